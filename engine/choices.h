@@ -29,10 +29,11 @@ enum class ComputeType {
   kBFloat16,  // Inputs of products, and weights that have more digits, are rounded.
 };
 
-// Which family of attention's kernels a GPU runs. Those for Hopper have not run on a GPU yet.
+// Which family of attention's kernels a GPU runs. A family that the self-test at the start finds
+// wrong is not run, whatever is chosen.
 enum class GpuAttention {
-  kAuto,  // Those for Hopper where they have been proved on this kind of GPU, else those of sm_80.
-  kSm80,  // Those for every GPU of sm_80 and newer.
+  kAuto,    // The fastest that the self-test finds right, for decode and for prefill apart.
+  kSm80,    // Those for every GPU of sm_80 and newer.
   kHopper,  // Those for Hopper, where types and shapes permit it; other GPUs are refused.
 };
 

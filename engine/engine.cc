@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "engine/check_request.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/gpu_self_test.h"
 #include "engine/model/choose_backend.h"
 #include "engine/model/kv_pools.h"
 #include "engine/model/transformer.h"
@@ -59,6 +60,7 @@ class Engine::State {
         std::unique_ptr<CacheClient> client, KvPools pools)
       : places_(options.waiting, options.tenants),
         fingerprint_(std::move(fingerprint)),
+        gpu_report_(options.gpu_report),
         model_(std::move(model)),
         client_(std::move(client)),
         pools_(std::move(pools)),
@@ -81,6 +83,7 @@ class Engine::State {
 
   const Transformer& model() const { return *model_; }
   const std::string& fingerprint() const { return fingerprint_; }
+  const std::optional<GpuSelfTestReport>& gpu_report() const { return gpu_report_; }
 
   absl::Status Check(const GenerateRequest& request) const {
     absl::MutexLock lock(&mutex_);
@@ -242,6 +245,7 @@ class Engine::State {
 
   WaitingPlaces places_;  // First: requests everywhere have some.
   const std::string fingerprint_;
+  const std::optional<GpuSelfTestReport> gpu_report_;
   const std::unique_ptr<Transformer> model_;
 
   // The engine's thread uses these.
@@ -298,9 +302,24 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
   if (!fits.ok()) return fits;
   absl::StatusOr<KvPools> pools = KvPools::Map(*client, *config);
   if (!pools.ok()) return pools.status();
+  const auto self_test = [&]() -> absl::StatusOr<GpuSelfTestReport> {
+    if (options.gpu_report.has_value()) return *options.gpu_report;
+    const kernels::KvLayer& kv = pools->layers().front();
+    absl::StatusOr<GpuSelfTestReport> report = TestGpu({.model_dir = options.model_dir,
+                                                        .device = pools->place().device,
+                                                        .kv_type = kv.type,
+                                                        .tokens_per_block = kv.tokens_per_block,
+                                                        .compute = options.cpu.compute,
+                                                        .attention = options.gpu_attention,
+                                                        .program = ""});
+    if (report.ok()) options.gpu_report = *report;
+    return report;
+  };
   absl::StatusOr<std::unique_ptr<Backend>> backend =
-      MakeBackend(options.backend, pools->place(), options.cpu, options.gpu_attention);
+      MakeBackend(options.backend, pools->place(), options.cpu,
+                  {.attention = options.gpu_attention, .self_test = self_test});
   if (!backend.ok()) return backend.status();
+  if (pools->place().kind == MemoryKind::kHost) options.gpu_report.reset();
   absl::StatusOr<std::unique_ptr<Transformer>> model =
       Transformer::Create(*config, *std::move(checkpoint), *std::move(backend));
   if (!model.ok()) return model.status();
@@ -346,6 +365,8 @@ absl::Status Engine::Attach(std::unique_ptr<CacheClient> client) {
 absl::Status Engine::Check(const GenerateRequest& request) const { return state_->Check(request); }
 
 const ModelConfig& Engine::model() const { return state_->model().config(); }
+
+const std::optional<GpuSelfTestReport>& Engine::gpu_report() const { return state_->gpu_report(); }
 
 const std::string& Engine::model_fingerprint() const { return state_->fingerprint(); }
 std::string Engine::description() const {

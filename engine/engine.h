@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "engine/generate.h"
 #include "engine/kv_file.h"
 #include "engine/model/cpu_backend.h"
+#include "engine/model/gpu_report.h"
 #include "engine/schedule/sample.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/waiting_places.h"
@@ -31,6 +33,9 @@ class Engine {
     std::string model_dir;
     EngineBackend backend = EngineBackend::kAuto;
     GpuAttention gpu_attention = GpuAttention::kAuto;
+    // Of the device that the client's pools lie on, where the self-test has run for this model and
+    // these options already. Else Create runs it there (TestGpu).
+    std::optional<GpuSelfTestReport> gpu_report;
     CpuBackendOptions cpu;  // Its `compute` is the GPU's, too.
     Scheduler::Options scheduler;
     // Requests that have not begun: more than so many, or with more bytes, are refused. The tenants
@@ -47,7 +52,8 @@ class Engine {
   // Loads the checkpoint and maps the client's pools. `client` is the engine's own session; its
   // cache must have the layout and the fingerprint that CacheSpecForModel gives, and primary pools
   // that the backend reaches. Errors: INVALID_CHECKPOINT (names the file, tensor or field),
-  // MODEL_MISMATCH, INVALID_ARGUMENT; those of the client and of the backend.
+  // MODEL_MISMATCH, INVALID_ARGUMENT; those of the client and of MakeBackend, among them
+  // FAILED_PRECONDITION where the self-test leaves no kernels on the GPU that the pools lie on.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(Options options,
                                                         std::unique_ptr<CacheClient> client);
   ~Engine();
@@ -92,6 +98,8 @@ class Engine {
   const ModelConfig& model() const;
   // For people: "qwen3 ... cpu, 2 threads".
   std::string description() const;
+  // What the self-test has found of the GPU that the engine computes on; nothing on a CPU.
+  const std::optional<GpuSelfTestReport>& gpu_report() const;
   // What CacheInfo::model_fingerprint has to be.
   const std::string& model_fingerprint() const;
   EngineStats Stats() const;

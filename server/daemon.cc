@@ -147,6 +147,7 @@ absl::Status Daemon::MakeServices() {
                              .engine = engine_service_.get(),
                              .state = &state_,
                              .admission = admission_.get(),
+                             .gpu_report = own == nullptr ? nullptr : own->gpu_report(),
                              .start_time = start_time_,
                              .request_drain = request_drain_};
   admin_service_ = std::make_unique<AdminService>(parts);

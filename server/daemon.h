@@ -49,8 +49,9 @@ class Daemon {
   // They are not counted among the requests, and Drain does not know of them.
   // Errors: INVALID_ARGUMENT (an address or a cache name that is taken, a layout that is not
   // served, files of tokens or for TLS that are no good), OUT_OF_MEMORY, INVALID_CHECKPOINT;
-  // UNAVAILABLE where cache.primary_memory is cuda and there is no GPU memory to be had; those of
-  // DiskTier::Open.
+  // UNAVAILABLE where cache.primary_memory is cuda and there is no GPU memory to be had;
+  // FAILED_PRECONDITION where a GPU was asked for by name and the self-test leaves the engine
+  // nothing to run there; those of DiskTier::Open.
   //
   // `request_drain` is called, at most once and on a thread of gRPC, when an operator asks for a
   // drain: it returns at once, and lets the daemon's owner call Drain. Without one AdminService

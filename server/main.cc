@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "server/config/byte_count_key.h"
+#include "engine/gpu_self_test.h"
 #include "server/config/config.h"
 #include "server/daemon.h"
 #include "server/log.h"
@@ -129,4 +130,9 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace pagoda::server
 
-int main(int argc, char** argv) { return pagoda::server::Main(argc, argv); }
+int main(int argc, char** argv) {
+  if (const std::optional<int> tested = pagoda::GpuSelfTestMain(argc, argv); tested.has_value()) {
+    return *tested;
+  }
+  return pagoda::server::Main(argc, argv);
+}

@@ -71,6 +71,8 @@ class ConnectedEngine {
 
   const ModelConfig& model() const { return engine_->model(); }
   std::string description() const { return engine_->description(); }
+  // As Engine::gpu_report.
+  const std::optional<GpuSelfTestReport>& gpu_report() const { return engine_->gpu_report(); }
 
  private:
   explicit ConnectedEngine(Options options) : options_(std::move(options)) {}

@@ -1,3 +1,11 @@
-#include "clients/pagoda_engine/program.h"
+#include <optional>
 
-int main(int argc, char** argv) { return pagoda::RunPagodaEngine(argc, argv); }
+#include "clients/pagoda_engine/program.h"
+#include "engine/gpu_self_test.h"
+
+int main(int argc, char** argv) {
+  if (const std::optional<int> tested = pagoda::GpuSelfTestMain(argc, argv); tested.has_value()) {
+    return *tested;
+  }
+  return pagoda::RunPagodaEngine(argc, argv);
+}

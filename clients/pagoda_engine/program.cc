@@ -132,7 +132,8 @@ void AddEngineOptions(CLI::App& app, ProgramOptions& options) {
   AddChoice(app, "--backend", options.backend, EngineBackends(),
             "Where the model computes: auto is where the daemon's primary pools lie");
   AddChoice(app, "--gpu-attention", options.gpu_attention, GpuAttentions(),
-            "Which kernels of attention a GPU runs; hopper has not run on one yet");
+            "Which kernels of attention a GPU runs: auto takes the fastest that the self-test "
+            "finds right");
   AddChoice(app, "--compute", options.compute, ComputeTypes(), "What products are computed in");
   app.add_option("--threads", options.threads, "0: as many as processors")->capture_default_str();
   app.add_option("--max-step-tokens", options.max_step_tokens,
@@ -380,6 +381,11 @@ absl::Status Run(const ProgramOptions& options) {
   }
   if (interrupt.interrupted()) return absl::CancelledError("interrupted");
   Say(absl::StrCat((*engine)->description(), ", kv ", NameOf(KvModes(), options.kv)));
+  if (const std::optional<GpuSelfTestReport>& report = (*engine)->gpu_report()) {
+    for (const GpuKernelResult& result : report->results) {
+      Say(absl::StrCat("self-test on ", report->device, ": ", Describe(result)));
+    }
+  }
   if (!options.load_kv.empty()) {
     const absl::StatusOr<KvFileReport> loaded =
         (*engine)->LoadKv({.cache_salt = options.salt}, options.load_kv);

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "engine/model/cuda/cuda_backend.h"
 
@@ -17,23 +18,32 @@ absl::Status Prefixed(const std::string& prefix, const absl::Status& status) {
                                  : MakeError(reason, message);
 }
 
+absl::StatusOr<std::unique_ptr<Backend>> MakeOnGpu(int device, ComputeType compute,
+                                                   const GpuBackendOptions& gpu) {
+  if (absl::Status usable = CheckCudaBackend(device); !usable.ok()) return usable;
+  PAGODA_CHECK(gpu.self_test != nullptr, "kernels run on a GPU that have been tested there");
+  const absl::StatusOr<GpuSelfTestReport> report = gpu.self_test();
+  if (!report.ok()) return report.status();
+  if (absl::Status right = report->Check(); !right.ok()) return right;
+  return MakeCudaBackend({.device = device, .compute = compute, .attention = report->attention()});
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(EngineBackend choice, const MemoryPlace& pools,
                                                      const CpuBackendOptions& cpu,
-                                                     GpuAttention gpu_attention) {
+                                                     const GpuBackendOptions& gpu) {
   if (absl::Status status = CheckBuilt(choice); !status.ok()) return status;
   if (absl::Status status = CheckReaches(choice, pools); !status.ok()) return status;
   if (pools.kind == MemoryKind::kHost) {
-    if (gpu_attention == GpuAttention::kAuto) return MakeCpuBackend(cpu);
+    if (gpu.attention == GpuAttention::kAuto) return MakeCpuBackend(cpu);
     return MakeError(
         Reason::kInvalidArgument,
-        absl::StrCat("gpu_attention is ", NameOf(GpuAttentions(), gpu_attention),
+        absl::StrCat("gpu_attention is ", NameOf(GpuAttentions(), gpu.attention),
                      ", and the engine computes on the CPU, where the primary pools lie; say auto, "
                      "or cache.primary_memory: cuda"));
   }
-  absl::StatusOr<std::unique_ptr<Backend>> made =
-      MakeCudaBackend({.device = pools.device, .compute = cpu.compute, .attention = gpu_attention});
+  absl::StatusOr<std::unique_ptr<Backend>> made = MakeOnGpu(pools.device, cpu.compute, gpu);
   if (made.ok()) return made;
   return Prefixed(absl::StrCat("the primary pools lie in the memory of ", PlaceName(pools),
                                ", and the engine cannot compute there (cache.primary_memory: host "

@@ -1,6 +1,7 @@
 #ifndef PAGODA_ENGINE_MODEL_CHOOSE_BACKEND_H_
 #define PAGODA_ENGINE_MODEL_CHOOSE_BACKEND_H_
 
+#include <functional>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -8,6 +9,7 @@
 #include "engine/choices.h"
 #include "engine/model/backend.h"
 #include "engine/model/cpu_backend.h"
+#include "engine/model/gpu_report.h"
 #include "pools/memory_place.h"
 
 namespace pagoda {
@@ -20,13 +22,22 @@ absl::Status CheckBuilt(EngineBackend choice);
 // kAuto goes with every place. Errors: INVALID_ARGUMENT with the keys that would change it.
 absl::Status CheckReaches(EngineBackend choice, const MemoryPlace& pools);
 
+// What a backend on a GPU goes by.
+struct GpuBackendOptions {
+  GpuAttention attention = GpuAttention::kAuto;
+  // Finds which of the device's kernels are right (TestGpu, or what it has found before). Called
+  // at most once, where the pools lie on a GPU that could be opened.
+  std::function<absl::StatusOr<GpuSelfTestReport>()> self_test;
+};
+
 // The backend for pools in that place, on the device that they lie on. `cpu.compute` is either
-// backend's; `gpu_attention` is that of a GPU's alone. Errors: those of the two above;
-// INVALID_ARGUMENT for a gpu_attention other than kAuto on the CPU; those of MakeCudaBackend,
-// naming the place; those of MakeCpuBackend.
-absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
-    EngineBackend choice, const MemoryPlace& pools, const CpuBackendOptions& cpu,
-    GpuAttention gpu_attention = GpuAttention::kAuto);
+// backend's; `gpu` is that of a GPU's alone. On a GPU it runs the kernels that the self-test has
+// chosen. Errors: those of the two above; INVALID_ARGUMENT for a gpu.attention other than kAuto on
+// the CPU; those of MakeCudaBackend, of the self-test and of its report's Check, naming the place;
+// those of MakeCpuBackend. REQUIRES: gpu.self_test where the pools lie on a GPU.
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(EngineBackend choice, const MemoryPlace& pools,
+                                                     const CpuBackendOptions& cpu,
+                                                     const GpuBackendOptions& gpu = {});
 
 }  // namespace pagoda
 

@@ -96,17 +96,28 @@ AttentionArgs ArgsOf(const PagedAttentionParams& params, const AttentionExecutio
   return args;
 }
 
+AttentionKernels KernelsOf(ItemKind kind, const AttentionExecution& execution) {
+  return kind == ItemKind::kLong ? execution.long_kernels.value_or(execution.kernels)
+                                 : execution.kernels;
+}
+
+bool IsAskedFor(const AttentionExecution& execution, AttentionKernels kernels) {
+  return KernelsOf(ItemKind::kShort, execution) == kernels ||
+         KernelsOf(ItemKind::kLong, execution) == kernels;
+}
+
 // The plan's items of one kind, by the kernel for them.
 absl::Status AttendItems(const AttentionArgs& args, ItemKind kind,
-                         const AttentionExecution& execution, const HopperDevice& device,
-                         const HopperChoice& choice) {
+                         const AttentionExecution& execution, const HopperDevice& device) {
   const PlanCapacity& capacity = execution.capacity;
   const bool is_short = kind == ItemKind::kShort;
   if (is_short ? capacity.short_rows == 0 : !capacity.long_items) return absl::OkStatus();
   const char* const name = is_short ? "attention of short items" : "attention of long items";
   const Stream stream = execution.stream;
   const AttentionLaunch launch = {.args = args, .kind = kind};
-  const bool generic = execution.kernels == AttentionKernels::kGeneric;
+  const AttentionKernels asked = KernelsOf(kind, execution);
+  const bool generic = asked == AttentionKernels::kGeneric;
+  const HopperChoice choice = ChooseHopper(asked, device, AllProved());
   if (!generic && HasLatentKernel(args)) {
     return StatusOf(name, LaunchLatent(launch, capacity.items, stream));
   }
@@ -243,6 +254,16 @@ uint64_t WorkspaceBytes(const PlanCapacity& capacity, uint32_t num_heads, uint32
   return (bytes + 15) / 16 * 16;
 }
 
+AttentionFamily FamilyOf(const PagedAttentionParams& params, AttentionKernels kernels) {
+  if (kernels == AttentionKernels::kGeneric) return AttentionFamily::kGeneric;
+  const PlanHeader no_plan = {};
+  const AttentionArgs args = ArgsOf(params, {.plan = &no_plan});
+  if (HasLatentKernel(args)) return AttentionFamily::kLatent;
+  if (!HasTensorKernels(args)) return AttentionFamily::kGeneric;
+  return kernels == AttentionKernels::kHopper && HasHopperKernels(args) ? AttentionFamily::kHopper
+                                                                        : AttentionFamily::kSm80;
+}
+
 absl::Status PagedAttention(const PagedAttentionParams& params,
                             const AttentionExecution& execution) {
   if (absl::Status status = CheckShapes(params); !status.ok()) return status;
@@ -266,18 +287,17 @@ absl::Status PagedAttention(const PagedAttentionParams& params,
 
   const AttentionArgs args = ArgsOf(params, execution);
   HopperDevice device;
-  const bool asks_hopper = execution.kernels == AttentionKernels::kHopper;
-  if (asks_hopper || (execution.kernels == AttentionKernels::kAuto && !AllProved().empty())) {
+  const bool asks_hopper = IsAskedFor(execution, AttentionKernels::kHopper);
+  if (asks_hopper || (IsAskedFor(execution, AttentionKernels::kAuto) && !AllProved().empty())) {
     if (absl::Status status = FindHopper(&device); !status.ok()) return status;
   }
   if (asks_hopper && !device.present) {
     return absl::FailedPreconditionError(
         "kernels is kHopper, and the device is not of compute capability 9.0");
   }
-  const HopperChoice choice = ChooseHopper(execution.kernels, device, AllProved());
   const Stream stream = execution.stream;
   for (const ItemKind kind : {ItemKind::kShort, ItemKind::kLong}) {
-    if (absl::Status status = AttendItems(args, kind, execution, device, choice); !status.ok()) {
+    if (absl::Status status = AttendItems(args, kind, execution, device); !status.ok()) {
       return status;
     }
   }

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -81,7 +82,8 @@ enum class AttentionKernels : uint8_t {
   kSm80,
   // Those for Hopper (sm_90a) where they take it: of what kSm80 runs on tensor cores, pools of 16
   // bits in blocks of a multiple of 8 tokens, without block sparsity. Everything else as kSm80.
-  // They have not run on a GPU yet, which is why they are asked for by name.
+  // They are asked for by name: the engine does so where its self-test has found them right and
+  // fastest (engine/model/cuda/self_test.h).
   kHopper,
   // The plain kernel, for every type and shape, written to be read.
   kGeneric,
@@ -96,7 +98,19 @@ struct AttentionExecution {
   void* workspace = nullptr;  // May be null where WorkspaceBytes is 0.
   uint64_t workspace_bytes = 0;
   AttentionKernels kernels = AttentionKernels::kAuto;
+  // If set: the kernels of long items, in the place of `kernels`, which are those of short ones
+  // then.
+  std::optional<AttentionKernels> long_kernels;
 };
+
+// The code that computes a call, where AttentionKernels is what is asked for: a family leaves to
+// another one what it does not take.
+enum class AttentionFamily : uint8_t { kGeneric, kSm80, kHopper, kLatent };
+
+// The family that computes what those kernels are asked for, by types, shapes, strides and
+// alignment; memory is not read. Short items may still run on kGeneric where a block may not have
+// the shared memory that kSm80 takes. kAuto counts as kSm80. REQUIRES: CheckShapes.
+AttentionFamily FamilyOf(const PagedAttentionParams& params, AttentionKernels kernels);
 
 // The pointers and spans of `params` are device memory; their contents are not checked, and a table
 // or length that PagedAttention forbids is undefined. Without context_lengths nothing is launched.
@@ -106,9 +120,9 @@ struct AttentionExecution {
 // lie and in whatever run. On tensor cores, rows share tiles: a NaN or infinity that one row of an
 // item sees reaches the item's other rows; what no row of an item sees reaches none.
 // Errors: those of CheckShapes; InvalidArgument for a missing plan or workspace, or for a head_dim
-// past 4,096; FailedPrecondition for kHopper where the current device is not of compute capability
-// 9.0 or the driver makes no tensor maps; Internal for CUDA's, and for strides that a tensor map
-// does not take.
+// past 4,096; FailedPrecondition for kHopper, of either kind of items, where the current device is
+// not of compute capability 9.0 or the driver makes no tensor maps; Internal for CUDA's, and for
+// strides that a tensor map does not take.
 absl::Status PagedAttention(const PagedAttentionParams& params,
                             const AttentionExecution& execution);
 

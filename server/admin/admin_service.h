@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "absl/time/time.h"
+#include "engine/model/gpu_report.h"
 #include "pagoda/v1/admin.grpc.pb.h"
 #include "server/bridges/bridges.h"
 #include "server/cache/cache_directory.h"
@@ -26,6 +27,7 @@ struct DaemonParts {
   const EngineService* engine = nullptr;
   const ServingState* state = nullptr;
   const Admission* admission = nullptr;
+  const GpuSelfTestReport* gpu_report = nullptr;  // Where the engine would compute on a GPU.
   absl::Time start_time;
   // Begins the end of the process, and returns at once. None: nobody offers it.
   std::function<void()> request_drain;

@@ -1,10 +1,11 @@
 #include "server/cache/primary_memory.h"
 
+#include <string>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "engine/model/cuda/cuda_backend.h"
 #include "pools/shared_memory.h"
 
 namespace pagoda::server {
@@ -29,9 +30,52 @@ absl::StatusOr<TierBudget> BudgetNow(TierBudget budget,
   return budget;
 }
 
+// The same error, with other words.
+absl::Status Renamed(const absl::Status& status, const std::string& message) {
+  const Reason reason = ReasonOf(status);
+  return reason == Reason::kNone ? absl::Status(status.code(), message)
+                                 : MakeError(reason, message);
+}
+
+// The key by which a GPU, or kernels that only a GPU has, were asked for. Empty: all is auto.
+std::string NameOfWish(const Config& config) {
+  if (config.cache.primary_memory == PrimaryMemory::kCuda) return "cache.primary_memory is cuda";
+  if (config.engine.backend == EngineBackend::kCuda) return "engine.backend is cuda";
+  if (config.engine.gpu_attention == GpuAttention::kAuto) return "";
+  return absl::StrCat("engine.gpu_attention is ",
+                      NameOf(GpuAttentions(), config.engine.gpu_attention));
+}
+
+kernels::ElementType ElementTypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return kernels::ElementType::kFloat16;
+    case DType::kBFloat16:
+      return kernels::ElementType::kBFloat16;
+    case DType::kFloat32:
+      break;
+  }
+  return kernels::ElementType::kFloat32;
+}
+
+// Whether the engine finds kernels on the chosen device; the report is in `chosen`.
+absl::Status TestEngine(const Config& config, const GpuProbes& probes, ChosenMemory& chosen) {
+  absl::StatusOr<GpuSelfTestReport> report =
+      probes.self_test({.model_dir = config.engine.model_dir,
+                        .device = chosen.device->place.device,
+                        .kv_type = ElementTypeOf(config.cache.kv_dtype),
+                        .tokens_per_block = config.cache.tokens_per_block,
+                        .compute = config.engine.compute,
+                        .attention = config.engine.gpu_attention,
+                        .program = ""});
+  if (!report.ok()) return report.status();
+  chosen.gpu_report = *std::move(report);
+  return chosen.gpu_report->Check();
+}
+
 }  // namespace
 
-absl::StatusOr<ChosenMemory> ChoosePrimaryMemory(const Config& config) {
+absl::StatusOr<ChosenMemory> ChoosePrimaryMemory(const Config& config, const GpuProbes& probes) {
   const Config::Cache& cache = config.cache;
   const bool has_engine = !config.engine.model_dir.empty() && config.engine.kv == KvMode::kPaged;
   // An engine that has to be on the GPU takes the tier there.
@@ -47,29 +91,35 @@ absl::StatusOr<ChosenMemory> ChoosePrimaryMemory(const Config& config) {
   if (automatic && cache.has_disk() && cache.tiers.size() == 2) {
     return OnHost("the tier below it is on disk, which takes blocks from host memory alone");
   }
-  const absl::StatusOr<cuda::DeviceInfo> device =
-      cuda::DescribeDevice(static_cast<int>(cache.device));
-  if (automatic && has_engine && device.ok()) {
-    const absl::Status engine = CheckCudaBackend(static_cast<int>(cache.device));
-    if (!engine.ok()) {
-      return OnHost(absl::StrCat("the daemon's own engine cannot compute on ",
-                                 PlaceName(device->place), ": ", engine.message()));
-    }
-  }
+  const absl::StatusOr<cuda::DeviceInfo> device = probes.describe(static_cast<int>(cache.device));
   if (device.ok()) {
-    return ChosenMemory{.device = *device,
+    ChosenMemory chosen{.device = *device,
                         .what = absl::StrCat("in GPU memory: ", PlaceName(device->place), ", ",
                                              device->name, ", with ", device->free_bytes >> 20,
-                                             " of ", device->total_bytes >> 20, " MiB free")};
+                                             " of ", device->total_bytes >> 20, " MiB free"),
+                        .gpu_report = std::nullopt};
+    // An engine without a backend there says so itself, where it has to be there.
+    const absl::Status backend =
+        has_engine ? probes.check_backend(device->place.device) : absl::OkStatus();
+    if (!has_engine || (!backend.ok() && !automatic)) return chosen;
+    const absl::Status usable = backend.ok() ? TestEngine(config, probes, chosen) : backend;
+    if (usable.ok()) return chosen;
+    const std::string why = absl::StrCat("the daemon's own engine cannot compute on ",
+                                         PlaceName(device->place), ": ", usable.message());
+    const std::string wish = NameOfWish(config);
+    if (wish.empty() || !backend.ok()) {
+      ChosenMemory host = OnHost(why);
+      host.gpu_report = std::move(chosen.gpu_report);
+      return host;
+    }
+    return Renamed(usable, absl::StrCat(wish, ", and ", why));
   }
   const std::string message(device.status().message());
   if (automatic) return OnHost(message);
   const std::string what = absl::StrCat(
       cache.primary_memory == PrimaryMemory::kCuda ? "cache.primary_memory" : "engine.backend",
       " is cuda, and cache.device ", cache.device, " cannot be used: ", message);
-  const Reason reason = ReasonOf(device.status());
-  return reason == Reason::kNone ? absl::Status(device.status().code(), what)
-                                 : MakeError(reason, what);
+  return Renamed(device.status(), what);
 }
 
 absl::StatusOr<SizingPlan> SizesNow(const CacheLayout& layout, const Config::Cache& cache,

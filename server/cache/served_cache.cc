@@ -107,6 +107,14 @@ WriterProcesses::Core CoreOf(SharedManager* manager) {
               }};
 }
 
+// A line for each family of kernels.
+void LogReport(const GpuSelfTestReport& report) {
+  for (const GpuKernelResult& result : report.results) {
+    Log(result.right() ? LogLevel::kInfo : LogLevel::kWarning,
+        absl::StrCat("self-test on ", report.device, ": ", Describe(result)));
+  }
+}
+
 // The table of processes that can write to the pools.
 std::string WritersName(const std::string& instance) {
   return absl::StrCat("/pagoda-", instance, "-writers");
@@ -269,6 +277,8 @@ absl::StatusOr<SizingPlan> ServedCache::MakePools(const std::string& instance) {
   for (const PagesLine& line : DescribePages(*pools_, tier_names, cache->huge_pages)) {
     Log(line.level, line.text);
   }
+  gpu_report_ = chosen->gpu_report;
+  if (gpu_report_.has_value()) LogReport(*gpu_report_);
   if (!pools_->pinned().ok()) {
     Log(LogLevel::kWarning, absl::StrCat(std::string(pools_->pinned().message()),
                                          "; copies between the tiers go on, slower"));
@@ -396,6 +406,7 @@ absl::Status ServedCache::LoadEngine() {
       {.model_dir = chosen.model_dir,
        .backend = chosen.backend,
        .gpu_attention = chosen.gpu_attention,
+       .gpu_report = gpu_report_,
        .cpu = {.num_threads = chosen.threads, .compute = chosen.compute},
        .scheduler = {.max_step_tokens = chosen.max_step_tokens,
                      .max_running_sequences = chosen.max_running_sequences,
@@ -411,12 +422,6 @@ absl::Status ServedCache::LoadEngine() {
                    text_->chat.ok() ? text_->chat->name() : text_->chat.status().message()));
   Log(LogLevel::kInfo, absl::StrCat("model loaded: ", chosen.model_dir, ": ",
                                     engine_->description(), ", kv ", NameOf(KvModes(), chosen.kv)));
-  if (chosen.kv == KvMode::kPaged && pools_->place(Tier::kPrimary).kind != MemoryKind::kHost) {
-    Log(LogLevel::kWarning,
-        "the engine computes on a GPU, and its backend has not been run on one yet: compare its "
-        "answers before you rely on them; engine.backend: cpu with cache.primary_memory: host "
-        "turns it off");
-  }
   return absl::OkStatus();
 }
 

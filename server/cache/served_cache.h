@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/engine.h"
+#include "engine/model/gpu_report.h"
 #include "engine/text/model_text.h"
 #include "events/event_log.h"
 #include "manager/shared_manager.h"
@@ -101,6 +102,10 @@ class ServedCache {
   WriterProcesses& writers() { return *writers_; }
   DiskTier* disk() { return disk_.get(); }  // Null: there is none; likewise the next two.
   Engine* engine() { return engine_.get(); }
+  // Of the self-test of the GPU's kernels; null unless the engine would compute on a GPU.
+  const GpuSelfTestReport* gpu_report() const {
+    return gpu_report_.has_value() ? &*gpu_report_ : nullptr;
+  }
   ModelText* text() { return text_.get(); }
 
  private:
@@ -128,6 +133,7 @@ class ServedCache {
   const Plan plan_;
   const Config& config_;  // The plan's.
 
+  std::optional<GpuSelfTestReport> gpu_report_;
   std::optional<CacheLayout> layout_;
   std::unique_ptr<PoolSet> pools_;
   std::unique_ptr<KeptMemory> kept_;  // With cache.warm_restart.

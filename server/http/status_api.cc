@@ -262,6 +262,7 @@ std::string StatusApi::Status(const HttpRequest& request, const CacheParts& cach
                  {"revision", manager.log().last().value()},
                  {"oldest_revision", manager.log().oldest().value()},
                  {"engine", parts_.HasEngine(cache) ? EngineJson(*parts_.engine) : Json(nullptr)},
+                 {"gpu_self_test", GpuReportJson(IsConfigured(cache) ? parts_.gpu_report : nullptr)},
                  {"access", access.ok()                       ? "operator"
                             : absl::IsUnauthenticated(access) ? "token"
                                                               : "refused"}});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 #include <variant>
 
@@ -348,6 +349,26 @@ Json CellsJson(absl::Span<const SlotState> slots, uint32_t max_cells) {
   }
   if (in_cell != 0) finish();
   return {{"blocks_per_cell", per_cell}, {"cells", std::move(cells)}};
+}
+
+Json GpuReportJson(const GpuSelfTestReport* report) {
+  if (report == nullptr) return nullptr;
+  Json kernels = Json::array();
+  for (const GpuKernelResult& result : report->results) {
+    const bool timed = result.seconds > 0 && std::isfinite(result.seconds);
+    kernels.push_back({{"part", result.part},
+                       {"family", result.family},
+                       {"outcome", GpuOutcomeName(result.outcome)},
+                       {"needed", result.needed},
+                       // JSON has no infinity: null.
+                       {"error", result.error},
+                       {"tolerance", result.tolerance},
+                       {"seconds", timed ? Json(result.seconds) : Json(nullptr)},
+                       {"why", result.why}});
+  }
+  return {{"device", report->device},
+          {"passed", report->Check().ok()},
+          {"kernels", std::move(kernels)}};
 }
 
 Json SessionJson(const SessionRow& row, const TenantOptions& tenant) {

@@ -9,6 +9,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "engine/model/gpu_report.h"
 #include "events/event.h"
 #include "manager/cache_client.h"
 #include "manager/lists.h"
@@ -51,6 +52,9 @@ Json HistoryJson(absl::Span<const StatusSample> samples, const CacheInfo& cache)
 // The slots of a tier in at most `max_cells` cells of as many slots each (the last one may have
 // fewer). A cell is the number of its slots that are free, cached, active, pinned, in flight.
 Json CellsJson(absl::Span<const SlotState> slots, uint32_t max_cells);
+
+// What the self-test has found of a GPU's kernels; null for no report.
+Json GpuReportJson(const GpuSelfTestReport* report);
 
 Json SessionJson(const SessionRow& row, const TenantOptions& tenant);
 Json TenantJson(const TenantUsage& usage, const TenantOptions& tenant, const CacheInfo& cache);

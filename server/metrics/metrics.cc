@@ -11,6 +11,7 @@
 #include "server/cache/disk_tier.h"
 #include "server/metrics/cache_metrics.h"
 #include "server/metrics/disk_metrics.h"
+#include "server/metrics/gpu_metrics.h"
 #include "server/metrics/metric_family.h"
 #include "server/metrics/pool_metrics.h"
 #include "server/metrics/process_metrics.h"
@@ -227,6 +228,7 @@ Families Metrics::Collect() const {
   Append(parts_.events->CollectSubscribers(parts_.bridges->StreamLags()), families);
   Append(parts_.bridges->Collect(), families);
   if (parts_.engine->engine() != nullptr) Append(CollectEngine(parts_.engine->Stats()), families);
+  if (parts_.gpu_report != nullptr) Append(CollectGpuReport(*parts_.gpu_report), families);
   Append(rpcs_->Collect(), families);
   Append(CollectHeaderGuard(), families);
   if (parts_.engine->engine() != nullptr && openai_ != nullptr) {

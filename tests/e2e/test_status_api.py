@@ -75,7 +75,7 @@ def test_status_is_what_grpc_says(daemon):
         assert totals["allocated_blocks"] == true_window.allocated_blocks_total
         assert (said["sessions"], said["sequences"], said["subscribers"]) == (1, 0, 0)
         assert (said["revision"], said["oldest_revision"]) == (truth.revision, truth.oldest_revision)
-        assert said["engine"] is None and said["access"] == "operator"
+        assert said["engine"] is None and said["gpu_self_test"] is None and said["access"] == "operator"
 
 
 def test_the_map_has_a_square_for_each_block(daemon):

@@ -523,7 +523,8 @@ TEST(EngineTest, AutoComputesWhereThePoolsLie) {
   ASSERT_TRUE(on_host.ok()) << on_host.status();
   EXPECT_THAT((*on_host)->description(), HasSubstr("cpu, 1 threads"));
   const absl::Status no_gpu =
-      MakeBackend(EngineBackend::kAuto, MemoryPlace(), {.num_threads = 1}, GpuAttention::kHopper)
+      MakeBackend(EngineBackend::kAuto, MemoryPlace(), {.num_threads = 1},
+                  {.attention = GpuAttention::kHopper, .self_test = nullptr})
           .status();
   EXPECT_EQ(ReasonOf(no_gpu), Reason::kInvalidArgument) << no_gpu;
   EXPECT_THAT(std::string(no_gpu.message()), HasSubstr("gpu_attention is hopper"));

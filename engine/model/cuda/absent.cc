@@ -16,4 +16,9 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOption
   return CheckCudaBackend(options.device);
 }
 
+absl::StatusOr<GpuSelfTestReport> TestCudaKernels(const GpuSelfTestRequest& request,
+                                                  const GpuTestObserver&) {
+  return CheckCudaBackend(request.device);
+}
+
 }  // namespace pagoda

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -44,6 +45,9 @@ class ComputeDevice {
   virtual absl::Status Copy(void* target, const void* source, uint64_t bytes) = 0;
   // Waits for all that is in the stream, and tells what failed there. Errors: INTERNAL.
   virtual absl::Status Wait() = 0;
+  // How long what `work` puts into the stream runs there, in seconds. Waits for it. Errors: those
+  // of `work`; INTERNAL.
+  virtual absl::StatusOr<double> SecondsOf(const std::function<absl::Status()>& work) = 0;
 };
 
 // A piece of a device's memory, given back at its end. Movable. A moved-from buffer has none.

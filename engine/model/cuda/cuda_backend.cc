@@ -1,15 +1,31 @@
 #include "engine/model/cuda/cuda_backend.h"
 
+#include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "engine/model/cuda/cublaslt_library.h"
 #include "engine/model/cuda/cublaslt_products.h"
 #include "engine/model/cuda/device_backend.h"
 #include "engine/model/cuda/runtime_device.h"
-#include "kernels/cuda/tensor_map.h"
+#include "engine/model/cuda/self_test.h"
 
 namespace pagoda {
+namespace cuda {
+namespace {
+
+// Products where there is no library: each one fails with the reason.
+class NoProducts final : public DeviceProducts {
+ public:
+  explicit NoProducts(absl::Status why) : why_(std::move(why)) {}
+  std::string name() const override { return "none"; }
+  absl::Status Multiply(const DeviceProduct&, kernels::cuda::Stream) override { return why_; }
+
+ private:
+  const absl::Status why_;
+};
+
+}  // namespace
+}  // namespace cuda
 
 bool HasCudaBackend() { return true; }
 
@@ -22,20 +38,22 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOption
   absl::StatusOr<std::unique_ptr<cuda::ComputeDevice>> device =
       cuda::OpenRuntimeDevice(options.device);
   if (!device.ok()) return device.status();
-  if (options.attention == GpuAttention::kHopper) {
-    kernels::cuda::HopperDevice hopper;
-    if (absl::Status found = kernels::cuda::FindHopper(&hopper); !found.ok()) return found;
-    if (!hopper.present) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("gpu_attention is hopper, and ", (*device)->description(),
-                       ", is not of compute capability 9.0; say auto or sm80"));
-    }
-  }
   absl::StatusOr<std::unique_ptr<cuda::DeviceProducts>> products =
       cuda::MakeCublasLtProducts(device->get());
   if (!products.ok()) return products.status();
   return cuda::MakeDeviceBackend(*std::move(device), *std::move(products), options.compute,
                                  options.attention);
+}
+
+absl::StatusOr<GpuSelfTestReport> TestCudaKernels(const GpuSelfTestRequest& request,
+                                                  const GpuTestObserver& observer) {
+  const absl::StatusOr<std::unique_ptr<cuda::ComputeDevice>> device =
+      cuda::OpenRuntimeDevice(request.device);
+  if (!device.ok()) return device.status();
+  absl::StatusOr<std::unique_ptr<cuda::DeviceProducts>> products =
+      cuda::MakeCublasLtProducts(device->get());
+  cuda::NoProducts none(products.status());
+  return cuda::RunSelfTest(**device, products.ok() ? **products : none, request, observer);
 }
 
 }  // namespace pagoda

@@ -53,25 +53,12 @@ bool IsOf16Bits(ElementType type) {
   return type == ElementType::kFloat16 || type == ElementType::kBFloat16;
 }
 
-kernels::cuda::AttentionKernels KernelsOf(GpuAttention attention) {
-  using kernels::cuda::AttentionKernels;
-  switch (attention) {
-    case GpuAttention::kAuto:
-      break;
-    case GpuAttention::kSm80:
-      return AttentionKernels::kSm80;
-    case GpuAttention::kHopper:
-      return AttentionKernels::kHopper;
-  }
-  return AttentionKernels::kAuto;
-}
-
 class DeviceBackend : public Backend {
  public:
   DeviceBackend(std::unique_ptr<ComputeDevice> device, std::unique_ptr<DeviceProducts> products,
-                ComputeType compute, GpuAttention attention)
+                ComputeType compute, const AttentionChoice& attention)
       : compute_(compute),
-        attention_(KernelsOf(attention)),
+        attention_(attention),
         device_(std::move(device)),
         products_(std::move(products)),
         weights_(device_.get()),
@@ -243,7 +230,8 @@ class DeviceBackend : public Backend {
                                                     .capacity = plan.capacity,
                                                     .workspace = workspace_.data(),
                                                     .workspace_bytes = workspace_.bytes(),
-                                                    .kernels = attention_});
+                                                    .kernels = attention_.decode,
+                                                    .long_kernels = attention_.prefill});
     });
     if (!rounds) return;
     Run("attention's output",
@@ -358,7 +346,7 @@ class DeviceBackend : public Backend {
   }
 
   const ComputeType compute_;
-  const kernels::cuda::AttentionKernels attention_;
+  const AttentionChoice attention_;
   const std::unique_ptr<ComputeDevice> device_;  // Before everything that lies on it.
   const std::unique_ptr<DeviceProducts> products_;
   WeightUpload weights_;
@@ -383,7 +371,7 @@ class DeviceBackend : public Backend {
 
 std::unique_ptr<Backend> MakeDeviceBackend(std::unique_ptr<ComputeDevice> device,
                                            std::unique_ptr<DeviceProducts> products,
-                                           ComputeType compute, GpuAttention attention) {
+                                           ComputeType compute, const AttentionChoice& attention) {
   return std::make_unique<DeviceBackend>(std::move(device), std::move(products), compute,
                                          attention);
 }

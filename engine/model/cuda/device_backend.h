@@ -9,6 +9,7 @@
 #include "engine/model/backend.h"
 #include "engine/model/cuda/compute_device.h"
 #include "engine/model/cuda/device_products.h"
+#include "engine/model/gpu_report.h"
 
 namespace pagoda::cuda {
 
@@ -19,7 +20,7 @@ namespace pagoda::cuda {
 std::unique_ptr<Backend> MakeDeviceBackend(std::unique_ptr<ComputeDevice> device,
                                            std::unique_ptr<DeviceProducts> products,
                                            ComputeType compute,
-                                           GpuAttention attention = GpuAttention::kAuto);
+                                           const AttentionChoice& attention = {});
 
 }  // namespace pagoda::cuda
 

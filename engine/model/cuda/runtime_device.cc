@@ -2,7 +2,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <functional>
+#include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +16,11 @@ namespace pagoda::cuda {
 namespace {
 
 using kernels::cuda::StatusOf;
+
+struct DestroyEvent {
+  void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+};
+using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
 
 class RuntimeDevice final : public ComputeDevice {
  public:
@@ -62,6 +70,30 @@ class RuntimeDevice final : public ComputeDevice {
 
   absl::Status Wait() override {
     return StatusOf("cudaStreamSynchronize", cudaStreamSynchronize(stream_));
+  }
+
+  absl::StatusOr<double> SecondsOf(const std::function<absl::Status()>& work) override {
+    if (absl::Status status = MakeCurrent(); !status.ok()) return status;
+    cudaEvent_t made[2] = {};
+    absl::Status status;
+    for (cudaEvent_t& event : made) {
+      if (status.ok()) status = StatusOf("cudaEventCreate", cudaEventCreate(&event));
+    }
+    const Event first(made[0]), last(made[1]);
+    if (status.ok()) {
+      status = StatusOf("cudaEventRecord", cudaEventRecord(first.get(), stream_));
+    }
+    if (status.ok()) status = work();
+    if (status.ok()) status = StatusOf("cudaEventRecord", cudaEventRecord(last.get(), stream_));
+    // Also behind a failure: events end when nothing uses them.
+    if (absl::Status ended = Wait(); status.ok()) status = ended;
+    float milliseconds = 0;
+    if (status.ok()) {
+      status = StatusOf("cudaEventElapsedTime",
+                        cudaEventElapsedTime(&milliseconds, first.get(), last.get()));
+    }
+    if (!status.ok()) return status;
+    return milliseconds * 1e-3;
   }
 
  private:

@@ -6,6 +6,7 @@ const TIMEOUT_MS = 4000;
 const TOKEN_KEY = "pagoda-token", THEME_KEY = "pagoda-theme";
 const tokenNow = () => sessionStorage.getItem(TOKEN_KEY) || "";
 
+let cacheName = "";  // Which cache is shown; "" before the first look.
 let epoch = null;
 let started = null;  // The daemon's start: another one is another process.
 let access = null;
@@ -17,7 +18,9 @@ let polls = 0;
 
 async function ask(path, signal) {
   const headers = tokenNow() ? { Authorization: `Bearer ${tokenNow()}` } : {};
-  const reply = await fetch(`/api/v1/${path}`, { headers, signal, cache: "no-store" });
+  const named = cacheName === "" || path === "caches" ? path :
+    `${path}${path.includes("?") ? "&" : "?"}cache=${encodeURIComponent(cacheName)}`;
+  const reply = await fetch(`/api/v1/${named}`, { headers, signal, cache: "no-store" });
   if (!reply.ok) throw Object.assign(new Error(`${path}: ${reply.status}`), { status: reply.status });
   return reply.json();
 }
@@ -36,6 +39,15 @@ async function poll() {
   const stop = new AbortController();
   const timer = setTimeout(() => stop.abort(), TIMEOUT_MS);
   try {
+    const known = await ask("caches", stop.signal);
+    chooseCache(known.caches.map(cache => cache.name));
+    lastState = known.state;
+    $("waiting").hidden = known.caches.length > 0;
+    if (known.caches.length === 0) {
+      answeredAt = Date.now();
+      failures = 0;
+      return showPresence();
+    }
     const status = await ask("status", stop.signal);
     access = status.access;
     if (status.start_time !== started || status.epoch !== epoch) await meet(status, stop.signal);
@@ -62,7 +74,24 @@ async function poll() {
   showPresence();
 }
 
-// The first look at a daemon, or at one that was started anew.
+// Keeps the chosen cache while it is there; else the first one is shown.
+function chooseCache(names) {
+  const choice = $("cache-choice");
+  $("cache-choice-box").hidden = names.length < 2;
+  if ([...choice.options].map(option => option.value).join() !== names.join()) {
+    choice.replaceChildren(...names.map(name => new Option(name, name)));
+  }
+  if (!names.includes(cacheName)) showCache(names[0] || "");
+  choice.value = cacheName;
+}
+
+// The next look is the first one at this cache.
+function showCache(name) {
+  cacheName = name;
+  epoch = null;
+}
+
+// The first look at a cache, or at one of a daemon that was started anew.
 async function meet(status, signal) {
   const history = await ask("history", signal);
   samples = history.times.map((time, i) => {
@@ -95,6 +124,18 @@ function diskFact(disk, file) {
     (waiting ? `; ${plural(waiting, "block")} to be written` : "");
 }
 
+// Which kernels the bundled engine runs on a GPU, and which the self-test has left out and why.
+function gpuFacts(test) {
+  if (test === null) return [];
+  const runs = test.passed ? test.kernels.filter(kernel => kernel.outcome === "runs" && kernel.needed) : [];
+  const named = kernels => kernels.map(kernel => `${kernel.part} by ${kernel.family}`).join(", ");
+  const out = test.kernels.filter(kernel => kernel.outcome !== "runs" && kernel.outcome !== "right");
+  return [
+    [`Kernels on ${test.device}`, runs.length ? named(runs) : "none: the engine runs on the host"],
+    ...out.map(kernel => [`Left out: ${named([kernel])}`, `${kernel.outcome}${kernel.why ? `: ${kernel.why}` : ""}`]),
+  ];
+}
+
 function showStatus(status) {
   document.title = `Pagoda: ${status.cache.name}`;
   set("cache-name", status.cache.name);
@@ -117,6 +158,7 @@ function showStatus(status) {
     ["Epoch", status.epoch],
     ["Bundled engine", status.engine === null ? "none" :
       `${status.engine.model}: ${count(status.engine.running_requests)} running, ${count(status.engine.waiting_requests)} waiting`],
+    ...gpuFacts(status.gpu_self_test),
   ];
   const list = $("facts");
   while (list.childElementCount > facts.length) list.lastElementChild.remove();
@@ -171,6 +213,11 @@ function showTheme() {
   set("theme", `Theme: ${theme}`);
   pools.forEach(paint);
 }
+$("cache-choice").addEventListener("change", event => {
+  showCache(event.target.value);
+  restarted = "";
+});
+
 $("theme").addEventListener("click", () => {
   const theme = localStorage.getItem(THEME_KEY) || "system";
   localStorage.setItem(THEME_KEY, themes[(themes.indexOf(theme) + 1) % themes.length]);

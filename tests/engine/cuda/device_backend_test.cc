@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 absl::StatusOr<std::unique_ptr<Transformer>> Load(EmulatedDevice::State* state, const char* name,
                                                   ComputeType compute = ComputeType::kFloat32,
-                                                  GpuAttention attention = GpuAttention::kAuto) {
+                                                  const AttentionChoice& attention = {}) {
   const std::string dir = GoldenDir(name);
   return Transformer::Create(
       *LoadModelConfig(dir), *Checkpoint::Open(dir),
@@ -80,9 +80,10 @@ TEST(DeviceBackendTest, SaysWhereAndInWhatItComputes) {
   EXPECT_EQ(state.used_bytes, 0u);
 }
 
-// The kernels for Hopper alone multiply by warpgroups.
+// The kernels for Hopper alone multiply by warpgroups, those of prefill.
 TEST(DeviceBackendTest, RunsTheKernelsOfAttentionThatAreAskedFor) {
-  const auto products = [](GpuAttention attention) {
+  using kernels::cuda::AttentionKernels;
+  const auto products = [](const AttentionChoice& attention) {
     EmulatedDevice::State state;
     const auto model = *Load(&state, kTinyModel, ComputeType::kFloat32, attention);
     const uint64_t before = kernels::cuda::emulation::CountProducts();
@@ -90,9 +91,13 @@ TEST(DeviceBackendTest, RunsTheKernelsOfAttentionThatAreAskedFor) {
     EXPECT_TRUE(logits.ok()) << logits.status();
     return kernels::cuda::emulation::CountProducts() - before;
   };
-  EXPECT_GT(products(GpuAttention::kHopper), 0u);
-  EXPECT_EQ(products(GpuAttention::kSm80), 0u);
-  EXPECT_EQ(products(GpuAttention::kAuto), 0u) << "nothing is proved";
+  constexpr AttentionKernels kSm80 = AttentionKernels::kSm80;
+  constexpr AttentionKernels kHopper = AttentionKernels::kHopper;
+  EXPECT_GT(products({.decode = kHopper, .prefill = kHopper}), 0u);
+  EXPECT_GT(products({.decode = kSm80, .prefill = kHopper}), 0u);
+  EXPECT_EQ(products({.decode = kHopper, .prefill = kSm80}), 0u);
+  EXPECT_EQ(products({.decode = kSm80, .prefill = kSm80}), 0u);
+  EXPECT_EQ(products({}), 0u) << "nothing is proved";
 }
 
 // Weights are there once, a head that is tied to the embedding not a second time.

@@ -83,6 +83,13 @@ absl::Status EmulatedDevice::Copy(void* target, const void* source, uint64_t byt
   return absl::OkStatus();
 }
 
+absl::StatusOr<double> EmulatedDevice::SecondsOf(const std::function<absl::Status()>& work) {
+  absl::Status status = work();
+  if (status.ok()) status = Wait();
+  if (!status.ok()) return status;
+  return state_.seconds;
+}
+
 absl::Status HostProducts::Multiply(const DeviceProduct& product, kernels::cuda::Stream) {
   PAGODA_CHECK(product.rows > 0 && product.inputs > 0 && product.outputs > 0,
                "a product has no size of 0");

@@ -4,6 +4,7 @@
 #define PAGODA_TESTS_ENGINE_CUDA_EMULATED_DEVICE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -25,6 +26,7 @@ class EmulatedDevice final : public ComputeDevice {
     absl::Status copy;  // What copies give, but so many before them.
     uint32_t good_copies = 0;
     absl::Status wait;
+    double seconds = 1e-3;  // What any work takes.
   };
   // `state` outlives the device.
   explicit EmulatedDevice(State* state) : state_(*state) {}
@@ -38,6 +40,7 @@ class EmulatedDevice final : public ComputeDevice {
   void Free(MemorySide side, std::byte* memory) override;
   absl::Status Copy(void* target, const void* source, uint64_t bytes) override;
   absl::Status Wait() override { return state_.wait; }
+  absl::StatusOr<double> SecondsOf(const std::function<absl::Status()>& work) override;
 
  private:
   State& state_;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
 
@@ -47,6 +48,42 @@ TEST(AttentionChoiceTest, ADeviceThatIsNoHopperHasNone) {
       {.device = "NVIDIA A100", .hopper_decode = true, .hopper_prefill = true}};
   EXPECT_EQ(ChooseHopper(AttentionKernels::kAuto, kA100, wrong), kNone);
   EXPECT_EQ(ChooseHopper(AttentionKernels::kHopper, kA100, wrong), kNone);
+}
+
+// By the call's types, shapes and strides: no memory is read.
+TEST(AttentionChoiceTest, AFamilyIsNamedByWhatItsKernelsTake) {
+  alignas(16) std::byte memory[16] = {};
+  const auto family = [&](AttentionKernels kernels, ElementType query, ElementType pool,
+                          uint32_t block = 16, uint32_t dim = 64) {
+    const uint64_t row = dim * ElementBytes(pool);
+    return FamilyOf({.query = memory,
+                     .output = memory,
+                     .query_type = query,
+                     .query_token_stride = 8 * dim,
+                     .output_token_stride = 8 * dim,
+                     .num_heads = 8,
+                     .kv = {.keys = memory,
+                            .values = memory,
+                            .type = pool,
+                            .num_slots = 2,
+                            .num_kv_heads = 2,
+                            .tokens_per_block = block,
+                            .head_dim = dim,
+                            .slot_stride_bytes = 4 * block * row,
+                            .head_stride_bytes = block * row,
+                            .token_stride_bytes = row}},
+                    kernels);
+  };
+  constexpr ElementType kBf16 = ElementType::kBFloat16;
+  constexpr ElementType kFp32 = ElementType::kFloat32;
+  EXPECT_EQ(family(AttentionKernels::kHopper, kBf16, kBf16), AttentionFamily::kHopper);
+  EXPECT_EQ(family(AttentionKernels::kSm80, kBf16, kBf16), AttentionFamily::kSm80);
+  EXPECT_EQ(family(AttentionKernels::kGeneric, kBf16, kBf16), AttentionFamily::kGeneric);
+  EXPECT_EQ(family(AttentionKernels::kHopper, kBf16, kBf16, 12), AttentionFamily::kSm80);
+  EXPECT_EQ(family(AttentionKernels::kHopper, kBf16, ElementType::kFloat8E4M3),
+            AttentionFamily::kSm80);
+  EXPECT_EQ(family(AttentionKernels::kHopper, kFp32, kFp32), AttentionFamily::kGeneric);
+  EXPECT_EQ(family(AttentionKernels::kSm80, kBf16, kBf16, 16, 60), AttentionFamily::kGeneric);
 }
 
 // Fails for a row that is added without its results.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 
 namespace pagoda::server {
@@ -31,6 +32,37 @@ TEST(CellsJsonTest, TheSpareIsLeftOut) {
   EXPECT_EQ(Cells({kFree, kSpare, kCached, kCached}, 3)["cells"].dump(),
             "[[1,0,0,0,0],[0,1,0,0,0],[0,1,0,0,0]]");
   EXPECT_EQ(Cells({}, 3)["cells"].dump(), "[]");
+}
+
+TEST(GpuReportJsonTest, SaysWhichKernelsRunAndWhichAreLeftOutAndWhy) {
+  EXPECT_EQ(GpuReportJson(nullptr), Json(nullptr));
+  GpuSelfTestReport report{.device = "cuda:0, NVIDIA H200",
+                           .results = {{.part = "attention_decode",
+                                        .family = "sm80",
+                                        .outcome = GpuOutcome::kRight,
+                                        .error = 0.002,
+                                        .tolerance = 0.01,
+                                        .seconds = 0.5,
+                                        .why = ""},
+                                       {.part = "attention_decode",
+                                        .family = "hopper",
+                                        .outcome = GpuOutcome::kTimeout,
+                                        .error = std::numeric_limits<double>::infinity(),
+                                        .tolerance = 0.01,
+                                        .seconds = 0,
+                                        .why = "it hung"}}};
+  report.Choose();
+  const Json json = GpuReportJson(&report);
+  EXPECT_EQ(json["device"], "cuda:0, NVIDIA H200");
+  EXPECT_EQ(json["passed"], true);
+  EXPECT_EQ(json["kernels"][0].dump(),
+            R"({"part":"attention_decode","family":"sm80","outcome":"runs","needed":true,)"
+            R"("error":0.002,"tolerance":0.01,"seconds":0.5,"why":""})");
+  EXPECT_EQ(json["kernels"][1].dump(),
+            R"({"part":"attention_decode","family":"hopper","outcome":"timeout","needed":true,)"
+            R"("error":null,"tolerance":0.01,"seconds":null,"why":"it hung"})");
+  report.results.erase(report.results.begin());
+  EXPECT_EQ(GpuReportJson(&report)["passed"], false);
 }
 
 class EventJsonTest : public ::testing::Test {

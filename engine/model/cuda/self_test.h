@@ -1,0 +1,64 @@
+// The self-test of a GPU's kernels: each family that an engine would run, on small inputs, against
+// plain loops on the host.
+#ifndef PAGODA_ENGINE_MODEL_CUDA_SELF_TEST_H_
+#define PAGODA_ENGINE_MODEL_CUDA_SELF_TEST_H_
+
+#include <functional>
+
+#include "absl/status/status.h"
+#include "engine/model/cuda/compute_device.h"
+#include "engine/model/cuda/cuda_backend.h"
+#include "engine/model/cuda/device_products.h"
+#include "engine/model/cuda/row_kernels.h"
+#include "engine/model/gpu_report.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cache.h"
+#include "kernels/cuda/copy.h"
+
+namespace pagoda::cuda {
+
+// What is tested: the engine's kernels, or what the tests of the self-test plant in their place.
+struct TestedKernels {
+  std::function<absl::Status(const kernels::PagedAttentionParams&,
+                             const kernels::cuda::AttentionExecution&)>
+      attention = kernels::cuda::PagedAttention;
+  std::function<absl::Status(const kernels::CacheWriteParams&, Stream)> write_cache =
+      kernels::cuda::WriteCache;
+  std::function<absl::Status(const kernels::BlockCopyParams&, Stream)> copy_blocks =
+      kernels::cuda::CopyBlocks;
+  decltype(&LaunchEmbed) embed = LaunchEmbed;
+  decltype(&LaunchRmsNorm) rms_norm = LaunchRmsNorm;
+  decltype(&LaunchAngles) angles = LaunchAngles;
+  decltype(&LaunchRotate) rotate = LaunchRotate;
+  decltype(&LaunchGate) gate = LaunchGate;
+  decltype(&LaunchAdd) add = LaunchAdd;
+  decltype(&LaunchAddBias) add_bias = LaunchAddBias;
+  decltype(&LaunchTakeRows) take_rows = LaunchTakeRows;
+  decltype(&LaunchSoftCap) soft_cap = LaunchSoftCap;
+  decltype(&LaunchRound) round = LaunchRound;
+  decltype(&LaunchWiden) widen = LaunchWiden;
+};
+
+// Runs the test and chooses (GpuSelfTestReport::Choose). A family that fails is in the report, and
+// the next one is tested. Where the device itself is lost, which is known when waiting for it
+// fails, nothing runs there any more in this process: what is left is in the report as kFailed, and
+// the observer does not hear of it. Without a time limit: a kernel that never ends is never
+// left; engine/gpu_self_test.h runs the test in a process of its own for that.
+//
+// The parts, their families in the order of preference, what is right (the largest error, see
+// GpuKernelResult), and what they are compared with:
+//   attention_decode, attention_prefill   sm80, hopper, generic. By the pools' type: 1e-2 (bf16),
+//                           2e-3 (fp16), 1e-4 (others). kernels::reference in fp64. Up to three
+//                           kinds of layers of the model, of up to two KV heads. sm80 and hopper
+//                           are timed, over request.timing_bytes of KV.
+//   cache_write, block_copy portable. 0: each byte. block_copy is no part of the engine's steps.
+//   products_bf16, _fp16, _fp32           cublaslt. 1e-4. fp64. Those of request.compute.
+//   embedding, norm, rotary, gate, rows, rounding  portable. 2e-5 (rotary 1e-4). fp64.
+// REQUIRES: request.config is one that LoadModelConfig has made; tokens_per_block > 0.
+GpuSelfTestReport RunSelfTest(ComputeDevice& device, DeviceProducts& products,
+                              const GpuSelfTestRequest& request, const GpuTestObserver& observer,
+                              const TestedKernels& kernels = {});
+
+}  // namespace pagoda::cuda
+
+#endif  // PAGODA_ENGINE_MODEL_CUDA_SELF_TEST_H_

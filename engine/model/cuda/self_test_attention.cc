@@ -1,0 +1,508 @@
+#include "engine/model/cuda/self_test_attention.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/attention_plan.h"
+#include "kernels/numeric.h"
+#include "kernels/paged_attention.h"
+
+namespace pagoda::cuda {
+namespace {
+
+using kernels::AttentionPlan;
+using kernels::ElementBytes;
+using kernels::ElementType;
+using kernels::KvLayer;
+using kernels::PagedAttentionParams;
+using kernels::cuda::AttentionFamily;
+using kernels::cuda::AttentionKernels;
+using kernels::cuda::kShortRows;
+
+// Different layers of a model that are tested, and KV heads of each: what kernels depend on is the
+// number of query heads to a KV head, not how many there are.
+constexpr size_t kMostLayers = 3;
+constexpr uint32_t kMostKvHeads = 2;
+// A window is at most so long, so that the short contexts here reach behind it.
+constexpr uint32_t kMostWindow = 90;
+// Several tiles of keys of every kernel, and the last one not full.
+constexpr int32_t kLongContext = 276;
+// Where decode's contexts are cut, so that partial results are merged.
+constexpr uint32_t kSplitTokens = 64;
+// A slot has the K and V of two layers, of which the second one is used.
+constexpr uint64_t kLayersOfSlot = 2;
+
+constexpr uint32_t kTimedSequences = 16;
+constexpr uint32_t kTimedQueries = 512;
+constexpr uint32_t kMostTimedTokens = 1 << 15;
+
+const char* NameOf(AttentionFamily family) {
+  switch (family) {
+    case AttentionFamily::kGeneric:
+      break;
+    case AttentionFamily::kSm80:
+      return kFamilySm80;
+    case AttentionFamily::kHopper:
+      return kFamilyHopper;
+    case AttentionFamily::kLatent:
+      return "latent";
+  }
+  return kFamilyGeneric;
+}
+
+double ToleranceFor(ElementType kv_type) {
+  if (kv_type == ElementType::kBFloat16) return 1e-2;
+  return kv_type == ElementType::kFloat16 ? 2e-3 : 1e-4;
+}
+
+// As the backend has it (device_backend.cc).
+ElementType QueryTypeFor(ElementType kv_type) {
+  return kv_type == ElementType::kFloat16 || kv_type == ElementType::kBFloat16
+             ? kv_type
+             : ElementType::kFloat32;
+}
+
+// Writes the number as the type has it, and returns what that is.
+float Store(ElementType type, std::byte* at, float number) {
+  return kernels::VisitElementType(type, [&]<class T>() {
+    const T element = kernels::FromFloat<T>(number);
+    std::memcpy(at, &element, sizeof(element));
+    return kernels::ToFloat(element);
+  });
+}
+
+std::vector<float> FloatsOf(ElementType type, const std::vector<std::byte>& bytes) {
+  std::vector<float> numbers(bytes.size() / ElementBytes(type));
+  kernels::VisitElementType(type, [&]<class T>() {
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      T element;
+      std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));
+      numbers[i] = kernels::ToFloat(element);
+    }
+  });
+  return numbers;
+}
+
+KvLayer MakeKv(ElementType type, uint32_t num_kv_heads, uint32_t head_dim, uint32_t block,
+               uint32_t num_slots) {
+  KvLayer kv = {.type = type,
+                .num_slots = num_slots,
+                .num_kv_heads = num_kv_heads,
+                .tokens_per_block = block,
+                .head_dim = head_dim};
+  kv.token_stride_bytes = head_dim * ElementBytes(type);
+  kv.head_stride_bytes = block * kv.token_stride_bytes;
+  kv.slot_stride_bytes = kLayersOfSlot * 2 * num_kv_heads * kv.head_stride_bytes;
+  return kv;
+}
+
+// Where the second layer of a slot is, in a pool that begins there.
+void PlaceKv(std::byte* pool, KvLayer& kv) {
+  kv.keys = pool + kv.slot_stride_bytes / kLayersOfSlot;
+  kv.values = kv.keys + kv.num_kv_heads * kv.head_stride_bytes;
+}
+
+struct Lengths {
+  int32_t queries = 1;
+  int32_t context = 1;
+};
+
+// One call of attention. Arrays are the host's.
+struct Call {
+  uint32_t num_heads = 0;
+  float scale = 1;
+  float soft_cap = 0;
+  kernels::AttentionMask mask;
+  ElementType query_type = ElementType::kFloat32;
+  KvLayer kv;  // Without pointers.
+  std::vector<int32_t> query_starts = {0};
+  std::vector<int32_t> contexts;
+  std::vector<int32_t> tables;  // The slots from the last one down.
+  uint64_t table_stride = 0;
+
+  uint64_t num_queries() const { return static_cast<uint64_t>(query_starts.back()); }
+  uint64_t query_elements() const { return num_queries() * num_heads * kv.head_dim; }
+  uint64_t pool_bytes() const { return kv.num_slots * kv.slot_stride_bytes; }
+  kernels::PlanShape plan_shape() const {
+    return {.query_starts = query_starts,
+            .context_lengths = contexts,
+            .mask = mask,
+            .num_kv_heads = kv.num_kv_heads};
+  }
+};
+
+Call MakeCall(const GpuSelfTestRequest& request, const LayerConfig& layer, uint32_t num_kv_heads,
+              const std::vector<Lengths>& lengths) {
+  const ModelConfig& config = request.config;
+  const auto block = static_cast<int32_t>(request.tokens_per_block);
+  Call call = {.num_heads = config.num_heads / layer.num_kv_heads * num_kv_heads,
+               .scale = config.query_scale,
+               .soft_cap = config.attention_soft_cap,
+               .query_type = QueryTypeFor(request.kv_type)};
+  if (layer.window != kFullAttention) call.mask.window_tokens = layer.window.value();
+  uint32_t slots = 0;
+  for (const Lengths& l : lengths) {
+    call.query_starts.push_back(call.query_starts.back() + l.queries);
+    call.contexts.push_back(l.context);
+    const auto blocks = static_cast<uint32_t>((l.context + block - 1) / block);
+    call.table_stride = std::max<uint64_t>(call.table_stride, blocks + 1);
+    slots += blocks;
+  }
+  call.kv = MakeKv(request.kv_type, num_kv_heads, config.head_dim, request.tokens_per_block, slots);
+  call.tables.assign(lengths.size() * call.table_stride, -1);
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    for (int32_t b = 0; b * block < lengths[s].context; ++b) {
+      call.tables[s * call.table_stride + b] = static_cast<int32_t>(--slots);
+    }
+  }
+  return call;
+}
+
+PagedAttentionParams ParamsOf(const Call& call) {
+  const uint64_t stride = uint64_t{call.num_heads} * call.kv.head_dim;
+  return {.query_type = call.query_type,
+          .query_token_stride = stride,
+          .output_token_stride = stride,
+          .num_heads = call.num_heads,
+          .scale = call.scale,
+          .soft_cap = call.soft_cap,
+          .mask = call.mask,
+          .query_starts = call.query_starts,
+          .context_lengths = call.contexts,
+          .block_tables = call.tables,
+          .block_table_stride = call.table_stride,
+          .kv = call.kv};
+}
+
+// A call with its numbers, and what is right.
+struct Problem {
+  Call call;
+  std::vector<std::byte> pool;  // NaN where no token lies.
+  std::vector<std::byte> queries;
+  std::vector<double> expected;  // [N][num_heads][head_dim]
+};
+
+Problem Solve(Call call) {
+  Problem problem{.call = std::move(call), .pool = {}, .queries = {}, .expected = {}};
+  const Call& c = problem.call;
+  TestNumbers numbers(1);
+  problem.pool.assign(c.pool_bytes(), std::byte{0xff});
+  KvLayer kv = c.kv;
+  PlaceKv(problem.pool.data(), kv);
+  for (size_t s = 0; s < c.contexts.size(); ++s) {
+    for (uint32_t t = 0; t < static_cast<uint32_t>(c.contexts[s]); ++t) {
+      const auto slot =
+          static_cast<uint32_t>(c.tables[s * c.table_stride + t / kv.tokens_per_block]);
+      for (uint32_t h = 0; h < kv.num_kv_heads; ++h) {
+        const uint64_t offset = kv.offset_bytes(slot, h, t % kv.tokens_per_block);
+        for (uint64_t i = 0; i < kv.token_stride_bytes; i += ElementBytes(kv.type)) {
+          Store(kv.type, kv.keys + offset + i, numbers.Next(1));
+          Store(kv.type, kv.values + offset + i, numbers.Next(1));
+        }
+      }
+    }
+  }
+  // Large enough that weights differ, small enough that more than one counts.
+  const float range = 6 / (c.scale * std::sqrt(static_cast<float>(kv.head_dim)));
+  problem.queries.resize(c.query_elements() * ElementBytes(c.query_type));
+  std::vector<float> queries(c.query_elements());
+  for (uint64_t i = 0; i < queries.size(); ++i) {
+    queries[i] = Store(c.query_type, problem.queries.data() + i * ElementBytes(c.query_type),
+                       numbers.Next(range));
+  }
+  std::vector<float> outputs(queries.size());
+  PagedAttentionParams params = ParamsOf(c);
+  params.query = queries.data();
+  params.output = outputs.data();
+  params.query_type = ElementType::kFloat32;
+  params.kv = kv;
+  // What it refuses leaves nothing that is right.
+  if (!kernels::reference::PagedAttention(params).ok()) outputs.clear();
+  problem.expected.assign(outputs.begin(), outputs.end());
+  return problem;
+}
+
+// A call on the device: its arguments, and how to start it.
+struct Launched {
+  PagedAttentionParams params;
+  kernels::cuda::AttentionExecution execution;
+};
+
+Launched Bring(TestBed& bed, const Call& call, const AttentionPlan& plan, std::byte* pool,
+               void* queries, void* outputs, AttentionKernels asked) {
+  const kernels::cuda::PlanCapacity capacity = kernels::cuda::CapacityFor(plan, call.num_heads);
+  std::vector<std::byte> encoded(kernels::cuda::PlanBytes(capacity));
+  bed.Keep([&] {
+    return kernels::cuda::EncodePlan(plan, call.num_heads, capacity, absl::MakeSpan(encoded));
+  });
+  const uint64_t workspace =
+      kernels::cuda::WorkspaceBytes(capacity, call.num_heads, call.kv.head_dim);
+  Launched launched{.params = ParamsOf(call), .execution = {}};
+  PagedAttentionParams& params = launched.params;
+  params.query = queries;
+  params.output = outputs;
+  params.query_starts = {bed.Bring(call.query_starts), call.query_starts.size()};
+  params.context_lengths = {bed.Bring(call.contexts), call.contexts.size()};
+  params.block_tables = {bed.Bring(call.tables), call.tables.size()};
+  PlaceKv(pool, params.kv);
+  launched.execution = {.stream = bed.stream(),
+                        .plan = bed.Bring(encoded),
+                        .capacity = capacity,
+                        .workspace = bed.Room<std::byte>(workspace),
+                        .workspace_bytes = workspace,
+                        .kernels = asked};
+  return launched;
+}
+
+// Which items of a call a part is about.
+enum class Kind : uint8_t { kDecode, kPrefill };
+
+AttentionPlan PlanFor(const Call& call, Kind kind, const ComputeDevice& device) {
+  const uint32_t group = call.num_heads / call.kv.num_kv_heads;
+  if (kind == Kind::kPrefill) {
+    return kernels::cuda::PlanForCuda(call.plan_shape(), call.num_heads,
+                                      {.num_multiprocessors = device.num_multiprocessors()});
+  }
+  const uint32_t tokens = std::max(1u, kShortRows / group);
+  return kernels::PlanAttention(
+      call.plan_shape(),
+      {.query_tokens = tokens, .split_tokens = kSplitTokens, .split_query_tokens = tokens});
+}
+
+double ErrorOf(TestBed& bed, const TestedKernels& kernels, const Problem& problem, Kind kind,
+               AttentionKernels asked) {
+  const Call& call = problem.call;
+  std::byte* const pool = bed.Bring(problem.pool);
+  std::byte* const queries = bed.Bring(problem.queries);
+  std::byte* const outputs =
+      bed.Bring(std::vector<std::byte>(problem.queries.size(), std::byte{0xff}));
+  if (!bed.status().ok()) return 0;
+  const Launched launched =
+      Bring(bed, call, PlanFor(call, kind, bed.device()), pool, queries, outputs, asked);
+  bed.Keep([&] { return kernels.attention(launched.params, launched.execution); });
+  const std::vector<std::byte> result = bed.Take(outputs, problem.queries.size());
+  if (!bed.status().ok()) return 0;
+  return RowError(FloatsOf(call.query_type, result), problem.expected, call.kv.head_dim);
+}
+
+// Over numbers that nobody has written: attention takes no longer for them.
+double SecondsOf(TestBed& bed, const TestedKernels& kernels, const GpuSelfTestRequest& request,
+                 const LayerConfig& layer, Kind kind, AttentionKernels asked) {
+  const uint64_t token_bytes = kLayersOfSlot * 2 * layer.num_kv_heads * request.config.head_dim *
+                               ElementBytes(request.kv_type);
+  const auto tokens = static_cast<int32_t>(
+      std::clamp<uint64_t>(request.timing_bytes / token_bytes, kTimedSequences, kMostTimedTokens));
+  std::vector<Lengths> lengths(kTimedSequences,
+                               {.queries = 1, .context = tokens / int32_t{kTimedSequences}});
+  if (kind == Kind::kPrefill) {
+    const int32_t queries = std::min<int32_t>(kTimedQueries, tokens);
+    lengths = {{.queries = queries, .context = std::min(tokens, 4 * queries)}};
+  }
+  const Call call = MakeCall(request, layer, layer.num_kv_heads, lengths);
+  const uint64_t bytes = call.query_elements() * ElementBytes(call.query_type);
+  auto* const pool = bed.Room<std::byte>(call.pool_bytes());
+  auto* const queries = bed.Room<std::byte>(bytes);
+  auto* const outputs = bed.Room<std::byte>(bytes);
+  if (!bed.status().ok()) return 0;
+  const AttentionPlan plan =
+      kernels::cuda::PlanForCuda(call.plan_shape(), call.num_heads,
+                                 {.num_multiprocessors = bed.device().num_multiprocessors()});
+  const Launched launched = Bring(bed, call, plan, pool, queries, outputs, asked);
+  return bed.SecondsOf([&] { return kernels.attention(launched.params, launched.execution); });
+}
+
+// The first layers that differ in what kernels depend on.
+std::vector<LayerConfig> LayersOf(const ModelConfig& config) {
+  std::vector<LayerConfig> layers;
+  for (const LayerConfig& layer : config.layers) {
+    const bool seen = std::any_of(layers.begin(), layers.end(), [&](const LayerConfig& other) {
+      return other.window == layer.window && other.num_kv_heads == layer.num_kv_heads;
+    });
+    if (!seen && layers.size() < kMostLayers) layers.push_back(layer);
+  }
+  return layers;
+}
+
+std::vector<Lengths> LengthsFor(Kind kind, uint32_t group) {
+  if (kind == Kind::kPrefill) {
+    // More rows than a kernel's tile has, in any case.
+    const auto queries = static_cast<int32_t>(std::max(24u, 160 / group));
+    std::vector<Lengths> lengths = {{queries, queries + kLongContext}, {17, 17}};
+    if (group > kShortRows) lengths.push_back({1, 90});  // Decode is of as many rows, too.
+    return lengths;
+  }
+  std::vector<Lengths> lengths = {{1, kLongContext}, {1, 64}, {1, 7}};
+  if (2 * group <= kShortRows) lengths.push_back({2, 50});  // A token and its draft.
+  return lengths;
+}
+
+// Several families read them.
+using Problems = std::shared_ptr<const std::vector<Problem>>;
+
+Problems ProblemsFor(const GpuSelfTestRequest& request, Kind kind) {
+  auto problems = std::make_shared<std::vector<Problem>>();
+  for (LayerConfig layer : LayersOf(request.config)) {
+    const uint32_t group = request.config.num_heads / layer.num_kv_heads;
+    if (kind == Kind::kDecode && group > kShortRows) continue;
+    if (layer.window != kFullAttention && layer.window.value() > kMostWindow) {
+      layer.window = WindowSize(kMostWindow);
+    }
+    problems->push_back(Solve(MakeCall(request, layer, std::min(layer.num_kv_heads, kMostKvHeads),
+                                       LengthsFor(kind, group))));
+  }
+  return problems;
+}
+
+std::vector<AttentionKernels> AskedFor(GpuAttention attention) {
+  switch (attention) {
+    case GpuAttention::kAuto:
+      break;
+    case GpuAttention::kSm80:
+      return {AttentionKernels::kSm80};
+    case GpuAttention::kHopper:
+      return {AttentionKernels::kHopper};
+  }
+  // In the order of preference.
+  return {AttentionKernels::kSm80, AttentionKernels::kHopper, AttentionKernels::kGeneric};
+}
+
+AttentionFamily FamilyOf(Problem& problem, AttentionKernels asked) {
+  PagedAttentionParams params = ParamsOf(problem.call);
+  // The host's memory is aligned as the device's is.
+  PlaceKv(problem.pool.data(), params.kv);
+  params.query = params.output = problem.pool.data();
+  return kernels::cuda::FamilyOf(params, asked);
+}
+
+// Bytes are the same or they are not.
+constexpr double kSame = 0;
+constexpr double kDifferent = std::numeric_limits<double>::infinity();
+
+double ErrorOfCacheWrite(TestBed& bed, const GpuSelfTestRequest& request,
+                         const TestedKernels& kernels) {
+  const uint32_t num_kv_heads = std::min(request.config.layers.front().num_kv_heads, kMostKvHeads);
+  const uint32_t block = request.tokens_per_block;
+  const uint64_t row = uint64_t{num_kv_heads} * request.config.head_dim;
+  KvLayer kv =
+      MakeKv(request.kv_type, num_kv_heads, request.config.head_dim, block, /*num_slots=*/3);
+  // The last, the first and some of the middle; rows hold a token's keys, then its values.
+  const std::vector<int64_t> slots = {int64_t{3} * block - 1, 0, block, int64_t{2} * block};
+  const std::vector<float> rows = TestNumbers(2).Many(slots.size() * 2 * row, 3);
+  std::vector<std::byte> expected(kv.num_slots * kv.slot_stride_bytes, std::byte{0xff});
+  std::byte* const pool = bed.Bring(expected);
+  const float* const keys = bed.Bring(rows);
+  const int64_t* const device_slots = bed.Bring(slots);
+  if (!bed.status().ok()) return kDifferent;
+  kernels::CacheWriteParams params = {.rows = {.keys = keys,
+                                               .values = keys + row,
+                                               .key_token_stride = 2 * row,
+                                               .value_token_stride = 2 * row},
+                                      .token_slots = {device_slots, slots.size()},
+                                      .kv = kv};
+  PlaceKv(pool, params.kv);
+  bed.Keep([&] { return kernels.write_cache(params, bed.stream()); });
+  PlaceKv(expected.data(), kv);
+  for (size_t n = 0; n < slots.size(); ++n) {
+    for (uint64_t i = 0; i < row; ++i) {
+      const uint64_t offset = kv.offset_bytes(static_cast<uint32_t>(slots[n] / block),
+                                              static_cast<uint32_t>(i / kv.head_dim),
+                                              static_cast<uint32_t>(slots[n] % block)) +
+                              i % kv.head_dim * ElementBytes(kv.type);
+      Store(kv.type, kv.keys + offset, rows[2 * n * row + i]);
+      Store(kv.type, kv.values + offset, rows[(2 * n + 1) * row + i]);
+    }
+  }
+  return bed.Take(pool, expected.size()) == expected ? kSame : kDifferent;
+}
+
+double ErrorOfBlockCopy(TestBed& bed, const TestedKernels& kernels) {
+  constexpr uint64_t kSlotBytes = 16 * 1024 + 64;
+  constexpr uint32_t kSlots = 3;
+  std::vector<std::byte> source(kSlots * kSlotBytes);
+  for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<std::byte>(i * 7 + i / 251);
+  std::vector<std::byte> expected(source.size(), std::byte{0xff});
+  const std::vector<kernels::SlotCopy> copies = {{.source = 2, .target = 0},
+                                                 {.source = 0, .target = 2}};
+  const std::byte* const from = bed.Bring(source);
+  std::byte* const to = bed.Bring(expected);
+  const kernels::SlotCopy* const pairs = bed.Bring(copies);
+  bed.Keep([&] {
+    return kernels.copy_blocks({.source = from,
+                                .target = to,
+                                .source_slots = kSlots,
+                                .target_slots = kSlots,
+                                .slot_bytes = kSlotBytes,
+                                .copies = {pairs, copies.size()}},
+                               bed.stream());
+  });
+  for (const kernels::SlotCopy& copy : copies) {
+    std::copy_n(source.data() + copy.source * kSlotBytes, kSlotBytes,
+                expected.data() + copy.target * kSlotBytes);
+  }
+  return bed.Take(to, expected.size()) == expected ? kSame : kDifferent;
+}
+
+}  // namespace
+
+std::vector<SelfTestItem> AttentionItems(const GpuSelfTestRequest& request,
+                                         const TestedKernels& kernels) {
+  std::vector<SelfTestItem> items;
+  for (const Kind kind : {Kind::kDecode, Kind::kPrefill}) {
+    const Problems problems = ProblemsFor(request, kind);
+    if (problems->empty()) continue;
+    std::vector<AttentionFamily> families;
+    for (const AttentionKernels asked : AskedFor(request.attention)) {
+      Problem first = problems->front();
+      const AttentionFamily family = FamilyOf(first, asked);
+      // What is asked for leaves these types and shapes to a family that is there already.
+      if (std::find(families.begin(), families.end(), family) != families.end()) continue;
+      families.push_back(family);
+      const bool timed = family != AttentionFamily::kGeneric;
+      items.push_back({.part = kind == Kind::kDecode ? kAttentionDecode : kAttentionPrefill,
+                       .family = NameOf(family),
+                       .tolerance = ToleranceFor(request.kv_type),
+                       .test = [&request, &kernels, problems, kind, asked, timed](TestBed& bed) {
+                         Measured measured;
+                         for (const Problem& problem : *problems) {
+                           measured.error = std::max(measured.error,
+                                                     ErrorOf(bed, kernels, problem, kind, asked));
+                         }
+                         if (timed) {
+                           measured.seconds = SecondsOf(bed, kernels, request,
+                                                        request.config.layers.front(), kind, asked);
+                         }
+                         return measured;
+                       }});
+    }
+  }
+  return items;
+}
+
+std::vector<SelfTestItem> CacheItems(const GpuSelfTestRequest& request,
+                                     const TestedKernels& kernels) {
+  std::vector<SelfTestItem> items;
+  items.push_back({.part = "cache_write",
+                   .family = "portable",
+                   .tolerance = kSame,
+                   .test = [&request, &kernels](TestBed& bed) {
+                     return Measured{.error = ErrorOfCacheWrite(bed, request, kernels)};
+                   }});
+  items.push_back({.part = "block_copy",
+                   .family = "portable",
+                   .needed = false,
+                   .tolerance = kSame,
+                   .test = [&kernels](TestBed& bed) {
+                     return Measured{.error = ErrorOfBlockCopy(bed, kernels)};
+                   }});
+  return items;
+}
+
+}  // namespace pagoda::cuda

@@ -1,0 +1,309 @@
+#include "engine/model/cuda/self_test_layers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/numeric.h"
+
+namespace pagoda::cuda {
+namespace {
+
+using kernels::ElementType;
+
+// Of sums in fp32, and of rounded factors whose products are exact there.
+constexpr double kProductTolerance = 1e-4;
+constexpr double kLayerTolerance = 2e-5;
+// Sines and cosines of far angles.
+constexpr double kRotaryTolerance = 1e-4;
+
+constexpr uint64_t kRows = 5;
+
+// Columns that kernels take by 16 bytes a thread, and columns that they do not.
+constexpr uint64_t kColumns[] = {256, 33};
+
+std::vector<double> Doubles(const std::vector<float>& numbers) {
+  return {numbers.begin(), numbers.end()};
+}
+
+// The numbers in that type, and what they are there, in place.
+template <class T>
+std::vector<T> RoundedTo(std::vector<float>& numbers) {
+  std::vector<T> rounded;
+  for (float& number : numbers) {
+    rounded.push_back(kernels::FromFloat<T>(number));
+    number = kernels::ToFloat(rounded.back());
+  }
+  return rounded;
+}
+
+// Contiguous rows on the device.
+RowsView BringRows(TestBed& bed, const std::vector<float>& numbers, uint64_t cols) {
+  return {.data = bed.Bring(numbers), .stride = cols, .rows = numbers.size() / cols, .cols = cols};
+}
+std::vector<float> TakeRowsOf(TestBed& bed, const RowsView& rows) {
+  return bed.Take(rows.data, rows.rows * rows.cols);
+}
+
+double ErrorOfProduct(TestBed& bed, DeviceProducts& products, ElementType type, uint64_t rows,
+                      uint64_t inputs, uint64_t outputs) {
+  TestNumbers numbers(static_cast<uint32_t>(rows));
+  std::vector<float> input = numbers.Many(rows * inputs, 1);
+  std::vector<float> weights = numbers.Many(outputs * inputs, 1);
+  DeviceProduct product = {.type = type,
+                           .rows = rows,
+                           .inputs = inputs,
+                           .outputs = outputs,
+                           .input_stride = inputs,
+                           .output_stride = outputs};
+  kernels::VisitElementType(type, [&]<class T>() {
+    product.input = bed.Bring(RoundedTo<T>(input));
+    product.weights = bed.Bring(RoundedTo<T>(weights));
+  });
+  std::vector<double> expected(rows * outputs);
+  for (uint64_t i = 0; i < expected.size(); ++i) {
+    for (uint64_t k = 0; k < inputs; ++k) {
+      expected[i] += double{input[i / outputs * inputs + k]} * weights[i % outputs * inputs + k];
+    }
+  }
+  product.output = bed.Bring(std::vector<float>(expected.size(), std::nanf("")));
+  bed.Keep([&] { return products.Multiply(product, bed.stream()); });
+  return RowError(bed.Take(product.output, expected.size()), expected, outputs);
+}
+
+double ErrorOfEmbedding(TestBed& bed, const TestedKernels& kernels, ElementType type,
+                        uint64_t cols) {
+  constexpr float kScale = 1.5f;
+  const std::vector<uint32_t> tokens = {7, 0, 3, 7, 1};
+  std::vector<float> table = TestNumbers(3).Many(8 * cols, 2);
+  const void* device_table = nullptr;
+  kernels::VisitElementType(type,
+                            [&]<class T>() { device_table = bed.Bring(RoundedTo<T>(table)); });
+  const uint32_t* const device_tokens = bed.Bring(tokens);
+  const RowsView output =
+      BringRows(bed, std::vector<float>(tokens.size() * cols, std::nanf("")), cols);
+  bed.Run("embedding", [&] {
+    return kernels.embed(type, device_table, device_tokens, kScale, output, bed.stream());
+  });
+  std::vector<double> expected;
+  for (const uint32_t token : tokens) {
+    for (uint64_t c = 0; c < cols; ++c) expected.push_back(kScale * table[token * cols + c]);
+  }
+  return NumberError(TakeRowsOf(bed, output), expected);
+}
+
+// A row by the root of its mean square, times the weights.
+void Norm(absl::Span<double> row, const std::vector<float>& weights, float eps) {
+  double squares = 0;
+  for (const double number : row) squares += number * number;
+  const double root = std::sqrt(squares / static_cast<double>(row.size()) + eps);
+  for (size_t i = 0; i < row.size(); ++i) row[i] *= weights[i] / root;
+}
+
+double ErrorOfNorm(TestBed& bed, const TestedKernels& kernels, float eps, uint64_t cols) {
+  TestNumbers numbers(4);
+  const std::vector<float> input = numbers.Many(kRows * cols, 3);
+  const std::vector<float> weights = numbers.Many(cols, 2);
+  const RowsView rows = BringRows(bed, input, cols);
+  const float* const device_weights = bed.Bring(weights);
+  bed.Run("norm", [&] { return kernels.rms_norm(device_weights, eps, rows, rows, bed.stream()); });
+  std::vector<double> expected = Doubles(input);
+  for (uint64_t r = 0; r < kRows; ++r) {
+    Norm(absl::MakeSpan(expected).subspan(r * cols, cols), weights, eps);
+  }
+  return NumberError(TakeRowsOf(bed, rows), expected);
+}
+
+// Two heads a row; `normed`: each head is normed first.
+double ErrorOfRotary(TestBed& bed, const TestedKernels& kernels, const ModelConfig& config,
+                     bool normed) {
+  const uint32_t half = config.head_dim / 2;
+  const uint64_t cols = 2 * config.head_dim;
+  TestNumbers numbers(5);
+  const std::vector<int32_t> positions = {0, 1, 17, 1000, 5};
+  const std::vector<float> frequencies =
+      RotaryFrequencies(config.rotaries.front(), config.head_dim);
+  const std::vector<float> input = numbers.Many(positions.size() * cols, 3);
+  const std::vector<float> weights = numbers.Many(config.head_dim, 2);
+  const int32_t* const device_positions = bed.Bring(positions);
+  const float* const device_frequencies = bed.Bring(frequencies);
+  const float* const device_weights = bed.Bring(weights);
+  const AnglesView angles = {.cosines = bed.Room<float>(positions.size() * half),
+                             .sines = bed.Room<float>(positions.size() * half),
+                             .half_dim = half};
+  const RowsView rows = BringRows(bed, input, cols);
+  bed.Run("angles", [&] {
+    return kernels.angles(device_positions, positions.size(), device_frequencies, angles,
+                          bed.stream());
+  });
+  bed.Run("rotation", [&] {
+    return kernels.rotate(angles, normed ? device_weights : nullptr, config.rms_norm_eps, rows,
+                          bed.stream());
+  });
+  std::vector<double> expected = Doubles(input);
+  for (uint64_t first = 0; first < expected.size(); first += config.head_dim) {
+    const auto head = absl::MakeSpan(expected).subspan(first, config.head_dim);
+    if (normed) Norm(head, weights, config.rms_norm_eps);
+    for (uint32_t i = 0; i < half; ++i) {
+      // The angle itself is rounded to fp32, as transformers has it.
+      const double angle = static_cast<float>(positions[first / cols]) * frequencies[i];
+      const double low = head[i];
+      const double high = head[half + i];
+      head[i] = low * std::cos(angle) - high * std::sin(angle);
+      head[half + i] = high * std::cos(angle) + low * std::sin(angle);
+    }
+  }
+  return NumberError(TakeRowsOf(bed, rows), expected);
+}
+
+double Activated(GateKind kind, double x) {
+  if (kind == GateKind::kSilu) return x / (1 + std::exp(-x));
+  const double u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+  return 0.5 * x * (1 + std::tanh(u));
+}
+
+double ErrorOfGate(TestBed& bed, const TestedKernels& kernels, GateKind kind, uint64_t cols) {
+  const std::vector<float> input = TestNumbers(6).Many(kRows * 2 * cols, 8);
+  const RowsView gate_up = BringRows(bed, input, 2 * cols);
+  const RowsView output = BringRows(bed, std::vector<float>(kRows * cols, std::nanf("")), cols);
+  bed.Run("gate", [&] { return kernels.gate(kind, gate_up, output, bed.stream()); });
+  std::vector<double> expected;
+  for (uint64_t r = 0; r < kRows; ++r) {
+    for (uint64_t c = 0; c < cols; ++c) {
+      const uint64_t i = r * 2 * cols + c;
+      expected.push_back(Activated(kind, input[i]) * input[i + cols]);
+    }
+  }
+  return NumberError(TakeRowsOf(bed, output), expected);
+}
+
+// Sums, biases, chosen rows and soft caps, one behind the other.
+double ErrorOfRows(TestBed& bed, const TestedKernels& kernels, uint64_t cols) {
+  constexpr float kCap = 2.5f;
+  TestNumbers numbers(7);
+  const std::vector<float> addend = numbers.Many(kRows * cols, 3);
+  const std::vector<float> sum = numbers.Many(kRows * cols, 3);
+  const std::vector<float> bias = numbers.Many(cols, 3);
+  const std::vector<uint32_t> chosen = {4, 0, 2};
+  const RowsView device_addend = BringRows(bed, addend, cols);
+  const RowsView device_sum = BringRows(bed, sum, cols);
+  const float* const device_bias = bed.Bring(bias);
+  const RowsView output =
+      BringRows(bed, std::vector<float>(chosen.size() * cols, std::nanf("")), cols);
+  bed.Run("addition", [&] { return kernels.add(device_addend, device_sum, bed.stream()); });
+  bed.Run("bias", [&] { return kernels.add_bias(device_bias, device_sum, bed.stream()); });
+  bed.Run("choice of rows",
+          [&] { return kernels.take_rows(chosen.data(), device_sum, output, bed.stream()); });
+  bed.Run("soft cap", [&] { return kernels.soft_cap(kCap, output, bed.stream()); });
+  std::vector<double> expected;
+  for (const uint32_t row : chosen) {
+    for (uint64_t c = 0; c < cols; ++c) {
+      const uint64_t i = row * cols + c;
+      expected.push_back(kCap * std::tanh((double{addend[i]} + sum[i] + bias[c]) / kCap));
+    }
+  }
+  return NumberError(TakeRowsOf(bed, output), expected);
+}
+
+// To 16 bits and back: the very bits.
+double ErrorOfRounding(TestBed& bed, const TestedKernels& kernels, ElementType type,
+                       uint64_t cols) {
+  std::vector<float> numbers = TestNumbers(8).Many(kRows * cols, 3);
+  const RowsView input = BringRows(bed, numbers, cols);
+  const RowsView output = BringRows(bed, std::vector<float>(numbers.size(), std::nanf("")), cols);
+  auto* const rounded = bed.Room<uint16_t>(numbers.size());
+  bed.Run("rounding", [&] { return kernels.round(type, input, rounded, bed.stream()); });
+  bed.Run("widening", [&] { return kernels.widen(type, rounded, output, bed.stream()); });
+  kernels::VisitElementType(type, [&]<class T>() { RoundedTo<T>(numbers); });
+  return NumberError(TakeRowsOf(bed, output), Doubles(numbers));
+}
+
+std::vector<std::pair<ElementType, const char*>> FactorTypes(ComputeType compute) {
+  const std::vector<std::pair<ElementType, const char*>> all = {
+      {ElementType::kBFloat16, "products_bf16"},
+      {ElementType::kFloat16, "products_fp16"},
+      {ElementType::kFloat32, "products_fp32"}};
+  switch (compute) {
+    case ComputeType::kAuto:
+      break;
+    case ComputeType::kFloat32:
+      return {all[2]};
+    case ComputeType::kBFloat16:
+      return {all[0]};
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<SelfTestItem> ProductItems(const GpuSelfTestRequest& request,
+                                       DeviceProducts& products) {
+  std::vector<SelfTestItem> items;
+  for (const auto& [type, part] : FactorTypes(request.compute)) {
+    items.push_back({.part = part,
+                     .family = "cublaslt",
+                     .tolerance = kProductTolerance,
+                     .test = [&products, type = type](TestBed& bed) {
+                       // A step of decode, and a chunk.
+                       return Measured{
+                           .error = std::max(ErrorOfProduct(bed, products, type, 1, 128, 96),
+                                             ErrorOfProduct(bed, products, type, 40, 192, 64))};
+                     }});
+  }
+  return items;
+}
+
+std::vector<SelfTestItem> LayerItems(const GpuSelfTestRequest& request,
+                                     const TestedKernels& kernels) {
+  std::vector<SelfTestItem> items;
+  // The largest error over both numbers of columns.
+  const auto add = [&](const char* part, double tolerance, auto error_of) {
+    items.push_back({.part = part,
+                     .family = "portable",
+                     .tolerance = tolerance,
+                     .test = [error_of](TestBed& bed) {
+                       Measured measured;
+                       for (const uint64_t cols : kColumns) {
+                         measured.error = std::max(measured.error, error_of(bed, cols));
+                       }
+                       return measured;
+                     }});
+  };
+  add("embedding", kLayerTolerance, [&kernels](TestBed& bed, uint64_t cols) {
+    double worst = 0;
+    for (const ElementType type :
+         {ElementType::kFloat32, ElementType::kFloat16, ElementType::kBFloat16}) {
+      worst = std::max(worst, ErrorOfEmbedding(bed, kernels, type, cols));
+    }
+    return worst;
+  });
+  add("norm", kLayerTolerance, [&request, &kernels](TestBed& bed, uint64_t cols) {
+    return ErrorOfNorm(bed, kernels, request.config.rms_norm_eps, cols);
+  });
+  items.push_back(
+      {.part = "rotary",
+       .family = "portable",
+       .tolerance = kRotaryTolerance,
+       .test = [&request, &kernels](TestBed& bed) {
+         return Measured{
+             .error = std::max(ErrorOfRotary(bed, kernels, request.config, /*normed=*/false),
+                               ErrorOfRotary(bed, kernels, request.config, /*normed=*/true))};
+       }});
+  add("gate", kLayerTolerance, [&kernels](TestBed& bed, uint64_t cols) {
+    return std::max(ErrorOfGate(bed, kernels, GateKind::kSilu, cols),
+                    ErrorOfGate(bed, kernels, GateKind::kGeluTanh, cols));
+  });
+  add("rows", kLayerTolerance,
+      [&kernels](TestBed& bed, uint64_t cols) { return ErrorOfRows(bed, kernels, cols); });
+  add("rounding", /*tolerance=*/0, [&kernels](TestBed& bed, uint64_t cols) {
+    return std::max(ErrorOfRounding(bed, kernels, ElementType::kFloat16, cols),
+                    ErrorOfRounding(bed, kernels, ElementType::kBFloat16, cols));
+  });
+  return items;
+}
+
+}  // namespace pagoda::cuda

@@ -1,0 +1,52 @@
+// The engine's self-test on the GPU that is there: every family is right, in about a second.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <iostream>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "engine/model/cuda/cuda_backend.h"
+#include "tests/engine/cuda/test_backend.h"
+
+namespace pagoda {
+namespace {
+
+using kernels::ElementType;
+
+// The layers of a Qwen3-8B, and a window beside them.
+GpuSelfTestRequest Request(ElementType kv_type, uint32_t head_dim) {
+  GpuSelfTestRequest request;
+  request.config.num_heads = 32;
+  request.config.head_dim = head_dim;
+  request.config.query_scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  request.config.layers = {{.num_kv_heads = 8}, {.window = WindowSize(1024), .num_kv_heads = 8}};
+  request.config.rotaries = {RotaryConfig()};
+  request.kv_type = kv_type;
+  request.tokens_per_block = 32;
+  return request;
+}
+
+TEST(GpuSelfTestTest, EveryFamilyIsRightOrNotForThisDevice) {
+  if (!WhyNoBackend().empty()) GTEST_SKIP() << WhyNoBackend();
+  for (const ElementType type :
+       {ElementType::kBFloat16, ElementType::kFloat16, ElementType::kFloat32}) {
+    for (const uint32_t head_dim : {64u, 128u, 256u}) {
+      const absl::Time start = absl::Now();
+      const absl::StatusOr<GpuSelfTestReport> report =
+          TestCudaKernels(Request(type, head_dim), [](const GpuKernelResult&) {});
+      ASSERT_TRUE(report.ok()) << report.status();
+      std::cout << report->device << ", head_dim " << head_dim << ", "
+                << absl::ToDoubleSeconds(absl::Now() - start) << " s\n";
+      EXPECT_TRUE(report->Check().ok()) << report->Check();
+      for (const GpuKernelResult& result : report->results) {
+        std::cout << "  " << Describe(result) << "\n";
+        EXPECT_TRUE(result.right() || result.outcome == GpuOutcome::kUnsupported)
+            << Describe(result);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pagoda

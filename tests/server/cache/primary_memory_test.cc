@@ -1,0 +1,170 @@
+// Where the primary tier lies, by what the machine says: a GPU that is right, one whose kernels are
+// wrong, none.
+#include "server/cache/primary_memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/error.h"
+
+namespace pagoda::server {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+GpuSelfTestReport Report(GpuOutcome outcome) {
+  GpuSelfTestReport report{.device = "cuda:0, Fake",
+                           .results = {{.part = "attention_decode",
+                                        .family = "sm80",
+                                        .outcome = outcome,
+                                        .error = 0.7,
+                                        .tolerance = 0.01,
+                                        .seconds = 0,
+                                        .why = "its error is 0.7, above 0.01"}}};
+  report.Choose();
+  return report;
+}
+
+// A machine with a GPU, and a daemon with an engine of its own.
+class PrimaryMemoryTest : public testing::Test {
+ protected:
+  PrimaryMemoryTest() {
+    config_.engine.model_dir = "/models/any";
+    config_.cache.kv_dtype = DType::kBFloat16;
+    config_.cache.tokens_per_block = 32;
+    probes_.describe = [](int device) {
+      return cuda::DeviceInfo{.place = {.kind = MemoryKind::kCuda, .device = device},
+                              .name = "Fake",
+                              .free_bytes = uint64_t{3} << 20,
+                              .total_bytes = uint64_t{4} << 20};
+    };
+    probes_.check_backend = [](int) { return absl::OkStatus(); };
+    probes_.self_test = [this](const GpuSelfTestOptions& options) {
+      ++tests_;
+      asked_ = options;
+      return test_;
+    };
+  }
+
+  absl::StatusOr<ChosenMemory> Choose() { return ChoosePrimaryMemory(config_, probes_); }
+
+  Config config_;
+  GpuProbes probes_;
+  absl::StatusOr<GpuSelfTestReport> test_ = Report(GpuOutcome::kRight);
+  int tests_ = 0;
+  GpuSelfTestOptions asked_;
+};
+
+TEST_F(PrimaryMemoryTest, AutoTakesAGpuWhoseKernelsAreRight) {
+  const auto chosen = Choose();
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_TRUE(chosen->device.has_value());
+  EXPECT_EQ(chosen->what, "in GPU memory: cuda:0, Fake, with 3 of 4 MiB free");
+  ASSERT_TRUE(chosen->gpu_report.has_value());
+  EXPECT_EQ(*chosen->gpu_report, *test_);
+}
+
+TEST_F(PrimaryMemoryTest, TheSelfTestIsThatOfTheEnginesModel) {
+  config_.cache.device = 2;
+  config_.engine.compute = ComputeType::kFloat32;
+  ASSERT_TRUE(Choose().ok());
+  EXPECT_EQ(asked_.model_dir, "/models/any");
+  EXPECT_EQ(asked_.device, 2);
+  EXPECT_EQ(asked_.kv_type, kernels::ElementType::kBFloat16);
+  EXPECT_EQ(asked_.tokens_per_block, 32u);
+  EXPECT_EQ(asked_.compute, ComputeType::kFloat32);
+  EXPECT_EQ(asked_.attention, GpuAttention::kAuto);
+}
+
+TEST_F(PrimaryMemoryTest, AutoTakesTheHostWhereTheSelfTestLeavesNothing) {
+  test_ = Report(GpuOutcome::kWrong);
+  const auto chosen = Choose();
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_FALSE(chosen->device.has_value());
+  EXPECT_THAT(chosen->what,
+              AllOf(HasSubstr("in host memory: the daemon's own engine cannot compute on cuda:0"),
+                    HasSubstr("attention_decode by sm80 is left out: wrong")));
+  ASSERT_TRUE(chosen->gpu_report.has_value()) << "status and metrics tell of it";
+  EXPECT_EQ(*chosen->gpu_report, *test_);
+}
+
+TEST_F(PrimaryMemoryTest, AutoTakesTheHostWhereTheSelfTestCannotRun) {
+  test_ = absl::InternalError("the process of the GPU's self-test was killed");
+  const auto chosen = Choose();
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_FALSE(chosen->device.has_value());
+  EXPECT_THAT(chosen->what, HasSubstr("was killed"));
+  EXPECT_FALSE(chosen->gpu_report.has_value());
+}
+
+// Whoever asks for a GPU by name hears what is wrong with it.
+TEST_F(PrimaryMemoryTest, AGpuThatIsAskedForByNameIsRefusedWithTheReport) {
+  test_ = Report(GpuOutcome::kWrong);
+  const auto expect_refused = [&](const char* wish) {
+    const absl::Status status = Choose().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(wish), HasSubstr("attention_decode by sm80 is left out: wrong: "
+                                                 "its error is 0.7, above 0.01")));
+  };
+  config_.cache.primary_memory = PrimaryMemory::kCuda;
+  expect_refused("cache.primary_memory is cuda");
+  config_.cache.primary_memory = PrimaryMemory::kAuto;
+  config_.engine.backend = EngineBackend::kCuda;
+  expect_refused("engine.backend is cuda");
+  config_.engine.backend = EngineBackend::kAuto;
+  config_.engine.gpu_attention = GpuAttention::kHopper;
+  expect_refused("engine.gpu_attention is hopper");
+  test_ = MakeError(Reason::kInvalidCheckpoint, "no such model");
+  EXPECT_EQ(ReasonOf(Choose().status()), Reason::kInvalidCheckpoint);
+}
+
+// Then nothing computes there.
+TEST_F(PrimaryMemoryTest, WithoutAnEngineOnTheGpuNothingIsTested) {
+  test_ = Report(GpuOutcome::kWrong);
+  config_.engine.kv = KvMode::kBasic;
+  EXPECT_TRUE(Choose()->device.has_value());
+  config_.engine.kv = KvMode::kPaged;
+  config_.engine.backend = EngineBackend::kCpu;
+  EXPECT_FALSE(Choose()->device.has_value());
+  config_.engine.backend = EngineBackend::kAuto;
+  config_.cache.primary_memory = PrimaryMemory::kHost;
+  EXPECT_FALSE(Choose()->device.has_value());
+  config_.cache.primary_memory = PrimaryMemory::kAuto;
+  config_.engine.model_dir.clear();
+  EXPECT_TRUE(Choose()->device.has_value());
+  EXPECT_EQ(tests_, 0);
+}
+
+// Without cuBLASLt, say: the engine says so where it has to be on the GPU.
+TEST_F(PrimaryMemoryTest, WithoutABackendNothingIsTested) {
+  probes_.check_backend = [](int) { return absl::FailedPreconditionError("no cuBLASLt"); };
+  const auto chosen = Choose();
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_FALSE(chosen->device.has_value());
+  EXPECT_THAT(chosen->what, HasSubstr("no cuBLASLt"));
+  config_.cache.primary_memory = PrimaryMemory::kCuda;
+  EXPECT_TRUE(Choose()->device.has_value());
+  EXPECT_EQ(tests_, 0);
+}
+
+TEST_F(PrimaryMemoryTest, WithoutADeviceAutoIsTheHostAndANameIsAnError) {
+  probes_.describe = [](int) -> absl::StatusOr<cuda::DeviceInfo> {
+    return absl::UnavailableError("no CUDA driver");
+  };
+  const auto chosen = Choose();
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->what, "in host memory: no CUDA driver");
+  config_.engine.backend = EngineBackend::kCuda;
+  const absl::Status status = Choose().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("engine.backend is cuda, and cache.device 0 cannot be used"));
+  EXPECT_EQ(tests_, 0);
+}
+
+}  // namespace
+}  // namespace pagoda::server
