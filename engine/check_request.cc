@@ -55,6 +55,10 @@ absl::Status CheckRequest(const GenerateRequest& request, const ModelConfig& mod
                      absl::StrCat("namespace.lora_id is ", *request.name_space.lora_id,
                                   ": the engine runs no adapters, only the base model"));
   }
+  if (request.name_space.keyed) {
+    return MakeError(Reason::kKeysAndTokens,
+                     "namespace.keyed is set: the engine's prompts are tokens, not keys");
+  }
   if (absl::Status status = CheckCounts(request); !status.ok()) return status;
   if (absl::Status status = CheckPrompt(request, model); !status.ok()) return status;
   if (absl::Status status = CheckSampling(request.sampling); !status.ok()) return status;

@@ -89,7 +89,8 @@ class Engine {
   // Whether Submit would refuse the request: INVALID_PROMPT (empty, a token outside the vocabulary,
   // longer with its new tokens than max_position_embeddings), INVALID_COUNT (max_new_tokens or
   // num_samples is 0, too many samples or drafts, or the cache can never hold a sequence),
-  // INVALID_SAMPLING, FIELD_NOT_SERVED (an adapter: the engine has the base model alone).
+  // INVALID_SAMPLING, FIELD_NOT_SERVED (an adapter: the engine has the base model alone),
+  // KEYS_AND_TOKENS (a keyed namespace: its prompts are tokens).
   absl::Status Check(const GenerateRequest& request) const;
 
   static constexpr uint32_t kMaxSamples = 128;

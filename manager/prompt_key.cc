@@ -31,19 +31,20 @@ bool ExtrasOf(absl::Span<const uint64_t> extra_ids, absl::Span<const MultimodalI
   return true;
 }
 
-void PromptKey::MakeBlock(size_t begin, size_t count, BlockKey* key,
-                          std::vector<TokenExtra>* scratch) const {
+BlockKey PromptKey::BlockBeside(size_t begin, size_t count,
+                                std::vector<TokenExtra>* scratch) const {
   if (keyed()) {
-    *key = keys_[begin / tokens_per_block_].block_key();
-    return;
+    const size_t block = begin / tokens_per_block_;
+    return block < keys_.size() ? keys_[block].block_key() : BlockKey{.keyed = true};
   }
-  key->tokens = tokens_.subspan(begin, count);
-  count = key->tokens.size();
+  BlockKey key{tokens_.subspan(begin, count), {}};
+  count = key.tokens.size();
   if (!extras_.empty()) {
-    key->extras = extras_.subspan(begin, count);
+    key.extras = extras_.subspan(begin, count);
   } else if (ExtrasOf(extra_ids_, items_, begin, count, scratch)) {
-    key->extras = *scratch;
+    key.extras = *scratch;
   }
+  return key;
 }
 
 }  // namespace pagoda

@@ -247,7 +247,8 @@ void WindowBlockManager::Publish(OperationScope& op, Sequence& sequence) {
   const uint32_t full_blocks = tokens_per_block().BlockForToken(sequence.computed_tokens);
   if (full_blocks > blocks.published && !Detached(blocks)) {
     const size_t count = full_blocks - blocks.published;
-    recorder().ExpectStored(count, count * tokens_per_block().value());
+    const size_t entries = sequence.keyed ? ClientKey::kWords : tokens_per_block().value();
+    recorder().ExpectStored(count, count * entries);
     while (blocks.published < full_blocks) {
       const uint32_t index = blocks.published;
       if (!PublishBlock(op, sequence, blocks, index, tokens_per_block().value())) break;

@@ -132,7 +132,7 @@ absl::Status Daemon::MakeServices() {
   ServedCache* const own = opener_->own();
   absl::StatusOr<std::unique_ptr<Bridges>> bridges =
       Bridges::Start(config_, own == nullptr ? nullptr : &own->manager(), &state_, admission_.get(),
-                     &event_service_->subscriber_metrics());
+                     own == nullptr ? nullptr : &own->parts().streams->metrics());
   if (!bridges.ok()) return bridges.status();
   bridges_ = *std::move(bridges);
   Engine* const engine = own == nullptr ? nullptr : own->engine();

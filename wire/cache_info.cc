@@ -121,10 +121,10 @@ absl::Status CheckContent(const v1::PoolMapping& proto, const PoolLayout& layout
       }
       break;
   }
-  return absl::InternalError(absl::StrCat("the daemon's pool ", proto.pool_index(), " is not ",
-                                          ShapeOf(layout.content), ": dtype ", proto.dtype(),
-                                          ", kv_factor ", layout.kv_factor, ", num_kv_heads ",
-                                          layout.num_kv_heads, ", head_dim ", layout.head_dim));
+  return absl::InternalError(
+      absl::StrCat("the daemon's pool ", proto.pool_index(), " is not ", ShapeOf(layout.content),
+                   ": dtype ", static_cast<int>(proto.dtype()), ", kv_factor ", layout.kv_factor,
+                   ", num_kv_heads ", layout.num_kv_heads, ", head_dim ", layout.head_dim));
 }
 
 // A daemon from before there were others names no content: it has elements alone.

@@ -162,6 +162,8 @@ absl::StatusOr<std::vector<TierWish>> TiersFromProto(const v1::OpenCacheRequest&
 }  // namespace
 
 std::string CacheIdentity::Text() const {
+  // No other text is without blanks.
+  if (*this == CacheIdentity{.model = model}) return model;
   return absl::StrCat("model=", model, " revision=", revision, " dtype=", dtype, " layout=", layout,
                       " packing=", kernel_packing);
 }

@@ -22,8 +22,8 @@ struct CacheIdentity {
   std::string kernel_packing;
   friend bool operator==(const CacheIdentity&, const CacheIdentity&) = default;
 
-  // All of it in one line; two identities that differ have different texts. What
-  // CacheInfo::model_fingerprint of such a cache says.
+  // All of it in one line; of an identity that is a model alone, the model. Two identities that
+  // differ have different texts. What CacheInfo::model_fingerprint of such a cache says.
   std::string Text() const;
 };
 

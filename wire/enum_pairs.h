@@ -15,6 +15,10 @@ struct EnumPair {
   Proto proto;
 };
 
+// clang-16 cannot yet deduce the arguments of an aggregate by itself.
+template <class Core, class Proto>
+EnumPair(Core, Proto) -> EnumPair<Core, Proto>;
+
 template <class Core, class Proto, size_t N>
 constexpr Proto ToProto(const std::array<EnumPair<Core, Proto>, N>& pairs, Core core) {
   for (const auto& pair : pairs) {

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/error.h"
 #include "clients/cpp/backoff.h"
+#include "clients/cpp/open_cache.h"
 #include "engine/basic_cache_client.h"
 #include "wire/errors.h"
 
@@ -127,6 +128,9 @@ absl::Status ConnectedEngine::OpenAndAttach(absl::Duration timeout) {
 
 absl::StatusOr<std::unique_ptr<CacheClient>> ConnectedEngine::OpenSession(absl::Duration timeout) {
   if (options_.kv == KvMode::kBasic) return OpenBasicCache();
+  if (options_.brings.has_value()) {
+    if (absl::Status status = BringCache(timeout); !status.ok()) return status;
+  }
   GrpcCacheClientOptions options = options_.client;
   options.timeout = timeout;
   // The engine compares the first session's cache itself, once it has read its model.
@@ -138,6 +142,22 @@ absl::StatusOr<std::unique_ptr<CacheClient>> ConnectedEngine::OpenSession(absl::
   absl::StatusOr<std::unique_ptr<CacheClient>> client = OpenGrpcCacheClient(std::move(options));
   if (client.ok()) ++session_;
   return client;
+}
+
+absl::Status ConnectedEngine::BringCache(absl::Duration timeout) const {
+  const absl::StatusOr<CacheSpec> spec = Engine::CacheSpecForModel(
+      options_.engine.model_dir, options_.brings->tokens_per_block, options_.brings->kv_dtype);
+  if (!spec.ok()) return spec.status();
+  return OpenCache({.endpoint = options_.client.endpoint,
+                    .timeout = timeout,
+                    .credentials = options_.client.credentials},
+                   {.name = options_.client.cache,
+                    // The model alone, so that this is what the engine takes for its model's.
+                    .identity = {.model = spec->model_fingerprint},
+                    .tokens_per_block = spec->tokens_per_block,
+                    .layers = spec->layers,
+                    .tiers = {options_.brings->host}})
+      .status();
 }
 
 absl::StatusOr<std::unique_ptr<CacheClient>> ConnectedEngine::OpenBasicCache() const {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "absl/time/time.h"
 #include "clients/cpp/grpc_cache_client.h"
 #include "engine/engine.h"
+#include "wire/caches.h"
 
 namespace pagoda {
 
@@ -31,6 +33,14 @@ class ConnectedEngine {
  public:
   struct Options {
     GrpcCacheClientOptions client;  // Without on_session_over.
+    // With it the engine opens the cache that `client` names, for its model, where it is not there:
+    // of blocks of so many tokens, in so much of the daemon's host memory for caches.
+    struct BroughtCache {
+      uint32_t tokens_per_block = 16;
+      DType kv_dtype = DType::kFloat32;
+      TierWish host;
+    };
+    std::optional<BroughtCache> brings;
     Engine::Options engine;
     KvMode kv = KvMode::kPaged;  // kBasic: without a daemon; the client's options mean nothing.
     absl::Duration reconnect = absl::Seconds(60);  // How long to look for a daemon that went away.
@@ -81,6 +91,8 @@ class ConnectedEngine {
   absl::Status ReconnectFrom(int session, const absl::Status& why);
   absl::StatusOr<std::unique_ptr<CacheClient>> OpenSession(absl::Duration timeout);
   absl::StatusOr<std::unique_ptr<CacheClient>> OpenBasicCache() const;
+  // Opens the cache that the engine brings, or finds it.
+  absl::Status BringCache(absl::Duration timeout) const;
   absl::Status OpenAndAttach(absl::Duration timeout);
 
   const Options options_;

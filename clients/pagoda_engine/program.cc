@@ -27,6 +27,7 @@
 #include "clients/pagoda_engine/line_reader.h"
 #include "clients/pagoda_engine/request_line.h"
 #include "clients/pagoda_engine/workers.h"
+#include "clients/pagodactl/cache_spec.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/interrupt.h"
@@ -51,7 +52,7 @@ A request is a line {"id": ..., "prompt": [ids], "max_new_tokens": N, "stop_toke
 "accepted_draft_tokens": N}, or {"id": ..., "error": {"reason": ..., "message": ...}}.
 
 The daemon's cache must be this model's: pagodad with cache.model_dir or engine.model_dir on the same
-folder. Where the daemon goes away, the request that runs begins anew once there is one again; what is
+folder; or pagodad --memory 8GiB, and this program with --cache NAME --open-cache 4GiB. Where the daemon goes away, the request that runs begins anew once there is one again; what is
 still cached of it is not computed twice.
 
 Exit codes: 0 success, 1 a generation failed, 2 bad usage, 3 no daemon answers. SIGINT and SIGTERM end
@@ -61,6 +62,8 @@ struct ProgramOptions {
   std::string endpoint = "127.0.0.1:7070";
   std::string model_dir;
   std::string cache;
+  std::string open_cache;  // How much host memory; empty: the cache is there.
+  uint32_t tokens_per_block = 16;
   std::string client_name = kProgram;
   OutputFormat output = OutputFormat::kTable;
   CredentialFiles credentials;
@@ -95,6 +98,14 @@ void AddConnectionOptions(CLI::App& app, ProgramOptions& options) {
       ->capture_default_str();
   app.add_option("--cache", options.cache,
                  "Which of the daemon's caches; may be left out where it has one");
+  CLI::Option* cache = app.get_option("--cache");
+  app.add_option(
+         "--open-cache", options.open_cache,
+         "Open the cache that --cache names, for this model, where it is not there: with so "
+         "much of the daemon's host memory for caches, such as 8GiB or 50%")
+      ->needs(cache);
+  app.add_option("--tokens-per-block", options.tokens_per_block, "Of a cache that it opens")
+      ->capture_default_str();
   app.add_option("--model", options.model_dir,
                  "A Hugging Face folder or a GGUF file with a model of the Llama family")
       ->required();
@@ -181,6 +192,15 @@ void AddRequestOptions(CLI::App& app, ProgramOptions& options) {
 absl::StatusOr<ConnectedEngine::Options> EngineOptions(const ProgramOptions& options) {
   absl::StatusOr<ClientCredentials> credentials = CredentialsOf(options.credentials);
   if (!credentials.ok()) return credentials.status();
+  std::optional<ConnectedEngine::Options::BroughtCache> brings;
+  if (!options.open_cache.empty()) {
+    const absl::StatusOr<v1::TierSize> host = ParseTierSize(options.open_cache, v1::MEDIUM_HOST);
+    if (!host.ok()) return host.status();
+    brings.emplace();
+    brings->tokens_per_block = options.tokens_per_block;
+    brings->host.bytes = host->bytes();
+    brings->host.free_permille = host->free_permille();
+  }
   return ConnectedEngine::Options{
       .client = {.endpoint = options.endpoint,
                  .client_name = options.client_name,
@@ -188,6 +208,7 @@ absl::StatusOr<ConnectedEngine::Options> EngineOptions(const ProgramOptions& opt
                  .timeout = absl::Seconds(options.timeout_seconds),
                  .credentials = *std::move(credentials),
                  .cache = options.cache},
+      .brings = brings,
       .engine = {.model_dir = options.model_dir,
                  .backend = options.backend,
                  .gpu_attention = options.gpu_attention,

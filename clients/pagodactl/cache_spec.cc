@@ -22,7 +22,7 @@ constexpr char kDefaultDType[] = "bfloat16";
 constexpr char kDTypePrefix[] = "DTYPE_";
 constexpr char kMediumPrefix[] = "MEDIUM_";
 
-// The names of an enum's values but UNSPECIFIED, as people write them.
+// "bfloat16": a dtype as people write it.
 std::string DTypeText(v1::DType dtype) {
   absl::string_view name = v1::DType_Name(dtype);
   if (!absl::ConsumePrefix(&name, kDTypePrefix)) return absl::StrCat("dtype ", int{dtype});
@@ -41,14 +41,21 @@ absl::Status Refuse(const std::string& text, const std::string& what) {
   return MakeError(Reason::kInvalidArgument, absl::StrCat("\"", text, "\": ", what));
 }
 
+// Digits alone: blanks and signs are no part of a number here.
+template <class Number>
+bool ReadNumber(absl::string_view text, Number* number) {
+  return text.find_first_not_of("0123456789") == absl::string_view::npos &&
+         absl::SimpleAtoi(text, number);
+}
+
 // Counts are positive: 0 is a field that nobody set.
 bool ReadCount(absl::string_view text, uint32_t* count) {
-  return absl::SimpleAtoi(text, count) && *count > 0;
+  return ReadNumber(text, count) && *count > 0;
 }
 
 bool ReadBlockBytes(absl::string_view text, v1::LayerGroup* group) {
   uint64_t bytes = 0;
-  if (!absl::SimpleAtoi(text, &bytes)) bytes = ParseBytes(std::string(text)).value_or(0);
+  if (!ReadNumber(text, &bytes)) bytes = ParseBytes(std::string(text)).value_or(0);
   group->set_kind(v1::LAYER_KIND_OPAQUE);
   group->set_bytes_per_block(bytes);
   return bytes > 0;
@@ -131,8 +138,8 @@ absl::StatusOr<v1::TierSize> ParseTierSize(const std::string& text, v1::Medium m
     uint32_t percent = 0;
     uint32_t tenths = 0;
     const bool has_tenths = parts.size() == 2 && parts[1].size() == 1;
-    const bool good = (parts.size() == 1 || has_tenths) && absl::SimpleAtoi(parts[0], &percent) &&
-                      (!has_tenths || absl::SimpleAtoi(parts[1], &tenths));
+    const bool good = (parts.size() == 1 || has_tenths) && ReadNumber(parts[0], &percent) &&
+                      (!has_tenths || ReadNumber(parts[1], &tenths));
     if (!good || percent > 100 || percent * 10 + tenths == 0 || percent * 10 + tenths > 1000) {
       return Refuse(text, "a share is 0.1% to 100%, with at most one digit behind the point");
     }

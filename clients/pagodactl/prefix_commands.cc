@@ -103,6 +103,7 @@ std::string NamespaceText(const NamespaceKey& key) {
   if (key.lora_id.has_value()) absl::StrAppend(&text, " LoRA ", *key.lora_id);
   if (!key.cache_salt.empty()) absl::StrAppend(&text, " salt \"", key.cache_salt, "\"");
   if (!key.tenant.empty()) absl::StrAppend(&text, " tenant \"", key.tenant, "\"");
+  if (key.keyed) absl::StrAppend(&text, " keyed");
   return text.empty() ? "-" : text.substr(1);
 }
 
@@ -116,6 +117,7 @@ Json PinJson(const PinInfo& pin) {
                {"pinned_tokens", pin.pinned_tokens},
                {"blocks", pin.blocks},
                {"expire_time", nullptr}};
+  if (pin.name_space.keyed) json["keyed"] = true;
   if (pin.name_space.lora_id.has_value()) json["lora_id"] = *pin.name_space.lora_id;
   if (pin.expires != absl::InfiniteFuture()) {
     json["expire_time"] = absl::FormatTime(absl::RFC3339_sec, pin.expires, absl::UTCTimeZone());

@@ -20,8 +20,8 @@ grpc::ServerUnaryReactor* AdminService::EndSession(grpc::CallbackServerContext* 
                                                    v1::EndSessionResponse*) {
   const SessionId session(request->session_id());
   absl::Status status = CheckCall(*context, kEndSession, *request).status();
-  absl::StatusOr<CachePtr> cache = status;
-  if (status.ok()) cache = parts_.caches->OfSession(session);
+  if (!status.ok()) return Answer(context, status);
+  const absl::StatusOr<CachePtr> cache = parts_.caches->OfSession(session);
   status = cache.ok() ? (*cache)->manager->EndSession(session) : cache.status();
   if (status.ok()) {
     Log(LogLevel::kInfo, absl::StrCat("session ", request->session_id(), " ended by an operator"));

@@ -4,10 +4,14 @@
 #include <filesystem>
 #include <system_error>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
 #include "manager/eviction_policy.h"
+#include "pools/shared_memory.h"
 #include "server/log.h"
 
 namespace pagoda::server {
@@ -15,6 +19,8 @@ namespace {
 
 // How often the thread looks for caches that nobody uses.
 constexpr absl::Duration kSweepInterval = absl::Seconds(1);
+// How long subscribers of a cache that is dropped have to read what they were sent.
+constexpr absl::Duration kLastWords = absl::Seconds(1);
 // And for the last call of one that is to end.
 constexpr absl::Duration kRetiredInterval = absl::Milliseconds(20);
 
@@ -87,6 +93,37 @@ std::optional<BroughtCachesFile> FileOf(const Config& config) {
   return BroughtCachesFile(absl::StrCat("/dev/shm/pagoda-", AddressHash(config), "-caches"));
 }
 
+// The number of the client's cache that a file of shared memory is of; none where it is of no such
+// cache at this daemon's addresses. Its name: see InstanceName.
+std::optional<uint32_t> CacheNumberIn(absl::string_view file, const std::string& address_hash) {
+  if (!absl::ConsumePrefix(&file, "pagoda-")) return std::nullopt;
+  const size_t hash = file.rfind(absl::StrCat("-", address_hash, "-"));
+  if (hash == absl::string_view::npos) return std::nullopt;
+  const absl::string_view rest = file.substr(hash + address_hash.size() + 2);
+  uint32_t number = 0;
+  if (!absl::SimpleAtoi(rest.substr(0, rest.find('-')), &number)) return std::nullopt;
+  return number;
+}
+
+// Removes the memory of clients' caches that a killed daemon left and that nobody opens again: its
+// names say which cache it was, and no later one has that name.
+void RemoveStrays(const std::string& address_hash, const BroughtCaches& remembered) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", error)) {
+    const std::string file = entry.path().filename().string();
+    const std::optional<uint32_t> number = CacheNumberIn(file, address_hash);
+    const bool is_remembered =
+        std::any_of(remembered.caches.begin(), remembered.caches.end(),
+                    [&](const BroughtCache& cache) { return cache.number == number; });
+    if (!number.has_value() || is_remembered || absl::EndsWith(file, ".lock")) continue;
+    if (const absl::Status status = SharedMemory::RemoveLeftover(absl::StrCat("/", file));
+        !status.ok()) {
+      Log(LogLevel::kWarning, absl::StrCat("memory of a cache of an earlier run stays: ",
+                                           std::string(status.message())));
+    }
+  }
+}
+
 }  // namespace
 
 absl::Status NoMemoryForCaches() {
@@ -117,35 +154,46 @@ absl::Status CacheOpener::Start() {
     options_.directory->Add(PartsOf(own_));
   }
   if (!options_.config.memory.any()) return absl::OkStatus();
-  if (file_.has_value()) OpenRemembered();
+  BroughtCaches remembered;
+  if (file_.has_value()) remembered = ReadRemembered();
+  RemoveStrays(AddressHash(options_.config), remembered);
+  OpenRemembered(remembered);
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
 }
 
-void CacheOpener::OpenRemembered() {
-  const absl::StatusOr<BroughtCaches> found = file_->Read();
-  if (!found.ok()) {
-    Log(LogLevel::kError, absl::StrCat("the caches of the last run are not opened again: ",
-                                       std::string(found.status().message())));
-    return;
-  }
-  next_number_ = std::max(next_number_, found->next_number);
-  for (const BroughtCache& brought : found->caches) {
+BroughtCaches CacheOpener::ReadRemembered() const {
+  absl::StatusOr<BroughtCaches> found = file_->Read();
+  if (found.ok()) return *std::move(found);
+  Log(LogLevel::kError, absl::StrCat("the caches of the last run are not opened again: ",
+                                     std::string(found.status().message())));
+  return {};
+}
+
+void CacheOpener::OpenRemembered(const BroughtCaches& remembered) {
+  next_number_ = std::max(next_number_, remembered.next_number);
+  for (const BroughtCache& brought : remembered.caches) {
     next_number_ = std::max(next_number_, brought.number + 1);
-    absl::StatusOr<TenantId> tenant = kCommons;
-    if (!brought.tenant.empty()) tenant = options_.tenants->Find(brought.tenant);
-    absl::Status status = tenant.status();
-    OpenCacheCall call = brought.call;
-    absl::StatusOr<MemoryBytes> share = status;
-    if (status.ok()) share = TakeShare(&call, *tenant);
-    if (status.ok()) status = share.status();
-    if (status.ok()) status = Make(brought, *tenant, *share).status();
+    const absl::Status status = Reopen(brought);
     if (!status.ok()) {
       Log(LogLevel::kError,
           absl::StrCat("the cache ", brought.call.name,
                        " of the last run is not opened again: ", std::string(status.message())));
     }
   }
+}
+
+absl::Status CacheOpener::Reopen(const BroughtCache& brought) {
+  TenantId tenant = kCommons;
+  if (!brought.tenant.empty()) {
+    const absl::StatusOr<TenantId> found = options_.tenants->Find(brought.tenant);
+    if (!found.ok()) return found.status();
+    tenant = *found;
+  }
+  OpenCacheCall call = brought.call;
+  const absl::StatusOr<MemoryBytes> share = TakeShare(&call, tenant);
+  if (!share.ok()) return share.status();
+  return Make(brought, tenant, *share).status();
 }
 
 void CacheOpener::Keep() {
@@ -289,6 +337,7 @@ ServedCache::Plan CacheOpener::PlanOf(const BroughtCache& brought, TenantId tena
                          .spec = SpecOf(call),
                          .identity = call.identity,
                          .number = brought.number,
+                         .reservation = options_.config.memory.reservation,
                          .tenant = tenant,
                          .tenants = options_.tenants,
                          .supervisor = options_.supervisor,
@@ -418,6 +467,7 @@ uint64_t CacheOpener::Retire(uint32_t number) {
   parts.streams->EndWhenSent(dropped);
   if (options_.end_waits != nullptr) options_.end_waits(parts, dropped);
   Log(LogLevel::kInfo, absl::StrCat("cache ", parts.name, " is dropped; sessions ended: ", ended));
+  brought.retired = absl::Now();
   retired_.push_back(std::move(brought));
   if (keeps_) Remember();
   return ended;
@@ -442,7 +492,7 @@ void CacheOpener::Sweep(absl::Time now) {
   for (size_t i = 0; i < retired_.size();) {
     Brought& brought = retired_[i];
     if (brought.cache.use_count() > 1) {
-      brought.cache->parts().streams->Cut();
+      if (now - brought.retired > kLastWords) brought.cache->parts().streams->Cut();
       ++i;
       continue;
     }

@@ -114,6 +114,7 @@ class CacheOpener {
     TenantId tenant = kCommons;
     MemoryBytes share;  // Of the budget.
     std::optional<absl::Time> unused_since;
+    absl::Time retired;  // When it was dropped.
   };
 
   // The thread's loop: jobs, and a look at the caches now and then.
@@ -132,7 +133,10 @@ class CacheOpener {
   absl::StatusOr<CachePtr> Make(BroughtCache brought, TenantId tenant, MemoryBytes share)
       ABSL_LOCKS_EXCLUDED(mutex_);
   ServedCache::Plan PlanOf(const BroughtCache& brought, TenantId tenant) const;
-  void OpenRemembered();
+  // What the last run left; nothing where the file is no good, which is told to the log.
+  BroughtCaches ReadRemembered() const;
+  void OpenRemembered(const BroughtCaches& remembered);
+  absl::Status Reopen(const BroughtCache& brought) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<uint64_t> Drop(const std::string& name, bool force) ABSL_LOCKS_EXCLUDED(mutex_);
   // Steps 1 and 2 of invariant 2.
   uint64_t Retire(uint32_t number) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -145,7 +149,7 @@ class CacheOpener {
   const Options options_;
   MemoryBudget budget_;
   const std::optional<BroughtCachesFile> file_;  // Where clients' caches outlive the daemon.
-  std::atomic<bool> keeps_ = false;        // From Keep on.
+  std::atomic<bool> keeps_ = false;              // From Keep on.
   uint32_t next_number_ = 1;
   std::shared_ptr<ServedCache> own_;
   std::vector<Brought> retired_;  // Between the steps 2 and 3.

@@ -52,7 +52,12 @@ kernels::ElementType ElementTypeOf(DType dtype) {
       return kernels::ElementType::kFloat16;
     case DType::kBFloat16:
       return kernels::ElementType::kBFloat16;
+    case DType::kFloat8E4M3:
+      return kernels::ElementType::kFloat8E4M3;
+    case DType::kFloat8E5M2:
+      return kernels::ElementType::kFloat8E5M2;
     case DType::kFloat32:
+    case DType::kUint8:  // The engine refuses it.
       break;
   }
   return kernels::ElementType::kFloat32;

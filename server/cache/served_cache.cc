@@ -259,13 +259,14 @@ absl::StatusOr<SizingPlan> ServedCache::MakePools(const std::string& instance) {
   if (!chosen.ok()) return chosen.status();
   absl::StatusOr<SizingPlan> sizes = SizesNow(*layout_, *cache, *chosen);
   if (!sizes.ok()) return sizes.status();
-  PoolPlacement placement = {.lifetime = warm ? MemoryLifetime::kKept : MemoryLifetime::kProcess,
-                             .pin_secondary = cache->pin_secondary,
-                             .pages = {.huge_pages = cache->huge_pages},
-                             .progress = [this](const std::string& what) {
-                               plan_.supervisor->Status(absl::StrCat("starting: ", what));
-                               Log(LogLevel::kInfo, what);
-                             }};
+  PoolPlacement placement = {
+      .lifetime = warm ? MemoryLifetime::kKept : MemoryLifetime::kProcess,
+      .pin_secondary = cache->pin_secondary,
+      .pages = {.huge_pages = cache->huge_pages, .reservation = plan_.reservation},
+      .progress = [this](const std::string& what) {
+        plan_.supervisor->Status(absl::StrCat("starting: ", what));
+        Log(LogLevel::kInfo, what);
+      }};
   if (chosen->device.has_value()) placement.primary_device = chosen->device->place;
   absl::StatusOr<std::unique_ptr<PoolSet>> pools =
       PoolSet::Create(*layout_, sizes->slots(), instance, placement);
@@ -297,8 +298,7 @@ absl::StatusOr<SizingPlan> ServedCache::MakePools(const std::string& instance) {
 }
 
 void ServedCache::Restore(BlockManager& core) {
-  const absl::StatusOr<uint64_t> restored =
-      core.Restore(kept_->TakeFound(), plan_.start_time);
+  const absl::StatusOr<uint64_t> restored = core.Restore(kept_->TakeFound(), plan_.start_time);
   if (!restored.ok()) {
     Log(LogLevel::kError, absl::StrCat("warm restart: the cache begins empty, because ",
                                        std::string(restored.status().message())));
@@ -382,18 +382,18 @@ void ServedCache::Remove(const Remains& remains) {
   if (!remains.disk_folder.empty()) {
     std::error_code error;
     std::filesystem::remove_all(remains.disk_folder, error);
-    if (error) status.Update(absl::InternalError(absl::StrCat(remains.disk_folder, ": ", error.message())));
+    if (error)
+      status.Update(absl::InternalError(absl::StrCat(remains.disk_folder, ": ", error.message())));
   }
   if (!status.ok()) {
-    Log(LogLevel::kWarning, absl::StrCat("a dropped cache leaves something behind: ",
-                                         std::string(status.message())));
+    Log(LogLevel::kWarning,
+        absl::StrCat("a dropped cache leaves something behind: ", std::string(status.message())));
   }
 }
 
 absl::Status ServedCache::LoadEngine() {
   if (config_.engine.model_dir.empty()) return absl::OkStatus();
-  plan_.supervisor->Status(
-      absl::StrCat("starting: loading the model ", config_.engine.model_dir));
+  plan_.supervisor->Status(absl::StrCat("starting: loading the model ", config_.engine.model_dir));
   const Config::Engine& chosen = config_.engine;
   absl::StatusOr<std::unique_ptr<CacheClient>> client =
       chosen.kv == KvMode::kPaged

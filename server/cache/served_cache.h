@@ -56,7 +56,8 @@ class ServedCache {
     std::optional<CacheSpec> spec;
     std::optional<CacheIdentity> identity;  // With `spec`.
     uint32_t number = 0;
-    TenantId tenant = kCommons;  // Whose it is.
+    Reservation reservation = Reservation::kWhole;  // Of its memory on the host.
+    TenantId tenant = kCommons;                     // Whose it is.
     // Outlive the cache.
     const TenantTable* tenants = nullptr;
     Supervisor* supervisor = nullptr;  // Hears how far the start is.

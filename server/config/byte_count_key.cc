@@ -1,9 +1,11 @@
 #include "server/config/byte_count_key.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -31,6 +33,11 @@ constexpr std::array kUnits = {Unit{"TiB", uint64_t{1} << 40},
 }  // namespace
 
 std::optional<uint64_t> BytesFromText(const std::string& whole) {
+  // SimpleAtoi passes over blanks.
+  if (std::any_of(whole.begin(), whole.end(),
+                  [](unsigned char c) { return absl::ascii_isspace(c); })) {
+    return std::nullopt;
+  }
   absl::string_view text = whole;
   uint64_t unit_bytes = 1;
   for (const Unit& unit : kUnits) {
@@ -59,7 +66,7 @@ std::string BytesToText(uint64_t bytes) {
 
 ConfigKey ByteCountKey(std::string name, uint64_t* field, std::string zero) {
   auto read = [=](const YAML::Node& node) {
-    const std::optional<uint64_t> bytes = 
+    const std::optional<uint64_t> bytes =
         node.IsScalar() ? BytesFromText(node.Scalar()) : std::nullopt;
     if (!bytes.has_value()) {
       return WrongValue(node, name,

@@ -193,6 +193,8 @@ std::vector<ConfigKey> MemoryKeys(Config::Memory* memory) {
       NumberKey("max_caches", &memory->max_caches, 1, kMaxCaches),
       DurationKey("linger", &memory->linger, absl::Seconds(1), absl::Hours(24 * 365)),
       FlagKey("warm_restart", &memory->warm_restart),
+      ChoiceKey<Reservation>("reservation", &memory->reservation,
+                             {{"whole", Reservation::kWhole}, {"sparse", Reservation::kSparse}}),
   };
 }
 
@@ -519,13 +521,13 @@ std::vector<Config::Cache::TierConfig> Config::Cache::AllTiers() const {
   return all;
 }
 
-LayerSpec Config::Cache::Layers::Spec(DType kv_dtype) const {
+LayerSpec Config::Cache::Layers::Spec(DType dtype) const {
   const WindowSize size = window == 0 ? kFullAttention : WindowSize(window);
   if (opaque()) return {.window = size, .kind = kind, .bytes_per_block = bytes_per_block};
   return {.window = size,
           .num_kv_heads = num_kv_heads,
           .head_dim = head_dim,
-          .dtype = kv_dtype,
+          .dtype = dtype,
           .kind = kind};
 }
 

@@ -85,8 +85,8 @@ struct Config {
       uint64_t bytes_per_block = 0;  // Of opaque layers alone.
 
       bool opaque() const { return kind == KvKind::kOpaque; }
-      // One of the layers, with elements of `kv_dtype` unless it is opaque.
-      LayerSpec Spec(DType kv_dtype) const;
+      // One of the layers, with elements of `dtype` unless it is opaque.
+      LayerSpec Spec(DType dtype) const;
     };
     std::vector<Layers> layers = {{}};
     // The model of `layers`: part of the cache's identity, so that KV of another model with the
@@ -135,8 +135,9 @@ struct Config {
       uint64_t write_bytes_per_second = 0;  // Of each cache; 0: no limit.
     } disk;
     uint32_t max_caches = 64;
-    absl::Duration linger = absl::Hours(1);  // For which a cache without sessions stays.
-    bool warm_restart = false;               // As cache.warm_restart.
+    absl::Duration linger = absl::Hours(1);         // For which a cache without sessions stays.
+    bool warm_restart = false;                      // As cache.warm_restart.
+    Reservation reservation = Reservation::kWhole;  // Of the host's memory, when a cache opens.
 
     bool any() const { return gpu > 0 || host > 0 || disk.size > 0; }
   } memory;

@@ -298,6 +298,11 @@ absl::Status CheckMemory(const Config& config) {
   if (config.memory.warm_restart && !config.memory.any()) {
     return Refuse("memory.warm_restart is of clients' caches, and memory gives none for them");
   }
+  if (config.memory.warm_restart && config.memory.reservation == Reservation::kSparse) {
+    return Refuse(
+        "memory.warm_restart is true and memory.reservation is sparse; memory that is kept is "
+        "reserved whole");
+  }
   if (config.own_cache) return absl::OkStatus();
   if (!config.engine.model_dir.empty()) {
     return Refuse("engine.model_dir needs a cache of the daemon's own");

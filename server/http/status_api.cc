@@ -237,35 +237,36 @@ std::string StatusApi::Status(const HttpRequest& request, const CacheParts& cach
   const std::optional<DiskNumbers> disk = DiskOf(cache);
   const absl::Time now = SharedManager::Now();
   const absl::Status access = CheckOperator(request);
-  return TextOf({{"version", PAGODA_VERSION},
-                 {"state", PhaseName(parts_.state->phase())},
-                 {"epoch", HexOf(manager.epoch().value())},
-                 {"time", SecondsSince1970(now)},
-                 {"start_time", SecondsSince1970(parts_.start_time)},
-                 {"uptime_seconds", absl::ToDoubleSeconds(now - parts_.start_time)},
-                 {"cache",
-                  {{"name", manager.info().name},
-                   {"model", manager.info().model_fingerprint},
-                   {"tokens_per_block", manager.info().tokens_per_block},
-                   {"tiers", TiersJson(manager.info())},
-                   {"layers", cache.layout->spec().layers.size()}}},
-                 {"windows", WindowsJson(stats, manager.info(), *cache.layout, *cache.pools)},
-                 {"disk", DiskJson(stats, disk.has_value() ? &*disk : nullptr,
-                                   access.ok() ? DiskDetail::kForOperators : DiskDetail::kForAll)},
-                 {"sessions", stats.sessions},
-                 {"sequences", stats.sequences},
-                 {"pins", stats.pins},
-                 {"quarantines", stats.quarantines},
-                 {"quarantined_blocks", stats.quarantined_blocks},
-                 {"recovered_blocks", stats.recovered_blocks},
-                 {"subscribers", parts_.Subscribers(cache)},
-                 {"revision", manager.log().last().value()},
-                 {"oldest_revision", manager.log().oldest().value()},
-                 {"engine", parts_.HasEngine(cache) ? EngineJson(*parts_.engine) : Json(nullptr)},
-                 {"gpu_self_test", GpuReportJson(IsConfigured(cache) ? parts_.gpu_report : nullptr)},
-                 {"access", access.ok()                       ? "operator"
-                            : absl::IsUnauthenticated(access) ? "token"
-                                                              : "refused"}});
+  return TextOf(
+      {{"version", PAGODA_VERSION},
+       {"state", PhaseName(parts_.state->phase())},
+       {"epoch", HexOf(manager.epoch().value())},
+       {"time", SecondsSince1970(now)},
+       {"start_time", SecondsSince1970(parts_.start_time)},
+       {"uptime_seconds", absl::ToDoubleSeconds(now - parts_.start_time)},
+       {"cache",
+        {{"name", manager.info().name},
+         {"model", manager.info().model_fingerprint},
+         {"tokens_per_block", manager.info().tokens_per_block},
+         {"tiers", TiersJson(manager.info())},
+         {"layers", cache.layout->spec().layers.size()}}},
+       {"windows", WindowsJson(stats, manager.info(), *cache.layout, *cache.pools)},
+       {"disk", DiskJson(stats, disk.has_value() ? &*disk : nullptr,
+                         access.ok() ? DiskDetail::kForOperators : DiskDetail::kForAll)},
+       {"sessions", stats.sessions},
+       {"sequences", stats.sequences},
+       {"pins", stats.pins},
+       {"quarantines", stats.quarantines},
+       {"quarantined_blocks", stats.quarantined_blocks},
+       {"recovered_blocks", stats.recovered_blocks},
+       {"subscribers", parts_.Subscribers(cache)},
+       {"revision", manager.log().last().value()},
+       {"oldest_revision", manager.log().oldest().value()},
+       {"engine", parts_.HasEngine(cache) ? EngineJson(*parts_.engine) : Json(nullptr)},
+       {"gpu_self_test", GpuReportJson(IsConfigured(cache) ? parts_.gpu_report : nullptr)},
+       {"access", access.ok()                       ? "operator"
+                  : absl::IsUnauthenticated(access) ? "token"
+                                                    : "refused"}});
 }
 
 absl::StatusOr<std::string> StatusApi::Sessions(const HttpRequest& request,

@@ -180,9 +180,8 @@ Families Metrics::Merged(std::vector<std::pair<std::string, Families>> by_cache)
   for (auto& [cache, families] : by_cache) {
     for (prometheus::MetricFamily& family : families) {
       for (prometheus::ClientMetric& metric : family.metric) {
-        const bool has_label =
-            std::any_of(metric.label.begin(), metric.label.end(),
-                        [](const auto& label) { return label.name == "cache"; });
+        const bool has_label = std::any_of(metric.label.begin(), metric.label.end(),
+                                           [](const auto& label) { return label.name == "cache"; });
         if (!has_label) metric.label.insert(metric.label.begin(), {"cache", cache});
       }
       const auto [place, is_new] = places.emplace(family.name, merged.size());
@@ -213,6 +212,12 @@ Families Metrics::CollectCache(const CacheParts& cache) const {
   Append(CollectTransfers(cache.transfers->stats(), cache.manager->info()), families);
   if (cache.disk != nullptr) Append(CollectDiskMetrics(stats, cache.disk->numbers()), families);
   Append(CollectEvents(cache.manager->log()), families);
+  std::vector<uint64_t> lags;
+  if (IsConfigured(cache)) lags = parts_.bridges->StreamLags();
+  for (const std::shared_ptr<WatchStream>& stream : cache.streams->all().All()) {
+    lags.push_back(stream->Lag());
+  }
+  Append(cache.streams->metrics().Collect(lags), families);
   return families;
 }
 
@@ -225,7 +230,6 @@ Families Metrics::Collect() const {
   }
   Append(Merged(std::move(by_cache)), families);
   Append(CollectBudget(parts_.opener->budget()), families);
-  Append(parts_.events->CollectSubscribers(parts_.bridges->StreamLags()), families);
   Append(parts_.bridges->Collect(), families);
   if (parts_.engine->engine() != nullptr) Append(CollectEngine(parts_.engine->Stats()), families);
   if (parts_.gpu_report != nullptr) Append(CollectGpuReport(*parts_.gpu_report), families);

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "manager/shared_manager.h"
+#include "server/metrics/subscriber_metrics.h"
 #include "server/watch/event_feed.h"
 #include "server/watch/event_pump.h"
 #include "server/watch/watch_stream.h"
@@ -28,10 +29,13 @@ class CacheStreams {
   WatchStream* Open(WatchStream::Options options, const EventFilter& filter,
                     StreamSlots::Slot slot) {
     options.progress_interval = progress_interval_;
+    options.metrics = &metrics_;
     return WatchStream::Start(manager_, &streams_, options, feeds_.Get(filter), std::move(slot));
   }
 
   const WatchStream::Set& all() const { return streams_; }
+  // Of the cache's subscribers, those of bridges too.
+  SubscriberMetrics& metrics() { return metrics_; }
   // Ends every stream behind what the log says now.
   void EndWhenSent(const absl::Status& reason) const {
     for (const std::shared_ptr<WatchStream>& stream : streams_.All()) stream->EndWhenSent(reason);
@@ -44,6 +48,7 @@ class CacheStreams {
  private:
   const absl::Duration progress_interval_;
   const SharedManager* const manager_;
+  SubscriberMetrics metrics_;
   WatchStream::Set streams_;
   EventFeeds feeds_;
   EventPump pump_;  // Last: its thread uses the others.

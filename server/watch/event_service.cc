@@ -87,7 +87,7 @@ absl::StatusOr<WatchStream*> EventService::Start(grpc::CallbackServerContext* co
                                   .snapshot = request.snapshot(),
                                   .resnapshot_when_behind = request.resnapshot_when_behind(),
                                   .progress_interval = {},
-                                  .metrics = &subscriber_metrics_,
+                                  .metrics = nullptr,
                                   .caller = *caller,
                                   .context = context,
                                   .cache = *cache},
@@ -149,12 +149,6 @@ std::vector<std::shared_ptr<WatchStream>> EventService::AllStreams() const {
     }
   }
   return all;
-}
-
-std::vector<prometheus::MetricFamily> EventService::CollectSubscribers(
-    std::vector<uint64_t> lags) const {
-  for (const std::shared_ptr<WatchStream>& stream : AllStreams()) lags.push_back(stream->Lag());
-  return subscriber_metrics_.Collect(lags);
 }
 
 std::vector<SubscriberRow> EventService::Subscribers(const CacheParts& cache) {

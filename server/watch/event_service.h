@@ -7,10 +7,8 @@
 #include "absl/status/statusor.h"
 #include "manager/tenants.h"
 #include "pagoda/v1/events.grpc.pb.h"
-#include "prometheus/metric_family.h"
 #include "server/cache/cache_directory.h"
 #include "server/callers/admission.h"
-#include "server/metrics/subscriber_metrics.h"
 #include "server/serving_state.h"
 #include "server/watch/subscriber_row.h"
 #include "server/watch/watch_stream.h"
@@ -31,11 +29,6 @@ class EventService final
   // Raw: messages are encoded once for all who see the same.
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Watch(grpc::CallbackServerContext* context,
                                                     const grpc::ByteBuffer* request) override;
-
-  // `lags`: of the open streams that others count in subscriber_metrics(), the events that each has
-  // yet to be sent. Over all caches.
-  std::vector<prometheus::MetricFamily> CollectSubscribers(std::vector<uint64_t> lags) const;
-  SubscriberMetrics& subscriber_metrics() { return subscriber_metrics_; }
 
   // Of one cache.
   static std::vector<SubscriberRow> Subscribers(const CacheParts& cache);
@@ -58,7 +51,6 @@ class EventService final
   const CacheDirectory* const caches_;
   const ServingState* const state_;
   const Admission* const admission_;
-  SubscriberMetrics subscriber_metrics_;
 };
 
 }  // namespace pagoda::server

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "pools/huge_pages.h"
 #include "server/config/config.h"
 #include "server/daemon.h"
 #include "tests/bench/noop_service.h"
@@ -25,6 +26,9 @@ constexpr uint32_t kBlocks = 262'144;
 
 // For the caches that figures open beside it.
 constexpr uint64_t kBroughtBytes = uint64_t{1} << 30;
+
+// For a figure that opens a cache of 64 GiB.
+constexpr uint64_t kSparseBytes = uint64_t{65} << 30;
 
 server::Config BenchConfig() {
   server::Config config;
@@ -47,15 +51,21 @@ server::Config BenchConfig() {
 
 }  // namespace
 
-int RunBenchServer() {
+int RunBenchServer(bool sparse) {
   signal(SIGPIPE, SIG_IGN);
   server::SetLogLevel(server::LogLevel::kWarning);
   // Both as pagodad does it.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   grpc_init();
   NoopService noop;
+  server::Config config = BenchConfig();
+  if (sparse) {
+    config.own_cache = false;
+    config.memory.host = kSparseBytes;
+    config.memory.reservation = Reservation::kSparse;
+  }
   absl::StatusOr<std::unique_ptr<server::Daemon>> daemon =
-      server::Daemon::Start(BenchConfig(), /*request_drain=*/{}, {&noop});
+      server::Daemon::Start(std::move(config), /*request_drain=*/{}, {&noop});
   if (!daemon.ok()) {
     std::cerr << "service_bench: " << daemon.status().ToString() << "\n";
     return EXIT_FAILURE;

@@ -8,14 +8,19 @@
 
 namespace pagoda::bench {
 
-// What the child of a BenchServer does: runs a daemon with NoopService beside its own services,
-// says where it listens, and ends when its standard input closes. Returns the exit status.
-int RunBenchServer();
+// What the child of a BenchServer does (`sparse`: see below): runs a daemon with NoopService beside
+// its own services, says where it listens, and ends when its standard input closes. Returns the
+// exit status.
+int RunBenchServer(bool sparse = false);
 
 // Runs until it is destroyed.
 class BenchServer {
  public:
-  BenchServer() : process_({"--serve"}), unix_(process_.ReadLine()), tcp_(process_.ReadLine()) {}
+  BenchServer() : BenchServer("--serve") {}
+  // `role`: "--serve", or "--serve-sparse" for a daemon whose clients' caches take memory when it
+  // is touched.
+  explicit BenchServer(const std::string& role)
+      : process_({role}), unix_(process_.ReadLine()), tcp_(process_.ReadLine()) {}
 
   pid_t pid() const { return process_.pid(); }
   const std::string& unix_endpoint() const { return unix_; }

@@ -12,9 +12,9 @@ import subprocess
 import sys
 
 SERVICE = {
-    "session_256_tcp", "session_256_unix", "session_256_retry", "unary_p50", "unary_64", "decode_step_256_p50",
-    "decode_step_256_p99", "decode_step_256_packed_p50", "decode_step_256_packed_p99", "idle_sessions_20_bytes", "beside_idle_session_256_unix", "beside_idle_unary_p50",
-    "beside_idle_decode_step_256_p50"
+    "session_256_tcp", "session_256_unix", "session_256_retry", "unary_p50", "unary_64", "decode_step_256_p50", "decode_step_256_p99",
+    "decode_step_256_packed_p50", "decode_step_256_packed_p99", "two_caches", "open_cache_64gib", "idle_sessions_20_bytes",
+    "beside_idle_session_256_unix", "beside_idle_unary_p50", "beside_idle_decode_step_256_p50"
 }
 EVENTS = {
     "log_append_removed", "log_append_stored", "watch_batched", "alloc_p99_with_64_subscribers", "stalled_subscriber_bytes",

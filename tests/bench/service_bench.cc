@@ -1,6 +1,7 @@
 // Speed of the service: a daemon and its clients as processes of their own, on loopback TCP and on
 // the Unix socket. The yardstick is a service that does nothing, in the same daemon. Run by
 // deploy/bench.sh service.
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "tests/bench/bench_server.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/idle_sessions.h"
@@ -38,6 +40,22 @@ constexpr int kMessagesToUseAll = 2'500;
 
 constexpr char kNoop[] = "no-op handler, same messages";
 
+// The seconds that it takes to make memory of so many bytes and to map it.
+double MapSeconds(uint64_t bytes) {
+  int fd = -1;
+  void* address = MAP_FAILED;
+  const double seconds = Seconds([&] {
+    fd = memfd_create("service_bench", MFD_CLOEXEC);
+    if (fd >= 0 && ftruncate(fd, static_cast<off_t>(bytes)) == 0) {
+      address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    }
+  });
+  PAGODA_CHECK(address != MAP_FAILED, "the memory is mapped");
+  munmap(address, bytes);
+  close(fd);
+  return seconds;
+}
+
 // Figures of one server, each with its own clients.
 class ServiceBench {
  public:
@@ -53,6 +71,7 @@ class ServiceBench {
     if (Wanted("decode_step_256_p50") || Wanted("decode_step_256_p99")) DecodeFigures();
     if (Wanted("decode_step_256_packed")) PackedDecodeFigures();
     if (Wanted("two_caches")) TwoCachesFigure();
+    if (Wanted("open_cache_64gib")) OpenCacheFigure();
     const std::string bytes = absl::StrCat("idle_sessions_", options_.idle_sessions, "_bytes");
     if (Wanted(bytes)) IdleBytesFigure(bytes);
     if (Wanted("beside_idle")) BesideIdleFigures();
@@ -144,8 +163,8 @@ class ServiceBench {
     std::vector<std::unique_ptr<SessionLoad>> loads;
     for (const char* name : {"first", "second"}) {
       opener.OpenCache(name, kBytes);
-      loads.push_back(std::make_unique<SessionLoad>(server.unix_endpoint(), Target::kCache,
-                                                    Retry::kOff, name));
+      loads.push_back(
+          std::make_unique<SessionLoad>(server.unix_endpoint(), Target::kCache, Retry::kOff, name));
     }
     const Slice both = [&] {
       std::vector<double> rates(loads.size());
@@ -159,6 +178,23 @@ class ServiceBench {
     const Slice one = [&] { return std::vector{loads[0]->Rate(slice_seconds_)}; };
     Show("two_caches", "operations/s", "one of the two caches alone",
          RunRounds("two_caches", options_.rounds, {getpid(), server.pid()}, both, one));
+  }
+
+  // Opening a cache of 64 GiB whose memory is taken when it is touched, in milliseconds.
+  void OpenCacheFigure() const {
+    constexpr uint64_t kBytes = uint64_t{64} << 30;
+    const BenchServer server("--serve-sparse");
+    Connection connection(server.unix_endpoint(), Target::kCache);
+    int opened = 0;
+    const Slice open = [&] {
+      const std::string name = absl::StrCat("pages-", ++opened);
+      const double seconds = Seconds([&] { connection.OpenPages(name, kBytes); });
+      connection.DropCache(name);
+      return std::vector{seconds * 1e3};
+    };
+    const Slice map = [] { return std::vector{MapSeconds(kBytes) * 1e3}; };
+    Show("open_cache_64gib", "ms", "memory of that size without a name, made and mapped once",
+         RunRounds("open_cache_64gib", options_.rounds, {getpid(), server.pid()}, open, map));
   }
 
   // What idle sessions add to the memory of a daemon that has served before: its event log is full,
@@ -238,17 +274,18 @@ int Main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   // What its own children are told.
   constexpr char kNotShown[] = "";
-  bool serve = false, noop = false;
+  bool serve = false, serve_sparse = false, noop = false;
   int hold = 0;
   std::string endpoint;
   app.add_flag("--serve", serve)->group(kNotShown);
+  app.add_flag("--serve-sparse", serve_sparse)->group(kNotShown);
   app.add_option("--hold", hold)->group(kNotShown);
   app.add_option("--endpoint", endpoint)->group(kNotShown);
   app.add_flag("--noop,!--cache", noop)->group(kNotShown);
   CLI11_PARSE(app, argc, argv);
 
   AllowManyFiles();
-  if (serve) return RunBenchServer();
+  if (serve || serve_sparse) return RunBenchServer(serve_sparse);
   if (hold > 0) return HoldIdleSessions(endpoint, noop ? Target::kNoop : Target::kCache, hold);
   ServiceBench(options).Run();
   return EXIT_SUCCESS;

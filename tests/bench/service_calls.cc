@@ -3,9 +3,11 @@
 #include <cstdio>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "base/check.h"
 #include "clients/cpp/channel.h"
 #include "tests/bench/bench_server.h"
+#include "tests/bench/noop_service.h"
 
 namespace pagoda::bench {
 
@@ -31,33 +33,67 @@ Connection::Connection(const std::string& endpoint, Target target, std::string c
       admin_(channel_),
       noop_(channel_) {}
 
-void Connection::OpenCache(const std::string& name, uint64_t host_bytes) {
+namespace {
+
+pagoda::v1::OpenCacheRequest CacheRequest(const std::string& name, uint64_t host_bytes) {
   pagoda::v1::OpenCacheRequest request;
   request.set_name(name);
   request.mutable_identity()->set_model("bench");
   request.set_tokens_per_block(kServiceTokensPerBlock);
-  pagoda::v1::LayerGroup* const layers = request.add_layers();
+  request.add_layers();
+  pagoda::v1::TierSize* const tier = request.add_tiers();
+  tier->set_medium(pagoda::v1::MEDIUM_HOST);
+  tier->set_bytes(host_bytes);
+  return request;
+}
+
+}  // namespace
+
+void Connection::OpenCache(const pagoda::v1::OpenCacheRequest& request) {
+  pagoda::v1::OpenCacheResponse response;
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  RequireOk(cache_.OpenCache(&context, request, &response), "a cache opens");
+  PAGODA_CHECK(response.created(), "the cache is new");
+}
+
+void Connection::OpenCache(const std::string& name, uint64_t host_bytes) {
+  pagoda::v1::OpenCacheRequest request = CacheRequest(name, host_bytes);
+  pagoda::v1::LayerGroup* const layers = request.mutable_layers(0);
   layers->set_count(1);
   layers->set_kind(pagoda::v1::LAYER_KIND_KEY_VALUE);
   layers->set_num_kv_heads(1);
   layers->set_head_dim(1);
   layers->set_dtype(pagoda::v1::DTYPE_FLOAT32);
-  pagoda::v1::TierSize* const tier = request.add_tiers();
-  tier->set_medium(pagoda::v1::MEDIUM_HOST);
-  tier->set_bytes(host_bytes);
-  pagoda::v1::OpenCacheResponse response;
-  grpc::ClientContext context;
-  context.set_wait_for_ready(true);
-  RequireOk(cache_.OpenCache(&context, request, &response), "a cache opens");
+  OpenCache(request);
+}
+
+void Connection::OpenPages(const std::string& name, uint64_t host_bytes) {
+  constexpr uint32_t kLayers = 32;
+  pagoda::v1::OpenCacheRequest request = CacheRequest(name, host_bytes);
+  pagoda::v1::LayerGroup* const layers = request.mutable_layers(0);
+  layers->set_count(kLayers);
+  layers->set_kind(pagoda::v1::LAYER_KIND_OPAQUE);
+  layers->set_bytes_per_block((uint64_t{2} << 20) / kLayers);
+  OpenCache(request);
 }
 
 void Connection::DropCache(const std::string& name) {
+  const uint64_t before = FreeCacheBytes();
   pagoda::v1::DropCacheRequest request;
   request.set_name(name);
   request.set_force(true);
   pagoda::v1::DropCacheResponse response;
   grpc::ClientContext context;
   RequireOk(admin_.DropCache(&context, request, &response), "a cache is dropped");
+  while (FreeCacheBytes() == before) absl::SleepFor(absl::Milliseconds(1));
+}
+
+uint64_t Connection::FreeCacheBytes() {
+  pagoda::v1::ListCachesResponse response;
+  grpc::ClientContext context;
+  RequireOk(admin_.ListCaches(&context, {}, &response), "the caches are listed");
+  return response.budgets(0).free_bytes();
 }
 
 SessionRef Connection::OpenSession() {

@@ -34,7 +34,9 @@ class Connection {
 
   // A cache of the client's own, of 128 bytes a block, beside the configuration's.
   void OpenCache(const std::string& name, uint64_t host_bytes);
-  // With the memory that it had.
+  // A cache of opaque pages, 2 MiB a block.
+  void OpenPages(const std::string& name, uint64_t host_bytes);
+  // Returns when the memory that it had is free.
   void DropCache(const std::string& name);
 
   // Of the cache, whatever the target: the yardstick's messages carry a session, too.
@@ -48,6 +50,9 @@ class Connection {
   void SessionAsync(grpc::ClientContext* context, SessionReactor* reactor);
 
  private:
+  void OpenCache(const pagoda::v1::OpenCacheRequest& request);
+  uint64_t FreeCacheBytes();
+
   const Target target_;
   const std::string cache_name_;
   const std::shared_ptr<grpc::Channel> channel_;

@@ -465,7 +465,7 @@ TEST_F(CachesCommandTest, EveryCommandAboutACacheNamesIt) {
       {"quarantine release 3", {"ReleaseQuarantine"}},
       {"inspect --tokens 1", {"InspectPrefix", "GetStatus"}},
       {"watch", {"Watch"}},
-      {"top --once --interval 0.05", {"GetStatus", "ListTenants", "Watch"}},
+      {"top --once --interval 1", {"GetStatus", "ListTenants", "Watch"}},
       {"pins", {"OpenSession"}},
       {"pin --tokens 1", {"OpenSession"}},
       {"unpin 1", {"OpenSession"}},

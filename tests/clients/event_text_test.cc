@@ -64,10 +64,10 @@ TEST(EventTextTest, KeysAreHexadecimal) {
       " blocks { block_id: 2 key: 'ab' token_count: 4 } }";
   EXPECT_THAT(Line(text),
               HasSubstr("stored full 2 8 blocks 1,2 at the root, keyed, keys 01ff 6162"));
-  const Json json = EventJson(Parse(text));
-  EXPECT_EQ(json["keyed"], true);
-  EXPECT_EQ(json["blocks"][0]["key"], "01ff");
-  EXPECT_EQ(json["blocks"][0]["token_count"], 4);
+  const auto event = EventJson(Parse(text));
+  EXPECT_EQ(event["keyed"], true);
+  EXPECT_EQ(event["blocks"][0]["key"], "01ff");
+  EXPECT_EQ(event["blocks"][0]["token_count"], 4);
   std::string many = "stored { namespace { keyed: true }";
   for (int i = 0; i < 6; ++i) many += " blocks { key: 'k' token_count: 4 }";
   EXPECT_THAT(Line(many + " }"), HasSubstr("keys 6b 6b 6b 6b and 2 more"));

@@ -29,6 +29,7 @@ class FakeCacheService final : public v1::CacheService::Service {
       info.set_reason("CACHE_MISMATCH");
       google::rpc::Status details;
       details.set_code(static_cast<int>(grpc::StatusCode::ALREADY_EXISTS));
+      details.set_message("its layers are others");
       details.add_details()->PackFrom(info);
       return {grpc::StatusCode::ALREADY_EXISTS, "its layers are others",
               details.SerializeAsString()};

@@ -113,10 +113,12 @@ class ShadowTree:
         assert stored.blocks
         for block in stored.blocks:
             assert block.block_id not in self.nodes, f"block {block.block_id} is cached already"
-            assert bool(block.key) == stored.namespace.keyed and not (block.key and block.tokens), f"block {block.block_id} is not named as its namespace is"
+            assert bool(block.key) == stored.namespace.keyed, f"block {block.block_id} is not named as its namespace is"
+            assert not block.key or not block.tokens, f"block {block.block_id} has a key and tokens"
             assert block.block_hash == block_hash(parent_hash, block), f"block {block.block_id} has another hash"
-            node = Node(parent, stored.namespace.SerializeToString(deterministic=True), tuple(block.key or block.tokens), block.block_hash, block.tier,
-                        block.priority, parent_hash, tuple(block.lower_tiers))
+            named = tuple(block.key or block.tokens)
+            node = Node(parent, stored.namespace.SerializeToString(deterministic=True), named, block.block_hash, block.tier, block.priority,
+                        parent_hash, tuple(block.lower_tiers))
             self._check_copies(node)
             if not self.in_snapshot:
                 self._check_below_parent(node)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import threading
 
 import numpy as np
@@ -305,6 +306,36 @@ def test_pagoda_engine_names_its_cache(start_daemon):
 
 
 # --- asyncio and pagodactl ---
+
+
+def test_two_models_run_in_one_daemon_and_are_found_after_it_was_killed(start_caches):
+    """Two engines in processes of their own, each with a model and a cache that it brings."""
+    daemon = start_caches(memory={"host": "1MiB", "warm_restart": True})
+    models = {name: MODEL.parent / name for name in ("qwen3_tiny", "gemma2_tiny")}
+    prompt = ",".join(str(5 + token % 60) for token in range(64))
+
+    def answer(name):
+        status, out, said = run_engine("--connect", daemon.endpoint, "--cache", name, "--open-cache", "8MiB", "--model", models[name],
+                                       "--token", prompt, "--max-new-tokens", 12, "-o", "json")
+        assert status == 0, said
+        told = json.loads(out)
+        return told["tokens"], told["reused_tokens"]
+
+    first = {name: answer(name) for name in models}
+    assert {reused for _, reused in first.values()} == {0}
+    assert set(daemon.caches()) == set(models)
+    again = {name: answer(name) for name in models}
+    assert {name: tokens for name, (tokens, _) in again.items()} == {name: tokens for name, (tokens, _) in first.items()}
+    assert {reused for _, reused in again.values()} == {63}
+    status, _, said = run_engine("--connect", daemon.endpoint, "--cache", "gemma2_tiny", "--model", models["qwen3_tiny"], "--token", prompt,
+                                 "--max-new-tokens", 2)
+    assert status == 1 and "MODEL_MISMATCH" in said
+    daemon.kill()
+    daemon.start()
+    assert set(daemon.caches()) == set(models)
+    assert {name: answer(name) for name in models} == again
+    for name in models:
+        pagoda.drop_cache(daemon.endpoint, name)
 
 
 def test_asyncio_has_the_same(daemon):

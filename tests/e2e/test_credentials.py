@@ -34,6 +34,7 @@ OF_A_SESSION = ("OK", "UNKNOWN_SESSION", "OK")
 FOR_ALL = ("OK", "OK", "OK")
 FOR_OPERATORS = ("PERMISSION_DENIED", "PERMISSION_DENIED", "OK")
 ALLOWED = {
+    "CacheService/OpenCache": ("INVALID_ARGUMENT", "INVALID_ARGUMENT", "INVALID_ARGUMENT"),  # A cache without a name.
     "CacheService/OpenSession": FOR_ALL,
     "CacheService/CloseSession": OF_A_SESSION,
     "CacheService/KeepAlive": OF_A_SESSION,
@@ -43,6 +44,8 @@ ALLOWED = {
     SUBSCRIBE: FOR_ALL,
     "EngineService/Generate": ("NO_ENGINE", "NO_ENGINE", "NO_ENGINE"),
     "AdminService/GetStatus": FOR_OPERATORS,
+    "AdminService/ListCaches": FOR_ALL,
+    "AdminService/DropCache": ("PERMISSION_DENIED", "PERMISSION_DENIED", "UNKNOWN_CACHE"),
     "AdminService/ResetPrefixCache": FOR_OPERATORS,
     "AdminService/ListSessions": FOR_OPERATORS,
     "AdminService/ListSequences": FOR_OPERATORS,

@@ -71,6 +71,8 @@ def test_the_readme_names_every_key(tmp_path):
     # A cache has its tiers as a list, or in their short forms.
     as_list = printed_of("cache: {model: {name: m}, tiers: [{name: near, size: 64}, {medium: disk, size: 64, path: /p}]}")["cache"]
     list_keys = set(key_names(as_list)) | {key for tier in as_list["tiers"] for key in tier}
+    # Layers have heads, or bytes.
+    list_keys |= set(key_names(printed_of("cache: {layers: {kind: opaque, bytes_per_block: 8}}")["cache"]))
     rows = re.findall(r"^\| `(\w+)`(?: \(a list\))? \| (`.*) \|$", README.read_text().partition("| section | keys |")[2].partition("\n\n")[0], re.MULTILINE)
     told = {section: set(re.findall(r"`(\w+)`", keys)) for section, keys in rows}
     assert told.keys() == printed.keys()
@@ -80,11 +82,17 @@ def test_the_readme_names_every_key(tmp_path):
 
 
 def test_the_readme_names_files_that_are_there():
-    """In its table of files: each name is a header, a source or a folder of server/."""
-    table = README.read_text().partition("| files | what |")[2].partition("\n\n")[0]
-    names = [name for row in table.splitlines() if "|" in row for name in re.findall(r"`([\w/]+)`", row.split("|")[1])]
-    assert len(names) > 50
-    assert [name for name in names if not any((README.parent / f"{name}{end}").exists() for end in ("", ".h", ".cc"))] == []
+    """In its table of folders: each name in a row is a header, a source or a folder of the row's folder."""
+    table = README.read_text().partition("| folder | what |")[2].partition("\n\n")[0]
+    rows = [row.split("|")[1:3] for row in table.splitlines() if "|" in row and "---" not in row]
+    names = [(folder.strip(" `/"), name) for folder, what in rows for name in re.findall(r"`(\w[\w/]*)`", what)]
+    assert len(names) > 30
+
+    def is_there(folder, name):
+        root = README.parent if folder == "(here)" else README.parent / folder
+        return any((base / f"{name}{end}").exists() for base in (root, README.parent.parent) for end in ("", ".h", ".cc"))
+
+    assert [(folder, name) for folder, name in names if not is_there(folder, name)] == []
 
 
 @pytest.mark.parametrize("line, wrong, named", [

@@ -27,7 +27,8 @@ def test_a_daemon_starts_with_what_there_is_and_says_so(start_daemon, asked):
     assert run_json(daemon, "status")["windows"][0]["tiers"][0]["pages"] == pages
     assert re.search(r" on host in .*pages", run_ok(daemon, "status"))
     metrics = HTTP.open(f"http://{daemon.http_address}/metrics").read().decode()
-    samples = {name: float(value) for name, value in re.findall(r'^pagoda_pool_bytes\{tier="primary",pages="(\w+)"\} (\S+)$', metrics, re.M)}
+    samples = {name: float(value) for name, value in re.findall(r'^pagoda_pool_bytes\{cache="[^"]+",tier="primary",pages="(\w+)"\} (\S+)$',
+                                                                      metrics, re.M)}
     assert samples == {name: 4 << 20 if name == pages else 0 for name in NAMES.values()}
     log = daemon.log.read_text()
     assert "the pools of tier primary: 4 MiB in" in log

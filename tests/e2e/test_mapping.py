@@ -223,14 +223,14 @@ def test_a_reader_of_another_user_cannot_open_its_descriptor_for_writing(shared_
 def test_another_user_outside_the_sockets_group_is_told_so(shared_daemon):
     daemon, client = shared_daemon
 
-    def refused(path, session):
+    def refused(session):
         try:
-            pagoda._map_socket.MapSocket(path, session).open(0, 0, types_pb2.TIER_PRIMARY, READ)
+            pagoda._map_socket.MapSocket(session).open(0, 0, types_pb2.TIER_PRIMARY, READ)
         except pagoda.CannotMap as error:
             return str(error)
 
-    session = pagoda._contract.v1.SessionRef.FromString(client.session.SerializeToString())
-    assert "group" in as_another_user(NOBODY, refused, client.opened.map_socket, session)
+    session = pagoda.SessionRef(client.session.session_id, (client.session.token, client.session.token_high), client.opened.map_socket)
+    assert "group" in as_another_user(NOBODY, refused, session)
 
 
 def test_a_client_on_another_machine_is_told_where_the_pools_are(daemon, tmp_path):

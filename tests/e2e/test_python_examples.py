@@ -2,10 +2,13 @@
 
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
+import pagoda
 import pytest
+from caches_daemon import CachesDaemon
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "clients" / "python"
 EXAMPLES = {
@@ -18,6 +21,10 @@ EXAMPLES = {
 }
 
 
+# Of a daemon whose clients bring caches, and killed on the way: it has a test of its own.
+OF_BROUGHT_CACHES = {"hashed_pages"}
+
+
 def run(*command):
     """What a program prints; where it fails, what it printed."""
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60)
@@ -26,7 +33,7 @@ def run(*command):
 
 
 def test_every_example_is_run():
-    assert {path.stem for path in (FOLDER / "examples").glob("*.py")} == set(EXAMPLES)
+    assert {path.stem for path in (FOLDER / "examples").glob("*.py")} == set(EXAMPLES) | OF_BROUGHT_CACHES
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -34,6 +41,20 @@ def test_an_example_prints_what_it_should(daemon, name):
     for _ in range(2):  # The second time finds what the first one left, and starts anew.
         printed = run(FOLDER / "examples" / f"{name}.py", f"unix:{daemon.unix_socket}")
         assert [line for line in EXAMPLES[name] if line not in printed] == []
+
+
+def test_pages_that_hashes_name_are_found_after_their_client_and_the_daemon_were_killed(tmp_path):
+    example = FOLDER / "examples" / "hashed_pages.py"
+    assert len(example.read_text().splitlines()) <= 40
+    with CachesDaemon(tmp_path, memory={"host": "64MiB", "warm_restart": True}) as daemon:
+        killed = subprocess.run([sys.executable, example, daemon.endpoint], capture_output=True, text=True, timeout=60, check=False)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert killed.stdout.splitlines() == ["a new cache", "0 of 8 pages were cached", "stored; now this process is killed"]
+        assert run(example, daemon.endpoint) == ["the cache is there", "8 of 8 pages were cached"]
+        daemon.kill()
+        daemon.start()
+        assert run(example, daemon.endpoint) == ["the cache is there", "8 of 8 pages were cached"]
+        pagoda.drop_cache(daemon.endpoint, "pages", force=True)
 
 
 def test_the_readmes_tour_runs_as_printed(daemon, monkeypatch):

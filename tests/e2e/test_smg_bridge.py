@@ -194,7 +194,7 @@ def rows(daemon):
 
 def closed(daemon):
     """How many subscribers ended, by reason."""
-    ends = re.findall(r'^pagoda_event_subscribers_closed_total{reason="(\w+)"} (\d+)$', daemon.http("/metrics")[1], re.MULTILINE)
+    ends = re.findall(r'^pagoda_event_subscribers_closed_total{reason="(\w+)"} (\d+)$', daemon.metrics(), re.MULTILINE)
     return {reason: int(count) for reason, count in ends}
 
 

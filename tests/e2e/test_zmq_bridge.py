@@ -54,7 +54,8 @@ def bridged(start_daemon):
 
 
 def metric(daemon, name):
-    (value,) = re.findall(rf"^{name} (\S+)$", daemon.http("/metrics")[1], re.MULTILINE)
+    """Of a daemon that serves one cache."""
+    (value,) = re.findall(rf'^{name}(?:\{{cache="[^"]*"\}})? (\S+)$', daemon.http("/metrics")[1], re.MULTILINE)
     return int(float(value))
 
 

@@ -82,5 +82,13 @@ TEST_F(EngineDoorsTest, AnAdapterIsRefusedByName) {
   EXPECT_FALSE(generated) << "the base model's tokens";
 }
 
+TEST_F(EngineDoorsTest, AKeyedNamespaceIsRefusedByName) {
+  const auto engine = Create({});
+  GenerateRequest request = Request("", 1);
+  request.name_space.keyed = true;
+  const auto report = engine->Generate(request, [](const GeneratedToken&) { return true; });
+  EXPECT_EQ(ReasonOf(report.status()), Reason::kKeysAndTokens) << report.status();
+}
+
 }  // namespace
 }  // namespace pagoda

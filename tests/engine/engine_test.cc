@@ -14,16 +14,12 @@
 
 #include "absl/time/clock.h"
 #include "base/error.h"
-#include "engine/model/choose_backend.h"
-#include "engine/model/cuda/cuda_backend.h"
-#include "pools/cuda/device.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/test_cache.h"
 
 namespace pagoda {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr uint32_t kTokensPerBlock = 16;
@@ -152,33 +148,40 @@ TEST_P(GoldenTest, HalfPrecisionKvGivesTheSameIds) {
   ExpectGolden(on.golden(), on.Generate(on.Request()), 2e-2f);
 }
 
-// The prompt's blocks, away from the primary tier. What is left there is poisoned.
-void OffloadPrompt(EngineOn& on) {
+// The prompt's blocks, away from the primary tier, with those of the answer that hang under them.
+// What is left there is poisoned.
+void OffloadPrompt(EngineOn& on, const std::vector<TokenId>& answer = {}) {
   const std::unique_ptr<CacheClient> other = on.cache().OpenClient();
-  const auto offloaded = RunOne<OffloadedPrefix>(
-      *other, OffloadPrefix{.name_space = {}, .tokens = on.golden().prompt});
+  std::vector<TokenId> tokens = on.golden().prompt;
+  tokens.insert(tokens.end(), answer.begin(), answer.end());
+  const auto offloaded =
+      RunOne<OffloadedPrefix>(*other, OffloadPrefix{.name_space = {}, .tokens = std::move(tokens)});
   ASSERT_TRUE(offloaded.ok()) << offloaded.status();
   EXPECT_GE(offloaded->blocks, 4u);
   on.cache().DrainCopies();
   on.cache().PoisonPrimary();
 }
 
-// Rounded to 3 bits of fraction, K and V may lead to other tokens: to the same ones as long as what
-// is rounded is the same, and reused blocks come with their scales, through the tier below too. The
-// scales of a slot are NaN before it is used.
+// Rounded to 3 bits of fraction, K and V may lead to other tokens than fp32. Reused blocks come
+// with their scales, through the tier below too; the scales of a slot are NaN before it is used.
 TEST(EngineTest, Float8KvIsReusedWithItsScales) {
   EngineOn on(kTinyModel, {.kv_dtype = DType::kFloat8E4M3, .secondary_blocks = 32});
   const Answer first = on.Generate(on.Request());
   ASSERT_TRUE(first.report.ok()) << first.report.status();
-  EXPECT_EQ(first.ids.size(), on.golden().ids.size());
+  ASSERT_FALSE(first.ids.empty());
   for (const std::vector<float>& logits : first.logits) {
     for (const float logit : logits) ASSERT_TRUE(std::isfinite(logit));
   }
-  OffloadPrompt(on);
+  OffloadPrompt(on, first.ids);
   const Answer again = on.Generate(on.Request());
   ASSERT_TRUE(again.report.ok()) << again.report.status();
   EXPECT_GT(again.report->reused_tokens, 0u);
-  EXPECT_EQ(again.ids, first.ids);
+  // The logits behind the prompt: all of its blocks but the last came from below.
+  ASSERT_EQ(again.logits.at(0).size(), first.logits.at(0).size());
+  for (size_t i = 0; i < first.logits[0].size(); ++i) {
+    ASSERT_NEAR(again.logits[0][i], first.logits[0][i], 5e-2f) << i;
+  }
+  on.ExpectNothingHeld();
 }
 
 TEST(EngineTest, AContinuedConversationReusesItsAnswer) {
@@ -484,56 +487,6 @@ TEST(EngineTest, TheEndOfAnEngineIsTheEndOfItsRequests) {
   engine.reset();
   EXPECT_EQ(cancelled, 40);
   on.ExpectNothingHeld();
-}
-
-// Kernels reach their own memory alone. A build without a backend for GPUs says what it has.
-TEST(EngineTest, ABackendThatDoesNotReachThePoolsIsRefused) {
-  EngineOn on(kTinyModel, {.num_blocks = 8});
-  const absl::Status status =
-      Engine::Create({.model_dir = GoldenDir(kTinyModel), .backend = EngineBackend::kCuda},
-                     on.cache().OpenClient())
-          .status();
-  EXPECT_EQ(ReasonOf(status), Reason::kInvalidArgument) << status;
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr(HasCudaBackend() ? "cache.primary_memory: cuda" : "supported: cpu"));
-  const MemoryPlace device = {.kind = MemoryKind::kCuda, .device = 2};
-  const absl::Status on_cpu = MakeBackend(EngineBackend::kCpu, device, {}).status();
-  EXPECT_EQ(ReasonOf(on_cpu), Reason::kInvalidArgument) << on_cpu;
-  EXPECT_THAT(std::string(on_cpu.message()),
-              AllOf(HasSubstr("in the memory of cuda:2"), HasSubstr("cache.primary_memory: host"),
-                    HasSubstr("engine.backend")));
-}
-
-TEST(EngineTest, ABackendForGpusSaysWhatItLacks) {
-  const absl::Status status = MakeCudaBackend({.device = 0}).status();
-  EXPECT_EQ(status, CheckCudaBackend(0));
-  if (!HasCudaBackend()) {
-    EXPECT_EQ(ReasonOf(status), Reason::kInvalidArgument) << status;
-    return;
-  }
-  if (const auto device = cuda::DescribeDevice(0); device.ok()) {
-    GTEST_SKIP() << "there is a GPU: tests/gpu";
-  }
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("no CUDA device"));
-}
-
-TEST(EngineTest, AutoComputesWhereThePoolsLie) {
-  const auto on_host = MakeBackend(EngineBackend::kAuto, MemoryPlace(), {.num_threads = 1});
-  ASSERT_TRUE(on_host.ok()) << on_host.status();
-  EXPECT_THAT((*on_host)->description(), HasSubstr("cpu, 1 threads"));
-  const absl::Status no_gpu =
-      MakeBackend(EngineBackend::kAuto, MemoryPlace(), {.num_threads = 1},
-                  {.attention = GpuAttention::kHopper, .self_test = nullptr})
-          .status();
-  EXPECT_EQ(ReasonOf(no_gpu), Reason::kInvalidArgument) << no_gpu;
-  EXPECT_THAT(std::string(no_gpu.message()), HasSubstr("gpu_attention is hopper"));
-  // Of a device that no machine has: whatever is missing first, it is told with the place.
-  const MemoryPlace nowhere = {.kind = MemoryKind::kCuda, .device = 1000};
-  const absl::Status status = MakeBackend(EngineBackend::kAuto, nowhere, {}).status();
-  EXPECT_FALSE(status.ok());
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("in the memory of cuda:1000"), HasSubstr("cannot compute there")));
 }
 
 TEST(EngineTest, ACacheThatOthersHoldIsExhausted) {

@@ -25,7 +25,7 @@ TEST(EventTest, EveryReasonHasAName) {
   for (int i = 0; i <= static_cast<int>(RemovalReason::kLost); ++i) {
     names.insert(RemovalReasonName(static_cast<RemovalReason>(i)));
   }
-  EXPECT_EQ(names.size(), 9u);
+  EXPECT_EQ(names.size(), 8u);
   EXPECT_FALSE(names.contains("unknown"));
   EXPECT_EQ(RemovalReasonName(RemovalReason::kLost), "lost");
 }

@@ -191,8 +191,7 @@ void CoreWorld::ChangeSession(Client& client) {
 void CoreWorld::SendBatch(Client& client, const v1::Batch& batch) {
   if (static_cast<size_t>(batch.operations_size()) > kMaxBatchOperations) return;
   if (!core_->KeepAlive(client.session, now_).ok()) return;
-  const absl::Status begun =
-      core_->BeginBatch(client.session.id, server::StepsFromProto(batch), now_);
+  const absl::Status begun = core_->BeginBatch(client.session.id, StepsFromProto(batch), now_);
   if (!begun.ok()) {
     PAGODA_CHECK(ReasonOf(begun) == Reason::kStepBackwards, "a batch of a living session begins");
     return;
@@ -203,29 +202,29 @@ void CoreWorld::SendBatch(Client& client, const v1::Batch& batch) {
   for (const v1::Operation& operation : batch.operations()) {
     RunOperation(client, operation, answer.add_results());
   }
-  server::BatchStateToProto({.results = {},
-                             .revision = core_->revision(),
-                             .completed = core_->completed_ticket(),
-                             .shortened = core_->Shortened(client.session.id)},
-                            &answer);
+  BatchStateToProto({.results = {},
+                     .revision = core_->revision(),
+                     .completed = core_->completed_ticket(),
+                     .shortened = core_->Shortened(client.session.id)},
+                    &answer);
   for (const v1::ShortenedSequence& shortened : answer.shortened()) {
     client.losses[shortened.sequence_id()] = shortened.losses();
   }
 }
 
 void CoreWorld::RunOperation(Client& client, const v1::Operation& proto, v1::OperationResult* out) {
-  absl::Status status = server::CheckServed(proto);
-  absl::StatusOr<Operation> operation = server::OperationFromProto(proto);
+  absl::Status status = CheckServed(proto);
+  absl::StatusOr<Operation> operation = OperationFromProto(proto);
   if (status.ok()) status = operation.status();
   if (!status.ok()) {
-    server::OperationResultToProto(status, out);
+    OperationResultToProto(status, out);
     return CheckError(status, *out);
   }
   core_->Maintain(now_, 0);  // What time brings is not the operation's.
   const Trace before = TraceOf(*core_);
   const absl::StatusOr<OperationResult> result =
       core_->Execute(client.session.id, *operation, now_);
-  server::OperationResultToProto(result, out);
+  OperationResultToProto(result, out);
   if (!result.ok()) {
     CheckError(result.status(), *out);
     PAGODA_CHECK(TraceOf(*core_) == before, "a refused operation leaves no trace");
@@ -280,7 +279,7 @@ void CoreWorld::Follow() {
     const absl::Status status = shadow_.Apply(event);
     PAGODA_CHECK(status.ok(), std::string(status.message()).c_str());
     v1::Event proto;
-    server::EventToProto(event, &proto);
+    EventToProto(event, &proto);
     PAGODA_CHECK(proto.revision() == event.revision.value(), "an event keeps its revision");
   }
   core_->CheckInvariants();

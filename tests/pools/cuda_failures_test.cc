@@ -360,15 +360,15 @@ TEST_F(CudaFailuresTest, AllOfAPoolIsPinnedOrNothing) {
 }
 
 TEST_F(CudaFailuresTest, MemoryThatIsNotThereIsNamedInBytes) {
-  FAKE(fakeCudaLimits)(uint64_t{7} << 20, uint64_t{1} << 30);
-  // Three pools of 2 MiB each fit, as the driver counts; another set's first one does not.
+  FAKE(fakeCudaLimits)(uint64_t{13} << 20, uint64_t{1} << 30);
+  // Six pools of 2 MiB each fit, as the driver counts; another set's first one does not.
   DevicePools device(TwoWindows(), kSlots);
   ASSERT_TRUE(device.ok());
   const auto second =
       PoolSet::Create(TwoWindows(), kSlots, DevicePools::Instance(), DevicePools::Placement());
   EXPECT_EQ(ReasonOf(second.status()), Reason::kOutOfMemory);
   EXPECT_EQ(second.status().message(),
-            "GPU memory of 2097152 bytes on CUDA device 0, where 1048576 of 7340032 are free");
+            "GPU memory of 2097152 bytes on CUDA device 0, where 1048576 of 13631488 are free");
 }
 
 TEST_F(CudaFailuresTest, WhateverStepFailsNothingIsLeft) {

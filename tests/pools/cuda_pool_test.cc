@@ -45,7 +45,7 @@ TEST(CudaPoolTest, WhatOneMappingWritesAnotherReads) {
   }
   const auto writers = device.Map(MemoryAccess::kReadWrite);
   const auto readers = device.Map(MemoryAccess::kRead);
-  ASSERT_EQ(writers.size(), 6u);
+  ASSERT_EQ(writers.size(), 12u);
   for (size_t i = 0; i < writers.size(); ++i) {
     const MappedPool& pool = *writers[i];
     EXPECT_EQ(pool.on_host(), pool.mapping().tier == Tier::kSecondary);

@@ -403,7 +403,7 @@ class ForeignMemoryTest : public ::testing::TestWithParam<std::string> {
 
   void ExpectRefused(const std::string& why) {
     for (const auto& make : {&SharedMemory::CreateOrAdopt, &SharedMemory::Create}) {
-      const absl::Status refused = make(name_, 4096).status();
+      const absl::Status refused = make(name_, 4096, {}).status();
       EXPECT_EQ(ReasonOf(refused), Reason::kPermissionDenied) << refused;
       EXPECT_NE(refused.message().find(why), std::string::npos) << refused;
       EXPECT_NE(refused.message().find(planted_), std::string::npos) << refused;

@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "events/event_log.h"
+#include "manager/shared_manager.h"
 #include "tests/manager/testing.h"
 #include "tests/server/notify_socket.h"
 
@@ -72,13 +74,15 @@ class HeartbeatTest : public ::testing::Test {
 };
 
 TEST_F(HeartbeatTest, TheWatchdogHearsOfEachBeat) {
-  const Heartbeat heartbeat(kInterval, [this] { manager_.revision(); }, &supervisor_);
+  const Heartbeat heartbeat(
+      kInterval, [this] { manager_.revision(); }, &supervisor_);
   for (int beat = 0; beat < 3; ++beat) EXPECT_EQ(socket_.Receive(), "WATCHDOG=1");
 }
 
 TEST_F(HeartbeatTest, TheWatchdogHearsNothingWhileTheCoreIsStuckAndAgainAfterwards) {
   HoldTheCoresLock();
-  const Heartbeat heartbeat(kInterval, [this] { manager_.revision(); }, &supervisor_);
+  const Heartbeat heartbeat(
+      kInterval, [this] { manager_.revision(); }, &supervisor_);
   EXPECT_TRUE(WaitingComesTo(
       heartbeat, [](absl::Duration waiting) { return waiting > kMissedBeats * kInterval; }));
   EXPECT_EQ(socket_.TryReceive(), "");

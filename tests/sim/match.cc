@@ -226,4 +226,9 @@ MatchOracle::Room MatchOracle::RoomFor(uint32_t window, uint32_t length, uint64_
   return result;
 }
 
+MatchOracle MatchAll(World& world, const Content& content) {
+  return MatchOracle(world, content.name_space, KeysOf(content),
+                     static_cast<uint32_t>(content.tokens.size()));
+}
+
 }  // namespace pagoda::sim

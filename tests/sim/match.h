@@ -80,6 +80,9 @@ class MatchOracle {
   std::array<uint32_t, kMaxWindows> partial_tokens_ = {};    // How much that is.
 };
 
+// What is cached of all of the content.
+MatchOracle MatchAll(World& world, const Content& content);
+
 }  // namespace pagoda::sim
 
 #endif  // PAGODA_TESTS_SIM_MATCH_H_

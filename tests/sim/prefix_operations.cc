@@ -47,11 +47,6 @@ std::vector<uint32_t> Path(const MatchOracle& match, uint32_t window, uint32_t l
   return path;
 }
 
-MatchOracle MatchAll(World& world, const Content& content) {
-  return MatchOracle(world, content.name_space, KeysOf(content),
-                     static_cast<uint32_t>(content.tokens.size()));
-}
-
 // Blocks of the path that lie below the first tier.
 uint32_t CountLower(World& world, uint32_t window, const std::vector<uint32_t>& path) {
   return static_cast<uint32_t>(std::count_if(path.begin(), path.end(), [&](uint32_t id) {

@@ -18,14 +18,10 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 OpenCacheCall Call() {
-  const LayerSpec sliding{.window = WindowSize(64),
-                          .num_kv_heads = 2,
-                          .head_dim = 16,
-                          .dtype = DType::kBFloat16};
-  const LayerSpec latent{.num_kv_heads = 1,
-                         .head_dim = 576,
-                         .dtype = DType::kFloat16,
-                         .kind = KvKind::kKeyOnly};
+  const LayerSpec sliding{
+      .window = WindowSize(64), .num_kv_heads = 2, .head_dim = 16, .dtype = DType::kBFloat16};
+  const LayerSpec latent{
+      .num_kv_heads = 1, .head_dim = 576, .dtype = DType::kFloat16, .kind = KvKind::kKeyOnly};
   const LayerSpec pages{.kind = KvKind::kOpaque, .bytes_per_block = 65'536};
   return {.name = "a",
           .identity = {.model = "org/model",
@@ -78,7 +74,8 @@ TEST(WireCachesTest, WhatIsNoCacheIsRefusedByItsField) {
       {"identity.revision", [](auto& p) { p.mutable_identity()->set_revision("\n"); }},
       {"identity.dtype", [](auto& p) { p.mutable_identity()->set_dtype(std::string(257, 'x')); }},
       {"identity.layout", [](auto& p) { p.mutable_identity()->set_layout(std::string(1, '\0')); }},
-      {"identity.kernel_packing", [](auto& p) { p.mutable_identity()->set_kernel_packing("\x7f"); }},
+      {"identity.kernel_packing",
+       [](auto& p) { p.mutable_identity()->set_kernel_packing("\x7f"); }},
       {"no layers", [](auto& p) { p.clear_layers(); }},
       {"layers[1]: count", [](auto& p) { p.mutable_layers(1)->set_count(0); }},
       {"layers[1]: count", [](auto& p) { p.mutable_layers(1)->set_count(1025); }},
@@ -94,7 +91,8 @@ TEST(WireCachesTest, WhatIsNoCacheIsRefusedByItsField) {
       {"layers[0]: there is no dtype", [](auto& p) { p.mutable_layers(0)->clear_dtype(); }},
       {"layers[0]: bytes_per_block", [](auto& p) { p.mutable_layers(0)->set_bytes_per_block(1); }},
       {"layers[3]: an opaque layer", [](auto& p) { p.mutable_layers(3)->set_head_dim(1); }},
-      {"layers[3]: an opaque layer", [](auto& p) { p.mutable_layers(3)->set_dtype(v1::DTYPE_FLOAT32); }},
+      {"layers[3]: an opaque layer",
+       [](auto& p) { p.mutable_layers(3)->set_dtype(v1::DTYPE_FLOAT32); }},
       {"tiers[0]: there is no medium", [](auto& p) { p.mutable_tiers(0)->clear_medium(); }},
       {"tiers[0]: it has no size", [](auto& p) { p.mutable_tiers(0)->clear_size(); }},
       {"tiers[0]: it has no size", [](auto& p) { p.mutable_tiers(0)->set_bytes(0); }},
@@ -126,12 +124,13 @@ TEST(WireCachesTest, WhatIsNoCacheIsRefusedByItsField) {
 TEST(WireCachesTest, TwoIdentitiesNeverHaveOneText) {
   std::set<std::string> texts = {CacheIdentity{.model = "m"}.Text()};
   for (const CacheIdentity& identity :
-       {CacheIdentity{.model = "mrevision="}, CacheIdentity{.model = "m", .revision = "r"},
-        CacheIdentity{.model = "m", .dtype = "r"}, CacheIdentity{.model = "m", .layout = "r"},
+       {CacheIdentity{.model = "model=m"}, CacheIdentity{.model = "m2"},
+        CacheIdentity{.model = "m", .revision = "r"}, CacheIdentity{.model = "m", .dtype = "r"},
+        CacheIdentity{.model = "m", .layout = "r"},
         CacheIdentity{.model = "m", .kernel_packing = "r"}}) {
     EXPECT_TRUE(texts.insert(identity.Text()).second) << identity.Text();
   }
-  EXPECT_THAT(texts, SizeIs(6));
+  EXPECT_THAT(texts, SizeIs(7));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ google::rpc::ErrorInfo InfoOf(const google::rpc::Status& status) {
 }
 
 TEST(ErrorsTest, EveryReasonHasItsCodeAndName) {
-  for (int r = 1; r <= static_cast<int>(Reason::kModelMismatch); ++r) {
+  for (int r = 1; r <= static_cast<int>(Reason::kWholeBlocksOnly); ++r) {
     const auto reason = static_cast<Reason>(r);
     const google::rpc::Status status = ToProtoStatus(MakeError(reason, "what went wrong"));
     EXPECT_EQ(status.code(), static_cast<int>(ReasonCode(reason)));

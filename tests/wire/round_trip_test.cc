@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "pagoda/v1/cache.pb.h"
+#include "wire/cache_info.h"
 #include "wire/errors.h"
 #include "wire/operations.h"
 #include "wire/results.h"
@@ -61,7 +62,8 @@ class Filler {
         reflection.SetBool(&message, field, true);
         break;
       case FieldDescriptor::CPPTYPE_STRING:
-        reflection.SetString(&message, field, StringOf(field, value));
+        repeated ? reflection.AddString(&message, field, StringOf(field, value))
+                 : reflection.SetString(&message, field, StringOf(field, value));
         break;
       case FieldDescriptor::CPPTYPE_ENUM:
         reflection.SetEnumValue(&message, field, 2);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "pagoda/v1/admin.pb.h"
 #include "pagoda/v1/cache.pb.h"
 #include "pagoda/v1/engine.pb.h"
 #include "pagoda/v1/events.pb.h"
@@ -47,6 +48,23 @@ TEST(ServedFieldsTest, AMessageOfServedFieldsPasses) {
   execute.mutable_batch()->set_step(3);
   execute.mutable_batch()->set_completed_step(2);
   EXPECT_EQ(Refusal(execute), "");
+}
+
+// A type that the check does not know would stop the daemon.
+TEST(ServedFieldsTest, TheRequestOfEveryMethodIsKnown) {
+  int methods = 0;
+  for (const auto* file :
+       {v1::ExecuteRequest::descriptor()->file(), v1::WatchRequest::descriptor()->file(),
+        v1::GetStatusRequest::descriptor()->file(), v1::GenerateRequest::descriptor()->file()}) {
+    ASSERT_EQ(file->service_count(), 1) << file->name();
+    for (int i = 0; i < file->service(0)->method_count(); ++i, ++methods) {
+      const auto* type = file->service(0)->method(i)->input_type();
+      const Message& empty =
+          *google::protobuf::MessageFactory::generated_factory()->GetPrototype(type);
+      EXPECT_TRUE(CheckServed(empty).ok()) << type->full_name();
+    }
+  }
+  EXPECT_GE(methods, 20);
 }
 
 void AddUnknown(Message& message) {

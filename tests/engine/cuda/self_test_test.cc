@@ -312,10 +312,11 @@ TEST_F(SelfTestTest, ABlockCopyThatIsWrongIsToldAndDecidesNothing) {
 }
 
 TEST_F(SelfTestTest, ProductsOfTooFewDigitsAreWrong) {
-  class Rounded : public HostProducts {
+  class Rounded : public DeviceProducts {
    public:
+    std::string name() const override { return "rounded"; }
     absl::Status Multiply(const DeviceProduct& product, Stream stream) override {
-      const absl::Status status = HostProducts::Multiply(product, stream);
+      const absl::Status status = HostProducts().Multiply(product, stream);
       for (uint64_t i = 0; i < product.rows * product.outputs; ++i) {
         product.output[i] = std::round(product.output[i] * 256) / 256;
       }

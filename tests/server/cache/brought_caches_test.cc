@@ -71,11 +71,12 @@ TEST_F(BroughtCachesTest, WhatIsWrittenIsReadAgain) {
 }
 
 TEST_F(BroughtCachesTest, ADamagedFileIsRefused) {
-  for (const char* text : {"", "{", "[]", "{\"next_number\": 1}", "{\"next_number\": \"x\", \"caches\": []}",
-                           "{\"next_number\": 1, \"caches\": [{\"number\": 1, \"tenant\": \"\", "
-                           "\"cache\": {\"name\": \"a\", \"what\": 3}}]}",
-                           "{\"next_number\": 1, \"caches\": [{\"number\": 1, \"tenant\": \"\", "
-                           "\"cache\": {\"name\": \"a\"}}]}"}) {
+  for (const char* text :
+       {"", "{", "[]", "{\"next_number\": 1}", "{\"next_number\": \"x\", \"caches\": []}",
+        "{\"next_number\": 1, \"caches\": [{\"number\": 1, \"tenant\": \"\", "
+        "\"cache\": {\"name\": \"a\", \"what\": 3}}]}",
+        "{\"next_number\": 1, \"caches\": [{\"number\": 1, \"tenant\": \"\", "
+        "\"cache\": {\"name\": \"a\"}}]}"}) {
     WriteText(text);
     EXPECT_EQ(ReasonOf(file_.Read().status()), Reason::kInvalidArgument) << text;
   }

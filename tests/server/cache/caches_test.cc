@@ -135,11 +135,11 @@ TEST_F(CachesTest, TwoModelsLiveSideBySide) {
   const v1::SessionRef one = SessionIn("first");
   const v1::SessionRef two = SessionIn("second");
   CacheTokens(one, TokensTo(12));
-  EXPECT_EQ(Matched(one, TokensTo(12)), 12u);
-  EXPECT_EQ(Matched(two, TokensTo(12)), 0u) << "another model's KV";
+  EXPECT_EQ(Matched(one, TokensTo(13)), 12u);
+  EXPECT_EQ(Matched(two, TokensTo(13)), 0u) << "another model's KV";
   CacheTokens(two, TokensTo(8));
-  EXPECT_EQ(Matched(two, TokensTo(12)), 8u);
-  EXPECT_EQ(Matched(one, TokensTo(12)), 12u);
+  EXPECT_EQ(Matched(two, TokensTo(13)), 8u);
+  EXPECT_EQ(Matched(one, TokensTo(13)), 12u);
 
   const v1::ListCachesResponse list = List();
   ASSERT_EQ(list.caches_size(), 2);
@@ -345,16 +345,16 @@ class OwnAndBroughtCachesTest : public CachesTest {
 };
 
 TEST_F(OwnAndBroughtCachesTest, TheConfigurationsCacheIsOneOfThem) {
-  const std::string own = TestConfig().cache.name;
+  const std::string own = daemon().manager().info().name;
   MustOpen(Request("brought", "one"));
   const v1::SessionRef mine = SessionIn(own);
   const v1::SessionRef brought = SessionIn("brought");
   CacheTokens(mine, TokensTo(8));
-  EXPECT_EQ(Matched(brought, TokensTo(8)), 0u);
+  EXPECT_EQ(Matched(brought, TokensTo(9)), 0u);
   EXPECT_EQ(InfoOf(Drop(own, true)).reason(), "INVALID_ARGUMENT");
   EXPECT_EQ(ReasonOfOpening(Request(own, "one")), "CACHE_MISMATCH");
   ASSERT_TRUE(Drop("brought", true).ok());
-  EXPECT_EQ(Matched(mine, TokensTo(8)), 8u);
+  EXPECT_EQ(Matched(mine, TokensTo(9)), 8u);
 }
 
 // --- What outlives a daemon ---
@@ -367,10 +367,10 @@ class WarmCachesTest : public ::testing::Test {
     return config;
   }
   void Start() {
-    auto started = Daemon::Start(Warm());
+    auto started = Daemon::Start(config_);
     ASSERT_TRUE(started.ok()) << started.status();
     daemon_ = *std::move(started);
-    channel_ = grpc::CreateChannel(absl::StrCat("unix:", Warm().server.unix_socket),
+    channel_ = grpc::CreateChannel(absl::StrCat("unix:", config_.server.unix_socket),
                                    grpc::InsecureChannelCredentials());
     cache_ = v1::CacheService::NewStub(channel_);
     admin_ = v1::AdminService::NewStub(channel_);
@@ -398,8 +398,7 @@ class WarmCachesTest : public ::testing::Test {
     return result.results(0).match_prefix().matched_tokens();
   }
   void Cache(const std::string& name, uint32_t tokens) {
-    Execute(SessionIn(name),
-            {AddOp(1, TokensTo(tokens)), CommitOp(1, tokens), FreeSequenceOp(1)});
+    Execute(SessionIn(name), {AddOp(1, TokensTo(tokens)), CommitOp(1, tokens), FreeSequenceOp(1)});
   }
   grpc::Status OpenCache(const v1::OpenCacheRequest& request, v1::OpenCacheResponse* response) {
     return cache_->OpenCache(NewContext().get(), request, response);
@@ -419,6 +418,7 @@ class WarmCachesTest : public ::testing::Test {
     return names;
   }
 
+  const Config config_ = Warm();
   std::unique_ptr<Daemon> daemon_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::CacheService::Stub> cache_;
@@ -438,15 +438,15 @@ TEST_F(WarmCachesTest, ClientsCachesReturnWithWhatTheyHeld) {
 
   Start();
   EXPECT_THAT(Names(), ElementsAre("first", "second"));
-  EXPECT_EQ(Matched("first", 12), 12u);
-  EXPECT_EQ(Matched("second", 12), 8u);
+  EXPECT_EQ(Matched("first", 13), 12u);
+  EXPECT_EQ(Matched("second", 13), 8u);
   ASSERT_TRUE(OpenCache(Request("first", "one"), &response).ok());
   EXPECT_FALSE(response.created());
   ASSERT_FALSE(OpenCache(Request("second", "one"), &response).ok());
   // Under the name of another model nothing of it is found.
   ASSERT_TRUE(Drop("second").ok());
   ASSERT_TRUE(OpenCache(Request("second", "four"), &response).ok());
-  EXPECT_EQ(Matched("second", 12), 0u);
+  EXPECT_EQ(Matched("second", 13), 0u);
   ASSERT_TRUE(Drop("first").ok());
   ASSERT_TRUE(Drop("second").ok());
   daemon_.reset();

@@ -203,43 +203,6 @@ TEST(ConfigTest, LayersAreOneMappingOrAListOfThem) {
               AllOf(StartsWith("pagodad.yaml:4: "), HasSubstr("num_kv_heads")));
 }
 
-TEST(ConfigTest, OpaqueLayersHaveBytesInPlaceOfHeads) {
-  const auto config = ParseConfig(
-      "cache:\n  kv_dtype: fp8_e5m2\n  layers:\n"
-      "  - {count: 3, kind: opaque, bytes_per_block: 4097, window: 64}\n"
-      "  - {kind: key_only, num_kv_heads: 1, head_dim: 576}\n",
-      "pagodad.yaml");
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(
-      config->cache.layers[0].Spec(config->cache.kv_dtype),
-      (LayerSpec{.window = WindowSize(64), .kind = KvKind::kOpaque, .bytes_per_block = 4097}));
-  EXPECT_EQ(config->cache.layers[1].Spec(config->cache.kv_dtype),
-            (LayerSpec{.num_kv_heads = 1,
-                       .head_dim = 576,
-                       .dtype = DType::kFloat8E5M2,
-                       .kind = KvKind::kKeyOnly}));
-  const auto again = ParseConfig(PrintConfig(*config), "pagodad.yaml");
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(again->cache.layers[0].bytes_per_block, 4097u);
-  EXPECT_EQ(again->cache.layers[1].head_dim, 576u);
-  EXPECT_EQ(again->cache.kv_dtype, DType::kFloat8E5M2);
-}
-
-TEST(ConfigTest, OpaqueLayersThatAreNoneAreRefusedByName) {
-  EXPECT_EQ(Refusal("cache:\n  layers: {kind: opaque}\n"),
-            "pagodad.yaml:2: kind is opaque, and bytes_per_block is not set");
-  EXPECT_EQ(Refusal("cache:\n  layers:\n  - {}\n  - bytes_per_block: 8\n"),
-            "pagodad.yaml:4: bytes_per_block is of layers with kind: opaque");
-  EXPECT_EQ(
-      Refusal("cache:\n  layers:\n    kind: opaque\n    bytes_per_block: 8\n    head_dim: 64\n"),
-      "pagodad.yaml:5: head_dim is not of layers with kind: opaque");
-  for (const char* bytes : {"0", "1073741825", "-1", "18446744073709551616", "x"}) {
-    EXPECT_THAT(
-        Refusal(absl::StrCat("cache: {layers: {kind: opaque, bytes_per_block: \"", bytes, "\"}}")),
-        AllOf(HasSubstr("bytes_per_block"), HasSubstr("1 to 1073741824")));
-  }
-}
-
 TEST(ConfigTest, AnUnknownKeyIsRefusedWithItsLineAndWhatIsAllowed) {
   EXPECT_THAT(
       Refusal("cache:\n  name: x\n  tokens: 4\n"),

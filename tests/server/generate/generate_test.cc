@@ -48,7 +48,8 @@ TEST_F(NoEngineTest, GenerateSaysThatThereIsNoEngine) {
 
 TEST_F(NoEngineTest, AFieldForLaterIsRefusedFirst) {
   v1::GenerateRequest request = Prompt(3, 1);
-  request.set_tenant("x");
+  // What `tenant` was.
+  request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(10, "x");
   EXPECT_EQ(InfoOf(Generate(channel(), request).status).reason(), "FIELD_NOT_SERVED");
 }
 

@@ -61,13 +61,12 @@ class MapSocketTest : public ::testing::Test {
       if (!known) return MakeError(Reason::kStaleSession, "no such session");
       return door_;
     };
-    auto socket =
-        MapSocket::Listen(path_,
-                          {.admit_reader = admit,
-                           .admit_writer = [this, admit](SessionRef session, PeerProcess process) {
-                             writer_ = process.pid();
-                             return admit(session);
-                           }});
+    auto socket = MapSocket::Listen(
+        path_, {.admit_reader = admit,
+                .admit_writer = [this, admit](SessionRef session, PeerProcess process) {
+                  writer_ = process.pid();
+                  return admit(session);
+                }});
     EXPECT_TRUE(socket.ok()) << socket.status();
     socket_ = *std::move(socket);
   }
@@ -280,11 +279,10 @@ TEST_F(MapSocketTest, AClientMapsPoolsOfEveryContent) {
       PoolSet::Create(*layout, {.tiers = {{3}}}, absl::StrCat("map-test-kinds-", getpid()));
   ASSERT_TRUE(pools.ok()) << pools.status();
   const std::string path = absl::StrCat(path_, ".kinds");
-  const auto anybody = [](SessionRef) { return absl::OkStatus(); };
-  const auto socket = MapSocket::Listen(
-      path, **pools,
-      {.admit_reader = anybody,
-       .admit_writer = [&](SessionRef session, PeerProcess) { return anybody(session); }});
+  const std::shared_ptr<const PoolDoor> door = PoolDoor::Open(**pools).value();
+  const auto socket =
+      MapSocket::Listen(path, {.admit_reader = [&](SessionRef) { return door; },
+                               .admit_writer = [&](SessionRef, PeerProcess) { return door; }});
   ASSERT_TRUE(socket.ok()) << socket.status();
   const auto mapped = MapPools(path, Session(), MemoryAccess::kReadWrite, kPatience);
   ASSERT_TRUE(mapped.ok()) << mapped.status();

@@ -56,8 +56,8 @@ class MetricsTest : public DaemonTest {
 };
 
 // The text as it would be without the label that says whose a sample is.
-std::string WithoutCache(const std::string& text) {
-  const std::string label = absl::StrCat("cache=\"", TestConfig().cache.name, "\"");
+std::string WithoutCache(const std::string& text, const std::string& name) {
+  const std::string label = absl::StrCat("cache=\"", name, "\"");
   return absl::StrReplaceAll(
       text, {{absl::StrCat("{", label, "} "), " "}, {absl::StrCat("{", label, ","), "{"}});
 }
@@ -68,11 +68,10 @@ TEST_F(MetricsTest, FollowWhatHappens) {
   CacheTokens(session, TokensTo(9));
   Allocate(session, 5);
   const std::string labelled = Get("/metrics");
-  EXPECT_THAT(labelled, HasSubstr(absl::StrCat("pagoda_cache_info{cache=\"",
-                                               TestConfig().cache.name, "\",")));
-  EXPECT_THAT(labelled, HasSubstr(absl::StrCat("pagoda_sessions{cache=\"",
-                                               TestConfig().cache.name, "\"} 1")));
-  const std::string text = WithoutCache(labelled);
+  const std::string name = daemon().manager().info().name;
+  EXPECT_THAT(labelled, HasSubstr(absl::StrCat("pagoda_cache_info{cache=\"", name, "\",")));
+  EXPECT_THAT(labelled, HasSubstr(absl::StrCat("pagoda_sessions{cache=\"", name, "\"} 1")));
+  const std::string text = WithoutCache(labelled, name);
   const v1::TierStatus tier = Primary();
   EXPECT_THAT(text, AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("version=0.0.4")));
   const std::string labels = "{window=\"full\",tier=\"primary\"";

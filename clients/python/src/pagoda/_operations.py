@@ -143,8 +143,8 @@ def list_pins() -> Call[values.Pins]:
 
 def invalidate(tokens: Tokens = (), *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
                multimodal_items: Sequence[values.MultimodalItem] = (), keys: Keys = ()) -> Call[values.Invalidated]:
-    """Forgets every cached block whose content, from the namespace's root on, begins with the prefix; without tokens and keys the whole namespace
-    (Namespace(keyed=True): the keyed one).
+    """Forgets every cached block whose content, from the namespace's root on, begins with the prefix; without tokens and keys
+    the whole namespace (Namespace(keyed=True): the keyed one).
     Sequences keep the blocks that they hold, which are not shared any more; pins of them end. Returns
     how many blocks left the cache: an integer with a `durable_ticket`. After
     client.wait(removed.durable_ticket, lane=Lane.BACKUP) none of them comes back from disk.
@@ -162,7 +162,8 @@ def set_retention(tokens: Tokens, retention: Sequence[Retention], *, namespace: 
     over all windows.
 
     `keys`: in place of tokens, see Namespace.keyed.
-    Errors: INVALID_COUNT (no tokens and no keys), KEYS_AND_TOKENS, INVALID_KEY, INVALID_ARGUMENT (ranges that are not ascending, or a priority above 100).
+    Errors: INVALID_COUNT (no tokens and no keys), KEYS_AND_TOKENS, INVALID_KEY, INVALID_ARGUMENT (ranges that are not
+    ascending, or a priority above 100).
     """
     return Call("set_retention", v1.SetRetentionRequest(
         retention=[part.message() for part in retention], **_prefix(tokens, namespace, extra_token_ids, multimodal_items, keys)),
