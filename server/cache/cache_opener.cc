@@ -19,6 +19,9 @@ namespace {
 
 // How often the thread looks for caches that nobody uses.
 constexpr absl::Duration kSweepInterval = absl::Seconds(1);
+// The core keeps 127 bytes of its own for a block (manager/README.md), which no budget counts.
+// Blocks of a byte would make it take a hundred times the memory that its operator gave.
+constexpr uint64_t kLeastBlockBytes = 128;
 // How long subscribers of a cache that is dropped have to read what they were sent.
 constexpr absl::Duration kLastWords = absl::Seconds(1);
 // And for the last call of one that is to end.
@@ -43,6 +46,15 @@ absl::Status CheckCall(const OpenCacheCall& call) {
   if (!call.eviction_policy.empty() &&
       std::find(policies.begin(), policies.end(), call.eviction_policy) == policies.end()) {
     return Refuse(absl::StrCat("there is no eviction policy '", call.eviction_policy, "'"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBlockBytes(const CacheLayout& layout) {
+  for (const WindowLayout& window : layout.windows()) {
+    if (window.block_bytes() >= kLeastBlockBytes) continue;
+    return Refuse(absl::StrCat("layers: a block of a window has ", window.block_bytes(),
+                               " bytes; at least ", kLeastBlockBytes));
   }
   return absl::OkStatus();
 }
@@ -274,6 +286,7 @@ absl::StatusOr<CacheOpener::Opened> CacheOpener::Open(OpenCacheCall call, Tenant
   if (*same != nullptr) return Opened{*std::move(same), false};
   const absl::StatusOr<CacheLayout> layout = CacheLayout::Create(SpecOf(call));
   if (!layout.ok()) return layout.status();
+  if (absl::Status status = CheckBlockBytes(*layout); !status.ok()) return status;
   {
     absl::MutexLock lock(&mutex_);
     if (brought_.size() >= options_.config.memory.max_caches) {

@@ -228,6 +228,14 @@ TEST_F(CachesTest, WhatIsRefusedLeavesNothingBehind) {
            [](auto& request) { request.mutable_layers(0)->set_count(1 << 30); },
            [](auto& request) { request.mutable_layers(0)->set_head_dim(1u << 31); },
            [](auto& request) { request.mutable_layers(0)->set_kind(v1::LAYER_KIND_UNSPECIFIED); },
+           // A block of a byte: the core would take more than the budget.
+           [](auto& request) {
+             v1::LayerGroup opaque;
+             opaque.set_count(1);
+             opaque.set_kind(v1::LAYER_KIND_OPAQUE);
+             opaque.set_bytes_per_block(1);
+             *request.mutable_layers(0) = opaque;
+           },
            [](auto& request) { request.mutable_tiers(0)->set_free_permille(1001); },
            [](auto& request) { request.mutable_tiers(0)->set_bytes(0); },
            [](auto& request) { *request.add_tiers() = request.tiers(0); },
