@@ -88,7 +88,7 @@ absl::StatusOr<OpenCacheCall> CallFromJson(const Json& json) {
 }  // namespace
 
 absl::StatusOr<BroughtCaches> BroughtCachesFile::Read() const {
-  const FileDescriptor fd(open(path_.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  const FileDescriptor fd(open(path_.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd.valid() && errno == ENOENT) return BroughtCaches{};
   if (!fd.valid()) return SystemError(path_);
   if (absl::Status status = CheckOwn(fd.get(), path_); !status.ok()) return status;

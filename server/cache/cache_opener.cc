@@ -19,9 +19,11 @@ namespace {
 
 // How often the thread looks for caches that nobody uses.
 constexpr absl::Duration kSweepInterval = absl::Seconds(1);
-// The core keeps 127 bytes of its own for a block (manager/README.md), which no budget counts.
-// Blocks of a byte would make it take a hundred times the memory that its operator gave.
+// The core keeps memory of its own for a block, which no budget counts: 127 bytes
+// (manager/README.md) and, of large blocks, 8 for each token. Blocks of a byte would make it take a
+// hundred times and more of what its operator gave.
 constexpr uint64_t kLeastBlockBytes = 128;
+constexpr uint64_t kLeastTokenBytes = 8;
 // How long subscribers of a cache that is dropped have to read what they were sent.
 constexpr absl::Duration kLastWords = absl::Seconds(1);
 // And for the last call of one that is to end.
@@ -50,11 +52,12 @@ absl::Status CheckCall(const OpenCacheCall& call) {
   return absl::OkStatus();
 }
 
-absl::Status CheckBlockBytes(const CacheLayout& layout) {
+absl::Status CheckBlockBytes(const CacheLayout& layout, uint32_t tokens_per_block) {
+  const uint64_t least = std::max(kLeastBlockBytes, kLeastTokenBytes * tokens_per_block);
   for (const WindowLayout& window : layout.windows()) {
-    if (window.block_bytes() >= kLeastBlockBytes) continue;
+    if (window.block_bytes() >= least) continue;
     return Refuse(absl::StrCat("layers: a block of a window has ", window.block_bytes(),
-                               " bytes; at least ", kLeastBlockBytes));
+                               " bytes; at least ", least));
   }
   return absl::OkStatus();
 }
@@ -203,6 +206,7 @@ absl::Status CacheOpener::Reopen(const BroughtCache& brought) {
     tenant = *found;
   }
   OpenCacheCall call = brought.call;
+  if (absl::Status status = CheckCall(call); !status.ok()) return status;
   const absl::StatusOr<MemoryBytes> share = TakeShare(&call, tenant);
   if (!share.ok()) return share.status();
   return Make(brought, tenant, *share).status();
@@ -286,7 +290,8 @@ absl::StatusOr<CacheOpener::Opened> CacheOpener::Open(OpenCacheCall call, Tenant
   if (*same != nullptr) return Opened{*std::move(same), false};
   const absl::StatusOr<CacheLayout> layout = CacheLayout::Create(SpecOf(call));
   if (!layout.ok()) return layout.status();
-  if (absl::Status status = CheckBlockBytes(*layout); !status.ok()) return status;
+  if (absl::Status status = CheckBlockBytes(*layout, call.tokens_per_block); !status.ok())
+    return status;
   {
     absl::MutexLock lock(&mutex_);
     if (brought_.size() >= options_.config.memory.max_caches) {
