@@ -22,8 +22,8 @@ namespace pagoda::server {
 // What streams of a cache that is dropped end with: UNKNOWN_CACHE.
 absl::Status CacheDropped(const CacheParts& cache);
 
-// Decides nothing about how caches are opened: CacheOpener adds and removes them. A tenant's cache
-// is to other tenants one that does not exist. Thread-safe.
+// Decides nothing about how caches are opened: CacheOpener adds and removes them. Other tenants
+// cannot find a tenant's cache here. Thread-safe.
 class CacheDirectory {
  public:
   // REQUIRES: no cache of that name or number is here.

@@ -313,17 +313,18 @@ absl::StatusOr<CacheOpener::Opened> CacheOpener::Open(OpenCacheCall call, Tenant
   return Opened{*std::move(made), true};
 }
 
-absl::StatusOr<CachePtr> CacheOpener::FindSame(const OpenCacheCall& call, TenantId tenant) const {
+absl::StatusOr<CachePtr> CacheOpener::FindSame(const OpenCacheCall& call, TenantId tenant) {
   if (own_ != nullptr && own_->parts().name == call.name) {
     return Mismatch(call.name, "it is that of the daemon's configuration");
   }
   absl::MutexLock lock(&mutex_);
-  for (const auto& [number, brought] : brought_) {
+  for (auto& [number, brought] : brought_) {
     const OpenCacheCall& there = brought.as_opened.call;
     if (there.name != call.name) continue;
     if (brought.tenant != tenant) return Mismatch(call.name, "it is another tenant's");
     const std::string difference = Difference(there, call);
     if (!difference.empty()) return Mismatch(call.name, difference);
+    brought.unused_since.reset();  // So that there is time to open a session in it.
     return PartsOf(brought.cache);
   }
   return CachePtr();

@@ -125,7 +125,7 @@ class CacheOpener {
 
   absl::StatusOr<Opened> Open(OpenCacheCall call, TenantId tenant) ABSL_LOCKS_EXCLUDED(mutex_);
   // The cache that is there under the name; none where there is none. Errors: CACHE_MISMATCH.
-  absl::StatusOr<CachePtr> FindSame(const OpenCacheCall& call, TenantId tenant) const
+  absl::StatusOr<CachePtr> FindSame(const OpenCacheCall& call, TenantId tenant)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // What is taken of the budget for the call's tiers, whose sizes become bytes.
   absl::StatusOr<MemoryBytes> TakeShare(OpenCacheCall* call, TenantId tenant);

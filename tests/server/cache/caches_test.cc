@@ -342,6 +342,14 @@ TEST_F(LingeringCachesTest, ACacheWithoutSessionsEndsAfterAWhile) {
   EXPECT_EQ(InfoOf(Close(session)).reason(), "STALE_SESSION");
 }
 
+TEST_F(LingeringCachesTest, OneThatIsFoundLingersAnew) {
+  MustOpen(Request("a", "one"));
+  for (int i = 0; i < 12; ++i) {
+    absl::SleepFor(absl::Milliseconds(300));
+    EXPECT_FALSE(MustOpen(Request("a", "one")).created()) << i;
+  }
+}
+
 class OwnAndBroughtCachesTest : public CachesTest {
  protected:
   static Config Both() {

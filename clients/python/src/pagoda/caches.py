@@ -63,7 +63,7 @@ class Layers:
     num_kv_heads: int = dataclasses.field(kw_only=True)
     head_dim: int = dataclasses.field(kw_only=True)
     dtype: str = dataclasses.field(kw_only=True)
-    """"float32", "float16", "bfloat16"."""
+    """"float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2"."""
     window: int = dataclasses.field(default=0, kw_only=True)
     """Of attention, in tokens; 0 is full attention."""
     kind: LayerKind = dataclasses.field(default=LayerKind.KEY_VALUE, kw_only=True)
