@@ -237,8 +237,11 @@ void Follow::NoteLower(uint32_t window, const UpdatedEvent& updated) {
     // A tenant at its quota gives up what cannot fall, too.
     const TenantId owner = config.OwnerOf(world_.shadows[window].node(id).name_space);
     if (!scope_.orders_backups || config.quota(owner, config.disk()) != kNoQuota) return;
-    NoteGone(window, config.disk(), id,
-             {.priority = world_.shadows[window].node(id).priority, .to = std::nullopt});
+    // A priority that expires does so before the drop, in one event with it.
+    const Priority priority = updated.priority.has_value()
+                                  ? updated.priority->new_value
+                                  : world_.shadows[window].node(id).priority;
+    NoteGone(window, config.disk(), id, {.priority = priority, .to = std::nullopt});
     return;
   }
   if (!moved) world_.coverage.Add(Met::kDuplicateDropped);
