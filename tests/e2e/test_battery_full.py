@@ -114,7 +114,7 @@ class LoggingDaemon(BoxedDaemon):
 
     def spawn(self):
         with open(self.log, "wb", buffering=0) as log:
-            log.write(b"#" * (PAGE_BYTES - 300) + b"\n")
+            log.write(b"#" * (PAGE_BYTES // 2) + b"\n")  # The rest is for the lines of a start.
             self.process = subprocess.Popen(self.command(), stdout=log, stderr=log)
         return self
 
@@ -131,8 +131,11 @@ def test_a_log_that_is_full_does_not_stop_a_daemon(tmp_path):
     folder.mkdir()
     with SmallDisks({folder: "size=1m"}) as disks, LoggingDaemon(tmp_path, disks, folder) as daemon:
         ballast = disks.fill(folder)
-        for _ in range(6):
+        assert daemon.log.stat().st_size < PAGE_BYTES, "the lines of its start filled the page"
+        for _ in range(60):
             log_a_line(daemon)
+            if daemon.log.stat().st_size == PAGE_BYTES:
+                break
         for _ in range(ROUNDS):
             assert daemon.log.stat().st_size == PAGE_BYTES, "the log is not full"
             log_a_line(daemon)
