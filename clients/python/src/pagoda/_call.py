@@ -5,7 +5,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from pagoda._contract import v1
 from pagoda._map_socket import MapSocket
 from pagoda.errors import Details, PagodaError, make
 from pagoda.values import CacheInfo
@@ -53,8 +52,11 @@ class Call(Generic[R]):
     # What the answer's losses add to it: they are taken behind what succeeded.
     behind_losses: Callable[[R], R] = _the_same
 
-    def operation(self) -> Any:
-        return v1.Operation(**{self.name: self.request})
+    def put(self, operation: Any) -> None:
+        """Makes the v1.Operation this one. Long prompts are copied once."""
+        mine = getattr(operation, self.name)
+        mine.SetInParent()  # A request without fields, too.
+        mine.MergeFrom(self.request)
 
 
 class Pending(Generic[R]):

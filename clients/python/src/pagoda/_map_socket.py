@@ -16,14 +16,14 @@ from pagoda.errors import CannotMap, Details
 # What one packet carries: the kernel's bound of descriptors, and more bytes than so many pools need.
 _MAX_DESCRIPTORS = 253
 _MAX_ANSWER_BYTES = 1 << 18
-# Seconds to wait for an answer that the daemon has ready.
+# Seconds to wait for an answer, which the daemon has ready, where nothing else is said.
 _TIMEOUT = 10.0
 
 READ = 1  # pagoda.v1.MapAccess.
 READ_WRITE = 2
 
 
-def _refused(path: str, error: OSError) -> errors.PagodaError:
+def _refused(path: str, error: OSError, timeout: float) -> errors.PagodaError:
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return CannotMap(Details(grpc.StatusCode.NOT_FOUND, f"the daemon's map socket {path} is not here: a client maps pools on the "
                                  "daemon's machine, where that path is the same file"))
@@ -31,20 +31,20 @@ def _refused(path: str, error: OSError) -> errors.PagodaError:
         return CannotMap(Details(grpc.StatusCode.PERMISSION_DENIED, f"map socket {path}: {os.strerror(error.errno)}; whoever maps is of "
                                  "the socket's group"))
     if isinstance(error, TimeoutError):
-        return errors.make(Details(grpc.StatusCode.DEADLINE_EXCEEDED, f"map socket {path}: no answer in {_TIMEOUT:g} s"))
+        return errors.make(Details(grpc.StatusCode.DEADLINE_EXCEEDED, f"map socket {path}: no answer in {timeout:g} s"))
     return errors.make(Details(grpc.StatusCode.UNAVAILABLE, f"map socket {path}: {error}"))
 
 
-def _ask(path: str, request: Any) -> tuple[Any, list[int]]:
+def _ask(path: str, request: Any, timeout: float) -> tuple[Any, list[int]]:
     """The MapPoolsResponse and the descriptors, which the caller closes."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.settimeout(_TIMEOUT)
+        connection.settimeout(timeout)
         try:
             connection.connect(path)
             connection.send(request.SerializeToString())
             packet, descriptors, flags, _ = socket.recv_fds(connection, _MAX_ANSWER_BYTES, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
         except OSError as error:
-            raise _refused(path, error) from None
+            raise _refused(path, error, timeout) from None
     if not packet or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
         _close(descriptors)
         what = "the daemon hung up" if not packet else "this process may not open as many files as there are pools"
@@ -100,8 +100,10 @@ class SessionRef:
 class MapSocket:
     """Where a session gets its descriptors. Thread-safe: each request has a connection of its own."""
 
-    def __init__(self, session: SessionRef) -> None:
+    def __init__(self, session: SessionRef, *, timeout: float = _TIMEOUT) -> None:
+        """`timeout`: seconds to wait for each answer."""
         self._session = session
+        self._timeout = timeout
 
     def describe(self) -> list[Any]:
         """The PoolMappings of the session's cache. The daemon notes no writer for that. Errors: those of open."""
@@ -131,7 +133,8 @@ class MapSocket:
         if not self._session.map_socket:
             raise CannotMap(Details(grpc.StatusCode.FAILED_PRECONDITION,
                                     "the daemon has no map socket (server.map_socket), so its pools cannot be mapped"))
-        response, descriptors = _ask(self._session.map_socket, v1.MapPoolsRequest(session=self._session._message(), access=access))
+        response, descriptors = _ask(self._session.map_socket, v1.MapPoolsRequest(session=self._session._message(), access=access),
+                                     self._timeout)
         if response.HasField("error"):
             _close(descriptors)
             raise errors.make(errors.of_result(response.error))

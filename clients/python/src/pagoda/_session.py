@@ -49,9 +49,15 @@ class Session:
     def request(self, pending: Sequence[Pending[Any]], step: int | None = None, completed_step: int | None = None) -> Any:
         """An ExecuteRequest. Steps that are not said are those of the last batch that ran."""
         current, completed = self._steps
-        batch = v1.Batch(operations=[one._call.operation() for one in pending], step=current if step is None else step,
-                         completed_step=completed if completed_step is None else completed_step, retry_id=self._retry_id(pending))
-        return v1.ExecuteRequest(session=self.ref, batch=batch)
+        request = v1.ExecuteRequest(session=self.ref)
+        batch = request.batch
+        batch.step = current if step is None else step
+        batch.completed_step = completed if completed_step is None else completed_step
+        batch.retry_id = self._retry_id(pending)
+        batch.SetInParent()
+        for one in pending:
+            one._call.put(batch.operations.add())
+        return request
 
     def _retry_id(self, pending: Sequence[Pending[Any]]) -> int:
         """A name under which the batch may be sent again; 0 where its answer may be too large for the daemon to remember."""

@@ -240,15 +240,17 @@ class Pool:
         return np.ndarray(self.shape, _array_dtype(self.dtype), mapped, segment.offset_bytes, self.strides)
 
 
-def map_pools(session: SessionRef | bytes, *, tier: Tier | None = None, window_size: int | None = None) -> tuple[Pool, ...]:
+def map_pools(session: SessionRef | bytes, *, tier: Tier | None = None, window_size: int | None = None,
+              timeout: float = 10.0) -> tuple[Pool, ...]:
     """The pools, or those of a tier or a window, for a process that has no session of its own: an engine's worker, under the session of its
     scheduler. Asks the daemon's map socket alone; nothing is mapped yet.
 
     `session`: the scheduler's Client.session_ref, or its to_bytes(). What such a pool maps for writing is the session's: the daemon notes
     this process beside the others, and what the session has when it ends without close() stays out of use until all of them have ended.
+    `timeout`: seconds to wait for each answer of the daemon, now and when a pool is mapped.
     Errors: CannotMap, UNKNOWN_SESSION, STALE_SESSION, DRAINING; ValueError for bytes that to_bytes did not make.
     """
     ref = SessionRef.from_bytes(session) if isinstance(session, bytes) else session
-    socket = MapSocket(ref)
+    socket = MapSocket(ref, timeout=timeout)
     return tuple(dataclasses.replace(pool, map_socket=socket) for pool in map(Pool.take, socket.describe())
                  if tier in (None, pool.tier) and window_size in (None, pool.window_size))

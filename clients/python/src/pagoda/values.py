@@ -337,8 +337,10 @@ class SequenceInfo:
 
 
 def token_list(tokens: Tokens) -> list[int]:
-    """Plain integers, whatever they came in."""
+    """Plain integers, whatever they came in. A list is taken as it is: a long prompt need not be copied."""
     plain: Any = tokens
+    if type(plain) is list:
+        return plain
     return plain.tolist() if hasattr(plain, "tolist") else [int(token) for token in plain]
 
 
