@@ -5,6 +5,7 @@ has it made already.
 """
 
 import pathlib
+import runpy
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 PROTOS = HERE.parents[1] / "proto"
 PACKAGE = HERE / "src" / "pagoda"
 CONTRACT = "contract.binpb"
+VERSION = runpy.run_path(str(PACKAGE / "version.py"))["VERSION"]
 
 
 def make_contract(folder):
@@ -44,4 +46,6 @@ class Sdist(sdist):
         make_contract(pathlib.Path(base_dir) / "src" / "pagoda")
 
 
-setup(cmdclass={"build_py": BuildPy, "sdist": Sdist})
+# The extra `server` is the daemon of the same version: deploy/wheel.sh makes its wheel.
+setup(cmdclass={"build_py": BuildPy, "sdist": Sdist},
+      extras_require={"torch": ["torch"], "server": [f"pagoda-server=={VERSION}"]})
