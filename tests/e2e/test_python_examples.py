@@ -16,13 +16,11 @@ EXAMPLES = {
     "late_router": ["  prompt 1000: 60 tokens in whole blocks cached, up to PRIMARY; the daemon finds 60",
                     "  prompt 2000: 28 tokens in whole blocks cached, up to PRIMARY; the daemon finds 28", "the router followed every change"],
     "router": ["a prompt of 1s: 176 tokens in whole blocks by the index, 179 tokens cached"],
-    "connector": ["turn 0: 0 of 50 prompt tokens loaded", "turn 1: 68 of 80 prompt tokens loaded",
-                  "turn 2: 100 of 110 prompt tokens loaded"],
 }
 
 
 # Of a daemon whose clients bring caches, and killed on the way: it has a test of its own.
-OF_BROUGHT_CACHES = {"hashed_pages"}
+OF_BROUGHT_CACHES = {"hashed_pages", "connector"}
 
 
 def run(*command):
@@ -55,6 +53,15 @@ def test_pages_that_hashes_name_are_found_after_their_client_and_the_daemon_were
         daemon.start()
         assert run(example, daemon.endpoint) == ["the cache is there", "8 of 8 pages were cached"]
         pagoda.drop_cache(daemon.endpoint, "pages", force=True)
+
+
+def test_the_example_of_a_connector_loads_what_it_saved(tmp_path):
+    example = FOLDER / "examples" / "connector.py"
+    assert len(example.read_text().splitlines()) <= 105
+    with CachesDaemon(tmp_path) as daemon:
+        for _ in range(2):
+            assert run(example, daemon.endpoint) == ["turn 0: 0 of 50 prompt tokens loaded", "turn 1: 48 of 80 prompt tokens loaded",
+                                                     "turn 2: 80 of 110 prompt tokens loaded"]
 
 
 def test_the_readmes_tour_runs_as_printed(daemon, monkeypatch):

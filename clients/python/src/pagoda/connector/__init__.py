@@ -1,0 +1,15 @@
+"""What connectors of engines have in common: a session that may be lost, the layout of pages, holding and committing, copies.
+
+An engine's module translates its calls to these: pagoda.vllm, pagoda.sglang, pagoda.lmcache, pagoda.tensorrt_llm.
+clients/python/CONNECTORS.md says how the parts work together.
+"""
+
+from pagoda.connector.link import Link
+from pagoda.connector.movers import HostMover, Mark, Mover, Stream
+from pagoda.connector.pages import LayerPages, PageLayout, RankPages
+from pagoda.connector.plan import BlockCopies, StepPlan, StepReport
+from pagoda.connector.scheduler import Counts, Scheduled, SchedulerSide, Text
+from pagoda.connector.worker import Moved, WorkerSide
+
+__all__ = ["BlockCopies", "Counts", "HostMover", "LayerPages", "Link", "Mark", "Moved", "Mover", "PageLayout", "RankPages", "Scheduled",
+           "SchedulerSide", "StepPlan", "StepReport", "Stream", "Text", "WorkerSide"]

@@ -1,0 +1,92 @@
+"""Who copies between an engine's memory and the mapped pool: the CPU at once, or a GPU on streams of its own."""
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def runs(blocks: Sequence[int], slots: Sequence[int]) -> list[tuple[int, int, int]]:
+    """(first block, first slot, count): pairs where both go up by one become one copy."""
+    found: list[tuple[int, int, int]] = []
+    for block, slot in zip(blocks, slots):
+        if found and block == found[-1][0] + found[-1][2] and slot == found[-1][1] + found[-1][2]:
+            found[-1] = (found[-1][0], found[-1][1], found[-1][2] + 1)
+        else:
+            found.append((block, slot, 1))
+    return found
+
+
+class Mark(abc.ABC):
+    """A place in a stream's work."""
+
+    @abc.abstractmethod
+    def is_reached(self) -> bool:
+        """Whether all work before it is done. Does not block."""
+
+
+class Stream(abc.ABC):
+    """Work that is done in its order."""
+
+    @abc.abstractmethod
+    def mark(self) -> Mark:
+        """Here."""
+
+    @abc.abstractmethod
+    def wait(self, mark: Mark) -> None:
+        """What is given to this stream from now on begins after the mark. Does not block."""
+
+
+class Mover(abc.ABC):
+    """Copies, and the streams on which it does so."""
+
+    compute: Stream
+    """The engine's own."""
+    loads: Stream
+    saves: Stream
+
+    @abc.abstractmethod
+    def view(self, memory: Any) -> Any:
+        """The engine's memory of a layer as bytes: (blocks, pieces, heads, chunk bytes), without a copy."""
+
+    @abc.abstractmethod
+    def register(self, pool: npt.NDArray[np.uint8]) -> Any:
+        """A mapped pool, made ready for copies."""
+
+    @abc.abstractmethod
+    def copy(self, stream: Stream, target: Any, source: Any) -> None:
+        """`target[...] = source`, behind what the stream has."""
+
+    def close(self) -> None:
+        """Waits for all copies, and forgets the pools."""
+
+
+class _Done(Mark):
+    def is_reached(self) -> bool:
+        return True
+
+
+class _AtOnce(Stream):
+    def mark(self) -> Mark:
+        return _Done()
+
+    def wait(self, mark: Mark) -> None:
+        pass
+
+
+class HostMover(Mover):
+    """For an engine whose memory is the host's. Each copy is done when `copy` returns."""
+
+    def __init__(self) -> None:
+        self.compute = self.loads = self.saves = _AtOnce()
+
+    def view(self, memory: Any) -> npt.NDArray[np.uint8]:
+        return memory  # type: ignore[no-any-return]
+
+    def register(self, pool: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        return pool
+
+    def copy(self, stream: Stream, target: Any, source: Any) -> None:
+        target[...] = source

@@ -1,0 +1,500 @@
+"""The scheduler's side of a connector, for any engine that tells it the tokens of requests and its own block tables.
+
+A request has one sequence in the cache, from the first question about it to its end. The sequence holds what matched, so
+nothing is promised that eviction could take. Slots for what the engine computes are taken ahead of the step that fills
+the block. Only whole blocks are loaded and saved. A daemon that does not answer costs hits and nothing else.
+"""
+
+import collections
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Iterable, Sequence
+
+from pagoda.client import Client, Sequence as CacheSequence
+from pagoda.connector.link import Link
+from pagoda.connector.pages import PageLayout
+from pagoda.connector.plan import BlockCopies, StepPlan, StepReport
+from pagoda.errors import Exhausted, KvLost, PagodaError, SessionGone, TimedOut, Unavailable, is_broken
+from pagoda.values import Lane, MultimodalItem, Namespace, PrefetchTarget
+
+log = logging.getLogger("pagoda.connector")
+
+NOT_THERE = -1  # In a table: a block that a sliding window has passed.
+NULL_BLOCK = 0  # The engine's own.
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """What names a request's KV."""
+
+    request_id: str
+    tokens: Sequence[int]
+    """All tokens whose ids are known: the engine's own list, which grows."""
+    namespace: Namespace = Namespace()
+    items: Sequence[MultimodalItem] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Scheduled:
+    """A request's part of a step."""
+
+    request_id: str
+    new_blocks: Sequence[Sequence[int]] | None
+    """By group: blocks that its tables get; None for none."""
+    starts_anew: bool
+    """Whether `new_blocks` are whole tables, not what is added."""
+    computed: int
+    """Tokens whose KV is complete after the step."""
+
+
+@dataclasses.dataclass
+class Counts:
+    """Since the last look."""
+
+    queries: int = 0
+    queried_tokens: int = 0
+    hit_tokens: int = 0
+    disk_hit_tokens: int = 0
+    saved_blocks: int = 0
+    unsaved_requests: int = 0
+    """Requests of which something was not saved, for want of room or because the engine had no bytes of it."""
+    failed_loads: int = 0
+    lost_sessions: int = 0
+
+
+@dataclasses.dataclass
+class _Held:
+    """A request and its sequence."""
+
+    text: Text
+    client: Client
+    sequence: CacheSequence
+    cached: int
+    """Blocks from the start that the cache has."""
+    from_disk: int = 0
+    """Blocks of these that were fetched from disk."""
+    fetch_ticket: int = 0
+    fetch_deadline: float = 0.0
+    fetched: bool = False
+    asked: int = 0
+    """Tokens that the engine had when it asked last, and `promised` those that it could then have."""
+    promised: int = 0
+    tables: list[list[int]] = dataclasses.field(default_factory=list)
+    """The engine's, by group."""
+    load: tuple[int, int] | None = None
+    """Tokens of which the KV is to be loaded."""
+    saved: int = 0
+    """Blocks from the start that are in the cache, or on their way there."""
+    saves: collections.deque[tuple[int, int]] = dataclasses.field(default_factory=collections.deque)
+    """(step, blocks from the start that are complete after it)."""
+    saving: bool = True
+    reserving: bool = False
+    busy_step: int = 0
+    """The last step with a copy from or to its slots."""
+    finished: bool = False
+
+
+class SchedulerSide:
+    """Thread-safe. No method takes longer than the client's time-out, or raises for a failure of the daemon."""
+
+    def __init__(self, link: Link, layout: PageLayout, *, ranks: int, fetch_deadline: float = 1.0) -> None:
+        """`ranks`: workers whose reports are waited for. `fetch_deadline`: seconds that a request may wait for the disk."""
+        self._link = link
+        self._layout = layout
+        self._size = layout.tokens_per_block
+        self._ranks = ranks
+        self._fetch_deadline = fetch_deadline
+        self._lock = threading.RLock()
+        self._held: dict[str, _Held] = {}
+        self._refused: set[str] = set()  # Requests for which there is no room.
+        self._to_load: list[str] = []
+        self._failed_loads: set[str] = set()
+        self._step = 0
+        self._done: dict[int, int] = {}
+        self._failed_saves: set[int] = set()
+        self._counts = Counts()
+        self._work: collections.deque[tuple[str, _Held, int]] = collections.deque()
+        self._wake = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="pagoda-commits", daemon=True)
+        self._thread.start()
+
+    # --- What the engine asks ---
+
+    def match(self, text: Text, computed: int) -> int | None:
+        """How many tokens behind the first `computed` can be loaded. None: ask again later, some are on their way from
+        a lower tier. May be asked any number of times."""
+        with self._lock:
+            self._do_work()  # What the request before has committed is there for this one.
+            held = self._hold(text)
+            if held is None:
+                return 0
+            # A request that was preempted: what it has is what is committed, and a commit moves its windows on.
+            if held.saves:
+                return None
+            if not self._is_up(held):
+                return None
+            held.asked = computed
+            most = (len(text.tokens) - 1) // self._size
+            if held.cached > most:
+                # A sliding window may have passed what a shorter prefix needs.
+                self._match_again(held)
+            whole = min(held.cached, most) * self._size
+            held.promised = max(whole, computed)
+            return held.promised - computed
+
+    def allocated(self, request_id: str, tables: Sequence[Sequence[int]], external: int) -> None:
+        """The engine has blocks for the request, and of the tokens that `match` told it will have `external` loaded."""
+        with self._lock:
+            held = self._held.get(request_id)
+            if held is None or self._is_stale(held):
+                if external:  # Promised, and lost since.
+                    self._failed_loads.add(request_id)
+                    self._counts.failed_loads += 1
+                return
+            held.tables = [list(table) for table in tables]
+            if external:
+                held.load = (held.asked, held.asked + external)
+                self._to_load.append(request_id)
+                self._counts.hit_tokens += external
+                self._counts.disk_hit_tokens += self.disk_tokens(request_id, external)
+
+    def disk_tokens(self, request_id: str, external: int) -> int:
+        """How many of the last `external` matched tokens came from disk."""
+        held = self._held.get(request_id)
+        return min(external, held.from_disk * self._size) if held is not None else 0
+
+    def plan(self, scheduled: Iterable[Scheduled], new_blocks: set[int]) -> StepPlan:
+        """What the workers do with the next step."""
+        with self._lock:
+            self._step += 1
+            client = self._link.client
+            groups = len(self._layout.group_windows)
+            plan = StepPlan(self._step, client.session_ref.to_bytes() if client is not None else None, {}, set(),
+                            BlockCopies.none(groups), new_blocks)
+            rows = []
+            for row in scheduled:
+                held = self._held.get(row.request_id)
+                if held is None or self._is_stale(held):
+                    continue
+                self._extend(held, row)
+                full = min(row.computed, len(held.text.tokens)) // self._size
+                rows.append((held, full, row.computed // self._size + 1))
+            self._reserve_now([(held, full) for held, full, _ in rows if held.saving and full > held.saved])
+            for held, full, ahead in rows:
+                if not self._is_stale(held):
+                    self._plan_saves(plan, held, full)
+                    self._reserve_later(held, ahead)
+            for request_id in self._to_load:
+                self._plan_load(plan, request_id)
+            self._to_load.clear()
+            plan.failed_loads |= self._failed_loads
+            self._failed_loads = set()
+            return plan
+
+    def report(self, report: StepReport) -> None:
+        """What workers have done. Blocks whose saves have ended on all of them are committed."""
+        with self._lock:
+            for rank, step in report.done.items():
+                self._done[rank] = max(self._done.get(rank, 0), step)
+            self._failed_saves |= report.failed_saves
+            done = self._watermark()
+            for held in list(self._held.values()):
+                while held.saves and held.saves[0][0] <= done:
+                    step, blocks = held.saves.popleft()
+                    if step in self._failed_saves:
+                        self._stop_saving(held)
+                        held.saves.clear()
+                        break
+                    self._later("commit", held, blocks)
+                self._end_if_idle(held)
+            self._failed_saves = {step for step in self._failed_saves if step > done}
+
+    def loads_failed(self, request_ids: Iterable[str]) -> None:
+        """The workers could not load what was promised. These requests are computed, and not asked for again."""
+        with self._lock:
+            for request_id in request_ids:
+                held = self._held.pop(request_id, None)
+                if held is not None:
+                    self._later("free", held, 0)
+                    self._refused.add(request_id)
+            client = self._link.client
+            if client is not None:
+                try:
+                    client.advance()  # Does the session live?
+                except PagodaError as error:
+                    self._fail(client, error)
+
+    def finished(self, request_id: str) -> None:
+        """The request has ended. Its sequence ends once no copy uses its slots."""
+        with self._lock:
+            self._refused.discard(request_id)
+            held = self._held.get(request_id)
+            if held is not None:
+                held.finished = True
+                self._end_if_idle(held)
+
+    def reset(self) -> bool:
+        """Forgets all that is cached, for everybody who uses the cache. Whether it happened."""
+        client = self._link.client
+        if client is None:
+            return False
+        try:
+            client.reset_prefix_cache()
+        except PagodaError as error:
+            self._fail(client, error)
+            log.warning("the cache was not reset: %s", error)
+            return False
+        return True
+
+    def take_counts(self) -> Counts:
+        with self._lock:
+            counts, self._counts = self._counts, Counts()
+            counts.lost_sessions, self._link.losses = self._link.losses, 0
+            return counts
+
+    def close(self) -> None:
+        """Commits what is done, and ends."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        self._thread.join()
+
+    # --- Holding ---
+
+    def _is_stale(self, held: _Held) -> bool:
+        """Whether its session is gone, and it with it."""
+        if held.client is self._link.client:
+            return False
+        self._held.pop(held.text.request_id, None)
+        return True
+
+    def _hold(self, text: Text) -> _Held | None:
+        held = self._held.get(text.request_id)
+        if held is not None and not self._is_stale(held):
+            return held
+        client = self._link.client
+        if client is None or text.request_id in self._refused:
+            return None
+        self._counts.queries += 1
+        self._counts.queried_tokens += len(text.tokens)
+        held = self._open(client, text)
+        if held is None:
+            return None
+        self._held[text.request_id] = held
+        if held.sequence.matched_below_tokens >= self._size:
+            self._fetch(held)
+        return held
+
+    def _open(self, client: Client, text: Text) -> _Held | None:
+        whole = len(text.tokens) // self._size * self._size
+        for room in dict.fromkeys((max(whole, self._size), self._size)):  # Room for all of it, else for a match alone.
+            try:
+                sequence = client.sequence(text.tokens[:], room_tokens=room, namespace=text.namespace, multimodal_items=text.items,
+                                           whole_blocks_only=True)
+            except PagodaError as error:
+                if isinstance(error, Exhausted) or error.reason == "INVALID_COUNT":  # More than there is, or than there ever can be.
+                    continue
+                self._fail(client, error)
+                return None
+            cached = sequence.matched_tokens // self._size
+            return _Held(text, client, sequence, cached, saved=cached)
+        self._refused.add(text.request_id)
+        self._counts.unsaved_requests += 1
+        return None
+
+    def _fetch(self, held: _Held) -> None:
+        """Has what lies below brought up."""
+        text = held.text
+        try:
+            coming = held.client.prefetch(text.tokens[:], target=PrefetchTarget.MEMORY, deadline=self._fetch_deadline, namespace=text.namespace,
+                                          multimodal_items=text.items)
+        except PagodaError as error:
+            self._fail(held.client, error)
+            return
+        if coming.fetched_blocks:
+            held.fetch_ticket = coming.fetch_ticket
+            held.fetch_deadline = time.monotonic() + self._fetch_deadline
+
+    def _is_up(self, held: _Held) -> bool:
+        """Whether its match can be read now."""
+        if held.fetch_ticket:
+            if not self._is_done(held, held.fetch_ticket, Lane.FETCH) and time.monotonic() < held.fetch_deadline:
+                return False
+            held.fetch_ticket = 0
+            self._match_again(held)
+        return self._is_done(held, held.sequence.ready_ticket, Lane.MEMORY)
+
+    def _match_again(self, held: _Held) -> None:
+        before = held.cached
+        self._later("free", held, 0)
+        again = self._open(held.client, held.text)
+        if again is None:
+            held.cached = held.saved = 0
+            held.saving = False
+            return
+        held.sequence, held.cached, held.saved = again.sequence, again.cached, again.cached
+        held.from_disk = max(again.cached - before, 0)
+
+    def _is_done(self, held: _Held, ticket: int, lane: Lane) -> bool:
+        if ticket <= held.client.completed_tickets[lane]:
+            return True
+        try:
+            held.client.advance()
+        except PagodaError as error:
+            self._fail(held.client, error)
+        return ticket <= held.client.completed_tickets[lane]
+
+    def _end_if_idle(self, held: _Held) -> None:
+        if held.finished and held.busy_step <= self._watermark() and self._held.pop(held.text.request_id, None) is not None:
+            self._later("free", held, 0)
+
+    def _watermark(self) -> int:
+        return min(self._done.values()) if len(self._done) >= self._ranks else 0
+
+    # --- Planning ---
+
+    def _extend(self, held: _Held, row: Scheduled) -> None:
+        if row.new_blocks is None:
+            return
+        if row.starts_anew or not held.tables:
+            held.tables = [list(blocks) for blocks in row.new_blocks]
+            return
+        for table, blocks in zip(held.tables, row.new_blocks):
+            table.extend(blocks)
+
+    def _slots(self, held: _Held, group: int) -> Sequence[int]:
+        slots: Sequence[int] = held.sequence.tables[self._layout.group_windows[group]].slots
+        return slots
+
+    def _room(self, held: _Held) -> int:
+        """Blocks that its tables have."""
+        return min((len(table.slots) for table in held.sequence.tables.values()), default=0)
+
+    def _reserve_now(self, wanted: list[tuple[_Held, int]]) -> None:
+        """Takes the slots that this step's saves miss."""
+        missing = [(held, full) for held, full in wanted if full > self._room(held)]
+        if missing:
+            self._send(missing[0][0].client, [("reserve", held, full) for held, full in missing])
+
+    def _reserve_later(self, held: _Held, blocks: int) -> None:
+        if held.saving and not held.reserving and not held.finished and blocks > self._room(held):
+            held.reserving = True
+            self._later("reserve", held, blocks)
+
+    def _plan_saves(self, plan: StepPlan, held: _Held, full: int) -> None:
+        if not held.saving or full <= held.saved:
+            return
+        if full > self._room(held):
+            self._stop_saving(held)
+            return
+        copies = BlockCopies.none(len(self._layout.group_windows))
+        if not self._add(copies, held, held.saved * self._size, full * self._size, into_slots=True):
+            self._stop_saving(held)
+            return
+        for group, (blocks, parts) in enumerate(zip(copies.blocks, copies.parts)):
+            plan.saves.blocks[group] += blocks
+            plan.saves.parts[group] += parts
+        self._counts.saved_blocks += full - held.saved
+        held.saved = full
+        held.saves.append((plan.step, full))
+        held.busy_step = plan.step
+
+    def _plan_load(self, plan: StepPlan, request_id: str) -> None:
+        held = self._held.get(request_id)
+        copies = BlockCopies.none(len(self._layout.group_windows))
+        if held is None or self._is_stale(held) or held.load is None or not self._add(
+                copies, held, *held.load, into_slots=False):
+            plan.failed_loads.add(request_id)
+            self._counts.failed_loads += 1
+            return
+        held.load = None
+        held.busy_step = plan.step
+        plan.loads[request_id] = copies
+        plan.new_blocks |= copies.all_blocks()
+
+    def _add(self, copies: BlockCopies, held: _Held, start: int, end: int, *, into_slots: bool) -> bool:
+        """Copies of the tokens from `start` to `end`, whichever the windows have not passed. False: bytes are expected where
+        there are none."""
+        for group, per_slot in enumerate(self._layout.blocks_per_slot):
+            block_tokens = self._size // per_slot
+            slots, table = self._slots(held, group), held.tables[group]
+            for index in range(start // block_tokens, end // block_tokens):
+                if index >= len(table):
+                    return False
+                slot, block = int(slots[index // per_slot]), table[index]
+                if slot != NOT_THERE and block != NULL_BLOCK:
+                    copies.add(group, block, slot * per_slot + index % per_slot)
+                elif slot != NOT_THERE and into_slots or block != NULL_BLOCK and not into_slots:
+                    return False
+        return True
+
+    def _stop_saving(self, held: _Held) -> None:
+        if held.saving:
+            held.saving = False
+            self._counts.unsaved_requests += 1
+
+    # --- Talking to the daemon ---
+
+    def _later(self, what: str, held: _Held, blocks: int) -> None:
+        """Has the thread do it: nobody waits for that."""
+        with self._wake:
+            self._work.append((what, dataclasses.replace(held) if what == "free" else held, blocks))
+            self._wake.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._work or self._closed)
+                if not self._work:
+                    return
+            with self._lock:
+                self._do_work()
+
+    def _do_work(self) -> None:
+        """What was put off."""
+        if self._work:
+            work, self._work = self._work, collections.deque()
+            client = self._link.client
+            self._send(client, [row for row in work if row[1].client is client])
+
+    def _send(self, client: Client | None, work: list[tuple[str, _Held, int]]) -> None:
+        if client is None or not work:
+            return
+        batch = client.batch()
+        sent = []
+        for what, held, blocks in work:
+            sequence = held.sequence
+            if what == "free":
+                if not sequence.freed:
+                    sent.append((what, held, batch.free(sequence)))
+            elif what == "reserve":
+                held.reserving = False
+                if (missing := blocks - self._room(held)) > 0:
+                    sent.append((what, held, batch.reserve(sequence, missing * self._size)))
+            else:
+                end = blocks * self._size
+                sent.append((what, held, batch.commit(sequence, held.text.tokens[sequence.token_count:end], computed=end)))
+                held.cached = max(held.cached, blocks)
+        try:
+            batch.send()
+        except PagodaError as error:
+            self._fail(client, error)
+            return
+        for what, held, pending in sent:
+            if pending.error is None:
+                continue
+            self._stop_saving(held)
+            if what == "commit":
+                held.cached = min(held.cached, held.sequence.computed_tokens // self._size)
+            if not isinstance(pending.error, (Exhausted, KvLost)):
+                log.warning("request %s: %s failed: %s", held.text.request_id, what, pending.error)
+
+    def _fail(self, client: Client, error: PagodaError) -> None:
+        """After a call that failed as a whole. What the daemon refuses for one request says nothing about the next one."""
+        if isinstance(error, (Unavailable, TimedOut, SessionGone)) or is_broken(error):
+            self._link.lost(client, error)
+        else:
+            log.warning("a call failed: %s", error)

@@ -1,0 +1,222 @@
+"""The workers' side of a connector: copies blocks between the engine's memory and the slots, as a StepPlan says.
+
+The order of copies and kernels, for engines with streams:
+  * A save begins after the kernels of its step, and a load after the kernels of the steps before its own.
+  * A step whose requests get blocks from which a save still copies begins after that save.
+So no step waits for a copy, except for one that reads the blocks that the step writes.
+"""
+
+import dataclasses
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pagoda.connector.movers import Mark, Mover, runs
+from pagoda.connector.pages import LayerPages, PageLayout
+from pagoda.connector.plan import BlockCopies, StepPlan, StepReport
+from pagoda.errors import CannotMap, PagodaError
+from pagoda.pools import map_pools
+from pagoda._map_socket import MapSocket, SessionRef
+from pagoda.values import Tier
+
+log = logging.getLogger("pagoda.connector")
+
+
+@dataclasses.dataclass
+class Moved:
+    """Since the last look."""
+
+    loaded_blocks: int = 0
+    loaded_bytes: int = 0
+    saved_blocks: int = 0
+    saved_bytes: int = 0
+    load_seconds: float = 0.0
+    """That this thread took: on a GPU the time to begin the copies, else of the copies."""
+    save_seconds: float = 0.0
+    failed_loads: int = 0
+
+
+@dataclasses.dataclass
+class _Job:
+    step: int
+    done: Mark
+    request_id: str = ""  # Of a load.
+    mapping: "_Mapping | None" = None  # Of a load: what it read.
+    sources: frozenset[int] = frozenset()  # Of a save: the engine's blocks.
+
+
+class _Mapping:
+    """The pools of a session, by layer."""
+
+    def __init__(self, session: bytes, layout: PageLayout, own: Mapping[str, LayerPages], mover: Mover, timeout: float) -> None:
+        self.session = session
+        self._socket = MapSocket(SessionRef.from_bytes(session), timeout=timeout)
+        places: dict[int, tuple[Any, int]] = {}
+        for pool in map_pools(session, tier=Tier.PRIMARY, timeout=timeout):
+            registered = mover.register(pool.writable_array)
+            for place, layer in enumerate(pool.layers):
+                places[layer] = (registered, place)
+        self.layers: dict[str, Any] = {}
+        for index, (name, _, size) in enumerate(layout.layers):
+            if name not in own:
+                continue
+            pages, (pool_bytes, place) = own[name], places[index]
+            per_slot = layout.blocks_per_slot[pages.group]
+            shape = (pool_bytes.shape[0], per_slot * pages.pieces, pages.shards * pages.heads, pages.chunk_bytes)
+            whole = pool_bytes[:, place, :size].reshape(shape)  # A view: the last axis is contiguous.
+            first = pages.shard * pages.heads
+            self.layers[name] = whole[:, :, first:first + pages.heads, :]
+
+    def is_alive(self) -> bool:
+        """Whether the session lives: then nobody else got the slots that it holds. One request to the daemon."""
+        try:
+            self._socket.describe()
+        except PagodaError as error:
+            log.warning("loads are dropped, because the session cannot be confirmed: %s", error)
+            return False
+        return True
+
+
+class WorkerSide:
+    """Not thread-safe: for the worker's own thread."""
+
+    def __init__(self, rank: int, mover: Mover, *, timeout: float = 1.0) -> None:
+        """`rank`: tells this worker from others. `timeout`: seconds that a question to the daemon may take."""
+        self._rank = rank
+        self._mover = mover
+        self._timeout = timeout
+        self._own: dict[str, LayerPages] = {}
+        self._memory: dict[str, Any] = {}
+        self._layout: PageLayout | None = None
+        self._mapping: _Mapping | None = None
+        self._refused: bytes | None = None
+        self._saving: list[_Job] = []
+        self._loading: list[_Job] = []
+        self._failed: set[str] = set()
+        self._failed_saves: set[int] = set()
+        self._step = 0
+        self._before: Mark | None = None
+        self.moved = Moved()
+
+    def register(self, layers: Mapping[LayerPages, Any]) -> None:
+        """The engine's memory of each layer that this worker has: what `Mover.view` takes."""
+        self._own = {pages.name: pages for pages in layers}
+        self._memory = {pages.name: self._mover.view(memory) for pages, memory in layers.items()}
+
+    def begin(self, plan: StepPlan, layout: PageLayout) -> None:
+        """Before the step's kernels."""
+        self._step = plan.step
+        self._layout = layout
+        for job in self._saving:
+            if job.sources & plan.new_blocks:
+                self._mover.compute.wait(job.done)
+        self._before = self._mover.compute.mark()
+        if plan.loads or plan.saves:
+            self._map(plan)
+
+    def load(self, plan: StepPlan) -> None:
+        """Begins the step's loads. They need not be done for the step itself."""
+        self._failed |= plan.failed_loads
+        if not plan.loads:
+            return
+        if self._mapping is None or self._mapping.session != plan.session:
+            self._failed |= plan.loads.keys()
+            return
+        assert self._before is not None
+        self._mover.loads.wait(self._before)
+        started = time.monotonic()
+        for request_id, copies in plan.loads.items():
+            self._copy(copies, into_slots=False)
+            self._loading.append(_Job(plan.step, self._mover.loads.mark(), request_id, self._mapping))
+        self.moved.load_seconds += time.monotonic() - started
+
+    def save(self, plan: StepPlan) -> None:
+        """Begins the step's saves, once the step's kernels have been given to the device."""
+        if not plan.saves:
+            return
+        if self._mapping is None or self._mapping.session != plan.session:  # Its pools could not be mapped.
+            self._failed_saves.add(plan.step)
+            return
+        self._mover.saves.wait(self._mover.compute.mark())
+        started = time.monotonic()
+        self._copy(plan.saves, into_slots=True)
+        self.moved.save_seconds += time.monotonic() - started
+        self._saving.append(_Job(plan.step, self._mover.saves.mark(), sources=frozenset(plan.saves.all_blocks())))
+
+    def take_loaded(self) -> tuple[set[str], set[str]]:
+        """Requests whose loads have ended, and those among them whose blocks have no KV."""
+        done = [job for job in self._loading if job.done.is_reached()]
+        failed, self._failed = self._failed, set()
+        if done:
+            self._loading = [job for job in self._loading if job not in done]
+            # After the copies: what they read was held until now.
+            mappings = {id(job.mapping): job.mapping for job in done}
+            alive = {number for number, mapping in mappings.items() if mapping is not None and mapping.is_alive()}
+            failed |= {job.request_id for job in done if id(job.mapping) not in alive}
+        self.moved.failed_loads += len(failed)
+        return {job.request_id for job in done} | failed, failed
+
+    def report(self) -> StepReport:
+        """For the scheduler's side."""
+        self._saving = [job for job in self._saving if not job.done.is_reached()]
+        open_steps = [job.step for job in (*self._saving, *self._loading)]
+        failed, self._failed_saves = self._failed_saves, set()
+        return StepReport({self._rank: min(open_steps) - 1 if open_steps else self._step}, failed)
+
+    def take_moved(self) -> Moved:
+        moved, self.moved = self.moved, Moved()
+        return moved
+
+    def close(self) -> None:
+        self._mover.close()
+        self._mapping = None
+
+    def _map(self, plan: StepPlan) -> None:
+        """Maps the pools where the session is new."""
+        if self._mapping is not None and self._mapping.session == plan.session:
+            return
+        if plan.session is None or plan.session == self._refused:
+            return
+        if self._mapping is not None:
+            self._mover.close()  # Copies of the session before may still run.
+        self._mapping = None
+        assert self._layout is not None
+        try:
+            self._mapping = _Mapping(plan.session, self._layout, self._own, self._mover, self._timeout)
+        except CannotMap as error:
+            self._refused = plan.session  # It would be refused in each step.
+            log.error("the daemon's memory cannot be mapped, so no KV is loaded or saved: %s", error)
+        except (PagodaError, OSError) as error:
+            log.warning("the daemon's memory is not mapped: %s", error)
+
+    def _copy(self, copies: BlockCopies, *, into_slots: bool) -> None:
+        assert self._mapping is not None and self._layout is not None
+        mover = self._mover
+        by_group = {}
+        for group, (blocks, parts) in enumerate(zip(copies.blocks, copies.parts)):
+            if blocks:
+                by_group[group] = runs(blocks, parts) if self._layout.blocks_per_slot[group] == 1 else \
+                    [(block, part, 1) for block, part in zip(blocks, parts)]
+        moved_bytes = moved_blocks = 0
+        for name, pages in self._own.items():
+            if pages.group not in by_group or (into_slots and not pages.is_writer):
+                continue
+            memory, slots = self._memory[name], self._mapping.layers[name]
+            per_slot = self._layout.blocks_per_slot[pages.group]
+            for block, part, count in by_group[pages.group]:
+                mine = memory[block:block + count]
+                slot, place = divmod(part, per_slot)
+                theirs = slots[slot:slot + count, place * pages.pieces:(place + 1) * pages.pieces]
+                if into_slots:
+                    mover.copy(mover.saves, theirs, mine)
+                else:
+                    mover.copy(mover.loads, mine, theirs)
+                moved_bytes += count * pages.block_bytes
+                moved_blocks += count
+        if into_slots:
+            self.moved.saved_blocks += moved_blocks
+            self.moved.saved_bytes += moved_bytes
+        else:
+            self.moved.loaded_blocks += moved_blocks
+            self.moved.loaded_bytes += moved_bytes

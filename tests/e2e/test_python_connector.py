@@ -1,0 +1,234 @@
+"""What connectors of engines share (pagoda.connector), under an engine without a model that checks each byte of KV it reads."""
+
+import pathlib
+import random
+import signal
+import time
+
+import pagoda
+import pytest
+from caches_daemon import CachesDaemon
+from toy_engine import LateMover, ToyEngine
+
+
+SHM = pathlib.Path("/dev/shm")
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    with CachesDaemon(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def engines(daemon):
+    """engines(...) is a ToyEngine that is connected; all are closed at the end."""
+    made = []
+
+    def make(**options):
+        made.append(ToyEngine(daemon.endpoint, **options))
+        assert made[-1].link.wait(10)
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.close()
+
+
+def prompts(rng, count, longest=120):
+    roots = [[rng.randrange(1000) for _ in range(longest // 2)] for _ in range(3)]
+    return [rng.choice(roots)[:rng.randrange(longest // 2)] + [rng.randrange(1000) for _ in range(rng.randrange(1, longest // 2))]
+            for _ in range(count)]
+
+
+SHAPES = {
+    "one group": {},
+    "sliding windows": {"windows": (0, 10, 7)},
+    "only windows": {"windows": (12,)},
+    "blocks of two sizes": {"windows": (0, 9), "block_sizes": (8, 4)},
+    "two ranks": {"ranks": 2, "windows": (0, 10)},
+}
+
+
+def settled(engine):
+    """What it asked for has happened: commits come behind the engine's back."""
+    time.sleep(0.15)
+    return engine
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_whole_blocks_come_back(engines, shape):
+    """Everything but the part of a block, for prompts and for generated tokens."""
+    engine = engines(host="2MiB", **SHAPES[shape])
+    asked = prompts(random.Random(1), 12)
+    engine.run(asked, generate=10)
+    settled(engine)
+    size = engine.layout.tokens_per_block
+    again = engine.run(asked, generate=3)
+    assert again == [(len(prompt) - 1) // size * size for prompt in asked]
+    assert engine.failed_loads == 0
+    longer = engine.running == {} and engine.run([asked[0] + [hash(tuple(asked[0][-8:])) % 1000] + [7] * 9])
+    assert longer[0] >= (len(asked[0]) - 1) // size * size
+
+
+@pytest.mark.parametrize("writer, reader", [(1, 2), (2, 1), (4, 2)])
+def test_ranks_share_slots(engines, writer, reader):
+    first, second = (engines(host="2MiB", ranks=ranks, heads=4, windows=(0, 10)) for ranks in (writer, reader))
+    asked = prompts(random.Random(2), 6)
+    first.run(asked)
+    settled(first)
+    assert second.run(asked) == [(len(prompt) - 1) // 4 * 4 for prompt in asked]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_small_cache_never_gives_wrong_bytes(engines, shape):
+    """Two engines over a cache of a tenth of what they ask for; requests are preempted and ended at random."""
+    rng = random.Random(3)
+    both = [engines(host="32KiB", **SHAPES[shape]) for _ in range(2)]
+    asked = prompts(rng, 30)
+    for _ in range(120):
+        for engine in both:
+            while len(engine.running) < 6:
+                engine.add(rng.choice(asked))
+            engine.step()
+            for request in list(engine.running.values()):
+                if request.tables is None or request.loading:
+                    continue
+                if rng.random() < 0.05:
+                    engine.preempt(request)
+                elif request.computed == len(request.tokens):
+                    if rng.random() < 0.5:
+                        engine.end(request)
+                    else:
+                        request.tokens.append(hash(tuple(request.tokens[-8:])) % 1000)
+    for engine in both:
+        assert engine.hit_tokens > 100 and engine.failed_loads == 0
+        for request in list(engine.running.values()):
+            while request.loading:
+                engine.step()
+            engine.end(request)
+
+
+@pytest.mark.parametrize("shape", ["one group", "sliding windows", "two ranks"])
+@pytest.mark.parametrize("seed", range(3))
+def test_copies_beside_kernels_never_give_wrong_bytes(engines, shape, seed):
+    """A device with streams of its own, and few blocks: those that a save still reads are handed out again at once."""
+    rng = random.Random(seed)
+    engine = engines(host="32KiB", mover=lambda: LateMover(rng), blocks=120, reuses_last=True, **SHAPES[shape])
+    asked = prompts(rng, 20)
+    for _ in range(200):
+        while len(engine.running) < 5:
+            engine.add(rng.choice(asked))
+        engine.step()
+        for request in list(engine.running.values()):
+            if request.tables is None or request.loading:
+                continue
+            if rng.random() < 0.05:
+                engine.preempt(request)
+            elif request.computed == len(request.tokens):
+                if rng.random() < 0.5:
+                    engine.end(request)
+                else:
+                    request.tokens.append(hash(tuple(request.tokens[-8:])) % 1000)
+    assert engine.hit_tokens > 100 and engine.failed_loads == 0
+    while engine.running:
+        engine.step()
+        for request in list(engine.running.values()):
+            if not request.loading:
+                engine.end(request)
+
+
+def test_a_prompt_that_falls_to_disk_is_fetched(tmp_path):
+    (tmp_path / "disk").mkdir()
+    daemon = CachesDaemon(tmp_path, memory={"disk": {"path": str(tmp_path / "disk"), "size": "16MiB"}}).start()
+    try:
+        engine = ToyEngine(daemon.endpoint, host="8KiB", disk="8MiB")  # 64 blocks in memory.
+        assert engine.link.wait(10)
+        asked = prompts(random.Random(4), 20)
+        for prompt in asked:
+            engine.run([prompt], steps=100_000)
+            time.sleep(0.05)
+        before = engine.hit_tokens
+        for prompt in asked:
+            engine.run([prompt], steps=100_000)
+        counts = engine.side.take_counts()
+        assert counts.disk_hit_tokens > 0 and engine.hit_tokens > before
+        engine.close()
+        daemon.wait_until(lambda daemon: daemon.caches()["toy"].sessions == 0)
+        assert daemon.terminate() == 0
+    finally:
+        daemon.kill()
+
+
+@pytest.mark.parametrize("moment", ["before a load", "before a save"])
+def test_the_daemon_is_killed(tmp_path, moment):
+    """Between the plan and the copies. The next daemon is found, with what was cached."""
+    before = set(SHM.glob("pagoda-*"))
+    daemon = CachesDaemon(tmp_path, memory={"warm_restart": True}).start()
+    engine = ToyEngine(daemon.endpoint, host="2MiB")
+    assert engine.link.wait(10)
+    asked = prompts(random.Random(5), 8)
+    try:
+        if moment == "before a load":
+            engine.run(asked)
+            settled(engine)
+
+        def kill():
+            engine.before_step = lambda: None
+            daemon.kill()
+
+        engine.before_step = kill
+        engine.run(asked)
+        if moment == "before a load":
+            assert engine.failed_loads == len(asked), "what was not confirmed is computed"
+        daemon.start()
+        assert engine.link.wait(10)
+        engine.run(asked)
+        settled(engine)
+        assert engine.run(asked) == [(len(prompt) - 1) // 4 * 4 for prompt in asked]
+    finally:
+        engine.close()
+        daemon.kill()
+        for path in set(SHM.glob("pagoda-*")) - before:
+            path.unlink()
+
+
+def test_a_daemon_that_is_stopped_costs_one_time_out(daemon, engines):
+    engine = engines(host="2MiB", timeout=0.5)
+    asked = prompts(random.Random(6), 8)
+    engine.run(asked)
+    settled(engine)
+    daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        started = time.monotonic()
+        assert engine.run(asked, generate=5) == [0] * len(asked)
+        assert time.monotonic() - started < 2
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+    assert engine.link.wait(10)
+    deadline = time.monotonic() + 10
+    while engine.run(asked[:1]) == [0]:
+        assert time.monotonic() < deadline
+    assert engine.run(asked) == [(len(prompt) - 1) // 4 * 4 for prompt in asked]
+
+
+def test_a_session_that_the_daemon_ended_is_replaced(daemon, engines):
+    """An operator drops the cache under the engine."""
+    engine = engines(host="2MiB")
+    asked = prompts(random.Random(7), 4)
+    engine.run(asked)
+    pagoda.drop_cache(daemon.endpoint, "toy", force=True)
+    assert engine.run(asked) == [0] * len(asked)
+    deadline = time.monotonic() + 10
+    while not engine.run(asked)[0]:
+        assert time.monotonic() < deadline
+    assert engine.side.take_counts().lost_sessions == 1
+
+
+def test_a_reset_forgets_everything(engines):
+    engine = engines(host="2MiB")
+    asked = prompts(random.Random(8), 4)
+    engine.run(asked)
+    settled(engine)
+    assert engine.side.reset()
+    assert engine.run(asked) == [0] * len(asked)

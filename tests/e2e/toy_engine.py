@@ -1,0 +1,314 @@
+"""An engine like vLLM without a model: paged memory of its own by groups, async loads, chunks, preemption. Each byte of KV is
+a function of all tokens up to it, so a wrong byte is found when a step reads it."""
+
+import collections
+import hashlib
+import pickle
+
+import numpy as np
+import pagoda
+from pagoda.connector import (HostMover, LayerPages, Link, Mark, Mover, PageLayout, RankPages, Scheduled, SchedulerSide, Stream, Text,
+                              WorkerSide)
+
+CHUNK_BYTES = 8  # Of a token in a layer and a head.
+NULL = 0
+
+
+class _LateMark(Mark):
+    def __init__(self):
+        self.reached = False
+
+    def is_reached(self):
+        return self.reached
+
+
+class LateStream(Stream):
+    """Work is done later, by LateMover.run: in its order, and behind the marks that it waits for."""
+
+    def __init__(self):
+        self._work = collections.deque()
+
+    def do(self, what):
+        self._work.append(what)
+
+    def mark(self):
+        mark = _LateMark()
+        self.do(lambda: setattr(mark, "reached", True))
+        return mark
+
+    def wait(self, mark):
+        self.do(mark)
+
+    def run_one(self):
+        """Whether something was done."""
+        if not self._work or isinstance(self._work[0], _LateMark) and not self._work[0].reached:
+            return False
+        what = self._work.popleft()
+        if not isinstance(what, _LateMark):
+            what()
+        return True
+
+
+class LateMover(Mover):
+    """A device: copies and kernels happen at random times, in any order that the streams allow."""
+
+    def __init__(self, rng):
+        self.compute, self.loads, self.saves = LateStream(), LateStream(), LateStream()
+        self._rng = rng
+
+    def view(self, memory):
+        return memory
+
+    def register(self, pool):
+        return pool
+
+    def copy(self, stream, target, source):
+        stream.do(lambda: target.__setitem__(..., source))
+
+    def run(self, most):
+        """Does at most so much, of streams that take turns at random."""
+        for _ in range(self._rng.randrange(most + 1)):
+            streams = [self.compute, self.loads, self.saves]
+            self._rng.shuffle(streams)
+            if not any(stream.run_one() for stream in streams):
+                return
+
+    def close(self):
+        while any(stream.run_one() for stream in (self.compute, self.loads, self.saves)):
+            pass
+
+
+class Rank:
+    """A worker: its memory, and its side of the connector."""
+
+    def __init__(self, engine, number):
+        self.engine, self.number = engine, number
+        heads = engine.heads // engine.ranks
+        self.first_head = number * heads
+        self.memory, self.layers = {}, {}
+        for layer, group in enumerate(engine.group_of_layer):
+            pages = LayerPages(f"layer.{layer}", group, engine.windows[group], 1, heads, engine.block_sizes[group] * CHUNK_BYTES,
+                               shard=number, shards=engine.ranks, is_writer=True)
+            self.layers[layer] = pages
+            self.memory[layer] = np.zeros((engine.blocks, 1, heads, engine.block_sizes[group] * CHUNK_BYTES), np.uint8)
+        self.mover = engine.make_mover()
+        self.side = WorkerSide(number, self.mover, timeout=engine.timeout)
+        self.side.register({pages: self.memory[layer] for layer, pages in self.layers.items()})
+
+    def kernel(self, what):
+        """Runs as the engine's kernels do: now, or when the device comes to it."""
+        if isinstance(self.mover, LateMover):
+            self.mover.compute.do(what)
+        else:
+            what()
+
+    def pages(self):
+        return RankPages(0, tuple(self.layers.values()), "toy")
+
+
+class Request:
+    def __init__(self, number, tokens):
+        self.id = f"request-{number}"
+        self.tokens = tokens
+        self.tables = None
+        self.computed = 0
+        self.loading = False
+        self.resumed = False
+        self.cached = 0
+
+
+class ToyEngine:
+    def __init__(self, endpoint, *, windows=(0,), block_sizes=None, layers_per_group=2, heads=2, ranks=1, blocks=400, chunk=16, cache="toy",
+                 host="64KiB", disk=None, timeout=10.0, mover=HostMover, reuses_last=False):
+        """`mover`: makes each rank's. `reuses_last`: the block that was freed last is taken first."""
+        self.make_mover, self.reuses_last, self.timeout = mover, reuses_last, timeout
+        block_sizes = block_sizes or (4,) * len(windows)
+        self.windows, self.block_sizes, self.heads, self.ranks, self.blocks, self.chunk = windows, block_sizes, heads, ranks, blocks, chunk
+        self.group_of_layer = [group for group in range(len(windows)) for _ in range(layers_per_group)]
+        self.free = list(range(1, blocks))
+        self.workers = [Rank(self, number) for number in range(ranks)]
+        self.layout = PageLayout.merge([worker.pages() for worker in self.workers], block_sizes)
+
+        def connect():
+            pagoda.open_cache(endpoint, cache, identity=pagoda.CacheIdentity("org/toy"), layers=self.layout.cache_layers(),
+                              tokens_per_block=self.layout.tokens_per_block, host=host, disk=disk, timeout=timeout)
+            return pagoda.connect(endpoint, cache=cache, name="toy", timeout=timeout)
+
+        self.link = Link(connect, name="toy", retry=0.05)
+        self.side = SchedulerSide(self.link, self.layout, ranks=ranks)
+        self.running, self.counts = {}, 0
+        self.hit_tokens = self.failed_loads = self.loaded_requests = 0
+        self.before_step = lambda: None  # Called between plan and copies.
+        self._values = {}
+        self._arrived, self._bad = collections.Counter(), set()  # Requests by how many ranks have loaded them, or could not.
+
+    # --- What KV should be ---
+
+    def value(self, tokens, position, layer, head):
+        key = (hash(tuple(tokens[:position + 1])), position, layer, head)
+        if key not in self._values:
+            self._values[key] = hashlib.blake2b(repr((tokens[:position + 1], layer, head)).encode(), digest_size=CHUNK_BYTES).digest()
+        return self._values[key]
+
+    def compute(self, request, start, end):
+        """A step's kernels: they read what is computed and write what is not."""
+        tables, tokens = [list(table) for table in request.tables], list(request.tokens)
+        for worker in self.workers:
+            worker.kernel(lambda worker=worker: self._compute(worker, request.id, tokens, tables, start, end))
+
+    def _compute(self, worker, name, tokens, tables, start, end):
+        for layer, group in enumerate(self.group_of_layer):
+            size, window = self.block_sizes[group], self.windows[group]
+            for position in range(max(start - window + 1, 0) if window else 0, end):
+                block = tables[group][position // size]
+                assert block != NULL
+                at = position % size * CHUNK_BYTES
+                for head in range(self.heads // self.ranks):
+                    should = self.value(tokens, position, layer, worker.first_head + head)
+                    there = worker.memory[layer][block, 0, head, at:at + CHUNK_BYTES]
+                    if position >= start:
+                        there[:] = np.frombuffer(should, np.uint8)
+                    assert there.tobytes() == should, f"{name}: wrong KV of token {position} of {start} in layer {layer}"
+
+    # --- The scheduler ---
+
+    def add(self, tokens):
+        self.counts += 1
+        request = Request(self.counts, list(tokens))
+        self.running[request.id] = request
+        return request
+
+    def text(self, request):
+        return Text(request.id, request.tokens)
+
+    def take_blocks(self, request, end):
+        """Tables up to `end` tokens; blocks wholly behind a window are null. The new blocks, or None where there are too few."""
+        passed = [max(request.computed - window + 1, 0) // size if window else 0 for window, size in zip(self.windows, self.block_sizes)]
+        tables = request.tables or [[] for _ in self.windows]
+        new = [[] for _ in self.windows]
+        needed = sum(max(-(-end // size) - max(len(table), skip), 0) for table, size, skip in zip(tables, self.block_sizes, passed))
+        if needed > len(self.free):
+            return None
+        for group, size in enumerate(self.block_sizes):
+            for index in range(len(tables[group]), -(-end // size)):
+                new[group].append(NULL if index < passed[group] else self.free.pop(-1 if self.reuses_last else 0))
+            tables[group] += new[group]
+            for index in range(min(passed[group], len(tables[group]))):  # What the window has left behind.
+                if tables[group][index] != NULL:
+                    self.free.append(tables[group][index])
+                    tables[group][index] = NULL
+        request.tables = tables
+        return new
+
+    def give_back(self, request):
+        for table in request.tables or ():
+            self.free += [block for block in table if block != NULL]
+        request.tables, request.computed = None, 0
+
+    def preempt(self, request):
+        assert not request.loading
+        self.give_back(request)
+        request.resumed = True
+
+    def end(self, request):
+        assert not request.loading
+        self.side.finished(request.id)
+        self.give_back(request)
+        del self.running[request.id]
+
+    def step(self):
+        """Admits, loads, computes a chunk of each running request, and saves. Requests that cannot run wait."""
+        rows, new_blocks = [], set()
+        for request in self.running.values():
+            if request.loading:
+                continue
+            if request.tables is None:
+                external = self.side.match(self.text(request), 0)
+                if external is None:
+                    continue
+                assert external % self.layout.tokens_per_block == 0 and external < len(request.tokens)
+                if external:
+                    request.computed = external
+                    if self.take_blocks(request, external) is None:
+                        request.computed = 0
+                        continue
+                    self.side.allocated(request.id, request.tables, external)
+                    request.loading, request.cached = True, external
+                    continue
+                new = self.take_blocks(request, min(len(request.tokens), self.chunk))
+                if new is None:
+                    continue
+                self.side.allocated(request.id, request.tables, 0)
+                self._schedule(request, new, True, rows, new_blocks)
+            elif request.computed < len(request.tokens):
+                anew = request.cached == request.computed and request.cached > 0
+                new = self.take_blocks(request, min(len(request.tokens), request.computed + self.chunk))
+                if new is not None:
+                    self._schedule(request, request.tables if anew else new, anew, rows, new_blocks)
+        plan = pickle.loads(pickle.dumps(self.side.plan([row for _, row in rows], new_blocks)))
+        self.before_step()
+        for worker in self.workers:
+            worker.side.begin(plan, self.layout)
+        for request, row in rows:
+            self.compute(request, request.computed, row.computed)
+            request.computed = row.computed
+        for worker in self.workers:
+            worker.side.load(plan)
+            worker.side.save(plan)
+            received, bad = worker.side.take_loaded()
+            self._arrived.update(received)
+            self._bad |= bad
+        loaded = {request_id for request_id, ranks in self._arrived.items() if ranks == self.ranks}
+        failed = loaded & self._bad
+        for request_id in loaded:
+            del self._arrived[request_id]
+            self._bad.discard(request_id)
+            request = self.running[request_id]
+            request.loading = False
+            self.loaded_requests += 1
+            if request_id in failed:
+                self.failed_loads += 1
+                self.give_back(request)
+                request.cached = 0
+            else:
+                self.hit_tokens += request.cached
+        if failed:
+            self.side.loads_failed(failed)
+        report = None
+        for worker in self.workers:
+            report = worker.side.report() if report is None else report.merge(worker.side.report())
+        self.side.report(report)
+        for worker in self.workers:
+            if isinstance(worker.mover, LateMover):
+                worker.mover.run(150)
+        return plan
+
+    def _schedule(self, request, new, anew, rows, new_blocks):
+        end = min(len(request.tokens), request.computed + self.chunk)
+        rows.append((request, Scheduled(request.id, [list(blocks) for blocks in new], anew or request.resumed, end)))
+        request.resumed = False
+        for blocks in new:
+            new_blocks.update(blocks)
+
+    def run(self, prompts, generate=0, steps=1000):
+        """Runs the prompts to their ends, each with so many generated tokens. How many tokens of each came from the cache."""
+        requests = [self.add(prompt) for prompt in prompts]
+        goals = {request.id: len(request.tokens) + generate for request in requests}
+        for _ in range(steps):
+            if not self.running:
+                return [request.cached for request in requests]
+            self.step()
+            for request in list(self.running.values()):
+                if request.tables is None or request.loading or request.computed < len(request.tokens):
+                    continue
+                if len(request.tokens) < goals[request.id]:
+                    request.tokens.append(hash(tuple(request.tokens[-8:])) % 1000)
+                else:
+                    self.end(request)
+        raise AssertionError(f"{len(self.running)} requests do not end")
+
+    def close(self):
+        self.side.close()
+        self.link.close()
+        for worker in self.workers:
+            worker.side.close()
