@@ -1,0 +1,339 @@
+"""vLLM's connector interface (KVConnectorBase_V1), translated to pagoda.connector."""
+
+import dataclasses
+import logging
+import pathlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1, KVConnectorHandshakeMetadata, KVConnectorMetadata,
+                                                               KVConnectorRole, KVConnectorTransferResults, KVConnectorWorkerMetadata,
+                                                               SupportsHMA)
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+import pagoda
+from pagoda.connector import HostMover, Link, PageLayout, RankPages, Scheduled, SchedulerSide, StepPlan, StepReport, WorkerSide
+from pagoda.vllm import identity, keys, pages
+from pagoda.vllm.options import Options
+from pagoda.vllm.stats import PagodaPromMetrics, PagodaStats
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+    from vllm.forward_context import ForwardContext
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+    from vllm.v1.outputs import KVConnectorOutput
+    from vllm.v1.request import Request
+
+log = logging.getLogger("pagoda.connector")
+
+
+def _log_where_vllm_does() -> None:
+    ours, theirs = logging.getLogger("pagoda"), logging.getLogger("vllm")
+    if theirs.handlers and not ours.handlers:
+        ours.handlers, ours.propagate = list(theirs.handlers), False
+        ours.setLevel(theirs.level)
+
+
+@dataclasses.dataclass
+class Handshake(KVConnectorHandshakeMetadata):
+    """From a worker to the scheduler, once."""
+
+    pages: RankPages
+
+
+@dataclasses.dataclass
+class Metadata(KVConnectorMetadata):
+    """From the scheduler to the workers, with each step."""
+
+    plan: StepPlan
+    layout: PageLayout
+
+
+@dataclasses.dataclass
+class WorkerMetadata(KVConnectorWorkerMetadata):
+    """From the workers to the scheduler, after each step."""
+
+    report: StepReport
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> "WorkerMetadata":
+        assert isinstance(other, WorkerMetadata)
+        return WorkerMetadata(self.report.merge(other.report))
+
+
+class PagodaConnector(KVConnectorBase_V1, SupportsHMA):
+    """A cache that is asked before the engine computes, and told after it has. It is never needed: without a daemon vLLM
+    computes, and finds the daemon when it is back."""
+
+    def __init__(self, vllm_config: "VllmConfig", role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        _log_where_vllm_does()
+        assert vllm_config.kv_transfer_config is not None
+        self._options = Options.take(vllm_config.kv_transfer_config.kv_connector_extra_config)
+        pages.check(vllm_config, kv_cache_config)
+        self._scheduler: _Scheduler | None = None
+        self._worker: _Worker | None = None
+        if role is KVConnectorRole.SCHEDULER:
+            # A load that fails is computed. A cache must not fail requests, which is the other policy and vLLM's default.
+            vllm_config.kv_transfer_config.kv_load_failure_policy = "recompute"
+            self._scheduler = _Scheduler(vllm_config, kv_cache_config, self._options)
+        else:
+            self._worker = _Worker(vllm_config, kv_cache_config, self._options)
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        return False
+
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config: "VllmConfig") -> str | None:
+        assert vllm_config.kv_transfer_config is not None
+        return Options.take(vllm_config.kv_transfer_config.kv_connector_extra_config).kv_cache_layout
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> PagodaStats:
+        return PagodaStats(data=data or {})
+
+    @classmethod
+    def build_prom_metrics(cls, vllm_config: "VllmConfig", metric_types: Any, labelnames: list[str],
+                           per_engine_labelvalues: dict[int, list[object]]) -> PagodaPromMetrics:
+        return PagodaPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+    def shutdown(self) -> None:
+        if self._scheduler is not None:
+            self._scheduler.close()
+        if self._worker is not None:
+            self._worker.side.close()
+
+    def get_kv_connector_stats(self) -> PagodaStats | None:
+        side = self._scheduler or self._worker
+        assert side is not None
+        stats = PagodaStats(data={name: value for name, value in side.take_counts().items() if value})
+        return None if stats.is_empty() else stats
+
+    # --- The workers' side ---
+
+    @property
+    def _own_worker(self) -> "_Worker":
+        assert self._worker is not None
+        return self._worker
+
+    @property
+    def _metadata(self) -> Metadata:
+        metadata = self._get_connector_metadata()
+        assert isinstance(metadata, Metadata)
+        return metadata
+
+    def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        self._own_worker.register(kv_caches)
+
+    def get_handshake_metadata(self) -> Handshake:
+        return Handshake(self._own_worker.pages)
+
+    def handle_preemptions(self, kv_connector_metadata: KVConnectorMetadata) -> None:
+        # Called before each step's kernels.
+        assert isinstance(kv_connector_metadata, Metadata)
+        self._own_worker.side.begin(kv_connector_metadata.plan, kv_connector_metadata.layout)
+
+    def start_load_kv(self, forward_context: "ForwardContext", **kwargs: Any) -> None:
+        self._own_worker.side.load(self._metadata.plan)
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """No step reads what is still being loaded: loads are asynchronous."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any) -> None:
+        """Whole blocks are saved after the step."""
+
+    def wait_for_save(self) -> None:
+        self._own_worker.side.save(self._metadata.plan)
+
+    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        loaded, failed = self._own_worker.side.take_loaded()
+        return KVConnectorTransferResults(finished_recving=loaded, failed_recving=failed)
+
+    def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
+        return None, self.get_transfer_results(finished_req_ids).finished_recving
+
+    def build_connector_worker_meta(self) -> WorkerMetadata:
+        return WorkerMetadata(self._own_worker.side.report())
+
+    # --- The scheduler's side ---
+
+    @property
+    def _own_scheduler(self) -> "_Scheduler":
+        assert self._scheduler is not None
+        return self._scheduler
+
+    def set_xfer_handshake_metadata_pp_aware(self, metadata: dict[tuple[int, int], KVConnectorHandshakeMetadata]) -> None:
+        self._own_scheduler.open([one.pages for one in metadata.values() if isinstance(one, Handshake)])
+
+    def get_num_new_matched_tokens(self, request: "Request", num_computed_tokens: int) -> tuple[int | None, bool]:
+        external = self._own_scheduler.match(request, num_computed_tokens)
+        # Asynchronous on every device: a load that fails then costs its own request alone, and no other's step.
+        return external, bool(external)
+
+    def update_state_after_alloc(self, request: "Request", blocks: "KVCacheBlocks", num_external_tokens: int) -> None:
+        self._own_scheduler.allocated(request, blocks, num_external_tokens)
+
+    def get_external_cache_hit_sources(self, request: "Request", num_external_tokens: int) -> dict[CacheHitSource, int]:
+        return self._own_scheduler.sources(request, num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output: "SchedulerOutput") -> KVConnectorMetadata:
+        return self._own_scheduler.plan(scheduler_output)
+
+    def update_connector_output(self, connector_output: "KVConnectorOutput") -> None:
+        if connector_output.failed_recving:
+            self._own_scheduler.side.loads_failed(connector_output.failed_recving)
+        if isinstance(connector_output.kv_connector_worker_meta, WorkerMetadata):
+            self._own_scheduler.side.report(connector_output.kv_connector_worker_meta.report)
+
+    def request_finished_all_groups(self, request: "Request", block_ids: tuple[list[int], ...]) -> tuple[bool, dict[str, Any] | None]:
+        # vLLM may reuse the blocks at once: WorkerSide.begin keeps a step from writing a block that is still being saved.
+        self._own_scheduler.side.finished(request.request_id)
+        return False, None
+
+    def request_finished(self, request: "Request", block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        return self.request_finished_all_groups(request, (block_ids,))
+
+    def reset_cache(self) -> bool:
+        return self._own_scheduler.side.reset()
+
+
+class _Scheduler:
+    """Once the workers have told what they have, opens the cache and a session."""
+
+    def __init__(self, config: "VllmConfig", kv_cache: "KVCacheConfig", options: Options) -> None:
+        self._config = config
+        self._options = options
+        # Where vLLM has turned off both, its kernels compute no prompt behind a prefix that is there: on the CPU those of latent
+        # attention do not.
+        self._takes_hits = bool(config.cache_config.enable_prefix_caching or config.scheduler_config.enable_chunked_prefill)
+        if not self._takes_hits:
+            log.warning("vLLM has turned off prefix caching and chunked prefill, so it cannot use cached KV: Pagoda is not asked")
+        self._block_sizes = pages.block_sizes(kv_cache)
+        self._side: SchedulerSide | None = None
+        self._link: Link | None = None
+        self._layout: PageLayout | None = None
+        self._token = pathlib.Path(options.token_file).read_text().split("\n", 1)[0].strip() if options.token_file else None
+
+    @property
+    def side(self) -> SchedulerSide:
+        if self._side is None:
+            raise RuntimeError("vLLM asked the connector before its workers told it of their KV memory")
+        return self._side
+
+    def open(self, ranks: list[RankPages]) -> None:
+        parallel = self._config.parallel_config
+        expected = parallel.tensor_parallel_size * parallel.pipeline_parallel_size
+        if len(ranks) != expected:
+            raise RuntimeError(f"{len(ranks)} of {expected} workers told of their KV memory")
+        layout = PageLayout.merge(ranks, self._block_sizes)
+        whose = identity.identity_of(self._config, layout)
+        name = self._options.cache or identity.cache_name(whose, layout)
+        options = self._options
+
+        def connect() -> pagoda.Client:
+            pagoda.open_cache(options.endpoint, name, identity=whose, layers=layout.cache_layers(), tokens_per_block=layout.tokens_per_block,
+                              host=options.host, disk=options.disk, timeout=options.timeout, token=self._token)
+            return pagoda.connect(options.endpoint, cache=name, name="vllm", timeout=options.timeout, token=self._token)
+
+        self._layout = layout
+        self._link = Link(connect, name=f"vllm {name}")
+        self._side = SchedulerSide(self._link, layout, ranks=expected, fetch_deadline=options.fetch_deadline)
+        if not self._link.wait(options.start_timeout):
+            log.warning("no Pagoda daemon yet: vLLM starts without cached KV, and takes the daemon when it is there")
+
+    def close(self) -> None:
+        if self._side is not None:
+            self._side.close()
+        if self._link is not None:
+            self._link.close()
+
+    def match(self, request: "Request", computed: int) -> int | None:
+        if not self._takes_hits:
+            return 0
+        assert self._layout is not None
+        return self.side.match(keys.text_of(request, self._layout.tokens_per_block), computed)
+
+    def allocated(self, request: "Request", blocks: "KVCacheBlocks", external: int) -> None:
+        self.side.allocated(request.request_id, blocks.get_block_ids(), external)
+
+    def sources(self, request: "Request", external: int) -> dict[CacheHitSource, int]:
+        disk = self.side.disk_tokens(request.request_id, external)
+        return {source: tokens for source, tokens in ((CacheHitSource.HOST, external - disk), (CacheHitSource.DISK, disk)) if tokens}
+
+    def plan(self, output: "SchedulerOutput") -> Metadata:
+        assert self._layout is not None
+        new_blocks: set[int] = set()
+        rows = list(self._rows(output, new_blocks))
+        return Metadata(self.side.plan(rows, new_blocks), self._layout)
+
+    def _rows(self, output: "SchedulerOutput", new_blocks: set[int]) -> Iterable[Scheduled]:
+        def computed(request_id: str, before: int) -> int:
+            # Drafts may be refused: their KV is not complete with this step.
+            return before + output.num_scheduled_tokens[request_id] - len(output.scheduled_spec_decode_tokens.get(request_id, ()))
+
+        for request in output.scheduled_new_reqs:
+            new_blocks.update(*request.block_ids)
+            yield Scheduled(request.req_id, request.block_ids, True, computed(request.req_id, request.num_computed_tokens))
+        cached = output.scheduled_cached_reqs
+        for request_id, blocks, before in zip(cached.req_ids, cached.new_block_ids, cached.num_computed_tokens):
+            if blocks is not None:
+                new_blocks.update(*blocks)
+            yield Scheduled(request_id, blocks, request_id in cached.resumed_req_ids, computed(request_id, before))
+
+    def take_counts(self) -> dict[str, int | float]:
+        return dataclasses.asdict(self._side.take_counts()) if self._side is not None else {}
+
+
+class _Worker:
+    """One rank."""
+
+    def __init__(self, config: "VllmConfig", kv_cache: "KVCacheConfig", options: Options) -> None:
+        self._config = config
+        self._kv_cache = kv_cache
+        self._options = options
+        self._side: WorkerSide | None = None
+        self._pages: RankPages | None = None
+
+    @property
+    def side(self) -> WorkerSide:
+        if self._side is None:
+            raise RuntimeError("vLLM registered no KV memory with the connector")
+        return self._side
+
+    @property
+    def pages(self) -> RankPages:
+        assert self._pages is not None
+        return self._pages
+
+    def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        from vllm.distributed.parallel_state import get_pp_group, get_tensor_model_parallel_rank
+
+        tp_rank, pp_rank = get_tensor_model_parallel_rank(), get_pp_group().rank_in_group
+        self._pages, layers = pages.describe(self._config, self._kv_cache, kv_caches, tp_rank=tp_rank, pp_rank=pp_rank,
+                                             backend=self._backend(list(kv_caches)))
+        rank = pp_rank * self._config.parallel_config.tensor_parallel_size + tp_rank
+        device = next(iter(kv_caches.values())).device
+        if device.type == "cpu":
+            self._side = WorkerSide(rank, HostMover(), timeout=self._options.timeout)
+            self._side.register({layer: memory.numpy() for layer, memory in layers.items()})
+        else:
+            from vllm import _custom_ops
+
+            from pagoda.connector.cuda import CudaMover
+
+            self._side = WorkerSide(rank, CudaMover(device, _custom_ops.swap_blocks_batch), timeout=self._options.timeout)
+            self._side.register(layers)
+
+    def _backend(self, names: list[str]) -> str:
+        """The attention backends' names: they decide how a page is packed."""
+        from vllm.config import get_layers_from_vllm_config
+        from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+
+        layers = get_layers_from_vllm_config(self._config, AttentionLayerBase, names)
+        return "+".join(sorted({layer.get_attn_backend().get_name() for layer in layers.values()}))
+
+    def take_counts(self) -> dict[str, int | float]:
+        return dataclasses.asdict(self._side.take_moved()) if self._side is not None else {}

@@ -1,0 +1,58 @@
+"""What names a request's KV: its tokens, and what else decides the KV of a token."""
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from pagoda.connector import Text
+from pagoda.values import MultimodalItem, Namespace
+
+if TYPE_CHECKING:
+    from vllm.v1.request import Request
+
+
+def text_of(request: "Request", tokens_per_block: int) -> Text:
+    """The request as the cache knows it. The tokens are the request's own list, so they grow with it."""
+    return Text(request.request_id, request.all_token_ids, _namespace(request), _items(request, tokens_per_block))
+
+
+def _namespace(request: "Request") -> Namespace:
+    """The cache salt, and the adapter by its name and path. Its number is one engine's own."""
+    lora = request.lora_request
+    if lora is None:
+        return Namespace(cache_salt=_bounded(request.cache_salt or ""))
+    return Namespace(cache_salt=_bounded(json.dumps(["lora", lora.lora_name, lora.lora_path, request.cache_salt or ""])))
+
+
+def _bounded(salt: str) -> str:
+    return salt if len(salt.encode()) <= 200 else "sha256:" + hashlib.sha256(salt.encode()).hexdigest()
+
+
+def _items(request: "Request", tokens_per_block: int) -> tuple[MultimodalItem, ...]:
+    """Images, audio and the like; and embeddings that came in the place of tokens."""
+    features = sorted(request.mm_features, key=lambda feature: feature.mm_position.offset)
+    ends = [feature.mm_position.offset + feature.mm_position.length for feature in features]
+    overlap = any(feature.mm_position.offset < end for feature, end in zip(features[1:], ends))
+    if request.prompt_embeds is None and not overlap:
+        return tuple(MultimodalItem(hashlib.sha256(feature.identifier.encode()).digest(), feature.mm_position.offset,
+                                    feature.mm_position.length) for feature in features if feature.mm_position.length)
+    return tuple(_items_by_block(request, features, tokens_per_block))
+
+
+def _items_by_block(request: "Request", features: list[Any], tokens_per_block: int) -> list[MultimodalItem]:
+    """One item a block, of all that lies in it."""
+    from vllm.v1.utils import tensor_data
+
+    items = []
+    for start in range(0, request.num_prompt_tokens, tokens_per_block):
+        end = min(start + tokens_per_block, request.num_prompt_tokens)
+        digest = hashlib.sha256()
+        inside = [feature for feature in features
+                  if feature.mm_position.offset < end and feature.mm_position.offset + feature.mm_position.length > start]
+        for feature in inside:
+            digest.update(json.dumps([feature.identifier, feature.mm_position.offset - start, feature.mm_position.length]).encode())
+        if request.prompt_embeds is not None:
+            digest.update(b"embeds" + bytes(tensor_data(request.prompt_embeds[start:end])))
+        if inside or request.prompt_embeds is not None:
+            items.append(MultimodalItem(digest.digest(), start, end - start))
+    return items
