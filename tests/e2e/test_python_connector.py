@@ -186,6 +186,13 @@ def test_the_daemon_is_killed(tmp_path, moment):
         engine.run(asked)
         settled(engine)
         assert engine.run(asked) == [(len(prompt) - 1) // 4 * 4 for prompt in asked]
+        # What is new is cached, too: the slots that the dead daemon's session could write come back.
+        capacity = daemon.caches()["toy"].tiers[0].capacity_blocks
+        fresh = prompts(random.Random(50), 40)
+        deadline = time.monotonic() + 20
+        while engine.run(fresh) != [(len(prompt) - 1) // 4 * 4 for prompt in fresh]:
+            assert time.monotonic() < deadline, daemon.caches()
+        assert capacity > 2 * sum(len(prompt) // 4 for prompt in fresh)
     finally:
         engine.close()
         daemon.kill()

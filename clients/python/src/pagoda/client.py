@@ -259,9 +259,13 @@ class Client(SessionView):
         """One consistent look at the daemon and at this client's cache."""
         return Status.take(self._unary(self._calls.get_status, v1.GetStatusRequest(cache=self.cache.name)))
 
-    def reset_prefix_cache(self) -> int:
-        """Forgets every cached prefix of every session of this client's cache. Returns how many blocks left it."""
-        return int(self._unary(self._calls.reset_prefix_cache, v1.ResetPrefixCacheRequest(cache=self.cache.name)).removed_blocks)
+    def reset_prefix_cache(self, *, timeout: float | None = None) -> int:
+        """Forgets every cached prefix of every session of this client's cache. Returns how many blocks left it.
+
+        `timeout`: seconds; the client's where it is left out. A large cache takes longer than most calls.
+        """
+        request = v1.ResetPrefixCacheRequest(cache=self.cache.name)
+        return int(self._unary(self._calls.reset_prefix_cache, request, timeout).removed_blocks)
 
     def caches(self) -> Caches:
         """The daemon's caches, and the memory that is left for more. A tenant's client sees its own, and those that are nobody's."""
@@ -333,6 +337,8 @@ class Client(SessionView):
             self._calls.keep_alive(v1.KeepAliveRequest(session=self._session.ref), timeout=seconds, wait_for_ready=True)
         except grpc.RpcError as error:
             return errors.was_connected(errors.of_call(error))
+        except ValueError:  # As in _unary.
+            return False
         return True
 
     def _unary(self, call: Any, request: Any, timeout: float | None = None) -> Any:
@@ -340,6 +346,11 @@ class Client(SessionView):
             return call(request, timeout=self.timeout if timeout is None else timeout)
         except grpc.RpcError as error:
             raise errors.of_call(error) from None
+        except ValueError:
+            if not self._closed:
+                raise
+            # Another thread has closed this client, and gRPC takes no calls on a closed channel.
+            raise errors.Unavailable(errors.Details(grpc.StatusCode.UNAVAILABLE, "this client is closed")) from None
 
 
 def connect(endpoint: str | None = None, *, name: str | None = None, lease: float | None = None, timeout: float = 10.0,

@@ -1,6 +1,7 @@
 """Copies between a CUDA device and the mapped pool, on streams of their own. Needs torch.
 
-No GPU has run this file yet: the order of copies is tested with streams that only record it (movers_test.py).
+No GPU has run this file yet. The order of copies is tested with streams that do their work at random times, in
+tests/e2e/test_python_connector.py.
 """
 
 import logging
@@ -24,10 +25,11 @@ BatchCopy = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
 """Copies sizes[i] bytes from the address sources[i] to targets[i] on the current stream: (sources, targets, sizes), int64 on the CPU."""
 
 
-def pieces(address: int, size: int, most: int = REGISTERED_AT_ONCE) -> Iterator[tuple[int, int]]:
-    """(address, size) of parts of at most `most` bytes."""
-    for start in range(0, size, most):
-        yield address + start, min(most, size - start)
+def pieces(address: int, slots: int, slot_bytes: int, most: int = REGISTERED_AT_ONCE) -> Iterator[tuple[int, int]]:
+    """(address, size) of parts of whole slots, of at most `most` bytes: a copy must not cross two registrations."""
+    at_once = max(most // slot_bytes, 1)
+    for first in range(0, slots, at_once):
+        yield address + first * slot_bytes, min(at_once, slots - first) * slot_bytes
 
 
 def fragments(target: torch.Tensor, source: torch.Tensor) -> Iterator[tuple[int, int, int]]:
@@ -111,13 +113,11 @@ class CudaMover(Mover):
 
     def register(self, pool: npt.NDArray[np.uint8]) -> torch.Tensor:
         whole = torch.from_numpy(pool)
-        size = pool.strides[0] * pool.shape[0]
         cudart = torch.cuda.cudart()
-        for address, length in pieces(pool.ctypes.data, size):
-            failed = cudart.cudaHostRegister(address, length, _PORTABLE)
-            if int(failed):
-                log.warning("the pool is not registered with CUDA, so copies are slower: error %d", int(failed))
-                break
+        for address, length in pieces(pool.ctypes.data, pool.shape[0], pool.strides[0]):
+            failed = int(cudart.cudaHostRegister(address, length, _PORTABLE))
+            if failed:  # CUDA remembers the error, and torch would raise it at some later place.
+                raise OSError(f"CUDA does not take {length} bytes of the pool as page-locked memory: error {failed}")
             self._registered.append(address)
         return whole
 

@@ -10,15 +10,22 @@ from pagoda.errors import PagodaError
 log = logging.getLogger("pagoda.connector")
 
 RETRY_SECONDS = 0.5
+RESET_SECONDS = 30.0
+CLOSE_SECONDS = 5.0
 
 
 class Link:
     """Keeps a session open. `client` is the session, or None while the daemon is gone, slow or refuses it.
 
-    Nothing here raises for a daemon that does not answer. Whoever gets an error from `client` calls `lost`;
-    from then on `client` is None, so no later call waits for the same daemon, and a thread of this object
-    opens a new session as soon as it can. A new session is another Client object: what belonged to the old
-    one is gone. Thread-safe.
+    Nothing here raises for a daemon that does not answer. A caller that gets an error from `client` calls
+    `lost`. From then on `client` is None, so no later call waits for the same daemon, and a thread of this
+    object opens a new session as soon as it can. A new session is another Client object: the sequences of
+    the old one are gone for the caller.
+
+    A lost session is not closed at once, because workers may still write to its slots, and closing gives
+    them to others. After `forget` it is closed, as soon as there is a daemon. That matters after a restart,
+    too: the next daemon keeps back what the sessions of the dead one could write, until they are closed or
+    their processes have ended. Thread-safe.
     """
 
     def __init__(self, connect: Callable[[], Client], *, name: str, retry: float = RETRY_SECONDS) -> None:
@@ -29,11 +36,12 @@ class Link:
         self._retry = retry
         self._changed = threading.Condition()
         self._client: Client | None = None
-        self._gone: list[Client] = []  # Sessions that are to be closed.
+        self._lost: list[Client] = []  # Workers may still write to their slots.
+        self._closing: list[Client] = []
+        self._resets = False
         self._complaint = ""
         self._closed = False
-        self.losses = 0
-        """How often a session was lost."""
+        self._losses = 0
         self._thread = threading.Thread(target=self._run, name=f"pagoda-link-{name}", daemon=True)
         self._thread.start()
 
@@ -46,6 +54,11 @@ class Link:
             return None
         return client
 
+    @property
+    def lost_clients(self) -> list[Client]:
+        """Sessions that were lost and not forgotten."""
+        return self._lost
+
     def wait(self, seconds: float) -> bool:
         """Waits until there is a session, at most for so long. Whether there is one."""
         with self._changed:
@@ -53,56 +66,93 @@ class Link:
             return self._client is not None
 
     def lost(self, client: Client, error: Exception) -> None:
-        """Says that a call on `client` failed in a way that a later one would, too. Does not block."""
+        """A call on `client` failed in a way that a later one would, too. Does not block."""
         with self._changed:
             if self._client is not client:
                 return
             self._client = None
-            self._gone.append(client)
-            self.losses += 1
+            self._lost = [*self._lost, client]
+            self._losses += 1
             self._changed.notify_all()
         log.warning("%s: the session is lost, going on without cached KV: %s", self._name, error)
 
+    def forget(self, client: Client) -> None:
+        """No worker uses the slots of this lost session any more: it is closed, behind the caller's back."""
+        with self._changed:
+            self._lost = [one for one in self._lost if one is not client]
+            self._closing.append(client)
+            self._changed.notify_all()
+
+    def reset_when_back(self) -> None:
+        """The next session begins with an empty cache."""
+        with self._changed:
+            self._resets = True
+
+    def take_losses(self) -> int:
+        """How often a session was lost since the last look."""
+        with self._changed:
+            losses, self._losses = self._losses, 0
+            return losses
+
     def close(self) -> None:
-        """Ends the session. Blocks until its call has ended."""
+        """Ends all sessions. Blocks until the calls have ended."""
         with self._changed:
             self._closed = True
+            self._closing += self._lost
             if self._client is not None:
-                self._gone.append(self._client)
-                self._client = None
+                self._closing.append(self._client)
+            self._client, self._lost = None, []
             self._changed.notify_all()
         self._thread.join()
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._client is None or self._closed)
-                gone, self._gone = self._gone, []
-                closed = self._closed
-            for client in gone:
-                try:
-                    client.close()  # So that its blocks do not wait for the end of its lease.
-                except PagodaError:
-                    pass
+                self._changed.wait_for(lambda: self._client is None or self._closing or self._closed)
+                closed, connected = self._closed, self._client is not None
+                closing: list[Client] = []
+                if connected or closed:
+                    closing, self._closing = self._closing, []
+            for client in closing:
+                self._end(client, CLOSE_SECONDS if connected else 0.0)
             if closed:
                 return
+            if connected:
+                continue
             client = self._try_once()
             with self._changed:
                 if client is not None and self._closed:
-                    self._gone.append(client)
+                    self._closing.append(client)
                 elif client is not None:
                     self._client = client
                     self._changed.notify_all()
                 else:
                     self._changed.wait_for(lambda: self._closed, self._retry)
 
+    def _end(self, client: Client, seconds: float) -> None:
+        try:
+            if seconds:
+                client._connected_within(seconds)  # Its own connection may still wait for its next try.
+            client.close()
+        except PagodaError:
+            pass
+        except Exception:
+            log.exception("%s: closing a session failed", self._name)
+
     def _try_once(self) -> Client | None:
+        client = None
         try:
             client = self._connect()
-        except (PagodaError, ValueError, OSError) as error:
+            if self._resets:
+                client.reset_prefix_cache(timeout=RESET_SECONDS)
+                self._resets = False
+        except Exception as error:  # Whatever it is, the thread must go on: nobody else looks for the daemon.
+            if client is not None:
+                with self._changed:
+                    self._closing.append(client)
             if str(error) != self._complaint:  # Once, and not twice a second.
                 self._complaint = str(error)
-                log.warning("%s: no session: %s", self._name, error)
+                log.warning("%s: no session: %s: %s", self._name, type(error).__name__, error)
             return None
         self._complaint = ""
         log.info("%s: a session in cache %s", self._name, client.cache.name)

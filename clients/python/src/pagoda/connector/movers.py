@@ -1,4 +1,4 @@
-"""Who copies between an engine's memory and the mapped pool: the CPU at once, or a GPU on streams of its own."""
+"""Copies between an engine's memory and the mapped pool: by the CPU at once, or by a GPU on streams of its own."""
 
 import abc
 from collections.abc import Sequence

@@ -62,6 +62,8 @@ class PageLayout:
     group_windows: tuple[int, ...]
     layers: tuple[tuple[str, int, int], ...]
     """(name, window, bytes of one block of the cache), in the order of the model."""
+    shapes: tuple[tuple[int, int, int], ...]
+    """Of each layer: pieces of a block of the cache, heads, bytes of a chunk."""
     packing: str
 
     @classmethod
@@ -90,7 +92,8 @@ class PageLayout:
         for layer in in_order:
             windows[layer.group] = layer.window
         layers = tuple((layer.name, layer.window, blocks_per_slot[layer.group] * layer.block_bytes * layer.shards) for layer in in_order)
-        return cls(tokens_per_block, blocks_per_slot, tuple(windows), layers, packings.pop())
+        shapes = tuple((blocks_per_slot[layer.group] * layer.pieces, layer.heads * layer.shards, layer.chunk_bytes) for layer in in_order)
+        return cls(tokens_per_block, blocks_per_slot, tuple(windows), layers, shapes, packings.pop())
 
     def cache_layers(self) -> list[Layers]:
         """For open_cache: runs of layers that are alike."""
@@ -104,5 +107,5 @@ class PageLayout:
 
     def digest(self, *more: str) -> str:
         """16 digits that tell this layout, and `more`, from others."""
-        facts = [self.tokens_per_block, self.layers, self.packing, *more]
+        facts = [self.tokens_per_block, self.layers, self.shapes, self.packing, *more]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]

@@ -7,13 +7,15 @@ the block. Only whole blocks are loaded and saved. A daemon that does not answer
 
 import collections
 import dataclasses
+import enum
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from pagoda.client import Client, Sequence as CacheSequence
-from pagoda.connector.link import Link
+from pagoda.connector.link import RESET_SECONDS, Link
 from pagoda.connector.pages import PageLayout
 from pagoda.connector.plan import BlockCopies, StepPlan, StepReport
 from pagoda.errors import Exhausted, KvLost, PagodaError, SessionGone, TimedOut, Unavailable, is_broken
@@ -21,6 +23,7 @@ from pagoda.values import Lane, MultimodalItem, Namespace, PrefetchTarget
 
 log = logging.getLogger("pagoda.connector")
 
+AGAIN_SECONDS = 0.1  # After a batch that the daemon refused.
 NOT_THERE = -1  # In a table: a block that a sliding window has passed.
 NULL_BLOCK = 0  # The engine's own.
 
@@ -77,7 +80,6 @@ class _Held:
     """Blocks of these that were fetched from disk."""
     fetch_ticket: int = 0
     fetch_deadline: float = 0.0
-    fetched: bool = False
     asked: int = 0
     """Tokens that the engine had when it asked last, and `promised` those that it could then have."""
     promised: int = 0
@@ -93,21 +95,33 @@ class _Held:
     reserving: bool = False
     busy_step: int = 0
     """The last step with a copy from or to its slots."""
-    finished: bool = False
+
+
+class Work(enum.Enum):
+    """What a thread does behind the engine's back."""
+
+    RESERVE = enum.auto()
+    COMMIT = enum.auto()
+    FREE = enum.auto()
 
 
 class SchedulerSide:
-    """Thread-safe. No method takes longer than the client's time-out, or raises for a failure of the daemon."""
+    """Thread-safe. No method raises for a failure of the daemon. Between two plans the engine waits for the daemon for at most
+    `patience` and one call more; then the session counts as lost."""
 
-    def __init__(self, link: Link, layout: PageLayout, *, ranks: int, fetch_deadline: float = 1.0) -> None:
+    def __init__(self, link: Link, layout: PageLayout, *, ranks: int, fetch_deadline: float = 1.0, patience: float = 1.0) -> None:
         """`ranks`: workers whose reports are waited for. `fetch_deadline`: seconds that a request may wait for the disk."""
         self._link = link
         self._layout = layout
         self._size = layout.tokens_per_block
         self._ranks = ranks
         self._fetch_deadline = fetch_deadline
+        self._patience = patience
+        self._waited = 0.0  # Since the last plan.
         self._lock = threading.RLock()
         self._held: dict[str, _Held] = {}
+        self._retired: list[_Held] = []  # They end once no copy uses their slots.
+        self._last_plans: dict[Client, int] = {}  # The last step of each session.
         self._refused: set[str] = set()  # Requests for which there is no room.
         self._to_load: list[str] = []
         self._failed_loads: set[str] = set()
@@ -115,7 +129,7 @@ class SchedulerSide:
         self._done: dict[int, int] = {}
         self._failed_saves: set[int] = set()
         self._counts = Counts()
-        self._work: collections.deque[tuple[str, _Held, int]] = collections.deque()
+        self._work: collections.deque[tuple[Work, _Held, CacheSequence, int]] = collections.deque()
         self._wake = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="pagoda-commits", daemon=True)
@@ -126,7 +140,7 @@ class SchedulerSide:
     def match(self, text: Text, computed: int) -> int | None:
         """How many tokens behind the first `computed` can be loaded. None: ask again later, some are on their way from
         a lower tier. May be asked any number of times."""
-        with self._lock:
+        with self._lock, self._waiting():
             self._do_work()  # What the request before has committed is there for this one.
             held = self._hold(text)
             if held is None:
@@ -135,14 +149,15 @@ class SchedulerSide:
             if held.saves:
                 return None
             if not self._is_up(held):
-                return None
-            held.asked = computed
+                return 0 if self._is_stale(held) else None
             most = (len(text.tokens) - 1) // self._size
             if held.cached > most:
                 # A sliding window may have passed what a shorter prefix needs.
                 self._match_again(held)
-            whole = min(held.cached, most) * self._size
-            held.promised = max(whole, computed)
+            if self._is_stale(held):
+                return 0
+            held.asked = computed
+            held.promised = max(min(held.cached, most) * self._size, computed)
             return held.promised - computed
 
     def allocated(self, request_id: str, tables: Sequence[Sequence[int]], external: int) -> None:
@@ -170,7 +185,10 @@ class SchedulerSide:
         """What the workers do with the next step."""
         with self._lock:
             self._step += 1
+            self._waited = 0.0
             client = self._link.client
+            if client is not None:
+                self._last_plans[client] = self._step
             groups = len(self._layout.group_windows)
             plan = StepPlan(self._step, client.session_ref.to_bytes() if client is not None else None, {}, set(),
                             BlockCopies.none(groups), new_blocks)
@@ -182,7 +200,8 @@ class SchedulerSide:
                 self._extend(held, row)
                 full = min(row.computed, len(held.text.tokens)) // self._size
                 rows.append((held, full, row.computed // self._size + 1))
-            self._reserve_now([(held, full) for held, full, _ in rows if held.saving and full > held.saved])
+            with self._waiting():
+                self._reserve_now([(held, full) for held, full, _ in rows if held.saving and full > held.saved])
             for held, full, ahead in rows:
                 if not self._is_stale(held):
                     self._plan_saves(plan, held, full)
@@ -201,25 +220,30 @@ class SchedulerSide:
                 self._done[rank] = max(self._done.get(rank, 0), step)
             self._failed_saves |= report.failed_saves
             done = self._watermark()
-            for held in list(self._held.values()):
+            for held in (*self._held.values(), *self._retired):
                 while held.saves and held.saves[0][0] <= done:
                     step, blocks = held.saves.popleft()
                     if step in self._failed_saves:
                         self._stop_saving(held)
                         held.saves.clear()
                         break
-                    self._later("commit", held, blocks)
-                self._end_if_idle(held)
+                    self._later(Work.COMMIT, held, blocks)
+            self._end_retired()
             self._failed_saves = {step for step in self._failed_saves if step > done}
+            for client in self._link.lost_clients:
+                if self._last_plans.get(client, 0) <= done:
+                    self._last_plans.pop(client, None)
+                    self._link.forget(client)
 
     def loads_failed(self, request_ids: Iterable[str]) -> None:
         """The workers could not load what was promised. These requests are computed, and not asked for again."""
-        with self._lock:
+        with self._lock, self._waiting():
             for request_id in request_ids:
                 held = self._held.pop(request_id, None)
                 if held is not None:
-                    self._later("free", held, 0)
+                    self._retired.append(held)
                     self._refused.add(request_id)
+            self._end_retired()
             client = self._link.client
             if client is not None:
                 try:
@@ -231,28 +255,47 @@ class SchedulerSide:
         """The request has ended. Its sequence ends once no copy uses its slots."""
         with self._lock:
             self._refused.discard(request_id)
-            held = self._held.get(request_id)
+            held = self._held.pop(request_id, None)
             if held is not None:
-                held.finished = True
-                self._end_if_idle(held)
+                self._retired.append(held)
+                self._end_retired()
+
+    @property
+    def has_copies_under_way(self) -> bool:
+        """Whether reports are awaited, before something can be committed or freed."""
+        with self._lock:
+            return bool(self._retired) or any(held.saves for held in self._held.values())
 
     def reset(self) -> bool:
-        """Forgets all that is cached, for everybody who uses the cache. Whether it happened."""
-        client = self._link.client
-        if client is None:
-            return False
-        try:
-            client.reset_prefix_cache()
-        except PagodaError as error:
-            self._fail(client, error)
-            log.warning("the cache was not reset: %s", error)
-            return False
+        """Forgets all that is cached, for everybody who uses the cache; without a daemon, as soon as it is back. False: the daemon
+        refuses it. What running requests have saved so far is not committed any more."""
+        with self._lock:
+            self._work = collections.deque(row for row in self._work if row[0] is Work.FREE)
+            for held in self._held.values():
+                held.saving = False
+                held.saves.clear()
+                self._retired.append(held)
+            for held in self._retired:
+                held.saves.clear()
+            self._held.clear()
+            self._end_retired()
+            client = self._link.client
+        if client is not None:
+            try:
+                client.reset_prefix_cache(timeout=RESET_SECONDS)
+                return True
+            except PagodaError as error:
+                self._fail(client, error)
+                if self._link.client is client:
+                    log.warning("the cache was not reset: %s", error)
+                    return False
+        self._link.reset_when_back()
         return True
 
     def take_counts(self) -> Counts:
         with self._lock:
             counts, self._counts = self._counts, Counts()
-            counts.lost_sessions, self._link.losses = self._link.losses, 0
+            counts.lost_sessions = self._link.take_losses()
             return counts
 
     def close(self) -> None:
@@ -268,7 +311,8 @@ class SchedulerSide:
         """Whether its session is gone, and it with it."""
         if held.client is self._link.client:
             return False
-        self._held.pop(held.text.request_id, None)
+        if self._held.get(held.text.request_id) is held:
+            del self._held[held.text.request_id]
         return True
 
     def _hold(self, text: Text) -> _Held | None:
@@ -286,7 +330,7 @@ class SchedulerSide:
         self._held[text.request_id] = held
         if held.sequence.matched_below_tokens >= self._size:
             self._fetch(held)
-        return held
+        return None if self._is_stale(held) else held
 
     def _open(self, client: Client, text: Text) -> _Held | None:
         whole = len(text.tokens) // self._size * self._size
@@ -314,7 +358,7 @@ class SchedulerSide:
         except PagodaError as error:
             self._fail(held.client, error)
             return
-        if coming.fetched_blocks:
+        if coming.fetch_ticket:  # Others may have ordered the blocks.
             held.fetch_ticket = coming.fetch_ticket
             held.fetch_deadline = time.monotonic() + self._fetch_deadline
 
@@ -324,12 +368,14 @@ class SchedulerSide:
             if not self._is_done(held, held.fetch_ticket, Lane.FETCH) and time.monotonic() < held.fetch_deadline:
                 return False
             held.fetch_ticket = 0
+            if self._is_stale(held):
+                return False
             self._match_again(held)
-        return self._is_done(held, held.sequence.ready_ticket, Lane.MEMORY)
+        return not self._is_stale(held) and self._is_done(held, held.sequence.ready_ticket, Lane.MEMORY)
 
     def _match_again(self, held: _Held) -> None:
         before = held.cached
-        self._later("free", held, 0)
+        self._later(Work.FREE, held, 0)
         again = self._open(held.client, held.text)
         if again is None:
             held.cached = held.saved = 0
@@ -347,9 +393,12 @@ class SchedulerSide:
             self._fail(held.client, error)
         return ticket <= held.client.completed_tickets[lane]
 
-    def _end_if_idle(self, held: _Held) -> None:
-        if held.finished and held.busy_step <= self._watermark() and self._held.pop(held.text.request_id, None) is not None:
-            self._later("free", held, 0)
+    def _end_retired(self) -> None:
+        done = self._watermark()
+        for held in self._retired:
+            if held.busy_step <= done:
+                self._later(Work.FREE, held, 0)
+        self._retired = [held for held in self._retired if held.busy_step > done]
 
     def _watermark(self) -> int:
         return min(self._done.values()) if len(self._done) >= self._ranks else 0
@@ -377,12 +426,12 @@ class SchedulerSide:
         """Takes the slots that this step's saves miss."""
         missing = [(held, full) for held, full in wanted if full > self._room(held)]
         if missing:
-            self._send(missing[0][0].client, [("reserve", held, full) for held, full in missing])
+            self._send(missing[0][0].client, [(Work.RESERVE, held, held.sequence, full) for held, full in missing])
 
     def _reserve_later(self, held: _Held, blocks: int) -> None:
-        if held.saving and not held.reserving and not held.finished and blocks > self._room(held):
+        if held.saving and not held.reserving and blocks > self._room(held):
             held.reserving = True
-            self._later("reserve", held, blocks)
+            self._later(Work.RESERVE, held, blocks)
 
     def _plan_saves(self, plan: StepPlan, held: _Held, full: int) -> None:
         if not held.saving or full <= held.saved:
@@ -438,10 +487,21 @@ class SchedulerSide:
 
     # --- Talking to the daemon ---
 
-    def _later(self, what: str, held: _Held, blocks: int) -> None:
-        """Has the thread do it: nobody waits for that."""
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """The engine waits here. A daemon that answers, but slowly, must not hold up every step."""
+        started = time.monotonic()
+        yield
+        self._waited += time.monotonic() - started
+        client = self._link.client
+        if client is not None and self._waited > self._patience:
+            self._waited = 0.0
+            self._link.lost(client, TimeoutError(f"its answers took more than {self._patience:g} s of a step"))
+
+    def _later(self, what: Work, held: _Held, blocks: int) -> None:
+        """Has the thread do it, if no call of the engine does so before."""
         with self._wake:
-            self._work.append((what, dataclasses.replace(held) if what == "free" else held, blocks))
+            self._work.append((what, held, held.sequence, blocks))
             self._wake.notify()
 
     def _run(self) -> None:
@@ -450,27 +510,35 @@ class SchedulerSide:
                 self._wake.wait_for(lambda: self._work or self._closed)
                 if not self._work:
                     return
-            with self._lock:
-                self._do_work()
+            try:
+                with self._lock:
+                    self._do_work()
+                    is_left = bool(self._work)
+                if is_left:
+                    time.sleep(AGAIN_SECONDS)
+            except Exception:  # The thread must go on: without it nothing is freed.
+                log.exception("commits failed")
 
     def _do_work(self) -> None:
-        """What was put off."""
+        """What was left for later."""
         if self._work:
             work, self._work = self._work, collections.deque()
             client = self._link.client
             self._send(client, [row for row in work if row[1].client is client])
 
-    def _send(self, client: Client | None, work: list[tuple[str, _Held, int]]) -> None:
+    def _send(self, client: Client | None, work: list[tuple[Work, _Held, CacheSequence, int]]) -> None:
         if client is None or not work:
             return
         batch = client.batch()
         sent = []
-        for what, held, blocks in work:
-            sequence = held.sequence
-            if what == "free":
+        last = {id(held): number for number, (what, held, _, _) in enumerate(work) if what is Work.COMMIT}
+        for number, (what, held, sequence, blocks) in enumerate(work):
+            if what is Work.COMMIT and last[id(held)] != number:
+                continue  # The last commit says it all.
+            if what is Work.FREE:
                 if not sequence.freed:
                     sent.append((what, held, batch.free(sequence)))
-            elif what == "reserve":
+            elif what is Work.RESERVE:
                 held.reserving = False
                 if (missing := blocks - self._room(held)) > 0:
                     sent.append((what, held, batch.reserve(sequence, missing * self._size)))
@@ -482,15 +550,17 @@ class SchedulerSide:
             batch.send()
         except PagodaError as error:
             self._fail(client, error)
+            if self._link.client is client:  # Refused for once: what is not freed would stay.
+                self._work.extend(row for row in work if row[0] is Work.FREE)
             return
         for what, held, pending in sent:
             if pending.error is None:
                 continue
             self._stop_saving(held)
-            if what == "commit":
+            if what is Work.COMMIT:
                 held.cached = min(held.cached, held.sequence.computed_tokens // self._size)
             if not isinstance(pending.error, (Exhausted, KvLost)):
-                log.warning("request %s: %s failed: %s", held.text.request_id, what, pending.error)
+                log.warning("request %s: %s failed: %s", held.text.request_id, what.name, pending.error)
 
     def _fail(self, client: Client, error: PagodaError) -> None:
         """After a call that failed as a whole. What the daemon refuses for one request says nothing about the next one."""

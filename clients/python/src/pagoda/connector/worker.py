@@ -3,7 +3,8 @@
 The order of copies and kernels, for engines with streams:
   * A save begins after the kernels of its step, and a load after the kernels of the steps before its own.
   * A step whose requests get blocks from which a save still copies begins after that save.
-So no step waits for a copy, except for one that reads the blocks that the step writes.
+So on a GPU no step waits for a copy, except for one that reads the blocks that the step writes. On the CPU the worker's own
+thread copies, behind the step's kernels.
 """
 
 import dataclasses
@@ -15,12 +16,14 @@ from typing import Any
 from pagoda.connector.movers import Mark, Mover, runs
 from pagoda.connector.pages import LayerPages, PageLayout
 from pagoda.connector.plan import BlockCopies, StepPlan, StepReport
-from pagoda.errors import CannotMap, PagodaError
+from pagoda.errors import PagodaError
 from pagoda.pools import map_pools
 from pagoda._map_socket import MapSocket, SessionRef
 from pagoda.values import Tier
 
 log = logging.getLogger("pagoda.connector")
+
+MAP_AGAIN_SECONDS = 5.0
 
 
 @dataclasses.dataclass
@@ -32,9 +35,8 @@ class Moved:
     saved_blocks: int = 0
     saved_bytes: int = 0
     load_seconds: float = 0.0
-    """That this thread took: on a GPU the time to begin the copies, else of the copies."""
+    """Time that this thread took: on a GPU the time to begin the copies, else of the copies."""
     save_seconds: float = 0.0
-    failed_loads: int = 0
 
 
 @dataclasses.dataclass
@@ -81,16 +83,19 @@ class _Mapping:
 class WorkerSide:
     """Not thread-safe: for the worker's own thread."""
 
-    def __init__(self, rank: int, mover: Mover, *, timeout: float = 1.0) -> None:
-        """`rank`: tells this worker from others. `timeout`: seconds that a question to the daemon may take."""
+    def __init__(self, rank: int, mover: Mover, *, timeout: float = 1.0, steps_wait_for_saves: bool = False) -> None:
+        """`rank`: tells this worker from others. `timeout`: seconds that a question to the daemon may take. `steps_wait_for_saves`:
+        of an engine that writes to new blocks before it calls `begin`, and so may not get one from which a save still copies."""
         self._rank = rank
+        self._steps_wait = steps_wait_for_saves
         self._mover = mover
         self._timeout = timeout
         self._own: dict[str, LayerPages] = {}
         self._memory: dict[str, Any] = {}
         self._layout: PageLayout | None = None
         self._mapping: _Mapping | None = None
-        self._refused: bytes | None = None
+        self._refused: tuple[bytes, float] | None = None
+        self._unsaved = 0  # The step whose saves were not begun yet.
         self._saving: list[_Job] = []
         self._loading: list[_Job] = []
         self._failed: set[str] = set()
@@ -106,6 +111,9 @@ class WorkerSide:
 
     def begin(self, plan: StepPlan, layout: PageLayout) -> None:
         """Before the step's kernels."""
+        if self._unsaved:  # The engine left out `save` in the step before.
+            self._failed_saves.add(self._unsaved)
+        self._unsaved = plan.step if plan.saves else 0
         self._step = plan.step
         self._layout = layout
         for job in self._saving:
@@ -135,6 +143,7 @@ class WorkerSide:
         """Begins the step's saves, once the step's kernels have been given to the device."""
         if not plan.saves:
             return
+        self._unsaved = 0
         if self._mapping is None or self._mapping.session != plan.session:  # Its pools could not be mapped.
             self._failed_saves.add(plan.step)
             return
@@ -143,6 +152,8 @@ class WorkerSide:
         self._copy(plan.saves, into_slots=True)
         self.moved.save_seconds += time.monotonic() - started
         self._saving.append(_Job(plan.step, self._mover.saves.mark(), sources=frozenset(plan.saves.all_blocks())))
+        if self._steps_wait:
+            self._mover.compute.wait(self._saving[-1].done)
 
     def take_loaded(self) -> tuple[set[str], set[str]]:
         """Requests whose loads have ended, and those among them whose blocks have no KV."""
@@ -154,13 +165,12 @@ class WorkerSide:
             mappings = {id(job.mapping): job.mapping for job in done}
             alive = {number for number, mapping in mappings.items() if mapping is not None and mapping.is_alive()}
             failed |= {job.request_id for job in done if id(job.mapping) not in alive}
-        self.moved.failed_loads += len(failed)
         return {job.request_id for job in done} | failed, failed
 
     def report(self) -> StepReport:
-        """For the scheduler's side."""
+        """For the scheduler's side. May be called before the step's `save`: the step then counts as under way."""
         self._saving = [job for job in self._saving if not job.done.is_reached()]
-        open_steps = [job.step for job in (*self._saving, *self._loading)]
+        open_steps = [job.step for job in (*self._saving, *self._loading)] + ([self._unsaved] if self._unsaved else [])
         failed, self._failed_saves = self._failed_saves, set()
         return StepReport({self._rank: min(open_steps) - 1 if open_steps else self._step}, failed)
 
@@ -176,7 +186,7 @@ class WorkerSide:
         """Maps the pools where the session is new."""
         if self._mapping is not None and self._mapping.session == plan.session:
             return
-        if plan.session is None or plan.session == self._refused:
+        if plan.session is None or self._refused is not None and self._refused[0] == plan.session and time.monotonic() < self._refused[1]:
             return
         if self._mapping is not None:
             self._mover.close()  # Copies of the session before may still run.
@@ -184,11 +194,9 @@ class WorkerSide:
         assert self._layout is not None
         try:
             self._mapping = _Mapping(plan.session, self._layout, self._own, self._mover, self._timeout)
-        except CannotMap as error:
-            self._refused = plan.session  # It would be refused in each step.
-            log.error("the daemon's memory cannot be mapped, so no KV is loaded or saved: %s", error)
-        except (PagodaError, OSError) as error:
-            log.warning("the daemon's memory is not mapped: %s", error)
+        except Exception as error:  # Whatever it is: the engine computes without.
+            self._refused = plan.session, time.monotonic() + MAP_AGAIN_SECONDS  # Not in each step.
+            log.error("the daemon's memory is not mapped, so no KV is loaded or saved: %s: %s", type(error).__name__, error)
 
     def _copy(self, copies: BlockCopies, *, into_slots: bool) -> None:
         assert self._mapping is not None and self._layout is not None

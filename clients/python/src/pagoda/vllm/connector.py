@@ -104,7 +104,7 @@ class PagodaConnector(KVConnectorBase_V1, SupportsHMA):
         if self._scheduler is not None:
             self._scheduler.close()
         if self._worker is not None:
-            self._worker.side.close()
+            self._worker.close()
 
     def get_kv_connector_stats(self) -> PagodaStats | None:
         side = self._scheduler or self._worker
@@ -188,6 +188,10 @@ class PagodaConnector(KVConnectorBase_V1, SupportsHMA):
         if isinstance(connector_output.kv_connector_worker_meta, WorkerMetadata):
             self._own_scheduler.side.report(connector_output.kv_connector_worker_meta.report)
 
+    def has_pending_push_work(self) -> bool:
+        # vLLM goes on with empty steps until the copies of the last one have ended: only then are its blocks committed.
+        return self._own_scheduler.has_copies_under_way
+
     def request_finished_all_groups(self, request: "Request", block_ids: tuple[list[int], ...]) -> tuple[bool, dict[str, Any] | None]:
         # vLLM may reuse the blocks at once: WorkerSide.begin keeps a step from writing a block that is still being saved.
         self._own_scheduler.side.finished(request.request_id)
@@ -240,7 +244,8 @@ class _Scheduler:
 
         self._layout = layout
         self._link = Link(connect, name=f"vllm {name}")
-        self._side = SchedulerSide(self._link, layout, ranks=expected, fetch_deadline=options.fetch_deadline)
+        self._side = SchedulerSide(self._link, layout, ranks=expected, fetch_deadline=options.fetch_deadline,
+                                   patience=options.timeout)
         if not self._link.wait(options.start_timeout):
             log.warning("no Pagoda daemon yet: vLLM starts without cached KV, and takes the daemon when it is there")
 
@@ -251,7 +256,8 @@ class _Scheduler:
             self._link.close()
 
     def match(self, request: "Request", computed: int) -> int | None:
-        if not self._takes_hits:
+        # The tokens and images of a streaming session change after they were asked for.
+        if not self._takes_hits or request.resumable:
             return 0
         assert self._layout is not None
         return self.side.match(keys.text_of(request, self._layout.tokens_per_block), computed)
@@ -282,6 +288,10 @@ class _Scheduler:
             if blocks is not None:
                 new_blocks.update(*blocks)
             yield Scheduled(request_id, blocks, request_id in cached.resumed_req_ids, computed(request_id, before))
+
+    @property
+    def has_copies_under_way(self) -> bool:
+        return self._side is not None and self._side.has_copies_under_way
 
     def take_counts(self) -> dict[str, int | float]:
         return dataclasses.asdict(self._side.take_counts()) if self._side is not None else {}
@@ -324,7 +334,10 @@ class _Worker:
 
             from pagoda.connector.cuda import CudaMover
 
-            self._side = WorkerSide(rank, CudaMover(device, _custom_ops.swap_blocks_batch), timeout=self._options.timeout)
+            # vLLM zeroes new blocks of such caches before it calls the connector.
+            zeroes = bool(getattr(self._kv_cache, "needs_kv_cache_zeroing", False))
+            self._side = WorkerSide(rank, CudaMover(device, _custom_ops.swap_blocks_batch), timeout=self._options.timeout,
+                                    steps_wait_for_saves=zeroes)
             self._side.register(layers)
 
     def _backend(self, names: list[str]) -> str:
@@ -337,3 +350,7 @@ class _Worker:
 
     def take_counts(self) -> dict[str, int | float]:
         return dataclasses.asdict(self._side.take_moved()) if self._side is not None else {}
+
+    def close(self) -> None:
+        if self._side is not None:
+            self._side.close()

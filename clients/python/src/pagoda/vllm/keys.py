@@ -1,10 +1,13 @@
 """What names a request's KV: its tokens, and what else decides the KV of a token."""
 
+import functools
 import hashlib
 import json
+import pathlib
 from typing import TYPE_CHECKING, Any
 
 from pagoda.connector import Text
+from pagoda.vllm.identity import fingerprint
 from pagoda.values import MultimodalItem, Namespace
 
 if TYPE_CHECKING:
@@ -17,15 +20,21 @@ def text_of(request: "Request", tokens_per_block: int) -> Text:
 
 
 def _namespace(request: "Request") -> Namespace:
-    """The cache salt, and the adapter by its name and path. Its number is one engine's own."""
+    """The cache salt; and the adapter by name, path and files, for its number is one engine's own. What is said here begins with
+    what no other may begin with, so that no salt looks like an adapter."""
     lora = request.lora_request
-    if lora is None:
-        return Namespace(cache_salt=_bounded(request.cache_salt or ""))
-    return Namespace(cache_salt=_bounded(json.dumps(["lora", lora.lora_name, lora.lora_path, request.cache_salt or ""])))
+    if lora is None and not request.cache_salt:
+        return Namespace()
+    facts = ["salt", request.cache_salt] if lora is None else ["lora", lora.lora_name, lora.lora_path, _files(lora.lora_path),
+                                                               request.cache_salt or ""]
+    text = json.dumps(facts)
+    return Namespace(cache_salt=text if len(text) <= 200 else "sha256:" + hashlib.sha256(text.encode()).hexdigest())
 
 
-def _bounded(salt: str) -> str:
-    return salt if len(salt.encode()) <= 200 else "sha256:" + hashlib.sha256(salt.encode()).hexdigest()
+@functools.lru_cache(maxsize=1024)
+def _files(path: str) -> str:
+    """The adapter's files as they were when it was first used."""
+    return fingerprint(pathlib.Path(path)) if pathlib.Path(path).exists() else ""
 
 
 def _items(request: "Request", tokens_per_block: int) -> tuple[MultimodalItem, ...]:

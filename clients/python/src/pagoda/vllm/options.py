@@ -37,6 +37,8 @@ class Options:
         for key, value in given.items():
             if key not in known:
                 raise ValueError(f"kv_connector_extra_config has no {key!r}; it has {', '.join(known)}")
-            if key in ("timeout", "fetch_deadline", "start_timeout") and (not isinstance(value, int | float) or value < 0):
-                raise ValueError(f"kv_connector_extra_config: {key} is seconds, not {value!r}")
+            kinds = {"timeout": (int, float), "fetch_deadline": (int, float), "start_timeout": (int, float), "host": (int, str, type(None)),
+                     "disk": (int, str, type(None)), "endpoint": (str, type(None))}.get(key, (str,))
+            if not isinstance(value, kinds) or isinstance(value, bool) or isinstance(value, int | float) and value < 0:
+                raise ValueError(f"kv_connector_extra_config: {value!r} is no {key}")
         return cls(**given)

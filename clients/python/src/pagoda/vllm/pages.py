@@ -57,7 +57,9 @@ def describe(config: "VllmConfig", kv_cache: "KVCacheConfig", memory: Mapping[st
 
     `memory`: as vLLM registers it, logically (blocks, heads, tokens, content). NotCacheable: a block is not one run of bytes.
     """
-    replicas = _replicas(config, kv_cache)
+    # Ranks in a row that hold the same bytes, as vLLM knows it: those of latent attention. Where there are fewer heads than ranks,
+    # each rank's copy is stored, and other numbers of ranks do not match.
+    replicas = max(int(kv_cache.kv_tp_replicas), 1)
     shards = config.parallel_config.tensor_parallel_size // replicas
     layers: dict[LayerPages, torch.Tensor] = {}
     apart = True
@@ -76,15 +78,6 @@ def describe(config: "VllmConfig", kv_cache: "KVCacheConfig", memory: Mapping[st
     import vllm
 
     return RankPages(pp_rank, tuple(in_order), f"{backend}:{cut}:vllm-{vllm.__version__}"), {layer: layers[layer] for layer in in_order}
-
-
-def _replicas(config: "VllmConfig", kv_cache: "KVCacheConfig") -> int:
-    """How many ranks in a row hold the same bytes: all of latent attention, some where there are fewer heads than ranks."""
-    tp = config.parallel_config.tensor_parallel_size
-    if kv_cache.kv_tp_replicas > 1:
-        return int(kv_cache.kv_tp_replicas)
-    heads = int(config.model_config.get_total_num_kv_heads())
-    return tp // heads if 0 < heads < tp and tp % heads == 0 and not config.model_config.use_mla else 1
 
 
 def _as_bytes(name: str, memory: torch.Tensor, num_blocks: int) -> tuple[torch.Tensor, bool]:
