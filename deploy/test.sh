@@ -6,22 +6,25 @@
 #           times as many hostile connections come; the batteries of tests/e2e do their full
 #           numbers; the CPU's kernels are built anew with sanitizers, and tested; and the
 #           container image is built, and run by podman and by a systemd of its own, where that
-#           is allowed
+#           is allowed; and both Python wheels are installed and run on a bare Debian 12
+#   --engines   real engines too: vLLM, SGLang and LMCache are installed from PyPI under
+#           build/engines (about 7 GB, some minutes the first time), and tests/engines runs
 #   --      what follows goes to ctest, for example: deploy/test.sh -- -R block_manager
 # Exit status 0: everything was built and every test passed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,11s/^# \{0,1\}//p' deploy/test.sh; }
+usage() { sed -n '2,13s/^# \{0,1\}//p' deploy/test.sh; }
 
-ctest_arguments=() image_packages=()
+ctest_arguments=() image_packages=() engines=
 while [ $# -gt 0 ]; do
   case $1 in
     --all)
       export PAGODA_PROPERTY_SEEDS=10000 PAGODA_SIM_SEEDS=20000 PAGODA_IMAGE_TEST=1
       export PAGODA_FUZZ_SECONDS=60 PAGODA_WIRE_CONNECTIONS=20000 PAGODA_LONG=1
-      image_packages=(podman runc debootstrap)
+      image_packages=(podman runc debootstrap python3-venv patchelf)
       ;;
+    --engines) engines=yes; image_packages+=(python3-venv unzip) ;;
     --help | -h) usage; exit 0 ;;
     --) shift; ctest_arguments=("$@"); break ;;
     *) echo "deploy/test.sh: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
@@ -35,4 +38,9 @@ say "Pagoda: building and testing in $build_dir"
 set_up
 install_disassembler
 build
+if [ -n "$engines" ]; then
+  step "the engines" "PyPI must be reachable, and 10 GB free: run it again." \
+    tests/engines/environment.sh build/engines
+  export PAGODA_ENGINES=$PWD/build/engines
+fi
 exec ctest --preset release -j 2 "${ctest_arguments[@]}"

@@ -272,9 +272,10 @@ class Client(SessionView):
         """As pagoda.Client.status."""
         return Status.take(await self._unary(self._calls.get_status, v1.GetStatusRequest(cache=self.cache.name)))
 
-    async def reset_prefix_cache(self) -> int:
+    async def reset_prefix_cache(self, *, timeout: float | None = None) -> int:
         """As pagoda.Client.reset_prefix_cache."""
-        return int((await self._unary(self._calls.reset_prefix_cache, v1.ResetPrefixCacheRequest(cache=self.cache.name))).removed_blocks)
+        request = v1.ResetPrefixCacheRequest(cache=self.cache.name)
+        return int((await self._unary(self._calls.reset_prefix_cache, request, timeout)).removed_blocks)
 
     async def caches(self) -> Caches:
         """As pagoda.Client.caches."""

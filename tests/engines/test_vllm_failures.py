@@ -1,0 +1,148 @@
+"""What happens to a real vLLM when its cache, or something beside it, fails: hits are lost, and nothing else."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+from engine_processes import Daemon, Vllm, connector
+
+pytest.importorskip("vllm", reason="vLLM is not installed")
+
+BLOCK = 32
+
+
+def whole(prompts):
+    return [(len(prompt) - 1) // BLOCK * BLOCK for prompt in prompts]
+
+
+def wait_until(what, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.2)
+
+
+@pytest.fixture
+def asked():
+    """40 prompts, of which half share prefixes."""
+    rng = random.Random(5)
+    roots = [[rng.randrange(5, 500) for _ in range(256)] for _ in range(4)]
+    return [rng.choice(roots) + [rng.randrange(5, 500) for _ in range(rng.randrange(40, 400))] for _ in range(40)]
+
+
+@pytest.fixture
+def expected(asked, models, tmp_path):
+    with Vllm(tmp_path, models("qwen3"), name="plain") as vllm:
+        return vllm.generate(asked)["tokens"]
+
+
+def test_the_daemon_is_killed_and_comes_back(asked, expected, models, tmp_path):
+    """At ten moments of loads and saves. What was cached is found again, without a restart of vLLM."""
+    rng = random.Random(1)
+    with Daemon(tmp_path / "daemon", warm_restart=True) as daemon, \
+            Vllm(tmp_path, models("qwen3"), kv_transfer_config=connector(daemon, timeout=1)) as vllm:
+        calm = vllm.generate(asked)
+        assert calm["tokens"] == expected
+        for _ in range(10):
+            assert vllm.reset()
+            vllm.send(do="generate", prompts=asked, max_tokens=16)
+            time.sleep(rng.random() * calm["seconds"])
+            daemon.kill()
+            answer = vllm.answer()
+            assert answer["tokens"] == expected and set(answer["reasons"]) == {"length"}
+            print(f"killed: {answer['seconds']:.2f} s, and {calm['seconds']:.2f} s without")
+            assert answer["seconds"] < 2 * calm["seconds"] + 3
+            daemon.start()
+            assert vllm.reset()
+            wait_until(lambda: vllm.generate([asked[0]])["cached"] == whole([asked[0]]) and vllm.reset())
+        lost = vllm.metrics()["vllm:pagoda_lost_sessions"]
+        assert lost >= 10
+
+
+def test_the_daemon_is_stopped_for_ten_seconds(asked, expected, models, tmp_path):
+    with Daemon(tmp_path / "daemon") as daemon, Vllm(tmp_path, models("qwen3"), kv_transfer_config=connector(daemon, timeout=1)) as vllm:
+        calm = vllm.generate(asked)
+        assert vllm.reset()
+        vllm.send(do="generate", prompts=asked, max_tokens=16)
+        time.sleep(calm["seconds"] / 4)
+        daemon.signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        answer = vllm.answer()
+        assert answer["tokens"] == expected
+        for prompt, tokens in zip(asked[:5], expected):
+            one = vllm.generate([prompt])
+            assert one["tokens"] == [tokens] and one["seconds"] < 1 + calm["seconds"]
+        assert answer["seconds"] < 3 + 2 * calm["seconds"], "one time-out of a second, for scheduler and worker, and computing"
+        time.sleep(max(10 - (time.monotonic() - stopped), 0))
+        daemon.signal(signal.SIGCONT)
+        assert vllm.reset()
+        wait_until(lambda: vllm.generate([asked[1]])["cached"] == whole([asked[1]]) and vllm.reset())
+
+
+def test_vllm_starts_without_a_daemon_and_finds_it(asked, expected, models, tmp_path):
+    daemon = Daemon(tmp_path / "daemon")
+    with Vllm(tmp_path, models("qwen3"), kv_transfer_config=connector(daemon, start_timeout=1)) as vllm:
+        assert vllm.generate(asked)["tokens"] == expected
+        with daemon:
+            def found():
+                assert vllm.reset()
+                return vllm.generate([asked[0]])["cached"] == whole([asked[0]])
+
+            wait_until(found)
+
+
+def test_what_falls_to_disk_comes_back(models, prompts, tmp_path):
+    """A host tier for a few prompts, and a disk for all."""
+    asked = prompts(*[300] * 30)
+    with Vllm(tmp_path, models("qwen3"), name="plain") as vllm:
+        expected = vllm.generate(asked)["tokens"]
+    with Daemon(tmp_path / "daemon", host="8MiB", disk="64MiB") as daemon, \
+            Vllm(tmp_path, models("qwen3"), kv_transfer_config=connector(daemon, host="100%", disk="100%")) as vllm:
+        for prompt, tokens in zip(asked, expected):
+            assert vllm.generate([prompt])["tokens"] == [tokens]
+            time.sleep(0.05)  # For the disk.
+        assert vllm.reset()
+        answers = [vllm.generate([prompt]) for prompt in asked]
+        assert [one["tokens"][0] for one in answers] == expected
+        metrics = vllm.metrics()
+        assert metrics["vllm:pagoda_disk_hit_tokens"] > 300
+        assert sum(one["cached"][0] for one in answers) >= metrics["vllm:pagoda_disk_hit_tokens"]
+
+
+def test_a_killed_engine_costs_the_others_nothing(asked, expected, models, tmp_path):
+    import pagoda
+
+    with Daemon(tmp_path / "daemon") as daemon, Vllm(tmp_path, models("qwen3"), kv_transfer_config=connector(daemon), name="a") as a, \
+            Vllm(tmp_path, models("qwen3"), kv_transfer_config=connector(daemon), name="b") as b:
+        a.send(do="generate", prompts=asked, max_tokens=16)
+        time.sleep(0.3)
+        workers = subprocess.run(["pgrep", "-f", "VLLM::Worker", "-s", str(a.process.pid)], capture_output=True, text=True).stdout.split()
+        assert workers
+        for worker in workers:
+            os.kill(int(worker), signal.SIGKILL)
+        assert b.generate(asked)["tokens"] == expected
+        a.close()
+        assert b.reset()
+        answer = b.generate(asked)
+        assert answer["tokens"] == expected and answer["cached"] == whole(asked)
+        wait_until(lambda: pagoda.list_caches(daemon.endpoint).caches[0].sessions == 1, 60)
+
+
+def test_a_tenants_quota(asked, expected, models, tmp_path):
+    """A tenant's cache is bounded by its quota of memory: what is beyond is not cached, and no request fails."""
+    folder = tmp_path / "daemon"
+    folder.mkdir()
+    token = folder / "a.token"
+    token.write_text("secret-of-a-tenant\n")
+    token.chmod(0o600)
+    extra = {"tenants": [{"name": "a", "tokens_file": str(token), "cache_memory": {"host": "4MiB"}}]}
+    with Daemon(folder, extra=extra) as daemon, Vllm(
+            tmp_path, models("qwen3"), kv_transfer_config=connector(daemon, host="4MiB", token_file=str(token))) as vllm:
+        assert vllm.generate(asked)["tokens"] == expected
+        assert vllm.reset()
+        answer = vllm.generate(asked)
+        assert answer["tokens"] == expected
+        assert vllm.metrics()["vllm:pagoda_saved_bytes"] > 0

@@ -1,0 +1,109 @@
+"""Parts of the vLLM connector without an engine: keys, pages, identity, options."""
+
+import dataclasses
+import types
+
+import pytest
+
+pytest.importorskip("vllm", reason="vLLM is not installed")
+
+import torch
+from pagoda.connector import PageLayout
+from pagoda.vllm import identity, keys, pages
+from pagoda.vllm.options import Options
+
+
+def request(**changes):
+    """As much of a vLLM request as keys reads."""
+    facts = {"request_id": "1", "all_token_ids": list(range(100)), "num_prompt_tokens": 100, "cache_salt": None, "lora_request": None,
+             "mm_features": [], "prompt_embeds": None}
+    return types.SimpleNamespace(**facts | changes)
+
+
+def image(name, offset, length):
+    return types.SimpleNamespace(identifier=name, mm_position=types.SimpleNamespace(offset=offset, length=length))
+
+
+def adapter(name, path):
+    return types.SimpleNamespace(lora_name=name, lora_path=str(path))
+
+
+def test_salts_and_adapters_name_spaces_of_their_own(tmp_path):
+    first, second = tmp_path / "a", tmp_path / "b"
+    for folder, text in ((first, "1"), (second, "22")):
+        folder.mkdir()
+        (folder / "adapter_model.safetensors").write_text(text)
+    plain = keys.text_of(request(), 16).namespace
+    spaces = [plain, keys.text_of(request(cache_salt="x"), 16).namespace,
+              keys.text_of(request(lora_request=adapter("l", first)), 16).namespace,
+              keys.text_of(request(lora_request=adapter("l", second)), 16).namespace,
+              keys.text_of(request(lora_request=adapter("l", first), cache_salt="x"), 16).namespace,
+              keys.text_of(request(cache_salt="y" * 1000), 16).namespace]
+    # Nobody can name another's space by a salt that looks like it.
+    spaces += [keys.text_of(request(cache_salt=space.cache_salt), 16).namespace for space in spaces[1:]]
+    assert len(set(spaces)) == len(spaces)
+    assert plain.cache_salt == ""
+
+
+def test_images_are_items_and_overlapping_ones_are_items_by_block():
+    (item,) = keys.text_of(request(mm_features=[image("cat", 10, 20)]), 16).items
+    (other,) = keys.text_of(request(mm_features=[image("dog", 10, 20)]), 16).items
+    assert (item.token_start, item.token_count) == (10, 20) and item.digest != other.digest
+    overlapping = keys.text_of(request(mm_features=[image("film", 10, 40), image("sound", 20, 10)]), 16).items
+    assert [(one.token_start, one.token_count) for one in overlapping] == [(0, 16), (16, 16), (32, 16), (48, 16)]
+
+
+def test_embeddings_name_their_own_block_alone():
+    embeds = torch.randn(100, 8, dtype=torch.bfloat16)
+    changed = embeds.clone()
+    changed[40] += 1
+    first, second = (keys.text_of(request(prompt_embeds=one), 16).items for one in (embeds, changed))
+    assert len(first) == 7
+    assert [a == b for a, b in zip(first, second)] == [True, True, False, True, True, True, True]
+
+
+@pytest.mark.parametrize("order, heads", [("HNC", 4), ("NHC", 1)])
+def test_a_page_is_one_run_of_bytes_in_any_order(order, heads):
+    if order == "HNC":
+        memory = torch.arange(10 * 4 * 16 * 8, dtype=torch.bfloat16).view(10, 4, 16, 8)
+    else:
+        memory = torch.arange(10 * 16 * 4 * 8, dtype=torch.bfloat16).view(10, 16, 4, 8).permute(0, 2, 1, 3)
+    view, apart = pages._as_bytes("layer", memory, 10)
+    assert view.shape == (10, 1, heads, 16 * 4 * 8 * 2 // heads) and apart == (order == "HNC")
+    view[3] = 0
+    assert (memory[3] == 0).all() and (memory[2] != 0).all() and (memory[4] != 0).all()
+
+
+def test_kernels_blocks_are_pieces_and_a_padded_page_is_refused():
+    view, _ = pages._as_bytes("layer", torch.zeros(40, 2, 16, 8), 10)
+    assert view.shape == (10, 4, 2, 16 * 8 * 4)
+    with pytest.raises(pages.NotCacheable):
+        pages._as_bytes("layer", torch.zeros(10, 2, 16, 16)[..., :8], 10)
+
+
+def layout(**changes):
+    from pagoda.connector import LayerPages, RankPages
+
+    facts = {"name": "layers.0", "group": 0, "window": 0, "pieces": 1, "heads": 2, "chunk_bytes": 512, "shard": 0, "shards": 1, "is_writer": True}
+    return PageLayout.merge([RankPages(0, (LayerPages(**facts | changes),), "backend")], [16])
+
+
+def test_another_arrangement_of_as_many_bytes_is_another_layout():
+    assert len({layout(**changes).digest() for changes in ({}, {"pieces": 2, "chunk_bytes": 256}, {"heads": 4, "chunk_bytes": 256},
+                                                           {"window": 64})}) == 4
+    # Ranks are no part of it.
+    assert layout(heads=1, shards=2).digest() == layout().digest()
+
+
+def test_a_changed_file_is_another_revision(tmp_path):
+    (tmp_path / "model.safetensors").write_text("weights")
+    before = identity.fingerprint(tmp_path)
+    (tmp_path / "model.safetensors").write_text("other weights")
+    assert identity.fingerprint(tmp_path) != before
+
+
+def test_options_say_what_is_wrong():
+    assert dataclasses.asdict(Options.take({"timeout": 2}))["timeout"] == 2
+    for wrong in ({"endpont": "x"}, {"timeout": "1s"}, {"timeout": True}, {"timeout": -1}, {"cache": 3}):
+        with pytest.raises(ValueError, match="kv_connector_extra_config"):
+            Options.take(wrong)

@@ -1,0 +1,48 @@
+"""A vLLM engine in a process of its own: commands as lines of JSON come in, answers go out. VllmProcess starts it."""
+
+import json
+import os
+import sys
+import time
+
+ANSWER = "@@answer "
+
+
+def answer(**values):
+    print(ANSWER + json.dumps(values), flush=True)
+
+
+def main():
+    options = json.loads(sys.argv[1])
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    if options.get("tensor_parallel_size", 1) > 1:
+        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+    from vllm import LLM, SamplingParams
+
+    llm = LLM(skip_tokenizer_init=True, enforce_eager=True, disable_log_stats=False, **options)
+    answer(ready=True)
+    for line in sys.stdin:
+        command = json.loads(line)
+        kind = command.pop("do")
+        try:
+            if kind == "generate":
+                prompts = [{"prompt_token_ids": tokens, **command.get("extra", {})} for tokens in command["prompts"]]
+                sampling = SamplingParams(max_tokens=command["max_tokens"], temperature=0, detokenize=False, ignore_eos=True)
+                started = time.monotonic()
+                outputs = llm.generate(prompts, sampling, use_tqdm=False)
+                answer(seconds=time.monotonic() - started, tokens=[list(one.outputs[0].token_ids) for one in outputs],
+                       reasons=[one.outputs[0].finish_reason for one in outputs], cached=[one.num_cached_tokens for one in outputs])
+            elif kind == "reset":
+                answer(done=llm.reset_prefix_cache(reset_connector=command.get("connector", False)))
+            elif kind == "metrics":
+                answer(metrics={metric.name: getattr(metric, "value", None) for metric in llm.get_metrics()})
+            else:
+                raise ValueError(f"there is no command {kind}")
+        except Exception as error:  # The test decides what an error means.
+            answer(error=f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main()
