@@ -65,6 +65,11 @@ class Daemon:
         return self.start()
 
     def __exit__(self, *_):
+        if self.config["memory"]["warm_restart"] and self.process.poll() is None:  # Its caches would outlive it.
+            import pagoda
+
+            for cache in pagoda.list_caches(self.endpoint):
+                pagoda.drop_cache(self.endpoint, cache.name, force=True)
         self.stop()
 
 

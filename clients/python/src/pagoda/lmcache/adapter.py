@@ -1,0 +1,279 @@
+"""LMCache's L2AdapterInterface, translated to pagoda.connector.keyed.
+
+LMCache names an object by a hash of all tokens up to its end, the model, the rank, the group of layers and a salt. The type of
+its numbers is not in the name, so it is in the cache's identity: each layout of objects is a cache.
+"""
+
+import concurrent.futures
+import dataclasses
+import hashlib
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lmcache.lmcache_native import Bitmap
+from lmcache.v1.distributed.internal_api import L2StoreResult
+from lmcache.v1.distributed.l2_adapters.base import AdapterUsage, L2AdapterInterface, L2TaskId
+from lmcache.v1.platform import create_event_notifier
+
+from pagoda.caches import CacheIdentity
+from pagoda.connector.keyed import Chain, Hold, KeyedPages
+from pagoda.connector.keyed_options import KeyedOptions, printable
+from pagoda.connector.page_memory import Buffers
+
+if TYPE_CHECKING:
+    from lmcache.v1.distributed.api import MemoryLayoutDesc, ObjectKey
+    from lmcache.v1.memory_management import MemoryObj
+
+log = logging.getLogger("pagoda.connector")
+
+# Objects of one model and group have one layout. Where their sizes vary, the first ones are cached and the others are not.
+_MOST_LAYOUTS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """What tells objects apart that must not be mixed, beside their keys."""
+
+    model: str
+    group: int
+    bytes: int
+    dtypes: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, key: "ObjectKey", dtypes: Iterable[Any], shapes: Iterable[Any], size: int) -> "_Layout":
+        return cls(key.model_name, key.object_group_id, size, tuple(str(dtype).removeprefix("torch.") for dtype in dtypes),
+                   tuple(tuple(shape) for shape in shapes))
+
+    @classmethod
+    def of_object(cls, key: "ObjectKey", memory: "MemoryObj") -> "_Layout":
+        meta = memory.metadata  # It has one shape, or one for each part of the object.
+        return cls.of(key, meta.dtypes or [meta.dtype], meta.shapes or [meta.shape], memory.get_size())
+
+    @classmethod
+    def of_description(cls, key: "ObjectKey", layout: "MemoryLayoutDesc | None") -> "_Layout | None":
+        if layout is None or not layout.shapes:
+            return None
+        size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in zip(layout.shapes, layout.dtypes))
+        return cls.of(key, layout.dtypes, layout.shapes, size)
+
+
+class PagodaL2Adapter(L2AdapterInterface):
+    """Never needed: without a daemon nothing is found, and stores fail at once. Thread-safe."""
+
+    def __init__(self, adapter_params: Mapping[str, Any] | None = None, l1_memory_desc: Any = None) -> None:
+        """As LMCache's factory of plugins makes an adapter. `adapter_params`: the keys of KeyedOptions. ValueError: others."""
+        super().__init__()
+        self._options = KeyedOptions.take(adapter_params or {}, where="adapter_params")
+        self._lock = threading.Lock()
+        self._caches: dict[_Layout, KeyedPages] = {}
+        self._holds: dict[ObjectKey, list[tuple[KeyedPages, Hold]]] = {}
+        self._tasks = 0
+        self._stored: dict[L2TaskId, L2StoreResult] = {}
+        self._found: dict[L2TaskId, Bitmap] = {}
+        self._loaded: dict[L2TaskId, Bitmap] = {}
+        self._store_event, self._lookup_event, self._load_event = (create_event_notifier() for _ in range(3))
+        # Look-ups do not wait for copies. What is given to the questions is done in its order: a look-up, then its unlock.
+        self._questions = concurrent.futures.ThreadPoolExecutor(1, "pagoda-l2-look-up")
+        self._copies = concurrent.futures.ThreadPoolExecutor(4, "pagoda-l2-copy")
+
+    # --- Events ---
+
+    def get_store_event_fd(self) -> int:
+        return int(self._store_event.fileno())
+
+    def get_lookup_and_lock_event_fd(self) -> int:
+        return int(self._lookup_event.fileno())
+
+    def get_load_event_fd(self) -> int:
+        return int(self._load_event.fileno())
+
+    # --- Tasks ---
+
+    def submit_store_task(self, keys: "list[ObjectKey]", objects: "list[MemoryObj]") -> L2TaskId:
+        return self._submit(self._copies, lambda: self._store(keys, objects), L2StoreResult(False, 0), self._stored, self._store_event)
+
+    def pop_completed_store_tasks(self) -> dict[L2TaskId, L2StoreResult]:
+        with self._lock:
+            done = dict(self._stored)
+            self._stored.clear()
+            return done
+
+    def submit_lookup_and_lock_task(self, keys: "list[ObjectKey]", group_layout_descs: "dict[int, MemoryLayoutDesc]") -> L2TaskId:
+        return self._submit(self._questions, lambda: self._look_up(keys, group_layout_descs), Bitmap(len(keys)), self._found,
+                            self._lookup_event)
+
+    def query_lookup_and_lock_result(self, task_id: L2TaskId) -> Bitmap | None:
+        with self._lock:
+            return self._found.pop(task_id, None)
+
+    def submit_unlock(self, keys: "list[ObjectKey]") -> None:
+        self._questions.submit(self._unlock, list(keys))
+
+    def submit_load_task(self, keys: "list[ObjectKey]", objects: "list[MemoryObj]") -> L2TaskId:
+        return self._submit(self._copies, lambda: self._load(keys, objects), Bitmap(len(keys)), self._loaded, self._load_event)
+
+    def query_load_result(self, task_id: L2TaskId) -> Bitmap | None:
+        with self._lock:
+            return self._loaded.pop(task_id, None)
+
+    def _submit(self, executor: concurrent.futures.Executor, work: Callable[[], Any], nothing: Any, results: dict[L2TaskId, Any],
+                event: Any) -> L2TaskId:
+        with self._lock:
+            self._tasks += 1
+            task = self._tasks
+
+        def run() -> None:
+            result = nothing
+            try:
+                result = work()
+            except Exception:
+                log.exception("a task of LMCache failed")
+            with self._lock:
+                results[task] = result
+            event.notify()
+
+        executor.submit(run)
+        return task
+
+    # --- What tasks do ---
+
+    def _store(self, keys: "Sequence[ObjectKey]", objects: "Sequence[MemoryObj]") -> L2StoreResult:
+        stored = []
+        for layout, indices in _grouped(_Layout.of_object(key, memory) for key, memory in zip(keys, objects)).items():
+            cache = self._cache(layout)
+            memory = Buffers([objects[index].byte_array for index in indices])
+            done = cache.write([_chain(keys[index], memory, page) for page, index in enumerate(indices)]) if cache else []
+            stored += [index for index, count in zip(indices, done) if count]
+        if stored:
+            self._notify_keys_stored([keys[index] for index in stored], [objects[index].get_size() for index in stored])
+        return L2StoreResult(len(stored) == len(keys), sum(objects[index].get_size() for index in stored))
+
+    def _look_up(self, keys: "Sequence[ObjectKey]", layouts: "Mapping[int, MemoryLayoutDesc]") -> Bitmap:
+        found = Bitmap(len(keys))
+        described = _grouped((key.model_name, key.object_group_id) for key in keys)
+        for (model, group), indices in described.items():
+            layout = _Layout.of_description(keys[indices[0]], layouts.get(group))
+            caches = [self._cache(layout)] if layout else self._known(model, group)
+            for cache in filter(None, caches):
+                missing = [index for index in indices if not found.test(index)]
+                for index, hold in zip(missing, cache.hold([_chain(keys[index]) for index in missing])):
+                    if hold is not None:
+                        found.set(index)
+                        with self._lock:
+                            self._holds.setdefault(keys[index], []).append((cache, hold))
+        return found
+
+    def _unlock(self, keys: "Sequence[ObjectKey]") -> None:
+        ended: dict[KeyedPages, list[Hold]] = {}
+        with self._lock:
+            for key in keys:
+                if key in self._holds:
+                    cache, hold = self._holds[key].pop()
+                    ended.setdefault(cache, []).append(hold)
+                    if not self._holds[key]:
+                        del self._holds[key]
+        for cache, holds in ended.items():
+            cache.release(holds)
+
+    def _load(self, keys: "Sequence[ObjectKey]", objects: "Sequence[MemoryObj]") -> Bitmap:
+        loaded = Bitmap(len(keys))
+        for layout, indices in _grouped(_Layout.of_object(key, memory) for key, memory in zip(keys, objects)).items():
+            cache = self._cache(layout)
+            if cache is not None:
+                for index in self._load_from(cache, [(index, keys[index]) for index in indices], objects):
+                    loaded.set(index)
+        if loaded.popcount():
+            self._notify_keys_accessed([keys[index] for index in loaded.get_indices_list()])
+        return loaded
+
+    def _load_from(self, cache: KeyedPages, wanted: "Sequence[tuple[int, ObjectKey]]", objects: "Sequence[MemoryObj]") -> list[int]:
+        """The indices of those that were loaded. What no look-up holds is held for the load."""
+        holds: dict[int, Hold] = {}
+        with self._lock:
+            for index, key in wanted:
+                holds |= {index: hold for held_in, hold in self._holds.get(key, ()) if held_in is cache and cache.has(hold)}
+        missing = [(index, key) for index, key in wanted if index not in holds]
+        own = [(index, hold) for (index, _), hold in zip(missing, cache.hold([_chain(key) for _, key in missing])) if hold is not None]
+        holds |= dict(own)
+        try:
+            memory = Buffers([objects[index].byte_array for index in holds])
+            return list(holds) if holds and cache.load(list(holds.values()), memory) else []
+        finally:
+            cache.release([hold for _, hold in own])
+
+    # --- Caches ---
+
+    def _cache(self, layout: _Layout) -> KeyedPages | None:
+        """The cache of a layout, opened where it is not yet. None: there are too many already."""
+        is_new = False
+        with self._lock:
+            cache = self._caches.get(layout)
+            if cache is None:
+                others = [one for one in self._caches if (one.model, one.group) == (layout.model, layout.group)]
+                if len(others) >= _MOST_LAYOUTS:
+                    return None
+                cache = self._caches[layout] = self._open(layout)
+                is_new = True
+        if is_new:
+            cache.wait(self._options.timeout)
+        return cache
+
+    def _open(self, layout: _Layout) -> KeyedPages:
+        shapes = "+".join("x".join(map(str, shape)) for shape in layout.shapes)
+        identity = CacheIdentity(
+            model=printable(layout.model or "unnamed"), revision=self._options.revision, layout=printable(f"lmcache-1:{shapes}"),
+            dtype=printable("+".join(filter(None, (*layout.dtypes, self._options.dtype)))), kernel_packing=f"group{layout.group}")
+        options = self._options
+        if options.cache:  # Each further layout has a name of its own.
+            options = dataclasses.replace(options, cache=f"{options.cache}-{len(self._caches)}" if self._caches else options.cache)
+        return KeyedPages("lmcache", identity=identity, page_bytes=layout.bytes, options=options)
+
+    def _known(self, model: str, group: int) -> list[KeyedPages | None]:
+        with self._lock:
+            return [cache for layout, cache in self._caches.items() if (layout.model, layout.group) == (model, group)]
+
+    def delete(self, keys: "list[ObjectKey]") -> None:
+        for (model, group), indices in _grouped((key.model_name, key.object_group_id) for key in keys).items():
+            for layout, cache in list(self._caches.items()):
+                if (layout.model, layout.group) == (model, group):
+                    removed = cache.remove([_chain(keys[index]) for index in indices])
+                    gone = [keys[index] for index, blocks in zip(indices, removed) if blocks]
+                    if gone:
+                        self._notify_keys_deleted(gone, [layout.bytes] * len(gone))
+
+    def get_usage(self) -> AdapterUsage:
+        """The daemon evicts by itself, so its figures count. By salt there are only those of what this server stored."""
+        usages = [cache.usage() for cache in list(self._caches.values())]
+        return AdapterUsage(sum(used for used, _ in usages), sum(size for _, size in usages), super().get_usage().bytes_by_cache_salt)
+
+    def report_status(self) -> dict[str, Any]:
+        caches = list(self._caches.values())
+        return {"is_healthy": all(cache.is_open for cache in caches), "type": type(self).__name__,
+                "caches": {cache.name: {"is_open": cache.is_open, **dataclasses.asdict(cache.counts)} for cache in caches}}
+
+    def close(self) -> None:
+        for executor in (self._questions, self._copies):
+            executor.shutdown(wait=True, cancel_futures=True)
+        for cache in self._caches.values():
+            cache.close()
+        for event in (self._store_event, self._lookup_event, self._load_event):
+            event.close()
+
+
+def _chain(key: "ObjectKey", memory: Buffers | None = None, page: int = 0) -> Chain:
+    """An object's key names it by itself."""
+    content = key.chunk_hash if len(key.chunk_hash) <= 48 else hashlib.sha256(key.chunk_hash).digest()  # A key has 64 bytes.
+    named = content + key.kv_rank.to_bytes(8, "little") + key.object_group_id.to_bytes(4, "little")
+    return Chain((named,), salt=key.cache_salt, memory=memory, pages=(page,))
+
+
+def _grouped(values: Iterable[Any]) -> dict[Any, list[int]]:
+    """The indices of equal values."""
+    groups: dict[Any, list[int]] = {}
+    for index, value in enumerate(values):
+        groups.setdefault(value, []).append(index)
+    return groups

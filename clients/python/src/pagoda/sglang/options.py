@@ -1,0 +1,60 @@
+"""What users say to Pagoda in SGLang's configuration, and whose KV a rank has."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from pagoda.caches import CacheIdentity
+from pagoda.connector.keyed_options import KeyedOptions, printable
+from pagoda.connector.model_identity import revision_of
+
+_WHERE = 'the extra config\'s "pagoda"'
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The key "pagoda" of the extra config: those of KeyedOptions, for the KV pool, and `pools`."""
+
+    keyed: KeyedOptions
+    pools: Mapping[str, Mapping[str, Any]]
+    """Sizes for the pools beside the KV pool, by SGLang's names: {"mamba": {"host": "8GiB", "disk": "64GiB"}}."""
+
+    @classmethod
+    def take(cls, extra_config: Mapping[str, Any] | None) -> "Options":
+        """ValueError: a key that is none, or a value of another type."""
+        given = dict((extra_config or {}).get("pagoda") or {})
+        pools = given.pop("pools", {})
+        for name, sizes in pools.items():
+            if not isinstance(sizes, Mapping) or set(sizes) - {"host", "disk", "cache"}:
+                raise ValueError(f"{_WHERE}: pools has {name}: {sizes!r}; a pool has host, disk and cache")
+        return cls(KeyedOptions.take(given, where=_WHERE), pools)
+
+    def of_pool(self, name: str) -> KeyedOptions:
+        if name == "kv":
+            return self.keyed
+        return dataclasses.replace(self.keyed, **{"cache": "", "host": None, "disk": None, **self.pools.get(name, {})})
+
+
+def says_prefixes() -> bool:
+    """Whether this server's SGLang says the keys before a call's keys. It takes that out of what it hands to storages."""
+    try:
+        from sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller import HybridCacheController
+        from sglang.srt.runtime_context import get_memory
+
+        return bool(HybridCacheController.parse_storage_backend_extra_config(get_memory().hicache_storage_backend_extra_config)[-1])
+    except Exception:  # Outside a server nothing is published.
+        return False
+
+
+def identity(pool: str, *, model: str, dtype: str, layout: str, options: KeyedOptions) -> CacheIdentity:
+    """Whose KV a cache has. `model`: SGLang's name for it. `layout`: everything that decides what a byte of a page is."""
+    path, revision, kv_dtype = model, None, ""
+    try:
+        from sglang.srt.runtime_context import get_model
+
+        path, revision, kv_dtype = str(get_model().model_path), get_model().revision, str(get_model().kv_cache_dtype)
+    except Exception:  # Outside a server nothing is published.
+        pass
+    stored = "+".join(filter(None, (dtype.removeprefix("torch."), kv_dtype)))
+    return CacheIdentity(model=printable(model or path or "unnamed"), revision=options.revision or revision_of(path, revision),
+                         dtype=printable(options.dtype or stored), layout=printable(f"sglang-1:{layout}"), kernel_packing=printable(pool))
