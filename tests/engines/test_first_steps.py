@@ -40,8 +40,9 @@ class Served:
     def __init__(self, folder, name, model, environment):
         self.port = free_port()
         self.log = folder / f"{name}.log"
-        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model), "--tokens-only", "--port", str(self.port), "--enforce-eager",
-                   "--max-model-len", "1024", "--block-size", "32", "--num-gpu-blocks-override", "256", "--dtype", "float32",
+        # What `vllm serve MODEL` runs: the command itself asks for a package vllm, and the build for CPUs has another name.
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--tokens-only", "--port",
+                   str(self.port), "--enforce-eager", "--max-model-len", "1024", "--block-size", "32", "--num-gpu-blocks-override", "256", "--dtype", "float32",
                    "--kv-transfer-config", json.dumps(printed_flag())]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
@@ -84,10 +85,10 @@ def test_a_second_vllm_answers_from_the_first_ones_cache(models, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(installed), "PAGODA_ENDPOINT": endpoint, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1",
                                 "VLLM_NO_USAGE_STATS": "1"}
     # As `pagodad --memory 256MiB`, but for the addresses: somebody may use the daemon's own.
-    (tmp_path / "pagodad.json").write_text(json.dumps({"server": {
+    (tmp_path / "pagodad.json").write_text(json.dumps({"memory": {"host": "256MiB"}, "server": {
         "unix_socket": f"{tmp_path}/pagodad.sock", "grpc_address": "", "http_address": ""}}))
-    daemon = subprocess.Popen([installed / "bin" / "pagodad", "--config", tmp_path / "pagodad.json", "--memory", "256MiB"],
-                              env=environment, stdout=subprocess.DEVNULL)
+    daemon = subprocess.Popen([installed / "bin" / "pagodad", "--config", tmp_path / "pagodad.json"], env=environment,
+                              stdout=subprocess.DEVNULL)
     served = []
     try:
         model, rng = models("qwen3"), random.Random(9)
