@@ -5,9 +5,11 @@ import random
 import signal
 import time
 
+import numpy as np
 import pagoda
 import pytest
 from caches_daemon import CachesDaemon
+from pagoda.connector import HostMover
 from toy_engine import LateMover, ToyEngine
 
 
@@ -230,6 +232,19 @@ def test_a_session_that_the_daemon_ended_is_replaced(daemon, engines):
     while not engine.run(asked)[0]:
         assert time.monotonic() < deadline
     assert engine.side.take_counts().lost_sessions == 1
+
+
+def test_large_copies_are_shared_among_threads():
+    """All of them are done when their mark is made."""
+    rng = np.random.default_rng(1)
+    sources = [rng.integers(256, size=(8, 1, 2, 100_000), dtype=np.uint8) for _ in range(7)]
+    mover = HostMover(threads=3)
+    slots = [np.zeros((9, 3, 4, 100_000), np.uint8)[1:, 1:2, 1:3] for _ in sources]
+    for target, source in zip(slots, sources):
+        mover.copy(mover.saves, target, source)
+    assert not any(target.any() for target in slots)
+    assert mover.saves.mark().is_reached()
+    assert all((target == source).all() for target, source in zip(slots, sources))
 
 
 def test_a_reset_forgets_everything(engines):

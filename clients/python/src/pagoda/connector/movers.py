@@ -1,11 +1,16 @@
 """Copies between an engine's memory and the mapped pool: by the CPU at once, or by a GPU on streams of its own."""
 
 import abc
+import concurrent.futures
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+
+PARALLEL_BYTES = 1 << 20  # Less is not worth waking a thread.
 
 
 def runs(blocks: Sequence[int], slots: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -68,19 +73,45 @@ class _Done(Mark):
         return True
 
 
-class _AtOnce(Stream):
+class _HostStream(Stream):
+    """Copies are collected, and done at a mark: by several threads where they are large, for one does not reach the memory's rate."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._others = concurrent.futures.ThreadPoolExecutor(max(threads - 1, 1), "pagoda-copy")
+        self._copies: list[tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]] = []
+
+    def add(self, target: npt.NDArray[np.uint8], source: npt.NDArray[np.uint8]) -> None:
+        self._copies.append((target, source))
+
     def mark(self) -> Mark:
+        copies, self._copies = self._copies, []
+        threads = min(self._threads, len(copies))
+        if threads > 1 and sum(target.nbytes for target, _ in copies) >= threads * PARALLEL_BYTES:
+            running = [self._others.submit(_copy_all, copies[first::threads]) for first in range(1, threads)]
+            _copy_all(copies[::threads])
+            for one in running:
+                one.result()
+        else:
+            _copy_all(copies)
         return _Done()
 
     def wait(self, mark: Mark) -> None:
         pass
 
 
-class HostMover(Mover):
-    """For an engine whose memory is the host's. Each copy is done when `copy` returns."""
+def _copy_all(copies: Sequence[tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]]) -> None:
+    for target, source in copies:
+        target[...] = source
 
-    def __init__(self) -> None:
-        self.compute = self.loads = self.saves = _AtOnce()
+
+class HostMover(Mover):
+    """For an engine whose memory is the host's. Copies are done when their mark is made."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        """`threads`: for large copies; else as many as there are processors, at most 4."""
+        threads = threads or min(os.cpu_count() or 1, 4)
+        self.compute, self.loads, self.saves = (_HostStream(threads) for _ in range(3))
 
     def view(self, memory: Any) -> npt.NDArray[np.uint8]:
         return memory  # type: ignore[no-any-return]
@@ -89,4 +120,5 @@ class HostMover(Mover):
         return pool
 
     def copy(self, stream: Stream, target: Any, source: Any) -> None:
-        target[...] = source
+        assert isinstance(stream, _HostStream)
+        stream.add(target, source)

@@ -168,8 +168,9 @@ class WorkerSide:
         self._mover.saves.wait(self._mover.compute.mark())
         started = time.monotonic()
         self._copy(plan.saves, into_slots=True)
+        done = self._mover.saves.mark()
         self.moved.save_seconds += time.monotonic() - started
-        self._saving.append(_Job(plan.step, self._mover.saves.mark(), sources=frozenset(plan.saves.all_blocks())))
+        self._saving.append(_Job(plan.step, done, sources=frozenset(plan.saves.all_blocks())))
         if self._steps_wait:
             self._mover.compute.wait(self._saving[-1].done)
 

@@ -1,11 +1,13 @@
 """Pagoda as vLLM's external KV cache.
 
     vllm serve MODEL --kv-transfer-config '{"kv_connector": "PagodaConnector", "kv_connector_module_path": "pagoda.vllm",
-        "kv_role": "kv_both", "kv_connector_extra_config": {"endpoint": "unix:/run/pagoda/pagoda.sock"}}'
+        "kv_role": "kv_both"}'
 
 against a daemon with memory for caches that clients bring: `pagodad --memory 64GiB`. clients/python/CONNECTORS.md has
 every option. Written and tested with vLLM 0.32.
 """
+
+from typing import Any
 
 try:
     import vllm  # noqa: F401
@@ -14,4 +16,13 @@ except ImportError as error:
 
 from pagoda.vllm.connector import PagodaConnector
 
-__all__ = ["PagodaConnector"]
+__all__ = ["PagodaConnector", "PagodaOffloadingSpec"]
+
+
+def __getattr__(name: str) -> Any:
+    """PagodaOffloadingSpec where it is asked for: an engine with PagodaConnector needs none of vLLM's own offloading."""
+    if name == "PagodaOffloadingSpec":
+        from pagoda.vllm.offloading import PagodaOffloadingSpec
+
+        return PagodaOffloadingSpec
+    raise AttributeError(name)
