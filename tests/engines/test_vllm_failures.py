@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 
+import pagoda
 import pytest
 from engine_processes import Daemon, Vllm, connector
 
@@ -56,6 +57,9 @@ def test_the_daemon_is_killed_and_comes_back(asked, expected, models, tmp_path):
             print(f"killed: {answer['seconds']:.2f} s, and {calm['seconds']:.2f} s without")
             assert answer["seconds"] < 2 * calm["seconds"] + 3
             daemon.start()
+            (cache,) = pagoda.list_caches(daemon.endpoint)
+            with pagoda.connect(daemon.endpoint, cache=cache.name) as client:
+                assert client.match(asked[0]).matched_tokens >= whole([asked[0]])[0], "its contents are back before anybody computes"
             assert vllm.reset()
             wait_until(lambda: vllm.generate([asked[0]])["cached"] == whole([asked[0]]) and vllm.reset())
         lost = vllm.metrics()["vllm:pagoda_lost_sessions"]
@@ -113,8 +117,6 @@ def test_what_falls_to_disk_comes_back(models, prompts, tmp_path):
 
 
 def test_a_killed_engine_costs_the_others_nothing(asked, expected, models, tmp_path):
-    import pagoda
-
     with Daemon(tmp_path / "daemon") as daemon, Vllm(tmp_path, models("qwen3"), kv_transfer_config=connector(daemon), name="a") as a, \
             Vllm(tmp_path, models("qwen3"), kv_transfer_config=connector(daemon), name="b") as b:
         a.send(do="generate", prompts=asked, max_tokens=16)

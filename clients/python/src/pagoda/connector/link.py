@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 
 from pagoda.client import Client
-from pagoda.errors import PagodaError
+from pagoda.errors import PagodaError, SessionGone, TimedOut, Unavailable
 
 log = logging.getLogger("pagoda.connector")
 
@@ -38,7 +38,7 @@ class Link:
         self._client: Client | None = None
         self._lost: list[Client] = []  # Workers may still write to their slots.
         self._closing: list[Client] = []
-        self._resets = False
+        self._resets = 0  # How many are still to be done.
         self._complaint = ""
         self._closed = False
         self._losses = 0
@@ -83,10 +83,12 @@ class Link:
             self._closing.append(client)
             self._changed.notify_all()
 
-    def reset_when_back(self) -> None:
-        """The next session begins with an empty cache."""
+    def reset_when_back(self) -> Client | None:
+        """The next session begins with an empty cache. The session, where there is one by now: then the caller has to reset it."""
         with self._changed:
-            self._resets = True
+            if self._client is None:
+                self._resets += 1
+            return self._client
 
     def take_losses(self) -> int:
         """How often a session was lost since the last look."""
@@ -108,7 +110,9 @@ class Link:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._client is None or self._closing or self._closed)
+                self._changed.wait_for(lambda: self._client is None or self._closing or self._closed, self._retry)
+            _ = self.client  # Has it ended while nobody asked?
+            with self._changed:
                 closed, connected = self._closed, self._client is not None
                 closing: list[Client] = []
                 if connected or closed:
@@ -120,14 +124,47 @@ class Link:
             if connected:
                 continue
             client = self._try_once()
-            with self._changed:
-                if client is not None and self._closed:
-                    self._closing.append(client)
-                elif client is not None:
-                    self._client = client
-                    self._changed.notify_all()
-                else:
+            while client is not None and not self._publish(client):
+                client = self._reset(client)
+            if client is None:
+                with self._changed:
                     self._changed.wait_for(lambda: self._closed, self._retry)
+
+    def _publish(self, client: Client) -> bool:
+        """False: a reset comes first."""
+        with self._changed:
+            if self._closed:
+                self._closing.append(client)
+            elif self._resets:
+                return False
+            else:
+                self._client = client
+                self._changed.notify_all()
+        if self._client is client:
+            self._complaint = ""
+            log.info("%s: a session in cache %s", self._name, client.cache.name)
+        return True
+
+    def _reset(self, client: Client) -> Client | None:
+        """Does the resets that are due. None: there is no session after all."""
+        with self._changed:
+            due = self._resets
+        try:
+            client.reset_prefix_cache(timeout=RESET_SECONDS)
+        except (Unavailable, TimedOut, SessionGone) as error:
+            self._complain(error)
+            self._end(client, 0.0)
+            return None
+        except Exception as error:  # It is refused, and would be each time.
+            log.error("%s: the cache is not reset, and may hold what a reset was to forget: %s", self._name, error)
+        with self._changed:
+            self._resets -= due
+        return client
+
+    def _complain(self, error: Exception) -> None:
+        if str(error) != self._complaint:  # Once, and not twice a second.
+            self._complaint = str(error)
+            log.warning("%s: no session: %s: %s", self._name, type(error).__name__, error)
 
     def _end(self, client: Client, seconds: float) -> None:
         try:
@@ -140,20 +177,8 @@ class Link:
             log.exception("%s: closing a session failed", self._name)
 
     def _try_once(self) -> Client | None:
-        client = None
         try:
-            client = self._connect()
-            if self._resets:
-                client.reset_prefix_cache(timeout=RESET_SECONDS)
-                self._resets = False
+            return self._connect()
         except Exception as error:  # Whatever it is, the thread must go on: nobody else looks for the daemon.
-            if client is not None:
-                with self._changed:
-                    self._closing.append(client)
-            if str(error) != self._complaint:  # Once, and not twice a second.
-                self._complaint = str(error)
-                log.warning("%s: no session: %s: %s", self._name, type(error).__name__, error)
+            self._complain(error)
             return None
-        self._complaint = ""
-        log.info("%s: a session in cache %s", self._name, client.cache.name)
-        return client

@@ -13,7 +13,13 @@ _WEIGHTS = ("*.safetensors", "*.bin", "*.gguf", "*.pt", "*.json")
 def fingerprint(path: pathlib.Path) -> str:
     """Of a file or a folder: the names, sizes and times of the files that may be weights."""
     files = [path] if path.is_file() else sorted({file for pattern in _WEIGHTS for file in path.glob(pattern)})
-    facts = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    facts: list[tuple[str, int, int]] = []
+    for file in files:
+        try:
+            told = file.stat()
+            facts.append((file.name, told.st_size, told.st_mtime_ns))
+        except OSError:  # It is just being replaced, or a link to nothing.
+            facts.append((file.name, -1, -1))
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 

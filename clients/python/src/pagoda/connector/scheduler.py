@@ -15,15 +15,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from pagoda.client import Client, Sequence as CacheSequence
-from pagoda.connector.link import RESET_SECONDS, Link
+from pagoda.connector.link import Link
 from pagoda.connector.pages import PageLayout
 from pagoda.connector.plan import BlockCopies, StepPlan, StepReport
-from pagoda.errors import Exhausted, KvLost, PagodaError, SessionGone, TimedOut, Unavailable, is_broken
+from pagoda.errors import (Exhausted, KvLost, PagodaError, PermissionDenied, SessionGone, TimedOut, Unauthenticated, Unavailable,
+                           is_broken)
 from pagoda.values import Lane, MultimodalItem, Namespace, PrefetchTarget
 
 log = logging.getLogger("pagoda.connector")
 
 AGAIN_SECONDS = 0.1  # After a batch that the daemon refused.
+IDLE_SECONDS = 1.0
 NOT_THERE = -1  # In a table: a block that a sliding window has passed.
 NULL_BLOCK = 0  # The engine's own.
 
@@ -146,7 +148,7 @@ class SchedulerSide:
             if held is None:
                 return 0
             # A request that was preempted: what it has is what is committed, and a commit moves its windows on.
-            if held.saves:
+            if held.saves or held.busy_step > self._watermark():
                 return None
             if not self._is_up(held):
                 return 0 if self._is_stale(held) else None
@@ -230,10 +232,7 @@ class SchedulerSide:
                     self._later(Work.COMMIT, held, blocks)
             self._end_retired()
             self._failed_saves = {step for step in self._failed_saves if step > done}
-            for client in self._link.lost_clients:
-                if self._last_plans.get(client, 0) <= done:
-                    self._last_plans.pop(client, None)
-                    self._link.forget(client)
+            self._forget_lost()
 
     def loads_failed(self, request_ids: Iterable[str]) -> None:
         """The workers could not load what was promised. These requests are computed, and not asked for again."""
@@ -280,16 +279,17 @@ class SchedulerSide:
             self._held.clear()
             self._end_retired()
             client = self._link.client
-        if client is not None:
+        client = client or self._link.reset_when_back()
+        while client is not None:
             try:
-                client.reset_prefix_cache(timeout=RESET_SECONDS)
+                client.reset_prefix_cache()
                 return True
             except PagodaError as error:
                 self._fail(client, error)
                 if self._link.client is client:
                     log.warning("the cache was not reset: %s", error)
                     return False
-        self._link.reset_when_back()
+            client = self._link.reset_when_back()  # A thread has more time for it than the engine.
         return True
 
     def take_counts(self) -> Counts:
@@ -392,6 +392,14 @@ class SchedulerSide:
         except PagodaError as error:
             self._fail(held.client, error)
         return ticket <= held.client.completed_tickets[lane]
+
+    def _forget_lost(self) -> None:
+        """Closes lost sessions whose slots no worker uses any more."""
+        done = self._watermark()
+        for client in self._link.lost_clients:
+            if self._last_plans.get(client, 0) <= done:
+                self._last_plans.pop(client, None)
+                self._link.forget(client)
 
     def _end_retired(self) -> None:
         done = self._watermark()
@@ -507,13 +515,15 @@ class SchedulerSide:
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._work or self._closed)
-                if not self._work:
-                    return
+                self._wake.wait_for(lambda: self._work or self._closed, IDLE_SECONDS)
+                closed = self._closed
             try:
                 with self._lock:
                     self._do_work()
+                    self._forget_lost()  # Where the engine is idle nobody else does.
                     is_left = bool(self._work)
+                if closed:
+                    return
                 if is_left:
                     time.sleep(AGAIN_SECONDS)
             except Exception:  # The thread must go on: without it nothing is freed.
@@ -545,7 +555,6 @@ class SchedulerSide:
             else:
                 end = blocks * self._size
                 sent.append((what, held, batch.commit(sequence, held.text.tokens[sequence.token_count:end], computed=end)))
-                held.cached = max(held.cached, blocks)
         try:
             batch.send()
         except PagodaError as error:
@@ -554,17 +563,17 @@ class SchedulerSide:
                 self._work.extend(row for row in work if row[0] is Work.FREE)
             return
         for what, held, pending in sent:
+            if what is Work.COMMIT:
+                held.cached = held.sequence.computed_tokens // self._size
             if pending.error is None:
                 continue
             self._stop_saving(held)
-            if what is Work.COMMIT:
-                held.cached = min(held.cached, held.sequence.computed_tokens // self._size)
             if not isinstance(pending.error, (Exhausted, KvLost)):
                 log.warning("request %s: %s failed: %s", held.text.request_id, what.name, pending.error)
 
     def _fail(self, client: Client, error: PagodaError) -> None:
         """After a call that failed as a whole. What the daemon refuses for one request says nothing about the next one."""
-        if isinstance(error, (Unavailable, TimedOut, SessionGone)) or is_broken(error):
+        if isinstance(error, (Unavailable, TimedOut, SessionGone, Unauthenticated, PermissionDenied)) or is_broken(error):
             self._link.lost(client, error)
         else:
             log.warning("a call failed: %s", error)

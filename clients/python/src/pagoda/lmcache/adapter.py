@@ -21,6 +21,7 @@ from lmcache.v1.platform import create_event_notifier
 from pagoda.caches import CacheIdentity
 from pagoda.connector.keyed import Chain, Hold, KeyedPages
 from pagoda.connector.keyed_options import KeyedOptions, printable
+from pagoda.connector.model_identity import revision_of
 from pagoda.connector.page_memory import Buffers
 
 if TYPE_CHECKING:
@@ -225,7 +226,8 @@ class PagodaL2Adapter(L2AdapterInterface):
     def _open(self, layout: _Layout) -> KeyedPages:
         shapes = "+".join("x".join(map(str, shape)) for shape in layout.shapes)
         identity = CacheIdentity(
-            model=printable(layout.model or "unnamed"), revision=self._options.revision, layout=printable(f"lmcache-1:{shapes}"),
+            model=printable(layout.model or "unnamed"), layout=printable(f"lmcache-1:{shapes}"),
+            revision=self._options.revision or revision_of(layout.model or "unnamed", None),
             dtype=printable("+".join(filter(None, (*layout.dtypes, self._options.dtype)))), kernel_packing=f"group{layout.group}")
         options = self._options
         if options.cache:  # Each further layout has a name of its own.

@@ -1,6 +1,8 @@
 """What users say to Pagoda in SGLang's configuration, and whose KV a rank has."""
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,13 +50,17 @@ def says_prefixes() -> bool:
 
 def identity(pool: str, *, model: str, dtype: str, layout: str, options: KeyedOptions) -> CacheIdentity:
     """Whose KV a cache has. `model`: SGLang's name for it. `layout`: everything that decides what a byte of a page is."""
-    path, revision, kv_dtype = model, None, ""
+    path, revision, kv_dtype, facts = model, None, "", ""
     try:
         from sglang.srt.runtime_context import get_model
 
-        path, revision, kv_dtype = str(get_model().model_path), get_model().revision, str(get_model().kv_cache_dtype)
+        served = get_model()
+        path, revision, kv_dtype = str(served.model_path), served.revision, str(served.kv_cache_dtype)
+        # What changes KV under one path and revision.
+        told = [str(getattr(served, name, None)) for name in ("quantization", "json_model_override_args")]
+        facts = "+" + hashlib.sha256(json.dumps([*told, getattr(served, "load_format", "") == "dummy"]).encode()).hexdigest()[:16]
     except Exception:  # Outside a server nothing is published.
         pass
     stored = "+".join(filter(None, (dtype.removeprefix("torch."), kv_dtype)))
-    return CacheIdentity(model=printable(model or path or "unnamed"), revision=options.revision or revision_of(path, revision),
+    return CacheIdentity(model=printable(model or path or "unnamed"), revision=(options.revision or revision_of(path, revision)) + facts,
                          dtype=printable(options.dtype or stored), layout=printable(f"sglang-1:{layout}"), kernel_packing=printable(pool))

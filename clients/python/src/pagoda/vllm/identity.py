@@ -17,14 +17,19 @@ if TYPE_CHECKING:
 def identity_of(config: "VllmConfig", layout: PageLayout) -> CacheIdentity:
     """The model by name, revision and configuration; the KV's type; how pages are packed."""
     model = config.model_config
-    facts = [model.hf_config.to_json_string(use_diff=False), str(model.dtype), str(model.quantization),
-             str(config.load_config.load_format) == "dummy"]  # Of random weights.
-    configuration = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     dtype = config.cache_config.cache_dtype
     revision = revision_of(str(model.model), model.revision, config.load_config.download_dir)
-    return CacheIdentity(model=printable(str(model.model)), revision=f"{revision}+{configuration}",
+    return CacheIdentity(model=printable(str(model.model)), revision=f"{revision}+{configuration_of(config)}",
                          dtype=printable(str(model.dtype).removeprefix("torch.") if dtype == "auto" else str(dtype)),
                          layout=f"vllm-pages-1:{layout.digest()}", kernel_packing=printable(layout.packing))
+
+
+def configuration_of(config: "VllmConfig") -> str:
+    """16 digits of what changes KV under one name and revision."""
+    model = config.model_config
+    facts = [model.hf_config.to_json_string(use_diff=False), str(model.dtype), str(model.quantization),
+             str(config.load_config.load_format) == "dummy"]  # Of random weights.
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
 def cache_name(identity: CacheIdentity, layout: PageLayout) -> str:

@@ -29,6 +29,7 @@ from pagoda.caches import CacheIdentity
 from pagoda.connector import ArrayPages, Chain, KeyedOptions, KeyedPages
 from pagoda.connector.keyed_options import printable
 from pagoda.connector.model_identity import revision_of
+from pagoda.vllm.identity import configuration_of
 
 _THREADS = 2  # Stores and loads at a time: each uses several threads for its copies.
 
@@ -140,8 +141,13 @@ def identity_of(config: OffloadingConfig, chunk_bytes: int, options: KeyedOption
              config.cache.blocks_per_chunk, chunk_bytes, config.kv_cache_layout, config.canonical_layout, config.replicated_layout,
              None if parallel.is_parallelism_agnostic else [parallel.tp_size, parallel.pp_size, parallel.pcp_size, parallel.dcp_size]]
     import vllm
+    from vllm.config import get_current_vllm_config_or_none
 
-    return CacheIdentity(model=printable(config.model.name), revision=options.revision or revision_of(config.model.name, None),
+    revision = options.revision or revision_of(config.model.name, None)
+    if (whole := get_current_vllm_config_or_none()) is not None:  # Its names say more than the offloading's own.
+        revision = "+".join([options.revision or revision_of(str(whole.model_config.model), whole.model_config.revision,
+                                                             whole.load_config.download_dir), configuration_of(whole)])
+    return CacheIdentity(model=printable(config.model.name), revision=revision,
                          dtype=printable(options.dtype or config.model.dtype),
                          layout="vllm-offload-1:" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16],
                          kernel_packing=f"vllm-{vllm.__version__}")
