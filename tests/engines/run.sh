@@ -12,4 +12,4 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 package=$(mktemp -d)
 trap 'rm -rf "$package"' EXIT
 ln -s "$build/python/pagoda" "$package/pagoda"
-PAGODA_BIN=$build/bin PYTHONPATH=$package "$PAGODA_ENGINES/venv/bin/python" -B -m pytest -q -rs -p no:cacheprovider "$test"
+PAGODA_BIN=$build/bin PYTHONPATH=$package "$PAGODA_ENGINES/venv/bin/python" -B -m pytest -q -rs -p no:cacheprovider "$test" "${@:3}"

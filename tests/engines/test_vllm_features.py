@@ -24,8 +24,8 @@ def one_by_one(vllm, prompts, **options):
 
 def test_drafts(models, prompts, tmp_path):
     """Tokens that are guessed from the prompt: vLLM's V1 runner saves after it has reported. Refused drafts are not cached."""
-    (part,) = prompts(40)
-    asked = [part * 5, part * 3 + [7] * 50, *prompts(100)]
+    first, second = prompts(40, 50)
+    asked = [first * 5, second * 3 + [7] * 50, *prompts(100)]
     drafts = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, "prompt_lookup_min": 1}
     with Vllm(tmp_path, models("qwen3"), name="plain") as vllm:
         expected, _ = one_by_one(vllm, asked, max_tokens=80)

@@ -17,7 +17,7 @@ def main():
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    if options.get("tensor_parallel_size", 1) > 1:
+    if options.get("tensor_parallel_size", 1) * options.get("pipeline_parallel_size", 1) > 1:
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
     from vllm import LLM, SamplingParams
     from vllm.lora.request import LoRARequest
