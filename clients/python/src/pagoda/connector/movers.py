@@ -109,8 +109,8 @@ class HostMover(Mover):
     """For an engine whose memory is the host's. Copies are done when their mark is made."""
 
     def __init__(self, threads: int | None = None) -> None:
-        """`threads`: for large copies; else as many as there are processors, at most 4."""
-        threads = threads or min(os.cpu_count() or 1, 4)
+        """`threads`: for large copies; else half of the processors, at most 4. With all of them they wait for the engine's own."""
+        threads = threads or max(min((os.cpu_count() or 1) // 2, 4), 1)
         self.compute, self.loads, self.saves = (_HostStream(threads) for _ in range(3))
 
     def view(self, memory: Any) -> npt.NDArray[np.uint8]:
