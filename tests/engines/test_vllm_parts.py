@@ -1,6 +1,5 @@
 """Parts of the vLLM connector without an engine: keys, pages, identity, options."""
 
-import dataclasses
 import types
 
 import pytest
@@ -11,7 +10,7 @@ import torch
 from pagoda.connector import PageLayout
 from pagoda.connector.model_identity import fingerprint
 from pagoda.vllm import keys, pages
-from pagoda.vllm.options import Options
+from pagoda.vllm.options import WHERE, Options
 
 
 def request(**changes):
@@ -104,7 +103,7 @@ def test_a_changed_file_is_another_revision(tmp_path):
 
 
 def test_options_say_what_is_wrong():
-    assert dataclasses.asdict(Options.take({"timeout": 2}))["timeout"] == 2
-    for wrong in ({"endpont": "x"}, {"timeout": "1s"}, {"timeout": True}, {"timeout": -1}, {"cache": 3}):
+    assert Options.take({"timeout": 2, "host": "1GiB"}, where=WHERE).timeout == 2
+    for wrong in ({"endpont": "x"}, {"timeout": "1s"}, {"timeout": True}, {"timeout": -1}, {"cache": 3}, {"host": []}, {"disk": True}):
         with pytest.raises(ValueError, match="kv_connector_extra_config"):
-            Options.take(wrong)
+            Options.take(wrong, where=WHERE)

@@ -12,7 +12,7 @@ from pagoda.caches import CacheIdentity
 from pagoda.connector.keyed_options import KeyedOptions, cache_name, tokens_per_block
 from pagoda.connector.keyed_session import Budget, MappedSession, SharedSession
 from pagoda.connector.page_memory import Copier, PageMemory
-from pagoda.errors import make, of_result
+from pagoda.errors import PagodaError, make, of_result
 from pagoda.values import PrefetchTarget
 
 R = TypeVar("R")
@@ -364,10 +364,13 @@ class KeyedPages:
             places = [block.slot_index for block in done.tables[0].blocks]
             opened.append(_Opened(Hold(session, sequence, places[:done.matched_tokens // self._block_tokens]), places))
             ticket = max(ticket, done.ready_ticket)
-        if ticket and not self._is_reached(session, "completed_ticket", ticket, budget, time.monotonic() + budget.left):
-            self._shared.leave(session, _ids(opened))
-            return [None] * len(chains)
-        return opened
+        is_ready = False
+        try:
+            is_ready = not ticket or self._is_reached(session, "completed_ticket", ticket, budget, time.monotonic() + budget.left)
+        finally:
+            if not is_ready:  # Also where the daemon refuses to say: the session may live on.
+                self._shared.leave(session, _ids(opened))
+        return opened if is_ready else [None] * len(chains)
 
     def _commit_and_free(self, session: MappedSession, whole: dict[int, int], sequences: Sequence[int], budget: Budget) -> dict[int, int]:
         """Says how many pages of some sequences are whole, and ends all sequences. The commits that succeeded."""
@@ -375,7 +378,11 @@ class KeyedPages:
             return {}
         operations = [v1.Operation(commit_tokens=v1.CommitTokensRequest(sequence_id=sequence, computed_tokens=pages * self._block_tokens))
                       for sequence, pages in whole.items()]
-        results = self._shared.run(session, operations + [_free(sequence) for sequence in sequences[::-1]], budget)
+        try:
+            results = self._shared.run(session, operations + [_free(sequence) for sequence in sequences[::-1]], budget)
+        except PagodaError:
+            self._shared.leave(session, sequences)  # A batch that is refused as a whole frees nothing.
+            raise
         stored = {}
         for (sequence, pages), result in zip(whole.items(), results):
             if result.HasField("error"):

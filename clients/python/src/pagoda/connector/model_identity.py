@@ -5,9 +5,13 @@ import json
 import pathlib
 import re
 
-from pagoda.connector.keyed_options import printable
-
 _WEIGHTS = ("*.safetensors", "*.bin", "*.gguf", "*.pt", "*.json")
+
+
+def printable(text: str) -> str:
+    """As a field of an identity takes it: 256 printable characters without blanks at most."""
+    plain = re.sub(r"[^\x21-\x7e]", "_", text)
+    return plain if len(plain) <= 200 else f"{plain[:150]}~{hashlib.sha256(plain.encode()).hexdigest()[:32]}"
 
 
 def fingerprint(path: pathlib.Path) -> str:

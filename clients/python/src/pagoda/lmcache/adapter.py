@@ -20,8 +20,8 @@ from lmcache.v1.platform import create_event_notifier
 
 from pagoda.caches import CacheIdentity
 from pagoda.connector.keyed import Chain, Hold, KeyedPages
-from pagoda.connector.keyed_options import KeyedOptions, printable
-from pagoda.connector.model_identity import revision_of
+from pagoda.connector.keyed_options import KeyedOptions
+from pagoda.connector.model_identity import printable, revision_of
 from pagoda.connector.page_memory import Buffers
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pagoda.caches import CacheIdentity
-from pagoda.connector.keyed_options import KeyedOptions, printable
-from pagoda.connector.model_identity import revision_of
+from pagoda.connector.keyed_options import KeyedOptions
+from pagoda.connector.model_identity import printable, revision_of
 
 _WHERE = 'the extra config\'s "pagoda"'
 

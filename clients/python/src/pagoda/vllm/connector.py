@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import pathlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 import pagoda
 from pagoda.connector import HostMover, Link, PageLayout, RankPages, Scheduled, SchedulerSide, StepPlan, StepReport, WorkerSide
 from pagoda.vllm import identity, keys, pages
-from pagoda.vllm.options import Options
+from pagoda.vllm.options import WHERE, Options
 from pagoda.vllm.stats import PagodaPromMetrics, PagodaStats
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class PagodaConnector(KVConnectorBase_V1, SupportsHMA):
         super().__init__(vllm_config, role, kv_cache_config)
         _log_where_vllm_does()
         assert vllm_config.kv_transfer_config is not None
-        self._options = Options.take(vllm_config.kv_transfer_config.kv_connector_extra_config)
+        self._options = Options.take(vllm_config.kv_transfer_config.kv_connector_extra_config, where=WHERE)
         pages.check(vllm_config, kv_cache_config)
         self._scheduler: _Scheduler | None = None
         self._worker: _Worker | None = None
@@ -89,7 +88,7 @@ class PagodaConnector(KVConnectorBase_V1, SupportsHMA):
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: "VllmConfig") -> str | None:
         assert vllm_config.kv_transfer_config is not None
-        return Options.take(vllm_config.kv_transfer_config.kv_connector_extra_config).kv_cache_layout
+        return Options.take(vllm_config.kv_transfer_config.kv_connector_extra_config, where=WHERE).kv_cache_layout
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> PagodaStats:
@@ -219,7 +218,7 @@ class _Scheduler:
         self._side: SchedulerSide | None = None
         self._link: Link | None = None
         self._layout: PageLayout | None = None
-        self._token = pathlib.Path(options.token_file).read_text().split("\n", 1)[0].strip() if options.token_file else None
+        self._token = options.token
 
     @property
     def side(self) -> SchedulerSide:

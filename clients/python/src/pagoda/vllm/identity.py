@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from pagoda.caches import CacheIdentity
 from pagoda.connector import PageLayout
-from pagoda.connector.keyed_options import printable
-from pagoda.connector.model_identity import revision_of
+from pagoda.connector.model_identity import printable, revision_of
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig

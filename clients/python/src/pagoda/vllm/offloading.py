@@ -14,7 +14,7 @@ import hashlib
 import json
 import queue
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,7 @@ from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
 from pagoda.caches import CacheIdentity
 from pagoda.connector import ArrayPages, Chain, KeyedOptions, KeyedPages
-from pagoda.connector.keyed_options import printable
-from pagoda.connector.model_identity import revision_of
+from pagoda.connector.model_identity import printable, revision_of
 from pagoda.vllm.identity import configuration_of
 
 _THREADS = 2  # Stores and loads at a time: each uses several threads for its copies.
