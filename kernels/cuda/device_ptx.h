@@ -186,6 +186,7 @@ PAGODA_DEVICE float Tanh(float x) {
 }
 
 // To 1 or 2 units in the last place, for every argument.
+PAGODA_DEVICE float ExactTanh(float x) { return tanhf(x); }
 PAGODA_DEVICE float Cosine(float x) { return cosf(x); }
 PAGODA_DEVICE float Sine(float x) { return sinf(x); }
 PAGODA_DEVICE float SquareRoot(float x) { return sqrtf(x); }

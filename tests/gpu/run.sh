@@ -1,102 +1,129 @@
 #!/usr/bin/env bash
-# tests/gpu/run.sh [--bin FOLDER] [--out FOLDER]
-# Runs the kernels' and the pools' tests on this machine's GPU, then the benchmarks and what peers there are, in less than 9 minutes together, and leaves
-# OUT/results.json and the logs. FOLDER: where `cmake --preset gpu-tests` put the binaries; without --bin, build/gpu-tests/bin.
-# Needs a driver, and nothing else; compute-sanitizer and Python with PyTorch or FlashInfer are used where they are.
-# Exit status: 0 all tests passed, 1 some failed, 77 no device.
+# tests/gpu/run.sh [--bin FOLDER] [--out FOLDER] [--steps "NAME..."] [--budget SECONDS]
+# Runs the tests on this machine's GPU, then the benchmarks, in less than nine minutes together, and
+# leaves OUT/results.json and a log of each step.
+#   --bin FOLDER      where `cmake --preset gpu-tests` put the programs; build/gpu-tests/bin where it
+#                     is left out. Those of `pagoda-server`, in FOLDER/server, are tested too where
+#                     they are there; pack.sh puts them there
+#   --out FOLDER      this folder where it is left out
+#   --steps "NAME..." only these, of: kernels pools engine daemon connector; kernels_bench
+#                     hopper_bench transfers_bench engine_bench connector_bench; random memcheck peers
+#   --budget SECONDS  a step that would begin later is left out, and one that runs is ended; 530
+# Needs a driver, and nothing else. Python with PyTorch (daemon, connector, peers, cuBLASLt for the
+# engine), FlashInfer and compute-sanitizer are used where they are.
+# Exit status: 0 all steps passed, 1 some failed or were not finished, 77 no device.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 bin=$here/../../build/gpu-tests/bin
 out=$PWD
+wanted="kernels pools engine daemon connector kernels_bench hopper_bench transfers_bench engine_bench connector_bench random memcheck peers"
+budget=530
 while [ $# -gt 0 ]; do
   case $1 in
-    --bin) bin=$2; shift 2 ;;
-    --out) out=$2; shift 2 ;;
-    *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    --bin) bin=$2 ;;
+    --out) out=$2 ;;
+    --steps) wanted=$2 ;;
+    --budget) budget=$2 ;;
+    *) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
-done
-for binary in gpu_kernels_test gpu_engine_test gpu_engine_bench gpu_kernels_bench gpu_pools_test gpu_transfers_bench; do
-  [ -x "$bin/$binary" ] || { echo "$bin/$binary is not there: cmake --preset gpu-tests && ninja -C build/gpu-tests" >&2; exit 2; }
-done
-mkdir -p "$out"
-started=$(date +%s)
-budget=530
-
-# Seconds that are left, at most $1.
-left() {
-  local rest=$((budget - $(date +%s) + started))
-  [ "$rest" -lt 1 ] && rest=1
-  [ "$rest" -lt "$1" ] && echo "$rest" || echo "$1"
-}
-
-# step NAME SECONDS COMMAND...: its output to NAME.log, its exit status to the table of steps.
-steps=""
-step() {
-  local name=$1 limit=$2 began status
   shift 2
+done
+for program in gpu_kernels_test gpu_engine_test gpu_engine_bench gpu_kernels_bench gpu_pools_test gpu_transfers_bench; do
+  [ -x "$bin/$program" ] || { echo "$bin/$program is not there: cmake --preset gpu-tests && ninja -C build/gpu-tests" >&2; exit 2; }
+done
+bin=$(cd "$bin" && pwd)
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+: > "$out/steps"
+started=$(date +%s)
+
+is_wanted() { [[ " $wanted " == *" $1 "* ]]; }
+
+# step NAME SECONDS COMMAND...: its output to NAME.log, a line of NAME, exit status and seconds to `steps`.
+step() {
+  local name=$1 limit=$2 began left status
+  shift 2
+  is_wanted "${name%%-*}" || return 0
   began=$(date +%s)
-  timeout "$(left "$limit")" "$@" > "$out/$name.log" 2>&1
+  left=$((budget - began + started))
+  [ "$left" -lt "$limit" ] && limit=$left
+  if [ "$limit" -le 0 ]; then
+    echo "$name: no time is left"
+    echo "$name 124 0" >> "$out/steps"
+    return
+  fi
+  timeout -k 5 "$limit" "$@" > "$out/$name.log" 2>&1
   status=$?
-  local finished=true note=""
-  # timeout's own status, and that of a program that it had to kill.
-  if [ $status -eq 124 ] || [ $status -eq 137 ]; then finished=false note=", not finished"; fi
-  steps="$steps${steps:+,}{\"step\":\"$name\",\"status\":$status,\"finished\":$finished,\"seconds\":$(($(date +%s) - began))}"
-  echo "$name: status $status after $(($(date +%s) - began)) s$note"
-  return $status
+  echo "$name $status $(($(date +%s) - began))" >> "$out/steps"
+  case $status in
+    0) echo "$name: passed after $(($(date +%s) - began)) s" ;;
+    5 | 77) echo "$name: skipped: $(tail -n 1 "$out/$name.log")" ;;
+    124 | 137) echo "$name: not finished after $limit s; last line: $(tail -n 1 "$out/$name.log")" ;;
+    *)
+      echo "$name: failed with status $status after $(($(date +%s) - began)) s"
+      grep -hE '^\[  FAILED|Failure$|^FAILED|^E  |Error' "$out/$name.log" | head -25
+      ;;
+  esac
 }
 
-failed=0
-step tests 200 "$bin/gpu_kernels_test"
-status=$?
-if [ $status -eq 77 ]; then
-  cat "$out/tests.log"
-  exit 77
-fi
-[ $status -eq 0 ] || { failed=1; grep -E '^\[  FAILED|Failure' "$out/tests.log" | head -20; }
-
-# Where the kernels found a device, the pools find one.
-PAGODA_MUST_HAVE_CUDA=1 step pools 60 "$bin/gpu_pools_test" || { failed=1; grep -E '^\[  FAILED|Failure' "$out/pools.log" | head -20; }
-
-# Full standard output is figures; the log has them, and what went wrong. The kernels for any GPU, then those for Hopper alone: what
-# AttentionKernels::kAuto takes is to be the faster. A benchmark that did not finish is a failure.
-step bench 130 "$bin/gpu_kernels_bench" gpu_read gpu_mma_sync gpu_decode gpu_prefill gpu_block_copy || failed=1
-step bench-hopper 90 "$bin/gpu_kernels_bench" gpu_hopper || failed=1
-step transfers 40 "$bin/gpu_transfers_bench" || failed=1
-if command -v python3 > /dev/null; then
-  step peers 150 python3 -B "$here/peers.py"
-else
-  echo "peers: no python3"
-fi
-
-# Without cuBLASLt the models' tests are skipped, one by one; PyTorch brings it.
+# cuBLASLt, as PyTorch brings it. Without it the tests of models are skipped, one by one.
 if command -v python3 > /dev/null; then
   for folder in $(python3 -c 'import glob, sys; print(*(f for p in sys.path for f in glob.glob(p + "/nvidia/*/lib")))'); do
     [ -n "$(ls "$folder"/libcublasLt.so.1[23] 2> /dev/null)" ] && export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder"
   done
 fi
-step engine 120 "$bin/gpu_engine_test" || { failed=1; grep -E '^\[  FAILED|Failure' "$out/engine.log" | head -20; }
-grep -E '^\[  SKIPPED' "$out/engine.log" | head -1
-step engine_bench 60 "$bin/gpu_engine_bench" || failed=1
+export PAGODA_GOLDEN=${PAGODA_GOLDEN:-$here/../golden} PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH="$here:$here/../e2e:$here/../../clients/python/src${PYTHONPATH:+:$PYTHONPATH}"
+has_server=$([ -x "$bin/server/bin/pagodad" ] && command -v python3 > /dev/null && echo yes)
+export PAGODA_BIN=$bin/server/bin
+# The package reads the contract beside its sources.
+[ -f "$bin/server/contract.binpb" ] && [ ! -f "$here/../../clients/python/src/pagoda/contract.binpb" ] &&
+  cp "$bin/server/contract.binpb" "$here/../../clients/python/src/pagoda/"
+pytest=(python3 -B -m pytest -q --maxfail=6 -p no:cacheprovider)
 
-# The checker makes kernels ten to a hundred times slower: the tests with small shapes.
-if sanitizer=$(command -v compute-sanitizer); then
-  small='CudaAttentionTest.LengthsAroundBlocksAndTiles:CudaAttentionTest.EveryTypeAndDimension:CudaAttentionTest.Windows'
-  for tool in memcheck racecheck; do
-    # Errors that it found, tests that failed under it, and a check that did not finish: none of them passed.
-    step "$tool" 80 "$sanitizer" --tool $tool --error-exitcode 3 "$bin/gpu_kernels_test" --gtest_filter="$small:CudaCacheTest.*" || failed=1
-  done
-else
-  echo "compute-sanitizer: not here"
+if "$bin/gpu_kernels_test" --gtest_filter=none > "$out/device.log"; [ $? -eq 77 ]; then
+  cat "$out/device.log"
+  exit 77
 fi
+
+# Tests side by side: most of their time goes to references on the CPU.
+short='-*RandomCases*:*LongContexts*:*SeventyThousand*'
+for shard in 0 1 2 3; do
+  GTEST_TOTAL_SHARDS=4 GTEST_SHARD_INDEX=$shard step kernels-$shard 150 "$bin/gpu_kernels_test" --gtest_filter="$short" &
+done
+step engine 150 "$bin/gpu_engine_test" &
+if [ -n "$has_server" ]; then
+  step daemon 150 "${pytest[@]}" "$here/test_device_pools.py" &
+  step connector 150 "${pytest[@]}" "$here/test_connector.py" &
+fi
+wait
+# By itself: it looks at how much of the device's memory is free.
+PAGODA_MUST_HAVE_CUDA=1 step pools 60 "$bin/gpu_pools_test"
+
+# Figures, one at a time. The kernels for any GPU, then those for Hopper alone.
+step kernels_bench 90 "$bin/gpu_kernels_bench" gpu_read gpu_mma_sync gpu_decode gpu_prefill gpu_block_copy
+step hopper_bench 60 "$bin/gpu_kernels_bench" gpu_hopper
+step transfers_bench 40 "$bin/gpu_transfers_bench"
+step engine_bench 90 "$bin/gpu_engine_bench"
+[ -n "$has_server" ] && step connector_bench 60 python3 -B "$here/connector_bench.py"
+
+# Long ones. The checker makes kernels ten to a hundred times slower.
+step random-cases 120 "$bin/gpu_kernels_test" --gtest_filter='*RandomCases*' &
+step random-long 120 "$bin/gpu_kernels_test" --gtest_filter='*LongContexts*:*SeventyThousand*' &
+if sanitizer=$(command -v compute-sanitizer); then
+  step memcheck 120 "$sanitizer" --tool memcheck --error-exitcode 3 "$bin/gpu_kernels_test" --gtest_filter="$short" &
+fi
+wait
+command -v python3 > /dev/null && step peers 150 python3 -B "$here/peers.py"
 
 gpu=$(nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem --format=csv,noheader 2> /dev/null | head -1)
 commit=$(cat "$bin/commit" 2> /dev/null || git -C "$here" rev-parse HEAD 2> /dev/null || echo unknown)
 {
-  printf '{"date":"%s","gpu":"%s","commit":"%s","steps":[%s],\n"tests":"%s",\n"figures":[\n' \
-    "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$gpu" "$commit" "$steps" \
-    "$(grep -hE '^\[  (PASSED|FAILED|SKIPPED)' "$out/tests.log" "$out/pools.log" "$out/engine.log" | tr '\n' ';' | tr -d '"')"
-  grep -hE '^\{' "$out/bench.log" "$out/bench-hopper.log" "$out/engine_bench.log" "$out/transfers.log" "$out/peers.log" 2> /dev/null | sed '$!s/$/,/'
+  printf '{"date":"%s","gpu":"%s","commit":"%s","steps":[\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$gpu" "$commit"
+  sed 's/\(.*\) \(.*\) \(.*\)/{"step":"\1","status":\2,"seconds":\3}/; $!s/$/,/' "$out/steps"
+  printf '],\n"tests":"%s",\n"figures":[\n' "$(cat "$out"/*.log | grep -hE '^\[  (PASSED|FAILED|SKIPPED)|^[0-9]+ (passed|failed)' | tr '\n' ';' | tr -d '"')"
+  cat "$out"/*.log | grep -hE '^\{"figure"|^\{"id"' | sed '$!s/$/,/'
   printf ']}\n'
 } > "$out/results.json"
-echo "$out/results.json: $(grep -c '"figure"' "$out/results.json") figures, $(($(date +%s) - started)) s"
-exit $failed
+echo "$out/results.json: $(grep -cE '"figure"|"id"' "$out/results.json") figures, $(($(date +%s) - started)) s"
+! grep -qvE ' (0|5|77) ' "$out/steps"

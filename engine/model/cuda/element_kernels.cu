@@ -122,7 +122,7 @@ struct SoftCapOp {
     Piece<kWidth> piece = LoadPiece<kWidth>(target);
 #pragma unroll
     for (float& value : piece.values) {
-      value = args.cap * kernels::cuda::Tanh(value * args.reciprocal);
+      value = args.cap * kernels::cuda::ExactTanh(value * args.reciprocal);
     }
     StorePiece<kWidth>(target, piece);
   }

@@ -202,6 +202,7 @@ PAGODA_DEVICE float Exp2(float x) {
 }
 PAGODA_DEVICE float Log2(float x) { return std::log2(x); }
 PAGODA_DEVICE float Tanh(float x) { return std::tanh(x); }
+PAGODA_DEVICE float ExactTanh(float x) { return std::tanh(x); }
 PAGODA_DEVICE float Cosine(float x) { return std::cos(x); }
 PAGODA_DEVICE float Sine(float x) { return std::sin(x); }
 PAGODA_DEVICE float SquareRoot(float x) { return std::sqrt(x); }
