@@ -18,6 +18,7 @@ _PINNED = 1
 _ON_DEVICE = 1
 _PROT_READ, _PROT_READ_WRITE = 1, 3
 _GRANULARITY_MINIMUM = 0
+_IN_STREAM_ORDER = 1
 
 
 class _Location(ctypes.Structure):
@@ -36,6 +37,10 @@ class _AllocationProperties(ctypes.Structure):
 
 class _Access(ctypes.Structure):
     _fields_ = [("location", _Location), ("flags", ctypes.c_int)]
+
+
+class _CopyAttributes(ctypes.Structure):
+    _fields_ = [("source_access_order", ctypes.c_int), ("source_hint", _Location), ("target_hint", _Location), ("flags", ctypes.c_uint)]
 
 
 _Address = ctypes.c_uint64  # CUdeviceptr.
@@ -62,6 +67,12 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuMemcpyHtoD_v2": (_Address, ctypes.c_void_p, ctypes.c_size_t),
     "cuMemcpyDtoH_v2": (ctypes.c_void_p, _Address, ctypes.c_size_t),
     "cuStreamSynchronize": (ctypes.c_void_p,),
+    "cuMemcpyAsync": (_Address, _Address, ctypes.c_size_t, ctypes.c_void_p),
+}
+# Of CUDA 13 and later.
+_CALLS_IF_THERE: dict[str, tuple[Any, ...]] = {
+    "cuMemcpyBatchAsync_v2": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(_CopyAttributes),
+                              ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t, ctypes.c_void_p),
 }
 
 
@@ -83,6 +94,11 @@ class _Driver:
             except AttributeError as error:
                 raise _cannot(f"the CUDA driver is too old: {error}") from None
             function.argtypes, function.restype = arguments, ctypes.c_int
+            setattr(self, name, function)
+        for name, arguments in _CALLS_IF_THERE.items():
+            function = getattr(library, name, None)
+            if function is not None:
+                function.argtypes, function.restype = arguments, ctypes.c_int
             setattr(self, name, function)
         self.call("cuInit", 0)
 
@@ -148,6 +164,22 @@ class _Mapping:
                 getattr(self._driver, name)(*arguments)
             self._driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))  # type: ignore[attr-defined]
         self._driver.cuDevicePrimaryCtxRelease_v2(self._device)  # type: ignore[attr-defined]
+
+
+def copy_all(targets: npt.NDArray[np.uint64], sources: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint64], stream: int) -> None:
+    """Begins copies of sizes[i] bytes from sources[i] to targets[i], addresses of the current device or of page-locked memory, on a stream
+    that is not the null stream. Errors: CannotMap, as of DeviceMemory."""
+    if not len(sizes):
+        return
+    driver = _driver()
+    targets, sources, sizes = (np.ascontiguousarray(column, np.uint64) for column in (targets, sources, sizes))
+    if getattr(driver, "cuMemcpyBatchAsync_v2") is None:
+        for target, source, size in zip(targets.tolist(), sources.tolist(), sizes.tolist()):
+            driver.call("cuMemcpyAsync", target, source, size, stream)
+        return
+    attributes, first = _CopyAttributes(_IN_STREAM_ORDER), ctypes.c_size_t(0)
+    driver.call("cuMemcpyBatchAsync_v2", targets.ctypes.data, sources.ctypes.data, sizes.ctypes.data, len(sizes),
+                ctypes.byref(attributes), ctypes.byref(first), 1, stream)
 
 
 class DeviceMemory:

@@ -1,47 +1,59 @@
 """Copies between a CUDA device and the mapped pool, on streams of their own. Needs torch.
 
-No GPU has run this file yet. The order of copies is tested with streams that do their work at random times, in
-tests/e2e/test_python_connector.py.
+tests/gpu/test_connector.py checks them on a GPU, byte by byte. tests/e2e/test_python_connector.py tests the order of copies without one,
+with streams that do their work at random times.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+import math
+import mmap
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from pagoda.connector.movers import Mark, Mover, Stream
+from pagoda._cuda import copy_all
+from pagoda.connector.movers import Mark, Mover, Places, Stream
 
 log = logging.getLogger("pagoda.connector")
 
 # Above this, some drivers refuse to register a range at once.
 REGISTERED_AT_ONCE = 64 << 30
+# What is converted at once: several times that is taken of the device's memory meanwhile.
+CONVERTED_AT_ONCE = 16 << 20
 # cudaHostRegisterPortable: for each context of the process.
 _PORTABLE = 1
 
-BatchCopy = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
-"""Copies sizes[i] bytes from the address sources[i] to targets[i] on the current stream: (sources, targets, sizes), int64 on the CPU."""
 
-
-def pieces(address: int, slots: int, slot_bytes: int, most: int = REGISTERED_AT_ONCE) -> Iterator[tuple[int, int]]:
-    """(address, size) of parts of whole slots, of at most `most` bytes: a copy must not cross two registrations."""
-    at_once = max(most // slot_bytes, 1)
+def pieces(address: int, slots: int, slot_bytes: int, most: int) -> Iterator[tuple[int, int]]:
+    """(address, size) of parts of a pool, of about `most` bytes. Each part is whole slots, for a copy must not cross two registrations,
+    and whole pages, for CUDA does not register a page twice. The last part may be shorter."""
+    in_whole_pages = mmap.PAGESIZE // math.gcd(slot_bytes, mmap.PAGESIZE)
+    at_once = max(most // slot_bytes // in_whole_pages, 1) * in_whole_pages
     for first in range(0, slots, at_once):
         yield address + first * slot_bytes, min(at_once, slots - first) * slot_bytes
 
 
-def fragments(target: torch.Tensor, source: torch.Tensor) -> Iterator[tuple[int, int, int]]:
-    """(source address, target address, bytes) of the contiguous parts of two arrays of bytes of one shape."""
+def contiguous(target: torch.Tensor, source: torch.Tensor) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
+    """(offsets in the target, offsets in the source, bytes) of the contiguous parts of two arrays of bytes of one shape."""
     shape = list(target.shape)
-    inner = 1
-    while shape and all(array.stride(len(shape) - 1) == inner for array in (target, source)):
-        inner *= shape.pop()
-    outer = len(shape)
-    for index in np.ndindex(*shape):
-        yield (source.data_ptr() + sum(i * source.stride(axis) for axis, i in zip(range(outer), index)),
-               target.data_ptr() + sum(i * target.stride(axis) for axis, i in zip(range(outer), index)), inner)
+    size = 1
+    while shape and all(array.stride(len(shape) - 1) == size or shape[-1] == 1 for array in (target, source)):
+        size *= shape.pop()
+    indices = np.indices(shape, np.int64).reshape(len(shape), math.prod(shape))
+
+    def offsets(array: torch.Tensor) -> npt.NDArray[np.int64]:
+        return np.asarray(array.stride()[:len(shape)], np.int64) @ indices
+
+    return offsets(target), offsets(source), size
+
+
+def _addresses(places: Places, blocks: Sequence[int]) -> npt.NDArray[np.int64]:
+    rows, within = np.divmod(np.asarray(blocks, np.int64), places.per_row)
+    array = places.array
+    return array.data_ptr() + rows * array.stride(0) + within * (places.pieces * array.stride(1))  # type: ignore[no-any-return]
 
 
 class _Event(Mark):
@@ -54,36 +66,36 @@ class _Event(Mark):
 
 
 class _CudaStream(Stream):
-    """A stream of copies, which are given to the device in batches: at a mark, and before a wait."""
+    """A stream of copies, which are given to the driver in one call: at a mark, and before a wait."""
 
-    def __init__(self, stream: torch.cuda.Stream, batch_copy: BatchCopy | None) -> None:
+    def __init__(self, stream: torch.cuda.Stream) -> None:
         self.stream = stream
-        self._batch_copy = batch_copy
-        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        # Addresses of targets and of sources, and bytes.
+        self._copies: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        self._kept: list[torch.Tensor] = []  # What the copies read.
 
-    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        self._copies.append((target, source))
+    def add(self, targets: npt.NDArray[np.int64], sources: npt.NDArray[np.int64], size: int, kept: torch.Tensor | None = None) -> None:
+        self._copies.append((targets, sources, np.full(targets.size, size, np.int64)))
+        if kept is not None:
+            self._kept.append(kept)
 
     def mark(self) -> Mark:
-        self._flush()
+        self.flush()
         return _Event(self.stream)
 
     def wait(self, mark: Mark) -> None:
         assert isinstance(mark, _Event)
-        self._flush()
+        self.flush()
         self.stream.wait_event(mark.event)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         copies, self._copies = self._copies, []
-        if not copies:
-            return
-        with torch.cuda.stream(self.stream):
-            if self._batch_copy is not None:
-                rows = torch.tensor([row for copy in copies for row in fragments(*copy)], dtype=torch.int64)
-                self._batch_copy(*(rows[:, column].contiguous() for column in range(3)))
-                return
-            for target, source in copies:
-                target.copy_(source, non_blocking=True)
+        if copies:
+            targets, sources, sizes = (np.concatenate(column).astype(np.uint64) for column in zip(*copies))
+            with torch.cuda.device(self.stream.device):
+                copy_all(targets, sources, sizes, self.stream.cuda_stream)
+        # They were made on this stream, so whoever gets their memory next comes behind the copies.
+        self._kept.clear()
 
 
 class _Compute(Stream):
@@ -100,12 +112,11 @@ class _Compute(Stream):
 class CudaMover(Mover):
     """For an engine whose memory lies on `device`."""
 
-    def __init__(self, device: torch.device, batch_copy: BatchCopy | None = None) -> None:
-        """`batch_copy`: gives many copies to the device in one call, where the engine has such a function."""
+    def __init__(self, device: torch.device) -> None:
         self._device = device
         self.compute = _Compute()
-        self.loads = _CudaStream(torch.cuda.Stream(device), batch_copy)
-        self.saves = _CudaStream(torch.cuda.Stream(device), batch_copy)
+        self.loads = _CudaStream(torch.cuda.Stream(device))
+        self.saves = _CudaStream(torch.cuda.Stream(device))
         self._registered: list[int] = []
 
     def view(self, memory: Any) -> torch.Tensor:
@@ -114,16 +125,49 @@ class CudaMover(Mover):
     def register(self, pool: npt.NDArray[np.uint8]) -> torch.Tensor:
         whole = torch.from_numpy(pool)
         cudart = torch.cuda.cudart()
-        for address, length in pieces(pool.ctypes.data, pool.shape[0], pool.strides[0]):
+        for address, length in pieces(pool.ctypes.data, pool.shape[0], pool.strides[0], REGISTERED_AT_ONCE):
             failed = int(cudart.cudaHostRegister(address, length, _PORTABLE))
             if failed:  # CUDA remembers the error, and torch would raise it at some later place.
                 raise OSError(f"CUDA does not take {length} bytes of the pool as page-locked memory: error {failed}")
             self._registered.append(address)
         return whole
 
-    def copy(self, stream: Stream, target: torch.Tensor, source: torch.Tensor) -> None:
+    def copy(self, stream: Stream, target: Any, source: Any, convert: Callable[[Any], Any] | None = None) -> None:
+        count = target.shape[0]
+        self.copy_blocks(stream, Places(target[:, None], 1), range(count), Places(source[:, None], 1), range(count), convert)
+
+    def copy_blocks(self, stream: Stream, target: Places, targets: Sequence[int], source: Places, sources: Sequence[int],
+                    convert: Callable[[Any], Any] | None = None) -> None:
         assert isinstance(stream, _CudaStream)
-        stream.copy(target, source)
+        if convert is None:
+            self._add(stream, target, targets, source, sources)
+            return
+        at_once = max(CONVERTED_AT_ONCE // source.blocks(0, 1).numel(), 1)
+        with torch.cuda.stream(stream.stream):
+            for first in range(0, len(sources), at_once):
+                self._convert(stream, target, targets[first:first + at_once], source, sources[first:first + at_once], convert)
+
+    def _convert(self, stream: _CudaStream, target: Places, targets: Sequence[int], source: Places, sources: Sequence[int],
+                 convert: Callable[[Any], Any]) -> None:
+        """On the device, whichever way the blocks go."""
+        if source.array.is_cuda:
+            made = convert(source.array[self._on_device(sources)])
+            self._add(stream, target, targets, Places(made, source.pieces), range(len(sources)), made)
+            stream.flush()
+        else:
+            made = torch.empty((len(sources), *source.blocks(0, 1).shape[1:]), dtype=torch.uint8, device=self._device)
+            self._add(stream, Places(made, source.pieces), range(len(sources)), source, sources, made)
+            stream.flush()
+            target.array[self._on_device(targets)] = convert(made)
+
+    def _add(self, stream: _CudaStream, target: Places, targets: Sequence[int], source: Places, sources: Sequence[int],
+             kept: torch.Tensor | None = None) -> None:
+        target_offsets, source_offsets, size = contiguous(target.blocks(0, 1)[0], source.blocks(0, 1)[0])
+        stream.add(np.add.outer(_addresses(target, targets), target_offsets).reshape(-1),
+                   np.add.outer(_addresses(source, sources), source_offsets).reshape(-1), size, kept)
+
+    def _on_device(self, indices: Sequence[int]) -> torch.Tensor:
+        return torch.tensor(list(indices), dtype=torch.int64).pin_memory().to(self._device, non_blocking=True)
 
     def close(self) -> None:
         torch.cuda.synchronize(self._device)

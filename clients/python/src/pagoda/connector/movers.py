@@ -2,13 +2,13 @@
 
 import abc
 import concurrent.futures
+import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 
 PARALLEL_BYTES = 1 << 20  # Less is not worth waking a thread.
 
@@ -44,6 +44,40 @@ class Stream(abc.ABC):
         """What is given to this stream from now on begins after the mark. Does not block."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """Where the blocks of a layer lie, one behind the other in a row: block i has `pieces` pieces of row i // per_row."""
+
+    array: Any
+    """Bytes: (rows, per_row * pieces, heads, chunk bytes). The last axis is contiguous."""
+    pieces: int
+    per_row: int = 1
+
+    def blocks(self, first: int, count: int) -> Any:
+        """(count, pieces, heads, chunk bytes), without a copy. More than one block only where a row is one."""
+        row, place = divmod(first, self.per_row)
+        return self.array[row:row + count, place * self.pieces:(place + 1) * self.pieces]
+
+
+class Codec(abc.ABC):
+    """Another form of a chunk, in which slots hold it."""
+
+    name: str
+    """Tells this form from others, in a cache's identity."""
+
+    @abc.abstractmethod
+    def stored_bytes(self, chunk_bytes: int) -> int:
+        """Of a chunk in a slot. ValueError: such chunks have no such form."""
+
+    @abc.abstractmethod
+    def encode(self, chunks: Any) -> Any:
+        """Chunks (..., chunk bytes) as slots hold them, (..., stored bytes): a new array of the same kind."""
+
+    @abc.abstractmethod
+    def decode(self, stored: Any) -> Any:
+        """The engine's form: a new array."""
+
+
 class Mover(abc.ABC):
     """Copies, and the streams on which it does so."""
 
@@ -61,11 +95,26 @@ class Mover(abc.ABC):
         """A mapped pool, made ready for copies."""
 
     @abc.abstractmethod
-    def copy(self, stream: Stream, target: Any, source: Any) -> None:
-        """`target[...] = source`, behind what the stream has."""
+    def copy(self, stream: Stream, target: Any, source: Any, convert: Callable[[Any], Any] | None = None) -> None:
+        """`target[...] = source`, or what `convert` makes of it, behind what the stream has."""
+
+    def copy_blocks(self, stream: Stream, target: Places, targets: Sequence[int], source: Places, sources: Sequence[int],
+                    convert: Callable[[Any], Any] | None = None) -> None:
+        """Block targets[i] becomes block sources[i], or what `convert` makes of it: one of a Codec's functions. Behind what the stream
+        has; the blocks are given to the device at a mark."""
+        if target.per_row == source.per_row == 1:
+            pairs = runs(targets, sources)
+        else:
+            pairs = [(to, come, 1) for to, come in zip(targets, sources)]
+        for to, come, count in pairs:
+            self.copy(stream, target.blocks(to, count), source.blocks(come, count), convert)
 
     def close(self) -> None:
         """Waits for all copies, and forgets the pools."""
+
+
+# Target, source, and what makes the one of the other.
+_Copy = tuple[Any, Any, Callable[[Any], Any] | None]
 
 
 class _Done(Mark):
@@ -79,15 +128,15 @@ class _HostStream(Stream):
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._others = concurrent.futures.ThreadPoolExecutor(max(threads - 1, 1), "pagoda-copy")
-        self._copies: list[tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]] = []
+        self._copies: list[_Copy] = []
 
-    def add(self, target: npt.NDArray[np.uint8], source: npt.NDArray[np.uint8]) -> None:
-        self._copies.append((target, source))
+    def add(self, *copy: Any) -> None:
+        self._copies.append(copy)
 
     def mark(self) -> Mark:
         copies, self._copies = self._copies, []
         threads = min(self._threads, len(copies))
-        if threads > 1 and sum(target.nbytes for target, _ in copies) >= threads * PARALLEL_BYTES:
+        if threads > 1 and sum(target.nbytes for target, *_ in copies) >= threads * PARALLEL_BYTES:
             running = [self._others.submit(_copy_all, copies[first::threads]) for first in range(1, threads)]
             _copy_all(copies[::threads])
             for one in running:
@@ -100,9 +149,9 @@ class _HostStream(Stream):
         pass
 
 
-def _copy_all(copies: Sequence[tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]]) -> None:
-    for target, source in copies:
-        target[...] = source
+def _copy_all(copies: Sequence[_Copy]) -> None:
+    for target, source, convert in copies:
+        target[...] = source if convert is None else convert(source)
 
 
 class HostMover(Mover):
@@ -119,6 +168,6 @@ class HostMover(Mover):
     def register(self, pool: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         return pool
 
-    def copy(self, stream: Stream, target: Any, source: Any) -> None:
+    def copy(self, stream: Stream, target: Any, source: Any, convert: Callable[[Any], Any] | None = None) -> None:
         assert isinstance(stream, _HostStream)
-        stream.add(target, source)
+        stream.add(target, source, convert)

@@ -34,11 +34,17 @@ class LayerPages:
     shards: int
     is_writer: bool
     """Whether this rank saves the shard: one of its replicas does."""
+    stored_chunk_bytes: int = 0
+    """Of a chunk in a slot, where a Codec makes it another form; 0: chunk_bytes."""
+
+    @property
+    def slot_chunk_bytes(self) -> int:
+        return self.stored_chunk_bytes or self.chunk_bytes
 
     @property
     def block_bytes(self) -> int:
-        """Of one engine block of this rank."""
-        return self.pieces * self.heads * self.chunk_bytes
+        """Of one engine block of this rank in a slot."""
+        return self.pieces * self.heads * self.slot_chunk_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +58,11 @@ class RankPages:
     """How the engine's kernels arrange a chunk: the backend's name, its version, the order of the axes."""
 
 
+def _shared(layer: LayerPages) -> tuple[object, ...]:
+    """What all ranks of a stage have of a layer."""
+    return layer.name, layer.group, layer.window, layer.pieces, layer.heads, layer.chunk_bytes, layer.slot_chunk_bytes, layer.shards
+
+
 @dataclasses.dataclass(frozen=True)
 class PageLayout:
     """The layers of a cache, of all stages and ranks."""
@@ -63,7 +74,7 @@ class PageLayout:
     layers: tuple[tuple[str, int, int], ...]
     """(name, window, bytes of one block of the cache), in the order of the model."""
     shapes: tuple[tuple[int, int, int], ...]
-    """Of each layer: pieces of a block of the cache, heads, bytes of a chunk."""
+    """Of each layer: pieces of a block of the cache, heads, bytes of a chunk in a slot."""
     packing: str
 
     @classmethod
@@ -81,8 +92,8 @@ class PageLayout:
         stages: dict[int, tuple[LayerPages, ...]] = {}
         for rank in ranks:
             there = stages.setdefault(rank.stage, rank.layers)
-            alike = [(one.name, one.group, one.window, one.pieces, one.heads, one.chunk_bytes, one.shards) for one in there]
-            if alike != [(one.name, one.group, one.window, one.pieces, one.heads, one.chunk_bytes, one.shards) for one in rank.layers]:
+            alike = [_shared(layer) for layer in there]
+            if alike != [_shared(layer) for layer in rank.layers]:
                 raise ValueError("the ranks of a pipeline stage have different layers")
         packings = {rank.packing for rank in ranks}
         if len(packings) != 1:
@@ -92,7 +103,7 @@ class PageLayout:
         for layer in in_order:
             windows[layer.group] = layer.window
         layers = tuple((layer.name, layer.window, blocks_per_slot[layer.group] * layer.block_bytes * layer.shards) for layer in in_order)
-        shapes = tuple((blocks_per_slot[layer.group] * layer.pieces, layer.heads * layer.shards, layer.chunk_bytes) for layer in in_order)
+        shapes = tuple((blocks_per_slot[layer.group] * layer.pieces, layer.heads * layer.shards, layer.slot_chunk_bytes) for layer in in_order)
         return cls(tokens_per_block, blocks_per_slot, tuple(windows), layers, shapes, packings.pop())
 
     def cache_layers(self) -> list[Layers]:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from pagoda.connector.movers import Mark, Mover, runs
+from pagoda.connector.movers import Codec, Mark, Mover, Places
 from pagoda.connector.pages import LayerPages, PageLayout
 from pagoda.connector.plan import BlockCopies, StepPlan, StepReport
 from pagoda.errors import PagodaError
@@ -47,7 +47,7 @@ class _Job:
     step: int
     done: Mark
     request_id: str = ""  # Of a load.
-    mapping: "_Mapping | None" = None  # Of a load: what it read.
+    mapping: "_Mapping | None" = None  # Of a load: what it read; None where it failed.
     sources: frozenset[int] = frozenset()  # Of a save: the engine's blocks.
 
 
@@ -65,16 +65,16 @@ class _Mapping:
                 threading.Thread(target=populate, args=(pool.writable_array, self._stopped), name="pagoda-populate", daemon=True).start()
             for place, layer in enumerate(pool.layers):
                 places[layer] = (registered, place)
-        self.layers: dict[str, Any] = {}
+        self.layers: dict[str, Places] = {}
         for index, (name, _, size) in enumerate(layout.layers):
             if name not in own:
                 continue
             pages, (pool_bytes, place) = own[name], places[index]
             per_slot = layout.blocks_per_slot[pages.group]
-            shape = (pool_bytes.shape[0], per_slot * pages.pieces, pages.shards * pages.heads, pages.chunk_bytes)
+            shape = (pool_bytes.shape[0], per_slot * pages.pieces, pages.shards * pages.heads, pages.slot_chunk_bytes)
             whole = pool_bytes[:, place, :size].reshape(shape)  # A view: the last axis is contiguous.
             first = pages.shard * pages.heads
-            self.layers[name] = whole[:, :, first:first + pages.heads, :]
+            self.layers[name] = Places(whole[:, :, first:first + pages.heads, :], pages.pieces, per_slot)
 
     def _is_reserved(self, pool: Pool) -> bool:
         """Whether the daemon has all of the pool's memory: then mapping it ahead takes none."""
@@ -101,15 +101,18 @@ class _Mapping:
 class WorkerSide:
     """Not thread-safe: for the worker's own thread."""
 
-    def __init__(self, rank: int, mover: Mover, *, timeout: float = 1.0, steps_wait_for_saves: bool = False) -> None:
+    def __init__(self, rank: int, mover: Mover, *, timeout: float = 1.0, steps_wait_for_saves: bool = False,
+                 codec: Codec | None = None) -> None:
         """`rank`: tells this worker from others. `timeout`: seconds that a question to the daemon may take. `steps_wait_for_saves`:
-        of an engine that writes to new blocks before it calls `begin`, and so may not get one from which a save still copies."""
+        of an engine that writes to new blocks before it calls `begin`, and so may not get one from which a save still copies.
+        `codec`: of the layers whose `stored_chunk_bytes` is not 0."""
         self._rank = rank
         self._steps_wait = steps_wait_for_saves
         self._mover = mover
+        self._codec = codec
         self._timeout = timeout
         self._own: dict[str, LayerPages] = {}
-        self._memory: dict[str, Any] = {}
+        self._memory: dict[str, Places] = {}
         self._layout: PageLayout | None = None
         self._mapping: _Mapping | None = None
         self._refused: tuple[bytes, float] | None = None
@@ -125,7 +128,7 @@ class WorkerSide:
     def register(self, layers: Mapping[LayerPages, Any]) -> None:
         """The engine's memory of each layer that this worker has: what `Mover.view` takes."""
         self._own = {pages.name: pages for pages in layers}
-        self._memory = {pages.name: self._mover.view(memory) for pages, memory in layers.items()}
+        self._memory = {pages.name: Places(self._mover.view(memory), pages.pieces) for pages, memory in layers.items()}
 
     def begin(self, plan: StepPlan, layout: PageLayout) -> None:
         """Before the step's kernels."""
@@ -153,8 +156,8 @@ class WorkerSide:
         self._mover.loads.wait(self._before)
         started = time.monotonic()
         for request_id, copies in plan.loads.items():
-            self._copy(copies, into_slots=False)
-            self._loading.append(_Job(plan.step, self._mover.loads.mark(), request_id, self._mapping))
+            mapping = self._mapping if self._copied(copies, into_slots=False) else None
+            self._loading.append(_Job(plan.step, self._mover.loads.mark(), request_id, mapping))
         self.moved.load_seconds += time.monotonic() - started
 
     def save(self, plan: StepPlan) -> None:
@@ -167,7 +170,8 @@ class WorkerSide:
             return
         self._mover.saves.wait(self._mover.compute.mark())
         started = time.monotonic()
-        self._copy(plan.saves, into_slots=True)
+        if not self._copied(plan.saves, into_slots=True):
+            self._failed_saves.add(plan.step)
         done = self._mover.saves.mark()
         self.moved.save_seconds += time.monotonic() - started
         self._saving.append(_Job(plan.step, done, sources=frozenset(plan.saves.all_blocks())))
@@ -220,30 +224,31 @@ class WorkerSide:
             self._refused = plan.session, time.monotonic() + MAP_AGAIN_SECONDS  # Not in each step.
             log.error("the daemon's memory is not mapped, so no KV is loaded or saved: %s: %s", type(error).__name__, error)
 
+    def _copied(self, copies: BlockCopies, *, into_slots: bool) -> bool:
+        """Whether all copies have begun. Some may have, where not."""
+        try:
+            self._copy(copies, into_slots=into_slots)
+        except Exception as error:  # Such as too little memory to convert them. The engine computes, and stores nothing.
+            log.error("KV is not %s: %s: %s", "saved" if into_slots else "loaded", type(error).__name__, error)
+            return False
+        return True
+
     def _copy(self, copies: BlockCopies, *, into_slots: bool) -> None:
         assert self._mapping is not None and self._layout is not None
         mover = self._mover
-        by_group = {}
-        for group, (blocks, parts) in enumerate(zip(copies.blocks, copies.parts)):
-            if blocks:
-                by_group[group] = runs(blocks, parts) if self._layout.blocks_per_slot[group] == 1 else \
-                    [(block, part, 1) for block, part in zip(blocks, parts)]
         moved_bytes = moved_blocks = 0
         for name, pages in self._own.items():
-            if pages.group not in by_group or (into_slots and not pages.is_writer):
+            blocks, parts = copies.blocks[pages.group], copies.parts[pages.group]
+            if not blocks or (into_slots and not pages.is_writer):
                 continue
             memory, slots = self._memory[name], self._mapping.layers[name]
-            per_slot = self._layout.blocks_per_slot[pages.group]
-            for block, part, count in by_group[pages.group]:
-                mine = memory[block:block + count]
-                slot, place = divmod(part, per_slot)
-                theirs = slots[slot:slot + count, place * pages.pieces:(place + 1) * pages.pieces]
-                if into_slots:
-                    mover.copy(mover.saves, theirs, mine)
-                else:
-                    mover.copy(mover.loads, mine, theirs)
-                moved_bytes += count * pages.block_bytes
-                moved_blocks += count
+            codec = self._codec if pages.stored_chunk_bytes else None
+            if into_slots:
+                mover.copy_blocks(mover.saves, slots, parts, memory, blocks, codec and codec.encode)
+            else:
+                mover.copy_blocks(mover.loads, memory, blocks, slots, parts, codec and codec.decode)
+            moved_bytes += len(blocks) * pages.block_bytes
+            moved_blocks += len(blocks)
         if into_slots:
             self.moved.saved_blocks += moved_blocks
             self.moved.saved_bytes += moved_bytes

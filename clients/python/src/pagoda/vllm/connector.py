@@ -321,22 +321,21 @@ class _Worker:
         from vllm.distributed.parallel_state import get_pp_group, get_tensor_model_parallel_rank
 
         tp_rank, pp_rank = get_tensor_model_parallel_rank(), get_pp_group().rank_in_group
+        codec = pages.codec_of(self._options, kv_caches)
         self._pages, layers = pages.describe(self._config, self._kv_cache, kv_caches, tp_rank=tp_rank, pp_rank=pp_rank,
-                                             backend=self._backend(list(kv_caches)))
+                                             backend=self._backend(list(kv_caches)), codec=codec)
         rank = pp_rank * self._config.parallel_config.tensor_parallel_size + tp_rank
         device = next(iter(kv_caches.values())).device
         if device.type == "cpu":
-            self._side = WorkerSide(rank, HostMover(), timeout=self._options.timeout)
+            self._side = WorkerSide(rank, HostMover(), timeout=self._options.timeout, codec=codec)
             self._side.register({layer: memory.numpy() for layer, memory in layers.items()})
         else:
-            from vllm import _custom_ops
-
             from pagoda.connector.cuda import CudaMover
 
             # vLLM zeroes new blocks of such caches before it calls the connector.
             zeroes = bool(getattr(self._kv_cache, "needs_kv_cache_zeroing", False))
-            self._side = WorkerSide(rank, CudaMover(device, _custom_ops.swap_blocks_batch), timeout=self._options.timeout,
-                                    steps_wait_for_saves=zeroes)
+            self._side = WorkerSide(rank, CudaMover(device), timeout=self._options.timeout,
+                                    steps_wait_for_saves=zeroes, codec=codec)
             self._side.register(layers)
 
     def _backend(self, names: list[str]) -> str:

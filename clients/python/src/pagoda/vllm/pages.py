@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pagoda.connector import LayerPages, RankPages
+from pagoda.connector import Codec, LayerPages, RankPages
+from pagoda.vllm.options import Options
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -52,10 +53,11 @@ def window_of(spec: Any) -> int:
 
 
 def describe(config: "VllmConfig", kv_cache: "KVCacheConfig", memory: Mapping[str, torch.Tensor], *, tp_rank: int, pp_rank: int,
-             backend: str) -> tuple[RankPages, dict[LayerPages, torch.Tensor]]:
+             backend: str, codec: Codec | None = None) -> tuple[RankPages, dict[LayerPages, torch.Tensor]]:
     """What a worker has: its report, and each layer's memory as bytes, (blocks, pieces, heads, chunk bytes).
 
-    `memory`: as vLLM registers it, logically (blocks, heads, tokens, content). NotCacheable: a block is not one run of bytes.
+    `memory`: as vLLM registers it, logically (blocks, heads, tokens, content). `codec`: makes another form of it for the slots.
+    NotCacheable: a block is not one run of bytes, or has no such form.
     """
     # Ranks in a row that hold the same bytes, as vLLM knows it: those of latent attention. Where there are fewer heads than ranks,
     # each rank's copy is stored, and other numbers of ranks do not match.
@@ -70,14 +72,38 @@ def describe(config: "VllmConfig", kv_cache: "KVCacheConfig", memory: Mapping[st
             pages, has_heads_apart = _as_bytes(name, memory[name], kv_cache.num_blocks)
             apart = apart and has_heads_apart
             layers[LayerPages(name, group_index, window_of(group.kv_cache_spec), pages.shape[1], pages.shape[2], pages.shape[3],
-                              shard=tp_rank // replicas, shards=shards, is_writer=tp_rank % replicas == 0)] = pages
+                              shard=tp_rank // replicas, shards=shards, is_writer=tp_rank % replicas == 0,
+                              stored_chunk_bytes=_stored_bytes(codec, name, pages.shape[3]))] = pages
     # In the model's order, which is that of the names' numbers.
     in_order = sorted(layers, key=lambda layer: [int(part) if part.isdigit() else -1 for part in layer.name.split(".")])
     # Where heads do not lie apart, another number of ranks cuts a page otherwise.
     cut = "heads" if apart else f"tp{shards}"
     import vllm
 
-    return RankPages(pp_rank, tuple(in_order), f"{backend}:{cut}:vllm-{vllm.__version__}"), {layer: layers[layer] for layer in in_order}
+    form = f":{codec.name}" if codec else ""
+    return RankPages(pp_rank, tuple(in_order), f"{backend}:{cut}:vllm-{vllm.__version__}{form}"), {layer: layers[layer] for layer in in_order}
+
+
+def codec_of(options: Options, memory: Mapping[str, torch.Tensor]) -> Codec | None:
+    """NotCacheable: KV of this type has no such form."""
+    if options.stored_dtype == "auto":
+        return None
+    from pagoda.connector.float8 import Float8
+
+    types = {tensor.dtype for tensor in memory.values()}
+    try:
+        (dtype,) = types
+        return Float8(dtype)
+    except ValueError:
+        raise NotCacheable(f'stored_dtype "{options.stored_dtype}" is for KV of bfloat16, float16 or float32, and vLLM has '
+                           f"{', '.join(sorted(map(str, types)))}") from None
+
+
+def _stored_bytes(codec: Codec | None, name: str, chunk_bytes: int) -> int:
+    try:
+        return codec.stored_bytes(chunk_bytes) if codec else 0
+    except ValueError as error:
+        raise NotCacheable(f"layer {name}: {error}") from None
 
 
 def _as_bytes(name: str, memory: torch.Tensor, num_blocks: int) -> tuple[torch.Tensor, bool]:

@@ -1,0 +1,65 @@
+"""KV that slots hold in 8 bits and engines in 16 or 32. Needs torch.
+
+Each run of 64 elements of a chunk has a scale, so that its largest element becomes the largest float8_e4m3fn. A stored chunk is the
+elements, one byte each, and then the scales, a float32 each: 17/32 of a chunk of 16 bits. An element comes back within 1/16 of itself,
+or within 1/450,000 of the largest one of its run. What is not finite comes back as NaN, with its run.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from pagoda.connector.movers import Codec
+
+RUN = 64
+LARGEST = 448.0  # Of float8_e4m3fn.
+TYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+
+class Float8(Codec):
+    """Of chunks of one of TYPES."""
+
+    name = f"float8_e4m3fn-{RUN}"
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        """ValueError: not one of TYPES."""
+        if dtype not in TYPES:
+            raise ValueError(f"KV of {dtype} is not stored as float8: only of bfloat16, float16 and float32")
+        self._dtype = dtype
+
+    def stored_bytes(self, chunk_bytes: int) -> int:
+        elements, rest = divmod(chunk_bytes, self._dtype.itemsize)
+        if rest or elements % RUN:
+            raise ValueError(f"KV is stored as float8 in runs of {RUN} elements, and a head has {chunk_bytes} bytes of {self._dtype} in a block")
+        return elements + elements // RUN * 4
+
+    def encode(self, chunks: Any) -> Any:
+        elements = _tensor(chunks).view(self._dtype).unflatten(-1, (-1, RUN)).float()
+        # A factor, because a GPU divides by a number in another way than a CPU.
+        scales = elements.abs().amax(-1, keepdim=True) * (1 / LARGEST)
+        scales = torch.where(scales.isfinite(), scales, torch.nan)
+        # Of zeros alone: 0 / 1. The quotient is at most LARGEST but for rounding.
+        small = (elements / torch.where(scales > 0, scales, 1)).clamp(-LARGEST, LARGEST)
+        # As float16 of 2^-8 times the number, whose exponent then has the bias of float8. The last 7 bits are rounded away, to even.
+        bits = (small * 2.0**-8).half().view(torch.int16)
+        magnitude = bits & 0x7FFF
+        small = ((magnitude + 63 + ((magnitude >> 7) & 1)) >> 7) | ((bits >> 8) & 0x80)
+        stored = torch.cat((small.to(torch.uint8).flatten(-2), scales.flatten(-2).contiguous().view(torch.uint8)), -1)
+        return _like(chunks, stored)
+
+    def decode(self, stored: Any) -> Any:
+        whole = _tensor(stored)
+        runs = whole.shape[-1] // (RUN + 4)
+        small = whole[..., :runs * RUN].to(torch.int16).unflatten(-1, (runs, RUN))
+        scales = whole[..., runs * RUN:].contiguous().view(torch.float32).unsqueeze(-1) * 2.0**8
+        elements = ((small & 0x7F) << 7 | (small & 0x80) << 8).view(torch.float16).float() * scales
+        return _like(stored, elements.to(self._dtype).flatten(-2).view(torch.uint8))
+
+
+def _tensor(array: Any) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array.contiguous()
+
+
+def _like(given: Any, made: torch.Tensor) -> Any:
+    return made.numpy() if isinstance(given, np.ndarray) else made
