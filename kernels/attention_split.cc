@@ -6,8 +6,8 @@
 namespace pagoda::kernels {
 namespace {
 
-// Costs, in keys of one worker. They follow from bytes and from usual launch times; no GPU has
-// measured them.
+// Costs, in keys of one worker. They follow from bytes and from usual launch times, and are not
+// fitted to a GPU's.
 constexpr uint64_t kPieceCost = 32;   // The start of a piece: its queries and its first tiles.
 constexpr uint64_t kRowCost = 2;      // A partial row, which is written and read again.
 constexpr uint64_t kMergeCost = 128;  // The launch of the merge.
