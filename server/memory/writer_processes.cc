@@ -1,6 +1,7 @@
 #include "server/memory/writer_processes.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -12,8 +13,11 @@ namespace {
 
 bool SameSession(SessionRef a, SessionRef b) { return a.id == b.id && a.token == b.token; }
 
-// Whether two processes that live are one. Of ids that are not known nothing can be said.
+// Whether two processes that live are known to be one. Their pidfds tell it also of a process that
+// has no id here, because it lives in another PID namespace.
 bool SameProcess(const PeerProcess& a, const PeerProcess& b) {
+  const uint64_t one = a.identity().pidfd_inode, other = b.identity().pidfd_inode;
+  if (one != 0 && other != 0) return one == other;
   return a.pid() != 0 && a.pid() == b.pid();
 }
 

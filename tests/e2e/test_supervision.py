@@ -12,7 +12,7 @@ from pagoda_client import Client
 from pagoda_daemon import CALL_SECONDS, QUIET_STOP_SECONDS, Daemon
 from pagoda.v1 import cache_pb2, events_pb2, events_pb2_grpc
 
-DEPLOYMENT = pathlib.Path(__file__).parents[2] / "deploy" / "kubernetes" / "deployment.yaml"
+KUBERNETES = pathlib.Path(__file__).parents[2] / "deploy" / "kubernetes"
 SERVING = b"\x08\x01"  # grpc.health.v1.HealthCheckResponse {1: 1}
 WATCHDOG_MICROSECONDS = 100_000
 # More bytes of events than flow control lets through to a subscriber that does not read.
@@ -128,13 +128,14 @@ def test_a_process_that_the_watchdog_does_not_watch_leaves_it_alone(tmp_path, no
     assert all("WATCHDOG" not in message for message in notify_socket.receive_until("STOPPING"))
 
 
-def probe_paths():
-    (container,) = yaml.safe_load(DEPLOYMENT.read_text())["spec"]["template"]["spec"]["containers"]
+def probe_paths(file):
+    (container,) = yaml.safe_load((KUBERNETES / file).read_text())["spec"]["template"]["spec"]["containers"]
     return [container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")]
 
 
-def test_the_probes_of_kubernetes_tell_a_drain_from_death(tmp_path):
-    startup, readiness, liveness = probe_paths()
+@pytest.mark.parametrize("file", ["deployment.yaml", "node/daemonset.yaml"])
+def test_the_probes_of_kubernetes_tell_a_drain_from_death(file, tmp_path):
+    startup, readiness, liveness = probe_paths(file)
     with make_daemon(tmp_path, probe_address="127.0.0.1:0") as daemon:
         daemon.http_address = daemon.probe_address
         assert [daemon.http(path)[0] for path in (startup, readiness, liveness)] == [200, 200, 200]

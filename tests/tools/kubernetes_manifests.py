@@ -1,4 +1,5 @@
-"""Holds the manifests of deploy/kubernetes against Kubernetes' own types, the daemon's configuration and the image.
+"""Holds the manifests of deploy/kubernetes against Kubernetes' own types, the daemon's configuration and the image. Those of its folders
+node/ and engines/ are held by kubernetes_node_manifests.py.
 
     /usr/bin/python3 tests/tools/kubernetes_manifests.py BIN_DIR [FOLDER]
 
@@ -19,6 +20,7 @@ from deployment import (DOCKERFILE, DRAIN_MARGIN_SECONDS, duration, effective_co
 API = kubernetes.client.ApiClient()
 CONTAINER = "pagodad"
 KINDS = {
+    ("apps/v1", "DaemonSet"): "V1DaemonSet",
     ("apps/v1", "Deployment"): "V1Deployment",
     ("policy/v1", "PodDisruptionBudget"): "V1PodDisruptionBudget",
     ("v1", "ConfigMap"): "V1ConfigMap",
@@ -60,19 +62,14 @@ def differences(wanted, got, place=""):
         yield f"{place}: {wanted!r} is not what Kubernetes has there"
 
 
-class Manifests:
-    """The documents by kind, with the parts of the Deployment that the checks look at."""
+class Workload:
+    """The pods of a Deployment or a DaemonSet, by one of their containers."""
 
-    def __init__(self, documents):
-        by_kind = {document["kind"]: document for _, document in documents}
-        self.config_map = by_kind["ConfigMap"]
-        self.deployment = by_kind["Deployment"]
-        self.service = by_kind["Service"]
-        self.budget = by_kind["PodDisruptionBudget"]
-        self.policy = by_kind["NetworkPolicy"]
-        self.template = self.deployment["spec"]["template"]
+    def __init__(self, document, container):
+        self.document = document
+        self.template = document["spec"]["template"]
         self.pod = self.template["spec"]
-        (self.container,) = (one for one in self.pod["containers"] if one["name"] == CONTAINER)
+        (self.container,) = (one for one in self.pod["containers"] if one["name"] == container)
         self.mounts = {mount["mountPath"]: mount for mount in self.container["volumeMounts"]}
         self.volumes = {volume["name"]: volume for volume in self.pod["volumes"]}
 
@@ -81,32 +78,55 @@ class Manifests:
         return self.volumes.get(self.mounts.get(path, {}).get("name"), {})
 
 
+class Manifests(Workload):
+    """The daemon's documents by kind, with the parts of its pods that the checks look at. `kind` is what makes them."""
+
+    def __init__(self, documents, kind="Deployment"):
+        self.by_kind = {document["kind"]: document for _, document in documents}
+        super().__init__(self.by_kind[kind], CONTAINER)
+        self.config_map = self.by_kind["ConfigMap"]
+        self.service = self.by_kind["Service"]
+        self.policy = self.by_kind["NetworkPolicy"]
+
+    def selectors(self):
+        """Labels that have to select the pods, by whose they are."""
+        return {
+            f"the {self.document['kind']}'s selector": self.document["spec"]["selector"]["matchLabels"],
+            "the Service's selector": self.service["spec"]["selector"],
+            "the NetworkPolicy's selector": self.policy["spec"]["podSelector"].get("matchLabels", {}),
+        }
+
+
 def selector_violations(manifests):
-    labels = manifests.template["metadata"]["labels"].items()
-    selectors = {
-        "the Deployment's selector": manifests.deployment["spec"]["selector"]["matchLabels"],
-        "the Service's selector": manifests.service["spec"]["selector"],
-        "the PodDisruptionBudget's selector": manifests.budget["spec"]["selector"]["matchLabels"],
-    }
-    selectors["the NetworkPolicy's selector"] = manifests.policy["spec"]["podSelector"].get("matchLabels", {})
+    budget = manifests.by_kind["PodDisruptionBudget"]["spec"]
+    selectors = manifests.selectors() | {"the PodDisruptionBudget's selector": budget["selector"]["matchLabels"]}
     for rule in manifests.pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]:
         selectors["the anti-affinity's selector"] = rule["labelSelector"]["matchLabels"]
-    for name, selector in selectors.items():
-        if not selector or not selector.items() <= labels:
-            yield f"{name} does not select the pods: {selector}"
-    if manifests.budget["spec"].get("maxUnavailable") != 1:
+    yield from unselected(manifests, selectors)
+    if budget.get("maxUnavailable") != 1:
         yield "the PodDisruptionBudget lets more than one cache go at a time"
 
 
+def unselected(workload, selectors):
+    labels = workload.template["metadata"]["labels"].items()
+    for name, selector in selectors.items():
+        if not selector or not selector.items() <= labels:
+            yield f"{name} does not select the pods: {selector}"
+
+
 def config_violations(manifests, config):
+    yield from config_map_violations(manifests)
+    socket_folder = config["server"]["unix_socket"].rpartition("/")[0]
+    if "emptyDir" not in manifests.volume_at(socket_folder):
+        yield f"the socket's folder {socket_folder} is not a volume, and the container's own files are read-only"
+
+
+def config_map_violations(manifests):
     folder, _, file = manifests.container["args"][-1].rpartition("/")
     if manifests.container["args"][:-1] != ["--config"] or file not in manifests.config_map["data"]:
         yield f"the ConfigMap has no {file}"
     if manifests.volume_at(folder).get("configMap", {}).get("name") != manifests.config_map["metadata"]["name"]:
         yield f"the ConfigMap is not mounted at {folder}"
-    socket_folder = config["server"]["unix_socket"].rpartition("/")[0]
-    if "emptyDir" not in manifests.volume_at(socket_folder):
-        yield f"the socket's folder {socket_folder} is not a volume, and the container's own files are read-only"
 
 
 def model_violations(config):
@@ -164,6 +184,11 @@ def life_violations(manifests, config):
 
 def memory_violations(manifests, config):
     tiers = size(config["cache"]["primary"]) + size(config["cache"]["secondary"])
+    yield from limit_violations(manifests, tiers, config["events"]["max_bytes"])
+
+
+def limit_violations(manifests, tiers, event_logs):
+    """`tiers`, `event_logs`: bytes of blocks and of event logs that the daemon may take."""
     volume = manifests.volume_at("/dev/shm").get("emptyDir", {})
     if volume.get("medium") != "Memory":
         yield "/dev/shm is not a volume of memory"
@@ -172,7 +197,7 @@ def memory_violations(manifests, config):
         yield f"/dev/shm has {shared} bytes, the tiers take {tiers}"
     resources = manifests.container["resources"]
     limit = size(resources["limits"]["memory"])
-    if limit < shared + config["events"]["max_bytes"] + OTHER_MEMORY_BYTES:
+    if limit < shared + event_logs + OTHER_MEMORY_BYTES:
         yield f"the memory limit {limit} does not hold /dev/shm, the event log and the daemon"
     if resources["requests"]["memory"] != resources["limits"]["memory"]:
         yield "memory that is taken at the start is not requested in full"
