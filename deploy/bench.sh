@@ -12,8 +12,8 @@
 #   huge_pages   reads of random pieces of a pool and its page tables, in each kind of pages that this machine has, beside plain pages
 #   tiers     a disk tier: its file beside fio (throughput, CPU, the scan of a start), and what it costs the memory above it;
 #             --folder FOLDER names the disk (/var/tmp)
-#   engines   what Pagoda brings to a real vLLM and what it costs, and its pages beside LMCache's; needs the environment that
-#             deploy/test.sh --engines makes under build/engines
+#   engines   what Pagoda brings to a real vLLM and what it costs, and the same beside LMCache (vllm_beside_lmcache: half an hour on two
+#             cores); needs the environment that deploy/test.sh --engines makes under build/engines
 # What follows goes to the benchmark: the beginning of the ids of the figures that are wanted, for example.
 # Figures go to standard output, everything else to standard error.
 set -euo pipefail
@@ -56,7 +56,15 @@ if [ "$benchmark" = engines ]; then
   package=$(mktemp -d)
   trap 'rm -rf "$package"' EXIT
   ln -s "$PWD/$build_dir/python/pagoda" "$package/pagoda"
-  PYTHONPATH=$package "$PAGODA_ENGINES/venv/bin/python" -B tests/engines/bench_vllm.py "$@"
+  run() { PYTHONPATH=$package "$PAGODA_ENGINES/venv/bin/python" -B "tests/engines/$@"; }
+  # Two programs share the ids: vllm_beside_lmcache is the second's.
+  ids=() beside=$([ $# -gt 0 ] || echo yes)
+  for id in "$@"; do
+    [[ vllm_beside_lmcache != "$id"* ]] || beside=yes
+    [[ $id = vllm_b* ]] || ids+=("$id")
+  done
+  [ $# -gt 0 ] && [ ${#ids[@]} -eq 0 ] || run bench_vllm.py "${ids[@]}"
+  [ -z "$beside" ] || run bench_lmcache.py
   exit
 fi
 exec "$build_dir/bin/$program" "$@"

@@ -1,7 +1,9 @@
 """What connectors of engines share (pagoda.connector), under an engine without a model that checks each byte of KV it reads."""
 
+import dataclasses
 import pathlib
 import random
+import re
 import signal
 import time
 
@@ -9,7 +11,7 @@ import numpy as np
 import pagoda
 import pytest
 from caches_daemon import CachesDaemon
-from pagoda.connector import HostMover
+from pagoda.connector import HostMover, LayerPages, PageLayout, RankPages
 from toy_engine import LateMover, ToyEngine
 
 
@@ -49,6 +51,10 @@ SHAPES = {
     "only windows": {"windows": (12,)},
     "blocks of two sizes": {"windows": (0, 9), "block_sizes": (8, 4)},
     "two ranks": {"ranks": 2, "windows": (0, 10)},
+    "two stages": {"stages": 2, "windows": (0, 10)},  # Each has the layers of one group.
+    "two stages of two ranks": {"stages": 2, "ranks": 2},
+    "replicas": {"ranks": 2, "replicas": 2},
+    "two stages of replicas": {"stages": 2, "ranks": 4, "replicas": 2, "windows": (0, 10, 7)},
 }
 
 
@@ -75,12 +81,42 @@ def test_whole_blocks_come_back(engines, shape):
 
 
 @pytest.mark.parametrize("writer, reader", [(1, 2), (2, 1), (4, 2)])
-def test_ranks_share_slots(engines, writer, reader):
-    first, second = (engines(host="2MiB", ranks=ranks, heads=4, windows=(0, 10)) for ranks in (writer, reader))
+@pytest.mark.parametrize("stages", [(1, 1), (1, 2), (2, 1), (4, 2)])
+def test_ranks_share_slots(engines, writer, reader, stages):
+    first, second = (engines(host="2MiB", ranks=ranks, stages=count, heads=4, windows=(0, 10))
+                     for ranks, count in zip((writer, reader), stages))
+    assert first.layout.digest() == second.layout.digest()
     asked = prompts(random.Random(2), 6)
     first.run(asked)
     settled(first)
     assert second.run(asked) == [(len(prompt) - 1) // 4 * 4 for prompt in asked]
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_one_of_the_ranks_with_the_same_bytes_saves_them(engines, stages):
+    """Latent attention: all of them load."""
+    engine = engines(host="2MiB", ranks=2, replicas=2, stages=stages)
+    asked = prompts(random.Random(2), 6)
+    saved_blocks = sum(len(prompt) // 4 for prompt in asked)
+    engine.run(asked)
+    settled(engine)
+    shared = len({tuple(prompt[:end]) for prompt in asked for end in range(4, len(prompt) + 1, 4)})
+    moved = [worker.side.take_moved() for worker in engine.workers]
+    assert shared <= moved[0].saved_blocks * stages / 2 <= saved_blocks, "of two layers"
+    assert [one.saved_blocks for one in moved] == [moved[0].saved_blocks, 0] * stages
+    assert engine.run(asked) == [(len(prompt) - 1) // 4 * 4 for prompt in asked]
+    loaded = [worker.side.take_moved().loaded_blocks for worker in engine.workers]
+    assert set(loaded) == {sum((len(prompt) - 1) // 4 for prompt in asked) * 2 // stages}
+
+
+@pytest.mark.parametrize("change", [{"heads": 2}, {"window": 8}, {"name": "layer.1"}, {"shards": 2}])
+def test_ranks_of_a_stage_have_the_same_layers(change):
+    layer = LayerPages("layer.0", 0, 0, 1, 1, 64, shard=0, shards=1, is_writer=True)
+    ranks = [RankPages(0, (layer,), "toy"), RankPages(0, (dataclasses.replace(layer, **change),), "toy")]
+    with pytest.raises(ValueError, match="different layers"):
+        PageLayout.merge(ranks, [4])
+    ranks[1] = dataclasses.replace(ranks[1], stage=1)
+    assert len(PageLayout.merge(ranks, [4]).layers) == 2, "another stage has others"
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -112,7 +148,7 @@ def test_a_small_cache_never_gives_wrong_bytes(engines, shape):
             engine.end(request)
 
 
-@pytest.mark.parametrize("shape", ["one group", "sliding windows", "two ranks"])
+@pytest.mark.parametrize("shape", ["one group", "sliding windows", "two ranks", "two stages", "replicas", "two stages of replicas"])
 @pytest.mark.parametrize("seed", range(3))
 def test_copies_beside_kernels_never_give_wrong_bytes(engines, shape, seed):
     """A device with streams of its own, and few blocks: those that a save still reads are handed out again at once."""
@@ -141,24 +177,132 @@ def test_copies_beside_kernels_never_give_wrong_bytes(engines, shape, seed):
                 engine.end(request)
 
 
-def test_a_prompt_that_falls_to_disk_is_fetched(tmp_path):
+class HeldMover(LateMover):
+    """A device whose streams go on when the test says so."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.going = [self.compute, self.loads, self.saves]
+
+    def run(self, most):
+        while any(stream.run_one() for stream in self.going):
+            pass
+
+
+def test_a_preempted_request_waits_for_its_own_saves(engines):
+    """Their commit moves its window on, and the slots that the window leaves go to others: no load may read them then."""
+    mover = HeldMover()
+    engine = engines(host="32KiB", windows=(0, 8), mover=lambda: mover, blocks=1000)
+    rng = random.Random(9)
+    request = engine.add(rng.randrange(1000) for _ in range(25))
+    engine.step()  # A chunk of 16 tokens, which is saved.
+    mover.going = [mover.compute]
+    engine.step()  # The rest.
+    settled(engine)
+    held = engine.side._held[request.id]
+    assert held.cached == 4 and [blocks for _, blocks in held.saves] == [6], "four blocks are committed, two are on their way"
+    engine.preempt(request)
+    # The saves end before a load does. Then other requests take all slots that are not held.
+    mover.going = [mover.compute, mover.saves]
+    for _ in range(3):
+        engine.step()
+    settled(engine)
+    assert held.cached == 6
+    slots = engine.link.client.status().windows[0].tiers[0].capacity_blocks
+    others = [engine.add(rng.randrange(1000) for _ in range(9)) for _ in range(slots // 2)]
+    for _ in range(2):
+        engine.step()
+    assert all(other.computed == 9 for other in others)
+    assert engine.link.client.status().windows[0].tiers[0].cached_blocks == 0
+    mover.going = [mover.compute, mover.loads, mover.saves]
+    for _ in range(4):
+        engine.step()
+    assert request.computed == 25 and request.cached == 24 and engine.failed_loads == 0, "all that it has saved"
+    for one in (request, *others):
+        engine.end(one)
+
+
+@pytest.mark.parametrize("shape", [{"stages": 2}, {"ranks": 2}, {"stages": 2, "ranks": 2, "replicas": 2}], ids=str)
+def test_blocks_that_not_all_ranks_have_saved_are_not_cached(engines, shape):
+    """All ranks but one have."""
+    movers = []
+
+    def make_mover():
+        movers.append(HeldMover())
+        return movers[-1]
+
+    engine = engines(host="2MiB", mover=make_mover, **shape)
+    late = movers[-2] if "replicas" in shape else movers[-1]  # Of two replicas the first one saves.
+    late.going = [late.compute, late.loads]
+    prompt = list(range(25))
+    assert engine.run([prompt]) == [0]
+    for _ in range(3):
+        engine.step()
+    settled(engine)
+    assert engine.run([prompt]) == [0]
+    late.going.append(late.saves)
+    for _ in range(3):
+        engine.step()
+    settled(engine)
+    assert engine.run([prompt]) == [24]
+
+
+@pytest.fixture
+def over_a_disk(tmp_path):
+    """(daemon, engine) of a cache with 64 blocks in memory and a disk for more."""
     (tmp_path / "disk").mkdir()
-    daemon = CachesDaemon(tmp_path, memory={"disk": {"path": str(tmp_path / "disk"), "size": "16MiB"}}).start()
+    daemon = CachesDaemon(tmp_path, memory={"disk": {"path": str(tmp_path / "disk"), "size": "16MiB"}}, server={"http_address": "127.0.0.1:0"})
     try:
-        engine = ToyEngine(daemon.endpoint, host="8KiB", disk="8MiB")  # 64 blocks in memory.
+        engine = ToyEngine(daemon.start().endpoint, host="8KiB", disk="8MiB")
         assert engine.link.wait(10)
-        asked = prompts(random.Random(4), 20)
-        deadline = time.monotonic() + 60
-        while not engine.side.take_counts().disk_hit_tokens:
-            assert time.monotonic() < deadline
-            for prompt in asked:
-                engine.run([prompt], steps=1_000_000)
-                time.sleep(0.05)  # For the disk, which is given up on where it is slower than the memory.
+        yield daemon, engine
         engine.close()
         daemon.wait_until(lambda daemon: daemon.caches()["toy"].sessions == 0)
         assert daemon.terminate() == 0
     finally:
         daemon.kill()
+
+
+def run_until(engine, asked, happens):
+    """Runs the prompts one after another, again and again."""
+    deadline = time.monotonic() + 60
+    while not happens():
+        assert time.monotonic() < deadline
+        for prompt in asked:
+            engine.run([prompt], steps=1_000_000)
+            time.sleep(0.05)  # For the disk, which is given up on where it is slower than the memory.
+
+
+def test_a_prompt_that_falls_to_disk_is_fetched(over_a_disk):
+    _, engine = over_a_disk
+    run_until(engine, prompts(random.Random(4), 20), lambda: engine.side.take_counts().disk_hit_tokens)
+
+
+def test_blocks_that_were_overwritten_on_disk_are_computed(over_a_disk, tmp_path):
+    """Behind the daemon, in every second block of the file. The engine checks all bytes that it loads."""
+    daemon, engine = over_a_disk
+    asked = prompts(random.Random(4), 20)
+    run_until(engine, asked, lambda: engine.side.take_counts().disk_hit_tokens)
+    (file,) = (tmp_path / "disk").rglob("*.slab")
+    page = 4096  # Two pages of the file's own, then slots of a header and a payload (pools/file/slab_format.h).
+    content = file.read_bytes()
+    slots = [place for place in range(2 * page, len(content), 2 * page) if any(content[place:place + page])]
+    with open(file, "r+b") as opened:
+        for place in slots[::2]:
+            opened.seek(place + page)
+            opened.write(bytes([content[place + page] ^ 1]))
+
+    def bad_blocks():
+        return sum(int(count) for count in re.findall(r'pagoda_disk_errors_total\{.*kind="bad_block"\} (\d+)', daemon.metrics()))
+
+    disk_hits = 0
+
+    def happens():
+        nonlocal disk_hits
+        disk_hits += engine.side.take_counts().disk_hit_tokens
+        return bad_blocks() >= 3 and disk_hits
+
+    run_until(engine, asked, happens)
 
 
 @pytest.mark.parametrize("moment", ["before a load", "before a save"])

@@ -62,8 +62,8 @@ class LateMover(Mover):
     def register(self, pool):
         return pool
 
-    def copy(self, stream, target, source):
-        stream.do(lambda: target.__setitem__(..., source))
+    def copy(self, stream, target, source, convert=None):
+        stream.do(lambda: target.__setitem__(..., convert(source) if convert else source))
 
     def run(self, most):
         """Does at most so much, of streams that take turns at random."""
@@ -79,21 +79,27 @@ class LateMover(Mover):
 
 
 class Rank:
-    """A worker: its memory, and its side of the connector."""
+    """A worker: its memory, and its side of the connector. Of each stage there are `engine.ranks`."""
 
     def __init__(self, engine, number):
         self.engine, self.number = engine, number
-        heads = engine.heads // engine.ranks
-        self.first_head = number * heads
+        rank, shards = number % engine.ranks, engine.ranks // engine.replicas
+        heads = engine.heads // shards
+        self.first_head = rank // engine.replicas * heads
         self.memory, self.layers = {}, {}
-        for layer, group in enumerate(engine.group_of_layer):
+        for layer in engine.layers_of_stage(self.stage):
+            group = engine.group_of_layer[layer]
             pages = LayerPages(f"layer.{layer}", group, engine.windows[group], 1, heads, engine.block_sizes[group] * CHUNK_BYTES,
-                               shard=number, shards=engine.ranks, is_writer=True)
+                               shard=rank // engine.replicas, shards=shards, is_writer=rank % engine.replicas == 0)
             self.layers[layer] = pages
             self.memory[layer] = np.zeros((engine.blocks, 1, heads, engine.block_sizes[group] * CHUNK_BYTES), np.uint8)
         self.mover = engine.make_mover()
         self.side = WorkerSide(number, self.mover, timeout=engine.timeout)
         self.side.register({pages: self.memory[layer] for layer, pages in self.layers.items()})
+
+    @property
+    def stage(self):
+        return self.number // self.engine.ranks
 
     def kernel(self, what):
         """Runs as the engine's kernels do: now, or when the device comes to it."""
@@ -103,7 +109,7 @@ class Rank:
             what()
 
     def pages(self):
-        return RankPages(0, tuple(self.layers.values()), "toy")
+        return RankPages(self.stage, tuple(self.layers.values()), "toy")
 
 
 class Request:
@@ -118,15 +124,19 @@ class Request:
 
 
 class ToyEngine:
-    def __init__(self, endpoint, *, windows=(0,), block_sizes=None, layers_per_group=2, heads=2, ranks=1, blocks=400, chunk=16, cache="toy",
-                 host="64KiB", disk=None, timeout=10.0, mover=HostMover, reuses_last=False):
-        """`mover`: makes each rank's. `reuses_last`: the block that was freed last is taken first."""
+    rank_type = Rank
+
+    def __init__(self, endpoint, *, windows=(0,), block_sizes=None, layers_per_group=2, heads=2, ranks=1, replicas=1, stages=1, blocks=400,
+                 chunk=16, cache="toy", host="64KiB", disk=None, timeout=10.0, mover=HostMover, reuses_last=False):
+        """`ranks`: of tensor parallelism, in each of `stages`; so many `replicas` in a row have the same heads, as latent attention has
+        them. `mover`: makes each rank's. `reuses_last`: the block that was freed last is taken first."""
         self.make_mover, self.reuses_last, self.timeout = mover, reuses_last, timeout
         block_sizes = block_sizes or (4,) * len(windows)
         self.windows, self.block_sizes, self.heads, self.ranks, self.blocks, self.chunk = windows, block_sizes, heads, ranks, blocks, chunk
+        self.replicas, self.stages = replicas, stages
         self.group_of_layer = [group for group in range(len(windows)) for _ in range(layers_per_group)]
         self.free = list(range(1, blocks))
-        self.workers = [Rank(self, number) for number in range(ranks)]
+        self.workers = [self.rank_type(self, number) for number in range(stages * ranks)]
         self.layout = PageLayout.merge([worker.pages() for worker in self.workers], block_sizes)
 
         def connect():
@@ -135,12 +145,17 @@ class ToyEngine:
             return pagoda.connect(endpoint, cache=cache, name="toy", timeout=timeout)
 
         self.link = Link(connect, name="toy", retry=0.05)
-        self.side = SchedulerSide(self.link, self.layout, ranks=ranks)
+        self.side = SchedulerSide(self.link, self.layout, ranks=len(self.workers))
         self.running, self.counts = {}, 0
         self.hit_tokens = self.failed_loads = self.loaded_requests = 0
         self.before_step = lambda: None  # Called between plan and copies.
         self._values = {}
         self._arrived, self._bad = collections.Counter(), set()  # Requests by how many ranks have loaded them, or could not.
+
+    def layers_of_stage(self, stage):
+        """As many of the model's layers, in their order, as another stage has."""
+        layers = len(self.group_of_layer)
+        return range(stage * layers // self.stages, (stage + 1) * layers // self.stages)
 
     # --- What KV should be ---
 
@@ -157,13 +172,14 @@ class ToyEngine:
             worker.kernel(lambda worker=worker: self._compute(worker, request.id, tokens, tables, start, end))
 
     def _compute(self, worker, name, tokens, tables, start, end):
-        for layer, group in enumerate(self.group_of_layer):
+        for layer, pages in worker.layers.items():
+            group = pages.group
             size, window = self.block_sizes[group], self.windows[group]
             for position in range(max(start - window + 1, 0) if window else 0, end):
                 block = tables[group][position // size]
                 assert block != NULL
                 at = position % size * CHUNK_BYTES
-                for head in range(self.heads // self.ranks):
+                for head in range(pages.heads):
                     should = self.value(tokens, position, layer, worker.first_head + head)
                     there = worker.memory[layer][block, 0, head, at:at + CHUNK_BYTES]
                     if position >= start:
@@ -258,7 +274,7 @@ class ToyEngine:
             received, bad = worker.side.take_loaded()
             self._arrived.update(received)
             self._bad |= bad
-        loaded = {request_id for request_id, ranks in self._arrived.items() if ranks == self.ranks}
+        loaded = {request_id for request_id, ranks in self._arrived.items() if ranks == len(self.workers)}
         failed = loaded & self._bad
         for request_id in loaded:
             del self._arrived[request_id]

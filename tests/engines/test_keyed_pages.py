@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 
+import grpc
 import numpy as np
 import pagoda
 import pytest
@@ -12,6 +13,7 @@ from keyed_caches import (MARGIN, PAGE_BYTES, TIMEOUT, Timed, chain, client_of, 
                           singles, stop, times, wait_until)
 from pagoda.connector.keyed import Chain
 from pagoda.connector.page_memory import ArrayPages, Buffers
+from pagoda.errors import Details
 
 
 @pytest.fixture
@@ -58,6 +60,15 @@ def test_pages_behind_a_start_follow_those_before_it(cache):
     assert (target == pages_of(names[4:])).all()
 
 
+def test_a_chain_that_ends_before_its_start_leaves_the_others_their_pages(cache):
+    """Of one memory: the pages of the chains are copied together."""
+    names, others, target = keys(8), keys(2, "other"), np.zeros((6, PAGE_BYTES), np.uint8)
+    cache.write([chain(names[:1], pages_of(names[:1])), chain(others, pages_of(others))])
+    memory = ArrayPages(target)
+    assert cache.read([Chain(names, start=4, memory=memory, pages=range(4)), Chain(others, memory=memory, pages=(4, 5))]) == [0, 2]
+    assert (target[4:] == pages_of(others)).all() and not target[:4].any()
+
+
 def test_keys_that_stand_for_themselves_are_found_in_any_order(cache):
     names, target = keys(8), np.zeros((8, PAGE_BYTES), np.uint8)
     assert cache.write(singles(names, pages_of(names))) == [1] * 8
@@ -98,6 +109,38 @@ def test_holds_stay_until_they_are_released(cache, daemon):
     cache.release([holds[0], holds[2]])
     cache.write(singles(keys(256, "last"), pages_of(keys(256, "last"))))
     assert cache.count(singles(names[:2])) == [0, 0]
+
+
+def test_what_is_taken_is_what_was_found_and_stays_until_it_is_released(cache, daemon):
+    """Also of a chain that was found with more pages behind it."""
+    names, more, target = keys(8, "found"), keys(300, "more"), np.zeros((2, PAGE_BYTES), np.uint8)
+    cache.write([chain(names, pages_of(names))])
+    assert cache.find([chain(names)]) == [8]
+    holds = cache.take([chain(names[:5]), chain(keys(1, "no")), chain(names[:2])])
+    assert [hold is not None for hold in holds] == [True, False, True]
+    assert [len(holds[index].places) for index in (0, 2)] == [5, 2]
+    for _ in range(2):
+        cache.write(singles(more, pages_of(more)))
+    assert cache.load([holds[0], holds[2]], ArrayPages(target)) and (target == pages_of([names[4], names[1]])).all()
+    cache.release([holds[0], holds[2]])
+    with pagoda.connect(daemon.endpoint, cache=cache.name) as client:
+        wait_until(lambda: client.status().windows[0].tiers[0].active_blocks == 0)
+
+
+@pytest.mark.parametrize("call", ["read", "take"])
+def test_a_batch_that_is_refused_ends_what_was_found(cache, daemon, monkeypatch, call):
+    names, target = keys(4), np.zeros((5, PAGE_BYTES), np.uint8)
+    cache.write(singles(names, pages_of(names)))
+    assert cache.find(singles(names)) == [1] * 4
+
+    def refuse(*_):
+        raise pagoda.Exhausted(Details(grpc.StatusCode.RESOURCE_EXHAUSTED, "refused by the test"))
+
+    monkeypatch.setattr(cache._shared, "run", refuse)
+    assert not any(getattr(cache, call)(singles(names + keys(1, "not found"), target)))
+    assert cache.is_open
+    with pagoda.connect(daemon.endpoint, cache=cache.name) as client:
+        wait_until(lambda: client.status().windows[0].tiers[0].active_blocks == 0)
 
 
 def test_what_is_found_is_held_for_the_read(cache, daemon):
@@ -243,7 +286,7 @@ def _timed(call):
 def _operations(cache, names, target):
     there = singles(names, target)
     return [lambda: cache.count(there), lambda: cache.find(there), lambda: cache.read(there), lambda: cache.write(there),
-            lambda: cache.hold(there), lambda: cache.remove(there), cache.clear, cache.usage]
+            lambda: cache.hold(there), lambda: cache.remove(there), cache.clear, cache.usage, lambda: cache.take(there)]
 
 
 def test_without_a_daemon_nothing_is_found_and_nothing_waits(tmp_path):
@@ -256,7 +299,7 @@ def test_without_a_daemon_nothing_is_found_and_nothing_waits(tmp_path):
     assert _timed(cache.close)[1] < 2 * TIMEOUT + 1 + MARGIN
 
 
-@pytest.mark.parametrize("first", range(8))
+@pytest.mark.parametrize("first", range(9))
 def test_a_stopped_daemon_costs_one_operation_its_time_out(tmp_path, first):
     names, target = keys(4), np.zeros((4, PAGE_BYTES), np.uint8)
     with running(tmp_path / "daemon", host="8MiB") as daemon:
@@ -400,7 +443,8 @@ def test_a_batch_is_one_call_to_look_up_or_read_and_two_to_write(cache, monkeypa
     for call, most in ((lambda: cache.count(singles(names)), 1), (lambda: cache.write(singles(names, pages_of(names))), 2),
                        (lambda: cache.write(singles(names, pages_of(names))), 2), (lambda: cache.read(singles(names, target)), 1),
                        (lambda: cache.read([chain(names, target)]), 1), (lambda: cache.hold(singles(names)), 2),
-                       (lambda: cache.find(singles(names)), 2), (lambda: cache.read(singles(names[:50], target)), 0)):
+                       (lambda: cache.find(singles(names)), 2), (lambda: cache.read(singles(names[:50], target)), 0),
+                       (lambda: cache.take(singles(names[50:60])), 0), (lambda: cache.take(singles(names[:50])), 1)):
         calls.clear()
         call()
         assert len(calls) <= most
@@ -410,6 +454,32 @@ def test_more_chains_than_a_batch_may_have(daemon):
     names = keys(3000)
     cache = open_cache(daemon.endpoint, host="16MiB")
     assert cache.write(singles(names, pages_of(names))) == [1] * 3000 and cache.count(singles(names)) == [1] * 3000
+    target = np.zeros((3000, PAGE_BYTES), np.uint8)
+    assert cache.read(singles(names, target)) == [1] * 3000 and (target == pages_of(names)).all()
+    cache.close()
+
+
+@pytest.mark.parametrize("is_found", [False, True])
+def test_more_chains_than_a_batch_may_have_are_held_and_loaded_at_once(daemon, is_found):
+    names, target = keys(3000), np.zeros((3000, PAGE_BYTES), np.uint8)
+    loads = []
+
+    class Counted(ArrayPages):
+        def load(self, slots, pages, places):
+            super().load(slots, pages, places)
+            loads.append(len(pages))
+
+    cache = open_cache(daemon.endpoint, host="16MiB", copy_threads=1)
+    cache.write(singles(names, pages_of(names)))
+    if is_found:
+        assert cache.find(singles(names)) == [1] * 3000
+    holds = cache.take(singles(names))
+    assert None not in holds and cache.load(holds, Counted(target)) and loads == [3000]
+    assert (target == pages_of(names)).all()
+    with pagoda.connect(daemon.endpoint, cache=cache.name) as client:
+        assert client.status().windows[0].tiers[0].active_blocks == 3000
+        cache.release(holds)
+        wait_until(lambda: client.status().windows[0].tiers[0].active_blocks == 0)
     cache.close()
 
 

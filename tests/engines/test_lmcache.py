@@ -2,12 +2,17 @@
 
 import json
 import os
+import pathlib
+import re
 import select
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
 
 import numpy as np
+import pagoda
 import pytest
 
 pytest.importorskip("lmcache", reason="LMCache is not installed")
@@ -20,8 +25,11 @@ from lmcache.v1.distributed.api import MemoryLayoutDesc, ObjectKey
 from lmcache.v1.distributed.l2_adapters import create_l2_adapter
 from lmcache.v1.distributed.l2_adapters.plugin_l2_adapter import PluginL2AdapterConfig
 from lmcache.v1.memory_management import MemoryFormat, MemoryObjMetadata, TensorMemoryObj
+from pagoda.lmcache.adapter import _chain
 
 OBJECT_BYTES = 16 << 10
+SHM = pathlib.Path("/dev/shm")
+HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @pytest.fixture
@@ -151,6 +159,29 @@ def test_what_is_locked_stays_until_it_is_unlocked(adapter):
     assert look_up(adapter, keys(2)) == []
 
 
+def test_what_a_load_reads_stays_when_another_request_unlocks_it(adapter, monkeypatch):
+    """The load has no look-up of its own. While it copies, the lock ends under which it found the objects, and others take all slots."""
+    source, target = objects(2, seed=1), objects(2)
+    store(adapter, keys(2), source)
+    assert look_up(adapter, keys(2)) == [0, 1]
+    (cache,) = adapter._caches.values()
+    copy = cache._copier.copy
+
+    def meanwhile(*arguments):
+        monkeypatch.undo()
+        adapter.submit_unlock(keys(2))
+        wait_until(lambda: not adapter._locks)
+        for first in range(1000, 1512, 64):  # Twice the cache.
+            store(adapter, keys(64, first), objects(64, seed=2))
+        copy(*arguments)
+
+    monkeypatch.setattr(cache._copier, "copy", meanwhile)
+    assert load(adapter, keys(2), target) == [0, 1] and equal(source, target)
+    for first in range(2000, 2512, 64):
+        store(adapter, keys(64, first), objects(64, seed=2))
+    assert look_up(adapter, keys(2)) == [], "nobody holds them any more"
+
+
 def test_deleted_objects_are_not_found(adapter):
     told = []
 
@@ -212,6 +243,132 @@ def test_a_full_cache_is_a_failed_store(adapter):
     assert not store(adapter, keys(1, 1000), objects(1, seed=2)).is_successful()
     adapter.submit_unlock(keys(256))
     wait_until(lambda: store(adapter, keys(1, 1000), objects(1, seed=2)).is_successful())
+
+
+# --- What was overwritten behind the daemon ---
+
+def _bytes(memory):
+    return memory.raw_data.numpy().tobytes()
+
+
+def bad_blocks(daemon):
+    """Blocks that the daemon has found wrong on its disk."""
+    with HTTP.open(f"http://{daemon.http}/metrics") as reply:
+        return sum(int(count) for count in re.findall(r'pagoda_disk_errors_total\{.*kind="bad_block"\} (\d+)', reply.read().decode()))
+
+
+def _overwrite(path, old, new, before=0):
+    """Puts `new` in the place of `old`, and of so many bytes before it."""
+    with open(path, "r+b") as file:
+        place = file.read().find(old)
+        assert place >= before
+        file.seek(place - before)
+        file.write(new)
+        os.fsync(file.fileno())
+
+
+def test_objects_that_were_overwritten_on_disk_are_misses(tmp_path):
+    """By a flipped bit, by zeros, by another object's bytes, and by all that the file has of another object."""
+    names, source, target = keys(256), objects(256, seed=1), objects(6)
+    with running(tmp_path / "daemon", host="64MiB", disk="64MiB") as daemon:
+        adapter = open_adapter(daemon.endpoint, host="1MiB", disk="16MiB", fetch_deadline=5.0)
+        for first in range(0, 256, 16):
+            store(adapter, names[first:first + 16], source[first:first + 16])
+            (file,) = (tmp_path / "daemon/disk").rglob("*.slab")
+            wait_until(lambda: (there := file.read_bytes()) and all(_bytes(one) in there for one in source[first:first + 16]))
+        (cache,) = adapter.report_status()["caches"]
+        with pagoda.connect(daemon.endpoint, cache=cache) as client:
+            for name in names[:6]:
+                found = client.match(keys=_chain(name).keys)
+                assert found.matched_tokens == 0 < found.cached_tokens, "it is on disk alone"
+        whole = file.read_bytes()
+        header = whole[(place := whole.find(_bytes(source[8]))) - 4096:place]
+        _overwrite(file, _bytes(source[0]), bytes([_bytes(source[0])[0] ^ 1]))
+        _overwrite(file, _bytes(source[1]), bytes(OBJECT_BYTES))
+        _overwrite(file, _bytes(source[2]), _bytes(source[7]))
+        _overwrite(file, _bytes(source[3]), header + _bytes(source[8]), before=4096)
+        assert look_up(adapter, names[:6]) == [4, 5]
+        assert load(adapter, names[:6], target) == [4, 5] and equal(target[4:], source[4:6])
+        assert bad_blocks(daemon) == 4
+        adapter.close()
+
+
+def _stamped(cache):
+    """Blocks that a restart would find: the lowest bit of the first word of each stamp (manager/slot_stamps.h)."""
+    (path,) = SHM.glob(f"pagoda-{cache}-*-stamps")
+    memory = path.read_bytes()
+    slots, stride = int.from_bytes(memory[20:24], "little"), int.from_bytes(memory[24:32], "little")
+    return sum(memory[4096 + slot * stride] & 1 for slot in range(slots))
+
+
+def test_objects_that_were_overwritten_in_a_dead_daemons_memory_are_misses(tmp_path):
+    """The next daemon finds the others, and these by none of their bytes."""
+    names, source, target = keys(8), objects(8, seed=1), objects(8)
+    with running(tmp_path / "daemon", host="32MiB", warm_restart=True) as daemon:
+        cache = f"overwritten-{os.getpid()}"  # Files of that name are this test's.
+        adapter = open_adapter(daemon.endpoint, cache=cache)
+        assert store(adapter, names, source).is_successful()
+        wait_until(lambda: _stamped(cache) == 8)
+        daemon.kill()
+        (pool,) = (path for path in SHM.glob(f"pagoda-{cache}-*") if _bytes(source[0]) in path.read_bytes())
+        _overwrite(pool, _bytes(source[0]), bytes([_bytes(source[0])[0] ^ 1]))
+        _overwrite(pool, _bytes(source[1]), _bytes(source[7]))
+        daemon.start()
+        found = []
+        wait_until(lambda: found.extend(look_up(adapter, names)) or found)
+        assert found == [2, 3, 4, 5, 6, 7]
+        assert load(adapter, names, target) == [2, 3, 4, 5, 6, 7] and equal(target[2:], source[2:])
+        adapter.close()
+
+
+def test_whatever_is_overwritten_no_object_has_other_bytes(tmp_path):
+    """Four servers over a memory for a fifth of their objects and a disk for all of them, of which bytes are overwritten meanwhile."""
+    names, source = keys(300), objects(300, seed=1)
+    stopped = threading.Event()
+    faults, served = [], []
+
+    def work(adapter, seed):
+        rng = np.random.default_rng(seed)
+        target = objects(8)
+        while not stopped.is_set():
+            some = rng.choice(len(names), size=8, replace=False).tolist()
+            asked = [names[index] for index in some]
+            try:
+                if rng.random() < 0.4:
+                    store(adapter, asked, [source[index] for index in some])
+                    continue
+                is_looked_up = rng.random() < 0.5
+                found = look_up(adapter, asked) if is_looked_up else []
+                loaded = load(adapter, asked, target)
+                faults.extend(some[index] for index in loaded if not equal([target[index]], [source[some[index]]]))
+                served.append(len(loaded))
+                if is_looked_up:
+                    adapter.submit_unlock([asked[index] for index in found])
+            except BaseException as error:
+                faults.append(error)
+
+    with running(tmp_path / "daemon", host="64MiB", disk="64MiB") as daemon:
+        adapters = [open_adapter(daemon.endpoint, host="1MiB", disk="16MiB", fetch_deadline=0.2) for _ in range(4)]
+        threads = [threading.Thread(target=work, args=(adapter, seed)) for seed, adapter in enumerate(adapters)]
+        for thread in threads:
+            thread.start()
+        rng = np.random.default_rng(9)
+        deadline = time.monotonic() + 60
+        try:
+            wait_until(lambda: sum(served) > 0)
+            (file,) = (tmp_path / "daemon/disk").rglob("*.slab")
+            while time.monotonic() < deadline and (sum(served) < 2000 or bad_blocks(daemon) < 5) and not faults:
+                time.sleep(0.05)
+                with open(file, "r+b") as opened:
+                    opened.seek(int(rng.integers(8192, file.stat().st_size)))  # Behind the superblocks.
+                    opened.write(b"?")
+        finally:
+            stopped.set()
+            for thread in threads:
+                thread.join()
+        assert not faults and sum(served) >= 2000 and bad_blocks(daemon) >= 5, (faults[:3], sum(served), bad_blocks(daemon))
+        for adapter in adapters:
+            adapter.close()
 
 
 def test_what_is_misspelt_is_said_at_the_start(daemon):
@@ -306,7 +463,7 @@ def test_lmcaches_storage_manager_stores_and_prefetches(tmp_path):
             assert [bytes(memory.byte_array) for memory in found] == [bytes([contents[name]]) * OBJECT_BYTES for name in names]
         manager.finish_read_prefetched(names)
         (adapter,) = [adapter for _, adapter in manager.l2_adapters()]
-        wait_until(lambda: not adapter._holds)  # Unlocked.
+        wait_until(lambda: not adapter._locks)  # Unlocked.
         stop(daemon)
         started = time.monotonic()
         assert _prefetch(manager, keys(4, 200))[0] == [] and time.monotonic() - started < TIMEOUT + MARGIN

@@ -1,6 +1,6 @@
-"""Pagoda below SGLang's host cache: SGLang's own factory, host pools, controller and radix cache, with torch in the place of its
-kernels (sglang_on_cpu.py)."""
+"""Pagoda below SGLang's host cache, with torch in the place of SGLang's kernels (sglang_on_cpu.py)."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -8,6 +8,7 @@ import time
 from array import array
 
 import numpy as np
+import pagoda
 import pytest
 
 pytest.importorskip("sglang", reason="SGLang is not installed")
@@ -521,6 +522,37 @@ def test_the_linker_loads_every_layer_of_every_pool(linked):
     assert reader.finish_layer_wise_loading(index)
     assert _device_pages(reader, loaded) == _device_pages(writer, stored)
     assert _device_pages(reader, _transfers(text, 20, 8)) == before
+
+
+def test_more_pages_than_a_batch_of_the_daemon_takes_are_one_load(linked, daemon):
+    """Of two requests, in pages of a token: more than the daemon takes at once, of each pool and of each request alone."""
+    cfg = dataclasses.replace(_hybrid(), page_size=1, head_num=2, num_layers=8, full_attention_layer_ids=(3, 7), sliding_window_size=1500,
+                              enable_mamba_extra_buffer=False, kv_size=8192, max_context_len=8192)
+    text = names(3000)
+    writer, reader = linked(cfg)[-1], linked(cfg)[-1]
+    _randomize(writer, 1)
+    _randomize(reader, 2)
+
+    def transfers(keys, first, state):
+        places = torch.arange(first, first + len(keys))
+        last = min(len(keys), 1500)
+        return [PoolTransfer(name=PoolName.KV, keys=list(keys), device_indices=places),
+                PoolTransfer(name=PoolName.SWA, keys=keys[-last:], device_indices=places[-last:], hit_policy=PoolHitPolicy.TRAILING_PAGES),
+                PoolTransfer(name=PoolName.MAMBA, keys=keys[-1:], device_indices=torch.tensor([state]),
+                             hit_policy=PoolHitPolicy.TRAILING_PAGES)]
+
+    stored = [transfers(text, 100, 5), transfers(names(1200, "other"), 4000, 6)]
+    loaded = [transfers(text, 500, 7), transfers(names(1200, "other"), 5000, 8)]
+    for wanted in stored:
+        assert _offload(writer, wanted)
+    for number, wanted in enumerate(loaded):
+        assert reader.lookup(f"request-{number}", wanted) == [len(wanted[0].keys)]
+        assert reader.load(f"request-{number}", wanted)
+    assert reader.finish_layer_wise_loading(reader.start_layer_wise_loading())
+    for here, there in zip(loaded, stored):
+        assert _device_pages(reader, here) == _device_pages(writer, there)
+    with pagoda.connect(daemon.endpoint, cache=reader._storage._pools["kv"].cache.name) as client:
+        wait_until(lambda: client.status().windows[0].tiers[0].active_blocks == 0)
 
 
 def test_a_load_that_is_cancelled_copies_nothing(linked):

@@ -134,7 +134,9 @@ def test_a_killed_engine_costs_the_others_nothing(asked, expected, models, tmp_p
 
 
 def test_a_tenants_quota(asked, expected, models, tmp_path):
-    """A tenant's cache is bounded by its quota of memory: what is beyond is not cached, and no request fails."""
+    """A tenant's cache is bounded by its quota of memory: what is beyond is not cached, no request fails, and the tokens are the same.
+    The daemon has 64 times as much, and the connector asks for all of it."""
+    quota = 4 << 20
     folder = tmp_path / "daemon"
     folder.mkdir()
     token = folder / "a.token"
@@ -142,9 +144,25 @@ def test_a_tenants_quota(asked, expected, models, tmp_path):
     token.chmod(0o600)
     extra = {"tenants": [{"name": "a", "tokens_file": str(token), "cache_memory": {"host": "4MiB"}}]}
     with Daemon(folder, extra=extra) as daemon, Vllm(
-            tmp_path, models("qwen3"), kv_transfer_config=connector(daemon, host="4MiB", token_file=str(token))) as vllm:
+            tmp_path, models("qwen3"), kv_transfer_config=connector(daemon, host="100%", token_file=str(token))) as vllm:
         assert vllm.generate(asked)["tokens"] == expected
+        assert vllm.metrics()["vllm:pagoda_unsaved_requests"] > 0, "there was no room for some"
+        for prompt, tokens in zip(asked[:10], expected):
+            assert vllm.reset() and vllm.generate([prompt])["tokens"] == [tokens]
+        secret = token.read_text().strip()
+        caches = pagoda.list_caches(daemon.endpoint, token=secret)
+        (cache,), (tier,) = caches, caches.caches[0].tiers
+        block = tier.bytes // tier.capacity_blocks
+        assert cache.tenant == "a" and quota - block < tier.bytes <= quota < sum(len(prompt) // BLOCK for prompt in asked) * block
+        assert tier.used_blocks >= tier.capacity_blocks - 2, "it is full, but for what the last request did not fill"
+        (budget,) = (budget for budget in caches.budgets if budget.medium is pagoda.Medium.HOST)
+        assert budget.bytes == 64 * quota and budget.free_bytes < block, "nothing is free for the tenant"
+        with pytest.raises(pagoda.Exhausted, match="of the tenant's limit") as refused:
+            pagoda.open_cache(daemon.endpoint, "more", identity=pagoda.CacheIdentity("org/more"), tokens_per_block=BLOCK,
+                              layers=[pagoda.Layers.opaque(1, bytes_per_block=block)], host=block, token=secret)
+        assert refused.value.reason == "OUT_OF_MEMORY"
+        assert vllm.metrics()["vllm:pagoda_saved_bytes"] > quota, "so some was evicted"
         assert vllm.reset()
         answer = vllm.generate(asked)
-        assert answer["tokens"] == expected
-        assert vllm.metrics()["vllm:pagoda_saved_bytes"] > 0
+        assert answer["tokens"] == expected and set(answer["reasons"]) == {"length"}
+        assert 0 < sum(answer["cached"]) < sum(whole(asked))

@@ -20,6 +20,14 @@ def _qwen3():
         head_dim=32, max_position_embeddings=MAX_TOKENS, tie_word_embeddings=False, initializer_range=SPREAD)
 
 
+def _qwen3_experts():
+    """A mixture of four experts."""
+    return transformers.Qwen3MoeConfig(
+        vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, moe_intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=32, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True, max_position_embeddings=MAX_TOKENS,
+        tie_word_embeddings=False, initializer_range=SPREAD)
+
+
 def _qwen3_half_billion():
     """0.5 B parameters, for times."""
     return transformers.Qwen3Config(
@@ -49,6 +57,7 @@ MODELS = {
     "qwen3": (_qwen3, 1),
     "qwen3-other": (_qwen3, 2),  # The same shape, other weights.
     "qwen3-0.5b": (_qwen3_half_billion, 1),
+    "qwen3-experts": (_qwen3_experts, 1),
     "gemma3": (_gemma3, 1),
     "deepseek": (_deepseek, 1),
 }

@@ -23,6 +23,7 @@ log = logging.getLogger("pagoda.connector")
 REGISTERED_AT_ONCE = 64 << 30
 # What is converted at once: several times that is taken of the device's memory meanwhile.
 CONVERTED_AT_ONCE = 16 << 20
+BEGUN_AT_ONCE = 512
 # cudaHostRegisterPortable: for each context of the process.
 _PORTABLE = 1
 
@@ -72,12 +73,16 @@ class _CudaStream(Stream):
         self.stream = stream
         # Addresses of targets and of sources, and bytes.
         self._copies: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        self._count = 0
         self._kept: list[torch.Tensor] = []  # What the copies read.
 
     def add(self, targets: npt.NDArray[np.int64], sources: npt.NDArray[np.int64], size: int, kept: torch.Tensor | None = None) -> None:
         self._copies.append((targets, sources, np.full(targets.size, size, np.int64)))
         if kept is not None:
             self._kept.append(kept)
+        self._count += targets.size
+        if self._count >= BEGUN_AT_ONCE:  # The device copies while the next ones are listed.
+            self.flush()
 
     def mark(self) -> Mark:
         self.flush()
@@ -89,7 +94,7 @@ class _CudaStream(Stream):
         self.stream.wait_event(mark.event)
 
     def flush(self) -> None:
-        copies, self._copies = self._copies, []
+        copies, self._copies, self._count = self._copies, [], 0
         if copies:
             targets, sources, sizes = (np.concatenate(column).astype(np.uint64) for column in zip(*copies))
             with torch.cuda.device(self.stream.device):

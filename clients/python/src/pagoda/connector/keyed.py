@@ -172,6 +172,11 @@ class KeyedPages:
             holds[index] = hold
         return holds
 
+    def take(self, chains: Sequence[Chain]) -> list[Hold | None]:
+        """As `hold`, for chains that were found: without a look-up, and nothing is fetched from disk. One call; none where `find` has
+        found them just now."""
+        return self._each(chains, self._take, None, self._budget())
+
     def load(self, holds: Sequence[Hold], memory: PageMemory) -> bool:
         """Copies the last page of hold i into page i of the memory. False: the bytes there are undefined. No call."""
         alive = False
@@ -305,21 +310,15 @@ class KeyedPages:
         return True
 
     def _read(self, session: MappedSession, chains: Sequence[Chain], budget: Budget) -> list[int]:
-        holds = self._kept.take(chains, session)
-        kept = self._shared.keep(session, [hold.sequence_id for hold in holds if hold])
-        holds = [hold if hold and hold.sequence_id in kept else None for hold in holds]
-        missing = [index for index, hold in enumerate(holds) if hold is None]
+        holds = self._take(session, chains, budget)
         try:
-            for index, one in zip(missing, self._open(session, [chains[index] for index in missing], self._block_tokens, budget)):
-                holds[index] = one.hold if one else None
-            for memory, pages, places in _by_memory((chain, chain.start, hold.places[:len(chain.keys)])
-                                                    for chain, hold in zip(chains, holds) if hold):
+            for memory, pages, places in _by_memory((chain, chain.start, hold.places) for chain, hold in zip(chains, holds) if hold):
                 self._copier.copy(memory.load, session.slots, pages, places)
-            if any(hold and hold.places for hold in holds):
+            if any(holds):
                 self._shared.confirm(session, budget)
         finally:
             self._shared.leave(session, [hold.sequence_id for hold in holds if hold])
-        return [max(min(len(hold.places), len(chain.keys)) - chain.start, 0) if hold else 0 for chain, hold in zip(chains, holds)]
+        return [max(len(hold.places) - chain.start, 0) if hold else 0 for chain, hold in zip(chains, holds)]
 
     def _write(self, session: MappedSession, chains: Sequence[Chain], budget: Budget) -> list[int]:
         opened = self._open(session, chains, 0, budget)
@@ -338,6 +337,21 @@ class KeyedPages:
         holds = [one.hold if one else None for one in self._open(session, chains, self._block_tokens, budget)]
         self._shared.leave(session, [hold.sequence_id for hold in holds if hold and not hold.places])
         return [hold if hold and hold.places else None for hold in holds]
+
+    def _take(self, session: MappedSession, chains: Sequence[Chain], budget: Budget) -> list[Hold | None]:
+        """What `find` holds, as far as the chain goes; the others are held anew."""
+        found = self._kept.take(chains, session)
+        kept = self._shared.keep(session, [hold.sequence_id for hold in found if hold])
+        holds = [hold._replace(places=hold.places[:len(chain.keys)]) if hold and hold.sequence_id in kept else None
+                 for chain, hold in zip(chains, found)]
+        missing = [index for index, hold in enumerate(holds) if hold is None]
+        try:
+            for index, hold in zip(missing, self._hold(session, [chains[index] for index in missing], budget)):
+                holds[index] = hold
+        except BaseException:
+            self._shared.leave(session, list(kept))
+            raise
+        return holds
 
     def _remove(self, session: MappedSession, chains: Sequence[Chain], budget: Budget) -> list[int]:
         results = self._shared.run(session, [v1.Operation(invalidate_prefix=v1.InvalidatePrefixRequest(
@@ -411,6 +425,6 @@ def _by_memory(wanted: Any) -> list[tuple[PageMemory, list[int], list[int]]]:
     found: dict[int, tuple[PageMemory, list[int], list[int]]] = {}
     for chain, first, places in wanted:
         _, pages, slots = found.setdefault(id(chain.memory), (chain.memory, [], []))
-        pages += chain.pages[first - chain.start:len(places) - chain.start]
         slots += places[first:]
+        pages += chain.pages[first - chain.start:][:len(places[first:])]
     return list(found.values())

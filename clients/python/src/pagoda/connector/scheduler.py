@@ -147,8 +147,9 @@ class SchedulerSide:
             held = self._hold(text)
             if held is None:
                 return 0
-            # A request that was preempted: what it has is what is committed, and a commit moves its windows on.
-            if held.saves or held.busy_step > self._watermark():
+            # A request that was preempted waits for its own saves: their commit moves its windows on, and a load that then
+            # is under way would read slots of others.
+            if held.busy_step > self._watermark():
                 return None
             if not self._is_up(held):
                 return 0 if self._is_stale(held) else None

@@ -62,6 +62,17 @@ class _Layout:
         return cls.of(key, layout.dtypes, layout.shapes, size)
 
 
+@dataclasses.dataclass(eq=False)
+class _Lock:
+    """What one look-up holds of a key."""
+
+    cache: KeyedPages
+    hold: Hold
+    loads: int = 0
+    """That read it now: it is let go behind the last of them."""
+    is_unlocked: bool = False
+
+
 class PagodaL2Adapter(L2AdapterInterface):
     """Never needed: without a daemon nothing is found, and stores fail at once. Thread-safe."""
 
@@ -71,7 +82,7 @@ class PagodaL2Adapter(L2AdapterInterface):
         self._options = KeyedOptions.take(adapter_params or {}, where="adapter_params")
         self._lock = threading.Lock()
         self._caches: dict[_Layout, KeyedPages] = {}
-        self._holds: dict[ObjectKey, list[tuple[KeyedPages, Hold]]] = {}
+        self._locks: dict[ObjectKey, list[_Lock]] = {}
         self._tasks = 0
         self._stored: dict[L2TaskId, L2StoreResult] = {}
         self._found: dict[L2TaskId, Bitmap] = {}
@@ -165,20 +176,20 @@ class PagodaL2Adapter(L2AdapterInterface):
                     if hold is not None:
                         found.set(index)
                         with self._lock:
-                            self._holds.setdefault(keys[index], []).append((cache, hold))
+                            self._locks.setdefault(keys[index], []).append(_Lock(cache, hold))
         return found
 
     def _unlock(self, keys: "Sequence[ObjectKey]") -> None:
-        ended: dict[KeyedPages, list[Hold]] = {}
+        ended = []
         with self._lock:
             for key in keys:
-                if key in self._holds:
-                    cache, hold = self._holds[key].pop()
-                    ended.setdefault(cache, []).append(hold)
-                    if not self._holds[key]:
-                        del self._holds[key]
-        for cache, holds in ended.items():
-            cache.release(holds)
+                if key in self._locks:
+                    ended.append(self._locks[key].pop())
+                    ended[-1].is_unlocked = True
+                    if not self._locks[key]:
+                        del self._locks[key]
+            ended = [lock for lock in ended if not lock.loads]
+        _release(ended)
 
     def _load(self, keys: "Sequence[ObjectKey]", objects: "Sequence[MemoryObj]") -> Bitmap:
         loaded = Bitmap(len(keys))
@@ -193,18 +204,25 @@ class PagodaL2Adapter(L2AdapterInterface):
 
     def _load_from(self, cache: KeyedPages, wanted: "Sequence[tuple[int, ObjectKey]]", objects: "Sequence[MemoryObj]") -> list[int]:
         """The indices of those that were loaded. What no look-up holds is held for the load."""
-        holds: dict[int, Hold] = {}
+        locks: dict[int, _Lock] = {}
         with self._lock:
             for index, key in wanted:
-                holds |= {index: hold for held_in, hold in self._holds.get(key, ()) if held_in is cache and cache.has(hold)}
-        missing = [(index, key) for index, key in wanted if index not in holds]
-        own = [(index, hold) for (index, _), hold in zip(missing, cache.hold([_chain(key) for _, key in missing])) if hold is not None]
-        holds |= dict(own)
+                locks |= {index: lock for lock in self._locks.get(key, ()) if lock.cache is cache and cache.has(lock.hold)}
+            for lock in locks.values():
+                lock.loads += 1
+        missing = [(index, key) for index, key in wanted if index not in locks]
         try:
-            memory = Buffers([objects[index].byte_array for index in holds])
-            return list(holds) if holds and cache.load(list(holds.values()), memory) else []
+            for (index, _), hold in zip(missing, cache.hold([_chain(key) for _, key in missing])):
+                if hold is not None:
+                    locks[index] = _Lock(cache, hold, loads=1, is_unlocked=True)
+            memory = Buffers([objects[index].byte_array for index in locks])
+            return list(locks) if locks and cache.load([lock.hold for lock in locks.values()], memory) else []
         finally:
-            cache.release([hold for _, hold in own])
+            with self._lock:
+                for lock in locks.values():
+                    lock.loads -= 1
+                ended = [lock for lock in locks.values() if lock.is_unlocked and not lock.loads]
+            _release(ended)
 
     # --- Caches ---
 
@@ -264,6 +282,11 @@ class PagodaL2Adapter(L2AdapterInterface):
             cache.close()
         for event in (self._store_event, self._lookup_event, self._load_event):
             event.close()
+
+
+def _release(locks: Sequence[_Lock]) -> None:
+    for cache in {lock.cache for lock in locks}:
+        cache.release([lock.hold for lock in locks if lock.cache is cache])
 
 
 def _chain(key: "ObjectKey", memory: Buffers | None = None, page: int = 0) -> Chain:

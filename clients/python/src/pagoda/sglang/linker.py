@@ -23,7 +23,7 @@ from sglang.srt.mem_cache.unified_cache.unified_cache_linker import LayerWiseLoa
 from sglang.srt.runtime_context import get_model, get_parallel
 from sglang.srt.utils import get_device_module
 
-from pagoda.connector.movers import HostMover, Mover, runs
+from pagoda.connector.movers import HostMover, Mover, Places
 from pagoda.connector.page_memory import Bytes, PageMemory
 from pagoda.sglang.host_pages import HostPages
 from pagoda.sglang.storage import PagodaHiCacheStorage
@@ -37,7 +37,7 @@ class DevicePages(PageMemory):
     def __init__(self, entry: DevicePoolEntry, mover: Mover) -> None:
         self._mover = mover
         self._layers = entry.layer_mapping
-        self._buffers: list[list[tuple[Any, int, int]]] = []
+        self._buffers: list[list[tuple[Places, slice]]] = []  # Pages, and their part of a slot.
         self._registered: tuple[Any, Any] = (None, None)
         self._lock = threading.Lock()
         end = 0
@@ -48,7 +48,8 @@ class DevicePages(PageMemory):
                 whole = torch.empty(0, dtype=torch.uint8, device=buffer.device).set_(
                     buffer.untyped_storage(), buffer.storage_offset() * buffer.element_size(), (pages, page_bytes),
                     (max(row_bytes, page_bytes), 1))
-                self._buffers[-1].append((whole.numpy() if isinstance(mover, HostMover) else mover.view(whole), end, end + page_bytes))
+                memory = whole.numpy() if isinstance(mover, HostMover) else mover.view(whole)
+                self._buffers[-1].append((Places(memory[:, None, None], 1), slice(end, end + page_bytes)))
                 end += page_bytes
         self.page_bytes = end
 
@@ -62,16 +63,17 @@ class DevicePages(PageMemory):
         mapped = self._layers.get(layer, ())
         for component in self._buffers:
             for index in (mapped,) if isinstance(mapped, int) else mapped:
-                buffer, start, end = component[index]
-                for page, place, count in runs(pages, places):
-                    self._mover.copy(self._mover.loads, buffer[page:page + count], self._known(slots)[place:place + count, start:end])
+                buffer, part = component[index]
+                self._mover.copy_blocks(self._mover.loads, buffer, pages, self._part(slots, part), places)
 
     def save(self, slots: Bytes, pages: Sequence[int], places: Sequence[int]) -> None:
         for component in self._buffers:
-            for buffer, start, end in component:
-                for page, place, count in runs(pages, places):
-                    self._mover.copy(self._mover.saves, self._known(slots)[place:place + count, start:end], buffer[page:page + count])
+            for buffer, part in component:
+                self._mover.copy_blocks(self._mover.saves, self._part(slots, part), places, buffer, pages)
         _wait(self._mover.saves)
+
+    def _part(self, slots: Bytes, part: slice) -> Places:
+        return Places(self._known(slots)[:, None, None, part], 1)
 
     def _known(self, slots: Bytes) -> Any:
         """A session's slots, made ready for copies once."""
@@ -256,7 +258,7 @@ class PagodaCacheLinker(UnifiedCacheLinker):
             counter.fail(index, error)
 
     def _load_within(self, index: int, wanted: Sequence[tuple[str, list[str], torch.Tensor]], there: dict[str, Any]) -> bool:
-        """Reads the pools one within the other, so that all are held while the layers of all are copied. `there`: (slots, pages,
+        """Loads the pools one within the other, so that all pages are held while the layers of all are copied. `there`: (slots, pages,
         places) of the pools around."""
         if not wanted:
             self._load_layers(index, there)
@@ -268,12 +270,14 @@ class PagodaCacheLinker(UnifiedCacheLinker):
         inner: list[bool] = []
 
         def happens(slots: Bytes, pages: Sequence[int], places: Sequence[int]) -> None:
-            if len(pages) == len(numbers):
-                inner.append(self._load_within(index, rest, {**there, name: (slots, pages, places)}))
+            inner.append(self._load_within(index, rest, {**there, name: (slots, numbers, places)}))
 
-        memory = _Inside(pool.pages.page_bytes, happens)
-        read = pool.cache.read(self._storage._chains(pool, keys, None, [[memory]], numbers))
-        return all(read) and inner == [True]
+        taken = pool.cache.take(self._storage._chains(pool, keys, None))
+        holds = [hold for hold in taken if hold is not None]
+        try:
+            return len(holds) == len(numbers) and pool.cache.load(holds, _Inside(pool.pages.page_bytes, happens)) and inner == [True]
+        finally:
+            pool.cache.release(holds)
 
     def _load_layers(self, index: int, there: dict[str, Any]) -> None:
         marks = []
