@@ -223,3 +223,48 @@ def test_an_engine_says_what_it_needs(driver, start_daemon):
     assert "in the memory of cuda:0, which the backend cpu does not reach: the daemon needs cache.primary_memory: host" in refusal("cpu")
     # It maps the pools, and finds no GPU behind the fake driver to compute on.
     assert "in the memory of cuda:0, and the engine cannot compute there" in refusal("auto")
+
+
+# Copies as a connector makes them: to the device's memory and back into other page-locked memory, on a stream.
+COPIES = """
+import ctypes, mmap, sys, pagoda
+import numpy as np
+from pagoda._cuda import _driver, _primary_context, copy_all, page_lock, page_unlock
+(pool, *_) = pagoda.map_pools(bytes.fromhex(sys.argv[1]), tier=pagoda.Tier.PRIMARY)
+device, size = pool.device_array, pool.strides[0]
+host = np.frombuffer(mmap.mmap(-1, 1 << 20), np.uint8)
+host[:] = np.random.default_rng(1).integers(0, 255, host.size)
+address = host.ctypes.data
+page_lock(0, address, host.size)
+stream = ctypes.c_void_p()
+with _primary_context(0):
+    assert ctypes.CDLL("libcuda.so.1").cuStreamCreate(ctypes.byref(stream), 1) == 0
+at = device.__cuda_array_interface__["data"][0]
+slots = np.arange(4, dtype=np.uint64) * size
+sizes = np.full(4, size, np.uint64)
+if sys.argv[2] == "one by one":
+    _driver().cuMemcpyBatchAsync_v2 = None
+copy_all(0, stream.value, at + slots[::-1], address + slots, sizes)
+copy_all(0, stream.value, address + 8 * size + slots, at + slots, sizes)
+with _primary_context(0):
+    _driver().call("cuStreamSynchronize", stream)
+for slot in range(4):
+    assert (host[(8 + slot) * size:][:size] == host[(3 - slot) * size:][:size]).all(), slot
+try:
+    page_lock(0, address, host.size)
+except pagoda.CannotMap as error:
+    print(error)
+page_unlock(0, address)
+page_lock(0, address, host.size)
+"""
+
+
+@pytest.mark.parametrize("calls", ["in one call", "one by one"])
+def test_a_connectors_copies(driver, start_daemon, calls):
+    driver()
+    daemon = start_daemon(cache=CUDA)
+    with pagoda.connect(f"unix:{daemon.unix_socket}") as session:
+        command = [sys.executable, "-c", COPIES, session.session_ref.to_bytes().hex(), calls]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "cuMemHostRegister" in done.stdout

@@ -5,6 +5,7 @@ import pathlib
 import random
 import re
 import signal
+import threading
 import time
 
 import numpy as np
@@ -16,6 +17,7 @@ from toy_engine import LateMover, ToyEngine
 
 
 SHM = pathlib.Path("/dev/shm")
+MARGIN = 5.0  # Seconds, for a machine that does other things beside.
 
 
 @pytest.fixture
@@ -379,6 +381,98 @@ def test_a_session_that_the_daemon_ended_is_replaced(daemon, engines):
     while not engine.run(asked)[0]:
         assert time.monotonic() < deadline
     assert engine.side.take_counts().lost_sessions == 1
+
+
+class FaultyMover(HostMover):
+    """Some copies fail when they are listed, and some when they are made."""
+
+    def __init__(self, rng):
+        super().__init__(threads=2)
+        self._rng, self.listed, self.made = rng, 0, 0
+
+    def copy(self, stream, target, source, convert=None):
+        dice = self._rng.random()
+        if dice < 0.01:
+            self.listed += 1
+            raise MemoryError("as if the device had no memory left")
+        super().copy(stream, target, source, self._fail if dice < 0.02 else convert)
+
+    def _fail(self, source):
+        self.made += 1
+        raise OSError("as if the driver refused")
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("shape", ["one group", "two ranks"])
+def test_a_copy_that_fails_costs_hits_alone(engines, shape, seed):
+    """Saves that failed are never loaded, and requests whose load failed compute: the engine checks every byte."""
+    rng = random.Random(seed)
+    movers = []
+
+    def mover():
+        movers.append(FaultyMover(rng))
+        return movers[-1]
+
+    engine = engines(host="64KiB", mover=mover, **SHAPES[shape])
+    asked = prompts(rng, 8)
+    for _ in range(25):
+        engine.run(rng.choices(asked, k=3), generate=rng.randrange(6))
+    assert sum(mover.listed for mover in movers) > 5 and sum(mover.made for mover in movers) > 5
+    assert engine.failed_loads > 0 and engine.hit_tokens > 200
+
+
+def test_a_copy_that_fails_ends_behind_those_beside_it():
+    """Else they would still write when the blocks are given to others."""
+    mover = HostMover(threads=2)
+    source, target = np.ones(8 << 20, np.uint8), np.zeros(8 << 20, np.uint8)
+
+    def slow(given):
+        time.sleep(0.3)
+        return given
+
+    def fail(given):
+        raise OSError("refused")
+
+    mover.copy(mover.loads, target[:0], source[:0], fail)
+    mover.copy(mover.loads, target, source, slow)
+    with pytest.raises(OSError):
+        mover.loads.begin()
+    assert target.all()
+    mover.loads.mark()  # Nothing is left.
+
+
+class SlowRegistration(HostMover):
+    """As where much memory is made ready for a GPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.go_on, self.pools = threading.Event(), 0
+
+    def register(self, pool):
+        assert self.go_on.wait(20)
+        self.pools += 1
+        return pool
+
+    def unregister(self, pool):
+        self.pools -= 1
+
+
+def test_memory_that_takes_long_to_map_holds_up_one_step(engines):
+    """For the time-out; until it is there, nothing is loaded or saved. At the end all of it is given back."""
+    mover = SlowRegistration()
+    engine = engines(host="2MiB", mover=lambda: mover, timeout=0.3)
+    asked = prompts(random.Random(7), 3)
+    started = time.monotonic()
+    engine.run(asked)
+    assert 0.3 <= time.monotonic() - started < 0.3 + MARGIN
+    assert settled(engine).hit_tokens == 0
+    mover.go_on.set()
+    engine.workers[0].side._opening._made.result(20)
+    engine.run(asked)  # Saves.
+    settled(engine)
+    assert engine.run(asked) == [(len(prompt) - 1) // 4 * 4 for prompt in asked] and mover.pools > 0
+    engine.workers[0].side.close()
+    assert mover.pools == 0
 
 
 def test_large_copies_are_shared_among_threads():

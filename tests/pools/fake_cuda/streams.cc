@@ -289,6 +289,13 @@ CUresult cuMemcpyDtoDAsync(CUdeviceptr target, CUdeviceptr source, size_t bytes,
   return fake_cuda::Start(stream, {{target, source, bytes}}, true, true);
 }
 
+CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream) {
+  FAKE_CUDA_ENTER_CONTEXT("cuMemcpyAsync");
+  const bool from_device = fake_cuda::PlaceOf(source, bytes, false) == fake_cuda::Place::kDevice;
+  const bool to_device = fake_cuda::PlaceOf(target, bytes, true) == fake_cuda::Place::kDevice;
+  return fake_cuda::Start(stream, {{target, source, bytes}}, from_device, to_device);
+}
+
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* rows, CUstream stream) {
   FAKE_CUDA_ENTER_CONTEXT("cuMemcpy2DAsync");
   const bool from_device = rows->srcMemoryType == CU_MEMORYTYPE_DEVICE;

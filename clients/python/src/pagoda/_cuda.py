@@ -19,6 +19,7 @@ _ON_DEVICE = 1
 _PROT_READ, _PROT_READ_WRITE = 1, 3
 _GRANULARITY_MINIMUM = 0
 _IN_STREAM_ORDER = 1
+_FOR_ALL_CONTEXTS = 1
 
 
 class _Location(ctypes.Structure):
@@ -67,6 +68,8 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuMemcpyHtoD_v2": (_Address, ctypes.c_void_p, ctypes.c_size_t),
     "cuMemcpyDtoH_v2": (ctypes.c_void_p, _Address, ctypes.c_size_t),
     "cuStreamSynchronize": (ctypes.c_void_p,),
+    "cuMemHostRegister_v2": (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint),
+    "cuMemHostUnregister": (ctypes.c_void_p,),
     "cuMemcpyAsync": (_Address, _Address, ctypes.c_size_t, ctypes.c_void_p),
 }
 # Of CUDA 13 and later.
@@ -166,20 +169,40 @@ class _Mapping:
         self._driver.cuDevicePrimaryCtxRelease_v2(self._device)  # type: ignore[attr-defined]
 
 
-def copy_all(targets: npt.NDArray[np.uint64], sources: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint64], stream: int) -> None:
-    """Begins copies of sizes[i] bytes from sources[i] to targets[i], addresses of the current device or of page-locked memory, on a stream
-    that is not the null stream. Errors: CannotMap, as of DeviceMemory."""
+@functools.cache
+def _primary_context(device: int) -> _Current:
+    """A device's context, as CUDA's runtime has it; kept until the process ends."""
+    context = ctypes.c_void_p()
+    _driver().call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    return _Current(_driver(), context)
+
+
+def page_lock(device: int, address: int, size_bytes: int) -> None:
+    """Memory of the host that all devices then copy by themselves. Errors: CannotMap, as of DeviceMemory. CUDA's runtime learns of none."""
+    with _primary_context(device):
+        _driver().call("cuMemHostRegister_v2", address, size_bytes, _FOR_ALL_CONTEXTS)
+
+
+def page_unlock(device: int, address: int) -> None:
+    with _primary_context(device):
+        _driver().call("cuMemHostUnregister", address)
+
+
+def copy_all(device: int, stream: int, targets: npt.NDArray[np.uint64], sources: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint64]) -> None:
+    """Begins copies of sizes[i] bytes from sources[i] to targets[i], addresses of the device or of page-locked memory, on a stream of the
+    device that is not the null stream. Errors: CannotMap, as of DeviceMemory."""
     if not len(sizes):
         return
     driver = _driver()
     targets, sources, sizes = (np.ascontiguousarray(column, np.uint64) for column in (targets, sources, sizes))
-    if getattr(driver, "cuMemcpyBatchAsync_v2") is None:
-        for target, source, size in zip(targets.tolist(), sources.tolist(), sizes.tolist()):
-            driver.call("cuMemcpyAsync", target, source, size, stream)
-        return
-    attributes, first = _CopyAttributes(_IN_STREAM_ORDER), ctypes.c_size_t(0)
-    driver.call("cuMemcpyBatchAsync_v2", targets.ctypes.data, sources.ctypes.data, sizes.ctypes.data, len(sizes),
-                ctypes.byref(attributes), ctypes.byref(first), 1, stream)
+    with _primary_context(device):
+        if getattr(driver, "cuMemcpyBatchAsync_v2") is None:
+            for target, source, size in zip(targets.tolist(), sources.tolist(), sizes.tolist()):
+                driver.call("cuMemcpyAsync", target, source, size, stream)
+            return
+        attributes, first = _CopyAttributes(_IN_STREAM_ORDER), ctypes.c_size_t(0)
+        driver.call("cuMemcpyBatchAsync_v2", targets.ctypes.data, sources.ctypes.data, sizes.ctypes.data, len(sizes),
+                    ctypes.byref(attributes), ctypes.byref(first), 1, stream)
 
 
 class DeviceMemory:

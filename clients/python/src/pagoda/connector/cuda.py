@@ -14,18 +14,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pagoda._cuda import copy_all
+from pagoda._cuda import copy_all, page_lock, page_unlock
 from pagoda.connector.movers import Mark, Mover, Places, Stream
 
 log = logging.getLogger("pagoda.connector")
 
 # Above this, some drivers refuse to register a range at once.
 REGISTERED_AT_ONCE = 64 << 30
-# What is converted at once: several times that is taken of the device's memory meanwhile.
-CONVERTED_AT_ONCE = 16 << 20
-BEGUN_AT_ONCE = 512
-# cudaHostRegisterPortable: for each context of the process.
-_PORTABLE = 1
+# Bytes that are converted at once. About ten times as many are taken of the device's memory meanwhile, for loads and for saves.
+CONVERTED_AT_ONCE = 4 << 20
+# So many copies are given to the driver at once, which copies while the next ones are listed.
+COPIES_AT_ONCE = 512
 
 
 def pieces(address: int, slots: int, slot_bytes: int, most: int) -> Iterator[tuple[int, int]]:
@@ -67,10 +66,11 @@ class _Event(Mark):
 
 
 class _CudaStream(Stream):
-    """A stream of copies, which are given to the driver in one call: at a mark, and before a wait."""
+    """A stream of copies, which are collected and given to the driver many at once."""
 
-    def __init__(self, stream: torch.cuda.Stream) -> None:
+    def __init__(self, stream: torch.cuda.Stream, device: int) -> None:
         self.stream = stream
+        self._device = device
         # Addresses of targets and of sources, and bytes.
         self._copies: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
         self._count = 0
@@ -81,25 +81,28 @@ class _CudaStream(Stream):
         if kept is not None:
             self._kept.append(kept)
         self._count += targets.size
-        if self._count >= BEGUN_AT_ONCE:  # The device copies while the next ones are listed.
-            self.flush()
+        if self._count >= COPIES_AT_ONCE:
+            self.begin()
 
     def mark(self) -> Mark:
-        self.flush()
+        self.begin()
         return _Event(self.stream)
 
     def wait(self, mark: Mark) -> None:
         assert isinstance(mark, _Event)
-        self.flush()
+        self.begin()
         self.stream.wait_event(mark.event)
 
-    def flush(self) -> None:
+    def begin(self) -> None:
         copies, self._copies, self._count = self._copies, [], 0
         if copies:
             targets, sources, sizes = (np.concatenate(column).astype(np.uint64) for column in zip(*copies))
-            with torch.cuda.device(self.stream.device):
-                copy_all(targets, sources, sizes, self.stream.cuda_stream)
+            copy_all(self._device, self.stream.cuda_stream, targets, sources, sizes)
         # They were made on this stream, so whoever gets their memory next comes behind the copies.
+        self._kept.clear()
+
+    def drop(self) -> None:
+        self._copies, self._count = [], 0
         self._kept.clear()
 
 
@@ -119,27 +122,36 @@ class CudaMover(Mover):
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._index = torch.cuda.current_device() if device.index is None else device.index
         self.compute = _Compute()
-        self.loads = _CudaStream(torch.cuda.Stream(device))
-        self.saves = _CudaStream(torch.cuda.Stream(device))
-        self._registered: list[int] = []
+        self.loads = _CudaStream(torch.cuda.Stream(device), self._index)
+        self.saves = _CudaStream(torch.cuda.Stream(device), self._index)
+        self._registered: dict[int, list[int]] = {}  # By a pool's address those of its pieces.
 
     def view(self, memory: Any) -> torch.Tensor:
         return memory  # type: ignore[no-any-return]
 
     def register(self, pool: npt.NDArray[np.uint8]) -> torch.Tensor:
         whole = torch.from_numpy(pool)
-        cudart = torch.cuda.cudart()
-        for address, length in pieces(pool.ctypes.data, pool.shape[0], pool.strides[0], REGISTERED_AT_ONCE):
-            failed = int(cudart.cudaHostRegister(address, length, _PORTABLE))
-            if failed:  # CUDA remembers the error, and torch would raise it at some later place.
-                raise OSError(f"CUDA does not take {length} bytes of the pool as page-locked memory: error {failed}")
-            self._registered.append(address)
+        assert whole.data_ptr() % mmap.PAGESIZE == 0
+        locked = self._registered.setdefault(whole.data_ptr(), [])
+        try:
+            for address, length in pieces(whole.data_ptr(), pool.shape[0], pool.strides[0], REGISTERED_AT_ONCE):
+                page_lock(self._index, address, length)
+                locked.append(address)
+        except BaseException:
+            self.unregister(whole)
+            raise
         return whole
 
+    def unregister(self, pool: Any) -> None:
+        self.loads.stream.synchronize()
+        self.saves.stream.synchronize()
+        for address in self._registered.pop(pool.data_ptr(), ()):
+            page_unlock(self._index, address)
+
     def copy(self, stream: Stream, target: Any, source: Any, convert: Callable[[Any], Any] | None = None) -> None:
-        count = target.shape[0]
-        self.copy_blocks(stream, Places(target[:, None], 1), range(count), Places(source[:, None], 1), range(count), convert)
+        raise NotImplementedError("copies of single blocks are made by copy_blocks")
 
     def copy_blocks(self, stream: Stream, target: Places, targets: Sequence[int], source: Places, sources: Sequence[int],
                     convert: Callable[[Any], Any] | None = None) -> None:
@@ -154,15 +166,16 @@ class CudaMover(Mover):
 
     def _convert(self, stream: _CudaStream, target: Places, targets: Sequence[int], source: Places, sources: Sequence[int],
                  convert: Callable[[Any], Any]) -> None:
-        """On the device, whichever way the blocks go."""
+        """Both ways on the device."""
+        assert (source if source.array.is_cuda else target).per_row == 1
         if source.array.is_cuda:
             made = convert(source.array[self._on_device(sources)])
             self._add(stream, target, targets, Places(made, source.pieces), range(len(sources)), made)
-            stream.flush()
+            stream.begin()
         else:
             made = torch.empty((len(sources), *source.blocks(0, 1).shape[1:]), dtype=torch.uint8, device=self._device)
             self._add(stream, Places(made, source.pieces), range(len(sources)), source, sources, made)
-            stream.flush()
+            stream.begin()
             target.array[self._on_device(targets)] = convert(made)
 
     def _add(self, stream: _CudaStream, target: Places, targets: Sequence[int], source: Places, sources: Sequence[int],
@@ -175,7 +188,9 @@ class CudaMover(Mover):
         return torch.tensor(list(indices), dtype=torch.int64).pin_memory().to(self._device, non_blocking=True)
 
     def close(self) -> None:
-        torch.cuda.synchronize(self._device)
-        for address in self._registered:
-            torch.cuda.cudart().cudaHostUnregister(address)
+        self.loads.stream.synchronize()
+        self.saves.stream.synchronize()
+        for addresses in self._registered.values():
+            for address in addresses:
+                page_unlock(self._index, address)
         self._registered.clear()

@@ -20,13 +20,12 @@ TYPES = (torch.bfloat16, torch.float16, torch.float32)
 class Float8(Codec):
     """Of chunks of one of TYPES."""
 
-    name = f"float8_e4m3fn-{RUN}"
-
     def __init__(self, dtype: torch.dtype) -> None:
         """ValueError: not one of TYPES."""
         if dtype not in TYPES:
             raise ValueError(f"KV of {dtype} is not stored as float8: only of bfloat16, float16 and float32")
         self._dtype = dtype
+        self.name = f"float8_e4m3fn-{RUN}-of-{str(dtype).removeprefix('torch.')}"
 
     def stored_bytes(self, chunk_bytes: int) -> int:
         elements, rest = divmod(chunk_bytes, self._dtype.itemsize)

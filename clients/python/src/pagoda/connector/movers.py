@@ -43,10 +43,16 @@ class Stream(abc.ABC):
     def wait(self, mark: Mark) -> None:
         """What is given to this stream from now on begins after the mark. Does not block."""
 
+    def begin(self) -> None:
+        """Begins what was collected. Raises what a copy raises; others may then have been made, and the rest is dropped."""
+
+    def drop(self) -> None:
+        """Forgets what was collected and has not begun."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """Where the blocks of a layer lie, one behind the other in a row: block i has `pieces` pieces of row i // per_row."""
+    """Where the blocks of a layer lie. Row r holds the blocks r * per_row to (r + 1) * per_row - 1, each as `pieces` entries of axis 1."""
 
     array: Any
     """Bytes: (rows, per_row * pieces, heads, chunk bytes). The last axis is contiguous."""
@@ -55,6 +61,7 @@ class Places:
 
     def blocks(self, first: int, count: int) -> Any:
         """(count, pieces, heads, chunk bytes), without a copy. More than one block only where a row is one."""
+        assert count == 1 or self.per_row == 1
         row, place = divmod(first, self.per_row)
         return self.array[row:row + count, place * self.pieces:(place + 1) * self.pieces]
 
@@ -92,7 +99,10 @@ class Mover(abc.ABC):
 
     @abc.abstractmethod
     def register(self, pool: npt.NDArray[np.uint8]) -> Any:
-        """A mapped pool, made ready for copies."""
+        """A mapped pool, made ready for copies. May take seconds, and may be called by another thread than the copies' own."""
+
+    def unregister(self, pool: Any) -> None:
+        """Undoes `register`, whose result is given, once all copies have ended."""
 
     @abc.abstractmethod
     def copy(self, stream: Stream, target: Any, source: Any, convert: Callable[[Any], Any] | None = None) -> None:
@@ -101,13 +111,13 @@ class Mover(abc.ABC):
     def copy_blocks(self, stream: Stream, target: Places, targets: Sequence[int], source: Places, sources: Sequence[int],
                     convert: Callable[[Any], Any] | None = None) -> None:
         """Block targets[i] becomes block sources[i], or what `convert` makes of it: one of a Codec's functions. Behind what the stream
-        has; the blocks are given to the device at a mark."""
+        has; all copies have begun at the next mark."""
         if target.per_row == source.per_row == 1:
             pairs = runs(targets, sources)
         else:
-            pairs = [(to, come, 1) for to, come in zip(targets, sources)]
-        for to, come, count in pairs:
-            self.copy(stream, target.blocks(to, count), source.blocks(come, count), convert)
+            pairs = [(target_block, source_block, 1) for target_block, source_block in zip(targets, sources)]
+        for target_block, source_block, count in pairs:
+            self.copy(stream, target.blocks(target_block, count), source.blocks(source_block, count), convert)
 
     def close(self) -> None:
         """Waits for all copies, and forgets the pools."""
@@ -123,7 +133,7 @@ class _Done(Mark):
 
 
 class _HostStream(Stream):
-    """Copies are collected, and done at a mark: by several threads where they are large, for one does not reach the memory's rate."""
+    """Copies are collected, and done when they begin: by several threads where they are large, for one does not reach the memory's rate."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -133,16 +143,25 @@ class _HostStream(Stream):
     def add(self, *copy: Any) -> None:
         self._copies.append(copy)
 
-    def mark(self) -> Mark:
+    def begin(self) -> None:
         copies, self._copies = self._copies, []
         threads = min(self._threads, len(copies))
         if threads > 1 and sum(target.nbytes for target, *_ in copies) >= threads * PARALLEL_BYTES:
             running = [self._others.submit(_copy_all, copies[first::threads]) for first in range(1, threads)]
-            _copy_all(copies[::threads])
+            try:
+                _copy_all(copies[::threads])
+            finally:
+                concurrent.futures.wait(running)
             for one in running:
                 one.result()
         else:
             _copy_all(copies)
+
+    def drop(self) -> None:
+        self._copies = []
+
+    def mark(self) -> Mark:
+        self.begin()
         return _Done()
 
     def wait(self, mark: Mark) -> None:

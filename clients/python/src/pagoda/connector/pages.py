@@ -73,8 +73,8 @@ class PageLayout:
     group_windows: tuple[int, ...]
     layers: tuple[tuple[str, int, int], ...]
     """(name, window, bytes of one block of the cache), in the order of the model."""
-    shapes: tuple[tuple[int, int, int], ...]
-    """Of each layer: pieces of a block of the cache, heads, bytes of a chunk in a slot."""
+    shapes: tuple[tuple[int, int, int, int], ...]
+    """Of each layer: pieces of a block of the cache, heads, bytes of a chunk in a slot and in the engine."""
     packing: str
 
     @classmethod
@@ -103,7 +103,8 @@ class PageLayout:
         for layer in in_order:
             windows[layer.group] = layer.window
         layers = tuple((layer.name, layer.window, blocks_per_slot[layer.group] * layer.block_bytes * layer.shards) for layer in in_order)
-        shapes = tuple((blocks_per_slot[layer.group] * layer.pieces, layer.heads * layer.shards, layer.slot_chunk_bytes) for layer in in_order)
+        shapes = tuple((blocks_per_slot[layer.group] * layer.pieces, layer.heads * layer.shards, layer.slot_chunk_bytes, layer.chunk_bytes)
+                       for layer in in_order)
         return cls(tokens_per_block, blocks_per_slot, tuple(windows), layers, shapes, packings.pop())
 
     def cache_layers(self) -> list[Layers]:

@@ -7,12 +7,13 @@ So on a GPU no step waits for a copy, except for one that reads the blocks that 
 thread copies, behind the step's kernels.
 """
 
+import concurrent.futures
 import dataclasses
 import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pagoda.connector.movers import Codec, Mark, Mover, Places
@@ -56,16 +57,26 @@ class _Mapping:
 
     def __init__(self, session: bytes, layout: PageLayout, own: Mapping[str, LayerPages], mover: Mover, timeout: float) -> None:
         self.session = session
+        self.layers: dict[str, Places] = {}
+        self._mover = mover
         self._socket = MapSocket(SessionRef.from_bytes(session), timeout=timeout)
         self._stopped = threading.Event()
+        self._registered: list[Any] = []
+        try:
+            self._map(layout, own, timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    def _map(self, layout: PageLayout, own: Mapping[str, LayerPages], timeout: float) -> None:
         places: dict[int, tuple[Any, int]] = {}
-        for pool in map_pools(session, tier=Tier.PRIMARY, timeout=timeout):
-            registered = mover.register(pool.writable_array)
+        for pool in map_pools(self.session, tier=Tier.PRIMARY, timeout=timeout):
+            registered = self._mover.register(pool.writable_array)
+            self._registered.append(registered)
             if self._is_reserved(pool):
                 threading.Thread(target=populate, args=(pool.writable_array, self._stopped), name="pagoda-populate", daemon=True).start()
             for place, layer in enumerate(pool.layers):
                 places[layer] = (registered, place)
-        self.layers: dict[str, Places] = {}
         for index, (name, _, size) in enumerate(layout.layers):
             if name not in own:
                 continue
@@ -86,7 +97,11 @@ class _Mapping:
         return memory.st_blocks * 512 >= memory.st_size
 
     def close(self) -> None:
+        """Behind its copies."""
         self._stopped.set()
+        for registered in self._registered:
+            self._mover.unregister(registered)
+        self._registered.clear()
 
     def is_alive(self) -> bool:
         """Whether the session lives: then nobody else got the slots that it holds. One request to the daemon."""
@@ -96,6 +111,33 @@ class _Mapping:
             log.warning("loads are dropped, because the session cannot be confirmed: %s", error)
             return False
         return True
+
+
+class _Opening:
+    """A mapping that a thread makes: to make much memory ready for a GPU's copies takes seconds."""
+
+    def __init__(self, session: bytes, make: Callable[[], _Mapping]) -> None:
+        self.session = session
+        self._made: concurrent.futures.Future[_Mapping] = concurrent.futures.Future()
+        self._make = make
+        threading.Thread(target=self._run, name="pagoda-map", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._made.set_result(self._make())
+        except BaseException as error:
+            self._made.set_exception(error)
+
+    def wait(self, seconds: float) -> None:
+        concurrent.futures.wait([self._made], seconds)
+
+    def result(self) -> _Mapping | None:
+        """None: not yet. Raises what its making raised."""
+        return self._made.result() if self._made.done() else None
+
+    def abandon(self) -> None:
+        """Closes the mapping, at once or when it is made."""
+        self._made.add_done_callback(lambda made: made.result().close() if made.exception() is None else None)
 
 
 class WorkerSide:
@@ -115,7 +157,8 @@ class WorkerSide:
         self._memory: dict[str, Places] = {}
         self._layout: PageLayout | None = None
         self._mapping: _Mapping | None = None
-        self._refused: tuple[bytes, float] | None = None
+        self._opening: _Opening | None = None
+        self._refused: tuple[bytes | None, float] | None = None
         self._unsaved = 0  # The step whose saves were not begun yet.
         self._saving: list[_Job] = []
         self._loading: list[_Job] = []
@@ -203,33 +246,43 @@ class WorkerSide:
 
     def close(self) -> None:
         self._unmap()
+        self._mover.close()
 
     def _unmap(self) -> None:
-        if self._mapping is not None:
-            self._mover.close()  # Its copies may still run.
-            self._mapping.close()
-        self._mapping = None
+        if self._opening is not None:
+            self._opening.abandon()
+        self._mapping = self._opening = None
 
     def _map(self, plan: StepPlan) -> None:
-        """Maps the pools where the session is new."""
+        """Maps the pools where the session is new. Without them when that takes longer than the time-out: until they are there, nothing
+        is loaded or saved."""
         if self._mapping is not None and self._mapping.session == plan.session:
             return
-        if plan.session is None or self._refused is not None and self._refused[0] == plan.session and time.monotonic() < self._refused[1]:
-            return
-        self._unmap()
-        assert self._layout is not None
+        if self._opening is None or self._opening.session != plan.session:
+            if plan.session is None or self._refused is not None and self._refused[0] == plan.session and time.monotonic() < self._refused[1]:
+                return
+            self._unmap()
+            assert self._layout is not None
+            layout, own, mover, timeout = self._layout, self._own, self._mover, self._timeout
+            session = plan.session
+            self._opening = _Opening(session, lambda: _Mapping(session, layout, own, mover, timeout))
+            self._opening.wait(timeout)
         try:
-            self._mapping = _Mapping(plan.session, self._layout, self._own, self._mover, self._timeout)
+            self._mapping = self._opening.result()
         except Exception as error:  # Whatever it is: the engine computes without.
+            self._opening = None
             self._refused = plan.session, time.monotonic() + MAP_AGAIN_SECONDS  # Not in each step.
             log.error("the daemon's memory is not mapped, so no KV is loaded or saved: %s: %s", type(error).__name__, error)
 
     def _copied(self, copies: BlockCopies, *, into_slots: bool) -> bool:
         """Whether all copies have begun. Some may have, where not."""
+        stream = self._mover.saves if into_slots else self._mover.loads
         try:
             self._copy(copies, into_slots=into_slots)
+            stream.begin()
         except Exception as error:  # Such as too little memory to convert them. The engine computes, and stores nothing.
             log.error("KV is not %s: %s: %s", "saved" if into_slots else "loaded", type(error).__name__, error)
+            stream.drop()
             return False
         return True
 
@@ -242,11 +295,11 @@ class WorkerSide:
             if not blocks or (into_slots and not pages.is_writer):
                 continue
             memory, slots = self._memory[name], self._mapping.layers[name]
-            codec = self._codec if pages.stored_chunk_bytes else None
+            encode, decode = (self._codec.encode, self._codec.decode) if self._codec and pages.stored_chunk_bytes else (None, None)
             if into_slots:
-                mover.copy_blocks(mover.saves, slots, parts, memory, blocks, codec and codec.encode)
+                mover.copy_blocks(mover.saves, slots, parts, memory, blocks, encode)
             else:
-                mover.copy_blocks(mover.loads, memory, blocks, slots, parts, codec and codec.decode)
+                mover.copy_blocks(mover.loads, memory, blocks, slots, parts, decode)
             moved_bytes += len(blocks) * pages.block_bytes
             moved_blocks += len(blocks)
         if into_slots:

@@ -8,12 +8,13 @@ A look-up holds what it finds, so a load finds it. SGLang aborts a request whose
 the daemon goes between the two. No GPU has run this file yet: it is tested with pools on the CPU.
 """
 
+import contextlib
 import dataclasses
 import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from sglang.srt.mem_cache.unified_cache.unified_cache_linker import LayerWiseLoa
 from sglang.srt.runtime_context import get_model, get_parallel
 from sglang.srt.utils import get_device_module
 
-from pagoda.connector.movers import HostMover, Mover, Places
+from pagoda.connector.movers import HostMover, Mover, Places, Stream
 from pagoda.connector.page_memory import Bytes, PageMemory
 from pagoda.sglang.host_pages import HostPages
 from pagoda.sglang.storage import PagodaHiCacheStorage
@@ -54,9 +55,9 @@ class DevicePages(PageMemory):
         self.page_bytes = end
 
     def load(self, slots: Bytes, pages: Sequence[int], places: Sequence[int]) -> None:
-        for layer in self._layers:
-            self.load_layer(slots, pages, places, layer)
-        _wait(self._mover.loads)
+        with _ended(self._mover.loads):
+            for layer in self._layers:
+                self.load_layer(slots, pages, places, layer)
 
     def load_layer(self, slots: Bytes, pages: Sequence[int], places: Sequence[int], layer: int) -> None:
         """Begins the copies of one layer."""
@@ -67,10 +68,10 @@ class DevicePages(PageMemory):
                 self._mover.copy_blocks(self._mover.loads, buffer, pages, self._part(slots, part), places)
 
     def save(self, slots: Bytes, pages: Sequence[int], places: Sequence[int]) -> None:
-        for component in self._buffers:
-            for buffer, part in component:
-                self._mover.copy_blocks(self._mover.saves, self._part(slots, part), places, buffer, pages)
-        _wait(self._mover.saves)
+        with _ended(self._mover.saves):
+            for component in self._buffers:
+                for buffer, part in component:
+                    self._mover.copy_blocks(self._mover.saves, self._part(slots, part), places, buffer, pages)
 
     def _part(self, slots: Bytes, part: slice) -> Places:
         return Places(self._known(slots)[:, None, None, part], 1)
@@ -79,14 +80,26 @@ class DevicePages(PageMemory):
         """A session's slots, made ready for copies once."""
         with self._lock:
             if self._registered[0] is not slots:
+                if self._registered[0] is not None:  # Of a session that was lost.
+                    self._mover.unregister(self._registered[1])
+                self._registered = (None, None)
                 self._registered = slots, self._mover.register(slots)
             return self._registered[1]
 
 
-def _wait(stream: Any) -> None:
-    mark = stream.mark()
-    while not mark.is_reached():
-        time.sleep(0.00005)
+@contextlib.contextmanager
+def _ended(stream: Stream) -> Iterator[None]:
+    """Behind it no copy that was given to the stream within runs any more or is still to come, also where it fails."""
+    try:
+        yield
+        stream.begin()
+    except BaseException:
+        stream.drop()
+        raise
+    finally:
+        mark = stream.mark()
+        while not mark.is_reached():
+            time.sleep(0.00005)
 
 
 class _Inside(PageMemory):
@@ -281,17 +294,18 @@ class PagodaCacheLinker(UnifiedCacheLinker):
 
     def _load_layers(self, index: int, there: dict[str, Any]) -> None:
         marks = []
-        for layer in range(self._group.num_layers):
-            for name, (slots, pages, places) in there.items():
-                memory = self._storage._pools[name].pages.shards[0]  # type: ignore[union-attr]
-                assert isinstance(memory, DevicePages)
-                memory.load_layer(slots, pages, places, layer)
-            marks.append(self._mover.loads.mark())
-        for layer, mark in enumerate(marks):
-            while not mark.is_reached():
-                time.sleep(0.00005)
-            if layer < self._group.num_layers - 1:
-                self.layer_done_counter.complete(index, layer)
+        with _ended(self._mover.loads):
+            for layer in range(self._group.num_layers):
+                for name, (slots, pages, places) in there.items():
+                    memory = self._storage._pools[name].pages.shards[0]  # type: ignore[union-attr]
+                    assert isinstance(memory, DevicePages)
+                    memory.load_layer(slots, pages, places, layer)
+                marks.append(self._mover.loads.mark())
+            for layer, mark in enumerate(marks):
+                while not mark.is_reached():
+                    time.sleep(0.00005)
+                if layer < self._group.num_layers - 1:
+                    self.layer_done_counter.complete(index, layer)
 
 
 def _by_pool(requests: Sequence[Sequence[PoolTransfer]]) -> list[tuple[str, list[str], torch.Tensor]]:

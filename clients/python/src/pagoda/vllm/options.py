@@ -14,7 +14,7 @@ class Options(DaemonOptions):
     kv_cache_layout: str = "LBHNC"
     """Which order of axes to ask vLLM for. With heads before tokens engines of any tensor parallelism share a cache."""
     stored_dtype: str = "auto"
-    """In what slots hold KV: "auto", as vLLM has it, or "fp8_e4m3", a little more than half of 16 bits."""
+    """The type in which slots hold KV: "auto", which is vLLM's own, or "fp8_e4m3", a little more than half of 16 bits."""
 
     def __post_init__(self) -> None:
         if self.stored_dtype not in ("auto", "fp8_e4m3"):
