@@ -415,10 +415,12 @@ def test_a_copy_that_fails_costs_hits_alone(engines, shape, seed):
 
     engine = engines(host="64KiB", mover=mover, **SHAPES[shape])
     asked = prompts(rng, 8)
-    for _ in range(25):
+    for _ in range(300):  # How much is committed, and so loaded, is a matter of time.
         engine.run(rng.choices(asked, k=3), generate=rng.randrange(6))
-    assert sum(mover.listed for mover in movers) > 5 and sum(mover.made for mover in movers) > 5
-    assert engine.failed_loads > 0 and engine.hit_tokens > 200
+        failed = [sum(mover.listed for mover in movers), sum(mover.made for mover in movers), engine.failed_loads]
+        if min(failed) > 3 and engine.hit_tokens > 200:
+            return
+    raise AssertionError(f"failed copies {failed}, {engine.hit_tokens} tokens hit")
 
 
 def test_a_copy_that_fails_ends_behind_those_beside_it():
