@@ -56,7 +56,7 @@ if [ "$benchmark" = engines ]; then
   package=$(mktemp -d)
   trap 'rm -rf "$package"' EXIT
   ln -s "$PWD/$build_dir/python/pagoda" "$package/pagoda"
-  run() { PYTHONPATH=$package "$PAGODA_ENGINES/venv/bin/python" -B "tests/engines/$@"; }
+  run() { PYTHONPATH=$package "$PAGODA_ENGINES/venv/bin/python" -B tests/engines/"$1" "${@:2}"; }
   # Two programs share the ids: vllm_beside_lmcache is the second's.
   ids=() beside=$([ $# -gt 0 ] || echo yes)
   for id in "$@"; do

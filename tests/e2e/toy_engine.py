@@ -7,7 +7,7 @@ import pickle
 
 import numpy as np
 import pagoda
-from pagoda.connector import (HostMover, LayerPages, Link, Mark, Mover, PageLayout, RankPages, Scheduled, SchedulerSide, Stream, Text,
+from pagoda.connector import (ArrayMover, HostMover, LayerPages, Link, Mark, PageLayout, RankPages, Scheduled, SchedulerSide, Stream, Text,
                               WorkerSide)
 
 CHUNK_BYTES = 8  # Of a token in a layer and a head.
@@ -49,7 +49,7 @@ class LateStream(Stream):
         return True
 
 
-class LateMover(Mover):
+class LateMover(ArrayMover):
     """A device: copies and kernels happen at random times, in any order that the streams allow."""
 
     def __init__(self, rng):
@@ -92,10 +92,14 @@ class Rank:
             pages = LayerPages(f"layer.{layer}", group, engine.windows[group], 1, heads, engine.block_sizes[group] * CHUNK_BYTES,
                                shard=rank // engine.replicas, shards=shards, is_writer=rank % engine.replicas == 0)
             self.layers[layer] = pages
-            self.memory[layer] = np.zeros((engine.blocks, 1, heads, engine.block_sizes[group] * CHUNK_BYTES), np.uint8)
+            self.memory[layer] = self.make_memory((engine.blocks, 1, heads, engine.block_sizes[group] * CHUNK_BYTES))
         self.mover = engine.make_mover()
         self.side = WorkerSide(number, self.mover, timeout=engine.timeout)
         self.side.register({pages: self.memory[layer] for layer, pages in self.layers.items()})
+
+    def make_memory(self, shape):
+        """Bytes, zeros: of a layer."""
+        return np.zeros(shape, np.uint8)
 
     @property
     def stage(self):

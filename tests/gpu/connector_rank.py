@@ -9,26 +9,14 @@ import numpy as np
 import torch
 from pagoda.connector.cuda import CudaMover
 from toy_engine import CHUNK_BYTES, NULL, Rank, ToyEngine
-from pagoda.connector import LayerPages, WorkerSide
 
 DEVICE = torch.device("cuda", 0)
 MOST_CYCLES = 400_000  # Of a pause of a stream: about 0.2 ms.
 
 
 class CudaRank(Rank):
-    def __init__(self, engine, number):
-        self.engine, self.number = engine, number
-        heads = engine.heads // engine.ranks
-        self.first_head = number * heads
-        self.memory, self.layers = {}, {}
-        for layer, group in enumerate(engine.group_of_layer):
-            chunk = engine.block_sizes[group] * CHUNK_BYTES
-            self.layers[layer] = LayerPages(f"layer.{layer}", group, engine.windows[group], 1, heads, chunk, shard=number,
-                                            shards=engine.ranks, is_writer=True)
-            self.memory[layer] = torch.zeros((engine.blocks, 1, heads, chunk), dtype=torch.uint8, device=DEVICE)
-        self.mover = engine.make_mover()
-        self.side = WorkerSide(number, self.mover, timeout=engine.timeout)
-        self.side.register({pages: self.memory[layer] for layer, pages in self.layers.items()})
+    def make_memory(self, shape):
+        return torch.zeros(shape, dtype=torch.uint8, device=DEVICE)
 
 
 class CudaToyEngine(ToyEngine):

@@ -7,7 +7,8 @@
 #                     they are there; pack.sh puts them there
 #   --out FOLDER      this folder where it is left out
 #   --steps "NAME..." only these, of: kernels pools engine daemon connector; kernels_bench
-#                     hopper_bench transfers_bench engine_bench connector_bench; random memcheck peers
+#                     hopper_bench transfers_bench engine_bench connector_bench; random memcheck racecheck
+#                     peers
 #   --budget SECONDS  a step that would begin later is left out, and one that runs is ended; 530
 # Needs a driver, and nothing else. Python with PyTorch (daemon, connector, peers, cuBLASLt for the
 # engine), FlashInfer and compute-sanitizer are used where they are.
@@ -16,7 +17,7 @@ set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 bin=$here/../../build/gpu-tests/bin
 out=$PWD
-wanted="kernels pools engine daemon connector kernels_bench hopper_bench transfers_bench engine_bench connector_bench random memcheck peers"
+wanted="kernels pools engine daemon connector kernels_bench hopper_bench transfers_bench engine_bench connector_bench random memcheck racecheck peers"
 budget=530
 while [ $# -gt 0 ]; do
   case $1 in
@@ -24,7 +25,7 @@ while [ $# -gt 0 ]; do
     --out) out=$2 ;;
     --steps) wanted=$2 ;;
     --budget) budget=$2 ;;
-    *) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift 2
 done
@@ -92,6 +93,7 @@ for shard in 0 1 2 3; do
   GTEST_TOTAL_SHARDS=4 GTEST_SHARD_INDEX=$shard step kernels-$shard 150 "$bin/gpu_kernels_test" --gtest_filter="$short" &
 done
 step engine 150 "$bin/gpu_engine_test" &
+[ -n "$has_server" ] || echo "daemon, connector: Python or the programs of pagoda-server are not here"
 if [ -n "$has_server" ]; then
   step daemon 150 "${pytest[@]}" "$here/test_device_pools.py" &
   step connector 150 "${pytest[@]}" "$here/test_connector.py" &
@@ -112,6 +114,10 @@ step random-cases 120 "$bin/gpu_kernels_test" --gtest_filter='*RandomCases*' &
 step random-long 120 "$bin/gpu_kernels_test" --gtest_filter='*LongContexts*:*SeventyThousand*' &
 if sanitizer=$(command -v compute-sanitizer); then
   step memcheck 120 "$sanitizer" --tool memcheck --error-exitcode 3 "$bin/gpu_kernels_test" --gtest_filter="$short" &
+  small='CudaAttentionTest.LengthsAroundBlocksAndTiles:CudaAttentionTest.EveryTypeAndDimension:CudaAttentionTest.Windows:CudaCacheTest.*'
+  step racecheck 80 "$sanitizer" --tool racecheck --error-exitcode 3 "$bin/gpu_kernels_test" --gtest_filter="$small" &
+else
+  echo "memcheck, racecheck: compute-sanitizer is not here"
 fi
 wait
 command -v python3 > /dev/null && step peers 150 python3 -B "$here/peers.py"

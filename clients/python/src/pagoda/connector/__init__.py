@@ -7,13 +7,13 @@ clients/python/CONNECTORS.md says how the parts work together.
 from pagoda.connector.keyed import Chain, KeyedPages
 from pagoda.connector.keyed_options import KeyedOptions
 from pagoda.connector.link import Link
-from pagoda.connector.movers import Codec, HostMover, Mark, Mover, Places, Stream
+from pagoda.connector.movers import ArrayMover, Codec, HostMover, Mark, Mover, Places, Stream
 from pagoda.connector.page_memory import ArrayPages, Buffers
 from pagoda.connector.pages import LayerPages, PageLayout, RankPages
 from pagoda.connector.plan import BlockCopies, StepPlan, StepReport
 from pagoda.connector.scheduler import Counts, Scheduled, SchedulerSide, Text
 from pagoda.connector.worker import Moved, WorkerSide
 
-__all__ = ["ArrayPages", "BlockCopies", "Buffers", "Chain", "Codec", "Counts", "HostMover", "KeyedOptions", "KeyedPages", "LayerPages", "Link",
-           "Mark", "Moved", "Mover", "PageLayout", "Places", "RankPages", "Scheduled", "SchedulerSide", "StepPlan", "StepReport", "Stream", "Text",
-           "WorkerSide"]
+__all__ = ["ArrayMover", "ArrayPages", "BlockCopies", "Buffers", "Chain", "Codec", "Counts", "HostMover", "KeyedOptions", "KeyedPages",
+           "LayerPages", "Link", "Mark", "Moved", "Mover", "PageLayout", "Places", "RankPages", "Scheduled", "SchedulerSide",
+           "StepPlan", "StepReport", "Stream", "Text", "WorkerSide"]

@@ -4,7 +4,6 @@ tests/gpu/test_connector.py checks them on a GPU, byte by byte. tests/e2e/test_p
 with streams that do their work at random times.
 """
 
-import logging
 import math
 import mmap
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +15,6 @@ import torch
 
 from pagoda._cuda import copy_all, page_lock, page_unlock
 from pagoda.connector.movers import Mark, Mover, Places, Stream
-
-log = logging.getLogger("pagoda.connector")
 
 # Above this, some drivers refuse to register a range at once.
 REGISTERED_AT_ONCE = 64 << 30
@@ -149,9 +146,6 @@ class CudaMover(Mover):
         self.saves.stream.synchronize()
         for address in self._registered.pop(pool.data_ptr(), ()):
             page_unlock(self._index, address)
-
-    def copy(self, stream: Stream, target: Any, source: Any, convert: Callable[[Any], Any] | None = None) -> None:
-        raise NotImplementedError("copies of single blocks are made by copy_blocks")
 
     def copy_blocks(self, stream: Stream, target: Places, targets: Sequence[int], source: Places, sources: Sequence[int],
                     convert: Callable[[Any], Any] | None = None) -> None:

@@ -105,22 +105,30 @@ class Mover(abc.ABC):
         """Undoes `register`, whose result is given, once all copies have ended."""
 
     @abc.abstractmethod
+    def copy_blocks(self, stream: Stream, target: Places, targets: Sequence[int], source: Places, sources: Sequence[int],
+                    convert: Callable[[Any], Any] | None = None) -> None:
+        """Block targets[i] becomes block sources[i], or what `convert` makes of it: one of a Codec's functions. Behind what the stream
+        has; all copies have begun at the next mark."""
+
+    def close(self) -> None:
+        """Waits for all copies, and forgets the pools."""
+
+
+class ArrayMover(Mover):
+    """Copies arrays: a run of blocks that lie one behind the other on both sides is one copy."""
+
+    @abc.abstractmethod
     def copy(self, stream: Stream, target: Any, source: Any, convert: Callable[[Any], Any] | None = None) -> None:
         """`target[...] = source`, or what `convert` makes of it, behind what the stream has."""
 
     def copy_blocks(self, stream: Stream, target: Places, targets: Sequence[int], source: Places, sources: Sequence[int],
                     convert: Callable[[Any], Any] | None = None) -> None:
-        """Block targets[i] becomes block sources[i], or what `convert` makes of it: one of a Codec's functions. Behind what the stream
-        has; all copies have begun at the next mark."""
         if target.per_row == source.per_row == 1:
             pairs = runs(targets, sources)
         else:
             pairs = [(target_block, source_block, 1) for target_block, source_block in zip(targets, sources)]
         for target_block, source_block, count in pairs:
             self.copy(stream, target.blocks(target_block, count), source.blocks(source_block, count), convert)
-
-    def close(self) -> None:
-        """Waits for all copies, and forgets the pools."""
 
 
 # Target, source, and what makes the one of the other.
@@ -173,7 +181,7 @@ def _copy_all(copies: Sequence[_Copy]) -> None:
         target[...] = source if convert is None else convert(source)
 
 
-class HostMover(Mover):
+class HostMover(ArrayMover):
     """For an engine whose memory is the host's. Copies are done when their mark is made."""
 
     def __init__(self, threads: int | None = None) -> None:
