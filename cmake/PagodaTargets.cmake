@@ -1,4 +1,5 @@
-# pagoda_library(NAME SRCS ... [DEPS ...] [PRIVATE_DEPS ...]): a static library `pagoda_NAME` with the alias `pagoda::NAME`.
+# pagoda_library(NAME [ALONE] SRCS ... [DEPS ...] [PRIVATE_DEPS ...]): a static library `pagoda_NAME` with the alias `pagoda::NAME`.
+# ALONE: its files are compiled one by one (see pagoda_batch).
 # Includes are written from the repository's root: #include "manager/block_manager.h".
 # -Wno-missing-field-initializers: a designated initialiser leaves fields to their defaults on purpose.
 # -Wno-maybe-uninitialized: GCC 12 at -O3 sees uninitialised strings in temporaries that are initialised.
@@ -9,12 +10,28 @@ set(PAGODA_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverl
 # called from kernels.
 set(PAGODA_CUDA_WARNINGS -Werror=all-warnings --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers)
 
+# Compiles PAGODA_BATCH files of a target as one (CMake's unity build). Most of a file's time goes to headers and templates that
+# its neighbours need as well, so a first build takes half as long. Files of one target share their anonymous namespaces then:
+# a name that two of them declare is an error. Each file still includes what it uses; PAGODA_UNITY=OFF compiles them one by one.
+option(PAGODA_UNITY "Compile several files of a target together" ON)
+set(PAGODA_BATCH 6 CACHE STRING "With PAGODA_UNITY: how many files are compiled together")
+function(pagoda_batch target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${PAGODA_UNITY} UNITY_BUILD_BATCH_SIZE ${PAGODA_BATCH})
+  if(PAGODA_UNITY)
+    # A class of a .cc may have members of its anonymous namespace; GCC takes the .cc for a header here.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
+
 function(pagoda_library name)
-  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "ALONE" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(pagoda_${name} STATIC ${ARG_SRCS})
   add_library(pagoda::${name} ALIAS pagoda_${name})
   target_include_directories(pagoda_${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(pagoda_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+  if(NOT ARG_ALONE)
+    pagoda_batch(pagoda_${name})
+  endif()
   target_compile_options(pagoda_${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${PAGODA_WARNINGS}>
                                                 $<$<COMPILE_LANGUAGE:CUDA>:${PAGODA_CUDA_WARNINGS}>)
 endfunction()

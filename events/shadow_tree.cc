@@ -10,7 +10,7 @@
 namespace pagoda {
 namespace {
 
-absl::Status Misfit(std::string_view what, BlockId id) {
+absl::Status TreeMisfit(std::string_view what, BlockId id) {
   return absl::FailedPreconditionError(absl::StrCat(std::string(what), ": block ", id.value()));
 }
 
@@ -92,22 +92,23 @@ absl::Status ShadowTree::ForEachStored(const StoredEvent& stored, StoreBlock sto
   BlockId parent = stored.parent;
   BlockHash parent_hash = stored.parent_hash.value_or(HashNamespace(*stored.name_space));
   if (stored.parent_hash.has_value() != (parent != kNoBlock)) {
-    return Misfit("parent hash without parent, or the reverse", parent);
+    return TreeMisfit("parent hash without parent, or the reverse", parent);
   }
   if (!stored.extras.empty() && stored.extras.size() != stored.tokens.size()) {
-    return Misfit("extras of other tokens", stored.blocks.empty() ? parent : stored.blocks[0].id);
+    return TreeMisfit("extras of other tokens",
+                      stored.blocks.empty() ? parent : stored.blocks[0].id);
   }
   size_t begin = 0;
   for (const StoredBlock& block : stored.blocks) {
     const size_t told = stored.EntriesOf(block);
-    if (told > stored.tokens.size() - begin) return Misfit("too few tokens", block.id);
+    if (told > stored.tokens.size() - begin) return TreeMisfit("too few tokens", block.id);
     const BlockKey key = stored.KeyAt(begin, block);
     begin += told;
     if (told != 0 && key.keyed && !ClientKey::FromWords(key.tokens).has_value()) {
-      return Misfit("stored under no key", block.id);
+      return TreeMisfit("stored under no key", block.id);
     }
     if (!stored.content_hidden && HashBlock(parent_hash, key) != block.hash)
-      return Misfit("wrong hash", block.id);
+      return TreeMisfit("wrong hash", block.id);
     TreeEntry entry{.id = block.id,
                     .hash = block.hash,
                     .parent = parent,
@@ -122,22 +123,24 @@ absl::Status ShadowTree::ForEachStored(const StoredEvent& stored, StoreBlock sto
     parent = block.id;
     parent_hash = block.hash;
   }
-  return begin == stored.tokens.size() ? absl::OkStatus() : Misfit("too many tokens", parent);
+  return begin == stored.tokens.size() ? absl::OkStatus() : TreeMisfit("too many tokens", parent);
 }
 
 absl::Status ShadowTree::StoreOne(Window& window, BlockHash parent_hash, TreeEntry entry) {
-  if (static_cast<size_t>(entry.tier) >= kMaxTiers) return Misfit("no such tier", entry.id);
-  if (!IsBelow(entry.lower, entry.tier)) return Misfit("a lower copy in no farther tier", entry.id);
+  if (static_cast<size_t>(entry.tier) >= kMaxTiers) return TreeMisfit("no such tier", entry.id);
+  if (!IsBelow(entry.lower, entry.tier))
+    return TreeMisfit("a lower copy in no farther tier", entry.id);
   if (entry.parent != kNoBlock) {
     if (absl::Status status = HangBelow(window, parent_hash, entry); !status.ok()) return status;
   }
   const auto [it, is_new] = window.nodes.try_emplace(entry.id);
   Node& node = it->second;
-  if (node.cached) return Misfit("stored twice", entry.id);
+  if (node.cached) return TreeMisfit("stored twice", entry.id);
   if (!is_new) {  // A hole is filled.
-    if (node.entry.hash != entry.hash) return Misfit("other content than below it", entry.id);
+    if (node.entry.hash != entry.hash) return TreeMisfit("other content than below it", entry.id);
     if (node.entry.parent != kNoBlock) {
-      if (node.entry.parent != entry.parent) return Misfit("another parent than before", entry.id);
+      if (node.entry.parent != entry.parent)
+        return TreeMisfit("another parent than before", entry.id);
       --window.nodes.at(entry.parent).hole_children;
     }
   }
@@ -152,21 +155,22 @@ absl::Status ShadowTree::HangBelow(Window& window, BlockHash parent_hash, const 
   const auto [it, is_new] = window.nodes.try_emplace(entry.parent);
   Node& above = it->second;
   if (is_new) {
-    if (window.full_attention) return Misfit("stored below a parent that is not cached", entry.id);
+    if (window.full_attention)
+      return TreeMisfit("stored below a parent that is not cached", entry.id);
     above.entry.id = entry.parent;
     above.entry.hash = parent_hash;
   }
-  if (above.entry.hash != parent_hash) return Misfit("wrong parent hash", entry.id);
+  if (above.entry.hash != parent_hash) return TreeMisfit("wrong parent hash", entry.id);
   if (above.cached) {
     if (!(above.entry.name_space == entry.name_space)) {
-      return Misfit("another namespace than its parent's", entry.id);
+      return TreeMisfit("another namespace than its parent's", entry.id);
     }
     // Without tokens the content is hidden. A keyed block is never a tail.
     if (!entry.tokens.empty() && above.entry.tokens.size() < entry.tokens.size()) {
-      return Misfit("stored below a tail", entry.id);
+      return TreeMisfit("stored below a tail", entry.id);
     }
     if (window.full_attention && entry.tier < above.entry.tier) {
-      return Misfit("stored in a nearer tier than its parent", entry.id);
+      return TreeMisfit("stored in a nearer tier than its parent", entry.id);
     }
   }
   ++above.cached_children(entry.tier);
@@ -176,18 +180,18 @@ absl::Status ShadowTree::HangBelow(Window& window, BlockHash parent_hash, const 
 absl::Status ShadowTree::ApplyUpdated(Window& window, const UpdatedEvent& updated) {
   const auto it = window.nodes.find(updated.id);
   if (it == window.nodes.end() || !it->second.cached) {
-    return Misfit("updated but not cached", updated.id);
+    return TreeMisfit("updated but not cached", updated.id);
   }
   TreeEntry& entry = it->second.entry;
-  if (entry.hash != updated.hash) return Misfit("updated with a wrong hash", updated.id);
+  if (entry.hash != updated.hash) return TreeMisfit("updated with a wrong hash", updated.id);
   const bool changes =
       updated.tier.has_value() || updated.lower.has_value() || updated.priority.has_value();
   if (changes == updated.ended_pin.has_value()) {
-    return Misfit("updated without a change, or with a pin's end beside one", updated.id);
+    return TreeMisfit("updated without a change, or with a pin's end beside one", updated.id);
   }
   if (updated.priority.has_value()) {
     if (entry.priority != updated.priority->old_value) {
-      return Misfit("wrong old priority", updated.id);
+      return TreeMisfit("wrong old priority", updated.id);
     }
     entry.priority = updated.priority->new_value;
   }
@@ -201,26 +205,27 @@ absl::Status ShadowTree::ApplyUpdated(Window& window, const UpdatedEvent& update
 
 absl::Status ShadowTree::UpdateLower(TreeEntry& entry, const UpdatedEvent& updated) {
   if (updated.lower.has_value()) {
-    if (entry.lower != updated.lower->old_value) return Misfit("other lower copies", entry.id);
+    if (entry.lower != updated.lower->old_value) return TreeMisfit("other lower copies", entry.id);
     entry.lower = updated.lower->new_value;
   }
   return IsBelow(entry.lower, entry.tier) ? absl::OkStatus()
-                                          : Misfit("a lower copy in no farther tier", entry.id);
+                                          : TreeMisfit("a lower copy in no farther tier", entry.id);
 }
 
 absl::Status ShadowTree::MoveOne(Window& window, Node& node, const Change<Tier>& change) {
   TreeEntry& entry = node.entry;
-  if (entry.tier != change.old_value) return Misfit("wrong old tier", entry.id);
-  if (static_cast<size_t>(change.new_value) >= kMaxTiers) return Misfit("no such tier", entry.id);
+  if (entry.tier != change.old_value) return TreeMisfit("wrong old tier", entry.id);
+  if (static_cast<size_t>(change.new_value) >= kMaxTiers)
+    return TreeMisfit("no such tier", entry.id);
   if (window.full_attention) {
     for (size_t nearer = 0; nearer < static_cast<size_t>(change.new_value); ++nearer) {
-      if (node.children[nearer] != 0) return Misfit("moved below its children", entry.id);
+      if (node.children[nearer] != 0) return TreeMisfit("moved below its children", entry.id);
     }
   }
   if (entry.parent != kNoBlock) {
     Node& above = window.nodes.at(entry.parent);
     if (window.full_attention && change.new_value < above.entry.tier) {
-      return Misfit("moved above its parent", entry.id);
+      return TreeMisfit("moved above its parent", entry.id);
     }
     --above.cached_children(change.old_value);
     ++above.cached_children(change.new_value);
@@ -248,11 +253,12 @@ absl::Status ShadowTree::ApplyRemoved(Window& window, const RemovedEvent& remove
 
 absl::Status ShadowTree::RemoveOne(Window& window, BlockId id, BlockHash hash) {
   const auto it = window.nodes.find(id);
-  if (it == window.nodes.end() || !it->second.cached) return Misfit("removed but not cached", id);
+  if (it == window.nodes.end() || !it->second.cached)
+    return TreeMisfit("removed but not cached", id);
   Node& node = it->second;
-  if (node.entry.hash != hash) return Misfit("removed with a wrong hash", id);
+  if (node.entry.hash != hash) return TreeMisfit("removed with a wrong hash", id);
   const bool leaves_a_hole = node.has_children();
-  if (leaves_a_hole && window.full_attention) return Misfit("removed before its children", id);
+  if (leaves_a_hole && window.full_attention) return TreeMisfit("removed before its children", id);
   if (node.entry.parent != kNoBlock) {
     Node& above = window.nodes.at(node.entry.parent);
     --above.cached_children(node.entry.tier);
@@ -289,21 +295,21 @@ absl::Status ShadowTree::ApplyToSnapshot(const Event& event) {
     return ForEachStored(*stored, [&told](BlockHash parent_hash, TreeEntry entry) {
       const BlockId id = entry.id;
       const bool is_new = told.try_emplace(id, Told{std::move(entry), parent_hash}).second;
-      return is_new ? absl::OkStatus() : Misfit("told twice", id);
+      return is_new ? absl::OkStatus() : TreeMisfit("told twice", id);
     });
   }
   if (const auto* updated = std::get_if<UpdatedEvent>(&event.what)) {
     const auto it = told.find(updated->id);
-    if (it == told.end()) return Misfit("updated but not told", updated->id);
+    if (it == told.end()) return TreeMisfit("updated but not told", updated->id);
     TreeEntry& entry = it->second.entry;
-    if (entry.hash != updated->hash) return Misfit("updated with a wrong hash", updated->id);
+    if (entry.hash != updated->hash) return TreeMisfit("updated with a wrong hash", updated->id);
     if (updated->tier.has_value()) {
-      if (entry.tier != updated->tier->old_value) return Misfit("wrong old tier", updated->id);
+      if (entry.tier != updated->tier->old_value) return TreeMisfit("wrong old tier", updated->id);
       entry.tier = updated->tier->new_value;
     }
     if (updated->priority.has_value()) {
       if (entry.priority != updated->priority->old_value) {
-        return Misfit("wrong old priority", updated->id);
+        return TreeMisfit("wrong old priority", updated->id);
       }
       entry.priority = updated->priority->new_value;
     }
@@ -318,9 +324,9 @@ absl::Status ShadowTree::ApplyToSnapshot(const Event& event) {
   if (removed->reason == RemovalReason::kReleased) return absl::OkStatus();
   for (size_t i = 0; i < removed->blocks.size(); ++i) {
     const auto it = told.find(removed->blocks[i]);
-    if (it == told.end()) return Misfit("removed but not told", removed->blocks[i]);
+    if (it == told.end()) return TreeMisfit("removed but not told", removed->blocks[i]);
     if (i >= removed->hashes.size() || it->second.entry.hash != removed->hashes[i]) {
-      return Misfit("removed with a wrong hash", removed->blocks[i]);
+      return TreeMisfit("removed with a wrong hash", removed->blocks[i]);
     }
     told.erase(it);
   }
@@ -346,7 +352,7 @@ absl::Status ShadowTree::EndSnapshot(Revision revision) {
 absl::Status ShadowTree::Place(Window& window, ToldBlocks& told, BlockId id) {
   std::vector<BlockId> path;  // Up to the first one that is placed, or was never told.
   for (auto it = told.find(id); it != told.end(); it = told.find(id)) {
-    if (path.size() == told.size()) return Misfit("its own ancestor", id);
+    if (path.size() == told.size()) return TreeMisfit("its own ancestor", id);
     path.push_back(id);
     id = it->second.entry.parent;
   }
@@ -384,7 +390,7 @@ absl::Status ShadowTree::Compare(WindowSize window,
   std::optional<BlockId> last;
   size_t num_shown = 0;
   const auto differs = [&](std::string_view what, BlockId id) {
-    if (status.ok()) status = Misfit(what, id);
+    if (status.ok()) status = TreeMisfit(what, id);
   };
   visit_all([&](const TreeEntryView& theirs) {
     if (last.has_value() && theirs.id <= *last) differs("not shown in order of ids", theirs.id);
@@ -404,7 +410,7 @@ absl::Status ShadowTree::Compare(WindowSize window,
   visit_all([&](const TreeEntryView& theirs) {
     std::erase_if(unseen, [&](const TreeEntry& entry) { return entry.id == theirs.id; });
   });
-  return Misfit("by the events in the tree, but it is not", unseen.front().id);
+  return TreeMisfit("by the events in the tree, but it is not", unseen.front().id);
 }
 
 absl::Status ShadowTree::Compare(WindowSize window, absl::Span<const TreeEntry> entries) const {

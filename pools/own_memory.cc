@@ -18,13 +18,12 @@ namespace pagoda {
 namespace {
 
 constexpr mode_t kOwnerOnly = 0600;
-constexpr char kFileSystem[] = "/dev/shm";  // Where the C library keeps shared memory.
 
 absl::Status Refuse(const std::string& name, const std::string& why) {
   return MakeError(Reason::kPermissionDenied,
                    absl::StrCat("shared memory ", name, " is not used, because ", why,
                                 ": whoever may write it could put anything in; look at ",
-                                kFileSystem, name, ", and remove it if it is not wanted"));
+                                kSharedMemoryFolder, name, ", and remove it if it is not wanted"));
 }
 
 absl::Status OtherUser(const std::string& name, uid_t owner) {
@@ -67,7 +66,7 @@ absl::StatusOr<FileDescriptor> OpenOwnMemory(const std::string& name, int flags)
     const int error = errno;
     // Also where the kernel lets nobody open another user's file there (fs.protected_regular).
     struct stat info;
-    if (error == EACCES && lstat(absl::StrCat(kFileSystem, name).c_str(), &info) == 0 &&
+    if (error == EACCES && lstat(absl::StrCat(kSharedMemoryFolder, name).c_str(), &info) == 0 &&
         info.st_uid != geteuid()) {
       return OtherUser(name, info.st_uid);
     }

@@ -12,6 +12,9 @@
 
 namespace pagoda {
 
+// Where the C library keeps shared memory.
+inline constexpr char kSharedMemoryFolder[] = "/dev/shm";
+
 // Whether the object that `fd` has open under `name` ("/x") is this process's user's alone. Anybody
 // may put a file where shared memory lies, and what is in memory that is adopted is believed. So it
 // has to be a plain file of this user, which no other user may write, with one name.

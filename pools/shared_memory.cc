@@ -21,8 +21,6 @@
 namespace pagoda {
 namespace {
 
-constexpr char kFileSystem[] = "/dev/shm";  // Where the C library keeps shared memory.
-
 absl::Status SystemError(std::string_view call, const std::string& name) {
   return absl::ErrnoToStatus(errno, absl::StrCat(std::string(call), "(", name, ")"));
 }
@@ -74,7 +72,7 @@ absl::Status RemoveLocked(const std::string& name, uint64_t new_size_bytes) {
 
 absl::StatusOr<uint64_t> FreeSharedMemoryBytes() {
   struct statvfs fs;
-  if (statvfs(kFileSystem, &fs) != 0) return SystemError("statvfs", kFileSystem);
+  if (statvfs(kSharedMemoryFolder, &fs) != 0) return SystemError("statvfs", kSharedMemoryFolder);
   const absl::StatusOr<uint64_t> memory = AvailableMemoryBytes();
   if (!memory.ok()) return memory.status();
   return std::min(uint64_t{fs.f_bavail} * fs.f_frsize, *memory);
@@ -176,7 +174,7 @@ absl::Status SharedMemory::ReserveAndMap(uint64_t size_bytes, const PageRequest&
     pages_ = MemoryPages::kTransparent;
   } else if (pages.huge_pages != HugePages::kOff) {
     absl::StrAppend(&shortfall_, shortfall_.empty() ? "" : "; ", "no transparent ones in ",
-                    kFileSystem, ", because ",
+                    kSharedMemoryFolder, ", because ",
                     transparent ? std::string(asked.message())
                     : size_bytes < kTransparentPageBytes
                         ? std::string("it is too small")

@@ -119,14 +119,15 @@ absl::Status Daemon::OpenCaches() {
 
 absl::Status Daemon::MakeServices() {
   cache_service_ = std::make_unique<CacheService>(
-      CacheService::Options{.default_lease = config_.sessions.default_lease,
-                            .max_lease = config_.sessions.max_lease,
-                            .max_sessions = config_.server.max_sessions,
-                            .turns = {.waiting_calls = std::max(1u, config_.server.max_calls / 4),
-                                      .waiting_bytes = config_.server.max_grpc_bytes / 8},
-                            .max_message_bytes = config_.server.max_message_bytes,
-                            .map_socket = config_.server.MapSocketPath(),
-                            .opener = opener_.get()},
+      CacheService::Options{
+          .default_lease = config_.sessions.default_lease,
+          .max_lease = config_.sessions.max_lease,
+          .max_sessions = config_.server.max_sessions,
+          .tenant_queues = {.waiting_calls = std::max(1u, config_.server.max_calls / 4),
+                            .waiting_bytes = config_.server.max_grpc_bytes / 8},
+          .max_message_bytes = config_.server.max_message_bytes,
+          .map_socket = config_.server.MapSocketPath(),
+          .opener = opener_.get()},
       &caches_, &state_, admission_.get(), &rpc_metrics_);
   event_service_ = std::make_unique<EventService>(&caches_, &state_, admission_.get());
   ServedCache* const own = opener_->own();

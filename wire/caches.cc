@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "wire/enum_pairs.h"
+#include "wire/errors.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {
@@ -24,18 +25,16 @@ constexpr std::array kLayerKinds = {
     EnumPair{KvKind::kOpaque, v1::LAYER_KIND_OPAQUE},
 };
 
-absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
-
 absl::Status CheckText(const char* field, const std::string& text) {
   bool good = text.size() <= kMaxIdentityText;
   for (const char c : text) good = good && absl::ascii_isgraph(static_cast<unsigned char>(c));
   if (good) return absl::OkStatus();
-  return Refuse(absl::StrCat("identity.", field, " is not at most ", kMaxIdentityText,
-                             " printable characters without blanks"));
+  return InvalidArgument(absl::StrCat("identity.", field, " is not at most ", kMaxIdentityText,
+                                      " printable characters without blanks"));
 }
 
 absl::Status CheckIdentity(const CacheIdentity& identity) {
-  if (identity.model.empty()) return Refuse("identity.model is empty; it names the model");
+  if (identity.model.empty()) return InvalidArgument("identity.model is empty; it names the model");
   for (const auto& [field, text] :
        {std::pair("model", &identity.model), std::pair("revision", &identity.revision),
         std::pair("dtype", &identity.dtype), std::pair("layout", &identity.layout),
@@ -49,7 +48,7 @@ absl::Status CheckIdentity(const CacheIdentity& identity) {
 
 absl::StatusOr<LayerSpec> LayerFromProto(const v1::LayerGroup& proto, int index) {
   const auto refuse = [index](const std::string& what) {
-    return Refuse(absl::StrCat("layers[", index, "]: ", what));
+    return InvalidArgument(absl::StrCat("layers[", index, "]: ", what));
   };
   const std::optional<KvKind> kind = FromProto(kLayerKinds, proto.kind());
   if (!kind.has_value()) return refuse(absl::StrCat("there is no kind ", proto.kind()));
@@ -92,17 +91,18 @@ absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(const v1::OpenCacheReques
   for (int i = 0; i < proto.layers_size(); ++i) {
     const v1::LayerGroup& group = proto.layers(i);
     if (group.count() == 0 || group.count() > kMaxGroupLayers) {
-      return Refuse(absl::StrCat("layers[", i, "]: count is ", group.count(), "; allowed: 1 to ",
-                                 kMaxGroupLayers));
+      return InvalidArgument(absl::StrCat("layers[", i, "]: count is ", group.count(),
+                                          "; allowed: 1 to ", kMaxGroupLayers));
     }
     if (layers.size() + group.count() > kMaxBroughtLayers) {
-      return Refuse(absl::StrCat("the cache has more than ", kMaxBroughtLayers, " layers"));
+      return InvalidArgument(
+          absl::StrCat("the cache has more than ", kMaxBroughtLayers, " layers"));
     }
     const absl::StatusOr<LayerSpec> layer = LayerFromProto(group, i);
     if (!layer.ok()) return layer.status();
     layers.insert(layers.end(), group.count(), *layer);
   }
-  if (layers.empty()) return Refuse("the cache has no layers");
+  if (layers.empty()) return InvalidArgument("the cache has no layers");
   return layers;
 }
 
@@ -110,7 +110,7 @@ absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(const v1::OpenCacheReques
 
 absl::StatusOr<TierWish> TierFromProto(const v1::TierSize& proto, int index) {
   const auto refuse = [index](const std::string& what) {
-    return Refuse(absl::StrCat("tiers[", index, "]: ", what));
+    return InvalidArgument(absl::StrCat("tiers[", index, "]: ", what));
   };
   const std::optional<Medium> medium = MediumFromProto(proto.medium());
   if (!medium.has_value()) return refuse(absl::StrCat("there is no medium ", proto.medium()));
@@ -129,14 +129,14 @@ absl::StatusOr<TierWish> TierFromProto(const v1::TierSize& proto, int index) {
 absl::Status CheckOrder(const std::vector<TierWish>& tiers) {
   for (size_t i = 1; i < tiers.size(); ++i) {
     if (tiers[i - 1].medium >= tiers[i].medium) {
-      return Refuse("the tiers are not in the order GPU, host, disk, each at most once");
+      return InvalidArgument("the tiers are not in the order GPU, host, disk, each at most once");
     }
   }
   if (tiers.front().medium == Medium::kDisk) {
-    return Refuse("the first tier is on disk; engines compute in memory");
+    return InvalidArgument("the first tier is on disk; engines compute in memory");
   }
   if (tiers.back().medium == Medium::kDisk && tiers[tiers.size() - 2].medium != Medium::kHost) {
-    return Refuse("a tier on disk needs one on the host above it");
+    return InvalidArgument("a tier on disk needs one on the host above it");
   }
   return absl::OkStatus();
 }
@@ -147,7 +147,8 @@ absl::StatusOr<std::vector<TierWish>> TiersFromProto(const v1::OpenCacheRequest&
   }
   constexpr int kMedia = 3;
   if (proto.tiers_size() > kMedia) {
-    return Refuse(absl::StrCat("there are ", proto.tiers_size(), " tiers; at most ", kMedia));
+    return InvalidArgument(
+        absl::StrCat("there are ", proto.tiers_size(), " tiers; at most ", kMedia));
   }
   std::vector<TierWish> tiers;
   for (int i = 0; i < proto.tiers_size(); ++i) {

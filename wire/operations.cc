@@ -12,14 +12,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/error.h"
+#include "wire/errors.h"
 #include "wire/prefix_fields.h"
 #include "wire/retention_fields.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {
 namespace {
-
-absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
 
 // --- Raw blocks ---
 
@@ -219,7 +218,7 @@ absl::StatusOr<PrefetchPrefix> Decode(const v1::PrefetchPrefixRequest& proto) {
       op->target = PrefetchTarget::kMemory;
       break;
     default:
-      return Refuse(absl::StrCat("there is no prefetch target ", proto.target()));
+      return InvalidArgument(absl::StrCat("there is no prefetch target ", proto.target()));
   }
   if (!proto.has_deadline_ms()) return op;
   const absl::StatusOr<absl::Duration> deadline =
@@ -279,7 +278,7 @@ void Encode(const WaitForTicket& op, v1::WaitForTicketRequest* out) {
 // An unknown lane is refused, not taken for another one.
 absl::StatusOr<WaitForTicket> Decode(const v1::WaitForTicketRequest& proto) {
   const std::optional<Lane> lane = LaneFromProto(proto.lane());
-  if (!lane.has_value()) return Refuse(absl::StrCat("there is no lane ", proto.lane()));
+  if (!lane.has_value()) return InvalidArgument(absl::StrCat("there is no lane ", proto.lane()));
   return WaitForTicket{.ticket = Ticket(proto.ticket()), .lane = *lane};
 }
 
@@ -381,7 +380,7 @@ absl::StatusOr<Operation> OperationFromProto(const v1::Operation& proto) {
     case v1::Operation::OPERATION_NOT_SET:
       break;
   }
-  return Refuse("an operation of the batch says nothing to do");
+  return InvalidArgument("an operation of the batch says nothing to do");
 }
 
 v1::Batch BatchToProto(absl::Span<const Operation> operations, StepRange steps) {

@@ -394,7 +394,7 @@ ShortenedSequence ShortenedFromProto(const v1::ShortenedSequence& proto) {
 // --- The oneof ---
 
 // The member of the wire's oneof that goes with each result.
-struct MemberOf {
+struct ResultMemberOf {
   v1::OperationResult* out;
 
   auto* operator()(const AllocatedBlocks&) const { return out->mutable_allocate_blocks(); }
@@ -429,7 +429,8 @@ void OperationResultToProto(const absl::StatusOr<OperationResult>& result,
     *out->mutable_error() = ToProtoStatus(result.status());
     return;
   }
-  std::visit([out](const auto& content) { Encode(content, MemberOf{out}(content)); }, *result);
+  std::visit([out](const auto& content) { Encode(content, ResultMemberOf{out}(content)); },
+             *result);
 }
 
 absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResult& proto) {

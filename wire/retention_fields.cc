@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "manager/operation_checks.h"
 #include "manager/retention.h"
+#include "wire/errors.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {
@@ -16,13 +17,12 @@ namespace {
 
 constexpr uint64_t kMaxMilliseconds = std::numeric_limits<int64_t>::max();
 
-absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
-
 // `prefix` is what stands before "priority" and "duration_ms" in the fields' names.
 absl::StatusOr<BlockRetention> BlockRetentionFrom(const std::string& prefix, uint32_t priority,
                                                   std::optional<uint64_t> duration_ms) {
   if (priority > kMaxPriority) {
-    return Refuse(absl::StrCat(prefix, "priority is ", priority, "; at most ", kMaxPriority));
+    return InvalidArgument(
+        absl::StrCat(prefix, "priority is ", priority, "; at most ", kMaxPriority));
   }
   BlockRetention retention{.priority = Priority(static_cast<uint8_t>(priority))};
   if (!duration_ms.has_value()) return retention;
@@ -40,7 +40,7 @@ absl::StatusOr<absl::Duration> DurationFromMilliseconds(const std::string& field
   if (milliseconds <= kMaxMilliseconds) {
     return absl::Milliseconds(static_cast<int64_t>(milliseconds));
   }
-  return Refuse(absl::StrCat(field, " is ", milliseconds, "; at most ", kMaxMilliseconds));
+  return InvalidArgument(absl::StrCat(field, " is ", milliseconds, "; at most ", kMaxMilliseconds));
 }
 
 void RangesToProto(const std::vector<RetentionRange>& ranges, RetentionProtos* out) {
@@ -58,7 +58,7 @@ void RangesToProto(const std::vector<RetentionRange>& ranges, RetentionProtos* o
 absl::StatusOr<std::vector<RetentionRange>> RangesFromProto(const RetentionProtos& protos) {
   const auto count = static_cast<size_t>(protos.size());
   if (count > kMaxRetentionRanges) {
-    return Refuse(
+    return InvalidArgument(
         absl::StrCat(count, " retention ranges; at most ", kMaxRetentionRanges, " may be"));
   }
   std::vector<RetentionRange> ranges;
@@ -95,7 +95,7 @@ absl::StatusOr<SequenceRetention> RetentionFromProto(const v1::AddSequenceReques
                                : std::nullopt;
   if (!proto.has_generated_priority()) {
     if (duration_ms.has_value()) {
-      return Refuse("generated_duration_ms is set without a generated_priority");
+      return InvalidArgument("generated_duration_ms is set without a generated_priority");
     }
     return retention;
   }

@@ -28,10 +28,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Stub = AdminClient::Stub;
 
-void Print(const GlobalOptions& globals, const std::string& text, const Json& json) {
-  std::cout << (globals.output == OutputFormat::kJson ? json.dump() : text) << std::endl;
-}
-
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
 
 // --- What a row says ---
@@ -266,11 +262,12 @@ absl::Status RunDrop(const GlobalOptions& globals, const DropOptions& options) {
   }
   if (!dropped.ok()) return dropped.status();
   const uint64_t ended = dropped->ended_sessions();
-  Print(globals,
-        absl::StrCat("the cache ", options.name, " is dropped",
-                     ended == 0 ? std::string()
-                                : absl::StrCat("; ", FormatCounted(ended, "session"), " ended")),
-        {{"name", options.name}, {"ended_sessions", ended}});
+  PrintResult(
+      globals,
+      absl::StrCat("the cache ", options.name, " is dropped",
+                   ended == 0 ? std::string()
+                              : absl::StrCat("; ", FormatCounted(ended, "session"), " ended")),
+      {{"name", options.name}, {"ended_sessions", ended}});
   return absl::OkStatus();
 }
 
@@ -340,12 +337,12 @@ absl::Status RunOpen(const GlobalOptions& globals, const OpenOptions& options) {
   }
   Json tiers = Json::array();
   for (const CacheInfo::TierInfo& tier : opened->info.tiers) tiers.push_back(tier.name);
-  Print(globals, text,
-        {{"name", opened->info.name},
-         {"created", opened->created},
-         {"epoch", absl::StrFormat("%016x", opened->epoch.value())},
-         {"tiers", tiers},
-         {"windows", windows}});
+  PrintResult(globals, text,
+              {{"name", opened->info.name},
+               {"created", opened->created},
+               {"epoch", absl::StrFormat("%016x", opened->epoch.value())},
+               {"tiers", tiers},
+               {"windows", windows}});
   return absl::OkStatus();
 }
 

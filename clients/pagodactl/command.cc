@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "clients/cpp/channel.h"
 #include "clients/pagodactl/terminal.h"
+#include "nlohmann/json.hpp"
 
 namespace pagoda {
 namespace {
@@ -168,6 +169,11 @@ int RunPagodactl(int argc, char** argv) {
     std::cerr << "Say which one with --cache NAME; \"pagodactl caches\" lists them." << std::endl;
   }
   return exit_code;
+}
+
+void PrintResult(const GlobalOptions& globals, const std::string& text,
+                 const nlohmann::ordered_json& json) {
+  std::cout << (globals.output == OutputFormat::kJson ? json.dump() : text) << std::endl;
 }
 
 }  // namespace pagoda

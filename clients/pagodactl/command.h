@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "clients/cpp/channel.h"
 #include "grpcpp/channel.h"
+#include "nlohmann/json_fwd.hpp"
 
 namespace CLI {
 class App;
@@ -40,6 +41,10 @@ struct GlobalOptions {
 
   absl::Duration timeout() const { return absl::Seconds(timeout_seconds); }
 };
+
+// Writes a command's result to standard output: `json` on one line with -o json, else `text`.
+void PrintResult(const GlobalOptions& globals, const std::string& text,
+                 const nlohmann::ordered_json& json);
 
 // The process's exit codes.
 enum ExitCode : int { kExitOk = 0, kExitFailed = 1, kExitBadUsage = 2, kExitUnreachable = 3 };

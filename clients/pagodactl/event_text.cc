@@ -28,19 +28,19 @@ std::string EnumText(const std::string& name, absl::string_view prefix) {
   return text;
 }
 
-std::string TierText(v1::Tier tier) { return EnumText(v1::Tier_Name(tier), "TIER_"); }
+std::string ShortTierText(v1::Tier tier) { return EnumText(v1::Tier_Name(tier), "TIER_"); }
 
 // "secondary+third", "none".
 std::string TiersText(const google::protobuf::RepeatedField<int>& tiers) {
   if (tiers.empty()) return "none";
   return absl::StrJoin(tiers, "+", [](std::string* out, int tier) {
-    out->append(TierText(static_cast<v1::Tier>(tier)));
+    out->append(ShortTierText(static_cast<v1::Tier>(tier)));
   });
 }
 
 Json TiersJson(const google::protobuf::RepeatedField<int>& tiers) {
   Json names = Json::array();
-  for (const int tier : tiers) names.push_back(TierText(static_cast<v1::Tier>(tier)));
+  for (const int tier : tiers) names.push_back(ShortTierText(static_cast<v1::Tier>(tier)));
   return names;
 }
 
@@ -77,7 +77,7 @@ Content ContentOf(const v1::CreatedEvent& event) {
   std::vector<std::string> tiers;
   for (const v1::TierCapacity& capacity : event.capacity()) {
     total += capacity.blocks();
-    tiers.push_back(absl::StrCat(TierText(capacity.tier()), " ", capacity.blocks()));
+    tiers.push_back(absl::StrCat(ShortTierText(capacity.tier()), " ", capacity.blocks()));
   }
   content.blocks = absl::StrCat(total);
   content.detail = absl::StrCat("pools: ", absl::StrJoin(tiers, ", "));
@@ -160,8 +160,8 @@ std::string PinEndText(const v1::EndedPin& pin) {
 Content ContentOf(const v1::UpdatedEvent& event) {
   std::string detail = absl::StrCat("block ", event.block_id());
   if (event.has_tier()) {
-    absl::StrAppend(&detail, ", tier ", TierText(event.tier().old_value()), " -> ",
-                    TierText(event.tier().new_value()));
+    absl::StrAppend(&detail, ", tier ", ShortTierText(event.tier().old_value()), " -> ",
+                    ShortTierText(event.tier().new_value()));
   }
   if (event.has_lower_tiers()) {
     absl::StrAppend(&detail, ", copies below ", TiersText(event.lower_tiers().old_value()), " -> ",
@@ -207,7 +207,7 @@ Content ContentOf(const v1::Event& event) {
 Json CreatedJson(const v1::CreatedEvent& event) {
   Json capacity = Json::object();
   for (const v1::TierCapacity& tier : event.capacity()) {
-    capacity[TierText(tier.tier())] = tier.blocks();
+    capacity[ShortTierText(tier.tier())] = tier.blocks();
   }
   return {{"capacity_blocks", capacity},
           {"block_ids", std::vector<uint32_t>(event.block_ids().begin(), event.block_ids().end())}};
@@ -225,7 +225,7 @@ Json BlockJson(const v1::StoredBlock& block) {
   Json json = {{"block_id", block.block_id()},
                {"block_hash", Hex(block.block_hash())},
                {"tokens", std::vector<uint32_t>(block.tokens().begin(), block.tokens().end())},
-               {"tier", TierText(block.tier())},
+               {"tier", ShortTierText(block.tier())},
                {"priority", block.priority()}};
   if (block.lower_tiers_size() != 0) json["lower_tiers"] = TiersJson(block.lower_tiers());
   if (block.extra_token_ids_size() != 0) {
@@ -260,8 +260,8 @@ Json StoredJson(const v1::StoredEvent& event) {
 Json UpdatedJson(const v1::UpdatedEvent& event) {
   Json json = {{"block_id", event.block_id()}, {"block_hash", Hex(event.block_hash())}};
   if (event.has_tier()) {
-    json["tier"] = {{"old", TierText(event.tier().old_value())},
-                    {"new", TierText(event.tier().new_value())}};
+    json["tier"] = {{"old", ShortTierText(event.tier().old_value())},
+                    {"new", ShortTierText(event.tier().new_value())}};
   }
   if (event.has_lower_tiers()) {
     json["lower_tiers"] = {{"old", TiersJson(event.lower_tiers().old_value())},

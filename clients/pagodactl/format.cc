@@ -22,6 +22,8 @@ std::string FormatCounted(uint64_t count, const std::string& noun) {
   return absl::StrCat(FormatCount(count), " ", noun, count == 1 ? "" : "s");
 }
 
+std::string FormatBlocks(uint64_t count) { return FormatCounted(count, "block"); }
+
 std::string FormatParts(const std::vector<std::pair<std::string, uint64_t>>& parts) {
   std::string text;
   for (const auto& [where, amount] : parts) {

@@ -16,6 +16,8 @@ namespace pagoda {
 std::string FormatCount(uint64_t count);  // "12,031"
 // "1 session", "2,000 sessions".
 std::string FormatCounted(uint64_t count, const std::string& noun);
+// "1 block", "2 blocks".
+std::string FormatBlocks(uint64_t count);
 // "192 in hbm, 640 in dram": amounts by where they are, without those that are 0.
 std::string FormatParts(const std::vector<std::pair<std::string, uint64_t>>& parts);
 std::string FormatShare(double share);    // 0.3664: "36.64 %"

@@ -27,10 +27,6 @@ using Stub = AdminClient::Stub;
 // Between two looks whether the daemon is still there.
 constexpr absl::Duration kDrainPollInterval = absl::Milliseconds(100);
 
-void Print(const GlobalOptions& globals, const std::string& text, const Json& json) {
-  std::cout << (globals.output == OutputFormat::kJson ? json.dump() : text) << std::endl;
-}
-
 absl::Status RunEndSession(const GlobalOptions& globals, uint64_t session) {
   absl::StatusOr<AdminClient> admin = AdminClient::Connect(globals);
   if (!admin.ok()) return admin.status();
@@ -38,7 +34,7 @@ absl::Status RunEndSession(const GlobalOptions& globals, uint64_t session) {
   request.set_session_id(session);
   const auto ended = admin->Call(&Stub::EndSession, request);
   if (!ended.ok()) return ended.status();
-  Print(globals, absl::StrCat("session ", session, " is ended"), {{"session_id", session}});
+  PrintResult(globals, absl::StrCat("session ", session, " is ended"), {{"session_id", session}});
   return absl::OkStatus();
 }
 
@@ -107,9 +103,10 @@ absl::Status RunQuarantineRelease(const GlobalOptions& globals, const ReleaseOpt
   }
   if (!released.ok()) return released.status();
   const uint32_t blocks = released->released_blocks();
-  Print(globals,
-        absl::StrCat(FormatCounted(blocks, "block"), " of session ", options.session, " released"),
-        {{"session_id", options.session}, {"released_blocks", blocks}});
+  PrintResult(
+      globals,
+      absl::StrCat(FormatCounted(blocks, "block"), " of session ", options.session, " released"),
+      {{"session_id", options.session}, {"released_blocks", blocks}});
   return absl::OkStatus();
 }
 
@@ -146,15 +143,16 @@ absl::Status RunDrain(const GlobalOptions& globals, bool wait) {
   const auto begun = admin->Call(&Stub::Drain, v1::DrainRequest());
   if (!begun.ok()) return begun.status();
   if (!wait) {
-    Print(globals, "draining: new work is refused, what runs goes on until drain_timeout",
-          {{"draining", true}, {"ended", false}});
+    PrintResult(globals, "draining: new work is refused, what runs goes on until drain_timeout",
+                {{"draining", true}, {"ended", false}});
     return absl::OkStatus();
   }
   const absl::Status end = WaitForTheEnd(*admin, StartOf(*statuses), interrupt);
   if (!end.ok()) return end;
   const absl::Duration elapsed = absl::Now() - begin;
-  Print(globals, absl::StrCat("drained in ", FormatElapsed(elapsed), ": the daemon serves no more"),
-        {{"draining", true}, {"ended", true}, {"elapsed_seconds", absl::ToDoubleSeconds(elapsed)}});
+  PrintResult(
+      globals, absl::StrCat("drained in ", FormatElapsed(elapsed), ": the daemon serves no more"),
+      {{"draining", true}, {"ended", true}, {"elapsed_seconds", absl::ToDoubleSeconds(elapsed)}});
   return absl::OkStatus();
 }
 

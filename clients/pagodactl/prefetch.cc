@@ -69,18 +69,16 @@ absl::Status AwaitAll(CacheClient& client, const PrefetchedPrefix& ordered,
                                 "; what was ordered may still come (--timeout waits longer)"));
 }
 
-std::string Blocks(uint64_t count) { return FormatCounted(count, "block"); }
-
 std::string TextWithDisk(const PrefetchReport& report, const CacheInfo& cache,
                          const std::string& disk) {
   const uint64_t on_disk = TokensOnDisk(report, cache);
   const bool has_left = report.cached_tokens < report.matched_tokens;
   std::string text;
   if (MovesUp(report, cache)) {
-    absl::StrAppend(&text, Blocks(report.moved_blocks), " moved up to the ",
+    absl::StrAppend(&text, FormatBlocks(report.moved_blocks), " moved up to the ",
                     cache.TierName(Tier::kPrimary), " tier, ");
   }
-  absl::StrAppend(&text, Blocks(report.fetched_blocks),
+  absl::StrAppend(&text, FormatBlocks(report.fetched_blocks),
                   on_disk == 0 && !has_left ? " fetched from the " : " ordered from the ", disk,
                   " tier, in ", FormatElapsed(report.elapsed), "\n",
                   FormatCounted(report.cached_tokens, "token"), " cached");
@@ -162,19 +160,19 @@ std::string PrefetchText(const PrefetchReport& report, const CacheInfo& cache) {
   if (!cache.has_lower_tiers()) {
     return absl::StrCat("nothing to move up, for the cache has no tier below the first; ", cached);
   }
-  return absl::StrCat(Blocks(report.moved_blocks), " moved up to the ",
+  return absl::StrCat(FormatBlocks(report.moved_blocks), " moved up to the ",
                       cache.TierName(Tier::kPrimary), " tier, ", cached);
 }
 
 std::string OrderedPrefetchText(const PrefetchReport& report, const CacheInfo& cache) {
   std::vector<std::string> ordered;
   if (report.target == PrefetchTarget::kPrimary) {
-    ordered.push_back(absl::StrCat(Blocks(report.moved_blocks), " on the way up to the ",
+    ordered.push_back(absl::StrCat(FormatBlocks(report.moved_blocks), " on the way up to the ",
                                    cache.TierName(Tier::kPrimary), " tier"));
   }
   if (const auto disk = DiskName(cache)) {
     ordered.push_back(
-        absl::StrCat(Blocks(report.fetched_blocks), " ordered from the ", *disk, " tier"));
+        absl::StrCat(FormatBlocks(report.fetched_blocks), " ordered from the ", *disk, " tier"));
   }
   ordered.push_back(absl::StrCat(FormatCount(report.matched_tokens), " tokens are cached"));
   return absl::StrJoin(ordered, ", ");

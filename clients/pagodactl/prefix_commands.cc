@@ -64,12 +64,6 @@ absl::StatusOr<Result> RunAlone(const GlobalOptions& globals, Operation operatio
   return RunOne<Result>(**client, std::move(operation));
 }
 
-void Print(const GlobalOptions& globals, const std::string& text, const Json& json) {
-  std::cout << (globals.output == OutputFormat::kJson ? json.dump() : text) << std::endl;
-}
-
-std::string Blocks(uint64_t count) { return FormatCounted(count, "block"); }
-
 // --- Pins ---
 
 absl::Status RunPin(const GlobalOptions& globals, const PrefixCommandOptions& options) {
@@ -82,19 +76,20 @@ absl::Status RunPin(const GlobalOptions& globals, const PrefixCommandOptions& op
   if (pinned->pin == PinId{}) {
     return absl::NotFoundError("nothing of this prefix is cached, so there is no pin");
   }
-  Print(globals,
-        absl::StrCat("pin ", pinned->pin.value(), " holds ", FormatCount(pinned->pinned_tokens),
-                     " tokens in ", Blocks(pinned->blocks)),
-        {{"pin_id", pinned->pin.value()},
-         {"pinned_tokens", pinned->pinned_tokens},
-         {"blocks", pinned->blocks}});
+  PrintResult(
+      globals,
+      absl::StrCat("pin ", pinned->pin.value(), " holds ", FormatCount(pinned->pinned_tokens),
+                   " tokens in ", FormatBlocks(pinned->blocks)),
+      {{"pin_id", pinned->pin.value()},
+       {"pinned_tokens", pinned->pinned_tokens},
+       {"blocks", pinned->blocks}});
   return absl::OkStatus();
 }
 
 absl::Status RunUnpin(const GlobalOptions& globals, const PrefixCommandOptions& options) {
   const auto unpinned = RunAlone<UnpinnedPrefix>(globals, UnpinPrefix{PinId(options.pin)});
   if (!unpinned.ok()) return unpinned.status();
-  Print(globals, absl::StrCat("pin ", options.pin, " is ended"), {{"pin_id", options.pin}});
+  PrintResult(globals, absl::StrCat("pin ", options.pin, " is ended"), {{"pin_id", options.pin}});
   return absl::OkStatus();
 }
 
@@ -136,7 +131,7 @@ void PrintPins(const ListedPins& listed) {
                  ends ? FormatElapsed(std::max(absl::ZeroDuration(), pin.expires - now)) : "never",
                  pin.client_name, NamespaceText(pin.name_space));
   }
-  absl::PrintF("%s pinned, of %s that may be\n", Blocks(listed.pinned_blocks),
+  absl::PrintF("%s pinned, of %s that may be\n", FormatBlocks(listed.pinned_blocks),
                FormatCount(listed.budget_blocks));
   std::fflush(stdout);
 }
@@ -177,14 +172,14 @@ absl::Status RunOffload(const GlobalOptions& globals, const PrefixCommandOptions
   if (!waited.ok()) return waited;
   const CacheInfo& cache = (*client)->info();
   const std::optional<std::string> disk = DiskName(cache);
-  Print(globals,
-        disk.has_value()
-            ? absl::StrCat(Blocks(offloaded->blocks), " moved down from the ",
-                           cache.TierName(Tier::kPrimary), " tier; what has no copy on the ", *disk,
-                           " tier is written there before other blocks")
-            : absl::StrCat(Blocks(offloaded->blocks), " moved down to the ",
-                           cache.TierName(Tier::kSecondary), " tier"),
-        {{"blocks", offloaded->blocks}});
+  PrintResult(globals,
+              disk.has_value()
+                  ? absl::StrCat(FormatBlocks(offloaded->blocks), " moved down from the ",
+                                 cache.TierName(Tier::kPrimary), " tier; what has no copy on the ",
+                                 *disk, " tier is written there before other blocks")
+                  : absl::StrCat(FormatBlocks(offloaded->blocks), " moved down to the ",
+                                 cache.TierName(Tier::kSecondary), " tier"),
+              {{"blocks", offloaded->blocks}});
   return absl::OkStatus();
 }
 
@@ -200,9 +195,9 @@ absl::Status RunPrefetchCommand(const GlobalOptions& globals, const PrefixComman
   const auto report = options.no_wait ? OrderPrefetch(**client, prefetch)
                                       : RunPrefetch(**client, prefetch, globals.timeout());
   if (!report.ok()) return report.status();
-  Print(globals,
-        options.no_wait ? OrderedPrefetchText(*report, cache) : PrefetchText(*report, cache),
-        PrefetchJson(*report, cache));
+  PrintResult(globals,
+              options.no_wait ? OrderedPrefetchText(*report, cache) : PrefetchText(*report, cache),
+              PrefetchJson(*report, cache));
   return absl::OkStatus();
 }
 
@@ -220,7 +215,8 @@ absl::Status RunInvalidate(const GlobalOptions& globals, const PrefixCommandOpti
   const auto invalidated =
       RunOne<InvalidatedPrefix>(**client, (*std::move(prefix)).Named<InvalidatePrefix>());
   if (!invalidated.ok()) return invalidated.status();
-  const std::string removed = absl::StrCat(Blocks(invalidated->removed_blocks), " left the cache");
+  const std::string removed =
+      absl::StrCat(FormatBlocks(invalidated->removed_blocks), " left the cache");
   const absl::Status durable =
       AwaitTicket(**client, invalidated->durable, Lane::kBackup, globals.timeout());
   if (ReasonOf(durable) == Reason::kWaitTimeout) {
@@ -230,11 +226,11 @@ absl::Status RunInvalidate(const GlobalOptions& globals, const PrefixCommandOpti
                                   "has, they may come back after a restart"));
   }
   if (!durable.ok()) return durable;
-  Print(globals,
-        DiskName((*client)->info()).has_value()
-            ? absl::StrCat(removed, ", and none of them comes back after a restart")
-            : removed,
-        {{"removed_blocks", invalidated->removed_blocks}, {"durable", true}});
+  PrintResult(globals,
+              DiskName((*client)->info()).has_value()
+                  ? absl::StrCat(removed, ", and none of them comes back after a restart")
+                  : removed,
+              {{"removed_blocks", invalidated->removed_blocks}, {"durable", true}});
   return absl::OkStatus();
 }
 
@@ -250,8 +246,9 @@ absl::Status RunRetain(const GlobalOptions& globals, const PrefixCommandOptions&
   retain.retention.ranges = {range};
   const auto set = RunAlone<RetentionSet>(globals, std::move(retain));
   if (!set.ok()) return set.status();
-  Print(globals, absl::StrCat(Blocks(set->blocks), " kept at priority ", options.priority),
-        {{"blocks", set->blocks}, {"priority", options.priority}});
+  PrintResult(globals,
+              absl::StrCat(FormatBlocks(set->blocks), " kept at priority ", options.priority),
+              {{"blocks", set->blocks}, {"priority", options.priority}});
   return absl::OkStatus();
 }
 

@@ -10,12 +10,12 @@ namespace pagoda {
 namespace {
 
 // Operators may name any.
-constexpr size_t kMaxKeptTenants = 4096;
+constexpr size_t kMaxRememberedQuotas = 4096;
 
 }  // namespace
 
 void TenantQuotas::Learn(const std::string& tenant, absl::Span<const WindowCapacity> windows) {
-  if (tenants_.size() >= kMaxKeptTenants) tenants_.clear();
+  if (tenants_.size() >= kMaxRememberedQuotas) tenants_.clear();
   Tenant& learnt = tenants_[tenant];
   learnt.known = true;
   learnt.quotas.clear();

@@ -410,7 +410,7 @@ void SlabFile::Degrade(SlabMode mode, std::string reason) {
 
 void SlabFile::WaitUntilIdle() {
   const absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(this, &SlabFile::IsIdle));
+  mutex_.Await(absl::Condition(this, &SlabFile::HasNoOrders));
 }
 
 void SlabFile::Stop() {

@@ -217,7 +217,7 @@ class SlabFile {
   bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return queue_.empty() && unreported_ == 0;
   }
-  bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  bool HasNoOrders() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return IsIdle() && held_.empty() && !exclusive_;
   }
 

@@ -438,13 +438,13 @@ void ServedCache::Stop(absl::Time disk_end) {
   if (std::exchange(stopped_, true) || transfers_ == nullptr) return;
   // What is on its way is cached when it has arrived. The last writes to a disk may wait for
   // copies, and the last reads order some.
-  if (kept_ != nullptr || disk_ != nullptr) transfers_->Drain();
+  if (kept_ != nullptr || disk_ != nullptr) transfers_->WaitUntilIdle();
   if (disk_ != nullptr) {
-    disk_->Drain(disk_end);
+    disk_->Finish(disk_end);
     disk_->Stop();
   }
   if (kept_ != nullptr) {
-    transfers_->Drain();
+    transfers_->WaitUntilIdle();
     kept_->stamper().Flush();
     kept_->stamper().Stop();
   }

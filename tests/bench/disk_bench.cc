@@ -90,7 +90,7 @@ void MeasureBlocks(const std::string& path, EngineKind engine, uint64_t block_by
     for (uint32_t slot = 0; slot < options.num_slots; ++slot) {
       file.Write(SlotIndex(slot), {}, {absl::Span<const std::byte>(piece(slot))}, Fail);
     }
-    file.Drain();
+    file.WaitUntilIdle();
   };
   // A file system writes reserved space more slowly the first time.
   write_all();
@@ -99,9 +99,9 @@ void MeasureBlocks(const std::string& path, EngineKind engine, uint64_t block_by
     for (uint32_t slot = 0; slot < options.num_slots; ++slot) {
       file.Read(SlotIndex(slot), {}, {piece(slot)}, Fail);
       // Two reads into one block of memory must not meet.
-      if (slot % shared == shared - 1) file.Drain();
+      if (slot % shared == shared - 1) file.WaitUntilIdle();
     }
-    file.Drain();
+    file.WaitUntilIdle();
   });
   uint64_t blocks = 0;
   const Round scan = Measure([&] {

@@ -209,7 +209,7 @@ class Ladder {
   ~Ladder() {
     stalls_ = false;
     client_.reset();
-    if (carrier_ != nullptr) Require(carrier_->Drain());
+    if (carrier_ != nullptr) Require(carrier_->WaitUntilIdle());
     manager_->SetTransfers(nullptr);
     transfers_.reset();
     manager_->SetDisk(nullptr);

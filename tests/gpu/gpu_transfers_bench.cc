@@ -56,7 +56,7 @@ double SecondsOf(Transfers& transfers, Tier from, Tier to, uint32_t slots, uint6
   }
   return bench::Seconds([&] {
     transfers.Submit(orders);
-    transfers.Drain();
+    transfers.WaitUntilIdle();
   });
 }
 

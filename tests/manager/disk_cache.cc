@@ -433,8 +433,8 @@ void DiskCache::Forget(uint32_t w, const std::string& name) {
   }
 }
 
-bool DiskCache::Drain() {
-  const bool is_durable = carrier_->Drain().ok();
+bool DiskCache::WaitUntilIdle() {
+  const bool is_durable = carrier_->WaitUntilIdle().ok();
   Settle();
   return is_durable;
 }

@@ -70,7 +70,7 @@ class DiskCache {
   // Waits for what was ordered.
   void Settle();
   // Waits, and returns whether all is durable.
-  bool Drain();
+  bool WaitUntilIdle();
   // Fetches every block, and forgets those that are not whole. Returns what is wrong with bytes
   // that were said to be right.
   std::string FetchAll();

@@ -206,7 +206,7 @@ TEST_F(DiskFaultsTest, FilesOfAnotherCacheAreForeign) {
 TEST_F(DiskFaultsTest, AVanishedFileIsTurnedOffAndTheCarrierLives) {
   ASSERT_TRUE(Backup(kFull, 0, 1).ok());
   std::filesystem::remove(DiskFiles::PathOf(directory_, DiskCache::Layout(), kFull));
-  EXPECT_EQ(carrier_->Drain().code(), Code::kNotFound);
+  EXPECT_EQ(carrier_->WaitUntilIdle().code(), Code::kNotFound);
   EXPECT_EQ(Stats(kFull).file.mode, SlabMode::kOff);
   EXPECT_EQ(Backup(kFull, 1, 1).code(), Code::kFailedPrecondition);
   EXPECT_EQ(Fetch(kFull, 0, 1).code(), Code::kFailedPrecondition);
@@ -275,7 +275,7 @@ TEST_F(DiskFaultsTest, BackupsLeavePlacesToFetches) {
   FileCommands commands;
   for (uint32_t slot = 0; slot < 16; ++slot) commands.push_back(BackupOf(kFull, slot, 1));
   carrier_->Submit(std::move(commands));
-  EXPECT_TRUE(carrier_->Drain().ok());
+  EXPECT_TRUE(carrier_->WaitUntilIdle().ok());
   EXPECT_EQ(num_reports(), 16u);
   EXPECT_GE(most.load(), 2);
   EXPECT_LE(most.load(), 3);

@@ -51,7 +51,7 @@ TEST_F(DiskRecoveryTest, FindsExactlyWhatTheModelHas) {
     for (int i = 0; i < 60; ++i) cache.Step();
     ASSERT_EQ(cache.FetchAll(), "");
     ASSERT_TRUE(cache.lost().empty());
-    ASSERT_TRUE(cache.Drain());
+    ASSERT_TRUE(cache.WaitUntilIdle());
     files = cache.files();
     last_number = cache.last_number();
   }
@@ -221,7 +221,7 @@ class DiskPowerTest : public DiskRecoveryTest {
     for (int step = 0; step < 60; ++step) {
       cache.Step();
       if (random() % 8 == 0) cache.Settle();
-      if (random() % 16 == 0 && cache.Drain()) synced = cache.files();
+      if (random() % 16 == 0 && cache.WaitUntilIdle()) synced = cache.files();
     }
     cache.Settle();
     for (uint32_t w = 0; w < synced.size(); ++w) {

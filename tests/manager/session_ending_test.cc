@@ -233,7 +233,7 @@ TEST_F(SessionEndingTest, AQuarantineKeepsEachBlockAtMostTwice) {
   core_->CheckInvariants();
   EXPECT_EQ(core_->Stats().quarantined_blocks, kBlocks);
   EXPECT_LE(core_->TenantUses()[0].sequence_bytes,
-            (Session::kFewDeferred + 2 * kBlocks) * sizeof(Drain));
+            (Session::kFewDeferred + 2 * kBlocks) * sizeof(DeferredRelease));
 }
 
 // Two sequences share a prefix. What lies above a block that still drains must drain, too.

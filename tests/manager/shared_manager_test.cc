@@ -290,7 +290,7 @@ class HeldTransfers final : public Transfers {
   void Submit(absl::Span<const CopyOrder> orders) override {
     orders_.insert(orders_.end(), orders.begin(), orders.end());
   }
-  void Drain() override {}
+  void WaitUntilIdle() override {}
   void Stop() override {}
   TransferStats stats() const override { return {}; }
   const std::vector<CopyOrder>& orders() const { return orders_; }

@@ -25,7 +25,7 @@ class OrderKeeper final : public Transfers {
     absl::MutexLock lock(&mutex_);
     orders_.insert(orders_.end(), orders.begin(), orders.end());
   }
-  void Drain() override {}
+  void WaitUntilIdle() override {}
   void Stop() override {}
   TransferStats stats() const override { return {}; }
 
