@@ -31,7 +31,7 @@ constexpr std::array kRows = {
     Row{Reason::kForeignBlock, "FOREIGN_BLOCK", kPermissionDenied},
     Row{Reason::kUnknownSequence, "UNKNOWN_SEQUENCE", kNotFound},
     Row{Reason::kSequenceExists, "SEQUENCE_EXISTS", kAlreadyExists},
-    Row{Reason::kRoomExceeded, "ROOM_EXCEEDED", kFailedPrecondition},
+    Row{Reason::kReservationExceeded, "RESERVATION_EXCEEDED", kFailedPrecondition},
     Row{Reason::kComputedBackwards, "COMPUTED_BACKWARDS", kInvalidArgument},
     Row{Reason::kComputedBeyondTokens, "COMPUTED_BEYOND_TOKENS", kInvalidArgument},
     Row{Reason::kUnknownSession, "UNKNOWN_SESSION", kNotFound},

@@ -10,20 +10,20 @@
 namespace pagoda {
 
 enum class Reason : uint8_t {
-  kNone = 0,           // An OK status, or one made elsewhere.
-  kBlocksExhausted,    // Not enough free or evictable blocks; nothing changed. RESOURCE_EXHAUSTED
-  kInvalidCount,       // A count that is zero or can never be met. INVALID_ARGUMENT
-  kInvalidArgument,    // Any other bad argument. INVALID_ARGUMENT
-  kUnknownWindow,      // The cache has no such attention window. NOT_FOUND
-  kUnknownBlock,       // No block has this id. NOT_FOUND
-  kStaleHandle,        // The block was freed since; this handle names an earlier life.
-                       // FAILED_PRECONDITION
-  kDoubleFree,         // The block is free already, or twice in one call. FAILED_PRECONDITION
-  kForeignBlock,       // Another session's block, or a sequence's. PERMISSION_DENIED
-  kUnknownSequence,    // The session has no such sequence. NOT_FOUND
-  kSequenceExists,     // The session has it already. ALREADY_EXISTS
-  kRoomExceeded,       // More tokens than the room taken for them. FAILED_PRECONDITION
-  kComputedBackwards,  // computed_tokens below an earlier value. INVALID_ARGUMENT
+  kNone = 0,             // An OK status, or one made elsewhere.
+  kBlocksExhausted,      // Not enough free or evictable blocks; nothing changed. RESOURCE_EXHAUSTED
+  kInvalidCount,         // A count that is zero or can never be met. INVALID_ARGUMENT
+  kInvalidArgument,      // Any other bad argument. INVALID_ARGUMENT
+  kUnknownWindow,        // The cache has no such attention window. NOT_FOUND
+  kUnknownBlock,         // No block has this id. NOT_FOUND
+  kStaleHandle,          // The block was freed since; this handle names an earlier life.
+                         // FAILED_PRECONDITION
+  kDoubleFree,           // The block is free already, or twice in one call. FAILED_PRECONDITION
+  kForeignBlock,         // Another session's block, or a sequence's. PERMISSION_DENIED
+  kUnknownSequence,      // The session has no such sequence. NOT_FOUND
+  kSequenceExists,       // The session has it already. ALREADY_EXISTS
+  kReservationExceeded,  // More tokens than the room taken for them. FAILED_PRECONDITION
+  kComputedBackwards,    // computed_tokens below an earlier value. INVALID_ARGUMENT
   kComputedBeyondTokens,  // computed_tokens above the tokens named. INVALID_ARGUMENT
   kUnknownSession,        // Never opened. NOT_FOUND
   kStaleSession,          // The session is over, or the token is not its. FAILED_PRECONDITION

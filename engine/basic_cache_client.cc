@@ -22,7 +22,7 @@ struct BasicSequence {
   uint32_t place = 0;
   uint32_t token_count = 0;
   uint32_t computed_tokens = 0;
-  uint32_t room_tokens = 0;
+  uint32_t reserved_tokens = 0;
 };
 
 class BasicCache final : public CacheClient {
@@ -73,15 +73,15 @@ class BasicCache final : public CacheClient {
     if (!added.ok()) return added.status();
     BasicSequence& sequence = **added;
     sequence.token_count = static_cast<uint32_t>(op.tokens.size());
-    sequence.room_tokens = op.room_tokens == 0 ? sequence.token_count : op.room_tokens;
+    sequence.reserved_tokens = op.reserved_tokens == 0 ? sequence.token_count : op.reserved_tokens;
     return AddedSequence{.tables = Tables(sequence)};
   }
 
   Result Run(const ReserveTokens& op) {
     return On(op.sequence, [&](BasicSequence& sequence) -> Result {
-      const uint64_t room = uint64_t{sequence.room_tokens} + op.count;
-      if (absl::Status status = CheckRoom(room); !status.ok()) return status;
-      sequence.room_tokens = static_cast<uint32_t>(room);
+      const uint64_t reserved = uint64_t{sequence.reserved_tokens} + op.count;
+      if (absl::Status status = CheckCapacity(reserved); !status.ok()) return status;
+      sequence.reserved_tokens = static_cast<uint32_t>(reserved);
       return ReservedTokens{.added = Tables(sequence)};
     });
   }
@@ -97,8 +97,8 @@ class BasicCache final : public CacheClient {
     return On(op.sequence, [&](BasicSequence& sequence) -> Result {
       BasicSequence grown = sequence;
       const uint64_t end = uint64_t{sequence.token_count} + op.tokens.size();
-      if (absl::Status status = CheckRoom(end); !status.ok()) return status;
-      grown.room_tokens = std::max(sequence.room_tokens, static_cast<uint32_t>(end));
+      if (absl::Status status = CheckCapacity(end); !status.ok()) return status;
+      grown.reserved_tokens = std::max(sequence.reserved_tokens, static_cast<uint32_t>(end));
       if (absl::Status status = Commit(op, grown); !status.ok()) return status;
       sequence = grown;
       return AppendedTokens{.added = Tables(sequence), .token_count = sequence.token_count};
@@ -156,7 +156,7 @@ class BasicCache final : public CacheClient {
                          absl::StrCat("token_count is ", op.token_count, ", the sequence has ",
                                       sequence.token_count));
       }
-      sequence.token_count = sequence.room_tokens = op.token_count;
+      sequence.token_count = sequence.reserved_tokens = op.token_count;
       sequence.computed_tokens = std::min(sequence.computed_tokens, op.token_count);
       return TruncatedSequence{.token_count = op.token_count,
                                .computed_tokens = sequence.computed_tokens,
@@ -190,7 +190,7 @@ class BasicCache final : public CacheClient {
     return On(op.sequence, [&](BasicSequence& sequence) -> Result {
       return DescribedSequence{.token_count = sequence.token_count,
                                .computed_tokens = sequence.computed_tokens,
-                               .room_tokens = sequence.room_tokens,
+                               .reserved_tokens = sequence.reserved_tokens,
                                .tables = Tables(sequence)};
     });
   }
@@ -217,7 +217,7 @@ class BasicCache final : public CacheClient {
     return action(it->second);
   }
 
-  absl::Status CheckRoom(uint64_t tokens) const {
+  absl::Status CheckCapacity(uint64_t tokens) const {
     const uint64_t most = uint64_t{blocks_per_place_} * tokens_per_block_.value();
     if (tokens <= most) return absl::OkStatus();
     return MakeError(Reason::kInvalidCount,
@@ -228,7 +228,7 @@ class BasicCache final : public CacheClient {
     if (sequences_.contains(id)) {
       return MakeError(Reason::kSequenceExists, absl::StrCat("sequence ", id.value(), " exists"));
     }
-    if (absl::Status status = CheckRoom(tokens); !status.ok()) return status;
+    if (absl::Status status = CheckCapacity(tokens); !status.ok()) return status;
     if (free_places_.empty()) {
       return MakeError(Reason::kBlocksExhausted, "every place has its sequence");
     }
@@ -241,9 +241,9 @@ class BasicCache final : public CacheClient {
   template <class Op>
   static absl::Status Commit(const Op& op, BasicSequence& sequence) {
     const uint64_t end = uint64_t{sequence.token_count} + op.tokens.size();
-    if (!op.tokens.empty() && end > sequence.room_tokens) {
-      return MakeError(Reason::kRoomExceeded,
-                       absl::StrCat(end, " tokens in room for ", sequence.room_tokens));
+    if (!op.tokens.empty() && end > sequence.reserved_tokens) {
+      return MakeError(Reason::kReservationExceeded,
+                       absl::StrCat(end, " tokens in room for ", sequence.reserved_tokens));
     }
     if (op.computed_tokens > end) {
       return MakeError(Reason::kComputedBeyondTokens,
@@ -264,7 +264,7 @@ class BasicCache final : public CacheClient {
     std::vector<BlockTable> tables;
     for (const CacheInfo::Window& window : info_.windows) {
       BlockTable& table = tables.emplace_back(BlockTable{.window = window.window});
-      const uint32_t blocks = tokens_per_block_.BlocksFor(sequence.room_tokens);
+      const uint32_t blocks = tokens_per_block_.BlocksFor(sequence.reserved_tokens);
       for (uint32_t i = 0; i < blocks; ++i) {
         const uint32_t slot = sequence.place * blocks_per_place_ + i;
         table.blocks.push_back({.id = BlockId(slot), .slot = SlotIndex(slot)});

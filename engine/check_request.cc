@@ -62,7 +62,7 @@ absl::Status CheckRequest(const GenerateRequest& request, const ModelConfig& mod
   if (absl::Status status = CheckCounts(request); !status.ok()) return status;
   if (absl::Status status = CheckPrompt(request, model); !status.ok()) return status;
   if (absl::Status status = CheckSampling(request.sampling); !status.ok()) return status;
-  return Scheduler::CheckRoom(cache, request);
+  return Scheduler::CheckCapacity(cache, request);
 }
 
 }  // namespace pagoda

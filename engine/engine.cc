@@ -26,7 +26,7 @@ namespace pagoda {
 namespace {
 
 // How often those are looked at again who wait for room that others hold.
-constexpr absl::Duration kRoomPause = absl::Milliseconds(5);
+constexpr absl::Duration kCapacityPause = absl::Milliseconds(5);
 // Likewise those who wait for what is on its way from disk.
 constexpr absl::Duration kFetchPause = absl::Milliseconds(1);
 
@@ -208,7 +208,7 @@ class Engine::State {
         mutex_.Await(absl::Condition(&something));
       } else if (progress == Scheduler::Progress::kNone) {
         mutex_.AwaitWithTimeout(absl::Condition(&something),
-                                scheduler_.is_fetching() ? kFetchPause : kRoomPause);
+                                scheduler_.is_fetching() ? kFetchPause : kCapacityPause);
       }
       if (stopping_) return false;
       arrivals = std::exchange(inbox_, {});

@@ -63,14 +63,14 @@ class Scratch {
 
   // Returns the tokens that are cached; their KV is there when this returns.
   absl::StatusOr<uint32_t> Open(const NamespaceKey& name_space, std::vector<TokenId> tokens,
-                                uint32_t room_tokens) {
+                                uint32_t reserved_tokens) {
     // Left by one whose answer was lost.
     RunOne<FreedSequence>(client_, FreeSequence{id_}).IgnoreError();
     absl::StatusOr<AddedSequence> added =
         RunOne<AddedSequence>(client_, AddSequence{.sequence = id_,
                                                    .name_space = name_space,
                                                    .tokens = std::move(tokens),
-                                                   .room_tokens = room_tokens});
+                                                   .reserved_tokens = reserved_tokens});
     if (!added.ok()) return added.status();
     open_ = true;
     TakeTables(added->tables, pools_.windows(), tables_);

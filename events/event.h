@@ -203,7 +203,7 @@ struct Event {
   Revision revision;
   absl::Time time;
   WindowSize window = kFullAttention;
-  TenantId tenant = kCommons;  // Whose blocks it tells of.
+  TenantId tenant = kDefaultTenant;  // Whose blocks it tells of.
   std::variant<CreatedEvent, StoredEvent, UpdatedEvent, RemovedEvent> what;
   friend bool operator==(const Event&, const Event&) = default;
 };

@@ -140,7 +140,7 @@ void EventFilter::Apply(const Event& event, ShowEvent show) const {
                           (created != nullptr && !created->blocks_per_tier.empty());
   const auto* updated = std::get_if<UpdatedEvent>(&event.what);
   if (tenant.has_value() && !everybodys && event.tenant != *tenant) {
-    if (!commons || event.tenant != kCommons) return;
+    if (!default_tenant || event.tenant != kDefaultTenant) return;
     if (updated != nullptr && updated->ended_pin.has_value()) return;
     const auto* stored = std::get_if<StoredEvent>(&event.what);
     if (stored != nullptr && !stored->content_hidden && !stored->name_space->cache_salt.empty()) {

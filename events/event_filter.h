@@ -28,10 +28,10 @@ struct EventFilter {
   uint8_t tiers = kAll;             // Bit i: Tier i.
   std::vector<WindowSize> windows;  // Ascending; empty: all of them.
   std::optional<TenantId> tenant;   // Events about its blocks alone; none: about anybody's.
-  // With a tenant: about the commons' too. Their salts are secrets of the tenants that share:
-  // of what is stored under one the salt, the tokens and the extras are hidden. The pins of others
-  // are not told.
-  bool commons = false;
+  // With a tenant: about the default tenant's too. Their salts are secrets of the tenants that
+  // share: of what is stored under one the salt, the tokens and the extras are hidden. The pins of
+  // others are not told.
+  bool default_tenant = false;
 
   // Calls `show` for what the filter lets through of the event: the event, parts of it (a Stored
   // event's blocks without a copy in the tiers are left out, and so are other tiers' capacities),
@@ -45,7 +45,8 @@ struct EventFilter {
   template <class H>
   friend H AbslHashValue(H h, const EventFilter& filter) {
     return H::combine(std::move(h), filter.types, filter.tiers, filter.windows,
-                      filter.tenant.has_value(), filter.tenant.value_or(kCommons), filter.commons);
+                      filter.tenant.has_value(), filter.tenant.value_or(kDefaultTenant),
+                      filter.default_tenant);
   }
 };
 

@@ -86,19 +86,19 @@ absl::StatusOr<std::vector<EventLog::BatchPtr>> EventLog::Read(Revision from,
   return read;
 }
 
-Revision EventLog::WaitBeyond(Revision seen, absl::Duration timeout, uint64_t* pokes) const {
+Revision EventLog::WaitBeyond(Revision seen, absl::Duration timeout, uint64_t* wakes) const {
   absl::MutexLock lock(&mutex_);
   const auto ready = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return closed_ || last_ > seen || (pokes != nullptr && pokes_ != *pokes);
+    return closed_ || last_ > seen || (wakes != nullptr && wakes_ != *wakes);
   };
   mutex_.AwaitWithTimeout(absl::Condition(&ready), timeout);
-  if (pokes != nullptr) *pokes = pokes_;
+  if (wakes != nullptr) *wakes = wakes_;
   return last_;
 }
 
-void EventLog::Poke() {
+void EventLog::Wake() {
   absl::MutexLock lock(&mutex_);
-  ++pokes_;
+  ++wakes_;
 }
 
 void EventLog::Close() {

@@ -65,12 +65,12 @@ class EventLog {
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Waits until last() > `seen`, Close() or the timeout; returns last(). For one notifier thread,
-  // not for each subscriber. With `pokes` also until there have been more pokes than that, which it
+  // not for each subscriber. With `wakes` also until there have been more wakes than that, which it
   // then counts.
-  Revision WaitBeyond(Revision seen, absl::Duration timeout, uint64_t* pokes = nullptr) const
+  Revision WaitBeyond(Revision seen, absl::Duration timeout, uint64_t* wakes = nullptr) const
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Somebody is behind who was busy when the notifier looked.
-  void Poke() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Wake() ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends every wait, now and later.
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -84,7 +84,7 @@ class EventLog {
   size_t num_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   Revision last_ ABSL_GUARDED_BY(mutex_);
   EventBatch::TypeCounts type_counts_ ABSL_GUARDED_BY(mutex_) = {};
-  uint64_t pokes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t wakes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

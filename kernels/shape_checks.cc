@@ -38,10 +38,10 @@ absl::Status CheckTablesSize(uint64_t size, uint64_t num_sequences, uint64_t str
                          " sequences * block_table_stride ", stride);
 }
 
-// Whether `count` rows of `token_bytes`, `stride_bytes` apart, lie within `room_bytes`. Both sizes
-// are `token_bytes` at least; no product is taken, because it could wrap around.
-bool Covers(uint64_t room_bytes, uint32_t count, uint64_t stride_bytes, uint64_t token_bytes) {
-  return (room_bytes - token_bytes) / stride_bytes >= count - 1;
+// Whether `count` rows of `token_bytes`, `stride_bytes` apart, lie within `available_bytes`. Both
+// sizes are `token_bytes` at least; no product is taken, because it could wrap around.
+bool Covers(uint64_t available_bytes, uint32_t count, uint64_t stride_bytes, uint64_t token_bytes) {
+  return (available_bytes - token_bytes) / stride_bytes >= count - 1;
 }
 
 }  // namespace

@@ -68,9 +68,9 @@ struct BlockFacts {
 
   SlotIndex slot = kNoSlot;  // Of the tier that the policy is for.
   BlockId block = kNoBlock;
-  BlockHash hash;              // Of its content. BlockHash{}: nothing to remember it by.
-  absl::Time time;             // Of the operation; does not go back.
-  TenantId tenant = kCommons;  // The block's owner.
+  BlockHash hash;                    // Of its content. BlockHash{}: nothing to remember it by.
+  absl::Time time;                   // Of the operation; does not go back.
+  TenantId tenant = kDefaultTenant;  // The block's owner.
   Priority priority = kDefaultPriority;
   uint8_t uses = 0;  // Prefix matches since it was published, in all tiers; kMaxUses: or more.
   ContentFacts content;

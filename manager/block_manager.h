@@ -66,11 +66,11 @@ class BlockManager final {
   };
   // The session lives until CloseSession, or until `lease` passes without a sign of life.
   // InfiniteDuration never passes. Execute confines the session to the tenant's namespace; one of
-  // the commons is trusted to name any, and works for whose namespace it names. `token` is the
-  // session's from then on; it comes in with the call, because the core has no source of what
+  // the default tenant is trusted to name any, and works for whose namespace it names. `token` is
+  // the session's from then on; it comes in with the call, because the core has no source of what
   // nobody can guess (SharedManager has). Errors: TOO_MANY_SESSIONS.
   absl::StatusOr<OpenedSession> OpenSession(std::string client_name, absl::Duration lease,
-                                            absl::Time now, TenantId tenant = kCommons,
+                                            absl::Time now, TenantId tenant = kDefaultTenant,
                                             SessionToken token = SessionToken());
   // Unless `ref` names a living session: UNKNOWN_SESSION where there was none, STALE_SESSION where
   // it is over or the token is another.
@@ -192,11 +192,12 @@ class BlockManager final {
                                             const Prompt& prompt, absl::Time now);
   absl::StatusOr<SequenceAdded> AddSequence(SessionId session, SequenceId sequence,
                                             const NamespaceKey& name_space,
-                                            absl::Span<const TokenId> tokens, uint32_t room_tokens,
-                                            absl::Time now) {
+                                            absl::Span<const TokenId> tokens,
+                                            uint32_t reserved_tokens, absl::Time now) {
     return AddSequence(
         session, sequence,
-        Prompt{.name_space = name_space, .tokens = tokens, .room_tokens = room_tokens}, now);
+        Prompt{.name_space = name_space, .tokens = tokens, .reserved_tokens = reserved_tokens},
+        now);
   }
 
   using Growth = SequenceGrowth;
@@ -212,7 +213,7 @@ class BlockManager final {
   // tokens complete and visible (0: as it was). Blocks that became full and computed are in the
   // tree afterwards, and a sliding window has let go of those it passed (rule 9), but for the last
   // published block. Of a keyed sequence `keys` name the next blocks. Returns the sequence's
-  // tokens. Cost: O(tokens + committed blocks). Errors: UNKNOWN_SEQUENCE, ROOM_EXCEEDED,
+  // tokens. Cost: O(tokens + committed blocks). Errors: UNKNOWN_SEQUENCE, RESERVATION_EXCEEDED,
   // COMPUTED_BACKWARDS, COMPUTED_BEYOND_TOKENS, KEYS_AND_TOKENS (tokens for a keyed sequence, or
   // keys for another), WHOLE_BLOCKS_ONLY, KV_LOST (fewer `known_losses` than there are, see
   // ShortenedSequence; or it can only be freed), INVALID_ARGUMENT (more).
@@ -328,8 +329,8 @@ class BlockManager final {
   // and there may be no more holes. Each end is an Updated event. Where nothing is cached there is
   // no pin: PinnedPrefix::pin is 0. Errors also: INVALID_ARGUMENT (a lease that is not positive, or
   // a tenant's above max_pin_lease), PIN_BUDGET_EXCEEDED (blocks, or PinTable's limits, of all or
-  // of the session's tenant), TENANT_QUOTA_EXCEEDED, INVALID_COUNT (more of the commons than the
-  // tenant's quota).
+  // of the session's tenant), TENANT_QUOTA_EXCEEDED, INVALID_COUNT (more of the default tenant than
+  // the tenant's quota).
   static constexpr size_t kMaxPins = 65'536;
   absl::StatusOr<PinnedPrefix> PinPrefix(SessionId session, const Prompt& prefix,
                                          absl::Duration lease, absl::Time now);
@@ -338,10 +339,11 @@ class BlockManager final {
                                          absl::Time now) {
     return PinPrefix(session, Prompt{.name_space = name_space, .tokens = tokens}, lease, now);
   }
-  // A tenant ends the pins that its own sessions made; the commons end any. Errors: UNKNOWN_PIN.
-  absl::Status UnpinPrefix(PinId pin, absl::Time now, TenantId tenant = kCommons);
-  // Those that the tenant's own sessions made; for the commons all.
-  ListedPins ListPins(TenantId tenant = kCommons) const;
+  // A tenant ends the pins that its own sessions made; the default tenant end any. Errors:
+  // UNKNOWN_PIN.
+  absl::Status UnpinPrefix(PinId pin, absl::Time now, TenantId tenant = kDefaultTenant);
+  // Those that the tenant's own sessions made; for the default tenant all.
+  ListedPins ListPins(TenantId tenant = kDefaultTenant) const;
   // Forgets every cached block whose content, from the root on, begins with the prefix; without
   // tokens the whole namespace. What sequences hold leaves the tree and is theirs alone from then
   // on. Returns the blocks that left. Cost: O(those). Errors: INVALID_ARGUMENT (CheckPrompt).
@@ -357,7 +359,7 @@ class BlockManager final {
   // a running clock starts again. For a block of another tenant than `tenant` a wish counts only
   // where KeepsAtLeast() holds. Errors also: INVALID_ARGUMENT (CheckRetention).
   absl::StatusOr<uint32_t> SetRetention(const Prompt& prefix, const SequenceRetention& retention,
-                                        absl::Time now, TenantId tenant = kCommons);
+                                        absl::Time now, TenantId tenant = kDefaultTenant);
   absl::StatusOr<uint32_t> SetRetention(const NamespaceKey& name_space,
                                         absl::Span<const TokenId> tokens,
                                         const SequenceRetention& retention, absl::Time now) {

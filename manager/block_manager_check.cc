@@ -11,15 +11,15 @@ void BlockManager::Parts::CheckSequenceAccounts() const {
   RunningSequences::Costs costs{.sequences = std::vector<uint64_t>(tenants.size()),
                                 .bytes = std::vector<uint64_t>(tenants.size())};
   sequences.AddCosts(&costs);
-  std::map<SessionId, size_t> ending_drains = endings.DrainsOfSessions();
+  std::map<SessionId, size_t> ending_deferred = endings.DeferredOfSessions();
   for (const SessionId id : sessions.Ids()) {
     const Session& session = sessions.Get(id);
-    costs.bytes[session.tenant.value()] += session.drains_charge.bytes();
-    PAGODA_CHECK(session.drains_charge.bytes() ==
-                     (session.drains.size() + ending_drains[id]) * sizeof(Drain),
+    costs.bytes[session.tenant.value()] += session.deferred_charge.bytes();
+    PAGODA_CHECK(session.deferred_charge.bytes() ==
+                     (session.deferred.size() + ending_deferred[id]) * sizeof(DeferredRelease),
                  "a session is charged for what drains");
   }
-  endings.AddDrainBytes(&costs.bytes);
+  endings.AddDeferredBytes(&costs.bytes);
   for (uint16_t i = 0; i < tenants.size(); ++i) {
     PAGODA_CHECK(accounts.sequences(TenantId{i}) == costs.sequences[i] &&
                      accounts.bytes(TenantId{i}) == costs.bytes[i],
@@ -36,8 +36,8 @@ void BlockManager::Parts::CheckInvariants() const {
     sequences.AddHolders(w, &holders);
     for (const SessionId id : sessions.Ids()) {
       const Session& session = sessions.Get(id);
-      for (const Drain& drain : session.drains) {
-        if (drain.window == w) holders[drain.block.value()].push_back(drain.tenant);
+      for (const DeferredRelease& release : session.deferred) {
+        if (release.window == w) holders[release.block.value()].push_back(release.tenant);
       }
       if (session.raw_blocks == 0) continue;
       BlockId first{0};

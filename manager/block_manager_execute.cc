@@ -67,7 +67,7 @@ class Executor {
         manager_.AddSequence(session_, op.sequence,
                              {.name_space = **name_space,
                               .tokens = op.tokens,
-                              .room_tokens = op.room_tokens,
+                              .reserved_tokens = op.reserved_tokens,
                               .extra_token_ids = op.extra_token_ids,
                               .multimodal_items = op.multimodal_items,
                               .retention = op.retention.empty() ? nullptr : &op.retention,
@@ -225,7 +225,7 @@ class Executor {
     if (!found.ok()) return found.status();
     return DescribedSequence{.token_count = (*found)->token_count,
                              .computed_tokens = (*found)->computed_tokens,
-                             .room_tokens = (*found)->room_tokens,
+                             .reserved_tokens = (*found)->reserved_tokens,
                              .losses = (*found)->losses,
                              .tables = TablesFrom(manager_.info(), **found, 0),
                              .ready = manager_.ReadyOf(**found)};

@@ -16,7 +16,7 @@ SessionRow RowOf(SessionId id, const Session& session, absl::Time now) {
                  .streams = session.streams,
                  .sequences = session.sequences.size(),
                  .raw_blocks = session.raw_blocks,
-                 .draining_blocks = session.drains.size(),
+                 .deferred_blocks = session.deferred.size(),
                  .step = session.step,
                  .completed_step = session.completed_step};
   if (session.streams == 0) {
@@ -32,7 +32,7 @@ SequenceRow RowOf(SequenceKey key, const Session& session, const Sequence& seque
                   .tenant = sequence.tenant,
                   .token_count = sequence.token_count,
                   .computed_tokens = sequence.computed_tokens,
-                  .room_tokens = sequence.room_tokens,
+                  .reserved_tokens = sequence.reserved_tokens,
                   .matched_tokens = sequence.matched_tokens,
                   .blocks = 0,
                   .losses = sequence.losses};

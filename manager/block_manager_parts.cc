@@ -125,7 +125,8 @@ absl::StatusOr<std::unique_ptr<BlockManager>> BlockManager::Create(Options optio
       !status.ok()) {
     return status;
   }
-  absl::StatusOr<TenantTable> tenants = TenantTable::Create(options.tenants, options.commons_share);
+  absl::StatusOr<TenantTable> tenants =
+      TenantTable::Create(options.tenants, options.default_tenant_share);
   if (!tenants.ok()) return tenants.status();
   CacheInfo info = MakeInfo(options);
   auto parts = std::make_unique<Parts>(std::move(options), *std::move(tenants), info);
@@ -146,15 +147,15 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
       accounts(&tenants, options.sequence_limits),
       sessions(options.max_sessions, tenants.size(), options.last_session),
       windows(TokensPerBlock(info.tokens_per_block)),
-      room(windows, accounts),
+      capacity(windows, accounts),
       matcher(windows),
       pins({.budget_blocks = PinBudget(options, info), .max_lease = options.max_pin_lease}, tenants,
-           sessions, windows, matcher, room, recorder, deadlines),
-      drains(windows, sessions),
-      runner(recorder, deadlines, windows, pins, drains),
-      raw_blocks(options.lifecycle_events, windows, room, sessions, recorder, runner),
-      sequences(tenants, copies, windows, room, matcher, accounts, sessions, runner),
-      endings(windows, accounts, sessions, drains, runner, raw_blocks, sequences),
+           sessions, windows, matcher, capacity, recorder, deadlines),
+      deferred(windows, sessions),
+      runner(recorder, deadlines, windows, pins, deferred),
+      raw_blocks(options.lifecycle_events, windows, capacity, sessions, recorder, runner),
+      sequences(tenants, copies, windows, capacity, matcher, accounts, sessions, runner),
+      endings(windows, accounts, sessions, deferred, runner, raw_blocks, sequences),
       reset(windows, pins) {
   uint32_t most_blocks = 0;
   for (const CacheInfo::Window& window : info.windows) {
@@ -180,7 +181,7 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
         .num_tiers = options.tiers.size(),
         .max_holes = options.max_holes == 0 ? std::min(most_blocks, kMaxBlocks) : options.max_holes,
         .pin_budget_blocks = PinBudget(options, window),
-        .lives_sample = options.lives_sample,
+        .reuse_sample = options.reuse_sample,
         .tenants = &tenants,
         .block_bytes = options.layout.windows()[windows.size()].block_bytes()};
     for (size_t t = 0; t < options.tiers.size(); ++t) {

@@ -8,17 +8,17 @@
 
 #include "manager/block_manager.h"
 #include "manager/cache_reset.h"
+#include "manager/capacity_checks.h"
 #include "manager/copy_tracker.h"
+#include "manager/deferred_releases.h"
 #include "manager/event_recorder.h"
 #include "manager/operation_runner.h"
 #include "manager/operation_scope.h"
 #include "manager/prefix_matcher.h"
 #include "manager/prefix_pins.h"
 #include "manager/raw_blocks.h"
-#include "manager/room_checks.h"
 #include "manager/running_sequences.h"
 #include "manager/sequence_accounts.h"
-#include "manager/session_drains.h"
 #include "manager/session_endings.h"
 #include "manager/session_table.h"
 #include "manager/tenants.h"
@@ -52,10 +52,10 @@ struct BlockManager::Parts {
   SequenceAccounts accounts;
   SessionTable sessions;
   WindowSet windows;
-  RoomChecks room;
+  CapacityChecks capacity;
   PrefixMatcher matcher;
   PrefixPins pins;
-  SessionDrains drains;
+  DeferredReleases deferred;
   OperationRunner runner;
   RawBlocks raw_blocks;
   RunningSequences sequences;

@@ -32,14 +32,14 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
     const absl::StatusOr<const Sequence*> found = FindSequence(session, query.sequence);
     if (!found.ok()) return found.status();
     const Sequence& sequence = **found;
-    const uint64_t room = std::max<uint64_t>(sequence.room_tokens,
-                                             uint64_t{sequence.token_count} + query.max_new_tokens);
+    const uint64_t reserved = std::max<uint64_t>(
+        sequence.reserved_tokens, uint64_t{sequence.token_count} + query.max_new_tokens);
     answer.matched_tokens = sequence.computed_tokens;
     for (const auto& window : windows) {
       answer.windows.push_back(
           {.window = window->window(),
            .blocks_now = 0,
-           .blocks_to_completion = window->BlocksToGrow(sequence, windows.TableSize(room)),
+           .blocks_to_completion = window->BlocksToGrow(sequence, windows.TableSize(reserved)),
            .available_blocks = window->available(sequence.tenant)});
     }
     tell_quotas(sequence.tenant);

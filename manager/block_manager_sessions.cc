@@ -19,7 +19,7 @@ absl::StatusOr<BlockManager::OpenedSession> BlockManager::OpenSession(std::strin
   absl::StatusOr<SessionRef> ref =
       parts().sessions.Open(std::move(client_name), lease, now, tenant, token);
   if (!ref.ok()) return ref.status();
-  parts().sessions.Require(ref->id).drains_charge = {&parts().accounts, tenant, 0, 0};
+  parts().sessions.Require(ref->id).deferred_charge = {&parts().accounts, tenant, 0, 0};
   return OpenedSession{.ref = *ref, .lease = lease};
 }
 
@@ -64,11 +64,12 @@ void BlockManager::NoteWriterGone(SessionId id) {
 
 absl::Status BlockManager::BeginBatch(SessionId id, StepRange steps, absl::Time now) {
   Session& session = parts().sessions.Require(id);
-  if (absl::Status status = SessionDrains::CheckSteps(session, steps); !status.ok()) return status;
+  if (absl::Status status = DeferredReleases::CheckSteps(session, steps); !status.ok())
+    return status;
   OperationScope op = parts().runner.Begin(now);
   ResumeBatch(id, steps);
   if (steps.step == 0) return absl::OkStatus();
-  parts().drains.Complete(op, session, steps);
+  parts().deferred.Complete(op, session, steps);
   parts().runner.End(op);
   return absl::OkStatus();
 }

@@ -45,9 +45,9 @@ struct Block {
   uint32_t tier_value : 2 = 0;
   uint32_t timed : 1 = 0;     // Has a duration: see ExpiryQueue.
   uint32_t beside : 1 = 0;    // Some of its tokens have a TokenExtra, or a client's key names it.
-  uint32_t drains : 1 = 0;    // Some of its holders are drains.
+  uint32_t deferred : 1 = 0;  // Some of its holders are drains.
   uint32_t pinned : 1 = 0;    // Some of its holders are pins.
-  uint32_t followed : 1 = 0;  // By BlockLives; only while in the tree.
+  uint32_t followed : 1 = 0;  // By ReuseIntervals; only while in the tree.
   uint32_t tree : 1 = 0;    // Of a block in the tree: which, of one that was cut off and the next.
   uint32_t uses : 2 = 0;    // Of a cached block: BlockFacts::uses.
   uint32_t marked : 1 = 0;  // Scratch of whoever walks over blocks; 0 between calls.
@@ -59,7 +59,7 @@ struct Block {
   void set_priority(Priority priority) { priority_value = priority.value(); }
   bool in_tree() const { return state() == BlockState::kCached || state() == BlockState::kHole; }
   // Taken, and not in the tree. An alias has its id to itself, though not its slot.
-  bool lives_outside_tree() const { return !in_tree() && state() != BlockState::kFree; }
+  bool allocated_outside_tree() const { return !in_tree() && state() != BlockState::kFree; }
 };
 static_assert(sizeof(Block) == 16 && kMaxTiers <= 4);
 

@@ -52,7 +52,7 @@ EventRecorder::OpenWindow& EventRecorder::Open(WindowSize window) {
 
 void EventRecorder::PoolsCreated(WindowSize window, absl::Span<const uint32_t> blocks_per_tier) {
   if (record_ == RecordEvents::kNo) return;
-  auto& created = Append<CreatedEvent>(window, kCommons);
+  auto& created = Append<CreatedEvent>(window, kDefaultTenant);
   created.blocks_per_tier.assign(blocks_per_tier.begin(), blocks_per_tier.end());
 }
 
@@ -78,7 +78,7 @@ void EventRecorder::BlocksReleased(WindowSize window, absl::Span<const BlockId> 
 
 void EventRecorder::PoolsRemoved(WindowSize window) {
   if (record_ == RecordEvents::kNo) return;
-  auto& removed = Append<RemovedEvent>(window, kCommons);
+  auto& removed = Append<RemovedEvent>(window, kDefaultTenant);
   removed.reason = RemovalReason::kReleased;
   removed.scope = RemovedEvent::Scope::kPools;
   OpenWindow& open = Open(window);
@@ -215,7 +215,7 @@ RemovedEvent* EventRecorder::OpenRemoval(const OpenWindow& open, RemovalReason r
 
 void EventRecorder::WindowCleared(WindowSize window) {
   if (record_ == RecordEvents::kNo) return;
-  auto& removed = Append<RemovedEvent>(window, kCommons);
+  auto& removed = Append<RemovedEvent>(window, kDefaultTenant);
   removed.reason = RemovalReason::kCleared;
   removed.scope = RemovedEvent::Scope::kWindow;
   OpenWindow& open = Open(window);

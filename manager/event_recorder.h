@@ -37,7 +37,7 @@ class EventRecorder {
   explicit EventRecorder(RecordEvents record = RecordEvents::kYes,
                          LifecycleEvents lifecycle = LifecycleEvents::kRaw)
       : record_(record),
-        records_lives_(record == RecordEvents::kYes && lifecycle == LifecycleEvents::kAll) {}
+        records_lifecycle_(record == RecordEvents::kYes && lifecycle == LifecycleEvents::kAll) {}
   EventRecorder(const EventRecorder&) = delete;
   EventRecorder& operator=(const EventRecorder&) = delete;
 
@@ -48,26 +48,26 @@ class EventRecorder {
   // With the pools go all blocks of the window.
   void PoolsRemoved(WindowSize window);
   void BlocksCreated(WindowSize window, absl::Span<const BlockId> blocks,
-                     TenantId tenant = kCommons);
+                     TenantId tenant = kDefaultTenant);
   void BlocksReleased(WindowSize window, absl::Span<const BlockId> blocks,
-                      TenantId tenant = kCommons);
+                      TenantId tenant = kDefaultTenant);
   // A block begins a life outside the tree: taken, or held while it left the tree. Recorded with
   // LifecycleEvents::kAll alone.
   void BlockTaken(WindowSize window, BlockId id, TenantId tenant) {
-    if (records_lives_) [[unlikely]] {
+    if (records_lifecycle_) [[unlikely]] {
       AppendTaken(window, id, tenant);
     }
   }
   // Such a life ends without the tree: the id is free. Likewise.
   void BlockFreed(WindowSize window, BlockId id, TenantId tenant) {
-    if (records_lives_) [[unlikely]] {
+    if (records_lifecycle_) [[unlikely]] {
       AppendFreed(window, id, tenant);
     }
   }
   // `parent` is kNoBlock below the namespace's root, and `parent_hash` means nothing then.
   void Stored(WindowSize window, const NamespaceKey& name_space, BlockId parent,
               BlockHash parent_hash, const StoredBlock& block, const BlockKey& key,
-              TenantId tenant = kCommons) {
+              TenantId tenant = kDefaultTenant) {
     if (record_ == RecordEvents::kNo) return;
     StoredEvent* stored = OpenStore(window, parent);
     if (stored == nullptr) stored = AppendStore(window, name_space, parent, parent_hash, tenant);
@@ -79,14 +79,14 @@ class EventRecorder {
   // that goes down does so after its children, and one that comes up before them, under full
   // attention.
   void CopiesChanged(WindowSize window, BlockId id, BlockHash hash, Change<Tier> tier,
-                     Change<TierSet> lower, TenantId tenant = kCommons);
+                     Change<TierSet> lower, TenantId tenant = kDefaultTenant);
   void PriorityChanged(WindowSize window, BlockId id, BlockHash hash, Change<Priority> change,
-                       TenantId tenant = kCommons);
+                       TenantId tenant = kDefaultTenant);
   // A pin of `tenant` ended; the block is the last of its prefix, and still cached.
   void PinEnded(WindowSize window, BlockId id, BlockHash hash, const EndedPin& pin,
-                TenantId tenant = kCommons);
+                TenantId tenant = kDefaultTenant);
   void Removed(WindowSize window, RemovalReason reason, BlockId id, BlockHash hash,
-               TenantId tenant = kCommons) {
+               TenantId tenant = kDefaultTenant) {
     if (record_ == RecordEvents::kNo) return;
     RemovedEvent* removed = LastRemoval(window, reason, tenant);
     if (removed == nullptr) removed = FindRemoval(window, reason, id, tenant);
@@ -97,7 +97,7 @@ class EventRecorder {
   // Nothing is recorded any more. What is recorded can be taken still.
   void Stop() {
     record_ = RecordEvents::kNo;
-    records_lives_ = false;
+    records_lifecycle_ = false;
   }
 
   // How much the next Stored or Removed event will hold in the end, where the caller knows: it then
@@ -171,7 +171,7 @@ class EventRecorder {
   }
 
   RecordEvents record_;
-  bool records_lives_;
+  bool records_lifecycle_;
   EventBatch batch_;
   // What the last two batches used: the next one may need as much as the smaller did.
   std::array<size_t, 2> used_bytes_ = {};

@@ -18,7 +18,7 @@ namespace pagoda {
 struct SessionRow {
   SessionId session;
   std::string client_name;
-  TenantId tenant = kCommons;
+  TenantId tenant = kDefaultTenant;
   absl::Time opened;
   absl::Duration lease;
   // Until the lease is over; none while a stream, or a batch that waits, holds it.
@@ -26,7 +26,7 @@ struct SessionRow {
   uint32_t streams = 0;
   uint64_t sequences = 0;
   uint64_t raw_blocks = 0;
-  uint64_t draining_blocks = 0;  // Released in a step that the client has not called completed.
+  uint64_t deferred_blocks = 0;  // Released in a step that the client has not called completed.
   uint64_t step = 0;
   uint64_t completed_step = 0;
 };
@@ -35,10 +35,10 @@ struct SequenceRow {
   SessionId session;
   SequenceId sequence;
   std::string client_name;
-  TenantId tenant = kCommons;  // Whose its blocks are.
+  TenantId tenant = kDefaultTenant;  // Whose its blocks are.
   uint32_t token_count = 0;
   uint32_t computed_tokens = 0;
-  uint32_t room_tokens = 0;
+  uint32_t reserved_tokens = 0;
   uint32_t matched_tokens = 0;  // Cached when it was added; a fork has those of its origin.
   uint32_t blocks = 0;          // In its tables now, over all windows.
   uint32_t losses = 0;

@@ -38,7 +38,7 @@ struct ManagerOptions {
   // Blocks that may be pinned, in thousandths of each window's capacity over all tiers.
   uint32_t pin_budget_permille = 250;
   // The longest lease of a pin that a tenant's session makes, and the lease of one that it makes
-  // without. The commons' sessions are trusted to pin without end.
+  // without. The default tenant's sessions are trusted to pin without end.
   absl::Duration max_pin_lease = absl::InfiniteDuration();
   // Handed to clients as they are; the core never touches memory.
   std::vector<PoolMapping> pool_mappings;
@@ -47,11 +47,11 @@ struct ManagerOptions {
   Epoch epoch;
   // Who shares the cache, and the weight of what is nobody's: see TenantOptions.
   std::vector<TenantOptions> tenants;
-  uint32_t commons_share = 1;
+  uint32_t default_tenant_share = 1;
   // Whether BlockManager::TakeSlotChanges() has anything to say.
   bool journal_slots = false;
   // Of so many blocks one is followed for WindowStats::lives; 0: none.
-  uint32_t lives_sample = 64;
+  uint32_t reuse_sample = 64;
   uint32_t max_sessions = 4096;
   // Session ids count up from the one behind this. A multiple of 2^32, so that the managers of a
   // process can have ranges of their own.

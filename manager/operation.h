@@ -70,7 +70,7 @@ struct AddSequence {
   SequenceId sequence;
   NamespaceKey name_space;
   std::vector<TokenId> tokens;
-  uint32_t room_tokens = 0;                      // From the sequence's start; 0: the whole prompt.
+  uint32_t reserved_tokens = 0;                  // From the sequence's start; 0: the whole prompt.
   std::vector<uint64_t> extra_token_ids;         // One a token, or none at all.
   std::vector<MultimodalItem> multimodal_items;  // Ascending, not overlapping.
   SequenceRetention retention;
@@ -346,7 +346,7 @@ struct DescribeSequence {
 struct DescribedSequence {
   uint32_t token_count = 0;
   uint32_t computed_tokens = 0;
-  uint32_t room_tokens = 0;
+  uint32_t reserved_tokens = 0;
   uint32_t losses = 0;
   std::vector<BlockTable> tables;
   Ticket ready;

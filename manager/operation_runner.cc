@@ -9,7 +9,7 @@ void OperationRunner::ApplyDeadlines(OperationScope& op) {
 }
 
 Ticket OperationRunner::End(OperationScope& op) {
-  if (op.draining != nullptr) drains_.Settle(op, *op.draining);
+  if (op.deferring != nullptr) deferred_.Settle(op, *op.deferring);
   windows_.CheckAccounting();
   return op.ready;
 }

@@ -3,11 +3,11 @@
 #define PAGODA_MANAGER_OPERATION_RUNNER_H_
 
 #include "absl/time/time.h"
+#include "manager/deferred_releases.h"
 #include "manager/event_recorder.h"
 #include "manager/ids.h"
 #include "manager/operation_scope.h"
 #include "manager/prefix_pins.h"
-#include "manager/session_drains.h"
 #include "manager/session_table.h"
 #include "manager/window_set.h"
 #include "pools/copy_order.h"
@@ -24,30 +24,30 @@ class OperationRunner {
  public:
   // All of them outlive the runner.
   OperationRunner(EventRecorder& recorder, Deadlines& deadlines, const WindowSet& windows,
-                  PrefixPins& pins, SessionDrains& drains)
+                  PrefixPins& pins, DeferredReleases& deferred)
       : recorder_(recorder),
         deadlines_(deadlines),
         windows_(windows),
         pins_(pins),
-        drains_(drains) {}
+        deferred_(deferred) {}
   OperationRunner(const OperationRunner&) = delete;
   OperationRunner& operator=(const OperationRunner&) = delete;
 
   // What every call begins with: its time, and what time brings.
-  OperationScope Begin(absl::Time now, Session* draining = nullptr) {
+  OperationScope Begin(absl::Time now, Session* deferring = nullptr) {
     recorder_.BeginOperation(now);
-    OperationScope op{.now = now, .draining = draining};
+    OperationScope op{.now = now, .deferring = deferring};
     if (deadlines_.next <= now) ApplyDeadlines(op);
     return op;
   }
   // One whose releases drain where the session's do.
   OperationScope Begin(SessionId session, absl::Time now) {
-    return Begin(now, drains_.DrainingOf(session));
+    return Begin(now, deferred_.DeferringSession(session));
   }
   // Returns the ticket that the slots wait for.
   Ticket End(OperationScope& op);
   // For an operation that learns on its way that its releases drain.
-  Session* DrainingOf(SessionId session) { return drains_.DrainingOf(session); }
+  Session* DeferringSession(SessionId session) { return deferred_.DeferringSession(session); }
 
  private:
   // Ends priorities and pins whose time is over.
@@ -57,7 +57,7 @@ class OperationRunner {
   Deadlines& deadlines_;
   const WindowSet& windows_;
   PrefixPins& pins_;
-  SessionDrains& drains_;
+  DeferredReleases& deferred_;
 };
 
 }  // namespace pagoda

@@ -23,9 +23,10 @@ namespace pagoda {
 // outlives the call.
 struct OperationScope {
   const absl::Time now;
-  TenantId tenant = kCommons;   // Takes blocks and is charged. Operations that take none leave it.
-  Session* draining = nullptr;  // Its releases drain (rule 11). nullptr: they are let go at once.
-  Ticket ready;                 // The slots that the operation hands out wait for this copy.
+  TenantId tenant =
+      kDefaultTenant;            // Takes blocks and is charged. Operations that take none leave it.
+  Session* deferring = nullptr;  // Its releases drain (rule 11). nullptr: they are let go at once.
+  Ticket ready;                  // The slots that the operation hands out wait for this copy.
 
   void WaitFor(Ticket ticket) { ready = std::max(ready, ticket); }
 };

@@ -19,7 +19,7 @@ const PinEntry* PinTable::Find(PinId pin) const {
   return it == pins_.end() ? nullptr : &it->second;
 }
 
-absl::Status PinTable::CheckRoom(TenantId tenant, uint64_t blocks) const {
+absl::Status PinTable::CheckCapacity(TenantId tenant, uint64_t blocks) const {
   const auto check = [blocks](const char* whose, uint64_t pins, uint64_t references,
                               uint64_t max_pins, uint64_t max_references) {
     if (pins >= max_pins) {
@@ -33,7 +33,7 @@ absl::Status PinTable::CheckRoom(TenantId tenant, uint64_t blocks) const {
     }
     return absl::OkStatus();
   };
-  if (tenant != kCommons) {
+  if (tenant != kDefaultTenant) {
     const Account& account = accounts_[tenant.value()];
     absl::Status status =
         check(" of the tenant's", account.pins, account.references,

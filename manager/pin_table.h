@@ -34,8 +34,8 @@ struct PinEntry {
 //
 // Invariants
 // 1. At most kMaxPins pins, which name at most max_references() blocks together, a block as often
-//    as pins name it. A tenant has at most its share of both, by its weight among all; the commons,
-//    whose sessions are trusted, may have all.
+//    as pins name it. A tenant has at most its share of both, by its weight among all; the default
+//    tenant, whose sessions are trusted, may have all.
 // 2. What has ended by time is found without looking at any other pin.
 class PinTable {
  public:
@@ -56,7 +56,7 @@ class PinTable {
   const PinEntry* Find(PinId pin) const;
 
   // Whether the tenant may have one more pin, of as many blocks. Errors: PIN_BUDGET_EXCEEDED.
-  absl::Status CheckRoom(TenantId tenant, uint64_t blocks) const;
+  absl::Status CheckCapacity(TenantId tenant, uint64_t blocks) const;
   // Names the pin and keeps it. Cost: O(log pins).
   PinId Add(PinEntry entry);
   // Forgets the pin. REQUIRES: it is there. Cost: O(log pins).

@@ -12,7 +12,7 @@ absl::StatusOr<absl::Duration> PrefixPins::LeaseFor(TenantId tenant, absl::Durat
   if (asked <= absl::ZeroDuration()) {
     return MakeError(Reason::kInvalidArgument, "a pin's lease must be positive");
   }
-  if (tenant == kCommons || asked <= max_lease_) return asked;
+  if (tenant == kDefaultTenant || asked <= max_lease_) return asked;
   if (asked == absl::InfiniteDuration()) return max_lease_;
   return MakeError(Reason::kInvalidArgument,
                    absl::StrCat("a pin's lease of ", absl::FormatDuration(asked), "; at most ",
@@ -29,8 +29,8 @@ absl::Status PrefixPins::CheckQuota(uint32_t window_index, const PinEntry& entry
                      absl::StrCat(blocks.size(), " blocks to pin; the tenant's quota in window ",
                                   WindowName(window.window()), " is ", window.Quota(entry.holder)));
   }
-  return room_.CheckNeeds(entry.holder, window_index,
-                          {.pool = {}, .quota = window.PinNeed(blocks, entry.holder)});
+  return capacity_.CheckNeeds(entry.holder, window_index,
+                              {.pool = {}, .quota = window.PinNeed(blocks, entry.holder)});
 }
 
 absl::StatusOr<PinnedPrefix> PrefixPins::PinPrefix(OperationScope& op, SessionId session,
@@ -55,7 +55,7 @@ absl::StatusOr<PinnedPrefix> PrefixPins::PinPrefix(OperationScope& op, SessionId
     absl::Status status = CheckQuota(w, entry, prefix.name_space);
     if (!status.ok()) return status;
   }
-  if (absl::Status status = pins_.CheckRoom(entry.tenant, blocks); !status.ok()) return status;
+  if (absl::Status status = pins_.CheckCapacity(entry.tenant, blocks); !status.ok()) return status;
   for (size_t w = 0; w < windows_.size(); ++w) {
     absl::Status status = windows_[w]->CheckPinBudget(entry.tenant, entry.blocks[w]);
     if (!status.ok()) return status;
@@ -79,7 +79,7 @@ absl::StatusOr<PinnedPrefix> PrefixPins::PinPrefix(OperationScope& op, SessionId
 
 absl::Status PrefixPins::UnpinPrefix(OperationScope& op, PinId pin, TenantId tenant) {
   const PinEntry* entry = pins_.Find(pin);
-  if (entry == nullptr || (tenant != kCommons && entry->tenant != tenant)) {
+  if (entry == nullptr || (tenant != kDefaultTenant && entry->tenant != tenant)) {
     return MakeError(Reason::kUnknownPin, absl::StrCat("pin ", pin.value(),
                                                        " was never made, or has ended: it was "
                                                        "unpinned, its lease ran out, or its prefix "
@@ -129,11 +129,11 @@ void PrefixPins::Expire(OperationScope& op) {
 ListedPins PrefixPins::ListPins(TenantId tenant) const {
   ListedPins list;
   for (const auto& [id, pin] : pins_) {
-    if (tenant == kCommons || pin.tenant == tenant) list.pins.push_back(pin.info);
+    if (tenant == kDefaultTenant || pin.tenant == tenant) list.pins.push_back(pin.info);
   }
   for (const auto& window : windows_) {
     list.pinned_blocks +=
-        tenant == kCommons ? window->pinned_blocks() : window->pinned_blocks(tenant);
+        tenant == kDefaultTenant ? window->pinned_blocks() : window->pinned_blocks(tenant);
     list.budget_blocks += window->pin_budget_blocks(tenant);
   }
   return list;

@@ -10,13 +10,13 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "events/event.h"
+#include "manager/capacity_checks.h"
 #include "manager/event_recorder.h"
 #include "manager/ids.h"
 #include "manager/operation.h"
 #include "manager/operation_scope.h"
 #include "manager/pin_table.h"
 #include "manager/prefix_matcher.h"
-#include "manager/room_checks.h"
 #include "manager/sequence_calls.h"
 #include "manager/session_table.h"
 #include "manager/tenants.h"
@@ -38,14 +38,14 @@ class PrefixPins final : public PinEnder {
   };
   // What is passed by reference outlives the pins.
   PrefixPins(const Options& options, const TenantTable& tenants, const SessionTable& sessions,
-             const WindowSet& windows, const PrefixMatcher& matcher, const RoomChecks& room,
+             const WindowSet& windows, const PrefixMatcher& matcher, const CapacityChecks& capacity,
              EventRecorder& recorder, Deadlines& deadlines)
       : max_lease_(options.max_lease),
         tenants_(tenants),
         sessions_(sessions),
         windows_(windows),
         matcher_(matcher),
-        room_(room),
+        capacity_(capacity),
         recorder_(recorder),
         deadlines_(deadlines),
         pins_(&tenants, options.budget_blocks) {}
@@ -85,7 +85,7 @@ class PrefixPins final : public PinEnder {
   const SessionTable& sessions_;
   const WindowSet& windows_;
   const PrefixMatcher& matcher_;
-  const RoomChecks& room_;
+  const CapacityChecks& capacity_;
   EventRecorder& recorder_;
   Deadlines& deadlines_;
   PinTable pins_;

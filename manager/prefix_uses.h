@@ -50,8 +50,8 @@ struct PrefixUse {
   static constexpr size_t kShownTokens = 8;
 
   NamespaceKey name_space;
-  TenantId tenant = kCommons;  // Whose its blocks are.
-  BlockHash hash;              // Of the last block: stands for the whole prefix.
+  TenantId tenant = kDefaultTenant;  // Whose its blocks are.
+  BlockHash hash;                    // Of the last block: stands for the whole prefix.
   uint32_t tokens = 0;
   std::vector<TokenId> first_tokens;  // At most kShownTokens; none in a keyed namespace.
   std::string first_key;              // The first block's key, in a keyed namespace.

@@ -21,8 +21,8 @@ absl::StatusOr<Ticket> RawBlocks::AllocateBlocks(SessionId session, WindowSize w
     return MakeError(Reason::kInvalidCount,
                      absl::StrCat(out.size(), " blocks asked for; the tenant's quota is ", quota));
   }
-  if (absl::Status status = room_.CheckNeeds(op.tenant, (*manager)->index(),
-                                             (*manager)->NeedsOf(out.size(), op.tenant));
+  if (absl::Status status = capacity_.CheckNeeds(op.tenant, (*manager)->index(),
+                                                 (*manager)->NeedsOf(out.size(), op.tenant));
       !status.ok()) {
     return status;
   }

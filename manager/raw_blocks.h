@@ -6,12 +6,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "manager/capacity_checks.h"
 #include "manager/event_recorder.h"
 #include "manager/ids.h"
 #include "manager/manager_options.h"
 #include "manager/operation_runner.h"
 #include "manager/operation_scope.h"
-#include "manager/room_checks.h"
 #include "manager/session_table.h"
 #include "manager/window_block_manager.h"
 #include "manager/window_set.h"
@@ -28,11 +28,11 @@ namespace pagoda {
 class RawBlocks {
  public:
   // What is passed by reference outlives it.
-  RawBlocks(LifecycleEvents events, const WindowSet& windows, const RoomChecks& room,
+  RawBlocks(LifecycleEvents events, const WindowSet& windows, const CapacityChecks& capacity,
             SessionTable& sessions, EventRecorder& recorder, OperationRunner& runner)
       : records_(events == LifecycleEvents::kRaw),
         windows_(windows),
-        room_(room),
+        capacity_(capacity),
         sessions_(sessions),
         recorder_(recorder),
         runner_(runner) {}
@@ -52,7 +52,7 @@ class RawBlocks {
  private:
   const bool records_;  // Raw blocks alone are events.
   const WindowSet& windows_;
-  const RoomChecks& room_;
+  const CapacityChecks& capacity_;
   SessionTable& sessions_;
   EventRecorder& recorder_;
   OperationRunner& runner_;

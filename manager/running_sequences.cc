@@ -54,8 +54,9 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
   const PromptKey all = KeyOf(prompt, tokens_per_block_);
   const uint64_t size = all.size();
   if (size > std::numeric_limits<uint32_t>::max())
-    return room_.CheckRoom(op.tenant, size, size, {});
-  if (absl::Status status = CheckWhole(keyed, "room_tokens", prompt.room_tokens); !status.ok()) {
+    return capacity_.CheckCapacity(op.tenant, size, size, {});
+  if (absl::Status status = CheckWhole(keyed, "reserved_tokens", prompt.reserved_tokens);
+      !status.ok()) {
     return status;
   }
 
@@ -65,32 +66,32 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
   op.tenant = *charged;
   const PromptKey wanted_key = all.First(MatchLimit(all));
   std::vector<Match> matches = matcher_.FindPrefixes(prompt.name_space, wanted_key);
-  const uint64_t wanted = prompt.room_tokens == 0 ? size : prompt.room_tokens;
+  const uint64_t wanted = prompt.reserved_tokens == 0 ? size : prompt.reserved_tokens;
   const auto limit = static_cast<uint32_t>(wanted_key.size());
   uint32_t matched = prompt.whole_blocks_only ? matcher_.ValidBlocks(matches, limit)
                                               : matcher_.LengthOf(matches, wanted_key, limit);
   absl::InlinedVector<WindowBlockManager::Tail, 4> tails(windows_.size());
-  uint64_t room = 0;
+  uint64_t reserved = 0;
   absl::Status given_up;  // Why there is no room for a longer match.
   for (bool settled = false; !settled;) {
     matcher_.CutMatches(matches, matched);
-    room = std::max<uint64_t>(wanted, matched);
-    if (absl::Status status =
-            room_.CheckRoom(op.tenant, std::max<uint64_t>(room, size), room, matches);
+    reserved = std::max<uint64_t>(wanted, matched);
+    if (absl::Status status = capacity_.CheckCapacity(op.tenant, std::max<uint64_t>(reserved, size),
+                                                      reserved, matches);
         !status.ok()) {
       // With the longer match there will be room when others have gone.
       return given_up.ok() ? status : given_up;
     }
     settled = true;
     for (uint32_t w = 0; w < windows_.size(); ++w) {
-      const Room needs = windows_[w]->RoomFor(op.tenant, matches[w], room);
+      const Demand needs = windows_[w]->DemandFor(op.tenant, matches[w], reserved);
       tails[w] = needs.tail;
       if (needs.fits) continue;
       if (tokens_per_block_.OffsetInBlock(matched) == 0) {
-        return room_.CheckNeeds(op.tenant, w, needs.needs);
+        return capacity_.CheckNeeds(op.tenant, w, needs.needs);
       }
       // The last block in part is not worth a refusal.
-      given_up = room_.CheckNeeds(op.tenant, w, needs.needs);
+      given_up = capacity_.CheckNeeds(op.tenant, w, needs.needs);
       matched = matcher_.ValidLength(
           matches, tokens_per_block_.BlockForToken(matched) * tokens_per_block_.value());
       settled = false;
@@ -98,10 +99,10 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
     }
   }
 
-  const uint64_t waiting = size - std::min(size, room);
+  const uint64_t waiting = size - std::min(size, reserved);
   const uint64_t waiting_bytes = ContentBytes(waiting, keyed, tokens_per_block_);
-  const uint64_t own_bytes = room_.SequenceBytes() + prompt.name_space.cache_salt.size() +
-                             room_.TableBytes(TableSize(room));
+  const uint64_t own_bytes = capacity_.SequenceBytes() + prompt.name_space.cache_salt.size() +
+                             capacity_.TableBytes(TableSize(reserved));
   const uint64_t extras_bytes = prompt.extra_token_ids.size() * sizeof(uint64_t) +
                                 prompt.multimodal_items.size() * sizeof(MultimodalItem);
   const uint64_t shared_bytes = waiting_bytes + extras_bytes + BytesOf(prompt.retention);
@@ -142,15 +143,15 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
   }
   for (uint32_t w = 0; w < windows_.size(); ++w) {
     windows_[w]->CountLookup(op, added->prompt_tokens, matches[w]);
-    windows_[w]->Begin(op, *added, prompt.name_space, matches[w], tails[w], TableSize(room));
+    windows_[w]->Begin(op, *added, prompt.name_space, matches[w], tails[w], TableSize(reserved));
   }
   added->token_count = added->computed_tokens = added->matched_tokens = matched;
-  added->room_tokens = static_cast<uint32_t>(room);
+  added->reserved_tokens = static_cast<uint32_t>(reserved);
   const ContentSpan content(prompt.tokens, prompt.keys, tokens_per_block_);
   if (waiting != 0) {
     added->named = std::make_shared<Charged<SequenceContent>>(Charged<SequenceContent>{
-        .value = content.From(room).Copy(), .charge = charge(0, waiting_bytes)});
-    added->named_begin = added->room_tokens;
+        .value = content.From(reserved).Copy(), .charge = charge(0, waiting_bytes)});
+    added->named_begin = added->reserved_tokens;
   }
   Place(*added, content.From(matched));
   sequences_.emplace(key, std::move(added));
@@ -170,9 +171,9 @@ absl::StatusOr<RunningSequences::Growth> RunningSequences::ReserveTokens(Session
   if ((*found)->must_be_freed) return SequenceCannotGoOn();
   if (absl::Status status = CheckWhole((*found)->keyed, "room", count); !status.ok()) return status;
   op.tenant = (*found)->tenant;
-  const uint64_t room = uint64_t{(*found)->room_tokens} + count;
-  if (absl::Status status = room_.CheckGrowth(**found, room); !status.ok()) return status;
-  Growth growth = Grow(op, **found, static_cast<uint32_t>(room), (*found)->computed_tokens);
+  const uint64_t reserved = uint64_t{(*found)->reserved_tokens} + count;
+  if (absl::Status status = capacity_.CheckGrowth(**found, reserved); !status.ok()) return status;
+  Growth growth = Grow(op, **found, static_cast<uint32_t>(reserved), (*found)->computed_tokens);
   growth.ready = runner_.End(op);
   return growth;
 }
@@ -190,13 +191,14 @@ absl::StatusOr<uint32_t> RunningSequences::CommitTokens(SessionId session, Seque
   }
   const ContentSpan content(tokens, keys, tokens_per_block_);
   const uint64_t token_count = uint64_t{(*found)->token_count} + content.size();
-  const uint32_t room = (*found)->room_tokens;
-  if (!content.empty() && token_count > room) {
-    return MakeError(Reason::kRoomExceeded,
+  const uint32_t reserved = (*found)->reserved_tokens;
+  if (!content.empty() && token_count > reserved) {
+    return MakeError(Reason::kReservationExceeded,
                      absl::StrCat("sequence ", sequence.value(), " would have ", token_count,
-                                  " tokens and room for ", room));
+                                  " tokens and room for ", reserved));
   }
-  if (absl::Status status = CheckCommit(**found, token_count, room, computed_tokens, known_losses);
+  if (absl::Status status =
+          CheckCommit(**found, token_count, reserved, computed_tokens, known_losses);
       !status.ok()) {
     return status;
   }
@@ -209,25 +211,26 @@ absl::StatusOr<uint32_t> RunningSequences::CommitTokens(SessionId session, Seque
 absl::StatusOr<RunningSequences::Growth> RunningSequences::AppendBlocks(
     OperationScope& op, SessionId session, Sequence& growing, absl::Span<const TokenId> tokens,
     absl::Span<const ClientKey> keys, uint32_t computed_tokens, uint32_t known_losses) {
-  op.draining = runner_.DrainingOf(session);
+  op.deferring = runner_.DeferringSession(session);
   op.tenant = growing.tenant;
   if (absl::Status status = CheckKind(growing, tokens, keys, computed_tokens); !status.ok()) {
     return status;
   }
   const ContentSpan content(tokens, keys, tokens_per_block_);
   const uint64_t token_count = uint64_t{growing.token_count} + content.size();
-  const uint64_t room = std::max<uint64_t>(growing.room_tokens, token_count);
-  if (absl::Status status = CheckCommit(growing, token_count, room, computed_tokens, known_losses);
+  const uint64_t reserved = std::max<uint64_t>(growing.reserved_tokens, token_count);
+  if (absl::Status status =
+          CheckCommit(growing, token_count, reserved, computed_tokens, known_losses);
       !status.ok()) {
     return status;
   }
-  Growth growth{.first_block = TableSize(growing.room_tokens), .sequence = &growing};
-  if (room > growing.room_tokens) {
-    if (absl::Status status = room_.CheckGrowth(growing, room); !status.ok()) return status;
+  Growth growth{.first_block = TableSize(growing.reserved_tokens), .sequence = &growing};
+  if (reserved > growing.reserved_tokens) {
+    if (absl::Status status = capacity_.CheckGrowth(growing, reserved); !status.ok()) return status;
     // What is declared computed and had a place already was computed there: a copy takes it along.
     growth =
-        Grow(op, growing, static_cast<uint32_t>(room),
-             std::max(growing.computed_tokens, std::min(computed_tokens, growing.room_tokens)));
+        Grow(op, growing, static_cast<uint32_t>(reserved),
+             std::max(growing.computed_tokens, std::min(computed_tokens, growing.reserved_tokens)));
   }
   growing.known_losses = std::max(growing.known_losses, known_losses);
   Commit(op, growing, content, computed_tokens);
@@ -318,7 +321,7 @@ Ticket RunningSequences::ReadyOf(const Sequence& sequence) const {
 }
 
 absl::Status RunningSequences::CheckCommit(const Sequence& sequence, uint64_t token_count,
-                                           uint64_t room_tokens, uint32_t computed_tokens,
+                                           uint64_t reserved_tokens, uint32_t computed_tokens,
                                            uint32_t known_losses) const {
   if (sequence.must_be_freed) return SequenceCannotGoOn();
   if (known_losses > sequence.losses) {
@@ -342,9 +345,10 @@ absl::Status RunningSequences::CheckCommit(const Sequence& sequence, uint64_t to
                      absl::StrCat("computed_tokens ", computed_tokens, " is above the ",
                                   token_count, " tokens named"));
   }
-  if (computed_tokens > room_tokens) {
-    return MakeError(Reason::kRoomExceeded, absl::StrCat("computed_tokens ", computed_tokens,
-                                                         " is above the room of ", room_tokens));
+  if (computed_tokens > reserved_tokens) {
+    return MakeError(Reason::kReservationExceeded,
+                     absl::StrCat("computed_tokens ", computed_tokens, " is above the room of ",
+                                  reserved_tokens));
   }
   return absl::OkStatus();
 }
@@ -370,9 +374,10 @@ absl::Status RunningSequences::CheckWhole(bool keyed, const char* what, uint64_t
 // --- Changes: everything was checked ---
 
 RunningSequences::Growth RunningSequences::Grow(OperationScope& op, Sequence& sequence,
-                                                uint32_t room_tokens, uint32_t computed_tokens) {
-  const uint32_t old_size = TableSize(sequence.room_tokens);
-  const uint32_t size = TableSize(room_tokens);
+                                                uint32_t reserved_tokens,
+                                                uint32_t computed_tokens) {
+  const uint32_t old_size = TableSize(sequence.reserved_tokens);
+  const uint32_t size = TableSize(reserved_tokens);
   Growth growth{.first_block = old_size, .blocks = size - old_size, .sequence = &sequence};
   for (const auto& window : windows_) {
     if (sequence.borrows_tail && window->MustCopyTail(sequence)) {
@@ -382,26 +387,27 @@ RunningSequences::Growth RunningSequences::Grow(OperationScope& op, Sequence& se
     window->Grow(op, sequence, size, computed_tokens);
   }
   sequence.borrows_tail = false;
-  sequence.charge.Resize(sequence.charge.bytes() + room_.TableBytes(size - old_size));
-  const uint32_t old_room_tokens = std::exchange(sequence.room_tokens, room_tokens);
-  PlaceWaiting(sequence, old_room_tokens);
+  sequence.charge.Resize(sequence.charge.bytes() + capacity_.TableBytes(size - old_size));
+  const uint32_t old_reserved_tokens = std::exchange(sequence.reserved_tokens, reserved_tokens);
+  PlaceWaiting(sequence, old_reserved_tokens);
   if (!sequence.has_waiting_tokens()) sequence.named = nullptr;
   return growth;
 }
 
 // Names the next tokens. Those with room go to their blocks; the rest is in `named` already.
 void RunningSequences::Place(Sequence& sequence, const ContentSpan& content) {
-  const uint64_t room = sequence.room_tokens - std::min(sequence.room_tokens, sequence.token_count);
-  Write(sequence, sequence.token_count, content.Sub(0, std::min(room, content.size())));
+  const uint64_t reserved =
+      sequence.reserved_tokens - std::min(sequence.reserved_tokens, sequence.token_count);
+  Write(sequence, sequence.token_count, content.Sub(0, std::min(reserved, content.size())));
   sequence.token_count += static_cast<uint32_t>(content.size());
 }
 
-void RunningSequences::PlaceWaiting(Sequence& sequence, uint32_t old_room_tokens) {
-  if (sequence.token_count <= old_room_tokens) return;
-  const uint32_t end = std::min(sequence.token_count, sequence.room_tokens);
+void RunningSequences::PlaceWaiting(Sequence& sequence, uint32_t old_reserved_tokens) {
+  if (sequence.token_count <= old_reserved_tokens) return;
+  const uint32_t end = std::min(sequence.token_count, sequence.reserved_tokens);
   const ContentSpan named(sequence.named->value, tokens_per_block_);
-  Write(sequence, old_room_tokens,
-        named.Sub(old_room_tokens - sequence.named_begin, end - old_room_tokens));
+  Write(sequence, old_reserved_tokens,
+        named.Sub(old_reserved_tokens - sequence.named_begin, end - old_reserved_tokens));
 }
 
 void RunningSequences::Write(Sequence& sequence, uint32_t position, const ContentSpan& content) {
@@ -454,7 +460,7 @@ void RunningSequences::End(OperationScope& op, SequenceKey key,
 void RunningSequences::AddHolders(size_t window_index, WindowBlockManager::Holders* holders) const {
   for (const auto& [key, sequence] : sequences_) {
     PAGODA_CHECK(
-        sequence->computed_tokens <= std::min(sequence->token_count, sequence->room_tokens),
+        sequence->computed_tokens <= std::min(sequence->token_count, sequence->reserved_tokens),
         "rule 7: computed tokens were named and have a place");
     windows_[window_index]->CheckSequence(*sequence);
     const SequenceBlocks& blocks = sequence->windows[window_index];
@@ -474,7 +480,7 @@ void RunningSequences::AddCosts(Costs* costs) const {
     ++costs->sequences[tenant];
     costs->bytes[tenant] += sequence->charge.bytes();
     const uint64_t least =
-        room_.SequenceBytes() + room_.TableBytes(TableSize(sequence->room_tokens));
+        capacity_.SequenceBytes() + capacity_.TableBytes(TableSize(sequence->reserved_tokens));
     PAGODA_CHECK(
         sequence->charge.bytes() >= least && sequence->charge.bytes() <= least + kMaxCacheSaltBytes,
         "a sequence is charged for itself and its tables");

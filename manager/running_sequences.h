@@ -13,13 +13,13 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "manager/capacity_checks.h"
 #include "manager/copy_tracker.h"
 #include "manager/ids.h"
 #include "manager/operation.h"
 #include "manager/operation_runner.h"
 #include "manager/operation_scope.h"
 #include "manager/prefix_matcher.h"
-#include "manager/room_checks.h"
 #include "manager/sequence.h"
 #include "manager/sequence_accounts.h"
 #include "manager/sequence_calls.h"
@@ -42,13 +42,13 @@ class RunningSequences {
 
   // What is passed by reference outlives the sequences.
   RunningSequences(const TenantTable& tenants, const CopyTracker& copies, const WindowSet& windows,
-                   const RoomChecks& room, const PrefixMatcher& matcher, SequenceAccounts& accounts,
-                   SessionTable& sessions, OperationRunner& runner)
+                   const CapacityChecks& reserved, const PrefixMatcher& matcher,
+                   SequenceAccounts& accounts, SessionTable& sessions, OperationRunner& runner)
       : tokens_per_block_(windows.tokens_per_block()),
         tenants_(tenants),
         copies_(copies),
         windows_(windows),
-        room_(room),
+        capacity_(reserved),
         matcher_(matcher),
         accounts_(accounts),
         sessions_(sessions),
@@ -105,7 +105,7 @@ class RunningSequences {
 
  private:
   using Match = PrefixMatcher::Match;
-  using Room = WindowBlockManager::Room;
+  using Demand = WindowBlockManager::Demand;
 
   absl::StatusOr<Sequence*> RequireSequence(SessionId session, SequenceId sequence);
   static absl::Status SequenceCannotGoOn();
@@ -119,20 +119,20 @@ class RunningSequences {
                          absl::Span<const ClientKey> keys, uint32_t computed_tokens) const;
   // A length of a keyed sequence.
   absl::Status CheckWhole(bool keyed, const char* what, uint64_t tokens) const;
-  absl::Status CheckCommit(const Sequence& sequence, uint64_t token_count, uint64_t room_tokens,
+  absl::Status CheckCommit(const Sequence& sequence, uint64_t token_count, uint64_t reserved_tokens,
                            uint32_t computed_tokens, uint32_t known_losses) const;
   bool StaysInBlock(const Sequence& sequence, size_t new_tokens, uint32_t computed_tokens,
                     uint32_t known_losses) const;
-  uint32_t TableSize(uint64_t room_tokens) const {
-    return tokens_per_block_.BlocksFor(room_tokens);
+  uint32_t TableSize(uint64_t reserved_tokens) const {
+    return tokens_per_block_.BlocksFor(reserved_tokens);
   }
   void AppendInBlock(Sequence& sequence, absl::Span<const TokenId> tokens,
                      uint32_t computed_tokens) const;
-  Growth Grow(OperationScope& op, Sequence& sequence, uint32_t room_tokens,
+  Growth Grow(OperationScope& op, Sequence& sequence, uint32_t reserved_tokens,
               uint32_t computed_tokens);
   void Place(Sequence& sequence, const ContentSpan& content);
   // Tokens that were named before they had a place get it, as far as the room goes.
-  void PlaceWaiting(Sequence& sequence, uint32_t old_room_tokens);
+  void PlaceWaiting(Sequence& sequence, uint32_t old_reserved_tokens);
   void Write(Sequence& sequence, uint32_t position, const ContentSpan& content);
   void Commit(OperationScope& op, Sequence& sequence, const ContentSpan& content,
               uint32_t computed_tokens);
@@ -144,7 +144,7 @@ class RunningSequences {
   const TenantTable& tenants_;
   const CopyTracker& copies_;
   const WindowSet& windows_;
-  const RoomChecks& room_;
+  const CapacityChecks& capacity_;
   const PrefixMatcher& matcher_;
   SequenceAccounts& accounts_;
   SessionTable& sessions_;
@@ -158,7 +158,7 @@ class RunningSequences {
 inline bool RunningSequences::StaysInBlock(const Sequence& sequence, size_t new_tokens,
                                            uint32_t computed_tokens, uint32_t known_losses) const {
   const uint64_t token_count = uint64_t{sequence.token_count} + new_tokens;
-  const uint64_t places = uint64_t{TableSize(sequence.room_tokens)} * tokens_per_block_.value();
+  const uint64_t places = uint64_t{TableSize(sequence.reserved_tokens)} * tokens_per_block_.value();
   if (token_count > places || sequence.borrows_tail || sequence.has_waiting_tokens()) return false;
   if (sequence.must_be_freed || sequence.keyed || windows_.any_slides()) return false;
   if (known_losses != sequence.losses || known_losses != sequence.known_losses) return false;
@@ -173,7 +173,7 @@ inline void RunningSequences::AppendInBlock(Sequence& sequence, absl::Span<const
                                             uint32_t computed_tokens) const {
   for (const auto& window : windows_) window->WriteTokens(sequence, sequence.token_count, tokens);
   sequence.token_count += static_cast<uint32_t>(tokens.size());
-  sequence.room_tokens = std::max(sequence.room_tokens, sequence.token_count);
+  sequence.reserved_tokens = std::max(sequence.reserved_tokens, sequence.token_count);
   sequence.computed_tokens = std::max(sequence.computed_tokens, computed_tokens);
 }
 
@@ -187,7 +187,7 @@ RunningSequences::AppendTokens(OperationScope& op, SessionId session, SequenceId
   // In most calls the token's place is in the last block, and nothing but that token is written.
   if (keys.empty() && StaysInBlock(growing, tokens.size(), computed_tokens, known_losses)) {
     AppendInBlock(growing, tokens, computed_tokens);
-    return Growth{.first_block = TableSize(growing.room_tokens), .sequence = &growing};
+    return Growth{.first_block = TableSize(growing.reserved_tokens), .sequence = &growing};
   }
   return AppendBlocks(op, session, growing, tokens, keys, computed_tokens, known_losses);
 }

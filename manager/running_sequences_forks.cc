@@ -23,7 +23,7 @@ absl::StatusOr<SequenceForked> RunningSequences::ForkSequence(SessionId session,
   }
   const bool shares_names = NamesFrom(parent, parent.computed_tokens);
   const uint64_t own_bytes =
-      room_.SequenceBytes() + room_.TableBytes(TableSize(parent.computed_tokens));
+      capacity_.SequenceBytes() + capacity_.TableBytes(TableSize(parent.computed_tokens));
   const uint64_t named_bytes =
       ContentBytes(parent.token_count - parent.computed_tokens, parent.keyed, tokens_per_block_);
   const uint64_t bytes = own_bytes + (shares_names ? 0 : named_bytes);
@@ -38,7 +38,7 @@ absl::StatusOr<SequenceForked> RunningSequences::ForkSequence(SessionId session,
   child->key = {session, new_sequence};
   child->forked_tokens = parent.computed_tokens;
   child->token_count = parent.token_count;
-  child->computed_tokens = child->room_tokens = parent.computed_tokens;
+  child->computed_tokens = child->reserved_tokens = parent.computed_tokens;
   child->tenant = parent.tenant;
   child->keyed = parent.keyed;
   child->charge = SequenceAccounts::Charge(&accounts_, parent.tenant, 1, own_bytes);
@@ -77,7 +77,7 @@ void RunningSequences::ShareNamedTokens(Sequence& parent, Sequence& child) {
   if (!NamesFrom(parent, begin)) {
     auto named = std::make_shared<Charged<SequenceContent>>();
     SequenceContent& content = named->value;
-    const uint32_t placed = std::min(parent.token_count, parent.room_tokens);
+    const uint32_t placed = std::min(parent.token_count, parent.reserved_tokens);
     windows_.front()->ReadTokens(parent, begin, placed, &content);
     if (placed < parent.token_count) {
       const ContentSpan waiting =
@@ -120,27 +120,27 @@ absl::StatusOr<RunningSequences::Growth> RunningSequences::TruncateSequence(Sess
     }
     const uint32_t copies = windows_[w]->MustCopyCut(cut, token_count) ? 1 : 0;
     if (absl::Status status =
-            room_.CheckNeeds(cut.tenant, w, windows_[w]->NeedsOf(copies, cut.tenant));
+            capacity_.CheckNeeds(cut.tenant, w, windows_[w]->NeedsOf(copies, cut.tenant));
         !status.ok()) {
       return status;
     }
   }
-  const uint32_t old_entries = TableSize(cut.room_tokens);
+  const uint32_t old_entries = TableSize(cut.reserved_tokens);
   uint32_t first_changed = old_entries;
   for (const auto& window : windows_) {
     first_changed = std::min(first_changed, window->Truncate(op, cut, token_count));
   }
   cut.extras.Cut(token_count);
   cut.token_count = token_count;
-  cut.room_tokens = std::min(cut.room_tokens, token_count);
+  cut.reserved_tokens = std::min(cut.reserved_tokens, token_count);
   if (!cut.has_waiting_tokens()) cut.named = nullptr;
   cut.charge.Resize(cut.charge.bytes() -
-                    room_.TableBytes(old_entries - TableSize(cut.room_tokens)));
+                    capacity_.TableBytes(old_entries - TableSize(cut.reserved_tokens)));
   cut.computed_tokens = std::min(cut.computed_tokens, token_count);
   cut.prompt_tokens = std::min(cut.prompt_tokens, token_count);
   cut.forked_tokens = std::min(cut.forked_tokens, token_count);
   return Growth{.first_block = first_changed,
-                .blocks = TableSize(cut.room_tokens) - first_changed,
+                .blocks = TableSize(cut.reserved_tokens) - first_changed,
                 .sequence = &cut,
                 .ready = runner_.End(op)};
 }

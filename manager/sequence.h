@@ -59,10 +59,11 @@ struct SequenceBlocks {
 };
 
 // Invariants, in tokens from the sequence's start:
-// 1. computed_tokens <= min(token_count, room_tokens): what can be read was named and has a place.
-// 2. Tokens [0, min(token_count, room_tokens)) are written in the blocks' token arrays, as far as
-// the blocks are there; the rest is in `named`. Of a keyed sequence the blocks' keys are.
-// 3. Each table has BlocksFor(room_tokens) entries.
+// 1. computed_tokens <= min(token_count, reserved_tokens): what can be read was named and has a
+// place.
+// 2. Tokens [0, min(token_count, reserved_tokens)) are written in the blocks' token arrays, as far
+// as the blocks are there; the rest is in `named`. Of a keyed sequence the blocks' keys are.
+// 3. Each table has BlocksFor(reserved_tokens) entries.
 // 4. What a client can make long, apart from the tables, is immutable and shared with forks: a fork
 // costs its tables. `charge` is what the sequence alone costs.
 // 5. All of these lengths of a keyed sequence are whole blocks.
@@ -70,7 +71,7 @@ struct Sequence {
   SequenceKey key;
   uint32_t token_count = 0;      // Named.
   uint32_t computed_tokens = 0;  // KV complete and visible.
-  uint32_t room_tokens = 0;      // Have a place.
+  uint32_t reserved_tokens = 0;  // Have a place.
   bool borrows_tail = false;     // In some window; see SequenceBlocks.
   // A failed copy took what a sliding window has passed: the sequence can only be freed.
   bool must_be_freed = false;
@@ -79,7 +80,7 @@ struct Sequence {
   uint32_t known_losses = 0;  // and how often as far as the client has said that it knows.
   absl::InlinedVector<SequenceBlocks, 1> windows;  // Index for index the manager's windows.
 
-  TenantId tenant = kCommons;  // Whose its blocks are, until they are published.
+  TenantId tenant = kDefaultTenant;  // Whose its blocks are, until they are published.
   uint32_t prompt_tokens = 0;
   uint32_t matched_tokens = 0;  // Cached when it was added.
   // The most that were computed when it was forked: what forks may have in its blocks, though a
@@ -99,7 +100,7 @@ struct Sequence {
     return charge.bytes() + extras.bytes() + (named == nullptr ? 0 : named->charge.bytes()) +
            (wishes == nullptr ? 0 : wishes->charge.bytes());
   }
-  bool has_waiting_tokens() const { return token_count > room_tokens; }
+  bool has_waiting_tokens() const { return token_count > reserved_tokens; }
   const SequenceRetention& retention() const {
     static const SequenceRetention kNone;
     return wishes == nullptr ? kNone : wishes->value;

@@ -71,7 +71,7 @@ class SequenceAccounts {
 
    private:
     SequenceAccounts* accounts_ = nullptr;
-    TenantId tenant_ = kCommons;
+    TenantId tenant_ = kDefaultTenant;
     uint32_t sequences_ = 0;
     uint64_t bytes_ = 0;
   };

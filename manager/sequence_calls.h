@@ -21,7 +21,7 @@ struct Sequence;  // manager/sequence.h
 struct SequencePrompt {
   const NamespaceKey& name_space;
   absl::Span<const TokenId> tokens;
-  uint32_t room_tokens = 0;  // 0: all of them; less than the match: as many as matched.
+  uint32_t reserved_tokens = 0;  // 0: all of them; less than the match: as many as matched.
   absl::Span<const uint64_t> extra_token_ids = {};
   absl::Span<const MultimodalItem> multimodal_items = {};
   const SequenceRetention* retention = nullptr;

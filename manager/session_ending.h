@@ -21,8 +21,8 @@ namespace pagoda {
 // 3. Its raw blocks, by window and id.
 // 4. If its client could still write: its drains are counted and become its quarantine.
 struct Ending {
-  std::deque<Drain> drains;
-  SequenceAccounts::Charge drains_charge;
+  std::deque<DeferredRelease> deferred;
+  SequenceAccounts::Charge deferred_charge;
   // Nothing where a quarantine was released.
   std::optional<SessionId> session;
   SessionEnd how = SessionEnd::kClosed;
@@ -30,12 +30,12 @@ struct Ending {
   bool drops_tails = false;
   // The session had drains when it ended. They may lie below what its sequences hold, so that must
   // drain, too.
-  bool drains_below = false;
+  bool deferred_below = false;
   // The raw blocks of windows before this one, and of ids before this one in it, are freed.
   uint16_t raw_window = 0;
   BlockId raw_next{0};
   // Of the session's drains so many are counted: a bit for each id, by window.
-  size_t counted_drains = 0;
+  size_t counted_deferred = 0;
   std::vector<std::vector<bool>> counted;
   uint32_t quarantined_blocks = 0;
 };

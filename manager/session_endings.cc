@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kEverything = std::numeric_limits<uint32_t>::max();
 // A chunk looks at ids and counts drains, too. So many take about as long as freeing a block.
 constexpr uint64_t kIdsPerBlock = 64;
-constexpr uint64_t kDrainsPerBlock = 8;
+constexpr uint64_t kDeferredPerBlock = 8;
 constexpr uint64_t kFewest = 4096;
 
 }  // namespace
@@ -72,7 +72,7 @@ void SessionEndings::Begin(SessionId id, SessionEnd how) {
   endings_.push_back({.session = id,
                       .how = how,
                       .drops_tails = session.may_write,
-                      .drains_below = session.may_write && !session.drains.empty()});
+                      .deferred_below = session.may_write && !session.deferred.empty()});
   ++counters_.ended[static_cast<size_t>(how)];
 }
 
@@ -86,8 +86,8 @@ absl::StatusOr<uint32_t> SessionEndings::ReleaseQuarantine(SessionId id, absl::T
   const uint32_t blocks = it->second.blocks;
   quarantined_blocks_ -= blocks;
   ++begun_;
-  endings_.push_back({.drains = std::move(it->second.drains),
-                      .drains_charge = std::move(it->second.drains_charge)});
+  endings_.push_back({.deferred = std::move(it->second.deferred),
+                      .deferred_charge = std::move(it->second.deferred_charge)});
   quarantines_.erase(it);
   Finish(now, how);
   return blocks;
@@ -113,16 +113,16 @@ bool SessionEndings::ContinueEndings(absl::Time now, uint32_t max_blocks) {
   Session* const session =
       ending.session.has_value() ? &sessions_.Require(*ending.session) : nullptr;
   const uint64_t held_before = windows_.HeldBlocks();
-  const auto take_drains = [&] {
+  const auto take_deferred = [&] {
     // Its writer may have ended since.
-    const bool ends_drains = session != nullptr && !session->may_write;
-    if (!ends_drains || !ending.drains.empty()) return;
-    std::swap(ending.drains, session->drains);
-    ending.drains_below = false;
+    const bool ends_deferred = session != nullptr && !session->may_write;
+    if (!ends_deferred || !ending.deferred.empty()) return;
+    std::swap(ending.deferred, session->deferred);
+    ending.deferred_below = false;
   };
-  take_drains();
-  if (!ending.drains.empty()) {
-    drains_.EndFirst(op, ending.drains, max_blocks);
+  take_deferred();
+  if (!ending.deferred.empty()) {
+    deferred_.EndFirst(op, ending.deferred, max_blocks);
   } else if (session != nullptr && !session->sequences.empty()) {
     EndSequences(op, ending, max_blocks);
   } else if (session != nullptr && session->raw_blocks > 0) {
@@ -137,15 +137,16 @@ bool SessionEndings::ContinueEndings(absl::Time now, uint32_t max_blocks) {
     counters_.reclaimed_blocks[static_cast<size_t>(ending.how)] += freed;
   }
   OperationScope last = runner_.Begin(now);
-  take_drains();
+  take_deferred();
   const bool has_blocks =
       session != nullptr && (!session->sequences.empty() || session->raw_blocks > 0 ||
-                             ending.counted_drains < session->drains.size());
+                             ending.counted_deferred < session->deferred.size());
   SequenceAccounts::Charge& charge =
-      session != nullptr ? session->drains_charge : ending.drains_charge;
-  const size_t drains = ending.drains.size() + (session != nullptr ? session->drains.size() : 0);
-  charge.ResizeAnyway(drains * sizeof(Drain));
-  if (ending.drains.empty() && !has_blocks) {
+      session != nullptr ? session->deferred_charge : ending.deferred_charge;
+  const size_t deferred =
+      ending.deferred.size() + (session != nullptr ? session->deferred.size() : 0);
+  charge.ResizeAnyway(deferred * sizeof(DeferredRelease));
+  if (ending.deferred.empty() && !has_blocks) {
     if (session != nullptr) CloseEnded(ending, now);
     endings_.pop_front();
   }
@@ -161,7 +162,7 @@ void SessionEndings::EndSequences(OperationScope& op, const Ending& ending, uint
   while (ended < max_blocks && !session.sequences.empty()) {
     const SequenceKey key{id, *session.sequences.begin()};
     session.sequences.erase(session.sequences.begin());
-    OperationScope one = runner_.Begin(op.now, ending.drains_below ? &session : nullptr);
+    OperationScope one = runner_.Begin(op.now, ending.deferred_below ? &session : nullptr);
     const Sequence& sequence = sequences_.Get(key);
     for (const auto& window : windows_) {
       ended += sequence.windows[window->index()].table.size();
@@ -173,7 +174,7 @@ void SessionEndings::EndSequences(OperationScope& op, const Ending& ending, uint
                                       : WindowBlockManager::ComputedTail::kPublish);
   }
   // Forks that share a prefix drain it once for each of them.
-  drains_.Compact(op, session);
+  deferred_.Compact(op, session);
 }
 
 void SessionEndings::FreeRawBlocks(OperationScope& op, Ending& ending, uint32_t max_blocks) {
@@ -206,15 +207,16 @@ void SessionEndings::FreeRawBlocks(OperationScope& op, Ending& ending, uint32_t 
 
 // A bit for each id, because a set of a million ids takes half a second.
 void SessionEndings::CountQuarantined(Ending& ending, uint32_t max_blocks) {
-  const std::deque<Drain>& drains = sessions_.Require(*ending.session).drains;
-  const uint64_t end = ending.counted_drains + std::max(max_blocks * kDrainsPerBlock, kFewest);
+  const std::deque<DeferredRelease>& deferred = sessions_.Require(*ending.session).deferred;
+  const uint64_t end = ending.counted_deferred + std::max(max_blocks * kDeferredPerBlock, kFewest);
   ending.counted.resize(windows_.size());
-  for (; ending.counted_drains < std::min<uint64_t>(end, drains.size()); ++ending.counted_drains) {
-    const Drain& drain = drains[ending.counted_drains];
-    std::vector<bool>& window = ending.counted[drain.window];
-    if (window.empty()) window.resize(windows_[drain.window]->num_ids());
-    if (window[drain.block.value()]) continue;
-    window[drain.block.value()] = true;
+  for (; ending.counted_deferred < std::min<uint64_t>(end, deferred.size());
+       ++ending.counted_deferred) {
+    const DeferredRelease& release = deferred[ending.counted_deferred];
+    std::vector<bool>& window = ending.counted[release.window];
+    if (window.empty()) window.resize(windows_[release.window]->num_ids());
+    if (window[release.block.value()]) continue;
+    window[release.block.value()] = true;
     ++ending.quarantined_blocks;
   }
 }
@@ -222,15 +224,15 @@ void SessionEndings::CountQuarantined(Ending& ending, uint32_t max_blocks) {
 void SessionEndings::CloseEnded(Ending& ending, absl::Time now) {
   Session& session = sessions_.Require(*ending.session);
   PAGODA_CHECK(session.raw_blocks == 0, "a session's raw blocks are counted");
-  if (!session.drains.empty()) {
+  if (!session.deferred.empty()) {
     quarantined_blocks_ += ending.quarantined_blocks;
     quarantines_.emplace(*ending.session,
                          Quarantine{.token = session.token,
                                     .client_name = session.client_name,
                                     .tenant = session.tenant,
                                     .since = now,
-                                    .drains = std::move(session.drains),
-                                    .drains_charge = std::move(session.drains_charge),
+                                    .deferred = std::move(session.deferred),
+                                    .deferred_charge = std::move(session.deferred_charge),
                                     .blocks = ending.quarantined_blocks});
   }
   sessions_.Close(*ending.session);
@@ -239,10 +241,10 @@ void SessionEndings::CloseEnded(Ending& ending, absl::Time now) {
 void SessionEndings::QuarantineFree(absl::Time now) {
   OperationScope op = runner_.Begin(now);
   Quarantine quarantine{.client_name = "earlier run", .since = now};
-  for (const auto& window : windows_) window->HoldFree(op, quarantine.drains);
-  quarantine.blocks = static_cast<uint32_t>(quarantine.drains.size());  // Each slot is held once.
-  quarantine.drains_charge = {&accounts_, kCommons, 0, 0};
-  quarantine.drains_charge.ResizeAnyway(quarantine.drains.size() * sizeof(Drain));
+  for (const auto& window : windows_) window->HoldFree(op, quarantine.deferred);
+  quarantine.blocks = static_cast<uint32_t>(quarantine.deferred.size());  // Each slot is held once.
+  quarantine.deferred_charge = {&accounts_, kDefaultTenant, 0, 0};
+  quarantine.deferred_charge.ResizeAnyway(quarantine.deferred.size() * sizeof(DeferredRelease));
   quarantined_blocks_ += quarantine.blocks;
   if (quarantine.blocks > 0) quarantines_.emplace(SessionId{}, std::move(quarantine));
   runner_.End(op);
@@ -278,37 +280,39 @@ void SessionEndings::AddStats(ManagerStats* stats) const {
 // --- For tests ---
 
 void SessionEndings::AddHolders(size_t window_index, WindowBlockManager::Holders* holders) const {
-  const auto add = [&](const std::deque<Drain>& drains) {
-    for (const Drain& drain : drains) {
-      if (drain.window == window_index) (*holders)[drain.block.value()].push_back(drain.tenant);
+  const auto add = [&](const std::deque<DeferredRelease>& deferred) {
+    for (const DeferredRelease& release : deferred) {
+      if (release.window == window_index)
+        (*holders)[release.block.value()].push_back(release.tenant);
     }
   };
-  for (const Ending& ending : endings_) add(ending.drains);
-  for (const auto& [id, quarantine] : quarantines_) add(quarantine.drains);
+  for (const Ending& ending : endings_) add(ending.deferred);
+  for (const auto& [id, quarantine] : quarantines_) add(quarantine.deferred);
 }
 
-void SessionEndings::AddDrainBytes(std::vector<uint64_t>* bytes) const {
+void SessionEndings::AddDeferredBytes(std::vector<uint64_t>* bytes) const {
   for (const auto& [id, quarantine] : quarantines_) {
-    (*bytes)[quarantine.tenant.value()] += quarantine.drains_charge.bytes();
+    (*bytes)[quarantine.tenant.value()] += quarantine.deferred_charge.bytes();
   }
   for (const Ending& ending : endings_) {
-    (*bytes)[ending.drains_charge.tenant().value()] += ending.drains_charge.bytes();
+    (*bytes)[ending.deferred_charge.tenant().value()] += ending.deferred_charge.bytes();
   }
 }
 
-std::map<SessionId, size_t> SessionEndings::DrainsOfSessions() const {
-  std::map<SessionId, size_t> drains;
+std::map<SessionId, size_t> SessionEndings::DeferredOfSessions() const {
+  std::map<SessionId, size_t> deferred;
   for (const Ending& ending : endings_) {
-    if (ending.session.has_value()) drains[*ending.session] += ending.drains.size();
+    if (ending.session.has_value()) deferred[*ending.session] += ending.deferred.size();
   }
-  return drains;
+  return deferred;
 }
 
 void SessionEndings::CheckQuarantines() const {
   uint64_t quarantined = 0;
   for (const auto& [id, quarantine] : quarantines_) {
     std::set<std::pair<uint32_t, BlockId>> blocks;
-    for (const Drain& drain : quarantine.drains) blocks.emplace(drain.window, drain.block);
+    for (const DeferredRelease& release : quarantine.deferred)
+      blocks.emplace(release.window, release.block);
     PAGODA_CHECK(blocks.size() == quarantine.blocks, "a quarantine counts each block once");
     quarantined += blocks.size();
   }

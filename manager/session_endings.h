@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "manager/deferred_releases.h"
 #include "manager/ids.h"
 #include "manager/operation_runner.h"
 #include "manager/operation_scope.h"
@@ -19,7 +20,6 @@
 #include "manager/running_sequences.h"
 #include "manager/sequence_accounts.h"
 #include "manager/session_calls.h"
-#include "manager/session_drains.h"
 #include "manager/session_ending.h"
 #include "manager/session_table.h"
 #include "manager/stats.h"
@@ -38,12 +38,12 @@ class SessionEndings {
  public:
   // All of them outlive the endings.
   SessionEndings(const WindowSet& windows, SequenceAccounts& accounts, SessionTable& sessions,
-                 SessionDrains& drains, OperationRunner& runner, RawBlocks& raw_blocks,
+                 DeferredReleases& deferred, OperationRunner& runner, RawBlocks& raw_blocks,
                  RunningSequences& sequences)
       : windows_(windows),
         accounts_(accounts),
         sessions_(sessions),
-        drains_(drains),
+        deferred_(deferred),
         runner_(runner),
         raw_blocks_(raw_blocks),
         sequences_(sequences) {}
@@ -74,9 +74,9 @@ class SessionEndings {
   // Adds who holds the blocks of the window with this index.
   void AddHolders(size_t window_index, WindowBlockManager::Holders* holders) const;
   // Adds what the drains cost, by TenantId.
-  void AddDrainBytes(std::vector<uint64_t>* bytes) const;
+  void AddDeferredBytes(std::vector<uint64_t>* bytes) const;
   // How many drains the endings have that their sessions are charged for.
-  std::map<SessionId, size_t> DrainsOfSessions() const;
+  std::map<SessionId, size_t> DeferredOfSessions() const;
   void CheckQuarantines() const;
 
  private:
@@ -91,7 +91,7 @@ class SessionEndings {
   const WindowSet& windows_;
   SequenceAccounts& accounts_;
   SessionTable& sessions_;
-  SessionDrains& drains_;
+  DeferredReleases& deferred_;
   OperationRunner& runner_;
   RawBlocks& raw_blocks_;
   RunningSequences& sequences_;

@@ -25,7 +25,7 @@ namespace pagoda {
 inline constexpr size_t kMaxClientNameBytes = 128;
 
 // A block that was released in a step whose kernels may still read it.
-struct Drain {
+struct DeferredRelease {
   uint64_t step;
   uint16_t window;  // Index.
   TenantId tenant;  // The one that holds it.
@@ -35,7 +35,7 @@ struct Drain {
 struct Session {
   SessionToken token;
   std::string client_name;
-  TenantId tenant = kCommons;
+  TenantId tenant = kDefaultTenant;
   absl::Time opened;
   absl::Duration lease;
   absl::Time deadline;   // When the lease runs out, unless a stream is attached.
@@ -48,11 +48,11 @@ struct Session {
   uint64_t step = 0;        // The last one named; completed_step likewise.
   uint64_t batch_step = 0;  // Of the batch that runs; 0: it names none.
   uint64_t completed_step = 0;
-  std::deque<Drain> drains;                // In the order of their release: steps do not fall.
-  SequenceAccounts::Charge drains_charge;  // Their bytes.
+  std::deque<DeferredRelease> deferred;      // In the order of their release: steps do not fall.
+  SequenceAccounts::Charge deferred_charge;  // Their bytes.
   // As many drains, and those of a block that has a later one end.
-  static constexpr size_t kFewDrains = 256;
-  size_t compact_drains_at = kFewDrains;
+  static constexpr size_t kFewDeferred = 256;
+  size_t compact_deferred_at = kFewDeferred;
   // Had losses that no commit had named when it was last asked; some may be gone.
   absl::btree_set<SequenceId> shortened;
 };
@@ -62,10 +62,10 @@ struct Quarantine {
   // Whoever shows it acknowledges the quarantine. None: nobody can, as for an earlier run.
   std::optional<SessionToken> token;
   std::string client_name;
-  TenantId tenant = kCommons;
+  TenantId tenant = kDefaultTenant;
   absl::Time since;
-  std::deque<Drain> drains;  // A block may be here more than once.
-  SequenceAccounts::Charge drains_charge;
+  std::deque<DeferredRelease> deferred;  // A block may be here more than once.
+  SequenceAccounts::Charge deferred_charge;
   uint32_t blocks = 0;  // Those of the drains, each once.
 };
 
@@ -104,7 +104,7 @@ class SessionTable {
     return const_cast<SessionTable*>(this)->Require(id);
   }
   // REQUIRES: the session is in the table. Without tenants that costs no look.
-  TenantId TenantOf(SessionId id) const { return has_tenants_ ? Get(id).tenant : kCommons; }
+  TenantId TenantOf(SessionId id) const { return has_tenants_ ? Get(id).tenant : kDefaultTenant; }
   // REQUIRES: the session is in the table.
   void Close(SessionId id);
 
@@ -120,7 +120,7 @@ class SessionTable {
   size_t size() const { return sessions_.size(); }
 
  private:
-  const bool has_tenants_;  // Beside the commons.
+  const bool has_tenants_;  // Beside the default tenant.
   FairCount by_tenant_;
   const uint64_t before_first_;
   uint64_t last_id_;

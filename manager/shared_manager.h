@@ -72,7 +72,7 @@ class SharedManager {
   // As BlockManager's methods of the same name, at the clock's time.
   absl::StatusOr<BlockManager::OpenedSession> OpenSession(std::string client_name,
                                                           absl::Duration lease,
-                                                          TenantId tenant = kCommons);
+                                                          TenantId tenant = kDefaultTenant);
   absl::Status CheckSession(SessionRef session) const;
   // The tenant of a living session. Errors: those of CheckSession.
   absl::StatusOr<TenantId> TenantOf(SessionRef session) const;

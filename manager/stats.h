@@ -13,9 +13,9 @@
 #include "absl/time/time.h"
 #include "base/error.h"
 #include "events/event.h"
-#include "manager/block_lives.h"
 #include "manager/ids.h"
 #include "manager/retention.h"
+#include "manager/reuse_intervals.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -112,7 +112,7 @@ struct WindowStats {
   // WindowCounters::freely_evicted_blocks by the tier that they left.
   std::array<uint64_t, kMaxTiers> freely_evicted_blocks = {};
   std::vector<TenantCounters> tenants;  // By TenantId.
-  BlockLives::Histograms lives;
+  ReuseIntervals::Histograms reuse_intervals;
   DiskTierStats disk;  // Zero without a tier on disk.
 };
 
@@ -140,7 +140,7 @@ struct OperationCounters {
 struct QuarantineInfo {
   SessionId session;  // 0: of an earlier run.
   std::string client_name;
-  TenantId tenant = kCommons;
+  TenantId tenant = kDefaultTenant;
   absl::Time since;
   uint32_t blocks = 0;  // Over all windows and tiers.
 };
@@ -153,7 +153,7 @@ struct TenantUsage {
     uint32_t cached_blocks = 0;  // Of those, held by nobody.
     uint32_t quota_blocks = 0;   // kNoQuota: none.
   };
-  TenantId tenant = kCommons;
+  TenantId tenant = kDefaultTenant;
   uint64_t sessions = 0;
   // Sequences that work for it, and what these keep beside their blocks: see SequenceAccounts.
   uint64_t sequences = 0;

@@ -13,15 +13,15 @@
 namespace pagoda {
 
 inline constexpr uint32_t kNoQuota = 0xFFFF'FFFF;
-// What the commons are called beside tenants. No tenant may be called so.
-inline constexpr char kCommonsLabel[] = "(the commons)";
+// What the default tenant are called beside tenants. No tenant may be called so.
+inline constexpr char kDefaultTenantLabel[] = "(default tenant)";
 // Room is made in time proportional to the tenants.
 inline constexpr size_t kMaxTenants = 256;
 
 struct TenantOptions {
   std::string name;  // 1 to kMaxTenantBytes bytes.
-  // What it publishes is the commons', and it matches what is there; else it has a namespace of
-  // its own, which nobody else sees.
+  // What it publishes is the default tenant's, and it matches what is there; else it has a
+  // namespace of its own, which nobody else sees.
   bool shares = false;
   // Its weight where blocks are scarce: of those who have cached blocks, the one with the most
   // blocks for its weight gives one up.

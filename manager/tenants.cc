@@ -9,13 +9,13 @@
 namespace pagoda {
 
 absl::StatusOr<TenantTable> TenantTable::Create(std::vector<TenantOptions> tenants,
-                                                uint32_t commons_share) {
+                                                uint32_t default_tenant_share) {
   if (tenants.size() > kMaxTenants) {
     return MakeError(Reason::kInvalidArgument, absl::StrCat(tenants.size(), " tenants; at most ",
                                                             kMaxTenants, " are served"));
   }
   TenantTable table;
-  table.tenants_.push_back({.name = "", .shares = true, .share = commons_share});
+  table.tenants_.push_back({.name = "", .shares = true, .share = default_tenant_share});
   for (TenantOptions& tenant : tenants) table.tenants_.push_back(std::move(tenant));
   for (uint16_t id = 0; id < table.size(); ++id) {
     const TenantOptions& tenant = table.tenants_[id];
@@ -46,15 +46,15 @@ absl::StatusOr<TenantId> TenantTable::Find(std::string_view name) const {
 }
 
 TenantId TenantTable::OwnerOf(const NamespaceKey& name_space) const {
-  if (!any() || name_space.tenant.empty()) return kCommons;
+  if (!any() || name_space.tenant.empty()) return kDefaultTenant;
   const auto it = ids_.find(name_space.tenant);
-  return it == ids_.end() ? kCommons : it->second;
+  return it == ids_.end() ? kDefaultTenant : it->second;
 }
 
 absl::StatusOr<NamespaceKey> TenantTable::Confine(TenantId tenant,
                                                   const NamespaceKey& asked) const {
   NamespaceKey meant = asked;
-  if (tenant == kCommons) return meant;
+  if (tenant == kDefaultTenant) return meant;
   const TenantOptions& options = (*this)[tenant];
   if (!asked.tenant.empty() && asked.tenant != options.name) {
     return MakeError(Reason::kPermissionDenied, "the namespace is another tenant's");
@@ -66,20 +66,20 @@ absl::StatusOr<NamespaceKey> TenantTable::Confine(TenantId tenant,
 absl::StatusOr<TenantId> TenantTable::Charged(TenantId tenant, const NamespaceKey& name_space,
                                               std::string_view named) const {
   const TenantId owner = OwnerOf(name_space);
-  if (named.empty()) return owner == kCommons ? tenant : owner;
-  if (tenant != kCommons && named != (*this)[tenant].name) {
+  if (named.empty()) return owner == kDefaultTenant ? tenant : owner;
+  if (tenant != kDefaultTenant && named != (*this)[tenant].name) {
     return MakeError(Reason::kPermissionDenied,
                      "only an operator may have a sequence charged to another tenant");
   }
   const absl::StatusOr<TenantId> charged = Find(named);
-  if (!charged.ok() || owner == kCommons || owner == *charged) return charged;
+  if (!charged.ok() || owner == kDefaultTenant || owner == *charged) return charged;
   return MakeError(Reason::kInvalidArgument,
                    absl::StrCat("a sequence in the namespace of the tenant '", (*this)[owner].name,
                                 "' cannot be charged to '", (*this)[*charged].name, "'"));
 }
 
 absl::Status TenantTable::CheckOwn(TenantId tenant, const NamespaceKey& name_space) const {
-  if (tenant == kCommons || OwnerOf(name_space) == tenant) return absl::OkStatus();
+  if (tenant == kDefaultTenant || OwnerOf(name_space) == tenant) return absl::OkStatus();
   return MakeError(Reason::kPermissionDenied,
                    "the prefix is shared with other tenants; only an operator may forget it");
 }

@@ -24,51 +24,52 @@ namespace pagoda {
 // The tenants by id and name. Immutable.
 class TenantTable {
  public:
-  // `commons_share`: the weight of what is nobody's. Errors: INVALID_ARGUMENT (a name that is
-  // empty, too long or there twice; a share of 0; more than kMaxTenants).
+  // `default_tenant_share`: the weight of what is nobody's. Errors: INVALID_ARGUMENT (a name that
+  // is empty, too long or there twice; a share of 0; more than kMaxTenants).
   static absl::StatusOr<TenantTable> Create(std::vector<TenantOptions> tenants,
-                                            uint32_t commons_share);
+                                            uint32_t default_tenant_share);
 
-  // Whether there are any; without, everything is the commons'.
+  // Whether there are any; without, everything is the default tenant's.
   bool any() const { return tenants_.size() > 1; }
-  // The commons and the tenants: ids are below this.
+  // The default tenant and the tenants: ids are below this.
   uint16_t size() const { return static_cast<uint16_t>(tenants_.size()); }
-  // kCommons has an empty name.
+  // kDefaultTenant has an empty name.
   const TenantOptions& operator[](TenantId id) const { return tenants_[id.value()]; }
   // Errors: UNKNOWN_TENANT.
   absl::StatusOr<TenantId> Find(std::string_view name) const;
 
   // Whose the blocks of a namespace are.
   TenantId OwnerOf(const NamespaceKey& name_space) const;
-  // The namespace that a tenant means: its own, or the commons' where it shares. The commons' own
-  // sessions, which are trusted, mean what they say. Errors: PERMISSION_DENIED (another tenant's).
+  // The namespace that a tenant means: its own, or the default tenant's where it shares. The
+  // default tenant's own sessions, which are trusted, mean what they say. Errors: PERMISSION_DENIED
+  // (another tenant's).
   absl::StatusOr<NamespaceKey> Confine(TenantId tenant, const NamespaceKey& asked) const;
   // Whom a sequence in the namespace is charged to, for a session of `tenant`: the namespace's
-  // owner, and where that is the commons, the tenant; or whom `named` names. A session of the
-  // commons may name any tenant, because it works for others, as the bundled engine does; any other
-  // only its own. Errors: PERMISSION_DENIED (another tenant), UNKNOWN_TENANT, INVALID_ARGUMENT (the
-  // namespace has another owner, and nobody else holds its blocks).
+  // owner, and where that is the default tenant, the tenant; or whom `named` names. A session of
+  // the commons may name any tenant, because it works for others, as the bundled engine does; any
+  // other only its own. Errors: PERMISSION_DENIED (another tenant), UNKNOWN_TENANT,
+  // INVALID_ARGUMENT (the namespace has another owner, and nobody else holds its blocks).
   absl::StatusOr<TenantId> Charged(TenantId tenant, const NamespaceKey& name_space,
                                    std::string_view named) const;
   // What the tenant's weight among all gives it of `whole`; all of it where there are no tenants.
   uint64_t ShareOf(TenantId tenant, uint64_t whole) const {
     return any() ? whole * (*this)[tenant].share / total_share_ : whole;
   }
-  // Whether what is stored in the namespace is the tenant's own, for it to destroy. Of the commons
-  // every block is somebody else's too, so only the commons' own sessions may. Errors:
-  // PERMISSION_DENIED.
+  // Whether what is stored in the namespace is the tenant's own, for it to destroy. Of the default
+  // tenant every block is somebody else's too, so only the default tenant's own sessions may.
+  // Errors: PERMISSION_DENIED.
   absl::Status CheckOwn(TenantId tenant, const NamespaceKey& name_space) const;
   // Whether a tenant may see what is `owner`'s.
   bool MaySee(TenantId tenant, TenantId owner) const {
-    return tenant == owner || tenant == kCommons ||
-           (owner == kCommons && tenants_[tenant.value()].shares);
+    return tenant == owner || tenant == kDefaultTenant ||
+           (owner == kDefaultTenant && tenants_[tenant.value()].shares);
   }
 
  private:
   TenantTable() = default;
 
   std::vector<TenantOptions> tenants_;  // By id.
-  uint64_t total_share_ = 0;            // The commons' among them.
+  uint64_t total_share_ = 0;            // The default tenant's among them.
   absl::flat_hash_map<std::string, TenantId> ids_;
 };
 
@@ -83,8 +84,8 @@ class TenantTable {
 // Invariants
 // 1. The owner of a block in the tree is its namespace's tenant. The owner of any other block is
 // the tenant that took it. Where it left the tree while it was held, its owner is the tenant that
-// alone held it then, or the commons where several did.
-// 2. A tenant's own blocks are held by that tenant alone; the commons' by anybody.
+// alone held it then, or the default tenant where several did.
+// 2. A tenant's own blocks are held by that tenant alone; the default tenant's by anybody.
 // 3. held = blocks that the tenant holds. Its own count in the tier where they are, those of the
 // commons in the primary tier: a match may bring them up at any time.
 // 4. cached = blocks that the tenant owns and nobody holds, by tier.
@@ -95,7 +96,9 @@ class TenantAccounts {
   TenantAccounts(const TenantTable* tenants, uint32_t num_ids);
 
   bool any() const { return any_; }
-  TenantId owner(BlockId id) const { return any() ? TenantId{owners_[id.value()]} : kCommons; }
+  TenantId owner(BlockId id) const {
+    return any() ? TenantId{owners_[id.value()]} : kDefaultTenant;
+  }
   uint32_t held(Tier tier, TenantId tenant) const { return At(tier, tenant).held; }
   uint32_t cached(Tier tier, TenantId tenant) const { return At(tier, tenant).cached; }
   uint32_t used(Tier tier, TenantId tenant) const {
@@ -111,7 +114,7 @@ class TenantAccounts {
   void GiveToHolder(BlockId id) {
     if (!any()) return;
     const uint16_t holder = holders_[id.value()];
-    SetOwner(id, holder == kSeveral ? kCommons : TenantId{holder});
+    SetOwner(id, holder == kSeveral ? kDefaultTenant : TenantId{holder});
   }
   // `tenant` holds the block, which lies in `tier`, once more. `holds`: how often it was held.
   void Hold(BlockId id, Tier tier, TenantId tenant, uint32_t holds) {

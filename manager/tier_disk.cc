@@ -156,10 +156,10 @@ bool TierResidency::OrderBackup(OperationScope& op, BlockId id) {
   // From here on what is above it stays on disk.
   CountChildOnDisk(op, id, +1);
   disk_.ordering = id;
-  const bool has_room = MakeRoomOnDisk(op, id);
+  const bool has_slot = FreeSlotOnDisk(op, id);
   // In a sliding window it may have left for the room.
   if (std::exchange(disk_.ordering, kNoBlock) == kNoBlock) return false;
-  if (!has_room) {
+  if (!has_slot) {
     CountChildOnDisk(op, id, -1);
     return false;
   }
@@ -182,9 +182,9 @@ bool TierResidency::OrderBackup(OperationScope& op, BlockId id) {
 }
 
 // A free slot of the file. What is there goes only for a block of no lower priority.
-bool TierResidency::MakeRoomOnDisk(OperationScope& op, BlockId comes) {
+bool TierResidency::FreeSlotOnDisk(OperationScope& op, BlockId comes) {
   if (OnDisk().slots.free() > 0) return true;
-  const BlockId victim = Victim(static_cast<Tier>(disk_.tier), kCommons);
+  const BlockId victim = Victim(static_cast<Tier>(disk_.tier), kDefaultTenant);
   if (victim == kNoBlock || store_[victim].priority() > store_[comes].priority()) return false;
   GiveUpOnDisk(op, victim);
   return OnDisk().slots.free() > 0;
@@ -467,7 +467,7 @@ void TierResidency::AttachRecovered(OperationScope& op, BlockId id, SlotIndex sl
 void TierResidency::EnterOnDisk(OperationScope& op, BlockId id, SlotIndex slot, TenantId owner) {
   accounts_.SetOwner(id, owner);
   GiveSlot(id, FileSlot(slot));
-  CountUnheld(id, static_cast<Tier>(disk_.tier), +1);
+  CountEvictable(id, static_cast<Tier>(disk_.tier), +1);
   tree_.MoveChild(id, PrefixTree::kNowhere, static_cast<Tier>(disk_.tier));
   TellInserted(op, id);
   CountChildOnDisk(op, id, +1);

@@ -58,7 +58,7 @@ std::optional<SlotIndex> TierResidency::TakeForFetch(OperationScope& op, BlockId
     const BlockId victim = Victim(tier, owner);
     if (victim == kNoBlock) return std::nullopt;
     const Generation life = store_[id].generation;
-    if (MoveDown(op, victim, false) == Offloaded::kNoRoom) {
+    if (MoveDown(op, victim, false) == Offloaded::kNoSpace) {
       CountPassedOver(victim);
       exit_.Evict(op, victim,
                   disk_.above == kPrimary ? RemovalReason::kEvicted : RemovalReason::kDisplaced);
@@ -174,8 +174,8 @@ bool TierResidency::BringUp(OperationScope& op, const Fetched& fetched) {
   if (has_parent && store_[parent.block()].tier() > above) return false;
   const TenantId owner = accounts_.owner(id);
   if (accounts_.AtQuota(above, owner)) return false;
-  const bool unheld = block.refs == 0;
-  if (unheld) UnlistOnDisk(op, id);
+  const bool evictable = block.refs == 0;
+  if (evictable) UnlistOnDisk(op, id);
   // A child in its tier keeps the block above from being evicted.
   const bool parent_was_listed =
       has_parent && store_[parent.block()].refs == 0 && IsCandidate(parent.block());
@@ -186,9 +186,9 @@ bool TierResidency::BringUp(OperationScope& op, const Fetched& fetched) {
     policy(store_[parent.block()].tier(), parent.block()).Withdrawn(parent_facts);
   }
   --AboveDisk().in_transit;
-  if (unheld) {
-    CountUnheld(id, disk, -1);
-    CountUnheld(id, above, +1);
+  if (evictable) {
+    CountEvictable(id, disk, -1);
+    CountEvictable(id, above, +1);
     List(op, id);
   } else {
     MoveHeld(id, disk, above);

@@ -11,7 +11,7 @@ namespace pagoda {
 // Who goes for a block of `tenant`: its own where it has what it may; else that of whoever has most
 // for its share. kNoBlock where nobody can.
 BlockId TierResidency::Victim(Tier tier, TenantId tenant) const {
-  if (!accounts_.any()) return OwnerOfVictim(tier, *At(tier).commons_policy);
+  if (!accounts_.any()) return OwnerOfVictim(tier, *At(tier).default_tenant_policy);
   const auto& policies = At(tier).policies;
   if (accounts_.AtQuota(tier, tenant)) return OwnerOfVictim(tier, *policies[tenant.value()]);
   SlotIndex victim = kNoSlot;
@@ -28,10 +28,10 @@ BlockId TierResidency::Victim(Tier tier, TenantId tenant) const {
 }
 
 // Frees at least one primary slot that `tenant` may have. REQUIRES: there is a candidate.
-void TierResidency::MakeRoom(OperationScope& op, TenantId tenant) {
+void TierResidency::FreeOneSlot(OperationScope& op, TenantId tenant) {
   const BlockId victim = Victim(Tier::kPrimary, tenant);
   PAGODA_CHECK(victim != kNoBlock, "rule 6: room was checked before it is taken");
-  if (has_lower() && MoveDown(op, victim, false) != Offloaded::kNoRoom) return;
+  if (has_lower() && MoveDown(op, victim, false) != Offloaded::kNoSpace) return;
   CountPassedOver(victim);
   exit_.Evict(op, victim, RemovalReason::kEvicted);
 }
@@ -41,7 +41,7 @@ void TierResidency::MakeRoom(OperationScope& op, TenantId tenant) {
 TierResidency::Offloaded TierResidency::MoveDown(OperationScope& op, BlockId victim,
                                                  bool whatever_priority) {
   // Of what a reset has cut off only what has something below it is worth a place.
-  if (tree_.IsCutOff(victim) && !MustGoDown(victim)) return Offloaded::kNoRoom;
+  if (tree_.IsCutOff(victim) && !MustGoDown(victim)) return Offloaded::kNoSpace;
   const Generation life = store_[victim].generation;
   const auto gone = [&] {
     return store_[victim].generation != life || store_[victim].state() != BlockState::kCached;
@@ -52,7 +52,7 @@ TierResidency::Offloaded TierResidency::MoveDown(OperationScope& op, BlockId vic
     if (lower.slot != kNoSlot && CanFallTo(victim, lower)) {
       // A duplicate has its slot, and is charged from now on.
       const bool charged =
-          IsOnDisk(lower.tier) ? MakeQuotaOnDisk(op, victim) : MakeRoomFor(op, victim, lower.tier);
+          IsOnDisk(lower.tier) ? MakeQuotaOnDisk(op, victim) : FreeSlotFor(op, victim, lower.tier);
       if (gone()) return Offloaded::kGone;
       if (charged) {
         ++At(store_[victim].tier()).freely_evicted_blocks;
@@ -71,14 +71,14 @@ TierResidency::Offloaded TierResidency::MoveDown(OperationScope& op, BlockId vic
     if (!wants(tier)) continue;
     const SlotRef left = Lower(store_.slot(victim));
     PAGODA_CHECK(left.slot == kNoSlot || tier < left.tier, "children lie above the lower copy");
-    const bool room = MakeRoomFor(op, victim, tier);
+    const bool has_slot = FreeSlotFor(op, victim, tier);
     if (gone()) return Offloaded::kGone;
     // What was displaced may have been all that the victim had below it.
-    if (!room || !wants(tier)) continue;
+    if (!has_slot || !wants(tier)) continue;
     MoveTo(op, victim, {tier, TakeSlot(tier)});
     return Offloaded::kMoved;
   }
-  return Offloaded::kNoRoom;
+  return Offloaded::kNoSpace;
 }
 
 // Its children stay in no nearer tier than itself.
@@ -102,7 +102,7 @@ bool TierResidency::MustGoDown(BlockId victim) const {
 }
 
 // Whether a block of that owner can be put into the tier without loss.
-bool TierResidency::HasRoom(Tier tier, TenantId owner) const {
+bool TierResidency::HasSlotFor(Tier tier, TenantId owner) const {
   if (free_slots(tier) + At(tier).duplicates.size() == 0) return false;
   if (!accounts_.AtQuota(tier, owner)) return true;
   return leaving_.has_value() && leaving_->tier == tier && leaving_->owner == owner &&
@@ -111,16 +111,16 @@ bool TierResidency::HasRoom(Tier tier, TenantId owner) const {
 
 // Whether TakeSlot() has one for the block afterwards. What lies there goes down in its turn, or
 // leaves. A block of higher priority goes only for one that must come down.
-bool TierResidency::MakeRoomFor(OperationScope& op, BlockId comes, Tier tier) {
+bool TierResidency::FreeSlotFor(OperationScope& op, BlockId comes, Tier tier) {
   const TenantId owner = accounts_.owner(comes);
-  if (HasRoom(tier, owner)) return true;
+  if (HasSlotFor(tier, owner)) return true;
   const BlockId displaced = Victim(tier, owner);
   if (displaced == kNoBlock) return false;
   if (store_[displaced].priority() > store_[comes].priority() && !MustGoDown(comes) &&
       !tree_.IsCutOff(displaced)) {
     return false;
   }
-  if (MoveDown(op, displaced, false) == Offloaded::kNoRoom) {
+  if (MoveDown(op, displaced, false) == Offloaded::kNoSpace) {
     CountPassedOver(displaced);
     exit_.Evict(op, displaced, RemovalReason::kDisplaced);
   }
@@ -129,7 +129,7 @@ bool TierResidency::MakeRoomFor(OperationScope& op, BlockId comes, Tier tier) {
 
 // --- Moving ---
 
-// A slot of a tier that HasRoom().
+// A slot of a tier that HasSlotFor().
 SlotIndex TierResidency::TakeSlot(Tier tier) {
   TierState& at = At(tier);
   if (at.slots.free() == 0) {
@@ -237,8 +237,8 @@ void TierResidency::FallTo(OperationScope& op, BlockId victim, SlotRef to) {
   policy(from.tier, victim).Withdrawn(Facts(op, victim));
   if (has_disk()) UnlistOnDisk(op, victim);  // It is as recent as the block, from now on.
   ChangeTier(op, victim, to, OldSlot::kFree);
-  CountUnheld(victim, from.tier, -1);
-  CountUnheld(victim, to.tier, +1);
+  CountEvictable(victim, from.tier, -1);
+  CountEvictable(victim, to.tier, +1);
   List(op, victim);
   ChildLeft(op, tree_.parent(victim), from.tier);
 }
@@ -262,7 +262,7 @@ void TierResidency::Onboard(OperationScope& op, BlockId id) {
     lent = lower.slots.free() + lower.duplicates.size() == 0;
     if (lent) lower.slots.Release(lower.spare);
     leaving_ = {.tier = from.tier, .owner = owner};
-    MakeRoom(op, owner);
+    FreeOneSlot(op, owner);
     leaving_.reset();
     if (lent && lower.slots.free() != 0) {
       lower.spare = lower.slots.Take();
@@ -273,9 +273,9 @@ void TierResidency::Onboard(OperationScope& op, BlockId id) {
   const Block& block = store_[id];
   op.WaitFor(copies().Order(options_.index, from, to, store_.handle(id).ref(), block.token_count));
   const bool cached = block.state() == BlockState::kCached;
-  if (block.drains) CountDrained(id, -1);
+  if (block.deferred) CountDeferred(id, -1);
   ChangeTier(op, id, to, lent ? OldSlot::kFree : OldSlot::kDuplicate);
-  if (block.drains) CountDrained(id, +1);
+  if (block.deferred) CountDeferred(id, +1);
   // It left the tree while it lay below, and waited until all its holders are charged here.
   if (!cached) GiveToHolder(id);
   if (lent) lower.spare = lower.slots.Take();
@@ -310,11 +310,11 @@ uint32_t TierResidency::OffloadAhead(OperationScope& op, Tier tier, uint32_t fre
   uint32_t moved = 0;
   const auto free = [&] { return free_slots(tier) + At(tier).duplicates.size(); };
   while (At(tier).below != kNoTier && moved < max_blocks && free() < free_target) {
-    const BlockId victim = Victim(tier, kCommons);
+    const BlockId victim = Victim(tier, kDefaultTenant);
     // To drop a block ahead of need gains nothing; nor does it to move what a reset will free.
     if (victim == kNoBlock || tree_.IsCutOff(victim)) break;
     const Offloaded offloaded = MoveDown(op, victim, false);
-    if (offloaded == Offloaded::kNoRoom) break;
+    if (offloaded == Offloaded::kNoSpace) break;
     if (offloaded == Offloaded::kMoved) ++moved;
   }
   return moved;

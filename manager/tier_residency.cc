@@ -17,7 +17,7 @@ TierResidency::TierResidency(const Options& options, Policies policies,
       tree_(*tree),
       exit_(*exit),
       accounts_(options.tenants, store->num_ids()),
-      drains_(store->num_ids()) {
+      deferred_(store->num_ids()) {
   size_t below = kNoTier;
   for (size_t t = kMaxTiers; t-- > 0;) {
     TierState& tier = tiers_[t];
@@ -28,7 +28,7 @@ TierResidency::TierResidency(const Options& options, Policies policies,
         num_slots, below == kNoTier ? SlotTable::LowerCopies::kNo : SlotTable::LowerCopies::kYes);
     if (t != 0) tier.duplicates = SlotQueue(num_slots);
     tier.policies = std::move(policies[t]);
-    if (!tier.policies.empty()) tier.commons_policy = tier.policies.front().get();
+    if (!tier.policies.empty()) tier.default_tenant_policy = tier.policies.front().get();
     for (const auto& policy : tier.policies) {
       tier.follows_contents = tier.follows_contents || policy->follows_contents();
     }
@@ -64,7 +64,7 @@ uint32_t TierResidency::pinned_blocks() const {
 BlockId TierResidency::Take(OperationScope& op, BlockState state) {
   TierState& primary = tiers_[kPrimary];
   if (primary.slots.free() == 0 || accounts_.AtQuota(Tier::kPrimary, op.tenant)) {
-    MakeRoom(op, op.tenant);
+    FreeOneSlot(op, op.tenant);
   }
   const SlotRef slot{Tier::kPrimary, primary.slots.Take()};
   if (!copies().idle()) {
@@ -100,7 +100,7 @@ bool TierResidency::Hold(OperationScope& op, BlockId id, TenantId tenant) {
   if (block.refs++ != 0) return false;
   PAGODA_CHECK(block.state() == BlockState::kCached, "what nobody holds is free, cached or a hole");
   ++At(tier).held;
-  CountUnheld(id, tier, -1);
+  CountEvictable(id, tier, -1);
   Unlist(op, id);
   return true;
 }
@@ -117,7 +117,7 @@ TierResidency::Fate TierResidency::LetGo(OperationScope& op, BlockId id, TenantI
   switch (block.state()) {
     case BlockState::kCached:
       --At(tier).held;
-      CountUnheld(id, tier, +1);
+      CountEvictable(id, tier, +1);
       List(op, id);
       if (has_disk()) [[unlikely]] {
         ReleasedAboveDisk(op, id);
@@ -141,26 +141,26 @@ TierResidency::Fate TierResidency::LetGo(OperationScope& op, BlockId id, TenantI
   PAGODA_CHECK(false, "what is held is raw, private, cached or an alias");
 }
 
-void TierResidency::AddDrain(BlockId id) {
+void TierResidency::AddDeferred(BlockId id) {
   Block& block = store_[id];
-  if (!block.drains) CountDrained(id, +1);
-  block.drains = 1;
-  drains_.Add(id);
+  if (!block.deferred) CountDeferred(id, +1);
+  block.deferred = 1;
+  deferred_.Add(id);
 }
 
-void TierResidency::RemoveDrain(BlockId id) {
-  if (drains_.Remove(id) != 0) return;
-  CountDrained(id, -1);
-  store_[id].drains = 0;
+void TierResidency::RemoveDeferred(BlockId id) {
+  if (deferred_.Remove(id) != 0) return;
+  CountDeferred(id, -1);
+  store_[id].deferred = 0;
 }
 
-void TierResidency::CountDrained(BlockId id, int32_t sign) {
+void TierResidency::CountDeferred(BlockId id, int32_t sign) {
   const Block& block = store_[id];
   if (!OwnsSlot(block.state())) return;
   const auto change = static_cast<uint32_t>(sign);
   TierState& tier = At(block.tier());
-  tier.drained += change;
-  if (block.pinned) tier.drained_and_pinned += change;
+  tier.deferred += change;
+  if (block.pinned) tier.deferred_and_pinned += change;
 }
 
 void TierResidency::MarkPinned(BlockId id) {
@@ -168,14 +168,14 @@ void TierResidency::MarkPinned(BlockId id) {
   if (block.pinned) return;
   block.pinned = 1;
   ++At(block.tier()).pinned;
-  if (block.drains) ++At(block.tier()).drained_and_pinned;
+  if (block.deferred) ++At(block.tier()).deferred_and_pinned;
 }
 
 void TierResidency::UnmarkPinned(BlockId id) {
   Block& block = store_[id];
   block.pinned = 0;
   --At(block.tier()).pinned;
-  if (block.drains) --At(block.tier()).drained_and_pinned;
+  if (block.deferred) --At(block.tier()).deferred_and_pinned;
 }
 
 // --- Into the tree and out of it ---
@@ -190,7 +190,7 @@ void TierResidency::EnterRecovered(OperationScope& op, BlockId id, SlotRef slot,
   accounts_.SetOwner(id, owner);
   if (slot.slot == kNoSlot) return;
   GiveSlot(id, slot);
-  CountUnheld(id, slot.tier, +1);
+  CountEvictable(id, slot.tier, +1);
   tree_.MoveChild(id, PrefixTree::kNowhere, slot.tier);
   TellInserted(op, id);
 }
@@ -215,13 +215,13 @@ void TierResidency::Leave(OperationScope& op, BlockId id, SlotAfter after, Remov
   tree_.MoveChild(id, slot.tier, PrefixTree::kNowhere);
   if (IsOnDisk(slot.tier)) {
     PAGODA_CHECK(!is_held, "what leaves the tree is held in memory");
-    return CountUnheld(id, slot.tier, -1);
+    return CountEvictable(id, slot.tier, -1);
   }
   if (!is_held) policy(slot.tier, id).Withdrawn(Facts(op, id));
   TellRemoved(op, id, slot);
   NoteNothing(slot);
   if (!is_held) {
-    CountUnheld(id, slot.tier, -1);
+    CountEvictable(id, slot.tier, -1);
   } else if (slot.tier == Tier::kPrimary) {
     accounts_.GiveToHolder(id);
   }
@@ -252,19 +252,19 @@ void TierResidency::GiveSlotOf(OperationScope& op, BlockId own, TenantId tenant,
     tree_.MoveChild(canonical, PrefixTree::kNowhere, Tier::kPrimary);
     TellInserted(op, canonical);
     // As if somebody had held it.
-    CountUnheld(canonical, Tier::kPrimary, +1);
+    CountEvictable(canonical, Tier::kPrimary, +1);
     policy(Tier::kPrimary, canonical).Released(Facts(op, canonical));
     return;
   }
   const Tier from = block.tier();
-  const bool unheld = block.refs == 0;
-  if (unheld) Unlist(op, canonical);
-  if (block.drains) CountDrained(canonical, -1);
+  const bool evictable = block.refs == 0;
+  if (evictable) Unlist(op, canonical);
+  if (block.deferred) CountDeferred(canonical, -1);
   ChangeTier(op, canonical, slot, OldSlot::kDuplicate);
-  if (block.drains) CountDrained(canonical, +1);
-  if (!unheld) return MoveHeld(canonical, from, Tier::kPrimary);
-  CountUnheld(canonical, from, -1);
-  CountUnheld(canonical, Tier::kPrimary, +1);
+  if (block.deferred) CountDeferred(canonical, +1);
+  if (!evictable) return MoveHeld(canonical, from, Tier::kPrimary);
+  CountEvictable(canonical, from, -1);
+  CountEvictable(canonical, Tier::kPrimary, +1);
   List(op, canonical);
 }
 
@@ -279,16 +279,16 @@ void TierResidency::MoveHeld(BlockId id, Tier from, Tier to) {
 
 void TierResidency::SetPriority(OperationScope& op, BlockId id, Priority priority) {
   Block& block = store_[id];
-  const bool unheld = block.refs == 0;
+  const bool evictable = block.refs == 0;
   if (has_disk()) UnlistOnDisk(op, id);
-  if (unheld) Unlist(op, id);
-  if (unheld) {
-    PriorityCounts& counts = At(block.tier()).unheld_by_priority;
+  if (evictable) Unlist(op, id);
+  if (evictable) {
+    PriorityCounts& counts = At(block.tier()).evictable_by_priority;
     --counts[block.priority_value];
     ++counts[priority.value()];
   }
   block.set_priority(priority);
-  if (unheld) List(op, id);
+  if (evictable) List(op, id);
   if (has_disk()) ListOnDisk(op, id);
 }
 
@@ -356,14 +356,15 @@ void TierResidency::AddStats(WindowStats* stats) const {
     const TierState& tier = tiers_[t];
     stats->counters.freely_evicted_blocks += tier.freely_evicted_blocks;
     stats->freely_evicted_blocks[t] = tier.freely_evicted_blocks;
-    stats->cached_by_priority[t] = tier.unheld_by_priority;
-    stats->tiers[t] = {.capacity = tier.capacity,
-                       .free = tier.slots.free(),
-                       .cached = tier.unheld + tier.duplicates.size(),
-                       .duplicates = tier.duplicates.size(),
-                       .active = tier.held - tier.pinned - (tier.drained - tier.drained_and_pinned),
-                       .pinned = tier.pinned - tier.drained_and_pinned,
-                       .in_flight = tier.drained + tier.in_transit};
+    stats->cached_by_priority[t] = tier.evictable_by_priority;
+    stats->tiers[t] = {
+        .capacity = tier.capacity,
+        .free = tier.slots.free(),
+        .cached = tier.evictable + tier.duplicates.size(),
+        .duplicates = tier.duplicates.size(),
+        .active = tier.held - tier.pinned - (tier.deferred - tier.deferred_and_pinned),
+        .pinned = tier.pinned - tier.deferred_and_pinned,
+        .in_flight = tier.deferred + tier.in_transit};
   }
   if (has_disk()) {
     stats->disk = disk_.stats;
@@ -375,7 +376,7 @@ void TierResidency::AddStats(WindowStats* stats) const {
     if (owner == kNoBlock && !At(slot.tier).slots.is_free(slot.slot)) continue;
     TierOccupancy& tier = stats->tiers[static_cast<size_t>(slot.tier)];
     const bool is_duplicate = owner != kNoBlock && store_.slot(owner) != slot;
-    if (owner != kNoBlock && !is_duplicate && store_[owner].drains) continue;
+    if (owner != kNoBlock && !is_duplicate && store_[owner].deferred) continue;
     if (owner == kNoBlock) {
       --tier.free;
     } else if (is_duplicate) {
@@ -402,8 +403,8 @@ void TierResidency::AddUses(TenantId tenant, std::vector<TenantUsage::Use>* uses
     TenantUsage::Use& use = uses->emplace_back();
     use.window = options_.window;
     use.tier = tier;
-    use.used_blocks = accounts_.any() ? accounts_.used(tier, tenant) : all.unheld + all.held;
-    use.cached_blocks = accounts_.any() ? accounts_.cached(tier, tenant) : all.unheld;
+    use.used_blocks = accounts_.any() ? accounts_.used(tier, tenant) : all.evictable + all.held;
+    use.cached_blocks = accounts_.any() ? accounts_.cached(tier, tenant) : all.evictable;
     use.quota_blocks = accounts_.QuotaOf(tier, tenant);
   }
 }
@@ -418,7 +419,7 @@ SlotState TierResidency::StateOf(SlotRef slot) const {
   }
   const Block& block = store_[owner];
   if (store_.slot(owner) != slot) return SlotState::kCached;
-  if (block.drains) return SlotState::kInFlight;
+  if (block.deferred) return SlotState::kInFlight;
   if (block.pinned) return SlotState::kPinned;
   return block.refs != 0 ? SlotState::kActive : SlotState::kCached;
 }
@@ -430,7 +431,7 @@ void TierResidency::SlotStates(Tier tier, uint32_t from, absl::Span<SlotState> s
 void TierResidency::CheckAccounting() const {
   for (size_t t = 0; t < kMaxTiers; ++t) {
     const TierState& tier = tiers_[t];
-    const uint32_t taken = tier.unheld + tier.held + tier.duplicates.size() + tier.in_transit;
+    const uint32_t taken = tier.evictable + tier.held + tier.duplicates.size() + tier.in_transit;
     PAGODA_CHECK(tier.slots.free() + taken == tier.capacity,
                  "rule 5: free + cached + active + pinned + in flight = capacity");
   }

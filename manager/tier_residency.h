@@ -21,7 +21,7 @@
 #include "manager/big_array.h"
 #include "manager/block_facts.h"
 #include "manager/block_store.h"
-#include "manager/drain_counts.h"
+#include "manager/deferred_release_counts.h"
 #include "manager/eviction_policy.h"
 #include "manager/file_orders.h"
 #include "manager/ids.h"
@@ -111,7 +111,9 @@ class TierResidency {
   uint32_t free_slots(Tier tier) const { return At(tier).slots.free(); }
   // Primary blocks that can be had now: free ones, and cached ones that nobody holds; for a
   // tenant, as far as its quota goes.
-  uint32_t available() const { return At(Tier::kPrimary).slots.free() + At(Tier::kPrimary).unheld; }
+  uint32_t available() const {
+    return At(Tier::kPrimary).slots.free() + At(Tier::kPrimary).evictable;
+  }
   uint32_t available(TenantId tenant) const {
     return accounts_.any() ? std::min(available(), accounts_.Left(Tier::kPrimary, tenant))
                            : available();
@@ -152,13 +154,13 @@ class TierResidency {
   Fate LetGo(OperationScope& op, BlockId id, TenantId tenant);
   // Candidates go until the tenant has no more than its quota.
   void GiveUpAboveQuota(OperationScope& op, TenantId tenant) {
-    while (accounts_.AboveQuota(Tier::kPrimary, tenant)) MakeRoom(op, tenant);
+    while (accounts_.AboveQuota(Tier::kPrimary, tenant)) FreeOneSlot(op, tenant);
   }
 
   // One more drain holds the block, or one less. The hold itself is the caller's.
-  void AddDrain(BlockId id);
-  void RemoveDrain(BlockId id);
-  uint32_t drains(BlockId id) const { return drains_.of(id); }
+  void AddDeferred(BlockId id);
+  void RemoveDeferred(BlockId id);
+  uint32_t deferred(BlockId id) const { return deferred_.of(id); }
   // Some pin holds the block, or none any more. Likewise.
   void MarkPinned(BlockId id);
   void UnmarkPinned(BlockId id);
@@ -204,7 +206,7 @@ class TierResidency {
   // Moves a candidate of the primary tier down, whatever its priority.
   enum class Offloaded : uint8_t {
     kMoved,
-    kNoRoom,
+    kNoSpace,
     kGone,  // In a sliding window: what it displaced below took it along.
   };
   Offloaded Offload(OperationScope& op, BlockId id);
@@ -336,17 +338,17 @@ class TierResidency {
     SlotTable slots;
     SlotQueue duplicates;  // The oldest first.
     uint32_t held = 0;
-    uint32_t unheld = 0;
-    uint32_t pinned = 0;   // Of the held ones.
-    uint32_t drained = 0;  // Held by a drain; and those of them that are pinned, too.
-    uint32_t drained_and_pinned = 0;
+    uint32_t evictable = 0;
+    uint32_t pinned = 0;    // Of the held ones.
+    uint32_t deferred = 0;  // Held by a drain; and those of them that are pinned, too.
+    uint32_t deferred_and_pinned = 0;
     Priority min_priority = kDefaultPriority;
     size_t below = kNoTier;     // The next tier that has blocks.
     SlotIndex spare = kNoSlot;  // Below the first tier.
-    EvictionPolicy* commons_policy = nullptr;
+    EvictionPolicy* default_tenant_policy = nullptr;
     bool follows_contents = false;                          // Some of its policies.
     std::vector<std::unique_ptr<EvictionPolicy>> policies;  // By TenantId.
-    PriorityCounts unheld_by_priority = {};
+    PriorityCounts evictable_by_priority = {};
     uint64_t freely_evicted_blocks = 0;  // See WindowStats.
     uint32_t in_transit = 0;             // See invariant 1.
     uint32_t first_staging = 0;          // Slots from here on are staging slots.
@@ -439,7 +441,7 @@ class TierResidency {
   // The policy of the block's owner.
   EvictionPolicy& policy(Tier tier, BlockId id) {
     TierState& at = At(tier);
-    return accounts_.any() ? *at.policies[accounts_.owner(id).value()] : *at.commons_policy;
+    return accounts_.any() ? *at.policies[accounts_.owner(id).value()] : *at.default_tenant_policy;
   }
   // What the policies hear of a block in the tree.
   BlockFacts Facts(OperationScope& op, BlockId id) const {
@@ -457,13 +459,13 @@ class TierResidency {
             .uses = static_cast<uint8_t>(block.uses),
             .content = tree_.facts(id)};
   }
-  void CountUnheld(BlockId id, Tier tier, int change) {
+  void CountEvictable(BlockId id, Tier tier, int change) {
     TierState& at = At(tier);
-    at.unheld += static_cast<uint32_t>(change);
-    at.unheld_by_priority[store_[id].priority_value] += static_cast<uint32_t>(change);
+    at.evictable += static_cast<uint32_t>(change);
+    at.evictable_by_priority[store_[id].priority_value] += static_cast<uint32_t>(change);
     accounts_.CountCached(id, tier, change);
   }
-  void CountDrained(BlockId id, int32_t sign);
+  void CountDeferred(BlockId id, int32_t sign);
   void MoveHeld(BlockId id, Tier from, Tier to);
   SlotRef Lower(SlotRef slot) const { return At(slot.tier).slots.lower(slot.slot); }
   void GiveSlot(BlockId id, SlotRef slot) {
@@ -489,12 +491,12 @@ class TierResidency {
     return victim == kNoSlot ? kNoBlock : OwnerOf({tier, victim});
   }
   BlockId Victim(Tier tier, TenantId tenant) const;
-  void MakeRoom(OperationScope& op, TenantId tenant);
+  void FreeOneSlot(OperationScope& op, TenantId tenant);
   Offloaded MoveDown(OperationScope& op, BlockId victim, bool whatever_priority);
   bool Wants(Tier tier, BlockId victim) const;
   bool MustGoDown(BlockId victim) const;
-  bool HasRoom(Tier tier, TenantId owner) const;
-  bool MakeRoomFor(OperationScope& op, BlockId comes, Tier tier);
+  bool HasSlotFor(Tier tier, TenantId owner) const;
+  bool FreeSlotFor(OperationScope& op, BlockId comes, Tier tier);
   void CountPassedOver(BlockId victim);
   void MoveTo(OperationScope& op, BlockId victim, SlotRef to);
   bool CanFallTo(BlockId id, SlotRef lower) const;
@@ -535,7 +537,7 @@ class TierResidency {
   // Nobody holds the block any more: it waits for a backup, or its copy on disk is as recent as it.
   void ReleasedAboveDisk(OperationScope& op, BlockId id);
   bool OrderBackup(OperationScope& op, BlockId id);
-  bool MakeRoomOnDisk(OperationScope& op, BlockId comes);
+  bool FreeSlotOnDisk(OperationScope& op, BlockId comes);
   bool MakeQuotaOnDisk(OperationScope& op, BlockId comes);
   void GiveUpOnDisk(OperationScope& op, BlockId victim);
   void SubmitBackups(OperationScope& op);
@@ -576,7 +578,7 @@ class TierResidency {
   // A block that comes up: its slot will be free, and its tenant's, so what moves down meanwhile
   // may count on it.
   std::optional<Leaving> leaving_;
-  DrainCounts drains_;
+  DeferredReleaseCounts deferred_;
   Disk disk_;
   uint64_t offloaded_blocks_ = 0;
   uint64_t onboarded_blocks_ = 0;

@@ -11,33 +11,33 @@ namespace pagoda {
 
 void TierResidency::CheckInvariants(const Holders& holders) const {
   CheckAccounting();
-  std::array<uint32_t, kMaxTiers> unheld = {}, held = {}, pinned = {};
-  std::array<uint32_t, kMaxTiers> drained = {}, drained_and_pinned = {};
+  std::array<uint32_t, kMaxTiers> evictable = {}, held = {}, pinned = {};
+  std::array<uint32_t, kMaxTiers> deferred = {}, deferred_and_pinned = {};
   std::array<PriorityCounts, kMaxTiers> by_priority = {};
   std::array<uint32_t, kMaxTiers> duplicates = {};
   for (uint32_t i = 0; i < store_.num_ids(); ++i) {
     const BlockId id{i};
     const Block& block = store_[id];
-    PAGODA_CHECK(static_cast<bool>(block.drains) == (drains_.of(id) > 0),
+    PAGODA_CHECK(static_cast<bool>(block.deferred) == (deferred_.of(id) > 0),
                  "a block that drains hold is marked");
     if (!OwnsSlot(block.state())) continue;
     CheckCopies(id, &duplicates);
     const auto tier = static_cast<size_t>(block.tier());
     PAGODA_CHECK(OwnerOf(store_.slot(id)) == id, "rule 2: no two blocks share a slot");
-    ++(block.refs > 0 ? held : unheld)[tier];
+    ++(block.refs > 0 ? held : evictable)[tier];
     if (block.refs == 0) ++by_priority[tier][block.priority_value];
     if (block.pinned) ++pinned[tier];
-    if (block.drains) ++drained[tier];
-    if (block.drains && block.pinned) ++drained_and_pinned[tier];
+    if (block.deferred) ++deferred[tier];
+    if (block.deferred && block.pinned) ++deferred_and_pinned[tier];
   }
   for (size_t t = 0; t < kMaxTiers; ++t) {
     const TierState& tier = tiers_[t];
-    PAGODA_CHECK(unheld[t] == tier.unheld && held[t] == tier.held && pinned[t] == tier.pinned &&
-                     drained[t] == tier.drained &&
-                     drained_and_pinned[t] == tier.drained_and_pinned &&
+    PAGODA_CHECK(evictable[t] == tier.evictable && held[t] == tier.held &&
+                     pinned[t] == tier.pinned && deferred[t] == tier.deferred &&
+                     deferred_and_pinned[t] == tier.deferred_and_pinned &&
                      duplicates[t] == tier.duplicates.size(),
                  "rule 5: the counters are the blocks");
-    PAGODA_CHECK(by_priority[t] == tier.unheld_by_priority,
+    PAGODA_CHECK(by_priority[t] == tier.evictable_by_priority,
                  "the evictable blocks are counted by their priority");
   }
   CheckCandidates();
@@ -70,10 +70,11 @@ void TierResidency::CheckCandidates() const {
   }
   for (size_t t = 0; t < kMaxTiers; ++t) {
     if (tiers_[t].policies.empty() || t == disk_.tier) continue;
-    const BlockId victim = Victim(static_cast<Tier>(t), kCommons);
+    const BlockId victim = Victim(static_cast<Tier>(t), kDefaultTenant);
     PAGODA_CHECK((candidates[t] == 0) == (victim == kNoBlock),
                  "rule 13: what nobody holds can be evicted");
-    PAGODA_CHECK((tiers_[t].unheld == 0) == (candidates[t] == 0), "rule 13: leaves first, but all");
+    PAGODA_CHECK((tiers_[t].evictable == 0) == (candidates[t] == 0),
+                 "rule 13: leaves first, but all");
     if (victim == kNoBlock) continue;
     const Block& block = store_[victim];
     PAGODA_CHECK(block.state() == BlockState::kCached && block.refs == 0 &&
@@ -167,7 +168,7 @@ void TierResidency::CheckAccounts(const Holders& holders) const {
     std::vector<TenantId> by = holders[i];
     std::sort(by.begin(), by.end());
     by.erase(std::unique(by.begin(), by.end()), by.end());
-    TenantId owner = kCommons;
+    TenantId owner = kDefaultTenant;
     if (block.state() == BlockState::kCached) {
       owner = options_.tenants->OwnerOf(tree_.key(tree_.RootOf(id)));
       PAGODA_CHECK(owner == accounts_.owner(id), "a cached block is its namespace's tenant's");
@@ -175,11 +176,11 @@ void TierResidency::CheckAccounts(const Holders& holders) const {
     } else {
       // Below lies what a pin held when it left the tree; its namespace is not known any more.
       owner = block.tier() == Tier::kPrimary ? by.front() : accounts_.owner(id);
-      PAGODA_CHECK(block.tier() != Tier::kPrimary || accounts_.owner(id) == kCommons ||
+      PAGODA_CHECK(block.tier() != Tier::kPrimary || accounts_.owner(id) == kDefaultTenant ||
                        by == std::vector{accounts_.owner(id)},
-                   "a block outside the tree is its only holder's, or the commons'");
+                   "a block outside the tree is its only holder's, or the default tenant's");
     }
-    PAGODA_CHECK(owner == kCommons || by.empty() || by == std::vector{owner} ||
+    PAGODA_CHECK(owner == kDefaultTenant || by.empty() || by == std::vector{owner} ||
                      block.state() != BlockState::kCached,
                  "what is a tenant's own no other holds");
     for (const TenantId tenant : by) {

@@ -68,7 +68,7 @@ WindowBlockManager::WindowBlockManager(const Options& options, Policies policies
       next_cut_off_(store_.num_ids()),
       tenant_pinned_(options.tenants->size()),
       tenant_counters_(options.tenants->size()),
-      lives_(options.lives_sample) {}
+      reuse_intervals_(options.reuse_sample) {}
 
 // --- Holding and letting go ---
 
@@ -81,7 +81,7 @@ void WindowBlockManager::LetGo(OperationScope& op, BlockId id, TenantId tenant) 
   switch (residency_.LetGo(op, id, tenant)) {
     case TierResidency::Fate::kEvictable:
       if (store_[id].timed) StartClock(op, id);
-      if (store_[id].followed) lives_.Released(id, op.now);
+      if (store_[id].followed) reuse_intervals_.Released(id, op.now);
       return;
     case TierResidency::Fate::kFreed:
       ++counters_.freed_blocks;
@@ -93,34 +93,34 @@ void WindowBlockManager::LetGo(OperationScope& op, BlockId id, TenantId tenant) 
 }
 
 void WindowBlockManager::Release(OperationScope& op, BlockId id, TenantId tenant) {
-  Session* session = op.draining;
+  Session* session = op.deferring;
   if (session == nullptr) return LetGo(op, id, tenant);
-  StartDrain(id, tenant, *session);
+  DeferRelease(id, tenant, *session);
 }
 
-void WindowBlockManager::HoldByDrain(BlockId id, TenantId tenant, Session& session) {
+void WindowBlockManager::HoldUntilStep(BlockId id, TenantId tenant, Session& session) {
   residency_.HoldAgain(id, tenant);
-  StartDrain(id, tenant, session);
+  DeferRelease(id, tenant, session);
 }
 
 // The hold becomes the drain's.
-void WindowBlockManager::StartDrain(BlockId id, TenantId tenant, Session& session) {
-  session.drains.push_back({.step = session.step,
-                            .window = static_cast<uint16_t>(options_.index),
-                            .tenant = tenant,
-                            .block = id});
-  residency_.AddDrain(id);
+void WindowBlockManager::DeferRelease(BlockId id, TenantId tenant, Session& session) {
+  session.deferred.push_back({.step = session.step,
+                              .window = static_cast<uint16_t>(options_.index),
+                              .tenant = tenant,
+                              .block = id});
+  residency_.AddDeferred(id);
 }
 
-void WindowBlockManager::EndDrain(OperationScope& op, BlockId id, TenantId tenant) {
-  residency_.RemoveDrain(id);
+void WindowBlockManager::EndDeferredRelease(OperationScope& op, BlockId id, TenantId tenant) {
+  residency_.RemoveDeferred(id);
   LetGo(op, id, tenant);
 }
 
 // --- Pins ---
 
 uint32_t WindowBlockManager::pin_budget_blocks(TenantId tenant) const {
-  if (tenant == kCommons) return options_.pin_budget_blocks;
+  if (tenant == kDefaultTenant) return options_.pin_budget_blocks;
   return static_cast<uint32_t>(options_.tenants->ShareOf(tenant, options_.pin_budget_blocks));
 }
 
@@ -129,9 +129,9 @@ absl::Status WindowBlockManager::CheckPinBudget(TenantId tenant,
   uint64_t pinned = pinned_blocks(), own = pinned_blocks(tenant);
   for (const BlockId id : blocks) {
     if (!store_[id].pinned) ++pinned;
-    if (tenant != kCommons && !IsPinnedBy(id, tenant)) ++own;
+    if (tenant != kDefaultTenant && !IsPinnedBy(id, tenant)) ++own;
   }
-  if (tenant != kCommons && own > pin_budget_blocks(tenant)) {
+  if (tenant != kDefaultTenant && own > pin_budget_blocks(tenant)) {
     return MakeError(Reason::kPinBudgetExceeded,
                      absl::StrCat("the tenant's pins would hold ", own, " blocks in window ",
                                   WindowName(window()), "; its share is ",
@@ -194,7 +194,7 @@ void WindowBlockManager::Unpin(OperationScope& op, const PinHold& pin,
 // The block is about to leave the tree, and a pin ends as a whole.
 void WindowBlockManager::EndPinsOf(OperationScope& op, BlockId id, RemovalReason removal) {
   while (store_[id].pinned)
-    services_.pins->EndPinOfLeaving(op, FirstPin(id, kCommons)->pin, removal);
+    services_.pins->EndPinOfLeaving(op, FirstPin(id, kDefaultTenant)->pin, removal);
 }
 
 // --- Raw blocks ---
@@ -239,12 +239,12 @@ absl::Status WindowBlockManager::CheckOneRaw(TenantId tenant, SessionId owner,
   }
   if (block.state() == BlockState::kRaw && block.refs == LowBits(owner)) return absl::OkStatus();
   // What another tenant does with the block is not for this one to know.
-  if (tenant != kCommons && accounts().owner(ref.id) != tenant) {
+  if (tenant != kDefaultTenant && accounts().owner(ref.id) != tenant) {
     return error(Reason::kStaleHandle, "is not the block's current life");
   }
-  const bool only_drains = block.state() == BlockState::kPrivate && block.drains &&
-                           residency_.drains(ref.id) == block.refs;
-  if (block.state() == BlockState::kFree || only_drains) {
+  const bool only_deferred = block.state() == BlockState::kPrivate && block.deferred &&
+                             residency_.deferred(ref.id) == block.refs;
+  if (block.state() == BlockState::kFree || only_deferred) {
     return error(Reason::kDoubleFree, "is free already");
   }
   return error(Reason::kForeignBlock, "does not belong to the session as a raw block");
@@ -292,7 +292,7 @@ void WindowBlockManager::HoldWritable(const Sequence& sequence, Session& session
   if (MustCopyTail(sequence)) --end;
   for (uint32_t i = std::max(blocks.first, std::min(blocks.published, computed)); i < end; ++i) {
     const BlockId id = blocks.table[i].id;
-    if (store_[id].state() == BlockState::kPrivate) HoldByDrain(id, sequence.tenant, session);
+    if (store_[id].state() == BlockState::kPrivate) HoldUntilStep(id, sequence.tenant, session);
   }
 }
 
@@ -345,12 +345,12 @@ void WindowBlockManager::UnfollowRemoved(OperationScope& op, BlockId id, Removal
   Block& block = store_[id];
   block.followed = 0;
   // In a sliding window what is held may go, too, because something above it does.
-  const bool makes_room =
+  const bool was_evicted =
       (reason == RemovalReason::kEvicted || reason == RemovalReason::kDisplaced) && block.refs == 0;
-  if (makes_room) {
-    lives_.MadeRoom(id, block.tier(), op.now);
+  if (was_evicted) {
+    reuse_intervals_.Evicted(id, block.tier(), op.now);
   } else {
-    lives_.Left(id, block.tier(), op.now);
+    reuse_intervals_.Left(id, block.tier(), op.now);
   }
 }
 
@@ -359,8 +359,8 @@ WindowStats WindowBlockManager::Stats() const {
   stats.window = window();
   stats.counters = counters_;
   stats.tenants = tenant_counters_;
-  if (!accounts().any()) stats.tenants.front().removed_blocks = commons_removed_;
-  stats.lives = lives_.histograms();
+  if (!accounts().any()) stats.tenants.front().removed_blocks = default_tenant_removed_;
+  stats.reuse_intervals = reuse_intervals_.histograms();
   for (const TenantCounters& tenant : stats.tenants) AddTo(stats.counters, tenant);
   stats.holes = holes_;
   stats.pin_budget_blocks = options_.pin_budget_blocks;

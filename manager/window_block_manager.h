@@ -17,7 +17,6 @@
 #include "absl/types/span.h"
 #include "events/shadow_tree.h"
 #include "manager/block_facts.h"
-#include "manager/block_lives.h"
 #include "manager/block_store.h"
 #include "manager/ids.h"
 #include "manager/lifecycle_events.h"
@@ -28,6 +27,7 @@
 #include "manager/prompt_key.h"
 #include "manager/recovered_block.h"
 #include "manager/retention.h"
+#include "manager/reuse_intervals.h"
 #include "manager/sequence.h"
 #include "manager/stats.h"
 #include "manager/tenants.h"
@@ -57,7 +57,7 @@ class WindowBlockManager final : private CacheExit {
     std::array<TierResidency::Options::TierOptions, kMaxTiers> tiers;
     uint32_t max_holes = 0;
     uint32_t pin_budget_blocks = 0;
-    uint32_t lives_sample = 0;  // Of so many blocks one is followed for Stats().lives; 0: none.
+    uint32_t reuse_sample = 0;  // Of so many blocks one is followed for Stats().lives; 0: none.
     const TenantTable* tenants = nullptr;  // Outlives the manager.
     uint64_t block_bytes = 0;              // In all pools.
   };
@@ -101,7 +101,7 @@ class WindowBlockManager final : private CacheExit {
     bool met() const { return pool.met() && quota.met(); }
   };
   // What a match and room for more would take.
-  struct Room {
+  struct Demand {
     Needs needs;
     Tail tail = Tail::kNone;
     bool fits = false;
@@ -164,8 +164,8 @@ class WindowBlockManager final : private CacheExit {
   void CutMatch(Match& match, uint32_t tokens) const;
   // Whether the match's source belongs to it whole: it is no longer than what matched of it.
   bool SourceIsWhole(const Match& match) const;
-  // What AddSequence would take for room up to `room_tokens`, for the tenant.
-  Room RoomFor(TenantId tenant, const Match& match, uint64_t room_tokens) const;
+  // What AddSequence would take for room up to `reserved_tokens`, for the tenant.
+  Demand DemandFor(TenantId tenant, const Match& match, uint64_t reserved_tokens) const;
   // The match's primary blocks that are held: by anybody, which the pool does not give again, and
   // by the tenant, which its quota does not.
   struct Held {
@@ -189,7 +189,7 @@ class WindowBlockManager final : private CacheExit {
   uint32_t pinned_blocks() const { return residency_.pinned_blocks(); }
   uint32_t pinned_blocks(TenantId tenant) const { return tenant_pinned_[tenant.value()]; }
   uint32_t pin_budget_blocks() const { return options_.pin_budget_blocks; }
-  // The part of it that a tenant's pins may take; the commons' may take all.
+  // The part of it that a tenant's pins may take; the default tenant's may take all.
   uint32_t pin_budget_blocks(TenantId tenant) const;
   // Blocks that `tenant` would hold more, with a pin of them: what of its quota that takes.
   Need PinNeed(absl::Span<const BlockId> blocks, TenantId tenant) const;
@@ -274,7 +274,7 @@ class WindowBlockManager final : private CacheExit {
   // --- Time, copies, operators ---
 
   // A drain of the block for `tenant` is over.
-  void EndDrain(OperationScope& op, BlockId id, TenantId tenant);
+  void EndDeferredRelease(OperationScope& op, BlockId id, TenantId tenant);
   // Ends priorities whose duration is over, at most kMaxEndsByTime.
   void Expire(OperationScope& op);
   // Moves victims down until `free_target` blocks of the tier are free, at most `max_blocks`.
@@ -334,7 +334,7 @@ class WindowBlockManager final : private CacheExit {
   // nothing has happened yet.
   void Restore(OperationScope& op, absl::Span<const RecoveredBlock> blocks);
   // Holds every free primary slot by a drain.
-  void HoldFree(OperationScope& op, std::deque<Drain>& drains);
+  void HoldFree(OperationScope& op, std::deque<DeferredRelease>& deferred);
 
   // A sequence was added, and its prompt begins with the match.
   void CountLookup(OperationScope& op, uint32_t lookup_tokens, const Match& match);
@@ -412,8 +412,8 @@ class WindowBlockManager final : private CacheExit {
   // LetGo, after the step's kernels have finished where the operation drains.
   void Release(OperationScope& op, BlockId id, TenantId tenant);
   absl::Status CheckOneRaw(TenantId tenant, SessionId owner, const BlockRef& ref) const;
-  void HoldByDrain(BlockId id, TenantId tenant, Session& session);
-  void StartDrain(BlockId id, TenantId tenant, Session& session);
+  void HoldUntilStep(BlockId id, TenantId tenant, Session& session);
+  void DeferRelease(BlockId id, TenantId tenant, Session& session);
   void EndPinsOf(OperationScope& op, BlockId id, RemovalReason removal);
   // The first pin of the block, of the tenant's; where there is none, what follows.
   auto FirstPin(BlockId id, TenantId tenant) const {
@@ -463,7 +463,7 @@ class WindowBlockManager final : private CacheExit {
     }
     RemovalCounts& counts = accounts().any()
                                 ? tenant_counters_[accounts().owner(id).value()].removed_blocks
-                                : commons_removed_;
+                                : default_tenant_removed_;
     ++counts[block.tier_value][static_cast<size_t>(reason)];
     if (block.followed) UnfollowRemoved(op, id, reason);
   }
@@ -471,7 +471,7 @@ class WindowBlockManager final : private CacheExit {
   // Before it is held.
   void NoteMatched(OperationScope& op, BlockId id) {
     const Block& block = store_[id];
-    if (block.followed && block.refs == 0) lives_.Matched(id, block.tier(), op.now);
+    if (block.followed && block.refs == 0) reuse_intervals_.Matched(id, block.tier(), op.now);
   }
   void StartClock(OperationScope& op, BlockId id);
   void SetPriority(OperationScope& op, BlockId id, Priority priority);
@@ -487,7 +487,7 @@ class WindowBlockManager final : private CacheExit {
   // Whether a wish of the tenant's may lower what the block is kept at. Of what tenants share it
   // may not: that is somebody else's too.
   bool MayLower(BlockId id, TenantId tenant) const {
-    return tenant == kCommons || accounts().owner(id) == tenant;
+    return tenant == kDefaultTenant || accounts().owner(id) == tenant;
   }
   bool Wish(OperationScope& op, BlockId id, const BlockRetention& wish, TenantId tenant);
   void RaiseRetention(OperationScope& op, BlockId id, const std::optional<BlockRetention>& had);
@@ -499,7 +499,7 @@ class WindowBlockManager final : private CacheExit {
   void InsertIntoTree(OperationScope& op, BlockId id, const Sequence& sequence,
                       const SequenceBlocks& blocks, uint32_t index, const BlockKey& key);
   using Prefixes = absl::InlinedVector<BlockId, 4>;
-  Prefixes UnheldPrefixes(NodeRef parent, const BlockKey& key) const;
+  Prefixes EvictablePrefixes(NodeRef parent, const BlockKey& key) const;
   void RemovePrefixes(OperationScope& op, const Prefixes& prefixes);
   BlockId FindLonger(NodeRef parent, const BlockKey& key) const;
   void FillFrom(OperationScope& op, BlockId canonical, const Sequence& sequence, uint32_t index);
@@ -521,8 +521,8 @@ class WindowBlockManager final : private CacheExit {
   std::vector<uint32_t> tenant_pinned_;          // Pinned blocks by TenantId.
   WindowCounters counters_;                      // Without what Stats() takes from the tenants'.
   std::vector<TenantCounters> tenant_counters_;  // By TenantId.
-  RemovalCounts commons_removed_ = {};           // Without tenants: instead of tenant_counters_'s.
-  BlockLives lives_;
+  RemovalCounts default_tenant_removed_ = {};    // Without tenants: instead of tenant_counters_'s.
+  ReuseIntervals reuse_intervals_;
   std::vector<TokenExtra> key_extras_;  // Of the key that KeyOf() made last.
 };
 

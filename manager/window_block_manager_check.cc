@@ -9,7 +9,7 @@ namespace pagoda {
 
 void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
   const SequenceBlocks& blocks = BlocksOf(sequence);
-  PAGODA_CHECK(blocks.table.size() == tokens_per_block().BlocksFor(sequence.room_tokens) &&
+  PAGODA_CHECK(blocks.table.size() == tokens_per_block().BlocksFor(sequence.reserved_tokens) &&
                    blocks.canonical.size() == blocks.table.size(),
                "a sequence has the entries of its room");
   PAGODA_CHECK(blocks.first <= blocks.table.size() && (sliding() || blocks.first == 0),
@@ -53,7 +53,7 @@ void WindowBlockManager::CheckInvariants(const Holders& holders) const {
   uint32_t free_ids = 0, holes = 0, cached = 0;
   std::vector<uint32_t> children(store_.num_ids()), primary_children(store_.num_ids());
   const auto is_pinned = [this](BlockId id) {
-    const auto it = FirstPin(id, kCommons);
+    const auto it = FirstPin(id, kDefaultTenant);
     return it != pins_.end() && it->block == id;
   };
   for (uint32_t i = 0; i < store_.num_ids(); ++i) {
@@ -78,7 +78,7 @@ void WindowBlockManager::CheckInvariants(const Holders& holders) const {
         continue;
       case BlockState::kRaw:
       case BlockState::kPrivate:
-        PAGODA_CHECK(block.tier() == Tier::kPrimary || block.drains,
+        PAGODA_CHECK(block.tier() == Tier::kPrimary || block.deferred,
                      "what a sequence writes is in the primary tier");
         continue;
       case BlockState::kHole:

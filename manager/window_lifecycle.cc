@@ -8,7 +8,7 @@ namespace pagoda {
 std::vector<BlockId> WindowBlockManager::DumpAllocated() const {
   std::vector<BlockId> allocated;
   for (uint32_t i = 0; i < store_.num_ids(); ++i) {
-    if (store_[BlockId{i}].lives_outside_tree()) allocated.push_back(BlockId{i});
+    if (store_[BlockId{i}].allocated_outside_tree()) allocated.push_back(BlockId{i});
   }
   return allocated;
 }

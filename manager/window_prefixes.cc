@@ -179,12 +179,12 @@ bool WindowBlockManager::SourceIsWhole(const Match& match) const {
   return match.source == kNoBlock || store_[match.source].token_count == match.source_tokens;
 }
 
-WindowBlockManager::Room WindowBlockManager::RoomFor(TenantId tenant, const Match& match,
-                                                     uint64_t room_tokens) const {
+WindowBlockManager::Demand WindowBlockManager::DemandFor(TenantId tenant, const Match& match,
+                                                         uint64_t reserved_tokens) const {
   const uint64_t fresh =
-      (room_tokens + tokens_per_block().value() - 1) / tokens_per_block().value() -
+      (reserved_tokens + tokens_per_block().value() - 1) / tokens_per_block().value() -
       match.blocks.size();
-  uint32_t onboards = 0, unheld = 0, charged = 0;
+  uint32_t onboards = 0, matched_evictable = 0, charged = 0;
   // The tenant is charged for what it does not hold yet: of its own blocks what nobody holds.
   const auto count_charge = [&](BlockId id, const Block& block) {
     if (accounts().any() && !accounts().Holds(id, tenant, block.refs)) ++charged;
@@ -200,34 +200,34 @@ WindowBlockManager::Room WindowBlockManager::RoomFor(TenantId tenant, const Matc
         continue;
       }
     } else if (block.refs == 0) {
-      ++unheld;
+      ++matched_evictable;
     }
     count_charge(id, block);
   }
   const auto needs = [&] {
-    return Needs{.pool = {fresh + onboards, available() - unheld},
+    return Needs{.pool = {fresh + onboards, available() - matched_evictable},
                  .quota = {fresh + charged, accounts().Left(Tier::kPrimary, tenant)}};
   };
-  Room room{.needs = needs()};
-  room.fits = room.needs.met();
-  if (match.source == kNoBlock) return room;
+  Demand demand{.needs = needs()};
+  demand.fits = demand.needs.met();
+  if (match.source == kNoBlock) return demand;
   const Block& source = store_[match.source];
   const bool evictable = source.tier() == Tier::kPrimary && source.refs == 0;
   const bool can_take =
       evictable && !tree_.has_children(match.source) && !residency_.IsTouched(match.source);
   const bool is_tail = source.token_count < tokens_per_block().value();
-  if (evictable) ++unheld;
+  if (evictable) ++matched_evictable;
   // While it is copied, the tenant holds it; its own that lies below is charged there.
   if (source.tier() == Tier::kPrimary || accounts().owner(match.source) != tenant) {
     count_charge(match.source, source);
   }
   const Needs to_copy = needs();
-  room.tail = can_take && ((is_tail && SourceIsWhole(match)) || !to_copy.met()) ? Tail::kTakeOver
-                                                                                : Tail::kCopy;
-  if (room.tail == Tail::kTakeOver) return room;
-  room.needs = to_copy;
-  room.fits = to_copy.met();
-  return room;
+  demand.tail = can_take && ((is_tail && SourceIsWhole(match)) || !to_copy.met()) ? Tail::kTakeOver
+                                                                                  : Tail::kCopy;
+  if (demand.tail == Tail::kTakeOver) return demand;
+  demand.needs = to_copy;
+  demand.fits = to_copy.met();
+  return demand;
 }
 
 WindowBlockManager::Held WindowBlockManager::HeldIn(const Match& match, TenantId tenant) const {
@@ -258,7 +258,7 @@ uint32_t WindowBlockManager::Offload(OperationScope& op, const Match& match) {
       break;  // What is above is held, or has children here, too.
     }
     const TierResidency::Offloaded offloaded = residency_.Offload(op, id);
-    if (offloaded == TierResidency::Offloaded::kNoRoom) break;
+    if (offloaded == TierResidency::Offloaded::kNoSpace) break;
     if (offloaded == TierResidency::Offloaded::kMoved) ++moved;
   }
   return moved;

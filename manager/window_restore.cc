@@ -50,7 +50,7 @@ absl::Status WindowBlockManager::CheckRecovered(absl::Span<const RecoveredBlock>
       return refuse("is one more than the tier holds");
     if (accounts().any() && block.parent == RecoveredBlock::kRoot &&
         !block.name_space.tenant.empty() &&
-        options_.tenants->OwnerOf(block.name_space) == kCommons) {
+        options_.tenants->OwnerOf(block.name_space) == kDefaultTenant) {
       return refuse("belongs to a tenant that is no more");
     }
   }
@@ -92,7 +92,7 @@ void WindowBlockManager::Restore(OperationScope& op, absl::Span<const RecoveredB
     if (is_root) tree_.ReleaseRoot(root);  // Its first child keeps it.
     if (hole) continue;
     RecordStored(op, id, root, store_.key(id));
-    if (store_[id].followed) lives_.Released(id, op.now);
+    if (store_[id].followed) reuse_intervals_.Released(id, op.now);
     if (services_.slot_changes != nullptr) services_.slot_changes->back().found = true;
   }
   for (size_t i = ids.size(); i-- > 0;) residency_.OfferRecovered(op, ids[i]);
@@ -181,23 +181,23 @@ BlockId WindowBlockManager::RestoreOnDisk(OperationScope& op, const RecoveredBlo
   tree_.Insert(id, parent, store_.key(id), ContentFacts(depth, 0, ContentOrigin::kPrompt));
   residency_.EnterOnDisk(op, id, block.slot.slot, owner);
   RecordStored(op, id, root, store_.key(id));
-  if (store_[id].followed) lives_.Released(id, op.now);
+  if (store_[id].followed) reuse_intervals_.Released(id, op.now);
   entered->push_back(store_.handle(id).ref());
-  const Prefixes prefixes = UnheldPrefixes(parent, store_.key(id));
+  const Prefixes prefixes = EvictablePrefixes(parent, store_.key(id));
   if (!prefixes.empty()) RemovePrefixes(op, prefixes);
   return id;
 }
 
-void WindowBlockManager::HoldFree(OperationScope& op, std::deque<Drain>& drains) {
+void WindowBlockManager::HoldFree(OperationScope& op, std::deque<DeferredRelease>& deferred) {
   const uint32_t free = residency_.free_slots(Tier::kPrimary);
   CountAllocated(op, free);
   for (uint32_t i = 0; i < free; ++i) {
     const BlockId id = residency_.Take(op, BlockState::kPrivate);
-    drains.push_back({.step = 0,
-                      .window = static_cast<uint16_t>(options_.index),
-                      .tenant = op.tenant,
-                      .block = id});
-    residency_.AddDrain(id);
+    deferred.push_back({.step = 0,
+                        .window = static_cast<uint16_t>(options_.index),
+                        .tenant = op.tenant,
+                        .block = id});
+    residency_.AddDeferred(id);
   }
 }
 

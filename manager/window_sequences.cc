@@ -75,7 +75,7 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
     if (is_kept) blocks.taken_over = {whole, retention};
     TakeOver(op, match.source);
   }
-  // What matched of the commons is more than the tenant had.
+  // What matched of the default tenant is more than the tenant had.
   residency_.GiveUpAboveQuota(op, sequence.tenant);
 
   const bool has_wishes = !sequence.retention().ranges.empty();
@@ -283,7 +283,7 @@ bool WindowBlockManager::PublishBlock(OperationScope& op, const Sequence& sequen
     FillFrom(op, existing, sequence, index);
     filled = true;
   } else if (!accounts().MayHold(existing, sequence.tenant, store_[existing].refs)) {
-    // Its own copy and the commons' would be more than its quota.
+    // Its own copy and the default tenant's would be more than its quota.
     blocks.tree_epoch = SequenceBlocks::kNoTree;
     return false;
   }
@@ -293,7 +293,7 @@ bool WindowBlockManager::PublishBlock(OperationScope& op, const Sequence& sequen
   // The sequence's own wish holds; one that may not lower the block comes after what others had.
   const std::optional<BlockRetention> wish = WishFor(sequence, index);
   Prefixes prefixes;
-  if (filled) prefixes = UnheldPrefixes(blocks.tip, key);
+  if (filled) prefixes = EvictablePrefixes(blocks.tip, key);
   if (!wish.has_value() || !MayLower(existing, sequence.tenant)) {
     RaiseRetention(op, existing, blocks.RetentionTakenOver(index));
     for (const BlockId shorter : prefixes) RaiseRetention(op, existing, RetentionAt(shorter));
@@ -324,8 +324,9 @@ void WindowBlockManager::InsertIntoTree(OperationScope& op, BlockId id, const Se
   block.token_count = store_.TokensOf(key);
   const bool has_siblings = tree_.has_children(blocks.tip);
   tree_.Insert(id, blocks.tip, key, FactsOf(sequence, index, block.token_count));
-  residency_.Enter(op, id,
-                   accounts().any() ? options_.tenants->OwnerOf(tree_.key(blocks.root)) : kCommons);
+  residency_.Enter(
+      op, id,
+      accounts().any() ? options_.tenants->OwnerOf(tree_.key(blocks.root)) : kDefaultTenant);
   std::optional<BlockRetention> kept;
   Prefixes prefixes;
   // Few blocks have anything that they could be kept by.
@@ -333,7 +334,7 @@ void WindowBlockManager::InsertIntoTree(OperationScope& op, BlockId id, const Se
     const std::optional<BlockRetention> wish = WishFor(sequence, index);
     const bool wish_holds = wish.has_value() && MayLower(id, sequence.tenant);
     kept = wish_holds ? wish : blocks.RetentionTakenOver(index);
-    if (has_siblings) prefixes = UnheldPrefixes(blocks.tip, key);
+    if (has_siblings) prefixes = EvictablePrefixes(blocks.tip, key);
     for (const BlockId shorter : prefixes) {
       const Priority now = kept.has_value() ? kept->priority : kDefaultPriority;
       if (!wish_holds && store_[shorter].priority() > now) kept = RetentionAt(shorter);
@@ -353,14 +354,14 @@ void WindowBlockManager::InsertIntoTree(OperationScope& op, BlockId id, const Se
 
 // Cached tails with which a block of this content begins tell nothing more beside it. Those that
 // somebody holds stay.
-WindowBlockManager::Prefixes WindowBlockManager::UnheldPrefixes(NodeRef parent,
-                                                                const BlockKey& key) const {
-  Prefixes unheld = tree_.Prefixes(parent, key);
+WindowBlockManager::Prefixes WindowBlockManager::EvictablePrefixes(NodeRef parent,
+                                                                   const BlockKey& key) const {
+  Prefixes evictable = tree_.Prefixes(parent, key);
   const auto stays = [this](BlockId id) {
     return store_[id].state() != BlockState::kCached || store_[id].refs != 0;
   };
-  unheld.erase(std::remove_if(unheld.begin(), unheld.end(), stays), unheld.end());
-  return unheld;
+  evictable.erase(std::remove_if(evictable.begin(), evictable.end(), stays), evictable.end());
+  return evictable;
 }
 
 void WindowBlockManager::RemovePrefixes(OperationScope& op, const Prefixes& prefixes) {
@@ -373,9 +374,9 @@ void WindowBlockManager::RecordStored(OperationScope& op, BlockId id, NodeRef ro
                                       const BlockKey& key) {
   ++cached_blocks_;
   residency_.NoteContent(id);
-  if (lives_.Samples(id)) {
+  if (reuse_intervals_.Samples(id)) {
     store_[id].followed = 1;
-    lives_.Stored(id, op.now);
+    reuse_intervals_.Stored(id, op.now);
   }
   const NodeRef parent = tree_.parent(id);
   const Block& block = store_[id];

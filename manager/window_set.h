@@ -46,8 +46,8 @@ class WindowSet {
   TokensPerBlock tokens_per_block() const { return tokens_per_block_; }
   bool any_slides() const { return any_slides_; }
   // Entries of a sequence's table in each window.
-  uint32_t TableSize(uint64_t room_tokens) const {
-    return tokens_per_block_.BlocksFor(room_tokens);
+  uint32_t TableSize(uint64_t reserved_tokens) const {
+    return tokens_per_block_.BlocksFor(reserved_tokens);
   }
   // Blocks that somebody holds, over all windows and tiers.
   uint64_t HeldBlocks() const;

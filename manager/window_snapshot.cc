@@ -14,7 +14,7 @@ bool IsTold(const Block& block, LifecycleEvents lifecycle) {
     case LifecycleEvents::kRaw:
       return block.state() == BlockState::kRaw;
     case LifecycleEvents::kAll:
-      return block.lives_outside_tree();
+      return block.allocated_outside_tree();
   }
   return false;
 }
@@ -29,7 +29,7 @@ BlockId WindowBlockManager::ReadSnapshot(BlockId begin, size_t max_ids, size_t m
   };
   if (begin.value() == 0) {
     const std::vector<uint32_t> blocks = BlocksPerTier(options_);
-    add(kCommons, CreatedEvent{.blocks_per_tier = {blocks.begin(), blocks.end()}});
+    add(kDefaultTenant, CreatedEvent{.blocks_per_tier = {blocks.begin(), blocks.end()}});
   }
   const auto end = static_cast<uint32_t>(
       std::min<size_t>(store_.num_ids(), begin.value() + std::max<size_t>(max_ids, 1)));

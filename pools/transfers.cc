@@ -88,7 +88,7 @@ void HostTransfers::RunNext() {
   pending_.erase(done);
 }
 
-void HostTransfers::Drain() {
+void HostTransfers::WaitUntilIdle() {
   absl::MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(this, &HostTransfers::Idle));
 }
@@ -134,7 +134,7 @@ void InstantTransfers::Submit(absl::Span<const CopyOrder> orders) {
   running_ = false;
 }
 
-void InstantTransfers::Drain() {
+void InstantTransfers::WaitUntilIdle() {
   absl::MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(this, &InstantTransfers::Idle));
 }

@@ -81,7 +81,7 @@ class Transfers {
   // completion that it waits for may still submit.
   virtual void Submit(absl::Span<const CopyOrder> orders) = 0;
   // Waits until every order is done.
-  virtual void Drain() = 0;
+  virtual void WaitUntilIdle() = 0;
   // Lets the copies that run end as they will, and reports each order that waits as CANCELLED, with
   // its bytes uncopied, in the order of rule 1. When it has returned no completion runs or will. A
   // second call does nothing; the destructor calls it. REQUIRES: one caller at a time.
@@ -105,7 +105,7 @@ class HostTransfers final : public Transfers {
   ~HostTransfers() override;
 
   void Submit(absl::Span<const CopyOrder> orders) override ABSL_LOCKS_EXCLUDED(mutex_);
-  void Drain() override ABSL_LOCKS_EXCLUDED(mutex_);
+  void WaitUntilIdle() override ABSL_LOCKS_EXCLUDED(mutex_);
   void Stop() override ABSL_LOCKS_EXCLUDED(mutex_);
   TransferStats stats() const override ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -154,7 +154,7 @@ class InstantTransfers final : public Transfers {
   ~InstantTransfers() override { Stop(); }
 
   void Submit(absl::Span<const CopyOrder> orders) override ABSL_LOCKS_EXCLUDED(mutex_);
-  void Drain() override ABSL_LOCKS_EXCLUDED(mutex_);
+  void WaitUntilIdle() override ABSL_LOCKS_EXCLUDED(mutex_);
   void Stop() override ABSL_LOCKS_EXCLUDED(mutex_);
   TransferStats stats() const override ABSL_LOCKS_EXCLUDED(mutex_);
 

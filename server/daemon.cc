@@ -90,7 +90,7 @@ absl::Status Daemon::ResolveAddresses() {
 
 absl::Status Daemon::KnowCallers() {
   absl::StatusOr<TenantTable> tenants =
-      TenantTable::Create(TenantsOf(config_), config_.commons_share);
+      TenantTable::Create(TenantsOf(config_), config_.default_tenant_share);
   if (!tenants.ok()) return tenants.status();
   tenants_ = std::make_unique<TenantTable>(*std::move(tenants));
   absl::StatusOr<std::unique_ptr<Authenticator>> authenticator = Authenticator::Create(config_);
@@ -156,9 +156,9 @@ absl::Status Daemon::MakeServices() {
         HttpFence::Options{.address = *http_address_, .knows_callers = config_.knows_callers()},
         authenticator_.get());
     status_api_ = std::make_unique<StatusApi>(parts, http_fence_.get());
-    openai_ = std::make_unique<OpenAiDoor>(
-        OpenAiDoor::Options{.max_generations = config_.server.max_http_generations,
-                            .max_body_bytes = config_.server.max_message_bytes},
+    openai_ = std::make_unique<OpenAiApi>(
+        OpenAiApi::Options{.max_generations = config_.server.max_http_generations,
+                           .max_body_bytes = config_.server.max_message_bytes},
         engine, engine_service_->model_name(), text, &state_, http_fence_.get(), tenants_.get(),
         &engine_service_->tokenizing());
   }
@@ -254,20 +254,23 @@ absl::Status Daemon::ListenHttp() {
 absl::Status Daemon::ListenForMapping() {
   std::string path = config_.server.MapSocketPath();
   if (path.empty()) return absl::OkStatus();
-  const auto door_of = [](const CachePtr& cache) { return MapSocket::DoorPtr(cache, cache->door); };
+  const auto export_of = [](const CachePtr& cache) {
+    return MapSocket::ExportPtr(cache, cache->pool_export);
+  };
   MapSocket::Gate gate = {
-      .admit_reader = [this, door_of](SessionRef session) -> absl::StatusOr<MapSocket::DoorPtr> {
+      .admit_reader = [this,
+                       export_of](SessionRef session) -> absl::StatusOr<MapSocket::ExportPtr> {
         const absl::StatusOr<CachePtr> cache = cache_service_->CacheToMap(session);
         if (!cache.ok()) return cache.status();
-        return door_of(*cache);
+        return export_of(*cache);
       },
-      .admit_writer = [this, door_of](SessionRef session,
-                                      PeerProcess process) -> absl::StatusOr<MapSocket::DoorPtr> {
+      .admit_writer = [this, export_of](SessionRef session, PeerProcess process)
+          -> absl::StatusOr<MapSocket::ExportPtr> {
         const absl::StatusOr<CachePtr> cache = cache_service_->CacheToMap(session);
         if (!cache.ok()) return cache.status();
         const absl::Status noted = (*cache)->writers->Note(session, std::move(process));
         if (!noted.ok()) return noted;
-        return door_of(*cache);
+        return export_of(*cache);
       }};
   absl::StatusOr<std::unique_ptr<MapSocket>> socket =
       MapSocket::Listen(std::move(path), std::move(gate));

@@ -30,7 +30,7 @@
 #include "server/memory/map_socket.h"
 #include "server/metrics/metrics.h"
 #include "server/metrics/rpc_metrics.h"
-#include "server/openai/openai_door.h"
+#include "server/openai/openai_api.h"
 #include "server/periodic_task.h"
 #include "server/rpc/cache_service.h"
 #include "server/rpc/grpc_server.h"
@@ -118,7 +118,7 @@ class Daemon {
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<HttpFence> http_fence_;  // Where there is HTTP, as the next two.
   std::unique_ptr<StatusApi> status_api_;
-  std::unique_ptr<OpenAiDoor> openai_;
+  std::unique_ptr<OpenAiApi> openai_;
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<PeriodicTask> tokens_timer_;
   std::unique_ptr<PeriodicTask> lease_timer_;

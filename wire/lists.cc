@@ -15,7 +15,7 @@ void SessionRowToProto(const SessionRow& row, v1::SessionInfo* out) {
   out->set_streams(row.streams);
   out->set_sequences(row.sequences);
   out->set_raw_blocks(row.raw_blocks);
-  out->set_draining_blocks(row.draining_blocks);
+  out->set_deferred_blocks(row.deferred_blocks);
   out->set_step(row.step);
   out->set_completed_step(row.completed_step);
 }
@@ -26,7 +26,7 @@ void SequenceRowToProto(const SequenceRow& row, v1::SequenceInfo* out) {
   out->set_client_name(row.client_name);
   out->set_token_count(row.token_count);
   out->set_computed_tokens(row.computed_tokens);
-  out->set_room_tokens(row.room_tokens);
+  out->set_reserved_tokens(row.reserved_tokens);
   out->set_matched_tokens(row.matched_tokens);
   out->set_blocks(row.blocks);
   out->set_losses(row.losses);

@@ -55,7 +55,7 @@ FreeBlocks Decode(const v1::FreeBlocksRequest& proto) {
 void Encode(const AddSequence& op, v1::AddSequenceRequest* out) {
   out->set_sequence_id(op.sequence.value());
   PrefixToProto(op, out);
-  out->set_room_tokens(op.room_tokens);
+  out->set_reserved_tokens(op.reserved_tokens);
   RetentionToProto(op.retention, out);
   out->set_tenant(op.tenant);
   out->set_whole_blocks_only(op.whole_blocks_only);
@@ -67,7 +67,7 @@ absl::StatusOr<AddSequence> Decode(const v1::AddSequenceRequest& proto) {
   absl::StatusOr<SequenceRetention> retention = RetentionFromProto(proto);
   if (!retention.ok()) return retention.status();
   op->sequence = SequenceId(proto.sequence_id());
-  op->room_tokens = proto.room_tokens();
+  op->reserved_tokens = proto.reserved_tokens();
   op->retention = *std::move(retention);
   op->tenant = proto.tenant();
   op->whole_blocks_only = proto.whole_blocks_only();

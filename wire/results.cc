@@ -171,7 +171,7 @@ FreedSequence Decode(const v1::FreeSequenceResult&) { return {}; }
 void Encode(const DescribedSequence& result, v1::DescribeSequenceResult* out) {
   out->set_token_count(result.token_count);
   out->set_computed_tokens(result.computed_tokens);
-  out->set_room_tokens(result.room_tokens);
+  out->set_reserved_tokens(result.reserved_tokens);
   out->set_losses(result.losses);
   TablesToProto(result.tables, out->mutable_tables());
   out->set_ready_ticket(result.ready.value());
@@ -180,7 +180,7 @@ void Encode(const DescribedSequence& result, v1::DescribeSequenceResult* out) {
 DescribedSequence Decode(const v1::DescribeSequenceResult& proto) {
   return {.token_count = proto.token_count(),
           .computed_tokens = proto.computed_tokens(),
-          .room_tokens = proto.room_tokens(),
+          .reserved_tokens = proto.reserved_tokens(),
           .losses = proto.losses(),
           .tables = TablesFromProto(proto.tables()),
           .ready = Ticket(proto.ready_ticket())};

@@ -29,7 +29,7 @@ class HandleBound {
 
   uint64_t operator()(const AllocateBlocks& op) const { return op.count; }
   uint64_t operator()(const AddSequence& op) const {
-    return Tokens(std::max<uint64_t>(op.tokens.size(), op.room_tokens));
+    return Tokens(std::max<uint64_t>(op.tokens.size(), op.reserved_tokens));
   }
   uint64_t operator()(const MatchPrefix& op) const { return Tokens(op.tokens.size()); }
   uint64_t operator()(const ReserveTokens& op) const { return Tokens(op.count); }

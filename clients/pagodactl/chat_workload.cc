@@ -228,7 +228,7 @@ class Workload {
   }
 
   // Whether the operation failed for want of what others' sequences give back when they end.
-  bool WantsRoom(const absl::Status& status) {
+  bool NeedsBlocks(const absl::Status& status) {
     const Reason reason = ReasonOf(status);
     const bool wants = reason == Reason::kBlocksExhausted || reason == Reason::kTooManySequences ||
                        reason == Reason::kSequenceBytesExhausted;
@@ -246,7 +246,7 @@ class Workload {
     conversation.newly_shortened = false;
     switch (conversation.phase) {
       case Phase::kAdding:
-        if (WantsRoom(first.status())) return Defer(conversation);
+        if (NeedsBlocks(first.status())) return Defer(conversation);
         if (!first.ok()) return first.status();
         report_.prompt_tokens += conversation.history.size();
         report_.matched_tokens += std::get<AddedSequence>(*first).matched_tokens;
@@ -275,7 +275,7 @@ class Workload {
     const bool refused_for_loss = RefusedForLoss(conversation, appended);
     conversation.newly_shortened = false;
     active_.push_back(&conversation);
-    if (WantsRoom(appended)) {
+    if (NeedsBlocks(appended)) {
       conversation.phase = Phase::kYielding;
       return absl::OkStatus();
     }

@@ -79,7 +79,7 @@ Json SessionJson(const v1::SessionInfo& session) {
                {"streams", session.streams()},
                {"sequences", session.sequences()},
                {"raw_blocks", session.raw_blocks()},
-               {"draining_blocks", session.draining_blocks()},
+               {"deferred_blocks", session.deferred_blocks()},
                {"step", session.step()},
                {"completed_step", session.completed_step()},
                {"writer_pids", Json::array()}};
@@ -105,7 +105,7 @@ void PrintSessions(const std::vector<v1::SessionInfo>& sessions) {
                  session.session_id(), OrDash(session.client_name()), OrDash(session.tenant()),
                  FormatElapsed(age), LeaseText(session), LeaseLeftText(session), session.streams(),
                  FormatCount(session.sequences()), FormatCount(session.raw_blocks()),
-                 FormatCount(session.draining_blocks()), FormatCount(session.step()),
+                 FormatCount(session.deferred_blocks()), FormatCount(session.step()),
                  OrDash(absl::StrJoin(session.writer_pids(), ",")));
   }
   absl::PrintF("%s\n", FormatCounted(sessions.size(), "session"));
@@ -132,11 +132,16 @@ absl::Status RunSessions(const GlobalOptions& globals, const ListOptions& option
 // --- Sequences ---
 
 Json SequenceJson(const v1::SequenceInfo& sequence) {
-  return {{"session_id", sequence.session_id()},   {"sequence_id", sequence.sequence_id()},
-          {"client_name", sequence.client_name()}, {"tenant", sequence.tenant()},
-          {"token_count", sequence.token_count()}, {"computed_tokens", sequence.computed_tokens()},
-          {"room_tokens", sequence.room_tokens()}, {"matched_tokens", sequence.matched_tokens()},
-          {"blocks", sequence.blocks()},           {"losses", sequence.losses()}};
+  return {{"session_id", sequence.session_id()},
+          {"sequence_id", sequence.sequence_id()},
+          {"client_name", sequence.client_name()},
+          {"tenant", sequence.tenant()},
+          {"token_count", sequence.token_count()},
+          {"computed_tokens", sequence.computed_tokens()},
+          {"reserved_tokens", sequence.reserved_tokens()},
+          {"matched_tokens", sequence.matched_tokens()},
+          {"blocks", sequence.blocks()},
+          {"losses", sequence.losses()}};
 }
 
 void PrintSequences(const std::vector<v1::SequenceInfo>& sequences) {
@@ -147,7 +152,7 @@ void PrintSequences(const std::vector<v1::SequenceInfo>& sequences) {
     absl::PrintF("%10d  %20d  %-20s  %-12s  %10s  %10s  %10s  %10s  %8s  %6d\n",
                  sequence.session_id(), sequence.sequence_id(), OrDash(sequence.client_name()),
                  OrDash(sequence.tenant()), FormatCount(sequence.token_count()),
-                 FormatCount(sequence.computed_tokens()), FormatCount(sequence.room_tokens()),
+                 FormatCount(sequence.computed_tokens()), FormatCount(sequence.reserved_tokens()),
                  FormatCount(sequence.matched_tokens()), FormatCount(sequence.blocks()),
                  sequence.losses());
   }
@@ -205,7 +210,7 @@ void PrintTenants(const v1::ListTenantsResponse& list) {
     // A tenant's name and numbers stand before its first use only.
     std::string left = absl::StrFormat(
         "%-20s  %8s  %9s  %10s  %6s",
-        tenant.name().empty() ? "(the commons)"
+        tenant.name().empty() ? "(default tenant)"
                               : absl::StrCat(tenant.name(), tenant.shares() ? ", shares" : ""),
         FormatCount(tenant.sessions()), FormatCount(tenant.sequences()),
         FormatBytes(tenant.sequence_bytes()),
@@ -288,7 +293,7 @@ void AddListCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen
       AddCommand(app, "tenants", "Lists the tenants: blocks by window and tier, quotas, shares",
                  globals, chosen, RunTenants);
   tenants->footer(
-      "The commons hold the blocks of whoever shares.\n"
+      "The default tenant hold the blocks of whoever shares.\n"
       "Examples:\n  pagodactl tenants\n  pagodactl tenants -o json");
 }
 

@@ -96,7 +96,7 @@ class Replay {
   void ReadCounters() {
     const ManagerStats stats = manager_->Stats();
     const WindowStats& window = stats.windows.front();
-    const TenantCounters& all = window.tenants[kCommons.value()];
+    const TenantCounters& all = window.tenants[kDefaultTenant.value()];
     report_.lower_blocks_hit = window.counters.secondary_hit_tokens / kTraceBlockTokens;
     report_.evictions = window.counters.evicted_blocks + window.counters.displaced_blocks;
     report_.offloads = window.counters.offloaded_blocks;

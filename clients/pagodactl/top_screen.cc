@@ -389,14 +389,14 @@ std::string UseText(const v1::TenantInfo& tenant) {
   return text;
 }
 
-// Nothing where there are no tenants but the commons, which then have all.
+// Nothing where there are no tenants but the default tenant, which then have all.
 Section Tenants(const std::vector<v1::TenantInfo>& tenants) {
   Section section{.rank = 3, .lines = {}};
   if (tenants.size() == 1 && tenants[0].name().empty()) return section;
   for (const v1::TenantInfo& tenant : tenants) {
     section.lines.push_back(Line::Labelled(section.lines.empty() ? "tenants" : ""));
     section.lines.back().Add(absl::StrFormat(
-        "%-16s %s, %s, blocks: %s", tenant.name().empty() ? "(the commons)" : tenant.name(),
+        "%-16s %s, %s, blocks: %s", tenant.name().empty() ? "(default tenant)" : tenant.name(),
         FormatCounted(tenant.sessions(), "session"), FormatCounted(tenant.sequences(), "sequence"),
         UseText(tenant)));
   }

@@ -23,11 +23,11 @@ void BatchSampler::Run(absl::Span<SamplingTask> tasks) {
 
 void BatchSampler::Choose(Sampler& sampler, SamplingTask& task) {
   task.chosen.clear();
-  const size_t vocab_size = task.logits.size() / (1 + task.drafts.size());
-  for (size_t i = 0; i <= task.drafts.size(); ++i) {
+  const size_t vocab_size = task.logits.size() / (1 + task.draft_tokens.size());
+  for (size_t i = 0; i <= task.draft_tokens.size(); ++i) {
     const absl::Span<const float> row = task.logits.subspan(i * vocab_size, vocab_size);
     const std::optional<TokenId> token =
-        sampler.Choose(task.sampling, row, task.tokens, task.drafts.first(i));
+        sampler.Choose(task.sampling, row, task.tokens, task.draft_tokens.first(i));
     task.logits_are_numbers = token.has_value();
     if (!task.logits_are_numbers) return;
     ChosenToken chosen{.token = *token};
@@ -37,7 +37,7 @@ void BatchSampler::Choose(Sampler& sampler, SamplingTask& task) {
       chosen.top_logprobs = {top.begin(), top.end()};
     }
     task.chosen.push_back(std::move(chosen));
-    if (i == task.drafts.size() || task.chosen.back().token != task.drafts[i]) return;
+    if (i == task.draft_tokens.size() || task.chosen.back().token != task.draft_tokens[i]) return;
   }
 }
 

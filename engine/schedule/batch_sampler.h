@@ -25,7 +25,7 @@ struct SamplingTask {
   SamplingParams sampling;
   absl::Span<const float> logits;  // [1 + drafts][vocab_size]
   absl::Span<const TokenId> tokens;
-  absl::Span<const TokenId> drafts;
+  absl::Span<const TokenId> draft_tokens;
   // The result: 1 to 1 + drafts, or where one of the logits that count is NaN, fewer.
   std::vector<ChosenToken> chosen;
   bool logits_are_numbers = true;

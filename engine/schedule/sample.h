@@ -68,13 +68,13 @@ struct Sample {
 
   // What it does in the step at hand.
   uint32_t num_tokens = 0;
-  std::vector<TokenId> drafts;
+  std::vector<TokenId> draft_tokens;
   std::vector<TokenId> step_tokens;                 // And the drafts behind them.
   std::vector<absl::Span<const SlotIndex>> tables;  // Of `run`.
   uint32_t first_logits = 0;  // Row of the step's logits, where its last token is computed.
 
   // None before the first token, where samples are forked behind the prompt.
-  uint32_t most_drafts() const {
+  uint32_t most_draft_tokens() const {
     const GenerateRequest& asked = request->request;
     return generated == 0 && asked.num_samples > 1 ? 0 : asked.max_draft_tokens;
   }

@@ -160,16 +160,17 @@ uint32_t Scheduler::ShareBudget() {
   uint32_t budget = options_.max_step_tokens;
   for (const std::unique_ptr<Sample>& sample : running_) {
     sample->num_tokens = 0;
-    sample->drafts.clear();
+    sample->draft_tokens.clear();
     if (sample->run.uncomputed() != 1 || budget == 0) continue;
     sample->num_tokens = 1;
     --budget;
   }
   for (const std::unique_ptr<Sample>& sample : running_) {
     if (sample->num_tokens == 1) {
-      const uint32_t most = std::min({sample->most_drafts(), sample->tokens_left() - 1, budget});
-      if (most > 0) sample->drafts = ProposeByNgram(sample->run.tokens(), most);
-      budget -= static_cast<uint32_t>(sample->drafts.size());
+      const uint32_t most =
+          std::min({sample->most_draft_tokens(), sample->tokens_left() - 1, budget});
+      if (most > 0) sample->draft_tokens = ProposeByNgram(sample->run.tokens(), most);
+      budget -= static_cast<uint32_t>(sample->draft_tokens.size());
     } else {
       sample->num_tokens = std::min(sample->run.uncomputed(), budget);
       budget -= sample->num_tokens;
@@ -181,7 +182,8 @@ uint32_t Scheduler::ShareBudget() {
 void Scheduler::AddAdvances(StepBatch& batch) {
   for (const std::unique_ptr<Sample>& sample : running_) {
     if (sample->num_tokens == 0) continue;
-    sample->run.Advance(sample->num_tokens, static_cast<uint32_t>(sample->drafts.size()), batch);
+    sample->run.Advance(sample->num_tokens, static_cast<uint32_t>(sample->draft_tokens.size()),
+                        batch);
   }
 }
 
@@ -224,7 +226,7 @@ void Scheduler::HeedLosses() {
 }
 
 void Scheduler::HeedRefusals() {
-  bool short_of_room = false;
+  bool short_of_blocks = false;
   std::set<std::string> at_quota;
   std::vector<Sample*> refused;
   for (const std::unique_ptr<Sample>& sample : running_) {
@@ -236,18 +238,18 @@ void Scheduler::HeedRefusals() {
     const Reason reason = ReasonOf(status);
     const bool of_sequences = IsOfSequences(reason);
     const bool quota = reason == Reason::kTenantQuotaExceeded || of_sequences;
-    const bool no_room = quota || reason == Reason::kBlocksExhausted;
+    const bool no_blocks = quota || reason == Reason::kBlocksExhausted;
     if (!sample->run.is_open() && of_sequences) {
       AwaitSequences(sample, status);
-    } else if (!sample->run.is_open() && (no_room || reason == Reason::kKvLost)) {
+    } else if (!sample->run.is_open() && (no_blocks || reason == Reason::kKvLost)) {
       if (quota) quotas_.NoteFull(sample->owner());
       Retire(sample, Then::kReturn);
     } else if (reason == Reason::kKvLost) {
       continue;  // Its next commit tells that it knows.
     } else if (quota) {
       at_quota.insert(sample->owner());
-    } else if (no_room) {
-      short_of_room = true;
+    } else if (no_blocks) {
+      short_of_blocks = true;
     } else {
       EndRequest(sample->request, status);
     }
@@ -261,7 +263,7 @@ void Scheduler::HeedRefusals() {
     Sample* const lowest = LowestRunningOf(is_its);
     if (!gives_back && lowest != nullptr) Preempt(lowest);
   }
-  if (short_of_room && closing_.empty()) Preempt(LowestRunning());
+  if (short_of_blocks && closing_.empty()) Preempt(LowestRunning());
 }
 
 }  // namespace pagoda

@@ -27,7 +27,7 @@
 #include "engine/schedule/tenant_quotas.h"
 #include "engine/schedule/tenant_shares.h"
 #include "engine/schedule/waiting_places.h"
-#include "engine/schedule/waiting_room.h"
+#include "engine/schedule/waiting_queue.h"
 #include "kernels/cpu/thread_pool.h"
 #include "manager/cache_client.h"
 
@@ -74,7 +74,7 @@ class Scheduler {
     Preemption preemption = Preemption::kOffload;
     // How long a request waits, when nothing else runs, for room that other clients of the cache
     // hold.
-    absl::Duration room_timeout = absl::Seconds(10);
+    absl::Duration capacity_timeout = absl::Seconds(10);
     // How often room is looked for that only other clients of the cache could have given back.
     absl::Duration probe_pause = absl::Milliseconds(4);
   };
@@ -89,7 +89,7 @@ class Scheduler {
   ~Scheduler();
 
   // INVALID_COUNT where the cache can never hold one of the request's sequences.
-  static absl::Status CheckRoom(const CacheInfo& cache, const GenerateRequest& request);
+  static absl::Status CheckCapacity(const CacheInfo& cache, const GenerateRequest& request);
 
   // The request is valid. `on_end` comes with a later TellEnds. `place` is given back when the
   // request is admitted, or ends before that.
@@ -138,7 +138,7 @@ class Scheduler {
     std::vector<uint64_t> blocks;
     std::map<std::string, std::vector<uint64_t>> by_owner;
   };
-  enum class Shortage : uint8_t { kNone, kRoom, kQuota };
+  enum class Shortage : uint8_t { kNone, kCapacity, kQuota };
   struct Fit {
     uint32_t tokens = 0;  // Of the prompt's rest; 0 where there is a shortage.
     Shortage shortage = Shortage::kNone;
@@ -158,11 +158,11 @@ class Scheduler {
   void HeedRefusals();
   Progress Compute();
   Progress WaitForCopies();
-  Progress WaitForRoom();
+  Progress WaitForCapacity();
 
   bool SlotsAreTaken() const;
   bool MayTakeSlot(const Sample& sample) const;
-  Fit RoomFor(const Probe& probe, uint32_t rest, uint32_t budget, Taken& taken) const;
+  Fit FitFor(const Probe& probe, uint32_t rest, uint32_t budget, Taken& taken) const;
   // Whether the sample waits for a fetch from now on, which goes into the batch.
   bool OrderFetch(const Probe& probe, StepBatch& batch);
   void HeedShortage(const Probe& probe, Shortage shortage);
@@ -205,7 +205,7 @@ class Scheduler {
   ModelInput input_;
   BatchSampler sampler_;
   TenantShares shares_;
-  WaitingRoom waiting_;
+  WaitingQueue waiting_;
   PrefixFetches fetches_;  // Of those who wait.
   SampleList running_;
   std::vector<Closing> closing_;
@@ -220,7 +220,7 @@ class Scheduler {
   bool blocked_ = false;
   std::pair<uint64_t, uint32_t> blocked_sample_;  // Its request's number and its own.
   std::optional<SteadyTime> blocked_since_;
-  bool room_changed_ = false;  // Since the last probe.
+  bool capacity_changed_ = false;  // Since the last probe.
   SteadyTime probed_at_;
   uint64_t steps_ = 0;
   uint64_t requests_ = 0;

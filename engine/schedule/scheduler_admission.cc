@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "engine/schedule/request_room.h"
+#include "engine/schedule/request_demand.h"
 #include "engine/schedule/scheduler.h"
 
 namespace pagoda {
@@ -16,7 +16,7 @@ constexpr size_t kMostProbes = 8;
 
 }  // namespace
 
-absl::Status Scheduler::CheckRoom(const CacheInfo& cache, const GenerateRequest& request) {
+absl::Status Scheduler::CheckCapacity(const CacheInfo& cache, const GenerateRequest& request) {
   for (const CacheInfo::Window& window : cache.windows) {
     const uint64_t blocks =
         MostBlocks(request, window.window, TokensPerBlock(cache.tokens_per_block));
@@ -49,8 +49,8 @@ bool Scheduler::MayTakeSlot(const Sample& sample) const {
 
 // How many tokens of the prompt's rest have room now: all that `budget` lets through, or fewer
 // where a sliding window's pool is small.
-Scheduler::Fit Scheduler::RoomFor(const Probe& probe, uint32_t rest, uint32_t budget,
-                                  Taken& taken) const {
+Scheduler::Fit Scheduler::FitFor(const Probe& probe, uint32_t rest, uint32_t budget,
+                                 Taken& taken) const {
   const TokensPerBlock tokens_per_block(windows_.tokens_per_block);
   const std::string& owner = probe.sample->owner();
   std::vector<uint64_t>& taken_by_owner = taken.by_owner[owner];
@@ -70,7 +70,7 @@ Scheduler::Fit Scheduler::RoomFor(const Probe& probe, uint32_t rest, uint32_t bu
                           *capacity.quota_left_blocks <= capacity.available_blocks;
     const uint64_t held =
         by_quota ? taken_by_owner[w] + running_of_owner : taken.blocks[w] + running_.size();
-    const Fit short_of{0, by_quota ? Shortage::kQuota : Shortage::kRoom};
+    const Fit short_of{0, by_quota ? Shortage::kQuota : Shortage::kCapacity};
     if (held >= capacity.available_blocks) return short_of;
     const uint64_t available = capacity.available_blocks - held;
     uint64_t needed = capacity.blocks_now;
@@ -104,10 +104,10 @@ void Scheduler::Admit(uint32_t budget, StepBatch& batch) {
     if (OrderFetch(probe, batch)) continue;
     const auto total = static_cast<uint32_t>(probe.sample->run.tokens().size());
     const uint32_t rest = total - std::min(probe.answer.matched_tokens, total - 1);
-    const Fit fit = RoomFor(probe, rest, std::max(budget, 1u), taken);
+    const Fit fit = FitFor(probe, rest, std::max(budget, 1u), taken);
     if (fit.shortage != Shortage::kNone) {
       HeedShortage(probe, fit.shortage);
-      if (fit.shortage == Shortage::kRoom) return;
+      if (fit.shortage == Shortage::kCapacity) return;
       continue;
     }
     // Who fits, but for a slot, is opened when it is there: with the next step.
@@ -123,7 +123,7 @@ void Scheduler::Admit(uint32_t budget, StepBatch& batch) {
 void Scheduler::Open(std::unique_ptr<Sample> sample, uint32_t rest, uint32_t tokens,
                      StepBatch& batch) {
   const auto total = static_cast<uint32_t>(sample->run.tokens().size());
-  sample->drafts.clear();
+  sample->draft_tokens.clear();
   sample->num_tokens = tokens;
   if (!sample->request->admitted) shares_.Charge(sample->request->request.tenant, rest);
   sample->opening = true;
@@ -139,7 +139,7 @@ void Scheduler::Open(std::unique_ptr<Sample> sample, uint32_t rest, uint32_t tok
 void Scheduler::HeedShortage(const Probe& probe, Shortage shortage) {
   const std::string& owner = probe.sample->owner();
   const auto counts = [&](const Sample& sample) {
-    return shortage == Shortage::kRoom || sample.owner() == owner;
+    return shortage == Shortage::kCapacity || sample.owner() == owner;
   };
   const bool gives_back =
       std::any_of(closing_.begin(), closing_.end(),
@@ -150,7 +150,7 @@ void Scheduler::HeedShortage(const Probe& probe, Shortage shortage) {
       lowest->request->request.priority < probe.sample->request->request.priority) {
     Preempt(lowest);
   }
-  if (shortage == Shortage::kRoom) {
+  if (shortage == Shortage::kCapacity) {
     blocked_ = true;
     const auto name = probe.sample->name();
     if (std::exchange(blocked_sample_, name) != name) blocked_since_.reset();
@@ -160,12 +160,12 @@ void Scheduler::HeedShortage(const Probe& probe, Shortage shortage) {
   std::optional<SteadyTime>& since = probe.sample->request->at_quota_since;
   if (lowest != nullptr) return since.reset();
   if (!since.has_value()) since = SteadyNow();
-  if (Since(*since) < options_.room_timeout) return;
+  if (Since(*since) < options_.capacity_timeout) return;
   EndRequest(probe.sample->request,
              MakeError(Reason::kTenantQuotaExceeded,
                        absl::StrCat("other clients of the tenant '", owner,
                                     "' hold what its quota leaves, and have for ",
-                                    absl::FormatDuration(options_.room_timeout))));
+                                    absl::FormatDuration(options_.capacity_timeout))));
 }
 
 // No answer of the cache tells of sequences and their bytes before it refuses them. As with a quota
@@ -186,7 +186,7 @@ void Scheduler::AwaitSequences(Sample* sample, const absl::Status& status) {
   } else if (!since.has_value()) {
     since = SteadyNow();
   }
-  if (since.has_value() && Since(*since) >= options_.room_timeout) {
+  if (since.has_value() && Since(*since) >= options_.capacity_timeout) {
     return EndRequest(sample->request, status);
   }
   quotas_.NoteFull(owner);
@@ -213,7 +213,7 @@ uint32_t Scheduler::BudgetOfNextStep() const {
 
 // Whether the head's room may be another than when it was asked for.
 bool Scheduler::MustProbe(const Sample& head) const {
-  return !blocked_ || room_changed_ || blocked_sample_ != head.name() ||
+  return !blocked_ || capacity_changed_ || blocked_sample_ != head.name() ||
          Since(probed_at_) >= options_.probe_pause;
 }
 
@@ -230,7 +230,7 @@ void Scheduler::AddProbes(StepBatch& batch) {
   if (taken) std::erase_if(head, [this](const Sample* next) { return !MayTakeSlot(*next); });
   if (head.empty() || !MustProbe(*head.front())) return;
   probed_at_ = SteadyNow();
-  room_changed_ = false;
+  capacity_changed_ = false;
   for (const Sample* sample : head) AddProbe(sample, batch);
 }
 
@@ -292,7 +292,7 @@ void Scheduler::LearnQuota(const std::string& owner, const CapacityAnswer& answe
 }
 
 // Nothing was computed.
-Scheduler::Progress Scheduler::WaitForRoom() {
+Scheduler::Progress Scheduler::WaitForCapacity() {
   if (!running_.empty() || !closing_.empty() || waiting_.empty()) return Progress::kMade;
   const std::vector<Sample*> head = Head(1);
   // Other clients of their tenants hold all quotas, or all wait for fetches.
@@ -300,12 +300,12 @@ Scheduler::Progress Scheduler::WaitForRoom() {
   if (!blocked_ || blocked_sample_ != head.front()->name()) return Progress::kMade;
   // The first of those who wait does not fit beside other clients of the cache.
   if (!blocked_since_.has_value()) blocked_since_ = SteadyNow();
-  if (Since(*blocked_since_) < options_.room_timeout) return Progress::kNone;
+  if (Since(*blocked_since_) < options_.capacity_timeout) return Progress::kNone;
   EndRequest(head.front()->request,
              MakeError(Reason::kBlocksExhausted,
                        absl::StrCat("other clients of the cache hold the room that the request "
                                     "needs, and have for ",
-                                    absl::FormatDuration(options_.room_timeout))));
+                                    absl::FormatDuration(options_.capacity_timeout))));
   return Progress::kMade;
 }
 

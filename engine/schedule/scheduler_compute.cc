@@ -37,16 +37,16 @@ Scheduler::Progress Scheduler::Compute() {
       NoteAdmission(*sample);
     }
     // A match may be longer or shorter than was foreseen, and a loss makes more to compute.
-    sample->num_tokens = std::min({sample->num_tokens, run.uncomputed(), run.room_left()});
+    sample->num_tokens = std::min({sample->num_tokens, run.uncomputed(), run.reserved_left()});
     if (sample->num_tokens == 0 || run.ready() > completed_) continue;
     const bool whole = sample->num_tokens == run.uncomputed();
-    const uint32_t room = whole ? run.room_left() - sample->num_tokens : 0;
-    if (sample->drafts.size() > room) sample->drafts.resize(room);
-    const uint32_t num_logits = whole ? 1 + static_cast<uint32_t>(sample->drafts.size()) : 0;
+    const uint32_t reserved = whole ? run.reserved_left() - sample->num_tokens : 0;
+    if (sample->draft_tokens.size() > reserved) sample->draft_tokens.resize(reserved);
+    const uint32_t num_logits = whole ? 1 + static_cast<uint32_t>(sample->draft_tokens.size()) : 0;
     const auto next = run.tokens().begin() + run.computed();
     sample->step_tokens.assign(next, next + sample->num_tokens);
-    sample->step_tokens.insert(sample->step_tokens.end(), sample->drafts.begin(),
-                               sample->drafts.end());
+    sample->step_tokens.insert(sample->step_tokens.end(), sample->draft_tokens.begin(),
+                               sample->draft_tokens.end());
     sample->tables.assign(run.tables().begin(), run.tables().end());
     sequences.push_back({.tokens = sample->step_tokens,
                          .first_position = run.computed(),
@@ -103,9 +103,9 @@ std::vector<SamplingTask> Scheduler::ChooseTokens(absl::Span<Sample* const> comp
     if (sample->num_tokens < sample->run.uncomputed()) continue;
     tasks.push_back({.sampling = sample->sampling,
                      .logits = logits.subspan(sample->first_logits * vocab_size,
-                                              (1 + sample->drafts.size()) * vocab_size),
+                                              (1 + sample->draft_tokens.size()) * vocab_size),
                      .tokens = sample->run.tokens(),
-                     .drafts = sample->drafts,
+                     .draft_tokens = sample->draft_tokens,
                      .chosen = {},
                      .logits_are_numbers = true});
   }
@@ -122,7 +122,7 @@ Scheduler::Progress Scheduler::WaitForCopies() {
     if (!sample->run.is_open() || ready <= completed_) continue;
     if (first == Ticket() || ready < first) first = ready;
   }
-  if (first == Ticket() || !closing_.empty()) return WaitForRoom();
+  if (first == Ticket() || !closing_.empty()) return WaitForCapacity();
   StepBatch batch;
   // A wait ends after a while, a copy when it is done.
   batch.Add(WaitForTicket{first}, [](absl::StatusOr<OperationResult>) {});
@@ -150,23 +150,23 @@ void Scheduler::NoteAdmission(Sample& sample) {
 }
 
 void Scheduler::TakeTokens(Sample& sample, const SamplingTask& task) {
-  const uint64_t vocab_size = task.logits.size() / (1 + sample.drafts.size());
+  const uint64_t vocab_size = task.logits.size() / (1 + sample.draft_tokens.size());
   const auto row = [&](size_t i) { return task.logits.subspan(i * vocab_size, vocab_size); };
   const bool first = sample.generated == 0 && sample.index == 0;
   size_t accepted = 0;
   for (size_t i = 0; i < task.chosen.size(); ++i) {
     Take(sample, task.chosen[i], row(i));
-    if (i == sample.drafts.size() || task.chosen[i].token != sample.drafts[i]) break;
+    if (i == sample.draft_tokens.size() || task.chosen[i].token != sample.draft_tokens[i]) break;
     // The draft's KV is computed already.
     sample.run.Computed(1);
     ++accepted;
     if (sample.ended || sample.request->ending) break;
   }
-  stats_.drafted_tokens += sample.drafts.size();
+  stats_.drafted_tokens += sample.draft_tokens.size();
   stats_.accepted_draft_tokens += accepted;
-  sample.request->report.drafted_tokens += static_cast<uint32_t>(sample.drafts.size());
+  sample.request->report.drafted_tokens += static_cast<uint32_t>(sample.draft_tokens.size());
   sample.request->report.accepted_draft_tokens += static_cast<uint32_t>(accepted);
-  if (accepted < sample.drafts.size()) sample.run.RefuseDrafts();
+  if (accepted < sample.draft_tokens.size()) sample.run.RefuseDraftTokens();
   if (first && !sample.request->ending) ForkSamples(sample, row(0));
 }
 
@@ -203,7 +203,7 @@ void Scheduler::ForkSamples(Sample& first, absl::Span<const float> row) {
     tasks.push_back({.sampling = forks.back()->sampling,
                      .logits = row,
                      .tokens = forks.back()->run.tokens(),
-                     .drafts = {},
+                     .draft_tokens = {},
                      .chosen = {},
                      .logits_are_numbers = true});
   }

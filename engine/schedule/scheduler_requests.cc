@@ -114,7 +114,7 @@ void Scheduler::FinishClosing() {
       continue;
     }
     if (!closed.sample->refused) {
-      room_changed_ = true;
+      capacity_changed_ = true;
       quotas_.NoteChange(closed.sample->owner());
     }
     if (closed.then == Then::kReturn) {
@@ -140,7 +140,7 @@ void Scheduler::Attach(CacheClient* client) {
   shortened_.clear();
   quotas_.Forget();
   fetches_.Attach(client_->info());
-  room_changed_ = true;
+  capacity_changed_ = true;
   completed_ = Ticket();
   for (std::unique_ptr<Sample>& sample : std::exchange(running_, {})) {
     closing_.push_back({std::move(sample), Then::kReturn});

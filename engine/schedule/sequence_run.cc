@@ -8,19 +8,19 @@
 
 namespace pagoda {
 
-void SequenceRun::Open(SequenceId id, uint32_t room_tokens, StepBatch& batch) {
+void SequenceRun::Open(SequenceId id, uint32_t reserved_tokens, StepBatch& batch) {
   PAGODA_CHECK(!open_, "a sequence is opened once");
   id_ = id;
   open_ = true;
   status_ = absl::OkStatus();
   named_ = static_cast<uint32_t>(tokens_.size());
-  room_tokens = std::min(room_tokens, named_);
+  reserved_tokens = std::min(reserved_tokens, named_);
   AddSequence add{.sequence = id_,
                   .name_space = request_.name_space,
                   .tokens = tokens_,
-                  .room_tokens = room_tokens,
+                  .reserved_tokens = reserved_tokens,
                   .tenant = request_.tenant};
-  batch.Add(std::move(add), [this, room_tokens](absl::StatusOr<OperationResult> result) {
+  batch.Add(std::move(add), [this, reserved_tokens](absl::StatusOr<OperationResult> result) {
     if (!result.ok()) {
       open_ = false;
       return Note(result.status());
@@ -29,7 +29,7 @@ void SequenceRun::Open(SequenceId id, uint32_t room_tokens, StepBatch& batch) {
     PAGODA_CHECK(added.matched_tokens < tokens_.size(), "the last token is computed");
     matched_ = computed_ = published_ = added.matched_tokens;
     matched_secondary_ = added.matched_secondary_tokens;
-    room_ = std::max(room_tokens, matched_);
+    reserved_ = std::max(reserved_tokens, matched_);
     Take(added.tables, added.ready);
   });
 }
@@ -44,7 +44,7 @@ void SequenceRun::Fork(SequenceId id, const SequenceRun& origin, StepBatch& batc
   open_ = true;
   status_ = absl::OkStatus();
   // What the origin will have been when the fork is made.
-  named_ = computed_ = published_ = room_ = origin.computed_;
+  named_ = computed_ = published_ = reserved_ = origin.computed_;
   batch.Add(ForkSequence{.sequence = origin.id_, .new_sequence = id_},
             [this, foreseen = computed_](absl::StatusOr<OperationResult> result) {
               if (!result.ok()) {
@@ -60,16 +60,16 @@ void SequenceRun::Fork(SequenceId id, const SequenceRun& origin, StepBatch& batc
             });
 }
 
-void SequenceRun::Advance(uint32_t num_tokens, uint32_t num_drafts, StepBatch& batch) {
+void SequenceRun::Advance(uint32_t num_tokens, uint32_t num_draft_tokens, StepBatch& batch) {
   status_ = absl::OkStatus();
   if (named_ < tokens_.size()) {
     Append(batch);
   } else if (computed_ > published_) {
     Commit(named_, batch);
   }
-  if (std::exchange(room_is_stale_, false)) Truncate(batch);
-  const uint32_t wanted = computed_ + num_tokens + num_drafts;
-  if (wanted > room_) Reserve(wanted - room_, batch);
+  if (std::exchange(reservation_is_stale_, false)) Truncate(batch);
+  const uint32_t wanted = computed_ + num_tokens + num_draft_tokens;
+  if (wanted > reserved_) Reserve(wanted - reserved_, batch);
 }
 
 void SequenceRun::Close(StepBatch& batch) {
@@ -80,8 +80,8 @@ void SequenceRun::Close(StepBatch& batch) {
 }
 
 void SequenceRun::Forget() {
-  open_ = room_is_stale_ = false;
-  named_ = published_ = computed_ = room_ = losses_ = 0;
+  open_ = reservation_is_stale_ = false;
+  named_ = published_ = computed_ = reserved_ = losses_ = 0;
   ready_ = Ticket();
   tables_.clear();
 }
@@ -117,15 +117,15 @@ void SequenceRun::Append(StepBatch& batch) {
                       .computed_tokens = computed_,
                       .known_losses = losses_};
   const auto end = static_cast<uint32_t>(tokens_.size());
-  const uint32_t growth = end > room_ ? end - room_ : 0;
-  room_ += growth;
+  const uint32_t growth = end > reserved_ ? end - reserved_ : 0;
+  reserved_ += growth;
   batch.AddAppend(std::move(append), [this, growth, named = std::exchange(named_, end),
                                       published = std::exchange(published_, computed_)](
                                          absl::StatusOr<StepBatch::Appended> appended) {
     if (!appended.ok()) {
       named_ = named;
       published_ = published;
-      room_ -= growth;
+      reserved_ -= growth;
       return Note(appended.status());
     }
     Take(appended->added, appended->ready);
@@ -134,12 +134,12 @@ void SequenceRun::Append(StepBatch& batch) {
 
 // Only room goes: what is named stays.
 void SequenceRun::Truncate(StepBatch& batch) {
-  const uint32_t dropped = room_ - named_;
-  room_ -= dropped;
+  const uint32_t dropped = reserved_ - named_;
+  reserved_ -= dropped;
   batch.Add(TruncateSequence{.sequence = id_, .token_count = named_},
             [this, dropped](absl::StatusOr<OperationResult> result) {
               if (!result.ok()) {
-                room_ += dropped;
+                reserved_ += dropped;
                 return Note(result.status());
               }
               const auto& truncated = std::get<TruncatedSequence>(*result);
@@ -148,11 +148,11 @@ void SequenceRun::Truncate(StepBatch& batch) {
 }
 
 void SequenceRun::Reserve(uint32_t count, StepBatch& batch) {
-  room_ += count;
+  reserved_ += count;
   batch.Add(ReserveTokens{.sequence = id_, .count = count},
             [this, count](absl::StatusOr<OperationResult> result) {
               if (!result.ok()) {
-                room_ -= count;
+                reserved_ -= count;
                 return Note(result.status());
               }
               const auto& reserved = std::get<ReservedTokens>(*result);

@@ -53,17 +53,17 @@ class SequenceRun {
 
   // --- Operations ---
 
-  // Opens it under `id` with all tokens, and takes room for the first `room_tokens`, or for those
-  // that match, where these are more.
-  void Open(SequenceId id, uint32_t room_tokens, StepBatch& batch);
+  // Opens it under `id` with all tokens, and takes room for the first `reserved_tokens`, or for
+  // those that match, where these are more.
+  void Open(SequenceId id, uint32_t reserved_tokens, StepBatch& batch);
   // Declares what is computed, so that forks have it.
   void Publish(StepBatch& batch);
   // Opens it as a fork of `origin`, which has all but this one's last token and has just put its
   // Publish into the batch.
   void Fork(SequenceId id, const SequenceRun& origin, StepBatch& batch);
   // Names and declares what is new, and takes room for `num_tokens` more than are computed and for
-  // `num_drafts` behind them.
-  void Advance(uint32_t num_tokens, uint32_t num_drafts, StepBatch& batch);
+  // `num_draft_tokens` behind them.
+  void Advance(uint32_t num_tokens, uint32_t num_draft_tokens, StepBatch& batch);
   // Ends it; what is computed stays cached. It may be opened again, when the batch has run.
   void Close(StepBatch& batch);
   // The session is gone, and the sequence with it.
@@ -78,7 +78,7 @@ class SequenceRun {
   // --- The model ---
 
   // How many of the next tokens can be written where the tables say.
-  uint32_t room_left() const { return room_ - std::min(room_, computed_); }
+  uint32_t reserved_left() const { return reserved_ - std::min(reserved_, computed_); }
   // The slots of its blocks by window; kNoSlot where a sliding window had passed when the cache
   // told.
   absl::Span<const std::vector<SlotIndex>> tables() const { return tables_; }
@@ -86,8 +86,8 @@ class SequenceRun {
   void Computed(uint32_t num_tokens) { computed_ += num_tokens; }
   // The token that was chosen behind all others.
   void Push(TokenId token) { tokens_.push_back(token); }
-  // Drafts of this step were not chosen: the room that they were computed in holds nothing.
-  void RefuseDrafts() { room_is_stale_ = true; }
+  // DraftTokens of this step were not chosen: the room that they were computed in holds nothing.
+  void RefuseDraftTokens() { reservation_is_stale_ = true; }
 
  private:
   void Commit(uint32_t end, StepBatch& batch);
@@ -105,12 +105,12 @@ class SequenceRun {
   uint32_t named_ = 0;
   uint32_t published_ = 0;
   uint32_t computed_ = 0;
-  uint32_t room_ = 0;
+  uint32_t reserved_ = 0;
   uint32_t losses_ = 0;  // Of the sequence, as far as the cache has told.
   uint32_t matched_ = 0;
   uint32_t matched_secondary_ = 0;
   bool open_ = false;
-  bool room_is_stale_ = false;
+  bool reservation_is_stale_ = false;
   Ticket ready_;
   absl::Status status_;
 };

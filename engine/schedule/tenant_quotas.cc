@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "engine/schedule/request_room.h"
+#include "engine/schedule/request_demand.h"
 
 namespace pagoda {
 namespace {

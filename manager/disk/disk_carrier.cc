@@ -50,9 +50,9 @@ void DiskCarrier::MemoryCopiesDone(Ticket completed) {
   }
 }
 
-absl::Status DiskCarrier::Drain() {
+absl::Status DiskCarrier::WaitUntilIdle() {
   for (const std::unique_ptr<DiskWindow>& one : windows_) {
-    if (one != nullptr) one->Drain();
+    if (one != nullptr) one->WaitUntilIdle();
   }
   absl::Status first;
   for (const std::unique_ptr<DiskWindow>& one : windows_) {

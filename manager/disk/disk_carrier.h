@@ -78,7 +78,7 @@ class DiskCarrier final : public FileCommandSink {
 
   // Waits until every order is reported, and then until the blocks are durable. The memory copies
   // that orders wait for must end meanwhile. Errors: the first of those of SlabFile::Sync.
-  absl::Status Drain();
+  absl::Status WaitUntilIdle();
   // Lets what the disks do end, and reports what waits as Cancelled. When it has returned no
   // completion runs or will. A second call does nothing; the destructor calls it. REQUIRES: one
   // caller at a time.

@@ -152,7 +152,7 @@ void DiskWindow::MemoryCopiesDone(Ticket completed) {
   memory_done_ = completed;
 }
 
-void DiskWindow::Drain() {
+void DiskWindow::WaitUntilIdle() {
   const absl::MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(this, &DiskWindow::IsIdle));
 }

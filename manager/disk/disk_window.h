@@ -34,7 +34,7 @@ class DiskWindow {
   void Submit(FileErase erase) ABSL_LOCKS_EXCLUDED(mutex_);
   void Submit(const FileDrop& drop) ABSL_LOCKS_EXCLUDED(mutex_);
   void MemoryCopiesDone(Ticket completed) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
+  void WaitUntilIdle() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Sync() { return file_->Sync(); }
   // Lets what runs end, and reports what the file has not begun. Afterwards nothing begins.
   void StopThreads() ABSL_LOCKS_EXCLUDED(mutex_);

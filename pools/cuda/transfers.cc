@@ -44,7 +44,7 @@ class CudaTransfers final : public Transfers {
   absl::Status Start();
 
   void Submit(absl::Span<const CopyOrder> orders) override ABSL_LOCKS_EXCLUDED(mutex_);
-  void Drain() override ABSL_LOCKS_EXCLUDED(mutex_);
+  void WaitUntilIdle() override ABSL_LOCKS_EXCLUDED(mutex_);
   void Stop() override ABSL_LOCKS_EXCLUDED(mutex_);
   TransferStats stats() const override ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -427,7 +427,7 @@ void CudaTransfers::Report(const CopyOrder& order, const CopyOutcome& outcome) {
   pending_.erase(done);
 }
 
-void CudaTransfers::Drain() {
+void CudaTransfers::WaitUntilIdle() {
   absl::MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(this, &CudaTransfers::Idle));
 }

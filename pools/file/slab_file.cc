@@ -408,9 +408,9 @@ void SlabFile::Degrade(SlabMode mode, std::string reason) {
   stats_.mode_reason = std::move(reason);
 }
 
-void SlabFile::Drain() {
+void SlabFile::WaitUntilIdle() {
   const absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(this, &SlabFile::IsDrained));
+  mutex_.Await(absl::Condition(this, &SlabFile::IsIdle));
 }
 
 void SlabFile::Stop() {
@@ -425,7 +425,7 @@ void SlabFile::Stop() {
   }
   for (std::unique_ptr<Operation>& operation : cancelled) Report(std::move(operation), Stopped());
   // Also in a second call, which may run beside the first.
-  Drain();
+  WaitUntilIdle();
   const absl::MutexLock lock(&sync_mutex_);
   engine_->Stop();
 }

@@ -167,7 +167,7 @@ class SlabFile {
   absl::StatusOr<ScanResult> Scan(OnBlock on_block, const OnProgress& on_progress);
 
   // Waits until everything that was submitted is reported.
-  void Drain();
+  void WaitUntilIdle();
   // Lets what runs end, but for a scan, and reports what waits as CANCELLED. Afterwards everything
   // is refused as Cancelled. When it has returned no completion runs or will, also where another
   // thread called it first.
@@ -217,7 +217,7 @@ class SlabFile {
   bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return queue_.empty() && unreported_ == 0;
   }
-  bool IsDrained() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return IsIdle() && held_.empty() && !exclusive_;
   }
 

@@ -49,7 +49,7 @@ struct AllCleared {
 };
 
 struct RouterEvent {
-  TenantId tenant = kCommons;  // Whose blocks; an AllCleared concerns everybody.
+  TenantId tenant = kDefaultTenant;  // Whose blocks; an AllCleared concerns everybody.
   std::variant<BlocksStored, BlocksRemoved, AllCleared> what;
   friend bool operator==(const RouterEvent&, const RouterEvent&) = default;
 };

@@ -40,12 +40,12 @@ const char* MediumName(Tier tier);
 // (full_attention, sliding_window) are there where the cache has more than one window or only a
 // sliding one. lora_name is the adapter's id in decimal: the cache knows no other name. cache_salt
 // is the salt; what is a tenant's own has "TENANT/" before it, with "%25" and "%2F" for each "%"
-// and "/" of the tenant's name, and a salt of the commons that has a "/" in it has another one
-// before it: two tenants' salts, or a tenant's and one of the commons, are never the same text. A
-// block's extra_keys are the adapter's name, an [item's digest in hexadecimal, the place of its
-// first token from the block's first token on] for each run of a multimodal item's tokens,
-// "extra_ids:" with the tokens' extra ids in decimal, and in the first block of a sequence the
-// cache_salt; nil where there are none.
+// and "/" of the tenant's name, and a salt of the default tenant that has a "/" in it has another
+// one before it: two tenants' salts, or a tenant's and one of the default tenant, are never the
+// same text. A block's extra_keys are the adapter's name, an [item's digest in hexadecimal, the
+// place of its first token from the block's first token on] for each run of a multimodal item's
+// tokens, "extra_ids:" with the tokens' extra ids in decimal, and in the first block of a sequence
+// the cache_salt; nil where there are none.
 //
 // After vLLM's vllm/distributed/kv_events.py, as of version 0.33.
 std::vector<std::string> EncodeVllmBatch(const RouterBatch& batch, const VllmShape& shape,

@@ -12,7 +12,7 @@ namespace pagoda::server {
 namespace {
 
 bool MaySee(const Identity& caller, const CacheParts& cache) {
-  return caller.is_operator() || cache.tenant == kCommons || cache.tenant == caller.tenant;
+  return caller.is_operator() || cache.tenant == kDefaultTenant || cache.tenant == caller.tenant;
 }
 
 }  // namespace

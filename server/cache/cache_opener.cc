@@ -199,7 +199,7 @@ void CacheOpener::OpenRemembered(const BroughtCaches& remembered) {
 }
 
 absl::Status CacheOpener::Reopen(const BroughtCache& brought) {
-  TenantId tenant = kCommons;
+  TenantId tenant = kDefaultTenant;
   if (!brought.tenant.empty()) {
     const absl::StatusOr<TenantId> found = options_.tenants->Find(brought.tenant);
     if (!found.ok()) return found.status();
@@ -305,7 +305,7 @@ absl::StatusOr<CacheOpener::Opened> CacheOpener::Open(OpenCacheCall call, Tenant
   if (!share.ok()) return share.status();
   absl::StatusOr<CachePtr> made =
       Make({.number = next_number_,
-            .tenant = tenant == kCommons ? "" : (*options_.tenants)[tenant].name,
+            .tenant = tenant == kDefaultTenant ? "" : (*options_.tenants)[tenant].name,
             .call = std::move(call)},
            tenant, *share);
   if (!made.ok()) return made.status();

@@ -111,7 +111,7 @@ class CacheOpener {
   struct Brought {
     BroughtCache as_opened;
     std::shared_ptr<ServedCache> cache;
-    TenantId tenant = kCommons;
+    TenantId tenant = kDefaultTenant;
     MemoryBytes share;  // Of the budget.
     std::optional<absl::Time> unused_since;
     absl::Time retired;  // When it was dropped.

@@ -21,7 +21,7 @@ namespace pagoda::server {
 
 class CacheStreams;
 class DiskTier;
-class PoolDoor;
+class PoolExport;
 class StatusHistory;
 
 // A daemon numbers its caches, from 0. The sessions of a cache have its number in the upper half of
@@ -44,8 +44,8 @@ struct CacheTierBytes {
 struct CacheParts {
   uint32_t number = 0;
   std::string name;
-  // Whose it is: the tenant whose client opened it. kCommons: everybody may use it.
-  TenantId tenant = kCommons;
+  // Whose it is: the tenant whose client opened it. kDefaultTenant: everybody may use it.
+  TenantId tenant = kDefaultTenant;
   // None: it is the configuration's, which nobody drops.
   std::optional<CacheIdentity> identity;
   absl::Time opened;
@@ -54,9 +54,9 @@ struct CacheParts {
   const CacheLayout* layout = nullptr;
   const PoolSet* pools = nullptr;
   const Transfers* transfers = nullptr;
-  WriterProcesses* writers = nullptr;  // None: nobody has ever mapped the pools.
-  const DiskTier* disk = nullptr;      // None: it has no tier on disk.
-  const PoolDoor* door = nullptr;      // None: nobody maps the pools.
+  WriterProcesses* writers = nullptr;       // None: nobody has ever mapped the pools.
+  const DiskTier* disk = nullptr;           // None: it has no tier on disk.
+  const PoolExport* pool_export = nullptr;  // None: nobody maps the pools.
   CacheStreams* streams = nullptr;
   const StatusHistory* history = nullptr;  // None: the daemon has no HTTP.
   std::vector<CacheTierBytes> tier_bytes;  // Nearest first.

@@ -228,12 +228,12 @@ DiskNumbers DiskTier::numbers() const {
 
 // ---- At the end ----
 
-void DiskTier::Drain(absl::Time end) {
+void DiskTier::Finish(absl::Time end) {
   if (carrier_ == nullptr || stopped_) return;
   absl::Status drained;
   absl::Notification is_drained;
   std::thread drainer([&] {
-    drained = carrier_->Drain();
+    drained = carrier_->WaitUntilIdle();
     is_drained.Notify();
   });
   const bool in_time = is_drained.WaitForNotificationWithDeadline(end);

@@ -73,7 +73,7 @@ class DiskTier {
   // Waits until `end` at most for what is ordered and makes it durable. Then it calls Stop, where
   // that was not enough, and warns of what is cut. The copies that orders wait for must go on
   // meanwhile. Without Start it does nothing.
-  void Drain(absl::Time end);
+  void Finish(absl::Time end);
   // From now on the manager has no disk, and the files are left alone. What waits is cancelled.
   void Stop();
 

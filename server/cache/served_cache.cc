@@ -138,7 +138,7 @@ absl::StatusOr<std::unique_ptr<ServedCache>> ServedCache::Create(Plan plan) {
   if (absl::Status status = cache->MakeCore(*sizes); !status.ok()) return status;
   if (absl::Status status = cache->StartTransfers(); !status.ok()) return status;
   if (absl::Status status = cache->RememberWriters(); !status.ok()) return status;
-  if (absl::Status status = cache->OpenDoors(); !status.ok()) return status;
+  if (absl::Status status = cache->OpenInterfaces(); !status.ok()) return status;
   for (size_t t = 0; t < sizes->num_tiers(); ++t) {
     cache->parts_.tier_bytes.push_back(
         {.medium = sizes->media[t], .bytes = sizes->bytes(static_cast<Tier>(t))});
@@ -171,9 +171,9 @@ absl::Status ServedCache::MakeCore(const SizingPlan& sizes) {
                             .lifecycle_events = config_.events.lifecycle,
                             .epoch = RandomEpoch(),
                             .tenants = TenantsOf(config_),
-                            .commons_share = config_.commons_share,
+                            .default_tenant_share = config_.default_tenant_share,
                             .journal_slots = kept_ != nullptr,
-                            .lives_sample = config_.metrics.block_sample,
+                            .reuse_sample = config_.metrics.block_sample,
                             .max_sessions = config_.server.max_sessions,
                             .last_session = LastSessionBefore(plan_.number),
                             .sequence_limits = {.max_sequences = config_.server.max_sequences,
@@ -338,11 +338,11 @@ absl::Status ServedCache::RememberWriters() {
   return absl::OkStatus();
 }
 
-absl::Status ServedCache::OpenDoors() {
+absl::Status ServedCache::OpenInterfaces() {
   if (!config_.server.MapSocketPath().empty()) {
-    absl::StatusOr<std::unique_ptr<PoolDoor>> door = PoolDoor::Open(*pools_);
-    if (!door.ok()) return door.status();
-    door_ = *std::move(door);
+    absl::StatusOr<std::unique_ptr<PoolExport>> pool_export = PoolExport::Open(*pools_);
+    if (!pool_export.ok()) return pool_export.status();
+    pool_export_ = *std::move(pool_export);
   }
   streams_ = std::make_unique<CacheStreams>(
       EventPump::Options{.flush_interval = config_.events.flush_interval,
@@ -362,7 +362,7 @@ absl::Status ServedCache::OpenDoors() {
             .transfers = transfers_.get(),
             .writers = writers_.get(),
             .disk = disk_.get(),
-            .door = door_.get(),
+            .pool_export = pool_export_.get(),
             .streams = streams_.get(),
             .history = history_.get(),
             .tier_bytes = {}};

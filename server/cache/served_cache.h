@@ -26,7 +26,7 @@
 #include "server/cache/kept_memory.h"
 #include "server/config/config.h"
 #include "server/http/status_history.h"
-#include "server/memory/pool_door.h"
+#include "server/memory/pool_export.h"
 #include "server/memory/writer_processes.h"
 #include "server/supervisor.h"
 #include "server/watch/cache_streams.h"
@@ -57,7 +57,7 @@ class ServedCache {
     std::optional<CacheIdentity> identity;  // With `spec`.
     uint32_t number = 0;
     Reservation reservation = Reservation::kWhole;  // Of its memory on the host.
-    TenantId tenant = kCommons;                     // Whose it is.
+    TenantId tenant = kDefaultTenant;               // Whose it is.
     // Outlive the cache.
     const TenantTable* tenants = nullptr;
     Supervisor* supervisor = nullptr;  // Hears how far the start is.
@@ -122,7 +122,7 @@ class ServedCache {
   absl::Status MakeCore(const SizingPlan& sizes);
   absl::Status StartTransfers();
   absl::Status RememberWriters();
-  absl::Status OpenDoors();
+  absl::Status OpenInterfaces();
 
   // Whether blocks of a namespace that an earlier run had are taken back.
   bool Accepts(const NamespaceKey& name_space) const;
@@ -143,7 +143,7 @@ class ServedCache {
   std::unique_ptr<DiskTier> disk_;
   std::unique_ptr<Transfers> transfers_;
   std::unique_ptr<WriterProcesses> writers_;
-  std::unique_ptr<PoolDoor> door_;  // Where the daemon has a map socket.
+  std::unique_ptr<PoolExport> pool_export_;  // Where the daemon has a map socket.
   std::unique_ptr<CacheStreams> streams_;
   std::unique_ptr<StatusHistory> history_;  // Where the daemon has HTTP.
   CacheParts parts_;

@@ -11,7 +11,7 @@ namespace pagoda::server {
 
 absl::StatusOr<Identity> Admission::Admit(const grpc::ServerContextBase& context,
                                           const Method& method) const {
-  if (absl::Status status = CheckRoom(calls_->open_calls(), max_calls_); !status.ok()) {
+  if (absl::Status status = CheckCapacity(calls_->open_calls(), max_calls_); !status.ok()) {
     return status;
   }
   const std::chrono::system_clock::time_point deadline = context.deadline();
@@ -40,7 +40,7 @@ absl::StatusOr<TenantId> Admission::SessionTenant(const Identity& caller,
                    absl::StrCat("these credentials are not those of the tenant '", named, "'"));
 }
 
-absl::Status CheckRoom(uint64_t open_calls, uint64_t max_calls) {
+absl::Status CheckCapacity(uint64_t open_calls, uint64_t max_calls) {
   if (open_calls <= max_calls) return absl::OkStatus();
   return MakeError(Reason::kTooManyCalls,
                    absl::StrCat("more than ", max_calls, " calls and streams are open"));

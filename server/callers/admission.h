@@ -59,7 +59,7 @@ class Admission {
 // The parts of Admit that need no call.
 
 // Errors: TOO_MANY_CALLS. `open_calls`: this one among them.
-absl::Status CheckRoom(uint64_t open_calls, uint64_t max_calls);
+absl::Status CheckCapacity(uint64_t open_calls, uint64_t max_calls);
 // Errors: DEADLINE_EXCEEDED.
 absl::Status CheckInTime(absl::Time deadline, absl::Time now);
 // Errors: PERMISSION_DENIED.

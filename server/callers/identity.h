@@ -17,10 +17,10 @@ enum class Role : uint8_t { kTenant, kOperator };
 // nothing of the token, for nobody can choose the bytes of its digest.
 using TokenDigest = std::array<uint8_t, 32>;
 
-// A caller whose credentials are known. An operator belongs to no tenant: to the commons.
+// A caller whose credentials are known. An operator belongs to no tenant: to the default tenant.
 struct Identity {
   Role role = Role::kOperator;
-  TenantId tenant = kCommons;
+  TenantId tenant = kDefaultTenant;
   // The token that the caller showed, where it was one. It may be revoked while a stream is open
   // (Authenticator::StillKnows).
   std::optional<TokenDigest> token = std::nullopt;

@@ -338,7 +338,8 @@ std::vector<ConfigKey> Keys(Config* config) {
       SectionKey("server", ServerKeys(&config->server)),
       ListKey("tenants", &config->tenants, TenantKeys, /*min_elements=*/0),
       SectionKey("operators", CredentialsKeys(&config->operators)),
-      SectionKey("commons", {NumberKey("share", &config->commons_share, 1, 1'000'000)}),
+      SectionKey("default_tenant",
+                 {NumberKey("share", &config->default_tenant_share, 1, 1'000'000)}),
       SectionKey(
           "sessions",
           {DurationKey("default_lease", &sessions.default_lease, shortest, absl::Hours(24)),

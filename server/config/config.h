@@ -213,7 +213,7 @@ struct Config {
   };
   std::vector<Tenant> tenants;
   Credentials operators;
-  uint32_t commons_share = 1;
+  uint32_t default_tenant_share = 1;
 
   // Whether callers have to show credentials.
   bool knows_callers() const { return !tenants.empty() || !operators.empty(); }

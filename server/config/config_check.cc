@@ -96,8 +96,8 @@ absl::Status CheckCallers(const Config& config) {
   std::vector<std::string> subjects = config.operators.subjects;
   for (const Config::Tenant& tenant : config.tenants) {
     if (tenant.name.empty()) return Refuse("a tenant has no name");
-    if (tenant.name == kCommonsLabel) {
-      return Refuse(absl::StrCat("no tenant can be called '", kCommonsLabel, "'"));
+    if (tenant.name == kDefaultTenantLabel) {
+      return Refuse(absl::StrCat("no tenant can be called '", kDefaultTenantLabel, "'"));
     }
     if (!names.insert(tenant.name).second) {
       return Refuse(absl::StrCat("there are two tenants '", tenant.name, "'"));

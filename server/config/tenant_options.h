@@ -12,7 +12,7 @@ namespace pagoda::server {
 
 // Where the configuration says 0, there is no limit.
 std::vector<TenantOptions> TenantsOf(const Config& config);
-// The names of all tenants by id, the commons' among them: what the engine knows them by.
+// The names of all tenants by id, the default tenant's among them: what the engine knows them by.
 std::vector<std::string> NamesOf(const TenantTable& tenants);
 
 }  // namespace pagoda::server

@@ -47,7 +47,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
   // A long text takes milliseconds, which a thread of gRPC's has not. The request and its context
   // live as long as the call, which cannot end before the stream has been told.
   const TenantId tenant = caller->identity.tenant;
-  if (absl::Status status = tokenizing_.CheckRoom(tenant); !status.ok()) {
+  if (absl::Status status = tokenizing_.CheckCapacity(tenant); !status.ok()) {
     stream->Refuse(status);
     return stream;
   }

@@ -8,7 +8,7 @@
 #include "manager/tenants.h"
 #include "pagoda/v1/engine.grpc.pb.h"
 #include "server/callers/admission.h"
-#include "server/callers/tenant_turns.h"
+#include "server/callers/tenant_queues.h"
 #include "server/generate/generate_stream.h"
 #include "server/serving_state.h"
 
@@ -29,7 +29,7 @@ class EngineService final : public v1::EngineService::CallbackService {
   const std::string& model_name() const { return model_name_; }
   // Where texts are tokenised: one of a tenant at a time, on a few threads, whichever door they
   // came through.
-  TenantTurns& tokenizing() { return tokenizing_; }
+  TenantQueues& tokenizing() { return tokenizing_; }
   // REQUIRES: engine() is not nullptr.
   EngineStats Stats() const;
 
@@ -49,7 +49,7 @@ class EngineService final : public v1::EngineService::CallbackService {
   const std::string cache_name_;
   const ServingState* const state_;
   const Admission* const admission_;
-  TenantTurns tokenizing_{TenantTurns::Limits{}};  // Last: it uses the others.
+  TenantQueues tokenizing_{TenantQueues::Limits{}};  // Last: it uses the others.
 };
 
 }  // namespace pagoda::server

@@ -184,7 +184,7 @@ std::string StatusApi::Scan::Get(const CacheParts& cache) {
 
 Identity StatusApi::CallerOf(const HttpRequest& request) const {
   const absl::StatusOr<Identity> caller = fence_->Identify(request);
-  return caller.ok() ? *caller : Identity{.role = Role::kTenant, .tenant = kCommons};
+  return caller.ok() ? *caller : Identity{.role = Role::kTenant, .tenant = kDefaultTenant};
 }
 
 std::string StatusApi::Caches(const HttpRequest& request) const {

@@ -381,7 +381,7 @@ Json SessionJson(const SessionRow& row, const TenantOptions& tenant) {
                {"streams", row.streams},
                {"sequences", row.sequences},
                {"raw_blocks", row.raw_blocks},
-               {"draining_blocks", row.draining_blocks},
+               {"deferred_blocks", row.deferred_blocks},
                {"step", row.step},
                {"completed_step", row.completed_step}};
   if (row.lease == absl::InfiniteDuration()) return json;

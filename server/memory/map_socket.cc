@@ -186,9 +186,9 @@ absl::StatusOr<MapSocket::Grant> MapSocket::Decide(const Packet& packet, int con
   }
   const SessionRef session = SessionFromProto(request.session());
   if (request.access() == v1::MAP_ACCESS_READ) {
-    absl::StatusOr<DoorPtr> door = gate_.admit_reader(session);
-    if (!door.ok()) return door.status();
-    return Grant{*std::move(door), MemoryAccess::kRead};
+    absl::StatusOr<ExportPtr> pool_export = gate_.admit_reader(session);
+    if (!pool_export.ok()) return pool_export.status();
+    return Grant{*std::move(pool_export), MemoryAccess::kRead};
   }
   if (request.access() != v1::MAP_ACCESS_READ_WRITE) {
     return Invalid("access is neither MAP_ACCESS_READ nor MAP_ACCESS_READ_WRITE");
@@ -200,24 +200,25 @@ absl::StatusOr<MapSocket::Grant> MapSocket::Decide(const Packet& packet, int con
     return Invalid(absl::StrCat("process ", packet.sender, " asks on a connection of process ",
                                 peer->pid(), "; each process connects by itself"));
   }
-  absl::StatusOr<DoorPtr> door = gate_.admit_writer(session, *std::move(peer));
-  if (!door.ok()) return door.status();
-  return Grant{*std::move(door), MemoryAccess::kReadWrite};
+  absl::StatusOr<ExportPtr> pool_export = gate_.admit_writer(session, *std::move(peer));
+  if (!pool_export.ok()) return pool_export.status();
+  return Grant{*std::move(pool_export), MemoryAccess::kReadWrite};
 }
 
 MapSocket::Next MapSocket::Answer(int connection, const absl::StatusOr<Grant>& decision) {
   std::string error;
   iovec data = {};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * PoolDoor::kMaxSegments)> control = {};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * PoolExport::kMaxSegments)> control =
+      {};
   msghdr message = {};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   if (decision.ok()) {
     // The bytes are only read; iovec has no const.
-    const std::string& answer = decision->door->answer();
+    const std::string& answer = decision->pool_export->answer();
     data = {.iov_base = const_cast<char*>(answer.data()), .iov_len = answer.size()};
     const absl::Span<const FileDescriptor> descriptors =
-        decision->door->descriptors(decision->access);
+        decision->pool_export->descriptors(decision->access);
     message.msg_control = control.data();
     message.msg_controllen = CMSG_SPACE(sizeof(int) * descriptors.size());
     cmsghdr* part = CMSG_FIRSTHDR(&message);

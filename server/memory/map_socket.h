@@ -14,7 +14,7 @@
 #include "manager/ids.h"
 #include "pools/file_descriptor.h"
 #include "server/memory/peer_process.h"
-#include "server/memory/pool_door.h"
+#include "server/memory/pool_export.h"
 
 namespace pagoda::server {
 
@@ -27,12 +27,12 @@ class MapSocket {
   static constexpr size_t kMaxConnections = 256;
   static constexpr size_t kMaxRequestBytes = 1024;
 
-  using DoorPtr = std::shared_ptr<const PoolDoor>;
+  using ExportPtr = std::shared_ptr<const PoolExport>;
   // Who may map, and what: the pools of the session's cache. Called on the socket's thread, before
   // a descriptor is sent.
   struct Gate {
-    std::function<absl::StatusOr<DoorPtr>(SessionRef)> admit_reader;
-    std::function<absl::StatusOr<DoorPtr>(SessionRef, PeerProcess)> admit_writer;
+    std::function<absl::StatusOr<ExportPtr>(SessionRef)> admit_reader;
+    std::function<absl::StatusOr<ExportPtr>(SessionRef, PeerProcess)> admit_writer;
   };
 
   // Listens at `path`, mode 0660; a socket file there that nobody listens on is replaced.
@@ -64,7 +64,7 @@ class MapSocket {
   Next Serve(const Connection& connection);
   // What a peer is sent.
   struct Grant {
-    DoorPtr door;
+    ExportPtr pool_export;
     MemoryAccess access;
   };
   // Errors where the pools are not to be had.

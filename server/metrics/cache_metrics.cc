@@ -35,7 +35,8 @@ class ByTenant {
            uint64_t value) {
     if (!summed_) {
       const std::string& name = tenants_[tenant].name;
-      AddSample(family, With(labels, "tenant", tenant == kCommons ? kCommonsLabel : name),
+      AddSample(family,
+                With(labels, "tenant", tenant == kDefaultTenant ? kDefaultTenantLabel : name),
                 AsDouble(value));
       return;
     }
@@ -238,22 +239,22 @@ void CollectTenantUses(const CacheNumbers& numbers, ByTenant by_tenant, Families
   if (!quota.metric.empty()) out.push_back(std::move(quota));
 }
 
-void CollectLives(const CacheNumbers& numbers, Families& out) {
+void CollectReuseIntervals(const CacheNumbers& numbers, Families& out) {
   struct Row {
     const char* name;
     const char* help;
-    BlockLives::Histograms::ByTier BlockLives::Histograms::*field;
+    ReuseIntervals::Histograms::ByTier ReuseIntervals::Histograms::*field;
   };
   const Row rows[] = {
       {"pagoda_block_lifetime_seconds",
        "From when a block was cached until it left the cache; of a sample of the blocks.",
-       &BlockLives::Histograms::lifetime},
+       &ReuseIntervals::Histograms::lifetime},
       {"pagoda_block_idle_before_eviction_seconds",
        "From a block's last use until it was evicted or displaced; of a sample of the blocks.",
-       &BlockLives::Histograms::idle_before_eviction},
+       &ReuseIntervals::Histograms::idle_before_eviction},
       {"pagoda_block_reuse_gap_seconds",
        "From the end of a cached block's use until its next use; of a sample of the blocks.",
-       &BlockLives::Histograms::reuse_gap},
+       &ReuseIntervals::Histograms::reuse_gap},
   };
   for (const Row& row : rows) {
     prometheus::MetricFamily& family = out.emplace_back(HistogramFamily(row.name, row.help));
@@ -261,7 +262,7 @@ void CollectLives(const CacheNumbers& numbers, Families& out) {
       for (size_t t = 0; t < window.tiers.size(); ++t) {
         if (window.tiers[t].capacity == 0) continue;
         AddHistogram(family, With(WindowLabels(window), "tier", TierLabel(numbers, t)),
-                     (window.lives.*row.field)[t]);
+                     (window.reuse_intervals.*row.field)[t]);
       }
     }
   }
@@ -396,7 +397,7 @@ Families CollectCacheMetrics(const CacheNumbers& numbers, TenantLabels labels) {
   CollectTenantCounters(numbers, by_tenant, families);
   CollectTenantUses(numbers, by_tenant, families);
   CollectWindows(numbers.stats, families);
-  CollectLives(numbers, families);
+  CollectReuseIntervals(numbers, families);
   CollectSessions(numbers.stats, families);
   CollectOperations(numbers, by_tenant, families);
   return families;

@@ -12,8 +12,8 @@
 
 namespace pagoda::server {
 
-// What a tenant does and has: by its name, or with all tenants and the commons in one sum, which
-// has no label `tenant`.
+// What a tenant does and has: by its name, or with all tenants and the default tenant in one sum,
+// which has no label `tenant`.
 enum class TenantLabels : uint8_t { kNames, kSummed };
 
 struct CacheNumbers {

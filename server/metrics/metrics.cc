@@ -121,7 +121,7 @@ Families CollectEngine(const EngineStats& stats) {
   };
 }
 
-Families CollectHttpGenerations(const OpenAiDoor::Counts& counts) {
+Families CollectHttpGenerations(const OpenAiApi::Counts& counts) {
   auto ended = CounterFamily(
       "pagoda_http_generations_total",
       "Completions and chats over HTTP by how they ended: answered, refused (before the "

@@ -10,7 +10,7 @@
 #include "server/admin/admin_service.h"
 #include "server/metrics/cache_metrics.h"
 #include "server/metrics/rpc_metrics.h"
-#include "server/openai/openai_door.h"
+#include "server/openai/openai_api.h"
 
 namespace pagoda::server {
 
@@ -19,7 +19,7 @@ namespace pagoda::server {
 class Metrics final : public prometheus::Collectable {
  public:
   // `rpcs` outlives this, and so do the parts and `openai`, which is null without HTTP.
-  Metrics(const DaemonParts& parts, const RpcMetrics* rpcs, const OpenAiDoor* openai,
+  Metrics(const DaemonParts& parts, const RpcMetrics* rpcs, const OpenAiApi* openai,
           TenantLabels tenant_labels)
       : parts_(parts), rpcs_(rpcs), openai_(openai), tenant_labels_(tenant_labels) {}
 
@@ -37,7 +37,7 @@ class Metrics final : public prometheus::Collectable {
 
   const DaemonParts parts_;
   const RpcMetrics* const rpcs_;
-  const OpenAiDoor* const openai_;
+  const OpenAiApi* const openai_;
   const TenantLabels tenant_labels_;
 };
 

@@ -22,7 +22,7 @@
 #include "manager/operation.h"
 #include "manager/shared_manager.h"
 #include "pagoda/v1/cache.pb.h"
-#include "server/callers/tenant_turns.h"
+#include "server/callers/tenant_queues.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/rpc/answer_memory.h"
 #include "server/rpc/stream_set.h"
@@ -50,8 +50,8 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
     const ServingState* state = nullptr;
     Set* waiting = nullptr;
     AnswerMemory* answers = nullptr;
-    TenantTurns* turns = nullptr;  // None: there are no tenants.
-    TenantId tenant = kCommons;    // Whose the batches are.
+    TenantQueues* tenant_queues = nullptr;  // None: there are no tenants.
+    TenantId tenant = kDefaultTenant;       // Whose the batches are.
 
     size_t max_message_bytes = 0;
     RpcMetrics* metrics = nullptr;  // None: nobody counts.
@@ -71,13 +71,13 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
                                     max_message_bytes, " are allowed"));
     }
     // Errors: TOO_MANY_CALLS.
-    absl::Status CheckRoom() const {
-      return tenant == kCommons ? absl::OkStatus() : turns->CheckRoom(tenant);
+    absl::Status CheckCapacity() const {
+      return tenant == kDefaultTenant ? absl::OkStatus() : tenant_queues->CheckCapacity(tenant);
     }
     // Calls `work`, now or later, in the tenant's turn. `bytes`: of memory that it keeps till then.
     template <class Work>
     void InTurn(size_t bytes, Work work) const {
-      tenant == kCommons ? work() : turns->Run(tenant, bytes, std::move(work));
+      tenant == kDefaultTenant ? work() : tenant_queues->Run(tenant, bytes, std::move(work));
     }
   };
 

@@ -36,7 +36,7 @@ class CacheService final : public RawBatches {
     absl::Duration default_lease;
     absl::Duration max_lease;
     uint32_t max_sessions = 4096;
-    TenantTurns::Limits turns;
+    TenantQueues::Limits tenant_queues;
     size_t max_message_bytes = 16 << 20;
     std::string map_socket;         // Where clients map the pools; empty: nowhere.
     CacheOpener* opener = nullptr;  // None: clients open no caches.
@@ -51,7 +51,7 @@ class CacheService final : public RawBatches {
         admission_(admission),
         metrics_(metrics),
         owners_(options_.max_sessions + kRememberedSessions),
-        turns_(options_.turns) {}
+        tenant_queues_(options_.tenant_queues) {}
 
   grpc::ServerUnaryReactor* OpenCache(grpc::CallbackServerContext* context,
                                       const v1::OpenCacheRequest* request,
@@ -102,7 +102,7 @@ class CacheService final : public RawBatches {
     return {.state = state_,
             .waiting = &waiting_,
             .answers = &answers_,
-            .turns = &turns_,
+            .tenant_queues = &tenant_queues_,
             .tenant = caller.tenant,
             .max_message_bytes = options_.max_message_bytes,
             .metrics = metrics_};
@@ -118,7 +118,7 @@ class CacheService final : public RawBatches {
   SessionStream::Set streams_;
   BatchRun::Set waiting_;
   AnswerMemory answers_;
-  TenantTurns turns_;
+  TenantQueues tenant_queues_;
 };
 
 }  // namespace pagoda::server

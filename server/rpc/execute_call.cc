@@ -40,12 +40,12 @@ grpc::ServerUnaryReactor* ExecuteCall::Start(const BatchRun::Context& context,
                                              grpc::ByteBuffer* answer, RpcMetrics::Call counted) {
   const std::shared_ptr<ExecuteCall> call(
       new ExecuteCall(context, caches, owners, caller, request, answer));
-  absl::Status room = context.CheckSize(request->Length());
-  if (room.ok()) room = context.CheckRoom();
-  if (room.ok()) {
+  absl::Status admitted = context.CheckSize(request->Length());
+  if (admitted.ok()) admitted = context.CheckCapacity();
+  if (admitted.ok()) {
     context.InTurn(request->Length(), [call] { call->Run(); });
   } else {
-    call->OnBatchDone(room);
+    call->OnBatchDone(admitted);
   }
   const auto end = call->OnHandlerDone(counted);
   if (const auto* waiting = std::get_if<Reactor*>(&end)) return *waiting;

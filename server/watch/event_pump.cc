@@ -25,12 +25,12 @@ EventPump::~EventPump() {
 
 void EventPump::Run() {
   Revision seen = log_->last();
-  uint64_t pokes = 0;
+  uint64_t wakes = 0;
   while (!stop_.HasBeenNotified()) {
-    const uint64_t pokes_before = pokes;
+    const uint64_t wakes_before = wakes;
     const Revision last =
-        log_->WaitBeyond(seen, options_.progress_interval / kLooksPerInterval, &pokes);
-    if (last > seen || pokes != pokes_before) {
+        log_->WaitBeyond(seen, options_.progress_interval / kLooksPerInterval, &wakes);
+    if (last > seen || wakes != wakes_before) {
       stop_.WaitForNotificationWithTimeout(options_.flush_interval);
     }
     // Before the streams look: what comes after this is found in the next round.

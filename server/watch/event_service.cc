@@ -98,7 +98,7 @@ EventFilter VisibleTo(const Identity& caller, const TenantTable& tenants) {
   EventFilter filter;
   if (caller.is_operator()) return filter;
   filter.tenant = caller.tenant;
-  filter.commons = tenants.MaySee(caller.tenant, kCommons);
+  filter.default_tenant = tenants.MaySee(caller.tenant, kDefaultTenant);
   return filter;
 }
 
@@ -136,7 +136,7 @@ absl::StatusOr<EventFilter> EventService::Filter(const v1::WatchRequest& request
     const absl::StatusOr<TenantId> tenant = admission_->SessionTenant(caller, request.tenant());
     if (!tenant.ok()) return tenant.status();
     filter.tenant = *tenant;
-    filter.commons = false;
+    filter.default_tenant = false;
   }
   return filter;
 }

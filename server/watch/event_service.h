@@ -15,7 +15,8 @@
 
 namespace pagoda::server {
 
-// What the caller may see: an operator all, a tenant its own, and where it shares the commons' too.
+// What the caller may see: an operator all, a tenant its own, and where it shares the default
+// tenant's too.
 EventFilter VisibleTo(const Identity& caller, const TenantTable& tenants);
 
 // pagoda.v1.EventService. Thread-safe.

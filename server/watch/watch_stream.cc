@@ -224,7 +224,7 @@ void WatchStream::OnWriteDone(bool ok) {
     const uint64_t behind = manager_->log().last().value() + 1 - next_.value();
     const bool goes_on = !cancelled_ && !last_word_.has_value() && ending_.ok();
     if (goes_on && !snapshot_.has_value() && behind < kMaxEventsPerMessage) {
-      if (behind > 0) manager_->log().Poke();
+      if (behind > 0) manager_->log().Wake();
       return;
     }
   }

@@ -221,7 +221,7 @@ class AttentionBench {
     const int calls =
         options_.smoke ? 1 : std::max(1, static_cast<int>(kMeasuredBytes / call.kv_bytes()));
     call.TakeSeconds();
-    const auto [value, yardstick] = MediansInTurns(
+    const auto [value, yardstick] = InterleavedMedians(
         [&] {
           double seconds = 0;
           for (int i = 0; i < calls; ++i) seconds += call.TakeSeconds();
@@ -250,7 +250,7 @@ class AttentionBench {
     const uint64_t count = (options_.smoke ? uint64_t{1} << 20 : kMeasuredBytes) / piece_bytes;
     std::mt19937 random(1);
     std::vector<const std::byte*> pieces(count);
-    const auto [value, yardstick] = MediansInTurns(
+    const auto [value, yardstick] = InterleavedMedians(
         [&] {
           for (const std::byte*& piece : pieces) {
             const uint32_t slot = random() % kv.num_slots;
@@ -279,8 +279,8 @@ class AttentionBench {
            Bf16DotFlops(1) > Float32Flops(isa, 1);
     call.TakeSeconds();
     const auto [value, yardstick] =
-        MediansInTurns([&] { return operations / call.TakeSeconds(); },
-                       [&] { return dots ? Bf16DotFlops(1) : Float32Flops(isa, 1); });
+        InterleavedMedians([&] { return operations / call.TakeSeconds(); },
+                           [&] { return dots ? Bf16DotFlops(1) : Float32Flops(isa, 1); });
     Print({.id = id,
            .value = value / 1e9,
            .unit = "GFLOP/s",

@@ -179,8 +179,8 @@ void PrintCacheFigures(const CacheBenchOptions& options) {
       id += threads == 1 ? "_t1" : "_t2";
       if (!options.wanted(id)) return;
       const auto amount = static_cast<double>(bytes);
-      const auto [rate, copy] = MediansInTurns([&] { return amount / call(); },
-                                               [&] { return bed.Memcpy(bytes, threads); });
+      const auto [rate, copy] = InterleavedMedians([&] { return amount / call(); },
+                                                   [&] { return bed.Memcpy(bytes, threads); });
       Print({.id = id,
              .value = rate / 1e9,
              .unit = "GB/s",

@@ -163,8 +163,8 @@ class EngineBench {
     const double bytes = StepBytes(1);
     DecodeSeconds(1);
     const auto [value, yardstick] =
-        MediansInTurns([&] { return bytes / DecodeSeconds(1); },
-                       [&] { return ReadBytesPerSecond(cold.bytes(), options_.threads); });
+        InterleavedMedians([&] { return bytes / DecodeSeconds(1); },
+                           [&] { return ReadBytesPerSecond(cold.bytes(), options_.threads); });
     Print({.id = "decode_b1",
            .value = value / 1e9,
            .unit = "GB/s",
@@ -175,8 +175,8 @@ class EngineBench {
   void DecodeBatch() {
     DecodeSeconds(kBatch);
     DecodeSeconds(1);
-    const auto [value, yardstick] = MediansInTurns([&] { return kBatch / DecodeSeconds(kBatch); },
-                                                   [&] { return 1 / DecodeSeconds(1); });
+    const auto [value, yardstick] = InterleavedMedians(
+        [&] { return kBatch / DecodeSeconds(kBatch); }, [&] { return 1 / DecodeSeconds(1); });
     Print({.id = "decode_b16_over_b1",
            .value = value,
            .unit = "token/s",
@@ -209,11 +209,11 @@ class EngineBench {
     run();
     const bool dots = kernels::cpu::BestIsa() == kernels::cpu::Isa::kAvx512Bf16;
     const auto [value, yardstick] =
-        MediansInTurns([&] { return (attention + products) / run(); },
-                       [&] {
-                         return dots ? Bf16DotFlops(options_.threads)
-                                     : Float32Flops(kernels::cpu::BestIsa(), options_.threads);
-                       });
+        InterleavedMedians([&] { return (attention + products) / run(); },
+                           [&] {
+                             return dots ? Bf16DotFlops(options_.threads)
+                                         : Float32Flops(kernels::cpu::BestIsa(), options_.threads);
+                           });
     Print({.id = "prefill_2048",
            .value = value / 1e9,
            .unit = "GFLOP/s",

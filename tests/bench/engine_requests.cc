@@ -71,8 +71,8 @@ void EngineRequests::PrintTimesToFirstToken(bool cached, bool host) {
   time_to_first_token(prompt, 0, 0);
   if (cached) {
     const auto [value, yardstick] =
-        MediansInTurns([&] { return time_to_first_token(continued(prompt), reused, 0); },
-                       [&] { return time_to_first_token(fresh(), 0, 0); });
+        InterleavedMedians([&] { return time_to_first_token(continued(prompt), reused, 0); },
+                           [&] { return time_to_first_token(fresh(), 0, 0); });
     Print({.id = "ttft_cached_over_uncached",
            .value = value * 1e3,
            .unit = "ms",
@@ -86,11 +86,11 @@ void EngineRequests::PrintTimesToFirstToken(bool cached, bool host) {
     Require(RunOne<InvalidatedPrefix>(*other, InvalidatePrefix{}));
     time_to_first_token(prompt, 0, 0);
     Require(RunOne<OffloadedPrefix>(*other, OffloadPrefix{.tokens = prompt}));
-    cache_->DrainCopies();
+    cache_->WaitForCopies();
     return time_to_first_token(continued(prompt), reused, reused);
   };
   const auto [value, yardstick] =
-      MediansInTurns(from_host, [&] { return time_to_first_token(fresh(), 0, 0); });
+      InterleavedMedians(from_host, [&] { return time_to_first_token(fresh(), 0, 0); });
   Print({.id = "ttft_host_over_uncached",
          .value = value * 1e3,
          .unit = "ms",
@@ -154,17 +154,18 @@ void EngineRequests::PrintWaste() {
   std::mt19937_64 random(7);
   absl::BlockingCounter left(kBatch);
   // The engine's thread counts, and looks when the last one has begun; then nobody needs to go on.
-  uint64_t held_tokens = 0, room_tokens = 0;
+  uint64_t held_tokens = 0, reserved_tokens = 0;
   uint32_t begun = 0;
   for (uint32_t i = 0; i < kBatch; ++i) {
     const uint32_t length = options_.smoke ? 40 + i : 200 + static_cast<uint32_t>(random() % 1600);
     const absl::Status submitted = engine_->Submit(
         {.prompt = RandomTokens(++prompts_, length, vocab_size_), .max_new_tokens = 200},
         [&, length, first = true](const GeneratedToken&) mutable {
-          if (room_tokens > 0) return false;
+          if (reserved_tokens > 0) return false;
           begun += first ? 1 : 0;
           held_tokens += std::exchange(first, false) ? length : 1;
-          if (begun == kBatch) room_tokens = uint64_t{cache_->occupancy().active} * kTokensPerBlock;
+          if (begun == kBatch)
+            reserved_tokens = uint64_t{cache_->occupancy().active} * kTokensPerBlock;
           return true;
         },
         [&](const absl::StatusOr<GenerateReport>& report) {
@@ -175,12 +176,12 @@ void EngineRequests::PrintWaste() {
     PAGODA_CHECK(submitted.ok(), submitted.ToString().c_str());
   }
   left.Wait();
-  PAGODA_CHECK(room_tokens > held_tokens, "all requests ran at once");
+  PAGODA_CHECK(reserved_tokens > held_tokens, "all requests ran at once");
   Print({.id = "kv_waste_share",
-         .value = static_cast<double>(room_tokens - held_tokens),
+         .value = static_cast<double>(reserved_tokens - held_tokens),
          .unit = "token",
          .yardstick = "the room of 16 requests of 200 to 1,800 tokens",
-         .yardstick_value = static_cast<double>(room_tokens)});
+         .yardstick_value = static_cast<double>(reserved_tokens)});
 }
 
 }  // namespace pagoda::bench

@@ -53,7 +53,7 @@ void PrintLogAppend() {
            (kBatches * kBatch) * 1e9;
   }();
   constexpr char kHeap[] = "a vector of two words on the heap, in a ring of as many";
-  const NamespaceKey commons;
+  const NamespaceKey default_tenant;
   const std::vector<TokenId> tokens(kTokens, 7);
   Print({.id = "log_append_removed",
          .value = Measure([](EventRecorder& recorder, uint32_t number) {
@@ -66,7 +66,7 @@ void PrintLogAppend() {
   Print({.id = "log_append_stored",
          .value = Measure([&](EventRecorder& recorder, uint32_t number) {
            recorder.Stored(
-               kFullAttention, commons, BlockId{number}, BlockHash{number},
+               kFullAttention, default_tenant, BlockId{number}, BlockHash{number},
                {.id = BlockId{number + 1}, .hash = BlockHash{number}, .token_count = kTokens},
                BlockKey{.tokens = tokens, .extras = {}});
          }),

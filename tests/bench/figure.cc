@@ -14,8 +14,8 @@ double MedianSeconds(const std::function<double()>& run) {
   return Percentile(std::move(seconds), 0.5);
 }
 
-std::pair<double, double> MediansInTurns(const std::function<double()>& first,
-                                         const std::function<double()>& second) {
+std::pair<double, double> InterleavedMedians(const std::function<double()>& first,
+                                             const std::function<double()>& second) {
   std::vector<double> firsts(kRepetitions), seconds(kRepetitions);
   for (int i = 0; i < kRepetitions; ++i) {
     firsts[i] = first();

@@ -18,8 +18,8 @@ double MedianSeconds(const std::function<double()>& run);
 
 // Medians of what kRepetitions calls of each return. The two take turns, so that what disturbs one
 // disturbs the other.
-std::pair<double, double> MediansInTurns(const std::function<double()>& first,
-                                         const std::function<double()>& second);
+std::pair<double, double> InterleavedMedians(const std::function<double()>& first,
+                                             const std::function<double()>& second);
 
 // The seconds that one call of `body` takes.
 double Seconds(const std::function<void()>& body);

@@ -154,8 +154,8 @@ void Run(uint64_t bytes) {
                    huge.pools->PagesShortfall(Tier::kPrimary).c_str());
       continue;
     }
-    const auto [fast, slow] = MediansInTurns([&] { return ReadSpeed(huge, random); },
-                                             [&] { return ReadSpeed(plain, random); });
+    const auto [fast, slow] = InterleavedMedians([&] { return ReadSpeed(huge, random); },
+                                                 [&] { return ReadSpeed(plain, random); });
     Print({"random_8k_" + name, fast, "GB/s", "the same in plain pages", slow});
     Print({"page_tables_" + name, static_cast<double>(huge.page_table_kib), "KiB",
            "of the same mapping in plain pages", static_cast<double>(plain.page_table_kib)});

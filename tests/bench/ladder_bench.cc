@@ -136,7 +136,7 @@ class EvictionBed {
 void MeasureFreeEviction(uint32_t blocks) {
   EvictionBed drops(blocks, 0), falls(blocks, blocks * 8);
   const auto [free, drop] =
-      MediansInTurns([&] { return falls.Seconds(); }, [&] { return drops.Seconds(); });
+      InterleavedMedians([&] { return falls.Seconds(); }, [&] { return drops.Seconds(); });
   PAGODA_CHECK(falls.evicted() == 0 && falls.fell() > 0 && drops.evicted() > 0,
                "the one drops blocks, and the other lets them fall to their copies");
   Print({.id = "free_eviction",

@@ -1,6 +1,6 @@
 // What the machine can do at most: the yardsticks of the kernels' benchmarks. Each call measures
-// once, for some tens of milliseconds; a figure takes turns with its yardstick (MediansInTurns of
-// figure.h), because machines are shared and their clocks move.
+// once, for some tens of milliseconds; a figure takes turns with its yardstick (InterleavedMedians
+// of figure.h), because machines are shared and their clocks move.
 #ifndef PAGODA_TESTS_BENCH_MACHINE_PEAKS_H_
 #define PAGODA_TESTS_BENCH_MACHINE_PEAKS_H_
 

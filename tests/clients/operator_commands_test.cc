@@ -215,7 +215,7 @@ TEST_F(OperatorCommandsTest, TenantsShowUseAndQuotas) {
   EXPECT_EQ(tenants[1]["max_sequence_bytes"], 4 << 20);
   const std::vector<std::string> lines = Lines(Print("tenants"));
   ASSERT_THAT(lines, SizeIs(4));
-  EXPECT_THAT(lines[1], HasSubstr("(the commons)"));
+  EXPECT_THAT(lines[1], HasSubstr("(default tenant)"));
   EXPECT_THAT(lines[2], AllOf(HasSubstr("team-a, shares"), HasSubstr("3.0 MiB"),
                               HasSubstr("primary"), HasSubstr("1,500"), EndsWith("2,000")));
   EXPECT_THAT(lines[3], AllOf(HasSubstr("secondary"), EndsWith("none")));

@@ -270,7 +270,7 @@ TEST(TopScreenTest, AReportForAFileHasAllLinesAndNoKeys) {
                        "1,000 primary"));
 }
 
-TEST(TopScreenTest, TheCommonsAloneAreNoTenants) {
+TEST(TopScreenTest, TheDefaultTenantAloneAreNoTenants) {
   TopState state("here");
   TopSample sample = Sample(0);
   sample.tenants.push_back(Tenant("", 500));
@@ -278,7 +278,7 @@ TEST(TopScreenTest, TheCommonsAloneAreNoTenants) {
   EXPECT_THAT(Draw(state, Screen(80, 30)), Not(Contains(HasSubstr("tenants"))));
   sample.tenants.push_back(Tenant("team-a", 5));
   state.Add(std::move(sample));
-  EXPECT_THAT(Draw(state, Screen(80, 30)), Contains(HasSubstr("tenants     (the commons)")));
+  EXPECT_THAT(Draw(state, Screen(80, 30)), Contains(HasSubstr("tenants     (default tenant)")));
 }
 
 TEST(TopScreenTest, ABarIsAsLongAsAnyOther) {

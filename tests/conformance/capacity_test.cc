@@ -124,9 +124,9 @@ TEST_F(CapacityTest, ASharedPrefixThatNobodyHoldsIsNoCredit) {
   Serve(1, Range(0, 63));
   const Tokens prompt = Range(0, 31) + Range(100, 131);
   EXPECT_EQ(Match(prompt), 32u);
-  const WindowCapacity unheld = QueryPrompt(prompt, 16);
-  EXPECT_EQ(unheld.blocks_now, 4u);
-  EXPECT_EQ(unheld.blocks_to_completion, 5u);
+  const WindowCapacity evictable = QueryPrompt(prompt, 16);
+  EXPECT_EQ(evictable.blocks_now, 4u);
+  EXPECT_EQ(evictable.blocks_to_completion, 5u);
   Add(2, Range(0, 63));  // Somebody holds three of its blocks, two of them shared.
   const WindowCapacity held = QueryPrompt(prompt, 16);
   EXPECT_EQ(held.blocks_now, 2u);

@@ -249,7 +249,7 @@ TEST_F(ClassicTest, AClientSeesTheSame) {
       RunOne<DescribedSequence>(**client, DescribeSequence{.sequence = SequenceId{1}});
   ASSERT_TRUE(described.ok());
   EXPECT_EQ(described->tables, added->tables);
-  EXPECT_EQ(described->room_tokens, 73u);
+  EXPECT_EQ(described->reserved_tokens, 73u);
 }
 
 // --- Layouts ---

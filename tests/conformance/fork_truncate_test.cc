@@ -58,9 +58,9 @@ TEST_F(ForkTest, TokensThatAreNotComputedWaitForRoom) {
   const DescribedSequence fork = Describe(2);
   EXPECT_EQ(fork.token_count, 10u);
   EXPECT_EQ(fork.computed_tokens, 6u);
-  EXPECT_EQ(fork.room_tokens, 6u);
+  EXPECT_EQ(fork.reserved_tokens, 6u);
   EXPECT_THAT(fork.tables.at(0).blocks, SizeIs(2));
-  ExpectRefused(Reason::kRoomExceeded,
+  ExpectRefused(Reason::kReservationExceeded,
                 CommitTokens{.sequence = SequenceId{2}, .computed_tokens = 10});
   const auto reserved = Run(ReserveTokens{.sequence = SequenceId{2}, .count = 4});
   ASSERT_TRUE(reserved.ok());
@@ -239,7 +239,7 @@ TEST_F(TruncateTest, TokensAndTheRoomBehindThemGo) {
   const DescribedSequence cut = Describe(1);
   EXPECT_EQ(cut.token_count, 11u);
   EXPECT_EQ(cut.computed_tokens, 10u);
-  EXPECT_EQ(cut.room_tokens, 11u);
+  EXPECT_EQ(cut.reserved_tokens, 11u);
   EXPECT_EQ(Used(), 3u);
   EXPECT_EQ(Primary().free, 5u) << "what holds nothing is free at once";
   Append(1, {50}, 12);

@@ -21,12 +21,12 @@ std::vector<ClientKey> Keys(const std::vector<std::string>& names) {
 
 class KeyedTest : public ConformanceTest {
  protected:
-  uint32_t AddKeys(uint64_t id, const std::vector<std::string>& names, uint32_t room_tokens = 0,
+  uint32_t AddKeys(uint64_t id, const std::vector<std::string>& names, uint32_t reserved_tokens = 0,
                    const NamespaceKey& name_space = kKeyed) {
     return Add({.sequence = SequenceId{id},
                 .name_space = name_space,
                 .tokens = {},
-                .room_tokens = room_tokens,
+                .reserved_tokens = reserved_tokens,
                 .keys = Keys(names)});
   }
   // Adds, computes all, frees.
@@ -52,7 +52,7 @@ TEST_F(KeyedTest, ASequenceMayMatchItsLastBlockToo) {
   const DescribedSequence described = Describe(2);
   EXPECT_EQ(described.token_count, 12u);
   EXPECT_EQ(described.computed_tokens, 12u);
-  EXPECT_EQ(described.room_tokens, 12u);
+  EXPECT_EQ(described.reserved_tokens, 12u);
   EXPECT_EQ(AddKeys(3, {"a", "b", "d"}), 8u);
 }
 
@@ -283,7 +283,7 @@ TEST_F(KeyedTest, LengthsAreWholeBlocks) {
   ExpectRefused(Reason::kWholeBlocksOnly, AddSequence{.sequence = one,
                                                       .name_space = kKeyed,
                                                       .tokens = {},
-                                                      .room_tokens = 6,
+                                                      .reserved_tokens = 6,
                                                       .keys = Keys({"a"})});
   AddKeys(1, {"a", "b"});
   ExpectRefused(Reason::kWholeBlocksOnly, CommitTokens{.sequence = one, .computed_tokens = 3});
@@ -291,7 +291,7 @@ TEST_F(KeyedTest, LengthsAreWholeBlocks) {
   ExpectRefused(Reason::kWholeBlocksOnly, ReserveTokens{.sequence = one, .count = 1});
   ExpectRefused(Reason::kWholeBlocksOnly, TruncateSequence{.sequence = one, .token_count = 5});
   ExpectRefused(Reason::kInvalidCount, TruncateSequence{.sequence = one, .token_count = 9});
-  ExpectRefused(Reason::kRoomExceeded, CommitTokens{.sequence = one, .keys = Keys({"c"})});
+  ExpectRefused(Reason::kReservationExceeded, CommitTokens{.sequence = one, .keys = Keys({"c"})});
 }
 
 TEST(ClientKeyTest, HasOneTo64Bytes) {

@@ -145,19 +145,19 @@ def send_again_and_again(me, make):
 def forks_of_a_huge_prompt(me):
     """One prompt of which nothing has a place, forked by the thousand."""
     if me.state.get("sequence") is None:
-        me.state["sequence"] = me.add(range(100_000, 160_000), room_tokens=1)
+        me.state["sequence"] = me.add(range(100_000, 160_000), reserved_tokens=1)
     parent = me.state["sequence"] or 1
     me.batch([operation(fork_sequence=cache_pb2.ForkSequenceRequest(sequence_id=parent, new_sequence_id=next(me.sequences)))
               for _ in range(500)])
 
 
 @attack
-def prompts_without_room(me):
+def prompts_without_blocks(me):
     """Prompts that need no room, each with an image: tokens and what belongs to them take memory and no block."""
     if "operation" not in me.state:
         image = types_pb2.MultimodalItem(digest=b"i" * 32, token_start=0, token_count=60_000)
         me.state["operation"] = operation(add_sequence=cache_pb2.AddSequenceRequest(
-            tokens=range(60_000), room_tokens=1, multimodal_items=[image]))
+            tokens=range(60_000), reserved_tokens=1, multimodal_items=[image]))
     for _ in range(4):
         me.state["operation"].add_sequence.sequence_id = next(me.sequences)
         me.batch([me.state["operation"]])
@@ -168,7 +168,7 @@ def wishes_by_the_thousand(me):
     """Retention, in as many ranges as one request may have."""
     if "operation" not in me.state:
         ranges = [types_pb2.RetentionRange(token_start=i, token_end=i + 1, priority=50) for i in range(60_000)]
-        me.state["operation"] = operation(add_sequence=cache_pb2.AddSequenceRequest(tokens=range(60_000), room_tokens=1, retention=ranges))
+        me.state["operation"] = operation(add_sequence=cache_pb2.AddSequenceRequest(tokens=range(60_000), reserved_tokens=1, retention=ranges))
     me.state["operation"].add_sequence.sequence_id = next(me.sequences)
     me.batch([me.state["operation"]])
 

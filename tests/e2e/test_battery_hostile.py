@@ -205,10 +205,10 @@ class Latency:
         self._quiet = quiet
         self._alone, self._beside, self._probes = [], [], []
 
-    def measure(self, hostile, by_turns):
+    def measure(self, hostile, alternating):
         """ROUNDS more rounds; by turns what else this machine does is in both."""
         for _ in range(ROUNDS):
-            if by_turns:
+            if alternating:
                 hostile.send(signal.SIGSTOP)
                 wait_until_idle(self._quiet.daemon)
                 self.measure_alone()
@@ -282,7 +282,7 @@ def test_an_attack_changes_nothing_for_others(tmp_path, name):
                 latency.measure_alone()
         with Stalls() as stalls, hostile_client(quiet, name) as hostile:
             for _ in range(3):  # Few rounds may meet something else on this machine: all count, and a median of more is nearer the truth.
-                latency.measure(hostile, by_turns=name not in OUTLASTING)
+                latency.measure(hostile, alternating=name not in OUTLASTING)
                 if latency.holds(name):
                     break
             quiet.check_view()

@@ -57,7 +57,7 @@ def test_a_sequence_that_cannot_grow_keeps_what_it_has(daemon, client):
     with refused(daemon, grpc.StatusCode.RESOURCE_EXHAUSTED, "BLOCKS_EXHAUSTED"):
         client.append(1, [7], computed_tokens=4)
     described = client.describe(1)
-    assert (described.token_count, described.computed_tokens, described.room_tokens) == (4, 0, 4)
+    assert (described.token_count, described.computed_tokens, described.reserved_tokens) == (4, 0, 4)
     client.free(held)
 
 
@@ -68,7 +68,7 @@ def test_a_sequence_that_cannot_grow_keeps_what_it_has(daemon, client):
     lambda client: client.free([]),
     lambda client: client.add(2, []),
     lambda client: client.add(2, range(4 * CAPACITY + 1)),
-    lambda client: client.add(2, [5], room_tokens=HUGE),
+    lambda client: client.add(2, [5], reserved_tokens=HUGE),
     lambda client: client.reserve(1, 0),
     lambda client: client.reserve(1, HUGE),
 ])
@@ -139,7 +139,7 @@ def test_a_sequence_id_names_one_sequence_at_a_time(daemon, client):
 
 def test_a_commit_stays_inside_its_room_and_its_tokens(daemon, client):
     client.add(1, range(6))
-    with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "ROOM_EXCEEDED"):
+    with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "RESERVATION_EXCEEDED"):
         client.commit(1, 6, tokens=range(1, 10))
     with refused(daemon, grpc.StatusCode.INVALID_ARGUMENT, "COMPUTED_BEYOND_TOKENS"):
         client.commit(1, 7)

@@ -132,7 +132,7 @@ def test_a_quota_binds_its_own_tenant_alone(start_daemon):
 
 
 def test_a_tenant_that_fills_the_queue_leaves_another_its_part(start_daemon):
-    # Of 12 places half are the commons', red's and blue's, 2 each; the other half is for whichever comes first.
+    # Of 12 places half are the default tenant's, red's and blue's, 2 each; the other half is for whichever comes first.
     daemon = start_tenants(start_daemon, {}, {}, engine={"max_running_sequences": 1, "max_waiting_requests": 12})
     red, blue = stub_of(daemon, RED), stub_of(daemon, BLUE)
     long_call, _ = start_long_generation(red)

@@ -49,12 +49,12 @@ def test_sequences_show_tokens_and_blocks(daemon, two_clients):
     assert run_ok(daemon, "sequences").endswith("2 sequences\n")
 
 
-def test_draining_blocks_are_counted(daemon):
+def test_deferred_blocks_are_counted(daemon):
     with Client(daemon.channel) as client:
         client.add(1, prompt(8))
         client.run(step=3, completed_step=1, free_sequence={"sequence_id": 1})
         row, = run_json(daemon, "sessions")["sessions"]
-        assert (row["step"], row["completed_step"], row["draining_blocks"]) == (3, 1, 2)
+        assert (row["step"], row["completed_step"], row["deferred_blocks"]) == (3, 1, 2)
 
 
 def test_lists_are_fetched_to_their_end(daemon):
@@ -135,8 +135,8 @@ def test_tenants_show_what_each_has(start_daemon):
     with Client(channel, name="engine-a") as client:
         client.cache(1, prompt(8))
         client.add(2, [9] * 4)
-        commons, team = run_json(daemon, "--auth-token-file", token_file, "tenants")["tenants"]
-        assert commons["name"] == ""
+        default_tenant, team = run_json(daemon, "--auth-token-file", token_file, "tenants")["tenants"]
+        assert default_tenant["name"] == ""
         assert (team["name"], team["sessions"], team["sequences"]) == ("team-a", 1, 1)
         use, = team["use"]
         assert (use["tier"], use["used_blocks"], use["cached_blocks"], use["quota_blocks"]) == ("primary", 3, 2, None)

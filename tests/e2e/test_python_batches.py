@@ -121,7 +121,7 @@ def test_nothing_is_sent_where_the_block_raises(daemon, client):
     assert calls(daemon) == 0
 
 
-def test_a_slot_drains_until_its_step_is_completed(daemon, client):
+def test_a_slot_is_released_when_its_step_is_completed(daemon, client):
     with client.batch(step=7) as batch:
         blocks = batch.allocate_blocks(10)
     client.free_blocks(blocks.result())  # In step 7, which holds for what comes after.

@@ -62,7 +62,7 @@ def test_a_table_tells_the_place_of_every_token(client):
 
 
 def test_room_is_taken_ahead_of_tokens(daemon, client):
-    with client.sequence(PROMPT, room_tokens=4) as sequence:
+    with client.sequence(PROMPT, reserved_tokens=4) as sequence:
         assert len(sequence.table) == 1
         sequence.reserve(8)
         assert len(sequence.table) == 3
@@ -70,8 +70,8 @@ def test_room_is_taken_ahead_of_tokens(daemon, client):
         assert sequence.token_count == 12
         with pytest.raises(pagoda.Conflict) as failure:
             sequence.commit([12])
-        assert failure.value.reason == "ROOM_EXCEEDED"
-        assert sequence.describe() == pagoda.SequenceInfo(token_count=12, computed_tokens=12, room_tokens=12, losses=0)
+        assert failure.value.reason == "RESERVATION_EXCEEDED"
+        assert sequence.describe() == pagoda.SequenceInfo(token_count=12, computed_tokens=12, reserved_tokens=12, losses=0)
 
 
 def test_a_fork_shares_until_it_grows_and_a_cut_goes_back(client):

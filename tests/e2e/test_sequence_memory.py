@@ -28,11 +28,11 @@ def usage(daemon, name):
     return next(tenant for tenant in tenants if tenant.name == name)
 
 
-def long_prompt(sequence_id, room_tokens=4):
+def long_prompt(sequence_id, reserved_tokens=4):
     """More than the quota holds, with room for its beginning alone."""
     ranges = [types_pb2.RetentionRange(token_start=i, token_end=i + 1, priority=50) for i in range(TOKENS)]
     return cache_pb2.AddSequenceRequest(sequence_id=sequence_id, tokens=range(TOKENS), extra_token_ids=[7] * TOKENS,
-                                        room_tokens=room_tokens, retention=ranges)
+                                        reserved_tokens=reserved_tokens, retention=ranges)
 
 
 def refusals(result):

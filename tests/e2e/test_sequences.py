@@ -68,7 +68,7 @@ def test_refused_tokens_are_dropped(daemon, client):
     truncated = client.truncate(1, 6)
     assert (truncated.token_count, truncated.computed_tokens) == (6, 5)
     described = client.describe(1)
-    assert (described.token_count, described.room_tokens, len(described.tables[0].blocks)) == (6, 6, 2)
+    assert (described.token_count, described.reserved_tokens, len(described.tables[0].blocks)) == (6, 6, 2)
     client.append(1, [99], computed_tokens=6)
     assert client.describe(1).token_count == 7
     for count in (0, 8):
@@ -91,7 +91,7 @@ def test_truncation_of_a_shared_block_copies_it(daemon, client):
     assert client.match(range(9)).matched_tokens == 8, "the other one's block stays cached"
 
 
-def test_a_slot_drains_until_its_step_is_completed(daemon, client):
+def test_a_slot_is_released_when_its_step_is_completed(daemon, client):
     blocks = client.run(step=7, allocate_blocks=cache_pb2.AllocateBlocksRequest(count=CAPACITY)).blocks
     freed = [types_pb2.BlockRef(block_id=block.block_id, generation=block.generation) for block in blocks[:10]]
     client.run(step=7, free_blocks=cache_pb2.FreeBlocksRequest(blocks=freed))

@@ -115,9 +115,9 @@ def test_sessions_and_tenants(daemon):
         assert [row["client"] for row in page["sessions"]] == ["a", "b"] and page["next"] == rows[2]["session"]
         rest = get(daemon, f"sessions?limit=2&from={page['next']}")
         assert [row["client"] for row in rest["sessions"]] == ["c"] and rest["next"] is None
-        (commons,) = get(daemon, "tenants")["tenants"]
-        assert (commons["tenant"], commons["sessions"], commons["sequences"]) == ("", 3, 1)
-        assert commons["use"] == [{"window": "full", "tier": "primary", "used_blocks": 4, "cached_blocks": 0, "quota_blocks": None}]
+        (default_tenant,) = get(daemon, "tenants")["tenants"]
+        assert (default_tenant["tenant"], default_tenant["sessions"], default_tenant["sequences"]) == ("", 3, 1)
+        assert default_tenant["use"] == [{"window": "full", "tier": "primary", "used_blocks": 4, "cached_blocks": 0, "quota_blocks": None}]
 
 
 def test_the_tail_of_the_events(daemon):

@@ -9,7 +9,7 @@ import dataclasses
 
 from pagoda.v1 import events_pb2, types_pb2
 
-COMMONS = ""
+DEFAULT_TENANT = ""
 EVERYBODY = None  # Whom what is nobody's concerns: the pools, and that a window was emptied.
 TYPES = {"created": events_pb2.EVENT_TYPE_CREATED, "stored": events_pb2.EVENT_TYPE_STORED, "updated": events_pb2.EVENT_TYPE_UPDATED,
          "removed": events_pb2.EVENT_TYPE_REMOVED}
@@ -65,7 +65,7 @@ class View:
     types: frozenset | None = None
     windows: frozenset | None = None
     tiers: frozenset | None = None
-    tenants: frozenset | None = None  # COMMONS among them, where they are.
+    tenants: frozenset | None = None  # DEFAULT_TENANT among them, where they are.
 
     @classmethod
     def of(cls, request, caller=None):
@@ -228,7 +228,7 @@ class Truth:
             return EVERYBODY
         if event.HasField("created"):
             if not event.revision:
-                return COMMONS  # Nobody but an operator holds raw blocks between two rounds.
+                return DEFAULT_TENANT  # Nobody but an operator holds raw blocks between two rounds.
             owners = {raw_owners.of(block, event.revision) for block in blocks}
         else:
             # A block that the reference was never told of is nobody's: the validators see that something was left out.

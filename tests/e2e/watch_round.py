@@ -15,7 +15,7 @@ import time
 import watch_traffic
 from pagoda.v1 import admin_pb2
 from tcp_proxy import SlowProxy, TcpProxy
-from watch_history import ALL_TIERS, ALL_TYPES, COMMONS, History, Owners, Recording
+from watch_history import ALL_TIERS, ALL_TYPES, DEFAULT_TENANT, History, Owners, Recording
 from watch_subscribers import Reference, Stage, Subscriber
 from watch_trees import PackageWatch, compare_trees, first_difference
 from watch_zmq import ZmqWatch, blocks_of_routers
@@ -133,7 +133,7 @@ class Ground:
                      near("from now, some types", habit="cancels", types=some_types)]
         if not self.has_tenants:
             return everybody
-        shared = rng.choice([dict(token=RED, caller=frozenset({"red"})), dict(token=BLUE, caller=frozenset({"blue", COMMONS}))])
+        shared = rng.choice([dict(token=RED, caller=frozenset({"red"})), dict(token=BLUE, caller=frozenset({"blue", DEFAULT_TENANT}))])
         return everybody + [near("a window", habit="cancels", snapshot=True, window_sizes=[rng.choice([0, WINDOW])]),
                             near("a tenant", habit="cancels", snapshot=True, **shared),
                             near("about a tenant", habit="stalls", resnapshot_when_behind=True, tenant=rng.choice(["red", "blue"]))]

@@ -168,7 +168,7 @@ TEST(QuotaTest, AFullQuotaTakesOneSequenceAtATime) {
 
 TEST(QuotaTest, WhereOthersOfTheTenantHoldTheQuotaARequestEndsAfterAWhile) {
   World::Setting setting = TwoTenants(8, kNoQuota);
-  setting.options.room_timeout = absl::Milliseconds(30);
+  setting.options.capacity_timeout = absl::Milliseconds(30);
   World world(setting);
   const std::unique_ptr<CacheClient> other = world.cache().OpenClient();
   std::vector<TokenId> held(50, 3);
@@ -275,7 +275,7 @@ TEST(SequencesTest, AHigherPriorityTakesASequenceOfItsOwnTenant) {
 
 TEST(SequencesTest, WhereOthersOfTheTenantHaveTheSequencesARequestEndsAfterAWhile) {
   World::Setting setting = RedMayHave({.max_sequences = 1});
-  setting.options.room_timeout = absl::Milliseconds(30);
+  setting.options.capacity_timeout = absl::Milliseconds(30);
   World world(setting);
   const std::unique_ptr<CacheClient> other = world.cache().OpenClient();
   const std::vector<TokenId> held(9, 3);

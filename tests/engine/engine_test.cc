@@ -50,7 +50,7 @@ class EngineOn {
         engine_(*Engine::Create({.model_dir = golden_.model_dir,
                                  .cpu = {.compute = ComputeType::kFloat32},
                                  .scheduler = {.max_step_tokens = settings.max_step_tokens,
-                                               .room_timeout = absl::Milliseconds(20)}},
+                                               .capacity_timeout = absl::Milliseconds(20)}},
                                 cache_.OpenClient())) {}
 
   const Golden& golden() const { return golden_; }
@@ -158,7 +158,7 @@ void OffloadPrompt(EngineOn& on, const std::vector<TokenId>& answer = {}) {
       RunOne<OffloadedPrefix>(*other, OffloadPrefix{.name_space = {}, .tokens = std::move(tokens)});
   ASSERT_TRUE(offloaded.ok()) << offloaded.status();
   EXPECT_GE(offloaded->blocks, 4u);
-  on.cache().DrainCopies();
+  on.cache().WaitForCopies();
   on.cache().PoisonPrimary();
 }
 
@@ -217,7 +217,7 @@ TEST(EngineTest, WaitsForWhatComesUpFromTheSecondaryTier) {
   ASSERT_TRUE(
       RunOne<OffloadedPrefix>(*other, OffloadPrefix{.name_space = {}, .tokens = whole.prompt})
           .ok());
-  on.cache().DrainCopies();
+  on.cache().WaitForCopies();
   on.cache().PoisonPrimary();
   const Answer again = on.Generate(on.Request());
   ExpectGolden(on.golden(), again, 1e-4f);

@@ -24,7 +24,7 @@ void FakeDisk::Submit(FileCommands commands) {
 void FakeDisk::Run() {
   do {
     cache_.manager().Maintain(0);  // Orders backups.
-    cache_.DrainCopies();
+    cache_.WaitForCopies();
   } while (RunCommands());
 }
 
@@ -78,7 +78,7 @@ void FakeDisk::Read(const FileOrder& fetch) {
 }
 
 void FakeDisk::AwaitCopies(Ticket after) {
-  cache_.DrainCopies();
+  cache_.WaitForCopies();
   PAGODA_CHECK(cache_.manager().completed_ticket() >= after, "a copy was ordered before the file");
 }
 

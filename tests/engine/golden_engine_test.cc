@@ -229,18 +229,18 @@ TEST_P(GoldenEngineTest, WithTheBasicCache) {
 }
 
 // Guesses from the text change nothing but the number of steps.
-TEST_P(GoldenEngineTest, WithDrafts) {
+TEST_P(GoldenEngineTest, WithDraftTokens) {
   Served served = Serve({});
   for (const Golden& golden : goldens_) {
     // The answer is in the prompt already, so that guesses come.
     GenerateRequest request = RequestFor(golden);
     request.prompt.insert(request.prompt.end(), golden.ids.begin(), golden.ids.end());
     std::vector<std::vector<TokenId>> answers(2);
-    for (const uint32_t drafts : {0u, 5u}) {
-      request.max_draft_tokens = drafts;
-      request.name_space.cache_salt = std::to_string(drafts);
+    for (const uint32_t draft_tokens : {0u, 5u}) {
+      request.max_draft_tokens = draft_tokens;
+      request.name_space.cache_salt = std::to_string(draft_tokens);
       const auto report = served.engine->Generate(request, [&](const GeneratedToken& token) {
-        answers[drafts == 0 ? 0 : 1].push_back(token.token);
+        answers[draft_tokens == 0 ? 0 : 1].push_back(token.token);
         return true;
       });
       ASSERT_TRUE(report.ok()) << report.status();

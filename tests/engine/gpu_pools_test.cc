@@ -121,7 +121,7 @@ TEST_F(GpuPoolsTest, KvGoesToAFileAndIntoOtherPools) {
   std::vector<TokenId> tokens;
   for (TokenId token = 0; token < 40; ++token) tokens.push_back(token * 7 % 500);
   const AddedSequence added = Require(RunOne<AddedSequence>(
-      *client, AddSequence{.sequence = SequenceId(5), .tokens = tokens, .room_tokens = 40}));
+      *client, AddSequence{.sequence = SequenceId(5), .tokens = tokens, .reserved_tokens = 40}));
   std::mt19937 random(2);
   for (const auto& pool : Require(client->MapPools(MemoryAccess::kReadWrite))) {
     std::vector<std::byte> slot(pool->mapping().layout.slot_stride_bytes());

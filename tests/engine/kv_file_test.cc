@@ -116,7 +116,7 @@ TEST(KvFileLossTest, WhatDoesNotComeUpIsNotSaved) {
     served.Generate(golden.prompt, 1);
     const std::unique_ptr<CacheClient> other = served.cache().OpenClient();
     EXPECT_TRUE(RunOne<OffloadedPrefix>(*other, OffloadPrefix{.tokens = golden.prompt}).ok());
-    served.cache().DrainCopies();
+    served.cache().WaitForCopies();
     coming = 0;
     lost = last + losing;
     auto saved = served.engine().SaveKv({}, golden.prompt, path);
@@ -153,7 +153,7 @@ TEST(KvFileLossTest, WhatDoesNotComeUpIsLoaded) {
   while (!served.cache().NothingHeld()) absl::SleepFor(absl::Milliseconds(1));
   const std::unique_ptr<CacheClient> other = served.cache().OpenClient();
   ASSERT_TRUE(RunOne<OffloadedPrefix>(*other, OffloadPrefix{.tokens = golden.prompt}).ok());
-  served.cache().DrainCopies();
+  served.cache().WaitForCopies();
   fails = true;
   const auto loaded = served.engine().LoadKv({}, path);
   ASSERT_TRUE(loaded.ok()) << loaded.status();

@@ -253,7 +253,7 @@ TEST(BatchSamplerTest, TellsWhereARowThatCountsHasNoNumbers) {
     std::vector<SamplingTask> tasks = {{.sampling = {},
                                         .logits = logits,
                                         .tokens = tokens,
-                                        .drafts = counts ? right : wrong,
+                                        .draft_tokens = counts ? right : wrong,
                                         .chosen = {},
                                         .logits_are_numbers = true}};
     BatchSampler(nullptr).Run(absl::MakeSpan(tasks));
@@ -301,24 +301,24 @@ TEST(BatchSamplerTest, ATokenDependsOnItsOwnTaskAlone) {
   constexpr size_t kVocabulary = 700;
   std::mt19937 random(14);
   std::vector<std::vector<float>> logits;
-  std::vector<std::vector<TokenId>> histories, drafts;
+  std::vector<std::vector<TokenId>> histories, draft_tokens;
   std::vector<SamplingTask> tasks;
   for (size_t i = 0; i < 40; ++i) {
-    drafts.push_back(RandomHistory(random, kVocabulary));
-    logits.push_back(RandomLogits(random, kVocabulary * (1 + drafts[i].size())));
+    draft_tokens.push_back(RandomHistory(random, kVocabulary));
+    logits.push_back(RandomLogits(random, kVocabulary * (1 + draft_tokens[i].size())));
     histories.push_back(RandomHistory(random, kVocabulary));
     SamplingParams sampling = RandomSampling(random, kVocabulary);
     if (i % 2 == 0) sampling.top_logprobs = 3;
     // Some of the drafts are right.
     std::vector<TokenId> known = histories[i];
-    for (size_t d = 0; d < drafts[i].size() && random() % 4 != 0; ++d) {
+    for (size_t d = 0; d < draft_tokens[i].size() && random() % 4 != 0; ++d) {
       const auto row = absl::MakeConstSpan(logits[i]).subspan(d * kVocabulary, kVocabulary);
-      known.push_back(drafts[i][d] = ChoosePlainly(sampling, row, known));
+      known.push_back(draft_tokens[i][d] = ChoosePlainly(sampling, row, known));
     }
     tasks.push_back({.sampling = sampling,
                      .logits = logits[i],
                      .tokens = histories[i],
-                     .drafts = drafts[i],
+                     .draft_tokens = draft_tokens[i],
                      .chosen = {},
                      .logits_are_numbers = true});
   }
@@ -338,7 +338,7 @@ TEST(BatchSamplerTest, ATokenDependsOnItsOwnTaskAlone) {
       const float logprob = i % 2 == 0 ? alone.Logprobs(row, chosen.token, 3).first : 0.0f;
       EXPECT_EQ(chosen.logprob, logprob);
       known.push_back(chosen.token);
-      const bool goes_on = d < drafts[i].size() && chosen.token == drafts[i][d];
+      const bool goes_on = d < draft_tokens[i].size() && chosen.token == draft_tokens[i][d];
       EXPECT_EQ(d + 1 < tasks[i].chosen.size(), goes_on);
       accepted += goes_on ? 1 : 0;
     }

@@ -330,7 +330,7 @@ TEST(SchedulerTest, ACancelledRequestGivesEverythingBack) {
 
 TEST(SchedulerTest, RoomThatOthersHoldIsWaitedForAndThenRefused) {
   World world(
-      {.blocks = {.primary_blocks = 8}, .options = {.room_timeout = absl::Milliseconds(30)}});
+      {.blocks = {.primary_blocks = 8}, .options = {.capacity_timeout = absl::Milliseconds(30)}});
   const std::unique_ptr<CacheClient> other = world.cache().OpenClient();
   const auto held = RunOne<AllocatedBlocks>(*other, AllocateBlocks{.count = 6});
   ASSERT_TRUE(held.ok());
@@ -351,10 +351,10 @@ TEST(SchedulerTest, CheckRoomCountsTheWindowsBlocks) {
   CacheInfo cache{.tokens_per_block = 8,
                   .windows = {{.window = WindowSize(16), .blocks = {4}},
                               {.window = kFullAttention, .blocks = {6}}}};
-  EXPECT_TRUE(Scheduler::CheckRoom(cache, Request(1, 40, 9)).ok());
-  EXPECT_EQ(ReasonOf(Scheduler::CheckRoom(cache, Request(1, 40, 10))), Reason::kInvalidCount);
+  EXPECT_TRUE(Scheduler::CheckCapacity(cache, Request(1, 40, 9)).ok());
+  EXPECT_EQ(ReasonOf(Scheduler::CheckCapacity(cache, Request(1, 40, 10))), Reason::kInvalidCount);
   cache.windows[0].blocks = {3};
-  EXPECT_THAT(std::string(Scheduler::CheckRoom(cache, Request(1, 40, 9)).message()),
+  EXPECT_THAT(std::string(Scheduler::CheckCapacity(cache, Request(1, 40, 9)).message()),
               HasSubstr("window 16"));
 }
 
@@ -417,7 +417,7 @@ TEST(BasicCacheTest, RefusesAsTheManagerDoes) {
   EXPECT_EQ(reason(AddSequence{.sequence = one, .tokens = {1}}), Reason::kSequenceExists);
   EXPECT_EQ(reason(AddSequence{.sequence = two, .tokens = {1}}), Reason::kBlocksExhausted);
   EXPECT_EQ(reason(ForkSequence{one, two}), Reason::kBlocksExhausted);
-  EXPECT_EQ(reason(CommitTokens{.sequence = one, .tokens = {1}}), Reason::kRoomExceeded);
+  EXPECT_EQ(reason(CommitTokens{.sequence = one, .tokens = {1}}), Reason::kReservationExceeded);
   EXPECT_EQ(reason(CommitTokens{.sequence = one, .computed_tokens = 3}),
             Reason::kComputedBeyondTokens);
   EXPECT_EQ(reason(CommitTokens{.sequence = one, .computed_tokens = 2}), Reason::kNone);
@@ -512,7 +512,7 @@ TEST_P(WindowsTest, FiveHundredRequestsOnASmallPool) {
         arrive();
       }
       world.RunSteps(1);
-      if (!copies_take_steps) world.cache().DrainCopies();
+      if (!copies_take_steps) world.cache().WaitForCopies();
       for (size_t i = 0; i < outcomes.size(); ++i) {
         if (heard[i] || !outcomes[i]->ended) continue;
         heard[i] = true;

@@ -35,7 +35,7 @@ class TestCache {
   SharedManager& manager() { return *manager_; }
   PoolSet& pools() { return *pools_; }
   // Waits until no copy is left.
-  void DrainCopies() { transfers_->Drain(); }
+  void WaitForCopies() { transfers_->Drain(); }
   // Every byte of the primary pools is such that whoever reads it gets NaN.
   void PoisonPrimary();
   // Of the primary tier of the smallest window.

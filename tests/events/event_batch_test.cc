@@ -46,7 +46,7 @@ EventBatch BatchOf(const std::vector<Event>& events) {
 
 EventBatch BatchOfTokens(size_t tokens) {
   EventBatch batch;
-  batch.Add<StoredEvent>(Revision{1}, absl::UnixEpoch(), kFullAttention, kCommons)
+  batch.Add<StoredEvent>(Revision{1}, absl::UnixEpoch(), kFullAttention, kDefaultTenant)
       .tokens.resize(tokens);
   return batch;
 }
@@ -123,7 +123,7 @@ TEST(EventBatchTest, AnExpectedBatchIsTwoAllocations) {
   const auto fill = [](EventBatch& batch) {
     for (uint64_t i = 1; i <= kEvents; ++i) {
       auto& stored =
-          batch.Add<StoredEvent>(Revision{i}, absl::UnixEpoch(), kFullAttention, kCommons);
+          batch.Add<StoredEvent>(Revision{i}, absl::UnixEpoch(), kFullAttention, kDefaultTenant);
       stored.blocks.push_back({.id = BlockId{7}, .token_count = 16});
       stored.tokens.resize(16);
     }

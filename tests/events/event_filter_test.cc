@@ -113,7 +113,7 @@ TEST(EventFilterTest, WindowsAndTenantsAreThoseOfTheEvent) {
   EXPECT_THAT(Shown({.tenant = kAlice}, event), SizeIs(1));
   EXPECT_THAT(Shown({.tenant = TenantId{2}}, event), IsEmpty());
   EXPECT_THAT(Shown({.tenant = kAlice}, Chain()), IsEmpty());
-  EXPECT_THAT(Shown({.tenant = kAlice, .commons = true}, Chain()), SizeIs(1));
+  EXPECT_THAT(Shown({.tenant = kAlice, .default_tenant = true}, Chain()), SizeIs(1));
 }
 
 TEST(EventFilterTest, WhatEmptiesAWindowConcernsEveryTenant) {
@@ -125,7 +125,7 @@ TEST(EventFilterTest, WhatEmptiesAWindowConcernsEveryTenant) {
 }
 
 // Chain() under a salt of the namespace that tenants share.
-Event SaltedChain(TenantId tenant = kCommons) {
+Event SaltedChain(TenantId tenant = kDefaultTenant) {
   Event event = Chain();
   event.tenant = tenant;
   auto& stored = std::get<StoredEvent>(event.what);
@@ -135,8 +135,8 @@ Event SaltedChain(TenantId tenant = kCommons) {
   return event;
 }
 
-TEST(EventFilterTest, ATenantSeesNeitherTheSaltsOfTheCommonsNorWhatIsStoredUnderThem) {
-  const EventFilter alice{.tenant = kAlice, .commons = true};
+TEST(EventFilterTest, ATenantSeesNeitherTheSaltsOfTheDefaultTenantNorWhatIsStoredUnderThem) {
+  const EventFilter alice{.tenant = kAlice, .default_tenant = true};
   const std::vector<Event> shown = Shown(alice, SaltedChain());
   ASSERT_THAT(shown, SizeIs(1));
   const auto& stored = std::get<StoredEvent>(shown[0].what);
@@ -149,7 +149,7 @@ TEST(EventFilterTest, ATenantSeesNeitherTheSaltsOfTheCommonsNorWhatIsStoredUnder
 }
 
 TEST(EventFilterTest, WhatIsHiddenFallsIntoPartsToo) {
-  const EventFilter alice{.tiers = kPrimaryOnly, .tenant = kAlice, .commons = true};
+  const EventFilter alice{.tiers = kPrimaryOnly, .tenant = kAlice, .default_tenant = true};
   const std::vector<Event> shown = Shown(alice, SaltedChain());
   ASSERT_THAT(shown, SizeIs(2));
   for (const Event& part : shown) {
@@ -160,7 +160,7 @@ TEST(EventFilterTest, WhatIsHiddenFallsIntoPartsToo) {
 }
 
 TEST(EventFilterTest, NothingElseIsHidden) {
-  const EventFilter alice{.tenant = kAlice, .commons = true};
+  const EventFilter alice{.tenant = kAlice, .default_tenant = true};
   Event shared = Chain();
   EXPECT_THAT(Shown(alice, shared), ElementsAre(shared)) << "without a salt it is shared";
   EXPECT_THAT(Shown(alice, SaltedChain(kAlice)), ElementsAre(SaltedChain(kAlice))) << "its own";
@@ -169,7 +169,7 @@ TEST(EventFilterTest, NothingElseIsHidden) {
 
 TEST(EventFilterTest, APinsEndIsToldToOperatorsAndToItsTenant) {
   Event ended{.what = UpdatedEvent{.id = BlockId{1}, .ended_pin = EndedPin{.pin = PinId{3}}}};
-  const EventFilter alice{.tenant = kAlice, .commons = true};
+  const EventFilter alice{.tenant = kAlice, .default_tenant = true};
   EXPECT_THAT(Shown(alice, ended), IsEmpty());
   EXPECT_THAT(Shown({}, ended), SizeIs(1));
   EXPECT_THAT(Shown({.tiers = kPrimaryOnly}, ended), SizeIs(1));

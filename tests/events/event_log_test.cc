@@ -61,7 +61,7 @@ TEST(EventLogTest, DropsTheOldestAndSaysSo) {
 
 EventBatch BatchOfTokens(uint64_t revision, size_t tokens) {
   EventBatch batch;
-  batch.Add<StoredEvent>(Revision{revision}, absl::UnixEpoch(), kFullAttention, kCommons)
+  batch.Add<StoredEvent>(Revision{revision}, absl::UnixEpoch(), kFullAttention, kDefaultTenant)
       .tokens.resize(tokens);
   return batch;
 }

@@ -100,7 +100,7 @@ CoreWorld::CoreWorld(ByteReader& in)
 }
 
 void CoreWorld::OpenSession(Client& client) {
-  // The first client is the commons', the others are tenants', where there are any.
+  // The first client is the default tenant's, the others are tenants', where there are any.
   const auto index = static_cast<uint16_t>(&client - clients_.data());
   const auto tenant = TenantId(static_cast<uint16_t>(index % core_->tenants().size()));
   const auto session =

@@ -207,7 +207,7 @@ class Decoder {
   void AddSequence(v1::AddSequenceRequest* out) {
     out->set_sequence_id(DrawSequence(in_));
     Prefix(out);
-    if (in_.OneIn(4)) out->set_room_tokens(Number(in_, 20));
+    if (in_.OneIn(4)) out->set_reserved_tokens(Number(in_, 20));
     DrawExtras(in_, out);
     DrawRetention(in_, out);
     if (in_.OneIn(8)) out->set_generated_priority(Number(in_, 101));

@@ -31,9 +31,10 @@ class BlockManagerTest : public ::testing::Test {
     if (core_ != nullptr) core_->CheckInvariants();
   }
 
-  absl::StatusOr<uint32_t> Add(uint64_t id, const std::vector<TokenId>& prompt, uint32_t room = 0,
-                               const NamespaceKey& name_space = {}) {
-    const auto added = core_->AddSequence(session_, SequenceId{id}, name_space, prompt, room, now_);
+  absl::StatusOr<uint32_t> Add(uint64_t id, const std::vector<TokenId>& prompt,
+                               uint32_t reserved = 0, const NamespaceKey& name_space = {}) {
+    const auto added =
+        core_->AddSequence(session_, SequenceId{id}, name_space, prompt, reserved, now_);
     if (!added.ok()) return added.status();
     return added->matched_tokens;
   }
@@ -230,7 +231,7 @@ TEST_F(BlockManagerTest, RoomForAChunkGrowsWithTheChunks) {
   EXPECT_EQ(TableOf(1).size(), 2u);
   EXPECT_EQ(Find(1).token_count, 16u);
   EXPECT_EQ(ReasonOf(core_->CommitTokens(session_, SequenceId{1}, {}, 7, now_).status()),
-            Reason::kRoomExceeded);
+            Reason::kReservationExceeded);
   Commit(1, {}, 6);
   ASSERT_TRUE(core_->ReserveTokens(session_, SequenceId{1}, 10, now_).ok());
   EXPECT_EQ(TableOf(1).size(), 4u);
@@ -242,7 +243,7 @@ TEST_F(BlockManagerTest, RoomIsReservedBeforeTheTokensAreKnown) {
   Make(8, 4);
   ASSERT_TRUE(Add(1, Range(0, 3)).ok());
   EXPECT_EQ(ReasonOf(core_->CommitTokens(session_, SequenceId{1}, {{4}}, 0, now_).status()),
-            Reason::kRoomExceeded);
+            Reason::kReservationExceeded);
   EXPECT_EQ(core_->ReserveTokens(session_, SequenceId{1}, 2, now_)->blocks, 1u);
   Commit(1, {4, 5}, 0);
   EXPECT_EQ(Find(1).token_count, 6u);

@@ -76,7 +76,7 @@ TEST(BlockStoreTest, LifeBeginsWithNothingOfTheOneBefore) {
   store.SetExtras(id, extras);
   block.token_count = 4;
   block.set_priority(Priority{100});
-  block.timed = block.drains = block.pinned = 1;
+  block.timed = block.deferred = block.pinned = 1;
   block.refs = 0;
   store.ReleaseId(id);
   EXPECT_EQ(block.state(), BlockState::kFree);
@@ -88,7 +88,7 @@ TEST(BlockStoreTest, LifeBeginsWithNothingOfTheOneBefore) {
   EXPECT_EQ(block.token_count, 0);
   EXPECT_EQ(block.priority(), kDefaultPriority);
   EXPECT_EQ(block.tier(), Tier::kPrimary);
-  EXPECT_FALSE(block.timed || block.beside || block.drains || block.pinned);
+  EXPECT_FALSE(block.timed || block.beside || block.deferred || block.pinned);
   EXPECT_THAT(store.extras(id), IsEmpty());
 }
 

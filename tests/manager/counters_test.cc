@@ -24,7 +24,7 @@ class CountersTest : public ::testing::Test {
                                    .tiers = HostTiers({primary}, {secondary}),
                                    .tenants = std::move(tenants)});
   }
-  SessionRef Open(TenantId tenant = kCommons) {
+  SessionRef Open(TenantId tenant = kDefaultTenant) {
     return core_->OpenSession("test", kLease, now_, tenant)->ref;
   }
   absl::Status Run(SessionRef session, const Operation& operation) {
@@ -76,14 +76,14 @@ TEST_F(CountersTest, ARemovalCountsByTierAndReason) {
   Cache(session, 3);  // 1 goes down.
   EXPECT_EQ(AllRemoved(), 0u) << "a block that moves is not removed";
   Cache(session, 4);  // 2 goes down, 1 has to leave.
-  EXPECT_EQ(Removed(kCommons, kSecondary, RemovalReason::kDisplaced), 2u);
+  EXPECT_EQ(Removed(kDefaultTenant, kSecondary, RemovalReason::kDisplaced), 2u);
   EXPECT_EQ(core_->Stats().windows[0].counters.displaced_blocks, 2u);
   ASSERT_TRUE(Run(session, InvalidatePrefix{.tokens = {4, 4}}).ok());
-  EXPECT_EQ(Removed(kCommons, kPrimary, RemovalReason::kInvalidated), 2u);
+  EXPECT_EQ(Removed(kDefaultTenant, kPrimary, RemovalReason::kInvalidated), 2u);
   EXPECT_EQ(AllRemoved(), 4u);
   core_->ResetPrefixCache(now_);
-  EXPECT_EQ(Removed(kCommons, kPrimary, RemovalReason::kCleared), 2u);
-  EXPECT_EQ(Removed(kCommons, kSecondary, RemovalReason::kCleared), 2u);
+  EXPECT_EQ(Removed(kDefaultTenant, kPrimary, RemovalReason::kCleared), 2u);
+  EXPECT_EQ(Removed(kDefaultTenant, kSecondary, RemovalReason::kCleared), 2u);
   EXPECT_EQ(AllRemoved(), 8u);
 }
 
@@ -148,10 +148,10 @@ TEST_F(CountersTest, AnEvictionAndATakeOverCountOnce) {
   Cache(session, 1);
   // Its tail is taken over: nothing else is free.
   ASSERT_TRUE(Run(session, AddSequence{.sequence = SequenceId{90}, .tokens = Prompt(1)}).ok());
-  EXPECT_EQ(Removed(kCommons, kPrimary, RemovalReason::kTakenOver), 1u);
+  EXPECT_EQ(Removed(kDefaultTenant, kPrimary, RemovalReason::kTakenOver), 1u);
   ASSERT_TRUE(Run(session, FreeSequence{SequenceId{90}}).ok());
   Cache(session, 2);
-  EXPECT_EQ(Removed(kCommons, kPrimary, RemovalReason::kEvicted),
+  EXPECT_EQ(Removed(kDefaultTenant, kPrimary, RemovalReason::kEvicted),
             core_->Stats().windows[0].counters.evicted_blocks);
   EXPECT_GE(core_->Stats().windows[0].counters.evicted_blocks, 1u);
   EXPECT_EQ(core_->Stats().windows[0].counters.taken_over_blocks, 1u);
@@ -163,7 +163,7 @@ TEST_F(CountersTest, ABlockWhoseCopyFailedIsLost) {
   Cache(session, 1);
   copy_status_ = absl::InternalError("broken");
   Cache(session, 2);
-  EXPECT_EQ(Removed(kCommons, kSecondary, RemovalReason::kLost), 2u);
+  EXPECT_EQ(Removed(kDefaultTenant, kSecondary, RemovalReason::kLost), 2u);
   EXPECT_EQ(core_->Stats().windows[0].counters.lost_blocks, 2u);
 }
 
@@ -172,7 +172,7 @@ TEST_F(CountersTest, ATruncatedBlockCounts) {
   const SessionRef session = Open();
   Begin(session, 1, 1);
   ASSERT_TRUE(Run(session, TruncateSequence{.sequence = SequenceId{1}, .token_count = 6}).ok());
-  EXPECT_EQ(Removed(kCommons, kPrimary, RemovalReason::kTruncated), 1u);
+  EXPECT_EQ(Removed(kDefaultTenant, kPrimary, RemovalReason::kTruncated), 1u);
 }
 
 TEST_F(CountersTest, WhatATenantAsksAndLosesIsItsOwn) {
@@ -204,8 +204,8 @@ TEST_F(CountersTest, AHitCountsInTheTierWhereItLay) {
   Cache(session, 1);
   Cache(session, 2);  // 1 goes down.
   Cache(session, 1);
-  EXPECT_EQ(Of(kCommons).prefix_hit_tokens[kSecondary], 7u);
-  EXPECT_EQ(Of(kCommons).prefix_hit_tokens[kPrimary], 0u);
+  EXPECT_EQ(Of(kDefaultTenant).prefix_hit_tokens[kSecondary], 7u);
+  EXPECT_EQ(Of(kDefaultTenant).prefix_hit_tokens[kPrimary], 0u);
   EXPECT_EQ(core_->Stats().windows[0].counters.secondary_hit_tokens, 7u);
 }
 

@@ -32,7 +32,7 @@ TEST_F(DiskCarrierTest, WhatIsWrittenIsReadAlsoAfterARestart) {
   EXPECT_EQ(stats.read.bytes, 11u * 1024);
   EXPECT_EQ(stats.held_slots, 1u);
   EXPECT_EQ(stats.file.engine, "threads");
-  EXPECT_TRUE(carrier_->Drain().ok());
+  EXPECT_TRUE(carrier_->WaitUntilIdle().ok());
   Start();
   EXPECT_EQ(recovered_, 1u);
   EXPECT_TRUE(Fetch(kSliding, 3, 1).ok());

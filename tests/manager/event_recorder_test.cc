@@ -272,37 +272,37 @@ TEST_F(EventRecorderTest, RevisionsHaveNoHolesAcrossTakes) {
 }
 
 TEST_F(EventRecorderTest, LivesOutsideTheTreeAreToldOnlyWhereAllAre) {
-  recorder_.BlockTaken(kFullAttention, BlockId{1}, kCommons);
-  recorder_.BlockFreed(kFullAttention, BlockId{1}, kCommons);
+  recorder_.BlockTaken(kFullAttention, BlockId{1}, kDefaultTenant);
+  recorder_.BlockFreed(kFullAttention, BlockId{1}, kDefaultTenant);
   EXPECT_THAT(recorder_.Take(), IsEmpty());
 }
 
-class EventRecorderLivesTest : public EventRecorderTest {
+class EventRecorderLifecycleTest : public EventRecorderTest {
  protected:
-  EventRecorderLivesTest() { lives_.BeginOperation(absl::UnixEpoch()); }
+  EventRecorderLifecycleTest() { reuse_intervals_.BeginOperation(absl::UnixEpoch()); }
 
-  void Taken(uint32_t id, TenantId tenant = kCommons, WindowSize window = kFullAttention) {
-    lives_.BlockTaken(window, BlockId{id}, tenant);
+  void Taken(uint32_t id, TenantId tenant = kDefaultTenant, WindowSize window = kFullAttention) {
+    reuse_intervals_.BlockTaken(window, BlockId{id}, tenant);
   }
-  void Freed(uint32_t id, TenantId tenant = kCommons) {
-    lives_.BlockFreed(kFullAttention, BlockId{id}, tenant);
+  void Freed(uint32_t id, TenantId tenant = kDefaultTenant) {
+    reuse_intervals_.BlockFreed(kFullAttention, BlockId{id}, tenant);
   }
   void EvictedBeside(uint32_t id) {
-    lives_.Removed(kFullAttention, RemovalReason::kEvicted, BlockId{id}, BlockHash{id});
+    reuse_intervals_.Removed(kFullAttention, RemovalReason::kEvicted, BlockId{id}, BlockHash{id});
   }
   static const std::pmr::vector<BlockId>& CreatedBlocks(const Event& event) {
     return std::get<CreatedEvent>(event.what).blocks;
   }
 
-  EventRecorder lives_{RecordEvents::kYes, LifecycleEvents::kAll};
+  EventRecorder reuse_intervals_{RecordEvents::kYes, LifecycleEvents::kAll};
 };
 
-TEST_F(EventRecorderLivesTest, LivesOfOneOperationAreOneEvent) {
+TEST_F(EventRecorderLifecycleTest, LivesOfOneOperationAreOneEvent) {
   for (uint32_t id = 0; id < 8; ++id) Taken(id);
   for (uint32_t id = 8; id < 16; ++id) Freed(id);
-  lives_.BeginOperation(absl::UnixEpoch());
+  reuse_intervals_.BeginOperation(absl::UnixEpoch());
   Taken(16);
-  const EventBatch events = lives_.Take();
+  const EventBatch events = reuse_intervals_.Take();
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(CreatedBlocks(events[0]).size(), 8u);
   EXPECT_EQ(AsRemoved(events[1]).reason, RemovalReason::kReleased);
@@ -311,37 +311,37 @@ TEST_F(EventRecorderLivesTest, LivesOfOneOperationAreOneEvent) {
   EXPECT_THAT(CreatedBlocks(events[2]), ElementsAre(BlockId{16}));
 }
 
-TEST_F(EventRecorderLivesTest, EvictionsBetweenDoNotSplitWhatIsTaken) {
+TEST_F(EventRecorderLifecycleTest, EvictionsBetweenDoNotSplitWhatIsTaken) {
   Taken(1);
   for (uint32_t id = 2; id < 8; ++id) {
     EvictedBeside(id);
     Taken(id);
   }
-  const EventBatch events = lives_.Take();
+  const EventBatch events = reuse_intervals_.Take();
   ASSERT_EQ(events.size(), 3u) << "taken, evicted, and what was taken after the first eviction";
   EXPECT_THAT(CreatedBlocks(events[0]), ElementsAre(BlockId{1}));
   EXPECT_EQ(AsRemoved(events[1]).blocks.size(), 6u);
   EXPECT_EQ(CreatedBlocks(events[2]).size(), 6u);
 }
 
-TEST_F(EventRecorderLivesTest, ABlockIsToldInItsOwnOrder) {
+TEST_F(EventRecorderLifecycleTest, ABlockIsToldInItsOwnOrder) {
   Freed(1);
   Taken(1);
   Freed(1);
   Taken(1);
-  const EventBatch events = lives_.Take();
+  const EventBatch events = reuse_intervals_.Take();
   ASSERT_EQ(events.size(), 4u);
   for (size_t i = 0; i < events.size(); ++i) {
     EXPECT_EQ(std::holds_alternative<CreatedEvent>(events[i].what), i % 2 == 1) << i;
   }
 }
 
-TEST_F(EventRecorderLivesTest, TenantsAndWindowsAreApart) {
+TEST_F(EventRecorderLifecycleTest, TenantsAndWindowsAreApart) {
   Taken(1, TenantId{1});
   Taken(2, TenantId{2});
   Taken(3, TenantId{2}, kSliding);
   Taken(4, TenantId{2});
-  const EventBatch events = lives_.Take();
+  const EventBatch events = reuse_intervals_.Take();
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0].tenant, TenantId{1});
   EXPECT_EQ(events[1].tenant, TenantId{2});
@@ -349,10 +349,10 @@ TEST_F(EventRecorderLivesTest, TenantsAndWindowsAreApart) {
   EXPECT_EQ(events[2].window, kSliding);
 }
 
-TEST_F(EventRecorderLivesTest, LivesAreBoundedToo) {
+TEST_F(EventRecorderLifecycleTest, LivesAreBoundedToo) {
   for (uint32_t id = 0; id < kMaxListedBlocks + 3; ++id) Taken(id);
   for (uint32_t id = 0; id < kMaxListedBlocks + 3; ++id) Freed(id);
-  const EventBatch events = lives_.Take();
+  const EventBatch events = reuse_intervals_.Take();
   ASSERT_EQ(events.size(), 4u);
   EXPECT_EQ(CreatedBlocks(events[0]).size(), kMaxListedBlocks);
   EXPECT_EQ(CreatedBlocks(events[1]).size(), 3u);
@@ -360,17 +360,17 @@ TEST_F(EventRecorderLivesTest, LivesAreBoundedToo) {
   EXPECT_EQ(AsRemoved(events[3]).blocks.size(), 3u);
 }
 
-TEST_F(EventRecorderLivesTest, NothingFollowsThePools) {
-  lives_.PoolsRemoved(kFullAttention);
-  lives_.Stop();
+TEST_F(EventRecorderLifecycleTest, NothingFollowsThePools) {
+  reuse_intervals_.PoolsRemoved(kFullAttention);
+  reuse_intervals_.Stop();
   Taken(1);
   EvictedBeside(2);
-  lives_.PoolsRemoved(kFullAttention);
-  const EventBatch events = lives_.Take();
+  reuse_intervals_.PoolsRemoved(kFullAttention);
+  const EventBatch events = reuse_intervals_.Take();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(AsRemoved(events[0]).reason, RemovalReason::kReleased);
   EXPECT_EQ(AsRemoved(events[0]).scope, RemovedEvent::Scope::kPools);
-  EXPECT_EQ(lives_.last(), Revision{1});
+  EXPECT_EQ(reuse_intervals_.last(), Revision{1});
 }
 
 TEST_F(EventRecorderTest, RecordsNothingWhereNobodyReads) {
@@ -380,8 +380,8 @@ TEST_F(EventRecorderTest, RecordsNothingWhereNobodyReads) {
   silent.PoolsCreated(kFullAttention, {1});
   silent.BlocksCreated(kFullAttention, {BlockId{1}});
   silent.BlocksReleased(kFullAttention, {BlockId{1}});
-  silent.BlockTaken(kFullAttention, BlockId{1}, kCommons);
-  silent.BlockFreed(kFullAttention, BlockId{1}, kCommons);
+  silent.BlockTaken(kFullAttention, BlockId{1}, kDefaultTenant);
+  silent.BlockFreed(kFullAttention, BlockId{1}, kDefaultTenant);
   silent.Stored(kFullAttention, {}, kNoBlock, BlockHash{}, {.token_count = 1}, {{&token, 1}});
   silent.CopiesChanged(kFullAttention, BlockId{1}, BlockHash{}, {}, {});
   silent.PriorityChanged(kFullAttention, BlockId{1}, BlockHash{}, {});

@@ -80,7 +80,7 @@ void CacheOfMany(Cache& cache) {
     cache.Run(CommitTokens{.sequence = kFirst, .computed_tokens = kPart});
     cache.Run(FreeSequence{.sequence = kFirst});
   }
-  cache.OpenSession(kCommons);
+  cache.OpenSession(kDefaultTenant);
 }
 
 // A path in a sliding window of which every eighth block is a hole beside a block that shares all
@@ -303,8 +303,8 @@ LARGEST(ForkSequence,
            return ForkSequence{.sequence = kFirst, .new_sequence = kSecond};
          }},
         {"all tokens, not computed", [](Cache& cache) {
-           cache.Run(
-               AddSequence{.sequence = kFirst, .tokens = Tokens(kCacheTokens), .room_tokens = 1});
+           cache.Run(AddSequence{
+               .sequence = kFirst, .tokens = Tokens(kCacheTokens), .reserved_tokens = 1});
            return ForkSequence{.sequence = kFirst, .new_sequence = kSecond};
          }});
 // The block that is cut is cached, with others below it, so it takes a free one.

@@ -71,7 +71,7 @@ TEST_F(ListsTest, ASessionShowsWhatItHas) {
   EXPECT_EQ(row.streams, 0u);
   EXPECT_EQ(row.sequences, 1u);
   EXPECT_EQ(row.raw_blocks, 1u);
-  EXPECT_EQ(row.draining_blocks, 2u);
+  EXPECT_EQ(row.deferred_blocks, 2u);
   EXPECT_EQ(row.step, 7u);
   EXPECT_EQ(row.completed_step, 5u);
 }
@@ -129,7 +129,7 @@ TEST_F(ListsTest, ASequenceShowsWhatWasMatchedAndWhatItHolds) {
   EXPECT_EQ(rows[1].matched_tokens, 8u);
   EXPECT_EQ(rows[1].token_count, 10u);
   EXPECT_EQ(rows[1].computed_tokens, 9u);
-  EXPECT_EQ(rows[1].room_tokens, 13u);
+  EXPECT_EQ(rows[1].reserved_tokens, 13u);
   EXPECT_EQ(rows[1].blocks, 4u);
   EXPECT_EQ(rows[1].losses, 0u);
   EXPECT_EQ(rows[2].matched_tokens, 8u);

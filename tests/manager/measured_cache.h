@@ -58,7 +58,7 @@ class Cache {
   explicit Cache(BlockManager::Options options)
       : log_(EventLog::Limits{.max_events = 1, .max_bytes = 1}),
         manager_(*BlockManager::Create(std::move(options)), &log_, [this] { return Now(); }) {
-    OpenSession(kCommons);
+    OpenSession(kDefaultTenant);
   }
 
   // What follows is the tenant's.

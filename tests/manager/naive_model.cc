@@ -6,8 +6,8 @@
 
 namespace pagoda {
 
-Reason NaiveModel::CheckRoom(uint64_t room) const {
-  return room > uint64_t{capacity_} * tokens_per_block_ ? Reason::kInvalidCount : Reason::kNone;
+Reason NaiveModel::CheckCapacity(uint64_t reserved) const {
+  return reserved > uint64_t{capacity_} * tokens_per_block_ ? Reason::kInvalidCount : Reason::kNone;
 }
 
 NaiveModel::Path NaiveModel::PathOf(const Sequence& sequence, uint32_t tokens) const {
@@ -65,7 +65,7 @@ uint32_t NaiveModel::PrivateBlocks() const {
   uint32_t blocks = raw_;
   std::set<ContentPtr> orphans;
   for (const auto& [name, sequence] : sequences_) {
-    blocks += Blocks(sequence.room) - static_cast<uint32_t>(sequence.published.size()) +
+    blocks += Blocks(sequence.reserved) - static_cast<uint32_t>(sequence.published.size()) +
               sequence.duplicates;
     for (const ContentPtr& content : sequence.published) {
       const auto it = cached_.find(content->path);
@@ -126,7 +126,7 @@ void NaiveModel::Remove(const ContentPtr& content) {
 }
 
 // Evicts until `blocks` blocks are free.
-void NaiveModel::MakeRoom(uint32_t blocks) {
+void NaiveModel::FreeOneSlot(uint32_t blocks) {
   while (counts().free < blocks) {
     ContentPtr victim;
     for (const auto& [path, content] : cached_) {
@@ -150,15 +150,15 @@ std::optional<uint8_t> NaiveModel::WishFor(const Sequence& sequence, uint32_t fi
 }
 
 Reason NaiveModel::Add(SequenceName name, const std::string& salt, const Tokens& tokens,
-                       uint32_t room, const Wish& wish, const std::optional<Path>& source,
+                       uint32_t reserved, const Wish& wish, const std::optional<Path>& source,
                        uint32_t* matched) {
   if (sequences_.contains(name)) return Reason::kSequenceExists;
   if (tokens.empty()) return Reason::kInvalidCount;
   const std::vector<ContentPtr> full = MatchFull(salt, tokens);
   const auto whole = static_cast<uint32_t>(full.size());
   *matched = Match(salt, tokens);
-  const auto wanted = static_cast<uint32_t>(room == 0 ? tokens.size() : room);
-  if (CheckRoom(std::max<uint64_t>({wanted, *matched, tokens.size()})) != Reason::kNone) {
+  const auto wanted = static_cast<uint32_t>(reserved == 0 ? tokens.size() : reserved);
+  if (CheckCapacity(std::max<uint64_t>({wanted, *matched, tokens.size()})) != Reason::kNone) {
     return Reason::kInvalidCount;
   }
   // Room: what is free or can go, less what the match will hold.
@@ -171,17 +171,17 @@ Reason NaiveModel::Add(SequenceName name, const std::string& salt, const Tokens&
   ContentPtr part = source.has_value() ? cached_.at(*source) : nullptr;
   bool takes_over = false;
   if (part != nullptr) {
-    const bool unheld = part->holders == 0;
+    const bool evictable = part->holders == 0;
     const bool whole_tail = part->path.second.size() == *matched;
     const uint32_t needed = Blocks(std::max(wanted, *matched)) - whole;
-    const bool can_take = unheld && !HasChildren(*part);
-    const bool can_copy = needed + (unheld ? 1 : 0) <= available;
+    const bool can_take = evictable && !HasChildren(*part);
+    const bool can_copy = needed + (evictable ? 1 : 0) <= available;
     takes_over = can_take && (whole_tail || !can_copy) && needed <= available;
     if (!can_copy && !takes_over) part = nullptr;
   }
   if (part == nullptr) *matched = whole * tokens_per_block_;
-  const uint32_t final_room = std::max(wanted, *matched);
-  const uint32_t needed = Blocks(final_room) - whole;
+  const uint32_t final_reserved = std::max(wanted, *matched);
+  const uint32_t needed = Blocks(final_reserved) - whole;
   if (needed > available) return Reason::kBlocksExhausted;
 
   Sequence sequence{.salt = salt,
@@ -189,7 +189,7 @@ Reason NaiveModel::Add(SequenceName name, const std::string& salt, const Tokens&
                     .wish = wish,
                     .prompt = static_cast<uint32_t>(tokens.size()),
                     .computed = *matched,
-                    .room = whole * tokens_per_block_,
+                    .reserved = whole * tokens_per_block_,
                     .published = full};
   for (const ContentPtr& content : full) {
     ++content->holders;
@@ -198,15 +198,15 @@ Reason NaiveModel::Add(SequenceName name, const std::string& salt, const Tokens&
   if (takes_over) {
     if (part->priority != 35) sequence.taken_over = {whole, part->priority};
     Remove(part);
-    sequence.room = *matched;
+    sequence.reserved = *matched;
     ++taken_over_;
   } else if (part != nullptr) {
     ++part->holders;
     ++copies_;
   }
   sequences_[name] = sequence;
-  MakeRoom(needed - (takes_over ? 1 : 0));
-  sequences_[name].room = final_room;
+  FreeOneSlot(needed - (takes_over ? 1 : 0));
+  sequences_[name].reserved = final_reserved;
   if (part != nullptr && !takes_over) LetGo(part);
   return Reason::kNone;
 }
@@ -215,12 +215,12 @@ Reason NaiveModel::Reserve(SequenceName name, uint32_t count) {
   const auto it = sequences_.find(name);
   if (it == sequences_.end()) return Reason::kUnknownSequence;
   if (count == 0) return Reason::kInvalidCount;
-  const uint64_t room = uint64_t{it->second.room} + count;
-  if (CheckRoom(room) != Reason::kNone) return Reason::kInvalidCount;
-  const uint32_t needed = Blocks(room) - Blocks(it->second.room);
+  const uint64_t reserved = uint64_t{it->second.reserved} + count;
+  if (CheckCapacity(reserved) != Reason::kNone) return Reason::kInvalidCount;
+  const uint32_t needed = Blocks(reserved) - Blocks(it->second.reserved);
   if (needed > counts().free + counts().cached) return Reason::kBlocksExhausted;
-  MakeRoom(needed);
-  it->second.room = static_cast<uint32_t>(room);
+  FreeOneSlot(needed);
+  it->second.reserved = static_cast<uint32_t>(reserved);
   return Reason::kNone;
 }
 
@@ -229,10 +229,10 @@ Reason NaiveModel::Commit(SequenceName name, const Tokens& tokens, uint32_t comp
   if (it == sequences_.end()) return Reason::kUnknownSequence;
   Sequence& sequence = it->second;
   const size_t token_count = sequence.tokens.size() + tokens.size();
-  if (!tokens.empty() && token_count > sequence.room) return Reason::kRoomExceeded;
+  if (!tokens.empty() && token_count > sequence.reserved) return Reason::kReservationExceeded;
   if (computed != 0 && computed < sequence.computed) return Reason::kComputedBackwards;
   if (computed > token_count) return Reason::kComputedBeyondTokens;
-  if (computed > sequence.room) return Reason::kRoomExceeded;
+  if (computed > sequence.reserved) return Reason::kReservationExceeded;
   sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
   sequence.computed = std::max(sequence.computed, computed);
   Publish(sequence);
@@ -246,8 +246,8 @@ Reason NaiveModel::Append(SequenceName name, const Tokens& tokens, uint32_t comp
   const size_t token_count = sequence.tokens.size() + tokens.size();
   if (computed != 0 && computed < sequence.computed) return Reason::kComputedBackwards;
   if (computed > token_count) return Reason::kComputedBeyondTokens;
-  if (token_count > sequence.room) {
-    const Reason reason = Reserve(name, static_cast<uint32_t>(token_count - sequence.room));
+  if (token_count > sequence.reserved) {
+    const Reason reason = Reserve(name, static_cast<uint32_t>(token_count - sequence.reserved));
     if (reason != Reason::kNone) return reason;
   }
   return Commit(name, tokens, computed);
@@ -341,7 +341,7 @@ Reason NaiveModel::Free(SequenceName name) {
 Reason NaiveModel::TakeRaw(uint32_t count) {
   if (count == 0 || count > capacity_) return Reason::kInvalidCount;
   if (count > counts().free + counts().cached) return Reason::kBlocksExhausted;
-  MakeRoom(count);
+  FreeOneSlot(count);
   raw_ += count;
   return Reason::kNone;
 }

@@ -39,7 +39,7 @@ class NaiveModel {
   // Each gives the reason with which the core must refuse, or kNone; a refused call changes
   // nothing. `source` is which of Sources() the core took, where there are any; Add says how many
   // tokens must match.
-  Reason Add(SequenceName name, const std::string& salt, const Tokens& tokens, uint32_t room,
+  Reason Add(SequenceName name, const std::string& salt, const Tokens& tokens, uint32_t reserved,
              const Wish& wish, const std::optional<Path>& source, uint32_t* matched);
   Reason Reserve(SequenceName name, uint32_t count);
   Reason Commit(SequenceName name, const Tokens& tokens, uint32_t computed);
@@ -65,7 +65,7 @@ class NaiveModel {
   // Tokens of a running sequence; nullptr where there is none.
   const Tokens* TokensOf(SequenceName name) const;
   uint32_t ComputedOf(SequenceName name) const { return sequences_.at(name).computed; }
-  uint32_t RoomOf(SequenceName name) const { return sequences_.at(name).room; }
+  uint32_t ReservedOf(SequenceName name) const { return sequences_.at(name).reserved; }
 
  private:
   // Content that was computed once: in the cache, or, after a reset, only with those who hold it.
@@ -82,7 +82,7 @@ class NaiveModel {
     std::string salt;
     Tokens tokens;
     Wish wish;
-    uint32_t prompt = 0, computed = 0, room = 0;
+    uint32_t prompt = 0, computed = 0, reserved = 0;
     std::vector<ContentPtr> published;  // One a full computed block, from the start.
     uint32_t duplicates =
         0;  // Published blocks whose content was there before: it keeps its own, too.
@@ -94,13 +94,13 @@ class NaiveModel {
   uint32_t Blocks(uint64_t tokens) const {
     return static_cast<uint32_t>((tokens + tokens_per_block_ - 1) / tokens_per_block_);
   }
-  Reason CheckRoom(uint64_t room) const;
+  Reason CheckCapacity(uint64_t reserved) const;
   Path PathOf(const Sequence& sequence, uint32_t tokens) const;
   std::vector<ContentPtr> MatchFull(const std::string& salt, const Tokens& tokens) const;
   std::optional<uint8_t> WishFor(const Sequence& sequence, uint32_t first_token) const;
   bool HasChildren(const Content& content) const;
   uint32_t PrivateBlocks() const;
-  void MakeRoom(uint32_t blocks);
+  void FreeOneSlot(uint32_t blocks);
   void Remove(const ContentPtr& content);
   std::optional<uint8_t> TakenOver(const Sequence& sequence, size_t index) const;
   bool BeginsWith(const Path& longer, const Path& shorter) const;

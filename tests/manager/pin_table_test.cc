@@ -23,20 +23,20 @@ PinEntry Entry(TenantId tenant, uint32_t blocks, absl::Time expires = absl::Infi
 }
 
 TEST(PinTableTest, ATenantHasItsShareOfAllThatPinsName) {
-  // The commons have 1 of 4 shares.
+  // The default tenant have 1 of 4 shares.
   const TenantTable tenants = *TenantTable::Create({{.name = "red", .share = 2}, {.name = "b"}}, 1);
   PinTable pins(&tenants, 100);
   const uint64_t most = pins.max_references();
-  EXPECT_TRUE(pins.CheckRoom(kRed, most / 2).ok());
-  EXPECT_EQ(ReasonOf(pins.CheckRoom(kRed, most / 2 + 1)), Reason::kPinBudgetExceeded);
+  EXPECT_TRUE(pins.CheckCapacity(kRed, most / 2).ok());
+  EXPECT_EQ(ReasonOf(pins.CheckCapacity(kRed, most / 2 + 1)), Reason::kPinBudgetExceeded);
   pins.Add(Entry(kRed, static_cast<uint32_t>(most / 2)));
-  EXPECT_FALSE(pins.CheckRoom(kRed, 1).ok());
-  EXPECT_TRUE(pins.CheckRoom(kBlue, most / 4).ok());
-  EXPECT_FALSE(pins.CheckRoom(kBlue, most / 4 + 1).ok());
-  EXPECT_TRUE(pins.CheckRoom(kCommons, most / 2).ok()) << "whatever is left";
-  EXPECT_FALSE(pins.CheckRoom(kCommons, most / 2 + 1).ok());
+  EXPECT_FALSE(pins.CheckCapacity(kRed, 1).ok());
+  EXPECT_TRUE(pins.CheckCapacity(kBlue, most / 4).ok());
+  EXPECT_FALSE(pins.CheckCapacity(kBlue, most / 4 + 1).ok());
+  EXPECT_TRUE(pins.CheckCapacity(kDefaultTenant, most / 2).ok()) << "whatever is left";
+  EXPECT_FALSE(pins.CheckCapacity(kDefaultTenant, most / 2 + 1).ok());
   pins.Take(PinId{1});
-  EXPECT_TRUE(pins.CheckRoom(kRed, most / 2).ok());
+  EXPECT_TRUE(pins.CheckCapacity(kRed, most / 2).ok());
 }
 
 TEST(PinTableTest, ExpiresWhatANaiveTableExpires) {
@@ -50,7 +50,7 @@ TEST(PinTableTest, ExpiresWhatANaiveTableExpires) {
       if (random() % 3 != 0) {
         const absl::Time expires =
             random() % 4 == 0 ? absl::InfiniteFuture() : now + absl::Seconds(1 + random() % 50);
-        naive[pins.Add(Entry(kCommons, 1, expires))] = expires;
+        naive[pins.Add(Entry(kDefaultTenant, 1, expires))] = expires;
       } else if (!naive.empty() && random() % 2 == 0) {
         const auto one = std::next(naive.begin(), static_cast<long>(random() % naive.size()));
         pins.Take(one->first);

@@ -117,7 +117,7 @@ class PolicyFactsTest : public ::testing::Test {
     };
     core_ = *BlockManager::Create(std::move(options));
   }
-  void Open(TenantId tenant = kCommons) {
+  void Open(TenantId tenant = kDefaultTenant) {
     session_ = core_->OpenSession("test", absl::InfiniteDuration(), now_, tenant)->ref.id;
   }
   static std::vector<TokenId> Tokens(uint32_t count, TokenId first = 100) {

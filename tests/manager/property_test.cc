@@ -110,9 +110,9 @@ class Scenario {
     const auto& sequence = std::get<DescribedSequence>(*described);
     ASSERT_EQ(sequence.token_count, tokens.size());
     ASSERT_EQ(sequence.computed_tokens, model_.ComputedOf(name));
-    ASSERT_EQ(sequence.room_tokens, model_.RoomOf(name));
+    ASSERT_EQ(sequence.reserved_tokens, model_.ReservedOf(name));
     const std::vector<BlockHandle>& table = sequence.tables.front().blocks;
-    ASSERT_EQ(table.size(), TokensPerBlock(tokens_per_block_).BlocksFor(sequence.room_tokens));
+    ASSERT_EQ(table.size(), TokensPerBlock(tokens_per_block_).BlocksFor(sequence.reserved_tokens));
     ASSERT_EQ(table, tables_[name]) << "the table is what the answers said";
     for (size_t i = 0; i < table.size(); ++i) {
       const auto cached = std::find_if(tree.begin(), tree.end(), [&](const TreeEntry& entry) {
@@ -175,7 +175,7 @@ class Scenario {
     const Tokens* tokens = model_.TokensOf(name_);
     if (tokens == nullptr || Pick(12) == 0) return Pick(4 * tokens_per_block_);
     const auto most = static_cast<uint32_t>(tokens->size()) + more;
-    const uint32_t reachable = std::min(most, model_.RoomOf(name_));
+    const uint32_t reachable = std::min(most, model_.ReservedOf(name_));
     const uint32_t low = std::min(model_.ComputedOf(name_), most);
     return Pick(2) == 0 ? reachable : low + Pick(most - low + 1);
   }
@@ -217,21 +217,22 @@ class Scenario {
   void Add() {
     const Tokens prompt = RandomPrompt();
     const std::string salt = RandomSalt();
-    const uint32_t room =
+    const uint32_t reserved =
         Pick(3) == 0 ? Pick(static_cast<uint32_t>(prompt.size()) + tokens_per_block_) : 0;
     const NaiveModel::Wish wish = RandomWish();
     const std::optional<NaiveModel::Path> source = SourceOf(salt, prompt);
     const auto result = Execute<AddedSequence>(AddSequence{.sequence = id(),
                                                            .name_space = {.cache_salt = salt},
                                                            .tokens = prompt,
-                                                           .room_tokens = room,
+                                                           .reserved_tokens = reserved,
                                                            .retention = RetentionOf(wish)});
     uint32_t matched = 0;
-    ExpectReason(result.status(), model_.Add(name_, salt, prompt, room, wish, source, &matched));
+    ExpectReason(result.status(),
+                 model_.Add(name_, salt, prompt, reserved, wish, source, &matched));
     if (!result.ok()) return;
     EXPECT_EQ(result->matched_tokens, matched);
     EXPECT_EQ(result->tables.front().blocks.size(),
-              TokensPerBlock(tokens_per_block_).BlocksFor(model_.RoomOf(name_)));
+              TokensPerBlock(tokens_per_block_).BlocksFor(model_.ReservedOf(name_)));
     matched_tokens_ += result->matched_tokens;
     tables_[name_] = result->tables.front().blocks;
     Remember(prompt);
@@ -245,8 +246,9 @@ class Scenario {
   void Commit() {
     Tokens tokens = RandomTokens(2 * tokens_per_block_);
     if (const Tokens* now = model_.TokensOf(name_); now != nullptr && Pick(4) != 0) {
-      const auto room = model_.RoomOf(name_);
-      tokens.resize(std::min<size_t>(tokens.size(), room - std::min<size_t>(room, now->size())));
+      const auto reserved = model_.ReservedOf(name_);
+      tokens.resize(
+          std::min<size_t>(tokens.size(), reserved - std::min<size_t>(reserved, now->size())));
     }
     const uint32_t computed = RandomComputed(static_cast<uint32_t>(tokens.size()));
     const auto result = Execute<CommittedTokens>(

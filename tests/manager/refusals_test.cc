@@ -92,7 +92,8 @@ class RefusalTest : public ::testing::Test {
     if (!found.ok()) return text;
     const auto& sequence = std::get<DescribedSequence>(*found);
     absl::StrAppend(&text, "sequence 1: ", sequence.token_count, " tokens, ",
-                    sequence.computed_tokens, " computed, room for ", sequence.room_tokens, "\n");
+                    sequence.computed_tokens, " computed, room for ", sequence.reserved_tokens,
+                    "\n");
     for (const BlockTable& table : sequence.tables) {
       for (const BlockHandle& block : table.blocks) {
         absl::StrAppend(&text, "  ", block.id.value(), "/", block.generation.value(), " in ",
@@ -175,7 +176,7 @@ TEST_F(RefusalTest, AddSequenceNamesItsReasons) {
   Expect(Reason::kInvalidCount, AddSequence{.sequence = id, .tokens = Range(300, 348)});
   Expect(Reason::kInvalidCount, AddSequence{.sequence = id, .tokens = Range(300, 332)});
   Expect(Reason::kInvalidCount,
-         AddSequence{.sequence = id, .tokens = prompt, .room_tokens = 4'294'967'295});
+         AddSequence{.sequence = id, .tokens = prompt, .reserved_tokens = 4'294'967'295});
   // Of the smaller window 3 blocks are in use by sequence 1, and 2 by hand.
   Expect(Reason::kBlocksExhausted, AddSequence{.sequence = id, .tokens = Range(300, 312)});
   // Two of the four match below: they need places all the same.
@@ -217,7 +218,7 @@ TEST_F(RefusalTest, ReserveTokensNamesItsReasons) {
 
 TEST_F(RefusalTest, CommitTokensNamesItsReasons) {
   Expect(Reason::kUnknownSequence, CommitTokens{.sequence = SequenceId{2}, .tokens = {1}});
-  Expect(Reason::kRoomExceeded, CommitTokens{.sequence = SequenceId{1}, .tokens = {10}});
+  Expect(Reason::kReservationExceeded, CommitTokens{.sequence = SequenceId{1}, .tokens = {10}});
   Expect(Reason::kComputedBackwards, CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 9});
   Expect(Reason::kComputedBeyondTokens,
          CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 11});

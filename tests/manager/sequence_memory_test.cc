@@ -31,7 +31,7 @@ class SequenceMemoryTest : public ::testing::Test {
                                    .tenants = std::move(tenants),
                                    .sequence_limits = limits});
   }
-  SessionId Open(TenantId tenant = kCommons) {
+  SessionId Open(TenantId tenant = kDefaultTenant) {
     return core_->OpenSession("test", absl::InfiniteDuration(), now_, tenant)->ref.id;
   }
   absl::StatusOr<OperationResult> Run(SessionId session, const Operation& operation) {
@@ -50,7 +50,7 @@ class SequenceMemoryTest : public ::testing::Test {
   }
   // A prompt with everything that a client can make long, and room for its first block alone.
   static AddSequence LongPrompt(SequenceId name, uint32_t tokens) {
-    AddSequence add{.sequence = name, .tokens = Range(tokens), .room_tokens = kTokensPerBlock};
+    AddSequence add{.sequence = name, .tokens = Range(tokens), .reserved_tokens = kTokensPerBlock};
     add.extra_token_ids.assign(tokens, 7);
     for (uint32_t i = 0; i < tokens; ++i) {
       add.retention.ranges.push_back(
@@ -79,12 +79,12 @@ TEST_F(SequenceMemoryTest, AForkCostsNothingForEachToken) {
   // The first fork writes down what is named and not computed, for all that follow.
   ASSERT_TRUE(Run(session, ForkSequence{SequenceId{1}, SequenceId{2}}).ok());
   const size_t heap = HeapBytes();
-  const uint64_t bytes = Usage(kCommons).sequence_bytes;
+  const uint64_t bytes = Usage(kDefaultTenant).sequence_bytes;
   for (uint32_t i = 0; i < kForks; ++i) {
     ASSERT_TRUE(Run(session, ForkSequence{SequenceId{1 + i % 2}, SequenceId{3 + i}}).ok());
   }
   // Tokens, extra ids and ranges of one copy are over 1.5 MB.
-  EXPECT_LT(Usage(kCommons).sequence_bytes - bytes, kForks * 2000);
+  EXPECT_LT(Usage(kDefaultTenant).sequence_bytes - bytes, kForks * 2000);
   if (kHeapTells) {
     EXPECT_LT(HeapBytes() - heap, kForks * 2000);
   }
@@ -97,12 +97,12 @@ TEST_F(SequenceMemoryTest, WhatIsChargedIsAboutWhatTheHeapHolds) {
   const SessionId session = Open();
   ASSERT_TRUE(Run(session, LongPrompt(SequenceId{1}, 10)).ok());
   const size_t heap = HeapBytes();
-  const uint64_t bytes = Usage(kCommons).sequence_bytes;
+  const uint64_t bytes = Usage(kDefaultTenant).sequence_bytes;
   for (uint64_t i = 2; i < 100; ++i) {
     ASSERT_TRUE(Run(session, LongPrompt(SequenceId{i}, 5000)).ok());
     ASSERT_TRUE(Run(session, ForkSequence{SequenceId{i}, SequenceId{i + 1000}}).ok());
   }
-  const double charged = static_cast<double>(Usage(kCommons).sequence_bytes - bytes);
+  const double charged = static_cast<double>(Usage(kDefaultTenant).sequence_bytes - bytes);
   const double held = static_cast<double>(HeapBytes() - heap);
   EXPECT_GT(charged, 0.8 * held);
   EXPECT_LT(charged, 1.3 * held);
@@ -115,13 +115,13 @@ TEST_F(SequenceMemoryTest, AnImageCostsNothingForTheTokensBesideIt) {
   const SessionId session = Open();
   AddSequence add{.sequence = SequenceId{1}, .tokens = Range(kTokens)};
   ASSERT_TRUE(Run(session, add).ok());
-  const uint64_t bare_bytes = Usage(kCommons).sequence_bytes;
+  const uint64_t bare_bytes = Usage(kDefaultTenant).sequence_bytes;
   const size_t heap = HeapBytes();
   ASSERT_TRUE(Run(session, FreeSequence{SequenceId{1}}).ok());
   add.multimodal_items = {
       {.digest = {1, 2, 3, 4}, .token_start = 50'001, .token_count = 2, .item_offset = 0}};
   ASSERT_TRUE(Run(session, add).ok());
-  EXPECT_LT(Usage(kCommons).sequence_bytes, bare_bytes + 100);
+  EXPECT_LT(Usage(kDefaultTenant).sequence_bytes, bare_bytes + 100);
   if (kHeapTells) {
     EXPECT_LT(HeapBytes(), heap + 10'000);
   }
@@ -140,24 +140,24 @@ TEST_F(SequenceMemoryTest, WhatForksShareIsChargedOnceAndGivenBackByTheLast) {
   Make({}, {});
   const SessionId session = Open();
   ASSERT_TRUE(Run(session, LongPrompt(SequenceId{1}, 1000)).ok());
-  const uint64_t one = Usage(kCommons).sequence_bytes;
+  const uint64_t one = Usage(kDefaultTenant).sequence_bytes;
   EXPECT_GT(one, 1000 * (sizeof(TokenId) + sizeof(uint64_t)));
   for (uint64_t i = 2; i <= 10; ++i) {
     ASSERT_TRUE(Run(session, ForkSequence{SequenceId{1}, SequenceId{i}}).ok());
   }
-  EXPECT_EQ(Usage(kCommons).sequences, 10u);
+  EXPECT_EQ(Usage(kDefaultTenant).sequences, 10u);
   for (uint64_t i = 1; i <= 9; ++i) ASSERT_TRUE(Run(session, FreeSequence{SequenceId{i}}).ok());
-  EXPECT_GT(Usage(kCommons).sequence_bytes, 1000 * (sizeof(TokenId) + sizeof(uint64_t)))
+  EXPECT_GT(Usage(kDefaultTenant).sequence_bytes, 1000 * (sizeof(TokenId) + sizeof(uint64_t)))
       << "the last fork still has it";
   ASSERT_TRUE(Run(session, FreeSequence{SequenceId{10}}).ok());
-  EXPECT_EQ(Usage(kCommons).sequence_bytes, 0u);
-  EXPECT_EQ(Usage(kCommons).sequences, 0u);
+  EXPECT_EQ(Usage(kDefaultTenant).sequence_bytes, 0u);
+  EXPECT_EQ(Usage(kDefaultTenant).sequences, 0u);
 }
 
 TEST_F(SequenceMemoryTest, TablesAreChargedAsTheyGrowAndShrink) {
   Make({}, {});
   const SessionId session = Open();
-  const auto bytes = [&] { return Usage(kCommons).sequence_bytes; };
+  const auto bytes = [&] { return Usage(kDefaultTenant).sequence_bytes; };
   ASSERT_TRUE(Run(session, AddSequence{.sequence = SequenceId{1}, .tokens = Range(4)}).ok());
   const uint64_t small = bytes();
   ASSERT_TRUE(Run(session, AppendTokens{.sequence = SequenceId{1}, .tokens = Range(4000)}).ok());
@@ -275,17 +275,17 @@ TEST_F(SequenceMemoryTest, DrainsOfFreedForksAreBounded) {
     ASSERT_TRUE(Run(session, ForkSequence{SequenceId{1}, SequenceId{2}}).ok());
     ASSERT_TRUE(Run(session, FreeSequence{SequenceId{2}}).ok());
   }
-  const auto drains = [&] { return core_->Sessions(session, 1, now_).at(0).draining_blocks; };
-  EXPECT_LT(drains(), 300u);
+  const auto deferred = [&] { return core_->Sessions(session, 1, now_).at(0).deferred_blocks; };
+  EXPECT_LT(deferred(), 300u);
   core_->CheckInvariants();
   // The last release of each block counts: nothing is let go before its step is completed.
   ASSERT_TRUE(core_->BeginBatch(session, {.step = 2001}, now_).ok());
   ASSERT_TRUE(Run(session, FreeSequence{SequenceId{1}}).ok());
   ASSERT_TRUE(core_->BeginBatch(session, {.step = 2002, .completed_step = 2000}, now_).ok());
-  EXPECT_EQ(drains(), kHeld);
+  EXPECT_EQ(deferred(), kHeld);
   EXPECT_EQ(core_->Stats().windows[0].tiers[0].in_flight, kHeld);
   ASSERT_TRUE(core_->BeginBatch(session, {.step = 2002, .completed_step = 2001}, now_).ok());
-  EXPECT_EQ(drains(), 0u);
+  EXPECT_EQ(deferred(), 0u);
   EXPECT_EQ(core_->Stats().windows[0].tiers[0].cached, kHeld);
   core_->CheckInvariants();
 }
@@ -298,7 +298,7 @@ TEST_F(SequenceMemoryTest, AForkNamesTheTokensThatItsParentHasNotComputed) {
   const std::vector<TokenId> prompt = Range(30);
   // Ten tokens have a place, of which six are computed; twenty wait.
   ASSERT_TRUE(
-      Run(session, AddSequence{.sequence = SequenceId{1}, .tokens = prompt, .room_tokens = 10})
+      Run(session, AddSequence{.sequence = SequenceId{1}, .tokens = prompt, .reserved_tokens = 10})
           .ok());
   ASSERT_TRUE(Run(session, CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 6}).ok());
   for (uint64_t fork = 2; fork <= 4; ++fork) {
@@ -316,7 +316,7 @@ TEST_F(SequenceMemoryTest, AForkNamesTheTokensThatItsParentHasNotComputed) {
     const uint32_t tokens = sequence.token_count;
     EXPECT_EQ(tokens, name == 3 ? 20u : 30u);
     ASSERT_TRUE(Run(session, ReserveTokens{.sequence = SequenceId{name},
-                                           .count = tokens - sequence.room_tokens})
+                                           .count = tokens - sequence.reserved_tokens})
                     .ok());
     ASSERT_TRUE(
         Run(session, CommitTokens{.sequence = SequenceId{name}, .computed_tokens = tokens}).ok());
@@ -372,7 +372,7 @@ TEST_F(SequenceMemoryTest, ForksHaveTheExtraIdsOfTheirOwnCuts) {
   for (uint64_t name = 1; name <= 4; ++name) {
     ASSERT_TRUE(Run(session, FreeSequence{SequenceId{name}}).ok());
   }
-  EXPECT_EQ(Usage(kCommons).sequence_bytes, 0u);
+  EXPECT_EQ(Usage(kDefaultTenant).sequence_bytes, 0u);
 }
 
 // --- What the slots of a fork wait for ---

@@ -35,7 +35,8 @@ class SessionEndingTest : public ::testing::Test {
                                    .sequence_limits = limits});
   }
   SessionRef Open(uint64_t token = 7) {
-    return core_->OpenSession("test", kLease, now_, kCommons, SessionToken{token, token})->ref;
+    return core_->OpenSession("test", kLease, now_, kDefaultTenant, SessionToken{token, token})
+        ->ref;
   }
   SessionRef OpenWriter() {
     const SessionRef ref = Open();
@@ -64,7 +65,7 @@ class SessionEndingTest : public ::testing::Test {
   }
   // Three computed sequences share 11 blocks and have one more each. The third is freed in a step
   // that does not complete. Then the session's lease expires.
-  void LeaveOneOfThreeDraining(SessionId session) {
+  void LeaveOneOfThreeDeferred(SessionId session) {
     std::vector<TokenId> tokens(12 * kTokensPerBlock);
     std::iota(tokens.begin(), tokens.end(), 0);
     const auto count = static_cast<uint32_t>(tokens.size());
@@ -232,14 +233,14 @@ TEST_F(SessionEndingTest, AQuarantineKeepsEachBlockAtMostTwice) {
   core_->CheckInvariants();
   EXPECT_EQ(core_->Stats().quarantined_blocks, kBlocks);
   EXPECT_LE(core_->TenantUses()[0].sequence_bytes,
-            (Session::kFewDrains + 2 * kBlocks) * sizeof(Drain));
+            (Session::kFewDeferred + 2 * kBlocks) * sizeof(Drain));
 }
 
 // Two sequences share a prefix. What lies above a block that still drains must drain, too.
 TEST_F(SessionEndingTest, WhatSharedAPrefixIsReleasedFromBelow) {
   Make(64);
   const SessionRef ref = OpenWriter();
-  LeaveOneOfThreeDraining(ref.id);
+  LeaveOneOfThreeDeferred(ref.id);
   for (const bool acknowledges : {false, true}) {
     core_->ContinueEndings(now_, 1);  // One sequence.
     core_->CheckInvariants();
@@ -253,7 +254,7 @@ TEST_F(SessionEndingTest, WhatSharedAPrefixIsReleasedFromBelow) {
 TEST_F(SessionEndingTest, AQuarantineIsReleasedFromBelow) {
   Make(64);
   const SessionRef ref = OpenWriter();
-  LeaveOneOfThreeDraining(ref.id);
+  LeaveOneOfThreeDeferred(ref.id);
   FinishIn(1);
   EXPECT_EQ(core_->Stats().quarantined_blocks, 14u);
   ASSERT_TRUE(core_->CloseSession(ref, now_, EndIn::kChunks).ok());

@@ -77,7 +77,7 @@ TEST_F(SessionTest, AWrongTokenIsRefused) {
 
 TEST_F(SessionTest, BothHalvesOfATokenHaveToBeRight) {
   const SessionToken token(11, 22);
-  const SessionRef ref = core_->OpenSession("test", kLease, now_, kCommons, token)->ref;
+  const SessionRef ref = core_->OpenSession("test", kLease, now_, kDefaultTenant, token)->ref;
   EXPECT_TRUE(ref.token == token) << "the core makes up none of its own";
   EXPECT_TRUE(core_->CheckSession({ref.id, token}).ok());
   for (const SessionToken forged : {SessionToken(11), SessionToken(11, 23), SessionToken(12, 22)}) {

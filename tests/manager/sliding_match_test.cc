@@ -56,7 +56,7 @@ class Cache {
     const SequenceId id{1};
     const absl::StatusOr<OperationResult> added = core_->Execute(
         session_,
-        AddSequence{.sequence = id, .tokens = tokens, .room_tokens = 1, .retention = retention},
+        AddSequence{.sequence = id, .tokens = tokens, .reserved_tokens = 1, .retention = retention},
         now_);
     EndCopies();
     ASSERT_TRUE(added.ok()) << added.status();
@@ -64,11 +64,11 @@ class Cache {
     while (computed < tokens.size()) {
       const uint32_t more = std::min<uint32_t>(kBlockTokens, tokens.size() - computed);
       const Sequence& sequence = **core_->FindSequence(session_, id);
-      if (sequence.room_tokens < computed + more) {
-        const auto room =
-            core_->ReserveTokens(session_, id, computed + more - sequence.room_tokens, now_);
+      if (sequence.reserved_tokens < computed + more) {
+        const auto reserved =
+            core_->ReserveTokens(session_, id, computed + more - sequence.reserved_tokens, now_);
         EndCopies();
-        if (!room.ok()) break;
+        if (!reserved.ok()) break;
       }
       computed += more;
       ASSERT_TRUE(core_->CommitTokens(session_, id, {}, computed, now_).ok());

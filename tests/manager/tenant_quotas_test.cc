@@ -51,7 +51,7 @@ TEST_F(TenantsTest, MoreThanTheWholeQuotaCanNeverBeHad) {
             Reason::kInvalidCount);
   // Its tokens need a place one day.
   EXPECT_EQ(
-      refused(AddSequence{.sequence = SequenceId{1}, .tokens = Prompt(1, 5), .room_tokens = 4}),
+      refused(AddSequence{.sequence = SequenceId{1}, .tokens = Prompt(1, 5), .reserved_tokens = 4}),
       Reason::kInvalidCount);
   ASSERT_TRUE(Run(red, AddSequence{.sequence = SequenceId{1}, .tokens = Prompt(1, 2)}).ok());
   EXPECT_EQ(refused(ReserveTokens{.sequence = SequenceId{1}, .count = 9}), Reason::kInvalidCount);
@@ -78,12 +78,12 @@ TEST_F(TenantsTest, ATenantThatSharesIsChargedForWhatItHolds) {
     ASSERT_TRUE(Run(open, CommitTokens{.sequence = name, .computed_tokens = 8}).ok());
   }
   EXPECT_EQ(Used(kOpen), 4u) << "published, and held";
-  EXPECT_EQ(Used(kCommons), 0u);
+  EXPECT_EQ(Used(kDefaultTenant), 0u);
   const auto more = Run(open, AddSequence{.sequence = SequenceId{3}, .tokens = Prompt(3, 1)});
   EXPECT_EQ(ReasonOf(more.status()), Reason::kTenantQuotaExceeded) << more.status();
   ASSERT_TRUE(Run(open, FreeSequence{SequenceId{1}}).ok());
   EXPECT_EQ(Used(kOpen), 2u);
-  EXPECT_EQ(Used(kCommons), 2u) << "cached and held by nobody";
+  EXPECT_EQ(Used(kDefaultTenant), 2u) << "cached and held by nobody";
   EXPECT_TRUE(Run(open, AddSequence{.sequence = SequenceId{3}, .tokens = Prompt(3, 2)}).ok());
 }
 
@@ -91,7 +91,7 @@ TEST_F(TenantsTest, EachTenantThatHoldsASharedBlockIsCharged) {
   constexpr TenantId kWide{2};
   Make({{.name = "open", .shares = true, .quota_blocks = {4, 4}},
         {.name = "wide", .shares = true, .quota_blocks = {3, 4}}});
-  const SessionId open = Open(kRed), wide = Open(kWide), trusted = Open(kCommons);
+  const SessionId open = Open(kRed), wide = Open(kWide), trusted = Open(kDefaultTenant);
   Cache(trusted, Prompt(1, 3));
   const AddSequence add{.sequence = SequenceId{100}, .tokens = Prompt(1, 3)};
   ASSERT_TRUE(Run(open, add).ok());
@@ -147,15 +147,15 @@ TEST_F(TenantsTest, WhatLeavesTheTreeStaysChargedToItsHolder) {
     }
     EXPECT_EQ(refused, 4u);
     EXPECT_EQ(Used(kOpen), 4u);
-    EXPECT_EQ(Used(kCommons), 0u);
+    EXPECT_EQ(Used(kDefaultTenant), 0u);
     for (uint64_t i = 1; i <= 4; ++i) ASSERT_TRUE(Run(open, FreeSequence{SequenceId{i}}).ok());
     EXPECT_EQ(Used(kOpen), 0u);
   }
 }
 
-TEST_F(TenantsTest, APinOfTheCommonsCountsAgainstItsQuota) {
+TEST_F(TenantsTest, APinOfTheDefaultTenantCountsAgainstItsQuota) {
   Make({{.name = "open", .shares = true, .quota_blocks = {2, 2}}, {.name = "blue"}});
-  const SessionId open = Open(kRed), trusted = Open(kCommons);
+  const SessionId open = Open(kRed), trusted = Open(kDefaultTenant);
   for (TokenId first = 1; first <= 3; ++first) Cache(trusted, Prompt(first, 1));
   Cache(trusted, Prompt(4, 3));
   EXPECT_EQ(ReasonOf(Run(open, PinPrefix{.tokens = Prompt(4, 3)}).status()), Reason::kInvalidCount);
@@ -176,17 +176,17 @@ TEST_F(TenantsTest, AtItsQuotaASequenceGoesOnWithoutTheBlockThatOthersPublished)
   const SessionId open = Open(kRed);
   const SequenceId name{50};
   ASSERT_TRUE(Run(open, AddSequence{.sequence = name, .tokens = Prompt(1, 2)}).ok());
-  Cache(Open(kCommons), Prompt(1, 2));
+  Cache(Open(kDefaultTenant), Prompt(1, 2));
   ASSERT_TRUE(Run(open, CommitTokens{.sequence = name, .computed_tokens = 8}).ok());
   EXPECT_EQ(Used(kRed), 2u);
   ASSERT_TRUE(Run(open, FreeSequence{name}).ok());
   EXPECT_EQ(Used(kRed), 0u);
-  EXPECT_EQ(Used(kCommons), 2u);
+  EXPECT_EQ(Used(kDefaultTenant), 2u);
 }
 
 TEST_F(TenantsTest, ARefusalNamesTheLimitThatRefuses) {
   Make({{.name = "open", .shares = true, .quota_blocks = {3, 3}}, {.name = "blue"}}, 4);
-  const SessionId open = Open(kRed), blue = Open(kBlue), trusted = Open(kCommons);
+  const SessionId open = Open(kRed), blue = Open(kBlue), trusted = Open(kDefaultTenant);
   Cache(trusted, Prompt(1, 1));
   ASSERT_TRUE(Run(trusted, OffloadPrefix{.tokens = Prompt(1, 1)}).ok());
   for (const CopyOrder& copy : core_->TakeCopies()) {
@@ -216,9 +216,9 @@ TEST_F(TenantsTest, ARefusalNamesTheLimitThatRefuses) {
       << "one block is left of the quota, and none of the pool";
 }
 
-TEST_F(TenantsTest, CapacityCountsWhatATenantHoldsOfTheCommons) {
+TEST_F(TenantsTest, CapacityCountsWhatATenantHoldsOfTheDefaultTenant) {
   Make({{.name = "open", .shares = true, .quota_blocks = {4, 4}}, {.name = "blue"}});
-  const SessionId open = Open(kRed), trusted = Open(kCommons);
+  const SessionId open = Open(kRed), trusted = Open(kDefaultTenant);
   Cache(trusted, Prompt(1, 3));
   ASSERT_TRUE(Run(trusted, AddSequence{.sequence = SequenceId{1}, .tokens = Prompt(1, 3)}).ok());
   const auto ask = [&](uint32_t blocks) {
@@ -234,7 +234,7 @@ TEST_F(TenantsTest, CapacityCountsWhatATenantHoldsOfTheCommons) {
 
 TEST_F(TenantsTest, CapacityTellsWhatAQuotaIsAndLeaves) {
   Make({{.name = "red", .quota_blocks = {4, kNoQuota}}, {.name = "blue"}});
-  const SessionId red = Open(kRed), engine = Open(kCommons);
+  const SessionId red = Open(kRed), engine = Open(kDefaultTenant);
   Cache(red, Prompt(1, 2));
   ASSERT_TRUE(Run(red, AllocateBlocks{kFullAttention, 1}).ok());
   ASSERT_TRUE(Run(red, AddSequence{.sequence = SequenceId{50}, .tokens = Prompt(2, 1)}).ok());
@@ -312,7 +312,8 @@ TEST_F(TenantsTest, ARandomCrowdKeepsToItsQuotas) {
       std::vector<TokenId> prompt(1 + below(20));
       for (TokenId& token : prompt) token = below(2);
       NamespaceKey key;
-      // The commons' session works for others, too: for one that shares, in a namespace of its own.
+      // The default tenant's session works for others, too: for one that shares, in a namespace of
+      // its own.
       if (session == sessions[0]) key.tenant = std::array{"", "", "red", "open"}[below(4)];
       switch (below(12)) {
         case 0:
@@ -401,7 +402,7 @@ TEST_F(TenantsTest, ACopyThatCannotBeChargedIsGivenUp) {
        .pin_budget_permille = 1000,
        .epoch = Epoch{1},
        .tenants = {{.name = "red", .quota_blocks = {kNoQuota, 1, kNoQuota, kNoQuota}}}});
-  const SessionId anybody = Open(kCommons);
+  const SessionId anybody = Open(kDefaultTenant);
   const NamespaceKey red{.tenant = "red"};
   const std::vector<TokenId> path = Prompt(100, 2), pinned = Prompt(300, 1);
   const auto settle = [&] {

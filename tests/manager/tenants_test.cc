@@ -26,12 +26,12 @@ TEST_F(TenantsTest, OneTenantsPrefixesAreNotAnothers) {
   EXPECT_EQ(Used(kBlue), 3u);
 }
 
-TEST_F(TenantsTest, WhoSharesPublishesToTheCommons) {
+TEST_F(TenantsTest, WhoSharesPublishesToTheDefaultTenant) {
   MakeThree();
-  const SessionId open = Open(kOpen), red = Open(kRed), trusted = Open(kCommons);
+  const SessionId open = Open(kOpen), red = Open(kRed), trusted = Open(kDefaultTenant);
   const std::vector<TokenId> prompt = Prompt(1, 3);
   Cache(open, prompt);
-  EXPECT_EQ(Used(kCommons), 3u);
+  EXPECT_EQ(Used(kDefaultTenant), 3u);
   EXPECT_EQ(Used(kOpen), 0u);
   EXPECT_EQ(Match(red, prompt), 0u) << "who does not share does not match either";
   EXPECT_GT(Match(trusted, prompt), 0u);
@@ -55,8 +55,8 @@ TEST_F(TenantsTest, ANamespaceOfAnotherTenantIsRefused) {
         << "operation " << operation.index();
   }
   EXPECT_TRUE(Run(red, MatchPrefix{.name_space = own, .tokens = {1, 2}}).ok());
-  EXPECT_TRUE(Run(Open(kCommons), MatchPrefix{.name_space = theirs, .tokens = {1, 2}}).ok())
-      << "sessions of the commons are trusted";
+  EXPECT_TRUE(Run(Open(kDefaultTenant), MatchPrefix{.name_space = theirs, .tokens = {1, 2}}).ok())
+      << "sessions of the default tenant are trusted";
 }
 
 // --- Whom a sequence is charged to ---
@@ -65,14 +65,14 @@ TEST_F(TenantsTest, ATrustedSessionNamesWhomASequenceIsChargedTo) {
   Make({{.name = "red"},
         {.name = "blue"},
         {.name = "open", .shares = true, .quota_blocks = {4, 4}}});
-  const SessionId engine = Open(kCommons), red = Open(kRed);
+  const SessionId engine = Open(kDefaultTenant), red = Open(kRed);
   const auto add = [](uint64_t id, TokenId first, uint32_t blocks, const std::string& tenant) {
     return AddSequence{
         .sequence = SequenceId{id}, .tokens = Prompt(first, blocks), .tenant = tenant};
   };
   ASSERT_TRUE(Run(engine, add(1, 1, 3, "open")).ok());
   EXPECT_EQ(Used(kOpen), 3u);
-  EXPECT_EQ(Used(kCommons), 0u);
+  EXPECT_EQ(Used(kDefaultTenant), 0u);
   EXPECT_EQ(core_->TenantUses()[kOpen.value()].sequences, 1u);
   const auto left = Run(engine, QueryCapacity{.tokens = Prompt(2, 1), .tenant = "open"});
   EXPECT_EQ(std::get<CapacityAnswer>(*left).windows.at(0).quota_left_blocks, 1u);
@@ -95,7 +95,7 @@ TEST_F(TenantsTest, ATrustedSessionNamesWhomASequenceIsChargedTo) {
           .ok());
   ASSERT_TRUE(Run(engine, FreeSequence{SequenceId{1}}).ok());
   EXPECT_EQ(Used(kOpen), 0u);
-  EXPECT_EQ(Used(kCommons), 9u);
+  EXPECT_EQ(Used(kDefaultTenant), 9u);
   EXPECT_GT(Match(engine, Prompt(1, 3)), 0u);
 }
 
@@ -118,13 +118,13 @@ TEST_F(TenantsTest, WhoIsNotTrustedHasNothingChargedToOthers) {
     EXPECT_EQ(refusals(session, {}, "nobody"), both(Reason::kPermissionDenied))
         << "it does not learn who there is";
   }
-  const SessionId trusted = Open(kCommons);
+  const SessionId trusted = Open(kDefaultTenant);
   EXPECT_EQ(refusals(trusted, {}, "nobody"), both(Reason::kUnknownTenant));
   EXPECT_EQ(refusals(trusted, {.tenant = "red"}, "blue"), both(Reason::kInvalidArgument))
       << "nobody else holds a tenant's own blocks";
   EXPECT_EQ(refusals(trusted, {.tenant = "red"}, "red"), both(Reason::kNone));
   Make({});
-  EXPECT_EQ(refusals(Open(kCommons), {}, "red"), both(Reason::kUnknownTenant));
+  EXPECT_EQ(refusals(Open(kDefaultTenant), {}, "red"), both(Reason::kUnknownTenant));
 }
 
 TEST_F(TenantsTest, PinsOfOthersAreNotSeenAndNotEnded) {
@@ -145,7 +145,7 @@ TEST_F(TenantsTest, PinsOfOthersAreNotSeenAndNotEnded) {
 // Two tenants share, and an operator caches for everybody.
 TEST_F(TenantsTest, WhoSharesSeesAndEndsItsOwnPinsAlone) {
   Make({{.name = "one", .shares = true}, {.name = "two", .shares = true}});
-  const SessionId one = Open(TenantId{1}), two = Open(TenantId{2}), trusted = Open(kCommons);
+  const SessionId one = Open(TenantId{1}), two = Open(TenantId{2}), trusted = Open(kDefaultTenant);
   const NamespaceKey salted{.cache_salt = "the first one's secret"};
   Cache(one, Prompt(1, 1), salted);
   Cache(trusted, Prompt(2, 1));
@@ -178,7 +178,7 @@ TEST_F(TenantsTest, WhoSharesSeesAndEndsItsOwnPinsAlone) {
 
 TEST_F(TenantsTest, AnOperatorsPinInATenantsNamespaceIsTheOperators) {
   MakeThree();
-  const SessionId red = Open(kRed), trusted = Open(kCommons);
+  const SessionId red = Open(kRed), trusted = Open(kDefaultTenant);
   Cache(red, Prompt(1, 2));
   const auto pinned =
       Run(trusted, PinPrefix{.name_space = {.tenant = "red"}, .tokens = Prompt(1, 2)});
@@ -188,9 +188,9 @@ TEST_F(TenantsTest, AnOperatorsPinInATenantsNamespaceIsTheOperators) {
   EXPECT_TRUE(Run(trusted, UnpinPrefix{pin}).ok());
 }
 
-TEST_F(TenantsTest, WhatIsSharedIsForgottenByTheCommonsAlone) {
+TEST_F(TenantsTest, WhatIsSharedIsForgottenByTheDefaultTenantAlone) {
   MakeThree();
-  const SessionId open = Open(kOpen), red = Open(kRed), trusted = Open(kCommons);
+  const SessionId open = Open(kOpen), red = Open(kRed), trusted = Open(kDefaultTenant);
   Cache(trusted, Prompt(1, 2));
   Cache(red, Prompt(1, 3));
   const auto forget = [&](SessionId session) {
@@ -198,15 +198,15 @@ TEST_F(TenantsTest, WhatIsSharedIsForgottenByTheCommonsAlone) {
   };
   EXPECT_EQ(ReasonOf(forget(open).status()), Reason::kPermissionDenied);
   EXPECT_EQ(ReasonOf(Run(open, InvalidatePrefix{}).status()), Reason::kPermissionDenied);
-  EXPECT_EQ(Used(kCommons), 2u);
+  EXPECT_EQ(Used(kDefaultTenant), 2u);
   EXPECT_EQ(std::get<InvalidatedPrefix>(*forget(red)).removed_blocks, 3u) << "its own";
-  EXPECT_EQ(Used(kCommons), 2u);
+  EXPECT_EQ(Used(kDefaultTenant), 2u);
   EXPECT_EQ(std::get<InvalidatedPrefix>(*forget(trusted)).removed_blocks, 2u);
 }
 
-TEST_F(TenantsTest, WhatIsSharedIsMovedDownByTheCommonsAlone) {
+TEST_F(TenantsTest, WhatIsSharedIsMovedDownByTheDefaultTenantAlone) {
   Make({{.name = "red"}, {.name = "blue"}, {.name = "open", .shares = true}}, 4);
-  const SessionId open = Open(kOpen), red = Open(kRed), trusted = Open(kCommons);
+  const SessionId open = Open(kOpen), red = Open(kRed), trusted = Open(kDefaultTenant);
   Cache(trusted, Prompt(1, 2));
   Cache(red, Prompt(1, 2));
   const auto offload = [&](SessionId session) {
@@ -256,7 +256,7 @@ class SharedRetentionTest : public TenantsTest {
 
 TEST_F(SharedRetentionTest, ATenantOnlyRaisesWhatIsShared) {
   MakeThree();
-  const SessionId open = Open(kOpen), trusted = Open(kCommons);
+  const SessionId open = Open(kOpen), trusted = Open(kDefaultTenant);
   const std::vector<TokenId> prompt = Prompt(1, 2);
   Cache(trusted, prompt);
   EXPECT_EQ(Set(open, prompt, At(0)), 0u);
@@ -276,7 +276,7 @@ TEST_F(SharedRetentionTest, ATenantOnlyRaisesWhatIsShared) {
 
 TEST_F(SharedRetentionTest, ATenantMayDoAsItLikesWithItsOwn) {
   MakeThree();
-  const SessionId red = Open(kRed), trusted = Open(kCommons);
+  const SessionId red = Open(kRed), trusted = Open(kDefaultTenant);
   const std::vector<TokenId> prompt = Prompt(1, 2);
   CacheAt(red, prompt, At(80));
   EXPECT_EQ(Set(red, prompt, At(0)), 2u);
@@ -285,13 +285,13 @@ TEST_F(SharedRetentionTest, ATenantMayDoAsItLikesWithItsOwn) {
   EXPECT_EQ(Priorities(prompt, {.tenant = "red"}), std::vector<int>({10, 10}));
   const auto set = Run(
       trusted, SetRetention{.name_space = {.tenant = "red"}, .tokens = prompt, .retention = At(5)});
-  EXPECT_EQ(std::get<RetentionSet>(*set).blocks, 2u) << "the commons' sessions are trusted";
+  EXPECT_EQ(std::get<RetentionSet>(*set).blocks, 2u) << "the default tenant's sessions are trusted";
 }
 
 // The first block is matched; the second one is computed again, and the cached one stands for it.
 TEST_F(SharedRetentionTest, ASequencesWishOnlyRaisesWhatIsShared) {
   MakeThree();
-  const SessionId open = Open(kOpen), trusted = Open(kCommons);
+  const SessionId open = Open(kOpen), trusted = Open(kDefaultTenant);
   const std::vector<TokenId> prompt = Prompt(1, 2);
   Cache(trusted, prompt);
   CacheAt(open, prompt, At(0));
@@ -311,7 +311,7 @@ TEST_F(SharedRetentionTest, ATailThatIsSharedIsNotLoweredByWhatFollows) {
   for (const uint8_t kept : {35, 80}) {
     for (const bool matches : {true, false}) {
       MakeThree();
-      const SessionId open = Open(kOpen), trusted = Open(kCommons);
+      const SessionId open = Open(kOpen), trusted = Open(kDefaultTenant);
       CacheAt(trusted, tail, At(kept));
       const SequenceId holder{1000};
       if (!matches) {  // It begins before the tail is cached.
@@ -347,7 +347,7 @@ TEST_F(TenantsTest, APinsEndIsToldOfTheTenantThatMadeIt) {
   EXPECT_EQ(events[0].tenant, kOpen);
 }
 
-// 16 blocks, of which 8 may be pinned: two for each of three tenants and the commons.
+// 16 blocks, of which 8 may be pinned: two for each of three tenants and the default tenant.
 TEST_F(TenantsTest, ATenantPinsNoMoreThanItsShareOfTheBudget) {
   MakeThree();
   const SessionId red = Open(kRed), blue = Open(kBlue);
@@ -385,7 +385,7 @@ TEST_F(TenantsTest, ATenantsPinHasAnEnd) {
                                  .max_pin_lease = absl::Hours(1),
                                  .epoch = Epoch{1},
                                  .tenants = {{.name = "red"}}});
-  const SessionId red = Open(kRed), trusted = Open(kCommons);
+  const SessionId red = Open(kRed), trusted = Open(kDefaultTenant);
   Cache(red, Prompt(1, 1));
   Cache(trusted, Prompt(1, 1));
   EXPECT_EQ(ReasonOf(Run(red, PinPrefix{.tokens = Prompt(1, 1),
@@ -416,8 +416,9 @@ TEST_F(TenantsTest, AnothersBlockIsRefusedWithoutSayingWhatItIs) {
 
 TEST_F(TenantsTest, ABlockThatLeftTheTreeIsItsOnlyHolders) {
   Make({{.name = "one", .shares = true}, {.name = "two", .shares = true}});
-  const SessionId trusted = Open(kCommons), one = Open(TenantId{1}), two = Open(TenantId{2});
-  // Adds and computes the prompt. Returns its first block, which the commons own in the tree.
+  const SessionId trusted = Open(kDefaultTenant), one = Open(TenantId{1}), two = Open(TenantId{2});
+  // Adds and computes the prompt. Returns its first block, which the default tenant own in the
+  // tree.
   const auto start = [&](SessionId session, uint64_t name, const std::vector<TokenId>& prompt) {
     const auto added = Run(session, AddSequence{.sequence = SequenceId{name}, .tokens = prompt});
     const auto computed = static_cast<uint32_t>(prompt.size());
@@ -431,14 +432,14 @@ TEST_F(TenantsTest, ABlockThatLeftTheTreeIsItsOnlyHolders) {
   const BlockRef alone = start(one, 1, Prompt(1, 2));
   const BlockRef shared = start(one, 2, Prompt(2, 2));
   ASSERT_EQ(start(two, 1, Prompt(2, 2)), shared);
-  EXPECT_EQ(refusal(one, alone), Reason::kStaleHandle) << "the commons'";
+  EXPECT_EQ(refusal(one, alone), Reason::kStaleHandle) << "the default tenant's";
 
   ASSERT_TRUE(Run(trusted, InvalidatePrefix{.tokens = Prompt(1, 1)}).ok());
   ASSERT_TRUE(Run(trusted, InvalidatePrefix{.tokens = Prompt(2, 1)}).ok());
   EXPECT_EQ(refusal(one, alone), Reason::kForeignBlock) << "a sequence's of its own";
   EXPECT_EQ(refusal(two, alone), Reason::kStaleHandle) << "another tenant's";
   for (const SessionId session : {one, two}) {
-    EXPECT_EQ(refusal(session, shared), Reason::kStaleHandle) << "the commons' still";
+    EXPECT_EQ(refusal(session, shared), Reason::kStaleHandle) << "the default tenant's still";
   }
   EXPECT_EQ(Used(TenantId{1}), 4u);
   EXPECT_EQ(Used(TenantId{2}), 3u) << "two blocks that both hold, and its copy of the second";
@@ -453,25 +454,25 @@ TEST_F(TenantsTest, EventsSayWhoseBlocksTheyAreOf) {
   for (const Event& event : core_->TakeEvents()) {
     const auto* stored = std::get_if<StoredEvent>(&event.what);
     ASSERT_NE(stored, nullptr);
-    EXPECT_EQ(event.tenant, stored->name_space->tenant == "red" ? kRed : kCommons);
+    EXPECT_EQ(event.tenant, stored->name_space->tenant == "red" ? kRed : kDefaultTenant);
   }
   // Both give up blocks for a third: each removal names blocks of one of them.
   ASSERT_TRUE(Run(blue, AllocateBlocks{kFullAttention, kBlocks}).ok());
-  uint32_t removed_red = 0, removed_commons = 0;
+  uint32_t removed_red = 0, removed_default_tenant = 0;
   for (const Event& event : core_->TakeEvents()) {
     if (const auto* removed = std::get_if<RemovedEvent>(&event.what)) {
-      (event.tenant == kRed ? removed_red : removed_commons) += removed->blocks.size();
+      (event.tenant == kRed ? removed_red : removed_default_tenant) += removed->blocks.size();
     } else {
       EXPECT_EQ(event.tenant, kBlue);
     }
   }
   EXPECT_EQ(removed_red, 6u);
-  EXPECT_EQ(removed_commons, 6u);
+  EXPECT_EQ(removed_default_tenant, 6u);
 }
 
 TEST(TenantTableTest, NamesAreChecked) {
-  const auto refused = [](std::vector<TenantOptions> tenants, uint32_t commons_share = 1) {
-    return ReasonOf(TenantTable::Create(std::move(tenants), commons_share).status()) ==
+  const auto refused = [](std::vector<TenantOptions> tenants, uint32_t default_tenant_share = 1) {
+    return ReasonOf(TenantTable::Create(std::move(tenants), default_tenant_share).status()) ==
            Reason::kInvalidArgument;
   };
   EXPECT_TRUE(refused({{.name = ""}}));

@@ -89,7 +89,7 @@ class CudaFailuresTest : public testing::Test {
     Bytes expected = device_->Snapshot();
     for (const CopyOrder& order : orders) CopyInModel(device_->pools().layout(), order, expected);
     transfers_->Submit(orders);
-    transfers_->Drain();
+    transfers_->WaitUntilIdle();
     EXPECT_EQ(device_->Snapshot(), expected);
   }
   // Up(), behind another order, so that all of them are ready together.
@@ -102,7 +102,7 @@ class CudaFailuresTest : public testing::Test {
     const std::vector<CopyOrder> up = Up(count, step);
     transfers_->Submit(up);
     FAKE(fakeCudaHold)(0);
-    transfers_->Drain();
+    transfers_->WaitUntilIdle();
     orders.insert(orders.end(), up.begin(), up.end());
     for (const CopyOrder& order : orders) CopyInModel(device_->pools().layout(), order, expected);
     EXPECT_EQ(device_->Snapshot(), expected);
@@ -153,7 +153,7 @@ TEST_F(CudaFailuresTest, LateCopiesKeepTheirOrder) {
                                          recorder.completion());
     ASSERT_TRUE(transfers.ok()) << transfers.status();
     (*transfers)->Submit(orders);
-    (*transfers)->Drain();
+    (*transfers)->WaitUntilIdle();
     EXPECT_EQ(device.Snapshot(), expected);
     CheckReports(orders, std::vector<bool>(orders.size()), recorder.completed());
   }
@@ -174,7 +174,7 @@ TEST_F(CudaFailuresTest, AFollowerOnAnotherStreamWaitsForAnEventAndNotForTheRepo
   EXPECT_EQ(transfers_->stats().running, 2u);
   EXPECT_TRUE(recorder_.completed().empty());
   FAKE(fakeCudaHold)(0);
-  transfers_->Drain();
+  transfers_->WaitUntilIdle();
   EXPECT_THAT(recorder_.completed_tickets(), ElementsAre(1, 2));
   EXPECT_EQ(device_->Snapshot(), expected);
 }
@@ -196,7 +196,7 @@ TEST_F(CudaFailuresTest, TheHostsCopyWaitsForTheReportOfOneOnAStream) {
   EXPECT_EQ(transfers_->stats().running, 1u);
   EXPECT_EQ(transfers_->stats().queued, 2u);
   FAKE(fakeCudaHold)(0);
-  transfers_->Drain();
+  transfers_->WaitUntilIdle();
   EXPECT_EQ(device_->Snapshot(), expected);
   EXPECT_THAT(recorder_.completed_tickets(), ElementsAre(1, 2, 3));
 }
@@ -238,7 +238,7 @@ TEST_F(CudaFailuresTest, ACallThatFailsFailsItsTicketAndNoOther) {
   FAKE(fakeCudaFail)("cuMemcpyHtoDAsync", 0, CUDA_ERROR_INVALID_HANDLE);
   FAKE(fakeCudaFail)("cuMemcpyBatchAsync", 0, CUDA_ERROR_INVALID_HANDLE);
   transfers_->Submit({Order(1, Secondary(0), Primary(0))});
-  transfers_->Drain();
+  transfers_->WaitUntilIdle();
   FAKE(fakeCudaReset)();
   RunAndCheck({Order(2, Secondary(1), Primary(0), Ticket(1))});
   const auto completed = recorder_.completed();
@@ -259,7 +259,7 @@ TEST_F(CudaFailuresTest, AnEventThatCannotBeRecordedFailsItsTicketWhenTheCopyIsO
   absl::SleepFor(absl::Milliseconds(20));
   EXPECT_TRUE(recorder_.completed().empty()) << "the copy may still write";
   FAKE(fakeCudaHold)(0);
-  transfers_->Drain();
+  transfers_->WaitUntilIdle();
   EXPECT_THAT(recorder_.completed()[0].second.message(), HasSubstr("cuEventRecord"));
   RunAndCheck({Order(2, Primary(0), Secondary(5), Ticket(1))});
   EXPECT_TRUE(recorder_.completed()[1].second.ok());
@@ -269,10 +269,10 @@ TEST_F(CudaFailuresTest, OfALostDeviceEveryTicketFailsAndNobodyWaits) {
   Make({.max_batch_orders = 1});
   FAKE(fakeCudaLoseDevice)(3, CUDA_ERROR_ILLEGAL_ADDRESS);
   transfers_->Submit(Up(8));
-  transfers_->Drain();
+  transfers_->WaitUntilIdle();
   transfers_->Submit({Order(100, Primary(0), Primary(1)), Order(101, Primary(3), Secondary(3)),
                       Order(102, Secondary(4), Secondary(5))});
-  transfers_->Drain();
+  transfers_->WaitUntilIdle();
   const auto completed = recorder_.completed();
   ASSERT_EQ(completed.size(), 11u);
   uint64_t failed = 0;

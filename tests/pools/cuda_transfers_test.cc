@@ -81,7 +81,7 @@ TEST_P(CudaTransfersTest, AnyOrderOfCopiesEndsAsOneAfterAnother) {
         (*transfers)->Submit(absl::MakeConstSpan(orders).subspan(i, count));
         i += count;
       }
-      (*transfers)->Drain();
+      (*transfers)->WaitUntilIdle();
       EXPECT_EQ((*transfers)->stats().running + (*transfers)->stats().queued, 0u);
     }
     EXPECT_EQ(device.Snapshot(), expected);
@@ -137,7 +137,7 @@ TEST(CudaTransfersOnDeviceTest, EveryDirectionIsCounted) {
   Bytes expected = device.Snapshot();
   for (const CopyOrder& order : orders) CopyInModel(layout, order, expected);
   (*transfers)->Submit(orders);
-  (*transfers)->Drain();
+  (*transfers)->WaitUntilIdle();
   EXPECT_EQ(device.Snapshot(), expected);
   CheckReports(orders, std::vector<bool>(5), recorder.completed());
 
@@ -181,7 +181,7 @@ TEST(CudaTransfersOnDeviceTest, AnOrderThatCannotBeMadeFailsAlone) {
   orders.back().ticket = Ticket(8);
   orders.back().window = WindowSize(17);
   (*transfers)->Submit(orders);
-  (*transfers)->Drain();
+  (*transfers)->WaitUntilIdle();
   CheckReports(orders, {false, true, true, true, true, true, false, true}, recorder.completed());
   for (const auto& [ticket, status] : recorder.completed()) {
     if (ticket == 2) {

@@ -75,7 +75,7 @@ TEST_P(TransfersStressTest, AnyOrderOfCopiesEndsAsOneAfterAnother) {
         transfers.Submit(absl::MakeConstSpan(orders).subspan(i, count));
         i += count;
       }
-      transfers.Drain();
+      transfers.WaitUntilIdle();
     }
     EXPECT_EQ(Snapshot(**pools), expected);
 

@@ -89,7 +89,7 @@ TEST_F(TransfersTest, CopiesASlotInEveryPoolOfTheWindow) {
   HostTransfers transfers(pools_.get(), Options(1), recorder_.completion());
   transfers.Submit({Order(1, Primary(0), Secondary(1)), Order(2, Secondary(2), Primary(1)),
                     Order(3, Primary(0), Primary(2))});
-  transfers.Drain();
+  transfers.WaitUntilIdle();
   EXPECT_EQ(ValueOf(Secondary(1)), 0x10);
   EXPECT_EQ(ValueOf(Primary(1)), 0x22);
   EXPECT_EQ(ValueOf(Primary(2)), 0x10);
@@ -119,7 +119,7 @@ TEST_F(TransfersTest, AnOrderWaitsForBothTicketsAndOthersOvertakeIt) {
     recorder.AwaitCompletions(3);
     EXPECT_THAT(recorder.completed_tickets(), ElementsAre(3 - held, 4, 5));
     recorder.Release(held);
-    transfers.Drain();
+    transfers.WaitUntilIdle();
     EXPECT_THAT(recorder.completed_tickets(), ElementsAre(3 - held, 4, 5, held, 3));
     EXPECT_EQ(ValueOf(Secondary(1)), 0x10) << "2 writes the slot, then 3";
   }
@@ -133,7 +133,7 @@ TEST_F(TransfersTest, TwoOffloadsIntoOneSlotEndWithTheLater) {
   recorder_.AwaitCompletions(1);
   EXPECT_THAT(recorder_.completed_tickets(), ElementsAre(3));
   recorder_.Release(1);
-  transfers.Drain();
+  transfers.WaitUntilIdle();
   EXPECT_EQ(ValueOf(Secondary(0)), 0x11);
 }
 
@@ -145,7 +145,7 @@ TEST_F(TransfersTest, ACopyFromASlotStillBeingWrittenTakesWhatIsWritten) {
   recorder_.AwaitCompletions(1);
   EXPECT_THAT(recorder_.completed_tickets(), ElementsAre(3));
   recorder_.Release(1);
-  transfers.Drain();
+  transfers.WaitUntilIdle();
   EXPECT_EQ(ValueOf(Primary(1)), 0x23);
 }
 
@@ -157,7 +157,7 @@ TEST_F(TransfersTest, ASourceIsReadBeforeItsSlotIsWritten) {
   recorder_.AwaitCompletions(1);
   EXPECT_EQ(ValueOf(Primary(0)), 0x10);
   recorder_.Release(1);
-  transfers.Drain();
+  transfers.WaitUntilIdle();
   EXPECT_EQ(ValueOf(Secondary(0)), 0x10);
   EXPECT_EQ(ValueOf(Primary(0)), 0x23);
 }
@@ -179,7 +179,7 @@ TEST_F(TransfersTest, APredecessorIsReportedBeforeItsFollowerStarts) {
   recorder_.AwaitCompletions(1);
   EXPECT_THAT(recorder_.started(), ElementsAre(1, 3));
   go_on.Notify();
-  transfers.Drain();
+  transfers.WaitUntilIdle();
   EXPECT_THAT(recorder_.completed_tickets(), ElementsAre(3, 1, 2));
 }
 
@@ -188,7 +188,7 @@ TEST_F(TransfersTest, AFailedCopyIsReportedAndItsFollowersRun) {
   HostTransfers transfers(pools_.get(), Options(1), recorder_.completion());
   transfers.Submit({Order(1, Primary(0), Secondary(0)), Order(2, Primary(1), Secondary(0), {0, 1}),
                     Order(3, Secondary(0), Primary(3), {2, 0})});
-  transfers.Drain();
+  transfers.WaitUntilIdle();
   const std::vector<TransferRecorder::Completed> completed = recorder_.completed();
   ASSERT_THAT(recorder_.completed_tickets(), ElementsAre(1, 2, 3));
   EXPECT_EQ(completed[0].second.code(), absl::StatusCode::kDataLoss);
@@ -207,7 +207,7 @@ TEST_F(TransfersTest, ACopysLatencyBeginsWithItsOrder) {
                     Order(3, Primary(2), Secondary(2))});
   absl::SleepFor(kHeld);  // A lower bound of what the first two wait.
   recorder_.Release(1);
-  transfers.Drain();
+  transfers.WaitUntilIdle();
   const TransferStats stats = transfers.stats();
   const DurationHistogram& down = stats.direction(Tier::kPrimary, Tier::kSecondary).latency;
   EXPECT_EQ(down.total(), 2u) << "what failed is not among them";
@@ -225,7 +225,7 @@ TEST_F(TransfersTest, ACopyThatCannotBeMadeIsReportedWithTheReason) {
   transfers.Submit({Order(1, Primary(0), Secondary(kSlots)), Order(2, Primary(3), Primary(3)),
                     unknown_window, no_secondary,
                     Order(5, Primary(0), Primary(1), {}, kTokens + 1)});
-  transfers.Drain();
+  transfers.WaitUntilIdle();
   const std::vector<TransferRecorder::Completed> completed = recorder_.completed();
   ASSERT_THAT(recorder_.completed_tickets(), ElementsAre(1, 2, 3, 4, 5));
   EXPECT_THAT(std::string(completed[0].second.message()), HasSubstr("slot 4 of 4"));
@@ -295,7 +295,7 @@ TEST_F(TransfersTest, StatsCountBytesByDirection) {
   HostTransfers transfers(pools_.get(), Options(2), recorder_.completion());
   transfers.Submit({Order(1, Primary(0), Secondary(0)), Order(2, Primary(1), Secondary(1)),
                     Order(3, Secondary(2), Primary(2), {}, 3), Order(4, Primary(3), Secondary(3))});
-  transfers.Drain();
+  transfers.WaitUntilIdle();
   const TransferStats stats = transfers.stats();
   // 3 heads, K and V, of 8 floats a token.
   constexpr uint64_t kTokenBytes = 3 * 2 * 8 * sizeof(float);

@@ -40,8 +40,8 @@ void World::CountHolders() {
       hold(block.window, block.id, pin.tenant, Ledger::Holder::kPin);
     }
   }
-  for (const SimDrain& drain : drains) {
-    hold(drain.block.window, drain.block.id, drain.tenant, Ledger::Holder::kDrain);
+  for (const SimDeferredRelease& release : deferred) {
+    hold(release.block.window, release.block.id, release.tenant, Ledger::Holder::kDefer);
   }
   for (const DiskOrders::Job& job : on_order.jobs()) {
     for (const DiskOrders::Fetch& fetch : job.fetches) {
@@ -61,7 +61,7 @@ void World::CountHolders() {
 }
 
 bool World::MayHold(uint32_t window, uint32_t id, TenantId tenant) {
-  if (tenant == kCommons || !config.shares(tenant) ||
+  if (tenant == kDefaultTenant || !config.shares(tenant) ||
       config.quota(tenant, Tier::kPrimary) == kNoQuota) {
     return true;
   }
@@ -126,7 +126,7 @@ void World::Check() {
   CheckCapacity();
   CheckSequences();
   CheckRaw();
-  CheckDrains();
+  CheckDeferred();
   stats_ = std::move(stats);
   SIM_CHECK(stored.empty(), "block ", stored.front().id.value(), " is stored by nobody");
   time_applied_ = pins_expired_ = false;
@@ -311,10 +311,11 @@ void World::CheckSequences() {
       if (!sequence.running) continue;
       SIM_CHECK((*told)->token_count == sequence.tokens() &&
                     (*told)->computed_tokens == sequence.computed &&
-                    (*told)->room_tokens == sequence.room,
+                    (*told)->reserved_tokens == sequence.reserved,
                 "sequence ", sequence.id.value(), " has ", (*told)->token_count, " tokens, ",
-                (*told)->computed_tokens, " computed, room ", (*told)->room_tokens, "; its client ",
-                sequence.tokens(), ", ", sequence.computed, ", ", sequence.room);
+                (*told)->computed_tokens, " computed, room ", (*told)->reserved_tokens,
+                "; its client ", sequence.tokens(), ", ", sequence.computed, ", ",
+                sequence.reserved);
       CheckTables(sequence, **told);
     }
   }
@@ -325,8 +326,8 @@ void World::CheckTables(const SimSequence& sequence, const Sequence& told) {
   const bool ready = Ready(sequence.ready);
   for (uint32_t w = 0; w < num_windows(); ++w) {
     const SimTable& table = sequence.tables[w];
-    SIM_CHECK(table.blocks.size() == BlocksFor(sequence.room), "a table of ", table.blocks.size(),
-              " blocks for room of ", sequence.room);
+    SIM_CHECK(table.blocks.size() == BlocksFor(sequence.reserved), "a table of ",
+              table.blocks.size(), " blocks for room of ", sequence.reserved);
     SIM_CHECK(table.blocks == told.windows[w].table, "rule 10: the table of sequence ",
               sequence.id.value(), " in window ", WindowName(config.windows[w].size),
               " changed behind its user");
@@ -365,12 +366,12 @@ void World::CheckRaw() {
 }
 
 // Rule 11: what kernels may still read stays.
-void World::CheckDrains() {
-  for (const SimDrain& drain : drains) {
-    if (drain.count == 0) continue;
-    SIM_CHECK(std::equal(drain.values.begin(), drain.values.begin() + drain.count,
-                         memory.slot(drain.block.window, drain.slot)),
-              "rule 11: block ", drain.block.id.value(), " was overwritten while it drains");
+void World::CheckDeferred() {
+  for (const SimDeferredRelease& release : deferred) {
+    if (release.count == 0) continue;
+    SIM_CHECK(std::equal(release.values.begin(), release.values.begin() + release.count,
+                         memory.slot(release.block.window, release.slot)),
+              "rule 11: block ", release.block.id.value(), " was overwritten while it drains");
   }
 }
 

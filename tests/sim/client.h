@@ -40,7 +40,7 @@ struct SimSequence {
   std::vector<Value> values;  // What an engine writes for each of them.
   uint32_t prompt_tokens = 0;
   uint32_t computed = 0;
-  uint32_t room = 0;
+  uint32_t reserved = 0;
   uint32_t forked = 0;  // The most that were computed when it was forked.
   Ticket ready;
   // How often a failed copy took computed tokens; how often as far as the client has read, and as
@@ -69,7 +69,7 @@ struct SimSession {
   bool ending = false;
   // Of one that is ending: its tails are not published; what it lets go drains.
   bool drops_tails = false;
-  bool drains_below = false;
+  bool deferred_below = false;
   bool in_table() const { return open || ending; }
   SessionRef ref;
   TenantId tenant;
@@ -101,7 +101,7 @@ struct SimPin {
 
 // A block released in a step that is not completed: its session's kernels may still read it, and
 // write what it had not computed.
-struct SimDrain {
+struct SimDeferredRelease {
   SessionId session;
   TenantId tenant;
   uint64_t step = 0;

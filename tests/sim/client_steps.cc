@@ -42,10 +42,11 @@ void ReadShortened(World& world, SimSession& session) {
 void EnterBatch(World& world, SimSession& session) {
   world.batch_session = &session;
   // What is let go without a step waits for what drains already.
-  world.batch_drains =
-      session.batch_steps->step != 0 ||
-      std::any_of(world.drains.begin(), world.drains.end(),
-                  [&](const SimDrain& drain) { return drain.session == session.ref.id; });
+  world.batch_defers =
+      session.batch_steps->step != 0 || std::any_of(world.deferred.begin(), world.deferred.end(),
+                                                    [&](const SimDeferredRelease& release) {
+                                                      return release.session == session.ref.id;
+                                                    });
 }
 
 // Others came between.
@@ -71,7 +72,7 @@ void BeginBatch(World& world, SimSession& session) {
   world.ApplyTime();
   if (steps.step != 0) {
     session.steps = steps;
-    world.EndDrains(session.ref.id, steps.completed_step);
+    world.EndDeferred(session.ref.id, steps.completed_step);
   }
   const absl::Status status = world.core->BeginBatch(session.ref.id, steps, world.now);
   SIM_CHECK(status.ok(), status.ToString());
@@ -212,7 +213,7 @@ bool CanCompute(const World& world, const SimSequence& sequence) {
 }
 
 void WriteTokens(World& world, SimSequence& sequence, uint32_t end) {
-  // Drafts, and whatever else an engine leaves where no token is named yet.
+  // DraftTokens, and whatever else an engine leaves where no token is named yet.
   const bool scribble = world.random.OneIn(4);
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     const std::vector<BlockHandle>& blocks = sequence.tables[w].blocks;
@@ -222,7 +223,7 @@ void WriteTokens(World& world, SimSequence& sequence, uint32_t end) {
     };
     for (uint32_t t = sequence.computed; t < end; ++t) place(t) = sequence.values[t];
     if (!scribble) continue;
-    for (uint32_t t = sequence.tokens(); t < sequence.room; ++t) place(t) = world.random.Next();
+    for (uint32_t t = sequence.tokens(); t < sequence.reserved; ++t) place(t) = world.random.Next();
   }
 }
 

@@ -179,12 +179,12 @@ TenantId SimConfig::OwnerOf(uint32_t name_space) const {
   for (uint16_t id = 1; id < num_tenants(); ++id) {
     if (tenants[id - 1u].name == name_spaces[name_space].tenant) return TenantId{id};
   }
-  return kCommons;
+  return kDefaultTenant;
 }
 
 uint32_t SimConfig::Confined(TenantId tenant, uint32_t name_space) const {
-  if (tenant == kCommons) return name_space;
-  const TenantId owner = shares(tenant) ? kCommons : tenant;
+  if (tenant == kDefaultTenant) return name_space;
+  const TenantId owner = shares(tenant) ? kDefaultTenant : tenant;
   const auto size = static_cast<uint32_t>(name_spaces.size());
   while (OwnerOf(name_space % size) != owner) ++name_space;
   return name_space % size;

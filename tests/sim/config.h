@@ -80,10 +80,10 @@ struct SimConfig {
   // The tenants' ids are below this; 0 is the default tenant.
   uint16_t num_tenants() const { return static_cast<uint16_t>(tenants.size() + 1); }
   bool shares(TenantId tenant) const {
-    return tenant == kCommons || tenants[tenant.value() - 1u].shares;
+    return tenant == kDefaultTenant || tenants[tenant.value() - 1u].shares;
   }
   uint32_t quota(TenantId tenant, Tier tier) const {
-    return tenant == kCommons
+    return tenant == kDefaultTenant
                ? kNoQuota
                : tenants[tenant.value() - 1u].quota_blocks[static_cast<size_t>(tier)];
   }

@@ -23,9 +23,11 @@ void BeginEnding(World& world, SimSession& session, How how) {
   session.ending = true;
   session.writes = session.writes && how == How::kByLease;
   session.drops_tails = session.writes;
-  const auto drains_of_it = [&](const SimDrain& drain) { return drain.session == session.ref.id; };
-  session.drains_below =
-      session.writes && std::any_of(world.drains.begin(), world.drains.end(), drains_of_it);
+  const auto deferred_of_it = [&](const SimDeferredRelease& release) {
+    return release.session == session.ref.id;
+  };
+  session.deferred_below =
+      session.writes && std::any_of(world.deferred.begin(), world.deferred.end(), deferred_of_it);
   session.batch_steps.reset();
   world.endings.push_back({.id = session.ref.id, .session = &session});
 }
@@ -48,24 +50,24 @@ void HoldWritable(World& world, const SimSession& session, const SimSequence& se
     for (uint32_t i = std::min(table.published, sequence.computed / size); i < end; ++i) {
       const BlockHandle& own = table.blocks[i];
       if (own.id == kNoBlock || !is_private(own)) continue;
-      SimDrain& drain = world.drains.emplace_back();
-      drain = {.session = session.ref.id,
-               .tenant = sequence.tenant,
-               .step = kNever,
-               .block = {w, own.id}};
-      drain.slot = {Tier::kPrimary, own.slot};
-      ledger.Hold(own.id, Ledger::Holder::kDrain);
+      SimDeferredRelease& release = world.deferred.emplace_back();
+      release = {.session = session.ref.id,
+                 .tenant = sequence.tenant,
+                 .step = kNever,
+                 .block = {w, own.id}};
+      release.slot = {Tier::kPrimary, own.slot};
+      ledger.Hold(own.id, Ledger::Holder::kDefer);
       const uint32_t begin = i * size;
       const uint32_t kept = std::max(sequence.computed, sequence.forked);
-      drain.writable_begin = std::min(kept - std::min(kept, begin), size);
-      drain.writable_end = world.Ready(sequence.ready) && !table.borrowed_tail ? size : 0;
+      release.writable_begin = std::min(kept - std::min(kept, begin), size);
+      release.writable_end = world.Ready(sequence.ready) && !table.borrowed_tail ? size : 0;
     }
   }
 }
 
-bool HasDrains(const World& world, SessionId session) {
-  return std::any_of(world.drains.begin(), world.drains.end(),
-                     [&](const SimDrain& drain) { return drain.session == session; });
+bool HasDeferred(const World& world, SessionId session) {
+  return std::any_of(world.deferred.begin(), world.deferred.end(),
+                     [&](const SimDeferredRelease& release) { return release.session == session; });
 }
 
 SimSequence* FirstSequence(SimSession& session) {
@@ -84,14 +86,14 @@ bool Continue(World& world, uint32_t max_blocks) {
 
 // Its drains are over. Those of a quarantine end a few at a time. In which order they were released
 // is the core's to know, so nothing but its invariants is looked at in between.
-bool ContinueDrains(World& world, const World::Ending& ending) {
+bool ContinueDeferred(World& world, const World::Ending& ending) {
   const uint64_t ended = world.core->endings_ended();
   bool more = Continue(world, ending.session == nullptr ? world.random.Between(1, 8) : kEverything);
   while (ending.session == nullptr && world.core->endings_ended() == ended) {
     world.core->CheckInvariants();
     more = Continue(world, world.random.Between(1, 8));
   }
-  world.EndDrains(ending.id, kNever);
+  world.EndDeferred(ending.id, kNever);
   world.Absorb({});
   return more;
 }
@@ -103,9 +105,9 @@ bool ContinueSequence(World& world, SimSession& session, SimSequence& sequence) 
   world.Absorb(scope);
   world.prompts.Remember(sequence.content, world.random);
   // What it lets go must not outlive what drains below it.
-  if (session.drains_below) {
+  if (session.deferred_below) {
     world.batch_session = &session;
-    world.batch_drains = true;
+    world.batch_defers = true;
   }
   FollowEnd(world, session, sequence,
             session.drops_tails ? ComputedTail::kDropped : ComputedTail::kPublished);
@@ -119,13 +121,13 @@ bool ContinueRaw(World& world, SimSession& session) {
         return std::pair(a.window, a.handle.id) < std::pair(b.window, b.handle.id);
       });
   if (session.writes) {
-    SimDrain& drain = world.drains.emplace_back();
-    drain = {.session = session.ref.id,
-             .tenant = session.tenant,
-             .step = kNever,
-             .block = {raw->window, raw->handle.id}};
-    drain.slot = {Tier::kPrimary, raw->handle.slot};
-    drain.writable_end = world.Ready(raw->ready) ? world.tokens_per_block() : 0;
+    SimDeferredRelease& release = world.deferred.emplace_back();
+    release = {.session = session.ref.id,
+               .tenant = session.tenant,
+               .step = kNever,
+               .block = {raw->window, raw->handle.id}};
+    release.slot = {Tier::kPrimary, raw->handle.slot};
+    release.writable_end = world.Ready(raw->ready) ? world.tokens_per_block() : 0;
   }
   session.raw.erase(raw);
   const bool more = Continue(world, 1);
@@ -136,8 +138,9 @@ bool ContinueRaw(World& world, SimSession& session) {
 // The session has nothing any more but what it can still write.
 void CloseEnded(World& world, SimSession& session) {
   std::set<std::pair<uint32_t, uint32_t>> blocks;
-  for (const SimDrain& drain : world.drains) {
-    if (drain.session == session.ref.id) blocks.emplace(drain.block.window, drain.block.id.value());
+  for (const SimDeferredRelease& release : world.deferred) {
+    if (release.session == session.ref.id)
+      blocks.emplace(release.block.window, release.block.id.value());
   }
   if (!blocks.empty()) {
     world.coverage.Add(Met::kQuarantined);
@@ -158,14 +161,14 @@ void ContinueEnding(World& world) {
   }
   const World::Ending ending = world.endings.front();
   SimSession* const session = ending.session;
-  const bool drains_end = session == nullptr || !session->writes;
+  const bool deferred_end = session == nullptr || !session->writes;
   // Where nothing is to be quarantined, nothing has to drain any more.
-  if (session != nullptr && drains_end) session->drains_below = false;
+  if (session != nullptr && deferred_end) session->deferred_below = false;
   SimSequence* const sequence = session == nullptr ? nullptr : FirstSequence(*session);
   bool more = false;
   bool counted = false;
-  if (drains_end && HasDrains(world, ending.id)) {
-    more = ContinueDrains(world, ending);
+  if (deferred_end && HasDeferred(world, ending.id)) {
+    more = ContinueDeferred(world, ending);
   } else if (sequence != nullptr) {
     more = ContinueSequence(world, *session, *sequence);
   } else if (session != nullptr && !session->raw.empty()) {
@@ -176,9 +179,9 @@ void ContinueEnding(World& world) {
     counted = true;
   }
   const bool is_over = session == nullptr
-                           ? !HasDrains(world, ending.id)
+                           ? !HasDeferred(world, ending.id)
                            : FirstSequence(*session) == nullptr && session->raw.empty() &&
-                                 (counted || !HasDrains(world, ending.id));
+                                 (counted || !HasDeferred(world, ending.id));
   if (is_over) {
     if (session != nullptr) CloseEnded(world, *session);
     world.endings.pop_front();

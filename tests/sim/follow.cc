@@ -56,7 +56,7 @@ std::string Describe(const CopyOrder& order) {
 void Follow::Run(const EventBatch& events, const std::vector<CopyOrder>& orders) {
   world_.taken_over.clear();
   NoteMoves(events);
-  if (!for_room_.empty() || !moves_.empty() || !off_disk_.empty()) {
+  if (!for_space_.empty() || !moves_.empty() || !off_disk_.empty()) {
     for (uint32_t w = 0; w < world_.num_windows(); ++w) NoteCandidates(w);
   }
   for (const CopyOrder& order : orders) {
@@ -416,14 +416,14 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
     const uint32_t id = removed.blocks[i].value();
     const Node& node = shadow.node(id);
     SIM_CHECK(node.cached(), "law: block ", id, " removed but not cached");
-    if (Bit(reason) & kForRoom) {
+    if (Bit(reason) & kForSpace) {
       // In a sliding window what is below a victim may have to go with it.
       uint32_t above = node.parent;
       while (above != kNone && !shadow.node(above).cached()) above = shadow.node(above).parent;
       // So has, under full attention, what is on disk alone below one that is not there any more.
       const bool on_disk = world_.config.IsOnDisk(node.tier);
       const bool with_parent =
-          (!world_.full(window) || on_disk) && IsAmong(for_room_, window, above);
+          (!world_.full(window) || on_disk) && IsAmong(for_space_, window, above);
       SIM_CHECK(with_parent || on_disk || !world_.config.tenants.empty() ||
                     !world_.config.has_disk || !node.lower.contains(world_.config.disk()),
                 "block ", id, " goes for room, though it has a copy on disk to fall to");
@@ -476,8 +476,8 @@ void Follow::NoteMoves(const EventBatch& events) {
       if (!updated->tier.has_value()) continue;
       moves_.push_back({window, updated->id.value(), updated->tier->new_value});
     } else if (const auto* removed = std::get_if<RemovedEvent>(&event.what)) {
-      if ((Bit(removed->reason) & kForRoom) == 0) continue;
-      for (const BlockId id : removed->blocks) for_room_.push_back({window, id});
+      if ((Bit(removed->reason) & kForSpace) == 0) continue;
+      for (const BlockId id : removed->blocks) for_space_.push_back({window, id});
     }
   }
 }
@@ -545,7 +545,7 @@ bool Follow::IsFull(uint32_t window, Tier tier) const {
   const Ledger& ledger = world_.ledgers[window];
   for (uint32_t s = 0; s < world_.config.plain_slots_in(window, tier); ++s) {
     const uint32_t owner = ledger.owner({tier, SlotIndex{s}});
-    if (owner == kNone || IsAmong(for_room_, window, owner)) return false;
+    if (owner == kNone || IsAmong(for_space_, window, owner)) return false;
   }
   return true;
 }

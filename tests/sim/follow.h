@@ -65,7 +65,7 @@ class Follow {
   World& world_;
   const Scope& scope_;
   std::vector<Move> moves_;
-  std::vector<HeldBlock> for_room_;
+  std::vector<HeldBlock> for_space_;
   std::vector<HeldBlock> stored_;
   std::vector<HeldBlock> changed_;  // Their copies.
   std::vector<Arrived> arrived_;    // By orders.

@@ -27,24 +27,24 @@ bool MustCopyTail(World& world, const SimSequence& sequence, uint32_t window) {
   return world.ledgers[window][own].refs > 1 || world.InTree(window, own);
 }
 
-Growth Expect(World& world, const SimSequence& sequence, uint64_t room) {
+Growth Expect(World& world, const SimSequence& sequence, uint64_t reserved) {
   Growth growth;
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     const std::vector<BlockHandle>& blocks = sequence.tables[w].blocks;
     const bool copies = growth.copies[w] = MustCopyTail(world, sequence, w);
     growth.copies_tail = growth.copies_tail || copies;
-    const uint64_t needed = world.BlocksFor(room) - blocks.size() + (copies ? 1 : 0);
+    const uint64_t needed = world.BlocksFor(reserved) - blocks.size() + (copies ? 1 : 0);
     growth.fits = growth.fits && needed <= world.available(w, sequence.tenant);
     uint64_t first = 0;
     while (!world.full(w) && first < blocks.size() && blocks[first].id == kNoBlock) ++first;
     growth.never =
-        growth.never || world.BlocksFor(room) > first + world.most_blocks(w, sequence.tenant);
+        growth.never || world.BlocksFor(reserved) > first + world.most_blocks(w, sequence.tenant);
   }
   return growth;
 }
 
 Scope GrowthScope(World& world, const SimSession& session, SimSequence& sequence) {
-  Scope scope = PublishScope(sequence, kForRoom);
+  Scope scope = PublishScope(sequence, kForSpace);
   if (world.Draining(session)) return scope;
   for (uint32_t w = 0; w < world.num_windows() && sequence.running; ++w) {
     if (!MustCopyTail(world, sequence, w)) continue;
@@ -55,14 +55,14 @@ Scope GrowthScope(World& world, const SimSession& session, SimSequence& sequence
 
 // The sequence has room for more: the new ends of its tables.
 void FollowGrowth(World& world, SimSession& session, SimSequence& sequence, const Growth& growth,
-                  uint32_t room, Ticket ready, const std::vector<BlockTable>& added) {
-  const uint32_t old_size = world.BlocksFor(sequence.room);
+                  uint32_t reserved, Ticket ready, const std::vector<BlockTable>& added) {
+  const uint32_t old_size = world.BlocksFor(sequence.reserved);
   const uint32_t first = growth.copies_tail ? old_size - 1 : old_size;
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     SimTable& table = sequence.tables[w];
     SIM_CHECK(added[w].window == world.config.windows[w].size && added[w].first_block == first &&
-                  first + added[w].blocks.size() == world.BlocksFor(room),
-              "growth to room for ", room, " gives entries [", added[w].first_block, ", ",
+                  first + added[w].blocks.size() == world.BlocksFor(reserved),
+              "growth to room for ", reserved, " gives entries [", added[w].first_block, ", ",
               added[w].first_block + added[w].blocks.size(), ")");
     if (growth.copies[w]) {
       SIM_CHECK(added[w].blocks.front().id != table.blocks.back().id,
@@ -71,9 +71,9 @@ void FollowGrowth(World& world, SimSession& session, SimSequence& sequence, cons
       world.ReleaseEntry(session, sequence, w, first);
     }
     AdoptTable(world, table, w, first, added[w].blocks);
-    if (room > sequence.room) table.borrowed_tail = false;
+    if (reserved > sequence.reserved) table.borrowed_tail = false;
   }
-  sequence.room = room;
+  sequence.reserved = reserved;
   sequence.ready = std::max(sequence.ready, ready);
 }
 
@@ -119,7 +119,7 @@ Declared DeclareAny(World& world, SimSequence& sequence, uint32_t new_tokens) {
     return declared;
   }
   if (random.OneIn(3) || !CanCompute(world, sequence)) return declared;
-  const uint32_t most = std::min(sequence.tokens(), sequence.room);
+  const uint32_t most = std::min(sequence.tokens(), sequence.reserved);
   if (most <= sequence.computed) return declared;
   declared.computed = random.OneIn(3) ? random.Between(sequence.computed, most) : most;
   if (IsKeyed(world, sequence)) declared.computed -= declared.computed % world.tokens_per_block();
@@ -199,7 +199,7 @@ absl::StatusOr<AppendedTokens> AppendAsStep(World& world, SimSession& session,
     const uint32_t blocks = grew ? step->grown[0].blocks : 0;
     appended.added.push_back(
         {.window = world.config.windows[w].size,
-         .first_block = grew ? step->grown[0].first_block : world.BlocksFor(sequence.room),
+         .first_block = grew ? step->grown[0].first_block : world.BlocksFor(sequence.reserved),
          .blocks = {block, block + blocks}});
     block += blocks;
   }
@@ -259,10 +259,11 @@ void AppendOp(World& world) {
                     count, ", computed ", declared.computed, ")"));
   }
   world.ApplyTime();
-  const uint32_t room =
-      std::max(sequence.room, static_cast<uint32_t>(sequence.tokens() + tokens.size()));
-  const Growth growth =
-      sequence.running && room > sequence.room ? Expect(world, sequence, room) : Growth{};
+  const uint32_t reserved =
+      std::max(sequence.reserved, static_cast<uint32_t>(sequence.tokens() + tokens.size()));
+  const Growth growth = sequence.running && reserved > sequence.reserved
+                            ? Expect(world, sequence, reserved)
+                            : Growth{};
   const auto appended = Append(world, *session, sequence,
                                Naming(world, tokens, by_keys,
                                       AppendTokens{.sequence = sequence.id,
@@ -285,7 +286,7 @@ void AppendOp(World& world) {
   }
   SIM_CHECK(sequence.running && declared.refusals.empty() && growth.fits,
             "an append that must be refused");
-  FollowGrowth(world, *session, sequence, growth, room, appended->ready, appended->added);
+  FollowGrowth(world, *session, sequence, growth, reserved, appended->ready, appended->added);
   FollowTokens(world, *session, sequence, tokens, declared);
   SIM_CHECK(appended->token_count == sequence.tokens(), "an append answers ", appended->token_count,
             " tokens instead of ", sequence.tokens());
@@ -305,8 +306,8 @@ void ReserveOp(World& world) {
                     count, ")"));
   }
   world.ApplyTime();
-  const uint64_t room = uint64_t{sequence.room} + count;
-  const Growth growth = sequence.running ? Expect(world, sequence, room) : Growth{};
+  const uint64_t reserved = uint64_t{sequence.reserved} + count;
+  const Growth growth = sequence.running ? Expect(world, sequence, reserved) : Growth{};
   const auto reserved =
       Call<ReservedTokens>(world, *session, ReserveTokens{.sequence = sequence.id, .count = count},
                            GrowthScope(world, *session, sequence));
@@ -331,7 +332,7 @@ void ReserveOp(World& world) {
   SIM_CHECK(sequence.running && count > 0 && !in_part && growth.fits &&
                 CanGoOn(world, sequence, sequence.computed),
             "a reservation that must be refused");
-  FollowGrowth(world, *session, sequence, growth, static_cast<uint32_t>(room), reserved->ready,
+  FollowGrowth(world, *session, sequence, growth, static_cast<uint32_t>(reserved), reserved->ready,
                reserved->added);
   world.Check();
 }
@@ -341,7 +342,7 @@ void CommitOp(World& world) {
   if (session == nullptr) return;
   SimSequence& sequence = PickSequence(world, *session);
   Random& random = world.random;
-  const uint32_t left = sequence.room - std::min(sequence.room, sequence.tokens());
+  const uint32_t left = sequence.reserved - std::min(sequence.reserved, sequence.tokens());
   const bool by_keys = DrawByKeys(world, sequence);
   uint32_t count = random.OneIn(2) ? 0 : random.Below(left + 1);
   if (by_keys && IsKeyed(world, sequence)) count -= count % world.tokens_per_block();
@@ -349,9 +350,11 @@ void CommitOp(World& world) {
   count = Count(world, count, by_keys);
   const std::vector<TokenId> tokens = DrawTokens(world, count);
   Declared declared = Declare(world, sequence, count, by_keys);
-  const bool too_many = sequence.running && count > 0 && sequence.tokens() + count > sequence.room;
-  if (too_many) declared.refusals.push_back(Reason::kRoomExceeded);
-  if (declared.computed > sequence.room) declared.refusals.push_back(Reason::kRoomExceeded);
+  const bool too_many =
+      sequence.running && count > 0 && sequence.tokens() + count > sequence.reserved;
+  if (too_many) declared.refusals.push_back(Reason::kReservationExceeded);
+  if (declared.computed > sequence.reserved)
+    declared.refusals.push_back(Reason::kReservationExceeded);
   if (world.Note()) {
     world.Note(Text("  CommitTokens(", session->ref.id.value(), ", ", sequence.id.value(), ", ",
                     count, ", computed ", declared.computed, ")"));

@@ -62,7 +62,7 @@ void Ledger::FindPlace(uint32_t id) {
 }
 
 void Ledger::BeginCount() {
-  for (BlockFacts& facts : facts_) facts.refs = facts.pins = facts.drains = 0;
+  for (BlockFacts& facts : facts_) facts.refs = facts.pins = facts.deferred = 0;
   reserved_.clear();
 }
 
@@ -74,7 +74,7 @@ void Ledger::Hold(BlockId id, Holder holder) {
   BlockFacts& facts = (*this)[id];
   ++facts.refs;
   facts.pins += holder == Holder::kPin ? 1 : 0;
-  facts.drains += holder == Holder::kDrain ? 1 : 0;
+  facts.deferred += holder == Holder::kDefer ? 1 : 0;
 }
 
 void Ledger::EndCount(const Shadow& shadow) {
@@ -165,7 +165,7 @@ void Ledger::CheckStats(const WindowStats& stats, const Memory& memory, const Sh
       if (duplicate) {
         ++(copying ? counted.in_flight : counted.cached);
         if (!copying) ++counted.duplicates;
-      } else if (copying || facts.drains > 0) {
+      } else if (copying || facts.deferred > 0) {
         ++counted.in_flight;
       } else if (facts.pins > 0) {
         ++counted.pinned;

@@ -19,7 +19,7 @@ namespace pagoda::sim {
 struct BlockFacts {
   uint16_t refs = 0;  // Holders.
   uint16_t pins = 0;
-  uint16_t drains = 0;
+  uint16_t deferred = 0;
   bool placed = false;                                   // Whether `place` means something.
   SlotRef place;                                         // The nearest of `copies`.
   std::array<SlotIndex, kMaxTiers> copies = NoCopies();  // By tier; kNoSlot: none.
@@ -80,7 +80,7 @@ class Ledger {
   void Reserve(SlotRef slot) { reserved_.push_back(slot); }
   // So many slots of the disk are no block's and not free.
   void SetDiskInFlight(uint32_t slots) { disk_in_flight_ = slots; }
-  enum class Holder : uint8_t { kUser, kPin, kDrain };
+  enum class Holder : uint8_t { kUser, kPin, kDefer };
   void Hold(BlockId id, Holder holder);
   // One user less, while an operation runs.
   void LetGo(BlockId id) { --(*this)[id].refs; }

@@ -178,12 +178,12 @@ std::vector<uint32_t> MatchOracle::Sources(uint32_t window, uint32_t length) con
   return partials_[window];
 }
 
-MatchOracle::Room MatchOracle::RoomFor(uint32_t window, uint32_t length, uint64_t room,
-                                       TenantId tenant) const {
+MatchOracle::Room MatchOracle::DemandFor(uint32_t window, uint32_t length, uint64_t reserved,
+                                         TenantId tenant) const {
   const Shadow& shadow = world_.shadows[window];
   Ledger& ledger = world_.ledgers[window];
   const uint32_t whole = length / tokens_per_block_;
-  uint64_t needed = world_.BlocksFor(room) - whole;
+  uint64_t needed = world_.BlocksFor(reserved) - whole;
   uint64_t available = ledger.available();
   // What the tenant matches and does not hold yet counts against its quota, whoever caches it.
   const Accountant& accountant = world_.accountants[window];

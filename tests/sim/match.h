@@ -48,7 +48,7 @@ class MatchOracle {
     bool sure = true;
   };
   // Whether `tenant` can have room for `room` tokens in `window` with a match of `length` tokens.
-  Room RoomFor(uint32_t window, uint32_t length, uint64_t room, TenantId tenant) const;
+  Room DemandFor(uint32_t window, uint32_t length, uint64_t reserved, TenantId tenant) const;
   // Whether the length ends in the place of a hole.
   bool EndsInHole(uint32_t window, uint32_t length) const;
 

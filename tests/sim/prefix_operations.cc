@@ -153,11 +153,11 @@ void CapacityOp(World& world) {
       return world.Check();
     }
     SIM_CHECK(answer.ok() && answer->matched_tokens == sequence.computed, "QueryCapacity fails");
-    const uint32_t room = std::max(sequence.room, sequence.tokens() + more);
+    const uint32_t reserved = std::max(sequence.reserved, sequence.tokens() + more);
     for (uint32_t w = 0; w < world.num_windows(); ++w) {
       const WindowCapacity& told = answer->windows[w];
       const SimTable& table = sequence.tables[w];
-      const uint32_t fresh = world.BlocksFor(room) - static_cast<uint32_t>(table.blocks.size());
+      const uint32_t fresh = world.BlocksFor(reserved) - static_cast<uint32_t>(table.blocks.size());
       SIM_CHECK(told.blocks_to_completion == fresh + (table.borrowed_tail ? 1 : 0) ||
                     told.blocks_to_completion == fresh,
                 "QueryCapacity says ", told.blocks_to_completion, " instead of ", fresh);
@@ -210,7 +210,7 @@ void OffloadOp(World& world) {
   const Content content = DrawPrefix(world, *session);
   NoteCall(world, "OffloadPrefix", content);
   const auto call = Naming<OffloadPrefix>(world, *session, content);
-  if (session->tenant != kCommons && world.config.shares(session->tenant)) {
+  if (session->tenant != kDefaultTenant && world.config.shares(session->tenant)) {
     // What tenants share is moved down by operators alone. Nothing happens, not even by time.
     const absl::Status refused = world.core->Execute(session->ref.id, call, world.now).status();
     world.Absorb({});
@@ -228,7 +228,7 @@ void OffloadOp(World& world) {
   }
   const uint64_t moved_before = CountFirstFalls(world);
   const auto offloaded =
-      Call<OffloadedPrefix>(world, *session, call, {.reasons = kForRoom, .moves_named = true});
+      Call<OffloadedPrefix>(world, *session, call, {.reasons = kForSpace, .moves_named = true});
   if (content.tokens.empty()) {
     world.Refused(offloaded.status(), {Reason::kInvalidCount});
     return world.Check();
@@ -239,16 +239,16 @@ void OffloadOp(World& world) {
             moved, " moved");
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     // From the end up to the first that is held: there is a place below for one block at least.
-    const auto unheld = std::find_if(paths[w].rbegin(), paths[w].rend(), [&](uint32_t id) {
+    const auto evictable = std::find_if(paths[w].rbegin(), paths[w].rend(), [&](uint32_t id) {
       return world.shadows[w].node(id).cached() && world.shadows[w].node(id).tier == Tier::kPrimary;
     });
-    if (unheld == paths[w].rend()) continue;
+    if (evictable == paths[w].rend()) continue;
     const bool may_move =
-        world.ledgers[w][*unheld].refs == 0 && !world.shadows[w].HasChildren(*unheld);
+        world.ledgers[w][*evictable].refs == 0 && !world.shadows[w].HasChildren(*evictable);
     const bool any_moved = CountLower(world, w, paths[w]) > below[w];
     const TenantId owner = world.config.OwnerOf(content.name_space);
     SIM_CHECK(!may_move || any_moved || !HasPlaceBelow(world, w, owner),
-              "OffloadPrefix leaves block ", *unheld,
+              "OffloadPrefix leaves block ", *evictable,
               " where it was, though there is a place below");
   }
   world.Check();
@@ -283,8 +283,8 @@ void CheckFetched(World& world, const std::array<std::vector<uint32_t>, kMaxWind
     const auto stay = std::count_if(in_memory[w].begin(), in_memory[w].end(), [&](uint32_t id) {
       return world.ledgers[w][id].refs == 0 && world.shadows[w].node(id).tier == above;
     });
-    const TierOccupancy room = world.core->Stats().windows[w].tiers[static_cast<size_t>(above)];
-    SIM_CHECK(world.on_order.fetching(w) == most || room.free + room.cached <= stay ||
+    const TierOccupancy reserved = world.core->Stats().windows[w].tiers[static_cast<size_t>(above)];
+    SIM_CHECK(world.on_order.fetching(w) == most || reserved.free + reserved.cached <= stay ||
                   told.blocks + world.memory.pending() > 0,
               "nothing more is fetched, though there is room");
   }
@@ -301,7 +301,7 @@ void Prefetch(World& world, SimSession* session, const Content& content) {
   world.ApplyTime();
   const MatchOracle match = MatchAll(world, content);
   const uint32_t length = match.LongestWhole();
-  Scope scope{.reasons = kForRoom};
+  Scope scope{.reasons = kForSpace};
   PrefetchPrefix op;
   if (world.config.has_disk) {
     if (world.random.OneIn(3)) op.target = PrefetchTarget::kMemory;
@@ -519,7 +519,7 @@ void InvalidateOp(World& world) {
   }
   NoteCall(world, "InvalidatePrefix", content);
   const auto call = Naming<InvalidatePrefix>(world, *session, content);
-  if (session->tenant != kCommons && world.config.shares(session->tenant)) {
+  if (session->tenant != kDefaultTenant && world.config.shares(session->tenant)) {
     // What tenants share is forgotten by operators alone. Nothing happens, not even by time.
     const absl::Status refused = world.core->Execute(session->ref.id, call, world.now).status();
     world.Absorb({});

@@ -29,7 +29,7 @@ void AllocateOp(World& world) {
       world, *session,
       AllocateBlocks{.window = unknown ? WindowSize{123456} : world.config.windows[w].size,
                      .count = count},
-      {.reasons = kForRoom});
+      {.reasons = kForSpace});
   if (!allocated.ok()) {
     SIM_CHECK(unknown || wrong || !fits,
               "refused, though there is room: ", allocated.status().ToString());
@@ -64,7 +64,7 @@ void WriteRaw(World& world, SimSession& session) {
 // Whether the block is cached for another tenant than the session's, which is not told of it.
 bool IsAnothers(const World& world, const SimSession& session, uint32_t window, BlockId id) {
   const Node& node = world.shadows[window].node(id.value());
-  return session.tenant != kCommons && node.cached() &&
+  return session.tenant != kDefaultTenant && node.cached() &&
          world.config.OwnerOf(node.name_space) != session.tenant;
 }
 
@@ -88,7 +88,7 @@ std::vector<Reason> AddWrong(World& world, SimSession& session, uint32_t window,
           if (raw.window != window) continue;
           refs.push_back(raw.handle.ref());
           // What another tenant does with a block is not told.
-          const bool hidden = session.tenant != kCommons && session.tenant != other.tenant;
+          const bool hidden = session.tenant != kDefaultTenant && session.tenant != other.tenant;
           return {hidden ? Reason::kStaleHandle : Reason::kForeignBlock};
         }
       }
@@ -136,13 +136,13 @@ void FreeBlocksOp(World& world) {
     if (raw.window != w || std::find(refs.begin(), refs.end(), raw.handle.ref()) == refs.end()) {
       return false;
     }
-    const size_t drains = world.drains.size();
+    const size_t deferred = world.deferred.size();
     world.Release(*session, session->tenant, w, raw.handle.id);
-    if (world.drains.size() > drains) {
-      SimDrain& drain = world.drains.back();
-      drain.slot = {Tier::kPrimary, raw.handle.slot};
-      drain.count = raw.written ? world.tokens_per_block() : 0;
-      for (uint32_t i = 0; i < drain.count; ++i) drain.values[i] = raw.tag + i;
+    if (world.deferred.size() > deferred) {
+      SimDeferredRelease& release = world.deferred.back();
+      release.slot = {Tier::kPrimary, raw.handle.slot};
+      release.count = raw.written ? world.tokens_per_block() : 0;
+      for (uint32_t i = 0; i < release.count; ++i) release.values[i] = raw.tag + i;
     }
     return true;
   });

@@ -46,7 +46,8 @@ Reason MakeWrong(World& world, const SimSession& session, AddSequence& op) {
     default:
       op.name_space.tenant.assign(kMaxTenantBytes + 1, 'x');
       // It is another tenant's, before it is too long.
-      return session.tenant == kCommons ? Reason::kInvalidArgument : Reason::kPermissionDenied;
+      return session.tenant == kDefaultTenant ? Reason::kInvalidArgument
+                                              : Reason::kPermissionDenied;
   }
 }
 
@@ -71,16 +72,16 @@ Expected Expect(World& world, const MatchOracle& match, uint32_t limit, uint32_t
                 uint32_t wanted, TenantId tenant, bool whole_blocks_only) {
   Expected expected{.matched = LongestOf(world, match, limit, whole_blocks_only)};
   for (bool is_longest = true;; is_longest = false) {
-    const uint64_t room = std::max(wanted, expected.matched);
+    const uint64_t reserved = std::max(wanted, expected.matched);
     bool fits = true;
     for (uint32_t w = 0; w < world.num_windows(); ++w) {
-      const MatchOracle::Room needs = match.RoomFor(w, expected.matched, room, tenant);
+      const MatchOracle::Room needs = match.DemandFor(w, expected.matched, reserved, tenant);
       fits = fits && needs.fits;
       expected.sure = expected.sure && needs.sure;
       const uint64_t capacity = world.most_blocks(w, tenant);
       const uint64_t blocks = world.full(w)
-                                  ? world.BlocksFor(std::max<uint64_t>(room, tokens))
-                                  : world.BlocksFor(room) - match.first(w, expected.matched);
+                                  ? world.BlocksFor(std::max<uint64_t>(reserved, tokens))
+                                  : world.BlocksFor(reserved) - match.first(w, expected.matched);
       // A shorter match may never fit where the longer one would.
       fits = fits && blocks <= capacity;
       expected.never = expected.never || (is_longest && blocks > capacity);
@@ -129,8 +130,8 @@ void AdoptMatch(World& world, SimSequence& sequence, const MatchOracle& match, u
               "a new sequence's tables are whole, one a window");
     const std::vector<BlockHandle>& blocks = tables[w].blocks;
     SimTable& table = sequence.tables[w];
-    SIM_CHECK(blocks.size() == world.BlocksFor(sequence.room), "a table of ", blocks.size(),
-              " blocks for room of ", sequence.room);
+    SIM_CHECK(blocks.size() == world.BlocksFor(sequence.reserved), "a table of ", blocks.size(),
+              " blocks for room of ", sequence.reserved);
     Ledger& ledger = world.ledgers[w];
     const uint32_t first = match.first(w, matched);
     for (uint32_t i = 0; i < whole; ++i) {
@@ -188,13 +189,13 @@ void AddSequenceOp(World& world) {
   }
   const TenantId tenant = world.TenantFor(*session, content.name_space);
   const auto tokens = static_cast<uint32_t>(content.tokens.size());
-  uint32_t room = random.OneIn(3) ? random.Below(tokens + 2 * world.tokens_per_block()) : 0;
-  if (keyed) room = room / world.tokens_per_block() * world.tokens_per_block();
+  uint32_t reserved = random.OneIn(3) ? random.Below(tokens + 2 * world.tokens_per_block()) : 0;
+  if (keyed) reserved = reserved / world.tokens_per_block() * world.tokens_per_block();
   SentContent sent = SendAll(world.config, content, random);
   AddSequence op{.sequence = sequence.id,
                  .name_space = world.Ask(*session, content.name_space),
                  .tokens = std::move(sent.tokens),
-                 .room_tokens = room,
+                 .reserved_tokens = reserved,
                  .extra_token_ids = std::move(sent.extra_token_ids),
                  .multimodal_items = std::move(sent.items),
                  .whole_blocks_only = random.OneIn(8),
@@ -210,7 +211,7 @@ void AddSequenceOp(World& world) {
   }
   if (world.Note()) {
     world.Note(Text("  AddSequence(", session->ref.id.value(), ", ", sequence.id.value(),
-                    ", name space ", content.name_space, ", ", tokens, " tokens, room ", room,
+                    ", name space ", content.name_space, ", ", tokens, " tokens, room ", reserved,
                     ")"));
   }
   world.ApplyTime();
@@ -219,11 +220,11 @@ void AddSequenceOp(World& world) {
       MatchOracle::InMemory(world, content.name_space, KeysOf(content), limit);
   std::vector<Expected> all_expected;
   for (const MatchOracle& oracle : oracles) {
-    all_expected.push_back(Expect(world, oracle, limit, tokens, room == 0 ? tokens : room, tenant,
-                                  op.whole_blocks_only));
+    all_expected.push_back(Expect(world, oracle, limit, tokens, reserved == 0 ? tokens : reserved,
+                                  tenant, op.whole_blocks_only));
   }
   const uint32_t in_all_tiers = MatchAllTiers(world, content, limit, op.whole_blocks_only);
-  Scope scope{.reasons = kForRoom | Bit(RemovalReason::kTakenOver),
+  Scope scope{.reasons = kForSpace | Bit(RemovalReason::kTakenOver),
               .sets_priorities = !op.retention.empty()};
   for (size_t i = 0; i < oracles.size(); ++i) {
     for (uint32_t w = 0; w < world.num_windows(); ++w) {
@@ -260,7 +261,7 @@ void AddSequenceOp(World& world) {
   sequence.Name(0);
   sequence.prompt_tokens = tokens;
   sequence.computed = matched;
-  sequence.room = std::max(room == 0 ? tokens : room, matched);
+  sequence.reserved = std::max(reserved == 0 ? tokens : reserved, matched);
   sequence.ready = added->ready;
   sequence.retention = op.retention;
   world.prompts.Remember(sequence.content, random);
@@ -315,7 +316,7 @@ void ForkOp(World& world) {
   SIM_CHECK(forked->losses == parent.losses, "a fork begins with ", forked->losses,
             " losses instead of ", parent.losses);
   if (world.random.OneIn(2)) child.known_losses = forked->losses;  // Else it has not read that.
-  child.room = parent.computed;
+  child.reserved = parent.computed;
   const uint32_t shared = world.BlocksFor(parent.computed);
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     SimTable& table = child.tables[w];
@@ -430,7 +431,7 @@ void TruncateOp(World& world) {
   }
   const auto cut = Call<TruncatedSequence>(
       world, *session, TruncateSequence{.sequence = sequence.id, .token_count = tokens},
-      {.reasons = kForRoom | Bit(RemovalReason::kTruncated), .cuts = &sequence});
+      {.reasons = kForSpace | Bit(RemovalReason::kTruncated), .cuts = &sequence});
   const bool wrong = tokens == 0 || tokens > sequence.tokens();
   const bool in_part = keyed && tokens % world.tokens_per_block() != 0;
   if (!cut.ok()) {
@@ -457,7 +458,7 @@ void TruncateOp(World& world) {
   if (old_tokens > tokens) world.prompts.Remember(sequence.content, world.random);
   sequence.content.Resize(tokens);
   sequence.Name(tokens);
-  sequence.room = std::min(sequence.room, tokens);
+  sequence.reserved = std::min(sequence.reserved, tokens);
   sequence.computed = std::min(sequence.computed, tokens);
   sequence.prompt_tokens = std::min(sequence.prompt_tokens, tokens);
   sequence.forked = std::min(sequence.forked, tokens);
@@ -501,7 +502,7 @@ void DescribeOp(World& world) {
   SIM_CHECK(described.ok(), described.status().ToString());
   const auto& told = std::get<DescribedSequence>(*described);
   SIM_CHECK(told.token_count == sequence.tokens() && told.computed_tokens == sequence.computed &&
-                told.room_tokens == sequence.room,
+                told.reserved_tokens == sequence.reserved,
             "DescribeSequence says something else");
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     SIM_CHECK(told.tables[w].blocks == sequence.tables[w].blocks,

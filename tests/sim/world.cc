@@ -61,11 +61,11 @@ void World::BeginRun() {
     }
   }
   pins.clear();
-  drains.clear();
+  deferred.clear();
   quarantines.clear();
   endings.clear();
   batch_session = nullptr;
-  batch_drains = exhausted = false;
+  batch_defers = exhausted = false;
   shadow_tree_ = {};
   allocations_ = {};
   late_joiner_ = LateJoiner(config.lifecycle);
@@ -143,11 +143,11 @@ void World::QuarantineFree() {
       if (ledgers[w].owner(slot) != kNone) continue;
       const BlockId id{kAboveAllIds + s};
       ledgers[w].Place(id.value(), slot);
-      SimDrain& drain = drains.emplace_back();
-      drain.step = ~uint64_t{0};
-      drain.block = {w, id};
-      drain.slot = slot;
-      drain.writable_end = tokens_per_block();
+      SimDeferredRelease& release = deferred.emplace_back();
+      release.step = ~uint64_t{0};
+      release.block = {w, id};
+      release.slot = slot;
+      release.writable_end = tokens_per_block();
       ++quarantine.blocks;
     }
   }
@@ -156,7 +156,7 @@ void World::QuarantineFree() {
 
 NamespaceKey World::Ask(const SimSession& session, uint32_t name_space) {
   NamespaceKey asked = config.name_spaces[name_space];
-  if (session.tenant == kCommons) return asked;
+  if (session.tenant == kDefaultTenant) return asked;
   // A tenant may name itself, or leave that out.
   asked.tenant = random.OneIn(2) ? "" : config.tenants[session.tenant.value() - 1u].name;
   return asked;
@@ -294,10 +294,10 @@ void World::Absorb(const Scope& scope) {
 void World::Refused(const absl::Status& status, std::initializer_list<Reason> reasons) {
   const Reason reason = ReasonOf(status);
   // Want of room is want of quota for a tenant that has one.
-  const Reason room = reason == Reason::kTenantQuotaExceeded && !config.tenants.empty()
-                          ? Reason::kBlocksExhausted
-                          : reason;
-  SIM_CHECK(!status.ok() && std::find(reasons.begin(), reasons.end(), room) != reasons.end(),
+  const Reason reserved = reason == Reason::kTenantQuotaExceeded && !config.tenants.empty()
+                              ? Reason::kBlocksExhausted
+                              : reason;
+  SIM_CHECK(!status.ok() && std::find(reasons.begin(), reasons.end(), reserved) != reasons.end(),
             "refused with the wrong reason: ", status.ToString());
   SIM_CHECK(status.code() == ReasonCode(reason), "refused with the wrong code");
   SIM_CHECK(last_events_ == last_expiries_ && last_orders_ == 0 && last_commands_ == 0,
@@ -312,7 +312,7 @@ void World::Refused(const absl::Status& status, std::initializer_list<Reason> re
     SIM_CHECK(std::memcmp(&after, &stats_.windows[w].counters, sizeof(after)) == 0,
               "a refusal was counted as something: ", status.ToString());
   }
-  exhausted = exhausted || room == Reason::kBlocksExhausted;
+  exhausted = exhausted || reserved == Reason::kBlocksExhausted;
   coverage.Add(reason == Reason::kBlocksExhausted       ? Met::kExhausted
                : reason == Reason::kTenantQuotaExceeded ? Met::kQuotaExceeded
                : reason == Reason::kKvLost              ? Met::kKvLost
@@ -348,10 +348,10 @@ void World::Raise(uint32_t window, uint32_t id, const BlockRetention& retention)
 void World::Release(SimSession& session, TenantId tenant, uint32_t window, BlockId block) {
   if (!Draining(session)) return ledgers[window].LetGo(block);
   coverage.Add(Met::kDrained);
-  drains.push_back({.session = session.ref.id,
-                    .tenant = tenant,
-                    .step = session.steps.step,
-                    .block = {window, block}});
+  deferred.push_back({.session = session.ref.id,
+                      .tenant = tenant,
+                      .step = session.steps.step,
+                      .block = {window, block}});
 }
 
 void World::ReleaseEntry(SimSession& session, SimSequence& sequence, uint32_t window,
@@ -359,25 +359,25 @@ void World::ReleaseEntry(SimSession& session, SimSequence& sequence, uint32_t wi
   SimTable& table = sequence.tables[window];
   const BlockHandle own = table.blocks[index];
   if (own.id == kNoBlock) return;
-  const size_t drains_before = drains.size();
+  const size_t deferred_before = deferred.size();
   Release(session, sequence.tenant, window, own.id);
-  if (drains.size() > drains_before) {
-    SimDrain& drain = drains.back();
+  if (deferred.size() > deferred_before) {
+    SimDeferredRelease& release = deferred.back();
     const uint32_t begin = index * tokens_per_block();
-    drain.slot = {Tier::kPrimary, own.slot};
+    release.slot = {Tier::kPrimary, own.slot};
     if (Ready(sequence.ready)) {
-      drain.count =
+      release.count =
           std::min(sequence.computed - std::min(sequence.computed, begin), tokens_per_block());
-      std::copy_n(sequence.values.begin() + begin, drain.count, drain.values.begin());
-      const uint32_t end = std::min(sequence.room - begin, tokens_per_block());
+      std::copy_n(sequence.values.begin() + begin, release.count, release.values.begin());
+      const uint32_t end = std::min(sequence.reserved - begin, tokens_per_block());
       // What nobody else reads may still be written by kernels that run. What forks have had was
       // computed once: it is written again, after a loss, as it was.
       const BlockFacts& facts = ledgers[window][own.id];
       const bool alone = facts.refs == 1 && !shadows[window].node(own.id.value()).cached() &&
-                         ledgers[window].owner(drain.slot) == own.id.value();
+                         ledgers[window].owner(release.slot) == own.id.value();
       const uint32_t forked = sequence.forked - std::min(sequence.forked, begin);
-      drain.writable_begin = std::max(drain.count, forked);
-      drain.writable_end = alone ? end : 0;
+      release.writable_begin = std::max(release.count, forked);
+      release.writable_end = alone ? end : 0;
     }
   }
   if (table.canonical[index] != kNoBlock)
@@ -386,11 +386,12 @@ void World::ReleaseEntry(SimSession& session, SimSequence& sequence, uint32_t wi
   table.canonical[index] = kNoBlock;
 }
 
-void World::EndDrains(SessionId session, uint64_t completed_step) {
-  std::erase_if(drains, [&](const SimDrain& drain) {
-    if (drain.session != session || drain.step > completed_step) return false;
-    Value* values = memory.slot(drain.block.window, drain.slot);
-    for (uint32_t i = drain.writable_begin; i < drain.writable_end; ++i) values[i] = random.Next();
+void World::EndDeferred(SessionId session, uint64_t completed_step) {
+  std::erase_if(deferred, [&](const SimDeferredRelease& release) {
+    if (release.session != session || release.step > completed_step) return false;
+    Value* values = memory.slot(release.block.window, release.slot);
+    for (uint32_t i = release.writable_begin; i < release.writable_end; ++i)
+      values[i] = random.Next();
     return true;
   });
 }

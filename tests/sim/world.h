@@ -42,7 +42,7 @@ namespace pagoda::sim {
 using Reasons = uint32_t;
 constexpr Reasons Bit(RemovalReason reason) { return 1u << static_cast<uint32_t>(reason); }
 // What may leave because room was needed.
-inline constexpr Reasons kForRoom = Bit(RemovalReason::kEvicted) | Bit(RemovalReason::kDisplaced);
+inline constexpr Reasons kForSpace = Bit(RemovalReason::kEvicted) | Bit(RemovalReason::kDisplaced);
 
 // What an operation may do to the tree, beside what time brings.
 struct Scope {
@@ -136,7 +136,7 @@ class World {
   // Whom a sequence of the session in this name space is charged to.
   TenantId TenantFor(const SimSession& session, uint32_t name_space) const {
     const TenantId owner = config.OwnerOf(name_space);
-    return owner == kCommons ? session.tenant : owner;
+    return owner == kDefaultTenant ? session.tenant : owner;
   }
   // The most primary slots that the tenant can ever have.
   uint32_t most_blocks(uint32_t window, TenantId tenant) const {
@@ -158,7 +158,7 @@ class World {
   // Whether wishes of the tenant's may lower what blocks of the name space are kept at. What
   // tenants share they only raise.
   bool MayLower(TenantId tenant, uint32_t name_space) const {
-    return tenant == kCommons || config.OwnerOf(name_space) == tenant;
+    return tenant == kDefaultTenant || config.OwnerOf(name_space) == tenant;
   }
   // As Wish, for the tenant. Whether its wish counts.
   bool WishOf(TenantId tenant, uint32_t window, uint32_t id, const BlockRetention& retention);
@@ -172,7 +172,7 @@ class World {
   }
   // Whether what the session lets go drains first.
   bool Draining(const SimSession& session) const {
-    return batch_session == &session && batch_drains;
+    return batch_session == &session && batch_defers;
   }
   // The session lets a block go that is charged to `tenant`, at once or when it has drained.
   void Release(SimSession& session, TenantId tenant, uint32_t window, BlockId block);
@@ -182,7 +182,7 @@ class World {
   void Note(std::string line) { trace_->Add(std::move(line)); }
 
   // Drains are over whose step the session has completed; all of them where it has ended.
-  void EndDrains(SessionId session, uint64_t completed_step);
+  void EndDeferred(SessionId session, uint64_t completed_step);
   // Whether what the ticket stands for has arrived.
   bool Ready(Ticket ticket) const { return memory.completed() >= ticket; }
   // Carries out one copy and tells the core.
@@ -234,7 +234,7 @@ class World {
   DiskOrders on_order;
   std::array<SimSession, kMaxSessions> sessions;
   std::vector<SimPin> pins;
-  std::vector<SimDrain> drains;
+  std::vector<SimDeferredRelease> deferred;
   std::vector<SimQuarantine> quarantines;
   // Sessions that are over and quarantines that were released, and still have blocks; the oldest
   // first.
@@ -254,7 +254,7 @@ class World {
   std::vector<TakenOver> taken_over;
   Prompts prompts;
   SimSession* batch_session = nullptr;  // Whose batch it is.
-  bool batch_drains = false;
+  bool batch_defers = false;
   bool exhausted = false;  // A call was refused for want of room, and nobody has ended since.
   Coverage coverage;
   Digest digest;
@@ -287,7 +287,7 @@ class World {
   void CheckSequences();
   void CheckTables(const SimSequence& sequence, const Sequence& told);
   void CheckNodes(uint32_t window);
-  void CheckDrains();
+  void CheckDeferred();
   void CheckRaw();
   void CheckCapacity();
   void CheckAllocations(uint32_t window);

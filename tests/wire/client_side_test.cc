@@ -45,7 +45,7 @@ AddSequence MakeAdd() {
   add.name_space.cache_salt = "s";
   add.name_space.tenant = "t";
   add.tokens = {1, 2, 3};
-  add.room_tokens = 2;
+  add.reserved_tokens = 2;
   add.extra_token_ids = {0, 9, 0};
   add.multimodal_items = {
       {.digest = {1, 0, 0, 2}, .token_start = 1, .token_count = 2, .item_offset = 4}};
@@ -62,7 +62,7 @@ AddSequence MakeAdd() {
 }
 
 constexpr char kAddText[] =
-    "add_sequence { sequence_id: 7 tokens: [1, 2, 3] room_tokens: 2"
+    "add_sequence { sequence_id: 7 tokens: [1, 2, 3] reserved_tokens: 2"
     " namespace { lora_id: 0 cache_salt: 's' tenant: 't' } extra_token_ids: [0, 9, 0]"
     " multimodal_items { digest: '\\001\\000\\000\\000\\000\\000\\000\\000"
     "\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000"
@@ -212,12 +212,12 @@ TEST(ClientSideTest, SequenceResultsKeepTables) {
   ResultOf<FreedSequence>("free_sequence {}");
 
   const auto described = ResultOf<DescribedSequence>(
-      "describe_sequence { token_count: 8 computed_tokens: 5 room_tokens: 32 losses: 1 "
+      "describe_sequence { token_count: 8 computed_tokens: 5 reserved_tokens: 32 losses: 1 "
       "ready_ticket: 6 tables " +
       table + "}");
   EXPECT_EQ(described.token_count, 8u);
   EXPECT_EQ(described.computed_tokens, 5u);
-  EXPECT_EQ(described.room_tokens, 32u);
+  EXPECT_EQ(described.reserved_tokens, 32u);
   EXPECT_EQ(described.losses, 1u);
   EXPECT_EQ(described.ready, Ticket{6});
   check(described.tables);

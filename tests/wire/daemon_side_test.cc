@@ -34,14 +34,14 @@ TEST(DaemonSideTest, OperationsKeepEveryField) {
   add->set_sequence_id(9);
   add->add_tokens(1);
   add->add_tokens(2);
-  add->set_room_tokens(1);
+  add->set_reserved_tokens(1);
   add->mutable_namespace_()->set_lora_id(0);
   add->mutable_namespace_()->set_cache_salt("s");
   add->mutable_namespace_()->set_tenant("t");
   const auto operation = std::get<AddSequence>(*OperationFromProto(proto));
   EXPECT_EQ(operation.sequence, SequenceId(9));
   EXPECT_EQ(operation.tokens, (std::vector<TokenId>{1, 2}));
-  EXPECT_EQ(operation.room_tokens, 1u);
+  EXPECT_EQ(operation.reserved_tokens, 1u);
   EXPECT_EQ(operation.name_space, (NamespaceKey{.lora_id = 0, .cache_salt = "s", .tenant = "t"}));
 
   proto.mutable_free_blocks()->set_window_size(64);
@@ -76,7 +76,7 @@ TEST(DaemonSideTest, ForksAndDescriptionsTellTheLossesAndTheTicket) {
   EXPECT_EQ(result.fork_sequence().losses(), 2u);
   EXPECT_EQ(result.fork_sequence().ready_ticket(), 9u);
   OperationResultToProto(
-      OperationResult(DescribedSequence{.room_tokens = 8, .losses = 3, .ready = Ticket{11}}),
+      OperationResult(DescribedSequence{.reserved_tokens = 8, .losses = 3, .ready = Ticket{11}}),
       &result);
   EXPECT_EQ(result.describe_sequence().losses(), 3u);
   EXPECT_EQ(result.describe_sequence().ready_ticket(), 11u);

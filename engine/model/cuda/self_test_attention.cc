@@ -256,7 +256,7 @@ Launched Bring(TestBed& bed, const Call& call, const AttentionPlan& plan, std::b
   launched.execution = {.stream = bed.stream(),
                         .plan = bed.Bring(encoded),
                         .capacity = capacity,
-                        .workspace = bed.Room<std::byte>(workspace),
+                        .workspace = bed.Allocate<std::byte>(workspace),
                         .workspace_bytes = workspace,
                         .kernels = asked};
   return launched;
@@ -308,9 +308,9 @@ double SecondsOf(TestBed& bed, const TestedKernels& kernels, const GpuSelfTestRe
   }
   const Call call = MakeCall(request, layer, layer.num_kv_heads, lengths);
   const uint64_t bytes = call.query_elements() * ElementBytes(call.query_type);
-  auto* const pool = bed.Room<std::byte>(call.pool_bytes());
-  auto* const queries = bed.Room<std::byte>(bytes);
-  auto* const outputs = bed.Room<std::byte>(bytes);
+  auto* const pool = bed.Allocate<std::byte>(call.pool_bytes());
+  auto* const queries = bed.Allocate<std::byte>(bytes);
+  auto* const outputs = bed.Allocate<std::byte>(bytes);
   if (!bed.status().ok()) return 0;
   const AttentionPlan plan =
       kernels::cuda::PlanForCuda(call.plan_shape(), call.num_heads,

@@ -33,7 +33,7 @@ class TestBed {
 
   // Device memory with anything in it, aligned to 64 bytes.
   template <class T>
-  T* Room(uint64_t size) {
+  T* Allocate(uint64_t size) {
     if (!status_.ok()) return nullptr;
     DeviceBuffer buffer(&device_, MemorySide::kDevice);
     Keep([&] { return buffer.Reserve(std::max<uint64_t>(size, 1) * sizeof(T)); });
@@ -43,15 +43,15 @@ class TestBed {
   // A copy of the host's array.
   template <class T>
   T* Bring(const std::vector<T>& host) {
-    T* const room = Room<T>(host.size());
+    T* const allocated = Allocate<T>(host.size());
     const uint64_t bytes = host.size() * sizeof(T);
-    if (bytes == 0) return room;
+    if (bytes == 0) return allocated;
     Keep([&] { return pinned_.Reserve(bytes); });
     if (!status_.ok()) return nullptr;
     std::memcpy(pinned_.data(), host.data(), bytes);
-    Keep([&] { return device_.Copy(room, pinned_.data(), bytes); });
+    Keep([&] { return device_.Copy(allocated, pinned_.data(), bytes); });
     Wait();
-    return status_.ok() ? room : nullptr;
+    return status_.ok() ? allocated : nullptr;
   }
   // An array that the device has when all before it has ended. Empty behind a failure.
   template <class T>

@@ -132,8 +132,8 @@ double ErrorOfRotary(TestBed& bed, const TestedKernels& kernels, const ModelConf
   const int32_t* const device_positions = bed.Bring(positions);
   const float* const device_frequencies = bed.Bring(frequencies);
   const float* const device_weights = bed.Bring(weights);
-  const AnglesView angles = {.cosines = bed.Room<float>(positions.size() * half),
-                             .sines = bed.Room<float>(positions.size() * half),
+  const AnglesView angles = {.cosines = bed.Allocate<float>(positions.size() * half),
+                             .sines = bed.Allocate<float>(positions.size() * half),
                              .half_dim = half};
   const RowsView rows = BringRows(bed, input, cols);
   bed.Run("angles", [&] {
@@ -215,7 +215,7 @@ double ErrorOfRounding(TestBed& bed, const TestedKernels& kernels, ElementType t
   std::vector<float> numbers = TestNumbers(8).Many(kRows * cols, 3);
   const RowsView input = BringRows(bed, numbers, cols);
   const RowsView output = BringRows(bed, std::vector<float>(numbers.size(), std::nanf("")), cols);
-  auto* const rounded = bed.Room<uint16_t>(numbers.size());
+  auto* const rounded = bed.Allocate<uint16_t>(numbers.size());
   bed.Run("rounding", [&] { return kernels.round(type, input, rounded, bed.stream()); });
   bed.Run("widening", [&] { return kernels.widen(type, rounded, output, bed.stream()); });
   kernels::VisitElementType(type, [&]<class T>() { RoundedTo<T>(numbers); });

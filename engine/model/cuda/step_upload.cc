@@ -11,7 +11,7 @@ constexpr uint64_t kAlignment = 64;
 
 }  // namespace
 
-uint64_t StepUpload::TakeRoom(uint64_t bytes) {
+uint64_t StepUpload::Allocate(uint64_t bytes) {
   const uint64_t offset = total_bytes_;
   total_bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
   return offset;
@@ -20,7 +20,7 @@ uint64_t StepUpload::TakeRoom(uint64_t bytes) {
 template <class T>
 StepUpload::Place StepUpload::Add(const std::vector<T>& values) {
   const uint64_t bytes = values.size() * sizeof(T);
-  const Place place = {.offset_bytes = TakeRoom(bytes), .size = values.size()};
+  const Place place = {.offset_bytes = Allocate(bytes), .size = values.size()};
   pieces_.push_back({values.data(), place.offset_bytes, bytes});
   return place;
 }
@@ -47,7 +47,7 @@ void StepUpload::MakePlans(const ModelInput& input, const ModelConfig& config) {
                                            config.num_heads,
                                            {.num_multiprocessors = device_->num_multiprocessors()});
     made.capacity = kernels::cuda::CapacityFor(made.plan, config.num_heads);
-    made.offset_bytes = TakeRoom(kernels::cuda::PlanBytes(made.capacity));
+    made.offset_bytes = Allocate(kernels::cuda::PlanBytes(made.capacity));
   }
 }
 

@@ -76,7 +76,7 @@ class StepUpload {
   absl::Span<const T> Of(const Place& place) const {
     return {reinterpret_cast<const T*>(memory_.data() + place.offset_bytes), place.size};
   }
-  uint64_t TakeRoom(uint64_t bytes);
+  uint64_t Allocate(uint64_t bytes);
   template <class T>
   Place Add(const std::vector<T>& values);
   void MakePlans(const ModelInput& input, const ModelConfig& config);

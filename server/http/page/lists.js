@@ -5,7 +5,7 @@ const KEPT_EVENTS = 100, SHOWN_PREFIXES = 10;
 const MUCH_LAG = 10000;  // Events.
 
 const KINDS = { watch: "", smg: ", by SMG", zmq: ", over ZMQ" };  // Of subscribers.
-const whose = row => row.tenant || "the commons";
+const whose = row => row.tenant || "the default tenant";
 function spaceText(row) {
   const parts = [whose(row)];
   if (row.namespace.lora_id !== undefined) parts.push(`adapter ${row.namespace.lora_id}`);

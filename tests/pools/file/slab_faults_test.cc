@@ -351,7 +351,7 @@ TEST_F(SlabFaults, CompletionsMaySubmitWhileErasesRun) {
     EXPECT_TRUE(file_->Sync().ok());
   }
   while (ended + 1 < int{kSlots}) usleep(1000);
-  file_->Drain();
+  file_->WaitUntilIdle();
   EXPECT_EQ(failed, 0);
   EXPECT_EQ(ScanAll(*file_).size(), kSlots - 1);
 }

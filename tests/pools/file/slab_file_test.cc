@@ -153,14 +153,14 @@ TEST_P(SlabFileWays, ManyThreadsAndPiecesInFlight) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  file->Drain();
+  file->WaitUntilIdle();
   std::fill(memory, memory + 64 * (kPayload + 4096), std::byte{0});
   for (uint32_t slot = 0; slot < 64; ++slot) {
     file->Read(SlotIndex(slot), RecordOf(slot),
                {absl::MakeSpan(at(slot), 8192), absl::MakeSpan(at(slot) + 8192, kPayload - 8192)},
                count);
   }
-  file->Drain();
+  file->WaitUntilIdle();
   EXPECT_EQ(ended, 128);
   EXPECT_EQ(failed, 0);
   for (uint32_t slot = 0; slot < 64; ++slot) {

@@ -223,7 +223,7 @@ SlabFile::Options KilledOptions(const TestFolder& folder, EngineKind engine) {
       (*file)->Write(SlotIndex(slot), RecordOfVersion(slot, version % 20),
                      {absl::MakeConstSpan(blocks[slot])}, [](absl::Status) {});
     }
-    (*file)->Drain();
+    (*file)->WaitUntilIdle();
   }
 }
 

@@ -61,7 +61,7 @@ inline absl::Status WriteBlock(SlabFile& file, uint32_t slot, const Bytes& recor
     done.Notify();
   });
   done.WaitForNotification();
-  file.Drain();
+  file.WaitUntilIdle();
   return result;
 }
 
@@ -75,7 +75,7 @@ inline absl::StatusOr<Bytes> ReadBlock(SlabFile& file, uint32_t slot, const Byte
     done.Notify();
   });
   done.WaitForNotification();
-  file.Drain();
+  file.WaitUntilIdle();
   if (!result.ok()) return result;
   return payload;
 }

@@ -107,7 +107,7 @@ TEST_F(AdminServiceTest, SequencesAreListedInPagesAndBySession) {
   EXPECT_EQ(info.matched_tokens(), 8u);
   EXPECT_EQ(info.computed_tokens(), 8u);
   EXPECT_EQ(info.token_count(), 10u);
-  EXPECT_EQ(info.room_tokens(), 10u);
+  EXPECT_EQ(info.reserved_tokens(), 10u);
   EXPECT_EQ(info.blocks(), 3u);
   EXPECT_THAT(Sequences(second.session_id()).sequences(), SizeIs(1));
   EXPECT_THAT(Sequences(12345).sequences(), SizeIs(0));

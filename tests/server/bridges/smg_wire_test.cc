@@ -54,7 +54,7 @@ TEST(SmgWireTest, WhoSharesIsNotToldOfBlocksUnderASalt) {
         .tokens = {9}};
   };
   RouterBatch batch{.number = 1};
-  batch.events = {{kCommons, stored("secret")}, {kCommons, stored("")}};
+  batch.events = {{kDefaultTenant, stored("secret")}, {kDefaultTenant, stored("")}};
   smg::grpc::common::KvEventBatch out, all;
   RouterBatchToSmg(batch, {.tokens_per_block = 1}, alice, &out);
   ASSERT_EQ(out.events_size(), 1);

@@ -80,7 +80,7 @@ class Peer {
     }
   }
   // A message of two frames.
-  void SendIfThereIsRoom(const std::array<std::string, 2>& frames) {
+  void SendUnlessFull(const std::array<std::string, 2>& frames) {
     using zmq::send_flags;
     if (socket_.send(zmq::buffer(frames[0]), send_flags::sndmore | send_flags::dontwait)) {
       socket_.send(zmq::buffer(frames[1]), send_flags::none);
@@ -354,7 +354,7 @@ TEST(ReplayServerTest, AFloodOfRefusedRequestsHoldsNothingUp) {
   for (int i = 0; i < 2; ++i) {
     floods.emplace_back([&, endpoint = bridge->replay_endpoint()] {
       Peer flooding(zmq::socket_type::dealer, endpoint);
-      while (!over) flooding.SendIfThereIsRoom({"", "short"});
+      while (!over) flooding.SendUnlessFull({"", "short"});
     });
   }
   const absl::Time deadline = absl::Now() + absl::Seconds(20);

@@ -16,11 +16,11 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 constexpr Identity kOperator{};
-constexpr Identity kNobody{.role = Role::kTenant, .tenant = kCommons};
+constexpr Identity kNobody{.role = Role::kTenant, .tenant = kDefaultTenant};
 constexpr Identity kAlice{.role = Role::kTenant, .tenant = TenantId(1)};
 constexpr Identity kBob{.role = Role::kTenant, .tenant = TenantId(2)};
 
-CachePtr Cache(uint32_t number, const std::string& name, TenantId tenant = kCommons) {
+CachePtr Cache(uint32_t number, const std::string& name, TenantId tenant = kDefaultTenant) {
   CacheParts parts;
   parts.number = number;
   parts.name = name;

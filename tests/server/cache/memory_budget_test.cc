@@ -59,7 +59,7 @@ TEST_F(MemoryBudgetTest, AllOrNothing) {
 TEST_F(MemoryBudgetTest, AMediumWithoutABudgetIsNamed) {
   MemoryBytes gpu;
   gpu[Medium::kGpu] = 1;
-  const absl::Status refused = budget_.Take(kCommons, gpu);
+  const absl::Status refused = budget_.Take(kDefaultTenant, gpu);
   EXPECT_EQ(ReasonOf(refused), Reason::kOutOfMemory);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("memory.gpu"));
 }
@@ -67,7 +67,7 @@ TEST_F(MemoryBudgetTest, AMediumWithoutABudgetIsNamed) {
 TEST_F(MemoryBudgetTest, ATenantHasALimitOfItsOwn) {
   EXPECT_EQ(budget_.FreeFor(limited_, Medium::kHost), 30u);
   EXPECT_EQ(budget_.FreeFor(limited_, Medium::kDisk), 1000u) << "no limit";
-  EXPECT_EQ(budget_.FreeFor(kCommons, Medium::kHost), 100u);
+  EXPECT_EQ(budget_.FreeFor(kDefaultTenant, Medium::kHost), 100u);
   ASSERT_TRUE(budget_.Take(limited_, Bytes(25)).ok());
   const absl::Status refused = budget_.Take(limited_, Bytes(6));
   EXPECT_EQ(ReasonOf(refused), Reason::kOutOfMemory);

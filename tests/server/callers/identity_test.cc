@@ -238,8 +238,8 @@ TEST_F(AuthenticatorTest, ATokenThatMovesFromOneTenantToAnotherMovesWhenBothFile
 }
 
 TEST(AdmissionTest, CallsBeyondTheLimitAreRefused) {
-  EXPECT_TRUE(CheckRoom(3, 3).ok());
-  EXPECT_EQ(ReasonOf(CheckRoom(4, 3)), Reason::kTooManyCalls);
+  EXPECT_TRUE(CheckCapacity(3, 3).ok());
+  EXPECT_EQ(ReasonOf(CheckCapacity(4, 3)), Reason::kTooManyCalls);
 }
 
 TEST(AdmissionTest, ACallWhoseDeadlineIsOverDoesNotRun) {
@@ -270,7 +270,7 @@ class TenantsTest : public ::testing::Test {
 TEST_F(TenantsTest, ASessionIsItsCallersAndOnlyAnOperatorNamesAnother) {
   EXPECT_EQ(*admission_->SessionTenant(kAlice, ""), TenantId(1));
   EXPECT_EQ(*admission_->SessionTenant(kAlice, "alice"), TenantId(1));
-  EXPECT_EQ(*admission_->SessionTenant(kOperator, ""), kCommons);
+  EXPECT_EQ(*admission_->SessionTenant(kOperator, ""), kDefaultTenant);
   EXPECT_EQ(*admission_->SessionTenant(kOperator, "bob"), TenantId(2));
   EXPECT_EQ(ReasonOf(admission_->SessionTenant(kOperator, "mallory").status()),
             Reason::kUnknownTenant);
@@ -290,7 +290,7 @@ TEST_F(TenantsTest, ATenantIsAloneInItsNamespaceUnlessItShares) {
   EXPECT_EQ(Confined(carol, ""), "");
   EXPECT_EQ(Confined(carol, "carol"), "");
   EXPECT_EQ(Confined(carol, "alice"), "refused");
-  EXPECT_EQ(Confined(kCommons, "alice"), "alice");
+  EXPECT_EQ(Confined(kDefaultTenant, "alice"), "alice");
 }
 
 TEST_F(TenantsTest, AnEventIsVisibleToItsTenantToWhoSharesAndToOperators) {
@@ -303,10 +303,10 @@ TEST_F(TenantsTest, AnEventIsVisibleToItsTenantToWhoSharesAndToOperators) {
     return shows(caller, Event{.tenant = owner, .what = UpdatedEvent{}});
   };
   const Identity carol = {Role::kTenant, TenantId(3)};
-  for (const TenantId owner : {kCommons, TenantId(1), TenantId(2), TenantId(3)}) {
+  for (const TenantId owner : {kDefaultTenant, TenantId(1), TenantId(2), TenantId(3)}) {
     EXPECT_TRUE(sees(kOperator, owner)) << owner;
     EXPECT_EQ(sees(kAlice, owner), owner == TenantId(1)) << owner;
-    EXPECT_EQ(sees(carol, owner), owner == TenantId(3) || owner == kCommons) << owner;
+    EXPECT_EQ(sees(carol, owner), owner == TenantId(3) || owner == kDefaultTenant) << owner;
   }
   const Event reset = {.what = RemovedEvent{.scope = RemovedEvent::Scope::kWindow}};
   EXPECT_TRUE(shows(kAlice, reset)) << "its blocks are among them";
@@ -327,7 +327,7 @@ SessionRef Session(uint64_t id) { return {SessionId(id), SessionToken(id + 100)}
 TEST(SessionOwnersTest, ATenantReachesItsOwnSessionsAlone) {
   SessionOwners owners(8);
   owners.Add(Session(1), kAlice.tenant, kAlice, Kept);
-  owners.Add(Session(2), kCommons, kOperator, Kept);
+  owners.Add(Session(2), kDefaultTenant, kOperator, Kept);
   EXPECT_TRUE(owners.Check(Session(1), kAlice).ok());
   EXPECT_EQ(ReasonOf(owners.Check(Session(1), kBob)), Reason::kUnknownSession);
   EXPECT_EQ(ReasonOf(owners.Check(Session(2), kBob)), Reason::kUnknownSession);

@@ -442,7 +442,7 @@ TEST(ConfigTest, TenantsAndOperatorsAreRead) {
       "max_priority: 4, max_sequences: 100, max_sequence_bytes: 5000}\n"
       "- {name: b, shares: true, secondary_blocks: 9}\n"
       "operators: {tokens_file: ops, subjects: root}\n"
-      "commons: {share: 5}\n",
+      "default_tenant: {share: 5}\n",
       "pagodad.yaml");
   ASSERT_TRUE(config.ok()) << config.status();
   ASSERT_EQ(config->tenants.size(), 2u);
@@ -461,7 +461,7 @@ TEST(ConfigTest, TenantsAndOperatorsAreRead) {
   EXPECT_TRUE(config->tenants[1].shares);
   EXPECT_EQ(config->tenants[1].quota.secondary_blocks, 9u);
   EXPECT_THAT(config->operators.subjects, ElementsAre("root"));
-  EXPECT_EQ(config->commons_share, 5u);
+  EXPECT_EQ(config->default_tenant_share, 5u);
   EXPECT_TRUE(config->knows_callers());
   EXPECT_FALSE(Config().knows_callers());
   const auto again = ParseConfig(PrintConfig(*config), "printed.yaml");

@@ -56,10 +56,10 @@ v1::SessionRef Session(uint64_t token = 9, uint64_t token_high = 10) {
 class MapSocketTest : public ::testing::Test {
  protected:
   MapSocketTest() {
-    const auto admit = [this](SessionRef session) -> absl::StatusOr<MapSocket::DoorPtr> {
+    const auto admit = [this](SessionRef session) -> absl::StatusOr<MapSocket::ExportPtr> {
       const bool known = session.id == SessionId(1) && session.token == SessionToken(9, 10);
       if (!known) return MakeError(Reason::kStaleSession, "no such session");
-      return door_;
+      return pool_export_;
     };
     auto socket = MapSocket::Listen(
         path_, {.admit_reader = admit,
@@ -109,7 +109,7 @@ class MapSocketTest : public ::testing::Test {
 
   const std::string path_ = absl::StrCat(::testing::TempDir(), "/map-", getpid(), ".sock");
   const std::unique_ptr<PoolSet> pools_ = MakePools();
-  const std::shared_ptr<const PoolDoor> door_ = PoolDoor::Open(*pools_).value();
+  const std::shared_ptr<const PoolExport> pool_export_ = PoolExport::Open(*pools_).value();
   pid_t writer_ = 0;
   std::unique_ptr<MapSocket> socket_;
 };
@@ -279,10 +279,10 @@ TEST_F(MapSocketTest, AClientMapsPoolsOfEveryContent) {
       PoolSet::Create(*layout, {.tiers = {{3}}}, absl::StrCat("map-test-kinds-", getpid()));
   ASSERT_TRUE(pools.ok()) << pools.status();
   const std::string path = absl::StrCat(path_, ".kinds");
-  const std::shared_ptr<const PoolDoor> door = PoolDoor::Open(**pools).value();
-  const auto socket =
-      MapSocket::Listen(path, {.admit_reader = [&](SessionRef) { return door; },
-                               .admit_writer = [&](SessionRef, PeerProcess) { return door; }});
+  const std::shared_ptr<const PoolExport> pool_export = PoolExport::Open(**pools).value();
+  const auto socket = MapSocket::Listen(
+      path, {.admit_reader = [&](SessionRef) { return pool_export; },
+             .admit_writer = [&](SessionRef, PeerProcess) { return pool_export; }});
   ASSERT_TRUE(socket.ok()) << socket.status();
   const auto mapped = MapPools(path, Session(), MemoryAccess::kReadWrite, kPatience);
   ASSERT_TRUE(mapped.ok()) << mapped.status();
@@ -304,7 +304,7 @@ TEST_F(MapSocketTest, AClientMapsPoolsOfEveryContent) {
 
 TEST_F(MapSocketTest, AWorldOfSegmentsIsRefused) {
   std::vector<LayerSpec> layers;
-  for (uint32_t window = 1; window <= PoolDoor::kMaxSegments + 1; ++window) {
+  for (uint32_t window = 1; window <= PoolExport::kMaxSegments + 1; ++window) {
     layers.push_back({.window = WindowSize(window), .num_kv_heads = 1, .head_dim = 1});
   }
   const size_t windows = layers.size();
@@ -313,7 +313,7 @@ TEST_F(MapSocketTest, AWorldOfSegmentsIsRefused) {
   const auto pools = PoolSet::Create(*layout, {.tiers = {std::vector<uint32_t>(windows, 1)}},
                                      absl::StrCat("map-test-many-", getpid()));
   ASSERT_TRUE(pools.ok()) << pools.status();
-  const absl::Status refused = PoolDoor::Open(**pools).status();
+  const absl::Status refused = PoolExport::Open(**pools).status();
   EXPECT_EQ(ReasonOf(refused), Reason::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("254"));
 }

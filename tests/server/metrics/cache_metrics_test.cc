@@ -55,13 +55,13 @@ class CacheMetricsTest : public ::testing::Test {
       {.layout = layout_,
        .tiers = HostTiers({16}, {0}),
        .tenants = {{.name = "red", .quota_blocks = {9, kNoQuota}}, {.name = "say \"blue\""}},
-       .lives_sample = 1});
+       .reuse_sample = 1});
 };
 
 TEST_F(CacheMetricsTest, WhatATenantHasIsUnderItsName) {
   const std::string text = Text(TenantLabels::kNames);
   for (const char* line :
-       {"pagoda_allocated_blocks_total{window=\"full\",tenant=\"(the commons)\"} 0",
+       {"pagoda_allocated_blocks_total{window=\"full\",tenant=\"(default tenant)\"} 0",
         "pagoda_allocated_blocks_total{window=\"full\",tenant=\"say \\\"blue\\\"\"} 3",
         "pagoda_prefix_lookup_tokens_total{window=\"full\",tenant=\"red\"} 16",
         "pagoda_prefix_hit_tokens_total{window=\"full\",tier=\"primary\",tenant=\"red\"} 7",
@@ -105,7 +105,7 @@ TEST_F(CacheMetricsTest, ATierHasTheCachesNameForIt) {
 
 TEST_F(CacheMetricsTest, CopiesOfBlocksInNearerTiersAreCounted) {
   core_ = *BlockManager::Create({.layout = layout_, .tiers = HostTiers({16}, {4})});
-  const SessionId session = Open(kCommons);
+  const SessionId session = Open(kDefaultTenant);
   const std::vector<TokenId> prompt(8, 1);
   Run(session, AddSequence{.sequence = SequenceId{1}, .tokens = prompt});
   Run(session, CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 8});
@@ -153,7 +153,7 @@ TEST_F(CacheMetricsTest, AHistogramCountsUpToEachBound) {
   Run(Open(kBlue), AllocateBlocks{.window = kFullAttention, .count = 2});
   const std::string text = Text(TenantLabels::kSummed);
   const std::string name = "pagoda_block_idle_before_eviction_seconds";
-  // Red's two blocks were let go 6 seconds before, as BlockLives has it.
+  // Red's two blocks were let go 6 seconds before, as ReuseIntervals has it.
   EXPECT_THAT(text,
               AllOf(HasSubstr(name + "_bucket{window=\"full\",tier=\"primary\",le=\"3\"} 0\n"),
                     HasSubstr(name + "_bucket{window=\"full\",tier=\"primary\",le=\"10\"} 2\n"),

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
-#include "server/callers/tenant_turns.h"
+#include "server/callers/tenant_queues.h"
 
 namespace pagoda::server {
 namespace {
@@ -61,10 +61,10 @@ TEST(ProcessorShareTest, ShortSlicesLeaveNicenessAndOtherPoliciesAlone) {
 
 TEST(ProcessorShareTest, WhatWaitsForItsTurnRunsOnThreadsThatGiveWay) {
   const int nice = Nice();
-  TenantTurns turns({});
+  TenantQueues tenant_queues({});
   absl::Notification done;
   int turns_nice = nice;
-  turns.RunLater(TenantId{1}, 0, [&] {
+  tenant_queues.RunLater(TenantId{1}, 0, [&] {
     turns_nice = Nice();
     done.Notify();
   });

@@ -19,18 +19,18 @@ TEST(StreamSlotsTest, ATenantThatTakesAllLeavesTheOthersTheirPart) {
   }
   EXPECT_EQ(greedy.size(), 15u);
   EXPECT_EQ(ReasonOf(refusal), Reason::kTooManyCalls);
-  EXPECT_TRUE(slots.Take(kCommons).ok());
+  EXPECT_TRUE(slots.Take(kDefaultTenant).ok());
 }
 
 TEST(StreamSlotsTest, ASlotComesBackOnceWithItsStream) {
   StreamSlots slots(/*most=*/1, /*num_tenants=*/1);
   {
-    absl::StatusOr<StreamSlots::Slot> slot = slots.Take(kCommons);
+    absl::StatusOr<StreamSlots::Slot> slot = slots.Take(kDefaultTenant);
     ASSERT_TRUE(slot.ok());
     const std::optional<StreamSlots::Slot> moved(*std::move(slot));
-    EXPECT_FALSE(slots.Take(kCommons).ok());
+    EXPECT_FALSE(slots.Take(kDefaultTenant).ok());
   }
-  EXPECT_TRUE(slots.Take(kCommons).ok());
+  EXPECT_TRUE(slots.Take(kDefaultTenant).ok());
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ class SequenceView:
         self._error: PagodaError | None = None
         self._loss: Loss | None = None
         self._known_losses = 0
-        self._room_tokens = 0  # At most, with what has been asked for.
+        self._reserved_tokens = 0  # At most, with what has been asked for.
 
     def _opened(self) -> _Open:
         if self._error is not None:
@@ -134,7 +134,7 @@ def _call(sequence: SequenceView, name: str, request: Any, take: Any, told_token
     return Call(name, request, take, error=sequence._error_of, handles=lambda tokens_per_block: told_tokens // tokens_per_block + 2)
 
 
-def open_sequence(sequence: SequenceView, tokens: Tokens = (), *, room_tokens: int = 0, namespace: Namespace | None = None,
+def open_sequence(sequence: SequenceView, tokens: Tokens = (), *, reserved_tokens: int = 0, namespace: Namespace | None = None,
                   extra_token_ids: Tokens = (), multimodal_items: Sequence[MultimodalItem] = (), retention: Sequence[Retention] = (),
                   generated_priority: int | None = None, generated_duration: float | None = None,
                   whole_blocks_only: bool = False, keys: Keys = ()) -> Call[None]:
@@ -142,7 +142,7 @@ def open_sequence(sequence: SequenceView, tokens: Tokens = (), *, room_tokens: i
     but the last at most, and takes room, all or nothing. What is cached on disk alone does not match:
     matched_below_tokens counts it, and Client.prefetch brings it up.
 
-    `room_tokens`: room to take, in tokens from the start; 0 is the whole prompt, less is chunked prefill, and reserve takes the rest.
+    `reserved_tokens`: room to take, in tokens from the start; 0 is the whole prompt, less is chunked prefill, and reserve takes the rest.
     `namespace`: what else must agree before blocks are shared. `extra_token_ids`: one a token, 0 for none, or nothing at all.
     `multimodal_items`: the prompt's images and the like. `retention`: how long the prompt's blocks are worth keeping.
     `generated_priority`, `generated_duration`: the same for blocks behind the prompt, 0 to 100 and seconds.
@@ -155,9 +155,9 @@ def open_sequence(sequence: SequenceView, tokens: Tokens = (), *, room_tokens: i
     """
     ids, named = token_list(tokens), key_list(keys)
     size = len(ids) + len(named) * sequence._tokens_per_block
-    sequence._room_tokens = max(size, room_tokens)
+    sequence._reserved_tokens = max(size, reserved_tokens)
     request = v1.AddSequenceRequest(
-        sequence_id=sequence.id, tokens=ids, room_tokens=room_tokens, namespace=values.named_namespace(namespace, named), keys=named,
+        sequence_id=sequence.id, tokens=ids, reserved_tokens=reserved_tokens, namespace=values.named_namespace(namespace, named), keys=named,
         extra_token_ids=token_list(extra_token_ids), multimodal_items=[item.message() for item in multimodal_items],
         retention=[part.message() for part in retention], generated_priority=generated_priority,
         generated_duration_ms=values.optional_milliseconds(generated_duration), whole_blocks_only=whole_blocks_only)
@@ -167,7 +167,7 @@ def open_sequence(sequence: SequenceView, tokens: Tokens = (), *, room_tokens: i
         sequence._take_tables(done.tables, done.ready_ticket)
 
     return Call("add_sequence", request, take, sequence._never_opened,
-                handles=lambda tokens_per_block: sequence._room_tokens // tokens_per_block + 1)
+                handles=lambda tokens_per_block: sequence._reserved_tokens // tokens_per_block + 1)
 
 
 def append(sequence: SequenceView, tokens: SupportsIndex | Tokens = (), *, computed: int | None = None, keys: Keys = ()) -> Call[None]:
@@ -179,7 +179,7 @@ def append(sequence: SequenceView, tokens: SupportsIndex | Tokens = (), *, compu
     """
     ids, named = token_list(tokens) if isinstance(tokens, Iterable) else [int(tokens)], key_list(keys)
     size = len(ids) + len(named) * sequence._tokens_per_block
-    sequence._room_tokens += size
+    sequence._reserved_tokens += size
     request = v1.AppendTokensRequest(sequence_id=sequence.id, tokens=ids, computed_tokens=computed or 0,
                                      known_losses=sequence.known_losses, keys=named)
 
@@ -204,7 +204,7 @@ def append_step(sequences: Sequence[SequenceView], tokens: Sequence[SupportsInde
     named = [token_list(some) if isinstance(some, Iterable) else [int(some)] for some in tokens]
     complete = [0] * len(sequences) if computed is None else [some or 0 for some in computed]
     for sequence, ids in zip(sequences, named):
-        sequence._room_tokens += len(ids)
+        sequence._reserved_tokens += len(ids)
     losses = [sequence.known_losses for sequence in sequences]
     request = v1.AppendStepRequest(
         sequence_ids=[sequence.id for sequence in sequences], tokens=[token for ids in named for token in ids],
@@ -239,7 +239,7 @@ def reserve(sequence: SequenceView, count: int) -> Call[None]:
 
     Errors: UNKNOWN_SEQUENCE, BLOCKS_EXHAUSTED, INVALID_COUNT, KV_LOST (the sequence can only be freed).
     """
-    sequence._room_tokens += count
+    sequence._reserved_tokens += count
     return _call(sequence, "reserve_tokens", v1.ReserveTokensRequest(sequence_id=sequence.id, count=count),
                  lambda done: sequence._take_tables(done.added, done.ready_ticket), count)
 
@@ -250,7 +250,7 @@ def commit(sequence: SequenceView, tokens: Tokens = (), *, computed: int | None 
     `computed`: the bytes of the sequence's first `computed` tokens are complete and visible to every process that maps the pools. It counts
     from the sequence's start and never goes backwards, but by a loss; None leaves it as it is. Blocks that became full are cached.
     `keys`: of a keyed sequence, the keys of the next blocks, in place of tokens.
-    Errors: UNKNOWN_SEQUENCE, ROOM_EXCEEDED, COMPUTED_BACKWARDS, COMPUTED_BEYOND_TOKENS, KEYS_AND_TOKENS, INVALID_KEY, WHOLE_BLOCKS_ONLY (of
+    Errors: UNKNOWN_SEQUENCE, RESERVATION_EXCEEDED, COMPUTED_BACKWARDS, COMPUTED_BEYOND_TOKENS, KEYS_AND_TOKENS, INVALID_KEY, WHOLE_BLOCKS_ONLY (of
     a keyed sequence), KV_LOST (KvLost: see there).
     """
     request = v1.CommitTokensRequest(sequence_id=sequence.id, tokens=token_list(tokens), computed_tokens=computed or 0,
@@ -289,7 +289,7 @@ def fork(sequence: SequenceView, child: SequenceView) -> Call[None]:
     """
     # What the parent's caller does not know of, the child's does not know of either.
     child._known_losses = sequence.known_losses
-    child._room_tokens = sequence._room_tokens
+    child._reserved_tokens = sequence._reserved_tokens
 
     def take(done: Any) -> None:
         child._open = _Open(sequence.matched_tokens, done.token_count, done.computed_tokens, sequence.ready_ticket, {},
@@ -298,7 +298,7 @@ def fork(sequence: SequenceView, child: SequenceView) -> Call[None]:
 
     request = v1.ForkSequenceRequest(sequence_id=sequence.id, new_sequence_id=child.id)
     return Call("fork_sequence", request, take, child._never_opened, sequence._error_of,
-                handles=lambda tokens_per_block: child._room_tokens // tokens_per_block + 1)
+                handles=lambda tokens_per_block: child._reserved_tokens // tokens_per_block + 1)
 
 
 def describe(sequence: SequenceView) -> Call[values.SequenceInfo]:
@@ -311,11 +311,11 @@ def describe(sequence: SequenceView) -> Call[values.SequenceInfo]:
         if sequence._open is None:  # The answer that opened it was lost.
             sequence._open = _Open(0, 0, 0, 0, {})
         sequence._open.token_count, sequence._open.computed_tokens = done.token_count, done.computed_tokens
-        sequence._room_tokens = done.room_tokens
+        sequence._reserved_tokens = done.reserved_tokens
         sequence._take_tables(done.tables, done.ready_ticket)
-        return values.SequenceInfo(done.token_count, done.computed_tokens, done.room_tokens, done.losses)
+        return values.SequenceInfo(done.token_count, done.computed_tokens, done.reserved_tokens, done.losses)
 
-    return _call(sequence, "describe_sequence", v1.DescribeSequenceRequest(sequence_id=sequence.id), take, sequence._room_tokens)
+    return _call(sequence, "describe_sequence", v1.DescribeSequenceRequest(sequence_id=sequence.id), take, sequence._reserved_tokens)
 
 
 def query_capacity(sequence: SequenceView, max_new_tokens: int) -> Call[values.Capacity]:

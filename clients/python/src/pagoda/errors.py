@@ -52,7 +52,7 @@ class NotFound(PagodaError):
 
 
 class Conflict(PagodaError):
-    """The request does not fit the state of what it names: STALE_HANDLE, DOUBLE_FREE, ROOM_EXCEEDED, WINDOW_PASSED,
+    """The request does not fit the state of what it names: STALE_HANDLE, DOUBLE_FREE, RESERVATION_EXCEEDED, WINDOW_PASSED,
     CACHE_NOT_NAMED (the daemon has several caches: name one), CACHE_MISMATCH, ..."""
 
 
@@ -182,7 +182,7 @@ _FAMILIES: dict[str, type[PagodaError]] = {
     "BLOCK_FINALIZED": Conflict,
     "FOREIGN_BLOCK": Conflict,
     "SEQUENCE_EXISTS": Conflict,
-    "ROOM_EXCEEDED": Conflict,
+    "RESERVATION_EXCEEDED": Conflict,
     "NO_ENGINE": Conflict,
     "MESSAGE_TOO_LARGE": BadRequest,
     "WRITER_ALIVE": Conflict,

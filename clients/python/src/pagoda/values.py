@@ -332,7 +332,7 @@ class SequenceInfo:
 
     token_count: int
     computed_tokens: int
-    room_tokens: int
+    reserved_tokens: int
     losses: int
 
 

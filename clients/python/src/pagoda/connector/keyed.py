@@ -358,14 +358,14 @@ class KeyedPages:
             namespace=_namespace(chain.salt), keys=chain.keys)) for chain in chains], budget)
         return [int(result.invalidate_prefix.removed_blocks) for result in results]
 
-    def _open(self, session: MappedSession, chains: Sequence[Chain], room_tokens: int, budget: Budget) -> list[_Opened | None]:
-        """Opens a sequence of each chain, which holds what matched. `room_tokens`: 0 takes room for the whole chain; one block is
+    def _open(self, session: MappedSession, chains: Sequence[Chain], reserved_tokens: int, budget: Budget) -> list[_Opened | None]:
+        """Opens a sequence of each chain, which holds what matched. `reserved_tokens`: 0 takes room for the whole chain; one block is
         the least, and is more than what matched only where nothing did."""
         if not chains:
             return []
         ids = [session.client._session.next_id() for _ in chains]
         results = self._shared.run(session, [v1.Operation(add_sequence=v1.AddSequenceRequest(
-            sequence_id=sequence, namespace=_namespace(chain.salt), keys=chain.keys, room_tokens=room_tokens))
+            sequence_id=sequence, namespace=_namespace(chain.salt), keys=chain.keys, reserved_tokens=reserved_tokens))
             for sequence, chain in zip(ids, chains)], budget)
         opened: list[_Opened | None] = []
         ticket = 0

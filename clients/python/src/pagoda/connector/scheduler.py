@@ -337,7 +337,7 @@ class SchedulerSide:
         whole = len(text.tokens) // self._size * self._size
         for room in dict.fromkeys((max(whole, self._size), self._size)):  # Room for all of it, else for a match alone.
             try:
-                sequence = client.sequence(text.tokens[:], room_tokens=room, namespace=text.namespace, multimodal_items=text.items,
+                sequence = client.sequence(text.tokens[:], reserved_tokens=room, namespace=text.namespace, multimodal_items=text.items,
                                            whole_blocks_only=True)
             except PagodaError as error:
                 if isinstance(error, Exhausted) or error.reason == "INVALID_COUNT":  # More than there is, or than there ever can be.

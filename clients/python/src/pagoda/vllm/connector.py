@@ -276,7 +276,7 @@ class _Scheduler:
 
     def _rows(self, output: "SchedulerOutput", new_blocks: set[int]) -> Iterable[Scheduled]:
         def computed(request_id: str, before: int) -> int:
-            # Drafts may be refused: their KV is not complete with this step.
+            # DraftTokens may be refused: their KV is not complete with this step.
             return before + output.num_scheduled_tokens[request_id] - len(output.scheduled_spec_decode_tokens.get(request_id, ()))
 
         for request in output.scheduled_new_reqs:

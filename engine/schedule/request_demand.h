@@ -1,5 +1,5 @@
-#ifndef PAGODA_ENGINE_SCHEDULE_REQUEST_ROOM_H_
-#define PAGODA_ENGINE_SCHEDULE_REQUEST_ROOM_H_
+#ifndef PAGODA_ENGINE_SCHEDULE_REQUEST_DEMAND_H_
+#define PAGODA_ENGINE_SCHEDULE_REQUEST_DEMAND_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -22,4 +22,4 @@ inline uint64_t MostBlocks(const GenerateRequest& request, WindowSize window,
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_SCHEDULE_REQUEST_ROOM_H_
+#endif  // PAGODA_ENGINE_SCHEDULE_REQUEST_DEMAND_H_

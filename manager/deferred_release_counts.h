@@ -1,6 +1,6 @@
 // How many drains each block has.
-#ifndef PAGODA_MANAGER_DRAIN_COUNTS_H_
-#define PAGODA_MANAGER_DRAIN_COUNTS_H_
+#ifndef PAGODA_MANAGER_DEFERRED_RELEASE_COUNTS_H_
+#define PAGODA_MANAGER_DEFERRED_RELEASE_COUNTS_H_
 
 #include <array>
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace pagoda {
 
 // A counter for each block id, in pages that are made when a block of theirs first drains. A hash
 // map would stop its caller for 80 ms when it grows to a million blocks. Thread-compatible.
-class DrainCounts {
+class DeferredReleaseCounts {
  public:
   // For ids below `num_ids`.
-  explicit DrainCounts(uint32_t num_ids) : pages_((num_ids + kPageIds - 1) / kPageIds) {}
+  explicit DeferredReleaseCounts(uint32_t num_ids) : pages_((num_ids + kPageIds - 1) / kPageIds) {}
 
   uint32_t of(BlockId id) const {
     const std::unique_ptr<Page>& page = pages_[id.value() / kPageIds];
@@ -43,4 +43,4 @@ class DrainCounts {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_DRAIN_COUNTS_H_
+#endif  // PAGODA_MANAGER_DEFERRED_RELEASE_COUNTS_H_

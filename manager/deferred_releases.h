@@ -1,6 +1,6 @@
 // Blocks that sessions have released and that their kernels may still read.
-#ifndef PAGODA_MANAGER_SESSION_DRAINS_H_
-#define PAGODA_MANAGER_SESSION_DRAINS_H_
+#ifndef PAGODA_MANAGER_DEFERRED_RELEASES_H_
+#define PAGODA_MANAGER_DEFERRED_RELEASES_H_
 
 #include <cstdint>
 #include <deque>
@@ -20,21 +20,21 @@ namespace pagoda {
 // Invariant: a session needs one drain for each block and tenant, the last one. At the end of an
 // operation the session's tenant is charged for the list; while a session ends, SessionEndings
 // charges.
-class SessionDrains {
+class DeferredReleases {
  public:
   // Both outlive it.
-  SessionDrains(const WindowSet& windows, SessionTable& sessions)
+  DeferredReleases(const WindowSet& windows, SessionTable& sessions)
       : windows_(windows), sessions_(sessions) {}
-  SessionDrains(const SessionDrains&) = delete;
-  SessionDrains& operator=(const SessionDrains&) = delete;
+  DeferredReleases(const DeferredReleases&) = delete;
+  DeferredReleases& operator=(const DeferredReleases&) = delete;
 
   // The session where its releases drain; nullptr where they do not. Without a step, what still
   // drains may lie below what the batch lets go: it must not outlive that.
-  Session* DrainingOf(SessionId id) {
+  Session* DeferringSession(SessionId id) {
     Session* const session = sessions_.Find(id);
-    const bool drains =
-        session != nullptr && (session->batch_step != 0 || !session->drains.empty());
-    return drains ? session : nullptr;
+    const bool deferred =
+        session != nullptr && (session->batch_step != 0 || !session->deferred.empty());
+    return deferred ? session : nullptr;
   }
   // Errors: STEP_BACKWARDS.
   static absl::Status CheckSteps(const Session& session, StepRange steps);
@@ -42,15 +42,15 @@ class SessionDrains {
   // CheckSteps() is OK, and there is a step.
   void Complete(OperationScope& op, Session& session, StepRange steps);
   // Ends the first `max_blocks` drains of a list.
-  void EndFirst(OperationScope& op, std::deque<Drain>& drains, uint32_t max_blocks);
+  void EndFirst(OperationScope& op, std::deque<DeferredRelease>& deferred, uint32_t max_blocks);
   // At the end of an operation whose releases drain: compacts the list, and charges for it.
   void Settle(OperationScope& op, Session& session);
   // Ends drains of a block that has a later one. Amortised O(1) a drain.
   void Compact(OperationScope& op, Session& session);
 
  private:
-  void End(OperationScope& op, const Drain& drain) {
-    windows_[drain.window]->EndDrain(op, drain.block, drain.tenant);
+  void End(OperationScope& op, const DeferredRelease& release) {
+    windows_[release.window]->EndDeferredRelease(op, release.block, release.tenant);
   }
 
   const WindowSet& windows_;
@@ -59,4 +59,4 @@ class SessionDrains {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_SESSION_DRAINS_H_
+#endif  // PAGODA_MANAGER_DEFERRED_RELEASES_H_

@@ -1,4 +1,4 @@
-#include "engine/schedule/waiting_room.h"
+#include "engine/schedule/waiting_queue.h"
 
 #include <gtest/gtest.h>
 
@@ -38,10 +38,10 @@ std::vector<const Sample*> PlainHead(std::vector<const Sample*> left, const Tena
   return head;
 }
 
-TEST(WaitingRoomTest, TheHeadIsWhatAPlainSearchFinds) {
+TEST(WaitingQueueTest, TheHeadIsWhatAPlainSearchFinds) {
   std::mt19937_64 random(5);
   TenantShares shares;
-  WaitingRoom room(&shares);
+  WaitingQueue queue(&shares);
   std::vector<const Sample*> waiting;
   uint64_t number = 0;
   for (int round = 0; round < 1500; ++round) {
@@ -57,12 +57,12 @@ TEST(WaitingRoomTest, TheHeadIsWhatAPlainSearchFinds) {
         auto sample = std::make_unique<Sample>(request, static_cast<uint32_t>(i), kWindows,
                                                std::vector<TokenId>(1 + random() % 40));
         waiting.push_back(sample.get());
-        room.Add(std::move(sample));
+        queue.Add(std::move(sample));
       }
     } else if (!waiting.empty()) {
       const auto it = waiting.begin() + static_cast<ptrdiff_t>(random() % waiting.size());
       if (random() % 2 == 0) {
-        EXPECT_EQ(room.Remove(*it).get(), *it);
+        EXPECT_EQ(queue.Remove(*it).get(), *it);
         waiting.erase(it);
       } else {
         const std::shared_ptr<ActiveRequest> request = (*it)->request;
@@ -71,11 +71,11 @@ TEST(WaitingRoomTest, TheHeadIsWhatAPlainSearchFinds) {
         for (const Sample* sample : waiting) {
           if (sample->request != request) kept.push_back(sample);
         }
-        EXPECT_EQ(room.RemoveAll(*request).size(), waiting.size() - kept.size());
+        EXPECT_EQ(queue.RemoveAll(*request).size(), waiting.size() - kept.size());
         waiting = std::move(kept);
       }
     }
-    ASSERT_EQ(room.size(), waiting.size());
+    ASSERT_EQ(queue.size(), waiting.size());
     const bool passes_over = random() % 2 == 0;
     std::vector<const Sample*> counted;
     const auto is_passed_over = [&](const Sample& sample) {
@@ -85,12 +85,12 @@ TEST(WaitingRoomTest, TheHeadIsWhatAPlainSearchFinds) {
       if (!is_passed_over(*sample)) counted.push_back(sample);
     }
     const size_t count = random() % 10;
-    const std::vector<Sample*> head = room.Head(count, is_passed_over);
+    const std::vector<Sample*> head = queue.Head(count, is_passed_over);
     ASSERT_EQ(std::vector<const Sample*>(head.begin(), head.end()),
               PlainHead(counted, shares, count));
   }
   std::set<const Sample*> seen;
-  room.ForEach([&](const Sample& sample) { seen.insert(&sample); });
+  queue.ForEach([&](const Sample& sample) { seen.insert(&sample); });
   EXPECT_EQ(seen, std::set<const Sample*>(waiting.begin(), waiting.end()));
 }
 

@@ -1,6 +1,6 @@
 // Checks whether there is room for an operation, and says which limit refuses.
-#ifndef PAGODA_MANAGER_ROOM_CHECKS_H_
-#define PAGODA_MANAGER_ROOM_CHECKS_H_
+#ifndef PAGODA_MANAGER_CAPACITY_CHECKS_H_
+#define PAGODA_MANAGER_CAPACITY_CHECKS_H_
 
 #include <cstdint>
 
@@ -19,32 +19,32 @@ namespace pagoda {
 // Invariant: a refusal names the limit that refuses. INVALID_COUNT: it can never be.
 // TENANT_QUOTA_EXCEEDED: only the tenant can give back what it lacks. BLOCKS_EXHAUSTED: others can,
 // too. SEQUENCE_BYTES_EXHAUSTED: see SequenceAccounts.
-class RoomChecks {
+class CapacityChecks {
  public:
   using Match = WindowBlockManager::Match;
 
   // Both outlive the checks.
-  RoomChecks(const WindowSet& windows, const SequenceAccounts& accounts)
+  CapacityChecks(const WindowSet& windows, const SequenceAccounts& accounts)
       : windows_(windows), accounts_(accounts) {}
-  RoomChecks(const RoomChecks&) = delete;
-  RoomChecks& operator=(const RoomChecks&) = delete;
+  CapacityChecks(const CapacityChecks&) = delete;
+  CapacityChecks& operator=(const CapacityChecks&) = delete;
 
   // Whether every window can ever give the tenant such room behind the matches: `named_tokens` need
-  // a place one day, `room_tokens` now. No matches: nothing is cached.
-  absl::Status CheckRoom(TenantId tenant, uint64_t named_tokens, uint64_t room_tokens,
-                         absl::Span<const Match> matches) const;
+  // a place one day, `reserved_tokens` now. No matches: nothing is cached.
+  absl::Status CheckCapacity(TenantId tenant, uint64_t named_tokens, uint64_t reserved_tokens,
+                             absl::Span<const Match> matches) const;
   // The same of one window, from `first_block` on.
-  absl::Status CheckRoom(TenantId tenant, uint32_t window_index, uint64_t named_tokens,
-                         uint64_t room_tokens, uint32_t first_block) const;
+  absl::Status CheckCapacity(TenantId tenant, uint32_t window_index, uint64_t named_tokens,
+                             uint64_t reserved_tokens, uint32_t first_block) const;
   // TENANT_QUOTA_EXCEEDED where the tenant's quota refuses, BLOCKS_EXHAUSTED where the pool alone
   // does.
   absl::Status CheckNeeds(TenantId tenant, uint32_t window_index,
                           const WindowBlockManager::Needs& needs) const {
     return needs.met() ? absl::OkStatus() : Refusal(tenant, window_index, needs);
   }
-  // Whether every window can ever, and now, give the sequence room up to `room_tokens`, and its
+  // Whether every window can ever, and now, give the sequence room up to `reserved_tokens`, and its
   // tenant may keep the longer tables.
-  absl::Status CheckGrowth(const Sequence& sequence, uint64_t room_tokens) const;
+  absl::Status CheckGrowth(const Sequence& sequence, uint64_t reserved_tokens) const;
 
   // What a sequence costs beside what grows: itself, its entries in the lists of its session and of
   // all sequences, its root in each tree.
@@ -66,4 +66,4 @@ class RoomChecks {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_ROOM_CHECKS_H_
+#endif  // PAGODA_MANAGER_CAPACITY_CHECKS_H_

@@ -1,7 +1,7 @@
 // How long blocks stay cached, how long nobody holds them before they have to go, and how soon
 // somebody comes back to them.
-#ifndef PAGODA_MANAGER_BLOCK_LIVES_H_
-#define PAGODA_MANAGER_BLOCK_LIVES_H_
+#ifndef PAGODA_MANAGER_REUSE_INTERVALS_H_
+#define PAGODA_MANAGER_REUSE_INTERVALS_H_
 
 #include <array>
 #include <cstdint>
@@ -15,22 +15,22 @@
 namespace pagoda {
 
 // Bounds of the histograms, in seconds: a millisecond to a day.
-inline constexpr double kBlockLifeBounds[] = {0.001, 0.003, 0.01, 0.03,   0.1,    0.3,
-                                              1,     3,     10,   30,     60,     180,
-                                              600,   1800,  3600, 10'800, 36'000, 86'400};
+inline constexpr double kReuseIntervalBounds[] = {0.001, 0.003, 0.01, 0.03,   0.1,    0.3,
+                                                  1,     3,     10,   30,     60,     180,
+                                                  600,   1800,  3600, 10'800, 36'000, 86'400};
 
 // Follows a sample of the blocks: one id in `one_in`, chosen by a hash, so that neither a prompt's
 // length nor the order in which ids are handed out decides which. The owner asks Samples() when a
 // block becomes cached, remembers the answer with the block, and reports what happens to the blocks
 // in the sample alone. Cost: a multiplication for each block that is cached; a hash look-up for
 // what happens to those in the sample, and some 40 bytes for each such id. Thread-compatible.
-class BlockLives {
+class ReuseIntervals {
  public:
   // By the tier where the block was at the end of the time that is measured.
   struct Histograms {
     using ByTier = std::array<DurationHistogram, kMaxTiers>;
     static ByTier Empty() {
-      const DurationHistogram empty(kBlockLifeBounds);
+      const DurationHistogram empty(kReuseIntervalBounds);
       return {empty, empty, empty, empty};
     }
     // From the block's Stored event to the event that says that it left.
@@ -43,7 +43,7 @@ class BlockLives {
   };
 
   // 1: every block; 0: none.
-  explicit BlockLives(uint32_t one_in)
+  explicit ReuseIntervals(uint32_t one_in)
       : picked_below_(one_in == 0 ? 0 : (uint64_t{1} << 32) / one_in) {}
 
   // Multiplicative hashing by the golden ratio (Knuth, TAOCP 3, 6.4): ids in a row are spread
@@ -57,7 +57,7 @@ class BlockLives {
   // A sequence is to hold it, and nobody does.
   void Matched(BlockId id, Tier tier, absl::Time now);
   // It is not cached any more: it had to make room, and nobody held it; or for another reason.
-  void MadeRoom(BlockId id, Tier tier, absl::Time now);
+  void Evicted(BlockId id, Tier tier, absl::Time now);
   void Left(BlockId id, Tier tier, absl::Time now);
 
   const Histograms& histograms() const { return histograms_; }
@@ -77,4 +77,4 @@ class BlockLives {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_BLOCK_LIVES_H_
+#endif  // PAGODA_MANAGER_REUSE_INTERVALS_H_

@@ -1,4 +1,4 @@
-#include "engine/schedule/waiting_room.h"
+#include "engine/schedule/waiting_queue.h"
 
 #include <tuple>
 
@@ -11,14 +11,14 @@ std::pair<uint64_t, uint32_t> KeyOf(const Sample& sample) {
 
 }  // namespace
 
-void WaitingRoom::Add(std::unique_ptr<Sample> sample) {
+void WaitingQueue::Add(std::unique_ptr<Sample> sample) {
   const GenerateRequest& request = sample->request->request;
   const auto key = KeyOf(*sample);
   queues_[request.priority][request.tenant].emplace(key, std::move(sample));
   ++size_;
 }
 
-std::vector<Sample*> WaitingRoom::Head(
+std::vector<Sample*> WaitingQueue::Head(
     size_t count, absl::FunctionRef<bool(const Sample&)> is_passed_over) const {
   std::vector<Sample*> head;
   std::map<std::string, uint64_t> served_here;
@@ -57,7 +57,7 @@ std::vector<Sample*> WaitingRoom::Head(
   return head;
 }
 
-void WaitingRoom::ForEach(absl::FunctionRef<void(Sample&)> visit) const {
+void WaitingQueue::ForEach(absl::FunctionRef<void(Sample&)> visit) const {
   for (const auto& [priority, tenants] : queues_) {
     for (const auto& [tenant, queue] : tenants) {
       for (const auto& [key, sample] : queue) visit(*sample);
@@ -65,7 +65,7 @@ void WaitingRoom::ForEach(absl::FunctionRef<void(Sample&)> visit) const {
   }
 }
 
-std::unique_ptr<Sample> WaitingRoom::Remove(const Sample* sample) {
+std::unique_ptr<Sample> WaitingQueue::Remove(const Sample* sample) {
   const GenerateRequest& request = sample->request->request;
   const auto tenants = queues_.find(request.priority);
   if (tenants == queues_.end()) return nullptr;
@@ -79,7 +79,7 @@ std::unique_ptr<Sample> WaitingRoom::Remove(const Sample* sample) {
   return std::move(node.mapped());
 }
 
-std::vector<std::unique_ptr<Sample>> WaitingRoom::RemoveAll(const ActiveRequest& request) {
+std::vector<std::unique_ptr<Sample>> WaitingQueue::RemoveAll(const ActiveRequest& request) {
   std::vector<const Sample*> found;
   const auto tenants = queues_.find(request.request.priority);
   if (tenants == queues_.end()) return {};

@@ -1,5 +1,5 @@
 // How long blocks live, lie idle and are waited for: at fixed times.
-#include "manager/block_lives.h"
+#include "manager/reuse_intervals.h"
 
 #include <gtest/gtest.h>
 
@@ -27,22 +27,22 @@ std::string Buckets(const DurationHistogram& histogram) {
   return text;
 }
 
-TEST(BlockLivesTest, OneIdInSoManyIsInTheSample) {
+TEST(ReuseIntervalsTest, OneIdInSoManyIsInTheSample) {
   for (const uint32_t one_in : {1u, 2u, 3u, 64u, 100u, 1000u}) {
-    const BlockLives lives(one_in);
+    const ReuseIntervals lives(one_in);
     constexpr uint32_t kIds = 1'000'000;
     uint32_t sampled = 0;
     for (uint32_t i = 0; i < kIds; ++i) sampled += lives.Samples(BlockId{i}) ? 1 : 0;
     EXPECT_NEAR(sampled, kIds / one_in, 2 + kIds / one_in / 1000) << "one in " << one_in;
   }
-  const BlockLives none(0);
+  const ReuseIntervals none(0);
   for (uint32_t i = 0; i < 1000; ++i) EXPECT_FALSE(none.Samples(BlockId{i}));
 }
 
 // Prompts of 64, 128 or 256 blocks that fill a fresh pool one after another have their first blocks
 // at every 64th, 128th, 256th id.
-TEST(BlockLivesTest, EveryPlaceInAPromptIsInTheSampleAsOften) {
-  const BlockLives lives(64);
+TEST(ReuseIntervalsTest, EveryPlaceInAPromptIsInTheSampleAsOften) {
+  const ReuseIntervals lives(64);
   for (const uint32_t prompt : {64u, 128u, 256u}) {
     std::vector<uint32_t> by_place(prompt);
     constexpr uint32_t kPrompts = 6400;
@@ -59,7 +59,7 @@ class LivesTest : public ::testing::Test {
   void Make(uint32_t primary, uint32_t secondary = 0, uint32_t sample = 1) {
     core_ = *BlockManager::Create({.layout = TinyLayout(4),
                                    .tiers = HostTiers({primary}, {secondary}),
-                                   .lives_sample = sample});
+                                   .reuse_sample = sample});
     session_ = core_->OpenSession("test", absl::InfiniteDuration(), now_)->ref.id;
   }
   // Two blocks, of which the first one's tokens are `first` and so on.
@@ -77,7 +77,7 @@ class LivesTest : public ::testing::Test {
       core_->CompleteCopy(copy.ticket, absl::OkStatus(), now_);
     }
   }
-  BlockLives::Histograms Lives() const { return core_->Stats().windows[0].lives; }
+  ReuseIntervals::Histograms Intervals() const { return core_->Stats().windows[0].reuse_intervals; }
 
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1000);
   std::unique_ptr<BlockManager> core_;
@@ -91,7 +91,7 @@ TEST_F(LivesTest, ALifeRunsFromStoredToRemovedAndIdlenessFromTheLastRelease) {
   Free(1);
   Pass(absl::Seconds(20));
   Add(2, Prompt(2));  // Takes both.
-  const BlockLives::Histograms lives = Lives();
+  const ReuseIntervals::Histograms lives = Intervals();
   EXPECT_EQ(Buckets(lives.lifetime[kPrimary]), "30:2");
   EXPECT_NEAR(lives.lifetime[kPrimary].sum_seconds(), 44, 1e-6);
   EXPECT_EQ(Buckets(lives.idle_before_eviction[kPrimary]), "30:2");
@@ -106,16 +106,16 @@ TEST_F(LivesTest, AGapIsFromTheLastReleaseToTheNextMatch) {
   Free(1);
   Pass(absl::Milliseconds(500));
   Add(2, Prompt(1));  // Finds the first block; of the second one all but the last token is copied.
-  EXPECT_EQ(Buckets(Lives().reuse_gap[kPrimary]), "1:2");
+  EXPECT_EQ(Buckets(Intervals().reuse_gap[kPrimary]), "1:2");
   Pass(absl::Seconds(2));
   Add(3, Prompt(1));
-  EXPECT_EQ(Lives().reuse_gap[kPrimary].total(), 2u) << "the second sequence holds both";
+  EXPECT_EQ(Intervals().reuse_gap[kPrimary].total(), 2u) << "the second sequence holds both";
   Free(2);
   Pass(absl::Seconds(5));
   Free(3);  // The last holder.
   Pass(absl::Seconds(50));
   Add(4, Prompt(1));
-  const DurationHistogram gaps = Lives().reuse_gap[kPrimary];
+  const DurationHistogram gaps = Intervals().reuse_gap[kPrimary];
   EXPECT_EQ(Buckets(gaps), "1:2 60:2");
   EXPECT_NEAR(gaps.sum_seconds(), 2 * 0.5 + 2 * 50, 1e-6);
 }
@@ -127,12 +127,12 @@ TEST_F(LivesTest, ABlockThatIsClearedHasALifeAndNoIdleness) {
   Add(2, Prompt(2));  // Held when it is cleared.
   Pass(absl::Minutes(2));
   core_->ResetPrefixCache(now_);
-  EXPECT_EQ(Buckets(Lives().lifetime[kPrimary]), "180:4");
-  EXPECT_EQ(Lives().idle_before_eviction[kPrimary].total(), 0u);
+  EXPECT_EQ(Buckets(Intervals().lifetime[kPrimary]), "180:4");
+  EXPECT_EQ(Intervals().idle_before_eviction[kPrimary].total(), 0u);
   Free(2);  // Nobody follows it any more.
   Pass(absl::Hours(1));
   Add(3, Prompt(3));
-  EXPECT_EQ(Lives().lifetime[kPrimary].total(), 4u);
+  EXPECT_EQ(Intervals().lifetime[kPrimary].total(), 4u);
 }
 
 TEST_F(LivesTest, WhatGoesDownIsMeasuredWhereItEnds) {
@@ -142,19 +142,19 @@ TEST_F(LivesTest, WhatGoesDownIsMeasuredWhereItEnds) {
   Pass(absl::Seconds(5));
   Add(2, Prompt(2));  // Moves both down.
   CompleteCopies();
-  EXPECT_EQ(Lives().lifetime[kPrimary].total(), 0u) << "a block that moves lives on";
+  EXPECT_EQ(Intervals().lifetime[kPrimary].total(), 0u) << "a block that moves lives on";
   Free(2);
   Pass(absl::Seconds(15));
   Add(3, Prompt(1));  // Comes up again, 20 seconds after its last use.
   CompleteCopies();
-  EXPECT_GE(Lives().reuse_gap[kSecondary].total(), 1u);
-  EXPECT_NEAR(Lives().reuse_gap[kSecondary].sum_seconds() / 20,
-              static_cast<double>(Lives().reuse_gap[kSecondary].total()), 1e-6);
+  EXPECT_GE(Intervals().reuse_gap[kSecondary].total(), 1u);
+  EXPECT_NEAR(Intervals().reuse_gap[kSecondary].sum_seconds() / 20,
+              static_cast<double>(Intervals().reuse_gap[kSecondary].total()), 1e-6);
   Free(3);
   Pass(absl::Hours(2));
   Add(4, Prompt(4));  // Needs room in both tiers.
   CompleteCopies();
-  const BlockLives::Histograms lives = Lives();
+  const ReuseIntervals::Histograms lives = Intervals();
   EXPECT_GE(lives.idle_before_eviction[kSecondary].total(), 1u);
   EXPECT_EQ(lives.idle_before_eviction[kPrimary].total(), 0u);
   EXPECT_EQ(lives.lifetime[kSecondary].total(), lives.idle_before_eviction[kSecondary].total());
@@ -167,7 +167,7 @@ TEST_F(LivesTest, WithoutASampleNothingIsMeasured) {
   Pass(absl::Seconds(5));
   Add(2, Prompt(2));
   EXPECT_EQ(core_->Stats().windows[0].counters.evicted_blocks, 2u);
-  EXPECT_EQ(Lives().lifetime[kPrimary].total(), 0u);
+  EXPECT_EQ(Intervals().lifetime[kPrimary].total(), 0u);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // One batch, or one text to tokenise, of a tenant at a time.
-#ifndef PAGODA_SERVER_CALLERS_TENANT_TURNS_H_
-#define PAGODA_SERVER_CALLERS_TENANT_TURNS_H_
+#ifndef PAGODA_SERVER_CALLERS_TENANT_QUEUES_H_
+#define PAGODA_SERVER_CALLERS_TENANT_QUEUES_H_
 
 #include <cstddef>
 #include <deque>
@@ -21,7 +21,7 @@ namespace pagoda::server {
 // a few threads of this object's own, tenant after tenant, so gRPC's threads are free for those who
 // send less; and these threads give up their processors now and then, to whoever wants them.
 // Thread-safe.
-class TenantTurns {
+class TenantQueues {
  public:
   struct Limits {
     // Of each tenant: calls that wait, and the bytes of their requests.
@@ -29,14 +29,14 @@ class TenantTurns {
     size_t waiting_bytes = size_t{64} << 20;
   };
 
-  explicit TenantTurns(Limits limits);
+  explicit TenantQueues(Limits limits);
   // Runs what waits, and ends the threads. REQUIRES: nobody calls Run any more.
-  ~TenantTurns();
-  TenantTurns(const TenantTurns&) = delete;
-  TenantTurns& operator=(const TenantTurns&) = delete;
+  ~TenantQueues();
+  TenantQueues(const TenantQueues&) = delete;
+  TenantQueues& operator=(const TenantQueues&) = delete;
 
   // Errors: TOO_MANY_CALLS, where as much of the tenant's waits as may.
-  absl::Status CheckRoom(TenantId tenant) const ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CheckCapacity(TenantId tenant) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Runs `work` when nothing else of the tenant runs: before this returns where that is so now,
   // else later, in the order of the calls, also where there is no room. `bytes`: of memory that it
   // keeps while it waits.
@@ -76,4 +76,4 @@ class TenantTurns {
 
 }  // namespace pagoda::server
 
-#endif  // PAGODA_SERVER_CALLERS_TENANT_TURNS_H_
+#endif  // PAGODA_SERVER_CALLERS_TENANT_QUEUES_H_

@@ -1,4 +1,4 @@
-#include "manager/room_checks.h"
+#include "manager/capacity_checks.h"
 
 #include <algorithm>
 #include <limits>
@@ -9,11 +9,12 @@
 
 namespace pagoda {
 
-absl::Status RoomChecks::CheckRoom(TenantId tenant, uint64_t named_tokens, uint64_t room_tokens,
-                                   absl::Span<const Match> matches) const {
+absl::Status CapacityChecks::CheckCapacity(TenantId tenant, uint64_t named_tokens,
+                                           uint64_t reserved_tokens,
+                                           absl::Span<const Match> matches) const {
   for (uint32_t w = 0; w < windows_.size(); ++w) {
     const uint32_t first = matches.empty() ? 0 : matches[w].first;
-    if (absl::Status status = CheckRoom(tenant, w, named_tokens, room_tokens, first);
+    if (absl::Status status = CheckCapacity(tenant, w, named_tokens, reserved_tokens, first);
         !status.ok()) {
       return status;
     }
@@ -21,13 +22,14 @@ absl::Status RoomChecks::CheckRoom(TenantId tenant, uint64_t named_tokens, uint6
   return absl::OkStatus();
 }
 
-absl::Status RoomChecks::CheckRoom(TenantId tenant, uint32_t window_index, uint64_t named_tokens,
-                                   uint64_t room_tokens, uint32_t first_block) const {
+absl::Status CapacityChecks::CheckCapacity(TenantId tenant, uint32_t window_index,
+                                           uint64_t named_tokens, uint64_t reserved_tokens,
+                                           uint32_t first_block) const {
   const WindowBlockManager& window = *windows_[window_index];
   const uint32_t quota = window.Quota(tenant);
   const uint32_t most_blocks = std::min(window.capacity(), quota);
   // A sliding window holds a long sequence piece by piece.
-  const uint64_t tokens = window.sliding() ? room_tokens : named_tokens;
+  const uint64_t tokens = window.sliding() ? reserved_tokens : named_tokens;
   const uint64_t blocks = window.sliding() ? uint64_t{first_block} + most_blocks : most_blocks;
   const uint64_t most = std::min<uint64_t>(blocks * windows_.tokens_per_block().value(),
                                            std::numeric_limits<uint32_t>::max());
@@ -45,8 +47,8 @@ absl::Status RoomChecks::CheckRoom(TenantId tenant, uint32_t window_index, uint6
                    absl::StrCat(asked, "window ", WindowName(window.window()), " holds ", most));
 }
 
-absl::Status RoomChecks::Refusal(TenantId tenant, uint32_t window_index,
-                                 const WindowBlockManager::Needs& needs) const {
+absl::Status CapacityChecks::Refusal(TenantId tenant, uint32_t window_index,
+                                     const WindowBlockManager::Needs& needs) const {
   const WindowBlockManager& window = *windows_[window_index];
   const std::string in_window = absl::StrCat(" in window ", WindowName(window.window()));
   // Where both refuse, only the tenant can give back what its quota lacks.
@@ -61,22 +63,23 @@ absl::Status RoomChecks::Refusal(TenantId tenant, uint32_t window_index,
                                 " are free or evictable", in_window));
 }
 
-absl::Status RoomChecks::CheckGrowth(const Sequence& sequence, uint64_t room_tokens) const {
+absl::Status CapacityChecks::CheckGrowth(const Sequence& sequence, uint64_t reserved_tokens) const {
   for (uint32_t w = 0; w < windows_.size(); ++w) {
-    if (absl::Status status =
-            CheckRoom(sequence.tenant, w, room_tokens, room_tokens, sequence.windows[w].first);
+    if (absl::Status status = CheckCapacity(sequence.tenant, w, reserved_tokens, reserved_tokens,
+                                            sequence.windows[w].first);
         !status.ok()) {
       return status;
     }
-    const uint32_t blocks = windows_[w]->BlocksToGrow(sequence, windows_.TableSize(room_tokens));
+    const uint32_t blocks =
+        windows_[w]->BlocksToGrow(sequence, windows_.TableSize(reserved_tokens));
     if (absl::Status status =
             CheckNeeds(sequence.tenant, w, windows_[w]->NeedsOf(blocks, sequence.tenant));
         !status.ok()) {
       return status;
     }
   }
-  const uint64_t more =
-      TableBytes(windows_.TableSize(room_tokens) - windows_.TableSize(sequence.room_tokens));
+  const uint64_t more = TableBytes(windows_.TableSize(reserved_tokens) -
+                                   windows_.TableSize(sequence.reserved_tokens));
   if (more == 0) return absl::OkStatus();
   return accounts_.Check(sequence.tenant,
                          {.bytes = more, .all_bytes = sequence.kept_bytes() + more});

@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class EngineDoorsTest : public ::testing::Test {
+class EngineFrontendsTest : public ::testing::Test {
  protected:
   std::unique_ptr<Engine> Create(Engine::Options options) {
     options.model_dir = golden_.model_dir;
@@ -38,13 +38,13 @@ class EngineDoorsTest : public ::testing::Test {
                    {{.name = "red", .shares = true}, {.name = "blue", .shares = true}}};
 };
 
-TEST_F(EngineDoorsTest, AFullQueueIsRefused) {
+TEST_F(EngineFrontendsTest, AFullQueueIsRefused) {
   const auto engine = Create({.waiting = {.requests = 0}});
   EXPECT_EQ(ReasonOf(engine->Submit(Request("", 1), nullptr, nullptr)), Reason::kQueueFull);
 }
 
 // One runs, and does not end before it is told to; the others wait.
-TEST_F(EngineDoorsTest, ATenantThatFillsTheQueueLeavesAnotherItsPart) {
+TEST_F(EngineFrontendsTest, ATenantThatFillsTheQueueLeavesAnotherItsPart) {
   std::atomic<int> ended = 0;
   std::atomic<bool> stop = false;
   const auto engine = Create({.scheduler = {.max_running_sequences = 1},
@@ -70,7 +70,7 @@ TEST_F(EngineDoorsTest, ATenantThatFillsTheQueueLeavesAnotherItsPart) {
   EXPECT_TRUE(submit("red", 1).ok()) << "a request that has ended does not wait";
 }
 
-TEST_F(EngineDoorsTest, AnAdapterIsRefusedByName) {
+TEST_F(EngineFrontendsTest, AnAdapterIsRefusedByName) {
   const auto engine = Create({});
   GenerateRequest request = Request("", 1);
   request.name_space.lora_id = 0;
@@ -82,7 +82,7 @@ TEST_F(EngineDoorsTest, AnAdapterIsRefusedByName) {
   EXPECT_FALSE(generated) << "the base model's tokens";
 }
 
-TEST_F(EngineDoorsTest, AKeyedNamespaceIsRefusedByName) {
+TEST_F(EngineFrontendsTest, AKeyedNamespaceIsRefusedByName) {
   const auto engine = Create({});
   GenerateRequest request = Request("", 1);
   request.name_space.keyed = true;

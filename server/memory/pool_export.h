@@ -1,6 +1,6 @@
 // What a map socket hands out for one cache.
-#ifndef PAGODA_SERVER_MEMORY_POOL_DOOR_H_
-#define PAGODA_SERVER_MEMORY_POOL_DOOR_H_
+#ifndef PAGODA_SERVER_MEMORY_POOL_EXPORT_H_
+#define PAGODA_SERVER_MEMORY_POOL_EXPORT_H_
 
 #include <memory>
 #include <string>
@@ -14,14 +14,14 @@
 namespace pagoda::server {
 
 // Descriptors of a cache's pools, opened once, and the answer that goes with them. Immutable.
-class PoolDoor {
+class PoolExport {
  public:
   // What one packet carries; the kernel's bound.
   static constexpr size_t kMaxSegments = 253;
 
   // `pools` is not needed afterwards. Errors: INVALID_ARGUMENT where the pools have more than
   // kMaxSegments segments; those of PoolSet::OpenDescriptors.
-  static absl::StatusOr<std::unique_ptr<PoolDoor>> Open(const PoolSet& pools);
+  static absl::StatusOr<std::unique_ptr<PoolExport>> Open(const PoolSet& pools);
 
   // A v1::MapPoolsResponse with the pools.
   const std::string& answer() const { return answer_; }
@@ -31,7 +31,7 @@ class PoolDoor {
   }
 
  private:
-  PoolDoor() = default;
+  PoolExport() = default;
 
   std::string answer_;
   std::vector<FileDescriptor> for_readers_;
@@ -40,4 +40,4 @@ class PoolDoor {
 
 }  // namespace pagoda::server
 
-#endif  // PAGODA_SERVER_MEMORY_POOL_DOOR_H_
+#endif  // PAGODA_SERVER_MEMORY_POOL_EXPORT_H_

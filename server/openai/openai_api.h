@@ -1,6 +1,6 @@
 // The engine for clients of OpenAI's API, on the daemon's HTTP port.
-#ifndef PAGODA_SERVER_OPENAI_OPENAI_DOOR_H_
-#define PAGODA_SERVER_OPENAI_OPENAI_DOOR_H_
+#ifndef PAGODA_SERVER_OPENAI_OPENAI_API_H_
+#define PAGODA_SERVER_OPENAI_OPENAI_API_H_
 
 #include <atomic>
 #include <memory>
@@ -15,7 +15,7 @@
 #include "engine/engine.h"
 #include "engine/text/model_text.h"
 #include "manager/tenants.h"
-#include "server/callers/tenant_turns.h"
+#include "server/callers/tenant_queues.h"
 #include "server/http/http_fence.h"
 #include "server/http/http_server.h"
 #include "server/openai/api_answer.h"
@@ -38,7 +38,7 @@ namespace pagoda::server {
 // and answers are cached as its own. A token that is taken back ends its generations.
 // 4. A client that goes away cancels its generation.
 // 5. Texts are tokenised in their tenant's turn, on the few threads that do it for gRPC too.
-class OpenAiDoor {
+class OpenAiApi {
  public:
   struct Options {
     uint32_t max_generations = 16;
@@ -46,9 +46,9 @@ class OpenAiDoor {
   };
   // `engine` is null, and `model_name` empty, in a daemon without a model. All outlive it, and
   // `text` the engine.
-  OpenAiDoor(Options options, Engine* engine, std::string model_name, const ModelText* text,
-             const ServingState* state, const HttpFence* fence, const TenantTable* tenants,
-             TenantTurns* tokenizing);
+  OpenAiApi(Options options, Engine* engine, std::string model_name, const ModelText* text,
+            const ServingState* state, const HttpFence* fence, const TenantTable* tenants,
+            TenantQueues* tokenizing);
 
   // The routes use this object.
   void AddRoutes(HttpServer::Routes* routes, HttpServer::Posts* posts);
@@ -72,17 +72,17 @@ class OpenAiDoor {
   // waits.
   class Place {
    public:
-    Place(OpenAiDoor* door, TenantId tenant, StreamSlots::Slot slot);
+    Place(OpenAiApi* api, TenantId tenant, StreamSlots::Slot slot);
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
     ~Place();
     // The answer is generated. Makes room for another generation, before the client has all of the
     // answer and asks again; not where the tenant has as many answers that are being read as may
     // be.
-    void MakeRoom();
+    void GiveBackSlot();
 
    private:
-    OpenAiDoor* const door_;
+    OpenAiApi* const api_;
     const TenantId tenant_;
     std::optional<StreamSlots::Slot> slot_;     // Of a generation.
     std::optional<StreamSlots::Slot> writing_;  // Of an answer that is being read.
@@ -101,7 +101,7 @@ class OpenAiDoor {
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<Asked> Read(ApiRequest::Kind kind, const Identity& caller, HttpExchange& exchange);
   // In the tenant's turn. Errors: TOO_MANY_CALLS where too much of the tenant's waits for it.
-  absl::StatusOr<std::vector<std::vector<TokenId>>> PromptsInTurn(const ApiRequest& request,
+  absl::StatusOr<std::vector<std::vector<TokenId>>> PromptsQueued(const ApiRequest& request,
                                                                   const Identity& caller,
                                                                   size_t bytes) const;
   absl::StatusOr<std::vector<std::vector<TokenId>>> PromptsOf(const ApiRequest& request) const;
@@ -127,7 +127,7 @@ class OpenAiDoor {
   const ServingState* const state_;
   const HttpFence* const fence_;
   const TenantTable* const tenants_;
-  TenantTurns* const tokenizing_;
+  TenantQueues* const tokenizing_;
   const absl::Time start_time_;
   StreamSlots slots_;
   StreamSlots writing_slots_;
@@ -139,4 +139,4 @@ class OpenAiDoor {
 
 }  // namespace pagoda::server
 
-#endif  // PAGODA_SERVER_OPENAI_OPENAI_DOOR_H_
+#endif  // PAGODA_SERVER_OPENAI_OPENAI_API_H_

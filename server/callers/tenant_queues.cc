@@ -1,4 +1,4 @@
-#include "server/callers/tenant_turns.h"
+#include "server/callers/tenant_queues.h"
 
 #include <algorithm>
 #include <thread>
@@ -25,11 +25,11 @@ constexpr absl::Duration kProcessorTurn = absl::Microseconds(500);
 
 }  // namespace
 
-TenantTurns::TenantTurns(Limits limits) : limits_(limits) {
+TenantQueues::TenantQueues(Limits limits) : limits_(limits) {
   for (size_t i = 0; i < NumThreads(); ++i) threads_.emplace_back([this] { RunReady(); });
 }
 
-TenantTurns::~TenantTurns() {
+TenantQueues::~TenantQueues() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
@@ -37,7 +37,7 @@ TenantTurns::~TenantTurns() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-absl::Status TenantTurns::CheckRoom(TenantId tenant) const {
+absl::Status TenantQueues::CheckCapacity(TenantId tenant) const {
   absl::MutexLock lock(&mutex_);
   const auto found = queues_.find(tenant);
   if (found == queues_.end()) return absl::OkStatus();
@@ -50,7 +50,7 @@ absl::Status TenantTurns::CheckRoom(TenantId tenant) const {
                                 " bytes, wait for their turn"));
 }
 
-void TenantTurns::Run(TenantId tenant, size_t bytes, std::function<void()> work) {
+void TenantQueues::Run(TenantId tenant, size_t bytes, std::function<void()> work) {
   {
     absl::MutexLock lock(&mutex_);
     Queue& queue = queues_[tenant];
@@ -66,7 +66,7 @@ void TenantTurns::Run(TenantId tenant, size_t bytes, std::function<void()> work)
   End(tenant);
 }
 
-void TenantTurns::RunLater(TenantId tenant, size_t bytes, std::function<void()> work) {
+void TenantQueues::RunLater(TenantId tenant, size_t bytes, std::function<void()> work) {
   absl::MutexLock lock(&mutex_);
   Queue& queue = queues_[tenant];
   queue.waiting.push_back({std::move(work), bytes});
@@ -75,7 +75,7 @@ void TenantTurns::RunLater(TenantId tenant, size_t bytes, std::function<void()> 
   if (!std::exchange(queue.running, true)) ready_.push_back(tenant);
 }
 
-void TenantTurns::End(TenantId tenant) {
+void TenantQueues::End(TenantId tenant) {
   absl::MutexLock lock(&mutex_);
   Queue& queue = queues_[tenant];
   if (queue.waiting.empty()) {
@@ -85,7 +85,7 @@ void TenantTurns::End(TenantId tenant) {
   }
 }
 
-void TenantTurns::RunReady() {
+void TenantQueues::RunReady() {
   const auto something = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return !ready_.empty() || (stopping_ && waiting_ == 0);
   };
@@ -120,7 +120,7 @@ void TenantTurns::RunReady() {
   }
 }
 
-size_t TenantTurns::waiting() const {
+size_t TenantQueues::waiting() const {
   absl::MutexLock lock(&mutex_);
   return waiting_;
 }

@@ -1,4 +1,4 @@
-#include "server/openai/openai_door.h"
+#include "server/openai/openai_api.h"
 
 #include <algorithm>
 #include <limits>
@@ -56,9 +56,9 @@ void Append(const ChoicePiece& piece, ChoicePiece& whole) {
 
 }  // namespace
 
-OpenAiDoor::OpenAiDoor(Options options, Engine* engine, std::string model_name,
-                       const ModelText* text, const ServingState* state, const HttpFence* fence,
-                       const TenantTable* tenants, TenantTurns* tokenizing)
+OpenAiApi::OpenAiApi(Options options, Engine* engine, std::string model_name, const ModelText* text,
+                     const ServingState* state, const HttpFence* fence, const TenantTable* tenants,
+                     TenantQueues* tokenizing)
     : options_(options),
       engine_(engine),
       model_name_(std::move(model_name)),
@@ -71,7 +71,7 @@ OpenAiDoor::OpenAiDoor(Options options, Engine* engine, std::string model_name,
       slots_(options.max_generations, tenants->size()),
       writing_slots_(options.max_generations, tenants->size()) {}
 
-void OpenAiDoor::AddRoutes(HttpServer::Routes* routes, HttpServer::Posts* posts) {
+void OpenAiApi::AddRoutes(HttpServer::Routes* routes, HttpServer::Posts* posts) {
   (*routes)["/v1/models"] = [this](const HttpRequest& request) { return Models(request); };
   const auto add = [&](const char* path, Kind kind) {
     posts->routes[path] = [this, kind](const HttpRequest& request, HttpExchange& exchange) {
@@ -83,7 +83,7 @@ void OpenAiDoor::AddRoutes(HttpServer::Routes* routes, HttpServer::Posts* posts)
   posts->threads += 2 * options_.max_generations;  // Rules 1 and 2.
 }
 
-HttpResponse OpenAiDoor::Models(const HttpRequest& request) const {
+HttpResponse OpenAiApi::Models(const HttpRequest& request) const {
   const absl::StatusOr<Identity> caller = fence_->Identify(request);
   if (!caller.ok()) return Refusal(caller.status());
   Json models = Json::array();
@@ -98,7 +98,7 @@ HttpResponse OpenAiDoor::Models(const HttpRequest& request) const {
           .body = TextOf({{"object", "list"}, {"data", std::move(models)}})};
 }
 
-absl::StatusOr<std::unique_ptr<OpenAiDoor::Place>> OpenAiDoor::TakePlace(const Identity& caller) {
+absl::StatusOr<std::unique_ptr<OpenAiApi::Place>> OpenAiApi::TakePlace(const Identity& caller) {
   absl::StatusOr<StreamSlots::Slot> slot = slots_.Take(caller.tenant);
   if (!slot.ok()) {
     return MakeError(Reason::kTooManyCalls,
@@ -108,36 +108,36 @@ absl::StatusOr<std::unique_ptr<OpenAiDoor::Place>> OpenAiDoor::TakePlace(const I
   return std::make_unique<Place>(this, caller.tenant, *std::move(slot));
 }
 
-OpenAiDoor::Place::Place(OpenAiDoor* door, TenantId tenant, StreamSlots::Slot slot)
-    : door_(door), tenant_(tenant), slot_(std::move(slot)) {
-  absl::MutexLock lock(&door_->mutex_);
-  ++door_->places_;
-  ++door_->counts_.running;
+OpenAiApi::Place::Place(OpenAiApi* api, TenantId tenant, StreamSlots::Slot slot)
+    : api_(api), tenant_(tenant), slot_(std::move(slot)) {
+  absl::MutexLock lock(&api_->mutex_);
+  ++api_->places_;
+  ++api_->counts_.running;
 }
 
-OpenAiDoor::Place::~Place() {
+OpenAiApi::Place::~Place() {
   if (!writing_.has_value()) EndRun();
   // A drain waits for the last place, and what slots count in may go behind it.
   slot_.reset();
   writing_.reset();
-  absl::MutexLock lock(&door_->mutex_);
-  --door_->places_;
+  absl::MutexLock lock(&api_->mutex_);
+  --api_->places_;
 }
 
-void OpenAiDoor::Place::MakeRoom() {
-  absl::StatusOr<StreamSlots::Slot> writing = door_->writing_slots_.Take(tenant_);
+void OpenAiApi::Place::GiveBackSlot() {
+  absl::StatusOr<StreamSlots::Slot> writing = api_->writing_slots_.Take(tenant_);
   if (!writing.ok()) return;
   writing_.emplace(*std::move(writing));
   slot_.reset();
   EndRun();
 }
 
-void OpenAiDoor::Place::EndRun() {
-  absl::MutexLock lock(&door_->mutex_);
-  --door_->counts_.running;
+void OpenAiApi::Place::EndRun() {
+  absl::MutexLock lock(&api_->mutex_);
+  --api_->counts_.running;
 }
 
-void OpenAiDoor::Drain(absl::Time end) {
+void OpenAiApi::Drain(absl::Time end) {
   const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return places_ == 0; };
   absl::MutexLock lock(&mutex_);
   if (mutex_.AwaitWithDeadline(absl::Condition(&none), end)) return;
@@ -146,22 +146,22 @@ void OpenAiDoor::Drain(absl::Time end) {
   mutex_.AwaitWithTimeout(absl::Condition(&none), kCutTime);
 }
 
-OpenAiDoor::Counts OpenAiDoor::counts() const {
+OpenAiApi::Counts OpenAiApi::counts() const {
   absl::MutexLock lock(&mutex_);
   return counts_;
 }
 
-void OpenAiDoor::Count(uint64_t Counts::*outcome) {
+void OpenAiApi::Count(uint64_t Counts::*outcome) {
   absl::MutexLock lock(&mutex_);
   ++(counts_.*outcome);
 }
 
-void OpenAiDoor::Refuse(const HttpResponse& response, HttpExchange& exchange) {
+void OpenAiApi::Refuse(const HttpResponse& response, HttpExchange& exchange) {
   Count(&Counts::refused);
   exchange.Answer(response);
 }
 
-void OpenAiDoor::Post(Kind kind, const HttpRequest& request, HttpExchange& exchange) {
+void OpenAiApi::Post(Kind kind, const HttpRequest& request, HttpExchange& exchange) {
   const absl::StatusOr<Identity> caller = fence_->Identify(request);
   if (!caller.ok()) return Refuse(Refusal(caller.status()), exchange);
   absl::StatusOr<std::unique_ptr<Place>> place = TakePlace(*caller);
@@ -175,9 +175,9 @@ void OpenAiDoor::Post(Kind kind, const HttpRequest& request, HttpExchange& excha
   Answer(*asked, *std::move(place), exchange);
 }
 
-absl::StatusOr<std::vector<std::vector<TokenId>>> OpenAiDoor::PromptsInTurn(
+absl::StatusOr<std::vector<std::vector<TokenId>>> OpenAiApi::PromptsQueued(
     const ApiRequest& request, const Identity& caller, size_t bytes) const {
-  if (absl::Status status = tokenizing_->CheckRoom(caller.tenant); !status.ok()) return status;
+  if (absl::Status status = tokenizing_->CheckCapacity(caller.tenant); !status.ok()) return status;
   absl::StatusOr<std::vector<std::vector<TokenId>>> prompts;
   absl::Notification done;
   tokenizing_->RunLater(caller.tenant, bytes, [&] {
@@ -188,7 +188,7 @@ absl::StatusOr<std::vector<std::vector<TokenId>>> OpenAiDoor::PromptsInTurn(
   return prompts;
 }
 
-absl::StatusOr<std::vector<std::vector<TokenId>>> OpenAiDoor::PromptsOf(
+absl::StatusOr<std::vector<std::vector<TokenId>>> OpenAiApi::PromptsOf(
     const ApiRequest& request) const {
   std::vector<std::vector<TokenId>> prompts;
   const auto encode = [&](const std::string& text, SpecialTokens around) -> absl::Status {
@@ -218,8 +218,8 @@ absl::StatusOr<std::vector<std::vector<TokenId>>> OpenAiDoor::PromptsOf(
   return prompts;
 }
 
-absl::StatusOr<GenerateRequest> OpenAiDoor::ToEngine(const ApiRequest& request,
-                                                     const Identity& caller) const {
+absl::StatusOr<GenerateRequest> OpenAiApi::ToEngine(const ApiRequest& request,
+                                                    const Identity& caller) const {
   if (absl::Status status = CheckPriority(*tenants_, caller, request.priority); !status.ok()) {
     return status;
   }
@@ -247,8 +247,8 @@ absl::StatusOr<GenerateRequest> OpenAiDoor::ToEngine(const ApiRequest& request,
   return wanted;
 }
 
-absl::StatusOr<OpenAiDoor::Asked> OpenAiDoor::Read(Kind kind, const Identity& caller,
-                                                   HttpExchange& exchange) {
+absl::StatusOr<OpenAiApi::Asked> OpenAiApi::Read(Kind kind, const Identity& caller,
+                                                 HttpExchange& exchange) {
   const absl::StatusOr<std::string> body = exchange.ReadBody(options_.max_body_bytes, kBodyTime);
   if (!body.ok()) return body.status();
   const SteadyTime arrival = SteadyNow();
@@ -263,7 +263,7 @@ absl::StatusOr<OpenAiDoor::Asked> OpenAiDoor::Read(Kind kind, const Identity& ca
   const absl::StatusOr<GenerateRequest> wanted = ToEngine(*request, caller);
   if (!wanted.ok()) return wanted.status();
   absl::StatusOr<std::vector<std::vector<TokenId>>> prompts =
-      PromptsInTurn(*request, caller, body->size());
+      PromptsQueued(*request, caller, body->size());
   if (!prompts.ok()) return prompts.status();
   Asked asked{.caller = caller, .request = *std::move(request), .requests = {}};
   for (std::vector<TokenId>& prompt : *prompts) {
@@ -278,7 +278,7 @@ absl::StatusOr<OpenAiDoor::Asked> OpenAiDoor::Read(Kind kind, const Identity& ca
   return asked;
 }
 
-void OpenAiDoor::Answer(const Asked& asked, std::unique_ptr<Place> place, HttpExchange& exchange) {
+void OpenAiApi::Answer(const Asked& asked, std::unique_ptr<Place> place, HttpExchange& exchange) {
   const auto generation = std::make_shared<Generation>(
       text_->tokenizer.ok() ? text_->tokenizer->get() : nullptr,
       asked.request.sampling.top_logprobs.has_value(), asked.request.stop);
@@ -294,15 +294,15 @@ void OpenAiDoor::Answer(const Asked& asked, std::unique_ptr<Place> place, HttpEx
   }
 }
 
-ApiAnswer OpenAiDoor::NewAnswer(const Asked& asked) const {
+ApiAnswer OpenAiApi::NewAnswer(const Asked& asked) const {
   const bool ids = asked.request.return_token_ids || !text_->tokenizer.ok();
   return ApiAnswer(asked.request.kind, model_name_,
                    ids ? ApiAnswer::TokenIds::kShow : ApiAnswer::TokenIds::kLeaveOut,
                    ReuseNumbersFor(*tenants_, asked.caller), absl::Now());
 }
 
-absl::StatusOr<Generation::Round> OpenAiDoor::Next(const Asked& asked, Generation& generation,
-                                                   HttpExchange& exchange) const {
+absl::StatusOr<Generation::Round> OpenAiApi::Next(const Asked& asked, Generation& generation,
+                                                  HttpExchange& exchange) const {
   Generation::Round round = generation.Take(kLookInterval);
   absl::Status status = round.status;
   if (!round.ended && cut_.load(std::memory_order_relaxed)) {
@@ -315,8 +315,8 @@ absl::StatusOr<Generation::Round> OpenAiDoor::Next(const Asked& asked, Generatio
   return status;
 }
 
-void OpenAiDoor::AnswerWhole(const Asked& asked, Generation& generation,
-                             std::unique_ptr<Place> place, HttpExchange& exchange) {
+void OpenAiApi::AnswerWhole(const Asked& asked, Generation& generation,
+                            std::unique_ptr<Place> place, HttpExchange& exchange) {
   std::vector<ChoicePiece> choices(ChoicesOf(asked.requests));
   for (uint32_t i = 0; i < choices.size(); ++i) choices[i].choice = i;
   while (true) {
@@ -331,13 +331,13 @@ void OpenAiDoor::AnswerWhole(const Asked& asked, Generation& generation,
   const ApiAnswer answer = NewAnswer(asked);
   const HttpResponse response{.content_type = "application/json",
                               .body = TextOf(answer.Whole(choices, generation.Reports()))};
-  place->MakeRoom();
+  place->GiveBackSlot();
   Count(&Counts::answered);
   exchange.Answer(response);
 }
 
-void OpenAiDoor::AnswerInPieces(const Asked& asked, Generation& generation,
-                                std::unique_ptr<Place> place, HttpExchange& exchange) {
+void OpenAiApi::AnswerInPieces(const Asked& asked, Generation& generation,
+                               std::unique_ptr<Place> place, HttpExchange& exchange) {
   const ApiAnswer answer = NewAnswer(asked);
   AnswerStream stream(&answer, &exchange,
                       {.choices = ChoicesOf(asked.requests),
@@ -351,7 +351,7 @@ void OpenAiDoor::AnswerInPieces(const Asked& asked, Generation& generation,
     if (!taken) return generation.Cancel();
     if (round->ended) break;
   }
-  place->MakeRoom();
+  place->GiveBackSlot();
   Count(&Counts::answered);
   stream.Finish(generation.Reports());
 }

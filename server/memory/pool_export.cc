@@ -1,4 +1,4 @@
-#include "server/memory/pool_door.h"
+#include "server/memory/pool_export.h"
 
 #include <utility>
 
@@ -19,23 +19,23 @@ std::string PoolsAnswer(const std::vector<PoolMapping>& mappings) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PoolDoor>> PoolDoor::Open(const PoolSet& pools) {
-  auto door = absl::WrapUnique(new PoolDoor());
+absl::StatusOr<std::unique_ptr<PoolExport>> PoolExport::Open(const PoolSet& pools) {
+  auto pool_export = absl::WrapUnique(new PoolExport());
   for (const auto& [access, descriptors] :
-       {std::pair(MemoryAccess::kRead, &door->for_readers_),
-        std::pair(MemoryAccess::kReadWrite, &door->for_writers_)}) {
+       {std::pair(MemoryAccess::kRead, &pool_export->for_readers_),
+        std::pair(MemoryAccess::kReadWrite, &pool_export->for_writers_)}) {
     absl::StatusOr<std::vector<FileDescriptor>> opened = pools.OpenDescriptors(access);
     if (!opened.ok()) return opened.status();
     *descriptors = *std::move(opened);
   }
-  if (door->for_readers_.size() > kMaxSegments) {
+  if (pool_export->for_readers_.size() > kMaxSegments) {
     return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("the cache's pools have ", door->for_readers_.size(),
+                     absl::StrCat("the cache's pools have ", pool_export->for_readers_.size(),
                                   " segments; a map socket hands out at most ", kMaxSegments,
                                   ", so server.map_socket must be empty"));
   }
-  door->answer_ = PoolsAnswer(pools.Mappings());
-  return door;
+  pool_export->answer_ = PoolsAnswer(pools.Mappings());
+  return pool_export;
 }
 
 }  // namespace pagoda::server

@@ -1,4 +1,4 @@
-#include "manager/block_lives.h"
+#include "manager/reuse_intervals.h"
 
 namespace pagoda {
 namespace {
@@ -9,25 +9,25 @@ absl::Duration Since(int64_t start_ns, absl::Time now) {
 
 }  // namespace
 
-void BlockLives::Stored(BlockId id, absl::Time now) {
+void ReuseIntervals::Stored(BlockId id, absl::Time now) {
   blocks_[id] = {absl::ToUnixNanos(now), absl::ToUnixNanos(now)};
 }
 
-void BlockLives::Released(BlockId id, absl::Time now) {
+void ReuseIntervals::Released(BlockId id, absl::Time now) {
   blocks_.at(id).released = absl::ToUnixNanos(now);
 }
 
-void BlockLives::Matched(BlockId id, Tier tier, absl::Time now) {
+void ReuseIntervals::Matched(BlockId id, Tier tier, absl::Time now) {
   histograms_.reuse_gap[static_cast<size_t>(tier)].Observe(Since(blocks_.at(id).released, now));
 }
 
-void BlockLives::MadeRoom(BlockId id, Tier tier, absl::Time now) {
+void ReuseIntervals::Evicted(BlockId id, Tier tier, absl::Time now) {
   histograms_.idle_before_eviction[static_cast<size_t>(tier)].Observe(
       Since(blocks_.at(id).released, now));
   Left(id, tier, now);
 }
 
-void BlockLives::Left(BlockId id, Tier tier, absl::Time now) {
+void ReuseIntervals::Left(BlockId id, Tier tier, absl::Time now) {
   histograms_.lifetime[static_cast<size_t>(tier)].Observe(Since(blocks_.at(id).stored, now));
 }
 

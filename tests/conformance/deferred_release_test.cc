@@ -9,7 +9,7 @@ namespace {
 
 // Peers have no such rule: they rely on the order of one device's stream. Between processes there
 // is none, so a client counts its steps.
-class DrainingTest : public ConformanceTest {
+class DeferredReleaseTest : public ConformanceTest {
  protected:
   // What follows is of this step.
   void Step(uint64_t step, uint64_t completed_step) {
@@ -27,7 +27,7 @@ class DrainingTest : public ConformanceTest {
   }
 };
 
-TEST_F(DrainingTest, ABlockIsHandedOutWhenTheStepThatReleasedItIsCompleted) {
+TEST_F(DeferredReleaseTest, ABlockIsHandedOutWhenTheStepThatReleasedItIsCompleted) {
   Make(4, 2);
   Step(1, 0);
   Add(1, Range(0, 7));
@@ -44,7 +44,7 @@ TEST_F(DrainingTest, ABlockIsHandedOutWhenTheStepThatReleasedItIsCompleted) {
   EXPECT_EQ(Add(2, {1}), 0u);
 }
 
-TEST_F(DrainingTest, WhoCountsNoStepsReadsNothingAnyMore) {
+TEST_F(DeferredReleaseTest, WhoCountsNoStepsReadsNothingAnyMore) {
   Make(4, 2);
   Step(0, 0);
   Add(1, Range(0, 7));
@@ -53,7 +53,7 @@ TEST_F(DrainingTest, WhoCountsNoStepsReadsNothingAnyMore) {
   EXPECT_EQ(Primary().free, 2u);
 }
 
-TEST_F(DrainingTest, ADrainingCachedBlockMatchesAndIsNoVictim) {
+TEST_F(DeferredReleaseTest, ADrainingCachedBlockMatchesAndIsNoVictim) {
   Make(4, 4);
   Step(1, 0);
   Serve(1, Range(0, 7));
@@ -70,7 +70,7 @@ TEST_F(DrainingTest, ADrainingCachedBlockMatchesAndIsNoVictim) {
   Free(2);
 }
 
-TEST_F(DrainingTest, StepsEndInTheirOrder) {
+TEST_F(DeferredReleaseTest, StepsEndInTheirOrder) {
   Make(4, 4);
   for (uint64_t step = 1; step <= 4; ++step) {
     Step(step, 0);
@@ -84,7 +84,7 @@ TEST_F(DrainingTest, StepsEndInTheirOrder) {
   }
 }
 
-TEST_F(DrainingTest, TruncatedAndRawBlocksDrainToo) {
+TEST_F(DeferredReleaseTest, TruncatedAndRawBlocksDrainToo) {
   Make(4, 8);
   Step(1, 0);
   Add(1, Range(0, 15));
@@ -99,7 +99,7 @@ TEST_F(DrainingTest, TruncatedAndRawBlocksDrainToo) {
   EXPECT_EQ(Primary().free, 8u - 2u - 1u);
 }
 
-TEST_F(DrainingTest, WhatAWindowPassesDrainsToo) {
+TEST_F(DeferredReleaseTest, WhatAWindowPassesDrainsToo) {
   const WindowSize window{4};
   Make({.windows = {{window, 4}}});
   Step(1, 0);
@@ -112,7 +112,7 @@ TEST_F(DrainingTest, WhatAWindowPassesDrainsToo) {
   EXPECT_EQ(Add(2, {99}), 0u);
 }
 
-TEST_F(DrainingTest, ADrainingTailIsNotTakenOver) {
+TEST_F(DeferredReleaseTest, ADrainingTailIsNotTakenOver) {
   Make(4, 8);
   Step(1, 0);
   Serve(1, Range(0, 5));
@@ -121,7 +121,7 @@ TEST_F(DrainingTest, ADrainingTailIsNotTakenOver) {
   Free(2);
 }
 
-TEST_F(DrainingTest, TheSessionsEndEndsItsDrains) {
+TEST_F(DeferredReleaseTest, TheSessionsEndEndsItsDrains) {
   Make(4, 4);
   const auto other = core_->OpenSession("other", absl::InfiniteDuration(), now_);
   ASSERT_TRUE(core_->BeginBatch(other->ref.id, {.step = 7}, now_).ok());
@@ -134,7 +134,7 @@ TEST_F(DrainingTest, TheSessionsEndEndsItsDrains) {
   EXPECT_EQ(Primary().free, 4u);
 }
 
-TEST_F(DrainingTest, StepsOfSessionsAreTheirOwn) {
+TEST_F(DeferredReleaseTest, StepsOfSessionsAreTheirOwn) {
   Make(4, 4);
   Step(10, 9);
   Add(1, Range(0, 3));
@@ -150,7 +150,7 @@ TEST_F(DrainingTest, StepsOfSessionsAreTheirOwn) {
 }
 
 // Whoever comes and goes meanwhile, a batch is its session's up to the next one.
-TEST_F(DrainingTest, OtherSessionsComeAndGoWithinABatch) {
+TEST_F(DeferredReleaseTest, OtherSessionsComeAndGoWithinABatch) {
   Make(4, 4);
   Step(1, 0);
   Add(1, Range(0, 3));
@@ -164,7 +164,7 @@ TEST_F(DrainingTest, OtherSessionsComeAndGoWithinABatch) {
 }
 
 // What drains may lie below what the second batch releases, and must not outlive it.
-TEST_F(DrainingTest, ABatchWithoutAStepReleasesBehindWhatDrains) {
+TEST_F(DeferredReleaseTest, ABatchWithoutAStepReleasesBehindWhatDrains) {
   Make(4, 4);
   Step(1, 0);
   Add(1, Range(0, 3));
@@ -179,7 +179,7 @@ TEST_F(DrainingTest, ABatchWithoutAStepReleasesBehindWhatDrains) {
   EXPECT_EQ(Primary().free, 4u);
 }
 
-TEST_F(DrainingTest, StepsDoNotGoBackwards) {
+TEST_F(DeferredReleaseTest, StepsDoNotGoBackwards) {
   Make(4, 4);
   Step(5, 3);
   Add(1, Range(0, 3));
@@ -194,7 +194,7 @@ TEST_F(DrainingTest, StepsDoNotGoBackwards) {
 }
 
 // What drains is in flight in its place; a second call cannot free it again.
-TEST_F(DrainingTest, ADrainingRawBlockIsFreeAlready) {
+TEST_F(DeferredReleaseTest, ADrainingRawBlockIsFreeAlready) {
   Make(4, 4);
   Step(1, 0);
   const auto raw = Run(AllocateBlocks{.count = 1});

@@ -1,4 +1,4 @@
-#include "server/callers/tenant_turns.h"
+#include "server/callers/tenant_queues.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,41 +20,41 @@ using ::testing::ElementsAre;
 
 constexpr TenantId kAlice{1};
 constexpr TenantId kBob{2};
-constexpr TenantTurns::Limits kRoom = {.waiting_calls = 3, .waiting_bytes = 1000};
+constexpr TenantQueues::Limits kLimits = {.waiting_calls = 3, .waiting_bytes = 1000};
 constexpr size_t kBytes = 100;
 
-TEST(TenantTurnsTest, WhatWaitsForNobodyRunsAtOnce) {
-  TenantTurns turns(kRoom);
+TEST(TenantQueuesTest, WhatWaitsForNobodyRunsAtOnce) {
+  TenantQueues tenant_queues(kLimits);
   int ran = 0;
-  turns.Run(kAlice, kBytes, [&] { ++ran; });
-  turns.Run(kAlice, kBytes, [&] { ++ran; });
+  tenant_queues.Run(kAlice, kBytes, [&] { ++ran; });
+  tenant_queues.Run(kAlice, kBytes, [&] { ++ran; });
   EXPECT_EQ(ran, 2);
 }
 
-TEST(TenantTurnsTest, WhatIsForLaterTakesTurnsWithOtherTenants) {
+TEST(TenantQueuesTest, WhatIsForLaterTakesTurnsWithOtherTenants) {
   std::vector<int> order;
   absl::Mutex mutex;
   absl::Notification go_on;
   {
-    TenantTurns turns(kRoom);
+    TenantQueues tenant_queues(kLimits);
     // Every thread of the turns is busy for now.
     const unsigned threads = std::max(1u, std::thread::hardware_concurrency() / 2);
     absl::BlockingCounter begun(static_cast<int>(threads));
     for (unsigned i = 0; i < threads; ++i) {
-      turns.RunLater(TenantId{static_cast<uint16_t>(10 + i)}, kBytes, [&] {
+      tenant_queues.RunLater(TenantId{static_cast<uint16_t>(10 + i)}, kBytes, [&] {
         begun.DecrementCount();
         go_on.WaitForNotification();
       });
     }
     begun.Wait();
     const auto later = [&](TenantId tenant, int number) {
-      turns.RunLater(tenant, kBytes, [&, number] {
+      tenant_queues.RunLater(tenant, kBytes, [&, number] {
         absl::MutexLock lock(&mutex);
         order.push_back(number);
       });
     };
     for (int number = 0; number < 4; ++number) later(kAlice, number);
-    EXPECT_EQ(ReasonOf(turns.CheckRoom(kAlice)), Reason::kTooManyCalls);
+    EXPECT_EQ(ReasonOf(tenant_queues.CheckCapacity(kAlice)), Reason::kTooManyCalls);
     later(kBob, 100);
     absl::MutexLock lock(&mutex);
     EXPECT_TRUE(order.empty());
@@ -66,11 +66,11 @@ TEST(TenantTurnsTest, WhatIsForLaterTakesTurnsWithOtherTenants) {
   EXPECT_THAT(order, ElementsAre(0, 1, 2, 3));
 }
 
-TEST(TenantTurnsTest, ATenantWaitsForItsOwnInOrderAndForNobodyElses) {
-  TenantTurns turns(kRoom);
+TEST(TenantQueuesTest, ATenantWaitsForItsOwnInOrderAndForNobodyElses) {
+  TenantQueues tenant_queues(kLimits);
   absl::Notification begun, go_on;
   std::thread long_work([&] {
-    turns.Run(kAlice, kBytes, [&] {
+    tenant_queues.Run(kAlice, kBytes, [&] {
       begun.Notify();
       go_on.WaitForNotification();
     });
@@ -79,57 +79,58 @@ TEST(TenantTurnsTest, ATenantWaitsForItsOwnInOrderAndForNobodyElses) {
   std::vector<int> order;
   absl::BlockingCounter left(3);
   for (int number = 0; number < 3; ++number) {
-    turns.Run(kAlice, kBytes, [&, number] {
+    tenant_queues.Run(kAlice, kBytes, [&, number] {
       order.push_back(number);
       left.DecrementCount();
     });
   }
   bool others = false;
-  turns.Run(kBob, kBytes, [&] { others = true; });
+  tenant_queues.Run(kBob, kBytes, [&] { others = true; });
   EXPECT_TRUE(others);
   EXPECT_TRUE(order.empty());
-  EXPECT_EQ(ReasonOf(turns.CheckRoom(kAlice)), Reason::kTooManyCalls);
-  EXPECT_TRUE(turns.CheckRoom(kBob).ok());
+  EXPECT_EQ(ReasonOf(tenant_queues.CheckCapacity(kAlice)), Reason::kTooManyCalls);
+  EXPECT_TRUE(tenant_queues.CheckCapacity(kBob).ok());
   go_on.Notify();
   left.Wait();
   EXPECT_THAT(order, ElementsAre(0, 1, 2));
-  EXPECT_TRUE(turns.CheckRoom(kAlice).ok());
+  EXPECT_TRUE(tenant_queues.CheckCapacity(kAlice).ok());
   long_work.join();
 }
 
-TEST(TenantTurnsTest, WhatWaitsIsBoundedInBytesToo) {
-  TenantTurns turns(kRoom);
+TEST(TenantQueuesTest, WhatWaitsIsBoundedInBytesToo) {
+  TenantQueues tenant_queues(kLimits);
   absl::Notification begun, go_on;
   std::thread long_work([&] {
-    turns.Run(kAlice, kBytes, [&] {
+    tenant_queues.Run(kAlice, kBytes, [&] {
       begun.Notify();
       go_on.WaitForNotification();
     });
   });
   begun.WaitForNotification();
-  turns.Run(kAlice, 999, [] {});
-  EXPECT_TRUE(turns.CheckRoom(kAlice).ok());
-  turns.Run(kAlice, 1, [] {});
-  EXPECT_EQ(ReasonOf(turns.CheckRoom(kAlice)), Reason::kTooManyCalls);
-  EXPECT_EQ(turns.waiting(), 2u);
+  tenant_queues.Run(kAlice, 999, [] {});
+  EXPECT_TRUE(tenant_queues.CheckCapacity(kAlice).ok());
+  tenant_queues.Run(kAlice, 1, [] {});
+  EXPECT_EQ(ReasonOf(tenant_queues.CheckCapacity(kAlice)), Reason::kTooManyCalls);
+  EXPECT_EQ(tenant_queues.waiting(), 2u);
   go_on.Notify();
   long_work.join();
 }
 
 // A timer's tick between two turns would make this 10 s and more.
-TEST(TenantTurnsTest, ATurnComesWhenTheOneBeforeIsOver) {
+TEST(TenantQueuesTest, ATurnComesWhenTheOneBeforeIsOver) {
   constexpr int kWorks = 10'000;
-  TenantTurns turns({.waiting_calls = kWorks});
+  TenantQueues tenant_queues({.waiting_calls = kWorks});
   absl::Notification begun, go_on;
   std::thread long_work([&] {
-    turns.Run(kAlice, kBytes, [&] {
+    tenant_queues.Run(kAlice, kBytes, [&] {
       begun.Notify();
       go_on.WaitForNotification();
     });
   });
   begun.WaitForNotification();
   absl::BlockingCounter left(kWorks);
-  for (int i = 0; i < kWorks; ++i) turns.Run(kAlice, kBytes, [&] { left.DecrementCount(); });
+  for (int i = 0; i < kWorks; ++i)
+    tenant_queues.Run(kAlice, kBytes, [&] { left.DecrementCount(); });
   const absl::Time before = absl::Now();
   go_on.Notify();
   left.Wait();
@@ -137,10 +138,10 @@ TEST(TenantTurnsTest, ATurnComesWhenTheOneBeforeIsOver) {
   long_work.join();
 }
 
-TEST(TenantTurnsTest, OneOfATenantRunsAtATimeWhateverComes) {
+TEST(TenantQueuesTest, OneOfATenantRunsAtATimeWhateverComes) {
   constexpr int kThreads = 4;
   constexpr int kWorks = 200;
-  TenantTurns turns(kRoom);
+  TenantQueues tenant_queues(kLimits);
   std::atomic<int> running[2] = {0, 0};
   std::atomic<bool> two_at_once = false;
   absl::BlockingCounter left(kThreads * kWorks);
@@ -149,7 +150,7 @@ TEST(TenantTurnsTest, OneOfATenantRunsAtATimeWhateverComes) {
     threads.emplace_back([&, thread] {
       const int tenant = thread % 2;
       for (int work = 0; work < kWorks; ++work) {
-        turns.Run(tenant == 0 ? kAlice : kBob, kBytes, [&, tenant] {
+        tenant_queues.Run(tenant == 0 ? kAlice : kBob, kBytes, [&, tenant] {
           if (++running[tenant] > 1) two_at_once = true;
           std::this_thread::yield();
           --running[tenant];

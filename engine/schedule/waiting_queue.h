@@ -1,6 +1,6 @@
 // Samples that have no place in the cache.
-#ifndef PAGODA_ENGINE_SCHEDULE_WAITING_ROOM_H_
-#define PAGODA_ENGINE_SCHEDULE_WAITING_ROOM_H_
+#ifndef PAGODA_ENGINE_SCHEDULE_WAITING_QUEUE_H_
+#define PAGODA_ENGINE_SCHEDULE_WAITING_QUEUE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -19,10 +19,10 @@ namespace pagoda {
 
 // The next one is of the highest priority; among those, of the tenant with the least service; among
 // those, the earliest. Thread-compatible.
-class WaitingRoom {
+class WaitingQueue {
  public:
   // `shares` outlives it and knows the tenants of those who wait.
-  explicit WaitingRoom(const TenantShares* shares) : shares_(*shares) {}
+  explicit WaitingQueue(const TenantShares* shares) : shares_(*shares) {}
 
   bool empty() const { return size_ == 0; }
   size_t size() const { return size_; }
@@ -49,4 +49,4 @@ class WaitingRoom {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_ENGINE_SCHEDULE_WAITING_ROOM_H_
+#endif  // PAGODA_ENGINE_SCHEDULE_WAITING_QUEUE_H_
