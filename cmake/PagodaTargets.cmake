@@ -1,12 +1,13 @@
-# pagoda_library(NAME SRCS ... [DEPS ...] [PRIVATE_DEPS ...]): a static library `pagoda_NAME` with the alias `pagoda::NAME`.
-# Includes are written from the repository's root: #include "manager/block_manager.h".
-# -Wno-missing-field-initializers: a designated initialiser leaves fields to their defaults on purpose.
-# -Wno-maybe-uninitialized: GCC 12 at -O3 sees uninitialised strings in temporaries that are initialised.
+# pagoda_library(NAME SRCS ... [DEPS ...] [PRIVATE_DEPS ...]): a static library `pagoda_NAME` with
+# the alias `pagoda::NAME`. Includes start at the repository's root:
+# #include "manager/block_manager.h".
+# -Wno-missing-field-initializers: designated initialisers leave fields at their defaults.
+# -Wno-maybe-uninitialized: GCC 12 at -O3 wrongly reports strings in temporaries as uninitialised.
 set(PAGODA_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
                     -Wno-missing-field-initializers -Wno-maybe-uninitialized)
 
-# What nvcc says itself is an error too; what it makes of the code is not -Wpedantic's C++. Its own functions that are constexpr are
-# called from kernels.
+# nvcc's warnings are errors too. There is no -Wpedantic, because the code that nvcc generates is
+# not pedantic C++. --expt-relaxed-constexpr: kernels call constexpr functions.
 set(PAGODA_CUDA_WARNINGS -Werror=all-warnings --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers)
 
 function(pagoda_library name)
@@ -38,9 +39,10 @@ function(pagoda_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
-# pagoda_precompile(TARGET KIND...): the headers of these kinds are compiled once for the target, and all of its files begin with them.
-# What a file needs it still includes itself. The headers are other people's and generated ones: ours change too often. It pays from
-# about eight files on.
+# pagoda_precompile(TARGET KIND...): compiles the headers of these kinds once for the target, and
+# includes them first in all of its files. A file still includes every header that it needs. The
+# headers are those of libraries and generated ones, because the project's headers change too often.
+# Worth it from about eight files on.
 set(PAGODA_PRECOMPILED_core
   <algorithm> <array> <atomic> <chrono> <condition_variable> <cstdint> <deque> <functional> <map> <memory> <mutex> <optional> <string>
   <thread> <utility> <variant> <vector>
@@ -57,6 +59,6 @@ function(pagoda_precompile target)
     list(APPEND headers ${PAGODA_PRECOMPILED_${kind}})
   endforeach()
   target_precompile_headers(${target} PRIVATE ${headers})
-  # ccache needs this option to keep what begins with such a header.
+  # ccache needs this option to cache files that begin with such a header.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endfunction()
