@@ -1,5 +1,5 @@
-// PAGODA_CHECK: a broken invariant stops the process, in release builds too. For faults of the
-// program, never for bad input: bad input gets an absl::Status.
+// PAGODA_CHECK: a broken invariant stops the process, in release builds too. It is for faults of
+// the program. Bad input gets an absl::Status instead.
 #ifndef PAGODA_BASE_CHECK_H_
 #define PAGODA_BASE_CHECK_H_
 
@@ -9,7 +9,8 @@ namespace pagoda {
 
 }  // namespace pagoda
 
-// `what` is a short literal; for a numbered rule of the core's contract it begins with "rule N: ".
+// `what` is a short literal that says what is required. For a numbered rule of the core's contract
+// it begins with "rule N: ".
 #define PAGODA_CHECK(condition, what)                              \
   do {                                                             \
     if (!(condition)) [[unlikely]] {                               \

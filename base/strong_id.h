@@ -8,8 +8,8 @@
 
 namespace pagoda {
 
-// An integer with a meaning: two ids of different meaning do not mix, and none turns into an
-// integer by accident. The size and the cost of a `Rep`.
+// An integer with a meaning. Ids with different tags do not mix, and an id does not convert to an
+// integer by itself. It has the size and the cost of a `Rep`.
 template <class Tag, class Rep>
 class StrongId {
  public:

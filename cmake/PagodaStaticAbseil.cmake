@@ -1,4 +1,4 @@
-# Debian's package of Abseil names its shared libraries; the static ones lie beside them.
+# Debian's package of Abseil names its shared libraries. Uses the static ones beside them instead.
 get_property(abseil_targets DIRECTORY PROPERTY IMPORTED_TARGETS)
 foreach(target ${abseil_targets})
   get_target_property(location ${target} IMPORTED_LOCATION_NONE)

@@ -1,24 +1,25 @@
-# pagoda_library(NAME [ALONE] SRCS ... [DEPS ...] [PRIVATE_DEPS ...]): a static library `pagoda_NAME` with the alias `pagoda::NAME`.
-# ALONE: its files are compiled one by one (see pagoda_batch).
-# Includes are written from the repository's root: #include "manager/block_manager.h".
-# -Wno-missing-field-initializers: a designated initialiser leaves fields to their defaults on purpose.
-# -Wno-maybe-uninitialized: GCC 12 at -O3 sees uninitialised strings in temporaries that are initialised.
+# pagoda_library(NAME [ALONE] SRCS ... [DEPS ...] [PRIVATE_DEPS ...]): a static library
+# `pagoda_NAME` with the alias `pagoda::NAME`. ALONE: its files are compiled one by one (see
+# pagoda_batch). Includes start at the repository's root: #include "manager/block_manager.h".
+# -Wno-missing-field-initializers: designated initialisers leave fields at their defaults.
+# -Wno-maybe-uninitialized: GCC 12 at -O3 wrongly reports strings in temporaries as uninitialised.
 set(PAGODA_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
                     -Wno-missing-field-initializers -Wno-maybe-uninitialized)
 
-# What nvcc says itself is an error too; what it makes of the code is not -Wpedantic's C++. Its own functions that are constexpr are
-# called from kernels.
+# nvcc's warnings are errors too. There is no -Wpedantic, because the code that nvcc generates is
+# not pedantic C++. --expt-relaxed-constexpr: kernels call constexpr functions.
 set(PAGODA_CUDA_WARNINGS -Werror=all-warnings --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers)
 
-# Compiles PAGODA_BATCH files of a target as one (CMake's unity build). Most of a file's time goes to headers and templates that
-# its neighbours need as well, so a first build takes half as long. Files of one target share their anonymous namespaces then:
-# a name that two of them declare is an error. Each file still includes what it uses; PAGODA_UNITY=OFF compiles them one by one.
+# Compiles PAGODA_BATCH files of a target as one (CMake's unity build). Headers and templates take
+# most of a file's time, and neighbours need the same ones, so a first build takes half as long.
+# The files of a target then share their anonymous namespaces: two files that declare the same name
+# do not compile. Each file still includes what it uses. PAGODA_UNITY=OFF compiles one by one.
 option(PAGODA_UNITY "Compile several files of a target together" ON)
 set(PAGODA_BATCH 6 CACHE STRING "With PAGODA_UNITY: how many files are compiled together")
 function(pagoda_batch target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${PAGODA_UNITY} UNITY_BUILD_BATCH_SIZE ${PAGODA_BATCH})
   if(PAGODA_UNITY)
-    # A class of a .cc may have members of its anonymous namespace; GCC takes the .cc for a header here.
+    # GCC takes the .cc files for headers here. A class of a .cc may use its anonymous namespace.
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
   endif()
 endfunction()
@@ -55,9 +56,10 @@ function(pagoda_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
-# pagoda_precompile(TARGET KIND...): the headers of these kinds are compiled once for the target, and all of its files begin with them.
-# What a file needs it still includes itself. The headers are other people's and generated ones: ours change too often. It pays from
-# about eight files on.
+# pagoda_precompile(TARGET KIND...): compiles the headers of these kinds once for the target, and
+# includes them first in all of its files. A file still includes every header that it needs. The
+# headers are those of libraries and generated ones, because the project's headers change too often.
+# Worth it from about eight files on.
 set(PAGODA_PRECOMPILED_core
   <algorithm> <array> <atomic> <chrono> <condition_variable> <cstdint> <deque> <functional> <map> <memory> <mutex> <optional> <string>
   <thread> <utility> <variant> <vector>
@@ -74,6 +76,6 @@ function(pagoda_precompile target)
     list(APPEND headers ${PAGODA_PRECOMPILED_${kind}})
   endforeach()
   target_precompile_headers(${target} PRIVATE ${headers})
-  # ccache needs this option to keep what begins with such a header.
+  # ccache needs this option to cache files that begin with such a header.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endfunction()

@@ -1,25 +1,34 @@
 #!/usr/bin/env bash
-# deploy/bench.sh [manager|service|events|kernels|engine|warm_restart|zmq_bridge|huge_pages|tiers|engines] [ARGUMENT...]
-# Builds Pagoda's benchmarks and runs them: one JSON object a line, each figure beside a yardstick that was measured in the same run.
-#   manager   the core, single thread, in process: what the operations cost, and the memory of a block
-#   service   a daemon and its clients as processes of their own, on loopback TCP and on the Unix socket, beside a handler that does nothing
-#   events    the log in process; a daemon and its subscribers as processes of their own, beside messages that were built before
-#   kernels   the CPU's kernels, in process, on one and on two threads, beside memcpy, reads of memory and the processor's peaks
-#   engine    the bundled engine's model on the CPU, a Qwen3-0.6B of random weights (1.2 GB among temporary files), on two threads; beside
-#             Hugging Face transformers on the same checkpoint, where PAGODA_PEER_PYTHON (python3) has torch and transformers
-#   warm_restart   what stamping the slots costs, and finding the blocks again
-#   zmq_bridge   events as vLLM's ZMQ publisher sends them, from the log to a reader in another process
-#   huge_pages   reads of random pieces of a pool and its page tables, in each kind of pages that this machine has, beside plain pages
-#   tiers     a disk tier: its file beside fio (throughput, CPU, the scan of a start), and what it costs the memory above it;
-#             --folder FOLDER names the disk (/var/tmp)
-#   engines   what Pagoda brings to a real vLLM and what it costs, and the same beside LMCache (vllm_beside_lmcache: half an hour on two
-#             cores); needs the environment that deploy/test.sh --engines makes under build/engines
-# What follows goes to the benchmark: the beginning of the ids of the figures that are wanted, for example.
+# deploy/bench.sh [BENCHMARK] [ARGUMENT...]
+# Builds a benchmark of Pagoda and runs it. It prints one JSON object a line. Each figure has a
+# yardstick that was measured in the same run. BENCHMARK is one of:
+#   manager        the default. The core in process, on a single thread: the cost of operations, and
+#                  the memory of a block
+#   service        a daemon and its clients in separate processes, on loopback TCP and on the Unix
+#                  socket, beside a handler that does nothing
+#   events         the log in process; a daemon and its subscribers in separate processes, beside
+#                  messages that were built before
+#   kernels        the CPU's kernels in process, on one and on two threads, beside memcpy, reads of
+#                  memory and the processor's peaks
+#   engine         the bundled engine's model on the CPU, on two threads: a Qwen3-0.6B of random
+#                  weights (1.2 GB of temporary files). Beside Hugging Face transformers on the same
+#                  checkpoint, if PAGODA_PEER_PYTHON (python3) has torch and transformers
+#   warm_restart   the cost of stamping slots and of recovering blocks
+#   zmq_bridge     events in the format of vLLM's ZMQ publisher, from the log to a reader in another
+#                  process
+#   huge_pages     random reads of a pool, and its page tables, in each kind of pages that this
+#                  machine has, beside plain pages
+#   tiers          a disk tier: its file beside fio (throughput, CPU, the scan of a start), and its
+#                  cost to the memory above it; --folder FOLDER names the disk (/var/tmp)
+#   engines        the gain and the cost of Pagoda in a real vLLM, and the same beside LMCache
+#                  (vllm_beside_lmcache: half an hour on two cores). Needs the environment that
+#                  deploy/test.sh --engines makes under build/engines
+# Further arguments go to the benchmark, for example the beginning of the ids of the wanted figures.
 # Figures go to standard output, everything else to standard error.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,18s/^# \{0,1\}//p' deploy/bench.sh; }
+usage() { sed -n '2,30s/^# \{0,1\}//p' deploy/bench.sh; }
 
 benchmark=${1:-manager} also=
 [ $# -eq 0 ] || shift
@@ -42,22 +51,22 @@ if [ "$benchmark" = engine ]; then
   if "$peer" -c 'import torch, transformers' 2> /dev/null; then
     set -- --peer "$peer tests/bench/transformers_peer.py" "$@"
   else
-    echo "deploy/bench.sh: $peer has no torch and transformers: the engine is not compared with them (PAGODA_PEER_PYTHON names a Python that has)" >&2
+    echo "deploy/bench.sh: $peer has no torch and transformers, so the engine is not compared with them. PAGODA_PEER_PYTHON can name another Python." >&2
   fi
 fi
 if [ "$benchmark" = tiers ]; then
-  command -v fio > /dev/null || echo "deploy/bench.sh: there is no fio: the disk tier is not compared with it" >&2
+  command -v fio > /dev/null || echo "deploy/bench.sh: fio is not installed, so the disk tier is not compared with it" >&2
   exec /usr/bin/python3 -B tests/bench/tiers_bench.py "$build_dir/bin/disk_bench" "$@"
 fi
 if [ "$benchmark" = engines ]; then
   export PAGODA_ENGINES=${PAGODA_ENGINES:-$PWD/build/engines} PAGODA_BIN=$PWD/$build_dir/bin
   [ -x "$PAGODA_ENGINES/venv/bin/python" ] ||
-    die "There is no environment with engines in $PAGODA_ENGINES." "make it: tests/engines/environment.sh build/engines"
+    die "$PAGODA_ENGINES has no environment with engines." "run tests/engines/environment.sh build/engines"
   package=$(mktemp -d)
   trap 'rm -rf "$package"' EXIT
   ln -s "$PWD/$build_dir/python/pagoda" "$package/pagoda"
   run() { PYTHONPATH=$package "$PAGODA_ENGINES/venv/bin/python" -B tests/engines/"$1" "${@:2}"; }
-  # Two programs share the ids: vllm_beside_lmcache is the second's.
+  # Two programs share the ids. The second one has vllm_beside_lmcache.
   ids=() beside=$([ $# -gt 0 ] || echo yes)
   for id in "$@"; do
     [[ vllm_beside_lmcache != "$id"* ]] || beside=yes

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # deploy/run.sh [--once] [--config FILE] [--model DIR] [--bin DIR]
-# Builds Pagoda, starts the daemon with a tiny model, and shows it at work; the daemon then stays up until Ctrl-C. On a bare
-# Debian 12 it first installs what it needs.
+# Builds Pagoda, starts the daemon with a tiny model, and shows it at work. The daemon then stays up
+# until Ctrl-C. On a bare Debian 12 the script first installs the packages that it needs.
 #   --once          stop the daemon after the report
-#   --config FILE   the daemon's configuration; deploy/pagodad.yaml where it is left out
-#   --model DIR     a Hugging Face folder or a .gguf file of a model that runs (engine/README.md), in the place of the configuration's model
-#   --bin DIR       programs that are built already; nothing is installed or built
-# Exit status 0: everything was shown, and the daemon drained and ended well.
+#   --config FILE   the daemon's configuration; default: deploy/pagodad.yaml
+#   --model DIR     replaces the configuration's model: a Hugging Face folder or a .gguf file
+#                   (engine/README.md lists the models)
+#   --bin DIR       built programs; the script installs and builds nothing
+# Exit status 0: everything was shown, and the daemon drained and exited with status 0.
 set -euo pipefail
 called_from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . deploy/setup.sh
 
-usage() { sed -n '2,9s/^# \{0,1\}//p' deploy/run.sh; }
+usage() { sed -n '2,10s/^# \{0,1\}//p' deploy/run.sh; }
 
 once= config= bin= model=
 while [ $# -gt 0 ]; do
@@ -26,7 +27,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-# Paths are meant where the script was called, and it has left.
+# Relative paths start where the script was called.
 for path in config bin model; do
   case ${!path} in '' | /*) ;; *) printf -v "$path" '%s' "$called_from/${!path}" ;; esac
 done
@@ -35,33 +36,35 @@ daemon=            # The daemon's process id while it runs.
 daemon_log=$log_dir/pagodad.log
 start_seconds=30
 
-# True where somebody listens on a local TCP port.
+# True if a process listens on a local TCP port.
 is_busy() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
 start_daemon() {
   if [ -z "$config" ]; then
     for port in 7070 7071; do
-      ! is_busy $port || die "Port $port is busy, perhaps by another pagodad." \
-          "stop what listens there (ss -ltnp 'sport = :$port' shows it), or give other ports with --config FILE."
+      ! is_busy $port || die "Port $port is in use, perhaps by another pagodad." \
+          "stop the process that listens there (ss -ltnp 'sport = :$port' shows it), or give other ports with --config FILE."
     done
     config=deploy/pagodad.yaml
   fi
-  : >"$daemon_log"  # What an earlier daemon said is not this one's.
-  # In a session of its own, so that Ctrl-C reaches this script alone. Where the script is killed, the kernel ends the daemon.
+  : >"$daemon_log"  # Drops the lines of an earlier daemon.
+  # In a separate session, so that Ctrl-C reaches only this script. If the script is killed, the
+  # kernel ends the daemon.
   setsid setpriv --pdeathsig TERM "$bin/pagodad" --config "$config" ${model:+--model "$model"} >"$daemon_log" 2>&1 &
   daemon=$!
   local deadline=$((SECONDS + start_seconds))
   until ready=$(grep -m 1 '^pagodad is ready: ' "$daemon_log"); do
     kill -0 "$daemon" 2>/dev/null || daemon_failed "The daemon ended while it started." \
-        "correct what its last line names; a configuration of your own may start from deploy/pagodad.yaml."
+        "correct the error that its last line names. deploy/pagodad.yaml is a good start for a new configuration."
     [ $SECONDS -lt $deadline ] || daemon_failed "The daemon was not ready within $start_seconds s." "read its last lines above."
     sleep 0.1
   done
   find_addresses
 }
 
-# Where this script's daemon serves, from the line in which it says so: PAGODA_ENDPOINT for pagodactl, whatever the environment
-# had there, and http_address. TCP comes last and goes before the Unix socket.
+# Takes the daemon's addresses from its ready line: PAGODA_ENDPOINT for pagodactl, whatever the
+# environment had there, and http_address. The line names TCP last, and TCP is preferred to the
+# Unix socket.
 find_addresses() {
   local grpc=${ready#*gRPC on }
   http_address=
@@ -72,14 +75,14 @@ find_addresses() {
 # daemon_failed WHAT ADVICE
 daemon_failed() {
   tail -n 25 "$daemon_log" >&2
-  die "$1 All that it wrote: $daemon_log" "$2"
+  die "$1 Its full output: $daemon_log" "$2"
 }
 
 # Drains the daemon and gives its exit status.
 stop_daemon() {
   local process=$daemon status=0
   daemon=
-  trap '' INT TERM  # A second Ctrl-C does not cut the drain short.
+  trap '' INT TERM  # A second Ctrl-C does not end the drain.
   kill -TERM "$process" 2>/dev/null || true
   wait "$process" || status=$?
   return $status
@@ -88,31 +91,31 @@ stop_daemon() {
 # A failure leaves no daemon behind.
 trap '[ -z "$daemon" ] || stop_daemon || true' EXIT
 
-# show TITLE COMMAND...: the command as a person would type it, then what it does.
+# show TITLE COMMAND...: prints the command as a person would type it, then runs it.
 show() {
   printf '\n%s\n$ %s\n' "$1" "${*:2}"
-  "$bin/$2" "${@:3}" || daemon_failed "$2 ended with status $?." "read its own message above, and the daemon's."
+  "$bin/$2" "${@:3}" || daemon_failed "$2 ended with status $?." "read its message above, and the daemon's messages."
 }
 
 show_it_at_work() {
   show "A prompt of 64 tokens, nothing cached yet:" \
        pagodactl generate --random-prompt 64 --seed 1 --max-new-tokens 20
-  show "The same prompt again: its KV blocks are still there, so only the rest is computed." \
+  show "The same prompt again. Its KV blocks are cached, so only the rest is computed." \
        pagodactl generate --random-prompt 64 --seed 1 --max-new-tokens 20
-  show "3,000 chats of 4 turns with one system prompt, a batch for each decode step. Their history is more than the pool holds:" \
+  show "3,000 chats of 4 turns with one system prompt, one batch for each decode step. Their history is larger than the pool:" \
        pagodactl workload --conversations 3000 --turns 4 --system-tokens 512 --concurrency 16 --seed 1
-  show "What is in the cache now:" pagodactl status
+  show "The state of the cache now:" pagodactl status
 }
 
 where_to_look_next() {
   printf '\nWhere to look next\n'
   [ "$PAGODA_ENDPOINT" = 127.0.0.1:7070 ] || printf '  export PAGODA_ENDPOINT=%s\n' "$PAGODA_ENDPOINT"
   printf '  %-40s %s\n' "$bin/pagodactl watch" "every change of the cache, as it happens"
-  [ -z "$http_address" ] || printf '  %-40s %s\n' "http://$http_address/" "the status page: what the cache does, for people" \
-                                                   "http://$http_address/metrics" "the numbers, for Prometheus"
+  [ -z "$http_address" ] || printf '  %-40s %s\n' "http://$http_address/" "the status page" \
+                                                   "http://$http_address/metrics" "the metrics, for Prometheus"
   printf '  %-40s %s\n' \
          "README.md" "a five-minute tour, and the reading order of the code" \
-         "$daemon_log" "what the daemon says"
+         "$daemon_log" "the daemon's log"
 }
 
 if [ -z "$bin" ]; then
@@ -128,17 +131,17 @@ show_it_at_work
 where_to_look_next
 
 if [ -z "$once" ]; then
-  printf '\nThe daemon stays up. Ctrl-C drains it and ends.\n'
+  printf '\nThe daemon stays up. Ctrl-C drains and ends it.\n'
   trap 'interrupted=1' INT TERM
   interrupted=
-  # `wait` returns early when a trapped signal comes.
+  # A trapped signal ends `wait` early.
   wait "$daemon" || true
   [ -n "$interrupted" ] || daemon_failed "The daemon ended by itself." "read its last lines above."
 fi
 if stop_daemon; then
-  printf '\nThe daemon drained and ended well.\n'
+  printf '\nThe daemon drained and ended without an error.\n'
 else
   status=$?
   tail -n 25 "$daemon_log" >&2
-  die "The daemon ended with status $status after SIGTERM." "look at $daemon_log; this is a fault of pagodad."
+  die "The daemon ended with status $status after SIGTERM." "read $daemon_log; this is a bug of pagodad."
 fi

@@ -1,16 +1,21 @@
-# Sourced by the other scripts and by the Dockerfile, from the repository's root: what they need before they can do their job.
-#   install_packages   installs what is missing of ${all_packages[@]}
-#   install_disassembler   for the test that reads the GPU kernels' machine code, where nvcc is: two packages of PyPI
-#   set_up             installs the Debian packages that are missing, and configures build/release; quick when nothing is missing
-#   build [TARGET...]  builds, everything where no target is named; quick when nothing changed
-#   step NAME ADVICE COMMAND...   one line on the screen with the time taken, COMMAND's output in build/logs/NAME.log; where COMMAND
-#                      fails, the log's end and ADVICE, and the script ends
-# Needs bash, and apt where packages are missing.
+# Common functions. The other scripts and the Dockerfile source this file from the repository's
+# root.
+#   install_packages       installs the missing ones of ${all_packages[@]}
+#   install_disassembler   if nvcc is there, installs two packages of PyPI for the test that reads
+#                          the GPU kernels' machine code
+#   set_up                 installs missing Debian packages, and configures build/release; quick if
+#                          nothing is missing
+#   build [TARGET...]      builds the targets, or everything; quick if nothing changed
+#   step NAME ADVICE COMMAND...
+#                          runs COMMAND with its output in build/logs/NAME.log, and prints one line
+#                          with the time taken. If COMMAND fails, prints the log's end and ADVICE,
+#                          and ends the script
+# Needs bash, and apt if packages are missing.
 
 build_dir=build/release
 log_dir=build/logs
 
-# What Pagoda is built from, and why.
+# The packages that Pagoda needs, and their use.
 compiler_packages=(g++ cmake ninja-build ccache)                            # C++20, presets, fast rebuilds
 service_packages=(libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libc-ares-dev
                   prometheus-cpp-dev libcivetweb-dev libyaml-cpp-dev
@@ -19,17 +24,17 @@ service_packages=(libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-
 core_packages=(libabsl-dev libxxhash-dev libssl-dev nlohmann-json3-dev
                libcli11-dev liburing-dev)                                   # containers, block hash, SHA-256 and TLS, checkpoints, flags, disk I/O
 engine_packages=(libdnnl-dev libicu-dev)                                    # matrix products on the CPU, text
-unit_test_packages=(libgtest-dev libgmock-dev)                              # CMake asks for them, whatever is built
+unit_test_packages=(libgtest-dev libgmock-dev)                              # CMake always asks for them
 test_packages=(clang-format-14 python3 python3-grpcio python3-protobuf python3-numpy python3-pytest python3-yaml
                python3-kubernetes python3-setuptools python3-wheel openssl  # format check, end-to-end tests, manifests, a wheel, certificates
-               python3-zmq python3-msgpack python3-pip                      # a router's side of vLLM's events; msgspec is PyPI's alone
+               python3-zmq python3-msgpack python3-pip                      # a router's side of vLLM's events; msgspec is only on PyPI
                clang-16 libclang-rt-16-dev                                  # fuzzing
                prometheus                                                   # promtool, and a Prometheus that scrapes a daemon in a test
                haproxy                                                      # the proxy of deploy/proxy before a daemon
-               fio                                                          # the yardstick of disk_bench
+               fio                                                          # yardstick of disk_bench
                chromium chromium-driver python3-selenium)                   # the status page in a browser
 build_packages=("${compiler_packages[@]}" "${service_packages[@]}" "${core_packages[@]}" "${engine_packages[@]}"
-                "${unit_test_packages[@]}")                                 # the container image is built with these alone
+                "${unit_test_packages[@]}")                                 # the container image needs only these
 all_packages=("${build_packages[@]}" "${test_packages[@]}")
 
 trap 'echo "$0: line $LINENO: the command failed: $BASH_COMMAND" >&2' ERR
@@ -54,7 +59,7 @@ step() {
   else
     printf 'FAILED\n\n' >&2
     tail -n 25 "$log" >&2
-    die "\"$name\" failed. All of its output: $log" "$advice"
+    die "\"$name\" failed. Its full output: $log" "$advice"
   fi
 }
 
@@ -68,15 +73,15 @@ missing_packages() {
 install_packages() {
   local missing as_root=()
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-    die "This system has no apt, so its packages cannot be checked or installed here." \
-        "use Debian 12 (a container will do). On another system, install what these Debian packages hold, then run \
+    die "This system has no apt, so this script cannot check or install its packages." \
+        "use Debian 12, for example in a container. On another system, install the contents of these Debian packages, then run \
 'cmake --preset release && cmake --build --preset release': ${all_packages[*]}"
   fi
   mapfile -t missing < <(missing_packages)
   [ ${#missing[@]} -gt 0 ] || return 0
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null || die "Packages are missing, you are not root, and there is no sudo." \
-        "as root: apt-get install --no-install-recommends ${missing[*]}"
+        "as root, run apt-get install --no-install-recommends ${missing[*]}"
     as_root=(sudo)
   fi
   say "Installing ${#missing[@]} Debian packages (compiler, gRPC, Prometheus client, oneDNN, test tools):"
@@ -84,36 +89,39 @@ install_packages() {
   printf '\n'
   as_root+=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
   step "package lists" "check the network and /etc/apt/sources.list*, then run this again." "${as_root[@]}" update
-  step "packages" "read the log; Pagoda wants the package names of Debian 12 (bookworm)." \
+  step "packages" "read the log. The package names are those of Debian 12 (bookworm)." \
        "${as_root[@]}" install --no-install-recommends "${missing[@]}"
 }
 
-# Where nvcc is, so are the kernels for GPUs, and a test reads their machine code (tests/gpu/check_code.py). CUDA's disassembler is not in
-# each installation of its toolkit; PyPI has it as two packages of 6 MB. Without them the test is skipped.
+# With nvcc the build has kernels for GPUs, and a test reads their machine code
+# (tests/gpu/check_code.py). Not every installation of CUDA's toolkit has the disassembler. PyPI has
+# it as two packages of 6 MB together. Without them the test is skipped.
 install_disassembler() {
   local tools=build/cuda-tools
   command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || return 0
   ! compgen -G "$tools/nvidia/*/bin/nvdisasm" >/dev/null || return 0
-  # One attempt a build folder: without a network each costs its time limits.
+  # One attempt for each build folder, because an attempt without a network takes its whole time
+  # limit.
   [ ! -e $tools/absent ] || return 0
   mkdir -p $log_dir $tools
   say "  CUDA's disassembler from PyPI, 6 MB"
   python3 -m pip install -q --disable-pip-version-check --no-deps --retries 1 --timeout 10 --target $tools \
     nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37 >$log_dir/cuda-tools.log 2>&1 && return 0
   touch $tools/absent
-  say "  It cannot be had ($log_dir/cuda-tools.log): kernels_cuda_code will be skipped. Remove $tools to try again."
+  say "  It cannot be installed ($log_dir/cuda-tools.log), so kernels_cuda_code will be skipped. Remove $tools to try again."
 }
 
 set_up() {
   install_packages
-  # Ninja configures again by itself when a CMakeLists.txt changes.
+  # If a CMakeLists.txt changes, ninja configures again by itself.
   if [ ! -f $build_dir/build.ninja ]; then
-    step "configure" "read the log; where the build folder comes from another machine, remove it: rm -r $build_dir" \
+    step "configure" "read the log. If the build folder comes from another machine, remove it: rm -r $build_dir" \
          cmake --preset release
   fi
 }
 
-# Shows ninja's "[n/m]" as it goes: in place on a terminal, now and then elsewhere. Copies every line to standard output.
+# Shows ninja's progress "[n/m]": in place on a terminal, otherwise each 10 %. Copies every line to
+# standard output.
 show_progress() {
   local line done total shown=0
   while IFS= read -r line; do
@@ -135,11 +143,11 @@ run_ninja() {
   NINJA_STATUS='[%f/%t] ' ninja -C $build_dir "$@" 2>&1 | show_progress
 }
 
-# The lock keeps two scripts at once from building in the same folder.
+# The lock keeps two scripts from building in the same folder at the same time.
 build() {
   mkdir -p build
   exec 4>&1 5>build/.lock
   flock 5
-  step "build" "read the log's first error. If only this build folder is at fault: rm -r $build_dir" run_ninja "$@"
+  step "build" "read the log's first error. If the build folder is damaged, remove it: rm -r $build_dir" run_ninja "$@"
   exec 4>&- 5>&-
 }

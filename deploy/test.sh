@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # deploy/test.sh [--all] [--engines] [-- CTEST_ARGUMENT...]
-# Builds Pagoda and runs its tests. On a bare Debian 12 it first installs what it needs.
-#   --all   the long batteries too: the property tests run 10,000 seeds instead of 1,000, the
-#           simulation 20,000 instead of 2,000; each fuzz target runs 60 s instead of 5, and ten
-#           times as many hostile connections come; the batteries of tests/e2e do their full
-#           numbers; the CPU's kernels are built anew with sanitizers, and tested; and the
-#           container image is built, and run by podman and by a systemd of its own, where that
-#           is allowed; and both Python wheels are installed and run on a bare Debian 12
-#   --engines   real engines too: vLLM, SGLang and LMCache are installed from PyPI under
-#           build/engines (about 7 GB, some minutes the first time), and tests/engines runs
-#   --      what follows goes to ctest, for example: deploy/test.sh -- -R block_manager
+# Builds Pagoda and runs its tests. On a bare Debian 12 it first installs the packages it needs.
+#   --all       runs the long tests too. The property tests run 10,000 seeds instead of 1,000, the
+#               simulation 20,000 instead of 2,000. Each fuzz target runs 60 s instead of 5, with
+#               ten times as many hostile connections. The batteries of tests/e2e run at full size.
+#               The CPU's kernels are built with sanitizers, and tested. The container image is
+#               built, and run by podman and by a systemd in a container, if that is allowed. Both
+#               Python wheels are installed and run on a bare Debian 12
+#   --engines   runs tests/engines too, with vLLM, SGLang and LMCache from PyPI under build/engines
+#               (about 7 GB, some minutes the first time)
+#   --          further arguments go to ctest, for example: deploy/test.sh -- -R block_manager
 # Exit status 0: everything was built and every test passed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -39,7 +39,7 @@ set_up
 install_disassembler
 build
 if [ -n "$engines" ]; then
-  step "the engines" "PyPI must be reachable, and 10 GB free: run it again." \
+  step "the engines" "check that PyPI is reachable and 10 GB are free, then run this again." \
     tests/engines/environment.sh build/engines
   export PAGODA_ENGINES=$PWD/build/engines
 fi

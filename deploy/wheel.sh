@@ -1,19 +1,18 @@
 #!/usr/bin/env bash
 # deploy/wheel.sh [--bin DIR] [--out DIR]
-# Makes two Python wheels from the release build that is there. `pagoda` is the client.
-# `pagoda-server` holds pagodad, pagodactl and pagoda-engine with every library that they load but
-# glibc: it runs on any x86-64 Linux with glibc 2.36 or newer. On Debian 12; installs the tools that
-# are missing.
-#   --bin DIR   the built programs; build/release/bin where it is left out
-#   --out DIR   the wheels' folder; build/wheels where it is left out. Older wheels of both packages
-#               are removed from it
-# Exit status 0: both wheels are there. deploy/wheel/README.md says what is in them.
+# Makes two Python wheels from the existing release build. `pagoda` is the client. `pagoda-server`
+# has pagodad, pagodactl and pagoda-engine with every library that they load except glibc: it runs
+# on any x86-64 Linux with glibc 2.36 or newer. Needs Debian 12, and installs missing tools.
+#   --bin DIR   the folder of the built programs; default: build/release/bin
+#   --out DIR   the folder for the wheels; default: build/wheels. Older wheels of both packages are
+#               removed from it
+# Exit status 0: both wheels are in the folder. deploy/wheel/README.md describes them.
 set -euo pipefail
 called_from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . deploy/setup.sh
 
-usage() { sed -n '2,10s/^# \{0,1\}//p' deploy/wheel.sh; }
+usage() { sed -n '2,9s/^# \{0,1\}//p' deploy/wheel.sh; }
 
 bin=$PWD/$build_dir/bin out=$PWD/build/wheels
 while [ $# -gt 0 ]; do
@@ -36,17 +35,17 @@ check_programs() {
   local name version said
   version=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' clients/python/src/pagoda/version.py)
   for name in pagodad pagodactl pagoda-engine; do
-    [ -s "$bin/$name" ] && [ -x "$bin/$name" ] || die "There is no program $bin/$name to pack." \
-        "build first: deploy/run.sh --once does. Or name the built programs' folder with --bin."
+    [ -s "$bin/$name" ] && [ -x "$bin/$name" ] || die "The program $bin/$name does not exist." \
+        "build it first with deploy/run.sh --once, or name the built programs' folder with --bin."
     said=$("$bin/$name" --version) ||
-      die "$bin/$name does not run." "build again: deploy/run.sh --once."
+      die "$bin/$name does not run." "build again with deploy/run.sh --once."
     [ "$said" = "$name $version" ] ||
       die "$bin/$name is '$said', and clients/python has version $version." \
-          "build again: deploy/run.sh --once."
+          "build again with deploy/run.sh --once."
   done
 }
 
-# Copies of the sources, so that no leftover of another build gets into a wheel.
+# Copies the sources, so that no file of an earlier build gets into a wheel.
 stage() {
   rm -rf "$work"
   mkdir -p "$work/clients" "$work/wheels"
@@ -58,7 +57,7 @@ stage() {
   find "$work" -name __pycache__ -prune -exec rm -r {} +
 }
 
-# The packages whose headers and static libraries are compiled in.
+# Prints the packages whose headers and static libraries are compiled in.
 compiled_in() {
   printf '%s\n' "${service_packages[@]}" "${core_packages[@]}" "${engine_packages[@]}" |
     grep -e '-dev$'
@@ -78,7 +77,7 @@ mapfile -t licensed < <(compiled_in)
 step "sources" "read the log." stage
 step "programs" "read the log's last line." \
      /usr/bin/python3 -B deploy/wheel/collect.py "$bin" "$work/server" "${licensed[@]}"
-step "wheels" "read the log. pip fetches setuptools, so check the network." make_wheels
+step "wheels" "read the log. pip downloads setuptools, so check the network." make_wheels
 mkdir -p "$out"
 rm -f "$out"/pagoda-*.whl "$out"/pagoda_server-*.whl
 mv "$work"/wheels/*.whl "$out/"

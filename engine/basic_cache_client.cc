@@ -108,7 +108,8 @@ class BasicCache final : public CacheClient {
   Result Run(const AppendStep& op) {
     const size_t count = op.sequences.size();
     if (op.token_counts.size() != count || op.computed_tokens.size() != count) {
-      return MakeError(Reason::kFieldNotServed, "a step names every sequence's tokens here");
+      return MakeError(Reason::kFieldNotServed,
+                       "the basic cache needs every sequence's tokens in a step");
     }
     AppendedStep done;
     size_t begin = 0;
@@ -172,7 +173,7 @@ class BasicCache final : public CacheClient {
     return FreedSequence{};
   }
 
-  // A free place has room for whatever comes.
+  // A free place fits every sequence.
   Result Run(const QueryCapacity& op) {
     CapacityAnswer answer;
     for (const CacheInfo::Window& window : info_.windows) {
@@ -221,7 +222,7 @@ class BasicCache final : public CacheClient {
     const uint64_t most = uint64_t{blocks_per_place_} * tokens_per_block_.value();
     if (tokens <= most) return absl::OkStatus();
     return MakeError(Reason::kInvalidCount,
-                     absl::StrCat("a sequence of ", tokens, " tokens; each has room for ", most));
+                     absl::StrCat("a sequence of ", tokens, " tokens; the limit is ", most));
   }
 
   absl::StatusOr<BasicSequence*> Place(SequenceId id, uint64_t tokens) {
@@ -230,7 +231,7 @@ class BasicCache final : public CacheClient {
     }
     if (absl::Status status = CheckCapacity(tokens); !status.ok()) return status;
     if (free_places_.empty()) {
-      return MakeError(Reason::kBlocksExhausted, "every place has its sequence");
+      return MakeError(Reason::kBlocksExhausted, "no place is free for another sequence");
     }
     BasicSequence& sequence = sequences_[id];
     sequence.place = free_places_.back();
@@ -242,17 +243,18 @@ class BasicCache final : public CacheClient {
   static absl::Status Commit(const Op& op, BasicSequence& sequence) {
     const uint64_t end = uint64_t{sequence.token_count} + op.tokens.size();
     if (!op.tokens.empty() && end > sequence.reserved_tokens) {
-      return MakeError(Reason::kReservationExceeded,
-                       absl::StrCat(end, " tokens in room for ", sequence.reserved_tokens));
+      return MakeError(
+          Reason::kReservationExceeded,
+          absl::StrCat(end, " tokens exceed the reserved tokens, ", sequence.reserved_tokens));
     }
     if (op.computed_tokens > end) {
       return MakeError(Reason::kComputedBeyondTokens,
-                       absl::StrCat(op.computed_tokens, " computed of ", end, " tokens"));
+                       absl::StrCat(op.computed_tokens, " computed tokens of ", end, " tokens"));
     }
     if (op.computed_tokens != 0 && op.computed_tokens < sequence.computed_tokens) {
-      return MakeError(
-          Reason::kComputedBackwards,
-          absl::StrCat(op.computed_tokens, " computed after ", sequence.computed_tokens));
+      return MakeError(Reason::kComputedBackwards,
+                       absl::StrCat(op.computed_tokens, " computed tokens, fewer than before: ",
+                                    sequence.computed_tokens));
     }
     sequence.token_count = static_cast<uint32_t>(end);
     if (op.computed_tokens != 0) sequence.computed_tokens = op.computed_tokens;
@@ -307,7 +309,7 @@ absl::StatusOr<std::unique_ptr<CacheClient>> MakeBasicCacheClient(
                      absl::StrCat("a basic cache of ", options.max_sequences, " sequences of ",
                                   options.max_sequence_tokens, " tokens"));
   }
-  // Names that no other cache uses.
+  // Unique names, so that caches do not share pools.
   static std::atomic<uint32_t> count = 0;
   const std::vector<uint32_t> primary(layout->windows().size(), static_cast<uint32_t>(slots));
   absl::StatusOr<std::unique_ptr<PoolSet>> pools = PoolSet::Create(

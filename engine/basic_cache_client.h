@@ -1,4 +1,4 @@
-// The cache that needs no manager: each sequence has a place of its own for all that it may become.
+// A cache without a manager: each sequence owns a fixed run of slots for all its tokens.
 #ifndef PAGODA_ENGINE_BASIC_CACHE_CLIENT_H_
 #define PAGODA_ENGINE_BASIC_CACHE_CLIENT_H_
 
@@ -13,19 +13,20 @@ namespace pagoda {
 
 struct BasicCacheOptions {
   CacheSpec spec;
-  uint32_t max_sequences = 0;        // At once.
-  uint32_t max_sequence_tokens = 0;  // Of each; whole blocks are taken for them.
+  uint32_t max_sequences = 0;        // Open at the same time.
+  uint32_t max_sequence_tokens = 0;  // Per sequence; rounded up to whole blocks.
 };
 
-// A CacheClient without blocks that move: a sequence's KV lies in one run of slots from its first
-// token to its last, in every window, from its first operation to its end. Nothing is shared, found
-// again, evicted or copied but by ForkSequence, which copies everything. It is what the paged cache
-// is compared with: simple enough to be right, and as greedy for memory as such caches are.
+// A CacheClient whose blocks never move. In every window, a sequence's KV lies in one run of slots,
+// from its first token to its last and from its first operation to its end. Nothing is shared,
+// matched, evicted or copied, except that ForkSequence copies everything. The paged cache is
+// compared with this one: it is simple enough to be right, and it needs as much memory as such
+// caches need.
 //
-// Takes the operations of sequences, and QueryCapacity, MatchPrefix, OffloadPrefix, PrefetchPrefix
-// and WaitForTicket, which find nothing to do; the others are UNIMPLEMENTED. Block ids number the
-// slots and have one generation. Errors of operations: those of BlockManager. Errors:
-// INVALID_ARGUMENT (no sequences or tokens, a layout that cannot be), OUT_OF_MEMORY.
+// Serves the operations of sequences. QueryCapacity, MatchPrefix, OffloadPrefix, PrefetchPrefix and
+// WaitForTicket are served too, and find nothing to do. All others are UNIMPLEMENTED. Block ids
+// number the slots and have one generation. Operations return the errors of BlockManager. Errors of
+// this function: INVALID_ARGUMENT (no sequences or tokens, an impossible layout), OUT_OF_MEMORY.
 absl::StatusOr<std::unique_ptr<CacheClient>> MakeBasicCacheClient(const BasicCacheOptions& options);
 
 }  // namespace pagoda

@@ -8,7 +8,7 @@
 
 namespace pagoda {
 
-// Whether the model and the cache can answer the request: see Engine::Check.
+// Checks that the model and the cache can answer the request; errors as for Engine::Check.
 absl::Status CheckRequest(const GenerateRequest& request, const ModelConfig& model,
                           const CacheInfo& cache);
 

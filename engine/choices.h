@@ -1,4 +1,4 @@
-// What a user may choose of an engine, by name: configuration keys and flags.
+// The options of an engine that a user chooses by name, in configuration keys and flags.
 #ifndef PAGODA_ENGINE_CHOICES_H_
 #define PAGODA_ENGINE_CHOICES_H_
 
@@ -9,38 +9,40 @@
 
 namespace pagoda {
 
-// Where KV lies: in the blocks of a cache that shares them, or in a place of each sequence's own
-// (basic_cache_client.h), to compare with.
+// Where KV lies: in the blocks of a cache that shares them, or, for comparison, in a fixed place
+// per sequence (basic_cache_client.h).
 enum class KvMode { kPaged, kBasic };
 
-// Where the model computes: where the primary pools lie, because kernels reach no other memory.
+// Where the model computes. It must be where the primary pools lie, because kernels reach no other
+// memory.
 enum class EngineBackend {
-  kAuto,  // On the GPU that the pools lie on, or on the CPU.
-  kCpu,   // Pools on a GPU are refused.
-  kCuda,  // Pools on the host are refused, and builds without a backend for GPUs refuse it.
+  kAuto,  // On the GPU that has the pools, or on the CPU.
+  kCpu,   // Refuses pools on a GPU.
+  kCuda,  // Refuses pools on the host. Builds without a GPU backend refuse this choice.
 };
 
-// What numbers the factors of a product are; sums and everything else are fp32.
+// The type of the factors of a product. Sums and everything else are fp32.
 enum class ComputeType {
-  kAuto,      // On the CPU bf16 for matrices that the checkpoint has as bf16, where the processor
-              // multiplies them directly; on a GPU bf16 and fp16 as the checkpoint has them; else
+  kAuto,      // On the CPU: bf16 for matrices that the checkpoint has as bf16, if the processor
+              // multiplies bf16 directly. On a GPU: bf16 and fp16 as in the checkpoint. Otherwise
               // fp32.
-  kFloat32,   // Exact for every checkpoint; twice the memory of 16 bits.
-  kBFloat16,  // Inputs of products, and weights that have more digits, are rounded.
+  kFloat32,   // Exact for every checkpoint; needs twice the memory of 16 bits.
+  kBFloat16,  // Rounds the inputs of products, and the weights that have more digits.
 };
 
-// Which family of attention's kernels a GPU runs. A family that the self-test at the start finds
-// wrong is not run, whatever is chosen.
+// The family of attention kernels that a GPU runs. A family that failed the self-test at the start
+// is never run, whatever the choice.
 enum class GpuAttention {
-  kAuto,    // The fastest that the self-test finds right, for decode and for prefill apart.
-  kSm80,    // Those for every GPU of sm_80 and newer.
-  kHopper,  // Those for Hopper, where types and shapes permit it; other GPUs are refused.
+  kAuto,    // The fastest family that passed the self-test, chosen separately for decode and
+            // prefill.
+  kSm80,    // Kernels for every GPU of sm_80 and newer.
+  kHopper,  // Kernels for Hopper, if types and shapes permit them. Other GPUs are refused.
 };
 
-// What a sequence's KV does when it loses its room to another one, until its turn comes again.
+// What happens to the KV of a preempted sequence until the sequence runs again.
 enum class Preemption {
-  kOffload,    // Goes down to the secondary tier, where the cache has one with room.
-  kRecompute,  // Stays cached while nobody needs the room; what is gone then is computed again.
+  kOffload,    // It is offloaded to the secondary tier, if the cache has one with free slots.
+  kRecompute,  // It stays cached until it is evicted; evicted KV is computed again.
 };
 
 template <class Choice>

@@ -25,15 +25,15 @@
 namespace pagoda {
 namespace {
 
-// How often those are looked at again who wait for room that others hold.
+// How often the engine looks again for capacity that others hold.
 constexpr absl::Duration kCapacityPause = absl::Milliseconds(5);
-// Likewise those who wait for what is on its way from disk.
+// Likewise for fetches from disk.
 constexpr absl::Duration kFetchPause = absl::Milliseconds(1);
 
-// Sequences of requests are numbered from 1 and never come so far.
+// Requests number their sequences from 1, and never get this far.
 constexpr uint64_t kScratchSequence = uint64_t{1} << 63;
 
-// KV of one model is nothing to another of the same shape.
+// The KV of one model is useless to another one of the same shape.
 absl::Status CheckCache(const CacheInfo& cache, const std::string& fingerprint) {
   if (cache.model_fingerprint == fingerprint) return absl::OkStatus();
   return MakeError(
@@ -42,15 +42,15 @@ absl::Status CheckCache(const CacheInfo& cache, const std::string& fingerprint) 
                    "\", the engine's model is \"", fingerprint, "\""));
 }
 
-// Choosing tokens is short: with more threads, waking them is most of it.
+// Choosing tokens is short: with more threads, most of the time goes to waking them.
 constexpr uint32_t kMostSamplingThreads = 8;
 
-// As many as the model has on a CPU, where 0 are all processors that the process may run on.
+// As many as the model's CPU threads. 0 means all processors that the process can run on.
 uint32_t SamplingThreads(uint32_t num_threads) {
   return std::min(num_threads == 0 ? NumProcessors() : num_threads, kMostSamplingThreads);
 }
 
-absl::Status EngineEnds() { return absl::CancelledError("the engine ends"); }
+absl::Status EngineEnds() { return absl::CancelledError("the engine is shutting down"); }
 
 }  // namespace
 
@@ -213,7 +213,7 @@ class Engine::State {
       if (stopping_) return false;
       arrivals = std::exchange(inbox_, {});
       tasks = std::exchange(tasks_, {});
-      // Until the scheduler's own numbers have them.
+      // Until the scheduler's own numbers count them.
       stats_.waiting_requests += arrivals.size();
       if (attachment_ != nullptr) TakeAttachment();
     }
@@ -228,22 +228,23 @@ class Engine::State {
   void TakeAttachment() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     Attachment& taken = *std::exchange(attachment_, nullptr);
     scheduler_.Attach(taken.client.get());
-    // In this order: the end of a client says that its pools are not touched any more.
+    // The old client must be destroyed last, because its end says that its pools are no longer
+    // used.
     pools_ = std::move(taken.pools);
     client_.swap(taken.client);
     info_ = client_->info();
   }
 
-  // The weights do not move.
+  // The weights do not move, so the pools must be in the same memory.
   absl::Status CheckPlace(const MemoryPlace& place) const {
     if (place.kind == place_.kind && place.device == place_.device) return absl::OkStatus();
     return MakeError(
         Reason::kInvalidArgument,
         absl::StrCat("the cache's primary pools lie in the memory of ", PlaceName(place),
-                     ", the engine computes on ", PlaceName(place_)));
+                     ", but the engine computes on ", PlaceName(place_)));
   }
 
-  WaitingPlaces places_;  // First: requests everywhere have some.
+  WaitingPlaces places_;  // First, because requests elsewhere hold places.
   const std::string fingerprint_;
   const std::optional<GpuSelfTestReport> gpu_report_;
   const std::unique_ptr<Transformer> model_;
@@ -261,7 +262,7 @@ class Engine::State {
   std::vector<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
   Attachment* attachment_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // The thread takes nothing any more.
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // The thread accepts no more requests.
   EngineStats stats_ ABSL_GUARDED_BY(mutex_);
 
   std::thread thread_;  // Last: it uses the others.

@@ -1,4 +1,4 @@
-// What is asked of the engine, and what it answers.
+// Requests to the engine, generated tokens and reports.
 #ifndef PAGODA_ENGINE_GENERATE_H_
 #define PAGODA_ENGINE_GENERATE_H_
 
@@ -21,39 +21,39 @@ namespace pagoda {
 struct GeneratedToken {
   uint32_t sample = 0;
   TokenId token = 0;
-  float logprob = 0;  // Of the token, in the model's own distribution; if asked for.
+  float logprob = 0;  // Of the token, in the model's own distribution; only if asked for.
   absl::Span<const TokenLogprob> top_logprobs;  // As many as sampling.top_logprobs, best first.
-  absl::Span<const float> logits;               // [vocab_size] The model's own.
+  absl::Span<const float> logits;               // [vocab_size], before sampling.
 };
 
 struct GenerateRequest {
   std::vector<TokenId> prompt;
-  uint32_t max_new_tokens = 1;  // Of each sample.
-  // The first of these that is generated is a sample's last token. The model's own eos_token_ids
-  // stop only where the caller puts them here.
+  uint32_t max_new_tokens = 1;  // Per sample.
+  // Generating one of these tokens ends a sample; it is the sample's last token. The model's own
+  // eos_token_ids stop a sample only if the caller lists them here.
   std::vector<TokenId> stop_tokens;
   NamespaceKey name_space;
   SamplingParams sampling;
-  // As many answers, which share the prompt's KV; sample i is drawn with sampling.seed + i.
+  // The number of answers. They share the prompt's KV; sample i is drawn with sampling.seed + i.
   uint32_t num_samples = 1;
-  // At most as many tokens are guessed a step, from what the sequence has said before, and checked
-  // at once; the answer is the same, and often sooner there. 0: none.
+  // The most draft tokens per step, 0 for none. They are proposed from the sequence's earlier
+  // tokens and checked in one pass. The answer is the same, and often arrives sooner.
   uint32_t max_draft_tokens = 0;
-  int32_t priority = 0;  // Higher ones go first, and take the room of lower ones.
-  // Whose it is: those of one priority get like shares of the engine, and what it holds of the
-  // cache is charged to it. Empty: nobody's.
+  int32_t priority = 0;  // Higher ones run first, and preempt lower ones.
+  // The tenant that asks. Tenants get equal shares of the engine among requests of one priority.
+  // The request's blocks are charged to charged(). Empty: no tenant.
   std::string tenant;
-  // When the caller was asked: times in the report are from then on. Unset: when it is submitted.
+  // When the caller received the request; the report's times count from it. Unset: at Submit.
   std::optional<SteadyTime> arrival;
-  // Asked on the engine's thread about each token, behind the TokenCallback: true makes it its
-  // sample's last, as if it stood in stop_tokens. Empty: none is. Must not block.
+  // Called on the engine's thread with each token, after the TokenCallback. True makes the token
+  // its sample's last, as if it were in stop_tokens. Empty: never. Must not block.
   std::function<bool(const GeneratedToken&)> ends_sample;
-  // Asked on the engine's thread, once a step. True ends the generation with CANCELLED. Empty:
-  // nobody cancels. Must not block.
+  // Called on the engine's thread once a step. True ends the generation with CANCELLED. Empty:
+  // never. Must not block.
   std::function<bool()> cancelled;
 
-  // Whose quota its blocks are in: an operator may work in a tenant's namespace, and a tenant in
-  // one that it shares.
+  // The tenant whose quota counts the blocks. It can differ from `tenant`: an operator can work in
+  // a tenant's namespace, and a tenant can work in a shared one.
   const std::string& charged() const {
     return name_space.tenant.empty() ? tenant : name_space.tenant;
   }
@@ -66,27 +66,27 @@ using TokenCallback = std::function<bool(const GeneratedToken&)>;
 enum class FinishReason { kLength, kStopToken };
 
 struct GenerateReport {
-  std::vector<FinishReason> finish_reasons;  // One a sample.
+  std::vector<FinishReason> finish_reasons;  // One per sample.
   uint32_t prompt_tokens = 0;
   uint32_t reused_tokens = 0;            // Prompt tokens whose KV was in the cache.
-  uint32_t reused_secondary_tokens = 0;  // Of these, those that came up from the secondary tier.
-  // Of reused_tokens, those that came into memory from disk for this request.
+  uint32_t reused_secondary_tokens = 0;  // Of these, onboarded from the secondary tier.
+  // Of reused_tokens, those that were fetched from disk into memory for this request.
   uint32_t fetched_tokens = 0;
   uint32_t generated_tokens = 0;  // Of all samples.
-  uint32_t preemptions = 0;       // How often one of its sequences lost its room for a time.
+  uint32_t preemptions = 0;       // How often one of its sequences was preempted.
   uint32_t drafted_tokens = 0;
   uint32_t accepted_draft_tokens = 0;
   absl::Duration queue_time;
-  absl::Duration time_to_first_token;  // From the arrival; the queue is in it.
+  absl::Duration time_to_first_token;  // From the arrival; includes the queue time.
   absl::Duration total_time;
 
   double tokens_per_second() const;
 };
 
-// What is generated a second once it has begun: the tokens of all samples by the time from the end
-// of the queue to the last token, the prompt's prefill included. Of requests that came at once: the
-// tokens of all by the time from the first one's begin to the last one's end. 0 where nothing was
-// generated. The one definition of tokens_per_second, in whatever answer.
+// The one definition of tokens_per_second, for every answer. For one request: the tokens of all
+// samples, divided by the time from the end of the queue to the last token, prefill included. For
+// requests that arrived together: all their tokens, divided by the time from the first one's start
+// to the last one's end. 0 if nothing was generated.
 inline double TokensPerSecond(absl::Span<const GenerateReport> reports) {
   absl::Duration begin = absl::InfiniteDuration();
   absl::Duration end;

@@ -33,21 +33,21 @@ using Json = nlohmann::json;
 
 constexpr char kFlag[] = "--gpu-self-test";
 constexpr char kThisProgram[] = "/proc/self/exe";
-// Of all lines of the process: many times what a test tells.
+// The most bytes of a process's output, many times the size of a normal test.
 constexpr size_t kMostBytes = size_t{1} << 18;
 
 std::atomic<bool> main_takes_part = false;
 
-// --- What the two processes tell each other: the request as one argument, then lines of the
-// test's standard output, {"family": ...} before and after each, {"error": ...} or {"end": ...}.
-// Both are of one program, so nothing is checked beyond its types. ---
+// --- The protocol of the two processes: the request is one argument. The answer is lines of the
+// test's standard output: {"family": ...} before and after each family, then {"error": ...} or
+// {"end": ...}. Both processes run the same program, so only types are checked. ---
 
 Json JsonOf(const GpuKernelResult& result) {
   return {{"part", result.part},
           {"family", result.family},
           {"needed", result.needed},
           {"outcome", GpuOutcomeName(result.outcome)},
-          {"error", result.error},  // null where it is not finite
+          {"error", result.error},  // null if it is not finite
           {"tolerance", result.tolerance},
           {"seconds", result.seconds},
           {"why", result.why}};
@@ -62,7 +62,7 @@ double NumberAt(const Json& json, const char* key) {
   return found != json.end() && found->is_number() ? found->get<double>()
                                                    : std::numeric_limits<double>::infinity();
 }
-// 0 where there is none.
+// 0 if there is none.
 int IntAt(const Json& json, const char* key) {
   const auto found = json.find(key);
   return found != json.end() && found->is_number_integer() ? found->get<int>() : 0;
@@ -127,7 +127,7 @@ void TellError(const absl::Status& status) {
 int RunTest(const char* argument) {
   const Json json = Json::parse(argument, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("known")) return 2;
-  // A test that hangs does not outlive the process that wants it.
+  // A hanging test must not outlive the process that started it.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   absl::StatusOr<GpuSelfTestRequest> request =
       MakeRequest({.model_dir = TextAt(json, "model_dir"),
@@ -154,15 +154,15 @@ int RunTest(const char* argument) {
   }
   Tell({{"end",
          {{"device", report->device},
-          // Not where the device was lost: another process finds it whole.
+          // False if the device was lost: another process finds it working.
           {"all_tested", told + request->known.size() >= report->results.size()}}}});
-  // Without destructors: those of a broken context may wait for ever.
+  // Skips destructors: those of a broken context could wait forever.
   _exit(0);
 }
 
-// --- The process that wants to know ---
+// --- The process that starts the test ---
 
-// A child and the pipe that its standard output goes to.
+// A child process and the pipe from its standard output.
 class Child {
  public:
   ~Child() {
@@ -181,7 +181,7 @@ class Child {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], STDOUT_FILENO);
-    // It can be ended by signals that this process keeps for itself.
+    // The child must not inherit blocked signals, so that signals can end it.
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     sigset_t none;
@@ -200,7 +200,7 @@ class Child {
   }
 
   enum class Read : uint8_t { kLine, kEnd, kTimeout };
-  // The next line of the output, without its end; kEnd also where there is too much of it.
+  // The next line of the output, without its line end. Returns kEnd also if the output is too long.
   Read ReadLine(absl::Time deadline, std::string* line) {
     for (;;) {
       if (const size_t end = buffer_.find('\n'); end != std::string::npos) {
@@ -223,9 +223,9 @@ class Child {
     }
   }
 
-  // Ends it, and says how it ended: "was killed by signal 11 (Segmentation fault)".
+  // Kills it, and returns how it ended: "was killed by signal 11 (Segmentation fault)".
   std::string Kill() {
-    // Where it has ended by itself the signal does nothing.
+    // If it has already ended, the signal does nothing.
     kill(pid_, SIGKILL);
     return Reap();
   }
@@ -254,11 +254,11 @@ class Child {
   size_t read_bytes_ = 0;
 };
 
-// What one process has told.
+// The output of one process.
 struct Told {
   std::vector<GpuKernelResult> results;
-  std::optional<GpuKernelResult> running;  // It was at this one when it ended, or was ended.
-  std::string ended;                       // How, where it did not come to its end.
+  std::optional<GpuKernelResult> running;  // The family under test when it ended or was killed.
+  std::string ended;                       // How it ended, if before the end of the test.
   bool timed_out = false;
   std::string device;
   bool all_tested = false;
@@ -289,12 +289,12 @@ absl::StatusOr<Told> RunProcess(const GpuSelfTestOptions& options, const std::st
       return told;
     }
     if (read == Child::Read::kEnd) {
-      // Its output is over; should it live on, it is ended.
+      // Its output has ended. If the process is still running, it is killed.
       told.ended = child.Kill();
       return told;
     }
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object()) continue;  // Another library's.
+    if (!json.is_object()) continue;  // Output of a library.
     if (json.contains("error")) return ErrorOf(json["error"]);
     if (json.contains("end")) {
       told.device = TextAt(json["end"], "device");
@@ -333,7 +333,7 @@ absl::StatusOr<GpuSelfTestReport> RunProcesses(const GpuSelfTestOptions& options
     if (report.results.size() == before) {
       return absl::InternalError(absl::StrCat("the process of the GPU's self-test ",
                                               told->ended.empty() ? "tested nothing" : told->ended,
-                                              " before it tested anything"));
+                                              " before it had tested anything"));
     }
   }
   report.Choose();

@@ -50,7 +50,7 @@ absl::Status FileError(const std::string& path, const char* what) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
 }
 
-// A sequence that is there for a file's sake.
+// A temporary sequence for reading or writing a file's KV.
 class Scratch {
  public:
   Scratch(CacheClient& client, SequenceId id, const KvPools& pools)
@@ -61,10 +61,10 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  // Returns the tokens that are cached; their KV is there when this returns.
+  // Returns the number of cached tokens. Their KV is in the primary tier when this returns.
   absl::StatusOr<uint32_t> Open(const NamespaceKey& name_space, std::vector<TokenId> tokens,
                                 uint32_t reserved_tokens) {
-    // Left by one whose answer was lost.
+    // Frees a sequence that remained because an answer was lost.
     RunOne<FreedSequence>(client_, FreeSequence{id_}).IgnoreError();
     absl::StatusOr<AddedSequence> added =
         RunOne<AddedSequence>(client_, AddSequence{.sequence = id_,
@@ -75,7 +75,7 @@ class Scratch {
     open_ = true;
     TakeTables(added->tables, pools_.windows(), tables_);
     if (absl::Status waited = Wait(added->ready); !waited.ok()) return waited;
-    // A copy that failed has shortened what there is.
+    // A failed copy has shortened the cached part.
     const absl::StatusOr<DescribedSequence> now =
         RunOne<DescribedSequence>(client_, DescribeSequence{id_});
     if (!now.ok()) return now.status();
@@ -90,7 +90,7 @@ class Scratch {
         .status();
   }
 
-  // The slots of the layer's window, from token 0 on; -1 where the window has passed.
+  // The slots of the layer's window, from token 0 on; -1 for blocks that the window has passed.
   std::vector<int32_t> table(size_t layer) const {
     std::vector<int32_t> slots;
     for (const SlotIndex slot : tables_[pools_.window_index(layer)]) {
@@ -115,8 +115,8 @@ class Scratch {
   bool open_ = false;
 };
 
-// Where a layer's keys begin in a file's data, and one behind the last layer's values; its values
-// lie behind its keys.
+// The offsets of each layer's keys in the file's data, and the end of the last layer. A layer's
+// values follow its keys.
 std::vector<uint64_t> OffsetsOf(const KvPools& pools, uint64_t tokens) {
   std::vector<uint64_t> offsets = {0};
   for (const kernels::KvLayer& layer : pools.layers()) {
@@ -125,7 +125,7 @@ std::vector<uint64_t> OffsetsOf(const KvPools& pools, uint64_t tokens) {
   return offsets;
 }
 
-// The header for `tokens` in layers of those pools.
+// The header for `tokens` in the layers of these pools.
 std::string MakeHeader(const std::string& model, absl::Span<const TokenId> tokens,
                        const KvPools& pools) {
   nlohmann::ordered_json header;
@@ -143,12 +143,12 @@ std::string MakeHeader(const std::string& model, absl::Span<const TokenId> token
     }
   }
   std::string text = header.dump();
-  // As the format's own library does, so that the tensors are aligned.
+  // Pads as the format's own library does, so that the tensors are aligned.
   text.append((8 - text.size() % 8) % 8, ' ');
   return text;
 }
 
-// One block of a pool in host memory, wherever the pool lies.
+// A copy of one block of a pool in host memory, wherever the pool is.
 class BlockOnHost {
  public:
   explicit BlockOnHost(MappedPool& pool)
@@ -170,14 +170,14 @@ class BlockOnHost {
   std::vector<std::byte> bytes_;
 };
 
-// The table of a block that is alone.
+// The block table of a single block.
 constexpr int32_t kAlone[] = {0};
 
-// Tokens of a sequence that lie in one block.
+// The tokens of a sequence in one block.
 struct BlockTokens {
-  size_t block;     // In the sequence's table.
-  uint32_t first;   // In the sequence.
-  uint32_t offset;  // Of the first one in the block.
+  size_t block;     // Index in the sequence's table.
+  uint32_t first;   // Position of the first token in the sequence.
+  uint32_t offset;  // Position of the first token in the block.
   uint32_t count;
 };
 
@@ -193,7 +193,7 @@ std::vector<BlockTokens> InBlocks(uint32_t first, uint32_t end, uint32_t tokens_
   return all;
 }
 
-// Writes the tokens' rows of a pool's layers to where they belong in the file.
+// Writes the tokens' rows of a pool's layers to their places in the file.
 absl::Status SavePool(MappedPool& pool, const std::vector<int32_t>& table, uint32_t tokens,
                       uint64_t data_begin, absl::Span<const uint64_t> offsets,
                       std::ofstream& file) {
@@ -230,14 +230,14 @@ absl::StatusOr<std::vector<TokenId>> ReadTokens(const std::string& text) {
   std::vector<TokenId> tokens;
   for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
     if (!absl::SimpleAtoi(word, &tokens.emplace_back())) {
-      return MakeError(Reason::kInvalidCheckpoint, "the metadata's tokens are no token ids");
+      return MakeError(Reason::kInvalidCheckpoint, "the metadata's tokens are not token ids");
     }
   }
   if (tokens.empty()) return MakeError(Reason::kInvalidCheckpoint, "it has no tokens");
   return tokens;
 }
 
-// Whether the file has the layer's tensor of that name, for so many tokens.
+// Checks that the file has the layer's tensor of this name, for this number of tokens.
 absl::Status CheckTensor(const SafetensorsFile& file, const std::string& name,
                          const kernels::KvLayer& layer, uint32_t tokens) {
   const auto it = file.tensors().find(name);
@@ -247,12 +247,12 @@ absl::Status CheckTensor(const SafetensorsFile& file, const std::string& name,
     return absl::OkStatus();
   }
   return MakeError(Reason::kInvalidCheckpoint,
-                   absl::StrCat(file.path(), ": ", name, " is not there, or is not ",
+                   absl::StrCat(file.path(), ": ", name, " is missing, or is not ",
                                 TensorTypeName(TensorTypeFor(layer.type)), " [",
                                 absl::StrJoin(shape, ", "), "]"));
 }
 
-// A tensor's rows of those tokens, aligned. REQUIRES: CheckTensor.
+// A tensor's rows for these tokens, aligned. REQUIRES: CheckTensor.
 std::vector<std::byte> Rows(const SafetensorsFile& file, const std::string& name,
                             const BlockTokens& part, uint64_t row_bytes) {
   const auto rows =
@@ -260,8 +260,8 @@ std::vector<std::byte> Rows(const SafetensorsFile& file, const std::string& name
   return {rows.begin(), rows.end()};
 }
 
-// Puts the file's tokens `first` to `end` - 1 into a pool's layers, and leaves the others of their
-// blocks as they are.
+// Writes the KV of the file's tokens `first` to `end` - 1 into a pool's layers. The other tokens of
+// their blocks stay unchanged.
 absl::Status LoadPool(const SafetensorsFile& file, const std::vector<int32_t>& table,
                       uint32_t first, uint32_t end, MappedPool& pool) {
   const PoolLayout& layout = pool.mapping().layout;
@@ -293,26 +293,26 @@ absl::Status LoadPool(const SafetensorsFile& file, const std::vector<int32_t>& t
   return absl::OkStatus();
 }
 
-// Whether files hold what the layers have.
+// Checks that files can hold the layers.
 absl::Status CheckKinds(const KvPools& pools) {
   for (size_t i = 0; i < pools.layers().size(); ++i) {
     const kernels::KvLayer& layer = pools.layers()[i];
     if (!kernels::IsFloat8(layer.type) && layer.values != layer.keys) continue;
     return MakeError(Reason::kInvalidArgument,
                      absl::StrCat("layer ", i, " of the cache is ",
-                                  layer.values == layer.keys ? "K alone" : "of float8",
-                                  "; files have K and V of float32, float16 or bfloat16"));
+                                  layer.values == layer.keys ? "K only" : "float8",
+                                  "; a KV file needs K and V of float32, float16 or bfloat16"));
   }
   return absl::OkStatus();
 }
 
-// Whether all blocks of each layer's table have slots.
+// Checks that all blocks of each layer's table have slots.
 absl::Status CheckTables(const KvPools& pools, const Scratch& sequence) {
   for (size_t i = 0; i < pools.layers().size(); ++i) {
     const std::vector<int32_t>& table = sequence.table(i);
     if (std::find(table.begin(), table.end(), -1) == table.end()) continue;
     return absl::FailedPreconditionError(
-        "a sliding window has passed some of the tokens, and their KV is not there any more");
+        "a sliding window has passed some of the tokens, and their KV is gone");
   }
   return absl::OkStatus();
 }
@@ -323,13 +323,13 @@ absl::StatusOr<KvFileReport> SaveKv(CacheClient& client, SequenceId scratch, con
                                     const NamespaceKey& name_space,
                                     absl::Span<const TokenId> tokens, const std::string& path) {
   if (absl::Status kinds = CheckKinds(pools); !kinds.ok()) return kinds;
-  // One more, because all but the last token are looked for.
+  // One more, because a match covers all tokens except the last.
   std::vector<TokenId> wanted(tokens.begin(), tokens.end());
   wanted.push_back(0);
   Scratch sequence(client, scratch, pools);
   const absl::StatusOr<uint32_t> cached = sequence.Open(name_space, std::move(wanted), 1);
   if (!cached.ok()) return cached.status();
-  if (*cached == 0) return absl::NotFoundError("nothing of these tokens is cached");
+  if (*cached == 0) return absl::NotFoundError("no prefix of these tokens is cached");
   if (absl::Status there = CheckTables(pools, sequence); !there.ok()) return there;
   const auto saved = tokens.first(*cached);
 
@@ -367,9 +367,9 @@ absl::StatusOr<KvFileReport> LoadKv(CacheClient& client, SequenceId scratch, con
     const auto it = file->metadata().find(name);
     return it == file->metadata().end() ? std::string() : it->second;
   };
-  if (metadata("format") != kFormat) return refuse("it is not a file of KV");
+  if (metadata("format") != kFormat) return refuse("it is not a KV file");
   if (metadata("model") != client.info().model_fingerprint) {
-    return refuse("its KV is of the model \"", metadata("model"), "\", the cache of \"",
+    return refuse("its KV is for the model \"", metadata("model"), "\", the cache is for \"",
                   client.info().model_fingerprint, "\"");
   }
   absl::StatusOr<std::vector<TokenId>> tokens = ReadTokens(metadata("tokens"));

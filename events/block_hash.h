@@ -1,23 +1,30 @@
-// The published block hash: one documented, portable, chained 64-bit hash, so that a router can
-// compute it from tokens alone.
+// The published block hash: a portable, chained 64-bit hash. A router can compute it from tokens
+// alone.
 //
-//   hash(root)  = XXH3_64(name_bytes, seed = 0), and 0 for the namespace without LoRA, salt and
-//                 tenant that is not keyed
+//   hash(root)  = XXH3_64(name_bytes, seed = 0); 0 for the namespace that has no LoRA, salt or
+//                 tenant and is not keyed
 //   hash(block) = XXH3_64(block_bytes, seed = hash(parent))
 //
-// name_bytes  = u8 flags (1: LoRA, 2: tenant, 4: keyed), u64 lora_id (0 without), with a tenant its
-//               length as u32 and its bytes, then the bytes of the salt
-// block_bytes = the block's token ids as u32; then, if any token has an extra id, u8 1 and an id
-//               for each token as u64 (0: none); then for each run of a multimodal item's places,
-//               in order: u8 2, its first token in the block, its length and its first place in
-//               the item as u32, and the item's 32-byte digest; of a keyed block the length of its
-//               key as u32, the key's bytes, and zeros up to 64 bytes
+// name_bytes is a concatenation of:
+// 1. u8 flags (1: LoRA, 2: tenant, 4: keyed)
+// 2. u64 lora_id (0 without LoRA)
+// 3. with a tenant: the length of its name as u32, and the name's bytes
+// 4. the bytes of the salt
+//
+// block_bytes is a concatenation of:
+// 1. the block's token ids as u32
+// 2. if any token has an extra id: u8 1, then an id for each token as u64 (0: none)
+// 3. for each run of a multimodal item's places, in order: u8 2; the run's first token in the
+//    block, its length and its first place in the item as u32; the item's 32-byte digest
+//
+// For a keyed block, block_bytes is the length of its key as u32, the key's bytes, and zeros up to
+// 64 bytes.
 //
 // Integers are little-endian. A full block hashes all its tokens, a tail its committed ones.
 // events/README.md has test vectors.
 //
-// The core finds blocks by this hash but decides by comparing keys: a collision costs a comparison,
-// never a wrong reuse.
+// The core finds blocks by this hash and then compares their keys. A collision costs a comparison,
+// and never a wrong reuse.
 #ifndef PAGODA_EVENTS_BLOCK_HASH_H_
 #define PAGODA_EVENTS_BLOCK_HASH_H_
 
@@ -35,17 +42,17 @@ namespace pagoda {
 
 using BlockHash = StrongId<struct BlockHashTag, uint64_t>;
 
-// The longest salt, in bytes: it is in every event of its namespace.
+// The longest salt, in bytes. Bounded because every Stored event of its namespace has it.
 inline constexpr size_t kMaxCacheSaltBytes = 256;
 inline constexpr size_t kMaxTenantBytes = 128;
 
-// What two sequences must agree on, besides their tokens, before they may share blocks.
+// Two sequences share blocks only if their tokens and their namespaces are equal.
 struct NamespaceKey {
   std::optional<uint64_t> lora_id;  // None: the base model.
   std::string cache_salt;
-  std::string tenant;  // Empty: shared by all tenants that publish as shared.
-  // Its blocks are named by keys of the clients (client_key.h) and not by tokens. The namespace
-  // that differs in this alone is another one.
+  std::string tenant;  // Empty: the tenants that share publish their blocks here.
+  // Clients name the blocks by keys (client_key.h) instead of tokens. The namespace that differs in
+  // this alone is another namespace.
   bool keyed = false;
 
   friend bool operator==(const NamespaceKey&, const NamespaceKey&) = default;

@@ -1,5 +1,5 @@
-// What makes a block's content: its tokens, and what else the model reads at their places; or a key
-// that its client named it by.
+// The content of a block: its tokens and the other inputs that the model reads at their places, or
+// the key that its client gave it.
 #ifndef PAGODA_EVENTS_BLOCK_KEY_H_
 #define PAGODA_EVENTS_BLOCK_KEY_H_
 
@@ -17,8 +17,8 @@ namespace pagoda {
 // little-endian words.
 using ItemDigest = std::array<uint64_t, 4>;
 
-// Tokens [token_start, token_start + token_count) of a prompt or a block are places of a multimodal
-// item, beginning with the item's place `item_offset`.
+// Tokens [token_start, token_start + token_count) of a prompt or a block stand for consecutive
+// places of a multimodal item. The first one is the item's place `item_offset`.
 struct MultimodalItem {
   ItemDigest digest = {};
   uint32_t token_start = 0;
@@ -27,7 +27,8 @@ struct MultimodalItem {
   friend bool operator==(const MultimodalItem&, const MultimodalItem&) = default;
 };
 
-// What one token has beside its id: an extra id (0: none), and its place in a multimodal item.
+// The content of one token beside its id: an extra id (0: none), and its place in a multimodal
+// item.
 struct TokenExtra {
   uint64_t extra_id = 0;
   ItemDigest digest = {};
@@ -36,33 +37,36 @@ struct TokenExtra {
   friend bool operator==(const TokenExtra&, const TokenExtra&) = default;
 };
 
-// A block's own part of its identity. `extras` is empty, or as long as `tokens`; empty and all
-// TokenExtra{} mean the same. Does not own what it points to.
+// The part of a block's identity that its parent does not have. Does not own its arrays.
 //
-// Of a keyed block `tokens` are the words of its ClientKey (client_key.h), without extras. Below
-// one parent all blocks are keyed or none is, so keys that are compared are of one kind.
+// `extras` is empty, or as long as `tokens`. Empty extras equal extras that are all TokenExtra{}.
+//
+// For a keyed block, `tokens` are the words of its ClientKey (client_key.h), and there are no
+// extras. Below one parent all blocks are keyed or none is, so two keys that are compared are of
+// the same kind.
 struct BlockKey {
   absl::Span<const TokenId> tokens;
   absl::Span<const TokenExtra> extras;
   bool keyed = false;
 
   bool has_extras() const { return !extras.empty(); }
-  // The first `count` tokens of it.
+  // Its first `count` tokens.
   BlockKey First(size_t count) const {
     return {tokens.first(count), has_extras() ? extras.first(count) : extras, keyed};
   }
-  // Tokens [begin, begin + count) of it; count is cut to what there is.
+  // Its tokens [begin, begin + count), or fewer if it has fewer.
   BlockKey Sub(size_t begin, size_t count) const {
     return {tokens.subspan(begin, count), has_extras() ? extras.subspan(begin, count) : extras,
             keyed};
   }
 };
 
-// How many first tokens two keys share, ids and extras alike.
+// The length of the longest common prefix of two keys. Tokens are equal if ids and extras are.
 uint32_t CommonTokens(const BlockKey& a, const BlockKey& b);
 
-// Whether two runs of `size` token ids are equal. Compares 64 bytes at a time: of a constant size,
-// memcmp is a few instructions in line, which shows where a walk compares hundreds of blocks.
+// Whether two runs of `size` token ids are equal. Compares 64 bytes at a time, because memcmp of a
+// constant size is a few inline instructions. This matters in a walk that compares hundreds of
+// blocks.
 inline bool SameTokens(const TokenId* a, const TokenId* b, size_t size) {
   constexpr size_t kRun = 64 / sizeof(TokenId);
   for (; size >= kRun; size -= kRun, a += kRun, b += kRun) {
@@ -79,7 +83,7 @@ inline bool SameKey(const BlockKey& a, const BlockKey& b) {
   return SameTokens(a.tokens.data(), b.tokens.data(), a.tokens.size());
 }
 
-// The runs of item places in `extras`: token_start counts from the span's begin.
+// The runs of item places in `extras`. token_start counts from the span's begin.
 std::vector<MultimodalItem> ItemsOf(absl::Span<const TokenExtra> extras);
 
 }  // namespace pagoda

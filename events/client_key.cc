@@ -14,8 +14,8 @@ static_assert(std::endian::native == std::endian::little, "a key's words are its
 
 absl::StatusOr<ClientKey> ClientKey::Make(std::string_view bytes) {
   if (bytes.empty() || bytes.size() > kMaxBytes) {
-    return MakeError(Reason::kInvalidKey, absl::StrCat("a key of ", bytes.size(), " bytes; 1 to ",
-                                                       kMaxBytes, " may be"));
+    return MakeError(Reason::kInvalidKey, absl::StrCat("a key has ", bytes.size(), " bytes; 1 to ",
+                                                       kMaxBytes, " are allowed"));
   }
   ClientKey key;
   key.words_[0] = static_cast<TokenId>(bytes.size());

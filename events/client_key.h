@@ -1,5 +1,5 @@
-// What a client names a block by, in a namespace that is keyed by its clients: bytes that mean
-// nothing here, a hash of an engine's own mostly.
+// The name that a client gives a block in a keyed namespace. Its bytes mean nothing to Pagoda;
+// mostly they are an engine's hash.
 #ifndef PAGODA_EVENTS_CLIENT_KEY_H_
 #define PAGODA_EVENTS_CLIENT_KEY_H_
 
@@ -19,10 +19,9 @@ namespace pagoda {
 
 // 1 to kMaxBytes bytes, compared exactly. A value; there is no empty key.
 //
-// A key lies in memory as the content of a block does, so that whatever keeps, compares, hashes and
-// writes down the tokens of a block does so with a key: as kWords words, of which the first is the
-// key's length, and the others its bytes, little-endian, with zeros behind them. All keys have as
-// many words, so none is a beginning of another.
+// A key lies in memory as kWords words: its length, then its bytes, little-endian, padded with
+// zeros. So the code that keeps, compares, hashes and writes the tokens of a block handles keys
+// too. All keys have the same number of words, so no key is a prefix of another.
 class ClientKey {
  public:
   static constexpr size_t kMaxBytes = 64;
@@ -30,10 +29,10 @@ class ClientKey {
 
   // Errors: INVALID_KEY (no bytes, or more than kMaxBytes).
   static absl::StatusOr<ClientKey> Make(std::string_view bytes);
-  // The key with these words; none where they are no key's.
+  // The key with these words. nullopt if they are not the words of a key.
   static std::optional<ClientKey> FromWords(absl::Span<const TokenId> words);
 
-  // Until the key ends, as those below.
+  // These views are valid as long as the key.
   std::string_view bytes() const {
     return {reinterpret_cast<const char*>(words_.data() + 1), words_[0]};
   }
@@ -52,7 +51,7 @@ class ClientKey {
   std::array<TokenId, kWords> words_ = {};
 };
 
-// The bytes of the key that `key`, a keyed block's, refers to. REQUIRES: key.keyed.
+// The bytes of a keyed block's key. Refers to the memory that `key` refers to. REQUIRES: key.keyed.
 std::string_view ClientKeyBytes(const BlockKey& key);
 
 }  // namespace pagoda

@@ -1,5 +1,5 @@
-// What happens to a cache, as records. The stream of them, applied in order, is the prefix tree
-// (events/shadow_tree.h does it).
+// Events: the changes of a cache. A reader that applies them in order has the prefix tree, as
+// events/shadow_tree.h does.
 #ifndef PAGODA_EVENTS_EVENT_H_
 #define PAGODA_EVENTS_EVENT_H_
 
@@ -22,15 +22,14 @@
 
 namespace pagoda {
 
-// Position in the event stream: the first event has revision 1, each event one more than the one
-// before, no holes.
+// Position in the event stream. The first event has revision 1; revisions have no holes.
 using Revision = StrongId<struct RevisionTag, uint64_t>;
 
-// One incarnation of a cache's state, drawn at random; revisions and block ids of another epoch
+// One incarnation of a cache's state, drawn at random. Revisions and block ids of another epoch
 // mean nothing.
 using Epoch = StrongId<struct EpochTag, uint64_t>;
 
-// Retention priority of a cached block: 0 goes first, 100 last.
+// Retention priority of a cached block: 0 is evicted first, 100 last.
 using Priority = StrongId<struct PriorityTag, uint8_t>;
 inline constexpr Priority kDefaultPriority{35};
 
@@ -38,7 +37,7 @@ inline constexpr Priority kDefaultPriority{35};
 class TierSet {
  public:
   constexpr TierSet() = default;
-  // One bit a tier, the first tier's the lowest.
+  // One bit for each tier; the lowest bit is the first tier's.
   static constexpr TierSet FromBits(uint8_t bits) {
     TierSet set;
     set.bits_ = bits;
@@ -69,16 +68,16 @@ class TierSet {
 
 // Why blocks left the cache.
 enum class RemovalReason : uint8_t {
-  kEvicted,    // Room was needed.
+  kEvicted,    // Its slot was needed.
   kDisplaced,  // Another block took its place in a lower tier.
-  // A sequence that matched it, or its first tokens, continues in it; or a tail that nobody holds
-  // became the beginning of a longer block.
+  // A sequence that matched the block, or its first tokens, continues in it. Or it was a tail that
+  // nothing held, and a longer block that begins with its tokens was cached.
   kTakenOver,
-  kTruncated,    // Refused speculation.
-  kInvalidated,  // An operator or client named its prefix.
+  kTruncated,    // A sequence dropped refused draft tokens and continues in it.
+  kInvalidated,  // An operator or client invalidated its prefix.
   kCleared,      // The prefix cache was reset.
-  kReleased,     // Counterpart of CreatedEvent: of its blocks, or of the window's pools.
-  kLost,         // A copy of its bytes, or of those of a block above it, failed.
+  kReleased,     // The counterpart of CreatedEvent, for its blocks or for the window's pools.
+  kLost,         // A copy of its bytes, or of the bytes of a block above it, failed.
 };
 std::string_view RemovalReasonName(RemovalReason reason);  // "evicted"
 
@@ -90,18 +89,18 @@ enum class PinEnd : uint8_t {
 };
 std::string_view PinEndName(PinEnd end);  // "unpinned"
 
-// The most that one event tells of, so that a message with it stays below gRPC's default limit of
-// 4 MiB. What an operation does beyond that is further events, each with a revision of its own. A
-// Stored event takes no further block once it has this many tokens.
+// The bounds of one event, so that a message with it stays below gRPC's default limit of 4 MiB. An
+// operation that exceeds a bound continues in the next event. A Stored event takes no further block
+// once it has kMaxStoredTokens tokens.
 inline constexpr size_t kMaxStoredBlocks = 4096;
 inline constexpr size_t kMaxStoredTokens = 32'768;
 inline constexpr size_t kMaxListedBlocks = 65'536;  // Of a Created or a Removed event.
 
-// The vectors of the events of an EventBatch take their memory from it; those of every other event,
-// a copy of one of a batch too, from the heap.
+// In an EventBatch, the vectors of an event take their memory from the batch. In every other event,
+// including a copy of a batch's event, they take it from the heap.
 
-// Pools came into being (blocks_per_tier), or blocks were taken (blocks): raw ones, or with
-// LifecycleEvents::kAll any (events/README.md). One of the two is empty.
+// Pools were created (blocks_per_tier), or blocks were taken (blocks): raw blocks, or with
+// LifecycleEvents::kAll any blocks (events/README.md). One of the two is empty.
 struct CreatedEvent {
   std::pmr::vector<uint32_t> blocks_per_tier;  // Indexed by Tier.
   std::pmr::vector<BlockId> blocks;
@@ -112,9 +111,9 @@ struct StoredBlock {
   BlockId id;
   BlockHash hash;
   uint32_t token_count = 0;    // Below tokens_per_block only for a sequence's tail.
-  Tier tier = Tier::kPrimary;  // The nearest that has its bytes.
+  Tier tier = Tier::kPrimary;  // The nearest tier that has its bytes.
   Priority priority = kDefaultPriority;
-  TierSet lower;  // Farther tiers with a copy of them.
+  TierSet lower;  // Farther tiers with a copy of its bytes.
 
   // All tiers that have its bytes.
   TierSet tiers() const {
@@ -125,22 +124,23 @@ struct StoredBlock {
   friend bool operator==(const StoredBlock&, const StoredBlock&) = default;
 };
 
-// Blocks became reusable. Block i+1's parent is block i; block 0's parent is named, or absent below
-// the namespace's root. In a sliding window the parent may have left the cache: its hash says what
-// it was.
+// Blocks became reusable. The parent of block i+1 is block i. The parent of block 0 is named, or
+// absent below the namespace's root. In a sliding window that parent may have left the cache; its
+// hash says what it was.
 struct StoredEvent {
   std::optional<BlockHash> parent_hash;
   BlockId parent = kNoBlock;
   SharedNamespace name_space;
   std::pmr::vector<StoredBlock> blocks;
-  // Of all blocks, one after another. In a keyed namespace the words of their keys (client_key.h).
+  // The tokens of all blocks, one block after another. In a keyed namespace the words of their keys
+  // (client_key.h).
   std::pmr::vector<TokenId> tokens;
-  std::pmr::vector<TokenExtra> extras;  // As long as tokens; empty where no block has any.
-  // The reader may not know the salt: the salt, tokens and extras are left out.
+  std::pmr::vector<TokenExtra> extras;  // As long as tokens; empty if no block has any.
+  // The reader is not allowed to know the salt: the salt, tokens and extras are left out.
   bool content_hidden = false;
 
   bool keyed() const { return name_space->keyed; }
-  // How many entries of `tokens` are the block's.
+  // The number of entries of `tokens` that belong to the block.
   size_t EntriesOf(const StoredBlock& block) const {
     if (content_hidden) return 0;
     return keyed() ? ClientKey::kWords : block.token_count;
@@ -170,26 +170,31 @@ struct EndedPin {
   friend bool operator==(const EndedPin&, const EndedPin&) = default;
 };
 
-// Tier, lower copies or priority of a cached block changed, or a pin ended whose prefix the block
-// is the end of in the cache's largest window. The tenant of such an event is the pin's. Where the
-// pin ends because a block leaves, this comes before the Removed event.
+// Tier, lower copies or priority of a cached block changed, or a pin ended.
+//
+// For a pin, the block is the last one of the pin's prefix in the cache's largest window, and the
+// event's tenant is the pin's. If the pin ends because a block leaves, this event comes before the
+// Removed event.
 struct UpdatedEvent {
   BlockId id;
   BlockHash hash;
-  std::optional<Change<Tier>> tier;      // The nearest that has its bytes.
-  std::optional<Change<TierSet>> lower;  // Farther tiers with a copy of them.
+  std::optional<Change<Tier>> tier;      // The nearest tier that has its bytes.
+  std::optional<Change<TierSet>> lower;  // Farther tiers with a copy of its bytes.
   std::optional<Change<Priority>> priority;
   std::optional<EndedPin> ended_pin;  // Alone: nothing else changes with it.
   friend bool operator==(const UpdatedEvent&, const UpdatedEvent&) = default;
 };
 
-// Blocks left the tree (ids and hashes, index for index), or every block of the window did; or
-// blocks that were taken were freed (ids only); or the window's pools go, with all that is in them.
+// One of:
+// * Blocks left the tree: ids and hashes, index for index.
+// * Every block of the window left the tree.
+// * Taken blocks were freed: ids only.
+// * The window's pools go, with everything in them.
 struct RemovedEvent {
   enum class Scope : uint8_t {
     kBlocks,
-    kWindow,  // What is cached; what is taken stays.
-    kPools,   // Both. The stream's last events, one a window.
+    kWindow,  // The cached blocks. Taken blocks stay.
+    kPools,   // Cached and taken blocks. The stream's last events, one for each window.
   };
 
   RemovalReason reason = RemovalReason::kEvicted;
@@ -203,12 +208,12 @@ struct Event {
   Revision revision;
   absl::Time time;
   WindowSize window = kFullAttention;
-  TenantId tenant = kDefaultTenant;  // Whose blocks it tells of.
+  TenantId tenant = kDefaultTenant;  // The owner of its blocks.
   std::variant<CreatedEvent, StoredEvent, UpdatedEvent, RemovedEvent> what;
   friend bool operator==(const Event&, const Event&) = default;
 };
 
-// An event without contents, of which the vectors take their memory from `memory`.
+// An event without contents, whose vectors take their memory from `memory`.
 template <class T>
 T EmptyEvent(std::pmr::memory_resource* memory);
 template <>
@@ -235,7 +240,7 @@ inline RemovedEvent EmptyEvent(std::pmr::memory_resource* memory) {
           .hashes = std::pmr::vector<BlockHash>(memory)};
 }
 
-// Memory that an event takes, what it points to included.
+// The memory that an event takes, including its vectors.
 size_t EventBytes(const Event& event);
 
 }  // namespace pagoda

@@ -9,8 +9,8 @@
 namespace pagoda {
 namespace {
 
-// The first piece of an arena: an event and a little that it points to; and so much that a batch
-// that turns out small does not hold the memory of large ones.
+// Bounds of a piece of an arena. The least is enough for an event with short vectors. The most
+// keeps a batch that turns out small from holding the memory of a large one.
 constexpr size_t kLeastBytes = 256, kMostBytes = size_t{1} << 20;
 
 }  // namespace
@@ -19,12 +19,12 @@ EventBatch::Arena::~Arena() {
   while (last_ != nullptr) ::operator delete(std::exchange(last_, last_->before));
 }
 
-// A new piece, at least as large as what is asked for, which begins it.
+// Adds a piece of at least `bytes` bytes, and allocates its first `bytes` bytes.
 void* EventBatch::Arena::Grow(size_t bytes) {
   const size_t size = std::max(bytes, next_bytes_);
   last_ = new (::operator new(sizeof(Piece) + size)) Piece{.before = last_};
   held_bytes_ += sizeof(Piece) + size;
-  // By a quarter, so that a batch never holds much more than it uses.
+  // Grows by a quarter, so that a batch never holds much more than it uses.
   next_bytes_ = std::clamp(held_bytes_ / 4, kLeastBytes, kMostBytes);
   char* const memory = reinterpret_cast<char*>(last_ + 1);
   if (size - bytes >= left_) {
@@ -35,7 +35,7 @@ void* EventBatch::Arena::Grow(size_t bytes) {
 }
 
 EventBatch::Body::~Body() {
-  if (name_space_bytes == 0) return;  // The events hold nothing but the arena.
+  if (name_space_bytes == 0) return;  // The events hold memory of the arena only.
   for (Event* event : events) std::destroy_at(event);
 }
 

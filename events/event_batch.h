@@ -1,4 +1,4 @@
-// What one batch of operations caused: events, and the memory that they are made of.
+// The events that one batch of operations caused, and their memory.
 #ifndef PAGODA_EVENTS_EVENT_BATCH_H_
 #define PAGODA_EVENTS_EVENT_BATCH_H_
 
@@ -18,30 +18,30 @@
 
 namespace pagoda {
 
-// Events in order. They and what they point to lie in an arena of the batch, so that a batch is a
-// few allocations and as few frees, however many events it has. Nothing can be moved out of it; a
-// copy of an event has memory of its own and outlives the batch. Moving a batch moves no event.
+// Events in order. The events and their vectors lie in an arena of the batch, so a batch costs a
+// few allocations and frees, however many events it has. Nothing can be moved out of a batch. A
+// copy of an event has separate memory and can outlive the batch. Moving a batch moves no event.
 // Thread-compatible; the log and its readers share it as const.
 //
 // Invariants
-// 1. An event's vectors take their memory from the arena, so that no event has to be destroyed but
-//    for its namespace.
-// 2. Events of one namespace, one after another, share its key; no other batch does.
+// 1. An event's vectors take their memory from the arena. Only an event's namespace needs a
+//    destructor.
+// 2. Consecutive events of one namespace share its key. Batches share no key.
 class EventBatch {
  public:
   class const_iterator;
   using value_type = Event;
   using TypeCounts = std::array<uint64_t, std::variant_size_v<decltype(Event::what)>>;
 
-  EventBatch() = default;  // Empty, and without memory of its own.
-  // The first piece of its arena has so many bytes, which it takes with the first event.
+  EventBatch() = default;  // Empty, without an arena.
+  // The first piece of its arena has this many bytes. It is allocated with the first event.
   explicit EventBatch(size_t expected_bytes);
   EventBatch(std::initializer_list<Event> events);  // NOLINT: as a container.
   EventBatch(EventBatch&&) noexcept;
   EventBatch& operator=(EventBatch&&) noexcept;
   ~EventBatch();
 
-  // Appends an event of type T without contents. It does not move.
+  // Appends an event of type T without contents. The event never moves.
   template <class T>
   T& Add(Revision revision, absl::Time time, WindowSize window, TenantId tenant);
   // Appends a copy.
@@ -53,24 +53,24 @@ class EventBatch {
   size_t size() const { return body_ == nullptr ? 0 : body_->events.size(); }
   const_iterator begin() const;
   const_iterator end() const;
-  // REQUIRES: there are as many.
+  // REQUIRES: i < size().
   const Event& operator[](size_t i) const { return *body_->events[i]; }
   Event& operator[](size_t i) { return *body_->events[i]; }
   const Event& front() const { return *body_->events.front(); }
   const Event& back() const { return *body_->events.back(); }
-  // Stops the process where there are not as many.
+  // Stops the process unless i < size().
   const Event& at(size_t i) const;
 
-  // How many events of each type: indexed as Event::what is.
+  // The number of events of each type, indexed as Event::what is.
   const TypeCounts& type_counts() const;
-  // How much of the arena it has used.
+  // The used part of the arena.
   size_t used_bytes() const { return body_ == nullptr ? 0 : body_->arena.used_bytes(); }
-  // Memory that it holds, used or not.
+  // The memory that it holds, used or not.
   size_t bytes() const;
 
  private:
-  // Gives memory piece after piece, and frees all of it at its end. Not the library's monotonic
-  // buffer: that grows by half of what it has and more, and does not tell what it holds.
+  // Allocates from pieces, and frees all of them in its destructor. The library's monotonic buffer
+  // grows by half of its size or more, and does not tell how much it holds.
   class Arena final : public std::pmr::memory_resource {
    public:
     explicit Arena(size_t first_bytes) : next_bytes_(first_bytes) {}
@@ -100,12 +100,12 @@ class EventBatch {
     void* Grow(size_t bytes);
 
     void* at_ = nullptr;
-    size_t left_ = 0;  // In the piece that it gives from.
+    size_t left_ = 0;  // Free bytes of the current piece.
     size_t held_bytes_ = 0;
     size_t next_bytes_;
     Piece* last_ = nullptr;
   };
-  // What a batch is once it has an event; does not move.
+  // The contents of a batch that has an event. Never moves.
   struct Body {
     explicit Body(size_t arena_bytes) : arena(arena_bytes) {}
     ~Body();

@@ -110,7 +110,7 @@ Event HideContent(const Event& event, const StoredEvent& stored) {
 
 bool HasBit(uint8_t mask, size_t bit) { return (mask >> bit & 1) != 0; }
 
-// The tiers in which the block has a copy more or less than before.
+// The tiers in which a copy of the block came or went.
 TierSet ChangedTiers(const UpdatedEvent& updated) {
   TierSet changed;
   if (updated.lower.has_value()) {

@@ -1,4 +1,4 @@
-// What a subscriber wants to see of the event stream.
+// The part of the event stream that a subscriber sees.
 #ifndef PAGODA_EVENTS_EVENT_FILTER_H_
 #define PAGODA_EVENTS_EVENT_FILTER_H_
 
@@ -13,32 +13,33 @@
 
 namespace pagoda {
 
-// Calls `show` for the events that are left of `event` when of a Stored, Created or Removed event
-// only the blocks stay that `keep` is true for: of a Stored block it gets all tiers that have its
-// bytes, else none. A Stored event may fall into several; the revision of all of them is the
-// event's. Nothing is copied where everything stays.
+// Restricts an event to the blocks for which `keep` is true, and calls `show` for each event that
+// results. `keep` gets the block's id and, for a Stored block, all tiers that have its bytes
+// (otherwise none). A Stored event can become several events, all with its revision. An event that
+// keeps everything is not copied.
 void ForEachPart(const Event& event, absl::FunctionRef<bool(BlockId, TierSet)> keep,
                  absl::FunctionRef<void(const Event&)> show);
 
-// Everything that is said has to hold. Subscribers with equal filters see the same.
+// An event passes only if every part of the filter allows it. Subscribers with equal filters see
+// the same events.
 struct EventFilter {
   static constexpr uint8_t kAll = 0xFF;
 
   uint8_t types = kAll;             // Bit i: alternative i of Event::what.
   uint8_t tiers = kAll;             // Bit i: Tier i.
-  std::vector<WindowSize> windows;  // Ascending; empty: all of them.
-  std::optional<TenantId> tenant;   // Events about its blocks alone; none: about anybody's.
-  // With a tenant: about the default tenant's too. Their salts are secrets of the tenants that
-  // share: of what is stored under one the salt, the tokens and the extras are hidden. The pins of
-  // others are not told.
+  std::vector<WindowSize> windows;  // Ascending. Empty: all windows.
+  std::optional<TenantId> tenant;   // Only events about its blocks. None: about all blocks.
+  // With a tenant: events about the default tenant's blocks too. Their salts are secrets of the
+  // tenants that share. If blocks are stored under a salt, the salt, the tokens and the extras are
+  // hidden. Ends of other tenants' pins do not pass.
   bool default_tenant = false;
 
-  // Calls `show` for what the filter lets through of the event: the event, parts of it (a Stored
-  // event's blocks without a copy in the tiers are left out, and so are other tiers' capacities),
-  // or nothing. A removal and a change of priority pass whatever `tiers` is, with what else the
-  // event says. A move passes where it begins or ends in one of the tiers, a change of lower copies
-  // where one comes or goes there. That everything of a window left, or its pools, concerns every
-  // tenant.
+  // Calls `show` for the event, for parts of it, or not at all. These rules decide which events and
+  // parts pass `tiers`:
+  // * Stored blocks with a copy in one of the tiers, and capacities of these tiers.
+  // * Removals, taken blocks, changes of priority and ends of pins, always. The whole event passes.
+  // * Moves that begin or end in one of the tiers, and lower copies that come or go there.
+  // An event about a whole window or its pools concerns every tenant.
   void Apply(const Event& event, absl::FunctionRef<void(const Event&)> show) const;
 
   friend bool operator==(const EventFilter&, const EventFilter&) = default;

@@ -61,7 +61,7 @@ absl::StatusOr<std::vector<EventLog::BatchPtr>> EventLog::Read(Revision from,
   absl::MutexLock lock(&mutex_);
   if (from.value() > last_.value() + 1) {
     return MakeError(Reason::kRevisionInFuture,
-                     absl::StrCat("revision ", from.value(), " is not yet; the next one is ",
+                     absl::StrCat("revision ", from.value(), " is in the future; the next one is ",
                                   last_.value() + 1));
   }
   std::vector<BatchPtr> read;
@@ -69,8 +69,8 @@ absl::StatusOr<std::vector<EventLog::BatchPtr>> EventLog::Read(Revision from,
   const Revision oldest = FirstOf(batches_.front());
   if (from < oldest) {
     return MakeError(Reason::kRevisionCompacted,
-                     absl::StrCat("revision ", from.value(), " is gone; the oldest kept one is ",
-                                  oldest.value()));
+                     absl::StrCat("the log no longer has revision ", from.value(),
+                                  "; the oldest one is ", oldest.value()));
   }
   // The last batch that begins at or before `from`.
   auto it = std::upper_bound(batches_.begin(), batches_.end(), from,

@@ -1,5 +1,5 @@
-// The event log: the last events of a cache, by revision, read by any number of subscribers at
-// their own pace.
+// The event log: the last events of a cache, by revision. Any number of subscribers read it, each
+// at its own pace.
 #ifndef PAGODA_EVENTS_EVENT_LOG_H_
 #define PAGODA_EVENTS_EVENT_LOG_H_
 
@@ -17,9 +17,9 @@
 
 namespace pagoda {
 
-// Thread-safe. The writer hands over what one batch of operations caused; a reader gets references
-// to those immutable batches and reads them without any lock, so a slow reader holds nothing up and
-// memory is bounded by the log's limit (plus what a reader is reading at the moment).
+// Thread-safe. The writer appends the events of one batch of operations. A reader gets references
+// to these immutable batches and reads them without a lock, so a slow reader delays nobody. Memory
+// is bounded by the log's limits, plus the batches that readers are reading.
 //
 // Invariants
 // 1. Revisions in the log are consecutive: oldest() .. last().
@@ -28,7 +28,7 @@ namespace pagoda {
 class EventLog {
  public:
   using Batch = EventBatch;
-  // Shared by the log and by the readers that are reading it at the moment.
+  // Owned by the log and by the readers that are reading it.
   using BatchPtr = std::shared_ptr<const Batch>;
 
   struct Limits {
@@ -38,8 +38,7 @@ class EventLog {
 
   explicit EventLog(Limits limits) : limits_(limits) {}
 
-  // The events of `batch` continue where the log ends (rule: first.revision == last() + 1). Empty:
-  // nothing happens.
+  // Appends the events of `batch`, if it has any. REQUIRES: the first one's revision is last() + 1.
   void Append(Batch batch) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The oldest revision that can still be read; last() + 1 while the log is empty.
@@ -54,22 +53,21 @@ class EventLog {
   }
   const Limits& limits() const { return limits_; }
 
-  // Events ever appended, by type: indexed as Event::what is.
+  // The number of events ever appended, by type, indexed as Event::what is.
   EventBatch::TypeCounts type_counts() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Some batches that cover the revisions from `from` on, in order; the first one may begin before
-  // `from`. At most `max_events` events, but at least one batch where there is any. Empty when
-  // `from` is last() + 1. Errors: REVISION_COMPACTED (below oldest()), REVISION_IN_FUTURE (above
-  // last() + 1).
+  // Batches that cover the revisions from `from` on, in order. The first one may begin before
+  // `from`. At most `max_events` events, but at least one batch. Empty if `from` is last() + 1.
+  // Errors: REVISION_COMPACTED (below oldest()), REVISION_IN_FUTURE (above last() + 1).
   absl::StatusOr<std::vector<BatchPtr>> Read(Revision from, size_t max_events) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Waits until last() > `seen`, Close() or the timeout; returns last(). For one notifier thread,
-  // not for each subscriber. With `wakes` also until there have been more wakes than that, which it
-  // then counts.
+  // not for each subscriber. With `wakes` it also returns when there have been more than *wakes
+  // calls of Wake(); it then sets *wakes to their number.
   Revision WaitBeyond(Revision seen, absl::Duration timeout, uint64_t* wakes = nullptr) const
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Somebody is behind who was busy when the notifier looked.
+  // At least one subscriber is behind: it was busy at the last notification.
   void Wake() ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends every wait, now and later.
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -77,7 +75,7 @@ class EventLog {
  private:
   const Limits limits_;
 
-  // Taken after the core's lock, never before it; nothing is called under it.
+  // Lock order: after the core's lock. Nothing is called out under it.
   mutable absl::Mutex mutex_;
   std::deque<BatchPtr> batches_ ABSL_GUARDED_BY(mutex_);
   size_t num_events_ ABSL_GUARDED_BY(mutex_) = 0;

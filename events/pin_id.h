@@ -7,7 +7,7 @@
 
 namespace pagoda {
 
-// Counted up by the manager; never reused in an epoch.
+// The manager counts pins up. An id is never reused in an epoch.
 using PinId = StrongId<struct PinIdTag, uint64_t>;
 
 }  // namespace pagoda

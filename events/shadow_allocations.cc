@@ -37,8 +37,8 @@ absl::Status ShadowAllocations::ApplyCreated(Window& window, const CreatedEvent&
   return absl::OkStatus();
 }
 
-// A block may be stored that was not taken: a hole that another block's bytes fill, one of an
-// earlier run, and any where the stream tells of raw blocks alone.
+// A stored block need not have been taken: another block's bytes can fill a hole, an earlier run
+// can have left the block, or the stream reports raw blocks only.
 absl::Status ShadowAllocations::ApplyStored(Window& window, const StoredEvent& stored) {
   for (const StoredBlock& block : stored.blocks) {
     if (!window.cached.insert(block.id).second) return Misfit("stored twice", block.id);

@@ -1,4 +1,4 @@
-// A copy of the set of blocks that are taken and not in the prefix tree, made from events alone.
+// The set of blocks that are taken and not in the prefix tree, rebuilt from events alone.
 #ifndef PAGODA_EVENTS_SHADOW_ALLOCATIONS_H_
 #define PAGODA_EVENTS_SHADOW_ALLOCATIONS_H_
 
@@ -12,19 +12,18 @@
 
 namespace pagoda {
 
-// The sets of all windows. The stream tells of every allocation (LifecycleEvents::kAll), or of raw
-// blocks alone (kRaw); a set then has these. Thread-compatible.
+// The sets of all windows. The stream reports every allocation (LifecycleEvents::kAll) or only raw
+// blocks (kRaw); a set has the blocks that the stream reports. Thread-compatible.
 //
 // Invariant: no block of a set is cached.
 class ShadowAllocations {
  public:
-  // In the order of the stream, a snapshot's events too. Errors: FailedPrecondition for an event
-  // that does not fit: a block taken twice, or taken or stored while it is cached; a release of a
-  // block that was not taken; a removal of one that is not cached. After an error the sets mean
-  // nothing.
+  // Applies the next event of the stream or of a snapshot. Errors: FailedPrecondition for an event
+  // that does not fit: a block is taken twice, or taken or stored while it is cached; a released
+  // block was not taken; a removed block is not cached. After an error the sets mean nothing.
   absl::Status Apply(const Event& event);
 
-  // A snapshot follows: forgets everything.
+  // Forgets everything, because a snapshot follows.
   void BeginSnapshot() { windows_.clear(); }
 
   // Ascending.

@@ -19,7 +19,7 @@ bool SaysNothing(absl::Span<const TokenExtra> extras) {
                      [](const TokenExtra& extra) { return extra == TokenExtra{}; });
 }
 
-// How `theirs` differs from `ours`; null where it does not.
+// How `theirs` differs from `ours`; null if it does not.
 const char* Difference(const TreeEntry& ours, const TreeEntryView& theirs) {
   if (ours.hash != theirs.hash) return "another hash";
   if (ours.parent != theirs.parent) return "another parent";
@@ -31,7 +31,7 @@ const char* Difference(const TreeEntry& ours, const TreeEntryView& theirs) {
   return nullptr;
 }
 
-// Copies are in tiers that are farther than the nearest.
+// Whether the lower copies are all in farther tiers than `tier`.
 bool IsBelow(TierSet lower, Tier tier) {
   return (lower.bits() & ((2u << static_cast<int>(tier)) - 1)) == 0 &&
          lower.bits() < 1u << kMaxTiers;
@@ -95,7 +95,7 @@ absl::Status ShadowTree::ForEachStored(const StoredEvent& stored, StoreBlock sto
     return TreeMisfit("parent hash without parent, or the reverse", parent);
   }
   if (!stored.extras.empty() && stored.extras.size() != stored.tokens.size()) {
-    return TreeMisfit("extras of other tokens",
+    return TreeMisfit("extras do not fit the tokens",
                       stored.blocks.empty() ? parent : stored.blocks[0].id);
   }
   size_t begin = 0;
@@ -150,7 +150,7 @@ absl::Status ShadowTree::StoreOne(Window& window, BlockHash parent_hash, TreeEnt
   return absl::OkStatus();
 }
 
-// Counts a block that is to be stored as a child of its parent.
+// Counts a block, which the caller is about to store, as a child of its parent.
 absl::Status ShadowTree::HangBelow(Window& window, BlockHash parent_hash, const TreeEntry& entry) {
   const auto [it, is_new] = window.nodes.try_emplace(entry.parent);
   Node& above = it->second;
@@ -240,7 +240,7 @@ absl::Status ShadowTree::ApplyRemoved(Window& window, const RemovedEvent& remove
     window.num_cached = 0;
     return absl::OkStatus();
   }
-  if (removed.reason == RemovalReason::kReleased) return absl::OkStatus();  // Not of the tree.
+  if (removed.reason == RemovalReason::kReleased) return absl::OkStatus();  // Not in the tree.
   if (removed.blocks.size() != removed.hashes.size()) {
     return absl::FailedPreconditionError("ids and hashes of a removal differ in number");
   }
@@ -270,7 +270,8 @@ absl::Status ShadowTree::RemoveOne(Window& window, BlockId id, BlockHash hash) {
   return absl::OkStatus();
 }
 
-// Forgets a hole below which nothing hangs, and those above it for which that becomes true.
+// Forgets a hole without blocks below it, and the holes above it that lose their last child by
+// this.
 void ShadowTree::EraseHoles(Window& window, BlockId id) {
   while (id != kNoBlock) {
     const auto it = window.nodes.find(id);
@@ -350,7 +351,7 @@ absl::Status ShadowTree::EndSnapshot(Revision revision) {
 }
 
 absl::Status ShadowTree::Place(Window& window, ToldBlocks& told, BlockId id) {
-  std::vector<BlockId> path;  // Up to the first one that is placed, or was never told.
+  std::vector<BlockId> path;  // Up to the first block that is placed, or that was not reported.
   for (auto it = told.find(id); it != told.end(); it = told.find(id)) {
     if (path.size() == told.size()) return TreeMisfit("its own ancestor", id);
     path.push_back(id);
@@ -398,19 +399,19 @@ absl::Status ShadowTree::Compare(WindowSize window,
     ++num_shown;
     const auto it = ours.nodes.find(theirs.id);
     if (it == ours.nodes.end() || !it->second.cached) {
-      return differs("in the tree, but not by the events", theirs.id);
+      return differs("in the tree, but not reported by the events", theirs.id);
     }
     if (const char* what = Difference(it->second.entry, theirs); what != nullptr) {
       differs(absl::StrCat("the events tell of ", what), theirs.id);
     }
   });
   if (!status.ok() || num_shown == ours.num_cached) return status;
-  // Every block shown is ours, and none was shown twice: some of ours were not shown.
+  // Each shown block is ours and was shown once, so some of our blocks were not shown.
   std::vector<TreeEntry> unseen = Dump(window);
   visit_all([&](const TreeEntryView& theirs) {
     std::erase_if(unseen, [&](const TreeEntry& entry) { return entry.id == theirs.id; });
   });
-  return TreeMisfit("by the events in the tree, but it is not", unseen.front().id);
+  return TreeMisfit("reported by the events, but not in the tree", unseen.front().id);
 }
 
 absl::Status ShadowTree::Compare(WindowSize window, absl::Span<const TreeEntry> entries) const {

@@ -1,5 +1,5 @@
-// A copy of the prefix tree made from events alone: what every subscriber can have, and the proof
-// of the events' law.
+// The prefix tree, rebuilt from events alone. Every subscriber can have this copy, and it proves
+// the law of events/README.md.
 #ifndef PAGODA_EVENTS_SHADOW_TREE_H_
 #define PAGODA_EVENTS_SHADOW_TREE_H_
 
@@ -17,7 +17,7 @@
 
 namespace pagoda {
 
-// One cached block, as the events tell it. Equal entries may differ in extras that say nothing.
+// One cached block, as the events report it. Equal entries can differ in extras that say nothing.
 struct TreeEntry {
   BlockId id;
   BlockHash hash;
@@ -34,7 +34,7 @@ struct TreeEntry {
   friend bool operator==(const TreeEntry& a, const TreeEntry& b);
 };
 
-// The same, referring to its parts.
+// A TreeEntry that refers to its parts.
 struct TreeEntryView {
   BlockId id;
   BlockHash hash;
@@ -49,27 +49,34 @@ struct TreeEntryView {
 // The trees of all windows. Thread-compatible.
 class ShadowTree {
  public:
-  // Errors: FailedPrecondition for an event that does not fit: a revision that leaves a hole, a
-  // block stored twice, a hash that is not the block's, words that are no key in a keyed namespace,
-  // another namespace than the parent's, a change from a value that was not there, a lower copy in
-  // no farther tier, a removal of what is not there. In full attention also a parent that is not
-  // there, a removal before the children's, and a block in a nearer tier than its parent. After an
-  // error the tree means nothing.
+  // Applies the next event. Errors: FailedPrecondition for an event that does not fit. Then the
+  // tree means nothing any more. These do not fit:
+  // * a revision that does not follow the previous one
+  // * a block stored twice
+  // * a hash that is not the block's
+  // * words that are not a key, in a keyed namespace
+  // * another namespace than the parent's
+  // * a change from another value than the current one
+  // * a lower copy in a tier that is not farther
+  // * a removal of a block that is not cached
+  // * under full attention: a parent that is not cached, a removal before that of the children, a
+  //   block in a nearer tier than its parent
   absl::Status Apply(const Event& event);
 
-  // The tree is forgotten, and a snapshot follows (events/snapshot.h): what Apply gets until
-  // EndSnapshot has revision 0 or is an event about blocks that were told, and says nothing about
-  // their parents yet.
+  // Forgets the tree, because a snapshot follows (events/snapshot.h). Until EndSnapshot, Apply gets
+  // events with revision 0, and events about blocks that the snapshot has reported. Their parents
+  // are not checked yet.
   void BeginSnapshot();
-  // The snapshot is whole, as of `revision`. Errors: FailedPrecondition where it is no tree: as
+  // The snapshot is complete, as of `revision`. Errors: FailedPrecondition if it is not a tree: as
   // Apply, for each block below its parent.
   absl::Status EndSnapshot(Revision revision);
 
   // Ascending by block id.
   std::vector<TreeEntry> Dump(WindowSize window) const;
 
-  // Whether a window's tree is what `visit_all` shows: it calls its argument for each cached block,
-  // ascending by id. Copies nothing. Errors: FailedPrecondition with a block that differs, and how.
+  // Compares a window's tree with the blocks that `visit_all` shows. `visit_all` calls its argument
+  // for each cached block, ascending by id. Copies nothing. Errors: FailedPrecondition with a block
+  // that differs, and how.
   using TreeVisitor = absl::FunctionRef<void(const TreeEntryView&)>;
   absl::Status Compare(WindowSize window, absl::FunctionRef<void(TreeVisitor)> visit_all) const;
   absl::Status Compare(WindowSize window, absl::Span<const TreeEntry> entries) const;
@@ -77,8 +84,8 @@ class ShadowTree {
   Revision revision() const { return revision_; }
 
  private:
-  // A cached block; or, in a sliding window, a hole: a block that has left while something hangs
-  // below it, of which the hash and the parent's id are left (kNoBlock where it was never cached).
+  // A cached block; or, in a sliding window, a hole: a block that left while other blocks are below
+  // it. A hole keeps its hash and its parent's id (kNoBlock if it was never cached).
   struct Node {
     TreeEntry entry;
     bool cached = false;
@@ -90,11 +97,11 @@ class ShadowTree {
   };
   struct Window {
     bool full_attention = false;
-    absl::flat_hash_map<BlockId, Node> nodes;  // With a block also the one it hangs below.
+    absl::flat_hash_map<BlockId, Node> nodes;  // For each block, its parent is here too.
     size_t num_cached = 0;
   };
 
-  // What a snapshot has told so far, with each block's parent's hash.
+  // A block that the snapshot has reported, with its parent's hash.
   struct Told {
     TreeEntry entry;
     BlockHash parent_hash;
@@ -102,7 +109,7 @@ class ShadowTree {
   using ToldBlocks = absl::flat_hash_map<BlockId, Told>;
 
   absl::Status ApplyToSnapshot(const Event& event);
-  // Puts a block into the window below its parent, which comes first.
+  // Puts a block into the window. Puts its parent there first.
   static absl::Status Place(Window& window, ToldBlocks& told, BlockId id);
 
   // Calls `store` for each block of the event, with its parent's hash.
@@ -121,7 +128,7 @@ class ShadowTree {
   Revision revision_;
   std::map<WindowSize, Window> windows_;
   bool in_snapshot_ = false;
-  std::map<WindowSize, ToldBlocks> told_;  // Of the snapshot that is under way.
+  std::map<WindowSize, ToldBlocks> told_;  // By the current snapshot.
 };
 
 }  // namespace pagoda

@@ -1,4 +1,4 @@
-// A namespace as an event holds it.
+// The namespace of an event.
 #ifndef PAGODA_EVENTS_SHARED_NAMESPACE_H_
 #define PAGODA_EVENTS_SHARED_NAMESPACE_H_
 
@@ -9,9 +9,9 @@
 
 namespace pagoda {
 
-// A namespace's key as a value, of which copies share the memory; the namespace without adapter,
-// salt and tenant, which most events have, takes none. Thread-compatible, also where copies are in
-// several threads.
+// A namespace's key as a value. Copies share its memory. The namespace without adapter, salt and
+// tenant, which most events have, takes no memory. Thread-compatible; copies can be in several
+// threads.
 class SharedNamespace {
  public:
   SharedNamespace() = default;
@@ -20,7 +20,7 @@ class SharedNamespace {
   const NamespaceKey& operator*() const;
   const NamespaceKey* operator->() const { return &**this; }
 
-  // Memory that it shares with its copies.
+  // The memory that it shares with its copies.
   size_t bytes() const;
 
   friend bool operator==(const SharedNamespace& a, const SharedNamespace& b) {
@@ -28,7 +28,7 @@ class SharedNamespace {
   }
 
  private:
-  std::shared_ptr<const NamespaceKey> key_;  // Owned by the copies together; null: the default.
+  std::shared_ptr<const NamespaceKey> key_;  // Owned by all copies. Null: the default namespace.
 };
 
 }  // namespace pagoda

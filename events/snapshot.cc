@@ -9,7 +9,7 @@ namespace pagoda {
 void ForEachPassed(const Event& event, const SnapshotPosition& position,
                    absl::FunctionRef<void(const Event&)> show) {
   if (!position.Reached(event.window)) return;
-  // The walk's first piece of a window tells of its pools.
+  // The walk's first piece of a window reports its pools.
   const auto* created = std::get_if<CreatedEvent>(&event.what);
   if (created != nullptr && !created->blocks_per_tier.empty()) return;
   ForEachPart(

@@ -1,4 +1,4 @@
-// How a subscriber that comes late gets the whole state: read piece by piece, while it changes.
+// Snapshots: a late subscriber reads the whole state in chunks, while the state keeps changing.
 #ifndef PAGODA_EVENTS_SNAPSHOT_H_
 #define PAGODA_EVENTS_SNAPSHOT_H_
 
@@ -11,19 +11,20 @@
 
 namespace pagoda {
 
-// A snapshot walks over the windows, ascending by size, and in each over the ids of its blocks. A
-// piece of it (BlockManager::ReadSnapshot) tells what is at the ids it walks over, as of the
-// revision at which it is read. What happens later to ids that the walk has passed is told by the
-// events, before the next piece; what happens to those ahead is not, for the walk will see it:
+// A snapshot walks over the windows, ascending by size, and in each window over the block ids. A
+// piece (BlockManager::ReadSnapshot) reports the blocks at the next ids, as of the revision at
+// which it is read. The reader applies, in turn:
 //
-//   1. the events after the last piece's revision, up to this piece's, of passed blocks alone
+//   1. the events after the previous piece's revision, up to this piece's, for passed ids only
 //   2. the piece: Created and Stored events with revision 0
 //
-// So after each piece the reader has exactly what was at the passed ids at that piece's revision,
-// and after the last one the state at its revision; nothing is locked or kept for it between two.
-// Within, a block may be told before its parent.
+// Changes at ids ahead of the walk are left out of step 1, because the walk will see them.
+//
+// So after each piece the reader has exactly the blocks at the passed ids, as of that piece's
+// revision. After the last piece it has the whole state. Nothing is locked or kept for the reader
+// between two pieces. Within a snapshot a block can come before its parent.
 
-// What the walk has passed: every smaller window, and of this one the ids below `next`.
+// The part that the walk has passed: every smaller window, and the ids of `window` below `next`.
 struct SnapshotPosition {
   WindowSize window{0};
   BlockId next{0};
@@ -32,7 +33,7 @@ struct SnapshotPosition {
   bool Passed(WindowSize other, BlockId id) const {
     return done || other < window || (other == window && id < next);
   }
-  // Whether it has come to the window at all.
+  // Whether the walk has begun this window.
   bool Reached(WindowSize other) const {
     return done || other < window || (other == window && next.value() > 0);
   }
@@ -41,11 +42,11 @@ struct SnapshotPosition {
 
 struct SnapshotPiece {
   std::vector<Event> events;  // Revision 0.
-  Revision revision;          // As of which.
-  SnapshotPosition end;       // Up to where.
+  Revision revision;          // The state as of this revision.
+  SnapshotPosition end;       // The end of the piece.
 };
 
-// Calls `show` for what an event tells of blocks that the walk has passed.
+// Calls `show` for the parts of an event that concern blocks which the walk has passed.
 void ForEachPassed(const Event& event, const SnapshotPosition& position,
                    absl::FunctionRef<void(const Event&)> show);
 

@@ -9,7 +9,8 @@ namespace pagoda {
 
 // A tenant's place in the configuration, counted from 1.
 using TenantId = StrongId<struct TenantIdTag, uint16_t>;
-// Nobody's: where there are no tenants everything is the default tenant's, else what tenants share.
+// The default tenant. It owns everything if no tenants are configured, and otherwise the blocks
+// that tenants share.
 inline constexpr TenantId kDefaultTenant{0};
 
 }  // namespace pagoda

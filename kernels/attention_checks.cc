@@ -10,8 +10,8 @@
 namespace pagoda::kernels {
 namespace {
 
-// The first block of which the sequence's queries may see a key. In front of it is what a window
-// has passed, whose blocks are gone. A sink keeps the first ones.
+// The first block of which the sequence's queries can see a key. Earlier blocks are passed by the
+// window and gone. A sink keeps the first ones.
 uint64_t FirstSeenBlock(const PagedAttentionParams& params, size_t sequence) {
   const AttentionMask& mask = params.mask;
   if (!mask.causal || mask.window_tokens == 0 || mask.sink_tokens != 0) return 0;
@@ -40,7 +40,7 @@ absl::Status CheckTable(const PagedAttentionParams& params, size_t sequence) {
   return absl::OkStatus();
 }
 
-// Goes over a plan's items as a kernel does, and compares them with the lengths that they are for.
+// Walks a plan's items as a kernel does, and compares them with the params' lengths.
 class PlanWalk {
  public:
   PlanWalk(const AttentionPlan& plan, const PagedAttentionParams& params)
@@ -70,7 +70,7 @@ class PlanWalk {
     }
   }
 
-  // 1 for a whole item, 0 for one that no merge is for.
+  // 1 for a whole item, 0 for an item without a merge.
   uint32_t PartsOf(const AttentionItem& item) {
     if (item.partial == AttentionItem::kWhole) return 1;
     if (merge_ == plan_.merges.size()) return 0;
@@ -87,8 +87,8 @@ class PlanWalk {
            item.num_queries <= end - query_;
   }
 
-  // The keys of the items from i on that are parts of the same queries: ascending, up to the last
-  // one that is seen, without any that is seen between them.
+  // Checks the keys of the items from i on that are parts of the same queries: ascending, up to the
+  // last visible key, without a visible key between two parts.
   bool FitsKeys(size_t i, uint32_t parts) const {
     const AttentionItem& first = plan_.items[i];
     const int64_t context = params_.context_lengths[sequence_];
@@ -125,9 +125,9 @@ class PlanWalk {
   const AttentionPlan& plan_;
   const PagedAttentionParams& params_;
   size_t sequence_ = 0;
-  uint32_t query_ = 0;     // Of the batch.
-  size_t merge_ = 0;       // The next one's.
-  uint64_t partials_ = 0;  // Likewise.
+  uint32_t query_ = 0;     // A row of the batch.
+  size_t merge_ = 0;       // The next merge.
+  uint64_t partials_ = 0;  // The next partial row.
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Which keys a query sees.
+// The attention mask: which keys a query sees.
 #ifndef PAGODA_KERNELS_ATTENTION_MASK_H_
 #define PAGODA_KERNELS_ATTENTION_MASK_H_
 
@@ -12,30 +12,31 @@ namespace pagoda::kernels {
 #define PAGODA_HOST_DEVICE
 #endif
 
-// Attention in blocks of positions, after Longformer and BigBird: a query in block Q sees the keys
+// Attention in blocks of positions, after Longformer and BigBird. A query in block Q sees the keys
 // of block K if Q - K < local_blocks, or if K + 1 + head * head_step is a multiple of
 // vertical_stride. `head` is the query head.
 struct BlockSparsity {
-  uint32_t block_tokens = 0;  // Positions of a block; 0: attention is dense.
+  uint32_t block_tokens = 0;  // Positions per block; 0: attention is dense.
   uint32_t local_blocks = 1;
-  uint32_t vertical_stride = 0;  // 0: local blocks alone.
+  uint32_t vertical_stride = 0;  // 0: local blocks only.
   uint32_t head_step = 0;
   friend bool operator==(const BlockSparsity&, const BlockSparsity&) = default;
 };
 
-// A query at position i sees the key at position j if all of these let it:
-//  causal: j <= i; without, every key of the context (the shared prefix of a cascade);
+// A query at position i sees the key at position j if all of these conditions hold:
+//  causal: j <= i. If `causal` is false, the query sees every key of the context (the shared prefix
+//    of a cascade);
 //  window_tokens: i - j < window_tokens, or j < sink_tokens (0: no window);
 //  sparsity.
 struct AttentionMask {
-  bool causal = true;  // Without it there is no window and no sparsity.
+  bool causal = true;  // If false, there is no window and no sparsity.
   uint32_t window_tokens = 0;
-  uint32_t sink_tokens = 0;  // First tokens of the context that no window leaves behind.
+  uint32_t sink_tokens = 0;  // The first tokens of the context, which every window includes.
   BlockSparsity sparsity;
   friend bool operator==(const AttentionMask&, const AttentionMask&) = default;
 };
 
-// Whether the query head's query at position `query` sees the key at position `key`.
+// Whether the query of `head` at position `query` sees the key at position `key`.
 PAGODA_HOST_DEVICE constexpr bool Sees(const AttentionMask& mask, uint32_t head, int64_t query,
                                        int64_t key) {
   if (!mask.causal) return true;
@@ -51,8 +52,8 @@ PAGODA_HOST_DEVICE constexpr bool Sees(const AttentionMask& mask, uint32_t head,
          (key_block + 1 + int64_t{head} * sparsity.head_step) % sparsity.vertical_stride == 0;
 }
 
-// Whether a query at first_query..last_query may see a key at first_key..last_key (ends included),
-// in any head. False is certain; true is not: block sparsity is left to Sees.
+// False if no query at first_query..last_query sees a key at first_key..last_key (ends included),
+// in any head. True promises nothing, because block sparsity is left to Sees.
 PAGODA_HOST_DEVICE constexpr bool MaySee(const AttentionMask& mask, int64_t first_query,
                                          int64_t last_query, int64_t first_key, int64_t last_key) {
   if (!mask.causal) return true;
@@ -61,8 +62,8 @@ PAGODA_HOST_DEVICE constexpr bool MaySee(const AttentionMask& mask, int64_t firs
   return first_query - last_key < mask.window_tokens || first_key < mask.sink_tokens;
 }
 
-// Whether every query at first_query..last_query sees every key at first_key..last_key, so that a
-// tile of them needs no mask. True is certain; false is not.
+// True if every query at first_query..last_query sees every key at first_key..last_key, so that a
+// tile of them needs no mask. False promises nothing.
 PAGODA_HOST_DEVICE constexpr bool SeesAll(const AttentionMask& mask, int64_t first_query,
                                           int64_t last_query, int64_t first_key, int64_t last_key) {
   if (!mask.causal) return true;

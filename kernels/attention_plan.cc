@@ -5,10 +5,10 @@
 namespace pagoda::kernels {
 namespace {
 
-// What a key costs beside the work of its queries, in queries: the read of its K and V.
+// The cost of a key beyond the work of its queries, in queries: the read of its K and V.
 constexpr uint64_t kKeyCost = 4;
 
-// What an item costs beside its keys, in keys.
+// The cost of an item beyond its keys, in keys.
 constexpr uint64_t kItemCost = 16;
 
 uint64_t CostOf(const AttentionItem& item) {
@@ -33,14 +33,14 @@ class Planner {
   }
 
  private:
-  // The items of some query tokens of sequence s.
+  // Adds the items of some query tokens of sequence s.
   void AddQueries(uint32_t s, uint32_t first, uint32_t count) {
     const int64_t context = shape_.context_lengths[s];
     const int64_t first_position = context - shape_.query_starts[s + 1] + first;
     const int64_t last_position = first_position + count - 1;
     const int64_t end_key = shape_.mask.causal ? last_position + 1 : context;
     const int64_t step = options_.split_tokens;
-    // Adjacent pieces become one again where nothing is cut.
+    // Without cuts, adjacent pieces become one again.
     const bool cut = count <= options_.split_query_tokens;
 
     parts_.clear();
@@ -48,7 +48,7 @@ class Planner {
       const int64_t end = std::min(end_key, (key / step + 1) * step);
       if (!MaySee(shape_.mask, first_position, last_position, key, end - 1)) continue;
       if (!cut && !parts_.empty()) {
-        // Keys between two pieces are invisible, and so skipped again by the kernel.
+        // Keys between two pieces are invisible; the kernel skips them again.
         parts_.back().end = end;
       } else {
         parts_.push_back({key, end});
@@ -85,7 +85,7 @@ class Planner {
     part.first = std::max(part.first, first_position - int64_t{mask.window_tokens} + 1);
   }
 
-  // Gives each worker units of about the same cost, in order.
+  // Gives each worker units of similar cost, in order.
   void ShareOut() {
     const uint64_t heads = shape_.num_kv_heads;
     uint64_t total = 0;
@@ -93,11 +93,11 @@ class Planner {
     plan_.worker_starts.assign(options_.num_workers + uint64_t{1}, plan_.items.size() * heads);
     plan_.worker_starts[0] = 0;
 
-    uint64_t cost = 0;  // Of the units before.
+    uint64_t cost = 0;  // Of the previous units.
     uint32_t worker = 1;
     for (uint64_t i = 0; i < plan_.items.size(); ++i) {
       const uint64_t unit = CostOf(plan_.items[i]);
-      // Worker w starts at the first unit whose middle lies behind w shares of the whole.
+      // Worker w starts at the first unit whose middle is behind w shares of the total.
       for (; worker < options_.num_workers; ++worker) {
         const uint64_t start = total / options_.num_workers * worker;
         if (start > cost + unit * heads - unit / 2) break;

@@ -6,19 +6,19 @@
 namespace pagoda::kernels {
 namespace {
 
-// Costs, in keys of one worker. They follow from bytes and from usual launch times, and are not
-// fitted to a GPU's.
+// Costs, in keys of one worker. They follow from bytes and usual launch times, and are not fitted
+// to one GPU.
 constexpr uint64_t kPieceCost = 32;   // The start of a piece: its queries and its first tiles.
 constexpr uint64_t kRowCost = 2;      // A partial row, which is written and read again.
 constexpr uint64_t kMergeCost = 128;  // The launch of the merge.
 
-// A finer cut has to be better by one part in so many.
+// A finer cut must be better by 1 / kLeastGain.
 constexpr uint64_t kLeastGain = 32;
-// The search ends where the best cut is this near to the bound: by one part in so many.
+// The search ends when the best cut is within 1 / kNearEnough of the bound.
 constexpr uint64_t kNearEnough = 16;
-// Up to this many parts each number is tried; then steps grow with the number.
+// Up to this many parts, every number is tried. Above it, the steps grow with the number.
 constexpr uint32_t kTriedParts = 16;
-// Pieces of cut items, in rounds of the workers. More than these gain nothing.
+// The maximum of pieces of cut items, in rounds of the workers. More rounds gain nothing.
 constexpr uint64_t kMostRounds = 8;
 
 template <class T>
@@ -26,7 +26,7 @@ T CeilDivide(T a, T b) {
   return a / b + (a % b != 0 ? 1 : 0);
 }
 
-// The keys of an item: those of its window, and the sinks before it.
+// The keys of an item: those of its window, and the sinks before the window.
 struct Item {
   uint32_t first;
   uint32_t end;
@@ -39,7 +39,7 @@ struct Item {
 struct Estimate {
   uint64_t cost = 0;
   uint64_t cut_pieces = 0;  // Pieces of cut items, in all KV heads.
-  uint64_t partials = 0;    // Of query tokens.
+  uint64_t partials = 0;    // In query tokens.
 };
 
 // The items of one launch of kernels.
@@ -62,7 +62,7 @@ class Launch {
   Estimate With(uint32_t split, uint64_t heads, uint64_t workers, uint64_t group) const {
     Estimate estimate;
     if (empty()) return estimate;
-    uint64_t full = 0;  // Pieces of `split` keys. The others are shorter.
+    uint64_t full = 0;  // Pieces of exactly `split` keys. The others are shorter.
     uint64_t others = 0;
     uint64_t most_parts = 1;
     for (const Item& item : items_) {
@@ -95,12 +95,12 @@ class Launch {
  private:
   std::vector<Item> items_;
   uint64_t keys_ = 0;
-  uint32_t longest_ = 0;  // Keys of an item.
-  uint32_t end_ = 0;      // Behind the last key of any.
+  uint32_t longest_ = 0;  // In keys, of any item.
+  uint32_t end_ = 0;      // Behind the last key of any item.
   uint32_t most_queries_ = 0;
 };
 
-// The items that may be cut. Decode and longer items have a launch each.
+// The items that can be cut. Decode and longer items have separate launches.
 struct Launches {
   Launch decode;
   Launch longer;

@@ -11,7 +11,7 @@
 namespace pagoda::kernels {
 namespace {
 
-// The table of a sequence has slots for the positions first to end - 1.
+// Checks that a sequence's table has slots for the positions first to end - 1.
 absl::Status CheckTable(const KvLayer& kv, absl::Span<const int32_t> block_tables,
                         uint64_t block_table_stride, size_t sequence, uint64_t first,
                         uint64_t end) {
@@ -30,7 +30,7 @@ absl::Status CheckTable(const KvLayer& kv, absl::Span<const int32_t> block_table
   return absl::OkStatus();
 }
 
-// Ascending from 0. CheckShapes has found that there are some.
+// Checks that the starts ascend from 0. CheckShapes has checked that they are not empty.
 absl::Status CheckStarts(absl::Span<const int32_t> starts) {
   if (starts[0] != 0) return InvalidArgument("starts begins with ", starts[0], ", not 0");
   for (size_t s = 1; s < starts.size(); ++s) {
@@ -41,7 +41,7 @@ absl::Status CheckStarts(absl::Span<const int32_t> starts) {
   return absl::OkStatus();
 }
 
-// That no copy's target is another's target or source.
+// Checks that no copy's target is another copy's target or source.
 absl::Status CheckDisjoint(const BlockCopyParams& params) {
   if (params.copies.size() < 2) return absl::OkStatus();
   std::vector<uint32_t> targets(params.copies.size());

@@ -1,5 +1,4 @@
-// What the cache's writes and reads, and copies of blocks that the host makes, check before they
-// touch a pool.
+// Checks of cache writes, cache reads and block copies by the host, before they touch a pool.
 #ifndef PAGODA_KERNELS_CACHE_CHECKS_H_
 #define PAGODA_KERNELS_CACHE_CHECKS_H_
 
@@ -10,14 +9,14 @@
 
 namespace pagoda::kernels {
 
-// CheckShapes, then the contents of slot mappings, starts, positions and block tables, which are
-// host memory. InvalidArgument names the argument and the entry. Cost: O(entries in use).
+// CheckShapes, then the contents of slot mappings, starts, positions and block tables, which must
+// be host memory. InvalidArgument names the argument and the entry. Cost: O(entries in use).
 absl::Status CheckHostArguments(const CacheWriteParams& params);
 absl::Status CheckHostArguments(const CacheFillParams& params);
 absl::Status CheckHostArguments(const CacheGatherParams& params);
 
-// CheckShapes, then the copies: slots inside their pools, no copy onto itself, no slot that two
-// copies touch and one of them writes. Cost: O(n log n) in copies.
+// CheckShapes, then the copies: each slot is inside its pool, no copy is onto itself, and no slot
+// is touched by two copies if one of them writes it. Cost: O(n log n) in copies.
 absl::Status CheckHostArguments(const BlockCopyParams& params);
 
 }  // namespace pagoda::kernels

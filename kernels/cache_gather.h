@@ -1,4 +1,4 @@
-// Reads sequences out of their blocks.
+// Reads the K and V of sequences from their blocks.
 #ifndef PAGODA_KERNELS_CACHE_GATHER_H_
 #define PAGODA_KERNELS_CACHE_GATHER_H_
 
@@ -10,21 +10,21 @@
 
 namespace pagoda::kernels {
 
-// K and V of S sequences, one after another, as contiguous rows: token t of sequence s is row
-// starts[s] + t. Elements of 8 bits come out times their scale. Of a pool of latents, whose
-// kv.values is kv.keys, a value is the beginning of a key.
+// Gathers K and V of S sequences, one sequence after another, as contiguous rows: token t of
+// sequence s is row starts[s] + t. Elements of 8 bits are multiplied by their scale. In a pool of
+// latents (kv.values == kv.keys), a value is the beginning of a key.
 struct CacheGatherParams {
-  void* keys = nullptr;    // [N][num_kv_heads][head_dim]; null: not wanted.
-  void* values = nullptr;  // [N][num_kv_heads][value_dim]; likewise, and null if kv.values is.
-  ElementType type = ElementType::kFloat32;  // fp32, fp16 or bf16; of both.
+  void* keys = nullptr;    // [N][num_kv_heads][head_dim]; null: keys are not gathered.
+  void* values = nullptr;  // [N][num_kv_heads][value_dim]; likewise. Null if kv.values is.
+  ElementType type = ElementType::kFloat32;  // fp32, fp16 or bf16, for both.
   absl::Span<const int32_t> starts;          // [S + 1], ascending from 0 to N.
   absl::Span<const int32_t> block_tables;    // [S][block_table_stride], slot indices, then -1.
   uint64_t block_table_stride = 0;           // In elements.
   KvLayer kv;
 };
 
-// InvalidArgument, naming the argument, for types, shapes and strides that do not fit together.
-// Looks at no memory behind a pointer or span.
+// Errors: InvalidArgument, naming the argument, for types, shapes and strides that do not fit
+// together. Reads no memory behind a pointer or span.
 absl::Status CheckShapes(const CacheGatherParams& params);
 
 }  // namespace pagoda::kernels

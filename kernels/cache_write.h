@@ -10,27 +10,27 @@
 
 namespace pagoda::kernels {
 
-// The K and V of N tokens. A pool of K alone (kv.values is null, or kv.keys) takes no values.
+// The K and V of N tokens. A pool without separate values (kv.values is null or kv.keys) takes no
+// values.
 struct CacheRows {
   const void* keys = nullptr;                // [N][num_kv_heads][head_dim]
   const void* values = nullptr;              // [N][num_kv_heads][value_dim]
-  ElementType type = ElementType::kFloat32;  // fp32, fp16 or bf16; of both.
+  ElementType type = ElementType::kFloat32;  // fp32, fp16 or bf16, for both.
   uint64_t key_token_stride = 0;             // In elements, at least num_kv_heads * head_dim.
-  uint64_t value_token_stride = 0;           // Likewise, of value_dim.
+  uint64_t value_token_stride = 0;           // Likewise, with value_dim.
 };
 
-// Token i goes to the token slot token_slots[i] = slot * tokens_per_block + offset; a negative one
-// is padding and is skipped. No token slot may appear twice.
+// Token i goes to the token slot token_slots[i] = slot * tokens_per_block + offset. A negative
+// token slot is padding and is skipped. No token slot may appear twice.
 struct CacheWriteParams {
   CacheRows rows;
   absl::Span<const int64_t> token_slots;  // [N]
   KvLayer kv;
 };
 
-// The tokens starts[s] to starts[s + 1] - 1 are those of sequence s from the position
-// first_positions[s] on: one each updates sequences that decode, a whole prompt from position 0
-// fills its blocks. No token slot may be named twice. Entries of block tables for other positions
-// are not read.
+// The tokens starts[s] to starts[s + 1] - 1 belong to sequence s, from position first_positions[s]
+// on. Decode writes one token per sequence; a prefill writes a whole prompt from position 0. No
+// token slot may be named twice. Block table entries of other positions are not read.
 struct CacheFillParams {
   CacheRows rows;
   absl::Span<const int32_t> starts;           // [S + 1], ascending from 0 to N.
@@ -40,8 +40,8 @@ struct CacheFillParams {
   KvLayer kv;
 };
 
-// InvalidArgument, naming the argument, for types, shapes and strides that do not fit together.
-// Looks at no memory behind a pointer or span.
+// Errors: InvalidArgument, naming the argument, for types, shapes and strides that do not fit
+// together. Reads no memory behind a pointer or span.
 absl::Status CheckShapes(const CacheRows& rows, const KvLayer& kv);
 absl::Status CheckShapes(const CacheFillParams& params);
 

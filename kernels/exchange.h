@@ -1,5 +1,4 @@
-// K and V in forms of other systems that no strides can express, for the exchange of blocks with
-// them.
+// Converts blocks from and to forms of other systems that strides cannot express.
 #ifndef PAGODA_KERNELS_EXCHANGE_H_
 #define PAGODA_KERNELS_EXCHANGE_H_
 
@@ -13,35 +12,37 @@
 
 namespace pagoda::kernels {
 
-// All of a block's elements, without padding; `dim` is head_dim, or value_dim of values.
+// The form of a block. Each form has all elements of the block without padding. `dim` is head_dim,
+// or value_dim for values.
 enum class ExchangeForm : uint8_t {
-  // vLLM's K cache: [block][kv_head][dim / x][token][x], x elements being 16 bytes.
+  // vLLM's K cache: [block][kv_head][dim / x][token][x]; x elements have 16 bytes.
   kSplitByX,
-  // vLLM's V cache beside it: [block][kv_head][dim][token].
+  // vLLM's V cache: [block][kv_head][dim][token].
   kTransposed,
-  // [block][kv_head][token][dim], the last two in tiles of 32 x 32, row by row, and a tile in four
-  // faces of 16 x 16, row by row too: Tenstorrent's TILED_NFACES. Its block floating point is
-  // another matter.
+  // [block][kv_head][token][dim]. The last two dimensions are in tiles of 32 x 32, row by row. A
+  // tile is in four faces of 16 x 16, row by row. Tenstorrent's TILED_NFACES, without its block
+  // floating point.
   kTiled32,
 };
 
-// One part, K or V, of a layer's blocks; elements keep their type and bits. Block i of the other
-// form is slots[i] here.
+// One part (K or V) of a layer's blocks. Elements keep their type and bits. Block i of `blocks` is
+// slot slots[i] of the pool.
 struct ExchangeParams {
   ExchangeForm form = ExchangeForm::kSplitByX;
   const std::byte* part = nullptr;   // kv.keys or kv.values.
-  std::byte* blocks = nullptr;       // Contiguous, ExchangeBytes of each slot. Need not be aligned.
-  absl::Span<const uint32_t> slots;  // Distinct where blocks are imported.
+  std::byte* blocks = nullptr;       // Contiguous; ExchangeBytes per slot. Need not be aligned.
+  absl::Span<const uint32_t> slots;  // Must be distinct for an import.
   KvLayer kv;
 };
 
-// Bytes of one block; the same in every form. REQUIRES: `part` is one of the pool's.
+// The bytes of one block, the same in every form. REQUIRES: `part` is kv.keys or kv.values.
 uint64_t ExchangeBytes(const ExchangeParams& params);
 
 namespace cpu {
 // Synchronous. Errors: those of CheckKvLayer, and InvalidArgument, naming the argument, for a part
-// that is neither of the pool's, no `blocks`, elements that do not fill x or 32, tokens_per_block
-// that is no multiple of 32 for tiles, a slot outside the pool; nothing is written then.
+// that is neither kv.keys nor kv.values, null `blocks`, a dim that is not a multiple of x or 32, a
+// tokens_per_block that is not a multiple of 32 (tiles), or a slot outside the pool; then nothing
+// is written.
 absl::Status ExportBlocks(const ExchangeParams& params, const Execution& execution = {});
 absl::Status ImportBlocks(const ExchangeParams& params, const Execution& execution = {});
 }  // namespace cpu

@@ -1,5 +1,5 @@
-// Floating point of 16 and 8 bits on the host. Branch-free where it matters, so that compilers
-// vectorise loops of them.
+// Floating point of 16 and 8 bits on the host. Conversions in hot loops are branch-free, so that
+// compilers vectorise these loops.
 #ifndef PAGODA_KERNELS_NUMERIC_H_
 #define PAGODA_KERNELS_NUMERIC_H_
 
@@ -46,7 +46,7 @@ constexpr float ToFloat(Half value) {
   const uint32_t magnitude = (value.bits & 0x7fffu) << 13;
   uint32_t bits = magnitude + kRebias;
   if (magnitude >= kInfinity) bits += kRebias;
-  // A subnormal becomes the fraction of the smallest normal, which is then taken away again.
+  // A subnormal becomes the fraction of the smallest normal, which is then subtracted.
   constexpr uint32_t kOne = kRebias + (1u << 23);
   const float subnormal = std::bit_cast<float>(magnitude + kOne) - std::bit_cast<float>(kOne);
   if (magnitude < kSmallestNormal) bits = std::bit_cast<uint32_t>(subnormal);
@@ -63,7 +63,7 @@ constexpr float ToFloat(Float8E4M3 value) {
   constexpr uint32_t kRebias = (127 - 7) << 23;
   const uint32_t sign = (value.bits & 0x80u) << 24;
   const uint32_t magnitude = (value.bits & 0x7fu) << 20;
-  // A subnormal becomes the fraction of the smallest normal, which is then taken away again.
+  // A subnormal becomes the fraction of the smallest normal, which is then subtracted.
   constexpr uint32_t kOne = kRebias + (1u << 23);
   const float subnormal = std::bit_cast<float>(magnitude + kOne) - std::bit_cast<float>(kOne);
   uint32_t bits = magnitude + kRebias;
@@ -89,7 +89,7 @@ constexpr Half ToHalf(float value) {
     result = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
   } else if (magnitude >= 0x477ff000u) {  // From 65,520 on, half way past the largest: infinity.
     result = 0x7c00u;
-  } else if (magnitude < 0x38800000u) {  // Below 2^-14: one unit of a subnormal is one of 0.5f.
+  } else if (magnitude < 0x38800000u) {  // Below 2^-14: a subnormal's unit is one of 0.5f.
     result = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) -
              std::bit_cast<uint32_t>(0.5f);
   } else {
@@ -99,8 +99,8 @@ constexpr Half ToHalf(float value) {
   return {static_cast<uint16_t>(result | sign)};
 }
 
-// The 8 bits of a number of kFractionBits of fraction and an exponent with that bias. Saturates:
-// what is larger than `largest`, infinity too, becomes it. NaN becomes the one with all bits set.
+// Converts to 8 bits: kFractionBits of fraction, and an exponent with bias kBias. Saturates: larger
+// values, including infinity, become `largest`. NaN becomes the NaN with all bits set.
 template <int kFractionBits, int kBias>
 constexpr uint8_t ToFloat8Bits(float value, float largest) {
   constexpr int kDropped = 23 - kFractionBits;
@@ -113,7 +113,7 @@ constexpr uint8_t ToFloat8Bits(float value, float largest) {
       magnitude < std::bit_cast<uint32_t>(largest) ? magnitude : std::bit_cast<uint32_t>(largest);
   uint32_t result = 0;
   if (bounded < kSmallestNormal) {
-    // Added to this, a subnormal's units are the last bits of the sum, rounded by the addition.
+    // In the sum with this number, a subnormal's units are the last bits, rounded by the addition.
     constexpr uint32_t kUnits = (127 + 1 - kBias + kDropped) << 23;
     result = std::bit_cast<uint32_t>(std::bit_cast<float>(bounded) + std::bit_cast<float>(kUnits)) -
              kUnits;
@@ -132,8 +132,8 @@ constexpr Float8E5M2 ToFloat8E5M2(float value) {
   return {ToFloat8Bits<2, 15>(value, kLargestFloat8E5M2)};
 }
 
-// Rounds to nearest, ties to even. Beyond the largest value is infinity, but for 8 bits, which
-// saturate.
+// Rounds to nearest, ties to even. Values beyond the largest become infinity, except in 8 bits,
+// which saturate.
 template <class T>
 constexpr T FromFloat(float value) {
   if constexpr (std::is_same_v<T, Half>) {

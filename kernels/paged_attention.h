@@ -1,5 +1,5 @@
 // Attention of a ragged batch of sequences over the blocks of their tables: prefill, chunks of a
-// prefill and decode in one call. The arguments are the same for every device.
+// prefill and decode in one call. All devices take the same arguments.
 #ifndef PAGODA_KERNELS_PAGED_ATTENTION_H_
 #define PAGODA_KERNELS_PAGED_ATTENTION_H_
 
@@ -12,31 +12,31 @@
 
 namespace pagoda::kernels {
 
-// S sequences with N query tokens in all. Sequence s has the query tokens query_starts[s] up to
-// query_starts[s + 1], which are the last ones of its context_lengths[s] tokens: prefill has as
-// many query tokens as context, decode has one, a chunk of a prefill lies between. A sequence
-// without query tokens is skipped. K and V of the whole context, the query tokens' own included,
-// are in the pool before the call.
+// S sequences with N query tokens in total. Sequence s has the query tokens query_starts[s] to
+// query_starts[s + 1] - 1. They are the last tokens of its context of context_lengths[s] tokens:
+// all of it in a prefill, one token in decode, and some tokens in a chunk of a prefill. A sequence
+// without query tokens is skipped. K and V of the whole context, including the query tokens, are in
+// the pool before the call.
 //
 // Query head h reads KV head h / (num_heads / num_kv_heads). The score of a query q at position i
 // and a key k at position j that `mask` lets it see is
 //   s = scale * (q . k);  s = soft_cap * tanh(s / soft_cap) if soft_cap > 0;
-//   s += alibi_slopes[h] * (j - i) if given;
-// its weight is exp(s) / (sum of exp over all of them, and exp(sink_logits[h]) if given); the
-// output is the sum of values by weight. A query that sees nothing gets zeros, and -infinity as
-// its log-sum-exp (sink_logits[h] where there is a sink).
+//   s += alibi_slopes[h] * (j - i) if given.
+// The weight of the key is exp(s) / (the sum of exp over all these scores, plus exp(sink_logits[h])
+// if given). The output is the weighted sum of the values. A query that sees no key gets zeros, and
+// -infinity as its log-sum-exp (or sink_logits[h] if given).
 //
-// What lies behind a context's end, or outside the mask, is never used and may be NaN; entries of
-// block tables behind a context's end are not read, nor, where there is a window and no sink, those
-// of blocks that it has passed for every query of the call: there they may be -1, too.
+// Bytes behind a context's end or outside the mask are never used, and can be NaN. Block table
+// entries behind a context's end are not read. With a window and no sink, entries of blocks that
+// the window has passed for every query of the call are not read either; they can be -1.
 struct PagedAttentionParams {
   const void* query = nullptr;  // [N][num_heads][head_dim]
-  void* output = nullptr;       // [N][num_heads][value_dim]; may be `query` itself.
-  ElementType query_type = ElementType::kFloat32;  // fp32, fp16 or bf16; and of the output.
+  void* output = nullptr;       // [N][num_heads][value_dim]; can be `query` itself.
+  ElementType query_type = ElementType::kFloat32;  // fp32, fp16 or bf16, for query and output.
   uint64_t query_token_stride = 0;                 // In elements, at least num_heads * head_dim.
-  uint64_t output_token_stride = 0;                // Likewise, of value_dim.
-  // If set: [N][num_heads], contiguous, the natural logarithm of the sum of exp of the scores, the
-  // sink's included.
+  uint64_t output_token_stride = 0;                // Likewise, with value_dim.
+  // If set: [N][num_heads], contiguous. The natural logarithm of the sum of exp of the scores,
+  // including the sink.
   float* lse = nullptr;
   uint32_t num_heads = 0;  // A multiple of kv.num_kv_heads.
 
@@ -54,16 +54,16 @@ struct PagedAttentionParams {
   KvLayer kv;
 };
 
-// InvalidArgument, naming the argument, for types, shapes, strides and masks that do not fit
-// together. Looks at no memory behind a pointer or span.
+// Errors: InvalidArgument, naming the argument, for types, shapes, strides and masks that do not
+// fit together. Reads no memory behind a pointer or span.
 absl::Status CheckShapes(const PagedAttentionParams& params);
 
-// The implementations differ in speed and rounding alone; cpu/attention.h and cuda/attention.h
-// declare the fast ones. Errors: those of CheckShapes, and, where arguments are host memory,
+// The implementations differ only in speed and rounding. cpu/attention.h and cuda/attention.h
+// declare the fast ones. Errors: those of CheckShapes. If the arguments are in host memory, also
 // InvalidArgument for query_starts that do not ascend from 0, a context shorter than its queries, a
-// table too short for its context, a slot outside the pool.
+// table too short for its context, or a slot outside the pool.
 
-// fp64, written to be read: what the tests compare with. Synchronous, on the caller's thread.
+// In fp64, written for readability; the tests compare with it. Synchronous, on the caller's thread.
 namespace reference {
 absl::Status PagedAttention(const PagedAttentionParams& params);
 }  // namespace reference

@@ -14,7 +14,7 @@
 namespace pagoda::kernels {
 namespace {
 
-// Set, and aligned to elements.
+// Checks that the pointer is set and aligned to elements.
 absl::Status CheckPointer(const char* name, const std::byte* pointer, uint64_t element_bytes) {
   if (pointer == nullptr) return InvalidArgument(name, " is null");
   const auto address = reinterpret_cast<uintptr_t>(pointer);
@@ -23,14 +23,13 @@ absl::Status CheckPointer(const char* name, const std::byte* pointer, uint64_t e
                          element_bytes, " bytes");
 }
 
-// Rows of queries, outputs, or new keys and values.
+// Checks rows of queries, outputs, or new keys and values.
 absl::Status CheckRows(const char* name, const void* pointer, ElementType type) {
-  if (IsFloat8(type))
-    return InvalidArgument(name, " has elements of 8 bits; pools alone have them");
+  if (IsFloat8(type)) return InvalidArgument(name, " has elements of 8 bits; only pools have them");
   return CheckPointer(name, static_cast<const std::byte*>(pointer), ElementBytes(type));
 }
 
-// One table for each sequence. No product is taken, because it could wrap around.
+// Checks for one table per sequence. Uses no product, because it could wrap around.
 absl::Status CheckTablesSize(uint64_t size, uint64_t num_sequences, uint64_t stride) {
   const bool fits = stride == 0 ? size == 0 : size % stride == 0 && size / stride == num_sequences;
   if (fits) return absl::OkStatus();
@@ -38,8 +37,8 @@ absl::Status CheckTablesSize(uint64_t size, uint64_t num_sequences, uint64_t str
                          " sequences * block_table_stride ", stride);
 }
 
-// Whether `count` rows of `token_bytes`, `stride_bytes` apart, lie within `available_bytes`. Both
-// sizes are `token_bytes` at least; no product is taken, because it could wrap around.
+// Whether `count` rows of `token_bytes`, `stride_bytes` apart, fit into `available_bytes`. Both
+// sizes are at least `token_bytes`. Uses no product, because it could wrap around.
 bool Covers(uint64_t available_bytes, uint32_t count, uint64_t stride_bytes, uint64_t token_bytes) {
   return (available_bytes - token_bytes) / stride_bytes >= count - 1;
 }
@@ -97,7 +96,7 @@ absl::Status CheckKvLayer(const KvLayer& kv) {
 absl::Status CheckOneScaleForAllSlots(const KvScales& scales) {
   if (!scales.per_slot()) return absl::OkStatus();
   return InvalidArgument("kv.scales.slot_stride is ", scales.slot_stride,
-                         "; the GPU's kernels take the same scales for all slots");
+                         "; the GPU kernels need the same scales for all slots");
 }
 
 absl::Status CheckMask(const AttentionMask& mask) {
@@ -135,8 +134,8 @@ absl::Status CheckShapes(const PagedAttentionParams& params) {
   }
   if (!params.mask.causal && params.alibi_slopes != nullptr) {
     return InvalidArgument(
-        "alibi_slopes are set and mask.causal is false; both together have no "
-        "positions of queries");
+        "alibi_slopes are set and mask.causal is false; without causal "
+        "attention queries have no positions");
   }
   const uint64_t query_elements = uint64_t{params.num_heads} * params.kv.head_dim;
   if (params.query_token_stride < query_elements) {

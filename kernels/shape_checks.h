@@ -8,12 +8,12 @@
 
 namespace pagoda::kernels {
 
-// InvalidArgument, naming the argument, unless the pointers are set and aligned to the elements and
-// the strides keep slots, heads and tokens apart: a slot's stride covers the block, and the head's
-// stride covers a head's tokens or the token's stride a token's heads.
+// InvalidArgument, naming the argument, unless the pointers are set and aligned to the elements,
+// and the strides keep slots, heads and tokens apart: a slot's stride covers the block, and either
+// the head's stride covers a head's tokens or the token's stride covers a token's heads.
 absl::Status CheckKvLayer(const KvLayer& kv);
 
-// InvalidArgument unless all slots have the same scales, as the GPU's kernels need them.
+// InvalidArgument unless all slots have the same scales. The GPU kernels need this.
 absl::Status CheckOneScaleForAllSlots(const KvScales& scales);
 
 template <class... Parts>

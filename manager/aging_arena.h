@@ -1,4 +1,4 @@
-// What the aging policies of a tier's tenants share.
+// The memory that the aging policies of a tier's tenants share.
 #ifndef PAGODA_MANAGER_AGING_ARENA_H_
 #define PAGODA_MANAGER_AGING_ARENA_H_
 
@@ -10,8 +10,8 @@
 
 namespace pagoda {
 
-// Room for the candidates of so many tenants, and the uses of all their blocks. Thread-compatible,
-// together with all policies that share it.
+// The lists of candidates of `num_tenants` tenants, and the use counts of all slots.
+// Thread-compatible, together with all policies that share it.
 struct AgingArena {
   AgingArena(uint32_t num_slots, uint16_t num_tenants)
       : candidates(num_slots, num_tenants * AgingCandidates::kNumLists), uses(num_slots) {}

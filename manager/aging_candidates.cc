@@ -20,13 +20,13 @@ uint32_t AgingCandidates::ListFor(Priority priority, uint64_t key, uint64_t floo
 
 void AgingCandidates::RaiseFloor(Priority priority, uint64_t floor) {
   uint64_t& lowest = floors_[priority.value()];
-  // As far as the ring goes without two keys in one list: the older a key, the later it is put
-  // before the others.
+  // Merges the lists up to `reach`, as far as the ring holds without two keys in one list. Older
+  // keys are prepended later, so they come first.
   const uint64_t reach = std::min(floor, lowest + kKeys - 1);
   for (uint64_t key = reach; key-- > lowest;) {
     lists_.Prepend(ListOf(priority, key), ListOf(priority, reach));
   }
-  // Beyond that, all there are have one key by now.
+  // If the floor is beyond that, all remaining candidates have the same key now.
   if (floor % kKeys != reach % kKeys) {
     lists_.Prepend(ListOf(priority, reach), ListOf(priority, floor));
   }

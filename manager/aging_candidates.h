@@ -14,23 +14,23 @@
 
 namespace pagoda {
 
-// Candidates by priority, then by key, then by place: a calendar queue (R. Brown, "Calendar Queues:
-// A Fast O(1) Priority Queue Implementation for the Simulation Event Set Problem", CACM 1988) for
-// each priority. Keys lie around a present that grows. Those below its floor count as the floor, in
-// the order that they had; those kKeys or more above it count as floor + kKeys - 1. Every call is
-// O(1) amortised. 1.3 KiB, and 256 bytes of the arena for each priority that was ever used.
-// Thread-compatible.
+// Candidates by priority, then by key, then in the order of their lists: a calendar queue (R.
+// Brown, "Calendar Queues: A Fast O(1) Priority Queue Implementation for the Simulation Event Set
+// Problem", CACM 1988) for each priority. Keys are close to a present that grows. Keys below the
+// floor count as the floor, in their previous order. Keys at floor + kKeys or above count as floor
+// + kKeys - 1. Every call is amortised O(1). Takes 1.3 KiB, and 256 bytes of the arena for each
+// priority that was ever used. Thread-compatible.
 class AgingCandidates {
  public:
   static constexpr uint32_t kKeys = 32;
 
-  // Lists that they have in the arena.
+  // The lists that it takes in the arena.
   static constexpr uint32_t kNumLists = (kMaxPriority + 1) * kKeys;
 
-  // The arena has room for kNumLists more lists, and outlives the candidates.
+  // REQUIRES: `arena` has space for kNumLists more lists, and outlives the candidates.
   explicit AgingCandidates(CandidateArena* arena) : lists_(arena) {}
 
-  // Behind, or before, all others of that priority and key. `floor` does not go back.
+  // Behind, or before, all others of that priority and key. `floor` never goes back.
   void PushBack(SlotIndex slot, Priority priority, uint64_t key, uint64_t floor) {
     lists_.PushBack(ListFor(priority, key, floor), slot);
   }
@@ -38,7 +38,7 @@ class AgingCandidates {
     lists_.PushFront(ListFor(priority, key, floor), slot);
   }
   void Remove(SlotIndex slot) { lists_.Remove(slot); }
-  // kNoSlot where there is none.
+  // kNoSlot if there is none.
   SlotIndex First() const;
 
  private:
@@ -48,10 +48,11 @@ class AgingCandidates {
   uint32_t ListFor(Priority priority, uint64_t key, uint64_t floor);
   void RaiseFloor(Priority priority, uint64_t floor);
 
-  CandidateLists<kNumLists> lists_;  // kKeys a priority, a ring by key.
-  // Priorities whose lists were made: few are ever used, and a cache may have 256 tenants.
+  CandidateLists<kNumLists> lists_;  // kKeys for each priority, a ring by key.
+  // Priorities whose lists exist. Few are ever used, and a cache can have 256 tenants.
   std::bitset<kMaxPriority + 1> made_;
-  // A priority's keys are in [floor, floor + kKeys); raised only when the priority is used.
+  // A priority's keys are in [floor, floor + kKeys). The floor rises only when the priority is
+  // used.
   std::array<uint64_t, kMaxPriority + 1> floors_ = {};
 };
 

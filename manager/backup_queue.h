@@ -1,5 +1,5 @@
-// The blocks that wait to be copied to disk: first those that were used most, then those of the
-// highest priority.
+// The blocks that wait to be copied to disk: the most used first, then those of the highest
+// priority.
 #ifndef PAGODA_MANAGER_BACKUP_QUEUE_H_
 #define PAGODA_MANAGER_BACKUP_QUEUE_H_
 
@@ -16,16 +16,16 @@
 
 namespace pagoda {
 
-// Thread-compatible. Does not know whether a block still lives: whoever takes one finds out.
-// Within a class (as many uses, and a priority in the same ten) the block that came first goes
-// first.
+// Thread-compatible. Does not know whether a block still exists; the caller checks after Pop(). A
+// class is a number of uses and ten adjacent priorities. Within a class the queue is first in,
+// first out.
 class BackupQueue {
  public:
-  // A longer queue forgets the oldest of the lowest class.
+  // A full queue forgets the oldest block of the lowest class that has any.
   static constexpr uint32_t kMaxBlocks = 1 << 16;
 
   uint32_t size() const { return size_; }
-  // Returns the block that was forgotten for it, if one was.
+  // Returns the block that was forgotten for this one, if any.
   std::optional<BlockRef> Push(BlockRef block, uint8_t uses, Priority priority) {
     std::optional<BlockRef> forgotten;
     if (size_ == kMaxBlocks) {
@@ -41,12 +41,13 @@ class BackupQueue {
     ++size_;
     return forgotten;
   }
-  // Before all others. The queue may exceed kMaxBlocks by as many as were taken from it.
+  // Puts a block that was taken from the queue before all others. The queue can exceed kMaxBlocks
+  // by as many as were taken.
   void PushFirst(BlockRef block) {
     classes_.back().push_front(block);
     ++size_;
   }
-  // The next one; nothing where the queue is empty.
+  // The next block; nothing if the queue is empty.
   std::optional<BlockRef> Pop() {
     for (size_t c = classes_.size(); c-- > 0;) {
       if (classes_[c].empty()) continue;

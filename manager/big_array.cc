@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t kCacheLine = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
-// Below this, the last huge page that is begun and not filled would count.
+// Smaller arrays get no huge pages: the unfilled part of the last one would weigh too much.
 constexpr size_t kLarge = 4 * kHugePage;
 
 }  // namespace
@@ -18,7 +18,7 @@ void* AllocateBigArray(size_t bytes) {
   const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
   PAGODA_CHECK(memory != nullptr, "there is memory for the tables of the blocks");
-  // A wish: a kernel that refuses serves as well, more slowly.
+  // Only a hint: if the kernel refuses, the memory works too, more slowly.
   if (large) static_cast<void>(madvise(memory, rounded, MADV_HUGEPAGE));
   return memory;
 }

@@ -11,9 +11,9 @@
 
 namespace pagoda {
 
-// Memory that begins at a cache line, and at a huge page where it is large: the system is
-// asked to use those, because random access to a million blocks otherwise waits for address
-// translation. Stops the process where there is no memory. Give it back with std::free.
+// Memory that begins at a cache line, or at a huge page if it is large. It asks the system for huge
+// pages, because random access to a million blocks otherwise waits for address translation. Stops
+// the process if there is no memory. Free it with std::free.
 void* AllocateBigArray(size_t bytes);
 
 // A fixed number of elements, each value-initialised. Thread-compatible.

@@ -1,4 +1,4 @@
-// What eviction policies are told of a block.
+// The facts about a block that eviction policies get.
 #ifndef PAGODA_MANAGER_BLOCK_FACTS_H_
 #define PAGODA_MANAGER_BLOCK_FACTS_H_
 
@@ -14,15 +14,15 @@
 
 namespace pagoda {
 
-// Who wrote a block's tokens.
+// The origin of a block's tokens.
 enum class ContentOrigin : uint8_t {
-  kPrompt,  // All of them are a prompt's.
-  kReply,   // Some were generated.
+  kPrompt,  // All tokens are a prompt's.
+  kReply,   // Some tokens were generated.
 };
 
-// How the request that published a block used it. Set when the block comes into the tree, and again
-// when a hole gets bytes; other requests with the same content do not change it. 10 bits, which the
-// tree keeps.
+// How the request that published a block used it. Set when the block enters the tree, and again
+// when a hole gets bytes. Other requests with the same content do not change it. Takes 10 bits of
+// the tree's node.
 class ContentFacts {
  public:
   static constexpr uint32_t kBits = 10;
@@ -30,8 +30,8 @@ class ContentFacts {
   static constexpr uint32_t kMaxLog2RequestTokens = 31;
 
   ContentFacts() = default;
-  // `depth`: the block's place in the request, in blocks; the first one is 1. `request_tokens`: the
-  // tokens that the request had when it published the block; 0: not known.
+  // `depth`: the block's place in the request, in blocks, starting at 1. `request_tokens`: the
+  // tokens that the request had when it published the block; 0: unknown.
   ContentFacts(uint32_t depth, uint32_t request_tokens, ContentOrigin origin)
       : bits_(static_cast<uint16_t>(std::min(Log2(depth), kMaxLog2Depth) << kDepthShift |
                                     Log2(request_tokens) << kRequestShift |
@@ -43,11 +43,11 @@ class ContentFacts {
   }
   uint32_t bits() const { return bits_; }
 
-  // Rounded down: 0 is 1 block, 1 is 2 or 3 blocks. At most kMaxLog2Depth.
+  // log2, rounded down: 0 is 1 block, 1 is 2 or 3 blocks. At most kMaxLog2Depth.
   uint32_t log2_depth() const { return bits_ >> kDepthShift & kMaxLog2Depth; }
-  // Rounded down. 0: one token, or not known, as of a block of an earlier run of the daemon.
+  // log2, rounded down. 0: one token, or unknown (a block of an earlier run of the daemon).
   uint32_t log2_request_tokens() const { return bits_ >> kRequestShift & kMaxLog2RequestTokens; }
-  // kPrompt where it is not known.
+  // kPrompt if unknown.
   ContentOrigin origin() const { return static_cast<ContentOrigin>(bits_ & 1); }
 
   friend bool operator==(ContentFacts, ContentFacts) = default;
@@ -66,13 +66,14 @@ class ContentFacts {
 struct BlockFacts {
   static constexpr uint8_t kMaxUses = 3;
 
-  SlotIndex slot = kNoSlot;  // Of the tier that the policy is for.
+  SlotIndex slot = kNoSlot;  // In the policy's tier.
   BlockId block = kNoBlock;
-  BlockHash hash;                    // Of its content. BlockHash{}: nothing to remember it by.
-  absl::Time time;                   // Of the operation; does not go back.
+  BlockHash hash;   // Of its content. BlockHash{}: there is no hash to remember it by.
+  absl::Time time;  // Of the operation; never goes back.
   TenantId tenant = kDefaultTenant;  // The block's owner.
   Priority priority = kDefaultPriority;
-  uint8_t uses = 0;  // Prefix matches since it was published, in all tiers; kMaxUses: or more.
+  uint8_t uses = 0;  // Prefix matches since it was published, in all tiers; kMaxUses means that
+                     // many or more.
   ContentFacts content;
 };
 

@@ -60,7 +60,7 @@ absl::StatusOr<BlockManager::Growth> BlockManager::AppendTokens(
 absl::StatusOr<AppendedStep> BlockManager::AppendStep(SessionId session,
                                                       const pagoda::AppendStep& step,
                                                       absl::Time now) {
-  // What time brings comes before a refusal, too.
+  // Expiries apply even if the call is refused.
   parts().runner.Begin(now);
   absl::StatusOr<AppendedStep> appended = parts().sequences.AppendStep(session, step, now);
   if (!appended.ok()) return appended;
@@ -121,7 +121,7 @@ void BlockManager::CompleteCopy(Ticket ticket, const absl::Status& status, absl:
 uint32_t BlockManager::Maintain(absl::Time now, uint32_t max_blocks) {
   OperationScope op = parts().runner.Begin(now);
   uint32_t moved = 0;
-  // From the farthest on, so that what comes down finds room.
+  // Starts with the farthest tier, so that offloaded blocks find free slots.
   const std::vector<TierSpec>& tiers = parts().options.tiers;
   for (size_t t = tiers.size(); t-- > 0;) {
     const uint32_t permille = tiers[t].watermark_permille;
@@ -157,7 +157,7 @@ bool BlockManager::HasExpired(absl::Time now) const { return parts().deadlines.n
 
 uint64_t BlockManager::ResetPrefixCache(absl::Time now) {
   constexpr auto kAll = std::numeric_limits<uint32_t>::max();
-  while (resetting()) StepReset(kAll, now);  // One that began before.
+  while (resetting()) StepReset(kAll, now);  // One that is under way.
   uint64_t removed = 0;
   for (ResetStep step; !step.done; removed += step.removed_blocks) step = StepReset(kAll, now);
   return removed;
@@ -233,7 +233,7 @@ absl::StatusOr<uint64_t> BlockManager::Restore(absl::Span<const RecoveredWindow>
     if (!target.ok()) return target.status();
     if (std::find(targets.begin(), targets.end(), *target) != targets.end()) {
       return MakeError(Reason::kInvalidArgument,
-                       absl::StrCat("window ", WindowName(window.window), " is there twice"));
+                       absl::StrCat("window ", WindowName(window.window), " is named twice"));
     }
     if (absl::Status status = (*target)->CheckRecovered(window.blocks); !status.ok()) {
       return status;
@@ -270,7 +270,7 @@ SnapshotPiece BlockManager::ReadSnapshot(const SnapshotPosition& from, size_t ma
   auto manager = std::find_if(parts().windows.begin(), parts().windows.end(),
                               [&](const auto& window) { return window->window() >= from.window; });
   PAGODA_CHECK(!from.done && manager != parts().windows.end(),
-               "a snapshot that is not done goes on");
+               "an unfinished snapshot continues in a window");
   const BlockId begin = (*manager)->window() == from.window ? from.next : BlockId{0};
   const BlockId end = (*manager)->ReadSnapshot(
       begin, max_blocks, max_tokens, parts().options.lifecycle_events, now, &piece.events);

@@ -17,13 +17,13 @@ void BlockManager::Parts::CheckSequenceAccounts() const {
     costs.bytes[session.tenant.value()] += session.deferred_charge.bytes();
     PAGODA_CHECK(session.deferred_charge.bytes() ==
                      (session.deferred.size() + ending_deferred[id]) * sizeof(DeferredRelease),
-                 "a session is charged for what drains");
+                 "a session is charged for its deferred releases");
   }
   endings.AddDeferredBytes(&costs.bytes);
   for (uint16_t i = 0; i < tenants.size(); ++i) {
     PAGODA_CHECK(accounts.sequences(TenantId{i}) == costs.sequences[i] &&
                      accounts.bytes(TenantId{i}) == costs.bytes[i],
-                 "tenants are charged for what their sequences and drains cost");
+                 "tenants are charged for their sequences and deferred releases");
   }
 }
 

@@ -1,4 +1,4 @@
-// The part of BlockManager that has to do with a tier on disk.
+// The part of BlockManager that handles a tier on disk.
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -10,13 +10,13 @@
 namespace pagoda {
 namespace {
 
-// Blocks that wait for a backup, at which one call looks in each window.
+// How many waiting blocks one call considers for a backup in each window.
 constexpr uint32_t kBackupsPerCall = 64;
 
 }  // namespace
 
 void BlockManager::Parts::OrderBackups(OperationScope& op) {
-  // Each window comes first in its turn: the write budget is one for all.
+  // Each call begins with another window, because all windows share the write budget.
   const size_t first = next_backups++ % windows.size();
   for (size_t i = 0; i < windows.size(); ++i) {
     windows[(first + i) % windows.size()]->OrderBackups(op, kBackupsPerCall);
@@ -52,7 +52,7 @@ absl::StatusOr<uint64_t> BlockManager::RestoreDisk(absl::Span<const RecoveredWin
         std::find(restored.begin(), restored.end(), *target) != restored.end()) {
       return MakeError(Reason::kInvalidArgument,
                        absl::StrCat("window ", WindowName(window.window),
-                                    " has no tier on disk, or is there twice"));
+                                    " has no tier on disk, or is named twice"));
     }
     restored.push_back(*target);
     const absl::StatusOr<uint64_t> of_window = (*target)->RestoreDisk(op, window.blocks);

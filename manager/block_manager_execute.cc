@@ -1,5 +1,5 @@
-// BlockManager::Execute: from an operation's value to the method of the same name, and from its
-// answer to a value.
+// BlockManager::Execute: calls the method for an operation value, and turns its answer into a
+// value.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,7 +9,7 @@
 namespace pagoda {
 namespace {
 
-// The entries of each of the sequence's tables from `first_block` on.
+// The entries of each of the sequence's tables, starting at `first_block`.
 std::vector<BlockTable> TablesFrom(const CacheInfo& info, const Sequence& sequence,
                                    uint32_t first_block) {
   std::vector<BlockTable> tables;
@@ -22,7 +22,7 @@ std::vector<BlockTable> TablesFrom(const CacheInfo& info, const Sequence& sequen
   return tables;
 }
 
-// One overload an operation.
+// One overload for each operation.
 class Executor {
  public:
   using Result = absl::StatusOr<OperationResult>;
@@ -36,16 +36,16 @@ class Executor {
         content_check_(content_check) {}
 
   Result operator()(const AllocateBlocks& op) {
-    // Refused here, before memory is taken for an absurd count.
+    // Refused here, before memory is allocated for an absurd count.
     uint32_t most = 0;
     for (const CacheInfo::Window& window : manager_.info().windows) {
       if (window.window == op.window) most = window.blocks_in(Tier::kPrimary);
     }
     if (most != 0 && op.count > most) {
-      // What time brings comes before a refusal, too.
+      // Expiries apply even if the call is refused.
       manager_.AllocateBlocks(session_, op.window, {}, now_).status().IgnoreError();
       return MakeError(Reason::kInvalidCount,
-                       absl::StrCat(op.count, " blocks asked for; 1 to ", most, " can be had"));
+                       absl::StrCat(op.count, " blocks requested; 1 to ", most, " are possible"));
     }
     AllocatedBlocks result;
     result.blocks.resize(most == 0 ? 0 : op.count);
@@ -165,7 +165,7 @@ class Executor {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();
     if (op.deadline <= absl::ZeroDuration()) {
-      return MakeError(Reason::kInvalidArgument, "a deadline is in the future");
+      return MakeError(Reason::kInvalidArgument, "the deadline must be in the future");
     }
     return Typed(manager_.PrefetchPrefix(PrefixOf(**name_space, op), now_,
                                          {.target = op.target, .deadline = now_ + op.deadline}));
@@ -232,7 +232,7 @@ class Executor {
   }
 
  private:
-  // The namespace that the session means, until the next call.
+  // The namespace that the session means; valid until the next call.
   absl::StatusOr<const NamespaceKey*> Confine(const NamespaceKey& asked) {
     if (!manager_.tenants().any()) return &asked;
     absl::StatusOr<NamespaceKey> meant = manager_.Confine(session_, asked);
@@ -241,7 +241,7 @@ class Executor {
     return &confined_;
   }
 
-  // What an operation on a prefix names. Refers to it.
+  // The prefix that an operation names. Refers to the operation.
   template <class Op>
   BlockManager::Prompt PrefixOf(const NamespaceKey& name_space, const Op& op) const {
     return {.name_space = name_space,

@@ -1,4 +1,4 @@
-// The part of BlockManager that operators read: bounded pages of what is there.
+// The part of BlockManager that operators read: bounded pages of its content.
 #include <algorithm>
 
 #include "manager/block_manager_parts.h"

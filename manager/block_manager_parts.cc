@@ -1,4 +1,4 @@
-// How the parts of BlockManager are put together.
+// Puts the parts of BlockManager together.
 #include "manager/block_manager_parts.h"
 
 #include <algorithm>
@@ -20,14 +20,14 @@ namespace {
 
 static_assert(BlockManager::kMaxPins == PinTable::kMaxPins);
 
-// A tier on disk is the last one, and stands below a tier in host memory that every window has: a
-// block goes through there.
+// A tier on disk must be the last one, below a tier in host memory in which every window has
+// blocks: blocks pass through that tier.
 absl::Status CheckDisk(absl::Span<const TierSpec> tiers, size_t num_windows) {
   for (size_t t = 0; t < tiers.size(); ++t) {
     if (tiers[t].medium != Medium::kDisk) continue;
     const auto refuse = [&](absl::string_view why) {
       return MakeError(Reason::kInvalidArgument,
-                       absl::StrCat("tier '", tiers[t].name, "' is on disk, and ", why));
+                       absl::StrCat("tier '", tiers[t].name, "' is on disk, but ", why));
     };
     if (t + 1 != tiers.size()) return refuse("is not the last one");
     if (t == 0 || tiers[t - 1].medium != Medium::kHost) {
@@ -50,8 +50,9 @@ absl::Status CheckOptions(const BlockManager::Options& options) {
     return status;
   }
   if (options.max_holes > kMaxBlocks || options.pin_budget_permille > 1000) {
-    return MakeError(Reason::kInvalidArgument, absl::StrCat("max_holes is at most ", kMaxBlocks,
-                                                            ", a share at most 1000 thousandths"));
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("max_holes is at most ", kMaxBlocks,
+                                  ", and pin_budget_permille at most 1000"));
   }
   return absl::OkStatus();
 }
@@ -85,7 +86,7 @@ std::string_view PolicyName(const BlockManager::Options& options) {
                                          : std::string_view(options.eviction_policy);
 }
 
-// By tenant, of one window and tier. REQUIRES: there is a policy of that name.
+// The policies of one window and tier, by tenant. REQUIRES: there is a policy of that name.
 std::vector<std::unique_ptr<EvictionPolicy>> MakePolicies(const BlockManager::Options& options,
                                                           uint32_t num_slots,
                                                           uint16_t num_tenants) {
@@ -93,11 +94,11 @@ std::vector<std::unique_ptr<EvictionPolicy>> MakePolicies(const BlockManager::Op
     return *MakeEvictionPolicies(PolicyName(options), num_slots, num_tenants);
   }
   auto policies = options.make_policies(num_slots, num_tenants);
-  PAGODA_CHECK(policies.size() == num_tenants, "each tenant has a policy of its own");
+  PAGODA_CHECK(policies.size() == num_tenants, "each tenant has its own policy");
   return policies;
 }
 
-// Of one window.
+// The pin budget of one window.
 uint32_t PinBudget(const BlockManager::Options& options, const CacheInfo::Window& window) {
   uint64_t blocks = 0;
   for (size_t t = 0; t < options.tiers.size(); ++t) {

@@ -26,22 +26,22 @@
 
 namespace pagoda {
 
-// A part refers only to parts above it. One call goes the other way, through PinEnder: a window
+// A part refers only to parts above it. One call goes the other way: through PinEnder a window
 // tells the pins, which are below it, before a pinned block leaves its tree. So the windows are
-// added when all parts are there.
+// added once all parts exist.
 struct BlockManager::Parts {
   Parts(Options from, TenantTable table, const CacheInfo& info);
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
 
-  // --- For tests: each stops the process where the parts disagree ---
+  // --- For tests: each call stops the process if the parts disagree ---
   void CheckInvariants() const;
-  // What tenants are charged for sequences and drains is what these cost.
+  // Checks that tenants are charged exactly for the cost of their sequences and deferred releases.
   void CheckSequenceAccounts() const;
 
   const Options options;
   const TenantTable tenants;
-  // What operations leave behind for others to take, and what time will bring.
+  // The results of operations that callers fetch, and the deadlines of later operations.
   EventRecorder recorder;
   CopyTracker copies;
   FileLanes files;
@@ -62,7 +62,7 @@ struct BlockManager::Parts {
   SessionEndings endings;
   CacheReset reset;
 
-  // Orders backups in all windows, as far as may be now.
+  // Orders backups in all windows, as far as the limits allow.
   void OrderBackups(OperationScope& op);
 
   uint64_t recovered_blocks = 0;

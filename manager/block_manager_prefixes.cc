@@ -1,4 +1,4 @@
-// The part of BlockManager that works on prefixes by name.
+// The part of BlockManager that handles prefixes by name.
 #include <algorithm>
 #include <vector>
 
@@ -64,7 +64,7 @@ absl::StatusOr<CapacityAnswer> BlockManager::QueryCapacity(
   for (size_t w = 0; w < windows.size(); ++w) {
     const WindowBlockManager& window = *windows[w];
     const WindowBlockManager::Held held = window.HeldIn(matches[w], tenant);
-    // What counts is what the tighter limit gives.
+    // The tighter limit decides.
     const bool pool_is_tighter = uint64_t{window.available()} + held.by_any <=
                                  uint64_t{window.QuotaLeft(tenant)} + held.by_tenant;
     const uint32_t given = matches[w].first + (pool_is_tighter ? held.by_any : held.by_tenant);
@@ -132,7 +132,7 @@ absl::Status BlockManager::UnpinPrefix(PinId pin, absl::Time now, TenantId tenan
 
 ListedPins BlockManager::ListPins(TenantId tenant) const { return parts().pins.ListPins(tenant); }
 
-// --- Forgetting and keeping ---
+// --- Invalidation and retention ---
 
 absl::StatusOr<uint64_t> BlockManager::InvalidatePrefix(const Prompt& prefix, absl::Time now,
                                                         Ticket* durable) {

@@ -1,4 +1,4 @@
-// The part of BlockManager that knows sessions and their batches.
+// The part of BlockManager that handles sessions and their batches.
 #include <utility>
 #include <vector>
 
@@ -15,7 +15,7 @@ absl::StatusOr<BlockManager::OpenedSession> BlockManager::OpenSession(std::strin
                                                                       TenantId tenant,
                                                                       SessionToken token) {
   parts().runner.Begin(now);
-  PAGODA_CHECK(tenant.value() < parts().tenants.size(), "a session is of a tenant that there is");
+  PAGODA_CHECK(tenant.value() < parts().tenants.size(), "a session's tenant exists");
   absl::StatusOr<SessionRef> ref =
       parts().sessions.Open(std::move(client_name), lease, now, tenant, token);
   if (!ref.ok()) return ref.status();

@@ -1,5 +1,4 @@
-// The blocks of one window as flat arrays by id: which life each is in, who holds it, where its
-// bytes lie, and its tokens.
+// The blocks of one window as flat arrays by id: state, generation, holders, slot and tokens.
 #ifndef PAGODA_MANAGER_BLOCK_STORE_H_
 #define PAGODA_MANAGER_BLOCK_STORE_H_
 
@@ -22,10 +21,11 @@ namespace pagoda {
 enum class BlockState : uint8_t {
   kFree,     // In the list of free ids.
   kRaw,      // Taken by a session through AllocateBlocks.
-  kPrivate,  // Of one or more sequences, not in the tree.
-  kCached,   // In the tree; held by sequences and pins, or by nobody.
-  kHole,     // In the tree without bytes: a sliding window's block that went, with children left.
-  kAlias,    // Of one or more sequences; its bytes lie in the slot of a cached block they hold too.
+  kPrivate,  // Held by one or more sequences, not in the tree.
+  kCached,   // In the tree; held by sequences and pins, or evictable.
+  kHole,     // In the tree without bytes: a sliding window's block that left while it had children.
+  kAlias,    // Held by one or more sequences; its bytes lie in the slot of a cached block that they
+             // hold too.
 };
 
 // Whether a block in this state owns the slot that it names.
@@ -35,22 +35,22 @@ constexpr bool OwnsSlot(BlockState state) {
 
 // 16 bytes.
 struct Block {
-  Generation generation;     // Of the current life, or of the last one while free.
-  SlotIndex slot = kNoSlot;  // In `tier`; means nothing unless OwnsSlot(state) or kAlias.
-  // Holders: sequences, pins, drains. Of a raw block: the id of the session that owns it.
+  Generation generation;     // Of the current use, or of the last one while free.
+  SlotIndex slot = kNoSlot;  // In `tier`; has a meaning only if OwnsSlot(state) or kAlias.
+  // The number of holders: sequences, pins, deferred releases. Of a raw block: its session's id.
   uint32_t refs = 0;
-  uint32_t token_count : 11 = 0;  // Of a block in the tree: the tokens that are its content.
+  uint32_t token_count : 11 = 0;  // Of a block in the tree: the tokens of its content.
   uint32_t priority_value : 7 = 0;
   uint32_t state_value : 3 = 0;
   uint32_t tier_value : 2 = 0;
   uint32_t timed : 1 = 0;     // Has a duration: see ExpiryQueue.
-  uint32_t beside : 1 = 0;    // Some of its tokens have a TokenExtra, or a client's key names it.
-  uint32_t deferred : 1 = 0;  // Some of its holders are drains.
+  uint32_t beside : 1 = 0;    // Some tokens have a TokenExtra, or a client's key names the block.
+  uint32_t deferred : 1 = 0;  // Some of its holders are deferred releases.
   uint32_t pinned : 1 = 0;    // Some of its holders are pins.
   uint32_t followed : 1 = 0;  // By ReuseIntervals; only while in the tree.
-  uint32_t tree : 1 = 0;    // Of a block in the tree: which, of one that was cut off and the next.
-  uint32_t uses : 2 = 0;    // Of a cached block: BlockFacts::uses.
-  uint32_t marked : 1 = 0;  // Scratch of whoever walks over blocks; 0 between calls.
+  uint32_t tree : 1 = 0;  // Of a block in the tree: which tree, the one cut off or the current one.
+  uint32_t uses : 2 = 0;  // Of a cached block: BlockFacts::uses.
+  uint32_t marked : 1 = 0;  // Scratch of a walk over blocks; 0 between calls.
 
   BlockState state() const { return static_cast<BlockState>(state_value); }
   void set_state(BlockState state) { state_value = static_cast<uint32_t>(state); }
@@ -58,18 +58,20 @@ struct Block {
   Priority priority() const { return Priority{static_cast<uint8_t>(priority_value)}; }
   void set_priority(Priority priority) { priority_value = priority.value(); }
   bool in_tree() const { return state() == BlockState::kCached || state() == BlockState::kHole; }
-  // Taken, and not in the tree. An alias has its id to itself, though not its slot.
+  // Taken, and not in the tree. An alias has its own id, but shares its slot.
   bool allocated_outside_tree() const { return !in_tree() && state() != BlockState::kFree; }
 };
 static_assert(sizeof(Block) == 16 && kMaxTiers <= 4);
 
-// Thread-compatible. All memory is taken at the start, but for token extras and clients' keys.
+// Thread-compatible. All memory is taken at the start, except for token extras and clients' keys.
 //
 // Invariants
-// 1. The generation grows by one with each life, and behind the largest comes 1 (0 names no life).
-// So no two of an id's last 2^32 - 1 lives share a generation. A handle that is older may be read
-// as one of a later life, but only in its own session: a raw block has its session's id beside it.
-// 2. A fresh store hands out ids in ascending order; later the last freed goes first.
+// 1. The generation grows by one each time the id is taken. After the largest comes 1 (0 is never
+// given). So no two of the last 2^32 - 1 uses of an id share a generation. An older handle can be
+// mistaken for a later use, but only in its own session, because a raw block keeps its session's
+// id.
+// 2. A fresh store hands out ids in ascending order. Later the id that was freed last is handed out
+// first.
 class BlockStore {
  public:
   struct Options {
@@ -82,8 +84,8 @@ class BlockStore {
   uint32_t free_ids() const { return free_ids_; }
   uint32_t tokens_per_block() const { return tokens_per_block_; }
 
-  // Starts a new life: no slot, one holder, default priority. REQUIRES: free_ids() > 0; `state` is
-  // not kFree.
+  // Takes an id with a new generation: no slot, one holder, default priority. REQUIRES: free_ids()
+  // > 0; `state` is not kFree.
   BlockId TakeId(BlockState state) {
     PAGODA_CHECK(free_ids_ > 0 && state != BlockState::kFree, "a free block id can be taken");
     const BlockId id{first_free_id_};
@@ -96,7 +98,7 @@ class BlockStore {
              .state_value = static_cast<uint32_t>(state)};
     return id;
   }
-  // Ends a life. REQUIRES: `id` is not free, and nobody holds it.
+  // Makes the id free again. REQUIRES: `id` is not free, and nothing holds it.
   void ReleaseId(BlockId id) {
     Block& block = (*this)[id];
     PAGODA_CHECK(block.state() != BlockState::kFree && block.refs == 0,
@@ -106,8 +108,8 @@ class BlockStore {
     first_free_id_ = id.value();
     ++free_ids_;
   }
-  // Ends the life of a block that nobody holds, and starts its next one in the same slot, with the
-  // same tokens. REQUIRES: it owns its slot, and does in `state`.
+  // Gives a block that nothing holds a new generation, in the same slot and with the same tokens.
+  // REQUIRES: it owns its slot, before and in `state`.
   void Renew(BlockId id, BlockState state) {
     Block& block = (*this)[id];
     PAGODA_CHECK(block.refs == 0 && OwnsSlot(block.state()) && OwnsSlot(state),
@@ -121,7 +123,8 @@ class BlockStore {
              .tier_value = block.tier_value};
   }
 
-  // The block's bytes lie there from now on: it is the caller's to know that no other block's do.
+  // The block's bytes lie there from now on. The caller makes sure that no other block owns the
+  // slot.
   void SetSlot(BlockId id, SlotRef slot) {
     Block& block = (*this)[id];
     block.slot = slot.slot;
@@ -133,30 +136,31 @@ class BlockStore {
   SlotRef slot(BlockId id) const { return {(*this)[id].tier(), (*this)[id].slot}; }
   BlockHandle handle(BlockId id) const { return {id, (*this)[id].generation, (*this)[id].slot}; }
 
-  // All tokens_per_block() token ids of a block; what lies beyond its content means nothing.
+  // All tokens_per_block() token ids of a block. Those beyond its content have no meaning.
   absl::Span<TokenId> tokens(BlockId id) {
     return {tokens_.data() + size_t{id.value()} * tokens_per_block_, tokens_per_block_};
   }
   absl::Span<const TokenId> tokens(BlockId id) const {
     return {tokens_.data() + size_t{id.value()} * tokens_per_block_, tokens_per_block_};
   }
-  // Empty where no token has any.
+  // Empty if no token has any.
   absl::Span<const TokenExtra> extras(BlockId id) const {
     return (*this)[id].beside ? ExtrasOf(id) : absl::Span<const TokenExtra>();
   }
-  // Keeps a copy until the id is released; empty takes them away. REQUIRES: no key names the block.
+  // Keeps a copy until the id is released. An empty span removes the extras. REQUIRES: no client's
+  // key names the block.
   void SetExtras(BlockId id, absl::Span<const TokenExtra> extras);
   // A client's key names the block instead of tokens, until the id is released.
   void SetClientKey(BlockId id, const ClientKey& key);
-  // REQUIRES: one does.
+  // REQUIRES: a client's key names the block.
   const ClientKey& client_key(BlockId id) const { return client_keys_.at(id); }
-  // The block's content becomes `key`, and its token_count what that has.
+  // Sets the block's content to `key`, and token_count to its tokens.
   void SetContent(BlockId id, const BlockKey& key);
-  // Tokens of a block with that content.
+  // The number of tokens of a block with this content.
   uint32_t TokensOf(const BlockKey& key) const {
     return key.keyed ? tokens_per_block_ : static_cast<uint32_t>(key.tokens.size());
   }
-  // What a block in the tree is found by: its first token_count tokens, or its client's key.
+  // The content that finds a block in the tree: its first token_count tokens, or its client's key.
   BlockKey key(BlockId id) const {
     const Block& block = (*this)[id];
     const absl::Span<const TokenId> content = tokens(id).first(block.token_count);
@@ -173,13 +177,13 @@ class BlockStore {
   void EraseBeside(BlockId id);
 
   const uint32_t tokens_per_block_;
-  BigArray<Block> blocks_;  // A free one's `slot` is the next free id.
+  BigArray<Block> blocks_;  // A free block's `slot` is the next free id.
   BigArray<TokenId> tokens_;
   uint32_t first_free_id_;
   uint32_t free_ids_;
-  // A block is in one of the two at most.
+  // A block is in at most one of the two.
   absl::flat_hash_map<BlockId, std::vector<TokenExtra>> extras_;
-  absl::node_hash_map<BlockId, ClientKey> client_keys_;  // Keys refer to it.
+  absl::node_hash_map<BlockId, ClientKey> client_keys_;  // BlockKeys refer to the values.
 };
 
 }  // namespace pagoda

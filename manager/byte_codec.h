@@ -1,5 +1,5 @@
-// Fixed layouts in memory that outlives a process: little-endian integers, one after another,
-// without padding.
+// Fixed layouts for memory that outlives a process: consecutive little-endian integers, without
+// padding.
 #ifndef PAGODA_MANAGER_BYTE_CODEC_H_
 #define PAGODA_MANAGER_BYTE_CODEC_H_
 
@@ -33,7 +33,7 @@ class ByteWriter {
     out_->resize(begin + size);
     std::memcpy(out_->data() + begin, data, size);
   }
-  // Its length as 32 bits, then its bytes.
+  // The length as 32 bits, then the bytes.
   void PutText(const std::string& text) {
     Put(static_cast<uint32_t>(text.size()));
     PutBytes(text.data(), text.size());
@@ -43,7 +43,7 @@ class ByteWriter {
   std::vector<std::byte>* const out_;
 };
 
-// Reads what ByteWriter wrote. Behind the end it reads zeros, and is not ok() any more.
+// Reads data of ByteWriter. A read beyond the end gives zeros, and ok() is false from then on.
 class ByteReader {
  public:
   explicit ByteReader(absl::Span<const std::byte> bytes) : bytes_(bytes) {}
@@ -67,7 +67,7 @@ class ByteReader {
     std::memcpy(data, bytes_.data(), size);
     bytes_.remove_prefix(size);
   }
-  // A text of at most `max_size` bytes; a longer one is not ok().
+  // Reads a text of at most `max_size` bytes. After a longer one ok() is false.
   std::string GetText(size_t max_size) {
     const auto size = Get<uint32_t>();
     ok_ = ok_ && size <= max_size && size <= bytes_.size();

@@ -1,6 +1,6 @@
-// How an engine sees the cache: a session that runs batches of operations. The bundled engine knows
-// nothing else, so it runs inside the daemon (LocalCacheClient) or beside it (GrpcCacheClient)
-// without a change.
+// The cache as an engine sees it: a session that runs batches of operations. The bundled engine
+// knows only this interface. So it runs unchanged inside the daemon (LocalCacheClient) or beside it
+// (GrpcCacheClient).
 #ifndef PAGODA_MANAGER_CACHE_CLIENT_H_
 #define PAGODA_MANAGER_CACHE_CLIENT_H_
 
@@ -19,7 +19,7 @@
 
 namespace pagoda {
 
-// What a client needs to know of the cache before its first operation.
+// The properties of the cache that a client needs before its first operation.
 struct CacheInfo {
   std::string name;
   std::string model_fingerprint;
@@ -28,12 +28,12 @@ struct CacheInfo {
     std::string name;
     Medium medium = Medium::kHost;
   };
-  std::vector<TierInfo> tiers;  // Nearest first: by Tier.
+  std::vector<TierInfo> tiers;  // Indexed by Tier, nearest first.
   struct Window {
     WindowSize window;
-    std::vector<uint32_t> blocks;  // By Tier.
+    std::vector<uint32_t> blocks;  // Indexed by Tier.
 
-    // 0 where the cache has no such tier.
+    // 0 if the cache has no such tier.
     uint32_t blocks_in(Tier tier) const {
       const auto index = static_cast<size_t>(tier);
       return index < blocks.size() ? blocks[index] : 0;
@@ -45,7 +45,7 @@ struct CacheInfo {
   };
   std::vector<Window> windows;  // Ascending.
 
-  // DefaultTierName() where the list does not say.
+  // DefaultTierName() if the list does not name the tier.
   std::string TierName(Tier tier) const {
     const auto index = static_cast<size_t>(tier);
     return index < tiers.size() ? tiers[index].name : DefaultTierName(tier);
@@ -58,18 +58,17 @@ struct CacheInfo {
   }
 };
 
-// One session. Thread-compatible: one caller at a time. Destroying it closes the session and frees
-// what it owns.
+// One session. Thread-compatible: one caller at a time. The destructor closes the session and frees
+// everything that it owns.
 class CacheClient {
  public:
   virtual ~CacheClient() = default;
 
   virtual const CacheInfo& info() const = 0;
 
-  // Runs the operations in order; each succeeds or fails by itself. An error here means that the
-  // batch as a whole did not run, or that its answer was lost: UNKNOWN_SESSION, BATCH_TOO_LARGE,
-  // DRAINING, or the transport's.
-  // `steps`: rule 11. Errors of the whole also: STEP_BACKWARDS.
+  // Runs the operations in order. Each succeeds or fails by itself. An error of the call means that
+  // the batch as a whole did not run, or that its answer was lost: UNKNOWN_SESSION,
+  // BATCH_TOO_LARGE, DRAINING, STEP_BACKWARDS (`steps`, rule 11), or an error of the transport.
   virtual absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations,
                                               StepRange steps) = 0;
   absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations) {
@@ -77,17 +76,18 @@ class CacheClient {
   }
 
   // Maps every pool of the cache into this process, in the order of DescribePools. A process maps
-  // for each session whose blocks it touches; whoever takes kReadWrite is remembered as a writer of
-  // the session, and what it had when it ended without being closed stays quarantined until this
-  // process has ended. The mappings outlive the client, but then nothing in them may be written.
-  // Errors: UNKNOWN_SESSION, STALE_SESSION, DRAINING; NotFound or FailedPrecondition without a
-  // reason where the pools are on another machine; those of mapping. Cost: system calls, and no
-  // memory before it is touched.
+  // the pools once for each session whose blocks it touches. A process that maps with kReadWrite
+  // counts as a writer of the session. If the session then ends without being closed, its blocks
+  // stay quarantined until this process has ended. The mappings outlive the client, but must not be
+  // written after it is gone. Errors: UNKNOWN_SESSION, STALE_SESSION, DRAINING; NotFound or
+  // FailedPrecondition without a reason if the pools are on another machine; errors of mapping.
+  // Cost: system calls; memory is taken only when it is touched.
   virtual absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(
       MemoryAccess access) = 0;
 };
 
-// Runs one operation and gives its typed result: `RunOne<AddedSequence>(client, AddSequence{...})`.
+// Runs one operation and returns its typed result: `RunOne<AddedSequence>(client,
+// AddSequence{...})`.
 template <class Result>
 absl::StatusOr<Result> RunOne(CacheClient& client, Operation operation) {
   absl::StatusOr<BatchResult> batch = client.Execute({&operation, 1});

@@ -1,4 +1,4 @@
-// How the cache is emptied, a few blocks at a time.
+// Empties the cache, a few blocks at a time.
 #ifndef PAGODA_MANAGER_CACHE_RESET_H_
 #define PAGODA_MANAGER_CACHE_RESET_H_
 
@@ -15,22 +15,22 @@ namespace pagoda {
 // Owns the reset that is under way. Thread-compatible. The caller begins and ends the operation of
 // each step.
 //
-// Invariant: the pins end first, while the blocks that their events name are cached; then the trees
-// are empty at once; then the blocks are let go.
+// Invariant: the pins end first, while the blocks that their events name are still cached. Then all
+// trees become empty in one step. Then the blocks are released.
 class CacheReset {
  public:
-  // Both outlive the reset.
+  // REQUIRES: both outlive the reset.
   CacheReset(const WindowSet& windows, PrefixPins& pins) : windows_(windows), pins_(pins) {}
   CacheReset(const CacheReset&) = delete;
   CacheReset& operator=(const CacheReset&) = delete;
 
-  // A step of BlockManager::StepReset. Returns the blocks that left the tree in it. It was the last
-  // one if no reset is under way any more.
+  // Runs a step of BlockManager::StepReset. Returns the number of blocks that left the tree in it.
+  // The step was the last one if under_way() is false afterwards.
   uint64_t Step(OperationScope& op, uint32_t max_blocks);
   bool under_way() const { return reset_.has_value(); }
 
  private:
-  // The last pin that it ends before it takes effect; then nothing.
+  // The last pin to end before the trees are emptied; nothing once they are.
   struct Reset {
     std::optional<PinId> pins_up_to;
   };

@@ -1,4 +1,4 @@
-// The memory of candidate lists: what the lists of all tenants share.
+// The memory of candidate lists, which the lists of all tenants share.
 #ifndef PAGODA_MANAGER_CANDIDATE_ARENA_H_
 #define PAGODA_MANAGER_CANDIDATE_ARENA_H_
 
@@ -12,13 +12,14 @@
 
 namespace pagoda {
 
-// Links for the slots of a tier, and behind them the sentinels of lists, in one array: a neighbour
-// is found without asking what it is. A slot is in at most one list, whosever list it is, so all
-// lists of a tier share the links. 8 bytes a slot, written at once, and 8 a list, which the list
-// writes when it is made. Not movable: lists point into it. Thread-compatible.
+// Links for the slots of a tier, followed by the sentinels of lists, in one array. So a neighbour
+// is found without knowing whether it is a slot or a sentinel. A slot is in at most one list of all
+// tenants, so all lists of a tier share the links. Takes 8 bytes for each slot, written at once,
+// and 8 for each list, which the list writes when it is created. Not movable: lists point into it.
+// Thread-compatible.
 class CandidateArena {
  public:
-  // A place of the array is a slot below num_slots, else a sentinel.
+  // An index below num_slots is a slot, any other a sentinel.
   struct Links {
     uint32_t previous;
     uint32_t next;
@@ -31,14 +32,14 @@ class CandidateArena {
   CandidateArena(const CandidateArena&) = delete;
   CandidateArena& operator=(const CandidateArena&) = delete;
 
-  // Sets `count` sentinels aside and returns the place of the first. They are not made yet.
+  // Reserves `count` sentinels and returns the index of the first. MakeLists initialises them.
   uint32_t AddLists(uint32_t count) {
-    PAGODA_CHECK(count <= max_lists_ - num_lists_, "the arena has room for all its lists");
+    PAGODA_CHECK(count <= max_lists_ - num_lists_, "the arena has space for all its lists");
     const uint32_t first = num_slots_ + num_lists_;
     num_lists_ += count;
     return first;
   }
-  // Makes the sentinels [first, first + count), which AddLists set aside: empty lists.
+  // Initialises the sentinels [first, first + count) of AddLists as empty lists.
   void MakeLists(uint32_t first, uint32_t count) {
     for (uint32_t i = 0; i < count; ++i) Unlink(first + i);
   }
@@ -57,7 +58,7 @@ class CandidateArena {
     PAGODA_CHECK(places <= std::numeric_limits<uint32_t>::max(), "a place has 32 bits");
     return Array(static_cast<Links*>(AllocateBigArray(places * sizeof(Links))));
   }
-  // A ring of its own: a slot in no list, or an empty list.
+  // Links the entry to itself: a slot in no list, or an empty list.
   void Unlink(uint32_t place) { std::construct_at(&links_[place], Links{place, place}); }
 
   const uint32_t num_slots_;

@@ -1,4 +1,4 @@
-// Lists of slots in flat arrays: what eviction policies keep their candidates in.
+// Lists of slots in flat arrays, in which eviction policies keep their candidates.
 #ifndef PAGODA_MANAGER_CANDIDATE_LISTS_H_
 #define PAGODA_MANAGER_CANDIDATE_LISTS_H_
 
@@ -12,31 +12,31 @@
 
 namespace pagoda {
 
-// kNumLists doubly linked lists over slots, in an arena that others have lists in too. A slot is
-// in at most one list of the arena. Every call is O(1). A bit a list, besides what the arena has.
-// Thread-compatible, as all that share the arena are together.
+// kNumLists doubly linked lists over slots, in an arena that they share with other objects' lists.
+// A slot is in at most one list of the arena. Every call is O(1). Takes a bit for each list,
+// besides the arena's memory. Thread-compatible, together with everything that shares the arena.
 //
 // Invariants
-// 1. Each list is a ring through its sentinel; a slot in no list links to itself.
-// 2. A bit of bits_ is set while its list has a slot, and a bit of words_ while its word of bits_
-// is not 0.
+// 1. Each list is a ring through its sentinel. A slot in no list links to itself.
+// 2. A bit of bits_ is set while its list has a slot. A bit of words_ is set while its word of
+// bits_ is not 0.
 template <uint32_t kNumLists>
 class CandidateLists {
-  static_assert(kNumLists <= 64 * 64, "the words have a bit each in words_");
+  static_assert(kNumLists <= 64 * 64, "each word has a bit in words_");
 
  public:
   static constexpr uint32_t kNoList = kNumLists;
 
-  // The arena has room for kNumLists more, and outlives them.
+  // REQUIRES: the arena has space for kNumLists more, and outlives the lists.
   explicit CandidateLists(CandidateArena* arena)
       : arena_(arena),
         links_(arena->links()),
         num_slots_(arena->num_slots()),
         first_(arena->AddLists(kNumLists)) {}
 
-  // Makes the lists [list, list + count), empty. All other calls are about lists that were made.
+  // Makes the lists [list, list + count), empty. REQUIRES of all other calls: their list was made.
   void Make(uint32_t list, uint32_t count) {
-    PAGODA_CHECK(count <= kNumLists && list <= kNumLists - count, "there are such lists");
+    PAGODA_CHECK(count <= kNumLists && list <= kNumLists - count, "the lists exist");
     arena_->MakeLists(first_ + list, count);
   }
 
@@ -50,7 +50,7 @@ class CandidateLists {
     Link(slot.value(), sentinel, links_[sentinel].next);
     MarkNotEmpty(list);
   }
-  // REQUIRES: the slot is in one of these lists, not in another one of the arena.
+  // REQUIRES: the slot is in one of these lists, not in another object's.
   void Remove(SlotIndex slot) {
     const uint32_t index = slot.value();
     const Links links = links_[index];
@@ -58,10 +58,10 @@ class CandidateLists {
     links_[links.previous].next = links.next;
     links_[links.next].previous = links.previous;
     links_[index] = {index, index};
-    // Both neighbours are one only where that is the sentinel: the list is empty now.
+    // Both neighbours are the same only if that is the sentinel: the list is empty now.
     if (links.previous == links.next) MarkEmpty(links.next - first_);
   }
-  // Moves all slots of `from` to the front of `to`, in their order. REQUIRES: they are two lists.
+  // Moves all slots of `from` to the front of `to`, in their order. REQUIRES: the lists differ.
   void Prepend(uint32_t from, uint32_t to) {
     const uint32_t source = SentinelOf(from);
     const uint32_t target = SentinelOf(to);
@@ -77,19 +77,19 @@ class CandidateLists {
     MarkNotEmpty(to);
   }
 
-  // kNoSlot where the list is empty.
+  // kNoSlot if the list is empty.
   SlotIndex front(uint32_t list) const {
     const uint32_t first = links_[first_ + list].next;
     return first < num_slots_ ? SlotIndex{first} : kNoSlot;
   }
-  // The lowest list with a slot; kNoList where there is none.
+  // The lowest list with a slot; kNoList if there is none.
   uint32_t FirstNotEmpty() const {
     if (words_ == 0) return kNoList;
     const auto word = static_cast<uint32_t>(std::countr_zero(words_));
     return word * 64 + static_cast<uint32_t>(std::countr_zero(bits_[word]));
   }
-  // Which of the lists [first, first + count) have a slot: bit i is for list first + i. REQUIRES:
-  // count is a power of two up to 64, and first a multiple of it.
+  // Which of the lists [first, first + count) have a slot: bit i stands for list first + i.
+  // REQUIRES: count is a power of two up to 64, and first is a multiple of it.
   uint64_t NotEmpty(uint32_t first, uint32_t count) const {
     return bits_[first / 64] >> (first % 64) & (~uint64_t{0} >> (64 - count));
   }
@@ -98,7 +98,7 @@ class CandidateLists {
   using Links = CandidateArena::Links;
 
   uint32_t SentinelOf(uint32_t list) const {
-    PAGODA_CHECK(list < kNumLists, "there is such a list");
+    PAGODA_CHECK(list < kNumLists, "the list exists");
     return first_ + list;
   }
   void Link(uint32_t index, uint32_t previous, uint32_t next) {
@@ -112,7 +112,7 @@ class CandidateLists {
     words_ |= uint64_t{1} << (list / 64);
   }
   void MarkEmpty(uint32_t list) {
-    PAGODA_CHECK(list < kNumLists, "a slot is taken out of the lists that it is in");
+    PAGODA_CHECK(list < kNumLists, "a slot is removed from the lists that hold it");
     uint64_t& word = bits_[list / 64];
     word &= ~(uint64_t{1} << (list % 64));
     if (word == 0) words_ &= ~(uint64_t{1} << (list / 64));

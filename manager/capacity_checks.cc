@@ -28,7 +28,7 @@ absl::Status CapacityChecks::CheckCapacity(TenantId tenant, uint32_t window_inde
   const WindowBlockManager& window = *windows_[window_index];
   const uint32_t quota = window.Quota(tenant);
   const uint32_t most_blocks = std::min(window.capacity(), quota);
-  // A sliding window holds a long sequence piece by piece.
+  // A sliding window never holds a long sequence as a whole.
   const uint64_t tokens = window.sliding() ? reserved_tokens : named_tokens;
   const uint64_t blocks = window.sliding() ? uint64_t{first_block} + most_blocks : most_blocks;
   const uint64_t most = std::min<uint64_t>(blocks * windows_.tokens_per_block().value(),
@@ -36,22 +36,23 @@ absl::Status CapacityChecks::CheckCapacity(TenantId tenant, uint32_t window_inde
   if (tokens <= most && named_tokens <= std::numeric_limits<uint32_t>::max()) {
     return absl::OkStatus();
   }
-  const std::string asked = absl::StrCat("room for ", tokens, " tokens asked for; ");
+  const std::string asked = absl::StrCat("requested: ", tokens, " tokens; ");
   if (quota < window.capacity()) {
     return MakeError(
         Reason::kInvalidCount,
-        absl::StrCat(asked, "that is ", windows_.TableSize(tokens), " blocks of window ",
+        absl::StrCat(asked, "these take ", windows_.TableSize(tokens), " blocks of window ",
                      WindowName(window.window()), ", and the tenant's quota is ", quota));
   }
-  return MakeError(Reason::kInvalidCount,
-                   absl::StrCat(asked, "window ", WindowName(window.window()), " holds ", most));
+  return MakeError(
+      Reason::kInvalidCount,
+      absl::StrCat(asked, "window ", WindowName(window.window()), " holds at most ", most));
 }
 
 absl::Status CapacityChecks::Refusal(TenantId tenant, uint32_t window_index,
                                      const WindowBlockManager::Needs& needs) const {
   const WindowBlockManager& window = *windows_[window_index];
   const std::string in_window = absl::StrCat(" in window ", WindowName(window.window()));
-  // Where both refuse, only the tenant can give back what its quota lacks.
+  // If both refuse, only the tenant itself can free enough of its quota.
   if (!needs.quota.met()) {
     return MakeError(
         Reason::kTenantQuotaExceeded,

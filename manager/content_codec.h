@@ -1,10 +1,11 @@
-// What a block is, but for what is above it, as bytes that outlive the process: a part of a slot's
-// stamp (slot_stamps.h) and of a block's record on a disk (disk/block_record.h).
+// A block's content without its parents, as bytes that outlive the process. It is a part of a
+// slot's stamp (slot_stamps.h) and of a block's record on a disk (disk/block_record.h).
 //
 //   content   u8 flags (1: first of its namespace, 2: LoRA, 4: extras, 8: keyed), u8 priority, u32
 //             token count; with flag 1 u64 lora_id, salt and tenant, each its length as u32 and
 //             its bytes; the tokens as u32; with flag 4 an extra for each (content_digest.h).
-//             With flag 8 the count is ClientKey::kWords, and the words of the key stand for tokens
+//             With flag 8 the count is ClientKey::kWords, and the words of the key stand for
+//             tokens.
 #ifndef PAGODA_MANAGER_CONTENT_CODEC_H_
 #define PAGODA_MANAGER_CONTENT_CODEC_H_
 
@@ -21,18 +22,18 @@
 namespace pagoda {
 
 struct CodedContent {
-  std::optional<NamespaceKey> name_space;  // Where it is the first.
+  std::optional<NamespaceKey> name_space;  // If the block is the first of it.
   Priority priority = kDefaultPriority;
   std::vector<TokenId> tokens;
   std::vector<TokenExtra> extras;  // Empty, or as long as tokens.
   bool keyed = false;              // The tokens are the words of a ClientKey.
 };
 
-// `name_space` is null where the block is not the first.
+// `name_space` is null unless the block is the first of its namespace.
 void PutContent(const NamespaceKey* name_space, Priority priority, const BlockKey& key,
                 ByteWriter& out);
-// None where the bytes are no content: no tokens or more than `tokens_per_block`, words that are no
-// key, a priority or a name beyond its range, or fewer bytes than the content has.
+// Nothing if the bytes are not a content: no tokens or more than `tokens_per_block`, words that are
+// no key, a priority or a name beyond its range, or fewer bytes than the content has.
 std::optional<CodedContent> GetContent(ByteReader& in, uint32_t tokens_per_block);
 
 }  // namespace pagoda

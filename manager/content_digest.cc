@@ -8,7 +8,7 @@
 
 namespace pagoda {
 
-// The function is looked up once: by name it costs more than hashing a block's tokens.
+// The function is fetched once: a look-up by name costs more than hashing a block's tokens.
 struct ContentDigester::Sha256 {
   EVP_MD* const function = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   EVP_MD_CTX* const context = EVP_MD_CTX_new();

@@ -69,7 +69,7 @@ CopyTracker::Completion CopyTracker::Complete(Ticket ticket, const absl::Status&
   copies_.erase(it);
   Completion completion{.known = true, .lost = std::nullopt};
   if (!status.ok() || copy.poisoned) {
-    // Whoever copies on what did not arrive here copies nothing worth having.
+    // A copy that reads bytes which did not arrive copies garbage, so it has failed too.
     for (const Ticket follower : copy.followers) {
       const auto other = copies_.find(follower);
       if (other != copies_.end()) other->second.poisoned = true;

@@ -1,5 +1,5 @@
-// The copies that were ordered and are not done: in which order slots are touched, and what is lost
-// when a copy fails.
+// The copies that are ordered and not done: in which order they touch slots, and what is lost when
+// one fails.
 #ifndef PAGODA_MANAGER_COPY_TRACKER_H_
 #define PAGODA_MANAGER_COPY_TRACKER_H_
 
@@ -18,52 +18,54 @@
 
 namespace pagoda {
 
-// Slots are named by the index of their window and their SlotRef. Thread-compatible. Memory and
-// cost go with the copies in flight; a cache without any pays one comparison.
+// A slot is named by the index of its window and its SlotRef. Thread-compatible. Memory and cost
+// are proportional to the copies in flight; without any, a call costs one comparison.
 //
 // Invariants
 // 1. Tickets count up from 1. The copies that touch a slot form a chain: each names the one before.
 // 2. A slot is in flight while a copy that touches it is not done.
-// 3. A copy whose source's bytes came by a copy that failed has failed too, whatever its own
-// status.
+// 3. If the bytes of a copy's source came from a failed copy, the copy has failed too, whatever its
+// own status.
 // 4. A copy names the running sequences that have its target in their tables, and the copies that
-// read its target before its bytes are there; so a failure costs what it touches.
+// read its target before its bytes arrive. So the cost of a failure
+// depends only on what it touches.
 class CopyTracker {
  public:
   explicit CopyTracker(std::vector<WindowSize> windows) : windows_(std::move(windows)) {}
 
-  // Orders a copy of the first `num_tokens` tokens for `target_block`, the block that owns the
-  // target from now on.
+  // Orders a copy of the first `num_tokens` tokens for `target_block`, which owns the target from
+  // now on.
   Ticket Order(uint32_t window, SlotRef source, SlotRef target, BlockRef target_block,
                uint32_t num_tokens);
 
-  // The last copy that touches the slot, if it is not done; 0 otherwise. Whoever writes the slot
-  // waits for it.
+  // The last copy that touches the slot, if it is not done; 0 otherwise. A writer of the slot waits
+  // for it.
   Ticket LastTouch(uint32_t window, SlotRef slot) const;
-  // The copy that brings the slot's bytes, if it is not done; 0 otherwise. Whoever reads the slot
+  // The copy that brings the slot's bytes, if it is not done; 0 otherwise. A reader of the slot
   // waits for it.
   Ticket Arrival(uint32_t window, SlotRef slot) const;
-  // The slot has a new owner that will write it by itself: what is still to arrive means nothing.
+  // The slot has a new owner that writes it itself. Bytes that are still to arrive have no meaning.
   void Overwrite(uint32_t window, SlotRef slot);
 
-  // The sequence has the slot in its table, or has it no more. Does nothing where no copy is still
-  // to bring the slot's bytes.
+  // The sequence has the slot in its table, or no longer has it. Does nothing if the slot's bytes
+  // have arrived.
   void AddReader(uint32_t window, SlotRef slot, SequenceKey sequence);
   void RemoveReader(uint32_t window, SlotRef slot, SequenceKey sequence);
-  // Whether the copy that is to bring the slot's bytes, if there is one, names the sequence.
+  // Whether the copy that brings the slot's bytes names the sequence as a reader; true if there is
+  // no such copy.
   bool KnowsReader(uint32_t window, SlotRef slot, SequenceKey sequence) const;
 
   struct Lost {
     uint32_t window = 0;
-    BlockRef block;  // Whose bytes did not arrive.
+    BlockRef block;  // The block whose bytes did not arrive.
     SlotRef target;
     absl::btree_set<SequenceKey> readers;
   };
   struct Completion {
-    bool known = false;        // Whether a copy with this ticket was in flight.
-    std::optional<Lost> lost;  // Where it failed and its target's bytes are still expected.
+    bool known = false;        // A copy with this ticket was in flight.
+    std::optional<Lost> lost;  // It failed and its target's bytes are still expected.
   };
-  // A copy has ended, well or not. Copies may end in any order that their chains allow.
+  // A copy has ended, well or not. Copies can end in any order that their chains allow.
   Completion Complete(Ticket ticket, const absl::Status& status);
 
   // Every copy up to this ticket has ended.
@@ -88,14 +90,14 @@ class CopyTracker {
   };
   struct Touches {
     Ticket last;
-    Ticket arrival;  // 0: the bytes are there, or will be written by the owner.
+    Ticket arrival;  // 0: the bytes are there, or the owner will write them.
   };
   struct Copy {
     uint32_t window;
     SlotRef source, target;
     BlockRef target_block;
     bool poisoned = false;
-    std::vector<Ticket> followers;  // Whose source's bytes this copy is to bring.
+    std::vector<Ticket> followers;  // Copies whose source's bytes this copy brings.
     absl::btree_set<SequenceKey> readers;
   };
 

@@ -1,4 +1,4 @@
-// How many drains each block has.
+// The number of deferred releases of each block.
 #ifndef PAGODA_MANAGER_DEFERRED_RELEASE_COUNTS_H_
 #define PAGODA_MANAGER_DEFERRED_RELEASE_COUNTS_H_
 
@@ -12,8 +12,9 @@
 
 namespace pagoda {
 
-// A counter for each block id, in pages that are made when a block of theirs first drains. A hash
-// map would stop its caller for 80 ms when it grows to a million blocks. Thread-compatible.
+// A counter for each block id, in pages that are allocated at the first deferred release of one of
+// their blocks. A hash map would stop its caller for 80 ms when it grows to a million blocks.
+// Thread-compatible.
 class DeferredReleaseCounts {
  public:
   // For ids below `num_ids`.
@@ -28,9 +29,9 @@ class DeferredReleaseCounts {
     if (page == nullptr) page = std::make_unique<Page>();
     ++(*page)[id.value() % kPageIds];
   }
-  // Returns how many are left. REQUIRES: the block has one.
+  // Returns how many are left. REQUIRES: the block has a deferred release.
   uint32_t Remove(BlockId id) {
-    PAGODA_CHECK(of(id) > 0, "a drain ends once");
+    PAGODA_CHECK(of(id) > 0, "a deferred release ends once");
     return --(*pages_[id.value() / kPageIds])[id.value() % kPageIds];
   }
 

@@ -41,14 +41,14 @@ void DeferredReleases::EndFirst(OperationScope& op, std::deque<DeferredRelease>&
   }
 }
 
-// SessionEndings compacts the drains of a session that is ending, chunk by chunk.
+// SessionEndings compacts the deferred releases of a session that is ending, in chunks.
 void DeferredReleases::Settle(OperationScope& op, Session& session) {
   if (!session.ending) Compact(op, session);
   session.deferred_charge.ResizeAnyway(session.deferred.size() * sizeof(DeferredRelease));
 }
 
-// Forks that share blocks and are freed leave a drain each for every one of them: without this a
-// client that names steps and completes none makes the list as long as it likes.
+// Forks that share blocks leave one deferred release for each block and fork when they are freed.
+// Without this, a client that names steps and completes none could make the list arbitrarily long.
 void DeferredReleases::Compact(OperationScope& op, Session& session) {
   std::deque<DeferredRelease>& deferred = session.deferred;
   if (deferred.size() < session.compact_deferred_at) return;
@@ -59,7 +59,7 @@ void DeferredReleases::Compact(OperationScope& op, Session& session) {
     std::vector<bool>& seen = later[{release.window, release.tenant}];
     if (seen.empty()) seen.resize(windows_[release.window]->num_ids());
     if (seen[release.block.value()]) {
-      End(op, release);  // The later one holds on.
+      End(op, release);  // The later one still holds the block.
     } else {
       seen[release.block.value()] = true;
       kept.push_front(release);

@@ -1,4 +1,4 @@
-// Blocks that sessions have released and that their kernels may still read.
+// Blocks that sessions have released but that the sessions' kernels may still read.
 #ifndef PAGODA_MANAGER_DEFERRED_RELEASES_H_
 #define PAGODA_MANAGER_DEFERRED_RELEASES_H_
 
@@ -14,22 +14,23 @@
 
 namespace pagoda {
 
-// Ends the drains of sessions. A window starts a drain, and the session's list keeps it.
-// Thread-compatible.
+// Ends the deferred releases of sessions. A window starts a deferred release, and the session's
+// list keeps it. Thread-compatible.
 //
-// Invariant: a session needs one drain for each block and tenant, the last one. At the end of an
-// operation the session's tenant is charged for the list; while a session ends, SessionEndings
-// charges.
+// Invariant: a session needs one deferred release for each block and tenant, the last one. At the
+// end of an operation the session's tenant is charged for the list. While a session ends,
+// SessionEndings charges.
 class DeferredReleases {
  public:
-  // Both outlive it.
+  // REQUIRES: both outlive it.
   DeferredReleases(const WindowSet& windows, SessionTable& sessions)
       : windows_(windows), sessions_(sessions) {}
   DeferredReleases(const DeferredReleases&) = delete;
   DeferredReleases& operator=(const DeferredReleases&) = delete;
 
-  // The session where its releases drain; nullptr where they do not. Without a step, what still
-  // drains may lie below what the batch lets go: it must not outlive that.
+  // The session if its releases are deferred; nullptr otherwise. A batch without a step defers too
+  // while earlier releases of the session are deferred: their blocks can lie below the blocks that
+  // the batch releases, and must not be held longer than those.
   Session* DeferringSession(SessionId id) {
     Session* const session = sessions_.Find(id);
     const bool deferred =
@@ -38,14 +39,14 @@ class DeferredReleases {
   }
   // Errors: STEP_BACKWARDS.
   static absl::Status CheckSteps(const Session& session, StepRange steps);
-  // Moves the session to these steps, and ends its drains up to the completed one. REQUIRES:
+  // Sets the session's steps, and ends its deferred releases up to the completed step. REQUIRES:
   // CheckSteps() is OK, and there is a step.
   void Complete(OperationScope& op, Session& session, StepRange steps);
-  // Ends the first `max_blocks` drains of a list.
+  // Ends the first `max_blocks` deferred releases of a list.
   void EndFirst(OperationScope& op, std::deque<DeferredRelease>& deferred, uint32_t max_blocks);
-  // At the end of an operation whose releases drain: compacts the list, and charges for it.
+  // At the end of an operation with deferred releases: compacts the list, and charges for it.
   void Settle(OperationScope& op, Session& session);
-  // Ends drains of a block that has a later one. Amortised O(1) a drain.
+  // Ends deferred releases of blocks that have a later one. Amortised O(1) for each.
   void Compact(OperationScope& op, Session& session);
 
  private:

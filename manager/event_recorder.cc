@@ -6,7 +6,7 @@
 namespace pagoda {
 namespace {
 
-// What the next event takes of what is expected; the rest is for those behind it.
+// The next event's part of the expected size; the rest is left for the events behind it.
 size_t TakeExpected(size_t& expected, size_t most) {
   const size_t taken = std::min(expected, most);
   expected -= taken;
@@ -85,11 +85,11 @@ void EventRecorder::PoolsRemoved(WindowSize window) {
   open.barrier = open.last_removal = last_;
 }
 
-// --- Lives outside the tree ---
+// --- Blocks outside the tree ---
 
-// A block that was removed in this operation and is taken again is told in that order: it joins no
-// event that came before a removal. A removal may still join an earlier event than this one: it is
-// of a block that was in the tree, which a block of this event was not.
+// A block that was removed in this operation and is taken again must be reported in that order. So
+// it joins no event from before a removal. A removal can still join an event from before this one:
+// it is of a block that was in the tree, and no block of this event was.
 void EventRecorder::AppendTaken(WindowSize window, BlockId id, TenantId tenant) {
   OpenWindow& open = Open(window);
   if (MayJoin(open.last_taken, open.last_removal, tenant)) {
@@ -100,7 +100,7 @@ void EventRecorder::AppendTaken(WindowSize window, BlockId id, TenantId tenant) 
   open.last_taken = last_;
 }
 
-// Likewise: it joins no event that came before one in which a life began, perhaps its own.
+// In the same way, a freed block joins no event from before one that took a block, perhaps itself.
 void EventRecorder::AppendFreed(WindowSize window, BlockId id, TenantId tenant) {
   OpenWindow& open = Open(window);
   if (MayJoin(open.last_freed, open.last_taken, tenant)) {
@@ -127,8 +127,8 @@ StoredEvent* EventRecorder::AppendStore(WindowSize window, const NamespaceKey& n
   return last_stored_ = &fresh;
 }
 
-// To be called before the block's tokens are added. The event has extras once one of its blocks
-// has any that says something.
+// REQUIRES: the block's tokens are not added yet. The event has extras once one of its blocks has
+// any that is not empty.
 void EventRecorder::AppendExtras(const BlockKey& key, StoredEvent& stored) {
   const bool says_something =
       std::any_of(key.extras.begin(), key.extras.end(),
@@ -200,7 +200,7 @@ RemovedEvent* EventRecorder::FindRemoval(WindowSize window, RemovalReason reason
   return last_removed_;
 }
 
-// The operation's removal that one of `id` can join.
+// The operation's removal that a removal of `id` can join.
 RemovedEvent* EventRecorder::OpenRemoval(const OpenWindow& open, RemovalReason reason, BlockId id,
                                          TenantId tenant) {
   const Revision earlier = open.removals[static_cast<size_t>(reason)];

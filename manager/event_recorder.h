@@ -20,17 +20,17 @@
 namespace pagoda {
 
 // Numbers the events and joins those of one operation:
-// * a run of stored blocks in which each is the child of the one before, nothing else between;
-// * removals of one window, reason and tenant: a removal joins the earlier event unless something
-// was
-//   recorded between that has to come first. That is a stored block, a change of the removed block
-//   itself, and under full attention a removal for another reason, which may be its child's;
-// * the tier and the priority of one block, nothing else between;
-// * blocks of one window and tenant that begin a life outside the tree, as long as none was removed
-//   since the event; and those that end one, as long as none has begun one since.
-// None grows beyond the bounds in events/event.h: what is more goes on in a further event.
-// So a tree that applies them one by one sees no block before its parent under full attention, no
-// child in a nearer tier, and every block's own events in the order in which they happened.
+// * A run of stored blocks, each the child of the one before, with nothing between.
+// * Removals of one window, reason and tenant. A removal joins the earlier event unless something
+//   was recorded between that must come first: a stored block, a change of the removed block
+//   itself, or under full attention a removal for another reason, which can be its child's.
+// * Changes of the tier and the priority of one block, with nothing between.
+// * Blocks of one window and tenant that are taken outside the tree, as long as none was freed
+//   since the event. Blocks that are freed, as long as none was taken since.
+// No event grows beyond the bounds in events/event.h: the rest goes into a further event.
+//
+// So a tree that applies the events one by one sees no block before its parent under full
+// attention, no child in a nearer tier, and every block's own events in their order.
 // Thread-compatible.
 class EventRecorder {
  public:
@@ -41,30 +41,30 @@ class EventRecorder {
   EventRecorder(const EventRecorder&) = delete;
   EventRecorder& operator=(const EventRecorder&) = delete;
 
-  // What follows belongs to a new operation at `now`.
+  // The following calls belong to a new operation at `now`.
   void BeginOperation(absl::Time now);
 
   void PoolsCreated(WindowSize window, absl::Span<const uint32_t> blocks_per_tier);
-  // With the pools go all blocks of the window.
+  // All blocks of the window go with the pools.
   void PoolsRemoved(WindowSize window);
   void BlocksCreated(WindowSize window, absl::Span<const BlockId> blocks,
                      TenantId tenant = kDefaultTenant);
   void BlocksReleased(WindowSize window, absl::Span<const BlockId> blocks,
                       TenantId tenant = kDefaultTenant);
-  // A block begins a life outside the tree: taken, or held while it left the tree. Recorded with
-  // LifecycleEvents::kAll alone.
+  // A block is now taken outside the tree: allocated, or held while it left the tree. Recorded with
+  // LifecycleEvents::kAll only.
   void BlockTaken(WindowSize window, BlockId id, TenantId tenant) {
     if (records_lifecycle_) [[unlikely]] {
       AppendTaken(window, id, tenant);
     }
   }
-  // Such a life ends without the tree: the id is free. Likewise.
+  // A block outside the tree is free now. Recorded with LifecycleEvents::kAll only.
   void BlockFreed(WindowSize window, BlockId id, TenantId tenant) {
     if (records_lifecycle_) [[unlikely]] {
       AppendFreed(window, id, tenant);
     }
   }
-  // `parent` is kNoBlock below the namespace's root, and `parent_hash` means nothing then.
+  // `parent` is kNoBlock below the namespace's root; `parent_hash` has no meaning then.
   void Stored(WindowSize window, const NamespaceKey& name_space, BlockId parent,
               BlockHash parent_hash, const StoredBlock& block, const BlockKey& key,
               TenantId tenant = kDefaultTenant) {
@@ -75,14 +75,13 @@ class EventRecorder {
     if (key.has_extras() || !stored->extras.empty()) AppendExtras(key, *stored);
     stored->tokens.insert(stored->tokens.end(), key.tokens.begin(), key.tokens.end());
   }
-  // A cached block's nearest tier or its copies in farther ones changed, or its priority. A block
-  // that goes down does so after its children, and one that comes up before them, under full
-  // attention.
+  // A cached block's nearest tier, its copies in farther tiers, or its priority changed. Under full
+  // attention a block is offloaded after its children and onboarded before them.
   void CopiesChanged(WindowSize window, BlockId id, BlockHash hash, Change<Tier> tier,
                      Change<TierSet> lower, TenantId tenant = kDefaultTenant);
   void PriorityChanged(WindowSize window, BlockId id, BlockHash hash, Change<Priority> change,
                        TenantId tenant = kDefaultTenant);
-  // A pin of `tenant` ended; the block is the last of its prefix, and still cached.
+  // A pin of `tenant` ended. The block is the last of its prefix, and still cached.
   void PinEnded(WindowSize window, BlockId id, BlockHash hash, const EndedPin& pin,
                 TenantId tenant = kDefaultTenant);
   void Removed(WindowSize window, RemovalReason reason, BlockId id, BlockHash hash,
@@ -94,13 +93,13 @@ class EventRecorder {
     removed->hashes.push_back(hash);
   }
   void WindowCleared(WindowSize window);
-  // Nothing is recorded any more. What is recorded can be taken still.
+  // Records nothing from now on. Recorded events can still be taken.
   void Stop() {
     record_ = RecordEvents::kNo;
     records_lifecycle_ = false;
   }
 
-  // How much the next Stored or Removed event will hold in the end, where the caller knows: it then
+  // The final size of the next Stored or Removed event, if the caller knows it. The event then
   // takes its memory at once.
   void ExpectStored(size_t blocks, size_t tokens);
   void ExpectRemoved(size_t blocks) { expected_removed_blocks_ = blocks; }
@@ -113,15 +112,16 @@ class EventRecorder {
  private:
   static constexpr size_t kNumReasons = static_cast<size_t>(RemovalReason::kLost) + 1;
 
-  // What later removals of the window have to heed. Revisions of earlier operations say nothing.
+  // Limits on what later removals of the window can join. Revisions of earlier operations have no
+  // effect.
   struct OpenWindow {
     WindowSize window;
-    Revision barrier;                                 // They cannot join an event before this.
+    Revision barrier;                                 // They cannot join an event before it.
     std::array<Revision, kNumReasons> removals = {};  // The last event of each reason.
-    absl::flat_hash_map<BlockId, Revision> updates;   // The last one of each block.
+    absl::flat_hash_map<BlockId, Revision> updates;   // The last update of each block.
     Revision last_update;
-    Revision last_removal;  // The last event that began with a removal, for whatever reason.
-    Revision last_taken;    // Those of lives outside the tree.
+    Revision last_removal;  // The last event that began with a removal, for any reason.
+    Revision last_taken;    // The last event about blocks taken outside the tree.
     Revision last_freed;
   };
 
@@ -133,7 +133,7 @@ class EventRecorder {
   size_t Age(Revision revision) const { return last_.value() - revision.value(); }
   bool IsOpen(Revision revision) const { return revision > operation_begin_; }
 
-  // The operation's last event, if it stored the parent as its last block.
+  // The operation's last event, if its last stored block is the parent.
   StoredEvent* OpenStore(WindowSize window, BlockId parent) {
     return last_stored_ != nullptr && batch_.back().window == window &&
                    last_stored_->blocks.back().id == parent &&
@@ -142,7 +142,7 @@ class EventRecorder {
                ? last_stored_
                : nullptr;
   }
-  // The operation's last event, if it is such a removal.
+  // The operation's last event, if it is a removal of this kind.
   RemovedEvent* LastRemoval(WindowSize window, RemovalReason reason, TenantId tenant) {
     return last_removed_ != nullptr && batch_.back().window == window &&
                    batch_.back().tenant == tenant && last_removed_->reason == reason &&
@@ -153,7 +153,7 @@ class EventRecorder {
   StoredEvent* AppendStore(WindowSize window, const NamespaceKey& name_space, BlockId parent,
                            BlockHash parent_hash, TenantId tenant);
   static void AppendExtras(const BlockKey& key, StoredEvent& stored);
-  // The event that a removal of `id` goes to: an earlier one or a new one.
+  // The event that a removal of `id` joins: an earlier one or a new one.
   RemovedEvent* FindRemoval(WindowSize window, RemovalReason reason, BlockId id, TenantId tenant);
   RemovedEvent* OpenRemoval(const OpenWindow& open, RemovalReason reason, BlockId id,
                             TenantId tenant);
@@ -161,7 +161,7 @@ class EventRecorder {
   UpdatedEvent& AppendUpdate(WindowSize window, BlockId id, BlockHash hash, TenantId tenant);
   void AppendTaken(WindowSize window, BlockId id, TenantId tenant);
   void AppendFreed(WindowSize window, BlockId id, TenantId tenant);
-  // Whether a life of the tenant's may join an event that came after `bound`.
+  // Whether a block of the tenant can join the event, which must come after `bound`.
   bool MayJoin(Revision event, Revision bound, TenantId tenant) {
     return IsOpen(event) && event > bound && At(event).tenant == tenant;
   }
@@ -173,9 +173,9 @@ class EventRecorder {
   RecordEvents record_;
   bool records_lifecycle_;
   EventBatch batch_;
-  // What the last two batches used: the next one may need as much as the smaller did.
+  // The sizes of the last two batches. The next one reserves the smaller of the two.
   std::array<size_t, 2> used_bytes_ = {};
-  // The operation's last event, where blocks are stored or removed one after another; else null.
+  // The operation's last event while blocks are stored or removed one after another; else null.
   StoredEvent* last_stored_ = nullptr;
   RemovedEvent* last_removed_ = nullptr;
   std::vector<OpenWindow> windows_;

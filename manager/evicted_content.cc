@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kNoteBits = 4;
 
-// Of the hash's low bits, never 0; the bucket is of the high ones.
+// From the hash's low bits, never 0. The bucket comes from the high bits.
 uint16_t Fingerprint(BlockHash content) {
   return static_cast<uint16_t>(1 + content.value() % 4095);
 }

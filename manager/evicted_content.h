@@ -1,4 +1,4 @@
-// What left a cache not long ago: hashes without blocks.
+// Content that left a cache recently: hashes without blocks.
 #ifndef PAGODA_MANAGER_EVICTED_CONTENT_H_
 #define PAGODA_MANAGER_EVICTED_CONTENT_H_
 
@@ -11,10 +11,11 @@
 
 namespace pagoda {
 
-// Remembers about as many contents as twice the slots of its tier, the last that left, with four
-// bits each: a history buffer, as 2Q's A1out, MQ's Qout and S3-FIFO's ghost queue. A
-// set-associative table of 12-bit fingerprints: one look-up in 500 finds what was never there. 4
-// bytes a slot, taken at once; every call touches one 16-byte bucket. Thread-compatible.
+// Remembers the contents that left last, about twice as many as its tier has slots, with four bits
+// for each. It is a history buffer, like 2Q's A1out, MQ's Qout and S3-FIFO's ghost queue. It is a
+// set-associative table of 12-bit fingerprints: one look-up in 500 finds content that was never
+// there. Takes 4 bytes for each slot at once. Every call touches one 16-byte bucket.
+// Thread-compatible.
 class EvictedContent {
  public:
   static constexpr uint32_t kMaxNote = 15;
@@ -26,14 +27,14 @@ class EvictedContent {
 
   struct Memory {
     uint32_t note = 0;
-    uint64_t age = 0;  // About how many others left since.
+    uint64_t age = 0;  // About how many others have left since.
   };
-  // What is remembered of `content`, which is forgotten by that.
+  // Returns the memory of `content`, and forgets it.
   std::optional<Memory> Take(BlockHash content);
 
  private:
   static constexpr uint32_t kWays = 8;
-  // A fingerprint above a note; 0 is empty. The last that came first.
+  // A fingerprint above a note; 0 is empty. The newest comes first.
   using Bucket = std::array<uint16_t, kWays>;
 
   Bucket& BucketOf(BlockHash content);

@@ -1,4 +1,4 @@
-// A bounded number of things shared out among parties, none of which can take them all.
+// A bounded number of things, shared among parties so that none can take them all.
 #ifndef PAGODA_MANAGER_FAIR_COUNT_H_
 #define PAGODA_MANAGER_FAIR_COUNT_H_
 
@@ -10,17 +10,18 @@
 
 namespace pagoda {
 
-// Half of `most` is set aside in equal parts, one for each party; the other half is for whoever
-// comes first. So a party always gets its part, whatever the others have. Thread-compatible.
+// Half of `most` is reserved in equal parts, one for each party. The other half goes to any party,
+// first come, first served. So a party always gets its part, whatever the others have.
+// Thread-compatible.
 //
-// Invariant: total() <= most, but for what was taken by Overdraw.
+// Invariant: total() <= most, apart from Overdraw.
 class FairCount {
  public:
   // REQUIRES: parties > 0.
   FairCount(size_t most, size_t parties)
       : part_(most / 2 / parties), common_(most - part_ * parties), counts_(parties) {}
 
-  // Takes `n` for the party, all or nothing; false where it may not have them.
+  // Takes `n` for the party, all or nothing. False if that exceeds its limit.
   bool Add(size_t party, size_t n = 1) {
     if (n > left(party)) return false;
     size_t& count = counts_[party];
@@ -29,7 +30,7 @@ class FairCount {
     total_ += n;
     return true;
   }
-  // Takes `n` for the party, whether it may have them or not. Until that much is given back nobody
+  // Takes `n` for the party even if that exceeds its limit. Until that much is returned, no party
   // can take from the common half, but the other parties keep their parts.
   void Overdraw(size_t party, size_t n) {
     size_t& count = counts_[party];
@@ -40,7 +41,7 @@ class FairCount {
   // REQUIRES: the party has `n`.
   void Remove(size_t party, size_t n = 1) {
     size_t& count = counts_[party];
-    PAGODA_CHECK(count >= n, "what is given back was taken");
+    PAGODA_CHECK(count >= n, "a party returns only what it has taken");
     taken_of_common_ -= BeyondPart(count) - BeyondPart(count - n);
     count -= n;
     total_ -= n;
@@ -48,7 +49,7 @@ class FairCount {
 
   size_t of(size_t party) const { return counts_[party]; }
   size_t total() const { return total_; }
-  // How many the party may have more.
+  // How many more the party can take.
   size_t left(size_t party) const {
     return part_ - std::min(part_, counts_[party]) + common_ - std::min(common_, taken_of_common_);
   }

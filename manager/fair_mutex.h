@@ -1,4 +1,4 @@
-// A mutex whose holder can let in those that wait.
+// A mutex whose holder can let waiting threads in.
 #ifndef PAGODA_MANAGER_FAIR_MUTEX_H_
 #define PAGODA_MANAGER_FAIR_MUTEX_H_
 
@@ -9,9 +9,10 @@
 
 namespace pagoda {
 
-// Those that find the mutex taken queue at a gate, and only the first of them is after the mutex
-// itself: so a holder that gives it up and queues again comes after all who waited, which one that
-// only unlocked and locked again would not. A newcomer that finds the mutex free takes it at once.
+// Threads that find the mutex taken queue at a gate, and only the first of them waits for the mutex
+// itself. So a holder that gives the mutex up and queues again comes after all threads that waited.
+// Plain unlocking and locking would not guarantee that. A newcomer that finds the mutex free takes
+// it at once.
 class ABSL_LOCKABLE FairMutex {
  public:
   FairMutex() = default;
@@ -22,10 +23,10 @@ class ABSL_LOCKABLE FairMutex {
     if (!mutex_.TryLock()) Queue();
   }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.Unlock(); }
-  // Whether anybody waits: a hint, as cheap as a look at a variable.
+  // Whether any thread waits. A hint, as cheap as reading a variable.
   bool wanted() const { return waiting_.load(std::memory_order_relaxed) != 0; }
-  // Gives the mutex up and queues for it again: whoever was at the gate has had it when this
-  // returns.
+  // Gives the mutex up and queues for it again. When this returns, every thread that was at the
+  // gate has had the mutex.
   void LetOthersIn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     mutex_.Unlock();
     Queue();
@@ -41,7 +42,7 @@ class ABSL_LOCKABLE FairMutex {
   }
 
   absl::Mutex mutex_;
-  absl::Mutex gate_;  // Held by the first that waits.
+  absl::Mutex gate_;  // Held by the first thread that waits.
   std::atomic<int> waiting_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The tickets of what the core orders of a disk, and the orders that the carrier has yet to take.
+// The tickets of the core's orders for a disk, and the orders that the carrier has not taken yet.
 #ifndef PAGODA_MANAGER_FILE_LANES_H_
 #define PAGODA_MANAGER_FILE_LANES_H_
 
@@ -16,8 +16,8 @@
 
 namespace pagoda {
 
-// Of the lanes kFetch and kBackup of one cache. Thread-compatible. Memory and cost go with the
-// orders that have not ended.
+// For the lanes kFetch and kBackup of one cache. Thread-compatible. Memory and cost are
+// proportional to the orders that have not ended.
 //
 // Invariants
 // 1. Tickets count up from 1 in each lane. A window's commands are in the order of their tickets.
@@ -32,8 +32,8 @@ class FileLanes {
     of.open.insert(of.last);
     return of.last;
   }
-  // The carrier has reported it. Returns its window; nothing where the ticket is not known. It
-  // counts as open until Close.
+  // The carrier has reported the ticket. Returns its window; nothing if the ticket is unknown. The
+  // ticket counts as open until Close.
   std::optional<uint32_t> Report(Lane lane, Ticket ticket) {
     Of& of = At(lane);
     const auto it = of.windows.find(ticket);
@@ -42,7 +42,7 @@ class FileLanes {
     of.windows.erase(it);
     return window;
   }
-  // Nobody waits for it any more. A second call does nothing.
+  // No caller waits for the ticket any more. A second call does nothing.
   void Close(Lane lane, Ticket ticket) { At(lane).open.erase(ticket); }
 
   Ticket completed(Lane lane) const {
@@ -63,7 +63,7 @@ class FileLanes {
   };
 
   Of& At(Lane lane) {
-    PAGODA_CHECK(lane != Lane::kMemory, "copies between memories have tickets of their own");
+    PAGODA_CHECK(lane != Lane::kMemory, "copies between memories have other tickets");
     return lanes_[static_cast<size_t>(lane)];
   }
   const Of& At(Lane lane) const { return const_cast<FileLanes*>(this)->At(lane); }

@@ -1,4 +1,4 @@
-// What the core orders of the carrier of a disk tier: blocks to write, blocks to read, slots to
+// The core's orders for the carrier of a disk tier: blocks to write, blocks to read, slots to
 // erase. The core touches no file; the carrier decides nothing.
 #ifndef PAGODA_MANAGER_FILE_ORDERS_H_
 #define PAGODA_MANAGER_FILE_ORDERS_H_
@@ -14,32 +14,32 @@
 
 namespace pagoda {
 
-// A block goes from a memory slot to a slot of the window's file (kBackup), or back (kFetch).
+// A block moves from a memory slot to a slot of the window's file (kBackup), or back (kFetch).
 //
-// Neither slot is handed out, and no byte of the block changes, until the order is reported done.
-// So two orders never touch the same slot of the file at once, but for two fetches.
+// Until the order is reported done, neither slot is handed out and no byte of the block changes. So
+// two orders never touch the same slot of the file at once, except for two fetches.
 struct FileOrder {
   Lane lane = Lane::kBackup;
   Ticket ticket;  // Of its lane.
   uint32_t window_index = 0;
   SlotRef memory;  // Source of a backup, target of a fetch.
   SlotRef file;    // Target of a backup, source of a fetch.
-  // Of the memory lane: the copies up to this one that touch `memory` have ended when the order
-  // begins. 0: nothing to wait for.
+  // A ticket of the memory lane: the order begins after the copies up to it that touch `memory`
+  // have ended. 0: it waits for nothing.
   Ticket after;
-  // Of a backup. Its `parent` is the block above it, whose copy lies in `parent_file` of the same
-  // file, or is ordered there by an earlier ticket; kNoSlot: the block is the first of its
+  // For a backup. The content's `parent` is the block above, whose copy lies in `parent_file` of
+  // the same file, or is ordered there by an earlier ticket. kNoSlot: the block is the first of its
   // namespace.
   std::optional<SlotContent> content;
   SlotIndex parent_file = kNoSlot;
 };
 
-// Blocks of a window's file that must not come back after a restart. Reported done like a backup,
-// when that is durable. The slots are handed out again only then.
+// Blocks of a window's file that must not come back after a restart. Reported done, like a backup,
+// when that is durable. The core hands the slots out again only then.
 struct FileErase {
   enum class What : uint8_t {
-    kSlots,  // Those below, and every slot that may hold a block which is not the core's: dropped
-             // (FileDrop), left by a backup that failed, or not taken back at the start.
+    kSlots,  // `slots`, and every slot that can hold a block that is not the core's: dropped
+             // (FileDrop), left by a failed backup, or not taken back at the start.
     kAll,
   };
   Ticket ticket;  // Of the backup lane.
@@ -48,24 +48,25 @@ struct FileErase {
   std::vector<SlotIndex> slots;
 };
 
-// The core lets a slot of a window's file go without erasing it: the slot may be handed out again
-// at once, and what lies there may come back after a restart unless an erase comes first. Not of a
-// slot with an order that is not reported.
+// The core gives up a slot of a window's file without erasing it. It can hand the slot out again at
+// once. The slot's content can come back after a restart unless an erase comes first. REQUIRES: the
+// slot has no unreported order.
 struct FileDrop {
   uint32_t window_index = 0;
   SlotIndex slot;
 };
 
-// What a call of the core has for the carrier, in the order in which it happened.
+// A command of the core to the carrier, in the order of the core's calls.
 using FileCommand = std::variant<FileOrder, FileErase, FileDrop>;
 using FileCommands = std::vector<FileCommand>;
 
-// Carries the commands out: DiskCarrier. Called under the core's lock, in order: must not block.
+// Carries the commands out: see DiskCarrier. Called under the core's lock, in order, so it must not
+// block.
 class FileCommandSink {
  public:
   virtual ~FileCommandSink() = default;
   virtual void Submit(FileCommands commands) = 0;
-  // Every copy of the memory lane up to this one has ended. Never less than the call before.
+  // Every copy of the memory lane up to `completed` has ended. `completed` never decreases.
   virtual void MemoryCopiesDone(Ticket completed) = 0;
 };
 

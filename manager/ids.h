@@ -15,11 +15,11 @@ namespace pagoda {
 using SequenceId = StrongId<struct SequenceIdTag, uint64_t>;
 // Counted up by the manager; never reused in an epoch.
 using SessionId = StrongId<struct SessionIdTag, uint64_t>;
-// What tells the sessions of one manager apart: it opens fewer than 2^32, from the id behind
-// ManagerOptions::last_session, which is a multiple of 2^32. Never 0.
+// The part of the id that differs among the sessions of one manager. A manager opens fewer than
+// 2^32 sessions, after ManagerOptions::last_session, which is a multiple of 2^32. Never 0.
 constexpr uint32_t LowBits(SessionId session) { return static_cast<uint32_t>(session.value()); }
 
-// Proves that a request speaks for a session: 128 bits that are drawn when the session opens.
+// Proves that a request comes from a session: 128 random bits, drawn when the session opens.
 class SessionToken {
  public:
   constexpr SessionToken() = default;
@@ -28,7 +28,7 @@ class SessionToken {
   constexpr uint64_t low() const { return low_; }
   constexpr uint64_t high() const { return high_; }
 
-  // Takes the same time wherever two tokens differ, so that nobody finds one bit by bit.
+  // Takes the same time wherever two tokens differ, so that a token cannot be guessed bit by bit.
   friend constexpr bool operator==(SessionToken a, SessionToken b) {
     return ((a.low_ ^ b.low_) | (a.high_ ^ b.high_)) == 0;
   }

@@ -15,7 +15,8 @@ void LfuAgingPolicy::Inserted(const BlockFacts& block) {
 void LfuAgingPolicy::Touched(const BlockFacts& block) { history_.Touched(block.slot, age_); }
 
 void LfuAgingPolicy::Removed(const BlockFacts& block) {
-  // Not everything leaves as a victim: the cache is no older than what would go next.
+  // A block can also leave without being the victim: the cache is never older than the next
+  // victim's key.
   const SlotIndex next = candidates_.First();
   if (next != kNoSlot) age_ = std::max(age_, std::min(KeyOf(block.slot), KeyOf(next)));
   history_.Removed(block.slot, block.hash);

@@ -12,15 +12,15 @@
 
 namespace pagoda {
 
-// "lfuda": Least Frequently Used with Dynamic Aging (M. Arlitt, L. Cherkasova, J. Dilley,
-// R. Friedrich, T. Jin, "Evaluating Content Management Techniques for Web Proxy Caches",
-// HPL-98-173; the policy `heap LFUDA` of Squid), strictly by priority first. A block's key is the
-// cache's age when it was last used, plus 1, plus its matches; the lowest key goes first, and the
-// cache is then as old as that key. So what was matched often stays longer, but not for ever.
-// Matches are remembered for a while after content left.
+// "lfuda": Least Frequently Used with Dynamic Aging (M. Arlitt, L. Cherkasova, J. Dilley, R.
+// Friedrich, T. Jin, "Evaluating Content Management Techniques for Web Proxy Caches", HPL-98-173;
+// the policy `heap LFUDA` of Squid), strictly by priority first. A block's key is the cache's age
+// at the block's last use, plus 1, plus its matches. The block with the lowest key is evicted
+// first, and the cache's age becomes that key. So a block with many matches stays longer, but not
+// for ever. The policy remembers matches for a while after content has left.
 //
-// All tenants of a tier share 16 bytes a slot. Each takes 2 KiB, and 256 bytes for each priority
-// that its blocks have.
+// All tenants of a tier share 16 bytes for each slot. Each tenant takes 2 KiB, and 256 bytes for
+// each priority that its blocks have.
 class LfuAgingPolicy final : public EvictionPolicy {
  public:
   using Shared = AgingArena;
@@ -39,7 +39,7 @@ class LfuAgingPolicy final : public EvictionPolicy {
  private:
   uint64_t KeyOf(SlotIndex slot) const;
 
-  const std::shared_ptr<Shared> shared_;  // Its owners are these policies.
+  const std::shared_ptr<Shared> shared_;  // Owned by these policies.
   AgingCandidates candidates_;
   UseHistory history_;
   uint64_t age_ = 0;

@@ -1,4 +1,4 @@
-// Which lives of blocks outside the prefix tree are events.
+// Which blocks outside the prefix tree have lifecycle events.
 #ifndef PAGODA_MANAGER_LIFECYCLE_EVENTS_H_
 #define PAGODA_MANAGER_LIFECYCLE_EVENTS_H_
 
@@ -6,12 +6,13 @@
 
 namespace pagoda {
 
-// A life outside the tree begins with a Created event and ends with a Removed event with the reason
-// "released", or with a Stored event. events/README.md has the law.
+// A block's time outside the tree begins with a Created event. It ends with a Removed event with
+// the reason "released", or with a Stored event. events/README.md states the law.
 enum class LifecycleEvents : uint8_t {
   kOff,  // None.
-  kRaw,  // Those of raw blocks: from AllocateBlocks to FreeBlocks, where they may drain still.
-  kAll,  // Those of all blocks, until the id is free again: a block that drains lives on.
+  kRaw,  // Raw blocks, from AllocateBlocks to FreeBlocks; their releases may still be deferred
+         // then.
+  kAll,  // All blocks, until the id is free again, that is, after deferred releases.
 };
 
 }  // namespace pagoda

@@ -1,5 +1,5 @@
-// What operators list: rows of sessions and sequences, and the blocks of a prefix. Plain values,
-// copied out under the core's lock.
+// The lists for operators: rows of sessions and sequences, and the blocks of a prefix. Plain
+// values, copied out under the core's lock.
 #ifndef PAGODA_MANAGER_LISTS_H_
 #define PAGODA_MANAGER_LISTS_H_
 
@@ -21,12 +21,12 @@ struct SessionRow {
   TenantId tenant = kDefaultTenant;
   absl::Time opened;
   absl::Duration lease;
-  // Until the lease is over; none while a stream, or a batch that waits, holds it.
+  // Time left of the lease; nothing while a stream or a waiting batch holds it.
   std::optional<absl::Duration> lease_left;
   uint32_t streams = 0;
   uint64_t sequences = 0;
   uint64_t raw_blocks = 0;
-  uint64_t deferred_blocks = 0;  // Released in a step that the client has not called completed.
+  uint64_t deferred_blocks = 0;  // Released in a step that the client has not completed.
   uint64_t step = 0;
   uint64_t completed_step = 0;
 };
@@ -35,34 +35,34 @@ struct SequenceRow {
   SessionId session;
   SequenceId sequence;
   std::string client_name;
-  TenantId tenant = kDefaultTenant;  // Whose its blocks are.
+  TenantId tenant = kDefaultTenant;  // The tenant that is charged for its blocks.
   uint32_t token_count = 0;
   uint32_t computed_tokens = 0;
   uint32_t reserved_tokens = 0;
-  uint32_t matched_tokens = 0;  // Cached when it was added; a fork has those of its origin.
+  uint32_t matched_tokens = 0;  // Cached when it was added; a fork has those of its original.
   uint32_t blocks = 0;          // In its tables now, over all windows.
   uint32_t losses = 0;
 };
 
-// A cached block on the way of a prompt.
+// A cached block on the path of a prompt.
 struct InspectedBlock {
   WindowSize window = kFullAttention;
   uint32_t token_start = 0;  // Of the block, in the prompt.
-  uint32_t token_count = 0;  // Its first tokens that are the prompt's.
+  uint32_t token_count = 0;  // Its first tokens that match the prompt.
   BlockHandle block;
-  Tier tier = Tier::kPrimary;  // The nearest that has its bytes.
-  TierSet lower;               // Farther tiers with a copy of them.
+  Tier tier = Tier::kPrimary;  // The nearest tier that has its bytes.
+  TierSet lower;               // Farther tiers with a copy.
   BlockHash hash;
   Priority priority;
-  uint32_t holders = 0;  // Sequences, pins and drains.
+  uint32_t holders = 0;  // Sequences, pins and deferred releases.
   bool pinned = false;
 };
 
 struct InspectedPrefix {
   // What an AddSequence with these tokens and one more would match.
   uint32_t matched_tokens = 0;
-  // All that is cached on the way, by window, then by place; so also what lies behind the match,
-  // because another window lacks its part.
+  // All cached blocks on the path, by window, then by place. A block can lie behind the match if
+  // another window lacks its part.
   std::vector<InspectedBlock> blocks;
 };
 

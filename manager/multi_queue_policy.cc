@@ -34,13 +34,13 @@ void MultiQueuePolicy::Inserted(const BlockFacts& block) {
   const std::optional<EvictedContent::Memory> memory =
       history_.Inserted(block.slot, block.hash, now_);
   if (memory.has_value() && memory->note == 0) {
-    // In a full cache as many blocks leave as come.
+    // In a full cache as many blocks leave as enter.
     age_at_second_use_.Add(age_at_eviction_.value() + memory->age * kTick / tick_insertions());
   }
 }
 
 void MultiQueuePolicy::Touched(const BlockFacts& block) {
-  // A match that brings content up inserts it first: how long it was away is not known then.
+  // A match that onboards content inserts it first. How long the content was away is then unknown.
   if (history_.matches(block.slot) == 0 && !history_.arrives(block.slot)) {
     age_at_second_use_.Add(history_.Age(block.slot, now_) * kTick);
   }

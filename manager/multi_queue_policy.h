@@ -12,19 +12,19 @@
 namespace pagoda {
 
 // "mq": the Multi-Queue algorithm (Y. Zhou, J. Philbin, K. Li, "The Multi-Queue Replacement
-// Algorithm for Second Level Buffer Caches", USENIX 2001), strictly by priority first. What a
-// prefix cache has in common with a second-level cache: content comes back after a pause (a turn of
-// a conversation), not at once, and what came back before does so again.
+// Algorithm for Second Level Buffer Caches", USENIX 2001), strictly by priority first. A prefix
+// cache resembles a second-level cache in two ways. Content comes back after a pause (a turn of a
+// conversation), not at once. Content that came back before does so again.
 //
-// A block that was matched f times is in queue log2(1 + f), and counts as used that many lifetimes
-// later than it was; the least recently used goes first. That is MQ's demotion by one queue for
-// each lifetime without a use. A parked block returns to where its own last use puts it, not to the
-// front. Matches are remembered for a while after content left (MQ's Qout). The lifetime is
-// learned: the mean time until content is used for the second time, while it is cached or
-// remembered.
+// A block that was matched f times is in queue log2(1 + f). It counts as used that many lifetimes
+// later than it was, and the least recently used block is evicted first. This equals MQ's demotion
+// by one queue for each lifetime without a use. A parked block returns to the place of its own last
+// use, not to the front. The policy remembers matches for a while after content has left (MQ's
+// Qout). It learns the lifetime: the mean time until content is used for the second time, while it
+// is cached or remembered.
 //
-// All tenants of a tier share 16 bytes a slot. Each takes 2 KiB, and 256 bytes for each priority
-// that its blocks have.
+// All tenants of a tier share 16 bytes for each slot. Each tenant takes 2 KiB, and 256 bytes for
+// each priority that its blocks have.
 class MultiQueuePolicy final : public EvictionPolicy {
  public:
   using Shared = AgingArena;
@@ -40,9 +40,9 @@ class MultiQueuePolicy final : public EvictionPolicy {
   SlotIndex Victim() const override;
 
  private:
-  // Time is counted in ticks: so many insertions are an eighth of what is cached.
+  // Time is counted in ticks. A tick is one insertion for every eight cached blocks.
   static constexpr uint32_t kTicksPerTurnover = 8;
-  // Parts of a tick, in which means are kept.
+  // The parts of a tick in which means are kept.
   static constexpr uint64_t kTick = 256;
   // Candidates that are older than a turnover need no order by key.
   static constexpr uint64_t kReach = kTicksPerTurnover;
@@ -67,7 +67,7 @@ class MultiQueuePolicy final : public EvictionPolicy {
   uint64_t KeyOf(SlotIndex slot) const;
   uint64_t floor() const { return now_ < kReach ? 0 : now_ - kReach; }
 
-  const std::shared_ptr<Shared> shared_;  // Its owners are these policies.
+  const std::shared_ptr<Shared> shared_;  // Owned by these policies.
   AgingCandidates candidates_;
   UseHistory history_;
   uint64_t now_ = 0;         // Ticks.

@@ -1,6 +1,6 @@
-// The vocabulary of the cache: what a client asks for, as values. The wire's Operation messages are
-// these, field for field; what each one does and which errors it has is at BlockManager's method of
-// the same name.
+// What a client asks of the cache, as values. The wire's Operation messages have the same fields.
+// The method of the same name in BlockManager says what each operation does and which errors it
+// has.
 #ifndef PAGODA_MANAGER_OPERATION_H_
 #define PAGODA_MANAGER_OPERATION_H_
 
@@ -23,18 +23,18 @@
 
 namespace pagoda {
 
-// The blocks of a sequence in one window, in token order: token t lives in entry t /
-// tokens_per_block of the table. Entries [first_block, first_block + blocks.size()) of it: where it
-// is the answer to a change, entries before first_block are as they were, and there are none
-// after. Where a sliding window has passed, an entry is empty (kNoBlock).
+// The blocks of a sequence in one window, in token order: token t lies in table entry t /
+// tokens_per_block. `blocks` holds the entries [first_block, first_block + blocks.size()). In the
+// answer to a change, the entries before first_block are unchanged and none follow. An entry that a
+// sliding window has passed is empty (kNoBlock).
 struct BlockTable {
   WindowSize window = kFullAttention;
   uint32_t first_block = 0;
   std::vector<BlockHandle> blocks;
 
-  // The block of token `token`, counted from the sequence's start; kNoBlock where the window has
-  // passed it or this part of the table does not reach it. Its place in that block is
-  // TokensPerBlock::OffsetInBlock(token).
+  // The block of token `token`, counted from the sequence's start. kNoBlock if the window has
+  // passed it, or if this part of the table does not reach it. TokensPerBlock::OffsetInBlock(token)
+  // is the token's place in the block.
   BlockHandle BlockForToken(uint64_t token, TokensPerBlock tokens_per_block) const {
     const uint64_t entry = tokens_per_block.BlockForToken(token);
     if (entry < first_block || entry - first_block >= blocks.size()) return {};
@@ -43,13 +43,12 @@ struct BlockTable {
   friend bool operator==(const BlockTable&, const BlockTable&) = default;
 };
 
-// A `ready` ticket in a result: the slots that the result names may be read and written when the
-// copy with this ticket and those before it are done; 0 is now. A copy may fail: see
-// BatchResult::shortened.
+// A `ready` ticket in a result: the client may read and write the result's slots when the copies up
+// to this ticket are done; 0: now. A copy can fail: see BatchResult::shortened.
 
-// `keys` in an operation: in a keyed namespace (NamespaceKey::keyed), the whole blocks that are
-// meant, from the first one on, instead of tokens. `tokens`, ids and items are empty then, and
-// every length in tokens is a whole number of blocks: KEYS_AND_TOKENS, WHOLE_BLOCKS_ONLY.
+// `keys` in an operation: in a keyed namespace (NamespaceKey::keyed) they name whole blocks, from
+// the first one on, instead of tokens. `tokens`, ids and items are empty then, and every length in
+// tokens is a whole number of blocks. Errors: KEYS_AND_TOKENS, WHOLE_BLOCKS_ONLY.
 
 struct AllocateBlocks {
   WindowSize window = kFullAttention;
@@ -71,21 +70,21 @@ struct AddSequence {
   NamespaceKey name_space;
   std::vector<TokenId> tokens;
   uint32_t reserved_tokens = 0;                  // From the sequence's start; 0: the whole prompt.
-  std::vector<uint64_t> extra_token_ids;         // One a token, or none at all.
+  std::vector<uint64_t> extra_token_ids;         // One for each token, or none.
   std::vector<MultimodalItem> multimodal_items;  // Ascending, not overlapping.
   SequenceRetention retention;
-  std::string tenant = {};  // Whom it is charged to: see TenantTable::Charged.
-  // No part of a block is matched, for engines that would drop it.
+  std::string tenant = {};  // The tenant that is charged: see TenantTable::Charged.
+  // Matches no part of a block, for engines that would drop it.
   bool whole_blocks_only = false;
-  // All of them may match, the last one too: the engine has tokens of its own behind them.
+  // All of them can match, also the last one: the engine has further tokens behind them.
   std::vector<ClientKey> keys = {};
 };
 struct AddedSequence {
   uint32_t matched_tokens = 0;
-  uint32_t matched_secondary_tokens = 0;  // Of these, those that are on their way up.
-  // Cached behind the match, and on disk: PrefetchPrefix brings them into memory.
+  uint32_t matched_secondary_tokens = 0;  // Those of them that are being onboarded.
+  // Cached on disk behind the match: PrefetchPrefix brings them into memory.
   uint32_t matched_below_tokens = 0;
-  std::vector<BlockTable> tables;  // One a window.
+  std::vector<BlockTable> tables;  // One for each window.
   Ticket ready;
 };
 
@@ -103,13 +102,13 @@ struct CommitTokens {
   std::vector<TokenId> tokens;
   uint32_t computed_tokens = 0;      // From the sequence's start; 0: unchanged.
   uint32_t known_losses = 0;         // See ShortenedSequence.
-  std::vector<ClientKey> keys = {};  // Of the next blocks, of a keyed sequence.
+  std::vector<ClientKey> keys = {};  // Of the next blocks, in a keyed sequence.
 };
 struct CommittedTokens {
   uint32_t token_count = 0;
 };
 
-// ReserveTokens for as many tokens as are missing, then CommitTokens, all or nothing.
+// ReserveTokens for the missing tokens, then CommitTokens; all or nothing.
 struct AppendTokens {
   SequenceId sequence;
   std::vector<TokenId> tokens;
@@ -124,20 +123,21 @@ struct AppendedTokens {
 };
 
 // AppendTokens for each sequence of a decode step, in packed arrays. Each sequence succeeds or
-// fails by itself, in the order in which they are named; a keyed one takes no tokens.
+// fails by itself, in the given order. A keyed sequence takes no tokens.
 struct AppendStep {
   std::vector<SequenceId> sequences;  // 1 to kMaxStepSequences.
   // These have an entry for each sequence, or are empty.
-  std::vector<uint32_t> token_counts = {};     // Empty: one token each.
+  std::vector<uint32_t> token_counts = {};     // Empty: one token for each sequence.
   std::vector<uint32_t> computed_tokens = {};  // Empty: unchanged.
   std::vector<uint32_t> known_losses = {};     // Empty: 0.
-  std::vector<TokenId> tokens;                 // One sequence's behind the other's.
+  std::vector<TokenId> tokens;                 // Those of the sequences, one after the other.
 };
-// An operation runs in one go: more would hold the core's lock for long.
+// An operation holds the core's lock until it ends, so its length is limited.
 inline constexpr size_t kMaxStepSequences = 1024;
-// What changed, and nothing else: in most steps most sequences stay in their last block.
+// Only the changes: in most steps most sequences stay in their last block.
 struct AppendedStep {
-  // Table entries that are new or other ones, from first_block to the table's end, in each window.
+  // Table entries that are new or have changed, from first_block to the table's end, in each
+  // window.
   struct Growth {
     uint32_t index = 0;  // In AppendStep::sequences.
     uint32_t first_block = 0;
@@ -151,8 +151,9 @@ struct AppendedStep {
     friend bool operator==(const Failure&, const Failure&) = default;
   };
   std::vector<Growth> grown;        // Ascending.
-  std::vector<BlockHandle> blocks;  // Of each growth those of each window, in the cache's order.
-  std::vector<Failure> failed;      // Ascending. These changed nothing.
+  std::vector<BlockHandle> blocks;  // For each growth its entries of each window, in the cache's
+                                    // order.
+  std::vector<Failure> failed;      // Ascending. They changed nothing.
 };
 
 struct ForkSequence {
@@ -162,7 +163,7 @@ struct ForkSequence {
 struct ForkedSequence {
   uint32_t token_count = 0;
   uint32_t computed_tokens = 0;
-  uint32_t losses = 0;  // Those of the sequence that it was forked from.
+  uint32_t losses = 0;  // Those of the original sequence.
   std::vector<BlockTable> tables;
   Ticket ready;
 };
@@ -174,7 +175,7 @@ struct TruncateSequence {
 struct TruncatedSequence {
   uint32_t token_count = 0;
   uint32_t computed_tokens = 0;
-  std::vector<BlockTable> tables;  // From the first entry that is another one or gone.
+  std::vector<BlockTable> tables;  // From the first entry that has changed or is gone.
   Ticket ready;
 };
 
@@ -192,35 +193,35 @@ struct MatchPrefix {
 };
 struct MatchedPrefix {
   uint32_t matched_tokens = 0;
-  std::vector<BlockHandle> blocks;  // Of the largest window; not held, so they may go at any time.
-  // What is cached of the prompt in whichever tier, and how much of it lies in each of the cache's
-  // tiers: by the nearest copies of the largest window. A sequence matches nothing on disk.
+  std::vector<BlockHandle> blocks;  // Of the largest window; not held, so they can leave at any
+                                    // time.
+  // How much of the prompt is cached in any tier, and how much in each of the cache's tiers, by the
+  // nearest copies of the largest window. A sequence matches nothing on disk.
   uint32_t cached_tokens = 0;
   std::vector<uint32_t> tokens_by_tier;
 };
 
-// Blocks that a prompt, or more tokens of a running sequence, would take if all of them were in the
-// tables at once. A sliding window lets go as it passes, so a prompt that is taken in piece by
-// piece needs fewer there.
+// Asks how many blocks a prompt, or more tokens of a running sequence, would take if all of them
+// were in the tables at once. A sliding window releases blocks as it passes them, so a prompt that
+// is computed in chunks needs fewer there.
 struct QueryCapacity {
-  SequenceId sequence;  // 0: a new one, with what is named below.
+  SequenceId sequence;  // 0: a new one, with the fields below.
   NamespaceKey name_space;
   std::vector<TokenId> tokens;
   uint32_t max_new_tokens = 0;
   std::vector<uint64_t> extra_token_ids = {};
   std::vector<MultimodalItem> multimodal_items = {};
-  std::string tenant = {};  // As in AddSequence; of a new one.
+  std::string tenant = {};  // As in AddSequence; for a new sequence.
   std::vector<ClientKey> keys = {};
 };
 struct WindowCapacity {
   WindowSize window = kFullAttention;
-  uint32_t blocks_now = 0;            // To take the prompt in; for a running sequence 0.
-  uint32_t blocks_to_completion = 0;  // With max_new_tokens more. What is matched but held by
-                                      // nobody counts: it is among the available ones.
-  uint32_t available_blocks = 0;      // Free, or cached and held by nobody; for a tenant, as far as
-                                      // its quota goes.
-  // Of the tenant's quota, where it has one: all of it, and what it may hold more, with its cached
-  // blocks given up.
+  uint32_t blocks_now = 0;            // To add the prompt; 0 for a running sequence.
+  uint32_t blocks_to_completion = 0;  // With max_new_tokens more. Counts matched blocks that are
+                                      // evictable: available_blocks includes them.
+  uint32_t available_blocks = 0;  // Free or evictable; for a tenant, as far as its quota allows.
+  // If the tenant has a quota: the quota, and how many more blocks the tenant can hold if it evicts
+  // its cached blocks.
   std::optional<uint32_t> quota_blocks;
   std::optional<uint32_t> quota_left_blocks;
 };
@@ -229,7 +230,8 @@ struct CapacityAnswer {
   std::vector<WindowCapacity> windows;
 };
 
-// The operations on prefixes name one by all that a block's identity has, as AddSequence does.
+// The operations below name a prefix by everything that a block's identity has, as AddSequence
+// does.
 
 struct OffloadPrefix {
   NamespaceKey name_space;
@@ -239,12 +241,12 @@ struct OffloadPrefix {
   std::vector<ClientKey> keys = {};
 };
 struct OffloadedPrefix {
-  uint32_t blocks = 0;  // Moved down, over all windows.
+  uint32_t blocks = 0;  // Offloaded, over all windows.
   Ticket ready;         // The last of their copies.
 };
 
-// kPrimary: blocks in memory come up to the first tier. kMemory: they stay where they are, and what
-// lies on disk alone is fetched.
+// kPrimary: blocks in memory are onboarded to the first tier. kMemory: they stay where they are. In
+// both cases blocks that lie on disk alone are fetched.
 enum class PrefetchTarget : uint8_t { kPrimary, kMemory };
 struct PrefetchPrefix {
   NamespaceKey name_space;
@@ -252,16 +254,16 @@ struct PrefetchPrefix {
   std::vector<uint64_t> extra_token_ids = {};
   std::vector<MultimodalItem> multimodal_items = {};
   PrefetchTarget target = PrefetchTarget::kPrimary;
-  // Fetches that have not ended by then are given up: what came so far stays.
+  // Fetches that have not ended by then are given up. Blocks that have arrived stay.
   absl::Duration deadline = absl::InfiniteDuration();
   std::vector<ClientKey> keys = {};
 };
 struct PrefetchedPrefix {
-  uint32_t matched_tokens = 0;  // Cached in whichever tier.
-  uint32_t blocks = 0;          // Moved up between memories, over all windows.
+  uint32_t matched_tokens = 0;  // Cached in any tier.
+  uint32_t blocks = 0;          // Onboarded between memory tiers, over all windows.
   Ticket ready;
-  uint32_t fetched_blocks = 0;  // On their way from disk into the last memory tier.
-  Ticket fetch;                 // Of Lane::kFetch: the last of them.
+  uint32_t fetched_blocks = 0;  // Being fetched from disk into the last memory tier.
+  Ticket fetch;                 // Of Lane::kFetch: the last of these fetches.
 };
 
 struct PinPrefix {
@@ -275,7 +277,7 @@ struct PinPrefix {
 struct PinnedPrefix {
   PinId pin;  // 0: nothing of the prefix is cached, and there is no pin.
   uint32_t pinned_tokens = 0;
-  uint32_t blocks = 0;  // Over all windows, those that other pins hold too among them.
+  uint32_t blocks = 0;  // Over all windows, including blocks that other pins hold too.
 };
 
 struct UnpinPrefix {
@@ -291,9 +293,9 @@ struct PinInfo {
   uint32_t pinned_tokens = 0;
   uint32_t blocks = 0;
   absl::Time expires = absl::InfiniteFuture();
-  std::string tenant = {};  // Of the session that made it; empty: nobody's.
+  std::string tenant = {};  // Of the session that made it; empty: the default tenant.
 };
-// For a tenant, its own pins, what they hold, and its share of the budget.
+// For a tenant: its own pins, the blocks that they hold, and its share of the budget.
 struct ListedPins {
   std::vector<PinInfo> pins;  // Ascending by id.
   uint32_t pinned_blocks = 0;
@@ -309,7 +311,7 @@ struct InvalidatePrefix {
 };
 struct InvalidatedPrefix {
   uint64_t removed_blocks = 0;
-  Ticket durable;  // Of Lane::kBackup: then none of it comes back after a restart.
+  Ticket durable;  // Of Lane::kBackup: once it is done, no such content comes back after a restart.
 };
 
 struct SetRetention {
@@ -321,11 +323,11 @@ struct SetRetention {
   std::vector<ClientKey> keys = {};
 };
 struct RetentionSet {
-  uint32_t blocks = 0;  // Cached blocks that one of the ranges names, over all windows.
+  uint32_t blocks = 0;  // Cached blocks that a range names, over all windows.
 };
 
-// Waits until everything in the lane up to `ticket` has ended, at most kMaxTicketWait; then it
-// fails with WAIT_TIMEOUT. UNKNOWN_TICKET: the lane has not given this ticket yet.
+// Waits until everything in the lane up to `ticket` has ended, at most kMaxTicketWait. Errors:
+// WAIT_TIMEOUT, UNKNOWN_TICKET (the lane has not given this ticket yet).
 inline constexpr absl::Duration kMaxTicketWait = absl::Seconds(5);
 struct WaitForTicket {
   Ticket ticket;
@@ -352,7 +354,7 @@ struct DescribedSequence {
   Ticket ready;
 };
 
-// An operation and its result stand at the same index of the two variants.
+// An operation and its result have the same index in the two variants.
 using Operation =
     std::variant<AllocateBlocks, FreeBlocks, AddSequence, ReserveTokens, CommitTokens, AppendTokens,
                  FreeSequence, MatchPrefix, DescribePools, DescribeSequence, ForkSequence,
@@ -367,19 +369,19 @@ using OperationResult =
 
 // The most operations one batch may hold.
 inline constexpr size_t kMaxBatchOperations = 4096;
-// Once the results of a batch hold this many block handles, the operations that are left are
-// refused with BATCH_TOO_LARGE and do not run: a few bytes of request must not become gigabytes of
-// answer.
+// Once the results of a batch hold this many block handles, the remaining operations are refused
+// with BATCH_TOO_LARGE and do not run. So a request of a few bytes cannot cause an answer of
+// gigabytes.
 inline constexpr size_t kMaxBatchHandles = size_t{1} << 20;
 
-// Block handles in a result; a pool's description, or a pin's, counts as a hundred, and a failure
-// inside a result as sixteen.
+// Block handles in a result. The description of a pool or a pin counts as 100 handles, a failure
+// inside a result as 16.
 size_t CountHandles(const OperationResult& result);
 
-// Rule 11: the client's step that will use the blocks of a batch, and the last one whose kernels
-// have finished. What is released in step s is not handed out again before s is completed. Step 0:
-// the batch's releases do not drain, unless earlier ones of the session still do: then they end
-// with those. completed_step is then 0, too.
+// Rule 11: the client's step that will use the blocks of a batch, and the last step whose kernels
+// have finished. A block that is released in step s is not handed out again before s is completed.
+// Step 0: the batch's releases are not deferred, unless earlier releases of the session still are;
+// then they end with those. completed_step is 0 in this case.
 struct StepRange {
   uint64_t step = 0;
   uint64_t completed_step = 0;
@@ -390,26 +392,27 @@ struct Batch {
   StepRange steps;
 };
 
-// Copies failed, and with them went computed tokens of a running sequence. The client computes them
-// again, into the same blocks, and says with each commit how many losses of the sequence it knows
-// of: one that knows of fewer than there are may declare tokens computed that are not, and is
-// refused with KV_LOST. So batches may be under way, and answers may be lost, when a copy fails.
+// Copies failed, and a running sequence lost computed tokens with them. The client computes these
+// again, into the same blocks. Each commit says how many losses of the sequence the client knows
+// of. A commit that knows of fewer could declare lost tokens computed, so it is refused with
+// KV_LOST. This also covers batches that are under way, or answers that are lost, when a copy
+// fails.
 struct ShortenedSequence {
   SequenceId sequence;
   uint32_t computed_tokens = 0;
   uint32_t losses = 0;  // So far.
-  // A sliding window has passed what was lost: the sequence can only be freed.
+  // A sliding window has passed the lost tokens, so the sequence can only be freed.
   bool must_be_freed = false;
   friend bool operator==(const ShortenedSequence&, const ShortenedSequence&) = default;
 };
 
 struct BatchResult {
-  std::vector<absl::StatusOr<OperationResult>> results;  // One an operation, in order.
+  std::vector<absl::StatusOr<OperationResult>> results;  // One for each operation, in order.
   Revision revision;                                     // Of the last event after the batch.
   Ticket completed;                                      // Every copy up to this one has ended.
-  Ticket completed_fetch;                                // Likewise of Lane::kFetch,
-  Ticket completed_backup;                               // and of Lane::kBackup.
-  // Those of the session whose losses no commit has named yet.
+  Ticket completed_fetch;                                // The same for Lane::kFetch,
+  Ticket completed_backup;                               // and for Lane::kBackup.
+  // The session's sequences with losses that no commit has named yet.
   std::vector<ShortenedSequence> shortened;
 };
 

@@ -9,7 +9,7 @@
 namespace pagoda {
 namespace {
 
-// A prefix by its full identity.
+// Operations that name a prefix by its full identity.
 template <class Op>
 inline constexpr bool kNamesPrefix = requires(const Op& op) {
   op.tokens;
@@ -17,7 +17,7 @@ inline constexpr bool kNamesPrefix = requires(const Op& op) {
   op.multimodal_items;
 };
 
-// One overload an operation that has a retention too.
+// One overload for each operation that has a retention; the template covers the others.
 struct Checker {
   absl::Status operator()(const AddSequence& op) const {
     return CheckContent(op.tokens.size(), op.extra_token_ids.size(), op.multimodal_items,
@@ -69,7 +69,7 @@ absl::Status CheckContent(size_t token_count, size_t extra_ids,
         uint64_t{item.item_offset} + item.token_count > std::numeric_limits<uint32_t>::max()) {
       return MakeError(
           Reason::kInvalidArgument,
-          absl::StrCat("a multimodal item of tokens [", item.token_start, ", ", item_end,
+          absl::StrCat("invalid multimodal item of tokens [", item.token_start, ", ", item_end,
                        ") after token ", end, " in a prompt of ", token_count));
     }
     end = item_end;
@@ -78,7 +78,7 @@ absl::Status CheckContent(size_t token_count, size_t extra_ids,
   if (retention->ranges.size() > kMaxRetentionRanges) {
     return MakeError(Reason::kInvalidArgument,
                      absl::StrCat(retention->ranges.size(), " retention ranges; at most ",
-                                  kMaxRetentionRanges, " may be"));
+                                  kMaxRetentionRanges, " are allowed"));
   }
   return CheckRetention(*retention);
 }

@@ -1,5 +1,5 @@
-// What can be said of an operation without the cache's state. It costs as much as the operation is
-// long, so whoever holds a lock around the cache asks before taking it.
+// Checks of an operation that do not need the cache's state. Their cost grows with the operation's
+// length, so a caller with a lock around the cache runs them before it takes the lock.
 #ifndef PAGODA_MANAGER_OPERATION_CHECKS_H_
 #define PAGODA_MANAGER_OPERATION_CHECKS_H_
 
@@ -14,17 +14,17 @@
 
 namespace pagoda {
 
-// Of one request. A sequence keeps its ranges, so their number is bounded.
+// In one request. A sequence keeps its ranges, so their number is bounded.
 inline constexpr size_t kMaxRetentionRanges = 65'536;
 
-// INVALID_ARGUMENT unless the extra ids, where there are any, are one a token, the items are in
-// order, not empty, do not overlap and lie within `token_count` tokens, and the retention, where
-// there is one, has at most kMaxRetentionRanges ranges and CheckRetention allows it. Cost: O(items
-// + ranges).
+// Errors: INVALID_ARGUMENT unless all of these hold. There are no extra ids, or one for each token.
+// The items are in order, not empty, do not overlap, and lie within `token_count` tokens. There is
+// no retention, or it has at most kMaxRetentionRanges ranges and CheckRetention accepts it. Cost:
+// O(items + ranges).
 absl::Status CheckContent(size_t token_count, size_t extra_ids,
                           absl::Span<const MultimodalItem> items,
                           const SequenceRetention* retention);
-// The same of an operation that has a prompt or a retention; OK of any other.
+// The same for an operation that has a prompt or a retention; OK for any other.
 absl::Status CheckContent(const Operation& operation);
 // Whether CheckContent(operation) costs more than a few steps.
 bool HasLongContent(const Operation& operation);

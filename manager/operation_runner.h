@@ -16,13 +16,13 @@ namespace pagoda {
 
 // Thread-compatible.
 //
-// Invariant: each Begin() starts a new operation of the recorder, which joins events within one,
-// and then applies what has expired. After each End() the accounting holds. Not ended is what
-// changes no block (a refusal, an append that stays in its block), and what is one step of a
-// session's ending.
+// Invariant: each Begin() starts a new operation of the recorder, which joins events within one
+// operation, and then applies expiries. After each End() the accounting holds. Two kinds of
+// operation have no End(): one that changes no block (a refusal, an append that stays in its
+// block), and a single step of a session's ending.
 class OperationRunner {
  public:
-  // All of them outlive the runner.
+  // REQUIRES: all of them outlive the runner.
   OperationRunner(EventRecorder& recorder, Deadlines& deadlines, const WindowSet& windows,
                   PrefixPins& pins, DeferredReleases& deferred)
       : recorder_(recorder),
@@ -33,24 +33,24 @@ class OperationRunner {
   OperationRunner(const OperationRunner&) = delete;
   OperationRunner& operator=(const OperationRunner&) = delete;
 
-  // What every call begins with: its time, and what time brings.
+  // The start of every call: sets its time and ends what has expired by then.
   OperationScope Begin(absl::Time now, Session* deferring = nullptr) {
     recorder_.BeginOperation(now);
     OperationScope op{.now = now, .deferring = deferring};
     if (deadlines_.next <= now) ApplyDeadlines(op);
     return op;
   }
-  // One whose releases drain where the session's do.
+  // An operation that defers its releases if the session does.
   OperationScope Begin(SessionId session, absl::Time now) {
     return Begin(now, deferred_.DeferringSession(session));
   }
   // Returns the ticket that the slots wait for.
   Ticket End(OperationScope& op);
-  // For an operation that learns on its way that its releases drain.
+  // For an operation that finds out later that its releases are deferred.
   Session* DeferringSession(SessionId session) { return deferred_.DeferringSession(session); }
 
  private:
-  // Ends priorities and pins whose time is over.
+  // Ends expired priorities and pins.
   void ApplyDeadlines(OperationScope& op);
 
   EventRecorder& recorder_;

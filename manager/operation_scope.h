@@ -1,4 +1,4 @@
-// What one operation carries with it, and what all of them share.
+// The context of one operation, and the services that all operations share.
 #ifndef PAGODA_MANAGER_OPERATION_SCOPE_H_
 #define PAGODA_MANAGER_OPERATION_SCOPE_H_
 
@@ -19,48 +19,49 @@
 
 namespace pagoda {
 
-// One operation while it runs. OperationRunner makes it, and it is passed down; nothing of it
+// One operation while it runs. OperationRunner makes it, and callers pass it down. No part of it
 // outlives the call.
 struct OperationScope {
   const absl::Time now;
-  TenantId tenant =
-      kDefaultTenant;            // Takes blocks and is charged. Operations that take none leave it.
-  Session* deferring = nullptr;  // Its releases drain (rule 11). nullptr: they are let go at once.
+  TenantId tenant = kDefaultTenant;  // Takes the blocks and is charged. Operations that take none
+                                     // leave the default.
+  Session* deferring = nullptr;  // The session that defers the releases (rule 11); nullptr: they
+                                 // take effect at once.
   Ticket ready;                  // The slots that the operation hands out wait for this copy.
 
   void WaitFor(Ticket ticket) { ready = std::max(ready, ticket); }
 };
 
-// Ends pins of which a block is about to leave the tree.
+// Ends pins if one of their blocks is about to leave the tree.
 class PinEnder {
  public:
-  // Every window lets go of the pin's blocks. REQUIRES: there is such a pin.
+  // Every window releases the pin's blocks. REQUIRES: the pin exists.
   virtual void EndPinOfLeaving(OperationScope& op, PinId pin, RemovalReason removal) = 0;
 
  protected:
   ~PinEnder() = default;
 };
 
-// Of what time brings, one operation ends so much at most: priorities in each window, and blocks
-// that ended pins let go (a pin ends as a whole). The rest ends with the next operations.
+// One operation ends at most this many priorities in each window, and pins until these have
+// released this many blocks (a pin ends as a whole). The rest ends with the next operations.
 inline constexpr uint32_t kMaxEndsByTime = 1024;
 
-// The earliest time at which something ends. Whoever starts a clock lowers it.
+// The earliest time at which something ends. Code that starts a clock lowers it.
 struct Deadlines {
   absl::Time next = absl::InfiniteFuture();
 
   void EndsAt(absl::Time deadline) { next = std::min(next, deadline); }
 };
 
-// What all windows of a manager share as long as it lives.
+// The services that all windows of a manager share while it exists.
 struct CoreServices {
   EventRecorder* recorder;
   CopyTracker* copies;
-  // Where slots that got or lost content are written down; nullptr: nowhere.
+  // The list of slots that got or lost content; nullptr: it is not kept.
   std::vector<SlotChange>* slot_changes;
   PinEnder* pins;
   Deadlines* deadlines;
-  // Of a tier on disk.
+  // For a disk tier.
   FileLanes* files;
   WriteBudget* write_budget;
 };

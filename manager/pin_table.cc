@@ -24,12 +24,12 @@ absl::Status PinTable::CheckCapacity(TenantId tenant, uint64_t blocks) const {
                               uint64_t max_pins, uint64_t max_references) {
     if (pins >= max_pins) {
       return MakeError(Reason::kPinBudgetExceeded,
-                       absl::StrCat("there are ", pins, whose, " pins, of at most ", max_pins));
+                       absl::StrCat("there are ", pins, whose, " pins; the limit is ", max_pins));
     }
     if (references + blocks > max_references) {
       return MakeError(Reason::kPinBudgetExceeded,
                        absl::StrCat("all", whose, " pins would name ", references + blocks,
-                                    " blocks together, of at most ", max_references));
+                                    " blocks together; the limit is ", max_references));
     }
     return absl::OkStatus();
   };

@@ -1,4 +1,4 @@
-// The pins of a cache: which there are, when each one ends, and how many each tenant has.
+// The pins of a cache: which exist, when each one ends, and how many each tenant has.
 #ifndef PAGODA_MANAGER_PIN_TABLE_H_
 #define PAGODA_MANAGER_PIN_TABLE_H_
 
@@ -24,7 +24,7 @@ namespace pagoda {
 struct PinEntry {
   PinInfo info;
   TenantId tenant;                           // Of the session that made it.
-  TenantId holder;                           // The one that is charged for the blocks.
+  TenantId holder;                           // The tenant that is charged for the blocks.
   std::vector<std::vector<BlockId>> blocks;  // By window.
 
   uint64_t references() const { return info.blocks; }
@@ -33,16 +33,16 @@ struct PinEntry {
 // Thread-compatible.
 //
 // Invariants
-// 1. At most kMaxPins pins, which name at most max_references() blocks together, a block as often
-//    as pins name it. A tenant has at most its share of both, by its weight among all; the default
-//    tenant, whose sessions are trusted, may have all.
-// 2. What has ended by time is found without looking at any other pin.
+// 1. There are at most kMaxPins pins. Together they name at most max_references() blocks; a block
+// counts once for each pin that names it. A tenant has at most its share of both, by its weight
+// among all. Sessions of the default tenant are trusted, so it can have all.
+// 2. An expired pin is found without a look at any other pin.
 class PinTable {
  public:
   static constexpr size_t kMaxPins = 65'536;
   static constexpr uint64_t kMaxReferences = uint64_t{4} << 20;
 
-  // `tenants` outlives the table. `budget_blocks`: the blocks that may be pinned at once.
+  // `tenants` outlives the table. `budget_blocks`: the most blocks that can be pinned at once.
   PinTable(const TenantTable* tenants, uint64_t budget_blocks);
 
   bool empty() const { return pins_.empty(); }
@@ -51,20 +51,20 @@ class PinTable {
   // Ascending by id.
   auto begin() const { return pins_.begin(); }
   auto end() const { return pins_.end(); }
-  // The last pin that was made; 0: none was.
+  // The last pin that was made; 0: none.
   PinId last() const { return last_; }
   const PinEntry* Find(PinId pin) const;
 
-  // Whether the tenant may have one more pin, of as many blocks. Errors: PIN_BUDGET_EXCEEDED.
+  // Whether the tenant can have one more pin, with this many blocks. Errors: PIN_BUDGET_EXCEEDED.
   absl::Status CheckCapacity(TenantId tenant, uint64_t blocks) const;
-  // Names the pin and keeps it. Cost: O(log pins).
+  // Gives the pin an id and keeps it. Cost: O(log pins).
   PinId Add(PinEntry entry);
-  // Forgets the pin. REQUIRES: it is there. Cost: O(log pins).
+  // Forgets the pin and returns it. REQUIRES: it exists. Cost: O(log pins).
   PinEntry Take(PinId pin);
 
-  // The pin whose lease was over first, if it is over at `now`. Cost: O(1).
+  // The pin whose lease ended first, if it is over at `now`. Cost: O(1).
   std::optional<PinId> FirstExpired(absl::Time now) const;
-  // When the next lease is over; InfiniteFuture where no pin has one.
+  // When the next lease ends; InfiniteFuture if no pin has a lease.
   absl::Time next_deadline() const;
 
  private:
@@ -76,7 +76,7 @@ class PinTable {
   const TenantTable* const tenants_;
   const uint64_t max_references_;
   std::map<PinId, PinEntry> pins_;
-  absl::btree_set<std::pair<absl::Time, PinId>> deadlines_;  // Of the pins that have one.
+  absl::btree_set<std::pair<absl::Time, PinId>> deadlines_;  // Of the pins with a lease.
   std::vector<Account> accounts_;                            // By TenantId.
   uint64_t references_ = 0;
   PinId last_;

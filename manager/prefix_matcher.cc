@@ -73,7 +73,7 @@ uint32_t PrefixMatcher::TokensBelow(const std::vector<Match>& matches,
   return cached > matched ? cached - matched : 0;
 }
 
-// Lengths fall until all windows agree.
+// Shortens the length until all windows agree.
 uint32_t PrefixMatcher::ValidLength(const std::vector<Match>& matches, uint32_t limit) const {
   uint32_t length = limit;
   for (bool agreed = false; !agreed;) {
@@ -105,7 +105,7 @@ std::vector<PrefixMatcher::Match> PrefixMatcher::FindWholePrefixes(
   const PromptKey key = KeyOf(prefix, windows_.tokens_per_block());
   std::vector<Match> matches = FindPrefixes(prefix.name_space, key, Reach::kAllTiers);
   std::vector<TokenExtra> scratch;
-  // A shorter length may end in a part of a block again: beside a hole of a sliding window.
+  // Beside a hole of a sliding window, the shorter length can again end inside a block.
   for (auto limit = static_cast<uint32_t>(key.size());;) {
     const uint32_t length = LengthOf(matches, key, limit);
     CutMatches(matches, length);
@@ -165,8 +165,8 @@ MatchedPrefix PrefixMatcher::DescribeMatch(const SequencePrompt& prompt, size_t 
     result.blocks.push_back(windows_.back()->handle(id));
   }
   result.cached_tokens = result.matched_tokens;
-  // A second look costs as much as the first. What it finds may be no more than a part of a block,
-  // of which the first says nothing.
+  // A second search costs as much as the first. It can add as little as a part of a block, and the
+  // first result does not show whether it does.
   const bool has_disk = std::any_of(windows_.begin(), windows_.end(),
                                     [](const auto& window) { return window->has_disk(); });
   if (has_disk) {

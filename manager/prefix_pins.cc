@@ -16,7 +16,7 @@ absl::StatusOr<absl::Duration> PrefixPins::LeaseFor(TenantId tenant, absl::Durat
   if (asked == absl::InfiniteDuration()) return max_lease_;
   return MakeError(Reason::kInvalidArgument,
                    absl::StrCat("a pin's lease of ", absl::FormatDuration(asked), "; at most ",
-                                absl::FormatDuration(max_lease_), " is given"));
+                                absl::FormatDuration(max_lease_), " is allowed"));
 }
 
 absl::Status PrefixPins::CheckQuota(uint32_t window_index, const PinEntry& entry,
@@ -50,7 +50,7 @@ absl::StatusOr<PinnedPrefix> PrefixPins::PinPrefix(OperationScope& op, SessionId
     entry.blocks.push_back(windows_[w]->PinnableBlocks(matches[w]));
     blocks += static_cast<uint32_t>(entry.blocks.back().size());
   }
-  // The quota comes first: only it may say that the pin can never be.
+  // The quota is checked first: only it can say that the pin will never be possible.
   for (uint32_t w = 0; w < windows_.size(); ++w) {
     absl::Status status = CheckQuota(w, entry, prefix.name_space);
     if (!status.ok()) return status;

@@ -1,4 +1,4 @@
-// Prefixes that may not be evicted.
+// Prefixes that must not be evicted.
 #ifndef PAGODA_MANAGER_PREFIX_PINS_H_
 #define PAGODA_MANAGER_PREFIX_PINS_H_
 
@@ -29,14 +29,14 @@ namespace pagoda {
 // or ends.
 //
 // Invariant: a pin's blocks are cached and held in every window. A pin ends as a whole: first comes
-// its event, which names a block that is still cached; then every window lets go.
+// its event, which names a block that is still cached. Then every window releases its blocks.
 class PrefixPins final : public PinEnder {
  public:
   struct Options {
-    uint64_t budget_blocks = 0;  // That may be pinned at once, over all windows.
+    uint64_t budget_blocks = 0;  // The most pinned at once, over all windows.
     absl::Duration max_lease = absl::InfiniteDuration();  // Of a tenant's pin.
   };
-  // What is passed by reference outlives the pins.
+  // REQUIRES: the references outlive the pins.
   PrefixPins(const Options& options, const TenantTable& tenants, const SessionTable& sessions,
              const WindowSet& windows, const PrefixMatcher& matcher, const CapacityChecks& capacity,
              EventRecorder& recorder, Deadlines& deadlines)
@@ -58,25 +58,25 @@ class PrefixPins final : public PinEnder {
   absl::Status UnpinPrefix(OperationScope& op, PinId pin, TenantId tenant);
   ListedPins ListPins(TenantId tenant) const;
 
-  // Ends pins whose lease is over, until they have let go of kMaxEndsByTime blocks.
+  // Ends pins whose lease is over, until they have released kMaxEndsByTime blocks.
   void Expire(OperationScope& op);
   // Ends the pins up to `last`, because the cache is cleared. Returns how many blocks the ended
-  // pins had: fewer than `max_blocks` if no such pin is left.
+  // pins had. The result is below `max_blocks` if no such pin is left.
   uint64_t EndUpTo(OperationScope& op, PinId last, uint64_t max_blocks);
   void EndPinOfLeaving(OperationScope& op, PinId pin, RemovalReason removal) override;
 
   size_t size() const { return pins_.size(); }
-  // The last pin that was made; 0: none was.
+  // The last pin that was made; 0: none.
   PinId last() const { return pins_.last(); }
-  // For tests: adds who holds the blocks of the window with this index.
+  // For tests: adds the holders of the blocks of the window with this index.
   void AddHolders(size_t window_index, WindowBlockManager::Holders* holders) const;
 
  private:
   absl::StatusOr<absl::Duration> LeaseFor(TenantId tenant, absl::Duration asked) const;
-  // Whether the quota of the pin's holder takes its blocks of this window.
+  // Whether the quota of the pin's holder covers its blocks in this window.
   absl::Status CheckQuota(uint32_t window_index, const PinEntry& entry,
                           const NamespaceKey& name_space) const;
-  // The event, then the end. REQUIRES: there is such a pin, and its blocks are in the tree.
+  // Records the event, then ends the pin. REQUIRES: the pin exists, and its blocks are in the tree.
   void End(OperationScope& op, PinId pin, PinEnd why,
            std::optional<RemovalReason> removal = std::nullopt);
 

@@ -10,16 +10,16 @@
 namespace pagoda {
 namespace {
 
-// Matches end at one block of twenty or so: at the end of what chats have in common, and where each
-// was when it came back.
+// Matches end at about one block of twenty: where chats stop sharing a prefix, and where each chat
+// ended when it came back.
 constexpr uint32_t kIdsPerMatchCount = 16;
 constexpr uint32_t kLeastMatchCounts = 64;
-// How far above a node that cannot be counted another one is looked for.
+// How many steps up AddMatchEnds looks for another node if a node cannot be counted.
 constexpr uint32_t kMostStepsUp = 64;
 
-// A key as a string of bits, so that any two keys differ at some bit and the order of their bits is
-// the order of their keys: per token a symbol of 2^9 bits, of which the first ones are used. Past
-// the key's end all bits are 0.
+// A key as a string of bits. Any two keys differ at some bit, and the order of the bits is the
+// order of the keys. Each token is a symbol of 2^9 bits, of which the first ones are used. Past the
+// key's end all bits are 0.
 //
 //   0 present | 1 token id (32) | 33 extra id (64) | 97 in_item | 98 digest (4 x 64)
 //   | 354 item_offset (32)
@@ -56,7 +56,7 @@ uint32_t BitAt(const BlockKey& key, uint32_t bit) {
   return (present_and_id >> (32 - place)) & 1;
 }
 
-// Where in a symbol two extras differ. REQUIRES: they do.
+// The place in a symbol where two extras differ. REQUIRES: they differ.
 uint32_t FirstDifference(const TokenExtra& a, const TokenExtra& b) {
   if (a.extra_id != b.extra_id) return kExtraBegin + std::countl_zero(a.extra_id ^ b.extra_id);
   if (a.in_item != b.in_item) return kInItemBegin;
@@ -127,7 +127,7 @@ void PrefixTree::ReleaseRoot(NodeRef root) {
 void PrefixTree::DropRootIfUnused(uint32_t index) {
   Root& root = roots_[index];
   if (root.users != 0 || root.children.top != kNoLink) return;
-  // The namespace may have another root since.
+  // The namespace can have a newer root.
   const auto it = root_index_.find(root.key);
   if (it != root_index_.end() && it->second == index) root_index_.erase(it);
   root = {};
@@ -169,8 +169,8 @@ BlockId PrefixTree::FindBelow(Link top, const BlockKey& key) const {
   const Node& node = nodes_[child];
   const TokenId* const tokens = store_->tokens(BlockId{child}).data();
   const size_t size = key.tokens.size();
-  // A walk along a prompt wants the tokens behind the key's next and, where blocks were taken one
-  // after another, the entries behind the child's. Whatever lies there, a prefetch does no harm.
+  // Prefetches for a walk along a prompt: the key's next tokens and, because blocks are often taken
+  // one after another, the entries behind the child's. A prefetch of any address does no harm.
   constexpr size_t kAhead = 16;
   __builtin_prefetch(key.tokens.data() + kAhead * size);
   __builtin_prefetch(tokens + kAhead * size);
@@ -198,8 +198,8 @@ PrefixTree::Closest PrefixTree::FindClosest(NodeRef parent, const BlockKey& key)
   return closest;
 }
 
-// Beside the key's way, from its end up: what branches off there shares as many tokens with the key
-// as lie before the branch, at most `common`, and all of one branch share as many.
+// Searches the branches beside the key's path, from its end upwards. All children in a branch share
+// equally many tokens with the key: those before the branch, at most `common`.
 PrefixTree::Closest PrefixTree::FindClosestCached(NodeRef parent, const BlockKey& key,
                                                   uint32_t common) const {
   struct Branch {
@@ -241,7 +241,7 @@ std::vector<BlockId> PrefixTree::Children(NodeRef parent, const BlockKey& prefix
   while (IsInner(top) && InnerAt(top).bit < prefix_bits) {
     top = InnerAt(top).below[BitAt(prefix, InnerAt(top).bit)];
   }
-  // All that is left agrees in the prefix's bits, so one child speaks for all.
+  // All remaining children agree in the prefix's bits, so it is enough to check one.
   const BlockId any = Descend(top, prefix);
   if (CommonTokens(store_->key(any), prefix) != prefix.tokens.size()) return found;
 
@@ -259,21 +259,21 @@ std::vector<BlockId> PrefixTree::Children(NodeRef parent, const BlockKey& prefix
   return found;
 }
 
-// Such a child ends where the key goes on: it lies alone beside the key's way, where that turns at
-// the bit that says whether there is a token.
+// A child that is a prefix of the key ends where the key goes on. So it is alone on the other side
+// of a branch of the key's path, at a bit that says whether there is a token.
 absl::InlinedVector<BlockId, 4> PrefixTree::Prefixes(NodeRef parent, const BlockKey& key) const {
   absl::InlinedVector<BlockId, 4> prefixes;
   for (Link link = children(parent).top; IsInner(link);) {
     const Node& inner = InnerAt(link);
     const uint32_t side = BitAt(key, inner.bit);
-    // The side comes last: it is as good as random, and the other hardly ever true.
+    // The side is tested last: it is almost random, while the other condition is rarely true.
     if ((inner.bit & kSymbolMask) == 0 && side == 1) prefixes.push_back(BlockId{inner.below[0]});
     link = inner.below[side];
   }
   return prefixes;
 }
 
-// All on the key's way agree with the child at its end, up to where they branch off.
+// All children on the key's path agree with the child at its end up to where they branch off.
 absl::InlinedVector<BlockId, 4> PrefixTree::Beginnings(NodeRef parent, const BlockKey& key) const {
   const BlockId last = Descend(children(parent).top, key);
   if (last == kNoBlock) return {};
@@ -290,7 +290,8 @@ absl::InlinedVector<BlockId, 4> PrefixTree::Beginnings(NodeRef parent, const Blo
 
 void PrefixTree::Insert(BlockId id, NodeRef parent, const BlockKey& key, ContentFacts facts) {
   const Block& block = (*store_)[id];
-  PAGODA_CHECK(block.token_count > 0 && !has_children(id), "a node has content, and is new");
+  PAGODA_CHECK(block.token_count > 0 && !has_children(id),
+               "a new node has content and no children");
   if (!parent.is_root()) {
     const Block& above = (*store_)[parent.block()];
     PAGODA_CHECK(above.in_tree() && above.token_count == store_->tokens_per_block(),
@@ -313,7 +314,7 @@ void PrefixTree::AddChild(ChildSet& siblings, BlockId id, const BlockKey& key) {
   }
   const BlockId closest = Descend(siblings.top, key);
   const uint32_t bit = FirstDifference(key, store_->key(closest));
-  PAGODA_CHECK(bit != kSameKeys, "rule 10: of the same content one block is in the tree");
+  PAGODA_CHECK(bit != kSameKeys, "rule 10: the tree has one block for a content");
   Link* link = &siblings.top;
   while (IsInner(*link) && InnerAt(*link).bit < bit) {
     Node& inner = InnerAt(*link);
@@ -329,10 +330,11 @@ void PrefixTree::AddChild(ChildSet& siblings, BlockId id, const BlockKey& key) {
 
 void PrefixTree::Erase(BlockId id) {
   Node& node = nodes_[id.value()];
-  PAGODA_CHECK(!has_children(id), "rule 13: nothing cached becomes unreachable");
+  PAGODA_CHECK(!has_children(id), "rule 13: no cached block becomes unreachable");
   const NodeRef parent = node.parent;
-  PAGODA_CHECK(!parent.is_root() || parent.root() < roots_.size(), "what leaves the tree is in it");
-  // The nodes above have their counts still, so what is rolled up is counted once.
+  PAGODA_CHECK(!parent.is_root() || parent.root() < roots_.size(),
+               "a block that leaves the tree is in it");
+  // The nodes above still have their counts, so each match is counted once.
   if (node.children.counted) {
     const uint32_t index = node.children.primary_or_count;
     const uint32_t ends = match_counts_[index].match_ends;
@@ -376,21 +378,22 @@ void PrefixTree::RemoveChild(ChildSet& siblings, BlockId id) {
   }
   const BlockKey key = store_->key(id);
   Link* link = &siblings.top;
-  Link* to_last = nullptr;  // Where the way's last inner node is linked: it goes with the child.
-  Link* to_own = nullptr;   // Where the inner node is linked that lives in the child's entry.
+  Link* to_last = nullptr;  // The link to the path's last inner node, which is removed with the
+                            // child.
+  Link* to_own = nullptr;   // The link to the inner node in the child's entry.
   while (IsInner(*link)) {
     to_last = link;
     if (*link == (id.value() | kInnerBit)) to_own = link;
     Node& inner = InnerAt(*link);
     link = &inner.below[BitAt(key, inner.bit)];
   }
-  PAGODA_CHECK(*link == id.value() && to_last != nullptr, "what leaves the tree is in it");
+  PAGODA_CHECK(*link == id.value() && to_last != nullptr, "a block that leaves the tree is in it");
   const Link last = *to_last;
   Node& inner = InnerAt(last);
   *to_last = inner.below[link == &inner.below[0] ? 1 : 0];
   if (to_own == nullptr || to_own == to_last) return;
-  // The child's entry goes, and holds an inner node that stays: that one moves to the entry that
-  // the last one lived in, whose child is below it too.
+  // The child's entry is removed, but holds an inner node that stays. This inner node moves to the
+  // entry of the last inner node, whose child is below it too.
   const Node& own = nodes_[id.value()];
   inner.bit = own.bit;
   inner.below[0] = own.below[0];

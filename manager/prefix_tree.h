@@ -18,7 +18,7 @@
 
 namespace pagoda {
 
-// What blocks hang under: another block, or the root of a namespace.
+// The parent of a block: another block, or the root of a namespace.
 class NodeRef {
  public:
   NodeRef() = default;
@@ -38,48 +38,48 @@ class NodeRef {
   uint32_t value_ = kRootBit;
 };
 
-// Thread-compatible. Nodes are indexed by block id; a node's content is its block's key in the
-// store, which does not change while the node is in the tree. The children of a node are a crit-bit
-// tree over their keys (D. J. Bernstein, "Crit-bit trees"; Morrison's PATRICIA without skipped
-// strings), whose inner nodes live in the children's own entries: finding a child, or the child
-// that shares most with a key, touches O(log children) nodes on ordinary content, and nothing but
-// the child where there is only one.
+// Thread-compatible. Nodes are indexed by block id. A node's content is its block's key in the
+// store, which does not change while the node is in the tree.
+//
+// The children of a node are a crit-bit tree over their keys (D. J. Bernstein, "Crit-bit trees";
+// Morrison's PATRICIA without skipped strings). The inner nodes of the crit-bit tree lie in the
+// children's own entries. To find a child, or the child that shares most with a key, touches O(log
+// children) nodes on ordinary content, and only the child if there is one.
 //
 // Invariants
 // 1. A node's parent is in the tree, and holds tokens_per_block tokens: a tail (fewer) has no
 // children.
 // 2. No two children of one parent have the same content.
 // 3. A node's hash is HashBlock(its parent's hash, its content).
-// 4. has_near_children(node, tier) counts its children that MoveChild() brought to that tier
-// or a nearer one, less those that it took away from there.
-// 5. A root lives as long as it has children or users. Of a namespace's roots the one that CutOff()
-// has not passed is found.
-// 6. match_ends(node) is the number of CountMatchEnd calls for it, and for those nodes below it
-// that were erased after they were counted; but at most max_match_ends() nodes are counted, and
-// what ends at a further one counts for one above it, or not at all.
+// 4. has_near_children(node, tier) counts the children that MoveChild() brought to that tier or a
+// nearer one, less those that it took away from there.
+// 5. A root exists as long as it has children or users. A look-up of a namespace finds the root
+// that CutOff() has not passed.
+// 6. match_ends(node) is the number of CountMatchEnd calls for the node, and for nodes below it
+// that were erased after they were counted. At most max_match_ends() nodes are counted. A match
+// that ends at a further node counts for a node above it, or not at all.
 class PrefixTree {
  public:
-  // `store` outlives the tree. Takes its memory at once: 32 bytes an id, 4 more for each of
-  // `num_tiers` that is neither the first nor the last, and half a byte more where matches are
-  // counted.
+  // `store` outlives the tree. Takes its memory at once: 32 bytes for each id, 4 more for each of
+  // `num_tiers` that is neither the first nor the last, and half a byte for the counts of matches.
   explicit PrefixTree(const BlockStore* store, size_t num_tiers = 2);
 
   // --- Roots ---
 
-  // The root of a namespace, made if need be, with one user more.
+  // The root of a namespace, created if needed, with one more user.
   NodeRef AcquireRoot(const NamespaceKey& key);
-  // One user more of a root that has users.
+  // Adds a user to a root that has users.
   void ShareRoot(NodeRef root) { ++roots_[root.root()].users; }
   void ReleaseRoot(NodeRef root);
   // The root, if the namespace has one.
   std::optional<NodeRef> FindRoot(const NamespaceKey& key) const;
   const NamespaceKey& key(NodeRef root) const { return roots_[root.root()].key; }
-  // The root that a node hangs under. Cost: O(depth).
+  // The root above a node. Cost: O(depth).
   NodeRef RootOf(BlockId id) const;
 
   // --- Finding ---
 
-  // The child of `parent` whose content is `key`; kNoBlock where there is none.
+  // The child of `parent` whose content is `key`; kNoBlock if there is none.
   BlockId FindChild(NodeRef parent, const BlockKey& key) const {
     const Link top = children(parent).top;
     return top == kNoLink ? kNoBlock : FindBelow(top, key);
@@ -89,41 +89,41 @@ class PrefixTree {
     BlockId id = kNoBlock;
     uint32_t tokens = 0;  // First tokens that it shares with the key: at least 1.
   };
-  // A cached child of `parent` that shares most first tokens with `key`: of several one that has no
-  // other tokens, else any, always the same one. No id where none shares a token, or where the
-  // kMostHolesPassed that share most are holes.
+  // The cached child of `parent` that shares most first tokens with `key`. Among several it prefers
+  // one without further tokens; otherwise it takes any, always the same one. No id if none shares a
+  // token, or if the kMostHolesPassed children that share most are holes.
   static constexpr uint32_t kMostHolesPassed = 64;
   Closest FindClosest(NodeRef parent, const BlockKey& key) const;
 
-  // The children of `parent`, in the order of their keys; with `prefix`, only those whose keys
-  // begin with it. Cost: O(what is returned + log children).
+  // The children of `parent`, in the order of their keys. With `prefix`, only those whose keys
+  // begin with it. Cost: O(number returned + log children).
   std::vector<BlockId> Children(NodeRef parent, const BlockKey& prefix = {}) const;
 
-  // The children of `parent` whose content is a beginning of `key`, shortest first. REQUIRES: `key`
-  // is the content of a child. Cost: O(log children).
+  // The children of `parent` whose content is a prefix of `key`, shortest first. REQUIRES: `key` is
+  // the content of a child. Cost: O(log children).
   absl::InlinedVector<BlockId, 4> Prefixes(NodeRef parent, const BlockKey& key) const;
 
-  // As Prefixes, for any key, the longest first, and with the child whose content is `key`, if
-  // there is one. Cost: O(log children + what is returned).
+  // As Prefixes, but for any key, longest first, and including the child whose content is `key`, if
+  // there is one. Cost: O(log children + number returned).
   absl::InlinedVector<BlockId, 4> Beginnings(NodeRef parent, const BlockKey& key) const;
 
   // --- Changing ---
 
-  // Where a child's bytes lie: in a tier, or nowhere, as those of a hole and of what is outside the
-  // tree.
+  // The tier of a child's bytes. A hole, or a block outside the tree, has its bytes nowhere.
   using Place = std::optional<Tier>;
   static constexpr Place kNowhere = std::nullopt;
 
   // The child's bytes are nowhere at first: see MoveChild(). REQUIRES: `parent` is in the tree and
-  // no tail; no child of it has the content of `id`, which is `key`.
+  // no tail, and has no child whose content is `key`, the content of `id`.
   void Insert(BlockId id, NodeRef parent, const BlockKey& key, ContentFacts facts = {});
   void Insert(BlockId id, NodeRef parent) { Insert(id, parent, store_->key(id)); }
   // Another request published the node's content. REQUIRES: `id` is in the tree.
   void SetFacts(BlockId id, ContentFacts facts) { nodes_[id.value()].facts = facts.bits(); }
   // REQUIRES: `id` is in the tree and has no children, and its bytes are nowhere by MoveChild().
   void Erase(BlockId id);
-  // The child's bytes move: its parent counts it among its near_children(). The tree never looks at
-  // the block's own state for that. REQUIRES: `id` is in the tree, and its bytes are in `from`.
+  // The child's bytes move from `from` to `to`. Its parent counts it among its near children by
+  // these calls alone: the tree never looks at the block's own state. REQUIRES: `id` is in the
+  // tree, and its bytes are in `from`.
   void MoveChild(BlockId id, Place from, Place to) {
     const int change = (to == Tier::kPrimary ? 1 : 0) - (from == Tier::kPrimary ? 1 : 0);
     if (change != 0) AddPrimary(children(parent(id)), change);
@@ -131,15 +131,14 @@ class PrefixTree {
       MoveBetween(parent(id), from, to);
     }
   }
-  // From now on every namespace has a new root, without children. What hangs under the earlier
-  // roots is found from a namespace no more, and stays a tree as it is until its nodes are erased.
-  // Cost: O(1).
+  // From now on every namespace has a new root, without children. A look-up no longer finds nodes
+  // under the earlier roots. They stay as they are until they are erased. Cost: O(1).
   void CutOff() { ++epoch_; }
   // Grows with each CutOff().
   uint64_t epoch() const { return epoch_; }
-  // Block::tree of what comes into the tree now.
+  // Block::tree of a block that enters the tree now.
   uint32_t tree_bit() const { return static_cast<uint32_t>(epoch_ & 1); }
-  // Whether CutOff() has passed the block, and nobody has erased it since.
+  // Whether CutOff() has passed the block, and the block has not been erased since.
   bool IsCutOff(BlockId id) const {
     const Block& block = (*store_)[id];
     return block.in_tree() && block.tree != tree_bit();
@@ -147,19 +146,19 @@ class PrefixTree {
 
   // --- How often prefixes were of use ---
 
-  // A match ended at the block: its whole blocks from the root to there were reused. So the matches
-  // that went through a node are the sum of match_ends over it and all below it; counts roll up as
-  // in Cormode et al., "Finding hierarchical heavy hitters in data streams". REQUIRES: the block is
-  // in the tree. Cost: O(1).
+  // A match ended at the block: its whole blocks from the root to there were reused. So the number
+  // of matches that went through a node is the sum of match_ends over it and all nodes below it.
+  // Counts roll up as in Cormode et al., "Finding hierarchical heavy hitters in data streams".
+  // REQUIRES: the block is in the tree. Cost: O(1).
   void CountMatchEnd(BlockId id) { AddMatchEnds(id, 1); }
-  // Stays at its largest value. 0 for what is not in the tree.
+  // Saturates at its largest value. 0 for a block outside the tree.
   uint32_t match_ends(BlockId id) const {
     const ChildSet& set = nodes_[id.value()].children;
     return set.counted ? match_counts_[set.primary_or_count].match_ends : 0;
   }
   uint32_t max_match_ends() const { return max_match_ends_; }
 
-  // A child, always the same one while the children do not change. REQUIRES: has_children(id).
+  // A child; always the same one while the children do not change. REQUIRES: has_children(id).
   BlockId AnyChild(BlockId id) const {
     return BlockId{nodes_[id.value()].children.top & ~kInnerBit};
   }
@@ -169,8 +168,8 @@ class PrefixTree {
     const ChildSet& set = nodes_[id.value()].children;
     return set.counted ? match_counts_[set.primary_or_count].primary : set.primary_or_count;
   }
-  // Children whose bytes are in `tier` or nearer. Of the last tier: all that have bytes, and where
-  // there are holes, those, too.
+  // Whether it has children with bytes in `tier` or nearer. For the last tier this means any child,
+  // holes included.
   bool has_near_children(BlockId id, Tier tier) const {
     if (tier == Tier::kPrimary) return primary_children(id) != 0;
     const size_t i = static_cast<size_t>(tier) - 1;
@@ -187,13 +186,13 @@ class PrefixTree {
   }
 
  private:
-  // A child (a leaf of the crit-bit tree), or the inner node that lives in a child's entry.
+  // A child (a leaf of the crit-bit tree), or the inner node in a child's entry.
   using Link = uint32_t;
   static constexpr Link kInnerBit = 0x8000'0000;
   static constexpr Link kNoLink = 0xFFFF'FFFF;
 
-  // `primary`: the children in the primary tier. Few nodes have a match end, so that number makes
-  // place for the index of an entry that has both.
+  // `primary_or_count`: the number of children in the primary tier. Few nodes have a match end. For
+  // these it is the index of a MatchCount, which then holds both numbers.
   struct ChildSet {
     Link top = kNoLink;
     uint32_t primary_or_count : 31 = 0;
@@ -202,18 +201,18 @@ class PrefixTree {
   static constexpr uint32_t kNoCount = 0xFFFF'FFFF;
   struct MatchCount {
     uint32_t match_ends = 0;
-    uint32_t primary = 0;  // Of a free entry: the next free one.
+    uint32_t primary = 0;  // In a free entry: the next free one.
   };
-  // 32 bytes. The inner node that lives in a child's entry is above that child in the crit-bit tree
-  // of its siblings; of n children n - 1 have one in use.
+  // 32 bytes. The inner node in a child's entry is above that child in the crit-bit tree of its
+  // siblings. Of n children, n - 1 have an inner node in use.
   struct alignas(32) Node {
     NodeRef parent;
     uint32_t hash_low = 0;
     uint32_t hash_high = 0;
     ChildSet children;
-    Link below[2] = {kNoLink, kNoLink};  // Of the inner node: keys whose bit is 0, and 1.
-    uint32_t bit : 20 = 0;               // Where in the key the two differ.
-    // As in the block, for walks to read no more than the entry.
+    Link below[2] = {kNoLink, kNoLink};  // Of the inner node: the keys whose bit is 0, and 1.
+    uint32_t bit : 20 = 0;               // The position in the key of the first bit that differs.
+    // Copies of the block's bits, so that a walk reads the entry alone.
     uint32_t whole : 1 = 0;  // It holds tokens_per_block tokens.
     uint32_t beside : 1 = 0;
     uint32_t facts : ContentFacts::kBits = 0;
@@ -247,7 +246,7 @@ class PrefixTree {
   const ChildSet& children(NodeRef node) const {
     return node.is_root() ? roots_[node.root()].children : nodes_[node.block().value()].children;
   }
-  // The child at the end of the way that the key's bits go from `link`, which shares most with it;
+  // The child that is reached from `link` by the key's bits, which shares most with the key;
   // kNoBlock from kNoLink.
   BlockId Descend(Link link, const BlockKey& key) const;
   BlockId FindBelow(Link top, const BlockKey& key) const;
@@ -261,15 +260,15 @@ class PrefixTree {
 
   const BlockStore* const store_;
   BigArray<Node> nodes_;
-  // Of each tier but the first and the last, by id: the children there or nearer.
+  // For each tier but the first and the last, by id: the number of children there or nearer.
   std::vector<BigArray<uint32_t>> between_;
   const uint32_t max_match_ends_;
-  std::vector<MatchCount> match_counts_;  // Has room for all from the start.
+  std::vector<MatchCount> match_counts_;  // Reserved in full at the start.
   uint32_t first_free_count_ = kNoCount;
   std::vector<Root> roots_;
   std::vector<uint32_t> free_roots_;
   uint64_t epoch_ = 0;
-  absl::flat_hash_map<NamespaceKey, uint32_t> root_index_;  // The last root of each.
+  absl::flat_hash_map<NamespaceKey, uint32_t> root_index_;  // The last root of each namespace.
 };
 
 }  // namespace pagoda

@@ -5,16 +5,16 @@
 namespace pagoda {
 namespace {
 
-// What is summed up for a node.
+// The sums of a node.
 struct Sum {
   uint64_t hits = 0;
   uint64_t most_of_a_child = 0;
-  uint32_t children = 0;  // That are not summed up yet.
+  uint32_t children = 0;  // Not summed up yet.
   uint32_t depth = 0;     // In blocks, from the root.
 };
 
-// The nodes of the tree, children before parents; what hangs below a node that is not there, or in
-// a circle, is left out of it or of the depths.
+// The nodes of the tree, children before parents. Nodes in a cycle are left out. Nodes below a
+// cycle or a missing node get no depth later.
 std::vector<uint32_t> SumUp(absl::Span<const PrefixNode> nodes, std::vector<Sum>& sums) {
   const auto count = static_cast<uint32_t>(nodes.size());
   const auto parent_of = [&](uint32_t id) {

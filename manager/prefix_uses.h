@@ -1,5 +1,5 @@
-// Which cached prefixes save the most: counted in the prefix tree, summed up from a copy of its
-// shape without the core's lock.
+// Which cached prefixes save the most. The prefix tree counts matches. The sums are computed from a
+// copy of the tree's shape, without the core's lock.
 #ifndef PAGODA_MANAGER_PREFIX_USES_H_
 #define PAGODA_MANAGER_PREFIX_USES_H_
 
@@ -17,7 +17,7 @@
 
 namespace pagoda {
 
-// What one block id of a window is in its prefix tree.
+// A block id of a window, as a node of its prefix tree.
 struct PrefixNode {
   static constexpr uint32_t kAtRoot = std::numeric_limits<uint32_t>::max();
   static constexpr uint32_t kNotInTree = kAtRoot - 1;
@@ -33,34 +33,34 @@ struct PrefixNode {
 struct UsedPrefix {
   BlockRef first, last;
   uint32_t blocks = 0;
-  uint64_t hits = 0;  // Sequences that were added with all of it cached.
+  uint64_t hits = 0;  // Sequences that were added while all of it was cached.
 };
 
-// At most `limit` prefixes by the blocks that they saved (hits times blocks), most first. Of the
-// prefixes on one path those are left out that nearly always (nine times of ten) go on in the same
-// next block: the longer one says it. A prefix and a longer one that contains it count the same
-// sequences, each for its own length.
+// At most `limit` prefixes, ordered by the blocks that they saved (hits times blocks), most first.
+// It omits a prefix if at least nine of ten of its hits go on in the same next block: the longer
+// prefix says it. A prefix and a longer one that contains it count the same sequences, each for its
+// own length.
 //
-// `nodes` by block id; where they were copied piece by piece while the tree changed, what does not
-// fit together is left out. Cost: O(nodes).
+// `nodes` is indexed by block id. If they were copied in chunks while the tree changed, nodes that
+// do not fit together are left out. Cost: O(nodes).
 std::vector<UsedPrefix> TopPrefixes(absl::Span<const PrefixNode> nodes, size_t limit);
 
-// One of them as an operator reads it. The last block is cached.
+// A used prefix as an operator reads it. The last block is cached.
 struct PrefixUse {
   static constexpr size_t kShownTokens = 8;
 
   NamespaceKey name_space;
-  TenantId tenant = kDefaultTenant;  // Whose its blocks are.
-  BlockHash hash;                    // Of the last block: stands for the whole prefix.
+  TenantId tenant = kDefaultTenant;  // The owner of its blocks.
+  BlockHash hash;                    // Of the last block; it stands for the whole prefix.
   uint32_t tokens = 0;
   std::vector<TokenId> first_tokens;  // At most kShownTokens; none in a keyed namespace.
   std::string first_key;              // The first block's key, in a keyed namespace.
-  Tier tier = Tier::kPrimary;         // Of the last block, as what follows.
+  Tier tier = Tier::kPrimary;         // Of the last block, as the fields below.
   Priority priority;
   uint32_t holders = 0;
   bool pinned = false;
   uint64_t hits = 0;
-  uint64_t saved_tokens = 0;  // hits times tokens: what did not have to be computed.
+  uint64_t saved_tokens = 0;  // hits times tokens: the tokens that were not computed again.
 };
 
 }  // namespace pagoda

@@ -11,13 +11,13 @@
 
 namespace pagoda {
 
-// "lru": of the lowest priority that has candidates, the least recently released first (rule 13). A
-// block whose last child left goes to the front of its priority's list: it is about as old as the
-// child that was just found to be the oldest. All tenants of a tier share 8 bytes a slot; each
-// takes 0.9 KiB.
+// "lru": evicts the lowest priority first, and within a priority the least recently released block
+// (rule 13). A block whose last child left goes to the front of its priority's list: it is about as
+// old as that child, which was just found to be the oldest. All tenants of a tier share 8 bytes for
+// each slot. Each tenant takes 0.9 KiB.
 class PriorityLruPolicy final : public EvictionPolicy {
  public:
-  // What the policies of a tier's tenants share.
+  // The tables that the policies of a tier's tenants share.
   struct Shared {
     Shared(uint32_t num_slots, uint16_t num_tenants)
         : candidates(num_slots, num_tenants * kNumLists) {}
@@ -36,8 +36,8 @@ class PriorityLruPolicy final : public EvictionPolicy {
  private:
   static constexpr uint32_t kNumLists = kMaxPriority + 1;
 
-  const std::shared_ptr<Shared> shared_;  // Its owners are these policies.
-  CandidateLists<kNumLists> lists_;       // One a priority.
+  const std::shared_ptr<Shared> shared_;  // Owned by these policies.
+  CandidateLists<kNumLists> lists_;       // One for each priority.
 };
 
 }  // namespace pagoda

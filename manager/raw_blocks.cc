@@ -14,7 +14,7 @@ absl::StatusOr<Ticket> RawBlocks::AllocateBlocks(SessionId session, WindowSize w
   if (!manager.ok()) return manager.status();
   if (out.empty() || out.size() > (*manager)->capacity()) {
     return MakeError(Reason::kInvalidCount, absl::StrCat(out.size(), " blocks asked for; 1 to ",
-                                                         (*manager)->capacity(), " can be had"));
+                                                         (*manager)->capacity(), " are possible"));
   }
   op.tenant = sessions_.TenantOf(session);
   if (const uint32_t quota = (*manager)->Quota(op.tenant); out.size() > quota) {

@@ -23,11 +23,11 @@ namespace pagoda {
 // Thread-compatible.
 //
 // Invariant: Session::raw_blocks is the number of raw blocks that the session has, over all
-// windows. With LifecycleEvents::kRaw each raw block is in one Created and one Removed event. With
-// kAll the windows record these, as those of every block.
+// windows. With LifecycleEvents::kRaw each raw block has one Created and one Removed event. With
+// kAll the windows record these events, as for every block.
 class RawBlocks {
  public:
-  // What is passed by reference outlives it.
+  // All references outlive it.
   RawBlocks(LifecycleEvents events, const WindowSet& windows, const CapacityChecks& capacity,
             SessionTable& sessions, EventRecorder& recorder, OperationRunner& runner)
       : records_(events == LifecycleEvents::kRaw),
@@ -45,12 +45,12 @@ class RawBlocks {
   absl::Status FreeBlocks(SessionId session, WindowSize window, absl::Span<const BlockRef> blocks,
                           absl::Time now);
 
-  // Gives blocks back. REQUIRES: the session may free them.
+  // Takes blocks back. REQUIRES: the session may free them.
   void Free(OperationScope& op, Session& session, WindowBlockManager& window,
             absl::Span<const BlockRef> blocks);
 
  private:
-  const bool records_;  // Raw blocks alone are events.
+  const bool records_;  // Only raw blocks have lifecycle events.
   const WindowSet& windows_;
   const CapacityChecks& capacity_;
   SessionTable& sessions_;

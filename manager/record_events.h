@@ -6,7 +6,7 @@
 
 namespace pagoda {
 
-// kNo: nothing happens, as far as anybody can see. For replays and for measuring what events cost.
+// kNo: the core records no events. For replays, and to measure the cost of events.
 enum class RecordEvents : uint8_t { kNo, kYes };
 
 }  // namespace pagoda

@@ -1,4 +1,4 @@
-// A block of an earlier run of the daemon, as it was found in its memory.
+// A block of an earlier run of the daemon, as found in memory or on disk.
 #ifndef PAGODA_MANAGER_RECOVERED_BLOCK_H_
 #define PAGODA_MANAGER_RECOVERED_BLOCK_H_
 
@@ -14,23 +14,23 @@
 
 namespace pagoda {
 
-// Content and place of one cached block; BlockManager::Restore makes it reusable again.
+// Content and place of one cached block. BlockManager::Restore makes it reusable again.
 struct RecoveredBlock {
   static constexpr size_t kRoot = ~size_t{0};
 
-  // Where its bytes lie. A slot of kNoSlot is a hole: a block of a sliding window whose bytes are
-  // gone and that others hang under.
+  // Where its bytes lie. With kNoSlot it is a hole: a block of a sliding window that has lost its
+  // bytes and still has children.
   SlotRef slot;
-  // Its parent's place in the list, before its own; kRoot where it is the first of its namespace.
+  // The index of its parent in the list, below its own; kRoot if it is the first of its namespace.
   size_t parent = kRoot;
-  NamespaceKey name_space;         // Where parent is kRoot; else empty.
-  std::vector<TokenId> tokens;     // Of a keyed block the words of its key.
+  NamespaceKey name_space;         // If parent is kRoot; else empty.
+  std::vector<TokenId> tokens;     // For a keyed block, the words of its key.
   std::vector<TokenExtra> extras;  // Empty, or as long as tokens.
   Priority priority = kDefaultPriority;
   bool keyed = false;
 
   BlockKey key() const { return {tokens, extras, keyed}; }
-  // Whether it can be what a block holds, and whether it fills one: a tail does not.
+  // IsContent: whether a block can hold this. IsWhole: whether it fills a block; a tail does not.
   bool IsContent(size_t tokens_per_block) const {
     if (keyed) return extras.empty() && ClientKey::FromWords(tokens).has_value();
     return !tokens.empty() && tokens.size() <= tokens_per_block &&
@@ -39,7 +39,7 @@ struct RecoveredBlock {
   bool IsWhole(size_t tokens_per_block) const { return keyed || tokens.size() == tokens_per_block; }
 };
 
-// What was found for one window, parents before children.
+// The blocks found for one window, parents before children.
 struct RecoveredWindow {
   WindowSize window;
   std::vector<RecoveredBlock> blocks;

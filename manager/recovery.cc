@@ -18,7 +18,7 @@
 namespace pagoda {
 namespace {
 
-// A valid stamp, and what came of it.
+// A valid stamp and the result of its checks.
 struct Found {
   uint32_t window_index = 0;
   SlotRef slot;
@@ -26,7 +26,7 @@ struct Found {
   std::optional<RecoveryLoss> loss;
   bool recovered = false;
 
-  // What it says of its content is true, whatever its slot's bytes are.
+  // Whether its content is known to be right, whatever the slot's bytes are.
   bool content_known() const { return !loss.has_value() || *loss == RecoveryLoss::kChangedBytes; }
 };
 
@@ -41,7 +41,7 @@ class SlotScan {
     for (const Found& one : found_) total_bytes_ += BlockBytes(one);
   }
 
-  // Returns the bytes that were read.
+  // Returns the number of bytes read.
   uint64_t Run() {
     PAGODA_CHECK(options_.num_threads > 0, "a scan has a thread");
     std::vector<std::thread> others;
@@ -116,7 +116,7 @@ using ByDigest = absl::flat_hash_map<ContentDigest, const Found*>;
 // Makes the list of one window.
 class WindowLinks {
  public:
-  // `known` has contents of all windows.
+  // `known` has the contents of all windows.
   WindowLinks(WindowSize window, uint32_t tokens_per_block, uint32_t max_holes,
               const ByDigest& known)
       : sliding_(window != kFullAttention),
@@ -126,15 +126,17 @@ class WindowLinks {
     out_.window = window;
   }
 
-  // A block whose bytes are there. Of two in one tier the first counts.
+  // Adds a block whose bytes are there. Of two in one tier the first counts.
   void Add(Found& one) {
     Found*& place = own_[one.stamp.digest][static_cast<size_t>(one.slot.tier)];
     if (place == nullptr) place = &one;
   }
 
-  // Puts the content into the list, and what is above it before it. Returns why it cannot be there.
+  // Puts the content into the list, and the contents above it before it. Returns the reason if it
+  // cannot be there.
   std::optional<RecoveryLoss> Place(const ContentDigest& digest) {
-    std::vector<const SlotStamp*> path;  // From the content up to what is in the list.
+    std::vector<const SlotStamp*>
+        path;  // From the content up to the first one that is in the list.
     size_t parent = RecoveredBlock::kRoot;
     for (const ContentDigest* next = &digest;;) {
       if (const auto place = places_.find(*next); place != places_.end()) {
@@ -189,7 +191,7 @@ class WindowLinks {
     return known == known_.end() ? nullptr : &known->second->stamp;
   }
 
-  // False where its only slot is nearer than its parent's, under full attention.
+  // False if, under full attention, its only slot is nearer than its parent's.
   bool Append(const SlotStamp& stamp, size_t parent) {
     RecoveredBlock block{.slot = {Tier::kPrimary, kNoSlot},
                          .parent = parent,
@@ -199,7 +201,7 @@ class WindowLinks {
                          .priority = stamp.priority,
                          .keyed = stamp.keyed};
     if (const auto own = own_.find(stamp.digest); own != own_.end()) {
-      // The nearest that is no nearer than the parent's.
+      // The nearest slot that is no nearer than the parent's.
       const bool bound = !sliding_ && parent != RecoveredBlock::kRoot;
       const size_t nearest = bound ? static_cast<size_t>(out_.blocks[parent].slot.tier) : 0;
       Found* const one = FirstFrom(own->second, nearest);
@@ -215,8 +217,8 @@ class WindowLinks {
     return true;
   }
 
-  // The first `count` of the path have no place: the last of them for `loss`, and those below it
-  // because of that. Returns what became of the first.
+  // The first `count` contents of the path have no place: the last of them because of `loss`, the
+  // others because they lie below it. Returns the loss of the first.
   RecoveryLoss Lose(const std::vector<const SlotStamp*>& path, size_t count, RecoveryLoss loss) {
     for (size_t i = 0; i < count; ++i) {
       lost_[path[i]->digest] = i + 1 == count ? loss : RecoveryLoss::kUnreachable;
@@ -229,15 +231,15 @@ class WindowLinks {
   const uint64_t max_holes_;
   const ByDigest& known_;
   absl::flat_hash_map<ContentDigest, ByTier> own_;
-  absl::flat_hash_map<ContentDigest, size_t> places_;  // In out_.blocks.
+  absl::flat_hash_map<ContentDigest, size_t> places_;  // Indexes into out_.blocks.
   absl::flat_hash_map<ContentDigest, RecoveryLoss> lost_;
   RecoveredWindow out_;
   uint64_t holes_ = 0;
 };
 
-// --- All of it ---
+// --- The whole recovery ---
 
-// The slots with valid stamps, of windows and tiers whose memory was adopted.
+// The slots with valid stamps, in windows and tiers whose memory was adopted.
 std::vector<Found> FindStamps(const PoolSet& pools, const StampSet& stamps,
                               RecoveryReport& report) {
   std::vector<Found> found;
@@ -284,7 +286,7 @@ std::vector<RecoveredWindow> Link(const CacheLayout& layout, std::vector<Found>&
   return windows;
 }
 
-// Stamps that nothing stands for any more would count again at the next start.
+// A stamp that no block stands for any more would count again at the next start.
 void InvalidateOthers(StampSet& stamps, const std::vector<Found>& found) {
   std::vector<std::array<std::vector<bool>, kMaxTiers>> keep(stamps.num_windows());
   for (const Found& one : found) {

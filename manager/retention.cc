@@ -18,14 +18,15 @@ absl::Status CheckBlockRetention(const BlockRetention& retention, const Name& na
                                   "; the highest is ", kMaxPriority));
   }
   if (retention.duration <= absl::ZeroDuration()) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat(name(), " has the duration ",
-                                  absl::FormatDuration(retention.duration), "; it is positive"));
+    return MakeError(
+        Reason::kInvalidArgument,
+        absl::StrCat(name(), " has duration ", absl::FormatDuration(retention.duration),
+                     "; it must be positive"));
   }
   return absl::OkStatus();
 }
 
-// For refusals only: formatting a name takes longer than checking its range.
+// Called only for refusals: formatting a name takes longer than checking its range.
 std::string RangeName(size_t index, const RetentionRange& range) {
   return absl::StrCat("retention range ", index, ", tokens [", range.token_start, ", ",
                       range.token_end.has_value() ? absl::StrCat(*range.token_end) : "end", "),");
@@ -34,7 +35,7 @@ std::string RangeName(size_t index, const RetentionRange& range) {
 }  // namespace
 
 bool KeepsAtLeast(const BlockRetention& wish, const BlockRetention& had) {
-  // A wish starts the clock again: one below the default could be made to last for ever.
+  // A wish starts the clock again. So a wish below the default could be made to last for ever.
   if (wish.priority < std::max(had.priority, kDefaultPriority)) return false;
   return had.priority <= kDefaultPriority || wish.duration >= had.duration;
 }
@@ -54,7 +55,7 @@ absl::Status CheckRetention(const SequenceRetention& retention) {
       if (range.token_start < *previous_end) {
         return MakeError(
             Reason::kInvalidArgument,
-            absl::StrCat(name(), " begins before the range ahead of it ends, at ", *previous_end));
+            absl::StrCat(name(), " begins before the previous range ends, at ", *previous_end));
       }
     }
     const absl::Status status = CheckBlockRetention(range.retention, name);

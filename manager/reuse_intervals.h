@@ -1,5 +1,5 @@
-// How long blocks stay cached, how long nobody holds them before they have to go, and how soon
-// somebody comes back to them.
+// How long blocks stay cached, how long they lie idle before eviction, and how soon they are used
+// again.
 #ifndef PAGODA_MANAGER_REUSE_INTERVALS_H_
 #define PAGODA_MANAGER_REUSE_INTERVALS_H_
 
@@ -19,26 +19,26 @@ inline constexpr double kReuseIntervalBounds[] = {0.001, 0.003, 0.01, 0.03,   0.
                                                   1,     3,     10,   30,     60,     180,
                                                   600,   1800,  3600, 10'800, 36'000, 86'400};
 
-// Follows a sample of the blocks: one id in `one_in`, chosen by a hash, so that neither a prompt's
-// length nor the order in which ids are handed out decides which. The owner asks Samples() when a
-// block becomes cached, remembers the answer with the block, and reports what happens to the blocks
-// in the sample alone. Cost: a multiplication for each block that is cached; a hash look-up for
-// what happens to those in the sample, and some 40 bytes for each such id. Thread-compatible.
+// Follows a sample of the blocks: one id in `one_in`. A hash chooses them, so neither the length of
+// prompts nor the order of the ids matters. When a block becomes cached, the owner asks Samples()
+// and remembers the answer with the block. It reports events for the blocks in the sample only.
+// Cost: a multiplication for each block that becomes cached; a hash look-up for each event of a
+// sampled block, and some 40 bytes for each sampled id. Thread-compatible.
 class ReuseIntervals {
  public:
-  // By the tier where the block was at the end of the time that is measured.
+  // By the tier in which the block was at the end of the interval.
   struct Histograms {
     using ByTier = std::array<DurationHistogram, kMaxTiers>;
     static ByTier Empty() {
       const DurationHistogram empty(kReuseIntervalBounds);
       return {empty, empty, empty, empty};
     }
-    // From the block's Stored event to the event that says that it left.
+    // From the block's Stored event to the event of its removal.
     ByTier lifetime = Empty();
-    // From when its last holder let it go until it was evicted or displaced.
+    // From the release by its last holder to its eviction or displacement.
     ByTier idle_before_eviction = Empty();
-    // From when its last holder let it go until a sequence matched it, where nobody held it then.
-    // Where these are about as long as idle_before_eviction, more blocks would be more hits.
+    // From the release by its last holder to a sequence's match of the idle block. If these are
+    // about as long as idle_before_eviction, a larger cache would give more hits.
     ByTier reuse_gap = Empty();
   };
 
@@ -50,13 +50,14 @@ class ReuseIntervals {
   // evenly.
   bool Samples(BlockId id) const { return id.value() * 0x9E37'79B1u < picked_below_; }
 
-  // Of blocks in the sample; `now` does not go back.
+  // Only for blocks in the sample. `now` never decreases.
   void Stored(BlockId id, absl::Time now);
-  // Its last holder let it go.
+  // Its last holder released it.
   void Released(BlockId id, absl::Time now);
-  // A sequence is to hold it, and nobody does.
+  // A sequence is about to hold it, and nothing holds it yet.
   void Matched(BlockId id, Tier tier, absl::Time now);
-  // It is not cached any more: it had to make room, and nobody held it; or for another reason.
+  // It is not cached any more. Evicted: nothing held it, and its slot was needed. Left: any other
+  // reason.
   void Evicted(BlockId id, Tier tier, absl::Time now);
   void Left(BlockId id, Tier tier, absl::Time now);
 
@@ -66,11 +67,11 @@ class ReuseIntervals {
   // Nanoseconds since 1970.
   struct Life {
     int64_t stored;
-    int64_t released;  // By its last holder, last; until then when it was stored.
+    int64_t released;  // The last release by its last holder; until the first one, as stored.
   };
 
   const uint64_t picked_below_;
-  // By id, of the last life too: nothing is taken out, so a pool in use takes no memory any more.
+  // By id, also after the block left. No entry is removed, so a running cache needs no more memory.
   absl::flat_hash_map<BlockId, Life> blocks_;
   Histograms histograms_;
 };

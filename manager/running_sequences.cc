@@ -14,9 +14,9 @@
 namespace pagoda {
 namespace {
 
-// Whether the sequence has, in every window, what its first uncomputed token sees. Only a failed
-// copy can take it: then a sliding window has let go of blocks that would have to be computed
-// again.
+// Whether the sequence has, in every window, the bytes that its first uncomputed token sees. Only a
+// failed copy can take them: the sequence would have to compute blocks again that a sliding window
+// has released.
 bool CanGoOn(const WindowSet& windows, const Sequence& sequence) {
   for (size_t w = 0; w < sequence.windows.size(); ++w) {
     const uint32_t first = sequence.windows[w].first;
@@ -72,14 +72,14 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
                                               : matcher_.LengthOf(matches, wanted_key, limit);
   absl::InlinedVector<WindowBlockManager::Tail, 4> tails(windows_.size());
   uint64_t reserved = 0;
-  absl::Status given_up;  // Why there is no room for a longer match.
+  absl::Status given_up;  // Why a longer match does not fit.
   for (bool settled = false; !settled;) {
     matcher_.CutMatches(matches, matched);
     reserved = std::max<uint64_t>(wanted, matched);
     if (absl::Status status = capacity_.CheckCapacity(op.tenant, std::max<uint64_t>(reserved, size),
                                                       reserved, matches);
         !status.ok()) {
-      // With the longer match there will be room when others have gone.
+      // The longer match will fit when other sequences have ended.
       return given_up.ok() ? status : given_up;
     }
     settled = true;
@@ -90,7 +90,7 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
       if (tokens_per_block_.OffsetInBlock(matched) == 0) {
         return capacity_.CheckNeeds(op.tenant, w, needs.needs);
       }
-      // The last block in part is not worth a refusal.
+      // A part of a block is not worth a refusal.
       given_up = capacity_.CheckNeeds(op.tenant, w, needs.needs);
       matched = matcher_.ValidLength(
           matches, tokens_per_block_.BlockForToken(matched) * tokens_per_block_.value());
@@ -167,9 +167,10 @@ absl::StatusOr<RunningSequences::Growth> RunningSequences::ReserveTokens(Session
   OperationScope op = runner_.Begin(session, now);
   absl::StatusOr<Sequence*> found = RequireSequence(session, sequence);
   if (!found.ok()) return found.status();
-  if (count == 0) return MakeError(Reason::kInvalidCount, "room for 0 tokens asked for");
+  if (count == 0) return MakeError(Reason::kInvalidCount, "0 tokens to reserve");
   if ((*found)->must_be_freed) return SequenceCannotGoOn();
-  if (absl::Status status = CheckWhole((*found)->keyed, "room", count); !status.ok()) return status;
+  if (absl::Status status = CheckWhole((*found)->keyed, "count", count); !status.ok())
+    return status;
   op.tenant = (*found)->tenant;
   const uint64_t reserved = uint64_t{(*found)->reserved_tokens} + count;
   if (absl::Status status = capacity_.CheckGrowth(**found, reserved); !status.ok()) return status;
@@ -195,7 +196,7 @@ absl::StatusOr<uint32_t> RunningSequences::CommitTokens(SessionId session, Seque
   if (!content.empty() && token_count > reserved) {
     return MakeError(Reason::kReservationExceeded,
                      absl::StrCat("sequence ", sequence.value(), " would have ", token_count,
-                                  " tokens and room for ", reserved));
+                                  " tokens; its reserved_tokens is ", reserved));
   }
   if (absl::Status status =
           CheckCommit(**found, token_count, reserved, computed_tokens, known_losses);
@@ -227,7 +228,7 @@ absl::StatusOr<RunningSequences::Growth> RunningSequences::AppendBlocks(
   Growth growth{.first_block = TableSize(growing.reserved_tokens), .sequence = &growing};
   if (reserved > growing.reserved_tokens) {
     if (absl::Status status = capacity_.CheckGrowth(growing, reserved); !status.ok()) return status;
-    // What is declared computed and had a place already was computed there: a copy takes it along.
+    // Tokens that had a place and are declared computed are there: a copy takes them along.
     growth =
         Grow(op, growing, static_cast<uint32_t>(reserved),
              std::max(growing.computed_tokens, std::min(computed_tokens, growing.reserved_tokens)));
@@ -297,12 +298,13 @@ std::vector<ShortenedSequence> RunningSequences::Shortened(SessionId id) {
   return shortened;
 }
 
-// --- Checks: nothing has changed when they fail ---
+// --- Checks: a check that fails has changed nothing ---
 
 absl::Status RunningSequences::SequenceCannotGoOn() {
-  return MakeError(Reason::kKvLost,
-                   "a copy failed, and the window has passed what must be computed again: the "
-                   "sequence can only be freed");
+  return MakeError(
+      Reason::kKvLost,
+      "a copy failed, and the window has passed blocks that must be computed again: the "
+      "sequence can only be freed");
 }
 
 Ticket RunningSequences::ReadyOf(const Sequence& sequence) const {
@@ -312,7 +314,8 @@ Ticket RunningSequences::ReadyOf(const Sequence& sequence) const {
   for (uint32_t w = 0; w < windows_.size(); ++w) {
     const SequenceBlocks& blocks = sequence.windows[w];
     for (size_t i = blocks.first; i < blocks.table.size(); ++i) {
-      // A sequence's slots are in the primary tier. What it is still to write, a copy may read.
+      // A sequence's slots are in the primary tier. A copy can still read a slot that the sequence
+      // is about to write.
       const SlotRef slot{Tier::kPrimary, blocks.table[i].slot};
       ready = std::max(ready, i < computed ? copies_.Arrival(w, slot) : copies_.LastTouch(w, slot));
     }
@@ -326,14 +329,15 @@ absl::Status RunningSequences::CheckCommit(const Sequence& sequence, uint64_t to
   if (sequence.must_be_freed) return SequenceCannotGoOn();
   if (known_losses > sequence.losses) {
     return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("known_losses ", known_losses, " of a sequence with ",
+                     absl::StrCat("known_losses ", known_losses, " is above the sequence's ",
                                   sequence.losses, " losses"));
   }
   if (computed_tokens == 0) return absl::OkStatus();
   if (known_losses < sequence.losses) {
-    return MakeError(Reason::kKvLost, absl::StrCat("a copy failed: only ", sequence.computed_tokens,
-                                                   " tokens are computed; the commit knows of ",
-                                                   known_losses, " losses of ", sequence.losses));
+    return MakeError(Reason::kKvLost,
+                     absl::StrCat("a copy failed: only ", sequence.computed_tokens,
+                                  " tokens are computed; known_losses is ", known_losses,
+                                  "; the losses are ", sequence.losses));
   }
   if (computed_tokens < sequence.computed_tokens) {
     return MakeError(
@@ -347,8 +351,8 @@ absl::Status RunningSequences::CheckCommit(const Sequence& sequence, uint64_t to
   }
   if (computed_tokens > reserved_tokens) {
     return MakeError(Reason::kReservationExceeded,
-                     absl::StrCat("computed_tokens ", computed_tokens, " is above the room of ",
-                                  reserved_tokens));
+                     absl::StrCat("computed_tokens ", computed_tokens,
+                                  " is above its reserved_tokens ", reserved_tokens));
   }
   return absl::OkStatus();
 }
@@ -367,11 +371,11 @@ absl::Status RunningSequences::CheckKind(const Sequence& sequence, absl::Span<co
 absl::Status RunningSequences::CheckWhole(bool keyed, const char* what, uint64_t tokens) const {
   if (!keyed || tokens_per_block_.OffsetInBlock(tokens) == 0) return absl::OkStatus();
   return MakeError(Reason::kWholeBlocksOnly,
-                   absl::StrCat(what, " ", tokens, " of a keyed sequence is no whole number of ",
+                   absl::StrCat(what, " ", tokens, " of a keyed sequence is not a whole number of ",
                                 "blocks of ", tokens_per_block_.value(), " tokens"));
 }
 
-// --- Changes: everything was checked ---
+// --- Changes, after all checks ---
 
 RunningSequences::Growth RunningSequences::Grow(OperationScope& op, Sequence& sequence,
                                                 uint32_t reserved_tokens,
@@ -394,7 +398,7 @@ RunningSequences::Growth RunningSequences::Grow(OperationScope& op, Sequence& se
   return growth;
 }
 
-// Names the next tokens. Those with room go to their blocks; the rest is in `named` already.
+// Names the next tokens. Tokens with a place go to their blocks. The rest is in `named` already.
 void RunningSequences::Place(Sequence& sequence, const ContentSpan& content) {
   const uint64_t reserved =
       sequence.reserved_tokens - std::min(sequence.reserved_tokens, sequence.token_count);
@@ -430,7 +434,6 @@ void RunningSequences::Commit(OperationScope& op, Sequence& sequence, const Cont
   }
 }
 
-// Sequences that hold the lost bytes have to compute them again. Cost: O(their tables).
 void RunningSequences::Shorten(const CopyTracker::Lost& lost) {
   for (const SequenceKey& key : lost.readers) {
     Sequence& sequence = *sequences_.at(key);
@@ -485,7 +488,7 @@ void RunningSequences::AddCosts(Costs* costs) const {
         sequence->charge.bytes() >= least && sequence->charge.bytes() <= least + kMaxCacheSaltBytes,
         "a sequence is charged for itself and its tables");
     const auto add = [&](const auto& part) {
-      PAGODA_CHECK(part->charge.bytes() > 0, "what forks share is charged once");
+      PAGODA_CHECK(part->charge.bytes() > 0, "a value that forks share is charged once");
       if (shared.insert(part.get()).second) costs->bytes[tenant] += part->charge.bytes();
     };
     if (sequence->named != nullptr) add(sequence->named);

@@ -1,4 +1,4 @@
-// The sequences that run, and the operations that change them.
+// The running sequences, and the operations that change them.
 #ifndef PAGODA_MANAGER_RUNNING_SEQUENCES_H_
 #define PAGODA_MANAGER_RUNNING_SEQUENCES_H_
 
@@ -31,16 +31,18 @@
 
 namespace pagoda {
 
-// Owns the sequences; their sessions list them by name. Thread-compatible.
+// Owns the sequences. Their sessions list them by name. Thread-compatible.
 //
-// Invariant: an operation checks every window and the accounts before it changes anything, so it
-// succeeds in all windows or leaves no trace. A sequence has blocks in every window, and its tenant
-// is charged for what it keeps beside them.
+// Invariants
+// 1. An operation checks every window and the accounts before it changes anything. So it succeeds
+// in all windows or leaves no trace.
+// 2. A sequence has blocks in every window. Its tenant is charged for what the sequence keeps
+// beside its blocks.
 class RunningSequences {
  public:
   using Growth = SequenceGrowth;
 
-  // What is passed by reference outlives the sequences.
+  // All references outlive the sequences.
   RunningSequences(const TenantTable& tenants, const CopyTracker& copies, const WindowSet& windows,
                    const CapacityChecks& reserved, const PrefixMatcher& matcher,
                    SequenceAccounts& accounts, SessionTable& sessions, OperationRunner& runner)
@@ -66,11 +68,11 @@ class RunningSequences {
                                         absl::Span<const TokenId> tokens, uint32_t computed_tokens,
                                         absl::Time now, uint32_t known_losses,
                                         absl::Span<const ClientKey> keys);
-  // `op` has just begun.
+  // REQUIRES: `op` has just begun.
   absl::StatusOr<Growth> AppendTokens(OperationScope& op, SessionId session, SequenceId sequence,
                                       absl::Span<const TokenId> tokens, uint32_t computed_tokens,
                                       uint32_t known_losses, absl::Span<const ClientKey> keys);
-  // (running_sequences_steps.cc) An operation has just begun at `now`.
+  // (running_sequences_steps.cc) REQUIRES: an operation has just begun at `now`.
   absl::StatusOr<AppendedStep> AppendStep(SessionId session, const pagoda::AppendStep& step,
                                           absl::Time now);
   absl::Status FreeSequence(SessionId session, SequenceId sequence, absl::Time now);
@@ -87,16 +89,17 @@ class RunningSequences {
 
   // --- For other parts ---
 
-  // REQUIRES: there is such a sequence.
+  // REQUIRES: the sequence exists.
   const Sequence& Get(const SequenceKey& key) const { return *sequences_.at(key); }
   // Sequences that hold the lost bytes have to compute them again. Cost: O(their tables).
   void Shorten(const CopyTracker::Lost& lost);
-  // Lets go of the sequence's blocks, and forgets it. The caller takes it off its session's list.
+  // Releases the sequence's blocks and forgets the sequence. The caller takes it off its session's
+  // list.
   void End(OperationScope& op, SequenceKey key, WindowBlockManager::ComputedTail tail);
 
   size_t size() const { return sequences_.size(); }
-  // For tests: add who holds the blocks of the window with this index, and what each tenant's
-  // sequences cost. Stop the process where a sequence is not whole.
+  // For tests: add the holders of the window with this index, and the costs of each tenant's
+  // sequences. Stop the process if a sequence is broken.
   void AddHolders(size_t window_index, WindowBlockManager::Holders* holders) const;
   struct Costs {
     std::vector<uint64_t> sequences, bytes;  // By TenantId.
@@ -109,15 +112,15 @@ class RunningSequences {
 
   absl::StatusOr<Sequence*> RequireSequence(SessionId session, SequenceId sequence);
   static absl::Status SequenceCannotGoOn();
-  // The append that takes blocks, publishes some, or is refused.
+  // An append that takes blocks, publishes blocks, or is refused.
   absl::StatusOr<Growth> AppendBlocks(OperationScope& op, SessionId session, Sequence& growing,
                                       absl::Span<const TokenId> tokens,
                                       absl::Span<const ClientKey> keys, uint32_t computed_tokens,
                                       uint32_t known_losses);
-  // Whether the sequence may be told these tokens or keys, and these are all that it computed.
+  // Whether the sequence takes content of this kind (tokens or keys), and computed no more than it.
   absl::Status CheckKind(const Sequence& sequence, absl::Span<const TokenId> tokens,
                          absl::Span<const ClientKey> keys, uint32_t computed_tokens) const;
-  // A length of a keyed sequence.
+  // Whether `tokens` is a valid length for a keyed sequence.
   absl::Status CheckWhole(bool keyed, const char* what, uint64_t tokens) const;
   absl::Status CheckCommit(const Sequence& sequence, uint64_t token_count, uint64_t reserved_tokens,
                            uint32_t computed_tokens, uint32_t known_losses) const;
@@ -131,7 +134,7 @@ class RunningSequences {
   Growth Grow(OperationScope& op, Sequence& sequence, uint32_t reserved_tokens,
               uint32_t computed_tokens);
   void Place(Sequence& sequence, const ContentSpan& content);
-  // Tokens that were named before they had a place get it, as far as the room goes.
+  // Writes tokens that were named before they had a place, as far as the reserved capacity goes.
   void PlaceWaiting(Sequence& sequence, uint32_t old_reserved_tokens);
   void Write(Sequence& sequence, uint32_t position, const ContentSpan& content);
   void Commit(OperationScope& op, Sequence& sequence, const ContentSpan& content,
@@ -152,9 +155,9 @@ class RunningSequences {
   absl::flat_hash_map<SequenceKey, std::unique_ptr<Sequence>> sequences_;
 };
 
-// --- An append, which is one for each sequence of a decode step: inline in the facade ---
+// --- Appends: each sequence of a decode step runs one, so they are inline in the facade ---
 
-// Whether an append takes no block, publishes none and copies none, and cannot fail.
+// Whether an append takes, publishes and copies no block, and cannot fail.
 inline bool RunningSequences::StaysInBlock(const Sequence& sequence, size_t new_tokens,
                                            uint32_t computed_tokens, uint32_t known_losses) const {
   const uint64_t token_count = uint64_t{sequence.token_count} + new_tokens;
@@ -184,7 +187,7 @@ RunningSequences::AppendTokens(OperationScope& op, SessionId session, SequenceId
   const auto found = sequences_.find({session, sequence});
   if (found == sequences_.end()) return FindSequence(session, sequence).status();
   Sequence& growing = *found->second;
-  // In most calls the token's place is in the last block, and nothing but that token is written.
+  // Usually the token's place is in the last block, and only that token is written.
   if (keys.empty() && StaysInBlock(growing, tokens.size(), computed_tokens, known_losses)) {
     AppendInBlock(growing, tokens, computed_tokens);
     return Growth{.first_block = TableSize(growing.reserved_tokens), .sequence = &growing};

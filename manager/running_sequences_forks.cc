@@ -1,4 +1,4 @@
-// The part of RunningSequences that makes two sequences of one, and shortens one.
+// The part of RunningSequences that forks and truncates sequences.
 #include <algorithm>
 #include <utility>
 
@@ -44,7 +44,7 @@ absl::StatusOr<SequenceForked> RunningSequences::ForkSequence(SessionId session,
   child->charge = SequenceAccounts::Charge(&accounts_, parent.tenant, 1, own_bytes);
   child->prompt_tokens = parent.prompt_tokens;
   child->matched_tokens = parent.matched_tokens;
-  // Who forks it may not know yet of what it lost.
+  // The child inherits the losses: its client may not know of them yet.
   child->losses = parent.losses;
   child->known_losses = parent.known_losses;
   child->extras = parent.extras;
@@ -69,8 +69,8 @@ bool RunningSequences::NamesFrom(const Sequence& sequence, uint32_t begin) const
              sequence.token_count;
 }
 
-// Tokens that are named and not computed have no place in the child. The first fork writes them
-// down, and the parent keeps that for the next ones.
+// Tokens that are named and not computed have no place in the child. The first fork makes a copy of
+// them, which the parent keeps for the next forks.
 void RunningSequences::ShareNamedTokens(Sequence& parent, Sequence& child) {
   const uint32_t begin = parent.computed_tokens;
   if (begin == parent.token_count) return;
@@ -107,7 +107,7 @@ absl::StatusOr<RunningSequences::Growth> RunningSequences::TruncateSequence(Sess
   op.tenant = cut.tenant;
   if (token_count == 0 || token_count > cut.token_count) {
     return MakeError(Reason::kInvalidCount, absl::StrCat("a sequence of ", cut.token_count,
-                                                         " tokens cut to ", token_count));
+                                                         " tokens cannot be cut to ", token_count));
   }
   if (absl::Status status = CheckWhole(cut.keyed, "token_count", token_count); !status.ok()) {
     return status;
@@ -116,7 +116,7 @@ absl::StatusOr<RunningSequences::Growth> RunningSequences::TruncateSequence(Sess
     if (!windows_[w]->CanTruncate(cut, token_count)) {
       return MakeError(Reason::kWindowPassed,
                        absl::StrCat("window ", WindowName(windows_[w]->window()),
-                                    " has let go of what token ", token_count, " needs"));
+                                    " has released blocks that token ", token_count, " needs"));
     }
     const uint32_t copies = windows_[w]->MustCopyCut(cut, token_count) ? 1 : 0;
     if (absl::Status status =

@@ -14,8 +14,7 @@
 namespace pagoda {
 namespace {
 
-// So many sequences are looked up before the first of them is changed: their memory is on its way
-// meanwhile.
+// So many sequences are looked up before the first of them changes, to prefetch their memory.
 constexpr size_t kAhead = 16;
 
 absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
@@ -30,7 +29,7 @@ absl::Status CheckStep(const AppendStep& step) {
   const size_t num_sequences = step.sequences.size();
   if (num_sequences == 0 || num_sequences > kMaxStepSequences) {
     return Refuse(absl::StrCat("a step of ", num_sequences, " sequences; 1 to ", kMaxStepSequences,
-                               " may be"));
+                               " are allowed"));
   }
   for (const auto& [name, array] : {std::pair("token_counts", &step.token_counts),
                                     std::pair("computed_tokens", &step.computed_tokens),
@@ -50,7 +49,7 @@ uint32_t EntryOf(const std::vector<uint32_t>& array, size_t i, uint32_t without)
   return array.empty() ? without : array[i];
 }
 
-// The new entries, of each window behind the other's.
+// The new entries, one window after the other.
 void AddGrowth(size_t index, const SequenceGrowth& growth, AppendedStep& out) {
   if (growth.blocks == 0) return;
   out.grown.push_back({.index = static_cast<uint32_t>(index),
@@ -75,7 +74,7 @@ absl::StatusOr<AppendedStep> RunningSequences::AppendStep(SessionId session,
   std::array<Sequence*, kAhead> found;
   for (size_t i = 0; i < num_sequences; ++i) {
     if (i % kAhead == 0) {
-      // An append ends no sequence, so these stay where they are.
+      // An append ends no sequence, so the pointers stay valid.
       const size_t end = std::min(num_sequences, i + kAhead);
       for (size_t ahead = i; ahead < end; ++ahead) {
         const auto it = sequences_.find({session, step.sequences[ahead]});
@@ -97,7 +96,7 @@ absl::StatusOr<AppendedStep> RunningSequences::AppendStep(SessionId session,
       AppendInBlock(*sequence, tokens, computed_tokens);
       continue;
     }
-    // As an operation of its own: it is checked, and told, by itself.
+    // Each append is its own operation: it is checked, and has its events, by itself.
     OperationScope op = runner_.Begin(now);
     const absl::StatusOr<Growth> growth =
         AppendBlocks(op, session, *sequence, tokens, {}, computed_tokens, known_losses);

@@ -25,22 +25,22 @@ uint64_t SequenceAccounts::most_bytes(TenantId tenant) const {
 
 absl::Status SequenceAccounts::Check(TenantId tenant, const Need& need) const {
   if (need.all_bytes > most_bytes(tenant)) {
-    return MakeError(Reason::kInvalidCount,
-                     absl::StrCat("the sequence would keep ", need.all_bytes,
-                                  " bytes beside its blocks; ", most_bytes(tenant), " may be"));
+    return MakeError(Reason::kInvalidCount, absl::StrCat("the sequence would keep ", need.all_bytes,
+                                                         " bytes beside its blocks; ",
+                                                         most_bytes(tenant), " are allowed"));
   }
   if (need.sequences > sequences_.left(tenant.value()) ||
       sequences(tenant) + need.sequences > most_sequences(tenant)) {
     return MakeError(
         Reason::kTooManySequences,
         absl::StrCat(sequences(tenant), " sequences", tenants_->any() ? " of this tenant" : "",
-                     " run, the most there may be now"));
+                     " run; no more are possible now"));
   }
   if (need.bytes > bytes_.left(tenant.value()) || bytes(tenant) + need.bytes > most_bytes(tenant)) {
     return MakeError(
         Reason::kSequenceBytesExhausted,
         absl::StrCat(
-            need.bytes, " bytes beside blocks needed; the sequences",
+            need.bytes, " more bytes beside the blocks are needed; the sequences",
             tenants_->any() ? " of this tenant" : "", " keep ", bytes(tenant), ", and may keep ",
             std::min<uint64_t>(bytes_.left(tenant.value()),
                                most_bytes(tenant) - std::min(most_bytes(tenant), bytes(tenant))),
@@ -54,7 +54,7 @@ SequenceAccounts::Charge::Charge(SequenceAccounts* accounts, TenantId tenant, ui
     : accounts_(accounts), tenant_(tenant), sequences_(sequences), bytes_(bytes) {
   const bool fits = accounts_->sequences_.Add(tenant_.value(), sequences_) &&
                     accounts_->bytes_.Add(tenant_.value(), bytes_);
-  PAGODA_CHECK(fits, "what a sequence costs is checked before it is charged");
+  PAGODA_CHECK(fits, "a sequence's cost is checked before it is charged");
 }
 
 SequenceAccounts::Charge::~Charge() {
@@ -68,7 +68,7 @@ void SequenceAccounts::Charge::Resize(uint64_t bytes) {
     accounts_->bytes_.Remove(tenant_.value(), bytes_ - bytes);
   } else {
     const bool fits = accounts_->bytes_.Add(tenant_.value(), bytes - bytes_);
-    PAGODA_CHECK(fits, "what a sequence costs is checked before it is charged");
+    PAGODA_CHECK(fits, "a sequence's cost is checked before it is charged");
   }
   bytes_ = bytes;
 }

@@ -1,4 +1,4 @@
-// What sequences cost beside their blocks: how many there are, and the bytes that each keeps.
+// The cost of sequences beside their blocks: their number, and the bytes that each keeps.
 #ifndef PAGODA_MANAGER_SEQUENCE_ACCOUNTS_H_
 #define PAGODA_MANAGER_SEQUENCE_ACCOUNTS_H_
 
@@ -13,12 +13,11 @@
 
 namespace pagoda {
 
-// Counts the sequences and their bytes, by tenant and in total, and refuses what would be too many.
-// Bytes are those that grow with what a client sends or asks for: block tables, tokens without a
-// place, extra ids, retention ranges, the salt, and the list of the blocks that were released and
-// still drain. What forks share is counted once. Of each limit
-// half is set aside for all tenants in equal parts (FairCount), so no tenant can take it all; a
-// tenant may have a lower limit of its own (TenantOptions). Thread-compatible.
+// Counts the sequences and their bytes, by tenant and in total, and refuses sequences above the
+// limits. Bytes are those that grow with a client's requests: block tables, tokens without a place,
+// extra ids, retention ranges, the salt, and the lists of deferred releases. Bytes that forks share
+// count once. Half of each limit is set aside for all tenants in equal parts (FairCount), so no
+// tenant can take it all. A tenant can have a lower limit (TenantOptions). Thread-compatible.
 class SequenceAccounts {
  public:
   using Limits = SequenceLimits;
@@ -28,24 +27,24 @@ class SequenceAccounts {
   SequenceAccounts(const SequenceAccounts&) = delete;
   SequenceAccounts& operator=(const SequenceAccounts&) = delete;
 
-  // A sequence wants more.
+  // The additional cost of a sequence.
   struct Need {
-    uint32_t sequences = 0;  // 1: it is new.
-    uint64_t bytes = 0;      // More than it has.
-    uint64_t all_bytes = 0;  // All that there would be of it, if every other sequence had ended.
+    uint32_t sequences = 0;  // 1: it is a new one.
+    uint64_t bytes = 0;      // In addition to its present bytes.
+    uint64_t all_bytes = 0;  // All of its bytes if every other sequence had ended.
   };
   // Errors: INVALID_COUNT (more bytes than the tenant can ever have), TOO_MANY_SEQUENCES,
-  // SEQUENCE_BYTES_EXHAUSTED (others must be freed first).
+  // SEQUENCE_BYTES_EXHAUSTED (other sequences must be freed first).
   absl::Status Check(TenantId tenant, const Need& need) const;
 
   uint64_t sequences(TenantId tenant) const { return sequences_.of(tenant.value()); }
   uint64_t bytes(TenantId tenant) const { return bytes_.of(tenant.value()); }
   uint64_t total_bytes() const { return bytes_.total(); }
-  // The most that the tenant can have while no other has more than its part.
+  // The most that the tenant can have while no other tenant exceeds its part.
   uint64_t most_sequences(TenantId tenant) const;
   uint64_t most_bytes(TenantId tenant) const;
 
-  // What one sequence, or one thing that forks share, costs; given back when it ends. Movable.
+  // The cost of one sequence, or of a value that forks share. Given back at its end. Movable.
   class Charge {
    public:
     Charge() = default;
@@ -63,10 +62,10 @@ class SequenceAccounts {
 
     TenantId tenant() const { return tenant_; }
     uint64_t bytes() const { return bytes_; }
-    // From now on it costs so many bytes. REQUIRES: Check() allows what is more.
+    // Sets the cost to `bytes`. REQUIRES: Check() allows the increase.
     void Resize(uint64_t bytes);
-    // As Resize, also above the limit: what releases blocks is never refused. While the tenant is
-    // above its limit it gets no new sequences.
+    // As Resize, but can exceed the limit, because a release of blocks is never refused. A tenant
+    // above its limit gets no new sequences.
     void ResizeAnyway(uint64_t bytes);
 
    private:
@@ -82,7 +81,7 @@ class SequenceAccounts {
   FairCount bytes_;
 };
 
-// A value that a sequence and its forks share, and what it costs their tenant.
+// A value that a sequence and its forks share, and its cost to their tenant.
 template <class T>
 struct Charged {
   T value;

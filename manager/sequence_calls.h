@@ -1,4 +1,4 @@
-// What BlockManager's operations on sequences are given, and what they return.
+// Arguments and results of BlockManager's operations on sequences.
 #ifndef PAGODA_MANAGER_SEQUENCE_CALLS_H_
 #define PAGODA_MANAGER_SEQUENCE_CALLS_H_
 
@@ -17,37 +17,37 @@ namespace pagoda {
 
 struct Sequence;  // manager/sequence.h
 
-// What a sequence begins with. Refers to its parts.
+// The beginning of a sequence. Refers to its parts.
 struct SequencePrompt {
   const NamespaceKey& name_space;
   absl::Span<const TokenId> tokens;
-  uint32_t reserved_tokens = 0;  // 0: all of them; less than the match: as many as matched.
+  uint32_t reserved_tokens = 0;  // 0: as many as the prompt has. At least as many as match.
   absl::Span<const uint64_t> extra_token_ids = {};
   absl::Span<const MultimodalItem> multimodal_items = {};
   const SequenceRetention* retention = nullptr;
-  std::string_view tenant = {};    // Whom it is charged to: see TenantTable::Charged.
-  bool whole_blocks_only = false;  // No part of a block is matched.
-  // In a keyed namespace the whole blocks that it begins with, instead of tokens. All of them may
-  // match: the engine computes what comes next from tokens of its own.
+  std::string_view tenant = {};    // The tenant that is charged: see TenantTable::Charged.
+  bool whole_blocks_only = false;  // Match no part of a block.
+  // In a keyed namespace: the prompt's whole blocks, instead of tokens. All of them can match,
+  // because the engine computes the next token from tokens of its own.
   absl::Span<const ClientKey> keys = {};
-  // What CheckContent says of it, where the caller has asked already; else it is asked.
+  // The result of CheckContent, if the caller has it already. Null: it is checked now.
   const absl::Status* content_check = nullptr;
 
   bool empty() const { return tokens.empty() && keys.empty(); }
 };
 
-// In each result: `ready` is the ticket that the slots wait for (0: nothing), and `sequence` is
-// valid until the manager's next call.
+// In each result, `ready` is the ticket for which the slots wait (0: none). `sequence` is valid
+// until the manager's next call.
 
 struct SequenceAdded {
   uint32_t matched_tokens = 0;
-  uint32_t matched_secondary_tokens = 0;  // Of these, those that come up for it.
-  uint32_t matched_below_tokens = 0;      // Behind these, those that are cached on disk.
+  uint32_t matched_secondary_tokens = 0;  // Those of them that are onboarded for the sequence.
+  uint32_t matched_below_tokens = 0;      // Those after the match that are cached on disk.
   const Sequence* sequence = nullptr;
   Ticket ready;
 };
 
-// How a sequence's tables changed: entries from `first_block` on are new or other ones.
+// How a sequence's tables changed: entries from `first_block` on are new or different.
 struct SequenceGrowth {
   uint32_t first_block = 0;
   uint32_t blocks = 0;  // The entries from there to the end.

@@ -1,5 +1,4 @@
-// What names the tokens of a sequence: their ids, or of a keyed sequence the keys of the whole
-// blocks that they fill.
+// The content of a sequence: its token ids or, for a keyed sequence, the keys of its whole blocks.
 #ifndef PAGODA_MANAGER_SEQUENCE_CONTENT_H_
 #define PAGODA_MANAGER_SEQUENCE_CONTENT_H_
 
@@ -13,16 +12,16 @@
 
 namespace pagoda {
 
-// Of its two parts one is empty.
+// One of the two is empty.
 struct SequenceContent {
   std::vector<TokenId> tokens;
   std::vector<ClientKey> keys;
 };
 
-// A part of such content, which it refers to. Lengths are tokens; of keys they are whole blocks.
+// A part of such content, by reference. Lengths are in tokens; for keys they are whole blocks.
 class ContentSpan {
  public:
-  // REQUIRES: one of the two is empty.
+  // REQUIRES: `tokens` or `keys` is empty.
   ContentSpan(absl::Span<const TokenId> tokens, absl::Span<const ClientKey> keys,
               TokensPerBlock tokens_per_block)
       : tokens_(tokens), keys_(keys), tokens_per_block_(tokens_per_block) {}
@@ -36,7 +35,7 @@ class ContentSpan {
   absl::Span<const TokenId> tokens() const { return tokens_; }
   absl::Span<const ClientKey> keys() const { return keys_; }
 
-  // Tokens [begin, begin + count). REQUIRES: they are there.
+  // Tokens [begin, begin + count). REQUIRES: they exist.
   ContentSpan Sub(uint64_t begin, uint64_t count) const {
     if (keys_.empty()) return {tokens_.subspan(begin, count), {}, tokens_per_block_};
     return {{},
@@ -44,7 +43,7 @@ class ContentSpan {
                           tokens_per_block_.BlockForToken(count)),
             tokens_per_block_};
   }
-  // All from `begin` on.
+  // All from `begin` to the end.
   ContentSpan From(uint64_t begin) const { return Sub(begin, size() - begin); }
   SequenceContent Copy() const {
     return {{tokens_.begin(), tokens_.end()}, {keys_.begin(), keys_.end()}};
@@ -56,7 +55,7 @@ class ContentSpan {
   TokensPerBlock tokens_per_block_;
 };
 
-// What it costs a sequence to keep `tokens` tokens that have no place.
+// The bytes that a sequence pays for `tokens` tokens without a place.
 inline uint64_t ContentBytes(uint64_t tokens, bool keyed, TokensPerBlock tokens_per_block) {
   return keyed ? tokens_per_block.BlocksFor(tokens) * uint64_t{sizeof(ClientKey)}
                : tokens * sizeof(TokenId);

@@ -1,4 +1,4 @@
-// What the first tokens of a sequence have beside their ids.
+// The extra ids of a sequence's first tokens.
 #ifndef PAGODA_MANAGER_SEQUENCE_EXTRAS_H_
 #define PAGODA_MANAGER_SEQUENCE_EXTRAS_H_
 
@@ -16,24 +16,25 @@
 
 namespace pagoda {
 
-// As the client sent it: a TokenExtra takes 56 bytes, and a prompt of a million tokens may have one
-// image. Immutable and shared, so that a fork costs a pointer and a cut nothing. Thread-compatible.
+// Kept as the client sent it: a TokenExtra takes 56 bytes, and a prompt of a million tokens may
+// have one image. Immutable and shared, so a fork costs a pointer and a cut nothing.
+// Thread-compatible.
 //
-// Invariant: the first tokens_ tokens have what prompt_ says; later tokens have nothing.
+// Invariant: the first tokens_ tokens have the extras of prompt_. Later tokens have none.
 class SequenceExtras {
  public:
   struct Prompt {
-    std::vector<uint64_t> extra_ids;    // One a token, or none.
+    std::vector<uint64_t> extra_ids;    // One for each token, or none at all.
     std::vector<MultimodalItem> items;  // Ascending, not overlapping.
   };
 
-  SequenceExtras() = default;  // No token has any.
-  // Of a prompt of `tokens` tokens.
+  SequenceExtras() = default;  // No token has extras.
+  // For a prompt of `tokens` tokens.
   SequenceExtras(size_t tokens, Charged<Prompt> prompt)
       : tokens_(tokens), prompt_(std::make_shared<Charged<Prompt>>(std::move(prompt))) {}
 
-  // Of tokens [begin, begin + count). Empty where none has any; else it refers to `scratch`, whose
-  // former content goes. Cost: O(count + log items).
+  // The extras of tokens [begin, begin + count). Empty if none has any. Otherwise the result refers
+  // to `scratch`, which is overwritten. Cost: O(count + log items).
   absl::Span<const TokenExtra> OfBlock(size_t begin, size_t count,
                                        std::vector<TokenExtra>* scratch) const {
     if (prompt_ == nullptr || begin >= tokens_) return {};
@@ -44,12 +45,12 @@ class SequenceExtras {
     return *scratch;
   }
 
-  // Of what forks share, too.
+  // Bytes that forks share count too.
   uint64_t bytes() const { return prompt_ == nullptr ? 0 : prompt_->charge.bytes(); }
 
-  // Tokens behind the first `tokens` have nothing any more.
+  // Tokens after the first `tokens` lose their extras.
   void Cut(size_t tokens) { tokens_ = std::min(tokens_, tokens); }
-  // Calls `visit` with what forks share, if there is any.
+  // Calls `visit` with the value that forks share, if there is one.
   template <class Visitor>
   void VisitShared(Visitor&& visit) const {
     if (prompt_ != nullptr) visit(prompt_);

@@ -1,4 +1,4 @@
-// What BlockManager's operations on sessions are given.
+// Arguments of BlockManager's operations on sessions.
 #ifndef PAGODA_MANAGER_SESSION_CALLS_H_
 #define PAGODA_MANAGER_SESSION_CALLS_H_
 
@@ -6,8 +6,8 @@
 
 namespace pagoda {
 
-// Whether the call that ends a session or a quarantine frees its blocks, or only begins to: then
-// BlockManager::ContinueEndings frees them.
+// kOneCall: the call that ends a session or a quarantine also frees its blocks. kChunks: the call
+// only begins to, and BlockManager::ContinueEndings frees them.
 enum class EndIn : uint8_t { kOneCall, kChunks };
 
 }  // namespace pagoda

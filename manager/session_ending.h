@@ -1,4 +1,4 @@
-// What is left of a session that is over, while its blocks are freed in chunks.
+// The state of a session that has ended while its blocks are freed in chunks.
 #ifndef PAGODA_MANAGER_SESSION_ENDING_H_
 #define PAGODA_MANAGER_SESSION_ENDING_H_
 
@@ -15,26 +15,27 @@
 
 namespace pagoda {
 
-// A session that is over, or a quarantine that was released. What it held is freed in this order:
-// 1. `drains`, the oldest first: each lies below or beside what was released after it.
+// A session that has ended, or a quarantine that was released. Its blocks are freed in this order:
+// 1. `deferred`, the oldest first: each lies below or beside what was released after it.
 // 2. The session's sequences, ascending.
 // 3. Its raw blocks, by window and id.
-// 4. If its client could still write: its drains are counted and become its quarantine.
+// 4. If its client could still write: its deferred releases are counted and become its quarantine.
 struct Ending {
   std::deque<DeferredRelease> deferred;
   SequenceAccounts::Charge deferred_charge;
-  // Nothing where a quarantine was released.
+  // Absent for a quarantine that was released.
   std::optional<SessionId> session;
   SessionEnd how = SessionEnd::kClosed;
-  // Behind the computed tokens of a tail the client may still write: tails are not published.
+  // Do not publish partly filled tails: the client can still write behind their computed tokens.
   bool drops_tails = false;
-  // The session had drains when it ended. They may lie below what its sequences hold, so that must
-  // drain, too.
+  // The session had deferred releases when it ended. They can lie below blocks that its sequences
+  // hold, so the releases of these blocks are deferred too.
   bool deferred_below = false;
-  // The raw blocks of windows before this one, and of ids before this one in it, are freed.
+  // All raw blocks are freed in the windows before this one, and in this one up to raw_next.
   uint16_t raw_window = 0;
   BlockId raw_next{0};
-  // Of the session's drains so many are counted: a bit for each id, by window.
+  // How many of the session's deferred releases are counted. `counted`: a bit for each id, by
+  // window.
   size_t counted_deferred = 0;
   std::vector<std::vector<bool>> counted;
   uint32_t quarantined_blocks = 0;

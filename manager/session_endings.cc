@@ -14,7 +14,8 @@ namespace pagoda {
 namespace {
 
 constexpr uint32_t kEverything = std::numeric_limits<uint32_t>::max();
-// A chunk looks at ids and counts drains, too. So many take about as long as freeing a block.
+// Ids and deferred releases that a chunk looks at instead of freeing one block: they take about as
+// long.
 constexpr uint64_t kIdsPerBlock = 64;
 constexpr uint64_t kDeferredPerBlock = 8;
 constexpr uint64_t kFewest = 4096;
@@ -25,13 +26,13 @@ constexpr uint64_t kFewest = 4096;
 
 absl::Status SessionEndings::CloseSession(SessionRef ref, absl::Time now, EndIn how) {
   const auto quarantine = quarantines_.find(ref.id);
-  // An earlier run's quarantine is session 0's, which has no token: operators alone end it.
+  // The quarantine of an earlier run is that of session 0 and has no token. Only operators end it.
   const bool is_own = quarantine != quarantines_.end() && ref.id != SessionId{} &&
                       quarantine->second.token == ref.token;
   if (is_own) return ReleaseQuarantine(ref.id, now, how).status();
   Session* session = sessions_.Find(ref.id);
   if (session != nullptr && session->ending && session->may_write && session->token == ref.token) {
-    session->may_write = false;  // The acknowledgement comes before there is a quarantine.
+    session->may_write = false;  // The client acknowledged before the quarantine began.
     Finish(now, how);
     return absl::OkStatus();
   }
@@ -62,8 +63,8 @@ absl::Status SessionEndings::EndSession(SessionId id, absl::Time now, EndIn how)
   return absl::OkStatus();
 }
 
-// A client that closes its session says that its kernels touch nothing of it any more. A session
-// that ends otherwise may have a process that goes on writing.
+// A client that closes its session promises that its kernels no longer touch its blocks. After any
+// other end, a process of the client can still write.
 void SessionEndings::Begin(SessionId id, SessionEnd how) {
   Session& session = sessions_.Require(id);
   session.ending = true;
@@ -114,7 +115,7 @@ bool SessionEndings::ContinueEndings(absl::Time now, uint32_t max_blocks) {
       ending.session.has_value() ? &sessions_.Require(*ending.session) : nullptr;
   const uint64_t held_before = windows_.HeldBlocks();
   const auto take_deferred = [&] {
-    // Its writer may have ended since.
+    // The session's writer may have ended meanwhile.
     const bool ends_deferred = session != nullptr && !session->may_write;
     if (!ends_deferred || !ending.deferred.empty()) return;
     std::swap(ending.deferred, session->deferred);
@@ -154,7 +155,7 @@ bool SessionEndings::ContinueEndings(absl::Time now, uint32_t max_blocks) {
   return !endings_.empty();
 }
 
-// Each sequence ends in an operation of its own.
+// Ends each sequence in its own operation.
 void SessionEndings::EndSequences(OperationScope& op, const Ending& ending, uint32_t max_blocks) {
   const SessionId id = *ending.session;
   Session& session = sessions_.Require(id);
@@ -173,7 +174,7 @@ void SessionEndings::EndSequences(OperationScope& op, const Ending& ending, uint
                    ending.drops_tails ? WindowBlockManager::ComputedTail::kDrop
                                       : WindowBlockManager::ComputedTail::kPublish);
   }
-  // Forks that share a prefix drain it once for each of them.
+  // Forks that share a prefix have a deferred release of it each.
   deferred_.Compact(op, session);
 }
 
@@ -205,7 +206,7 @@ void SessionEndings::FreeRawBlocks(OperationScope& op, Ending& ending, uint32_t 
 
 // --- Quarantine ---
 
-// A bit for each id, because a set of a million ids takes half a second.
+// A bit for each id: a set of a million ids would take half a second.
 void SessionEndings::CountQuarantined(Ending& ending, uint32_t max_blocks) {
   const std::deque<DeferredRelease>& deferred = sessions_.Require(*ending.session).deferred;
   const uint64_t end = ending.counted_deferred + std::max(max_blocks * kDeferredPerBlock, kFewest);

@@ -1,5 +1,5 @@
-// How sessions and quarantines end: what they held is freed in chunks, so that no call waits long
-// for the lock behind a large one.
+// How sessions and quarantines end. Their blocks are freed in chunks, so that a large session does
+// not make other calls wait long for the lock.
 #ifndef PAGODA_MANAGER_SESSION_ENDINGS_H_
 #define PAGODA_MANAGER_SESSION_ENDINGS_H_
 
@@ -31,12 +31,12 @@ namespace pagoda {
 // Owns the endings and the quarantines. Thread-compatible.
 //
 // Invariants
-// 1. A session is over at once, its blocks go later. The oldest ending goes first.
-// 2. What a session that ends without its client could write is quarantined, and a quarantine
-// counts each block once.
+// 1. A session is over at once. Its blocks are freed later, those of the oldest ending first.
+// 2. If a session ends without its client, the blocks that it could write are quarantined. A
+// quarantine counts each block once.
 class SessionEndings {
  public:
-  // All of them outlive the endings.
+  // All references outlive the endings.
   SessionEndings(const WindowSet& windows, SequenceAccounts& accounts, SessionTable& sessions,
                  DeferredReleases& deferred, OperationRunner& runner, RawBlocks& raw_blocks,
                  RunningSequences& sequences)
@@ -63,7 +63,7 @@ class SessionEndings {
   absl::StatusOr<uint32_t> ReleaseQuarantine(SessionId session, absl::Time now, EndIn how);
   void QuarantineFree(absl::Time now);
 
-  // How many sessions and quarantines have begun to end, and have ended.
+  // The number of sessions and quarantines that have begun to end; that have ended.
   uint64_t begun() const { return begun_; }
   uint64_t ended() const { return begun_ - endings_.size(); }
 
@@ -71,11 +71,11 @@ class SessionEndings {
 
   // --- For tests ---
 
-  // Adds who holds the blocks of the window with this index.
+  // Adds the holders of the window with this index.
   void AddHolders(size_t window_index, WindowBlockManager::Holders* holders) const;
-  // Adds what the drains cost, by TenantId.
+  // Adds the bytes of the deferred releases, by TenantId.
   void AddDeferredBytes(std::vector<uint64_t>* bytes) const;
-  // How many drains the endings have that their sessions are charged for.
+  // The number of deferred releases in the endings that are charged to their sessions.
   std::map<SessionId, size_t> DeferredOfSessions() const;
   void CheckQuarantines() const;
 
@@ -85,7 +85,7 @@ class SessionEndings {
   void EndSequences(OperationScope& op, const Ending& ending, uint32_t max_blocks);
   void FreeRawBlocks(OperationScope& op, Ending& ending, uint32_t max_blocks);
   void CountQuarantined(Ending& ending, uint32_t max_blocks);
-  // The session has no blocks any more but those to be quarantined.
+  // Closes a session whose only blocks left are those to be quarantined.
   void CloseEnded(Ending& ending, absl::Time now);
 
   const WindowSet& windows_;
@@ -98,7 +98,7 @@ class SessionEndings {
   std::map<SessionId, Quarantine> quarantines_;
   std::deque<Ending> endings_;  // The oldest first.
   uint64_t begun_ = 0;
-  uint64_t quarantined_blocks_ = 0;  // Of all of them.
+  uint64_t quarantined_blocks_ = 0;  // In all quarantines.
   SessionCounters counters_;
 };
 

@@ -15,14 +15,14 @@ absl::StatusOr<SessionRef> SessionTable::Open(std::string client_name, absl::Dur
                      absl::StrCat("a client name of ", client_name.size(), " bytes; at most ",
                                   kMaxClientNameBytes, " are allowed"));
   }
-  // A raw block keeps its owner's low bits alone.
+  // A raw block stores only the low bits of its owner's id.
   if (LowBits(SessionId(last_id_)) == std::numeric_limits<uint32_t>::max()) {
     return MakeError(Reason::kTooManySessions, "the session ids of this epoch are used up");
   }
   if (!by_tenant_.Add(tenant.value())) {
     return MakeError(Reason::kTooManySessions,
                      absl::StrCat(by_tenant_.of(tenant.value()),
-                                  " sessions of this tenant are open, the most there may be now"));
+                                  " sessions of this tenant are open; no more are possible now"));
   }
   const SessionRef ref{SessionId{++last_id_}, token};
   Session& session = sessions_[ref.id];
@@ -54,7 +54,7 @@ absl::StatusOr<const Session*> SessionTable::Find(SessionRef ref) const {
   }
   if (it->second.token != ref.token) {
     return MakeError(Reason::kStaleSession,
-                     absl::StrCat("the token is not that of session ", ref.id.value()));
+                     absl::StrCat("the token does not belong to session ", ref.id.value()));
   }
   return &it->second;
 }

@@ -1,4 +1,4 @@
-// Who is connected, and for how long without a sign of life.
+// The open sessions, and how long they may stay silent.
 #ifndef PAGODA_MANAGER_SESSION_TABLE_H_
 #define PAGODA_MANAGER_SESSION_TABLE_H_
 
@@ -21,10 +21,10 @@
 
 namespace pagoda {
 
-// The longest name of a client.
+// The longest client name.
 inline constexpr size_t kMaxClientNameBytes = 128;
 
-// A block that was released in a step whose kernels may still read it.
+// A block that was released in a step whose kernels can still read it.
 struct DeferredRelease {
   uint64_t step;
   uint16_t window;  // Index.
@@ -40,40 +40,40 @@ struct Session {
   absl::Duration lease;
   absl::Time deadline;   // When the lease runs out, unless a stream is attached.
   uint32_t streams = 0;  // Attached.
-  // A process of it has mapped the pools for writing.
+  // A process of the session has mapped the pools for writing.
   bool may_write = false;
   bool ending = false;  // It is over, and its blocks are being freed: see Ending.
   uint64_t raw_blocks = 0;
   absl::btree_set<SequenceId> sequences;
-  uint64_t step = 0;        // The last one named; completed_step likewise.
-  uint64_t batch_step = 0;  // Of the batch that runs; 0: it names none.
+  uint64_t step = 0;        // The last one that a batch named. Likewise completed_step.
+  uint64_t batch_step = 0;  // Of the running batch; 0: it names none.
   uint64_t completed_step = 0;
-  std::deque<DeferredRelease> deferred;      // In the order of their release: steps do not fall.
+  std::deque<DeferredRelease> deferred;      // In the order of release: steps never decrease.
   SequenceAccounts::Charge deferred_charge;  // Their bytes.
-  // As many drains, and those of a block that has a later one end.
+  // At this many deferred releases, those with a later one for the same block and tenant end.
   static constexpr size_t kFewDeferred = 256;
   size_t compact_deferred_at = kFewDeferred;
-  // Had losses that no commit had named when it was last asked; some may be gone.
+  // Sequences that had losses which no commit had named at the last check. Some may have ended.
   absl::btree_set<SequenceId> shortened;
 };
 
-// What a session that is over could still write, because it ended without its client.
+// The blocks that a session could still write when it ended without its client.
 struct Quarantine {
-  // Whoever shows it acknowledges the quarantine. None: nobody can, as for an earlier run.
+  // A caller that shows this token acknowledges the quarantine. Absent for an earlier run.
   std::optional<SessionToken> token;
   std::string client_name;
   TenantId tenant = kDefaultTenant;
   absl::Time since;
-  std::deque<DeferredRelease> deferred;  // A block may be here more than once.
+  std::deque<DeferredRelease> deferred;  // A block can be here more than once.
   SequenceAccounts::Charge deferred_charge;
-  uint32_t blocks = 0;  // Those of the drains, each once.
+  uint32_t blocks = 0;  // The different blocks in `deferred`.
 };
 
 // Thread-compatible. Ids count up and are not reused.
 class SessionTable {
  public:
   // No tenant of `num_tenants` can take all of `max_sessions`: see FairCount. The first id is the
-  // one behind `last`.
+  // one after `last`.
   SessionTable(uint32_t max_sessions, size_t num_tenants, SessionId last = SessionId{0})
       : has_tenants_(num_tenants > 1),
         by_tenant_(max_sessions, num_tenants),
@@ -88,13 +88,13 @@ class SessionTable {
   // Errors: UNKNOWN_SESSION (never opened), STALE_SESSION (over or ending, or another token).
   absl::StatusOr<const Session*> Find(SessionRef ref) const;
   absl::StatusOr<Session*> Find(SessionRef ref);
-  // Also one that is ending. nullptr where there is none. The pointer is valid until a session is
-  // opened or closed.
+  // Finds sessions that are ending too. nullptr if there is none. The pointer is valid until a
+  // session is opened or closed.
   Session* Find(SessionId id);
   const Session* Find(SessionId id) const { return const_cast<SessionTable*>(this)->Find(id); }
   // REQUIRES: the session is in the table.
   const Session& Get(SessionId id) const { return sessions_.at(id); }
-  // The session that an operation runs for; stops the process where there is none.
+  // The session that an operation runs for. Stops the process if it does not exist.
   Session& Require(SessionId id) {
     Session* found = Find(id);
     PAGODA_CHECK(found != nullptr, "operations run for living sessions");
@@ -103,12 +103,12 @@ class SessionTable {
   const Session& Require(SessionId id) const {
     return const_cast<SessionTable*>(this)->Require(id);
   }
-  // REQUIRES: the session is in the table. Without tenants that costs no look.
+  // REQUIRES: the session is in the table. Needs no look-up in a cache without tenants.
   TenantId TenantOf(SessionId id) const { return has_tenants_ ? Get(id).tenant : kDefaultTenant; }
   // REQUIRES: the session is in the table.
   void Close(SessionId id);
 
-  // The sessions without a stream whose deadline has passed and that are not ending, ascending.
+  // The sessions without a stream whose deadline has passed and that are not ending yet, ascending.
   // Cost: O(sessions).
   std::vector<SessionId> Expired(absl::Time now) const;
   // All sessions, ascending.
@@ -120,7 +120,7 @@ class SessionTable {
   size_t size() const { return sessions_.size(); }
 
  private:
-  const bool has_tenants_;  // Beside the default tenant.
+  const bool has_tenants_;  // Besides the default tenant.
   FairCount by_tenant_;
   const uint64_t before_first_;
   uint64_t last_id_;

@@ -36,7 +36,8 @@ absl::Time SharedManager::Now() {
 SessionToken SharedManager::DrawToken() {
   std::array<uint64_t, 2> bits;
   ssize_t drawn = 0;
-  // So few bytes come at once, but for a signal while the machine has just started.
+  // getrandom returns so few bytes at once. Only a signal shortly after the machine's start
+  // interrupts it.
   do {
     drawn = getrandom(bits.data(), sizeof(bits), 0);
   } while (drawn < 0 && errno == EINTR);
@@ -83,10 +84,10 @@ void SharedManager::PublishFiles() {
     if (!commands.empty()) disk_->Submit(std::move(commands));
     return;
   }
-  // What fails may cause further orders.
+  // Failed orders can cause further orders.
   for (; !commands.empty(); commands = core_->TakeFileCommands()) {
     for (const FileCommand& command : commands) {
-      const absl::Status status = absl::CancelledError("no disk is served");
+      const absl::Status status = absl::CancelledError("the cache has no disk");
       if (const auto* order = std::get_if<FileOrder>(&command)) {
         core_->CompleteFile(order->lane, order->ticket, status, clock_());
       } else if (const auto* erase = std::get_if<FileErase>(&command)) {
@@ -313,7 +314,7 @@ size_t SharedManager::ExpireSessions() {
 }
 
 void SharedManager::FinishEndings() {
-  // Those that begin meanwhile are for the calls that begin them.
+  // Endings that begin meanwhile belong to the calls that begin them.
   const uint64_t last = core_->endings_begun();
   while (core_->endings_ended() < last) {
     core_->ContinueEndings(clock_(), kEndPiece);
@@ -373,12 +374,12 @@ absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
                                                             size_t handles_before) {
   if (operations.size() > kMaxBatchOperations) {
     return MakeError(Reason::kBatchTooLarge,
-                     absl::StrCat("a batch of ", operations.size(), " operations; the most is ",
+                     absl::StrCat("a batch of ", operations.size(), " operations; at most ",
                                   kMaxBatchOperations));
   }
   BatchResult batch;
   batch.results.reserve(operations.size());
-  // What needs no state and may take long is done before others have to wait for it.
+  // Checks that need no state and can take long run before the lock is taken.
   std::vector<std::pair<const Operation*, absl::Status>> checked;
   for (const Operation& operation : operations) {
     if (HasLongContent(operation)) checked.emplace_back(&operation, CheckContent(operation));
@@ -389,7 +390,7 @@ absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
   if (absl::Status status = core_->KeepAlive(session, now).status(); !status.ok()) return status;
   if (absl::Status status = core_->BeginBatch(session.id, steps, now); !status.ok()) return status;
   size_t handles = handles_before;
-  std::optional<absl::Time> turn_ends;  // Somebody waits.
+  std::optional<absl::Time> turn_ends;  // Set while other threads wait.
   for (const Operation& operation : operations) {
     if (mutex_.wanted()) {
       const absl::Time at = absl::Now();
@@ -397,7 +398,7 @@ absl::StatusOr<BatchResult> SharedManager::ExecuteUntilWait(SessionRef session,
       if (at >= *turn_ends) {
         turn_ends.reset();
         if (absl::Status status = LetOthersIn(session, steps); !status.ok()) {
-          // What has run keeps its results.
+          // Operations that ran keep their results.
           batch.results.resize(operations.size(), std::move(status));
           batch.revision = core_->revision();
           NoteCompleted(batch);
@@ -452,7 +453,7 @@ absl::StatusOr<BatchResult> SharedManager::Execute(SessionRef session,
   while (whole.ok() && whole->results.size() < operations.size()) {
     const size_t ran = whole->results.size();
     const auto& [ticket, lane] = std::get<WaitForTicket>(operations[ran]);
-    // Copies take real time, whatever the core's clock is.
+    // Copies take real time, whatever the core's clock says.
     deadline = std::min(deadline, absl::Now() + kMaxTicketWait);
     const auto done = std::make_shared<absl::Notification>();
     NotifyWhenDone(lane, ticket, [done] { done->Notify(); });
@@ -474,7 +475,7 @@ absl::StatusOr<BatchResult> SharedManager::Execute(SessionRef session,
     absl::StatusOr<BatchResult> part =
         ExecuteUntilWait(session, operations.subspan(ran + skipped), steps, handles);
     if (!part.ok()) {
-      // What has run keeps its results.
+      // Operations that ran keep their results.
       whole->results.resize(operations.size(), part.status());
       break;
     }
@@ -497,7 +498,7 @@ class LocalCacheClient final : public CacheClient {
 
   ~LocalCacheClient() override {
     const absl::Status status = manager_->CloseSession(session_);
-    PAGODA_CHECK(status.ok(), "a local session lives as long as its client");
+    PAGODA_CHECK(status.ok(), "a local session exists as long as its client");
   }
 
   const CacheInfo& info() const override { return manager_->info(); }
@@ -508,8 +509,8 @@ class LocalCacheClient final : public CacheClient {
     return manager_->Execute(session_, operations, steps);
   }
 
-  // By descriptor where the owner of the pools is known, as memory on a device and in huge pages
-  // has no name; else by name. The pools are this process's own, and end with it.
+  // By descriptor if the owner of the pools is known, because memory on a device and in huge pages
+  // has no name. Otherwise by name. The pools belong to this process and end with it.
   absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
     const absl::StatusOr<DescribedPools> described = RunOne<DescribedPools>(*this, DescribePools{});
     if (!described.ok()) return described.status();
@@ -534,7 +535,7 @@ class LocalCacheClient final : public CacheClient {
   }
 
  private:
-  // One for each segment, where the owner of the pools is known; else none.
+  // One for each segment if the owner of the pools is known; else none.
   absl::StatusOr<std::vector<FileDescriptor>> Descriptors(MemoryAccess access) const {
     if (owned_ == nullptr) return std::vector<FileDescriptor>();
     return owned_->OpenDescriptors(access);

@@ -1,4 +1,4 @@
-// The core with its lock, its clock and its event log: what the threads of a process share.
+// The core with its lock, its clock and its event log. The threads of a process share it.
 #ifndef PAGODA_MANAGER_SHARED_MANAGER_H_
 #define PAGODA_MANAGER_SHARED_MANAGER_H_
 
@@ -27,43 +27,46 @@ namespace pagoda {
 
 class TenantTable;  // manager/tenants.h
 
-// Thread-safe. Takes its lock once a batch, and lets others in between two operations of one that
-// is long; events reach the log before the batch's answer reaches the caller.
+// Thread-safe. Takes its lock once for each batch. Between two operations of a long batch it lets
+// other threads in. Events reach the log before the batch's answer reaches the caller.
 class SharedManager {
  public:
   using Clock = std::function<absl::Time()>;
   using TokenSource = std::function<SessionToken()>;
   static constexpr absl::Duration kLockTurn = absl::Microseconds(50);
 
-  // The wall clock's time at the process's first look, plus what a steady clock has counted since:
-  // right for people, and a step of the system's clock neither ends leases nor makes them eternal.
+  // The wall clock's time at the process's first call, plus the time that a steady clock has
+  // counted since. People can read it, and a jump of the system clock neither ends leases nor
+  // prolongs them.
   static absl::Time Now();
-  // 128 bits from the system's generator, of which those that were drawn before tell nothing.
+  // 128 bits from the system's generator. Earlier tokens tell nothing about them.
   static SessionToken DrawToken();
 
-  // `log` outlives the manager. Until SetTransfers, copies count as done when they are ordered: for
-  // a cache without memory. `tokens` is called once for each session to be opened, without the
-  // lock and on several threads at once.
+  // `log` outlives the manager. Until SetTransfers, a copy counts as done when it is ordered; that
+  // is for a cache without memory. The manager calls `tokens` once for each session that it opens,
+  // without the lock and on several threads at once.
   SharedManager(std::unique_ptr<BlockManager> core, EventLog* log, Clock clock = Now,
                 TokenSource tokens = DrawToken);
 
-  // Who carries out the copies from now on, and tells CompleteCopy of each, on a thread of its own.
-  // Outlives the manager's last call, or is taken away with nullptr.
+  // `transfers` carries out the copies from now on. It calls CompleteCopy for each, on a thread of
+  // its own. It outlives the manager's last call, or the owner takes it away with nullptr.
   void SetTransfers(Transfers* transfers);
-  // Who writes down which slots got or lost content, from now on: hears of each change before a
-  // copy begins or anybody is answered. As SetTransfers. What has changed before is told at once.
+  // `sink` writes down which slots get or lose content, from now on. It hears of a change before a
+  // copy begins and before any caller is answered. Earlier changes are told at once. Lifetime as
+  // for SetTransfers.
   void SetSlotSink(SlotChangeSink* sink);
-  // Who carries out what the core orders of a disk, from now on, and tells CompleteFile of each
-  // order. As SetTransfers. Without one, what is ordered of a disk fails.
+  // `disk` carries out the core's orders for a disk from now on. It calls CompleteFile for each
+  // order. Lifetime as for SetTransfers. Without a disk such orders fail.
   void SetDisk(FileCommandSink* disk);
   // A copy has ended; see BlockManager::CompleteCopy.
   void CompleteCopy(Ticket ticket, const absl::Status& status);
-  // An order of a disk has ended; see BlockManager::CompleteFile.
+  // A disk order has ended; see BlockManager::CompleteFile.
   void CompleteFile(Lane lane, Ticket ticket, const absl::Status& status);
-  // Everything in the lane up to this one has ended.
+  // All orders of the lane up to this ticket have ended.
   Ticket completed_ticket(Lane lane = Lane::kMemory) const;
-  // Calls `done` once, without a lock, when everything in the lane up to `ticket` has ended: at
-  // once, on the caller's thread, where it has. `done` does not block, and owns what it touches.
+  // Calls `done` once, without a lock, when everything in the lane up to `ticket` has ended. If it
+  // has ended already, calls `done` at once on the caller's thread. `done` does not block, and owns
+  // all that it touches.
   void NotifyWhenDone(Lane lane, Ticket ticket, std::function<void()> done);
   void NotifyWhenDone(Ticket ticket, std::function<void()> done) {
     NotifyWhenDone(Lane::kMemory, ticket, std::move(done));
@@ -74,18 +77,18 @@ class SharedManager {
                                                           absl::Duration lease,
                                                           TenantId tenant = kDefaultTenant);
   absl::Status CheckSession(SessionRef session) const;
-  // The tenant of a living session. Errors: those of CheckSession.
+  // The tenant of an open session. Errors: those of CheckSession.
   absl::StatusOr<TenantId> TenantOf(SessionRef session) const;
   absl::Status NoteWriter(SessionRef session);
   void NoteWriterGone(SessionId session);
   absl::Status EndSession(SessionId session);
-  // Whether the session is open or still has blocks, quarantined ones too.
+  // Whether the session is open or still has blocks (quarantined ones count).
   bool Remembers(SessionRef session) const { return Remembers({&session, 1}).front(); }
-  // Likewise of each, under one hold of the lock.
+  // The same for each session, under one hold of the lock.
   std::vector<bool> Remembers(absl::Span<const SessionRef> sessions) const;
   bool IsQuarantined(SessionId session) const;
-  // All of them, ascending. Lets others in between kQuarantinePiece and the next ones; what changes
-  // meanwhile is as it was or as it is.
+  // All of them, ascending. Reads kQuarantinePiece sessions at a time and releases the lock in
+  // between. A session that changes meanwhile appears in its old or its new state.
   std::vector<SessionId> QuarantinedSessions() const;
   static constexpr size_t kQuarantinePiece = 1024;
   std::vector<QuarantineInfo> Quarantines() const;
@@ -96,9 +99,10 @@ class SharedManager {
   void DetachStream(SessionId session);
   absl::Status CloseSession(SessionRef session);
   size_t ExpireSessions();
-  // Lets others in between steps of kResetPiece blocks: see BlockManager::StepReset. A second reset
-  // waits for the first one to be done. It does not wait for a disk: nothing comes back from there
-  // after a restart once completed_ticket(Lane::kBackup) has passed what was ordered until then.
+  // Releases the lock after each step of kResetPiece blocks: see BlockManager::StepReset. A second
+  // reset waits for the first one to end. A reset does not wait for a disk. After it,
+  // completed_ticket(Lane::kBackup) has to pass the last ticket ordered until then; from that
+  // moment on a restart takes no old block back from disk.
   uint64_t ResetPrefixCache();
   static constexpr uint32_t kResetPiece = 1024;
   ManagerStats Stats() const;
@@ -116,44 +120,48 @@ class SharedManager {
     return InspectPrefix({.name_space = name_space, .tokens = tokens});
   }
 
-  // --- All of a cache (shared_manager_scans.cc): in pieces, between which others come in; what
-  // changes meanwhile is as it was or as it is ---
+  // --- Scans of a whole cache (shared_manager_scans.cc) ---
+  // They release the lock between chunks. A block that changes during a scan appears in its old or
+  // its new state.
 
-  // Blocks that are looked at before others are let in: some 50 us, and a few times that where
-  // nothing of them is in the processor's caches.
+  // Blocks in a chunk: some 50 us under the lock, and a few times that if none of them is in the
+  // processor's caches.
   static constexpr uint32_t kScanPiece = 4096;
-  // Blocks of an ended session that are freed before others are let in.
+  // Blocks of an ended session that are freed in a chunk.
   static constexpr uint32_t kEndPiece = 512;
 
-  // The state of each slot of a tier, the spare's too. `window_index`: of info().windows. Cost:
-  // O(slots); a byte a slot.
+  // The state of each slot of a tier, with the spare. `window_index`: an index into info().windows.
+  // Cost: O(slots), and a byte for each slot.
   std::vector<SlotState> SlotStates(uint32_t window_index, Tier tier) const;
   // The cached prefixes of the largest window that saved most, at most `limit`: see TopPrefixes in
-  // prefix_uses.h. Cost: O(blocks), most of it without the lock; for as long some 50 bytes a block.
+  // prefix_uses.h. Cost: O(blocks), mostly without the lock, and about 50 bytes a block during the
+  // call.
   std::vector<PrefixUse> TopPrefixes(size_t limit) const;
 
-  // BlockManager::Maintain, until nothing is left that has expired; lets others in between its
-  // calls. Returns the blocks moved.
+  // Runs BlockManager::Maintain until nothing that has expired is left. Releases the lock between
+  // its calls. Returns the number of blocks moved.
   uint32_t Maintain(uint32_t max_blocks);
 
-  // Runs a batch and renews the session's lease. An operation after kMaxBatchHandles handles of
-  // answers fails with BATCH_TOO_LARGE. Waits for tickets, at most kMaxTicketWait for all of the
-  // batch together. Errors of the whole: UNKNOWN_SESSION, STALE_SESSION, BATCH_TOO_LARGE,
-  // STEP_BACKWARDS. Behind a wait such an error is that of each operation that is left, and the
-  // batch is OK; the session's lease does not run while its batch waits.
-  // Others wait for about kLockTurn of a batch that takes longer; then they come between two of its
-  // operations. What is left fails with STALE_SESSION where one of them ended the session.
+  // Runs a batch and renews the session's lease. Waits for tickets, at most kMaxTicketWait for the
+  // whole batch. The lease does not run while the batch waits.
+  // An operation fails with BATCH_TOO_LARGE once the batch's answer holds kMaxBatchHandles block
+  // handles.
+  // A batch holds the lock for about kLockTurn while other threads wait. Then they run between two
+  // of its operations. If one of them ends the session, the rest of the batch fails with
+  // STALE_SESSION.
+  // Errors of the whole batch: UNKNOWN_SESSION, STALE_SESSION, BATCH_TOO_LARGE, STEP_BACKWARDS.
+  // After a wait, each remaining operation gets such an error and the batch is OK.
   absl::StatusOr<BatchResult> Execute(SessionRef session, absl::Span<const Operation> operations,
                                       StepRange steps = {});
-  // As Execute, but never waits: it stops before a WaitForTicket whose copies are not done. Then
-  // there are fewer results than operations, and the caller goes on with the rest, that one first,
-  // when the ticket is done, or behind that one. `handles_before`: block handles in the answers of
-  // the batch's earlier parts.
+  // As Execute, but never waits. It stops before a WaitForTicket whose copies are not done, and
+  // returns fewer results than operations. When the ticket is done, the caller continues with that
+  // operation, or with the next one. `handles_before`: block handles in the answers of the batch's
+  // earlier parts.
   absl::StatusOr<BatchResult> ExecuteUntilWait(SessionRef session,
                                                absl::Span<const Operation> operations,
                                                StepRange steps, size_t handles_before = 0);
 
-  // The next piece of a snapshot; see BlockManager. The events up to its revision are in the log.
+  // The next chunk of a snapshot; see BlockManager. The log has the events up to its revision.
   SnapshotPiece ReadSnapshot(const SnapshotPosition& from, size_t max_blocks,
                              size_t max_tokens) const;
 
@@ -161,24 +169,25 @@ class SharedManager {
   void CheckInvariants() const;
 
   const CacheInfo& info() const { return info_; }
-  // Does not change.
+  // Constant.
   const TenantTable& tenants() const { return tenants_; }
   Epoch epoch() const { return epoch_; }
   EventLog& log() const { return *log_; }
 
  private:
-  // Hands the log what the core recorded, and Transfers what it ordered, in order: still under the
-  // lock.
+  // Under the lock, hands over in order: the recorded slot changes to the sink, the ordered copies
+  // to the transfers, the disk orders, and the events to the log.
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Hands the carrier what the core ordered of a disk. Without one it fails.
+  // Hands the disk orders to the carrier. Without one the orders fail.
   void PublishFiles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Those whose tickets are done; they wait no more.
+  // Removes the waiters whose tickets are done, and returns them.
   std::vector<std::function<void()>> TakeDone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Frees what the sessions and quarantines have that have begun to end. Gives up the lock between
-  // chunks of kEndPiece blocks if others wait for it.
+  // Frees the blocks of the sessions and quarantines that have begun to end. Releases the lock
+  // after each chunk of kEndPiece blocks if other threads wait for it.
   void FinishEndings() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteCompleted(BatchResult& batch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // In a batch of the session: lets in those that wait, and goes on. Errors: STALE_SESSION.
+  // Called in a batch of the session: lets waiting threads run, then continues. Errors:
+  // STALE_SESSION.
   absl::Status LetOthersIn(SessionRef session, StepRange steps)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -186,7 +195,8 @@ class SharedManager {
   const TokenSource tokens_;
   EventLog* const log_;
   absl::Mutex reset_mutex_;  // Held by a reset, and taken before the core's lock.
-  // The core's lock. The log's and the transfers' own locks are taken under it; nothing else is.
+  // The core's lock. Only the own locks of the log, the transfers, the slot sink and the disk are
+  // taken under it.
   mutable FairMutex mutex_;
   std::unique_ptr<BlockManager> core_ ABSL_GUARDED_BY(mutex_);
   Transfers* transfers_ ABSL_GUARDED_BY(mutex_) = nullptr;
@@ -200,9 +210,9 @@ class SharedManager {
   const Epoch epoch_;
 };
 
-// A CacheClient in the process of the manager: a session without a lease that ends with the object.
-// `pools` owns the manager's pool_mappings. Without it the client maps them by their names, which
-// memory on a device and in huge pages has not. Errors: TOO_MANY_SESSIONS. `manager` and
+// A CacheClient in the manager's process: a session without a lease, which ends with the object.
+// `pools` owns the memory of the manager's pool_mappings. Without it the client maps pools by name;
+// memory on a device and in huge pages has no name. Errors: TOO_MANY_SESSIONS. `manager` and
 // `pools` outlive the client.
 absl::StatusOr<std::unique_ptr<CacheClient>> OpenLocalCacheClient(SharedManager* manager,
                                                                   std::string client_name,

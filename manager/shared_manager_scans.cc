@@ -1,4 +1,4 @@
-// The part of SharedManager that looks at all of a cache: in pieces, between which others come in.
+// The part of SharedManager that scans a whole cache, in chunks between which it releases the lock.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -6,7 +6,7 @@
 #include "manager/shared_manager.h"
 
 namespace pagoda {
-// The memory of a copy is taken, and touched, before the lock is.
+// The memory of a copy is taken and touched before the lock is taken.
 
 std::vector<SlotState> SharedManager::SlotStates(uint32_t window_index, Tier tier) const {
   const CacheInfo::Window& window = info_.windows[window_index];
@@ -38,7 +38,7 @@ std::vector<PrefixUse> SharedManager::TopPrefixes(size_t limit) const {
   FairMutexLock lock(&mutex_);
   for (const UsedPrefix& prefix : top) {
     if (mutex_.wanted()) mutex_.LetOthersIn();
-    // It may have gone meanwhile.
+    // The prefix may have left the cache meanwhile.
     if (std::optional<PrefixUse> use = core_->DescribePrefix(prefix)) {
       uses.push_back(*std::move(use));
     }

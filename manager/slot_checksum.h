@@ -11,12 +11,12 @@
 
 namespace pagoda {
 
-// XXH3_64 of `bytes`: against accidents, not against an enemy.
+// XXH3_64 of `bytes`. It protects against accidents, not against attackers.
 uint64_t Checksum(absl::Span<const std::byte> bytes);
 
-// XXH3_64 of the slot's bytes in all pools of the window, one pool after another. It says that the
-// bytes are still those that it was made from: who can write a pool can make bytes that have any
-// checksum. REQUIRES: the window has pools in the slot's tier, and the slot is one of theirs.
+// XXH3_64 of the slot's bytes in all pools of the window, one pool after another. It detects bytes
+// that changed by accident. A process that can write a pool can make bytes with any checksum.
+// REQUIRES: the window has pools in the slot's tier, and the slot is one of theirs.
 uint64_t ChecksumSlot(PoolSet& pools, uint32_t window_index, SlotRef slot);
 
 }  // namespace pagoda

@@ -1,5 +1,5 @@
-// Which slots got reusable content and which lost it: what has to be said beside the memory itself,
-// so that another run of the daemon can find the content again.
+// Which slots got or lost reusable content. A sink writes that down beside the memory, so that
+// another run of the daemon can find the content again.
 #ifndef PAGODA_MANAGER_SLOT_JOURNAL_H_
 #define PAGODA_MANAGER_SLOT_JOURNAL_H_
 
@@ -20,8 +20,8 @@ namespace pagoda {
 struct SlotContent {
   BlockRef block;
   BlockRef parent{kNoBlock, Generation{}};  // kNoBlock: it is the first of its namespace.
-  NamespaceKey name_space;                  // Where it is the first; else empty.
-  std::vector<TokenId> tokens;              // Of a keyed block the words of its key.
+  NamespaceKey name_space;                  // If it is the first; else empty.
+  std::vector<TokenId> tokens;              // For a keyed block, the words of its key.
   std::vector<TokenExtra> extras;           // Empty, or as long as tokens.
   Priority priority = kDefaultPriority;
   bool keyed = false;
@@ -29,26 +29,26 @@ struct SlotContent {
   BlockKey key() const { return {tokens, extras, keyed}; }
 };
 
-// A slot has `content` from now on, whose bytes are there when the copies up to `ready` have ended;
-// or it has none any more, and may be written at once.
+// A slot has `content` from now on; its bytes are there when the copies up to `ready` have ended.
+// Without content the slot has none any more, and can be written at once.
 struct SlotChange {
   uint32_t window_index = 0;
   SlotRef slot;
   Ticket ready;
   std::optional<SlotContent> content;
-  // The slot was found with this content when the daemon was started: what was written down of it
+  // The slot was found with this content when the daemon started. What was written down about it
   // still holds.
   bool found = false;
 };
 
-// Who writes it down. Called under the core's lock, in order: must not block.
+// Writes slot changes down. Called under the core's lock, in order. Must not block.
 class SlotChangeSink {
  public:
   virtual ~SlotChangeSink() = default;
-  // After this returns, no slot that lost its content counts as having it, whenever the process
+  // After this returns, no slot that lost its content counts as having it, even if the process
   // dies.
   virtual void Apply(std::vector<SlotChange> changes) = 0;
-  // Every copy up to this one has ended.
+  // Every copy up to this ticket has ended.
   virtual void CopiesDone(Ticket completed) = 0;
 };
 

@@ -1,4 +1,4 @@
-// Slots of a tier in the order in which they came, to be taken from anywhere.
+// A queue of slots of a tier, in the order of arrival. Slots can be removed from any place.
 #ifndef PAGODA_MANAGER_SLOT_QUEUE_H_
 #define PAGODA_MANAGER_SLOT_QUEUE_H_
 
@@ -19,9 +19,9 @@ class SlotQueue {
   }
 
   uint32_t size() const { return size_; }
-  // The one that came first. REQUIRES: size() > 0.
+  // The oldest slot. REQUIRES: size() > 0.
   SlotIndex front() const { return SlotIndex{links_[end_].next}; }
-  // REQUIRES: it is not in the queue.
+  // REQUIRES: the slot is not in the queue.
   void PushBack(SlotIndex slot) {
     const uint32_t i = slot.value();
     PAGODA_CHECK(links_[i].next == i, "a slot is queued once");
@@ -30,7 +30,7 @@ class SlotQueue {
     links_[end_].previous = i;
     ++size_;
   }
-  // REQUIRES: it is in the queue.
+  // REQUIRES: the slot is in the queue.
   void Remove(SlotIndex slot) {
     const uint32_t i = slot.value();
     const Links links = links_[i];
@@ -48,7 +48,7 @@ class SlotQueue {
     uint32_t next;
   };
 
-  // By slot; behind them the end of the ring. What is not queued links to itself.
+  // By slot; the last entry is the end of the ring. A slot that is not queued links to itself.
   BigArray<Links> links_;
   uint32_t end_ = 0;
   uint32_t size_ = 0;

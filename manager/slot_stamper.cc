@@ -16,8 +16,8 @@ namespace {
 
 constexpr Ticket kNever{std::numeric_limits<uint64_t>::max()};
 
-// The worker rests so long when it has caught up: to be woken costs the caller, who holds the
-// core's lock, more than all else that Apply does.
+// When the worker has caught up, it sleeps for this long. Waking it would cost the caller, who
+// holds the core's lock, more than the rest of Apply.
 constexpr absl::Duration kRest = absl::Milliseconds(1);
 
 }  // namespace
@@ -111,8 +111,8 @@ SlotStamper::Stats SlotStamper::stats() const {
 // --- On the worker's thread ---
 
 void SlotStamper::RunWorker() {
-  // When it is woken it waits for its turn, and does not take the processor from the caller. Where
-  // the system refuses, it is only less polite.
+  // A woken worker waits for the processor, and does not take it from the caller. If the system
+  // refuses this, the worker only competes more.
   const sched_param no_priority = {};
   sched_setscheduler(0, SCHED_BATCH, &no_priority);
   while (true) {
@@ -173,7 +173,7 @@ bool SlotStamper::Learn(Item& item) {
   } else {
     const auto parent = known.find(content.parent.id);
     if (parent == known.end() || parent->second.generation != content.parent.generation) {
-      // What was known of an earlier life of the block is not its children's parent.
+      // The digest of an earlier generation is not the parent of this block's children.
       known.erase(content.block.id);
       return false;
     }
@@ -184,13 +184,13 @@ bool SlotStamper::Learn(Item& item) {
   return true;
 }
 
-// Returns whether the slot still has the stamp that it was found with.
+// Returns whether the slot still has the stamp with which it was found.
 bool SlotStamper::LearnFromStamp(const Item& item) {
   const SlotStamps* const stamps = StampsOf(item.change);
   if (stamps == nullptr) return false;
   const absl::StatusOr<std::optional<SlotStamp>> stamp = stamps->Read(item.change.slot.slot);
   if (!stamp.ok() || !stamp->has_value()) return false;
-  // Later contents of the slot are behind this one in the queue.
+  // Later contents of the slot come after this one in the queue.
   const SlotContent& content = *item.change.content;
   PAGODA_CHECK((*stamp)->tokens == content.tokens, "what was found has the content of its stamp");
   known_[item.change.window_index][content.block.id] = {content.block.generation, (*stamp)->digest};

@@ -1,4 +1,4 @@
-// Writes down what the slots hold, beside the core and behind its back.
+// Stamps slots with their content, on a thread of its own and without delaying the core.
 #ifndef PAGODA_MANAGER_SLOT_STAMPER_H_
 #define PAGODA_MANAGER_SLOT_STAMPER_H_
 
@@ -24,40 +24,40 @@ namespace pagoda {
 
 // Thread-safe; Apply has one caller at a time.
 //
-// 1. A slot's stamp is invalid when the Apply that names the slot has returned.
-// 2. A stamp is written when its ticket has ended, by the one worker thread: first the checksum of
-// the slot's bytes, then the stamp's body, then it is published, unless the slot was named again
-// meanwhile.
-// 3. A block is stamped only if the content of its parent has been told before: the digest of a
-// content is made from its parent's.
+// 1. When an Apply that names a slot has returned, the slot's old stamp is invalid.
+// 2. When a content's ticket has ended, the one worker thread stamps it: it computes the checksum
+// of the slot's bytes, writes the stamp's body, and publishes the stamp. It stops if the slot was
+// named again meanwhile.
+// 3. A block is stamped only if the content of its parent was reported before, because a content's
+// digest is made from its parent's.
 //
-// A content that waits for its copies holds up no other.
+// A content that waits for its copies delays no other.
 class SlotStamper final : public SlotChangeSink {
  public:
-  // Where the work on a slot stands, for tests that end the process there.
+  // The steps of the work on a slot. Tests end the process at one of them.
   enum class Step : uint8_t {
     kInvalidated,     // Inside Apply: the slot's stamp does not count any more.
-    kBeforeChecksum,  // Of the slot's bytes.
-    kBodyWritten,     // The stamp's body, and not yet its checksum.
+    kBeforeChecksum,  // Before the checksum of the slot's bytes.
+    kBodyWritten,     // The stamp's body is written, its checksum is not.
     kBeforePublish,
     kPublished,
   };
   static constexpr size_t kNumSteps = 5;
 
   struct Options {
-    // What waits, together. The contents of a call that comes above it are not stamped, and cannot
-    // be recovered.
+    // Bound for all waiting changes together. Contents of a call that would exceed it are not
+    // stamped, and cannot be recovered.
     uint64_t max_queued_bytes = 64 << 20;
     std::function<void(Step, uint32_t window_index, SlotRef)> at_step;  // May be empty.
   };
 
   struct Stats {
     uint64_t stamped = 0;   // Published.
-    uint64_t kept = 0;      // Found, and stamped already; or of a hole.
-    uint64_t outdated = 0;  // Named again before they were stamped.
-    uint64_t dropped = 0;   // No room in the queue, or larger than a stamp may be.
-    uint64_t orphaned = 0;  // The content of the parent was not told.
-    uint64_t pending = 0;   // Now: told, and not yet one of the above.
+    uint64_t kept = 0;      // Found with a valid stamp, or a hole's content.
+    uint64_t outdated = 0;  // The slot was named again before it was stamped.
+    uint64_t dropped = 0;   // The queue was full, or the content is larger than a stamp.
+    uint64_t orphaned = 0;  // The parent's content was not reported.
+    uint64_t pending = 0;   // Now: reported, and none of the above yet.
   };
 
   // `pools` and `stamps` outlive this.
@@ -65,30 +65,30 @@ class SlotStamper final : public SlotChangeSink {
   SlotStamper(PoolSet* pools, StampSet* stamps) : SlotStamper(pools, stamps, Options{}) {}
   ~SlotStamper() override { Stop(); }
 
-  // A content that was found keeps its stamp, from which its digest is learnt. A change whose slot
-  // is kNoSlot tells the content of a hole. Cost: an atomic store a change, and one lock a call.
+  // A found content keeps its stamp; the worker takes its digest from there. A change with kNoSlot
+  // reports the content of a hole. Cost: an atomic store for each change, and one lock a call.
   void Apply(std::vector<SlotChange> changes) override ABSL_LOCKS_EXCLUDED(mutex_);
   void CopiesDone(Ticket completed) override ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Waits until everything told whose copies have ended is stamped.
+  // Waits until every reported content whose copies have ended is stamped.
   void Flush() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends the worker: what is pending or comes later is not stamped any more, but Apply still
+  // Ends the worker. Pending and later contents are not stamped any more, but Apply still
   // invalidates. A second call does nothing. REQUIRES: one caller at a time.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
   Stats stats() const;
 
  private:
-  // What one call told.
+  // The changes of one call.
   struct Batch {
     std::vector<SlotChange> changes;
-    std::vector<SlotStamps::Version> versions;  // Of the slots of these, index for index.
-    uint64_t bytes = 0;                         // Of queued_bytes_, but for the contents.
+    std::vector<SlotStamps::Version> versions;  // The slots' versions, index for index.
+    uint64_t bytes = 0;                         // Its part of queued_bytes_, without the contents.
   };
   struct Item {
     SlotChange change;  // With content.
     SlotStamps::Version version = 0;
-    uint64_t bytes = 0;            // Of queued_bytes_.
-    ContentDigest parent, digest;  // Once it is deferred.
+    uint64_t bytes = 0;            // Its part of queued_bytes_.
+    ContentDigest parent, digest;  // Set once it is deferred.
   };
   struct Known {
     Generation generation;
@@ -98,8 +98,8 @@ class SlotStamper final : public SlotChangeSink {
   static uint64_t BytesOf(const SlotContent& content);
   // The slot's stamps; null for kNoSlot.
   SlotStamps* StampsOf(const SlotChange& change) const;
-  // Makes the slot's stamp invalid, unless it is that of the content, which was found. Returns the
-  // slot's version.
+  // Invalidates the slot's stamp, unless it is the stamp of this found content. Returns the slot's
+  // version.
   SlotStamps::Version Open(const SlotChange& change);
 
   void RunWorker() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -128,19 +128,19 @@ class SlotStamper final : public SlotChangeSink {
   mutable absl::Mutex mutex_;  // A leaf: nothing is called under it.
   std::vector<Batch> queue_ ABSL_GUARDED_BY(mutex_);
   Ticket completed_ ABSL_GUARDED_BY(mutex_);
-  Ticket next_deferred_ ABSL_GUARDED_BY(mutex_);  // The first of deferred_; kNever without any.
+  Ticket next_deferred_ ABSL_GUARDED_BY(mutex_);  // First key of deferred_; kNever if empty.
   bool working_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::atomic<uint64_t> queued_bytes_ = 0;
   std::atomic<uint64_t> pending_ = 0;
   std::atomic<uint64_t> stamped_ = 0, kept_ = 0, outdated_ = 0, dropped_ = 0, orphaned_ = 0;
-  std::atomic<bool> ends_ = false;  // As stopping_, to be read without the lock.
+  std::atomic<bool> ends_ = false;  // As stopping_, readable without the lock.
 
-  // Of the worker.
+  // Only the worker uses these.
   ContentDigester digester_;
-  std::multimap<Ticket, Item> deferred_;  // By the ticket they wait for.
-  // By window and block: of its last life whose content was told. As many as there are ids.
+  std::multimap<Ticket, Item> deferred_;  // By the ticket for which they wait.
+  // By window and block: the block's last reported content. At most one entry for each id.
   std::vector<absl::flat_hash_map<BlockId, Known>> known_;
 
   std::thread worker_;  // Last: it uses all of the above.

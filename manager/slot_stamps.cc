@@ -35,13 +35,13 @@ constexpr uint64_t kValid = 1;
 uint64_t StrideBytes(uint32_t tokens_per_block) {
   const uint64_t fixed = kBodyAt + 8 + 4 + 32 + 32 + 8 + 1 + 1 + 4;
   const uint64_t name = 8 + 4 + kMaxCacheSaltBytes + 4 + kMaxTenantBytes;
-  // Of tokens with extras, or of a client's key.
+  // The larger of tokens with extras and a client's key.
   const uint64_t tokens = std::max<uint64_t>(
       uint64_t{tokens_per_block} * (sizeof(TokenId) + kTokenExtraBytes), sizeof(ClientKey));
   return (fixed + name + tokens + kStampAlignment - 1) / kStampAlignment * kStampAlignment;
 }
 
-// As it stands in memory from kHeaderRestAt on.
+// The header's bytes in memory from kHeaderRestAt on.
 std::vector<std::byte> HeaderRest(const SlotStamps::Options& options, uint64_t stride_bytes) {
   std::vector<std::byte> rest;
   ByteWriter out(&rest);
@@ -99,7 +99,7 @@ std::vector<std::byte> EncodeBody(SlotIndex slot, SlotStamps::Version version,
   return body;
 }
 
-// Whether the body is one of this slot and version, and whole.
+// Decodes the body. False if it is damaged, or belongs to another slot or version.
 bool DecodeBody(absl::Span<const std::byte> body, SlotIndex slot, SlotStamps::Version version,
                 uint32_t tokens_per_block, SlotStamp* stamp) {
   ByteReader in(body);
@@ -131,7 +131,7 @@ ContentDigest StampsFingerprint(const CacheLayout& layout, uint32_t window_index
   ByteWriter out(&bytes);
   out.PutText(spec.name);
   out.PutText(spec.model_fingerprint);
-  out.Put(uint32_t{0});  // A number that is not used any more: what was kept with it fits.
+  out.Put(uint32_t{0});  // No longer used. Kept so that older stamps still fit.
   out.Put(window.window.value());
   out.Put(static_cast<uint8_t>(tier));
   for (const PoolLayout& pool : window.pools) {
@@ -142,7 +142,7 @@ ContentDigest StampsFingerprint(const CacheLayout& layout, uint32_t window_index
     out.Put(static_cast<uint8_t>(pool.dtype));
     out.Put(pool.kv_factor);
     out.Put(pool.tokens_per_block);
-    // What was kept before there were other contents fits.
+    // Left out so that stamps from before there were other contents still fit.
     if (pool.content == PoolContent::kElements) continue;
     out.Put(static_cast<uint8_t>(pool.content));
     out.Put(pool.bytes_per_block);
@@ -181,7 +181,7 @@ std::optional<SlotStamps::Peeked> SlotStamps::Peek(const std::string& shm_name) 
 std::string SlotStamps::WhyForeign() const {
   if (!memory_.adopted()) return "no stamps of this size were left";
   const Header header = ReadHeader(memory_.bytes());
-  if (header.magic != kMagic) return "what was left are no stamps";
+  if (header.magic != kMagic) return "the memory that was left holds no stamps";
   if (!header.whole) return "the header of the stamps is damaged";
   if (header.format != kFormat) {
     return absl::StrCat("the stamps have format ", header.format, ", not ", kFormat);
@@ -198,12 +198,12 @@ std::string SlotStamps::WhyForeign() const {
   return "";
 }
 
-// The magic goes first and comes last: whenever this is cut short, there are no stamps.
+// The magic is cleared first and written last. If the process dies in between, there are no stamps.
 void SlotStamps::Format() {
   std::byte* const base = memory_.bytes().data();
   std::atomic_ref<uint64_t> magic(*reinterpret_cast<uint64_t*>(base + kMagicAt));
   magic.store(0, std::memory_order_seq_cst);
-  // New memory is zeros already, and is not touched.
+  // New memory is zero already, and is not touched.
   if (memory_.adopted()) {
     std::memset(base + kHeaderRestAt, 0, memory_.bytes().size() - kHeaderRestAt);
   }
@@ -223,8 +223,8 @@ uint64_t& SlotStamps::control(SlotIndex slot) const {
   return *reinterpret_cast<uint64_t*>(StampAt(slot).data() + kControlAt);
 }
 
-// A plain store will do: a Publish that comes between the two loses, and one that comes later finds
-// another version.
+// A plain store is enough: a Publish between the load and the store is overwritten, and a later one
+// finds another version.
 SlotStamps::Version SlotStamps::Invalidate(SlotIndex slot) {
   std::atomic_ref<uint64_t> word(control(slot));
   const Version version = (word.load(std::memory_order_relaxed) >> 1) + 1;

@@ -1,5 +1,5 @@
-// What the slots of one window and tier hold, written down beside them in shared memory, so that
-// another run of the daemon finds the cached blocks again.
+// The content of the slots of one window and tier, written down beside them in shared memory. From
+// it another run of the daemon finds the cached blocks again.
 //
 // The memory: a page of header, then one stamp a slot at a fixed stride. Integers are
 // little-endian.
@@ -11,8 +11,8 @@
 //   body    u64 version, u32 slot, the digests of the content and of its parent, u64 checksum of
 //           the slot's bytes, the content (content_codec.h)
 //
-// Checksums are XXH3_64. A stamp counts where it is valid, its checksum is right, and its body
-// names the version and the slot that it lies at.
+// Checksums are XXH3_64. A stamp counts if it is valid, its checksum is right, and its body names
+// its own version and slot.
 #ifndef PAGODA_MANAGER_SLOT_STAMPS_H_
 #define PAGODA_MANAGER_SLOT_STAMPS_H_
 
@@ -39,8 +39,8 @@ namespace pagoda {
 
 struct SlotStamp {
   ContentDigest digest;
-  ContentDigest parent;                    // Of the namespace, where it is the first.
-  std::optional<NamespaceKey> name_space;  // Where it is the first.
+  ContentDigest parent;                    // The namespace's digest for a first block.
+  std::optional<NamespaceKey> name_space;  // Only for a first block.
   uint64_t bytes_checksum = 0;             // ChecksumSlot.
   Priority priority = kDefaultPriority;
   std::vector<TokenId> tokens;
@@ -52,17 +52,17 @@ struct SlotStamp {
   friend bool operator==(const SlotStamp&, const SlotStamp&) = default;
 };
 
-// "/pagoda-<instance>-w<window>-stamps", with "-secondary" after it for that tier.
+// "/pagoda-<instance>-w<window>-stamps", with the suffix "-secondary" for that tier.
 std::string StampsName(const std::string& instance, WindowSize window, Tier tier);
-// What must be the same for the stamps of a window and tier to mean anything: the cache's name,
-// model, and the layout of the window's pools.
+// Stamps of a window and tier mean something only to a cache with the same fingerprint: its name,
+// its model, and the layout of the window's pools.
 ContentDigest StampsFingerprint(const CacheLayout& layout, uint32_t window_index, Tier tier);
 
-// Thread-safe, where of Write and Publish at most one runs for a slot at a time. The object is one
-// process's; no client maps it.
+// Thread-safe, except that only one Write or Publish may run for a slot at a time. The object
+// belongs to one process; no client maps it.
 class SlotStamps {
  public:
-  // How often a slot lost its content; it may get new content under a version only once.
+  // How often a slot lost its content. A slot gets content at most once under each version.
   using Version = uint64_t;
 
   struct Options {
@@ -70,16 +70,16 @@ class SlotStamps {
     ContentDigest fingerprint;
     uint32_t num_slots = 0;
     uint32_t tokens_per_block = 0;
-    uint64_t note = 0;  // Means nothing here: for whoever reads it back with Peek.
+    uint64_t note = 0;  // Not used here. Peek returns it.
   };
 
-  // Takes over a dead owner's stamps if they are of the same fingerprint and shape; else no slot
-  // has one. What was there stays when this ends, until RemoveLeftover; what was made goes, unless
-  // KeepName says otherwise.
-  // Errors: those of SharedMemory::CreateOrAdopt.
+  // Takes over a dead owner's stamps if fingerprint and shape are the same. Otherwise no slot has a
+  // stamp. Stamps that were taken over stay when this object ends, until RemoveLeftover. New ones
+  // are removed, unless KeepName was called. Errors: those of SharedMemory::CreateOrAdopt.
   static absl::StatusOr<std::unique_ptr<SlotStamps>> Create(Options options);
 
-  // What the stamps of a dead or living owner say of themselves, where there are any of that name.
+  // What stamps of that name say about themselves, if there are any. Their owner can be alive or
+  // dead.
   struct Peeked {
     ContentDigest fingerprint;
     uint32_t num_slots = 0;
@@ -87,23 +87,23 @@ class SlotStamps {
   };
   static std::optional<Peeked> Peek(const std::string& shm_name);
 
-  // The memory stays when this ends.
+  // The memory stays when this object ends.
   void KeepName() { memory_.KeepName(); }
-  // Whether the stamps are those of an earlier owner, and if not, why.
+  // Whether the stamps are those of an earlier owner; fresh_because() says why they are not.
   bool adopted() const { return fresh_because_.empty(); }
   const std::string& fresh_because() const { return fresh_because_; }
   uint32_t num_slots() const { return options_.num_slots; }
   uint32_t tokens_per_block() const { return options_.tokens_per_block; }
 
-  // The slot has no content any more, whenever the process dies from here on. Returns its new
-  // version. One load and one store. Calls for one slot come one after another.
+  // The slot has no content from here on, even if the process dies. Returns its new version. Costs
+  // one load and one store. Calls for one slot must not overlap.
   Version Invalidate(SlotIndex slot);
-  // Whether the slot's version is still this one, and what it has is not published.
+  // Whether the slot still has this version, and its content is not published yet.
   bool IsOpen(SlotIndex slot, Version version) const;
   bool IsValid(SlotIndex slot) const;
 
-  // Write a stamp, body first, which counts for nothing before Publish. False where the slot has
-  // another version by now, or where the stamp is larger than stamps are here (a salt of more than
+  // Write a stamp, the body first. It counts only after Publish. WriteBody returns false if the
+  // slot has another version by now, or if the stamp is too large (a salt of more than
   // kMaxCacheSaltBytes).
   bool WriteBody(SlotIndex slot, Version version, const SlotStamp& stamp);
   void WriteChecksum(SlotIndex slot);
@@ -111,18 +111,18 @@ class SlotStamps {
   // does.
   bool Publish(SlotIndex slot, Version version);
 
-  // None where the slot has no stamp. Errors: DataLoss where it has one that is damaged.
+  // None if the slot has no stamp. Errors: DataLoss (a damaged stamp).
   absl::StatusOr<std::optional<SlotStamp>> Read(SlotIndex slot) const;
 
-  // All of the memory, for tests that damage it.
+  // All of the memory. For tests that damage it.
   absl::Span<std::byte> bytes() const { return memory_.bytes(); }
-  // Bytes that the stamps of a cache of this shape take.
+  // The bytes of the stamps of a cache of this shape.
   static uint64_t SizeBytes(uint32_t num_slots, uint32_t tokens_per_block);
 
  private:
   SlotStamps(Options options, SharedMemory memory);
 
-  // Why the memory's header is not the one that the options make; empty where it is.
+  // Why the memory's header differs from the one for these options; empty if it does not.
   std::string WhyForeign() const;
   void Format();
   absl::Span<std::byte> StampAt(SlotIndex slot) const;

@@ -1,4 +1,4 @@
-// The slots of one tier of a window: which are free, and whose the others are.
+// The slots of one tier of a window: the free ones, and the owners of the others.
 #ifndef PAGODA_MANAGER_SLOT_TABLE_H_
 #define PAGODA_MANAGER_SLOT_TABLE_H_
 
@@ -11,24 +11,24 @@
 
 namespace pagoda {
 
-// Thread-compatible. All memory is taken at the start: 4 bytes a slot, and 4 more where a block can
-// have another copy farther down.
+// Thread-compatible. All memory is taken at the start: 4 bytes a slot, and 4 more if blocks can
+// have another copy in a farther tier.
 //
 // Invariants
-// 1. A slot is free, taken, or a block's.
-// 2. A fresh table hands out slots in ascending order; later the slot that was released last goes
-// first.
+// 1. A slot is free, taken, or belongs to a block.
+// 2. A fresh table hands out slots in ascending order. Later the slot that was released last is
+// taken first.
 class SlotTable {
  public:
   SlotTable() = default;
-  // REQUIRES: num_slots < 2^31 - 1; with lower copies < 2^30.
+  // REQUIRES: num_slots < 2^31 - 1, or < 2^30 with lower copies.
   enum class LowerCopies : uint8_t { kNo, kYes };
   SlotTable(uint32_t num_slots, LowerCopies lower_copies);
 
   uint32_t size() const { return static_cast<uint32_t>(slots_.size()); }
   uint32_t free() const { return free_; }
 
-  // A slot that is nobody's. REQUIRES: free() > 0.
+  // A free slot, which is taken from now on. REQUIRES: free() > 0.
   SlotIndex Take() {
     PAGODA_CHECK(free_ > 0, "a free slot can be taken");
     const uint32_t index = first_free_;
@@ -44,26 +44,25 @@ class SlotTable {
     first_free_ = slot.value();
     ++free_;
   }
-  // The slot is the block's from now on. REQUIRES: it is not free.
+  // The slot belongs to the block from now on. REQUIRES: it is not free.
   void Give(SlotIndex slot, BlockId id) {
     PAGODA_CHECK(!IsFree(slots_[slot.value()]), "a slot is taken before it is given");
     slots_[slot.value()] = id.value();
     SetLower(slot, kNowhere);
   }
-  // The slot is nobody's any more, and not free: whoever touches it still has to end first.
-  // REQUIRES: it is a block's.
+  // The slot belongs to no block any more, and is not free yet: reads or writes of it must end
+  // first. REQUIRES: it belongs to a block.
   void Orphan(SlotIndex slot) {
     PAGODA_CHECK(owner(slot) != kNoBlock, "a slot is orphaned by its block");
     slots_[slot.value()] = kTaken;
   }
   bool is_free(SlotIndex slot) const { return IsFree(slots_[slot.value()]); }
-  // The block whose it is; kNoBlock where it is free, or taken and not given yet.
+  // The block that owns the slot; kNoBlock if it is free, or taken and not given yet.
   BlockId owner(SlotIndex slot) const {
     const uint32_t entry = slots_[slot.value()];
     return (entry & kFreeBit) != 0 ? kNoBlock : BlockId{entry};
   }
-  // Where the next copy of the slot's block lies, in a farther tier; kNoSlot: nowhere. A slot that
-  // is given has none.
+  // The next copy of the slot's block, in a farther tier; kNoSlot: none. Give() clears it.
   SlotRef lower(SlotIndex slot) const {
     if (lower_.size() == 0) return kNowhere;
     const uint32_t packed = lower_[slot.value()];

@@ -1,4 +1,4 @@
-// The stamps of a cache: of every window, in every tier that has pools.
+// The stamps of a cache: for every window, in every tier that has pools.
 #ifndef PAGODA_MANAGER_STAMP_SET_H_
 #define PAGODA_MANAGER_STAMP_SET_H_
 
@@ -18,22 +18,23 @@ namespace pagoda {
 // Thread-safe, as SlotStamps.
 class StampSet {
  public:
-  // Takes over the stamps that were left beside the pools of that instance, or begins new ones.
-  // `note` is SlotStamps::Options::note. Errors: those of SlotStamps::Create.
+  // Takes over the stamps that an earlier run left beside the pools of that instance, or begins new
+  // ones. `note` is SlotStamps::Options::note. Errors: those of SlotStamps::Create.
   static absl::StatusOr<std::unique_ptr<StampSet>> Create(const PoolSet& pools,
                                                           const std::string& instance,
                                                           uint64_t note = 0);
-  // Removes the stamps that dead daemons left of a cache of that layout: for a daemon that keeps
-  // none, and whose slots they would not describe. Errors: INVALID_ARGUMENT (a living one's).
+  // Removes the stamps that dead daemons left of a cache of that layout. A daemon that keeps no
+  // stamps calls it, because old ones would not describe its slots. Errors: INVALID_ARGUMENT (the
+  // stamps of a living daemon).
   static absl::Status RemoveLeftovers(const CacheLayout& layout, const std::string& instance);
 
-  // This object's end leaves the stamps behind, also those that it made. See SlotStamps::Create.
+  // All stamps stay when this object ends, new ones too. See SlotStamps::Create.
   void KeepNames();
-  // No slot has a stamp any more.
+  // Invalidates the stamps of all slots.
   void InvalidateAll();
 
   uint32_t num_windows() const { return static_cast<uint32_t>(stamps_.size()); }
-  // Null where the window has no pools in that tier.
+  // Null if the window has no pools in that tier.
   SlotStamps* Find(uint32_t window_index, Tier tier) const {
     return stamps_[window_index][static_cast<size_t>(tier)].get();
   }

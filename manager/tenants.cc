@@ -12,7 +12,7 @@ absl::StatusOr<TenantTable> TenantTable::Create(std::vector<TenantOptions> tenan
                                                 uint32_t default_tenant_share) {
   if (tenants.size() > kMaxTenants) {
     return MakeError(Reason::kInvalidArgument, absl::StrCat(tenants.size(), " tenants; at most ",
-                                                            kMaxTenants, " are served"));
+                                                            kMaxTenants, " are possible"));
   }
   TenantTable table;
   table.tenants_.push_back({.name = "", .shares = true, .share = default_tenant_share});
@@ -32,7 +32,7 @@ absl::StatusOr<TenantTable> TenantTable::Create(std::vector<TenantOptions> tenan
     }
     if (!table.ids_.emplace(tenant.name, TenantId{id}).second) {
       return MakeError(Reason::kInvalidArgument,
-                       absl::StrCat("tenant '", tenant.name, "' is there twice"));
+                       absl::StrCat("tenant '", tenant.name, "' is named twice"));
     }
   }
   return table;
@@ -81,7 +81,7 @@ absl::StatusOr<TenantId> TenantTable::Charged(TenantId tenant, const NamespaceKe
 absl::Status TenantTable::CheckOwn(TenantId tenant, const NamespaceKey& name_space) const {
   if (tenant == kDefaultTenant || OwnerOf(name_space) == tenant) return absl::OkStatus();
   return MakeError(Reason::kPermissionDenied,
-                   "the prefix is shared with other tenants; only an operator may forget it");
+                   "the prefix is shared with other tenants; only an operator may do that");
 }
 
 TenantAccounts::TenantAccounts(const TenantTable* tenants, uint32_t num_ids)
@@ -92,7 +92,7 @@ TenantAccounts::TenantAccounts(const TenantTable* tenants, uint32_t num_ids)
   for (auto& accounts : accounts_) accounts.resize(tenants->size());
 }
 
-// The block's holder, or one of several, is not this tenant.
+// Called if the block's only holder is another tenant, or if it has several holders.
 void TenantAccounts::HoldBesideOthers(BlockId id, Tier tier, TenantId tenant, uint32_t holds) {
   uint16_t& holder = holders_[id.value()];
   auto& parts = parts_[id];

@@ -1,4 +1,4 @@
-// The part of TierResidency that has copies on disk: backups, and what the disk gives up.
+// The part of TierResidency for copies on disk: backups, and which copies the disk gives up.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -10,18 +10,18 @@
 namespace pagoda {
 namespace {
 
-// Blocks above one that waits for a backup, at which one step looks.
+// How many blocks above a waiting one a step looks at.
 constexpr size_t kMaxClimb = 256;
-// Copies that a tenant at its quota gives up on disk for one block.
+// The most copies on disk that a tenant at its quota gives up for one block.
 constexpr int kMaxGivenUp = 64;
-// So many writes that fail one after another end the backups until the next start.
+// So many failed writes in a row end the backups until the next start.
 constexpr uint32_t kMaxWriteErrors = 8;
-// So often an erase is tried.
+// How often an erase is tried.
 constexpr size_t kMaxEraseTries = 8;
 
 }  // namespace
 
-// --- What is on disk ---
+// --- Copies on disk ---
 
 SlotIndex TierResidency::CopyOnDisk(BlockId id) const {
   if (!has_disk() || store_[id].state() != BlockState::kCached) return kNoSlot;
@@ -71,7 +71,7 @@ void TierResidency::CountChildOnDisk(OperationScope& op, BlockId child, int chan
   }
 }
 
-// --- What waits for a backup ---
+// --- Blocks that wait for a backup ---
 
 void TierResidency::ReleasedAboveDisk(OperationScope& op, BlockId id) {
   const Block& block = store_[id];
@@ -113,7 +113,7 @@ void TierResidency::OrderBackups(OperationScope& op, uint32_t max_blocks) {
         HasOrGetsCopyOnDisk(id)) {
       continue;
     }
-    // What is above it and has no copy on disk goes first.
+    // Blocks above it without a copy on disk come first.
     path.assign(1, *next);
     bool is_below_hole = false;
     for (NodeRef node = tree_.parent(id); !node.is_root(); node = tree_.parent(path.back().id)) {
@@ -131,7 +131,7 @@ void TierResidency::OrderBackups(OperationScope& op, uint32_t max_blocks) {
     };
     const NodeRef above = tree_.parent(path.back().id);
     if (!above.is_root() && !HasOrGetsCopyOnDisk(above.block())) {
-      // A long way up: the first ones of it go before this one.
+      // The path is long: its upper blocks come before this one.
       wait();
       AskForBackup(path.back().id);
       continue;
@@ -151,13 +151,13 @@ void TierResidency::OrderBackups(OperationScope& op, uint32_t max_blocks) {
 
 // --- Backups ---
 
-// Whether it is ordered. REQUIRES: invariant 9; there is a staging slot.
+// Returns whether the backup is ordered. REQUIRES: invariant 9 holds; there is a staging slot.
 bool TierResidency::OrderBackup(OperationScope& op, BlockId id) {
-  // From here on what is above it stays on disk.
+  // From here on its parent stays on disk.
   CountChildOnDisk(op, id, +1);
   disk_.ordering = id;
   const bool has_slot = FreeSlotOnDisk(op, id);
-  // In a sliding window it may have left for the room.
+  // In a sliding window the block can have left to free the slot.
   if (std::exchange(disk_.ordering, kNoBlock) == kNoBlock) return false;
   if (!has_slot) {
     CountChildOnDisk(op, id, -1);
@@ -167,7 +167,7 @@ bool TierResidency::OrderBackup(OperationScope& op, BlockId id) {
   disk_.staging.pop_back();
   const SlotIndex file = OnDisk().slots.Take();
   ++OnDisk().in_transit;
-  // From the tier that the staging slots are in, where it has a copy there.
+  // Reads from the tier with the staging slots if the block has a copy there.
   SlotRef source = store_.slot(id);
   for (SlotRef slot = source; slot.slot != kNoSlot && !IsOnDisk(slot.tier); slot = Lower(slot)) {
     source = slot;
@@ -181,7 +181,8 @@ bool TierResidency::OrderBackup(OperationScope& op, BlockId id) {
   return true;
 }
 
-// A free slot of the file. What is there goes only for a block of no lower priority.
+// Frees a slot of the file if none is free. A copy there is given up only for a block whose
+// priority is not lower.
 bool TierResidency::FreeSlotOnDisk(OperationScope& op, BlockId comes) {
   if (OnDisk().slots.free() > 0) return true;
   const BlockId victim = Victim(static_cast<Tier>(disk_.tier), kDefaultTenant);
@@ -190,14 +191,14 @@ bool TierResidency::FreeSlotOnDisk(OperationScope& op, BlockId comes) {
   return OnDisk().slots.free() > 0;
 }
 
-// The tenant of a block that falls to its copy on disk may be charged for it there.
+// Makes the tenant's quota allow a block that falls to its copy on disk.
 bool TierResidency::MakeQuotaOnDisk(OperationScope& op, BlockId comes) {
   const auto disk = static_cast<Tier>(disk_.tier);
   const TenantId owner = accounts_.owner(comes);
   if (!accounts_.AtQuota(disk, owner)) return true;
   const Generation life = store_[comes].generation;
   for (int i = 0; accounts_.AtQuota(disk, owner); ++i) {
-    UnlistOnDisk(op, comes);  // It is a candidate again when the last one below it has gone.
+    UnlistOnDisk(op, comes);  // It is a candidate again when its last child on disk has gone.
     const BlockId victim = i < kMaxGivenUp ? Victim(disk, owner) : kNoBlock;
     if (victim == kNoBlock || store_[victim].priority() > store_[comes].priority()) return false;
     GiveUpOnDisk(op, victim);
@@ -207,7 +208,7 @@ bool TierResidency::MakeQuotaOnDisk(OperationScope& op, BlockId comes) {
   return true;
 }
 
-// A candidate of the disk's loses its copy there, and leaves where that is its last one.
+// Gives up a candidate's copy on disk. If that is its last copy, the block leaves.
 void TierResidency::GiveUpOnDisk(OperationScope& op, BlockId victim) {
   if (IsOnDisk(store_[victim].tier())) {
     exit_.Evict(op, victim, RemovalReason::kDisplaced);
@@ -226,7 +227,7 @@ void TierResidency::CopyEnded(OperationScope& op, Ticket ticket, bool ok) {
   SubmitBackups(op);
 }
 
-// In the order of the backups, so that a block is ordered after the one above it.
+// In the order of the backups, so a block's write is ordered after its parent's.
 void TierResidency::SubmitBackups(OperationScope& op) {
   for (size_t i = 0; i < disk_.backups.size();) {
     Backup& backup = disk_.backups[i];
@@ -236,7 +237,7 @@ void TierResidency::SubmitBackups(OperationScope& op) {
     }
     if (!backup.filled && !backup.failed) return;
     const BlockId id = backup.block.id;
-    // What a reset has cut off would come after the erase that is to remove it.
+    // A write of a cut-off block would come after the erase that is to remove it.
     bool possible = backup.filled && !backup.abandoned && !tree_.IsCutOff(id);
     SlotIndex parent_file = kNoSlot;
     const NodeRef parent = possible ? tree_.parent(id) : NodeRef();
@@ -249,7 +250,7 @@ void TierResidency::SubmitBackups(OperationScope& op) {
       possible = parent_file != kNoSlot;
     }
     if (!possible) {
-      // What it took of the write budget is not given back: the budget has filled up since.
+      // Its part of the write budget is not given back: the budget has filled up since.
       if (!backup.abandoned) CountChildOnDisk(op, id, -1);
       disk_.stats.backup_bytes -= options_.block_bytes;
       EndBackup(disk_.backups.begin() + static_cast<ptrdiff_t>(i), true);
@@ -301,7 +302,7 @@ void TierResidency::BackupEnded(OperationScope& op, Ticket ticket, const absl::S
     return;
   }
   ++disk_.stats.failed_backups;
-  // What the disk does not take is not written there again before the next start.
+  // A slot that the disk refused to write is not written again before the next start.
   const bool retired = absl::IsUnavailable(status) || absl::IsFailedPrecondition(status);
   if (retired) ++disk_.write_errors;
   if (!abandoned) CountChildOnDisk(op, id, -1);
@@ -346,7 +347,7 @@ void TierResidency::LeaveDisk(OperationScope& op, BlockId id, Lost lost) {
   if (slot != kNoSlot) DetachOnDisk(op, id, slot, lost);
 }
 
-// Of a block that has a nearer copy.
+// REQUIRES: the block has a nearer copy.
 void TierResidency::DropOnDisk(OperationScope& op, BlockId id) {
   const SlotIndex slot = CopyOnDisk(id);
   const TierSet before = LowerTiers(id);
@@ -373,7 +374,7 @@ void TierResidency::DetachOnDisk(OperationScope& op, BlockId id, SlotIndex slot,
   LetFileSlotGo(slot, lost);
 }
 
-// The slot's block has left it. Whoever still touches it comes first.
+// The slot's block has left it. Reads and erases of the slot end before it becomes free.
 void TierResidency::LetFileSlotGo(SlotIndex slot, Lost lost) {
   OnDisk().slots.Orphan(slot);
   ++OnDisk().in_transit;
@@ -393,7 +394,7 @@ void TierResidency::EndFileUse(SlotIndex slot) {
   const FileUse use = it->second;
   if (std::any_of(disk_.backups.begin(), disk_.backups.end(),
                   [&](const Backup& backup) { return backup.file == slot; })) {
-    return;  // An erase that ends before the backup that it is for.
+    return;  // The erase ended before the backup that it is for.
   }
   disk_.uses.erase(it);
   if (!use.orphaned || use.retired) return;
@@ -406,8 +407,8 @@ void TierResidency::EndFileUse(SlotIndex slot) {
 
 Ticket TierResidency::OrderErase(FileErase::What what) {
   if (!has_disk()) return {};
-  // A block that has left before its backup ended may be one of those that must not come back. What
-  // is not ordered of the carrier yet is not written at all.
+  // A block that left before its backup ended may be one that must not come back. A backup that the
+  // carrier has no order for is not written at all.
   for (Backup& backup : disk_.backups) {
     if (what == FileErase::What::kAll || !backup.abandoned || backup.erased ||
         backup.ticket == Ticket{}) {
@@ -437,7 +438,7 @@ void TierResidency::OrderErase(Disk::Erasing erasing) {
   disk_.erasing.emplace(ticket, std::move(erasing));
 }
 
-// One that fails is tried again, and its ticket is not done before that.
+// A failed erase is tried again. Its ticket is not done before that.
 void TierResidency::EraseEnded(Ticket ticket, const absl::Status& status) {
   const auto it = disk_.erasing.find(ticket);
   Disk::Erasing erasing = std::move(it->second);

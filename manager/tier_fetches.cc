@@ -10,7 +10,7 @@
 namespace pagoda {
 namespace {
 
-// Fetches have at most this part of the tier that they fill.
+// Fetches take at most this part (1/kFetchShare) of the tier that they fill.
 constexpr uint32_t kFetchShare = 4;
 constexpr uint32_t kMaxFetching = 256;
 
@@ -22,7 +22,7 @@ Ticket TierResidency::Fetch(OperationScope& op, absl::Span<const BlockId> blocks
   Ticket last;
   for (const BlockId id : blocks) {
     if (!IsOnlyOnDisk(id)) continue;
-    // Another call may have ordered it: then this one waits with it.
+    // If another call has ordered the fetch, this one waits for it.
     const Ticket running = FetchOf(id);
     if (running != Ticket{}) {
       last = std::max(last, running);
@@ -47,7 +47,7 @@ Ticket TierResidency::FetchOf(BlockId id) const {
   return {};
 }
 
-// A slot of the tier above the disk, with room for the block in its tenant's quota.
+// A slot of the tier above the disk, within the quota of the block's tenant.
 std::optional<SlotIndex> TierResidency::TakeForFetch(OperationScope& op, BlockId id) {
   TierState& above = AboveDisk();
   const auto tier = static_cast<Tier>(disk_.above);
@@ -101,7 +101,7 @@ void TierResidency::FetchEnded(OperationScope& op, Ticket ticket, const absl::St
                                       [&](const Fetched& other) { return other.ticket == ticket; });
     if (fetched == job->blocks.end()) continue;
     using State = Fetched::State;
-    // One that was cancelled loses nothing.
+    // A cancelled fetch loses nothing.
     fetched->state = status.ok() ? State::kRead : State::kFailed;
     if (absl::IsCancelled(status)) GiveUp(*job, fetched - job->blocks.begin());
     const auto use = disk_.uses.find(fetched->file);
@@ -119,20 +119,20 @@ void TierResidency::FetchEnded(OperationScope& op, Ticket ticket, const absl::St
   }
 }
 
-// What has ended at the job's beginning becomes blocks, or its slots are free again.
+// The first fetches of the job that have ended become blocks, or their slots become free.
 void TierResidency::Advance(OperationScope& op, std::list<FetchJob>::iterator job) {
   using State = Fetched::State;
   for (size_t i = 0; i < job->blocks.size();) {
     const Fetched& fetched = job->blocks[i];
     if (fetched.state == State::kRunning) {
       if (!fetched.given_up) break;
-      ++i;  // Its slot waits for the disk, and nobody else does.
+      ++i;  // Only its own slot waits for the disk.
       continue;
     }
     bool is_up = false;
     if (fetched.state == State::kRead && !fetched.given_up) {
       is_up = BringUp(op, fetched);
-      // Somebody may have computed it meanwhile: then those below it can still come.
+      // A sequence may have computed the block meanwhile. Then the blocks below can still come.
       if (!is_up && !IsInMemory(fetched.block)) GiveUp(*job, i);
     }
     if (!is_up) {
@@ -147,7 +147,7 @@ void TierResidency::Advance(OperationScope& op, std::list<FetchJob>::iterator jo
   if (job->blocks.empty()) disk_.jobs.erase(job);
 }
 
-// The rest of the job from there on is not waited for, and becomes no blocks.
+// Nothing waits for the rest of the job from there on, and it becomes no blocks.
 void TierResidency::GiveUp(FetchJob& job, size_t from) {
   for (size_t i = from; i < job.blocks.size(); ++i) {
     job.blocks[i].given_up = true;
@@ -160,7 +160,7 @@ bool TierResidency::IsInMemory(BlockRef block) const {
          store_[block.id].state() == BlockState::kCached && !IsOnlyOnDisk(block.id);
 }
 
-// The block's nearest copy is in memory from now on. False where that cannot be any more.
+// Makes the slot in memory the block's nearest copy. False if that is no longer possible.
 bool TierResidency::BringUp(OperationScope& op, const Fetched& fetched) {
   const BlockId id = fetched.block.id;
   const Block& block = store_[id];
@@ -176,7 +176,7 @@ bool TierResidency::BringUp(OperationScope& op, const Fetched& fetched) {
   if (accounts_.AtQuota(above, owner)) return false;
   const bool evictable = block.refs == 0;
   if (evictable) UnlistOnDisk(op, id);
-  // A child in its tier keeps the block above from being evicted.
+  // A child in its tier keeps the parent from being evicted.
   const bool parent_was_listed =
       has_parent && store_[parent.block()].refs == 0 && IsCandidate(parent.block());
   BlockFacts parent_facts = {};
@@ -197,7 +197,7 @@ bool TierResidency::BringUp(OperationScope& op, const Fetched& fetched) {
   return true;
 }
 
-// The bytes in the file are not those of the block.
+// The bytes in the file are not the block's.
 void TierResidency::LoseOnDisk(OperationScope& op, const Fetched& fetched) {
   const BlockId id = fetched.block.id;
   if (store_[id].generation != fetched.block.generation || CopyOnDisk(id) != fetched.file) return;

@@ -1,4 +1,4 @@
-// The part of TierResidency that makes room, and moves blocks between the tiers.
+// The part of TierResidency that frees slots and moves blocks between tiers.
 #include <utility>
 
 #include "base/check.h"
@@ -6,10 +6,11 @@
 
 namespace pagoda {
 
-// --- Making room ---
+// --- Freeing slots ---
 
-// Who goes for a block of `tenant`: its own where it has what it may; else that of whoever has most
-// for its share. kNoBlock where nobody can.
+// The block that gives up its slot for a block of `tenant`. At its quota the tenant gives up a
+// block of its own. Otherwise the tenant with the most blocks for its share does. kNoBlock if there
+// is no candidate.
 BlockId TierResidency::Victim(Tier tier, TenantId tenant) const {
   if (!accounts_.any()) return OwnerOfVictim(tier, *At(tier).default_tenant_policy);
   const auto& policies = At(tier).policies;
@@ -17,7 +18,7 @@ BlockId TierResidency::Victim(Tier tier, TenantId tenant) const {
   SlotIndex victim = kNoSlot;
   TenantId gives;
   for (uint16_t i = 0; i < policies.size(); ++i) {
-    // The accounts first: they lie side by side, and few tenants get past them.
+    // The accounts are checked first: they lie side by side, and few tenants pass.
     if (victim != kNoSlot && !accounts_.GivesBefore(tier, TenantId{i}, gives)) continue;
     const SlotIndex own = policies[i]->Victim();
     if (own == kNoSlot) continue;
@@ -30,17 +31,17 @@ BlockId TierResidency::Victim(Tier tier, TenantId tenant) const {
 // Frees at least one primary slot that `tenant` may have. REQUIRES: there is a candidate.
 void TierResidency::FreeOneSlot(OperationScope& op, TenantId tenant) {
   const BlockId victim = Victim(Tier::kPrimary, tenant);
-  PAGODA_CHECK(victim != kNoBlock, "rule 6: room was checked before it is taken");
+  PAGODA_CHECK(victim != kNoBlock, "rule 6: capacity is checked before it is taken");
   if (has_lower() && MoveDown(op, victim, false) != Offloaded::kNoSpace) return;
   CountPassedOver(victim);
   exit_.Evict(op, victim, RemovalReason::kEvicted);
 }
 
-// Lets a candidate go from its tier: to the copy that it has below, or by a copy to the nearest
-// lower tier in memory that takes it.
+// Takes a candidate out of its tier: to its next copy below, or by a copy to the nearest memory
+// tier below that takes it.
 TierResidency::Offloaded TierResidency::MoveDown(OperationScope& op, BlockId victim,
                                                  bool whatever_priority) {
-  // Of what a reset has cut off only what has something below it is worth a place.
+  // A cut-off block is worth a slot only if it has blocks below it.
   if (tree_.IsCutOff(victim) && !MustGoDown(victim)) return Offloaded::kNoSpace;
   const Generation life = store_[victim].generation;
   const auto gone = [&] {
@@ -50,7 +51,7 @@ TierResidency::Offloaded TierResidency::MoveDown(OperationScope& op, BlockId vic
   for (size_t t = At(store_[victim].tier()).below; t != kNoTier; t = tiers_[t].below) {
     const SlotRef lower = Lower(store_.slot(victim));
     if (lower.slot != kNoSlot && CanFallTo(victim, lower)) {
-      // A duplicate has its slot, and is charged from now on.
+      // A duplicate has its slot already, and is charged from now on.
       const bool charged =
           IsOnDisk(lower.tier) ? MakeQuotaOnDisk(op, victim) : FreeSlotFor(op, victim, lower.tier);
       if (gone()) return Offloaded::kGone;
@@ -59,7 +60,7 @@ TierResidency::Offloaded TierResidency::MoveDown(OperationScope& op, BlockId vic
         FallTo(op, victim, lower);
         return Offloaded::kMoved;
       }
-      // One that cannot be charged is no place for the block.
+      // A duplicate that cannot be charged cannot take the block.
       if (IsOnDisk(lower.tier)) {
         DropOnDisk(op, victim);
       } else {
@@ -73,7 +74,7 @@ TierResidency::Offloaded TierResidency::MoveDown(OperationScope& op, BlockId vic
     PAGODA_CHECK(left.slot == kNoSlot || tier < left.tier, "children lie above the lower copy");
     const bool has_slot = FreeSlotFor(op, victim, tier);
     if (gone()) return Offloaded::kGone;
-    // What was displaced may have been all that the victim had below it.
+    // The displaced block may have been the victim's last child.
     if (!has_slot || !wants(tier)) continue;
     MoveTo(op, victim, {tier, TakeSlot(tier)});
     return Offloaded::kMoved;
@@ -81,13 +82,13 @@ TierResidency::Offloaded TierResidency::MoveDown(OperationScope& op, BlockId vic
   return Offloaded::kNoSpace;
 }
 
-// Its children stay in no nearer tier than itself.
+// Whether the block may fall there: its children must not lie in a nearer tier than it.
 bool TierResidency::CanFallTo(BlockId id, SlotRef lower) const {
   if (sliding()) return true;
   return !tree_.has_near_children(id, static_cast<Tier>(static_cast<size_t>(lower.tier) - 1));
 }
 
-// Rule 14. Under full attention a candidate's children are all below.
+// Rule 14. Under full attention all children of a candidate lie below it.
 bool TierResidency::Wants(Tier tier, BlockId victim) const {
   if (tree_.IsCutOff(victim)) return MustGoDown(victim);
   if (accounts_.any() && accounts_.QuotaOf(tier, accounts_.owner(victim)) == 0) {
@@ -96,12 +97,12 @@ bool TierResidency::Wants(Tier tier, BlockId victim) const {
   return store_[victim].priority() >= At(tier).min_priority || MustGoDown(victim);
 }
 
-// What is below it would be unreachable without it.
+// Without the victim its children would be unreachable.
 bool TierResidency::MustGoDown(BlockId victim) const {
   return !sliding() && tree_.has_children(victim);
 }
 
-// Whether a block of that owner can be put into the tier without loss.
+// Whether the tier can take a block of that owner without a loss.
 bool TierResidency::HasSlotFor(Tier tier, TenantId owner) const {
   if (free_slots(tier) + At(tier).duplicates.size() == 0) return false;
   if (!accounts_.AtQuota(tier, owner)) return true;
@@ -109,8 +110,8 @@ bool TierResidency::HasSlotFor(Tier tier, TenantId owner) const {
          !accounts_.AboveQuota(tier, owner);
 }
 
-// Whether TakeSlot() has one for the block afterwards. What lies there goes down in its turn, or
-// leaves. A block of higher priority goes only for one that must come down.
+// Returns whether TakeSlot() has a slot for the block afterwards. If needed, moves a victim down or
+// evicts it. A victim of higher priority gives way only to a block that must move down.
 bool TierResidency::FreeSlotFor(OperationScope& op, BlockId comes, Tier tier) {
   const TenantId owner = accounts_.owner(comes);
   if (HasSlotFor(tier, owner)) return true;
@@ -129,11 +130,11 @@ bool TierResidency::FreeSlotFor(OperationScope& op, BlockId comes, Tier tier) {
 
 // --- Moving ---
 
-// A slot of a tier that HasSlotFor().
+// REQUIRES: HasSlotFor() the tier.
 SlotIndex TierResidency::TakeSlot(Tier tier) {
   TierState& at = At(tier);
   if (at.slots.free() == 0) {
-    PAGODA_CHECK(at.duplicates.size() > 0, "rule 6: room was checked before it is taken");
+    PAGODA_CHECK(at.duplicates.size() > 0, "rule 6: capacity is checked before it is taken");
     const SlotIndex oldest = at.duplicates.front();
     DropDuplicate(at.slots.owner(oldest), {tier, oldest});
   }
@@ -165,7 +166,7 @@ void TierResidency::DropDuplicate(BlockId id, SlotRef slot) {
                            {before, LowerTiers(id)}, accounts_.owner(id));
 }
 
-// Of a block that leaves the tree.
+// Called for a block that leaves the tree.
 void TierResidency::DropDuplicates(BlockId id) {
   const SlotRef nearest = store_.slot(id);
   for (SlotRef slot = Lower(nearest); slot.slot != kNoSlot;) {
@@ -177,8 +178,8 @@ void TierResidency::DropDuplicates(BlockId id) {
   At(nearest.tier).slots.SetLower(nearest.slot, {Tier::kPrimary, kNoSlot});
 }
 
-// The block's nearest copy is in `slot` from now on: a slot that was taken for it, or that of its
-// duplicate. The old one is free or a duplicate afterwards.
+// Makes `slot` the block's nearest copy: a slot taken for it, or its duplicate's. The old slot is
+// free or a duplicate afterwards.
 void TierResidency::ChangeTier(OperationScope& op, BlockId id, SlotRef slot, OldSlot old_slot) {
   Block& block = store_[id];
   const SlotRef old = store_.slot(id);
@@ -204,7 +205,7 @@ void TierResidency::ChangeTier(OperationScope& op, BlockId id, SlotRef slot, Old
   NoteNothing(old);
   if (!is_cut_off) NoteContent(id);
   tree_.MoveChild(id, old.tier, slot.tier);
-  // The disk's policies know the copy there as long as it is there.
+  // The disk's policies know a copy on disk for as long as it is there.
   if (!IsOnDisk(old.tier)) TellRemoved(op, id, old);
   if (!IsOnDisk(slot.tier)) TellInserted(op, id);
   if (has_disk()) ListOnDisk(op, id);
@@ -221,9 +222,9 @@ void TierResidency::OrderMoveDown(BlockId victim, SlotRef from, SlotRef to) {
   copies().Order(options_.index, from, to, store_.handle(victim).ref(), store_[victim].token_count);
 }
 
-// A candidate goes down, by a copy to a slot that was taken.
+// Offloads a candidate by a copy to a slot that was taken.
 void TierResidency::MoveTo(OperationScope& op, BlockId victim, SlotRef to) {
-  // What a reset has cut off nobody reads again: it changes its slot and nothing else.
+  // Nothing reads a cut-off block again: it changes its slot and is not copied.
   if (!tree_.IsCutOff(victim)) {
     OrderMoveDown(victim, store_.slot(victim), to);
     ++offloaded_blocks_;
@@ -231,11 +232,11 @@ void TierResidency::MoveTo(OperationScope& op, BlockId victim, SlotRef to) {
   FallTo(op, victim, to);
 }
 
-// A candidate goes down to `to`, where its bytes are or will be.
+// Moves a candidate to `to`, where its bytes are or will be.
 void TierResidency::FallTo(OperationScope& op, BlockId victim, SlotRef to) {
   const SlotRef from = store_.slot(victim);
   policy(from.tier, victim).Withdrawn(Facts(op, victim));
-  if (has_disk()) UnlistOnDisk(op, victim);  // It is as recent as the block, from now on.
+  if (has_disk()) UnlistOnDisk(op, victim);  // The copy is as recent as the block from now on.
   ChangeTier(op, victim, to, OldSlot::kFree);
   CountEvictable(victim, from.tier, -1);
   CountEvictable(victim, to.tier, +1);
@@ -251,8 +252,8 @@ bool TierResidency::LoseNearest(OperationScope& op, BlockId id) {
   return falls;
 }
 
-// Where the block's place below is the only one for the primary tier's victim, the two swap: the
-// spare slot takes the victim in, and the block's own slot is the spare afterwards.
+// If the block's lower slot is the only place for the primary tier's victim, the two swap. The
+// spare slot takes the victim, and the block's old slot becomes the spare.
 void TierResidency::Onboard(OperationScope& op, BlockId id) {
   const SlotRef from = store_.slot(id);
   TierState& lower = At(from.tier);
@@ -276,16 +277,16 @@ void TierResidency::Onboard(OperationScope& op, BlockId id) {
   if (block.deferred) CountDeferred(id, -1);
   ChangeTier(op, id, to, lent ? OldSlot::kFree : OldSlot::kDuplicate);
   if (block.deferred) CountDeferred(id, +1);
-  // It left the tree while it lay below, and waited until all its holders are charged here.
+  // It left the tree in a lower tier. Its holders are all charged here only now.
   if (!cached) GiveToHolder(id);
   if (lent) lower.spare = lower.slots.Take();
   PAGODA_CHECK(block.refs > 0 && cached == (block.state() == BlockState::kCached),
-               "a block that comes up is held");
+               "an onboarded block is held");
   MoveHeld(id, from.tier, to.tier);
   ++onboarded_blocks_;
 }
 
-// Who follows one tenant alone sees a block come or go with its owner.
+// For subscribers that follow one tenant: a change of owner frees the block and takes it again.
 void TierResidency::GiveToHolder(BlockId id) {
   const TenantId before = accounts_.owner(id);
   accounts_.GiveToHolder(id);
@@ -300,7 +301,7 @@ TierResidency::Offloaded TierResidency::Offload(OperationScope& op, BlockId id) 
   if (has_disk()) ReleasedAboveDisk(op, id);
   const Offloaded offloaded = MoveDown(op, id, true);
   if (offloaded_blocks_ != copied) op.WaitFor(copies().last());
-  // The copy to which it fell may still be on its way.
+  // The copy to which it fell may still be under way.
   if (offloaded == Offloaded::kMoved) WaitToRead(op, id);
   return offloaded;
 }
@@ -311,7 +312,8 @@ uint32_t TierResidency::OffloadAhead(OperationScope& op, Tier tier, uint32_t fre
   const auto free = [&] { return free_slots(tier) + At(tier).duplicates.size(); };
   while (At(tier).below != kNoTier && moved < max_blocks && free() < free_target) {
     const BlockId victim = Victim(tier, kDefaultTenant);
-    // To drop a block ahead of need gains nothing; nor does it to move what a reset will free.
+    // Dropping a block ahead of need gains nothing. Moving a block that a reset will free does not
+    // either.
     if (victim == kNoBlock || tree_.IsCutOff(victim)) break;
     const Offloaded offloaded = MoveDown(op, victim, false);
     if (offloaded == Offloaded::kNoSpace) break;

@@ -1,4 +1,4 @@
-// Holding slots and letting them go, what comes into the tree and leaves it, and numbers.
+// Holding and releasing slots, entering and leaving the tree, statistics.
 #include "manager/tier_residency.h"
 
 #include <utility>
@@ -201,7 +201,7 @@ void TierResidency::OfferRecovered(OperationScope& op, BlockId id) {
   if (has_disk()) ReleasedAboveDisk(op, id);
 }
 
-// The disk, the duplicates, the policy, the journal, the accounts, the slot: in this order.
+// In this order: the disk, the duplicates, the policy, the journal, the accounts, the slot.
 void TierResidency::Leave(OperationScope& op, BlockId id, SlotAfter after, RemovalReason reason) {
   const SlotRef slot = store_.slot(id);
   const bool is_held = store_[id].refs != 0;
@@ -251,7 +251,7 @@ void TierResidency::GiveSlotOf(OperationScope& op, BlockId own, TenantId tenant,
     GiveSlot(canonical, slot);
     tree_.MoveChild(canonical, PrefixTree::kNowhere, Tier::kPrimary);
     TellInserted(op, canonical);
-    // As if somebody had held it.
+    // As if a holder had released it.
     CountEvictable(canonical, Tier::kPrimary, +1);
     policy(Tier::kPrimary, canonical).Released(Facts(op, canonical));
     return;
@@ -268,7 +268,7 @@ void TierResidency::GiveSlotOf(OperationScope& op, BlockId own, TenantId tenant,
   List(op, canonical);
 }
 
-// A held block's slot counts in another tier.
+// Counts a held block's slot in another tier.
 void TierResidency::MoveHeld(BlockId id, Tier from, Tier to) {
   const uint32_t pinned = store_[id].pinned;
   --At(from).held;
@@ -346,7 +346,7 @@ void TierResidency::Claim(const std::array<std::vector<SlotIndex>, kMaxTiers>& s
   }
 }
 
-// --- Numbers ---
+// --- Statistics ---
 
 void TierResidency::AddStats(WindowStats* stats) const {
   stats->pinned_blocks = pinned_blocks();
@@ -370,7 +370,7 @@ void TierResidency::AddStats(WindowStats* stats) const {
     stats->disk = disk_.stats;
     stats->disk.waiting_backups = disk_.queue.size();
   }
-  // A slot in flight counts as that and not as what it is besides. Those of drains are counted.
+  // A slot in flight counts only as that. Slots with deferred releases are counted already.
   for (const SlotRef slot : copies().SlotsInFlight(options_.index)) {
     const BlockId owner = OwnerOf(slot);
     if (owner == kNoBlock && !At(slot.tier).slots.is_free(slot.slot)) continue;

@@ -1,5 +1,5 @@
-// Where the blocks of one window lie: slots, who holds them, what may go, and the copies between
-// tiers.
+// The place of every block of one window: slots, holders, eviction candidates, and the copies
+// between tiers.
 #ifndef PAGODA_MANAGER_TIER_RESIDENCY_H_
 #define PAGODA_MANAGER_TIER_RESIDENCY_H_
 
@@ -38,49 +38,52 @@
 
 namespace pagoda {
 
-// How blocks leave the cache. The one way from the residency up to whoever has the tree.
+// How blocks leave the cache. The residency calls the owner of the tree only through this
+// interface.
 class CacheExit {
  public:
-  // `victim` gives up its slot: it leaves the tree, or stays there as a hole. In a sliding window
-  // what is below it may leave, too. REQUIRES: it is a candidate.
+  // Takes the slot of `victim`. The block leaves the tree, or stays there as a hole. In a sliding
+  // window the blocks below it can leave too. REQUIRES: it is a candidate.
   virtual void Evict(OperationScope& op, BlockId victim, RemovalReason reason) = 0;
-  // The only copy of a cached block is lost: it leaves, with all below it.
+  // The only copy of a cached block is lost: the block leaves the tree, with all blocks below it.
   virtual void Lose(OperationScope& op, BlockId id) = 0;
 
  protected:
   ~CacheExit() = default;
 };
 
-// Reads the prefix tree, and neither adds to it nor takes from it. Knows no sequence, and refuses
-// nothing: its caller has made sure that there is room. Thread-compatible.
+// Reads the prefix tree, and neither adds nor removes nodes. Knows no sequences. Refuses nothing:
+// the caller has checked that enough blocks are available. Thread-compatible.
 //
-// A block that has a slot may have copies of its bytes in farther tiers, at most one in each. It is
-// counted, held and evicted where its nearest copy is. The others are duplicates: they are nobody's
-// loss, so a tier in memory gives them up before anything else, and they are charged to no tenant.
+// A block that has a slot can have further copies of its bytes in farther tiers, at most one in
+// each. The block is counted, held and evicted at its nearest copy. The other copies are
+// duplicates. Nothing is lost with a duplicate, so a memory tier gives up its duplicates first. No
+// tenant is charged for them.
 //
-// The last tier may be on disk (tier_disk.cc). A block gets its copy there while it is in memory,
-// by a backup: a copy to a staging slot and a write from there. It comes back by a fetch. No slot
-// of memory waits for the disk, but for those that fetches have taken.
+// The last tier can be on disk (tier_disk.cc). A backup puts a copy of a block in memory there: a
+// copy to a staging slot, then a write from that slot. A fetch brings the block back. Only the
+// memory slots that fetches have taken wait for the disk.
 //
 // Invariants
-// 1. Every slot is free, or one block's, or the spare, or a staging slot, or in transit: a backup
-// writes it, a fetch fills it, or it is to be erased. By tier: free + unheld + held + duplicates +
-// in transit = capacity; unheld are the nearest copies of cached blocks that nobody holds.
-// 2. Pinned and drained slots are among the held ones, and are counted.
-// 3. Candidates of a tier's policies: the cached blocks there that nobody holds and that have no
-// children in the way (IsCandidate). A block is a candidate of its owner's policy.
+// 1. A slot is free, belongs to one block, is the spare or a staging slot, or is in transit: a
+// backup writes it, a fetch fills it, or it is to be erased. In each tier: free + evictable + held
+// + duplicates + in transit = capacity. Evictable slots are the nearest copies of cached blocks
+// that nothing holds.
+// 2. Pinned slots and slots with deferred releases are among the held ones, and are counted.
+// 3. A tier's policies have as candidates the cached blocks there that nothing holds and that have
+// no children in the way (IsCandidate). A block is a candidate of its owner's policy.
 // 4. The tenants' accounts are what TenantAccounts says.
 // 5. One slot of each tier below the first is the spare, which belongs to no block.
-// 6. A slot that gets or loses content is in the slot journal, in order. A duplicate counts as
-// having none.
+// 6. The slot journal names, in order, each slot that gets or loses content. A duplicate counts as
+// a slot without content.
 // 7. Only a cached block has duplicates.
-// 8. Candidates of the disk's policies: the copies there, also those that have nearer ones, of
-// blocks that no child has a copy there, or one on order (IsDiskCandidate). So the disk gives up
-// what a restart could not reach before anything else, and no copy for having a nearer one.
-// 9. A backup begins where the block above has a copy on disk, or one on order before it.
+// 8. The disk's policies have as candidates the copies there whose blocks have no child with a copy
+// on disk or a backup under way (IsDiskCandidate). Nearer copies of the block do not matter. So the
+// disk gives up no copy through which a restart reaches another.
+// 9. A backup begins only if the parent has a copy on disk, or an earlier backup under way.
 class TierResidency {
  public:
-  // By tier, then by tenant, over the tier's slots (SlotsFor()); none where the tier has no blocks.
+  // By tier, then by tenant, over the tier's slots (SlotsFor()). Empty for a tier without blocks.
   using Policies = std::array<std::vector<std::unique_ptr<EvictionPolicy>>, kMaxTiers>;
 
   struct Options {
@@ -89,8 +92,8 @@ class TierResidency {
     struct TierOptions {
       uint32_t blocks = 0;                       // 0: the window has no blocks in the tier.
       Priority min_priority = kDefaultPriority;  // See TierSpec.
-      bool on_disk = false;                      // Then it is the last one with blocks.
-      uint32_t staging_slots = 0;                // Above a tier on disk.
+      bool on_disk = false;                      // Only the last tier with blocks.
+      uint32_t staging_slots = 0;                // In the tier above the disk.
 
       uint32_t num_slots(Tier tier) const {
         return on_disk ? blocks : SlotsFor(tier, blocks) + (blocks == 0 ? 0 : staging_slots);
@@ -101,7 +104,8 @@ class TierResidency {
     const TenantTable* tenants = nullptr;  // Outlives the residency.
   };
 
-  // What the arguments name outlives the residency. `exit` is called later alone.
+  // Everything that the arguments name outlives the residency. The constructor does not call
+  // `exit`.
   TierResidency(const Options& options, Policies policies, const CoreServices& services,
                 BlockStore* store, PrefixTree* tree, CacheExit* exit);
 
@@ -109,8 +113,8 @@ class TierResidency {
   bool has_lower() const { return At(Tier::kPrimary).below != kNoTier; }
   uint32_t capacity(Tier tier) const { return At(tier).capacity; }
   uint32_t free_slots(Tier tier) const { return At(tier).slots.free(); }
-  // Primary blocks that can be had now: free ones, and cached ones that nobody holds; for a
-  // tenant, as far as its quota goes.
+  // Primary blocks that can be taken now: free ones, and cached ones that nothing holds. For a
+  // tenant, limited by its quota.
   uint32_t available() const {
     return At(Tier::kPrimary).slots.free() + At(Tier::kPrimary).evictable;
   }
@@ -123,20 +127,20 @@ class TierResidency {
   uint32_t pinned_blocks() const;
   const TenantAccounts& accounts() const { return accounts_; }
   TenantId owner(BlockId id) const { return accounts_.owner(id); }
-  // Whether a cached block that nobody holds may go (rule 13).
+  // Whether a cached block that nothing holds can be evicted (rule 13).
   bool IsCandidate(BlockId id) const;
 
   // --- Holding ---
 
-  // A new life, outside the tree, with a primary slot of its own and one holder: the operation's
-  // tenant. REQUIRES: available(op.tenant) > 0.
+  // A block with a new generation, outside the tree, in a primary slot. Its one holder is
+  // op.tenant. REQUIRES: available(op.tenant) > 0.
   BlockId Take(OperationScope& op, BlockState state);
-  // The next life of a block that has left the tree in its slot, likewise. REQUIRES: it lies in
-  // the primary tier.
+  // A new generation of a block that has left the tree and keeps its slot. Otherwise as Take.
+  // REQUIRES: it lies in the primary tier.
   void Renew(OperationScope& op, BlockId id);
-  // Holds the block once more, for that tenant. Returns whether nobody held it.
+  // Adds a hold of `tenant`. Returns whether nothing held the block before.
   bool Hold(OperationScope& op, BlockId id, TenantId tenant);
-  // As Hold, of a block that is held.
+  // As Hold, for a block that is held already.
   void HoldAgain(BlockId id, TenantId tenant) {
     Block& block = store_[id];
     if (block.state() != BlockState::kAlias) {
@@ -144,54 +148,53 @@ class TierResidency {
     }
     ++block.refs;
   }
-  // What has become of a block that was let go.
+  // The state of a block after LetGo.
   enum class Fate : uint8_t {
     kHeld,       // By others.
     kEvictable,  // It is cached.
     kFreed,      // Its slot and its id are free.
-    kForgotten,  // It was an alias, without a slot of its own: its id is free.
+    kForgotten,  // It was an alias, which has no slot: its id is free.
   };
   Fate LetGo(OperationScope& op, BlockId id, TenantId tenant);
-  // Candidates go until the tenant has no more than its quota.
+  // Evicts candidates until the tenant is within its quota.
   void GiveUpAboveQuota(OperationScope& op, TenantId tenant) {
     while (accounts_.AboveQuota(Tier::kPrimary, tenant)) FreeOneSlot(op, tenant);
   }
 
-  // One more drain holds the block, or one less. The hold itself is the caller's.
+  // Adds or removes one deferred release of the block. The caller counts the hold itself.
   void AddDeferred(BlockId id);
   void RemoveDeferred(BlockId id);
   uint32_t deferred(BlockId id) const { return deferred_.of(id); }
-  // Some pin holds the block, or none any more. Likewise.
+  // At least one pin holds the block, or no pin does any more. The caller counts the hold itself.
   void MarkPinned(BlockId id);
   void UnmarkPinned(BlockId id);
 
   // --- Into the tree and out of it ---
 
-  // A held block has come into the tree: from now on it is `owner`'s. REQUIRES: it is in the
-  // primary tier.
+  // A held block has entered the tree: from now on `owner` owns it. REQUIRES: it is in the primary
+  // tier.
   void Enter(OperationScope& op, BlockId id, TenantId owner);
-  // A block of an earlier run, which nobody holds, is in the tree and lies in `slot`, which was
+  // A block of an earlier run, which nothing holds, is in the tree. It lies in `slot`, which was
   // claimed. kNoSlot: it is a hole.
   void EnterRecovered(OperationScope& op, BlockId id, SlotRef slot, TenantId owner);
-  // It is a candidate now, if it may be one. REQUIRES: all blocks of the earlier run are there.
+  // Makes the block a candidate if it qualifies. REQUIRES: all blocks of the earlier run are there.
   void OfferRecovered(OperationScope& op, BlockId id);
-  // Ends the life of a block that nobody holds and that has no slot of its own.
+  // Frees the id of a block that nothing holds and that owns no slot.
   void Forget(BlockId id) {
     const SlotRef slot = store_.slot(id);
     PAGODA_CHECK(slot.slot == kNoSlot || OwnerOf(slot) != id,
                  "rule 5: a block gives its slot back before it ends");
     store_.ReleaseId(id);
   }
-  // A cached block leaves the tree, in which it still is. Held, it is its only holder's from now
-  // on.
+  // Prepares a cached block, which is still in the tree, to leave it. If it is held, its only
+  // holder owns it from now on (see TenantAccounts, invariant 1).
   enum class SlotAfter : uint8_t { kFree, kKept };
   void Leave(OperationScope& op, BlockId id, SlotAfter slot, RemovalReason reason);
-  // A child of `parent` that lay in `tier` is gone or was moved: the parent may be a candidate now.
+  // A child of `parent` left `tier`: the parent can now be a candidate.
   void ChildLeft(OperationScope& op, NodeRef parent, Tier tier);
-  // The primary slot of `own`, which is the tenant's alone, becomes that of `canonical`, a hole or
-  // a block in a farther tier. `own` is an alias from now on.
+  // `canonical`, a hole or a block in a farther tier, gets the primary slot of `own`, which only
+  // the tenant holds. `own` becomes an alias.
   void GiveSlotOf(OperationScope& op, BlockId own, TenantId tenant, BlockId canonical);
-  // A prefix match used the block.
   void Touch(OperationScope& op, BlockId id) {
     Block& block = store_[id];
     if (block.uses < BlockFacts::kMaxUses) ++block.uses;
@@ -201,25 +204,26 @@ class TierResidency {
 
   // --- Between the tiers ---
 
-  // Brings a held block up; where it was, a duplicate stays. REQUIRES: there is room.
+  // Onboards a held block. Its old slot becomes a duplicate. REQUIRES: the primary tier and the
+  // owner's quota have an available block.
   void Onboard(OperationScope& op, BlockId id);
-  // Moves a candidate of the primary tier down, whatever its priority.
+  // Offloads a candidate of the primary tier, whatever its priority.
   enum class Offloaded : uint8_t {
     kMoved,
     kNoSpace,
-    kGone,  // In a sliding window: what it displaced below took it along.
+    kGone,  // Sliding window: the block left with a block that it displaced below.
   };
   Offloaded Offload(OperationScope& op, BlockId id);
-  // Moves victims down until `free_target` blocks of the tier are free or duplicates, at most
-  // `max_blocks`. Returns how many moved.
+  // Offloads victims until `free_target` slots of the tier are free or duplicates, at most
+  // `max_blocks` blocks. Returns how many moved.
   uint32_t OffloadAhead(OperationScope& op, Tier tier, uint32_t free_target, uint32_t max_blocks);
 
   // --- Copies of a block's bytes ---
 
   // Copies the first `num_tokens` tokens from slot to slot.
   void CopyTokens(OperationScope& op, BlockId source, BlockId target, uint32_t num_tokens);
-  // Whoever reads, or writes, the block's slot waits for the copies that are to bring, or touch,
-  // its bytes.
+  // Makes the operation wait for the copies that bring the block's bytes (before a read), or for
+  // all copies that touch its slot (before a write).
   void WaitToRead(OperationScope& op, BlockId id) {
     if (!copies().idle()) op.WaitFor(copies().Arrival(options_.index, store_.slot(id)));
   }
@@ -233,7 +237,7 @@ class TierResidency {
     return copies().LastTouch(options_.index, store_.slot(id)) != Ticket{};
   }
   bool copies_idle() const { return copies().idle(); }
-  // The sequence reads the block's bytes by its table, or does so no more.
+  // The sequence's table names the block for reading, or no longer does.
   void AddReader(BlockId id, SequenceKey sequence) {
     if (!copies().idle()) copies().AddReader(options_.index, store_.slot(id), sequence);
   }
@@ -244,18 +248,18 @@ class TierResidency {
     return copies().KnowsReader(options_.index, store_.slot(id), sequence);
   }
 
-  // Farther tiers with a copy of the block's bytes.
+  // The farther tiers that have a copy of the block's bytes.
   TierSet LowerTiers(BlockId id) const;
   bool IsDuplicate(BlockId id, SlotRef slot) const {
     return OwnerOf(slot) == id && store_.slot(id) != slot &&
            At(slot.tier).duplicates.contains(slot.slot);
   }
-  // The bytes of a duplicate are lost, or those of the nearest copy. Returns whether that is all:
-  // else the block has no copy that it could be cached by.
+  // The bytes of a duplicate, or of the nearest copy, are lost. LoseNearest returns whether the
+  // block fell to another copy. If it returns false, the block has to leave the tree.
   void LoseDuplicate(BlockId id, SlotRef slot) { DropDuplicate(id, slot); }
   bool LoseNearest(OperationScope& op, BlockId id);
 
-  // The slot has the content of its block, which has just come into the tree or moved.
+  // Journals the content of the block's slot, after the block entered the tree or moved.
   void NoteContent(BlockId id) {
     if (services_.slot_changes != nullptr && !IsOnDisk(store_[id].tier())) WriteContent(id);
   }
@@ -271,50 +275,51 @@ class TierResidency {
   bool IsOnlyOnDisk(BlockId id) const {
     return store_[id].state() == BlockState::kCached && IsOnDisk(store_[id].tier());
   }
-  // Orders backups of blocks that wait for one, as far as the write budget, the staging slots and
-  // the disk's slots go. Looks at `max_blocks` of them at most.
+  // Orders backups of waiting blocks, as far as the write budget, the staging slots and the disk's
+  // slots allow. Looks at `max_blocks` waiting blocks at most.
   void OrderBackups(OperationScope& op, uint32_t max_blocks);
-  // Orders it before all others. Nothing where it has a copy on disk, or one on order.
+  // Puts the block first in the queue for backups. Does nothing if it has a copy on disk or a
+  // backup under way.
   void AskForBackup(BlockId id);
-  // A copy of the memory lane has ended: it may have filled a staging slot.
+  // A copy of the memory lane has ended: possibly the one that fills a staging slot.
   void CopyEnded(OperationScope& op, Ticket ticket, bool ok);
-  // Orders fetches of those of the blocks, parents before children, that lie on disk alone, from
-  // the first on, as far as there is room. Those in memory are held. `fetched`: grows by those that
-  // are on their way now. Returns the last one's ticket.
+  // Orders fetches of the blocks that lie on disk alone, first to last, until no slot is left for
+  // one. `blocks` names parents before children; the caller holds the blocks in memory. `fetched`
+  // grows by the number of fetches ordered. Returns the last one's ticket.
   Ticket Fetch(OperationScope& op, absl::Span<const BlockId> blocks, absl::Time deadline,
                uint32_t* fetched);
   // Gives up the fetches whose deadline is over.
   void ExpireFetches(OperationScope& op);
-  // What the carrier says of an order. See BlockManager::CompleteFile.
+  // The carrier's answer to an order. See BlockManager::CompleteFile.
   void FetchEnded(OperationScope& op, Ticket ticket, const absl::Status& status);
   void BackupEnded(OperationScope& op, Ticket ticket, const absl::Status& status);
-  // Orders that what left the tree by an invalidation since the last call does not come back after
-  // a restart; with kAll that nothing does. Returns the ticket; 0 without a disk.
+  // Orders that blocks which left by an invalidation since the last call do not come back after a
+  // restart; with kAll, that no block does. Returns the ticket; 0 without a disk.
   Ticket OrderErase(FileErase::What what);
-  // Blocks of an earlier run, in the file's slots: claims them. REQUIRES: as Claim.
+  // Claims the file slots of blocks of an earlier run. REQUIRES: as Claim.
   void ClaimOnDisk(absl::Span<const SlotIndex> slots);
-  // A cached block has one more copy, on disk, in a claimed slot.
+  // A cached block has one more copy: on disk, in a claimed slot.
   void AttachRecovered(OperationScope& op, BlockId id, SlotIndex slot);
-  // A block that nobody holds, of an earlier run, is in the tree and lies on disk alone, in a
+  // A block of an earlier run, which nothing holds, is in the tree. It lies on disk alone, in a
   // claimed slot.
   void EnterOnDisk(OperationScope& op, BlockId id, SlotIndex slot, TenantId owner);
-  // What was found in a claimed slot is not taken back.
+  // Frees a claimed slot whose content is not taken back.
   void DropRecovered(SlotIndex slot);
 
   // --- A warm restart ---
 
-  // Of a tier, with the spare's.
+  // The tier's slots, with the spare.
   uint32_t num_slots(Tier tier) const { return At(tier).slots.size(); }
-  // Takes the slots of blocks that were found, by tier. REQUIRES: nothing has happened yet.
+  // Takes the slots of the blocks that were found, by tier. REQUIRES: nothing has happened yet.
   void Claim(const std::array<std::vector<SlotIndex>, kMaxTiers>& slots);
-  // Whether the block has its bytes in `slot`.
+  // Whether the block's nearest copy is in `slot`.
   bool IsIn(BlockId id, SlotRef slot) const {
     return OwnsSlot(store_[id].state()) && store_.slot(id) == slot;
   }
 
   // --- Numbers ---
 
-  // Fills in what WindowStats says of the tiers, and of blocks that moved and were pinned.
+  // Fills in what WindowStats says of the tiers, and of blocks that moved or are pinned.
   void AddStats(WindowStats* stats) const;
   void AddUses(TenantId tenant, std::vector<TenantUsage::Use>* uses) const;
   void SlotStates(Tier tier, uint32_t from, absl::Span<SlotState> states) const;
@@ -323,30 +328,30 @@ class TierResidency {
 
   // --- For tests ---
 
-  // By block, for which tenant each of its holds is; of a raw block the session's.
+  // By block: the tenant of each hold. For a raw block, its session's tenant.
   using Holders = std::vector<std::vector<TenantId>>;
-  // Stops the process where what is kept here disagrees with the blocks or with `holders`.
+  // Stops the process if the state here disagrees with the blocks or with `holders`.
   void CheckInvariants(const Holders& holders) const;
 
  private:
   static constexpr size_t kPrimary = static_cast<size_t>(Tier::kPrimary);
   static constexpr size_t kNoTier = kMaxTiers;
 
-  // Of one tier. Counts are of its slots.
+  // One tier. Counts are of its slots.
   struct TierState {
     uint32_t capacity = 0;
     SlotTable slots;
     SlotQueue duplicates;  // The oldest first.
     uint32_t held = 0;
     uint32_t evictable = 0;
-    uint32_t pinned = 0;    // Of the held ones.
-    uint32_t deferred = 0;  // Held by a drain; and those of them that are pinned, too.
+    uint32_t pinned = 0;    // Among the held ones.
+    uint32_t deferred = 0;  // Held by a deferred release.
     uint32_t deferred_and_pinned = 0;
     Priority min_priority = kDefaultPriority;
     size_t below = kNoTier;     // The next tier that has blocks.
-    SlotIndex spare = kNoSlot;  // Below the first tier.
+    SlotIndex spare = kNoSlot;  // None in the first tier.
     EvictionPolicy* default_tenant_policy = nullptr;
-    bool follows_contents = false;                          // Some of its policies.
+    bool follows_contents = false;                          // Whether any policy does.
     std::vector<std::unique_ptr<EvictionPolicy>> policies;  // By TenantId.
     PriorityCounts evictable_by_priority = {};
     uint64_t freely_evicted_blocks = 0;  // See WindowStats.
@@ -354,19 +359,19 @@ class TierResidency {
     uint32_t first_staging = 0;          // Slots from here on are staging slots.
   };
 
-  // A block on its way to disk.
+  // A block that is being written to disk.
   struct Backup {
     BlockRef block;
     SlotIndex file;
     SlotIndex staging;
-    Ticket copy;             // Of the memory lane: fills the staging slot.
-    Ticket ticket;           // 0: not ordered of the carrier yet.
-    bool filled = false;     // The copy has ended well.
-    bool failed = false;     // The copy has not.
+    Ticket copy;             // The copy in the memory lane that fills the staging slot.
+    Ticket ticket;           // 0: the carrier has no order for it yet.
+    bool filled = false;     // The copy succeeded.
+    bool failed = false;     // The copy failed.
     bool abandoned = false;  // The block left the tree.
-    bool erased = false;     // And an erase was ordered for it.
+    bool erased = false;     // Abandoned, and an erase was ordered for it.
   };
-  // A block on its way from disk.
+  // A block that is being read from disk.
   struct Fetched {
     Ticket ticket;
     BlockRef block;
@@ -375,46 +380,47 @@ class TierResidency {
     enum class State : uint8_t { kRunning, kRead, kFailed } state = State::kRunning;
     bool given_up = false;
   };
-  // Those of one call: they become blocks in order.
+  // The fetches of one call. The blocks become usable in this order.
   struct FetchJob {
     absl::Time deadline;
     std::deque<Fetched> blocks;
   };
-  // What touches a slot of the file beside backups.
+  // The uses of a file slot by fetches and erases. Backups are not counted here.
   struct FileUse {
     uint32_t reads = 0;
     uint32_t erases = 0;
-    bool orphaned = false;  // Its block has left it: it is free when nothing touches it.
-    bool dropped = false;   // And the carrier has to hear of that.
-    bool retired = false;   // It is not used again.
+    bool orphaned = false;  // Its block has left it. It becomes free when nothing touches it.
+    bool dropped = false;   // Orphaned, and the carrier has to be told.
+    bool retired = false;   // Its write failed: it is not used again.
   };
   struct Disk {
     size_t tier = kMaxTiers;   // kNoTier: there is none.
     size_t above = kMaxTiers;  // The tier that the staging slots are in.
-    // By block id. `children`: those that have a copy on disk, or one on order.
+    // By block id. `children`: child blocks with a copy on disk or a backup under way.
     struct Entry {
       uint32_t children : 29 = 0;
       uint32_t queued : 1 = 0;
-      uint32_t queued_uses : 2 = 0;  // Block::uses when it was queued last.
+      uint32_t queued_uses : 2 = 0;  // Block::uses when it was last queued.
     };
     BigArray<Entry> entries;
     std::vector<bool> listed;  // By slot: a candidate of its owner's policy.
     BackupQueue queue;
     std::vector<SlotIndex> staging;  // The free ones.
-    std::deque<Backup> backups;      // In the order in which they were ordered.
-    BlockId ordering = kNoBlock;     // While room is made for its backup.
+    std::deque<Backup> backups;      // In the order of their orders.
+    BlockId ordering = kNoBlock;     // The block for whose backup a slot is being freed.
     std::list<FetchJob> jobs;
-    uint32_t fetching = 0;  // Slots in memory that fetches have.
+    uint32_t fetching = 0;  // Memory slots that fetches have taken.
     absl::flat_hash_map<SlotIndex, FileUse> uses;
     std::vector<SlotIndex> to_erase;
     struct Erasing {
       FileErase::What what = FileErase::What::kSlots;
       std::vector<SlotIndex> slots;
-      std::vector<Ticket> tickets;  // That are done when it is: of the tries before, and its own.
+      // Closed when it ends: its own ticket and those of its earlier tries.
+      std::vector<Ticket> tickets;
     };
     absl::flat_hash_map<Ticket, Erasing> erasing;
-    uint32_t resets = 0;        // Erases of kAll that have not ended.
-    uint32_t write_errors = 0;  // One after another.
+    uint32_t resets = 0;        // Erases of kAll that are under way.
+    uint32_t write_errors = 0;  // In a row.
     DiskTierStats stats;
   };
 
@@ -428,8 +434,8 @@ class TierResidency {
   const TierState& At(Tier tier) const { return tiers_[static_cast<size_t>(tier)]; }
   CopyTracker& copies() const { return *services_.copies; }
   EventRecorder& recorder() { return *services_.recorder; }
-  // A block that nobody holds becomes a candidate where its nearest copy is, if it may be one; or
-  // is none any more. The copy's slot is that of the block now.
+  // List makes the block a candidate at its nearest copy, if nothing holds it and it qualifies.
+  // Unlist ends that. The block's slot is the copy's current slot.
   void List(OperationScope& op, BlockId id) {
     if (IsOnDisk(store_[id].tier())) return ListOnDisk(op, id);
     if (IsCandidate(id)) policy(store_[id].tier(), id).Released(Facts(op, id));
@@ -443,11 +449,11 @@ class TierResidency {
     TierState& at = At(tier);
     return accounts_.any() ? *at.policies[accounts_.owner(id).value()] : *at.default_tenant_policy;
   }
-  // What the policies hear of a block in the tree.
+  // The facts of a block in the tree, for the policies.
   BlockFacts Facts(OperationScope& op, BlockId id) const {
     return FactsIn(op, id, store_[id].slot);
   }
-  // Likewise, of the slot that it had before it moved.
+  // As Facts, with the slot that the block had before it moved.
   BlockFacts FactsIn(OperationScope& op, BlockId id, SlotIndex slot) const {
     const Block& block = store_[id];
     return {.slot = slot,
@@ -480,12 +486,12 @@ class TierResidency {
     const Tier tier = store_[id].tier();
     if (At(tier).follows_contents) policy(tier, id).Inserted(Facts(op, id));
   }
-  // It left `slot`.
+  // The block left `slot`.
   void TellRemoved(OperationScope& op, BlockId id, SlotRef slot) {
     if (!At(slot.tier).follows_contents) return;
     policy(slot.tier, id).Removed(FactsIn(op, id, slot.slot));
   }
-  // The block in the slot that the policy names; kNoBlock where it names none.
+  // The block in the slot that the policy names; kNoBlock if it names none.
   BlockId OwnerOfVictim(Tier tier, const EvictionPolicy& policy) const {
     const SlotIndex victim = policy.Victim();
     return victim == kNoSlot ? kNoBlock : OwnerOf({tier, victim});
@@ -530,11 +536,12 @@ class TierResidency {
     return CopyOnDisk(id) != kNoSlot || BackupOf(id) != nullptr;
   }
   bool IsDiskCandidate(BlockId id, SlotIndex slot) const;
-  // Lists or unlists the block's copy on disk by invariant 8.
+  // List or unlist the block's copy on disk by invariant 8.
   void ListOnDisk(OperationScope& op, BlockId id);
   void UnlistOnDisk(OperationScope& op, BlockId id);
   void CountChildOnDisk(OperationScope& op, BlockId child, int change);
-  // Nobody holds the block any more: it waits for a backup, or its copy on disk is as recent as it.
+  // Nothing holds the block any more. Queues it for a backup, or makes its copy on disk the most
+  // recent.
   void ReleasedAboveDisk(OperationScope& op, BlockId id);
   bool OrderBackup(OperationScope& op, BlockId id);
   bool FreeSlotOnDisk(OperationScope& op, BlockId comes);
@@ -544,7 +551,7 @@ class TierResidency {
   void EndBackup(std::deque<Backup>::iterator backup, bool slot_is_free);
   void AttachOnDisk(OperationScope& op, BlockId id, SlotIndex slot);
   enum class Lost : uint8_t { kDropped, kErased, kForgotten };
-  // The block has no copy on disk any more, and none on order. It is in the tree still.
+  // Ends the block's copy on disk or its backup. The block is still in the tree.
   void LeaveDisk(OperationScope& op, BlockId id, Lost lost);
   void DropOnDisk(OperationScope& op, BlockId id);
   void DetachOnDisk(OperationScope& op, BlockId id, SlotIndex slot, Lost lost);
@@ -575,8 +582,8 @@ class TierResidency {
   CacheExit& exit_;
   std::array<TierState, kMaxTiers> tiers_;
   TenantAccounts accounts_;
-  // A block that comes up: its slot will be free, and its tenant's, so what moves down meanwhile
-  // may count on it.
+  // The block that is being onboarded: its slot and its place in the quota will be free. A block
+  // that is offloaded meanwhile can count on both.
   std::optional<Leaving> leaving_;
   DeferredReleaseCounts deferred_;
   Disk disk_;

@@ -19,7 +19,7 @@ void TierResidency::CheckInvariants(const Holders& holders) const {
     const BlockId id{i};
     const Block& block = store_[id];
     PAGODA_CHECK(static_cast<bool>(block.deferred) == (deferred_.of(id) > 0),
-                 "a block that drains hold is marked");
+                 "a block with a deferred release is marked");
     if (!OwnsSlot(block.state())) continue;
     CheckCopies(id, &duplicates);
     const auto tier = static_cast<size_t>(block.tier());
@@ -36,7 +36,7 @@ void TierResidency::CheckInvariants(const Holders& holders) const {
                      pinned[t] == tier.pinned && deferred[t] == tier.deferred &&
                      deferred_and_pinned[t] == tier.deferred_and_pinned &&
                      duplicates[t] == tier.duplicates.size(),
-                 "rule 5: the counters are the blocks");
+                 "rule 5: the counters match the blocks");
     PAGODA_CHECK(by_priority[t] == tier.evictable_by_priority,
                  "the evictable blocks are counted by their priority");
   }
@@ -46,7 +46,7 @@ void TierResidency::CheckInvariants(const Holders& holders) const {
   CheckSlotStates();
   for (const TierState& tier : tiers_) {
     PAGODA_CHECK(tier.spare == kNoSlot || tier.slots.owner(tier.spare) == kNoBlock,
-                 "the spare is nobody's");
+                 "no block owns the spare");
   }
 }
 
@@ -56,7 +56,7 @@ void TierResidency::CheckCopies(BlockId id, std::array<uint32_t, kMaxTiers>* dup
     PAGODA_CHECK(lower.tier > slot.tier && OwnerOf(lower) == id &&
                      store_[id].state() == BlockState::kCached &&
                      At(lower.tier).duplicates.contains(lower.slot),
-                 "a copy is in a farther tier, in a slot of the block's own");
+                 "a copy is in a farther tier, in a slot that the block owns");
     ++(*duplicates)[static_cast<size_t>(lower.tier)];
   }
 }
@@ -72,7 +72,7 @@ void TierResidency::CheckCandidates() const {
     if (tiers_[t].policies.empty() || t == disk_.tier) continue;
     const BlockId victim = Victim(static_cast<Tier>(t), kDefaultTenant);
     PAGODA_CHECK((candidates[t] == 0) == (victim == kNoBlock),
-                 "rule 13: what nobody holds can be evicted");
+                 "rule 13: blocks that nothing holds can be evicted");
     PAGODA_CHECK((tiers_[t].evictable == 0) == (candidates[t] == 0),
                  "rule 13: leaves first, but all");
     if (victim == kNoBlock) continue;
@@ -83,7 +83,7 @@ void TierResidency::CheckCandidates() const {
   }
 }
 
-// Invariants 8 and 9, and what is in transit.
+// Invariants 8 and 9, and the slots in transit.
 void TierResidency::CheckDisk() const {
   if (!has_disk()) return;
   std::vector<uint32_t> children(store_.num_ids());
@@ -111,10 +111,10 @@ void TierResidency::CheckDisk() const {
   for (const FetchJob& job : disk_.jobs) fetching += static_cast<uint32_t>(job.blocks.size());
   PAGODA_CHECK(in_transit == OnDisk().in_transit && fetching == disk_.fetching &&
                    fetching == tiers_[disk_.above].in_transit,
-               "rule 5: what is in transit is a backup's, a fetch's or an erase's");
+               "rule 5: a slot in transit belongs to a backup, a fetch or an erase");
   PAGODA_CHECK(
       disk_.staging.size() + disk_.backups.size() == options_.tiers[disk_.above].staging_slots,
-      "a staging slot is free, or a backup's");
+      "a staging slot is free or belongs to a backup");
   for (uint32_t i = 0; i < store_.num_ids(); ++i) {
     PAGODA_CHECK(disk_.entries[i].children == children[i],
                  "rule 13: the children that have a copy on disk are counted");
@@ -122,7 +122,7 @@ void TierResidency::CheckDisk() const {
     const SlotIndex slot = CopyOnDisk(id);
     if (slot == kNoSlot) continue;
     PAGODA_CHECK(disk_.listed[slot.value()] == IsDiskCandidate(id, slot),
-                 "rule 13: what the disk gives up first has nothing below it there");
+                 "rule 13: a candidate of the disk has no child there");
     copies_at[slot.value()] = true;
   }
   for (size_t slot = 0; slot < copies_at.size(); ++slot) {
@@ -143,12 +143,12 @@ void TierResidency::CheckSlotStates() const {
     const PriorityCounts& priorities = stats.cached_by_priority[t];
     PAGODA_CHECK(
         std::accumulate(priorities.begin(), priorities.end(), tier.duplicates) == tier.cached,
-        "the cached blocks are those of all priorities");
+        "the counts by priority add up to the cached blocks");
     PAGODA_CHECK(count(SlotState::kFree) == tier.free && count(SlotState::kCached) == tier.cached &&
                      count(SlotState::kActive) == tier.active &&
                      count(SlotState::kPinned) == tier.pinned &&
                      count(SlotState::kInFlight) == tier.in_flight,
-                 "rule 5: the slots one by one are what the counters say");
+                 "rule 5: the slots add up to the counters");
   }
 }
 
@@ -174,15 +174,16 @@ void TierResidency::CheckAccounts(const Holders& holders) const {
       PAGODA_CHECK(owner == accounts_.owner(id), "a cached block is its namespace's tenant's");
       if (by.empty()) ++cached[tier][owner.value()];
     } else {
-      // Below lies what a pin held when it left the tree; its namespace is not known any more.
+      // A block below the first tier was held by a pin when it left the tree. Its namespace is no
+      // longer known.
       owner = block.tier() == Tier::kPrimary ? by.front() : accounts_.owner(id);
       PAGODA_CHECK(block.tier() != Tier::kPrimary || accounts_.owner(id) == kDefaultTenant ||
                        by == std::vector{accounts_.owner(id)},
-                   "a block outside the tree is its only holder's, or the default tenant's");
+                   "its only holder or the default tenant owns a block outside the tree");
     }
     PAGODA_CHECK(owner == kDefaultTenant || by.empty() || by == std::vector{owner} ||
                      block.state() != BlockState::kCached,
-                 "what is a tenant's own no other holds");
+                 "only the owner holds a tenant's own block");
     for (const TenantId tenant : by) {
       ++held[tenant == owner ? tier : kPrimary][tenant.value()];
     }
@@ -193,15 +194,15 @@ void TierResidency::CheckAccounts(const Holders& holders) const {
       const TenantId tenant{i};
       PAGODA_CHECK(accounts_.held(tier, tenant) == held[t][i] &&
                        accounts_.cached(tier, tenant) == cached[t][i],
-                   "a tenant's account is what it holds and what is cached of its own");
+                   "a tenant's account matches its held and cached blocks");
       PAGODA_CHECK(held[t][i] + cached[t][i] <= accounts_.QuotaOf(tier, tenant),
                    "no tenant has more than its quota");
       const BlockId victim =
           tiers_[t].policies.empty() ? kNoBlock : OwnerOfVictim(tier, *tiers_[t].policies[i]);
       PAGODA_CHECK(t == disk_.tier || (victim == kNoBlock) == (cached[t][i] == 0),
-                   "what nobody holds of a tenant's can be evicted");
+                   "a tenant's blocks that nothing holds can be evicted");
       PAGODA_CHECK(victim == kNoBlock || accounts_.owner(victim) == tenant,
-                   "a tenant's victim is its own");
+                   "a tenant owns its victim");
     }
   }
 }

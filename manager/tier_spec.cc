@@ -23,13 +23,13 @@ absl::Status CheckTier(const TierSpec& tier, bool is_first, size_t num_windows) 
   for (const uint32_t blocks : tier.blocks) {
     if (blocks <= kMaxBlocks && (blocks > 0 || !is_first)) continue;
     return Refuse(absl::StrCat("a window of ", blocks, " blocks in tier '", tier.name, "'; ",
-                               is_first ? "1" : "0", " to ", kMaxBlocks, " are served"));
+                               is_first ? "1" : "0", " to ", kMaxBlocks, " are possible"));
   }
   if (tier.min_priority.value() > kMaxPriority || tier.watermark_permille > 1000) {
-    return Refuse(absl::StrCat(
-        "tier '", tier.name, "' admits from priority ", static_cast<int>(tier.min_priority.value()),
-        " and has a watermark of ", tier.watermark_permille, " thousandths; at most ",
-        static_cast<int>(kMaxPriority), " and 1000 are possible"));
+    return Refuse(absl::StrCat("tier '", tier.name, "' has min_priority ",
+                               static_cast<int>(tier.min_priority.value()), " and a watermark of ",
+                               tier.watermark_permille, " thousandths; at most ",
+                               static_cast<int>(kMaxPriority), " and 1000 are possible"));
   }
   return absl::OkStatus();
 }
@@ -43,8 +43,8 @@ absl::Status CheckTierName(std::string_view name) {
   }
   if (good) return absl::OkStatus();
   return Refuse(absl::StrCat("'", absl::string_view(name.data(), name.size()),
-                             "' names no tier: 1 to ", kMaxTierName,
-                             " letters, digits, '-' and '_' do"));
+                             "' is not a tier name: use 1 to ", kMaxTierName,
+                             " letters, digits, '-' and '_'"));
 }
 
 absl::Status CheckTiers(absl::Span<const TierSpec> tiers, size_t num_windows) {

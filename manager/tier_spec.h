@@ -1,4 +1,4 @@
-// The tiers of a cache, as data: nothing outside this list knows how many there are.
+// The tiers of a cache, as data. Other code does not know how many there are.
 #ifndef PAGODA_MANAGER_TIER_SPEC_H_
 #define PAGODA_MANAGER_TIER_SPEC_H_
 
@@ -23,35 +23,34 @@ struct TierSpec {
   std::string name;  // Unique in the list.
   Medium medium = Medium::kHost;
   // One entry for each of CacheLayout::windows(), or none: no window has blocks here. Only below
-  // the first tier may a window have no blocks. A window with blocks below the first tier has
-  // SlotsFor() slots there.
+  // the first tier can a window have no blocks. There it has SlotsFor() slots for its blocks.
   std::vector<uint32_t> blocks;
-  // Admission: a victim of the tier above comes in if its priority is at least this; else it is
-  // dropped. Means nothing for the first tier.
+  // Admission: the tier takes a victim from above if its priority is at least this. Other victims
+  // are dropped. Not used for the first tier.
   Priority min_priority = kDefaultPriority;
-  // BlockManager::Maintain keeps as many blocks of each window free here, in thousandths of the
-  // tier's blocks, by moving victims down ahead of need. 0: never.
+  // BlockManager::Maintain offloads victims ahead of need, to keep this share of each window's
+  // blocks free in this tier. In thousandths. 0: never.
   uint32_t watermark_permille = 0;
-  // Of a tier on disk: at most so many bytes are written to it in any second, beside a burst of one
-  // second's worth. 0: no limit.
+  // For a tier on disk: the write limit in bytes per second, with a burst of one second's worth. 0:
+  // no limit.
   uint64_t write_bytes_per_second = 0;
 
-  // Of a window, by its index in CacheLayout::windows().
+  // The blocks of a window, by its index in CacheLayout::windows().
   uint32_t blocks_in(size_t window_index) const {
     return blocks.empty() ? 0 : blocks[window_index];
   }
 };
 
-// Errors: INVALID_ARGUMENT for a name that is not one.
+// Errors: INVALID_ARGUMENT (not a valid tier name).
 absl::Status CheckTierName(std::string_view name);
-// What is wrong with a list for a cache of `num_windows` windows. Errors: INVALID_ARGUMENT for no
-// tiers or more than kMaxTiers, a name that is not one or not unique, a wrong number of block
-// counts, a window without blocks in the first tier or with more than kMaxBlocks, and a threshold
-// or a watermark outside its range.
+// Whether the list is valid for a cache of `num_windows` windows. Errors: INVALID_ARGUMENT (no
+// tiers or more than kMaxTiers; an invalid or repeated name; a wrong number of block counts; a
+// window without blocks in the first tier, or with more than kMaxBlocks; a threshold or watermark
+// out of range).
 absl::Status CheckTiers(absl::Span<const TierSpec> tiers, size_t num_windows);
 
-// Tiers in host memory under their default names: a first one, and a second one unless `secondary`
-// is empty. Blocks by window.
+// Tiers in host memory with their default names: one, and a second one unless `secondary` is empty.
+// Blocks by window.
 std::vector<TierSpec> HostTiers(std::vector<uint32_t> primary,
                                 std::vector<uint32_t> secondary = {});
 

@@ -12,12 +12,12 @@ void UseHistory::AddMark() {
 
 uint64_t UseHistory::OwnOf(uint64_t left) const {
   const uint64_t then = table_->removed_ - std::min(left, table_->removed_);
-  // Between two marks this tenant's contents are taken to have left evenly among the others.
+  // Assumes that this tenant's contents left evenly among the others between two marks.
   Mark later{.all = table_->removed_, .own = removed_};
   for (size_t i = kMarks; i-- > 0 && later.all > then;) {
     const Mark earlier = marks_[i];
     if (earlier.all <= then) {
-      // Two factors below 2^32 each. Exact where all were this tenant's.
+      // Two factors below 2^32 each. Exact if all contents were this tenant's.
       const auto width = static_cast<int>(std::bit_width(later.all - earlier.all));
       const int shift = std::max(0, width - 32);
       const uint64_t all = (later.all - earlier.all) >> shift;
@@ -41,7 +41,7 @@ std::optional<EvictedContent::Memory> UseHistory::Inserted(SlotIndex slot, Block
 
 void UseHistory::Touched(SlotIndex slot, uint64_t now) {
   UseTable::Use& use = uses_[slot.value()];
-  // A match that brings content up from a lower tier inserts it and then touches it: one use.
+  // A match that onboards content inserts it and then touches it: that is one use.
   const bool counted = arrives(slot) && use.matches > 0;
   if (!counted && use.matches < kMaxMatches) ++use.matches;
   arrived_ = kNoSlot;

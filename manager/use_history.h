@@ -16,9 +16,9 @@
 
 namespace pagoda {
 
-// The uses of all tenants' blocks of a tier, by slot: a slot is one tenant's while its block is
-// cached, and a content has its tenant's namespace in its hash. 8 bytes a slot. Thread-compatible,
-// together with all histories that are kept in it.
+// The uses of all tenants' blocks of a tier, by slot. The tenants can share the table: while a
+// block is cached its slot belongs to one tenant, and a content's hash covers its tenant's
+// namespace. 8 bytes a slot. Thread-compatible, together with all histories that use the table.
 class UseTable {
  public:
   explicit UseTable(uint32_t num_slots)
@@ -36,13 +36,13 @@ class UseTable {
 
   BigArray<Use> uses_;
   EvictedContent evicted_;
-  const uint32_t mark_step_;  // Contents that leave from one mark of a history to the next.
-  uint64_t removed_ = 0;      // Contents that left, of all tenants.
+  const uint32_t mark_step_;  // Contents that leave between two marks of a history.
+  uint64_t removed_ = 0;      // Contents of all tenants that left.
 };
 
-// One tenant's: by slot while the content is cached, and for a while after it left. Content
-// that comes back in that time was matched once more. `now` is the policy's own clock; a block that
-// was not used for 2^28 of its steps looks younger than it is. Thread-compatible.
+// One tenant's history: by slot while the content is cached, and for a while after it left. Content
+// that comes back in that time keeps its count, plus one match. `now` is the policy's own clock. A
+// block that was not used for 2^28 of its steps looks younger than it is. Thread-compatible.
 class UseHistory {
  public:
   static constexpr uint32_t kMaxMatches = EvictedContent::kMaxNote;
@@ -50,8 +50,8 @@ class UseHistory {
   // The table outlives the history.
   explicit UseHistory(UseTable* table) : table_(table), uses_(table->uses_.data()) {}
 
-  // Returns what is remembered of the content: its note is its matches when it left, and its age
-  // about how many others of this tenant left since.
+  // Returns what is remembered of the content. Its note is the number of its matches when it left.
+  // Its age is about the number of this tenant's contents that left since.
   std::optional<EvictedContent::Memory> Inserted(SlotIndex slot, BlockHash content, uint64_t now);
   void Touched(SlotIndex slot, uint64_t now);
   void Removed(SlotIndex slot, BlockHash content) {
@@ -60,14 +60,14 @@ class UseHistory {
     ++table_->removed_;
     table_->evicted_.Remember(content, matches(slot));
   }
-  // A holder let go: what came in last is not being matched.
+  // A holder released a block, so the last arrival is not being matched.
   void Released() { arrived_ = kNoSlot; }
 
-  // Whether it came in just now, so that a touch is of the match that brought it up.
+  // Whether the content has just come in. A touch then belongs to the match that onboarded it.
   bool arrives(SlotIndex slot) const { return slot == arrived_; }
-  // At most kMaxMatches: more are not counted.
+  // At most kMaxMatches; further matches are not counted.
   uint32_t matches(SlotIndex slot) const { return uses_[slot.value()].matches; }
-  // How long ago it was last used.
+  // The time since its last use.
   uint64_t Age(SlotIndex slot, uint64_t now) const {
     return (now - uses_[slot.value()].last_used) & kClockMask;
   }
@@ -80,18 +80,18 @@ class UseHistory {
     uint64_t all = 0;
     uint64_t own = 0;
   };
-  // They reach back as far as EvictedContent remembers, and as far again.
+  // They reach back twice as far as EvictedContent remembers.
   static constexpr size_t kMarks = 16;
 
   void AddMark();
-  // Of the last `left` contents of all tenants, how many were this one's.
+  // How many of the last `left` contents of all tenants were this tenant's.
   uint64_t OwnOf(uint64_t left) const;
 
   UseTable* const table_;
   UseTable::Use* const uses_;       // The table's.
   uint64_t removed_ = 0;            // Contents of this tenant that left.
   std::array<Mark, kMarks> marks_;  // The newest last.
-  SlotIndex arrived_ = kNoSlot;     // Inserted last, with no other call since but Removed.
+  SlotIndex arrived_ = kNoSlot;     // Inserted last; only Removed was called since.
 };
 
 }  // namespace pagoda

@@ -1,4 +1,4 @@
-// Holding blocks and letting them go; raw blocks; numbers.
+// Holding and releasing blocks; raw blocks; statistics.
 #include "manager/window_block_manager.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ uint32_t WindowBlockManager::NumIds(const Options& options) {
     has_lower = has_lower || (t > 0 && options.tiers[t].blocks != 0);
   }
   if (sliding) ids += options.max_holes;
-  // An alias goes with a primary slot: there are never more of them.
+  // Each alias belongs to a primary slot: there are never more aliases than slots.
   if (sliding || has_lower) ids += options.tiers.front().blocks;
   return ids;
 }
@@ -70,7 +70,7 @@ WindowBlockManager::WindowBlockManager(const Options& options, Policies policies
       tenant_counters_(options.tenants->size()),
       reuse_intervals_(options.reuse_sample) {}
 
-// --- Holding and letting go ---
+// --- Holding and releasing ---
 
 void WindowBlockManager::Hold(OperationScope& op, BlockId id, TenantId tenant) {
   const bool is_first = residency_.Hold(op, id, tenant);
@@ -103,7 +103,7 @@ void WindowBlockManager::HoldUntilStep(BlockId id, TenantId tenant, Session& ses
   DeferRelease(id, tenant, session);
 }
 
-// The hold becomes the drain's.
+// The deferred release takes over the hold.
 void WindowBlockManager::DeferRelease(BlockId id, TenantId tenant, Session& session) {
   session.deferred.push_back({.step = session.step,
                               .window = static_cast<uint16_t>(options_.index),
@@ -141,7 +141,7 @@ absl::Status WindowBlockManager::CheckPinBudget(TenantId tenant,
     return MakeError(
         Reason::kPinBudgetExceeded,
         absl::StrCat(pinned, " blocks would be pinned in window ", WindowName(window()),
-                     "; at most ", pin_budget_blocks(), " may be"));
+                     "; at most ", pin_budget_blocks(), " are allowed"));
   }
   return absl::OkStatus();
 }
@@ -150,7 +150,7 @@ WindowBlockManager::Need WindowBlockManager::PinNeed(absl::Span<const BlockId> b
                                                      TenantId tenant) const {
   Need need{.available = QuotaLeft(tenant)};
   for (const BlockId id : blocks) {
-    // A pin of the tenant's own makes held of cached, within what it has.
+    // A pin of the tenant's own block only turns cached into held, within its usage.
     if (accounts().owner(id) == tenant) continue;
     if (!accounts().Holds(id, tenant, store_[id].refs)) ++need.blocks;
   }
@@ -168,14 +168,14 @@ void WindowBlockManager::Pin(OperationScope& op, const PinHold& pin,
   residency_.GiveUpAboveQuota(op, pin.holder);
 }
 
-// Last block first, as a sequence lets go.
+// Last block first, as a sequence releases.
 void WindowBlockManager::Unpin(OperationScope& op, const PinHold& pin,
                                absl::Span<const BlockId> blocks) {
   for (size_t i = blocks.size(); i-- > 0;) {
     const BlockId id = blocks[i];
     const auto own = pins_.find({id, pin.tenant, pin.pin});
     PAGODA_CHECK(own != pins_.end(), "rule 15: pins are counted");
-    // Other pins of the block stand beside it.
+    // Other pins of the block are its neighbours in the set.
     const auto next = pins_.erase(own);
     const BlockPin* after = next == pins_.end() ? nullptr : &*next;
     const BlockPin* before = next == pins_.begin() ? nullptr : &*std::prev(next);
@@ -191,7 +191,7 @@ void WindowBlockManager::Unpin(OperationScope& op, const PinHold& pin,
   }
 }
 
-// The block is about to leave the tree, and a pin ends as a whole.
+// The block is about to leave the tree. Each of its pins ends as a whole.
 void WindowBlockManager::EndPinsOf(OperationScope& op, BlockId id, RemovalReason removal) {
   while (store_[id].pinned)
     services_.pins->EndPinOfLeaving(op, FirstPin(id, kDefaultTenant)->pin, removal);
@@ -233,14 +233,14 @@ absl::Status WindowBlockManager::CheckOneRaw(TenantId tenant, SessionId owner,
                  absl::StrCat("does not exist; ids end at ", store_.num_ids() - 1));
   }
   const Block& block = store_[ref.id];
-  if (block.marked) return error(Reason::kDoubleFree, "is in the call twice");
+  if (block.marked) return error(Reason::kDoubleFree, "is named twice in the call");
   if (block.generation != ref.generation) {
-    return error(Reason::kStaleHandle, "is not the block's current life");
+    return error(Reason::kStaleHandle, "is a stale handle");
   }
   if (block.state() == BlockState::kRaw && block.refs == LowBits(owner)) return absl::OkStatus();
-  // What another tenant does with the block is not for this one to know.
+  // A tenant must not learn what another one does with the block.
   if (tenant != kDefaultTenant && accounts().owner(ref.id) != tenant) {
-    return error(Reason::kStaleHandle, "is not the block's current life");
+    return error(Reason::kStaleHandle, "is a stale handle");
   }
   const bool only_deferred = block.state() == BlockState::kPrivate && block.deferred &&
                              residency_.deferred(ref.id) == block.refs;
@@ -261,17 +261,17 @@ absl::Status WindowBlockManager::CheckWritable(SessionId session,
   if (ref.id.value() >= store_.num_ids()) return error(Reason::kUnknownBlock, "does not exist");
   const Block& block = store_[ref.id];
   if (block.generation != ref.generation || block.state() == BlockState::kFree) {
-    return error(Reason::kStaleHandle, "is not in this life any more");
+    return error(Reason::kStaleHandle, "is a stale handle");
   }
   if (block.in_tree() || block.state() == BlockState::kAlias) {
     return error(Reason::kBlockFinalized, "is cached");
   }
   if (block.state() == BlockState::kRaw && block.refs == LowBits(session)) return absl::OkStatus();
-  absl::Status refusal = error(Reason::kForeignBlock, "belongs to nobody in the session");
+  absl::Status refusal = error(Reason::kForeignBlock, "does not belong to the session");
   for (const Sequence* sequence : sequences) {
     const std::optional<uint32_t> entry = FindEntry(*sequence, ref.id);
     if (!entry.has_value()) continue;
-    // What a failed copy took of its published blocks a sequence computes again.
+    // A sequence computes published blocks again if a failed copy took their bytes.
     const uint32_t computed = tokens_per_block().BlockForToken(sequence->computed_tokens);
     if (*entry < std::min(BlocksOf(*sequence).published, computed)) {
       refusal = error(Reason::kBlockFinalized, "is committed");
@@ -284,7 +284,7 @@ absl::Status WindowBlockManager::CheckWritable(SessionId session,
   return refusal;
 }
 
-// As CheckWritable has it.
+// The same rules as in CheckWritable.
 void WindowBlockManager::HoldWritable(const Sequence& sequence, Session& session) {
   const SequenceBlocks& blocks = BlocksOf(sequence);
   const uint32_t computed = tokens_per_block().BlockForToken(sequence.computed_tokens);
@@ -299,7 +299,7 @@ void WindowBlockManager::HoldWritable(const Sequence& sequence, Session& session
 void WindowBlockManager::FreeRaw(OperationScope& op, absl::Span<const BlockRef> blocks) {
   for (const BlockRef& ref : blocks) {
     Block& block = store_[ref.id];
-    block.set_state(BlockState::kPrivate);  // While it drains it is nobody's to free.
+    block.set_state(BlockState::kPrivate);  // No session can free it while its release is deferred.
     block.refs = 1;
     Release(op, ref.id, op.tenant);
   }
@@ -321,7 +321,7 @@ std::vector<BlockRef> WindowBlockManager::NextRawBlocks(SessionId owner, BlockId
   return blocks;
 }
 
-// --- Numbers ---
+// --- Statistics ---
 
 void WindowBlockManager::CountLookup(OperationScope& op, uint32_t lookup_tokens,
                                      const Match& match) {
@@ -344,7 +344,7 @@ void WindowBlockManager::CountLookup(OperationScope& op, uint32_t lookup_tokens,
 void WindowBlockManager::UnfollowRemoved(OperationScope& op, BlockId id, RemovalReason reason) {
   Block& block = store_[id];
   block.followed = 0;
-  // In a sliding window what is held may go, too, because something above it does.
+  // In a sliding window a held block can leave too, because a block above it leaves.
   const bool was_evicted =
       (reason == RemovalReason::kEvicted || reason == RemovalReason::kDisplaced) && block.refs == 0;
   if (was_evicted) {

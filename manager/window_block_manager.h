@@ -1,5 +1,5 @@
-// The blocks of one attention window: handing them out, finding them by content, taking them back,
-// moving them between tiers, evicting them.
+// The blocks of one attention window: hands them out, finds them by content, takes them back, moves
+// them between tiers and evicts them.
 #ifndef PAGODA_MANAGER_WINDOW_BLOCK_MANAGER_H_
 #define PAGODA_MANAGER_WINDOW_BLOCK_MANAGER_H_
 
@@ -36,17 +36,18 @@
 
 namespace pagoda {
 
-// Does, and does not decide whether: the caller (BlockManager) has checked arguments and room in
-// every window before it changes one. Thread-compatible. Records every change of the tree.
+// Carries out changes and does not decide on them. Before the caller (BlockManager) changes a
+// window, it has checked the arguments, and in every window that enough blocks are available.
+// Records every change of the tree. Thread-compatible.
 //
 // Invariants
-// 1. A block's state is one of BlockState's; what nobody holds is free, cached or a hole.
-// 2. Where its bytes lie and who holds them is TierResidency's, with what follows from it.
-// 3. Full attention: the parent of a held cached block is held; a block is in no nearer tier than
-// its parent. So what nobody holds can all be evicted, leaves first.
-// 4. Holes are only in sliding windows, have children, and are at most max_holes.
-// 5. What a reset has cut off keeps all of the above until FreeCutOff() comes to it. It is under
-// roots of its own, so no prefix is found there, and no event tells of it any more.
+// 1. A block's state is one of BlockState's. A block that nothing holds is free, cached or a hole.
+// 2. TierResidency keeps the place and the holders of each block, with its invariants.
+// 3. Full attention: the parent of a held cached block is held, and no block lies in a nearer tier
+// than its parent. So all blocks that nothing holds can be evicted, leaves first.
+// 4. Only sliding windows have holes. A hole has children. There are at most max_holes.
+// 5. Blocks that a reset has cut off keep all of the above until FreeCutOff() reaches them. They
+// lie under other roots, so no match finds them, and no event mentions them any more.
 class WindowBlockManager final : private CacheExit {
  public:
   struct Options {
@@ -57,63 +58,66 @@ class WindowBlockManager final : private CacheExit {
     std::array<TierResidency::Options::TierOptions, kMaxTiers> tiers;
     uint32_t max_holes = 0;
     uint32_t pin_budget_blocks = 0;
-    uint32_t reuse_sample = 0;  // Of so many blocks one is followed for Stats().lives; 0: none.
+    // One of so many blocks is followed for Stats().reuse_intervals; 0: none.
+    uint32_t reuse_sample = 0;
     const TenantTable* tenants = nullptr;  // Outlives the manager.
     uint64_t block_bytes = 0;              // In all pools.
   };
   using Policies = TierResidency::Policies;
 
-  // A cached prefix, as far as one was found or, after CutMatch, wanted. Holds nothing.
+  // A cached prefix: as much as was found or, after CutMatch, as much as is wanted. Holds nothing.
   struct Match {
-    // Whole blocks from the sequence's start; in a sliding window holes among them.
+    // Whole blocks from the sequence's start. In a sliding window some are holes.
     std::vector<BlockId> blocks;
-    uint32_t first = 0;  // Blocks before this one are not needed to go on from the end.
-    // The block after them that shares its first source_tokens tokens; kNoBlock where none does.
+    uint32_t first = 0;  // A sequence that goes on from the end needs no block before this one.
+    // The block after them that shares its first source_tokens tokens; kNoBlock if none does.
     BlockId source = kNoBlock;
     uint32_t source_tokens = 0;
-    uint32_t tokens = 0;  // All of it.
-    // In a sliding window, of each place up to the one behind the blocks that were found: the first
-    // of the blocks before it that are there without a gap.
+    uint32_t tokens = 0;  // Of the blocks and the source.
+    // Only in a sliding window. By position, up to the one behind the last block: the first block
+    // of the run without a gap that ends before this position.
     std::vector<uint32_t> runs;
-    // A block on disk alone counts as none. In a cache with a tier on disk such a match takes no
-    // part of a block beside a hole.
+    // The match treats a block on disk alone as missing. In a cache with a disk tier, such a match
+    // takes no part of a block beside a hole.
     bool in_memory = false;
-    // Some block of the path was on disk alone: there is more to be found than was matched.
+    // A block of the path was on disk alone: more is cached than was matched.
     bool has_more_on_disk = false;
-    // Where it was looked for, for what lies beside a hole. The key's tokens outlive the match.
+    // Where the prefix was looked up. Needed to look for siblings of a hole. The key's tokens
+    // outlive the match.
     NodeRef root;
     PromptKey key;
   };
-  // What becomes of the source of a match.
+  // What happens to the source of a match.
   enum class Tail : uint8_t { kNone, kCopy, kTakeOver };
-  // Primary blocks that something takes of one limit, and what the limit leaves.
+  // The primary blocks that an operation takes under one limit, and the blocks that the limit
+  // leaves.
   struct Need {
     uint64_t blocks = 0;
     uint64_t available = 0;
 
     bool met() const { return blocks <= available; }
   };
-  // Of both limits; each refuses by itself.
+  // Under both limits. Each can refuse by itself.
   struct Needs {
-    Need pool;   // Fresh blocks, and blocks to bring up, with the match held.
-    Need quota;  // Blocks that the tenant does not hold yet; always met without a quota.
+    Need pool;   // Fresh blocks and blocks to onboard, while the match is held.
+    Need quota;  // Blocks that the tenant does not hold yet. Always met without a quota.
 
     bool met() const { return pool.met() && quota.met(); }
   };
-  // What a match and room for more would take.
+  // The needs of a match with reserved tokens behind it.
   struct Demand {
     Needs needs;
     Tail tail = Tail::kNone;
     bool fits = false;
   };
 
-  // Block ids are below this.
+  // All block ids are below this.
   static uint32_t NumIds(const Options& options);
 
-  // By tier of the cache.
+  // The blocks of each tier of the cache.
   static std::vector<uint32_t> BlocksPerTier(const Options& options);
 
-  // What `services` names outlives the manager.
+  // Everything that `services` names outlives the manager.
   WindowBlockManager(const Options& options, Policies policies, const CoreServices& services);
 
   WindowSize window() const { return options_.window; }
@@ -123,171 +127,171 @@ class WindowBlockManager final : private CacheExit {
   uint32_t capacity(Tier tier = Tier::kPrimary) const {
     return options_.tiers[static_cast<size_t>(tier)].blocks;
   }
-  // Primary blocks that can be had now: free ones, and cached ones that nobody holds; for a
-  // tenant, as far as its quota goes.
+  // Primary blocks that can be taken now: free ones, and cached ones that nothing holds. For a
+  // tenant, limited by its quota.
   uint32_t available() const { return residency_.available(); }
   uint32_t available(TenantId tenant) const { return residency_.available(tenant); }
-  // Primary blocks that the tenant may hold more, and in all; kNoQuota: any number.
+  // Primary blocks that the tenant may hold in addition, and in total; kNoQuota: any number.
   uint32_t QuotaLeft(TenantId tenant) const { return accounts().Left(Tier::kPrimary, tenant); }
   uint32_t Quota(TenantId tenant) const { return accounts().QuotaOf(Tier::kPrimary, tenant); }
-  // What `blocks` fresh ones take.
+  // The needs of `blocks` fresh blocks.
   Needs NeedsOf(uint64_t blocks, TenantId tenant) const {
     return {.pool = {blocks, available()}, .quota = {blocks, QuotaLeft(tenant)}};
   }
-  // Blocks of all tiers that a sequence, a session, a pin or a drain holds.
+  // Blocks of all tiers that a sequence, a session, a pin or a deferred release holds.
   uint32_t held_blocks() const { return residency_.held_blocks(); }
   BlockHandle handle(BlockId id) const { return store_.handle(id); }
-  // Of a block in the tree.
+  // REQUIRES: the block is in the tree.
   BlockHash hash(BlockId id) const { return tree_.hash(id); }
 
   // --- Prefixes (window_prefixes.cc) ---
 
-  // Which tiers a prefix is looked for in.
+  // The tiers in which a prefix is looked up.
   enum class Reach : uint8_t { kMemory, kAllTiers };
   // The longest cached prefix of `key`.
   Match FindPrefix(const NamespaceKey& name_space, const PromptKey& key, Reach reach) const;
-  // How many tokens of a match, from the needed part on, lie in each tier, by their nearest copies.
+  // Adds up the tokens of a match, from the needed part on, by the tier of their nearest copy.
   void CountTokensByTier(const Match& match, std::vector<uint32_t>* tokens) const;
-  // Tokens of a match that are below the first tier. Cost: O(its blocks).
+  // The tokens of a match that lie below the first tier. Cost: O(blocks of the match).
   uint32_t LowerTokens(const Match& match) const;
-  // The cached block after the match's whole blocks whose content is `key`; kNoBlock where there is
-  // none. REQUIRES: the match is not empty.
+  // The cached block with content `key` after the match's whole blocks; kNoBlock if there is none.
+  // REQUIRES: the match is not empty.
   BlockId FindTail(const Match& match, const BlockKey& key) const;
   // The lengths of the cached blocks there whose content is a beginning of `key`, longest first.
-  // REQUIRES: likewise. Cost: O(log siblings + what is returned).
+  // REQUIRES: the match is not empty. Cost: O(log siblings + lengths returned).
   absl::InlinedVector<uint32_t, 4> TailLengths(const Match& match, const BlockKey& key) const;
-  // The largest length up to `limit` at which a sequence could go on from the match (rule 7). In
-  // the place of a hole stands the cached block beside it that shares most with the key, as far as
-  // that goes (and as PrefixTree::FindClosest finds it). Cost: O(holes between the two).
+  // The largest length up to `limit` at which a sequence can go on from the match (rule 7). At a
+  // hole, the cached sibling that shares most tokens with the key (PrefixTree::FindClosest) can
+  // give the last tokens. Cost: O(holes between `limit` and the result).
   uint32_t ValidLength(const Match& match, uint32_t limit) const;
   // Cuts a match to a valid length.
   void CutMatch(Match& match, uint32_t tokens) const;
-  // Whether the match's source belongs to it whole: it is no longer than what matched of it.
+  // Whether all tokens of the match's source matched.
   bool SourceIsWhole(const Match& match) const;
-  // What AddSequence would take for room up to `reserved_tokens`, for the tenant.
+  // The needs of AddSequence for the tenant, with capacity for `reserved_tokens` tokens.
   Demand DemandFor(TenantId tenant, const Match& match, uint64_t reserved_tokens) const;
-  // The match's primary blocks that are held: by anybody, which the pool does not give again, and
-  // by the tenant, which its quota does not.
+  // The match's primary blocks that are held already: by any holder, so the pool does not give them
+  // again; by the tenant, so its quota does not count them again.
   struct Held {
     uint32_t by_any = 0;
     uint32_t by_tenant = 0;
   };
   Held HeldIn(const Match& match, TenantId tenant) const;
 
-  // Move the blocks of a match down, last first, or up, first first, as far as that is possible.
-  // Return how many moved.
+  // Offload moves the blocks of a match down, last to first. Prefetch moves them up, first to last.
+  // Each stops when it finds no slot. Both return how many blocks moved.
   uint32_t Offload(OperationScope& op, const Match& match);
   uint32_t Prefetch(OperationScope& op, const Match& match);
-  // Orders fetches of the blocks of a match that lie on disk alone. `fetched` grows by those that
-  // are on their way now. Returns the last one's ticket.
+  // Orders fetches of the match's blocks that lie on disk alone. `fetched` grows by the number of
+  // fetches ordered. Returns the last one's ticket.
   Ticket Fetch(OperationScope& op, const Match& match, absl::Time deadline, uint32_t* fetched);
-  // A pin's blocks: of the needed part of the match, with its source.
+  // The blocks that a pin holds: the needed part of the match and its source.
   std::vector<BlockId> PinnableBlocks(const Match& match) const;
-  // Whether the tenant may pin them too. Errors: PIN_BUDGET_EXCEEDED.
+  // Whether the tenant may pin these blocks in addition. Errors: PIN_BUDGET_EXCEEDED.
   absl::Status CheckPinBudget(TenantId tenant, absl::Span<const BlockId> blocks) const;
-  // Blocks that some pin holds; that some pin of the tenant's holds.
+  // Blocks that any pin holds; that a pin of the tenant holds.
   uint32_t pinned_blocks() const { return residency_.pinned_blocks(); }
   uint32_t pinned_blocks(TenantId tenant) const { return tenant_pinned_[tenant.value()]; }
   uint32_t pin_budget_blocks() const { return options_.pin_budget_blocks; }
-  // The part of it that a tenant's pins may take; the default tenant's may take all.
+  // The tenant's share of the pin budget. The default tenant may use all of it.
   uint32_t pin_budget_blocks(TenantId tenant) const;
-  // Blocks that `tenant` would hold more, with a pin of them: what of its quota that takes.
+  // The blocks that a pin would make `tenant` hold in addition, against its quota.
   Need PinNeed(absl::Span<const BlockId> blocks, TenantId tenant) const;
   struct PinHold {
     PinId pin;
-    TenantId tenant;  // The one whose share of the pin budget it takes.
-    TenantId holder;  // The one that is charged for the blocks.
+    TenantId tenant;  // The tenant whose share of the pin budget it uses.
+    TenantId holder;  // The tenant that is charged for the blocks.
   };
-  // The blocks are cached as long as the pin holds them: before one leaves the tree,
-  // CoreServices::pins ends the pin. REQUIRES: PinNeed() is met.
+  // The blocks stay cached while the pin holds them. Before one leaves the tree, CoreServices::pins
+  // ends the pin. REQUIRES: PinNeed() is met.
   void Pin(OperationScope& op, const PinHold& pin, absl::Span<const BlockId> blocks);
   void Unpin(OperationScope& op, const PinHold& pin, absl::Span<const BlockId> blocks);
   uint64_t Invalidate(OperationScope& op, const NamespaceKey& name_space, const PromptKey& prefix);
-  // What is not the tenant's is only raised. Returns the blocks that a range names and that it
-  // applied to.
+  // A tenant can only raise the retention of blocks that it does not own. Returns the number of
+  // blocks that a range names and that it applied to.
   uint32_t SetRetention(OperationScope& op, const Match& match, const SequenceRetention& retention,
                         TenantId tenant);
-  // Appends the match's blocks that have bytes, with its source.
+  // Appends the match's blocks that have bytes, and its source.
   void Inspect(const Match& match, std::vector<InspectedBlock>* out) const;
 
   // --- Sequences (window_sequences.cc) ---
 
-  // Makes the match the beginning of the sequence's blocks, and takes blocks up to `table_size`
-  // entries. REQUIRES: RoomFor(match, ...) fits, with this tail.
+  // Makes the match the beginning of the sequence's blocks, and takes blocks until the table has
+  // `table_size` entries. REQUIRES: DemandFor(tenant, match, ...) fits, with this tail.
   void Begin(OperationScope& op, Sequence& sequence, const NamespaceKey& name_space,
              const Match& match, Tail tail, uint32_t table_size);
-  // Fresh blocks that growing to `table_size` entries takes: one more where a borrowed tail must be
-  // copied first.
+  // Fresh blocks that growth to `table_size` entries takes. That is one more if a borrowed tail
+  // must be copied first.
   uint32_t BlocksToGrow(const Sequence& sequence, uint32_t table_size) const;
   bool MustCopyTail(const Sequence& sequence) const;
-  // Of a borrowed tail what lies in the first `computed_tokens` tokens is copied. REQUIRES:
+  // Copies the part of a borrowed tail that lies in the first `computed_tokens` tokens. REQUIRES:
   // BlocksToGrow() <= available().
   void Grow(OperationScope& op, Sequence& sequence, uint32_t table_size, uint32_t computed_tokens);
-  // Writes the ids of the tokens from `position` on. REQUIRES: the table has place, the blocks are
-  // not published.
+  // Writes token ids from `position` on. REQUIRES: the table has entries for them, and these blocks
+  // are not published.
   void WriteTokens(Sequence& sequence, uint32_t position, absl::Span<const TokenId> tokens);
-  // Writes the keys of the blocks from `position` on, of a keyed sequence. REQUIRES: likewise, and
+  // Writes the keys of a keyed sequence's blocks, from `position` on. REQUIRES: as WriteTokens, and
   // `position` begins a block.
   void WriteKeys(Sequence& sequence, uint32_t position, absl::Span<const ClientKey> keys);
-  // Appends the ids of tokens [begin, end), whose blocks are there; of a keyed sequence the keys of
-  // these blocks.
+  // Appends the ids of tokens [begin, end), or the keys of their blocks for a keyed sequence.
+  // REQUIRES: the table has these blocks.
   void ReadTokens(const Sequence& sequence, uint32_t begin, uint32_t end,
                   SequenceContent* out) const;
-  // Puts the blocks that are full and computed into the tree, then lets go of those that a sliding
-  // window has passed.
+  // Puts the blocks that are full and computed into the tree. Then releases the blocks that a
+  // sliding window has passed.
   void Publish(OperationScope& op, Sequence& sequence);
-  // Publishes the rest, a computed tail too where somebody is not still to write behind it, then
-  // lets go of every block, tail first.
+  // Publishes the rest, with kPublish also a computed tail. Then releases every block, tail first.
+  // kDrop is for a client that can still write behind the tail.
   enum class ComputedTail : uint8_t { kPublish, kDrop };
   void End(OperationScope& op, Sequence& sequence, ComputedTail tail);
-  // Shares the blocks of `parent` with computed tokens.
+  // Shares the blocks of `parent` that have computed tokens.
   void Fork(const Sequence& parent, Sequence& child);
-  // Whether the window still has what a sequence of `tokens` tokens needs.
+  // Whether the window still has the blocks that a sequence of `tokens` tokens needs.
   bool CanTruncate(const Sequence& sequence, uint32_t tokens) const;
-  // Whether the block that is cut must be copied.
+  // Whether the block in which the cut lies must be copied.
   bool MustCopyCut(const Sequence& sequence, uint32_t tokens) const;
   // Drops the blocks behind the first `tokens` tokens. Returns the first entry that changed.
   // REQUIRES: CanTruncate(); if MustCopyCut(), available() > 0.
   uint32_t Truncate(OperationScope& op, Sequence& sequence, uint32_t tokens);
-  // The table entry whose own bytes lie in `block`, if the sequence has one.
+  // The entry of the sequence's table whose own block is `block`, if there is one.
   std::optional<uint32_t> FindEntry(const Sequence& sequence, BlockId block) const;
 
   // --- Raw blocks ---
 
   // REQUIRES: out.size() <= available().
   void TakeRaw(OperationScope& op, SessionId owner, absl::Span<BlockHandle> out);
-  // OK if `owner` may free all of `blocks`, each once; else the error that BlockManager::FreeBlocks
-  // documents.
+  // OK if `owner` may free all of `blocks`, and each is named once. Errors: those of
+  // BlockManager::FreeBlocks.
   absl::Status CheckRaw(TenantId tenant, SessionId owner, absl::Span<const BlockRef> blocks);
   // REQUIRES: CheckRaw(op.tenant, owner, blocks) is OK.
   void FreeRaw(OperationScope& op, absl::Span<const BlockRef> blocks);
-  // BlockManager::CheckWritable for a session with these sequences.
+  // As BlockManager::CheckWritable, for a session with these sequences.
   absl::Status CheckWritable(SessionId session, absl::Span<const Sequence* const> sequences,
                              const BlockRef& ref) const;
-  // Holds, by drains of `session`, the blocks of its sequence that it may write.
+  // Adds deferred releases to `session` that hold the blocks of its sequence that it may write.
   void HoldWritable(const Sequence& sequence, Session& session);
   // The raw blocks of `owner` from id `*next` on, ascending: at most `max_blocks`, among at most
-  // `max_ids` ids. Moves `*next` behind what was looked at. Cost: O(ids looked at).
+  // `max_ids` ids. Sets `*next` to the first id that it did not look at. Cost: O(ids looked at).
   std::vector<BlockRef> NextRawBlocks(SessionId owner, BlockId* next, size_t max_blocks,
                                       uint32_t max_ids) const;
 
   // --- Time, copies, operators ---
 
-  // A drain of the block for `tenant` is over.
+  // A deferred release of the block for `tenant` ends.
   void EndDeferredRelease(OperationScope& op, BlockId id, TenantId tenant);
-  // Ends priorities whose duration is over, at most kMaxEndsByTime.
+  // Ends priorities whose duration has run out, at most kMaxEndsByTime.
   void Expire(OperationScope& op);
-  // Moves victims down until `free_target` blocks of the tier are free, at most `max_blocks`.
+  // Offloads victims until `free_target` blocks of the tier are free, at most `max_blocks`.
   uint32_t OffloadAhead(OperationScope& op, Tier tier, uint32_t free_target, uint32_t max_blocks) {
     return residency_.OffloadAhead(op, tier, free_target, max_blocks);
   }
-  // Whether `block` still lives and has its nearest copy in `slot`.
+  // Whether `block` is current (its generation) and has its nearest copy in `slot`.
   bool Owns(BlockRef block, SlotRef slot) const;
-  // The bytes of a block of the tree are lost. Where nobody holds it, it falls to the copy that it
-  // has below; else it leaves, with all below it.
+  // The bytes of a block in the tree are lost. The block falls to its next copy, if it has one and
+  // nothing holds the block. Otherwise it leaves the tree, with all blocks below it.
   void Lose(OperationScope& op, BlockId id) override;
-  // A copy to `slot` failed. Where that was to be one of the block's farther copies, it has one
-  // less.
+  // A copy to `slot` failed. If the slot is a duplicate of the block, the block loses that
+  // duplicate.
   void LoseLowerCopy(BlockRef block, SlotRef slot);
   bool in_tree(BlockId id) const { return store_[id].in_tree(); }
 
@@ -307,36 +311,38 @@ class WindowBlockManager final : private CacheExit {
     residency_.BackupEnded(op, ticket, status);
   }
   Ticket OrderErase(FileErase::What what) { return residency_.OrderErase(what); }
-  // Takes back what was found on disk: blocks, and further copies of blocks that are there. What
-  // cannot be taken back is dropped. Returns the number of copies. REQUIRES: nothing but Restore()
-  // has happened yet. Errors: INVALID_ARGUMENT (a slot that does not exist, or is there twice; a
-  // block that comes before its parent).
+  // Takes back what was found on disk: blocks, and further copies of blocks that are already there.
+  // Drops the rest. Returns the number of copies taken back. REQUIRES: nothing but Restore() has
+  // happened yet. Errors: INVALID_ARGUMENT (a slot that does not exist or occurs twice; a block
+  // that comes before its parent).
   absl::StatusOr<uint64_t> RestoreDisk(OperationScope& op, absl::Span<const RecoveredBlock> blocks);
 
   // --- A reset (window_reset.cc) ---
 
-  // Empties the tree: all that is cached is cut off, and leaves it in this moment. Returns how many
-  // blocks. REQUIRES: no block is pinned, and there is nothing cut off. Cost: O(1).
+  // Empties the tree at once: cuts off all cached blocks. Returns how many. REQUIRES: no block is
+  // pinned, and nothing is cut off. Cost: O(1).
   uint64_t CutOffTree();
-  // Lets go of what was cut off: what nobody holds is free, what sequences hold becomes private.
-  // Looks at `max_blocks` ids. Returns at how many; fewer: nothing is left.
+  // Releases blocks that were cut off: those that nothing holds become free, those that sequences
+  // hold become private. Looks at `max_blocks` ids. Returns how many it looked at. If these are
+  // fewer, no cut-off block is left.
   uint32_t FreeCutOff(OperationScope& op, uint32_t max_blocks);
-  // Whether a block that was cut off is there still: evictable, unless it is held, and in no event.
+  // Whether cut-off blocks are left. Such a block is evictable unless held, and no event mentions
+  // it.
   bool has_cut_off() const { return next_cut_off_ < num_ids(); }
   bool IsCutOff(BlockId id) const { return tree_.IsCutOff(id); }
 
   // --- A warm restart (window_restore.cc) ---
 
-  // Whether Restore can take them: places and parents are there, and each content once. Errors:
-  // INVALID_ARGUMENT.
+  // Whether Restore can take the blocks: their slots and parents exist, and no content occurs
+  // twice. Errors: INVALID_ARGUMENT.
   absl::Status CheckRecovered(absl::Span<const RecoveredBlock> blocks) const;
   // Caches the blocks, whose bytes are in their slots. REQUIRES: CheckRecovered() is OK, and
   // nothing has happened yet.
   void Restore(OperationScope& op, absl::Span<const RecoveredBlock> blocks);
-  // Holds every free primary slot by a drain.
+  // Holds every free primary slot by a deferred release.
   void HoldFree(OperationScope& op, std::deque<DeferredRelease>& deferred);
 
-  // A sequence was added, and its prompt begins with the match.
+  // Counts the prompt of an added sequence, which begins with the match.
   void CountLookup(OperationScope& op, uint32_t lookup_tokens, const Match& match);
   WindowStats Stats() const;
   void AddUses(TenantId tenant, std::vector<TenantUsage::Use>* uses) const {
@@ -345,7 +351,7 @@ class WindowBlockManager final : private CacheExit {
   // Stops the process unless rule 5 holds by the counters. Cost: O(1).
   void CheckAccounting() const { residency_.CheckAccounting(); }
 
-  // --- What operators look at (window_scans.cc): as BlockManager's methods of the same names ---
+  // --- For operators (window_scans.cc): as BlockManager's methods of the same names ---
 
   uint32_t num_ids() const { return store_.num_ids(); }
   void SlotStates(Tier tier, uint32_t from, absl::Span<SlotState> states) const {
@@ -356,25 +362,24 @@ class WindowBlockManager final : private CacheExit {
 
   // --- For tests ---
 
-  // By block, for which tenant each of its holds is; of a raw block the session's.
+  // By block: the tenant of each hold. For a raw block, its session's tenant.
   using Holders = TierResidency::Holders;
-  // Stops the process where the arrays disagree with `holders` or with each other.
+  // Stops the process if the arrays disagree with `holders` or with each other.
   void CheckInvariants(const Holders& holders) const;
   void CheckSequence(const Sequence& sequence) const;
   std::vector<TreeEntry> DumpTree() const;
   std::vector<BlockId> DumpAllocated() const;
 
-  // --- Subscribers that come late ---
+  // --- Late subscribers ---
 
-  // Adds to `out` what is at the ids from `begin` on: the window's pools where `begin` is 0, cached
-  // blocks, and those whose life outside the tree `lifecycle` tells of. Looks at `max_ids` ids at
-  // least one, and at no more once it has added `max_tokens` tokens. Returns the id behind the last
-  // one.
+  // Adds to `out` the cached blocks with ids from `begin` on. Also the window's pools if `begin` is
+  // 0, and the blocks outside the tree that `lifecycle` asks for. Looks at up to `max_ids` ids, at
+  // least at one. Stops once it has added `max_tokens` tokens. Returns the next id.
   BlockId ReadSnapshot(BlockId begin, size_t max_ids, size_t max_tokens, LifecycleEvents lifecycle,
                        absl::Time now, std::vector<Event>* out) const;
 
  private:
-  // A pin holds a block.
+  // One pin's hold of a block.
   struct BlockPin {
     BlockId block;
     TenantId tenant;
@@ -406,16 +411,16 @@ class WindowBlockManager final : private CacheExit {
   void CountAllocated(OperationScope& op, size_t blocks) {
     tenant_counters_[op.tenant.value()].allocated_blocks += blocks;
   }
-  // For the tenant that the holder works for.
+  // `tenant`: the one that the holder works for.
   void Hold(OperationScope& op, BlockId id, TenantId tenant);
   void LetGo(OperationScope& op, BlockId id, TenantId tenant);
-  // LetGo, after the step's kernels have finished where the operation drains.
+  // As LetGo. If the operation defers releases, the hold ends when the client completes the step.
   void Release(OperationScope& op, BlockId id, TenantId tenant);
   absl::Status CheckOneRaw(TenantId tenant, SessionId owner, const BlockRef& ref) const;
   void HoldUntilStep(BlockId id, TenantId tenant, Session& session);
   void DeferRelease(BlockId id, TenantId tenant, Session& session);
   void EndPinsOf(OperationScope& op, BlockId id, RemovalReason removal);
-  // The first pin of the block, of the tenant's; where there is none, what follows.
+  // The first pin of the block by the tenant. If there is none, the next one in the order of pins_.
   auto FirstPin(BlockId id, TenantId tenant) const {
     return pins_.lower_bound({id, tenant, PinId{0}});
   }
@@ -426,20 +431,20 @@ class WindowBlockManager final : private CacheExit {
 
   // --- Leaving (window_exits.cc) ---
   void Evict(OperationScope& op, BlockId victim, RemovalReason reason) override;
-  // What is left of a block that leaves the tree.
+  // The remains of a block that leaves the tree.
   enum class Remains : uint8_t {
     kNothing,  // Its slot and its id are free.
     kHole,     // Its node stays for the children.
     kSlot,     // It is a private block now, in its slot, for its holders or its next one.
   };
   void LeaveTree(OperationScope& op, BlockId id, RemovalReason reason, Remains remains);
-  // A block without children leaves; its holders keep it.
+  // Takes a block without children out of the tree. Its holders keep it.
   void CutLeaf(OperationScope& op, BlockId id, RemovalReason reason) {
     LeaveTree(op, id, reason, store_[id].refs == 0 ? Remains::kNothing : Remains::kSlot);
   }
   uint64_t CutSubtree(OperationScope& op, BlockId top, RemovalReason reason);
   void EraseHoles(NodeRef node);
-  // Where a reset is at that block, it goes on above it.
+  // If a reset is at this block, the reset goes on at its parent.
   void EraseFromTree(BlockId id) {
     if (id == cut_off_) [[unlikely]] {
       const NodeRef parent = tree_.parent(id);
@@ -447,8 +452,8 @@ class WindowBlockManager final : private CacheExit {
     }
     tree_.Erase(id);
   }
-  // Of a block that leaves the tree: before its tier or its owner is another. A reset has removed
-  // what it cut off, whatever takes it out of the way then.
+  // Records that a block leaves the tree. Called before the block's tier or owner changes. A
+  // cut-off block counts as cleared by the reset, whatever takes it out, and has no event.
   void RecordRemoval(OperationScope& op, BlockId id, RemovalReason reason) {
     const bool cut_off = IsCutOff(id);
     CountRemoval(op, id, reason);
@@ -468,7 +473,7 @@ class WindowBlockManager final : private CacheExit {
     if (block.followed) UnfollowRemoved(op, id, reason);
   }
   void UnfollowRemoved(OperationScope& op, BlockId id, RemovalReason reason);
-  // Before it is held.
+  // Called before the block is held.
   void NoteMatched(OperationScope& op, BlockId id) {
     const Block& block = store_[id];
     if (block.followed && block.refs == 0) reuse_intervals_.Matched(id, block.tier(), op.now);
@@ -484,8 +489,8 @@ class WindowBlockManager final : private CacheExit {
   void ReleaseEntry(OperationScope& op, const Sequence& sequence, uint32_t index);
   std::optional<BlockRetention> WishFor(const Sequence& sequence, uint32_t index) const;
   BlockRetention RetentionAt(BlockId id) const;
-  // Whether a wish of the tenant's may lower what the block is kept at. Of what tenants share it
-  // may not: that is somebody else's too.
+  // Whether a wish of the tenant may lower the block's retention. Tenants share the default
+  // tenant's blocks, so only the default tenant may lower theirs.
   bool MayLower(BlockId id, TenantId tenant) const {
     return tenant == kDefaultTenant || accounts().owner(id) == tenant;
   }
@@ -514,14 +519,17 @@ class WindowBlockManager final : private CacheExit {
   TierResidency residency_;
   ExpiryQueue expiries_;
   uint32_t holes_ = 0;
-  uint32_t cached_blocks_ = 0;                   // In the tree, and not cut off.
-  uint32_t next_cut_off_;                        // No block with a lower id is cut off.
-  BlockId cut_off_ = kNoBlock;                   // Cut off, and leaves before next_cut_off_.
-  absl::btree_set<BlockPin> pins_;               // Ascending by block.
-  std::vector<uint32_t> tenant_pinned_;          // Pinned blocks by TenantId.
-  WindowCounters counters_;                      // Without what Stats() takes from the tenants'.
+  uint32_t cached_blocks_ = 0;  // In the tree, and not cut off.
+  uint32_t next_cut_off_;       // No block with a lower id is cut off.
+  // The cut-off block that leaves next. kNoBlock: FreeCutOff() looks from next_cut_off_ on.
+  BlockId cut_off_ = kNoBlock;
+  absl::btree_set<BlockPin> pins_;       // Ascending by block.
+  std::vector<uint32_t> tenant_pinned_;  // Pinned blocks by TenantId.
+  // Without the counts that Stats() adds up from tenant_counters_.
+  WindowCounters counters_;
   std::vector<TenantCounters> tenant_counters_;  // By TenantId.
-  RemovalCounts default_tenant_removed_ = {};    // Without tenants: instead of tenant_counters_'s.
+  // Used instead of TenantCounters::removed_blocks in a cache without tenants.
+  RemovalCounts default_tenant_removed_ = {};
   ReuseIntervals reuse_intervals_;
   std::vector<TokenExtra> key_extras_;  // Of the key that KeyOf() made last.
 };

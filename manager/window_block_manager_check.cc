@@ -11,7 +11,7 @@ void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
   const SequenceBlocks& blocks = BlocksOf(sequence);
   PAGODA_CHECK(blocks.table.size() == tokens_per_block().BlocksFor(sequence.reserved_tokens) &&
                    blocks.canonical.size() == blocks.table.size(),
-               "a sequence has the entries of its room");
+               "a sequence has entries for its reserved tokens");
   PAGODA_CHECK(blocks.first <= blocks.table.size() && (sliding() || blocks.first == 0),
                "only a sliding window passes blocks");
   const bool detached = Detached(blocks);
@@ -19,12 +19,12 @@ void WindowBlockManager::CheckSequence(const Sequence& sequence) const {
     const BlockHandle& handle = blocks.table[i];
     if (i < blocks.first) {
       PAGODA_CHECK(handle == BlockHandle{} && blocks.canonical[i] == kNoBlock,
-                   "rule 9: what the window has passed is let go");
+                   "rule 9: blocks that the window has passed are released");
       continue;
     }
     PAGODA_CHECK(store_.handle(handle.id) == handle, "rule 10: a block table in use is stable");
     const Block& block = store_[handle.id];
-    PAGODA_CHECK(block.tier() == Tier::kPrimary, "rule 3: what a sequence holds does not move");
+    PAGODA_CHECK(block.tier() == Tier::kPrimary, "rule 3: a sequence's blocks do not move");
     PAGODA_CHECK(residency_.KnowsReader(handle.id, sequence.key),
                  "a copy knows the tables that have its target");
     const BlockId canonical = blocks.canonical[i];
@@ -65,12 +65,12 @@ void WindowBlockManager::CheckInvariants(const Holders& holders) const {
                  "a block's references are its holders");
     PAGODA_CHECK(static_cast<bool>(block.pinned) == is_pinned(id) &&
                      static_cast<bool>(block.timed) == expiries_.has_duration(id),
-                 "what is kept beside a block is marked on it");
+                 "a block is marked if it has state beside it");
     PAGODA_CHECK(!OwnsSlot(block.state()) || block.refs > 0 || block.state() == BlockState::kCached,
-                 "what nobody holds is free, cached or a hole");
+                 "a block that nothing holds is free, cached or a hole");
     switch (block.state()) {
       case BlockState::kFree:
-        PAGODA_CHECK(block.refs == 0, "rule 4: nobody holds a free block");
+        PAGODA_CHECK(block.refs == 0, "rule 4: nothing holds a free block");
         ++free_ids;
         continue;
       case BlockState::kAlias:
@@ -79,11 +79,11 @@ void WindowBlockManager::CheckInvariants(const Holders& holders) const {
       case BlockState::kRaw:
       case BlockState::kPrivate:
         PAGODA_CHECK(block.tier() == Tier::kPrimary || block.deferred,
-                     "what a sequence writes is in the primary tier");
+                     "a sequence writes in the primary tier");
         continue;
       case BlockState::kHole:
         PAGODA_CHECK(sliding() && block.refs == 0 && tree_.has_children(id),
-                     "a hole is in a sliding window, nobody's, and has children");
+                     "a hole is in a sliding window, has children and no holder");
         ++holes;
         break;
       case BlockState::kCached:
@@ -94,9 +94,9 @@ void WindowBlockManager::CheckInvariants(const Holders& holders) const {
     PAGODA_CHECK(tree_.FindChild(parent, store_.key(id)) == id,
                  "rule 12: a cached block is found by its content");
     PAGODA_CHECK(tree_.hash(id) == HashBlock(tree_.hash(parent), store_.key(id)),
-                 "rule 12: a block's hash is its content's");
+                 "rule 12: a block has the hash of its content");
     PAGODA_CHECK(!IsCutOff(id) || (i >= next_cut_off_ && !block.pinned),
-                 "what is cut off is not pinned, and leaves in its turn");
+                 "a cut-off block is not pinned, and leaves later");
     if (parent.is_root()) continue;
     const Block& above = store_[parent.block()];
     PAGODA_CHECK(above.tree == block.tree, "a tree is cut off as a whole");

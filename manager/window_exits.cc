@@ -1,4 +1,4 @@
-// How blocks leave the tree: evicted, cut out, lost; and the priorities that decide when.
+// How blocks leave the tree: evicted, cut out or lost; and the priorities that decide when.
 #include <utility>
 #include <vector>
 
@@ -9,8 +9,9 @@ namespace pagoda {
 
 // --- Leaving ---
 
-// What has children becomes a hole. Where no more holes may be, what is below it goes with it;
-// under full attention, too, where it has lost its own copy on disk and they have theirs.
+// A victim with children becomes a hole. If the window can have no more holes, the blocks below
+// leave with it. So they do under full attention, if the victim has lost its own copy on disk and
+// they have theirs.
 void WindowBlockManager::Evict(OperationScope& op, BlockId victim, RemovalReason reason) {
   if (!tree_.has_children(victim)) return LeaveTree(op, victim, reason, Remains::kNothing);
   PAGODA_CHECK(sliding() || has_disk(), "rule 13: nothing cached becomes unreachable");
@@ -21,17 +22,17 @@ void WindowBlockManager::Evict(OperationScope& op, BlockId victim, RemovalReason
   LeaveTree(op, victim, reason, Remains::kHole);
 }
 
-// The one way out of the tree. The order of its effects is the same whatever remains: the event,
-// the clock, the residency, the node, the holes above. REQUIRES: the block is cached, and no pin
-// holds it. With kNothing and kHole nobody holds it; with kNothing and kSlot it has no children.
+// The only way out of the tree. The order of the effects is always the same: the event, the clock,
+// the residency, the node, the holes above. REQUIRES: the block is cached, and no pin holds it. For
+// kNothing and kHole nothing holds it. For kNothing and kSlot it has no children.
 void WindowBlockManager::LeaveTree(OperationScope& op, BlockId id, RemovalReason reason,
                                    Remains remains) {
   Block& block = store_[id];
   PAGODA_CHECK(block.state() == BlockState::kCached, "what leaves the tree was cached");
   const Tier tier = block.tier();
   RecordRemoval(op, id, reason);
-  // Few blocks are timed. Writing the bit always would delay the count's read of the priority,
-  // which lies in the same word.
+  // Few blocks are timed. An unconditional write of the bit would delay the count's read of the
+  // priority, which lies in the same word.
   if (block.timed) {
     expiries_.Forget(id);
     block.timed = 0;
@@ -57,8 +58,8 @@ void WindowBlockManager::LeaveTree(OperationScope& op, BlockId id, RemovalReason
   residency_.ChildLeft(op, parent, tier);
 }
 
-// A child of `node` left: erases the node if it is a hole without children now, and then likewise
-// the holes above it.
+// A child of `node` left. Erases the node if it is now a hole without children, then the holes
+// above it in the same way.
 void WindowBlockManager::EraseHoles(NodeRef node) {
   while (!node.is_root() && store_[node.block()].state() == BlockState::kHole &&
          !tree_.has_children(node)) {
@@ -70,8 +71,8 @@ void WindowBlockManager::EraseHoles(NodeRef node) {
   }
 }
 
-// Takes a block and all below it out of the tree: what is held becomes private, the rest is free.
-// Returns how many cached blocks left.
+// Takes a block and all blocks below it out of the tree. Held blocks become private, the others
+// become free. Returns how many cached blocks left.
 uint64_t WindowBlockManager::CutSubtree(OperationScope& op, BlockId top, RemovalReason reason) {
   std::vector<BlockId> nodes = {top};  // Parents before children.
   for (size_t i = 0; i < nodes.size(); ++i) {
@@ -82,7 +83,7 @@ uint64_t WindowBlockManager::CutSubtree(OperationScope& op, BlockId top, Removal
   }
   uint64_t left = 0;
   for (size_t i = nodes.size(); i-- > 0;) {
-    if (!store_[nodes[i]].in_tree()) continue;  // A hole that went with its last child.
+    if (!store_[nodes[i]].in_tree()) continue;  // A hole that left with its last child.
     CutLeaf(op, nodes[i], reason);
     ++left;
   }
@@ -117,7 +118,7 @@ void WindowBlockManager::SetBlockRetention(OperationScope& op, BlockId id,
                                            const BlockRetention& retention) {
   SetPriority(op, id, retention.priority);
   Block& block = store_[id];
-  // What is at the default already has nothing to fall to.
+  // A block at the default priority has nothing to fall to.
   const bool timed =
       retention.duration != absl::InfiniteDuration() && retention.priority != kDefaultPriority;
   if (block.timed || timed) {

@@ -1,4 +1,4 @@
-// The part of WindowBlockManager that makes two sequences of one, and shortens one.
+// The part of WindowBlockManager that forks and truncates sequences.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace pagoda {
 namespace {
 
-// A table that shrank keeps memory for so many entries beside those that it has twice.
+// A table that shrank keeps memory for twice its entries and this many more.
 constexpr size_t kSpareEntries = 64;
 
 }  // namespace
@@ -24,7 +24,7 @@ void WindowBlockManager::Fork(const Sequence& parent, Sequence& child) {
         .tip = from.tip,
         .tree_epoch = from.tree_epoch};
   to.taken_over = from.taken_over;
-  // Of a table with room for more, no more than what is shared.
+  // Reserves only for the shared entries, whatever the parent's table has reserved.
   to.table.assign(from.table.begin(), from.table.begin() + shared);
   to.canonical.assign(from.canonical.begin(), from.canonical.begin() + shared);
   to.borrows_tail = tokens_per_block().OffsetInBlock(parent.computed_tokens) != 0;
@@ -56,7 +56,7 @@ bool WindowBlockManager::MustCopyCut(const Sequence& sequence, uint32_t tokens) 
   const SequenceBlocks& blocks = BlocksOf(sequence);
   const uint32_t index = tokens_per_block().BlockForToken(tokens);
   if (tokens_per_block().OffsetInBlock(tokens) == 0 || index >= blocks.table.size()) return false;
-  // What others read of the block lies before their own computed tokens.
+  // Others read only tokens of the block before their own computed_tokens.
   if (tokens >= std::max(sequence.computed_tokens, sequence.forked_tokens) &&
       index >= blocks.published) {
     return false;
@@ -64,7 +64,7 @@ bool WindowBlockManager::MustCopyCut(const Sequence& sequence, uint32_t tokens) 
   if (blocks.borrows_tail && index + 1 == blocks.table.size()) return false;  // Copied by Grow.
   const BlockId id = blocks.table[index].id;
   const Block& block = store_[id];
-  // What a reset has cut off may have any number of blocks below it.
+  // A cut-off block can have any number of blocks below it.
   if (IsCutOff(id)) return true;
   if (block.state() == BlockState::kCached) return block.refs > 1 || tree_.has_children(id);
   return !IsPrivateTo(id);
@@ -100,7 +100,7 @@ uint32_t WindowBlockManager::Truncate(OperationScope& op, Sequence& sequence, ui
     }
     if (tokens < sequence.computed_tokens) residency_.WaitToWrite(op, own);
     if (store_[own].state() == BlockState::kCached && !blocks.borrows_tail) {
-      // Only this sequence has it, and it goes on in it.
+      // Only this sequence has the block, and continues in it.
       LeaveTree(op, own, RemovalReason::kTruncated, Remains::kSlot);
       store_.SetExtras(own, {});
     }
@@ -109,7 +109,7 @@ uint32_t WindowBlockManager::Truncate(OperationScope& op, Sequence& sequence, ui
   if (blocks.taken_over.has_value() && blocks.taken_over->index >= keep) blocks.taken_over.reset();
   blocks.table.resize(keep);
   blocks.canonical.resize(keep);
-  // A sequence is charged for its entries, not for what it had once.
+  // A sequence is charged for its present entries.
   if (blocks.table.capacity() > 2 * size_t{keep} + kSpareEntries) {
     blocks.table.shrink_to_fit();
     blocks.canonical.shrink_to_fit();

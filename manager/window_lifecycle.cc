@@ -1,4 +1,4 @@
-// The lives of blocks outside the prefix tree.
+// The list of blocks outside the prefix tree.
 #include <vector>
 
 #include "manager/window_block_manager.h"

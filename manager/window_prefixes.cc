@@ -1,4 +1,4 @@
-// Finding cached prefixes, and what is done to them by name.
+// Finding cached prefixes, and the operations that name a prefix.
 #include <algorithm>
 
 #include "base/check.h"
@@ -7,7 +7,7 @@
 namespace pagoda {
 namespace {
 
-// Of a match that is found, before its length is known: a prompt may be long and match little.
+// Reserved for a match before its length is known: a long prompt may match little.
 constexpr size_t kBlocksReserved = 1024;
 
 }  // namespace
@@ -106,7 +106,7 @@ bool WindowBlockManager::IsThere(const Match& match, uint32_t index) const {
 }
 
 // Of the siblings of the match's block `index`, the cached one that shares most with the first
-// `token_count` tokens that were asked for there.
+// `token_count` tokens of the key there.
 PrefixTree::Closest WindowBlockManager::FindBeside(const Match& match, uint32_t index,
                                                    uint32_t token_count) const {
   const NodeRef parent = index == 0 ? match.root : NodeRef::Block(match.blocks[index - 1]);
@@ -115,15 +115,15 @@ PrefixTree::Closest WindowBlockManager::FindBeside(const Match& match, uint32_t 
   return tree_.FindClosest(parent, match.key.Block(begin, token_count, &scratch));
 }
 
-// Rule 7. Under full attention any length up to what was found is valid; in a sliding window its
-// last tokens must be there, and the last whole block, under which the sequence goes on.
+// Rule 7. Under full attention any length up to the match's is valid. In a sliding window its last
+// tokens must be there, and the last whole block, under which the sequence continues.
 uint32_t WindowBlockManager::ValidLength(const Match& match, uint32_t limit) const {
   uint32_t length = std::min(limit, match.tokens);
   if (!sliding()) return length;
   const TokensPerBlock per_block = tokens_per_block();
   const uint32_t block_tokens = per_block.value();
   const uint64_t reach = uint64_t{options_.window.value()} - 1;
-  // `begin`: the first of the blocks that are there without a gap up to the length's last token.
+  // `begin`: the first block of the run without a gap up to the length's last token.
   const auto is_valid = [&](uint32_t tokens, uint32_t begin) {
     const uint32_t whole = per_block.BlockForToken(tokens);
     const bool reached = begin == 0 || uint64_t{tokens} >= uint64_t{begin} * block_tokens + reach;
@@ -132,11 +132,12 @@ uint32_t WindowBlockManager::ValidLength(const Match& match, uint32_t limit) con
   while (length > 0) {
     const uint32_t last = per_block.BlocksFor(length) - 1;  // The block of the last token.
     const bool is_hole = !IsThere(match, last);
-    // The siblings of a hole differ from it.
+    // Siblings of a hole differ from it.
     if (is_hole) length = std::min(length, last * block_tokens + block_tokens - 1);
     const uint32_t begin = match.runs[last];
     if (!is_valid(length, begin)) {
-      // The run is too short for its own length, hence for all that end in it. Before it is a hole.
+      // The run is too short for its own length, so for every length that ends in it. A hole
+      // precedes it.
       length = begin == 0 ? 0 : begin * block_tokens - 1;
       continue;
     }
@@ -185,7 +186,8 @@ WindowBlockManager::Demand WindowBlockManager::DemandFor(TenantId tenant, const 
       (reserved_tokens + tokens_per_block().value() - 1) / tokens_per_block().value() -
       match.blocks.size();
   uint32_t onboards = 0, matched_evictable = 0, charged = 0;
-  // The tenant is charged for what it does not hold yet: of its own blocks what nobody holds.
+  // The tenant is charged for blocks that it does not hold yet. Of its own these are the blocks
+  // that nothing holds.
   const auto count_charge = [&](BlockId id, const Block& block) {
     if (accounts().any() && !accounts().Holds(id, tenant, block.refs)) ++charged;
   };
@@ -194,7 +196,7 @@ WindowBlockManager::Demand WindowBlockManager::DemandFor(TenantId tenant, const 
     const Block& block = store_[id];
     if (block.tier() != Tier::kPrimary) {
       ++onboards;
-      // Of its own, what a pin holds below is charged there.
+      // Its own block that a pin holds in a lower tier is charged in that tier.
       if (accounts().any() && accounts().owner(id) == tenant) {
         ++charged;
         continue;
@@ -217,7 +219,7 @@ WindowBlockManager::Demand WindowBlockManager::DemandFor(TenantId tenant, const 
       evictable && !tree_.has_children(match.source) && !residency_.IsTouched(match.source);
   const bool is_tail = source.token_count < tokens_per_block().value();
   if (evictable) ++matched_evictable;
-  // While it is copied, the tenant holds it; its own that lies below is charged there.
+  // The tenant holds the source during the copy. Its own source in a lower tier is charged there.
   if (source.tier() == Tier::kPrimary || accounts().owner(match.source) != tenant) {
     count_charge(match.source, source);
   }
@@ -242,7 +244,7 @@ WindowBlockManager::Held WindowBlockManager::HeldIn(const Match& match, TenantId
   return held;
 }
 
-// --- By name ---
+// --- Operations on a prefix ---
 
 uint32_t WindowBlockManager::Offload(OperationScope& op, const Match& match) {
   if (!residency_.has_lower()) return 0;
@@ -255,7 +257,7 @@ uint32_t WindowBlockManager::Offload(OperationScope& op, const Match& match) {
     if (block.state() != BlockState::kCached || block.tier() != Tier::kPrimary) continue;
     if (block.refs != 0 || !residency_.IsCandidate(id)) {
       if (sliding()) continue;
-      break;  // What is above is held, or has children here, too.
+      break;  // The block above is held, or has children in its tier too.
     }
     const TierResidency::Offloaded offloaded = residency_.Offload(op, id);
     if (offloaded == TierResidency::Offloaded::kNoSpace) break;
@@ -291,7 +293,7 @@ std::vector<BlockId> WindowBlockManager::HoldInMemory(OperationScope& op, const 
 Ticket WindowBlockManager::Fetch(OperationScope& op, const Match& match, absl::Time deadline,
                                  uint32_t* fetched) {
   if (!residency_.has_disk()) return {};
-  // What lies above them in memory stays there.
+  // Holds the blocks above in memory, so they stay there.
   const std::vector<BlockId> path = HoldInMemory(op, match);
   const Ticket last = residency_.Fetch(op, PinnableBlocks(match), deadline, fetched);
   for (size_t i = path.size(); i-- > 0;) LetGo(op, path[i], op.tenant);
@@ -320,7 +322,7 @@ uint64_t WindowBlockManager::Invalidate(OperationScope& op, const NamespaceKey& 
   const BlockKey rest = prefix.Block(begin, block_tokens, &scratch);
   uint64_t removed = 0;
   for (const BlockId child : tree_.Children(node, rest)) {
-    // A hole may have gone with what was cut before it.
+    // A hole can have left with blocks that were cut before it.
     if (store_[child].in_tree()) removed += CutSubtree(op, child, RemovalReason::kInvalidated);
   }
   return removed;

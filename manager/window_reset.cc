@@ -1,4 +1,4 @@
-// A reset: the tree is cut off in one moment, and what was in it is let go a few blocks at a time.
+// A reset: the tree is cut off at once, and its blocks are released a few at a time.
 #include "base/check.h"
 #include "manager/window_block_manager.h"
 
@@ -17,8 +17,8 @@ uint64_t WindowBlockManager::CutOffTree() {
   return left;
 }
 
-// Leaves first, so that the tree holds after each of them: from an id down to a leaf below it, and
-// up again as the blocks go. Of a path of any length the place is kept.
+// Releases leaves first, so the tree is valid after each. Walks from an id down to a leaf below it,
+// and up again as the blocks leave. Keeps its place in a path of any length.
 uint32_t WindowBlockManager::FreeCutOff(OperationScope& op, uint32_t max_blocks) {
   uint32_t looked = 0;
   for (; looked < max_blocks && has_cut_off(); ++looked) {

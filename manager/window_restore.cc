@@ -1,4 +1,4 @@
-// Blocks of an earlier run are taken back.
+// Takes back blocks of an earlier run.
 #include <array>
 #include <vector>
 
@@ -30,28 +30,29 @@ absl::Status WindowBlockManager::CheckRecovered(absl::Span<const RecoveredBlock>
     if (block.parent != RecoveredBlock::kRoot) {
       if (block.parent >= i) return refuse("comes before its parent");
       const RecoveredBlock& parent = blocks[block.parent];
-      if (!parent.IsWhole(tokens_per_block().value())) return refuse("hangs under a tail");
-      if (parent.keyed != block.keyed) return refuse("is keyed where its parent is not, or is not");
-      if (!sliding() && parent.slot.tier > block.slot.tier) return refuse("is above its parent");
+      if (!parent.IsWhole(tokens_per_block().value())) return refuse("has a tail as its parent");
+      if (parent.keyed != block.keyed)
+        return refuse("is keyed and its parent is not, or the reverse");
+      if (!sliding() && parent.slot.tier > block.slot.tier)
+        return refuse("lies in a nearer tier than its parent");
     }
     if (block.parent == RecoveredBlock::kRoot && block.name_space.keyed != block.keyed) {
-      return refuse("is keyed where its namespace is not, or is not");
+      return refuse("is keyed and its namespace is not, or the reverse");
     }
     if (block.slot.slot == kNoSlot) {
-      if (!sliding() || ++holes > options_.max_holes) return refuse("is a hole too many");
+      if (!sliding() || ++holes > options_.max_holes) return refuse("is one hole too many");
       continue;
     }
     const auto tier = static_cast<size_t>(block.slot.tier);
     if (block.slot.slot.value() >= taken[tier].size() || taken[tier][block.slot.slot.value()]) {
-      return refuse("lies in no slot of its own");
+      return refuse("has a slot that does not exist or is taken");
     }
     taken[tier][block.slot.slot.value()] = true;
-    if (++counts[tier] > options_.tiers[tier].blocks)
-      return refuse("is one more than the tier holds");
+    if (++counts[tier] > options_.tiers[tier].blocks) return refuse("exceeds the tier's capacity");
     if (accounts().any() && block.parent == RecoveredBlock::kRoot &&
         !block.name_space.tenant.empty() &&
         options_.tenants->OwnerOf(block.name_space) == kDefaultTenant) {
-      return refuse("belongs to a tenant that is no more");
+      return refuse("belongs to a tenant that no longer exists");
     }
   }
   return absl::OkStatus();
@@ -89,7 +90,7 @@ void WindowBlockManager::Restore(OperationScope& op, absl::Span<const RecoveredB
     residency_.EnterRecovered(op, id, block.slot, options_.tenants->OwnerOf(tree_.key(root)));
     ids.push_back(id);
     roots.push_back(root);
-    if (is_root) tree_.ReleaseRoot(root);  // Its first child keeps it.
+    if (is_root) tree_.ReleaseRoot(root);  // The first child keeps the root.
     if (hole) continue;
     RecordStored(op, id, root, store_.key(id));
     if (store_[id].followed) reuse_intervals_.Released(id, op.now);
@@ -153,7 +154,7 @@ absl::StatusOr<uint64_t> WindowBlockManager::RestoreDisk(OperationScope& op,
   return copies;
 }
 
-// The block that has the copy; kNoBlock where none has it.
+// The block that has the copy; kNoBlock if none has it.
 BlockId WindowBlockManager::RestoreOnDisk(OperationScope& op, const RecoveredBlock& block,
                                           NodeRef root, NodeRef parent, uint32_t depth,
                                           std::vector<BlockRef>* entered) {
@@ -166,11 +167,11 @@ BlockId WindowBlockManager::RestoreOnDisk(OperationScope& op, const RecoveredBlo
     residency_.AttachRecovered(op, there, block.slot.slot);
     return there;
   }
-  // A tail tells nothing beside a block that begins with it.
+  // A tail is no use beside a block that begins with it.
   const PrefixTree::Closest closest = tree_.FindClosest(parent, key);
   const bool is_beginning = closest.id != kNoBlock && closest.tokens == key.tokens.size();
   if (is_beginning || store_.free_ids() == 0) return kNoBlock;
-  // Copies that had nearer ones were charged to nobody, and the nearer ones are gone.
+  // A copy that had a nearer one was charged to no tenant, and the nearer one is gone now.
   const TenantId owner = options_.tenants->OwnerOf(tree_.key(root));
   if (accounts().AtQuota(static_cast<Tier>(residency_.disk_tier()), owner)) return kNoBlock;
   const BlockId id = store_.TakeId(BlockState::kCached);

@@ -1,4 +1,4 @@
-// What a window shows to operators, piece by piece: how often its prefixes were of use.
+// Scans of a window for operators, in chunks: how often its prefixes were used.
 #include "events/client_key.h"
 #include "manager/window_block_manager.h"
 
@@ -10,7 +10,7 @@ void WindowBlockManager::PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes
     const BlockId id{from++};
     const Block& block = store_[id];
     node = {.generation = block.generation};
-    // As IsCutOff, without what stays the same.
+    // As IsCutOff, with the constant part outside the loop.
     if (!block.in_tree() || block.tree != tree) [[unlikely]] {
       continue;
     }

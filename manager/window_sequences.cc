@@ -1,4 +1,4 @@
-// A sequence's blocks in this window: from its match to its end.
+// A sequence's blocks in this window, from its match to its end.
 #include <algorithm>
 
 #include "absl/base/attributes.h"
@@ -16,7 +16,7 @@ ABSL_ATTRIBUTE_NOINLINE void AddExtras(const SequenceExtras& extras, size_t begi
 
 }  // namespace
 
-// After a reset, or when its tip was cut out of the tree, a sequence publishes nothing any more.
+// A sequence publishes nothing any more after a reset, or after its tip was cut out of the tree.
 bool WindowBlockManager::Detached(const SequenceBlocks& blocks) const {
   return blocks.tree_epoch != tree_.epoch() ||
          (!blocks.tip.is_root() && !store_[blocks.tip.block()].in_tree());
@@ -26,21 +26,21 @@ bool WindowBlockManager::IsPrivateTo(BlockId id) const {
   return store_[id].state() == BlockState::kPrivate && store_[id].refs == 1;
 }
 
-// The key of the sequence's block `id`, entry `index` of its table, until the next one is made.
+// The key of the sequence's block `id`, entry `index` of its table. Valid until the next call.
 BlockKey WindowBlockManager::KeyOf(const Sequence& sequence, BlockId id, uint32_t index,
                                    uint32_t token_count) {
   if (sequence.keyed) [[unlikely]] {
     return store_.client_key(id).block_key();
   }
   BlockKey key{store_.tokens(id).first(token_count), {}};
-  // What has extras is charged for them.
+  // A sequence with extras is charged for them.
   if (sequence.extras.bytes() != 0) [[unlikely]] {
     AddExtras(sequence.extras, size_t{index} * tokens_per_block().value(), &key, &key_extras_);
   }
   return key;
 }
 
-// An entry of the sequence's table goes.
+// Releases an entry of the sequence's table.
 void WindowBlockManager::ReleaseEntry(OperationScope& op, const Sequence& sequence,
                                       uint32_t index) {
   const SequenceBlocks& blocks = BlocksOf(sequence);
@@ -66,7 +66,7 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
   blocks.table.resize(match.first);
   for (uint32_t i = match.first; i < whole; ++i) NoteMatched(op, match.blocks[i]);
   if (tail != Tail::kNone) NoteMatched(op, match.source);
-  // All are held before the first block is taken: none of them is a victim.
+  // All matched blocks are held before the first block is taken, so none of them is a victim.
   for (uint32_t i = match.first; i < whole; ++i) Hold(op, match.blocks[i], sequence.tenant);
   if (tail == Tail::kCopy) Hold(op, match.source, sequence.tenant);
   if (tail == Tail::kTakeOver) {
@@ -75,7 +75,7 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
     if (is_kept) blocks.taken_over = {whole, retention};
     TakeOver(op, match.source);
   }
-  // What matched of the default tenant is more than the tenant had.
+  // Holding matched blocks of the default tenant can exceed the tenant's quota.
   residency_.GiveUpAboveQuota(op, sequence.tenant);
 
   const bool has_wishes = !sequence.retention().ranges.empty();
@@ -110,24 +110,24 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
   if (tail == Tail::kCopy) LetGo(op, match.source, sequence.tenant);
 }
 
-// A cached leaf becomes its finder's private block; the sequence goes on where the match ends.
+// Makes a cached leaf the private block of a sequence, which continues at the end of the match.
 void WindowBlockManager::TakeOver(OperationScope& op, BlockId id) {
   const Block& block = store_[id];
   PAGODA_CHECK(block.refs == 0 && block.tier() == Tier::kPrimary && !tree_.has_children(id),
-               "rule 8: nobody holds a block that is taken over");
+               "rule 8: nothing holds a block that is taken over");
   LeaveTree(op, id, RemovalReason::kTakenOver, Remains::kSlot);
   ++counters_.taken_over_blocks;
   residency_.Renew(op, id);
 }
 
-// A fresh block whose first tokens are those of `source`, which is held.
+// A fresh block that begins with the first tokens of `source`. REQUIRES: `source` is held.
 BlockId WindowBlockManager::CopyTail(OperationScope& op, BlockId source, uint32_t num_tokens) {
   const BlockId target = residency_.Take(op, BlockState::kPrivate);
   CountAllocated(op, 1);
-  // The ids of tokens that are named and not computed go along.
+  // The ids of tokens that are named and not computed are copied too.
   std::copy(store_.tokens(source).begin(), store_.tokens(source).end(),
             store_.tokens(target).begin());
-  if (num_tokens == 0) return target;  // A failed copy took what there was to copy.
+  if (num_tokens == 0) return target;  // A failed copy took the bytes that were to be copied.
   residency_.CopyTokens(op, source, target, num_tokens);
   ++counters_.partial_copies;
   return target;
@@ -158,7 +158,8 @@ void WindowBlockManager::Grow(OperationScope& op, Sequence& sequence, uint32_t t
       blocks.table.back() = store_.handle(copy);
       residency_.AddReader(copy, sequence.key);
     } else {
-      // It had fewer tokens than those who copied it, perhaps, and will write behind its own.
+      // A running copy of the tail can still read tokens behind this sequence's own, where the
+      // sequence will write.
       residency_.WaitToWrite(op, blocks.table.back().id);
     }
     blocks.borrows_tail = false;
@@ -214,7 +215,7 @@ void WindowBlockManager::ReadTokens(const Sequence& sequence, uint32_t begin, ui
 
 // --- Publishing ---
 
-// What the sequence's own retention says of an entry.
+// The sequence's own retention for an entry.
 std::optional<BlockRetention> WindowBlockManager::WishFor(const Sequence& sequence,
                                                           uint32_t index) const {
   if (sequence.wishes == nullptr || sequence.retention().empty()) return std::nullopt;
@@ -236,7 +237,7 @@ bool WindowBlockManager::Wish(OperationScope& op, BlockId id, const BlockRetenti
   return counts;
 }
 
-// What a block was kept at whose content this one has too holds where it is higher.
+// Raises the block to a retention that a block with the same first content had.
 void WindowBlockManager::RaiseRetention(OperationScope& op, BlockId id,
                                         const std::optional<BlockRetention>& had) {
   if (had.has_value() && had->priority > store_[id].priority()) SetBlockRetention(op, id, *had);
@@ -260,9 +261,9 @@ void WindowBlockManager::Publish(OperationScope& op, Sequence& sequence) {
   if (sliding()) Slide(op, sequence);
 }
 
-// Rule 10. Of content that is there already, the block in the tree is canonical; where that has no
-// bytes in the primary tier, it gets this sequence's. False where it cannot: then the sequence goes
-// on without publishing.
+// Rule 10. If the content is in the tree already, the block there is canonical. If that block has
+// no bytes in the primary tier, it gets those of this sequence's block. Returns false if neither is
+// possible: the sequence then continues without publishing.
 bool WindowBlockManager::PublishBlock(OperationScope& op, const Sequence& sequence,
                                       SequenceBlocks& blocks, uint32_t index,
                                       uint32_t token_count) {
@@ -275,7 +276,7 @@ bool WindowBlockManager::PublishBlock(OperationScope& op, const Sequence& sequen
   }
   bool filled = false;
   if (store_[existing].state() == BlockState::kHole || store_[existing].tier() != Tier::kPrimary) {
-    // What a fork or a running copy has a part in cannot be given away.
+    // A block that a fork shares or a running copy fills cannot be given away.
     if (!IsPrivateTo(own) || residency_.IsArriving(own)) {
       blocks.tree_epoch = SequenceBlocks::kNoTree;
       return false;
@@ -283,14 +284,15 @@ bool WindowBlockManager::PublishBlock(OperationScope& op, const Sequence& sequen
     FillFrom(op, existing, sequence, index);
     filled = true;
   } else if (!accounts().MayHold(existing, sequence.tenant, store_[existing].refs)) {
-    // Its own copy and the default tenant's would be more than its quota.
+    // The tenant's own copy and the default tenant's would exceed its quota.
     blocks.tree_epoch = SequenceBlocks::kNoTree;
     return false;
   }
   Hold(op, existing, sequence.tenant);
   blocks.canonical[index] = existing;
   ++counters_.merged_blocks;
-  // The sequence's own wish holds; one that may not lower the block comes after what others had.
+  // The sequence's own wish counts. A wish that may not lower the block is applied after earlier
+  // retentions.
   const std::optional<BlockRetention> wish = WishFor(sequence, index);
   Prefixes prefixes;
   if (filled) prefixes = EvictablePrefixes(blocks.tip, key);
@@ -303,7 +305,7 @@ bool WindowBlockManager::PublishBlock(OperationScope& op, const Sequence& sequen
   return true;
 }
 
-// Of entry `index` of the sequence's table, whose content is `token_count` tokens.
+// For entry `index` of the sequence's table, with `token_count` tokens of content.
 ContentFacts WindowBlockManager::FactsOf(const Sequence& sequence, uint32_t index,
                                          uint32_t token_count) const {
   const uint64_t end = uint64_t{index} * tokens_per_block().value() + token_count;
@@ -311,7 +313,7 @@ ContentFacts WindowBlockManager::FactsOf(const Sequence& sequence, uint32_t inde
           end <= sequence.prompt_tokens ? ContentOrigin::kPrompt : ContentOrigin::kReply};
 }
 
-// Under the sequence's tip, which it holds.
+// Inserts under the sequence's tip, which the sequence holds.
 void WindowBlockManager::InsertIntoTree(OperationScope& op, BlockId id, const Sequence& sequence,
                                         const SequenceBlocks& blocks, uint32_t index,
                                         const BlockKey& key) {
@@ -329,7 +331,7 @@ void WindowBlockManager::InsertIntoTree(OperationScope& op, BlockId id, const Se
       accounts().any() ? options_.tenants->OwnerOf(tree_.key(blocks.root)) : kDefaultTenant);
   std::optional<BlockRetention> kept;
   Prefixes prefixes;
-  // Few blocks have anything that they could be kept by.
+  // Few blocks have a retention to keep.
   if (has_siblings || sequence.wishes != nullptr || blocks.taken_over.has_value()) {
     const std::optional<BlockRetention> wish = WishFor(sequence, index);
     const bool wish_holds = wish.has_value() && MayLower(id, sequence.tenant);
@@ -339,7 +341,7 @@ void WindowBlockManager::InsertIntoTree(OperationScope& op, BlockId id, const Se
       const Priority now = kept.has_value() ? kept->priority : kDefaultPriority;
       if (!wish_holds && store_[shorter].priority() > now) kept = RetentionAt(shorter);
     }
-    // What takes the place of others' tails is kept as they were, or better.
+    // A block that replaces tails of other sequences keeps at least their retention.
     const bool takes_place = kept.has_value() || !prefixes.empty();
     if (wish.has_value() && !wish_holds &&
         (!takes_place || KeepsAtLeast(*wish, kept.value_or(BlockRetention{})))) {
@@ -352,8 +354,8 @@ void WindowBlockManager::InsertIntoTree(OperationScope& op, BlockId id, const Se
   if (!prefixes.empty()) RemovePrefixes(op, prefixes);
 }
 
-// Cached tails with which a block of this content begins tell nothing more beside it. Those that
-// somebody holds stay.
+// The cached tails with which this content begins and that nothing holds. Beside the longer block
+// they are no use.
 WindowBlockManager::Prefixes WindowBlockManager::EvictablePrefixes(NodeRef parent,
                                                                    const BlockKey& key) const {
   Prefixes evictable = tree_.Prefixes(parent, key);
@@ -390,13 +392,13 @@ void WindowBlockManager::RecordStored(OperationScope& op, BlockId id, NodeRef ro
                     key, accounts().owner(id));
 }
 
-// The bytes of the sequence's entry `index`, its own block's, become those of `canonical`, which
-// has none in the primary tier. A hole comes back as what the sequence published.
+// Gives the bytes of the sequence's private block at entry `index` to `canonical`, which has none
+// in the primary tier. A hole becomes a cached block again, with the facts of this sequence.
 void WindowBlockManager::FillFrom(OperationScope& op, BlockId canonical, const Sequence& sequence,
                                   uint32_t index) {
   const SequenceBlocks& blocks = BlocksOf(sequence);
   const BlockId own = blocks.table[index].id;
-  PAGODA_CHECK(IsPrivateTo(own), "rule 10: a sequence gives what it alone has");
+  PAGODA_CHECK(IsPrivateTo(own), "rule 10: a sequence gives away only its private blocks");
   const bool was_hole = store_[canonical].state() == BlockState::kHole;
   if (was_hole) {
     tree_.SetFacts(canonical, FactsOf(sequence, index, store_[canonical].token_count));
@@ -407,9 +409,9 @@ void WindowBlockManager::FillFrom(OperationScope& op, BlockId canonical, const S
   RecordStored(op, canonical, blocks.root, store_.key(canonical));
 }
 
-// The last block in part computed: cached with what it has. Where a block of the primary tier
-// begins with that already, the sequence holds that one until it lets go of everything, which makes
-// it as recent as the rest. What others write or read besides is not published in part.
+// Caches the last, partly computed block with its computed tokens. If a block of the primary tier
+// already begins with them, the sequence holds that block until it ends, which makes it as recent
+// as the rest. A tail that others read or write is not published.
 void WindowBlockManager::PublishTail(OperationScope& op, Sequence& sequence) {
   SequenceBlocks& blocks = BlocksOf(sequence);
   const uint32_t token_count = tokens_per_block().OffsetInBlock(sequence.computed_tokens);
@@ -424,7 +426,7 @@ void WindowBlockManager::PublishTail(OperationScope& op, Sequence& sequence) {
     PublishBlock(op, sequence, blocks, blocks.published, token_count);
     return;
   }
-  // At its quota the tenant does not hold it, and it stays as it is.
+  // At its quota the tenant does not hold the longer block, which stays as it is.
   if (!accounts().MayHold(longer, sequence.tenant, store_[longer].refs)) return;
   Hold(op, longer, sequence.tenant);
   blocks.canonical[blocks.published] = longer;
@@ -435,8 +437,8 @@ void WindowBlockManager::PublishTail(OperationScope& op, Sequence& sequence) {
   if (wish.has_value() && !wish_holds) Wish(op, longer, *wish, sequence.tenant);
 }
 
-// The block of the primary tier that begins with `key` and goes on, where that is the block that
-// shares most with it.
+// The primary block that begins with `key` and is longer, if it is the block that shares most with
+// the key.
 BlockId WindowBlockManager::FindLonger(NodeRef parent, const BlockKey& key) const {
   if (!tree_.has_children(parent)) return kNoBlock;
   const PrefixTree::Closest closest = tree_.FindClosest(parent, key);
@@ -450,7 +452,7 @@ void WindowBlockManager::End(OperationScope& op, Sequence& sequence, ComputedTai
   SequenceBlocks& blocks = BlocksOf(sequence);
   Publish(op, sequence);
   if (tail == ComputedTail::kPublish && !Detached(blocks)) PublishTail(op, sequence);
-  // Tail first: of one sequence's blocks the last ones are the oldest.
+  // Tail first: the last blocks of a sequence become the oldest.
   const bool reads_copies = !residency_.copies_idle();
   for (auto i = static_cast<uint32_t>(blocks.table.size()); i-- > blocks.first;) {
     if (reads_copies) {
@@ -464,13 +466,14 @@ void WindowBlockManager::End(OperationScope& op, Sequence& sequence, ComputedTai
   blocks = {};
 }
 
-// Rule 9, but for the last published block, under which the next one will hang.
+// Rule 9. Keeps the last published block, which becomes the parent of the next one.
 void WindowBlockManager::Slide(OperationScope& op, Sequence& sequence) {
   SequenceBlocks& blocks = BlocksOf(sequence);
   const uint64_t end = uint64_t{sequence.computed_tokens} + 1;
   const bool detached = Detached(blocks);
   if (detached)
-    blocks.tree_epoch = SequenceBlocks::kNoTree;  // Its tip may go, and come back as another block.
+    // Its tip can leave and come back as another block.
+    blocks.tree_epoch = SequenceBlocks::kNoTree;
   const auto passed = [&](uint32_t index) {
     const uint64_t last_token_end = (uint64_t{index} + 1) * tokens_per_block().value();
     return last_token_end + window().value() <= end && (detached || index + 1 < blocks.published);

@@ -1,4 +1,4 @@
-// The windows of a cache, taken together.
+// All windows of a cache.
 #ifndef PAGODA_MANAGER_WINDOW_SET_H_
 #define PAGODA_MANAGER_WINDOW_SET_H_
 
@@ -14,7 +14,7 @@
 
 namespace pagoda {
 
-// Owns the windows. Thread-compatible. It changes no window: its users do, window by window.
+// Owns the windows. Thread-compatible. It changes no window; its users do.
 //
 // Invariant: the windows ascend by size, and a window's place is its index. The last one is the
 // largest.
@@ -33,23 +33,23 @@ class WindowSet {
   WindowBlockManager* operator[](size_t index) const { return windows_[index].get(); }
   WindowBlockManager* front() const { return windows_.front().get(); }
   WindowBlockManager* back() const { return windows_.back().get(); }
-  // The window of this size; nullptr where the cache has none.
+  // The window of this size; nullptr if the cache has none.
   WindowBlockManager* Find(WindowSize size) const {
     for (const auto& window : windows_) {
       if (window->window() == size) return window.get();
     }
     return nullptr;
   }
-  // Likewise. Errors: UNKNOWN_WINDOW.
+  // The window of this size. Errors: UNKNOWN_WINDOW.
   absl::StatusOr<WindowBlockManager*> Require(WindowSize size) const;
 
   TokensPerBlock tokens_per_block() const { return tokens_per_block_; }
   bool any_slides() const { return any_slides_; }
-  // Entries of a sequence's table in each window.
+  // The entries of a sequence's table in each window.
   uint32_t TableSize(uint64_t reserved_tokens) const {
     return tokens_per_block_.BlocksFor(reserved_tokens);
   }
-  // Blocks that somebody holds, over all windows and tiers.
+  // Blocks that have a holder, over all windows and tiers.
   uint64_t HeldBlocks() const;
 
   // Stops the process unless free + cached + active + pinned + in flight = capacity in every window

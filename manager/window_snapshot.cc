@@ -1,4 +1,4 @@
-// The part of WindowBlockManager that tells a late subscriber what is there.
+// The part of WindowBlockManager that reads the state for late subscribers.
 #include <algorithm>
 
 #include "manager/window_block_manager.h"
@@ -6,7 +6,7 @@
 namespace pagoda {
 namespace {
 
-// Whether the block has a life outside the tree that events tell of.
+// Whether the block is outside the tree and events tell of it.
 bool IsTold(const Block& block, LifecycleEvents lifecycle) {
   switch (lifecycle) {
     case LifecycleEvents::kOff:
@@ -54,7 +54,7 @@ BlockId WindowBlockManager::ReadSnapshot(BlockId begin, size_t max_ids, size_t m
     const BlockId parent_id = parent.is_root() ? kNoBlock : parent.block();
     auto* run = out->empty() ? nullptr : std::get_if<StoredEvent>(&out->back().what);
     const BlockKey key = store_.key(id);
-    // A block below the one before it joins its event, unless that would have to hold extras.
+    // A child of the previous block joins its event, unless the event would have to hold extras.
     if (run == nullptr || run->blocks.back().id != parent_id || key.has_extras() ||
         !run->extras.empty()) {
       StoredEvent stored{.parent = parent_id, .name_space = tree_.key(tree_.RootOf(id))};

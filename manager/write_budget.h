@@ -10,17 +10,18 @@
 
 namespace pagoda {
 
-// In every span of time T at most rate * (T + 1 second) bytes are taken. Thread-compatible. A clock
-// that goes back gives nothing. Whole bytes: what is left of one is kept as time.
+// In every span of time T at most rate * (T + 1 second) bytes are taken. A clock that goes back
+// adds nothing. The bucket counts whole bytes and keeps the rest of a byte as time.
+// Thread-compatible.
 class WriteBudget {
  public:
-  // `bytes_per_second` 0: no limit. The bucket is full at `now`, and holds one second's worth.
+  // `bytes_per_second` 0: no limit. The bucket is full at `now` and holds one second's worth.
   WriteBudget(uint64_t bytes_per_second, absl::Time now)
       : rate_(bytes_per_second), left_(bytes_per_second), at_(now) {}
 
   uint64_t bytes_per_second() const { return rate_; }
-  // Takes `bytes`, or nothing where there are fewer. What is more than a second's worth is taken
-  // from a full bucket, and is owed afterwards.
+  // Takes `bytes`, or nothing if the bucket has fewer. An amount above one second's worth needs a
+  // full bucket, and the rest is owed.
   bool Take(uint64_t bytes, absl::Time now) {
     if (rate_ == 0) return true;
     Fill(now);
@@ -33,7 +34,7 @@ class WriteBudget {
     }
     return true;
   }
-  // What was taken is not written after all.
+  // Returns bytes that were taken and are not written after all.
   void GiveBack(uint64_t bytes) {
     if (rate_ == 0) return;
     const uint64_t paid = std::min(owed_, bytes);
@@ -47,7 +48,7 @@ class WriteBudget {
     at_ = std::max(at_, now - kLongest);
     const absl::uint128 nanoseconds = static_cast<uint64_t>(absl::ToInt64Nanoseconds(now - at_));
     uint64_t bytes = static_cast<uint64_t>(nanoseconds * rate_ / kNanosecondsPerSecond);
-    // The part of a byte that is left stays in the clock.
+    // The rest of a byte stays in the clock.
     const absl::uint128 used = (absl::uint128(bytes) * kNanosecondsPerSecond + rate_ - 1) / rate_;
     at_ += absl::Nanoseconds(static_cast<int64_t>(used));
     const uint64_t paid = std::min(owed_, bytes);

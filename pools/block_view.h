@@ -1,4 +1,4 @@
-// The elements of one block in one pool, by layer, K or V, head and token.
+// A view of one block's elements in one pool, by layer, K or V, head and token.
 #ifndef PAGODA_POOLS_BLOCK_VIEW_H_
 #define PAGODA_POOLS_BLOCK_VIEW_H_
 
@@ -17,8 +17,7 @@ namespace pagoda {
 
 enum class KvPart : uint8_t { kKey = 0, kValue = 1 };
 
-// The dtype whose elements are of type T: float, one of 16 or 8 bits of kernels/numeric.h, or
-// uint8_t.
+// The dtype of elements of type T: float, a 16-bit or 8-bit type of kernels/numeric.h, or uint8_t.
 template <class T>
 inline constexpr DType kDTypeOf = [] {
   if constexpr (std::is_same_v<T, kernels::Half>) {
@@ -37,20 +36,19 @@ inline constexpr DType kDTypeOf = [] {
   }
 }();
 
-// OK where the pool holds elements of the view's dtype; INVALID_ARGUMENT otherwise: also for
-// scales and opaque bytes, which are not divided by tokens.
+// OK if the pool holds elements of the view's dtype. INVALID_ARGUMENT otherwise, and for scales and
+// opaque bytes, which are not divided by tokens.
 absl::Status CheckView(const PoolLayout& pool, DType view);
 
-// A view of a slot's bytes: `BlockView<const float>` reads, `BlockView<float>` writes as well. Made
-// by ReadBlock and WriteBlock. Small, to be passed by value; valid as long as the pool's memory and
-// as long as the slot is the block's: it holds neither.
+// A view of a slot's bytes: `BlockView<const float>` reads, `BlockView<float>` reads and writes.
+// ReadBlock and WriteBlock make it. Small: pass it by value. It holds neither the memory nor the
+// block: it is valid while the pool's memory exists and the slot belongs to the block.
 template <class T>
 class BlockView {
  public:
   using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
 
-  // REQUIRES: `slot` is a slot of a pool of elements with that layout, whose dtype is that of
-  // T.
+  // REQUIRES: `slot` is a slot of a pool with that layout; the pool holds elements of T's dtype.
   BlockView(const PoolLayout& layout, absl::Span<Byte> slot)
       : elements_(reinterpret_cast<T*>(slot.data())),
         num_layers_(static_cast<uint32_t>(layout.layers.size())),
@@ -72,8 +70,8 @@ class BlockView {
   uint32_t head_dim() const { return head_dim_; }
 
   // The head_dim() elements of one token. `layer` is an index of the pool's layer dimension
-  // (LayerLocation::layer_index). REQUIRES: each index is below its dimension; a pool of kv_factor
-  // 1 has no values.
+  // (LayerLocation::layer_index). REQUIRES: each index is below its dimension. With kv_factor 1
+  // there is no KvPart::kValue.
   absl::Span<T> at(uint32_t layer, KvPart part, uint32_t head, uint32_t token) const {
     const auto kv = static_cast<uint32_t>(part);
     PAGODA_CHECK(layer < num_layers_, "a layer of the pool");
@@ -93,8 +91,8 @@ class BlockView {
   uint32_t head_dim_;
 };
 
-// A read-only view of a block. `slot` is what pool.slot() returns, of a pool with that layout.
-// Errors: INVALID_ARGUMENT where the pool holds something else than elements of that dtype.
+// A read-only view of a block. `slot` is the result of pool.slot() of a pool with that layout.
+// Errors: INVALID_ARGUMENT if the pool does not hold elements of that dtype.
 template <class T>
 absl::StatusOr<BlockView<const T>> ReadBlock(const PoolLayout& layout,
                                              absl::Span<const std::byte> slot) {
@@ -102,9 +100,9 @@ absl::StatusOr<BlockView<const T>> ReadBlock(const PoolLayout& layout,
   return BlockView<const T>(layout, slot);
 }
 
-// A writable view, for whoever may write the block. Pools do not know who may: `permission` is the
-// answer of the block's manager, which refuses a finalized block, because others may be reading it.
-// Errors: `permission`, where it is not OK; INVALID_ARGUMENT as above.
+// A writable view. Pools do not know which client may write: `permission` is the answer of the
+// block's manager. The manager refuses a finalized block, because other sessions can be reading it.
+// Errors: `permission`, if it is not OK; INVALID_ARGUMENT as above.
 template <class T>
 absl::StatusOr<BlockView<T>> WriteBlock(const PoolLayout& layout, absl::Span<std::byte> slot,
                                         const absl::Status& permission) {

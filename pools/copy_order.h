@@ -1,4 +1,4 @@
-// A copy between two slots of one window, as the core orders it and Transfers carries it out.
+// A copy between two slots of one window. The core orders it, and Transfers carries it out.
 #ifndef PAGODA_POOLS_COPY_ORDER_H_
 #define PAGODA_POOLS_COPY_ORDER_H_
 
@@ -11,12 +11,11 @@
 
 namespace pagoda {
 
-// Numbers the copies of a cache: the first is 1, each one more than the one before. 0: nothing to
-// wait for.
+// Numbers a cache's copies in ascending steps of one, from 1. 0 means no copy to wait for.
 using Ticket = StrongId<struct TicketTag, uint64_t>;
 
-// Where a copy waits its turn. A lane numbers its tickets by itself, so a slow disk holds up no
-// copy between memories.
+// The queue of a copy. Each lane numbers its tickets separately, so that a slow disk delays no copy
+// between memories.
 enum class Lane : uint8_t {
   kMemory,  // Between tiers in memory: CopyOrder.
   kFetch,   // From a disk into memory.
@@ -30,9 +29,9 @@ struct CopyOrder {
   WindowSize window = kFullAttention;
   SlotRef source;
   SlotRef target;
-  uint32_t num_tokens = 0;  // tokens_per_block: the whole slot, in one run.
-  // The copies that last touched the source and the target: this one starts when they are done,
-  // whether they succeeded or not. 0: none. Both are below `ticket`.
+  uint32_t num_tokens = 0;  // tokens_per_block: the whole slot, in one piece.
+  // The copies that last touched the source and the target, or 0. This copy starts when they are
+  // done, even if they failed. Both tickets are below `ticket`.
   std::array<Ticket, 2> after;
   friend bool operator==(const CopyOrder&, const CopyOrder&) = default;
 };

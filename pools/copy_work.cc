@@ -31,7 +31,7 @@ absl::StatusOr<uint32_t> WindowIndex(const CacheLayout& layout, WindowSize windo
   return static_cast<uint32_t>(it - windows.begin());
 }
 
-// Copies what the order names between two pools of one layout. Returns the bytes copied.
+// Copies the order's tokens between two pools of the same layout. Returns the bytes copied.
 absl::StatusOr<uint64_t> CopyInPool(const CopyOrder& order, SharedMemoryPool& source,
                                     SharedMemoryPool& target) {
   const PoolLayout& layout = source.layout();
@@ -55,7 +55,7 @@ absl::StatusOr<uint64_t> CopyInPool(const CopyOrder& order, SharedMemoryPool& so
   return runs.num_runs * runs.token_bytes * order.num_tokens;
 }
 
-// In every pool of the window. Returns the bytes copied.
+// Copies in every pool of the window. Returns the bytes copied.
 absl::StatusOr<uint64_t> CopyInWindow(const CopyOrder& order, PoolSet& pools) {
   const absl::StatusOr<uint32_t> window = WindowOfOrder(order, pools);
   if (!window.ok()) return window.status();

@@ -1,4 +1,4 @@
-// What the implementations of Transfers share. Not for other folders.
+// Code that the implementations of Transfers share. Not for other folders.
 #ifndef PAGODA_POOLS_COPY_WORK_H_
 #define PAGODA_POOLS_COPY_WORK_H_
 
@@ -15,23 +15,22 @@
 
 namespace pagoda {
 
-// The index of the order's window, which has pools in both of its tiers. Errors: UNKNOWN_WINDOW,
-// INVALID_ARGUMENT.
+// The index of the order's window. Checks that the window has pools in both of the order's tiers.
+// Errors: UNKNOWN_WINDOW, INVALID_ARGUMENT.
 absl::StatusOr<uint32_t> WindowOfOrder(const CopyOrder& order, const PoolSet& pools);
 
-// Whether the order names two different slots of its window and no more tokens than a block has.
-// The kernels of the CPU look for themselves. Errors: INVALID_ARGUMENT.
+// Checks that the order names two different slots of its window, and at most as many tokens as a
+// block has. The CPU kernels check this themselves. Errors: INVALID_ARGUMENT.
 absl::Status CheckSlotsOfOrder(const CopyOrder& order, const PoolSet& pools, uint32_t window_index);
 
-// How the tokens of a slot lie.
-// REQUIRES: the pool holds elements.
+// How the tokens lie in a slot. REQUIRES: the pool holds elements.
 kernels::TokenRuns RunsOf(const PoolLayout& layout);
 
-// Whether the order copies all of a slot: the whole block, or any of its tokens in a pool that is
-// not divided by tokens. A copy of some tokens takes their block's scales and opaque bytes whole.
+// Whether the order copies all of a slot: a whole block, or any number of tokens in a pool that is
+// not divided by tokens. A copy of some tokens copies all scales and opaque bytes of their block.
 bool CopiesWholeSlot(const CopyOrder& order, const PoolLayout& layout);
 
-// What came of an order.
+// The result of an order.
 struct CopyOutcome {
   absl::Status status;
   uint64_t bytes = 0;
@@ -39,16 +38,16 @@ struct CopyOutcome {
   absl::Duration latency;
 };
 
-// Copies between host pools. `given`: when the order came.
+// Copies between host pools. `given`: the time of the order.
 CopyOutcome CarryOutOnHost(const CopyOrder& order, PoolSet& pools,
                            std::chrono::steady_clock::time_point given);
 
-// Of an order that Stop has overtaken.
+// The status of an order that Stop cancelled.
 absl::Status CancelledCopy();
 
 void CountOutcome(const CopyOrder& order, const CopyOutcome& outcome, TransferStats& stats);
 
-// Takes the ticket of a new order. REQUIRES: it is above the one before.
+// Stores the ticket of a new order in `last`. REQUIRES: the ticket is above `last`.
 void TakeTicket(Ticket ticket, Ticket& last);
 
 }  // namespace pagoda

@@ -1,4 +1,4 @@
-// Durations counted by length.
+// A histogram of durations.
 #ifndef PAGODA_POOLS_DURATION_HISTOGRAM_H_
 #define PAGODA_POOLS_DURATION_HISTOGRAM_H_
 
@@ -12,17 +12,18 @@
 
 namespace pagoda {
 
-// How many durations were at most as long as each of some bounds, and their sum: what a Prometheus
-// histogram tells. Copies are independent of each other. Observing costs a look at each bound at
-// most, and no memory. Thread-compatible.
+// Counts durations by upper bounds, and sums them, as a Prometheus histogram does. Copies of the
+// object are independent. Observe compares with each bound at most, and allocates nothing.
+// Thread-compatible.
 class DurationHistogram {
  public:
   static constexpr size_t kMaxBounds = 20;
 
-  // `bounds`: seconds, ascending, at most kMaxBounds; they outlive the histogram and its copies.
+  // `bounds`: seconds, ascending, at most kMaxBounds. They must outlive the histogram and its
+  // copies.
   explicit DurationHistogram(absl::Span<const double> bounds) : bounds_(bounds) {}
 
-  // A negative duration, which only a clock that was set back makes, counts as none.
+  // A negative duration counts as 0. Only a clock that was set back yields one.
   void Observe(absl::Duration duration) {
     const double seconds = std::max(0.0, absl::ToDoubleSeconds(duration));
     const auto bound = std::lower_bound(bounds_.begin(), bounds_.end(), seconds);
@@ -31,8 +32,8 @@ class DurationHistogram {
   }
 
   absl::Span<const double> bounds() const { return bounds_; }
-  // Of bound i those above the bound before it and at most this one; of bounds().size() those above
-  // all.
+  // The number of durations above bound i - 1 and at most bound i. For i = bounds().size(): the
+  // number above all bounds.
   uint64_t count(size_t i) const { return counts_[i]; }
   uint64_t total() const {
     uint64_t total = 0;

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 
-// Of kernels newer than the C library.
+// For kernels newer than the C library.
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
@@ -31,7 +31,7 @@
 namespace pagoda {
 namespace {
 
-constexpr uint64_t kMostWaste = 8;  // Of a size: an eighth.
+constexpr uint64_t kMostWaste = 8;  // A divisor: at most an eighth of the size.
 constexpr mode_t kOwnerOnly = 0600;
 
 uint64_t RoundUp(uint64_t bytes, uint64_t page_bytes) {
@@ -42,13 +42,13 @@ void Add(std::string* text, const std::string& why) {
   absl::StrAppend(text, text->empty() ? "" : "; ", why);
 }
 
-// A memfd that only this user opens again: it begins with mode 0777, and who has it for reading
-// alone could open it for writing.
+// A memfd that only this user can open again. A new memfd has mode 0777; a process with a
+// descriptor for reading could open it for writing.
 absl::StatusOr<FileDescriptor> MakeMemfd(const std::string& name, unsigned flags,
                                          uint64_t size_bytes) {
   const char* const label = name.c_str() + (name.starts_with('/') ? 1 : 0);
   FileDescriptor fd(memfd_create(label, flags | MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL));
-  if (!fd.valid() && errno == EINVAL) {  // A kernel that does not know the last one.
+  if (!fd.valid() && errno == EINVAL) {  // The kernel does not know MFD_NOEXEC_SEAL.
     fd = FileDescriptor(memfd_create(label, flags | MFD_CLOEXEC | MFD_ALLOW_SEALING));
   }
   if (!fd.valid()) return absl::ErrnoToStatus(errno, "memfd_create");
@@ -56,7 +56,7 @@ absl::StatusOr<FileDescriptor> MakeMemfd(const std::string& name, unsigned flags
   if (ftruncate(fd.get(), static_cast<off_t>(size_bytes)) != 0) {
     return absl::ErrnoToStatus(errno, "ftruncate");
   }
-  // A client with a descriptor for writing could else cut what others have mapped.
+  // Otherwise a client with a descriptor for writing could truncate memory that others have mapped.
   fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
   return fd;
 }
@@ -72,7 +72,7 @@ absl::StatusOr<NamelessMemory> MapMemfd(const std::string& name, unsigned flags,
       .fd = *std::move(fd), .data = *data, .size_bytes = size_bytes, .pages = pages};
 }
 
-// The memory, or why there is none.
+// Returns the memory, or the reason why it is not available.
 absl::StatusOr<NamelessMemory> MakeHugetlb(const std::string& name, uint64_t size_bytes,
                                            MemoryPages pages, const HugePageProbe& probe) {
   const uint64_t page_bytes = HugetlbPageBytes(pages);
@@ -107,10 +107,11 @@ absl::StatusOr<NamelessMemory> MakeTransparent(const std::string& name, uint64_t
                                       : absl::StrCat("the system's shmem_enabled is ", setting));
   }
   if (request.reservation == Reservation::kWhole) {
-    // Without a file system that can be full, too much would be a matter for the kernel's killer.
+    // This memory lies on no file system that can be full. If it exceeds the free memory, the
+    // kernel kills a process.
     const absl::StatusOr<uint64_t> free_bytes = FreeSharedMemoryBytes();
     if (!free_bytes.ok() || *free_bytes < size_bytes) {
-      return absl::ResourceExhaustedError("there is not as much free memory");
+      return absl::ResourceExhaustedError("there is not enough free memory");
     }
   }
   absl::StatusOr<NamelessMemory> memory = MapMemfd(name, 0, size_bytes, MemoryPages::kTransparent);
@@ -149,11 +150,11 @@ absl::StatusOr<std::byte*> MapShared(int fd, uint64_t size_bytes, const std::str
   void* data = nullptr;
   const bool by_kernel = size_bytes < kTransparentPageBytes || HugetlbPageBytesOf(fd) != 0 ||
                          size_bytes > SIZE_MAX - kTransparentPageBytes;
-  if (by_kernel) {  // It aligns pages of its pool by itself.
+  if (by_kernel) {  // The kernel aligns pages of its pool itself.
     data = mmap(nullptr, size_bytes, protection, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED) return failed();
   } else {
-    // A place that is too large by one page, of which the ends are given back.
+    // Reserves one huge page more than needed, then unmaps both ends.
     const uint64_t place_bytes = size_bytes + kTransparentPageBytes;
     void* const place =
         mmap(nullptr, place_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -173,7 +174,7 @@ absl::StatusOr<std::byte*> MapShared(int fd, uint64_t size_bytes, const std::str
       munmap(reinterpret_cast<void*>(end), begin + place_bytes - end);
     }
   }
-  // A child's mapping would outlive this process, and with it the knowledge of who can write.
+  // A child's mapping would outlive this process; then nothing would know that the child can write.
   if (access == MemoryAccess::kReadWrite) madvise(data, size_bytes, MADV_DONTFORK);
   return static_cast<std::byte*>(data);
 }
@@ -193,7 +194,8 @@ absl::Status AskForTransparent(std::byte* data, uint64_t size_bytes, Reservation
     return absl::ErrnoToStatus(errno, "madvise(MADV_HUGEPAGE)");
   }
   if (reservation == Reservation::kSparse) return absl::OkStatus();
-  // By the mapping: what posix_fallocate takes is small where the system's setting is "advise".
+  // Takes the pages through the mapping: posix_fallocate takes small ones if the setting is
+  // "advise".
   if (madvise(data, size_bytes, MADV_POPULATE_WRITE) == 0) return absl::OkStatus();
   return absl::ErrnoToStatus(errno, "madvise(MADV_POPULATE_WRITE)");
 }

@@ -1,4 +1,4 @@
-// Shared memory without a name in huge pages, and mappings that huge pages fit into.
+// Shared memory without a name, in huge pages, and mappings that are aligned for huge pages.
 #ifndef PAGODA_POOLS_HUGE_PAGE_MEMORY_H_
 #define PAGODA_POOLS_HUGE_PAGE_MEMORY_H_
 
@@ -16,47 +16,48 @@
 namespace pagoda {
 
 // Maps `size_bytes` of the memory behind `fd` from its start, shared. A mapping that can hold a
-// transparent huge page begins at a multiple of one: the kernel uses huge pages of shared memory
-// only where address and offset agree. A mapping for writing is not inherited by children. `name`
-// is for errors. Errors: those of mmap.
+// transparent huge page begins at a multiple of that page's size: the kernel uses huge pages of
+// shared memory only if address and offset agree. Child processes do not inherit a mapping for
+// writing. `name` is for error messages. Errors: those of mmap.
 absl::StatusOr<std::byte*> MapShared(int fd, uint64_t size_bytes, const std::string& name,
                                      MemoryAccess access);
 
-// The page size of the huge pages behind `fd`; 0 where it has none of the kernel's pool.
+// The size of the huge pages behind `fd`; 0 if they are not from the kernel's pool.
 uint64_t HugetlbPageBytesOf(int fd);
 
-// Takes all pages of a mapping now, where the system may refuse some of them later: a touch would
-// be a SIGBUS then. Errors: RESOURCE_EXHAUSTED where it refuses some now.
+// If the system can later refuse some of a mapping's pages, takes all of them now: a later touch
+// would be a SIGBUS. Errors: RESOURCE_EXHAUSTED if the system refuses some now.
 absl::Status TakeWhereLimited(std::byte* data, uint64_t size_bytes, uint64_t page_bytes,
                               MemoryAccess access, const HugePageProbe& probe);
 
-// Asks for transparent huge pages in a mapping. What is not taken yet is huge from now on, where
-// the system has any; with Reservation::kWhole all of it is taken. Errors: RESOURCE_EXHAUSTED, or
-// what the kernel says; then some may be taken.
+// Asks for transparent huge pages in a mapping. Pages that are not taken yet will be huge, if the
+// system has free ones. With Reservation::kWhole all pages are taken now. Errors:
+// RESOURCE_EXHAUSTED, or the kernel's error; some pages may be taken then.
 absl::Status AskForTransparent(std::byte* data, uint64_t size_bytes, Reservation reservation);
 
-// Makes huge pages of the pages that a mapping has, whatever the system's setting but "deny" is. It
-// copies them, which takes seconds for each GiB. A tail smaller than a huge page stays as it is.
-// Errors: what the kernel says; then some may be huge.
+// Turns the existing pages of a mapping into huge pages, with any system setting except "deny". The
+// kernel copies them, which takes seconds per GiB. A tail smaller than a huge page stays as it is.
+// Errors: the kernel's; some pages may be huge then.
 absl::Status Collapse(std::byte* data, uint64_t size_bytes);
 
 // New memory without a name, zeroed and mapped for writing.
 struct NamelessMemory {
   FileDescriptor fd;
-  std::byte* data = nullptr;  // Unmapped by whoever owns this.
-  uint64_t size_bytes = 0;    // What was asked for, in whole pages.
+  std::byte* data = nullptr;  // The owner of this object must unmap it.
+  uint64_t size_bytes = 0;    // The requested size, rounded up to whole pages.
   MemoryPages pages = MemoryPages::kPlain;
 };
 
-// The largest pages that the request names and the system has: those of the kernel's pool, then
-// transparent ones; then, for sparse memory alone, plain ones. Pages of the pool are not used where
-// they would waste more than an eighth of the size. None where memory with a name is as good;
-// `shortfall` then says why, and also where smaller pages than the largest were taken.
+// Takes the largest pages that the request names and the system has: pages of the kernel's pool,
+// then transparent ones, then (for sparse memory only) plain ones. Pages of the pool are not used
+// if they would waste more than an eighth of the size. Returns nullopt if memory with a name serves
+// equally well; `shortfall` then says why. `shortfall` is also set if smaller pages than the
+// largest were taken.
 //
-// No touch of what this returns is a SIGBUS: pages of the kernel's pool are reserved when they are
-// mapped, and taken at once where a cgroup, a cpuset or a memory policy could refuse them; other
-// pages lie on no mounted file system, so none can be full. The size is sealed. Only this user may
-// open it again.
+// No access to the returned memory raises SIGBUS. Pages of the kernel's pool are reserved when they
+// are mapped; they are taken at once if a cgroup, a cpuset or a memory policy could refuse them.
+// Other pages lie on no mounted file system, so none can be full. The size is sealed. Only this
+// user can open the memory again.
 std::optional<NamelessMemory> MakeNamelessMemory(const std::string& name, uint64_t size_bytes,
                                                  const PageRequest& request,
                                                  std::string* shortfall);

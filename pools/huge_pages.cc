@@ -39,7 +39,7 @@ std::string ChosenWord(const std::string& line) {
   return line.substr(begin + 1, end - begin - 1);
 }
 
-// The numbers of "0-3,8".
+// The numbers in a list such as "0-3,8".
 std::set<int> NodeList(const std::string& list) {
   std::set<int> nodes;
   std::istringstream parts(list);
@@ -55,7 +55,7 @@ std::set<int> NodeList(const std::string& list) {
   return nodes;
 }
 
-// Whether the process may take memory of some nodes alone.
+// Whether the process can take memory of some nodes only.
 bool HasFewerNodes() {
   std::ifstream status("/proc/self/status");
   constexpr std::string_view kKey = "Mems_allowed_list:";
@@ -69,15 +69,15 @@ bool HasFewerNodes() {
   return false;
 }
 
-// Whether the thread says itself where its memory lies.
+// Whether the thread has a memory policy.
 bool HasMemoryPolicy() {
   int mode = 0;
   return syscall(SYS_get_mempolicy, &mode, nullptr, 0, nullptr, 0) == 0 && mode != 0;
 }
 
-// Whether the process's cgroup, or one above it, has a limit of such pages: in the second version
-// of cgroups "hugetlb.2MB.max", in the first one "hugetlb.2MB.limit_in_bytes". The latter has a
-// number also where there is no limit, which is then beyond any memory.
+// Whether the process's cgroup, or a parent of it, limits huge pages of that size. The file is
+// "hugetlb.2MB.max" in version 2 of cgroups and "hugetlb.2MB.limit_in_bytes" in version 1. Without
+// a limit, the latter holds a number beyond any memory.
 bool HasCgroupLimit(uint64_t page_bytes) {
   const std::string size = page_bytes < uint64_t{1} << 30 ? absl::StrCat(page_bytes >> 20, "MB")
                                                           : absl::StrCat(page_bytes >> 30, "GB");
@@ -108,7 +108,7 @@ bool HasCgroupLimit(uint64_t page_bytes) {
 
 class SystemProbe final : public HugePageProbe {
  public:
-  // Pages that are free and promised to nobody, and those that the kernel may make of other memory.
+  // Free pages that are not reserved, and pages that the kernel can still make from other memory.
   uint64_t FreePages(uint64_t page_bytes) const override {
     const std::string folder =
         absl::StrCat("/sys/kernel/mm/hugepages/hugepages-", page_bytes >> 10, "kB/");
@@ -125,7 +125,7 @@ class SystemProbe final : public HugePageProbe {
     std::ifstream mounts("/proc/self/mounts");
     std::string line;
     std::string huge = "never";
-    while (std::getline(mounts, line)) {  // The last one of a folder is the one that is seen.
+    while (std::getline(mounts, line)) {  // Only the last mount on a folder is visible.
       std::istringstream fields(line);
       std::string device, folder, type, options;
       fields >> device >> folder >> type >> options;
@@ -194,7 +194,7 @@ bool TransparentWithoutName(const HugePageProbe& probe) {
   return setting == "force" || Gives(setting);
 }
 
-// "deny" and "force" are for every mount.
+// "deny" and "force" apply to every mount.
 bool TransparentInShm(const HugePageProbe& probe) {
   const std::string setting = probe.ShmemEnabled();
   return setting == "force" || (setting != "deny" && !setting.empty() && Gives(probe.ShmMount()));

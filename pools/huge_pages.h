@@ -1,5 +1,5 @@
-// The pages that host memory consists of: what is asked for, what there is, and what the system
-// says about both.
+// The pages of host memory: the requested sizes, the sizes that memory has, and the system's
+// settings.
 #ifndef PAGODA_POOLS_HUGE_PAGES_H_
 #define PAGODA_POOLS_HUGE_PAGES_H_
 
@@ -9,18 +9,18 @@
 
 namespace pagoda {
 
-// What is asked for. Where the system does not have it, memory takes the next smaller pages.
+// The requested pages. If the system lacks them, memory takes the next smaller ones.
 enum class HugePages : uint8_t {
-  kAuto,  // The largest that the system offers without being changed.
+  kAuto,  // The largest that the system offers without a change of its settings.
   k2MiB,
   k1GiB,
-  kOff,  // The system's small pages.
+  kOff,  // The system's base pages.
 };
 
-// What memory consists of, the smallest first.
+// The pages of some memory, smallest first.
 enum class MemoryPages : uint8_t {
-  kPlain,        // The system's small pages.
-  kTransparent,  // Shared memory for which the kernel takes huge pages where it finds them.
+  kPlain,        // The system's base pages.
+  kTransparent,  // Shared memory for which the kernel takes huge pages if it finds free ones.
   k2MiB,         // Pages of the kernel's pool of huge pages (hugetlb).
   k1GiB,
 };
@@ -33,25 +33,26 @@ std::string_view PagesText(MemoryPages pages);
 // The size of a page of the kernel's pool of huge pages; 0 for other pages.
 uint64_t HugetlbPageBytes(MemoryPages pages);
 
-// The size of a transparent huge page. Memory below it has none.
+// The size of a transparent huge page. Smaller memory has none.
 inline constexpr uint64_t kTransparentPageBytes = uint64_t{2} << 20;
 
-// What the system says about huge pages. A test says something else. Thread-safe.
+// The system's state and settings of huge pages. Tests replace it. Thread-safe.
 class HugePageProbe {
  public:
   virtual ~HugePageProbe() = default;
-  // This machine's, which reads /proc and /sys at each call.
+  // This machine's state. It reads /proc and /sys at each call.
   static const HugePageProbe& System();
 
-  // The huge pages of that size that the kernel can still reserve; 0 where it has no such size.
+  // The number of huge pages of that size that the kernel can still reserve; 0 if the kernel does
+  // not support that size.
   virtual uint64_t FreePages(uint64_t page_bytes) const = 0;
   // The kernel's setting for shared memory without a name, shmem_enabled: "always", "within_size",
-  // "advise", "never", "deny" or "force"; "" where it has none.
+  // "advise", "never", "deny" or "force"; "" if the kernel has no such setting.
   virtual std::string ShmemEnabled() const = 0;
   // The setting of /dev/shm, its mount option `huge`: "always", "within_size", "advise" or "never".
   virtual std::string ShmMount() const = 0;
-  // Whether a reserved huge page of that size may be refused to this process when it touches it: by
-  // its cgroup, its cpuset or its memory policy. Then such a touch would be a SIGBUS.
+  // Whether the system can refuse a reserved huge page of that size when this process touches it,
+  // because of its cgroup, its cpuset or its memory policy. Such a touch would be a SIGBUS.
   virtual bool LimitsFaults(uint64_t page_bytes) const = 0;
 };
 
@@ -59,22 +60,22 @@ class HugePageProbe {
 enum class Reservation : uint8_t {
   kWhole,   // At the start. Huge pages of the kernel's pool are reserved then, and taken when
             // touched.
-  kSparse,  // When they are touched. It opens in milliseconds, whatever its size.
+  kSparse,  // When they are touched. Memory of any size opens in milliseconds.
 };
 
-// How memory is to be made.
+// How memory takes its pages.
 struct PageRequest {
   HugePages huge_pages = HugePages::kOff;
   Reservation reservation = Reservation::kWhole;
-  const HugePageProbe* probe = nullptr;  // Null: the system. Outlives the call.
+  const HugePageProbe* probe = nullptr;  // Null: the system. Must outlive the call.
 
   const HugePageProbe& system() const {
     return probe == nullptr ? HugePageProbe::System() : *probe;
   }
 };
 
-// Whether the kernel gives transparent huge pages to memory that asks for them (MADV_HUGEPAGE):
-// without a name, and in /dev/shm.
+// Whether the kernel gives transparent huge pages to memory that asks for them (MADV_HUGEPAGE): to
+// memory without a name, and to memory in /dev/shm.
 bool TransparentWithoutName(const HugePageProbe& probe);
 bool TransparentInShm(const HugePageProbe& probe);
 

@@ -12,8 +12,8 @@ namespace pagoda {
 namespace {
 
 constexpr uint32_t kMaxTokensPerBlock = 1024;
-// Far above any model; with them a slot's bytes fit 64 bits with room to spare.
-constexpr uint64_t kMaxElementsPerToken = uint64_t{1} << 20;  // Of K, in a layer.
+// Far above any model. With these limits a slot's bytes easily fit 64 bits.
+constexpr uint64_t kMaxElementsPerToken = uint64_t{1} << 20;  // K elements of one layer.
 constexpr size_t kMaxLayers = 4096;
 
 absl::Status Refuse(size_t layer, const std::string& why) {
@@ -38,7 +38,7 @@ absl::Status CheckElements(size_t i, const LayerSpec& layer) {
   }
   if (layer.bytes_per_block != 0) {
     return Refuse(i, absl::StrCat(" has bytes_per_block ", layer.bytes_per_block,
-                                  ", which opaque layers alone have"));
+                                  ", which only opaque layers have"));
   }
   if (layer.num_kv_heads == 0 || layer.head_dim == 0) {
     return Refuse(i, absl::StrCat(" has num_kv_heads ", layer.num_kv_heads, ", head_dim ",
@@ -46,8 +46,8 @@ absl::Status CheckElements(size_t i, const LayerSpec& layer) {
   }
   const uint64_t elements = uint64_t{layer.num_kv_heads} * layer.head_dim;
   if (elements > kMaxElementsPerToken) {
-    return Refuse(i, absl::StrCat(" has ", elements, " elements a token; at most ",
-                                  kMaxElementsPerToken, " are served"));
+    return Refuse(i, absl::StrCat(" has ", elements, " elements per token; at most ",
+                                  kMaxElementsPerToken, " are supported"));
   }
   return absl::OkStatus();
 }
@@ -112,7 +112,7 @@ bool SameShape(const PoolLayout& a, const PoolLayout& b) {
          a.bytes_per_block == b.bytes_per_block;
 }
 
-// The pool of the layer, the model's number i: one that is there, or a fresh one with its scales.
+// Returns the pool of model layer `i`: an existing one, or `fresh` with its scales, newly added.
 uint32_t AddToPools(uint32_t i, const PoolLayout& fresh, std::vector<PoolLayout>& pools) {
   const auto it = std::find_if(pools.begin(), pools.end(),
                                [&](const PoolLayout& p) { return SameShape(p, fresh); });
@@ -126,7 +126,7 @@ uint32_t AddToPools(uint32_t i, const PoolLayout& fresh, std::vector<PoolLayout>
   return index;
 }
 
-// The position of the element for which `matches` holds; appends `fresh` where there is none.
+// The position of the element for which `matches` holds. Appends `fresh` if there is none.
 template <class T, class Predicate>
 uint32_t FindOrAppend(std::vector<T>& items, Predicate matches, T fresh) {
   const auto it = std::find_if(items.begin(), items.end(), matches);

@@ -1,4 +1,4 @@
-// Where memory lies.
+// The location of memory: the host or a device.
 #ifndef PAGODA_POOLS_MEMORY_PLACE_H_
 #define PAGODA_POOLS_MEMORY_PLACE_H_
 
@@ -13,14 +13,13 @@ enum class MemoryKind : uint8_t {
   kCuda,  // The memory of a CUDA device.
 };
 
-// A device by its own identity. Its index is another one in each process that CUDA_VISIBLE_DEVICES
-// shows other devices.
+// A device's identity. Its index differs between processes that have a different
+// CUDA_VISIBLE_DEVICES.
 using DeviceUuid = std::array<uint8_t, 16>;
 
 struct MemoryPlace {
   MemoryKind kind = MemoryKind::kHost;
-  // Of a device's memory alone: its index as the process that owns the memory counts, and who it
-  // is.
+  // Device memory only: the device's index in the process that owns the memory, and its identity.
   int device = 0;
   DeviceUuid uuid = {};
   friend bool operator==(const MemoryPlace&, const MemoryPlace&) = default;

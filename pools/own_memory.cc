@@ -22,8 +22,8 @@ constexpr mode_t kOwnerOnly = 0600;
 absl::Status Refuse(const std::string& name, const std::string& why) {
   return MakeError(Reason::kPermissionDenied,
                    absl::StrCat("shared memory ", name, " is not used, because ", why,
-                                ": whoever may write it could put anything in; look at ",
-                                kSharedMemoryFolder, name, ", and remove it if it is not wanted"));
+                                ": a user who can write it could put any bytes there; look at ",
+                                kSharedMemoryFolder, name, ", and remove it if it is not needed"));
 }
 
 absl::Status OtherUser(const std::string& name, uid_t owner) {
@@ -59,12 +59,12 @@ absl::Status CheckOwnMemory(int fd, const std::string& name) {
   return absl::OkStatus();
 }
 
-// The C library's shm_open follows no symbolic link and closes on exec.
+// The C library's shm_open does not follow symbolic links, and sets close-on-exec.
 absl::StatusOr<FileDescriptor> OpenOwnMemory(const std::string& name, int flags) {
   FileDescriptor fd(shm_open(name.c_str(), flags, kOwnerOnly));
   if (!fd.valid()) {
     const int error = errno;
-    // Also where the kernel lets nobody open another user's file there (fs.protected_regular).
+    // With fs.protected_regular the kernel does not open another user's file there.
     struct stat info;
     if (error == EACCES && lstat(absl::StrCat(kSharedMemoryFolder, name).c_str(), &info) == 0 &&
         info.st_uid != geteuid()) {
@@ -95,12 +95,12 @@ absl::StatusOr<OwnerLock> OwnerLock::Take(const std::string& name) {
                        " belongs to a running process; is another daemon up with this cache "
                        "name?"));
     }
-    // Else its holder took the file away between the two calls.
+    // Otherwise the previous holder removed the file between the two calls.
     if (IsNamed(fd->get(), file)) return OwnerLock(std::move(file), *std::move(fd));
   }
 }
 
-// The file first: who opens it afterwards makes another.
+// Unlinks the file before the lock ends: the next owner then creates a new file.
 OwnerLock::~OwnerLock() {
   if (fd_.valid()) shm_unlink(file_.c_str());
 }

@@ -1,4 +1,5 @@
-// Whose a shared memory object is: this user's, and the process's that owns its name.
+// Checks that a shared memory object belongs to this user, and locks its name for the owner
+// process.
 #ifndef PAGODA_POOLS_OWN_MEMORY_H_
 #define PAGODA_POOLS_OWN_MEMORY_H_
 
@@ -12,30 +13,31 @@
 
 namespace pagoda {
 
-// Where the C library keeps shared memory.
+// The directory in which the C library keeps shared memory.
 inline constexpr char kSharedMemoryFolder[] = "/dev/shm";
 
-// Whether the object that `fd` has open under `name` ("/x") is this process's user's alone. Anybody
-// may put a file where shared memory lies, and what is in memory that is adopted is believed. So it
-// has to be a plain file of this user, which no other user may write, with one name.
-// Errors: PERMISSION_DENIED, with what is wrong.
+// Checks that only this process's user can write the object that `fd` has open under `name` ("/x").
+// Any user can create files in the directory of shared memory, and adopted memory is trusted. The
+// object must therefore be a plain file of this user, with one name, which no other user may write.
+// Errors: PERMISSION_DENIED, with the reason.
 absl::Status CheckOwnMemory(int fd, const std::string& name);
 
-// shm_open, and CheckOwnMemory of what it opened; `flags` and a mode as there, 0600 where it makes
-// the object. Errors: NotFound; PERMISSION_DENIED; those of the call.
+// Calls shm_open, then CheckOwnMemory. `flags` are those of shm_open; a new object gets mode 0600.
+// Errors: NotFound; PERMISSION_DENIED; those of shm_open.
 absl::StatusOr<FileDescriptor> OpenOwnMemory(const std::string& name, int flags);
 
-// Makes the object as large as that, and reserves its pages: without that a full file system would
-// be a SIGBUS at the first write. What is there stays. Errors: OUT_OF_MEMORY.
+// Sets the object's size and reserves its pages. Without the reservation, a full file system would
+// raise SIGBUS at the first write. Existing bytes stay. Errors: OUT_OF_MEMORY.
 absl::Status ReserveMemory(int fd, const std::string& name, uint64_t size_bytes);
 
-// Says that a living process owns the name of a shared memory object: a lock on a file beside it.
-// Not on the object itself, whose descriptors are handed out: whoever has one can lock what is
-// behind it, also if it is open for reading only, and would keep the next owner out. The file goes
-// with the lock; a dead owner's is taken over. Movable. A moved-from one holds nothing.
+// Marks the name of a shared memory object as owned by a living process: a lock on a file beside
+// the object. The object itself cannot carry the lock. Its descriptors are handed out, and every
+// process that has one, even one opened for reading only, could lock the object and keep the next
+// owner out. The file is removed with the lock; a dead owner's file is taken over. Movable. A
+// moved-from object holds nothing.
 class OwnerLock {
  public:
-  // Errors: INVALID_ARGUMENT where a living process owns the name; those of OpenOwnMemory.
+  // Errors: INVALID_ARGUMENT if a living process owns the name; those of OpenOwnMemory.
   static absl::StatusOr<OwnerLock> Take(const std::string& name);
 
   OwnerLock() = default;

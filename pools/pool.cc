@@ -17,9 +17,9 @@ namespace {
 absl::StatusOr<uint64_t> PoolBytes(const PoolLayout& layout, uint32_t num_slots) {
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(layout.slot_stride_bytes(), uint64_t{num_slots}, &bytes)) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat(num_slots, " slots of ", layout.slot_stride_bytes(),
-                                  " bytes are more than 64 bits count"));
+    return MakeError(
+        Reason::kInvalidArgument,
+        absl::StrCat(num_slots, " slots of ", layout.slot_stride_bytes(), " bytes exceed 64 bits"));
   }
   return bytes;
 }
@@ -35,7 +35,7 @@ uint64_t AddressOf(absl::Span<const std::byte> bytes) {
   return reinterpret_cast<uint64_t>(bytes.data());
 }
 
-// Removes what dead owners left under the pools' names and the pools cannot take over.
+// Removes the memory of dead owners that has the pools' names and does not fit the pools.
 absl::Status RemoveMisfits(const std::vector<std::vector<SharedMemoryPool::Options>>& windows) {
   for (const std::vector<SharedMemoryPool::Options>& window : windows) {
     for (const SharedMemoryPool::Options& pool : window) {
@@ -49,14 +49,14 @@ absl::Status RemoveMisfits(const std::vector<std::vector<SharedMemoryPool::Optio
   return absl::OkStatus();
 }
 
-// What this version maps.
+// This version maps pools of one segment only.
 absl::Status CheckOneSegment(const PoolMapping& mapping) {
   if (mapping.segments.size() == 1) return absl::OkStatus();
   return MakeError(Reason::kInvalidArgument,
                    absl::StrCat("a pool of ", mapping.segments.size(), " segments, not 1"));
 }
 
-// Whether the pool lies in its segment, and the segment in memory of so many bytes.
+// Checks that the pool fits its segment, and that the segment fits in `available` bytes of memory.
 absl::Status CheckFits(const PoolMapping& mapping, uint64_t available) {
   const MappingSegment& segment = mapping.segments.front();
   const absl::StatusOr<uint64_t> needed = PoolBytes(mapping.layout, mapping.num_slots);
@@ -157,7 +157,7 @@ absl::StatusOr<std::unique_ptr<PoolSet>> PoolSet::Create(const CacheLayout& layo
     plans.push_back(
         set->Plan(static_cast<Tier>(t), slots.tiers[t], instance, lifetime, placement.pages));
   }
-  // What cannot be adopted goes first: the memory that it takes may be needed.
+  // Removes memory that cannot be adopted first, because the new pools may need its bytes.
   for (const auto& windows : plans) {
     if (absl::Status status = RemoveMisfits(windows); !status.ok()) return status;
   }
@@ -418,7 +418,7 @@ absl::StatusOr<std::unique_ptr<MappedPool>> MappedPool::From(const PoolMapping& 
   if (absl::Status status = CheckFits(mapping, available); !status.ok()) return status;
   const MappingSegment& segment = mapping.segments.front();
   if (segment.pages == MemoryPages::kTransparent) {
-    // What the owner has not asked for in time may still become huge; without it nothing is lost.
+    // Pages that the owner has not taken yet can still become huge. A failure changes nothing.
     const absl::Span<std::byte> all = memory.bytes();
     AskForTransparent(all.data(), all.size(), Reservation::kSparse).IgnoreError();
   }

@@ -25,22 +25,23 @@
 
 namespace pagoda {
 
-// A piece of a pool that another process can map. Today a pool has one piece.
+// A part of a pool that another process can map. Every pool has one segment.
 struct MappingSegment {
-  // For shm_open: "/pagoda-..."; only for people of a device's memory, and of memory in huge pages,
-  // which may have no name.
+  // For shm_open: "/pagoda-...". For device memory, and for memory in huge pages without a name,
+  // this text only serves people.
   std::string shm_name;
   MemoryPlace place;
   uint64_t offset_bytes = 0;
   uint64_t size_bytes = 0;
   uint32_t first_slot = 0;
   uint32_t num_slots = 0;
-  // Of host memory; none where the daemon does not tell. A mapping is as large as the memory, which
-  // ends in a whole page; a mapping of transparent huge pages asks for them, too (MADV_HUGEPAGE).
+  // Host memory: its pages; none if the daemon does not say. A mapping has the memory's whole
+  // length, which ends on a page boundary. A client that maps transparent huge pages must also ask
+  // for them (MADV_HUGEPAGE).
   std::optional<MemoryPages> pages;
 };
 
-// Everything that a client needs to find a block's bytes.
+// The information that a client needs to find a block's bytes.
 struct PoolMapping {
   WindowSize window;
   uint32_t pool_index = 0;
@@ -50,20 +51,20 @@ struct PoolMapping {
   std::vector<MappingSegment> segments;
 };
 
-// Where a pool's bytes lie.
+// The location of a pool's bytes.
 struct PoolMemory {
   MemoryPlace place;
-  // Of slot 0: in this process where the place is the host, else among the device's addresses,
-  // where nothing but the device may use it.
+  // The address of slot 0. On the host: in this process. On a device: a device address, which only
+  // the device may access.
   uint64_t address = 0;
   uint64_t size_bytes = 0;
-  // Of host memory: whether a device copies from and to it by itself, and then the piece of it that
-  // one copy must lie in, counted from `address`. 0: it is not pinned.
+  // Host memory: the size of a pinned chunk, counted from `address`. The device copies from and to
+  // pinned memory by itself; one copy must lie within one chunk. 0: not pinned.
   uint64_t pinned_chunk_bytes = 0;
 };
 
-// The KV bytes of one PoolLayout in one tier. Owns them: they start as zeros and go with it, unless
-// they are kept. Thread-safe where callers touch different slots.
+// The KV bytes of one PoolLayout in one tier. A pool owns its bytes. They start as zeros, and are
+// freed with the pool unless they are kept. Thread-safe if callers touch different slots.
 class Pool {
  public:
   virtual ~Pool() = default;
@@ -74,14 +75,14 @@ class Pool {
   uint32_t num_slots() const { return num_slots_; }
   virtual PoolMemory memory() const = 0;
   virtual MappingSegment segment() const = 0;
-  // For another process. A descriptor of a device's memory can always be mapped for writing.
-  // Errors: those of SharedMemory::OpenDescriptor, of cuda::Memory::OpenDescriptor.
+  // Opens a descriptor for another process. A descriptor of device memory can always be mapped for
+  // writing. Errors: those of SharedMemory::OpenDescriptor and cuda::Memory::OpenDescriptor.
   virtual absl::StatusOr<FileDescriptor> OpenDescriptor(MemoryAccess access) const = 0;
-  // Whether the bytes are those that an earlier owner left.
+  // Whether the bytes are those of an earlier owner.
   virtual bool adopted() const = 0;
   // See SharedMemory::HasOtherUsers.
   virtual bool HasOtherUsers() const = 0;
-  // The pool's end leaves its memory behind, where it can.
+  // Keeps the memory after the pool's destruction, if it has a name.
   virtual void KeepName() = 0;
 
  protected:
@@ -104,11 +105,11 @@ class SharedMemoryPool final : public Pool {
   };
 
   // Reserves all of the memory at once, so that a full /dev/shm is an error here and not a SIGBUS
-  // later; sparse memory without a name takes it when it is touched. Slots lie as they would in
-  // plain pages; what huge pages add lies behind the last one. A name left behind by a process that
-  // died is taken over, with its bytes where they are kept and have the same size; one that a
-  // living process holds is refused. Errors: OUT_OF_MEMORY (with what is needed and what is free),
-  // INVALID_ARGUMENT (name in use, or no slots).
+  // later. Sparse memory without a name takes its pages when they are touched. Slots have the same
+  // offsets in all kinds of pages; huge pages add their bytes after the last slot. A name that a
+  // dead process left is taken over, together with its bytes if they are kept and have the same
+  // size. A name that a living process owns is refused. Errors: OUT_OF_MEMORY (with the needed and
+  // the free bytes), INVALID_ARGUMENT (name in use, or no slots).
   static absl::StatusOr<std::unique_ptr<SharedMemoryPool>> Create(Options options);
 
   PoolMemory memory() const override;
@@ -123,8 +124,8 @@ class SharedMemoryPool final : public Pool {
   MemoryPages pages() const { return memory_.pages(); }
   const std::string& pages_shortfall() const { return memory_.shortfall(); }
 
-  // Lets a device copy from and to the pool by itself, as long as the pool lives. Once.
-  // Errors: those of cuda::PinnedMemory::Register; the pool is then as it was.
+  // Lets a device copy from and to the pool by itself until the pool is destroyed. Call it once.
+  // Errors: those of cuda::PinnedMemory::Register; then the pool is unchanged.
   absl::Status Pin(cuda::PinnedMemory::Options options);
 
   // All slots. Aligned to a memory page.
@@ -142,17 +143,17 @@ class SharedMemoryPool final : public Pool {
 
   const std::string shm_name_;
   SharedMemory memory_;
-  std::optional<cuda::PinnedMemory> pinned_;  // Of memory_, and ends before it.
+  std::optional<cuda::PinnedMemory> pinned_;  // Registers memory_, and is destroyed before it.
 };
 
-// A pool in the memory of a CUDA device, which other processes map by its descriptor.
+// A pool in the memory of a CUDA device. Other processes map it by its descriptor.
 class DevicePool final : public Pool {
  public:
   struct Options {
     std::string name;  // For people.
     PoolLayout layout;
     uint32_t num_slots = 0;
-    MemoryPlace place;  // Of cuda::DescribeDevice.
+    MemoryPlace place;  // From cuda::DescribeDevice.
   };
 
   // Errors: those of cuda::Memory::Create.
@@ -164,7 +165,7 @@ class DevicePool final : public Pool {
     return memory_.OpenDescriptor();
   }
   bool adopted() const override { return false; }
-  bool HasOtherUsers() const override { return true; }  // It cannot be told.
+  bool HasOtherUsers() const override { return true; }  // Unknown, so assume that there are.
   void KeepName() override {}
 
  private:
@@ -179,8 +180,8 @@ class DevicePool final : public Pool {
   cuda::Memory memory_;
 };
 
-// Slots by tier and window, nearest tier first: of each tier one entry for each of
-// CacheLayout::windows(); an empty list, or an entry of 0, for no pools there.
+// The numbers of slots by tier and window, nearest tier first. Each tier has one entry per window
+// of CacheLayout::windows(). An empty list or an entry of 0 means no pools.
 struct SlotCounts {
   std::vector<std::vector<uint32_t>> tiers;
 };
@@ -188,80 +189,81 @@ struct SlotCounts {
 // Whether a device copies from and to host pools by itself.
 enum class Pinning : uint8_t {
   kOff,
-  kPreferred,  // Where the driver does not lock the pages, copies go over the driver's own buffers.
-  kRequired,   // There it is an error.
+  kPreferred,  // If the driver does not lock the pages, copies use the driver's own buffers.
+  kRequired,   // If the driver does not lock the pages, Create fails.
 };
 
-// Where the pools of a cache are to lie.
+// The memory in which a cache's pools are made.
 struct PoolPlacement {
   MemoryLifetime lifetime = MemoryLifetime::kProcess;
-  // The device that the pools of the first tier lie on; none: they lie in shared memory, as those
-  // of the tiers below always do.
+  // The device of the first tier's pools. None: they lie in shared memory. The pools of the tiers
+  // below always lie in shared memory.
   std::optional<MemoryPlace> primary_device;
-  // Of the pools below the first tier, for that device; without one it means nothing.
+  // For the pools below the first tier. Has an effect only with a primary_device.
   Pinning pin_secondary = Pinning::kRequired;
-  // Of the pools in host memory.
+  // For the pools in host memory.
   PageRequest pages = {};
-  // Told what takes long while it is under way, for people. May be empty.
+  // Called with a text for people during long work. May be empty.
   std::function<void(const std::string&)> progress;
 };
 
-// The pools of a cache, by window, pool index and tier. All pools of a window have as many slots in
-// a tier, and the same layout in every tier.
+// The pools of a cache, by window, pool index and tier. In one tier, all pools of a window have the
+// same number of slots. A pool has the same layout in every tier.
 class PoolSet {
  public:
-  // `instance` is part of the shared memory names: "/pagoda-<instance>-w<window>-p<pool>", with
-  // "-" and DefaultTierName() after it below the first tier, so that memory that was kept is found
-  // again whatever the tier is called. REQUIRES: 1 to kMaxTiers tiers; slots of the first in every
-  // window. Errors: those of
-  // SharedMemoryPool::Create; then what was made here is gone, and what was adopted is still there.
+  // `instance` is part of the shared memory names: "/pagoda-<instance>-w<window>-p<pool>", followed
+  // by "-" and DefaultTierName() below the first tier. Kept memory is thus found again after a tier
+  // is renamed. REQUIRES: 1 to kMaxTiers tiers; the first has slots in every window. Errors: those
+  // of SharedMemoryPool::Create. Then memory that this call made is gone, and memory that it
+  // adopted is still there.
   static absl::StatusOr<std::unique_ptr<PoolSet>> Create(
       const CacheLayout& layout, const SlotCounts& slots, const std::string& instance,
       MemoryLifetime lifetime = MemoryLifetime::kProcess) {
     return Create(layout, slots, instance, PoolPlacement{.lifetime = lifetime});
   }
-  // REQUIRES: no device for memory that is kept: a device's memory ends with its last process.
-  // Errors: and those of DevicePool::Create; of SharedMemoryPool::Pin where pinning is required.
+  // REQUIRES: no device together with kept memory: a device's memory ends with the last process
+  // that maps it. Errors: also those of DevicePool::Create, and those of SharedMemoryPool::Pin if
+  // pinning is required.
   static absl::StatusOr<std::unique_ptr<PoolSet>> Create(const CacheLayout& layout,
                                                          const SlotCounts& slots,
                                                          const std::string& instance,
                                                          const PoolPlacement& placement);
 
-  // Removes what dead owners left under the names of pools of that layout, in any tier.
-  // Errors: INVALID_ARGUMENT (a living process has one).
+  // Removes the memory that dead owners left under the names of that layout's pools, in any tier.
+  // Errors: INVALID_ARGUMENT (a living process owns one).
   static absl::Status RemoveLeftovers(const CacheLayout& layout, const std::string& instance);
 
-  // This object's end leaves the memory behind, for the next Create with kKept. Without it only the
-  // pools that were adopted stay. A process that is killed leaves all of them, whatever it said.
+  // Keeps the memory after this object's destruction, for the next Create with kKept. Without this
+  // call only adopted pools stay. A process that is killed leaves all pools.
   void KeepNames();
 
   const CacheLayout& layout() const { return layout_; }
-  // The tiers that pools were made of; those without any count.
+  // The number of tiers that were given, tiers without slots included.
   size_t num_tiers() const { return pools_.size(); }
-  // 0 where the window has no pools in that tier.
+  // 0 if the window has no pools in that tier.
   uint32_t num_slots(uint32_t window_index, Tier tier) const;
-  // Whether all pools of the window in that tier, at least one, have the bytes of an earlier owner.
+  // Whether the window has pools in that tier, and all of them have the bytes of an earlier owner.
   bool adopted(uint32_t window_index, Tier tier) const;
-  // Whether any process has one of the pools open or mapped beside this object.
+  // Whether another opening or mapping of any of the pools exists, in any process.
   bool HasOtherUsers() const;
-  // Where the pools of a tier lie: all of them in one place.
+  // The place of the tier's pools: all of them lie in one place.
   MemoryPlace place(Tier tier) const;
-  // What the pools of a tier in host memory consist of: the smallest there is among those of the
-  // window. REQUIRES: num_slots(window_index, tier) > 0.
+  // The smallest pages among the window's pools in a tier in host memory. REQUIRES:
+  // num_slots(window_index, tier) > 0.
   MemoryPages pages(uint32_t window_index, Tier tier) const;
-  // The bytes of a tier in host memory by MemoryPages, what the last pages add included; 0 of a
-  // tier on a device or without pools.
+  // The bytes of a tier in host memory by MemoryPages, including what rounding up to whole pages
+  // adds. 0 for a tier on a device or without pools.
   std::array<uint64_t, kNumMemoryPages> BytesByPages(Tier tier) const;
-  // Why pools of the tier have no larger pages, of the first that has not; empty where none was
-  // asked for larger ones.
+  // Why a pool of the tier has no larger pages: the reason of the first such pool. Empty if none
+  // asked for larger pages.
   std::string PagesShortfall(Tier tier) const;
-  // OK, or why not all pools below the first tier are pinned though that was preferred.
+  // OK, or why some pool below the first tier is not pinned although the placement preferred it.
   const absl::Status& pinned() const { return pinned_; }
   // REQUIRES: num_slots(window_index, tier) > 0.
   Pool& any_pool(uint32_t window_index, uint32_t pool_index, Tier tier = Tier::kPrimary) const;
-  // Of a tier in host memory. REQUIRES: that, and num_slots(window_index, tier) > 0.
+  // REQUIRES: the tier is in host memory, and num_slots(window_index, tier) > 0.
   SharedMemoryPool& pool(uint32_t window_index, uint32_t pool_index, Tier tier = Tier::kPrimary);
-  // By tier, nearest first; in a tier in the layout's order.
+  // By tier, nearest first; within a tier in the layout's order.
   std::vector<PoolMapping> Mappings() const;
   // New descriptors, one for each segment of Mappings(), in their order.
   // Errors: those of Pool::OpenDescriptor.
@@ -271,7 +273,7 @@ class PoolSet {
   using WindowPools = std::vector<std::unique_ptr<Pool>>;  // By pool index.
 
   explicit PoolSet(CacheLayout layout) : layout_(std::move(layout)) {}
-  // What the pools of one tier are made from; an empty list for a window without any there.
+  // The options of the pools of one tier; an empty list for a window without pools there.
   std::vector<std::vector<SharedMemoryPool::Options>> Plan(Tier tier,
                                                            const std::vector<uint32_t>& slots,
                                                            const std::string& instance,
@@ -288,38 +290,37 @@ class PoolSet {
   absl::Status pinned_;
 };
 
-// The client's end: a pool's segments, mapped. Stays as it is when the daemon ends.
+// A pool's segments, mapped by a client. The mapping stays valid when the daemon ends.
 class MappedPool {
  public:
-  // By the segments' names: for the process that owns the pools.
-  // Errors: NotFound where the shared memory is gone, or has no name, as huge pages may have none;
-  // INVALID_ARGUMENT for a mapping that does not fit its memory, or of a device's memory, which has
-  // no name to map it by.
+  // Maps by the segments' names: for the process that owns the pools. Errors: NotFound if the
+  // shared memory is gone or has no name (huge pages can lack one); INVALID_ARGUMENT for a mapping
+  // that does not fit its memory, or for device memory, which has no name.
   static absl::StatusOr<std::unique_ptr<MappedPool>> Open(
       const PoolMapping& mapping, MemoryAccess access = MemoryAccess::kReadWrite);
-  // By descriptors, one for each segment: for every other process.
-  // Errors: INVALID_ARGUMENT for another number of descriptors, or a mapping that does not fit
-  // its memory; PermissionDenied where a descriptor is not open for the access. Of a device's
-  // memory: UNAVAILABLE where this process cannot use the device (no CUDA in this build, no driver,
-  // or CUDA_VISIBLE_DEVICES hides it), INTERNAL where the driver does not map it.
+  // Maps by descriptors, one per segment: for every other process. Errors: INVALID_ARGUMENT for a
+  // wrong number of descriptors or a mapping that does not fit its memory; PermissionDenied if a
+  // descriptor is not open for the access. For device memory: UNAVAILABLE if this process cannot
+  // use the device (no CUDA in this build, no driver, or CUDA_VISIBLE_DEVICES hides it), INTERNAL
+  // if the driver does not map it.
   static absl::StatusOr<std::unique_ptr<MappedPool>> FromDescriptors(
       const PoolMapping& mapping, std::vector<FileDescriptor> segments, MemoryAccess access);
 
   const PoolMapping& mapping() const { return mapping_; }
-  // Where the bytes lie; a device has the index that it has in this process.
+  // The location of the bytes. A device has its index in this process.
   const PoolMemory& memory() const { return memory_; }
   bool on_host() const { return memory_.place.kind == MemoryKind::kHost; }
 
-  // Of a pool in host memory. REQUIRES: on_host(). Where the pool was mapped with kRead, a write
-  // ends the process (SIGSEGV); so in slot().
+  // The bytes of a pool in host memory. REQUIRES: on_host(). If the pool was mapped with kRead, a
+  // write ends the process (SIGSEGV). The same holds for slot().
   absl::Span<std::byte> bytes() const;
   // One slot, in the layout's order. `slot` is below mapping().num_slots. REQUIRES: on_host().
   absl::Span<std::byte> slot(SlotIndex slot) const;
 
-  // Copies one slot's bytes, wherever they lie, and returns when they are there. Of a device's
-  // memory that is a copy of the device's, which waits for nothing that runs there.
-  // REQUIRES: `slot` is below mapping().num_slots; as many bytes as a slot has; for WriteSlot, the
-  // pool was mapped for writing. Errors: INTERNAL for failures of the driver.
+  // Copies one slot's bytes, on the host or on a device, and returns when the copy is complete. A
+  // copy of device memory does not wait for other work on the device. REQUIRES: `slot` is below
+  // mapping().num_slots; the span has the slot's size; for WriteSlot, the pool was mapped for
+  // writing. Errors: INTERNAL for failures of the driver.
   absl::Status ReadSlot(SlotIndex slot, absl::Span<std::byte> to) const;
   absl::Status WriteSlot(SlotIndex slot, absl::Span<const std::byte> from);
 
@@ -333,7 +334,7 @@ class MappedPool {
 
   PoolMapping mapping_;
   PoolMemory memory_;
-  // Whose bytes memory_ names: one of the two.
+  // The owner of the bytes at memory_: exactly one of the two is set.
   std::optional<SharedMemory> host_;
   std::optional<cuda::Memory> device_;
 };

@@ -25,7 +25,7 @@ absl::Status SystemError(std::string_view call, const std::string& name) {
   return absl::ErrnoToStatus(errno, absl::StrCat(std::string(call), "(", name, ")"));
 }
 
-// What the kernel says can be used without swapping.
+// The memory that the kernel estimates to be usable without swapping.
 absl::StatusOr<uint64_t> AvailableMemoryBytes() {
   std::ifstream file("/proc/meminfo");
   std::string line;
@@ -40,13 +40,13 @@ absl::StatusOr<uint64_t> AvailableMemoryBytes() {
 
 int OpenFlags(MemoryAccess access) { return access == MemoryAccess::kRead ? O_RDONLY : O_RDWR; }
 
-// 0 where that cannot be told.
+// Returns 0 if the size is unknown.
 uint64_t SizeBytes(int fd) {
   struct stat info;
   return fstat(fd, &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
 }
 
-// Whether the object can become so large: what it has already counts.
+// Whether the object can grow to that size. Its existing pages count.
 bool HasRoomFor(int fd, uint64_t size_bytes) {
   struct stat info;
   const absl::StatusOr<uint64_t> free_bytes = FreeSharedMemoryBytes();
@@ -54,7 +54,7 @@ bool HasRoomFor(int fd, uint64_t size_bytes) {
   return *free_bytes + static_cast<uint64_t>(info.st_blocks) * 512 >= size_bytes;
 }
 
-// Removes a dead owner's object of the name, whose lock the caller has, for a new one.
+// Removes a dead owner's object, so that a new one can be made. The caller holds the name's lock.
 absl::Status RemoveLocked(const std::string& name, uint64_t new_size_bytes) {
   if (new_size_bytes == 0) {
     return MakeError(Reason::kInvalidArgument, absl::StrCat("shared memory ", name, " of 0 bytes"));
@@ -85,7 +85,7 @@ absl::Status SharedMemory::RemoveLeftover(const std::string& name, uint64_t unle
   const absl::StatusOr<OwnerLock> lock = OwnerLock::Take(name);
   if (!lock.ok()) return lock.status();
   if (unless_bytes > 0 && SizeBytes(fd->get()) == unless_bytes) return absl::OkStatus();
-  // By now the name may be another process's object, of which this one has not seen the owner.
+  // Meanwhile the name can belong to another object, whose owner this process did not check.
   if (IsNamed(fd->get(), name)) shm_unlink(name.c_str());
   return absl::OkStatus();
 }
@@ -128,7 +128,7 @@ absl::StatusOr<SharedMemory> SharedMemory::CreateOrAdopt(std::string name, uint6
   if (!fd.ok() && !absl::IsNotFound(fd.status())) return fd.status();
   std::string shortfall;
   if (pages.huge_pages != HugePages::kOff) {
-    shortfall = "memory that is kept has a name, which the kernel's pool of huge pages has not";
+    shortfall = "kept memory needs a name, and the kernel's pool of huge pages has no names";
   }
   if (!fd.ok() || size_bytes == 0 || SizeBytes(fd->get()) != size_bytes) {
     if (absl::Status status = RemoveLocked(name, size_bytes); !status.ok()) return status;
@@ -138,14 +138,15 @@ absl::StatusOr<SharedMemory> SharedMemory::CreateOrAdopt(std::string name, uint6
   memory.adopted_ = true;
   memory.KeepName();
   memory.shortfall_ = std::move(shortfall);
-  // Another program may have made the object, with holes in it.
+  // The object can have holes if another program made it.
   if (absl::Status status = memory.ReserveAndMap(size_bytes, pages); !status.ok()) return status;
   return memory;
 }
 
-// A write lease (fcntl(2), "Leases") is given only where nobody else has the file open, and a
-// mapping keeps its opening open. It is given back at once; who opens the file in between waits so
-// long, and the holder gets a signal, by default SIGIO, which would end it.
+// The kernel grants a write lease (fcntl(2), "Leases") only if no other opening of the file exists;
+// a mapping keeps its opening alive. The lease is given back at once. A process that opens the file
+// in between waits until then, and the kernel sends a signal to the holder: by default SIGIO, which
+// would end this process.
 bool SharedMemory::HasOtherUsers() const {
   if (fcntl(fd_, F_SETSIG, SIGURG) != 0 || fcntl(fd_, F_SETLEASE, F_WRLCK) != 0) return true;
   fcntl(fd_, F_SETLEASE, F_UNLCK);
@@ -156,11 +157,11 @@ absl::Status SharedMemory::ReserveAndMap(uint64_t size_bytes, const PageRequest&
   const bool transparent = pages.huge_pages != HugePages::kOff &&
                            size_bytes >= kTransparentPageBytes && TransparentInShm(pages.system());
   absl::Status asked = absl::OkStatus();
-  // What does not fit is ReserveMemory's to refuse, before any of it is taken.
+  // If the size does not fit, ReserveMemory refuses it below, before any page is taken.
   if (transparent && !HasRoomFor(fd_, size_bytes)) {
-    asked = absl::ResourceExhaustedError("there is not as much free memory");
+    asked = absl::ResourceExhaustedError("there is not enough free memory");
   } else if (transparent) {
-    // Before they are reserved, which would take small ones.
+    // Before ReserveMemory, which would take small pages.
     if (ftruncate(fd_, static_cast<off_t>(size_bytes)) != 0) return SystemError("ftruncate", name_);
     if (absl::Status status = MapWhole(size_bytes); !status.ok()) return status;
     asked = AskForTransparent(data_, size_bytes, Reservation::kWhole);
@@ -198,7 +199,7 @@ void SharedMemory::CollapseIfNamed(const PageRequest& pages) {
   if (collapsed.ok()) {
     pages_ = MemoryPages::kTransparent;
   } else {
-    absl::StrAppend(&shortfall_, "; none were made of small ones, because ",
+    absl::StrAppend(&shortfall_, "; small pages were not turned into huge ones, because ",
                     std::string(collapsed.message()));
   }
 }
@@ -242,7 +243,7 @@ absl::StatusOr<SharedMemory> SharedMemory::MapGuest(FileDescriptor fd, std::stri
 }
 
 absl::StatusOr<FileDescriptor> SharedMemory::OpenDescriptor(MemoryAccess access) const {
-  // Opened anew, also where the name is gone: a duplicate would be the same opening.
+  // Opens the memory anew, which works without a name too. A duplicate would share this opening.
   const std::string path = absl::StrCat("/proc/self/fd/", fd_);
   FileDescriptor fd(open(path.c_str(), OpenFlags(access) | O_CLOEXEC));
   if (!fd.valid()) return SystemError("open", absl::StrCat(path, ", ", name_));

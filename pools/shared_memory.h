@@ -16,48 +16,49 @@
 
 namespace pagoda {
 
-// How long shared memory lives.
+// The lifetime of shared memory.
 enum class MemoryLifetime : uint8_t {
-  kProcess,  // As long as its owner: it starts as zeros, and the owner's end takes it away.
-  kKept,     // Beyond it, from KeepName on: what a dead owner left is adopted, and is left again.
+  kProcess,  // Starts as zeros, and is removed at its owner's end.
+  kKept,     // Stays after KeepName. The next owner adopts a dead owner's memory.
 };
 
 enum class MemoryAccess : uint8_t { kRead, kReadWrite };
 
-// Owns the mapping; the creator owns the name too, and an OwnerLock as long as it lives, so that a
-// name left by a dead process is told from one in use. What is found under a name is used only
-// where CheckOwnMemory has nothing against it. A mapping for writing is not inherited by children
-// of the process: one of them that touches it gets SIGSEGV. Movable. A moved-from or default object
-// holds nothing.
+// Owns the mapping. The creator also owns the name, and holds an OwnerLock while it exists; the
+// lock tells a name left by a dead process from a name in use. An existing object of the name is
+// used only if CheckOwnMemory accepts it. Child processes do not inherit a mapping for writing: a
+// child that touches it gets SIGSEGV. Movable. A moved-from or default object holds nothing.
 class SharedMemory {
  public:
-  // Reserves `size_bytes` zeroed bytes under `name` ("/x"). A dead owner's object of that name is
-  // replaced. With `pages` the memory may have no name (MakeNamelessMemory) and end in whole pages;
-  // the name is still owned, and no other process maps by it. Missing huge pages are no error.
-  // Errors: OUT_OF_MEMORY (with what is needed and what is free), INVALID_ARGUMENT (a living
-  // process owns the name, or no bytes), PERMISSION_DENIED (another user made what is there, or may
-  // write it).
+  // Reserves `size_bytes` zeroed bytes under `name` ("/x"). Replaces a dead owner's object of that
+  // name. With `pages`, the memory may have no name (MakeNamelessMemory) and its size may be
+  // rounded up to whole pages. The name is still owned then, but no other process can map by it.
+  // Missing huge pages are not an error. Errors: OUT_OF_MEMORY (with the needed and the free
+  // bytes), INVALID_ARGUMENT (a living process owns the name, or no bytes), PERMISSION_DENIED
+  // (another user made the existing object, or can write it).
   static absl::StatusOr<SharedMemory> Create(std::string name, uint64_t size_bytes,
                                              const PageRequest& pages = {});
-  // As Create, but a dead owner's object of that name and size is taken over in place: its bytes
-  // stay, and whoever maps it maps the same object. adopted() says which of the two happened. What
-  // is adopted stays when its new owner ends; what is made goes, unless KeepName says otherwise. So
-  // a start that fails leaves nothing of its own, and everything that it found. It always has the
-  // name, and so only the huge pages that /dev/shm gives; it is never sparse.
+  // As Create, but takes over a dead owner's object of that name and size in place: its bytes stay,
+  // and its other mappings remain mappings of the same object. adopted() says whether that
+  // happened. Adopted memory stays when its new owner ends. New memory is removed at its owner's
+  // end, unless KeepName was called. A start that fails thus leaves everything that it found, and
+  // nothing that it made. The memory always has the name, so its only huge pages are those of
+  // /dev/shm. It is never sparse.
   static absl::StatusOr<SharedMemory> CreateOrAdopt(std::string name, uint64_t size_bytes,
                                                     const PageRequest& pages = {});
-  // Removes a dead owner's object of that name, unless it has `unless_bytes` bytes. None of that
-  // name is no error. Errors: INVALID_ARGUMENT (a living process owns the name), PERMISSION_DENIED
-  // as Create.
+  // Removes a dead owner's object of that name, unless it has `unless_bytes` bytes. A missing
+  // object is not an error. Errors: INVALID_ARGUMENT (a living process owns the name),
+  // PERMISSION_DENIED as Create.
   static absl::Status RemoveLeftover(const std::string& name, uint64_t unless_bytes = 0);
-  // Maps an existing object whole. Errors: NotFound where there is none of that name;
-  // PermissionDenied where its owner does not let this process have the access.
+  // Maps an existing object whole. Errors: NotFound if no object has that name; PermissionDenied if
+  // this process does not have the access.
   static absl::StatusOr<SharedMemory> Open(std::string name,
                                            MemoryAccess access = MemoryAccess::kReadWrite);
-  // Maps the memory behind a descriptor whole. It has no name. Huge pages of the kernel's pool are
-  // taken at once where `probe` (null: the system) says that this process might be refused some.
-  // Errors: PermissionDenied where the descriptor is not open for the access; INVALID_ARGUMENT
-  // where nothing can be mapped behind it; ResourceExhausted where a huge page is refused.
+  // Maps the memory behind a descriptor whole. The result has no name. Huge pages of the kernel's
+  // pool are taken at once if `probe` (null: the system) says that the system could refuse some to
+  // this process. Errors: PermissionDenied if the descriptor is not open for the access;
+  // INVALID_ARGUMENT if the descriptor cannot be mapped; ResourceExhausted if the system refuses a
+  // huge page.
   static absl::StatusOr<SharedMemory> FromDescriptor(FileDescriptor fd, MemoryAccess access,
                                                      const HugePageProbe* probe = nullptr);
 
@@ -66,33 +67,32 @@ class SharedMemory {
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&&) = delete;
 
-  // The owner's end leaves the object and its name behind, for CreateOrAdopt.
+  // Keeps the object and its name after the owner's end, for CreateOrAdopt.
   void KeepName() { keeps_name_ = true; }
 
-  // Whether any process has the object open or mapped by another opening than this one: what a
-  // client of an earlier owner may still write. True also where the system cannot tell; on some,
-  // readers count. For an owner.
+  // Whether another opening of the object is open or mapped in any process: a client of an earlier
+  // owner could still write through it. Returns true if the system cannot tell; on some systems
+  // readers count too. For an owner.
   bool HasOtherUsers() const;
 
   const std::string& name() const { return name_; }
-  // What an owner's memory consists of; of a guest's, the kernel's huge pages alone are told.
+  // The pages of the memory. For a guest, only huge pages of the kernel's pool are recognized.
   MemoryPages pages() const { return pages_; }
-  // Why an owner's memory has no larger pages, for people; empty where it was asked for none.
+  // Why an owner's memory has no larger pages, for people. Empty if none were requested.
   const std::string& shortfall() const { return shortfall_; }
   // Whether the bytes are those of an earlier owner.
   bool adopted() const { return adopted_; }
-  // Where the memory was mapped with kRead, a write to it ends the process (SIGSEGV).
+  // If the memory was mapped with kRead, a write to it ends the process (SIGSEGV).
   absl::Span<std::byte> bytes() const { return {data_, size_bytes_}; }
 
-  // A new descriptor of the memory, for another process. It is an opening of its own: one that was
-  // opened for reading cannot be mapped for writing. Errors: those of opening it.
+  // A new descriptor of the memory, for another process. It is opened anew, so a descriptor for
+  // reading cannot be mapped for writing. Errors: those of opening it.
   absl::StatusOr<FileDescriptor> OpenDescriptor(MemoryAccess access) const;
 
  private:
   enum class Role { kNone, kOwner, kGuest };
 
-  // The owner's end of an object that is open. The destructor takes the name and the descriptor
-  // away.
+  // Owns an open object. The destructor removes the name and closes the descriptor.
   SharedMemory(std::string name, int fd, OwnerLock lock)
       : role_(Role::kOwner), lock_(std::move(lock)), name_(std::move(name)), fd_(fd) {}
   static absl::StatusOr<SharedMemory> CreateLocked(std::string name, uint64_t size_bytes,
@@ -101,8 +101,8 @@ class SharedMemory {
   // Reserves the pages, and maps them.
   absl::Status ReserveAndMap(uint64_t size_bytes, const PageRequest& pages);
   absl::Status MapWhole(uint64_t size_bytes);
-  // Makes the pages huge that /dev/shm gave small, where huge ones are asked for by name: who asks
-  // for them so waits for the copying.
+  // If huge pages were requested by size, turns the small pages of /dev/shm into huge ones. The
+  // start then waits for the kernel's copies.
   void CollapseIfNamed(const PageRequest& pages);
   // Maps `fd` whole, as a guest. `name` may be empty.
   static absl::StatusOr<SharedMemory> MapGuest(FileDescriptor fd, std::string name,
@@ -111,18 +111,19 @@ class SharedMemory {
   Role role_ = Role::kNone;
   bool adopted_ = false;
   bool keeps_name_ = false;
-  bool has_name_ = true;  // Of an owner: whether the object is found under the name.
+  bool has_name_ = true;  // Owner: whether the object is found under the name.
   MemoryPages pages_ = MemoryPages::kPlain;
   std::string shortfall_;
-  OwnerLock lock_;  // The owner's; given up after all else.
+  OwnerLock lock_;  // The owner's; released last.
   std::string name_;
   int fd_ = -1;
   std::byte* data_ = nullptr;
   uint64_t size_bytes_ = 0;
 };
 
-// The bytes that new shared memory can take now: the least of what the file system of shared memory
-// and the machine have. Others may take them first. Errors: those of reading the two.
+// The bytes that new shared memory can take now: the smaller of the free space of its file system
+// and the machine's free memory. Other processes may take them first. Errors: those of reading the
+// two.
 absl::StatusOr<uint64_t> FreeSharedMemoryBytes();
 
 }  // namespace pagoda

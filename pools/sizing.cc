@@ -17,15 +17,15 @@ namespace {
 
 constexpr uint64_t kBillion = 1'000'000'000;
 
-// A tier of the request, and its place among them.
+// A tier of the request, and its index.
 struct Wanted {
   Tier tier;
   const TierRequest& request;
-  bool is_above_disk = false;  // The next tier is on disk, and has blocks.
+  bool is_above_disk = false;  // The next tier is on disk and has blocks.
 
   bool is_first() const { return tier == Tier::kPrimary; }
   bool is_on_disk() const { return request.medium == Medium::kDisk; }
-  // Slots of a window beside its blocks.
+  // The slots of a window beyond its blocks.
   uint64_t extra_slots() const {
     if (is_on_disk()) return 0;
     return SpareSlots(tier) + (is_above_disk ? kStagingSlots : 0);
@@ -55,7 +55,7 @@ absl::Status Invalid(std::string_view message) {
 }
 
 absl::Status TooManyBytes(std::string_view what) {
-  return Invalid(std::string(what) + " takes more bytes than 64 bits count");
+  return Invalid(std::string(what) + " takes more bytes than fit in 64 bits");
 }
 
 absl::Status CheckWorkload(const Workload& workload) {
@@ -70,8 +70,8 @@ uint64_t TokensInWindow(WindowSize window, const Workload& workload) {
   return std::min(workload.max_sequence_tokens, window.value());
 }
 
-// What a window takes for one sequence, in units of blocks or of tokens. Tokens weigh as much as
-// their blocks: all windows' weights are as many times their bytes, and no division rounds.
+// The demand of one sequence in a window, in blocks or in tokens. A token weighs as much as a
+// block: all windows' weights then have the same factor, and no division rounds.
 struct Need {
   uint64_t units = 0;
   uint64_t block_bytes = 0;
@@ -91,12 +91,12 @@ std::vector<Need> NeedsOf(const CacheLayout& layout, const Workload& workload, S
   return needs;
 }
 
-// Blocks for each need, in proportion to the needs' bytes and at least one, in `bytes` altogether.
-// REQUIRES: one block of each fits. No product overflows: bytes x units is below 2^64 x 2^34, and
-// CacheLayout bounds a block's bytes by 2^47 and the windows by 2^12.
+// Divides `bytes` into blocks for each need: at least one block, and beyond that in proportion to
+// the needs' bytes. REQUIRES: one block of each fits. No product overflows: bytes x units is below
+// 2^64 x 2^34, and CacheLayout bounds a block's bytes by 2^47 and the windows by 2^12.
 std::vector<uint64_t> Divide(uint64_t bytes, const std::vector<Need>& needs) {
   std::vector<uint64_t> blocks(needs.size(), 0);
-  std::vector<bool> single(needs.size(), false);  // Gets one block, though its share is less.
+  std::vector<bool> single(needs.size(), false);  // Gets one block, because its share is smaller.
   while (true) {
     absl::uint128 total = 0;
     for (size_t w = 0; w < needs.size(); ++w) {
@@ -112,11 +112,11 @@ std::vector<uint64_t> Divide(uint64_t bytes, const std::vector<Need>& needs) {
       left -= needs[w].block_bytes;
     }
     if (left == bytes) return blocks;
-    bytes = left;  // For the others. Not all of them can get less than a block.
+    bytes = left;  // For the other windows. At least one of them gets a block or more.
   }
 }
 
-// One block of every window and its spares.
+// Checks that the tier holds one block of every window and its spares.
 absl::Status CheckHoldsOneOfEach(const CacheLayout& layout, const Wanted& tier, uint64_t bytes,
                                  const std::string& budget) {
   const uint64_t slots = tier.extra_slots() + 1;
@@ -136,7 +136,7 @@ absl::Status CheckHoldsOneOfEach(const CacheLayout& layout, const Wanted& tier, 
                               tier.Extras(), " of every window; a block has bytes: ", sizes));
 }
 
-// What a file of that many bytes has for the blocks themselves, at least.
+// A lower bound of the bytes for blocks in files of `file_bytes` bytes.
 uint64_t PayloadBytes(const CacheLayout& layout, uint64_t file_bytes) {
   uint64_t payload = file_bytes;
   for (const WindowLayout& window : layout.windows()) {
@@ -219,7 +219,7 @@ absl::Status AddTier(const Wanted& tier, const std::vector<uint64_t>& blocks, Si
     if (blocks[w] > kMaxBlocks) {
       return Invalid(absl::StrCat(tier.Name(), " has ", blocks[w], " blocks of window ",
                                   WindowName(window.window), "; at most ", kMaxBlocks,
-                                  " are served"));
+                                  " are supported"));
     }
     const auto slots = static_cast<uint32_t>(blocks[w] == 0 ? 0 : blocks[w] + tier.extra_slots());
     const uint64_t slot_bytes =
@@ -248,7 +248,7 @@ uint64_t BytesPerToken(const CacheLayout& layout) {
 
 uint64_t BlocksPerSequence(WindowSize window, TokensPerBlock tokens_per_block,
                            const Workload& workload) {
-  // In 64 bits: TokensPerBlock counts blocks in 32, and window and chunk may both be large.
+  // In 64 bits: TokensPerBlock counts blocks in 32 bits, but window and chunk can both be large.
   const uint64_t per_block = tokens_per_block.value();
   const auto blocks_for = [per_block](uint64_t tokens) {
     return (tokens + per_block - 1) / per_block;
@@ -269,7 +269,7 @@ absl::StatusOr<uint64_t> BytesForWorkload(const CacheLayout& layout, const Workl
 }
 
 std::vector<double> WindowShares(const CacheLayout& layout, const Workload& workload, ShareBy by) {
-  PAGODA_CHECK(CheckWorkload(workload).ok(), "a workload of something");
+  PAGODA_CHECK(CheckWorkload(workload).ok(), "a workload that is not empty");
   const std::vector<Need> needs = NeedsOf(layout, workload, by);
   double total = 0;
   for (const Need& need : needs) total += static_cast<double>(need.weight());

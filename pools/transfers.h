@@ -1,4 +1,4 @@
-// The copies between slots: the core orders them, Transfers carries them out.
+// The copies between slots. The core orders them, and Transfers carries them out.
 #ifndef PAGODA_POOLS_TRANSFERS_H_
 #define PAGODA_POOLS_TRANSFERS_H_
 
@@ -26,81 +26,84 @@
 
 namespace pagoda {
 
-// Bounds of TransferStats::Direction::latency, in seconds: a block of 64 KiB takes 10 us or so, one
-// of 16 MiB behind a queue seconds.
+// The bounds of TransferStats::Direction::latency, in seconds. A block of 64 KiB takes about 10 us;
+// a block of 16 MiB behind a queue takes seconds.
 inline constexpr double kCopyLatencyBounds[] = {10e-6, 25e-6,  50e-6, 100e-6, 250e-6, 500e-6,
                                                 1e-3,  2.5e-3, 5e-3,  10e-3,  25e-3,  50e-3,
                                                 0.1,   0.25,   0.5,   1,      2.5,    5};
 
-// Counts since the start, but for the depth. An order counts as done when its completion has
-// returned.
+// Counts since the start; `running` and `queued` are current values. An order counts as done when
+// its completion has returned.
 struct TransferStats {
   struct Direction {
-    uint64_t copies = 0;  // That succeeded.
-    uint64_t bytes = 0;   // Of those.
-    absl::Duration busy;  // Summed over the threads, failed copies too.
-    // Of the copies that succeeded: from the order to the last byte, with the wait for a thread and
-    // for the copies before it.
+    uint64_t copies = 0;  // Successful copies.
+    uint64_t bytes = 0;   // Of the successful copies.
+    absl::Duration busy;  // Summed over the threads, failed copies included.
+    // Of the successful copies: from the order to the last byte, including the wait for a thread
+    // and for earlier copies.
     DurationHistogram latency{kCopyLatencyBounds};
   };
-  // By the tier of the source, then of the target.
+  // By the tier of the source, then by the tier of the target.
   std::array<std::array<Direction, kMaxTiers>, kMaxTiers> directions;
-  uint64_t failed = 0;     // Cancelled ones are not among them.
-  uint64_t cancelled = 0;  // By Stop.
+  uint64_t failed = 0;     // Without cancelled orders.
+  uint64_t cancelled = 0;  // Cancelled by Stop.
   size_t running = 0;      // Now.
-  size_t queued = 0;       // Now: given, and not started.
+  size_t queued = 0;       // Now: submitted, and not started.
 
   const Direction& direction(Tier source, Tier target) const {
     return directions[static_cast<size_t>(source)][static_cast<size_t>(target)];
   }
 };
 
-// Thread-safe.
+// Carries out copy orders. Thread-safe.
 //
-// 1. An order's copy starts when those of both tickets of its `after` are over, and is reported
-// when their completions have returned; a ticket that is not among the orders given and not done
-// has ended long ago. So copies that touch one slot run one after another and are reported in that
-// order; others run and end in any order.
-// 2. Every order is reported exactly once, by its ticket and a status. Any other than OK says that
-// the target's bytes are not those of the source. A copy that cannot be made (a slot that does not
-// exist, a window or a tier without pools) is reported with the reason; it never stops the process.
-// 3. The completion runs without any lock of Transfers. It may call Submit and stats(), and neither
-// Drain nor Stop. The order touches its slots no more when it begins (one behind it may), and what
-// the copy has written is visible to it and to whatever it tells.
+// 1. An order's copy starts when the copies of both tickets in its `after` have ended. It is
+// reported when their completions have returned. A ticket that is not among the orders submitted
+// and not done has ended earlier. So copies that touch the same slot run one after another, and are
+// reported in that order. Other copies run and end in any order.
+// 2. Every order is reported exactly once, by its ticket and a status. Any status other than OK
+// means that the target's bytes are not those of the source. A copy that is impossible (a slot that
+// does not exist, a window or a tier without pools) is reported with the reason. It never stops the
+// process.
+// 3. The completion runs without any lock of Transfers. It may call Submit and stats(), but not
+// WaitUntilIdle or Stop. When it begins, the order no longer touches its slots (a later order may).
+// It sees the bytes that the copy has written, and so does every thread that it notifies.
 //
-// The queue has no bound of its own, since an order that the core has made cannot be refused: it
-// takes some 200 bytes an order, and stats() tells its depth to whoever holds back new work.
+// The queue has no bound: an order that the core has made cannot be refused. It takes about 200
+// bytes per order. A caller that limits new work reads the depth from stats().
 class Transfers {
  public:
   using Completion = std::function<void(Ticket ticket, absl::Status status)>;
 
   virtual ~Transfers() = default;
 
-  // Takes orders. Does not wait for a copy. REQUIRES: tickets ascend from call to call, so callers
-  // on several threads agree on the order among themselves; Stop has not been called, but a
-  // completion that it waits for may still submit.
+  // Accepts orders without waiting for a copy. REQUIRES: tickets ascend from call to call, so
+  // callers on several threads agree on the order among themselves. Stop has not been called; only
+  // a completion that Stop waits for may still submit.
   virtual void Submit(absl::Span<const CopyOrder> orders) = 0;
   // Waits until every order is done.
   virtual void WaitUntilIdle() = 0;
-  // Lets the copies that run end as they will, and reports each order that waits as CANCELLED, with
-  // its bytes uncopied, in the order of rule 1. When it has returned no completion runs or will. A
-  // second call does nothing; the destructor calls it. REQUIRES: one caller at a time.
+  // Lets the running copies end, and reports each waiting order as CANCELLED, in the order of rule
+  // 1; its bytes are not copied. When Stop has returned, no completion runs or will run. A second
+  // call does nothing. The destructor calls it. REQUIRES: one caller at a time.
   virtual void Stop() = 0;
   virtual TransferStats stats() const = 0;
 };
 
-// Copies between host pools, on its own threads, which run the completions. A copy starts when the
-// completions of its `after` have returned. For pools on a device: cuda/transfers.h.
+// Copies between host pools on its own threads. The completions run on the same threads. A copy
+// starts when the completions of its `after` have returned. For pools on a device:
+// cuda/transfers.h.
 class HostTransfers final : public Transfers {
  public:
   struct Options {
     uint32_t num_threads = 2;  // At least 1.
-    // For tests that make copies late or fail: called before each copy, on its thread and without a
-    // lock. Where it returns an error the order fails with it and nothing is copied.
+    // For tests that delay copies or make them fail: called before each copy, on its thread,
+    // without a lock. If it returns an error, the order fails with that error and nothing is
+    // copied.
     std::function<absl::Status(const CopyOrder&)> before_copy;
   };
 
-  // `pools` outlives this. Starts the threads. REQUIRES: no pool lies on a device.
+  // `pools` must outlive this object. Starts the threads. REQUIRES: no pool lies on a device.
   HostTransfers(PoolSet* pools, Options options, Completion completion);
   ~HostTransfers() override;
 
@@ -113,15 +116,15 @@ class HostTransfers final : public Transfers {
   struct Pending {
     CopyOrder order;
     std::chrono::steady_clock::time_point given;
-    uint32_t waits_for = 0;                    // Of order.after, how many are pending.
+    uint32_t waits_for = 0;                    // How many of order.after are pending.
     absl::InlinedVector<Ticket, 2> followers;  // The orders that wait for this one.
   };
 
   void Enqueue(const CopyOrder& order, std::chrono::steady_clock::time_point now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunThread() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Carries out and reports the first of ready_, and lets its followers go. Gives up the lock in
-  // between.
+  // Carries out and reports the first order of ready_, then releases its followers. Unlocks during
+  // the copy and the completion.
   void RunNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasWorkOrEnds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !ready_.empty() || (stopping_ && pending_.empty());
@@ -132,23 +135,23 @@ class HostTransfers final : public Transfers {
   const Options options_;
   const Completion completion_;
 
-  mutable absl::Mutex mutex_;  // A leaf: nothing is called under it.
-  absl::flat_hash_map<Ticket, Pending> pending_ ABSL_GUARDED_BY(mutex_);  // Given and not done.
-  std::deque<Ticket> ready_ ABSL_GUARDED_BY(mutex_);  // Of pending_: may start, and have not.
-  Ticket last_ ABSL_GUARDED_BY(mutex_);               // Given last.
-  TransferStats stats_ ABSL_GUARDED_BY(mutex_);       // `queued` is not kept here.
+  mutable absl::Mutex mutex_;  // A leaf: no other function is called under it.
+  absl::flat_hash_map<Ticket, Pending> pending_ ABSL_GUARDED_BY(mutex_);  // Submitted and not done.
+  std::deque<Ticket> ready_ ABSL_GUARDED_BY(mutex_);  // Of pending_: can start, not started.
+  Ticket last_ ABSL_GUARDED_BY(mutex_);               // The last ticket submitted.
+  TransferStats stats_ ABSL_GUARDED_BY(mutex_);       // Without `queued`.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;  // Of the constructor and Stop alone.
+  std::vector<std::thread> threads_;  // Used by the constructor and Stop only.
 };
 
-// Carries out each order inside Submit, on its caller's thread, which also runs the completion: for
-// simulations and replays. A caller must not hold a lock that the completion takes. Orders given
-// while Submit runs, by a completion or by another thread, follow on the thread that is at it. Stop
-// only waits for them.
+// For simulations and replays. Carries out each order inside Submit, on the caller's thread; the
+// completion runs there too. A caller must not hold a lock that the completion takes. If orders
+// arrive during Submit, from a completion or from another thread, the thread in Submit carries them
+// out as well. Stop only waits for them.
 class InstantTransfers final : public Transfers {
  public:
-  // `pools` outlives this; null: there is no memory, and every order succeeds.
+  // `pools` must outlive this object. Null: there is no memory, and every order succeeds.
   InstantTransfers(PoolSet* pools, Completion completion)
       : pools_(pools), completion_(std::move(completion)) {}
   ~InstantTransfers() override { Stop(); }
@@ -164,7 +167,7 @@ class InstantTransfers final : public Transfers {
   PoolSet* const pools_;
   const Completion completion_;
 
-  mutable absl::Mutex mutex_;  // A leaf: nothing is called under it.
+  mutable absl::Mutex mutex_;  // A leaf: no other function is called under it.
   std::deque<CopyOrder> queue_ ABSL_GUARDED_BY(mutex_);
   Ticket last_ ABSL_GUARDED_BY(mutex_);
   TransferStats stats_ ABSL_GUARDED_BY(mutex_);

@@ -1,4 +1,4 @@
-// The vocabulary of memory: what every room above calls a block, a slot, a tier.
+// The memory terms that all folders use: block, slot, tier, window, token.
 #ifndef PAGODA_POOLS_TYPES_H_
 #define PAGODA_POOLS_TYPES_H_
 
@@ -13,16 +13,17 @@
 
 namespace pagoda {
 
-// A block, as long as it lives; unique inside its window. Dense from 0, so that it indexes arrays.
+// Names a block from its allocation until it is freed; unique inside its window. Ids are dense from
+// 0, so they index arrays.
 using BlockId = StrongId<struct BlockIdTag, uint32_t>;
 inline constexpr BlockId kNoBlock{std::numeric_limits<uint32_t>::max()};
 
-// Which life of a block id. Starts at 1 and grows by one whenever the id is handed out again, from
-// the largest to 1; 0 names no life.
+// Counts the uses of a block id. Starts at 1 and grows by one each time the id is handed out again;
+// the largest value is followed by 1. 0 names no use.
 using Generation = StrongId<struct GenerationTag, uint32_t>;
 
-// A block's place in its tier, the same in every pool of its window. Token i of the block has the
-// token slot `slot * tokens_per_block + i`.
+// A block's place in its tier: the same index in every pool of the block's window. Token i of the
+// block has the token slot `slot * tokens_per_block + i`.
 using SlotIndex = StrongId<struct SlotIndexTag, uint32_t>;
 inline constexpr SlotIndex kNoSlot{std::numeric_limits<uint32_t>::max()};
 
@@ -37,35 +38,34 @@ std::string WindowName(WindowSize window);
 // copied in runs.
 using TokenId = uint32_t;
 
-// Where a block's bytes lie: an index in the cache's list of tiers, where 0 is nearest to the
-// compute. Engines compute in the first tier. The first two indexes have names here, as code that
-// speaks of two neighbours reads better with them.
+// A tier: an index in the cache's list of tiers. 0 is nearest to the compute; engines compute in
+// it. The first two indexes have names here because much code deals with two neighbouring tiers.
 enum class Tier : uint8_t { kPrimary = 0, kSecondary = 1 };
-inline constexpr size_t kMaxTiers = 4;  // Of any cache.
-// What a tier is called where the cache's list does not say: "primary", "secondary", then "tier2".
+inline constexpr size_t kMaxTiers = 4;  // The maximum for one cache.
+// The name of a tier that has none in the cache's list: "primary", "secondary", then "tier2".
 std::string DefaultTierName(Tier tier);
 
-// What a tier's bytes lie in.
+// The kind of memory that holds a tier's bytes.
 enum class Medium : uint8_t { kGpu, kHost, kDisk };
 // "gpu", "host" or "disk".
 std::string_view MediumName(Medium medium);
 
-// A slot of a window, and which tier it is in.
+// A slot of a window in one tier.
 struct SlotRef {
   Tier tier = Tier::kPrimary;
   SlotIndex slot;
   friend bool operator==(const SlotRef&, const SlotRef&) = default;
 };
 
-// Names one life of one block; a stale one is refused.
+// Names one use of a block id. The manager refuses a stale reference.
 struct BlockRef {
   BlockId id = kNoBlock;
   Generation generation;
   friend bool operator==(const BlockRef&, const BlockRef&) = default;
 };
 
-// An entry of a block table: which block, and where its bytes lie now. A table entry without a
-// block (kNoBlock, kNoSlot) stands where a sliding window has passed.
+// An entry of a block table: a block and its current slot. An entry without a block (kNoBlock,
+// kNoSlot) stands for tokens that a sliding window has passed.
 struct BlockHandle {
   BlockId id = kNoBlock;
   Generation generation;
@@ -74,21 +74,21 @@ struct BlockHandle {
   friend bool operator==(const BlockHandle&, const BlockHandle&) = default;
 };
 
-// How many tokens a block holds: a power of two, so that finding a token is a shift and a mask.
+// The number of tokens in a block: a power of two, so that finding a token is a shift and a mask.
 class TokensPerBlock {
  public:
   // REQUIRES: `tokens` is a power of two.
   constexpr explicit TokensPerBlock(uint32_t tokens) : shift_(std::countr_zero(tokens)) {}
 
   constexpr uint32_t value() const { return uint32_t{1} << shift_; }
-  // The table entry of a token, and its place in that block.
+  // The token's entry in the block table, and its position in that block.
   constexpr uint32_t BlockForToken(uint64_t token) const {
     return static_cast<uint32_t>(token >> shift_);
   }
   constexpr uint32_t OffsetInBlock(uint64_t token) const {
     return static_cast<uint32_t>(token) & (value() - 1);
   }
-  // Blocks that `tokens` tokens fill or begin.
+  // The number of blocks that `tokens` tokens need; the last one can be partly filled.
   constexpr uint32_t BlocksFor(uint64_t tokens) const {
     return BlockForToken(tokens + value() - 1);
   }

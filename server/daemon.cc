@@ -21,22 +21,23 @@
 namespace pagoda::server {
 namespace {
 
-// How long a session may outlive its lease.
+// The longest time a session can outlive its lease.
 constexpr absl::Duration kLeaseCheckInterval = absl::Milliseconds(100);
 
-// How late a token may be known, or no longer.
+// The longest time until a new token works, or a removed one no longer does.
 constexpr absl::Duration kTokensCheckInterval = absl::Seconds(1);
 
-// How late a priority or a pin may expire, and how often blocks are moved down ahead of need.
+// The longest delay until a priority or a pin expires. Blocks are offloaded ahead of need this
+// often.
 constexpr absl::Duration kMaintenanceInterval = absl::Milliseconds(20);
 
-// What the tier on disk has for its last writes where the calls took all of drain_timeout.
+// The disk tier's time for its last writes if the calls took all of drain_timeout.
 constexpr absl::Duration kDiskGrace = absl::Seconds(2);
 
-// For connections without calls to say goodbye; a client that is idle may not even look.
+// Time for idle connections to close cleanly. An idle client may not even notice.
 constexpr absl::Duration kConnectionGrace = absl::Milliseconds(200);
 
-// nullptr where gRPC speaks plaintext.
+// nullptr if gRPC speaks plaintext.
 absl::StatusOr<std::shared_ptr<TlsCredentials>> MakeTls(const Config::Server& server) {
   if (!server.tls.enabled() || server.grpc_address.empty()) return nullptr;
   return TlsCredentials::Create(server.tls,
@@ -76,7 +77,7 @@ absl::Status Daemon::ResolveAddresses() {
     if (absl::Status status = CheckCanListen(*parsed); !status.ok()) return status;
     *address = *std::move(parsed);
   }
-  // ValidateConfig has seen that the operator wants it so.
+  // ValidateConfig has checked that the operator asked for this.
   if (grpc_address_.has_value() && !IsLoopback(*grpc_address_) && !config_.server.tls.enabled()) {
     Log(LogLevel::kWarning, absl::StrCat("insecure: gRPC is open to other machines, without TLS: ",
                                          grpc_address_->ToString()));
@@ -97,7 +98,8 @@ absl::Status Daemon::KnowCallers() {
   if (!authenticator.ok()) return authenticator.status();
   authenticator_ = *std::move(authenticator);
   if (config_.knows_callers() && config_.operators.empty()) {
-    Log(LogLevel::kWarning, "no operators are configured: nobody may call what is for them");
+    Log(LogLevel::kWarning,
+        "no operators are configured: no caller may use the operators' methods");
   }
   admission_ = std::make_unique<Admission>(config_.server.max_calls, &rpc_metrics_,
                                            authenticator_.get(), tenants_.get());
@@ -182,11 +184,11 @@ absl::Status Daemon::MakeServices() {
   }
   lease_timer_ = std::make_unique<PeriodicTask>(kLeaseCheckInterval, [this] {
     for (const CachePtr& cache : caches_.All()) {
-      // First, so that of a process that is known to be dead nothing is quarantined.
+      // Sweep first: a session whose process is known to be dead then quarantines nothing.
       cache->writers->Sweep();
       if (const size_t expired = cache->manager->ExpireSessions(); expired > 0) {
         Log(LogLevel::kWarning, absl::StrCat("cache ", cache->name, ": ", expired,
-                                             " sessions closed: their leases ran out"));
+                                             " sessions closed: their leases expired"));
       }
     }
     cache_service_->SweepAnswers();
@@ -205,7 +207,7 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
       .unix_socket = config_.server.unix_socket,
       .tcp = grpc_address_,
       .tls = *std::move(tls),
-      // A message above the limit, up to this, is refused with its reason.
+      // A message above the limit, up to this size, is refused with its reason.
       .max_message_bytes = static_cast<int>(std::min<uint64_t>(
           2 * uint64_t{config_.server.max_message_bytes}, std::numeric_limits<int>::max())),
       .max_calls_per_connection = static_cast<int>(config_.server.max_calls_per_connection),
@@ -237,7 +239,7 @@ absl::Status Daemon::ListenHttp() {
   }
   if (!http_address_.has_value()) return absl::OkStatus();
   routes["/"] = [](const HttpRequest&) { return StatusPage(); };
-  // It may name tenants.
+  // The metrics can name tenants.
   routes["/metrics"] = http_fence_->Fenced([this](const HttpRequest&) {
     return HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8",
                         .body = metrics_->Text()};
@@ -282,9 +284,10 @@ absl::Status Daemon::ListenForMapping() {
 
 Daemon::~Daemon() {
   Drain();
-  // Where it has never served: nothing that HTTP still runs keeps the server up.
+  // If the daemon never served: no running HTTP generation delays the server's end.
   if (openai_ != nullptr) openai_->Drain(absl::InfinitePast());
-  // What it still writes is cut; its threads are over behind this, and generate no more.
+  // Cuts answers that are still being written. Afterwards the HTTP threads have ended, and nothing
+  // generates any more.
   http_.reset();
   maintenance_timer_.reset();
   if (opener_ != nullptr) opener_->Stop(std::max(drain_end_, absl::Now() + kDiskGrace));
@@ -297,18 +300,19 @@ void Daemon::Drain() {
   const absl::Time end = absl::Now() + config_.server.drain_timeout;
   drain_end_ = end;
   state_.Enter(ServingState::Phase::kDraining);
-  // Subscribers hear of it before their streams end. Calls that go on change the cache untold.
+  // Subscribers see this before their streams end. Calls that go on change the cache without
+  // events.
   for (const CachePtr& cache : caches_.All()) cache->manager->RemovePools();
   grpc_->SetNotServing();
-  supervisor_.Stopping(absl::StrCat("draining: calls may go on for ",
+  supervisor_.Stopping(absl::StrCat("draining: calls can go on for ",
                                     absl::FormatDuration(config_.server.drain_timeout)));
   cache_service_->EndStreamsForDrain();
   event_service_->EndStreamsForDrain();
   bridges_->EndStreamsForDrain(end - absl::Now());
-  // Meanwhile new calls still get their answer, DRAINING, instead of a refused connection.
+  // Until then a new call is answered with DRAINING instead of a refused connection.
   const size_t cut = rpc_metrics_.WaitUntilNoneOpen(end - absl::Now());
   if (cut > 0)
-    Log(LogLevel::kWarning, absl::StrCat("drain_timeout is over; open calls cut: ", cut));
+    Log(LogLevel::kWarning, absl::StrCat("drain_timeout has passed; open calls were cut: ", cut));
   if (openai_ != nullptr) openai_->Drain(end);
   grpc_->Shutdown(kConnectionGrace);
   supervisor_.Status("drained");

@@ -1,4 +1,4 @@
-// The daemon: everything that pagodad is, but the command line and the signals.
+// The daemon: all of pagodad except its command line and its signal handling.
 #ifndef PAGODA_SERVER_DAEMON_H_
 #define PAGODA_SERVER_DAEMON_H_
 
@@ -43,38 +43,42 @@ namespace pagoda::server {
 // A running daemon. Thread-safe.
 class Daemon {
  public:
-  // Takes the memory, loads the model, listens, and is healthy when it returns. Tells the service
-  // manager, where there is one, how far it is, and Drain does the same.
-  // `extra_services` are served beside the daemon's own, and outlive it: a benchmark's yardstick.
-  // They are not counted among the requests, and Drain does not know of them.
-  // Errors: INVALID_ARGUMENT (an address or a cache name that is taken, a layout that is not
-  // served, files of tokens or for TLS that are no good), OUT_OF_MEMORY, INVALID_CHECKPOINT;
-  // UNAVAILABLE where cache.primary_memory is cuda and there is no GPU memory to be had;
-  // FAILED_PRECONDITION where a GPU was asked for by name and the self-test leaves the engine
-  // nothing to run there; those of DiskTier::Open.
+  // Allocates the memory, loads the model, listens, and serves when it returns: health is SERVING.
+  // Start and Drain report their progress to the service manager, if there is one.
+  // `extra_services` are served beside the daemon's own services and must outlive the daemon, for
+  // example the baseline of a benchmark. The request metrics do not count them, and Drain does not
+  // wait for them.
+  // Errors:
+  // - INVALID_ARGUMENT: an address or a cache name is in use, the layout is not supported, or the
+  //   tokens or TLS files are invalid.
+  // - OUT_OF_MEMORY, INVALID_CHECKPOINT.
+  // - UNAVAILABLE: cache.primary_memory is cuda and no GPU memory is available.
+  // - FAILED_PRECONDITION: the configuration names a GPU, and the self-test leaves the engine no
+  //   kernel to run there.
+  // - The errors of DiskTier::Open.
   //
-  // `request_drain` is called, at most once and on a thread of gRPC, when an operator asks for a
-  // drain: it returns at once, and lets the daemon's owner call Drain. Without one AdminService
-  // refuses that.
+  // `request_drain` is called at most once, on a gRPC thread, when an operator asks for a drain. It
+  // must return at once and let the daemon's owner call Drain. Without it, AdminService refuses the
+  // request.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(
       Config config, std::function<void()> request_drain = {},
       const std::vector<grpc::Service*>& extra_services = {});
-  // Drains if nobody has.
+  // Drains unless Drain was called.
   ~Daemon();
 
-  // Ends the service: health is NOT_SERVING, new work is refused with DRAINING, streams end when
-  // their clients have what was theirs, generations that run go on until drain_timeout. Returns
-  // when all calls are over. A second call waits for the first.
+  // Ends the service. Health becomes NOT_SERVING, and new work is refused with DRAINING. A stream
+  // ends when its client has received what it is due. Running generations go on until
+  // drain_timeout. Returns when all calls are over. A second call waits for the first.
   void Drain() ABSL_LOCKS_EXCLUDED(drain_mutex_);
 
-  // Where it listens: "unix:/path", "127.0.0.1:7070".
+  // The listening addresses: "unix:/path", "127.0.0.1:7070".
   const std::vector<std::string>& grpc_endpoints() const { return grpc_->endpoints(); }
-  // "127.0.0.1:7071"; empty where there is no HTTP.
+  // "127.0.0.1:7071"; empty if HTTP is off.
   std::string http_endpoint() const { return http_ ? http_->address().ToString() : ""; }
-  // Likewise of the listener for probes.
+  // The same for the probe listener.
   std::string probe_endpoint() const { return probes_ ? probes_->address().ToString() : ""; }
 
-  // Of the configuration's cache. REQUIRES: it has one.
+  // The manager of the configuration's cache. REQUIRES: the configuration has a cache.
   SharedManager& manager() { return opener_->own()->manager(); }
   const CacheDirectory& caches() const { return caches_; }
 
@@ -85,7 +89,7 @@ class Daemon {
         start_time_(start_time) {}
 
   // The steps of Start, in order. Addresses come first, because "another process listens there"
-  // says more than that its memory's name is taken.
+  // says more than "the memory's name is taken".
   absl::Status ResolveAddresses();
   absl::Status KnowCallers();
   absl::Status OpenCaches();
@@ -103,7 +107,7 @@ class Daemon {
   ServingState state_;
   Supervisor supervisor_;
 
-  // Bottom to top: each uses those above it, and is destroyed before them.
+  // In dependency order: each uses those above it, and is destroyed before them.
   RpcMetrics rpc_metrics_;
   std::unique_ptr<TenantTable> tenants_;
   CacheDirectory caches_;
@@ -116,7 +120,7 @@ class Daemon {
   std::unique_ptr<EngineService> engine_service_;
   std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<Metrics> metrics_;
-  std::unique_ptr<HttpFence> http_fence_;  // Where there is HTTP, as the next two.
+  std::unique_ptr<HttpFence> http_fence_;  // Null without HTTP, like the next two.
   std::unique_ptr<StatusApi> status_api_;
   std::unique_ptr<OpenAiApi> openai_;
   std::unique_ptr<Heartbeat> heartbeat_;
@@ -130,7 +134,8 @@ class Daemon {
 
   absl::Mutex drain_mutex_;
   bool drained_ ABSL_GUARDED_BY(drain_mutex_) = false;
-  absl::Time drain_end_ = absl::InfinitePast();  // Of the end, which is one thread.
+  absl::Time drain_end_ = absl::InfinitePast();  // When the drain has to be over. Used by the
+                                                 // thread that ends the daemon.
 };
 
 }  // namespace pagoda::server

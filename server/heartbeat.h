@@ -1,4 +1,4 @@
-// Shows again and again that the core answers.
+// Shows at regular intervals that the core answers.
 #ifndef PAGODA_SERVER_HEARTBEAT_H_
 #define PAGODA_SERVER_HEARTBEAT_H_
 
@@ -12,20 +12,20 @@
 
 namespace pagoda::server {
 
-// How often a heart beats: twice in the time that a watchdog waits, each second without one.
+// The interval between beats: half of the watchdog's timeout, or one second without a watchdog.
 absl::Duration HeartbeatInterval(absl::Duration watchdog_timeout);
 
-// A beat takes each core's lock, which every request, lease and copy needs, and then tells the
-// supervisor that the daemon lives. While somebody does not let go of the lock there is no beat,
-// so a watchdog ends a daemon whose threads run and whose core is stuck. What the beat does not
-// prove: that gRPC's own threads answer. Thread-safe.
+// A beat takes each core's lock, which every request, lease and copy needs. Then it tells the
+// supervisor that the daemon is alive. If a thread never releases the lock, there is no beat. A
+// watchdog therefore ends a daemon whose threads run but whose core is stuck. A beat does not prove
+// that gRPC's own threads answer. Thread-safe.
 class Heartbeat {
  public:
-  // The first beat comes after one interval, on a thread of its own. `touch` takes the locks, one
-  // after the other. What it uses, and the supervisor, outlive the heartbeat.
+  // Starts a thread. The first beat comes after one interval. `touch` takes the cores' locks, one
+  // after the other. The supervisor and everything that `touch` uses must outlive the heartbeat.
   Heartbeat(absl::Duration interval, std::function<void()> touch, Supervisor* supervisor);
 
-  // How long the beat under way has waited for the core; zero where none waits.
+  // How long the current beat has waited for the core; zero if none is waiting.
   absl::Duration waiting() const;
 
  private:
@@ -33,7 +33,7 @@ class Heartbeat {
 
   const std::function<void()> touch_;
   Supervisor& supervisor_;
-  std::atomic<int64_t> waiting_since_ns_{0};  // Of a steady clock; 0: nobody waits.
+  std::atomic<int64_t> waiting_since_ns_{0};  // On a steady clock; 0: no beat is waiting.
   PeriodicTask beats_;                        // Last: it uses the others.
 };
 

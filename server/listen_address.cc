@@ -28,7 +28,7 @@ bool IsNumeric(const std::string& host) {
   return inet_pton(IsIpv6(host) ? AF_INET6 : AF_INET, host.c_str(), &ignored) == 1;
 }
 
-// A TCP socket's address as the system wants it.
+// A TCP socket address in the system's form.
 struct SocketAddress {
   sockaddr_storage storage = {};
   socklen_t size = 0;
@@ -60,7 +60,7 @@ absl::Status CannotListen(const std::string& address, const std::string& why) {
 // Whether a process accepts connections on the socket file.
 bool SomebodyListens(const sockaddr_un& address) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return true;  // Not known, so nothing is removed.
+  if (fd < 0) return true;  // Unknown, so the file must not be removed.
   const absl::Cleanup close_fd = [fd] { close(fd); };
   return connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
          errno != ECONNREFUSED;
@@ -88,7 +88,7 @@ absl::StatusOr<TcpAddress> ParseAddress(const std::string& address) {
   if (!IsNumeric(host)) {
     return MakeError(
         Reason::kInvalidArgument,
-        absl::StrCat("the host of '", address, "' is neither an address in numbers nor localhost"));
+        absl::StrCat("the host of '", address, "' is neither a numeric address nor localhost"));
   }
   return TcpAddress{host, static_cast<uint16_t>(port)};
 }
@@ -114,7 +114,7 @@ absl::StatusOr<ListeningSocket> ListenOn(const TcpAddress& address, int backlog)
   const int fd = socket(target.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return CannotListen(address.ToString(), std::strerror(errno));
   absl::Cleanup close_fd = [fd] { close(fd); };
-  // As the other servers do, so that connections of a daemon that has just ended do not count.
+  // Like the gRPC and HTTP servers: connections of a daemon that just ended do not block the port.
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (bind(fd, target.get(), target.size) != 0 || listen(fd, backlog) != 0) {
@@ -161,7 +161,7 @@ absl::Status ClearStaleSocket(const std::string& path) {
     if (access(folder.c_str(), W_OK) == 0) return absl::OkStatus();
     return CannotListen(path, absl::StrCat(folder.string(), ": ", std::strerror(errno)));
   }
-  if (!S_ISSOCK(found.st_mode)) return CannotListen(path, "a file that is no socket is there");
+  if (!S_ISSOCK(found.st_mode)) return CannotListen(path, "the file there is not a socket");
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.c_str(), path.size());
   if (SomebodyListens(address)) return CannotListen(path, "another process listens there");

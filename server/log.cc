@@ -45,8 +45,7 @@ void Log(LogLevel level, std::string_view message) {
   const std::string line =
       absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()), " ",
                    LevelName(level), " ", text, "\n");
-  // One write a line keeps lines of different threads apart. A log that cannot be written stops
-  // nothing.
+  // One write per line keeps the lines of different threads apart. A failed write is ignored.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -1,4 +1,4 @@
-// The daemon's log: one line an event on standard error, with UTC time and level.
+// The daemon's log: one line per event on standard error, with UTC time and level.
 #ifndef PAGODA_SERVER_LOG_H_
 #define PAGODA_SERVER_LOG_H_
 
@@ -9,14 +9,14 @@ namespace pagoda::server {
 
 enum class LogLevel : uint8_t { kInfo, kWarning, kError };
 
-// Messages below `level` are dropped from now on. All levels are logged at the start.
+// Drops messages below `level` from now on. Until the first call all levels are logged.
 void SetLogLevel(LogLevel level);
 
-// Writes "2026-01-31T12:34:56.789Z info message". Line breaks in the message become blanks, so that
-// a line is an event. Thread-safe; lines do not mix.
+// Writes "2026-01-31T12:34:56.789Z info message". Line breaks in the message become blanks, because
+// one line is one event. Thread-safe; lines of different threads do not mix.
 void Log(LogLevel level, std::string_view message);
 
-// From now on gRPC's own errors are warnings of this log; its other messages are dropped.
+// From now on gRPC's errors are logged here as warnings. Its other messages are dropped.
 void CaptureGrpcLog();
 
 }  // namespace pagoda::server

@@ -1,4 +1,4 @@
-// pagodad: reads the configuration, runs the daemon until SIGTERM or SIGINT, drains it.
+// pagodad: reads the configuration, runs the daemon until SIGTERM or SIGINT, then drains it.
 #include <grpc/grpc.h>
 #include <signal.h>
 #include <unistd.h>
@@ -28,15 +28,15 @@ namespace {
 
 constexpr int kForcedExit = 2;
 
-// The signals that end the daemon. Blocked before any thread starts, so that only sigwait sees
-// them.
+// The signals that end the daemon. They are blocked before any thread starts, so that only sigwait
+// receives them.
 sigset_t BlockEndSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  // A peer that closes its end is an error of the write, not the end of the daemon.
+  // If a peer closes its end, the write fails; the daemon must not end.
   signal(SIGPIPE, SIG_IGN);
   return signals;
 }
@@ -47,10 +47,10 @@ std::string WaitForSignal(const sigset_t& signals) {
   return strsignal(number);
 }
 
-// Ends the process at the next signal, whatever the drain waits for.
+// Ends the process at the next signal, even if the drain is still waiting.
 void ForceExitAtNextSignal(const sigset_t& signals) {
   std::thread([signals] {
-    Log(LogLevel::kError, absl::StrCat(WaitForSignal(signals), " again: exit without draining"));
+    Log(LogLevel::kError, absl::StrCat(WaitForSignal(signals), " again: exiting without a drain"));
     _exit(kForcedExit);
   }).detach();
 }
@@ -62,16 +62,16 @@ int Fail(const absl::Status& status) {
 
 int Run(Config config) {
   const sigset_t signals = BlockEndSignals();
-  AskForShortSlices();  // Before any thread starts: all of them get them.
+  AskForShortSlices();  // Before any thread starts: threads inherit it.
   SetLogLevel(config.log.level);
-  // Debian's Abseil looks for cycles at every lock, gRPC's among them, unless it is told not to.
-  // The tests leave it on.
+  // Debian's Abseil checks every lock for deadlock cycles by default, gRPC's locks included. The
+  // tests leave the check on.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   CaptureGrpcLog();
-  // Never undone: the end of gRPC's last user waits for a poller of gRPC's own, for ten seconds and
-  // more where a client was slow, and the process ends without that.
+  // Never undone. The shutdown of gRPC's last user waits for a poller thread of gRPC, for ten
+  // seconds or more after a slow client. The process can end without that wait.
   grpc_init();
-  // An operator's request ends the process as the signal does, on the way of the signal.
+  // An operator's request ends the process the same way as the signal: it sends the signal.
   const auto request_drain = [] { kill(getpid(), SIGTERM); };
   absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(std::move(config), request_drain);
   if (!daemon.ok()) return Fail(daemon.status());
@@ -97,11 +97,11 @@ int Main(int argc, char** argv) {
   bool print_config = false;
   const CLI::Option* config_option =
       app.add_option("--config", config_file, "YAML configuration; see deploy/pagodad.yaml");
-  app.add_option("--model", model_dir, "Hugging Face model folder; goes before engine.model_dir");
+  app.add_option("--model", model_dir, "Hugging Face model folder; overrides engine.model_dir");
   app.add_option("--memory", memory,
-                 "Host memory for the caches that clients open, such as 8GiB; goes before "
-                 "memory.host. Without a configuration the daemon has no cache of its own then");
-  app.add_flag("--print-config", print_config, "Print the configuration that holds, and exit");
+                 "Host memory for the caches that clients open, such as 8GiB; overrides "
+                 "memory.host. Without --config and --model there is no other cache");
+  app.add_flag("--print-config", print_config, "Print the effective configuration and exit");
   app.set_version_flag("--version", absl::StrCat("pagodad ", PAGODA_VERSION));
   CLI11_PARSE(app, argc, argv);
 

@@ -10,8 +10,8 @@
 
 namespace pagoda::server {
 
-// Calls a function again and again on a thread of its own, from one interval after the start until
-// the object is destroyed.
+// Calls a function repeatedly on a new thread. The first call comes one interval after the start.
+// The calls end when the object is destroyed.
 class PeriodicTask {
  public:
   PeriodicTask(absl::Duration interval, std::function<void()> task)

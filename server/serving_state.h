@@ -9,7 +9,7 @@
 
 namespace pagoda::server {
 
-// Where the daemon is in its life. Only goes forward. Thread-safe.
+// The daemon's phase. It only moves forward. Thread-safe.
 class ServingState {
  public:
   enum class Phase : uint8_t { kStarting, kServing, kDraining };
@@ -18,7 +18,7 @@ class ServingState {
   Phase phase() const { return phase_.load(std::memory_order_acquire); }
   bool draining() const { return phase() == Phase::kDraining; }
 
-  // DRAINING where new work is refused.
+  // DRAINING if new work is refused.
   absl::Status CheckAcceptsWork() const {
     return draining() ? MakeError(Reason::kDraining, "the daemon is shutting down")
                       : absl::OkStatus();

@@ -13,15 +13,15 @@
 namespace pagoda::server {
 namespace {
 
-// The variables stay in the environment for later messages: the daemon has no children that could
-// speak for it.
+// Keeps the variables in the environment for later messages. The daemon has no child processes that
+// could send messages in its name.
 constexpr int kKeepEnvironment = 0;
 
 void Send(const std::string& message) {
   const int sent = sd_notify(kKeepEnvironment, message.c_str());
   if (sent >= 0) return;
   Log(LogLevel::kWarning,
-      absl::StrCat("the service manager did not get '", message, "': ", std::strerror(-sent)));
+      absl::StrCat("cannot send to the service manager: '", message, "': ", std::strerror(-sent)));
 }
 
 std::string StatusLine(std::string_view status) {

@@ -1,5 +1,5 @@
-// What the service manager that started the daemon hears of it: systemd, or another that speaks
-// sd_notify(3).
+// Reports the daemon's state to the service manager that started it: systemd, or another one that
+// speaks sd_notify(3).
 #ifndef PAGODA_SERVER_SUPERVISOR_H_
 #define PAGODA_SERVER_SUPERVISOR_H_
 
@@ -9,23 +9,23 @@
 
 namespace pagoda::server {
 
-// Sends datagrams to the socket that $NOTIFY_SOCKET names. Where that is not set nobody listens,
-// and every call does nothing. A message that does not arrive is logged, and the daemon serves on.
-// `status` is one line for people, as `systemctl status` shows it; line breaks in it become blanks,
-// because a line is a variable of the protocol. Thread-safe while nobody changes the environment.
+// Sends datagrams to the socket that $NOTIFY_SOCKET names. If it is not set, every call does
+// nothing. A message that does not arrive is logged, and the daemon goes on. `status` is one line
+// for people, as `systemctl status` shows it. Line breaks in it become blanks, because one line is
+// one variable of the protocol. Thread-safe as long as no thread changes the environment.
 class Supervisor {
  public:
-  // How far the start or the drain is.
+  // The progress of the start or the drain.
   void Status(std::string_view status);
   // The daemon serves.
   void Ready(std::string_view status);
-  // The daemon drains, and ends when it has.
+  // The daemon drains, and ends afterwards.
   void Stopping(std::string_view status);
-  // The daemon lives: for the watchdog.
+  // The daemon is alive: resets the watchdog.
   void Alive();
 
-  // The longest that the watchdog goes without Alive before it ends the process, from
-  // $WATCHDOG_USEC and $WATCHDOG_PID; zero where there is none, or it watches another process.
+  // The longest time without Alive before the watchdog ends the process, from $WATCHDOG_USEC and
+  // $WATCHDOG_PID. Zero if there is no watchdog, or it watches another process.
   absl::Duration watchdog_timeout() const;
 };
 

@@ -30,7 +30,7 @@ void SegmentToProto(const MappingSegment& segment, v1::MappingSegment* out) {
   out->set_device_uuid(segment.place.uuid.data(), segment.place.uuid.size());
 }
 
-// An old daemon names no kind: it has host memory alone.
+// An older daemon names no kind. It has host memory only.
 absl::StatusOr<MemoryPlace> PlaceFrom(const v1::MappingSegment& proto) {
   MemoryPlace place;
   if (proto.memory_kind() == v1::MEMORY_KIND_UNSPECIFIED) return place;
@@ -39,7 +39,7 @@ absl::StatusOr<MemoryPlace> PlaceFrom(const v1::MappingSegment& proto) {
   place.kind = *kind;
   if (place.kind == MemoryKind::kHost) return place;
   if (proto.device_uuid().size() != place.uuid.size()) {
-    return absl::InternalError(absl::StrCat("the daemon named a device by ",
+    return absl::InternalError(absl::StrCat("the daemon sent a device UUID of ",
                                             proto.device_uuid().size(), " bytes, not ",
                                             place.uuid.size()));
   }
@@ -57,7 +57,7 @@ absl::StatusOr<MappingSegment> SegmentFromProto(const v1::MappingSegment& proto)
                         .size_bytes = proto.size_bytes(),
                         .first_slot = proto.first_slot(),
                         .num_slots = proto.num_slots(),
-                        // Kinds that this version does not know are mapped as any memory is.
+                        // Unknown pages are mapped like plain memory.
                         .pages = MemoryPagesFromProto(proto.pages())};
 }
 
@@ -90,8 +90,8 @@ const char* ShapeOf(PoolContent content) {
   return "[layer][K, V][kv_head][token][head_dim]";
 }
 
-// The core's PoolLayout has no strides of its own: they follow from the shape. A daemon that lays
-// slots out otherwise is refused here, instead of being misread later.
+// The strides of the core's PoolLayout follow from its shape. A pool with other strides is refused
+// here, because the client would misread it.
 absl::Status CheckStrides(const v1::PoolMapping& proto, const PoolLayout& layout) {
   if (proto.slot_stride_bytes() == layout.slot_stride_bytes() &&
       proto.layer_stride_bytes() == layout.layer_stride_bytes() &&
@@ -106,7 +106,7 @@ absl::Status CheckStrides(const v1::PoolMapping& proto, const PoolLayout& layout
                                           layout.slot_stride_bytes()));
 }
 
-// Scales and opaque bytes have no extents beyond those of their content.
+// Checks that a pool of scales or opaque bytes has the shape of its content.
 absl::Status CheckContent(const v1::PoolMapping& proto, const PoolLayout& layout) {
   switch (layout.content) {
     case PoolContent::kElements:
@@ -127,7 +127,7 @@ absl::Status CheckContent(const v1::PoolMapping& proto, const PoolLayout& layout
                    ", num_kv_heads ", layout.num_kv_heads, ", head_dim ", layout.head_dim));
 }
 
-// A daemon from before there were others names no content: it has elements alone.
+// An older daemon names no content. Its pools hold elements only.
 std::optional<PoolContent> ContentFrom(const v1::PoolMapping& proto) {
   if (proto.content() == v1::POOL_CONTENT_UNSPECIFIED) return PoolContent::kElements;
   return PoolContentFromProto(proto.content());
@@ -216,7 +216,7 @@ CacheInfo CacheInfoFromProto(const v1::CacheInfo& proto) {
     CacheInfo::Window& one = info.windows.emplace_back();
     one.window = WindowFromProto(window.window_size());
     one.blocks = {window.blocks().begin(), window.blocks().end()};
-    // A daemon from before there was a list.
+    // An older daemon has no list.
     if (one.blocks.empty()) one.blocks = {window.primary_blocks(), window.secondary_blocks()};
   }
   return info;

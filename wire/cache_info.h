@@ -1,4 +1,4 @@
-// What a client is told of its cache when it opens a session.
+// The description of a cache that a client gets when it opens a session.
 #ifndef PAGODA_WIRE_CACHE_INFO_H_
 #define PAGODA_WIRE_CACHE_INFO_H_
 
@@ -13,7 +13,7 @@ void CacheInfoToProto(const CacheInfo& info, v1::CacheInfo* out);
 // A medium that this version does not know counts as host memory.
 CacheInfo CacheInfoFromProto(const v1::CacheInfo& proto);
 
-// Where a pool is, and how it is laid out.
+// The place and the layout of a pool.
 void PoolMappingToProto(const PoolMapping& mapping, v1::PoolMapping* out);
 // Error: INTERNAL for a mapping whose strides or enum values this version does not know.
 absl::StatusOr<PoolMapping> PoolMappingFromProto(const v1::PoolMapping& proto);

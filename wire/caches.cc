@@ -58,7 +58,7 @@ absl::StatusOr<LayerSpec> LayerFromProto(const v1::LayerGroup& proto, int index)
       return refuse("an opaque layer has bytes_per_block and no heads");
     }
     if (proto.dtype() != v1::DTYPE_UNSPECIFIED && proto.dtype() != v1::DTYPE_UINT8) {
-      return refuse("an opaque layer has no dtype but UINT8");
+      return refuse("an opaque layer has no dtype, or UINT8");
     }
     layer.bytes_per_block = proto.bytes_per_block();
     return layer;
@@ -66,7 +66,7 @@ absl::StatusOr<LayerSpec> LayerFromProto(const v1::LayerGroup& proto, int index)
   const std::optional<DType> dtype = DTypeFromProto(proto.dtype());
   if (!dtype.has_value()) return refuse(absl::StrCat("there is no dtype ", proto.dtype()));
   if (proto.bytes_per_block() != 0) {
-    return refuse("bytes_per_block is of layers of kind OPAQUE");
+    return refuse("bytes_per_block is only for layers of kind OPAQUE");
   }
   layer.num_kv_heads = proto.num_kv_heads();
   layer.head_dim = proto.head_dim();
@@ -120,12 +120,12 @@ absl::StatusOr<TierWish> TierFromProto(const v1::TierSize& proto, int index) {
       return refuse(absl::StrCat("free_permille is ", wish.free_permille, "; allowed: 1 to 1000"));
     }
   } else if (wish.bytes == 0) {
-    return refuse("it has no size: say bytes or free_permille");
+    return refuse("it has no size: set bytes or free_permille");
   }
   return wish;
 }
 
-// GPU, host, disk: a disk takes blocks from the host's memory alone.
+// The order is GPU, host, disk. A disk takes blocks only from the host's memory.
 absl::Status CheckOrder(const std::vector<TierWish>& tiers) {
   for (size_t i = 1; i < tiers.size(); ++i) {
     if (tiers[i - 1].medium >= tiers[i].medium) {
@@ -163,7 +163,7 @@ absl::StatusOr<std::vector<TierWish>> TiersFromProto(const v1::OpenCacheRequest&
 }  // namespace
 
 std::string CacheIdentity::Text() const {
-  // No other text is without blanks.
+  // Every other text has blanks.
   if (*this == CacheIdentity{.model = model}) return model;
   return absl::StrCat("model=", model, " revision=", revision, " dtype=", dtype, " layout=", layout,
                       " packing=", kernel_packing);

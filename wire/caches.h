@@ -1,4 +1,4 @@
-// Caches that clients bring: what they ask for, and what lists tell of them.
+// Caches that clients open: the request, and the fields of lists.
 #ifndef PAGODA_WIRE_CACHES_H_
 #define PAGODA_WIRE_CACHES_H_
 
@@ -13,7 +13,7 @@
 
 namespace pagoda {
 
-// What decides which KV may be mixed: v1::CacheIdentity.
+// Decides which KV can be mixed: v1::CacheIdentity.
 struct CacheIdentity {
   std::string model;
   std::string revision;
@@ -22,12 +22,13 @@ struct CacheIdentity {
   std::string kernel_packing;
   friend bool operator==(const CacheIdentity&, const CacheIdentity&) = default;
 
-  // All of it in one line; of an identity that is a model alone, the model. Two identities that
-  // differ have different texts. What CacheInfo::model_fingerprint of such a cache says.
+  // All fields in one line, or the model if the other fields are empty. Different identities have
+  // different texts. CacheInfo::model_fingerprint of the cache is this text.
   std::string Text() const;
 };
 
-// How much of a tier a client wants: bytes, or where these are 0 thousandths of what is free.
+// The size that a client asks for in one tier: bytes or, if these are 0, thousandths of the free
+// part of the budget.
 struct TierWish {
   Medium medium = Medium::kHost;
   uint64_t bytes = 0;
@@ -44,18 +45,18 @@ struct OpenCacheCall {
   std::string eviction_policy;
 };
 
-// The most layers of a cache that a client brings.
+// The most layers of a cache that a client opens.
 inline constexpr uint32_t kMaxBroughtLayers = 4096;
 
 void OpenCacheToProto(const OpenCacheCall& call, v1::OpenCacheRequest* out);
-// Checks what stands in the request by itself: bounds, words and texts. The name and the policy are
-// not looked at. Without tiers: half of what is free on the host. Errors: INVALID_ARGUMENT, naming
-// the field.
+// Checks everything that the request decides alone: bounds, enum values and texts. Does not check
+// the name and the policy. Without tiers the call has one: half of the free part of the host's
+// budget. Errors: INVALID_ARGUMENT, naming the field.
 absl::StatusOr<OpenCacheCall> OpenCacheFromProto(const v1::OpenCacheRequest& proto);
 
 void IdentityToProto(const CacheIdentity& identity, v1::CacheIdentity* out);
 CacheIdentity IdentityFromProto(const v1::CacheIdentity& proto);
-// Neighbours that are alike become one group.
+// Equal neighbours become one group.
 void LayersToProto(const std::vector<LayerSpec>& layers,
                    google::protobuf::RepeatedPtrField<v1::LayerGroup>* out);
 

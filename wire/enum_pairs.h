@@ -1,5 +1,5 @@
-// One enumeration in the core and on the wire. A table serves both directions, so neither can
-// forget a value that the other knows.
+// An enumeration in the core and on the wire. One table serves both directions, so both know the
+// same values.
 #ifndef PAGODA_WIRE_ENUM_PAIRS_H_
 #define PAGODA_WIRE_ENUM_PAIRS_H_
 
@@ -24,10 +24,10 @@ constexpr Proto ToProto(const std::array<EnumPair<Core, Proto>, N>& pairs, Core 
   for (const auto& pair : pairs) {
     if (pair.core == core) return pair.proto;
   }
-  return Proto{};  // "Unspecified": the core has no other values.
+  return Proto{};  // "Unspecified". The core has no values that are not in the table.
 }
 
-// nullopt where this version knows no such value.
+// nullopt for a value that this version does not know.
 template <class Core, class Proto, size_t N>
 constexpr std::optional<Core> FromProto(const std::array<EnumPair<Core, Proto>, N>& pairs,
                                         Proto proto) {

@@ -9,7 +9,7 @@
 namespace pagoda {
 namespace {
 
-// About as long as an engine's step: by then another client may have freed something.
+// About one step of an engine, in which another client can have freed blocks.
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(50);
 
 std::string ReasonText(const absl::Status& status) {
@@ -26,8 +26,8 @@ std::optional<google::rpc::ErrorInfo> FindErrorInfo(const google::rpc::Status& p
   return std::nullopt;
 }
 
-// The google.rpc.Status in a call's grpc-status-details-bin; without details where another server
-// or gRPC itself made the error.
+// The google.rpc.Status in a call's grpc-status-details-bin. Without details if another server or
+// gRPC itself made the error.
 google::rpc::Status DetailsOf(const grpc::Status& status) {
   google::rpc::Status proto;
   if (!proto.ParseFromString(status.error_details())) proto.Clear();
@@ -96,9 +96,9 @@ bool IsAnswerLost(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kCancelled:  // A stream that a proxy or a dying daemon reset.
-    case absl::StatusCode::kUnknown:    // One that ended without a status.
-    case absl::StatusCode::kInternal:   // One that ended in the middle of a frame.
+    case absl::StatusCode::kCancelled:  // A proxy or a dying daemon reset the stream.
+    case absl::StatusCode::kUnknown:    // The stream ended without a status.
+    case absl::StatusCode::kInternal:   // The stream ended in the middle of a frame.
       return true;
     default:
       return false;

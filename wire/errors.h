@@ -1,10 +1,10 @@
-// The project's errors on the wire, both ways: the one place where a reason becomes a gRPC status,
-// and where it becomes a reason again.
+// Errors on the wire, in both directions. Only this file turns a reason into a gRPC status, and a
+// gRPC status into a reason.
 //
 // A status carries the reason's code and message, and one google.rpc.ErrorInfo {reason, domain
-// "pagoda", metadata}. An error without a reason of its own has its code's name as the reason
-// ("CANCELLED", "INTERNAL"). RESOURCE_EXHAUSTED also carries a google.rpc.RetryInfo: what is taken
-// now is given back sooner or later.
+// "pagoda", metadata}. For an error without a reason, ErrorInfo has the name of its code
+// ("CANCELLED", "INTERNAL"). RESOURCE_EXHAUSTED also carries a google.rpc.RetryInfo, because the
+// resources are released sooner or later.
 #ifndef PAGODA_WIRE_ERRORS_H_
 #define PAGODA_WIRE_ERRORS_H_
 
@@ -23,27 +23,27 @@ inline constexpr char kErrorDomain[] = "pagoda";
 // An error with the reason INVALID_ARGUMENT. `what` names the field and its value.
 absl::Status InvalidArgument(const std::string& what);
 
-// What a client can act on besides the reason, such as {"oldest_revision", "17"}.
+// Values that a client can use besides the reason, such as {"oldest_revision", "17"}.
 using ErrorMetadata = std::map<std::string, std::string>;
 
 // For the error of one operation in a batch. REQUIRES: `status` is an error.
 google::rpc::Status ToProtoStatus(const absl::Status& status, const ErrorMetadata& metadata = {});
-// A status whose ErrorInfo names a known reason becomes MakeError(reason, message); any other keeps
-// its code and message, and has no reason.
+// A status whose ErrorInfo names a known reason becomes MakeError(reason, message). Any other
+// status keeps its code and message, and has no reason.
 absl::Status StatusFromProto(const google::rpc::Status& proto);
 
-// For the end of a call; the details are in grpc-status-details-bin. OK is OK.
+// For the end of a call. The details are in grpc-status-details-bin. OK stays OK.
 grpc::Status ToGrpcStatus(const absl::Status& status, const ErrorMetadata& metadata = {});
 absl::Status StatusFromGrpc(const grpc::Status& status);
-// Empty where the daemon gave none.
+// Empty if the daemon gave none.
 ErrorMetadata MetadataOf(const grpc::Status& status);
 
-// Whether the daemon says that the caller's session is no more: its lease ran out, it was ended, or
-// the daemon was started anew. What the session owned is gone.
+// Whether the daemon says that the caller's session is over: its lease ran out, it was ended, or
+// the daemon was restarted. Everything that the session owned is gone.
 bool IsSessionOver(const absl::Status& status);
 
-// Whether nobody said how a call ended: the connection broke, the daemon ended, or no answer came
-// in time. An error that the daemon gave has a reason, and is an answer.
+// Whether it is unknown how a call ended: the connection broke, the daemon ended, or no answer came
+// in time. An error of the daemon has a reason, and is an answer.
 bool IsAnswerLost(const absl::Status& status);
 
 }  // namespace pagoda

@@ -74,7 +74,7 @@ void ExtrasToProto(absl::Span<const TokenExtra> extras, v1::StoredBlock* out) {
   }
 }
 
-// Fills the member of the wire's oneof that goes with each event.
+// Fills the member of the wire's oneof that belongs to each event.
 struct EventWriter {
   v1::Event* out;
 

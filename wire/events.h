@@ -1,4 +1,4 @@
-// Events of the log as the wire's messages, field for field.
+// Converts events of the log to the wire's messages, field by field.
 #ifndef PAGODA_WIRE_EVENTS_H_
 #define PAGODA_WIRE_EVENTS_H_
 

@@ -1,4 +1,4 @@
-// The rows of AdminService's lists, field for field. Decides nothing.
+// Converts the rows of AdminService's lists, field by field.
 #ifndef PAGODA_WIRE_LISTS_H_
 #define PAGODA_WIRE_LISTS_H_
 
@@ -10,7 +10,7 @@
 
 namespace pagoda {
 
-// A lease without end, as the bundled engine's session has it, is left out.
+// Leaves out a lease without end, which the bundled engine's session has.
 void SessionRowToProto(const SessionRow& row, v1::SessionInfo* out);
 void SequenceRowToProto(const SequenceRow& row, v1::SequenceInfo* out);
 // `cache` names the tiers.

@@ -13,15 +13,14 @@
 namespace pagoda {
 namespace {
 
-// Blocks double up to the largest size, so messages of a few KiB never get to those that are
-// mapped.
+// Blocks double up to the largest size. Messages of a few KiB never reach the mapped sizes.
 constexpr size_t kLeastMappedBytes = size_t{256} << 10;
 constexpr size_t kMaxBlockBytes = size_t{1} << 20;
 
 void* AllocateBlock(size_t bytes) {
   if (bytes < kLeastMappedBytes) return ::operator new(bytes);
   void* block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (block == MAP_FAILED) throw std::bad_alloc();  // As operator new.
+  if (block == MAP_FAILED) throw std::bad_alloc();  // Like operator new.
   return block;
 }
 
@@ -41,11 +40,11 @@ google::protobuf::ArenaOptions MessageArenaOptions() {
 }
 
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite* message) {
-  grpc::ByteBuffer read = bytes;  // A share of it: reading uses it up.
+  grpc::ByteBuffer read = bytes;  // Shares the bytes. Reading empties it.
   grpc::ProtoBufferReader reader(&read);
   if (reader.status().ok() && message->ParseFromZeroCopyStream(&reader)) return absl::OkStatus();
   return MakeError(Reason::kInvalidArgument,
-                   absl::StrCat("the message is no ", message->GetTypeName()));
+                   absl::StrCat("the message is not a ", message->GetTypeName()));
 }
 
 absl::Status SerializeMessage(const google::protobuf::MessageLite& message,

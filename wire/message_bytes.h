@@ -1,4 +1,4 @@
-// Messages that handlers parse and serialize themselves, of methods that gRPC hands over raw.
+// Parsing and serializing of messages, for handlers that get raw bytes from gRPC.
 #ifndef PAGODA_WIRE_MESSAGE_BYTES_H_
 #define PAGODA_WIRE_MESSAGE_BYTES_H_
 
@@ -9,15 +9,15 @@
 
 namespace pagoda {
 
-// For the arena that a message is parsed into. The arena's large blocks are mapped one by one, so
-// their memory is the system's again as soon as the arena is reset. malloc would keep it for the
-// thread that parsed the message, once for each thread that ever parsed a large one.
+// Options for the arena that a message is parsed into. The arena maps its large blocks one by one,
+// so their memory returns to the system as soon as the arena is reset. malloc would keep such
+// memory once for each thread that ever parsed a large message.
 google::protobuf::ArenaOptions MessageArenaOptions();
 
-// Errors: INVALID_ARGUMENT (the bytes are no such message).
+// Errors: INVALID_ARGUMENT (the bytes are not a message of this type).
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite* message);
 
-// Errors: INTERNAL (a message of more than 2 GiB).
+// Errors: INTERNAL (the message has more than 2 GiB).
 absl::Status SerializeMessage(const google::protobuf::MessageLite& message,
                               grpc::ByteBuffer* bytes);
 

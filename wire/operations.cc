@@ -1,5 +1,5 @@
-// One pair of functions for each operation, Encode and Decode. Encode takes the core's value,
-// Decode the wire's message: the types choose.
+// Each operation has two functions, chosen by the types: Encode takes the core's value, and Decode
+// takes the wire's message.
 #include "wire/operations.h"
 
 #include <cstdint>
@@ -198,14 +198,14 @@ absl::StatusOr<QueryCapacity> Decode(const v1::QueryCapacityRequest& proto) {
   return op;
 }
 
-// Defaults are left out: an older daemon refuses fields that it does not know.
+// Leaves out defaults, because an older daemon refuses fields that it does not know.
 void Encode(const PrefetchPrefix& op, v1::PrefetchPrefixRequest* out) {
   PrefixToProto(op, out);
   if (op.target == PrefetchTarget::kMemory) out->set_target(v1::PREFETCH_TARGET_MEMORY);
   if (const auto deadline_ms = MillisecondsOf(op.deadline)) out->set_deadline_ms(*deadline_ms);
 }
 
-// An unknown target is refused, not taken for another one.
+// Refuses an unknown target.
 absl::StatusOr<PrefetchPrefix> Decode(const v1::PrefetchPrefixRequest& proto) {
   absl::StatusOr<PrefetchPrefix> op = PrefixFromProto<PrefetchPrefix>(proto);
   if (!op.ok()) return op;
@@ -247,7 +247,7 @@ void Encode(const UnpinPrefix& op, v1::UnpinPrefixRequest* out) { out->set_pin_i
 
 UnpinPrefix Decode(const v1::UnpinPrefixRequest& proto) { return {PinId(proto.pin_id())}; }
 
-// A prefix is all prompt: what the retention says of generated tokens names nothing.
+// A prefix has no generated tokens, so their retention is left out.
 void Encode(const SetRetention& op, v1::SetRetentionRequest* out) {
   PrefixToProto(op, out);
   RangesToProto(op.retention.ranges, out->mutable_retention());
@@ -275,7 +275,7 @@ void Encode(const WaitForTicket& op, v1::WaitForTicketRequest* out) {
   out->set_lane(LaneToProto(op.lane));
 }
 
-// An unknown lane is refused, not taken for another one.
+// Refuses an unknown lane.
 absl::StatusOr<WaitForTicket> Decode(const v1::WaitForTicketRequest& proto) {
   const std::optional<Lane> lane = LaneFromProto(proto.lane());
   if (!lane.has_value()) return InvalidArgument(absl::StrCat("there is no lane ", proto.lane()));
@@ -284,7 +284,7 @@ absl::StatusOr<WaitForTicket> Decode(const v1::WaitForTicketRequest& proto) {
 
 // --- The oneof ---
 
-// The member of the wire's oneof that goes with each operation.
+// The member of the wire's oneof that belongs to each operation.
 struct MemberOf {
   v1::Operation* out;
 
@@ -316,7 +316,7 @@ void EncodeAny(const Operation& operation, v1::Operation* out) {
   std::visit([out](const auto& op) { Encode(op, MemberOf{out}(op)); }, operation);
 }
 
-// What Decode gives, an operation or an error, as any operation.
+// Turns the result of a Decode into an Operation, or its error.
 template <class T>
 absl::StatusOr<Operation> AnyOf(absl::StatusOr<T> operation) {
   if (!operation.ok()) return operation.status();
@@ -380,7 +380,7 @@ absl::StatusOr<Operation> OperationFromProto(const v1::Operation& proto) {
     case v1::Operation::OPERATION_NOT_SET:
       break;
   }
-  return InvalidArgument("an operation of the batch says nothing to do");
+  return InvalidArgument("an operation of the batch has no request");
 }
 
 v1::Batch BatchToProto(absl::Span<const Operation> operations, StepRange steps) {

@@ -1,5 +1,5 @@
-// The fields that name a prefix, the same in every message that has one: namespace, tokens, extra
-// ids, multimodal items, keys.
+// The fields that name a prefix: namespace, tokens, extra ids, multimodal items, keys. They are the
+// same in every message that has a prefix.
 #ifndef PAGODA_WIRE_PREFIX_FIELDS_H_
 #define PAGODA_WIRE_PREFIX_FIELDS_H_
 
@@ -29,13 +29,13 @@ std::vector<TokenId> TokensFromProto(const Proto& proto) {
 using KeyProtos = google::protobuf::RepeatedPtrField<std::string>;
 
 void KeysToProto(const std::vector<ClientKey>& keys, KeyProtos* out);
-// Error: INVALID_KEY (of a size that no key has, with its place).
+// Error: INVALID_KEY (a key has no bytes, or too many), with the key's index.
 absl::StatusOr<std::vector<ClientKey>> KeysFromProto(const KeyProtos& protos);
 
 using MultimodalProtos = google::protobuf::RepeatedPtrField<v1::MultimodalItem>;
 
 void ItemsToProto(const std::vector<MultimodalItem>& items, MultimodalProtos* out);
-// Error: INVALID_ARGUMENT (a digest that has not 32 bytes).
+// Error: INVALID_ARGUMENT (a digest that does not have 32 bytes).
 absl::StatusOr<std::vector<MultimodalItem>> ItemsFromProto(const MultimodalProtos& protos);
 
 // `Prefix` is an operation with these fields, and `Proto` its message.

@@ -1,4 +1,4 @@
-// One pair of functions for each result, Encode and Decode, as in operations.cc.
+// Each result has two functions, Encode and Decode, as in operations.cc.
 #include "wire/results.h"
 
 #include <utility>
@@ -144,7 +144,7 @@ absl::StatusOr<OperationResult> Decode(const v1::AppendStepResult& proto) {
       proto.ready_tickets_size() != proto.grown_size() ||
       proto.generations_size() != proto.block_ids_size() ||
       proto.slot_indices_size() != proto.block_ids_size()) {
-    return absl::InternalError("the daemon's arrays of a step do not go together");
+    return absl::InternalError("the daemon sent arrays of a step whose lengths do not fit");
   }
   AppendedStep step;
   step.grown.reserve(proto.grown_size());
@@ -393,7 +393,7 @@ ShortenedSequence ShortenedFromProto(const v1::ShortenedSequence& proto) {
 
 // --- The oneof ---
 
-// The member of the wire's oneof that goes with each result.
+// The member of the wire's oneof that belongs to each result.
 struct ResultMemberOf {
   v1::OperationResult* out;
 

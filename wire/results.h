@@ -1,5 +1,5 @@
-// What a batch came to, between the core's values and the wire's messages. Field for field; decides
-// nothing.
+// Converts the results of a batch between the core's values and the wire's messages, field by
+// field.
 #ifndef PAGODA_WIRE_RESULTS_H_
 #define PAGODA_WIRE_RESULTS_H_
 
@@ -12,14 +12,14 @@ namespace pagoda {
 // A result, or its operation's error.
 void OperationResultToProto(const absl::StatusOr<OperationResult>& result,
                             v1::OperationResult* out);
-// Error: the operation's own, by reason; INTERNAL for a result without content or with an enum
-// value that this version does not know.
+// Errors: the error of the operation, by reason; INTERNAL for a result without content or with an
+// unknown enum value.
 absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResult& proto);
 
 // The rest of a batch's result: revision, completed tickets, and the sequences that were shortened.
-// Of a batch of several parts the last one's holds: it takes the place of what `out` says already.
+// Replaces the values in `out`. If a batch runs in several parts, the last part's values count.
 void BatchStateToProto(const BatchResult& batch, v1::BatchResult* out);
-// With the results.
+// The whole batch's result.
 BatchResult BatchResultFromProto(const v1::BatchResult& proto);
 
 }  // namespace pagoda

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kMaxMilliseconds = std::numeric_limits<int64_t>::max();
 
-// `prefix` is what stands before "priority" and "duration_ms" in the fields' names.
+// The fields are named `prefix` + "priority" and `prefix` + "duration_ms".
 absl::StatusOr<BlockRetention> BlockRetentionFrom(const std::string& prefix, uint32_t priority,
                                                   std::optional<uint64_t> duration_ms) {
   if (priority > kMaxPriority) {
@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<RetentionRange>> RangesFromProto(const RetentionProto
   const auto count = static_cast<size_t>(protos.size());
   if (count > kMaxRetentionRanges) {
     return InvalidArgument(
-        absl::StrCat(count, " retention ranges; at most ", kMaxRetentionRanges, " may be"));
+        absl::StrCat(count, " retention ranges; at most ", kMaxRetentionRanges, " are allowed"));
   }
   std::vector<RetentionRange> ranges;
   ranges.reserve(count);

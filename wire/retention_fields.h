@@ -1,4 +1,4 @@
-// The fields that say how long blocks are kept, and durations of whole milliseconds.
+// The fields of retention, and durations of whole milliseconds.
 #ifndef PAGODA_WIRE_RETENTION_FIELDS_H_
 #define PAGODA_WIRE_RETENTION_FIELDS_H_
 
@@ -12,20 +12,20 @@
 
 namespace pagoda {
 
-// The other direction of MillisecondsOf. `field` is its name, for the error: INVALID_ARGUMENT
-// beyond 2^63 - 1.
+// The inverse of MillisecondsOf. Errors: INVALID_ARGUMENT above 2^63 - 1; the message names the
+// field.
 absl::StatusOr<absl::Duration> DurationFromMilliseconds(const std::string& field,
                                                         uint64_t milliseconds);
 
 using RetentionProtos = google::protobuf::RepeatedPtrField<v1::RetentionRange>;
 
 void RangesToProto(const std::vector<RetentionRange>& ranges, RetentionProtos* out);
-// Errors: INVALID_ARGUMENT (a priority above 100, a duration that is too long; more than
-// kMaxRetentionRanges ranges, which are refused before any is copied).
+// Errors: INVALID_ARGUMENT (a priority above 100, a duration that is too long, or more than
+// kMaxRetentionRanges ranges; these are counted before any is copied).
 absl::StatusOr<std::vector<RetentionRange>> RangesFromProto(const RetentionProtos& protos);
 
 void RetentionToProto(const SequenceRetention& retention, v1::AddSequenceRequest* out);
-// Errors: RangesFromProto's, and the same of generated tokens; a generated duration without a
+// Errors: those of RangesFromProto, also for generated tokens; a generated duration without a
 // priority.
 absl::StatusOr<SequenceRetention> RetentionFromProto(const v1::AddSequenceRequest& proto);
 

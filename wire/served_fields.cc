@@ -25,9 +25,9 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// What to look at in a message of one type.
+// The fields of one message type that the walk visits.
 struct Plan {
-  std::vector<const FieldDescriptor*> messages;  // To go into.
+  std::vector<const FieldDescriptor*> messages;
 };
 
 using Plans = absl::flat_hash_map<const Descriptor*, Plan>;
@@ -59,15 +59,15 @@ Plans MakePlans() {
 }
 
 const Plan& PlanOf(const Descriptor* type) {
-  // Made once, never destroyed, only read.
+  // Made once, then only read. Never destroyed.
   static const Plans& plans = *new Plans(MakePlans());
   const auto it = plans.find(type);
   PAGODA_CHECK(it != plans.end(), "every request's type has a plan");
   return it->second;
 }
 
-// The path of the first thing in `message` that is not served. It is put together on the way out,
-// so that a good message costs no strings.
+// The path of the first field in `message` that is not served. It is built on the way back, so a
+// good message costs no strings.
 std::optional<std::string> FindUnserved(const Message& message);
 
 std::string Join(const std::string& outer, const std::string& inner) {
@@ -106,9 +106,9 @@ bool KnowsAll(const Proto& message) {
   return reflection.GetUnknownFields(message).empty();
 }
 
-// Whether the operation is one of those that engines send by the hundred, and plainly served. By
-// the generated accessors, for the walk costs more than to run such an operation; what this does
-// not know is for the walk.
+// Whether the operation is a frequent one of engines and has no unknown field. Uses the generated
+// accessors, because the walk costs more than running such an operation. False for every other
+// operation; the walk checks these.
 bool IsPlainlyServed(const v1::Operation& operation) {
   if (!KnowsAll(operation)) return false;
   switch (operation.operation_case()) {

@@ -109,7 +109,7 @@ NamespaceKey NamespaceFromProto(const v1::Namespace& proto) {
 
 google::protobuf::Timestamp TimeToProto(absl::Time time) {
   const absl::Duration since_epoch = time - absl::UnixEpoch();
-  // Whole seconds rounded down, so that the rest is not negative, as Timestamp wants it.
+  // Rounds down to whole seconds, because a Timestamp's nanoseconds are not negative.
   const absl::Duration seconds = absl::Floor(since_epoch, absl::Seconds(1));
   google::protobuf::Timestamp proto;
   proto.set_seconds(absl::ToInt64Seconds(seconds));

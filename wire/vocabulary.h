@@ -1,5 +1,5 @@
-// What operations, results, status and events share, between the wire's messages and the core's
-// values. Field for field; decides nothing.
+// Converts the values that operations, results, status and events share between the wire's messages
+// and the core's types, field by field.
 #ifndef PAGODA_WIRE_VOCABULARY_H_
 #define PAGODA_WIRE_VOCABULARY_H_
 
@@ -26,9 +26,10 @@ uint32_t WindowToProto(WindowSize window);
 WindowSize WindowFromProto(uint32_t window_size);
 
 v1::Tier TierToProto(Tier tier);
-// Of a repeated Tier: adds them, nearest first.
+// Appends the tiers, nearest first.
 void TiersToProto(TierSet tiers, google::protobuf::RepeatedField<int>* out);
-// These are nullopt for a value that this version does not know, as for UNSPECIFIED.
+// The following FromProto functions return nullopt for UNSPECIFIED, and for a value that this
+// version does not know.
 std::optional<Tier> TierFromProto(v1::Tier proto);
 v1::Medium MediumToProto(Medium medium);
 std::optional<Medium> MediumFromProto(v1::Medium proto);
@@ -40,7 +41,7 @@ v1::DType DTypeToProto(DType dtype);
 std::optional<DType> DTypeFromProto(v1::DType proto);
 v1::PoolContent PoolContentToProto(PoolContent content);
 std::optional<PoolContent> PoolContentFromProto(v1::PoolContent proto);
-// The memory lane is the wire's 0.
+// The memory lane is 0 on the wire.
 v1::Lane LaneToProto(Lane lane);
 std::optional<Lane> LaneFromProto(v1::Lane proto);
 
@@ -55,8 +56,8 @@ absl::Time TimeFromProto(const google::protobuf::Timestamp& proto);
 google::protobuf::Duration DurationToProto(absl::Duration duration);
 absl::Duration DurationFromProto(const google::protobuf::Duration& proto);
 
-// Many durations are fields of whole milliseconds. A positive one stays positive; one that is not
-// is sent as 0, for the daemon to refuse; infinity is no field at all.
+// A duration as a field of whole milliseconds. A positive duration is at least 1. One that is not
+// positive becomes 0, which the daemon refuses. nullopt for infinity: the field stays unset.
 std::optional<uint64_t> MillisecondsOf(absl::Duration duration);
 
 }  // namespace pagoda

@@ -26,7 +26,7 @@ COMMON_LICENSES = pathlib.Path("/usr/share/common-licenses")
 
 
 def output_of(*command):
-    """The output in English, and without the caller's LD_LIBRARY_PATH."""
+    """Runs a command and returns its output, in English and without the caller's LD_* variables."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LD_")}
     environment["LC_ALL"] = "C"
     run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
@@ -69,9 +69,9 @@ def copy_libraries(libraries, folder):
 
 
 def check(binary, libraries):
-    """Ends this program if the binary needs what the wheel does not hold.
+    """Ends this program if the binary needs a library that is not in the wheel.
 
-    Returns the oldest glibc that has every symbol it needs: (2, 36).
+    Returns the oldest glibc that has every symbol that the binary needs: (2, 36).
     """
     header = output_of("readelf", "-hW", binary)
     dynamic = output_of("readelf", "-dW", binary)
@@ -91,7 +91,7 @@ def check(binary, libraries):
 
 def owner(path):
     """The Debian package that a library comes from."""
-    # /lib is a link to /usr/lib, and dpkg knows a file under one of the two names.
+    # /lib is a link to /usr/lib, and dpkg knows a file under only one of the two names.
     real = os.path.realpath(path)
     for known in (path, real, f"/usr{path}", real.removeprefix("/usr")):
         found = subprocess.run(["dpkg-query", "--search", known], capture_output=True, text=True,
@@ -107,7 +107,7 @@ def copy_licenses(packages, folder):
     for package in packages:
         text = DOCUMENTATION / package / "copyright"
         if not text.is_file():
-            sys.exit(f"{text} is missing: this system leaves documentation out")
+            sys.exit(f"{text} is missing: this system has no documentation files")
         (folder / package).mkdir(parents=True)
         shutil.copyfile(text, folder / package / "copyright")
         named.update(re.findall(rf"{COMMON_LICENSES}/([\w+-]+(?:\.\d+)*)", text.read_text()))
@@ -128,7 +128,7 @@ def list_libraries(owners, path):
 
 
 def copy_cuda_license(programs, folder):
-    """CUDA's runtime is linked in where the build found nvcc; the toolkit has its licence."""
+    """Copies the licence of CUDA's runtime from the toolkit, if the programs hold the runtime."""
     if not any(b"cudaErrorCudartUnloading" in program.read_bytes() for program in programs):
         return
     compiler = pathlib.Path(shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
@@ -137,7 +137,7 @@ def copy_cuda_license(programs, folder):
              *toolkit.glob("dist-info/nvidia_cuda_runtime-*/licenses/License.txt"),
              *DOCUMENTATION.glob("cuda-cudart-dev-*/copyright")]
     if not texts:
-        sys.exit(f"the programs hold CUDA's runtime, and {toolkit} has no licence for it")
+        sys.exit(f"the programs hold CUDA's runtime, but {toolkit} has no licence for it")
     (folder / "cuda-runtime").mkdir()
     shutil.copyfile(texts[0], folder / "cuda-runtime" / "EULA.txt")
 

@@ -6,7 +6,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 
 class ProgramsDistribution(Distribution):
     def has_ext_modules(self):
-        return True  # The wheel belongs to a platform, though it extends no Python.
+        return True  # The wheel is for one platform, although it has no extension module.
 
 
 class BdistWheel(bdist_wheel):

@@ -17,7 +17,7 @@ constexpr float kDefaultQueryPreAttnScalar = 256.0f;
 constexpr float kGemma2AttentionSoftCap = 50.0f;
 constexpr float kGemma2FinalSoftCap = 30.0f;
 
-// A number, or none where it is null.
+// A number; 0, for no cap, if it is null.
 float SoftCap(FieldReader& reader, const char* name, float where_missing) {
   if (reader.IsMissing(name)) return where_missing;
   return reader.IsNull(name) ? 0.0f : reader.Positive(name);
@@ -29,8 +29,8 @@ void FillQwen2(FieldReader&, ModelConfig& config) { config.attention_bias = true
 
 void FillQwen3(FieldReader&, ModelConfig& config) { config.query_key_norm = true; }
 
-// transformers multiplies embeddings by the root in the type that it computes in, which is the
-// checkpoint's unless the user says otherwise.
+// transformers multiplies embeddings by the root in its type of computation, which is the
+// checkpoint's by default.
 float EmbeddingScale(FieldReader& reader, uint32_t hidden_size) {
   const float root = std::sqrt(static_cast<float>(hidden_size));
   const std::string dtype = reader.TextOr("dtype", reader.TextOr("torch_dtype", ""));
@@ -49,7 +49,8 @@ void FillGemma2(FieldReader& reader, ModelConfig& config) {
   config.post_norms = true;
 }
 
-// Without caps where config.json has none; attention's is in its config, and not in its attention.
+// No caps if config.json has none. transformers' config has attention's cap, but its attention does
+// not use it.
 void FillGemma3(FieldReader& reader, ModelConfig& config) {
   FillGemma2(reader, config);
   reader.RefuseUnlessNull("attn_logit_softcapping", "Gemma 3 has no cap of scores");
@@ -74,7 +75,7 @@ constexpr Architecture kArchitectures[] = {
      .num_kv_heads = 32,
      .head_dim = 128,
      .window_rule = WindowRule::kUpperLayers},
-    // Ours: a Qwen 3 whose num_key_value_heads is a list, one a layer.
+    // Our variant: a Qwen 3 whose num_key_value_heads is a list with one number per layer.
     {.name = "PagodaQwen3ForCausalLM",
      .fill = FillQwen3,
      .has_kv_heads_by_layer = true,
@@ -115,7 +116,8 @@ const Architecture& FindArchitecture(FieldReader& reader) {
   // A list of one name is shown as that name.
   const bool is_one = names.is_array() && names.size() == 1 && names[0].is_string();
   const std::string given =
-      is_one ? absl::StrCat(" (", names[0].get<std::string>().substr(0, 80), " is not run)") : "";
+      is_one ? absl::StrCat(" (", names[0].get<std::string>().substr(0, 80), " is not supported)")
+             : "";
   reader.Refuse("architectures", absl::StrCat("one of ", absl::StrJoin(quoted, ", "), given));
   return kArchitectures[0];
 }

@@ -1,4 +1,4 @@
-// The architectures that the engine runs, as config.json names them.
+// The architectures that the engine runs, by their names in config.json.
 #ifndef PAGODA_ENGINE_CHECKPOINT_ARCHITECTURES_H_
 #define PAGODA_ENGINE_CHECKPOINT_ARCHITECTURES_H_
 
@@ -10,21 +10,21 @@
 
 namespace pagoda {
 
-// Which layers have the sliding window where config.json has no layer_types.
+// Which layers have the sliding window if config.json has no layer_types.
 enum class WindowRule : uint8_t {
   kNone,
   kEvery,        // Mistral: all, if sliding_window is not null.
-  kUpperLayers,  // Qwen: those from max_window_layers on, if use_sliding_window is true.
-  kPeriodic,     // Gemma: all but every sliding_window_pattern-th.
+  kUpperLayers,  // Qwen: layers from max_window_layers on, if use_sliding_window is true.
+  kPeriodic,     // Gemma: all except every sliding_window_pattern-th.
 };
 
-// An architecture: what its config.json may leave out, as transformers 5.23 has it, and how it
-// differs from the Llama that all of them are.
+// An architecture: its defaults for fields that config.json lacks, as in transformers 5.23, and its
+// differences from Llama.
 struct Architecture {
   const char* name;
   void (*fill)(FieldReader&, ModelConfig&);  // Called last.
   // Defaults.
-  bool has_kv_heads_by_layer = false;  // num_key_value_heads may be a list.
+  bool has_kv_heads_by_layer = false;  // num_key_value_heads can be a list.
   uint32_t num_kv_heads = 0;           // 0: as many as heads.
   uint32_t head_dim = 0;               // 0: hidden_size / num_attention_heads.
   uint32_t max_position_embeddings = 32768;
@@ -37,8 +37,8 @@ struct Architecture {
   const char* activation_field = "hidden_act";
 };
 
-// The one that config.json names. Refuses what is none of them; then it is some other, and what it
-// gives is never read.
+// The architecture that config.json names. Refuses an unknown one; the result is then some
+// architecture whose values the caller must not use.
 const Architecture& FindArchitecture(FieldReader& reader);
 
 }  // namespace pagoda

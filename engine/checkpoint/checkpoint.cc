@@ -29,7 +29,7 @@ bool IsPlainFileName(const std::string& name) {
   return !name.empty() && name[0] != '.' && name.find('/') == std::string::npos;
 }
 
-// The files that an index spreads its tensors over.
+// The files that an index names.
 absl::StatusOr<std::set<std::string>> ReadIndex(const std::string& path) {
   absl::StatusOr<MappedFile> file = MappedFile::Open(path);
   if (!file.ok()) return file.status();
@@ -42,8 +42,9 @@ absl::StatusOr<std::set<std::string>> ReadIndex(const std::string& path) {
   std::set<std::string> names;
   for (const auto& [tensor, name] : weight_map.items()) {
     if (!name.is_string() || !IsPlainFileName(name.get<std::string>())) {
-      return MakeError(Reason::kInvalidCheckpoint, absl::StrCat(path, ": the file of tensor ",
-                                                                tensor, " is no plain file name"));
+      return MakeError(
+          Reason::kInvalidCheckpoint,
+          absl::StrCat(path, ": the file of tensor ", tensor, " is not a plain file name"));
     }
     names.insert(name.get<std::string>());
   }
@@ -58,7 +59,7 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& model_dir) {
   if (gguf_path->has_value()) return OpenGguf(model_dir, **gguf_path);
 
   std::set<std::string> names = {&kSingleFile[1]};
-  // With an index beside it, the single file is one of those that the index names, or is left over.
+  // If there is an index, the single file is one of the index's files or is left over.
   if (access(absl::StrCat(model_dir, kIndexFile).c_str(), F_OK) == 0) {
     absl::StatusOr<std::set<std::string>> indexed = ReadIndex(absl::StrCat(model_dir, kIndexFile));
     if (!indexed.ok()) return indexed.status();

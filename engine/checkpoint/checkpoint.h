@@ -1,4 +1,4 @@
-// A model's tensors, whatever files they lie in.
+// A model's tensors, from files of any supported format.
 #ifndef PAGODA_ENGINE_CHECKPOINT_CHECKPOINT_H_
 #define PAGODA_ENGINE_CHECKPOINT_CHECKPOINT_H_
 
@@ -19,32 +19,32 @@
 namespace pagoda {
 
 // The tensors by their names in Hugging Face transformers. Immutable, safe to read from several
-// threads, movable. Its files stay mapped as long as it lives.
+// threads, movable. Its files stay mapped as long as it exists.
 class Checkpoint {
  public:
-  // Opens the Hugging Face folder DIR: DIR/model.safetensors, or the files that
-  // DIR/model.safetensors.index.json names, which lie in DIR itself. Or a GGUF file: the path of
-  // one, or a folder without config.json that has one. Of a Llama in GGUF, q and k are copied into
-  // memory at once, because their rows lie in another order; nothing else is read yet.
-  // Errors: INVALID_CHECKPOINT with the file and, where one is to blame, the tensor.
+  // Opens a Hugging Face folder DIR: DIR/model.safetensors, or the files that
+  // DIR/model.safetensors.index.json names, which are in DIR itself. Or opens a GGUF file: its
+  // path, or a folder without config.json that has one. For a Llama in GGUF it copies q and k into
+  // memory at once, because their rows have another order. It reads no other tensor yet. Errors:
+  // INVALID_CHECKPOINT with the file and, if one is at fault, the tensor.
   static absl::StatusOr<Checkpoint> Open(const std::string& model_dir);
 
-  // A tensor of that shape; its bytes are valid as long as this lives, wherever it is moved.
-  // Errors: INVALID_CHECKPOINT with the tensor's name: none of that name, another shape, elements
+  // A tensor of this shape. Its bytes are valid as long as this object exists, also after a move.
+  // Errors: INVALID_CHECKPOINT with the tensor's name: no such tensor, another shape, or elements
   // that are not of a TensorType.
   absl::StatusOr<TensorInfo> Find(const std::string& name, absl::Span<const uint64_t> shape) const;
 
-  // The same as fp32 in row-major order, which for kQ8_0 is each block's scale times its integers.
+  // The same as fp32 in row-major order. For kQ8_0, each block's scale times its integers.
   absl::StatusOr<std::vector<float>> ReadFloats(const std::string& name,
                                                 absl::Span<const uint64_t> shape) const;
 
-  // Whether there is one of that name, whatever its type.
+  // Whether there is a tensor of this name, whatever its type.
   bool Has(const std::string& name) const;
 
-  // Tells models apart whose KV may not be mixed: the same for the same configuration and weights,
-  // however they are cut into files. Reads every byte, and is not kept: a process that makes the
-  // cache and the engine does it for both, the second time from the page cache. Not a defence
-  // against a model that is made to collide.
+  // Distinguishes models whose KV must not be mixed. The same configuration and weights give the
+  // same fingerprint, however they are split into files. Reads every byte, and the result is not
+  // kept. A process that makes the cache and the engine computes it for both; the second time the
+  // bytes are in the page cache. It is no defence against a model made to collide.
   std::string Fingerprint(const ModelConfig& config) const;
 
  private:
@@ -52,15 +52,15 @@ class Checkpoint {
 
   static absl::StatusOr<Checkpoint> OpenGguf(const std::string& model_dir, const std::string& path);
 
-  // Takes over a file's tensors. Errors: INVALID_CHECKPOINT where another file has one of them.
+  // Adds a file's tensors. Errors: INVALID_CHECKPOINT if another file has one of them.
   absl::Status Add(SafetensorsFile file);
 
   std::string model_dir_;
   std::vector<SafetensorsFile> files_;
   std::optional<GgufFile> gguf_;
   std::vector<std::vector<std::byte>> copies_;
-  TensorMap tensors_;                          // Into what is above.
-  std::map<std::string, std::string> unread_;  // Their types as the file names them, by name.
+  TensorMap tensors_;                          // Into the members above.
+  std::map<std::string, std::string> unread_;  // The file's names for their types, by name.
 };
 
 }  // namespace pagoda

@@ -19,22 +19,22 @@ constexpr uint32_t kMaxHeads = 1024;
 constexpr uint32_t kMaxHeadDim = 1024;
 constexpr uint32_t kMaxPositions = 1u << 26;
 constexpr uint32_t kMaxWindow = 1u << 26;
-// transformers', of all architectures.
+// transformers' defaults, for all architectures.
 constexpr float kDefaultRmsNormEps = 1e-6f;
 constexpr uint32_t kDefaultMaxWindowLayers = 28;
 
-// One number for all layers, or a list of one a layer.
+// One number for all layers, or a list with one per layer.
 void ReadKvHeads(FieldReader& reader, const Architecture& architecture, ModelConfig& config) {
   constexpr char kName[] = "num_key_value_heads";
   const json& value = reader.Find(kName);
   const auto divides = [&](uint32_t kv_heads) { return config.num_heads % kv_heads == 0; };
   const std::string wanted = absl::StrCat("a divisor of num_attention_heads ", config.num_heads);
   if (value.is_array() && architecture.has_kv_heads_by_layer) {
-    if (value.size() != config.layers.size()) return reader.Refuse(kName, "one number a layer");
+    if (value.size() != config.layers.size()) return reader.Refuse(kName, "one number per layer");
     for (size_t i = 0; i < value.size(); ++i) {
       if (!value[i].is_number_unsigned() || value[i].get<uint64_t>() < 1 ||
           value[i].get<uint64_t>() > kMaxHeads || !divides(value[i].get<uint32_t>())) {
-        return reader.Refuse(kName, absl::StrCat("one number a layer, each ", wanted));
+        return reader.Refuse(kName, absl::StrCat("one number per layer, each ", wanted));
       }
       config.layers[i].num_kv_heads = value[i].get<uint32_t>();
     }
@@ -53,14 +53,15 @@ void ReadHeadDim(FieldReader& reader, const Architecture& architecture, ModelCon
   const bool is_derived = architecture.head_dim == 0;
   if (is_derived && reader.IsNull("head_dim")) {
     if (config.hidden_size % config.num_heads != 0) {
-      reader.Refuse("hidden_size", absl::StrCat("a multiple of num_attention_heads ",
-                                                config.num_heads, ", as there is no head_dim"));
+      reader.Refuse("hidden_size",
+                    absl::StrCat("a multiple of num_attention_heads ", config.num_heads,
+                                 ", because there is no head_dim"));
     }
     config.head_dim = std::clamp(config.hidden_size / config.num_heads, 1u, kMaxHeadDim);
   } else if (!reader.IsMissing("head_dim")) {
     config.head_dim = reader.Count("head_dim", kMaxHeadDim);
   }
-  if (config.head_dim % 2 != 0) reader.Refuse("head_dim", "even, as rotary embeddings need");
+  if (config.head_dim % 2 != 0) reader.Refuse("head_dim", "even, because of the rotary embeddings");
 }
 
 void ReadShape(FieldReader& reader, const Architecture& architecture, ModelConfig& config) {
@@ -79,7 +80,7 @@ void ReadShape(FieldReader& reader, const Architecture& architecture, ModelConfi
   config.query_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
 }
 
-// The window of those layers that have one, or none.
+// The window of the layers that have one, or none.
 std::optional<WindowSize> ReadWindowSize(FieldReader& reader, const Architecture& architecture) {
   if (architecture.window_rule == WindowRule::kNone) return std::nullopt;
   const bool is_qwen = architecture.window_rule == WindowRule::kUpperLayers;
@@ -95,7 +96,7 @@ bool HasWindow(FieldReader& reader, const Architecture& architecture, uint32_t l
     case WindowRule::kEvery:
       return true;
     case WindowRule::kUpperLayers: {
-      // 0 means all of them.
+      // 0 means all layers.
       if (reader.Find("max_window_layers") == 0) return true;
       return layer >= reader.CountOr("max_window_layers", kMaxLayers, kDefaultMaxWindowLayers);
     }
@@ -112,7 +113,7 @@ void ReadWindows(FieldReader& reader, const Architecture& architecture, ModelCon
   const std::optional<WindowSize> window = ReadWindowSize(reader, architecture);
   const json& types = reader.Find("layer_types");
   if (!types.is_null() && (!types.is_array() || types.size() != config.layers.size())) {
-    return reader.Refuse("layer_types", "a list of one type a layer");
+    return reader.Refuse("layer_types", "a list with one type per layer");
   }
   for (uint32_t i = 0; i < config.layers.size(); ++i) {
     bool has_window = window.has_value() && HasWindow(reader, architecture, i);
@@ -122,7 +123,8 @@ void ReadWindows(FieldReader& reader, const Architecture& architecture, ModelCon
                                                          "\"sliding_attention\" in every layer"));
       }
       const bool said = types[i] == "sliding_attention";
-      // Gemma's layers may be any. Elsewhere the rule holds, and transformers does not look.
+      // Any layer of a Gemma can have a window. For the others the rule holds, because transformers
+      // does not read layer_types.
       if (said && !window.has_value()) {
         return reader.Refuse("layer_types",
                              "\"full_attention\" in every layer of a model "
@@ -163,12 +165,12 @@ void ReadEosTokens(FieldReader& reader, ModelConfig& config) {
   }
 }
 
-// What would change the result and is not run. Dropout is for training.
+// Refuses options that would change the result and are not supported. Dropout is only for training.
 void RefuseOptions(FieldReader& reader) {
   for (const char* name : {"attention_bias", "mlp_bias", "use_bidirectional_attention"}) {
     reader.RefuseUnlessFalse(name);
   }
-  reader.RefuseUnlessNull("quantization_config", "weights quantised that way are not run");
+  reader.RefuseUnlessNull("quantization_config", "this quantisation of weights is not supported");
   reader.RefuseUnlessNull("original_max_position_embeddings",
                           "it belongs in the rotary embedding's options");
 }

@@ -1,4 +1,4 @@
-// A whole config.json.
+// Reads a whole config.json.
 #ifndef PAGODA_ENGINE_CHECKPOINT_DECODER_FIELDS_H_
 #define PAGODA_ENGINE_CHECKPOINT_DECODER_FIELDS_H_
 
@@ -7,8 +7,8 @@
 
 namespace pagoda {
 
-// Reads it by the rules of the architecture that it names. What is wrong, and what would change the
-// result and is not run, is a complaint of the reader.
+// Reads it by the rules of the architecture that it names. The reader complains about errors, and
+// about options that would change the result and are not supported.
 ModelConfig ReadDecoder(FieldReader& reader);
 
 }  // namespace pagoda

@@ -29,7 +29,7 @@ void FieldReader::Refuse(const std::string& name, const std::string& wanted) {
   std::string what = " is not a plain value";
   if (IsMissing(name)) what = " is missing";
   if (value.is_primitive() && !IsMissing(name)) {
-    // Names and texts may be of any bytes.
+    // Names and texts can have any bytes.
     what = absl::StrCat(" is ",
                         value.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 80));
   }
@@ -85,7 +85,7 @@ std::string FieldReader::TextOr(const std::string& name, const std::string& wher
 }
 
 void FieldReader::RefuseUnlessFalse(const std::string& name) {
-  if (!IsNull(name) && Find(name) != false) Refuse(name, "false, which is all that is run");
+  if (!IsNull(name) && Find(name) != false) Refuse(name, "false; other values are not supported");
 }
 
 void FieldReader::RefuseUnlessNull(const std::string& name, const std::string& why) {

@@ -1,4 +1,4 @@
-// The fields of a config.json, one by one.
+// Reads the fields of a config.json, one by one.
 #ifndef PAGODA_ENGINE_CHECKPOINT_FIELD_READER_H_
 #define PAGODA_ENGINE_CHECKPOINT_FIELD_READER_H_
 
@@ -11,9 +11,9 @@
 
 namespace pagoda {
 
-// Reads a JSON object's fields and keeps the first complaint, so that the reading itself stays a
-// list: after a complaint every reading gives some value that can be computed with. Refers to the
-// object. "Missing" is a field that is not there; null is a value of its own unless said otherwise.
+// Reads a JSON object's fields and keeps the first complaint, so that the reading itself is a plain
+// list. After a complaint, every field gets a value that can be computed with. Refers to the
+// object. "Missing" means that the field is absent. null is not missing, unless a comment says so.
 class FieldReader {
  public:
   FieldReader(const nlohmann::json& object, std::string path)
@@ -21,14 +21,14 @@ class FieldReader {
   FieldReader(const FieldReader&) = delete;
   FieldReader& operator=(const FieldReader&) = delete;
 
-  // The object in a field, whose own fields are then called NAME.KEY, and which complains to this
-  // reader. Refuses another value; then every field of it is missing.
+  // The object in a field. It calls its fields NAME.KEY and complains to this reader. Refuses a
+  // value that is no object; all its fields are then missing.
   FieldReader Inside(const std::string& name);
 
   const absl::Status& status() const { return *status_; }
   const nlohmann::json& object() const { return object_; }
 
-  // Null where it is missing.
+  // Null if it is missing.
   const nlohmann::json& Find(const std::string& name) const;
   bool IsMissing(const std::string& name) const { return !object_.contains(name); }
   bool IsNull(const std::string& name) const { return Find(name).is_null(); }  // Missing or null.
@@ -48,7 +48,7 @@ class FieldReader {
   bool FlagOr(const std::string& name, bool where_missing);
   std::string TextOr(const std::string& name, const std::string& where_missing);
 
-  // Options that are not run: anything but false; anything at all.
+  // Unsupported options: refuses anything except false; refuses anything except null.
   void RefuseUnlessFalse(const std::string& name);
   void RefuseUnlessNull(const std::string& name, const std::string& why);
 

@@ -13,7 +13,7 @@
 namespace pagoda {
 namespace {
 
-// XXH3 over numbers and over bytes with their lengths, so that no two lists of them look the same.
+// XXH3 over numbers, and over bytes with their lengths, so that different lists differ.
 class Hasher {
  public:
   Hasher() { XXH3_64bits_reset(&state_); }
@@ -45,7 +45,7 @@ void AddRotary(const RotaryConfig& rotary, Hasher& hasher) {
   for (const float divisor : rotary.divisors) hasher.AddFloat(divisor);
 }
 
-// Without what comes behind the last layer (final_soft_cap, the head) or is a bound.
+// Leaves out fields that act behind the last layer (final_soft_cap, the head) and bounds.
 void AddConfig(const ModelConfig& config, Hasher& hasher) {
   hasher.Add(config.num_heads);
   hasher.Add(config.head_dim);
@@ -53,7 +53,9 @@ void AddConfig(const ModelConfig& config, Hasher& hasher) {
     hasher.Add(layer.window.value());
     hasher.Add(layer.num_kv_heads);
     AddRotary(config.rotaries[layer.rotary], hasher);
-    if (layer.kind == KvKind::kKeyAndValue) continue;  // As before there were others.
+    if (layer.kind == KvKind::kKeyAndValue)
+      continue;  // Unchanged from the time when this was the
+                 // only kind.
     hasher.Add(static_cast<uint64_t>(layer.kind));
     hasher.Add(layer.value_dim);
   }

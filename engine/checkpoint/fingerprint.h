@@ -1,4 +1,4 @@
-// Tells models apart whose KV may not be mixed.
+// Distinguishes models whose KV must not be mixed.
 #ifndef PAGODA_ENGINE_CHECKPOINT_FINGERPRINT_H_
 #define PAGODA_ENGINE_CHECKPOINT_FINGERPRINT_H_
 
@@ -9,7 +9,7 @@
 
 namespace pagoda {
 
-// The architecture and a hash of everything that K and V depend on: each such field of the
+// The architecture and a hash of everything that K and V depend on: those fields of the
 // configuration, and each tensor's name, type, shape and bytes.
 std::string FingerprintOf(const ModelConfig& config, const TensorMap& tensors);
 

@@ -18,7 +18,7 @@ constexpr uint32_t kMaxDimensions = 4;
 constexpr uint64_t kDefaultAlignment = 32;
 constexpr uint64_t kMaxAlignment = 1 << 20;
 
-// ggml's numbers.
+// By ggml's numbers.
 std::optional<TensorType> TensorTypeOfGgml(uint32_t number) {
   switch (number) {
     case 0:
@@ -44,7 +44,7 @@ absl::StatusOr<uint64_t> ReadAlignment(const GgufMetadata& metadata) {
   const int64_t* const alignment = std::get_if<int64_t>(&it->second);
   if (alignment == nullptr || *alignment < 1 || static_cast<uint64_t>(*alignment) > kMaxAlignment ||
       !std::has_single_bit(static_cast<uint64_t>(*alignment))) {
-    return Damage("key general.alignment is no power of two up to 2^20");
+    return Damage("key general.alignment is not a power of two up to 2^20");
   }
   return static_cast<uint64_t>(*alignment);
 }
@@ -55,7 +55,7 @@ struct TensorEntry {
   uint64_t offset = 0;
 };
 
-// Its error names the tensor.
+// The error names the tensor.
 absl::StatusOr<TensorEntry> ReadEntry(GgufCursor& cursor) {
   TensorEntry entry;
   entry.name = cursor.Name();
@@ -72,7 +72,7 @@ absl::StatusOr<TensorEntry> ReadEntry(GgufCursor& cursor) {
   entry.offset = cursor.Number<uint64_t>();
   if (!type.has_value()) {
     cursor.Fail(absl::StrCat("has ggml's type ", type_number,
-                             "; F32 (0), F16 (1), Q8_0 (8) and BF16 (30) are read"));
+                             "; F32 (0), F16 (1), Q8_0 (8) and BF16 (30) are supported"));
   }
   if (!cursor.ok()) {
     return Damage(
@@ -82,7 +82,7 @@ absl::StatusOr<TensorEntry> ReadEntry(GgufCursor& cursor) {
   return entry;
 }
 
-// `data` is what follows the header.
+// `data`: the bytes behind the header.
 absl::StatusOr<TensorInfo> Place(TensorEntry entry, uint64_t alignment,
                                  absl::Span<const std::byte> data) {
   const auto refuse = [&](const auto&... what) {
@@ -94,10 +94,10 @@ absl::StatusOr<TensorInfo> Place(TensorEntry entry, uint64_t alignment,
                   TensorTypeName(entry.info.type));
   }
   if (entry.offset % alignment != 0) {
-    return refuse("begins at ", entry.offset, ", no multiple of the alignment ", alignment);
+    return refuse("begins at ", entry.offset, ", not a multiple of the alignment ", alignment);
   }
   if (entry.offset > data.size() || *bytes > data.size() - entry.offset) {
-    return refuse("has ", *bytes, " bytes from ", entry.offset, ", the file has ", data.size(),
+    return refuse("has ", *bytes, " bytes from ", entry.offset, ", but the file has ", data.size(),
                   " bytes of data");
   }
   entry.info.bytes = data.subspan(entry.offset, *bytes);
@@ -121,7 +121,7 @@ absl::StatusOr<TensorMap> ReadTensors(GgufCursor& cursor, uint64_t count, uint64
     absl::StatusOr<TensorInfo> info = Place(std::move(entry), alignment, data);
     if (!info.ok()) return info.status();
     const auto [it, is_new] = tensors.emplace(std::move(name), *std::move(info));
-    if (!is_new) return Damage(absl::StrCat("tensor ", it->first, " is there twice"));
+    if (!is_new) return Damage(absl::StrCat("tensor ", it->first, " appears twice"));
   }
   if (const std::optional<std::string> name = FindOverlap(tensors); name.has_value()) {
     return Damage(absl::StrCat("tensor ", *name, " overlaps another"));
@@ -139,11 +139,11 @@ absl::StatusOr<GgufFile> GgufFile::Open(const std::string& path) {
   };
 
   GgufCursor cursor(file->bytes());
-  if (cursor.Number<uint32_t>() != kMagic) return refuse("no GGUF file");
+  if (cursor.Number<uint32_t>() != kMagic) return refuse("not a GGUF file");
   const auto version = cursor.Number<uint32_t>();
   if (version != 2 && version != 3) {
     return refuse(absl::StrCat("GGUF version ", version,
-                               "; 2 and 3 are read, little-endian as most files are"));
+                               "; the engine reads versions 2 and 3, little-endian"));
   }
   const auto num_tensors = cursor.Number<uint64_t>();
   const auto num_keys = cursor.Number<uint64_t>();

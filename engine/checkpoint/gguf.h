@@ -12,18 +12,18 @@
 
 namespace pagoda {
 
-// One file. It is not trusted: every tensor that Open lets through lies inside the file, beside
-// every other, and its bytes are as many as its shape says. Memory for it is bounded by a small
-// multiple of the file's header. Immutable; movable.
+// One file, which is not trusted. Every tensor that Open accepts is inside the file, overlaps no
+// other, and has as many bytes as its shape says. The memory for it is at most a small multiple of
+// the file's header. Immutable; movable.
 class GgufFile {
  public:
-  // Errors: INVALID_CHECKPOINT with the path and, where one is to blame, the key or the tensor:
-  // damage, a version or byte order that is not read, a tensor of another type than TensorType's.
+  // Errors: INVALID_CHECKPOINT with the path and, if one is at fault, the key or the tensor:
+  // damage, an unsupported version or byte order, a tensor of a type that TensorType lacks.
   static absl::StatusOr<GgufFile> Open(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
   const GgufMetadata& metadata() const { return metadata_; }
-  // By their names in the file. The bytes are valid as long as the file.
+  // By their names in the file. The bytes are valid as long as this object exists.
   const TensorMap& tensors() const { return tensors_; }
 
  private:

@@ -17,20 +17,21 @@ namespace {
 
 constexpr char kEmbedding[] = "token_embd.weight";
 constexpr char kHead[] = "output.weight";
-// llama.cpp knows the largest Gemmas by their layers. Their scale is of another size than head_dim.
+// llama.cpp recognises the largest Gemmas by their number of layers. Their scale is not that of
+// head_dim.
 constexpr uint32_t kGemma2LargeLayers = 46;
 constexpr uint32_t kGemma3LargeLayers = 62;
 
-// What llama.cpp knows of an architecture beside the metadata.
+// llama.cpp's rules for an architecture, beyond the metadata.
 struct GgufArchitecture {
   absl::string_view name;
   const char* hugging_face;
   bool attention_bias = false;
   bool query_key_norm = false;
   bool is_gemma = false;
-  uint32_t window_period = 0;  // Every such layer has no window; 0: all have it.
-  float sliding_theta = 0.0f;  // The base of layers with a window; 0: everybody's.
-  uint32_t large_layers = 0;   // A model of so many layers scales scores by hidden_size.
+  uint32_t window_period = 0;  // Every window_period-th layer has no window; 0: all have it.
+  float sliding_theta = 0.0f;  // The base for layers with a window; 0: the common base.
+  uint32_t large_layers = 0;   // A model with this number of layers scales scores by hidden_size.
 };
 
 constexpr GgufArchitecture kArchitectures[] = {
@@ -51,14 +52,14 @@ constexpr GgufArchitecture kArchitectures[] = {
      .large_layers = kGemma3LargeLayers},
 };
 
-// One number for all layers, or an array of one a layer.
+// One number for all layers, or an array with one per layer.
 void ReadKvHeads(GgufFields& reader, ModelConfig& config) {
   const std::string key = "attention.head_count_kv";
   const GgufValue* const value = reader.Find(key);
   std::vector<int64_t> heads;
   if (value != nullptr && std::holds_alternative<std::vector<int64_t>>(*value)) {
     heads = std::get<std::vector<int64_t>>(*value);
-    if (heads.size() != config.layers.size()) return reader.Refuse(key, "one number a layer");
+    if (heads.size() != config.layers.size()) return reader.Refuse(key, "one number per layer");
   } else {
     heads.assign(config.layers.size(), reader.Count(key, 1024, config.num_heads));
   }
@@ -84,17 +85,17 @@ void ReadShape(GgufFields& reader, ModelConfig& config) {
     reader.Refuse("attention.key_length", "even and at most 1024");
   }
   if (reader.Count("attention.value_length", 1024, config.head_dim) != config.head_dim) {
-    reader.Refuse("attention.value_length", "that of keys");
+    reader.Refuse("attention.value_length", "the same as attention.key_length");
   }
   if (reader.Count("rope.dimension_count", 1024, config.head_dim) != config.head_dim) {
-    reader.Refuse("rope.dimension_count", "that of a head: heads are rotated as a whole");
+    reader.Refuse("rope.dimension_count", "the size of a head: only whole heads can be rotated");
   }
 }
 
-// The layers that have the sliding window: as the metadata say, or by llama.cpp's rule.
+// Sets the layers with a sliding window: from the metadata, or by llama.cpp's rule.
 void ReadWindows(GgufFields& reader, const GgufArchitecture& architecture, ModelConfig& config) {
   if (reader.Find("attention.sliding_window") == nullptr) {
-    // Without one, Gemma 3 is all full attention, and Gemma 2 has 4,096.
+    // Without this key, Gemma 3 has only full attention, and Gemma 2 has a window of 4,096.
     if (architecture.name != "gemma2") return;
   }
   const WindowSize window(reader.Count("attention.sliding_window", 1u << 26, 4096));
@@ -103,7 +104,7 @@ void ReadWindows(GgufFields& reader, const GgufArchitecture& architecture, Model
   if (pattern != nullptr && std::holds_alternative<std::vector<int64_t>>(*pattern)) {
     const auto& has_window = std::get<std::vector<int64_t>>(*pattern);
     if (has_window.size() != config.layers.size()) {
-      return reader.Refuse(pattern_key, "one flag a layer");
+      return reader.Refuse(pattern_key, "one flag per layer");
     }
     for (size_t i = 0; i < has_window.size(); ++i) {
       if (has_window[i] != 0) config.layers[i].window = window;
@@ -117,13 +118,13 @@ void ReadWindows(GgufFields& reader, const GgufArchitecture& architecture, Model
   }
 }
 
-// Divisors that the file has as a tensor.
+// Reads the divisors, which the file has as a tensor.
 void ReadDivisors(GgufFields& reader, const GgufFile& file, RotaryConfig& rotary,
                   uint32_t head_dim) {
   const auto it = file.tensors().find(kGgufRotaryDivisors);
   if (it == file.tensors().end()) return;
   if (rotary.scaling != RotaryConfig::Scaling::kNone) {
-    return reader.Refuse("rope.scaling.type", "none beside a tensor rope_freqs.weight");
+    return reader.Refuse("rope.scaling.type", "none if there is a tensor rope_freqs.weight");
   }
   rotary.scaling = RotaryConfig::Scaling::kDivisors;
   const bool has_shape = it->second.shape == std::vector<uint64_t>{head_dim / 2};
@@ -143,7 +144,7 @@ RotaryConfig ReadScaling(GgufFields& reader) {
   const GgufValue* const type = reader.Find("rope.scaling.type");
   const std::string* const name = type == nullptr ? nullptr : std::get_if<std::string>(type);
   if (type != nullptr && (name == nullptr || (*name != "none" && *name != "linear"))) {
-    reader.Refuse("rope.scaling.type", "none or linear, which is all that is run");
+    reader.Refuse("rope.scaling.type", "none or linear; others are not supported");
   } else if (name != nullptr && *name == "linear") {
     rotary.scaling = RotaryConfig::Scaling::kLinear;
     rotary.factor = reader.AtLeastOne("rope.scaling.factor");
@@ -166,7 +167,7 @@ void FillGemma(GgufFields& reader, const GgufFile& file, const GgufArchitecture&
                ModelConfig& config) {
   const bool is_gemma2 = architecture.name == "gemma2";
   config.activation = Activation::kGeluTanh;
-  config.post_norms = true;  // The norms' weights have their one added already.
+  config.post_norms = true;  // The file's norm weights already include the one.
   config.attention_soft_cap = is_gemma2 ? reader.Positive("attn_logit_softcapping", 50.0f) : 0.0f;
   config.final_soft_cap = 0.0f;
   if (is_gemma2 || reader.Find("final_logit_softcapping") != nullptr) {
@@ -183,7 +184,8 @@ void FillGemma(GgufFields& reader, const GgufFile& file, const GgufArchitecture&
   }
 }
 
-// The vocabulary is what the embedding has rows for; a file without a head has it tied.
+// The size of the vocabulary is the embedding's number of rows. Without a head in the file, the
+// head is tied to the embedding.
 void ReadVocabulary(GgufFields& reader, const GgufFile& file, ModelConfig& config) {
   const auto embedding = file.tensors().find(kEmbedding);
   if (embedding == file.tensors().end()) {
@@ -191,7 +193,8 @@ void ReadVocabulary(GgufFields& reader, const GgufFile& file, ModelConfig& confi
   }
   const std::vector<uint64_t>& shape = embedding->second.shape;
   if (shape.size() != 2 || shape[0] < 1 || shape[0] > 1u << 24) {
-    return reader.Complain(absl::StrCat("tensor ", kEmbedding, " has no row for each token"));
+    return reader.Complain(
+        absl::StrCat("tensor ", kEmbedding, " is not a matrix with one row per token"));
   }
   config.vocab_size = static_cast<uint32_t>(shape[0]);
   config.tie_word_embeddings = !file.tensors().contains(kHead);
@@ -200,13 +203,13 @@ void ReadVocabulary(GgufFields& reader, const GgufFile& file, ModelConfig& confi
     if (it == file.metadata().end()) continue;
     const int64_t* const token = std::get_if<int64_t>(&it->second);
     if (token == nullptr || *token < 0 || *token >= int64_t{config.vocab_size}) {
-      return reader.Complain(absl::StrCat(key, " is no token of the vocabulary"));
+      return reader.Complain(absl::StrCat(key, " is not a token of the vocabulary"));
     }
     config.eos_token_ids.push_back(static_cast<uint32_t>(*token));
   }
 }
 
-// Large models come in several files, each a GGUF file of its own.
+// Large models are split into several files, each a GGUF file.
 absl::Status RefuseSplit(const GgufFile& file) {
   const auto it = file.metadata().find("split.count");
   if (it == file.metadata().end() || it->second == GgufValue(int64_t{1}) ||
@@ -232,7 +235,7 @@ absl::StatusOr<const GgufArchitecture*> FindArchitecture(const GgufFile& file) {
                                 "; it must be llama, qwen2, qwen3, gemma2 or gemma3"));
 }
 
-// What would change the result, or is only a part of it.
+// Refuses options that would change the result.
 void RefuseOptions(GgufFields& reader) {
   for (const char* key :
        {"expert_count", "attention.shared_kv_layers", "residual_scale", "embedding_scale",
@@ -240,7 +243,7 @@ void RefuseOptions(GgufFields& reader) {
     const GgufValue* const value = reader.Find(key);
     const bool is_off =
         value == nullptr || *value == GgufValue(int64_t{0}) || *value == GgufValue(0.0);
-    if (!is_off) reader.Refuse(key, "absent, which is all that is run");
+    if (!is_off) reader.Refuse(key, "absent or 0; other values are not supported");
   }
 }
 

@@ -8,9 +8,10 @@
 
 namespace pagoda {
 
-// From the file's metadata, and where these are silent by llama.cpp's rules: general.architecture
-// llama (Llama and Mistral), qwen2, qwen3, gemma2, gemma3. ModelConfig::architecture is
-// transformers' name for it. Errors: INVALID_CHECKPOINT with the path and the key.
+// Reads it from the file's metadata. For missing keys it follows llama.cpp's rules.
+// general.architecture is llama (Llama and Mistral), qwen2, qwen3, gemma2 or gemma3.
+// ModelConfig::architecture is transformers' name for it. Errors: INVALID_CHECKPOINT with the path
+// and the key.
 absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file);
 
 }  // namespace pagoda

@@ -1,4 +1,4 @@
-// The numbers and names of a GGUF file, one after the other.
+// Reads the numbers and names of a GGUF file in order.
 #ifndef PAGODA_ENGINE_CHECKPOINT_GGUF_CURSOR_H_
 #define PAGODA_ENGINE_CHECKPOINT_GGUF_CURSOR_H_
 
@@ -16,9 +16,9 @@
 
 namespace pagoda {
 
-static_assert(std::endian::native == std::endian::little, "numbers are read as they lie");
+static_assert(std::endian::native == std::endian::little, "numbers are read without conversion");
 
-// Reads from the front and keeps the first error: behind it, everything is 0 and empty.
+// Reads from the front and keeps the first error. After an error everything is 0 and empty.
 class GgufCursor {
  public:
   explicit GgufCursor(absl::Span<const std::byte> bytes) : bytes_(bytes) {}
@@ -28,7 +28,7 @@ class GgufCursor {
   uint64_t position() const { return position_; }
   uint64_t left() const { return bytes_.size() - position_; }
 
-  // The error is without the file's name.
+  // The error does not have the file's name.
   void Fail(absl::string_view what) {
     if (ok()) status_ = MakeError(Reason::kInvalidCheckpoint, std::string(what));
   }

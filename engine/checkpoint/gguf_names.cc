@@ -28,8 +28,8 @@ constexpr NamePair kInLayer[] = {
     {"attn_k_norm", "self_attn.k_norm"}, {"ffn_gate", "mlp.gate_proj"},
     {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"},
 };
-// What llama.cpp calls ffn_norm is the norm before the MLP. Hugging Face's post_attention_layernorm
-// is that norm in Llama and what it says in Gemma.
+// llama.cpp's ffn_norm is the norm before the MLP. In Llama, Hugging Face's
+// post_attention_layernorm is that norm; in Gemma it is a norm behind attention.
 constexpr NamePair kLlamaNorms[] = {{"ffn_norm", "post_attention_layernorm"}};
 constexpr NamePair kGemmaNorms[] = {
     {"post_attention_norm", "post_attention_layernorm"},
@@ -50,8 +50,8 @@ std::optional<absl::string_view> LookupInLayer(absl::string_view name, bool has_
   return has_post_norms ? Lookup(kGemmaNorms, name) : Lookup(kLlamaNorms, name);
 }
 
-// Row h * D + 2 * i + s of the file is row h * D + s * D / 2 + i of the tensor: of head h, the
-// dimension i of half s.
+// Row h * D + 2 * i + s of the file is row h * D + s * D / 2 + i of the tensor: dimension i of half
+// s of head h.
 std::vector<std::byte> UndoRotaryOrder(const TensorInfo& tensor, uint64_t head_dim) {
   const uint64_t row_bytes = tensor.bytes.size() / tensor.shape[0];
   std::vector<std::byte> rows(tensor.bytes.size());
@@ -63,7 +63,8 @@ std::vector<std::byte> UndoRotaryOrder(const TensorInfo& tensor, uint64_t head_d
   return rows;
 }
 
-// The heads of a q or k of a Llama, whose rows the file has in another order; 0 for other tensors.
+// The number of heads of a q or k of a Llama, whose rows have another order in the file; 0 for
+// other tensors.
 uint64_t RotatedHeads(absl::string_view name, const ModelConfig& config) {
   for (uint32_t layer = 0; layer < config.layers.size(); ++layer) {
     const std::string prefix = absl::StrCat("model.layers.", layer, ".self_attn.");
@@ -92,7 +93,7 @@ std::optional<std::string> HuggingFaceName(absl::string_view gguf_name, bool has
   stem.remove_prefix(kLayerPrefix.size());
   const absl::string_view number = stem.substr(0, stem.find('.'));
   uint32_t layer = 0;
-  // Written again it must be the same: "+3" and "03" would be second names of layer 3.
+  // The number must be in its canonical form: "+3" and "03" would be second names of layer 3.
   if (!absl::SimpleAtoi(number, &layer) || absl::StrCat(layer) != number ||
       number.size() == stem.size()) {
     return std::nullopt;
@@ -114,12 +115,12 @@ absl::StatusOr<TranslatedTensors> TranslateTensors(const GgufFile& file,
       return MakeError(Reason::kInvalidCheckpoint,
                        absl::StrCat(file.path(), ": tensor ", gguf_name.substr(0, 80), what...));
     };
-    if (!name.has_value()) return refuse(" is none that a ", config.architecture, " has");
+    if (!name.has_value()) return refuse(" is not a tensor that a ", config.architecture, " has");
     TensorInfo info = tensor;
     const uint64_t heads = is_llama ? RotatedHeads(*name, config) : 0;
     if (heads != 0) {
       if (info.shape.size() != 2 || info.shape[0] != heads * config.head_dim) {
-        return refuse(" has not the rows of ", heads, " heads of ", config.head_dim);
+        return refuse(" does not have the rows of ", heads, " heads of ", config.head_dim);
       }
       result.copies.push_back(UndoRotaryOrder(info, config.head_dim));
       info.bytes = result.copies.back();

@@ -17,7 +17,7 @@ absl::Status Damage(absl::string_view what) {
   return MakeError(Reason::kInvalidCheckpoint, std::string(what));
 }
 
-// As the format numbers them.
+// Numbered by the format.
 enum class ValueType : uint32_t {
   kUint8,
   kInt8,
@@ -34,7 +34,7 @@ enum class ValueType : uint32_t {
   kFloat64,
 };
 
-// Of types whose size is fixed; 0 for others.
+// The size of types with a fixed size; 0 for others.
 uint64_t ValueBytes(ValueType type) {
   switch (type) {
     case ValueType::kUint8:
@@ -87,7 +87,7 @@ GgufValue ReadArray(GgufCursor& cursor) {
   const auto type = static_cast<ValueType>(cursor.Number<uint32_t>());
   const auto count = cursor.Number<uint64_t>();
   if (type == ValueType::kString) {
-    // Each takes its eight bytes at least, so this ends with the file.
+    // Each takes at least eight bytes, so this ends with the file.
     for (uint64_t i = 0; i < count && cursor.ok(); ++i) cursor.Text();
     return GgufSkipped();
   }
@@ -145,7 +145,7 @@ absl::StatusOr<GgufMetadata> ReadGgufMetadata(GgufCursor& cursor, uint64_t count
       return Damage(absl::StrCat("key ", key.substr(0, 80), " ", cursor.status().message()));
     }
     const auto [it, is_new] = metadata.emplace(std::move(key), std::move(value));
-    if (!is_new) return Damage(absl::StrCat("key ", it->first, " is there twice"));
+    if (!is_new) return Damage(absl::StrCat("key ", it->first, " appears twice"));
   }
   return metadata;
 }

@@ -13,8 +13,8 @@
 
 namespace pagoda {
 
-// Stepped over: an array of texts, of floating-point numbers or of more than 4,096 integers, a text
-// of more than 64 KiB. Tokenizers have such.
+// A skipped value: an array of texts, of floating-point numbers or of more than 4,096 integers, or
+// a text of more than 64 KiB. Tokenizers have such values.
 struct GgufSkipped {
   friend bool operator==(GgufSkipped, GgufSkipped) = default;
 };
@@ -23,7 +23,7 @@ struct GgufSkipped {
 using GgufValue = std::variant<int64_t, double, std::string, std::vector<int64_t>, GgufSkipped>;
 using GgufMetadata = std::map<std::string, GgufValue>;
 
-// Reads as many keys with their values. Errors: INVALID_CHECKPOINT with the key, without the file.
+// Reads `count` keys with their values. Errors: INVALID_CHECKPOINT with the key, without the file.
 absl::StatusOr<GgufMetadata> ReadGgufMetadata(GgufCursor& cursor, uint64_t count);
 
 }  // namespace pagoda

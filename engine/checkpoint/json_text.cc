@@ -14,12 +14,12 @@ using nlohmann::json;
 
 constexpr int kMaxDepth = 16;
 
-// Sees the parser's events, keeps the first complaint, and throws away what lies too deep.
+// Watches the parser's events, keeps the first complaint, and drops values that are too deep.
 class Watch {
  public:
   const std::string& complaint() const { return complaint_; }
 
-  // `depth` is the number of objects and arrays around.
+  // `depth` is the number of enclosing objects and arrays.
   bool Keep(int depth, json::parse_event_t event, const json& parsed) {
     if (depth >= kMaxDepth) {
       Complain(absl::StrCat(" is nested more than ", kMaxDepth, " levels deep"));
@@ -38,7 +38,8 @@ class Watch {
     if (complaint_.empty()) complaint_ = std::move(complaint);
   }
 
-  std::array<absl::flat_hash_set<std::string>, kMaxDepth + 1> keys_;  // Of the object at a depth.
+  std::array<absl::flat_hash_set<std::string>, kMaxDepth + 1> keys_;  // The keys of the object at
+                                                                      // each depth.
   std::string complaint_;
 };
 
@@ -54,7 +55,7 @@ absl::StatusOr<json> ParseJsonObject(std::string_view text, absl::string_view pa
       },
       /*allow_exceptions=*/false);
   std::string complaint = watch.complaint();
-  if (complaint.empty() && !root.is_object()) complaint = " is no JSON object";
+  if (complaint.empty() && !root.is_object()) complaint = " is not a JSON object";
   if (complaint.empty()) return root;
   return MakeError(Reason::kInvalidCheckpoint, absl::StrCat(path, ": ", what, complaint));
 }

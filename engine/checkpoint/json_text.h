@@ -1,4 +1,4 @@
-// JSON of a checkpoint, which is not trusted.
+// Untrusted JSON of a checkpoint.
 #ifndef PAGODA_ENGINE_CHECKPOINT_JSON_TEXT_H_
 #define PAGODA_ENGINE_CHECKPOINT_JSON_TEXT_H_
 
@@ -10,9 +10,9 @@
 
 namespace pagoda {
 
-// An object, of whose keys no two are alike (JSON leaves open which one would hold) and which is at
-// most 16 levels deep, so that its size in memory is a small multiple of the text's.
-// Errors: INVALID_CHECKPOINT with `path` and what `what` ("the header") is not.
+// Parses an object without duplicate keys (JSON does not define which one would count) and at most
+// 16 levels deep, so that its size in memory is a small multiple of the text's. Errors:
+// INVALID_CHECKPOINT with `path`, `what` (for example "the header") and the fault.
 absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, absl::string_view path,
                                                absl::string_view what);
 

@@ -10,9 +10,9 @@
 
 namespace pagoda {
 
-// A file of a checkpoint, mapped read-only as long as this lives. Its bytes are read from disk when
-// they are looked at; a file that someone shortens meanwhile stops the process with SIGBUS.
-// Can be moved, and not assigned to: a mapping ends with its object only.
+// A file of a checkpoint, mapped read-only as long as this object exists. Its bytes are read from
+// disk at their first use. If the file is shortened meanwhile, the process dies with SIGBUS. It can
+// be moved but not assigned to, because a mapping ends only with its object.
 class MappedFile {
  public:
   // Errors: INVALID_CHECKPOINT (with the path: no such file, not a file, empty).

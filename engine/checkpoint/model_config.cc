@@ -28,7 +28,7 @@ absl::StatusOr<ModelConfig> LoadJson(const std::string& path) {
   return config;
 }
 
-// After transformers' _compute_llama3_parameters, which is after Meta's Llama 3.1.
+// After transformers' _compute_llama3_parameters, which follows Meta's Llama 3.1.
 float ScaleAsLlama3(const RotaryConfig& rotary, float frequency) {
   const auto old_positions = static_cast<float>(rotary.original_max_position_embeddings);
   const float wavelength = 2.0f * std::numbers::pi_v<float> / frequency;

@@ -20,7 +20,7 @@ absl::StatusOr<std::optional<std::string>> FindGgufFile(const std::string& model
     return std::nullopt;
   }
   std::optional<std::string> found;
-  // A folder that cannot be read is one without such files.
+  // A folder that cannot be read counts as one without such files.
   for (std::filesystem::directory_iterator it(model_path, error), end; it != end;
        it.increment(error)) {
     if (it->path().extension() != ".gguf") continue;

@@ -1,4 +1,4 @@
-// What a path to a model means.
+// Finds the files of a model's path.
 #ifndef PAGODA_ENGINE_CHECKPOINT_MODEL_PATH_H_
 #define PAGODA_ENGINE_CHECKPOINT_MODEL_PATH_H_
 
@@ -9,9 +9,9 @@
 
 namespace pagoda {
 
-// The model's GGUF file: the path itself, where it ends in .gguf, or the only such file of a folder
-// that has no config.json. Nothing where the path is taken for a Hugging Face folder.
-// Errors: INVALID_CHECKPOINT with the path where a folder without config.json has several.
+// The model's GGUF file: the path itself if it ends in .gguf, or the only such file of a folder
+// without config.json. Nothing if the path counts as a Hugging Face folder. Errors:
+// INVALID_CHECKPOINT with the path if a folder without config.json has several .gguf files.
 absl::StatusOr<std::optional<std::string>> FindGgufFile(const std::string& model_path);
 
 }  // namespace pagoda

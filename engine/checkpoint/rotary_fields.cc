@@ -17,7 +17,7 @@ constexpr char kFull[] = "full_attention";
 constexpr char kSliding[] = "sliding_attention";
 constexpr uint32_t kMaxPositions = 1u << 26;
 
-// Variants by the keys that they have.
+// Refuses variants by their keys.
 void RefuseOtherKeys(FieldReader& options, std::initializer_list<std::string_view> known) {
   for (const auto& [key, value] : options.object().items()) {
     if (key == "rope_type" || key == "type" || key == "rope_theta") continue;
@@ -25,7 +25,7 @@ void RefuseOtherKeys(FieldReader& options, std::initializer_list<std::string_vie
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       options.RefuseUnlessNull(key,
                                "this type of rotary embedding has no such option, or the "
-                               "engine does not run it");
+                               "engine does not support it");
     }
   }
 }
@@ -44,7 +44,7 @@ Scaling ReadType(FieldReader& options) {
     } else if (type == "llama3") {
       scaling = Scaling::kLlama3;
     } else if (type != "default") {
-      options.Refuse(name, R"("default", "linear" or "llama3", which is all that is run)");
+      options.Refuse(name, R"("default", "linear" or "llama3"; others are not supported)");
     }
   }
   if (!options.IsMissing("type") && !options.IsMissing("rope_type") &&
@@ -85,7 +85,8 @@ RotaryConfig ReadFlat(FieldReader& reader, const char* name, float theta, uint32
   return ReadOptions(options, theta, max_positions);
 }
 
-// The object of a type of layer, or a plain embedding where that is what transformers takes then.
+// The object of a type of layer. If it is missing where transformers allows that, a plain
+// embedding.
 RotaryConfig ReadNested(FieldReader& options, const char* layer_type, float theta,
                         bool may_be_missing, uint32_t max_positions) {
   if (may_be_missing && options.IsNull(layer_type)) return {.theta = theta};
@@ -97,7 +98,7 @@ RotaryConfig ReadNested(FieldReader& options, const char* layer_type, float thet
 
 void ReadRotaries(FieldReader& reader, const RotaryDefaults& defaults, ModelConfig& config) {
   if (reader.Find("partial_rotary_factor") != 1) {
-    reader.RefuseUnlessNull("partial_rotary_factor", "heads are rotated as a whole");
+    reader.RefuseUnlessNull("partial_rotary_factor", "only whole heads can be rotated");
   }
   const bool has_sliding_theta = defaults.sliding_theta != 0.0f;
   float theta = defaults.theta;
@@ -107,7 +108,7 @@ void ReadRotaries(FieldReader& reader, const RotaryDefaults& defaults, ModelConf
     sliding_theta = reader.AtLeastOne("rope_local_base_freq");
   }
 
-  // Where both are there, transformers takes rope_scaling.
+  // If both are there, transformers uses rope_scaling.
   const char* name = nullptr;
   for (const char* candidate : {"rope_parameters", "rope_scaling"}) {
     if (!reader.IsNull(candidate)) name = candidate;
@@ -123,7 +124,7 @@ void ReadRotaries(FieldReader& reader, const RotaryDefaults& defaults, ModelConf
   } else {
     if (name != nullptr && std::string_view(name) == "rope_scaling" && options.is_object() &&
         !options.contains("rope_theta") && reader.Find("rope_parameters").is_object()) {
-      // The base may stand in the other object.
+      // The base can be in the other object.
       FieldReader other = reader.Inside("rope_parameters");
       if (!other.IsMissing("rope_theta")) theta = other.AtLeastOne("rope_theta");
     }

@@ -1,4 +1,4 @@
-// Rotary embeddings in a config.json.
+// Reads the rotary embeddings of a config.json.
 #ifndef PAGODA_ENGINE_CHECKPOINT_ROTARY_FIELDS_H_
 #define PAGODA_ENGINE_CHECKPOINT_ROTARY_FIELDS_H_
 
@@ -7,16 +7,16 @@
 
 namespace pagoda {
 
-// What holds where config.json gives no base.
+// The bases if config.json has none.
 struct RotaryDefaults {
   float theta = 10000.0f;
-  float sliding_theta = 0.0f;  // Gemma 3's, of layers with a window; 0: theta is everybody's.
+  float sliding_theta = 0.0f;  // For layers with a window (Gemma 3). 0: theta.
 };
 
-// Fills config.rotaries and each layer's index in it; needs the layers' windows and
-// max_position_embeddings. Both forms are read: transformers 5 keeps the options in
-// rope_parameters, one object or one per type of layer; before, the base was rope_theta
-// (Gemma 3's second one rope_local_base_freq) and the rest rope_scaling.
+// Fills config.rotaries and each layer's index in it. Needs the layers' windows and
+// max_position_embeddings. Reads both forms: transformers 5 has the options in rope_parameters, one
+// object or one per type of layer. Older files have the base in rope_theta (Gemma 3's second one in
+// rope_local_base_freq) and the rest in rope_scaling.
 void ReadRotaries(FieldReader& reader, const RotaryDefaults& defaults, ModelConfig& config);
 
 }  // namespace pagoda

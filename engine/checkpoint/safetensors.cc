@@ -38,14 +38,15 @@ std::optional<std::vector<uint64_t>> ReadIntegers(const json& array) {
   return integers;
 }
 
-// A header's entry: where it lies, and the dtype, as the file names it, where the engine does not
-// read it; such a tensor's length is not checked.
+// An entry of the header. If the engine does not read its dtype, unread_type is the file's name of
+// the dtype, and the tensor's length is not checked.
 struct Entry {
   TensorInfo info;
   std::string unread_type;
 };
 
-// One entry of the header; `data` is what follows the header. The error is without file and tensor.
+// Reads an entry of the header. `data`: the bytes behind the header. The error has neither file nor
+// tensor.
 absl::StatusOr<Entry> ReadEntry(const json& entry, absl::Span<const std::byte> data) {
   const auto field = [&](const char* name) {
     const auto it = entry.find(name);
@@ -69,12 +70,12 @@ absl::StatusOr<Entry> ReadEntry(const json& entry, absl::Span<const std::byte> d
   const uint64_t end = (*offsets)[1];
   if (begin > end || end > data.size()) {
     return MakeError(Reason::kInvalidCheckpoint,
-                     absl::StrCat("data_offsets are ", begin, " to ", end, ", the file has ",
+                     absl::StrCat("data_offsets are ", begin, " to ", end, ", but the file has ",
                                   data.size(), " bytes of data"));
   }
   info.bytes = data.subspan(begin, end - begin);
   const std::optional<TensorType> type = TensorTypeOf(dtype);
-  // Q8_0 is no type of this format.
+  // This format has no type Q8_0.
   if (!type.has_value() || *type == TensorType::kQ8_0) {
     result.unread_type = dtype;
     return result;

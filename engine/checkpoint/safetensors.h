@@ -12,19 +12,20 @@
 
 namespace pagoda {
 
-// One file. The header is not trusted: every tensor that Open lets through lies inside the file and
-// beside every other, and its bytes are as many as its shape says. Immutable; movable.
+// One file. The header is not trusted: every tensor that Open accepts is inside the file, overlaps
+// no other, and has as many bytes as its shape says. Immutable; movable.
 class SafetensorsFile {
  public:
-  // Errors: INVALID_CHECKPOINT, with the path and, where one is to blame, the tensor.
+  // Errors: INVALID_CHECKPOINT with the path and, if one is at fault, the tensor.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
-  // By name; those of types that the engine reads. The bytes are valid as long as the file.
+  // The tensors of types that the engine reads, by name. The bytes are valid as long as this object
+  // exists.
   const TensorMap& tensors() const { return tensors_; }
-  // The types of the others as the file names them ("I64"), by name.
+  // The types of the other tensors as the file names them ("I64"), by name.
   const std::map<std::string, std::string>& unread() const { return unread_; }
-  // What the header says of the file itself; only texts.
+  // The file's own metadata in the header, texts only.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:

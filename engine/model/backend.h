@@ -1,5 +1,4 @@
-// Where a model computes: the memory of its weights and activations, and the operations of its
-// graph.
+// The memory of a model's weights and activations, and the operations of its graph.
 #ifndef PAGODA_ENGINE_MODEL_BACKEND_H_
 #define PAGODA_ENGINE_MODEL_BACKEND_H_
 
@@ -20,9 +19,9 @@
 
 namespace pagoda {
 
-// Weights that a backend has taken over, in whatever form it likes best. Only the backend that made
-// one knows what it is; it lives no longer than the backend, and than the checkpoint whose bytes it
-// was made of.
+// Weights that a backend has loaded, in the form that it prefers. Only the backend that made such
+// an object knows its form. The object is destroyed before the backend and before the checkpoint
+// whose bytes it was made from.
 class LinearWeights {  // A matrix [outputs][inputs], and a bias.
  public:
   virtual ~LinearWeights() = default;
@@ -38,10 +37,10 @@ class VectorWeights {
   virtual ~VectorWeights() = default;
 };
 
-// fp32 in the backend's memory, with anything in it at first.
+// fp32 in the backend's memory, uninitialised.
 using FloatMemory = std::unique_ptr<float[], std::function<void(float*)>>;
 
-// How a layer attends.
+// The attention of a layer.
 struct AttentionShape {
   uint32_t window_index = 0;  // In ModelInput::windows.
   uint32_t num_heads = 0;
@@ -50,22 +49,22 @@ struct AttentionShape {
 };
 
 // Thread-compatible. A step is BeginStep, operations, EndStep. Operations run in the order of the
-// calls, perhaps later: EndStep waits for them. They return nothing, so that a graph reads as what
-// it computes: the first one that fails makes those behind it do nothing, and EndStep tells.
+// calls, possibly later; EndStep waits for them. They return nothing, so that the graph is easy to
+// read. After the first failure all further operations do nothing, and EndStep reports the failure.
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // For people: "cpu, 2 threads, bf16 products".
+  // For people, for example "cpu, 2 threads, products of bf16".
   virtual std::string description() const = 0;
 
-  // --- While a model is loaded. Errors: those of memory (OUT_OF_MEMORY). ---
+  // --- Loading a model. Errors: OUT_OF_MEMORY. ---
 
-  // The matrices one above the other, of the same number of columns. `bias`: one number for each
-  // row, or empty.
+  // Stacks the matrices, which have the same number of columns. `bias` has one number per row, or
+  // is empty.
   virtual absl::StatusOr<std::unique_ptr<LinearWeights>> MakeLinear(
       absl::Span<const TensorInfo> matrices, absl::Span<const float> bias) = 0;
-  // Keeps pointing at the tensor's bytes where the backend can read them.
+  // Keeps pointing at the tensor's bytes if the backend can read them.
   virtual absl::StatusOr<std::unique_ptr<EmbeddingWeights>> MakeEmbedding(
       const TensorInfo& matrix) = 0;
   virtual absl::StatusOr<std::unique_ptr<VectorWeights>> MakeVector(
@@ -75,9 +74,9 @@ class Backend {
 
   // --- A step ---
 
-  // What comes next is for this input, which stays as it is until the step is over. Does what is
-  // done once a step: the angles of positions in each of config.rotaries, attention's plans for
-  // each window and number of KV heads of config.layers, uploads.
+  // The following operations are for this input, which must not change until the step ends. Does
+  // the work that each step needs once: uploads, the angles of positions for each of
+  // config.rotaries, and an attention plan for each window and number of KV heads of config.layers.
   virtual void BeginStep(const ModelInput& input, const ModelConfig& config) = 0;
 
   // output[n] = scale * the row of the input's token n.
@@ -85,30 +84,30 @@ class Backend {
   // output = input * transpose(weights) + bias. The two do not overlap.
   virtual void Multiply(const LinearWeights& weights, const RowsView& input,
                         const RowsView& output) = 0;
-  // Each row divided by the root of its mean square (and eps), times the weights; `output` may be
-  // `input`. (Zhang and Sennrich, 2019.)
+  // Divides each row by the root of its mean square (plus eps) and multiplies it by the weights.
+  // `output` can be `input`. (Zhang and Sennrich, 2019.)
   virtual void RmsNorm(const VectorWeights& weights, float eps, const RowsView& input,
                        const RowsView& output) = 0;
-  // Turns the heads [N][num_heads][head_dim] by their tokens' angles, in place; with `norm`, each
-  // head is normed by its weights first. (Su et al., 2021.)
+  // Rotates the heads [N][num_heads][head_dim] by their tokens' angles, in place. With `norm`, each
+  // head is first normed by these weights. (Su et al., 2021.)
   virtual void Rotate(uint32_t rotary, const VectorWeights* norm, float eps, uint32_t head_dim,
                       const RowsView& heads) = 0;
   // Writes the tokens' K and V [N][num_kv_heads][head_dim] into the cache.
   virtual void WriteCache(uint32_t window_index, const RowsView& keys, const RowsView& values,
                           const kernels::KvLayer& kv) = 0;
-  // output[n] = what token n's queries [num_heads][head_dim] see in the cache.
+  // output[n] = attention of token n's queries [num_heads][head_dim] over the cache.
   virtual void Attend(const AttentionShape& shape, const RowsView& queries,
                       const kernels::KvLayer& kv, const RowsView& output) = 0;
-  // output = activation(gate) * up, where gate_up's rows are the gate's columns, then up's.
+  // output = activation(gate) * up. The rows of gate_up have the columns of gate, then those of up.
   virtual void Gate(Activation activation, const RowsView& gate_up, const RowsView& output) = 0;
   // sum += addend.
   virtual void Add(const RowsView& addend, const RowsView& sum) = 0;
   // output[i] = the row rows[i] of `input`.
   virtual void TakeRows(absl::Span<const uint32_t> rows, const RowsView& input,
                         const RowsView& output) = 0;
-  // Ends the step and returns `logits`, whose rows are contiguous, on the host, each one as
-  // soft_cap * tanh(logit / soft_cap) unless that is 0. Valid until the next step. Errors: INTERNAL
-  // with the operation that failed; OUT_OF_MEMORY where that wanted memory.
+  // Ends the step and returns `logits`, whose rows are contiguous, on the host. Unless soft_cap is
+  // 0, each logit becomes soft_cap * tanh(logit / soft_cap). Valid until the next step. Errors:
+  // INTERNAL with the operation that failed; OUT_OF_MEMORY if the operation lacked memory.
   virtual absl::StatusOr<absl::Span<const float>> EndStep(float soft_cap,
                                                           const RowsView& logits) = 0;
 };

@@ -13,7 +13,8 @@ void StartScales(absl::Span<const int64_t> token_slots, const kernels::KvLayer& 
     const auto slot = static_cast<uint32_t>(token_slot / kv.tokens_per_block);
     for (const float* part : {scales.keys, scales.values}) {
       if (part == nullptr) continue;
-      // Kernels only read scales; here they are written, as the declaration requires.
+      // Kernels only read scales, so the pointers are const. The header requires a writable
+      // mapping.
       std::fill_n(const_cast<float*>(scales.At(part, slot, /*head=*/0)), count, 1.0f);
     }
   }

@@ -1,4 +1,4 @@
-// Scales of blocks in pools of float8, on the engine's side: what it multiplies by is 1.
+// The scales of blocks in float8 pools, as the engine writes them: always 1.
 #ifndef PAGODA_ENGINE_MODEL_BLOCK_SCALES_H_
 #define PAGODA_ENGINE_MODEL_BLOCK_SCALES_H_
 
@@ -9,11 +9,11 @@
 
 namespace pagoda {
 
-// Gives each block whose first token is among `token_slots` the scales 1, of K and V and every
-// head, before that token is written: what its slot had is of the block before. A block that is
-// there already, also a copy of its first tokens, keeps what it was written with, and so its later
-// tokens have that, too. Negative token slots are padding. Does nothing where `kv` has no scales of
-// slots. REQUIRES: the pool of scales is in the host's memory, and was mapped for writing.
+// Sets the scales of K and V to 1, for every head, in each block whose first token is among
+// `token_slots`. Call it before that token is written, because the slot still has the scales of its
+// previous block. An existing block, or a copy of its first tokens, keeps its scales, and its later
+// tokens use them too. Negative token slots are padding. Does nothing if `kv` has no scales per
+// slot. REQUIRES: the pool of scales is in host memory, and was mapped for writing.
 void StartScales(absl::Span<const int64_t> token_slots, const kernels::KvLayer& kv);
 
 }  // namespace pagoda

@@ -22,13 +22,13 @@ absl::Status CheckReaches(EngineBackend choice, const MemoryPlace& pools) {
   if (choice == EngineBackend::kCpu && !on_host) {
     return Refuse(absl::StrCat("the primary pools lie in the memory of ", PlaceName(pools),
                                ", which the backend cpu does not reach: the daemon needs "
-                               "cache.primary_memory: host, or the engine the backend cuda "
+                               "cache.primary_memory: host, or the engine needs the backend cuda "
                                "(engine.backend, --backend)"));
   }
   if (choice == EngineBackend::kCuda && on_host) {
     return Refuse(
         "the primary pools lie in host memory, where the backend cuda does not compute: the daemon "
-        "needs cache.primary_memory: cuda, or the engine the backend cpu (engine.backend, "
+        "needs cache.primary_memory: cuda, or the engine needs the backend cpu (engine.backend, "
         "--backend)");
   }
   return absl::OkStatus();

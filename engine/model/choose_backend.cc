@@ -10,7 +10,7 @@
 namespace pagoda {
 namespace {
 
-// The same error, with what it is about before it.
+// The same error with a prefix.
 absl::Status Prefixed(const std::string& prefix, const absl::Status& status) {
   const std::string message = absl::StrCat(prefix, status.message());
   const Reason reason = ReasonOf(status);
@@ -21,7 +21,7 @@ absl::Status Prefixed(const std::string& prefix, const absl::Status& status) {
 absl::StatusOr<std::unique_ptr<Backend>> MakeOnGpu(int device, ComputeType compute,
                                                    const GpuBackendOptions& gpu) {
   if (absl::Status usable = CheckCudaBackend(device); !usable.ok()) return usable;
-  PAGODA_CHECK(gpu.self_test != nullptr, "kernels run on a GPU that have been tested there");
+  PAGODA_CHECK(gpu.self_test != nullptr, "a GPU's kernels are tested before they run");
   const absl::StatusOr<GpuSelfTestReport> report = gpu.self_test();
   if (!report.ok()) return report.status();
   if (absl::Status right = report->Check(); !right.ok()) return right;
@@ -40,14 +40,14 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(EngineBackend choice, const
     return MakeError(
         Reason::kInvalidArgument,
         absl::StrCat("gpu_attention is ", NameOf(GpuAttentions(), gpu.attention),
-                     ", and the engine computes on the CPU, where the primary pools lie; say auto, "
-                     "or cache.primary_memory: cuda"));
+                     ", but the engine computes on the CPU, where the primary pools lie: set "
+                     "gpu_attention: auto, or cache.primary_memory: cuda"));
   }
   absl::StatusOr<std::unique_ptr<Backend>> made = MakeOnGpu(pools.device, cpu.compute, gpu);
   if (made.ok()) return made;
   return Prefixed(absl::StrCat("the primary pools lie in the memory of ", PlaceName(pools),
-                               ", and the engine cannot compute there (cache.primary_memory: host "
-                               "is for an engine on the CPU): "),
+                               ", and the engine cannot compute there (an engine on the CPU needs "
+                               "cache.primary_memory: host): "),
                   made.status());
 }
 

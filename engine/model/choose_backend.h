@@ -14,27 +14,27 @@
 
 namespace pagoda {
 
-// Whether an engine with that choice can be on some machine: not where this build has no backend
-// for GPUs and it is kCuda. Errors: INVALID_ARGUMENT with what is supported.
+// Whether this build has the chosen backend: kCuda needs a build with the GPU backend. Errors:
+// INVALID_ARGUMENT with the supported choices.
 absl::Status CheckBuilt(EngineBackend choice);
 
-// Whether that choice can compute over pools in that place: kernels reach their own memory alone.
-// kAuto goes with every place. Errors: INVALID_ARGUMENT with the keys that would change it.
+// Whether the chosen backend can compute over pools in this place, because kernels reach only their
+// own memory. kAuto fits every place. Errors: INVALID_ARGUMENT with the keys to change.
 absl::Status CheckReaches(EngineBackend choice, const MemoryPlace& pools);
 
-// What a backend on a GPU goes by.
+// Options of a backend on a GPU.
 struct GpuBackendOptions {
   GpuAttention attention = GpuAttention::kAuto;
-  // Finds which of the device's kernels are right (TestGpu, or what it has found before). Called
-  // at most once, where the pools lie on a GPU that could be opened.
+  // Finds the kernels that are right on the device (TestGpu, or an earlier report of it). Called at
+  // most once, if the pools are on a GPU that could be opened.
   std::function<absl::StatusOr<GpuSelfTestReport>()> self_test;
 };
 
-// The backend for pools in that place, on the device that they lie on. `cpu.compute` is either
-// backend's; `gpu` is that of a GPU's alone. On a GPU it runs the kernels that the self-test has
-// chosen. Errors: those of the two above; INVALID_ARGUMENT for a gpu.attention other than kAuto on
-// the CPU; those of MakeCudaBackend, of the self-test and of its report's Check, naming the place;
-// those of MakeCpuBackend. REQUIRES: gpu.self_test where the pools lie on a GPU.
+// Makes the backend for pools in this place, on the device that has them. `cpu.compute` is for
+// either backend; `gpu` is for a GPU only. On a GPU the backend runs the kernels that the self-test
+// has chosen. Errors: those of the two functions above; INVALID_ARGUMENT for a gpu.attention other
+// than kAuto on the CPU; those of MakeCudaBackend, of the self-test and of its report's Check, with
+// the place; those of MakeCpuBackend. REQUIRES: gpu.self_test is set if the pools are on a GPU.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(EngineBackend choice, const MemoryPlace& pools,
                                                      const CpuBackendOptions& cpu,
                                                      const GpuBackendOptions& gpu = {});

@@ -81,7 +81,8 @@ class CpuBackend : public Backend {
     absl::StatusOr<HostMemory> memory = HostMemory::Allocate(elements * sizeof(float));
     if (!memory.ok()) return memory.status();
     auto* data = reinterpret_cast<float*>(memory->data());
-    const auto owner = std::make_shared<HostMemory>(*std::move(memory));  // The pointer's alone.
+    const auto owner = std::make_shared<HostMemory>(*std::move(memory));  // Owned by the pointer
+                                                                          // only.
     return FloatMemory(data, [owner](float*) {});
   }
 
@@ -118,7 +119,7 @@ class CpuBackend : public Backend {
   void RmsNorm(const VectorWeights& weights, float eps, const RowsView& input,
                const RowsView& output) override {
     const std::vector<float>& values = ValuesOf(weights);
-    PAGODA_CHECK(values.size() == input.cols, "a norm's weights are those of a row");
+    PAGODA_CHECK(values.size() == input.cols, "a norm has one weight per column");
     InPieces(output, 2, [&](uint64_t begin, uint64_t end) {
       for (uint64_t n = begin; n < end; ++n) {
         loops_.rms_norm(input.data + n * input.stride, values.data(), input.cols, eps,
@@ -238,20 +239,21 @@ class CpuBackend : public Backend {
     return all && fast ? ElementType::kBFloat16 : ElementType::kFloat32;
   }
 
-  // The first failure counts. A kernel's refusal is the engine's fault, not its caller's.
+  // Keeps the first failure. A kernel's refusal is the engine's fault, not its caller's.
   void Note(const char* operation, const absl::Status& status) {
     if (status.ok() || !status_.ok()) return;
     status_ = absl::InternalError(absl::StrCat(operation, ": ", status.message()));
   }
 
-  // Calls work(begin, end) for pieces of the rows. `weight`: what an element costs, in copies of
-  // it.
+  // Calls work(begin, end) for pieces of the rows. `weight`: the cost of an element, relative to a
+  // copy of it.
   template <class Work>
   void InPieces(const RowsView& rows, uint64_t weight, const Work& work) {
     kernels::cpu::InPieces(execution_, rows.rows, rows.cols * sizeof(float) * weight, work);
   }
 
-  // One for all layers of a window that have as many KV heads, made for the first of them.
+  // The plan shared by all layers of a window with this number of KV heads, made for the first of
+  // them.
   const Plan& PlanFor(uint32_t window_index, uint32_t num_kv_heads) {
     for (const Plan& plan : plans_) {
       if (plan.window_index == window_index && plan.plan.num_kv_heads == num_kv_heads) return plan;
@@ -270,13 +272,13 @@ class CpuBackend : public Backend {
 
   const ComputeType compute_;
   kernels::cpu::ThreadPool threads_;
-  const kernels::cpu::Execution execution_;  // Attention's choice of instructions.
+  const kernels::cpu::Execution execution_;  // With the instructions that attention chooses.
   const VectorLoops& loops_;
   MatMul matmul_;
-  uint64_t bytes_[2] = {};  // Of matrices in fp32, and in bf16.
+  uint64_t bytes_[2] = {};  // Bytes of matrices in fp32, and in bf16.
   std::vector<RotaryTable> rotaries_;
 
-  // Of the step at hand.
+  // Of the current step.
   const ModelInput* input_ = nullptr;
   absl::Status status_;
   std::vector<Plan> plans_;

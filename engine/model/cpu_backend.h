@@ -1,4 +1,4 @@
-// The CPU's backend: products by oneDNN, everything on one pool of threads.
+// The CPU backend: products by oneDNN, all work on one pool of threads.
 #ifndef PAGODA_ENGINE_MODEL_CPU_BACKEND_H_
 #define PAGODA_ENGINE_MODEL_CPU_BACKEND_H_
 
@@ -12,14 +12,14 @@
 namespace pagoda {
 
 struct CpuBackendOptions {
-  uint32_t num_threads = 0;  // 0: as many as processors that this process may run on.
+  uint32_t num_threads = 0;  // 0: one for each processor of NumProcessors.
   ComputeType compute = ComputeType::kAuto;
 };
 
-// Those that this process may run on.
+// The number of processors that this process can run on.
 uint32_t NumProcessors();
 
-// Errors: INVALID_ARGUMENT for kBFloat16 where the processor has no such products.
+// Errors: INVALID_ARGUMENT for kBFloat16 if the processor has no bf16 products.
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& options);
 
 }  // namespace pagoda

@@ -1,4 +1,4 @@
-// Compiled for AVX-512 with BF16. Calls nothing inline from another header but intrinsics: see
+// Compiled for AVX-512 with BF16. Calls no inline function of another header except intrinsics: see
 // vector_loops_body.h.
 #include "engine/model/few_rows.h"
 
@@ -10,7 +10,7 @@ namespace {
 constexpr uint64_t kGroup = 64;          // Outputs that are multiplied side by side,
 constexpr int kRegisters = 4;            // in registers of 16.
 constexpr uint64_t kPassRows = 6;        // 24 sums, 4 registers of weights, one of an input.
-constexpr uint64_t kPairBytes = 64 * 4;  // Of a group's weights, for a pair of inputs.
+constexpr uint64_t kPairBytes = 64 * 4;  // A group's weights for one pair of inputs.
 
 // Up to kPassRows rows times one group.
 struct Pass {
@@ -18,8 +18,8 @@ struct Pass {
   uint64_t input_stride;  // In pairs.
   uint64_t pairs;
   const std::byte* weights;
-  const char* next;          // What is fetched meanwhile,
-  uint64_t lines_each_pair;  // so many lines for each pair of inputs.
+  const char* next;          // The memory to prefetch meanwhile,
+  uint64_t lines_each_pair;  // this number of lines for each pair of inputs.
   float* output;
   uint64_t output_stride;
 };
@@ -69,7 +69,7 @@ void MultiplyFewRows(const std::byte* input, uint64_t rows, uint64_t inputs,
     for (uint64_t p = 0; p < num_passes; ++p) {
       const uint64_t row = rows * p / num_passes;
       const uint64_t end = rows * (p + 1) / num_passes;
-      // Of the 4 lines of a pair, each pass fetches its share.
+      // Each pass prefetches its share of the 4 lines of a pair.
       const uint64_t lines = 4 * (p + 1) / num_passes - 4 * p / num_passes;
       kPasses[end - row]({.input = reinterpret_cast<const uint32_t*>(input) + row * pairs,
                           .input_stride = pairs,

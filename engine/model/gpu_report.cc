@@ -20,7 +20,7 @@ constexpr std::array<std::pair<GpuOutcome, const char*>, 7> kNames = {{
     {GpuOutcome::kTimeout, "timeout"},
 }};
 
-// Of the time of the family that it takes the place of.
+// A family replaces an earlier one below this multiple of its time.
 constexpr double kFaster = 0.95;
 
 bool IsFaster(const GpuKernelResult& one, const GpuKernelResult& other) {
@@ -101,7 +101,7 @@ std::string Describe(const GpuKernelResult& result) {
         result.error, " of ", result.tolerance);
   };
   if (result.outcome == GpuOutcome::kRuns) return absl::StrCat(what, " runs: ", numbers());
-  if (result.right()) return absl::StrCat(what, " is right and not chosen: ", numbers());
+  if (result.right()) return absl::StrCat(what, " is right but not chosen: ", numbers());
   return absl::StrCat(what, " is left out: ", GpuOutcomeName(result.outcome),
                       result.why.empty() ? "" : ": ", result.why);
 }

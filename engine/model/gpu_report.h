@@ -1,4 +1,5 @@
-// What a self-test has found of a GPU's kernels, and which of them an engine runs by it.
+// The result of the self-test of a GPU's kernels, and the choice of the kernels that an engine
+// runs.
 #ifndef PAGODA_ENGINE_MODEL_GPU_REPORT_H_
 #define PAGODA_ENGINE_MODEL_GPU_REPORT_H_
 
@@ -11,48 +12,48 @@
 
 namespace pagoda {
 
-// How a family of kernels stands. The names are those of GpuOutcomeName.
+// The outcome for a family of kernels. The names are those of GpuOutcomeName.
 enum class GpuOutcome : uint8_t {
-  kRunning,      // Under test. In no report that is complete.
+  kRunning,      // Under test; never in a complete report.
   kRuns,         // Right, and chosen.
-  kRight,        // Right, and not chosen: another one is faster, or comes first.
-  kWrong,        // Its numbers are off by more than the tolerance.
+  kRight,        // Right, but not chosen: another one is faster or preferred.
+  kWrong,        // Its error is above the tolerance.
   kFailed,       // A launch, a product or the device failed.
-  kUnsupported,  // The device or its driver does not take it.
+  kUnsupported,  // Not supported by the device or its driver.
   kTimeout,      // It did not end in time.
 };
 // "running", "runs", "right", "wrong", "failed", "unsupported", "timeout".
 const char* GpuOutcomeName(GpuOutcome outcome);
-// Of one of those names; kFailed for another one.
+// The outcome of this name; kFailed for an unknown name.
 GpuOutcome GpuOutcomeFromName(const std::string& name);
 
 // One family of kernels for one part of a step.
 struct GpuKernelResult {
   std::string part;    // "attention_decode", "products_bf16", "norm"
   std::string family;  // "hopper", "cublaslt", "portable"
-  // Whether an engine cannot be without the part.
+  // Whether an engine needs the part.
   bool needed = true;
   GpuOutcome outcome = GpuOutcome::kRunning;
-  // The largest error that was met, relative to the norm of the row that it is in (attention and
-  // products) or to the number and 1 (everything else), and the largest one that is right.
+  // The largest error found, and the largest that counts as right. The error is relative to the
+  // norm of its row for attention and products, otherwise to 1 + the number's magnitude.
   double error = 0;
   double tolerance = 0;
   double seconds = 0;  // One run on the device. 0: not timed.
-  std::string why;     // For people. Empty where it is right.
+  std::string why;     // For people. Empty if it is right.
 
   bool right() const { return outcome == GpuOutcome::kRuns || outcome == GpuOutcome::kRight; }
   friend bool operator==(const GpuKernelResult&, const GpuKernelResult&) = default;
 };
 
-// Which kernels of attention a backend asks for: decode's for short items, prefill's for long ones.
+// The attention kernels that a backend uses: `decode` for short items, `prefill` for long ones.
 struct AttentionChoice {
   kernels::cuda::AttentionKernels decode = kernels::cuda::AttentionKernels::kAuto;
   kernels::cuda::AttentionKernels prefill = kernels::cuda::AttentionKernels::kAuto;
   friend bool operator==(const AttentionChoice&, const AttentionChoice&) = default;
 };
 
-// The families of attention, by name and in the order in which they are preferred where they are
-// equally fast: the one that asks least of a GPU first, the plain one last.
+// The families of attention by name, in the order of preference between equally fast ones: the one
+// that asks least of a GPU first, the plain one last.
 inline constexpr const char* kAttentionDecode = "attention_decode";
 inline constexpr const char* kAttentionPrefill = "attention_prefill";
 inline constexpr const char* kFamilySm80 = "sm80";
@@ -62,19 +63,19 @@ inline constexpr const char* kFamilyGeneric = "generic";
 // A plain value.
 struct GpuSelfTestReport {
   std::string device;  // For people: "cuda:0, NVIDIA H200".
-  // A part's families lie side by side, in the order of preference.
+  // The families of a part are contiguous, in the order of preference.
   std::vector<GpuKernelResult> results;
 
-  // Makes one right family of each part kRuns, the others kRight: the fastest, where a family takes
-  // the place of one before it only if it is more than 5 % faster, so that noise chooses nothing.
-  // What is not timed counts as slower than what is. The same results give the same choice.
+  // Makes the fastest right family of each part kRuns, and the other right ones kRight. A family
+  // replaces an earlier one only if it is more than 5 % faster, so that noise does not decide. A
+  // family without a time counts as slower than a timed one. Equal results give equal choices.
   void Choose();
 
-  // OK where every needed part has a family that runs, and something was tested at all. Else
-  // FAILED_PRECONDITION with the parts that have none, and why each of their families is left out.
+  // OK if something was tested and every needed part has a family that runs. Otherwise
+  // FAILED_PRECONDITION with the missing parts, and why each of their families is left out.
   absl::Status Check() const;
 
-  // kAuto for a part that was not tested: no item of the model is of that kind.
+  // kAuto for a part that was not tested, because the model has no items of that kind.
   AttentionChoice attention() const;
 
   friend bool operator==(const GpuSelfTestReport&, const GpuSelfTestReport&) = default;

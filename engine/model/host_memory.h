@@ -8,8 +8,8 @@
 
 namespace pagoda {
 
-// Memory of huge pages where the system gives any, so that reading gigabytes of weights does not
-// wait for page tables. Zeros at first, and there only where it was touched. Can be moved.
+// Memory in huge pages if the system provides them, so that reading gigabytes of weights does not
+// wait for page tables. It is zeroed, and uses physical memory only for touched pages. Movable.
 class HostMemory {
  public:
   // Errors: OUT_OF_MEMORY.
@@ -20,7 +20,7 @@ class HostMemory {
   HostMemory(HostMemory&& other) noexcept;
   HostMemory& operator=(HostMemory&& other) noexcept;
 
-  // Aligned to a page; null where nothing was allocated.
+  // Aligned to a page; null if nothing was allocated.
   std::byte* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
 

@@ -33,20 +33,20 @@ std::string NameOf(const PoolMapping& mapping) {
                       WindowName(mapping.window));
 }
 
-// What a layer needs, or a pool has.
+// Describes what a layer needs, or what a pool has.
 std::string Describe(WindowSize window, uint32_t num_kv_heads, uint32_t head_dim,
                      uint32_t kv_factor) {
   return absl::StrCat("window ", WindowName(window), ", ", num_kv_heads, " heads of ", head_dim,
-                      kv_factor == 2 ? ", K and V" : ", K alone");
+                      kv_factor == 2 ? ", K and V" : ", K only");
 }
 
-// Whether a pool's layer is the model's layer of that number.
+// Checks that a pool's layer matches the model's layer of the same number.
 absl::Status CheckLayer(const PoolMapping& mapping, uint32_t layer, const ModelConfig& config) {
   const PoolLayout& layout = mapping.layout;
   const std::string pool = NameOf(mapping);
   if (layer >= config.layers.size()) {
     return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat(pool, " holds layer ", layer, ", the model has ",
+                     absl::StrCat(pool, " holds layer ", layer, ", but the model has ",
                                   config.layers.size(), " layers"));
   }
   const LayerConfig& wanted = config.layers[layer];
@@ -105,13 +105,13 @@ absl::Status KvPools::AddLayers(const MappedPool& pool, const ModelConfig& confi
     layers_[layer].value_dim = config.layers[layer].value_dim;
   }
   if (!layout.has_scales() || pool.on_host()) return absl::OkStatus();
-  return MakeError(
-      Reason::kInvalidArgument,
-      absl::StrCat(NameOf(mapping), " is of ", std::string(DTypeName(layout.dtype)), " on ",
-                   PlaceName(pool.memory().place), "; its kernels do not take scales of blocks"));
+  return MakeError(Reason::kInvalidArgument,
+                   absl::StrCat(NameOf(mapping), " is of ", std::string(DTypeName(layout.dtype)),
+                                " on ", PlaceName(pool.memory().place),
+                                "; the kernels there do not take scales per block"));
 }
 
-// Those of layers that AddLayers has added.
+// Adds the scales of layers that AddLayers has added.
 absl::Status KvPools::AddScales(const MappedPool& pool) {
   const PoolMapping& mapping = pool.mapping();
   const PoolLayout& layout = mapping.layout;
@@ -122,9 +122,10 @@ absl::Status KvPools::AddScales(const MappedPool& pool) {
                       (layers_[layer].values == layers_[layer].keys) == (layout.kv_factor == 1) &&
                       layers_[layer].num_slots == mapping.num_slots;
     if (!fits) {
-      return MakeError(Reason::kInvalidArgument,
-                       absl::StrCat(NameOf(mapping), " holds scales of layer ", layer,
-                                    ", which no pool of float8 with as many heads holds"));
+      return MakeError(
+          Reason::kInvalidArgument,
+          absl::StrCat(NameOf(mapping), " holds scales of layer ", layer,
+                       ", but no float8 pool with the same number of heads has this layer"));
     }
     layers_[layer].scales =
         ScalesOfPool(layout, i, reinterpret_cast<const std::byte*>(pool.memory().address));

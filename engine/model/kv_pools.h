@@ -15,41 +15,39 @@
 
 namespace pagoda {
 
-// The layer at `index` of a pool's layer dimension, where the pool's slots, so many, begin at
-// `slots`. Without scales; where the pool has K only, the values are the keys.
-// REQUIRES: a pool of elements, other than uint8.
+// The layer at `index` of a pool's layer dimension, for a pool whose `num_slots` slots begin at
+// `slots`. Without scales. If the pool has K only, the values are the keys. REQUIRES: a pool of
+// elements, other than uint8.
 kernels::KvLayer LayerOfPool(const PoolLayout& layout, uint64_t index, std::byte* slots,
                              uint32_t num_slots);
 
-// The scales of that layer, where the slots of the pool of scales begin at `slots`: of each head
-// and slot. REQUIRES: a pool of scales.
+// The scales of that layer, per head and slot, for a pool of scales whose slots begin at `slots`.
+// REQUIRES: a pool of scales.
 kernels::KvScales ScalesOfPool(const PoolLayout& layout, uint64_t index, const std::byte* slots);
 
-// The client's primary pools, mapped, as the kernels want to see them. Any number of windows, and
-// in a window one pool for each number of KV heads; where it is of float8, with its scales.
-// Immutable; movable. Several threads may read it; who touches which slots is between them and the
-// cache.
+// The client's primary pools, mapped, in the form that the kernels take. There can be any number of
+// windows, and in a window one pool for each number of KV heads, with its scales if it is float8.
+// Immutable; movable. Several threads can read it. The cache decides who accesses which slots.
 class KvPools {
  public:
-  // Errors: INVALID_ARGUMENT where the pools are not those of the model's layers, with the layer
-  // and what differs: its window, heads, head_dim or K alone; opaque layers and those of uint8,
-  // which no kernel reads; float8 on a device, whose kernels do not take scales of blocks, or
-  // without scales; a layer that no pool holds, or that the model does not have; pools in several
-  // places. Those of CacheClient::MapPools.
+  // Errors: INVALID_ARGUMENT if the pools do not match the model's layers, with the layer and the
+  // difference: another window, number of heads, head_dim, or K only; opaque or uint8 layers, which
+  // no kernel reads; float8 without scales, or on a device, whose kernels do not take scales of
+  // blocks; a layer that no pool holds or the model does not have; pools in several places. Those
+  // of CacheClient::MapPools.
   static absl::StatusOr<KvPools> Map(CacheClient& client, const ModelConfig& config);
 
-  // K and V of each layer of the model, in its order; valid as long as this lives, also when it has
-  // moved.
+  // K and V of each layer, in the model's order. Valid while this object exists, also after a move.
   absl::Span<const kernels::KvLayer> layers() const { return layers_; }
 
-  // What they are mapped from, scales too: for copies of whole slots, which go wherever the pools
-  // lie.
+  // The mapped pools, with those of scales. For copies of whole slots, which work in every place.
   absl::Span<const std::unique_ptr<MappedPool>> pools() const { return pools_; }
 
-  // Whose addresses they are: the host's, or a device's with the index that it has in this process.
+  // The memory that the addresses belong to: the host's, or a device's with its index in this
+  // process.
   const MemoryPlace& place() const { return place_; }
 
-  // Where the layer's window is in windows().
+  // The index of the layer's window in windows().
   size_t window_index(size_t layer) const { return window_indices_[layer]; }
 
   // WindowsOf the model: the order of ModelInput::windows, and of SequenceInput::tables.

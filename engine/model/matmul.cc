@@ -26,9 +26,9 @@ using kernels::ElementBytes;
 using kernels::ElementType;
 using kernels::cpu::Execution;
 
-// Outputs of a slice: whole registers; few enough that a slice and its results stay in the second
-// cache, and that each of many threads has some. The number of threads does not matter: with AMX or
-// AVX2, oneDNN adds up in another order in a slice of another width.
+// The outputs of a slice are whole registers. They are few enough that a slice and its results fit
+// into the second-level cache, and that each of many threads gets some. They do not depend on the
+// number of threads: with AMX or AVX2, oneDNN sums slices of different widths in different orders.
 constexpr uint64_t kSliceGranule = 64;
 constexpr uint64_t kMostSliceOutputs = 512;
 constexpr uint64_t kFewestSlices = 16;
@@ -58,13 +58,13 @@ class Matrix : public SlicedMatrix {
   ElementType element_type = ElementType::kFloat32;
   uint64_t num_outputs = 0;
   SliceKind* full = nullptr;  // MatMul's.
-  SliceKind* last = nullptr;  // Of the last slice, which may be smaller.
+  SliceKind* last = nullptr;  // For the last slice, which can be smaller.
   HostMemory memory;
   std::vector<dnnl::memory> slices;  // Into `memory`.
   std::vector<float> bias;
 };
 
-// Rows first to first + count - 1 of matrices that lie one above the other.
+// Rows first to first + count - 1 of stacked matrices.
 void ReadStacked(absl::Span<const TensorInfo> matrices, uint64_t first, uint64_t count,
                  ElementType type, std::byte* output) {
   for (const TensorInfo& matrix : matrices) {
@@ -118,7 +118,7 @@ class MatMul::State {
   absl::Status Multiply(const Matrix& weights, const RowsView& input, const RowsView& output) {
     PAGODA_CHECK(input.cols == weights.inputs() && output.cols == weights.outputs() &&
                      input.rows == output.rows,
-                 "a product's shapes fit");
+                 "a product's shapes match");
     if (input.rows == 0) return absl::OkStatus();
     Call call{weights, output};
     call.num_blocks = (input.rows + kMostRows - 1) / kMostRows;
@@ -146,9 +146,9 @@ class MatMul::State {
     const Matrix& weights;
     const RowsView& output;
     const std::byte* input = nullptr;  // [padded rows][inputs], of the weights' type.
-    uint64_t num_blocks = 0;           // Of kMostRows rows, but for the last one.
+    uint64_t num_blocks = 0;           // Each of kMostRows rows, except the last one.
     uint64_t last_rows = 0;            // Padded.
-    // By slice (full, last) and by block (full, last); null: MultiplyFewRows.
+    // By slice (full, last) and by block (full, last). Null: MultiplyFewRows.
     Product* products[2][2] = {};
     uint64_t scratch_bytes = 0;  // Behind the results of a slice.
     uint64_t result_bytes = 0;
@@ -164,8 +164,8 @@ class MatMul::State {
     return *kind;
   }
 
-  // Reads the weights and puts them in order, each slice on the thread that will multiply with it,
-  // so that its memory is near that.
+  // Reads the weights into oneDNN's order. The thread that will multiply with a slice fills it, so
+  // that its memory is near that thread.
   absl::Status Fill(absl::Span<const TensorInfo> matrices, Matrix& matrix) {
     queue_.Fill(matrix.slices.size());
     failed_.store(false, std::memory_order_relaxed);
@@ -188,8 +188,8 @@ class MatMul::State {
     return absl::OkStatus();
   }
 
-  // The rows as the code wants them: contiguous, of the weights' type, with room behind the last
-  // one for those that only fill up.
+  // The rows in the form that the code needs: contiguous, of the weights' type, with memory for the
+  // padding rows behind the last one.
   absl::StatusOr<const std::byte*> PrepareInput(const Matrix& weights, const RowsView& input,
                                                 uint64_t padded_rows) {
     const ElementType type = weights.element_type;
@@ -221,7 +221,7 @@ class MatMul::State {
     for (int slice = 0; slice < 2; ++slice) {
       for (int block = 0; block < 2; ++block) {
         if (block == 0 && call.num_blocks == 1) continue;
-        // oneDNN's code for one row reads memory as fast as it comes.
+        // For one row, oneDNN's code already reads memory at full speed.
         const bool few = block == 1 && call.last_rows > 1 && call.last_rows <= kMostFewRows;
         if (few && kinds[slice]->in_order_for_few_rows()) continue;
         Product& product = kinds[slice]->ForRows(block == 0 ? kMostRows : call.last_rows);
@@ -233,7 +233,7 @@ class MatMul::State {
     call.result_bytes = RoundUp(rows * call.weights.full->outputs() * sizeof(float), 64);
   }
 
-  // A worker's part: block after block of a slice, so that its weights are read from memory once.
+  // A worker's part: all blocks of a slice in turn, so that its weights are read from memory once.
   void Work(const Call& call, uint32_t worker) {
     const OneThread one_thread;
     std::byte* memory =
@@ -262,7 +262,7 @@ class MatMul::State {
     }
   }
 
-  // From [rows][outputs of the slice] to their columns of the output.
+  // Copies [rows][outputs of the slice] to their columns of the output.
   void StoreResults(const Call& call, uint64_t slice, uint64_t first_row, const float* results) {
     const uint64_t count = call.weights.kind(slice).outputs();
     const uint64_t first = call.weights.first_output(slice);
@@ -298,7 +298,7 @@ MatMul::~MatMul() = default;
 absl::StatusOr<std::unique_ptr<SlicedMatrix>> MatMul::Load(absl::Span<const TensorInfo> matrices,
                                                            absl::Span<const float> bias,
                                                            ElementType type) {
-  // oneDNN reports by exceptions; they end here.
+  // oneDNN's exceptions end here.
   try {
     return state_->Load(matrices, bias, type);
   } catch (const dnnl::error& error) {

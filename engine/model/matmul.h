@@ -1,5 +1,5 @@
-// Products of activations and weights by oneDNN, few rows of bf16 by few_rows.h, on a pool of
-// threads.
+// Products of activations and weights on a pool of threads, by oneDNN; for few rows of bf16 by
+// few_rows.h.
 #ifndef PAGODA_ENGINE_MODEL_MATMUL_H_
 #define PAGODA_ENGINE_MODEL_MATMUL_H_
 
@@ -17,21 +17,22 @@
 namespace pagoda {
 
 // A weight matrix [outputs][inputs] as MatMul keeps it: cut by outputs into slices, each in
-// oneDNN's own order.
+// oneDNN's order.
 class SlicedMatrix : public LinearWeights {
  public:
-  // What its elements are, and the activations that it is multiplied with.
+  // The type of its elements, and of the activations that it is multiplied with.
   virtual kernels::ElementType type() const = 0;
   virtual uint64_t bytes() const = 0;  // Of the elements.
 };
 
-// A product is done slice by slice, each on one thread; no thread of OpenMP's is ever started.
-// oneDNN makes code for each number of rows, so they are rounded up to few (PaddedRows), and what
-// the code needs is kept. A result's bits do not depend on the number of threads.
+// Computes a product slice by slice, each on one thread, and starts no OpenMP thread. oneDNN
+// generates code for each number of rows, so PaddedRows rounds it up to one of few numbers. The
+// code and its buffers are kept. The bits of a result do not depend on the number of threads.
 // Thread-compatible.
 class MatMul {
  public:
-  // Numbers of rows are exact up to 16, then multiples of 16 and 64; at most kMostRows go at once.
+  // Exact up to 16 rows, then multiples of 16 and 64. At most kMostRows rows are multiplied at a
+  // time.
   static constexpr uint64_t kMostRows = 256;
   static uint64_t PaddedRows(uint64_t rows);
 
@@ -39,15 +40,15 @@ class MatMul {
   explicit MatMul(const kernels::cpu::Execution& execution);
   ~MatMul();
 
-  // The matrices one above the other, and the numbers that are added to their outputs (none, or as
-  // many as there are). `type`: fp32 or bf16. REQUIRES: the same number of columns. Errors:
-  // OUT_OF_MEMORY; INTERNAL where oneDNN fails.
+  // Stacks the matrices. `bias` is added to their outputs; it is empty or has one number per
+  // output. `type`: fp32 or bf16. REQUIRES: the matrices have the same number of columns. Errors:
+  // OUT_OF_MEMORY; INTERNAL if oneDNN fails.
   absl::StatusOr<std::unique_ptr<SlicedMatrix>> Load(absl::Span<const TensorInfo> matrices,
                                                      absl::Span<const float> bias,
                                                      kernels::ElementType type);
 
-  // output = input * transpose(weights) + bias, in fp32 sums. REQUIRES: shapes that fit; weights of
-  // this object's. Errors: INTERNAL where oneDNN fails.
+  // output = input * transpose(weights) + bias, with fp32 sums. REQUIRES: matching shapes; weights
+  // loaded by this object. Errors: INTERNAL if oneDNN fails.
   absl::Status Multiply(const SlicedMatrix& weights, const RowsView& input, const RowsView& output);
 
  private:

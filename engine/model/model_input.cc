@@ -11,7 +11,7 @@ namespace {
 void AddToWindow(const SequenceInput& sequence, absl::Span<const SlotIndex> table, size_t s,
                  uint32_t tokens_per_block, ModelInput::Window& window) {
   const uint64_t end = sequence.first_position + sequence.tokens.size();
-  PAGODA_CHECK(end <= table.size() * tokens_per_block, "the block table has room for the tokens");
+  PAGODA_CHECK(end <= table.size() * tokens_per_block, "the block table covers the tokens");
   for (uint64_t position = sequence.first_position; position < end; ++position) {
     const SlotIndex slot = table[position / tokens_per_block];
     PAGODA_CHECK(slot != kNoSlot, "a token that is computed has a slot");

@@ -12,8 +12,8 @@ using Tag = memory::format_tag;
 
 constexpr auto kFloat = memory::data_type::f32;
 
-// For which the order of the weights is chosen: few rows are bound by memory whatever the order,
-// many have the time to read any order twice.
+// The order of the weights is chosen for this number of rows. Fewer rows are bound by memory in any
+// order; many rows leave time to read any order twice.
 constexpr uint64_t kRowsOfOrder = 16;
 
 memory::dim Dim(uint64_t size) { return static_cast<memory::dim>(size); }
@@ -24,8 +24,8 @@ size_t RowsIndex(uint64_t rows) {
   return rows <= 64 ? 14 + rows / 16 : 17 + rows / 64;
 }
 
-// [outputs / 64][inputs / 2][64][2], as few_rows.h has it. oneDNN describes it as blocks of 32
-// inputs and 64 outputs, [16 inputs][64 outputs][2 inputs] inside.
+// The order [outputs / 64][inputs / 2][64][2] of few_rows.h. oneDNN describes it as blocks of 32
+// inputs and 64 outputs, each [16 inputs][64 outputs][2 inputs] inside.
 bool IsOrderForFewRows(const memory::desc& weights, uint64_t inputs, uint64_t outputs) {
   if (weights.data_type() != memory::data_type::bf16) return false;
   if (kernels::cpu::BestIsa() != kernels::cpu::Isa::kAvx512Bf16) return false;
@@ -62,11 +62,11 @@ Product::Product(const dnnl::engine& engine, const memory::desc& weights, uint64
   }
 }
 
-// By oneDNN's C interface, which reports by codes: an exception on a worker would end the process.
+// Uses oneDNN's C interface, which returns codes: an exception on a worker would end the process.
 bool Product::Run(uint32_t worker, const std::byte* input, const memory& weights, float* output,
                   std::byte* scratch) {
   const Worker& w = workers_[worker];
-  // oneDNN's memory does not tell what is read from what is written.
+  // oneDNN's memory does not distinguish reads from writes.
   dnnl_memory_set_data_handle(w.input.get(), const_cast<std::byte*>(input));
   dnnl_memory_set_data_handle(w.output.get(), output);
   dnnl_memory_set_data_handle(w.scratch.get(), scratch);

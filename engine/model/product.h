@@ -1,4 +1,4 @@
-// oneDNN's code for products with slices of one shape.
+// oneDNN's code for products with weight slices of one shape.
 #ifndef PAGODA_ENGINE_MODEL_PRODUCT_H_
 #define PAGODA_ENGINE_MODEL_PRODUCT_H_
 
@@ -14,8 +14,8 @@
 
 namespace pagoda {
 
-// Takes OpenMP's threads away from the caller's thread, for a time: oneDNN asks for as many as it
-// may have, while it makes code and while it runs it.
+// While it exists, limits the calling thread to one OpenMP thread. oneDNN asks for all allowed
+// threads when it generates code and when it runs it.
 class OneThread {
  public:
   OneThread();
@@ -27,19 +27,19 @@ class OneThread {
   const int before_;
 };
 
-// Inputs [rows][inputs] times a slice of weights [outputs][inputs], for one number of rows. What
-// Run takes is found once for each worker, so that it allocates nothing.
+// Inputs [rows][inputs] times a slice of weights [outputs][inputs], for one number of rows. The
+// constructor prepares everything that Run needs for each worker, so that Run allocates nothing.
 class Product {
  public:
   // Throws dnnl::error.
   Product(const dnnl::engine& engine, const dnnl::memory::desc& weights, uint64_t rows,
           uint64_t inputs, uint64_t outputs, uint32_t num_workers);
 
-  // Beside the output, for a worker.
+  // The scratch memory of a worker, beside the output.
   uint64_t scratch_bytes() const { return scratch_bytes_; }
 
-  // output [rows][outputs] fp32, contiguous. Safe on different workers at once. False where oneDNN
-  // fails.
+  // output [rows][outputs] fp32, contiguous. Different workers can run it at the same time. False
+  // if oneDNN fails.
   bool Run(uint32_t worker, const std::byte* input, const dnnl::memory& weights, float* output,
            std::byte* scratch);
 
@@ -56,12 +56,12 @@ class Product {
   std::vector<Worker> workers_;
 };
 
-// All that slices of one shape and type share: how oneDNN orders their weights, and their products
-// by number of rows, made when they are first needed.
+// The common part of slices of one shape and type: oneDNN's order of their weights, and their
+// products by number of rows, each made when first needed.
 class SliceKind {
  public:
-  // Throws dnnl::error. `type`: fp32 or bf16. The order of the weights is the best for some rows,
-  // and good for all numbers of them.
+  // Throws dnnl::error. `type`: fp32 or bf16. The order of the weights is the best for kRowsOfOrder
+  // rows, and good for all other numbers.
   SliceKind(const dnnl::engine& engine, kernels::ElementType type, uint64_t inputs,
             uint64_t outputs, uint32_t num_workers);
 
@@ -69,15 +69,15 @@ class SliceKind {
   uint64_t outputs() const { return outputs_; }
   uint64_t bytes() const { return weights_.get_size(); }
 
-  // Whether a slice's weights are in the order that MultiplyFewRows takes, and the machine has it.
+  // Whether a slice's weights are in the order of MultiplyFewRows, and the machine supports it.
   bool in_order_for_few_rows() const { return in_order_for_few_rows_; }
 
   // A slice at `data`.
   dnnl::memory MemoryAt(std::byte* data) const { return dnnl::memory(weights_, engine_, data); }
-  // Puts [outputs][inputs] into oneDNN's order. Throws. Thread-safe.
+  // Copies [outputs][inputs] into oneDNN's order. Throws. Thread-safe.
   void Order(std::byte* plain, const dnnl::memory& ordered) const;
 
-  // For a number of rows that MatMul::PaddedRows gives. Throws.
+  // `rows` is a result of MatMul::PaddedRows. Throws.
   Product& ForRows(uint64_t rows);
 
  private:

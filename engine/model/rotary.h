@@ -9,9 +9,8 @@
 
 namespace pagoda {
 
-// The angles of a step's tokens in a rotary position embedding (Su et al., 2021). As Hugging Face's
-// models have it, the element i of a head's first half turns together with the element i of its
-// second half.
+// The angles of a step's tokens in a rotary position embedding (Su et al., 2021). As in Hugging
+// Face's models, element i of a head's first half is rotated with element i of its second half.
 class RotaryTable {
  public:
   RotaryTable(const RotaryConfig& config, uint32_t head_dim);

@@ -5,14 +5,14 @@
 
 namespace pagoda {
 
-// Numbers by rows in a backend's memory: element c of row r is data[r * stride + c].
+// Rows of numbers in a backend's memory: element c of row r is data[r * stride + c].
 struct RowsView {
   float* data = nullptr;
   uint64_t stride = 0;  // In elements.
   uint64_t rows = 0;
   uint64_t cols = 0;
 
-  // The same rows, of them the columns from `first` on.
+  // The same rows, with `count` columns from `first` on.
   RowsView Columns(uint64_t first, uint64_t count) const {
     return {.data = data + first, .stride = stride, .rows = rows, .cols = count};
   }

@@ -14,7 +14,7 @@ namespace {
 using kernels::ElementBytes;
 using kernels::ElementType;
 
-// Elements that are converted at a time where they cannot be read in place.
+// Elements converted at a time if they cannot be read in place.
 constexpr uint64_t kPieceElements = 256;
 
 ElementType ElementTypeOf(TensorType type) {
@@ -33,7 +33,7 @@ void Convert(kernels::cpu::ConvertRows convert, const std::byte* source, uint64_
           /*scale=*/1.0f);
 }
 
-// Tensors begin anywhere in a file; elements that are not aligned are copied to where they are.
+// Tensors begin anywhere in a file. Unaligned elements are first copied to an aligned buffer.
 void ReadFloats(ElementType from, const std::byte* source, uint64_t count, ElementType to,
                 std::byte* output) {
   const kernels::cpu::ConvertRows convert = Conversion(from, to);

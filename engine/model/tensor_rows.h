@@ -9,8 +9,8 @@
 
 namespace pagoda {
 
-// Writes `count` rows of the matrix from `first` on, contiguous, as fp32 or bf16: the type `to`.
-// `output` is aligned to its elements. Thread-safe.
+// Writes `count` rows of the matrix, from `first` on, contiguous, as fp32 or bf16 (`to`). `output`
+// is aligned to its elements. Thread-safe.
 void ReadRows(const TensorInfo& matrix, uint64_t first, uint64_t count, kernels::ElementType to,
               std::byte* output);
 

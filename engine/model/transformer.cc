@@ -39,7 +39,7 @@ absl::Status CheckConfig(const ModelConfig& config) {
   };
   if (config.layers.empty()) return refuse("the model has no layers");
   if (config.head_dim == 0 || config.head_dim % 2 != 0) {
-    return refuse("head_dim is ", config.head_dim, ": rotary embeddings need an even one");
+    return refuse("head_dim is ", config.head_dim, ": rotary embeddings need an even number");
   }
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const LayerConfig& layer = config.layers[i];
@@ -48,7 +48,7 @@ absl::Status CheckConfig(const ModelConfig& config) {
                     " heads");
     }
     if (layer.kind != KvKind::kKeyAndValue) {
-      return refuse("layer ", i, " keeps K only: this graph's layers have K and V");
+      return refuse("layer ", i, " has K only; the engine needs K and V");
     }
     if (layer.rotary >= config.rotaries.size()) {
       return refuse("layer ", i, " has rotary embedding ", layer.rotary, " of ",
@@ -69,7 +69,7 @@ uint32_t MostKvHeads(const ModelConfig& config) {
 struct Transformer::Activations {
   GrowingRows hidden;    // [N][H], the residual stream
   GrowingRows normed;    // [N][H], what a layer reads
-  GrowingRows qkv;       // [N][Q + K + K], of which a layer with fewer KV heads uses the first
+  GrowingRows qkv;       // [N][Q + K + K]; a layer with fewer KV heads uses the first columns
   GrowingRows attended;  // [N][Q]
   GrowingRows gate_up;   // [N][I + I]
   GrowingRows gated;     // [N][I]
@@ -185,7 +185,7 @@ void Transformer::ApplyMlp(const ModelWeights::Layer& weights) {
   backend_->Add(a.addition.view(), a.hidden.view());
 }
 
-// The last layer's rows whose logits nobody wants end here.
+// Rows without wanted logits end here.
 void Transformer::ApplyHead(const ModelInput& input) {
   if (input.logit_rows.empty()) return;
   Activations& a = *activations_;

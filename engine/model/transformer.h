@@ -1,4 +1,5 @@
-// The decoder of the Llama family, as one graph: what its members differ in is in ModelConfig.
+// The decoder of the Llama family as one graph. ModelConfig has the differences between its
+// members.
 #ifndef PAGODA_ENGINE_MODEL_TRANSFORMER_H_
 #define PAGODA_ENGINE_MODEL_TRANSFORMER_H_
 
@@ -16,33 +17,34 @@
 
 namespace pagoda {
 
-// A model whose weights are where its backend computes. Thread-compatible: one Forward at a time,
-// on whichever thread.
+// A model with its weights in its backend's memory. Thread-compatible: one Forward at a time, on
+// any thread.
 class Transformer {
  public:
   // Loads the weights, which takes seconds for models of a GB. The checkpoint stays mapped as long
-  // as the model lives: embeddings are read from it. Errors: INVALID_CHECKPOINT with the tensor
-  // that is missing or has another shape; INVALID_ARGUMENT for a configuration that no graph has
-  // (heads that do not divide); those of the backend.
+  // as the model exists, because embeddings are read from it. Errors: INVALID_CHECKPOINT with the
+  // tensor that is missing or has another shape; INVALID_ARGUMENT for a configuration that the
+  // graph does not support (for example a number of heads that the KV heads do not divide); those
+  // of the backend.
   static absl::StatusOr<std::unique_ptr<Transformer>> Create(ModelConfig config,
                                                              Checkpoint checkpoint,
                                                              std::unique_ptr<Backend> backend);
   ~Transformer();
 
   const ModelConfig& config() const { return config_; }
-  // WindowsOf(config()): what ModelInput::windows have to be.
+  // WindowsOf(config()): ModelInput::windows must be the same.
   absl::Span<const WindowSize> windows() const { return windows_; }
   const Backend& backend() const { return *backend_; }
 
-  // Runs the tokens through all layers. Writes their K and V into `kv`, one entry a layer in the
+  // Runs the tokens through all layers. Writes their K and V into `kv`, one entry per layer in the
   // model's order (KvPools::layers), and attends over the blocks of the input's tables. Returns the
-  // wanted logits, [logit_rows][vocab_size] fp32 on the host, behind the model's own soft cap,
-  // valid until the next call. No allocation in a step that is no larger than one before, but
-  // those of the attention kernel.
+  // wanted logits, [logit_rows][vocab_size] fp32 on the host, after the model's soft cap, valid
+  // until the next call. A step that is not larger than an earlier one allocates nothing, except in
+  // the attention kernel.
   //
   // REQUIRES: tokens below vocab_size, windows of the model, rows below N; the pools are in the
-  // backend's memory. Errors: INTERNAL where a kernel or a product fails or refuses its arguments;
-  // the KV of the tokens is then undefined.
+  // backend's memory. Errors: INTERNAL if a kernel or a product fails or refuses its arguments; the
+  // KV of the tokens is then undefined.
   absl::StatusOr<absl::Span<const float>> Forward(const ModelInput& input,
                                                   absl::Span<const kernels::KvLayer> kv);
 
@@ -61,7 +63,7 @@ class Transformer {
   const std::vector<WindowSize> windows_;
   const Checkpoint checkpoint_;
   const std::unique_ptr<Backend> backend_;
-  const ModelWeights weights_;  // Before the backend's end, and the checkpoint's.
+  const ModelWeights weights_;  // Destroyed before the backend and the checkpoint.
   std::unique_ptr<Activations> activations_;
 };
 

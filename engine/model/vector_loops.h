@@ -1,4 +1,5 @@
-// The small layers' inner loops over rows of fp32, for the registers of this machine.
+// The inner loops of the small layers over rows of fp32, compiled for the instructions of this
+// machine.
 #ifndef PAGODA_ENGINE_MODEL_VECTOR_LOOPS_H_
 #define PAGODA_ENGINE_MODEL_VECTOR_LOOPS_H_
 
@@ -9,18 +10,18 @@
 namespace pagoda {
 
 // Plain loops that the compiler vectorises, compiled once for each set of instructions. exp and
-// tanh are polynomials: relative errors below 3e-7, NaN stays NaN. All pointers are to `count`
+// tanh are polynomials: relative errors are below 3e-7, NaN stays NaN. All pointers are to `count`
 // elements, of any alignment.
 struct VectorLoops {
   // output = input / sqrt(mean(input^2) + eps) * weights; `output` may be `input`.
   void (*rms_norm)(const float* input, const float* weights, uint64_t count, float eps,
                    float* output);
-  // Turns element i of the first half of `head` with element i of its second half, for each i below
-  // half_count, by the angle of which these are the cosine and the sine.
+  // Rotates element i of the first half of `head` with element i of its second half, for each i
+  // below half_count, by the angle with these cosines and sines.
   void (*rotate)(float* head, const float* cosines, const float* sines, uint64_t half_count);
   // output = gate / (1 + exp(-gate)) * up
   void (*gate_silu)(const float* gate, const float* up, uint64_t count, float* output);
-  // The same of gelu's approximation by tanh:
+  // The same with gelu's approximation by tanh:
   // gate * 0.5 * (1 + tanh(sqrt(2 / pi) * (gate + 0.044715 * gate^3))) * up
   void (*gate_gelu_tanh)(const float* gate, const float* up, uint64_t count, float* output);
   // sum += addend

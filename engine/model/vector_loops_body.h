@@ -1,5 +1,5 @@
-// The loops of vector_loops.h. Included once by each file that compiles them for its instructions,
-// so everything is in an anonymous namespace, and nothing from another header is called: what is
+// The loops of vector_loops.h. Each file that compiles them for its instructions includes this
+// once. Everything is in an anonymous namespace and calls nothing from another header: code
 // compiled here for AVX-512 must not be linked into code for other machines.
 #ifndef PAGODA_ENGINE_MODEL_VECTOR_LOOPS_BODY_H_
 #define PAGODA_ENGINE_MODEL_VECTOR_LOOPS_BODY_H_
@@ -23,11 +23,11 @@ inline uint32_t FloatToBits(float value) {
 }
 
 // 2^n * exp(r) with x = n * ln 2 + r and |r| <= ln 2 / 2, exp(r) by Cephes' polynomial (Moshier).
-// Beyond what fp32 holds it stays at the last number before.
+// Outside the range of fp32 the result stays at the range's end.
 inline float Exp(float x) {
   x = x > 88.0f ? 88.0f : x;
   x = x < -87.0f ? -87.0f : x;
-  // Added to this, a number's integer part is the sum's last bits.
+  // After adding this, the last bits of the sum are the number's integer part.
   constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23
   const float shifted = x * 1.44269504f + kRounder;
   const float n = shifted - kRounder;
@@ -44,7 +44,7 @@ inline float Exp(float x) {
   return p * BitsToFloat((exponent + 127u) << 23);
 }
 
-// A sum has so many parts side by side, in a fixed order: some registers of any width.
+// The number of partial sums, added in a fixed order. Registers of any width divide it.
 constexpr uint64_t kLanes = 64;
 
 float SumOfSquares(const float* __restrict input, uint64_t count) {
@@ -109,7 +109,7 @@ void Scale(float factor, uint64_t count, float* values) {
   for (uint64_t i = 0; i < count; ++i) values[i] *= factor;
 }
 
-// tanh(y) = 1 - 2 / (1 + exp(2 y)): its error is some units of the cap's last digit.
+// tanh(y) = 1 - 2 / (1 + exp(2 y)). The error is a few units in the last place of the cap.
 void SoftCap(float cap, uint64_t count, float* values) {
   const float two_over_cap = 2.0f / cap;
   for (uint64_t i = 0; i < count; ++i) {

@@ -8,7 +8,8 @@
 namespace pagoda {
 namespace {
 
-// Gives tensors to the backend and keeps the first error, so that the loading itself stays a list.
+// Loads tensors into the backend and keeps the first error, so that the loading itself is a plain
+// list.
 class Loader {
  public:
   Loader(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend)
@@ -26,7 +27,7 @@ class Loader {
     return Keep(backend_.MakeVector(values));
   }
 
-  // Matrices with the same input, one above the other.
+  // Stacks matrices that have the same input.
   struct Part {
     std::string name;
     uint64_t outputs;
@@ -102,7 +103,7 @@ ModelWeights::Layer LoadLayer(Loader& load, const ModelConfig& config, uint32_t 
     weights.mlp_norm = load.Norm(prefix + "pre_feedforward_layernorm", hidden);
     weights.mlp_post_norm = load.Norm(prefix + "post_feedforward_layernorm", hidden);
   } else {
-    // The name is from what it stands behind: it norms the MLP's input.
+    // It is named after the layer before it, but norms the MLP's input.
     weights.mlp_norm = load.Norm(prefix + "post_attention_layernorm", hidden);
   }
   weights.gate_up =

@@ -1,4 +1,4 @@
-// A model's weights, where its backend computes.
+// A model's weights in its backend's memory.
 #ifndef PAGODA_ENGINE_MODEL_WEIGHTS_H_
 #define PAGODA_ENGINE_MODEL_WEIGHTS_H_
 
@@ -12,16 +12,16 @@
 
 namespace pagoda {
 
-// H: hidden_size, D: head_dim, I: intermediate_size, V: vocab_size, Q: num_heads * D,
-// K: the layer's num_kv_heads * D. Matrices are [outputs][inputs], as checkpoints store them; what
-// has the same input is one matrix, its outputs side by side.
+// H: hidden_size, D: head_dim, I: intermediate_size, V: vocab_size, Q: num_heads * D, K: the
+// layer's num_kv_heads * D. Matrices are [outputs][inputs], as in checkpoints. Matrices with the
+// same input are one matrix, with concatenated outputs.
 struct ModelWeights {
   using Linear = std::unique_ptr<LinearWeights>;
   using Vector = std::unique_ptr<VectorWeights>;
 
   struct Layer {
     Vector attention_norm;       // [H]
-    Linear query_key_value;      // [Q + K + K][H], with a bias where the model has one.
+    Linear query_key_value;      // [Q + K + K][H], with a bias if the model has one.
     Vector query_norm;           // [D], null without ModelConfig::query_key_norm.
     Vector key_norm;             // [D], likewise.
     Linear attention_output;     // [H][Q]
@@ -35,10 +35,10 @@ struct ModelWeights {
   std::unique_ptr<EmbeddingWeights> embedding;  // [V][H]
   std::vector<Layer> layers;
   Vector final_norm;  // [H]
-  Linear head;        // [V][H]: the embedding's, where they are tied.
+  Linear head;        // [V][H]: the embedding's if they are tied.
 };
 
-// Gives the checkpoint's weights to the backend. Names are those of Hugging Face transformers.
+// Loads the checkpoint's weights into the backend. Names are those of Hugging Face transformers.
 // Errors: INVALID_CHECKPOINT with the tensor's name (Checkpoint::Find); those of the backend.
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                                          Backend& backend);

@@ -7,9 +7,9 @@
 
 namespace pagoda {
 
-// Hands out units of work to workers: to each its own ones in order, the same in every round, so
-// that a worker meets memory that it has touched before; then what others have left, so that none
-// waits for one whose processor does something else meanwhile.
+// Assigns units of work to workers. Each worker first gets its own units in order, the same in
+// every round, so that it uses memory that it has touched before. Then it gets units that others
+// have left, so that no worker waits for one whose processor is busy with something else.
 class WorkQueue {
  public:
   static constexpr uint64_t kNone = ~uint64_t{0};
@@ -17,7 +17,7 @@ class WorkQueue {
   explicit WorkQueue(uint32_t num_workers)
       : num_workers_(num_workers), ranges_(std::make_unique<Range[]>(num_workers)) {}
 
-  // A new round of `count` units. Not while workers take.
+  // Starts a round of `count` units. REQUIRES: no worker is in Take.
   void Fill(uint64_t count) {
     count_ = count;
     for (uint32_t w = 0; w < num_workers_; ++w) {
@@ -25,8 +25,8 @@ class WorkQueue {
     }
   }
 
-  // The next unit for this worker, or kNone. `*visited`: how many ranges it has found empty, 0 at
-  // first. Thread-safe.
+  // The next unit for this worker, or kNone. `*visited` counts the ranges that it has found empty;
+  // the caller sets it to 0 first. Thread-safe.
   uint64_t Take(uint32_t worker, uint32_t* visited) {
     for (; *visited < num_workers_; ++*visited) {
       const uint32_t w = (worker + *visited) % num_workers_;

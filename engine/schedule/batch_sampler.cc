@@ -14,7 +14,7 @@ void BatchSampler::Run(absl::Span<SamplingTask> tasks) {
     for (SamplingTask& task : tasks) Choose(samplers_.front(), task);
     return;
   }
-  // Tasks differ in what they cost: each worker takes the next one.
+  // Tasks differ in cost, so each worker takes the next one.
   std::atomic<size_t> next = 0;
   threads_->Run([&](uint32_t worker) {
     for (size_t i = next++; i < tasks.size(); i = next++) Choose(samplers_[worker], tasks[i]);

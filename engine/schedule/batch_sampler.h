@@ -1,4 +1,4 @@
-// A step's tokens, chosen on several threads.
+// Chooses a step's tokens on several threads.
 #ifndef PAGODA_ENGINE_SCHEDULE_BATCH_SAMPLER_H_
 #define PAGODA_ENGINE_SCHEDULE_BATCH_SAMPLER_H_
 
@@ -14,19 +14,19 @@ namespace pagoda {
 
 struct ChosenToken {
   TokenId token = 0;
-  // Where the sampling's top_logprobs is set: see Sampler::Logprobs.
+  // Set if the sampling's top_logprobs is set: see Sampler::Logprobs.
   float logprob = 0;
   std::vector<TokenLogprob> top_logprobs;
 };
 
-// What one sequence has to choose in a step: a token behind `tokens`, and where that is the first
-// of the drafts, one behind it, and so on.
+// The choice of one sequence in a step: a token behind `tokens`. If that token equals the first
+// draft token, a token behind it too, and so on.
 struct SamplingTask {
   SamplingParams sampling;
-  absl::Span<const float> logits;  // [1 + drafts][vocab_size]
+  absl::Span<const float> logits;  // [1 + draft_tokens.size()][vocab_size]
   absl::Span<const TokenId> tokens;
   absl::Span<const TokenId> draft_tokens;
-  // The result: 1 to 1 + drafts, or where one of the logits that count is NaN, fewer.
+  // The result: 1 to 1 + draft_tokens.size() tokens, or fewer if one of the logits used is NaN.
   std::vector<ChosenToken> chosen;
   bool logits_are_numbers = true;
 };
@@ -34,10 +34,10 @@ struct SamplingTask {
 // Thread-compatible.
 class BatchSampler {
  public:
-  // On the caller's thread alone where `threads` is null; else it outlives this.
+  // Null `threads`: only the caller's thread works. Otherwise `threads` outlives this.
   explicit BatchSampler(kernels::cpu::ThreadPool* threads);
 
-  // Fills in `chosen` of each task. A token depends on its own task alone.
+  // Fills in `chosen` of each task. A token depends only on its own task.
   void Run(absl::Span<SamplingTask> tasks);
 
  private:

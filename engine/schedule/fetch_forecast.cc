@@ -5,11 +5,12 @@
 namespace pagoda {
 namespace {
 
-// Of the tokens computed, these weigh half as much as the latest.
+// Tokens computed this many tokens ago weigh half as much as the latest.
 constexpr double kHalfLifeTokens = 4096;
-// What a fetch weighs beside the one after it.
+// The weight of a fetch relative to the next one.
 constexpr double kFading = 0.8;
-// The fetches were of one size where their sizes' variance is less than this of the mean's square.
+// The fetches count as equally large if the variance of their sizes is below this multiple of the
+// mean's square.
 constexpr double kLeastVariance = 1e-3;
 
 SteadyTime After(SteadyTime time, absl::Duration pause) {
@@ -61,8 +62,8 @@ FetchForecast::Answer FetchForecast::Worth(uint64_t fetch_tokens, uint64_t recom
   return answer;
 }
 
-// A line through the fetches: least squares, with neither a negative part that is the same for all
-// nor a negative part for each token. Where all were of one size, time goes with the tokens.
+// Fits a line to the fetches by least squares. Neither the constant part nor the part per token is
+// negative. If all fetches were equally large, time is proportional to tokens.
 std::optional<absl::Duration> FetchForecast::FetchTime(uint64_t tokens) const {
   if (tokens > largest_ * kFarLarger) return std::nullopt;
   const double most_per_token = seconds_ / tokens_;

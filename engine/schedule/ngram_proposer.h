@@ -1,4 +1,4 @@
-// Guesses the next tokens of a sequence from what it has said before.
+// Proposes draft tokens from a sequence's earlier tokens.
 #ifndef PAGODA_ENGINE_SCHEDULE_NGRAM_PROPOSER_H_
 #define PAGODA_ENGINE_SCHEDULE_NGRAM_PROPOSER_H_
 
@@ -10,9 +10,10 @@
 
 namespace pagoda {
 
-// What followed the last earlier place where the sequence said its last `n` tokens, for the largest
-// n of max_ngram down to min_ngram that has one; at most `count` tokens, none where there is no
-// such place ("prompt lookup decoding", Saxena, 2023). Cost: O(tokens.size() * max_ngram).
+// Prompt lookup decoding (Saxena, 2023): finds the last earlier place that has the sequence's last
+// n tokens, and returns at most `count` of the tokens that follow it. Uses the largest n from
+// max_ngram down to min_ngram that has such a place; returns nothing if none has. Cost:
+// O(tokens.size() * max_ngram).
 struct NgramRange {
   uint32_t min_ngram = 2;
   uint32_t max_ngram = 4;

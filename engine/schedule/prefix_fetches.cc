@@ -5,7 +5,7 @@
 namespace pagoda {
 namespace {
 
-// The disk has stopped where no fetch of anybody has ended for so long.
+// The disk counts as stopped if no client's fetch has ended for this long.
 constexpr absl::Duration kStall = absl::Seconds(2);
 
 absl::Duration Between(SteadyTime from, SteadyTime to) { return absl::FromChrono(to - from); }
@@ -28,12 +28,12 @@ void PrefixFetches::Probed(Name sample, const CachedPrefix& cached, SteadyTime n
   const auto it = fetches_.find(sample);
   if (it == fetches_.end() || it->second.state != State::kEnded) return;
   Fetch& fetch = it->second;
-  // With sliding windows a part of a prefix may match nothing, and is there.
+  // With sliding windows, a part of a prefix can be in memory and match nothing.
   const auto growth = [](uint32_t from, uint32_t to) { return to - std::min(from, to); };
   const uint32_t gained = std::max(growth(fetch.before.matched_tokens, cached.matched_tokens),
                                    growth(fetch.before.memory_tokens(), cached.memory_tokens()));
   const bool brought = gained >= tokens_per_block_;
-  // The cache ends a fetch at its deadline as if it were done.
+  // At its deadline the cache ends a fetch as if it were complete.
   const bool late = fetch.out_of_time && gained + tokens_per_block_ <= fetch.wanted_tokens();
   if (fetch.orders_blocks) {
     if (late) ++counts_.late_fetches;
@@ -51,7 +51,7 @@ void PrefixFetches::Probed(Name sample, const CachedPrefix& cached, SteadyTime n
 
 std::optional<absl::Duration> PrefixFetches::Decide(Name sample, const CachedPrefix& cached,
                                                     SteadyTime now) {
-  // What is less than a block is a part of one, which is not fetched for it.
+  // Less than a block is only a part of one, which is not worth a fetch.
   if (!has_disk_ || cached.cached_tokens < cached.matched_tokens + tokens_per_block_) {
     return std::nullopt;
   }
@@ -84,7 +84,7 @@ void PrefixFetches::Ordered(Name sample, const absl::StatusOr<OperationResult>& 
   fetch.state = State::kDone;
   if (!result.ok()) return forecast_.Failed(now);
   const auto& prefetched = std::get<PrefetchedPrefix>(*result);
-  // Nothing is on its way where there was no room for it.
+  // Without a ticket nothing is fetched, because memory had no free slots for it.
   if (prefetched.fetch == Ticket()) return;
   fetch.state = State::kFetching;
   fetch.ticket = prefetched.fetch;

@@ -1,4 +1,4 @@
-// Requests that wait until what is cached of them on disk is in memory.
+// Requests that wait until their cached tokens have come from disk into memory.
 #ifndef PAGODA_ENGINE_SCHEDULE_PREFIX_FETCHES_H_
 #define PAGODA_ENGINE_SCHEDULE_PREFIX_FETCHES_H_
 
@@ -17,11 +17,11 @@
 
 namespace pagoda {
 
-// What a cache has of a prompt.
+// How much of a prompt is cached.
 struct CachedPrefix {
-  uint32_t matched_tokens = 0;  // A sequence would match them now.
+  uint32_t matched_tokens = 0;  // A sequence would match these now.
   uint32_t cached_tokens = 0;   // As in MatchedPrefix.
-  uint32_t disk_tokens = 0;     // Of these, those that lie on disk alone.
+  uint32_t disk_tokens = 0;     // Of these, the ones that are only on disk.
 
   static CachedPrefix From(const MatchedPrefix& match) {
     return {.matched_tokens = match.matched_tokens,
@@ -31,40 +31,39 @@ struct CachedPrefix {
   uint32_t memory_tokens() const { return cached_tokens - std::min(disk_tokens, cached_tokens); }
 };
 
-// Decides which waiting samples a fetch is ordered for, and how long each waits. The caller asks
-// the cache, and gives back what it answers. A sample is named by its request's number and its own.
-// Thread-compatible. Reads no clock.
+// Decides which waiting samples get a fetch, and how long each waits for it. The caller sends the
+// operations to the cache and reports the answers here. A sample's name is its request's number and
+// its own. Thread-compatible. Reads no clock.
 //
-// A sample waits for fetches until the first of them was ordered plus the time that computing its
-// tokens would take, in all. Until then another fetch may follow one that brought only a part,
-// because the cache fetches so much at once and no more. A fetch that is late, or brings nothing,
-// is the sample's last.
+// The deadline of a sample is the time of its first fetch's order plus the predicted time to
+// compute its tokens. Until then it can order another fetch after one that brought only a part,
+// because the cache limits the size of a fetch. A fetch that is late, or brings nothing, is the
+// sample's last.
 //
 // Invariants
-// 1. Only samples that wait to be admitted are known here, and of these only those that had
-// something on disk.
-// 2. A sample that is fetching stops to do so by Heed, however the fetch ends.
+// 1. This class knows only samples that wait for admission and had something on disk.
+// 2. A sample stops fetching in Heed, however the fetch ends.
 class PrefixFetches {
  public:
   using Name = std::pair<uint64_t, uint32_t>;
   struct Counts {
     uint64_t fetches = 0;            // Ordered.
-    uint64_t late_fetches = 0;       // Of these, those that had not brought all in time.
-    uint64_t fetches_not_worth = 0;  // Samples that computed what was on disk.
+    uint64_t late_fetches = 0;       // Of these, the ones that had not brought everything in time.
+    uint64_t fetches_not_worth = 0;  // Samples that computed tokens that were on disk.
   };
 
   explicit PrefixFetches(const CacheInfo& cache) { Attach(cache); }
-  // Another session: what was ordered before is nobody's. What was learnt of its speed stays.
+  // Another session. Earlier orders are void; the learnt speeds stay.
   void Attach(const CacheInfo& cache);
 
-  // --- A sample that is looked up ---
+  // --- The lookup of a sample ---
 
-  // Whether to ask what of it is cached beyond what matches.
+  // Whether to ask how much of it is cached beyond the match.
   bool WantsMatch(Name sample) const;
-  // What is cached of it now. Closes the fetch that it waited for.
+  // Reports how much of it is cached now. Closes the fetch that it waited for.
   void Probed(Name sample, const CachedPrefix& cached, SteadyTime now);
-  // How long the sample shall wait for a fetch, which the caller is to order with this deadline.
-  // Nothing: it goes on with what matches.
+  // How long the sample is to wait for a fetch, which the caller orders with this deadline.
+  // Nothing: the sample continues with its match.
   std::optional<absl::Duration> Decide(Name sample, const CachedPrefix& cached, SteadyTime now);
   // The answer to that order.
   void Ordered(Name sample, const absl::StatusOr<OperationResult>& result, SteadyTime now);
@@ -73,15 +72,15 @@ class PrefixFetches {
 
   bool IsFetching(Name sample) const;
   bool any_fetching() const;
-  // What a batch told: everything in Lane::kFetch up to this ticket has ended.
+  // A batch reported that everything in Lane::kFetch up to this ticket has ended.
   void Heed(Ticket completed, SteadyTime now);
   Ticket completed() const { return completed_; }
-  // It does not wait any more. Returns the tokens that fetches have brought for it.
+  // The sample no longer waits. Returns the tokens that fetches have brought for it.
   uint32_t Leave(Name sample);
 
-  // --- All of them ---
+  // --- All samples ---
 
-  // A step, most of whose tokens were prompts', took the model so long.
+  // The model took `time` for a step of `tokens`, most of them from prompts.
   void Computed(uint64_t tokens, absl::Duration time) { forecast_.Computed(tokens, time); }
   const Counts& counts() const { return counts_; }
 
@@ -89,22 +88,22 @@ class PrefixFetches {
   enum class State : uint8_t {
     kOrdering,  // In a batch that has not run.
     kFetching,
-    kEnded,  // Or out of time. Not measured yet: the next probe tells what it brought.
+    kEnded,  // Or out of time. The next probe measures what it brought.
     kIdle,   // Another fetch may follow.
-    kDone,   // None does.
+    kDone,   // No further fetch.
   };
   struct Fetch {
-    // What it was to bring.
+    // The tokens that it was ordered for.
     uint32_t wanted_tokens() const {
       return before.disk_tokens > 0 ? before.disk_tokens
                                     : before.cached_tokens - before.matched_tokens;
     }
 
     State state = State::kIdle;
-    bool orders_blocks = false;   // Others' fetches alone are waited for, where it does not.
-    bool out_of_time = false;     // When it ended, or was not waited for any more.
-    CachedPrefix before;          // When it was ordered.
-    uint32_t fetched_tokens = 0;  // By those that have been measured.
+    bool orders_blocks = false;   // False: it only waits for the fetches of others.
+    bool out_of_time = false;     // It ended late, or the sample stopped waiting.
+    CachedPrefix before;          // At the order.
+    uint32_t fetched_tokens = 0;  // By the measured fetches.
     Ticket ticket;
     SteadyTime ordered_at;
     SteadyTime ended_at;
@@ -116,7 +115,7 @@ class PrefixFetches {
   FetchForecast forecast_;
   std::map<Name, Fetch> fetches_;
   Ticket completed_;
-  SteadyTime completed_at_;  // When it grew.
+  SteadyTime completed_at_;  // The time of its last growth.
   Counts counts_;
 };
 

@@ -6,8 +6,8 @@
 namespace pagoda {
 namespace {
 
-// What the buckets cover below the greatest score, in units of the temperature; the last bucket has
-// the rest. The most likely token alone outweighs what a million tokens have there.
+// The range of scores below the greatest one that the buckets cover, in units of the temperature.
+// The last bucket has the rest. The most likely token alone outweighs a million tokens there.
 constexpr double kRange = 24.0;
 
 }  // namespace
@@ -70,7 +70,7 @@ void RankedScores::Sort(size_t bucket) {
   const auto better = [](const Row& a, const Row& b) {
     return a.score > b.score || (a.score == b.score && a.token < b.token);
   };
-  // Of equals there may be very many.
+  // There can be very many equal scores, which are already in order.
   if (!std::is_sorted(rows_.begin(), rows_.end(), better)) {
     std::sort(rows_.begin(), rows_.end(), better);
   }

@@ -1,4 +1,4 @@
-// A vocabulary's tokens from the most likely on, of which only those that are looked at are sorted.
+// Walks a vocabulary's tokens from the most likely on, and sorts only the tokens that it reaches.
 #ifndef PAGODA_ENGINE_SCHEDULE_RANKED_SCORES_H_
 #define PAGODA_ENGINE_SCHEDULE_RANKED_SCORES_H_
 
@@ -14,12 +14,12 @@
 
 namespace pagoda {
 
-// Buckets by score: each has the number of its tokens and the sum of their weights, and is sorted
-// when a walk ends in it. Equal scores are in the order of their tokens. Keeps its memory from one
-// use to the next. Thread-compatible.
+// Buckets by score. Each bucket has the number of its tokens and the sum of their weights, and is
+// sorted when a walk ends in it. Tokens of equal score are in the order of their ids. Keeps its
+// memory from one use to the next. Thread-compatible.
 class RankedScores {
  public:
-  // A token, with the number and the weights of all tokens up to it.
+  // A token, with the number and the summed weights of all tokens up to it.
   struct Place {
     TokenId token = 0;
     uint64_t count = 0;
@@ -28,13 +28,14 @@ class RankedScores {
 
   RankedScores() : counts_(kBuckets), sums_(kBuckets) {}
 
-  // `scores` are used until the next Build; `maxima` are their blocks', and `most` is the greatest
-  // of them. Weights are those of SamplingLoops::weights. Cost: O(scores).
+  // `scores` are used until the next Build. `maxima` are the maxima of their blocks, and `most` is
+  // the greatest of these. Weights are those of SamplingLoops::weights. Cost: O(scores).
   void Build(const SamplingLoops& loops, absl::Span<const float> scores,
              absl::Span<const float> maxima, float most, double inverse_temperature);
 
-  // The first place where `stop(count, sum)` holds, which holds at all places behind it too; the
-  // last place where it holds nowhere. Cost: O(scores), and sorting one bucket.
+  // The first place for which `stop(count, sum)` is true; the last place if it is true for none.
+  // REQUIRES: once true, `stop` is true for all later places. Cost: O(scores), and sorting one
+  // bucket.
   Place Find(absl::FunctionRef<bool(uint64_t count, double sum)> stop);
 
   // Of all weights.
@@ -48,7 +49,7 @@ class RankedScores {
   };
   static constexpr size_t kBuckets = 4096;
 
-  // No score is in an earlier bucket than a greater one.
+  // A greater score is never in a later bucket.
   size_t BucketOf(float score) const {
     const float distance = (most_ - score) * scale_;
     return distance < static_cast<float>(kBuckets - 1) ? static_cast<size_t>(distance)
@@ -65,7 +66,7 @@ class RankedScores {
   double inverse_temperature_ = 0;
   std::vector<uint32_t> counts_;  // By bucket.
   std::vector<double> sums_;      // Likewise.
-  size_t sorted_ = kBuckets;      // Whose rows rows_ has.
+  size_t sorted_ = kBuckets;      // The bucket whose rows are in rows_.
   std::vector<Row> rows_;
 };
 

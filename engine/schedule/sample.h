@@ -1,4 +1,4 @@
-// What the scheduler has under way: requests, and the samples that answer them.
+// The scheduler's requests, and the samples that answer them.
 #ifndef PAGODA_ENGINE_SCHEDULE_SAMPLE_H_
 #define PAGODA_ENGINE_SCHEDULE_SAMPLE_H_
 
@@ -19,8 +19,7 @@
 
 namespace pagoda {
 
-// Called once, on the engine's thread, when nothing of the request is in the cache's hands any
-// more.
+// Called once, on the engine's thread, when the cache holds nothing of the request any more.
 using EndCallback = std::function<void(absl::StatusOr<GenerateReport> report)>;
 
 struct ActiveRequest {
@@ -28,22 +27,23 @@ struct ActiveRequest {
   TokenCallback on_token;
   EndCallback on_end;
   SteadyTime arrival;
-  uint64_t number = 0;  // In the order of arrival.
+  uint64_t number = 0;  // Counts arrivals.
   GenerateReport report;
-  WaitingPlaces::Place place;  // Until it is admitted, or ends before that.
+  WaitingPlaces::Place place;  // Until it is admitted or ends.
   bool admitted = false;       // One of its samples has been opened.
-  bool ending = false;         // No more of its tokens are wanted.
-  uint64_t asked_in_step = 0;  // Whether it is cancelled.
-  // Since when others alone, not the engine, keep its tenant at its quota.
+  bool ending = false;         // No more of its tokens are used.
+  uint64_t asked_in_step = 0;  // The last step that called `cancelled`.
+  // Since when its tenant has been at its quota because of other clients than the engine only.
   std::optional<SteadyTime> at_quota_since;
-  // Since when its sequences are refused because others than the engine have as many, or as many
-  // bytes of them, as its tenant may have.
+  // Since when its sequences have been refused because other clients of its tenant have all the
+  // sequences, or all their bytes, that the tenant may have.
   std::optional<SteadyTime> refused_since;
-  uint32_t open_samples = 0;  // Samples that are not done with.
+  uint32_t open_samples = 0;  // Samples that have not finished.
   absl::Status status;        // How it ends.
 };
 
-// One answer to a request. Its sequence refers to the request, which all its samples keep.
+// One answer to a request. All samples of a request own it together; each sample's sequence refers
+// to it.
 struct Sample {
   Sample(std::shared_ptr<ActiveRequest> of, uint32_t number, const SequenceRun::Windows& windows,
          std::vector<TokenId> known)
@@ -60,30 +60,32 @@ struct Sample {
   SequenceRun run;
   uint32_t generated = 0;
   bool ended = false;
-  // Not in the cache yet: to be forked from this sample's sequence, which then is still open.
+  // If set, it is not in the cache yet: it will be forked from this sample's sequence, which is
+  // still open then.
   Sample* fork_of = nullptr;
-  bool opening = false;  // Its sequence was opened with the batch at hand.
-  bool refused = false;  // The cache refused its sequence, so its leaving gives nothing back.
-  uint32_t fetched_tokens = 0;  // That came into memory from disk for it.
+  bool opening = false;         // The current batch opens its sequence.
+  bool refused = false;         // The cache refused its sequence, so closing it releases nothing.
+  uint32_t fetched_tokens = 0;  // Fetched from disk into memory for it.
 
-  // What it does in the step at hand.
+  // Its work in the current step.
   uint32_t num_tokens = 0;
   std::vector<TokenId> draft_tokens;
-  std::vector<TokenId> step_tokens;                 // And the drafts behind them.
+  std::vector<TokenId> step_tokens;                 // With the draft tokens behind them.
   std::vector<absl::Span<const SlotIndex>> tables;  // Of `run`.
-  uint32_t first_logits = 0;  // Row of the step's logits, where its last token is computed.
+  uint32_t first_logits = 0;  // First row of its logits in the step's, if it computes its last
+                              // token.
 
-  // None before the first token, where samples are forked behind the prompt.
+  // None before the first token if samples are forked behind the prompt.
   uint32_t most_draft_tokens() const {
     const GenerateRequest& asked = request->request;
     return generated == 0 && asked.num_samples > 1 ? 0 : asked.max_draft_tokens;
   }
-  // Its request's number and its own: no other sample has them.
+  // Its request's number and its own; unique.
   std::pair<uint64_t, uint32_t> name() const { return {request->number, index}; }
-  // Whose quota its blocks are in.
+  // The tenant whose quota counts its blocks.
   const std::string& owner() const { return request->request.charged(); }
   uint32_t tokens_left() const { return request->request.max_new_tokens - generated; }
-  // Whether `a` goes before `b`, and takes its room where there is not enough.
+  // Whether `a` is served before `b`, and can preempt it.
   friend bool Outranks(const Sample& a, const Sample& b) {
     const int32_t priority_a = a.request->request.priority;
     const int32_t priority_b = b.request->request.priority;

@@ -13,14 +13,14 @@
 namespace pagoda {
 namespace {
 
-// As many are ranked by themselves, which costs less than buckets of the whole vocabulary.
+// This many candidates are ranked directly, which costs less than buckets of the whole vocabulary.
 constexpr size_t kFewRanked = 256;
 
 bool IsBetter(const TokenLogprob& a, const TokenLogprob& b) {
   return a.logprob > b.logprob || (a.logprob == b.logprob && a.token < b.token);
 }
 
-// From the logits, so that a token that appears twice is penalised once.
+// Computes from the logits, so that a token that appears twice is penalised once.
 void Penalise(float penalty, absl::Span<const TokenId> tokens, absl::Span<const float> logits,
               absl::Span<float> scores) {
   for (const TokenId token : tokens) {
@@ -29,8 +29,8 @@ void Penalise(float penalty, absl::Span<const TokenId> tokens, absl::Span<const 
   }
 }
 
-// The element at `point` of the sum of weights, which begins with `sum`. Never one without weight,
-// where there is another.
+// The element at which the running sum of weights, which begins with `sum`, passes `point`. Never
+// picks an element without weight if another has one.
 size_t Pick(absl::Span<const double> weights, double sum, double point) {
   size_t picked = 0;
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -94,8 +94,8 @@ std::optional<TokenId> Sampler::Choose(const SamplingParams& params, absl::Span<
   return DrawFromRanked(params, scores, uniform);
 }
 
-// Leaves the blocks' maxima in maxima_; returns the most likely token, the lowest of equals, or
-// nothing where a score is NaN.
+// Leaves the blocks' maxima in maxima_. Returns the most likely token, the lowest id of equal ones,
+// or nothing if a score is NaN.
 std::optional<TokenId> Sampler::Scan(absl::Span<const float> scores) {
   maxima_.resize((scores.size() + kScoreBlock - 1) / kScoreBlock);
   loops_.block_maxima(scores.data(), scores.size(), maxima_.data());
@@ -115,7 +115,7 @@ double Sampler::WeighBlocks(absl::Span<const float> scores) {
   return std::accumulate(sums_.begin(), sums_.end(), 0.0);
 }
 
-// In the order of tokens.
+// Draws from all tokens, in the order of their ids.
 TokenId Sampler::DrawFromAll(absl::Span<const float> scores, double uniform) {
   const double point = uniform * WeighBlocks(scores);
   const size_t block = Pick(sums_, 0.0, point);
@@ -126,8 +126,9 @@ TokenId Sampler::DrawFromAll(absl::Span<const float> scores, double uniform) {
   return static_cast<TokenId>(block * kScoreBlock + Pick(weights_, before, point));
 }
 
-// Leaves the best `count` in ranked_, best first. Blocks hold as many scores that are at least
-// their maximum, so that whoever is worse than as many blocks' maxima is not among them.
+// Leaves the best `count` tokens in ranked_, best first. The `count`-th greatest block maximum is a
+// lower bound: `count` blocks each have a score of at least that, so a lower score is not among the
+// best.
 void Sampler::RankBest(absl::Span<const float> scores, size_t count) {
   count = std::min(count, scores.size());
   float least = -std::numeric_limits<float>::infinity();
@@ -150,7 +151,8 @@ void Sampler::RankBest(absl::Span<const float> scores, size_t count) {
   ranked_.resize(count);
 }
 
-// From the best `count`; nothing where top_p lets more through, and top_k is not what stops them.
+// Draws from the best `count` tokens. Returns nothing if top_p allows more tokens and top_k does
+// not limit them.
 std::optional<TokenId> Sampler::DrawFromFew(const SamplingParams& params,
                                             absl::Span<const float> scores, size_t count,
                                             double uniform) {
@@ -210,7 +212,7 @@ double UniformDraw(uint64_t seed, uint64_t n) {
     return z ^ (z >> 31);
   };
   constexpr uint64_t kGamma = 0x9e3779b97f4a7c15;
-  // Seeds are mixed first: those of a request's samples are neighbours.
+  // Seeds are mixed first, because the seeds of a request's samples are consecutive.
   const uint64_t bits = mix(mix(seed + kGamma) + (n + 1) * kGamma);
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }

@@ -1,4 +1,4 @@
-// How a token is chosen from logits.
+// Chooses a token from logits.
 #ifndef PAGODA_ENGINE_SCHEDULE_SAMPLING_H_
 #define PAGODA_ENGINE_SCHEDULE_SAMPLING_H_
 
@@ -17,24 +17,24 @@
 
 namespace pagoda {
 
-// In this order: the repetition penalty, the temperature, top_k, top_p; then a draw.
+// The steps apply in this order: repetition penalty, temperature, top_k, top_p, draw.
 struct SamplingParams {
-  float temperature = 0.0f;  // 0: the most likely token, the lowest of equals.
-  uint32_t top_k = 0;        // Only the k most likely ones; 0: all.
-  float top_p = 1.0f;        // Only the fewest that together are at least as likely.
-  // Logits of tokens that the sequence has already are divided by it where they are positive, and
-  // multiplied where they are negative (Keskar et al., 2019).
+  float temperature = 0.0f;  // 0: the most likely token; of equal ones, the lowest id.
+  uint32_t top_k = 0;        // Only the k most likely tokens; 0: all.
+  float top_p = 1.0f;        // Only the fewest tokens whose probabilities sum to at least top_p.
+  // The logit of a token that the sequence already has is divided by this if positive, and
+  // multiplied by it if negative (Keskar et al., 2019).
   float repetition_penalty = 1.0f;
   uint64_t seed = 0;
-  // If set, the logarithm of each token's probability is reported, and those of as many of the most
-  // likely ones, at most kMaxTopLogprobs.
+  // If set, each token is reported with the logarithm of its probability, and with those of this
+  // number of most likely tokens, at most kMaxTopLogprobs.
   std::optional<uint32_t> top_logprobs;
 };
 
 inline constexpr uint32_t kMaxTopLogprobs = 20;
 
-// INVALID_SAMPLING with the parameter's name: a negative or infinite temperature, top_p outside
-// (0, 1], a penalty that is not positive, more than kMaxTopLogprobs.
+// INVALID_SAMPLING with the parameter's name, for a negative or infinite temperature, top_p outside
+// (0, 1], a penalty that is not positive, or top_logprobs above kMaxTopLogprobs.
 absl::Status CheckSampling(const SamplingParams& params);
 
 struct TokenLogprob {
@@ -46,21 +46,22 @@ struct TokenLogprob {
 class Sampler {
  public:
   Sampler();
-  // For tests: the machine has the instructions. All choose the same tokens.
+  // For tests. REQUIRES: the machine has the instructions. All instruction sets choose the same
+  // tokens.
   explicit Sampler(kernels::cpu::Isa isa);
 
-  // The token behind `tokens` and then `more`; nothing where one of the logits is NaN. `logits` is
-  // [vocab_size], not +infinity. The draw depends on the seed and on how many tokens those are,
-  // alone: not on the batch, nor on what was computed when. Cost: some passes over the logits that
-  // the compiler vectorises; what is sorted is 256 candidates or top_k, or where more are let
-  // through, a 4,096th of the likely ones.
+  // The token behind `tokens` and then `more`; nothing if one of the logits is NaN. `logits` is
+  // [vocab_size], without +infinity. The draw depends only on the seed and on the number of these
+  // tokens, not on the batch or the order of computation. Cost: some passes over the logits, which
+  // the compiler vectorises. It sorts 256 candidates or top_k; if more tokens are likely enough, it
+  // sorts one of RankedScores's 4,096 buckets.
   std::optional<TokenId> Choose(const SamplingParams& params, absl::Span<const float> logits,
                                 absl::Span<const TokenId> tokens,
                                 absl::Span<const TokenId> more = {});
 
   // The natural logarithm of a token's probability, and the `count` most likely tokens, in the
-  // distribution that the logits themselves are. The span is valid until the next call. REQUIRES:
-  // no logit is NaN.
+  // unmodified distribution of the logits. The span is valid until the next call. REQUIRES: no
+  // logit is NaN.
   std::pair<float, absl::Span<const TokenLogprob>> Logprobs(absl::Span<const float> logits,
                                                             TokenId token, uint32_t count);
 
@@ -75,12 +76,12 @@ class Sampler {
                          double uniform);
 
   const SamplingLoops& loops_;
-  // Of the scores at hand.
+  // Of the current scores.
   float most_ = 0;
   double inverse_temperature_ = 1;
   std::vector<float> maxima_;  // By block.
-  std::vector<double> sums_;   // Likewise: of weights.
-  // What is kept of them.
+  std::vector<double> sums_;   // Sums of weights, likewise.
+  // Buffers.
   std::vector<float> penalised_;      // [vocab_size]
   std::vector<float> descending_;     // Maxima, or the scores of ranked_.
   std::vector<TokenLogprob> ranked_;  // Candidates, best first; `logprob` is their score.

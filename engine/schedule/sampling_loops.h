@@ -1,4 +1,4 @@
-// Sampling's passes over a whole vocabulary, for the registers of this machine.
+// Sampling's passes over a whole vocabulary, compiled for the instructions of this machine.
 #ifndef PAGODA_ENGINE_SCHEDULE_SAMPLING_LOOPS_H_
 #define PAGODA_ENGINE_SCHEDULE_SAMPLING_LOOPS_H_
 
@@ -8,18 +8,18 @@
 
 namespace pagoda {
 
-// The passes' results are for blocks of so many scores; the last one may have fewer.
+// The passes give one result per block of this number of scores. The last block can have fewer.
 inline constexpr uint64_t kScoreBlock = 128;
 
 // Plain loops that the compiler vectorises, compiled once for each set of instructions. All give
-// the same bits: sums are in the same order, and no product is fused with a sum, so that a draw is
-// the same on every machine. Pointers have any alignment.
-// A score is finite or -infinity, but for block_maxima.
+// the same bits, so that a draw is the same on every machine: sums have one order, and no product
+// is fused with a sum. Pointers have any alignment. Scores are finite or -infinity, except that
+// block_maxima also takes NaN.
 struct SamplingLoops {
-  // maxima[b] = the greatest score of block b, or NaN where one of them is NaN.
+  // maxima[b] = the greatest score of block b, or NaN if one of its scores is NaN.
   void (*block_maxima)(const float* scores, uint64_t count, float* maxima);
-  // weights[i] = exp((scores[i] - most) * inverse_temperature), where no score is above `most`;
-  // relative errors below 1e-14, and 0 where less than 1e-307 would be left.
+  // weights[i] = exp((scores[i] - most) * inverse_temperature). No score is above `most`. Relative
+  // errors are below 1e-14; results below 1e-307 are 0.
   void (*weights)(const float* scores, uint64_t count, double most, double inverse_temperature,
                   double* weights);
   // sums[b] = the sum of block b's weights.

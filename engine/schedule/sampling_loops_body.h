@@ -1,6 +1,6 @@
-// The loops of sampling_loops.h. Included once by each file that compiles them for its
-// instructions, so everything is in an anonymous namespace, and nothing from another header is
-// called: what is compiled here for AVX-512 must not be linked into code for other machines.
+// The loops of sampling_loops.h. Each file that compiles them for its instructions includes this
+// once. Everything is in an anonymous namespace and calls nothing from another header: code
+// compiled here for AVX-512 must not be linked into code for other machines.
 #ifndef PAGODA_ENGINE_SCHEDULE_SAMPLING_LOOPS_BODY_H_
 #define PAGODA_ENGINE_SCHEDULE_SAMPLING_LOOPS_BODY_H_
 
@@ -11,19 +11,19 @@
 namespace pagoda {
 namespace {
 
-// Of partial results; those of any register divide it.
+// The numbers of partial results. The lanes of every register divide them.
 constexpr uint64_t kFloatLanes = 16;
 constexpr uint64_t kDoubleLanes = 8;
 
 // 2^n * exp(r) with x = n * ln 2 + r and |r| <= ln 2 / 2, exp(r) by its series to r^13 / 13!.
 inline double ExpOfNegative(double x) {
-  constexpr double kLeast = -707.0;  // Below it the result is 0.
+  constexpr double kLeast = -707.0;  // Below this the result is 0.
   const double clamped = x < kLeast ? kLeast : x;
-  // Added to this, a number's integer part is the sum's last bits.
+  // After adding this, the last bits of the sum are the number's integer part.
   constexpr double kRounder = 6755399441055744.0;  // 1.5 * 2^52
   const double shifted = clamped * 1.4426950408889634 + kRounder;
   const double n = shifted - kRounder;
-  // ln 2 in two parts, of which the first has few enough digits for an exact product (Cephes).
+  // ln 2 in two parts. The first has few enough digits for an exact product (Cephes).
   double r = clamped - n * 6.93145751953125e-1;
   r = r - n * 1.42860682030941723212e-6;
   double p = 1.0 / 6227020800.0;
@@ -50,7 +50,7 @@ inline double ExpOfNegative(double x) {
 
 inline float Greater(float a, float b) { return a > b ? a : b; }
 
-// The bits of a number's magnitude: in the order of magnitudes, infinity's below those of any NaN.
+// The bits of a number's magnitude. They sort like magnitudes, and infinity's are below any NaN's.
 inline int32_t Magnitude(float a) {
   int32_t bits;
   __builtin_memcpy(&bits, &a, sizeof(bits));
@@ -60,7 +60,8 @@ constexpr int32_t kInfinity = 0x7f800000;
 
 inline int32_t Greater(int32_t a, int32_t b) { return a > b ? a : b; }
 
-// Comparisons with NaN are false, which a maximum of floats would not show.
+// A maximum of floats would miss NaN, because comparisons with NaN are false. So the magnitudes are
+// compared as integers too.
 void BlockMaxima(const float* scores, uint64_t count, float* maxima) {
   for (; count >= kScoreBlock; count -= kScoreBlock, scores += kScoreBlock) {
     float lanes[kFloatLanes];

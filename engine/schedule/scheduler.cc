@@ -11,7 +11,8 @@
 namespace pagoda {
 namespace {
 
-// What frees itself where the tenant's sequences end: their number, and their bytes.
+// Whether the refusal is for the number or the bytes of the tenant's sequences, which end by
+// themselves.
 bool IsOfSequences(Reason reason) {
   return reason == Reason::kTooManySequences || reason == Reason::kSequenceBytesExhausted;
 }
@@ -29,7 +30,7 @@ Scheduler::Scheduler(const Options& options, CacheClient* client, std::vector<Wi
       fetches_(client->info()) {}
 
 Scheduler::~Scheduler() {
-  Shutdown(absl::CancelledError("the engine ends"));
+  Shutdown(absl::CancelledError("the engine is shutting down"));
   TellEnds();
 }
 
@@ -70,7 +71,7 @@ Scheduler::Progress Scheduler::RunStep() {
   EndCancelled();
   StepBatch batch;
   if (running_.empty() && closing_.empty() && probes_.empty() && !waiting_.empty()) {
-    // Who comes when nothing runs begins with this step.
+    // A request that arrives while nothing runs starts with this step.
     AddProbes(batch);
     if (absl::Status status = RunBatch(batch); !status.ok()) {
       FailAll(status);
@@ -87,7 +88,7 @@ Scheduler::Progress Scheduler::RunStep() {
   Admit(budget, batch);
   AddProbes(batch);
   if (batch.empty() && fetches_.any_fetching()) {
-    // Any batch tells what has been fetched: this one does nothing else.
+    // Every batch reports the finished fetches. This one does nothing else.
     batch.Add(WaitForTicket{.ticket = fetches_.completed(), .lane = Lane::kFetch},
               [](absl::StatusOr<OperationResult>) {});
   }
@@ -104,7 +105,7 @@ Scheduler::Progress Scheduler::RunStep() {
 
 // --- Before the batch ---
 
-// Asks once a request, whichever of its samples are left.
+// Asks each request once, whichever samples of it are left.
 void Scheduler::EndCancelled() {
   ++steps_;
   std::vector<std::shared_ptr<ActiveRequest>> cancelled;
@@ -152,8 +153,8 @@ void Scheduler::AddClosings(StepBatch& batch) {
   }
 }
 
-// One token, and drafts, for each sequence that generates; then the rest of prompts, the first in
-// rank first. Returns what is left.
+// Gives one token to each sequence that generates. Then, by rank, gives draft tokens to these and
+// prompt tokens to the others. Returns the rest of the budget.
 uint32_t Scheduler::ShareBudget() {
   std::sort(running_.begin(), running_.end(),
             [](const auto& a, const auto& b) { return Outranks(*a, *b); });
@@ -205,12 +206,13 @@ void Scheduler::HeedLosses() {
     const auto it = std::find_if(running_.begin(), running_.end(), [&](const auto& sample) {
       return sample->run.is_open() && sample->run.id() == shortened.sequence;
     });
-    // What a sliding window has passed is computed again from the beginning.
+    // If a sliding window has passed the lost KV, the sequence can only be closed. The sample is
+    // then computed again from the beginning.
     if (it == running_.end()) continue;
     Sample& sample = **it;
     if (!sample.run.Shorten(shortened)) Retire(&sample, Then::kReturn);
     if (sample.generated > 0) continue;
-    // It was not reused after all.
+    // The lost KV was not reused.
     GenerateReport& report = sample.request->report;
     const uint32_t reused = std::min(report.reused_tokens, sample.run.computed());
     stats_.reused_tokens -= report.reused_tokens - reused;
@@ -245,7 +247,7 @@ void Scheduler::HeedRefusals() {
       if (quota) quotas_.NoteFull(sample->owner());
       Retire(sample, Then::kReturn);
     } else if (reason == Reason::kKvLost) {
-      continue;  // Its next commit tells that it knows.
+      continue;  // Its next commit acknowledges the loss.
     } else if (quota) {
       at_quota.insert(sample->owner());
     } else if (no_blocks) {
@@ -254,7 +256,8 @@ void Scheduler::HeedRefusals() {
       EndRequest(sample->request, status);
     }
   }
-  // Of a quota, and of the bytes of sequences, only what their tenant gives back helps.
+  // Only the tenant's own releases help against its quota, or against its limit on sequences'
+  // bytes.
   for (const std::string& owner : at_quota) {
     const auto is_its = [&](const Sample& sample) { return sample.owner() == owner; };
     const bool gives_back =

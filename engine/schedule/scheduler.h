@@ -1,4 +1,4 @@
-// Which tokens go through the model when, and what the cache is asked for them.
+// Decides which tokens go through the model in which step, and asks the cache for their blocks.
 #ifndef PAGODA_ENGINE_SCHEDULE_SCHEDULER_H_
 #define PAGODA_ENGINE_SCHEDULE_SCHEDULER_H_
 
@@ -33,66 +33,68 @@
 
 namespace pagoda {
 
-// What all requests of an engine have done since its start.
+// The totals over all requests of an engine since its start.
 struct SchedulerStats {
   uint64_t running_requests = 0;
-  uint64_t waiting_requests = 0;  // None of whose samples has been opened yet.
+  uint64_t waiting_requests = 0;  // No sample of these has been opened yet.
   uint64_t running_sequences = 0;
   uint64_t prompt_tokens = 0;
   uint64_t reused_tokens = 0;
   uint64_t reused_secondary_tokens = 0;
-  uint64_t fetched_tokens = 0;     // Of the reused ones, those that came from disk for a request.
-  uint64_t fetches = 0;            // From disk into memory, ordered for a request.
-  uint64_t late_fetches = 0;       // Of these, those that had not brought all in time.
-  uint64_t fetches_not_worth = 0;  // None was ordered: computing was predicted to be faster.
+  uint64_t fetched_tokens = 0;     // Of the reused ones, fetched from disk for a request.
+  uint64_t fetches = 0;            // Fetches from disk into memory, ordered for a request.
+  uint64_t late_fetches = 0;       // Of these, the ones that had not brought everything in time.
+  uint64_t fetches_not_worth = 0;  // Requests without a fetch, because computing was predicted to
+                                   // be faster.
   uint64_t computed_tokens = 0;    // Tokens that went through the model, prompt and generated.
   uint64_t generated_tokens = 0;
   uint64_t drafted_tokens = 0;
   uint64_t accepted_draft_tokens = 0;
   uint64_t preemptions = 0;
-  uint64_t steps = 0;  // Those that went through the model.
+  uint64_t steps = 0;  // Steps that ran the model.
   absl::Duration step_time;
-  absl::Duration cache_time;     // Of it, in calls of the cache.
-  absl::Duration model_time;     // Of it, in the model.
-  absl::Duration sampling_time;  // Of it, choosing tokens from logits.
+  absl::Duration cache_time;     // Part of step_time: calls of the cache.
+  absl::Duration model_time;     // Part of step_time: the model.
+  absl::Duration sampling_time;  // Part of step_time: choosing tokens from logits.
 };
 
 // Continuous batching (Yu et al., "Orca", OSDI 2022) with chunked prefill (Agrawal et al.,
-// "Sarathi-Serve", OSDI 2024): each step takes one token of every sequence that generates, then
-// prompts' tokens up to its budget, and asks the cache for all of them in one batch of operations.
+// "Sarathi-Serve", OSDI 2024). Each step takes one token of every sequence that generates, then
+// tokens of prompts up to the budget. It asks the cache for all of them in one batch of operations.
 // Thread-compatible: one thread runs the steps.
 //
 // Invariants
-// 1. A sample is in exactly one of running_, closing_ and waiting_ until it is done with.
-// 2. Who is earliest among those of the highest priority is preempted only where it runs alone, and
-// others than the engine hold what it needs; so requests get on.
+// 1. A sample is in exactly one of running_, closing_ and waiting_ until it has finished.
+// 2. The earliest sample of the highest priority is preempted only if it runs alone and clients
+// other than the engine hold the blocks that it needs. So requests make progress.
 class Scheduler {
  public:
   struct Options {
     uint32_t max_step_tokens = 512;
     uint32_t max_running_sequences = 256;
     Preemption preemption = Preemption::kOffload;
-    // How long a request waits, when nothing else runs, for room that other clients of the cache
+    // If nothing else runs: how long a request waits for capacity that other clients of the cache
     // hold.
     absl::Duration capacity_timeout = absl::Seconds(10);
-    // How often room is looked for that only other clients of the cache could have given back.
+    // How often the scheduler looks for capacity that only other clients of the cache could have
+    // released.
     absl::Duration probe_pause = absl::Milliseconds(4);
   };
-  // Runs a step's tokens through the model: logits [logit_rows][vocab_size], valid until the next
-  // call.
+  // Runs a step's tokens through the model. Returns logits [logit_rows][vocab_size], valid until
+  // the next call.
   using Forward = std::function<absl::StatusOr<absl::Span<const float>>(const ModelInput& input)>;
 
-  // `client` outlives it, or its replacement does. `windows` are the model's. Tokens are chosen on
-  // `sampling_threads`, which outlive it; on the caller's where that is null.
+  // `client` outlives this, or is replaced by Attach. `windows` are the model's. Tokens are chosen
+  // on `sampling_threads`, which outlive this; if null, on the caller's thread.
   Scheduler(const Options& options, CacheClient* client, std::vector<WindowSize> windows,
             Forward forward, kernels::cpu::ThreadPool* sampling_threads = nullptr);
   ~Scheduler();
 
-  // INVALID_COUNT where the cache can never hold one of the request's sequences.
+  // INVALID_COUNT if the cache can never hold one of the request's sequences.
   static absl::Status CheckCapacity(const CacheInfo& cache, const GenerateRequest& request);
 
-  // The request is valid. `on_end` comes with a later TellEnds. `place` is given back when the
-  // request is admitted, or ends before that.
+  // REQUIRES: the request is valid. A later TellEnds calls `on_end`. `place` is given back when the
+  // request is admitted or ends.
   void Add(GenerateRequest request, TokenCallback on_token, EndCallback on_end, SteadyTime arrival,
            WaitingPlaces::Place place = {});
 
@@ -100,29 +102,29 @@ class Scheduler {
 
   enum class Progress {
     kMade,
-    kNone,  // Everything waits: for room that others hold, or for fetches.
+    kNone,  // All requests wait, for capacity that others hold or for fetches.
   };
   Progress Step();
-  // Whether a request waits for a fetch. A step looks whether it has ended.
+  // Whether a request waits for a fetch. A step checks whether the fetch has ended.
   bool is_fetching() const { return fetches_.any_fetching(); }
-  // Calls on_end of the requests that have ended: apart from the step, so that whoever hears of an
-  // end finds it in stats() already.
+  // Calls on_end of the ended requests. It is separate from Step, so that stats() already counts a
+  // request when its on_end is called.
   void TellEnds();
 
-  // Ends all requests with the error, at once. TellEnds tells.
+  // Ends all requests with the error, at once. TellEnds calls their on_end.
   void Shutdown(const absl::Status& status);
-  // Goes on in another session, with a cache of the same model: what was under way begins anew
-  // there, from the tokens that it has.
+  // Continues in another session, with a cache of the same model. The running requests start again
+  // there, from the tokens that they have.
   void Attach(CacheClient* client);
 
   const SchedulerStats& stats() const { return stats_; }
 
  private:
   using SampleList = std::vector<std::unique_ptr<Sample>>;
-  // What comes of a sample whose sequence is closed.
+  // What happens to a sample when its sequence is closed.
   enum class Then : uint8_t {
     kEnd,
-    kReturn,  // To the waiting room, where it goes on.
+    kReturn,  // To the waiting queue, to continue later.
   };
   struct Closing {
     std::unique_ptr<Sample> sample;
@@ -133,14 +135,14 @@ class Scheduler {
     CapacityAnswer answer;
     std::optional<CachedPrefix> cached = std::nullopt;  // If asked for.
   };
-  // What those take who are admitted in the step at hand, by window of the answers.
+  // The blocks that the samples admitted in this step take, by window of the answers.
   struct Taken {
     std::vector<uint64_t> blocks;
     std::map<std::string, std::vector<uint64_t>> by_owner;
   };
   enum class Shortage : uint8_t { kNone, kCapacity, kQuota };
   struct Fit {
-    uint32_t tokens = 0;  // Of the prompt's rest; 0 where there is a shortage.
+    uint32_t tokens = 0;  // Of the prompt's rest; 0 if there is a shortage.
     Shortage shortage = Shortage::kNone;
   };
 
@@ -163,11 +165,11 @@ class Scheduler {
   bool SlotsAreTaken() const;
   bool MayTakeSlot(const Sample& sample) const;
   Fit FitFor(const Probe& probe, uint32_t rest, uint32_t budget, Taken& taken) const;
-  // Whether the sample waits for a fetch from now on, which goes into the batch.
+  // Whether the sample waits for a fetch from now on. The fetch is put into the batch.
   bool OrderFetch(const Probe& probe, StepBatch& batch);
   void HeedShortage(const Probe& probe, Shortage shortage);
-  // The cache refused the sample's sequence with `status`, because its tenant has as many as it may
-  // have: it goes on when some have ended.
+  // The cache refused the sample's sequence with `status`, because its tenant has as many as
+  // allowed. The sample continues when some have ended.
   void AwaitSequences(Sample* sample, const absl::Status& status);
   void Open(std::unique_ptr<Sample> sample, uint32_t rest, uint32_t tokens, StepBatch& batch);
   bool MustProbe(const Sample& head) const;
@@ -180,12 +182,12 @@ class Scheduler {
   std::vector<SamplingTask> ChooseTokens(absl::Span<Sample* const> computing, uint32_t rows,
                                          absl::Span<const float> logits);
   void TakeTokens(Sample& sample, const SamplingTask& task);
-  // Tells of the sample's next token, with which it may end.
+  // Reports the sample's next token, which can end the sample.
   void Take(Sample& sample, const ChosenToken& chosen, absl::Span<const float> row);
-  // The samples beside the first, from the same logits.
+  // Creates the samples beside the first, from the same logits.
   void ForkSamples(Sample& first, absl::Span<const float> row);
 
-  // A running sample leaves: its sequence is closed with the next batch.
+  // Takes a sample out of running_. The next batch closes its sequence.
   void Retire(Sample* sample, Then then);
   void Preempt(Sample* sample);
   void EndRequest(const std::shared_ptr<ActiveRequest>& request, const absl::Status& status);
@@ -194,7 +196,7 @@ class Scheduler {
   void FailAll(const absl::Status& status);
   void FreeLeftovers();
   void FinishClosing();
-  // Null where nobody runs, or nobody who counts.
+  // Null if no sample runs, or none for which `counts` is true.
   Sample* LowestRunning() const;
   Sample* LowestRunningOf(absl::FunctionRef<bool(const Sample&)> counts) const;
 
@@ -206,19 +208,19 @@ class Scheduler {
   BatchSampler sampler_;
   TenantShares shares_;
   WaitingQueue waiting_;
-  PrefixFetches fetches_;  // Of those who wait.
+  PrefixFetches fetches_;  // Of the waiting samples.
   SampleList running_;
   std::vector<Closing> closing_;
-  std::vector<std::shared_ptr<ActiveRequest>> ended_;  // Not told yet.
+  std::vector<std::shared_ptr<ActiveRequest>> ended_;  // TellEnds has not called their on_end yet.
   std::vector<Probe> probes_;                          // Answers of the last batch.
-  std::vector<SequenceId> leftovers_;  // To be freed when the client can be asked again.
+  std::vector<SequenceId> leftovers_;                  // To be freed when the client works again.
   std::vector<ShortenedSequence> shortened_;
   Ticket completed_;
-  TenantQuotas quotas_;                   // As far as the client has told.
-  std::set<std::string> unknown_owners_;  // To be asked for.
-  // The head of those who wait did not fit: who that was, and since when.
+  TenantQuotas quotas_;                   // As far as the client has reported them.
+  std::set<std::string> unknown_owners_;  // Quotas to be asked for.
+  // Whether the first waiting sample did not fit; which sample it was, and since when.
   bool blocked_ = false;
-  std::pair<uint64_t, uint32_t> blocked_sample_;  // Its request's number and its own.
+  std::pair<uint64_t, uint32_t> blocked_sample_;  // Sample::name().
   std::optional<SteadyTime> blocked_since_;
   bool capacity_changed_ = false;  // Since the last probe.
   SteadyTime probed_at_;

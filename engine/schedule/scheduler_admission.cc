@@ -1,4 +1,4 @@
-// Who is admitted, and how the scheduler knows of room.
+// Admission: which samples are admitted, and how the scheduler learns of free capacity.
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -11,7 +11,7 @@
 namespace pagoda {
 namespace {
 
-// How many of those who wait may be admitted in one step.
+// The most samples that are admitted in one step.
 constexpr size_t kMostProbes = 8;
 
 }  // namespace
@@ -31,7 +31,7 @@ absl::Status Scheduler::CheckCapacity(const CacheInfo& cache, const GenerateRequ
   return absl::OkStatus();
 }
 
-// Those whose tenants are at their quotas hold nobody back, nor do those who wait for a fetch.
+// Samples whose tenant is at its quota, or that wait for a fetch, do not delay the others.
 std::vector<Sample*> Scheduler::Head(size_t count) const {
   return waiting_.Head(count, [this](const Sample& sample) {
     return quotas_.IsFull(sample.owner(), options_.probe_pause) ||
@@ -41,14 +41,14 @@ std::vector<Sample*> Scheduler::Head(size_t count) const {
 
 bool Scheduler::SlotsAreTaken() const { return running_.size() >= options_.max_running_sequences; }
 
-// Whether it may take the slot of one that runs.
+// Whether the sample can take the slot of a running one.
 bool Scheduler::MayTakeSlot(const Sample& sample) const {
   const Sample* const lowest = LowestRunning();
   return lowest != nullptr && lowest->request->request.priority < sample.request->request.priority;
 }
 
-// How many tokens of the prompt's rest have room now: all that `budget` lets through, or fewer
-// where a sliding window's pool is small.
+// How many tokens of the prompt's rest fit now: all that `budget` allows, or fewer if a sliding
+// window's pool is small.
 Scheduler::Fit Scheduler::FitFor(const Probe& probe, uint32_t rest, uint32_t budget,
                                  Taken& taken) const {
   const TokensPerBlock tokens_per_block(windows_.tokens_per_block);
@@ -57,7 +57,7 @@ Scheduler::Fit Scheduler::FitFor(const Probe& probe, uint32_t rest, uint32_t bud
   const size_t windows = probe.answer.windows.size();
   taken.blocks.resize(windows);
   taken_by_owner.resize(windows);
-  // Each that runs will want its next block soon.
+  // Each running sequence will need its next block soon.
   const auto running_of_owner = static_cast<uint64_t>(
       std::count_if(running_.begin(), running_.end(),
                     [&](const auto& sample) { return sample->owner() == owner; }));
@@ -65,7 +65,7 @@ Scheduler::Fit Scheduler::FitFor(const Probe& probe, uint32_t rest, uint32_t bud
   std::vector<uint64_t> needs;
   for (size_t w = 0; w < windows; ++w) {
     const WindowCapacity& capacity = probe.answer.windows[w];
-    // Where the quota is what there is least of, the answer does not say what others have.
+    // If the quota is the tighter limit, the answer does not count the blocks of other tenants.
     const bool by_quota = capacity.quota_left_blocks.has_value() &&
                           *capacity.quota_left_blocks <= capacity.available_blocks;
     const uint64_t held =
@@ -75,8 +75,8 @@ Scheduler::Fit Scheduler::FitFor(const Probe& probe, uint32_t rest, uint32_t bud
     const uint64_t available = capacity.available_blocks - held;
     uint64_t needed = capacity.blocks_now;
     if (capacity.window != kFullAttention && needed > available) {
-      // It goes in piece by piece, and the window lets go of what it has passed. A window's tokens
-      // begin anywhere in a block, and so do those of a chunk.
+      // The prompt is computed in chunks, and the window releases the blocks that it has passed.
+      // The tokens of a window, and of a chunk, begin anywhere in a block.
       const uint64_t window = tokens_per_block.BlocksFor(capacity.window.value()) + 1;
       if (window >= available) return short_of;
       const uint64_t chunk = (available - window) * windows_.tokens_per_block;
@@ -110,7 +110,7 @@ void Scheduler::Admit(uint32_t budget, StepBatch& batch) {
       if (fit.shortage == Shortage::kCapacity) return;
       continue;
     }
-    // Who fits, but for a slot, is opened when it is there: with the next step.
+    // A sample that only lacks a slot is opened in the next step, when the slot is free.
     if (takes_slot) return Preempt(LowestRunning());
     std::unique_ptr<Sample> sample = waiting_.Remove(probe.sample);
     if (sample == nullptr) continue;  // Cancelled since.
@@ -134,8 +134,8 @@ void Scheduler::Open(std::unique_ptr<Sample> sample, uint32_t rest, uint32_t tok
   running_.push_back(std::move(sample));
 }
 
-// Takes the room of a lower priority, unless somebody gives some back already: that shows in the
-// next answers.
+// Preempts a sample of lower priority, unless a closing sample already releases blocks, which the
+// next answers will count.
 void Scheduler::HeedShortage(const Probe& probe, Shortage shortage) {
   const std::string& owner = probe.sample->owner();
   const auto counts = [&](const Sample& sample) {
@@ -164,13 +164,13 @@ void Scheduler::HeedShortage(const Probe& probe, Shortage shortage) {
   EndRequest(probe.sample->request,
              MakeError(Reason::kTenantQuotaExceeded,
                        absl::StrCat("other clients of the tenant '", owner,
-                                    "' hold what its quota leaves, and have for ",
+                                    "' have held the rest of its quota for ",
                                     absl::FormatDuration(options_.capacity_timeout))));
 }
 
-// No answer of the cache tells of sequences and their bytes before it refuses them. As with a quota
-// of blocks the tenant's own sequences in the engine are waited for, or give way to a higher
-// priority; what the tenant's other clients have is waited for as long as room.
+// The cache reports its limits on sequences and their bytes only by refusing a sequence. As with a
+// quota of blocks, the sample waits for the tenant's own sequences in the engine, or preempts one
+// of lower priority. It waits for the tenant's other clients for capacity_timeout.
 void Scheduler::AwaitSequences(Sample* sample, const absl::Status& status) {
   const std::string& owner = sample->owner();
   const auto is_its = [&](const Sample& other) {
@@ -198,7 +198,7 @@ void Scheduler::AwaitSequences(Sample* sample, const absl::Status& status) {
   }
 }
 
-// What the prompts that run leave to others in the next step.
+// The budget that the running samples leave for others in the next step.
 uint32_t Scheduler::BudgetOfNextStep() const {
   uint64_t wanted = 0;
   for (const std::unique_ptr<Sample>& sample : running_) {
@@ -211,7 +211,7 @@ uint32_t Scheduler::BudgetOfNextStep() const {
              : options_.max_step_tokens - static_cast<uint32_t>(wanted);
 }
 
-// Whether the head's room may be another than when it was asked for.
+// Whether the capacity for the first waiting sample could have changed since the last query.
 bool Scheduler::MustProbe(const Sample& head) const {
   return !blocked_ || capacity_changed_ || blocked_sample_ != head.name() ||
          Since(probed_at_) >= options_.probe_pause;
@@ -220,11 +220,11 @@ bool Scheduler::MustProbe(const Sample& head) const {
 void Scheduler::AddProbes(StepBatch& batch) {
   AskForQuotas(batch);
   if (waiting_.empty()) return;
-  // Where all slots are taken, a higher priority takes that of a lower one, and its part of the
-  // budget.
+  // If all slots are taken, a sample of higher priority takes the slot of a lower one, with its
+  // part of the budget.
   const bool taken = SlotsAreTaken();
   if (!taken && BudgetOfNextStep() == 0) return;
-  // Where the head does not fit, nobody passes it.
+  // If the first sample does not fit, no other sample passes it.
   const size_t free = taken ? kMostProbes : options_.max_running_sequences - running_.size();
   std::vector<Sample*> head = Head(std::min<size_t>(blocked_ ? 1 : kMostProbes, free));
   if (taken) std::erase_if(head, [this](const Sample* next) { return !MayTakeSlot(*next); });
@@ -269,7 +269,7 @@ bool Scheduler::OrderFetch(const Probe& probe, StepBatch& batch) {
   return true;
 }
 
-// One small question for each tenant that nothing is known of, so that what its quota can never
+// Sends one small query for each unknown tenant. So a request that the tenant's quota can never
 // hold is refused however long the queue is.
 void Scheduler::AskForQuotas(StepBatch& batch) {
   for (const std::string& owner : std::exchange(unknown_owners_, {})) {
@@ -291,20 +291,21 @@ void Scheduler::LearnQuota(const std::string& owner, const CapacityAnswer& answe
   for (const auto& [request, status] : refused) EndRequest(request, status);
 }
 
-// Nothing was computed.
+// Called when nothing was computed.
 Scheduler::Progress Scheduler::WaitForCapacity() {
   if (!running_.empty() || !closing_.empty() || waiting_.empty()) return Progress::kMade;
   const std::vector<Sample*> head = Head(1);
-  // Other clients of their tenants hold all quotas, or all wait for fetches.
+  // All samples are passed over: other clients of their tenants hold the quotas, or they wait for
+  // fetches.
   if (head.empty()) return Progress::kNone;
   if (!blocked_ || blocked_sample_ != head.front()->name()) return Progress::kMade;
-  // The first of those who wait does not fit beside other clients of the cache.
+  // The first waiting sample does not fit beside other clients of the cache.
   if (!blocked_since_.has_value()) blocked_since_ = SteadyNow();
   if (Since(*blocked_since_) < options_.capacity_timeout) return Progress::kNone;
   EndRequest(head.front()->request,
              MakeError(Reason::kBlocksExhausted,
-                       absl::StrCat("other clients of the cache hold the room that the request "
-                                    "needs, and have for ",
+                       absl::StrCat("other clients of the cache have held the capacity that "
+                                    "the request needs for ",
                                     absl::FormatDuration(options_.capacity_timeout))));
   return Progress::kMade;
 }

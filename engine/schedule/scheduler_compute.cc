@@ -1,4 +1,4 @@
-// The scheduler's steps through the model, and what comes of their logits.
+// The scheduler's pass through the model, and the use of its logits.
 #include <algorithm>
 #include <utility>
 
@@ -10,11 +10,11 @@
 namespace pagoda {
 namespace {
 
-// What a generated token costs its tenant; one of a prompt costs 1. It keeps its sequence's room
-// for a whole step.
+// The cost of a generated token for its tenant; a prompt token costs 1. A generated token keeps its
+// sequence's blocks for a whole step.
 constexpr uint64_t kGeneratedCost = 2;
 
-constexpr char kNoNumbers[] = "the model's logits are no numbers";
+constexpr char kNoNumbers[] = "one of the model's logits is NaN";
 
 bool IsStop(const GenerateRequest& request, const GeneratedToken& generated) {
   const auto& stops = request.stop_tokens;
@@ -36,7 +36,7 @@ Scheduler::Progress Scheduler::Compute() {
       sample->request->refused_since.reset();
       NoteAdmission(*sample);
     }
-    // A match may be longer or shorter than was foreseen, and a loss makes more to compute.
+    // A match can differ from the prediction, and a loss adds tokens to compute.
     sample->num_tokens = std::min({sample->num_tokens, run.uncomputed(), run.reserved_left()});
     if (sample->num_tokens == 0 || run.ready() > completed_) continue;
     const bool whole = sample->num_tokens == run.uncomputed();
@@ -75,7 +75,7 @@ Scheduler::Progress Scheduler::Compute() {
   ++stats_.steps;
   stats_.computed_tokens += input_.tokens.size();
   const std::vector<SamplingTask> tasks = ChooseTokens(computing, rows, *logits);
-  // Whoever ends meanwhile leaves running_ for closing_, and lives on there.
+  // A sample that ends meanwhile moves from running_ to closing_, and is still alive there.
   auto task = tasks.begin();
   for (Sample* sample : computing) {
     if (sample->num_tokens < sample->run.uncomputed()) {
@@ -84,7 +84,7 @@ Scheduler::Progress Scheduler::Compute() {
     }
     const SamplingTask& chosen = *task++;
     if (!chosen.logits_are_numbers) {
-      // Nor may its KV be: what this step computed does not stay in the cache.
+      // Its KV could be NaN too, so the KV of this step does not stay in the cache.
       EndRequest(sample->request, absl::InternalError(kNoNumbers));
       continue;
     }
@@ -94,7 +94,7 @@ Scheduler::Progress Scheduler::Compute() {
   return Progress::kMade;
 }
 
-// One task for each that has logits, in their order.
+// One task for each sample that has logits, in their order.
 std::vector<SamplingTask> Scheduler::ChooseTokens(absl::Span<Sample* const> computing,
                                                   uint32_t rows, absl::Span<const float> logits) {
   const uint64_t vocab_size = rows == 0 ? 0 : logits.size() / rows;
@@ -114,7 +114,7 @@ std::vector<SamplingTask> Scheduler::ChooseTokens(absl::Span<Sample* const> comp
   return tasks;
 }
 
-// Nothing can be computed now.
+// Called when nothing can be computed now.
 Scheduler::Progress Scheduler::WaitForCopies() {
   Ticket first;
   for (const std::unique_ptr<Sample>& sample : running_) {
@@ -124,7 +124,7 @@ Scheduler::Progress Scheduler::WaitForCopies() {
   }
   if (first == Ticket() || !closing_.empty()) return WaitForCapacity();
   StepBatch batch;
-  // A wait ends after a while, a copy when it is done.
+  // The wait can end before the copy does.
   batch.Add(WaitForTicket{first}, [](absl::StatusOr<OperationResult>) {});
   absl::Status status = RunBatch(batch);
   HeedLosses();
@@ -157,7 +157,7 @@ void Scheduler::TakeTokens(Sample& sample, const SamplingTask& task) {
   for (size_t i = 0; i < task.chosen.size(); ++i) {
     Take(sample, task.chosen[i], row(i));
     if (i == sample.draft_tokens.size() || task.chosen[i].token != sample.draft_tokens[i]) break;
-    // The draft's KV is computed already.
+    // The draft token's KV is computed already.
     sample.run.Computed(1);
     ++accepted;
     if (sample.ended || sample.request->ending) break;
@@ -221,8 +221,8 @@ void Scheduler::ForkSamples(Sample& first, absl::Span<const float> row) {
     running_.push_back(std::move(forks[i]));
     Take(fork, tasks[i].chosen.front(), row);
     if (running_.size() <= options_.max_running_sequences) continue;
-    if (running_.back().get() != &fork) continue;  // That was all it had to say.
-    // It matches the prompt when its turn comes.
+    if (running_.back().get() != &fork) continue;  // That token was its last.
+    // It matches the prompt when it is admitted.
     fork.fork_of = nullptr;
     waiting_.Add(std::move(running_.back()));
     running_.pop_back();

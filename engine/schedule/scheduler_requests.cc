@@ -31,7 +31,7 @@ void Scheduler::Retire(Sample* sample, Then then) {
 }
 
 void Scheduler::Preempt(Sample* sample) {
-  PAGODA_CHECK(sample != nullptr, "somebody runs");
+  PAGODA_CHECK(sample != nullptr, "a sample runs");
   ++stats_.preemptions;
   ++sample->request->report.preemptions;
   Retire(sample, Then::kReturn);
@@ -87,7 +87,7 @@ void Scheduler::EndAll(const absl::Status& status) {
   for (const auto& request : requests) EndRequest(request, status);
 }
 
-// The client could not be asked, and nobody knows what it did. Answers that are complete stay so.
+// The client failed, and its state is unknown. Complete answers stay valid.
 void Scheduler::FailAll(const absl::Status& status) {
   EndAll(status);
   probes_.clear();
@@ -106,7 +106,7 @@ void Scheduler::FreeLeftovers() {
   if (frees.empty() || client_->Execute(frees).ok()) leftovers_.clear();
 }
 
-// Those whose sequences have been closed; others may have been retired since.
+// Finishes the samples whose sequences have been closed. Others can have been retired since.
 void Scheduler::FinishClosing() {
   for (Closing& closed : std::exchange(closing_, {})) {
     if (closed.sample->run.is_open()) {

@@ -43,7 +43,7 @@ void SequenceRun::Fork(SequenceId id, const SequenceRun& origin, StepBatch& batc
   id_ = id;
   open_ = true;
   status_ = absl::OkStatus();
-  // What the origin will have been when the fork is made.
+  // The state that the origin will have when the fork is made.
   named_ = computed_ = published_ = reserved_ = origin.computed_;
   batch.Add(ForkSequence{.sequence = origin.id_, .new_sequence = id_},
             [this, foreseen = computed_](absl::StatusOr<OperationResult> result) {
@@ -52,7 +52,7 @@ void SequenceRun::Fork(SequenceId id, const SequenceRun& origin, StepBatch& batc
                 return Note(result.status());
               }
               const auto& forked = std::get<ForkedSequence>(*result);
-              // An Append of the same batch has gone on from what the fork was going to be.
+              // An Append of the same batch already builds on the predicted state.
               PAGODA_CHECK(forked.token_count == foreseen && forked.computed_tokens == foreseen,
                            "a fork has what its origin had");
               losses_ = forked.losses;
@@ -93,8 +93,8 @@ bool SequenceRun::Shorten(const ShortenedSequence& shortened) {
   return !shortened.must_be_freed;
 }
 
-// Each operation counts as done when it is asked for, because the next one of the batch builds on
-// it; a refusal takes that back.
+// Each operation counts as done when it is added, because the next one of the batch builds on it. A
+// refusal takes that back.
 
 void SequenceRun::Commit(uint32_t end, StepBatch& batch) {
   CommitTokens commit{.sequence = id_,
@@ -132,7 +132,7 @@ void SequenceRun::Append(StepBatch& batch) {
   });
 }
 
-// Only room goes: what is named stays.
+// Drops only reserved capacity; the committed tokens stay.
 void SequenceRun::Truncate(StepBatch& batch) {
   const uint32_t dropped = reserved_ - named_;
   reserved_ -= dropped;

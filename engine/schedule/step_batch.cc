@@ -7,7 +7,7 @@
 namespace pagoda {
 namespace {
 
-// The next blocks of a step, of one sequence, as tables. Takes them off `blocks`.
+// The next blocks of a step that belong to one sequence, as tables. Removes them from `blocks`.
 std::vector<BlockTable> TakeTables(const AppendedStep::Growth& growth, const CacheInfo& cache,
                                    absl::Span<const BlockHandle>& blocks) {
   std::vector<BlockTable> tables;
@@ -21,7 +21,7 @@ std::vector<BlockTable> TakeTables(const AppendedStep::Growth& growth, const Cac
   return tables;
 }
 
-// Whether a step's result is one of so many sequences. It may come from another process.
+// Whether a step's result fits this number of sequences. It can come from another process.
 bool IsWhole(const AppendedStep& step, size_t num_sequences, const CacheInfo& cache) {
   uint64_t blocks = 0;
   for (const AppendedStep::Growth& growth : step.grown) {
@@ -34,7 +34,7 @@ bool IsWhole(const AppendedStep& step, size_t num_sequences, const CacheInfo& ca
   return blocks == step.blocks.size();
 }
 
-// What the step did to each of its sequences.
+// The step's result for each of its sequences.
 std::vector<absl::StatusOr<StepBatch::Appended>> Spread(const AppendedStep& step,
                                                         size_t num_sequences,
                                                         const CacheInfo& cache) {
@@ -70,7 +70,7 @@ void StepBatch::Give(absl::StatusOr<OperationResult> result, const CacheInfo& ca
   if (const auto* taker = std::get_if<Taker>(&takers)) return (*taker)(std::move(result));
   const auto& appends = std::get<std::vector<AppendTaker>>(takers);
   if (result.ok() && !IsWhole(std::get<AppendedStep>(*result), appends.size(), cache)) {
-    result = absl::InternalError("the daemon's answer to a step is not one to it");
+    result = absl::InternalError("the daemon's answer to a step does not match the step");
   }
   if (!result.ok()) {
     for (const AppendTaker& taker : appends) taker(result.status());

@@ -1,4 +1,4 @@
-// The operations that a step has for the cache, and who wants their results.
+// The operations of a step for the cache, and the functions that take their results.
 #ifndef PAGODA_ENGINE_SCHEDULE_STEP_BATCH_H_
 #define PAGODA_ENGINE_SCHEDULE_STEP_BATCH_H_
 
@@ -13,18 +13,18 @@
 
 namespace pagoda {
 
-// Appends that follow each other go to the cache as one AppendStep. Thread-compatible.
+// Consecutive appends go to the cache as one AppendStep. Thread-compatible.
 class StepBatch {
  public:
   using Taker = std::function<void(absl::StatusOr<OperationResult> result)>;
-  // What an append did to its sequence's tables; no table where it stayed in its last block.
+  // The growth of a sequence's tables by an append; no table if it stayed in its last block.
   struct Appended {
     std::vector<BlockTable> added;
     Ticket ready;
   };
   using AppendTaker = std::function<void(absl::StatusOr<Appended> appended)>;
 
-  // `operation` is no AppendTokens.
+  // REQUIRES: `operation` is not an AppendTokens.
   void Add(Operation operation, Taker taker) {
     entries_.push_back({std::move(operation), std::move(taker)});
   }
@@ -36,9 +36,9 @@ class StepBatch {
     Ticket completed_fetch;  // Likewise.
     std::vector<ShortenedSequence> shortened;
   };
-  // Runs the operations, at most kMaxBatchOperations at once, gives each result to its taker, in
-  // order, and is empty then. Errors: those of CacheClient::Execute; takers that have not been
-  // called are not called.
+  // Runs the operations, at most kMaxBatchOperations at a time, and gives each result to its taker,
+  // in order. The batch is empty then. Errors: those of CacheClient::Execute; the remaining takers
+  // are not called.
   absl::StatusOr<Outcome> Run(CacheClient& client);
 
  private:

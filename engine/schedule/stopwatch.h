@@ -1,4 +1,4 @@
-// Time that goes on evenly, whatever is done to the system's clock.
+// A clock that changes to the system's time do not affect.
 #ifndef PAGODA_ENGINE_SCHEDULE_STOPWATCH_H_
 #define PAGODA_ENGINE_SCHEDULE_STOPWATCH_H_
 
@@ -13,7 +13,7 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 inline SteadyTime SteadyNow() { return std::chrono::steady_clock::now(); }
 inline absl::Duration Since(SteadyTime start) { return absl::FromChrono(SteadyNow() - start); }
 
-// Adds the time that it lives to a sum.
+// Adds the duration of its scope to a sum.
 class Stopwatch {
  public:
   explicit Stopwatch(absl::Duration& sum) : sum_(sum) {}

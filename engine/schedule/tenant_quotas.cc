@@ -9,7 +9,7 @@
 namespace pagoda {
 namespace {
 
-// Operators may name any.
+// Operators can name any number of tenants.
 constexpr size_t kMaxRememberedQuotas = 4096;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the cache lets each tenant hold.
+// The number of blocks that the cache lets each tenant hold.
 #ifndef PAGODA_ENGINE_SCHEDULE_TENANT_QUOTAS_H_
 #define PAGODA_ENGINE_SCHEDULE_TENANT_QUOTAS_H_
 
@@ -17,19 +17,18 @@
 
 namespace pagoda {
 
-// By the tenants whose blocks are counted, GenerateRequest::charged(): not by its `tenant`, which
-// is who asks. Quotas stay as they are as long as a cache does. Thread-compatible.
+// Keyed by GenerateRequest::charged(), the tenant that pays for the blocks, not by the tenant that
+// asks. A cache's quotas never change. Thread-compatible.
 class TenantQuotas {
  public:
-  // Whether it has been learnt, and not forgotten since.
+  // Whether the quota has been learnt and not forgotten since.
   bool Knows(const std::string& tenant) const;
   void Learn(const std::string& tenant, absl::Span<const WindowCapacity> windows);
-  // INVALID_COUNT where the tenant, as far as it is known, can never hold one of the
-  // request's sequences.
+  // INVALID_COUNT if the tenant's known quota can never hold one of the request's sequences.
   absl::Status Check(const GenerateRequest& request, uint32_t tokens_per_block) const;
 
-  // The tenant had no room for one that waits. Those who wait for it are passed over until it gives
-  // blocks back, or for `pause`, in which other clients of its may.
+  // The tenant's quota had no space for a waiting sample. The tenant's samples are passed over
+  // until it releases blocks, or for `pause`, because other clients of the tenant can release some.
   void NoteFull(const std::string& tenant);
   void NoteChange(const std::string& tenant);
   bool IsFull(const std::string& tenant, absl::Duration pause) const;
@@ -44,8 +43,8 @@ class TenantQuotas {
       uint32_t blocks;
     };
     bool known = false;
-    std::vector<Quota> quotas;        // Of the windows that have one.
-    std::optional<SteadyTime> asked;  // When it was full, unless something has changed since.
+    std::vector<Quota> quotas;        // For the windows that have one.
+    std::optional<SteadyTime> asked;  // When it was full; unset once something has changed.
   };
 
   std::map<std::string, Tenant> tenants_;

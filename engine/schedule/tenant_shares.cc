@@ -20,7 +20,7 @@ void TenantShares::Enter(const std::string& tenant) {
 void TenantShares::Leave(const std::string& tenant) {
   --tenants_.at(tenant).requests;
   --requests_;
-  // Nobody is owed anything when nobody is here.
+  // Without requests no tenant is owed any service.
   if (requests_ == 0) tenants_.clear();
   if (tenants_.size() <= kMaxKeptTenants) return;
   std::erase_if(tenants_, [](const auto& entry) { return entry.second.requests == 0; });

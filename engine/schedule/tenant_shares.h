@@ -1,4 +1,4 @@
-// How much of the engine each tenant has had.
+// The service that each tenant has had from the engine.
 #ifndef PAGODA_ENGINE_SCHEDULE_TENANT_SHARES_H_
 #define PAGODA_ENGINE_SCHEDULE_TENANT_SHARES_H_
 
@@ -8,18 +8,17 @@
 
 namespace pagoda {
 
-// Virtual token counters (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024):
-// the tenant with the least service is next; one that comes anew starts where the least served of
-// those that are here stands, so that it does not save up while it asks for nothing.
-// Thread-compatible.
+// Virtual token counters (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024).
+// The tenant with the least service is next. A tenant that arrives starts at the least service
+// among the active tenants, so that it saves nothing up while it is idle. Thread-compatible.
 class TenantShares {
  public:
-  // A request of the tenant came, and one has ended.
+  // A request of the tenant arrived; one ended.
   void Enter(const std::string& tenant);
   void Leave(const std::string& tenant);
   // The engine did `cost` for the tenant.
   void Charge(const std::string& tenant, uint64_t cost);
-  // REQUIRES: a request of the tenant is here.
+  // REQUIRES: the tenant has a request.
   uint64_t service(const std::string& tenant) const { return tenants_.at(tenant).service; }
 
  private:
@@ -27,10 +26,10 @@ class TenantShares {
     uint64_t service = 0;
     uint64_t requests = 0;
   };
-  // Of those that are here; 0 where nobody is.
+  // Of the tenants with requests; 0 if there are none.
   uint64_t LeastService() const;
 
-  // Those that are gone are forgotten when there are many, and all when the last one goes.
+  // Tenants without requests are forgotten when there are many, and all when the last request ends.
   std::map<std::string, Tenant> tenants_;
   uint64_t requests_ = 0;
 };

@@ -37,27 +37,28 @@ absl::StatusOr<WaitingPlaces::Place> WaitingPlaces::Take(const GenerateRequest& 
   if (bytes > bytes_.most_of_one()) {
     return MakeError(
         Reason::kInvalidCount,
-        absl::StrCat("the request takes ", bytes, " bytes of memory while it waits; at most ",
-                     bytes_.most_of_one(), " may wait (engine.max_waiting_bytes)"));
+        absl::StrCat("the request needs ", bytes, " bytes of memory while it waits; the limit is ",
+                     bytes_.most_of_one(), " (engine.max_waiting_bytes)"));
   }
   if (requests_.left(tenant) == 0) {
     return MakeError(
         Reason::kQueueFull,
         absl::StrCat(Whose(absl::StrCat(requests_.of(tenant), " requests"), request.tenant),
-                     " wait already, as many as may now: its share of ", limits_.requests,
-                     " (engine.max_waiting_requests) is full, and what all tenants have in "
-                     "common is taken"));
+                     " wait already: its part of the limit ", limits_.requests,
+                     " (engine.max_waiting_requests) is full, and so is the part that all "
+                     "tenants share"));
   }
   if (bytes > bytes_.left(tenant)) {
     return MakeError(
         Reason::kQueueFull,
         absl::StrCat(Whose(absl::StrCat(requests_.of(tenant), " requests"), request.tenant),
                      " with ", bytes_.of(tenant), " bytes wait already; ", bytes,
-                     " more do not fit: its share of ", limits_.bytes,
-                     " (engine.max_waiting_bytes) is full, and what all tenants have in common "
-                     "is taken"));
+                     " more bytes do not fit: its part of the limit ", limits_.bytes,
+                     " (engine.max_waiting_bytes) is full, and so is the part that all tenants "
+                     "share"));
   }
-  PAGODA_CHECK(requests_.Add(tenant) && bytes_.Add(tenant, bytes), "both have room");
+  PAGODA_CHECK(requests_.Add(tenant) && bytes_.Add(tenant, bytes),
+               "both limits leave space for it");
   return Place(this, tenant, bytes);
 }
 

@@ -1,4 +1,4 @@
-// The places of requests that wait for the scheduler, shared out among tenants.
+// The places of requests that wait for the scheduler, divided among tenants.
 #ifndef PAGODA_ENGINE_SCHEDULE_WAITING_PLACES_H_
 #define PAGODA_ENGINE_SCHEDULE_WAITING_PLACES_H_
 
@@ -17,19 +17,17 @@
 
 namespace pagoda {
 
-// Requests and their bytes are each shared out by a FairCount, so a tenant always gets its part,
-// whatever the others have. Thread-safe; outlives the places.
-//
-// Invariant: all tenants together have at most as many places, and as many bytes, as the limits.
+// A FairCount divides the number of requests, and another their bytes, so a tenant always gets its
+// part, whatever the others have. Thread-safe; outlives the places.
 class WaitingPlaces {
  public:
   struct Limits {
     uint64_t requests = 1024;
-    // Of memory that the requests keep while they wait; see BytesOf.
+    // Memory of the waiting requests; see BytesOf.
     uint64_t bytes = uint64_t{64} << 20;
   };
 
-  // A request's place, until it is destroyed or assigned to.
+  // A request's place. It is given back when this is destroyed or assigned to.
   class Place {
    public:
     Place() = default;  // None.
@@ -56,15 +54,15 @@ class WaitingPlaces {
     uint64_t bytes_ = 0;
   };
 
-  // `tenants`: the names of those that share, at least one, each once. Any other name has the part
-  // of the first one.
+  // `tenants`: the names of the tenants, at least one, each once. Any other name uses the part of
+  // the first one.
   WaitingPlaces(Limits limits, std::vector<std::string> tenants);
 
-  // Errors: QUEUE_FULL, where the tenant's part is full and so is what all have in common;
-  // INVALID_COUNT, where no tenant may ever have so many bytes waiting.
+  // Errors: QUEUE_FULL if the tenant's part and the common part are full; INVALID_COUNT if no
+  // tenant can ever have so many bytes waiting.
   absl::StatusOr<Place> Take(const GenerateRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Of its numbers and texts, as often as the scheduler has them.
+  // The bytes of the request's numbers and texts, once for each copy that the scheduler has.
   static uint64_t BytesOf(const GenerateRequest& request);
 
  private:

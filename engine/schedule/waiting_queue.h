@@ -1,4 +1,4 @@
-// Samples that have no place in the cache.
+// The samples that wait for admission.
 #ifndef PAGODA_ENGINE_SCHEDULE_WAITING_QUEUE_H_
 #define PAGODA_ENGINE_SCHEDULE_WAITING_QUEUE_H_
 
@@ -17,24 +17,24 @@
 
 namespace pagoda {
 
-// The next one is of the highest priority; among those, of the tenant with the least service; among
-// those, the earliest. Thread-compatible.
+// The order: the highest priority first, then the tenant with the least service, then the earliest.
+// Thread-compatible.
 class WaitingQueue {
  public:
-  // `shares` outlives it and knows the tenants of those who wait.
+  // `shares` outlives it and knows the tenants of all waiting samples.
   explicit WaitingQueue(const TenantShares* shares) : shares_(*shares) {}
 
   bool empty() const { return size_ == 0; }
   size_t size() const { return size_; }
   void Add(std::unique_ptr<Sample> sample);
-  // The next `count` of those that are not passed over, in their order, as if each were served when
-  // its turn comes. Cost: O(count * tenants), and who is passed over.
+  // The next `count` samples without those that are passed over, in the order in which they would
+  // be served. Cost: O(count * tenants + samples passed over).
   std::vector<Sample*> Head(size_t count,
                             absl::FunctionRef<bool(const Sample& sample)> is_passed_over) const;
   void ForEach(absl::FunctionRef<void(Sample& sample)> visit) const;
-  // Null where it does not wait.
+  // Null if the sample does not wait.
   std::unique_ptr<Sample> Remove(const Sample* sample);
-  // Those of one request.
+  // The samples of one request.
   std::vector<std::unique_ptr<Sample>> RemoveAll(const ActiveRequest& request);
 
  private:

@@ -27,7 +27,8 @@ bool StandsAlone(absl::string_view text, size_t begin, size_t end) {
   return !before && !behind;
 }
 
-// Where the spaces begin that end before `end`, and where those end that begin at `begin`.
+// The start of the spaces that end before `end`. SpacesBehind: the end of the spaces from `begin`
+// on.
 size_t SpacesBefore(absl::string_view text, size_t begin, size_t end) {
   while (end > begin) {
     const size_t last = LastCharacter(text.substr(0, end));
@@ -52,7 +53,7 @@ absl::StatusOr<std::vector<AddedToken>> ParseAddedTokens(const nlohmann::json* l
   std::vector<AddedToken> tokens;
   if (list == nullptr) return tokens;
   if (!list->is_array() || list->size() > kMaxTokens) {
-    return BadTokenizer(absl::StrCat("added_tokens is no list of at most ", kMaxTokens));
+    return BadTokenizer(absl::StrCat("added_tokens is not a list of at most ", kMaxTokens));
   }
   for (const nlohmann::json& element : *list) {
     const std::string path = absl::StrCat("added_tokens[", tokens.size(), "]");

@@ -1,4 +1,4 @@
-// Tokens that are found in a text before anything else is done to it.
+// Finds added tokens in a text, before any other step.
 #ifndef PAGODA_ENGINE_TEXT_ADDED_TOKENS_H_
 #define PAGODA_ENGINE_TEXT_ADDED_TOKENS_H_
 
@@ -20,11 +20,11 @@ namespace pagoda {
 struct AddedToken {
   TokenId id = 0;
   std::string content;
-  bool special = false;      // Not part of what is said: left out where text is wanted.
-  bool normalized = false;   // Looked for in the normalized text, not before.
-  bool single_word = false;  // Not inside a word.
-  bool lstrip = false;       // Takes the spaces before it with it.
-  bool rstrip = false;       // And those behind it.
+  bool special = false;      // Not part of the text: usually left out when decoding.
+  bool normalized = false;   // Searched for in the normalized text, not before.
+  bool single_word = false;  // Not found inside a word.
+  bool lstrip = false;       // Includes the spaces before it.
+  bool rstrip = false;       // Includes the spaces behind it.
 };
 
 // Errors: INVALID_CHECKPOINT with the element's path.
@@ -35,15 +35,15 @@ class AddedTokenFinder {
  public:
   struct Part {
     absl::string_view text;
-    std::optional<TokenId> token;  // Which the text is.
+    std::optional<TokenId> token;  // The token, if the text is one.
   };
 
-  // Under each token's text as it is looked for.
+  // Adds a token under the text to search for.
   void Add(const std::string& text, const AddedToken& token);
 
-  // The text in parts, from left to right: the leftmost token, of several the longest, and what is
-  // between. Special tokens are only found if `special` says so. Cost: O(text.size() * bytes of
-  // the longest token), in which few tokens are long.
+  // Cuts the text into parts, from left to right: tokens and the text between them. Takes the
+  // leftmost token, and the longest of several there. Finds special tokens only with kFind. Cost:
+  // O(text.size() * bytes of the longest token); few tokens are long.
   enum class Special : uint8_t { kFind, kIgnore };
   std::vector<Part> Split(absl::string_view text, Special special) const;
 
@@ -54,7 +54,7 @@ class AddedTokenFinder {
     std::optional<AddedToken> token;
   };
 
-  // The longest token that the text begins with. Its bytes, which are not always its content's.
+  // The longest token that the text begins with, and its bytes, which can differ from its content.
   std::pair<const AddedToken*, size_t> Longest(absl::string_view text, Special special) const;
 
   std::vector<Node> nodes_ = std::vector<Node>(1);

@@ -9,7 +9,7 @@ using nlohmann::json;
 
 absl::StatusOr<json> ParseBoundedJson(absl::string_view text, int max_depth) {
   bool too_deep = false;
-  // What lies too deep is thrown away while it is read: the parser itself does not recurse.
+  // Too deep values are dropped while they are read. The parser itself does not recurse.
   json root = json::parse(
       text.begin(), text.end(),
       [&](int depth, json::parse_event_t, json&) {
@@ -21,7 +21,7 @@ absl::StatusOr<json> ParseBoundedJson(absl::string_view text, int max_depth) {
     return absl::InvalidArgumentError(
         absl::StrCat("JSON is nested more than ", max_depth, " levels deep"));
   }
-  if (root.is_discarded()) return absl::InvalidArgumentError("no valid JSON");
+  if (root.is_discarded()) return absl::InvalidArgumentError("not valid JSON");
   return root;
 }
 
@@ -31,7 +31,7 @@ absl::Status BadTokenizer(absl::string_view what) {
 
 JsonFields::JsonFields(const json& object, std::string path)
     : object_(object), path_(std::move(path)) {
-  if (!object.is_object()) status_ = BadTokenizer(absl::StrCat(path_, " is no object"));
+  if (!object.is_object()) status_ = BadTokenizer(absl::StrCat(path_, " is not an object"));
 }
 
 std::string JsonFields::PathOf(const char* key) const {
@@ -39,7 +39,7 @@ std::string JsonFields::PathOf(const char* key) const {
 }
 
 void JsonFields::Complain(const char* key, absl::string_view wanted) {
-  status_.Update(BadTokenizer(absl::StrCat(PathOf(key), " is no ", wanted)));
+  status_.Update(BadTokenizer(absl::StrCat(PathOf(key), " is not a ", wanted)));
 }
 
 const json* JsonFields::Find(const char* key) const {
@@ -76,7 +76,7 @@ uint64_t JsonFields::Number(const char* key, uint64_t otherwise) {
   const json* field = Find(key);
   if (field == nullptr) return otherwise;
   if (field->is_number_unsigned()) return field->get<uint64_t>();
-  Complain(key, "number that is not negative");
+  Complain(key, "non-negative integer");
   return otherwise;
 }
 

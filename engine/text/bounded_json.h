@@ -1,4 +1,4 @@
-// JSON that is not trusted, and its fields.
+// Untrusted JSON and its fields.
 #ifndef PAGODA_ENGINE_TEXT_BOUNDED_JSON_H_
 #define PAGODA_ENGINE_TEXT_BOUNDED_JSON_H_
 
@@ -13,23 +13,24 @@
 
 namespace pagoda {
 
-// At most `max_depth` objects and arrays inside each other, valid UTF-8, and nothing behind it.
-// Errors: INVALID_ARGUMENT, without a reason: who asks for the text knows what it is.
+// Accepts at most `max_depth` nested objects and arrays, valid UTF-8, and nothing behind the value.
+// Errors: INVALID_ARGUMENT, without a reason, because only the caller knows what the text is.
 absl::StatusOr<nlohmann::json> ParseBoundedJson(absl::string_view text, int max_depth);
 
-// Reads typed fields of an object and keeps the first thing that is wrong, so that a reader asks
-// once, behind its last field. A field that is missing or null has the value `otherwise`.
+// Reads typed fields of an object and keeps the first error, so that a caller checks once, after
+// its last field. A missing or null field has the value `otherwise`.
 class JsonFields {
  public:
-  // `object` outlives it. `path` names it in messages: "model". No object: wrong from the start.
+  // `object` outlives this. `path` names it in messages, for example "model". If it is not an
+  // object, status() is an error from the start.
   JsonFields(const nlohmann::json& object, std::string path);
 
   bool Bool(const char* key, bool otherwise);
   std::string String(const char* key, const std::string& otherwise);
   uint64_t Number(const char* key, uint64_t otherwise);
-  // The field itself; null where it is missing or null.
+  // The field itself; null if it is missing or null.
   const nlohmann::json* Find(const char* key) const;
-  // The same, and wrong where it is not there.
+  // The same, but a missing field is an error.
   const nlohmann::json* Require(const char* key);
 
   // Errors: INVALID_CHECKPOINT with the field's path.
@@ -44,7 +45,7 @@ class JsonFields {
   absl::Status status_;
 };
 
-// INVALID_CHECKPOINT: "tokenizer.json: " and what is wrong.
+// INVALID_CHECKPOINT with "tokenizer.json: " before `what`.
 absl::Status BadTokenizer(absl::string_view what);
 
 }  // namespace pagoda

@@ -14,8 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-// Words that are remembered, and how long they may be: some 10 MiB in all. When there are too many
-// all are forgotten, which costs less than to know which was used last.
+// The number of cached words and their greatest length, about 10 MiB in all. A full cache is
+// emptied, which costs less than tracking the last use.
 constexpr size_t kMaxKnownWords = 1 << 16;
 constexpr size_t kMaxKnownWordBytes = 64;
 
@@ -23,7 +23,7 @@ constexpr uint32_t kNone = ~uint32_t{0};
 
 }  // namespace
 
-// Merges the tokens of one word, the most important pair first, of equals the leftmost.
+// Merges the tokens of one word: the most important pair first, and of equal ones the leftmost.
 class Bpe::Merger {
  public:
   Merger(const Bpe& bpe, const std::vector<TokenId>& tokens) : bpe_(bpe) {
@@ -41,7 +41,7 @@ class Bpe::Merger {
       pairs_.pop();
       if (Holds(pair)) Join(pair);
     }
-    // The first node is never joined to another one's left.
+    // The first node is never merged into one on its left.
     for (uint32_t i = nodes_.empty() ? kNone : 0; i != kNone; i = nodes_[i].next) {
       out.push_back(nodes_[i].token);
     }
@@ -56,9 +56,9 @@ class Bpe::Merger {
   };
   struct Pair {
     uint32_t rank;
-    uint32_t left;  // A node; the right one was the next of it.
-    TokenId token;  // What they become.
-    // The queue's top is its greatest.
+    uint32_t left;  // The left node; the right one was its next node.
+    TokenId token;  // Their merged token.
+    // The queue's top is its greatest element.
     bool operator<(const Pair& other) const {
       return rank != other.rank ? rank > other.rank : left > other.left;
     }
@@ -75,7 +75,7 @@ class Bpe::Merger {
     if (const Merge* merge = MergeAt(left)) pairs_.push({merge->rank, left, merge->token});
   }
 
-  // Whether the pair still stands there as it was proposed.
+  // Whether the pair is still there as it was queued.
   bool Holds(const Pair& pair) const {
     if (!nodes_[pair.left].alive) return false;
     const Merge* merge = MergeAt(pair.left);
@@ -100,9 +100,9 @@ class Bpe::Merger {
 
 absl::StatusOr<std::unique_ptr<Bpe>> Bpe::Parse(const json& model) {
   JsonFields fields(model, "model");
-  const std::string type = fields.String("type", "BPE");  // Old files do not say.
+  const std::string type = fields.String("type", "BPE");  // Old files lack this field.
   if (fields.status().ok() && type != "BPE") {
-    return BadTokenizer(absl::StrCat("the model '", type, "' is not served, only BPE is"));
+    return BadTokenizer(absl::StrCat("the model '", type, "' is not supported, only BPE is"));
   }
   auto bpe = absl::WrapUnique(new Bpe);
   bpe->byte_fallback_ = fields.Bool("byte_fallback", false);
@@ -111,12 +111,12 @@ absl::StatusOr<std::unique_ptr<Bpe>> Bpe::Parse(const json& model) {
   const std::string unknown = fields.String("unk_token", "");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!fields.String(key, "").empty()) {
-      return BadTokenizer(absl::StrCat("model.", key, " is not served"));
+      return BadTokenizer(absl::StrCat("model.", key, " is not supported"));
     }
   }
   const json* dropout = fields.Find("dropout");
   if (dropout != nullptr && *dropout != 0.0) {
-    return BadTokenizer("model.dropout is not served");
+    return BadTokenizer("model.dropout is not supported");
   }
   const json* vocab = fields.Require("vocab");
   const json* merges = fields.Require("merges");
@@ -137,12 +137,12 @@ absl::StatusOr<std::unique_ptr<Bpe>> Bpe::Parse(const json& model) {
 
 absl::Status Bpe::ReadVocabulary(const json& vocab) {
   if (!vocab.is_object() || vocab.empty()) {
-    return BadTokenizer("model.vocab is no object with tokens");
+    return BadTokenizer("model.vocab is not an object with tokens");
   }
   for (const auto& [token, id] : vocab.items()) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= kMaxTokens) {
       return BadTokenizer(absl::StrCat("model.vocab: the id of '", token.substr(0, 80),
-                                       "' is no number below ", kMaxTokens));
+                                       "' is not an integer below ", kMaxTokens));
     }
     const auto index = id.get<TokenId>();
     if (index >= tokens_.size()) tokens_.resize(index + 1);
@@ -155,7 +155,7 @@ absl::Status Bpe::ReadVocabulary(const json& vocab) {
 }
 
 absl::Status Bpe::ReadMerges(const json& merges) {
-  if (!merges.is_array()) return BadTokenizer("model.merges is no list");
+  if (!merges.is_array()) return BadTokenizer("model.merges is not a list");
   merges_.reserve(merges.size());
   uint32_t rank = 0;
   for (const json& merge : merges) {
@@ -184,8 +184,9 @@ absl::Status Bpe::AddMerge(absl::string_view left, absl::string_view right, uint
   const std::optional<TokenId> right_id = Find(right);
   const std::optional<TokenId> both = Find(absl::StrCat(left, right));
   if (!left_id.has_value() || !right_id.has_value() || !both.has_value()) {
-    return BadTokenizer(absl::StrCat("model.merges: number ", rank,
-                                     " is not two tokens of model.vocab that are one together"));
+    return BadTokenizer(
+        absl::StrCat("model.merges: number ", rank,
+                     ": two tokens, or their merged token, are not in model.vocab"));
   }
   merges_[{*left_id, *right_id}] = {rank, *both};
   return absl::OkStatus();

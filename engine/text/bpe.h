@@ -22,26 +22,26 @@
 
 namespace pagoda {
 
-// The `model` of a tokenizer.json of the type BPE: a vocabulary, and the pairs of tokens that
-// become one, the most important first. Thread-safe.
+// A `model` of type BPE of a tokenizer.json: a vocabulary, and the pairs of tokens that merge into
+// one, the most important first. Thread-safe.
 class Bpe {
  public:
   // Tokens have ids below this.
   static constexpr uint64_t kMaxTokens = 1 << 22;
 
-  // Errors: INVALID_CHECKPOINT, which names what is wrong or not served.
+  // Errors: INVALID_CHECKPOINT, which names the error or the unsupported part.
   static absl::StatusOr<std::unique_ptr<Bpe>> Parse(const nlohmann::json& model);
 
-  // Appends the word's tokens. A character that the vocabulary cannot say is left out where the
-  // model has no token for such. Cost: O(n log n) in the word's bytes; short words are remembered.
+  // Appends the word's tokens. A character outside the vocabulary is left out if the model has no
+  // token for unknown ones. Cost: O(n log n) in the word's bytes; short words are cached.
   void Encode(absl::string_view word, std::vector<TokenId>& out) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   std::optional<TokenId> Find(absl::string_view token) const;
-  // Null where no token has the id.
+  // Null if no token has the id.
   const std::string* Token(TokenId id) const;
   // One more than the largest id.
   size_t size() const { return tokens_.size(); }
-  // In the vocabulary "<0xE2>" is a byte.
+  // Whether "<0xE2>" in the vocabulary is a byte.
   bool byte_fallback() const { return byte_fallback_; }
 
  private:

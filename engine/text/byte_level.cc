@@ -10,7 +10,7 @@ namespace {
 
 struct Tables {
   std::array<char32_t, 256> visible = {};
-  // By character: the largest is 0x100 + 67. -1: stands for no byte.
+  // By character; the largest is 0x100 + 67. -1: the character stands for no byte.
   std::array<int16_t, 0x200> bytes = {};
 };
 

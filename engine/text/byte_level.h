@@ -1,5 +1,5 @@
-// Bytes as characters that can be seen: how GPT-2's tokenizer writes any bytes as text (Radford et
-// al., 2019, encoder.py: bytes_to_unicode).
+// Bytes as visible characters, as GPT-2's tokenizer writes any bytes as text (Radford et al., 2019,
+// encoder.py: bytes_to_unicode).
 #ifndef PAGODA_ENGINE_TEXT_BYTE_LEVEL_H_
 #define PAGODA_ENGINE_TEXT_BYTE_LEVEL_H_
 
@@ -11,7 +11,7 @@
 namespace pagoda {
 
 std::string BytesToVisible(absl::string_view bytes);
-// The bytes back; none where a character of the text stands for no byte.
+// The inverse; nothing if a character stands for no byte.
 std::optional<std::string> VisibleToBytes(absl::string_view text);
 
 }  // namespace pagoda

@@ -23,8 +23,9 @@ constexpr absl::string_view kSystem = "<|im_start|>system";
 constexpr char kKnown[] = "ChatML (Qwen), Llama 3, Mistral, Gemma";
 
 absl::Status Unknown(absl::string_view why) {
-  return MakeError(Reason::kInvalidCheckpoint,
-                   absl::StrCat("no chat with this model: ", why, "; known formats: ", kKnown));
+  return MakeError(
+      Reason::kInvalidCheckpoint,
+      absl::StrCat("the model has no supported chat format: ", why, "; known formats: ", kKnown));
 }
 
 bool HasAny(absl::string_view text, std::initializer_list<absl::string_view> words) {
@@ -34,7 +35,7 @@ bool HasAny(absl::string_view text, std::initializer_list<absl::string_view> wor
   return false;
 }
 
-// None where there is no such file.
+// Nothing if there is no such file.
 absl::StatusOr<std::optional<std::string>> ReadFile(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::nullopt;
@@ -70,7 +71,7 @@ std::optional<std::string> TemplateOf(const json& root) {
   return std::nullopt;
 }
 
-// What stands between `before` and `behind`, where they and it are one literal of the template.
+// The text between `before` and `behind`, if all three are in one literal of the template.
 std::optional<std::string> LiteralBetween(absl::string_view text, absl::string_view before,
                                           absl::string_view behind) {
   const size_t begin = text.find(before);
@@ -93,7 +94,7 @@ absl::StatusOr<ChatFormat> ChatFormat::Load(const std::string& model_dir,
   if (config->has_value()) {
     const absl::StatusOr<json> root = ParseBoundedJson(**config, kMaxDepth);
     if (!root.ok() || !root->is_object()) {
-      return MakeError(Reason::kInvalidCheckpoint, "tokenizer_config.json is no JSON object");
+      return MakeError(Reason::kInvalidCheckpoint, "tokenizer_config.json is not a JSON object");
     }
     settings = {TemplateOf(*root), TokenText(*root, "bos_token"), TokenText(*root, "eos_token")};
   }
@@ -131,14 +132,14 @@ absl::StatusOr<ChatFormat> ChatFormat::From(const ChatSettings& settings,
 void ChatFormat::ReadChatMl(absl::string_view text) {
   kind_ = Kind::kChatMl;
   drops_thoughts_ = absl::StrContains(text, "</think>");
-  // Not the first place: the words of a conversation's own system come first.
+  // Not the first place: templates write a conversation's own system message first.
   for (size_t at = text.find(kSystem); at != absl::string_view::npos;
        at = text.find(kSystem, at + kSystem.size())) {
     absl::string_view rest = text.substr(at + kSystem.size());
-    // In a template a line's end is written as in C, or is one.
+    // A template has line ends as "\n" escapes or as such.
     if (!absl::ConsumePrefix(&rest, "\\n") && !absl::ConsumePrefix(&rest, "\n")) continue;
     const absl::string_view words = rest.substr(0, rest.find("<|im_end|>"));
-    // A quote or a brace: not a literal, but an expression between two.
+    // A quote or a brace means an expression between two literals.
     if (words.find_first_of("'\"{}") != absl::string_view::npos) continue;
     default_system_ = std::string(words);
   }

@@ -1,4 +1,4 @@
-// From a conversation to the prompt that a model was taught.
+// Turns a conversation into the prompt that a model was trained on.
 #ifndef PAGODA_ENGINE_TEXT_CHAT_FORMAT_H_
 #define PAGODA_ENGINE_TEXT_CHAT_FORMAT_H_
 
@@ -21,29 +21,28 @@ struct ChatMessage {
   std::string content;
 };
 
-// What tokenizer_config.json says of conversations.
+// The part of tokenizer_config.json about conversations.
 struct ChatSettings {
   std::optional<std::string> chat_template;  // Jinja.
   std::string bos_token;                     // Empty: none.
   std::string eos_token;
 };
 
-// One of the formats that are known. A model's template is a program in Jinja, which is not run: it
-// is recognised by the tokens and the words that it writes, and one that is not is refused.
-// Thread-safe.
+// One of the known formats. A model's template is a Jinja program, which is not run. It is
+// recognised by the tokens and words that it writes; an unknown template is refused. Thread-safe.
 class ChatFormat {
  public:
-  // Reads tokenizer_config.json, and chat_template.jinja where there is one, in the model's folder;
-  // neither has to be there. Errors: INVALID_CHECKPOINT (damaged files; those of From).
+  // Reads tokenizer_config.json and chat_template.jinja in the model's folder; both are optional.
+  // Errors: INVALID_CHECKPOINT (damaged files; those of From).
   static absl::StatusOr<ChatFormat> Load(const std::string& model_dir, const Tokenizer& tokenizer);
 
   // Without a template: ChatML, if the vocabulary has its tokens. Errors: INVALID_CHECKPOINT, which
-  // names the formats that are known.
+  // names the known formats.
   static absl::StatusOr<ChatFormat> From(const ChatSettings& settings, const Tokenizer& tokenizer);
 
-  // The prompt, special tokens included, with the beginning of the answer. `today` is for models
-  // that are told the date. Errors: INVALID_PROMPT: no messages, the last one is not the user's, or
-  // roles that the format does not have, or not in that order.
+  // The prompt with its special tokens, up to the beginning of the answer. `today` is for models
+  // that are told the date. Errors: INVALID_PROMPT (no messages, the last one is not the user's, or
+  // roles or an order that the format does not have).
   absl::StatusOr<std::string> Render(absl::Span<const ChatMessage> messages,
                                      absl::CivilDay today) const;
 
@@ -54,7 +53,7 @@ class ChatFormat {
 
  private:
   enum class Kind : uint8_t { kChatMl, kLlama3, kMistral, kGemma };
-  // Where Mistral's models and Gemma's have the words of the system.
+  // The place of the system message in the formats of Mistral and Gemma.
   enum class SystemPlace : uint8_t { kNone, kFirstUser, kLastUser, kOwnTurn };
 
   ChatFormat() = default;
@@ -72,16 +71,18 @@ class ChatFormat {
   std::string RenderGemma(absl::Span<const ChatMessage> messages) const;
 
   Kind kind_ = Kind::kChatMl;
-  std::string begin_;  // Of every prompt.
+  std::string begin_;  // The beginning of every prompt.
   std::string eos_;
   std::vector<TokenId> stop_tokens_;
-  // ChatML: what the system says where nobody does, and whether thoughts of earlier answers go.
+  // ChatML: the system message of conversations without one, and whether thoughts are dropped from
+  // earlier answers.
   std::optional<std::string> default_system_;
   bool drops_thoughts_ = false;
-  // Llama 3: the system is told when the model was made and which day it is; empty: today.
+  // Llama 3: whether the system message has the training and current dates. An empty fixed_date_
+  // means today.
   bool tells_date_ = false;
   std::string fixed_date_;
-  // Mistral: around what the user and the assistant say.
+  // Mistral: the text around the messages of the user and the assistant.
   SystemPlace system_ = SystemPlace::kNone;
   absl::string_view before_system_;
   absl::string_view before_user_;

@@ -1,4 +1,4 @@
-// ChatFormat::Render: what each format writes.
+// ChatFormat::Render, for each format.
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -16,7 +16,7 @@ absl::Status BadMessages(absl::string_view what) {
   return MakeError(Reason::kInvalidPrompt, absl::StrCat("messages: ", what));
 }
 
-// Jinja's `trim` is Python's str.strip, for which the four separators of ASCII are white space too.
+// Jinja's `trim` is Python's str.strip, which also strips ASCII's four separators.
 bool IsTrimmed(char32_t code_point) {
   return IsWhitespace(code_point) || (code_point >= 0x1C && code_point <= 0x1F);
 }
@@ -34,7 +34,7 @@ absl::string_view Trim(absl::string_view text) {
   return text;
 }
 
-// An answer without what the model thought before it.
+// An answer without the model's thoughts before it.
 absl::string_view WithoutThoughts(absl::string_view answer) {
   constexpr absl::string_view kEnd = "</think>";
   const size_t end = answer.rfind(kEnd);
@@ -48,8 +48,8 @@ absl::string_view WithoutThoughts(absl::string_view answer) {
 }  // namespace
 
 absl::Status ChatFormat::CheckRoles(absl::Span<const ChatMessage> messages) const {
-  if (messages.empty()) return BadMessages("there are none");
-  if (messages.back().role != "user") return BadMessages("the last one is not the user's");
+  if (messages.empty()) return BadMessages("the list is empty");
+  if (messages.back().role != "user") return BadMessages("the last message is not the user's");
   const bool system_anywhere = kind_ == Kind::kChatMl || (kind_ == Kind::kLlama3 && !tells_date_);
   const bool alternates = kind_ == Kind::kMistral || kind_ == Kind::kGemma;
   size_t turn = 0;
@@ -58,9 +58,9 @@ absl::Status ChatFormat::CheckRoles(absl::Span<const ChatMessage> messages) cons
     if (!IsUtf8(message.content)) return BadMessages(absl::StrCat("[", i, "] is not valid UTF-8"));
     if (message.role == "system") {
       if (alternates && system_ == SystemPlace::kNone) {
-        return BadMessages(absl::StrCat("the model's format, ", name(), ", has no system"));
+        return BadMessages(absl::StrCat("the model's format, ", name(), ", has no system message"));
       }
-      if (i > 0 && !system_anywhere) return BadMessages("the system's is not the first one");
+      if (i > 0 && !system_anywhere) return BadMessages("the system message is not the first one");
       continue;
     }
     if (message.role != "user" && message.role != "assistant") {
@@ -68,7 +68,7 @@ absl::Status ChatFormat::CheckRoles(absl::Span<const ChatMessage> messages) cons
           absl::StrCat("the role '", message.role, "' is not system, user or assistant"));
     }
     if (alternates && (message.role == "user") != (turn++ % 2 == 0)) {
-      return BadMessages("user and assistant do not take turns");
+      return BadMessages("user and assistant do not alternate");
     }
   }
   return absl::OkStatus();

@@ -24,7 +24,7 @@ int HexDigit(char digit) {
              : absl::ascii_tolower(static_cast<unsigned char>(digit)) - 'a' + 10;
 }
 
-// "<0xE2>".
+// The byte of a token like "<0xE2>".
 std::optional<char> ByteToken(const std::string& token) {
   if (token.size() != 6 || !absl::StartsWith(token, "<0x") || token[5] != '>') return std::nullopt;
   const int high = HexDigit(token[3]);
@@ -33,7 +33,7 @@ std::optional<char> ByteToken(const std::string& token) {
   return static_cast<char>(high * 16 + low);
 }
 
-// At most `count` of the character from one end.
+// Strips at most `count` of the character from one end.
 std::string StripLeft(const std::string& text, const std::string& character, uint64_t count) {
   absl::string_view rest = text;
   for (; count > 0 && absl::StartsWith(rest, character); --count) {
@@ -51,7 +51,7 @@ std::string StripRight(const std::string& text, const std::string& character, ui
 }
 
 absl::Status NotServed(const std::string& what) {
-  return BadTokenizer(absl::StrCat("the decoder '", what, "' is not served"));
+  return BadTokenizer(absl::StrCat("the decoder '", what, "' is not supported"));
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ absl::StatusOr<Decoder> Decoder::Parse(const json* json) {
 absl::Status Decoder::SetBytes(Bytes bytes, Stage& stage) {
   if (stage != Stage::kTokens) return NotServed("ByteLevel or ByteFallback behind the text");
   bytes_ = bytes;
-  // What ByteLevel gives is one text; ByteFallback still gives tokens, which Fuse joins.
+  // ByteLevel yields one text. ByteFallback still yields tokens, which Fuse joins.
   stage = bytes == Bytes::kByteLevel ? Stage::kText : Stage::kBytes;
   return absl::OkStatus();
 }
@@ -139,7 +139,7 @@ absl::Status Decoder::AddStrip(const json& json, Stage stage) {
     });
     return absl::OkStatus();
   }
-  // The end of a text that still grows is not known.
+  // The end of a growing text is unknown.
   if (stop > 0 || strip_count_ > 0) return NotServed("Strip of the text's end, or twice");
   strip_character_ = ReadUtf8(character).code_point;
   strip_count_ = static_cast<uint32_t>(std::min<uint64_t>(start, UINT32_MAX));
@@ -155,7 +155,7 @@ std::string Decoder::BytesOf(std::string token, const State& state, bool& is_byt
     }
   }
   if (bytes_ == Bytes::kByteLevel) {
-    // A token that was added stands for itself.
+    // An added token stands for itself.
     if (std::optional<std::string> bytes = VisibleToBytes(token)) return *std::move(bytes);
   }
   return token;
@@ -200,7 +200,7 @@ std::string Decoder::Add(const std::string& token, State& state) const {
   bool is_byte = false;
   std::string bytes = BytesOf(token, state, is_byte);
   if (!separator_.empty() && state.tokens > 0) bytes.insert(0, separator_);
-  // A character does not begin in bytes and end in a token.
+  // A character cannot begin in byte tokens and end in another token.
   if (bytes_ == Bytes::kByteFallback && !is_byte && !state.incomplete.empty()) {
     Replace(state.incomplete.size(), text);
     state.incomplete.clear();

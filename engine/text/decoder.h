@@ -1,4 +1,4 @@
-// From tokens back to text, as they come.
+// Turns tokens into text, one by one.
 #ifndef PAGODA_ENGINE_TEXT_DECODER_H_
 #define PAGODA_ENGINE_TEXT_DECODER_H_
 
@@ -14,26 +14,26 @@
 
 namespace pagoda {
 
-// The `decoder` of a tokenizer.json: first what is done to each token (Replace, Strip, Metaspace),
-// then how tokens become bytes (ByteLevel or ByteFallback, if any), then Fuse, and Strip of the
-// beginning. Thread-safe.
+// The `decoder` of a tokenizer.json, in this order: steps for each token (Replace, Strip,
+// Metaspace), the conversion of tokens to bytes (ByteLevel, ByteFallback or none), Fuse, and Strip
+// of the beginning. Thread-safe.
 class Decoder {
  public:
-  // Null: tokens with spaces between them. Errors: INVALID_CHECKPOINT, which names what is not
-  // served, also for another order.
+  // Null: tokens with spaces between them. Errors: INVALID_CHECKPOINT, which names the unsupported
+  // part; another order is unsupported too.
   static absl::StatusOr<Decoder> Parse(const nlohmann::json* json);
 
-  // A text that is being decoded.
+  // The state of a text.
   struct State {
     uint64_t tokens = 0;     // So far.
-    uint32_t stripped = 0;   // Characters of its beginning.
-    bool has_begun = false;  // Nothing is stripped from its beginning any more.
+    uint32_t stripped = 0;   // Characters stripped from its beginning.
+    bool has_begun = false;  // Stripping of its beginning has ended.
     std::string incomplete;  // The first bytes of a character.
   };
-  // What the next token adds: whole characters. Bytes that are none become U+FFFD: each one with
-  // ByteFallback, otherwise each run that begins no character.
+  // The whole characters that the next token completes. Invalid bytes become U+FFFD: one for each
+  // byte with ByteFallback, otherwise one for each run that begins no character.
   std::string Add(const std::string& token, State& state) const;
-  // What is left when no token follows.
+  // The rest of the text when no token follows.
   std::string Finish(State& state) const;
 
  private:

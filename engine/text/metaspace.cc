@@ -10,7 +10,7 @@ absl::StatusOr<Metaspace> Metaspace::Parse(const nlohmann::json& json, const std
   JsonFields fields(json, path);
   Metaspace metaspace;
   metaspace.replacement = fields.String("replacement", "\u2581");
-  // Files of before there were schemes say whether.
+  // Older files have a flag instead of a scheme.
   const bool add_prefix_space = fields.Bool("add_prefix_space", true);
   const std::string scheme = fields.String("prepend_scheme", add_prefix_space ? "always" : "never");
   metaspace.split = fields.Bool("split", true);
@@ -27,7 +27,7 @@ absl::StatusOr<Metaspace> Metaspace::Parse(const nlohmann::json& json, const std
     metaspace.scheme = Scheme::kNever;
   } else {
     return BadTokenizer(
-        absl::StrCat(fields.PathOf("prepend_scheme"), " '", scheme, "' is not served"));
+        absl::StrCat(fields.PathOf("prepend_scheme"), " '", scheme, "' is not supported"));
   }
   return metaspace;
 }

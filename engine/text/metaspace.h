@@ -1,4 +1,4 @@
-// SentencePiece's spaces: a character that can be seen in their place.
+// SentencePiece's spaces: a visible character that replaces them.
 #ifndef PAGODA_ENGINE_TEXT_METASPACE_H_
 #define PAGODA_ENGINE_TEXT_METASPACE_H_
 
@@ -10,9 +10,9 @@
 
 namespace pagoda {
 
-// What the pre-tokenizer and the decoder of that name have in common.
+// The common part of the pre-tokenizer and the decoder of this name.
 struct Metaspace {
-  // Which words get one in front.
+  // Which words get a space in front.
   enum class Scheme : uint8_t { kAlways, kFirst, kNever };
 
   std::string replacement;  // One character.

@@ -1,4 +1,4 @@
-// What a model needs for text, beside its weights.
+// The parts of a model that handle text.
 #ifndef PAGODA_ENGINE_TEXT_MODEL_TEXT_H_
 #define PAGODA_ENGINE_TEXT_MODEL_TEXT_H_
 
@@ -11,15 +11,15 @@
 
 namespace pagoda {
 
-// A model runs without either: its prompts are then the ids of tokens, or no conversations. Does
-// not change; thread-safe.
+// A model runs without these parts: without a tokenizer its prompts are token ids, without a chat
+// format it takes no conversations. Immutable; thread-safe.
 struct ModelText {
-  // Why there is none otherwise: INVALID_ARGUMENT where the model has no tokenizer.json, else as
-  // Tokenizer::Load and ChatFormat::Load say.
+  // If absent: INVALID_ARGUMENT if the model has no tokenizer.json, otherwise the errors of
+  // Tokenizer::Load and ChatFormat::Load.
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer;
   absl::StatusOr<ChatFormat> chat;
 
-  // Of a model's folder, or of that of its file.
+  // `model` is a model's folder, or its file, whose folder is used.
   static ModelText Load(const std::string& model);
 };
 

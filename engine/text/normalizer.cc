@@ -37,7 +37,8 @@ absl::StatusOr<std::string> ToForm(const icu::Normalizer2& form, const std::stri
   return result;
 }
 
-// Each character by itself, as the tokenizers that it is for do: no rule looks at neighbours.
+// Lowers each character independently, as the package `tokenizers` does: no rule looks at
+// neighbours.
 std::string Lower(absl::string_view text) {
   std::string result;
   while (!text.empty()) {
@@ -77,7 +78,7 @@ absl::StatusOr<std::string> Replace(const Pattern& pattern, const std::string& c
     result += content;
     done = range.end;
     if (result.size() > Normalizer::kMaxBytes) {
-      return MakeError(Reason::kInvalidPrompt, "the text grows too long as it is normalized");
+      return MakeError(Reason::kInvalidPrompt, "the text becomes too long when it is normalized");
     }
   }
   result.append(text, done);
@@ -143,7 +144,7 @@ absl::Status Normalizer::Add(const nlohmann::json& json, int depth) {
   const icu::Normalizer2* form = FormNamed(type, error);
   if (form == nullptr || U_FAILURE(error) != 0) {
     if (!fields.status().ok()) return fields.status();
-    return BadTokenizer(absl::StrCat("the normalizer '", type, "' is not served"));
+    return BadTokenizer(absl::StrCat("the normalizer '", type, "' is not supported"));
   }
   steps_.push_back([form](const std::string& text, absl::Time) { return ToForm(*form, text); });
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-// The first thing that happens to a text.
+// Normalizes a text, the first step after added tokens.
 #ifndef PAGODA_ENGINE_TEXT_NORMALIZER_H_
 #define PAGODA_ENGINE_TEXT_NORMALIZER_H_
 
@@ -17,14 +17,14 @@ namespace pagoda {
 // Lowercase, Strip. Thread-safe.
 class Normalizer {
  public:
-  // Null: changes nothing. Errors: INVALID_CHECKPOINT, which names what is not served.
+  // Null: changes nothing. Errors: INVALID_CHECKPOINT, which names the unsupported part.
   static absl::StatusOr<Normalizer> Parse(const nlohmann::json* json);
 
-  // REQUIRES: `text` is UTF-8. Errors: INVALID_PROMPT (Pattern::FindAll; or it grows beyond
-  // kMaxBytes).
+  // REQUIRES: `text` is UTF-8. Errors: INVALID_PROMPT (as Pattern::FindAll; or the text grows
+  // beyond kMaxBytes).
   absl::StatusOr<std::string> Apply(absl::string_view text, absl::Time deadline) const;
 
-  // Whether the beginning of the text is not part of what comes out.
+  // Whether the beginning of the text is removed.
   bool DropsBeginning(absl::string_view text) const;
 
   static constexpr size_t kMaxBytes = 256 << 20;

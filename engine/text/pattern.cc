@@ -14,8 +14,8 @@
 namespace pagoda {
 namespace {
 
-// ICU's unit is a number of steps, of about a millisecond. It is looked at within a match, the
-// deadline between two.
+// ICU counts steps, of about a millisecond each. This limit is checked within a match, the deadline
+// between matches.
 constexpr int32_t kMatchTimeLimit = 2000;
 constexpr int32_t kMatchStackBytes = 64 << 20;
 
@@ -24,7 +24,7 @@ icu::UnicodeString Utf16(absl::string_view text) {
       icu::StringPiece(text.data(), static_cast<int32_t>(text.size())));
 }
 
-// Follows places in UTF-16, which only grow, in the same text in UTF-8.
+// Converts ascending UTF-16 positions to positions in the same text in UTF-8.
 class Utf8Cursor {
  public:
   explicit Utf8Cursor(absl::string_view text) : text_(text) {}
@@ -46,7 +46,7 @@ class Utf8Cursor {
 
 absl::Status TooLong() {
   return MakeError(Reason::kInvalidPrompt,
-                   "the text takes too long to be cut into words by the model's tokenizer");
+                   "the model's tokenizer takes too long to split the text into words");
 }
 
 std::vector<TextRange> FindString(const std::string& wanted, absl::string_view text) {
@@ -78,7 +78,7 @@ absl::StatusOr<Pattern> Pattern::Regex(const std::string& expression) {
   compiled->regex.reset(icu::RegexPattern::compile(Utf16(expression), 0, where, error));
   if (U_FAILURE(error) != 0) {
     return BadTokenizer(absl::StrCat("the regular expression '", expression.substr(0, 200),
-                                     "' is not understood: ", u_errorName(error)));
+                                     "' is not valid: ", u_errorName(error)));
   }
   Pattern pattern;
   pattern.compiled_ = std::move(compiled);

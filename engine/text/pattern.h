@@ -1,4 +1,4 @@
-// What a tokenizer looks for in a text.
+// Searches for a tokenizer's patterns in a text.
 #ifndef PAGODA_ENGINE_TEXT_PATTERN_H_
 #define PAGODA_ENGINE_TEXT_PATTERN_H_
 
@@ -19,18 +19,18 @@ struct TextRange {
   size_t end = 0;  // In bytes.
 };
 
-// A string or a regular expression in ICU's syntax, which the expressions of tokenizers share.
-// Thread-safe; copies share what is compiled, which does not change.
+// A string or a regular expression. Regular expressions of tokenizers are valid in ICU's syntax.
+// Thread-safe; copies share the compiled expression, which is immutable.
 class Pattern {
  public:
   // {"String": " "} or {"Regex": "\\p{L}+"}. Errors: INVALID_CHECKPOINT with `path`.
   static absl::StatusOr<Pattern> Parse(const nlohmann::json& json, const std::string& path);
-  // Errors: INVALID_CHECKPOINT where ICU does not understand it.
+  // Errors: INVALID_CHECKPOINT if ICU does not understand the expression.
   static absl::StatusOr<Pattern> Regex(const std::string& expression);
   static Pattern String(std::string text);
 
-  // The matches, from left to right, which do not overlap. REQUIRES: `text` is UTF-8. Errors:
-  // INVALID_PROMPT where an expression takes until after the deadline, or too much memory.
+  // The matches, from left to right, without overlaps. REQUIRES: `text` is UTF-8. Errors:
+  // INVALID_PROMPT if an expression runs beyond the deadline or needs too much memory.
   absl::StatusOr<std::vector<TextRange>> FindAll(absl::string_view text, absl::Time deadline) const;
 
  private:

@@ -17,7 +17,7 @@
 namespace pagoda {
 namespace {
 
-// GPT-2's words.
+// GPT-2's pattern for words.
 constexpr char kByteLevelWords[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -56,7 +56,7 @@ absl::Status PreTokenizer::Add(const nlohmann::json& json, int depth) {
   if (type == "Metaspace") return AddMetaspace(json);
   if (type == "Digits") return AddDigits(json);
   if (type != "Sequence" || depth > 0) {
-    return BadTokenizer(absl::StrCat("the pre_tokenizer '", type, "' is not served"));
+    return BadTokenizer(absl::StrCat("the pre_tokenizer '", type, "' is not supported"));
   }
   const nlohmann::json* list = fields.Require("pretokenizers");
   if (list == nullptr) return fields.status();
@@ -103,7 +103,7 @@ absl::Status PreTokenizer::AddSplit(const nlohmann::json& json) {
   if (!fields.status().ok()) return fields.status();
   const std::optional<SplitBehavior> behavior = SplitBehaviorFromName(name);
   if (!behavior.has_value()) {
-    return BadTokenizer(absl::StrCat("pre_tokenizer.behavior '", name, "' is not served"));
+    return BadTokenizer(absl::StrCat("pre_tokenizer.behavior '", name, "' is not supported"));
   }
   absl::StatusOr<Pattern> pattern = Pattern::Parse(*wanted, "pre_tokenizer.pattern");
   if (!pattern.ok()) return pattern.status();

@@ -1,4 +1,4 @@
-// From a text to its words, which the model encodes one by one.
+// Cuts a text into words, which the model encodes one by one.
 #ifndef PAGODA_ENGINE_TEXT_PRE_TOKENIZER_H_
 #define PAGODA_ENGINE_TEXT_PRE_TOKENIZER_H_
 
@@ -15,21 +15,21 @@ namespace pagoda {
 
 struct Word {
   std::string text;
-  bool begins_text = false;  // Nothing of the text stands before it.
+  bool begins_text = false;  // It is at the beginning of the text.
 };
 
 // The `pre_tokenizer` of a tokenizer.json: Sequence, ByteLevel, Split, Metaspace, Digits.
 // Thread-safe.
 class PreTokenizer {
  public:
-  // Null: a text is one word. Errors: INVALID_CHECKPOINT, which names what is not served.
+  // Null: a text is one word. Errors: INVALID_CHECKPOINT, which names the unsupported part.
   static absl::StatusOr<PreTokenizer> Parse(const nlohmann::json* json);
 
   // REQUIRES: the text is UTF-8. Errors: those of Pattern::FindAll.
   absl::StatusOr<std::vector<Word>> Apply(Word text, absl::Time deadline) const;
 
  private:
-  // Appends what becomes of a word, but for empty ones.
+  // Appends the words that a word becomes, except empty ones.
   using Step = std::function<absl::Status(Word word, absl::Time deadline, std::vector<Word>& out)>;
 
   absl::Status Add(const nlohmann::json& json, int depth);

@@ -26,7 +26,7 @@ std::vector<Piece> PiecesOf(size_t size, const std::vector<TextRange>& matches, 
   return pieces;
 }
 
-// Whether a piece goes to the part that the piece before it, in the order of the merge, is in.
+// Whether a piece joins the part of the piece before it, in the order of merging.
 bool Joins(const Piece& piece, bool after_match, SplitBehavior behavior) {
   if (behavior == SplitBehavior::kContiguous) return piece.is_match == after_match;
   return piece.is_match && !after_match;

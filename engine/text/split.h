@@ -1,4 +1,4 @@
-// How a text is cut where a pattern matches.
+// Cuts a text at the matches of a pattern.
 #ifndef PAGODA_ENGINE_TEXT_SPLIT_H_
 #define PAGODA_ENGINE_TEXT_SPLIT_H_
 
@@ -11,23 +11,23 @@
 
 namespace pagoda {
 
-// Where a match goes.
+// The place of a match.
 enum class SplitBehavior : uint8_t {
   kRemoved,
-  kIsolated,            // It is a part of its own.
-  kMergedWithPrevious,  // To the end of the part before it.
-  kMergedWithNext,      // To the beginning of the part behind it.
-  kContiguous,          // One part with the matches right behind it.
+  kIsolated,            // A separate part.
+  kMergedWithPrevious,  // At the end of the part before it.
+  kMergedWithNext,      // At the beginning of the part behind it.
+  kContiguous,          // One part with the matches that follow it directly.
 };
 
-// None where there is no such name ("MergedWithNext").
+// Nothing for an unknown name ("MergedWithNext" is a known one).
 std::optional<SplitBehavior> SplitBehaviorFromName(absl::string_view name);
 
-// What is between the matches counts as them, and the other way round.
+// kBetween: the text between the matches counts as matches, and the matches as text.
 enum class SplitMatches : uint8_t { kPattern, kBetween };
 
-// The parts of a text of `size` bytes, from left to right; `matches` are from left to right and do
-// not overlap. Empty parts are left out.
+// The parts of a text of `size` bytes, from left to right, without empty ones. `matches` are from
+// left to right and do not overlap.
 std::vector<TextRange> SplitText(size_t size, const std::vector<TextRange>& matches,
                                  SplitBehavior behavior,
                                  SplitMatches what = SplitMatches::kPattern);

@@ -1,4 +1,4 @@
-// Ends a text where one of some strings begins.
+// Ends a text at the beginning of a stop string.
 #ifndef PAGODA_ENGINE_TEXT_STOP_STRINGS_H_
 #define PAGODA_ENGINE_TEXT_STOP_STRINGS_H_
 
@@ -9,17 +9,17 @@
 
 namespace pagoda {
 
-// A text that comes piece by piece: keeps back as little as could still become a stop string.
+// Takes a text in pieces, and holds back only what could still become a stop string.
 // Thread-compatible.
 class StopStrings {
  public:
-  // Empty ones are left out. REQUIRES: UTF-8, as all text that is added; then what comes out is
+  // Ignores empty strings. REQUIRES: `stops` and all added text are UTF-8. The output is then UTF-8
   // too.
   explicit StopStrings(std::vector<std::string> stops);
 
-  // What is certain to be text. Nothing more once one has stopped it.
+  // The text that cannot become a stop string. Empty once a stop string has been found.
   std::string Add(absl::string_view text);
-  // The rest, when nothing follows.
+  // The rest of the text when nothing follows.
   std::string Finish();
   bool stopped() const { return stopped_; }
 

@@ -17,9 +17,9 @@ namespace {
 
 using nlohmann::json;
 
-// A template in a sequence of post-processors is the deepest that there is: eight.
+// The deepest valid structure is a template in a sequence of post-processors, at depth eight.
 constexpr int kMaxDepth = 16;
-// For one text.
+// Per text.
 constexpr absl::Duration kEncodeTime = absl::Seconds(10);
 
 absl::Status BadPrompt(absl::string_view what) {
@@ -96,10 +96,12 @@ absl::Status Tokenizer::ReadPostProcessor(const json& json, int depth) {
   JsonFields fields(json, "post_processor");
   const std::string type = fields.String("type", "");
   if (!fields.status().ok()) return fields.status();
-  if (type == "ByteLevel") return absl::OkStatus();  // It corrects offsets, which nobody asks for.
+  if (type == "ByteLevel")
+    return absl::OkStatus();  // It only corrects offsets, which are not
+                              // used.
   if (type == "TemplateProcessing") return ReadTemplate(json);
   if (type != "Sequence" || depth > 0) {
-    return BadTokenizer(absl::StrCat("the post_processor '", type, "' is not served"));
+    return BadTokenizer(absl::StrCat("the post_processor '", type, "' is not supported"));
   }
   const nlohmann::json* list = fields.Require("processors");
   if (list == nullptr) return fields.status();
@@ -131,7 +133,7 @@ absl::Status Tokenizer::ReadTemplate(const json& json) {
                                       : named(*tokens, name->get<std::string>().c_str());
     const nlohmann::json* ids = entry == nullptr ? nullptr : named(*entry, "ids");
     if (ids == nullptr) {
-      return BadTokenizer("post_processor.single names a special token that it has no ids of");
+      return BadTokenizer("post_processor.single names a special token without ids");
     }
     for (const nlohmann::json& id : *ids) {
       if (!id.is_number_unsigned() || id.get<uint64_t>() >= size_) {

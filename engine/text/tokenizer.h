@@ -1,4 +1,4 @@
-// Text to token ids and back, as a Hugging Face tokenizer.json says.
+// Turns text into token ids and back, by a Hugging Face tokenizer.json.
 #ifndef PAGODA_ENGINE_TEXT_TOKENIZER_H_
 #define PAGODA_ENGINE_TEXT_TOKENIZER_H_
 
@@ -25,25 +25,25 @@ namespace pagoda {
 // Whether special tokens are part of a text.
 enum class SpecialTokens : uint8_t { kLeaveOut, kKeep };
 
-// One model's. Thread-safe.
+// A model's tokenizer. Thread-safe.
 class Tokenizer {
  public:
-  // Errors: INVALID_CHECKPOINT, which names what is wrong or not served; NOT_FOUND, where there is
-  // no such file.
+  // Errors: INVALID_CHECKPOINT, which names the error or the unsupported part; NOT_FOUND if there
+  // is no such file.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& file);
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Parse(absl::string_view json);
 
-  // Special tokens that stand in the text are found in it. kKeep puts those around the text that
-  // the model wants there (its `post_processor`). Errors: INVALID_PROMPT (no UTF-8, longer than
-  // kMaxTextBytes, or an expression takes too long).
+  // Finds special tokens in the text. kKeep also adds those that the model wants around the text
+  // (its `post_processor`). Errors: INVALID_PROMPT (not UTF-8, longer than kMaxTextBytes, or an
+  // expression takes too long).
   absl::StatusOr<std::vector<TokenId>> Encode(absl::string_view text, SpecialTokens around) const;
 
-  // Always UTF-8. Ids that no token has say nothing.
+  // Returns UTF-8. Skips ids that no token has.
   std::string Decode(absl::Span<const TokenId> tokens,
                      SpecialTokens special = SpecialTokens::kLeaveOut) const;
 
   std::optional<TokenId> Find(absl::string_view token) const;
-  // The token as the vocabulary has it; null where there is none.
+  // The token as in the vocabulary; null if there is none.
   const std::string* Token(TokenId id) const;
   bool IsSpecial(TokenId id) const;
   // One more than the largest id.
@@ -70,14 +70,14 @@ class Tokenizer {
   Decoder decoder_;
   absl::flat_hash_map<std::string, TokenId> added_ids_;
   absl::flat_hash_map<TokenId, AddedToken> added_;
-  AddedTokenFinder raw_finder_;         // In the text as it comes.
-  AddedTokenFinder normalized_finder_;  // In what the normalizer makes of it.
+  AddedTokenFinder raw_finder_;         // For the raw text.
+  AddedTokenFinder normalized_finder_;  // For the normalized text.
   std::vector<TokenId> before_;
   std::vector<TokenId> behind_;
   size_t size_ = 0;
 };
 
-// One answer's text, token by token. Thread-compatible.
+// The text of one answer, token by token. Thread-compatible.
 class StreamDecoder {
  public:
   // `tokenizer` outlives it.
@@ -85,10 +85,10 @@ class StreamDecoder {
                          SpecialTokens special = SpecialTokens::kLeaveOut)
       : tokenizer_(*tokenizer), special_(special) {}
 
-  // The whole characters that the token completes. What all calls and Finish give is what
-  // Tokenizer::Decode gives.
+  // The whole characters that the token completes. The results of all calls and Finish together
+  // equal Tokenizer::Decode.
   std::string Add(TokenId token);
-  // What is left, when no token follows: U+FFFD for bytes that wait for the rest of a character.
+  // The rest when no token follows: U+FFFD for bytes of an incomplete character.
   std::string Finish() { return tokenizer_.decoder().Finish(state_); }
 
  private:

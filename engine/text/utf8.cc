@@ -7,8 +7,8 @@
 namespace pagoda {
 namespace {
 
-// A character's first byte: how long it is, and what its second byte may be (Unicode 15, table
-// 3-7); a length of 0 begins none.
+// By a character's first byte: the character's length and the range of its second byte (Unicode 15,
+// table 3-7). Length 0: no character begins so.
 struct Lead {
   size_t size = 0;
   uint8_t low = 0x80;

@@ -1,4 +1,4 @@
-// Paged attention, its merge, and the work on the cache, on the CPU.
+// Paged attention and its merge on the CPU.
 #ifndef PAGODA_KERNELS_CPU_ATTENTION_H_
 #define PAGODA_KERNELS_CPU_ATTENTION_H_
 
@@ -10,16 +10,16 @@
 
 namespace pagoda::kernels::cpu {
 
-// The cut that suits the CPU's kernels; for PagedAttention with the same lengths, mask and KV
-// heads, on as many threads.
+// The plan for the CPU kernels. Use it for PagedAttention with the same lengths, mask and KV heads,
+// on the same number of threads.
 AttentionPlan PlanForCpu(const PlanShape& shape, const Execution& execution = {});
 
-// Synchronous. Without a plan one is made for the call. A token's result has the same bits for a
-// given isa and decode_isa whatever else is in the batch, on however many threads, and wherever its
-// blocks lie. With kAvx512Bf16, queries and weights are rounded to bf16 before they are multiplied
-// with what pools of bf16 and of 8 bits hold (fp16 and fp32 pools: not, nor what decodes by another
-// decode_isa); all sums are fp32. Errors: those of
-// CheckHostArguments, and InvalidArgument for a plan that was made for other lengths or KV heads.
+// Synchronous. Without a plan, the call makes one. For a given isa and decode_isa, a token's result
+// has the same bits in every batch, on any number of threads, and wherever its blocks lie. With
+// kAvx512Bf16 and pools of bf16 or 8 bits, queries and weights are rounded to bf16 before they are
+// multiplied. They are not rounded with pools of fp16 or fp32, or in a decode that uses another
+// decode_isa. All sums are fp32. Errors: those of CheckHostArguments, and InvalidArgument for a
+// plan that was made for other lengths or KV heads.
 absl::Status PagedAttention(const PagedAttentionParams& params, const AttentionPlan* plan = nullptr,
                             const Execution& execution = {});
 

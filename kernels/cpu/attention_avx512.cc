@@ -1,7 +1,7 @@
-// Attention's tiles with registers of 16 numbers. This file alone is compiled for them
+// Attention's tiles with registers of 16 numbers. Only this file is compiled for them
 // (CMakeLists.txt).
 #include "kernels/cpu/simd_avx512.h"
-// Behind the registers that it is written for.
+// Must follow the header of its registers.
 #include "kernels/cpu/simd_attention.h"
 
 namespace pagoda::kernels::cpu {

@@ -1,7 +1,7 @@
-// Attention's tiles with the dot product of bf16 pairs. This file alone is compiled for it
+// Attention's tiles with the dot product of bf16 pairs. Only this file is compiled for it
 // (CMakeLists.txt). Numbers are multiplied as bf16 and added as fp32.
 #include "kernels/cpu/simd_avx512.h"
-// Behind the registers that it is written for.
+// Must follow the header of their registers.
 #include "kernels/cpu/row_fetcher.h"
 #include "kernels/cpu/simd_softmax.h"
 
@@ -11,7 +11,7 @@ namespace {
 using Pairs = __m512i;  // 32 numbers of bf16.
 
 constexpr uint32_t kLanes = Simd::kLanes;
-constexpr uint32_t kElements = 32;  // Of a register.
+constexpr uint32_t kElements = 32;  // Per register.
 constexpr uint32_t kBlockRows = Simd::kBlockRows;
 constexpr uint32_t kPanelTokens = 32;
 constexpr __mmask32 kHalf = 0xffff;
@@ -20,14 +20,14 @@ F MultiplyAdd(F sum, Pairs a, Pairs b) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
 }
 
-// The numbers of b behind those of a.
+// The numbers of a, then those of b.
 Pairs ToBf16(F a, F b) { return reinterpret_cast<Pairs>(_mm512_cvtne2ps_pbh(b, a)); }
 
 template <ElementType kType>
 Pairs LoadPairs(const std::byte* p) {
   if constexpr (kType == ElementType::kBFloat16) {
     return _mm512_loadu_si512(p);
-  } else {  // Every number of 8 bits is one of bf16.
+  } else {  // Every 8-bit number is exact in bf16.
     return ToBf16(Simd::LoadElements<kType>(p),
                   Simd::LoadElements<kType>(p + kLanes * ElementBytes(kType)));
   }
@@ -43,7 +43,7 @@ Pairs LoadHalf(const std::byte* p) {
   }
 }
 
-// Two of bf16 at p, in each lane.
+// Two bf16 numbers at p, in each lane.
 Pairs Broadcast(const uint16_t* p) {
   int pair;
   __builtin_memcpy(&pair, p, sizeof(pair));
@@ -92,8 +92,9 @@ inline void DotKeys(const DecodeTile& tile, RowFetcher& fetcher, float (*scores)
   }
 }
 
-// Adds values by weight to the 32 * kRegisters sums of each row from element e on; kWhole: the last
-// 16 are none. Sums are in the order in which the instruction unpacks two rows of values.
+// Adds weighted values to the 32 * kRegisters sums of each row, from element e on. If kWhole is
+// false, the last 16 do not exist. Sums have the order in which the instruction unpacks two rows of
+// values.
 template <ElementType kType, uint32_t kRows, uint32_t kRegisters, bool kWhole>
 inline void AddValues(const DecodeTile& tile, const uint16_t (*weights)[kTileTokens], uint32_t e,
                       RowFetcher& fetcher) {
@@ -141,7 +142,7 @@ template <ElementType kType, uint32_t kRows>
 void Decode(const DecodeTile& tile) {
   alignas(64) float scores[kRows][kTileTokens];
   alignas(64) uint16_t weights[kRows][kTileTokens];
-  constexpr uint32_t kStep = 2 * kElements;  // Whose values are added at a time.
+  constexpr uint32_t kStep = 2 * kElements;  // Elements whose values are added at a time.
   const uint32_t key_steps = FetchSteps<Simd::kDots / kRows>(tile, kElements);
   const uint32_t value_steps =
       tile.tokens / (2 * kStepTokens) * ((tile.value_dim + kStep - 1) / kStep);
@@ -152,7 +153,7 @@ void Decode(const DecodeTile& tile) {
   for (uint32_t r = 0; r < kRows; ++r) {
     const float factor = Weigh(tile.rule, tile.rows, r, tile.tokens, visible, scores[r]);
     Scale(tile.rows.sums + r * tile.rows.sum_stride, tile.rows.sum_stride, factor);
-    // The last 16 have no meaning in a tile of 16.
+    // In a tile of 16 tokens, the last 16 are unspecified.
     _mm512_store_si512(weights[r], ToBf16(Simd::Load(scores[r]), Simd::Load(scores[r] + kLanes)));
   }
   uint32_t e = 0;
@@ -201,7 +202,7 @@ bool AllFinite(Pairs x) {
 template <ElementType kType>
 bool PackValues(const std::byte* const* values, uint32_t tokens, uint32_t value_dim, void* pack) {
   auto* out = static_cast<uint16_t*>(pack);
-  // Of what is unpacked within quarters, the first and the last 16 pairs in their order.
+  // Brings the first and the last 16 pairs, which were unpacked within quarters, into order.
   const Pairs low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
   const Pairs high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
   bool finite = true;
@@ -223,8 +224,8 @@ bool PackValues(const std::byte* const* values, uint32_t tokens, uint32_t value_
   return finite;
 }
 
-// out[r][0 to 31] (+)= sum over `pairs` pairs k of a[r * kRowStep + k * kStep] . b[k][0 to 31]; the
-// steps are in numbers.
+// out[r][0 to 31] (+)= sum over `pairs` pairs k of a[r * kRowStep + k * kStep] . b[k][0 to 31].
+// Steps are in numbers.
 template <uint32_t kRowStep, uint32_t kStep, bool kAdd>
 inline void MultiplyBlock(const uint16_t* a, const uint16_t* b, uint32_t pairs, float* out,
                           uint64_t out_stride) {
@@ -251,7 +252,7 @@ inline void MultiplyBlock(const uint16_t* a, const uint16_t* b, uint32_t pairs, 
   }
 }
 
-// Adds to each row the values of those tokens alone that it sees.
+// Adds to each row the values of only those tokens that it sees.
 inline void AddSeenValues(const PrefillBlock& block, const uint16_t* weights) {
   const auto* values = static_cast<const uint16_t*>(block.values);
   for (uint32_t r = 0; r < kBlockRows; ++r) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr float kUnseen = -std::numeric_limits<float>::infinity();
 
-// The bits first to end - 1 of a word, as far as it has them.
+// The bits first to end - 1 of a word, clipped to the word.
 uint32_t Bits(int64_t first, int64_t end) {
   first = std::clamp<int64_t>(first, 0, 32);
   end = std::clamp<int64_t>(end, 0, 32);
@@ -19,22 +19,21 @@ uint32_t Bits(int64_t first, int64_t end) {
   return static_cast<uint32_t>(((uint64_t{1} << end) - 1) & ~((uint64_t{1} << first) - 1));
 }
 
-// Of all slots.
+// The scale that all slots share, or 1.
 float CommonScale(const KvScales& scales, const float* part, uint32_t kv_head) {
   return part == nullptr || scales.per_slot() ? 1.0f : *scales.At(part, /*slot=*/0, kv_head);
 }
 
-// exp2(score - largest) where the difference may be that of two infinities: a row without keys has
-// no weight.
+// exp2(score - largest), also if both are infinite: a row without keys has no weight.
 float WeightOf(float score, float largest) {
   return score == kUnseen ? 0.0f : std::exp2(score - largest);
 }
 
-// How many query tokens ahead of the one at work queries and outputs are fetched: a KV head's are
-// too few bytes of each token for prefetchers to follow.
+// How many query tokens ahead queries and outputs are prefetched. One KV head has too few bytes of
+// each token for hardware prefetchers.
 constexpr uint32_t kTokensAhead = 4;
 
-// The row of the batch's query token n, whole.
+// Stores the final row of the batch's query token n.
 void FinishRow(const AttentionCall& call, uint64_t n, uint32_t head, const RowResult& result) {
   const PagedAttentionParams& params = call.params;
   float largest = result.largest;

@@ -1,4 +1,4 @@
-// A call's units of work, item by item and KV head by KV head, and where their results go.
+// A call's units of work, one per item and KV head, and the places of their results.
 #ifndef PAGODA_KERNELS_CPU_ATTENTION_UNIT_H_
 #define PAGODA_KERNELS_CPU_ATTENTION_UNIT_H_
 
@@ -15,34 +15,34 @@
 
 namespace pagoda::kernels::cpu {
 
-// The softmax of one query row over some keys: scores are in units of log2, `sums` the values by
-// weight exp2(score - largest), unnormalised.
+// The softmax of one query row over some keys. Scores are in units of log2; `sums` are the values
+// weighted by exp2(score - largest), not normalised.
 struct RowResult {
   float largest;  // -infinity: no key was seen.
   float weight_sum;
   const float* sums;  // [value_dim]
 };
 
-// Rows of partial results, for each query head of each row of the plan's num_partials.
+// The partial results: one row for each query head of each of the plan's num_partials rows.
 struct PartialRows {
   float* sums = nullptr;  // [num_partials][num_heads][value_dim]
   float* largest = nullptr;
   float* weight_sums = nullptr;
 };
 
-// From the type of queries and outputs to those in which kernels compute, and back.
+// Converts from the type of queries and outputs to the types in which kernels compute, and back.
 struct QueryConversions {
   ConvertRows to_float;
   ConvertRows to_bf16;
   ConvertRows from_float;
 };
 
-// What all units of a call share. Threads write to different rows of outputs and partial results.
+// The data that all units of a call share. Threads write different rows of outputs and partials.
 struct AttentionCall {
   const PagedAttentionParams& params;
   const AttentionPlan& plan;
   const TileKernels* kernels;         // Null: portable.
-  const TileKernels* decode_kernels;  // Null where `kernels` is.
+  const TileKernels* decode_kernels;  // Null if `kernels` is null.
   FetchAhead fetch;
   QueryConversions conversions;
   PartialRows partials;
@@ -51,7 +51,7 @@ struct AttentionCall {
   uint32_t value_dim() const { return params.kv.value_elements(); }
 };
 
-// Item and KV head. The item is one of the plan's.
+// An item of the plan and a KV head.
 struct AttentionUnit {
   const AttentionItem* item = nullptr;
   uint32_t kv_head = 0;
@@ -61,7 +61,7 @@ struct AttentionUnit {
 inline constexpr float kLog2E = 1.44269504088896341f;
 inline constexpr float kLn2 = 0.693147180559945309f;
 
-// --- What units read ---
+// --- Input of units ---
 
 // The position of the item's query token q in its context.
 int64_t PositionOf(const AttentionCall& call, const AttentionItem& item, uint32_t q);
@@ -72,8 +72,8 @@ void LoadQuery(const AttentionCall& call, const AttentionItem& item, uint32_t q,
 void LoadQuery(const AttentionCall& call, const AttentionItem& item, uint32_t q, uint32_t head,
                BFloat16* query);
 
-// Where the keys and values of the positions first_key to first_key + count - 1 of the sequence
-// lie.
+// The addresses of the keys and values at the positions first_key to first_key + count - 1 of the
+// sequence.
 void FindTokens(const AttentionCall& call, uint32_t sequence, uint32_t kv_head, uint32_t first_key,
                 uint32_t count, const std::byte** __restrict keys,
                 const std::byte** __restrict values);
@@ -83,40 +83,41 @@ void FindTokens(const AttentionCall& call, uint32_t sequence, uint32_t kv_head, 
 uint32_t VisibleWord(const AttentionMask& mask, uint32_t head, int64_t position, int64_t first_key,
                      int64_t end_key);
 
-// The scale of a head in a slot, where each slot has its own; else 1: RuleOf and ValueScale have
-// it. `part` is the layer's scales.keys or scales.values.
+// The scale of a head in a slot, if each slot has its scales; else 1, because RuleOf and ValueScale
+// include it. `part` is the layer's scales.keys or scales.values.
 float SlotScale(const KvScales& scales, const float* part, uint32_t slot, uint32_t kv_head);
 
-// What turns q . k into a score in units of log2.
+// The rule that turns q . k into a score in units of log2.
 ScoreRule RuleOf(const PagedAttentionParams& params, uint32_t kv_head);
 
-// What the sums of values of the pool are multiplied by.
+// The factor of the sums of the pool's values.
 float ValueScale(const PagedAttentionParams& params, uint32_t kv_head);
 
-// --- What units write ---
+// --- Output of units ---
 
-// The result of the item's query token q in query head `head`: to the output, or where the item's
-// partial results go.
+// Stores the result of the item's query token q in query head `head`: in the output, or in the
+// item's partial results.
 void StoreRow(const AttentionCall& call, const AttentionItem& item, uint32_t q, uint32_t head,
               const RowResult& result);
 
-// Puts the parts of the merge's rows together, for the query heads of one KV head, in the parts'
-// order. `sums` is for the caller: [value_dim].
+// Merges the parts of the merge's rows, in the parts' order, for the query heads of one KV head.
+// `sums` is scratch memory of the caller: [value_dim].
 void MergeParts(const AttentionCall& call, const AttentionMerge& merge, uint32_t kv_head,
                 float* sums);
 
-// --- The units' two implementations ---
+// --- The two implementations of units ---
 
-// Bytes of scratch memory that the units of a call need, whichever thread they run on.
+// The bytes of scratch memory that any unit of the call needs.
 size_t PortableScratchBytes(const AttentionCall& call);
 size_t TileScratchBytes(const AttentionCall& call);
 
 void RunPortableUnit(const AttentionCall& call, const AttentionUnit& unit,
                      absl::Span<std::byte> scratch);
 
-// `next` is what the thread will probably do after it, without item if nothing; its first tokens
-// are fetched towards the end. `fetched`: those of this one were. Returns whether all of next's
-// were: units of many rows fetch none, and one whose last keys are few not all.
+// `next` is the unit that the thread will probably run next; without an item if there is none. Its
+// first tokens are prefetched towards the end of this unit. `fetched`: this unit's first tokens
+// were prefetched. Returns whether all of next's first tokens were prefetched. Units of many rows
+// prefetch none; a unit whose last keys are few does not prefetch all.
 bool RunTileUnit(const AttentionCall& call, const AttentionUnit& unit, const AttentionUnit& next,
                  bool fetched, absl::Span<std::byte> scratch);
 

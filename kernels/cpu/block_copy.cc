@@ -11,17 +11,17 @@
 namespace pagoda::kernels::cpu {
 namespace {
 
-// A copy of bytes: of elements of one byte that keep their type.
+// A copy of bytes: a conversion of one-byte elements to their own type.
 ConvertRows CopyFor(uint64_t total_bytes, uint64_t alignment, Isa isa) {
   const bool past = total_bytes >= kPastCachesBytes && alignment % kStreamAlignment == 0;
   return FindConversion(ElementType::kFloat8E4M3, ElementType::kFloat8E4M3, isa,
                         past ? Stores::kPastCaches : Stores::kThroughCaches);
 }
 
-// What is read from four places in turn keeps more of a core's prefetchers at work than what is
-// read from one: measured, a fourth to a half faster.
+// Reading from four places in turn keeps more of a core's prefetchers busy than reading from one:
+// measured, a fourth to a half faster.
 constexpr uint64_t kStreams = 4;
-constexpr uint64_t kStepBytes = 256;  // Of a stream, before it is the next one's turn.
+constexpr uint64_t kStepBytes = 256;  // Per stream, before the next stream continues.
 
 void CopyBytes(ConvertRows copy, std::byte* target, const std::byte* source, uint64_t bytes) {
   const uint64_t stream_bytes = bytes / kStreams / kStepBytes * kStepBytes;
@@ -42,7 +42,7 @@ void CopyBytes(ConvertRows copy, std::byte* target, const std::byte* source, uin
        1.0f);
 }
 
-// A slot's units, of which threads take ranges.
+// The unit of work within a slot. Threads take ranges of units.
 constexpr uint64_t kUnitBytes = 64 << 10;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The cache's writes, reads and copies on the CPU.
+// Cache writes, cache reads and block copies on the CPU.
 #ifndef PAGODA_KERNELS_CPU_CACHE_H_
 #define PAGODA_KERNELS_CPU_CACHE_H_
 
@@ -9,16 +9,17 @@
 
 namespace pagoda::kernels::cpu {
 
-// All are synchronous and safe to call from several threads on different token slots. Elements are
-// converted to nearest, ties to even; those of 8 bits are divided by their scale before, and
-// saturate.
+// All functions are synchronous. Several threads can call them on different token slots. Elements
+// are converted to nearest, ties to even. Elements of 8 bits are divided by their scale before the
+// conversion, and saturate.
 
-// Errors: those of CheckShapes, and InvalidArgument for a token slot outside the pool; nothing is
-// written then.
+// Errors: those of CheckShapes, and InvalidArgument for a token slot outside the pool; then nothing
+// is written.
 absl::Status WriteCache(const CacheWriteParams& params, const Execution& execution = {});
 
 // Errors: those of CheckShapes, and InvalidArgument for starts that do not ascend from 0, a
-// negative position, a table too short, a slot outside the pool; nothing is written then.
+// negative position, a table that is too short, or a slot outside the pool; then nothing is
+// written.
 absl::Status FillCache(const CacheFillParams& params, const Execution& execution = {});
 
 // Likewise.

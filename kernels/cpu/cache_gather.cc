@@ -10,7 +10,7 @@
 namespace pagoda::kernels::cpu {
 namespace {
 
-// K or V of one call.
+// Gathers K or V of one call.
 class Gatherer {
  public:
   Gatherer(const CacheGatherParams& params, const std::byte* part, uint32_t head_elements,

@@ -3,11 +3,11 @@
 namespace pagoda::kernels::cpu {
 namespace {
 
-// Whose source is prefetched while a token's is converted. Measured with 8 heads of 128.
+// How many tokens ahead the source is prefetched. Measured with 8 heads of 128.
 constexpr uint64_t kTokensAheadByHead = 8;
 constexpr uint64_t kTokensAheadByToken = 16;
 
-// Whether every row that is stored is of whole lines.
+// Whether every row to store consists of whole lines.
 bool AreLines(const CacheSide<std::byte>& target, uint64_t row_bytes) {
   const uint64_t all = reinterpret_cast<uintptr_t>(target.data) | target.token_stride_bytes |
                        target.head_stride_bytes | row_bytes;

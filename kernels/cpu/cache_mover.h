@@ -1,4 +1,4 @@
-// Moves K or V of tokens between contiguous rows and the blocks of a pool.
+// Moves K or V of tokens between contiguous rows and a pool's blocks.
 #ifndef PAGODA_KERNELS_CPU_CACHE_MOVER_H_
 #define PAGODA_KERNELS_CPU_CACHE_MOVER_H_
 
@@ -11,7 +11,7 @@
 
 namespace pagoda::kernels::cpu {
 
-// One side of a move: where K or V of tokens lie.
+// One side of a move: the position of the tokens' K or V.
 template <class Byte>
 struct CacheSide {
   Byte* data = nullptr;
@@ -20,7 +20,7 @@ struct CacheSide {
   uint64_t head_stride_bytes = 0;
 };
 
-// The sides of a part, K or V: a pool's, and rows of contiguous heads. Byte may be const.
+// The two sides of a part (K or V): a pool, and rows of contiguous heads. Byte can be const.
 template <class Byte>
 CacheSide<Byte> PoolSide(const KvLayer& kv, Byte* part) {
   return {.data = part,
@@ -36,29 +36,29 @@ CacheSide<Byte> RowsSide(Byte* rows, ElementType type, uint64_t row_bytes, uint3
           .head_stride_bytes = head_elements * ElementBytes(type)};
 }
 
-// What the heads of a token have in common on both sides.
+// The properties of a token's heads that both sides share.
 struct CacheHeads {
   uint32_t num_heads = 0;
   uint32_t head_elements = 0;
-  const float* scales = nullptr;  // This and what follows as in KvScales.
+  const float* scales = nullptr;  // `scales` and the next two are as in KvScales.
   bool scales_per_head = false;
   uint64_t scales_slot_stride = 0;
 };
 
 CacheHeads HeadsOf(const KvLayer& kv, uint32_t head_elements, const float* scales);
 
-// Bytes of a token in the pool, K and V.
+// The bytes of a token's K and V in the pool.
 uint64_t TokenBytes(const KvLayer& kv);
 
-// A plain value; several threads may use it at once.
+// A plain value. Several threads can use it at the same time.
 class CacheMover {
  public:
-  // num_tokens: of all moves, by which it is decided whether they go past the caches.
+  // num_tokens: of all moves. It decides whether the stores bypass the caches.
   CacheMover(const CacheSide<const std::byte>& source, const CacheSide<std::byte>& target,
              const CacheHeads& heads, uint64_t num_tokens, Isa isa);
 
-  // Moves tokens of a slot that are neighbours on both sides, of which the first is at these
-  // offsets, in the order in which they lie in the target, unless each head has a scale of its own.
+  // Moves tokens of one slot that are neighbours on both sides; the first token is at these
+  // offsets. Moves in the target's order, unless each head has a separate scale.
   void Move(uint64_t source_bytes, uint64_t target_bytes, uint64_t num_tokens, uint32_t slot) const;
 
  private:
@@ -66,7 +66,7 @@ class CacheMover {
   CacheSide<std::byte> target_;
   CacheHeads heads_;
   ConvertRows convert_;
-  bool by_token_;  // Head after head of a token, else token after token of a head.
+  bool by_token_;  // Head by head of each token, else token by token of each head.
 };
 
 }  // namespace pagoda::kernels::cpu

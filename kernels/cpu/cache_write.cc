@@ -10,7 +10,7 @@
 namespace pagoda::kernels::cpu {
 namespace {
 
-// K, and V where the pool has any, of the rows of one call.
+// Writes K, and V if the pool has it, of the rows of one call.
 class Writer {
  public:
   Writer(const CacheRows& rows, const KvLayer& kv, uint64_t num_tokens, Isa isa)

@@ -8,7 +8,7 @@
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/numeric.h"
 
-// From here on alone: what headers define is compiled for every machine.
+// Only from here on: code of headers is compiled for every machine.
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kLanes = 16;
 
-struct Floats {  // kLanes of them.
+struct Floats {  // kLanes numbers.
   __m256 low, high;
 };
 
@@ -51,7 +51,7 @@ Floats Load(const Float8E5M2* source) {  // The upper half of a binary16.
 }
 
 Floats Load(const Float8E4M3* source) {
-  // As a binary16 with the same bits of exponent it is 2^8 too small, subnormals too.
+  // As a binary16 with the same exponent bits, the number is 2^8 too small; subnormals too.
   const __m256i bits = _mm256_cvtepu8_epi16(LoadBytes16(source));
   const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(bits, _mm256_set1_epi16(0x80)), 8);
   const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi16(0x7f));
@@ -82,7 +82,7 @@ void Put(Half* target, Floats values) {
   PutBytes16(target + 8, _mm256_cvtps_ph(values.high, kNearest));
 }
 
-// The low 16 bits of 8 and 8 numbers below 2^16.
+// The low 16 bits of 8 + 8 numbers below 2^16.
 __m256i Narrow(__m256i low, __m256i high) {
   return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
 }
@@ -101,9 +101,9 @@ void Put(BFloat16* target, Floats values) {
   PutBytes32(target, Narrow(ToBFloat16Bits(values.low), ToBFloat16Bits(values.high)));
 }
 
-// The same numbers as ToFloat8Bits of numeric.h, in fewer steps: to add 2^(e + dropped bits) to a
-// number of exponent e leaves its units of 8 bits, rounded, as the last bits of the sum. Below the
-// smallest normal e is that one's, and the units are subnormals.
+// The same result as ToFloat8Bits of numeric.h, in fewer steps. After adding 2^(e + dropped bits)
+// to a number of exponent e, the last bits of the sum are its units of 8 bits, rounded. Below the
+// smallest normal, e is the exponent of the smallest normal, and the units are subnormals.
 template <int kFractionBits, int kBias>
 __m256i ToFloat8Bits(__m256 values, float largest) {
   constexpr int kDropped = 23 - kFractionBits;
@@ -117,7 +117,7 @@ __m256i ToFloat8Bits(__m256 values, float largest) {
   const __m256i units = _mm256_add_epi32(exponent, _mm256_set1_epi32(kDropped << 23));
   const __m256 sum = _mm256_add_ps(_mm256_castsi256_ps(bounded), _mm256_castsi256_ps(units));
   const __m256i rounded = _mm256_sub_epi32(_mm256_castps_si256(sum), units);
-  // A normal number's units begin with the bit that is not stored: one exponent too many.
+  // A normal number's units begin with the bit that is not stored: one exponent too much.
   const __m256i stored_exponent =
       _mm256_srli_epi32(_mm256_sub_epi32(exponent, _mm256_set1_epi32(kSmallestNormal)), kDropped);
   const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(values, values, _CMP_UNORD_Q));
@@ -140,7 +140,7 @@ void Put(Float8E5M2* target, Floats values) {
   PutFloat8<2, 15>(target, values, kLargestFloat8E5M2);
 }
 
-// Where elements are of 8 bits on either side: how the scale is applied to them.
+// How the scale is applied to 8-bit elements on either side.
 enum class Scaling { kMultiply, kDivide };
 
 template <class From, class To, Scaling kScaling>

@@ -7,7 +7,7 @@
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/numeric.h"
 
-// From here on alone: what headers define is compiled for every machine.
+// Only from here on: code of headers is compiled for every machine.
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kLanes = 16;
 
-// 16 elements as fp32, those of `mask`.
+// The elements of `mask` among 16, as fp32.
 __m512 Load(const float* source, __mmask16 mask) { return _mm512_maskz_loadu_ps(mask, source); }
 
 __m512 Load(const Half* source, __mmask16 mask) {
@@ -34,7 +34,7 @@ __m512 Load(const Float8E5M2* source, __mmask16 mask) {  // The upper half of a 
 }
 
 __m512 Load(const Float8E4M3* source, __mmask16 mask) {
-  // As a binary16 with the same bits of exponent it is 2^8 too small, subnormals too.
+  // As a binary16 with the same exponent bits, the number is 2^8 too small; subnormals too.
   const __m256i bits = _mm256_cvtepu8_epi16(_mm_maskz_loadu_epi8(mask, source));
   const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(bits, _mm256_set1_epi16(0x80)), 8);
   const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi16(0x7f));
@@ -44,7 +44,7 @@ __m512 Load(const Float8E4M3* source, __mmask16 mask) {
   return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(half, sign)), _mm512_set1_ps(256.0f));
 }
 
-// The bits of 16 elements of type To, each in the low ones of 32. A line of target is those of 64 /
+// The bits of 16 elements of type To, each in the low bits of 32. A line of the target has 64 /
 // sizeof(To) elements.
 template <class To>
 struct Lanes;
@@ -73,7 +73,7 @@ struct Lanes<Half> : Lanes16 {
 
 template <>
 struct Lanes<BFloat16> : Lanes16 {
-  // Not by vcvtneps2bf16, which takes subnormals for zero.
+  // vcvtneps2bf16 would treat subnormals as zero.
   [[gnu::always_inline]] static __m512i Of(__m512 values) {
     const __m512i bits = _mm512_castps_si512(values);
     const __m512i upper = _mm512_srli_epi32(bits, 16);
@@ -90,9 +90,9 @@ struct Lanes8 {
   static void Store(void* target, __mmask16 mask, __m512i lanes) {
     _mm512_mask_cvtepi32_storeu_epi8(target, mask, lanes);
   }
-  // The same numbers as ToFloat8Bits of numeric.h, in fewer steps: to add 2^(e + dropped bits) to
-  // a number of exponent e leaves its units of 8 bits, rounded, as the last bits of the sum. Below
-  // the smallest normal e is that one's, and the units are subnormals.
+  // The same result as ToFloat8Bits of numeric.h, in fewer steps. After adding 2^(e + dropped bits)
+  // to a number of exponent e, the last bits of the sum are its units of 8 bits, rounded. Below the
+  // smallest normal, e is the exponent of the smallest normal, and the units are subnormals.
   [[gnu::always_inline]] static __m512i Of(__m512 values) {
     constexpr int kDropped = 23 - kFractionBits;
     constexpr int kSmallestNormal = (127 + 1 - kBias) << 23;
@@ -108,7 +108,7 @@ struct Lanes8 {
     const __m512i units = _mm512_add_epi32(exponent, _mm512_set1_epi32(kDropped << 23));
     const __m512 sum = _mm512_add_ps(_mm512_castsi512_ps(bounded), _mm512_castsi512_ps(units));
     const __m512i rounded = _mm512_sub_epi32(_mm512_castps_si512(sum), units);
-    // A normal number's units begin with the bit that is not stored: one exponent too many.
+    // A normal number's units begin with the bit that is not stored: one exponent too much.
     const __m512i stored_exponent =
         _mm512_srli_epi32(_mm512_sub_epi32(exponent, _mm512_set1_epi32(kSmallestNormal)), kDropped);
     __m512i result = _mm512_add_epi32(rounded, stored_exponent);
@@ -123,10 +123,10 @@ struct Lanes<Float8E4M3> : Lanes8<3, 7> {};
 template <>
 struct Lanes<Float8E5M2> : Lanes8<2, 15> {};
 
-// Where elements are of 8 bits on either side: how the scale is applied to them.
+// How the scale is applied to 8-bit elements on either side.
 enum class Scaling { kMultiply, kDivide };
 
-// Both are inlined, however often, so that the constants stay in registers.
+// Both are always inlined, so that the constants stay in registers.
 template <class From, class To, Scaling kScaling>
 [[gnu::always_inline]] inline __m512i ConvertLanes(const From* source, __mmask16 mask,
                                                    __m512 scales) {
@@ -139,8 +139,8 @@ template <class From, class To, Scaling kScaling>
   return Lanes<To>::Of(values);
 }
 
-// Always a whole line in one store: parts of one, stored past the caches one by one, can each
-// become an access to memory.
+// Always stores a whole line at once. Parts of a line that bypass the caches one by one can each
+// become a memory access.
 template <class From, class To, Scaling kScaling>
 [[gnu::always_inline]] inline __m512i ConvertLine(const From* source, __m512 scales) {
   const auto lanes = [&](uint64_t k) __attribute__((always_inline)) {
@@ -149,7 +149,7 @@ template <class From, class To, Scaling kScaling>
   if constexpr (sizeof(To) == 4) {
     return lanes(0);
   } else if constexpr (sizeof(To) == 2) {
-    // Packed within quarters of the vectors, which are then put in order.
+    // Packed within quarters of the vectors; the permutation restores the order.
     const __m512i packed = _mm512_packus_epi32(lanes(0), lanes(1));
     return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), packed);
   } else {

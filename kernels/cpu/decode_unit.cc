@@ -12,15 +12,15 @@ namespace {
 
 constexpr float kUnseen = -std::numeric_limits<float>::infinity();
 
-// A call's unit fetches, while it works on some tokens, those that lie `tokens` behind them, in
-// streams, one row of each in turn: a core has as many lines on their way from memory as its
-// prefetchers follow pages at a time.
+// While a unit works on some tokens, it prefetches tokens `tokens` further, in several streams, one
+// row of each in turn. The number of pages that a core's prefetchers follow at a time limits its
+// lines in flight.
 struct FetchPlan {
   uint32_t tokens;
   uint32_t streams;
 
   uint32_t tiles() const { return tokens / kTileTokens; }
-  uint32_t stream_rows() const { return kTileTokens / streams; }  // Of a stream, a tile.
+  uint32_t stream_rows() const { return kTileTokens / streams; }  // Per stream and tile.
 };
 
 FetchPlan PlanOf(FetchAhead ahead) {
@@ -77,7 +77,7 @@ void DecodeUnit::Start() {
   const PagedAttentionParams& params = call_.params;
   num_rows_ = unit_.item->num_queries * group_;
   next_key_ = unit_.item->end_key;
-  // A pass of 4 rows may have rows that nobody reads.
+  // A pass of 4 rows can have unused rows.
   const uint32_t rows = RoundUp(num_rows_, kQueryRows);
   std::fill_n(zeros_, query_elements_ * sizeof(float), std::byte{0});
   std::fill_n(queries_, rows * query_elements_ * sizeof(float), std::byte{0});
@@ -166,7 +166,7 @@ void DecodeUnit::AttendTile(uint32_t first_key, uint32_t count) {
     }
     return;
   }
-  // What one row sees may be NaN, and does not concern another.
+  // A value that one row sees can be NaN, and must not affect another row.
   std::copy_n(tile_rows_.keys, kTileTokens, seen_rows_.keys);
   std::copy_n(tile_rows_.values, kTileTokens, seen_rows_.values);
   for (uint32_t r = 0; r < num_rows_; ++r) {
@@ -198,7 +198,7 @@ void DecodeUnit::AttendRows(uint32_t first_row, uint32_t rows, uint32_t visible)
                 .first_biases = biased ? biases_ + first_row : nullptr,
                 .biases_per_token = biased ? slopes_ + first_row : nullptr};
   kernels_.decode[rows == 1 ? 0 : rows == 2 ? 1 : 2](tile_);
-  tile_.num_next_tokens = 0;  // Once is enough.
+  tile_.num_next_tokens = 0;  // The rows are prefetched only once.
 }
 
 void DecodeUnit::FindTile(uint32_t first_key, uint32_t count) {
@@ -214,7 +214,8 @@ void DecodeUnit::FindTile(uint32_t first_key, uint32_t count) {
   tile_.values = tile_rows_.values;
 }
 
-// The first tile from that of `key` on that some row may see; the item's end if there is none.
+// The first tile, from the tile of `key` on, that some row can see; the item's end if there is
+// none.
 uint64_t DecodeUnit::NextSeen(uint64_t key) const {
   const AttentionItem& item = *unit_.item;
   const AttentionMask& mask = call_.params.mask;
@@ -228,8 +229,8 @@ uint64_t DecodeUnit::NextSeen(uint64_t key) const {
   return key;
 }
 
-// What is fetched during the tile of first_key: a share of each stream of the tokens that lie
-// FetchPlan::tokens behind it; where the item has ended, of the next item's first ones.
+// Finds the rows to prefetch during the tile of first_key: a share of each stream of the tokens
+// FetchPlan::tokens behind it. Behind the item's end, they are the next item's first tokens.
 void DecodeUnit::FindFetched(uint32_t first_key) {
   const FetchPlan plan = PlanOf(call_.fetch);
   const uint32_t begin = unit_.item->first_key;

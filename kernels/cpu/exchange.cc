@@ -13,12 +13,12 @@ constexpr uint32_t kSplitBytes = 16;
 constexpr uint32_t kTile = 32;
 constexpr uint32_t kFace = 16;
 
-// Elements of a token in one head.
+// Elements of a token per head.
 uint32_t PartElements(const ExchangeParams& params) {
   return params.part == params.kv.keys ? params.kv.head_dim : params.kv.value_elements();
 }
 
-// Neighbouring elements of a token that stay neighbours.
+// The number of neighbouring elements of a token that stay neighbours.
 uint32_t ChunkElements(const ExchangeParams& params) {
   switch (params.form) {
     case ExchangeForm::kSplitByX:
@@ -31,7 +31,7 @@ uint32_t ChunkElements(const ExchangeParams& params) {
   return 1;
 }
 
-// Where an element of a token lies in a head of the other form, in elements.
+// The offset of a token's element in a head of the other form, in elements.
 uint64_t OffsetInHead(const ExchangeParams& params, uint64_t token, uint64_t element) {
   const uint64_t tokens = params.kv.tokens_per_block;
   switch (params.form) {
@@ -74,7 +74,7 @@ absl::Status CheckArguments(const ExchangeParams& params) {
   return absl::OkStatus();
 }
 
-// Calls move(pool_offset, blocks_offset) for every chunk of a head; `head` counts those of all
+// Calls move(pool_offset, blocks_offset) for every chunk of a head. `head` counts the heads of all
 // blocks.
 template <class Move>
 void ForChunks(const ExchangeParams& params, uint64_t head, const Move& move) {
@@ -92,8 +92,8 @@ void ForChunks(const ExchangeParams& params, uint64_t head, const Move& move) {
   }
 }
 
-// Calls copy(pool_offset, blocks_offset, bytes) for every chunk of every block. `bytes` is a type
-// of a constant value, so that compilers move a chunk by one instruction.
+// Calls copy(pool_offset, blocks_offset, bytes) for every chunk of every block. The type of `bytes`
+// is a compile-time constant, so that compilers move a chunk by one instruction.
 template <class Copy>
 void ForAllChunks(const ExchangeParams& params, const cpu::Execution& execution, const Copy& copy) {
   const uint64_t heads = params.slots.size() * params.kv.num_kv_heads;

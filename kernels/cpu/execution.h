@@ -1,4 +1,4 @@
-// Where one of the CPU's kernels runs.
+// The threads and instructions that a CPU kernel uses.
 #ifndef PAGODA_KERNELS_CPU_EXECUTION_H_
 #define PAGODA_KERNELS_CPU_EXECUTION_H_
 
@@ -8,10 +8,10 @@
 namespace pagoda::kernels::cpu {
 
 struct Execution {
-  ThreadPool* threads = nullptr;  // Null: on the caller's thread alone.
+  ThreadPool* threads = nullptr;  // Null: only the caller's thread.
   Isa isa = FastestIsa();         // At most BestIsa().
-  // Of the tiles that decode for at most kFewHeads heads of a group over pools of bf16; counts
-  // between kAvx2 and `isa`.
+  // For decode over pools of bf16 with at most kFewHeads query heads per KV head. Has an effect
+  // only between kAvx2 and `isa`.
   Isa decode_isa = FastestDecodeIsa();
   FetchAhead fetch = FastestFetchAhead();
 };

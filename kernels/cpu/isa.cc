@@ -7,7 +7,7 @@
 namespace pagoda::kernels::cpu {
 namespace {
 
-// libgcc looks at the processor and at what the system saves of its registers.
+// libgcc checks the processor, and whether the system saves its registers.
 Isa FindIsa() {
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
@@ -21,8 +21,8 @@ Isa FindIsa() {
   return __builtin_cpu_supports("avx512bf16") ? Isa::kAvx512Bf16 : Isa::kAvx512;
 }
 
-// By the family and its extension, 0xf and 0xb (AMD64 Architecture Programmer's Manual, volume 3,
-// CPUID function 1).
+// Checks the family and its extension, 0xf and 0xb (AMD64 Architecture Programmer's Manual, volume
+// 3, CPUID function 1).
 bool IsZen5() {
   __builtin_cpu_init();
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;

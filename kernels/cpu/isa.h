@@ -1,4 +1,4 @@
-// Which instructions the CPU's kernels use.
+// The instruction sets of the CPU kernels.
 #ifndef PAGODA_KERNELS_CPU_ISA_H_
 #define PAGODA_KERNELS_CPU_ISA_H_
 
@@ -7,9 +7,9 @@
 
 namespace pagoda::kernels::cpu {
 
-// In ascending order: a machine that has one has those before it.
+// In ascending order: a machine that has one also has all before it.
 enum class Isa : uint8_t {
-  kPortable,    // What the compiler makes of C++ for any x86-64-v2.
+  kPortable,    // The compiler's code for any x86-64-v2.
   kAvx2,        // With FMA and F16C.
   kAvx512,      // F, BW, DQ, VL.
   kAvx512Bf16,  // And the dot product of bf16 pairs.
@@ -17,21 +17,22 @@ enum class Isa : uint8_t {
 
 std::string_view IsaName(Isa isa);  // "avx512_bf16"
 
-// The last one that this machine and its system have; found once.
+// The last one that this machine and its system have. Detected once.
 Isa BestIsa();
 
-// The one whose attention is fastest on this machine: BestIsa(), but for processors whose dot
-// product of bf16 pairs is slower than the two fused multiplications of fp32 that do the same.
-// Those are Intel's: one every second cycle was measured, beside two fused multiplications a cycle.
+// The one whose attention is fastest on this machine. This is BestIsa(), except on processors whose
+// dot product of bf16 pairs is slower than two fused multiplications of fp32, which do the same
+// work. These are Intel's: measured were one dot product every second cycle, and two fused
+// multiplications per cycle.
 Isa FastestIsa();
 
-// The one for a decode of bf16 whose groups have at most kFewHeads heads, and whose K and V come
-// from memory: on Zen 5 kAvx512, which is 8 % faster than the dot products there
-// (kernels/README.md; from the caches it takes 1.7 times as long), elsewhere FastestIsa().
+// The one for a decode of bf16 with at most kFewHeads heads per group, if K and V come from memory.
+// On Zen 5 it is kAvx512, which is 8 % faster than the dot products there; from the caches it takes
+// 1.7 times as long (kernels/README.md). On other processors it is FastestIsa().
 Isa FastestDecodeIsa();
 inline constexpr uint32_t kFewHeads = 4;
 
-// How decode fetches K and V ahead of its work.
+// How decode prefetches K and V.
 enum class FetchAhead : uint8_t {
   kNear,  // The next tile of 32 tokens, into the first cache.
   kFar,   // 128 tokens ahead in four streams, into the second cache.
@@ -39,8 +40,8 @@ enum class FetchAhead : uint8_t {
 
 std::string_view FetchAheadName(FetchAhead ahead);  // "near"
 
-// kNear on AMD's Zen 5 and its family, where decode is a sixth faster that way; kFar elsewhere, as
-// measured on an Intel Xeon with AVX-512.
+// kNear on AMD's Zen 5 and its family, on which decode is a sixth faster with it. kFar on other
+// processors, measured on an Intel Xeon with AVX-512.
 FetchAhead FastestFetchAhead();
 
 }  // namespace pagoda::kernels::cpu

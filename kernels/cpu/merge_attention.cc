@@ -14,10 +14,10 @@ namespace {
 
 constexpr float kUnseen = -std::numeric_limits<float>::infinity();
 
-// Elements that are summed at a time.
+// The number of elements that are summed at a time.
 constexpr uint32_t kSums = 64;
 
-// Rows, [token][head], first to end - 1.
+// Merges the rows first to end - 1 of [token][head].
 template <class T>
 void MergeRows(const AttentionMergeParams& params, uint64_t first, uint64_t end) {
   const uint32_t value_dim = params.value_dim;
@@ -25,7 +25,7 @@ void MergeRows(const AttentionMergeParams& params, uint64_t first, uint64_t end)
   for (uint64_t row = first; row < end; ++row) {
     float largest = kUnseen;
     for (const AttentionPart& part : params.parts) largest = std::max(largest, part.lse[row]);
-    std::array<bool, kMaxMergedParts> seen;  // The output of a part that saw nothing may be NaN.
+    std::array<bool, kMaxMergedParts> seen;  // The output of a part without keys can be NaN.
     std::array<float, kMaxMergedParts> weights;
     float weight_sum = 0;
     for (size_t k = 0; k < num_parts; ++k) {

@@ -12,14 +12,14 @@
 namespace pagoda::kernels::cpu {
 namespace {
 
-// Query tokens of an item: enough rows, times the group, that packing K and V once for all of them
-// costs little; few enough that their sums stay in the second cache.
+// Query tokens per item. Times the group, these are enough rows that packing K and V once for all
+// of them is cheap, and few enough that their sums stay in the second cache.
 constexpr uint32_t kQueryTokens = 128;
-// Below this, the items of short prompts and single tokens would not fill many cores.
+// With larger pieces, short prompts and single tokens would not fill many cores.
 constexpr uint32_t kSplitTokens = 512;
 constexpr uint32_t kSplitQueryTokens = 4;
 
-// The tiles that do this call, or null where only the portable loops take its shape.
+// The tiles for this call, or null if only the portable loops support its shape.
 const TileKernels* ChooseKernels(const PagedAttentionParams& params, Isa isa) {
   constexpr uint32_t kGranule = 16;  // The elements of a register.
   const KvLayer& kv = params.kv;
@@ -40,7 +40,7 @@ const TileKernels* ChooseKernels(const PagedAttentionParams& params, Isa isa) {
   return nullptr;
 }
 
-// That of the tiles of decode: tiles where the others are.
+// The isa of decode's tiles. Decode uses tiles if prefill does.
 Isa DecodeIsa(const PagedAttentionParams& params, const Execution& execution) {
   const uint32_t group = params.num_heads / params.kv.num_kv_heads;
   if (group > kFewHeads || params.kv.type != ElementType::kBFloat16) return execution.isa;
@@ -63,7 +63,8 @@ AlignedBytes Allocate(size_t bytes) {
   return AlignedBytes(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})));
 }
 
-// Hands out the units: to each worker its own ones in order, then what others have left.
+// Hands out the units: to each worker first its units of the plan in order, then units left by
+// others.
 class UnitQueue {
  public:
   explicit UnitQueue(const AttentionPlan& plan)
@@ -73,13 +74,13 @@ class UnitQueue {
     }
   }
 
-  // Worker w of num_workers, which may be others than the plan was made for.
+  // Worker w of num_workers. The plan can have another number of workers.
   class Worker {
    public:
     Worker(UnitQueue& queue, uint32_t w, uint32_t num_workers)
         : queue_(queue), first_(uint64_t{w} * queue.ranges_.size() / num_workers) {}
 
-    // A unit without item: there are no more.
+    // Returns a unit without item if no unit is left.
     AttentionUnit Next() {
       for (; visited_ < queue_.ranges_.size(); ++visited_) {
         const uint64_t unit = queue_.ranges_[range()].next.fetch_add(1, std::memory_order_relaxed);
@@ -88,7 +89,7 @@ class UnitQueue {
       return {};
     }
 
-    // What Next will return if nobody else comes before.
+    // The unit that Next returns if no other worker takes it first.
     AttentionUnit Peek() const {
       if (visited_ == queue_.ranges_.size()) return {};
       const uint64_t unit = queue_.ranges_[range()].next.load(std::memory_order_relaxed);
@@ -101,7 +102,7 @@ class UnitQueue {
 
     UnitQueue& queue_;
     const size_t first_;
-    size_t visited_ = 0;  // Ranges that are empty.
+    size_t visited_ = 0;  // The number of empty ranges.
   };
 
  private:
@@ -131,7 +132,7 @@ class Attention {
         merge_of_item_(plan.merges.empty() ? 0 : plan.items.size()),
         finished_parts_(plan.merges.size() * plan.num_kv_heads) {
     AllocatePartials();
-    // Items of a merge follow each other.
+    // The items of a merge are neighbours.
     uint32_t merge = 0;
     for (size_t i = 0; i < merge_of_item_.size(); ++i) {
       const uint32_t partial = plan.items[i].partial;
@@ -146,7 +147,7 @@ class Attention {
            (call_.kernels == nullptr ? PortableScratchBytes(call_) : TileScratchBytes(call_));
   }
 
-  // What worker w of num_workers does.
+  // The work of worker w of num_workers.
   void Work(uint32_t w, uint32_t num_workers, absl::Span<std::byte> scratch) {
     auto* merge_sums = reinterpret_cast<float*>(scratch.data());
     const absl::Span<std::byte> unit_scratch = scratch.subspan(MergeBytes());
@@ -177,7 +178,7 @@ class Attention {
                       .weight_sums = numbers + rows * (call_.value_dim() + 1)};
   }
 
-  // Whoever finishes the last part puts all of them together, in the order of their keys.
+  // The worker that finishes the last part merges all parts, in the order of their keys.
   void FinishPart(const AttentionUnit& unit, float* merge_sums) {
     const auto item = static_cast<size_t>(unit.item - call_.plan.items.data());
     const uint32_t m = merge_of_item_[item];

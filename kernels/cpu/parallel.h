@@ -1,4 +1,4 @@
-// Cuts a kernel's work in equal pieces, one for each thread.
+// Divides a kernel's work into equal pieces, one per thread.
 #ifndef PAGODA_KERNELS_CPU_PARALLEL_H_
 #define PAGODA_KERNELS_CPU_PARALLEL_H_
 
@@ -9,11 +9,11 @@
 
 namespace pagoda::kernels::cpu {
 
-// Below this a thread's piece is not worth waking it: some microseconds of copying.
+// The least bytes for which waking a thread is worthwhile: some microseconds of copying.
 inline constexpr uint64_t kLeastPieceBytes = 64 << 10;
 
-// Calls work(begin, end) for pieces of the `count` units, which are of unit_bytes each. On the
-// caller's thread alone where there is little to do.
+// Calls work(begin, end) for pieces of the `count` units of unit_bytes each. Little work runs on
+// the caller's thread only.
 template <class Work>
 void InPieces(const Execution& execution, uint64_t count, uint64_t unit_bytes, const Work& work) {
   if (count == 0) return;

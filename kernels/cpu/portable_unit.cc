@@ -1,6 +1,6 @@
 // A unit in one pass over the blocks, with the online softmax of Milakov and Gimelshein (2018), as
-// in FlashAttention: a query row keeps the largest score so far, the sum of its weights and the
-// weighted sum of values, and rescales them when a larger score comes. Plain loops that a compiler
+// in FlashAttention. A query row keeps its largest score, the sum of its weights and the weighted
+// sum of values, and rescales them when a larger score comes. Plain loops that a compiler
 // vectorises: for every shape, and for readers.
 #include <algorithm>
 #include <cmath>
@@ -16,11 +16,11 @@ namespace {
 
 constexpr float kUnseen = -std::numeric_limits<float>::infinity();
 
-// Query rows that share one pass over the blocks: a block is converted to fp32 once for all of
+// Query rows that share one pass over the blocks: each block is converted to fp32 once for all of
 // them.
 constexpr uint32_t kRowsPerPass = 64;
 
-// Eight sums side by side are two SSE registers; the order of additions is fixed.
+// Eight sums in two SSE registers. The order of additions is fixed.
 float Dot(const float* __restrict a, const float* __restrict b, uint32_t size) {
   constexpr uint32_t kLanes = 8;
   float lanes[kLanes] = {};
@@ -33,7 +33,7 @@ float Dot(const float* __restrict a, const float* __restrict b, uint32_t size) {
          ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
-// `count` tokens of a block of one head, times `scale`, as fp32 [count][elements].
+// Loads `count` tokens of one head of a block, times `scale`, as fp32 [count][elements].
 void LoadTokens(const KvLayer& kv, const std::byte* first, uint32_t count, uint32_t elements,
                 float scale, float* __restrict out) {
   VisitElementType(kv.type, [&]<class T>() {
@@ -44,9 +44,9 @@ void LoadTokens(const KvLayer& kv, const std::byte* first, uint32_t count, uint3
   });
 }
 
-// The softmax of one query head of one query token, while its keys come by.
+// The online softmax of one query head of one query token.
 struct Row {
-  uint32_t q;  // Query token of the item.
+  uint32_t q;  // The item's query token.
   uint32_t head;
   int64_t position;  // In its context.
   float* query;      // [head_dim]
@@ -77,7 +77,7 @@ class PortableUnit {
   }
 
  private:
-  // Rows first to first + count - 1; those of a query token lie side by side.
+  // Rows first to first + count - 1. The rows of a query token are neighbours.
   void Attend(const AttentionUnit& unit, uint32_t first, uint32_t count) {
     const AttentionItem& item = *unit.item;
     StartRows(unit, first, count);
@@ -121,7 +121,7 @@ class PortableUnit {
     }
   }
 
-  // Takes the loaded tokens, whose first one is at the position `first`, into the row's softmax.
+  // Adds the loaded tokens, which begin at the position `first`, to the row's softmax.
   void Absorb(Row& row, int64_t first, uint32_t count) {
     float largest = row.largest;
     bool seen = false;
@@ -173,7 +173,7 @@ class PortableUnit {
   float* scores_;  // [tokens_per_block]
   float* queries_;
   float* sums_;
-  Row* rows_;  // Of the pass; the last one sees the most tokens.
+  Row* rows_;  // The rows of the pass; the last one sees the most tokens.
 };
 
 }  // namespace

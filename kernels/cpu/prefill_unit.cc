@@ -14,7 +14,7 @@ uint32_t RoundUp(uint32_t number, uint32_t granule) {
   return (number + granule - 1) / granule * granule;
 }
 
-// Rows, rounded up to blocks.
+// Rounds rows up to whole blocks.
 uint32_t BlockRows(const TileKernels& kernels, uint32_t rows) {
   return RoundUp(rows, kernels.block_rows);
 }
@@ -108,7 +108,7 @@ void PrefillUnit::PackQuery(uint32_t row) {
 }
 
 void PrefillUnit::AttendPack(uint32_t first_key, uint32_t count) {
-  // The room behind the last tokens is hidden like what is masked.
+  // Padding behind the last tokens is hidden like masked tokens.
   const bool all_seen = count % kTileTokens == 0 &&
                         SeesAll(call_.params.mask, PositionOfRow(0), PositionOfRow(num_rows_ - 1),
                                 first_key, int64_t{first_key} + count - 1);
@@ -119,7 +119,7 @@ void PrefillUnit::AttendPack(uint32_t first_key, uint32_t count) {
   }
 }
 
-// Which of the pack's tokens each row sees, in `words` words.
+// Finds which of the pack's tokens each row sees, in `words` words.
 void PrefillUnit::FindVisible(uint32_t first_key, uint32_t count, uint32_t words) {
   const AttentionMask& mask = call_.params.mask;
   const bool heads_differ = mask.sparsity.block_tokens != 0;
@@ -136,7 +136,7 @@ void PrefillUnit::FindVisible(uint32_t first_key, uint32_t count, uint32_t words
   }
 }
 
-// Packs the tokens that some row sees; returns how many there are room for, 0 if none is seen.
+// Packs the tokens that some row sees. Returns the padded number of tokens, 0 if none is seen.
 uint32_t PrefillUnit::Pack(uint32_t first_key, uint32_t count, bool all_seen) {
   const AttentionItem& item = *unit_.item;
   FindTokens(call_, item.sequence, unit_.kv_head, first_key, count, keys_, values_);
@@ -147,7 +147,7 @@ uint32_t PrefillUnit::Pack(uint32_t first_key, uint32_t count, bool all_seen) {
     for (uint32_t r = 0; r < num_rows_; ++r) {
       for (uint32_t w = 0; w < tokens / kTileTokens; ++w) seen[w] |= visible_[r * kPackWords + w];
     }
-    // Also so that what nobody sees is not what makes the values infinite.
+    // Also prevents that unseen tokens make the values infinite.
     for (uint32_t t = 0; t < tokens; ++t) {
       if ((seen[t / kTileTokens] >> (t % kTileTokens) & 1) != 0) continue;
       keys_[t] = zeros_;
@@ -161,13 +161,13 @@ uint32_t PrefillUnit::Pack(uint32_t first_key, uint32_t count, bool all_seen) {
   return tokens;
 }
 
-// The block of rows from `row` on.
+// Computes the block of rows that begins at `row`.
 void PrefillUnit::AttendBlock(uint32_t row, uint32_t first_key, uint32_t count, uint32_t tokens) {
   const AttentionMask& mask = call_.params.mask;
   const uint32_t end_row = std::min(row + kernels_.block_rows, num_rows_);
   const int64_t first_position = PositionOfRow(row);
   const int64_t last_position = PositionOfRow(end_row - 1);
-  // Tokens before and behind which no row of the block sees any.
+  // No row of the block sees tokens before `first` or from `end` on.
   uint32_t first = 0, end = tokens;
   const auto hidden = [&](uint32_t t) {
     const int64_t key = int64_t{first_key} + t;
@@ -183,7 +183,7 @@ void PrefillUnit::AttendBlock(uint32_t row, uint32_t first_key, uint32_t count, 
   uint32_t* visible = nullptr;
   if (!all_seen) {
     visible = visible_ + uint64_t{row} * kPackWords;
-    // Rows that nobody reads see nothing.
+    // Unused rows see nothing.
     for (uint32_t r = end_row; r < row + kernels_.block_rows; ++r) {
       std::fill_n(visible_ + r * kPackWords, kPackWords, 0u);
     }

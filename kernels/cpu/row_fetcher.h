@@ -1,4 +1,4 @@
-// Fetches what decode reads next.
+// Prefetches the rows that decode reads next.
 #ifndef PAGODA_KERNELS_CPU_ROW_FETCHER_H_
 #define PAGODA_KERNELS_CPU_ROW_FETCHER_H_
 
@@ -9,18 +9,19 @@
 namespace pagoda::kernels::cpu {
 namespace {
 
-// Steps: for the values in each so many tokens; for the keys, whose dot products are computed
-// kTokens at a time, once for them where they are no more, else with each of their elements' steps.
+// Decode's steps. The values take a step per kStepTokens tokens. The dot products of the keys are
+// computed kTokens at a time: they take one step per group if kTokens <= kStepTokens, else one step
+// for each part of their elements.
 inline constexpr uint32_t kStepTokens = 4;
 
-// Of the keys, whose elements come `elements` at a time.
+// The steps of the keys, whose elements are processed `elements` at a time.
 template <uint32_t kTokens>
 inline uint32_t FetchSteps(const DecodeTile& tile, uint32_t elements) {
   return tile.tokens / kTokens * (kTokens > kStepTokens ? tile.head_dim / elements : 1);
 }
 
-// The tile's next rows in their order, a line of 64 bytes of a key and one of its value in turn, as
-// many tokens in each step as it takes to be through with them in the last one.
+// Prefetches the tile's next rows in their order, alternating lines of 64 bytes of a key and of its
+// value. Each step fetches enough tokens that the last step ends with the last token.
 class RowFetcher {
  public:
   RowFetcher(const DecodeTile& tile, uint32_t row_bytes, uint32_t steps)

@@ -1,4 +1,4 @@
-// Arrays cut one behind the other from a piece of scratch memory.
+// Consecutive arrays in a piece of scratch memory.
 #ifndef PAGODA_KERNELS_CPU_SCRATCH_H_
 #define PAGODA_KERNELS_CPU_SCRATCH_H_
 
@@ -8,14 +8,14 @@
 
 namespace pagoda::kernels::cpu {
 
-// Without memory it only counts: the same code that takes the arrays says how much it needs.
+// Without memory it only counts: the code that takes the arrays also computes the needed size.
 class ScratchCutter {
  public:
   ScratchCutter() = default;
   // `memory` is aligned to 64 bytes.
   explicit ScratchCutter(absl::Span<std::byte> memory) : memory_(memory.data()) {}
 
-  // Aligned to 64 bytes, with anything in it.
+  // Aligned to 64 bytes; the content is unspecified.
   template <class T>
   T* Take(size_t count) {
     std::byte* array = memory_ == nullptr ? nullptr : memory_ + bytes_;

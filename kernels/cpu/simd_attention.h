@@ -1,5 +1,5 @@
-// The tiles of attention by fused multiplication of fp32, for whichever registers `Simd` are;
-// included once in each file that is compiled for some.
+// The tiles of attention by fused multiplication of fp32, for any registers `Simd`. Included once
+// in each file that is compiled for an instruction set.
 #ifndef PAGODA_KERNELS_CPU_SIMD_ATTENTION_H_
 #define PAGODA_KERNELS_CPU_SIMD_ATTENTION_H_
 
@@ -63,7 +63,7 @@ inline void DotKeys(const DecodeTile& tile, RowFetcher& fetcher, float (*scores)
   }
 }
 
-// Adds values by weight to kVectors registers of each row's sums, from element e on. kPairs: their
+// Adds weighted values to kVectors registers of each row's sums, from element e on. kPairs: the
 // elements come two registers at a time.
 template <ElementType kType, uint32_t kRows, uint32_t kVectors, bool kPairs>
 inline void AddValues(const DecodeTile& tile, const float (*weights)[kTileTokens], uint32_t e,
@@ -201,7 +201,7 @@ inline void MultiplyBlock(const float* a, const float* b, uint32_t size, float* 
   }
 }
 
-// Adds to each row the values of those tokens alone that it sees.
+// Adds to each row the values of only those tokens that it sees.
 inline void AddSeenValues(const PrefillBlock& block, const float* weights) {
   const auto* values = static_cast<const float*>(block.values);
   for (uint32_t r = 0; r < kBlockRows; ++r) {
@@ -221,7 +221,7 @@ inline void AddSeenValues(const PrefillBlock& block, const float* weights) {
   }
 }
 
-// scratch: the scores, later weights, [kBlockRows][kPackTokens].
+// scratch: the scores, later the weights, [kBlockRows][kPackTokens].
 void Prefill(const PrefillBlock& block) {
   auto* scores = static_cast<float*>(block.scratch);
   const auto* queries = static_cast<const float*>(block.queries);

@@ -1,5 +1,5 @@
 // Registers of 8 numbers, with fused multiplication and binary16. In an anonymous namespace on
-// purpose, as those of AVX-512.
+// purpose, like those of AVX-512.
 #ifndef PAGODA_KERNELS_CPU_SIMD_AVX2_H_
 #define PAGODA_KERNELS_CPU_SIMD_AVX2_H_
 
@@ -54,11 +54,11 @@ struct Simd {
     return _mm256_blendv_ps(b, a, _mm256_cmp_ps(Abs(x), Set(bound), _CMP_LT_OQ));
   }
   static F RoundToInteger(F x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | 8); }
-  // Of infinities: NaN, which ScaleBy does not look at.
+  // NaN for infinities; ScaleBy ignores it.
   static F RoundingRest(F x) { return Sub(x, RoundToInteger(x)); }
   // x * 2^n for whole n up to 127; 0 for n below -126, whatever x is.
   static F ScaleBy(F x, F n) {
-    // Of two the second is taken where the first is NaN.
+    // Of two numbers, the second is taken if the first is NaN.
     const F bounded = _mm256_max_ps(Set(-127.0f), n);
     const __m256i exponent = _mm256_slli_epi32(
         _mm256_add_epi32(_mm256_cvtps_epi32(bounded), _mm256_set1_epi32(127)), 23);

@@ -1,5 +1,5 @@
 // Registers of 16 numbers. In an anonymous namespace on purpose: each file that is compiled for
-// AVX-512 has its own copy, which the linker gives to no other.
+// AVX-512 has a separate copy, which the linker gives to no other file.
 #ifndef PAGODA_KERNELS_CPU_SIMD_AVX512_H_
 #define PAGODA_KERNELS_CPU_SIMD_AVX512_H_
 
@@ -16,10 +16,10 @@ namespace {
 struct Simd {
   using F = __m512;
   static constexpr uint32_t kLanes = 16;
-  // Rows of decode's dot products at a time: rows * tokens = kLanes.
+  // The rows of decode's dot products at a time: rows * tokens = kLanes.
   static constexpr uint32_t kDots = 16;
   static constexpr uint32_t kBlockRows = 12;
-  static constexpr uint32_t kValueVectors = 4;  // Sums of a row that decode has in registers.
+  static constexpr uint32_t kValueVectors = 4;  // Sums of a row that decode keeps in registers.
 
   static F Zero() { return _mm512_setzero_ps(); }
   static F Set(float x) { return _mm512_set1_ps(x); }
@@ -34,7 +34,7 @@ struct Simd {
   static F Max(F a, F b) { return _mm512_max_ps(a, b); }
   static float ReduceMax(F x) { return _mm512_reduce_max_ps(x); }
   static float ReduceAdd(F x) { return _mm512_reduce_add_ps(x); }
-  // Lane i of x where bit i is set, else -infinity.
+  // Lane i of x if bit i is set, else -infinity.
   static F Select(F x, uint32_t bits) {
     return _mm512_mask_blend_ps(static_cast<__mmask16>(bits), Set(-__builtin_inff()), x);
   }
@@ -58,7 +58,7 @@ struct Simd {
 
   static F FromHalf(__m256i x) { return _mm512_cvtph_ps(x); }
 
-  // kLanes elements from p as fp32.
+  // Loads kLanes elements from p as fp32.
   template <ElementType kType>
   static F LoadElements(const std::byte* p) {
     if constexpr (kType == ElementType::kFloat32) {

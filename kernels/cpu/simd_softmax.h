@@ -1,5 +1,5 @@
-// The softmax of a row, for whichever registers `Simd` are: included behind simd_avx2.h or
-// simd_avx512.h, and in an anonymous namespace as they are.
+// The softmax of a row, for any registers `Simd`. Included after simd_avx2.h or simd_avx512.h, and
+// in an anonymous namespace like them.
 #ifndef PAGODA_KERNELS_CPU_SIMD_SOFTMAX_H_
 #define PAGODA_KERNELS_CPU_SIMD_SOFTMAX_H_
 
@@ -12,7 +12,7 @@ using F = Simd::F;
 
 constexpr float kUnseen = -__builtin_inff();
 
-// 2^x within 1e-7, 0 for -infinity. The polynomial is that of Cephes, by S. Moshier.
+// 2^x within 1e-7; 0 for -infinity. The polynomial is from Cephes, by S. Moshier.
 inline F Exp2(F x) {
   const F rest = Simd::RoundingRest(x);
   F y = Simd::Set(1.535336188319500e-4f);
@@ -25,7 +25,7 @@ inline F Exp2(F x) {
   return Simd::ScaleBy(y, Simd::RoundToInteger(x));
 }
 
-// Also of Cephes: a polynomial near 0, where the formula would cancel.
+// Also from Cephes: a polynomial near 0, because the formula would lose digits there.
 inline F Tanh(F x) {
   const F square = Simd::Mul(x, x);
   F y = Simd::Set(-5.70498872745e-3f);
@@ -40,9 +40,9 @@ inline F Tanh(F x) {
   return Simd::IfSmall(x, 0.625f, y, far);
 }
 
-// The dot products of row r with `tokens` keys (a multiple of kLanes) become weights in place, and
-// join the row's largest score and weight sum. Returns what the row's sums so far are to be
-// multiplied by. Bit t of visible[t / 32]: the row sees token t; null: all.
+// Turns the dot products of row r with `tokens` keys (a multiple of kLanes) into weights in place,
+// and adds them to the row's largest score and weight sum. Returns the factor for the row's
+// existing sums. Bit t of visible[t / 32]: the row sees token t; null: it sees all.
 inline float Weigh(const ScoreRule& rule, const RowStates& rows, uint32_t r, uint32_t tokens,
                    const uint32_t* visible, float* scores) {
   constexpr uint32_t kLanes = Simd::kLanes;
@@ -76,8 +76,8 @@ inline float Weigh(const ScoreRule& rule, const RowStates& rows, uint32_t r, uin
   const float here = Simd::ReduceMax(largest_lanes);
   const float largest = here > before ? here : before;
   F sum = Simd::Zero();
-  if (largest == kUnseen) {  // Nothing was seen, or NaN alone, which stays: of two numbers the
-                             // second is taken where one is NaN.
+  if (largest == kUnseen) {  // No key was seen, or only NaN. NaN stays: of two numbers, Max takes
+                             // the second if one is NaN.
     for (uint32_t t = 0; t < tokens; t += kLanes) {
       const F weight = Simd::Max(Simd::Zero(), Simd::Load(scores + t));
       Simd::Store(scores + t, weight);

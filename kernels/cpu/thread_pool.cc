@@ -15,12 +15,12 @@ namespace {
 
 constexpr size_t kScratchAlignment = 64;
 
-// How long a thread spins before it sleeps: about what lies between two layers' kernels. Waking a
-// sleeping thread costs some ten microseconds.
+// How long a thread spins before it sleeps: about the time between two layers' kernels. Waking a
+// sleeping thread costs about ten microseconds.
 constexpr std::chrono::microseconds kSpin(30);
 constexpr int kPausesPerLook = 16;
 
-// Whether `done` came true within kSpin.
+// Returns whether `done` became true within kSpin.
 template <class Condition>
 bool SpinUntil(const Condition& done) {
   const auto end = std::chrono::steady_clock::now() + kSpin;
@@ -33,7 +33,7 @@ bool SpinUntil(const Condition& done) {
   return done();
 }
 
-// What it throws has nowhere to go: the others still use what the caller's stack holds.
+// noexcept: an exception could go nowhere, because the other threads still use the caller's stack.
 void Call(absl::FunctionRef<void(uint32_t)> work, uint32_t worker) noexcept { work(worker); }
 
 struct AlignedDelete {
@@ -42,7 +42,7 @@ struct AlignedDelete {
   }
 };
 
-// Apart from its neighbours', so that no two threads write to one cache line.
+// Aligned, so that no two threads write to one cache line.
 struct alignas(kScratchAlignment) WorkerScratch {
   std::unique_ptr<std::byte, AlignedDelete> data;
   size_t bytes = 0;
@@ -53,7 +53,7 @@ struct alignas(kScratchAlignment) WorkerScratch {
 struct ThreadPool::State {
   explicit State(uint32_t num_threads) : scratch(num_threads) {}
 
-  // What thread w of the pool does.
+  // The loop of the pool's thread w.
   void Loop(uint32_t w) {
     uint64_t seen = 0;
     while (true) {
@@ -80,11 +80,11 @@ struct ThreadPool::State {
   std::condition_variable wake;
   std::condition_variable done;
 
-  // Written before `round` grows, read after.
+  // Written before `round` grows, read after it.
   const absl::FunctionRef<void(uint32_t)>* work = nullptr;
   bool stop = false;
   std::atomic<uint64_t> round = 0;
-  std::atomic<uint32_t> running = 0;  // Threads of the pool that have not returned from the work.
+  std::atomic<uint32_t> running = 0;  // Threads of the pool that still work.
 
   std::vector<WorkerScratch> scratch;
   std::vector<std::thread> threads;
@@ -141,7 +141,7 @@ absl::Span<std::byte> ThreadPool::Scratch(uint32_t worker, size_t bytes) {
   WorkerScratch& scratch = state_->scratch[worker];
   if (scratch.bytes < bytes) {
     scratch.data.reset();
-    scratch.bytes = 0;  // As long as there is no other memory.
+    scratch.bytes = 0;  // Until the new memory is allocated.
     scratch.data.reset(
         static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kScratchAlignment})));
     scratch.bytes = bytes;

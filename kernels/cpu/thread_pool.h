@@ -11,12 +11,12 @@
 
 namespace pagoda::kernels::cpu {
 
-// A caller and num_threads - 1 threads of the pool's, which spin for some microseconds after a
-// kernel, because the next layer's comes soon, and then sleep. One kernel runs at a time; a second
-// caller waits.
+// A caller and num_threads - 1 threads of the pool. After a kernel the threads spin for some
+// microseconds, because the next layer's kernel comes soon, and then sleep. One kernel runs at a
+// time; a second caller waits.
 class ThreadPool {
  public:
-  // REQUIRES: num_threads > 0. With 1 everything runs on the caller's thread.
+  // REQUIRES: num_threads > 0. With 1, everything runs on the caller's thread.
   explicit ThreadPool(uint32_t num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -24,18 +24,20 @@ class ThreadPool {
 
   uint32_t num_threads() const;
 
-  // Calls work(w) for w = 0 to num_threads() - 1, each on a thread of its own, 0 on the caller's;
-  // returns when all have returned. What the work of one call wrote, the next one's sees. Work must
-  // not throw: an exception that leaves it ends the program, on whichever thread.
+  // Calls work(w) for w = 0 to num_threads() - 1, each on a separate thread, work(0) on the
+  // caller's thread. Returns when all calls have returned. The work of one call is visible to the
+  // next one's. Work must not throw: an exception ends the program, on any thread.
   void Run(absl::FunctionRef<void(uint32_t worker)> work);
 
-  // Likewise, with `scratch_bytes` for each worker, as Scratch gives them. All are there before any
-  // worker starts: where memory lacks, std::bad_alloc reaches the caller, and nothing has run.
+  // Likewise, with `scratch_bytes` for each worker, as Scratch provides them. All scratch memory is
+  // allocated before a worker starts: if memory is missing, the caller gets std::bad_alloc and
+  // nothing has run.
   void RunWithScratch(size_t scratch_bytes,
                       absl::FunctionRef<void(uint32_t worker, absl::Span<std::byte>)> work);
 
-  // Memory that a kernel may use until it ends, kept for the next one; aligned to 64 bytes, with
-  // anything in it. Of the caller, between Run's, or of worker w alone within one.
+  // Memory that a kernel can use until it ends; it is kept for the next kernel. Aligned to 64
+  // bytes; the content is unspecified. Used by the caller between calls of Run, or by worker w only
+  // within one.
   absl::Span<std::byte> Scratch(uint32_t worker, size_t bytes);
 
  private:

@@ -5,7 +5,7 @@
 namespace pagoda::kernels::cpu {
 namespace {
 
-// 32 elements, or the first of them, in their own order.
+// Restores the order of 32 elements, or of the first of them.
 void RestoreUnpacked(const float* __restrict arranged, uint32_t elements,
                      float* __restrict natural) {
   constexpr uint32_t kRun = 4;

@@ -1,4 +1,4 @@
-// The two ways in which tiles do a unit, by how many rows share its keys.
+// The two ways to compute a unit with tiles, chosen by the number of rows that share its keys.
 #ifndef PAGODA_KERNELS_CPU_TILE_UNIT_H_
 #define PAGODA_KERNELS_CPU_TILE_UNIT_H_
 
@@ -9,18 +9,19 @@
 
 namespace pagoda::kernels::cpu {
 
-// Writes `elements` numbers of a query in the order that a kernel wants, which is not kUnpacked, or
-// those of its sums back in their own.
+// Copies `elements` numbers of a query to a kernel's order (not kUnpacked), or a kernel's sums back
+// to the natural order.
 void Arrange(ElementOrder order, uint32_t lanes, const float* __restrict natural, uint32_t elements,
              float* __restrict arranged);
 void Restore(ElementOrder order, uint32_t lanes, const float* __restrict arranged,
              uint32_t elements, float* __restrict natural);
 
-// Sums of a row lie this far apart: what the kernels' registers hold at a time.
+// The distance between the sums of two rows: a multiple of what a kernel's registers hold at a
+// time.
 inline uint32_t SumStride(uint32_t value_dim) { return (value_dim + 31) / 32 * 32; }
 
-// Few rows: the keys go by once, from the pool straight into registers, for all of them. What
-// counts is that they are fetched in time.
+// Few rows: each key is read once, from the pool directly into registers, for all rows. The speed
+// depends on prefetching in time.
 class DecodeUnit {
  public:
   static constexpr uint32_t kMostRows = 16;
@@ -31,11 +32,11 @@ class DecodeUnit {
 
  private:
   void Start();
-  // Query head `head` of the unit's row, to queries_ in the kernel's form.
+  // Copies query head `head` of the unit's row to queries_, in the kernel's form.
   void TakeQuery(uint32_t row, uint32_t head);
   template <class T>
   void Interleave(const T* query, uint32_t row);
-  // Of a row in queries_, in elements.
+  // The offset of a row in queries_, in elements.
   uint64_t QueryOffset(uint32_t row) const;
   void AttendTile(uint32_t first_key, uint32_t count);
   void AttendRows(uint32_t first_row, uint32_t rows, uint32_t visible);
@@ -47,7 +48,7 @@ class DecodeUnit {
   void FetchFirst();
   void Finish();
 
-  // Where tokens lie.
+  // The addresses of tokens.
   struct TileRows {
     explicit TileRows(ScratchCutter& scratch)
         : keys(scratch.Take<const std::byte*>(kTileTokens)),
@@ -60,20 +61,21 @@ class DecodeUnit {
   const AttentionCall& call_;
   const TileKernels& kernels_;
   const uint32_t group_;
-  const uint32_t query_elements_;  // Of a row, with zeros behind.
+  const uint32_t query_elements_;  // Of a row, with zeros at the end.
   const uint32_t sum_stride_;
   AttentionUnit unit_;
   AttentionUnit next_;
-  uint32_t tiles_for_next_ = 0;  // Of this unit, during which a share of next's was fetched.
+  // The tiles of this unit during which a share of next's tokens was prefetched.
+  uint32_t tiles_for_next_ = 0;
   uint32_t num_rows_ = 0;
   DecodeTile tile_;
 
-  TileRows tile_rows_;  // zeros_ where no row sees the token.
+  TileRows tile_rows_;  // zeros_ for tokens that no row sees.
   TileRows seen_rows_;  // Likewise, while rows see different tokens.
-  TileRows next_rows_;  // What is fetched meanwhile.
-  // Near: next_rows_ are the unit's tokens from here on, until it is unit_.item->end_key.
+  TileRows next_rows_;  // The rows to prefetch.
+  // Near: next_rows_ are the unit's tokens from here on, until this is unit_.item->end_key.
   uint32_t next_key_ = 0;
-  std::byte* zeros_;  // A token.
+  std::byte* zeros_;  // One token.
   std::byte* queries_;
   float* natural_;  // One row, [max(head_dim, value_dim)].
   float* arranged_;
@@ -84,15 +86,15 @@ class DecodeUnit {
   float* biases_;
 };
 
-// Many rows: keys and values are packed once, a piece at a time, as the multiplication of blocks
-// of rows likes them.
+// Many rows: a piece of keys and values at a time is packed once, in the form that the
+// multiplication of blocks of rows needs.
 class PrefillUnit {
  public:
   PrefillUnit(const AttentionCall& call, ScratchCutter& scratch);
   void Run(const AttentionUnit& unit);
 
  private:
-  // Rows of one pass over the keys: bounds the memory where groups are large.
+  // The rows of one pass over the keys. Bounds the memory if groups are large.
   static constexpr uint32_t kMostRows = 512;
 
   void Attend(uint32_t first_row, uint32_t num_rows);
@@ -104,7 +106,7 @@ class PrefillUnit {
   void AttendBlock(uint32_t block, uint32_t first_key, uint32_t count, uint32_t tokens);
   void Finish();
 
-  // Of a row of this pass.
+  // Of one row of this pass.
   uint32_t QueryOf(uint32_t row) const { return (first_row_ + row) / group_; }
   uint32_t HeadOf(uint32_t row) const {
     return unit_.kv_head * group_ + (first_row_ + row) % group_;
@@ -115,7 +117,7 @@ class PrefillUnit {
   const TileKernels& kernels_;
   const uint32_t group_;
   const uint32_t sum_stride_;
-  const uint32_t block_bytes_;  // Of a block of queries.
+  const uint32_t block_bytes_;  // Of one block of queries.
   AttentionUnit unit_;
   uint32_t first_row_ = 0;
   uint32_t num_rows_ = 0;

@@ -1,5 +1,5 @@
-// Tokens that are neighbours both in their block and among contiguous rows: what the cache's writes
-// and reads move at a time.
+// Runs of tokens that are neighbours both in their block and among contiguous rows. Cache writes
+// and reads move one run at a time.
 #ifndef PAGODA_KERNELS_CPU_TOKEN_RUNS_H_
 #define PAGODA_KERNELS_CPU_TOKEN_RUNS_H_
 
@@ -18,7 +18,7 @@ struct TokenRun {
   uint32_t num_tokens = 0;
 };
 
-// Calls visit(TokenRun) for the rows begin to end - 1 of a slot mapping, without the negative ones.
+// Calls visit(TokenRun) for the rows begin to end - 1 of a slot mapping; skips negative slots.
 template <class Visit>
 void ForRunsOfSlots(absl::Span<const int64_t> token_slots, uint32_t tokens_per_block,
                     uint64_t begin, uint64_t end, const Visit& visit) {
@@ -40,8 +40,8 @@ void ForRunsOfSlots(absl::Span<const int64_t> token_slots, uint32_t tokens_per_b
   }
 }
 
-// Rows of sequences: those of sequence s are starts[s] to starts[s + 1] - 1, and hold the positions
-// from first_positions[s] on, or from 0 on if there are none.
+// The rows of sequences. Those of sequence s are starts[s] to starts[s + 1] - 1. They hold the
+// positions from first_positions[s] on, or from 0 on if first_positions is empty.
 struct SequenceRows {
   absl::Span<const int32_t> starts;
   absl::Span<const int32_t> first_positions;
@@ -54,7 +54,7 @@ struct SequenceRows {
 template <class Visit>
 void ForRunsOfSequences(const SequenceRows& rows, uint64_t begin, uint64_t end,
                         const Visit& visit) {
-  // The last sequence that starts at `begin` or before; empty ones before it have no rows.
+  // The last sequence that starts at or before `begin`. Empty ones before it have no rows.
   const auto after = std::upper_bound(
       rows.starts.begin(), rows.starts.end(), begin,
       [](uint64_t row, int32_t start) { return row < static_cast<uint64_t>(start); });

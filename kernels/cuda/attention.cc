@@ -21,12 +21,12 @@ namespace {
 static_assert(kWholeItem == AttentionItem::kWhole);
 static_assert(kMaxCallParts == kMaxMergedParts);
 
-// Rows of an item: two tiles of the prefill kernel's smallest, one of its largest.
+// Rows per item: two of the prefill kernel's smallest tiles, or one of its largest.
 constexpr uint32_t kItemRows = 128;
 
 constexpr uint32_t kBlocksPerMultiprocessor = 2;
-// Partial rows of a call: those of so many pieces of kItemRows rows for each block. With values of
-// 128 elements, an H200's call has at most 34 MiB of them.
+// The maximum of a call's partial rows: this many pieces of kItemRows rows per block. With values
+// of 128 elements, a call on an H200 has at most 34 MiB of them.
 constexpr uint32_t kMostPiecesPerBlock = 2;
 
 constexpr uint32_t kMaxGenericHeadDim = 4096;
@@ -40,8 +40,8 @@ bool IsShort(const AttentionItem& item, uint32_t group) {
   return uint64_t{item.num_queries} * group <= kShortRows;
 }
 
-// Of the plan's items, first those of few rows, each kind by falling cost, so that no long one is
-// left for the end.
+// The plan's items: first those of few rows, each kind by descending cost, so that no long item
+// comes last.
 std::vector<uint32_t> LaunchOrder(const AttentionPlan& plan, uint32_t group) {
   std::vector<uint32_t> order(plan.items.size());
   std::iota(order.begin(), order.end(), 0);
@@ -106,7 +106,7 @@ bool IsAskedFor(const AttentionExecution& execution, AttentionKernels kernels) {
          KernelsOf(ItemKind::kLong, execution) == kernels;
 }
 
-// The plan's items of one kind, by the kernel for them.
+// Computes the plan's items of one kind with the kernel for that kind.
 absl::Status AttendItems(const AttentionArgs& args, ItemKind kind,
                          const AttentionExecution& execution, const HopperDevice& device) {
   const PlanCapacity& capacity = execution.capacity;
@@ -144,7 +144,7 @@ AttentionPlan PlanForCuda(const PlanShape& shape, uint32_t num_heads, const Devi
   PlanOptions options = {.num_workers = device.num_multiprocessors * kBlocksPerMultiprocessor,
                          .query_tokens = std::max(1u, kItemRows / group),
                          .split_query_tokens = std::max(1u, kShortRows / group)};
-  // A batch of few chunks, which do not fill the GPU, is cut as decode is.
+  // A batch with too few chunks to fill the GPU is cut like decode.
   uint64_t units = 0;
   for (size_t s = 0; s < shape.context_lengths.size(); ++s) {
     const auto queries = static_cast<uint64_t>(shape.query_starts[s + 1] - shape.query_starts[s]);
@@ -243,8 +243,8 @@ absl::Status CopyPlan(const AttentionPlan& plan, uint32_t num_heads, const PlanC
   if (!status.ok()) return status;
   status =
       CopyMemory({{.target = device_plan, .source = bytes.data(), .bytes = bytes.size()}}, stream);
-  // The bytes go with this call: where the device reads the host's memory by itself, it may be at
-  // them still.
+  // Waits, because the bytes are freed with this call: a device that reads host memory by itself
+  // can still be reading them.
   if (absl::Status ended = WaitForStream(stream); status.ok()) status = ended;
   return status;
 }

@@ -1,4 +1,4 @@
-// One call of attention as its kernels see it: plain numbers and device pointers.
+// The arguments of an attention call's kernels: plain numbers and device pointers.
 #ifndef PAGODA_KERNELS_CUDA_ATTENTION_ARGS_H_
 #define PAGODA_KERNELS_CUDA_ATTENTION_ARGS_H_
 
@@ -11,7 +11,7 @@
 
 namespace pagoda::kernels::cuda {
 
-// A plan in device memory: this, then the items (those of few rows first), then the merged rows.
+// A plan in device memory: this header, the items (those of few rows first), the merged rows.
 struct PlanHeader {
   uint32_t num_short_items;
   uint32_t num_long_items;
@@ -19,7 +19,7 @@ struct PlanHeader {
   uint32_t unused;
 };
 
-// AttentionItem, in words of 16 bytes.
+// An AttentionItem in words of 16 bytes.
 struct alignas(16) PlannedItem {
   uint32_t sequence;
   uint32_t first_query;
@@ -30,7 +30,7 @@ struct alignas(16) PlannedItem {
   uint32_t unused[2];
 };
 
-// A query token whose partial rows are partial + k * step for k = 0 to num_parts - 1.
+// A query token. Its partial rows are partial + k * step for k = 0 to num_parts - 1.
 struct alignas(16) MergedRow {
   uint32_t query;
   uint32_t partial;
@@ -48,7 +48,7 @@ struct AttentionArgs {
   uint64_t query_token_stride;
   uint64_t output_token_stride;
   uint32_t num_heads;
-  uint32_t group;  // Query heads of a KV head.
+  uint32_t group;  // Query heads per KV head.
   float scale;
   float soft_cap;
   const float* alibi_slopes;
@@ -64,13 +64,13 @@ struct AttentionArgs {
   const PlanHeader* plan;
   const PlannedItem* items;
   const MergedRow* merged_rows;
-  // Partial rows: [partials][num_heads][value_dim], and the logarithms to base 2 of their sums of
+  // Partial rows, [partials][num_heads][value_dim], and the base-2 logarithms of their sums of
   // weights, [partials][num_heads], without any sink.
   float* partial_outputs;
   float* partial_log_sums;
 };
 
-// Which items a launch is for.
+// The items that a launch computes.
 enum class ItemKind : uint8_t { kShort, kLong };
 
 struct AttentionLaunch {
@@ -78,17 +78,17 @@ struct AttentionLaunch {
   ItemKind kind;
 };
 
-// Kernels. 0, or CUDA's error.
+// Kernels. They return 0 or CUDA's error.
 int LaunchGeneric(const AttentionLaunch& launch, uint64_t max_items, Stream stream);
 int LaunchPartialMerge(const AttentionArgs& args, uint32_t max_rows, Stream stream);
-// Whether types and alignment are what tensor cores take.
+// Whether types and alignment fit the tensor cores.
 bool IsAlignedForTensorCores(const AttentionArgs& args);
-// Whether the next two take it.
+// Whether the next two functions support the call.
 bool HasTensorKernels(const AttentionArgs& args);
 int LaunchDecode(const AttentionLaunch& launch, uint64_t max_items, uint32_t most_rows,
                  Stream stream);
 int LaunchPrefill(const AttentionLaunch& launch, uint64_t max_items, Stream stream);
-// Latents past their head_dim, for items of either kind.
+// For latents larger than other kernels' head_dim, for items of either kind.
 bool HasLatentKernel(const AttentionArgs& args);
 int LaunchLatent(const AttentionLaunch& launch, uint64_t max_items, Stream stream);
 

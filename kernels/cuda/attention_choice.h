@@ -1,4 +1,4 @@
-// Which family of attention's kernels a call takes.
+// Chooses the family of attention kernels for a call.
 #ifndef PAGODA_KERNELS_CUDA_ATTENTION_CHOICE_H_
 #define PAGODA_KERNELS_CUDA_ATTENTION_CHOICE_H_
 
@@ -10,26 +10,26 @@
 
 namespace pagoda::kernels::cuda {
 
-// What a run of tests/gpu/run.sh has shown of the kernels for Hopper on one kind of GPU: every test
-// passed, and they were faster than those for sm_80.
+// The result of tests/gpu/run.sh for the Hopper kernels on one kind of GPU: every test passed, and
+// the kernels were faster than those for sm_80.
 struct ProvedKernels {
   std::string_view device;  // cudaDeviceProp::name.
   bool hopper_decode = false;
   bool hopper_prefill = false;
-  std::string_view results;  // The file in tests/gpu/results/ that shows it.
+  std::string_view results;  // The file in tests/gpu/results/ with the proof.
 };
 
-// All that has been proved. A row is added with its results, and not before.
+// All proved kernels. Add a row only together with its results.
 absl::Span<const ProvedKernels> AllProved();
 
-// Which items the kernels for Hopper compute, where types and shapes permit it.
+// The items that the Hopper kernels compute, if types and shapes permit it.
 struct HopperChoice {
   bool decode = false;
   bool prefill = false;
   friend bool operator==(const HopperChoice&, const HopperChoice&) = default;
 };
 
-// kHopper: both kinds. kAuto: those that `proved` has for this device. Else none.
+// kHopper: both kinds. kAuto: the kinds that `proved` lists for this device. Otherwise none.
 HopperChoice ChooseHopper(AttentionKernels asked, const HopperDevice& device,
                           absl::Span<const ProvedKernels> proved);
 

@@ -5,7 +5,7 @@
 namespace pagoda::kernels::cuda {
 namespace {
 
-// The plain kernel where the device has too little shared memory for this one.
+// Uses the plain kernel if the device has too little shared memory for this one.
 template <class Kernel>
 int LaunchKernel(const AttentionLaunch& launch, uint64_t max_items, Stream stream) {
   if (!HasSharedBytes(Kernel::kSharedBytes)) return LaunchGeneric(launch, max_items, stream);
@@ -53,7 +53,7 @@ bool IsAlignedForTensorCores(const AttentionArgs& args) {
   const ElementType type = args.query_type;
   if (type != ElementType::kFloat16 && type != ElementType::kBFloat16) return false;
   if (kv.type != type && !IsFloat8(kv.type)) return false;
-  // Whole vectors of 16 bytes, everywhere.
+  // All rows and strides must consist of whole vectors of 16 bytes.
   const uint32_t vector = IsFloat8(kv.type) ? 16 : 8;
   if (kv.head_dim % vector != 0 || args.value_dim % vector != 0) return false;
   const uint64_t low_bits =

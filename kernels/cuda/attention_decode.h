@@ -1,12 +1,13 @@
 // Attention of few rows on tensor cores: decode, and short chunks.
 //
-// Keys are the long side, so they are the rows of the products' left matrix, 16 at a time, and the
-// unit's rows, a KV head's query heads and tokens, are the columns, 8 at a time, without the waste
-// of a tile of 64 rows (as TensorRT-LLM's XQA does it):
+// Keys are the long side. They are the rows of the products' left matrix, 16 at a time; the unit's
+// rows (a KV head's query heads and tokens) are the columns, 8 at a time. This avoids the waste of
+// a tile of 64 rows (as TensorRT-LLM's XQA does):
 //   S^T = K Q^T,  O^T = V^T P^T.
-// A warp is on its own: it has a ring of stages in shared memory, each with K and V of 16 tokens,
-// which asynchronous copies fill ahead, walks every fourth tile of the unit's keys, and needs no
-// barrier but its own. At the unit's end the warps' results are put together, in their order.
+// Each warp works independently. It has a ring of stages in shared memory, each with K and V of 16
+// tokens, which asynchronous copies fill ahead. It walks every fourth tile of the unit's keys, and
+// needs no barrier beyond the warp. At the unit's end the warps' results are merged, in the warps'
+// order.
 #ifndef PAGODA_KERNELS_CUDA_ATTENTION_DECODE_H_
 #define PAGODA_KERNELS_CUDA_ATTENTION_DECODE_H_
 
@@ -20,8 +21,8 @@
 
 namespace pagoda::kernels::cuda {
 
-// T: Half or BFloat16, in which is multiplied. kFloat8: K and V have 8 bits, else they are T.
-// kDim: at least head_dim; kColumnTiles x 8: at least the unit's rows.
+// T: Half or BFloat16, the type of the products. kFloat8: K and V have 8 bits, else they are T.
+// kDim: at least head_dim. kColumnTiles x 8: at least the unit's rows.
 template <class T, bool kFloat8, uint32_t kDim, uint32_t kColumnTiles>
 class DecodeKernel {
  public:
@@ -36,20 +37,20 @@ class DecodeKernel {
     }
   };
   using Rows = DecodeRows<T, kFloat8, kDim, kColumnTiles, Layout>;
-  static constexpr uint32_t kTokens = Rows::kTokens;  // Of a warp's tile.
+  static constexpr uint32_t kTokens = Rows::kTokens;  // Per tile of a warp.
   static constexpr uint32_t kRows = Rows::kRows;
   static constexpr uint32_t kTileBytes = kTokens * kRowBytes;
   static constexpr uint32_t kStageBytes = 2 * kTileBytes;
-  // Two blocks of a multiprocessor, 64 KiB each, wait for memory at a time.
+  // Two blocks per multiprocessor, 64 KiB each, wait for memory at the same time.
   static constexpr uint32_t kStages = kStageBytes > 8192
                                           ? 2
                                           : (24576 / kStageBytes < 6 ? 24576 / kStageBytes : 6);
-  static constexpr uint32_t kRingBytes = kStages * kStageBytes;  // Of a warp.
+  static constexpr uint32_t kRingBytes = kStages * kStageBytes;  // Per warp.
   static constexpr uint32_t kQueryBytes = kRows * kDim * 2;
   static constexpr uint32_t kStateBytes = kWarps * kRows * 8;  // The rows' largest and sum.
   static constexpr uint32_t kSharedBytes = kQueryBytes + kStateBytes + kWarps * kRingBytes;
   static constexpr uint32_t kMinBlocks = kSharedBytes <= 110 * 1024 ? 2 : 1;
-  static_assert(kRows * Rows::kResultBytes <= kRingBytes);  // In which a warp's results go.
+  static_assert(kRows * Rows::kResultBytes <= kRingBytes);  // The ring also holds a warp's results.
   using Args = AttentionLaunch;
 
   static PAGODA_DEVICE void Run(const AttentionLaunch& launch) {
@@ -58,7 +59,7 @@ class DecodeKernel {
     for (uint64_t u = BlockIndex(); u < num_units; u += GridBlocks()) {
       const Unit unit = FindUnit(args, launch.kind, u);
       LoadQueries<kDim, kRows, kFloat8>(args, unit, 0, unit.num_rows, SharedBase(), kThreads);
-      SyncThreads();  // The queries are there, and the unit before has been stored.
+      SyncThreads();  // The queries are loaded, and the previous unit is stored.
       WarpState state;
       WalkKeys(args, unit, state);
       Combine(args, unit, state);
@@ -73,7 +74,7 @@ class DecodeKernel {
     return SharedBase() + kQueryBytes + kStateBytes + WarpIndex() * kRingBytes;
   }
 
-  // The next tile after `tile` that may be seen.
+  // The next tile after `tile` that can be seen.
   static PAGODA_DEVICE uint32_t NextTile(const AttentionArgs& args, const Unit& unit,
                                          const Sight& sight, uint32_t tile, uint32_t end) {
     while (tile < end) {
@@ -101,8 +102,8 @@ class DecodeKernel {
     typename Rows::Queries queries;
     Rows::KeepQueries(queries);
 
-    // The tile that is copied next, and the offset of this lane's token in it, which is looked up
-    // a tile ahead.
+    // The tile to copy next, and the offset of this lane's token in it. The offset is looked up one
+    // tile ahead.
     uint32_t copied = NextTile(args, unit, sight, WarpIndex(), end);
     uint64_t offset = FindRow(args, unit, sight, KeyOfLane(unit, copied));
     uint32_t copy_stage = 0;
@@ -125,7 +126,7 @@ class DecodeKernel {
     for (uint32_t tile = NextTile(args, unit, sight, WarpIndex(), end); tile < end;
          tile = NextTile(args, unit, sight, tile + kWarps, end)) {
       WaitForCopies<kStages - 2>();
-      // All lanes see the copies of all, and have read the stage that is filled next.
+      // All lanes see the copies of all lanes, and have read the stage that is filled next.
       SyncWarp();
       copy_next();
       const uint32_t keys = RingBase() + stage * kStageBytes;
@@ -142,10 +143,10 @@ class DecodeKernel {
     return unit.item.first_key + tile * kTokens + LaneIndex() % kTokens;
   }
 
-  // The warps' results, each by its share, to the output or the partial rows.
+  // Stores the warps' results, each by its share, in the output or the partial rows.
   static PAGODA_DEVICE void Combine(const AttentionArgs& args, const Unit& unit,
                                     const WarpState& state) {
-    SyncWarp();  // The ring is read by no lane any more.
+    SyncWarp();  // No lane reads the ring any more.
     Rows::StoreWarp(state, RingBase(), StateBase() + WarpIndex() * kRows * 8);
     SyncThreads();
     const float scale = ValueScale(args, unit.kv_head);

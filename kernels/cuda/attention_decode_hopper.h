@@ -1,28 +1,31 @@
-// Attention of few rows on Hopper: decode, and short chunks, over pools of 16 bits. It waits for
-// memory, so what counts is how many bytes are on their way.
+// Attention of few rows on Hopper: decode, and short chunks, over pools of 16 bits. It is bound by
+// memory, so the number of bytes in flight matters most.
 //
-// Five warps. The last brings tiles of 64 keys by TMA into a ring, K and V in turns, as far ahead
-// as the ring is long and across the units' ends; two blocks of a multiprocessor have 64 to 96 KiB
-// each on their way, past a head_dim of 128 one has 128 to 160. The other four have 16 tokens of
-// each tile and do with them what DecodeKernel's warps do (DecodeRows): mma.sync is fast enough.
-// Boxes ask that their lines leave L2 first, since nobody reads them again. Blocks stay, two on a
-// multiprocessor, and go over the units in steps of the grid.
+// A block has five warps. The last one brings tiles of 64 keys by TMA into a ring, alternating K
+// and V, as far ahead as the ring is long, and across the ends of units. Two blocks of a
+// multiprocessor have 64 to 96 KiB each in flight; above a head_dim of 128, one block has 128 to
+// 160 KiB. Each of the other four warps takes 16 tokens of each tile and does the work of a
+// DecodeKernel warp (DecodeRows): mma.sync is fast enough. Boxes request that L2 evicts their lines
+// first, because they are not read again. Blocks are persistent, two per multiprocessor, and walk
+// the units in steps of the grid.
 //
 // Invariants
-// 1. Producer and consumers walk the same tiles in the same order, as in HopperPrefillKernel; the
-//    ring's slot of K of the block's tile n, over all its units, is 2 n % kSlots, V's the next.
-// 2. Boxes of which no row sees a key are zeros, and their table entries are not read.
-// 3. A warp clears those of its own 16 rows of V that no row sees, before it multiplies them, and
-//    fences, so that the box that comes there later comes after.
-// 4. A warp waits for "full" of each slot, also where it sees none of its tokens, before it arrives
-//    at "empty": else its arrivals could count for the phase before.
+// 1. Producer and consumers walk the same tiles in the same order, as in HopperPrefillKernel. K of
+// the block's tile n, counted over all its units, is in the ring's slot 2 n % kSlots, and V in the
+// next slot.
+// 2. A box of which no row sees a key is zeros, and its table entry is not read.
+// 3. Before its product, a warp clears the rows among its 16 rows of V that no row sees. It then
+// fences, so that the next box for that place arrives later.
+// 4. A warp waits for "full" of each slot, even if it sees none of its tokens, before it arrives at
+// "empty". Otherwise its arrivals could count for the previous phase.
 //
-// One tile, of head_dim 128 in blocks of 16 tokens, group 4, a context of 1,000, cut at 512: tile 7
-// of the second piece has keys 960 to 1,023. The producer's lanes 0 to 7 each have one of 4 boxes
-// of tokens x 2 columns; key 1,000 is in box 2, box 3 is zeros. K comes to [column][64 rows][128
-// bytes], 16 KiB. Warp 2 has keys 992 to 1,007: 8 loads of matrices and 8 products give it 16
-// scores by 8 columns, of which 4 are rows; those of keys 1,000 to 1,007 become -infinity. It
-// clears V's rows 40 to 47 of the tile. Warp 3 has nothing to see, and only lets both slots go.
+// Example: one tile, with head_dim 128, blocks of 16 tokens, group 4, a context of 1,000, cut at
+// 512. Tile 7 of the second piece has keys 960 to 1,023. The producer's lanes 0 to 7 each have a
+// box of 4 (tokens) x 2 (columns). Key 1,000 is in box 2; box 3 is zeros. K arrives at [column][64
+// rows][128 bytes], 16 KiB. Warp 2 has keys 992 to 1,007: 8 loads of matrices and 8 products give
+// it 16 scores by 8 columns, of which 4 are rows. The scores of keys 1,000 to 1,007 become
+// -infinity. The warp clears V's rows 40 to 47 of the tile. Warp 3 sees no key, and only releases
+// both slots.
 #ifndef PAGODA_KERNELS_CUDA_ATTENTION_DECODE_HOPPER_H_
 #define PAGODA_KERNELS_CUDA_ATTENTION_DECODE_HOPPER_H_
 
@@ -38,7 +41,7 @@
 
 namespace pagoda::kernels::cuda {
 
-// T: Half or BFloat16, as in the pool. kDim: 64, 128 or 256, at least head_dim; kColumnTiles x 8:
+// T: Half or BFloat16, as in the pool. kDim: 64, 128 or 256, at least head_dim. kColumnTiles x 8:
 // at least the unit's rows.
 template <class T, uint32_t kDim, uint32_t kColumnTiles>
 class HopperDecodeKernel {
@@ -52,13 +55,14 @@ class HopperDecodeKernel {
   static constexpr uint32_t kTileBytes = kColumns * kTileColumnBytes;
   static constexpr uint32_t kRows = kColumnTiles * 8;
   static constexpr uint32_t kQueryBytes = kRows * kDim * 2;
-  static constexpr uint32_t kResultBytes = kRows * (kDim + 4) * 4;  // Of a warp.
-  static constexpr uint32_t kEndBytes = kConsumers * kRows * 8;     // Rows' largest and sum.
+  static constexpr uint32_t kResultBytes = kRows * (kDim + 4) * 4;  // Per warp.
+  static constexpr uint32_t kEndBytes = kConsumers * kRows * 8;     // Rows' largest and sums.
   static constexpr uint32_t kBarrierBytes = 256;
   static constexpr uint32_t kOtherBytes =
       kQueryBytes + kConsumers * kResultBytes + kEndBytes + kBarrierBytes;
   static constexpr uint32_t kMinBlocks = kDim > 128 ? 1 : 2;
-  // As many as fit beside them, in a multiprocessor's 227 KiB less 1 for each block.
+  // The slots that fit beside the other bytes into a multiprocessor's 227 KiB, less 1 KiB per
+  // block.
   static constexpr uint32_t kFitting = (226 * 1024 / kMinBlocks - 1024 - kOtherBytes) / kTileBytes;
   static constexpr uint32_t kSlots = kFitting < 16 ? kFitting : 16;
   static constexpr uint32_t kSharedBytes = kSlots * kTileBytes + kOtherBytes;
@@ -101,7 +105,7 @@ class HopperDecodeKernel {
   static PAGODA_DEVICE uint32_t Full(uint32_t slot) { return EndBase() + kEndBytes + slot * 8; }
   static PAGODA_DEVICE uint32_t Empty(uint32_t slot) { return Full(kSlots + slot); }
 
-  // Where the block's next tile of K or V is. Invariant 1.
+  // The slot of the block's next tile of K or V. Invariant 1.
   struct Place {
     uint32_t slot = 0;
     uint32_t parity = 0;
@@ -132,7 +136,7 @@ class HopperDecodeKernel {
     for (uint64_t u = BlockIndex(); u < num_units; u += GridBlocks()) {
       const Unit unit = FindUnit(args, launch.kind, u);
       const Sight sight = SightOf(unit);
-      // The slot of the lane's box is looked up a tile ahead.
+      // The slot of the lane's box is looked up one tile ahead.
       uint32_t first = FirstTile<kTokens>(launch, sight);
       uint32_t slot = SlotOfBox<kTokens>(launch, unit, sight, first);
 #pragma unroll 1
@@ -149,7 +153,7 @@ class HopperDecodeKernel {
     }
   }
 
-  // A box a lane.
+  // Each lane copies a box.
   static PAGODA_DEVICE void Bring(const HopperLaunch& launch, const TensorMap& map,
                                   const Unit& unit, uint32_t first, uint32_t slot,
                                   const Place& place) {
@@ -168,7 +172,7 @@ class HopperDecodeKernel {
                 Full(place.slot));
   }
 
-  // The consumers: warps that know nothing of each other but at a unit's ends.
+  // The consumers: warps that are independent except at a unit's ends.
 
   static PAGODA_DEVICE void SyncConsumers() { SyncSome(1, kConsumerThreads); }
 
@@ -181,7 +185,7 @@ class HopperDecodeKernel {
     for (uint64_t u = BlockIndex(); u < num_units; u += GridBlocks()) {
       const Unit unit = FindUnit(args, launch.kind, u);
       LoadQueries<kDim, kRows, false>(args, unit, 0, unit.num_rows, QueryBase(), kConsumerThreads);
-      SyncConsumers();  // The queries are there, and the unit before has been stored.
+      SyncConsumers();  // The queries are loaded, and the previous unit is stored.
       WarpState state;
       WalkKeys(launch, unit, place, state);
       Rows::StoreWarp(state, ResultBase() + WarpIndex() * kResultBytes,
@@ -227,20 +231,20 @@ class HopperDecodeKernel {
     return Tile(slot) + WarpIndex() * 16 * kColumnRowBytes;
   }
 
-  // The warp reads the place no more.
+  // The warp no longer reads the slot.
   static PAGODA_DEVICE void Release(Place& place) {
     SyncWarp();
     if (LaneIndex() == 0) Arrive(Empty(place.slot));
     place.Next();
   }
 
-  // Makes zeros of the rows of V that no row of the unit sees. Invariant 3.
+  // Clears the rows of V that no row of the unit sees. Invariant 3.
   static PAGODA_DEVICE void ClearUnseen(const AttentionArgs& args, const Unit& unit,
                                         const Sight& sight, uint32_t first, uint32_t rows) {
     const uint32_t row = LaneIndex() % 16;
     const bool unseen = !AnySees(args, unit, sight, first + row);
     if (!AnyOfWarp(unseen)) return;
-    // Two lanes have a row, and every second of its chunks.
+    // Two lanes share a row; each has every second chunk.
     for (uint32_t chunk = LaneIndex() / 16; chunk < kDim / 8 && unseen; chunk += 2) {
       StoreShared(rows + Layout::Offset(row, chunk), Vector16{});
     }

@@ -1,6 +1,6 @@
-// What a warp does in attention of few rows: 16 tokens at a time against the unit's rows, by
+// The work of a warp in attention of few rows: 16 tokens at a time against the unit's rows, by
 //   S^T = K Q^T,  O^T = V^T P^T
-// with tokens and values as the left matrix's rows and the unit's rows as its columns.
+// with tokens and values as the left matrix's rows, and the unit's rows as its columns.
 #ifndef PAGODA_KERNELS_CUDA_ATTENTION_DECODE_ROWS_H_
 #define PAGODA_KERNELS_CUDA_ATTENTION_DECODE_ROWS_H_
 
@@ -13,30 +13,32 @@
 
 namespace pagoda::kernels::cuda {
 
-// T: Half or BFloat16, in which is multiplied. kFloat8: K and V have 8 bits, else they are T.
-// kDim: at least head_dim; kColumnTiles x 8: at least the unit's rows. Layout says where things
-// are:
-//   static constexpr uint32_t kMostKept;  // Of a unit's right matrices, in registers; else none
-//   is. static uint32_t Queries();            // Where LoadQueries leaves them. static uint32_t
-//   Offset(uint32_t row, uint32_t chunk);  // 16 bytes in 16 tokens of K or V.
+// T: Half or BFloat16, the type of the products. kFloat8: K and V have 8 bits, else they are T.
+// kDim: at least head_dim. kColumnTiles x 8: at least the unit's rows. Layout gives the places:
+//   static constexpr uint32_t kMostKept;
+//     // The most right matrices of a unit to keep in registers; if there are more, none is kept.
+//   static uint32_t Queries();
+//     // Where LoadQueries writes the queries.
+//   static uint32_t Offset(uint32_t row, uint32_t chunk);
+//     // The offset of 16 bytes in 16 tokens of K or V.
 template <class T, bool kFloat8, uint32_t kDim, uint32_t kColumnTiles, class Layout>
 class DecodeRows {
  public:
   static constexpr uint32_t kTokens = 16;
   static constexpr uint32_t kRows = kColumnTiles * 8;
-  static constexpr uint32_t kResultBytes = (kDim + 4) * 4;  // Of a row.
+  static constexpr uint32_t kResultBytes = (kDim + 4) * 4;  // Per row.
   static constexpr uint32_t kSteps = kDim / 16;             // Products along head_dim.
   static constexpr bool kKeepQueries = kSteps * kColumnTiles <= Layout::kMostKept;
 
-  // As right matrices, for all products or, where they are not kept, none.
+  // The right matrices: of all products, or none if they are not kept.
   using Queries = uint32_t[kKeepQueries ? kSteps : 1][kColumnTiles][2];
 
-  // O^T: element r of sums[i][t] is of column 8 t + 2 (lane % 4) + r % 2, and of the value's
-  // element that ValueElement names.
+  // O^T: element r of sums[i][t] belongs to column 8 t + 2 (lane % 4) + r % 2, and to the value's
+  // element that ValueElement returns.
   struct WarpState {
     float sums[kSteps][kColumnTiles][4];
     float largest[kColumnTiles][2];  // The reference of the columns' weights.
-    float weights[kColumnTiles][2];  // Their sums, of the lane's tokens.
+    float weights[kColumnTiles][2];  // The sums of weights, of the lane's tokens.
   };
 
   static PAGODA_DEVICE void Clear(WarpState& state) {
@@ -60,14 +62,14 @@ class DecodeRows {
     }
   }
 
-  // Takes the 16 tokens from position `first` on, whose K is there, into the softmax: their weights
-  // are what AddValues takes.
+  // Adds the 16 tokens from position `first` on, whose K is there, to the softmax. The result is
+  // the tokens' weights, for AddValues.
   static PAGODA_DEVICE void WeighKeys(const AttentionArgs& args, const Unit& unit,
                                       const Sight& sight, float scale, uint32_t first,
                                       uint32_t keys, const Queries& queries, WarpState& state,
                                       float (&scores)[kColumnTiles][4]) {
     Multiply(args.kv.type, keys, queries, scores);
-    // Element r is of token lane / 4 + r / 2 * 8 and of column 8 t + 2 (lane % 4) + r % 2.
+    // Element r belongs to token lane / 4 + r / 2 * 8 and to column 8 t + 2 (lane % 4) + r % 2.
     const bool plain =
         first >= sight.first_key && first + kTokens <= sight.end_key && args.soft_cap == 0 &&
         args.alibi_slopes == nullptr &&
@@ -92,15 +94,15 @@ class DecodeRows {
 #pragma unroll
       for (uint32_t r = 0; r < 4; ++r) {
         const float reference = state.largest[t][r % 2];
-        // Nothing seen yet: all scores are -infinity, and weights 0.
+        // No key seen yet: all scores are -infinity, and weights 0.
         scores[t][r] = Exp2(scores[t][r] - (reference == NegativeInfinity() ? 0.0f : reference));
         state.weights[t][r % 2] += scores[t][r];
       }
     }
   }
 
-  // O^T += V^T P^T. The weights lie as the product of K and Q left them, tokens down; the right
-  // matrix wants them across.
+  // O^T += V^T P^T. The product of K and Q leaves the weights with tokens downwards; the right
+  // matrix needs them across.
   static PAGODA_DEVICE void AddValues(ElementType type, uint32_t values,
                                       const float (&weights)[kColumnTiles][4], WarpState& state) {
     const uint32_t lane = LaneIndex();
@@ -114,7 +116,7 @@ class DecodeRows {
     for (uint32_t i = 0; i < kSteps; i += 2) {
       uint32_t rows[2][4];
       if constexpr (kFloat8) {
-        // Each matrix has pairs of elements of two tokens, transposed by the pair.
+        // Each matrix has pairs of elements of two tokens, transposed pair by pair.
         uint32_t bytes[4];
         LoadMatricesTransposed(bytes, values + Layout::Offset(lane % 16, i + lane / 16));
 #pragma unroll
@@ -139,8 +141,8 @@ class DecodeRows {
     }
   }
 
-  // A warp's results to shared memory: rows of kResultBytes from `results` on, and the rows'
-  // largest and sum from `ends` on.
+  // Writes a warp's results to shared memory: rows of kResultBytes from `results` on, and the rows'
+  // largest scores and sums from `ends` on.
   static PAGODA_DEVICE void StoreWarp(const WarpState& state, uint32_t results, uint32_t ends) {
     const uint32_t column = LaneIndex() % 4 * 2;
 #pragma unroll
@@ -165,9 +167,9 @@ class DecodeRows {
     }
   }
 
-  // Elements `element` and the next of a row: the warps' results, each by its share, to the output
-  // or the partial rows. Warp w's are w * result_step behind `results`, and w * kRows * 8 behind
-  // `ends`.
+  // Stores `element` and the next element of a row: the warps' results, each by its share, in the
+  // output or the partial rows. Warp w's results are at results + w * result_step, and its ends at
+  // ends + w * kRows * 8.
   template <uint32_t kWarps>
   static PAGODA_DEVICE void StoreResult(const AttentionArgs& args, const Unit& unit, uint32_t row,
                                         uint32_t element, float scale, uint32_t results,
@@ -187,7 +189,7 @@ class DecodeRows {
     float second = 0;
 #pragma unroll
     for (uint32_t w = 0; w < kWarps; ++w) {
-      // A warp that saw nothing, not one all of whose scores are NaN.
+      // A warp that saw no key; not one with only NaN scores.
       if (references[w] == NegativeInfinity() && sums[w] == 0) continue;
       const float share = Exp2(references[w] - largest);
       const auto words =
@@ -204,14 +206,14 @@ class DecodeRows {
   }
 
  private:
-  // Scores may exceed the reference of their weights by this factor, 2^8, before it is moved.
+  // Scores can exceed the reference of their weights by this factor, 2^8, before it is moved.
   static constexpr float kSlack = 8;
 
   static PAGODA_DEVICE uint32_t ValueElement(uint32_t i, uint32_t r) {
     return kFloat8 ? 16 * i + LaneIndex() / 4 * 2 + r / 2 : 16 * i + LaneIndex() / 4 + r / 2 * 8;
   }
 
-  // The queries as right matrices, for two products along head_dim.
+  // Loads the queries as right matrices, for two products along head_dim.
   static PAGODA_DEVICE void LoadColumns(uint32_t step, uint32_t (*columns)[kColumnTiles][2]) {
     const uint32_t lane = LaneIndex();
 #pragma unroll
@@ -226,7 +228,7 @@ class DecodeRows {
     }
   }
 
-  // S^T of a tile.
+  // Computes S^T of a tile.
   static PAGODA_DEVICE void Multiply(ElementType type, uint32_t keys, const Queries& queries,
                                      float (&scores)[kColumnTiles][4]) {
     const uint32_t lane = LaneIndex();
@@ -238,7 +240,7 @@ class DecodeRows {
     for (uint32_t step = 0; step < kSteps; step += 2) {
       uint32_t rows[2][4];
       if constexpr (kFloat8) {
-        // A chunk has 16 elements: all of one product.
+        // A chunk has 16 elements, all of one product.
         uint32_t bytes[4];
         LoadMatrices(bytes, keys + Layout::Offset(lane % 16, step + lane / 16));
 #pragma unroll
@@ -269,7 +271,7 @@ class DecodeRows {
     }
   }
 
-  // Moves the columns' references to the largest scores, and what was summed by them.
+  // Moves the columns' references to the largest scores, and rescales their sums.
   static PAGODA_DEVICE void MoveReference(const float (&scores)[kColumnTiles][4],
                                           WarpState& state) {
 #pragma unroll

@@ -1,5 +1,5 @@
-// Attention as it is read: a warp for each row (a query head of a query token), one key after
-// another, online softmax (Milakov and Gimelshein, 2018). Every type, shape and mask. The fast
+// Plain attention: one warp per row (a query head of a query token), one key after another, with
+// the online softmax (Milakov and Gimelshein, 2018). Supports every type, shape and mask. The fast
 // kernels compute the same in other orders.
 #include "kernels/cuda/attention_args.h"
 #include "kernels/cuda/attention_unit.h"
@@ -15,7 +15,7 @@ struct GenericKernel {
   static constexpr uint32_t kMinBlocks = 1;
   using Args = AttentionLaunch;
 
-  // A warp keeps its row's query and weighted values, in fp32; a lane has elements lane, lane + 32
+  // A warp keeps its row's query and weighted values in fp32. A lane has elements lane, lane + 32
   // and so on, and touches no others.
   static PAGODA_DEVICE uint32_t RowWords(const AttentionArgs& args) {
     return args.kv.head_dim + args.value_dim;
@@ -50,7 +50,7 @@ struct GenericKernel {
     float largest = NegativeInfinity();
     float sum = 0;
     for (uint32_t key = unit.item.first_key; key < unit.item.end_key; ++key) {
-      if (!Sees(args.mask, head, position, key)) continue;  // Its K and V may be NaN.
+      if (!Sees(args.mask, head, position, key)) continue;  // Its K and V can be NaN.
       const uint64_t offset = TokenOffset(args, unit, key);
       float product = 0;
       for (uint32_t i = LaneIndex(); i < head_dim; i += kWarpThreads) {
@@ -59,7 +59,7 @@ struct GenericKernel {
       }
       const float score = Score2(args, scale, SumOfWarp(product), head, key - position);
       const float higher = score > largest ? score : largest;
-      // Both are -infinity where nothing has a weight yet.
+      // Both are -infinity while no key has a weight.
       const float rescale = largest == higher ? 1.0f : Exp2(largest - higher);
       const float weight = score == NegativeInfinity() ? 0.0f : Exp2(score - higher);
       largest = higher;

@@ -5,7 +5,7 @@
 namespace pagoda::kernels::cuda {
 namespace {
 
-// The swizzle's rows, and the fewest keys that a kernel takes at a time.
+// The swizzle's rows, and the fewest keys per step of a kernel.
 constexpr uint32_t kFewestTokens = 8;
 constexpr uint32_t kMostTokens = 64;
 
@@ -31,7 +31,7 @@ bool HasHopperKernels(const AttentionArgs& args) {
 
 absl::Status MakeHopperLaunch(const AttentionArgs& args, ItemKind kind, HopperLaunch* launch) {
   const KvLayer& kv = args.kv;
-  // The lowest bit that is set.
+  // The lowest set bit.
   const uint32_t divisor = kv.tokens_per_block & (~kv.tokens_per_block + 1);
   launch->args = args;
   launch->kind = kind;

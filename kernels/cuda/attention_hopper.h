@@ -1,4 +1,4 @@
-// The kernels for Hopper beside those of attention_args.h: what they take, and their launch.
+// The Hopper kernels of attention, in addition to those of attention_args.h: conditions and launch.
 #ifndef PAGODA_KERNELS_CUDA_ATTENTION_HOPPER_H_
 #define PAGODA_KERNELS_CUDA_ATTENTION_HOPPER_H_
 
@@ -14,20 +14,21 @@ namespace pagoda::kernels::cuda {
 struct HopperLaunch {
   AttentionArgs args;
   ItemKind kind;
-  // Tokens of a box: the largest power of two that divides tokens_per_block, at most 64.
+  // Tokens per box: the largest power of two that divides tokens_per_block, at most 64.
   uint32_t box_tokens;
   TensorMap keys;
   TensorMap values;
 };
 
-// Whether they take it, of what HasTensorKernels says yes to: pools of 16 bits in blocks of a
-// multiple of 8 tokens, no block sparsity.
+// Whether the Hopper kernels support a call for which HasTensorKernels is true. They need a pool of
+// 16 bits, blocks of a multiple of 8 tokens, and no block sparsity.
 bool HasHopperKernels(const AttentionArgs& args);
 
 // Errors: those of EncodeTensorMap.
 absl::Status MakeHopperLaunch(const AttentionArgs& args, ItemKind kind, HopperLaunch* launch);
 
-// As many blocks as the units need and the multiprocessors hold. 0, or CUDA's error.
+// Launches as many blocks as the units need and the multiprocessors hold. Returns 0 or CUDA's
+// error.
 int LaunchHopperPrefill(const HopperLaunch& launch, uint64_t max_units,
                         uint32_t num_multiprocessors, Stream stream);
 int LaunchHopperDecode(const HopperLaunch& launch, uint64_t max_units, uint32_t most_rows,

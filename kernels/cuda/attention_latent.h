@@ -1,12 +1,12 @@
-// Attention over latents on tensor cores: multi-head latent attention (DeepSeek-V2), in which all
-// query heads of a token share one key of up to 576 elements whose first 512 are its value.
+// Attention over latents on tensor cores: multi-head latent attention (DeepSeek-V2). All query
+// heads of a token share one key of up to 576 elements, whose first 512 elements are its value.
 //
-// Heads, and tokens of a chunk, are the columns, 32 at a time; keys are the left matrix's rows, 64
-// at a time, and come once for both products:
+// Heads and tokens of a chunk are the columns, 32 at a time. Keys are the left matrix's rows, 64 at
+// a time, and are copied once for both products:
 //   S^T = K Q^T,  O^T = V^T P^T.
 // A block has eight warps. Warp w has 16 keys and 16 columns of S^T (keys 16 (w % 4), columns 16 (w
-// / 4)), and 64 of the values' elements of O^T, of all columns; so weights and the columns' largest
-// scores go through shared memory. The next tile of keys comes while one is multiplied.
+// / 4)), and 64 of the value's elements of O^T for all columns. Weights and the columns' largest
+// scores thus go through shared memory. The next tile of keys is copied while one is multiplied.
 #ifndef PAGODA_KERNELS_CUDA_ATTENTION_LATENT_H_
 #define PAGODA_KERNELS_CUDA_ATTENTION_LATENT_H_
 
@@ -36,7 +36,7 @@ class LatentKernel {
   static constexpr uint32_t kQueryBytes = kRows * kRowBytes;
   static constexpr uint32_t kWeightRowBytes = kRows * 2;
   static constexpr uint32_t kWeightBytes = kTokens * kWeightRowBytes;
-  static constexpr uint32_t kResultBytes = (kMostLatentValues + 4) * 4;  // Of a row.
+  static constexpr uint32_t kResultBytes = (kMostLatentValues + 4) * 4;  // Per row.
   static constexpr uint32_t kStateBytes = kTokens / 16 * kRows * 4;
   static constexpr uint32_t kSharedBytes =
       kQueryBytes + 2 * kTileBytes + kWeightBytes + 2 * kStateBytes;
@@ -58,16 +58,16 @@ class LatentKernel {
   static constexpr uint32_t kChunks = kRowBytes / 16;
   static constexpr uint32_t kSteps = kMostLatentElements / 16;  // Products along the key.
   static constexpr uint32_t kColumnTiles = kRows / 8;
-  static constexpr uint32_t kWarpsTiles = 2;  // Columns of S^T that a warp has, by 8.
+  static constexpr uint32_t kWarpsTiles = 2;  // Column tiles (of 8) of S^T per warp.
   static constexpr uint32_t kValueTiles = kMostLatentValues / 16 / kWarps;
   static constexpr uint32_t kTokenTiles = kTokens / 16;
 
-  // Element r of sums[i][t] is of column 8 t + 2 (lane % 4) + r % 2, and of the value's element
-  // 64 warp + 16 i + lane / 4 + r / 2 * 8.
+  // Element r of sums[i][t] belongs to column 8 t + 2 (lane % 4) + r % 2, and to the value's
+  // element 64 warp + 16 i + lane / 4 + r / 2 * 8.
   struct WarpState {
     float sums[kValueTiles][kColumnTiles][4];
     float largest[kColumnTiles][2];
-    float weights[kWarpsTiles][2];  // Their sums, of the lane's keys and the warp's columns.
+    float weights[kWarpsTiles][2];  // The sums, of the lane's keys and the warp's columns.
   };
 
   static PAGODA_DEVICE uint32_t QueryBase() { return SharedBase(); }
@@ -75,7 +75,7 @@ class LatentKernel {
     return SharedBase() + kQueryBytes + i % 2 * kTileBytes;
   }
   static PAGODA_DEVICE uint32_t WeightBase() { return SharedBase() + kQueryBytes + 2 * kTileBytes; }
-  // fp32 by tile of keys and column: their largest scores; and at the end their sums of weights.
+  // fp32 by tile of keys and column: the largest scores, and at the end the sums of weights.
   static PAGODA_DEVICE uint32_t LargestBase() { return WeightBase() + kWeightBytes; }
   static PAGODA_DEVICE uint32_t SumBase() { return LargestBase() + kStateBytes; }
   static PAGODA_DEVICE uint32_t StateOffset(uint32_t tile, uint32_t column) {
@@ -94,7 +94,7 @@ class LatentKernel {
     if (args.mask.causal && sight.last_position + 1 < sight.end_key) {
       sight.end_key = sight.last_position + 1;
     }
-    SyncThreads();  // The rows before have been stored.
+    SyncThreads();  // The previous rows have been stored.
     LoadQueries<kMostLatentElements, kRows, false>(args, unit, first_row, num_rows, QueryBase(),
                                                    kThreads);
     WarpState state;
@@ -105,7 +105,7 @@ class LatentKernel {
 #pragma unroll 1
     for (uint32_t i = 0; first < sight.end_key; ++i) {
       WaitForCopies<0>();
-      SyncThreads();  // The tile is there, and the one before has been read.
+      SyncThreads();  // The tile is there, and the previous one has been read.
       const uint32_t next = NextTile<kTokens>(args, sight, first + kTokens);
       if (next < sight.end_key) CopyTile(args, unit, sight, next, Tile(i + 1));
       CommitCopies();
@@ -158,7 +158,7 @@ class LatentKernel {
     }
   }
 
-  // The warp's part of S^T.
+  // Computes the warp's part of S^T.
   static PAGODA_DEVICE void Multiply(uint32_t keys, float (&scores)[kWarpsTiles][4]) {
     const uint32_t lane = LaneIndex();
 #pragma unroll
@@ -178,7 +178,7 @@ class LatentKernel {
     }
   }
 
-  // Makes scores, as logarithms to base 2, of products.
+  // Turns products into scores, as base-2 logarithms.
   static PAGODA_DEVICE void Score(const AttentionArgs& args, const Unit& unit, const Sight& sight,
                                   uint32_t first_row, uint32_t first,
                                   float (&scores)[kWarpsTiles][4]) {
@@ -216,13 +216,13 @@ class LatentKernel {
     }
   }
 
-  // Of the lane's two columns of column tile t, for the warp's keys.
+  // The largest scores of the lane's two columns of column tile t, for the warp's keys.
   static PAGODA_DEVICE void StoreState(uint32_t base, uint32_t t, const float (&pair)[2]) {
     StoreShared(base + StateOffset(WarpsTokens(), 8 * t + LaneIndex() % 4 * 2),
                 Vector8{{std::bit_cast<uint32_t>(pair[0]), std::bit_cast<uint32_t>(pair[1])}});
   }
 
-  // Moves all columns' references to the largest scores, and what was summed by them.
+  // Moves all columns' references to the largest scores, and rescales their sums.
   static PAGODA_DEVICE void MoveReference(WarpState& state) {
 #pragma unroll
     for (uint32_t t = 0; t < kColumnTiles; ++t) {
@@ -253,17 +253,17 @@ class LatentKernel {
     }
   }
 
-  // The warp's scores become weights, in shared memory as [key][column].
+  // Turns the warp's scores into weights, in shared memory as [key][column].
   static PAGODA_DEVICE void Weigh(const float (&scores)[kWarpsTiles][4], WarpState& state) {
 #pragma unroll
     for (uint32_t t = 0; t < kWarpsTiles; ++t) {
       float reference[2];
 #pragma unroll
       for (uint32_t e = 0; e < 2; ++e) {
-        // Registers have no run-time index.
+        // Registers cannot be indexed at run time.
         const float largest =
             WarpsColumns() == 0 ? state.largest[t][e] : state.largest[kWarpsTiles + t][e];
-        // Nothing seen yet: all scores are -infinity, and weights 0.
+        // No key seen yet: all scores are -infinity, and weights 0.
         reference[e] = largest == NegativeInfinity() ? 0.0f : largest;
       }
 #pragma unroll
@@ -280,7 +280,7 @@ class LatentKernel {
     }
   }
 
-  // O^T += V^T P^T, of the warp's elements.
+  // O^T += V^T P^T, for the warp's elements.
   static PAGODA_DEVICE void AddValues(uint32_t values, WarpState& state) {
     const uint32_t lane = LaneIndex();
 #pragma unroll
@@ -325,7 +325,7 @@ class LatentKernel {
       }
       if (LaneIndex() < 4) StoreState(SumBase(), WarpsColumns() + t, sums);
     }
-    SyncThreads();  // And nobody reads keys any more, in whose place the results go.
+    SyncThreads();  // No warp reads the keys any more; the results take their place.
     const bool whole = unit.item.partial == kWholeItem;
 #pragma unroll
     for (uint32_t t = 0; t < kColumnTiles; ++t) {

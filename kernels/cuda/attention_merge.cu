@@ -1,6 +1,6 @@
-// Puts partial results together: those of one call whose keys were cut, and those of several calls.
-// A warp for each query head of a query token. Parts are added in their order, so that the bits do
-// not change from run to run.
+// Merges partial results: those of one call whose keys were cut, and those of several calls. One
+// warp per query head of a query token. Parts are added in their order, so that the bits are the
+// same in every run.
 #include "kernels/cuda/attention_merge_args.h"
 #include "kernels/cuda/attention_unit.h"
 #include "kernels/cuda/elements.h"
@@ -9,8 +9,9 @@
 namespace pagoda::kernels::cuda {
 namespace {
 
-// Lanes have a part's weight each; then they have the row's elements, and the parts come in their
-// order. A block is a warp, so that the few rows of a small batch have a multiprocessor each.
+// First each lane has one part's weight. Then each lane has some of the row's elements, and the
+// parts are added in their order. A block is one warp, so that the few rows of a small batch are
+// spread over the multiprocessors.
 struct PartialMergeKernel {
   static constexpr uint32_t kThreads = kWarpThreads;
   static constexpr uint32_t kMinBlocks = 1;
@@ -24,9 +25,9 @@ struct PartialMergeKernel {
   }
 
  private:
-  // Parts whose rows are loaded before the first of them is used.
+  // The number of parts whose rows are loaded before the first one is used.
   static constexpr uint32_t kLoads = 8;
-  // The weight of a part without keys, whose row may be anything.
+  // The weight of a part without keys. The content of its row is unspecified.
   static constexpr float kNoKeys = -1;
 
   static PAGODA_DEVICE void Merge(const AttentionArgs& args, MergedRow row, uint32_t head) {
@@ -37,13 +38,13 @@ struct PartialMergeKernel {
     for (uint32_t mask = kWarpThreads / 2; mask > 0; mask /= 2) {
       largest = LargerOf(largest, ShuffleXor(largest, mask));
     }
-    float sum = 0;  // Of weights, relative to the largest part's.
+    float sum = 0;  // The sum of weights, relative to the largest part's.
     for (uint32_t k = LaneIndex(); k < row.num_parts; k += kWarpThreads) {
       const float weight = WeightOf(args, row, k, head, largest);
       if (weight != kNoKeys) sum += weight;
     }
     const RowEnd end = EndRow(args, largest, SumOfWarp(sum), head, /*whole=*/true);
-    // Rows of whole vectors begin at one, too: the workspace does.
+    // Rows of whole vectors are also aligned to vectors, because the workspace is.
     if (args.value_dim % 4 == 0) {
       MergeValues<4>(args, row, head, largest, end.factor);
     } else {
@@ -54,7 +55,7 @@ struct PartialMergeKernel {
     }
   }
 
-  // Of each lane kElements at a time.
+  // Each lane takes kElements at a time.
   template <uint32_t kElements>
   static PAGODA_DEVICE void MergeValues(const AttentionArgs& args, const MergedRow& row,
                                         uint32_t head, float largest, float factor) {
@@ -73,7 +74,7 @@ struct PartialMergeKernel {
         for (uint32_t k = 0; k < parts; k += kLoads) {
           float weights[kLoads];
           float loaded[kLoads][kElements];
-// Behind the last part the last one is loaded again, and not used.
+// Behind the last part, the last one is loaded again and not used.
 #pragma unroll
           for (uint32_t i = 0; i < kLoads; ++i) {
             const uint32_t last = k + i < parts ? k + i : parts - 1;
@@ -104,7 +105,7 @@ struct PartialMergeKernel {
     }
   }
 
-  // kNoKeys also behind the last part.
+  // Also kNoKeys behind the last part.
   static PAGODA_DEVICE float WeightOf(const AttentionArgs& args, const MergedRow& row, uint32_t k,
                                       uint32_t head, float largest) {
     if (k >= row.num_parts) return kNoKeys;
@@ -161,12 +162,12 @@ struct CallMergeKernel {
       float value = 0;
 #pragma unroll
       for (uint32_t k = 0; k < kMaxCallParts; ++k) {
-        if (weights[k] == 0) continue;  // The output of a part without keys may be anything.
+        if (weights[k] == 0) continue;  // The output of a part without keys is unspecified.
         value += weights[k] * LoadElement(args.type, args.output_of[k], i * args.value_dim + e);
       }
       StoreElement(args.type, args.output, target + e, value * factor);
     }
-    // Every lane has read the log-sum-exps, which may be this one.
+    // All lanes have read the log-sum-exps; args.lse can be one of them.
     SyncWarp();
     if (args.lse != nullptr && LaneIndex() == 0) {
       args.lse[i] = sum == 0 ? NegativeInfinity() : largest + Log2(sum) * kLn2;

@@ -1,4 +1,4 @@
-// A merge of several calls' results, as its kernel sees it.
+// The arguments of the kernel that merges the results of several calls.
 #ifndef PAGODA_KERNELS_CUDA_ATTENTION_MERGE_ARGS_H_
 #define PAGODA_KERNELS_CUDA_ATTENTION_MERGE_ARGS_H_
 

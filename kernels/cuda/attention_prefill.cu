@@ -10,7 +10,7 @@ int LaunchKernel(const AttentionLaunch& launch, uint64_t units, Stream stream) {
   return Launch<Kernel>({.blocks = units, .shared_bytes = Kernel::kSharedBytes}, stream, launch);
 }
 
-// 128 rows, and 64 where registers do not hold more.
+// 128 rows; 64 if registers do not hold more.
 template <class T, bool kFloat8>
 int LaunchDim(const AttentionLaunch& launch, uint64_t units, Stream stream) {
   const uint32_t head_dim = launch.args.kv.head_dim;

@@ -1,10 +1,10 @@
 // Attention of many rows on tensor cores: prefill, and long chunks.
 //
-// FlashAttention-2's way (Dao, 2023): a block has a tile of the unit's rows, all query heads of a
-// KV head for some query tokens, row = token * group + head, and walks the keys 32 or 64 at a time.
-// A warp has 16 rows, or twice 16, against all of them: S = Q K^T, O = P V, the weights staying in
-// registers. While a tile of V is multiplied the next one of K comes, and the other way round.
-// Tiles that no row sees are skipped; only those at the mask's edge look at it.
+// FlashAttention-2's method (Dao, 2023). A block has a tile of the unit's rows: all query heads of
+// a KV head for some query tokens, row = token * group + head. It walks the keys 32 or 64 at a
+// time. A warp has 16 rows, or twice 16, against all keys of the tile: S = Q K^T, O = P V; the
+// weights stay in registers. While a tile of V is multiplied, the next tile of K is copied, and
+// vice versa. Tiles that no row sees are skipped; only tiles at the mask's edge evaluate the mask.
 #ifndef PAGODA_KERNELS_CUDA_ATTENTION_PREFILL_H_
 #define PAGODA_KERNELS_CUDA_ATTENTION_PREFILL_H_
 
@@ -18,15 +18,15 @@
 
 namespace pagoda::kernels::cuda {
 
-// T and kFloat8: as DecodeKernel's. kDim: at least head_dim; kRowTiles x 16 rows a warp.
+// T and kFloat8: as in DecodeKernel. kDim: at least head_dim. A warp has kRowTiles x 16 rows.
 template <class T, bool kFloat8, uint32_t kDim, uint32_t kRowTiles>
 class PrefillKernel {
  public:
   static constexpr uint32_t kWarps = 4;
   static constexpr uint32_t kThreads = kWarps * kWarpThreads;
-  // Keys at a time: as many as leave room for the sums in registers.
+  // Keys at a time: the most that leave enough registers for the sums.
   static constexpr uint32_t kTokens = kDim >= 128 ? 32 : 64;
-  static constexpr uint32_t kCopiedRows = kTokens / kWarps;  // Of a tile, by a warp.
+  static constexpr uint32_t kCopiedRows = kTokens / kWarps;  // Per tile and warp.
   static constexpr uint32_t kWarpsRows = kRowTiles * 16;
   static constexpr uint32_t kRows = kWarps * kWarpsRows;
   static constexpr uint32_t kRowBytes = kDim * (kFloat8 ? 1 : 2);
@@ -50,11 +50,11 @@ class PrefillKernel {
   static constexpr uint32_t kTokenTiles = kTokens / 8;
   static constexpr uint32_t kValueTiles = kDim / 8;
 
-  // Element r of a product's result is of row lane / 4 + r / 2 * 8 of its 16.
+  // Element r of a product's result belongs to row lane / 4 + r / 2 * 8 of its 16 rows.
   struct WarpState {
     float sums[kRowTiles][kValueTiles][4];
     float largest[kRowTiles][2];
-    float weights[kRowTiles][2];  // Their sums, of the lane's columns.
+    float weights[kRowTiles][2];  // The sums of weights, of the lane's columns.
   };
   using Scores = float[kRowTiles][kTokenTiles][4];
 
@@ -65,12 +65,12 @@ class PrefillKernel {
     return SharedBase() + kQueryBytes + (2 + i % 2) * kTileBytes;
   }
 
-  // The row of the unit of element r of the warp's tile m.
+  // The unit's row of element r of the warp's tile m.
   static PAGODA_DEVICE uint32_t RowOf(uint32_t first_row, uint32_t m, uint32_t r) {
     return first_row + WarpIndex() * kWarpsRows + m * 16 + LaneIndex() / 4 + r / 2 * 8;
   }
 
-  // Each warp copies some tokens of a tile; this is the offset of the lane's.
+  // Each warp copies some tokens of a tile; this is the offset of the lane's token.
   static PAGODA_DEVICE uint64_t FindLanesRow(const AttentionArgs& args, const Unit& unit,
                                              const Sight& sight, uint32_t first) {
     return FindRow(args, unit, sight,
@@ -90,7 +90,7 @@ class PrefillKernel {
     const uint32_t value_chunks = args.value_dim * (kFloat8 ? 1 : 2) / 16;
     const float scale = args.scale * KeyScale(args, unit.kv_head);
 
-    SyncThreads();  // The tiles before have been read.
+    SyncThreads();  // The previous tiles have been read.
     LoadQueries<kDim, kRows, kFloat8>(args, unit, first_row, num_rows, SharedBase(), kThreads);
     WarpState state;
     Clear(state);
@@ -111,7 +111,7 @@ class PrefillKernel {
       }
       CommitCopies();
       WaitForCopies<2>();
-      SyncThreads();  // K is there; V of the tile before has been read, and the queries written.
+      SyncThreads();  // K is there; the previous V is read, and the queries are written.
       Scores scores;
       Multiply(args.kv.type, KeyTile(i), scores);
       Weigh(args, unit, sight, scale, first_row, first, scores, state);
@@ -197,7 +197,7 @@ class PrefillKernel {
     }
   }
 
-  // Makes weights of products, and moves what was summed to the rows' new largest scores.
+  // Turns products into weights, and rescales the sums to the rows' new largest scores.
   static PAGODA_DEVICE void Weigh(const AttentionArgs& args, const Unit& unit, const Sight& sight,
                                   float scale, uint32_t first_row, uint32_t first, Scores& scores,
                                   WarpState& state) {
@@ -237,7 +237,7 @@ class PrefillKernel {
     }
     largest = LargerOf(largest, ShuffleXor(largest, 1));
     largest = LargerOf(largest, ShuffleXor(largest, 2));
-    // Nothing seen yet: all scores are -infinity, and weights 0.
+    // No key seen yet: all scores are -infinity, and weights 0.
     const float reference = largest == NegativeInfinity() ? 0.0f : largest;
     const float factor = Exp2(state.largest[m][e] - reference);
     state.largest[m][e] = largest;
@@ -258,7 +258,7 @@ class PrefillKernel {
     }
   }
 
-  // O += P V. Two tiles of a product's result lie as its left matrix does.
+  // O += P V. Two tiles of a product's result have the form of its left matrix.
   static PAGODA_DEVICE void AddValues(ElementType type, uint32_t values, const Scores& weights,
                                       WarpState& state) {
     values += TileOffset<kRowBytes>(LaneIndex() % 16, LaneIndex() / 16);
@@ -277,7 +277,7 @@ class PrefillKernel {
       for (uint32_t n = 0; n < kValueTiles; n += kFloat8 ? 4 : 2) {
         uint32_t matrices[4];
         if constexpr (kFloat8) {
-          // Each has pairs of elements of two tokens, transposed by the pair: the even ones make a
+          // Each has pairs of elements of two tokens, transposed pair by pair: the even ones make a
           // tile, the odd ones the next.
           LoadMatricesTransposed(matrices, ChunksAfter(values, n / 2) + 16 * k * kRowBytes);
 #pragma unroll

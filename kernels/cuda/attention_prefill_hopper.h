@@ -1,42 +1,44 @@
-// Attention of many rows on Hopper's tensor cores, for whole prefills and long chunks over pools of
-// 16 bits.
+// Attention of many rows on Hopper's tensor cores: whole prefills and long chunks, over pools of 16
+// bits.
 //
-// FlashAttention-3's way (Shah et al., 2024): three warpgroups. One gives its registers up, and a
-// warp of it brings tiles of K and V to shared memory by TMA, into rings whose stages have a
-// barrier "full" and one "empty". Each of the other two has 64 rows of the unit (row = token *
-// group + head) against all keys: S = Q K^T out of shared memory, O = P V with the weights in
-// registers. A warpgroup starts S of the next tile and O of this one together, and makes weights of
-// the one while the other is multiplied. Blocks stay: each goes over the units in steps of the
-// grid, which has one block for each multiprocessor, the longest units first.
+// FlashAttention-3's method (Shah et al., 2024) with three warpgroups. The first one gives up its
+// registers; one of its warps brings tiles of K and V to shared memory by TMA, into rings whose
+// stages have a barrier "full" and a barrier "empty". Each of the other two has 64 rows of the unit
+// (row = token * group + head) against all keys: S = Q K^T from shared memory, O = P V with the
+// weights in registers. A warpgroup starts S of the next tile and O of this tile together, and
+// computes the weights of one while the other is multiplied. Blocks are persistent, one per
+// multiprocessor, and walk the units in steps of the grid, the longest units first.
 //
-// Why tensor maps, and not plain bulk copies of a block's contiguous bytes: products read their
-// matrices swizzled, which only boxes come as. They also follow every layout of KvLayer, fill up a
-// head_dim below 64 or 128 with zeros, and zeros are what a slot that there is not gives. They are
-// encoded in each call, on the host, in less than a microsecond, and are parameters of the kernel:
-// a graph keeps them by value, and whoever calls has nothing to keep.
+// Why tensor maps, and not plain bulk copies of a block's contiguous bytes: products read swizzled
+// matrices, and only boxes arrive swizzled. Boxes also follow every layout of KvLayer, fill a
+// head_dim below 64 or 128 with zeros, and read a slot that does not exist as zeros. Each call
+// encodes the maps on the host, in less than a microsecond, and passes them as parameters of the
+// kernel. A graph keeps them by value, so a caller has nothing to keep.
 //
 // Invariants
 // 1. Producer and consumers walk the same tiles in the same order: from FirstTile by NextTile, for
-//    the same Sight. Tile n of the block, counted over all its units, has stage n % kStages in both
-//    rings, in the phase of parity n / kStages % 2.
-// 2. A tile has kTokens keys from a position that is a multiple of box_tokens, which divides
-//    tokens_per_block and kTokens; each of its boxes lies in one block. A box of which no row
-//    sees a key is that of slot num_slots, zeros; its table entry is not read.
-// 3. A row of V that no row of the tile's sees is zero when "full" is reached: a weight of 0 times
-//    NaN would be NaN. Where a box is seen in part, the producer waits for V itself and clears the
-//    rest. Of K such keys are NaN in S, and masked there.
-// 4. Whoever arrives at "empty" has waited for its products: nothing reads the stage any more.
+// the same Sight. Tile n of the block, counted over all its units, has stage n % kStages in both
+// rings, in the phase of parity n / kStages % 2.
+// 2. A tile has kTokens keys from a position that is a multiple of box_tokens. box_tokens divides
+// tokens_per_block and kTokens, so each box of a tile lies in one block. A box of which no row sees
+// a key is read from slot num_slots, which gives zeros; its table entry is not read.
+// 3. When "full" is reached, a row of V that no row of the tile sees is zero, because a weight of 0
+// times NaN would be NaN. If a box is seen in part, the producer itself waits for V and clears the
+// rest. Such keys of K give NaN in S, where they are masked.
+// 4. A consumer arrives at "empty" after it has waited for its products: nothing reads the stage
+// any more.
 //
-// One tile, of 128 keys of head_dim 128 in blocks of 16 tokens, group 4: the block's rows are 32
-// tokens of the query, at positions 968 to 999 of a context of 1,000. FirstTile is 0; tile 7 has
-// keys 896 to 1,023. Its boxes: 8 of tokens x 2 columns of 64 elements, for lanes 0 to 15 of the
-// producer; box 6 (keys 992 to 1,007) is seen in part, box 7 (from 1,008) is not, and is zeros. K
-// comes to [column][128 rows][128 bytes], 32 KiB, and "full" of K counts them. V comes to the same
-// shape by "landed"; the lanes find keys 1,000 to 1,007 unseen, clear their 8 x 2 rows of 128
-// bytes, fence, and lane 0 arrives at "full" of V. Warpgroup 0 has rows 0 to 63 (positions 968 to
-// 983), 1 the others. S is 8 products of m64n128k16, each 32 bytes further in Q's and K's rows, 64
-// fp32 a lane. sees_all is false, so each lane masks its two rows' 64 scores; weights are packed
-// into 8 fragments, and O gets 8 products of m64n128k16, each 16 rows (2,048 bytes) further in V.
+// Example: one tile of 128 keys, with head_dim 128, blocks of 16 tokens, group 4. The block's rows
+// are 32 query tokens at positions 968 to 999 of a context of 1,000. FirstTile is 0; tile 7 has
+// keys 896 to 1,023. Its boxes are 8 of tokens x 2 columns of 64 elements, for lanes 0 to 15 of the
+// producer. Box 6 (keys 992 to 1,007) is seen in part. Box 7 (from 1,008) is not seen, and is
+// zeros. K arrives at [column][128 rows][128 bytes], 32 KiB, and "full" of K counts these bytes. V
+// arrives in the same form at "landed". The lanes find keys 1,000 to 1,007 unseen, clear their 8 x
+// 2 rows of 128 bytes and fence; then lane 0 arrives at "full" of V. Warpgroup 0 has rows 0 to 63
+// (positions 968 to 983), warpgroup 1 the others. S is 8 products of m64n128k16, each 32 bytes
+// further in the rows of Q and K, with 64 fp32 per lane. sees_all is false, so each lane masks its
+// two rows' 64 scores. The weights are packed into 8 fragments, and O gets 8 products of
+// m64n128k16, each 16 rows (2,048 bytes) further in V.
 #ifndef PAGODA_KERNELS_CUDA_ATTENTION_PREFILL_HOPPER_H_
 #define PAGODA_KERNELS_CUDA_ATTENTION_PREFILL_HOPPER_H_
 
@@ -59,7 +61,7 @@ class HopperPrefillKernel {
   static constexpr uint32_t kConsumers = 2;  // Warpgroups.
   static constexpr uint32_t kThreads = (1 + kConsumers) * kWarpgroupThreads;
   static constexpr uint32_t kMinBlocks = 1;
-  // Keys at a time: as many as leave room for the sums in registers.
+  // Keys at a time: the most that leave enough registers for the sums.
   static constexpr uint32_t kTokens = kDim > 128 ? 64 : 128;
   static constexpr uint32_t kStages = 2;
   static constexpr uint32_t kGroupRows = 64;
@@ -68,7 +70,7 @@ class HopperPrefillKernel {
   static constexpr uint32_t kTileColumnBytes = kTokens * kColumnRowBytes;
   static constexpr uint32_t kTileBytes = kColumns * kTileColumnBytes;
   static constexpr uint32_t kQueryColumnBytes = kGroupRows * kColumnRowBytes;
-  static constexpr uint32_t kQueryBytes = kColumns * kQueryColumnBytes;  // Of a warpgroup.
+  static constexpr uint32_t kQueryBytes = kColumns * kQueryColumnBytes;  // Per warpgroup.
   static constexpr uint32_t kBarriers = 4 * kStages + 1;
   static constexpr uint32_t kSharedBytes =
       kConsumers * kQueryBytes + 2 * kStages * kTileBytes + kBarriers * 8;
@@ -86,7 +88,7 @@ class HopperPrefillKernel {
       FenceBarriers();
     }
     SyncThreads();
-    // Registers: 128 x 40 + 256 x 232 are as many as 384 x 168, with which the block begins.
+    // Registers: 128 x 40 + 256 x 232 equals 384 x 168, with which the block begins.
     if (WarpIndex() < kGroupWarps) {
       GiveUpRegisters<40>();
       if (WarpIndex() == 0) Produce(launch);
@@ -100,7 +102,7 @@ class HopperPrefillKernel {
   static constexpr uint32_t kGroupWarps = 4;
   static constexpr uint32_t kConsumerWarps = kConsumers * kGroupWarps;
   static constexpr uint32_t kTokenTiles = kTokens / 8;
-  // The sums are of this many elements at a time: 128, or all of 64.
+  // The sums have this many elements at a time: 128, or all of 64.
   static constexpr uint32_t kParts = kDim > 128 ? kDim / 128 : 1;
   static constexpr uint32_t kPartTiles = kDim / kParts / 8;
   static constexpr uint32_t kPartColumns = kColumns / kParts;
@@ -124,7 +126,7 @@ class HopperPrefillKernel {
   }
   static PAGODA_DEVICE uint32_t Landed() { return Barrier(4 * kStages); }
 
-  // Where the block's next tile is. Invariant 1.
+  // The stage of the block's next tile. Invariant 1.
   struct Place {
     static_assert(kStages == 2);
     uint32_t tile = 0;
@@ -133,7 +135,7 @@ class HopperPrefillKernel {
     PAGODA_DEVICE void Next() { ++tile; }
   };
 
-  // What kRows rows of the unit from first_row on may see.
+  // The keys that kRows rows of the unit, from first_row on, can see.
   static PAGODA_DEVICE Sight SightOf(const AttentionArgs& args, const Unit& unit,
                                      uint32_t first_row, uint32_t num_rows) {
     Sight sight = {.first_position = unit.first_position + first_row / args.group,
@@ -180,7 +182,7 @@ class HopperPrefillKernel {
     }
   }
 
-  // Starts the copies of a tile, a box a lane; `barrier` counts them.
+  // Starts the copies of a tile, one box per lane; `barrier` counts them.
   static PAGODA_DEVICE void BringTile(const HopperLaunch& launch, const Unit& unit,
                                       const Sight& sight, const TensorMap& map, uint32_t first,
                                       uint32_t tile, uint32_t barrier) {
@@ -200,12 +202,12 @@ class HopperPrefillKernel {
     }
   }
 
-  // V, with zeros for what no row sees. Invariant 3.
+  // Copies V, with zeros for keys that no row sees. Invariant 3.
   static PAGODA_DEVICE void BringValues(const HopperLaunch& launch, const Unit& unit,
                                         const Sight& sight, uint32_t first, uint32_t stage,
                                         uint32_t& landings) {
     const uint32_t tile = Tile(kValues, stage);
-    uint32_t unseen = 0;  // Bit i: row LaneIndex() + 32 i, whose box is seen.
+    uint32_t unseen = 0;  // Bit i: row LaneIndex() + 32 i is unseen, but its box is seen.
 #pragma unroll
     for (uint32_t i = 0; i < kTokens / kWarpThreads; ++i) {
       const uint32_t key = first + LaneIndex() + i * kWarpThreads;
@@ -238,17 +240,17 @@ class HopperPrefillKernel {
 
   // The consumers.
 
-  // Element r of a product's result is of row lane / 4 + r / 2 * 8 of the warp's 16.
+  // Element r of a product's result belongs to row lane / 4 + r / 2 * 8 of the warp's 16 rows.
   struct RowState {
     float sums[kParts][kPartTiles][4];
     float largest[2];
-    float weights[2];  // Their sums, of the lane's columns.
+    float weights[2];  // The sums of weights, of the lane's columns.
   };
   using Scores = float[kTokenTiles][4];
-  using Weights = uint32_t[kTokens / 16][4];  // Packed: left matrices.
+  using Weights = uint32_t[kTokens / 16][4];  // Packed as left matrices.
 
   static PAGODA_DEVICE uint32_t ConsumerIndex() { return WarpIndex() / kGroupWarps - 1; }
-  // The first row of the unit of the warp's 16.
+  // The unit's row of the first of the warp's 16 rows.
   static PAGODA_DEVICE uint32_t WarpsRow(uint32_t first_row) {
     return first_row + (WarpIndex() - kGroupWarps) * 16;
   }
@@ -271,7 +273,7 @@ class HopperPrefillKernel {
     const AttentionArgs& args = launch.args;
     const uint32_t num_rows = RowsAt(unit, first_row);
     const Sight sight = SightOf(args, unit, first_row, num_rows);
-    const float scale = args.scale;  // Pools of 16 bits have none of their own.
+    const float scale = args.scale;  // Pools of 16 bits have no scales.
     LoadQueries(args, unit, first_row, num_rows);
 
     RowState state;
@@ -292,7 +294,7 @@ class HopperPrefillKernel {
       for (;;) {
         first = NextTile<kTokens>(args, sight, first + kTokens);
         if (first >= sight.end_key) break;
-        // S of this tile and O of the one before, together.
+        // S of this tile and O of the previous one, together.
         Place next = place;
         next.Next();
         WaitFor(Full(kKeys, next.stage()), next.parity());
@@ -303,7 +305,7 @@ class HopperPrefillKernel {
         PinRegisters(scores);
         Release(kKeys, next.stage());
         Weigh(args, unit, sight, scale, first_row, first, scores, state, factors);
-        // The softmax of both rows runs beside the products, and not behind them.
+        // The softmax of both rows runs in parallel to the products.
         ComputeFirst(state.weights);
         WaitForProducts<0>();
         PinSums(state);
@@ -324,12 +326,12 @@ class HopperPrefillKernel {
     Store(args, unit, first_row, num_rows, state);
   }
 
-  // A warpgroup's 64 rows, in columns; zeros behind the last row and element.
+  // Copies a warpgroup's 64 rows, in columns, with zeros behind the last row and element.
   static PAGODA_DEVICE void LoadQueries(const AttentionArgs& args, const Unit& unit,
                                         uint32_t first_row, uint32_t num_rows) {
     constexpr uint32_t kChunks = kDim / 8;
     const uint32_t tile = QueryBase(ConsumerIndex());
-    SyncGroup();  // The rows before have been multiplied.
+    SyncGroup();  // The previous rows have been multiplied.
     for (uint32_t i = ThreadIndex() % kWarpgroupThreads; i < kGroupRows * kChunks;
          i += kWarpgroupThreads) {
       const uint32_t row = i / kChunks;
@@ -404,13 +406,13 @@ class HopperPrefillKernel {
     for (uint32_t p = 0; p < kParts; ++p) PinRegisters(state.sums[p]);
   }
 
-  // The warp reads the stage no more.
+  // The warp no longer reads the stage.
   static PAGODA_DEVICE void Release(Ring ring, uint32_t stage) {
     SyncWarp();
     if (LaneIndex() == 0) Arrive(Empty(ring, stage));
   }
 
-  // Makes weights of products; what was summed before is to be multiplied by `factors`.
+  // Turns products into weights. The caller must multiply the existing sums by `factors`.
   static PAGODA_DEVICE void Weigh(const AttentionArgs& args, const Unit& unit, const Sight& sight,
                                   float scale, uint32_t first_row, uint32_t first, Scores& scores,
                                   RowState& state, float (&factors)[2]) {
@@ -429,8 +431,8 @@ class HopperPrefillKernel {
     }
   }
 
-  // `unbent`: what scores are still to be multiplied by. Where it is positive, the largest of them
-  // is that of the products, and one multiplication and addition makes each an exponent.
+  // `unbent`: the remaining factor of the scores. If it is positive, the largest score belongs to
+  // the largest product, and one multiplication and addition turns each product into an exponent.
   static PAGODA_DEVICE void WeighRow(uint32_t e, bool rising, float unbent, Scores& scores,
                                      RowState& state, float& factor) {
     if (!rising) {
@@ -438,7 +440,7 @@ class HopperPrefillKernel {
       for (uint32_t n = 0; n < kTokenTiles; ++n) {
 #pragma unroll
         for (uint32_t r = 2 * e; r < 2 * e + 2; ++r) {
-          // What the row does not see is -infinity, and stays that.
+          // Scores that the row does not see are -infinity, and stay so.
           if (scores[n][r] != NegativeInfinity()) scores[n][r] *= unbent;
         }
       }
@@ -453,7 +455,7 @@ class HopperPrefillKernel {
     largest = LargerOf(largest, ShuffleXor(largest, 1));
     largest = LargerOf(largest, ShuffleXor(largest, 2));
     largest = LargerOf(largest * unbent, state.largest[e]);
-    // Nothing seen yet: all scores are -infinity, and weights 0.
+    // No key seen yet: all scores are -infinity, and weights 0.
     const float reference = largest == NegativeInfinity() ? 0.0f : largest;
     factor = Exp2(state.largest[e] - reference);
     state.largest[e] = largest;
@@ -480,7 +482,7 @@ class HopperPrefillKernel {
     }
   }
 
-  // Two tiles of a product's result lie as its left matrix does.
+  // Two tiles of a product's result have the form of its left matrix.
   static PAGODA_DEVICE void Pack(const Scores& scores, Weights& weights) {
 #pragma unroll
     for (uint32_t k = 0; k < kTokens / 16; ++k) {

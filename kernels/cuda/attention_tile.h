@@ -1,5 +1,5 @@
-// What the kernels on tensor cores share: tiles of K and V in shared memory, whose rows are copied
-// from the blocks that a table names.
+// Code that the kernels on tensor cores share: tiles of K and V in shared memory. Their rows are
+// copied from the blocks that a table names.
 #ifndef PAGODA_KERNELS_CUDA_ATTENTION_TILE_H_
 #define PAGODA_KERNELS_CUDA_ATTENTION_TILE_H_
 
@@ -12,8 +12,9 @@
 
 namespace pagoda::kernels::cuda {
 
-// A tile's rows are tokens (or queries) of kRowBytes in chunks of 16 bytes. Where row r has chunk c
-// depends on r too, so that eight lanes that read one chunk of eight rows meet all banks.
+// A tile's rows are tokens (or queries) of kRowBytes, in chunks of 16 bytes. The position of chunk
+// c in row r also depends on r, so that eight lanes that read one chunk of eight rows touch all
+// banks.
 template <uint32_t kRowBytes>
 PAGODA_DEVICE uint32_t TileOffset(uint32_t row, uint32_t chunk) {
   constexpr uint32_t kChunks = kRowBytes / 16;
@@ -22,24 +23,24 @@ PAGODA_DEVICE uint32_t TileOffset(uint32_t row, uint32_t chunk) {
   return row * kRowBytes + (chunk ^ (row / kRowsOfAllBanks % kPatterns)) * 16;
 }
 
-// The address in a tile whose chunk is that many after the one at `address`, in the same row, where
-// the sum of the two is the same as their exclusive or: `chunks` even, the one at `address` the
-// row's first or second, say. Tiles begin at multiples of a row's bytes.
+// The address of the chunk `chunks` after the one at `address`, in the same row of a tile.
+// REQUIRES: the sum of the two chunk numbers equals their exclusive or; for example, `chunks` is
+// even and `address` is the row's first or second chunk. Tiles begin at multiples of a row's bytes.
 PAGODA_DEVICE uint32_t ChunksAfter(uint32_t address, uint32_t chunks) {
   return address ^ (chunks * 16);
 }
 
 inline constexpr uint64_t kNoRow = ~uint64_t{0};
 
-// Some rows of a unit, whose positions are first to last, and the keys that they may see.
+// Some rows of a unit at the positions first to last, and the keys that they can see.
 struct Sight {
   uint32_t first_position;
   uint32_t last_position;
   uint32_t end_key;
-  uint32_t first_key = 0;  // More than 0 where a tile may begin before the unit's keys.
+  uint32_t first_key = 0;  // Above 0 if a tile can begin before the unit's keys.
 };
 
-// The first tile of so many tokens at `first` or after it of which a row may see a key.
+// The first tile of `tokens` tokens, at `first` or later, of which a row can see a key.
 template <uint32_t kTokens>
 PAGODA_DEVICE uint32_t NextTile(const AttentionArgs& args, const Sight& sight, uint32_t first) {
   while (first < sight.end_key && !MaySee(args.mask, sight.first_position, sight.last_position,
@@ -49,15 +50,15 @@ PAGODA_DEVICE uint32_t NextTile(const AttentionArgs& args, const Sight& sight, u
   return first;
 }
 
-// Whether any row of the unit sees the key. What none sees is not read, and is zero in the tile: a
-// weight of 0 times NaN would be NaN.
+// Whether any row of the unit sees the key. A key that no row sees is not read and is zero in the
+// tile: a weight of 0 times NaN would be NaN.
 PAGODA_DEVICE bool AnySees(const AttentionArgs& args, const Unit& unit, const Sight& sight,
                            uint32_t key) {
   const AttentionMask& mask = args.mask;
   if (key < sight.first_key || key >= sight.end_key) return false;
   if (!MaySee(mask, sight.first_position, sight.last_position, key, key)) return false;
   if (mask.sparsity.block_tokens == 0) return true;
-  // 32 bits: with a counter of 64 PrefillKernel spills registers.
+  // 32 bits: with a 64-bit counter PrefillKernel spills registers.
   for (uint32_t position = sight.first_position; position <= sight.last_position; ++position) {
     for (uint32_t g = 0; g < args.group; ++g) {
       if (Sees(mask, unit.kv_head * args.group + g, position, key)) return true;
@@ -66,14 +67,14 @@ PAGODA_DEVICE bool AnySees(const AttentionArgs& args, const Unit& unit, const Si
   return false;
 }
 
-// The offset of the key's row in K and in V; kNoRow where no row of the unit sees it.
+// The offset of the key's row in K and in V; kNoRow if no row of the unit sees it.
 PAGODA_DEVICE uint64_t FindRow(const AttentionArgs& args, const Unit& unit, const Sight& sight,
                                uint32_t key) {
   return AnySees(args, unit, sight, key) ? TokenOffset(args, unit, key) : kNoRow;
 }
 
-// A warp copies kRows rows of a tile from first_row on; a lane has the offset of row lane % kRows
-// of them. Chunks from `used_chunks` on, and rows that are none, become zeros.
+// A warp copies kRows rows of a tile, from first_row on. A lane has the offset of row lane % kRows
+// of them. Chunks from `used_chunks` on, and rows with kNoRow, become zeros.
 template <uint32_t kRowBytes, uint32_t kRows>
 PAGODA_DEVICE void CopyRows(uint32_t tile, uint32_t first_row, const std::byte* base,
                             uint64_t offset, uint32_t used_chunks) {
@@ -92,11 +93,11 @@ PAGODA_DEVICE void CopyRows(uint32_t tile, uint32_t first_row, const std::byte* 
 }
 
 // Copies the rows first_row to first_row + num_rows - 1 of the unit's queries to a tile of kRows
-// rows of kDim elements, and zeros behind them; by all threads of the block.
+// rows of kDim elements, and fills the rest with zeros. All threads of the block take part.
 //
-// kForFloat8: in the order in which K of 8 bits comes out of a load of matrices of 16: the thread
-// that has elements 2c, 2c+1, 2c+8 and 2c+9 of 16 for the product gets 4c to 4c+3 of K, in this
-// order, and so 4c to 4c+3 of Q shall be there.
+// kForFloat8: writes Q in the order in which K of 8 bits leaves a load of 16-bit matrices. For the
+// product, a thread needs elements 2c, 2c+1, 2c+8 and 2c+9 of 16; the load gives it elements 4c to
+// 4c+3 of K in this order, so Q has its elements 4c to 4c+3 there.
 template <uint32_t kDim, uint32_t kRows, bool kForFloat8>
 PAGODA_DEVICE void LoadQueries(const AttentionArgs& args, const Unit& unit, uint32_t first_row,
                                uint32_t num_rows, uint32_t tile, uint32_t num_threads) {
@@ -125,7 +126,7 @@ PAGODA_DEVICE void LoadQueries(const AttentionArgs& args, const Unit& unit, uint
   }
 }
 
-// Elements `element` and the next of a row's result, already final.
+// Stores `element` and the next element of a row's final result.
 template <class T>
 PAGODA_DEVICE void StorePair(const AttentionArgs& args, const Unit& unit, uint32_t row,
                              uint32_t element, float first, float second) {
@@ -154,7 +155,7 @@ PAGODA_DEVICE void StoreLogSum(const AttentionArgs& args, const Unit& unit, uint
   }
 }
 
-// The score of a row and a key as a logarithm to base 2; -infinity where the row does not see it.
+// The score of a row and a key as a base-2 logarithm; -infinity if the row does not see the key.
 // For tiles that need more than a factor.
 PAGODA_DEVICE float MaskedScore(const AttentionArgs& args, const Unit& unit, const Sight& sight,
                                 float scale, uint32_t row, uint32_t key, float product) {

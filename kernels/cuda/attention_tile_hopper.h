@@ -1,4 +1,4 @@
-// Which tiles and boxes the kernels for Hopper bring; by producers and consumers alike, so that
+// The tiles and boxes that the Hopper kernels copy. Producers and consumers share this code, so
 // they agree.
 #ifndef PAGODA_KERNELS_CUDA_ATTENTION_TILE_HOPPER_H_
 #define PAGODA_KERNELS_CUDA_ATTENTION_TILE_HOPPER_H_
@@ -13,14 +13,14 @@
 
 namespace pagoda::kernels::cuda {
 
-// The first of all. Tiles begin at multiples of a box.
+// The first tile. Tiles begin at multiples of a box.
 template <uint32_t kTokens>
 PAGODA_DEVICE uint32_t FirstTile(const HopperLaunch& launch, const Sight& sight) {
   return NextTile<kTokens>(launch.args, sight,
                            sight.first_key / launch.box_tokens * launch.box_tokens);
 }
 
-// Whether a row sees any of these keys. Without block sparsity it is exact.
+// Whether a row can see any of these keys. Exact without block sparsity.
 PAGODA_DEVICE bool SeesBox(const AttentionArgs& args, const Sight& sight, uint32_t key,
                            uint32_t tokens) {
   return key < sight.end_key && key + tokens > sight.first_key &&
@@ -28,8 +28,8 @@ PAGODA_DEVICE bool SeesBox(const AttentionArgs& args, const Sight& sight, uint32
                 int64_t{key} + tokens - 1);
 }
 
-// The slot of the box with the key; one that there is not, whose box is zeros, where no row sees
-// any of it.
+// The slot of the key's box. If no row sees any key of the box: a slot that does not exist, so that
+// the box is zeros.
 PAGODA_DEVICE uint32_t SlotAt(const HopperLaunch& launch, const Unit& unit, const Sight& sight,
                               uint32_t key) {
   const AttentionArgs& args = launch.args;
@@ -37,7 +37,7 @@ PAGODA_DEVICE uint32_t SlotAt(const HopperLaunch& launch, const Unit& unit, cons
   return static_cast<uint32_t>(unit.table[key / args.kv.tokens_per_block]);
 }
 
-// That of a tile's box which the lane has; boxes of tokens first, columns then.
+// The box of a tile that this lane copies: boxes of tokens first, then columns.
 template <uint32_t kTokens>
 PAGODA_DEVICE uint32_t SlotOfBox(const HopperLaunch& launch, const Unit& unit, const Sight& sight,
                                  uint32_t first) {

@@ -1,4 +1,4 @@
-// A kernel's view of one unit of a plan, and how its rows begin and end.
+// A kernel's view of one unit of a plan, and the start and the end of its rows.
 #ifndef PAGODA_KERNELS_CUDA_ATTENTION_UNIT_H_
 #define PAGODA_KERNELS_CUDA_ATTENTION_UNIT_H_
 
@@ -9,12 +9,12 @@
 
 namespace pagoda::kernels::cuda {
 
-// Where a unit of work, an item for one KV head, stands.
+// The state of a unit of work: an item for one KV head.
 struct Unit {
   PlannedItem item;
   uint32_t kv_head;
   uint32_t num_rows;        // Query tokens x group; row r is token r / group, head r % group.
-  uint32_t first_position;  // Of the item's first query token in its context.
+  uint32_t first_position;  // Of the item's first query token, in its context.
   const int32_t* table;
 };
 
@@ -55,7 +55,7 @@ PAGODA_DEVICE float ValueScale(const AttentionArgs& args, uint32_t kv_head) {
 inline constexpr float kLog2E = 1.44269504088896340736f;
 inline constexpr float kLn2 = 0.693147180559945309417f;
 
-// A score as a logarithm to base 2, of the product q . k.
+// Turns the product q . k into a score, as a base-2 logarithm.
 PAGODA_DEVICE float Score2(const AttentionArgs& args, float scale, float product, uint32_t head,
                            int64_t distance) {
   float score = scale * product;
@@ -64,8 +64,8 @@ PAGODA_DEVICE float Score2(const AttentionArgs& args, float scale, float product
   return score * kLog2E;
 }
 
-// How a row ends: what its sum of weighted values is multiplied by, and the logarithm to base 2 of
-// the sum of weights.
+// The end of a row: the factor of its sum of weighted values, and the base-2 logarithm of the sum
+// of weights.
 struct RowEnd {
   float factor;
   float log_sum;

@@ -10,8 +10,8 @@
 namespace pagoda::kernels::cuda {
 namespace {
 
-// Whether eight elements at a time, on both sides, are whole and aligned to 16 bytes or to as many
-// as they have.
+// Whether eight elements at a time are whole on both sides, and aligned to 16 bytes or to their
+// size if they are smaller.
 bool AreVectors(const TokenRows& rows, const KvLayer& kv) {
   const uint64_t row_bytes = ElementBytes(rows.type);
   const uint64_t row_bits = reinterpret_cast<uintptr_t>(rows.keys) |

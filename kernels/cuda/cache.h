@@ -1,4 +1,4 @@
-// The cache's writes and reads on NVIDIA GPUs.
+// Cache writes and reads on NVIDIA GPUs.
 #ifndef PAGODA_KERNELS_CUDA_CACHE_H_
 #define PAGODA_KERNELS_CUDA_CACHE_H_
 
@@ -9,21 +9,22 @@
 
 namespace pagoda::kernels::cuda {
 
-// All are asynchronous on the stream, allocate nothing and can be captured in a graph. Pointers and
-// spans are device memory, whose contents are not checked: a token slot, position or table that the
-// headers forbid is undefined, but that a token slot outside the pool, and in FillCache and
-// GatherCache a table entry outside of it, is skipped. Elements are converted to nearest, ties to
-// even, and keep their bits where both types are one; those of 8 bits are divided by their scale
-// before, and saturate. Rows, strides and pool that are whole numbers of 16 bytes make it fast;
-// others work.
+// All functions are asynchronous on the stream, allocate nothing, and can be captured in a graph.
+// Pointers and spans are device memory, and their contents are not checked: a token slot, position
+// or table that the headers forbid is undefined behaviour. Exceptions: a token slot outside the
+// pool is skipped, and so is a table entry outside the pool in FillCache and GatherCache.
 //
-// Errors: those of CheckShapes; Internal for CUDA's.
+// Elements are converted to nearest, ties to even; if both types are the same, they keep their
+// bits. Elements of 8 bits are divided by their scale before the conversion, and saturate. The fast
+// path needs rows, strides and a pool that are multiples of 16 bytes; others work.
+//
+// Errors: those of CheckShapes; Internal for CUDA's errors.
 absl::Status WriteCache(const CacheWriteParams& params, Stream stream);
 
-// num_tokens is starts' last entry, which the host knows; tokens behind it are not written.
+// num_tokens is the last entry of `starts`, which the host knows. Tokens behind it are not written.
 absl::Status FillCache(const CacheFillParams& params, uint32_t num_tokens, Stream stream);
 
-// Likewise; rows behind num_tokens are not written.
+// Likewise. Rows behind num_tokens are not written.
 absl::Status GatherCache(const CacheGatherParams& params, uint32_t num_tokens, Stream stream);
 
 }  // namespace pagoda::kernels::cuda

@@ -1,4 +1,4 @@
-// The cache's writes and reads as their kernels see them, and the copies of blocks.
+// The arguments of the kernels for cache writes, cache reads and block copies.
 #ifndef PAGODA_KERNELS_CUDA_CACHE_ARGS_H_
 #define PAGODA_KERNELS_CUDA_CACHE_ARGS_H_
 
@@ -11,7 +11,7 @@
 
 namespace pagoda::kernels::cuda {
 
-// Where the tokens of a call lie in the pool: by token slots where these are set, else by tables.
+// The positions of a call's tokens in the pool: by token slots if these are set, else by tables.
 struct TokenPlaces {
   const int64_t* token_slots;
   const int32_t* starts;           // [num_sequences + 1]
@@ -21,7 +21,7 @@ struct TokenPlaces {
   uint32_t num_sequences;
 };
 
-// Rows of tokens, [num_tokens][num_kv_heads][key_dim or value_dim], on the pool's other side; null:
+// The rows of tokens outside the pool, [num_tokens][num_kv_heads][key_dim or value_dim]; null:
 // none.
 struct TokenRows {
   std::byte* keys;
@@ -43,7 +43,7 @@ struct CacheArgs {
 int LaunchWrite(const CacheArgs& args, Stream stream);
 int LaunchGather(const CacheArgs& args, Stream stream);
 
-// Runs of `copied_bytes`, `run_bytes` apart, of each slot.
+// Copies `copied_bytes` of each run of a slot; runs are `run_bytes` apart.
 struct BlockCopyArgs {
   const std::byte* source;
   std::byte* target;

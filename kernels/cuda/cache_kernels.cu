@@ -1,6 +1,6 @@
-// Rows of new tokens into their blocks, and rows of sequences out of them. A block of threads has a
-// token; its threads have vectors of eight elements of its heads, or single elements where those
-// are not aligned.
+// Moves rows of new tokens into their blocks, and rows of sequences out of them. Each block of
+// threads handles one token; its threads take vectors of eight elements of the token's heads, or
+// single elements if those are not aligned.
 #include <type_traits>
 
 #include "kernels/cuda/cache_args.h"
@@ -84,7 +84,7 @@ PAGODA_DEVICE Elements8<T> Pack(const float (&values)[kVector]) {
   return packed;
 }
 
-// Where token n's rows begin in the pool, of head 0; kNowhere for padding and what lies outside.
+// The offset of token n's rows in the pool, for head 0; kNowhere for padding and places outside.
 PAGODA_DEVICE uint64_t FindToken(const CacheArgs& args, uint32_t n) {
   const TokenPlaces& places = args.places;
   const KvLayer& kv = args.kv;
@@ -96,7 +96,7 @@ PAGODA_DEVICE uint64_t FindToken(const CacheArgs& args, uint32_t n) {
     slot = token_slot / kv.tokens_per_block;
     token = static_cast<uint32_t>(token_slot % kv.tokens_per_block);
   } else {
-    // The last sequence that starts at n or before; those without tokens start where the next does.
+    // The last sequence that starts at n or before. Empty sequences start where the next one does.
     uint32_t low = 0;
     uint32_t high = places.num_sequences;
     while (low + 1 < high) {
@@ -123,7 +123,7 @@ PAGODA_DEVICE float ScaleOf(const float* scales, bool per_head, uint32_t head) {
 
 enum class Direction : uint8_t { kIntoPool, kOutOfPool };
 
-// Row: the type of the rows; Pool: of the pool.
+// Row: the type of the rows. Pool: the type of the pool.
 template <class Row, class Pool, Direction kDirection>
 struct MoveKernel {
   static constexpr uint32_t kThreads = 128;
@@ -132,7 +132,7 @@ struct MoveKernel {
   static constexpr bool kIntoPool = kDirection == Direction::kIntoPool;
   using Source = std::conditional_t<kIntoPool, Row, Pool>;
   using Target = std::conditional_t<kIntoPool, Pool, Row>;
-  // Bits are copied then: rows are of 16 bits at least, and such pools have no scales.
+  // Then bits are copied: rows have at least 16 bits, and such pools have no scales.
   static constexpr bool kSameType = std::is_same_v<Row, Pool>;
 
   static PAGODA_DEVICE void Run(const CacheArgs& args) {
@@ -152,7 +152,7 @@ struct MoveKernel {
     }
   }
 
-  // One part, K or V, of a token's heads.
+  // Moves one part, K or V, of a token's heads.
   static PAGODA_DEVICE void Move(const CacheArgs& args, std::byte* row, std::byte* pool,
                                  uint32_t dim, const float* scales) {
     const uint32_t heads = args.kv.num_kv_heads;
@@ -208,7 +208,7 @@ int LaunchMove(const CacheArgs& args, Stream stream) {
   return VisitElementType(args.rows.type, [&]<class Row>() {
     return VisitElementType(args.kv.type, [&]<class Pool>() {
       if constexpr (sizeof(Row) == 1) {
-        return 0;  // Rows never have 8 bits: CheckShapes.
+        return 0;  // CheckShapes: rows never have 8 bits.
       } else {
         return Launch<MoveKernel<Row, Pool, kDirection>>({.blocks = args.rows.num_tokens}, stream,
                                                          args);

@@ -1,5 +1,5 @@
-// Blocks from slot to slot. A block of threads copies a piece of a run; four vectors of a thread
-// are on their way before the first is stored.
+// Copies blocks from slot to slot. A block of threads copies a piece of a run. A thread loads four
+// vectors before it stores the first.
 #include "kernels/cuda/cache_args.h"
 #include "kernels/cuda/launch.h"
 

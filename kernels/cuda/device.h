@@ -1,11 +1,11 @@
-// What the kernels use of a GPU: a thread's place, its block's shared memory, the exchanges of a
-// warp, the tensor cores' products, and copies in the background. Under nvcc each is one or a few
-// instructions of PTX (device_ptx.h). Under a C++ compiler PAGODA_CUDA_EMULATION names a header
+// The GPU features that the kernels use: a thread's indices, its block's shared memory, exchanges
+// within a warp, products of the tensor cores, and background copies. Under nvcc each one is one or
+// a few PTX instructions (device_ptx.h). Under a C++ compiler, PAGODA_CUDA_EMULATION names a header
 // that does the same on the host, so that the kernels' indexing, masks and barriers are tested
-// where no GPU is: tests/kernels/cuda_emulation/.
+// without a GPU: tests/kernels/cuda_emulation/.
 //
-// Shared memory is addressed by 32-bit numbers, from SharedBase() on; a warp is 32 threads. The
-// fragments of matrices, which thread holds which elements, are those of the PTX ISA, chapter
+// Shared memory is addressed by 32-bit numbers, starting at SharedBase(). A warp has 32 threads.
+// The fragments of matrices (which thread holds which elements) are those of the PTX ISA, chapter
 // "Matrix multiply-accumulate operation using mma instruction", m16n8k16.
 #ifndef PAGODA_KERNELS_CUDA_DEVICE_H_
 #define PAGODA_KERNELS_CUDA_DEVICE_H_
@@ -17,7 +17,7 @@
 
 namespace pagoda::kernels::cuda {
 
-// 16 bytes: what a thread loads and stores best.
+// 16 bytes: the most efficient size of a thread's loads and stores.
 struct alignas(16) Vector16 {
   uint32_t words[4];
 };
@@ -42,21 +42,21 @@ PAGODA_DEVICE uint32_t WarpIndex() { return ThreadIndex() / kWarpThreads; }
 
 PAGODA_DEVICE float NegativeInfinity() { return std::bit_cast<float>(0xff800000u); }
 
-// What the lane has.
+// The value of lane `lane`.
 PAGODA_DEVICE uint64_t Shuffle64(uint64_t value, uint32_t lane) {
   const uint32_t low = Shuffle(static_cast<uint32_t>(value), lane);
   const uint32_t high = Shuffle(static_cast<uint32_t>(value >> 32), lane);
   return uint64_t{high} << 32 | low;
 }
 
-// Sums in an order that does not depend on the lane, so that all have the same bits.
+// Sums in an order that does not depend on the lane, so that all lanes have the same bits.
 PAGODA_DEVICE float SumOfWarp(float value) {
   for (uint32_t mask = kWarpThreads / 2; mask > 0; mask /= 2) value += ShuffleXor(value, mask);
   return value;
 }
 
-// The other words of a float8 converter: NaN, and infinity where the format has one, in one byte
-// whose magnitude is past the largest finite number.
+// The special values of a float8 converter: NaN and (if the format has one) infinity, in one byte
+// whose magnitude is above the largest finite number.
 template <class T>
 PAGODA_DEVICE uint32_t SpecialOfFloat8(uint32_t byte, ElementType type) {
   constexpr uint32_t kInfinity = std::is_same_v<T, Half> ? 0x7c00u : 0x7f80u;
@@ -66,15 +66,15 @@ PAGODA_DEVICE uint32_t SpecialOfFloat8(uint32_t byte, ElementType type) {
   return sign | (infinite ? kInfinity : kNan);
 }
 
-// Two elements of 8 bits, at bits 8 and 24 of `spread`, as a pair of T (Half or BFloat16): their
-// exponent and fraction go where T has them, and a product puts the exponent's bias right, also for
-// subnormals. Exact for finite numbers.
+// Converts two elements of 8 bits, at bits 8 and 24 of `spread`, to a pair of T (Half or BFloat16).
+// Shifts their exponent and fraction to T's positions; a product corrects the exponent's bias, for
+// subnormals too. Exact for finite numbers.
 template <class T>
 PAGODA_DEVICE uint32_t PairOfFloat8(uint32_t spread, ElementType type) {
   const uint32_t sign = spread & 0x80008000u;
   const uint32_t magnitude = spread & 0x7f007f00u;
   if constexpr (std::is_same_v<T, Half>) {
-    if (type == ElementType::kFloat8E5M2) return spread;  // It is a binary16 without its low byte.
+    if (type == ElementType::kFloat8E5M2) return spread;  // A binary16 without its low byte.
     return MultiplyPairs<Half>(sign | magnitude >> 1, 0x5c005c00u);  // 2^8
   } else {
     return type == ElementType::kFloat8E5M2
@@ -83,7 +83,7 @@ PAGODA_DEVICE uint32_t PairOfFloat8(uint32_t spread, ElementType type) {
   }
 }
 
-// The four elements of 8 bits in `bytes`, first in the low bits, as two pairs of T.
+// Converts the four elements of 8 bits in `bytes`, first in the low bits, to two pairs of T.
 template <class T>
 PAGODA_DEVICE void FromFloat8(uint32_t bytes, ElementType type, uint32_t& first, uint32_t& second) {
   first = PairOfFloat8<T>(PermuteBytes(bytes, 0x1404), type);

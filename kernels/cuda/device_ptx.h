@@ -1,4 +1,4 @@
-// device.h under nvcc: for sm_80 and newer.
+// Implements device.h under nvcc, for sm_80 and newer.
 #ifndef PAGODA_KERNELS_CUDA_DEVICE_PTX_H_
 #define PAGODA_KERNELS_CUDA_DEVICE_PTX_H_
 
@@ -20,7 +20,7 @@ PAGODA_DEVICE uint32_t GridBlocks() { return gridDim.x; }
 PAGODA_DEVICE void SyncThreads() { __syncthreads(); }
 PAGODA_DEVICE void SyncWarp() { __syncwarp(); }
 
-// Exchanges of a warp, in which all 32 threads take part.
+// Exchanges within a warp. All 32 threads must take part.
 PAGODA_DEVICE float ShuffleXor(float value, uint32_t mask) {
   return __shfl_xor_sync(~0u, value, static_cast<int>(mask));
 }
@@ -78,23 +78,24 @@ PAGODA_DEVICE void StoreShared(uint32_t address, T value) {
   }
 }
 
-// Copies 16 bytes, both ends aligned to them, in the background; or, without `present`, writes
-// zeros and reads nothing.
+// Copies 16 bytes in the background; both ends are aligned to 16 bytes. If `present` is false,
+// writes zeros and reads nothing.
 PAGODA_DEVICE void CopyAsync16(uint32_t shared, const void* global, bool present) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared),
                "l"(__cvta_generic_to_global(global)), "r"(present ? 16u : 0u)
                : "memory");
 }
-// The thread's copies since the last commit are a group.
+// Makes the thread's copies since the last commit a group.
 PAGODA_DEVICE void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until at most kPending of the thread's youngest groups are under way.
+// Waits until at most kPending of the thread's youngest groups are in flight.
 template <int kPending>
 PAGODA_DEVICE void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Four matrices of 8 x 8 elements of 16 bits. Lane 8 m + r gives the address of row r of matrix m,
-// 16 bytes; lane 4 r + c gets elements 2 c and 2 c + 1 of row r of each: of column r, transposed.
+// Loads four matrices of 8 x 8 elements of 16 bits. Lane 8 m + r gives the address of row r of
+// matrix m, 16 bytes. Lane 4 r + c gets elements 2 c and 2 c + 1 of row r of each matrix;
+// transposed: of column r.
 PAGODA_DEVICE void LoadMatrices(uint32_t (&matrices)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
@@ -108,14 +109,14 @@ PAGODA_DEVICE void LoadMatricesTransposed(uint32_t (&matrices)[4], uint32_t addr
                : "memory");
 }
 
-// An 8 x 8 matrix of 16-bit elements that the warp's registers hold, transposed.
+// Transposes an 8 x 8 matrix of 16-bit elements that the warp's registers hold.
 PAGODA_DEVICE uint32_t TransposeMatrix(uint32_t matrix) {
   uint32_t transposed;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(matrix));
   return transposed;
 }
 
-// sums[16 x 8] += a[16 x 16] * b[16 x 8], T being Half or BFloat16, sums in fp32.
+// sums[16 x 8] += a[16 x 16] * b[16 x 8]. T is Half or BFloat16; sums are fp32.
 template <class T>
 PAGODA_DEVICE void MultiplyMatrices(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0,
                                     uint32_t b1) {
@@ -133,16 +134,16 @@ PAGODA_DEVICE void MultiplyMatrices(float (&sums)[4], const uint32_t (&a)[4], ui
   }
 }
 
-// Byte i of the result is the byte of `value` that nibble i of the selector names; 4 is a zero.
+// Byte i of the result is the byte of `value` that nibble i of the selector names; 4 names a zero.
 PAGODA_DEVICE uint32_t PermuteBytes(uint32_t value, uint32_t selector) {
   return __byte_perm(value, 0, selector);
 }
-// Bytes 0 to 3 are those of `low`, 4 to 7 those of `high`.
+// Bytes 0 to 3 are those of `low`, bytes 4 to 7 those of `high`.
 PAGODA_DEVICE uint32_t PermuteBytes(uint32_t low, uint32_t high, uint32_t selector) {
   return __byte_perm(low, high, selector);
 }
 
-// Both rounded to T, `low` in the low bits.
+// Rounds both numbers to T; `low` goes to the low bits.
 template <class T>
 PAGODA_DEVICE uint32_t PackPair(float low, float high) {
   uint32_t pair;
@@ -159,7 +160,7 @@ template <class T>
 PAGODA_DEVICE uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
   uint32_t product;
   if constexpr (std::is_same_v<T, BFloat16>) {
-    // -0 added keeps the sign of a zero.
+    // Adding -0 keeps the sign of a zero.
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
   } else {
     static_assert(std::is_same_v<T, Half>);
@@ -168,30 +169,30 @@ PAGODA_DEVICE uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
   return product;
 }
 
-// The larger one; the other one where one is NaN. One instruction, as no comparison with a choice
-// is.
+// The larger number; if one is NaN, the other one. One instruction, unlike a comparison with a
+// selection.
 PAGODA_DEVICE float LargerOf(float a, float b) { return fmaxf(a, b); }
 
-// To about 2 units in the last place; of -infinity: 0; of NaN: NaN. What is smaller than 2^-126
-// becomes 0: that makes it one instruction and not four.
+// Exact to about 2 units in the last place; 0 for -infinity, NaN for NaN. Results below 2^-126
+// become 0, which makes it one instruction instead of four.
 PAGODA_DEVICE float Exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 PAGODA_DEVICE float Log2(float x) { return __log2f(x); }
-// To about 2e-7, which soft caps, a factor of some ten, need no better.
+// Exact to about 2e-7. That suffices for soft caps, which multiply by some ten.
 PAGODA_DEVICE float Tanh(float x) {
   return 1.0f - __fdividef(2.0f, 1.0f + Exp2(x * 2.88539008177792681472f));
 }
 
-// To 1 or 2 units in the last place, for every argument.
+// Exact to 1 or 2 units in the last place, for every argument.
 PAGODA_DEVICE float ExactTanh(float x) { return tanhf(x); }
 PAGODA_DEVICE float Cosine(float x) { return cosf(x); }
 PAGODA_DEVICE float Sine(float x) { return sinf(x); }
 PAGODA_DEVICE float SquareRoot(float x) { return sqrtf(x); }
 
-// One access each: by its type, which a structure's copy need not be.
+// One access each. A copy of a structure need not be one access.
 PAGODA_DEVICE Vector16 LoadGlobal16(const void* address) {
   return std::bit_cast<Vector16>(*static_cast<const uint4*>(address));
 }

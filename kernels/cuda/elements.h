@@ -1,4 +1,4 @@
-// Single elements in device memory, of a type that is known when the kernel runs.
+// Access to single elements in device memory whose type is only known at run time.
 #ifndef PAGODA_KERNELS_CUDA_ELEMENTS_H_
 #define PAGODA_KERNELS_CUDA_ELEMENTS_H_
 

@@ -1,4 +1,4 @@
-// hopper.h under nvcc: for sm_90a alone.
+// Implements hopper.h under nvcc, for sm_90a only.
 #ifndef PAGODA_KERNELS_CUDA_HOPPER_PTX_H_
 #define PAGODA_KERNELS_CUDA_HOPPER_PTX_H_
 
@@ -14,12 +14,13 @@
 
 namespace pagoda::kernels::cuda {
 
-// A barrier is 8 bytes in shared memory, aligned to them. Its phase ends when `arrivals` threads
-// have arrived and the bytes that they expected have been copied; the next begins at once.
+// A barrier is 8 bytes in shared memory, aligned to 8. Its phase ends when `arrivals` threads have
+// arrived and the bytes that they expect have been copied. The next phase begins at once.
 PAGODA_DEVICE void InitBarrier(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// After InitBarrier, before the others' SyncThreads: the asynchronous proxy sees the barriers too.
+// Call it after InitBarrier and before the block's SyncThreads: the asynchronous proxy then sees
+// the barriers.
 PAGODA_DEVICE void FenceBarriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -30,8 +31,8 @@ PAGODA_DEVICE void ArriveExpecting(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
-// Waits for the end of the phase of this parity: that of the barrier's phases is 0, 1, 0, ... A new
-// barrier is as if a phase of parity 1 had just ended.
+// Waits for the end of the phase of this parity. A barrier's phases have the parities 0, 1, 0, ...
+// A new barrier behaves as if a phase of parity 1 had just ended.
 PAGODA_DEVICE void WaitFor(uint32_t barrier, uint32_t parity) {
   uint32_t ended;
   do {
@@ -47,7 +48,7 @@ PAGODA_DEVICE void WaitFor(uint32_t barrier, uint32_t parity) {
   } while (ended == 0);
 }
 
-// Barrier `id`, 1 to 15, of so many threads, whole warps of them; 0 is SyncThreads'.
+// Barrier `id`, 1 to 15, for `threads` threads (whole warps). Id 0 belongs to SyncThreads.
 PAGODA_DEVICE void SyncSome(uint32_t id, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
@@ -63,8 +64,8 @@ struct BoxPlace {
 PAGODA_DEVICE void PrefetchMap(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(reinterpret_cast<uint64_t>(&map)) : "memory");
 }
-// Copies a box to shared memory, in the background, by one thread; the barrier's phase counts its
-// bytes, all of the box's, zeros too.
+// One thread copies a box to shared memory, in the background. The barrier's phase counts all bytes
+// of the box, zeros included.
 PAGODA_DEVICE void CopyBox(uint32_t shared, const TensorMap& map, const BoxPlace& place,
                            uint32_t barrier) {
   asm volatile(
@@ -75,7 +76,7 @@ PAGODA_DEVICE void CopyBox(uint32_t shared, const TensorMap& map, const BoxPlace
       : "memory");
 }
 
-// The same; L2 keeps what it brings no longer than it must.
+// The same, but L2 evicts the box's lines first.
 PAGODA_DEVICE void CopyBoxOnce(uint32_t shared, const TensorMap& map, const BoxPlace& place,
                                uint32_t barrier) {
   uint64_t policy;
@@ -88,12 +89,12 @@ PAGODA_DEVICE void CopyBoxOnce(uint32_t shared, const TensorMap& map, const BoxP
       : "memory");
 }
 
-// The thread's stores to shared memory, and those before it that it has seen, come before what the
-// asynchronous proxy does after the next barrier.
+// Orders the thread's stores to shared memory, and the earlier stores that it has seen, before the
+// asynchronous proxy's accesses after the next barrier.
 PAGODA_DEVICE void FenceAsync() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Registers of each thread of a warpgroup from here on, by all of its warps: given up, or waited
-// for until others have given up enough.
+// Sets the registers of each thread of a warpgroup; all its warps must call it. It gives registers
+// up, or waits until other warpgroups have given up enough.
 template <uint32_t kRegisters>
 PAGODA_DEVICE void GiveUpRegisters() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -103,19 +104,19 @@ PAGODA_DEVICE void TakeRegisters() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// Before the first product of a group: sums and left matrices in registers are as they stand.
+// Before the first product of a group: fixes the sums and left matrices in registers.
 PAGODA_DEVICE void FenceProducts() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-// The warpgroup's products since the last commit are a group.
+// Makes the warpgroup's products since the last commit a group.
 PAGODA_DEVICE void CommitProducts() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Waits until at most kPending of the youngest groups are under way. Until then nobody touches
-// their sums and left matrices.
+// Waits until at most kPending of the youngest groups are in flight. Until then their sums and left
+// matrices must not be touched.
 template <int kPending>
 PAGODA_DEVICE void WaitForProducts() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
-// Keeps the compiler from moving uses of these registers over it; no instruction.
+// Keeps the compiler from moving uses of these registers across it. No instruction.
 template <uint32_t kTiles>
 PAGODA_DEVICE void PinRegisters(float (&sums)[kTiles][4]) {
 #pragma unroll
@@ -133,9 +134,9 @@ PAGODA_DEVICE void PinRegisters(uint32_t (&left)[kSteps][4]) {
   }
 }
 
-// Makes the assembler finish two sums of weights here. Without this it moves the wait for products
-// that follows up, above the arithmetic of the sums, which then no longer runs beside the products.
-// Nothing is trapped: a sum of weights is not negative, and NaN is not less than 0.
+// Makes the assembler finish two sums of weights here. Otherwise it moves the following wait for
+// products up, above the arithmetic of the sums, which then no longer runs in parallel to the
+// products. It never traps: a sum of weights is not negative, and NaN is not less than 0.
 PAGODA_DEVICE void ComputeFirst(const float (&weights)[2]) {
   if (weights[0] < 0 || weights[1] < 0) asm volatile("trap;");
 }
@@ -166,9 +167,10 @@ PAGODA_DEVICE void ComputeFirst(const float (&weights)[2]) {
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
 
-// sums[64 x columns] += or = left[64 x 16] * right[16 x columns], in the background; T is Half or
-// BFloat16. Warp w of the warpgroup has rows 16 w to 16 w + 15, and of these and each eight columns
-// what the fragment of m16n8k16 says. `left` and `right` have rows along the sum (RowsOfColumn).
+// sums[64 x columns] += or = left[64 x 16] * right[16 x columns], in the background. T is Half or
+// BFloat16. Warp w of the warpgroup has rows 16 w to 16 w + 15; for these and for each eight
+// columns, its elements are those of the fragment of m16n8k16. `left` and `right` have rows along
+// the sum (RowsOfColumn).
 template <class T, uint32_t kTiles>
 PAGODA_DEVICE void MultiplyShared(float (&sums)[kTiles][4], Matrix left, Matrix right, bool add) {
   static_assert(kTiles == 8 || kTiles == 16);
@@ -217,8 +219,8 @@ PAGODA_DEVICE void MultiplyShared(float (&sums)[kTiles][4], Matrix left, Matrix 
   }
 }
 
-// sums[64 x columns] += left[64 x 16] * right[16 x columns]: `left` in registers, as a fragment of
-// m16n8k16 of the warp's rows; `right` with its columns contiguous (ColumnsOfRows).
+// sums[64 x columns] += left[64 x 16] * right[16 x columns]. `left` is in registers, as a fragment
+// of m16n8k16 of the warp's rows; `right` has contiguous columns (ColumnsOfRows).
 template <class T, uint32_t kTiles>
 PAGODA_DEVICE void MultiplyRegisters(float (&sums)[kTiles][4], const uint32_t (&left)[4],
                                      Matrix right) {

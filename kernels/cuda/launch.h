@@ -1,8 +1,8 @@
-// How a kernel is started. A kernel is a type K with
-//   static constexpr uint32_t kThreads;    // Of a block.
-//   static constexpr uint32_t kMinBlocks;  // That shall fit a multiprocessor at a time.
+// Launches a kernel. A kernel is a type K with
+//   static constexpr uint32_t kThreads;    // Per block.
+//   static constexpr uint32_t kMinBlocks;  // That must fit a multiprocessor at the same time.
 //   using Args = ...;                      // Plain, passed by value.
-//   static void Run(const Args& args);     // Of one thread, by device.h.
+//   static void Run(const Args& args);     // The work of one thread, by device.h.
 #ifndef PAGODA_KERNELS_CUDA_LAUNCH_H_
 #define PAGODA_KERNELS_CUDA_LAUNCH_H_
 
@@ -14,11 +14,11 @@
 namespace pagoda::kernels::cuda {
 
 struct Grid {
-  uint64_t blocks = 0;        // 0: nothing is started.
-  uint32_t shared_bytes = 0;  // Of each block.
+  uint64_t blocks = 0;        // 0: nothing is launched.
+  uint32_t shared_bytes = 0;  // Per block.
 };
 
-// More blocks than any batch needs; kernels go over what is left in steps of the grid.
+// More blocks than any batch needs. Kernels handle the rest in steps of the grid.
 inline constexpr uint64_t kMaxBlocks = uint64_t{1} << 20;
 
 #ifdef __CUDACC__
@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(Kernel::kThreads, Kernel::kMinBlocks)
   Kernel::Run(args);
 }
 
-// 0, or a cudaError_t. Asynchronous, without allocation: it can be captured in a graph.
+// Returns 0 or a cudaError_t. Asynchronous and without allocation, so it can be captured in a
+// graph.
 template <class Kernel>
 int Launch(const Grid& grid, Stream stream, const typename Kernel::Args& args) {
   constexpr uint32_t kWithoutAsking = 48 * 1024;
@@ -50,7 +51,7 @@ int Launch(const Grid& grid, Stream stream, const typename Kernel::Args& args) {
   return cudaLaunchKernelEx(&config, Enter<Kernel>, args);
 }
 
-// Whether a block may have as much shared memory on the current device.
+// Whether a block can have this much shared memory on the current device.
 inline bool HasSharedBytes(uint32_t bytes) {
   constexpr uint32_t kEverywhere = 99 * 1024;  // sm_86 and sm_89; sm_80 and sm_90 have more.
   if (bytes <= kEverywhere) return true;

@@ -9,11 +9,11 @@
 namespace pagoda::kernels::cuda {
 namespace {
 
-// Below this a batch is not worth its arrays.
+// The fewest copies for which a batch is worth its arrays.
 [[maybe_unused]] constexpr size_t kBatchedCopies = 4;
 
 #if CUDART_VERSION >= 13000
-// One call of the driver for all of them. Not every driver has it, and not on the default stream.
+// One driver call for all copies. Not every driver has it, and not on the default stream.
 cudaError_t CopyBatch(absl::Span<const MemoryCopy> copies, Stream stream) {
   std::vector<void*> targets;
   std::vector<const void*> sources;
@@ -47,7 +47,7 @@ absl::Status CopyMemory(absl::Span<const MemoryCopy> copies, Stream stream) {
     if (error != cudaErrorNotSupported && error != cudaErrorCallRequiresNewerDriver) {
       return StatusOf("cudaMemcpyBatchAsync", error);
     }
-    cudaGetLastError();  // Forgets it.
+    cudaGetLastError();  // Clears the error.
   }
 #endif
   for (const MemoryCopy& copy : copies) {

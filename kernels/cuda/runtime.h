@@ -1,4 +1,4 @@
-// The few calls of CUDA's runtime that host code here makes.
+// The calls of the CUDA runtime that host code of this folder makes.
 #ifndef PAGODA_KERNELS_CUDA_RUNTIME_H_
 #define PAGODA_KERNELS_CUDA_RUNTIME_H_
 
@@ -20,11 +20,11 @@ struct MemoryCopy {
   uint64_t bytes = 0;
 };
 
-// In the stream's order, between memories of any kind; each where its pointers say. Host memory
-// stays as it is until the stream has got there. Errors: Internal.
+// Copies in the stream's order, between memories of any kind. Host memory must not change until the
+// stream has made the copy. Errors: Internal.
 absl::Status CopyMemory(absl::Span<const MemoryCopy> copies, Stream stream);
 
-// Until what is in the stream has ended. Errors: Internal, also for a stream that is captured.
+// Waits until the stream's work has ended. Errors: Internal, also if the stream is being captured.
 absl::Status WaitForStream(Stream stream);
 
 }  // namespace pagoda::kernels::cuda

@@ -17,7 +17,7 @@ static_assert(alignof(TensorMap) >= alignof(CUtensorMap));
 
 using EncodeCall = decltype(&cuTensorMapEncodeTiled);
 
-// Null where the driver has none. The version is that in which the call came.
+// Null if the driver has no such function. The version is the first one with the function.
 EncodeCall FindEncode() {
   constexpr unsigned kVersion = 12000;
   void* call = nullptr;
@@ -29,7 +29,7 @@ EncodeCall FindEncode() {
   const cudaError_t error =
       cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &call, cudaEnableDefault, &found);
 #endif
-  if (error != cudaSuccess) cudaGetLastError();  // Forgets it.
+  if (error != cudaSuccess) cudaGetLastError();  // Clears the error.
   const bool usable = error == cudaSuccess && found == cudaDriverEntryPointSuccess;
   return usable ? reinterpret_cast<EncodeCall>(call) : nullptr;
 }
@@ -64,7 +64,7 @@ absl::Status FindHopper(HopperDevice* device) {
   if (const cudaError_t error = cudaGetDevice(&index); error != cudaSuccess) {
     return StatusOf("cudaGetDevice", error);
   }
-  // Entries stay where they are, and their names with them.
+  // Entries keep their addresses, and thus their names.
   static auto* const mutex = new std::mutex;
   static auto* const known = new std::map<int, cudaDeviceProp>;
   const std::lock_guard lock(*mutex);

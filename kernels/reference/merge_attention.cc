@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kNoKey = -std::numeric_limits<double>::infinity();
 
-// The row of token n in query head `head`.
+// Merges the row of token n in query head `head`.
 template <class T>
 void MergeRow(const AttentionMergeParams& params, uint64_t n, uint64_t head) {
   const uint64_t row = n * params.num_heads + head;

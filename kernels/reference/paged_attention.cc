@@ -1,5 +1,4 @@
-// Attention as the textbook has it, in fp64: scores, softmax, weighted sum, one query head at a
-// time.
+// Textbook attention in fp64: scores, softmax, weighted sum, one query head at a time.
 #include "kernels/paged_attention.h"
 
 #include <algorithm>
@@ -56,7 +55,7 @@ class Attention {
   }
 
  private:
-  // One query head of the batch's query token n, which is of sequence s.
+  // Computes one query head of the batch's query token n, which belongs to sequence s.
   void Attend(size_t s, uint32_t head, int64_t n) {
     const int64_t context = params_.context_lengths[s];
     const int64_t position = context - params_.query_starts[s + 1] + n;

@@ -1,5 +1,4 @@
-// Writes blocks to the files of a disk tier, reads them back and erases them, as the core orders
-// it.
+// Writes blocks to the files of a disk tier, reads them back and erases them, on the core's orders.
 #ifndef PAGODA_MANAGER_DISK_DISK_CARRIER_H_
 #define PAGODA_MANAGER_DISK_DISK_CARRIER_H_
 
@@ -23,64 +22,65 @@ class DiskWindow;
 // Thread-safe.
 //
 // 1. Every order and erase is reported exactly once, by its lane, its ticket and a status. A fetch
-//    is OK only if the memory slot has the bytes of the very write that the file's slot held when
-//    the fetch was submitted. Whatever fails, the carrier lives on.
+// is OK only if the memory slot has the bytes of the very write that the file's slot held when the
+// fetch was submitted. The carrier survives every failure.
 // 2. The completion runs without any lock of the carrier, on threads of the carrier and of the
-//    files' engines, and never within Submit. It may call Submit, MemoryCopiesDone and stats(), and
-//    neither Drain nor Stop.
+// files' engines, and never within Submit. It may call Submit, MemoryCopiesDone and stats(), but
+// not WaitUntilIdle or Stop.
 // 3. Backups and erases of one window begin in the order of their tickets, and end in any order. An
-//    erase ends when the orders before it have, and the backups behind it begin after that. Fetches
-//    begin in the order of the memory tickets that they wait for.
-// 4. What an erase has been reported to have removed never comes back, whatever crashes later.
-// 5. Each window and lane has a thread of its own, and backups leave places in the file's queue
-//    free. So a file that is stuck holds up no other, and a write that is stuck no fetch; but an
-//    erase, which syncs, does hold up the fetches of its file.
+// erase ends after the orders before it, and the backups behind it begin after that. Fetches begin
+// in the order of the memory tickets that they wait for.
+// 4. Content that an erase has been reported to have removed never comes back, whatever crashes
+// later.
+// 5. Each window and lane has its own thread, and backups leave places in the file's queue free. So
+// a file that is stuck delays no other file, and a write that is stuck delays no fetch. An erase,
+// which syncs, does delay the fetches of its file.
 //
-// The queues have no bound of their own, as those of Transfers.
+// The queues have no bound, like those of Transfers.
 class DiskCarrier final : public FileCommandSink {
  public:
-  // Any status but OK has the code of a DiskError, and says of a fetch that the memory slot's bytes
-  // are anything, of a backup that the file's slot has no block of the core's, and of an erase that
-  // what it names may come back after a restart: the way out is an erase of kAll.
+  // Every status but OK has the code of a DiskError. After a failed fetch the memory slot's bytes
+  // are undefined. After a failed backup the file's slot has no block of the core's. After a failed
+  // erase the content that it names can come back after a restart; an erase of kAll is the remedy.
   using Completion = std::function<void(Lane lane, Ticket ticket, absl::Status status)>;
 
-  // Where the work stands, for tests that end the process there.
+  // The progress of the work, for tests that end the process there.
   enum class Step : uint8_t {
     kBeforeWrite,
     kWriteStarted,  // The file has it.
-    kWritten,       // And not yet reported.
+    kWritten,       // Not yet reported.
     kBeforeErase,
-    kErased,  // And not yet reported.
+    kErased,  // Not yet reported.
   };
   static constexpr size_t kNumSteps = 5;
 
   struct Options {
-    // Of each window, at least 1: so many blocks are on their way to the disk at once. The other
+    // For each window, at least 1: how many blocks are on their way to the disk at once. The other
     // places of DiskFiles::Options::depth stay free for fetches.
     uint32_t max_running_backups = 16;
     std::function<void(Step, uint32_t window_index)> at_step;  // May be empty.
   };
 
-  // `ledgers`: what each window's file holds, from RecoverDisk. `pools` outlives this. Starts the
-  // threads: two for each window with a file.
+  // `ledgers`: the content of each window's file, from RecoverDisk. `pools` outlives this. Starts
+  // two threads for each window with a file.
   DiskCarrier(PoolSet* pools, std::unique_ptr<DiskFiles> files, std::vector<WriteLedger> ledgers,
               Options options, Completion completion);
   ~DiskCarrier() override;
 
-  // Takes orders. Waits for no I/O. Costs an erase the caller a step for each slot that was dropped
-  // since the one before, and of kAll a step for each slot. REQUIRES: the windows have files; a
-  // backup has content; within a window, tickets of a lane ascend from call to call; what FileOrder
-  // and FileDrop say of slots. Stop has not been called, but a completion that it waits for may
-  // still submit.
+  // Takes orders. Waits for no I/O. Cost: an erase takes a step for each slot that was dropped
+  // since the last erase, and kAll a step for each slot. REQUIRES: the windows have files; a backup
+  // has content; within a window, tickets of a lane ascend from call to call; the slots are as
+  // FileOrder and FileDrop require. REQUIRES also: Stop has not been called, but a completion that
+  // Stop waits for may still submit.
   void Submit(FileCommands commands) override;
-  // Every copy of the memory lane up to this one has ended. Never less than the call before.
+  // Every copy of the memory lane up to `completed` has ended. `completed` never decreases.
   void MemoryCopiesDone(Ticket completed) override;
 
   // Waits until every order is reported, and then until the blocks are durable. The memory copies
-  // that orders wait for must end meanwhile. Errors: the first of those of SlabFile::Sync.
+  // that orders wait for must end meanwhile. Errors: the first error of SlabFile::Sync.
   absl::Status WaitUntilIdle();
-  // Lets what the disks do end, and reports what waits as Cancelled. When it has returned no
-  // completion runs or will. A second call does nothing; the destructor calls it. REQUIRES: one
+  // Lets running I/O end, and reports waiting orders as Cancelled. Once it has returned, no
+  // completion runs or will run. A second call does nothing. The destructor calls it. REQUIRES: one
   // caller at a time.
   void Stop();
   DiskStats stats() const;

@@ -10,7 +10,7 @@
 namespace pagoda {
 namespace {
 
-// A file stays the same whichever place its tier has in the list.
+// A file stays the same at any position of its tier in the list.
 constexpr Tier kAnyTier{0xff};
 
 slab::Identity IdentityOf(const CacheLayout& layout, uint32_t window_index) {
@@ -37,13 +37,13 @@ std::string DiskFiles::PathOf(const std::string& directory, const CacheLayout& l
 absl::StatusOr<std::unique_ptr<DiskFiles>> DiskFiles::Open(const CacheLayout& layout,
                                                            const Options& options) {
   if (options.num_slots.size() != layout.windows().size()) {
-    return absl::InvalidArgumentError(absl::StrCat("slots of ", options.num_slots.size(),
-                                                   " windows for a cache that has ",
+    return absl::InvalidArgumentError(absl::StrCat("num_slots has ", options.num_slots.size(),
+                                                   " entries, but the number of windows is ",
                                                    layout.windows().size()));
   }
   if (!IsFileName(layout.spec().name)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the cache's name \"", layout.spec().name, "\" cannot begin a file's name"));
+    return absl::InvalidArgumentError(absl::StrCat("the cache's name \"", layout.spec().name,
+                                                   "\" cannot be part of a file name"));
   }
   auto files = absl::WrapUnique(new DiskFiles(layout));
   files->files_.resize(options.num_slots.size());

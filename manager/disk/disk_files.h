@@ -23,7 +23,7 @@ class DiskFiles {
   struct Options {
     std::string directory;
     std::vector<uint32_t> num_slots;  // By window; 0: the window has no file.
-    // Of each file: see SlabFile::Options.
+    // For each file: see SlabFile::Options.
     SlabFile::OnForeign on_foreign = SlabFile::OnForeign::kRefuse;
     EngineKind engine = EngineKind::kAuto;
     SlabFile::Caching caching = SlabFile::Caching::kDirect;
@@ -38,15 +38,16 @@ class DiskFiles {
   static std::string PathOf(const std::string& directory, const CacheLayout& layout,
                             uint32_t window_index);
 
-  // Opens or makes the file of each window that has slots. A file of another cache, model,
-  // layout or number of slots is foreign. Errors: InvalidArgument (a number of windows that is not
-  // the layout's, a cache name that is no file name), those of SlabFile::Open, with the path.
+  // Opens or makes the file of each window that has slots. A file of another cache, model, layout
+  // or number of slots is foreign. Errors: InvalidArgument (a number of windows that differs from
+  // the layout's, or a cache name that is no file name), and those of SlabFile::Open, with the
+  // path.
   static absl::StatusOr<std::unique_ptr<DiskFiles>> Open(const CacheLayout& layout,
                                                          const Options& options);
 
   const CacheLayout& layout() const { return layout_; }
   uint32_t num_windows() const { return static_cast<uint32_t>(files_.size()); }
-  // Null where the window has no file.
+  // Null if the window has no file.
   SlabFile* Find(uint32_t window_index) const { return files_[window_index].get(); }
 
  private:

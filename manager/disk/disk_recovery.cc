@@ -19,13 +19,13 @@ struct Found {
   BlockRecord record;
 };
 
-// What the headers of one file say.
+// The headers of one file.
 struct ScannedFile {
   std::vector<Found> found;
-  std::vector<SlotIndex> damaged;  // Whole headers whose records are not.
+  std::vector<SlotIndex> damaged;  // Intact headers with damaged records.
 };
 
-// Two blocks of a list are the same where they have the same parent and the same key.
+// Two blocks of a list are the same if they have the same parent and the same key.
 struct ContentHash {
   const std::vector<RecoveredBlock>* blocks;
   size_t operator()(size_t i) const {
@@ -42,8 +42,8 @@ struct SameContent {
   }
 };
 
-// Makes the list of one window. Blocks are added in the order of their writes, so parents come
-// before children and the later of two duplicates second.
+// Builds the list of one window. Blocks are added in the order of their writes, so a parent comes
+// before its children, and the later of two duplicates comes second.
 class DiskLinks {
  public:
   DiskLinks(const CacheLayout& layout, uint32_t window_index, const DiskRecoveryOptions& options)
@@ -51,8 +51,8 @@ class DiskLinks {
     out_.window = layout.windows()[window_index].window;
   }
 
-  // The slot of what is not taken back is dropped in the ledger. Returns why a block is lost, which
-  // may be one that was added before.
+  // If the block is not taken back, drops its slot in the ledger. Returns why a block is lost; that
+  // can be a block that was added before.
   std::optional<DiskLoss> Add(Found found, WriteLedger& ledger) {
     BlockRecord& record = found.record;
     const std::optional<DiskLoss> loss = WhyLost(record);
@@ -92,7 +92,7 @@ class DiskLinks {
     }
     const auto parent = places_.find(record.parent);
     if (parent == places_.end()) return DiskLoss::kUnreachable;
-    // A tail has no children, and what keys name hangs below what keys name.
+    // A tail has no children, and a block with a key has only children with keys.
     const RecoveredBlock& above = out_.blocks[parent->second];
     const bool fits = above.IsWhole(tokens_per_block_) && above.keyed == record.content.keyed;
     return fits ? std::nullopt : std::optional(DiskLoss::kUnreachable);
@@ -147,7 +147,7 @@ std::string_view DiskLossName(DiskLoss loss) {
 std::string Describe(const DiskRecoveryReport& report) {
   std::string text =
       absl::StrCat("blocks on disk recovered: ", report.recovered, " of ", report.found, "; ",
-                   report.slots, " slots looked at in ", absl::FormatDuration(report.duration));
+                   report.slots, " slots scanned in ", absl::FormatDuration(report.duration));
   for (size_t i = 0; i < kNumDiskLosses; ++i) {
     if (report.lost[i] == 0) continue;
     const std::string_view name = DiskLossName(static_cast<DiskLoss>(i));

@@ -20,25 +20,26 @@
 
 namespace pagoda {
 
-// Why a whole header did not become a block.
+// Why an intact header did not become a block.
 enum class DiskLoss : uint8_t {
-  kDamagedRecord,  // It does not say what the block is, or of another size than blocks here have.
+  kDamagedRecord,  // It does not describe a block, or only one of another size than blocks here
+                   // have.
   kDuplicate,      // A later write has the same content.
-  kUnreachable,    // The write of the block above it was not found, or that is no full block.
-  kRefused,        // Of a namespace that DiskRecoveryOptions::accepts refuses.
+  kUnreachable,    // The write of its parent was not found, or the parent is no full block.
+  kRefused,        // DiskRecoveryOptions::accepts refuses its namespace.
 };
 inline constexpr size_t kNumDiskLosses = 4;
 std::string_view DiskLossName(DiskLoss loss);  // "damaged record"
 
 struct DiskRecoveryReport {
-  uint64_t slots = 0;  // Of all files.
-  uint64_t found = 0;  // Whole headers.
+  uint64_t slots = 0;  // Over all files.
+  uint64_t found = 0;  // Intact headers.
   uint64_t recovered = 0;
   std::array<uint64_t, kNumDiskLosses> lost = {};
   uint64_t damaged = 0;     // Slots with bytes that are no header.
-  uint64_t unreadable = 0;  // Slots that the disk does not read.
+  uint64_t unreadable = 0;  // Slots that the disk cannot read.
   absl::Duration duration;
-  // Files that could not be looked through, and why: "window full: ...".
+  // Files that could not be scanned, and why: "window full: ...".
   std::vector<std::string> not_scanned;
 
   uint64_t lost_by(DiskLoss loss) const { return lost[static_cast<size_t>(loss)]; }
@@ -47,9 +48,9 @@ struct DiskRecoveryReport {
 std::string Describe(const DiskRecoveryReport& report);
 
 struct DiskRecovery {
-  // One for each of the layout's, in its order; the blocks' slots are those of the file.
+  // One for each window of the layout, in its order. The blocks' slots are those of the file.
   std::vector<RecoveredWindow> windows;
-  std::vector<WriteLedger> ledgers;  // For DiskCarrier; likewise.
+  std::vector<WriteLedger> ledgers;  // For DiskCarrier; in the same order.
   DiskRecoveryReport report;
 };
 
@@ -57,20 +58,20 @@ struct DiskRecoveryOptions {
   Tier tier = Tier::kSecondary;  // Of the blocks' slots.
   // Whether blocks of the namespace are taken back. Empty: all are.
   std::function<bool(const NamespaceKey&)> accepts;
-  // Called now and then. May be empty.
+  // Called from time to time. May be empty.
   std::function<void(uint64_t scanned_slots, uint64_t total_slots)> progress;
-  // New writes have at least that many microseconds since 1970 as their ids. A header that the disk
-  // does not read now may have a larger id than all that it reads, and be read at the next start.
+  // The ids of new writes are at least this time, in microseconds since 1970. A header that the
+  // disk cannot read now can have a larger id than all that it reads, and can be readable at the
+  // next start.
   absl::Time now = absl::Now();
 };
 
-// Reads the headers of all slots and nothing else: whether a block's bytes are right is seen when
-// it is fetched. Takes back every block that can be reached: the first of its namespace, or one
-// whose parent's write is taken back too and is a full block. Of two blocks with one content below
-// one parent the later write is taken, and has the children of both. The slots of what is not taken
-// back are stale in the ledger. A file that cannot be read gives no block, and all of its slots are
-// stale.
-// Cost: reads a page a slot; sorts the blocks that were found.
+// Reads only the headers of all slots: a fetch finds out whether a block's bytes are right. Takes
+// back every reachable block: one that is the first of its namespace, or one whose parent's write
+// is taken back too and is a full block. Of two blocks with the same content and parent it takes
+// the later write, with the children of both. Slots that are not taken back are stale in the
+// ledger. A file that cannot be read gives no block, and all of its slots are stale.
+// Cost: reads a page for each slot, and sorts the blocks that it finds.
 DiskRecovery RecoverDisk(const DiskFiles& files, const DiskRecoveryOptions& options = {});
 
 }  // namespace pagoda

@@ -14,11 +14,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The thread of the backups rests so long when it has caught up: nobody waits for a backup, and to
-// be woken costs the caller.
+// The pause of the backup thread when it has caught up. No caller waits for a backup, and waking
+// the thread would cost the caller time.
 constexpr absl::Duration kRest = absl::Milliseconds(1);
 
-// What a file's status is called in a report.
+// The status code of a report, from the file's status.
 absl::StatusCode CodeOf(const absl::Status& status, bool is_fetch, bool is_backup) {
   switch (status.code()) {
     case absl::StatusCode::kCancelled:
@@ -47,7 +47,7 @@ DiskWindow::DiskWindow(PoolSet* pools, uint32_t window_index, SlabFile* file, Wr
       options_(options),
       completion_(completion),
       ledger_(std::move(ledger)) {
-  PAGODA_CHECK(options_->max_running_backups > 0, "some backup may run");
+  PAGODA_CHECK(options_->max_running_backups > 0, "at least one backup can run");
   backup_thread_ = std::thread([this] { RunBackups(); });
   fetch_thread_ = std::thread([this] { RunFetches(); });
 }
@@ -85,7 +85,7 @@ void DiskWindow::Enter(const FileOrder& order, Item& item) {
     if (item.parent == kNoWrite) {
       item.refused = absl::NotFoundError(
           absl::StrCat("its parent is not in slot ", order.parent_file.value(), " of the file"));
-      // The core let the block go that is still there.
+      // The slot still holds a block that the core gave up.
       if (ledger_.id(slot) != kNoWrite) ledger_.Drop(slot);
       return;
     }
@@ -96,7 +96,7 @@ void DiskWindow::Enter(const FileOrder& order, Item& item) {
 void DiskWindow::Submit(FileOrder order) {
   const bool is_fetch = order.lane == Lane::kFetch;
   PAGODA_CHECK(is_fetch || (order.lane == Lane::kBackup && order.content.has_value()),
-               "a file order is a fetch, or a backup of something");
+               "a file order is a fetch, or a backup with content");
   Item item = {.head = {.kind = is_fetch ? Kind::kFetch : Kind::kBackup,
                         .ticket = order.ticket,
                         .slot = order.file.slot,
@@ -110,7 +110,7 @@ void DiskWindow::Submit(FileOrder order) {
     if (item.refused.ok()) {
       item.head.write_id = ledger_.id(order.file.slot);
       if (item.head.write_id == kNoWrite) {
-        item.refused = absl::DataLossError("no block of the core's is there");
+        item.refused = absl::DataLossError("the slot holds no block of the core");
       }
     }
     fetches_.emplace(order.after, std::move(item));
@@ -142,7 +142,7 @@ void DiskWindow::Submit(FileErase erase) {
 }
 
 void DiskWindow::Submit(const FileDrop& drop) {
-  PAGODA_CHECK(drop.slot.value() < file_->num_slots(), "a slot that is dropped exists");
+  PAGODA_CHECK(drop.slot.value() < file_->num_slots(), "a dropped slot exists");
   const absl::MutexLock lock(&mutex_);
   ledger_.Drop(drop.slot);
 }
@@ -206,7 +206,8 @@ bool DiskWindow::HasBackup() const {
 }
 
 void DiskWindow::RunBackups() {
-  // When it is woken it waits for its turn. Where the system refuses, it is only less polite.
+  // Under SCHED_BATCH the thread waits for its turn when it is woken. If the system refuses, the
+  // thread is only less polite.
   const sched_param no_priority = {};
   sched_setscheduler(0, SCHED_BATCH, &no_priority);
   while (true) {
@@ -286,7 +287,8 @@ void DiskWindow::Read(const Item& item) {
 void DiskWindow::Erase(Item item) {
   AtStep(DiskCarrier::Step::kBeforeErase);
   if (item.head.kind == Kind::kErase) {
-    // A backup in front of it may have failed before it touched its slot, whose old block is there.
+    // An earlier backup may have failed before it touched its slot, which then still has its old
+    // block.
     const absl::MutexLock lock(&mutex_);
     const std::vector<SlotIndex> stale = ledger_.Erase({});
     item.erased.insert(item.erased.end(), stale.begin(), stale.end());

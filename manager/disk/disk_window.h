@@ -21,11 +21,11 @@ namespace pagoda {
 
 // Thread-safe.
 //
-// The ledger runs ahead of the file: it says what the file holds when everything that was submitted
-// has ended. So a backup knows its parent's write before that has begun.
+// The ledger is ahead of the file: it shows the file's content after everything that was submitted
+// has ended. So a backup knows its parent's write before that write has begun.
 class DiskWindow {
  public:
-  // All of these outlive this.
+  // REQUIRES: all arguments outlive this.
   DiskWindow(PoolSet* pools, uint32_t window_index, SlabFile* file, WriteLedger ledger,
              const DiskCarrier::Options* options, const DiskCarrier::Completion* completion);
   ~DiskWindow() { StopThreads(); }
@@ -36,26 +36,26 @@ class DiskWindow {
   void MemoryCopiesDone(Ticket completed) ABSL_LOCKS_EXCLUDED(mutex_);
   void WaitUntilIdle() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Sync() { return file_->Sync(); }
-  // Lets what runs end, and reports what the file has not begun. Afterwards nothing begins.
+  // Lets running work end, and reports what the file has not begun. Afterwards nothing begins.
   void StopThreads() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Reports what waits as Cancelled. Returns whether anything did. REQUIRES: StopThreads.
+  // Reports waiting orders as Cancelled. Returns whether there were any. REQUIRES: StopThreads.
   bool CancelWaiting() ABSL_LOCKS_EXCLUDED(mutex_);
   DiskStats::Window stats() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   enum class Kind : uint8_t { kBackup, kFetch, kErase, kReset };
-  // What is left of an order when the file has it.
+  // The part of an order that is kept while the file works on it.
   struct Head {
     Kind kind = Kind::kBackup;
     Ticket ticket;
-    SlotIndex slot;               // Of the file; not of an erase.
-    WriteId write_id = kNoWrite;  // Of a backup its own, of a fetch that which it reads.
-    uint64_t num_erased = 0;      // Slots, of an erase.
+    SlotIndex slot;               // In the file; not set for an erase.
+    WriteId write_id = kNoWrite;  // The write of a backup, or the write that a fetch reads.
+    uint64_t num_erased = 0;      // The slots of an erase.
     std::chrono::steady_clock::time_point given;
   };
   struct Item {
     Head head;
-    absl::Status refused;  // Why it cannot be carried out.
+    absl::Status refused;  // The reason why it cannot be carried out.
     SlotRef memory;
     Ticket after;
     WriteId parent = kNoWrite;
@@ -81,11 +81,11 @@ class DiskWindow {
     return backups_.empty() && fetches_.empty() && running_ == 0;
   }
 
-  // These end with a report, now or on a thread of the file's.
+  // These end with a report, at once or on a thread of the file.
   void Write(const Item& item);
   void Read(const Item& item);
   void Erase(Item item);
-  // Report: what the file says, and anything.
+  // Report a status: EndFile one of the file, End any.
   void EndFile(const Head& head, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void End(const Head& head, absl::Status status) ABSL_LOCKS_EXCLUDED(mutex_);
   void Count(const Head& head, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -103,17 +103,17 @@ class DiskWindow {
   const DiskCarrier::Options* const options_;
   const DiskCarrier::Completion* const completion_;
 
-  mutable absl::Mutex mutex_;  // A leaf: nothing is called under it.
+  mutable absl::Mutex mutex_;  // A leaf: it is held around no call to other code.
   WriteLedger ledger_ ABSL_GUARDED_BY(mutex_);
   std::deque<Item> backups_ ABSL_GUARDED_BY(mutex_);             // By ticket.
   std::multimap<Ticket, Item> fetches_ ABSL_GUARDED_BY(mutex_);  // By Item::after.
   Ticket memory_done_ ABSL_GUARDED_BY(mutex_);
-  Ticket last_backup_ ABSL_GUARDED_BY(mutex_);  // Given last.
+  Ticket last_backup_ ABSL_GUARDED_BY(mutex_);  // The last one submitted.
   Ticket last_fetch_ ABSL_GUARDED_BY(mutex_);
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;          // Taken from a queue, and not reported.
   size_t running_backups_ ABSL_GUARDED_BY(mutex_) = 0;  // Without erases.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  DiskStats::Window stats_ ABSL_GUARDED_BY(mutex_);  // What it counts since the start.
+  DiskStats::Window stats_ ABSL_GUARDED_BY(mutex_);  // The counters since the start.
 
   std::thread backup_thread_, fetch_thread_;  // Last: they use all of the above.
 };

@@ -1,4 +1,4 @@
-// The folder's functions in a build without CUDA: each says so.
+// The functions of this folder in a build without CUDA: all return UNAVAILABLE.
 #include <utility>
 
 #include "absl/status/status.h"
@@ -16,7 +16,7 @@ absl::Status NoCuda() {
       "this build has no CUDA (PAGODA_CUDA was OFF, or no toolkit found)");
 }
 
-// Of what cannot have been made.
+// For methods of objects that cannot exist in this build.
 void NeverCalled() { PAGODA_CHECK(false, "a build without CUDA has no GPU memory"); }
 
 }  // namespace

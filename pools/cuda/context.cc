@@ -40,7 +40,7 @@ absl::StatusOr<uint64_t> RetainContext(int device) {
   return reinterpret_cast<uint64_t>(context);
 }
 
-// A device's handle is its index, by the driver's documentation of cuDeviceGet.
+// The driver's documentation of cuDeviceGet says that a device's handle is its index.
 void ReleaseContext(int device) { TheDriver().cuDevicePrimaryCtxRelease(device); }
 
 Current::Current(uint64_t context)

@@ -1,4 +1,5 @@
-// A device's primary context, as the runtime's users share it. For the sources of this folder.
+// A device's primary context, which all users of the CUDA runtime share. For the sources of this
+// folder.
 #ifndef PAGODA_POOLS_CUDA_CONTEXT_H_
 #define PAGODA_POOLS_CUDA_CONTEXT_H_
 
@@ -12,17 +13,17 @@
 
 namespace pagoda::cuda {
 
-// Holds the context of the device of that index, which is a CUcontext and never 0, until
-// ReleaseContext. Errors: UNAVAILABLE (no driver or device), INVALID_ARGUMENT (no such device, or
-// one that cannot export memory as a descriptor), INTERNAL.
+// Holds the device's primary context until ReleaseContext. The result is a CUcontext, never 0.
+// Errors: UNAVAILABLE (no driver or device), INVALID_ARGUMENT (no such device, or one that cannot
+// export memory as a descriptor), INTERNAL.
 absl::StatusOr<uint64_t> RetainContext(int device);
-// At the end of the process the driver may have ended before; then nothing is left to give back.
+// Does nothing if the driver has already shut down at the end of the process.
 void ReleaseContext(int device);
 
-// The driver, for what holds a context: it was there then.
+// The driver, for code that holds a context. REQUIRES: a context was retained.
 const Driver& TheDriver();
 
-// Makes a context current on this thread for a while.
+// Makes a context current on this thread during the object's lifetime.
 class Current {
  public:
   explicit Current(uint64_t context);

@@ -30,7 +30,7 @@ absl::StatusOr<uint64_t> CopyBatch::Add(const CopyOrder& order, const PoolSet& p
     if (CopiesWholeSlot(order, layout)) {
       ranges_.push_back(range);
       bytes += stride;
-    } else if (order.num_tokens > 0) {  // Of elements.
+    } else if (order.num_tokens > 0) {  // In a pool of elements.
       const kernels::TokenRuns runs = RunsOf(layout);
       range.bytes = runs.token_bytes * order.num_tokens;
       rows_.push_back({.first = range, .rows = runs.num_runs, .pitch_bytes = runs.run_bytes});
@@ -42,7 +42,7 @@ absl::StatusOr<uint64_t> CopyBatch::Add(const CopyOrder& order, const PoolSet& p
 
 absl::Status CopyBatch::Issue(const Driver& driver, CUstream stream, DriverCalls calls) {
   Join();
-  // The call for many copies takes the host's addresses as the device sees them.
+  // The batched call takes host addresses as the device sees them.
   const absl::Status status =
       IssueAll(driver, stream, Pieces(ranges_),
                lane_ == Lane::kWithin || AllPinned() ? calls : DriverCalls::kOneByOne);
@@ -159,7 +159,7 @@ absl::Status CopyBatch::IssueRows(const Driver& driver, CUstream stream, const R
     copy.WidthInBytes = rows.first.bytes;
     copy.Height = rows.rows;
     const CUresult result = driver.cuMemcpy2DAsync(&copy, stream);
-    // Within a device the driver may refuse pitches that it has not chosen itself.
+    // Within a device the driver can refuse pitches that it has not chosen itself.
     if (result != CUDA_ERROR_INVALID_VALUE) return driver.Check("cuMemcpy2DAsync", result);
   }
   std::vector<Range> each;

@@ -9,8 +9,8 @@ namespace {
 
 constexpr char kLibrary[] = "libcuda.so.1";
 
-// cuda.h defines a call as the version of it that it declares, so the name is that of the macro's
-// expansion.
+// cuda.h defines a call's name as a macro for the declared version. The symbol is thus the name of
+// the macro's expansion.
 #define PAGODA_CUDA_NAME_OF(call) #call
 #define PAGODA_CUDA_NAME(call) PAGODA_CUDA_NAME_OF(call)
 

@@ -1,4 +1,4 @@
-// CUDA's driver, found when it is first needed: the program starts without one.
+// CUDA's driver, loaded at its first use: the program starts without a driver.
 #ifndef PAGODA_POOLS_CUDA_DRIVER_H_
 #define PAGODA_POOLS_CUDA_DRIVER_H_
 
@@ -9,8 +9,8 @@
 
 namespace pagoda::cuda {
 
-// The driver's calls, by the names of cuda.h and in the versions that it was compiled with. Those
-// that newer drivers alone have may be null.
+// The driver's calls, by their names in cuda.h and in the versions of that header. Calls that only
+// newer drivers have can be null.
 struct Driver {
 #define PAGODA_CUDA_CALL(call) decltype(&::call) call = nullptr;
 #define PAGODA_CUDA_NEWER_CALL(call) PAGODA_CUDA_CALL(call)
@@ -18,13 +18,13 @@ struct Driver {
 #undef PAGODA_CUDA_NEWER_CALL
 #undef PAGODA_CUDA_CALL
 
-  // OK, or the failure with the driver's own name for it: RESOURCE_EXHAUSTED where memory was
-  // short, else INTERNAL.
+  // OK, or the failure with the driver's name for it: RESOURCE_EXHAUSTED if memory ran out, else
+  // INTERNAL.
   absl::Status Check(const char* what, CUresult result) const;
 };
 
-// The driver, initialised. The same for the process's life; thread-safe.
-// Errors: UNAVAILABLE without a driver, or without a device that it can use.
+// The initialised driver, the same object for the whole process. Thread-safe. Errors: UNAVAILABLE
+// without a driver, or without a device that it can use.
 absl::StatusOr<const Driver*> GetDriver();
 
 }  // namespace pagoda::cuda

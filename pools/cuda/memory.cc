@@ -19,7 +19,7 @@ CUmemAllocationProp PropertiesOf(int device) {
   return properties;
 }
 
-// `size_bytes` in whole granules of the device.
+// Rounds `size_bytes` up to whole granules of the device.
 absl::StatusOr<uint64_t> RoundUp(const Driver& driver, int device, uint64_t size_bytes) {
   const CUmemAllocationProp properties = PropertiesOf(device);
   size_t granule = 0;
@@ -35,7 +35,7 @@ absl::StatusOr<uint64_t> RoundUp(const Driver& driver, int device, uint64_t size
   return padded / granule * granule;
 }
 
-// What the caller needs to know to ask for less.
+// Reports the needed and the free bytes, so that the caller can request less.
 absl::Status OutOfMemory(const Driver& driver, int device, uint64_t size_bytes) {
   size_t free_bytes = 0;
   size_t total_bytes = 0;
@@ -45,9 +45,9 @@ absl::Status OutOfMemory(const Driver& driver, int device, uint64_t size_bytes) 
                                 ", where ", free_bytes, " of ", total_bytes, " are free"));
 }
 
-// Waits for what the current context's null stream has been given. The driver's calls return
-// earlier: zeroing at once, and a copy from pageable memory when its bytes have been taken. The
-// memory's users do not wait for the null stream: they are streams that are not blocking, and other
+// Waits for the work of the current context's null stream. The driver's calls return earlier:
+// zeroing returns at once, and a copy from pageable memory returns when the bytes have been taken.
+// The memory's users do not wait for the null stream: they are non-blocking streams and other
 // processes.
 absl::Status FinishNullStream(const Driver& driver) {
   return driver.Check("cuStreamSynchronize", driver.cuStreamSynchronize(nullptr));
@@ -82,7 +82,7 @@ absl::Status Memory::Map(MemoryAccess access) {
 }
 
 absl::StatusOr<Memory> Memory::Create(int device, uint64_t size_bytes) {
-  Memory memory;  // From here on its destructor takes back what there is.
+  Memory memory;  // From here on, the destructor frees what exists.
   if (absl::Status status = memory.UseDevice(device); !status.ok()) return status;
   const Driver& driver = TheDriver();
   const Current current(memory.context_);
@@ -117,7 +117,7 @@ absl::StatusOr<Memory> Memory::FromDescriptor(const FileDescriptor& fd, int devi
   memory.size_bytes_ = size_bytes;
   memory.allocated_bytes_ = *allocated;
   CUmemGenericAllocationHandle handle = 0;
-  // The driver takes the descriptor's number in the place of a pointer.
+  // The driver takes the descriptor's number instead of a pointer.
   auto* const number = reinterpret_cast<void*>(static_cast<uintptr_t>(fd.get()));
   absl::Status status =
       driver.Check("cuMemImportFromShareableHandle",
@@ -140,7 +140,7 @@ Memory::Memory(Memory&& other) noexcept
 
 Memory::~Memory() {
   if (device_ < 0) return;
-  // At the end of the process the driver may have ended before: then all of this fails.
+  // At the end of the process the driver may have shut down already. Then all of these calls fail.
   const Driver& driver = TheDriver();
   {
     const Current current(context_);

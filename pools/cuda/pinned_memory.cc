@@ -11,8 +11,8 @@
 namespace pagoda::cuda {
 
 absl::StatusOr<PinnedMemory> PinnedMemory::Register(absl::Span<std::byte> bytes, Options options) {
-  PAGODA_CHECK(options.chunk_bytes > 0, "memory is registered in chunks of something");
-  PinnedMemory pinned;  // From here on its destructor takes back what there is.
+  PAGODA_CHECK(options.chunk_bytes > 0, "memory is registered in chunks of at least 1 byte");
+  PinnedMemory pinned;  // From here on, the destructor unregisters the chunks.
   const absl::StatusOr<uint64_t> context = RetainContext(options.device);
   if (!context.ok()) return context.status();
   pinned.device_ = options.device;
@@ -29,7 +29,7 @@ absl::Status PinnedMemory::RegisterChunks(absl::Span<std::byte> bytes, const Opt
   if (!current.status().ok()) return current.status();
   while (registered_bytes_ < bytes.size()) {
     const uint64_t chunk = std::min(chunk_bytes_, bytes.size() - registered_bytes_);
-    // Portable: for every context of the process, as an engine in it may have its own.
+    // Portable: for every context of the process, because an engine in it can have another context.
     const CUresult result =
         driver.cuMemHostRegister(data_ + registered_bytes_, chunk, CU_MEMHOSTREGISTER_PORTABLE);
     if (absl::Status status = driver.Check("cuMemHostRegister", result); !status.ok()) {

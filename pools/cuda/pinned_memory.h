@@ -1,4 +1,4 @@
-// Host memory that a CUDA device copies from and to by itself.
+// Host memory from and to which a CUDA device copies by itself.
 #ifndef PAGODA_POOLS_CUDA_PINNED_MEMORY_H_
 #define PAGODA_POOLS_CUDA_PINNED_MEMORY_H_
 
@@ -13,24 +13,25 @@
 
 namespace pagoda::cuda {
 
-// Registers a mapping with the driver, which locks its pages, as long as it lives; the bytes belong
-// to somebody else, who unmaps them later. Other processes map the same memory as before.
-// Movable. A moved-from object holds nothing. Thread-compatible.
+// Registers a mapping with the driver while this object exists; the driver locks its pages. The
+// bytes belong to another object, which unmaps them later. Other processes map the same memory as
+// before. Movable. A moved-from object holds nothing. Thread-compatible.
 class PinnedMemory {
  public:
   struct Options {
     int device = 0;
-    // Registered at a time, so that a long wait shows: locking takes about a second for some
-    // gigabytes. A copy must not go over a multiple of it: the driver takes a range of one
-    // registration. A multiple of the page size.
+    // The bytes per registration, so that a long registration reports progress: locking takes about
+    // a second for some gigabytes. A copy must not cross a multiple of it, because the driver only
+    // accepts a range within one registration. A multiple of the page size.
     uint64_t chunk_bytes = uint64_t{4} << 30;
-    // Called behind each chunk but the last, with what is done of how much.
+    // Called after each chunk except the last, with the bytes done and the total.
     std::function<void(uint64_t done_bytes, uint64_t total_bytes)> progress;
   };
 
-  // All of `bytes`, or nothing: what was registered before an error is let go. `bytes` begin at a
-  // page. Errors: UNAVAILABLE (no CUDA), INVALID_ARGUMENT (no such device), OUT_OF_MEMORY (the
-  // pages cannot be locked), INTERNAL for other failures of the driver; with the bytes concerned.
+  // Registers all of `bytes`, or nothing: after an error, the chunks registered before are
+  // unregistered. `bytes` begin at a page. Errors: UNAVAILABLE (no CUDA), INVALID_ARGUMENT (no such
+  // device), OUT_OF_MEMORY (the pages cannot be locked), INTERNAL for other failures of the driver.
+  // Messages name the bytes concerned.
   static absl::StatusOr<PinnedMemory> Register(absl::Span<std::byte> bytes, Options options);
   ~PinnedMemory();
   PinnedMemory(PinnedMemory&& other) noexcept;
@@ -46,7 +47,7 @@ class PinnedMemory {
   uint64_t context_ = 0;
   uint64_t chunk_bytes_ = 0;
   std::byte* data_ = nullptr;
-  uint64_t registered_bytes_ = 0;  // From data_ on.
+  uint64_t registered_bytes_ = 0;  // From data_.
 };
 
 }  // namespace pagoda::cuda

@@ -23,24 +23,24 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr size_t kHostRunner = kNumLanes;  // Behind the lanes.
+constexpr size_t kHostRunner = kNumLanes;  // The index after the lanes.
 
-// 1. An order is waiting, then taken by what runs it, then, on a stream, given to the driver; then
-// it is reported and forgotten.
-// 2. An order becomes ready when each order of its `after` is reported, or, where both are on
-// streams, given to the driver. So the orders that are ready at a time touch different slots, but
-// for those that were given already, and these come first: the stream keeps the order of its own,
-// and waits for the events of the others.
-// 3. Orders are given to the driver one batch after another. Each waits, to be reported, for orders
-// given before it alone, and a lane's batches are reported in the order in which they were given;
-// so the one given first of all is never kept waiting.
+// 1. An order is waiting, then taken by its runner, then (on a stream) given to the driver, then
+// reported and forgotten.
+// 2. An order becomes ready when each order of its `after` is reported or, if both are on streams,
+// given to the driver. Orders that are ready at the same time thus touch different slots. An order
+// on a stream can touch the slots of orders already given to the driver. These run first: the
+// stream keeps its own order, and waits for the events of other streams.
+// 3. Orders are given to the driver one batch after another. The report of an order waits only for
+// orders given earlier, and a lane's batches are reported in the order in which they were given.
+// The batch that was given first thus never waits for another one.
 class CudaTransfers final : public Transfers {
  public:
   CudaTransfers(PoolSet* pools, const TransferOptions& options, Completion completion)
       : pools_(pools), options_(options), completion_(std::move(completion)) {}
   ~CudaTransfers() override;
 
-  // Takes the context, and starts the streams and the threads. Once, before anything else.
+  // Retains the context, and starts the streams and the threads. Called once, before anything else.
   absl::Status Start();
 
   void Submit(absl::Span<const CopyOrder> orders) override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -55,11 +55,12 @@ class CudaTransfers final : public Transfers {
   struct Pending {
     CopyOrder order;
     SteadyClock::time_point given;
-    size_t runner = kHostRunner;  // Or its lane.
+    size_t runner = kHostRunner;  // kHostRunner or a lane.
     State state = State::kWaiting;
-    CUevent event = nullptr;  // Of kGiven: its batch's; null where it could not be recorded.
+    CUevent event = nullptr;  // In kGiven: the batch's event; null if it was not recorded.
     uint32_t waits_for = 0;
-    // The orders that wait until this one is with the driver; until it is reported.
+    // The orders that wait until this one is given to the driver, and those that wait for its
+    // report.
     Tickets after_given;
     Tickets after_report;
   };
@@ -68,14 +69,14 @@ class CudaTransfers final : public Transfers {
     SteadyClock::time_point given;
     CopyOutcome outcome;
   };
-  // What one event covers.
+  // The orders that one event covers.
   struct Batch {
     std::vector<Item> items;
-    CUevent event = nullptr;  // Null where it could not be recorded.
-    absl::Status status;      // Of giving it to the driver.
+    CUevent event = nullptr;  // Null if it was not recorded.
+    absl::Status status;      // The result of giving the batch to the driver.
     SteadyClock::time_point given;
   };
-  // What a stream waits for before a batch: an event, or, without one, all of another stream.
+  // Before a batch, a stream waits for an event, or (event == null) for all work of another stream.
   struct Wait {
     CUevent event = nullptr;
     size_t lane = 0;
@@ -83,7 +84,7 @@ class CudaTransfers final : public Transfers {
   struct StreamLane {
     CUstream stream = nullptr;
     std::deque<Ticket> ready;
-    std::deque<Batch> running;  // Given to the driver, and not reported.
+    std::deque<Batch> running;  // Given to the driver and not reported.
   };
 
   size_t RunnerOf(const CopyOrder& order) const;
@@ -94,7 +95,7 @@ class CudaTransfers final : public Transfers {
   void Release(Tickets& followers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Take(Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // The thread that gives orders to the driver, and at the end cancels those that wait.
+  // The thread that gives orders to the driver. At the end it cancels the waiting orders.
   void RunDispatcher() ABSL_LOCKS_EXCLUDED(mutex_);
   bool CanGive(const StreamLane& lane) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !lane.ready.empty() && lane.running.size() < options_.max_running_batches;
@@ -106,12 +107,12 @@ class CudaTransfers final : public Transfers {
   absl::Status RecordEvent(size_t lane, CUevent& event) const;
   void CancelNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // The thread of a lane, which waits for events.
+  // The thread of a lane. It waits for events.
   void RunLane(size_t lane) ABSL_LOCKS_EXCLUDED(mutex_);
   // The thread that copies within the host.
   void RunHost() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Reports an order when those before it are, and lets its followers go. Gives up the lock
-  // meanwhile.
+  // Reports an order when its earlier orders are reported, then releases its followers. Unlocks in
+  // between.
   void Report(const CopyOrder& order, const CopyOutcome& outcome)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return pending_.empty(); }
@@ -125,17 +126,17 @@ class CudaTransfers final : public Transfers {
   uint64_t context_ = 0;
   DriverCalls calls_ = DriverCalls::kOneByOne;
 
-  mutable absl::Mutex mutex_;  // A leaf: nothing is called under it.
-  std::map<Ticket, Pending> pending_ ABSL_GUARDED_BY(mutex_);  // Given and not reported.
-  std::array<StreamLane, kNumLanes> lanes_;  // `stream` is set once; the rest by mutex_.
+  mutable absl::Mutex mutex_;  // A leaf: no other function is called under it.
+  std::map<Ticket, Pending> pending_ ABSL_GUARDED_BY(mutex_);  // Submitted and not reported.
+  std::array<StreamLane, kNumLanes> lanes_;  // `stream` is set once; mutex_ guards the rest.
   std::deque<Ticket> host_ready_ ABSL_GUARDED_BY(mutex_);
   std::vector<CUevent> free_events_ ABSL_GUARDED_BY(mutex_);
-  size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;   // Of pending_: State::kWaiting.
-  Ticket last_ ABSL_GUARDED_BY(mutex_);          // Given last.
+  size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;   // The orders of pending_ in State::kWaiting.
+  Ticket last_ ABSL_GUARDED_BY(mutex_);          // The last ticket submitted.
   TransferStats stats_ ABSL_GUARDED_BY(mutex_);  // Without `running` and `queued`.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;  // Of Start and Stop alone.
+  std::vector<std::thread> threads_;  // Used by Start and Stop only.
 };
 
 absl::Status CudaTransfers::Start() {
@@ -150,7 +151,7 @@ absl::Status CudaTransfers::Start() {
   driver_ = &TheDriver();
   const Current current(context_);
   if (!current.status().ok()) return current.status();
-  // The call for many copies takes the host's addresses, which not every device uses as they are.
+  // The batched call takes host addresses. Not every device uses them unchanged.
   int same_addresses = 0;
   absl::Status status = driver_->Check(
       "cuDeviceGetAttribute",
@@ -268,7 +269,7 @@ void CudaTransfers::GiveBatch(size_t lane, const absl::Status& context) {
   mutex_.Unlock();
   batch.given = SteadyClock::now();
   batch.status = context.ok() ? GiveToDriver(lane, waits, batch) : context;
-  // Also behind a failure: what was given before it has to be over before it is reported.
+  // After a failure too: the report must wait for the work that was given earlier.
   const absl::Status recorded = RecordEvent(lane, batch.event);
   if (batch.status.ok()) batch.status = recorded;
   CUevent unused = nullptr;
@@ -330,7 +331,7 @@ absl::Status CudaTransfers::GiveToDriver(size_t lane, const std::vector<Wait>& w
 
 absl::Status CudaTransfers::RecordEvent(size_t lane, CUevent& event) const {
   if (event == nullptr) {
-    // Who waits for it sleeps; nobody asks how long it took.
+    // A thread that waits for the event sleeps. Nothing reads its time.
     const CUresult made =
         driver_->cuEventCreate(&event, CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING);
     if (absl::Status status = driver_->Check("cuEventCreate", made); !status.ok()) {
@@ -341,8 +342,8 @@ absl::Status CudaTransfers::RecordEvent(size_t lane, CUevent& event) const {
   return driver_->Check("cuEventRecord", driver_->cuEventRecord(event, lanes_[lane].stream));
 }
 
-// The first of those that wait: all that it waits for are with the driver or the host's thread, or
-// reported.
+// Cancels the first waiting order. All orders that it waits for are given to the driver, taken by
+// the host's thread, or reported.
 void CudaTransfers::CancelNext() {
   const auto first = std::find_if(pending_.begin(), pending_.end(), [](const auto& entry) {
     return entry.second.state == State::kWaiting;
@@ -365,7 +366,7 @@ void CudaTransfers::RunLane(size_t index) {
   while (true) {
     mutex_.Await(absl::Condition(&has_work_or_ends));
     if (lane.running.empty()) return;
-    Batch batch = std::move(lane.running.front());  // Its place stays taken until it is reported.
+    Batch batch = std::move(lane.running.front());  // Keeps its place until it is reported.
     mutex_.Unlock();
     const absl::Status ended =
         batch.event != nullptr
@@ -457,7 +458,7 @@ TransferStats CudaTransfers::stats() const {
 absl::StatusOr<std::unique_ptr<Transfers>> MakeTransfers(PoolSet* pools, TransferOptions options,
                                                          Transfers::Completion completion) {
   PAGODA_CHECK(options.max_batch_orders > 0 && options.max_running_batches > 0,
-               "transfers carry something");
+               "a batch holds an order, and a batch can run");
   auto transfers = std::make_unique<CudaTransfers>(pools, options, std::move(completion));
   if (absl::Status status = transfers->Start(); !status.ok()) return status;
   return transfers;

@@ -12,28 +12,29 @@
 namespace pagoda::cuda {
 
 struct TransferOptions {
-  // The copies that one event covers are reported together: at most so many orders, and, beyond the
-  // first, so many bytes.
+  // The limits of a batch. One event covers a batch, and its copies are reported together. A batch
+  // has at most this many orders and, after its first order, at most this many bytes.
   uint32_t max_batch_orders = 64;
   uint64_t max_batch_bytes = uint64_t{16} << 20;
-  // Batches of one direction that the driver has at a time. Stop waits for them.
+  // How many batches of one direction the driver has at the same time. Stop waits for them.
   uint32_t max_running_batches = 8;
 };
 
-// Transfers for pools of which some lie in one device's memory. There are three lanes, each a
-// stream of the device and a thread that waits for its events: up to the device, down from it,
-// within it; and one thread that copies within the host. A thread of its own gives the driver what
-// may start.
+// Transfers for pools of which some lie in the memory of one device. There are three lanes: up to
+// the device, down from it, and within it. Each lane has a stream of the device and a thread that
+// waits for the stream's events. One more thread copies within the host. A separate thread gives
+// the driver the copies that can start.
 //
-// Beyond the contract of Transfers: a copy on a stream is given to the driver as soon as those
-// before it have been, and the device keeps the order, by the stream or by waiting for their event.
-// So it may begin before their completions have run; it is reported after they have returned.
+// Differs from the contract of Transfers in one point: a copy on a stream is given to the driver as
+// soon as the copies before it have been given. The device keeps the order, by the stream or by
+// waiting for an event. A copy can thus begin before the completions of earlier copies have run. It
+// is reported after they have returned.
 //
-// A failure of the driver fails every order of its batch, as their bytes may or may not have been
-// written; after one that the device does not recover from, every later order fails too.
+// A failure of the driver fails every order of its batch, because any of their bytes may have been
+// written. After a failure from which the device does not recover, every later order fails too.
 //
-// `pools` outlives the transfers. Errors: UNAVAILABLE (no CUDA), INVALID_ARGUMENT (no pool lies on
-// a device), INTERNAL for failures of the driver.
+// `pools` must outlive the transfers. Errors: UNAVAILABLE (no CUDA), INVALID_ARGUMENT (no pool lies
+// on a device), INTERNAL for failures of the driver.
 absl::StatusOr<std::unique_ptr<Transfers>> MakeTransfers(PoolSet* pools, TransferOptions options,
                                                          Transfers::Completion completion);
 

@@ -19,7 +19,7 @@ absl::StatusOr<std::unique_ptr<FileEngine>> MakeFileEngine(EngineKind kind, int 
   if (uring.ok()) return uring;
   if (kind == EngineKind::kAuto) return MakeThreadEngine(fd, depth);
   return absl::UnavailableError(
-      absl::StrCat("io_uring is demanded and cannot be had: ", uring.status().message()));
+      absl::StrCat("io_uring was requested but is not available: ", uring.status().message()));
 }
 
 bool Advance(FileRequest& request, uint64_t bytes) {

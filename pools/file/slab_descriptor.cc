@@ -63,12 +63,12 @@ absl::StatusOr<OpenedFile> OpenLocked(const std::string& path, absl::Duration pa
   const absl::Time deadline = absl::Now() + patience;
   OpenedFile file;
   while (true) {
-    // Not blocking, because the path may name a pipe.
+    // Non-blocking, because the path can name a pipe.
     file.fd = FileDescriptor(
         open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kOwnerOnly));
     if (!file.fd.valid()) return Failed("open", path, errno);
     const int error = flock(file.fd.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
-    // The file may be removed or replaced between the two calls.
+    // The file can be removed or replaced between open and flock.
     if (error == 0 && IsNamed(file.fd.get(), path)) break;
     if (absl::Now() >= deadline) {
       return absl::FailedPreconditionError(
@@ -80,7 +80,7 @@ absl::StatusOr<OpenedFile> OpenLocked(const std::string& path, absl::Duration pa
   if (absl::Status status = CheckOwner(file.fd.get(), path, file.size_bytes); !status.ok()) {
     return status;
   }
-  // io_uring ends each request of a non-blocking file with EAGAIN that cannot end at once.
+  // On a non-blocking file, io_uring ends each request with EAGAIN if it cannot end at once.
   const int flags = fcntl(file.fd.get(), F_GETFL);
   if (flags < 0 || fcntl(file.fd.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) {
     return Failed("fcntl", path, errno);
@@ -112,11 +112,11 @@ uint32_t EnableDirect(int fd) {
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || fcntl(fd, F_SETFL, flags | O_DIRECT) != 0) return 0;
 #ifdef STATX_DIOALIGN
-  // By its number: Debian 12's C library has the call without these fields.
+  // By its number: the C library of Debian 12 has the call, but not these fields.
   struct statx info = {};
   if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0 &&
       (info.stx_mask & STATX_DIOALIGN) != 0) {
-    // 0: this file has no direct I/O. Multiples of more than a page cannot be met.
+    // 0: the file has no direct I/O. A larger alignment than a page is not supported.
     const uint32_t alignment = std::max(info.stx_dio_mem_align, info.stx_dio_offset_align);
     if (info.stx_dio_offset_align != 0 && alignment <= kSafeAlignment) return alignment;
     (void)fcntl(fd, F_SETFL, flags);

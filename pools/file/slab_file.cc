@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<SlabFile>> SlabFile::Open(Options options) {
   if (!file.ok()) return file.status();
   const int fd = file->fd.get();
   const uint32_t direct = options.caching == Caching::kDirect ? slab::EnableDirect(fd) : 0;
-  const uint32_t engine_depth = options.depth + 1;  // And a sync.
+  const uint32_t engine_depth = options.depth + 1;  // Plus one for a sync.
   absl::StatusOr<std::unique_ptr<FileEngine>> engine =
       options.make_engine ? options.make_engine(fd, engine_depth)
                           : MakeFileEngine(options.engine, fd, engine_depth);
@@ -95,16 +95,16 @@ absl::Status SlabFile::ReadSuperblocks(uint64_t size_bytes,
       continue;
     }
     pages[i].fill(kForeign);
-    // A file that ends within the page was never ours.
+    // A file that ends within the page was never a slab file.
     if (error != kEndOfFile) {
       status = absl::ErrnoToStatus(error, absl::StrCat("read of superblock ", i));
     }
   }
-  // The other superblock is enough, and repairs the one that cannot be read.
+  // The other superblock suffices, and repairs the unreadable one.
   return has_superblock ? absl::OkStatus() : status;
 }
 
-// The second one follows when the first is durable, so one of them is always whole.
+// Writes the second one when the first is durable, so that one of them is always whole.
 absl::Status SlabFile::WriteSuperblocks() {
   for (uint32_t i = 0; i < slab::kNumSuperblocks; ++i) {
     slab::Page& page = buffers_[0]->header();
@@ -121,7 +121,7 @@ absl::Status SlabFile::Make() {
                  .num_slots = options_.num_slots,
                  .payload_bytes = options_.payload_bytes,
                  .generation = 1};
-  // Slots of the file before carry another number, so none of them counts.
+  // A new random number makes all slots of the previous file invalid.
   if (getrandom(superblock_.file_id.data(), superblock_.file_id.size(), 0) !=
       static_cast<ssize_t>(superblock_.file_id.size())) {
     return absl::ErrnoToStatus(errno, "getrandom");
@@ -145,7 +145,7 @@ absl::Status SlabFile::Load(uint64_t size_bytes) {
                                        .payload_bytes = options_.payload_bytes});
     if (opened.foreign_because.empty()) {
       superblock_ = opened.superblock;
-      // Also where the file was cut: the slots of its end are empty then.
+      // If the file was truncated, its last slots are empty now.
       status = slab::Reserve(fd_.get(), options_.path, wanted_bytes);
       if (status.ok() && opened.needs_repair) status = WriteSuperblocks();
     } else if (opened.is_unfinished && size_bytes <= wanted_bytes) {
@@ -161,7 +161,7 @@ absl::Status SlabFile::Load(uint64_t size_bytes) {
   }
   if (!status.ok()) return status;
   const absl::MutexLock lock(&mutex_);
-  // Not before the space is there: the options may be nonsense.
+  // Allocates only after the space is reserved: the options can be absurd.
   users_.resize(options_.num_slots);
   quarantined_.resize(options_.num_slots);
   stats_.generation = superblock_.generation;
@@ -339,7 +339,7 @@ absl::Status SlabFile::EndRead(Operation& operation, Buffer& buffer, int error) 
     CountReadError();
     return absl::ErrnoToStatus(error, absl::StrCat("read of slot ", operation.slot.value()));
   }
-  // Checked where the caller will read it.
+  // Checks the bytes in the caller's memory.
   if (operation.bounced) operation.CopyFrom(buffer.bounce(0));
   absl::Status status = CheckBlock(operation, buffer);
   const absl::MutexLock lock(&mutex_);
@@ -387,7 +387,7 @@ bool SlabFile::Quarantine(SlotIndex slot) {
 
 void SlabFile::CountWriteError(int error) {
   ++stats_.write_errors;
-  // Reserved space that is not there: no other slot has it either.
+  // The file system is full although space was reserved: other slots would fail too.
   if (error == ENOSPC || error == EDQUOT) {
     Degrade(SlabMode::kReadOnly, absl::StrCat("a write ended with ", strerror(error)));
   } else if (stats_.write_errors >= options_.max_write_errors) {
@@ -424,7 +424,7 @@ void SlabFile::Stop() {
     unreported_ += cancelled.size();
   }
   for (std::unique_ptr<Operation>& operation : cancelled) Report(std::move(operation), Stopped());
-  // Also in a second call, which may run beside the first.
+  // A second call, which can run beside the first, waits too.
   WaitUntilIdle();
   const absl::MutexLock lock(&sync_mutex_);
   engine_->Stop();

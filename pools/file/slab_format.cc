@@ -117,7 +117,8 @@ Opened ChooseSuperblock(const Page (&pages)[kNumSuperblocks], const Superblock& 
   const Parsed second = Parse(pages[1], superblocks[1]);
   Opened opened;
   if (first != Parsed::kOk && second != Parsed::kOk) {
-    // The second is written when the first is durable: zeros there say that no block was.
+    // The second superblock is written when the first is durable. Zeros there thus mean that no
+    // block was ever written.
     opened.is_unfinished =
         second == Parsed::kEmpty && (first == Parsed::kEmpty || first == Parsed::kDamaged);
     if (first == Parsed::kOtherFormat || second == Parsed::kOtherFormat) {

@@ -1,4 +1,4 @@
-// How a slab file's bytes lie: two superblocks, then slots of [header | payload]. Integers are
+// The format of a slab file: two superblocks, then slots of [header | payload]. Integers are
 // little-endian. Offsets and sizes are multiples of 4 KiB.
 //
 //   superblock  u64 magic, u32 format, u32 zero, the 32 bytes of the identity, 16 random bytes of
@@ -7,8 +7,8 @@
 //               u64 generation, u64 bytes of the payload, XXH3-128 of the payload, the record;
 //               zeros
 //
-// Both end, at byte 4080, with the XXH3-128 of what is before. A header of zeros is an empty slot.
-// The checksums are against accidents, not against an enemy.
+// Both end, at byte 4080, with the XXH3-128 of the bytes before. A header of zeros is an empty
+// slot. The checksums protect against accidents, not against an attacker.
 #ifndef PAGODA_POOLS_FILE_SLAB_FORMAT_H_
 #define PAGODA_POOLS_FILE_SLAB_FORMAT_H_
 
@@ -46,19 +46,19 @@ struct SlotHeader {
   uint64_t generation = 0;
   uint64_t payload_bytes = 0;
   Hash128 payload_hash = {};
-  absl::Span<const std::byte> record;  // In the page that it was parsed from.
+  absl::Span<const std::byte> record;  // Points into the page that was parsed.
 };
 
 enum class Parsed : uint8_t {
   kOk,
   kEmpty,        // Zeros.
-  kOtherFormat,  // Its magic and checksum are right, its format is not ours; of a superblock.
-  kDamaged,      // Its magic is there, and its checksum is wrong.
-  kForeign,      // Anything else.
+  kOtherFormat,  // Magic and checksum are right, but the format is unknown. Superblocks only.
+  kDamaged,      // The magic is right, the checksum is wrong.
+  kForeign,      // Any other content.
 };
 
 uint64_t RoundUpToPage(uint64_t bytes);
-// From one slot to the next, and of the whole file.
+// The distance between two slots, and the size of the whole file.
 uint64_t StrideBytes(uint64_t payload_bytes);
 uint64_t FileBytes(uint64_t num_slots, uint64_t payload_bytes);
 uint64_t SlotOffset(uint64_t slot, uint64_t payload_bytes);
@@ -66,12 +66,12 @@ uint64_t SlotOffset(uint64_t slot, uint64_t payload_bytes);
 void Format(const Superblock& superblock, Page& page);
 Parsed Parse(const Page& page, Superblock& superblock);
 
-// What the superblocks of a file say to the owner that wants `wanted`.
+// What a file's superblocks mean for an owner that wants `wanted`.
 struct Opened {
-  Superblock superblock;        // Where it is not foreign.
-  bool needs_repair = false;    // One of them is torn, or behind the other.
-  bool is_unfinished = false;   // The file's making ended early, so it never had a block.
-  std::string foreign_because;  // Why the owner cannot have it; empty where it can.
+  Superblock superblock;        // Valid if the file is not foreign.
+  bool needs_repair = false;    // One superblock is torn, or older than the other.
+  bool is_unfinished = false;   // The file's creation was interrupted, so it never had a block.
+  std::string foreign_because;  // Why the owner cannot use the file; empty if it can.
 };
 Opened ChooseSuperblock(const Page (&pages)[kNumSuperblocks], const Superblock& wanted);
 
@@ -79,7 +79,7 @@ Opened ChooseSuperblock(const Page (&pages)[kNumSuperblocks], const Superblock& 
 void Format(const SlotHeader& header, Page& page);
 Parsed Parse(const Page& page, SlotHeader& header);
 
-// XXH3-128 of the pieces, one after another.
+// XXH3-128 of the concatenated pieces.
 Hash128 HashOf(absl::Span<const absl::Span<const std::byte>> pieces);
 
 }  // namespace pagoda::slab

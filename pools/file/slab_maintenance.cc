@@ -1,4 +1,4 @@
-// What concerns the whole slab file and runs alone: tombstones, reset, scan, sync.
+// The operations on the whole slab file, which run alone: tombstones, reset, scan, sync.
 #include <cerrno>
 #include <cstring>
 
@@ -10,14 +10,14 @@
 
 namespace pagoda {
 
-// A request of RunInOrder. Guarded by the file's mutex_: a mutex of its own could be gone while the
-// last completion still unlocks it.
+// A request of RunInOrder. Guarded by the file's mutex_. A separate mutex could be destroyed while
+// the last completion still unlocks it.
 struct SlabFile::Ended {
   bool ended = false;
   int error = 0;
 };
 
-// Waits for the operations that were submitted before, and holds those back that come.
+// Waits for the operations submitted before, and holds back later ones.
 class SlabFile::Exclusive {
  public:
   explicit Exclusive(SlabFile& file) : file_(file) {
@@ -40,7 +40,7 @@ class SlabFile::Exclusive {
   Exclusive(const Exclusive&) = delete;
   Exclusive& operator=(const Exclusive&) = delete;
 
-  // Not where the file has stopped.
+  // False if the file has stopped.
   bool entered() const { return entered_; }
 
  private:
@@ -51,8 +51,8 @@ class SlabFile::Exclusive {
 void SlabFile::RunInOrder(uint64_t count, absl::FunctionRef<FileRequest(uint64_t i)> make,
                           absl::FunctionRef<bool(uint64_t i, int error)> ended) {
   const uint64_t depth = std::min<uint64_t>(count, options_.depth);
-  // Half of them are submitted at once while the other half runs: a call of the kernel and a
-  // wake-up for each would cost more than a small read.
+  // Submits half of the requests at once while the other half runs. One kernel call and one wake-up
+  // per request would cost more than a small read.
   const uint64_t group = (depth + 1) / 2;
   std::vector<Ended> window(depth);
   bool goes_on = true;
@@ -83,7 +83,7 @@ void SlabFile::RunInOrder(uint64_t count, absl::FunctionRef<FileRequest(uint64_t
     for (; over < end; ++over) {
       if (!goes_on || ended(over, window[over % depth].error)) continue;
       goes_on = false;
-      count = begun;  // Those that have begun are waited for.
+      count = begun;  // Waits for the requests that have begun.
     }
   }
 }
@@ -120,9 +120,10 @@ absl::Status SlabFile::SyncAndCheck() {
   {
     const absl::MutexLock lock(&mutex_);
     if (stopped_ && !exclusive_) return absl::CancelledError("the slab file has stopped");
-    // The kernel reports a lost write once, and forgets it.
+    // The kernel reports a lost write once, then forgets it.
     if (sync_failed_) {
-      return absl::DataLossError("an earlier sync failed, and what it lost is not known: Reset");
+      return absl::DataLossError(
+          "an earlier sync failed and the lost writes are unknown: call Reset");
     }
   }
   if (const int error = RunSync(); error != 0) return absl::ErrnoToStatus(error, "fdatasync");
@@ -146,7 +147,7 @@ absl::Status SlabFile::Erase(absl::Span<const SlotIndex> slots) {
     for (const SlotIndex slot : slots) {
       PAGODA_CHECK(slot.value() < options_.num_slots, "the slot exists");
     }
-    // A failed write may have left the block before it.
+    // A failed write can have left the previous block.
     erased.insert(erased.end(), untold_.begin(), untold_.end());
     untold_.clear();
   }
@@ -179,13 +180,13 @@ absl::Status SlabFile::Erase(absl::Span<const SlotIndex> slots) {
 absl::Status SlabFile::Reset() {
   const Exclusive exclusive(*this);
   if (!exclusive.entered()) return absl::CancelledError("the slab file has stopped");
-  // The kernel tells one sync of a lost write. It must not be a Sync that runs beside this.
+  // The kernel reports a lost write to one sync only. That sync must not be a concurrent Sync.
   const absl::MutexLock sync_lock(&sync_mutex_);
   ++superblock_.generation;
   absl::Status status = WriteSuperblocks();
   const absl::MutexLock lock(&mutex_);
   if (!status.ok()) {
-    // Either generation may be on the disk now. None serves, and none is written.
+    // The disk can hold either generation now. Neither is read or written any more.
     --superblock_.generation;
     Degrade(SlabMode::kOff, absl::StrCat("a reset failed: ", status.message()));
     return status;

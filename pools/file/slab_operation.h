@@ -1,4 +1,4 @@
-// One block on its way to or from a slab file, and the buffers that it takes. For SlabFile.
+// One block on its way to or from a slab file, and its buffers. For SlabFile.
 #ifndef PAGODA_POOLS_FILE_SLAB_OPERATION_H_
 #define PAGODA_POOLS_FILE_SLAB_OPERATION_H_
 
@@ -15,17 +15,17 @@
 
 namespace pagoda {
 
-// Below IOV_MAX, with the header and the padding.
+// The maximum number of pieces. Below IOV_MAX together with the header and the padding.
 inline constexpr size_t kMaxPieces = 1000;
 
 struct SlabFile::Operation {
   bool is_write = false;
   bool bounced = false;
   SlotIndex slot;
-  std::vector<std::byte> record;         // Of a read: its first bytes.
-  absl::InlinedVector<iovec, 4> pieces;  // Of a write: read only.
+  std::vector<std::byte> record;         // A read's record prefix.
+  absl::InlinedVector<iovec, 4> pieces;  // Only read by a write.
   uint64_t bytes = 0;
-  slab::Hash128 hash = {};  // Of a write.
+  slab::Hash128 hash = {};  // Set for a write.
   Done done;
 
   void Add(absl::Span<const std::byte> piece) {
@@ -33,7 +33,7 @@ struct SlabFile::Operation {
     pieces.push_back({const_cast<std::byte*>(piece.data()), piece.size()});
     bytes += piece.size();
   }
-  // And zeros, up to that many bytes.
+  // Pads with zeros to `num_bytes` bytes.
   void CopyTo(std::byte* to, uint64_t num_bytes) const {
     std::memset(to + bytes, 0, num_bytes - bytes);
     for (const iovec& piece : pieces) {
@@ -56,16 +56,16 @@ struct SlabFile::Operation {
   }
 };
 
-// What a block in flight has beside its own memory. Aligned to a page.
+// The buffers of a block in flight. Aligned to a page.
 struct SlabFile::Buffer {
  public:
   Buffer() : pages_(Allocate(2 * slab::kPageBytes)) {}
 
   slab::Page& header() { return *reinterpret_cast<slab::Page*>(pages_.get()); }
   const slab::Page& header() const { return *reinterpret_cast<const slab::Page*>(pages_.get()); }
-  // Between the block's end and the page's.
+  // The bytes between the block's end and the end of its page.
   std::byte* padding() { return pages_.get() + slab::kPageBytes; }
-  // Allocated at the first use, with that many bytes.
+  // Allocated at the first use, with `num_bytes` bytes.
   std::byte* bounce(uint64_t num_bytes) {
     if (bounce_ == nullptr) bounce_ = Allocate(num_bytes);
     return bounce_.get();

@@ -1,4 +1,4 @@
-// File I/O on threads: preadv and pwritev, one request a thread at a time.
+// File I/O on threads: preadv and pwritev, one request per thread at a time.
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ namespace {
 
 constexpr uint32_t kMaxThreads = 16;
 
-// Moves all bytes. 0 or an errno.
+// Moves all bytes. Returns 0 or an errno.
 int MoveAll(int fd, FileRequest& request) {
   while (true) {
     const auto offset = static_cast<off_t>(request.offset_bytes);
@@ -95,7 +95,7 @@ class ThreadEngine final : public FileEngine {
       }
       {
         const absl::MutexLock lock(&mutex_);
-        --unreported_;  // `done` may submit the next one.
+        --unreported_;  // `done` may submit the next request.
       }
       request.done(error);
       const absl::MutexLock lock(&mutex_);
@@ -108,7 +108,7 @@ class ThreadEngine final : public FileEngine {
   absl::Mutex mutex_;
   std::deque<FileRequest> queue_ ABSL_GUARDED_BY(mutex_);
   uint32_t unreported_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint32_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // With their `done`.
+  uint32_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // Includes running `done` calls.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

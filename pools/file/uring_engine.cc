@@ -1,4 +1,4 @@
-// File I/O over io_uring: callers fill the submission queue under a lock, one thread reaps.
+// File I/O over io_uring. Callers fill the submission queue under a lock; one thread reaps.
 #include <memory>
 
 #include "absl/status/status.h"
@@ -26,20 +26,20 @@
 namespace pagoda {
 namespace {
 
-// The kernel is short of memory or of room for completions, which ends.
+// The kernel is temporarily short of memory or of space for completions.
 bool IsTransient(int error) {
   return error == EINTR || error == EAGAIN || error == EBUSY || error == ENOMEM;
 }
 
-// The kernel has not carried the request out, and may when it is asked from a thread that stays:
-// it cancels what it keeps for a thread that ends, or ends it with EFAULT.
+// The kernel has not carried out the request, but can if a thread that stays submits it. The kernel
+// cancels requests of a thread that ends, or ends them with EFAULT.
 bool IsWorthRetrying(int error) {
   return error == EINTR || error == EAGAIN || error == ECANCELED || error == EFAULT;
 }
 
 class UringEngine final : public FileEngine {
  public:
-  // Takes over a ring of at least `depth` + 1 entries: the last is for Stop.
+  // Takes over a ring of at least `depth` + 1 entries. The last entry is for Stop.
   UringEngine(int fd, uint32_t depth, const io_uring& ring)
       : fd_(fd), depth_(depth), ring_(ring), reaper_([this] { Reap(); }) {}
   ~UringEngine() override {
@@ -84,7 +84,7 @@ class UringEngine final : public FileEngine {
 
   struct Running {
     FileRequest request;
-    int retries = 0;  // Since bytes were moved.
+    int retries = 0;  // Since the last bytes were moved.
   };
 
   bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return running_ == 0; }
@@ -96,7 +96,7 @@ class UringEngine final : public FileEngine {
     ++running_;
   }
 
-  // The request is the kernel's until its completion; null ends the reaper.
+  // The kernel owns the request until its completion. Null ends the reaper.
   void Queue(Running* running) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
     PAGODA_CHECK(sqe != nullptr, "the submission queue has an entry for each request");
@@ -108,7 +108,7 @@ class UringEngine final : public FileEngine {
     io_uring_sqe_set_data(sqe, running);
   }
 
-  // Gives the kernel what is queued.
+  // Submits the queued requests to the kernel.
   void Flush() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     while (io_uring_sq_ready(&ring_) > 0) {
       const int submitted = io_uring_submit(&ring_);
@@ -168,7 +168,7 @@ class UringEngine final : public FileEngine {
         Flush();
         return;
       }
-      --unreported_;  // `done` may submit the next one.
+      --unreported_;  // `done` may submit the next request.
     }
     request.done(error);
     const absl::MutexLock lock(&mutex_);
@@ -177,10 +177,10 @@ class UringEngine final : public FileEngine {
 
   const int fd_;
   const uint32_t depth_;
-  absl::Mutex mutex_;  // Of the submission queue; the completion queue is the reaper's.
+  absl::Mutex mutex_;  // Guards the submission queue; the completion queue belongs to the reaper.
   io_uring ring_;
   uint32_t unreported_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint32_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // With their `done`.
+  uint32_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // Includes running `done` calls.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread reaper_;
 };

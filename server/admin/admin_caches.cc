@@ -1,4 +1,4 @@
-// The part of AdminService that lists caches, and drops those of clients.
+// The part of AdminService that lists caches and drops clients' caches.
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -78,7 +78,7 @@ grpc::ServerUnaryReactor* AdminService::ListCaches(grpc::CallbackServerContext* 
   return Answer(context, absl::OkStatus());
 }
 
-// The caches' own thread drops them.
+// The thread of CacheOpener drops the cache and answers the call.
 grpc::ServerUnaryReactor* AdminService::DropCache(grpc::CallbackServerContext* context,
                                                   const v1::DropCacheRequest* request,
                                                   v1::DropCacheResponse* response) {

@@ -1,4 +1,4 @@
-// The part of AdminService that lists: pages of rows, and the blocks of a prefix.
+// The part of AdminService that lists sessions, sequences, tenants and the blocks of a prefix.
 #include <optional>
 
 #include "server/admin/admin_service.h"
@@ -27,7 +27,7 @@ grpc::ServerUnaryReactor* AdminService::ListSessions(grpc::CallbackServerContext
   const absl::StatusOr<PageStart> start = ParsePageToken(request->page_token());
   if (!start.ok()) return Answer(context, start.status());
   const size_t size = PageSize(request->page_size());
-  // One row more than the page has says where the next one begins.
+  // One row more than the page holds: the next page begins there.
   std::vector<SessionRow> rows = (*cache)->manager->Sessions(SessionId(start->major), size + 1);
   if (rows.size() > size) {
     response->set_next_page_token(PageToken({.major = rows.back().session.value()}));

@@ -49,7 +49,7 @@ void WindowToStatus(uint32_t index, const WindowStats& stats, uint64_t block_byt
     v1::TierStatus* const told = out->mutable_tiers(out->tiers_size() - 1);
     told->set_name(cache.TierName(static_cast<Tier>(tier)));
     if (cache.tiers[tier].medium == Medium::kDisk) {
-      told->clear_memory_kind();  // It is no memory.
+      told->clear_memory_kind();  // A disk is not memory.
     } else if (pools.place(static_cast<Tier>(tier)).kind == MemoryKind::kHost) {
       told->set_memory_pages(MemoryPagesToProto(pools.pages(index, static_cast<Tier>(tier))));
     }
@@ -158,7 +158,7 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
     response->set_subscribers(parts_.Subscribers(**cache));
     if (parts_.HasEngine(**cache)) EngineToStatus(*parts_.engine, response->mutable_engine());
   }
-  // A daemon that waits for clients' caches has a status, too.
+  // A daemon that waits for clients to open caches has a status, too.
   const bool waits = request->cache().empty() && ReasonOf(cache.status()) == Reason::kUnknownCache;
   return Answer(context, waits ? absl::OkStatus() : cache.status());
 }
@@ -174,13 +174,13 @@ grpc::ServerUnaryReactor* AdminService::ResetPrefixCache(grpc::CallbackServerCon
   return Answer(context, absl::OkStatus());
 }
 
-// Only the first request is passed on: to the process, a second signal is the order to end at once.
+// Only the first request is passed on: the process takes a second one as the order to end at once.
 grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* context,
                                               const v1::DrainRequest* request, v1::DrainResponse*) {
   const absl::Status status = CheckCall(*context, kDrain, *request).status();
   if (!status.ok()) return Answer(context, status);
   if (parts_.request_drain == nullptr) {
-    return Answer(context, absl::UnimplementedError("this process ends with its owner only"));
+    return Answer(context, absl::UnimplementedError("this process cannot be asked to drain"));
   }
   if (!parts_.state->draining() && !drain_requested_.exchange(true)) {
     Log(LogLevel::kInfo, "an operator asked for a drain");

@@ -18,21 +18,22 @@
 
 namespace pagoda::server {
 
-// The parts of a running daemon that tell how it does. All outlive whoever holds this.
+// The parts of a running daemon that the administration service and the HTTP API read. Each part
+// outlives every holder of this struct.
 struct DaemonParts {
   const CacheDirectory* caches = nullptr;
   CacheOpener* opener = nullptr;
   const EventService* events = nullptr;
-  const Bridges* bridges = nullptr;  // Of the configuration's cache.
+  const Bridges* bridges = nullptr;  // Over the configuration's cache.
   const EngineService* engine = nullptr;
   const ServingState* state = nullptr;
   const Admission* admission = nullptr;
-  const GpuSelfTestReport* gpu_report = nullptr;  // Where the engine would compute on a GPU.
+  const GpuSelfTestReport* gpu_report = nullptr;  // Null unless the engine would compute on a GPU.
   absl::Time start_time;
-  // Begins the end of the process, and returns at once. None: nobody offers it.
+  // Begins the shutdown of the process and returns at once. Null: the process offers no drain.
   std::function<void()> request_drain;
 
-  // The streams of the cache's events.
+  // The number of open streams of the cache's events.
   size_t Subscribers(const CacheParts& cache) const {
     const size_t streams = cache.streams->all().size();
     return IsConfigured(cache) ? streams + bridges->streams() : streams;
@@ -43,7 +44,7 @@ struct DaemonParts {
   }
 };
 
-// pagoda.v1.AdminService, served while the daemon drains too. Thread-safe.
+// pagoda.v1.AdminService. The daemon serves it while it drains, too. Thread-safe.
 class AdminService final : public v1::AdminService::CallbackService {
  public:
   explicit AdminService(const DaemonParts& parts) : parts_(parts) {}
@@ -59,7 +60,7 @@ class AdminService final : public v1::AdminService::CallbackService {
                                   v1::DrainResponse* response) override;
 
   // --- Caches (admin_caches.cc) ---
-  // A tenant sees its own, and those that are nobody's.
+  // A tenant sees its own caches and the caches without a tenant.
   grpc::ServerUnaryReactor* ListCaches(grpc::CallbackServerContext* context,
                                        const v1::ListCachesRequest* request,
                                        v1::ListCachesResponse* response) override;
@@ -82,7 +83,7 @@ class AdminService final : public v1::AdminService::CallbackService {
                                           const v1::InspectPrefixRequest* request,
                                           v1::InspectPrefixResponse* response) override;
 
-  // --- Sessions that are to end, or have (admin_sessions.cc) ---
+  // --- Ending sessions, and quarantines (admin_sessions.cc) ---
   grpc::ServerUnaryReactor* EndSession(grpc::CallbackServerContext* context,
                                        const v1::EndSessionRequest* request,
                                        v1::EndSessionResponse* response) override;
@@ -94,8 +95,8 @@ class AdminService final : public v1::AdminService::CallbackService {
                                               v1::ReleaseQuarantineResponse* response) override;
 
  private:
-  // Who calls, where he may and what he asks for is served. Errors: those of Admission::Admit,
-  // FIELD_NOT_SERVED.
+  // The caller, if it may call the method and every field of the request is served. Errors: those
+  // of Admission::Admit, FIELD_NOT_SERVED.
   absl::StatusOr<Identity> CheckCall(const grpc::CallbackServerContext& context,
                                      const Method& method,
                                      const google::protobuf::Message& request) const;

@@ -1,4 +1,4 @@
-// The part of AdminService that ends sessions, and what these leave behind.
+// The part of AdminService that ends sessions and their quarantines.
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "server/admin/admin_service.h"
@@ -54,7 +54,7 @@ grpc::ServerUnaryReactor* AdminService::ReleaseQuarantine(
   const absl::StatusOr<Identity> caller = CheckCall(*context, kReleaseQuarantine, *request);
   if (!caller.ok()) return Answer(context, caller.status());
   const SessionId session(request->session_id());
-  // 0 stands for the sessions of earlier daemons, in every cache.
+  // In every cache, id 0 stands for the sessions of earlier daemons.
   const absl::StatusOr<CachePtr> cache = session == WriterProcesses::kEarlierRuns
                                              ? parts_.caches->Named(request->cache(), *caller)
                                              : parts_.caches->OfSession(session);

@@ -30,7 +30,7 @@ absl::StatusOr<PageStart> ParsePageToken(const std::string& token) {
   if (text.size() != 2 * kDigits || !absl::SimpleHexAtoi(text.substr(0, kDigits), &start.major) ||
       !absl::SimpleHexAtoi(text.substr(kDigits), &start.minor) || PageToken(start) != token) {
     return MakeError(Reason::kInvalidArgument,
-                     "page_token is none of next_page_token's: leave it empty to begin anew");
+                     "page_token is not a next_page_token: leave it empty for the first page");
   }
   return start;
 }

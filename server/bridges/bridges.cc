@@ -14,7 +14,7 @@
 namespace pagoda::server {
 namespace {
 
-// What a piece of a snapshot holds, for which the core's lock is taken.
+// The most that one chunk of a snapshot holds. The core's lock is held while a chunk is read.
 constexpr size_t kSnapshotBlocks = 512;
 constexpr size_t kSnapshotTokens = 16'384;
 
@@ -51,46 +51,48 @@ ZmqBridge::Options ZmqOptions(const Config::Events::Zmq& zmq, const CacheInfo& c
                     .data_parallel_rank = zmq.data_parallel_rank}};
 }
 
-// "listens on tcp://[::1]:5557". `at`: where the socket of that endpoint came to be.
+// "listens on tcp://[::1]:5557". `at`: the actual address of the socket of that endpoint.
 std::string Whereabouts(const std::string& endpoint, ZmqMode mode, const std::string& at) {
   if (Listens(endpoint, mode)) return absl::StrCat("listens on ", at);
   return absl::StrCat("connects to ", at,
                       mode == ZmqMode::kAuto
-                          ? ", as vLLM would (events.zmq.mode: listen makes it listen there)"
+                          ? ", as vLLM would (to listen there, set events.zmq.mode: listen)"
                           : "");
 }
 
 void CollectFeed(const RouterFeed::Stats& stats, std::vector<prometheus::MetricFamily>& out) {
   prometheus::MetricFamily blocks = CounterFamily(
-      "pagoda_bridge_blocks_total", "Blocks that routers were told of; a move is one of each.");
+      "pagoda_bridge_blocks_total",
+      "Blocks announced to routers as stored or removed; a move between tiers counts as both.");
   AddSample(blocks, {{"change", "stored"}}, AsDouble(stats.stored_blocks));
   AddSample(blocks, {{"change", "removed"}}, AsDouble(stats.removed_blocks));
   out.push_back(std::move(blocks));
   out.push_back(
       Counter("pagoda_bridge_batches_total", "Batches made for routers.", AsDouble(stats.batches)));
   out.push_back(Counter("pagoda_bridge_clears_total",
-                        "Times that routers were told that nothing is cached.",
+                        "Messages to routers that nothing is cached any more.",
                         AsDouble(stats.clears)));
   out.push_back(Counter("pagoda_bridge_resets_total",
-                        "Times that the bridges fell behind the event log and began again.",
+                        "Times that the bridges fell behind the event log and started again.",
                         AsDouble(stats.resets)));
-  out.push_back(Gauge("pagoda_bridge_revision", "Revision of the last event that was read.",
+  out.push_back(Gauge("pagoda_bridge_revision", "Revision of the last event that the bridges read.",
                       AsDouble(stats.read_revision)));
 }
 
 void CollectZmq(const ZmqBridge::Stats& stats, std::vector<prometheus::MetricFamily>& out) {
   const std::tuple<const char*, const char*, uint64_t> counters[] = {
       {"pagoda_zmq_batches_total", "Batches published.", stats.batches},
-      {"pagoda_zmq_bytes_total", "Bytes of those, without what ZMQ adds.", stats.bytes},
+      {"pagoda_zmq_bytes_total", "Bytes of the published batches, without ZMQ's framing.",
+       stats.bytes},
       {"pagoda_zmq_failed_sends_total", "Batches that the socket refused.", stats.failed_sends},
-      {"pagoda_zmq_replays_total", "Replays asked for.", stats.replay.requests},
+      {"pagoda_zmq_replays_total", "Requests for a replay.", stats.replay.requests},
       {"pagoda_zmq_refused_replays_total",
-       "Requests for a replay in another form, or beside four of the same client.",
+       "Refused requests for a replay: in a wrong form, or while four of the same client wait.",
        stats.replay.refused},
       {"pagoda_zmq_incomplete_replays_total",
-       "Replays that lacked batches which were not kept any more, or that were given up.",
+       "Replays that lacked batches because these were no longer kept, or that were given up.",
        stats.replay.incomplete},
-      {"pagoda_zmq_replayed_batches_total", "Batches sent again.", stats.replay.batches},
+      {"pagoda_zmq_replayed_batches_total", "Batches sent in replays.", stats.replay.batches},
   };
   for (const auto& [name, help, value] : counters) {
     out.push_back(Counter(name, help, AsDouble(value)));
@@ -126,13 +128,14 @@ absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
                                                                       events.zmq.mode, replay))));
     if (config.knows_callers()) {
       Log(LogLevel::kWarning,
-          absl::StrCat("ZMQ asks nobody for credentials: whoever may connect to ",
+          absl::StrCat("ZMQ checks no credentials: every process that can connect to ",
                        bridges->zmq_->endpoint(),
                        replay.empty() ? "" : absl::StrCat(" or ", replay),
                        " reads the tokens of every tenant"));
     }
   }
-  // Numbers of SMG's batches begin above those of any earlier life: a batch takes longer than 1 us.
+  // SMG batches get numbers above those of every earlier run, because a batch takes longer than
+  // 1 us.
   const auto first_number = static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()));
   if (events.smg.enabled) {
     bridges->smg_ = std::make_unique<SmgService>(
@@ -165,7 +168,7 @@ void Bridges::EndStreamsForDrain(absl::Duration patience) {
   if (smg_ == nullptr) return;
   if (const Revision last = log_->last(); !feed_->WaitUntilRead(last, patience)) {
     Log(LogLevel::kWarning,
-        absl::StrCat("SMG: streams end before they were told of event ", last.value()));
+        absl::StrCat("SMG: the streams end before they have reached event ", last.value()));
   }
   smg_->EndStreamsForDrain();
 }
@@ -177,7 +180,7 @@ void Bridges::EndRevokedStreams() {
 std::vector<SubscriberRow> Bridges::Subscribers() const {
   std::vector<SubscriberRow> rows;
   if (feed_ == nullptr) return rows;
-  // Before the streams are looked at: what was read by now is in their ring.
+  // Read before the streams are looked at: the streams' ring has everything up to this revision.
   const Revision read(feed_->stats().read_revision);
   if (smg_ != nullptr) rows = smg_->Look(read);
   if (zmq_ != nullptr) {
@@ -205,7 +208,7 @@ std::vector<prometheus::MetricFamily> Bridges::Collect() const {
     families.push_back(Gauge("pagoda_smg_subscribers", "Open SubscribeKvEvents streams.",
                              AsDouble(smg_->subscribers())));
     families.push_back(Counter("pagoda_smg_encoded_batches_total",
-                               "Batches encoded, once for all who see the same and keep up.",
+                               "Batches encoded; subscribers that see the same events share them.",
                                AsDouble(smg_->encoded_messages())));
   }
   return families;

@@ -1,4 +1,4 @@
-// The streams that routers of other projects read, each off unless the configuration asks for it.
+// The event streams for routers of other projects. Each is off unless the configuration enables it.
 #ifndef PAGODA_SERVER_BRIDGES_BRIDGES_H_
 #define PAGODA_SERVER_BRIDGES_BRIDGES_H_
 
@@ -20,40 +20,39 @@
 
 namespace pagoda::server {
 
-// What the configuration's events.zmq and events.smg ask for, fed by one reader of the event log.
-// Thread-safe.
+// The streams of events.zmq and events.smg in the configuration. One reader of the event log feeds
+// them. Thread-safe.
 class Bridges {
  public:
-  // `manager` is null where the daemon has no cache of its own; then both are off.
-  // Begins with the log's first event. SMG's streams count in `subscribers`. All pointers outlive
-  // the bridges.
-  // Errors: INVALID_ARGUMENT where an endpoint cannot be had.
+  // `manager` is null if the daemon has no cache of its own; then both streams are off. Begins with
+  // the log's first event. SMG streams count in `subscribers`. All pointers outlive the bridges.
+  // Errors: INVALID_ARGUMENT if an endpoint cannot be opened.
   static absl::StatusOr<std::unique_ptr<Bridges>> Start(const Config& config,
                                                         const SharedManager* manager,
                                                         const ServingState* state,
                                                         const Admission* admission,
                                                         SubscriberMetrics* subscribers);
-  // Sends what is in the log first.
+  // First sends the events that the log has.
   ~Bridges();
 
-  // Serves SubscribeKvEvents; nullptr where it is not asked for.
+  // Serves SubscribeKvEvents; null unless events.smg is enabled.
   grpc::Service* service() const { return smg_.get(); }
 
-  // How many streams of SMG's are open.
+  // The number of open SMG streams.
   size_t streams() const { return smg_ == nullptr ? 0 : smg_->subscribers(); }
-  // Of each of those, the events that it has yet to be sent.
+  // For each open SMG stream, the number of events that it has not been sent yet.
   std::vector<uint64_t> StreamLags() const;
-  // Those, and one for all of ZMQ's subscribers.
+  // One row for each open SMG stream, and one for all ZMQ subscribers together.
   std::vector<SubscriberRow> Subscribers() const;
 
-  // Ends every open stream behind what the log says now, for which the feed is waited for this long
-  // at most. Call it when the state is draining.
+  // Ends every open SMG stream after the last event that the log has now. Waits at most `patience`
+  // until the feed has read that event. Call it when the daemon drains.
   void EndStreamsForDrain(absl::Duration patience);
-  // Ends SMG's streams whose callers' tokens have been taken back.
+  // Ends the SMG streams whose callers' tokens have been revoked.
   void EndRevokedStreams();
 
-  // The metrics whose names begin with pagoda_bridge, pagoda_zmq and pagoda_smg; none of what is
-  // off.
+  // The metrics whose names begin with pagoda_bridge, pagoda_zmq and pagoda_smg, for the streams
+  // that are on.
   std::vector<prometheus::MetricFamily> Collect() const;
 
  private:
@@ -62,7 +61,7 @@ class Bridges {
   const EventLog* const log_;
   const absl::Time opened_ = SharedManager::Now();
 
-  // The feed uses the sinks above it, and is destroyed before them.
+  // The feed uses the two sinks, so it is declared after them and destroyed before them.
   std::unique_ptr<ZmqBridge> zmq_;
   std::unique_ptr<SmgService> smg_;
   std::unique_ptr<RouterFeed> feed_;

@@ -1,4 +1,4 @@
-// The newest items of a numbered stream, for those who missed some.
+// The newest items of a numbered stream, for subscribers that missed some.
 #ifndef PAGODA_SERVER_BRIDGES_NUMBERED_RING_H_
 #define PAGODA_SERVER_BRIDGES_NUMBERED_RING_H_
 
@@ -18,7 +18,7 @@
 
 namespace pagoda::server {
 
-// How much is kept; at least the last item.
+// The limits of a ring. It always keeps the last item.
 struct RingLimits {
   size_t max_items = 10'000;
   size_t max_bytes = size_t{64} << 20;
@@ -28,20 +28,20 @@ struct RingLimits {
 template <class Item>
 class NumberedRing {
  public:
-  // Shared by the ring and by what is sending it at the moment.
+  // Shared by the ring and by the streams that are sending the item.
   using ItemPtr = std::shared_ptr<const Item>;
   struct Entry {
     uint64_t number = 0;
-    ItemPtr item;  // Null: there is none.
+    ItemPtr item;  // Null: no such item.
   };
 
-  // `first_number`: of the item that comes first.
+  // `first_number`: the number of the first item.
   NumberedRing(RingLimits limits, uint64_t first_number)
       : limits_(limits), first_number_(first_number), next_(first_number) {}
 
-  // REQUIRES: the number is next(). `bytes`: what counts of it.
+  // REQUIRES: the number is next(). `bytes`: the item's size for the limit.
   void Push(uint64_t number, ItemPtr item, size_t bytes) ABSL_LOCKS_EXCLUDED(mutex_) {
-    std::vector<Sized> dropped;  // Destroyed after the lock is given up.
+    std::vector<Sized> dropped;  // Destroyed after the lock is released.
     absl::MutexLock lock(&mutex_);
     PAGODA_CHECK(number == next_, "numbers have no holes");
     ++next_;
@@ -59,13 +59,13 @@ class NumberedRing {
     absl::MutexLock lock(&mutex_);
     return next_;
   }
-  // The oldest number kept; next() where there is none.
+  // The oldest number kept; next() if the ring is empty.
   uint64_t oldest() const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     return Oldest();
   }
 
-  // The first item kept of `number` or above.
+  // The first kept item with `number` or a larger one.
   Entry From(uint64_t number) const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     if (number >= next_ || items_.empty()) return {};
@@ -73,19 +73,19 @@ class NumberedRing {
     return {number, items_[number - Oldest()].item};
   }
 
-  // The item of that number; nullptr where it is next(). Errors: OUT_OF_RANGE where it is not kept
-  // any more, DATA_LOSS where this ring has never had it, nor has it next.
+  // The item with that number; null for next(). Errors: OUT_OF_RANGE if the item is no longer kept,
+  // DATA_LOSS if the number is below the first one or above next().
   absl::StatusOr<ItemPtr> At(uint64_t number) const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     if (number < first_number_ || number > next_) {
-      return absl::DataLossError(absl::StrCat("batch ", number,
-                                              " is not of this life of the daemon, which has ",
-                                              first_number_, " to ", next_));
+      return absl::DataLossError(
+          absl::StrCat("batch ", number, " does not belong to this run of the daemon, which has ",
+                       first_number_, " to ", next_));
     }
     if (number == next_) return ItemPtr();
     if (number < Oldest()) {
       return absl::OutOfRangeError(
-          absl::StrCat("batch ", number, " is gone; the oldest kept one is ", Oldest()));
+          absl::StrCat("batch ", number, " is no longer kept; the oldest one is ", Oldest()));
     }
     return items_[number - Oldest()].item;
   }
@@ -100,7 +100,7 @@ class NumberedRing {
 
   const RingLimits limits_;
   const uint64_t first_number_;
-  mutable absl::Mutex mutex_;  // Nothing is called under it.
+  mutable absl::Mutex mutex_;  // A leaf lock: no other lock is taken under it.
   std::deque<Sized> items_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;

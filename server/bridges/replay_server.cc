@@ -22,15 +22,15 @@ constexpr int kRequestsPerTurn = 256;
 constexpr int kBatchesPerTurn = 16;
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-// How long clients are left alone that have not read what is on its way to them; longer where none
-// of them has read anything for a while.
+// The pause before the next try if no client can take another answer. It is kStalledWait if no
+// client has read anything for kBusy.
 constexpr std::chrono::milliseconds kBusyWait{1};
 constexpr std::chrono::milliseconds kStalledWait{10};
 constexpr absl::Duration kBusy = absl::Milliseconds(100);
 
 constexpr uint64_t kEndOfReplay = ~uint64_t{0};
 
-// REQUIRES: as long as a SequenceFrame.
+// REQUIRES: the frame has the size of a SequenceFrame.
 uint64_t FromSequenceFrame(const zmq::message_t& frame) {
   uint64_t seq = 0;
   for (const char byte : frame.to_string_view()) seq = seq << 8 | static_cast<uint8_t>(byte);
@@ -47,20 +47,20 @@ SequenceFrame ToSequenceFrame(uint64_t seq) {
   return frame;
 }
 
-// A client's requests. Of the first one it has everything below `next`.
+// A client's requests. For the first one, the payloads below `next` have been sent.
 struct ReplayServer::Replay {
   std::string client;
   uint64_t next = 0;
   bool incomplete = false;
   absl::Time progress;
-  std::deque<uint64_t> waiting = {};  // First numbers of its further requests.
+  std::deque<uint64_t> waiting = {};  // The first numbers of its further requests.
 };
 
 absl::StatusOr<std::unique_ptr<ReplayServer>> ReplayServer::Start(Options options,
                                                                   zmq::context_t& context,
                                                                   const ReplayRing* ring) {
   zmq::socket_t socket(context, zmq::socket_type::router);
-  // A client that is gone, or does not read, is an error instead of a loss.
+  // Makes a send to a client that is gone, or does not read, an error instead of a silent loss.
   socket.set(zmq::sockopt::router_mandatory, true);
   socket.set(zmq::sockopt::sndhwm, options.queue_messages);
   socket.set(zmq::sockopt::affinity, options.io_threads);
@@ -123,7 +123,7 @@ void ReplayServer::TakeRequests() {
     bool more = frame.more();
     frames.push_back(std::move(frame));
     for (; more; more = frame.more()) {
-      // The rest of a message is there with its first frame. What is not looked at is not kept.
+      // The rest of a message arrives with its first frame. Frames that Take ignores are not kept.
       (void)socket_.recv(frame, zmq::recv_flags::none);
       if (frames.size() <= 3) frames.emplace_back().copy(frame);
     }
@@ -178,7 +178,7 @@ bool ReplayServer::ServeOne(Replay& replay, bool& sent) {
   for (int i = 0; i < kBatchesPerTurn; ++i) {
     const ReplayRing::Entry payload = ring_->From(replay.next);
     const bool last = payload.item == nullptr;
-    // The ring went on while the client did not read.
+    // The ring has dropped payloads while the client did not read.
     if (!last && payload.number > replay.next) replay.incomplete = true;
     const Sent outcome = last ? Send(replay.client, kEndOfReplay, "", true)
                               : Send(replay.client, payload.number, *payload.item, false);
@@ -203,7 +203,7 @@ ReplayServer::Sent ReplayServer::Send(const std::string& client, uint64_t seq,
                                       const std::string& payload, bool last) {
   const SequenceFrame number = ToSequenceFrame(seq);
   try {
-    // The first frame finds out whether there is room for all of them.
+    // If the socket takes the first frame, it takes the whole message.
     if (!socket_.send(zmq::buffer(client), zmq::send_flags::dontwait | zmq::send_flags::sndmore)
              .has_value()) {
       return Sent::kLater;

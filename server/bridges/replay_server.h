@@ -19,26 +19,28 @@
 
 namespace pagoda::server {
 
-// A sequence number as it travels: 8 bytes, big-endian.
+// A sequence number on the wire: 8 bytes, big-endian.
 using SequenceFrame = std::array<char, sizeof(uint64_t)>;
 SequenceFrame ToSequenceFrame(uint64_t seq);
 
-// The bytes of the batches, by sequence number.
+// The payloads, by sequence number.
 using ReplayRing = NumberedRing<std::string>;
 
-// Answers replay requests on a ROUTER socket, as vLLM's publisher does, but on a thread of its own:
-// a long replay holds up neither the events nor another replay. Thread-safe.
+// Answers replay requests on a ROUTER socket, as vLLM's publisher does, but on its own thread. A
+// long replay delays neither the events nor another replay. Thread-safe.
 //
 // A request has the frames [empty, first number: 8 bytes, big-endian], as a DEALER sends them.
 // Answers, oldest first: [empty, seq, payload] for each payload from that number on, then [empty,
-// 8 times 0xff, empty]; with Reply::kWithTopic a topic stands before seq, an empty one in the last
-// answer. What the ring has lost is left out.
+// 8 times 0xff, empty]. With Reply::kWithTopic, a topic precedes seq; it is empty in the last
+// answer. Payloads that the ring no longer keeps are left out.
 //
-// What a client can make it do is bounded. A frame of more than a few bytes ends the connection
-// (OpenEndpoint). A client's requests are answered one after the other, and a fifth one while four
-// wait is refused. `queue_messages` answers are on their way to a client; the rest waits in the
-// ring. A client that does not read is waited for, and given up after 30 s without progress, or
-// when it is that of 256 clients which has made none for longest and another one asks.
+// The work and memory that a client can cause are bounded:
+// 1. A frame of more than kMaxReceivedBytes ends the connection (OpenEndpoint).
+// 2. A client's requests are answered one after the other. While kMaxWaiting requests of a client
+//    wait, a further one is refused.
+// 3. At most `queue_messages` answers are on their way to a client; the rest waits in the ring.
+// 4. A client that does not read is given up after 30 s without progress. If another client asks
+//    while there are kMaxReplays, the one without progress for the longest time is given up.
 class ReplayServer {
  public:
   enum class Reply : uint8_t { kPlain, kWithTopic };
@@ -48,33 +50,33 @@ class ReplayServer {
     ZmqMode mode = ZmqMode::kAuto;
     std::string topic;
     Reply reply = Reply::kPlain;
-    // Answers to one client that are on their way.
+    // The most answers to one client that are on their way.
     int queue_messages = 64;
-    // Of the context's, as ZMQ_AFFINITY has them; 0 are all.
+    // The context's I/O threads to use, as a ZMQ_AFFINITY mask; 0: all.
     uint64_t io_threads = 0;
   };
 
-  // Requests of one client that wait, its present one not counted.
+  // The most requests of one client that wait, besides the one that is being answered.
   static constexpr size_t kMaxWaiting = 4;
-  // Clients at once.
+  // The most clients at once.
   static constexpr size_t kMaxReplays = 256;
 
   struct Stats {
     uint64_t requests = 0;
-    uint64_t refused = 0;     // Requests in another form, and those above kMaxWaiting.
-    uint64_t incomplete = 0;  // Began behind what was asked for, or the client was given up.
+    uint64_t refused = 0;     // Requests in a wrong form, and those above kMaxWaiting.
+    uint64_t incomplete = 0;  // Replays that lacked payloads, or whose client was given up.
     uint64_t batches = 0;
   };
 
-  // `context` and `ring` outlive the server. Errors: INVALID_ARGUMENT where the endpoint cannot be
-  // had.
+  // `context` and `ring` outlive the server. Errors: INVALID_ARGUMENT if the endpoint cannot be
+  // opened.
   static absl::StatusOr<std::unique_ptr<ReplayServer>> Start(Options options,
                                                              zmq::context_t& context,
                                                              const ReplayRing* ring);
   ~ReplayServer();
 
   Stats stats() const;
-  // Where it listens, with the port that was taken.
+  // The socket's address, with the actual port.
   const std::string& endpoint() const { return endpoint_; }
 
  private:
@@ -83,28 +85,29 @@ class ReplayServer {
   ReplayServer(Options options, const ReplayRing* ring, zmq::socket_t socket, int stop_fd);
 
   void Run();
-  // Some of the requests that have come: who sends them without end holds up nobody's answers.
+  // Takes at most kRequestsPerTurn requests, so that a flood of requests does not delay answers.
   void TakeRequests();
   void Take(const std::vector<zmq::message_t>& frames);
-  // Sends what goes without waiting; whether anything went or a replay is over.
+  // Sends as many answers as possible without waiting. Returns whether an answer was sent or a
+  // replay ended.
   bool Serve();
-  // Whether the client's last replay is over; `sent` becomes true where something was sent.
+  // Returns whether the client's last replay has ended. Sets `sent` if an answer was sent.
   bool ServeOne(Replay& replay, bool& sent);
   enum class Sent : uint8_t { kDone, kLater, kGone };
   Sent Send(const std::string& client, uint64_t seq, const std::string& payload, bool last);
 
   const Options options_;
   const ReplayRing* const ring_;
-  zmq::socket_t socket_;  // The thread's.
+  zmq::socket_t socket_;  // Used by the thread only.
   const int stop_fd_;
   std::string endpoint_;
-  std::deque<Replay> replays_;  // The thread's; of each client one.
+  std::deque<Replay> replays_;  // Used by the thread only; one for each client.
 
   std::atomic<uint64_t> requests_ = 0;
   std::atomic<uint64_t> refused_ = 0;
   std::atomic<uint64_t> incomplete_ = 0;
   std::atomic<uint64_t> batches_ = 0;
-  std::thread thread_;  // Last: it uses the others.
+  std::thread thread_;  // Last: it uses the other members.
 };
 
 }  // namespace pagoda::server

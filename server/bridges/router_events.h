@@ -1,4 +1,4 @@
-// What is cached, in the words of the routers' world: hashes on a medium, without block ids.
+// Cache events in the terms of routers: hashes on a medium, without block ids.
 #ifndef PAGODA_SERVER_BRIDGES_ROUTER_EVENTS_H_
 #define PAGODA_SERVER_BRIDGES_ROUTER_EVENTS_H_
 
@@ -18,19 +18,19 @@
 
 namespace pagoda::server {
 
-// Whole blocks came to a tier. Block i+1's parent is block i; block 0's parent is named, or absent
-// below the namespace's root.
+// Whole blocks entered a tier. The parent of block i+1 is block i. The parent of block 0 is
+// `parent`; it is absent for the first block of a sequence.
 struct BlocksStored {
   WindowSize window = kFullAttention;
   Tier tier = Tier::kPrimary;
-  // Another tier below the first has them, too: nothing changed for readers that know near and far
-  // alone. Likewise below.
+  // Another tier below the first one has the blocks, too. Nothing changes for readers that
+  // distinguish only the first tier and the tiers below. The same holds in BlocksRemoved.
   bool also_below = false;
   std::optional<BlockHash> parent;
   std::shared_ptr<const NamespaceKey> name_space;  // Shared with the translator; never null.
   std::vector<BlockHash> hashes;
-  std::vector<TokenId> tokens;     // tokens_per_block of each block, one block after another.
-  std::vector<TokenExtra> extras;  // As long as tokens; empty where no block has any.
+  std::vector<TokenId> tokens;     // tokens_per_block for each block, in the blocks' order.
+  std::vector<TokenExtra> extras;  // As long as tokens; empty if no block has extras.
   friend bool operator==(const BlocksStored& a, const BlocksStored& b);
 };
 
@@ -43,27 +43,27 @@ struct BlocksRemoved {
   friend bool operator==(const BlocksRemoved&, const BlocksRemoved&) = default;
 };
 
-// Nothing is cached any more, in no window and no tier.
+// Nothing is cached any more, in any window or tier.
 struct AllCleared {
   friend bool operator==(const AllCleared&, const AllCleared&) = default;
 };
 
 struct RouterEvent {
-  TenantId tenant = kDefaultTenant;  // Whose blocks; an AllCleared concerns everybody.
+  TenantId tenant = kDefaultTenant;  // The blocks' tenant. AllCleared concerns every tenant.
   std::variant<BlocksStored, BlocksRemoved, AllCleared> what;
   friend bool operator==(const RouterEvent&, const RouterEvent&) = default;
 };
 
-// What a bridge sends at once; never empty.
+// The events that a bridge sends at once; never empty.
 struct RouterBatch {
-  uint64_t number = 0;       // One more than the batch before.
-  uint64_t first_event = 0;  // Events before this batch, plus 1.
-  absl::Time time;           // Of the last change in it.
-  Revision revision;         // Events up to this one are told of in this batch and those before.
+  uint64_t number = 0;       // One more than that of the previous batch.
+  uint64_t first_event = 0;  // The number of the first event, counted from 1.
+  absl::Time time;           // The time of the last change in it.
+  Revision revision;         // This batch and the earlier ones cover the log up to here.
   std::vector<RouterEvent> events;
-  size_t bytes = 0;  // Memory, about.
+  size_t bytes = 0;  // The approximate memory.
 };
-// Shared by the rings that keep it and by the streams that send it at the moment.
+// Shared by the rings that keep the batch and by the streams that are sending it.
 using RouterBatchPtr = std::shared_ptr<const RouterBatch>;
 
 inline bool operator==(const BlocksStored& a, const BlocksStored& b) {

@@ -8,10 +8,10 @@ namespace {
 
 constexpr size_t kEventsPerRead = 4096;
 
-// How often a snapshot is begun before the feed goes on without one.
+// How many snapshots the feed tries before it goes on without one.
 constexpr int kSnapshots = 3;
 
-// How late the end of an idle feed may be.
+// How long an idle feed can take to notice the stop.
 constexpr absl::Duration kStopLook = absl::Milliseconds(50);
 
 size_t BytesOf(const RouterEvent& event) {
@@ -59,7 +59,7 @@ bool RouterFeed::WaitUntilRead(Revision revision, absl::Duration timeout) const 
 
 void RouterFeed::Run() {
   while (true) {
-    // Asked first, so that what was appended before the stop is read after it.
+    // Checked before the read, so that events appended before the stop are still read.
     const bool stopping = stop_.HasBeenNotified();
     if (ReadOn()) continue;
     if (stopping) return;
@@ -73,7 +73,7 @@ void RouterFeed::Run() {
 bool RouterFeed::ReadOn() {
   const auto batches = log_->Read(next_, kEventsPerRead);
   if (!batches.ok()) {
-    // The log has passed the feed: of the two errors of Read the other cannot be.
+    // The log has passed the feed: Read's other error cannot occur here.
     Reset();
     return true;
   }
@@ -110,11 +110,11 @@ void RouterFeed::Reset() {
 
 bool RouterFeed::TakeSnapshot() {
   ForgetQuietly();
-  std::vector<RouterEvent> untold;  // Everything is told when it is there.
+  std::vector<RouterEvent> untold;  // Dropped: TellAll announces every block after the snapshot.
   SnapshotPosition position;
   do {
     const SnapshotPiece piece = options_.read_snapshot(position);
-    // Up to the first piece nothing was passed that could have changed.
+    // The first chunk starts at its own revision: no block was passed before it.
     if (position == SnapshotPosition()) next_ = Revision(piece.revision.value() + 1);
     while (next_ <= piece.revision) {
       const auto batches = log_->Read(next_, kEventsPerRead);

@@ -19,66 +19,66 @@
 
 namespace pagoda::server {
 
-// Where batches go.
+// A receiver of batches.
 class RouterSink {
  public:
   virtual ~RouterSink() = default;
-  // Takes the next batch. On the feed's thread: does not wait for anybody.
+  // Takes the next batch. Runs on the feed's thread and must not block.
   virtual void Publish(const RouterBatchPtr& batch) = 0;
 };
 
-// Reads the log at its own cursor, on a thread of its own, from the log's first revision on, and
-// hands what routers care for to the sinks, in numbered batches. Nobody waits for it: a feed that
-// is too slow is passed by the log, and begins again (a reset). Thread-safe.
+// Reads the log from its first revision on, with its own cursor and thread. Translates the events
+// for routers and gives them to the sinks in numbered batches. The cache does not wait for the
+// feed. If the log drops events before the feed has read them, the feed starts again with a reset.
+// Thread-safe.
 //
-// A reset is an AllCleared, then all that is cached, parents before their children, as a snapshot
-// shows it, then the log from there on. A log that is so short that it passes the feed during each
-// of several snapshots leaves it with the log's oldest events: then it says nothing of blocks that
-// were stored before, so routers expect too little for a while, and never what is not there.
+// A reset is an AllCleared, then every cached block from a snapshot, parents before children, then
+// the log from there on. If the log is so short that it passes the feed during each of several
+// snapshots, the feed goes on from the log's oldest event without a snapshot. It then reports no
+// earlier stored blocks: for a while routers expect too few blocks, but never a block that is not
+// cached.
 class RouterFeed {
  public:
   struct Options {
     RouterTranslator::Options cache;
-    // From the first new event to its batch: what happens meanwhile goes into the same one.
+    // How long the feed waits after a new event, so that further events join the same batch.
     absl::Duration flush_interval;
-    // Of the first batch.
+    // The number of the first batch.
     uint64_t first_number = 0;
-    // The next piece of a snapshot (events/snapshot.h).
+    // Returns the next chunk of a snapshot (events/snapshot.h).
     std::function<SnapshotPiece(const SnapshotPosition&)> read_snapshot;
   };
 
   struct Stats {
     uint64_t batches = 0;
-    uint64_t stored_blocks = 0;   // Told of, counting moves between tiers.
-    uint64_t removed_blocks = 0;  // The same.
+    uint64_t stored_blocks = 0;   // Announced as stored, including moves between tiers.
+    uint64_t removed_blocks = 0;  // Announced as removed, including moves between tiers.
     uint64_t clears = 0;
     uint64_t resets = 0;
-    uint64_t read_revision = 0;  // Of the last event read.
+    uint64_t read_revision = 0;  // The revision of the last event read.
   };
 
   // `log` and the sinks outlive the feed.
   RouterFeed(Options options, const EventLog* log, std::vector<RouterSink*> sinks);
-  // Hands over what the log has, and ends the thread. REQUIRES: the log has not been closed before.
+  // Publishes the events that the log has, then ends the thread. REQUIRES: the log is not closed.
   ~RouterFeed();
 
   Stats stats() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Waits until the sinks have what the log says up to `revision`; false where the timeout was
-  // first.
+  // Waits until the sinks have the events up to `revision`. Returns false after the timeout.
   bool WaitUntilRead(Revision revision, absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // A batch ends with the RouterEvent that takes it to this many bytes, or at the end of what was
-  // read.
+  // A batch ends with the RouterEvent that brings it to this size, or with the last event read.
   static constexpr size_t kFullBatchBytes = 128 << 10;
 
  private:
   void Run();
-  // Reads some events and publishes them; false where there are none.
+  // Reads some events and publishes them. Returns false if there are none.
   bool ReadOn();
   void Reset();
-  // Fills the translator; false where the log went on too fast.
+  // Fills the translator. Returns false if the log has passed the feed meanwhile.
   bool TakeSnapshot();
-  // Forgets what the translator knows, and tells nobody.
+  // Clears the translator without an event for the sinks.
   void ForgetQuietly();
   void Add(const Event& event);
   void FlushIfFull();
@@ -89,15 +89,15 @@ class RouterFeed {
   const EventLog* const log_;
   const std::vector<RouterSink*> sinks_;
 
-  // The thread's.
+  // Used by the thread only.
   RouterTranslator translator_;
   Revision next_{1};
   uint64_t next_number_;
   uint64_t next_event_ = 1;
-  absl::Time time_;  // Of the last event of pending_.
+  absl::Time time_;  // The time of the last event in pending_.
   Revision told_;    // Events up to this one are in batches or in pending_.
   std::vector<RouterEvent> pending_;
-  size_t sized_ = 0;  // Events of pending_ that are in pending_bytes_.
+  size_t sized_ = 0;  // The number of events of pending_ that pending_bytes_ counts.
   size_t pending_bytes_ = 0;
 
   std::atomic<uint64_t> batches_ = 0;
@@ -106,11 +106,11 @@ class RouterFeed {
   std::atomic<uint64_t> clears_ = 0;
   std::atomic<uint64_t> resets_ = 0;
 
-  mutable absl::Mutex mutex_;  // Nothing is called under it.
+  mutable absl::Mutex mutex_;  // A leaf lock: no other lock is taken under it.
   Revision read_ ABSL_GUARDED_BY(mutex_);
 
   absl::Notification stop_;
-  std::thread thread_;  // Last: it uses the others.
+  std::thread thread_;  // Last: it uses the other members.
 };
 
 }  // namespace pagoda::server

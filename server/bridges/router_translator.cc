@@ -10,14 +10,14 @@
 namespace pagoda::server {
 namespace {
 
-// Almost every block is in the namespace without a name: one for all of them.
+// Almost every block is in the namespace without a name, so all of them share one key.
 std::shared_ptr<const NamespaceKey> Share(const NamespaceKey& key) {
   static const auto& unnamed =
       *new std::shared_ptr<const NamespaceKey>(std::make_shared<NamespaceKey>());
   return key == NamespaceKey{} ? unnamed : std::make_shared<const NamespaceKey>(key);
 }
 
-// The last event, where it is a removal that a block of the same kind may be added to.
+// The last event, if it is a removal that another such block can join; else null.
 BlocksRemoved* OpenRemoval(std::vector<RouterEvent>& out, TenantId tenant, WindowSize window,
                            Tier tier, bool also_below) {
   if (out.empty() || out.back().tenant != tenant) return nullptr;
@@ -29,7 +29,7 @@ BlocksRemoved* OpenRemoval(std::vector<RouterEvent>& out, TenantId tenant, Windo
   return removed->hashes.size() < RouterTranslator::kMaxRun ? removed : nullptr;
 }
 
-// Whether the tier is one of the set, and not its nearest.
+// Whether the set has the tier and also a nearer one.
 bool IsCopy(TierSet tiers, Tier tier) {
   return tiers.contains(tier) && (tiers.bits() & ((1u << static_cast<int>(tier)) - 1)) != 0;
 }
@@ -39,7 +39,7 @@ bool IsFull(const BlocksStored& run) {
          run.tokens.size() >= RouterTranslator::kMaxRunTokens;
 }
 
-// Adds the extras of `count` tokens; all of them are without where `extras` is empty.
+// Adds the extras of `count` tokens. With empty `extras`, these tokens have none.
 void AppendExtras(absl::Span<const TokenExtra> extras, size_t count, size_t tokens_before,
                   std::vector<TokenExtra>& out) {
   if (extras.empty() && out.empty()) return;
@@ -121,7 +121,7 @@ void RouterTranslator::TellAll(absl::FunctionRef<void(RouterEvent)> tell) const 
 
 void RouterTranslator::TellWindow(const Window& window,
                                   absl::FunctionRef<void(RouterEvent)> tell) const {
-  // Of each hash and tier the first block, by hash.
+  // The first block of each hash and tier, by hash.
   absl::flat_hash_map<BlockHash, std::array<const Node*, kMaxTiers>> blocks;
   for (const Node& node : window.nodes) {
     if (node.kind != Kind::kWhole) continue;
@@ -131,7 +131,8 @@ void RouterTranslator::TellWindow(const Window& window,
       if (block == nullptr) block = &node;
     });
   }
-  // A run of each tier, or none. The parent of its first block has been told of, or never will be.
+  // The open run of each tier, if any. The parent of its first block is announced already, or will
+  // never be.
   std::array<std::vector<RouterEvent>, kMaxTiers> open;
   const auto tell_oldest = [&](std::vector<RouterEvent>& events) {
     tell(std::move(events.front()));
@@ -152,7 +153,7 @@ void RouterTranslator::TellWindow(const Window& window,
   std::vector<BlockHash> path;
   for (const Node& node : window.nodes) {
     if (node.kind != Kind::kWhole) continue;
-    // Up to the first block that was told of, and down again.
+    // Climbs to the topmost ancestor that is not announced yet, then announces downwards.
     path.clear();
     BlockHash hash = node.hash;
     for (auto it = blocks.find(hash); it != blocks.end(); it = blocks.find(hash)) {
@@ -222,7 +223,7 @@ void RouterTranslator::Store(Window& window, TenantId tenant, const StoredEvent&
                              std::vector<RouterEvent>& out) {
   const std::shared_ptr<const NamespaceKey> name_space = Share(*stored.name_space);
   std::optional<BlockHash> parent = stored.parent_hash;
-  BlocksStored* run = nullptr;  // The event that the next block goes on with.
+  BlocksStored* run = nullptr;  // The event that the next block can extend.
   const auto enter = [&](Node& node, Tier tier) {
     if (!Enter(window, node, tier)) return;
     run = TellStored(window, node, tier, window.AlsoBelow(tier, node.hash), run, out);
@@ -294,7 +295,7 @@ void RouterTranslator::Update(Window& window, const UpdatedEvent& updated,
 void RouterTranslator::Remove(Window& window, const RemovedEvent& removed,
                               std::vector<RouterEvent>& out) {
   if (removed.scope == RemovedEvent::Scope::kWindow) return RemoveAll(window, out);
-  // The farther copies of all of them first: an event for each tier.
+  // First the lower copies of all blocks: one event for each tier.
   for (uint8_t t = kMaxTiers - 1; t > 0; --t) {
     const Tier tier{t};
     for (const BlockId id : removed.blocks) {

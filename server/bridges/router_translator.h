@@ -1,4 +1,4 @@
-// From the cache's events to what routers keep.
+// Translates the cache's events into events for routers.
 #ifndef PAGODA_SERVER_BRIDGES_ROUTER_TRANSLATOR_H_
 #define PAGODA_SERVER_BRIDGES_ROUTER_TRANSLATOR_H_
 
@@ -16,64 +16,63 @@
 
 namespace pagoda::server {
 
-// Applies the events of a cache in order and says what they mean to somebody who keeps a set of
+// Applies the events of a cache in order and translates them for a router, which keeps a set of
 // hashes for each window and tier. Thread-compatible.
 //
 //   Created                      nothing
 //   Stored                       BlocksStored, one for each run of blocks in one tier; blocks with
-//                                copies in farther tiers are told there, too
+//                                copies in lower tiers are announced there, too
 //   Updated, the tier or copies  BlocksRemoved in tiers that lost the bytes, then BlocksStored in
-//                                those that got them
+//                                tiers that got them
 //   Updated, the priority        nothing
 //   Removed, blocks              BlocksRemoved
-//   Removed, a whole window      AllCleared where no other window has blocks, else BlocksRemoved
+//   Removed, a whole window      AllCleared if no other window has blocks, else BlocksRemoved
 //   Removed, released            nothing: raw blocks were never in the tree
 //
-// A tail, a block with fewer tokens than tokens_per_block, is left out: routers know whole blocks
-// alone. A router that trusts this stream expects at most tokens_per_block - 1 tokens too few. The
-// blocks of a keyed namespace are left out too: they have no tokens, by which routers find blocks.
+// A tail (a block with fewer tokens than tokens_per_block) is left out, because routers know only
+// whole blocks. A router that trusts this stream expects at most tokens_per_block - 1 tokens too
+// few. The blocks of a keyed namespace are left out, too: routers find blocks by their tokens, and
+// these have none.
 //
 // Invariants
-// 1. A hash that has been announced in a window and tier is not announced there again before it has
-// been removed there; it is removed when the last block of this hash leaves.
-// 2. Memory: that of the cached blocks and their tokens, because a move and a copy tell them once
-// more.
+// 1. A hash that was announced in a window and tier is announced there again only after its removal
+//    there. It is removed when the last block with this hash leaves.
+// 2. Memory: the cached blocks and their tokens, because a move or a copy announces them again.
 class RouterTranslator {
  public:
   struct Options {
     uint32_t tokens_per_block = 0;
-    std::vector<WindowSize> windows;  // Those of the cache.
+    std::vector<WindowSize> windows;  // The cache's windows.
   };
 
   explicit RouterTranslator(Options options);
 
-  // Appends what `event` changes.
+  // Appends the router events for `event`.
   void Translate(const Event& event, std::vector<RouterEvent>& out);
 
-  // Forgets every block and appends an AllCleared. Later events may name blocks that were stored
-  // before: they are passed over.
+  // Forgets every block and appends an AllCleared. Later events about blocks that were stored
+  // earlier are ignored.
   void Forget(std::vector<RouterEvent>& out);
 
-  // Tells of every block that is cached, parents before their children, to somebody who knows of
-  // none.
+  // Announces every cached block, parents before children, for a reader that knows no block.
   void TellAll(absl::FunctionRef<void(RouterEvent)> tell) const;
 
-  // Whole blocks that are cached.
+  // The number of whole blocks that are cached.
   size_t cached_blocks() const;
-  // Changes of blocks that were not known, or stored twice. 0 unless Forget was called.
+  // The number of changes of unknown blocks and of blocks stored twice. 0 unless Forget was called.
   uint64_t misfits() const { return misfits_; }
 
-  // The most blocks that one RouterEvent tells of, and the tokens beyond which it does not go on.
+  // The most blocks of one RouterEvent, and the number of tokens at which it takes no more blocks.
   static constexpr size_t kMaxRun = 512;
   static constexpr size_t kMaxRunTokens = 16'384;
 
  private:
-  // kUntold: a tail, or a block that a client's key names.
+  // kUntold: a tail or a block of a keyed namespace, which routers do not see.
   enum class Kind : uint8_t { kNone, kUntold, kWhole };
 
   struct Node {
     Kind kind = Kind::kNone;
-    TierSet tiers;  // Those that have its bytes.
+    TierSet tiers;  // The tiers that have its bytes.
     bool has_parent = false;
     TenantId tenant;
     BlockHash hash;
@@ -84,12 +83,12 @@ class RouterTranslator {
   struct Window {
     WindowSize size;
     std::vector<Node> nodes;      // Indexed by BlockId.
-    std::vector<TokenId> tokens;  // Of node i from i * tokens_per_block on.
-    // Whole blocks of a hash, by tier.
+    std::vector<TokenId> tokens;  // The tokens of node i begin at i * tokens_per_block.
+    // By tier: the number of whole blocks of each hash.
     std::array<absl::flat_hash_map<BlockHash, uint32_t>, kMaxTiers> blocks;
 
     uint32_t& count(Tier tier, BlockHash hash) { return blocks[static_cast<size_t>(tier)][hash]; }
-    // Whether another tier than `tier`, both below the first one, has the hash.
+    // Whether `tier` and another tier that has the hash are both below the first tier.
     bool AlsoBelow(Tier tier, BlockHash hash) const;
     bool empty() const;
     Node* Find(BlockId id);
@@ -104,12 +103,12 @@ class RouterTranslator {
   void Remove(Window& window, const RemovedEvent& removed, std::vector<RouterEvent>& out);
   void RemoveAll(Window& window, std::vector<RouterEvent>& out);
   void RemoveOne(Window& window, BlockId id, std::vector<RouterEvent>& out);
-  // Counts a block in one more tier; whether it is the first of its hash there.
+  // Counts a block in one more tier. Returns whether it is the first of its hash there.
   static bool Enter(Window& window, Node& node, Tier tier);
-  // The opposite; tells of it where it was the last one.
+  // Undoes Enter. Announces the removal if the block was the last of its hash there.
   static void Leave(Window& window, Node& node, Tier tier, std::vector<RouterEvent>& out);
-  // Tells of a block in a tier: with `run`, the last event, where that ends with the block's
-  // parent, else with an event of its own. Returns the last event.
+  // Announces a block in a tier. Extends `run`, the last event, if it ends with the block's parent;
+  // else appends a new event. Returns the last event.
   BlocksStored* TellStored(const Window& window, const Node& node, Tier tier, bool also_below,
                            BlocksStored* run, std::vector<RouterEvent>& out) const;
   bool AllEmpty() const;

@@ -15,7 +15,8 @@ using Reactor = grpc::ServerWriteReactor<grpc::ByteBuffer>;
 
 constexpr Method kSubscribe = MethodNamed("/vllm.grpc.engine.VllmEngine/SubscribeKvEvents");
 
-// How long the thread rests after a round, in rounds: so it takes a fifth of a processor at most.
+// After a round the thread rests for this many times the round's duration. It uses a fifth of a
+// processor at most.
 constexpr int kRestPerRound = 4;
 
 }  // namespace
@@ -48,7 +49,8 @@ void SmgService::Run() {
     if (stop_.HasBeenNotified()) return;
     const absl::Time begin = absl::Now();
     for (const std::shared_ptr<SmgStream>& stream : streams_.All()) stream->Advance();
-    // With many subscribers a round takes long: they get more at once, and not all processors.
+    // With many subscribers a round takes long. The rest then lets more batches gather and leaves
+    // processors to other threads.
     stop_.WaitForNotificationWithTimeout(kRestPerRound * (absl::Now() - begin));
   }
 }
@@ -57,7 +59,7 @@ Reactor* SmgService::SubscribeKvEvents(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* request) {
   const absl::StatusOr<SmgStream*> stream = Start(*context, *request);
   if (!stream.ok()) return new RefusedStream<Reactor>(ToGrpcStatus(stream.status()));
-  // Either the drain finds the new stream in the set, or the stream finds the drain here.
+  // Either EndStreamsForDrain finds the new stream in the set, or this check sees the drain.
   if (state_->draining()) (*stream)->EndForDrain();
   return *stream;
 }
@@ -79,7 +81,7 @@ absl::StatusOr<SmgStream*> SmgService::Start(const grpc::CallbackServerContext& 
 absl::StatusOr<uint64_t> SmgService::FirstNumber(uint64_t last_applied) const {
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
   if (last_applied == 0) return ring_.next();
-  // Behind the last possible number there is no next one.
+  // The last possible number has no successor.
   const uint64_t first = last_applied + 1 == 0 ? last_applied : last_applied + 1;
   if (absl::Status status = ring_.At(first).status(); !status.ok()) return status;
   return first;

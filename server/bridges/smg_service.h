@@ -19,13 +19,12 @@
 
 namespace pagoda::server {
 
-// SubscribeKvEvents of vllm.grpc.engine.VllmEngine, for the SMG gateway. A tenant sees its own and
-// what is shared with it, an operator everything; batches have the same numbers for everybody.
-// Thread-safe.
+// SubscribeKvEvents of vllm.grpc.engine.VllmEngine, for the SMG gateway. A tenant sees its own
+// blocks and the blocks that are shared with it; an operator sees all. Every subscriber gets the
+// same batch numbers. Thread-safe.
 //
-// Publish keeps the batch and returns: a thread of the service's own wakes the streams that wait
-// for one, and those that are busy find it by themselves. However many there are, the feed does not
-// wait for them.
+// Publish stores the batch and returns. A thread of the service wakes the streams that wait for a
+// batch; busy streams find it themselves. The feed never waits for streams.
 class SmgService final
     : public vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_SubscribeKvEvents<
           vllm::grpc::engine::VllmEngine::Service>,
@@ -33,40 +32,41 @@ class SmgService final
  public:
   struct Options {
     RingLimits ring;
-    // Of the batch that comes first. Above all numbers of the daemon's earlier lives, so that a
-    // subscriber of one of those is told.
+    // The number of the first batch. It is above all numbers of the daemon's earlier runs, so that
+    // a subscriber of an earlier run gets an error.
     uint64_t first_number = 1;
     SmgShape shape;
   };
 
-  // All pointers outlive the service. Streams count in `subscribers`.
+  // All pointers outlive the service. `subscribers` counts the streams.
   SmgService(const Options& options, const ServingState* state, const Admission* admission,
              SubscriberMetrics* subscribers);
 
   ~SmgService() override;
 
-  // Raw: messages are encoded once for all who see the same.
+  // A raw method, because all streams that see the same events share the encoded messages.
   grpc::ServerWriteReactor<grpc::ByteBuffer>* SubscribeKvEvents(
       grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
 
   void Publish(const RouterBatchPtr& batch) override ABSL_LOCKS_EXCLUDED(wake_mutex_);
 
   size_t subscribers() const { return streams_.size(); }
-  // How far each open stream is. `read`: what the feed has read before the call.
+  // The progress of each open stream. `read`: the last revision that the feed had read before the
+  // call.
   std::vector<SubscriberRow> Look(Revision read) const;
-  // Messages encoded since the start.
+  // The number of messages encoded since the start.
   uint64_t encoded_messages() const { return messages_.encoded(); }
 
-  // Ends every open stream. Call it when the state is draining.
+  // Ends every open stream. Call it when the daemon drains.
   void EndStreamsForDrain();
-  // Ends the streams whose callers' tokens have been taken back.
+  // Ends the streams whose callers' tokens have been revoked.
   void EndRevokedStreams();
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(wake_mutex_);
   absl::StatusOr<SmgStream*> Start(const grpc::CallbackServerContext& context,
                                    const grpc::ByteBuffer& request);
-  // The number of the batch that the stream begins with. Errors: DRAINING, OUT_OF_RANGE, DATA_LOSS.
+  // The number of the stream's first batch. Errors: DRAINING, OUT_OF_RANGE, DATA_LOSS.
   absl::StatusOr<uint64_t> FirstNumber(uint64_t last_applied) const;
 
   const ServingState* const state_;
@@ -76,10 +76,10 @@ class SmgService final
   SmgMessageSets messages_;
   SmgStream::Set streams_;
 
-  absl::Mutex wake_mutex_;  // Nothing is called under it.
+  absl::Mutex wake_mutex_;  // A leaf lock: no other lock is taken under it.
   bool woken_ ABSL_GUARDED_BY(wake_mutex_) = false;
   absl::Notification stop_;
-  std::thread thread_;  // Last: it uses the others.
+  std::thread thread_;  // Last: it uses the other members.
 };
 
 }  // namespace pagoda::server

@@ -15,7 +15,7 @@ SmgStream* SmgStream::Start(const Context& context, uint64_t next,
   stream->self_ = stream;
   context.metrics->Opened();
   context.streams->Add(stream);
-  // The client knows that it has begun, though nothing may happen for long.
+  // Tells the client that the stream has begun: the first batch may come much later.
   stream->StartSendInitialMetadata();
   stream->Advance();
   return stream.get();
@@ -30,7 +30,7 @@ void SmgStream::Advance() {
     finished_ = end.has_value();
     if (finished_) end_code_ = end->error_code();
   }
-  // Not under the lock: the end of the call may come before Finish returns.
+  // Not under the lock, because the call can end before Finish returns.
   if (end.has_value()) Finish(*end);
 }
 
@@ -100,7 +100,7 @@ void SmgStream::OnDone() {
     absl::MutexLock lock(&mutex_);
     context_.metrics->Closed(SubscriberMetrics::CloseOf(end_code_));
   }
-  // What it counts in may go before a walk over the set that holds this.
+  // The counter of slots can be destroyed before a reader of the set lets this stream go.
   slot_.reset();
   const std::shared_ptr<SmgStream> last = std::move(self_);
 }

@@ -23,38 +23,38 @@
 
 namespace pagoda::server {
 
-// Batches by their numbers, for who comes back.
+// The newest batches, by number, for subscribers that reconnect.
 using RouterRing = NumberedRing<RouterBatch>;
 
-// Sends batch after batch, with one write outstanding: a slow client falls behind in the ring, and
-// costs no memory. Thread-safe; lives as long as its call and whoever holds it.
+// Sends one batch after another, with one outstanding write. A slow client falls behind in the ring
+// and costs no memory. Thread-safe. The call, the set and threads that use the stream share it.
 class SmgStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   using Set = StreamSet<SmgStream>;
 
-  // What streams share. All that it points to outlives them.
+  // The objects that all streams share. They outlive the streams.
   struct Context {
     const RouterRing* ring;
     Set* streams;
     SubscriberMetrics* metrics;
   };
 
-  // Begins with the batch `next`. The stream is in the set until its call is over.
+  // Begins with the batch `next`. The stream is in the set until its call ends.
   static SmgStream* Start(const Context& context, uint64_t next,
                           std::shared_ptr<SmgMessages> messages, const Identity& caller,
                           StreamSlots::Slot slot);
 
-  // If no write is outstanding: sends what is next, if it is there. Does not block.
+  // Sends the next batch if the ring has it and no write is outstanding. Does not block.
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends the call with DRAINING once the client has been sent everything.
+  // Ends the call with DRAINING after the client has been sent every batch.
   void EndForDrain() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends the call with `reason` before anything else is sent.
+  // Ends the call with `reason`. Sends no further batch.
   void EndNow(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
   const Identity& caller() const { return caller_; }
 
-  // How far it is. `read`: what the feed has read, before the call.
+  // The stream's progress. `read`: the last revision that the feed had read before the call.
   SubscriberRow Look(Revision read) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   void OnWriteDone(bool ok) override;
@@ -70,23 +70,23 @@ class SmgStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
         slot_(std::move(slot)),
         next_(next) {}
 
-  // Starts a write if there is one to start; returns the status if it is time to end.
+  // Starts the next write, if there is one. Returns a status if the call must end.
   std::optional<grpc::Status> Step() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Context context_;
   const absl::Time opened_ = SharedManager::Now();
-  const std::shared_ptr<SmgMessages> messages_;  // Shared by the streams that see the same.
+  const std::shared_ptr<SmgMessages> messages_;  // Shared by the streams that see the same events.
   const Identity caller_;
-  std::optional<StreamSlots::Slot> slot_;  // Until the call is over.
-  std::shared_ptr<SmgStream> self_;        // The call's share; given up in OnDone.
+  std::optional<StreamSlots::Slot> slot_;  // Until the call ends.
+  std::shared_ptr<SmgStream> self_;        // The call's reference; released in OnDone.
 
-  mutable absl::Mutex mutex_;  // Taken before the ring's lock, the messages' and gRPC's own.
+  mutable absl::Mutex mutex_;  // Taken before the locks of the ring, the messages and gRPC.
   uint64_t next_ ABSL_GUARDED_BY(mutex_);
-  Revision sent_ ABSL_GUARDED_BY(mutex_);             // Of the last batch that was given to gRPC.
-  grpc::ByteBuffer message_ ABSL_GUARDED_BY(mutex_);  // gRPC's while writing_.
+  Revision sent_ ABSL_GUARDED_BY(mutex_);  // The revision of the last batch given to gRPC.
+  grpc::ByteBuffer message_ ABSL_GUARDED_BY(mutex_);  // gRPC uses it while writing_.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status ending_ ABSL_GUARDED_BY(mutex_);  // Of EndNow.
+  absl::Status ending_ ABSL_GUARDED_BY(mutex_);  // The reason of EndNow.
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::StatusCode end_code_ ABSL_GUARDED_BY(mutex_) = grpc::StatusCode::CANCELLED;

@@ -31,7 +31,7 @@ bool Concerns(const RouterEvent& event, WindowSize window, const Viewer& viewer)
       stored != nullptr ? stored->window : std::get<BlocksRemoved>(event.what).window;
   if (of != window) return false;
   if (viewer.caller.is_operator()) return true;
-  // Whoever shares sees what the others share, but for what they keep under a salt.
+  // A tenant that shares sees the blocks that the other tenants share, except those with a salt.
   const bool secret = stored != nullptr && event.tenant != viewer.caller.tenant &&
                       !stored->name_space->cache_salt.empty();
   return !secret && viewer.tenants->MaySee(viewer.caller.tenant, event.tenant);

@@ -1,4 +1,4 @@
-// SMG's KV events as messages.
+// Encodes KV events as SMG messages.
 #ifndef PAGODA_SERVER_BRIDGES_SMG_WIRE_H_
 #define PAGODA_SERVER_BRIDGES_SMG_WIRE_H_
 
@@ -12,22 +12,22 @@
 
 namespace pagoda::server {
 
-// What the messages say of the cache besides what happens.
+// The facts about the cache that the messages contain.
 struct SmgShape {
   uint32_t tokens_per_block = 0;
-  // The window that is told of: SMG's messages know one.
+  // The only window whose events are sent, because SMG messages have no windows.
   WindowSize window = kFullAttention;
   int32_t data_parallel_rank = 0;
 };
 
-// Who subscribes.
+// A subscriber.
 struct Viewer {
   Identity caller;
-  const TenantTable* tenants = nullptr;  // Outlives whoever holds this.
+  const TenantTable* tenants = nullptr;  // Outlives every holder of this struct.
 };
 
-// The batch as the viewer may see it. A batch of which he may see nothing is one without events:
-// its number says that nothing was missed.
+// The events of the batch that the viewer may see. If it may see none, the message has no events;
+// its number shows that the subscriber missed nothing.
 void RouterBatchToSmg(const RouterBatch& batch, const SmgShape& shape, const Viewer& viewer,
                       smg::grpc::common::KvEventBatch* out);
 

@@ -20,7 +20,7 @@
 namespace pagoda::server {
 namespace {
 
-// What msgpack writes to, a few bytes at a time.
+// The buffer that msgpack writes to, a few bytes at a time.
 class Bytes {
  public:
   void write(const char* data, size_t size) {
@@ -31,9 +31,9 @@ class Bytes {
   void Reserve(size_t size) { text_.resize(std::max(size, text_.size())); }
   size_t size() const { return size_; }
   std::string_view First(size_t size) const { return std::string_view(text_).substr(0, size); }
-  // Forgets what is behind the first `size` bytes.
+  // Keeps the first `size` bytes only.
   void Truncate(size_t size) { size_ = size; }
-  // Forgets the first `size` bytes.
+  // Drops the first `size` bytes.
   void DropFirst(size_t size) {
     std::memmove(text_.data(), text_.data() + size, size_ - size);
     size_ -= size;
@@ -65,18 +65,18 @@ void PackOptional(Packer& packer, const std::optional<Value>& value) {
   }
 }
 
-// The cache_salt of a tenant's own blocks, or of nobody's.
+// The cache_salt of a tenant's private blocks, or of the default tenant's blocks.
 std::string SaltName(const NamespaceKey& key) {
   if (!key.tenant.empty()) {
     return absl::StrCat(absl::StrReplaceAll(key.tenant, {{"%", "%25"}, {"/", "%2F"}}), "/",
                         key.cache_salt);
   }
-  // With a "/" it would read as a tenant's.
+  // A plain "/" would make it look like a tenant's.
   return absl::StrContains(key.cache_salt, '/') ? absl::StrCat("/", key.cache_salt)
                                                 : key.cache_salt;
 }
 
-// How a namespace's parts are told.
+// The parts of a namespace as they appear in an event.
 struct Names {
   explicit Names(const NamespaceKey& key) : lora_id(key.lora_id) {
     if (lora_id.has_value()) lora_name = absl::StrCat(*lora_id);
@@ -122,7 +122,7 @@ void PackBlockKeys(Packer& packer, const Names& names, absl::Span<const TokenExt
   if (has_salt) PackText(packer, names.salt);
 }
 
-// Some of the blocks of a BlocksStored, one behind the other.
+// Consecutive blocks of a BlocksStored.
 struct StoredRun {
   const BlocksStored& all;
   std::optional<BlockHash> parent;
@@ -148,15 +148,16 @@ bool HasExtraKeys(const Names& names, const StoredRun& run) {
       run.extras, [](const TokenExtra& extra) { return extra.in_item || extra.extra_id != 0; });
 }
 
-// What is around the events: two arrays' headers, the time and the rank.
+// The bytes around the events: two array headers, the time and the rank.
 constexpr size_t kFrameBytes = 1 + 9 + 5 + 5;
 
-// The bounds that the wire of the service sets (proto/pagoda/v1/types.proto, Namespace) and those
-// of msgpack's encoding: of a name in cache_salt, where each byte of the tenant's may be escaped;
-// and of a token with its extra id in decimal and a multimodal item of its own.
+// Bounds from the service's contract (proto/pagoda/v1/types.proto, Namespace) and from msgpack's
+// encoding. The first is for a name in cache_salt, if each byte of the tenant's name is escaped.
+// The second is for a token with its extra id in decimal and a multimodal item for this token
+// alone.
 constexpr size_t kMaxSaltName = 3 * 128 + 1 + 256 + 1;
 constexpr size_t kMaxTokenBytes = 5 + 21 + (1 + 2 + 2 * sizeof(ItemDigest) + 9);
-// Keys, names, the adapter twice, the parent, headers of arrays.
+// The keys, the names, the adapter twice, the parent, and the headers of arrays.
 constexpr size_t kMaxEventFrame = 512;
 
 class Encoder {
@@ -182,7 +183,7 @@ class Encoder {
   }
 
  private:
-  // All tiers below the first are one medium.
+  // All tiers below the first one are the same medium.
   static bool ChangesAMedium(const AllCleared&) { return true; }
   template <class What>
   static bool ChangesAMedium(const What& what) {
@@ -194,7 +195,7 @@ class Encoder {
     return what.hashes.size();
   }
 
-  // The event about `count` of its blocks; as several where one would be too large.
+  // Adds the event for `count` of its blocks. Splits it if one event would be too large.
   template <class What>
   void Add(const What& what, size_t first, size_t count) {
     const size_t begin = bytes_.size();
@@ -305,7 +306,7 @@ class Encoder {
   const VllmShape& shape_;
   const bool groups_;
   const size_t max_bytes_;
-  Bytes bytes_;  // Events that are in no payload yet.
+  Bytes bytes_;  // The events that are in no payload yet.
   uint32_t events_ = 0;
   Packer packer_{bytes_};
   std::vector<std::string> payloads_;

@@ -9,7 +9,7 @@
 namespace pagoda::server {
 namespace {
 
-// The context's I/O threads, one for each socket: a long replay is not in the events' way.
+// The context's I/O threads, one for each socket, so that a long replay does not delay the events.
 constexpr uint64_t kPublisherThread = 1 << 0;
 constexpr uint64_t kReplayThread = 1 << 1;
 
@@ -60,7 +60,8 @@ void ZmqBridge::Send(std::string bytes) {
   const uint64_t seq = next_seq_++;
   const auto payload = std::make_shared<const std::string>(std::move(bytes));
   const SequenceFrame number = ToSequenceFrame(seq);
-  // Counted and in the ring before it is sent: whoever has seen a number finds it there.
+  // Counted and in the ring before it is sent, so that a subscriber that has seen a number can
+  // replay it.
   batches_.fetch_add(1, std::memory_order_relaxed);
   bytes_.fetch_add(payload->size(), std::memory_order_relaxed);
   if (replay_ != nullptr) ring_.Push(seq, payload, payload->size());

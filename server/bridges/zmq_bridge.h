@@ -1,4 +1,4 @@
-// The cache's events as vLLM's ZMQ publisher would send them.
+// Publishes the cache's events over ZMQ, as vLLM's publisher does.
 #ifndef PAGODA_SERVER_BRIDGES_ZMQ_BRIDGE_H_
 #define PAGODA_SERVER_BRIDGES_ZMQ_BRIDGE_H_
 
@@ -18,13 +18,14 @@
 
 namespace pagoda::server {
 
-// A PUB socket with three frames a message: topic, sequence number (8 bytes, big-endian, from 0 on,
-// one more for each message), payload (EncodeVllmBatch, of at most kFullPayloadBytes where a block
-// does not take more); and, where it is wanted, a ReplayServer. Thread-safe.
+// A PUB socket and, if configured, a ReplayServer. A message has three frames: the topic; the
+// sequence number (8 bytes, big-endian, from 0 on, one more for each message); the payload
+// (EncodeVllmBatch, at most kFullPayloadBytes unless one block takes more). Thread-safe.
 //
-// A subscriber that is queue_messages() behind misses further ones, and nobody waits for it: a hole
-// in the numbers tells it to ask for a replay. ZMQ counts messages and not bytes; the count is such
-// that the largest ones are `subscriber_bytes`. The same holds for the answers to a replay.
+// A subscriber that is queue_messages() behind misses further messages, and the daemon does not
+// wait for it. A gap in the numbers tells the subscriber to ask for a replay. ZMQ counts messages
+// and not bytes; queue_messages() is chosen so that the largest messages take `subscriber_bytes`.
+// The same holds for the answers to a replay.
 class ZmqBridge final : public RouterSink {
  public:
   struct Options {
@@ -33,8 +34,9 @@ class ZmqBridge final : public RouterSink {
     ZmqMode mode = ZmqMode::kAuto;
     std::string topic;
     ReplayServer::Reply reply = ReplayServer::Reply::kPlain;
-    uint32_t hwm = 1000;  // Messages that wait for a subscriber, at most,
-    // and their bytes; at least one message waits, however large.
+    // The most messages that wait for a subscriber, and the most bytes of them. One message can
+    // always wait, regardless of its size.
+    uint32_t hwm = 1000;
     uint64_t subscriber_bytes = 1'536 << 10;
     uint32_t buffer_steps = 10'000;
     uint64_t buffer_bytes = 64 << 20;
@@ -43,25 +45,25 @@ class ZmqBridge final : public RouterSink {
 
   struct Stats {
     uint64_t batches = 0;       // Messages.
-    uint64_t bytes = 0;         // Of payloads.
-    uint64_t failed_sends = 0;  // Messages that the socket refused; a replay has them.
+    uint64_t bytes = 0;         // Bytes of payloads.
+    uint64_t failed_sends = 0;  // Messages that the socket refused. A replay contains them.
     ReplayServer::Stats replay;
   };
 
-  // What a payload has at most, but for a block that takes more by itself. A few of them: many
-  // small messages or few large ones come to about as many bytes.
+  // The most bytes of a payload, unless one block takes more. The size is small, so that a full
+  // queue has about the same number of bytes with many small messages as with few large ones.
   static constexpr size_t kFullPayloadBytes = 32 << 10;
 
-  // Errors: INVALID_ARGUMENT where an endpoint cannot be had.
+  // Errors: INVALID_ARGUMENT if an endpoint cannot be opened.
   static absl::StatusOr<std::unique_ptr<ZmqBridge>> Open(Options options);
 
   void Publish(const RouterBatchPtr& batch) override;
 
   Stats stats() const;
-  // Where it is, with the port that was taken; empty where there are no replays.
+  // The sockets' addresses, with the actual ports. replay_endpoint() is empty without replays.
   const std::string& endpoint() const { return endpoint_; }
   std::string replay_endpoint() const { return replay_ ? replay_->endpoint() : ""; }
-  // How many messages wait for one subscriber, or for one replay.
+  // The most messages that wait for one subscriber, or for one replay.
   int queue_messages() const;
 
  private:
@@ -72,10 +74,9 @@ class ZmqBridge final : public RouterSink {
   const Options options_;
   ReplayRing ring_;
   zmq::context_t context_;
-  zmq::socket_t
-      publisher_;  // Used by one thread at a time: that which opens, then that of Publish.
+  zmq::socket_t publisher_;  // Used by one thread at a time: first Open's, then Publish's.
   std::string endpoint_;
-  uint64_t next_seq_ = 0;  // Publish's.
+  uint64_t next_seq_ = 0;  // Used by Publish only.
   std::unique_ptr<ReplayServer> replay_;
 
   std::atomic<uint64_t> batches_ = 0;

@@ -16,7 +16,7 @@ constexpr char kIpc[] = "ipc://";
 constexpr char kInproc[] = "inproc://";
 constexpr char kTcp[] = "tcp://";
 
-// The host of "tcp://host:port", and whether the port is one.
+// Splits "host:port" and stores the host. Returns whether the port is valid.
 bool SplitTcp(std::string_view address, std::string_view* host) {
   const size_t colon = address.rfind(':');
   if (colon == std::string_view::npos || colon == 0 || colon + 1 == address.size()) return false;
@@ -39,7 +39,7 @@ absl::Status CheckEndpoint(const std::string& endpoint) {
   if (good) return absl::OkStatus();
   return MakeError(
       Reason::kInvalidArgument,
-      absl::StrCat("'", endpoint, "' is none of tcp://HOST:PORT, ipc://PATH, inproc://NAME"));
+      absl::StrCat("'", endpoint, "' is not tcp://HOST:PORT, ipc://PATH or inproc://NAME"));
 }
 
 bool Listens(const std::string& endpoint, ZmqMode mode) {

@@ -1,4 +1,4 @@
-// Where a ZMQ socket of vLLM's world is.
+// Endpoints of ZMQ sockets, by vLLM's rules.
 #ifndef PAGODA_SERVER_BRIDGES_ZMQ_ENDPOINT_H_
 #define PAGODA_SERVER_BRIDGES_ZMQ_ENDPOINT_H_
 
@@ -9,28 +9,28 @@
 
 namespace pagoda::server {
 
-// Takes "ipc:///path", "inproc://name" and "tcp://host:port", with "*" for every interface or any
-// free port. Errors: INVALID_ARGUMENT for anything else.
+// Accepts "ipc:///path", "inproc://name" and "tcp://host:port". A host "*" means every interface, a
+// port "*" any free port. Errors: INVALID_ARGUMENT for anything else.
 absl::Status CheckEndpoint(const std::string& endpoint);
 
-// Whether a socket listens or connects. kAuto is vLLM's rule, by the endpoint: a socket listens
-// where the endpoint has a "*" or "::" in it or is of ipc or inproc; else it connects, to a peer
-// that may come later. By that rule "tcp://127.0.0.1:5557" connects, so kListen is for loopback.
+// Whether a socket listens or connects. kAuto is vLLM's rule: a socket listens if the endpoint
+// contains "*" or "::", or is ipc or inproc. Otherwise it connects to a peer, which can start
+// later. By that rule "tcp://127.0.0.1:5557" connects; kListen makes it listen on loopback.
 enum class ZmqMode : uint8_t { kAuto, kListen, kConnect };
 
 bool Listens(const std::string& endpoint, ZmqMode mode);
 
-// Whether what goes there stays on this machine. REQUIRES: CheckEndpoint.
+// Whether data sent to the endpoint stays on this machine. REQUIRES: CheckEndpoint.
 bool StaysHere(const std::string& endpoint);
 
-// The file of a socket at "ipc:///path", whose mode says who may connect; empty for another kind of
-// endpoint, also for "ipc://@name", which has no file.
+// The file of a socket at "ipc:///path"; its mode decides which users may connect. Empty for other
+// kinds of endpoints, and for "ipc://@name", which has no file.
 std::string SocketFile(const std::string& endpoint);
 
-// Whether no process but this one gets there.
+// Whether only this process can reach the endpoint.
 bool IsInProcess(const std::string& endpoint);
 
-// Whether the host is an IPv6 address, which stands in brackets.
+// Whether the host is an IPv6 address, which is written in brackets.
 bool IsIpv6(const std::string& endpoint);
 
 }  // namespace pagoda::server

@@ -14,12 +14,12 @@ namespace {
 
 constexpr mode_t kSocketMode = 0660;
 
-// What a peer may send to a publisher or a replay socket is a few bytes.
+// A peer sends only a few bytes to a publisher or a replay socket.
 constexpr int64_t kMaxReceivedBytes = 1024;
 
-// How long what is on its way may take to the peers after the end. More than nothing: libzmq 4.3
-// aborts where a connection is lost in the moment in which a socket drops the rest of a message,
-// and what peers have read by then is not dropped.
+// How long a closing socket keeps sending queued messages to its peers. Not 0: libzmq 4.3 aborts if
+// a connection is lost while a socket drops the rest of a message, and messages that the peers have
+// read by then are not dropped.
 constexpr int kLingerMs = 200;
 
 }  // namespace

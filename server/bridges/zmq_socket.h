@@ -11,9 +11,9 @@
 
 namespace pagoda::server {
 
-// Lets the socket listen or connect; the file of an ipc socket that listens has the mode 0660.
-// Returns where it is, with the port that was taken. REQUIRES: CheckEndpoint (zmq_endpoint.h).
-// Errors: INVALID_ARGUMENT with the system's word for it.
+// Makes the socket listen or connect. The file of a listening ipc socket gets the mode 0660.
+// Returns the address, with the actual port. REQUIRES: CheckEndpoint (zmq_endpoint.h).
+// Errors: INVALID_ARGUMENT, with the system's message.
 absl::StatusOr<std::string> OpenEndpoint(zmq::socket_t& socket, const std::string& endpoint,
                                          ZmqMode mode);
 

@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// More than kMaxCaches caches of kMaxBroughtLayers groups each never take.
+// More than kMaxCaches caches with kMaxBroughtLayers layer groups each can take.
 constexpr size_t kMaxFileBytes = size_t{1} << 30;
 
 absl::Status SystemError(const std::string& what) {
@@ -32,7 +32,7 @@ absl::Status SystemError(const std::string& what) {
 }
 
 absl::Status Damaged(const std::string& path, const std::string& what) {
-  return MakeError(Reason::kInvalidArgument, absl::StrCat(path, " does not list caches: ", what));
+  return MakeError(Reason::kInvalidArgument, absl::StrCat(path, " is no list of caches: ", what));
 }
 
 absl::Status CheckOwn(int fd, const std::string& path) {
@@ -42,7 +42,7 @@ absl::Status CheckOwn(int fd, const std::string& path) {
                    (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
   if (own) return absl::OkStatus();
   return MakeError(Reason::kPermissionDenied,
-                   absl::StrCat(path, " is not a plain file of this user's alone"));
+                   absl::StrCat(path, " is not a regular file that only this user can write"));
 }
 
 absl::StatusOr<std::string> ReadAll(int fd, const std::string& path) {

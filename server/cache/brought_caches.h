@@ -1,4 +1,4 @@
-// Which caches clients had opened, for the next daemon.
+// The file that lists the caches that clients opened, so that the next daemon reopens them.
 #ifndef PAGODA_SERVER_CACHE_BROUGHT_CACHES_H_
 #define PAGODA_SERVER_CACHE_BROUGHT_CACHES_H_
 
@@ -13,32 +13,32 @@
 
 namespace pagoda::server {
 
-// A cache as it was opened: its tiers have bytes.
+// A cache that a client opened. The tiers of `call` have sizes in bytes.
 struct BroughtCache {
   uint32_t number = 0;
-  std::string tenant;  // Its name; empty: everybody's.
+  std::string tenant;  // The name of its tenant; empty: every tenant may use it.
   OpenCacheCall call;
 };
 
 struct BroughtCaches {
-  uint32_t next_number = 1;  // Above every number that was ever given.
+  uint32_t next_number = 1;  // Above the number of every cache so far.
   std::vector<BroughtCache> caches;
 };
 
-// A file of JSON, written anew as a whole. What is in it is believed, so it has to be this user's
-// alone, and nobody else may write it.
+// A JSON file, replaced as a whole. The daemon trusts its content, so the file must belong to this
+// user and no other user may write it.
 class BroughtCachesFile {
  public:
-  // Nothing is touched yet.
+  // Does not touch the file.
   explicit BroughtCachesFile(std::string path) : path_(std::move(path)) {}
 
   const std::string& path() const { return path_; }
-  // None at all where there is no file. Errors: PERMISSION_DENIED (it is not this user's alone),
-  // INVALID_ARGUMENT (it is damaged).
+  // No caches if there is no file. Errors: PERMISSION_DENIED (the file belongs to another user, or
+  // another user may write it), INVALID_ARGUMENT (it is damaged).
   absl::StatusOr<BroughtCaches> Read() const;
-  // The file holds this, or what it held before. Errors: those of the system.
+  // Atomic: after an error the file holds its earlier content. Errors: those of the system.
   absl::Status Write(const BroughtCaches& caches) const;
-  // Errors: those of the system. No file is no error.
+  // Errors: those of the system. A missing file is no error.
   absl::Status Remove() const;
 
  private:

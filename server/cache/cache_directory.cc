@@ -31,7 +31,7 @@ void CacheDirectory::Add(CachePtr cache) {
 }
 
 void CacheDirectory::Remove(uint32_t number) {
-  CachePtr last;  // Ends without the lock.
+  CachePtr last;  // Destroyed after the lock is released.
   absl::MutexLock lock(&mutex_);
   const auto it = caches_.find(number);
   if (it == caches_.end()) return;
@@ -73,7 +73,7 @@ absl::StatusOr<CachePtr> CacheDirectory::OfSession(SessionId session) const {
   if (number < end_) {
     return MakeError(
         Reason::kStaleSession,
-        absl::StrCat("session ", session.value(), " is over: its cache is not served any more"));
+        absl::StrCat("session ", session.value(), " has ended: its cache is no longer served"));
   }
   return MakeError(Reason::kUnknownSession,
                    absl::StrCat("session ", session.value(), " was never opened"));
@@ -104,7 +104,7 @@ std::vector<CachePtr> CacheDirectory::VisibleTo(const Identity& caller) const {
 std::vector<bool> CacheDirectory::Remembers(absl::Span<const SessionRef> sessions) const {
   std::vector<bool> remembered;
   remembered.reserve(sessions.size());
-  // Runs of one cache's sessions: one hold of its lock each.
+  // Takes a cache's lock once for each run of sessions of that cache.
   for (size_t begin = 0; begin < sessions.size();) {
     size_t end = begin + 1;
     const uint32_t number = CacheNumberOf(sessions[begin].id);

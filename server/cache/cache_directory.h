@@ -1,4 +1,4 @@
-// Which caches a daemon serves: by name, for calls that name one, and by session.
+// The caches that a daemon serves, found by name or by session.
 #ifndef PAGODA_SERVER_CACHE_CACHE_DIRECTORY_H_
 #define PAGODA_SERVER_CACHE_CACHE_DIRECTORY_H_
 
@@ -19,41 +19,41 @@
 
 namespace pagoda::server {
 
-// What streams of a cache that is dropped end with: UNKNOWN_CACHE.
+// The error that ends the streams of a dropped cache: UNKNOWN_CACHE.
 absl::Status CacheDropped(const CacheParts& cache);
 
-// Decides nothing about how caches are opened: CacheOpener adds and removes them. Other tenants
-// cannot find a tenant's cache here. Thread-safe.
+// CacheOpener adds and removes the caches. Only the tenant itself and operators find a tenant's
+// cache by name. Thread-safe.
 class CacheDirectory {
  public:
-  // REQUIRES: no cache of that name or number is here.
+  // REQUIRES: the directory has no cache with that name or number.
   void Add(CachePtr cache) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Nobody finds it any more; those who have it keep it.
+  // No call finds the cache from now on. Holders of its CachePtr keep it.
   void Remove(uint32_t number) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The cache of that name; with "" the only one that the caller may see. Errors: UNKNOWN_CACHE;
-  // CACHE_NOT_NAMED, with the names.
+  // The cache with that name; for "" the only cache that the caller may see. Errors: UNKNOWN_CACHE;
+  // CACHE_NOT_NAMED ("" and several caches), with the names.
   absl::StatusOr<CachePtr> Named(const std::string& name, const Identity& caller) const
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // The cache that the session is one of. Errors: STALE_SESSION (it has ended with its cache),
-  // UNKNOWN_SESSION (no cache ever had such sessions).
+  // The cache of the session. Errors: STALE_SESSION (the session has ended with its cache),
+  // UNKNOWN_SESSION (no cache ever had the number in the session's id).
   absl::StatusOr<CachePtr> OfSession(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether the cache is still here.
+  // Whether the directory still has the cache.
   bool Serves(const CacheParts& cache) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Every cache, by number.
   std::vector<CachePtr> All() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Those that the caller may see, by number.
+  // The caches that the caller may see, by number.
   std::vector<CachePtr> VisibleTo(const Identity& caller) const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // SharedManager::Remembers of each session's cache; false where that has gone. `sessions` may be
-  // of several caches.
+  // SharedManager::Remembers for each session, asked of its cache; false if the cache is gone.
+  // `sessions` can belong to several caches.
   std::vector<bool> Remembers(absl::Span<const SessionRef> sessions) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   mutable absl::Mutex mutex_;
   std::map<uint32_t, CachePtr> caches_ ABSL_GUARDED_BY(mutex_);  // By number.
-  uint32_t end_ ABSL_GUARDED_BY(mutex_) = 0;  // Above every number that was ever here.
+  uint32_t end_ ABSL_GUARDED_BY(mutex_) = 0;  // Above the number of every cache so far.
 };
 
 }  // namespace pagoda::server

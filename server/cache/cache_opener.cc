@@ -17,16 +17,16 @@
 namespace pagoda::server {
 namespace {
 
-// How often the thread looks for caches that nobody uses.
+// How often the thread looks for unused caches.
 constexpr absl::Duration kSweepInterval = absl::Seconds(1);
-// The core keeps memory of its own for a block, which no budget counts: 127 bytes
-// (manager/README.md) and, of large blocks, 8 for each token. Blocks of a byte would make it take a
-// hundred times and more of what its operator gave.
+// The core needs metadata for each block, which no budget counts: 127 bytes (manager/README.md),
+// and for large blocks 8 bytes a token. With blocks of one byte, the metadata would take more than
+// a hundred times the memory that the operator gave.
 constexpr uint64_t kLeastBlockBytes = 128;
 constexpr uint64_t kLeastTokenBytes = 8;
-// How long subscribers of a cache that is dropped have to read what they were sent.
+// How long the subscribers of a dropped cache have to read the last events.
 constexpr absl::Duration kLastWords = absl::Seconds(1);
-// And for the last call of one that is to end.
+// How often the thread looks whether the last call has let a dropped cache go.
 constexpr absl::Duration kRetiredInterval = absl::Milliseconds(20);
 
 CachePtr PartsOf(const std::shared_ptr<ServedCache>& cache) {
@@ -39,7 +39,7 @@ absl::Status Draining() { return MakeError(Reason::kDraining, "the daemon is shu
 
 absl::Status Mismatch(const std::string& name, const std::string& what) {
   return MakeError(Reason::kCacheMismatch,
-                   absl::StrCat("the cache '", name, "' is there, and ", what));
+                   absl::StrCat("the cache '", name, "' exists already, and ", what));
 }
 
 absl::Status CheckCall(const OpenCacheCall& call) {
@@ -57,7 +57,7 @@ absl::Status CheckBlockBytes(const CacheLayout& layout, uint32_t tokens_per_bloc
   for (const WindowLayout& window : layout.windows()) {
     if (window.block_bytes() >= least) continue;
     return Refuse(absl::StrCat("layers: a block of a window has ", window.block_bytes(),
-                               " bytes; at least ", least));
+                               " bytes; it needs at least ", least));
   }
   return absl::OkStatus();
 }
@@ -81,7 +81,7 @@ TierMedium ConfigMedium(Medium medium) {
   return TierMedium::kHost;
 }
 
-// What a cache that is there and one that is asked for differ in; "" where they are the same.
+// How an open cache and a requested one differ; "" if they are the same.
 std::string Difference(const OpenCacheCall& there, const OpenCacheCall& asked) {
   const CacheIdentity& a = there.identity;
   const CacheIdentity& b = asked.identity;
@@ -90,7 +90,7 @@ std::string Difference(const OpenCacheCall& there, const OpenCacheCall& asked) {
     return absl::StrCat("its blocks have ", there.tokens_per_block, " tokens, not ",
                         asked.tokens_per_block);
   }
-  if (there.layers != asked.layers) return "its layers are others";
+  if (there.layers != asked.layers) return "its layers differ";
   return "";
 }
 
@@ -98,8 +98,9 @@ bool HasSessions(const SharedManager& manager) {
   return !manager.Sessions(SessionId(0), 1).empty() || !manager.QuarantinedSessions().empty();
 }
 
-// What an earlier daemon's caches are remembered in: on the disk, which outlives the machine, where
-// there is one, else where the memory of a warm restart lies.
+// The file that lists clients' caches for the next daemon. It lies on the disk if the configuration
+// has one, because a disk outlives a reboot; else beside the shared memory of a warm restart. None
+// without both.
 std::optional<BroughtCachesFile> FileOf(const Config& config) {
   if (!config.memory.disk.path.empty()) {
     return BroughtCachesFile(absl::StrCat(config.memory.disk.path, "/caches.json"));
@@ -108,8 +109,8 @@ std::optional<BroughtCachesFile> FileOf(const Config& config) {
   return BroughtCachesFile(absl::StrCat("/dev/shm/pagoda-", AddressHash(config), "-caches"));
 }
 
-// The number of the client's cache that a file of shared memory is of; none where it is of no such
-// cache at this daemon's addresses. Its name: see InstanceName.
+// The number of the client's cache that a file of shared memory belongs to. None if it belongs to
+// no client's cache at this daemon's addresses. InstanceName makes the names.
 std::optional<uint32_t> CacheNumberIn(absl::string_view file, const std::string& address_hash) {
   if (!absl::ConsumePrefix(&file, "pagoda-")) return std::nullopt;
   const size_t hash = file.rfind(absl::StrCat("-", address_hash, "-"));
@@ -120,8 +121,8 @@ std::optional<uint32_t> CacheNumberIn(absl::string_view file, const std::string&
   return number;
 }
 
-// Removes the memory of clients' caches that a killed daemon left and that nobody opens again: its
-// names say which cache it was, and no later one has that name.
+// Removes the memory of clients' caches that a killed daemon left and that will not be reopened.
+// The memory's names contain the cache's number, which no later cache gets.
 void RemoveStrays(const std::string& address_hash, const BroughtCaches& remembered) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", error)) {
@@ -133,7 +134,7 @@ void RemoveStrays(const std::string& address_hash, const BroughtCaches& remember
     if (!number.has_value() || is_remembered || absl::EndsWith(file, ".lock")) continue;
     if (const absl::Status status = SharedMemory::RemoveLeftover(absl::StrCat("/", file));
         !status.ok()) {
-      Log(LogLevel::kWarning, absl::StrCat("memory of a cache of an earlier run stays: ",
+      Log(LogLevel::kWarning, absl::StrCat("cannot remove the memory of an earlier run's cache: ",
                                            std::string(status.message())));
     }
   }
@@ -143,8 +144,8 @@ void RemoveStrays(const std::string& address_hash, const BroughtCaches& remember
 
 absl::Status NoMemoryForCaches() {
   return MakeError(Reason::kOutOfMemory,
-                   "the daemon gives clients no memory for caches of their own: start it with "
-                   "--memory, or a section memory in its configuration");
+                   "the daemon has no memory for clients' caches: start it with --memory, or with "
+                   "a section memory in its configuration");
 }
 
 CacheOpener::CacheOpener(Options options)
@@ -180,7 +181,7 @@ absl::Status CacheOpener::Start() {
 BroughtCaches CacheOpener::ReadRemembered() const {
   absl::StatusOr<BroughtCaches> found = file_->Read();
   if (found.ok()) return *std::move(found);
-  Log(LogLevel::kError, absl::StrCat("the caches of the last run are not opened again: ",
+  Log(LogLevel::kError, absl::StrCat("cannot reopen the caches of the last run: ",
                                      std::string(found.status().message())));
   return {};
 }
@@ -191,9 +192,8 @@ void CacheOpener::OpenRemembered(const BroughtCaches& remembered) {
     next_number_ = std::max(next_number_, brought.number + 1);
     const absl::Status status = Reopen(brought);
     if (!status.ok()) {
-      Log(LogLevel::kError,
-          absl::StrCat("the cache ", brought.call.name,
-                       " of the last run is not opened again: ", std::string(status.message())));
+      Log(LogLevel::kError, absl::StrCat("cannot reopen the cache ", brought.call.name,
+                                         " of the last run: ", std::string(status.message())));
     }
   }
 }
@@ -233,7 +233,7 @@ void CacheOpener::Submit(Job job) {
       refused = Draining();
     } else if (jobs_.size() >= kMaxWaiting) {
       refused = MakeError(Reason::kTooManyCalls,
-                          absl::StrCat(kMaxWaiting, " calls wait for caches to be opened already"));
+                          absl::StrCat(kMaxWaiting, " calls already wait to open or drop caches"));
     } else {
       jobs_.push_back(std::move(job));
       return;
@@ -297,8 +297,8 @@ absl::StatusOr<CacheOpener::Opened> CacheOpener::Open(OpenCacheCall call, Tenant
     if (brought_.size() >= options_.config.memory.max_caches) {
       return MakeError(Reason::kTooManyCaches,
                        absl::StrCat(brought_.size(),
-                                    " caches of clients are open, the most there "
-                                    "may be (memory.max_caches)"));
+                                    " caches of clients are open, the most that memory.max_caches "
+                                    "allows"));
     }
   }
   const absl::StatusOr<MemoryBytes> share = TakeShare(&call, tenant);
@@ -315,16 +315,16 @@ absl::StatusOr<CacheOpener::Opened> CacheOpener::Open(OpenCacheCall call, Tenant
 
 absl::StatusOr<CachePtr> CacheOpener::FindSame(const OpenCacheCall& call, TenantId tenant) {
   if (own_ != nullptr && own_->parts().name == call.name) {
-    return Mismatch(call.name, "it is that of the daemon's configuration");
+    return Mismatch(call.name, "it is the cache of the daemon's configuration");
   }
   absl::MutexLock lock(&mutex_);
   for (auto& [number, brought] : brought_) {
     const OpenCacheCall& there = brought.as_opened.call;
     if (there.name != call.name) continue;
-    if (brought.tenant != tenant) return Mismatch(call.name, "it is another tenant's");
+    if (brought.tenant != tenant) return Mismatch(call.name, "it belongs to another tenant");
     const std::string difference = Difference(there, call);
     if (!difference.empty()) return Mismatch(call.name, difference);
-    brought.unused_since.reset();  // So that there is time to open a session in it.
+    brought.unused_since.reset();  // Gives the client time to open a session.
     return PartsOf(brought.cache);
   }
   return CachePtr();
@@ -335,11 +335,11 @@ absl::StatusOr<MemoryBytes> CacheOpener::TakeShare(OpenCacheCall* call, TenantId
   for (TierWish& wish : call->tiers) {
     if (wish.bytes == 0) {
       const uint64_t free = budget_.FreeFor(tenant, wish.medium);
-      // In this order: a product of all bytes there are and a thousand fits no 64 bits.
+      // Divides first, because the product of all bytes and 1,000 could overflow 64 bits.
       wish.bytes = free / 1000 * wish.free_permille + free % 1000 * wish.free_permille / 1000;
       if (wish.bytes == 0) {
         return MakeError(Reason::kOutOfMemory,
-                         absl::StrCat("nothing is free of the memory for clients' caches: ",
+                         absl::StrCat("no memory for clients' caches is free: ",
                                       std::string(MediumName(wish.medium))));
       }
       wish.free_permille = 0;
@@ -371,7 +371,7 @@ ServedCache::Plan CacheOpener::PlanOf(const BroughtCache& brought, TenantId tena
   cache.pin_secondary = options_.config.cache.pin_secondary;
   cache.offload.copy_threads = options_.config.cache.offload.copy_threads;
   if (!call.eviction_policy.empty()) cache.eviction_policy = call.eviction_policy;
-  // Memory of a GPU ends with the daemon.
+  // GPU memory ends with the daemon.
   cache.warm_restart = options_.config.memory.warm_restart && !on_gpu;
   const Config::Memory::Disk& disk = options_.config.memory.disk;
   for (const TierWish& wish : call.tiers) {
@@ -386,7 +386,7 @@ ServedCache::Plan CacheOpener::PlanOf(const BroughtCache& brought, TenantId tena
   }
   plan.config.cache = std::move(cache);
   plan.config.engine = Config::Engine();
-  // Quotas of blocks are of the configuration's cache; a client's has bytes of the budget.
+  // Quotas in blocks apply to the configuration's cache only. The budget limits a client's cache.
   for (Config::Tenant& one : plan.config.tenants) {
     one.quota.tiers.clear();
     one.quota.primary_blocks = 0;
@@ -407,7 +407,7 @@ absl::StatusOr<CachePtr> CacheOpener::Make(BroughtCache brought, TenantId tenant
     budget_.GiveBack(tenant, share);
     return made.status();
   }
-  // What does not make a whole block is not taken.
+  // The bytes that fill no whole block return to the budget.
   MemoryBytes rest = share;
   for (const CacheTierBytes& tier : (*made)->parts().tier_bytes) {
     const uint64_t used = std::min(rest[tier.medium], tier.bytes);
@@ -436,8 +436,9 @@ absl::StatusOr<CachePtr> CacheOpener::Make(BroughtCache brought, TenantId tenant
 
 absl::StatusOr<uint64_t> CacheOpener::Drop(const std::string& name, bool force) {
   if (own_ != nullptr && own_->parts().name == name) {
-    return Refuse(absl::StrCat("the cache '", name,
-                               "' is that of the daemon's configuration; it ends with the daemon"));
+    return Refuse(
+        absl::StrCat("the cache '", name,
+                     "' is the cache of the daemon's configuration; it ends with the daemon"));
   }
   uint32_t number = 0;
   {
@@ -451,7 +452,7 @@ absl::StatusOr<uint64_t> CacheOpener::Drop(const std::string& name, bool force) 
     if (!force && HasSessions(found->second.cache->manager())) {
       return MakeError(Reason::kCacheInUse,
                        absl::StrCat("the cache '", name,
-                                    "' has sessions, or slots that those of dead clients could "
+                                    "' has sessions, or quarantined slots that dead clients could "
                                     "still write; force ends them"));
     }
     number = found->first;
@@ -471,7 +472,8 @@ uint64_t CacheOpener::Retire(uint32_t number) {
   const CacheParts& parts = brought.cache->parts();
   const absl::Status dropped = CacheDropped(parts);
   uint64_t ended = 0;
-  // A call that found the cache before may still open one; its client finds it gone.
+  // A call that found the cache earlier can still open a session; its client then finds the cache
+  // gone.
   SessionId from(0);
   constexpr size_t kPiece = 256;
   while (true) {
@@ -507,7 +509,7 @@ void CacheOpener::Sweep(absl::Time now) {
     }
   }
   for (const uint32_t number : unused) Retire(number);
-  // Nobody finds them any more, so whoever had them last has let them go.
+  // The directory no longer has retired caches, so a use count of 1 means that no call holds them.
   for (size_t i = 0; i < retired_.size();) {
     Brought& brought = retired_[i];
     if (brought.cache.use_count() > 1) {

@@ -1,4 +1,4 @@
-// Opens the caches of a daemon, and ends them.
+// Opens, drops and ends the caches of a daemon.
 #ifndef PAGODA_SERVER_CACHE_CACHE_OPENER_H_
 #define PAGODA_SERVER_CACHE_CACHE_OPENER_H_
 
@@ -33,16 +33,17 @@ namespace pagoda::server {
 // OUT_OF_MEMORY: the configuration gives no memory for clients' caches.
 absl::Status NoMemoryForCaches();
 
-// The cache of the configuration and those that clients bring go the same way: a plan, the memory,
-// a place in the directory. Opening takes memory and time, so clients' caches are opened and ended
-// by one thread, one at a time.
+// Every cache, the configuration's as well as a client's, is opened in the same steps: make a plan,
+// take the memory, add the cache to the directory. Opening takes memory and time, so one thread
+// opens and drops clients' caches, one at a time.
 //
 // Invariants:
-// 1. A cache that is in the directory is whole, and has its share of the budget.
-// 2. A cache ends in three steps: nobody finds it any more; its sessions, streams and waits are
-//    ended; then, when no call has it any more, its memory goes and its share comes back.
+// 1. A cache in the directory is complete and has its share of the budget.
+// 2. A cache ends in three steps. First the directory drops it, so that no call finds it. Then its
+//    sessions, streams and waits end. When no call holds it, its memory is freed and its share
+//    returns to the budget.
 // 3. A refused Open leaves nothing behind.
-// Thread-safe, but for Start, Keep and Stop.
+// Thread-safe, except for Start, Keep and Stop.
 class CacheOpener {
  public:
   struct Options {
@@ -51,24 +52,24 @@ class CacheOpener {
     Supervisor* supervisor = nullptr;
     CacheDirectory* directory = nullptr;
     absl::Time start_time;
-    // Ends what waits for the cache's copies, when it is dropped.
+    // Called when a cache is dropped: ends the calls that wait for the cache's copies.
     std::function<void(const CacheParts&, const absl::Status&)> end_waits;
   };
-  // Calls that wait for the thread; one more is refused with TOO_MANY_CALLS.
+  // The most calls that wait for the thread. A further one is refused with TOO_MANY_CALLS.
   static constexpr size_t kMaxWaiting = 64;
 
-  // What `options` points to outlives this.
+  // The pointers in `options` outlive this.
   explicit CacheOpener(Options options);
   // Calls Stop.
   ~CacheOpener();
 
-  // Opens the configuration's cache, where it has one, with its engine; and those that clients had
-  // opened in an earlier run, as far as they were kept. One of these that cannot be opened is told
-  // to the log. Errors: those of ServedCache::Create and LoadEngine, of the configuration's cache.
+  // Opens the configuration's cache, if it has one, with its engine. Then reopens the caches that
+  // clients opened in an earlier run, as far as they were kept; if one fails, the log says why.
+  // Errors: those of ServedCache::Create and LoadEngine for the configuration's cache.
   absl::Status Start();
-  // The configuration's cache; null where it has none.
+  // The configuration's cache; null if it has none.
   ServedCache* own() const { return own_.get(); }
-  // See ServedCache::Keep. From here on clients' caches are remembered for the next daemon.
+  // See ServedCache::Keep. From now on the daemon lists clients' caches for the next daemon.
   void Keep();
 
   struct Opened {
@@ -76,19 +77,20 @@ class CacheOpener {
     bool created = false;
   };
   using OpenDone = std::function<void(const absl::StatusOr<Opened>&)>;
-  // Opens the cache, or finds the one that is there; calls `done` once, on another thread or this
-  // one. Errors: CACHE_MISMATCH, TOO_MANY_CACHES, OUT_OF_MEMORY, INVALID_ARGUMENT, DRAINING,
-  // TOO_MANY_CALLS.
+  // Opens the cache, or finds the same cache if it is open already. Calls `done` once, on another
+  // thread or on this one. Errors: CACHE_MISMATCH, TOO_MANY_CACHES, OUT_OF_MEMORY,
+  // INVALID_ARGUMENT, DRAINING, TOO_MANY_CALLS.
   void OpenLater(OpenCacheCall call, TenantId tenant, OpenDone done) ABSL_LOCKS_EXCLUDED(mutex_);
 
   using DropDone = std::function<void(const absl::StatusOr<uint64_t>&)>;
-  // Ends a client's cache; `done` is told how many sessions ended with it. Its memory is free when
-  // no call has it any more. Errors: UNKNOWN_CACHE; CACHE_IN_USE (it has sessions, and `force` is
-  // false); INVALID_ARGUMENT (it is the configuration's); DRAINING, TOO_MANY_CALLS.
+  // Drops a client's cache. `done` gets the number of sessions that ended with it. The memory is
+  // freed when no call holds the cache. Errors: UNKNOWN_CACHE; CACHE_IN_USE (it has sessions or
+  // quarantined sessions, and `force` is false); INVALID_ARGUMENT (it is the configuration's
+  // cache); DRAINING, TOO_MANY_CALLS.
   void DropLater(std::string name, bool force, DropDone done) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // For how long a client's cache has had no session, and when it ends if none comes. None: it has
-  // sessions, or does not end by itself.
+  // How long a client's cache has had no session, and when it ends if no session is opened. None:
+  // it has sessions, or it is not a client's cache.
   struct Unused {
     absl::Duration since;
     absl::Duration ends_in;
@@ -98,64 +100,65 @@ class CacheOpener {
   bool HasEngine(uint32_t number) const;
   const MemoryBudget& budget() const { return budget_; }
 
-  // What the passing of time brings to each cache: see ServedCache::Maintain.
+  // Calls ServedCache::Maintain of each cache.
   void Maintain();
-  // Ends the thread, and each cache's copies: see ServedCache::Stop. No call runs any more. A
-  // second call does nothing.
+  // Ends the thread, then the copies of each cache: see ServedCache::Stop. REQUIRES: no other call
+  // runs. A second call does nothing.
   void Stop(absl::Time disk_end);
 
  private:
-  using Job = std::function<void(const absl::Status&)>;  // An error: it is not to be done.
+  using Job = std::function<void(const absl::Status&)>;  // An error: the job must not run.
 
-  // One of a client.
+  // A cache that a client opened.
   struct Brought {
     BroughtCache as_opened;
     std::shared_ptr<ServedCache> cache;
     TenantId tenant = kDefaultTenant;
-    MemoryBytes share;  // Of the budget.
+    MemoryBytes share;  // Its share of the budget.
     std::optional<absl::Time> unused_since;
     absl::Time retired;  // When it was dropped.
   };
 
-  // The thread's loop: jobs, and a look at the caches now and then.
+  // The thread's loop: runs the jobs, and Sweep now and then.
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   void Submit(Job job) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // --- On the thread, or before it runs ---
 
   absl::StatusOr<Opened> Open(OpenCacheCall call, TenantId tenant) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The cache that is there under the name; none where there is none. Errors: CACHE_MISMATCH.
+  // The open cache with the name; null if there is none. Errors: CACHE_MISMATCH.
   absl::StatusOr<CachePtr> FindSame(const OpenCacheCall& call, TenantId tenant)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // What is taken of the budget for the call's tiers, whose sizes become bytes.
+  // Takes the memory of the call's tiers from the budget. Turns shares in `call` into bytes.
   absl::StatusOr<MemoryBytes> TakeShare(OpenCacheCall* call, TenantId tenant);
-  // Makes the cache and gives it its place. `share` is the budget's again where that fails.
+  // Makes the cache and adds it to the directory. Returns `share` to the budget if that fails.
   absl::StatusOr<CachePtr> Make(BroughtCache brought, TenantId tenant, MemoryBytes share)
       ABSL_LOCKS_EXCLUDED(mutex_);
   ServedCache::Plan PlanOf(const BroughtCache& brought, TenantId tenant) const;
-  // What the last run left; nothing where the file is no good, which is told to the log.
+  // The caches that the last run listed. If the file is invalid, none, and the log says why.
   BroughtCaches ReadRemembered() const;
   void OpenRemembered(const BroughtCaches& remembered);
   absl::Status Reopen(const BroughtCache& brought) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<uint64_t> Drop(const std::string& name, bool force) ABSL_LOCKS_EXCLUDED(mutex_);
   // Steps 1 and 2 of invariant 2.
   uint64_t Retire(uint32_t number) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Drops what has been unused for too long, and does step 3 where it can be done.
+  // Drops the caches that have been unused for too long, and does step 3 of invariant 2 for each
+  // dropped cache that no call holds.
   void Sweep(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Step 3. REQUIRES: nobody else has the cache.
+  // Step 3. REQUIRES: no call holds the cache.
   void Bury(Brought retired);
   void Remember() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
   MemoryBudget budget_;
-  const std::optional<BroughtCachesFile> file_;  // Where clients' caches outlive the daemon.
+  const std::optional<BroughtCachesFile> file_;  // None: clients' caches end with the daemon.
   std::atomic<bool> keeps_ = false;              // From Keep on.
   uint32_t next_number_ = 1;
-  std::shared_ptr<ServedCache> own_;
-  std::vector<Brought> retired_;  // Between the steps 2 and 3.
+  std::shared_ptr<ServedCache> own_;  // Shared with the CachePtrs of the directory and of calls.
+  std::vector<Brought> retired_;      // Between steps 2 and 3.
 
   mutable absl::Mutex mutex_;
-  // By number. The thread alone adds and removes.
+  // By number. Only the thread, and Start before it, adds and removes.
   std::map<uint32_t, Brought> brought_ ABSL_GUARDED_BY(mutex_);
   std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,4 +1,4 @@
-// One served cache, as calls and lists see it.
+// The parts of one served cache that calls and lists use.
 #ifndef PAGODA_SERVER_CACHE_CACHE_PARTS_H_
 #define PAGODA_SERVER_CACHE_CACHE_PARTS_H_
 
@@ -24,8 +24,8 @@ class DiskTier;
 class PoolExport;
 class StatusHistory;
 
-// A daemon numbers its caches, from 0. The sessions of a cache have its number in the upper half of
-// their ids, so a session's id alone says whose it is.
+// A daemon numbers its caches from 0. The upper half of a session's id is the number of its cache,
+// so the id alone tells the cache.
 constexpr uint32_t CacheNumberOf(SessionId session) {
   return static_cast<uint32_t>(session.value() >> 32);
 }
@@ -33,20 +33,19 @@ constexpr SessionId LastSessionBefore(uint32_t cache_number) {
   return SessionId(uint64_t{cache_number} << 32);
 }
 
-// What the pools, or the files, of a tier take.
+// The bytes of the pools or files of a tier.
 struct CacheTierBytes {
   Medium medium = Medium::kHost;
   uint64_t bytes = 0;
 };
 
-// What a cache has. The pointers live as long as this object; nullptr where a part is said to be
-// missing.
+// The pointers are valid as long as this object. A pointer is null only if its comment says so.
 struct CacheParts {
   uint32_t number = 0;
   std::string name;
-  // Whose it is: the tenant whose client opened it. kDefaultTenant: everybody may use it.
+  // The tenant whose client opened the cache. kDefaultTenant: every tenant may use it.
   TenantId tenant = kDefaultTenant;
-  // None: it is the configuration's, which nobody drops.
+  // None: it is the configuration's cache, which cannot be dropped.
   std::optional<CacheIdentity> identity;
   absl::Time opened;
 
@@ -54,19 +53,19 @@ struct CacheParts {
   const CacheLayout* layout = nullptr;
   const PoolSet* pools = nullptr;
   const Transfers* transfers = nullptr;
-  WriterProcesses* writers = nullptr;       // None: nobody has ever mapped the pools.
-  const DiskTier* disk = nullptr;           // None: it has no tier on disk.
-  const PoolExport* pool_export = nullptr;  // None: nobody maps the pools.
+  WriterProcesses* writers = nullptr;
+  const DiskTier* disk = nullptr;           // Null: it has no tier on disk.
+  const PoolExport* pool_export = nullptr;  // Null: the daemon has no map socket.
   CacheStreams* streams = nullptr;
-  const StatusHistory* history = nullptr;  // None: the daemon has no HTTP.
+  const StatusHistory* history = nullptr;  // Null: the daemon has no HTTP.
   std::vector<CacheTierBytes> tier_bytes;  // Nearest first.
 };
 
-// Whether it is the cache of the daemon's configuration, over which its own engine and the bridges
-// run.
+// Whether it is the configuration's cache. The daemon's own engine and the bridges use that one.
 inline bool IsConfigured(const CacheParts& cache) { return !cache.identity.has_value(); }
 
-// Keeps the cache, and what it points to, alive.
+// Keeps the cache and everything it points to alive. CacheOpener, the directory and the calls that
+// use the cache share it.
 using CachePtr = std::shared_ptr<const CacheParts>;
 
 }  // namespace pagoda::server

@@ -23,9 +23,9 @@
 namespace pagoda::server {
 namespace {
 
-constexpr mode_t kOwnerOnly = 0700;  // A file holds what every tenant's prompts were.
+constexpr mode_t kOwnerOnly = 0700;  // The files hold KV of every tenant's prompts.
 constexpr absl::Duration kLineInterval = absl::Seconds(1);
-// How SlabFile::Open ends what it says of a foreign file.
+// The end of SlabFile::Open's message about a foreign file.
 constexpr absl::string_view kForeignEnd = "; replace it, or name another file";
 
 std::string NameOf(const Config::Cache::TierConfig& config) {
@@ -56,14 +56,14 @@ absl::Status MakeFolder(const Config::Cache::TierConfig& config) {
   return absl::OkStatus();
 }
 
-// With the tier's name, and for a foreign file with what an operator can do.
+// Adds the tier's name and, for a foreign file, the remedy.
 absl::Status Explain(const absl::Status& status, const Config::Cache::TierConfig& config) {
   absl::string_view what = status.message();
   std::string remedy;
   if (absl::ConsumeSuffix(&what, kForeignEnd)) {
     remedy =
-        "; name another path, or say on_foreign: replace, which drops what the file holds, for "
-        "one start";
+        "; name another path, or say on_foreign: replace for one start, which drops the file's "
+        "content";
   }
   return absl::Status(status.code(),
                       absl::StrCat("cache.tiers: ", NameOf(config), ": ", what, remedy));
@@ -125,15 +125,15 @@ void DiskTier::TellFiles() const {
 
 void DiskTier::Recover(Supervisor* supervisor) {
   uint64_t last_percent = 0;
-  recovery_ = RecoverDisk(*files_, {.tier = options_.tier,
-                                    .accepts = options_.accepts,
-                                    .progress = [&](uint64_t scanned, uint64_t total) {
-                                      const uint64_t percent =
-                                          scanned * 100 / std::max<uint64_t>(total, 1);
-                                      if (std::exchange(last_percent, percent) == percent) return;
-                                      supervisor->Status(absl::StrCat("starting: looking through ",
-                                                                      Name(), ": ", percent, " %"));
-                                    }});
+  recovery_ =
+      RecoverDisk(*files_, {.tier = options_.tier,
+                            .accepts = options_.accepts,
+                            .progress = [&](uint64_t scanned, uint64_t total) {
+                              const uint64_t percent = scanned * 100 / std::max<uint64_t>(total, 1);
+                              if (std::exchange(last_percent, percent) == percent) return;
+                              supervisor->Status(
+                                  absl::StrCat("starting: scanning ", Name(), ": ", percent, " %"));
+                            }});
   Log(recovery_.report.not_scanned.empty() ? LogLevel::kInfo : LogLevel::kWarning,
       absl::StrCat(Name(), ": ", Describe(recovery_.report)));
 }
@@ -171,8 +171,8 @@ void DiskTier::TellFailure(Lane lane, const absl::Status& status) {
   uint64_t left_out = 0;
   switch (error.value_or(DiskError::kIo)) {
     case DiskError::kCancelled:
-    case DiskError::kRefused:   // Watch has told why.
-    case DiskError::kOrphaned:  // Its parent's failure was told.
+    case DiskError::kRefused:   // Watch logs why.
+    case DiskError::kOrphaned:  // The parent's failure is logged.
       return;
     case DiskError::kTooLarge: {
       const absl::MutexLock lock(&mutex_);
@@ -199,8 +199,8 @@ void DiskTier::TellFailure(Lane lane, const absl::Status& status) {
       absl::StrCat(
           Name(), ": ", lane == Lane::kFetch ? "a read" : "a write",
           " failed: ", std::string(status.message()),
-          too_large ? "; such blocks are not kept there, and this is told once" : "",
-          left_out > 0 ? absl::StrCat("; failures before it that are not told: ", left_out) : ""));
+          too_large ? "; the tier does not store such blocks; this is logged once" : "",
+          left_out > 0 ? absl::StrCat("; earlier failures that were not logged: ", left_out) : ""));
 }
 
 void DiskTier::Watch() {
@@ -243,19 +243,19 @@ void DiskTier::Finish(absl::Time end) {
       waiting += window.queued_backups + window.queued_fetches + window.running;
     }
     Log(LogLevel::kWarning,
-        absl::StrCat(Name(), ": the time to drain is over; orders that are cut: ", waiting));
+        absl::StrCat(Name(), ": the time for the last writes is over; orders cut: ", waiting));
     Stop();
   }
   drainer.join();
   if (in_time && !drained.ok()) {
-    Log(LogLevel::kError, absl::StrCat(Name(), ": what was written last may be lost: ",
-                                       std::string(drained.message())));
+    Log(LogLevel::kError,
+        absl::StrCat(Name(), ": the last writes may be lost: ", std::string(drained.message())));
   }
 }
 
 void DiskTier::Stop() {
   if (carrier_ == nullptr || std::exchange(stopped_, true)) return;
-  // First: leases may still end, and what that orders must not meet a carrier that has stopped.
+  // First: leases can still end, and the orders that follow must not reach a stopped carrier.
   manager_->SetDisk(nullptr);
   carrier_->Stop();
 }

@@ -1,5 +1,5 @@
-// The tier of a cache that lies on a disk: opened and looked through at the start, served after
-// that, written out at the end.
+// A cache's tier on disk. The daemon opens and scans its files at the start, serves them, and makes
+// the last writes durable at the end.
 #ifndef PAGODA_SERVER_CACHE_DISK_TIER_H_
 #define PAGODA_SERVER_CACHE_DISK_TIER_H_
 
@@ -31,10 +31,10 @@
 
 namespace pagoda::server {
 
-// "readwrite", "readonly" or "off": what metrics and the status page call it.
+// "readwrite", "readonly" or "off", as in metrics and on the status page.
 std::string_view SlabModeName(SlabMode mode);
 
-// What operators are told of a tier on disk.
+// The numbers of a tier on disk, for metrics and the status page.
 struct DiskNumbers {
   std::string tier;  // Its name.
   std::string path;
@@ -42,42 +42,42 @@ struct DiskNumbers {
   DiskStats stats;
 };
 
-// Open, TakeFound, Start, then anything, and Drain and Stop last. Thread-safe between Start and
-// Drain.
+// Call Open, TakeFound and Start first, in this order, and Finish and Stop last. Thread-safe
+// between Start and Finish.
 class DiskTier {
  public:
   struct Options {
     Config::Cache::TierConfig config;  // With its name.
-    Tier tier = Tier::kSecondary;      // Its place in the cache's list.
+    Tier tier = Tier::kSecondary;      // Its position in the cache's list of tiers.
     std::vector<uint32_t> num_slots;   // By window.
-    // Whether the core takes back blocks of a namespace.
+    // Whether the core accepts recovered blocks of a namespace.
     std::function<bool(const NamespaceKey&)> accepts;
   };
 
-  // Makes the folder where it is missing, opens or makes the files and finds the blocks in them.
-  // Tells the log how the files are read and written and what was found, and the supervisor how far
-  // it is. Errors name the tier: PermissionDenied or those of the system (the folder), those of
-  // DiskFiles::Open.
+  // Creates the folder if it is missing, opens or creates the files, and recovers the blocks in
+  // them. Logs how the files are read and written and what was recovered. Reports progress to the
+  // supervisor. Errors name the tier: PermissionDenied or those of the system (the folder), those
+  // of DiskFiles::Open.
   static absl::StatusOr<std::unique_ptr<DiskTier>> Open(const CacheLayout& layout, Options options,
                                                         Supervisor* supervisor);
   // Calls Stop.
   ~DiskTier();
 
-  // For BlockManager::RestoreDisk. Once.
+  // The recovered blocks, for BlockManager::RestoreDisk. Call it once.
   std::vector<RecoveredWindow> TakeFound() { return std::move(recovery_.windows); }
-  // Tells the log how many of the found blocks are cached again, or why none is.
+  // Logs how many of the recovered blocks are cached again, or why none is.
   void TellRestored(const absl::StatusOr<uint64_t>& restored) const;
 
-  // Carries out what the manager orders from now on. Both outlive this.
+  // Executes the manager's orders from now on. Both arguments outlive this.
   void Start(PoolSet* pools, SharedManager* manager);
-  // Waits until `end` at most for what is ordered and makes it durable. Then it calls Stop, where
-  // that was not enough, and warns of what is cut. The copies that orders wait for must go on
-  // meanwhile. Without Start it does nothing.
+  // Waits until `end` at most for the pending orders and makes their writes durable. If the time is
+  // not enough, logs how many orders are cut and calls Stop. Some orders wait for copies, which
+  // must go on meanwhile. Does nothing without Start.
   void Finish(absl::Time end);
-  // From now on the manager has no disk, and the files are left alone. What waits is cancelled.
+  // Takes the disk from the manager and no longer touches the files. Cancels waiting orders.
   void Stop();
 
-  // Tells the log once of each file that turned read-only or off. Cheap to call often: it looks
+  // Logs each file once that has turned read-only or off. Cheap to call often: it checks the files
   // every kLookInterval. REQUIRES: one caller at a time.
   void Watch();
   static constexpr absl::Duration kLookInterval = absl::Milliseconds(500);
@@ -91,29 +91,29 @@ class DiskTier {
 
   void Recover(Supervisor* supervisor);
   void TellFiles() const;
-  // On a thread of the carrier's.
+  // Runs on a thread of the carrier.
   void OnDone(Lane lane, Ticket ticket, const absl::Status& status);
-  // At most one line a second; what is left out is counted.
+  // Logs at most one line a second and counts the failures in between.
   void TellFailure(Lane lane, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   std::string Name() const;  // "tier 'nvme'".
   std::string WindowAt(size_t window_index) const;
 
   const Options options_;
   const CacheLayout layout_;
-  std::unique_ptr<DiskFiles> files_;  // Until Start: then they are the carrier's.
+  std::unique_ptr<DiskFiles> files_;  // Until Start, which gives them to the carrier.
   DiskRecovery recovery_;
   SharedManager* manager_ = nullptr;  // From Start on.
   bool stopped_ = false;
 
-  absl::Time next_look_ = absl::InfinitePast();  // Of Watch, as the next one.
-  std::vector<SlabMode> modes_;                  // By window: as the log was told.
+  absl::Time next_look_ = absl::InfinitePast();  // Used by Watch only, as is modes_.
+  std::vector<SlabMode> modes_;                  // By window: the mode that was logged last.
 
   absl::Mutex mutex_;
   absl::Time next_line_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   uint64_t left_out_ ABSL_GUARDED_BY(mutex_) = 0;
   bool told_too_large_ ABSL_GUARDED_BY(mutex_) = false;
 
-  std::unique_ptr<DiskCarrier> carrier_;  // Ends first: its threads use the others.
+  std::unique_ptr<DiskCarrier> carrier_;  // Destroyed first: its threads use the other members.
 };
 
 }  // namespace pagoda::server

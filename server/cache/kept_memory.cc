@@ -15,10 +15,10 @@
 namespace pagoda::server {
 namespace {
 
-// Memory is not read faster by more.
+// More threads do not read memory faster.
 constexpr uint32_t kMaxRecoveryThreads = 8;
 
-// The same for the same budgets: what the stamps remember beside the sizes that came of them.
+// A number that is equal for equal budgets. The stamps store it beside the sizes.
 uint64_t BudgetsNote(const Config::Cache& cache) {
   const auto text = [](const TierBudget& budget) {
     const auto* share = std::get_if<FractionBudget>(&budget);
@@ -32,8 +32,8 @@ uint64_t BudgetsNote(const Config::Cache& cache) {
   return Checksum(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(all.data()), all.size()));
 }
 
-// The blocks of each window that the last run had in the tier beside `extra_slots`; none where it
-// left nothing that fits.
+// The blocks of each window that the last run had in the tier, without `extra_slots`. None if it
+// left no memory of this layout and these budgets.
 std::optional<std::vector<uint32_t>> BlocksOfTheLastRun(const CacheLayout& layout,
                                                         const std::string& instance, Tier tier,
                                                         uint32_t extra_slots, uint64_t note) {
@@ -94,7 +94,7 @@ absl::StatusOr<std::unique_ptr<KeptMemory>> KeptMemory::Open(PoolSet* pools, con
          const uint64_t percent = done * 100 / std::max<uint64_t>(total, 1);
          if (std::exchange(last_percent, percent) == percent) return;
          supervisor->Status(
-             absl::StrCat("starting: checking what the last run left: ", percent, " %"));
+             absl::StrCat("starting: checking the last run's memory: ", percent, " %"));
        }});
   Log(LogLevel::kInfo, absl::StrCat("warm restart: ", Describe(recovery.report)));
   return absl::WrapUnique(

@@ -1,5 +1,5 @@
-// The memory of a cache that outlives the daemon (cache.warm_restart): how large it was, what is
-// found in it, and who writes down what comes to lie there.
+// The memory of a cache that outlives the daemon (cache.warm_restart): its sizes, the recovered
+// blocks, and the stamps that say which block each slot holds.
 #ifndef PAGODA_SERVER_CACHE_KEPT_MEMORY_H_
 #define PAGODA_SERVER_CACHE_KEPT_MEMORY_H_
 
@@ -26,12 +26,12 @@
 namespace pagoda::server {
 
 // Removes the shared memory that dead daemons left under the names of the cache. Errors:
-// INVALID_ARGUMENT (a living daemon has it).
+// INVALID_ARGUMENT (a running daemon uses it).
 absl::Status RemoveLeftMemory(const CacheLayout& layout, const std::string& instance);
 
-// The configuration's cache with the sizes that the last daemon made of the same budgets, where it
-// left memory of this layout: a share of what is free now would come out otherwise, because that
-// memory is not. Else the cache as it is, and what was left is removed, so that it is free.
+// If the last daemon left memory of this layout and of the same budgets: `cache` with the last
+// daemon's sizes instead of shares. A share of the free memory would now be smaller, because the
+// left memory is not free. Otherwise: removes the left memory and returns `cache` unchanged.
 // Errors: those of RemoveLeftMemory.
 absl::StatusOr<Config::Cache> WithSizesOfTheLastRun(Config::Cache cache, const CacheLayout& layout,
                                                     const std::string& instance);
@@ -41,30 +41,30 @@ class KeptMemory {
  public:
   struct Options {
     std::string instance;
-    Config::Cache budgets;   // As they were configured.
-    uint32_t max_holes = 0;  // That the core will take.
-    // Of which the core will take blocks.
+    Config::Cache budgets;   // As configured.
+    uint32_t max_holes = 0;  // The most that the core accepts.
+    // Whether the core accepts blocks of a namespace.
     std::function<bool(const NamespaceKey&)> accepts;
   };
 
-  // Takes over the stamps beside the pools and looks for blocks in them. What was made and not
-  // found, here and of the pools, goes with its owner until Keep is called. Tells
-  // the log what was found and what not, and the supervisor how far it is. Errors: those of
-  // StampSet::Create.
+  // Takes over the stamps beside the pools and recovers the blocks. Until Keep is called, pools and
+  // stamps that this daemon created end with it; found ones stay. Logs the result and reports
+  // progress to the supervisor. Errors: those of StampSet::Create.
   static absl::StatusOr<std::unique_ptr<KeptMemory>> Open(PoolSet* pools, const Options& options,
                                                           Supervisor* supervisor);
 
-  // For BlockManager::Restore. Once.
+  // The recovered blocks, for BlockManager::Restore. Call it once.
   std::vector<RecoveredWindow> TakeFound() { return std::move(recovery_.windows); }
   const RecoveryReport& report() const { return recovery_.report; }
-  // Whether a client of an earlier daemon may still map the pools, as it was at the start.
+  // Whether a client of an earlier daemon could still map the pools at the start.
   bool may_have_old_writers() const { return may_have_old_writers_; }
-  // The daemon serves: its end leaves the pools and the stamps behind, also those that it made.
+  // The daemon serves now: from here on its end leaves the pools and stamps behind, including those
+  // that it created.
   void Keep() {
     pools_->KeepNames();
     stamps_->KeepNames();
   }
-  // The core did not take what was found: no slot has a stamp any more.
+  // The core refused the recovered blocks: clears the stamp of every slot.
   void Forget() { stamps_->InvalidateAll(); }
   // For SharedManager::SetSlotSink.
   SlotStamper& stamper() { return stamper_; }

@@ -63,7 +63,7 @@ absl::Status MemoryBudget::Take(TenantId tenant, const MemoryBytes& wanted) {
     const bool is_own_limit = free < total_[medium] - taken_[medium];
     return MakeError(
         Reason::kOutOfMemory,
-        absl::StrCat("the cache wants ", BytesToText(wanted[medium]), " of ", NameOf(medium),
+        absl::StrCat("the cache needs ", BytesToText(wanted[medium]), " of ", NameOf(medium),
                      " memory; ", BytesToText(free), is_own_limit ? " of the tenant's limit" : "",
                      " are free of ", BytesToText(total_[medium])));
   }
@@ -78,7 +78,7 @@ void MemoryBudget::GiveBack(TenantId tenant, const MemoryBytes& bytes) {
   absl::MutexLock lock(&mutex_);
   MemoryBytes& has = taken_by_[tenant];
   for (const Medium medium : kMedia) {
-    PAGODA_CHECK(has[medium] >= bytes[medium], "nobody gives back what it has not");
+    PAGODA_CHECK(has[medium] >= bytes[medium], "a tenant gives back at most what it has taken");
     has[medium] -= bytes[medium];
     taken_[medium] -= bytes[medium];
   }

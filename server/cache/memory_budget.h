@@ -1,4 +1,4 @@
-// The memory that the configuration gives for clients' caches, and who has how much of it.
+// The memory that the configuration gives to clients' caches, and the tenants' shares of it.
 #ifndef PAGODA_SERVER_CACHE_MEMORY_BUDGET_H_
 #define PAGODA_SERVER_CACHE_MEMORY_BUDGET_H_
 
@@ -26,25 +26,25 @@ struct MemoryBytes {
   uint64_t operator[](Medium medium) const { return bytes[static_cast<size_t>(medium)]; }
 };
 
-// Counts only; nobody takes memory here. Thread-safe.
+// Counts bytes; allocates no memory. Thread-safe.
 //
-// Invariant: of each medium, what all have is at most its total, and what a tenant has is at most
-// that tenant's limit.
+// Invariant: for each medium, the bytes taken by all tenants are at most its total, and the bytes
+// taken by a tenant are at most that tenant's limit.
 class MemoryBudget {
  public:
-  // Memory, and the tenants' `cache_memory`, as the configuration has them.
+  // Reads `memory` and the tenants' `cache_memory` in the configuration.
   MemoryBudget(const Config& config, const TenantTable& tenants);
 
   uint64_t total(Medium medium) const { return total_[medium]; }
-  // What nobody has.
+  // The bytes that no cache has taken.
   uint64_t free(Medium medium) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // What of it the tenant may take.
+  // The free bytes that the tenant may take.
   uint64_t FreeFor(TenantId tenant, Medium medium) const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // All of it or nothing. Errors: OUT_OF_MEMORY, with what is wanted, what is free and whose limit
-  // it is.
+  // Takes all of it or nothing. Errors: OUT_OF_MEMORY, with the wanted bytes, the free bytes, and
+  // whether the tenant's limit or the total is the bound.
   absl::Status Take(TenantId tenant, const MemoryBytes& wanted) ABSL_LOCKS_EXCLUDED(mutex_);
-  // REQUIRES: the tenant has that much.
+  // REQUIRES: the tenant has taken that much.
   void GiveBack(TenantId tenant, const MemoryBytes& bytes) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -52,7 +52,7 @@ class MemoryBudget {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   MemoryBytes total_;
-  std::map<TenantId, MemoryBytes> limits_;  // 0: no limit. Tenants without any are not here.
+  std::map<TenantId, MemoryBytes> limits_;  // 0: no limit. A tenant without an entry has none.
   mutable absl::Mutex mutex_;
   MemoryBytes taken_ ABSL_GUARDED_BY(mutex_);
   std::map<TenantId, MemoryBytes> taken_by_ ABSL_GUARDED_BY(mutex_);

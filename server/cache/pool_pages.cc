@@ -10,7 +10,7 @@
 namespace pagoda::server {
 namespace {
 
-// What `asked` names; none where it leaves that to the system.
+// The page size that `asked` names; none if it leaves the choice to the system.
 std::optional<MemoryPages> NamedPages(HugePages asked) {
   switch (asked) {
     case HugePages::k2MiB:

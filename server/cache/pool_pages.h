@@ -1,4 +1,4 @@
-// What pages the pools in host memory got, told to people.
+// Log lines about the page sizes of the pools in host memory.
 #ifndef PAGODA_SERVER_CACHE_POOL_PAGES_H_
 #define PAGODA_SERVER_CACHE_POOL_PAGES_H_
 
@@ -16,9 +16,9 @@ struct PagesLine {
   std::string text;
 };
 
-// A line for each tier in host memory, with the pages of its pools, and why there are no larger
-// ones where that is news. A warning where `asked` names pages (cache.huge_pages) and a pool has
-// others. `tier_names` has a name for each tier of `pools`.
+// A line for each tier in host memory: the pages of its pools and, if some are plain or differ from
+// `asked`, why there are no larger ones. It is a warning if `asked` (cache.huge_pages) names a page
+// size and a pool has other pages. `tier_names` has a name for each tier of `pools`.
 std::vector<PagesLine> DescribePages(const PoolSet& pools,
                                      const std::vector<std::string>& tier_names, HugePages asked);
 

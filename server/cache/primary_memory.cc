@@ -15,7 +15,7 @@ ChosenMemory OnHost(const std::string& why) {
   return {.device = std::nullopt, .what = absl::StrCat("in host memory: ", why)};
 }
 
-// The budget with what a share is one of.
+// The budget; a share with the bytes that are free now.
 absl::StatusOr<TierBudget> BudgetNow(TierBudget budget,
                                      const std::optional<cuda::DeviceInfo>& device) {
   auto* const fraction = std::get_if<FractionBudget>(&budget);
@@ -30,14 +30,15 @@ absl::StatusOr<TierBudget> BudgetNow(TierBudget budget,
   return budget;
 }
 
-// The same error, with other words.
+// The same error with another message.
 absl::Status Renamed(const absl::Status& status, const std::string& message) {
   const Reason reason = ReasonOf(status);
   return reason == Reason::kNone ? absl::Status(status.code(), message)
                                  : MakeError(reason, message);
 }
 
-// The key by which a GPU, or kernels that only a GPU has, were asked for. Empty: all is auto.
+// The key that asks for a GPU, or for kernels that only a GPU has, with its value. Empty: all such
+// keys are auto.
 std::string NameOfWish(const Config& config) {
   if (config.cache.primary_memory == PrimaryMemory::kCuda) return "cache.primary_memory is cuda";
   if (config.engine.backend == EngineBackend::kCuda) return "engine.backend is cuda";
@@ -63,7 +64,7 @@ kernels::ElementType ElementTypeOf(DType dtype) {
   return kernels::ElementType::kFloat32;
 }
 
-// Whether the engine finds kernels on the chosen device; the report is in `chosen`.
+// Whether the engine finds kernels on the chosen device. Stores the report in `chosen`.
 absl::Status TestEngine(const Config& config, const GpuProbes& probes, ChosenMemory& chosen) {
   absl::StatusOr<GpuSelfTestReport> report =
       probes.self_test({.model_dir = config.engine.model_dir,
@@ -83,7 +84,7 @@ absl::Status TestEngine(const Config& config, const GpuProbes& probes, ChosenMem
 absl::StatusOr<ChosenMemory> ChoosePrimaryMemory(const Config& config, const GpuProbes& probes) {
   const Config::Cache& cache = config.cache;
   const bool has_engine = !config.engine.model_dir.empty() && config.engine.kv == KvMode::kPaged;
-  // An engine that has to be on the GPU takes the tier there.
+  // An engine with backend cuda requires the tier on the GPU.
   const bool automatic = cache.primary_memory == PrimaryMemory::kAuto &&
                          !(has_engine && config.engine.backend == EngineBackend::kCuda);
   if (cache.primary_memory == PrimaryMemory::kHost) return OnHost("cache.primary_memory says so");
@@ -91,10 +92,10 @@ absl::StatusOr<ChosenMemory> ChoosePrimaryMemory(const Config& config, const Gpu
     return OnHost("the daemon's own engine runs on the CPU (engine.backend)");
   }
   if (automatic && cache.warm_restart) {
-    return OnHost("cache.warm_restart keeps what GPU memory cannot");
+    return OnHost("cache.warm_restart needs memory that outlives the daemon");
   }
   if (automatic && cache.has_disk() && cache.tiers.size() == 2) {
-    return OnHost("the tier below it is on disk, which takes blocks from host memory alone");
+    return OnHost("the tier below it is on disk, which takes blocks only from host memory");
   }
   const absl::StatusOr<cuda::DeviceInfo> device = probes.describe(static_cast<int>(cache.device));
   if (device.ok()) {
@@ -103,7 +104,7 @@ absl::StatusOr<ChosenMemory> ChoosePrimaryMemory(const Config& config, const Gpu
                                              device->name, ", with ", device->free_bytes >> 20,
                                              " of ", device->total_bytes >> 20, " MiB free"),
                         .gpu_report = std::nullopt};
-    // An engine without a backend there says so itself, where it has to be there.
+    // If the device is required and lacks a backend, Engine::Create reports it.
     const absl::Status backend =
         has_engine ? probes.check_backend(device->place.device) : absl::OkStatus();
     if (!has_engine || (!backend.ok() && !automatic)) return chosen;

@@ -1,4 +1,4 @@
-// Where the primary tier comes to lie, and how many blocks the tiers get.
+// Chooses the memory of the primary tier and the sizes of the tiers.
 #ifndef PAGODA_SERVER_CACHE_PRIMARY_MEMORY_H_
 #define PAGODA_SERVER_CACHE_PRIMARY_MEMORY_H_
 
@@ -21,34 +21,35 @@ namespace pagoda::server {
 
 struct ChosenMemory {
   std::optional<cuda::DeviceInfo> device;  // None: the host.
-  std::string what;                        // Where it lies and why, for people.
-  // What the self-test has found, where the daemon's own engine would compute on a GPU: also where
-  // it leaves the engine nothing, and the tier lies on the host for that.
+  std::string what;                        // The place and the reason, for the log.
+  // The result of the self-test if the daemon's own engine would compute on a GPU. Present even if
+  // the test found no usable kernels and the tier lies on the host for that reason.
   std::optional<GpuSelfTestReport> gpu_report;
 };
 
-// What is asked of this machine.
+// The questions to this machine. Tests replace them.
 struct GpuProbes {
   std::function<absl::StatusOr<cuda::DeviceInfo>(int device)> describe = cuda::DescribeDevice;
   std::function<absl::Status(int device)> check_backend = CheckCudaBackend;
   std::function<absl::StatusOr<GpuSelfTestReport>(const GpuSelfTestOptions&)> self_test = TestGpu;
 };
 
-// cache.primary_memory, looked up on this machine; where that is auto, the daemon's own engine has
-// a say, because it computes where its KV lies: on a GPU only if the self-test finds kernels there
-// for each part of its steps. Errors, where it has to be a device: those of cuda::DescribeDevice,
-// naming the key. Where a GPU was asked for by name (cache.primary_memory, the first tier's medium,
+// Applies cache.primary_memory to this machine. With auto, the daemon's own engine counts, because
+// it computes where its KV lies: a GPU is chosen only if the self-test finds kernels there for each
+// part of the engine's steps.
+// Errors if the tier must be on a device: those of cuda::DescribeDevice, with the key's name.
+// Errors if the configuration names a GPU (cache.primary_memory, the first tier's medium,
 // engine.backend or engine.gpu_attention): those of the self-test, and FAILED_PRECONDITION with its
 // report.
 absl::StatusOr<ChosenMemory> ChoosePrimaryMemory(const Config& config,
                                                  const GpuProbes& probes = {});
 
-// The sizes of the tiers; a share is one of what is free now where the tier lies.
+// The sizes of the tiers. A share counts the memory that is free now where the tier lies.
 // Errors: those of PlanSizes and of reading what is free.
 absl::StatusOr<SizingPlan> SizesNow(const CacheLayout& layout, const Config::Cache& cache,
                                     const ChosenMemory& chosen);
 
-// The tiers of the core, for ManagerOptions: the configuration's, of those sizes.
+// The configuration's tiers with these sizes, for the core (ManagerOptions).
 std::vector<TierSpec> TiersOf(const Config::Cache& cache, const SizingPlan& sizes);
 
 }  // namespace pagoda::server

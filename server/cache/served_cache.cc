@@ -26,8 +26,8 @@
 namespace pagoda::server {
 namespace {
 
-// What one call of Maintain does: so many blocks, so many times, unless so many copies wait
-// already.
+// One call of Maintain handles up to kMaintenancePieces chunks of kMaintenanceBlocks blocks. It
+// does nothing while more than kMaxQueuedCopies copies wait.
 constexpr uint32_t kMaintenanceBlocks = 64;
 constexpr uint32_t kMaintenancePieces = 16;
 constexpr size_t kMaxQueuedCopies = 1024;
@@ -37,7 +37,7 @@ uint64_t RandomNumber() {
   return (uint64_t{device()} << 32) | device();
 }
 
-// Never 0, which stands for "whichever is current" on the wire.
+// Never 0: on the wire, 0 means the current epoch, whichever it is.
 Epoch RandomEpoch() { return Epoch(RandomNumber() | 1); }
 
 absl::StatusOr<CacheSpec> MakeSpec(const Config& config) {
@@ -52,8 +52,8 @@ absl::StatusOr<CacheSpec> MakeSpec(const Config& config) {
   }
   if (cache.model.name.empty()) {
     Log(LogLevel::kWarning,
-        "cache.model has no name: the daemon cannot tell the engines of two models with the same "
-        "layers apart, and serves each the other's KV");
+        "cache.model has no name: the daemon cannot tell two models with the same layers apart, "
+        "and would serve the KV of one to the engine of the other");
   }
   CacheSpec spec{.name = cache.name,
                  .model_fingerprint = cache.model.Identity(),
@@ -76,16 +76,17 @@ uint32_t MaxHoles(const Config::Cache& cache, const SizingPlan& sizes) {
   return most_blocks;
 }
 
-// Part of the names of the shared memory. The same for each start of the same configuration, so
-// that a daemon takes over what a killed one left; another for a daemon at another address.
+// Part of the names of the shared memory. Each start of the same configuration has the same name,
+// so that a daemon takes over the memory that a killed one left. A daemon at another address has
+// another name.
 std::string InstanceName(const Config& config, uint32_t number) {
   std::string name = absl::StrCat(config.cache.name, "-", AddressHash(config));
-  // Two caches of one name may follow each other, and the first one not be gone yet.
+  // A second cache of the same name can be opened before the memory of a dropped one is freed.
   if (number > 0) absl::StrAppend(&name, "-", number);
   return name;
 }
 
-// What the writers' table asks of the core.
+// The calls of the writers' table to the core.
 WriterProcesses::Core CoreOf(SharedManager* manager) {
   return {.check = [=](SessionRef session) { return manager->CheckSession(session); },
           .tenant = [=](SessionRef session) -> absl::StatusOr<std::string> {
@@ -100,7 +101,7 @@ WriterProcesses::Core CoreOf(SharedManager* manager) {
           .release =
               [=](SessionId session) {
                 const absl::StatusOr<uint32_t> blocks = manager->ReleaseQuarantine(session);
-                if (!blocks.ok()) return;  // Its client, or an operator, was first.
+                if (!blocks.ok()) return;  // Its client or an operator released it first.
                 Log(LogLevel::kInfo,
                     absl::StrCat("session ", session.value(), ": its writers have ended; ", *blocks,
                                  " blocks are out of quarantine"));
@@ -238,7 +239,8 @@ absl::StatusOr<SizingPlan> ServedCache::TakeMemory() {
   const bool begins_anew = !config_.cache.warm_restart ||
                            !SharedMemory::Open(WritersName(instance), MemoryAccess::kRead).ok();
   if (begins_anew) {
-    // What a daemon kept goes where it is not wanted, and where nobody knows who can write to it.
+    // Memory of an earlier daemon is removed if warm_restart is off, or if the table of the
+    // processes that can write to it is missing.
     if (absl::Status status = RemoveLeftMemory(*layout_, instance); !status.ok()) return status;
   }
   return MakePools(instance);
@@ -282,7 +284,7 @@ absl::StatusOr<SizingPlan> ServedCache::MakePools(const std::string& instance) {
   if (gpu_report_.has_value()) LogReport(*gpu_report_);
   if (!pools_->pinned().ok()) {
     Log(LogLevel::kWarning, absl::StrCat(std::string(pools_->pinned().message()),
-                                         "; copies between the tiers go on, slower"));
+                                         "; copies between the tiers are slower"));
   }
   if (!warm) return sizes;
   absl::StatusOr<std::unique_ptr<KeptMemory>> kept = KeptMemory::Open(
@@ -307,8 +309,8 @@ void ServedCache::Restore(BlockManager& core) {
   if (!kept_->may_have_old_writers()) return;
   core.QuarantineFree(plan_.start_time);
   Log(LogLevel::kWarning,
-      "warm restart: clients of the last run have the pools open; what was not cached is in "
-      "quarantine until they end");
+      "warm restart: clients of the last run still have the pools open; the free slots are in "
+      "quarantine until these clients end");
 }
 
 void ServedCache::OnCopyDone(Ticket ticket, const absl::Status& status) {
@@ -324,16 +326,16 @@ absl::Status ServedCache::RememberWriters() {
       WriterProcesses::Create(name, CoreOf(manager_.get()));
   if (!writers.ok()) return writers.status();
   writers_ = *std::move(writers);
-  // The table of an earlier run stays also where this start fails: its writers still live.
+  // The table of an earlier run stays even if this start fails: its writers are still alive.
   if (kept_ != nullptr && writers_->table_was_there()) writers_->LeaveTable();
   if (kept_ == nullptr || !kept_->may_have_old_writers()) {
-    // The pools are new, or nobody else has them open.
+    // The pools are new, or no other process has them open.
     writers_->ForgetOld();
   } else if (!writers_->found_table()) {
     return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("other processes have the pools of the last run open, and which "
-                                  "is not known: ",
-                                  name, " is damaged; end them, or remove it"));
+                     absl::StrCat("other processes have the pools of the last run open, and the "
+                                  "table of these processes, ",
+                                  name, ", is damaged: end the processes, or remove the table"));
   }
   return absl::OkStatus();
 }
@@ -387,7 +389,7 @@ void ServedCache::Remove(const Remains& remains) {
   }
   if (!status.ok()) {
     Log(LogLevel::kWarning,
-        absl::StrCat("a dropped cache leaves something behind: ", std::string(status.message())));
+        absl::StrCat("cannot remove all of a dropped cache: ", std::string(status.message())));
   }
 }
 
@@ -425,7 +427,7 @@ absl::Status ServedCache::LoadEngine() {
   return absl::OkStatus();
 }
 
-// Faster than copies are made, it would only fill their queue.
+// Pauses while many copies wait: more offloads would only fill their queue.
 void ServedCache::Maintain() {
   if (disk_ != nullptr) disk_->Watch();
   if (transfers_->stats().queued > kMaxQueuedCopies) return;
@@ -436,8 +438,8 @@ void ServedCache::Maintain() {
 
 void ServedCache::Stop(absl::Time disk_end) {
   if (std::exchange(stopped_, true) || transfers_ == nullptr) return;
-  // What is on its way is cached when it has arrived. The last writes to a disk may wait for
-  // copies, and the last reads order some.
+  // Waits for pending copies, so that their blocks are cached. The last disk writes can wait for
+  // copies, and the last disk reads order further ones.
   if (kept_ != nullptr || disk_ != nullptr) transfers_->WaitUntilIdle();
   if (disk_ != nullptr) {
     disk_->Finish(disk_end);

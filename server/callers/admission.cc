@@ -35,9 +35,9 @@ absl::StatusOr<TenantId> Admission::SessionTenant(const Identity& caller,
   if (named.empty()) return caller.tenant;
   if (caller.is_operator()) return tenants_->Find(named);
   if (named == (*tenants_)[caller.tenant].name) return caller.tenant;
-  // The same whether there is such a tenant or not.
+  // The error is the same whether the tenant exists or not.
   return MakeError(Reason::kPermissionDenied,
-                   absl::StrCat("these credentials are not those of the tenant '", named, "'"));
+                   absl::StrCat("these credentials do not belong to the tenant '", named, "'"));
 }
 
 absl::Status CheckCapacity(uint64_t open_calls, uint64_t max_calls) {
@@ -49,14 +49,14 @@ absl::Status CheckCapacity(uint64_t open_calls, uint64_t max_calls) {
 absl::Status CheckInTime(absl::Time deadline, absl::Time now) {
   if (now < deadline) return absl::OkStatus();
   return absl::DeadlineExceededError(
-      "the call's deadline was over before it began; it did not run");
+      "the call's deadline passed before the call began; it did not run");
 }
 
 absl::Status CheckRole(const Identity& caller, const Method& method) {
   if (caller.is_operator() || method.access == Access::kTenants) return absl::OkStatus();
   return MakeError(Reason::kPermissionDenied,
                    absl::StrCat(std::string(method.name),
-                                " is for operators; these credentials are a tenant's"));
+                                " is for operators; these credentials belong to a tenant"));
 }
 
 ReuseNumbers ReuseNumbersFor(const TenantTable& tenants, const Identity& caller) {

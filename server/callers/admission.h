@@ -1,4 +1,4 @@
-// The door that every call comes through, before it does anything.
+// The checks that every call passes before it runs: capacity, deadline, identity, role.
 #ifndef PAGODA_SERVER_CALLERS_ADMISSION_H_
 #define PAGODA_SERVER_CALLERS_ADMISSION_H_
 
@@ -17,10 +17,10 @@
 
 namespace pagoda::server {
 
-// Every method of the services asks this first. Thread-safe.
+// Every method of the services calls Admit first. Thread-safe.
 class Admission {
  public:
-  // All outlive this. `max_calls`: calls and streams at once.
+  // The pointers outlive this. `max_calls`: the most calls and streams that are open at once.
   Admission(uint64_t max_calls, const RpcMetrics* calls, const Authenticator* authenticator,
             const TenantTable* tenants)
       : max_calls_(max_calls),
@@ -29,19 +29,19 @@ class Admission {
         tenants_(tenants),
         streams_(max_calls, tenants->size()) {}
 
-  // Who calls, where he may. Errors: TOO_MANY_CALLS, DEADLINE_EXCEEDED (the client waits no
-  // longer), UNAUTHENTICATED, PERMISSION_DENIED.
+  // The caller, if it may call the method. Errors: TOO_MANY_CALLS, DEADLINE_EXCEEDED (the deadline
+  // has passed), UNAUTHENTICATED, PERMISSION_DENIED.
   absl::StatusOr<Identity> Admit(const grpc::ServerContextBase& context,
                                  const Method& method) const;
 
-  // Whose a session is that `caller` opens and says to be `named`'s; "" is the caller's own. Only
-  // an operator may name another's. Errors: PERMISSION_DENIED, UNKNOWN_TENANT.
+  // The tenant of a session that `caller` opens for the tenant `named`; "" means the caller's own
+  // tenant. Only an operator may name another tenant. Errors: PERMISSION_DENIED, UNKNOWN_TENANT.
   absl::StatusOr<TenantId> SessionTenant(const Identity& caller, const std::string& named) const;
 
-  // OK while the credential that `caller` showed stands for it. Errors: UNAUTHENTICATED.
+  // OK while the credential that `caller` showed is valid. Errors: UNAUTHENTICATED.
   absl::Status CheckStillKnown(const Identity& caller) const;
 
-  // A place for a stream that `caller` opens. Errors: TOO_MANY_CALLS.
+  // A slot for a stream that `caller` opens. Errors: TOO_MANY_CALLS.
   absl::StatusOr<StreamSlots::Slot> TakeStream(const Identity& caller) const {
     return streams_.Take(caller.tenant);
   }
@@ -58,18 +58,18 @@ class Admission {
 
 // The parts of Admit that need no call.
 
-// Errors: TOO_MANY_CALLS. `open_calls`: this one among them.
+// Errors: TOO_MANY_CALLS. `open_calls` includes this call.
 absl::Status CheckCapacity(uint64_t open_calls, uint64_t max_calls);
 // Errors: DEADLINE_EXCEEDED.
 absl::Status CheckInTime(absl::Time deadline, absl::Time now);
 // Errors: PERMISSION_DENIED.
 absl::Status CheckRole(const Identity& caller, const Method& method);
 
-// Whether the caller is told how much of a prompt was in the cache: an operator and a tenant with a
-// namespace of its own are, a tenant that shares is not.
+// Whether the caller's answers say how much of a prompt was cached. They do for an operator and for
+// a tenant with a private namespace, and do not for a tenant that shares the default tenant's.
 ReuseNumbers ReuseNumbersFor(const TenantTable& tenants, const Identity& caller);
 
-// Whether the caller's requests to the engine may have this priority: a tenant's up to its
+// Whether the caller's requests to the engine may have this priority: a tenant's at most its
 // max_priority, an operator's any. Errors: PERMISSION_DENIED.
 absl::Status CheckPriority(const TenantTable& tenants, const Identity& caller, int64_t priority);
 

@@ -15,14 +15,14 @@ namespace {
 
 constexpr char kAuthorization[] = "authorization";
 constexpr absl::string_view kBearer = "bearer ";
-// What gRPC calls the names in a certificate that it has verified.
+// gRPC's properties for the names in a certificate that it has verified.
 constexpr const char* kNameProperties[] = {"x509_common_name", "x509_subject_alternative_name"};
 
 absl::Status Unknown(const std::string& what) { return MakeError(Reason::kUnauthenticated, what); }
 
 void LogThatNothingChanged(const absl::Status& why) {
   Log(LogLevel::kError,
-      absl::StrCat("tokens: the earlier ones hold: ", std::string(why.message())));
+      absl::StrCat("tokens: the earlier ones stay in use: ", std::string(why.message())));
 }
 
 absl::string_view ToView(grpc::string_ref text) { return {text.data(), text.size()}; }
@@ -65,7 +65,7 @@ absl::StatusOr<Authenticator::TokenMap> Authenticator::MapOf(const std::vector<S
       const auto [known, is_new] = map.emplace(token, source.identity);
       if (is_new || known->second == source.identity) continue;
       return MakeError(Reason::kInvalidArgument,
-                       absl::StrCat("a token in ", source.path, " is another caller's too"));
+                       absl::StrCat("a token in ", source.path, " also belongs to another caller"));
     }
   }
   return map;
@@ -100,7 +100,7 @@ absl::StatusOr<Identity> Authenticator::Identify(const ShownCredentials& shown) 
     const TokenDigest digest = DigestOf(token);
     absl::ReaderMutexLock lock(&mutex_);
     const auto known = tokens_.find(digest);
-    if (known == tokens_.end()) return Unknown("the token is nobody's");
+    if (known == tokens_.end()) return Unknown("the token is not known");
     Identity caller = known->second;
     caller.token = digest;
     return caller;
@@ -110,18 +110,18 @@ absl::StatusOr<Identity> Authenticator::Identify(const ShownCredentials& shown) 
     const auto known = subjects_.find(name);
     if (known == subjects_.end()) continue;
     if (caller.has_value() && *caller != known->second) {
-      return Unknown("the certificate has the names of two callers");
+      return Unknown("the names in the certificate belong to two callers");
     }
     caller = known->second;
   }
   if (caller.has_value()) return *caller;
   return Unknown(shown.names.empty()
-                     ? "the daemon asks for credentials: a bearer token, or a client certificate"
-                     : "no name in the certificate is a caller's, and there is no bearer token");
+                     ? "the daemon requires credentials: a bearer token or a client certificate"
+                     : "the certificate names no known caller, and there is no bearer token");
 }
 
 absl::Status RevokedError() {
-  return Unknown("the token that opened this call is not valid any more");
+  return Unknown("the token that opened this call is no longer valid");
 }
 
 bool Authenticator::StillKnows(const Identity& caller) const {
@@ -136,7 +136,7 @@ void Authenticator::Refresh() {
   bool changed = false;
   for (Source& source : sources_) {
     const FileStamp stamp = StampOf(source.path);
-    // A file that is no good is looked at once, too.
+    // An invalid file is read only once, too, until it changes.
     if (stamp == std::exchange(source.stamp, stamp)) continue;
     auto tokens = ReadTokensFile(source.path, exposure_);
     if (!tokens.ok()) {

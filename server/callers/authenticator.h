@@ -1,4 +1,4 @@
-// From a call's credentials to who calls.
+// Identifies the caller of a call by its credentials.
 #ifndef PAGODA_SERVER_CALLERS_AUTHENTICATOR_H_
 #define PAGODA_SERVER_CALLERS_AUTHENTICATOR_H_
 
@@ -20,39 +20,40 @@
 
 namespace pagoda::server {
 
-// What a call shows of its caller.
+// The credentials that a call carries.
 struct ShownCredentials {
-  // Of the metadata: "Bearer TOKEN".
+  // The metadata entry: "Bearer TOKEN".
   std::optional<absl::string_view> authorization;
   // The common name and the alternative names in the client's certificate, which TLS has verified.
   std::vector<absl::string_view> names;
 };
 
-// What a call that is open ends with when its token has been taken back: UNAUTHENTICATED.
+// The error that ends an open call when its token has been revoked: UNAUTHENTICATED.
 absl::Status RevokedError();
 
-// A token says who calls; without one, the names of the certificate do. Where the configuration
-// names nobody, every caller is an operator and is not asked anything. Thread-safe.
+// A token identifies the caller. Without a token, the names in the certificate do. If the
+// configuration has no tenants and no operators, every caller is an operator and needs no
+// credentials. Thread-safe.
 class Authenticator {
  public:
-  // Reads the files of tokens.
+  // Reads the token files.
   // Errors: those of ReadTokensFile, INVALID_ARGUMENT for a token that stands for two callers.
   static absl::StatusOr<std::unique_ptr<Authenticator>> Create(const Config& config);
 
-  // Errors: UNAUTHENTICATED where there are no credentials, or none that are known, or the
-  // certificate's names are those of two callers. A token that is not known counts, whatever the
-  // certificate says. Costs a SHA-256 and a look-up, or nothing where nobody is named.
+  // Errors: UNAUTHENTICATED if there are no credentials, if none is known, or if the certificate's
+  // names stand for two callers. An unknown token is an error even with a known certificate. Cost:
+  // a SHA-256 and a look-up, or nothing if callers need no credentials.
   absl::StatusOr<Identity> Identify(const grpc::ServerContextBase& context) const;
   absl::StatusOr<Identity> Identify(const ShownCredentials& shown) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Whether the credential that `caller` showed still stands for it. Only tokens can be taken back
+  // Whether the credential that `caller` showed still stands for it. Only tokens can be revoked
   // while the daemon runs.
   bool StillKnows(const Identity& caller) const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Reads the files that are others than before. Where one is no good its earlier tokens hold, and
-  // where a token would stand for two callers all that were known before do, until the files agree;
-  // the log says why.
+  // Reads the token files that have changed. If a file is invalid, its earlier tokens stay valid.
+  // If a token would stand for two callers, all earlier tokens stay valid until the files agree.
+  // The log says why.
   void Refresh() ABSL_LOCKS_EXCLUDED(refresh_mutex_, mutex_);
 
  private:
@@ -62,8 +63,8 @@ class Authenticator {
   struct Source {
     std::string path;
     Identity identity;
-    FileStamp stamp;                  // When it was read last, for better or worse.
-    std::vector<TokenDigest> tokens;  // When it was good last.
+    FileStamp stamp;                  // At the last reading, even a failed one.
+    std::vector<TokenDigest> tokens;  // From the last valid reading.
   };
 
   explicit Authenticator(Exposure exposure) : exposure_(exposure) {}
@@ -75,7 +76,7 @@ class Authenticator {
   bool asks_ = false;
   SubjectMap subjects_;  // Does not change after Create.
 
-  absl::Mutex refresh_mutex_;  // Before mutex_; files are read under it.
+  absl::Mutex refresh_mutex_;  // Locked before mutex_. Held while files are read.
   std::vector<Source> sources_ ABSL_GUARDED_BY(refresh_mutex_);
   mutable absl::Mutex mutex_;
   TokenMap tokens_ ABSL_GUARDED_BY(mutex_);

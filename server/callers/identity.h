@@ -1,4 +1,4 @@
-// Who calls, and what the methods of the services ask of him.
+// The identity of a caller, and the role that each method requires.
 #ifndef PAGODA_SERVER_CALLERS_IDENTITY_H_
 #define PAGODA_SERVER_CALLERS_IDENTITY_H_
 
@@ -13,40 +13,40 @@ namespace pagoda::server {
 
 enum class Role : uint8_t { kTenant, kOperator };
 
-// A token's SHA-256. Tokens are kept and compared as this alone: how long a comparison takes says
-// nothing of the token, for nobody can choose the bytes of its digest.
+// A token's SHA-256. Tokens are stored and compared only as digests. The time of a comparison
+// reveals nothing about a token, because a caller cannot choose the bytes of a digest.
 using TokenDigest = std::array<uint8_t, 32>;
 
-// A caller whose credentials are known. An operator belongs to no tenant: to the default tenant.
+// A caller whose credentials are known. An operator has no tenant: it uses the default tenant.
 struct Identity {
   Role role = Role::kOperator;
   TenantId tenant = kDefaultTenant;
-  // The token that the caller showed, where it was one. It may be revoked while a stream is open
+  // The token that the caller showed, if it showed one. It can be revoked while a stream is open
   // (Authenticator::StillKnows).
   std::optional<TokenDigest> token = std::nullopt;
 
   bool is_operator() const { return role == Role::kOperator; }
-  // The same caller, whichever credential it showed.
+  // Compares the callers, not the credentials that they showed.
   friend bool operator==(const Identity& a, const Identity& b) {
     return a.role == b.role && a.tenant == b.tenant;
   }
 };
 
-// Who may call a method: anybody with credentials, or operators alone.
+// The callers that a method admits: every caller with credentials, or operators only.
 enum class Access : uint8_t { kTenants, kOperators };
 
-// Whether a generation's answer says how much of the prompt was in the cache: not to a tenant that
-// shares, whom it would tell whether others have used the same prompt (ReuseNumbersFor in
-// admission.h).
+// Whether a generation's answer says how much of the prompt was cached. A tenant that shares the
+// default tenant's namespace does not learn it: the number would tell whether other tenants have
+// used the same prompt (ReuseNumbersFor in admission.h).
 enum class ReuseNumbers : uint8_t { kLeaveOut, kShow };
 
 struct Method {
-  std::string_view name;  // As it stands in a request's path.
+  std::string_view name;  // As in a request's path.
   Access access;
 };
 
-// Every method of the contract. A test compares it with the descriptors. The services that gRPC
-// brings itself, health and reflection, ask for nothing.
+// Every method of the contract. A test compares the list with the descriptors. gRPC's built-in
+// services, health and reflection, require no credentials.
 inline constexpr Method kMethods[] = {
     {"/pagoda.v1.CacheService/OpenCache", Access::kTenants},
     {"/pagoda.v1.CacheService/OpenSession", Access::kTenants},

@@ -13,14 +13,13 @@
 namespace pagoda::server {
 namespace {
 
-// One of two processors: the other one is for calls that need not wait.
+// Half of the processors: the others serve calls that need not wait.
 size_t NumThreads() { return std::max(1u, std::thread::hardware_concurrency() / 2); }
 
-// A thread that has gone on for so long gives up its processor when it has done the work in hand.
-// Otherwise it keeps it for its time slice, which is up to four milliseconds where the kernel looks
-// at the time 250 times a second, and a call that need not wait its turn waits for that. More
-// often, and a tenant with a backlog gets next to nothing where other processes want all
-// processors.
+// A thread that has run for this long yields its processor after the current piece of work.
+// Without the yield it keeps the processor for its time slice, up to 4 ms with a kernel timer of
+// 250 Hz, and calls that need not queue wait that long. With more frequent yields, a tenant with a
+// backlog gets almost no processor time if other processes want all processors.
 constexpr absl::Duration kProcessorTurn = absl::Microseconds(500);
 
 }  // namespace
@@ -47,7 +46,7 @@ absl::Status TenantQueues::CheckCapacity(TenantId tenant) const {
   }
   return MakeError(Reason::kTooManyCalls,
                    absl::StrCat(queue.waiting.size(), " calls of this tenant, with ", queue.bytes,
-                                " bytes, wait for their turn"));
+                                " bytes, are waiting already"));
 }
 
 void TenantQueues::Run(TenantId tenant, size_t bytes, std::function<void()> work) {
@@ -89,7 +88,7 @@ void TenantQueues::RunReady() {
   const auto something = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return !ready_.empty() || (stopping_ && waiting_ == 0);
   };
-  // Calls that need not wait run on other threads.
+  // Calls that need not wait run on other threads, which have precedence.
   GiveWay();
   SteadyTime began = SteadyNow();
   while (true) {
@@ -111,7 +110,7 @@ void TenantQueues::RunReady() {
       --waiting_;
     }
     work.run();
-    work = {};  // What it owns goes before the tenant's turn is over.
+    work = {};  // Frees what the work owns before the tenant's next work can run.
     End(tenant);
     if (Since(began) >= kProcessorTurn) {
       std::this_thread::yield();

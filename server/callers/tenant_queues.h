@@ -1,4 +1,4 @@
-// One batch, or one text to tokenise, of a tenant at a time.
+// A queue of work for each tenant, which runs one piece of work at a time.
 #ifndef PAGODA_SERVER_CALLERS_TENANT_QUEUES_H_
 #define PAGODA_SERVER_CALLERS_TENANT_QUEUES_H_
 
@@ -16,37 +16,38 @@
 
 namespace pagoda::server {
 
-// Of a tenant that sends many batches at once one runs, and the others wait here without a thread:
-// so it has one turn at the core's lock where every other tenant has one. What had to wait runs on
-// a few threads of this object's own, tenant after tenant, so gRPC's threads are free for those who
-// send less; and these threads give up their processors now and then, to whoever wants them.
-// Thread-safe.
+// Each tenant runs one batch, or one text to tokenise, at a time. Further work of the tenant queues
+// here without a thread, so a tenant with many batches competes for the core's lock once, as every
+// other tenant does. Queued work runs on a few threads of this object, which serve the tenants one
+// after another; gRPC's threads stay free for tenants that send less. The threads yield their
+// processors now and then. Thread-safe.
 class TenantQueues {
  public:
   struct Limits {
-    // Of each tenant: calls that wait, and the bytes of their requests.
+    // For each tenant: the calls that wait, and the bytes of their requests.
     size_t waiting_calls = 2048;
     size_t waiting_bytes = size_t{64} << 20;
   };
 
   explicit TenantQueues(Limits limits);
-  // Runs what waits, and ends the threads. REQUIRES: nobody calls Run any more.
+  // Runs the waiting work, then ends the threads. REQUIRES: no further call of Run or RunLater.
   ~TenantQueues();
   TenantQueues(const TenantQueues&) = delete;
   TenantQueues& operator=(const TenantQueues&) = delete;
 
-  // Errors: TOO_MANY_CALLS, where as much of the tenant's waits as may.
+  // Errors: TOO_MANY_CALLS if the tenant's queue is at its limits.
   absl::Status CheckCapacity(TenantId tenant) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Runs `work` when nothing else of the tenant runs: before this returns where that is so now,
-  // else later, in the order of the calls, also where there is no room. `bytes`: of memory that it
-  // keeps while it waits.
+  // Runs `work` when no other work of the tenant runs. If none runs now, `work` runs before this
+  // returns; else later, in the order of the calls. Does not check the limits (see CheckCapacity).
+  // `bytes`: the memory that `work` holds while it waits.
   void Run(TenantId tenant, size_t bytes, std::function<void()> work) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The same, but never before this returns: for work that is too long for the caller's thread.
+  // As Run, but `work` always runs on a thread of this object: for work that is too long for the
+  // caller's thread.
   void RunLater(TenantId tenant, size_t bytes, std::function<void()> work)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Works that wait now, of all tenants.
+  // The pieces of work that wait now, of all tenants.
   size_t waiting() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -55,20 +56,20 @@ class TenantQueues {
     size_t bytes = 0;
   };
   struct Queue {
-    bool running = false;  // Or in ready_.
+    bool running = false;  // Running, or in ready_.
     std::deque<Work> waiting;
-    size_t bytes = 0;  // Of those that wait.
+    size_t bytes = 0;  // Of the waiting work.
   };
 
-  // The tenant's turn is over.
+  // The tenant's work has ended: makes its next work ready, if it has any.
   void End(TenantId tenant) ABSL_LOCKS_EXCLUDED(mutex_);
   void RunReady() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Limits limits_;
-  mutable absl::Mutex mutex_;  // Nothing is called under it.
-  // Of every tenant that has ever run something.
+  mutable absl::Mutex mutex_;  // No work runs under it.
+  // One queue for every tenant that has ever run work.
   absl::node_hash_map<TenantId, Queue> queues_ ABSL_GUARDED_BY(mutex_);
-  std::deque<TenantId> ready_ ABSL_GUARDED_BY(mutex_);  // Whose next work may run.
+  std::deque<TenantId> ready_ ABSL_GUARDED_BY(mutex_);  // Tenants whose next work can run.
   size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;

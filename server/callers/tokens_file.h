@@ -17,9 +17,9 @@ TokenDigest DigestOf(absl::string_view token);
 inline constexpr size_t kMinTokenLength = 16;
 inline constexpr size_t kMaxTokenLength = 1024;
 
-// The tokens of a text: one a line, 16 to 1,024 printable characters without blanks. Empty lines,
-// and those that begin with '#', are none. `file` is the name that errors carry; they never carry a
-// token. Errors: INVALID_ARGUMENT with the line.
+// Parses one token a line: 16 to 1,024 printable characters without blanks. Skips empty lines and
+// lines that begin with '#'. `file` is the name that errors carry; they never carry a token.
+// Errors: INVALID_ARGUMENT with the line.
 absl::StatusOr<std::vector<TokenDigest>> ParseTokens(absl::string_view text,
                                                      const std::string& file);
 

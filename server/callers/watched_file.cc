@@ -22,10 +22,10 @@ absl::Status CannotRead(const std::string& path, const std::string& why) {
   return MakeError(Reason::kInvalidArgument, absl::StrCat("cannot read ", path, ": ", why));
 }
 
-// Of an open file, so that what was checked is what is read.
+// Checks the mode of the open file, so that the checked file is the one that is read.
 absl::Status CheckSecret(const std::string& path, mode_t mode, Exposure exposure) {
   if ((mode & kOthers) == 0) return absl::OkStatus();
-  const std::string open = absl::StrCat("every user of this machine may read or write ", path,
+  const std::string open = absl::StrCat("every user of this machine can read or write ", path,
                                         " (its mode is ", absl::Hex((mode >> 6) & 7),
                                         absl::Hex((mode >> 3) & 7), absl::Hex(mode & 7), ")");
   if (exposure == Exposure::kWarned) {

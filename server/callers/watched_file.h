@@ -1,4 +1,4 @@
-// Files that hold what the daemon must keep to itself, and that are replaced while it runs.
+// Files, above all secrets, that can be replaced while the daemon runs.
 #ifndef PAGODA_SERVER_CALLERS_WATCHED_FILE_H_
 #define PAGODA_SERVER_CALLERS_WATCHED_FILE_H_
 
@@ -10,8 +10,8 @@
 
 namespace pagoda::server {
 
-// Tells a file from the one that replaced it, or that it was changed in place. Follows symbolic
-// links, as Kubernetes replaces the files of a volume.
+// Two stamps differ if the file was replaced or changed in place. Symbolic links are followed,
+// because Kubernetes replaces the files of a volume by changing a link.
 struct FileStamp {
   uint64_t device = 0;
   uint64_t inode = 0;
@@ -20,17 +20,18 @@ struct FileStamp {
   friend bool operator==(const FileStamp&, const FileStamp&) = default;
 };
 
-// Now; FileStamp{} where there is no such file.
+// The file's stamp now; FileStamp{} if there is no such file.
 FileStamp StampOf(const std::string& path);
 
-// What is said of a secret that the machine's other users can read or write.
+// What happens if the machine's other users can read or write a secret: an error, or a warning in
+// the log.
 enum class Exposure : uint8_t { kRefused, kWarned };
 
-// The whole of a file of at most 1 MiB.
-// Errors: INVALID_ARGUMENT, with the path: it cannot be read, or is larger.
+// Reads a whole file of at most 1 MiB.
+// Errors: INVALID_ARGUMENT, with the path: the file cannot be read, or is larger.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
-// The same of a secret. Errors also: INVALID_ARGUMENT where others, neither its owner nor its
-// group, may read or write it, unless that is only to be warned of in the log.
+// As ReadFile, for a secret. Also INVALID_ARGUMENT if users other than the owner and the group may
+// read or write the file and `exposure` is kRefused; with kWarned the log has a warning instead.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path, Exposure exposure);
 
 }  // namespace pagoda::server

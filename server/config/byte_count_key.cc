@@ -19,7 +19,7 @@ struct Unit {
   uint64_t bytes;
 };
 
-// The largest first. "B" ends the others, so it is tried last.
+// The largest first. "B" is a suffix of the others, so it is tried last.
 constexpr std::array kUnits = {Unit{"TiB", uint64_t{1} << 40},
                                Unit{"TB", 1'000'000'000'000},
                                Unit{"GiB", uint64_t{1} << 30},
@@ -33,7 +33,7 @@ constexpr std::array kUnits = {Unit{"TiB", uint64_t{1} << 40},
 }  // namespace
 
 std::optional<uint64_t> BytesFromText(const std::string& whole) {
-  // SimpleAtoi passes over blanks.
+  // SimpleAtoi would ignore blanks.
   if (std::any_of(whole.begin(), whole.end(),
                   [](unsigned char c) { return absl::ascii_isspace(c); })) {
     return std::nullopt;

@@ -1,4 +1,4 @@
-// Configuration keys that count bytes, or bytes a second.
+// Configuration keys for numbers of bytes, or of bytes a second.
 #ifndef PAGODA_SERVER_CONFIG_BYTE_COUNT_KEY_H_
 #define PAGODA_SERVER_CONFIG_BYTE_COUNT_KEY_H_
 
@@ -10,13 +10,13 @@
 
 namespace pagoda::server {
 
-// A whole number of bytes, alone or with a unit: B, and KB, MB, GB, TB (decimal, as makers of
-// drives count) or KiB, MiB, GiB, TiB. nullopt for anything else.
+// Parses a whole number of bytes, alone or with a unit: B; the decimal KB, MB, GB, TB, which makers
+// of drives use; or KiB, MiB, GiB, TiB. nullopt for anything else.
 std::optional<uint64_t> BytesFromText(const std::string& text);
 // The shortest text that BytesFromText reads back to the same number.
 std::string BytesToText(uint64_t bytes);
 
-// A number of bytes. `zero`: what 0 means, for errors: "no limit".
+// A number of bytes. `zero`: the meaning of 0 for error messages, such as "no limit".
 ConfigKey ByteCountKey(std::string name, uint64_t* field, std::string zero);
 
 }  // namespace pagoda::server

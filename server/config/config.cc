@@ -53,7 +53,7 @@ absl::Status CheckTenantName(const std::string& name) {
                              " printable characters without blanks"));
 }
 
-// The two parts of an identity, which an '@' joins.
+// Checks one of the two parts of an identity, which an '@' joins.
 absl::Status CheckModelText(const std::string& text) {
   bool good = text.size() <= kMaxModelText;
   for (const char c : text) {
@@ -70,7 +70,7 @@ absl::Status CheckPolicy(const std::string& name) {
   return Refuse(absl::StrCat("'", name, "' is none of ", absl::StrJoin(names, ", ", AppendView)));
 }
 
-// Of layers that are not opaque.
+// The keys of layers that are not opaque.
 std::vector<ConfigKey> HeadsKeys(Config::Cache::Layers* layers) {
   return {NumberKey("num_kv_heads", &layers->num_kv_heads, 1, 1024),
           NumberKey("head_dim", &layers->head_dim, 1, 4096)};
@@ -93,7 +93,7 @@ std::vector<ConfigKey> LayersKeys(Config::Cache::Layers* layers) {
   return keys;
 }
 
-// Of a tier on disk alone.
+// The keys of a tier on disk.
 std::vector<ConfigKey> DiskKeys(Config::Cache::TierConfig* tier) {
   return {
       TextKey("path", &tier->path),
@@ -229,7 +229,7 @@ std::vector<ConfigKey> QuotaKeys(Config::Quota* quota) {
           NumberKey("max_sequence_bytes", &quota->max_sequence_bytes, 0, uint64_t{1} << 40)};
 }
 
-// As the engine's requests have it.
+// The bound of a priority in requests to the engine.
 constexpr uint32_t kMaxPriority = std::numeric_limits<int32_t>::max();
 
 std::vector<ConfigKey> TenantKeys(Config::Tenant* tenant) {
@@ -327,7 +327,7 @@ std::vector<ConfigKey> EngineKeys(Config::Engine* engine) {
           NumberKey("basic_sequence_tokens", &engine->basic_sequence_tokens, 1, 1 << 24)};
 }
 
-// Every key there is, bound to the fields of `config`.
+// All keys, bound to the fields of `config`.
 std::vector<ConfigKey> Keys(Config* config) {
   Config::Sessions& sessions = config->sessions;
   const absl::Duration shortest = absl::Milliseconds(1);
@@ -356,7 +356,7 @@ std::vector<ConfigKey> Keys(Config* config) {
   };
 }
 
-// What yaml-cpp tells of a document: here only where it begins.
+// Notes the line where a document begins.
 class DocumentStart final : public YAML::EventHandler {
  public:
   int line() const { return line_; }
@@ -378,8 +378,8 @@ class DocumentStart final : public YAML::EventHandler {
   int line_ = 0;
 };
 
-// Refuses what stands behind the text's first document. Not YAML::LoadAll: it never ends where that
-// is no document but, say, a comma.
+// Refuses a second document. YAML::LoadAll is not usable: it never returns if the first document is
+// followed by a single comma, for example.
 absl::Status CheckOneDocument(const std::string& text) {
   std::istringstream in(text);
   YAML::Parser parser(in);
@@ -387,16 +387,16 @@ absl::Status CheckOneDocument(const std::string& text) {
   if (!parser.HandleNextDocument(document) || !parser.HandleNextDocument(document)) {
     return absl::OkStatus();
   }
-  return Refuse(absl::StrCat(document.line(), ": a second document; one is read"));
+  return Refuse(absl::StrCat(document.line(), ": a second document; only one is allowed"));
 }
 
-// Two forms of one thing would leave open which one holds.
+// Refuses a configuration that uses both forms of the tiers.
 absl::Status CheckOneFormOfTiers(const YAML::Node& cache) {
   if (!cache.IsMap() || !cache["tiers"] || cache["tiers"].IsNull()) return absl::OkStatus();
   const auto refuse = [](const YAML::Node& node, const std::string& key) {
     return ConfigError(node, absl::StrCat("cache.", key,
                                           " is a short form for caches without "
-                                          "cache.tiers, and cache.tiers is set; say it there"));
+                                          "cache.tiers, and cache.tiers is set; set it there"));
   };
   for (const char* key : {"primary", "secondary"}) {
     if (const YAML::Node node = cache[key]) return refuse(node, key);
@@ -409,7 +409,7 @@ absl::Status CheckOneFormOfTiers(const YAML::Node& cache) {
   return absl::OkStatus();
 }
 
-// What says how a disk is used would do nothing elsewhere. REQUIRES: the mapping was read.
+// Refuses a disk's keys in other tiers: they would do nothing. REQUIRES: the mapping was read.
 absl::Status CheckDiskKeysAreOfDisks(const YAML::Node& cache) {
   if (!cache.IsMap()) return absl::OkStatus();
   const YAML::Node tiers = cache["tiers"];
@@ -423,15 +423,15 @@ absl::Status CheckDiskKeysAreOfDisks(const YAML::Node& cache) {
     if (medium.IsDefined() && medium.Scalar() == "disk") continue;
     for (const ConfigKey& key : of_disks) {
       if (const YAML::Node value = tier[key.name]; value.IsDefined()) {
-        return ConfigError(value, absl::StrCat(key.name, " is of a tier with medium: disk"));
+        return ConfigError(value, absl::StrCat(key.name, " is only for tiers with medium: disk"));
       }
     }
   }
   return absl::OkStatus();
 }
 
-// What says how an opaque layer's bytes lie would do nothing, and their number says nothing of
-// other layers. REQUIRES: the mapping was read.
+// Refuses the shape of heads for opaque layers, and bytes_per_block for other layers: neither would
+// have an effect. REQUIRES: the mapping was read.
 absl::Status CheckShapesOfLayers(const YAML::Node& cache) {
   if (!cache.IsMap()) return absl::OkStatus();
   const YAML::Node layers = cache["layers"];
@@ -445,21 +445,21 @@ absl::Status CheckShapesOfLayers(const YAML::Node& cache) {
     const YAML::Node bytes = group["bytes_per_block"];
     if (!kind.IsDefined() || kind.Scalar() != "opaque") {
       if (!bytes.IsDefined()) continue;
-      return ConfigError(bytes, "bytes_per_block is of layers with kind: opaque");
+      return ConfigError(bytes, "bytes_per_block is only for layers with kind: opaque");
     }
     if (!bytes.IsDefined()) {
       return ConfigError(kind, "kind is opaque, and bytes_per_block is not set");
     }
     for (const ConfigKey& key : heads) {
       if (const YAML::Node value = group[key.name]; value.IsDefined()) {
-        return ConfigError(value, absl::StrCat(key.name, " is not of layers with kind: opaque"));
+        return ConfigError(value, absl::StrCat(key.name, " is not for layers with kind: opaque"));
       }
     }
   }
   return absl::OkStatus();
 }
 
-// The first tier's medium says where the primary tier lies, too.
+// Sets primary_memory from the first tier's medium.
 absl::Status AdoptFirstMedium(Config::Cache* cache) {
   if (cache->tiers.empty()) return absl::OkStatus();
   const TierMedium medium = cache->tiers.front().medium;
@@ -468,14 +468,14 @@ absl::Status AdoptFirstMedium(Config::Cache* cache) {
       medium == TierMedium::kGpu ? PrimaryMemory::kCuda : PrimaryMemory::kHost;
   if (cache->primary_memory != PrimaryMemory::kAuto && cache->primary_memory != wanted) {
     return Refuse(
-        " the first tier's medium and cache.primary_memory say different things; leave one to "
-        "auto");
+        " the first tier's medium and cache.primary_memory contradict each other; set one of them "
+        "to auto");
   }
   cache->primary_memory = wanted;
   return absl::OkStatus();
 }
 
-// The files and folders that are named as seen from the configuration's own.
+// The paths that are relative to the configuration's folder.
 std::vector<std::string*> Paths(Config& config) {
   Config::Server::Tls& tls = config.server.tls;
   std::vector<std::string*> paths = {&config.cache.model_dir, &config.engine.model_dir,
@@ -560,7 +560,7 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& f
         if (status.ok()) status = CheckDiskKeysAreOfDisks(root["cache"]);
         if (status.ok()) status = CheckShapesOfLayers(root["cache"]);
       }
-      // Memory alone is for the caches that clients bring.
+      // A configuration with memory but without a cache waits for clients' caches.
       const bool has_cache = root.IsMap() && (root["cache"] || !config.engine.model_dir.empty());
       config.own_cache = has_cache || !config.memory.any();
     }

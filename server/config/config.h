@@ -1,4 +1,4 @@
-// What an operator can set, with the values that hold where nothing is set.
+// The daemon's configuration, with the default of each key.
 #ifndef PAGODA_SERVER_CONFIG_CONFIG_H_
 #define PAGODA_SERVER_CONFIG_CONFIG_H_
 
@@ -20,23 +20,23 @@
 
 namespace pagoda::server {
 
-// "$XDG_RUNTIME_DIR/pagoda.sock", or "/tmp/pagoda.sock" where that is no folder.
+// "$XDG_RUNTIME_DIR/pagoda.sock", or "/tmp/pagoda.sock" if XDG_RUNTIME_DIR names no folder.
 std::string DefaultUnixSocket();
 
-// As server.map_socket: the path of the Unix socket with ".map" behind it, so that every daemon has
-// its own; none where there is no Unix socket.
+// A value of server.map_socket: the path of the Unix socket followed by ".map", so that each daemon
+// has another path. Without a Unix socket there is no map socket.
 inline constexpr char kMapSocketAuto[] = "auto";
-// As events.zmq.topic: "kv@POD@MODEL".
+// A value of events.zmq.topic: "kv@POD@MODEL".
 inline constexpr char kZmqTopicAuto[] = "auto";
-// Whether a client on TLS shows a certificate: not at all, if it has one, or always.
+// Whether a TLS client must show a certificate.
 enum class ClientCertificates : uint8_t { kNone, kOptional, kRequired };
 
-// Where the primary tier lies: on a device where one can be had, in the host's memory, or on a
-// device.
+// The memory of the primary tier: a device's if one can be used, else the host's (kAuto); always
+// the host's; always a device's.
 enum class PrimaryMemory : uint8_t { kAuto, kHost, kCuda };
 
-// What a tier of a list lies in; kAuto: PrimaryMemory says it for the first tier, the others lie in
-// the host's memory.
+// The medium of a tier in a list. With kAuto, PrimaryMemory decides for the first tier, and other
+// tiers lie in the host's memory.
 enum class TierMedium : uint8_t { kAuto, kGpu, kHost, kDisk };
 
 // The names, units and meanings are those of deploy/pagodad.yaml. The default needs no file, no
@@ -53,53 +53,54 @@ struct Config {
       TierBudget size = BlockBudget{{0}};
       uint32_t min_priority = kDefaultPriority.value();
       uint32_t watermark_permille = 0;
-      // Of a tier on disk alone.
+      // The following keys apply to a tier on disk only.
       std::string path;                     // The folder of its files.
       uint64_t write_bytes_per_second = 0;  // 0: no limit.
       SlabFile::OnForeign on_foreign = SlabFile::OnForeign::kRefuse;
       EngineKind io = EngineKind::kAuto;
-      bool direct = true;  // O_DIRECT, where the file system has it.
+      bool direct = true;  // O_DIRECT, if the file system supports it.
 
       bool on_disk() const { return medium == TierMedium::kDisk; }
     };
-    std::vector<TierConfig> tiers;  // Nearest first. Empty: the short forms below hold.
-    // The short forms of two tiers: `primary`, `secondary`, and of `offload` what is of a tier.
+    std::vector<TierConfig> tiers;  // Nearest first. Empty: the short forms below apply.
+    // The short forms for two tiers: `primary`, `secondary`, and the tiers' keys in `offload`.
     TierBudget primary = BlockBudget{{1024}};
     TierBudget secondary = BlockBudget{{0}};  // None.
     PrimaryMemory primary_memory = PrimaryMemory::kAuto;
     uint32_t device = 0;                         // CUDA's index.
-    Pinning pin_secondary = Pinning::kRequired;  // Where the primary tier lies on a device.
-    HugePages huge_pages = HugePages::kAuto;     // Of pools in host memory.
+    Pinning pin_secondary = Pinning::kRequired;  // If the primary tier lies on a device.
+    HugePages huge_pages = HugePages::kAuto;     // For pools in host memory.
     // Divides bytes between windows.
     struct Workload {
       uint32_t sequence_tokens = 8192;
       uint32_t chunk_tokens = 512;
     } workload;
-    // The layers of a cache without a model, in the model's order; a model brings its own.
+    // The layers of a cache without a model folder, in the model's order. A model folder has its
+    // own layers.
     struct Layers {
       uint32_t count = 4;
       uint32_t window = 0;        // 0: full attention.
-      uint32_t num_kv_heads = 2;  // Like head_dim not of opaque layers.
+      uint32_t num_kv_heads = 2;  // This and head_dim: not for opaque layers.
       uint32_t head_dim = 64;
       KvKind kind = KvKind::kKeyAndValue;
-      uint64_t bytes_per_block = 0;  // Of opaque layers alone.
+      uint64_t bytes_per_block = 0;  // For opaque layers only.
 
       bool opaque() const { return kind == KvKind::kOpaque; }
       // One of the layers, with elements of `dtype` unless it is opaque.
       LayerSpec Spec(DType dtype) const;
     };
     std::vector<Layers> layers = {{}};
-    // The model of `layers`: part of the cache's identity, so that KV of another model with the
-    // same shape is not taken for its own. Without a name nobody knows whose KV it is.
+    // The model of `layers`. It is part of the cache's identity, so that the cache does not serve
+    // KV of another model with the same shape. Without a name, the cache cannot tell models apart.
     struct Model {
       std::string name;
       std::string revision;
 
-      // What CacheInfo.model_fingerprint says: "NAME@REVISION", "NAME", or "".
+      // The text of CacheInfo.model_fingerprint: "NAME@REVISION", "NAME", or "".
       std::string Identity() const { return revision.empty() ? name : name + "@" + revision; }
     } model;
-    // A model whose layers and fingerprint the cache has, for engines in processes of their own; it
-    // is not loaded. Empty: that of engine.model_dir, else `layers`.
+    // The folder of a model whose layers and fingerprint the cache uses, for engines in other
+    // processes. The model is not loaded. Empty: engine.model_dir, else `layers`.
     std::string model_dir;
     std::string eviction_policy;  // One of EvictionPolicyNames(); the default is the first.
     uint32_t max_holes = 0;       // 0: see BlockManager::Options.
@@ -112,32 +113,32 @@ struct Config {
     } offload;
 
     Cache();
-    // The tiers of either form, each with its name. A secondary tier of nothing is left out.
+    // The tiers of either form, each with its name. An empty secondary tier is left out.
     std::vector<TierConfig> AllTiers() const;
-    // Whether the last of them is on a disk. No other one may be.
+    // Whether the last tier is on disk. No other tier may be.
     bool has_disk() const { return !tiers.empty() && tiers.back().on_disk(); }
-    // Whether the cache outlives the daemon, so that it must be known whose KV it holds.
+    // Whether the cache outlives the daemon. Then the model of its KV must be known.
     bool outlives_daemon() const { return warm_restart || has_disk(); }
   } cache;
 
-  // Whether the daemon opens a cache of `cache` at its start. A configuration that gives memory for
-  // clients' caches and describes none waits for them instead.
+  // Whether the daemon opens the cache of `cache` at its start. False for a configuration that has
+  // memory for clients' caches and describes no cache: the daemon then waits for clients.
   bool own_cache = true;
 
-  // What the caches that clients open may take together, beside the daemon's own. All 0: clients
+  // The memory for all caches that clients open, besides the daemon's own cache. All 0: clients can
   // open none.
   struct Memory {
     uint64_t gpu = 0;
     uint64_t host = 0;
     struct Disk {
       uint64_t size = 0;
-      std::string path;                     // The folder of a folder for each cache.
-      uint64_t write_bytes_per_second = 0;  // Of each cache; 0: no limit.
+      std::string path;                     // A folder that gets one folder for each cache.
+      uint64_t write_bytes_per_second = 0;  // For each cache; 0: no limit.
     } disk;
     uint32_t max_caches = 64;
-    absl::Duration linger = absl::Hours(1);         // For which a cache without sessions stays.
+    absl::Duration linger = absl::Hours(1);         // How long a cache without sessions stays.
     bool warm_restart = false;                      // As cache.warm_restart.
-    Reservation reservation = Reservation::kWhole;  // Of the host's memory, when a cache opens.
+    Reservation reservation = Reservation::kWhole;  // Of host memory, when a cache is opened.
 
     bool any() const { return gpu > 0 || host > 0 || disk.size > 0; }
   } memory;
@@ -150,19 +151,19 @@ struct Config {
     std::string probe_address;                      // Empty: none.
     absl::Duration drain_timeout = absl::Seconds(10);
     uint32_t max_message_bytes = 16 << 20;
-    // gRPC over TCP speaks TLS where there is a certificate. The Unix socket never does.
+    // gRPC over TCP uses TLS if there is a certificate. The Unix socket never does.
     struct Tls {
-      std::string certificate;  // A PEM file: the daemon's certificate, then those that signed it.
+      std::string certificate;  // A PEM file: the daemon's certificate, then its signers'.
       std::string key;
-      std::string client_ca;  // Who signs the clients' certificates.
+      std::string client_ca;  // A PEM file: the authorities that sign clients' certificates.
       ClientCertificates client_certificates = ClientCertificates::kNone;
 
       bool enabled() const { return !certificate.empty(); }
     } tls;
-    bool insecure = false;       // For gRPC, ZMQ and secret files.
-    bool http_insecure = false;  // For HTTP.
+    bool insecure = false;       // Allows insecure gRPC, ZMQ and secret files.
+    bool http_insecure = false;  // Allows HTTP for other machines.
     uint32_t max_sessions = 4096;
-    // Of all tenants; see SequenceAccounts.
+    // For all tenants together; see SequenceAccounts.
     uint32_t max_sequences = 65'536;
     uint64_t max_sequence_bytes = uint64_t{256} << 20;
     uint32_t max_calls = 8192;
@@ -171,11 +172,11 @@ struct Config {
     bool reflection = true;
     uint32_t max_http_generations = 16;
 
-    // What map_socket comes to, absolute; empty: none.
+    // The absolute path that map_socket stands for; empty: none.
     std::string MapSocketPath() const;
   } server;
 
-  // Who may use the cache. Where nobody is named, everybody may do everything.
+  // The credentials of a caller. Without tenants and operators, every caller may do everything.
   struct Credentials {
     std::string tokens_file;            // Empty: none.
     std::vector<std::string> subjects;  // Names in client certificates.
@@ -186,18 +187,19 @@ struct Config {
     uint32_t share = 1;
     // The most blocks of each window in a tier; 0: no limit.
     struct OfTier {
-      std::string tier;  // Its name.
+      std::string tier;  // The tier's name.
       uint32_t blocks = 0;
     };
     std::vector<OfTier> tiers;
     // The short forms for the first and the second tier.
     uint32_t primary_blocks = 0;
     uint32_t secondary_blocks = 0;
-    // Its sequences, and the bytes that these keep beside their blocks; 0: no limit of its own.
+    // The most sequences, and the most bytes that these keep beside their blocks. 0: only the limit
+    // for all tenants applies.
     uint32_t max_sequences = 0;
     uint64_t max_sequence_bytes = 0;
   };
-  // The most that a tenant's caches may take of each kind of memory; 0: no limit of its own.
+  // The most that a tenant's caches may take of each kind of memory. 0: only `memory` limits them.
   struct CacheMemory {
     uint64_t gpu = 0;
     uint64_t host = 0;
@@ -209,13 +211,13 @@ struct Config {
     bool shares = false;
     Quota quota;
     CacheMemory cache_memory;
-    uint32_t max_priority = 0;  // Of its requests to the engine.
+    uint32_t max_priority = 0;  // The highest priority of its requests to the engine.
   };
   std::vector<Tenant> tenants;
   Credentials operators;
   uint32_t default_tenant_share = 1;
 
-  // Whether callers have to show credentials.
+  // Whether callers must show credentials.
   bool knows_callers() const { return !tenants.empty() || !operators.empty(); }
 
   struct Sessions {
@@ -231,15 +233,15 @@ struct Config {
     absl::Duration progress_interval = absl::Seconds(1);
     absl::Duration flush_interval = absl::Milliseconds(2);
 
-    // The events as vLLM's ZMQ publisher would send them; see bridges/zmq_bridge.h.
+    // The events in the form of vLLM's ZMQ publisher; see bridges/zmq_bridge.h.
     struct Zmq {
       std::string endpoint;         // Empty: off.
       std::string replay_endpoint;  // Empty: no replays.
       ZmqMode mode = ZmqMode::kAuto;
-      bool replay_topic = false;  // Whether a replay's answers carry the topic.
+      bool replay_topic = false;  // Whether the answers of a replay contain the topic.
       std::string topic = kZmqTopicAuto;
-      std::string pod;    // In the topic; empty: the machine's name.
-      std::string model;  // In the topic; empty: the cache's name.
+      std::string pod;    // Part of the topic; empty: the machine's name.
+      std::string model;  // Part of the topic; empty: the cache's name.
       uint32_t data_parallel_rank = 0;
       uint32_t hwm = 1000;
       uint64_t subscriber_bytes = 1'536 << 10;
@@ -257,7 +259,7 @@ struct Config {
   } events;
 
   struct Metrics {
-    bool tenants = false;  // Whether samples say whose they are.
+    bool tenants = false;  // Whether samples have a tenant label.
     uint32_t block_sample = 64;
   } metrics;
 
@@ -266,15 +268,15 @@ struct Config {
     KvMode kv = KvMode::kPaged;
     EngineBackend backend = EngineBackend::kAuto;
     GpuAttention gpu_attention = GpuAttention::kAuto;
-    uint32_t threads = 0;  // 0: as many as processors.
+    uint32_t threads = 0;  // 0: one for each processor.
     ComputeType compute = ComputeType::kAuto;
     uint32_t max_step_tokens = 512;
     uint32_t max_running_sequences = 256;
-    uint32_t max_waiting_requests = 1024;             // The tenants share these places,
-    uint64_t max_waiting_bytes = uint64_t{64} << 20;  // and these bytes of requests that wait.
+    uint32_t max_waiting_requests = 1024;             // The most waiting requests of all tenants,
+    uint64_t max_waiting_bytes = uint64_t{64} << 20;  // and the most bytes of these requests.
     Preemption preemption = Preemption::kOffload;
-    uint32_t basic_sequences = 8;  // With KvMode::kBasic: places, and the tokens of each.
-    uint32_t basic_sequence_tokens = 2048;
+    uint32_t basic_sequences = 8;           // With KvMode::kBasic: the number of sequences,
+    uint32_t basic_sequence_tokens = 2048;  // and the most tokens of each.
   } engine;
 
   struct Log {
@@ -286,25 +288,27 @@ struct Config {
 inline constexpr uint32_t kMaxCaches = 1024;
 
 // A cache's name is part of the names of shared memory and of folders. Errors: INVALID_ARGUMENT
-// unless it is 1 to 64 letters, digits, '-', '_' or '.'.
+// unless it has 1 to 64 letters, digits, '-', '_' or '.' and is neither "." nor "..".
 absl::Status CheckCacheName(const std::string& name);
 
 // Reads a YAML text. `file` is the name that errors carry.
 // Errors: INVALID_ARGUMENT, "FILE:LINE: what is wrong; allowed: ...", for broken YAML, an unknown
 // key, a wrong type or a bad value.
 absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& file);
-// As ParseConfig. A relative path of a file or folder is relative to the configuration's folder,
-// but for server.unix_socket. Errors also: NotFound for a file that cannot be read.
+// As ParseConfig. Relative paths of files and folders are relative to the configuration's folder,
+// except the sockets in `server`. Also NotFound for a file that cannot be read.
 absl::StatusOr<Config> LoadConfig(const std::string& file);
 
-// What no single key shows: the daemon must be reachable, plaintext must stay on this machine, a
-// certificate needs its key, tenants need names of their own, the lease must be within its maximum,
-// one model at most; tiers need names of their own, and quotas name them; a tier on disk is the
-// last one, below host memory, and has a folder; where the daemon's own engine computes goes with
-// where the primary tier lies, and a warm restart with host memory alone. Errors: INVALID_ARGUMENT.
+// Checks the rules that concern several keys. Errors: INVALID_ARGUMENT.
+// * The daemon is reachable. Plaintext stays on this machine. A certificate has its key.
+// * Tenants have distinct names. The default lease is within the maximum. There is at most one
+//   model.
+// * Tiers have distinct names, and quotas name existing tiers. A tier on disk is the last one, lies
+//   below host memory, and has a folder.
+// * The daemon's own engine can reach the primary tier. A warm restart needs host memory.
 absl::Status ValidateConfig(const Config& config);
 
-// All keys as YAML that ParseConfig reads back to the same configuration.
+// Prints all keys as YAML. ParseConfig reads them back to the same configuration.
 std::string PrintConfig(Config config);
 
 }  // namespace pagoda::server

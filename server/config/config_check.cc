@@ -1,4 +1,4 @@
-// What is wrong with a configuration that no single key shows.
+// The checks of a configuration that concern several keys.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -19,7 +19,7 @@ namespace {
 
 absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
 
-// Plaintext tells whoever listens on the way what is cached, and the tokens of those who ask.
+// Plaintext would show cached content and callers' tokens to eavesdroppers on the network.
 absl::Status CheckStaysHere(const std::string& key, const std::string& address,
                             const std::string& remedy, const std::string& permission) {
   if (address.empty()) return absl::OkStatus();
@@ -40,12 +40,12 @@ absl::Status CheckPlaintext(const Config::Server& server) {
   if (server.http_insecure) return absl::OkStatus();
   return CheckStaysHere(
       "server.http_address", server.http_address,
-      "HTTP has none, so put a proxy with TLS before it and name tenants or operators "
+      "HTTP has none, so put a proxy with TLS before it and configure tenants or operators "
       "(without them every client of the proxy is an operator)",
       "server.http_insecure");
 }
 
-// Whoever reads the stream reads the tokens of every tenant, and nothing asks who he is.
+// A reader of the stream sees the tokens of every tenant, and ZMQ checks no credentials.
 absl::Status CheckZmq(const Config& config) {
   const Config::Events::Zmq& zmq = config.events.zmq;
   if (zmq.endpoint.empty() && !zmq.replay_endpoint.empty()) {
@@ -61,12 +61,12 @@ absl::Status CheckZmq(const Config& config) {
                        "tcp://[::1]:PORT, or tcp://127.0.0.1:PORT with events.zmq.mode: listen, "
                        "or say server.insecure: true"));
     }
-    // Where callers have to show credentials, a file's mode is the least that stands for them.
+    // If callers must show credentials, the mode of the socket's file is the least protection.
     if (config.knows_callers() && SocketFile(*endpoint).empty() && !IsInProcess(*endpoint)) {
       return Refuse(absl::StrCat(
           "events.zmq.", key, " ", *endpoint,
-          " would show every tenant's tokens to every process on this machine, though callers have "
-          "to show credentials: use ipc://PATH, whose file the daemon's user and group alone may "
+          " would show every tenant's tokens to every process on this machine, although callers "
+          "must show credentials: use ipc://PATH, whose file only the daemon's user and group may "
           "use, or say server.insecure: true"));
     }
   }
@@ -78,7 +78,7 @@ absl::Status CheckTls(const Config::Server::Tls& tls) {
     return Refuse("server.tls.certificate and server.tls.key go together; one of them is empty");
   }
   if (!tls.enabled() && !tls.client_ca.empty()) {
-    return Refuse("server.tls.client_ca is for TLS; server.tls.certificate is empty");
+    return Refuse("server.tls.client_ca needs TLS, and server.tls.certificate is empty");
   }
   if (tls.client_ca.empty() != (tls.client_certificates == ClientCertificates::kNone)) {
     return Refuse(
@@ -87,7 +87,7 @@ absl::Status CheckTls(const Config::Server::Tls& tls) {
   return absl::OkStatus();
 }
 
-// Every name and subject means one caller.
+// Every name and subject stands for one caller.
 absl::Status CheckCallers(const Config& config) {
   if (config.tenants.size() > kMaxTenants) {
     return Refuse(absl::StrCat(config.tenants.size(), " tenants; at most ", kMaxTenants));
@@ -114,41 +114,41 @@ absl::Status CheckCallers(const Config& config) {
   }
   if (!subjects.empty() && config.server.tls.client_certificates == ClientCertificates::kNone) {
     return Refuse(
-        "subjects are those of client certificates, and "
+        "subjects are names in client certificates, and "
         "server.tls.client_certificates is none");
   }
   return absl::OkStatus();
 }
 
-// Whose KV the cache holds is said once.
+// The configuration names the model of the cache's KV once.
 absl::Status CheckModel(const Config& config) {
   const Config::Cache::Model& model = config.cache.model;
   if (model.name.empty() && !model.revision.empty()) {
-    return Refuse("cache.model.revision is of no model; cache.model.name is empty");
+    return Refuse("cache.model.revision is set, and cache.model.name is empty");
   }
   const bool has_folder = !config.cache.model_dir.empty() || !config.engine.model_dir.empty();
   if (!model.name.empty() && has_folder) {
     return Refuse(
-        "cache.model names the model of cache.layers; with cache.model_dir or engine.model_dir the "
-        "folder says which model it is, by its weights");
+        "cache.model names the model of cache.layers; with cache.model_dir or engine.model_dir, "
+        "the weights in the folder identify the model");
   }
   if (config.cache.outlives_daemon() && model.name.empty() && !has_folder) {
     return Refuse(
         absl::StrCat(config.cache.warm_restart ? "cache.warm_restart" : "a tier on disk",
-                     " keeps KV for later daemons, and nothing says of which model it is: set "
+                     " keeps KV for later daemons, and the KV's model is not configured: set "
                      "cache.model.name, or cache.model_dir or engine.model_dir"));
   }
   return absl::OkStatus();
 }
 
-// An engine computes where its KV lies.
+// An engine computes on the device that holds its KV.
 absl::Status CheckEngineBackend(const Config& config) {
   const Config::Engine& engine = config.engine;
   if (engine.model_dir.empty()) return absl::OkStatus();
   if (absl::Status built = CheckBuilt(engine.backend); !built.ok()) {
     return Refuse(absl::StrCat("engine.backend is cuda; ", built.message()));
   }
-  // On the host for certain; with auto the engine says so when it starts there.
+  // The engine certainly computes on the host. With auto it reports the conflict when it starts.
   const bool on_cpu = engine.backend == EngineBackend::kCpu || engine.kv == KvMode::kBasic ||
                       config.cache.primary_memory == PrimaryMemory::kHost;
   if (on_cpu && engine.backend != EngineBackend::kCuda &&
@@ -160,20 +160,20 @@ absl::Status CheckEngineBackend(const Config& config) {
   if (engine.kv == KvMode::kBasic) {
     if (engine.backend != EngineBackend::kCuda) return absl::OkStatus();
     return Refuse(
-        "engine.backend is cuda and engine.kv is basic, whose places lie in host memory: say kv: "
+        "engine.backend is cuda and engine.kv is basic, which keeps KV in host memory: say kv: "
         "paged, or backend: cpu");
   }
   if (engine.backend == EngineBackend::kCpu &&
       config.cache.primary_memory == PrimaryMemory::kCuda) {
     return Refuse(
-        "engine.backend is cpu and cache.primary_memory is cuda; the CPU does not reach GPU "
-        "memory: say primary_memory: host (auto takes host then), or backend: cuda");
+        "engine.backend is cpu and cache.primary_memory is cuda; the CPU cannot access GPU "
+        "memory: say primary_memory: host (auto then means host), or backend: cuda");
   }
   if (engine.backend != EngineBackend::kCuda) return absl::OkStatus();
   if (config.cache.primary_memory == PrimaryMemory::kHost) {
     return Refuse(
-        "engine.backend is cuda and cache.primary_memory is host; the engine on a GPU needs the "
-        "primary tier there: say primary_memory: cuda (auto takes cuda then), or backend: cpu");
+        "engine.backend is cuda and cache.primary_memory is host; an engine on a GPU needs the "
+        "primary tier there: say primary_memory: cuda (auto then means cuda), or backend: cpu");
   }
   if (config.cache.warm_restart) {
     return Refuse(
@@ -183,13 +183,13 @@ absl::Status CheckEngineBackend(const Config& config) {
   return absl::OkStatus();
 }
 
-// What has to outlive the daemon needs the primary tier in the host's memory.
+// A cache that outlives the daemon needs the primary tier in host memory.
 absl::Status CheckPrimaryMemory(const Config& config) {
   if (config.cache.primary_memory != PrimaryMemory::kCuda) return absl::OkStatus();
   if (config.cache.warm_restart) {
     return Refuse(
         "cache.primary_memory is cuda and cache.warm_restart is true; GPU memory ends with the "
-        "daemon: say host, or auto, which takes host then");
+        "daemon: say host, or auto, which then means host");
   }
   return absl::OkStatus();
 }
@@ -207,8 +207,8 @@ absl::Status CheckTierList(const Config::Cache& cache) {
     const bool is_first = names.size() == 1;
     if (is_first ? tier.on_disk() : tier.medium == TierMedium::kGpu) {
       return Refuse(absl::StrCat("cache.tiers: tier '", tier.name, "' is ",
-                                 is_first ? "the first, where engines compute, and lies on disk"
-                                          : "not the first, and lies in GPU memory"));
+                                 is_first ? "the first, where engines compute, and is on disk"
+                                          : "not the first, and is in GPU memory"));
     }
     if (tier.on_disk() && std::holds_alternative<FractionBudget>(tier.size)) {
       return Refuse(absl::StrCat("cache.tiers: tier '", tier.name,
@@ -216,15 +216,15 @@ absl::Status CheckTierList(const Config::Cache& cache) {
     }
     if (tier.on_disk() && names.size() < tiers.size()) {
       return Refuse(absl::StrCat("cache.tiers: tier '", tier.name,
-                                 "' is on disk and not the last; a disk is the last tier, and "
-                                 "there is one at most"));
+                                 "' is on disk and not the last; only the last tier can be on "
+                                 "disk"));
     }
   }
   return absl::OkStatus();
 }
 
-// A block whose tokens do not fit the record that names it is never written: a power of two, which
-// leaves room for the names of its namespace.
+// A block is written only if its tokens and its namespace's names fit the record that describes it.
+// This power of two leaves space for the names.
 constexpr uint32_t kMaxDiskBlockTokens = 512;
 
 bool HoldsNothing(const TierBudget& budget) {
@@ -255,14 +255,14 @@ absl::Status CheckDiskTier(const Config& config) {
       !config.engine.model_dir.empty() && config.engine.backend == EngineBackend::kCuda;
   if (tiers.size() == 2 && (cache.primary_memory == PrimaryMemory::kCuda || engine_on_gpu)) {
     return Refuse(absl::StrCat(tier,
-                               " is on disk right below a tier in GPU memory; between the "
-                               "two there has to be a tier in host memory"));
+                               " is on disk right below a tier in GPU memory; it needs a tier in "
+                               "host memory between the two"));
   }
   return absl::OkStatus();
 }
 
-// A quota is of a tier that there is, and said once. A tenant may have one for a short form's tier
-// that is not there: it means nothing.
+// A quota names an existing tier, and each tier has one quota. A short form for a tier that does
+// not exist has no effect.
 absl::Status CheckQuotas(const Config& config) {
   const std::vector<Config::Cache::TierConfig> tiers = config.cache.AllTiers();
   for (const Config::Tenant& tenant : config.tenants) {
@@ -274,7 +274,7 @@ absl::Status CheckQuotas(const Config& config) {
                                      [&](const auto& tier) { return tier.name == quota.tier; });
       if (!known) {
         return Refuse(absl::StrCat("tenant '", tenant.name, "' has a quota for the tier '",
-                                   quota.tier, "', which the cache has not"));
+                                   quota.tier, "', which the cache does not have"));
       }
       if (!seen.insert(quota.tier).second) {
         return Refuse(absl::StrCat("tenant '", tenant.name, "' has two quotas for the tier '",
@@ -285,7 +285,7 @@ absl::Status CheckQuotas(const Config& config) {
   return absl::OkStatus();
 }
 
-// What is given for clients' caches, and what a daemon without a cache of its own cannot do.
+// The memory for clients' caches, and the features that need a cache of the daemon's own.
 absl::Status CheckMemory(const Config& config) {
   const Config::Memory::Disk& disk = config.memory.disk;
   if ((disk.size > 0) != !disk.path.empty()) {
@@ -293,19 +293,19 @@ absl::Status CheckMemory(const Config& config) {
   }
   if (disk.size > 0 && config.memory.host == 0) {
     return Refuse(
-        "memory.disk is set and memory.host is not; a disk takes blocks from host memory alone");
+        "memory.disk is set and memory.host is not; a disk takes blocks only from host memory");
   }
   if (config.memory.warm_restart && !config.memory.any()) {
-    return Refuse("memory.warm_restart is of clients' caches, and memory gives none for them");
+    return Refuse("memory.warm_restart is set, and memory has no bytes for clients' caches");
   }
   if (config.memory.warm_restart && config.memory.reservation == Reservation::kSparse) {
     return Refuse(
-        "memory.warm_restart is true and memory.reservation is sparse; memory that is kept is "
-        "reserved whole");
+        "memory.warm_restart is true and memory.reservation is sparse; a warm restart needs "
+        "reservation: whole");
   }
   if (config.own_cache) return absl::OkStatus();
   if (!config.engine.model_dir.empty()) {
-    return Refuse("engine.model_dir needs a cache of the daemon's own");
+    return Refuse("engine.model_dir needs a cache in the configuration: add a section cache");
   }
   if (!config.events.zmq.endpoint.empty() || config.events.smg.enabled) {
     return Refuse(

@@ -14,7 +14,7 @@
 namespace pagoda::server {
 namespace {
 
-// What a node holds, for a message.
+// Describes a node's content for a message.
 std::string Describe(const YAML::Node& node) {
   if (node.IsScalar()) return absl::StrCat("'", node.Scalar(), "'");
   if (node.IsSequence()) return "a list";
@@ -26,7 +26,7 @@ std::string NamesOf(const std::vector<ConfigKey>& keys) {
       keys, ", ", [](std::string* out, const ConfigKey& key) { absl::StrAppend(out, key.name); });
 }
 
-// How many bytes the character takes that begins with `lead`; 0 where none does.
+// The number of bytes of a character that begins with `lead`; 0 if none begins with it.
 size_t Utf8Length(unsigned char lead) {
   if (lead < 0x80) return 1;
   if (lead >= 0xC2 && lead < 0xE0) return 2;
@@ -34,7 +34,7 @@ size_t Utf8Length(unsigned char lead) {
   return lead >= 0xF0 && lead < 0xF5 ? 4 : 0;
 }
 
-// YAML is; yaml-cpp takes anything, and prints something else for it.
+// YAML requires UTF-8. yaml-cpp accepts other bytes but prints them as other text.
 bool IsUtf8(std::string_view text) {
   while (!text.empty()) {
     const size_t length = Utf8Length(static_cast<unsigned char>(text[0]));
@@ -152,7 +152,7 @@ absl::Status ReadMapping(const YAML::Node& node, const std::vector<ConfigKey>& k
                                                    "; allowed: ", NamesOf(keys)));
     }
     if (!seen.insert(name).second) {
-      return ConfigError(entry.first, absl::StrCat("key '", name, "' comes twice"));
+      return ConfigError(entry.first, absl::StrCat("key '", name, "' occurs twice"));
     }
     if (absl::Status status = key->read(entry.second); !status.ok()) return status;
   }

@@ -1,5 +1,5 @@
-// Typed keys of a YAML file. A list of keys, each bound to the field that it fills, is the schema:
-// reading, printing and the errors all come from it.
+// Typed keys of a YAML file. A list of keys, each bound to the field that it fills, is the schema.
+// It drives reading, printing and the error messages.
 #ifndef PAGODA_SERVER_CONFIG_CONFIG_KEYS_H_
 #define PAGODA_SERVER_CONFIG_CONFIG_KEYS_H_
 
@@ -16,22 +16,22 @@
 
 namespace pagoda::server {
 
-// One key of a mapping. `read` fills the field from a node or says what is allowed; `print` writes
-// the field's value.
+// One key of a mapping. `read` fills the field from a node, or returns an error that lists the
+// allowed values. `print` writes the field's value.
 struct ConfigKey {
   std::string name;
-  // An error's message is complete but for the file's name: "LINE: key: what is wrong".
+  // An error's message lacks only the file's name: "LINE: key: what is wrong".
   std::function<absl::Status(const YAML::Node&)> read;
   std::function<void(YAML::Emitter&)> print;
   // Whether PrintMapping writes the key; null: always.
   std::function<bool()> shown = nullptr;
 };
 
-// A value's own test: OK, or what is allowed.
+// A further check of a value: OK, or an error that says what is allowed.
 using TextCheck = std::function<absl::Status(const std::string&)>;
 using NumberCheck = std::function<absl::Status(uint64_t)>;
 
-// The kinds of keys. Each field outlives the key.
+// The kinds of keys. The field outlives the key.
 ConfigKey TextKey(std::string name, std::string* field, TextCheck check = nullptr);
 // A list of texts, or a single one for a list of one.
 ConfigKey TextListKey(std::string name, std::vector<std::string>* field);
@@ -40,26 +40,26 @@ template <class Number>
 ConfigKey NumberKey(std::string name, Number* field, uint64_t low, uint64_t high,
                     NumberCheck check = nullptr);
 ConfigKey FlagKey(std::string name, bool* field);
-// A length of time such as "10s" or "500ms", from `low` to `high`.
+// A duration such as "10s" or "500ms", from `low` to `high`.
 ConfigKey DurationKey(std::string name, absl::Duration* field, absl::Duration low,
                       absl::Duration high);
 // One of several words.
 template <class Enum>
 ConfigKey ChoiceKey(std::string name, Enum* field,
                     std::vector<std::pair<std::string, Enum>> choices);
-// A mapping inside a mapping. An empty one (`name:` with nothing in it) changes nothing.
+// A mapping inside a mapping. An empty one (`name:` without a value) changes nothing.
 ConfigKey SectionKey(std::string name, std::vector<ConfigKey> keys);
-// A list of mappings, at least so many, or a single mapping for a list of one. `keys` binds an
-// element, which is Element{} where a key is left out.
+// A list of at least `min_elements` mappings, or a single mapping for a list of one. `keys` binds
+// the keys of an element. Keys that are left out keep the values of Element{}.
 template <class Element>
 ConfigKey ListKey(std::string name, std::vector<Element>* field,
                   std::vector<ConfigKey> (*keys)(Element*), size_t min_elements = 1);
 
-// The key, printed only where `shown` says so: for one of two forms of the same thing.
+// The key, printed only if `shown` returns true. Used for two forms of the same setting.
 ConfigKey ShownIf(ConfigKey key, std::function<bool()> shown);
 
-// Fills the fields from a mapping. Errors: INVALID_ARGUMENT as ConfigKey::read says, also for a key
-// that is not in `keys` or comes twice.
+// Fills the fields from a mapping. Errors: INVALID_ARGUMENT as described at ConfigKey::read, also
+// for a key that is not in `keys` or occurs twice.
 absl::Status ReadMapping(const YAML::Node& node, const std::vector<ConfigKey>& keys);
 void PrintMapping(const std::vector<ConfigKey>& keys, YAML::Emitter& out);
 

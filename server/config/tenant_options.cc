@@ -27,7 +27,7 @@ std::vector<TenantOptions> TenantsOf(const Config& config) {
                        .max_sequences = OrNone(quota.max_sequences),
                        .max_sequence_bytes = OrNone(quota.max_sequence_bytes),
                        .max_priority = static_cast<int32_t>(tenant.max_priority)});
-    // None in the tiers that are not named.
+    // Tiers that the configuration does not name have no quota.
     std::array<uint32_t, kMaxTiers>& most = tenants.back().quota_blocks;
     most[static_cast<size_t>(Tier::kPrimary)] = OrNone(quota.primary_blocks);
     most[static_cast<size_t>(Tier::kSecondary)] = OrNone(quota.secondary_blocks);

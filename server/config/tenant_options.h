@@ -1,4 +1,4 @@
-// The tenants of a configuration, as the core has them.
+// The tenants of a configuration in the form that the core takes.
 #ifndef PAGODA_SERVER_CONFIG_TENANT_OPTIONS_H_
 #define PAGODA_SERVER_CONFIG_TENANT_OPTIONS_H_
 
@@ -10,9 +10,9 @@
 
 namespace pagoda::server {
 
-// Where the configuration says 0, there is no limit.
+// A 0 in the configuration becomes no limit.
 std::vector<TenantOptions> TenantsOf(const Config& config);
-// The names of all tenants by id, the default tenant's among them: what the engine knows them by.
+// The names of all tenants by id, including the default tenant's, for the engine.
 std::vector<std::string> NamesOf(const TenantTable& tenants);
 
 }  // namespace pagoda::server

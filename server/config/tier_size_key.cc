@@ -20,7 +20,7 @@ struct Unit {
   uint64_t bytes;
 };
 
-// The largest first; "B" is the end of the others, so it is the last.
+// The largest first. "B" is a suffix of the others, so it is the last.
 constexpr std::array kUnits = {Unit{"TiB", uint64_t{1} << 40}, Unit{"GiB", uint64_t{1} << 30},
                                Unit{"MiB", uint64_t{1} << 20}, Unit{"KiB", uint64_t{1} << 10},
                                Unit{"B", 1}};
@@ -51,7 +51,7 @@ std::optional<TierBudget> ListFrom(const YAML::Node& node, uint32_t min_blocks) 
 
 std::optional<TierBudget> ShareFrom(absl::string_view percent) {
   double value = 0;
-  // Also refuses what is no number.
+  // This form of the comparison also refuses NaN.
   if (!absl::SimpleAtod(percent, &value) || !(value > 0 && value <= 100)) return std::nullopt;
   return FractionBudget{.fraction = value / 100};
 }

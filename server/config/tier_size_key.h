@@ -1,4 +1,4 @@
-// The kind of configuration key that says how much of a tier there is to be.
+// The configuration key for the size of a tier.
 #ifndef PAGODA_SERVER_CONFIG_TIER_SIZE_KEY_H_
 #define PAGODA_SERVER_CONFIG_TIER_SIZE_KEY_H_
 
@@ -10,10 +10,11 @@
 
 namespace pagoda::server {
 
-// One of: blocks of each window (1024), or a list of them, one for each window, the smallest window
-// first ([512, 1024]); bytes of all windows together, with a unit (8GiB, 512MiB, 64KiB, 100B); a
-// share of the memory that is free at the start (50%, 12.5%), whose free_bytes the daemon fills in.
-// Counts of blocks are from `min_blocks` to kMaxBlocks.
+// The size has one of these forms:
+// * a number of blocks for each window (1024), from `min_blocks` to kMaxBlocks;
+// * a list of such numbers, one for each window, the smallest window first ([512, 1024]);
+// * bytes for all windows together, with a unit (8GiB, 512MiB, 64KiB, 100B);
+// * a share of the memory that is free at the start (50%, 12.5%); the daemon fills in free_bytes.
 ConfigKey TierSizeKey(std::string name, TierBudget* field, uint32_t min_blocks);
 
 }  // namespace pagoda::server

@@ -44,8 +44,8 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
     Submit(*request, *std::move(caller), stream);
     return stream;
   }
-  // A long text takes milliseconds, which a thread of gRPC's has not. The request and its context
-  // live as long as the call, which cannot end before the stream has been told.
+  // A long text takes milliseconds, too long for a gRPC thread. The request and its context exist
+  // as long as the call, and the call cannot end before Submit or Refuse.
   const TenantId tenant = caller->identity.tenant;
   if (absl::Status status = tokenizing_.CheckCapacity(tenant); !status.ok()) {
     stream->Refuse(status);
@@ -53,7 +53,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
   }
   tokenizing_.RunLater(tenant, request->ByteSizeLong(),
                        [this, context, request, caller = *std::move(caller), stream]() mutable {
-                         // Whoever has left meanwhile costs the others nothing.
+                         // Skips the work if the client has left meanwhile.
                          absl::Status wanted =
                              CheckInTime(absl::FromChrono(context->deadline()), absl::Now());
                          if (stream->Cancelled())

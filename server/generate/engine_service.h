@@ -14,11 +14,12 @@
 
 namespace pagoda::server {
 
-// pagoda.v1.EngineService. Thread-safe. What a tenant's generations cache is the tenant's.
+// pagoda.v1.EngineService. Blocks that a tenant's generations cache belong to the tenant.
+// Thread-safe.
 class EngineService final : public v1::EngineService::CallbackService {
  public:
-  // `engine` and `text` are nullptr, and `model_name` empty, in a daemon without a model. The
-  // engine runs over the cache of that name. The pointers outlive the service.
+  // In a daemon without a model, `engine` and `text` are null and `model_name` is empty.
+  // `cache_name`: the cache that the engine uses. The pointers outlive the service.
   EngineService(Engine* engine, const ModelText* text, std::string model_name,
                 std::string cache_name, const ServingState* state, const Admission* admission);
 
@@ -27,15 +28,15 @@ class EngineService final : public v1::EngineService::CallbackService {
 
   const Engine* engine() const { return engine_; }
   const std::string& model_name() const { return model_name_; }
-  // Where texts are tokenised: one of a tenant at a time, on a few threads, whichever door they
-  // came through.
+  // The queues that tokenise texts, one text of a tenant at a time, on a few threads. The OpenAI
+  // API uses them, too.
   TenantQueues& tokenizing() { return tokenizing_; }
   // REQUIRES: engine() is not nullptr.
   EngineStats Stats() const;
 
  private:
   struct Caller {
-    NamespaceKey name_space;  // Of the prompt.
+    NamespaceKey name_space;  // The namespace of the prompt.
     std::string tenant;
     Identity identity;
   };
@@ -49,7 +50,7 @@ class EngineService final : public v1::EngineService::CallbackService {
   const std::string cache_name_;
   const ServingState* const state_;
   const Admission* const admission_;
-  TenantQueues tokenizing_{TenantQueues::Limits{}};  // Last: it uses the others.
+  TenantQueues tokenizing_{TenantQueues::Limits{}};  // Last: its threads use the other members.
 };
 
 }  // namespace pagoda::server

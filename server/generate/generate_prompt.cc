@@ -48,7 +48,7 @@ absl::StatusOr<GeneratePrompt> ReadPrompt(const v1::GenerateRequest& request, co
     if (!words.ok()) return words.status();
     stop(text.chat->stop_tokens());
   }
-  // A chat format has written what stands around it.
+  // A chat format has already written the special tokens around the text.
   absl::StatusOr<std::vector<TokenId>> tokens =
       prompt.tokenizer->Encode(*words, is_chat ? SpecialTokens::kLeaveOut : SpecialTokens::kKeep);
   if (!tokens.ok()) return tokens.status();

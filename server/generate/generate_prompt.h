@@ -12,18 +12,18 @@
 
 namespace pagoda::server {
 
-// A request's prompt in the form that the engine takes.
+// Turns a request's prompt into the form that the engine takes.
 struct GeneratePrompt {
   std::vector<TokenId> tokens;
-  std::vector<TokenId> stop_tokens;  // Those of the request, and for text the model's own.
-  // What the answer is decoded with; null where the prompt was token ids.
+  std::vector<TokenId> stop_tokens;  // The request's and, for a text, the model's.
+  // The tokenizer that decodes the answer; null if the prompt was token ids.
   const Tokenizer* tokenizer = nullptr;
 };
 
-// `text` outlives what is returned; `now` is for models that are told the date. Errors:
-// INVALID_PROMPT (more than one of prompt_tokens, prompt_text and messages; those of
-// Tokenizer::Encode and ChatFormat::Render), INVALID_ARGUMENT and INVALID_CHECKPOINT as ModelText
-// has them. No prompt at all is left to the engine.
+// `text` outlives the result. `now` is for chat formats that contain the date. A request without
+// any prompt is passed on; the engine refuses it. Errors: INVALID_PROMPT (more than one of
+// prompt_tokens, prompt_text and messages; those of Tokenizer::Encode and ChatFormat::Render);
+// INVALID_ARGUMENT and INVALID_CHECKPOINT as in ModelText.
 absl::StatusOr<GeneratePrompt> ReadPrompt(const v1::GenerateRequest& request, const ModelText& text,
                                           const ModelConfig& model, absl::Time now);
 

@@ -78,7 +78,7 @@ GenerateStream* GenerateStream::Open(const v1::GenerateRequest& request, ReuseNu
 
 void GenerateStream::Submit(Engine* engine, const v1::GenerateRequest& request,
                             GeneratePrompt prompt, NamespaceKey name_space, std::string tenant) {
-  // Until it has ended the call keeps this.
+  // The call keeps this object until it has ended.
   const std::shared_ptr<GenerateStream> stream = self_;
   if (prompt.tokenizer != nullptr) decoder_ = std::make_unique<StreamDecoder>(prompt.tokenizer);
   GenerateRequest wanted =
@@ -147,7 +147,7 @@ void GenerateStream::Advance() {
     status = cancelled_ ? absl::CancelledError("the client is gone") : status_;
     if (!revoked_.ok()) status = revoked_;
   }
-  // Not under the lock: the end of the call may come before Finish returns.
+  // Not under the lock, because the call can end before Finish returns.
   Finish(ToGrpcStatus(status));
 }
 

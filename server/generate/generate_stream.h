@@ -1,4 +1,4 @@
-// One call of EngineService.Generate: tokens out, as they come.
+// One call of EngineService.Generate, which streams tokens to the client.
 #ifndef PAGODA_SERVER_GENERATE_GENERATE_STREAM_H_
 #define PAGODA_SERVER_GENERATE_GENERATE_STREAM_H_
 
@@ -19,25 +19,25 @@
 
 namespace pagoda::server {
 
-// The engine hands each token over on its own thread; what comes while a write is outstanding goes
-// into the next message. The tokens of one request are bounded by the model, so they need no
-// further limit. Thread-safe; shared by its call and the engine.
+// The engine adds each token on its own thread. Tokens that arrive while a write is outstanding go
+// into the next message. They need no further limit, because the model bounds the tokens of a
+// request. Thread-safe. The call and the engine's callbacks share the stream.
 class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
-  // One of Submit and Refuse has to follow, on any thread; before that the call does not end.
+  // Submit or Refuse must follow, on any thread; the call does not end before.
   // `reuse`: whether the report has the numbers of reused tokens.
-  // `check_caller` fails once the caller's token has been taken back, which ends the call with that
-  // error. It is asked with Cancelled, and what it refers to outlives the call.
+  // `check_caller`: fails when the caller's token has been revoked; its error then ends the call.
+  // Cancelled calls it. The objects that it refers to outlive the call.
   static GenerateStream* Open(const v1::GenerateRequest& request, ReuseNumbers reuse,
                               std::function<absl::Status()> check_caller);
-  // Submits the request of the tenant, with its prompt, which is in `name_space`; the engine and
-  // the prompt's tokenizer outlive the call. A request that the engine refuses ends the call.
+  // Submits the tenant's request with its prompt in `name_space`. The engine and the prompt's
+  // tokenizer outlive the call. If the engine refuses the request, the call ends with its error.
   void Submit(Engine* engine, const v1::GenerateRequest& request, GeneratePrompt prompt,
               NamespaceKey name_space, std::string tenant);
   void Refuse(const absl::Status& status) { End(status); }
 
-  // The client has left, its deadline has passed, or its token has been taken back. Asked by the
-  // engine too, once a step.
+  // Whether the client has left, its deadline has passed, or its token has been revoked. The engine
+  // calls it once a step.
   bool Cancelled() ABSL_LOCKS_EXCLUDED(mutex_);
 
   void OnWriteDone(bool ok) override;
@@ -48,26 +48,26 @@ class GenerateStream final : public grpc::ServerWriteReactor<v1::GenerateRespons
   GenerateStream(ReuseNumbers reuse, std::function<absl::Status()> check_caller)
       : reuse_(reuse), check_caller_(std::move(check_caller)) {}
 
-  // Returns whether anybody still wants tokens.
+  // Returns whether the client still wants tokens.
   bool Add(const GeneratedToken& token) ABSL_LOCKS_EXCLUDED(mutex_);
-  // No token comes after this.
+  // No token follows.
   void End(const absl::StatusOr<GenerateReport>& report) ABSL_LOCKS_EXCLUDED(mutex_);
-  // If no write is outstanding: starts one with what there is, or finishes the call.
+  // If no write is outstanding: writes the pending tokens, or finishes the call.
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  std::shared_ptr<GenerateStream> self_;  // The call's share; given up in OnDone.
+  std::shared_ptr<GenerateStream> self_;  // The call's reference; released in OnDone.
 
   const ReuseNumbers reuse_;
   const std::function<absl::Status()> check_caller_;
-  const SteadyTime arrival_ = SteadyNow();  // Of the call.
+  const SteadyTime arrival_ = SteadyNow();  // When the call arrived.
   bool detailed_ = false;                   // Whether GenerateResponse::generated is wanted.
-  // The first sample's text, where it is wanted. Of the engine's thread.
+  // Decodes the first sample, if the client wants text. Used by the engine's thread only.
   std::unique_ptr<StreamDecoder> decoder_;
 
   absl::Mutex mutex_;  // Taken before gRPC's own locks.
   v1::GenerateResponse pending_ ABSL_GUARDED_BY(mutex_);
-  v1::GenerateResponse response_ ABSL_GUARDED_BY(mutex_);  // gRPC's while writing_.
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);            // What the call ends with.
+  v1::GenerateResponse response_ ABSL_GUARDED_BY(mutex_);  // gRPC uses it while writing_.
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);            // The status that ends the call.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status revoked_ ABSL_GUARDED_BY(mutex_);   // The error of check_caller_, with cancelled_.

@@ -32,8 +32,8 @@ std::optional<std::string> OptionalHeader(const mg_connection* connection, const
   return value == nullptr ? std::nullopt : std::make_optional<std::string>(value);
 }
 
-// The first header of a request that a proxy adds and no client; "" where there is none. Not every
-// proxy adds one.
+// The name of a header in the request that proxies add and clients do not; "" if there is none. Not
+// every proxy adds one.
 std::string ProxyHeaderOf(const mg_connection* connection) {
   for (const char* name : {"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host",
                            "X-Forwarded-Proto", "X-Real-IP"}) {
@@ -42,8 +42,8 @@ std::string ProxyHeaderOf(const mg_connection* connection) {
   return "";
 }
 
-// Where one end of a socket is, by a call of the system's; an empty address where it is none of
-// TCP's.
+// The address of one end of a socket, from the system call `ask`. It is empty if the socket is not
+// a TCP socket.
 struct Endpoint {
   std::string address;
   int port = 0;
@@ -70,8 +70,8 @@ Endpoint EndpointOf(int socket, Ask ask) {
   return {};
 }
 
-// civetweb does not tell a connection's socket: it is the one with these two ends. While the
-// handler runs it stays open, and so nobody else's. -1 where it is not found.
+// civetweb does not expose a connection's socket. This finds it by its two addresses; -1 if it is
+// not found. The socket stays open while the handler runs, so the number is not reused.
 int SocketOf(const mg_request_info& info) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
@@ -97,8 +97,8 @@ HttpRequest RequestOf(const mg_connection* connection) {
 
 bool PacedWriter::Write(absl::string_view bytes) {
   while (!broken_ && !bytes.empty()) {
-    // civetweb gives up where nothing is read for a second (HttpServer), and goes on with a client
-    // that reads a byte now and then: so the pace is looked at between pieces.
+    // civetweb gives up if the client reads nothing for a second (HttpServer), but not if it reads
+    // a byte now and then. So the pace is checked after each piece.
     const absl::string_view piece = bytes.substr(0, kPieceBytes);
     const absl::Time start = absl::Now();
     broken_ = mg_write(connection_, piece.data(), piece.size()) != static_cast<int>(piece.size());
@@ -150,7 +150,7 @@ void CivetwebExchange::Answer(const HttpResponse& response) {
 }
 
 bool CivetwebExchange::BeginStream(const std::string& content_type) {
-  // A client of HTTP 1.0 sees the end of the answer in that of the connection.
+  // For a client of HTTP 1.0, the end of the connection is the end of the answer.
   chunked_ = absl::string_view(mg_get_request_info(connection_)->http_version) == "1.1";
   const std::string head =
       absl::StrCat("HTTP/1.1 200 OK\r\nContent-Type: ", content_type, "\r\n",
@@ -172,7 +172,7 @@ void CivetwebExchange::EndStream() {
 bool CivetwebExchange::ClientIsThere() {
   if (writer_.broken()) return false;
   if (socket_ < 0) socket_ = SocketOf(*mg_get_request_info(connection_));
-  if (socket_ < 0) return true;  // A failed write will tell.
+  if (socket_ < 0) return true;  // A failed write will show it.
   pollfd entry = {.fd = socket_, .events = POLLRDHUP, .revents = 0};
   return poll(&entry, 1, 0) == 0;
 }

@@ -12,21 +12,21 @@ struct mg_connection;
 
 namespace pagoda::server {
 
-// The request as a route is told of it.
+// The request in the form that routes take.
 HttpRequest RequestOf(const mg_connection* connection);
 
-enum class WithBody : uint8_t { kYes, kNo };  // A HEAD's answer goes without.
+enum class WithBody : uint8_t { kYes, kNo };  // The answer to a HEAD has no body.
 void WriteResponse(mg_connection* connection, const HttpResponse& response, WithBody body);
 
-// Whether a client takes an answer fast enough to keep a thread waiting for it. Thread-compatible.
+// Decides whether a client reads its answer fast enough to keep a thread. Thread-compatible.
 class ReadingPace {
  public:
-  // A client that has taken so many bytes may have kept its thread waiting for kPatience, and a
-  // second more for each kBytesPerSecond of them.
+  // The thread may have waited for kPatience, plus one second for each kBytesPerSecond bytes that
+  // the client has taken.
   static constexpr absl::Duration kPatience = absl::Seconds(10);
   static constexpr size_t kBytesPerSecond = 128 << 10;
 
-  // A write of so many bytes has taken so long.
+  // Adds a write of `bytes` that took `waited`.
   void Add(size_t bytes, absl::Duration waited) {
     bytes_ += bytes;
     waited_ += waited;
@@ -45,7 +45,7 @@ class PacedWriter {
  public:
   explicit PacedWriter(mg_connection* connection) : connection_(connection) {}
 
-  // False, once and for all: the client does not take it.
+  // Returns false if the client does not take the bytes; then every later call does, too.
   bool Write(absl::string_view bytes);
   bool broken() const { return broken_; }
 
@@ -55,7 +55,8 @@ class PacedWriter {
   bool broken_ = false;
 };
 
-// On one of civetweb's connections, for as long as its handler runs. Thread-compatible.
+// An exchange on a civetweb connection. Valid while the connection's handler runs.
+// Thread-compatible.
 class CivetwebExchange final : public HttpExchange {
  public:
   explicit CivetwebExchange(mg_connection* connection)
@@ -68,7 +69,7 @@ class CivetwebExchange final : public HttpExchange {
   void EndStream() override;
   bool ClientIsThere() override;
 
-  // Of what was answered.
+  // The status of the answer.
   int status() const { return status_; }
 
  private:
@@ -76,7 +77,7 @@ class CivetwebExchange final : public HttpExchange {
   PacedWriter writer_;
   int status_ = 200;
   bool chunked_ = false;
-  int socket_ = -1;  // Not known before it is asked for.
+  int socket_ = -1;  // Found by the first ClientIsThere.
 };
 
 }  // namespace pagoda::server

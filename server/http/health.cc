@@ -7,8 +7,8 @@
 namespace pagoda::server {
 namespace {
 
-// A batch holds the core's lock for less than a second, the reset of a cache of millions of blocks
-// for a few.
+// A batch holds the core's lock for less than a second. The reset of a cache with millions of
+// blocks holds it for a few seconds.
 constexpr absl::Duration kStuck = absl::Seconds(10);
 
 constexpr int kOk = 200;

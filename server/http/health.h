@@ -1,4 +1,4 @@
-// What probes are told: whether the daemon takes work, and whether it lives.
+// The answers to probes: whether the daemon takes work, and whether it is alive.
 #ifndef PAGODA_SERVER_HTTP_HEALTH_H_
 #define PAGODA_SERVER_HTTP_HEALTH_H_
 
@@ -9,15 +9,15 @@
 
 namespace pagoda::server {
 
-// 503 where the core has kept a heartbeat waiting for more than ten seconds: only a new process
-// helps. 200 otherwise, also in a drain, so that nobody kills a daemon that is ending well.
+// 503 if the core has not answered a heartbeat for more than ten seconds: only a new process helps.
+// Else 200, even in a drain, so that a supervisor does not kill a daemon that shuts down normally.
 HttpResponse Liveness(absl::Duration core_waiting);
 
-// 200 where the daemon serves and lives; 503 while it starts or drains, so that new work goes
+// 200 if the daemon serves and is alive. 503 while it starts or drains, so that new work goes
 // elsewhere.
 HttpResponse Readiness(ServingState::Phase phase, absl::Duration core_waiting);
 
-// /livez, /readyz and /healthz, which is the same as /readyz. Both outlive the routes.
+// The routes /livez, /readyz and /healthz, which equals /readyz. Both arguments outlive the routes.
 HttpServer::Routes ProbeRoutes(const ServingState* state, const Heartbeat* heartbeat);
 
 }  // namespace pagoda::server

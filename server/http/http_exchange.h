@@ -1,4 +1,4 @@
-// A request that brings a body, and an answer that may come bit by bit.
+// HTTP requests and responses, and the exchange of a request body and a streamed answer.
 #ifndef PAGODA_SERVER_HTTP_HTTP_EXCHANGE_H_
 #define PAGODA_SERVER_HTTP_HTTP_EXCHANGE_H_
 
@@ -15,45 +15,46 @@
 namespace pagoda::server {
 
 struct HttpRequest {
-  std::string query;                         // "limit=10&since=7", as it was sent.
+  std::string query;                         // As sent: "limit=10&since=7".
   std::string host;                          // The header Host, with its port.
-  std::optional<std::string> origin;         // The header, where there is one: a browser's page.
-  std::optional<std::string> authorization;  // The header, where there is one.
-  std::string proxy_header;  // "Via": a header there that only proxies add; "" where there is none.
+  std::optional<std::string> origin;         // The header Origin, which a browser's page sends.
+  std::optional<std::string> authorization;  // The header Authorization.
+  std::string proxy_header;                  // The name of a header that only proxies add, or "".
 };
 
 struct HttpResponse {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
-  std::vector<std::pair<std::string, std::string>> headers;  // Besides those that all answers have.
+  std::vector<std::pair<std::string, std::string>> headers;  // Besides the common headers.
 };
 
-// What every answer says.
+// The headers of every answer.
 inline constexpr char kHttpCommonHeaders[] =
     "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n";
 
-// The answer's status line and headers, as they are sent, up to the empty line before its body.
+// The answer's status line and headers as sent, including the empty line before the body.
 std::string HeadOf(const HttpResponse& response);
 
-// One POST. Exactly one of Answer and BeginStream is called, once. Thread-compatible.
+// One POST request and its answer. The route calls either Answer or BeginStream, once.
+// Thread-compatible.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
 
-  // Called once at most. Errors: MESSAGE_TOO_LARGE, DEADLINE_EXCEEDED (it takes longer than
-  // `time`), CANCELLED (the client went away, or sent less than it said).
+  // Call it once at most. Errors: MESSAGE_TOO_LARGE, DEADLINE_EXCEEDED (reading takes longer than
+  // `time`), CANCELLED (the client left, or sent less than its Content-Length).
   virtual absl::StatusOr<std::string> ReadBody(size_t max_bytes, absl::Duration time) = 0;
 
   virtual void Answer(const HttpResponse& response) = 0;
 
-  // An answer of the status 200 that goes on until EndStream. False, of these and of Write: the
-  // client does not take it any more.
+  // Begins an answer with status 200, which ends with EndStream. BeginStream and Write return false
+  // if the client no longer takes the answer.
   virtual bool BeginStream(const std::string& content_type) = 0;
   virtual bool Write(absl::string_view bytes) = 0;
   virtual void EndStream() = 0;
 
-  // Whether the client still waits. One that has closed its side of the connection does not.
+  // Whether the client still waits. A client that has closed its side of the connection does not.
   virtual bool ClientIsThere() = 0;
 };
 

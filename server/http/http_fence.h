@@ -1,4 +1,4 @@
-// Whom HTTP answers, and as whom.
+// Access checks of HTTP requests: the site that they come from, and the caller.
 #ifndef PAGODA_SERVER_HTTP_HTTP_FENCE_H_
 #define PAGODA_SERVER_HTTP_HTTP_FENCE_H_
 
@@ -12,20 +12,20 @@
 
 namespace pagoda::server {
 
-// Every request that shows or does more than a probe asks this first. Thread-safe.
+// Every route that shows or does more than a probe calls this first. Thread-safe.
 //
-// 1. A browser carries requests of pages that the operator never saw. So a server on loopback
-// answers only to its own names (a page's name may be made to point to this machine: DNS
-// rebinding), and a request with an Origin has to come from the host that it asks.
-// 2. Where no callers are configured, everybody on loopback is an operator. Over an address that
-// other machines reach, nobody is, and neither is the sender of a request that a proxy passed on
-// and says so (HttpRequest::proxy_header). A proxy that adds no header cannot be told from a client
-// on this machine.
+// 1. A browser can send requests of foreign pages. So a server on loopback answers only if the Host
+//    header names this machine: with DNS rebinding, a foreign name can point to this machine. A
+//    request with an Origin must come from a page of the host that it asks.
+// 2. If no callers are configured, every caller on loopback is an operator. There is no operator
+//    over an address that other machines reach, nor behind a proxy that adds a header
+//    (HttpRequest::proxy_header). A proxy that adds no header cannot be told from a client on this
+//    machine.
 class HttpFence {
  public:
   struct Options {
-    TcpAddress address;          // Where HTTP listens.
-    bool knows_callers = false;  // The configuration names tenants or operators.
+    TcpAddress address;          // The address on which HTTP listens.
+    bool knows_callers = false;  // The configuration has tenants or operators.
   };
 
   // The authenticator outlives this.
@@ -34,19 +34,20 @@ class HttpFence {
         knows_callers_(options.knows_callers),
         authenticator_(authenticator) {}
 
-  // Errors: FAILED_PRECONDITION without a reason, which is HTTP's 421 (the host is not this
-  // machine), PERMISSION_DENIED (a page of another site).
+  // Errors: FAILED_PRECONDITION without a reason, for HTTP status 421 (the Host header does not
+  // name this machine); PERMISSION_DENIED (a page of another site).
   absl::Status CheckSite(const HttpRequest& request) const;
 
-  // The route behind CheckSite, which refuses in plain text. The fence outlives it.
+  // Returns a route that calls CheckSite first and refuses in plain text. The fence outlives it.
   using Route = std::function<HttpResponse(const HttpRequest&)>;
   Route Fenced(Route route) const;
 
-  // Who asks. Errors: those of CheckSite, PERMISSION_DENIED (nobody is configured, and the address
-  // is open to other machines or a proxy passed the request on), UNAUTHENTICATED.
+  // Identifies the caller. Errors: those of CheckSite, PERMISSION_DENIED (no callers are
+  // configured, and the address is open to other machines or a proxy passed the request on),
+  // UNAUTHENTICATED.
   absl::StatusOr<Identity> Identify(const HttpRequest& request) const;
 
-  // Whether the credential of a caller that was identified still stands for it.
+  // Whether the credential of an identified caller still stands for it.
   bool StillKnows(const Identity& caller) const { return authenticator_->StillKnows(caller); }
 
  private:

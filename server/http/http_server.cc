@@ -20,8 +20,9 @@
 namespace pagoda::server {
 namespace {
 
-// A thread has one connection at a time, also one whose request never comes. A probe that waits
-// behind many of those must still be answered in time: who is right sends its request at once.
+// A thread serves one connection at a time, even one whose request never comes. The short timeout
+// lets a probe behind many such connections be answered in time. Correct clients send their request
+// at once.
 constexpr uint32_t kThreads = 32;
 constexpr char kRequestTimeoutMs[] = "1000";
 constexpr absl::Duration kKnockInterval = absl::Milliseconds(10);
@@ -43,8 +44,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const TcpAddress& 
                            "request_timeout_ms", kRequestTimeoutMs, nullptr};
   mg_callbacks callbacks = {};
   callbacks.log_message = LogMessage;
-  // Before civetweb looks at the request by itself: it would answer some, a websocket's handshake
-  // for one, with what is no HTTP.
+  // Runs before civetweb's own handling, which answers some requests, such as a websocket
+  // handshake, with something that is not HTTP.
   callbacks.begin_request = Handle;
   mg_init_data init = {&callbacks, server.get(), options};
   unsigned code = 0;
@@ -63,8 +64,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const TcpAddress& 
 
 HttpServer::~HttpServer() {
   if (context_ == nullptr) return;
-  // civetweb looks at its stop flag when a connection comes, or every two seconds: knock until it
-  // has stopped.
+  // civetweb checks its stop flag when a connection arrives, or every two seconds. Connects until
+  // it has stopped.
   absl::Notification stopped;
   std::thread knocker([&] {
     while (!stopped.WaitForNotificationWithTimeout(kKnockInterval)) Knock(address_);
@@ -91,7 +92,7 @@ int HttpServer::Handle(mg_connection* connection) {
 
 namespace {
 
-// In the language of what was asked for.
+// JSON for paths of the API, else plain text.
 HttpResponse Refuse(int status, const std::string& path, const char* reason, const char* text) {
   if (!absl::StartsWith(path, "/api/")) return {.status = status, .body = absl::StrCat(text, "\n")};
   return {

@@ -1,4 +1,4 @@
-// The daemon's small HTTP side: for machines that scrape and probe, and for the status page.
+// The daemon's HTTP server: metrics, probes, the status page and the OpenAI API.
 #ifndef PAGODA_SERVER_HTTP_HTTP_SERVER_H_
 #define PAGODA_SERVER_HTTP_HTTP_SERVER_H_
 
@@ -18,46 +18,46 @@ struct mg_connection;
 
 namespace pagoda::server {
 
-// The value of a number in the query, `otherwise` where it is not there. Errors: INVALID_ARGUMENT
-// for what is no number from 0 to 2^64 - 1.
+// The number `name` in the query; `otherwise` if it is missing. Errors: INVALID_ARGUMENT unless it
+// is a number from 0 to 2^64 - 1.
 absl::StatusOr<uint64_t> QueryNumber(const HttpRequest& request, const std::string& name,
                                      uint64_t otherwise);
 
-// The value of a name in the query as it stands there; "" where it is not there.
+// The value of `name` in the query, not decoded; "" if it is missing.
 std::string QueryText(const HttpRequest& request, const std::string& name);
 
-// Answers GET and HEAD, or POST, of exact paths on threads of its own; any other path is 404, any
-// other method 405. A connection has one request. A client keeps its thread while it reads; one
-// that reads nothing is given up after a second, one that reads slowly as PacedWriter says.
+// Answers GET and HEAD, or POST, of exact paths on its own threads. Any other path is a 404, any
+// other method a 405. A connection has one request. A client occupies a thread while it reads its
+// answer. A client that reads nothing is given up after a second; PacedWriter gives up a slow one.
 class HttpServer {
  public:
-  // By path, "/metrics". Called on the server's threads, several at a time.
+  // By path, such as "/metrics". Called on the server's threads, several at a time.
   using Routes = std::map<std::string, std::function<HttpResponse(const HttpRequest&)>>;
-  // The same; one may keep its thread for long.
+  // The same for POST. Such a route may occupy its thread for a long time.
   using PostRoutes = std::map<std::string, std::function<void(const HttpRequest&, HttpExchange&)>>;
   struct Posts {
     PostRoutes routes;
-    uint32_t threads = 0;  // Besides those that a server without them has.
+    uint32_t threads = 0;  // In addition to the threads for GET and HEAD.
   };
 
-  // Errors: INVALID_ARGUMENT where the address cannot be listened on.
+  // Errors: INVALID_ARGUMENT if the server cannot listen on the address.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const TcpAddress& address,
                                                            Routes routes) {
     return Start(address, std::move(routes), Posts{});
   }
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const TcpAddress& address, Routes routes,
                                                            Posts posts);
-  // Waits for requests that run.
+  // Waits for running requests.
   ~HttpServer();
 
-  // With the port that was taken where the address asked for any.
+  // The address, with the actual port if port 0 was asked for.
   const TcpAddress& address() const { return address_; }
 
  private:
   HttpServer(Routes routes, PostRoutes posts)
       : routes_(std::move(routes)), posts_(std::move(posts)) {}
 
-  // Answers a request. The status: civetweb has nothing more to do.
+  // Answers a request. Returns its status, which tells civetweb that the request is done.
   static int Handle(mg_connection* connection);
   HttpResponse Respond(const std::string& method, const std::string& path,
                        const HttpRequest& request) const;

@@ -23,10 +23,10 @@ namespace pagoda::server {
 namespace {
 
 constexpr int kBacklog = 1024;
-// Between two looks at those that are open: a fraction of kMaxConnections.
+// The connections that are accepted before the open ones are served again: a fraction of
+// kMaxConnections.
 constexpr int kAcceptsPerRound = 64;
-// How long nobody is let in where this process may not open another file and no connection is open
-// here that could make way.
+// The pause if the process has no free descriptor and no open connection here can be closed.
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 
 int PollTimeout(absl::Time deadline) {
@@ -81,8 +81,8 @@ void ProbeServer::Run() {
       close(connection->fd);
       connection = connections_.erase(connection);
     }
-    // Behind those that have said something: a request that has come is never dropped for a
-    // newcomer.
+    // After the open connections are served: an arrived request is never dropped for a new
+    // connection.
     if (polled[1].revents != 0) Accept();
   }
 }
@@ -93,10 +93,10 @@ void ProbeServer::Accept() {
     if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
       if (connections_.empty()) absl::SleepFor(kPause);
     } else if (fd < 0) {
-      return;  // Nobody waits, or whoever waited has gone.
+      return;  // No connection waits any more.
     } else {
       connections_.push_back({.fd = fd, .deadline = absl::Now() + kRequestTime, .received = {}});
-      // A probe sends its request at once: most are answered without another round.
+      // A probe sends its request at once, so most are answered without another round.
       if (!Serve(connections_.back())) {
         close(fd);
         connections_.pop_back();
@@ -105,7 +105,7 @@ void ProbeServer::Accept() {
       if (connections_.size() <= kMaxConnections) continue;
     }
     if (connections_.empty()) return;
-    // Its request may have come since it was looked at.
+    // The oldest connection's request may have arrived since it was last served.
     (void)Serve(connections_.front());
     close(connections_.front().fd);
     connections_.pop_front();
@@ -120,7 +120,7 @@ bool ProbeServer::Serve(Connection& connection) const {
   connection.received.append(piece.data(), static_cast<size_t>(count));
   const std::string answer = AnswerTo(connection.received);
   if (answer.empty()) return connection.received.size() < kMaxRequestBytes;
-  // A few hundred bytes, which a fresh socket takes at once.
+  // A fresh socket takes these few hundred bytes at once.
   (void)!send(connection.fd, answer.data(), answer.size(), MSG_NOSIGNAL);
   shutdown(connection.fd, SHUT_WR);
   return false;

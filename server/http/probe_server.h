@@ -1,4 +1,4 @@
-// A listener for probes alone.
+// An HTTP listener for probes only.
 #ifndef PAGODA_SERVER_HTTP_PROBE_SERVER_H_
 #define PAGODA_SERVER_HTTP_PROBE_SERVER_H_
 
@@ -15,27 +15,27 @@
 
 namespace pagoda::server {
 
-// Answers GET and HEAD of exact paths on one thread that waits for no client. HttpServer gives each
-// connection a thread for as long as its request takes to come, so connections that say nothing
-// hold up a probe there; here they cost a descriptor. Thread-safe.
+// Answers GET and HEAD of exact paths on one thread that waits for no client. In HttpServer each
+// connection occupies a thread until its request arrives, so silent connections delay a probe. Here
+// they cost one descriptor each. Thread-safe.
 //
-// 1. At most kMaxConnections are open. One more takes the place of the oldest, unless that one's
-// request has come: then it is answered first.
-// 2. A connection has kRequestTime to bring its request, of at most kMaxRequestBytes, and gets one
-// answer.
-// 3. A route returns at once: all probes wait for it.
+// 1. At most kMaxConnections are open. A further one replaces the oldest one. If the request of the
+//    oldest one has arrived, it is answered first.
+// 2. A connection has kRequestTime to send a request of at most kMaxRequestBytes, and gets one
+//    answer.
+// 3. A route must return at once, because all probes wait for it.
 class ProbeServer {
  public:
   static constexpr size_t kMaxConnections = 256;
   static constexpr size_t kMaxRequestBytes = 4096;
   static constexpr absl::Duration kRequestTime = absl::Seconds(2);
 
-  // Errors: INVALID_ARGUMENT where the address cannot be listened on.
+  // Errors: INVALID_ARGUMENT if the server cannot listen on the address.
   static absl::StatusOr<std::unique_ptr<ProbeServer>> Start(const TcpAddress& address,
                                                             HttpServer::Routes routes);
   ~ProbeServer();
 
-  // With the port that was taken where the address asked for any.
+  // The address, with the actual port if port 0 was asked for.
   const TcpAddress& address() const { return address_; }
 
  private:
@@ -52,18 +52,18 @@ class ProbeServer {
         stop_fd_(stop_fd) {}
 
   void Run();
-  // Takes of those that wait to be accepted as many as one round may.
+  // Accepts at most kAcceptsPerRound waiting connections.
   void Accept();
-  // Reads, and answers where the request is whole. False: the connection is over.
+  // Reads, and answers a complete request. Returns false if the connection is done.
   bool Serve(Connection& connection) const;
-  // The answer as it is sent; empty while the request is not whole.
+  // The complete answer; empty while the request is not complete.
   std::string AnswerTo(const std::string& received) const;
 
   const TcpAddress address_;
   const HttpServer::Routes routes_;
   const int listener_;
   const int stop_fd_;
-  std::list<Connection> connections_;  // The oldest first; of the thread.
+  std::list<Connection> connections_;  // The oldest first. Used by the thread only.
   std::thread thread_;
 };
 

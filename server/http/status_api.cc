@@ -15,14 +15,14 @@
 namespace pagoda::server {
 namespace {
 
-// The cells of a tier's map: some ten rows of a page.
+// The most cells of a tier's map: about ten rows on the page.
 constexpr uint32_t kMapCells = 1024;
 constexpr size_t kTopPrefixes = 20;
 constexpr uint64_t kDefaultSessions = 100;
 constexpr uint64_t kMaxSessions = 1000;
 constexpr uint64_t kDefaultEvents = 50;
 constexpr uint64_t kMaxEvents = 500;
-// Events that a look at the log's end takes in its hand for those that it shows.
+// The events that one read of the log takes.
 constexpr size_t kEventsPerRead = 1024;
 
 constexpr char kJsonType[] = "application/json";
@@ -171,7 +171,7 @@ void StatusApi::AddRoutes(HttpServer::Routes* routes) {
 std::string StatusApi::Scan::Get(const CacheParts& cache) {
   absl::MutexLock lock(&mutex_);
   const absl::Time now = SharedManager::Now();
-  // Numbers are not used again, so what nobody asks for any more would stay.
+  // Cache numbers are not reused, so answers about dropped caches would stay.
   constexpr size_t kMostMade = 64;
   if (made_.size() > kMostMade) made_.clear();
   Made& made = made_[cache.number];
@@ -214,7 +214,7 @@ absl::Status StatusApi::CheckOperator(const HttpRequest& request) const {
   const absl::StatusOr<Identity> caller = fence_->Identify(request);
   if (!caller.ok()) return caller.status();
   if (caller->is_operator()) return absl::OkStatus();
-  return MakeError(Reason::kPermissionDenied, "for operators");
+  return MakeError(Reason::kPermissionDenied, "only operators may read this");
 }
 
 HttpResponse StatusApi::Answer(const HttpRequest& request, Audience audience,
@@ -276,7 +276,7 @@ absl::StatusOr<std::string> StatusApi::Sessions(const HttpRequest& request,
   const absl::StatusOr<uint64_t> from = QueryNumber(request, "from", 0);
   if (!from.ok()) return from.status();
   const uint64_t size = std::min(*limit, kMaxSessions);
-  // One row more than the page has says where the next one begins.
+  // One row more than the page holds: the next page begins there.
   std::vector<SessionRow> rows = cache.manager->Sessions(SessionId(*from), size + 1);
   Json next;
   if (rows.size() > size) {
@@ -302,7 +302,7 @@ absl::StatusOr<std::string> StatusApi::Events(const HttpRequest& request,
   const uint64_t last = log.last().value();
   const uint64_t count = std::min({*limit, kMaxEvents, last - std::min(*since, last)});
   Json events = Json::array();
-  // Only what is older than `first` can be gone by now, unless the log is tiny: then less is shown.
+  // A tiny log can have dropped some of these events by now; then fewer are shown.
   for (uint64_t next = last - count + 1; next <= last;) {
     const auto batches = log.Read(Revision(next), kEventsPerRead);
     if (!batches.ok()) {

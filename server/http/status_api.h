@@ -1,4 +1,4 @@
-// What the status page reads: the daemon's state as JSON, under /api/v1 of the HTTP port.
+// The daemon's state as JSON under /api/v1 of the HTTP port. The status page reads it.
 #ifndef PAGODA_SERVER_HTTP_STATUS_API_H_
 #define PAGODA_SERVER_HTTP_STATUS_API_H_
 
@@ -20,30 +20,31 @@
 
 namespace pagoda::server {
 
-// Answers GET requests; README.md has the fields. Nothing here changes the daemon. Thread-safe.
+// Answers GET requests; server/STATUS.md lists the fields. No request changes the daemon.
+// Thread-safe.
 //
-// 1. What names tenants, sessions, prefixes or tokens is for operators, as HttpFence knows them.
-// 2. The core's lock is held for as long as a scrape takes, or for pieces of a scan
-// (SharedManager::SlotStates, TopPrefixes); a scan is made once for all who ask within
-// kScanInterval.
+// 1. Only operators, as identified by HttpFence, read answers about tenants, sessions, prefixes or
+//    tokens.
+// 2. A request holds the core's lock as long as a scrape does. A scan releases it between chunks
+//    (SharedManager::SlotStates, TopPrefixes). All requests within kScanInterval share one scan.
 class StatusApi {
  public:
   static constexpr absl::Duration kScanInterval = absl::Milliseconds(500);
 
-  // All outlive this.
+  // The parts and the fence outlive this.
   StatusApi(const DaemonParts& parts, const HttpFence* fence);
 
-  // Adds "/api/v1/...". The routes use this object.
+  // Adds the routes "/api/v1/...". This object outlives them.
   void AddRoutes(HttpServer::Routes* routes);
 
  private:
-  // Who may read an answer.
+  // The callers that may read an answer.
   enum class Audience : uint8_t { kEverybody, kOperators };
-  // Of the cache that the request names: `?cache=NAME`.
+  // Makes an answer about the cache that the request names (`?cache=NAME`).
   using Answerer =
       std::function<absl::StatusOr<std::string>(const HttpRequest&, const CacheParts&)>;
 
-  // An answer that costs a scan of a cache, made anew when it is old.
+  // An answer that needs a scan of a cache. It is made again when it is older than kScanInterval.
   class Scan {
    public:
     explicit Scan(std::function<std::string(const CacheParts&)> make) : make_(std::move(make)) {}
@@ -56,7 +57,7 @@ class StatusApi {
     };
 
     const std::function<std::string(const CacheParts&)> make_;
-    absl::Mutex mutex_;  // Held while it is made: who comes meanwhile waits for the same answer.
+    absl::Mutex mutex_;  // Held during the scan, so that concurrent requests share its answer.
     std::map<uint32_t, Made> made_ ABSL_GUARDED_BY(mutex_);  // By the cache's number.
   };
 
@@ -65,7 +66,7 @@ class StatusApi {
   HttpResponse Answer(const HttpRequest& request, Audience audience,
                       const Answerer& answerer) const;
 
-  // Who asks; where that is not known, somebody of no tenant.
+  // The caller; if it cannot be identified, a tenant caller of the default tenant.
   Identity CallerOf(const HttpRequest& request) const;
   std::string Caches(const HttpRequest& request) const;
   std::string Status(const HttpRequest& request, const CacheParts& cache) const;

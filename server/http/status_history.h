@@ -1,4 +1,4 @@
-// The last minutes of the daemon's counters, so that the status page has a past when it is opened.
+// The counters of the last minutes, so that the status page shows a history when it is opened.
 #ifndef PAGODA_SERVER_HTTP_STATUS_HISTORY_H_
 #define PAGODA_SERVER_HTTP_STATUS_HISTORY_H_
 
@@ -16,14 +16,15 @@
 
 namespace pagoda::server {
 
-// One look at the counters, over all windows where nothing else is said.
+// A sample of the counters, summed over all windows unless a comment says otherwise.
 struct StatusSample {
   absl::Time time;
-  uint64_t lookup_tokens = 0;  // Of the largest window: each window looks up the same tokens.
+  // These three are the largest window's: each window looks up the same tokens.
+  uint64_t lookup_tokens = 0;
   uint64_t hit_tokens = 0;
   uint64_t secondary_hit_tokens = 0;
   uint64_t allocated_blocks = 0;
-  uint64_t evicted_blocks = 0;  // With those displaced from the secondary tier.
+  uint64_t evicted_blocks = 0;  // Including blocks displaced from the secondary tier.
   uint64_t offloaded_blocks = 0;
   uint64_t onboarded_blocks = 0;
   uint64_t copied_bytes = 0;
@@ -34,7 +35,7 @@ struct StatusSample {
 StatusSample SampleOf(const ManagerStats& stats, const TransferStats& transfers, Revision last,
                       absl::Time now);
 
-// Looks every kInterval, and keeps kSamples looks: ten minutes, 30 kB. Thread-safe.
+// Takes a sample every kInterval and keeps the last kSamples: ten minutes, 30 kB. Thread-safe.
 class StatusHistory {
  public:
   static constexpr absl::Duration kInterval = absl::Seconds(2);
@@ -53,7 +54,7 @@ class StatusHistory {
   const Transfers* const transfers_;
   mutable absl::Mutex mutex_;
   std::deque<StatusSample> samples_ ABSL_GUARDED_BY(mutex_);
-  PeriodicTask timer_;  // Last: its thread uses the others.
+  PeriodicTask timer_;  // Last: its thread uses the other members.
 };
 
 }  // namespace pagoda::server

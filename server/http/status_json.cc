@@ -84,7 +84,7 @@ Json ShownBlocks(absl::Span<const BlockId> blocks) {
   return ids;
 }
 
-// What goes with each type of event.
+// Writes the fields of each type of event.
 struct EventWriter {
   Json& out;
   const CacheInfo& cache;
@@ -256,7 +256,7 @@ Json DiskJson(const ManagerStats& stats, const DiskNumbers* disk, DiskDetail det
   Json windows = Json::array();
   for (size_t w = 0; w < disk->stats.windows.size(); ++w) {
     const DiskStats::Window& window = disk->stats.windows[w];
-    if (window.file.engine.empty()) continue;  // It has no file.
+    if (window.file.engine.empty()) continue;  // The window has no file.
     Json errors = Json::object();
     for (size_t i = 0; i < kNumDiskErrors; ++i) {
       if (window.errors[i] == 0) continue;
@@ -331,7 +331,7 @@ Json HistoryJson(absl::Span<const StatusSample> samples, const CacheInfo& cache)
 Json CellsJson(absl::Span<const SlotState> slots, uint32_t max_cells) {
   constexpr size_t kStates = 5;
   static_assert(static_cast<size_t>(SlotState::kSpare) == kStates);
-  // The spare is in no cell, and may be any slot.
+  // A spare slot is in no cell. It can be any slot.
   const auto spares = std::count(slots.begin(), slots.end(), SlotState::kSpare);
   const size_t count = slots.size() - static_cast<size_t>(spares);
   const size_t per_cell = std::max<size_t>(1, (count + max_cells - 1) / max_cells);
@@ -360,7 +360,7 @@ Json GpuReportJson(const GpuSelfTestReport* report) {
                        {"family", result.family},
                        {"outcome", GpuOutcomeName(result.outcome)},
                        {"needed", result.needed},
-                       // JSON has no infinity: null.
+                       // Infinity becomes null, because JSON has no infinity.
                        {"error", result.error},
                        {"tolerance", result.tolerance},
                        {"seconds", timed ? Json(result.seconds) : Json(nullptr)},
@@ -442,7 +442,7 @@ const char* KindName(SubscriberRow::Kind kind) {
 
 Json SubscriberJson(const SubscriberRow& row, const TenantTable& tenants, Revision last,
                     absl::Time now) {
-  // The stream may have read what came after `last` was.
+  // The stream can be ahead of `last`, which was read earlier.
   const uint64_t lag = last.value() - std::min(last.value(), row.sent.value());
   return {{"kind", KindName(row.kind)},
           {"role", row.caller.is_operator() ? "operator" : "tenant"},

@@ -1,5 +1,5 @@
-// Rows of the core and the daemon as JSON, for people and scripts: names instead of numbers, times
-// in seconds since 1970, durations in seconds, hashes and epochs in 16 hexadecimal digits.
+// Rows of the core and the daemon as JSON, for people and scripts. Enumerations are names, times
+// are seconds since 1970, durations are seconds, hashes and epochs are 16 hexadecimal digits.
 #ifndef PAGODA_SERVER_HTTP_STATUS_JSON_H_
 #define PAGODA_SERVER_HTTP_STATUS_JSON_H_
 
@@ -27,33 +27,34 @@ namespace pagoda::server {
 
 using Json = nlohmann::ordered_json;
 
-// As text. What is not UTF-8 (a client may call itself anything) becomes U+FFFD.
+// The JSON text. Bytes that are not UTF-8, such as those in a client's name, become U+FFFD.
 std::string TextOf(const Json& json);
 
 double SecondsSince1970(absl::Time time);
 std::string HexOf(uint64_t value);
 
-// `cache` names the tiers, here and below.
+// In the functions below, `cache` has the names of the tiers, and `disk` is null if there is no
+// tier on disk.
 
-// The windows with their tiers and counters; `layout` has the same windows in the same order.
+// The windows with their tiers and counters. `layout` has the same windows in the same order.
 Json WindowsJson(const ManagerStats& stats, const CacheInfo& cache, const CacheLayout& layout,
                  const PoolSet& pools);
 // The tiers, nearest first: name and medium.
 Json TiersJson(const CacheInfo& cache);
-// `disk` is null where there is no tier on disk, here and below.
 Json TransfersJson(const TransferStats& stats, const DiskNumbers* disk, const CacheInfo& cache);
-// The tier on disk: how its files are used, and what goes to them and comes from them. A file's
-// path, and the system's words on why it is not written or read any more, are for operators.
+// The tier on disk: the modes of its files and its reads and writes. The folder's path, and the
+// system's message about a file that is no longer written or read, are for operators only.
 enum class DiskDetail : uint8_t { kForAll, kForOperators };
 Json DiskJson(const ManagerStats& stats, const DiskNumbers* disk, DiskDetail detail);
-// One array a column, so that ten minutes are 20 kB.
+// One array for each column, so that ten minutes take 20 kB.
 Json HistoryJson(absl::Span<const StatusSample> samples, const CacheInfo& cache);
 
-// The slots of a tier in at most `max_cells` cells of as many slots each (the last one may have
-// fewer). A cell is the number of its slots that are free, cached, active, pinned, in flight.
+// The slots of a tier in at most `max_cells` cells. All cells have the same number of slots, except
+// the last one, which can have fewer. A cell is a list of the numbers of its slots that are free,
+// cached, active, pinned and in flight.
 Json CellsJson(absl::Span<const SlotState> slots, uint32_t max_cells);
 
-// What the self-test has found of a GPU's kernels; null for no report.
+// The result of the self-test of a GPU's kernels; null for no report.
 Json GpuReportJson(const GpuSelfTestReport* report);
 
 Json SessionJson(const SessionRow& row, const TenantOptions& tenant);
@@ -61,7 +62,7 @@ Json TenantJson(const TenantUsage& usage, const TenantOptions& tenant, const Cac
 Json PrefixJson(const PrefixUse& use, const TenantOptions& tenant, const CacheInfo& cache);
 Json SubscriberJson(const SubscriberRow& row, const TenantTable& tenants, Revision last,
                     absl::Time now);
-// Names at most kShownBlocks blocks, and no tokens.
+// Lists at most kShownBlocks block ids, and no tokens.
 inline constexpr size_t kShownBlocks = 8;
 Json EventJson(const Event& event, const TenantTable& tenants, const CacheInfo& cache);
 

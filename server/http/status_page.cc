@@ -12,7 +12,7 @@
 namespace pagoda::server {
 namespace {
 
-// As a policy names a text: 'sha256-...'.
+// The name of a text in a policy: 'sha256-...'.
 std::string SourceOf(absl::string_view text) {
   std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
   SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());

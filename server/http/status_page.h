@@ -1,4 +1,4 @@
-// The status page: one HTML document with its style and its script in it.
+// The status page: one HTML document that contains its style and its script.
 #ifndef PAGODA_SERVER_HTTP_STATUS_PAGE_H_
 #define PAGODA_SERVER_HTTP_STATUS_PAGE_H_
 
@@ -7,14 +7,15 @@
 
 namespace pagoda::server {
 
-// The files of page/, put into the binary when it is built (status_page_parts.cc, which is made).
-// The document has a line `<!-- style -->` and a line `<!-- script -->`.
+// The files of page/. The build embeds them by generating status_page_parts.cc. The document has a
+// line `<!-- style -->` and a line `<!-- script -->`.
 extern const absl::string_view kPageHtml;
 extern const absl::string_view kPageCss;
 extern const absl::string_view kPageJs;
 
-// The same for everybody: what it shows it asks for at /api/v1. Its Content-Security-Policy lets it
-// run this style and this script, by their SHA-256, and talk to where it came from; nothing else.
+// The page is the same for every caller; it reads its data from /api/v1. Its
+// Content-Security-Policy allows only this style and this script, by their SHA-256, and requests to
+// the page's own server.
 HttpResponse StatusPage();
 
 }  // namespace pagoda::server

@@ -28,7 +28,7 @@ namespace pagoda::server {
 namespace {
 
 constexpr mode_t kSocketMode = 0660;
-// How long nobody new is let in where this process may not open another file.
+// How long no connection is accepted after this process could not open another file.
 constexpr int kPauseMs = 100;
 
 absl::Status CannotListen(const std::string& path) {
@@ -38,7 +38,8 @@ absl::Status CannotListen(const std::string& path) {
 
 absl::Status Invalid(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
 
-// The process that sent a packet, by the kernel's word; 0 where it has no id here.
+// The process that sent a packet, as the kernel reports it; 0 if it has no id in this PID
+// namespace.
 pid_t SenderOf(msghdr& message) {
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
        part = CMSG_NXTHDR(&message, part)) {
@@ -63,12 +64,12 @@ struct MapSocket::Packet {
   bool whole = false;  // At most kMaxRequestBytes.
   pid_t sender = 0;
 
-  // nullopt: nothing more will come.
+  // nullopt: the peer has hung up.
   static std::optional<Packet> Take(int connection) {
     Packet packet;
     packet.bytes.resize(kMaxRequestBytes);
     iovec data = {.iov_base = packet.bytes.data(), .iov_len = packet.bytes.size()};
-    // Has room for the credentials alone: descriptors that a peer sends are not taken.
+    // Holds only the credentials, so descriptors that a peer sends are not received.
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(ucred))> control;
     msghdr message = {};
     message.msg_iov = &data;
@@ -96,7 +97,7 @@ absl::Status MapSocket::Bind() {
   FileDescriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   stop_ = FileDescriptor(eventfd(0, EFD_CLOEXEC));
   if (!listener.valid() || !stop_.valid()) return CannotListen(path_);
-  // Inherited by every connection: each packet says who sent it.
+  // Every connection inherits it: the kernel then adds the sender to each packet.
   const int on = 1;
   if (setsockopt(listener.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0) {
     return CannotListen(path_);
@@ -108,7 +109,7 @@ absl::Status MapSocket::Bind() {
     return CannotListen(path_);
   }
   listener_ = std::move(listener);  // From here on the destructor removes the file.
-  // Nobody can connect before the mode is right.
+  // Set the mode before the socket listens: until then no process can connect.
   if (chmod(path_.c_str(), kSocketMode) != 0 || listen(listener_.get(), SOMAXCONN) != 0) {
     return CannotListen(path_);
   }
@@ -154,9 +155,9 @@ bool MapSocket::Accept() {
   FileDescriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!fd.valid()) {
     const bool out_of_files = errno == EMFILE || errno == ENFILE;
-    if (!out_of_files) return true;  // Whoever it was has gone.
+    if (!out_of_files) return true;  // That peer has gone.
     if (connections_.empty()) return false;
-    HangUpOnTheIdlest();  // Its place is for the one that waits.
+    HangUpOnTheIdlest();  // The next round accepts the waiting peer in its place.
     return true;
   }
   if (connections_.size() == kMaxConnections) HangUpOnTheIdlest();
@@ -173,8 +174,8 @@ void MapSocket::HangUpOnTheIdlest() {
 MapSocket::Next MapSocket::Serve(const Connection& connection) {
   const int fd = connection.fd.get();
   const std::optional<Packet> packet = Packet::Take(fd);
-  // Descriptors that are sent and not taken count against this process's user, so a peer has at
-  // most one answer's.
+  // Descriptors that are sent but not received count against this process's user. Each peer can
+  // therefore have at most one unread answer.
   if (!packet.has_value() || OwesARead(fd)) return Next::kHangUp;
   return Answer(fd, Decide(*packet, fd));
 }
@@ -195,10 +196,11 @@ absl::StatusOr<MapSocket::Grant> MapSocket::Decide(const Packet& packet, int con
   }
   absl::StatusOr<PeerProcess> peer = PeerProcess::Of(connection);
   if (!peer.ok()) return peer.status();
-  // The process that is remembered has to be the one that gets the descriptors.
+  // The recorded process must be the one that gets the descriptors.
   if (peer->pid() != packet.sender) {
-    return Invalid(absl::StrCat("process ", packet.sender, " asks on a connection of process ",
-                                peer->pid(), "; each process connects by itself"));
+    return Invalid(absl::StrCat("process ", packet.sender,
+                                " sent a request on the connection of process ", peer->pid(),
+                                "; each process must make its own connection"));
   }
   absl::StatusOr<ExportPtr> pool_export = gate_.admit_writer(session, *std::move(peer));
   if (!pool_export.ok()) return pool_export.status();

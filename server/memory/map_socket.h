@@ -1,4 +1,4 @@
-// The door to the pools' memory for other processes: proto/pagoda/v1/mapping.proto.
+// The socket through which other processes map the pools' memory: proto/pagoda/v1/mapping.proto.
 #ifndef PAGODA_SERVER_MEMORY_MAP_SOCKET_H_
 #define PAGODA_SERVER_MEMORY_MAP_SOCKET_H_
 
@@ -18,25 +18,25 @@
 
 namespace pagoda::server {
 
-// A Unix socket that hands out descriptors of the pools, on a thread of its own that never waits
-// for a peer: one that is silent, or does not read its answer, keeps nobody else from theirs.
+// A Unix socket that hands out descriptors of the pools. It runs on one thread, which never waits
+// for a peer: a peer that is silent or does not read its answer does not delay other peers.
 class MapSocket {
  public:
-  // At the same time. One more takes the place of the one that has been idle for longest. A quarter
-  // of the descriptors that a process has by default.
+  // Simultaneous connections. When the limit is reached, a new connection replaces the one that has
+  // been idle for longest. The limit is a quarter of a process's default descriptor limit.
   static constexpr size_t kMaxConnections = 256;
   static constexpr size_t kMaxRequestBytes = 1024;
 
   using ExportPtr = std::shared_ptr<const PoolExport>;
-  // Who may map, and what: the pools of the session's cache. Called on the socket's thread, before
-  // a descriptor is sent.
+  // Decides whether a process can map, and returns the pools of the session's cache. Called on the
+  // socket's thread, before a descriptor is sent.
   struct Gate {
     std::function<absl::StatusOr<ExportPtr>(SessionRef)> admit_reader;
     std::function<absl::StatusOr<ExportPtr>(SessionRef, PeerProcess)> admit_writer;
   };
 
-  // Listens at `path`, mode 0660; a socket file there that nobody listens on is replaced.
-  // Errors: INVALID_ARGUMENT where the path cannot be listened on.
+  // Listens at `path`, mode 0660. Replaces a socket file on which no process listens. Errors:
+  // INVALID_ARGUMENT if the path cannot be listened on.
   static absl::StatusOr<std::unique_ptr<MapSocket>> Listen(std::string path, Gate gate);
   // Hangs up, and removes the socket's file.
   ~MapSocket();
@@ -48,26 +48,27 @@ class MapSocket {
  private:
   struct Connection {
     FileDescriptor fd;
-    uint64_t last_use;  // In the order of uses.
+    uint64_t last_use;  // Counts uses: higher is more recent.
   };
-  // A request as it came.
+  // A request as received.
   struct Packet;
   enum class Next { kGoOn, kHangUp };
 
   MapSocket(std::string path, Gate gate) : path_(std::move(path)), gate_(std::move(gate)) {}
   absl::Status Bind();
   void Run();
-  // Lets one in. False where this process may not open another file, and nobody can be sent away.
+  // Accepts one connection. False if this process cannot open another file and has no connection to
+  // close instead.
   bool Accept();
   void HangUpOnTheIdlest();
   // Takes one packet, and answers it.
   Next Serve(const Connection& connection);
-  // What a peer is sent.
+  // A positive answer.
   struct Grant {
     ExportPtr pool_export;
     MemoryAccess access;
   };
-  // Errors where the pools are not to be had.
+  // Errors if the request is invalid or the gate refuses it.
   absl::StatusOr<Grant> Decide(const Packet& packet, int connection);
   Next Answer(int connection, const absl::StatusOr<Grant>& decision);
 
@@ -76,7 +77,7 @@ class MapSocket {
   FileDescriptor listener_;
   FileDescriptor stop_;  // An eventfd.
 
-  // The thread's own.
+  // Used by the thread alone.
   std::vector<Connection> connections_;
   uint64_t uses_ = 0;
   std::thread thread_;

@@ -22,23 +22,23 @@
 namespace pagoda::server {
 namespace {
 
-// Linux 6.5 has it; the C library's headers are older.
+// Linux 6.5 has this option; the C library's headers can be older.
 #ifdef SO_PEERPIDFD
 constexpr int kPeerPidfd = SO_PEERPIDFD;
 #else
 constexpr int kPeerPidfd = 77;
 #endif
 
-// The C library's own is declared for C alone.
+// The C library declares its own function for C only.
 FileDescriptor OpenPidfd(pid_t pid) {
   return FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
 }
 
-// Why a process could not be held, where that says nothing about the process.
+// Whether the error says only that this process has no descriptor left.
 bool IsOutOfDescriptors(int error) { return error == EMFILE || error == ENFILE; }
 
 absl::Status OutOfDescriptors() {
-  return absl::ResourceExhaustedError("this process has as many open files as it may");
+  return absl::ResourceExhaustedError("this process has reached its limit of open files");
 }
 
 absl::Status HungUp() { return absl::UnavailableError("the process has hung up"); }
@@ -48,7 +48,7 @@ bool HasHungUp(int connection) {
   return poll(&waiting, 1, 0) != 0;
 }
 
-// The process's id in this one's PID namespace; 0 where it has none there.
+// The peer's id in this process's PID namespace; 0 if it has none there.
 pid_t PeerPid(int connection) {
   ucred peer = {};
   socklen_t size = sizeof(peer);
@@ -56,8 +56,8 @@ pid_t PeerPid(int connection) {
   return peer.pid;
 }
 
-// The 22nd field of /proc/PID/stat; 0 where it cannot be read. The second one is the program's name
-// in parentheses, and may hold anything.
+// The 22nd field of /proc/PID/stat; 0 if it cannot be read. The second field is the program's name
+// in parentheses, which can contain any character.
 uint64_t StartTime(pid_t pid) {
   if (pid <= 0) return 0;
   std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
@@ -67,12 +67,12 @@ uint64_t StartTime(pid_t pid) {
   if (name_end == std::string::npos) return 0;
   const std::vector<std::string> fields =
       absl::StrSplit(line.substr(name_end + 1), ' ', absl::SkipEmpty());
-  constexpr size_t kField = 22 - 3;  // The first one behind the name is the third.
+  constexpr size_t kField = 22 - 3;  // The first field behind the name is the third.
   uint64_t ticks = 0;
   return fields.size() > kField && absl::SimpleAtoi(fields[kField], &ticks) ? ticks : 0;
 }
 
-// 0 where pidfds have no inode of their own: all of them share one before Linux 6.9.
+// 0 if pidfds have no inodes of their own: before Linux 6.9 all pidfds share one.
 uint64_t PidfdInode(const FileDescriptor& pidfd) {
   constexpr long kPidFileSystem = 0x50494446;  // PID_FS_MAGIC, in headers of Linux 6.9.
   struct statfs system;
@@ -96,11 +96,11 @@ absl::StatusOr<PeerProcess> PeerProcess::Of(int connection) {
   socklen_t size = sizeof(fd);
   if (getsockopt(connection, SOL_SOCKET, kPeerPidfd, &fd, &size) != 0) {
     if (IsOutOfDescriptors(errno)) return OutOfDescriptors();
-    // ENODATA, ESRCH: the peer is dead. Else the kernel does not know the question.
+    // ENODATA, ESRCH: the peer is dead. Any other error: the kernel does not know the option.
     return errno == ENODATA || errno == ESRCH ? HungUp() : ByCredentials(connection);
   }
   PeerProcess peer(FileDescriptor(fd), PeerPid(connection));
-  // While it lives, its id is its own, and what was read by that id is about it.
+  // While the process is alive its id is not reused, so the data read by id is about this process.
   if (peer.ended() || HasHungUp(connection)) return HungUp();
   return peer;
 }
@@ -114,19 +114,21 @@ absl::StatusOr<PeerProcess> PeerProcess::ByCredentials(int connection) {
     if (!pidfd.valid() && IsOutOfDescriptors(errno)) return OutOfDescriptors();
   }
   PeerProcess peer(std::move(pidfd), pid);
-  // The id may have passed to another process before it was opened, but only once the one that
-  // connected had ended, and its end of the connection with it.
+  // The id may have passed to another process before the pidfd was opened. But then the process
+  // that connected had ended, and its end of the connection was closed.
   if (peer.ended() || HasHungUp(connection)) return HungUp();
   return peer;
 }
 
 absl::StatusOr<PeerProcess> PeerProcess::Find(const ProcessIdentity& identity) {
   const pid_t pid = identity.pid;
-  const auto over = [&] { return absl::NotFoundError(absl::StrCat("process ", pid, " is over")); };
+  const auto over = [&] {
+    return absl::NotFoundError(absl::StrCat("process ", pid, " has ended"));
+  };
   if (pid == 0) return PeerProcess(FileDescriptor(), 0);
   FileDescriptor pidfd = OpenPidfd(pid);
   if (!pidfd.valid() && (errno == ESRCH || errno == EINVAL)) return over();
-  // Where the system lets nobody have a pidfd.
+  // If the system refuses pidfds.
   if (!pidfd.valid() && kill(pid, 0) != 0 && errno == ESRCH) return over();
   PeerProcess process(std::move(pidfd), pid);
   // The id has passed to another process.

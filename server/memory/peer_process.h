@@ -11,42 +11,41 @@
 
 namespace pagoda::server {
 
-// Names a process of this boot to another run of the daemon. What is 0 is not known.
+// Identifies a process of this boot across runs of the daemon. 0 means unknown.
 struct ProcessIdentity {
-  pid_t pid = 0;  // 0 also where it lives in a PID namespace that the daemon does not see.
-  // In clock ticks since the machine's start. /proc hides it of other users' processes where it is
-  // mounted so (hidepid, systemd's ProtectProc=).
+  pid_t pid = 0;  // 0 also if its PID namespace is hidden from the daemon.
+  // In clock ticks since the machine's start. /proc can hide it for other users' processes
+  // (hidepid, systemd's ProtectProc=).
   uint64_t start_time = 0;
-  // The inode number of its pidfds, which no other process has: since Linux 6.9.
+  // The inode number of its pidfds. Unique since Linux 6.9.
   uint64_t pidfd_inode = 0;
 
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 
-// A process that was met. While it is held, it is known for certain whether that process lives: its
-// id may pass to another one, its pidfd does not.
+// A handle to a process. Its pidfd tells for certain whether that process is alive: a process id
+// can be reused, a pidfd cannot.
 class PeerProcess {
  public:
-  // The process that connected to `connection`, while it is connected.
-  // Errors: UNAVAILABLE where it has hung up, or died; RESOURCE_EXHAUSTED where this process may
-  // not open more files.
+  // The process that connected to `connection`, while it is connected. Errors: UNAVAILABLE if it
+  // has hung up or died; RESOURCE_EXHAUSTED if this process cannot open more files.
   static absl::StatusOr<PeerProcess> Of(int connection);
-  // As Of, on kernels before 6.5, which do not name a peer by a pidfd.
+  // Like Of, for kernels before 6.5, which give no pidfd of a peer.
   static absl::StatusOr<PeerProcess> ByCredentials(int connection);
-  // The process of that name. Where too little is known to tell it from another one with its id,
-  // that one: a process is over only where that is certain. Errors: NotFound where the process is
-  // over.
+  // The process with that identity. If too little is known to rule out that another process reused
+  // the id, returns the process that has the id now: a process counts as ended only if that is
+  // certain. Errors: NotFound if the process has ended.
   static absl::StatusOr<PeerProcess> Find(const ProcessIdentity& identity);
 
   const ProcessIdentity& identity() const { return identity_; }
   pid_t pid() const { return identity_.pid; }
-  // Whether it is certain that it has ended; never so for a process of which there is no pidfd.
+  // Whether the process has certainly ended. Always false for a process without a pidfd.
   bool ended() const;
 
  private:
   PeerProcess(FileDescriptor pidfd, pid_t pid);
 
-  FileDescriptor pidfd_;  // None: not known whether it lives.
+  FileDescriptor pidfd_;  // Invalid: unknown whether the process is alive.
   ProcessIdentity identity_;
 };
 

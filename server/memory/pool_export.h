@@ -1,4 +1,4 @@
-// What a map socket hands out for one cache.
+// What a map socket hands out for one cache: descriptors of its pools, and the answer with them.
 #ifndef PAGODA_SERVER_MEMORY_POOL_EXPORT_H_
 #define PAGODA_SERVER_MEMORY_POOL_EXPORT_H_
 
@@ -13,17 +13,17 @@
 
 namespace pagoda::server {
 
-// Descriptors of a cache's pools, opened once, and the answer that goes with them. Immutable.
+// A cache's pool descriptors, opened once, and the answer that is sent with them. Immutable.
 class PoolExport {
  public:
-  // What one packet carries; the kernel's bound.
+  // The kernel's limit for one packet.
   static constexpr size_t kMaxSegments = 253;
 
-  // `pools` is not needed afterwards. Errors: INVALID_ARGUMENT where the pools have more than
+  // Does not use `pools` afterwards. Errors: INVALID_ARGUMENT if the pools have more than
   // kMaxSegments segments; those of PoolSet::OpenDescriptors.
   static absl::StatusOr<std::unique_ptr<PoolExport>> Open(const PoolSet& pools);
 
-  // A v1::MapPoolsResponse with the pools.
+  // A serialized v1::MapPoolsResponse with the pools.
   const std::string& answer() const { return answer_; }
   // In the order of the answer's segments.
   absl::Span<const FileDescriptor> descriptors(MemoryAccess access) const {

@@ -13,8 +13,8 @@ namespace {
 
 bool SameSession(SessionRef a, SessionRef b) { return a.id == b.id && a.token == b.token; }
 
-// Whether two processes that live are known to be one. Their pidfds tell it also of a process that
-// has no id here, because it lives in another PID namespace.
+// Whether two live processes are known to be the same. Pidfds tell this even for a process that has
+// no id here because it is in another PID namespace.
 bool SameProcess(const PeerProcess& a, const PeerProcess& b) {
   const uint64_t one = a.identity().pidfd_inode, other = b.identity().pidfd_inode;
   if (one != 0 && other != 0) return one == other;
@@ -71,7 +71,7 @@ absl::Status WriterProcesses::Note(SessionRef session, PeerProcess process) {
   if (!tenant.ok()) return tenant.status();
   absl::Status status = Remember(session, *tenant, std::move(process));
   if (!status.ok()) return status;
-  // A session that has ended meanwhile is forgotten by the next Sweep.
+  // If the session has ended meanwhile, the next Sweep forgets this writer.
   return core_.note_writer(session);
 }
 
@@ -102,8 +102,8 @@ bool WriterProcesses::Dead(SessionId session) const {
                      [](const Writer& writer) { return writer.process.ended(); });
 }
 
-// The quarantine first: a session that is over gets no new writer, so it stays true that it has
-// none. A session that lives could get one, and end, behind the look at its writers.
+// Checks the quarantine first. A quarantined session is over and gets no new writer, so the result
+// of the second check stays true. An open session could get a writer and end after that check.
 absl::Status WriterProcesses::CheckReleasable(SessionId session) const {
   const std::vector<SessionId> quarantined = core_.quarantined();
   if (!std::binary_search(quarantined.begin(), quarantined.end(), session)) {
@@ -112,7 +112,7 @@ absl::Status WriterProcesses::CheckReleasable(SessionId session) const {
   }
   if (Dead(session)) return absl::OkStatus();
   return MakeError(Reason::kWriterAlive, absl::StrCat("a process of session ", session.value(),
-                                                      " lives and may still write"));
+                                                      " is alive and can still write"));
 }
 
 std::vector<pid_t> WriterProcesses::Pids(SessionId session) const {
@@ -148,7 +148,7 @@ size_t WriterProcesses::Sweep() {
       if (!writers_.contains(id)) dead.push_back(id);
     }
   }
-  // A release may take long. A session that is over gets no writer meanwhile.
+  // A release can take long. A session that is over gets no writer meanwhile.
   for (const SessionId id : dead) core_.release(id);
   return dead.size();
 }

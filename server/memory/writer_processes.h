@@ -1,4 +1,5 @@
-// Which processes can write to the pools, and when what they could write is free of them.
+// Tracks the processes that can write to the pools, and releases quarantined blocks when their
+// writers have ended.
 #ifndef PAGODA_SERVER_MEMORY_WRITER_PROCESSES_H_
 #define PAGODA_SERVER_MEMORY_WRITER_PROCESSES_H_
 
@@ -22,85 +23,89 @@
 
 namespace pagoda::server {
 
-// Refusing a session's calls does not stop a process that has mapped the pools. So what a session
-// has when it ends without its client's word stays quarantined in the core, until each process that
-// mapped the pools for it has ended; this class knows those processes, by pidfds. A process of
-// which no pidfd can be had counts as alive. Thread-safe.
+// Refusing a session's calls does not stop a process that has mapped the pools. Blocks of a session
+// that ends without its client's word therefore stay quarantined in the core, until each process
+// that mapped the pools for it has ended. This class tracks those processes by pidfds. A process
+// without a pidfd counts as alive. Thread-safe.
 //
 // Invariants:
-//   1. A process is remembered, here and in the table beside the pools, before it gets a
-//      descriptor.
-//   2. A process is forgotten when it has ended, or when its session is over and has nothing
-//      quarantined; never otherwise.
+//   1. A process is recorded, here and in the table beside the pools, before it gets a descriptor.
+//   2. A process is forgotten only when it has ended, or when its session is over and has nothing
+//      quarantined.
 class WriterProcesses {
  public:
-  // What is asked of the core. Each may be called under this object's mutex.
+  // The calls to the core. Each can run under this object's mutex.
   struct Core {
-    // OK where the session is open. Errors: UNKNOWN_SESSION, STALE_SESSION.
+    // OK if the session is open. Errors: UNKNOWN_SESSION, STALE_SESSION.
     std::function<absl::Status(SessionRef)> check;
-    // The name of the session's tenant; empty where it has none. Errors: those of check.
+    // The name of the session's tenant; empty if it has none. Errors: those of check.
     std::function<absl::StatusOr<std::string>(SessionRef)> tenant;
-    // Whether the session is open, or still has blocks: while they are being freed, and quarantined
-    // ones too.
+    // Whether the session is open or still has blocks, including blocks that are being freed and
+    // quarantined blocks.
     std::function<bool(SessionRef)> remembers;
-    // From now on what the session leaves behind is quarantined. Errors: those of check.
+    // From now on the core quarantines the blocks that the session leaves behind. Errors: those of
+    // check.
     std::function<absl::Status(SessionRef)> note_writer;
-    // Nobody writes for it any more, so it leaves nothing behind. None where there is no session.
+    // The session has no writer any more, so it leaves nothing behind. Does nothing for an unknown
+    // session.
     std::function<void(SessionId)> writers_gone;
-    // The sessions that have slots in quarantine, ascending; kEarlierRuns stands for those of
-    // earlier daemons. Called by each Sweep: holds nobody up.
+    // The sessions that have slots in quarantine, ascending. kEarlierRuns stands for the sessions
+    // of earlier daemons. Each Sweep calls it, so it must be fast.
     std::function<std::vector<SessionId>()> quarantined;
     std::function<void(SessionId)> release;
   };
   static constexpr SessionId kEarlierRuns{0};
 
-  // At most so many writers of one session, and of all. A writer that lives takes a descriptor of
-  // this process.
+  // The limits on the writers of one session and on all writers. Each live writer takes a
+  // descriptor of this process.
   static constexpr size_t kMaxWritersOfSession = 64;
   static constexpr size_t kMaxWriters = 8192;
 
-  // `table_name`: see WriterTable::Open, also for the errors. The writers in it are those of
-  // earlier daemons, and count until they have ended or ForgetOld says that they do not.
+  // For `table_name` and the errors see WriterTable::Open. The writers found in the table belong to
+  // earlier daemons. They count until they have ended or ForgetOld is called.
   static absl::StatusOr<std::unique_ptr<WriterProcesses>> Create(const std::string& table_name,
                                                                  Core core);
 
-  // The pools are those of earlier daemons. Returns the writers that lived when this was created.
+  // Call this if the pools are those of earlier daemons. Returns the writers that were alive when
+  // this object was created.
   std::vector<WriterRow> AdoptOld() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The pools are new, and nobody has them. Where no table was found one begins here.
+  // Call this if the pools are new and no process has mapped them. Starts a table if none was
+  // found.
   void ForgetOld() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether the table was there: false beside pools that were says that anybody may write to them.
+  // Whether the table was found. If the pools were found without it, any process may still write to
+  // them.
   bool found_table() const { return found_table_; }
-  // Whether anything was there under the table's name, a table or not.
+  // Whether anything existed under the table's name, even if it was not a table.
   bool table_was_there() const { return table_was_there_; }
-  // The table stays when this object ends, because the pools' memory does.
+  // Keeps the table when this object ends, because the pools' memory stays.
   void LeaveTable() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The process may write for the session from now on. REQUIRES: a table was found, or ForgetOld
+  // From now on the process can write for the session. REQUIRES: a table was found, or ForgetOld
   // was called.
-  // Errors: UNKNOWN_SESSION, STALE_SESSION; RESOURCE_EXHAUSTED without a reason where there are as
-  // many writers as may be.
+  // Errors: UNKNOWN_SESSION, STALE_SESSION; RESOURCE_EXHAUSTED without a reason if a limit on
+  // writers is reached.
   absl::Status Note(SessionRef session, PeerProcess process) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Whether no process lives that could write for the session.
+  // Whether no live process can write for the session.
   bool Dead(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // OK where what the session left in quarantine may be released: nobody writes there any more.
-  // Errors: UNKNOWN_QUARANTINE (nothing of it is quarantined, perhaps not yet), WRITER_ALIVE.
-  // Cost: O(quarantines).
+  // OK if the session's quarantined blocks can be released: no process writes to them any more.
+  // Errors: UNKNOWN_QUARANTINE (no block of it is quarantined, or not yet), WRITER_ALIVE. Cost:
+  // O(quarantines).
   absl::Status CheckReleasable(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The processes that could, as far as they live and have an id here; ascending. Of kEarlierRuns,
-  // those of AdoptOld.
+  // The live processes that can write for the session and have an id in this PID namespace,
+  // ascending. For kEarlierRuns, the processes of AdoptOld.
   std::vector<pid_t> Pids(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
   bool OldWritersAlive() const { return !Dead(kEarlierRuns); }
 
-  // The client of a session of an earlier daemon says that nothing of it writes any more. `tenant`:
-  // for whose sessions it may speak; none: an operator, who may for all.
-  // False where no such session of such a tenant is remembered.
+  // The client of an earlier daemon's session confirms that no process writes for it any more.
+  // `tenant` limits the call to that tenant's sessions; nullopt is an operator, who can confirm for
+  // all. False if no such session of that tenant is recorded.
   bool AcknowledgeOld(SessionRef session, const std::optional<std::string>& tenant)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Forgets dead processes and sessions that are over, tells the core of sessions without a writer,
-  // and releases what those left behind. Returns the sessions released. To be called now and then,
-  // and before sessions expire. Cost: O(writers + quarantines), whatever these hold.
+  // Forgets dead processes and ended sessions, tells the core which sessions have no writer, and
+  // releases what these left behind. Returns the number of sessions released. Call it periodically,
+  // and before sessions expire. Cost: O(writers + quarantines), regardless of their blocks.
   size_t Sweep() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -113,7 +118,7 @@ class WriterProcesses {
   using Writers = std::vector<Writer>;
 
   WriterProcesses(std::unique_ptr<WriterTable> table, Core core);
-  // Forgets those writers of a session for which `gone` holds.
+  // Forgets the session's writers for which `gone` returns true.
   void Forget(SessionId session, const std::function<bool(const Writer&)>& gone)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetTheDead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -124,10 +129,10 @@ class WriterProcesses {
   const Core core_;
   const bool found_table_;
   const bool table_was_there_;
-  // Taken before the core's lock.
+  // Locked before the core's lock.
   mutable absl::Mutex mutex_;
   std::unique_ptr<WriterTable> table_ ABSL_GUARDED_BY(mutex_);
-  // By session; those of earlier daemons under kEarlierRuns. No list is empty.
+  // By session; writers of earlier daemons are under kEarlierRuns. No list is empty.
   absl::btree_map<SessionId, Writers> writers_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -22,8 +22,8 @@
 
 namespace pagoda::server {
 
-// The memory: a header, then the slots. Whoever reads it is this program on this machine, of this
-// version or another: the magic number changes with the layout.
+// The memory: a header, then the slots. Every reader is this program on this machine, in this or
+// another version. The magic number changes with the layout.
 struct WriterTable::Header {
   uint64_t magic;
   uint64_t capacity;
@@ -36,7 +36,7 @@ struct WriterTable::Slot {
   uint64_t start_time;
   uint64_t pidfd_inode;
   int64_t pid;
-  std::array<char, kMaxTenantBytes> tenant;  // Zeros behind the name.
+  std::array<char, kMaxTenantBytes> tenant;  // Zeros after the name.
 };
 
 namespace {
@@ -59,12 +59,12 @@ absl::StatusOr<FileDescriptor> OpenLocked(const std::string& name, int flags) {
   return fd;
 }
 
-// Makes the memory as large as that, maps it, and says whether it had that size.
+// Resizes the memory to `bytes` and maps it. Sets `fitted` to whether it already had that size.
 absl::StatusOr<void*> ReserveAndMap(int fd, const std::string& name, size_t bytes, bool* fitted) {
   struct stat info;
   if (fstat(fd, &info) != 0) return SystemError("fstat", name);
   *fitted = static_cast<size_t>(info.st_size) == bytes;
-  // Reserved before it is cut: where there is no room, what is there stays whole.
+  // Reserve before truncating: if memory is short, the existing contents stay whole.
   absl::Status reserved = ReserveMemory(fd, name, bytes);
   if (!reserved.ok()) return reserved;
   if (!*fitted && ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
@@ -72,7 +72,8 @@ absl::StatusOr<void*> ReserveAndMap(int fd, const std::string& name, size_t byte
   }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return SystemError("mmap", name);
-  // A mapping holds the lock like a descriptor, and a child's outlives this process.
+  // A mapping holds the lock as a descriptor does. Without this a child's copy would hold it after
+  // this process ends.
   madvise(memory, bytes, MADV_DONTFORK);
   return memory;
 }
@@ -149,7 +150,7 @@ absl::StatusOr<size_t> WriterTable::Add(const WriterRow& row) {
   PAGODA_CHECK(row.tenant.size() <= kMaxTenantBytes, "a tenant's name is bounded");
   if (free_.empty()) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(capacity_, " writers of the pools are remembered, and no more can be"));
+        absl::StrCat(capacity_, " writers of the pools are recorded, which is the limit"));
   }
   const size_t index = free_.back();
   free_.pop_back();

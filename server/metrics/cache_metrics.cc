@@ -25,7 +25,7 @@ MetricLabels With(MetricLabels labels, std::string name, std::string value) {
   return labels;
 }
 
-// Adds up what differs in the tenant alone, where tenants have no label.
+// Adds a tenant's value to a family. Without tenant labels, sums over the tenants.
 class ByTenant {
  public:
   ByTenant(const CacheNumbers& numbers, TenantLabels labels)
@@ -40,7 +40,7 @@ class ByTenant {
                 AsDouble(value));
       return;
     }
-    // Samples of a family come one after another, so the sum of these labels is in it or not.
+    // The samples of a family come one after another, so the sum for these labels is in it or not.
     for (prometheus::ClientMetric& metric : family.metric) {
       if (metric.label != labels) continue;
       (family.type == prometheus::MetricType::Counter ? metric.counter.value
@@ -55,7 +55,7 @@ class ByTenant {
   const bool summed_;
 };
 
-// A label's value: what the cache calls the tier.
+// A label's value: the tier's name in this cache.
 std::string TierLabel(const CacheNumbers& numbers, size_t tier) {
   return numbers.info.TierName(static_cast<Tier>(tier));
 }
@@ -65,9 +65,8 @@ void CollectBlocks(const CacheNumbers& numbers, Families& out) {
   auto capacity = GaugeFamily("pagoda_block_capacity_blocks", "Blocks that a tier holds.");
   auto blocks =
       GaugeFamily("pagoda_blocks", "Blocks by state; the states of a tier add up to its capacity.");
-  auto duplicates =
-      GaugeFamily("pagoda_duplicate_blocks",
-                  "Cached blocks that are copies of blocks that lie in a nearer tier, too.");
+  auto duplicates = GaugeFamily("pagoda_duplicate_blocks",
+                                "Cached blocks that are copies of blocks in a nearer tier.");
   auto bytes = GaugeFamily("pagoda_block_bytes", "Bytes of one block in all pools of its window.");
   for (size_t w = 0; w < numbers.stats.windows.size(); ++w) {
     const WindowStats& window = numbers.stats.windows[w];
@@ -91,13 +90,13 @@ void CollectBlocks(const CacheNumbers& numbers, Families& out) {
   for (auto* family : {&capacity, &blocks, &duplicates, &bytes}) out.push_back(std::move(*family));
 }
 
-// A priority is what a client says, and no label's values come from clients: so tens of priorities,
-// which are all there from the start.
+// Clients choose priorities, and must not create label values. Priorities are therefore grouped by
+// tens, and all groups exist from the start.
 void CollectPriorities(const CacheNumbers& numbers, Families& out) {
   constexpr size_t kTen = 10;
   auto family = GaugeFamily("pagoda_cached_blocks",
-                            "Cached blocks that nobody holds, without the duplicates, by their "
-                            "priority: they are evicted from the lowest priority on.");
+                            "Evictable cached blocks without duplicates, by priority. Blocks of "
+                            "lower priority are evicted first.");
   for (const WindowStats& window : numbers.stats.windows) {
     for (size_t t = 0; t < window.tiers.size(); ++t) {
       if (window.tiers[t].capacity == 0) continue;
@@ -125,20 +124,20 @@ void CollectCounters(const ManagerStats& stats, Families& out) {
   };
   const Row rows[] = {
       {"pagoda_freed_blocks_total",
-       "Blocks that their last holder let go and that were not cached.",
+       "Blocks that their last holder released and that were not cached.",
        &WindowCounters::freed_blocks},
-      {"pagoda_offloaded_blocks_total", "Blocks moved down a tier by a copy.",
+      {"pagoda_offloaded_blocks_total", "Blocks offloaded by a copy.",
        &WindowCounters::offloaded_blocks},
       {"pagoda_freely_evicted_blocks_total",
-       "Blocks moved down a tier without being copied, because a copy of theirs was there.",
+       "Blocks offloaded without a copy, because the lower tier had one already.",
        &WindowCounters::freely_evicted_blocks},
-      {"pagoda_onboarded_blocks_total", "Blocks moved up a tier by a copy.",
+      {"pagoda_onboarded_blocks_total", "Blocks onboarded by a copy.",
        &WindowCounters::onboarded_blocks},
       {"pagoda_partial_copies_total", "Tails copied for a match, a fork or a truncation.",
        &WindowCounters::partial_copies},
       {"pagoda_merged_blocks_total", "Blocks committed with content that was cached already.",
        &WindowCounters::merged_blocks},
-      {"pagoda_expired_priorities_total", "Priorities of blocks whose duration was over.",
+      {"pagoda_expired_priorities_total", "Block priorities that expired.",
        &WindowCounters::expired_priorities},
   };
   for (const Row& row : rows) {
@@ -156,11 +155,11 @@ void CollectWindows(const ManagerStats& stats, Families& out) {
     uint32_t WindowStats::*field;
   };
   const Row rows[] = {
-      {"pagoda_holes", "Places in the prefix tree without bytes, where a sliding window passed.",
+      {"pagoda_holes",
+       "Positions in the prefix tree without data, which a sliding window has passed.",
        &WindowStats::holes},
-      {"pagoda_pinned_blocks", "Blocks that pins hold, over both tiers.",
-       &WindowStats::pinned_blocks},
-      {"pagoda_pin_budget_blocks", "The most blocks that pins may hold.",
+      {"pagoda_pinned_blocks", "Blocks that pins hold, in all tiers.", &WindowStats::pinned_blocks},
+      {"pagoda_pin_budget_blocks", "The most blocks that pins can hold.",
        &WindowStats::pin_budget_blocks},
   };
   for (const Row& row : rows) {
@@ -171,7 +170,8 @@ void CollectWindows(const ManagerStats& stats, Families& out) {
   }
 }
 
-// Blocks in the tree leave it for these; the other reasons are about raw blocks, or not recorded.
+// The reasons for which a block leaves the tree. Other reasons concern raw blocks or are not
+// recorded.
 constexpr std::pair<RemovalReason, const char*> kReasons[] = {
     {RemovalReason::kEvicted, "evicted"},
     {RemovalReason::kDisplaced, "displaced"},
@@ -184,11 +184,11 @@ constexpr std::pair<RemovalReason, const char*> kReasons[] = {
 void CollectTenantCounters(const CacheNumbers& numbers, ByTenant by_tenant, Families& out) {
   auto allocated = CounterFamily("pagoda_allocated_blocks_total", "Blocks handed out.");
   auto removed = CounterFamily("pagoda_removed_blocks_total",
-                               "Blocks that left the cache, by the tier that they left and why.");
+                               "Blocks that left the cache, by tier and reason.");
   auto lookups =
       CounterFamily("pagoda_prefix_lookup_tokens_total", "Prompt tokens of added sequences.");
   auto hits = CounterFamily("pagoda_prefix_hit_tokens_total",
-                            "Prompt tokens that were cached, by the tier where they lay.");
+                            "Prompt tokens that were cached, by the tier that held them.");
   for (const WindowStats& window : numbers.stats.windows) {
     const MetricLabels labels = WindowLabels(window);
     for (uint16_t i = 0; i < window.tenants.size(); ++i) {
@@ -211,13 +211,13 @@ void CollectTenantCounters(const CacheNumbers& numbers, ByTenant by_tenant, Fami
 
 void CollectTenantUses(const CacheNumbers& numbers, ByTenant by_tenant, Families& out) {
   auto blocks = GaugeFamily("pagoda_tenant_blocks",
-                            "Blocks that a tenant has: held, or cached and held by nobody.");
+                            "Blocks of a tenant by state: held, or cached without a holder.");
   auto quota = GaugeFamily("pagoda_tenant_quota_blocks",
-                           "The most blocks that a tenant may have, where it has a quota.");
+                           "The most blocks that a tenant can have, if it has a quota.");
   auto sessions = GaugeFamily("pagoda_tenant_sessions", "Open sessions of a tenant.");
   auto sequences = GaugeFamily("pagoda_tenant_sequences", "Sequences of a tenant.");
   auto sequence_bytes = GaugeFamily("pagoda_tenant_sequence_bytes",
-                                    "Bytes that a tenant's sequences keep beside their blocks.");
+                                    "Bytes that a tenant's sequences use besides their blocks.");
   for (const TenantUsage& usage : numbers.uses) {
     by_tenant.Add(sessions, {}, usage.tenant, usage.sessions);
     by_tenant.Add(sequences, {}, usage.tenant, usage.sequences);
@@ -247,13 +247,13 @@ void CollectReuseIntervals(const CacheNumbers& numbers, Families& out) {
   };
   const Row rows[] = {
       {"pagoda_block_lifetime_seconds",
-       "From when a block was cached until it left the cache; of a sample of the blocks.",
+       "Time from caching a block until it left the cache, for a sample of the blocks.",
        &ReuseIntervals::Histograms::lifetime},
       {"pagoda_block_idle_before_eviction_seconds",
-       "From a block's last use until it was evicted or displaced; of a sample of the blocks.",
+       "Time from a block's last use until its eviction or displacement, for a sample.",
        &ReuseIntervals::Histograms::idle_before_eviction},
       {"pagoda_block_reuse_gap_seconds",
-       "From the end of a cached block's use until its next use; of a sample of the blocks.",
+       "Time from the end of a cached block's use until its next use, for a sample.",
        &ReuseIntervals::Histograms::reuse_gap},
   };
   for (const Row& row : rows) {
@@ -273,11 +273,10 @@ constexpr const char* kEndNames[] = {"closed", "lease_expired", "ended_by_operat
 static_assert(std::size(kEndNames) == kNumSessionEnds);
 
 void CollectSessions(const ManagerStats& stats, Families& out) {
-  auto ended = CounterFamily("pagoda_sessions_ended_total", "Sessions that are over, by reason.");
+  auto ended = CounterFamily("pagoda_sessions_ended_total", "Sessions that ended, by reason.");
   auto reclaimed = CounterFamily(
       "pagoda_reclaimed_blocks_total",
-      "Blocks that nobody held any more when a session had ended, by its reason, or when a "
-      "quarantine had.");
+      "Blocks without a holder after the end of a session, by its reason, or of a quarantine.");
   for (size_t i = 0; i < kNumSessionEnds; ++i) {
     AddSample(ended, {{"reason", kEndNames[i]}}, AsDouble(stats.session_counters.ended[i]));
     AddSample(reclaimed, {{"cause", kEndNames[i]}},
@@ -292,11 +291,12 @@ void CollectSessions(const ManagerStats& stats, Families& out) {
   out.push_back(
       Gauge("pagoda_sequences", "Sequences that hold blocks.", AsDouble(stats.sequences)));
   out.push_back(Gauge("pagoda_pins", "Pins of all sessions.", AsDouble(stats.pins)));
-  out.push_back(Gauge("pagoda_quarantines", "Sessions that are over and could still write.",
+  out.push_back(Gauge("pagoda_quarantines",
+                      "Ended sessions whose processes can still write to blocks.",
                       AsDouble(stats.quarantines)));
-  out.push_back(Gauge("pagoda_quarantined_blocks", "Blocks that wait for those to be gone.",
+  out.push_back(Gauge("pagoda_quarantined_blocks", "Blocks that wait for the end of a quarantine.",
                       AsDouble(stats.quarantined_blocks)));
-  out.push_back(Gauge("pagoda_recovered_blocks", "Blocks found again at the daemon's start.",
+  out.push_back(Gauge("pagoda_recovered_blocks", "Blocks recovered at the daemon's start.",
                       AsDouble(stats.recovered_blocks)));
 }
 
@@ -356,18 +356,18 @@ constexpr std::array<const char*, sizeof...(T)> NamesOf(const std::variant<T...>
 }
 constexpr auto kOperationNames = NamesOf(static_cast<const Operation*>(nullptr));
 
-// Where blocks are short these grow, so they are there from the start: a rate needs a first value.
+// These grow when blocks are short. They exist from the start, because a rate needs a first value.
 constexpr Reason kRefusals[] = {Reason::kBlocksExhausted, Reason::kTenantQuotaExceeded,
                                 Reason::kTooManySequences, Reason::kSequenceBytesExhausted};
 
 void CollectOperations(const CacheNumbers& numbers, ByTenant by_tenant, Families& out) {
   const OperationCounters& counters = numbers.stats.operations;
-  auto run = CounterFamily("pagoda_operations_total", "Operations that the core was given.");
+  auto run = CounterFamily("pagoda_operations_total", "Operations given to the core.");
   for (size_t i = 0; i < counters.run.size(); ++i) {
     AddSample(run, {{"operation", kOperationNames[i]}}, AsDouble(counters.run[i]));
   }
   auto failed = CounterFamily("pagoda_failed_operations_total",
-                              "Those that failed, by the tenant of their session and the reason.");
+                              "Operations that failed, by their session's tenant and by reason.");
   auto values = counters.failed;
   for (uint16_t i = 0; i < numbers.tenants.size(); ++i) {
     for (const Reason reason : kRefusals) values.try_emplace({TenantId{i}, reason}, 0);
@@ -384,7 +384,7 @@ void CollectOperations(const CacheNumbers& numbers, ByTenant by_tenant, Families
 Families CollectCacheMetrics(const CacheNumbers& numbers, TenantLabels labels) {
   Families families;
   const ByTenant by_tenant(numbers, labels);
-  auto info = GaugeFamily("pagoda_cache_info", "Always 1; the labels tell the cache.");
+  auto info = GaugeFamily("pagoda_cache_info", "Always 1; the labels describe the cache.");
   AddSample(info,
             {{"cache", numbers.info.name},
              {"model", numbers.info.model_fingerprint},

@@ -1,4 +1,4 @@
-// The core's numbers as Prometheus families.
+// The statistics of a cache's core as Prometheus families.
 #ifndef PAGODA_SERVER_METRICS_CACHE_METRICS_H_
 #define PAGODA_SERVER_METRICS_CACHE_METRICS_H_
 
@@ -12,8 +12,8 @@
 
 namespace pagoda::server {
 
-// What a tenant does and has: by its name, or with all tenants and the default tenant in one sum,
-// which has no label `tenant`.
+// How a tenant's statistics are labelled: by the tenant's name, or as one sum over all tenants, the
+// default tenant included, without the label `tenant`.
 enum class TenantLabels : uint8_t { kNames, kSummed };
 
 struct CacheNumbers {
@@ -24,7 +24,7 @@ struct CacheNumbers {
   const TenantTable& tenants;
 };
 
-// README.md has the families.
+// server/METRICS.md lists the families.
 std::vector<prometheus::MetricFamily> CollectCacheMetrics(const CacheNumbers& numbers,
                                                           TenantLabels labels);
 

@@ -12,7 +12,7 @@ namespace {
 
 using Families = std::vector<prometheus::MetricFamily>;
 
-// A window with a file: what the core counts of it, and the carrier.
+// A window with a file: the core's statistics of it, and the carrier's.
 struct Window {
   MetricLabels labels;
   const DiskTierStats& core;
@@ -22,7 +22,7 @@ struct Window {
 std::vector<Window> WindowsOf(const ManagerStats& stats, const DiskStats& disk) {
   std::vector<Window> windows;
   for (size_t w = 0; w < disk.windows.size(); ++w) {
-    if (disk.windows[w].file.engine.empty()) continue;  // It has no file.
+    if (disk.windows[w].file.engine.empty()) continue;  // The window has no file.
     windows.push_back({.labels = {{"window", WindowName(stats.windows[w].window)}},
                        .core = stats.windows[w].disk,
                        .carrier = disk.windows[w]});
@@ -36,14 +36,15 @@ MetricLabels With(MetricLabels labels, std::string name, std::string value) {
 }
 
 void CollectFiles(const std::vector<Window>& windows, const std::string& tier, Families& out) {
-  auto info = GaugeFamily("pagoda_disk_info", "Always 1; the labels tell how a file is used.");
+  auto info = GaugeFamily("pagoda_disk_info", "Always 1; the labels describe how a file is used.");
   auto mode = GaugeFamily("pagoda_disk_mode",
-                          "1 for the mode of a window's file, 0 for the others: readonly after "
-                          "writes that failed, off after reads that failed.");
+                          "1 for the mode of a window's file, 0 for the other modes: readonly "
+                          "after failed writes, off after failed reads.");
   auto slots = GaugeFamily(
       "pagoda_disk_slots",
-      "Slots of a file that hold a block of the cache, that an erase would have to erase, or that "
-      "are not used until the next start because a write to them failed.");
+      "Slots of a file by state. held: with a block of the cache. stale: with content that an "
+      "erase would have to erase. quarantined: not used until the next start, because a write to "
+      "them failed.");
   for (const Window& window : windows) {
     const SlabStats& file = window.carrier.file;
     AddSample(info,
@@ -62,12 +63,13 @@ void CollectFiles(const std::vector<Window>& windows, const std::string& tier, F
 }
 
 void CollectTraffic(const std::vector<Window>& windows, Families& out) {
-  auto blocks = CounterFamily("pagoda_disk_blocks_total", "Blocks that were written or read.");
-  auto bytes = CounterFamily("pagoda_disk_bytes_total", "Bytes of those blocks.");
-  auto latency = HistogramFamily("pagoda_disk_latency_seconds",
-                                 "From the order of a write or a read to its end, queued or not.");
+  auto blocks = CounterFamily("pagoda_disk_blocks_total", "Blocks written or read.");
+  auto bytes = CounterFamily("pagoda_disk_bytes_total", "Bytes written or read.");
+  auto latency =
+      HistogramFamily("pagoda_disk_latency_seconds",
+                      "Time from the order of a write or read to its end, with its wait.");
   auto failed = CounterFamily("pagoda_disk_io_errors_total",
-                              "Writes, with syncs, and reads that the system failed.");
+                              "Writes (with syncs) and reads that failed with a system error.");
   for (const Window& window : windows) {
     const SlabStats& file = window.carrier.file;
     const std::tuple<const char*, const DiskStats::Direction&, uint64_t> directions[] = {
@@ -85,10 +87,10 @@ void CollectTraffic(const std::vector<Window>& windows, Families& out) {
 }
 
 void CollectOrders(const std::vector<Window>& windows, Families& out) {
-  auto errors = CounterFamily("pagoda_disk_errors_total",
-                              "Orders of the cache to the disk that failed, by kind.");
-  auto queued = GaugeFamily("pagoda_disk_queued_orders", "Orders that wait for their turn.");
-  auto running = GaugeFamily("pagoda_disk_running_orders", "Orders under way.");
+  auto errors =
+      CounterFamily("pagoda_disk_errors_total", "Orders to the disk that failed, by kind.");
+  auto queued = GaugeFamily("pagoda_disk_queued_orders", "Orders that the disk has not begun.");
+  auto running = GaugeFamily("pagoda_disk_running_orders", "Orders that are running.");
   for (const Window& window : windows) {
     for (size_t i = 0; i < kNumDiskErrors; ++i) {
       std::string kind(DiskErrorName(static_cast<DiskError>(i)));
@@ -114,30 +116,29 @@ void CollectCore(const std::vector<Window>& windows, Families& out) {
   const CounterRow counters[] = {
       {"pagoda_disk_backups_total", "Blocks that got a copy on disk.", &DiskTierStats::backups},
       {"pagoda_disk_backup_bytes_total",
-       "Bytes that were ordered to be written, those of writes that failed too: what counts "
-       "against "
-       "the write budget.",
+       "Bytes ordered to be written, including failed writes. They count against the write budget.",
        &DiskTierStats::backup_bytes},
       {"pagoda_disk_failed_backups_total", "Blocks whose write failed.",
        &DiskTierStats::failed_backups},
       {"pagoda_disk_passed_over_blocks_total",
-       "Blocks that left memory without a copy on disk, because the disk or the write budget did "
-       "not keep up.",
+       "Blocks that left memory without a copy on disk, because the disk or the write budget was "
+       "too slow.",
        &DiskTierStats::passed_over},
-      {"pagoda_disk_fetches_total", "Blocks that came into memory from the disk.",
+      {"pagoda_disk_fetches_total", "Blocks fetched from the disk into memory.",
        &DiskTierStats::fetches},
-      {"pagoda_disk_fetch_bytes_total", "Bytes of those blocks.", &DiskTierStats::fetch_bytes},
+      {"pagoda_disk_fetch_bytes_total", "Bytes fetched from the disk into memory.",
+       &DiskTierStats::fetch_bytes},
       {"pagoda_disk_failed_fetches_total",
-       "Blocks that could not be read, or were not what was written: their copy on disk is lost.",
+       "Blocks that could not be read or had changed on the disk. Their copy on disk is lost.",
        &DiskTierStats::failed_fetches},
       {"pagoda_disk_late_fetches_total",
-       "Blocks that were read and not used, because their deadline was over or their place gone.",
+       "Blocks read and not used, because their deadline had passed or their slot was gone.",
        &DiskTierStats::late_fetches},
       {"pagoda_disk_erased_blocks_total",
-       "Blocks that were erased from the disk, so that no restart brings them back.",
+       "Blocks erased from the disk, so that a restart does not recover them.",
        &DiskTierStats::erased_blocks},
       {"pagoda_disk_failed_erases_total",
-       "Erases that were given up: what they name may come back after a restart.",
+       "Erases that the disk gave up. Their blocks can come back after a restart.",
        &DiskTierStats::failed_erases},
   };
   for (const CounterRow& counter : counters) {
@@ -152,7 +153,7 @@ void CollectCore(const std::vector<Window>& windows, Families& out) {
     uint32_t DiskTierStats::*field;
   };
   const GaugeRow gauges[] = {
-      {"pagoda_disk_waiting_backups", "Blocks that wait to be written.",
+      {"pagoda_disk_waiting_backups", "Blocks that wait for a write order.",
        &DiskTierStats::waiting_backups},
       {"pagoda_disk_retired_slots",
        "Slots that the cache does not use until the next start, because a write to them failed.",
@@ -176,7 +177,7 @@ Families CollectDiskMetrics(const ManagerStats& stats, const DiskNumbers& disk) 
   CollectOrders(windows, families);
   CollectCore(windows, families);
   families.push_back(Gauge("pagoda_disk_write_budget_bytes_per_second",
-                           "The most bytes a second that are written to the disk; 0: no limit.",
+                           "The limit of bytes written to the disk per second; 0: no limit.",
                            AsDouble(disk.write_bytes_per_second)));
   return families;
 }

@@ -1,4 +1,4 @@
-// The numbers of a tier on disk as Prometheus families.
+// The statistics of a tier on disk as Prometheus families.
 #ifndef PAGODA_SERVER_METRICS_DISK_METRICS_H_
 #define PAGODA_SERVER_METRICS_DISK_METRICS_H_
 
@@ -10,7 +10,7 @@
 
 namespace pagoda::server {
 
-// README.md has the families. A window without blocks on disk has no samples.
+// server/METRICS.md lists the families. A window without blocks on disk has no samples.
 std::vector<prometheus::MetricFamily> CollectDiskMetrics(const ManagerStats& stats,
                                                          const DiskNumbers& disk);
 

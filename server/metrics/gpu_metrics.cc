@@ -9,11 +9,11 @@ namespace pagoda::server {
 std::vector<prometheus::MetricFamily> CollectGpuReport(const GpuSelfTestReport& report) {
   auto outcomes = GaugeFamily(
       "pagoda_engine_gpu_kernels",
-      "What the self-test has found of each family of a GPU's kernels; 1 where the engine runs it "
+      "The self-test's outcome for each family of GPU kernels: 1 if the engine runs the family "
       "(outcome runs), else 0.");
   auto seconds = GaugeFamily("pagoda_engine_gpu_kernel_seconds",
-                             "How long a run of those took that the self-test has timed.");
-  // With nothing left the engine runs on the host.
+                             "Duration of a kernel family's run, if the self-test timed it.");
+  // If no GPU kernel is left, the engine runs on the host.
   const bool on_gpu = report.Check().ok();
   for (const GpuKernelResult& result : report.results) {
     const MetricLabels labels = {{"part", result.part}, {"family", result.family}};

@@ -8,7 +8,7 @@
 
 namespace pagoda::server {
 
-// What the self-test has found of a GPU's kernels, and which of them the engine runs.
+// The self-test's results for the GPU kernels, and which kernels the engine runs.
 std::vector<prometheus::MetricFamily> CollectGpuReport(const GpuSelfTestReport& report);
 
 }  // namespace pagoda::server

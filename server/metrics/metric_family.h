@@ -1,4 +1,4 @@
-// Prometheus families made by hand, at the time of a scrape.
+// Builds Prometheus families at scrape time.
 #ifndef PAGODA_SERVER_METRICS_METRIC_FAMILY_H_
 #define PAGODA_SERVER_METRICS_METRIC_FAMILY_H_
 

@@ -28,14 +28,16 @@ void Append(Families families, Families& out) {
 }
 
 Families CollectTransfers(const TransferStats& stats, const CacheInfo& cache) {
-  auto copies = CounterFamily("pagoda_copies_total", "Copies of blocks that succeeded.");
-  auto bytes = CounterFamily("pagoda_copied_bytes_total", "Bytes of those.");
-  auto busy = CounterFamily("pagoda_copy_seconds_total", "Time of the threads that copied.");
-  auto latency = HistogramFamily("pagoda_copy_latency_seconds",
-                                 "From the order of a copy to its last byte, queued or not.");
+  auto copies = CounterFamily("pagoda_copies_total", "Block copies that succeeded.");
+  auto bytes =
+      CounterFamily("pagoda_copied_bytes_total", "Bytes of the block copies that succeeded.");
+  auto busy = CounterFamily("pagoda_copy_seconds_total", "Time that threads spent copying.");
+  auto latency = HistogramFamily(
+      "pagoda_copy_latency_seconds",
+      "Time from the order of a copy to its last byte, with its wait in the queue.");
   for (size_t source = 0; source < cache.tiers.size(); ++source) {
     for (size_t target = 0; target < cache.tiers.size(); ++target) {
-      // What goes to a disk and comes from it is in its own families.
+      // Transfers to and from a disk have their own families.
       if (cache.tiers[source].medium == Medium::kDisk) continue;
       if (cache.tiers[target].medium == Medium::kDisk) continue;
       const TransferStats::Direction& direction = stats.directions[source][target];
@@ -52,10 +54,9 @@ Families CollectTransfers(const TransferStats& stats, const CacheInfo& cache) {
       std::move(bytes),
       std::move(busy),
       std::move(latency),
-      Counter("pagoda_failed_copies_total", "Copies of blocks that failed.",
-              AsDouble(stats.failed)),
-      Gauge("pagoda_running_copies", "Copies under way.", AsDouble(stats.running)),
-      Gauge("pagoda_queued_copies", "Copies that wait for their turn.", AsDouble(stats.queued)),
+      Counter("pagoda_failed_copies_total", "Block copies that failed.", AsDouble(stats.failed)),
+      Gauge("pagoda_running_copies", "Copies that are running.", AsDouble(stats.running)),
+      Gauge("pagoda_queued_copies", "Copies that wait in the queue.", AsDouble(stats.queued)),
   };
 }
 
@@ -68,7 +69,7 @@ Families CollectEvents(const EventLog& log) {
   for (size_t i = 0; i < kTypes.size(); ++i) {
     AddSample(events, {{"type", kTypes[i]}}, AsDouble(counts[i]));
   }
-  // In this order: what comes between the two only makes the log look longer.
+  // Read the oldest first: an event between the two reads then only makes the log look longer.
   const Revision oldest = log.oldest();
   const Revision last = log.last();
   return {
@@ -78,7 +79,8 @@ Families CollectEvents(const EventLog& log) {
             AsDouble(oldest.value())),
       Gauge("pagoda_event_log_events", "Events that the log holds.",
             AsDouble(last.value() + 1 - oldest.value())),
-      Gauge("pagoda_event_log_bytes", "Memory of those, in bytes.", AsDouble(log.bytes())),
+      Gauge("pagoda_event_log_bytes", "Bytes of memory that the log's events use.",
+            AsDouble(log.bytes())),
       Gauge("pagoda_event_log_max_events", "The most events that the log holds.",
             AsDouble(log.limits().max_events)),
       Gauge("pagoda_event_log_max_bytes", "The most bytes that the log holds.",
@@ -88,35 +90,37 @@ Families CollectEvents(const EventLog& log) {
 
 Families CollectEngine(const EngineStats& stats) {
   return {
-      Gauge("pagoda_engine_running_requests", "Generations that run.",
+      Gauge("pagoda_engine_running_requests", "Generations that are running.",
             AsDouble(stats.running_requests)),
-      Gauge("pagoda_engine_waiting_requests", "Generations that wait for their turn.",
+      Gauge("pagoda_engine_waiting_requests", "Generations that wait to be scheduled.",
             AsDouble(stats.waiting_requests)),
-      Gauge("pagoda_engine_running_sequences", "Sequences that have room in the cache.",
+      Gauge("pagoda_engine_running_sequences", "Sequences that have blocks in the cache.",
             AsDouble(stats.running_sequences)),
-      Counter("pagoda_engine_prompt_tokens_total", "Prompt tokens taken.",
+      Counter("pagoda_engine_prompt_tokens_total", "Prompt tokens processed.",
               AsDouble(stats.prompt_tokens)),
       Counter("pagoda_engine_reused_tokens_total", "Prompt tokens whose KV was in the cache.",
               AsDouble(stats.reused_tokens)),
       Counter("pagoda_engine_reused_secondary_tokens_total",
-              "Of these, those that came up from the secondary tier.",
+              "Reused tokens that were onboarded from the secondary tier.",
               AsDouble(stats.reused_secondary_tokens)),
-      Counter("pagoda_engine_computed_tokens_total", "Tokens that went through the model.",
+      Counter("pagoda_engine_computed_tokens_total", "Tokens computed by the model.",
               AsDouble(stats.computed_tokens)),
       Counter("pagoda_engine_generated_tokens_total", "Tokens generated.",
               AsDouble(stats.generated_tokens)),
-      Counter("pagoda_engine_drafted_tokens_total", "Tokens guessed from what was said before.",
-              AsDouble(stats.drafted_tokens)),
-      Counter("pagoda_engine_accepted_draft_tokens_total", "Of these, those that were right.",
+      Counter("pagoda_engine_drafted_tokens_total",
+              "Draft tokens proposed from the preceding text.", AsDouble(stats.drafted_tokens)),
+      Counter("pagoda_engine_accepted_draft_tokens_total", "Draft tokens that the model accepted.",
               AsDouble(stats.accepted_draft_tokens)),
       Counter("pagoda_engine_preemptions_total",
-              "Sequences that lost their room to others for a time.", AsDouble(stats.preemptions)),
+              "Sequences that lost their blocks to other sequences for a time.",
+              AsDouble(stats.preemptions)),
       Counter("pagoda_engine_steps_total", "Steps through the model.", AsDouble(stats.steps)),
-      Counter("pagoda_engine_step_seconds_total", "Time in steps.",
+      Counter("pagoda_engine_step_seconds_total", "Time in steps through the model.",
               absl::ToDoubleSeconds(stats.step_time)),
-      Counter("pagoda_engine_cache_seconds_total", "Of it, in calls of the cache.",
+      Counter("pagoda_engine_cache_seconds_total", "Part of the step time: calls of the cache.",
               absl::ToDoubleSeconds(stats.cache_time)),
-      Counter("pagoda_engine_sampling_seconds_total", "Of it, choosing tokens from logits.",
+      Counter("pagoda_engine_sampling_seconds_total",
+              "Part of the step time: choosing tokens from logits.",
               absl::ToDoubleSeconds(stats.sampling_time)),
   };
 }
@@ -124,23 +128,23 @@ Families CollectEngine(const EngineStats& stats) {
 Families CollectHttpGenerations(const OpenAiApi::Counts& counts) {
   auto ended = CounterFamily(
       "pagoda_http_generations_total",
-      "Completions and chats over HTTP by how they ended: answered, refused (before the "
-      "first token) or failed (behind it, by an error or their client).");
+      "Completions and chats over HTTP by outcome: answered, refused (an error before the first "
+      "token) or failed (an error after it, or a client that left).");
   AddSample(ended, {{"outcome", "answered"}}, AsDouble(counts.answered));
   AddSample(ended, {{"outcome", "refused"}}, AsDouble(counts.refused));
   AddSample(ended, {{"outcome", "failed"}}, AsDouble(counts.failed));
   return {std::move(ended),
-          Gauge("pagoda_http_running_generations", "Completions and chats over HTTP that run.",
-                AsDouble(counts.running))};
+          Gauge("pagoda_http_running_generations",
+                "Completions and chats over HTTP that are running.", AsDouble(counts.running))};
 }
 
 Families CollectHeaderGuard() {
-  // Does not change: the dynamic linker has bound the functions.
+  // Never changes: the dynamic linker has bound the functions.
   static const bool guarded = CheckHeaderGuard().ok();
   return {
       Gauge("pagoda_grpc_headers_guarded",
-            "1 where gRPC's headers are bounded before it parses them; 0 where another library's "
-            "functions took the place of the daemon's.",
+            "1 if gRPC's headers are bounded before it parses them; 0 if another library's "
+            "functions replaced the daemon's.",
             guarded ? 1 : 0),
       Counter("pagoda_grpc_refused_headers_total",
               "Connections that were closed because their headers were too large or did not end.",
@@ -148,7 +152,7 @@ Families CollectHeaderGuard() {
 }
 
 Families CollectDaemon(absl::Time start_time) {
-  auto build = GaugeFamily("pagoda_build_info", "Always 1; the labels tell the build.");
+  auto build = GaugeFamily("pagoda_build_info", "Always 1; the labels describe the build.");
   AddSample(build, {{"version", PAGODA_VERSION}}, 1);
   return {
       std::move(build),
@@ -157,11 +161,11 @@ Families CollectDaemon(absl::Time start_time) {
   };
 }
 
-// Nothing where clients open no caches.
+// Returns nothing if clients cannot open caches.
 Families CollectBudget(const MemoryBudget& budget) {
   auto total = GaugeFamily("pagoda_cache_memory_bytes",
-                           "What the configuration gives for caches that clients open, in bytes.");
-  auto free = GaugeFamily("pagoda_cache_memory_free_bytes", "Of it, what no cache has.");
+                           "Bytes that the configuration reserves for caches that clients open.");
+  auto free = GaugeFamily("pagoda_cache_memory_free_bytes", "Bytes of it that no cache has taken.");
   for (const Medium medium : kMedia) {
     if (budget.total(medium) == 0) continue;
     const MetricLabels labels = {{"medium", std::string(MediumName(medium))}};

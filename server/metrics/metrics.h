@@ -14,21 +14,21 @@
 
 namespace pagoda::server {
 
-// The daemon's numbers for Prometheus. Everything is read at the time of the scrape; README.md has
-// the list. Thread-safe.
+// The daemon's metrics for Prometheus. All values are read at scrape time; server/METRICS.md lists
+// them. Thread-safe.
 class Metrics final : public prometheus::Collectable {
  public:
-  // `rpcs` outlives this, and so do the parts and `openai`, which is null without HTTP.
+  // `rpcs`, the parts and `openai` must outlive this object. `openai` is null without HTTP.
   Metrics(const DaemonParts& parts, const RpcMetrics* rpcs, const OpenAiApi* openai,
           TenantLabels tenant_labels)
       : parts_(parts), rpcs_(rpcs), openai_(openai), tenant_labels_(tenant_labels) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override;
-  // All of it in Prometheus' text format.
+  // All metrics in Prometheus's text format.
   std::string Text() const;
 
-  // The families of several caches as one list: each sample says by its first label, `cache`, whose
-  // it is, and each family stands there once.
+  // Merges the families of several caches into one list that has each family once. The first label
+  // of each sample, `cache`, names the sample's cache.
   static std::vector<prometheus::MetricFamily> Merged(
       std::vector<std::pair<std::string, std::vector<prometheus::MetricFamily>>> by_cache);
 

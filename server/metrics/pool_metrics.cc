@@ -11,8 +11,8 @@ namespace pagoda::server {
 
 std::vector<prometheus::MetricFamily> CollectPoolMetrics(const PoolSet& pools,
                                                          const CacheInfo& info) {
-  auto bytes = GaugeFamily("pagoda_pool_bytes",
-                           "Bytes of a tier's pools in host memory by the pages they consist of.");
+  auto bytes =
+      GaugeFamily("pagoda_pool_bytes", "Bytes of a tier's pools in host memory, by page size.");
   for (size_t t = 0; t < pools.num_tiers(); ++t) {
     const auto tier = static_cast<Tier>(t);
     const std::array<uint64_t, kNumMemoryPages> by_pages = pools.BytesByPages(tier);

@@ -10,7 +10,7 @@
 
 namespace pagoda::server {
 
-// README.md has the families. A tier that is not in host memory has no samples.
+// server/METRICS.md lists the families. A tier that is not in host memory has no samples.
 std::vector<prometheus::MetricFamily> CollectPoolMetrics(const PoolSet& pools,
                                                          const CacheInfo& info);
 

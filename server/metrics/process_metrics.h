@@ -7,8 +7,9 @@
 
 namespace pagoda::server {
 
-// What Prometheus shows of every process: process_resident_memory_bytes, process_cpu_seconds_total,
-// process_open_fds, process_max_fds, process_virtual_memory_bytes, process_threads.
+// The standard Prometheus metrics of a process: process_resident_memory_bytes,
+// process_cpu_seconds_total, process_open_fds, process_max_fds, process_virtual_memory_bytes,
+// process_threads.
 std::vector<prometheus::MetricFamily> CollectProcessMetrics();
 
 }  // namespace pagoda::server

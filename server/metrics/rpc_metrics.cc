@@ -24,7 +24,7 @@ const std::vector<double>& DurationBuckets() {
   return buckets;
 }
 
-// Of one batch: a microsecond for an operation or two, a second for one that waits for copies.
+// For one batch: one or two operations take a microsecond; a batch that waits for copies, a second.
 const std::vector<double>& BatchBuckets() {
   static const auto& buckets =
       *new std::vector<double>{5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3,
@@ -58,7 +58,7 @@ class RpcMetrics::Method {
   void CollectRequests(const std::string& name, prometheus::MetricFamily& out) const {
     for (size_t code = 0; code < kNumCodes; ++code) {
       const uint64_t count = requests_[code].load(std::memory_order_relaxed);
-      // A method that was never called still shows, with OK.
+      // A method that was never called has one sample, for OK.
       if (count == 0 && code != 0) continue;
       AddSample(out,
                 {{"method", name},
@@ -164,17 +164,17 @@ size_t RpcMetrics::WaitUntilNoneOpen(absl::Duration timeout) const {
 std::vector<prometheus::MetricFamily> RpcMetrics::Collect() const {
   prometheus::MetricFamily requests =
       CounterFamily("pagoda_grpc_requests_total", "Calls that ended, by method and status code.");
-  prometheus::MetricFamily durations =
-      HistogramFamily("pagoda_grpc_request_duration_seconds",
-                      "From the call's arrival to its status; a stream's whole life.");
+  prometheus::MetricFamily durations = HistogramFamily(
+      "pagoda_grpc_request_duration_seconds",
+      "Time from a call's arrival to its status; for a stream, its whole duration.");
   for (const auto& [name, method] : methods_) {
     const std::string label = name.substr(1);  // Without the leading slash.
     method->CollectRequests(label, requests);
     method->CollectDuration(label, durations);
   }
-  prometheus::MetricFamily batches =
-      HistogramFamily("pagoda_batch_duration_seconds",
-                      "From a batch's turn to its answer, of Session streams and of Execute.");
+  prometheus::MetricFamily batches = HistogramFamily(
+      "pagoda_batch_duration_seconds",
+      "Time from a batch's start to its answer, of Session streams and of Execute.");
   batches.metric.push_back(batches_.Collect());
   return {std::move(requests), std::move(durations), std::move(batches)};
 }

@@ -1,4 +1,4 @@
-// Requests and their latency by method, counted by an interceptor, so that hardly a handler has to.
+// Requests and their latency by method. An interceptor counts most methods, not their handlers.
 #ifndef PAGODA_SERVER_METRICS_RPC_METRICS_H_
 #define PAGODA_SERVER_METRICS_RPC_METRICS_H_
 
@@ -19,9 +19,9 @@
 
 namespace pagoda::server {
 
-// The calls of the pagoda.v1 services; others, such as health checks and methods that do not exist,
-// are not counted, so a client cannot make up new label values. A stream counts once, when it ends,
-// with its whole duration. Thread-safe.
+// Counts the calls of the pagoda.v1 services. Other calls, such as health checks and unknown
+// methods, are not counted, so a client cannot create new label values. A stream counts once, when
+// it ends, with its whole duration. Thread-safe.
 class RpcMetrics {
   class Method;
 
@@ -29,11 +29,11 @@ class RpcMetrics {
   RpcMetrics();
   ~RpcMetrics();
 
-  // What is counted by its handler: gRPC takes every message of a call that has an interceptor
-  // through its queue once more, which costs a small batch more than to run it.
+  // Methods that their handlers count. gRPC queues every message of an intercepted call once more,
+  // which costs more than running a small batch.
   enum class HandlerCounted { kExecute, kSession };
 
-  // A call that is open from the constructor to the destructor. Thread-compatible.
+  // One call, open from the constructor to the destructor. Thread-compatible.
   class Call {
    public:
     Call(RpcMetrics* metrics, Method* method);
@@ -41,7 +41,7 @@ class RpcMetrics {
     Call(Call&& other) noexcept;
     Call& operator=(Call&&) = delete;
 
-    // The call has its status. Once.
+    // Records the call's status. Call it once.
     void Record(grpc::StatusCode code);
 
    private:
@@ -49,18 +49,20 @@ class RpcMetrics {
     Method* method_;
     absl::Time start_;
   };
-  // A call begins.
+  // Starts to count a call.
   Call Begin(HandlerCounted method);
 
-  // A batch of operations got its answer, by whichever call, so long after its turn came.
+  // Records one answered batch of operations, of a unary call or a stream. `duration` starts after
+  // the batch's wait in its tenant's queue.
   void RecordBatch(absl::Duration duration) { batches_.Observe(absl::ToDoubleSeconds(duration)); }
 
-  // For one server. The metrics outlive it.
+  // Makes the factory for one server. These metrics must outlive that server.
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptorFactory();
 
-  // Counted calls that have begun and are not over.
+  // Counted calls that have begun and not ended.
   uint64_t open_calls() const { return open_calls_.load(std::memory_order_relaxed); }
-  // Waits until no counted call is open, or for `timeout`. Returns the calls that are open still.
+  // Waits until no counted call is open, at most for `timeout`. Returns the number of calls that
+  // are still open.
   size_t WaitUntilNoneOpen(absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // pagoda_grpc_requests_total{method,code}, pagoda_grpc_request_duration_seconds{method} and
@@ -77,8 +79,8 @@ class RpcMetrics {
   // By full name, "/pagoda.v1.CacheService/Execute". Does not change after the constructor.
   std::map<std::string, std::unique_ptr<Method>> methods_;
   prometheus::Histogram batches_;
-  mutable absl::Mutex mutex_;             // Nothing is called under it.
-  std::atomic<uint64_t> open_calls_ = 0;  // Written under the mutex, for those who wait.
+  mutable absl::Mutex mutex_;             // No other lock is taken under it.
+  std::atomic<uint64_t> open_calls_ = 0;  // Written under the mutex, for waiting threads.
 };
 
 }  // namespace pagoda::server

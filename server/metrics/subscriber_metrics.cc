@@ -18,8 +18,7 @@ static_assert(std::size(kCloseNames) == SubscriberMetrics::kNumCloses);
 constexpr const char* kSnapshotNames[] = {"asked", "behind"};
 static_assert(std::size(kSnapshotNames) == SubscriberMetrics::kNumSnapshots);
 
-// From how many events on a subscriber counts as behind: any, a message, a part of the log, all of
-// the log's default size.
+// The thresholds in events: any event, one message, a part of the log, the log's default size.
 constexpr uint64_t kBehind[] = {1, 1'000, 100'000, 1'000'000};
 
 }  // namespace
@@ -40,19 +39,18 @@ SubscriberMetrics::Close SubscriberMetrics::CloseOf(grpc::StatusCode code) {
 std::vector<prometheus::MetricFamily> SubscriberMetrics::Collect(
     absl::Span<const uint64_t> lags) const {
   auto closed = CounterFamily("pagoda_event_subscribers_closed_total",
-                              "Subscribers that are gone, by reason.");
+                              "Subscribers whose stream ended, by reason.");
   for (size_t i = 0; i < kNumCloses; ++i) {
     AddSample(closed, {{"reason", kCloseNames[i]}},
               static_cast<double>(closed_[i].load(std::memory_order_relaxed)));
   }
-  auto snapshots = CounterFamily("pagoda_event_snapshots_total",
-                                 "Snapshots that were begun, by why the subscriber got one.");
+  auto snapshots = CounterFamily("pagoda_event_snapshots_total", "Snapshots begun, by reason.");
   for (size_t i = 0; i < kNumSnapshots; ++i) {
     AddSample(snapshots, {{"reason", kSnapshotNames[i]}},
               static_cast<double>(snapshots_[i].load(std::memory_order_relaxed)));
   }
   auto behind = GaugeFamily("pagoda_event_subscribers_behind",
-                            "Open subscribers that have at least so many events yet to be sent.");
+                            "Open subscribers with at least this many events not sent yet.");
   for (const uint64_t events : kBehind) {
     AddSample(behind, {{"events", absl::StrCat(events)}},
               static_cast<double>(std::count_if(lags.begin(), lags.end(),
@@ -61,14 +59,13 @@ std::vector<prometheus::MetricFamily> SubscriberMetrics::Collect(
   const uint64_t most = lags.empty() ? 0 : *std::max_element(lags.begin(), lags.end());
   return {
       Gauge("pagoda_event_subscribers", "Open subscribers.", static_cast<double>(lags.size())),
-      Counter("pagoda_event_subscribers_opened_total", "Subscribers that came.",
+      Counter("pagoda_event_subscribers_opened_total", "Subscribers whose stream was opened.",
               static_cast<double>(opened_.load(std::memory_order_relaxed))),
       std::move(closed),
       std::move(snapshots),
       std::move(behind),
       Gauge("pagoda_event_subscriber_max_lag_events",
-            "The most events that an open subscriber has yet to be sent.",
-            static_cast<double>(most)),
+            "The most events not sent yet to an open subscriber.", static_cast<double>(most)),
   };
 }
 

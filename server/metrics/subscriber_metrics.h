@@ -1,4 +1,4 @@
-// How those who watch the events do: numbers over all of them.
+// Totals over the subscribers of a cache's events.
 #ifndef PAGODA_SERVER_METRICS_SUBSCRIBER_METRICS_H_
 #define PAGODA_SERVER_METRICS_SUBSCRIBER_METRICS_H_
 
@@ -13,30 +13,30 @@
 
 namespace pagoda::server {
 
-// Counts the subscribers that are streams, Watch's and SMG's. Those of ZMQ are not known: what
-// their bridge has read is pagoda_bridge_revision. Not by subscriber: whoever connects would make a
-// new series. Thread-safe.
+// Counts the subscribers that are streams of Watch or SMG. ZMQ subscribers are unknown to the
+// daemon: pagoda_bridge_revision shows what their bridge has read. There is no label per
+// subscriber, because each new client would create a series. Thread-safe.
 class SubscriberMetrics {
  public:
-  // Why a subscriber is gone.
+  // Why a subscriber's stream ended.
   enum class Close : uint8_t {
-    kClient,    // It went away, or its connection broke.
-    kBehind,    // The log passed it.
+    kClient,    // The client left, or its connection broke.
+    kBehind,    // The event log passed it.
     kDraining,  // The daemon shut down.
     kError,     // Anything else.
   };
   static constexpr size_t kNumCloses = 4;
 
-  // Of the status that a stream ended with: the client's CANCELLED, OUT_OF_RANGE (Watch's
-  // REVISION_COMPACTED, or a batch of SMG's that is gone), DRAINING's UNAVAILABLE.
+  // Maps the status that ended a stream: the client's CANCELLED, OUT_OF_RANGE (REVISION_COMPACTED
+  // of Watch, or a batch that SMG no longer has), UNAVAILABLE (DRAINING).
   static Close CloseOf(grpc::StatusCode code);
 
-  // Why a subscriber gets a snapshot: it asked for one, or the log passed it and it had asked for
-  // one then.
+  // Why a subscriber gets a snapshot: it asked for one now, or the log passed it and it had asked
+  // for a snapshot in that case.
   enum class Snapshot : uint8_t { kAsked, kBehind };
   static constexpr size_t kNumSnapshots = 2;
 
-  // Each once for a subscriber, Opened() first.
+  // Call each once per subscriber, Opened() first.
   void Opened() { opened_.fetch_add(1, std::memory_order_relaxed); }
   void Closed(Close why) {
     closed_[static_cast<size_t>(why)].fetch_add(1, std::memory_order_relaxed);
@@ -46,8 +46,9 @@ class SubscriberMetrics {
     snapshots_[static_cast<size_t>(why)].fetch_add(1, std::memory_order_relaxed);
   }
 
-  // `lags`: of each that is open, the events that it has yet to be sent. The families are those of
-  // README.md whose names begin with pagoda_event_subscriber, and pagoda_event_snapshots_total.
+  // `lags`: for each open subscriber, the events not sent to it yet. The families are listed in
+  // server/METRICS.md: those whose names begin with pagoda_event_subscriber, and
+  // pagoda_event_snapshots_total.
   std::vector<prometheus::MetricFamily> Collect(absl::Span<const uint64_t> lags) const;
 
  private:

@@ -1,4 +1,4 @@
-// An answer as server-sent events.
+// Sends an answer as server-sent events.
 #ifndef PAGODA_SERVER_OPENAI_ANSWER_STREAM_H_
 #define PAGODA_SERVER_OPENAI_ANSWER_STREAM_H_
 
@@ -14,8 +14,8 @@
 
 namespace pagoda::server {
 
-// Begins with the first pieces: an error before them is an answer with its own status.
-// Thread-compatible.
+// The stream begins with the first pieces. An error before them is sent as a normal answer with its
+// own status. Thread-compatible.
 class AnswerStream {
  public:
   struct Options {
@@ -23,11 +23,11 @@ class AnswerStream {
     bool is_chat = false;
     bool include_usage = false;
   };
-  // Both outlive it.
+  // `answer` and `exchange` must outlive this object.
   AnswerStream(const ApiAnswer* answer, HttpExchange* exchange, Options options)
       : answer_(*answer), exchange_(*exchange), options_(options), open_choices_(options.choices) {}
 
-  // False: the client does not take it any more.
+  // False: the client no longer accepts data.
   bool Add(absl::Span<const ChoicePiece> pieces);
   void Finish(absl::Span<const GenerateReport> reports);
   void Fail(const absl::Status& status);
@@ -40,7 +40,7 @@ class AnswerStream {
   const Options options_;
   uint32_t open_choices_;
   bool begun_ = false;
-  // The piece that ends the last choice: the numbers of the whole go with it.
+  // The piece that ends the last choice. It is sent together with the totals.
   std::optional<ChoicePiece> last_;
 };
 

@@ -20,7 +20,7 @@ std::string NewId(Kind kind) {
                       absl::Hex(absl::Uniform<uint64_t>(random), absl::kZeroPad16));
 }
 
-// Null where the token's text is only part of its bytes.
+// Null if the token is only a part of a character's bytes.
 Json BytesJson(const std::string& text) {
   if (absl::StrContains(text, kReplacementCharacter)) return nullptr;
   Json bytes = Json::array();
@@ -52,7 +52,7 @@ Json CompletionLogprobs(const std::vector<ApiLogprob>& logprobs) {
                  {"text_offset", Json::array()}};
   for (const ApiLogprob& entry : logprobs) {
     Json top = Json::object();
-    // Of tokens that look alike the likeliest stays.
+    // If several tokens have the same text, the most likely one is kept.
     for (const auto& [text, logprob] : entry.top) top.emplace(text, logprob);
     result["tokens"].push_back(entry.text);
     result["token_logprobs"].push_back(entry.logprob);

@@ -1,4 +1,4 @@
-// Answers as clients of OpenAI's API read them.
+// Builds answers in the format of OpenAI's API.
 #ifndef PAGODA_SERVER_OPENAI_API_ANSWER_H_
 #define PAGODA_SERVER_OPENAI_API_ANSWER_H_
 
@@ -18,11 +18,11 @@ namespace pagoda::server {
 
 // {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"}.
 Json UsageJson(absl::Span<const GenerateReport> reports, ReuseNumbers reuse);
-// Pagoda's own: of several requests the first token's time is the earliest, the total the longest.
-// Durations are seconds.
+// Pagoda's extension. Over several requests, the time to the first token is the shortest, and the
+// total time is the longest. Durations are in seconds.
 Json PagodaJson(absl::Span<const GenerateReport> reports, ReuseNumbers reuse);
 
-// The objects of one answer. Thread-compatible.
+// Builds the JSON objects of one answer. Thread-compatible.
 class ApiAnswer {
  public:
   enum class TokenIds : uint8_t { kLeaveOut, kShow };
@@ -30,15 +30,15 @@ class ApiAnswer {
   ApiAnswer(ApiRequest::Kind kind, std::string model, TokenIds ids, ReuseNumbers reuse,
             absl::Time created);
 
-  // All at once; one element of `choices` each, complete.
+  // The whole answer. Each element of `choices` is one complete choice.
   Json Whole(absl::Span<const ChoicePiece> choices, absl::Span<const GenerateReport> reports) const;
 
-  // In a stream: what a chat begins a choice with, and what a piece adds.
+  // For a stream: the chunk that begins a choice of a chat, and the chunk for one piece.
   Json Beginning(uint32_t choice) const;
   Json Chunk(const ChoicePiece& piece) const;
-  // The last one where usage is asked for. It has no choices.
+  // The last chunk if the client asked for usage. It has no choices.
   Json UsageChunk(absl::Span<const GenerateReport> reports) const;
-  // What the last chunk with choices has under "pagoda" where there is no usage chunk.
+  // The value of "pagoda" in the last chunk with choices, if there is no usage chunk.
   Json Pagoda(absl::Span<const GenerateReport> reports) const {
     return PagodaJson(reports, reuse_);
   }

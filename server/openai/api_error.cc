@@ -68,8 +68,8 @@ absl::Status FieldNotServed(const std::string& field, absl::string_view what) {
 
 absl::Status UnknownModel(const std::string& asked, const std::string& served) {
   return WithField(
-      absl::NotFoundError(absl::StrCat("there is no model '", asked,
-                                       "' here; the one that is served is '", served, "'")),
+      absl::NotFoundError(absl::StrCat("the model '", asked,
+                                       "' is not available; this daemon serves '", served, "'")),
       "model");
 }
 

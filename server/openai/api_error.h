@@ -1,4 +1,4 @@
-// Errors as clients of OpenAI's API read them.
+// Errors in the format of OpenAI's API.
 #ifndef PAGODA_SERVER_OPENAI_API_ERROR_H_
 #define PAGODA_SERVER_OPENAI_API_ERROR_H_
 
@@ -11,17 +11,18 @@
 
 namespace pagoda::server {
 
-// INVALID_ARGUMENT, "temperature: ..."; the answer's `param` names the field.
+// INVALID_ARGUMENT with the message "FIELD: WHAT", such as "temperature: ...". The answer's `param`
+// names the field.
 absl::Status BadField(const std::string& field, absl::string_view what);
 // FIELD_NOT_SERVED.
 absl::Status FieldNotServed(const std::string& field, absl::string_view what = "is not served");
-// The request names another model. NOT_FOUND.
+// NOT_FOUND: the request names another model.
 absl::Status UnknownModel(const std::string& asked, const std::string& served);
 
 // {"message", "type", "param", "code"}.
 Json ApiErrorJson(const absl::Status& status);
-// {"error": {...}} with the HTTP status that goes with the reason: 400, 401, 403, 404, 408, 413,
-// 421, 429 (with Retry-After), 500, 503.
+// {"error": {...}} with the HTTP status for the reason: 400, 401, 403, 404, 408, 413, 421, 429
+// (with Retry-After), 500, 503.
 HttpResponse ApiErrorResponse(const absl::Status& status);
 
 }  // namespace pagoda::server

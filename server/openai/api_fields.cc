@@ -23,25 +23,26 @@ void ApiFields::Read(const std::string& name, bool* out) {
 void ApiFields::Read(const std::string& name, float* out) {
   const json* field = Find(name);
   if (field == nullptr) return;
-  if (!field->is_number()) return Complain(BadField(name, "is no number"));
+  if (!field->is_number()) return Complain(BadField(name, "is not a number"));
   *out = field->get<float>();
 }
 
 void ApiFields::Read(const std::string& name, std::string* out) {
   const json* field = Find(name);
   if (field == nullptr) return;
-  if (!field->is_string()) return Complain(BadField(name, "is no string"));
+  if (!field->is_string()) return Complain(BadField(name, "is not a string"));
   *out = field->get<std::string>();
 }
 
 void ApiFields::ReadInteger(const std::string& name, int64_t least, int64_t most, int64_t* out) {
   const json* field = Find(name);
   if (field == nullptr) return;
-  // What is too large for the type is unsigned, or no integer.
+  // A number above the range of int64_t is unsigned, or not an integer.
   const bool fits = field->is_number_integer() &&
                     (!field->is_number_unsigned() || field->get<uint64_t>() <= uint64_t{INT64_MAX});
   if (!fits || field->get<int64_t>() < least || field->get<int64_t>() > most) {
-    return Complain(BadField(name, absl::StrCat("is no whole number from ", least, " to ", most)));
+    return Complain(
+        BadField(name, absl::StrCat("is not a whole number from ", least, " to ", most)));
   }
   *out = field->get<int64_t>();
 }
@@ -53,7 +54,7 @@ void ApiFields::RefuseUnless(const std::string& name, const json& harmless) {
 
 absl::Status ApiFields::Finish() {
   for (const auto& [name, value] : object_.items()) {
-    if (!known_.contains(name)) Complain(FieldNotServed(name.substr(0, 80), "is not known here"));
+    if (!known_.contains(name)) Complain(FieldNotServed(name.substr(0, 80), "is not supported"));
   }
   return status_;
 }

@@ -12,29 +12,29 @@
 
 namespace pagoda::server {
 
-// Keeps the first thing that is wrong, and remembers which fields were asked for, so that the
-// others can be refused by name. A field that is null is not there. Thread-compatible.
+// Reads fields and keeps the first error. It remembers which fields were read, so that Finish can
+// refuse the others by name. A field that is null counts as absent. Thread-compatible.
 class ApiFields {
  public:
-  // `object`, which is one, outlives it.
+  // `object` must be a JSON object and outlive this one.
   explicit ApiFields(const nlohmann::json& object) : object_(object) {}
 
-  // Null where it is not there.
+  // Null if the field is absent.
   const nlohmann::json* Find(const std::string& name);
 
-  // Leave `out` as it is where the field is not there.
+  // These leave `out` unchanged if the field is absent.
   void Read(const std::string& name, bool* out);
   void Read(const std::string& name, float* out);
   void Read(const std::string& name, std::string* out);
   void ReadInteger(const std::string& name, int64_t least, int64_t most, int64_t* out);
 
-  // Changes nothing here.
+  // Accepts the field without effect.
   void Ignore(const std::string& name) { known_.insert(name); }
-  // Refused unless it has the value that asks for nothing.
+  // Refuses the field unless it has the value `harmless`, which asks for nothing.
   void RefuseUnless(const std::string& name, const nlohmann::json& harmless);
   void Complain(const absl::Status& status) { status_.Update(status); }
 
-  // What was wrong, or FIELD_NOT_SERVED for a field that nobody has asked for.
+  // The first error; FIELD_NOT_SERVED for a field that was not read.
   absl::Status Finish();
 
  private:

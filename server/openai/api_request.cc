@@ -17,11 +17,11 @@ namespace {
 using nlohmann::json;
 using Kind = ApiRequest::Kind;
 
-// The parts of a message in a list of messages is the deepest that is served; what is refused by
-// its name may be deeper.
+// The deepest supported value is a part of a message in the list of messages. Fields that are
+// refused by name can be deeper.
 constexpr int kMaxDepth = 32;
 constexpr int64_t kMaxNumber = std::numeric_limits<int32_t>::max();
-// As OpenAI's API has it, for completions alone.
+// OpenAI's default, for completions only.
 constexpr uint32_t kDefaultCompletionTokens = 16;
 
 bool IsTokenId(const json& value) {
@@ -41,29 +41,29 @@ void ReadPrompts(ApiFields& fields, ApiRequest& request) {
       request.prompts.emplace_back(value.get<std::vector<TokenId>>());
     } else {
       fields.Complain(
-          BadField("prompt", "is no string, no list of token ids, and no list of either"));
+          BadField("prompt", "is not a string, a list of token ids, or a list of either"));
     }
   };
   if (prompt == nullptr) return fields.Complain(BadField("prompt", "is missing"));
   if (!prompt->is_array() || IsTokens(*prompt)) return add(*prompt);
   if (prompt->empty() || prompt->size() > kMaxApiChoices) {
-    return fields.Complain(
-        BadField("prompt", absl::StrCat("has none or more than ", kMaxApiChoices)));
+    return fields.Complain(BadField(
+        "prompt", absl::StrCat("must have at least one element and at most ", kMaxApiChoices)));
   }
   for (const json& element : *prompt) add(element);
 }
 
-// A text, or a list of parts of which all are texts.
+// A text, or a list of text parts.
 absl::StatusOr<std::string> ContentOf(const json& message, const std::string& path) {
   const auto content = message.find("content");
   if (content == message.end()) return BadField(path, "is missing");
   if (content->is_string()) return content->get<std::string>();
-  if (!content->is_array()) return BadField(path, "is no string and no list of parts");
+  if (!content->is_array()) return BadField(path, "is neither a string nor a list of parts");
   std::string text;
   for (const json& part : *content) {
     if (!part.is_object() || part.value("type", json()) != "text" || !part.contains("text") ||
         !part["text"].is_string()) {
-      return FieldNotServed(path, "has a part that is no text");
+      return FieldNotServed(path, "has a part that is not text");
     }
     text += part["text"].get<std::string>();
   }
@@ -73,7 +73,7 @@ absl::StatusOr<std::string> ContentOf(const json& message, const std::string& pa
 void ReadMessages(ApiFields& fields, ApiRequest& request) {
   const json* messages = fields.Find("messages");
   if (messages == nullptr || !messages->is_array()) {
-    return fields.Complain(BadField("messages", "is no list"));
+    return fields.Complain(BadField("messages", "is not a list"));
   }
   for (const json& message : *messages) {
     const std::string path = absl::StrCat("messages[", request.messages.size(), "]");
@@ -109,7 +109,7 @@ void ReadStops(ApiFields& fields, ApiRequest& request) {
   if (const json* ids = fields.Find("stop_token_ids")) {
     if (!ids->is_array() || ids->size() > kMaxApiChoices ||
         !std::all_of(ids->begin(), ids->end(), IsTokenId)) {
-      return fields.Complain(BadField("stop_token_ids", "is no list of token ids"));
+      return fields.Complain(BadField("stop_token_ids", "is not a list of token ids"));
     }
     request.stop_token_ids = ids->get<std::vector<TokenId>>();
   }
@@ -122,7 +122,7 @@ void ReadSampling(ApiFields& fields, ApiRequest& request) {
   fields.Read("top_p", &sampling.top_p);
   fields.Read("repetition_penalty", &sampling.repetition_penalty);
   int64_t top_k = 0;
-  fields.ReadInteger("top_k", -1, kMaxNumber, &top_k);  // -1: all, as vLLM has it.
+  fields.ReadInteger("top_k", -1, kMaxNumber, &top_k);  // -1: all, as in vLLM.
   sampling.top_k = static_cast<uint32_t>(std::max<int64_t>(top_k, 0));
   int64_t seed = 0;
   request.has_seed = fields.Find("seed") != nullptr;
@@ -132,7 +132,7 @@ void ReadSampling(ApiFields& fields, ApiRequest& request) {
   fields.Complain(CheckSampling(sampling));
 }
 
-// Completions say how many, chats whether and how many.
+// A completion gives the number of logprobs. A chat gives a flag and a number.
 void ReadLogprobs(ApiFields& fields, ApiRequest& request) {
   int64_t count = 0;
   bool wanted = false;
@@ -152,7 +152,7 @@ void ReadStreaming(ApiFields& fields, ApiRequest& request) {
   const json* options = fields.Find("stream_options");
   if (options == nullptr) return;
   if (!request.stream || !options->is_object()) {
-    return fields.Complain(BadField("stream_options", "needs stream, and is an object"));
+    return fields.Complain(BadField("stream_options", "must be an object, and needs stream: true"));
   }
   ApiFields more(*options);
   more.Read("include_usage", &request.include_usage);
@@ -176,7 +176,7 @@ void ReadCounts(ApiFields& fields, ApiRequest& request) {
     request.max_tokens = kDefaultCompletionTokens;
   }
   if (request.prompts.size() * request.samples > kMaxApiChoices) {
-    fields.Complain(BadField("n", absl::StrCat("more than ", kMaxApiChoices, " answers")));
+    fields.Complain(BadField("n", absl::StrCat("asks for more than ", kMaxApiChoices, " answers")));
   }
 }
 
@@ -220,7 +220,7 @@ void RefuseTheRest(ApiFields& fields, Kind kind, uint32_t samples) {
 absl::StatusOr<ApiRequest> ParseApiRequest(Kind kind, absl::string_view body) {
   const absl::StatusOr<json> root = ParseBoundedJson(body, kMaxDepth);
   if (!root.ok()) return BadField("body", root.status().message());
-  if (!root->is_object()) return BadField("body", "is no JSON object");
+  if (!root->is_object()) return BadField("body", "is not a JSON object");
   ApiFields fields(*root);
   ApiRequest request{.kind = kind};
   if (fields.Find("model") == nullptr) fields.Complain(BadField("model", "is missing"));

@@ -1,4 +1,4 @@
-// What clients of OpenAI's API ask for.
+// Parses the requests of OpenAI's API.
 #ifndef PAGODA_SERVER_OPENAI_API_REQUEST_H_
 #define PAGODA_SERVER_OPENAI_API_REQUEST_H_
 
@@ -25,8 +25,8 @@ struct ApiRequest {
 
   Kind kind = Kind::kCompletion;
   std::string model;
-  std::vector<ApiPrompt> prompts;     // Of a completion: one at least.
-  std::vector<ChatMessage> messages;  // Of a chat.
+  std::vector<ApiPrompt> prompts;     // For a completion; at least one.
+  std::vector<ChatMessage> messages;  // For a chat.
   std::optional<uint32_t> max_tokens;
   uint32_t samples = 1;  // `n`.
   SamplingParams sampling;
@@ -34,7 +34,7 @@ struct ApiRequest {
   std::vector<std::string> stop;
   bool stream = false;
   bool include_usage = false;
-  // Pagoda's own.
+  // Pagoda's extensions.
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   bool return_token_ids = false;
@@ -43,14 +43,14 @@ struct ApiRequest {
   std::string cache_salt;
 };
 
-// The most prompts of one request, and the most of its answers: prompts times samples.
+// The limit on the prompts of one request, and on its answers (prompts times samples).
 inline constexpr size_t kMaxApiChoices = 128;
 inline constexpr size_t kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopStringBytes = 1024;
 
-// Errors: INVALID_ARGUMENT (no JSON, too deep, a field of a wrong type or value), FIELD_NOT_SERVED
-// for a field that would change the answer and is not served, or that is not known. Fields that
-// change nothing here (`user`, `metadata`) are passed over.
+// Errors: INVALID_ARGUMENT (not JSON, nested too deeply, a field with a wrong type or value),
+// FIELD_NOT_SERVED (an unknown field, or one that would change the answer and is not supported).
+// Fields without an effect here (`user`, `metadata`) are ignored.
 absl::StatusOr<ApiRequest> ParseApiRequest(ApiRequest::Kind kind, absl::string_view body);
 
 }  // namespace pagoda::server

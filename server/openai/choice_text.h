@@ -1,4 +1,4 @@
-// One answer, from its tokens to its text.
+// Turns the tokens of one answer into its text.
 #ifndef PAGODA_SERVER_OPENAI_CHOICE_TEXT_H_
 #define PAGODA_SERVER_OPENAI_CHOICE_TEXT_H_
 
@@ -15,38 +15,38 @@
 
 namespace pagoda::server {
 
-// A token's probability, and those of the most likely ones in its place.
+// A token's log probability, and those of the most likely tokens at its position.
 struct ApiLogprob {
-  std::string text;  // The token by itself.
+  std::string text;  // The token's own text.
   float logprob = 0;
   std::vector<std::pair<std::string, float>> top;
-  uint64_t text_offset = 0;  // In code points, of the answer.
+  uint64_t text_offset = 0;  // In code points from the start of the answer.
 };
 
-// What a token adds to an answer.
+// The part of an answer that one token adds.
 struct ChoicePiece {
   uint32_t choice = 0;
   std::string text;
   std::vector<TokenId> tokens;
   std::vector<ApiLogprob> logprobs;
-  const char* finish_reason = nullptr;  // "stop" or "length", in the last one.
+  const char* finish_reason = nullptr;  // "stop" or "length", in the last piece.
 };
 
-// Thread-compatible: the engine's thread alone uses it.
+// Builds the text of one choice. Thread-compatible: only the engine's thread uses it.
 class ChoiceText {
  public:
   struct Options {
     uint32_t choice = 0;
     uint32_t max_tokens = 0;
-    std::vector<TokenId> stop_tokens;  // Are not part of the text.
+    std::vector<TokenId> stop_tokens;  // Not part of the text.
     std::vector<std::string> stop;
     bool logprobs = false;
   };
-  // `tokenizer` outlives it; null: there is no text.
+  // `tokenizer` must outlive this object. Without one (null) there is no text.
   ChoiceText(const Tokenizer* tokenizer, Options options);
 
   ChoicePiece Add(const GeneratedToken& token);
-  // A stop string has come.
+  // Whether a stop string has been found.
   bool stopped() const { return stops_.stopped(); }
 
  private:

@@ -5,7 +5,7 @@
 namespace pagoda::server {
 
 absl::Status Generation::Submit(Engine& engine, GenerateRequest request) {
-  auto texts = std::make_shared<std::vector<ChoiceText>>();  // Of this request's callbacks.
+  auto texts = std::make_shared<std::vector<ChoiceText>>();  // Used by this request's callbacks.
   for (uint32_t i = 0; i < request.num_samples; ++i) {
     texts->emplace_back(tokenizer_, ChoiceText::Options{.choice = choices_++,
                                                         .max_tokens = request.max_new_tokens,
@@ -44,7 +44,7 @@ void Generation::Add(ChoicePiece piece) {
 }
 
 void Generation::End(size_t index, absl::StatusOr<GenerateReport> report) {
-  // One that fails is the end of all.
+  // One failed request ends them all.
   if (!report.ok()) Cancel();
   absl::MutexLock lock(&mutex_);
   --open_requests_;

@@ -1,4 +1,4 @@
-// A request's answers on their way from the engine to who asked.
+// Passes a request's answers from the engine to the thread that answers the client.
 #ifndef PAGODA_SERVER_OPENAI_GENERATION_H_
 #define PAGODA_SERVER_OPENAI_GENERATION_H_
 
@@ -15,30 +15,30 @@
 
 namespace pagoda::server {
 
-// Hands the engine one request for each prompt, and what they say to the thread that answers.
-// Thread-safe. It is shared by that thread and by the engine's, until the last of its requests has
-// ended: whoever is last destroys it.
+// Submits one engine request per prompt, and passes their output to the answering thread.
+// Thread-safe. The answering thread and the engine's thread share it until its last request has
+// ended; the last owner destroys it.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  // `tokenizer` outlives the engine; null: there is no text.
+  // `tokenizer` must outlive the engine. Without one (null) there is no text.
   Generation(const Tokenizer* tokenizer, bool logprobs, std::vector<std::string> stop)
       : tokenizer_(tokenizer), logprobs_(logprobs), stop_(std::move(stop)) {}
 
-  // Submits one more; its samples are the next choices. Errors: those of Engine::Submit.
+  // Submits one more request. Its samples are the next choices. Errors: those of Engine::Submit.
   absl::Status Submit(Engine& engine, GenerateRequest request);
 
   struct Round {
     std::vector<ChoicePiece> pieces;
-    bool ended = false;  // Of all requests; nothing follows.
+    bool ended = false;  // All requests have ended; nothing follows.
     absl::Status status;
   };
-  // What has come since the last call; waits for something for at most `time`.
+  // The output since the last call. If there is none, waits for some for at most `time`.
   Round Take(absl::Duration time) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Nobody wants any more of it.
+  // Tells the engine to stop: the output is no longer wanted.
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
-  // Whether the engine has generated anything of it.
+  // Whether the engine has generated any token of it.
   bool has_begun() const { return begun_.load(std::memory_order_relaxed); }
-  // Of the requests, in their order. REQUIRES: it has ended well.
+  // The requests' reports, in order. REQUIRES: all requests have ended without an error.
   std::vector<GenerateReport> Reports() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -53,7 +53,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const std::vector<std::string> stop_;
   std::atomic<bool> cancelled_ = false;
   std::atomic<bool> begun_ = false;
-  uint32_t choices_ = 0;  // Of the thread that submits.
+  uint32_t choices_ = 0;  // Used by the submitting thread.
   mutable absl::Mutex mutex_;
   std::vector<ChoicePiece> pieces_ ABSL_GUARDED_BY(mutex_);
   std::vector<GenerateReport> reports_ ABSL_GUARDED_BY(mutex_);

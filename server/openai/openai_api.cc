@@ -18,15 +18,16 @@ namespace {
 
 using Kind = ApiRequest::Kind;
 
-// How long a client may send its body, and how often a generation looks whether it is there.
+// The time a client has to send its body, and the interval at which a generation checks that the
+// client is connected.
 constexpr absl::Duration kBodyTime = absl::Seconds(10);
 constexpr absl::Duration kLookInterval = absl::Milliseconds(100);
-// How long those that a drain cuts have to tell their clients.
+// The time that generations cut by a drain have to send an error.
 constexpr absl::Duration kCutTime = absl::Milliseconds(500);
-// A chat that says nothing about its length.
+// The limit for a chat that gives no length.
 constexpr uint32_t kDefaultChatTokens = 1024;
 
-// By Engine::Check's rules, which say so with the numbers.
+// If the prompt fills the context, returns 1: Engine::Check then refuses it with the numbers.
 uint32_t DefaultTokens(const Engine& engine, size_t prompt_tokens) {
   const size_t context = engine.model().max_position_embeddings;
   const size_t left = context - std::min(context, prompt_tokens);
@@ -102,7 +103,7 @@ absl::StatusOr<std::unique_ptr<OpenAiApi::Place>> OpenAiApi::TakePlace(const Ide
   absl::StatusOr<StreamSlots::Slot> slot = slots_.Take(caller.tenant);
   if (!slot.ok()) {
     return MakeError(Reason::kTooManyCalls,
-                     absl::StrCat("too many generations run over HTTP; at most ",
+                     absl::StrCat("too many generations are running over HTTP; the limit is ",
                                   options_.max_generations, " (server.max_http_generations)"));
   }
   return std::make_unique<Place>(this, caller.tenant, *std::move(slot));
@@ -117,7 +118,8 @@ OpenAiApi::Place::Place(OpenAiApi* api, TenantId tenant, StreamSlots::Slot slot)
 
 OpenAiApi::Place::~Place() {
   if (!writing_.has_value()) EndRun();
-  // A drain waits for the last place, and what slots count in may go behind it.
+  // Release the slots before the count below: after the last place is gone, a drain can return and
+  // the objects that hold the slots can be destroyed.
   slot_.reset();
   writing_.reset();
   absl::MutexLock lock(&api_->mutex_);
@@ -142,7 +144,7 @@ void OpenAiApi::Drain(absl::Time end) {
   absl::MutexLock lock(&mutex_);
   if (mutex_.AwaitWithDeadline(absl::Condition(&none), end)) return;
   cut_.store(true, std::memory_order_relaxed);
-  // Not longer: a client that reads slowly, or nothing, would hold the daemon up.
+  // Wait no longer: a client that reads slowly or not at all would delay the daemon's end.
   mutex_.AwaitWithTimeout(absl::Condition(&none), kCutTime);
 }
 
@@ -166,7 +168,7 @@ void OpenAiApi::Post(Kind kind, const HttpRequest& request, HttpExchange& exchan
   if (!caller.ok()) return Refuse(Refusal(caller.status()), exchange);
   absl::StatusOr<std::unique_ptr<Place>> place = TakePlace(*caller);
   if (!place.ok()) return Refuse(ApiErrorResponse(place.status()), exchange);
-  // Behind the place: a drain either sees the place or is seen.
+  // After the place is taken: either the drain sees the place, or this check sees the drain.
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) {
     return Refuse(ApiErrorResponse(status), exchange);
   }
@@ -203,7 +205,7 @@ absl::StatusOr<std::vector<std::vector<TokenId>>> OpenAiApi::PromptsOf(
     const absl::StatusOr<std::string> text =
         text_->chat->Render(request.messages, absl::ToCivilDay(absl::Now(), absl::UTCTimeZone()));
     if (!text.ok()) return text.status();
-    // The format has written what stands around it.
+    // The chat format already contains the special tokens.
     if (absl::Status status = encode(*text, SpecialTokens::kLeaveOut); !status.ok()) return status;
     return prompts;
   }
@@ -271,7 +273,7 @@ absl::StatusOr<OpenAiApi::Asked> OpenAiApi::Read(Kind kind, const Identity& call
     one.max_new_tokens = asked.request.max_tokens.value_or(DefaultTokens(*engine_, prompt.size()));
     one.prompt = std::move(prompt);
     one.arrival = arrival;
-    // All of them before the first is taken in.
+    // Check all requests before submitting the first.
     if (absl::Status status = engine_->Check(one); !status.ok()) return status;
     asked.requests.push_back(std::move(one));
   }

@@ -1,4 +1,4 @@
-// The engine for clients of OpenAI's API, on the daemon's HTTP port.
+// Serves the engine to clients of OpenAI's API, on the daemon's HTTP port.
 #ifndef PAGODA_SERVER_OPENAI_OPENAI_API_H_
 #define PAGODA_SERVER_OPENAI_OPENAI_API_H_
 
@@ -26,73 +26,76 @@
 
 namespace pagoda::server {
 
-// GET /v1/models, POST /v1/completions and /v1/chat/completions; README.md has the fields.
+// GET /v1/models, POST /v1/completions and /v1/chat/completions; server/OPENAI.md lists the fields.
 // Thread-safe.
 //
-// 1. A generation keeps a thread of HTTP for as long as it runs: at most max_generations at once,
-// of which each tenant has its part; one more is refused before its body is read.
-// 2. An answer that is generated and still being read keeps a thread too: of these there are as
-// many again, shared out likewise. Where the tenant has no more of them, the answer keeps its place
-// among the generations, so slow readers never take the threads that answer everything else.
-// 3. Who calls is asked as at the other doors, and whether it may (HttpFence): a tenant's prompts
-// and answers are cached as its own. A token that is taken back ends its generations.
-// 4. A client that goes away cancels its generation.
-// 5. Texts are tokenised in their tenant's turn, on the few threads that do it for gRPC too.
+//   1. A generation occupies an HTTP thread while it runs. At most max_generations run at once, and
+//      each tenant has a share of them. One more is refused before its body is read.
+//   2. A generated answer occupies a thread until the client has read it. There are max_generations
+//      such places for answers too, shared in the same way. If the tenant has none left, the answer
+//      keeps its place among the generations. Slow readers therefore never take the threads for
+//      other requests.
+//   3. HttpFence identifies the caller and checks its rights, as for gRPC. The prompts and answers
+//      of a tenant are cached as that tenant's. Revoking a token ends its generations.
+//   4. If the client disconnects, its generation is cancelled.
+//   5. Texts are tokenised through the per-tenant queue, on the few threads that also tokenise for
+//      gRPC.
 class OpenAiApi {
  public:
   struct Options {
     uint32_t max_generations = 16;
     size_t max_body_bytes = 0;
   };
-  // `engine` is null, and `model_name` empty, in a daemon without a model. All outlive it, and
-  // `text` the engine.
+  // `engine` is null, and `model_name` empty, in a daemon without a model. All arguments must
+  // outlive this object, and `text` must outlive the engine.
   OpenAiApi(Options options, Engine* engine, std::string model_name, const ModelText* text,
             const ServingState* state, const HttpFence* fence, const TenantTable* tenants,
             TenantQueues* tokenizing);
 
-  // The routes use this object.
+  // The routes use this object, which must outlive them.
   void AddRoutes(HttpServer::Routes* routes, HttpServer::Posts* posts);
 
-  // Of completions and chats.
+  // Totals of completions and chats.
   struct Counts {
     uint64_t running = 0;
-    uint64_t answered = 0;  // Whole, or to the end of their stream.
-    uint64_t refused = 0;   // Before anything was generated, or its client left before that.
-    uint64_t failed = 0;    // Behind the first token: the client left, or an error ended them.
+    uint64_t answered = 0;  // Completely, or to the end of the stream.
+    uint64_t refused = 0;   // By an error, or because the client left, before the first token.
+    uint64_t failed = 0;    // By an error, or because the client left, after the first token.
   };
   Counts counts() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Waits until no generation runs and all answers are written, `end` at the latest. Then those
-  // that run are cut, and have a moment to say so; what is still being written ends with the HTTP
-  // server. REQUIRES: the state refuses new ones, or nobody asks any more.
+  // Waits until no generation runs and all answers are written, at the latest until `end`. Then
+  // cuts the running generations and gives them a moment to send an error. Answers still being
+  // written end with the HTTP server. REQUIRES: the state refuses new generations, or no requests
+  // arrive any more.
   void Drain(absl::Time end) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // A generation and its answer. Destroyed when the answer has been written, for which a drain
-  // waits.
+  // One generation and its answer. Destroyed when the answer has been written. A drain waits for
+  // it.
   class Place {
    public:
     Place(OpenAiApi* api, TenantId tenant, StreamSlots::Slot slot);
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
     ~Place();
-    // The answer is generated. Makes room for another generation, before the client has all of the
-    // answer and asks again; not where the tenant has as many answers that are being read as may
-    // be.
+    // Call this when the answer is generated. It frees the generation's slot before the client has
+    // received the whole answer and sends its next request. It keeps the slot if the tenant has
+    // reached its limit of answers being written.
     void GiveBackSlot();
 
    private:
     OpenAiApi* const api_;
     const TenantId tenant_;
-    std::optional<StreamSlots::Slot> slot_;     // Of a generation.
-    std::optional<StreamSlots::Slot> writing_;  // Of an answer that is being read.
+    std::optional<StreamSlots::Slot> slot_;     // While it generates.
+    std::optional<StreamSlots::Slot> writing_;  // While the client reads the answer.
 
     void EndRun();
   };
   struct Asked {
     Identity caller;
     ApiRequest request;
-    std::vector<GenerateRequest> requests;  // One a prompt.
+    std::vector<GenerateRequest> requests;  // One per prompt.
   };
 
   HttpResponse Models(const HttpRequest& request) const;
@@ -100,7 +103,8 @@ class OpenAiApi {
   absl::StatusOr<std::unique_ptr<Place>> TakePlace(const Identity& caller)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<Asked> Read(ApiRequest::Kind kind, const Identity& caller, HttpExchange& exchange);
-  // In the tenant's turn. Errors: TOO_MANY_CALLS where too much of the tenant's waits for it.
+  // Tokenises through the tenant's queue. Errors: TOO_MANY_CALLS if too much work of the tenant
+  // waits.
   absl::StatusOr<std::vector<std::vector<TokenId>>> PromptsQueued(const ApiRequest& request,
                                                                   const Identity& caller,
                                                                   size_t bytes) const;
@@ -114,8 +118,8 @@ class OpenAiApi {
                    HttpExchange& exchange);
   void AnswerInPieces(const Asked& asked, Generation& generation, std::unique_ptr<Place> place,
                       HttpExchange& exchange);
-  // The next round; an error of the generation's, or CANCELLED where the client has gone, DRAINING
-  // where it is cut, UNAUTHENTICATED where the caller's token has been taken back.
+  // The next round. Errors: the generation's; CANCELLED if the client has gone, DRAINING if a drain
+  // cuts it, UNAUTHENTICATED if the caller's token was revoked.
   absl::StatusOr<Generation::Round> Next(const Asked& asked, Generation& generation,
                                          HttpExchange& exchange) const;
   ApiAnswer NewAnswer(const Asked& asked) const;

@@ -29,7 +29,7 @@ absl::StatusOr<AnswerMemory::Begun> AnswerMemory::Begin(
     entry.waiters.push_back({out, std::move(when_answered)});
     return Begun::kWaits;
   }
-  PAGODA_CHECK(out->ParseFromString(entry.answer), "an answer is read as it was written");
+  PAGODA_CHECK(out->ParseFromString(entry.answer), "a stored answer can be parsed");
   return Begun::kAnswered;
 }
 
@@ -48,7 +48,7 @@ void AnswerMemory::End(SessionRef session, uint64_t retry_id, const absl::Status
            (answers.order.size() == kMostAnswers || answers.bytes + bytes.size() > kMostBytes)) {
       ForgetOldest(answers);
     }
-    // Room for all is taken from those who have most: a session that keeps little loses nothing.
+    // Evict from the sessions with the most bytes: a session that keeps little loses nothing.
     while (bytes_ + bytes.size() > most_bytes_ && bytes_ > 0) ForgetOldest(Largest());
     if (!status.ok() || bytes.size() > std::min(kMostBytes, most_bytes_)) {
       answers.by_id.erase(it);

@@ -1,4 +1,4 @@
-// What batches that may be sent again were answered.
+// The answers of batches that a client may send again.
 #ifndef PAGODA_SERVER_RPC_ANSWER_MEMORY_H_
 #define PAGODA_SERVER_RPC_ANSWER_MEMORY_H_
 
@@ -19,10 +19,10 @@
 
 namespace pagoda::server {
 
-// A client whose answer was lost on its way sends the batch again under the same retry_id (see
-// v1::Batch). Here the first one's answer is found, so that nothing is run twice. Of each session
-// the last kMostAnswers answers are kept, and of these as many as fit kMostBytes; over all sessions
-// at most `most_bytes`, for which the sessions with most give up theirs. Thread-safe.
+// A client that lost an answer sends the batch again under the same retry_id (see v1::Batch). The
+// first run's answer is then found here, so nothing runs twice. Each session keeps its last
+// kMostAnswers answers, as far as they fit in kMostBytes. All sessions together keep at most
+// `most_bytes`; beyond it, the session with the most bytes loses its oldest answers. Thread-safe.
 class AnswerMemory {
  public:
   static constexpr size_t kMostAnswers = 256;
@@ -33,25 +33,26 @@ class AnswerMemory {
   AnswerMemory& operator=(const AnswerMemory&) = delete;
 
   enum class Begun {
-    kRun,       // It is new: the caller runs it, and calls End.
-    kAnswered,  // `out` is its answer.
-    kWaits,     // The first one still runs: `when_answered` will be called once, `out` set by then.
+    kRun,       // New: the caller runs it, and then calls End.
+    kAnswered,  // `out` holds its answer.
+    kWaits,     // The first one still runs. `when_answered` is called once, after `out` is set.
   };
-  // A batch begins. REQUIRES: `out` lives until `when_answered` was called; `fingerprint` depends
-  // on what the batch asks for. Errors: INVALID_ARGUMENT (another batch had this retry_id).
+  // Call this when a batch begins. REQUIRES: `out` stays valid until `when_answered` was called;
+  // `fingerprint` identifies the batch's contents. Errors: INVALID_ARGUMENT (another batch had this
+  // retry_id).
   absl::StatusOr<Begun> Begin(SessionRef session, uint64_t retry_id, uint64_t fingerprint,
                               v1::BatchResult* out,
                               std::function<void(const absl::Status&)> when_answered)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // A batch that Begin told to run is over. What failed as a whole did nothing and is not kept:
-  // sent again it runs.
+  // Call this when a batch with kRun has ended. A batch that failed as a whole had no effect. Its
+  // answer is not kept: sent again, it runs.
   void End(SessionRef session, uint64_t retry_id, const absl::Status& status,
            const v1::BatchResult& answer) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Forgets the sessions for which `lives` is false. Batches that run are not forgotten.
+  // Forgets the answers of the sessions for which `lives` is false. Running batches are kept.
   void Sweep(const std::function<bool(SessionRef)>& lives) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Bytes of the answers that are kept.
+  // Bytes of the kept answers.
   size_t bytes() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -63,16 +64,16 @@ class AnswerMemory {
     uint64_t fingerprint = 0;
     bool answered = false;
     std::string answer;           // Serialised.
-    std::vector<Waiter> waiters;  // Until it is answered.
+    std::vector<Waiter> waiters;  // Until the answer is there.
   };
   struct Answers {
     SessionRef session;
     absl::flat_hash_map<uint64_t, Entry> by_id;
-    std::deque<uint64_t> order;  // The answered ones, oldest first.
+    std::deque<uint64_t> order;  // The answered batches, oldest first.
     size_t bytes = 0;
   };
 
-  // Whose answers take most. REQUIRES: there is a session. Cost: O(sessions).
+  // The session whose answers take the most bytes. REQUIRES: there is a session. Cost: O(sessions).
   Answers& Largest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetOldest(Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -35,7 +35,7 @@ void BatchRun::Start(const v1::Batch& batch) {
 }
 
 absl::StatusOr<bool> BatchRun::RanBefore(const v1::Batch& batch) {
-  // A session's answers are for those who have its token.
+  // Only a caller with the session's token can get the session's answers.
   if (absl::Status status = context_.manager->CheckSession(session_); !status.ok()) return status;
   const absl::StatusOr<AnswerMemory::Begun> begun = context_.answers->Begin(
       session_, batch.retry_id(), absl::HashOf(batch.SerializeAsString()), out_,
@@ -58,7 +58,7 @@ absl::Status BatchRun::Read(const v1::Batch& batch) {
   const auto count = static_cast<size_t>(batch.operations_size());
   if (count > kMaxBatchOperations) {
     return MakeError(Reason::kBatchTooLarge,
-                     absl::StrCat("a batch of ", count, " operations; at most ",
+                     absl::StrCat("the batch has ", count, " operations; at most ",
                                   kMaxBatchOperations, " are allowed"));
   }
   steps_ = StepsFromProto(batch);
@@ -112,23 +112,23 @@ void BatchRun::Refuse(const absl::Status& error) {
 }
 
 bool BatchRun::PutDown(const WaitForTicket& wait) {
-  // A session that ended just now is told by the next part.
+  // If the session has just ended, the next part reports that.
   if (!context_.manager->AttachStream(session_).ok()) return false;
   const size_t operation = next_;
   if (deadline_ == absl::InfiniteFuture()) deadline_ = absl::Now() + kMaxTicketWait;
-  // Either the drain finds the batch in the set, or the batch finds the drain.
+  // Either the drain finds the batch in the set, or this check finds the drain.
   context_.waiting->Add(shared_from_this());
   if (const absl::Status status = context_.state->CheckAcceptsWork(); !status.ok()) {
     EndWaits(status);
   }
-  // A copy may outlast the batch that waited for it.
+  // A weak reference: a copy can outlast the batch that waited for it.
   context_.manager->NotifyWhenDone(wait.lane, wait.ticket, [weak = weak_from_this(), operation] {
     if (const std::shared_ptr<BatchRun> run = weak.lock()) run->CopiesDone(operation);
   });
   {
     absl::MutexLock lock(&mutex_);
     if (!end_.has_value() && copies_done_ <= operation) {
-      // From here on another thread may have the batch.
+      // From here on another thread can run the batch.
       alarm_ = std::make_unique<grpc::Alarm>();
       alarm_->Set(absl::ToChronoTime(deadline_),
                   [run = shared_from_this()](bool) { run->WakeUp(); });
@@ -157,7 +157,7 @@ void BatchRun::TakeUp() {
 void BatchRun::CopiesDone(size_t operation) {
   absl::MutexLock lock(&mutex_);
   copies_done_ = std::max(copies_done_, operation + 1);
-  // An earlier wait may be over without its copies; this is not its alarm then.
+  // An earlier wait can end before its copies are done. The alarm then belongs to a later wait.
   if (alarm_ != nullptr && copies_done_ > next_) alarm_->Cancel();
 }
 
@@ -170,9 +170,9 @@ void BatchRun::EndWaits(const absl::Status& error) {
 absl::Status BatchRun::WaitError() const {
   absl::MutexLock lock(&mutex_);
   if (end_.has_value()) return *end_;
-  return MakeError(Reason::kWaitTimeout, absl::StrCat("the copies were not done in ",
+  return MakeError(Reason::kWaitTimeout, absl::StrCat("the copies were not done after ",
                                                       absl::FormatDuration(kMaxTicketWait),
-                                                      ", which is as long as a batch waits"));
+                                                      ", the longest time that a batch waits"));
 }
 
 }  // namespace pagoda::server

@@ -1,5 +1,5 @@
-// One batch of operations, from the wire and back, without holding up a thread while it waits for
-// copies.
+// Runs one batch of operations, from wire message to wire message. Occupies no thread while it
+// waits for copies.
 #ifndef PAGODA_SERVER_RPC_BATCH_RUN_H_
 #define PAGODA_SERVER_RPC_BATCH_RUN_H_
 
@@ -30,33 +30,34 @@
 
 namespace pagoda::server {
 
-// Runs the operations that can be, in order; one that asks for nothing, or for what is not served
-// or out of bounds, has its error in its own result and the others run. Without a wait the batch
-// runs on the caller's thread. At a WaitForTicket whose copies are not done it is put down, and
-// goes on from there on a thread of gRPC's when they are done, or when the wait is over otherwise.
-// The copies of a wait are those of its lane.
+// Runs the operations in order. An operation that is empty, not supported or out of bounds gets its
+// error in its own result; the others still run. Without a wait the batch runs on the caller's
+// thread. At a WaitForTicket whose copies are not done, the batch is suspended. It continues on a
+// gRPC thread when the copies are done or the wait ends for another reason. A wait concerns the
+// copies of its lane.
 //
-// Thread-safe. Shared by its call, by what wakes it up, and by whoever walks over the set of those
-// that wait.
+// Thread-safe. Its call, the callbacks that wake it, and iterations over the set of waiting batches
+// share ownership.
 class BatchRun : public std::enable_shared_from_this<BatchRun> {
  public:
-  // The batches that wait.
+  // The batches that are waiting.
   using Set = StreamSet<BatchRun>;
 
-  // Where batches run; all outlive them, but for the manager, which `cache` keeps.
+  // What batches run with. Everything here must outlive them, except the manager, which `cache`
+  // keeps alive.
   struct Context {
     SharedManager* manager = nullptr;
-    std::shared_ptr<const void> cache;  // Keeps the manager while a batch runs.
+    std::shared_ptr<const void> cache;  // Keeps the manager alive while a batch runs.
     const ServingState* state = nullptr;
     Set* waiting = nullptr;
     AnswerMemory* answers = nullptr;
-    TenantQueues* tenant_queues = nullptr;  // None: there are no tenants.
-    TenantId tenant = kDefaultTenant;       // Whose the batches are.
+    TenantQueues* tenant_queues = nullptr;  // Null: there are no tenants.
+    TenantId tenant = kDefaultTenant;       // The tenant of the batches.
 
     size_t max_message_bytes = 0;
-    RpcMetrics* metrics = nullptr;  // None: nobody counts.
+    RpcMetrics* metrics = nullptr;  // Null: batches are not counted.
 
-    // The same for batches of a cache that is found only when the batch is read.
+    // A copy for batches whose cache is found only when the batch is read.
     Context Of(SharedManager* its_manager, std::shared_ptr<const void> its_cache) const {
       Context context = *this;
       context.manager = its_manager;
@@ -67,14 +68,15 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
     absl::Status CheckSize(size_t request_bytes) const {
       if (request_bytes <= max_message_bytes) return absl::OkStatus();
       return MakeError(Reason::kMessageTooLarge,
-                       absl::StrCat("a message of ", request_bytes, " bytes; at most ",
+                       absl::StrCat("the message has ", request_bytes, " bytes; at most ",
                                     max_message_bytes, " are allowed"));
     }
     // Errors: TOO_MANY_CALLS.
     absl::Status CheckCapacity() const {
       return tenant == kDefaultTenant ? absl::OkStatus() : tenant_queues->CheckCapacity(tenant);
     }
-    // Calls `work`, now or later, in the tenant's turn. `bytes`: of memory that it keeps till then.
+    // Calls `work`, now or later, through the tenant's queue. `bytes`: the memory that `work` keeps
+    // until then.
     template <class Work>
     void InTurn(size_t bytes, Work work) const {
       tenant == kDefaultTenant ? work() : tenant_queues->Run(tenant, bytes, std::move(work));
@@ -82,68 +84,68 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   };
 
   // Called once, with the outcome of the batch as a whole. Errors: UNKNOWN_SESSION, STALE_SESSION,
-  // BATCH_TOO_LARGE, STEP_BACKWARDS; nothing has run then. Such an error behind a wait is that of
-  // each operation that is left, and the batch as a whole is OK: what ran keeps its results.
+  // BATCH_TOO_LARGE, STEP_BACKWARDS; then no operation has run. If such an error occurs after a
+  // wait, each remaining operation gets it, and the batch as a whole is OK: operations that ran
+  // keep their results.
   using Done = std::function<void(const absl::Status&)>;
 
-  // `out` is written from Start until `done` is called. REQUIRES: made as a shared_ptr.
+  // `out` is written from Start until `done` is called. REQUIRES: a shared_ptr owns this object.
   BatchRun(const Context& context, SessionRef session, v1::BatchResult* out, Done done)
       : context_(context), session_(session), out_(out), done_(std::move(done)) {}
 
-  // Begins to run; once, in the tenant's turn. `done` may be called before this returns. `batch` is
-  // not read after either of them.
+  // Begins to run. Call it once, when the tenant's queue gives the turn. `done` can be called
+  // before this returns. `batch` is not read after this returns or `done` is called.
   void Start(const v1::Batch& batch);
 
-  // Ends the wait that is going on, if any, and those that would follow: their operations fail with
-  // `error`.
+  // Ends the current wait, if any, and every later one. Their operations fail with `error`.
   void EndWaits(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mutex_);
   SessionId session() const { return session_.id; }
 
  private:
-  // Whether the batch was run before, under its retry_id: then it is answered by that, now or
+  // Whether the batch already ran under its retry_id. If so, it gets that run's answer, now or
   // later.
   absl::StatusOr<bool> RanBefore(const v1::Batch& batch);
   // Decodes the operations, and answers those that cannot run.
   absl::Status Read(const v1::Batch& batch);
-  // Runs what is left, up to the next wait or to the end.
+  // Runs the remaining operations, up to the next wait or to the end.
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
   void Finish(const absl::Status& status);
-  // Takes the results of a part.
+  // Copies the results of a part into `out`.
   void Take(const BatchResult& part);
-  // Answers every operation that is left with the error.
+  // Answers every remaining operation with the error.
   void Refuse(const absl::Status& error);
-  // Puts the batch down until WakeUp; the session's lease does not run meanwhile. False where there
-  // is nothing to wait for any more.
+  // Suspends the batch until WakeUp. Meanwhile the session's lease does not run. False if there is
+  // nothing to wait for any more.
   bool PutDown(const WaitForTicket& wait) ABSL_LOCKS_EXCLUDED(mutex_);
   void WakeUp() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The batch is no longer down.
+  // Removes the batch from the waiting ones.
   void TakeUp();
-  // The copies that the wait at `operation` is for are done.
+  // Called when the copies for the wait at `operation` are done.
   void CopiesDone(size_t operation) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Why a wait is over although its copies are not done.
+  // Why a wait ended although its copies are not done.
   absl::Status WaitError() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Context context_;
   const absl::Time begun_ = absl::Now();
   const SessionRef session_;
   v1::BatchResult* const out_;
-  // Touched by one thread at a time: the caller's, then those that wake the batch up; not while the
-  // batch is down.
-  Done done_;  // Until it is called: it may own whoever holds this.
+  // Used by one thread at a time: the caller's, then each thread that wakes the batch. No thread
+  // uses them while the batch is suspended.
+  Done done_;  // Reset before it is called, because it can own the owner of this object.
   std::vector<Operation> operations_;
-  std::vector<v1::OperationResult*> results_;  // Where each of them answers.
+  std::vector<v1::OperationResult*> results_;  // The result of each operation.
   StepRange steps_;
-  uint64_t retry_id_ = 0;  // While others may wait for this batch's answer.
-  size_t next_ = 0;        // The first operation that is not answered.
-  size_t waited_ = 0;      // A wait before this operation has had its time; 0: in the first part.
-  size_t handles_ = 0;     // Block handles in the results.
-  absl::Time deadline_ = absl::InfiniteFuture();  // Of all waits; from the first one on.
+  uint64_t retry_id_ = 0;  // Nonzero while other batches can wait for this batch's answer.
+  size_t next_ = 0;        // The first operation without an answer.
+  size_t waited_ = 0;   // The waits at operations before this index are over; 0 in the first part.
+  size_t handles_ = 0;  // Block handles in the results.
+  absl::Time deadline_ = absl::InfiniteFuture();  // For all waits together; set at the first.
 
-  mutable absl::Mutex mutex_;  // Nothing is called under it but the alarm.
-  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // Of EndWaits.
+  mutable absl::Mutex mutex_;                                // Only the alarm is called under it.
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // Set by EndWaits.
   size_t copies_done_ ABSL_GUARDED_BY(mutex_) =
-      0;  // Those that waits before this operation are for.
-  // While the batch is down: rings at the deadline, or is cancelled when the wait is over before.
+      0;  // The copies of the waits before this operation are done.
+  // While the batch is suspended. Fires at the deadline; cancelled if the wait ends earlier.
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
 };
 

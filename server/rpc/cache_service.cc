@@ -41,12 +41,12 @@ absl::Status CheckModel(const CacheInfo& cache, const std::string& named) {
 
 absl::Status SessionDraining() {
   return MakeError(Reason::kDraining,
-                   "the daemon is shutting down; the session lives on its lease");
+                   "the daemon is shutting down; the session stays open until its lease expires");
 }
 
 }  // namespace
 
-// Memory takes a while, so another thread opens the cache.
+// Allocating the memory takes time, so another thread opens the cache.
 grpc::ServerUnaryReactor* CacheService::OpenCache(grpc::CallbackServerContext* context,
                                                   const v1::OpenCacheRequest* request,
                                                   v1::OpenCacheResponse* response) {
@@ -140,8 +140,8 @@ grpc::ServerUnaryReactor* CacheService::CloseSession(grpc::CallbackServerContext
   absl::Status status = served.status();
   if (status.ok()) status = (*served)->manager->CloseSession(session);
   if (status.ok()) return Answer(context, status);
-  // A session of an earlier daemon is none of the core's; its client gives up its mapping with
-  // this.
+  // The core does not know a session of an earlier daemon. With this call its client confirms that
+  // it no longer writes to the pools.
   const absl::StatusOr<CachePtr> cache = caches_->OfSession(session.id);
   if (cache.ok() && AcknowledgeOld(*caller, **cache, session)) status = absl::OkStatus();
   return Answer(context, status);
@@ -201,7 +201,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CacheService::Sessi
   }
   SessionStream* stream = SessionStream::Start(batch_context(*caller), caches_, &owners_, *caller,
                                                std::move(counted), *std::move(slot), &streams_);
-  // Either the drain finds the new stream in the set, or the stream finds the drain here.
+  // Either the drain finds the new stream in the set, or this check finds the drain.
   if (state_->draining()) stream->EndSoon(SessionDraining());
   return stream;
 }
@@ -213,9 +213,9 @@ absl::StatusOr<CachePtr> CacheService::CacheToMap(SessionRef session) const {
   if (absl::Status status = (*cache)->manager->CheckSession(session); !status.ok()) return status;
   const std::optional<Identity> opener = owners_.OpenerOf(session.id);
   if (!opener.has_value() || admission_->CheckStillKnown(*opener).ok()) return cache;
-  return MakeError(Reason::kUnauthenticated,
-                   absl::StrCat("the token with which session ", session.id.value(),
-                                " was used last is not valid any more"));
+  return MakeError(
+      Reason::kUnauthenticated,
+      absl::StrCat("the token that session ", session.id.value(), " used last is no longer valid"));
 }
 
 void CacheService::EndWaitsOf(const CacheParts& cache, const absl::Status& reason) {

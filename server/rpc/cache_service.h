@@ -19,8 +19,8 @@
 
 namespace pagoda::server {
 
-// The service's base: the methods with batches get bytes, because those are read in the tenant's
-// turn.
+// The service's base. The methods with batches receive raw bytes, because a batch is parsed only
+// when the tenant's queue runs it.
 using RawBatches =
     v1::CacheService::WithRawCallbackMethod_Execute<v1::CacheService::WithRawCallbackMethod_Session<
         v1::CacheService::WithCallbackMethod_OpenSession<
@@ -28,8 +28,9 @@ using RawBatches =
                 v1::CacheService::WithCallbackMethod_KeepAlive<
                     v1::CacheService::WithCallbackMethod_OpenCache<v1::CacheService::Service>>>>>>;
 
-// pagoda.v1.CacheService: sessions and their batches. Thread-safe. While the daemon drains, only
-// KeepAlive and CloseSession are served. A tenant's credentials reach its own sessions alone.
+// pagoda.v1.CacheService: sessions and their batches. Thread-safe. While the daemon drains, it
+// serves only KeepAlive and CloseSession. A tenant's credentials give access to its own sessions
+// only.
 class CacheService final : public RawBatches {
  public:
   struct Options {
@@ -38,11 +39,11 @@ class CacheService final : public RawBatches {
     uint32_t max_sessions = 4096;
     TenantQueues::Limits tenant_queues;
     size_t max_message_bytes = 16 << 20;
-    std::string map_socket;         // Where clients map the pools; empty: nowhere.
-    CacheOpener* opener = nullptr;  // None: clients open no caches.
+    std::string map_socket;         // The map socket's path; empty: there is none.
+    CacheOpener* opener = nullptr;  // Null: clients cannot open caches.
   };
 
-  // All pointers outlive the service.
+  // All pointers must outlive the service.
   CacheService(Options options, const CacheDirectory* caches, const ServingState* state,
                const Admission* admission, RpcMetrics* metrics)
       : options_(std::move(options)),
@@ -71,30 +72,29 @@ class CacheService final : public RawBatches {
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Session(
       grpc::CallbackServerContext* context) override;
 
-  // The cache whose pools whoever shows the session's token may map for it. Errors:
-  // UNKNOWN_SESSION, STALE_SESSION, DRAINING; UNAUTHENTICATED where the token that the session's
-  // client showed last has been taken back: a call of that client with another one makes the
-  // session good again.
+  // The cache whose pools a process can map with this session's token. Errors: UNKNOWN_SESSION,
+  // STALE_SESSION, DRAINING; UNAUTHENTICATED if the credential that the session's client used last
+  // was revoked. A call of that client with a valid credential makes the session usable again.
   absl::StatusOr<CachePtr> CacheToMap(SessionRef session) const;
 
-  // Forgets what sessions were answered that are no more.
+  // Forgets the answers of sessions that no longer exist.
   void SweepAnswers();
   // Ends the waits of the cache's batches with `reason`.
   void EndWaitsOf(const CacheParts& cache, const absl::Status& reason);
-  // Ends every open Session stream, and every batch's wait. Call it when the state is draining.
+  // Ends every open Session stream and every batch's wait. Call it when the state is draining.
   void EndStreamsForDrain();
-  // Ends the streams whose callers' tokens have been taken back.
+  // Ends the streams whose callers' tokens were revoked.
   void EndRevokedStreams();
 
  private:
-  // Sessions that are over and quarantine nothing, and whose owners are known still.
+  // How many ended sessions without quarantined blocks keep their recorded owner.
   static constexpr size_t kRememberedSessions = 1 << 16;
 
   absl::Status DoOpenSession(const Identity& caller, const v1::OpenSessionRequest& request,
                              v1::OpenSessionResponse* response);
-  // Whether `caller` acknowledges a session of an earlier daemon with this.
+  // Whether `caller` confirms with this that no process writes for a session of an earlier daemon.
   bool AcknowledgeOld(const Identity& caller, const CacheParts& cache, SessionRef session);
-  // The cache of the session, where `caller` may speak for it in a call that is served.
+  // The session's cache, if `caller` can use the session and the request's fields are supported.
   template <class Request>
   absl::StatusOr<CachePtr> CheckRequest(const absl::StatusOr<Identity>& caller,
                                         const Request& request);

@@ -7,17 +7,17 @@
 namespace pagoda::server {
 namespace {
 
-absl::Status ClientGone() { return absl::CancelledError("the client is gone"); }
+absl::Status ClientGone() { return absl::CancelledError("the client has disconnected"); }
 
 }  // namespace
 
-// For a call that its handler does not answer. Deletes itself.
+// The reactor of a call that is answered after its handler has returned. Deletes itself.
 class ExecuteCall::Reactor final : public grpc::ServerUnaryReactor {
  public:
   Reactor(std::shared_ptr<ExecuteCall> call, RpcMetrics::Call counted)
       : call_(std::move(call)), counted_(std::move(counted)) {}
 
-  // Nothing may be touched afterwards.
+  // The caller must not use this object afterwards.
   void End(const absl::Status& status) {
     const grpc::Status grpc_status = ToGrpcStatus(status);
     counted_.Record(grpc_status.error_code());
@@ -49,7 +49,8 @@ grpc::ServerUnaryReactor* ExecuteCall::Start(const BatchRun::Context& context,
   }
   const auto end = call->OnHandlerDone(counted);
   if (const auto* waiting = std::get_if<Reactor*>(&end)) return *waiting;
-  // gRPC ends this call on the thread that it is on; one with a reactor of ours takes another's.
+  // gRPC ends a call with its default reactor on the current thread. Our own reactor would take
+  // another thread.
   const grpc::Status grpc_status = ToGrpcStatus(std::get<absl::Status>(end));
   counted.Record(grpc_status.error_code());  // Before the client can ask for the count.
   grpc::ServerUnaryReactor* reactor = rpc->DefaultReactor();

@@ -25,12 +25,14 @@
 
 namespace pagoda::server {
 
-// Read, run and answered in its tenant's turn: what waits for a turn, or for the client to take the
-// answer, is bytes. Shared by the call, its turn and its batch. Thread-safe.
+// The call is parsed, run and answered when its tenant's queue runs it. A call that waits for its
+// turn, or for the client to read the answer, holds only bytes. The call, its queued work and its
+// batch share ownership. Thread-safe.
 class ExecuteCall : public std::enable_shared_from_this<ExecuteCall> {
  public:
-  // Begins; what gRPC shall end the call by. `context` lacks the manager, which is that of the
-  // session's cache in `caches`. These, `owners` and what `context` names outlive the call.
+  // Begins the call and returns the reactor that ends it. `context` lacks the manager: it comes
+  // from the session's cache in `caches`. `caches`, `owners` and everything in `context` must
+  // outlive the call.
   static grpc::ServerUnaryReactor* Start(const BatchRun::Context& context,
                                          const CacheDirectory* caches, SessionOwners* owners,
                                          const Identity& caller, grpc::CallbackServerContext* rpc,
@@ -50,31 +52,31 @@ class ExecuteCall : public std::enable_shared_from_this<ExecuteCall> {
         answer_bytes_(answer) {}
 
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The cache that the batch is for.
+  // Parses the request and returns the cache that the batch is for.
   absl::StatusOr<CachePtr> Read();
-  // The batch is answered, or refused as a whole. Nothing may be touched afterwards: the call may
-  // be over.
+  // Called when the batch is answered, or refused as a whole. The caller must not use this object
+  // afterwards: the call can be over.
   void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The handler ends: the call's outcome, or a reactor that waits for it.
+  // Called when the handler ends. Returns the call's outcome, or a reactor that waits for it.
   std::variant<absl::Status, Reactor*> OnHandlerDone(RpcMetrics::Call& counted)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // The client is gone.
+  // Called when the client has disconnected.
   void OnCancel() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const BatchRun::Context context_;
   const CacheDirectory* const caches_;
   SessionOwners* const owners_;
   const Identity caller_;
-  // gRPC's, until the call is answered.
+  // gRPC owns these. They are valid until the call is answered.
   const grpc::ByteBuffer* const request_bytes_;
   grpc::ByteBuffer* const answer_bytes_;
 
-  // Touched in the turn, and by the batch.
+  // Used by the tenant's turn and by the batch.
   google::protobuf::Arena memory_{MessageArenaOptions()};  // Empty once the batch is answered.
   v1::ExecuteRequest* request_ = nullptr;
   v1::ExecuteResponse* answer_ = nullptr;
 
-  // Where the end of the batch and the end of the handler meet: whichever is later answers the
+  // Synchronises the end of the batch with the end of the handler. The later of them answers the
   // call.
   absl::Mutex mutex_;
   std::optional<absl::Status> outcome_ ABSL_GUARDED_BY(mutex_);

@@ -29,7 +29,8 @@ namespace {
 
 constexpr mode_t kSocketMode = 0660;
 
-// Reflection is a plugin of every server in the process once it is on; this takes it out of one.
+// Once switched on, reflection is a plugin of every server in the process. This option removes it
+// from one server.
 class WithoutReflection final : public grpc::ServerBuilderOption {
  public:
   void UpdateArguments(grpc::ChannelArguments*) override {}
@@ -39,10 +40,10 @@ class WithoutReflection final : public grpc::ServerBuilderOption {
   }
 };
 
-// Somebody who connects and says nothing is gone after this.
+// A connection that completes no handshake is closed after this time.
 constexpr int kHandshakeTimeoutMs = 20'000;
 
-// A dead client shows after 40 s; a client may ping every 10 s without being sent away.
+// A dead client is detected after 40 s. Clients can ping every 10 s.
 void SetKeepalive(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
@@ -51,7 +52,7 @@ void SetKeepalive(grpc::ServerBuilder& builder) {
 }
 
 void Configure(GrpcServer::Options& options, grpc::ServerBuilder& builder) {
-  // With port reuse, which is gRPC's default, a second daemon would share the port in silence.
+  // With port reuse, which is gRPC's default, a second daemon would silently share the port.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
   builder.SetMaxSendMessageSize(-1);
@@ -72,7 +73,7 @@ void Configure(GrpcServer::Options& options, grpc::ServerBuilder& builder) {
   for (grpc::Service* service : options.services) builder.RegisterService(service);
 }
 
-// gRPC itself says only that it failed, so what can be known is found out first.
+// gRPC reports only that it failed, so detect the known causes first.
 absl::Status CheckAddresses(const GrpcServer::Options& options) {
   if (!options.unix_socket.empty()) {
     if (absl::Status status = ClearStaleSocket(options.unix_socket); !status.ok()) return status;
@@ -80,23 +81,25 @@ absl::Status CheckAddresses(const GrpcServer::Options& options) {
   return options.tcp.has_value() ? CheckCanListen(*options.tcp) : absl::OkStatus();
 }
 
-// What another library's function in the place of the guard's leaves open: see SECURITY.md.
+// SECURITY.md describes the attack that is possible if another library replaces the guard's
+// functions.
 absl::Status CheckGuarded(const GrpcServer::Options& options) {
   if (options.header_guard.ok()) return absl::OkStatus();
-  const std::string what = absl::StrCat(
-      "gRPC's parser of headers is not guarded: one client can keep a processor busy; ",
-      std::string(options.header_guard.message()));
+  const std::string what =
+      absl::StrCat("gRPC's header parser is not guarded, so one client can keep a processor busy: ",
+                   std::string(options.header_guard.message()));
   if (options.tcp.has_value() && !IsLoopback(*options.tcp) && !options.allow_unguarded) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("other machines reach ", options.tcp->ToString(), ", and ", what,
-                                  ": listen on loopback or on the Unix socket, or say "
-                                  "server.insecure: true"));
+    return MakeError(
+        Reason::kInvalidArgument,
+        absl::StrCat("other machines can reach ", options.tcp->ToString(), ", and ", what,
+                     "; listen on loopback or on the Unix socket, or set "
+                     "server.insecure: true"));
   }
   Log(LogLevel::kError, what);
   return absl::OkStatus();
 }
 
-// What health checks can ask for besides "".
+// The names that health checks can query, besides "".
 constexpr const char* kServiceNames[] = {
     v1::CacheService::service_full_name(), v1::EventService::service_full_name(),
     v1::AdminService::service_full_name(), v1::EngineService::service_full_name()};
@@ -122,7 +125,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options) {
   server->tls_ = options.tls;
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) {
-    return MakeError(Reason::kInvalidArgument, "gRPC cannot listen on its addresses");
+    return MakeError(Reason::kInvalidArgument, "gRPC cannot listen on the configured addresses");
   }
   for (const char* name : kServiceNames) {
     server->server_->GetHealthCheckService()->SetServingStatus(name, false);

@@ -25,7 +25,7 @@ namespace {
 
 std::atomic<uint64_t> refusals = 0;
 
-// The library's own function of this name.
+// The library's function of this name.
 template <class Function>
 Function* Next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
@@ -34,7 +34,7 @@ Function* Next(const char* name) {
 // The accepted sockets, by descriptor. Thread-safe.
 class AcceptedSockets {
  public:
-  // One socket. Reads of one socket follow each other, and the mutex says so to those who check.
+  // One socket. The reads of one socket never overlap; the mutex makes this visible to checkers.
   class Socket {
    public:
     void Begin() ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -63,19 +63,19 @@ class AcceptedSockets {
     HeaderLimit limit_ ABSL_GUARDED_BY(mutex_);
   };
 
-  // Null where no socket with a descriptor near this one was ever accepted.
+  // Null if no socket with a descriptor in this chunk was ever accepted.
   Socket* Find(int fd) {
     Chunk* chunk = InRange(fd) ? chunks_[ChunkOf(fd)].load(std::memory_order_acquire) : nullptr;
     return chunk == nullptr ? nullptr : &(*chunk)[static_cast<size_t>(fd) % kChunkSockets];
   }
 
-  // Null where `fd` is above what is kept.
+  // Null if `fd` is above the table's range.
   Socket* FindOrMake(int fd) ABSL_LOCKS_EXCLUDED(mutex_) {
     if (!InRange(fd)) return nullptr;
     if (Socket* found = Find(fd); found != nullptr) return found;
     absl::MutexLock lock(&mutex_);
     if (chunks_[ChunkOf(fd)].load(std::memory_order_relaxed) == nullptr) {
-      // For the life of the process, as the table is.
+      // Lives as long as the process, like the table.
       chunks_[ChunkOf(fd)].store(new Chunk, std::memory_order_release);
     }
     return Find(fd);
@@ -91,7 +91,7 @@ class AcceptedSockets {
   }
   static size_t ChunkOf(int fd) { return static_cast<size_t>(fd) / kChunkSockets; }
 
-  absl::Mutex mutex_;  // Of those who make a chunk.
+  absl::Mutex mutex_;  // Held while a chunk is created.
   std::array<std::atomic<Chunk*>, kChunks> chunks_ = {};
 };
 
@@ -100,7 +100,7 @@ AcceptedSockets& Sockets() {
   return sockets;
 }
 
-// The place of a connection's HeaderLimit in its SSL object, which destroys it.
+// The index of a connection's HeaderLimit in its SSL object, which destroys it.
 int LimitIndex() {
   static const int index = SSL_get_ex_new_index(
       0, nullptr, nullptr, nullptr, [](void*, void* limit, CRYPTO_EX_DATA*, int, long, void*) {
@@ -109,7 +109,7 @@ int LimitIndex() {
   return index;
 }
 
-// False: the connection must end. OpenSSL's objects are thread-compatible, and so is this.
+// False: the connection must end. Thread-compatible, like OpenSSL's objects.
 bool AcceptPlaintext(SSL* ssl, const void* bytes, int count) {
   auto* limit = static_cast<HeaderLimit*>(SSL_get_ex_data(ssl, LimitIndex()));
   if (limit == nullptr) {
@@ -131,7 +131,7 @@ absl::Status CheckHeaderGuard() {
   for (const auto& [name, function] : functions) {
     if (dlsym(RTLD_DEFAULT, name) == function && dlsym(RTLD_NEXT, name) != function) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("gRPC's calls of ", name, " do not come to the daemon's own"));
+        absl::StrCat("gRPC's calls of ", name, " do not reach the daemon's function"));
   }
   return absl::OkStatus();
 }
@@ -169,7 +169,7 @@ ssize_t recvmsg(int fd, msghdr* message, int flags) {
 
 int close(int fd) {
   static auto* const next = pagoda::server::Next<decltype(close)>("close");
-  // Before the descriptor can be another's.
+  // Before another connection can get the same descriptor.
   if (auto* const socket = pagoda::server::Sockets().Find(fd); socket != nullptr) socket->End();
   return next(fd);
 }

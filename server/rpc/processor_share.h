@@ -1,4 +1,4 @@
-// How the daemon's threads share processors with each other.
+// How the daemon's threads share the processors.
 #ifndef PAGODA_SERVER_RPC_PROCESSOR_SHARE_H_
 #define PAGODA_SERVER_RPC_PROCESSOR_SHARE_H_
 
@@ -6,20 +6,21 @@
 
 namespace pagoda::server {
 
-// The shortest that Linux grants.
+// The shortest time slice that Linux grants.
 inline constexpr absl::Duration kShortSlice = absl::Microseconds(100);
-// Of a thread that gives way; by the kernel's weights it gets a third of what another one gets.
+// The niceness of a thread that gives way. By the kernel's weights it gets a third of another's
+// time.
 inline constexpr int kGivesWayNice = 5;
 
-// The calling thread, and those that it starts later, have time slices of kShortSlice: a thread
-// that has run for longer gives its processor to one that wakes up. With the kernel's own slices,
-// of a millisecond and more, a call that needs 0.1 ms waits for them when all processors are busy.
-// A thread's share of the processors stays the same. Does nothing on kernels before 6.12, which
-// have one slice for all, where a sandbox forbids it, and for a thread whose scheduling policy is
-// not the normal one.
+// Gives the calling thread, and the threads that it starts later, time slices of kShortSlice. A
+// thread that has run for longer yields its processor to a thread that wakes up. With the kernel's
+// default slices, of a millisecond and more, a call that needs 0.1 ms waits for them when all
+// processors are busy. A thread's share of the processors does not change. Does nothing on kernels
+// before 6.12, which have one slice for all, if a sandbox forbids it, and for a thread with another
+// scheduling policy than the normal one.
 void AskForShortSlices();
 
-// Where there are not processors for all, the calling thread gets less than others of its user's.
+// Lowers the calling thread's share compared with other threads, if the processors are busy.
 void GiveWay();
 
 }  // namespace pagoda::server

@@ -9,7 +9,7 @@
 
 namespace pagoda::server {
 
-// Answers a unary call; the response is filled already where `status` is OK.
+// Answers a unary call. If `status` is OK, the response must be filled in already.
 inline grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
                                         const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

@@ -16,14 +16,15 @@ void SessionOwners::Add(SessionRef session, TenantId tenant, const Identity& ope
     piece = NextPiece();
   }
   if (piece.empty()) return;
-  // A session of which nothing is kept stays one, so the answer is good behind the lock.
+  // If the core keeps nothing of a session, that never changes, so the answer stays valid without
+  // the lock.
   const std::vector<bool> stays = kept(piece);
   absl::MutexLock lock(&mutex_);
   for (size_t i = 0; i < piece.size() && surplus_ > 0; ++i) {
     if (!stays[i]) surplus_ -= owners_.erase(piece[i].id);
   }
   if (surplus_ > 0 && owners_.lower_bound(next_) != owners_.end()) return;
-  // Where all were looked at, those that are left had to be kept.
+  // If all were examined, the remaining ones had to be kept.
   forget_above_ = surplus_ > 0 ? std::max(most_, 2 * owners_.size()) : most_;
   surplus_ = 0;
 }
@@ -31,7 +32,7 @@ void SessionOwners::Add(SessionRef session, TenantId tenant, const Identity& ope
 std::vector<SessionRef> SessionOwners::NextPiece() {
   if (surplus_ == 0) {
     if (owners_.size() <= forget_above_) return {};
-    // Half of them, so that this is rare.
+    // Forget down to half, so that this is rare.
     surplus_ = owners_.size() - most_ / 2;
     next_ = SessionId{};
   }
@@ -39,7 +40,7 @@ std::vector<SessionRef> SessionOwners::NextPiece() {
   for (auto it = owners_.lower_bound(next_); it != owners_.end() && piece.size() < kPiece; ++it) {
     piece.push_back({it->first, it->second.token});
   }
-  // Whoever adds a session meanwhile goes on behind this piece.
+  // A concurrent Add continues after this piece.
   if (!piece.empty()) next_ = SessionId{piece.back().id.value() + 1};
   return piece;
 }
@@ -49,7 +50,7 @@ absl::Status SessionOwners::Check(SessionRef session, const Identity& caller) {
   Credential credential = Credential::kAsKnown;
   absl::Status status = Look(session, caller, credential);
   if (!status.ok() || credential == Credential::kAsKnown) return status;
-  // Rare: a client goes on with a new token.
+  // Rare: a client continues with a new token.
   absl::MutexLock lock(&mutex_);
   const auto owner = owners_.find(session.id);
   if (owner != owners_.end()) owner->second.opener.token = caller.token;
@@ -66,7 +67,7 @@ absl::Status SessionOwners::Look(SessionRef session, const Identity& caller,
   }
   if (caller.is_operator()) return absl::OkStatus();
   if (owner != owners_.end() && owner->second.tenant == caller.tenant) return absl::OkStatus();
-  // The core's words for a session that never was.
+  // The same message as the core's for a session that never existed.
   return MakeError(Reason::kUnknownSession,
                    absl::StrCat("session ", session.id.value(), " was never opened"));
 }

@@ -1,4 +1,4 @@
-// Whose each session is.
+// Records which tenant owns each session.
 #ifndef PAGODA_SERVER_RPC_SESSION_OWNERS_H_
 #define PAGODA_SERVER_RPC_SESSION_OWNERS_H_
 
@@ -17,36 +17,35 @@
 
 namespace pagoda::server {
 
-// Keeps a tenant's credentials away from the sessions of others: to them a session is as if it had
-// never been opened, whether they know its token or not. So is a session whose owner is not known
-// here. Sessions that are over are remembered for a while, so that their own clients still hear
-// that they are. Remembers too which credential the session's opener showed last: the map socket
-// asks for the session's token alone, and must not serve a caller whose own token has been taken
-// back. Thread-safe.
+// Keeps a tenant's credentials away from other tenants' sessions: to them such a session never
+// existed, even if they know its token. The same holds for a session whose owner is not recorded.
+// Ended sessions stay recorded for a while, so that their own clients still learn that they have
+// ended. Also records the credential that the session's opener used last. The map socket asks only
+// for the session's token, and must not serve a caller whose credential was revoked. Thread-safe.
 //
-// Invariant: the owner of a session is known as long as the core keeps anything of the session.
+// Invariant: the owner of a session is recorded as long as the core keeps any state of the session.
 class SessionOwners {
  public:
-  // Which of the sessions the core keeps anything of: those that are open, ending or quarantined.
+  // Tells for each session whether the core keeps state of it: it is open, ending or quarantined.
   using Kept = std::function<std::vector<bool>(absl::Span<const SessionRef>)>;
-  // At most so many are asked about at once: the core's lock is held for as long.
+  // The most sessions per query. The core's lock is held during the query.
   static constexpr size_t kPiece = 64;
 
-  // Sessions that are over and may be remembered, besides those that the core keeps.
+  // `most`: how many ended sessions can stay recorded, besides those that the core keeps.
   explicit SessionOwners(size_t most) : most_(most), forget_above_(most) {}
 
-  // `opener` opened a session for the tenant. Where many are known, forgets some that are over, the
-  // oldest first, a piece with each call: `kept` is asked about a piece, without a lock of this
-  // object's, which every other call for a session needs. Cost: O(kPiece log sessions).
+  // `opener` opened a session for the tenant. If too many are recorded, forgets ended ones, the
+  // oldest first, a piece of kPiece with each call. `kept` is called for one piece, without this
+  // object's lock, which every other call for a session needs. Cost: O(kPiece log sessions).
   void Add(SessionRef session, TenantId tenant, const Identity& opener, const Kept& kept)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Errors: UNKNOWN_SESSION unless the session is known to be the caller's. An operator may speak
-  // for any; that costs nothing where no operator needs a token.
+  // Errors: UNKNOWN_SESSION unless the session is recorded as the caller's. An operator has access
+  // to every session; if operators need no token, this costs nothing.
   absl::Status Check(SessionRef session, const Identity& caller) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Who opened the session, with the credential of the last call for it that Check let through.
-  // None where the session is not known here.
+  // The session's opener, with the credential of its last call that Check accepted. nullopt if the
+  // session is not recorded.
   std::optional<Identity> OpenerOf(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   size_t size() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -57,21 +56,21 @@ class SessionOwners {
     TenantId tenant;
     Identity opener;
   };
-  // The next sessions to ask about; none where there are not too many owners.
+  // The next sessions to ask about; empty if there are not too many owners.
   std::vector<SessionRef> NextPiece() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   enum class Credential : uint8_t { kAsKnown, kAnother };
 
-  // `credential`: whether the caller opened the session and shows another one since.
+  // `credential`: kAnother if the caller opened the session and now uses another credential.
   absl::Status Look(SessionRef session, const Identity& caller, Credential& credential) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   const size_t most_;
   mutable absl::Mutex mutex_;
-  // With more owners than so many, Add begins to forget. Twice those that had to be kept the last
-  // time.
+  // With more owners than this, Add begins to forget. Twice the number that had to be kept last
+  // time, at least most_.
   size_t forget_above_ ABSL_GUARDED_BY(mutex_);
-  // While Add forgets: how many it may forget yet, and the session that it goes on from.
+  // While Add forgets: how many more it can forget, and the session to continue from.
   size_t surplus_ ABSL_GUARDED_BY(mutex_) = 0;
   SessionId next_ ABSL_GUARDED_BY(mutex_);
   absl::btree_map<SessionId, Owner> owners_ ABSL_GUARDED_BY(mutex_);  // Oldest first.

@@ -10,7 +10,7 @@
 namespace pagoda::server {
 namespace {
 
-absl::Status ClientGone() { return absl::CancelledError("the client is gone"); }
+absl::Status ClientGone() { return absl::CancelledError("the client has disconnected"); }
 
 }  // namespace
 
@@ -42,7 +42,7 @@ void SessionStream::OnReadDone(bool ok) {
     if (step_ == Step::kFinished) return;
     step_ = Step::kRunning;
   }
-  // The client has no more batches, or is gone.
+  // The client has no more batches, or has disconnected.
   if (!ok) return End(absl::OkStatus());
   context_.InTurn(request_bytes_.Length(), [self = self_] { self->Run(); });
 }
@@ -58,7 +58,7 @@ void SessionStream::OnBatchDone(const absl::Status& status) {
   memory_.Reset();
   if (!outcome.ok()) return End(outcome);
   absl::MutexLock lock(&mutex_);
-  batch_.reset();  // With its operations, which an idle stream has no use for.
+  batch_.reset();  // Frees its operations, which an idle stream does not need.
   step_ = Step::kWriting;
   StartWrite(&response_bytes_);
 }
@@ -78,7 +78,8 @@ void SessionStream::OnWriteDone(bool ok) {
   End(ending);
 }
 
-// The answer of a batch that waits would be for nobody, and the lease runs from the call's end.
+// Ends a waiting batch, because no client would read its answer. The lease runs from the call's
+// end.
 void SessionStream::OnCancel() {
   std::shared_ptr<BatchRun> batch;
   {
@@ -91,12 +92,13 @@ void SessionStream::OnCancel() {
 
 void SessionStream::OnDone() {
   if (session_.has_value()) {
-    // A session whose cache has gone has gone with it.
+    // If the session's cache is gone, the session is gone with it.
     const absl::StatusOr<CachePtr> cache = caches_->OfSession(session_->id);
     if (cache.ok()) (*cache)->manager->DetachStream(session_->id);
   }
   streams_->Remove(this);
-  // What these count in may go before a turn that holds this.
+  // Release these now: the objects that count them can be destroyed before queued work that holds
+  // this.
   counted_.reset();
   slot_.reset();
   const std::shared_ptr<SessionStream> last = std::move(self_);
@@ -151,14 +153,15 @@ void SessionStream::StartBatch(const CachePtr& cache) {
 
 absl::StatusOr<CachePtr> SessionStream::Attach() {
   if (!request_->has_session() && !session_.has_value()) {
-    return MakeError(Reason::kInvalidArgument, "the first message of a stream names its session");
+    return MakeError(Reason::kInvalidArgument,
+                     "the first message of a stream must name its session");
   }
   const SessionRef named =
       request_->has_session() ? SessionFromProto(request_->session()) : *session_;
   if (session_.has_value()) {
     if (named.id != session_->id || named.token != session_->token) {
       return MakeError(Reason::kInvalidArgument,
-                       "a stream serves one session, the first one named");
+                       "a stream serves only the session that its first message named");
     }
     return caches_->OfSession(named.id);
   }

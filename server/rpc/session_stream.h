@@ -25,23 +25,24 @@
 
 namespace pagoda::server {
 
-// Reads a batch, runs it, writes its result, reads the next: one read or one write is outstanding,
-// so a client that does not read its results is not read either. Attached to its session from the
-// first message to the end of the call. Thread-safe; lives as long as its call and whoever holds
-// it.
+// Reads a batch, runs it, writes its result, and reads the next. Only one read or one write is
+// outstanding, so the stream does not read further batches from a client that does not read its
+// results. Attached to its session from the first message to the end of the call. Thread-safe. It
+// is alive as long as its call or another owner.
 class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   using Set = StreamSet<SessionStream>;
 
-  // Begins to read what `caller` sends. The stream is in `streams` until its call is over; that,
-  // `caches`, `owners` and what `context` names outlive it. `context` lacks the manager: each batch
-  // finds that of its session's cache, so that an idle stream does not keep a cache.
+  // Begins to read the messages of `caller`. The stream is in `streams` until its call is over.
+  // `streams`, `caches`, `owners` and everything in `context` must outlive it. `context` lacks the
+  // manager: each batch finds the manager of its session's cache, so that an idle stream does not
+  // keep a cache alive.
   static SessionStream* Start(const BatchRun::Context& context, const CacheDirectory* caches,
                               SessionOwners* owners, const Identity& caller,
                               RpcMetrics::Call counted, StreamSlots::Slot slot, Set* streams);
 
-  // Ends the call with `reason` as soon as the batch in hand is answered: DRAINING, or
-  // UNAUTHENTICATED where the caller's token has been taken back.
+  // Ends the call with `reason` as soon as the current batch is answered: DRAINING, or
+  // UNAUTHENTICATED if the caller's token was revoked.
   void EndSoon(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
   const Identity& caller() const { return caller_; }
 
@@ -65,19 +66,19 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
         streams_(streams) {}
 
   void ReadNext();
-  // In the tenant's turn: parses what was read, and runs it.
+  // Parses and runs the message that was read. The tenant's queue calls it.
   void Run();
-  // The cache that the batch is for, or what is wrong with the message that was read, apart from
-  // its operations.
+  // The cache that the batch is for. Errors: everything wrong with the message except its
+  // operations.
   absl::StatusOr<CachePtr> ReadRequest();
   void StartBatch(const CachePtr& cache) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The batch is answered, or refused as a whole. Not always in a reaction of gRPC's.
+  // Called when the batch is answered or refused as a whole, not always from a gRPC reaction.
   void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of the first message, too.
+  // Attaches the stream to its session, at the first message. Later messages are only checked.
   absl::StatusOr<CachePtr> Attach();
-  // Finishes the call. REQUIRES: nobody else has, so not for kReading.
+  // Finishes the call. REQUIRES: the call is not finished yet, and the step is not kReading.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // What follows once the stream is kFinished. Nothing of it may be touched afterwards.
+  // Call this when the step is kFinished. This object must not be used afterwards.
   void FinishCall(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const BatchRun::Context context_;
@@ -85,22 +86,21 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   SessionOwners* const owners_;
   const Identity caller_;
   std::optional<RpcMetrics::Call> counted_;  // Until the call is over.
-  std::optional<StreamSlots::Slot> slot_;    // Likewise.
+  std::optional<StreamSlots::Slot> slot_;    // Until the call is over.
   Set* const streams_;
   std::shared_ptr<SessionStream>
-      self_;  // The call's share; given up in OnDone. Batches have theirs.
+      self_;  // The call's ownership; given up in OnDone. Batches hold their own references.
 
-  // Touched by one reaction at a time.
-  // Of the batch in hand. Empty once that is answered: a client that does not read its results
-  // keeps only their bytes here.
+  // Used by one reaction at a time. The arena holds the current batch. It is emptied when the batch
+  // is answered: a client that does not read its results keeps only their bytes here.
   google::protobuf::Arena memory_{MessageArenaOptions()};
-  v1::SessionRequest* request_ = nullptr;    // In it, until the batch is answered.
-  v1::SessionResponse* response_ = nullptr;  // So, too.
+  v1::SessionRequest* request_ = nullptr;    // In memory_, until the batch is answered.
+  v1::SessionResponse* response_ = nullptr;  // In memory_, until the batch is answered.
   grpc::ByteBuffer request_bytes_;
   grpc::ByteBuffer response_bytes_;
-  std::optional<SessionRef> session_;  // Attached.
+  std::optional<SessionRef> session_;  // The attached session.
 
-  absl::Mutex mutex_;  // Taken before gRPC's own locks.
+  absl::Mutex mutex_;  // Locked before gRPC's own locks.
   Step step_ ABSL_GUARDED_BY(mutex_) = Step::kReading;
   absl::Status ending_ ABSL_GUARDED_BY(mutex_);  // OK: the stream goes on.
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

@@ -12,11 +12,11 @@
 
 namespace pagoda::server {
 
-// The streams of one kind that are open, so that others can reach them. Thread-safe.
+// The open streams of one kind, for access from other threads. Thread-safe.
 template <class Stream>
 class StreamSet {
  public:
-  // Streams are shared by this set, by whoever is walking over All(), and by their own call.
+  // This set, iterations over All(), and the stream's own call share ownership.
   using StreamPtr = std::shared_ptr<Stream>;
 
   void Add(StreamPtr stream) ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -42,7 +42,7 @@ class StreamSet {
   }
 
  private:
-  mutable absl::Mutex mutex_;  // Nothing is called under it.
+  mutable absl::Mutex mutex_;  // No other lock is taken under it.
   std::map<const Stream*, StreamPtr> streams_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,4 +1,4 @@
-// How many streams each tenant has open.
+// Limits how many streams each tenant has open.
 #ifndef PAGODA_SERVER_RPC_STREAM_SLOTS_H_
 #define PAGODA_SERVER_RPC_STREAM_SLOTS_H_
 
@@ -15,11 +15,11 @@
 
 namespace pagoda::server {
 
-// Streams stay, so a tenant that opens them without end would keep the others out: see FairCount.
-// Thread-safe; outlives the slots.
+// Streams stay open. Without a limit, a tenant that opens ever more would keep the other tenants
+// out: see FairCount. Thread-safe; must outlive the slots.
 class StreamSlots {
  public:
-  // One stream's place, until it is destroyed.
+  // The right to one stream, until the slot is destroyed.
   class Slot {
    public:
     Slot(StreamSlots* slots, TenantId tenant) : slots_(slots), tenant_(tenant) {}
@@ -43,7 +43,7 @@ class StreamSlots {
     if (count_.Add(tenant.value())) return Slot(this, tenant);
     return MakeError(Reason::kTooManyCalls,
                      absl::StrCat(count_.of(tenant.value()),
-                                  " streams of this tenant are open, the most there may be now"));
+                                  " streams of this tenant are open, which is its limit now"));
   }
 
  private:
@@ -52,7 +52,7 @@ class StreamSlots {
     count_.Remove(tenant.value());
   }
 
-  absl::Mutex mutex_;  // Nothing is called under it.
+  absl::Mutex mutex_;  // No other lock is taken under it.
   FairCount count_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -25,7 +25,7 @@ Bio OpenPem(const std::string& pem) {
   return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), &BIO_free);
 }
 
-// The first certificate of a PEM text; nullptr where there is none.
+// The first certificate of a PEM text; nullptr if there is none.
 Certificate FirstCertificate(const std::string& pem) {
   const Bio bio = OpenPem(pem);
   return Certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr), &X509_free);
@@ -33,7 +33,7 @@ Certificate FirstCertificate(const std::string& pem) {
 
 Key PrivateKey(const std::string& pem) {
   const Bio bio = OpenPem(pem);
-  // Without this a key with a password would make OpenSSL ask at the terminal.
+  // Otherwise OpenSSL would ask for the password of an encrypted key at the terminal.
   const auto no_password = [](char*, int, int, void*) { return -1; };
   return Key(PEM_read_bio_PrivateKey(bio.get(), nullptr, no_password, nullptr), &EVP_PKEY_free);
 }
@@ -42,7 +42,8 @@ absl::Status CheckMaterial(const Config::Server::Tls& files, const TlsMaterial& 
   const Certificate certificate = FirstCertificate(material.certificate);
   if (certificate == nullptr) return Refuse(absl::StrCat(files.certificate, " has no certificate"));
   const Key key = PrivateKey(material.key);
-  if (key == nullptr) return Refuse(absl::StrCat(files.key, " has no key without a password"));
+  if (key == nullptr)
+    return Refuse(absl::StrCat(files.key, " has no private key that is not encrypted"));
   if (X509_check_private_key(certificate.get(), key.get()) != 1) {
     return Refuse(
         absl::StrCat(files.key, " is not the key of the certificate in ", files.certificate));
@@ -79,7 +80,7 @@ absl::StatusOr<TlsMaterial> LoadTlsMaterial(const Config::Server::Tls& files, Ex
     material.client_ca = *std::move(client_ca);
   }
   const absl::Status status = CheckMaterial(files, material);
-  ERR_clear_error();  // OpenSSL keeps errors by thread, and the thread may be gRPC's.
+  ERR_clear_error();  // OpenSSL keeps errors per thread, and the thread can be gRPC's.
   if (!status.ok()) return status;
   return material;
 }
@@ -113,7 +114,7 @@ grpc_ssl_certificate_config_reload_status TlsCredentials::Fetch(
   const std::optional<TlsMaterial> next = static_cast<TlsCredentials*>(self)->Next();
   if (!next.has_value()) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
   const grpc_ssl_pem_key_cert_pair pair = {next->key.c_str(), next->certificate.c_str()};
-  // gRPC wants some authority, also where no client is asked for a certificate.
+  // gRPC requires an authority even if clients are not asked for a certificate.
   const std::string& client_ca = next->client_ca.empty() ? next->certificate : next->client_ca;
   *out = grpc_ssl_server_certificate_config_create(client_ca.c_str(), &pair, 1);
   return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
@@ -122,21 +123,20 @@ grpc_ssl_certificate_config_reload_status TlsCredentials::Fetch(
 std::optional<TlsMaterial> TlsCredentials::Next() {
   absl::MutexLock lock(&mutex_);
   if (!std::exchange(served_, true)) return material_;
-  // Before the files are read: what comes meanwhile is found at the next handshake.
+  // Before the files are read: a change during the reading is then found at the next handshake.
   const Stamps now = StampsNow();
   if (now == stamps_) return std::nullopt;
   stamps_ = now;
   absl::StatusOr<TlsMaterial> material = LoadTlsMaterial(files_, exposure_);
   if (!material.ok()) {
-    Log(LogLevel::kError, absl::StrCat("TLS: the files were replaced and are no good, the earlier "
-                                       "ones hold: ",
+    Log(LogLevel::kError, absl::StrCat("TLS: the new files are not valid; the earlier "
+                                       "ones stay in use: ",
                                        std::string(material.status().message())));
     return std::nullopt;
   }
   if (*material == material_) return std::nullopt;
   material_ = *std::move(material);
-  Log(LogLevel::kInfo,
-      absl::StrCat("TLS: from now on with the certificate that replaced ", files_.certificate));
+  Log(LogLevel::kInfo, absl::StrCat("TLS: now using the new certificate in ", files_.certificate));
   return material_;
 }
 

@@ -1,4 +1,4 @@
-// The daemon's side of TLS, from files that may be replaced while it runs.
+// The daemon's side of TLS, from files that can be replaced while it runs.
 #ifndef PAGODA_SERVER_RPC_TLS_CREDENTIALS_H_
 #define PAGODA_SERVER_RPC_TLS_CREDENTIALS_H_
 
@@ -18,21 +18,21 @@
 
 namespace pagoda::server {
 
-// What a handshake needs, as PEM.
+// The PEM texts that a handshake needs.
 struct TlsMaterial {
   std::string certificate;
   std::string key;
-  std::string client_ca;  // Empty: no client is asked for a certificate.
+  std::string client_ca;  // Empty: clients are not asked for a certificate.
   friend bool operator==(const TlsMaterial&, const TlsMaterial&) = default;
 };
 
-// Reads the files. Errors: INVALID_ARGUMENT with the path: a file cannot be read, holds no
-// certificate or no key, the key is not the certificate's, or other users may read the key.
+// Reads the files. Errors: INVALID_ARGUMENT with the path if a file cannot be read or holds no
+// certificate or key, if the key does not belong to the certificate, or if other users can read it.
 absl::StatusOr<TlsMaterial> LoadTlsMaterial(const Config::Server::Tls& files, Exposure exposure);
 
-// Looks at the files before each handshake, and reads them when they are others. What is read takes
-// the place of what was served before only as a whole and only where it is good; else that stays,
-// and the log says why. Connections that are open stay as they are. Thread-safe.
+// Checks the files before each handshake, and reads them if they have changed. The new contents
+// replace the served ones only as a whole and only if they are valid. Otherwise the served ones
+// stay, and the log gives the reason. Open connections are not affected. Thread-safe.
 class TlsCredentials final : public grpc::ServerCredentials {
  public:
   // Errors: those of LoadTlsMaterial.
@@ -40,7 +40,7 @@ class TlsCredentials final : public grpc::ServerCredentials {
                                                                 Exposure exposure);
   ~TlsCredentials() override;
 
-  // Not served.
+  // Not supported.
   void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
 
  private:
@@ -50,10 +50,10 @@ class TlsCredentials final : public grpc::ServerCredentials {
 
   int AddPortToServer(const std::string& address, grpc_server* server) override;
 
-  // gRPC asks before each handshake; `self` outlives the server.
+  // gRPC calls this before each handshake. `self` must outlive the server.
   static grpc_ssl_certificate_config_reload_status Fetch(void* self,
                                                          grpc_ssl_server_certificate_config** out);
-  // What is to be served from now on; nothing where that is what is served already.
+  // The material to serve from now on; nullopt if it has not changed.
   std::optional<TlsMaterial> Next() ABSL_LOCKS_EXCLUDED(mutex_);
   Stamps StampsNow() const;
 
@@ -61,8 +61,8 @@ class TlsCredentials final : public grpc::ServerCredentials {
   const Exposure exposure_;
   grpc_server_credentials* credentials_ = nullptr;
 
-  absl::Mutex mutex_;  // Taken under gRPC's own; files are read and the log is written under it.
-  Stamps stamps_ ABSL_GUARDED_BY(mutex_);  // Of the files that were read last.
+  absl::Mutex mutex_;  // Locked inside gRPC's own locks; files and the log are accessed under it.
+  Stamps stamps_ ABSL_GUARDED_BY(mutex_);  // Of the files as last read.
   TlsMaterial material_ ABSL_GUARDED_BY(mutex_);
   bool served_ ABSL_GUARDED_BY(mutex_) = false;  // gRPC has it.
 };

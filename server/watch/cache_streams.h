@@ -1,4 +1,4 @@
-// Everything that streams one cache's events.
+// The event streams of one cache.
 #ifndef PAGODA_SERVER_WATCH_CACHE_STREAMS_H_
 #define PAGODA_SERVER_WATCH_CACHE_STREAMS_H_
 
@@ -14,18 +14,18 @@
 
 namespace pagoda::server {
 
-// The open Watch streams of a cache, what they share, and the thread that wakes them. Its end
-// closes the cache's log; no stream may be open then. Thread-safe.
+// The open Watch streams of a cache, the state that they share, and the thread that wakes them. The
+// destructor closes the cache's log; no stream may be open then. Thread-safe.
 class CacheStreams {
  public:
-  // `manager` outlives this.
+  // `manager` must outlive this object.
   CacheStreams(const EventPump::Options& options, const SharedManager* manager)
       : progress_interval_(options.progress_interval),
         manager_(manager),
         feeds_(manager),
         pump_(options, &manager->log(), &streams_) {}
 
-  // Opens a stream of what `filter` shows. `options` lacks what is of the cache.
+  // Opens a stream of the events that pass `filter`. This object fills in the options of the cache.
   WatchStream* Open(WatchStream::Options options, const EventFilter& filter,
                     StreamSlots::Slot slot) {
     options.progress_interval = progress_interval_;
@@ -34,13 +34,13 @@ class CacheStreams {
   }
 
   const WatchStream::Set& all() const { return streams_; }
-  // Of the cache's subscribers, those of bridges too.
+  // The metrics of the cache's subscribers, those of bridges included.
   SubscriberMetrics& metrics() { return metrics_; }
-  // Ends every stream behind what the log says now.
+  // Ends every stream once it has been sent all events in the log.
   void EndWhenSent(const absl::Status& reason) const {
     for (const std::shared_ptr<WatchStream>& stream : streams_.All()) stream->EndWhenSent(reason);
   }
-  // Ends those that are still open.
+  // Ends the streams that are still open.
   void Cut() const {
     for (const std::shared_ptr<WatchStream>& stream : streams_.All()) stream->Cut();
   }

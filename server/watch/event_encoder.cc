@@ -20,9 +20,9 @@ constexpr int kFixed64 = 1;
 constexpr int kBytes = 2;
 constexpr size_t kMaxVarint = 10;
 
-// Writes from the end of its memory to the front: a message's length is known once its contents
-// are written, and goes before them. Fields are written in falling order, so that they come out in
-// rising order. REQUIRES: the memory is enough.
+// Writes from the end of its memory to the front, because a message's length precedes its contents
+// and is known only once they are written. Fields are written in falling order, so that they appear
+// in rising order. REQUIRES: the memory is large enough.
 class BackwardWriter {
  public:
   explicit BackwardWriter(char* end) : end_(end), at_(end) {}
@@ -38,7 +38,7 @@ class BackwardWriter {
   }
   void Tag(int field, int type) { Varint(static_cast<uint64_t>(field) << 3 | type); }
 
-  // A field, where it is not the default that the wire leaves out.
+  // A field; left out if it has the default value.
   void Number(int field, uint64_t value) {
     if (value != 0) Present(field, value);
   }
@@ -54,7 +54,7 @@ class BackwardWriter {
     Tag(field, kFixed64);
   }
   void FixedBytes(uint64_t value) {
-    static_assert(std::endian::native == std::endian::little, "as the wire has it");
+    static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
     at_ -= sizeof(value);
     std::memcpy(at_, &value, sizeof(value));
   }
@@ -65,7 +65,8 @@ class BackwardWriter {
     Varint(text.size());
     Tag(field, kBytes);
   }
-  // `contents` writes what is in it; left out where that is nothing and `keep_empty` is false.
+  // `contents` writes the message's contents. An empty message is left out if `keep_empty` is
+  // false.
   template <class Contents>
   void Message(int field, Contents contents, bool keep_empty = true) {
     const size_t before = size();
@@ -77,7 +78,7 @@ class BackwardWriter {
 
  private:
   static size_t VarintSize(uint64_t value) {
-    // 7 bits a byte: (9 * bits + 73) / 64, as protobuf counts.
+    // 7 bits per byte: (9 * bits + 73) / 64, as in protobuf.
     return (static_cast<size_t>(std::bit_width(value | 1)) * 9 + 64) / 64;
   }
 
@@ -85,7 +86,7 @@ class BackwardWriter {
   char* at_;
 };
 
-// A repeated number without tags of its own.
+// A packed repeated number.
 template <class Ids>
 void Packed(BackwardWriter& out, int field, const Ids& ids) {
   out.Message(
@@ -106,7 +107,7 @@ void PackedTiers(BackwardWriter& out, int field, TierSet tiers) {
   });
 }
 
-// Writes the member of the wire's oneof that goes with each event.
+// Writes the oneof member for each type of event.
 struct Writer {
   BackwardWriter& out;
 
@@ -219,7 +220,7 @@ void Time(BackwardWriter& out, absl::Time time) {
   out.Number(1, static_cast<uint64_t>(spec.tv_sec));
 }
 
-// At least as many bytes as the event takes.
+// An upper bound of the event's encoded size in bytes.
 struct Bound {
   size_t operator()(const CreatedEvent& event) const {
     return kMaxVarint * (event.blocks.size() + 4 * event.blocks_per_tier.size());

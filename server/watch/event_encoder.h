@@ -1,4 +1,4 @@
-// Events as bytes of the wire, without the messages' objects in between.
+// Encodes events as protobuf bytes without building the messages' objects.
 #ifndef PAGODA_SERVER_WATCH_EVENT_ENCODER_H_
 #define PAGODA_SERVER_WATCH_EVENT_ENCODER_H_
 
@@ -8,9 +8,9 @@
 
 namespace pagoda::server {
 
-// Appends `event` to `out` as one more of a v1::WatchResponse's events: what EventToProto makes of
-// it, serialized. A message is its parts' bytes one after another, so `out` may hold the others
-// already.
+// Appends `event` to `out` as one element of a v1::WatchResponse's events: the serialized result of
+// EventToProto. `out` can already hold other fields, because a message is the concatenation of its
+// fields' bytes.
 void AppendEncoded(const Event& event, std::string* out);
 
 }  // namespace pagoda::server

@@ -11,7 +11,7 @@
 namespace pagoda::server {
 namespace {
 
-// How many messages' worth of events one call looks at where none is visible.
+// The most messages' worth of events that one call examines while no event is visible.
 constexpr int kMaxReads = 64;
 
 }  // namespace
@@ -38,7 +38,7 @@ absl::StatusOr<EventFeed::Next> EventFeed::Read(Revision covered, Revision from)
 }
 
 void EventFeed::Keep(std::shared_ptr<const Message> message) {
-  // Nobody else would read it.
+  // No other subscriber would read it.
   if (weak_from_this().use_count() < 2) {
     kept_.clear();
     kept_bytes_ = 0;
@@ -59,14 +59,14 @@ size_t EventFeed::num_kept() const {
 }
 
 absl::StatusOr<EventFeed::Next> EventFeed::Encode(Revision covered, Revision from) const {
-  std::string bytes;  // Of the message, its envelope at the end.
+  std::string bytes;  // The message; its envelope comes last.
   size_t num_events = 0;
   const auto add = [&](const Event& event) {
     AppendEncoded(event, &bytes);
     ++num_events;
   };
   for (int read = 0; read < kMaxReads; ++read) {
-    // Up to the next common end.
+    // Up to the next common end of messages.
     const uint64_t left = kMaxEventsPerMessage - from.value() % kMaxEventsPerMessage;
     const auto batches = manager_->log().Read(from, left);
     if (!batches.ok()) return batches.status();

@@ -7,9 +7,10 @@
 namespace pagoda::server {
 namespace {
 
-// How often an idle stream is looked at in a progress interval: a mark is at most this share late.
+// Idle streams are checked this often per progress interval, so a mark is at most this fraction
+// late.
 constexpr int kLooksPerInterval = 4;
-// How long it rests after a round, in rounds: so it takes a fifth of a processor at most.
+// The pause after a round, in rounds' durations: the thread uses at most a fifth of a processor.
 constexpr int kRestPerRound = 4;
 
 }  // namespace
@@ -33,11 +34,12 @@ void EventPump::Run() {
     if (last > seen || wakes != wakes_before) {
       stop_.WaitForNotificationWithTimeout(options_.flush_interval);
     }
-    // Before the streams look: what comes after this is found in the next round.
+    // Before the streams read: events after this point are found in the next round.
     seen = log_->last();
     const absl::Time now = absl::Now();
     for (const std::shared_ptr<WatchStream>& stream : streams_->All()) stream->Advance(now);
-    // With many subscribers a round takes long: they get more at once, and not all processors.
+    // With many subscribers a round takes long. The pause gives them more events at once, and
+    // leaves processors free.
     stop_.WaitForNotificationWithTimeout(kRestPerRound * (absl::Now() - now));
   }
 }

@@ -1,4 +1,4 @@
-// Wakes the subscribers when something has happened.
+// Wakes the subscribers when there are new events.
 #ifndef PAGODA_SERVER_WATCH_EVENT_PUMP_H_
 #define PAGODA_SERVER_WATCH_EVENT_PUMP_H_
 
@@ -11,17 +11,17 @@
 
 namespace pagoda::server {
 
-// One thread, for all subscribers: it waits for the log to grow, then lets every stream that is
-// idle send what is new. A stream that is busy finds it by itself when its write is done.
+// One thread for all subscribers. It waits for the log to grow, then lets every idle stream send
+// the new events. A busy stream finds them by itself when its write is done.
 class EventPump {
  public:
   struct Options {
-    // From the first new event to the wake-up: what happens meanwhile goes into one message.
+    // The time from the first new event to the wake-up. Events in between share one message.
     absl::Duration flush_interval;
     absl::Duration progress_interval;
   };
 
-  // `log` and `streams` outlive the pump.
+  // `log` and `streams` must outlive the pump.
   EventPump(Options options, EventLog* log, const WatchStream::Set* streams);
   // Closes the log and ends the thread.
   ~EventPump();

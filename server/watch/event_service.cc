@@ -19,13 +19,13 @@ constexpr Method kWatch = MethodNamed("/pagoda.v1.EventService/Watch");
 
 absl::Status Draining() { return MakeError(Reason::kDraining, "the daemon is shutting down"); }
 
-// Where a stream starts. Errors: EPOCH_CHANGED, REVISION_COMPACTED, REVISION_IN_FUTURE,
-// INVALID_ARGUMENT.
+// The revision at which a stream starts. Errors: EPOCH_CHANGED, REVISION_COMPACTED,
+// REVISION_IN_FUTURE, INVALID_ARGUMENT.
 absl::StatusOr<Revision> FirstRevision(const v1::WatchRequest& request,
                                        const SharedManager& manager) {
   if (request.snapshot() && request.has_from_revision()) {
     return MakeError(Reason::kInvalidArgument,
-                     "a stream begins with a snapshot or at from_revision, not with both");
+                     "a stream begins with a snapshot or at from_revision, not both");
   }
   if (request.epoch() != 0 && request.epoch() != manager.epoch().value()) {
     return MakeError(Reason::kEpochChanged,
@@ -38,7 +38,7 @@ absl::StatusOr<Revision> FirstRevision(const v1::WatchRequest& request,
   const absl::Status status = log.Read(from, 1).status();
   if (status.ok()) return from;
   if (ReasonOf(status) == Reason::kRevisionCompacted && request.resnapshot_when_behind()) {
-    return from;  // The stream finds that out, and begins with a snapshot.
+    return from;  // The stream detects this, and begins with a snapshot.
   }
   return status;
 }
@@ -55,8 +55,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* EventService::Watch(
     return new RefusedStream<grpc::ServerWriteReactor<grpc::ByteBuffer>>(
         ToGrpcStatus(stream.status(), outside ? LogBounds(*cache->manager) : ErrorMetadata{}));
   }
-  // Either the drain finds the new stream in the set, or the stream finds the drain here. So it is
-  // with a cache that is being dropped.
+  // Either the drain finds the new stream in the set, or this check finds the drain. The same holds
+  // for a cache that is being dropped.
   if (state_->draining()) {
     (*stream)->EndWhenSent(Draining());
   } else if (!caches_->Serves(*cache)) {

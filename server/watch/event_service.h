@@ -15,35 +15,35 @@
 
 namespace pagoda::server {
 
-// What the caller may see: an operator all, a tenant its own, and where it shares the default
-// tenant's too.
+// The events that the caller can see. An operator sees all. A tenant sees its own, and the default
+// tenant's if it shares them.
 EventFilter VisibleTo(const Identity& caller, const TenantTable& tenants);
 
 // pagoda.v1.EventService. Thread-safe.
 class EventService final
     : public v1::EventService::WithRawCallbackMethod_Watch<v1::EventService::Service> {
  public:
-  // All pointers outlive the service.
+  // All pointers must outlive the service.
   EventService(const CacheDirectory* caches, const ServingState* state, const Admission* admission)
       : caches_(caches), state_(state), admission_(admission) {}
 
-  // Raw: messages are encoded once for all who see the same.
+  // Raw bytes, because messages are encoded once for all subscribers with the same filter.
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Watch(grpc::CallbackServerContext* context,
                                                     const grpc::ByteBuffer* request) override;
 
-  // Of one cache.
+  // The subscribers of one cache.
   static std::vector<SubscriberRow> Subscribers(const CacheParts& cache);
 
   // Ends every open Watch stream. Call it when the state is draining.
   void EndStreamsForDrain();
-  // Ends the streams whose callers' tokens have been taken back.
+  // Ends the streams whose callers' tokens were revoked.
   void EndRevokedStreams();
 
  private:
-  // `cache`: set where the call names one that is there.
+  // `cache`: set if the call names an existing cache.
   absl::StatusOr<WatchStream*> Start(grpc::CallbackServerContext* context,
                                      const grpc::ByteBuffer& bytes, CachePtr* cache);
-  // What `caller` may see of what is asked for. Errors: INVALID_ARGUMENT, PERMISSION_DENIED,
+  // The visible part of the requested events. Errors: INVALID_ARGUMENT, PERMISSION_DENIED,
   // UNKNOWN_TENANT, UNKNOWN_WINDOW.
   absl::StatusOr<EventFilter> Filter(const v1::WatchRequest& request, const CacheInfo& cache,
                                      const Identity& caller) const;

@@ -9,20 +9,20 @@
 
 namespace pagoda::server {
 
-// Who follows the events, as operators see it.
+// One subscriber of the events, as shown to operators.
 struct SubscriberRow {
   enum class Kind : uint8_t {
     kWatch,  // A Watch stream.
     kSmg,    // A SubscribeKvEvents stream.
-    kZmq,    // All of ZMQ's subscribers together: ZMQ does not say who they are.
+    kZmq,    // All ZMQ subscribers together: ZMQ does not identify them.
   };
 
   Kind kind = Kind::kWatch;
   Identity caller;
   absl::Time opened;
-  Revision sent;          // Every event up to this one was given to gRPC, or is not the caller's.
-  bool snapshot = false;  // It is being sent one.
-  bool filtered = false;  // It does not see every event.
+  Revision sent;          // Every visible event up to this one was given to gRPC.
+  bool snapshot = false;  // A snapshot is being sent.
+  bool filtered = false;  // Some events are not visible to it.
   bool writing = false;   // gRPC has not taken the last message yet.
 };
 

@@ -9,12 +9,12 @@
 namespace pagoda::server {
 namespace {
 
-// A piece of a snapshot: what the core's lock is held for at once, and about a message.
+// A piece of a snapshot: about one message. The core's lock is held while one piece is read.
 constexpr size_t kPieceBlocks = 2048;
 constexpr size_t kPieceTokens = size_t{1} << 16;
-// Pieces that are read before a client that may see nothing of them gets a message all the same.
+// After this many pieces without a visible block, the client gets a message nevertheless.
 constexpr int kPiecesPerMessage = 16;
-// Reads of the log for a message whose client may see nothing of them.
+// The most reads of the log for one message, even if no event is visible.
 constexpr int kReadsPerMessage = 64;
 
 }  // namespace
@@ -53,12 +53,12 @@ void WatchStream::Advance(absl::Time now) {
     finished_ = end.has_value();
     if (finished_) end_code_ = end->error_code();
   }
-  // Not under the lock: the end of the call may come before Finish returns.
+  // Not under the lock: the call can end before Finish returns.
   if (end.has_value()) Finish(*end);
 }
 
 std::optional<grpc::Status> WatchStream::Step(absl::Time now) {
-  if (cancelled_) return ToGrpcStatus(absl::CancelledError("the client is gone"));
+  if (cancelled_) return ToGrpcStatus(absl::CancelledError("the client has disconnected"));
   if (!ending_.ok()) return ToGrpcStatus(ending_);
   const auto last_word = [this] { return ToGrpcStatus(*last_word_, LogBounds(*manager_)); };
   absl::Status status;
@@ -94,14 +94,14 @@ absl::StatusOr<bool> WatchStream::SendEvents(absl::Time now) {
     return true;
   }
   if (!moved || next_.value() > manager_->log().last().value()) return false;
-  // A long way without anything to see: the client hears that, and this thread is free.
+  // Many events without a visible one: report the progress to the client, and free this thread.
   SendOwn({}, next_, now, {});
   return true;
 }
 
 void WatchStream::BeginSnapshot(absl::Time now) {
   snapshot_.emplace();
-  // What the walk has not passed says nothing: the revisions may jump.
+  // The walk has not passed any id yet, so skipping revisions loses nothing.
   covered_ = next_ = Revision(manager_->log().last().value() + 1);
   v1::WatchResponse envelope;
   envelope.set_snapshot_begin(true);
@@ -110,7 +110,8 @@ void WatchStream::BeginSnapshot(absl::Time now) {
 
 absl::Status WatchStream::SendPiece(absl::Time now) {
   Encoded events;
-  // First what has happened meanwhile; a client that reads slowly gets it message by message.
+  // First the events since the last message. A client that reads slowly gets them message by
+  // message.
   const Revision last(manager_->log().last().value() + 1);
   absl::StatusOr<Revision> looked = AddPassed(covered_, last, &events);
   if (!looked.ok()) return looked.status();
@@ -120,7 +121,7 @@ absl::Status WatchStream::SendPiece(absl::Time now) {
     const Revision end(piece.revision.value() + 1);
     looked = AddPassed(*looked, end, &events);
     if (!looked.ok()) return looked.status();
-    // More than a message takes has happened since: this piece is read again, after that.
+    // More events than fit into a message have happened since. This piece is read again after them.
     caught_up = *looked == end;
     if (!caught_up) break;
     for (const Event& event : piece.events) {
@@ -219,8 +220,8 @@ void WatchStream::OnWriteDone(bool ok) {
     absl::MutexLock lock(&mutex_);
     writing_ = false;
     cancelled_ = cancelled_ || !ok;
-    // Who keeps up waits for the pump, which lets some time's events come together; else each event
-    // would be a message of its own.
+    // A stream that keeps up waits for the pump, which collects the events of an interval.
+    // Otherwise each event would be a separate message.
     const uint64_t behind = manager_->log().last().value() + 1 - next_.value();
     const bool goes_on = !cancelled_ && !last_word_.has_value() && ending_.ok();
     if (goes_on && !snapshot_.has_value() && behind < kMaxEventsPerMessage) {
@@ -246,7 +247,7 @@ void WatchStream::OnDone() {
     done_ = true;
     options_.metrics->Closed(SubscriberMetrics::CloseOf(end_code_));
   }
-  slot_.reset();  // Where it counts may go before whoever holds this.
+  slot_.reset();  // The object that counts it can be destroyed before other owners of this.
   const std::shared_ptr<WatchStream> last = std::move(self_);
 }
 

@@ -26,58 +26,60 @@
 
 namespace pagoda::server {
 
-// What a client that starts elsewhere needs: oldest_revision, next_revision, epoch (hexadecimal).
+// The error details that a client needs to start elsewhere: oldest_revision, next_revision, epoch
+// (hexadecimal).
 ErrorMetadata LogBounds(const SharedManager& manager);
 
-// Reads the log at its own pace and has one write outstanding: a slow client falls behind in the
-// log, and costs no memory. Events that its filter does not show are left out, and the messages
-// cover their revisions all the same: a gap is a gap for everybody. Thread-safe; lives as long as
-// its call and whoever holds it.
+// Reads the log at its own pace with one outstanding write: a slow client falls behind in the log,
+// and costs no memory. Events that its filter hides are left out, but the messages still cover
+// their revisions, so a gap in the revisions always means lost events. Thread-safe. It is alive as
+// long as its call or another owner.
 //
-// Invariants: the messages sent so far cover the revisions up to covered_ - 1; none of the events
-// from there to next_ - 1 is visible. In a snapshot the client has, at the ids that the walk has
-// passed, what was there at covered_ - 1.
+// Invariants: the messages sent so far cover the revisions up to covered_ - 1. None of the events
+// from there to next_ - 1 is visible. During a snapshot, for the ids that the walk has passed, the
+// client has the state at covered_ - 1.
 class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   using Set = StreamSet<WatchStream>;
 
   struct Options {
-    Revision from;  // In the log, or the next revision. Means nothing with a snapshot.
+    Revision from;  // In the log, or the next revision. Ignored with a snapshot.
     bool snapshot = false;
     bool resnapshot_when_behind = false;
     absl::Duration progress_interval;
-    SubscriberMetrics* metrics = nullptr;  // Outlives the stream.
+    SubscriberMetrics* metrics = nullptr;  // Must outlive the stream.
     Identity caller;
-    // The call, until it is over.
+    // Valid until the call is over.
     grpc::CallbackServerContext* context = nullptr;
-    // Keeps the cache as long as the stream.
+    // Keeps the cache alive as long as the stream.
     std::shared_ptr<const void> cache;
   };
 
-  // Sends the first message, without events. The stream is in `streams` until its call is over;
-  // both outlive it.
+  // Sends the first message, without events. The stream is in `streams` until its call is over.
+  // `manager` and `streams` must outlive it.
   static WatchStream* Start(const SharedManager* manager, Set* streams, const Options& options,
                             std::shared_ptr<EventFeed> feed, StreamSlots::Slot slot);
 
-  // If no write is outstanding: sends what has happened, or a progress mark if nothing was sent for
+  // If no write is outstanding: sends the new events, or a progress mark if nothing was sent for
   // the progress interval. Does not block.
   void Advance(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends the call with `reason` (DRAINING, or UNKNOWN_CACHE where the cache is dropped) once the
-  // client has been sent everything; a snapshot ends at once.
+  // Ends the call with `reason` (DRAINING, or UNKNOWN_CACHE if the cache is dropped) once the
+  // client has been sent everything. A snapshot ends at once.
   void EndWhenSent(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends the call with `reason` before anything else is sent.
+  // Ends the call with `reason` before sending anything else.
   void EndNow(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends the call although its client may not have read what it was sent.
+  // Ends the call even if its client has not read all it was sent.
   void Cut() ABSL_LOCKS_EXCLUDED(mutex_);
   const Identity& caller() const { return options_.caller; }
 
-  // Events that the log has and that this has not come to. Of a snapshot's: since it was begun.
+  // The events in the log that this stream has not processed. During a snapshot, events before its
+  // start do not count.
   uint64_t Lag() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The revision behind the last one that the client was sent.
+  // One past the last revision that the client was sent.
   Revision covered() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // How far it is, as operators see it.
+  // Its state, as shown to operators.
   SubscriberRow Look() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   void OnWriteDone(bool ok) override;
@@ -105,18 +107,19 @@ class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     }
   };
 
-  // Starts a write if there is one to start; returns the status if it is time to end.
+  // Starts the next write, if there is one. Returns the status if the call has to end.
   std::optional<grpc::Status> Step(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The next message of the events. False: there is none yet.
+  // Sends the next message with events. False: there is none yet.
   absl::StatusOr<bool> SendEvents(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The next message of the snapshot.
+  // Sends the next message of the snapshot.
   absl::Status SendPiece(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Adds what happened to passed ids at the revisions from `from` on, below `end`, as far as the
-  // message takes it. Returns the revision behind what it looked at.
+  // Adds the events at passed ids with revisions from `from` to below `end`, as far as the message
+  // has space. Returns one past the last revision that it examined.
   absl::StatusOr<Revision> AddPassed(Revision from, Revision end, Encoded* out) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BeginSnapshot(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Sends a message of this stream alone, which covers what is below `end`. `events`: encoded.
+  // Sends a message that only this stream gets, and that covers the revisions below `end`.
+  // `events`: encoded.
   void SendOwn(v1::WatchResponse envelope, Revision end, absl::Time now, std::string events)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(const grpc::ByteBuffer& bytes, Revision end, absl::Time now)
@@ -128,18 +131,18 @@ class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   const absl::Time opened_ = SharedManager::Now();
   const std::shared_ptr<EventFeed> feed_;
   std::optional<StreamSlots::Slot> slot_;  // Until the call is over.
-  std::shared_ptr<WatchStream> self_;      // The call's share; given up in OnDone.
+  std::shared_ptr<WatchStream> self_;      // The call's ownership; given up in OnDone.
 
-  mutable absl::Mutex mutex_;  // Taken before the core's, the feed's and gRPC's own.
+  mutable absl::Mutex mutex_;  // Locked before the locks of the core, the feed and gRPC.
   Revision covered_ ABSL_GUARDED_BY(mutex_);
   Revision next_ ABSL_GUARDED_BY(mutex_);
   std::optional<SnapshotPosition> snapshot_ ABSL_GUARDED_BY(mutex_);  // While one is sent.
   absl::Time last_write_ ABSL_GUARDED_BY(mutex_);
-  grpc::ByteBuffer bytes_ ABSL_GUARDED_BY(mutex_);  // gRPC's while writing_.
+  grpc::ByteBuffer bytes_ ABSL_GUARDED_BY(mutex_);  // Used by gRPC while writing_ is set.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<absl::Status> last_word_ ABSL_GUARDED_BY(mutex_);  // Of EndWhenSent.
-  bool done_ ABSL_GUARDED_BY(mutex_) = false;    // The call is over: its context is gone.
-  absl::Status ending_ ABSL_GUARDED_BY(mutex_);  // Of EndNow.
+  std::optional<absl::Status> last_word_ ABSL_GUARDED_BY(mutex_);  // Set by EndWhenSent.
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;    // The call is over, and its context is gone.
+  absl::Status ending_ ABSL_GUARDED_BY(mutex_);  // Set by EndNow.
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::StatusCode end_code_ ABSL_GUARDED_BY(mutex_) = grpc::StatusCode::CANCELLED;

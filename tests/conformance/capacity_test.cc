@@ -1,4 +1,4 @@
-// How many blocks things take: before (capacity questions), while sequences run, and after.
+// How many blocks sequences take: predicted (capacity questions), while they run, and afterwards.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ class CapacityTest : public ConformanceTest {
   WindowCapacity QueryPrompt(const Tokens& prompt, uint32_t max_new_tokens) {
     return Query({.tokens = prompt, .max_new_tokens = max_new_tokens});
   }
-  // What a running sequence needs for so many more tokens.
+  // The blocks that a running sequence needs for this many more tokens.
   uint32_t BlocksFor(uint64_t id, uint32_t more_tokens) {
     const WindowCapacity answer =
         Query({.sequence = SequenceId{id}, .max_new_tokens = more_tokens});
@@ -30,8 +30,9 @@ class CapacityTest : public ConformanceTest {
   }
 };
 
-// Scenario 14. Peers count blocks: 3 missed, then 2 reused and 1 missed. Here the cache counts
-// blocks taken and tokens looked up and hit; the client knows its own request's from the answer.
+// Scenario 14. Peers count blocks: 3 missed, then 2 reused and 1 missed. Here the cache counts the
+// blocks taken and the tokens looked up and hit. The client knows those of its own request from the
+// answer.
 TEST_F(CapacityTest, CountersTellReuse) {
   Make(4, 16);
   Add(1, Range(0, 8));
@@ -47,7 +48,7 @@ TEST_F(CapacityTest, CountersTellReuse) {
   EXPECT_EQ(second.prefix_hit_tokens, 8u);
 }
 
-// Scenario 23. A beam is a fork; it copies the tail that it shares when it first grows.
+// Scenario 23. A beam is a fork. It copies the tail that it shares when it first grows.
 TEST_F(CapacityTest, BeamsShareAllBlocksButTheLast) {
   constexpr uint64_t kBeams = 8;
   Make(64, 24);
@@ -71,8 +72,8 @@ TEST_F(CapacityTest, BeamsShareAllBlocksButTheLast) {
   grow_beams(20);
   EXPECT_EQ(Used(), 20u);
   EXPECT_EQ(Available(), 4u);
-  // Peers refuse the third one of ten blocks. Here the prompt has room, and a beam has not; what
-  // all of them will take is known before.
+  // Peers refuse the third beam of ten blocks. Here the prompt fits, and a beam does not. The need
+  // of all of them is known before.
   add_beams(30, Range(2000, 2137));
   Append(30, {1});
   Append(31, {2});
@@ -104,7 +105,7 @@ TEST_F(CapacityTest, MemoryIsDividedByTokensInTheWindow) {
 }
 
 // Scenario 31. Peers count whole reusable blocks (3); here a match is counted in tokens. As with
-// peers, what is cached and held by nobody is no credit: it is among the available blocks already.
+// peers, evictable matched blocks are not credited: they are among the available blocks already.
 TEST_F(CapacityTest, WhatNobodyHoldsIsAmongTheAvailable) {
   Make(16, 32);
   const Tokens prompt = Range(0, 63);
@@ -127,7 +128,7 @@ TEST_F(CapacityTest, ASharedPrefixThatNobodyHoldsIsNoCredit) {
   const WindowCapacity evictable = QueryPrompt(prompt, 16);
   EXPECT_EQ(evictable.blocks_now, 4u);
   EXPECT_EQ(evictable.blocks_to_completion, 5u);
-  Add(2, Range(0, 63));  // Somebody holds three of its blocks, two of them shared.
+  Add(2, Range(0, 63));  // This sequence holds three of its blocks, two of them shared.
   const WindowCapacity held = QueryPrompt(prompt, 16);
   EXPECT_EQ(held.blocks_now, 2u);
   EXPECT_EQ(held.blocks_to_completion, 3u);
@@ -171,7 +172,7 @@ TEST_F(CapacityTest, AStepTakesABlockWhenItCrossesABoundary) {
   }
 }
 
-// Scenario 33. Reuse is never off here; without it is a prompt of its own for each request.
+// Scenario 33. Reuse is never off here. Instead each request has another prompt.
 TEST_F(CapacityTest, WhenAllHaveGoneEverythingIsAvailable) {
   for (const WindowSize window :
        {WindowSize{128}, WindowSize{2048}, WindowSize{4096}, kFullAttention}) {

@@ -1,5 +1,5 @@
-// What every paged cache has to get right: block tables and token slots, counts, and the moments at
-// which blocks are taken and given back.
+// The basics of every paged cache: block tables and token slots, counts, and the moments at which
+// blocks are taken and released.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -133,7 +133,7 @@ TEST_F(ClassicTest, RawBlocksAreTakenAllOrNone) {
   const auto raw = Run(AllocateBlocks{.count = 3});
   ASSERT_TRUE(raw.ok());
   EXPECT_EQ(Used(), 4u);
-  // Giving back, too: a block that is not theirs to give spoils all of them.
+  // The same for a release: one foreign block refuses all of them.
   ExpectRefused(Reason::kForeignBlock,
                 FreeBlocks{.blocks = {raw->blocks.at(0).ref(), Table(1).at(0).ref()}});
   ExpectRefused(Reason::kDoubleFree,
@@ -141,7 +141,7 @@ TEST_F(ClassicTest, RawBlocksAreTakenAllOrNone) {
   ExpectRefused(Reason::kUnknownBlock, FreeBlocks{.blocks = {{BlockId{99}, Generation{1}}}});
   ASSERT_TRUE(Run(FreeBlocks{.blocks = {raw->blocks.at(0).ref()}}).ok());
   ExpectRefused(Reason::kDoubleFree, FreeBlocks{.blocks = {raw->blocks.at(0).ref()}});
-  Append(1, {1, 2, 3, 4});  // The block lives again.
+  Append(1, {1, 2, 3, 4});  // The block is used again.
   ExpectRefused(Reason::kStaleHandle, FreeBlocks{.blocks = {raw->blocks.at(0).ref()}});
 }
 
@@ -182,8 +182,8 @@ TEST_F(ClassicTest, AllHoldersOfABlockCount) {
 
 // --- Finalized blocks ---
 
-// A full block that is cached is everyone's. Whatever its sequence does, the entries that it is
-// told to write are others.
+// A full block that is cached is shared by everyone. Whatever its sequence does, it is told to
+// write other entries.
 TEST_F(ClassicTest, AFinalizedBlockIsNeverHandedOutForWriting) {
   Make(4, 8);
   Add(1, Range(0, 7));
@@ -197,16 +197,16 @@ TEST_F(ClassicTest, AFinalizedBlockIsNeverHandedOutForWriting) {
   for (const BlockHandle& block : writable(Append(1, {8}).added)) EXPECT_FALSE(is_shared(block));
   const auto reserved = Run(ReserveTokens{.sequence = SequenceId{1}, .count = 8});
   for (const BlockHandle& block : writable(reserved->added)) EXPECT_FALSE(is_shared(block));
-  // To go on inside it is to go on in a copy.
+  // A sequence that goes on inside it gets a copy.
   const TruncatedSequence truncated = Truncate(1, 6);
   EXPECT_EQ(truncated.tables.at(0).first_block, 1u);
   for (const BlockHandle& block : truncated.tables.at(0).blocks) EXPECT_FALSE(is_shared(block));
   EXPECT_EQ(Table(2).at(1), shared[1]);
-  // Asked, the cache says so; a view to write through is made with its answer.
+  // The cache answers that it is not writable; a view for writing is made from this answer.
   EXPECT_EQ(ReasonOf(core_->CheckWritable(session_, kFullAttention, shared[0].ref())),
             Reason::kBlockFinalized);
   EXPECT_TRUE(core_->CheckWritable(session_, kFullAttention, Table(1).at(1).ref()).ok());
-  // Nor can it be declared not computed, or be freed by id.
+  // It cannot be declared not computed either, nor freed by id.
   ExpectRefused(Reason::kComputedBackwards,
                 CommitTokens{.sequence = SequenceId{2}, .computed_tokens = 7});
   ExpectRefused(Reason::kForeignBlock, FreeBlocks{.blocks = {shared[0].ref()}});
@@ -258,8 +258,8 @@ LayerSpec Layer(uint32_t heads, uint32_t head_dim, KvKind kind = KvKind::kKeyAnd
   return {.num_kv_heads = heads, .head_dim = head_dim, .dtype = DType::kBFloat16, .kind = kind};
 }
 
-// Scenario 27. Peers order pools by their number of heads, and a block table's entry counts fields;
-// here pools stand in the order of their first layers, and a slot index is the same in each.
+// Scenario 27. Peers order pools by their number of heads, and an entry of a block table counts
+// fields. Here pools are in the order of their first layers, and a slot index is the same in each.
 TEST_F(ClassicTest, LayersWithEqualHeadsShareAPool) {
   const auto layout = CacheLayout::Create(
       {.tokens_per_block = 64, .layers = {Layer(3, 64), Layer(2, 64), Layer(1, 64), Layer(2, 64)}});
@@ -290,7 +290,7 @@ TEST_F(ClassicTest, LayersOfDifferentHeadDimsDoNotShareAPool) {
   EXPECT_THAT(pools[1].layers, ElementsAre(1, 3));
 }
 
-// Latent attention (MLA) keeps one vector a token, and no values.
+// Latent attention (MLA) keeps one vector for each token, and no values.
 TEST_F(ClassicTest, AKeyOnlyPoolHasHalfTheFactor) {
   const auto layout = CacheLayout::Create(
       {.tokens_per_block = 64,
@@ -302,7 +302,7 @@ TEST_F(ClassicTest, AKeyOnlyPoolHasHalfTheFactor) {
   EXPECT_EQ(pool.slot_stride_bytes(), 2u * 64 * 576 * 2);
 }
 
-// Scenario 28. Peers have scales of 16 elements for NVFP4; here they are of a block and head.
+// Scenario 28. Peers have scales of 16 elements for NVFP4; here each scale is for a block and head.
 TEST_F(ClassicTest, AFloat8PoolHasItsScalesBeside) {
   LayerSpec float8 = Layer(3, 64);
   float8.dtype = DType::kFloat8E4M3;

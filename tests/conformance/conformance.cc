@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kGarbage = 0xDEAD;
 
-// What the tokens of a prompt have beside their ids.
+// The extras of a prompt's tokens.
 std::vector<TokenExtra> ExtrasOf(const AddSequence& prompt) {
   std::vector<TokenExtra> extras(prompt.tokens.size());
   for (size_t i = 0; i < prompt.extra_token_ids.size(); ++i) {
@@ -59,7 +59,7 @@ void ConformanceTest::Make(Setup setup) {
     tiers.back().min_priority = setup.offload_min_priority;
   }
   const CacheLayout layout = *CacheLayout::Create(std::move(spec));
-  bytes_ = nullptr;  // Its names are free again.
+  bytes_ = nullptr;  // Frees its names.
   auto bytes = PoolBytes::Create(layout, tiers);
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   bytes_ = *std::move(bytes);
@@ -161,7 +161,7 @@ void ConformanceTest::Check() {
   if (pending_.empty()) CheckKv();
 }
 
-// What a sequence will read is what was computed for its tokens, whoever did it.
+// A sequence must read the KV that was computed for its tokens, by any sequence.
 void ConformanceTest::CheckKv() {
   for (const auto& [id, running] : running_) {
     const auto described =

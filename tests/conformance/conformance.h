@@ -1,6 +1,6 @@
-// A cache that tests drive step by step through its public API, and that is checked after every
-// step: all invariants, rule 5, the events' law, and the KV of every running sequence, as numbers
-// and as the bytes of pools: opaque ones, K only, float8 with scales.
+// A cache that tests drive step by step through its public API. After every step the fixture checks
+// all invariants, rule 5, the events' law, and the KV of every running sequence. It keeps the KV as
+// numbers and as the bytes of pools: opaque ones, K only, float8 with scales.
 #ifndef PAGODA_TESTS_CONFORMANCE_CONFORMANCE_H_
 #define PAGODA_TESTS_CONFORMANCE_CONFORMANCE_H_
 
@@ -32,11 +32,11 @@ namespace pagoda {
 
 using Tokens = std::vector<TokenId>;
 
-// first, first + 1, ... up to and with last.
+// first, first + 1, ... up to and including last.
 Tokens Range(TokenId first, TokenId last);
 Tokens operator+(Tokens front, const Tokens& back);
 
-// The result that stands at the index of Op in the two variants.
+// The result at the index of Op in the two variants.
 template <class Op, size_t kIndex = 0>
 struct ResultOfOperation {
   using type =
@@ -61,8 +61,8 @@ std::vector<T> OfType(const std::vector<Event>& events) {
   return found;
 }
 
-// In the words of peers, a block that is "used" is active, pinned or in flight here, and one that
-// is "free" is free or cached: Used() and Available().
+// In the words of peers, a "used" block is active, pinned or in flight here (Used()), and a "free"
+// one is free or cached (Available()).
 class ConformanceTest : public ::testing::Test {
  protected:
   struct WindowBlocks {
@@ -81,7 +81,7 @@ class ConformanceTest : public ::testing::Test {
     LifecycleEvents lifecycle_events = LifecycleEvents::kRaw;
     RecordEvents record_events = RecordEvents::kYes;
   };
-  // When an ordered copy is carried out: with the call that orders it, or by Complete().
+  // When an ordered copy is carried out: by the call that orders it, or by Complete().
   enum class Copies { kAtOnce, kByHand };
 
   void Make(Setup setup);
@@ -89,7 +89,7 @@ class ConformanceTest : public ::testing::Test {
     Make({.tokens_per_block = tokens_per_block,
           .windows = {{.primary = primary, .secondary = secondary}}});
   }
-  // Whatever a test did, what is left holds.
+  // Checks that everything holds at the end of a test.
   void TearDown() override;
 
   // --- Operations. Each one checks the cache afterwards. ---
@@ -105,8 +105,7 @@ class ConformanceTest : public ::testing::Test {
     if (!result.ok()) return result.status();
     return std::get<ResultOf<Op>>(*std::move(result));
   }
-  // Runs an operation that fails for this reason, and nothing that can be seen is different
-  // afterwards.
+  // Runs an operation that fails for this reason, and checks that nothing visible has changed.
   template <class Op>
   void ExpectRefused(Reason reason, Op op) {
     const std::string before = Picture();
@@ -123,16 +122,16 @@ class ConformanceTest : public ::testing::Test {
   // Writes the KV of the tokens up to `computed_tokens` and declares them computed.
   void Compute(uint64_t id, uint32_t computed_tokens) { Commit(id, {}, computed_tokens); }
   void Commit(uint64_t id, const Tokens& tokens, uint32_t computed_tokens);
-  // Likewise, of a keyed sequence. The keys need room that is taken already.
+  // The same for a keyed sequence. REQUIRES: capacity for the keys is reserved.
   void CommitKeys(uint64_t id, const std::vector<ClientKey>& keys, uint32_t computed_tokens);
-  // Takes room for `tokens` and names them.
+  // Reserves capacity for `tokens` and names them.
   AppendedTokens Append(uint64_t id, const Tokens& tokens, uint32_t computed_tokens = 0);
-  // The same in one call: the KV is written before, into the room that there was.
+  // The same in one call. The KV is written first, into the capacity reserved before.
   AppendedTokens ComputeAndAppend(uint64_t id, uint32_t computed_tokens, const Tokens& tokens);
   void Free(uint64_t id);
-  // As peers release a sequence: the KV of its last token has not been computed.
+  // Frees a sequence as peers do: without the KV of its last token.
   void FreeAsPeersDo(uint64_t id);
-  // The whole life of a request that generates nothing: adds, computes all of it, frees. Returns
+  // A whole request that generates nothing: adds a sequence, computes all of it, frees it. Returns
   // the matched tokens.
   uint32_t Serve(uint64_t id, const Tokens& prompt, const SequenceRetention& retention = {});
   void Fork(uint64_t id, uint64_t new_id);
@@ -141,21 +140,21 @@ class ConformanceTest : public ::testing::Test {
   uint32_t Match(const Tokens& tokens, const NamespaceKey& name_space = {});
 
   void Advance(absl::Duration duration) { now_ += duration; }
-  // Lets the clock do its work.
+  // Applies everything that the clock has made due.
   void Maintain(uint32_t max_blocks = 0);
 
   // --- Copies by hand ---
 
   // The orders that were taken and not completed, by ticket.
   const std::map<Ticket, CopyOrder>& pending() const { return pending_; }
-  // Carries out one of them, or lets it fail, in which case the target's bytes are garbage.
+  // Carries out one of them, or lets it fail. After a failure the target's bytes are garbage.
   void Complete(Ticket ticket, const absl::Status& status = absl::OkStatus());
   void CompleteAll();
   virtual void CarryOut(const CopyOrder& order);
-  // The sequences whose losses no commit has named yet. The engine knows of these from now on.
+  // The sequences with losses that no commit has named yet. From now on the engine knows of these.
   std::vector<ShortenedSequence> ReadShortened();
 
-  // --- What can be seen ---
+  // --- The visible state ---
 
   TierOccupancy InTier(Tier tier, WindowSize window = kFullAttention) const;
   TierOccupancy Primary(WindowSize window = kFullAttention) const {
@@ -169,18 +168,18 @@ class ConformanceTest : public ::testing::Test {
 
   DescribedSequence Describe(uint64_t id);
   std::vector<BlockHandle> Table(uint64_t id, WindowSize window = kFullAttention);
-  // The cached block at the end of this prefix, whose last tokens may be a tail.
+  // The cached block at the end of this prefix. The prefix's last tokens can be a tail.
   std::optional<TreeEntry> Cached(const Tokens& prefix, const NamespaceKey& name_space = {},
                                   WindowSize window = kFullAttention) const;
-  // The same, which is there.
+  // The same; fails the test if there is none.
   TreeEntry RequireCached(const Tokens& prefix, const NamespaceKey& name_space = {},
                           WindowSize window = kFullAttention) const;
   size_t CachedBlocks(WindowSize window = kFullAttention) const {
     return core_->DumpTree(window).size();
   }
-  // The events since the last call of this.
+  // The events since the last call.
   std::vector<Event> TakeEvents() { return std::exchange(events_, {}); }
-  // The one event since then, which is of this type.
+  // The only event since then, which must be of this type.
   template <class T>
   T TakeOnly() {
     const std::vector<Event> events = TakeEvents();
@@ -190,7 +189,7 @@ class ConformanceTest : public ::testing::Test {
     return found.size() == 1 ? found.front() : T{};
   }
 
-  // Everything that can be seen of the cache, as text.
+  // Everything visible of the cache, as text.
   std::string Picture() const { return PictureOf(*core_); }
 
   absl::Time now_ = absl::UnixEpoch();
@@ -199,11 +198,11 @@ class ConformanceTest : public ::testing::Test {
   SessionId session_;
 
  private:
-  // What the test's engine knows of a sequence.
+  // The engine's view of a sequence.
   struct Running {
     NamespaceKey name_space;
-    std::vector<uint64_t> kv;  // What each token's KV has to be: a function of all up to it.
-    BlockHash last_key;        // Of a keyed sequence: of the chain of its keys.
+    std::vector<uint64_t> kv;  // What each token's KV must be: a function of all tokens up to it.
+    BlockHash last_key;        // In a keyed sequence: the hash of the chain of its keys.
     uint32_t computed_tokens = 0;
     uint32_t known_losses = 0;
   };
@@ -224,10 +223,10 @@ class ConformanceTest : public ::testing::Test {
   void Extend(Running& running, const std::vector<ClientKey>& keys);
 
   std::optional<SlotMemory> memory_;
-  std::unique_ptr<PoolBytes> bytes_;  // The same in real pools of every kind.
+  std::unique_ptr<PoolBytes> bytes_;  // The same KV in real pools of every kind.
   ShadowTree shadow_;
   LifecycleEvents lifecycle_events_ = LifecycleEvents::kRaw;
-  ShadowAllocations allocations_;  // Compared where all lives are told.
+  ShadowAllocations allocations_;  // Compared if all lifecycle events are recorded.
   std::vector<Event> events_;
   std::map<Ticket, CopyOrder> pending_;
   std::map<uint64_t, Running> running_;  // Of session_.

@@ -1,4 +1,4 @@
-// Rule 11: what a client's kernels may still read is not handed out again.
+// Rule 11: a block that a client's kernels can still read is not handed out again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,11 +7,11 @@
 namespace pagoda {
 namespace {
 
-// Peers have no such rule: they rely on the order of one device's stream. Between processes there
-// is none, so a client counts its steps.
+// Peers have no such rule: they rely on the order of one device's stream. There is no such order
+// between processes, so a client counts its steps.
 class DeferredReleaseTest : public ConformanceTest {
  protected:
-  // What follows is of this step.
+  // The following operations belong to this step.
   void Step(uint64_t step, uint64_t completed_step) {
     const absl::Status begun =
         core_->BeginBatch(session_, {.step = step, .completed_step = completed_step}, now_);
@@ -149,7 +149,7 @@ TEST_F(DeferredReleaseTest, StepsOfSessionsAreTheirOwn) {
   EXPECT_EQ(Primary().in_flight, 0u);
 }
 
-// Whoever comes and goes meanwhile, a batch is its session's up to the next one.
+// A batch is its session's current one until its next one, whatever other sessions do meanwhile.
 TEST_F(DeferredReleaseTest, OtherSessionsComeAndGoWithinABatch) {
   Make(4, 4);
   Step(1, 0);
@@ -163,7 +163,8 @@ TEST_F(DeferredReleaseTest, OtherSessionsComeAndGoWithinABatch) {
   EXPECT_EQ(Primary().in_flight, 2u);
 }
 
-// What drains may lie below what the second batch releases, and must not outlive it.
+// Deferred blocks can lie below the blocks that the second batch releases, and must not be held
+// longer than those.
 TEST_F(DeferredReleaseTest, ABatchWithoutAStepReleasesBehindWhatDrains) {
   Make(4, 4);
   Step(1, 0);
@@ -193,7 +194,7 @@ TEST_F(DeferredReleaseTest, StepsDoNotGoBackwards) {
   EXPECT_EQ(Primary().in_flight, 0u);
 }
 
-// What drains is in flight in its place; a second call cannot free it again.
+// A block with a deferred release is in flight, and a second call cannot free it again.
 TEST_F(DeferredReleaseTest, ADrainingRawBlockIsFreeAlready) {
   Make(4, 4);
   Step(1, 0);

@@ -1,5 +1,5 @@
-// Which call causes which events, and what is in them. That a tree made from the events equals the
-// cache's own is checked after every step of every test in this folder.
+// Which call causes which events, and their content. Every test in this folder also checks after
+// every step that a tree made from the events equals the cache's own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -73,8 +73,8 @@ TEST_F(EventsTest, NewContentIsStoredOnceUnderItsParent) {
   EXPECT_THAT(TakeEvents(), IsEmpty());
 }
 
-// Scenario 44. With peers what falls out of the buffer is gone without a word. Here a reader who
-// asks for it is told which revision is the oldest, and starts from a snapshot.
+// Scenario 44. With peers, events that fall out of the buffer are lost silently. Here a reader that
+// asks for them is told the oldest revision, and starts from a snapshot.
 TEST_F(EventsTest, WhatTheLogHasDroppedIsRefusedByName) {
   EventLog log({.max_events = 1});
   SharedManager manager(MakeBare(), &log);
@@ -102,7 +102,7 @@ TEST_F(EventsTest, WhatTheLogHasDroppedIsRefusedByName) {
 }
 
 // Scenario 46. Peers differ among their versions: the largest window only, or largest first. Here
-// every window tells of itself, ascending.
+// every window reports its own events, ascending.
 TEST_F(EventsTest, EachWindowTellsOfItself) {
   const WindowSize small{12}, large{16};
   Make({.windows = {{small, 4, 2}, {large, 8, 2}}});
@@ -146,8 +146,8 @@ TEST_F(EventsTest, AReaderThatWaitsWakesWithTheEvents) {
   writer.join();
 }
 
-// Scenario 50. What one call stores in a chain is one event, and so is what it removes; calls are
-// never mixed, so that an event is the trace of one operation.
+// Scenario 50. The blocks that one call stores in a chain are one event, and so are the blocks that
+// it removes. Calls are never mixed, so an event is the trace of one operation.
 TEST_F(EventsTest, OneCallIsOneEventAWindowAndKind) {
   Make(4, 8);
   TakeEvents();
@@ -162,7 +162,7 @@ TEST_F(EventsTest, OneCallIsOneEventAWindowAndKind) {
   Compute(2, 16);
   EXPECT_EQ(TakeOnly<StoredEvent>().parent_hash, third.blocks.at(0).hash);
   Free(2);
-  Serve(3, Range(100, 115));  // Four blocks are free: Stored alone.
+  Serve(3, Range(100, 115));  // Four blocks are free, so there is only Stored.
   TakeEvents();
   Add(4, Range(200, 231));
   EXPECT_THAT(TakeOnly<RemovedEvent>().blocks, SizeIs(8));
@@ -183,7 +183,7 @@ TEST_F(EventsTest, NothingHappensToWhatIsNotThere) {
   EXPECT_THAT(TakeEvents(), IsEmpty());
 }
 
-// Peers' table of calls and events, where no other test has it.
+// The rest of peers' table of calls and events, which no other test covers.
 TEST_F(EventsTest, HoldingIsNoEvent) {
   Make(4, 8);
   Serve(1, Range(0, 7));

@@ -1,4 +1,4 @@
-// Sequences that split (beams, parallel samples) and that go back (refused drafts).
+// Sequences that fork (beams, parallel samples) and that go back (rejected draft tokens).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ TEST_F(ForkTest, AForkSharesAllBlocksUntilItGrows) {
   Fork(1, 2);
   EXPECT_EQ(Used(), 3u);
   EXPECT_EQ(Table(2), table);
-  // Whoever had the tail first goes on in it; the other one copies it.
+  // The first sequence with the tail goes on in it; the other one copies it.
   EXPECT_THAT(Append(1, {60}).added.at(0).blocks, IsEmpty());
   const AppendedTokens appended = Append(2, {50});
   EXPECT_EQ(appended.added.at(0).first_block, 2u);
@@ -73,19 +73,19 @@ TEST_F(ForkTest, TokensThatAreNotComputedWaitForRoom) {
   EXPECT_EQ(CachedBlocks(), 3u) << "the same content, once";
 }
 
-// Whoever stays alone with a tail that another one copied waits for that copy before it writes: it
-// may have had fewer tokens of it computed than were copied.
+// A sequence that is left alone with a tail that another one copied waits for that copy before it
+// writes: it could have computed fewer of the tail's tokens than were copied.
 TEST_F(ForkTest, WhoGoesOnInATailWaitsForItsCopies) {
   copies_ = Copies::kByHand;
   Make(4, 8);
   Add(1, Range(0, 6));
   Compute(1, 5);
-  Fork(1, 2);  // With one token of the tail.
+  Fork(1, 2);  // It shares one token of the tail.
   Compute(1, 6);
-  Fork(1, 3);  // With two.
+  Fork(1, 3);  // It shares two.
   EXPECT_EQ(Append(3, {50}).ready, Ticket{1});
   Free(1);
-  Run(InvalidatePrefix{}).IgnoreError();  // Or the cache would have the tail.
+  Run(InvalidatePrefix{}).IgnoreError();  // Otherwise the cache would have the tail.
   const AppendedTokens appended = Append(2, {60});
   EXPECT_THAT(appended.added.at(0).blocks, IsEmpty()) << "it goes on in place";
   EXPECT_EQ(appended.ready, Ticket{1});
@@ -170,7 +170,8 @@ TEST_F(ForkTest, AForkOfATailThatWasLostStartsItAnew) {
   EXPECT_FALSE(Cached(Range(0, 5) + Tokens{99}).has_value()) << "the fork's block begins with it";
 }
 
-// What it computes again in the tail that it shares goes along when an append copies the tail.
+// Tokens that the sequence computes again in a shared tail are included when an append copies the
+// tail.
 TEST_F(ForkTest, AnAppendCopiesWhatItDeclaresComputed) {
   copies_ = Copies::kByHand;
   Make(4, 8);
@@ -302,7 +303,7 @@ TEST_F(TruncateTest, ABlockWithChildrenIsCopied) {
   EXPECT_NE(Table(1).at(1).slot, table[1].slot);
   EXPECT_THAT(TakeEvents(), IsEmpty());
   EXPECT_EQ(Match(Range(0, 12)), 12u);
-  // What was refused is accepted after all: the content is there already.
+  // The rejected tokens are accepted after all: the content is there already.
   Append(1, {6, 7}, 8);
   EXPECT_THAT(TakeEvents(), IsEmpty());
   Free(1);
@@ -367,13 +368,13 @@ TEST_F(TruncateTest, ACutInPlaceWaitsForTheCopiesOfItsBlock) {
   EXPECT_EQ(cut.ready, Ticket{1});
 }
 
-// A failed copy takes the KV, not the token ids: the fork still has those.
+// A failed copy loses the KV, not the token ids: the fork still has those.
 TEST_F(TruncateTest, WhatAForkHasIsCopiedThoughItsKvWasLost) {
   copies_ = Copies::kByHand;
   Make(4, 8, 4);
   Serve(1, Range(0, 7));
   CompleteAll();
-  EXPECT_EQ(Add(2, Range(0, 5) + Tokens{98, 99}), 6u);  // Two of a block are copied.
+  EXPECT_EQ(Add(2, Range(0, 5) + Tokens{98, 99}), 6u);  // Two tokens of a block are copied.
   Fork(2, 3);
   Complete(pending().begin()->first, absl::DataLossError("planted"));
   EXPECT_THAT(ReadShortened(), SizeIs(2));
@@ -381,7 +382,7 @@ TEST_F(TruncateTest, WhatAForkHasIsCopiedThoughItsKvWasLost) {
   Truncate(2, 5);
   Append(2, {77}, 6);
   Compute(3, 6);
-  // Or the tail would not be cached: the block that was copied begins with it.
+  // Otherwise the tail would not be cached: the copied block begins with it.
   ASSERT_TRUE(Run(InvalidatePrefix{.tokens = Range(0, 7)}).ok());
   Free(2);
   Free(3);
@@ -410,8 +411,8 @@ TEST_F(TruncateTest, WhatCannotBeDroppedIsRefused) {
                 TruncateSequence{.sequence = SequenceId{2}, .token_count = 1});
 }
 
-// Peers' truncation cuts a conversation's dead branch out of the tree. Here that is another
-// operation, which needs no sequence: it names the first tokens of what is dead.
+// Peers' truncation cuts a conversation's dead branch out of the tree. Here this is another
+// operation, which needs no sequence: it names the first tokens of the dead branch.
 TEST_F(TruncateTest, ADeadBranchCanBeForgotten) {
   Make(4, 16);
   Serve(1, Range(0, 15));

@@ -1,4 +1,4 @@
-// What two sequences must agree on before they share a block: tokens, extra ids, multimodal items,
+// What two sequences must have in common to share a block: tokens, extra ids, multimodal items,
 // adapter, salt and tenant.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ const ExtraIds kMixedIds = {1, 1, 2, 2, 4, 4, 0, 0, 0};
 class KeyIsolationTest : public ConformanceTest {
  protected:
   void SetUp() override { Make(4, 16); }
-  // Adds the prompt, releases it as peers do, and returns what it matched.
+  // Adds the prompt, releases it as peers do, and returns the matched tokens.
   uint32_t AddWithIds(uint64_t id, const ExtraIds& ids, const NamespaceKey& name_space = {}) {
     const uint32_t matched = Add({.sequence = SequenceId{id},
                                   .name_space = name_space,
@@ -75,7 +75,7 @@ TEST_F(KeyIsolationTest, NoExtraIdIsTheExtraIdZero) {
   EXPECT_EQ(AddWithIds(3, {0, 0, 0, 0, 0, 0, 0, 1, 0}), 7u);
 }
 
-// Peers mix the salt into the first block's hash alone. Here too the root's hash has it, and every
+// Peers mix the salt into the first block's hash alone. Here the root's hash includes it, and every
 // block below is chained to that.
 TEST_F(KeyIsolationTest, SaltsDoNotShare) {
   const NamespaceKey salted{.cache_salt = "a"}, other{.cache_salt = "b"};
@@ -106,8 +106,8 @@ TEST_F(KeyIsolationTest, TenantsShareWhatBothPublishAsShared) {
   EXPECT_EQ(Match(kPrompt, {.cache_salt = "a"}), 0u) << "a tenant is no salt";
 }
 
-// Peers do not match a block with multimodal keys in part. Here an item's places are compared one
-// by one, so that such a block is no different from others.
+// Peers do not match a part of a block with multimodal keys. Here an item's tokens are compared one
+// by one, so such a block is like any other.
 TEST_F(KeyIsolationTest, AMultimodalItemIsPartOfItsTokensIdentity) {
   const ItemDigest cat = {1, 2, 3, 4}, dog = {1, 2, 3, 5};
   const Tokens prompt = Range(10, 21);
@@ -131,7 +131,7 @@ TEST_F(KeyIsolationTest, WhereInTheItemATokenIsCounts) {
   ServeItems(1, prompt, {from_start});
   EXPECT_EQ(MatchItems(prompt, {from_later}), 4u);
 
-  // An item in two runs is the same content as in one, where the places are the same.
+  // An item in two runs is the same content as in one, if the places are the same.
   const MultimodalItem head{.digest = cat, .token_start = 4, .token_count = 2};
   const MultimodalItem rest{.digest = cat, .token_start = 6, .token_count = 2, .item_offset = 2};
   EXPECT_EQ(MatchItems(prompt, {head, rest}), 11u);
@@ -182,11 +182,11 @@ TEST_F(KeyIsolationTest, ItemsAndIdsThatDoNotFitTheTokensAreRefused) {
   EXPECT_THAT(core_->DumpTree(kFullAttention), IsEmpty());
 }
 
-// What AddSequence can name, the operations on prefixes can.
+// The operations on prefixes can name everything that AddSequence can name.
 class NamedPrefixTest : public ConformanceTest {
  protected:
-  // Pins, offloads, prefetches, retains, inspects and invalidates the prompt, which is cached, and
-  // nothing else.
+  // Pins, offloads, prefetches, retains, inspects and invalidates the cached prompt, and nothing
+  // else.
   void ExpectNamed(const Tokens& tokens, const ExtraIds& ids,
                    const std::vector<MultimodalItem>& items) {
     Make(4, 8, 8);

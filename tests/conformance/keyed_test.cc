@@ -1,4 +1,4 @@
-// Namespaces that clients key: blocks are named by opaque keys, whole blocks alone.
+// Namespaces with client keys: blocks are named by opaque keys, as whole blocks only.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -83,7 +83,7 @@ TEST_F(KeyedTest, AKeyNamesABlockBelowThoseBeforeIt) {
   EXPECT_EQ(CachedBlocks(), 4u);
 }
 
-// Also where a block of tokens has the very words of a key.
+// This also holds if a block of tokens has exactly the words of a key.
 TEST_F(KeyedTest, KeysAndTokensShareNoBlock) {
   Make(32, 8);
   const ClientKey key = Keys({std::string(64, 'k')}).front();

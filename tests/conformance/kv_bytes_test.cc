@@ -1,4 +1,4 @@
-// The same on real memory: what copies do to the bytes of pools.
+// Conformance on real memory: what copies do to the bytes of pools.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kTokensPerBlock = 8;
 constexpr float kUntouched = -1;
 
-// A cache of 4 + 4 blocks whose copies are carried out on pools of elements of type T as well.
+// A cache of 4 + 4 blocks. Its copies are also carried out on pools of elements of type T.
 template <class T>
 class KvBytesTest : public ConformanceTest {
  protected:
@@ -48,8 +48,8 @@ class KvBytesTest : public ConformanceTest {
     SharedMemoryPool& pool = pools_->pool(0, 0);
     return *WriteBlock<T>(pool.layout(), pool.slot(SlotIndex{slot}), absl::OkStatus());
   }
-  // Calls visit(element, expected) for each element of a token, where `expected` is what the
-  // sequence's token has there: different for each layer, part, head and dimension.
+  // Calls visit(element, expected) for each element of a token. `expected` is the value of the
+  // sequence's token, which differs for each layer, part, head and dimension.
   template <class Visit>
   void ForEachElement(uint32_t slot, uint32_t offset, uint32_t token, Visit visit) {
     const BlockView<T> block = Block(slot);
@@ -90,7 +90,7 @@ class KvBytesTest : public ConformanceTest {
   std::unique_ptr<Transfers> transfers_;
 };
 
-// The dtypes that pools have.
+// The dtypes of pools.
 using Elements = ::testing::Types<float, kernels::Half, kernels::BFloat16>;
 TYPED_TEST_SUITE(KvBytesTest, Elements);
 

@@ -19,7 +19,7 @@ constexpr TierSet kBelow = TierSet::FromBits(0b10);
 
 class LadderTest : public ConformanceTest {
  protected:
-  // One tier of so many blocks each, nearest first.
+  // Each tier has this many blocks, nearest first.
   void MakeLadder(const std::vector<uint32_t>& blocks) {
     std::vector<TierSpec> tiers;
     for (const uint32_t count : blocks) {

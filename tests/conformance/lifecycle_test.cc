@@ -1,5 +1,5 @@
-// Events for every allocation. That the events alone say which blocks are taken is checked after
-// every step of every test here.
+// Events for every allocation. After every step, every test here checks that the events alone tell
+// which blocks are taken.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,21 +31,21 @@ class LifecycleTest : public ConformanceTest {
     for (const BlockHandle& handle : Table(sequence)) ids.push_back(handle.id);
     return ids;
   }
-  // What follows is of this step.
+  // The following operations belong to this step.
   void Step(uint64_t step, uint64_t completed_step) {
     const absl::Status begun =
         core_->BeginBatch(session_, {.step = step, .completed_step = completed_step}, now_);
     EXPECT_TRUE(begun.ok()) << begun;
     Maintain();
   }
-  // The one event since the last look: blocks were released.
+  // The only event since the last call: blocks were released.
   std::vector<BlockId> TakeReleased() {
     const auto removed = TakeOnly<RemovedEvent>();
     EXPECT_EQ(removed.reason, RemovalReason::kReleased);
     EXPECT_THAT(removed.hashes, IsEmpty());
     return {removed.blocks.begin(), removed.blocks.end()};
   }
-  // Two events since the last look: blocks left the cache, and are taken from then on.
+  // Two events since the last call: blocks left the cache, and are taken from then on.
   void ExpectBecamePrivate(RemovalReason reason, const std::vector<BlockId>& taken) {
     const std::vector<Event> events = TakeEvents();
     ASSERT_THAT(events, SizeIs(2));
@@ -134,8 +134,8 @@ TEST_F(LifecycleTest, WhatIsHeldWhileTheCacheIsResetIsTaken) {
   EXPECT_THAT(TakeReleased(), UnorderedElementsAreArray(blocks));
 }
 
-// Its bytes are those of the cached block, which lay below; its id is in a block table all the
-// same.
+// Its bytes lie in the slot of the cached block, which was in a lower tier. Its id is in a block
+// table nevertheless.
 TEST_F(LifecycleTest, ABlockThatGaveItsSlotAwayIsTakenUntilItsSequenceEnds) {
   MakeAll(8, 8);
   Add(1, Range(0, 3));
@@ -180,7 +180,7 @@ TEST_F(LifecycleTest, ASnapshotTellsWhatIsTaken) {
   EXPECT_EQ(late.Dump(kFullAttention), core_->DumpAllocated(kFullAttention));
 }
 
-// Where raw blocks alone are told, sequences take and free theirs without a word.
+// If only raw blocks have events, sequences take and free theirs silently.
 TEST_F(LifecycleTest, ByDefaultSequencesTakeBlocksUntold) {
   Make(4, 8);
   TakeEvents();

@@ -22,7 +22,7 @@ class PinsTest : public ConformanceTest {
     return pinned.ok() ? *pinned : PinnedPrefix{};
   }
   void Unpin(PinId pin) { EXPECT_TRUE(Run(UnpinPrefix{.pin = pin}).ok()); }
-  // The pins whose ends were told since the events were taken last.
+  // The pins whose ends were reported since the events were last taken.
   std::vector<EndedPin> TakeEnds() {
     std::vector<EndedPin> ends;
     for (const UpdatedEvent& updated : OfType<UpdatedEvent>(TakeEvents())) {
@@ -30,7 +30,7 @@ class PinsTest : public ConformanceTest {
     }
     return ends;
   }
-  // That pin 1 ended because of a removal, and holds nothing any more.
+  // Checks that pin 1 ended because of a removal, and holds nothing any more.
   void ExpectCut(RemovalReason removal) {
     EXPECT_THAT(TakeEnds(), testing::ElementsAre(
                                 EndedPin{PinId{1}, PinEnd::kPrefixLeft, std::optional(removal)}));
@@ -40,7 +40,7 @@ class PinsTest : public ConformanceTest {
   }
 };
 
-// Scenario 30. Peers pin a request's blocks; here a pin names a prefix that is cached.
+// Scenario 30. Peers pin a request's blocks; here a pin names a cached prefix.
 TEST_F(PinsTest, APinOutlivesItsSequence) {
   Make(4, 4);
   Add(1, Range(0, 7));
@@ -63,7 +63,7 @@ TEST_F(PinsTest, OfNothingThereIsNoPin) {
   EXPECT_EQ(core_->Stats().pins, 0u);
 }
 
-// Scenario 30, the regression: a block that nobody held was pinned and unpinned, and was free
+// Scenario 30, the regression: a block that nothing held was pinned and unpinned, and was then free
 // twice.
 TEST_F(PinsTest, PinningWhatNobodyHoldsDoesNotMakeBlocks) {
   Make(4, 4);
@@ -134,7 +134,7 @@ TEST_F(PinsTest, ATailIsPinnedToo) {
   const PinnedPrefix pinned = Pin(Range(0, 5));
   EXPECT_EQ(pinned.pinned_tokens, 6u);
   EXPECT_EQ(Primary().pinned, 2u);
-  // Nobody may take it over now.
+  // It must not be taken over now.
   EXPECT_EQ(Add(1, Range(0, 7)), 6u);
   EXPECT_TRUE(Cached(Range(0, 5)).has_value());
 }
@@ -231,7 +231,7 @@ TEST_F(PinsTest, AMatchBringsUpWhatIsPinnedBelow) {
   EXPECT_EQ(Available(), 3u);
 }
 
-// An operator's word is stronger than a pin: the prefix is forgotten, and the pin ends with it.
+// An operator's reset overrides a pin: the prefix is forgotten, and the pin ends with it.
 TEST_F(PinsTest, AnInvalidationEndsThePin) {
   Make(4, 8);
   Serve(1, Range(0, 7));
@@ -268,7 +268,7 @@ TEST_F(PinsTest, APinEndsBeforeItsBlocksLeave) {
   EXPECT_THAT(std::get<RemovedEvent>(events[1].what).blocks, SizeIs(2));
 }
 
-// It would promise less than what was pinned.
+// The pin would cover less than it promised.
 TEST_F(PinsTest, APinEndsAsAWholeWherePartOfItsPrefixLeaves) {
   Make(4, 8);
   Serve(1, Range(0, 7));
@@ -311,14 +311,14 @@ TEST_F(PinsTest, ALostCopyEndsThePin) {
   EXPECT_EQ(Secondary().cached, 1u) << "what is left of the prefix is evictable";
 }
 
-// As WithoutPlaceForAHoleTheSubtreeGoes, with a pin below what goes.
+// As WithoutPlaceForAHoleTheSubtreeGoes, with a pin in the subtree.
 TEST_F(PinsTest, AHoleThatCannotBeEndsThePinsBelowIt) {
   const WindowSize window{8};
   Make({.windows = {{window, 8}}, .max_holes = 1});
   for (const uint64_t id : {1, 2}) {
     const TokenId first = static_cast<TokenId>(100 * id);
     Add(id, Range(first, first + 11));
-    Compute(id, 12);  // Lets go of the first of three blocks.
+    Compute(id, 12);  // Releases the first of three blocks.
   }
   ASSERT_EQ(Pin(Range(200, 211)).blocks, 2u) << "those that its end needs";
   Free(2);

@@ -18,11 +18,11 @@
 namespace pagoda {
 namespace {
 
-// What a token has in each layer, part and head: as many bytes as its number.
+// A token's bytes in each layer, part and head: as many as its number has.
 constexpr uint32_t kTokenBytes = sizeof(uint64_t);
 constexpr uint32_t kPageTail = 3;  // Bytes of an opaque page behind its tokens.
 
-// Different in each place of a token.
+// Different at each place of a token.
 std::array<std::byte, kTokenBytes> ValueOf(uint64_t number, uint64_t place) {
   const uint64_t mixed = (number + place) * 0x9E3779B97F4A7C15u;
   std::array<std::byte, kTokenBytes> bytes;

@@ -1,6 +1,6 @@
 // The bytes of real pools of every kind, beside the numbers of SlotMemory: an opaque page, latents
-// (K only) and float8 with its scales in each window. What SlotMemory has for a token, these have
-// as bytes, written and read through a client's mapping.
+// (K only) and float8 with its scales in each window. They hold as bytes what SlotMemory holds for
+// a token, written and read through a client's mapping.
 #ifndef PAGODA_TESTS_CONFORMANCE_POOL_BYTES_H_
 #define PAGODA_TESTS_CONFORMANCE_POOL_BYTES_H_
 
@@ -24,27 +24,27 @@ class PoolBytes {
   // The layers that a window has.
   static std::vector<LayerSpec> LayersOf(WindowSize window, uint32_t tokens_per_block);
 
-  // Pools for a cache of such layers. Errors: those of PoolSet::Create and MappedPool::Open.
+  // Makes pools for a cache of such layers. Errors: those of PoolSet::Create and MappedPool::Open.
   static absl::StatusOr<std::unique_ptr<PoolBytes>> Create(const CacheLayout& layout,
                                                            absl::Span<const TierSpec> tiers);
 
-  // Writes what stands for `number` to a token's place in every pool of the window. The block's
-  // scales, and the bytes of its opaque pages that are no token's, are written with its first
-  // token.
+  // Writes the bytes for `number` to a token's place in every pool of the window. With a block's
+  // first token it also writes the block's scales, and the bytes of its opaque pages that belong to
+  // no token.
   void Write(WindowSize window, SlotRef slot, uint32_t offset, uint64_t number);
-  // Whether that is there; of the first token, with the block's scales.
+  // Whether these bytes are there. For a block's first token it also checks the scales.
   bool Holds(WindowSize window, SlotRef slot, uint32_t offset, uint64_t number) const;
 
-  // As the host's carrier does, in whatever order.
+  // Carries the order out as the host's carrier does, in any order.
   void CarryOut(const CopyOrder& order);
-  // What a failed copy may leave in its target.
+  // Writes what a failed copy can leave in its target.
   void Spoil(const CopyOrder& order);
 
  private:
   PoolBytes() = default;
 
-  // Calls visit(bytes, value) for each place of a token's number in a slot, where `value` is what
-  // has to be there.
+  // Calls visit(bytes, value) for each place of a token's number in a slot. `value` is the expected
+  // content.
   void ForEachPlace(
       WindowSize window, SlotRef slot, uint32_t offset, uint64_t number,
       absl::FunctionRef<void(absl::Span<std::byte> bytes, absl::Span<const std::byte> value)> visit)

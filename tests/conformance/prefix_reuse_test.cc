@@ -1,4 +1,4 @@
-// Which prefixes match, by how many tokens, and what that takes. The numbers of the scenarios are
+// Which prefixes match, by how many tokens, and what that costs. The numbers of the scenarios are
 // those of README.md.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Scenarios 1 to 8 are one continuous script over 8 blocks of 4 tokens; each test goes on where
-// the one before it ended.
+// Scenarios 1 to 8 are one continuous script over 8 blocks of 4 tokens. Each test continues where
+// the previous one ended.
 class ScriptTest : public ConformanceTest {
  protected:
   void AfterScenario1() {
@@ -80,8 +80,8 @@ TEST_F(ScriptTest, ALastTokenAloneInItsBlockNeverMatches) {
   EXPECT_THAT(TakeEvents(), IsEmpty()) << "nothing new was stored";
 }
 
-// Scenario 3. Peers take any leaf over that nobody holds, and say nothing of it; here a block that
-// matches in part is copied, so that it stays everyone's, and the cache is as large as before.
+// Scenario 3. Peers take over any leaf that nothing holds, and report nothing. Here a block that
+// matches in part is copied, so it stays available to all, and the cache keeps its size.
 TEST_F(ScriptTest, ABlockThatMatchesInPartIsCopied) {
   AfterScenario2();
   const BlockId leaf = RequireCached(Range(0, 9)).id;
@@ -93,8 +93,8 @@ TEST_F(ScriptTest, ABlockThatMatchesInPartIsCopied) {
   EXPECT_THAT(TakeEvents(), IsEmpty());
 }
 
-// Scenario 4. Peers match 8: scenario 3 has taken their leaf. Here it is still there, and this time
-// all of it matches, so that it is taken over, with an event.
+// Scenario 4. Peers match 8: scenario 3 has taken their leaf. Here it is still there. This time all
+// of it matches, so it is taken over, with an event.
 TEST_F(ScriptTest, ATailThatMatchesWholeIsTakenOver) {
   AfterScenario3();
   const TreeEntry leaf = RequireCached(Range(0, 9));
@@ -128,8 +128,8 @@ TEST_F(ScriptTest, SequencesThatPartLaterShareTheBlocksBefore) {
 }
 
 // Scenario 7. Peers match 1, the first token of a block that the same call evicts afterwards. Here
-// a copy's source stays cached, or the copy is not made: this prompt needs all blocks, so that its
-// room comes before one token's reuse.
+// a copy's source stays cached, or the copy is not made. This prompt needs all blocks, so its slots
+// come before the reuse of one token.
 TEST_F(ScriptTest, RoomComesBeforeAPartialMatch) {
   AfterScenario5();
   EXPECT_EQ(Add(7, Tokens(31, 0)), 0u);
@@ -148,7 +148,7 @@ TEST_F(ScriptTest, APromptOfOneTokenMatchesNothing) {
 
 class PrefixReuseTest : public ConformanceTest {};
 
-// Scenario 7 with room for both: an incidental first token is reused.
+// Scenario 7 with space for both: an incidental first token is reused.
 TEST_F(PrefixReuseTest, OneTokenOfABlockCanMatch) {
   Make(4, 16);
   Serve(1, Range(0, 7));
@@ -168,8 +168,8 @@ TEST_F(PrefixReuseTest, WholeBlocksAloneMatchWhereTheClientWantsThat) {
   };
   EXPECT_EQ(matched(2, Range(0, 12), true), 8u);
   EXPECT_EQ(matched(3, Range(0, 12), false), 10u);
-  // Of a prompt that ends with a cached block the last token is computed, so its block is not
-  // whole.
+  // If a prompt ends with a cached block, its last token is still computed, so its block does not
+  // match whole.
   EXPECT_EQ(matched(4, Range(0, 7), true), 4u);
   EXPECT_EQ(matched(5, Range(0, 2), true), 0u);
 }
@@ -190,8 +190,8 @@ TEST_F(PrefixReuseTest, ACachedPrefixIsAChainFromTheRootOn) {
   EXPECT_EQ(first.parent, kNoBlock) << "below the root";
 }
 
-// Peers never take a sequence's last token for computed. Here the client says what it computed, so
-// that a prompt of whole blocks is cached whole.
+// Peers never count a sequence's last token as computed. Here the client says what it computed, so
+// a prompt of whole blocks is cached whole.
 TEST_F(PrefixReuseTest, TheClientSaysWhatIsComputed) {
   Make(4, 8);
   Add(1, Range(0, 7));
@@ -231,8 +231,8 @@ TEST_F(PrefixReuseTest, AMatchEndsAtTheFirstBlockThatMatchesInPart) {
   EXPECT_EQ(Match(Tokens{0, 1, 2, 3, 4, 5, 99, 7, 8, 9, 10, 11, 12}), 6u);
 }
 
-// Room for a copy beside its source is missing: the leaf itself goes on, although only a part of it
-// matches.
+// There is no space for a copy beside its source. So the leaf itself is taken over, although only a
+// part of it matches.
 TEST_F(PrefixReuseTest, WithoutRoomForACopyALeafIsTakenOver) {
   Make(4, 3);
   Serve(1, Range(0, 7));
@@ -263,7 +263,7 @@ TEST_F(PrefixReuseTest, AHeldBlockThatMatchesInPartIsCopied) {
 }
 
 // Peers let one request of a batch take a leaf in place and the others copy it. Here requests come
-// one after another: the second meets the tree that the first has left.
+// one after another: the second one meets the tree that the first one left.
 TEST_F(PrefixReuseTest, OneSequenceTakesATailOver) {
   Make(4, 8);
   Serve(1, Range(0, 5));
@@ -273,7 +273,7 @@ TEST_F(PrefixReuseTest, OneSequenceTakesATailOver) {
   EXPECT_EQ(Add(4, Range(0, 9)), 8u);
 }
 
-// A match is a use, also of a block that was only copied from.
+// A match is a use, even of a block that is only the source of a copy.
 TEST_F(PrefixReuseTest, ACopiedBlockIsRecentAgain) {
   Make(4, 4);
   Serve(1, Range(0, 3));
@@ -285,7 +285,8 @@ TEST_F(PrefixReuseTest, ACopiedBlockIsRecentAgain) {
   EXPECT_FALSE(Cached(Range(100, 103)).has_value());
 }
 
-// Of two that compute the same content the first is cached; the second one's copy is its own.
+// If two sequences compute the same content, the first one's is cached; the second one keeps its
+// own copy.
 TEST_F(PrefixReuseTest, EqualContentIsCachedOnce) {
   Make(4, 8);
   Add(1, Range(0, 8));
@@ -313,7 +314,7 @@ TEST_F(PrefixReuseTest, AResetForgetsEveryPrefix) {
   TakeEvents();
   core_->ResetPrefixCache(now_);
   Maintain();
-  // Peers replace their tree in silence.
+  // Peers replace their tree silently.
   const auto removed = TakeOnly<RemovedEvent>();
   EXPECT_EQ(removed.reason, RemovalReason::kCleared);
   EXPECT_EQ(removed.scope, RemovedEvent::Scope::kWindow);

@@ -1,4 +1,4 @@
-// How long cached blocks stay: priorities, durations, and the order in which blocks go.
+// How long cached blocks stay: priorities, durations, and the order of evictions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ BlockRetention Keep(uint8_t priority, absl::Duration duration = absl::InfiniteDu
 RetentionRange From(uint32_t start, std::optional<uint32_t> end, uint8_t priority) {
   return {start, end, Keep(priority)};
 }
-// All of a prompt at one priority.
+// Puts all of a prompt at one priority.
 SequenceRetention All(uint8_t priority, absl::Duration duration = absl::InfiniteDuration()) {
   return {.ranges = {{0, std::nullopt, Keep(priority, duration)}}};
 }
@@ -40,8 +40,8 @@ TEST_F(RetentionTest, LowestPriorityGoesFirstThenTheLongestUnused) {
   EXPECT_EQ(Add(6, c), 0u);
 }
 
-// Scenario 17. Peers notice an expiry when they refresh, and tell nobody; here every call applies
-// it, and it is an event.
+// Scenario 17. Peers notice an expiry when they refresh, and do not report it. Here every call
+// applies expiries, and each is an event.
 TEST_F(RetentionTest, AnExpiredPriorityIsTheDefault) {
   Make(4, 8);
   const Tokens a = Range(0, 11), b = Range(100, 111);
@@ -67,7 +67,7 @@ class QueueTest : public RetentionTest {
     const TokenId first = static_cast<TokenId>(10 * id);
     return Range(first, first + 3);
   }
-  // Takes the place of whichever goes first.
+  // Takes the slot of the block that is evicted first.
   void TakeOne(uint64_t id) {
     Add(id, Prompt(id));
     Compute(id, 4);
@@ -91,14 +91,14 @@ TEST_F(QueueTest, OfOnePriorityTheFirstReleasedGoesFirst) {
   EXPECT_EQ(gone, expected);
 }
 
-// Peers put a block without content in front of their queue.
+// Peers evict a block without content first.
 TEST_F(QueueTest, ABlockWithoutContentIsUsedBeforeAnyThatIsCached) {
   Make(4, 2);
   TakeOne(1);
   Free(1);
   Add(2, Prompt(2));
   const SlotIndex slot = Table(2).at(0).slot;
-  Free(2);  // Nothing of it was computed.
+  Free(2);  // None of it was computed.
   Add(3, Prompt(3));
   EXPECT_EQ(Table(3).at(0).slot, slot);
   EXPECT_TRUE(IsCached(Prompt(1)));
@@ -178,7 +178,7 @@ TEST_F(RetentionTest, RangesThatMakeNoSenseAreRefused) {
   refused({.generated = Keep(101)});
 }
 
-// Scenario 21. A block takes the range that its first token is in; none is the default.
+// Scenario 21. A block has the range of its first token; without a range it has the default.
 TEST_F(RetentionTest, ABlocksFirstTokenChoosesItsRange) {
   struct Case {
     uint32_t tokens_per_block, prompt_tokens;
@@ -206,8 +206,8 @@ TEST_F(RetentionTest, ABlocksFirstTokenChoosesItsRange) {
   }
 }
 
-// Scenario 22. Peers answer a query by block id, with 35 for ids that they do not know. Here the
-// events and the tree say what a cached block's priority is; what is not cached has none.
+// Scenario 22. Peers answer a query by block id, with 35 for unknown ids. Here the events and the
+// tree tell a cached block's priority; a block that is not cached has none.
 TEST_F(RetentionTest, TheTreeTellsPriorities) {
   Make(4, 8);
   Serve(1, Range(0, 7), All(80));
@@ -220,7 +220,7 @@ TEST_F(RetentionTest, AMatchWithAWishChangesThePriority) {
   Make(4, 8);
   Serve(1, Range(0, 7), All(80));
   TakeEvents();
-  Serve(2, Range(0, 8));  // No wish: it stays.
+  Serve(2, Range(0, 8));  // Without a retention: it stays.
   EXPECT_THAT(OfType<UpdatedEvent>(TakeEvents()), IsEmpty());
   Serve(3, Range(0, 8), {.ranges = {From(4, 8, 20)}});
   const auto updated = OfType<UpdatedEvent>(TakeEvents());
@@ -267,8 +267,8 @@ TEST_F(RetentionTest, GeneratedTokensHaveTheirOwnPriority) {
   EXPECT_EQ(PriorityOf(Range(0, 12)), Priority{20});
 }
 
-// Peers give the copy its source's priority and duration. Here a block is kept as its own sequence
-// wishes.
+// Peers give the copy its source's priority and duration. Here a block is kept by the retention of
+// its own sequence.
 TEST_F(RetentionTest, ACopyIsKeptAsItsOwnSequenceWishes) {
   Make(4, 8);
   Serve(1, Range(0, 7), All(80));
@@ -277,7 +277,7 @@ TEST_F(RetentionTest, ACopyIsKeptAsItsOwnSequenceWishes) {
   EXPECT_EQ(PriorityOf(Range(0, 7)), Priority{80});
 }
 
-// What peers cannot do: renew a priority by itself.
+// Peers cannot do this: renew a priority alone.
 TEST_F(RetentionTest, ARetentionCanBeSetAndRenewed) {
   Make(4, 8);
   Serve(1, Range(0, 9));
@@ -311,7 +311,7 @@ TEST_F(RetentionTest, OnlyBlocksThatARangeNamesAreSet) {
 TEST_F(RetentionTest, AWholeTailIsNamedBesideALongerSibling) {
   Make(4, 8);
   Serve(1, Range(0, 9));
-  // Or the tail would go when a block that begins with it comes.
+  // Otherwise the tail would leave when a block that begins with it enters.
   ASSERT_TRUE(Run(PinPrefix{.tokens = Range(0, 9)}).ok());
   Serve(2, Range(0, 11));
   ASSERT_TRUE(IsCached(Range(0, 9)));
@@ -320,7 +320,7 @@ TEST_F(RetentionTest, AWholeTailIsNamedBesideALongerSibling) {
   EXPECT_EQ(PriorityOf(Range(0, 11)), kDefaultPriority);
 }
 
-// A parent waits for its children whatever its priority, so that nothing cached is unreachable.
+// A parent waits for its children whatever its priority, so no cached block becomes unreachable.
 // Peers' newer versions evict it and leave the children where no match can find them.
 TEST_F(RetentionTest, AParentOfLowPriorityGoesAfterItsChildren) {
   Make(4, 3);

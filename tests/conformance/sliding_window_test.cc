@@ -1,5 +1,5 @@
-// Attention windows: what a sequence lets go of, what stays cached, and what several windows agree
-// on.
+// Attention windows: which blocks a sequence releases, which stay cached, and on what lengths
+// several windows agree.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ using ::testing::SizeIs;
 
 class SlidingWindowTest : public ConformanceTest {
  protected:
-  // For each entry of the table, whether a block is there.
+  // For each entry of the table, whether it has a block.
   std::vector<bool> Filled(uint64_t id, WindowSize window) {
     std::vector<bool> filled;
     for (const BlockHandle& block : Table(id, window)) filled.push_back(block.id != kNoBlock);
@@ -22,10 +22,10 @@ class SlidingWindowTest : public ConformanceTest {
   }
 };
 
-// Scenario 37. Peers let a block go when the window of the next token has passed it by a whole
-// block (here at 7 tokens). By rule 9 it goes when its last token is outside the window of the
-// first token that is not computed, but the last published block stays, since the next one hangs
-// under it: at 9 tokens, of which 8 are computed.
+// Scenario 37. Peers release a block when the window of the next token has passed it by a whole
+// block (here at 7 tokens). By rule 9 it is released when its last token is outside the window of
+// the first token that is not computed. But the last published block stays, because the next one
+// becomes its child: it is released at 9 tokens, of which 8 are computed.
 TEST_F(SlidingWindowTest, ABlockGoesWhenTheWindowHasPassedIt) {
   const WindowSize window{3};
   Make({.windows = {{window, 8}}});
@@ -33,7 +33,7 @@ TEST_F(SlidingWindowTest, ABlockGoesWhenTheWindowHasPassedIt) {
   EXPECT_THAT(Table(1, window), SizeIs(1));
   const auto generate = [this](uint32_t token_count) {
     for (uint32_t tokens = Describe(1).token_count; tokens < token_count; ++tokens) {
-      Append(1, {tokens}, tokens);  // The last one's KV comes with the next step.
+      Append(1, {tokens}, tokens);  // The last token's KV comes with the next step.
     }
   };
   generate(4);
@@ -76,8 +76,8 @@ TEST_F(SlidingWindowTest, LettingGoIsNoEvent) {
 }
 
 // Scenario 40. With peers' older versions a sequence whose first block another request has taken
-// must not publish its chain any more. Here the place of the block that went stays in the tree as a
-// hole: both publish, and both match, as far as their windows reach.
+// must not publish its chain any more. Here the place of the evicted block stays in the tree as a
+// hole. Both sequences publish, and both match, as far as their windows reach.
 TEST_F(SlidingWindowTest, AHoleKeepsWhatIsBelowReachable) {
   const WindowSize window{8};
   Make({.windows = {{window, 4}}});
@@ -101,30 +101,30 @@ TEST_F(SlidingWindowTest, AHoleKeepsWhatIsBelowReachable) {
   EXPECT_EQ(Match(Range(0, 11) + Tokens{99}), 12u) << "tokens 5 to 11 are there";
   EXPECT_EQ(Match(Range(0, 7) + Tokens{99}), 0u) << "of tokens 1 to 7 only the last four";
   EXPECT_EQ(Match(Range(100, 107) + Tokens{99}), 8u);
-  // Who goes on from there needs nothing before.
+  // A sequence that continues from there needs nothing before it.
   EXPECT_EQ(Add(3, Range(0, 11) + Tokens{99}), 12u);
   EXPECT_THAT(Filled(3, window), ElementsAre(false, true, true, true));
 }
 
-// The window of the next token begins in the block that went, or just behind it.
+// The window of the next token begins in the evicted block, or just behind it.
 TEST_F(SlidingWindowTest, AMatchReachesBackToTheWindowsFirstToken) {
   const WindowSize window{6};
   Make({.windows = {{window, 4}}});
   Serve(1, Range(0, 11));
-  Serve(2, Range(100, 107));  // One block is free; the oldest goes.
+  Serve(2, Range(100, 107));  // One block is free; the oldest is evicted.
   ASSERT_FALSE(Cached(Range(0, 3), {}, window).has_value());
   EXPECT_EQ(Match(Range(0, 8)), 0u) << "token 8 needs tokens 3 to 7";
   EXPECT_EQ(Match(Range(0, 9)), 9u) << "token 9 needs tokens 4 to 8";
   EXPECT_EQ(Add(3, Range(0, 9)), 9u);
 }
 
-// Content that is computed again fills its hole: the block comes back under the id that it had.
+// Content that is computed again fills its hole: the block returns with the id that it had.
 TEST_F(SlidingWindowTest, AHoleIsFilledByTheSameContent) {
   const WindowSize window{8};
   Make({.windows = {{window, 4}}});
   Serve(1, Range(0, 11));
   const BlockId first = RequireCached(Range(0, 3), {}, window).id;
-  Add(2, Range(100, 107));  // One block is free; the oldest goes.
+  Add(2, Range(100, 107));  // One block is free; the oldest is evicted.
   Free(2);
   ASSERT_FALSE(Cached(Range(0, 3), {}, window).has_value());
   TakeEvents();
@@ -137,15 +137,15 @@ TEST_F(SlidingWindowTest, AHoleIsFilledByTheSameContent) {
   EXPECT_EQ(Match(Range(0, 4)), 4u);
 }
 
-// Holes are bounded: where there is no place for one more, all below goes, too; who holds it keeps
-// its blocks for itself.
+// Holes are bounded. If there is no place for another one, all blocks below leave too. Their
+// holders keep them as private blocks.
 TEST_F(SlidingWindowTest, WithoutPlaceForAHoleTheSubtreeGoes) {
   const WindowSize window{8};
   Make({.windows = {{window, 8}}, .max_holes = 1});
   for (const uint64_t id : {1, 2}) {
     const TokenId first = static_cast<TokenId>(100 * id);
     Add(id, Range(first, first + 11));
-    Compute(id, 12);  // Lets go of the first of three blocks.
+    Compute(id, 12);  // Releases the first of three blocks.
   }
   Add(3, Range(0, 11));  // Two blocks are free; the third is the first one's.
   EXPECT_EQ(core_->Stats().windows.at(0).holes, 1u);
@@ -159,7 +159,7 @@ TEST_F(SlidingWindowTest, WithoutPlaceForAHoleTheSubtreeGoes) {
   EXPECT_EQ(Match(Range(100, 112)), 12u);
 }
 
-// Of a prefix below only what the window reaches comes up.
+// Only the blocks of a lower prefix that the window needs are onboarded.
 TEST_F(SlidingWindowTest, AMatchBringsUpWhatTheWindowReaches) {
   const WindowSize window{8};
   Make({.windows = {{window, 4, 8}}});
@@ -188,8 +188,8 @@ TEST_F(SlidingWindowTest, APinHoldsWhatItsEndNeeds) {
   EXPECT_EQ(Match(Range(0, 12)), 0u);
 }
 
-// A failed copy takes tokens whose window the sequence holds no blocks for: there is nowhere to
-// compute them again, and it can only be freed.
+// A failed copy loses tokens whose window the sequence has released. They cannot be computed again,
+// so it can only be freed.
 TEST_F(SlidingWindowTest, ASequenceThatCannotGoOnIsToldSo) {
   const WindowSize window{8};
   Make({.windows = {{window, 8, 8}}});
@@ -276,7 +276,7 @@ TEST_F(WindowsTest, EachWindowHasItsOwnAnswers) {
   EXPECT_EQ(answer->windows.at(1).available_blocks, 12u);
 }
 
-// Ids mean something in their window only: both begin at 0.
+// Ids have a meaning in their window only: both begin at 0.
 TEST_F(WindowsTest, IdsBelongToAWindow) {
   MakeTwo(8, 8);
   Add(1, Range(0, 3));

@@ -1,4 +1,4 @@
-// What lies in the slots of a cache, for tests: one number a token, where a pool has KV bytes.
+// The content of a cache's slots, for tests: one number for each token instead of its KV bytes.
 #ifndef PAGODA_TESTS_CONFORMANCE_SLOT_MEMORY_H_
 #define PAGODA_TESTS_CONFORMANCE_SLOT_MEMORY_H_
 
@@ -17,7 +17,7 @@ class SlotMemory {
  public:
   explicit SlotMemory(uint32_t tokens_per_block) : tokens_per_block_(tokens_per_block) {}
 
-  // The tokens of a slot, which are 0 until something is written.
+  // The tokens of a slot, which are 0 until they are written.
   absl::Span<uint64_t> slot(WindowSize window, SlotRef slot) {
     std::vector<uint64_t>& tokens = slots_[{window, slot.tier, slot.slot}];
     tokens.resize(tokens_per_block_);

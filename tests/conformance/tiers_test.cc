@@ -1,4 +1,4 @@
-// Two tiers: what moves down instead of going, how it comes up again, and what becomes of copies.
+// Two tiers: which blocks are offloaded, how they are onboarded, and what happens to copies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,8 +32,8 @@ class TiersTest : public ConformanceTest {
     const std::optional<TreeEntry> entry = Cached(prefix);
     return entry.has_value() ? std::optional(entry->tier) : std::nullopt;
   }
-  // The changes of tier since the last look, in order; there was nothing else but changes of lower
-  // copies.
+  // The changes of tier since the last call, in order. There were no other events but changes of
+  // lower copies.
   std::vector<std::pair<BlockId, Change<Tier>>> TakeMoves() {
     const std::vector<Event> events = TakeEvents();
     std::vector<std::pair<BlockId, Change<Tier>>> moves;
@@ -107,8 +107,8 @@ TEST_F(TiersTest, WhatComesDownDisplacesTheOldest) {
   EXPECT_EQ(updated[0].tier, kDown);
 }
 
-// A parent of low priority moves down only for its children: when the only one is what it would
-// displace, both go.
+// A parent of low priority is offloaded only for its children. If its only child is the block that
+// it would displace, both leave.
 TEST_F(TiersTest, AParentDoesNotDisplaceItsOnlyChild) {
   Make(4, 2, 1);
   Serve(1, Range(0, 7), ByBlock({10, 80}));
@@ -158,7 +158,7 @@ TEST_F(TiersTest, WithoutASecondaryTierNothingMoves) {
   EXPECT_EQ(Prefetch(Range(0, 7)), 0u);
 }
 
-// Peers offload on the way of an allocation only.
+// Peers offload only during an allocation.
 TEST_F(TiersTest, BelowTheWatermarkBlocksMoveDownAheadOfNeed) {
   Make({.windows = {{.primary = 8, .secondary = 8}}, .offload_watermark_permille = 500});
   Serve(1, Range(0, 31));
@@ -180,7 +180,7 @@ TEST_F(TiersTest, AheadOfNeedNothingIsDropped) {
   Make({.windows = {{.primary = 4, .secondary = 1}}, .offload_watermark_permille = 500});
   Serve(1, Range(100, 103));
   ASSERT_EQ(Offload(Range(100, 103)), 1u);
-  ASSERT_TRUE(Run(PinPrefix{.tokens = Range(100, 103)}).ok());  // There is no place below now.
+  ASSERT_TRUE(Run(PinPrefix{.tokens = Range(100, 103)}).ok());  // The tier below is full now.
   Serve(2, Range(0, 15));
   TakeEvents();
   Maintain(/*max_blocks=*/100);
@@ -195,7 +195,7 @@ TEST_F(TiersTest, AVictimDoesNotDisplaceWhatIsWorthMore) {
   Serve(2, Range(0, 3), ByBlock({40}));
   Serve(3, Range(200, 203), ByBlock({40}));
   TakeEvents();
-  Add(4, Range(300, 303));  // One of the two must go, and may not go down.
+  Add(4, Range(300, 303));  // One of the two must leave, and cannot be offloaded.
   EXPECT_EQ(TakeOnly<RemovedEvent>().reason, RemovalReason::kEvicted);
   EXPECT_EQ(TierOf(Range(100, 103)), Tier::kSecondary);
 }
@@ -231,8 +231,8 @@ TEST_F(TiersTest, OfABlockBelowThatMatchesInPartItsFirstTokensAreCopied) {
   EXPECT_EQ(TierOf(Range(0, 7)), Tier::kSecondary) << "it stays where it was";
 }
 
-// Nothing is lost when two full tiers swap: a match onboards what it needs, and its victims go
-// where that came from.
+// Nothing is lost when two full tiers swap: a match onboards its blocks, and its victims take their
+// slots.
 TEST_F(TiersTest, AMatchSwapsTwoFullTiers) {
   Make(4, 3, 2);
   const Tokens a = Range(0, 7), b = Range(100, 107);
@@ -265,7 +265,7 @@ TEST_F(TiersTest, APrefetchSwapsTwoFullTiers) {
   EXPECT_EQ(Add(3, Range(0, 4)), 4u) << "and the bytes went with the blocks";
 }
 
-// Rule 10: of content that is cached below a new copy takes the place; no bytes move.
+// Rule 10: if the content is cached below, a new copy takes its place, and no bytes move.
 TEST_F(TiersTest, ContentThatIsComputedAgainComesUpWithoutACopy) {
   Make(4, 4, 4);
   Add(1, Range(0, 7));
@@ -311,8 +311,8 @@ TEST_F(TiersTest, ASlotPassesOnWithItsTicket) {
   EXPECT_EQ(Secondary().cached, 1u);
 }
 
-// Scenario 36: whatever the order in which copies end, as long as each waits for those that it
-// names, the bytes are those of the last writer.
+// Scenario 36. Copies can end in any order, as long as each waits for those that it names. The
+// bytes are those of the last writer.
 TEST_F(TiersTest, CopiesThatTouchOneSlotAreOrdered) {
   const Tokens a = Range(0, 11), b = Range(100, 111);
   for (uint32_t seed = 0; seed < 100; ++seed) {
@@ -355,7 +355,7 @@ TEST_F(TiersTest, AFailedOffloadLosesTheCachedBlock) {
   copies_ = Copies::kByHand;
   ASSERT_EQ(Offload(Range(0, 7)), 2u);
   TakeMoves();
-  Complete(pending().begin()->first, absl::DataLossError("planted"));  // The leaf goes first.
+  Complete(pending().begin()->first, absl::DataLossError("planted"));  // The leaf leaves first.
   const auto removed = TakeOnly<RemovedEvent>();
   EXPECT_EQ(removed.reason, RemovalReason::kLost);
   EXPECT_THAT(removed.hashes, ElementsAre(leaf.hash));
@@ -393,7 +393,7 @@ TEST_F(TiersTest, AFailedOnboardShortensTheSequence) {
   ASSERT_EQ(removed.size(), 1u);
   EXPECT_EQ(removed[0].reason, RemovalReason::kLost);
 
-  // It must know before it goes on.
+  // It must know of the loss before it continues.
   ExpectRefused(Reason::kKvLost, CommitTokens{.sequence = SequenceId{2}, .computed_tokens = 9});
   ExpectRefused(Reason::kKvLost,
                 AppendTokens{.sequence = SequenceId{2}, .tokens = {9}, .computed_tokens = 9});
@@ -409,8 +409,8 @@ TEST_F(TiersTest, AFailedOnboardShortensTheSequence) {
   EXPECT_EQ(Match(Range(0, 8)), 8u);
 }
 
-// Peers' engines are told once, or find out by wrong tokens. Here a commit that was sent before its
-// sender could read of the loss is refused, however many answers have been given in between.
+// Peers' engines are told once, or find out by wrong tokens. Here a commit is refused if it was
+// sent before its client could learn of the loss, however many answers were given in between.
 TEST_F(TiersTest, ACommitThatDoesNotKnowOfALossIsRefused) {
   Make(4, 8);
   Serve(1, Range(0, 7));
@@ -464,7 +464,7 @@ TEST_F(TiersTest, AFailedPartialCopyShortensTheSequenceAlone) {
   EXPECT_TRUE(Cached(Range(0, 5) + Tokens{99}).has_value());
 }
 
-// Bytes that never arrived below cannot come up, whatever the second copy says of itself.
+// Bytes that never arrived below cannot be onboarded, whatever the second copy reports.
 TEST_F(TiersTest, ACopyOfWhatDidNotArriveHasFailedToo) {
   Make(4, 4, 4);
   Serve(1, Range(0, 7));
@@ -519,7 +519,7 @@ TEST_F(TiersTest, AnInvalidatedPrefixLeavesBothTiers) {
   Make(4, 4, 4);
   Serve(1, Range(0, 11));
   ASSERT_EQ(Offload(Range(0, 11)), 3u);
-  Add(2, Range(0, 4));  // Brings the first one up and holds it.
+  Add(2, Range(0, 4));  // Onboards the first one and holds it.
   EXPECT_EQ(Run(InvalidatePrefix{})->removed_blocks, 3u);
   EXPECT_EQ(CachedBlocks(), 0u);
   EXPECT_EQ(Secondary().free, 4u);

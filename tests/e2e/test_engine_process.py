@@ -153,7 +153,7 @@ def test_a_generation_outlives_its_daemon(cache, restart):
         answer = engine.answer()
         assert answer["id"] == 7 and "error" not in answer, answer
         assert len(answer["tokens"]) == LONG_TOKENS and answer["tokens"][:len(IDS)] == IDS
-        assert "lost the session" in engine.said and "goes on in a new session" in engine.said
+        assert "lost the session" in engine.said and "continues in a new session" in engine.said
         assert engine.generate(PROMPT, len(IDS))["tokens"] == IDS
         assert engine.finish() == 0
     wait_until_nothing_is_held(cache)
@@ -164,7 +164,7 @@ def test_an_idle_engine_opens_a_session_with_the_next_daemon(cache):
         assert engine.generate(PROMPT, len(IDS))["tokens"] == IDS
         restart_after_kill(cache)
         cache.wait_until(lambda daemon: daemon.status().sessions == 1)
-        engine.wait_until_said("goes on in a new session")
+        engine.wait_until_said("continues in a new session")
         assert engine.generate(PROMPT, len(IDS))["tokens"] == IDS
         assert engine.finish() == 0
 

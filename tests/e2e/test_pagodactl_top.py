@@ -122,7 +122,7 @@ def test_it_shows_what_changes(daemon, start_top):
     lambda top: os.kill(top.pid, signal.SIGHUP)], ids=["q", "ctrl-c", "sigterm", "sighup"])
 def test_the_terminal_is_restored(start_top, end):
     top = start_top()
-    top.wait_until(shows("q ends"))
+    top.wait_until(shows("q quits"))
     assert not top.modes()[3] & (termios.ECHO | termios.ICANON)
     end(top)
     # On the master's side of a closed terminal the modes are still those that were left.
@@ -133,7 +133,7 @@ def test_the_terminal_is_restored(start_top, end):
 
 def test_a_fatal_signal_restores_the_terminal_too(start_top):
     top = start_top()
-    top.wait_until(shows("q ends"))
+    top.wait_until(shows("q quits"))
     os.kill(top.pid, signal.SIGABRT)
     assert top.end() == -signal.SIGABRT
     assert top.modes()[3] & termios.ECHO and top.written.endswith(BACK)
@@ -141,7 +141,7 @@ def test_a_fatal_signal_restores_the_terminal_too(start_top):
 
 def test_stopped_and_continued_it_gives_the_terminal_back_meanwhile(start_top):
     top = start_top()
-    top.wait_until(shows("q ends"))
+    top.wait_until(shows("q quits"))
     os.kill(top.pid, signal.SIGTSTP)
     pid, status = os.waitpid(top.pid, os.WUNTRACED)
     assert pid == top.pid and os.WIFSTOPPED(status)
@@ -150,7 +150,7 @@ def test_stopped_and_continued_it_gives_the_terminal_back_meanwhile(start_top):
     assert top.modes()[3] & termios.ECHO and top.written.endswith(BACK)
     top.written = b""
     os.kill(top.pid, signal.SIGCONT)
-    top.wait_until(shows("q ends"))
+    top.wait_until(shows("q quits"))
     assert OTHER_SCREEN in top.written and not top.modes()[3] & termios.ECHO
     top.key(b"q")
     assert top.end() == 0
@@ -162,7 +162,7 @@ def test_a_resize_redraws(start_top):
     top.resize(6, 40)
     top.wait_until(lambda screen: len(screen) == 6 and all(len(line) <= 40 for line in screen))
     top.resize(40, 130)
-    top.wait_until(lambda screen: shows("q ends")(screen) and len(screen) > 12)
+    top.wait_until(lambda screen: shows("q quits")(screen) and len(screen) > 12)
     top.resize(1, 5)
     top.wait_until(lambda screen: screen == ["pagod"])
     top.key(b"q")
@@ -171,13 +171,13 @@ def test_a_resize_redraws(start_top):
 
 def test_a_daemon_that_goes_away_is_said_and_waited_for(daemon, start_top):
     top = start_top()
-    top.wait_until(shows("level with the daemon"))
+    top.wait_until(shows("up to date"))
     daemon.kill()
     top.wait_until(shows("no answer for"))
     top.wait_until(shows("of 64"))  # The last picture stays.
     daemon.start()
     top.wait_until(lambda screen: screen and not shows("no answer for")(screen))
-    top.wait_until(lambda screen: shows("level with the daemon")(screen) and shows("with snapshot 2: ")(screen))
+    top.wait_until(lambda screen: shows("up to date")(screen) and shows("with snapshot 2: ")(screen))
     daemon.kill()
     top.wait_until(shows("no answer for"))
     top.key(b"q")
@@ -186,17 +186,17 @@ def test_a_daemon_that_goes_away_is_said_and_waited_for(daemon, start_top):
 
 def test_colours_and_unicode_are_those_of_the_environment(start_top):
     plain = start_top(environment={"NO_COLOR": "1", "LC_ALL": "C"})
-    plain.wait_until(shows("q ends"))
+    plain.wait_until(shows("q quits"))
     assert plain.written.isascii() and b"\x1b[32m" not in plain.written
     rich = start_top(environment={"LC_ALL": "C.UTF-8"})
-    rich.wait_until(shows("q ends"))
+    rich.wait_until(shows("q quits"))
     rich.wait_until(shows("░"))
     assert b"\x1b[2m" in rich.written
 
 
 def test_space_holds_the_picture(daemon, start_top):
     top = start_top()
-    top.wait_until(shows("q ends"))
+    top.wait_until(shows("q quits"))
     top.key(b" ")
     top.wait_until(shows("held as it was"))
     with Client(daemon.channel) as client:
@@ -214,8 +214,8 @@ def test_space_holds_the_picture(daemon, start_top):
 
 def test_without_a_terminal_it_is_a_report_an_interval(daemon):
     report = run_ok(daemon, "top", "--once", "--interval", "0.1")
-    assert "window full, hit rate" in report and "events      0.0 a second" in report
-    assert "\x1b" not in report and "q ends" not in report and "---" not in report
+    assert "window full, hit rate" in report and "events      0.0 per second" in report
+    assert "\x1b" not in report and "q quits" not in report and "---" not in report
     assert run(daemon, "top", "--once", "--interval", "0.1", "-o", "json").stdout.count("\n") == 1
     assert run(daemon, "top", "--interval", "0").returncode == 2
     with subprocess.Popen(command(daemon, "top", "--interval", "0.1"), stdout=subprocess.PIPE, text=True) as process:

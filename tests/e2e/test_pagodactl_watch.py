@@ -43,13 +43,13 @@ def test_people_read_a_snapshot_between_two_lines(daemon):
         client.cache(1, list(range(8)))
         revision = daemon.status().revision
         header, begin, *told = run_ok(daemon, "watch", "--snapshot", "--count", "2").splitlines()
-        assert begin.split() == "- - begin all - - a snapshot: what was told before is void".split()
+        assert begin.split() == "- - begin all - - a snapshot; it replaces all earlier lines".split()
         assert [line.split()[0] for line in told] == ["-", "-"] and header.split()[0] == "REVISION"
         watching = subprocess.Popen(command(daemon, "watch", "--snapshot"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             while (line := watching.stdout.readline().split())[2] != "end":
                 assert line
-            assert line == [str(revision), *"- end all - - the snapshot is whole".split()]
+            assert line == [str(revision), *"- end all - - the snapshot is complete".split()]
         finally:
             watching.terminate()
             watching.communicate(timeout=RUN_SECONDS)

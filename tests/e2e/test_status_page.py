@@ -187,7 +187,7 @@ def test_the_page_says_what_the_daemon_says(start_daemon, browser, keep):
         # By the keyboard: the first square says what it is.
         browser.run("document.querySelector('.pool canvas').focus()")
         browser.driver.switch_to.active_element.send_keys("\ue014")  # The right arrow.
-        assert browser.texts(".pool .cell")[0].startswith("Place 0: ")
+        assert browser.texts(".pool .cell")[0].startswith("Slot 0: ")
         operator.free(raw)
         check_it_kept_to_itself(browser, daemon)
 
@@ -198,7 +198,7 @@ def test_an_empty_cache_says_so_in_words(start_daemon, browser):
     browser.open(f"http://{daemon.http_address}/")
     browser.wait(lambda: browser.text("state") == "serving" and browser.is_seen("sessions-empty"), "the first answer")
     assert browser.text("sessions-empty") == "No client is connected."
-    assert browser.text("subscribers-empty") == "Nobody follows the events."
+    assert browser.text("subscribers-empty") == "No subscriber follows the events."
     assert browser.text("prefixes-empty").startswith("Nothing was reused yet.")
     assert browser.text("transfers-empty") == "There is no tier below primary, and nothing was copied."
     assert browser.text("hit-now") == browser.text("hit-total") == "–"
@@ -255,7 +255,7 @@ def test_it_says_that_the_daemon_is_gone_and_comes_back_by_itself(tmp_path, brow
         assert browser.run("return document.body.className") == ""
         assert daemon.status().epoch != old.epoch
         browser.wait(lambda: f"{daemon.status().epoch:016x}" in browser.text("facts"), "the new epoch")
-        browser.wait(lambda: "started anew" in browser.text("events-note"), "the note about it")
+        browser.wait(lambda: "was restarted" in browser.text("events-note"), "the note about it")
 
 
 def test_a_disk_is_shown_with_how_it_is_used(start_daemon, browser):
@@ -267,7 +267,7 @@ def test_a_disk_is_shown_with_how_it_is_used(start_daemon, browser):
         browser.open(f"http://{daemon.http_address}/")
         browser.wait(lambda: "read and written, by" in browser.text("facts"), "what the disk does")
         assert "Disk disk, window full" in browser.text("facts")
-        assert "on disk: copies of what is in memory, and what the secondary tier has no room for" in browser.texts(".pool .head")[2]
+        assert "on disk: copies of blocks in memory, and blocks offloaded from the secondary tier" in browser.texts(".pool .head")[2]
         browser.wait(lambda: "down, to disk" in browser.text("transfers"), "the blocks that were written")
         (file,) = (daemon.folder / "disk").iterdir()
         file.unlink()

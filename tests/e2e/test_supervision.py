@@ -89,7 +89,7 @@ def test_the_service_manager_hears_of_the_start_the_service_and_the_drain(tmp_pa
         assert starting and all(message.keys() == {"STATUS"} and message["STATUS"].startswith("starting") for message in starting)
         assert ready["READY"] == "1" and str(daemon.unix_socket) in ready["STATUS"]
         assert health(daemon) == SERVING
-    assert notify_socket.receive() == {"STOPPING": "1", "STATUS": "draining: calls may go on for 20s"}
+    assert notify_socket.receive() == {"STOPPING": "1", "STATUS": "draining: calls can go on for 20s"}
     assert notify_socket.receive() == {"STATUS": "drained"}
 
 

@@ -175,10 +175,10 @@ def test_a_broken_replacement_is_not_served(start_tls, authority, tmp_path, brok
     else:
         certificate.unlink()
     assert served_certificate(daemon) == first
-    daemon.wait_until(lambda daemon: "the earlier ones hold" in daemon.log.read_text())
+    daemon.wait_until(lambda daemon: "the earlier ones stay in use" in daemon.log.read_text())
     with Client(channel(daemon, authority)) as client:
         assert client.allocate(1)
-    assert daemon.log.read_text().count("the earlier ones hold") == 1, "said once, not with each connection"
+    assert daemon.log.read_text().count("the earlier ones stay in use") == 1, "said once, not with each connection"
     certificate, _ = authority.sign("daemon", *HERE)
     assert served_certificate(daemon) == der(certificate) != first, "a good one is served again"
 

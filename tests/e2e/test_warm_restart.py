@@ -186,7 +186,7 @@ def test_a_start_that_does_not_know_its_writers_fails_until_somebody_decides(sta
     (table,) = [path for path in daemon.files() if path.name.endswith("-writers")]
     for harm in (lambda: os.truncate(table, table.stat().st_size // 2), lambda: table.write_bytes(bytes(table.stat().st_size)), lambda: None):
         harm()
-        assert f"{table.name} is damaged; end them, or remove it" in run_to_its_end_and_leave_all(daemon)
+        assert f"{table.name}, is damaged: end the processes, or remove the table" in run_to_its_end_and_leave_all(daemon)
     table.unlink()
     daemon.channels.clear()
     daemon.start()

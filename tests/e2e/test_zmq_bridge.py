@@ -279,7 +279,7 @@ def test_with_callers_the_socket_is_a_file_and_the_log_warns(bridged, tmp_path):
     folder.mkdir()
     refused = Daemon(folder, operator_token="token-of-the-operator-0123456789", events={"zmq": {"endpoint": "tcp://[::1]:*"}})
     assert refused.run_to_its_end() == 1
-    assert "callers have to show credentials" in refused.log.read_text()
+    assert "callers must show credentials" in refused.log.read_text()
     daemon, _ = bridged(operator_token="token-of-the-operator-0123456789")
     assert "reads the tokens of every tenant" in daemon.log.read_text()
     without, _ = bridged()

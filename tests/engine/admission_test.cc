@@ -1,4 +1,4 @@
-// Who is admitted: quotas, priorities, slots, and how often the cache is asked about room.
+// Admission: quotas, priorities, slots, and how often the scheduler queries the capacity.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ TEST(QuotaTest, WhatAQuotaCanNeverHoldIsRefusedAtOnce) {
   const GenerateRequest running = Of("blue", RandomRequest(1, 10, 100));
   Outcome& blue = world.Add(running);
   world.RunSteps(3);
-  // The last token needs no room.
+  // The last token needs no slot.
   const GenerateRequest just_fits = Of("red", RandomRequest(2, 25, 8));
   const GenerateRequest too_long = Of("red", RandomRequest(3, 25, 9));
   Outcome& waits = world.Add(just_fits);
@@ -116,7 +116,7 @@ TEST(QuotaTest, AQuotaBoundsATenantThatShares) {
   EXPECT_TRUE(world.cache().NothingHeld());
 }
 
-// That a tenant is full says nothing of its quota.
+// A tenant that is full does not show its quota.
 TEST(TenantQuotasTest, KnowsWhatItHasLearntAlone) {
   TenantQuotas quotas;
   quotas.NoteFull("red");
@@ -126,7 +126,7 @@ TEST(TenantQuotasTest, KnowsWhatItHasLearntAlone) {
   quotas.Learn("red", {window});
   EXPECT_TRUE(quotas.Knows("red"));
   EXPECT_FALSE(quotas.Check(Of("red", RandomRequest(1, 50, 1)), 8).ok());
-  // Of very many the first are forgotten, and one that is full then is not known.
+  // Of very many tenants the first are forgotten. A tenant that is full then is not known.
   for (int i = 0; i < 5000; ++i) quotas.Learn(absl::StrCat("tenant ", i), {window});
   ASSERT_FALSE(quotas.Knows("red"));
   quotas.NoteFull("red");
@@ -149,7 +149,7 @@ TEST(QuotaTest, AQuotaTakesTheRoomOfItsOwnTenantAlone) {
   for (size_t i = 2; i < 5; ++i) EXPECT_EQ(outcomes[i]->report->preemptions, 0u);
 }
 
-// All of them want their next block in the same step: one gives way, and the others go on.
+// All sequences need their next block in the same step. One is preempted, and the others continue.
 TEST(QuotaTest, AFullQuotaTakesOneSequenceAtATime) {
   World world(TwoTenants(12, kNoQuota));
   std::vector<GenerateRequest> requests;
@@ -177,7 +177,7 @@ TEST(QuotaTest, WhereOthersOfTheTenantHoldTheQuotaARequestEndsAfterAWhile) {
                                                         .tokens = held})
                   .ok());
   Outcome& red = world.Add(Of("red", RandomRequest(1, 30, 10)));
-  // Others come and go all the while.
+  // Other requests come and go all the time.
   Outcome* last = nullptr;
   for (uint64_t i = 0; !red.ended; ++i) {
     ASSERT_LT(i, 100'000u);
@@ -186,7 +186,7 @@ TEST(QuotaTest, WhereOthersOfTheTenantHoldTheQuotaARequestEndsAfterAWhile) {
   }
   EXPECT_EQ(ReasonOf(red.report.status()), Reason::kTenantQuotaExceeded);
   EXPECT_THAT(std::string(red.report.status().message()), HasSubstr("other clients of the tenant"));
-  // And one that comes when there is room again runs.
+  // A request that arrives when there is capacity again runs.
   const GenerateRequest request = Of("red", RandomRequest(2, 30, 10));
   Outcome& late = world.Add(request);
   world.RunSteps(3);
@@ -221,7 +221,7 @@ World::Setting RedMayHave(TenantOptions limits) {
   return {.blocks = {.primary_blocks = 256}, .tenants = {std::move(limits), {.name = "blue"}}};
 }
 
-// The samples that the tenant may not have yet are refused behind the prefill.
+// The samples beyond the tenant's limit are refused after the prefill.
 TEST(SequencesTest, MoreSamplesThanTheTenantsSequencesRunInTurns) {
   World world(RedMayHave({.max_sequences = 3}));
   GenerateRequest request = Of("red", RandomRequest(1, 43, 12));
@@ -232,7 +232,7 @@ TEST(SequencesTest, MoreSamplesThanTheTenantsSequencesRunInTurns) {
   EXPECT_TRUE(world.cache().NothingHeld());
 }
 
-// What the red tenant's sequences keep at most while the request runs alone.
+// The most that the red tenant's sequences keep while the request runs alone.
 uint64_t MostBytes(const GenerateRequest& request) {
   World world(RedMayHave({}));
   world.Add(request);
@@ -243,7 +243,7 @@ uint64_t MostBytes(const GenerateRequest& request) {
   return most;
 }
 
-// Two of them begin, and the tenant's bytes are not enough for both to end.
+// Two of them start, but the tenant's bytes are not enough for both to finish.
 TEST(SequencesTest, WhoFindsNoBytesToGrowGivesWayAndGoesOn) {
   std::vector<GenerateRequest> requests;
   for (uint64_t i = 0; i < 4; ++i) requests.push_back(Of("red", RandomRequest(i, 20, 80)));
@@ -291,7 +291,7 @@ TEST(SequencesTest, WhereOthersOfTheTenantHaveTheSequencesARequestEndsAfterAWhil
   }
   EXPECT_EQ(ReasonOf(red.report.status()), Reason::kTooManySequences) << red.report.status();
   EXPECT_GE(steps, 10u) << "it waited";
-  // And one that comes when there is one again runs.
+  // A request that arrives when a sequence is allowed again runs.
   const GenerateRequest request = Of("red", RandomRequest(2, 30, 10));
   Outcome& late = world.Add(request);
   world.RunSteps(5);
@@ -329,8 +329,8 @@ TEST(SlotsTest, AHigherPriorityTakesTheSlotOfALowerOne) {
   EXPECT_EQ(two.report->preemptions, 1u);
 }
 
-// Red has a high priority and no room in its quota: nobody gives way for it, however often it is
-// asked for. Green has a high priority and room.
+// Red has a high priority but its quota is full: no sequence is preempted for it, however often the
+// cache is asked. Green has a high priority and capacity.
 TEST(SlotsTest, NobodyGivesASlotToWhoCannotTakeIt) {
   World::Setting setting = TwoTenants(8, kNoQuota);
   setting.tenants.push_back({.name = "green", .quota_blocks = {kNoQuota, kNoQuota}});
@@ -352,7 +352,7 @@ TEST(SlotsTest, NobodyGivesASlotToWhoCannotTakeIt) {
   ASSERT_EQ(world.stats().running_sequences, 6u);
   for (int i = 0; i < 8; ++i) add("red", 1, 24);
   const auto run_slowly = [&] {
-    absl::SleepFor(absl::Milliseconds(2));  // So that red is asked for in each step.
+    absl::SleepFor(absl::Milliseconds(2));  // So that each step queries the capacity for red.
     world.RunSteps(1);
   };
   const uint64_t asked = world.client().capacity_queries();
@@ -372,7 +372,7 @@ TEST(SlotsTest, NobodyGivesASlotToWhoCannotTakeIt) {
   EXPECT_TRUE(world.cache().NothingHeld());
 }
 
-// As many slots as tokens of a step: who gives way leaves its token.
+// As many slots as tokens per step: a preempted sequence frees its token.
 TEST(SlotsTest, AHigherPriorityTakesASlotWhereTheStepIsFull) {
   World world({.options = {.max_step_tokens = 2, .max_running_sequences = 2}});
   const std::vector<GenerateRequest> low = {RandomRequest(1, 10, 60), RandomRequest(2, 10, 60)};
@@ -412,7 +412,7 @@ TEST(SlotsTest, SamplesCountAgainstTheSlots) {
   }
 }
 
-// --- Questions about room ---
+// --- Queries of the capacity ---
 
 TEST(ProbesTest, NobodyIsAskedForWhileAPromptTakesTheWholeBudget) {
   World world({.blocks = {.primary_blocks = 256}, .options = {.max_step_tokens = 8}});
@@ -428,7 +428,7 @@ TEST(ProbesTest, NobodyIsAskedForWhileAPromptTakesTheWholeBudget) {
 }
 
 TEST(ProbesTest, WhoIsBlockedIsAskedForWhenRoomMayHaveChanged) {
-  // Others give room back: never as far as this one knows, or perhaps with each step.
+  // Other clients free capacity: never known to the scheduler, or possibly with each step.
   for (const absl::Duration pause : {absl::InfiniteDuration(), absl::ZeroDuration()}) {
     World world({.blocks = {.primary_blocks = 40}, .options = {.probe_pause = pause}});
     const GenerateRequest running = RandomRequest(1, 20, 250);
@@ -454,7 +454,7 @@ TEST(ProbesTest, WhoIsBlockedIsAskedForWhenRoomMayHaveChanged) {
   }
 }
 
-// Answers that were not looked at yet are of nobody any more.
+// Answers that were not read yet are dropped.
 TEST(ProbesTest, AreForgottenWhenTheClientFails) {
   World world({.options = {.max_step_tokens = 8, .max_running_sequences = 2}});
   std::vector<Outcome*> outcomes;

@@ -20,7 +20,7 @@ int64_t FirstSeen(WindowSize window, int64_t position) {
   return std::max<int64_t>(0, position + 1 - int64_t{window.value()});
 }
 
-// A few likely tokens, so that draws differ and drafts are chosen at times.
+// A few likely tokens, so that draws differ and draft tokens are sometimes chosen.
 void LogitsOf(uint64_t hash, int64_t position, uint32_t period, absl::Span<float> logits) {
   for (size_t i = 0; i < logits.size(); ++i) logits[i] = -4.0f;
   for (int rank = 0; rank < 4; ++rank) {

@@ -1,5 +1,5 @@
-// A model whose answers anybody can compute, and which sees through every mistake of who keeps its
-// KV.
+// A model whose answers can be computed from the tokens alone. It detects every mistake in the
+// handling of its KV.
 #ifndef PAGODA_TESTS_ENGINE_ARITHMETIC_MODEL_H_
 #define PAGODA_TESTS_ENGINE_ARITHMETIC_MODEL_H_
 
@@ -18,28 +18,28 @@
 namespace pagoda {
 
 // The KV of a token in each window is the token and its position. The logits behind a token are a
-// hash of the KV of all tokens that the windows let it see, as the cache has them: a block that is
-// stale, lost, another sequence's or in another place gives other logits than ExpectedAnswer, which
+// hash of the KV in the cache of all tokens that the windows let it see. A block that is stale,
+// lost, another sequence's or in another place gives other logits than ExpectedAnswer, which
 // computes them from the tokens alone.
 class ArithmeticModel {
  public:
   static constexpr uint32_t kVocabSize = 64;
 
-  // One layer a window.
+  // One layer per window.
   static CacheSpec Spec(absl::Span<const WindowSize> windows, uint32_t tokens_per_block);
-  // The answer of a request on its own: the tokens of each sample.
+  // The answer to a request that runs alone: the tokens of each sample.
   static std::vector<std::vector<TokenId>> ExpectedAnswer(const GenerateRequest& request,
                                                           absl::Span<const WindowSize> windows,
                                                           uint32_t period = 0);
 
-  // Maps the client's pools. `windows` are ascending. With a `period` most tokens that it says are
-  // their positions modulo that, so that guesses from the past are often right.
+  // Maps the client's pools. `windows` are ascending. With a `period`, most generated tokens are
+  // their positions modulo it, so that draft tokens are often right.
   ArithmeticModel(CacheClient& client, std::vector<WindowSize> windows, uint32_t tokens_per_block,
                   uint32_t period = 0);
 
   absl::StatusOr<absl::Span<const float>> Forward(const ModelInput& input);
 
-  uint32_t most_tokens() const { return most_tokens_; }        // Of a step.
+  uint32_t most_tokens() const { return most_tokens_; }        // The most in a step.
   uint32_t most_sequences() const { return most_sequences_; }  // Likewise.
   uint64_t unwritten_reads() const { return unwritten_reads_; }
 

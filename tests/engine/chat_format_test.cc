@@ -1,4 +1,4 @@
-// Conversations as the templates of tests/golden/text/chat.json render them.
+// Conversations, compared with the templates of tests/golden/text/chat.json.
 #include "engine/text/chat_format.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,8 @@ std::vector<ChatMessage> MessagesOf(const json& list) {
   return messages;
 }
 
-// A template that skips a message, or writes a role that it was not made for, is no reason to.
+// Whether ChatFormat refuses messages that the template renders, because the template skips a
+// message or writes an unknown role.
 bool IsStricter(const std::string& format, const std::vector<ChatMessage>& messages) {
   for (size_t i = 1; i < messages.size(); ++i) {
     if (format != "qwen2.5" && format != "qwen3" && format != "llama3" &&

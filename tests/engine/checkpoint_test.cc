@@ -1,4 +1,4 @@
-// Good checkpoints are read, bad ones are refused by name.
+// Valid checkpoints are read; invalid ones are refused by name.
 #include "engine/checkpoint/checkpoint.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ std::string Fingerprint(const std::string& dir) {
   return Checkpoint::Open(dir)->Fingerprint(*config);
 }
 
-// Of one file, of several with an index, of GGUF; each with all its tensors.
+// One file, several files with an index, and GGUF, each with all its tensors.
 TEST(CheckpointTest, ReadsEveryGoldenModel) {
   for (const GoldenModel& golden : kGoldenModels) {
     SCOPED_TRACE(golden.name);
@@ -137,7 +137,7 @@ TEST(CheckpointTest, RefusesAHostileHeader) {
         R"({"t": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}})",
         R"({"t": {"dtype": "F32", "shape": [1], "data_offsets": [0, 18446744073709551615]}})",
         R"({"t": {"dtype": "F32", "shape": [4294967296, 4294967296], "data_offsets": [0, 0]}})",
-        // As many elements as overflow to those that are there.
+        // A number of elements that overflows to the right one.
         R"({"t": {"dtype": "F32", "shape": [4611686018427387905], "data_offsets": [0, 4]}})",
         R"({"t": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4, 8]}})",
         R"({"t": {"dtype": "Q8_0", "shape": [32], "data_offsets": [0, 34]}})"}) {
@@ -168,7 +168,7 @@ TEST(CheckpointTest, RefusesTensorsThatOverlap) {
     return Checkpoint::Open(model.dir()).status();
   };
   EXPECT_TRUE(write(R"("b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})").ok());
-  // Without bytes it lies nowhere.
+  // Without bytes it overlaps nothing.
   EXPECT_TRUE(write(R"("b": {"dtype": "F32", "shape": [0], "data_offsets": [2, 2]}})").ok());
   for (const char* second : {R"("b": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})",
                              R"("b": {"dtype": "F32", "shape": [1], "data_offsets": [3, 7]}})",
@@ -177,7 +177,7 @@ TEST(CheckpointTest, RefusesTensorsThatOverlap) {
   }
 }
 
-// JSON leaves open which of the two holds, and parsers differ.
+// JSON does not define which of the two counts, and parsers differ.
 TEST(CheckpointTest, RefusesAKeyThatIsThereTwice) {
   const ScratchModel model(kTinyModel);
   model.Write(kTensors, SafetensorsContent(
@@ -209,7 +209,7 @@ TEST(CheckpointTest, RefusesAnIndexThatLeavesItsFolder) {
   const ScratchModel model(kUntiedModel);
   for (const char* name : {"../other.safetensors", "/etc/passwd", "", ".."}) {
     model.EditJson(kIndex, [&](json& index) { index["weight_map"]["lm_head.weight"] = name; });
-    ExpectRefused(model, "lm_head.weight is no plain file name");
+    ExpectRefused(model, "lm_head.weight is not a plain file name");
   }
 }
 
@@ -219,7 +219,8 @@ TEST(CheckpointTest, RefusesAnIndexWithAMissingFile) {
   ExpectRefused(model, "/gone: No such file");
 }
 
-// A hash that folds whole words by multiplication loses changes of two words' uppermost bits.
+// A hash that folds whole words by multiplication misses changes of the uppermost bits of two
+// words.
 TEST(CheckpointTest, FingerprintTellsApartModelsThatDifferInTheSignsOfTwoWeights) {
   const ScratchModel model(kTinyModel);
   std::string content = model.Read(kTensors);
@@ -246,7 +247,7 @@ TEST(CheckpointTest, FingerprintTellsModelsApart) {
   EXPECT_NE(Fingerprint(model.dir()), original);
 }
 
-// Each field that K and V depend on, and none that they do not.
+// The fields that K and V depend on, and no others.
 TEST(CheckpointTest, FingerprintCoversTheConfiguration) {
   const ScratchModel model("gemma3_tiny");
   const std::string original = Fingerprint(model.dir());
@@ -259,7 +260,7 @@ TEST(CheckpointTest, FingerprintCoversTheConfiguration) {
   EXPECT_NE(with("sliding_window", 21), original);
   EXPECT_NE(with("query_pre_attn_scalar", 32), original);
   EXPECT_NE(with("hidden_activation", "silu"), original);
-  EXPECT_NE(with("dtype", "float32"), original);  // Of the embeddings' scale.
+  EXPECT_NE(with("dtype", "float32"), original);  // Changes the embeddings' scale.
   EXPECT_NE(with("layer_types/0", "full_attention"), original);
   EXPECT_NE(with("rope_parameters/full_attention/factor", 4.0), original);
   EXPECT_NE(with("rope_parameters/sliding_attention/rope_theta", 500.0), original);

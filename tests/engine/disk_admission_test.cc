@@ -1,4 +1,5 @@
-// Requests whose prefix is on disk: which of them wait for it, how long, and what the others do.
+// Requests whose prefix is on disk: which of them wait for it, how long, and the effect on other
+// requests.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,10 +21,10 @@ using World = SchedulerWorld;
 using Outcome = SchedulerWorld::Outcome;
 
 constexpr uint32_t kBlockTokens = World::kTokensPerBlock;
-// A token's time in the model, where computing is to be slower than the disk.
+// The model's time per token in tests in which computing must be slower than the disk.
 constexpr absl::Duration kSlowToken = absl::Milliseconds(2);
 
-// A world with a disk below two tiers of memory, in which 16 blocks may be fetched at once.
+// A world with a disk below two tiers of memory. 16 blocks can be fetched at once.
 World::Setting WithDisk(absl::Duration time_per_token = {}) {
   return {.blocks = {.primary_blocks = 40, .secondary_blocks = 64, .disk_blocks = 400},
           .time_per_token = time_per_token};
@@ -49,7 +50,7 @@ class DiskAdmissionTest : public testing::Test {
         world_->client(), MatchPrefix{.name_space = request.name_space, .tokens = request.prompt});
   }
 
-  // Runs the request, and others until nothing of its prompt is in memory.
+  // Runs the request, then others until none of its prompt is in memory.
   void PutOnDisk(const GenerateRequest& request) {
     RunToEnd(request);
     for (int i = 0; Match(request).matched_tokens >= kBlockTokens; ++i) {
@@ -123,7 +124,7 @@ TEST_F(DiskAdmissionTest, OthersPassOneThatWaits) {
   ExpectNothingLeft();
 }
 
-// And the engine's thread may sleep meanwhile.
+// The engine's thread can sleep meanwhile.
 TEST_F(DiskAdmissionTest, NothingIsDoneWhileAllWait) {
   Make(WithDisk(kSlowToken));
   const GenerateRequest request = RandomRequest(1, 100, 5);
@@ -156,7 +157,7 @@ TEST_F(DiskAdmissionTest, ASlowDiskIsNotWaitedForBeyondTheDeadline) {
   EXPECT_LE(absl::Now() - begin, absl::Seconds(1));
   EXPECT_EQ(world_->stats().late_fetches - before.late_fetches, 1u);
   EXPECT_EQ(world_->stats().fetched_tokens, before.fetched_tokens);
-  // The next one does not ask that disk.
+  // The next request does not use that disk.
   const Outcome& outcome = world_->Add(next);
   world_->RunUntilIdle();
   world_->ExpectSoloAnswer(next, outcome);
@@ -171,7 +172,7 @@ TEST_F(DiskAdmissionTest, NoFetchIsOrderedWhereComputingIsFaster) {
   const GenerateRequest first = RandomRequest(1, 100, 5), second = RandomRequest(2, 100, 5);
   PutOnDisk(first);
   PutOnDisk(second);
-  // In time, and still much slower than this model.
+  // In time, but much slower than this model.
   world_->SetBetweenSteps([this] {
     if (disk_->held_fetches() > 0) absl::SleepFor(absl::Milliseconds(5));
     disk_->Run();
@@ -220,7 +221,7 @@ TEST_F(DiskAdmissionTest, WhatAFetchHasLostIsComputed) {
   ExpectNothingLeft();
 }
 
-// 4 blocks of each window at a time. With a window that slides, the first ones match nothing.
+// 4 blocks of each window at a time. With a sliding window, the first ones match nothing.
 class SeveralFetchesTest : public DiskAdmissionTest,
                            public testing::WithParamInterface<std::vector<WindowSize>> {};
 INSTANTIATE_TEST_SUITE_P(Windows, SeveralFetchesTest,

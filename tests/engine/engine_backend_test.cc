@@ -1,4 +1,4 @@
-// Where an engine computes, and what it says where it cannot.
+// Where an engine computes, and its errors if it cannot.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr uint32_t kTokensPerBlock = 16;
 
-// Kernels reach their own memory alone. A build without a backend for GPUs says what it has.
+// Kernels reach only their own memory. A build without a GPU backend names the supported ones.
 TEST(EngineBackendTest, ABackendThatDoesNotReachThePoolsIsRefused) {
   const std::string model = GoldenDir(kTinyModel);
   TestCache cache(*Engine::CacheSpecForModel(model, kTokensPerBlock, DType::kFloat32),
@@ -63,7 +63,7 @@ TEST(EngineBackendTest, AutoComputesWhereThePoolsLie) {
           .status();
   EXPECT_EQ(ReasonOf(no_gpu), Reason::kInvalidArgument) << no_gpu;
   EXPECT_THAT(std::string(no_gpu.message()), HasSubstr("gpu_attention is hopper"));
-  // Of a device that no machine has: whatever is missing first, it is told with the place.
+  // On a device that no machine has: the error names the place, whatever is missing first.
   const MemoryPlace nowhere = {.kind = MemoryKind::kCuda, .device = 1000};
   const absl::Status status = MakeBackend(EngineBackend::kAuto, nowhere, {}).status();
   EXPECT_FALSE(status.ok());

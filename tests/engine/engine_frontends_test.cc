@@ -1,4 +1,4 @@
-// What an engine takes in, and what it refuses.
+// The requests that an engine accepts and refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ TEST_F(EngineFrontendsTest, AFullQueueIsRefused) {
   EXPECT_EQ(ReasonOf(engine->Submit(Request("", 1), nullptr, nullptr)), Reason::kQueueFull);
 }
 
-// One runs, and does not end before it is told to; the others wait.
+// One request runs until it is told to end; the others wait.
 TEST_F(EngineFrontendsTest, ATenantThatFillsTheQueueLeavesAnotherItsPart) {
   std::atomic<int> ended = 0;
   std::atomic<bool> stop = false;

@@ -1,4 +1,4 @@
-// The engine over a real manager and real pools, with the tiny checkpoints as the judge.
+// The engine over a real manager and real pools. The tiny checkpoints give the expected answers.
 #include "engine/engine.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ struct Answer {
   std::vector<std::vector<float>> logits;
 };
 
-// A cache, an engine on it, and what it should answer.
+// A cache, an engine on it, and the expected answers.
 class EngineOn {
  public:
   explicit EngineOn(const std::string& model, EngineSettings settings = {})
@@ -124,8 +124,8 @@ TEST_P(GoldenTest, ComputesOnlyWhatIsNotCached) {
   EXPECT_EQ(on.engine().Stats().computed_tokens, 64u + 19u);
   const Answer again = on.Generate(on.Request());
   ExpectGolden(on.golden(), again, 1e-4f);
-  // All but the last token, of which the logits are needed: three blocks, and a copy of 15 tokens
-  // of the fourth.
+  // All tokens except the last, whose logits are needed: three blocks, and a copy of 15 tokens of
+  // the fourth.
   EXPECT_EQ(again.report->reused_tokens, 63u);
   const EngineStats stats = on.engine().Stats();
   EXPECT_EQ(stats.computed_tokens, 2 * (64u + 19u) - 63u);
@@ -142,14 +142,14 @@ TEST_P(GoldenTest, ChunkedPrefillGivesTheSame) {
   on.ExpectNothingHeld();
 }
 
-// Rounded K and V move the logits, but not as far as the nearest rivals are apart.
+// Rounded K and V change the logits, but by less than the distance to the nearest rival.
 TEST_P(GoldenTest, HalfPrecisionKvGivesTheSameIds) {
   EngineOn on(GetParam(), {.kv_dtype = DType::kFloat16});
   ExpectGolden(on.golden(), on.Generate(on.Request()), 2e-2f);
 }
 
-// The prompt's blocks, away from the primary tier, with those of the answer that hang under them.
-// What is left there is poisoned.
+// The prompt's blocks, moved from the primary tier together with their children of the answer. The
+// slots that they leave are poisoned.
 void OffloadPrompt(EngineOn& on, const std::vector<TokenId>& answer = {}) {
   const std::unique_ptr<CacheClient> other = on.cache().OpenClient();
   std::vector<TokenId> tokens = on.golden().prompt;
@@ -162,8 +162,8 @@ void OffloadPrompt(EngineOn& on, const std::vector<TokenId>& answer = {}) {
   on.cache().PoisonPrimary();
 }
 
-// Rounded to 3 bits of fraction, K and V may lead to other tokens than fp32. Reused blocks come
-// with their scales, through the tier below too; the scales of a slot are NaN before it is used.
+// Rounded to 3 bits of fraction, K and V can lead to other tokens than fp32. Reused blocks keep
+// their scales, also through the lower tier. The scales of a slot are NaN before its use.
 TEST(EngineTest, Float8KvIsReusedWithItsScales) {
   EngineOn on(kTinyModel, {.kv_dtype = DType::kFloat8E4M3, .secondary_blocks = 32});
   const Answer first = on.Generate(on.Request());
@@ -176,7 +176,7 @@ TEST(EngineTest, Float8KvIsReusedWithItsScales) {
   const Answer again = on.Generate(on.Request());
   ASSERT_TRUE(again.report.ok()) << again.report.status();
   EXPECT_GT(again.report->reused_tokens, 0u);
-  // The logits behind the prompt: all of its blocks but the last came from below.
+  // The logits behind the prompt: all of its blocks except the last were onboarded.
   ASSERT_EQ(again.logits.at(0).size(), first.logits.at(0).size());
   for (size_t i = 0; i < first.logits[0].size(); ++i) {
     ASSERT_NEAR(again.logits[0][i], first.logits[0][i], 5e-2f) << i;
@@ -210,7 +210,7 @@ TEST(EngineTest, WaitsForWhatComesUpFromTheSecondaryTier) {
   };
   EngineOn on(kTinyModel, {.secondary_blocks = 32, .before_copy = slowly});
   ASSERT_TRUE(on.Generate(on.Request()).report.ok());
-  // The continuation goes down with the prompt: its blocks hang under it.
+  // The continuation is offloaded with the prompt, because its blocks are children of the prompt's.
   GenerateRequest whole = on.Request();
   whole.prompt.insert(whole.prompt.end(), on.golden().ids.begin(), on.golden().ids.end());
   const std::unique_ptr<CacheClient> other = on.cache().OpenClient();
@@ -229,7 +229,7 @@ TEST(EngineTest, ComputesAgainWhatACopyHasLost) {
   std::atomic<bool> fail = false;
   std::atomic<int> failed = 0;
   const auto sometimes = [&](const CopyOrder& order) {
-    // The second block of the prompt does not come up.
+    // The second block of the prompt is not onboarded.
     if (!fail || order.target.tier != Tier::kPrimary || ++failed != 2) return absl::OkStatus();
     return absl::DataLossError("planted");
   };
@@ -244,7 +244,7 @@ TEST(EngineTest, ComputesAgainWhatACopyHasLost) {
   EXPECT_GT(failed, 1);
   EXPECT_LT(again.report->reused_tokens, 48u);
   on.ExpectNothingHeld();
-  // What is below a lost block is not cached under it any more; the next request's is.
+  // The descendants of a lost block are no longer cached under it; those of the next request are.
   const Answer next = on.Generate(on.Request());
   ExpectGolden(on.golden(), next, 1e-4f);
   EXPECT_LT(next.report->reused_tokens, 48u);
@@ -253,7 +253,7 @@ TEST(EngineTest, ComputesAgainWhatACopyHasLost) {
   EXPECT_EQ(whole.report->reused_tokens, 63u);
 }
 
-// A client that hears once of a loss that no cache of full attention has.
+// A client that reports, once, a loss that no cache with full attention has.
 class LosingClient final : public CacheClient {
  public:
   explicit LosingClient(std::unique_ptr<CacheClient> client) : client_(std::move(client)) {}
@@ -296,11 +296,11 @@ TEST(EngineTest, ASequenceThatCanOnlyBeFreedIsComputedAgain) {
   on.ExpectNothingHeld();
 }
 
-// A client whose batches may fail as a whole, as one of a daemon in another process does.
+// A client whose batches can fail as a whole, like the client of a daemon in another process.
 class FailingClient final : public CacheClient {
  public:
   enum class Failure { kNone, kNotRun, kAnswerLost, kSessionOver };
-  // `plan` is asked for each batch, by its number.
+  // `plan` is called for each batch, with its number.
   using Plan = std::function<Failure(int batch)>;
 
   FailingClient(std::unique_ptr<CacheClient> client, Plan plan)
@@ -342,7 +342,7 @@ absl::Status StatusOf(Engine& engine, const GenerateRequest& request) {
 TEST(EngineTest, ARequestEndsWithItsClientsErrorAndIsFreed) {
   EngineOn on(kTinyModel);
   bool failed = true;
-  // The first batch, the 0th, asks for the pools; the last one that is tried frees the sequence.
+  // Batch 0 asks for the pools. The last batch that is tried frees the sequence.
   for (int batch = 1; failed; ++batch) {
     ASSERT_LT(batch, 100);
     for (const Failure failure : {Failure::kNotRun, Failure::kAnswerLost}) {
@@ -541,7 +541,7 @@ TEST(EngineTest, RefusesACacheOfAnotherModel) {
   };
   EXPECT_EQ(ReasonOf(create()), Reason::kModelMismatch);
   EXPECT_THAT(std::string(create().message()), HasSubstr("is for the model"));
-  // The right name does not help where the shape is another.
+  // The right name does not help if the shape differs.
   spec.model_fingerprint =
       Engine::CacheSpecForModel(tiny, kTokensPerBlock, DType::kFloat32)->model_fingerprint;
   EXPECT_THAT(std::string(create().message()), HasSubstr("the model needs"));

@@ -1,4 +1,4 @@
-// The tensors that a model of a configuration has, for tests that have no graph.
+// The tensors of a model with a given configuration, for tests without a graph.
 #ifndef PAGODA_TESTS_ENGINE_EXPECTED_TENSORS_H_
 #define PAGODA_TESTS_ENGINE_EXPECTED_TENSORS_H_
 
@@ -16,7 +16,7 @@ namespace pagoda {
 // Shapes by name.
 std::map<std::string, std::vector<uint64_t>> ExpectedTensors(const ModelConfig& config);
 
-// OK where the checkpoint at that path has a configuration and all its tensors.
+// OK if the checkpoint at this path has a configuration and all its tensors.
 absl::Status LoadAll(const std::string& path);
 
 }  // namespace pagoda

@@ -28,7 +28,7 @@ void FakeDisk::Run() {
   } while (RunCommands());
 }
 
-// Whether there was anything to do.
+// Returns whether there was anything to do.
 bool FakeDisk::RunCommands() {
   FileCommands commands;
   {

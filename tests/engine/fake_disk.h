@@ -1,4 +1,4 @@
-// A disk in memory, for a cache with a tier on disk: nothing happens there but when a test says so.
+// A disk in memory, for a cache with a tier on disk. It does work only when a test calls it.
 #ifndef PAGODA_TESTS_ENGINE_FAKE_DISK_H_
 #define PAGODA_TESTS_ENGINE_FAKE_DISK_H_
 
@@ -18,21 +18,21 @@
 
 namespace pagoda {
 
-// Calls are made on one thread; the cache's may be on others.
+// All calls are on one thread; the cache can make its own on other threads.
 class FakeDisk final : public FileCommandSink {
  public:
-  // The cache's disk until its end.
+  // The cache's disk until this is destroyed.
   explicit FakeDisk(TestCache* cache);
   ~FakeDisk() override;
 
   void Submit(FileCommands commands) override;
   void MemoryCopiesDone(Ticket) override {}
 
-  // Carries out what was ordered, fetches only as far as they are not held, and what follows from
-  // that.
+  // Carries out the orders, except held fetches, and the orders that follow from them.
   void Run();
   void HoldFetches(bool hold) { holds_fetches_ = hold; }
-  // Asked about each fetch: where it is not OK, nothing is read and the fetch ends with it.
+  // Called for each fetch. If it returns an error, nothing is read and the fetch ends with the
+  // error.
   void SetFetchOutcome(std::function<absl::Status()> outcome) { outcome_ = std::move(outcome); }
 
   size_t held_fetches() const { return fetches_.size(); }

@@ -50,7 +50,7 @@ TEST(FetchForecastTest, ComparesWithComputing) {
 
 TEST(FetchForecastTest, TellsWhatEachFetchTakesFromWhatEachTokenTakes) {
   FetchForecast forecast;
-  // 10 ms, and 10 us a token.
+  // 10 ms, and 10 us per token.
   for (const uint64_t tokens : {100, 5000, 300, 8000, 1000}) {
     forecast.Fetched(tokens, tokens, absl::Milliseconds(10) + absl::Microseconds(10 * tokens),
                      kStart);
@@ -62,7 +62,7 @@ TEST(FetchForecastTest, TellsWhatEachFetchTakesFromWhatEachTokenTakes) {
   };
   expect(10, 0.0101);
   expect(20'000, 0.21);
-  // 20 us for each: more than 1000 tokens are worth it.
+  // 20 us per token: fetching more than 1000 tokens is worth it.
   forecast.Computed(1'000'000, absl::Seconds(20));
   EXPECT_FALSE(forecast.Worth(900, 900, kStart).worth);
   EXPECT_TRUE(forecast.Worth(1100, 1100, kStart).worth);
@@ -90,7 +90,7 @@ TEST(FetchForecastTest, SmallFetchesSayNothingOfLargeOnes) {
   EXPECT_TRUE(large.worth);
   EXPECT_FALSE(large.fetch.has_value());
   EXPECT_EQ(large.patience, absl::Milliseconds(200));
-  // One that was cut off does.
+  // A fetch that was cut off does.
   forecast.Fetched(100, 10'000, absl::Milliseconds(200), kStart);
   EXPECT_FALSE(forecast.Worth(10'000, 10'000, kStart).worth);
 }

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 constexpr char kFile[] = "model.gguf";
 
-// Keys of a small model, by name, to be changed; without tensors but for the embedding.
+// Keys of a small model, by name, which tests change. No tensors except the embedding.
 std::map<std::string, std::string> Keys(const std::string& architecture) {
   std::map<std::string, std::string> keys = {
       {"general.architecture", GgufString("general.architecture", architecture)}};
@@ -92,7 +92,7 @@ TEST(GgufConfigTest, AgreesWithTheConfigJsonOfTheSameModel) {
   EXPECT_EQ(gguf.query_scale, original.query_scale);
   EXPECT_EQ(gguf.tie_word_embeddings, original.tie_word_embeddings);
   EXPECT_THAT(gguf.eos_token_ids, ElementsAre(2));
-  // The file has divisors in place of the options that they come from.
+  // The file has divisors instead of the options that they are computed from.
   EXPECT_EQ(gguf.rotaries[0].scaling, RotaryConfig::Scaling::kDivisors);
   const std::vector<float> expected = RotaryFrequencies(original.rotaries[0], original.head_dim);
   const std::vector<float> frequencies = RotaryFrequencies(gguf.rotaries[0], gguf.head_dim);
@@ -113,8 +113,8 @@ TEST(GgufConfigTest, ReadsGemma3) {
   EXPECT_EQ(full.scaling, RotaryConfig::Scaling::kLinear);
   EXPECT_EQ(full.factor, 8.0f);
   EXPECT_EQ(config.rotaries[config.layers[0].rotary], RotaryConfig{.theta = 1e4f});
-  EXPECT_EQ(config.embedding_scale, 9.8125f);  // The root of 96 in bf16, which the embedding is in.
-  EXPECT_FALSE(config.norm_weight_plus_one);   // llama.cpp's converter has added it.
+  EXPECT_EQ(config.embedding_scale, 9.8125f);  // The root of 96 in bf16, the embedding's type.
+  EXPECT_FALSE(config.norm_weight_plus_one);   // llama.cpp's converter has already added it.
   EXPECT_TRUE(config.post_norms);
   EXPECT_TRUE(config.query_key_norm);
   EXPECT_TRUE(config.tie_word_embeddings);
@@ -140,7 +140,7 @@ TEST(GgufConfigTest, ReadsEachArchitecture) {
   const WindowSize window(4096);
   EXPECT_THAT(Windows(gemma2), ElementsAre(window, kFullAttention, window, kFullAttention, window,
                                            kFullAttention, window));
-  // A Gemma 3 of llama.cpp's need not have a window.
+  // A Gemma 3 of llama.cpp can lack a window.
   EXPECT_THAT(Windows(File{.keys = Keys("gemma3")}.Config()), Each(kFullAttention));
 }
 
@@ -211,7 +211,7 @@ TEST(GgufConfigTest, RefusesWhatItCannotRunByTheKeysName) {
               HasSubstr("rope.freq_base"));
   EXPECT_THAT(refusal("base", GgufString("llama.rope.freq_base", "x")), HasSubstr("is x; it must"));
   EXPECT_THAT(refusal("eos", GgufUint32("tokenizer.ggml.eos_token_id", 8)),
-              HasSubstr("tokenizer.ggml.eos_token_id is no token"));
+              HasSubstr("tokenizer.ggml.eos_token_id is not a token"));
   EXPECT_THAT(refusal("split", GgufUint32("split.count", 2)), HasSubstr("split.count"));
 }
 
@@ -220,7 +220,8 @@ TEST(GgufConfigTest, RefusesTensorsThatTheConfigurationNeedsOtherwise) {
   file.tensors = {};
   EXPECT_THAT(file.Refusal(), HasSubstr("has no tensor token_embd.weight"));
   file.tensors = {{"token_embd.weight", {64}, 0, 0}};
-  EXPECT_THAT(file.Refusal(), HasSubstr("token_embd.weight has no row for each token"));
+  EXPECT_THAT(file.Refusal(),
+              HasSubstr("token_embd.weight is not a matrix with one row per token"));
   file.tensors = {{"token_embd.weight", {64, 8}, 0, 0}, {"rope_freqs.weight", {16}, 0, 2048}};
   EXPECT_THAT(file.Refusal(), HasSubstr("rope_freqs.weight is not [16] numbers from 1 on"));
   file.tensors[1].dimensions = {15};

@@ -1,4 +1,4 @@
-// The bytes of a GGUF file, right or wrong.
+// The bytes of a GGUF file, valid or invalid.
 #ifndef PAGODA_TESTS_ENGINE_GGUF_CONTENT_H_
 #define PAGODA_TESTS_ENGINE_GGUF_CONTENT_H_
 
@@ -16,7 +16,7 @@ struct GgufTensorEntry {
   uint64_t offset = 0;
 };
 
-// Numbers and texts as the format has them, little-endian.
+// Numbers and texts in the format, little-endian.
 std::string GgufNumber(uint64_t number, int bytes);
 std::string GgufText(const std::string& text);
 
@@ -27,7 +27,7 @@ std::string GgufString(const std::string& key, const std::string& value);
 std::string GgufArray(const std::string& key, uint32_t type, uint64_t count,
                       const std::string& elements);
 
-// A file of those keys and tensors; the data follow at the next multiple of 32.
+// A file of these keys and tensors. The data follow at the next multiple of 32.
 std::string GgufContent(const std::vector<std::string>& keys,
                         const std::vector<GgufTensorEntry>& tensors, const std::string& data);
 

@@ -33,7 +33,7 @@ constexpr uint32_t kF32 = 0;
 constexpr uint32_t kQ8_0 = 8;
 constexpr uint32_t kBF16 = 30;
 
-// Any content, in a folder of its own.
+// Any content, in a new folder.
 class ContentFile {
  public:
   explicit ContentFile(const std::string& content) : model_(kF16Model) {
@@ -45,7 +45,7 @@ class ContentFile {
   const ScratchModel model_;
 };
 
-// Why it is refused; empty where it is not.
+// Why it is refused; empty if it is accepted.
 std::string Refusal(const std::string& content) {
   const ContentFile file(content);
   const absl::Status status = GgufFile::Open(file.path()).status();
@@ -133,7 +133,7 @@ TEST(GgufTest, RefusesOtherFilesAndVersions) {
   content[7] = 3;  // Big-endian.
   EXPECT_THAT(Refusal(content), HasSubstr("little-endian"));
   content[0] = 'g';
-  EXPECT_THAT(Refusal(content), HasSubstr("no GGUF file"));
+  EXPECT_THAT(Refusal(content), HasSubstr("not a GGUF file"));
 }
 
 TEST(GgufTest, RefusesATruncatedFile) {
@@ -162,7 +162,7 @@ TEST(GgufTest, RefusesCountsThatTheFileCannotHold) {
 
 TEST(GgufTest, RefusesHostileKeys) {
   EXPECT_THAT(Refusal(GgufContent({GgufUint32("a", 1), GgufUint32("a", 2)}, {}, "")),
-              HasSubstr("key a is there twice"));
+              HasSubstr("key a appears twice"));
   EXPECT_THAT(Refusal(GgufContent({GgufText("a") + GgufNumber(13, 4)}, {}, std::string(64, 'x'))),
               HasSubstr("key a has the unknown type 13"));
   EXPECT_THAT(Refusal(GgufContent({GgufArray("a", 9, 1, std::string(64, 0))}, {}, "")),
@@ -182,7 +182,8 @@ TEST(GgufTest, RefusesHostileTensors) {
   EXPECT_THAT(Refusal(Tensors({{"t", {17}, kF32, 0}})), HasSubstr("tensor t has 68 bytes from 0"));
   EXPECT_THAT(Refusal(Tensors({{"t", {1}, kF32, 64}})), HasSubstr("tensor t has 4 bytes from 64"));
   EXPECT_THAT(Refusal(Tensors({{"t", {1}, kF32, 1ull << 63}})), HasSubstr("tensor t has 4 bytes"));
-  EXPECT_THAT(Refusal(Tensors({{"t", {1}, kF32, 4}})), HasSubstr("no multiple of the alignment"));
+  EXPECT_THAT(Refusal(Tensors({{"t", {1}, kF32, 4}})),
+              HasSubstr("not a multiple of the alignment"));
   // Elements and bytes that overflow 64 bits, the second to 4.
   EXPECT_THAT(Refusal(Tensors({{"t", {1ull << 32, 1ull << 32}, kF32, 0}})), HasSubstr("shape"));
   EXPECT_THAT(Refusal(Tensors({{"t", {(1ull << 62) + 1}, kF32, 0}})), HasSubstr("shape"));
@@ -193,7 +194,7 @@ TEST(GgufTest, RefusesHostileTensors) {
   EXPECT_THAT(Refusal(Tensors({{"t", {}, kQ8_0, 0}})), HasSubstr("shape [] in Q8_0"));
   EXPECT_THAT(Refusal(Tensors({{"t", {32}, 12, 0}})), HasSubstr("tensor t has ggml's type 12"));
   EXPECT_THAT(Refusal(Tensors({{"t", {1}, kF32, 0}, {"t", {1}, kF32, 32}})),
-              HasSubstr("tensor t is there twice"));
+              HasSubstr("tensor t appears twice"));
   EXPECT_THAT(Refusal(Tensors({{"t", {9}, kF32, 0}, {"u", {1}, kF32, 32}})),
               HasSubstr("tensor u overlaps another"));
 }
@@ -220,11 +221,12 @@ TEST(GgufTest, RefusesATensorThatNoArchitectureHas) {
   const std::string name = "blk.1.ffn_down.weight";
   content.replace(content.find(name), name.size(), "blk.1.ffn_domn.weight");
   model.Write(kFile, content);
-  EXPECT_THAT(std::string(LoadAll(model.dir()).message()),
-              HasSubstr("tensor blk.1.ffn_domn.weight is none that a LlamaForCausalLM has"));
+  EXPECT_THAT(
+      std::string(LoadAll(model.dir()).message()),
+      HasSubstr("tensor blk.1.ffn_domn.weight is not a tensor that a LlamaForCausalLM has"));
 }
 
-// The rows of q and k, which lie in another order, among them.
+// Includes the rows of q and k, which have another order.
 TEST(GgufTest, HasTheWeightsOfTheOtherFormat) {
   const absl::StatusOr<Checkpoint> original = Checkpoint::Open(GoldenDir("llama3_tiny"));
   const absl::StatusOr<Checkpoint> half = Checkpoint::Open(GoldenDir(kF16Model));
@@ -243,7 +245,7 @@ TEST(GgufTest, HasTheWeightsOfTheOtherFormat) {
         largest = std::max(largest, std::abs(expected[i]));
       }
       for (size_t i = block; i < block + kQ8_0BlockElements; ++i) {
-        // Half a step, and what the scale loses in fp16.
+        // Half a step, plus the scale's error in fp16.
         ASSERT_NEAR(coarse[i], expected[i], largest * (0.5f / 127 + 1e-3f)) << i;
       }
     }

@@ -21,7 +21,7 @@ Golden ReadEntry(const nlohmann::json& entry) {
           .ids = entry["ids"].get<std::vector<TokenId>>()};
 }
 
-// The rows of [...][vocabulary], from one on.
+// The rows of [...][vocabulary], from the given one on.
 std::vector<std::vector<float>> ReadRows(const TensorInfo& tensor, size_t first, size_t count) {
   const size_t row_floats = tensor.shape.back();
   std::vector<std::vector<float>> rows;
@@ -35,7 +35,7 @@ std::vector<std::vector<float>> ReadRows(const TensorInfo& tensor, size_t first,
 
 }  // namespace
 
-#ifdef PAGODA_GOLDEN_DIR  // Else the program has the files in itself: tests/gpu/embedded_golden.cc.
+#ifdef PAGODA_GOLDEN_DIR  // Otherwise the program contains the files: tests/gpu/embedded_golden.cc.
 std::string GoldenDir(const std::string& name) {
   return absl::StrCat(PAGODA_GOLDEN_DIR, "/", name);
 }

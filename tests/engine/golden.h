@@ -1,4 +1,4 @@
-// The golden checkpoints of tests/golden and what Hugging Face transformers answers with them.
+// The golden checkpoints of tests/golden, and Hugging Face transformers' answers with them.
 #ifndef PAGODA_TESTS_ENGINE_GOLDEN_H_
 #define PAGODA_TESTS_ENGINE_GOLDEN_H_
 
@@ -13,15 +13,15 @@ struct Golden {
   std::string model_dir;
   std::vector<TokenId> prompt;
   std::vector<TokenId> ids;
-  std::vector<std::vector<float>> logits;  // Of each id, computed in fp32.
-  // The same for the same ids, computed in the checkpoint's type; empty where there are none.
+  std::vector<std::vector<float>> logits;  // For each id, computed in fp32.
+  // The same for the same ids, computed in the checkpoint's type. Empty if there are none.
   std::vector<std::vector<float>> lower_precision_logits;
 };
 
 inline constexpr char kTinyModel[] = "qwen3_tiny";
 inline constexpr char kUntiedModel[] = "qwen3_tiny_untied_bf16";
 
-// A folder of tests/golden, and the one whose answers are this model's.
+// A folder of tests/golden, and the folder with this model's answers.
 struct GoldenModel {
   const char* name;
   const char* answers;

@@ -1,5 +1,5 @@
-// Every architecture through the whole engine: what Hugging Face transformers answers, however the
-// cache is used on the way.
+// Every architecture through the whole engine: the answers are Hugging Face transformers', however
+// the cache is used.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,19 +49,20 @@ Engine::Options EngineOptions(const GoldenModel& model, const Setting& setting) 
                         .preemption = setting.preemption}};
 }
 
-// Takes a golden's tokens in, and compares their logits.
+// Receives a golden's tokens, and compares their logits.
 bool TakeToken(const Golden& golden, const GeneratedToken& token, Answer& answer) {
   const std::vector<float>& expected = golden.logits[answer.ids.size()];
   for (size_t t = 0; t < expected.size(); ++t) {
     const float difference = std::abs(token.logits[t] - expected[t]);
-    // NaN is the worst.
+    // NaN counts as the worst error.
     if (!(difference <= answer.worst_logit_difference)) answer.worst_logit_difference = difference;
   }
   answer.ids.push_back(token.token);
   return true;
 }
 
-// All at once, however slowly they are submitted; the answers in the order of the goldens.
+// Submits all of them so that they run at once, however slow the submission is. Returns the answers
+// in the order of the goldens.
 std::vector<Answer> GenerateAll(Engine& engine, const std::vector<Golden>& goldens) {
   std::vector<Answer> answers(goldens.size());
   absl::BlockingCounter left(static_cast<int>(goldens.size()));
@@ -85,7 +86,7 @@ std::vector<Answer> GenerateAll(Engine& engine, const std::vector<Golden>& golde
   return answers;
 }
 
-// While the first one generates, the second one comes with a higher priority.
+// While the first one generates, the second one arrives with a higher priority.
 std::vector<Answer> GenerateInterrupted(Engine& engine, const Golden& first, const Golden& second) {
   std::vector<Answer> answers(2);
   absl::BlockingCounter left(2);
@@ -177,8 +178,9 @@ TEST_P(GoldenEngineTest, InChunksOfSevenTokens) {
   EXPECT_TRUE(served.cache->NothingHeld());
 }
 
-// 200 tokens and their answer on a pool with no room for 96 more, which come meanwhile and take the
-// only slot: also where all windows slide, and no sequence comes to need more room than it has.
+// 200 tokens and their answer, on a pool without capacity for 96 more, which arrive meanwhile and
+// take the only slot. Also if all windows slide, so that no sequence ever needs more capacity than
+// it has.
 TEST_P(GoldenEngineTest, PreemptedAndComputedAgain) {
   Served served = Serve({.blocks = {.primary_blocks = 18},
                          .max_running_sequences = 1,
@@ -211,7 +213,7 @@ TEST_P(GoldenEngineTest, InABatchOfSixteen) {
   std::vector<Golden> sixteen;
   for (int i = 0; i < 4; ++i) sixteen.insert(sixteen.end(), goldens_.begin(), goldens_.end());
   ExpectGoldens(*served.engine, When::kAtOnce, sixteen);
-  // One after the other they would take as many steps as they say tokens.
+  // One after the other, they would need one step per generated token.
   EXPECT_LT(served.engine->Stats().steps, 16 * 20u / 4);
   EXPECT_TRUE(served.cache->NothingHeld());
 }
@@ -228,11 +230,11 @@ TEST_P(GoldenEngineTest, WithTheBasicCache) {
   for (const Answer& answer : answers) EXPECT_EQ(answer.report->reused_tokens, 0u);
 }
 
-// Guesses from the text change nothing but the number of steps.
+// Draft tokens from the text change only the number of steps.
 TEST_P(GoldenEngineTest, WithDraftTokens) {
   Served served = Serve({});
   for (const Golden& golden : goldens_) {
-    // The answer is in the prompt already, so that guesses come.
+    // The prompt already contains the answer, so that there are draft tokens.
     GenerateRequest request = RequestFor(golden);
     request.prompt.insert(request.prompt.end(), golden.ids.begin(), golden.ids.end());
     std::vector<std::vector<TokenId>> answers(2);

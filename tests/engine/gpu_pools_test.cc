@@ -1,5 +1,5 @@
-// An engine's pools in GPU memory, on the driver of tests/pools/fake_cuda: how this process's own
-// are mapped, and what an engine that does not reach them says.
+// An engine's pools in GPU memory, on the driver of tests/pools/fake_cuda: how this process maps
+// its own pools, and the errors of an engine that does not reach them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -80,7 +80,8 @@ TEST_F(GpuPoolsTest, LayersAreAtTheDevicesAddresses) {
     EXPECT_EQ(pools.layers()[i].values - pools.layers()[i].keys, layout.kv_stride_bytes());
     EXPECT_EQ(pools.layers()[i].num_slots, kBlocks);
   }
-  // What one mapping writes, the other one has: they are the same bytes, by the driver's copies.
+  // One mapping has the bytes that the other one writes: they are the same memory, by the driver's
+  // copies.
   const auto ours = Require(client->MapPools(MemoryAccess::kReadWrite));
   const auto beside = Require(OpenClient()->MapPools(MemoryAccess::kRead));
   std::vector<std::byte> bytes(layout.slot_stride_bytes(), std::byte{7}), back(bytes.size());
@@ -89,7 +90,7 @@ TEST_F(GpuPoolsTest, LayersAreAtTheDevicesAddresses) {
   EXPECT_EQ(back, bytes);
 }
 
-// Whoever does not own the pools has no name to map them by.
+// A process that does not own the pools has no name to map them by.
 TEST_F(GpuPoolsTest, WithoutTheirOwnerTheyAreNotMapped) {
   const auto client = Require(OpenLocalCacheClient(manager_.get(), "engine test"));
   EXPECT_FALSE(client->MapPools(MemoryAccess::kRead).ok());
@@ -107,7 +108,7 @@ TEST_F(GpuPoolsTest, AnEngineOnTheCpuIsRefusedWithTheKeys) {
               AllOf(HasSubstr("in the memory of cuda:0"), HasSubstr("cannot compute there")));
 }
 
-// What a file has of pools on a device is what it has of pools on the host.
+// A file of pools on a device equals a file of pools on the host.
 TEST_F(GpuPoolsTest, KvGoesToAFileAndIntoOtherPools) {
   const ModelConfig config = Require(LoadModelConfig(dir_));
   const std::string path = testing::TempDir() + "/" + std::to_string(getpid()) + "-gpu-kv";

@@ -1,4 +1,4 @@
-// Which kernels run by a report, and what it says where some are missing.
+// The kernels that a report chooses, and its errors if some are missing.
 #include "engine/model/gpu_report.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ GpuKernelResult Wrong(const std::string& part, const std::string& family) {
           .why = "its error is 0.5, above 0.01"};
 }
 
-// The family that runs of each part.
+// The running family of each part.
 std::vector<std::string> Chosen(std::vector<GpuKernelResult> results) {
   GpuSelfTestReport report{.device = "", .results = std::move(results)};
   report.Choose();
@@ -55,7 +55,7 @@ TEST(GpuReportTest, TheFastestThatIsRightRuns) {
   EXPECT_EQ(Chosen({Wrong("a", "sm80"), Wrong("a", "hopper")}), Names());
 }
 
-// What comes first stays, unless the other is faster by more than noise.
+// The first family stays unless another one is faster by more than noise.
 TEST(GpuReportTest, EquallyFastOnesAreTakenInTheirOrder) {
   EXPECT_EQ(Chosen({Right("a", "sm80", 1e-5), Right("a", "hopper", 1e-5)}), Names{"sm80"});
   EXPECT_EQ(Chosen({Right("a", "sm80", 1e-5), Right("a", "hopper", 0.96e-5)}), Names{"sm80"});
@@ -74,7 +74,7 @@ TEST(GpuReportTest, EachPartHasItsOwn) {
             (Names{"sm80", "hopper"}));
 }
 
-// A report can be chosen from again.
+// Choose can run again on a report.
 TEST(GpuReportTest, ChoosingTwiceIsChoosingOnce) {
   GpuSelfTestReport report{.device = "cuda:0",
                            .results = {Right("a", "sm80", 2), Right("a", "hopper", 1)}};
@@ -135,7 +135,7 @@ TEST(GpuReportTest, OutcomesHaveNames) {
 TEST(GpuReportTest, AFamilyIsASentence) {
   GpuKernelResult result = Right("attention_decode", "hopper", 12.5e-6);
   EXPECT_EQ(Describe(result),
-            "attention_decode by hopper is right and not chosen: 12.5 us, error 0.002 of 0.01");
+            "attention_decode by hopper is right but not chosen: 12.5 us, error 0.002 of 0.01");
   result.outcome = GpuOutcome::kRuns;
   result.seconds = 0;
   EXPECT_EQ(Describe(result), "attention_decode by hopper runs: error 0.002 of 0.01");

@@ -1,5 +1,5 @@
-// The self-test in processes of its own, by scripts in the place of the program that tests: what
-// hangs or dies is left out, and the others are tested.
+// The self-test in separate processes. Scripts replace the program that tests. A family that hangs
+// or dies is left out, and the others are tested.
 #include "engine/gpu_self_test.h"
 
 #include <gmock/gmock.h>
@@ -30,8 +30,8 @@ class GpuSelfTestProcessTest : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  // What the program does; it is started with "--gpu-self-test" and the request. `known` asks
-  // whether the request has such a family, `begin` and `end` tell of one.
+  // The program, which is started with "--gpu-self-test" and the request. `known` checks whether
+  // the request has such a family; `begin` and `end` report one.
   absl::StatusOr<GpuSelfTestReport> Run(const std::string& script) {
     const std::string path = folder_ / "program";
     std::ofstream(path) << "#!/bin/sh\n"
@@ -115,7 +115,7 @@ TEST_F(GpuSelfTestProcessTest, AFamilyThatDiesIsLeftOutAndTheOthersAreTested) {
   EXPECT_EQ(Starts(), 3u);
 }
 
-// What a process says of a device that it lost: the next one has a whole one.
+// The output of a process that lost its device: the next process has a working one.
 TEST_F(GpuSelfTestProcessTest, WhatALostDeviceLeavesIsTestedByTheNextProcess) {
   const auto report =
       Run("known hopper || { begin attention_decode hopper; end attention_decode hopper failed 0\n"
@@ -134,7 +134,7 @@ TEST_F(GpuSelfTestProcessTest, AProcessThatTestsNothingIsAnError) {
   EXPECT_EQ(died.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(died.message()), HasSubstr("ended with status 7 before it tested"));
   EXPECT_EQ(Starts(), 1u);
-  // Also where one before it did.
+  // Also if an earlier one did.
   const absl::Status later = Run("known norm && exit 7\n"
                                  "begin norm portable; end norm portable right 0\n")
                                  .status();
@@ -183,7 +183,7 @@ TEST(GpuSelfTestTest, AModelThatIsNoneIsAnError) {
   EXPECT_EQ(ReasonOf(status), Reason::kInvalidCheckpoint);
 }
 
-// What is no request is refused, before a device is looked for.
+// An invalid request is refused before the program looks for a device.
 TEST(GpuSelfTestTest, ARequestThatIsNoneIsRefused) {
   std::string program = "program", flag = "--gpu-self-test", request = "[]";
   char* argv[] = {program.data(), flag.data(), request.data(), nullptr};

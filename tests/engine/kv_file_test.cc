@@ -79,7 +79,7 @@ TEST_P(KvFileTest, AnotherCacheGoesOnFromTheFile) {
     saved = *report;
     EXPECT_TRUE(served.cache().NothingHeld());
   }
-  // All but the last token of the answer, which has no KV.
+  // All tokens except the last of the answer, which has no KV.
   EXPECT_EQ(saved.tokens, golden.prompt.size() + 19);
   EXPECT_EQ(saved.bytes, std::filesystem::file_size(path));
 
@@ -91,12 +91,12 @@ TEST_P(KvFileTest, AnotherCacheGoesOnFromTheFile) {
   EXPECT_EQ(answer.ids, golden.ids);
   EXPECT_EQ(answer.reused_tokens, golden.prompt.size() - 1);
   EXPECT_TRUE(served.cache().NothingHeld());
-  // Again, where all of it is cached.
+  // Again, while all of it is cached.
   EXPECT_TRUE(served.engine().LoadKv({}, path).ok());
   std::filesystem::remove(path);
 }
 
-// What a copy has lost is not saved as if it were there: neither its bytes nor what is behind them.
+// KV that a copy has lost is not saved as valid: neither its bytes nor the tokens behind it.
 TEST(KvFileLossTest, WhatDoesNotComeUpIsNotSaved) {
   const std::string path = ScratchPath("lost.safetensors");
   const Golden golden = ReadGoldenCases({kTinyModel, kTinyModel})[2];
@@ -112,7 +112,7 @@ TEST(KvFileLossTest, WhatDoesNotComeUpIsNotSaved) {
     if (order.target.tier == Tier::kPrimary) ++coming;
     return ticket == lost ? absl::DataLossError("planted") : absl::OkStatus();
   });
-  const auto save = [&](uint64_t losing) {  // Of the blocks that come up, the first is 1.
+  const auto save = [&](uint64_t losing) {  // Counts the onboarded blocks from 1.
     served.Generate(golden.prompt, 1);
     const std::unique_ptr<CacheClient> other = served.cache().OpenClient();
     EXPECT_TRUE(RunOne<OffloadedPrefix>(*other, OffloadPrefix{.tokens = golden.prompt}).ok());
@@ -139,7 +139,8 @@ TEST(KvFileLossTest, WhatDoesNotComeUpIsNotSaved) {
   std::filesystem::remove(path);
 }
 
-// A file is loaded behind what is cached of it; what of that does not come up is loaded, too.
+// A file is loaded behind its cached prefix. If a part of that prefix is not onboarded, that part
+// is loaded too.
 TEST(KvFileLossTest, WhatDoesNotComeUpIsLoaded) {
   const std::string path = ScratchPath("loaded.safetensors");
   const Golden golden = ReadGoldenCases({kTinyModel, kTinyModel})[2];
@@ -163,7 +164,7 @@ TEST(KvFileLossTest, WhatDoesNotComeUpIsLoaded) {
   std::filesystem::remove(path);
 }
 
-// What is cached stays as it is; the file's tokens begin in the middle of a block behind it.
+// Cached KV stays unchanged. The file's tokens begin in the middle of a block behind it.
 TEST_P(KvFileTest, AFileGoesOnBehindWhatIsCached) {
   const std::string path = ScratchPath("behind.safetensors");
   const Golden golden = ReadGoldenCases({GetParam(), GetParam()})[2];
@@ -209,15 +210,15 @@ TEST(KvFileRefusalTest, AFileOfAnotherModelOrShapeIsRefused) {
     EXPECT_TRUE(served.cache().NothingHeld());
   };
   Served other("qwen2_tiny");
-  refused(other, "is of the model");
+  refused(other, "is for the model");
   Served half(kTinyModel, DType::kFloat16);
   refused(half, "layers.0.keys");
-  // Nothing of a file that was refused is cached.
+  // Nothing of a refused file is cached.
   EXPECT_EQ(half.Generate({1, 2, 3, 4}, 2).reused_tokens, 0u);
   Served same(kTinyModel);
   std::filesystem::copy_file(GoldenDir(kTinyModel) + "/model.safetensors", path,
                              std::filesystem::copy_options::overwrite_existing);
-  refused(same, "not a file of KV");
+  refused(same, "not a KV file");
   std::ofstream(path, std::ios::trunc) << "short";
   refused(same, "safetensors");
   std::filesystem::remove(path);
@@ -230,12 +231,12 @@ TEST(KvFileRefusalTest, Float8IsNotSavedAndNotLoaded) {
   for (const absl::Status& status : {served.engine().SaveKv({}, {1, 2, 3, 4}, path).status(),
                                      served.engine().LoadKv({}, path).status()}) {
     EXPECT_EQ(ReasonOf(status), Reason::kInvalidArgument) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("layer 0 of the cache is of float8"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("layer 0 of the cache is float8"));
   }
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-// Sixteen tokens a window: a longer text has left it.
+// A window of sixteen tokens, which a longer text has passed.
 TEST(KvFileRefusalTest, WhatASlidingWindowHasPassedIsNotSaved) {
   const Golden golden = ReadGoldenCases({"gemma3_tiny", "gemma3_tiny"})[3];
   Served served("gemma3_tiny");

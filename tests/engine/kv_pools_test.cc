@@ -24,7 +24,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Two windows, and in the full one two pools.
+// Two windows; the full one has two pools.
 ModelConfig MixedConfig() {
   ModelConfig config;
   config.num_heads = 4;
@@ -68,7 +68,7 @@ TEST(KvPoolsTest, FindsEachLayerInItsPool) {
     EXPECT_EQ(layer.num_slots, 3u);
     EXPECT_EQ(layer.type, kernels::ElementType::kBFloat16);
     EXPECT_EQ(layer.values - layer.keys, 16 * 32 * 2 * layer.num_kv_heads);
-    // A layer's bytes in slot 2 are what its pool has there.
+    // A layer's bytes in slot 2 are those of its pool.
     places.insert(layer.keys + 2 * layer.slot_stride_bytes);
     layer.keys[2 * layer.slot_stride_bytes] = std::byte(i + 1);
   }
@@ -121,14 +121,14 @@ kernels::PagedAttentionParams AttentionOver(const kernels::KvLayer& kv, const fl
           .kv = kv};
 }
 
-// Where token t of the sequence lies.
+// The place of token t of the sequence.
 std::vector<int64_t> TokenSlots() {
   std::vector<int64_t> slots;
   for (int64_t t = 0; t < kTokens; ++t) slots.push_back(kTable[t / 16] * 16 + t % 16);
   return slots;
 }
 
-// What the reference says of the same K and V in rows of their own: [token][24], [token][value].
+// The reference's result for the same K and V in separate rows: [token][24], [token][value].
 std::vector<float> Expected(std::vector<float> keys, std::vector<float> values, uint32_t value_dim,
                             const std::vector<float>& query) {
   keys.resize(48 * 24);  // Three blocks of 16 tokens, in the sequence's order.
@@ -213,7 +213,7 @@ TEST(KvPoolsTest, Float8IsReadByTheScalesOfItsBlocks) {
     std::memcpy(bytes.data(), scales, sizeof(scales));
   }
 
-  // Far below what e4m3 holds without a scale, and as few bits as it has.
+  // Far below the range of e4m3 without a scale, and with no more bits than it has.
   std::vector<float> keys = RandomRows(kTokens * 24, 3), values = RandomRows(kTokens * 24, 4);
   for (uint32_t t = 0; t < kTokens; ++t) {
     const float value_scale = 4.0f * static_cast<float>(kTable[t / 16] + 1);
@@ -233,7 +233,7 @@ TEST(KvPoolsTest, Float8IsReadByTheScalesOfItsBlocks) {
                   .ok());
   std::vector<float> output(kTokens * 2 * 24);
   kernels::PagedAttentionParams params = AttentionOver(layer, query.data(), output.data());
-  params.scale = 200;  // Such small keys would weigh all alike.
+  params.scale = 200;  // Without it, such small keys would all get the same weight.
   const absl::Status attended = kernels::cpu::PagedAttention(params);
   ASSERT_TRUE(attended.ok()) << attended;
   std::vector<float> larger = keys;
@@ -278,7 +278,7 @@ TEST(KvPoolsTest, NamesWhatDiffers) {
   expect_refused(spec, "holds layer 2 as window full, 2 heads of 64");
   spec = SpecOf(config);
   spec.layers[4].kind = KvKind::kKeyOnly;
-  expect_refused(spec, "holds layer 4 as window full, 1 heads of 32, K alone");
+  expect_refused(spec, "holds layer 4 as window full, 1 heads of 32, K only");
   spec = SpecOf(config);
   spec.layers[4] = {.kind = KvKind::kOpaque, .bytes_per_block = 100};
   expect_refused(spec, "holds layer 4 as opaque bytes, which no kernel reads");
@@ -290,7 +290,7 @@ TEST(KvPoolsTest, NamesWhatDiffers) {
   expect_refused(spec, "no pool holds layer 4 of the model's 5");
   spec = SpecOf(config);
   spec.layers.push_back(spec.layers.back());
-  expect_refused(spec, "holds layer 5, the model has 5 layers");
+  expect_refused(spec, "holds layer 5, but the model has 5 layers");
 
   ModelConfig latent = OneLayer({.num_kv_heads = 1, .kind = KvKind::kKeyOnly});
   TestCache cache(SpecOf(latent), {.primary_blocks = 3});

@@ -1,4 +1,4 @@
-// Products against fp64, whatever the shape, the type, and the number of threads.
+// Products compared with fp64, for any shape, type and number of threads.
 #include "engine/model/matmul.h"
 
 #include <gtest/gtest.h>
@@ -166,7 +166,7 @@ TEST(MatMulTest, EveryNumberOfRows) {
   }
 }
 
-// Whole groups of 64 outputs: what few_rows.h multiplies.
+// Whole groups of 64 outputs, for few_rows.h.
 TEST(MatMulTest, FewRowsTimesWholeGroups) {
   std::mt19937 random(6);
   for (const ElementType type : Types()) {

@@ -40,7 +40,7 @@ ModelConfig LoadEdited(const std::string& name, const ScratchModel::Edit& edit) 
   return config.value_or(ModelConfig());
 }
 
-// Why the model is refused with that value; the reason names the field.
+// Why the model is refused with this value; the message names the field.
 std::string Refusal(const std::string& name, const std::string& field, const json& value) {
   const ScratchModel model(name);
   model.EditJson("config.json", [&](json& config) {
@@ -77,7 +77,7 @@ TEST(ModelConfigTest, ReadsTheTinyModel) {
   EXPECT_THAT(config->eos_token_ids, IsEmpty());
 }
 
-// As transformers before version 5 wrote it, and the published checkpoints still have it.
+// As written by transformers before version 5, and as in the published checkpoints.
 TEST(ModelConfigTest, ReadsTheOlderForm) {
   const absl::StatusOr<ModelConfig> config = LoadWith([](json& c) {
     c.erase("rope_parameters");
@@ -160,7 +160,7 @@ TEST(ModelConfigTest, RefusesWhatItCannotRunByTheFieldsName) {
   }
 }
 
-// Each needs another model than the tiny Qwen 3.
+// Each needs a model other than the tiny Qwen 3.
 TEST(ModelConfigTest, RefusesOptionsOfOtherArchitectures) {
   EXPECT_THAT(Refusal("gemma3_tiny", "attn_logit_softcapping", 50.0),
               HasSubstr("it must be absent"));
@@ -178,7 +178,7 @@ TEST(ModelConfigTest, RefusesOptionsOfOtherArchitectures) {
   for (const json& heads : {json::array({2, 1, 1}), json::array({2, 1, 1, 3}),
                             json::array({2, 1, 1, 0}), json::array({2, 1, 1, "2"})}) {
     EXPECT_THAT(Refusal("pagoda_qwen3_tiny", "num_key_value_heads", heads),
-                HasSubstr("one number a layer"));
+                HasSubstr("one number per layer"));
   }
   EXPECT_THAT(Refusal("llama3_tiny", "hidden_size", 63),
               HasSubstr("multiple of num_attention_heads"));
@@ -206,7 +206,7 @@ TEST(ModelConfigTest, ReadsQwen2) {
   EXPECT_EQ(config.layers[0].window, kFullAttention);
 }
 
-// Before layer_types, Qwen said from which layer on there is a window.
+// Older files of Qwen name the first layer with a window instead of layer_types.
 TEST(ModelConfigTest, ReadsQwensUpperLayersWithAWindow) {
   const ModelConfig config = LoadEdited("qwen2_tiny", [](json& c) {
     c.erase("layer_types");
@@ -256,7 +256,7 @@ TEST(ModelConfigTest, ReadsGemma3) {
   EXPECT_FLOAT_EQ(fp32.embedding_scale, std::sqrt(96.0f));
 }
 
-// As transformers 4.50 wrote it, and with what it leaves out.
+// As written by transformers 4.50, and without the fields that it leaves out.
 TEST(ModelConfigTest, ReadsGemma3sOlderForm) {
   const ModelConfig config = LoadEdited("gemma3_tiny", [](json& c) {
     for (const char* name :
@@ -316,7 +316,7 @@ TEST(ModelConfigTest, ReadsLlama3sRotaryOptionsInBothForms) {
   EXPECT_THAT(older.rotaries, ElementsAre(expected));
 }
 
-// What config.json leaves out is as in transformers.
+// Defaults of config.json are those of transformers.
 TEST(ModelConfigTest, TakesDefaults) {
   const auto without = [](const char* model, std::vector<std::string> names) {
     return LoadEdited(model, [&](json& config) {
@@ -337,7 +337,7 @@ TEST(ModelConfigTest, TakesDefaults) {
   EXPECT_EQ(llama.layers[0].num_kv_heads, 4u);
 }
 
-// Those that transformers computes, which are exact to some last bits.
+// transformers' values, which are exact except for the last bits.
 TEST(ModelConfigTest, RotaryFrequenciesAreThoseOfTransformers) {
   std::ifstream file(GoldenDir("rotary.json"));
   const json cases = json::parse(file);

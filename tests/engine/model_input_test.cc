@@ -41,7 +41,7 @@ TEST(MakeInputTest, PutsSequencesSideBySide) {
       {.tokens = prompt, .first_position = 0, .tables = first_tables, .num_logits = 2},
       {.tokens = next, .first_position = 13, .tables = second_tables, .num_logits = 1}};
   ModelInput input;
-  // Twice: what was there before is gone.
+  // Twice: the earlier content must be gone.
   for (int i = 0; i < 2; ++i) {
     MakeInput(sequences, windows, 4, input);
     EXPECT_THAT(input.tokens, ElementsAre(7, 8, 9, 10, 11, 12, 5));
@@ -60,7 +60,7 @@ TEST(MakeInputTest, PutsSequencesSideBySide) {
   }
 }
 
-// One number a token, whose 64 bits hold what a pool of more than 2^31 tokens needs.
+// One number per token. Its 64 bits are enough for a pool of more than 2^31 tokens.
 TEST(MakeInputTest, TokenSlotsAreOneListOf64Bits) {
   static_assert(std::is_same_v<decltype(ModelInput::Window::token_slots), std::vector<int64_t>>);
   const WindowSize windows[] = {kFullAttention};
@@ -79,7 +79,7 @@ TEST(MakeInputDeathTest, StopsWhereATokenHasNoSlot) {
   const std::vector<SlotIndex> short_table = Slots({1}), hole = {kNoSlot};
   ModelInput input;
   for (const auto& [table, first, what] :
-       {std::tuple(&short_table, 3u, "has room"), std::tuple(&hole, 0u, "has a slot")}) {
+       {std::tuple(&short_table, 3u, "covers the tokens"), std::tuple(&hole, 0u, "has a slot")}) {
     const absl::Span<const SlotIndex> tables[] = {*table};
     const SequenceInput sequence{.tokens = tokens, .first_position = first, .tables = tables};
     EXPECT_DEATH(MakeInput({&sequence, 1}, windows, 4, input), what);

@@ -104,7 +104,7 @@ void ModelRunner::MakeRoom(Sequence& sequence, uint32_t new_tokens) {
   const uint32_t blocks = (sequence.num_tokens + new_tokens + block_tokens - 1) / block_tokens;
   for (size_t w = 0; w < free_.size(); ++w) {
     std::vector<SlotIndex>& table = sequence.tables[w];
-    // The next token sees as many before itself as the window's size, less one.
+    // The next token sees the window's size less one tokens before itself.
     const uint32_t window = model_.windows()[w].value();
     for (uint32_t block = 0; block < table.size(); ++block) {
       const uint64_t end = uint64_t{block + 1} * block_tokens;

@@ -1,4 +1,4 @@
-// Runs a model over KV memory of its own, with tables as a cache would give them.
+// Runs a model over its own KV memory, with tables like a cache's.
 #ifndef PAGODA_TESTS_ENGINE_MODEL_RUNNER_H_
 #define PAGODA_TESTS_ENGINE_MODEL_RUNNER_H_
 
@@ -16,11 +16,11 @@
 
 namespace pagoda {
 
-// The checkpoint's model on that backend. Stops the process where that fails.
+// The checkpoint's model on this backend. Stops the process if that fails.
 std::unique_ptr<Transformer> LoadModel(const std::string& model_dir,
                                        std::unique_ptr<Backend> backend);
 
-// Where a runner's KV lies.
+// The memory of a runner's KV.
 class KvMemory {
  public:
   virtual ~KvMemory() = default;
@@ -34,9 +34,9 @@ class ModelRunner {
   struct Options {
     kernels::ElementType kv_type = kernels::ElementType::kFloat32;
     uint32_t tokens_per_block = 16;
-    uint32_t num_slots = 128;  // Of each window.
-    uint32_t seed = 1;         // Of the order in which slots are taken.
-    // Which outlives the runner; null: the host's, of the runner's own.
+    uint32_t num_slots = 128;  // Per window.
+    uint32_t seed = 1;         // For the order in which slots are taken.
+    // Outlives the runner. Null: host memory that the runner owns.
     KvMemory* memory = nullptr;
   };
   ModelRunner(Transformer& model, const Options& options);
@@ -48,19 +48,19 @@ class ModelRunner {
   struct Share {
     size_t sequence = 0;
     std::vector<TokenId> tokens;
-    uint32_t num_logits = 0;  // Of the last tokens.
+    uint32_t num_logits = 0;  // How many of the last tokens.
   };
-  // One step. Blocks that a window has passed are given back before it, and all bytes of a free
-  // slot are such that whoever reads them gets NaN. Returns the wanted logits, row by row.
+  // Runs one step. First it frees the blocks that a window has passed. All bytes of a free slot are
+  // such that reading them gives NaN. Returns the wanted logits, row by row.
   std::vector<std::vector<float>> Run(absl::Span<const Share> shares);
 
   uint32_t num_tokens(size_t sequence) const { return sequences_[sequence].num_tokens; }
   const ModelInput& input() const { return input_; }  // Of the last step.
 
-  // The layer's bytes of one token's K and V in all heads; none where the token's block has
-  // been given back. REQUIRES: KV in host memory; so below.
+  // The layer's bytes of one token's K and V in all heads; none if the token's block has been
+  // freed. REQUIRES: KV in host memory; likewise below.
   std::string TokenBytes(size_t sequence, uint32_t layer, uint32_t position) const;
-  // Bytes of the layer that were ever written, in whichever slot.
+  // The number of bytes of the layer that were ever written, in any slot.
   uint64_t WrittenBytes(uint32_t layer) const;
 
  private:

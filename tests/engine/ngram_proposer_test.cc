@@ -15,7 +15,7 @@ TEST(NgramProposerTest, ProposesWhatFollowedTheLastTime) {
 }
 
 TEST(NgramProposerTest, TheLongestMatchAndThenTheLatestPlaceCount) {
-  // "2 3" was followed by 7 last, but "1 2 3" by 4.
+  // The last token after "2 3" was 7, but after "1 2 3" it was 4.
   EXPECT_EQ(ProposeByNgram({1, 2, 3, 4, 2, 3, 7, 1, 2, 3}, 1), Tokens({4}));
   EXPECT_EQ(ProposeByNgram({2, 3, 4, 2, 3, 7, 2, 3}, 1), Tokens({7}));
 }

@@ -1,5 +1,4 @@
-// How a token is chosen from logits, in as few words as possible: what the sampler is compared
-// with.
+// Chooses a token from logits as simply as possible. The sampler is compared with it.
 #ifndef PAGODA_TESTS_ENGINE_PLAIN_SAMPLER_H_
 #define PAGODA_TESTS_ENGINE_PLAIN_SAMPLER_H_
 

@@ -26,7 +26,7 @@ CacheInfo Info(Medium last) {
   return info;
 }
 
-// All that is in memory matches; the rest lies on disk.
+// All tokens in memory match; the rest is on disk.
 CachedPrefix Cached(uint32_t matched, uint32_t cached) {
   return {.matched_tokens = matched, .cached_tokens = cached, .disk_tokens = cached - matched};
 }
@@ -38,7 +38,7 @@ OperationResult Order(uint64_t ticket, uint32_t blocks) {
 
 class PrefixFetchesTest : public testing::Test {
  protected:
-  // The sample, which matches `matched` of `cached` tokens, waits for a fetch up to that ticket.
+  // The sample, which matches `matched` of `cached` tokens, waits for a fetch with this ticket.
   void Begin(Name sample, uint32_t matched, uint32_t cached, uint64_t ticket, SteadyTime now,
              uint32_t blocks = 4) {
     ASSERT_TRUE(fetches_.Decide(sample, Cached(matched, cached), now).has_value());
@@ -86,7 +86,7 @@ TEST_F(PrefixFetchesTest, ItEndsWithItsTicket) {
   EXPECT_EQ(fetches_.counts().late_fetches, 0u);
 }
 
-// The cache fetches so much at once and no more.
+// The cache limits the size of a fetch.
 TEST_F(PrefixFetchesTest, AnotherFetchFollowsOneThatBroughtAPart) {
   fetches_.Computed(1000, absl::Seconds(1));
   const std::optional<absl::Duration> wait = fetches_.Decide(kOne, Cached(0, 400), kStart);
@@ -109,7 +109,7 @@ TEST_F(PrefixFetchesTest, AnotherFetchFollowsOneThatBroughtAPart) {
   EXPECT_EQ(fetches_.Leave(kOne), 300u);
 }
 
-// A window that slides has its last blocks first.
+// A sliding window gets its last blocks first.
 TEST_F(PrefixFetchesTest, APartMayMatchNothing) {
   const auto cached = [](uint32_t matched, uint32_t on_disk) {
     return CachedPrefix{.matched_tokens = matched, .cached_tokens = 400, .disk_tokens = on_disk};
@@ -169,7 +169,7 @@ TEST_F(PrefixFetchesTest, ADiskThatHasStoppedIsLeftEarly) {
   EXPECT_EQ(fetches_.counts().late_fetches, 1u);
 }
 
-// The engine may look late, after a long step; and the cache ends a fetch at its deadline.
+// The engine can look late, after a long step, and the cache ends a fetch at its deadline.
 TEST_F(PrefixFetchesTest, WhatItBroughtTellsWhetherItWasLate) {
   for (const uint32_t matched : {100u, 0u}) {
     Begin(kOne, 0, 103, 4, kStart);
@@ -188,7 +188,7 @@ TEST_F(PrefixFetchesTest, WaitsWithOthersForTheirFetches) {
   EXPECT_EQ(fetches_.counts().fetches, 1u);
   fetches_.Heed(Ticket(5), kStart + milliseconds(2));
   fetches_.Probed(kTwo, Cached(40), kStart + milliseconds(2));
-  // There was no room for all at once.
+  // Memory had no space for all of it at once.
   EXPECT_TRUE(fetches_.Decide(kTwo, Cached(40, 80), kStart + milliseconds(2)).has_value());
   fetches_.Ordered(kTwo, Order(9, 5), kStart + milliseconds(2));
   fetches_.Heed(Ticket(9), kStart + milliseconds(3));

@@ -22,7 +22,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// How often each token is drawn at as many positions.
+// How often each token is drawn at this number of positions.
 std::map<TokenId, double> Frequencies(SamplingParams params, const std::vector<float>& logits,
                                       std::vector<TokenId> tokens = {}) {
   constexpr int kDraws = 20'000;
@@ -75,11 +75,11 @@ TEST(SamplingTest, TopPKeepsTheFewestThatAreLikelyEnough) {
   EXPECT_EQ(two.size(), 2u);
   EXPECT_NEAR(two[1], 0.5 / 0.8, 0.015);
   EXPECT_EQ(Frequencies({.temperature = 1, .top_p = 0.9f}, logits).size(), 3u);
-  // Of what top_k left.
+  // Applied to the tokens that top_k left.
   EXPECT_EQ(Frequencies({.temperature = 1, .top_k = 2, .top_p = 0.6f}, logits).size(), 1u);
 }
 
-// The few first candidates do not hold most of the probability: all are ranked.
+// The first few candidates do not have most of the probability, so all are ranked.
 TEST(SamplingTest, TopPOfAFlatVocabulary) {
   const std::vector<float> logits(4096, 0.25f);
   Sampler sampler;
@@ -88,7 +88,7 @@ TEST(SamplingTest, TopPOfAFlatVocabulary) {
     most = std::max(most,
                     *sampler.Choose({.temperature = 1, .top_p = 0.5f, .seed = seed}, logits, {}));
   }
-  // Of equals the lower ones are kept.
+  // Of equal ones, the lower ids are kept.
   EXPECT_LT(most, 2049u);
   EXPECT_GT(most, 1900u);
 }
@@ -131,7 +131,7 @@ TEST(SamplingTest, LogprobsAreOfTheModelsDistribution) {
   EXPECT_EQ(top[1].token, 1u);
 }
 
-// --- Beside a plain implementation ---
+// --- Compared with a plain implementation ---
 
 std::vector<kernels::cpu::Isa> IsasOfThisMachine() {
   using kernels::cpu::Isa;
@@ -142,8 +142,8 @@ std::vector<kernels::cpu::Isa> IsasOfThisMachine() {
   return isas;
 }
 
-// Logits of a vocabulary, some as peaked as a model's, some flat, some with many equals, some with
-// tokens that cannot be.
+// Logits of a vocabulary: as peaked as a model's, flat, with many equal ones, or with impossible
+// tokens.
 std::vector<float> RandomLogits(std::mt19937& random, size_t vocabulary) {
   const float spread = std::uniform_real_distribution<float>(0, 6)(random);
   const bool has_equals = random() % 3 == 0, has_forbidden = random() % 4 == 0;
@@ -207,7 +207,7 @@ TEST(SamplingTest, ChoosesWhatThePlainSamplerDoesOfALargeVocabulary) {
   }
 }
 
-// All of one score: what stands behind the last one that is let through is not drawn.
+// All scores are equal: tokens behind the last allowed one are not drawn.
 TEST(SamplingTest, EqualsAreKeptInTheOrderOfTheirTokens) {
   const std::vector<float> logits(10'000, -3.0f);
   Sampler sampler;
@@ -221,7 +221,7 @@ TEST(SamplingTest, EqualsAreKeptInTheOrderOfTheirTokens) {
   }
 }
 
-// Wherever it is, also where comparisons would not see it, and beside whatever score.
+// At any place, also where comparisons would miss it, and beside any score.
 TEST(SamplingTest, ChoosesNothingWhereALogitIsNoNumber) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   std::mt19937 random(14);
@@ -245,7 +245,7 @@ TEST(SamplingTest, ChoosesNothingWhereALogitIsNoNumber) {
   }
 }
 
-// The drafts before it are looked at: what was chosen there is nothing to go on from.
+// The draft tokens before it are checked too, because a choice from them cannot be continued.
 TEST(BatchSamplerTest, TellsWhereARowThatCountsHasNoNumbers) {
   std::vector<float> logits = {1, 0, 1, 0, std::numeric_limits<float>::quiet_NaN(), 0};
   const std::vector<TokenId> tokens = {0}, right = {0, 0}, wrong = {0, 1};
@@ -295,7 +295,7 @@ TEST(SamplingTest, LoopsGiveTheSameBitsOnAllInstructions) {
   }
 }
 
-// --- Several at once ---
+// --- Several tasks at once ---
 
 TEST(BatchSamplerTest, ATokenDependsOnItsOwnTaskAlone) {
   constexpr size_t kVocabulary = 700;
@@ -309,7 +309,7 @@ TEST(BatchSamplerTest, ATokenDependsOnItsOwnTaskAlone) {
     histories.push_back(RandomHistory(random, kVocabulary));
     SamplingParams sampling = RandomSampling(random, kVocabulary);
     if (i % 2 == 0) sampling.top_logprobs = 3;
-    // Some of the drafts are right.
+    // Some of the draft tokens are right.
     std::vector<TokenId> known = histories[i];
     for (size_t d = 0; d < draft_tokens[i].size() && random() % 4 != 0; ++d) {
       const auto row = absl::MakeConstSpan(logits[i]).subspan(d * kVocabulary, kVocabulary);

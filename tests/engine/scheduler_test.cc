@@ -1,5 +1,5 @@
 // The scheduler over a real manager, real pools and real copies, with a model whose answers can be
-// foretold: every answer has to be the one that its request gets alone.
+// predicted. Every answer must be the one that its request gets alone.
 #include "engine/schedule/scheduler.h"
 
 #include <gmock/gmock.h>
@@ -105,7 +105,7 @@ TEST_P(WindowsTest, SamplesShareThePrompt) {
   EXPECT_NE(answers[0], answers[1]) << "the samples differ";
 }
 
-// What the cache keeps of an answer has the keys of its tokens: whoever goes on from it finds them.
+// The cached KV of an answer has the keys of its tokens, so a continuation finds it.
 TEST_P(WindowsTest, WhoContinuesASampleFindsItsOwnTokens) {
   World world({.windows = GetParam(), .blocks = {.primary_blocks = 256}, .period = 5});
   GenerateRequest request = Request(14, 21, 30);
@@ -114,7 +114,7 @@ TEST_P(WindowsTest, WhoContinuesASampleFindsItsOwnTokens) {
   request.sampling = {.temperature = 1.0f, .seed = 3};
   world.ExpectSoloAnswers({request});
   for (const auto& answer : ArithmeticModel::ExpectedAnswer(request, GetParam(), 5)) {
-    // On the right way, and on one that says its first token twice.
+    // With the right continuation, and with one that repeats its first token.
     for (const size_t twice : {size_t{0}, size_t{1}}) {
       GenerateRequest next = Request(0, 0, 8);
       next.prompt = request.prompt;
@@ -161,12 +161,14 @@ TEST(SchedulerTest, WhatTheCacheRefusesEndsAndTheOthersRun) {
   EXPECT_TRUE(world.cache().NothingHeld());
 }
 
-// An error of the model's, or of memory: others go on, and what the step computed is not reused.
+// An error of the model or of memory: other requests continue, and the KV of the step is not
+// reused.
 TEST_P(WindowsTest, LogitsThatAreNoNumbersEndTheirRequestAlone) {
   for (const bool all : {true, false}) {
     World world({.windows = GetParam(), .period = 5, .no_numbers_at = 39, .all_are_none = all});
     std::vector<GenerateRequest> requests;
-    // Behind the prompt, behind a chosen token, behind drafts; of one sample and of several.
+    // Behind the prompt, behind a chosen token, behind draft tokens; with one sample and with
+    // several.
     for (const size_t prompt : {40, 32, 20}) {
       requests.push_back(Request(prompt, prompt, 40));
       requests.push_back(Request(1 + prompt, prompt, 40));
@@ -174,7 +176,7 @@ TEST_P(WindowsTest, LogitsThatAreNoNumbersEndTheirRequestAlone) {
       requests.back().num_samples = 3;
       requests.push_back(Request(2 + prompt, prompt, 40));
       requests.back().sampling = {.temperature = 1, .top_k = 3, .seed = 4, .top_logprobs = 2};
-      requests.push_back(Request(3 + prompt, 10, 29));  // Ends before.
+      requests.push_back(Request(3 + prompt, 10, 29));  // Ends earlier.
     }
     std::vector<Outcome*> outcomes;
     for (const GenerateRequest& request : requests) outcomes.push_back(&world.Add(request));
@@ -187,7 +189,7 @@ TEST_P(WindowsTest, LogitsThatAreNoNumbersEndTheirRequestAlone) {
       }
       ASSERT_TRUE(outcomes[i]->ended);
       EXPECT_EQ(outcomes[i]->report.status(),
-                absl::InternalError("the model's logits are no numbers"));
+                absl::InternalError("one of the model's logits is NaN"));
     }
     EXPECT_TRUE(world.cache().NothingHeld());
     EXPECT_EQ(world.stats().running_requests + world.stats().waiting_requests, 0u);
@@ -215,7 +217,7 @@ TEST_P(WindowsTest, SamplesThatDoNotFitTogether) {
   EXPECT_GT(world.stats().preemptions, 0u);
 }
 
-// A prompt that repeats itself, so that its continuation is guessed; most guesses are wrong.
+// A prompt that repeats itself, so that draft tokens are proposed; most of them are wrong.
 GenerateRequest Repetitive(uint64_t seed) {
   GenerateRequest request = Request(seed, 6, 60);
   const std::vector<TokenId> once = request.prompt;
@@ -434,7 +436,7 @@ TEST(BasicCacheTest, RefusesAsTheManagerDoes) {
 
 struct Crowd {
   std::vector<GenerateRequest> requests;
-  std::vector<int64_t> cancel_after;  // Steps behind its arrival; -1: not cancelled.
+  std::vector<int64_t> cancel_after;  // Steps after its arrival; -1: not cancelled.
 };
 
 Crowd MakeCrowd(uint64_t seed, size_t count) {
@@ -460,7 +462,7 @@ Crowd MakeCrowd(uint64_t seed, size_t count) {
                           .seed = random()};
     }
     request.priority = static_cast<int32_t>(random() % 2);
-    // Three of them have quotas, and two share.
+    // Three tenants have quotas, and two share.
     const uint64_t tenant = random() % 4;
     request.tenant = "tenant " + std::to_string(tenant);
     if (tenant < 2) request.name_space.tenant = request.tenant;
@@ -478,7 +480,7 @@ TEST_P(WindowsTest, FiveHundredRequestsOnASmallPool) {
     World world({.windows = GetParam(),
                  .blocks = {.primary_blocks = 40, .secondary_blocks = 24},
                  .options = {.max_step_tokens = 48, .max_running_sequences = 24},
-                 // A copy now and then is lost.
+                 // From time to time a copy is lost.
                  .before_copy =
                      [&random, seed](const CopyOrder&) {
                        return seed == 3 && random() % 50 == 0 ? absl::DataLossError("planted")
@@ -492,7 +494,7 @@ TEST_P(WindowsTest, FiveHundredRequestsOnASmallPool) {
     int64_t step = 0;
     std::vector<const Outcome*> outcomes;
     std::vector<int64_t> arrivals;
-    // They come as they do, faster than they are answered.
+    // Requests arrive faster than they are answered.
     const auto arrive = [&] {
       const size_t i = outcomes.size();
       const int64_t end = crowd.cancel_after[i] < 0 ? -1 : step + crowd.cancel_after[i];
@@ -501,10 +503,11 @@ TEST_P(WindowsTest, FiveHundredRequestsOnASmallPool) {
       arrivals.push_back(step);
     };
     std::mt19937_64 arriving(seed + 100);
-    // Steps without a model are faster than copies: how many a copy takes is the machine's affair.
-    // Once it is none, so that what is counted is the scheduler's.
+    // Steps without a model are faster than copies, so the number of steps per copy depends on the
+    // machine. With one seed a copy takes no step, so that the test counts only the scheduler's
+    // steps.
     const bool copies_take_steps = seed != 1;
-    int64_t longest = 0;  // Of one of the higher priority.
+    int64_t longest = 0;  // For a request of the higher priority.
     std::vector<bool> heard(crowd.requests.size());
     for (; outcomes.size() < crowd.requests.size() || !world.scheduler().idle(); ++step) {
       ASSERT_LT(step, 20'000) << "nobody starves";
@@ -519,7 +522,7 @@ TEST_P(WindowsTest, FiveHundredRequestsOnASmallPool) {
         if (crowd.requests[i].priority == 1) longest = std::max(longest, step - arrivals[i]);
       }
     }
-    // It is 30 to 32 % of all steps, and 75 to 76 % where everybody has the same priority.
+    // It is 30 to 32 % of all steps, and 75 to 76 % if all have the same priority.
     if (!copies_take_steps) {
       EXPECT_LT(longest, step * 9 / 20) << "the higher priority waits longer than it must";
     }
@@ -533,7 +536,7 @@ TEST_P(WindowsTest, FiveHundredRequestsOnASmallPool) {
       }
       world.ExpectSoloAnswer(crowd.requests[i], *outcomes[i]);
     }
-    // What they left in the cache is what they said: conversations go on from it.
+    // The cache has the KV of their answers: conversations continue from it.
     for (size_t i = 0; i < outcomes.size(); i += 5) {
       if (!outcomes[i]->report.ok()) continue;
       GenerateRequest next = crowd.requests[i];

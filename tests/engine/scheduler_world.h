@@ -1,5 +1,5 @@
 // A scheduler over a real manager, real pools and real copies, with a model whose answers can be
-// foretold.
+// predicted.
 #ifndef PAGODA_TESTS_ENGINE_SCHEDULER_WORLD_H_
 #define PAGODA_TESTS_ENGINE_SCHEDULER_WORLD_H_
 
@@ -22,7 +22,7 @@
 
 namespace pagoda {
 
-// A client that counts what is asked, and fails when it is told to.
+// A client that counts the operations, and fails when told to.
 class WatchedClient : public CacheClient {
  public:
   explicit WatchedClient(std::unique_ptr<CacheClient> client) : client_(std::move(client)) {}
@@ -38,7 +38,7 @@ class WatchedClient : public CacheClient {
   uint64_t capacity_queries() const { return capacity_queries_; }
   uint64_t match_queries() const { return match_queries_; }
   uint64_t batches() const { return batches_; }
-  // The next batches fail as a whole, and do not run, until it is OK again.
+  // While this is an error, batches fail as a whole and do not run.
   void FailWith(absl::Status status) { failure_ = std::move(status); }
 
  private:
@@ -60,11 +60,11 @@ class SchedulerWorld {
     std::function<absl::Status(const CopyOrder&)> before_copy = nullptr;
     uint32_t period = 0;  // See ArithmeticModel.
     std::vector<TenantOptions> tenants;
-    // The model's logits behind this position are not all numbers: one of them, another one each
+    // Behind this position, some of the model's logits are NaN: one of them, a different one each
     // time, or all.
     std::optional<int32_t> no_numbers_at;
     bool all_are_none = false;
-    absl::Duration time_per_token = {};  // Of the model.
+    absl::Duration time_per_token = {};  // The model's time.
   };
   struct Outcome {
     std::vector<std::vector<TokenId>> samples;
@@ -79,7 +79,7 @@ class SchedulerWorld {
   Outcome& Add(const GenerateRequest& request);
   void RunUntilIdle();
   void RunSteps(int count);
-  // Called behind each step.
+  // Called after each step.
   void SetBetweenSteps(std::function<void()> between) { between_steps_ = std::move(between); }
 
   void ExpectSoloAnswer(const GenerateRequest& request, const Outcome& outcome);
@@ -108,7 +108,7 @@ class SchedulerWorld {
   uint64_t steps_ = 0;
   std::function<void()> between_steps_ = [] {};
   std::vector<std::unique_ptr<Outcome>> outcomes_;
-  Scheduler scheduler_;  // Last: its end tells the outcomes.
+  Scheduler scheduler_;  // Last, because its destructor reports the outcomes.
 };
 
 std::vector<TokenId> RandomTokens(std::mt19937_64& random, size_t count, uint32_t vocabulary);

@@ -8,7 +8,7 @@
 
 namespace pagoda {
 
-// In a fresh folder, which goes with the object.
+// In a new folder, which is deleted with the object.
 class ScratchModel {
  public:
   using Edit = std::function<void(nlohmann::json&)>;
@@ -29,7 +29,7 @@ class ScratchModel {
   std::string dir_;
 };
 
-// A safetensors file of that header and data.
+// A safetensors file of this header and data.
 std::string SafetensorsContent(const std::string& header, const std::string& data);
 
 }  // namespace pagoda

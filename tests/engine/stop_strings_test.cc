@@ -52,7 +52,7 @@ TEST(StopStringsTest, IsTheTextUpToTheLeftmostStop) {
     }
     out += stops.Finish();
     const size_t first = std::min(text.find(wanted[0]), text.find(wanted[1]));
-    // What comes in one piece is looked at whole; the leftmost stop that is whole first wins.
+    // A piece is searched as a whole; the leftmost complete stop string wins.
     if (first == std::string::npos) {
       EXPECT_EQ(out, text);
     } else {

@@ -10,7 +10,7 @@
 namespace pagoda {
 namespace {
 
-// Shared memory names that neither another test nor another cache of this one uses.
+// Shared memory names that no other test and no other cache of this test uses.
 std::string FreshInstance() {
   static int count = 0;
   return "engine-test-" + std::to_string(getpid()) + "-" + std::to_string(++count);

@@ -1,5 +1,4 @@
-// A cache in this process for an engine to run on: pools in shared memory and the manager over
-// them.
+// A cache in this process for an engine: pools in shared memory and the manager over them.
 #ifndef PAGODA_TESTS_ENGINE_TEST_CACHE_H_
 #define PAGODA_TESTS_ENGINE_TEST_CACHE_H_
 
@@ -18,10 +17,10 @@ namespace pagoda {
 
 class TestCache {
  public:
-  struct Sizes {  // Of each window.
+  struct Sizes {  // Per window.
     uint32_t primary_blocks = 0;
     uint32_t secondary_blocks = 0;
-    uint32_t disk_blocks = 0;  // Then there are secondary ones; see FakeDisk.
+    uint32_t disk_blocks = 0;  // Needs secondary blocks; see FakeDisk.
   };
   // `before_copy` may be empty: see HostTransfers::Options.
   TestCache(CacheSpec spec, Sizes sizes,
@@ -29,19 +28,19 @@ class TestCache {
             std::vector<TenantOptions> tenants = {});
   ~TestCache();
 
-  // A session of its own, which is no tenant's.
+  // A new session without a tenant.
   std::unique_ptr<CacheClient> OpenClient();
 
   SharedManager& manager() { return *manager_; }
   PoolSet& pools() { return *pools_; }
   // Waits until no copy is left.
   void WaitForCopies() { transfers_->WaitUntilIdle(); }
-  // Every byte of the primary pools is such that whoever reads it gets NaN.
+  // Sets every byte of the primary pools such that reading it gives NaN.
   void PoisonPrimary();
-  // Of the primary tier of the smallest window.
+  // In the primary tier of the smallest window.
   TierOccupancy occupancy() const;
-  // Whether every block of every window is free or cached, and there is no sequence; stops the
-  // process where the core is not sound.
+  // Whether every block of every window is free or cached, and there is no sequence. Stops the
+  // process if the core is not sound.
   bool NothingHeld() const;
 
  private:

@@ -1,4 +1,4 @@
-// The tokenizers of tests/golden/text, against what the package `tokenizers` made of them.
+// The tokenizers of tests/golden/text, compared with the package `tokenizers`.
 #include "engine/text/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -149,7 +149,7 @@ TEST(TokenizerTest, EncodesOneLongWordInTime) {
   const auto ids = tokenizer->Encode(text, SpecialTokens::kLeaveOut);
   ASSERT_TRUE(ids.ok());
   EXPECT_EQ(tokenizer->Decode(*ids), text);
-  // Merges that looked at the whole word each time would take minutes.
+  // Merging with a scan of the whole word each time would take minutes.
   EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
 }
 

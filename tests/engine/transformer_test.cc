@@ -1,5 +1,5 @@
-// The graph of every architecture against Hugging Face transformers' answers, and what it writes
-// into the cache.
+// The graph of every architecture, compared with Hugging Face transformers' answers, and its writes
+// to the cache.
 #include "engine/model/transformer.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ using kernels::ElementType;
 
 // The model's own answers are fp32; so is everything here.
 constexpr float kTolerance = 1e-4f;
-// One thread: tiny steps gain nothing from more, and on a busy machine wait for them.
+// One thread: tiny steps gain nothing from more threads, and wait for them on a busy machine.
 constexpr CpuBackendOptions kExact{.num_threads = 1, .compute = ComputeType::kFloat32};
 
 std::unique_ptr<Transformer> LoadModel(const std::string& model_dir,
@@ -67,8 +67,8 @@ TEST_P(TransformerGoldenTest, InOneShotAndTokenByToken) {
   }
 }
 
-// Prompt and answer as one text, whose every logit behind the prompt is known; the answer's in one
-// run, as speculative decoding checks drafts.
+// Prompt and answer as one text, with known logits for every token behind the prompt. The answer
+// runs in one pass, as in speculative decoding.
 TEST_P(TransformerGoldenTest, InChunksOfSeven) {
   const auto model = LoadModel(GoldenDir(GetParam().name), kExact);
   for (const Golden& golden : ReadGoldenCases(GetParam())) {
@@ -95,7 +95,7 @@ TEST_P(TransformerGoldenTest, InChunksOfSeven) {
   }
 }
 
-// All cases at once, each at another place: prompts in pieces beside sequences that decode.
+// All cases at once, each at a different position: prompts in chunks beside sequences that decode.
 TEST_P(TransformerGoldenTest, InRaggedBatches) {
   const auto model = LoadModel(GoldenDir(GetParam().name), kExact);
   const std::vector<Golden> cases = ReadGoldenCases(GetParam());
@@ -140,13 +140,13 @@ TEST_P(TransformerGoldenTest, InRaggedBatches) {
   EXPECT_GT(mixed_steps, 0);
 }
 
-// 8 bits of a number's digits: how far a tiny model's logits, of some units, are off then.
+// The error of a tiny model's logits, of a few units, if numbers have 8 bits of digits.
 TEST_P(TransformerGoldenTest, InBFloat16WithinItsRounding) {
   if (kernels::cpu::BestIsa() != kernels::cpu::Isa::kAvx512Bf16) GTEST_SKIP() << "no bf16 products";
   const auto model =
       LoadModel(GoldenDir(GetParam().name), {.num_threads = 1, .compute = ComputeType::kBFloat16});
   double squares = 0, errors = 0;
-  // Of transformers in bf16, where the reference has them.
+  // Compared with transformers in bf16, if the reference has it.
   double their_errors = 0, between = 0;
   for (const Golden& golden : ReadGoldenCases(GetParam())) {
     ModelRunner runner(*model, {.kv_type = ElementType::kBFloat16});
@@ -178,8 +178,8 @@ TEST_P(TransformerGoldenTest, InBFloat16WithinItsRounding) {
   EXPECT_LT(std::sqrt(between / squares), relative + theirs);
 }
 
-// What the cache is told is what is there: behind a prompt of L tokens each layer has L tokens, all
-// its own, and the next token goes behind them.
+// The cache is told the truth: behind a prompt of L tokens each layer has L tokens, all different,
+// and the next token goes behind them.
 TEST_P(TransformerGoldenTest, EachLayerWritesEachTokenOnce) {
   const auto model = LoadModel(GoldenDir(GetParam().name), kExact);
   const ModelConfig& config = model->config();
@@ -191,7 +191,7 @@ TEST_P(TransformerGoldenTest, EachLayerWritesEachTokenOnce) {
       runner.Run({{{.sequence = sequence, .tokens = golden.prompt, .num_logits = 1}}});
   EXPECT_EQ(runner.num_tokens(sequence), length);
   EXPECT_EQ(runner.input().context_lengths, std::vector<int32_t>{int32_t(length)});
-  // All that was not written is NaN, so that what attention read is among what was written.
+  // All other bytes are NaN, so attention read only written ones.
   for (const float logit : logits[0]) ASSERT_TRUE(std::isfinite(logit));
 
   std::set<std::string> seen;
@@ -217,7 +217,7 @@ TEST_P(TransformerGoldenTest, EachLayerWritesEachTokenOnce) {
   }
 }
 
-// What attention may read at a prefill is what the same step writes, slot for slot.
+// At a prefill, attention reads exactly the slots that the same step writes.
 TEST_P(TransformerGoldenTest, APrefillReadsTheSlotsThatItWrites) {
   constexpr uint32_t kTokensPerBlock = 8;
   const auto model = LoadModel(GoldenDir(GetParam().name), kExact);
@@ -239,7 +239,7 @@ TEST_P(TransformerGoldenTest, APrefillReadsTheSlotsThatItWrites) {
   }
 }
 
-// What the process writes to standard output and standard error while `work` runs.
+// The output of the process, on standard output and standard error, while `work` runs.
 std::string Printed(const std::function<void()>& work) {
   std::fflush(nullptr);
   std::FILE* const file = std::tmpfile();

@@ -1,5 +1,5 @@
-// The small layers' loops for each set of instructions that this machine has, and the rotary
-// embeddings, against their definitions in fp64.
+// The small layers' loops for each set of instructions of this machine, and the rotary embeddings,
+// compared with their definitions in fp64.
 #include "engine/model/vector_loops.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ TEST_P(VectorLoopsTest, RotateTurnsEachPairByItsAngle) {
   }
 }
 
-// From far below to far above what exp holds, and fine around 0.
+// From far below to far above the range of exp, and in fine steps around 0.
 std::vector<float> Sweep() {
   std::vector<float> values = {-1e30f, -200.0f, 200.0f, 1e30f, 0.0f, -0.0f};
   for (float x = -120.0f; x < 120.0f; x += 0.37f) values.push_back(x);
@@ -98,7 +98,7 @@ TEST_P(VectorLoopsTest, GatesAreWithinAFewRoundings) {
     const double expected_silu = 3 * x / (1 + std::exp(-x));
     ASSERT_NEAR(silu[i], expected_silu, 1e-6 * std::abs(expected_silu) + 1e-6) << x;
     const double expected_gelu = 3 * 0.5 * x * (1 + std::tanh(root * (x + 0.044715 * x * x * x)));
-    // Between -5 and -10 the sum 1 + tanh is all cancellation in the definition, not in the loop.
+    // Between -5 and -10, the sum 1 + tanh cancels in the definition, but not in the loop.
     ASSERT_NEAR(gelu[i], expected_gelu, 2e-6 * std::abs(expected_gelu) + 2e-6) << x;
   }
 }

@@ -28,7 +28,7 @@ GenerateRequest Of(const std::string& tenant, size_t stop_tokens = 0) {
           .cancelled = {}};
 }
 
-// As many as there is room for.
+// As many as fit.
 std::vector<Place> TakeAll(WaitingPlaces& places, const GenerateRequest& request) {
   std::vector<Place> taken;
   while (true) {
@@ -88,7 +88,7 @@ TEST(WaitingPlacesTest, ATenantThatIsNotListedHasThePartOfTheFirst) {
   EXPECT_TRUE(places.Take(Of("red")).ok());
 }
 
-// Against a plain count, with moves and assignments between.
+// Compared with a plain count, with moves and assignments in between.
 TEST(WaitingPlacesTest, RandomTakingAndGivingKeepsTheBoundsAndTheParts) {
   constexpr uint64_t kMost = 40, kPart = 6;
   const std::vector<std::string> names = {"", "red", "blue"};

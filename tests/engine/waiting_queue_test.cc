@@ -16,7 +16,7 @@ namespace {
 
 const SequenceRun::Windows kWindows{.sizes = {kFullAttention}, .tokens_per_block = 8};
 
-// What Head says, from the words of its contract: each time the least of all who are left.
+// The result of Head by its contract: each time the least of all remaining samples.
 std::vector<const Sample*> PlainHead(std::vector<const Sample*> left, const TenantShares& shares,
                                      size_t count) {
   std::map<std::string, uint64_t> served;
@@ -66,7 +66,7 @@ TEST(WaitingQueueTest, TheHeadIsWhatAPlainSearchFinds) {
         waiting.erase(it);
       } else {
         const std::shared_ptr<ActiveRequest> request = (*it)->request;
-        // Removed samples are gone: who they were is asked before.
+        // Removed samples no longer exist, so their names are read before.
         std::vector<const Sample*> kept;
         for (const Sample* sample : waiting) {
           if (sample->request != request) kept.push_back(sample);

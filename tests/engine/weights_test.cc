@@ -1,4 +1,4 @@
-// A model with a tensor too few, or of another shape, is refused by the tensor's name.
+// A model with a missing tensor, or a tensor of another shape, is refused by the tensor's name.
 #include "engine/model/weights.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ TEST(LoadWeightsTest, NamesEachTensorThatIsMissingOrOfAnotherShape) {
     SCOPED_TRACE(name);
     const auto tensors = ExpectedTensors(*LoadModelConfig(GoldenDir(name)));
     for (const auto& [tensor, shape] : tensors) {
-      // One layer is like another.
+      // All layers are alike.
       if (tensor.find(".layers.") != std::string::npos &&
           tensor.find(".layers.1.") == std::string::npos) {
         continue;
@@ -51,7 +51,7 @@ TEST(LoadWeightsTest, NamesEachTensorThatIsMissingOrOfAnotherShape) {
       ScratchModel other(name);
       other.EditHeader([&](json& header) {
         json& of = header[quoted]["shape"];
-        of.push_back(1);  // As many bytes.
+        of.push_back(1);  // The same number of bytes.
       });
       const absl::Status refused = Load(other.dir());
       EXPECT_EQ(ReasonOf(refused), Reason::kInvalidCheckpoint) << refused;

@@ -103,7 +103,7 @@ TEST_P(ShadowTreeOfEitherKindTest, RefusesAStoreThatDoesNotFit) {
   EXPECT_THAT(Refusal(event), HasSubstr("too few tokens"));
   event = Chain();
   event.extras.resize(3);
-  EXPECT_THAT(Refusal(event), HasSubstr("extras of other tokens"));
+  EXPECT_THAT(Refusal(event), HasSubstr("extras do not fit the tokens"));
   event = Chain();
   event.parent = kC;
   EXPECT_THAT(Refusal(event), HasSubstr("parent hash without parent"));
@@ -381,11 +381,11 @@ TEST_F(ShadowTreeCompareTest, EveryBlockCountsOnce) {
   entries_.push_back(entries_[1]);
   EXPECT_EQ(Difference(), "not shown in order of ids: block 9");
   entries_.back().id = BlockId{10};
-  EXPECT_EQ(Difference(), "in the tree, but not by the events: block 10");
+  EXPECT_EQ(Difference(), "in the tree, but not reported by the events: block 10");
   entries_.resize(1);
-  EXPECT_EQ(Difference(), "by the events in the tree, but it is not: block 9");
+  EXPECT_EQ(Difference(), "reported by the events, but not in the tree: block 9");
   entries_.clear();
-  EXPECT_EQ(Difference(), "by the events in the tree, but it is not: block 5");
+  EXPECT_EQ(Difference(), "reported by the events, but not in the tree: block 5");
   EXPECT_TRUE(tree_.Compare(kSliding, entries_).ok()) << "nothing was ever in that window";
 }
 

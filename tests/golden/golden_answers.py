@@ -1,4 +1,5 @@
-"""What a model answers: greedy ids, the logits behind them, and whether they would tell a right engine from a wrong one."""
+"""A model's answers: greedy ids, their logits, and whether they distinguish a right engine from a
+wrong one."""
 
 import copy
 
@@ -6,18 +7,19 @@ import torch
 
 NEW_TOKENS = 20
 PROMPT_LENGTHS = (5, 33, 96, 200)
-# A wrong configuration has to move some logit further than this: a hundred times the tolerance of the tests.
+# A wrong configuration must change some logit by more than this: a hundred times the tests'
+# tolerance.
 SMALLEST_EFFECT = 0.01
 
 
 @torch.no_grad()
 def logits_of(network, ids):
-    """Of every position; the whole text goes through the model, without a cache."""
+    """The logits of every position; the whole text goes through the model, without a cache."""
     return network(torch.tensor([ids]), use_cache=False).logits[0].to(torch.float32)
 
 
 def greedy(network, prompt, smallest_gap):
-    """The greedy ids and the logits that each was chosen from; fewer where it comes to a near tie."""
+    """The greedy ids and the logits of each choice; stops at a near tie."""
     ids = list(prompt)
     logits = []
     for _ in range(NEW_TOKENS):
@@ -34,12 +36,13 @@ def gap_of(logits):
 
 
 def is_worth(ids, logits, smallest_gap):
-    """False where the answer would not tell a right engine from a wrong one: a near tie, or one that repeats itself."""
+    """False if the answer cannot distinguish a right engine from a wrong one: it has a near tie or
+    repeats itself."""
     return gap_of(logits) > smallest_gap and len(set(ids)) >= 10
 
 
 def answer(network, length, model, seed):
-    """A random prompt of that length with an answer that is worth something: (prompt, ids, logits)."""
+    """A random prompt of this length whose answer is_worth accepts: (prompt, ids, logits)."""
     for attempt in range(400):
         generator = torch.Generator().manual_seed(seed + attempt)
         prompt = torch.randint(0, model.config["vocab_size"], (length,), generator=generator).tolist()
@@ -54,7 +57,7 @@ def teacher_forced(network, prompt, ids):
 
 
 def keeps_in_lower_precision(network, prompt, ids, model):
-    """True where the checkpoint's own dtype chooses the same ids."""
+    """True if the checkpoint's own dtype chooses the same ids."""
     if not model.lower_precision:
         return True
     return lower_precision_logits(network, prompt, ids, model).argmax(-1).tolist() == ids
@@ -62,13 +65,14 @@ def keeps_in_lower_precision(network, prompt, ids, model):
 
 def lower_precision_logits(network, prompt, ids, model):
     lower = copy.deepcopy(network)
-    for parameter in lower.parameters():  # Not the buffers: transformers keeps rotary frequencies in fp32.
+    # Without the buffers, because transformers keeps rotary frequencies in fp32.
+    for parameter in lower.parameters():
         parameter.data = parameter.data.to(model.dtype)
     return teacher_forced(lower, prompt, ids)
 
 
 def check_wrong(model, network, build, cases):
-    """Stops where a configuration that is wrong on purpose would go unnoticed."""
+    """Fails if a deliberately wrong configuration would go unnoticed."""
     for changes in model.wrong:
         other = build(model, **changes)
         other.load_state_dict(network.state_dict())

@@ -1,4 +1,4 @@
-"""GGUF files of the tiny models, as llama.cpp's converter lays them out."""
+"""GGUF files of the tiny models, in the layout of llama.cpp's converter."""
 
 import math
 
@@ -6,7 +6,7 @@ import gguf
 import numpy
 import torch
 
-# Of the Llama family and of Gemma; {} is the layer.
+# The names of the Llama family and of Gemma; {} is the layer.
 COMMON = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -51,7 +51,7 @@ def add_common(writer, model):
     writer.add_value_length(config["head_dim"])
     writer.add_layer_norm_rms_eps(config.get("rms_norm_eps", 1e-6))
     writer.add_vocab_size(config["vocab_size"])
-    # Something of each kind that an engine steps over.
+    # One value of each kind that an engine skips.
     writer.add_tokenizer_model("none")
     writer.add_array("tokenizer.ggml.tokens", [f"t{i}" for i in range(config["vocab_size"])])
     writer.add_array("tokenizer.ggml.scores", [float(i) for i in range(config["vocab_size"])])
@@ -67,12 +67,13 @@ def finish(writer):
 
 
 def swap_rotary_pairs(rows, heads):
-    """llama.cpp's order of a Llama's q and k: the two halves of a head, which are rotated together, one after the other."""
+    """llama.cpp's order of a Llama's q and k: elements of a head's two halves that are rotated
+    together are adjacent."""
     return rows.reshape(heads, 2, rows.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(rows.shape)
 
 
 def llama3_divisors(rope, head_dim):
-    """What rope_freqs.weight holds: each frequency's divisor."""
+    """The content of rope_freqs.weight: each frequency's divisor."""
     divisors = []
     for i in range(0, head_dim, 2):
         wavelength = 2 * math.pi * rope["rope_theta"] ** (i / head_dim)
@@ -85,7 +86,7 @@ def llama3_divisors(rope, head_dim):
 
 @torch.no_grad()
 def write_llama(model, network, path, type_name):
-    """Writes F16, or Q8_0 and then leaves in `network` what Q8_0 has made of its matrices."""
+    """Writes F16 or Q8_0. With Q8_0, `network` then has the matrices as Q8_0 rounds them."""
     config = model.config
     kind = gguf.GGMLQuantizationType[type_name]
     writer = gguf.GGUFWriter(path, "llama")
@@ -121,7 +122,7 @@ def write_bf16(model, network, path):
     writer.add_sliding_window(config["sliding_window"])
     for name, parameter in network.named_parameters():
         data = parameter.numpy().astype(numpy.float32)
-        if parameter.dim() == 1:  # llama.cpp's files have the one added that Gemma's norms are stored without.
+        if parameter.dim() == 1:  # llama.cpp's files have Gemma's norms plus one.
             writer.add_tensor(tensor_name(GEMMA, name), data + numpy.float32(1))
         else:
             writer.add_tensor(tensor_name(GEMMA, name), gguf.quants.quantize(data, kind), raw_dtype=kind)

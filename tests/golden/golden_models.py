@@ -1,4 +1,5 @@
-"""The tiny models: their shapes, their random weights, and what Hugging Face transformers makes of them."""
+"""The tiny models: their shapes, their random weights, and Hugging Face transformers' models of
+them."""
 
 import copy
 import dataclasses
@@ -14,14 +15,18 @@ class Model:
     name: str
     family: str  # The names in transformers: FAMILYConfig and FAMILYForCausalLM.
     config: dict
-    dtype: torch.dtype = torch.float32  # Of the checkpoint; the weights are rounded to it before anything is computed.
+    # The checkpoint's; the weights are rounded to it before anything is computed.
+    dtype: torch.dtype = torch.float32
     max_shard_size: str = "1GB"
-    architecture: str = ""  # What config.json says, where it is not the family's.
-    kv_heads: tuple = ()  # Of each layer, where they differ.
-    smallest_gap: float = 0.02  # Between the best two logits: far above the differences between implementations, so that equal ids are no luck.
+    architecture: str = ""  # config.json's, if it is not the family's.
+    kv_heads: tuple = ()  # Of each layer, if they differ.
+    # Between the best two logits: far above the differences between implementations, so that equal
+    # ids are not a coincidence.
+    smallest_gap: float = 0.02
     lower_precision: bool = False  # The checkpoint's dtype also computes; see README.md.
-    one_prompt: bool = False  # expected.* with one prompt of 64 tokens, too.
-    # Configurations that must give other logits: what the model has them for, left out or a little wrong.
+    one_prompt: bool = False  # Also expected.*, with one prompt of 64 tokens.
+    # Configurations that must give other logits: the model's special fields, left out or slightly
+    # wrong.
     wrong: tuple = ()
     seed: int = SEED
 
@@ -53,7 +58,8 @@ def shape(vocab, hidden, intermediate, layers, heads, kv_heads, head_dim=None, *
 
 
 MODELS = [
-    # Tied head, fp32, one file; head_dim is not hidden_size / num_attention_heads, as in the real models.
+    # Tied head, fp32, one file; as in the real models, head_dim is not hidden_size /
+    # num_attention_heads.
     Model(
         name="qwen3_tiny",
         family="Qwen3",
@@ -85,7 +91,7 @@ MODELS = [
         family="Qwen2",
         config=shape(256, 64, 128, 3, 4, 2, max_position_embeddings=4096, rope_theta=1000000.0, tie_word_embeddings=True, use_sliding_window=False),
     ),
-    # Rotary frequencies of all three of Llama 3's kinds within 200 tokens; fp16.
+    # Rotary frequencies of all three kinds of Llama 3 within 200 tokens; fp16.
     Model(
         name="llama3_tiny",
         family="Llama",
@@ -100,7 +106,8 @@ MODELS = [
         config=shape(256, 64, 128, 3, 4, 2, 32, max_position_embeddings=4096, rms_norm_eps=1e-5, rope_theta=10000.0, sliding_window=24),
         wrong=(dict(sliding_window=25), dict(sliding_window=23)),
     ),
-    # Two of three layers have a sliding window, and other rotary frequencies; norms of q and k; a scale of its own; bf16.
+    # Two of three layers have a sliding window and other rotary frequencies; norms of q and k;
+    # query_pre_attn_scalar; bf16.
     Model(
         name="gemma3_tiny",
         family="Gemma3",
@@ -116,7 +123,7 @@ MODELS = [
             dict(rope_parameters={**GEMMA3_ROPE, "full_attention": GEMMA3_ROPE["sliding_attention"]}),
         ),
     ),
-    # Soft caps of scores and logits, low enough to be felt.
+    # Soft caps of scores and logits, low enough to matter.
     Model(
         name="gemma2_tiny",
         family="Gemma2",
@@ -126,7 +133,7 @@ MODELS = [
         ),
         wrong=(dict(attn_logit_softcapping=None), dict(final_logit_softcapping=9.0), dict(sliding_window=33)),
     ),
-    # What llama.cpp's Gemma 3 is: the window's layers by its rule, the scale of head_dim.
+    # A Gemma 3 as llama.cpp has it: the window's layers by its rule, the scale of head_dim.
     Model(
         name="gemma3_tiny_bf16_gguf",
         family="Gemma3",
@@ -140,7 +147,7 @@ MODELS = [
 
 def make_config(model, **changes):
     family = {"Gemma3": "Gemma3TextConfig"}.get(model.family, model.family + "Config")
-    fields = copy.deepcopy({**model.config, **changes})  # transformers writes into what it is given.
+    fields = copy.deepcopy({**model.config, **changes})  # transformers modifies its arguments.
     return getattr(transformers, family)(bos_token_id=None, eos_token_id=None, pad_token_id=None, attn_implementation="eager", **fields)
 
 
@@ -148,13 +155,14 @@ def build(model, **changes):
     """The model of a configuration in fp32, its weights not yet drawn."""
     config = make_config(model, **changes)
     network = getattr(transformers, model.family + "ForCausalLM")(config)
-    for i, kv_heads in enumerate(model.kv_heads):  # transformers has one number for all layers: each is built from a copy.
+    # transformers has one number for all layers, so each is built from a copy.
+    for i, kv_heads in enumerate(model.kv_heads):
         layer_config = copy.deepcopy(config)
         layer_config.num_key_value_heads = kv_heads
         network.model.layers[i] = type(network.model.layers[i])(layer_config, i)
     network = network.to(torch.float32).eval()
     if model.family.startswith("Gemma"):
-        # A checkpoint in bf16 runs in bf16, and its embeddings are then multiplied by the root as bf16 has it.
+        # A checkpoint in bf16 runs in bf16, so its embeddings are multiplied by the root in bf16.
         network.model.embed_tokens.embed_scale = torch.tensor(config.hidden_size**0.5).to(model.dtype).to(torch.float32)
     return network
 
@@ -168,23 +176,26 @@ def draw_weights(model, network):
         noise = torch.randn(parameter.shape, generator=generator)
         if name.endswith("bias"):
             parameter.copy_(0.5 * noise)
-        elif parameter.dim() == 1:  # The scales of the norms: none like the other.
+        elif parameter.dim() == 1:  # The scales of the norms, all different.
             middle, spread = 1.0, 0.2
-            if is_gemma:  # Stored less one, and larger where they make attention sharp and layers outweigh the embedding.
+            # Stored less one. Larger where they sharpen attention and let layers outweigh the
+            # embedding.
+            if is_gemma:
                 middle = 0.8 if "q_norm" in name or "k_norm" in name else 1.0 if "post_" in name else 0.0
             if is_gemma and name == "model.norm.weight":
-                # Of either sign: else the tied embedding would find itself in the last state, and the model repeat its input.
+                # Of either sign. Otherwise the tied embedding would match the last state, and the
+                # model would repeat its input.
                 middle, spread = -1.0, 1.0
             parameter.copy_(middle + spread * noise)
         elif "embed_tokens" in name or "lm_head" in name:
             parameter.copy_(0.3 * noise)
-        else:  # A matrix keeps the variance of what it multiplies, and a little more.
+        else:  # A matrix keeps the variance of its input, and a little more.
             parameter.copy_(1.5 * noise / parameter.shape[1] ** 0.5)
         parameter.copy_(parameter.to(model.dtype).to(torch.float32))
 
 
 def rotary_cases():
-    """Frequencies as transformers computes them, of tiny and of real options."""
+    """transformers' frequencies for tiny and for real options."""
     real_llama3 = {**LLAMA3_ROPE, "original_max_position_embeddings": 8192}
     cases = []
     for head_dim, rope in [

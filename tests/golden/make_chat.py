@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes text/chat.json: conversations as Jinja renders them with templates that write what those of the model families do.
+"""Makes text/chat.json: conversations as Jinja renders them, with templates whose output is that of
+the model families' templates.
 
 Run it where jinja2 is installed (README.md):  python make_chat.py [OUTPUT_FOLDER]
 """

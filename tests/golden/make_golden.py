@@ -1,9 +1,11 @@
-"""Makes the tiny checkpoints of the golden tests, and what Hugging Face transformers answers with them. See README.md.
+"""Makes the tiny checkpoints of the golden tests, and Hugging Face transformers' answers with them.
+See README.md.
 
     python3 -m venv /tmp/golden && /tmp/golden/bin/pip install torch transformers safetensors gguf
     /tmp/golden/bin/python tests/golden/make_golden.py [--output FOLDER] [NAME...]
 
-Without NAMEs all of them; without FOLDER those beside this file. The weights are drawn from seeds, so that the same versions of torch and
+Makes all of them without NAMEs, and puts them beside this file without FOLDER. The weights are
+drawn from seeds, so that the same versions of torch and
 transformers give the same files.
 """
 
@@ -86,14 +88,16 @@ def write(model, output):
 
 
 def write_llama_gguf(model, network, output):
-    """The same model in GGUF: once with its own weights, whose answers are those above, and once with coarser ones."""
+    """The same model in GGUF: once with its own weights, which give the answers above, and once
+    with coarser ones."""
     folder = output / "llama3_tiny_f16_gguf"
     empty(folder)
     golden_gguf.write_llama(model, network, folder / "model.gguf", "F16")
     folder = output / "llama3_tiny_q8_0_gguf"
     print(folder)
     empty(folder)
-    golden_gguf.write_llama(model, network, folder / "model.gguf", "Q8_0")  # Leaves the weights as Q8_0 has them.
+    # Leaves the weights as Q8_0 rounds them.
+    golden_gguf.write_llama(model, network, folder / "model.gguf", "Q8_0")
     write_cases(model, network, folder, check=False)
 
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Makes text/: small tokenizers of the kinds that models have, and what the package `tokenizers` does with them.
+"""Makes text/: small tokenizers of the kinds of real models, and the results of the package
+`tokenizers` with them.
 
-Each kind is trained on a few sentences with the options of the model family that it is named after, and gets that family's special tokens.
+Each kind is trained on a few sentences with the options of the model family in its name, and gets
+that family's special tokens.
 Run it where `tokenizers` is installed (README.md):  python make_text.py [OUTPUT_FOLDER]
 """
 import json
@@ -90,7 +92,8 @@ def gemma():
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous", invert=False)
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     names = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>"]
-    # Trained on words, or the whole text would be one; what is written is the model's own.
+    # Trained on words, because otherwise the whole text would be one. The written file has the
+    # model's own pre-tokenizer.
     words = Tokenizer(models.BPE())
     words.normalizer = tokenizer.normalizer
     words.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
@@ -105,7 +108,7 @@ def gemma():
 
 
 def mistral():
-    """As Llama 2's too: the space in front comes from the normalizer."""
+    """Like Llama 2's too: the normalizer adds the space in front."""
     tokenizer = gemma()
     state = json.loads(tokenizer.to_str())["model"]
     rename = {"<bos>": "<s>", "<eos>": "</s>", "<start_of_turn>": "[INST]", "<end_of_turn>": "[/INST]"}
@@ -120,7 +123,8 @@ def mistral():
 
 
 def metaspace():
-    """Without bytes: what is not in the vocabulary is unknown. Merges as strings, as older files have them."""
+    """Without bytes: a character outside the vocabulary is unknown. Merges are strings, as in older
+    files."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase(), normalizers.Strip(),
                                                  normalizers.Replace(Regex(" {2,}"), " ")])
@@ -147,7 +151,7 @@ def gpt2():
 
 
 def split_all():
-    """Each behaviour that a split has, in a row."""
+    """All behaviours of a split, one after the other."""
     tokenizer = gpt2()
     tokenizer.normalizer = normalizers.NFKD()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([

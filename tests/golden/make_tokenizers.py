@@ -1,12 +1,15 @@
-"""Makes two small tokenizer.json, and what Hugging Face's tokenizers makes of some texts with them. See README.md.
+"""Makes two small tokenizer.json, and the results of Hugging Face's tokenizers for some texts. See
+README.md.
 
     /tmp/golden/bin/python tests/golden/make_tokenizers.py
 
 * qwen3_tiny/: byte-level BPE with Qwen's pattern and its chat tokens, 512 tokens.
-* gemma3_tiny/: BPE with a space written as "\u2581" and bytes for what is not in the vocabulary, as Gemma's and Llama 2's, 512 tokens.
+* gemma3_tiny/: BPE with a space written as "\u2581" and bytes for characters outside the
+  vocabulary, as Gemma's and Llama 2's, 512 tokens.
 
 Both are trained on tokenizer_text.py. tokenizer_cases.json, beside each, is a list of
-    text, ids (the text alone), with_special_tokens (what the tokenizer adds), decoded (of ids), decoded_plain (without special tokens)
+    text, ids (the text alone), with_special_tokens (with the tokenizer's own), decoded (of ids),
+    decoded_plain (without special tokens)
 """
 
 import collections
@@ -27,7 +30,7 @@ GEMMA_SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of
 
 
 def byte_level():
-    """Ends with its special tokens, as Qwen's: 509 to 511."""
+    """Has its special tokens at the end, like Qwen's: 509 to 511."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
@@ -44,13 +47,13 @@ def byte_level():
 
 
 def sentencepiece_like():
-    """Begins with its special tokens, then the 256 bytes, as Gemma's."""
+    """Has its special tokens first, then the 256 bytes, like Gemma's."""
     byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
     trained = Tokenizer(models.BPE())
     trained.normalizer = normalizers.Replace(" ", "\u2581")
     trained.pre_tokenizer = pre_tokenizers.Split(Regex("(?<=[^\u2581])(?=\u2581)|(?<=\n)|(?=\n)"), behavior="isolated")
     room = VOCABULARY - len(GEMMA_SPECIAL) - len(byte_tokens)
-    # The trainer's own choice among equally frequent characters is another one each time.
+    # The trainer's choice among equally frequent characters differs from run to run.
     counts = collections.Counter("\n".join(tokenizer_text.LINES).replace(" ", "\u2581"))
     alphabet = sorted(counts, key=lambda character: (-counts[character], character))[:room // 3]
     trainer = trainers.BpeTrainer(vocab_size=room, initial_alphabet=alphabet, limit_alphabet=len(alphabet), show_progress=False)

@@ -1,4 +1,4 @@
-"""What the tokenizers of the golden tests are trained on, and the texts that test them."""
+"""The training text of the golden tests' tokenizers, and the texts that test them."""
 
 LINES = """
 A block table tells which slots of the pool hold the keys and values of a sequence. The cache keeps them after the request.

@@ -1,15 +1,25 @@
-"""Looks at the machine code of the GPU's kernels, for which no GPU is needed.
+"""Checks the machine code of the GPU kernels. Needs no GPU.
 
     python3 tests/gpu/check_code.py LIBRARY [--cuobjdump PATH] [--table]
 
-In every kernel of LIBRARY, for each architecture: no spilled registers and no local memory. In those on tensor cores besides: products of
-matrices (HMMA), loads of matrices (LDSM), and K, V and nothing narrower by asynchronous copies of 16 bytes (LDGSTS...128). In those for
-Hopper: boxes by TMA (UTMALDG) instead, in prefill products of warpgroups (HGMMA) that the compiler has not put one behind the other, and
-registers that change hands (USETMAXREG); and they are there for sm_90a alone. Their softmax runs beside the products of the tile before: in
-the loop no exponential is behind the wait for these products, and few instructions are. Everywhere an exponential is one instruction, and the
-larger of two numbers, too. The merge loads at least four vectors of 16 bytes before it uses one. In the kernels of the cache and of block copies, whose vectors are 16 bytes: LDG and STG of 128 bits. --table prints what was found as a table for
-kernels/README.md. Exit status 1 where a kernel breaks this, 77 without cuobjdump and nvdisasm: those that --cuobjdump names, of CUDA's
-toolkit, or of PyPI's packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm, which deploy/setup.sh installs into build/cuda-tools.
+The rules, for every kernel of LIBRARY and each architecture:
+
+* No kernel spills registers or uses local memory.
+* Kernels on tensor cores have products of matrices (HMMA) and loads of matrices (LDSM). Their K and
+  V come only by asynchronous copies of 16 bytes (LDGSTS...128).
+* Kernels for Hopper have boxes by TMA (UTMALDG) instead. In prefill they have products of
+  warpgroups (HGMMA) that the compiler has not serialized, and registers that change hands
+  (USETMAXREG). They exist for sm_90a only.
+* Their softmax runs in parallel to the products of the previous tile: in the loop, no exponential
+  and only few instructions follow the wait for these products.
+* An exponential is one instruction everywhere, and so is the larger of two numbers.
+* The merge loads at least four vectors of 16 bytes before it uses one.
+* Kernels of the cache and of block copies whose vectors have 16 bytes use LDG and STG of 128 bits.
+
+--table prints the findings as a table for kernels/README.md. Exit status 1 if a kernel breaks a
+rule, 77 without cuobjdump and nvdisasm. These are the ones that --cuobjdump names, those of CUDA's
+toolkit, or those of PyPI's packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm, which
+deploy/setup.sh installs into build/cuda-tools.
 """
 
 import argparse
@@ -26,7 +36,8 @@ ARCHITECTURE = re.compile(r"^arch = (sm_\w+)$")
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)([^;]*)")
 USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)")
 PRODUCTS = ("HGMMA", "WARPGROUP")
-# Instructions behind the wait for O in the loop of HopperPrefillKernel: O is rescaled, and weights are packed. By the sums that a lane has.
+# The most instructions after the wait for O in the loop of HopperPrefillKernel, which rescale O and
+# pack weights. By the number of a lane's sums.
 MOST_BEHIND_WAIT = {64: 90, 128: 120, 256: 185}
 
 
@@ -40,8 +51,9 @@ class Kernel:
         return sum(n for name, n in self.instructions.items() if name.startswith(beginnings))
 
     def behind_waits(self):
-        """(exponentials since the products before, exponentials behind, instructions behind) of each wait for all products: behind it up to the
-        next products, wait or jump back."""
+        """For each wait for all products: (exponentials since the previous products, exponentials
+        after the wait, instructions after the wait). After the wait means up to the next products,
+        wait or jump back."""
         names = [name for name, _ in self.program]
         waits = []
         for at, (name, operands) in enumerate(self.program):
@@ -72,14 +84,15 @@ class Kernel:
         return most
 
     def wide(self, beginning):
-        """Of 128 bits, and of fewer."""
+        """Those of 128 bits, and those of fewer bits."""
         every = [(name, n) for name, n in self.instructions.items() if name.split(".")[0] == beginning]
         wide = sum(n for name, n in every if name.endswith(".128") or ".128." in name)
         return wide, sum(n for _, n in every) - wide
 
 
 def find_cuobjdump(named):
-    """A cuobjdump with nvdisasm beside it or on PATH; None where there is none. Its folder is put on PATH, where it looks for nvdisasm."""
+    """A cuobjdump with nvdisasm beside it or on PATH; None if there is none. Adds its folder to
+    PATH, where it searches nvdisasm."""
     packages = [pathlib.Path(__file__).resolve().parents[2] / "build/cuda-tools", *map(pathlib.Path, sys.path)]
     installed = [str(path) for folder in packages for path in sorted(folder.glob("nvidia/*/bin/cuobjdump"))]
     path = os.environ["PATH"]
@@ -143,7 +156,7 @@ def problems_of(title, kernel):
         yield f"has {kernel.stack} bytes of stack and {kernel.local} of local memory"
     if kernel.count("LDL", "STL"):
         yield f"has {kernel.count('LDL', 'STL')} accesses to local memory"
-    # ex2.approx without .ftz compares its argument with -126 and scales it, before and behind.
+    # ex2.approx without .ftz compares its argument with -126, and scales before and after.
     scaled = sum(name.startswith("FSETP") and "-126" in operands for name, operands in kernel.program)
     if scaled:
         yield f"has {scaled} exponentials of four instructions"
@@ -174,11 +187,12 @@ def problems_for_hopper(title, kernel):
             yield f"has no {instruction}"
     if kernel.count("LDGSTS"):
         yield "has asynchronous copies that are not boxes"
-    # Each group of products is waited for once: S and O, of the first tile, the loop and the last.
+    # One wait per group of products: S and O, in the first tile, the loop and the last tile.
     if kernel.count("WARPGROUP.DEPBAR") > 4:
         yield f"waits {kernel.count('WARPGROUP.DEPBAR')} times for its products"
     if prefill:
-        # The loop's wait is the one with exponentials before it: those of S, which run beside O's products.
+        # The loop's wait has exponentials before it: those of S, which run in parallel to O's
+        # products.
         dim = int(re.search(r"(\d+)>", title)[1])
         loops = [wait for wait in kernel.behind_waits() if wait[0] > 0]
         if len(loops) != 1:

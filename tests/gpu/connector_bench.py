@@ -1,11 +1,13 @@
-"""Figures of a connector's copies between a GPU and the pool of a real daemon, one JSON object a line.
+"""Figures of a connector's copies between a GPU and the pool of a real daemon, one JSON object per
+line.
 
     PAGODA_BIN=FOLDER python3 tests/gpu/connector_bench.py
 
-A model of 32 layers with 8 KV heads of 128 elements in bf16, blocks of 16 tokens: 64 KiB a block and layer. 4,096 tokens are saved to
-random slots and loaded from them; the yardstick is one copy of as many bytes between page-locked memory and the GPU. `float8`: stored in
-8 bits; bytes are the engine's. `begin`: how long the worker's thread takes to give the copies to the device. Exit status 77 without a
-device.
+A model of 32 layers with 8 KV heads of 128 elements in bf16, and blocks of 16 tokens: 64 KiB per
+block and layer. 4,096 tokens are saved to random slots and loaded from them. The yardstick is one
+copy of the same number of bytes between page-locked memory and the GPU. `float8`: stored in 8 bits;
+the bytes are the engine's. `begin`: the time in which the worker's thread gives the copies to the
+device. Exit status 77 without a device.
 """
 
 import json
@@ -34,7 +36,7 @@ REPETITIONS = 7
 
 
 def seconds(what):
-    """(until `what` returns, until the device has done it): medians."""
+    """(time until `what` returns, time until the device has done it): medians."""
     begun, done = [], []
     for _ in range(REPETITIONS + 2):
         torch.cuda.synchronize()
@@ -54,7 +56,8 @@ def report(name, value, unit, yardstick="", against=None):
 
 
 def main():
-    # As engines have it: one tensor for all layers of a block would be one copy a block; this is one for each layer.
+    # As in engines: one tensor, and thus one copy per block, for each layer. One tensor for all
+    # layers of a block would need one copy per block only.
     memory = [torch.randn((4 * BLOCKS, 1, HEADS, CHUNK // 2), dtype=torch.bfloat16, device=DEVICE).view(torch.uint8) for _ in range(LAYERS)]
     size = LAYERS * HEADS * CHUNK * BLOCKS
     pinned = torch.empty(size, dtype=torch.uint8, pin_memory=True)

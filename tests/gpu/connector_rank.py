@@ -1,6 +1,7 @@
-"""The engine of tests/e2e/toy_engine.py with its KV memory on a CUDA device: kernels and copies run on streams, and nothing waits for them.
+"""The engine of tests/e2e/toy_engine.py with its KV memory on a CUDA device. Kernels and copies run
+on streams, and nothing waits for them.
 
-What a kernel reads is compared on the device, and the number of wrong bytes is looked at in the end.
+The device compares the bytes that a kernel reads. The number of wrong bytes is read at the end.
 """
 
 import random
@@ -11,7 +12,7 @@ from pagoda.connector.cuda import CudaMover
 from toy_engine import CHUNK_BYTES, NULL, Rank, ToyEngine
 
 DEVICE = torch.device("cuda", 0)
-MOST_CYCLES = 400_000  # Of a pause of a stream: about 0.2 ms.
+MOST_CYCLES = 400_000  # The longest pause of a stream: about 0.2 ms.
 
 
 class CudaRank(Rank):
@@ -35,7 +36,7 @@ class CudaToyEngine(ToyEngine):
                 self._pause(stream.stream)
 
     def _pause(self, stream):
-        """The streams' work takes turns in ways that differ from step to step."""
+        """The interleaving of the streams' work differs from step to step."""
         if self._rng.random() < 0.5:
             with torch.cuda.stream(stream):
                 torch.cuda._sleep(self._rng.randrange(MOST_CYCLES))

@@ -1,4 +1,4 @@
-// What a test does with CUDA's errors.
+// Checks of CUDA calls for tests.
 #ifndef PAGODA_TESTS_GPU_CUDA_CHECK_H_
 #define PAGODA_TESTS_GPU_CUDA_CHECK_H_
 

@@ -1,4 +1,4 @@
-"""pagodad for the tests of this folder: PAGODA_BIN names the folder of the programs."""
+"""pagodad for the tests of this folder. PAGODA_BIN names the folder of the programs."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ START_SECONDS = 60
 
 @contextlib.contextmanager
 def pagodad(folder, *arguments, **sections):
-    """The endpoint of a daemon with this configuration; its log is folder/pagodad.log."""
+    """Yields the endpoint of a daemon with this configuration. Its log is folder/pagodad.log."""
     socket, log = folder / "pagodad.sock", folder / "pagodad.log"
     config = {"server": {"unix_socket": str(socket), "grpc_address": "127.0.0.1:0", "http_address": ""}} | sections
     (folder / "pagodad.yaml").write_text(json.dumps(config))  # JSON is YAML.

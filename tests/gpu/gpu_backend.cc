@@ -1,4 +1,4 @@
-// A GPU's backend for the engine's tests.
+// A GPU backend for the engine's tests.
 #include <deque>
 #include <utility>
 #include <vector>
@@ -36,7 +36,7 @@ class MappedKvMemory final : public KvMemory {
   }
 
  private:
-  std::deque<cuda::Memory> memory_;  // Which outlives its owner's mapping.
+  std::deque<cuda::Memory> memory_;  // Must outlive its owner's mapping.
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
 // gpu_engine_bench [--smoke] [ID...]
-// The engine's model on a GPU, one JSON object a line, each figure beside a yardstick of the same
-// run: a Qwen3-0.6B of random bf16 weights, KV in bf16, each step from tokens to logits on the
-// host. ID: the beginnings of the figures that are wanted; none: all. --smoke: a tiny model. Exit
-// status 77 where there is no device or no cuBLASLt.
+// The engine's model on a GPU, one JSON object per line, each figure beside a yardstick of the same
+// run: a Qwen3-0.6B with random bf16 weights, KV in bf16, each step from tokens to logits on the
+// host. ID: the beginning of the wanted figures' names; without any, all figures. --smoke: a tiny
+// model. Exit status 77 without a device or without cuBLASLt.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -70,7 +70,7 @@ double MmaTflops() {
   return 1e-12 * static_cast<double>(kernels::cuda::ProductOperations(multiprocessors)) / seconds;
 }
 
-// Some sequences over KV of their own, in random blocks.
+// Some sequences with separate KV, in random blocks.
 class Model {
  public:
   Model(const RandomModelShape& shape, uint32_t sequences, uint32_t most_tokens)
@@ -106,7 +106,7 @@ class Model {
 
   std::string description() const { return model_->backend().description(); }
 
-  // `batch` sequences have `count` new tokens each behind `first` others.
+  // `batch` sequences have `count` new tokens each, after `first` earlier ones.
   void Step(uint32_t batch, uint32_t first, uint32_t count, uint32_t num_logits) {
     std::vector<absl::Span<const SlotIndex>> tables(tables_.begin(), tables_.begin() + batch);
     std::vector<SequenceInput> inputs;

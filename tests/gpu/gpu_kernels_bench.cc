@@ -1,8 +1,8 @@
 // gpu_kernels_bench [ID...]
-// The kernels' figures on a GPU, one JSON object a line, each beside a yardstick of the same run.
-// ID: the beginnings of the figures that are wanted; none: all. On Hopper, gpu_hopper_* are those
-// of AttentionKernels::kHopper, of the same shapes. Exit status 77 where there is no device. Tables
-// are random, KV is cold: calls go round over several pools.
+// The kernels' figures on a GPU, one JSON object per line, each beside a yardstick of the same run.
+// ID: the beginning of the wanted figures' names; without any, all figures. On Hopper, gpu_hopper_*
+// are the figures of AttentionKernels::kHopper with the same shapes. Exit status 77 without a
+// device. Tables are random. KV is cold: calls cycle through several pools.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -52,8 +52,8 @@ void RequireLaunch(int error) {
   std::exit(1);
 }
 
-// Numbers of bf16 of a normal distribution, by repeating some: random data takes more power, and so
-// more time, than zeros.
+// bf16 numbers of a normal distribution, some of them repeated. Random data takes more power than
+// zeros, and so more time.
 void FillRandom(std::byte* memory, uint64_t bytes) {
   constexpr uint64_t kPieceBytes = uint64_t{8} << 20;
   std::mt19937 random(1);
@@ -73,12 +73,12 @@ void FillRandom(std::byte* memory, uint64_t bytes) {
 struct Machine {
   uint32_t multiprocessors = 0;
   bool hopper = false;
-  double copy_gbs = 0;    // Read and written, of a large copy.
-  double read_gbs = 0;    // Of a kernel that only reads.
-  double mma_tflops = 0;  // Of mma.sync out of registers.
-  // On Hopper, of wgmma: 4,096 operations of bf16 a cycle and multiprocessor (NVIDIA, "H100 Tensor
-  // Core GPU Architecture": 989 TFLOP/s of 132 multiprocessors at 1,830 MHz), at the device's
-  // greatest clock.
+  double copy_gbs = 0;    // Bytes read and written by a large copy.
+  double read_gbs = 0;    // By a kernel that only reads.
+  double mma_tflops = 0;  // By mma.sync from registers.
+  // On Hopper, wgmma's: 4,096 bf16 operations per cycle and multiprocessor (NVIDIA, "H100 Tensor
+  // Core GPU Architecture": 989 TFLOP/s with 132 multiprocessors at 1,830 MHz), at the device's
+  // maximum clock.
   double nominal_tflops = 0;
 };
 
@@ -122,7 +122,7 @@ Machine Measure() {
   return machine;
 }
 
-// A batch of equal sequences, its pool and tables: `rounds` of them over disjoint blocks.
+// A batch of equal sequences with its pool and tables: `rounds` copies over disjoint blocks.
 struct Batch {
   uint32_t sequences;
   int32_t queries;
@@ -131,7 +131,7 @@ struct Batch {
   uint32_t num_kv_heads;
   uint32_t tokens_per_block;
   uint32_t head_dim = kHeadDim;
-  uint32_t value_dim = 0;  // Not 0: latents, K alone.
+  uint32_t value_dim = 0;  // Not 0: latents, K only.
 
   uint32_t parts() const { return value_dim == 0 ? 2 : 1; }  // K and V, or K.
   uint32_t value_elements() const { return value_dim == 0 ? head_dim : value_dim; }
@@ -140,7 +140,7 @@ struct Batch {
   }
 };
 
-// The kernels whose figures there are, and how these begin.
+// The kernels with figures, and the beginnings of the figures' names.
 struct Family {
   AttentionKernels kernels;
   const char* prefix;
@@ -152,7 +152,7 @@ std::vector<Family> Families(const Machine& machine) {
   return families;
 }
 
-// Seconds of one call.
+// Returns the seconds of one call.
 double AttentionSeconds(const Batch& batch, const Machine& machine, AttentionKernels kernels) {
   const uint64_t blocks = (batch.context + batch.tokens_per_block - 1) / batch.tokens_per_block;
   const int rounds =
@@ -240,7 +240,7 @@ void Decode(const Machine& machine, const Family& family) {
   }
 }
 
-// Multi-head latent attention: of 16 heads, as a rank of eight has them, and of all 128.
+// Multi-head latent attention: with 16 heads, as on a rank of eight, and with all 128.
 void DecodeLatents(const Machine& machine) {
   for (const uint32_t num_heads : {16u, 128u}) {
     for (const int32_t context : {4096, 16384}) {
@@ -255,7 +255,7 @@ void DecodeLatents(const Machine& machine) {
   }
 }
 
-// In microseconds, beside the time in which K and V can be read.
+// In microseconds, beside the time to read K and V.
 void DecodeSmall(const Machine& machine, const Family& family) {
   for (const uint32_t sequences : {1u, 2u, 4u, 8u}) {
     for (const int32_t context : {512, 1024, 4096}) {
@@ -269,7 +269,7 @@ void DecodeSmall(const Machine& machine, const Family& family) {
   }
 }
 
-// Floating point operations of the pairs that the mask lets see.
+// The floating point operations of the visible pairs.
 void Prefill(const Machine& machine, const Family& family) {
   struct Shape {
     const char* name;
@@ -297,8 +297,8 @@ void Prefill(const Machine& machine, const Family& family) {
   }
 }
 
-// Between pinned host memory and the GPU, random slots, beside one large copy the same way; and
-// within the GPU.
+// Between pinned host memory and the GPU, in random slots, beside one large copy in the same
+// direction; and within the GPU.
 void BlockCopy(const Machine& machine) {
   constexpr uint64_t kPoolBytes = uint64_t{1} << 30;
   constexpr uint64_t kCopiedBytes = kPoolBytes / 2;

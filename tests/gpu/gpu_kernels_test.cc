@@ -1,5 +1,5 @@
-// What only a GPU shows: graphs, pools of more than 4 GiB, grids of many blocks; and the CPU's
-// kernels beside the GPU's.
+// Tests that need a GPU: graphs, pools of more than 4 GiB, grids of many blocks; and the CPU
+// kernels beside the GPU kernels.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ TEST(GpuKernelsTest, SeventyThousandSequences) {
   EXPECT_EQ(Compare(attention_case, Result(data), data.Reference()), "");
 }
 
-// A graph is captured once and runs again with shorter contexts and another plan at the same
+// A graph is captured once, and runs again with shorter contexts and another plan at the same
 // addresses.
 TEST(GpuKernelsTest, AGraphRunsAgainWithOtherLengths) {
   for (const auto& [kernels, decode] :
@@ -125,7 +125,7 @@ TEST(GpuKernelsTest, AGraphRunsAgainWithOtherLengths) {
   }
 }
 
-// Pinned memory and a stream of its own: the way of one call for many copies.
+// Pinned memory and a separate stream: here many copies are one call of the driver.
 TEST(GpuKernelsTest, BlocksGoAcrossAndBackOnAStream) {
   constexpr uint64_t kSlotBytes = 64 << 10;
   constexpr uint32_t kSlots = 64;
@@ -161,7 +161,7 @@ TEST(GpuKernelsTest, BlocksGoAcrossAndBackOnAStream) {
   for (void* memory : pinned) PAGODA_CUDA_CHECK(cudaFreeHost(memory));
 }
 
-// The blocks of a small pool, moved to the far end of one of 6 GiB.
+// Moves the blocks of a small pool to the far end of a pool of 6 GiB.
 TEST(GpuKernelsTest, OffsetsBeyondFourGiB) {
   for (const bool decode : {true, false}) {
     AttentionData data(
@@ -203,7 +203,7 @@ TEST(GpuKernelsTest, OffsetsBeyondFourGiB) {
     ASSERT_TRUE(result.ok());
     EXPECT_EQ(result->output, expected.output);
 
-    // A token written to the last slot of all, and read back.
+    // Writes a token to the very last slot, and reads it back.
     const std::vector<int64_t> last = {int64_t{large_slots} * 16 - 1};
     DeviceArray<int64_t> token_slots(last);
     const std::vector<BFloat16> row(8 * 128, BFloat16{0x3f80});

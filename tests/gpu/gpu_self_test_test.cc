@@ -1,4 +1,4 @@
-// The engine's self-test on the GPU that is there: every family is right, in about a second.
+// The engine's self-test on this machine's GPU: every family is right, in about a second.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 
 using kernels::ElementType;
 
-// The layers of a Qwen3-8B, and a window beside them.
+// The layers of Qwen3-8B, and one sliding window in addition.
 GpuSelfTestRequest Request(ElementType kv_type, uint32_t head_dim) {
   GpuSelfTestRequest request;
   request.config.num_heads = 32;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kWarmups = 3;
 
-// The median of what lies between two events around each run.
+// The median time between two events around each run.
 double MedianOf(cudaStream_t stream, const std::function<void()>& run) {
   cudaEvent_t start;
   cudaEvent_t end;

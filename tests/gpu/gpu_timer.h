@@ -1,4 +1,4 @@
-// Time on a GPU: of graphs that are launched again and again, between CUDA's events.
+// Measures GPU time between CUDA's events, with graphs that are launched repeatedly.
 #ifndef PAGODA_TESTS_GPU_GPU_TIMER_H_
 #define PAGODA_TESTS_GPU_GPU_TIMER_H_
 
@@ -8,12 +8,12 @@
 
 namespace pagoda::kernels::cuda {
 
-// The seconds of one call of `enqueue`, which puts work on the stream it gets, with `round` going
-// round from 0 to rounds - 1 so that each call finds other memory: all rounds are one graph, which
-// is warmed up and then timed `kRepetitions` times; the median.
+// Returns the seconds of one call of `enqueue`, which puts work on the given stream. `round` goes
+// from 0 to rounds - 1, so that each call can use other memory. All rounds are one graph. The graph
+// is warmed up, then timed kGraphRepetitions times; the result is from the median.
 double GraphSeconds(int rounds, const std::function<void(Stream stream, int round)>& enqueue);
 
-// Likewise without a graph, for what cannot be captured; one event pair around all rounds.
+// Likewise without a graph, for work that cannot be captured. One pair of events around all rounds.
 double StreamSeconds(int rounds, const std::function<void(Stream stream, int round)>& enqueue);
 
 inline constexpr int kGraphRepetitions = 21;

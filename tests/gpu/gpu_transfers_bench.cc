@@ -1,7 +1,7 @@
 // gpu_transfers_bench
-// How fast blocks go down from GPU memory and up to it, one JSON object a line: blocks of a size in
-// random order, beside blocks so large that the device's link is all that counts. Exit status 77
-// where there is no device, or not enough shared memory.
+// The speed of offloading blocks from GPU memory and onboarding them, one JSON object per line:
+// blocks of one size in random order, beside blocks so large that only the device's link matters.
+// Exit status 77 without a device or without enough shared memory.
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 namespace pagoda {
 namespace {
 
-constexpr uint64_t kBytes = uint64_t{256} << 20;  // Of each tier.
+constexpr uint64_t kBytes = uint64_t{256} << 20;  // Per tier.
 constexpr uint64_t kHeadBytes = 16 << 10;         // K and V of 32 tokens of 128 elements.
 
 [[noreturn]] void Skip(const absl::Status& status) {
@@ -37,7 +37,7 @@ void Require(const absl::Status& status) {
   std::exit(1);
 }
 
-// Bytes a second of copies of all slots, by direction.
+// Bytes per second of copies of all slots, by direction.
 struct Rates {
   double down = 0;
   double up = 0;

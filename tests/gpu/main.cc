@@ -1,4 +1,4 @@
-// Exit status 77 where there is no device: a test that has not run is not one that has passed.
+// Exit status 77 without a device: a test that has not run has not passed.
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -1,11 +1,14 @@
-"""The peers' figures on this machine's GPU, one JSON object a line, in the form of gpu_kernels_bench.
+"""The figures of other systems (peers) on this machine's GPU, one JSON object per line, in the form
+of gpu_kernels_bench.
 
     python3 tests/gpu/peers.py [--list]
 
-What PyTorch has (scaled_dot_product_attention, flex_attention, varlen_attn with a block table, a matrix product) and FlashInfer, where
-they are installed; whatever is missing or refuses is said on standard error and left out. The shapes are those of gpu_kernels_bench: the
-peer's ids are its ids, then "@" and the peer. Times are medians of CUDA graph replays over several sets of K and V, cold in L2, where the
-peer can be captured; else of single calls. Exit status 77 without PyTorch or a device.
+The peers are PyTorch (scaled_dot_product_attention, flex_attention, varlen_attn with a block table, a
+matrix product) and FlashInfer, if they are installed. A missing or failing peer is reported on
+standard error and left out. The shapes are those of gpu_kernels_bench. The id of a figure is the id
+there, then "@" and the peer. Times are medians over several sets of K and V, cold in L2: of CUDA
+graph replays if the peer can be captured, else of single calls. Exit status 77 without PyTorch or a
+device.
 """
 
 import inspect
@@ -37,7 +40,7 @@ def rounds_of(case):
 
 
 def report(case, peer, seconds):
-    """A peer's line: GB/s for decode, microseconds for small batches, TFLOP/s for prefill."""
+    """Prints a line: GB/s for decode, microseconds for small batches, TFLOP/s for prefill."""
     name, batch, queries, context, heads, _ = case
     if "small" in name:
         value, unit = seconds * 1e6, "us"
@@ -90,7 +93,8 @@ def contiguous(torch, case):
 
 
 def paged(torch, case):
-    """Queries [tokens][head][dim], K and V [page][token][head][dim] of all rounds, each round's random tables."""
+    """Queries [tokens][head][dim]; K and V [page][token][head][dim] of all rounds; each round's
+    random tables."""
     _, batch, queries, context, heads, page = case
     rounds, pages = rounds_of(case), context // page
     make = lambda *shape: torch.randn(*shape, dtype=torch.bfloat16, device="cuda")
@@ -173,7 +177,7 @@ def matrix_product(torch):
 
 
 def peers(torch):
-    """Name, the cases, the function of a case that gives its seconds."""
+    """(name, cases, function that returns the seconds of a case)."""
     every = DECODE + SMALL + PREFILL
     yield "flashinfer", every, lambda case: flashinfer_paged(torch, case, True)
     yield "flashinfer_cuda_cores", DECODE[:4] + SMALL, lambda case: flashinfer_paged(torch, case, False)
@@ -202,7 +206,7 @@ def main():
         for case in cases:
             try:
                 report(case, name, run(case))
-            except Exception as error:  # A peer that fails is left out, and said.
+            except Exception as error:  # A failing peer is reported and left out.
                 print(f"{case[0]}@{name}: {type(error).__name__}: {error}".splitlines()[0], file=sys.stderr, flush=True)
                 if isinstance(error, ImportError):
                     break

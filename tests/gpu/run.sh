@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # tests/gpu/run.sh [--bin FOLDER] [--out FOLDER] [--steps "NAME..."] [--budget SECONDS]
-# Runs the tests on this machine's GPU, then the benchmarks, in less than nine minutes together, and
-# leaves OUT/results.json and a log of each step.
-#   --bin FOLDER      where `cmake --preset gpu-tests` put the programs; build/gpu-tests/bin where it
-#                     is left out. Those of `pagoda-server`, in FOLDER/server, are tested too where
-#                     they are there; pack.sh puts them there
-#   --out FOLDER      this folder where it is left out
+# Runs the tests on this machine's GPU, then the benchmarks, in less than nine minutes together.
+# Writes OUT/results.json and a log of each step.
+#   --bin FOLDER      the folder of the programs of `cmake --preset gpu-tests`; default
+#                     build/gpu-tests/bin. If FOLDER/server has the programs of `pagoda-server`
+#                     (pack.sh puts them there), they are tested too
+#   --out FOLDER      default: this folder
 #   --steps "NAME..." only these, of: kernels pools engine daemon connector; kernels_bench
-#                     hopper_bench transfers_bench engine_bench connector_bench; random memcheck racecheck
-#                     peers
-#   --budget SECONDS  a step that would begin later is left out, and one that runs is ended; 530
-# Needs a driver, and nothing else. Python with PyTorch (daemon, connector, peers, cuBLASLt for the
-# engine), FlashInfer and compute-sanitizer are used where they are.
+#                     hopper_bench transfers_bench engine_bench connector_bench; random memcheck
+#                     racecheck peers
+#   --budget SECONDS  later steps are skipped, and a running one is ended; default 530
+# Needs only a driver. If they are there, it uses Python with PyTorch (daemon, connector, peers,
+# cuBLASLt for the engine), FlashInfer and compute-sanitizer.
 # Exit status: 0 all steps passed, 1 some failed or were not finished, 77 no device.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -40,7 +40,8 @@ started=$(date +%s)
 
 is_wanted() { [[ " $wanted " == *" $1 "* ]]; }
 
-# step NAME SECONDS COMMAND...: its output to NAME.log, a line of NAME, exit status and seconds to `steps`.
+# step NAME SECONDS COMMAND...: writes the output to NAME.log, and a line with NAME, exit status and
+# seconds to `steps`.
 step() {
   local name=$1 limit=$2 began left status
   shift 2
@@ -67,7 +68,7 @@ step() {
   esac
 }
 
-# cuBLASLt, as PyTorch brings it. Without it the tests of models are skipped, one by one.
+# The cuBLASLt of PyTorch. Without it, each test of a model is skipped.
 if command -v python3 > /dev/null; then
   for folder in $(python3 -c 'import glob, sys; print(*(f for p in sys.path for f in glob.glob(p + "/nvidia/*/lib")))'); do
     [ -n "$(ls "$folder"/libcublasLt.so.1[23] 2> /dev/null)" ] && export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder"
@@ -77,7 +78,7 @@ export PAGODA_GOLDEN=${PAGODA_GOLDEN:-$here/../golden} PYTHONDONTWRITEBYTECODE=1
 export PYTHONPATH="$here:$here/../e2e:$here/../../clients/python/src${PYTHONPATH:+:$PYTHONPATH}"
 has_server=$([ -x "$bin/server/bin/pagodad" ] && command -v python3 > /dev/null && echo yes)
 export PAGODA_BIN=$bin/server/bin
-# The package reads the contract beside its sources.
+# The package reads the contract from its source folder.
 [ -f "$bin/server/contract.binpb" ] && [ ! -f "$here/../../clients/python/src/pagoda/contract.binpb" ] &&
   cp "$bin/server/contract.binpb" "$here/../../clients/python/src/pagoda/"
 pytest=(python3 -B -m pytest -q --maxfail=6 -p no:cacheprovider)
@@ -87,7 +88,7 @@ if "$bin/gpu_kernels_test" --gtest_filter=none > "$out/device.log"; [ $? -eq 77 
   exit 77
 fi
 
-# Tests side by side: most of their time goes to references on the CPU.
+# Tests run in parallel: most of their time goes to references on the CPU.
 short='-*RandomCases*:*LongContexts*:*SeventyThousand*'
 for shard in 0 1 2 3; do
   GTEST_TOTAL_SHARDS=4 GTEST_SHARD_INDEX=$shard step kernels-$shard 150 "$bin/gpu_kernels_test" --gtest_filter="$short" &
@@ -99,17 +100,17 @@ if [ -n "$has_server" ]; then
   step connector 150 "${pytest[@]}" "$here/test_connector.py" &
 fi
 wait
-# By itself: it looks at how much of the device's memory is free.
+# Alone: it reads the device's free memory.
 PAGODA_MUST_HAVE_CUDA=1 step pools 60 "$bin/gpu_pools_test"
 
-# Figures, one at a time. The kernels for any GPU, then those for Hopper alone.
+# Figures, one at a time: first the kernels for any GPU, then those for Hopper.
 step kernels_bench 90 "$bin/gpu_kernels_bench" gpu_read gpu_mma_sync gpu_decode gpu_prefill gpu_block_copy
 step hopper_bench 60 "$bin/gpu_kernels_bench" gpu_hopper
 step transfers_bench 40 "$bin/gpu_transfers_bench"
 step engine_bench 90 "$bin/gpu_engine_bench"
 [ -n "$has_server" ] && step connector_bench 60 python3 -B "$here/connector_bench.py"
 
-# Long ones. The checker makes kernels ten to a hundred times slower.
+# Long steps. The checker makes kernels ten to a hundred times slower.
 step random-cases 120 "$bin/gpu_kernels_test" --gtest_filter='*RandomCases*' &
 step random-long 120 "$bin/gpu_kernels_test" --gtest_filter='*LongContexts*:*SeventyThousand*' &
 if sanitizer=$(command -v compute-sanitizer); then

@@ -1,4 +1,5 @@
-"""Copies of a connector between a GPU and the pool of a real daemon (pagoda.connector.cuda), under an engine that checks each byte.
+"""Copies of a connector between a GPU and the pool of a real daemon (pagoda.connector.cuda), with
+an engine that checks each byte.
 
 Needs PyTorch with CUDA, and PAGODA_BIN. Figures: connector_bench.py.
 """
@@ -70,7 +71,8 @@ def test_whole_blocks_come_back(engines, shape):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed, at_once", [(0, 512), (1, 1), (2, 3)])
 def test_blocks_that_are_used_again_at_once_never_have_wrong_bytes(engines, monkeypatch, shape, seed, at_once):
-    """Few blocks of the engine, the last one freed taken first, few slots: each copy has another one close behind it."""
+    """The engine has few blocks and reuses the last freed one first, and there are few slots.
+    Another copy follows each copy closely."""
     monkeypatch.setattr(cuda, "COPIES_AT_ONCE", at_once)
     rng = random.Random(seed)
     engine = engines(seed=seed, host="32KiB", blocks=120, reuses_last=True, **SHAPES[shape])
@@ -99,7 +101,7 @@ def test_blocks_that_are_used_again_at_once_never_have_wrong_bytes(engines, monk
 
 
 def test_the_comparison_finds_a_wrong_byte(engines):
-    """Other bytes in the slots are seen."""
+    """Different bytes in the slots are detected."""
     engine = engines(host="2MiB")
     asked = prompts(random.Random(3), 4)
     engine.run(asked, steps=STEPS)
@@ -114,7 +116,7 @@ def test_the_comparison_finds_a_wrong_byte(engines):
 
 
 def test_a_pool_is_registered_in_pieces(monkeypatch):
-    """Slots that are no whole pages: no page is in two pieces, and no slot."""
+    """Slots are not whole pages; no page and no slot is cut in two."""
     monkeypatch.setattr(cuda, "REGISTERED_AT_ONCE", 3 << 20)
     slots, slot_bytes = 2000, 5000
     pool = np.frombuffer(mmap.mmap(-1, slots * slot_bytes), np.uint8).reshape(slots, slot_bytes)
@@ -132,7 +134,8 @@ def test_a_pool_is_registered_in_pieces(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_a_codec_makes_on_the_device_what_it_makes_on_the_host(monkeypatch, dtype):
-    """And puts it where it belongs: heads apart in memory, two blocks in a slot, more than is converted at once."""
+    """Also places the bytes: heads apart in memory, two blocks per slot, and more bytes than one
+    conversion handles."""
     monkeypatch.setattr(cuda, "CONVERTED_AT_ONCE", 3 * 2 * 4 * 1024)
     codec = Float8(dtype)
     chunk = 512 * dtype.itemsize

@@ -1,5 +1,5 @@
-"""A daemon whose primary tier is a real GPU's memory, its clients, and the bundled engine on it. tests/e2e/test_gpu_tiers.py does the
-same on a driver that is none.
+"""A daemon whose primary tier is a real GPU's memory, its clients, and the bundled engine on it.
+tests/e2e/test_gpu_tiers.py does the same with a fake driver.
 
 Needs a GPU and PAGODA_BIN with pagodad, pagodactl, pagoda-engine and gpu_pool_client.
 """
@@ -20,7 +20,7 @@ if not torch.cuda.is_available():
 GOLDEN = pathlib.Path(os.environ["PAGODA_GOLDEN"])
 LAYERS = [{"count": 2, "num_kv_heads": 2, "head_dim": 8}, {"count": 1, "num_kv_heads": 1, "head_dim": 8}]
 CACHE = {"tokens_per_block": 4, "kv_dtype": "float32", "primary_memory": "cuda", "primary": 8, "secondary": 16, "layers": LAYERS}
-PROMPTS = 6  # Of three blocks: more than the primary tier holds, and not more than both.
+PROMPTS = 6  # Of three blocks each: more than the primary tier holds, but not more than both tiers.
 MODELS = sorted(folder.parent.name for folder in GOLDEN.glob("*/cases.json"))
 
 
@@ -55,7 +55,7 @@ def test_pytorch_reads_and_writes_the_daemons_pool(tmp_path):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_an_engine_on_the_gpu_answers_as_transformers_do(tmp_path, model):
-    """Over the daemon's pools in GPU memory; the second time out of the cache."""
+    """With the daemon's pools in GPU memory; the second run reads from the cache."""
     cases = json.loads((GOLDEN / model / "cases.json").read_text())["cases"]
     requests = "\n".join(json.dumps({"id": i, "prompt": case["prompt"], "max_new_tokens": len(case["ids"])}) for i, case in enumerate(cases))
     cache = {"model_dir": str(GOLDEN / model), "tokens_per_block": 16, "primary_memory": "cuda", "primary": 64, "kv_dtype": "float32"}
@@ -73,7 +73,8 @@ def test_an_engine_on_the_gpu_answers_as_transformers_do(tmp_path, model):
 
 
 def test_the_daemons_own_engine_computes_over_two_tiers(tmp_path):
-    """The GPU's tier holds one prompt at a time: the others go down to the host, and come up when they are asked for again."""
+    """The GPU's tier holds one prompt at a time. The others are offloaded to the host, and
+    onboarded when they are requested again."""
     model = GOLDEN / "qwen3_tiny"
     cases = json.loads((model / "cases.json").read_text())["cases"]
     cache = {"tokens_per_block": 16, "primary_memory": "cuda", "primary": 24, "secondary": 256, "kv_dtype": "float32"}

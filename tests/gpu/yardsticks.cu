@@ -45,7 +45,7 @@ struct ProductArgs {
 struct ProductKernel {
   static constexpr uint32_t kThreads = 256;
   static constexpr uint32_t kMinBlocks = 2;
-  static constexpr uint32_t kChains = 8;  // Sums that do not wait for each other.
+  static constexpr uint32_t kChains = 8;  // Sums that are independent of each other.
   static constexpr uint32_t kRounds = 4096;
   using Args = ProductArgs;
 
@@ -54,7 +54,7 @@ struct ProductKernel {
     for (uint32_t c = 0; c < kChains; ++c) {
       for (uint32_t r = 0; r < 4; ++r) sums[c][r] = 0;
     }
-    // Numbers of all bits, so that the tensor cores work as they do on data.
+    // Numbers with varied bits, so that the tensor cores work as with real data.
     uint32_t a[4];
     uint32_t seed = ThreadIndex() * 2654435761u + BlockIndex();
     for (uint32_t r = 0; r < 4; ++r) {

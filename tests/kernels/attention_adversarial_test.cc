@@ -1,5 +1,5 @@
-// Where paged attentions have been wrong: boundaries, what is not to be read, numbers that are
-// large or not numbers, addresses beyond 32 bits.
+// Cases in which paged attentions have been wrong: boundaries, memory that must not be read, large
+// numbers, NaN and infinity, addresses beyond 32 bits.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -64,7 +64,7 @@ TEST_P(AttentionAdversarialTest, AnEmptyBatchIsRight) {
   ExpectRight(AttentionBatch({.lengths = {{0, 0}, {0, 20}}}, random));
 }
 
-// A key that some rows see and others do not: the others' results must not know of it.
+// A key that only some rows see must not affect the results of the other rows.
 TEST_P(AttentionAdversarialTest, WhatOthersSeeMayBeNaNOrInfinite) {
   std::mt19937 random(3);
   for (const ElementType type : {ElementType::kFloat32, ElementType::kFloat16,
@@ -80,7 +80,7 @@ TEST_P(AttentionAdversarialTest, WhatOthersSeeMayBeNaNOrInfinite) {
           AttentionBatch batch(shape, random);
           SCOPED_TRACE(shape.Describe());
           AttentionRows expected = batch.Expected();
-          // FP8's conversions saturate: infinity is written as NaN there.
+          // Conversions to FP8 saturate: the test writes infinity as NaN there.
           const bool saturates = IsFloat8(type);
           for (uint32_t h = 0; h < 2; ++h) {
             batch.FillKey(0, h, 69, kNaN);
@@ -107,7 +107,7 @@ TEST_P(AttentionAdversarialTest, WhatOtherHeadsSeeMayBeNaN) {
   std::mt19937 random(4);
   for (const auto& [queries, values_too] :
        {std::pair{1, true}, std::pair{1, false}, std::pair{24, true}, std::pair{24, false}}) {
-    // Of 4 heads each sees other blocks of 8 tokens beside its own.
+    // Each of 4 heads sees different blocks of 8 tokens, in addition to its local block.
     BatchShape shape = {.pool_type = ElementType::kBFloat16,
                         .query_type = ElementType::kBFloat16,
                         .num_kv_heads = 1,
@@ -120,7 +120,7 @@ TEST_P(AttentionAdversarialTest, WhatOtherHeadsSeeMayBeNaN) {
                         .lengths = {{queries, 96}}};
     AttentionBatch batch(shape, random);
     AttentionRows expected = batch.Expected();
-    // Block 3 is one that head 0 sees: (3 + 1) % 4 = 0.
+    // Head 0 sees block 3: (3 + 1) % 4 = 0.
     for (int64_t key = 24; key < 32; ++key) {
       batch.FillKey(0, 0, key, kNaN);
       if (values_too) batch.FillValue(0, 0, key, kNaN);
@@ -148,7 +148,7 @@ TEST_P(AttentionAdversarialTest, EntriesBehindATablesEndAreNotRead) {
   }
 }
 
-// Scores of ten thousand: with one that is far larger than all others, early or late.
+// Scores of ten thousand: one is far larger than all others, early or late.
 TEST_P(AttentionAdversarialTest, HugeScores) {
   std::mt19937 random(6);
   for (const int64_t huge : {int64_t{0}, int64_t{17}, int64_t{298}, int64_t{-1}}) {
@@ -161,7 +161,7 @@ TEST_P(AttentionAdversarialTest, HugeScores) {
                           .lengths = {{queries, 300}}};
       AttentionBatch batch(shape, random);
       if (huge >= 0) batch.FillKey(0, 0, huge, 1000.0f);
-      // exp magnifies what fp32 leaves of such scores.
+      // exp magnifies the rounding of such scores in fp32.
       ExpectRight(batch, {.output = 2e-2, .lse = 1e-5});
     }
   }
@@ -286,7 +286,7 @@ TEST_P(AttentionAdversarialTest, MoreRowsThanOnePassTakes) {
                              random));
 }
 
-// Address space alone: nothing but the blocks in use is ever touched.
+// Address space only: the test touches nothing but the blocks in use.
 class SparsePool {
  public:
   explicit SparsePool(size_t bytes) : bytes_(bytes) {
@@ -325,7 +325,7 @@ TEST_P(AttentionAdversarialTest, PoolsBeyondFourGibibytes) {
     std::memcpy(pool.data() + next * kSlotBytes,
                 params.kv.keys + slot * params.kv.slot_stride_bytes, params.kv.slot_stride_bytes);
     slot = next;
-    next -= 190;  // To both sides of 4 and of 16 GiB.
+    next -= 190;  // To both sides of 4 GiB and of 16 GiB.
   }
   params.kv.values = pool.data() + (params.kv.values - params.kv.keys);
   params.kv.keys = pool.data();
@@ -369,7 +369,7 @@ TEST_P(AttentionAdversarialTest, ManySequencesAndALongOne) {
     ASSERT_EQ(std::memcmp(output.data() + s * 16, one.output.data(), 64), 0) << "sequence " << s;
   }
 
-  // One block, a hundred thousand times: the weights are those of the block alone.
+  // One block, a hundred thousand times: the weights equal those of the block alone.
   const std::vector<int32_t> long_table(100'000, batch.tables()[0]);
   const std::vector<int32_t> long_context = {1'600'000};
   const std::vector<int32_t> long_starts = {0, 1};

@@ -15,7 +15,7 @@
 namespace pagoda::kernels {
 namespace {
 
-// What the element type makes of the number.
+// The number after rounding to the element type.
 float Rounded(ElementType type, float number) {
   return VisitElementType(type, [&]<class T>() { return ToFloat(FromFloat<T>(number)); });
 }
@@ -85,7 +85,7 @@ BatchShape RandomBatchShape(std::mt19937& random, int32_t largest_context) {
   if (random() % 5 == 0) shape.soft_cap = Pick(random, {1.0f, 5.0f, 30.0f});
   shape.alibi = shape.mask.causal && random() % 5 == 0;
   shape.sinks = random() % 5 == 0;
-  // Few query heads times queries times keys: the reference takes them one by one.
+  // Limits query heads x queries x keys: the reference computes the pairs one by one.
   shape.lengths.resize(1 + random() % 3);
   for (SequenceLengths& l : shape.lengths) {
     l.context = static_cast<int32_t>(random() % largest_context);
@@ -162,7 +162,7 @@ void AttentionBatch::LayOut(std::mt19937& random) {
   const uint64_t half = row * shape_.num_kv_heads * shape_.tokens_per_block;
   kv_.slot_stride_bytes = shape_.latents ? half : 2 * half;
 
-  uint64_t stride = 2;  // Two columns of padding at least.
+  uint64_t stride = 2;  // At least two columns of padding.
   query_starts_ = {0};
   kv_.num_slots = 1 + random() % 3;  // Some stay unused.
   for (const SequenceLengths& l : shape_.lengths) {
@@ -277,8 +277,8 @@ void AttentionBatch::MoveBlocks(std::mt19937& random) {
 }
 
 AttentionRows AttentionBatch::Run(const Runner& runner) const {
-  // Queries, outputs and log-sum-exps end at pages that may not be touched; the gap between the
-  // tokens of an output keeps its bytes.
+  // Queries, outputs and log-sum-exps end at pages without access. The gap between the tokens of an
+  // output keeps its bytes.
   const uint64_t query_row = uint64_t{num_heads()} * shape_.head_dim + 3;
   const uint64_t output_row = uint64_t{num_heads()} * value_dim() + 5;
   const uint64_t element = ElementBytes(shape_.query_type);
@@ -349,7 +349,7 @@ Tolerance ToleranceOf(const BatchShape& shape, cpu::Isa isa) {
   const bool rounds = isa == cpu::Isa::kAvx512Bf16 && shape.pool_type != ElementType::kFloat32 &&
                       shape.pool_type != ElementType::kFloat16;
   if (rounds && shape.head_dim % 16 == 0) {
-    // A query that bf16 has is not rounded, its weights alone are.
+    // A query that is exact in bf16 is not rounded; only its weights are.
     const bool exact_query = shape.query_type == ElementType::kBFloat16;
     tolerance.output = exact_query ? 5e-3 : 1e-2;
     tolerance.lse = exact_query ? 1e-5 : 1e-2;
@@ -372,7 +372,7 @@ void ExpectClose(const AttentionBatch& batch, const AttentionRows& actual,
       length += double{e[i]} * e[i];
     }
     const size_t n = row / batch.num_heads(), head = row % batch.num_heads();
-    // Not "above": a NaN fails.
+    // Not `>`: a NaN must fail.
     if (!(std::sqrt(difference) <= tolerance.output * std::sqrt(length))) {
       FAIL() << "token " << n << " head " << head << ": off by " << std::sqrt(difference / length)
              << ", first element " << a[0] << " not " << e[0];

@@ -1,5 +1,5 @@
-// Batches for attention with every option, over a pool in which only what some query sees is
-// written: the rest is NaN in each element type.
+// Batches for attention with every option, over a pool. Only the parts that some query sees are
+// written; the rest is NaN in each element type.
 #ifndef PAGODA_TESTS_KERNELS_ATTENTION_BATCH_H_
 #define PAGODA_TESTS_KERNELS_ATTENTION_BATCH_H_
 
@@ -16,8 +16,8 @@
 
 namespace pagoda::kernels {
 
-// Builds in which everything is many times slower take fewer of the same shapes: those with a
-// sanitizer, and those that are not optimised. NDEBUG says nothing of that: releases have it not.
+// Slow builds take fewer of the same shapes: builds with a sanitizer, and builds without
+// optimisation. NDEBUG does not tell: release builds do not define it.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
 inline constexpr bool kShortForm = true;
 #else
@@ -37,10 +37,10 @@ struct BatchShape {
   uint32_t tokens_per_block = 16;
   uint32_t head_dim = 32;
   uint32_t value_dim = 0;        // 0: head_dim.
-  bool latents = false;          // No values: those are the first elements of the keys.
+  bool latents = false;          // No values: they are the first elements of the keys.
   bool token_flat = false;       // [token_slot][kv_head][head_dim], not [kv_head][token][head_dim].
-  uint32_t padding = 0;          // Elements behind each token's.
-  bool scales_per_head = false;  // Pools of 8 bits alone have any.
+  uint32_t padding = 0;          // Elements behind each token.
+  bool scales_per_head = false;  // For pools of 8 bits only.
   bool scales_per_slot = false;  // Likewise.
   AttentionMask mask;
   float scale = 0;  // 0: 1 / sqrt(head_dim).
@@ -52,10 +52,10 @@ struct BatchShape {
   std::string Describe() const;
 };
 
-// Everything that the random tests choose from. `largest_context` bounds the sequences.
+// A random choice of all options. `largest_context` bounds the sequences.
 BatchShape RandomBatchShape(std::mt19937& random, int32_t largest_context);
 
-// Bytes of memory that end where a page begins which may not be touched.
+// Bytes of memory that end at a page without access.
 class GuardedBytes {
  public:
   explicit GuardedBytes(size_t bytes);
@@ -72,17 +72,17 @@ class GuardedBytes {
   size_t size_;
 };
 
-// Rows of numbers that attention wrote, as fp32 and without the gaps between tokens.
+// The rows that attention wrote, as fp32, without the gaps between tokens.
 struct AttentionRows {
   std::vector<float> output;  // [N][num_heads][value_dim]
   std::vector<float> lse;     // [N][num_heads]
   friend bool operator==(const AttentionRows&, const AttentionRows&) = default;
 };
 
-// What runs an attention of params.
+// Runs attention with the params.
 struct Runner {
   cpu::Isa isa = cpu::BestIsa();
-  cpu::Isa decode_isa = cpu::Isa::kAvx512Bf16;  // Decodes by `isa`, whatever the machine likes.
+  cpu::Isa decode_isa = cpu::Isa::kAvx512Bf16;  // Decode uses `isa`, on every machine.
   cpu::FetchAhead fetch = cpu::FastestFetchAhead();
   cpu::ThreadPool* threads = nullptr;
   const AttentionPlan* plan = nullptr;
@@ -97,7 +97,7 @@ class AttentionBatch {
   uint32_t value_dim() const { return shape_.value_dim == 0 ? shape_.head_dim : shape_.value_dim; }
   uint32_t num_queries() const { return static_cast<uint32_t>(query_starts_.back()); }
 
-  // Without output, lse and query: Run and Expected have theirs.
+  // Without output, lse and query: Run and Expected set these.
   const PagedAttentionParams& params() const { return params_; }
   PlanShape plan_shape() const;
 
@@ -109,17 +109,17 @@ class AttentionBatch {
   std::byte* Key(size_t sequence, uint32_t kv_head, int64_t position);
   std::byte* Value(size_t sequence, uint32_t kv_head, int64_t position);
   uint32_t SlotOf(size_t sequence, int64_t position) const;
-  // Writes all of a token's key, or value: the number, or NaN with all bits set.
+  // Writes all elements of a token's key or value: the number, or NaN with all bits set.
   void FillKey(size_t sequence, uint32_t kv_head, int64_t position, float number);
   void FillValue(size_t sequence, uint32_t kv_head, int64_t position, float number);
 
-  // The same blocks in other slots.
+  // Moves the blocks to other slots.
   void MoveBlocks(std::mt19937& random);
 
   AttentionRows Run(const Runner& runner) const;
-  AttentionRows Expected() const;  // The fp64 reference's, from the queries as they are rounded.
+  AttentionRows Expected() const;  // By the fp64 reference, from the rounded queries.
 
-  // The queries alone, fp32.
+  // Only the queries, in fp32.
   std::vector<float>& queries() { return queries_; }
 
   std::vector<int32_t>& query_starts() { return query_starts_; }
@@ -137,7 +137,7 @@ class AttentionBatch {
   std::vector<int32_t> query_starts_;
   std::vector<int32_t> contexts_;
   std::vector<int32_t> tables_;
-  std::vector<float> queries_;  // [N][num_heads][head_dim], numbers that the query's type has.
+  std::vector<float> queries_;  // [N][num_heads][head_dim], exact in the query's type.
   std::vector<float> slopes_;
   std::vector<float> sinks_;
   std::vector<float> key_scales_;
@@ -145,24 +145,24 @@ class AttentionBatch {
   PagedAttentionParams params_;
 };
 
-// How far a row's result may be from the reference's: the output as a whole, relative to its
-// length; the log-sum-exp in natural units, relative where it is above 1.
+// The largest distance of a row's result from the reference: of the whole output relative to its
+// length; of the log-sum-exp in natural units, relative if it is above 1.
 struct Tolerance {
   double output;
   double lse;
 };
 
-// kernels.md's tolerances, and why. All sums are fp32, whose rounding over some hundred terms, and
+// The tolerances, and their reasons. All sums are fp32. Their rounding over some hundred terms, and
 // in scores of some units that exp magnifies, stays below 1e-5. The bf16 tiles round queries and
-// weights to 8 bits, 2^-9 of each, of random sign. A result is rounded to its own type at the end:
-// 2^-9 of bf16, 2^-12 of fp16.
+// weights to 8 bits: 2^-9 of each, with random sign. A result is rounded to its type at the end:
+// 2^-9 for bf16, 2^-12 for fp16.
 Tolerance ToleranceOf(const BatchShape& shape, cpu::Isa isa);
 
-// Fails where a row is further away than that, or is not finite though the expected one is.
+// Fails if a row is further away than that, or is not finite although the expected row is.
 void ExpectClose(const AttentionBatch& batch, const AttentionRows& actual,
                  const AttentionRows& expected, const Tolerance& tolerance);
 
-// The sets of instructions that this machine has.
+// The instruction sets of this machine.
 std::vector<cpu::Isa> Isas();
 
 }  // namespace pagoda::kernels

@@ -1,5 +1,5 @@
-// What attention on the CPU promises beside being right: the same bits whatever else is in the
-// batch, on however many threads, wherever the blocks lie; and results that other calls give too.
+// Promises of CPU attention beyond correct results: the same bits in every batch, on any number of
+// threads, and wherever the blocks lie; and results that other calls yield too.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 class AttentionIdentitiesTest : public testing::TestWithParam<cpu::Isa> {};
 
-// Long enough for splits and packs, with a decode, a chunk of few tokens, and a prompt.
+// Long enough for splits and packs: a decode, a chunk of few tokens, and a prompt.
 BatchShape MixedShape() {
   return {.pool_type = ElementType::kBFloat16,
           .group = 4,
@@ -50,7 +50,7 @@ void CopySequence(AttentionBatch& from, size_t from_sequence, AttentionBatch& to
   }
 }
 
-// Those of the query tokens first to first + count - 1 of one batch become another's first ones.
+// Copies the query tokens first to first + count - 1 of one batch to the first ones of another.
 void CopyQueries(AttentionBatch& from, uint32_t first, AttentionBatch& to, uint32_t count) {
   const size_t row = size_t{from.num_heads()} * from.shape().head_dim;
   std::copy_n(from.queries().begin() + static_cast<ptrdiff_t>(first * row), count * row,
@@ -63,7 +63,7 @@ TEST_P(AttentionIdentitiesTest, ThreadsChangeNoBit) {
   const AttentionRows alone = batch.Run({.isa = GetParam()});
   for (const uint32_t num_threads : {1u, 2u, 3u, 8u}) {
     cpu::ThreadPool threads(num_threads);
-    // A plan for another number of threads works as well.
+    // A plan for another number of threads also works.
     const AttentionPlan plan = cpu::PlanForCpu(batch.plan_shape(), {.threads = nullptr});
     for (int run = 0; run < 3; ++run) {
       EXPECT_EQ(batch.Run({.isa = GetParam(), .threads = &threads}), alone) << num_threads;

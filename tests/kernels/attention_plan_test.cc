@@ -1,4 +1,4 @@
-// A plan covers what the mask lets be seen, each key once, in pieces of like cost.
+// A plan covers each key that the mask shows exactly once, in pieces of similar cost.
 #include "kernels/attention_plan.h"
 
 #include <gtest/gtest.h>
@@ -57,8 +57,8 @@ AttentionMask RandomMask(std::mt19937& random) {
   return mask;
 }
 
-// How often each query row's items read each of its keys; and that partial rows are used once, by
-// the merge of their queries, in ascending order of keys.
+// Counts how often each query row's items read each of its keys. Checks that each partial row is
+// used once, by the merge of its queries, in ascending order of keys.
 void ExpectCovered(const Lengths& lengths, const AttentionMask& mask, const AttentionPlan& plan) {
   std::vector<uint32_t> partial_uses(plan.num_partials, 0);
   std::vector<uint32_t> results(lengths.query_starts.back(), 0);

@@ -1,4 +1,4 @@
-// Attention of random shapes with every set of instructions, each against the fp64 reference.
+// Attention of random shapes with every instruction set, compared with the fp64 reference.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -15,8 +15,7 @@ namespace {
 constexpr uint32_t kSeeds = kShortForm ? 160 : 2000;
 constexpr uint32_t kShards = 4;
 
-// A plan with cuts in places that nobody would choose, so that parts are merged in small shapes
-// too.
+// A plan with cuts in unusual places, so that parts are merged in small shapes too.
 AttentionPlan RandomPlan(const AttentionBatch& batch, std::mt19937& random) {
   return PlanAttention(batch.plan_shape(),
                        {.num_workers = 1 + static_cast<uint32_t>(random() % 5),
@@ -25,7 +24,7 @@ AttentionPlan RandomPlan(const AttentionBatch& batch, std::mt19937& random) {
                         .split_query_tokens = 1 + static_cast<uint32_t>(random() % 8)});
 }
 
-// What the build says that a shard has to run: PAGODA_LEAST_SHAPES, or 1.
+// The number of shapes that a shard must run, set by the build: PAGODA_LEAST_SHAPES, or 1.
 uint32_t LeastShapes() {
   const char* least = std::getenv("PAGODA_LEAST_SHAPES");
   return least == nullptr ? 1 : static_cast<uint32_t>(std::strtoul(least, nullptr, 10));

@@ -1,4 +1,4 @@
-// How long the pieces of cut contexts are, for devices of many workers.
+// The length of the pieces of cut contexts, for devices with many workers.
 #include "kernels/attention_split.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace pagoda::kernels {
 namespace {
 
-// Of an H200: two blocks on each of its 132 multiprocessors.
+// The workers of an H200: two blocks on each of its 132 multiprocessors.
 constexpr uint32_t kWorkers = 264;
 
 struct Batch {
@@ -44,7 +44,7 @@ uint32_t SplitOf(const Batch& batch, const PlanOptions& options = {.num_workers 
   return BalancedSplitTokens(batch.shape(), options, {.group = 4});
 }
 
-// Rounds of the workers that the pieces take.
+// The number of rounds of the workers for the pieces.
 double Rounds(const Batch& batch) {
   PlanOptions options = {.num_workers = kWorkers};
   options.split_tokens = SplitOf(batch, options);
@@ -79,13 +79,13 @@ TEST(AttentionSplitTest, UniformBatchesThatLeaveWorkersIdleAreCutEvenly) {
 TEST(AttentionSplitTest, OneLongContextAmongShortOnesIsCut) {
   Batch batch = Decode(63, 512);
   batch.Add(1, 65536);
-  // All keys take 2,963 of each worker.
+  // Each worker's share of all keys is 2,963.
   EXPECT_LE(SplitOf(batch), 3008u);
   EXPECT_GE(SplitOf(batch), 1024u);
 }
 
 TEST(AttentionSplitTest, AChunksLastItemCountsAsTheQueriesThatItHas) {
-  // 33 query tokens in items of 32: the last one has a single query, and may be cut.
+  // 33 query tokens in items of 32: the last item has a single query, and can be cut.
   Batch batch;
   batch.Add(33, 131072);
   const PlanOptions options = {
@@ -100,7 +100,7 @@ TEST(AttentionSplitTest, ChunksAreCutByTheirOwnItems) {
   const PlanOptions options = {
       .num_workers = kWorkers, .query_tokens = 32, .split_query_tokens = 32};
   EXPECT_EQ(SplitOf(batch, options), 65536u);
-  // No chunk makes pieces of less than 512 keys.
+  // Chunks never have pieces of less than 512 keys.
   Batch small;
   small.Add(32, 2048);
   EXPECT_EQ(SplitOf(small, options), 512u);

@@ -121,8 +121,8 @@ TEST(CopyBlocksTest, RefusesPoolsThatOverlapAndAreNotOne) {
   EXPECT_TRUE(cpu::CopyBlocks(params).ok());
 }
 
-// Slots of sizes around the units and streams that a copy is cut into; some calls store past the
-// caches.
+// Slots of sizes near the units and streams into which a copy is divided. Some calls use stores
+// that bypass the caches.
 TEST(CopyBlocksTest, EverySizeOnEveryPathTheSameBytes) {
   cpu::ThreadPool threads(3);
   std::mt19937 random(10);
@@ -130,7 +130,7 @@ TEST(CopyBlocksTest, EverySizeOnEveryPathTheSameBytes) {
        {uint64_t{1}, uint64_t{63}, uint64_t{64}, uint64_t{1000}, uint64_t{1024}, uint64_t{4160},
         uint64_t{65536}, uint64_t{65536 + 64}, uint64_t{3 << 16}, uint64_t{(1 << 20) + 1},
         uint64_t{1 << 20}}) {
-    // The largest ones once more in a call of more than 16 MiB.
+    // The largest ones once more, in a call of more than 16 MiB.
     for (const uint32_t count : {3u, slot_bytes >= 1 << 20 ? 17u : 5u}) {
       std::vector<std::byte> source(slot_bytes * count), target(slot_bytes * (count + 1) + 64);
       for (uint64_t i = 0; i < source.size(); i += 1 + random() % 16) {

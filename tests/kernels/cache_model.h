@@ -1,4 +1,4 @@
-// The cache's writes and reads element by element: what the tests compare with.
+// A model of the cache's writes and reads, element by element. The tests compare with it.
 #ifndef PAGODA_TESTS_KERNELS_CACHE_MODEL_H_
 #define PAGODA_TESTS_KERNELS_CACHE_MODEL_H_
 
@@ -29,7 +29,7 @@ inline void WriteElement(ElementType type, void* elements, uint64_t i, float val
   });
 }
 
-// Normally distributed, and now and then larger than any 8-bit type holds.
+// Normally distributed, and sometimes larger than the largest number of any 8-bit type.
 inline std::vector<std::byte> RandomElements(ElementType type, uint64_t count,
                                              std::mt19937& random) {
   std::normal_distribution<float> normal;
@@ -45,7 +45,7 @@ inline float ScaleOf(const KvScales& scales, const float* part, uint32_t slot, u
   return part[slot * scales.slot_stride + (scales.per_head ? head : 0)];
 }
 
-// K and V, where there are any, of row n of `rows` to a token slot.
+// Writes K and V (if present) of row n of `rows` to a token slot.
 inline void ModelWrite(const CacheRows& rows, uint64_t n, const KvLayer& kv, int64_t token_slot) {
   const auto slot = static_cast<uint32_t>(token_slot / kv.tokens_per_block);
   const auto token = static_cast<uint32_t>(token_slot % kv.tokens_per_block);
@@ -64,7 +64,7 @@ inline void ModelWrite(const CacheRows& rows, uint64_t n, const KvLayer& kv, int
   write(rows.values, rows.value_token_stride, kv.values, kv.value_elements(), kv.scales.values);
 }
 
-// Of one part, the row of a token slot: [num_kv_heads][elements] of `type`.
+// The row of a token slot in one part: [num_kv_heads][elements] of `type`.
 inline void ModelGather(const KvLayer& kv, const std::byte* pool, uint32_t elements,
                         const float* scales, int64_t token_slot, ElementType type, void* row) {
   const auto slot = static_cast<uint32_t>(token_slot / kv.tokens_per_block);

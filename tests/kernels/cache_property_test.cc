@@ -1,5 +1,5 @@
-// Random writes, fills and reads of random pools against the model, on every path: the whole pool
-// is compared, so that a byte that no token slot owns stays what it was.
+// Random writes, fills and reads of random pools against the model, on every path. The whole pool
+// is compared: bytes that no token slot owns must not change.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ constexpr ElementType kPoolTypes[] = {ElementType::kFloat32, ElementType::kFloat
                                       ElementType::kBFloat16, ElementType::kFloat8E4M3,
                                       ElementType::kFloat8E5M2};
 
-// A pool of random shape and layout, all of whose bytes are random, and a batch of tokens for it.
+// A pool of random shape and layout with random bytes, and a batch of tokens for it.
 class World {
  public:
   explicit World(uint32_t seed) : random_(seed) {
@@ -45,7 +45,7 @@ class World {
     }
     pool_.resize(kv_.slot_stride_bytes * kv_.num_slots);
     for (std::byte& byte : pool_) byte = static_cast<std::byte>(random_());
-    const uint32_t parts = Pick(6);  // 0: K alone. 1: latents.
+    const uint32_t parts = Pick(6);  // 0: K only. 1: latents.
     has_values_ = parts > 1;
     Point(kv_, pool_, parts);
     if (IsFloat8(kv_.type) && Pick(3) > 0) {
@@ -74,7 +74,7 @@ class World {
     return kv;
   }
 
-  // Of `count` tokens; there is memory for one more, so that none is null.
+  // Memory of `count` elements; one more is allocated, so that no pointer is null.
   CacheRows Rows(uint64_t count) {
     CacheRows rows{.type = kRowTypes[Pick(3)],
                    .key_token_stride = uint64_t{kv_.num_kv_heads} * kv_.head_dim + Pick(5)};
@@ -108,7 +108,7 @@ class World {
             .isa = static_cast<cpu::Isa>(Pick(best + 1))};
   }
 
-  // Sequences with tables of distinct slots, behind which is -1.
+  // Sequences with tables of distinct slots, followed by -1.
   struct Sequences {
     std::vector<int32_t> starts = {0};
     std::vector<int32_t> first_positions;
@@ -136,7 +136,7 @@ class World {
       s.first_positions.push_back(static_cast<int32_t>(first));
       s.starts.push_back(s.starts.back() + static_cast<int32_t>(tokens));
       for (uint64_t i = 0; i < s.stride; ++i) {
-        // What holds no position of the call is not read.
+        // Entries that hold no position of the call are not read.
         const bool used = tokens > 0 && i >= first / kv_.tokens_per_block &&
                           i <= (first + tokens - 1) / kv_.tokens_per_block;
         s.tables.push_back(used ? free.back() : -1);
@@ -221,7 +221,7 @@ TEST(CachePropertyTest, AGatherIsTheModels) {
   for (uint32_t seed = 0; seed < kSeeds; ++seed) {
     World world(seed);
     const KvLayer& kv = world.kv();
-    // Numbers of the pool's type: random bits would be NaN now and then, of which bits may differ.
+    // Numbers of the pool's type. Random bits would sometimes be NaN, whose bits may differ.
     std::mt19937 random(seed);
     const std::vector<std::byte> numbers =
         RandomElements(kv.type, world.pool().size() / ElementBytes(kv.type), random);

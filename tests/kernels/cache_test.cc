@@ -1,4 +1,4 @@
-// The cache's operations where they are large, at the edge of memory, or refused.
+// The cache's operations: large ones, at the edge of memory, and refused ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ void ExpectRefused(const absl::Status& status, const std::string& name) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(name));
 }
 
-// Large enough, and aligned, for stores past the caches, which are there from AVX2 on.
+// Large enough and aligned for stores that bypass the caches. These exist from AVX2 on.
 TEST(LargeCacheTest, PastTheCachesTheSameBytes) {
   for (const ElementType type : {ElementType::kBFloat16, ElementType::kFloat8E4M3}) {
     KvLayer kv{.type = type,
@@ -73,7 +73,7 @@ TEST(LargeCacheTest, PastTheCachesTheSameBytes) {
     ASSERT_TRUE(fill(expected, {.isa = cpu::Isa::kPortable}).ok());
     for (const cpu::Isa isa : kIsas) {
       if (isa > cpu::BestIsa()) continue;
-      // As large, but where no line begins: not past the caches.
+      // Equally large, but not at the start of a line: the stores do not bypass the caches.
       const GuardedMemory between_lines(pool_bytes + 6);
       ASSERT_TRUE(fill(between_lines, {.threads = &threads, .isa = isa}).ok());
       ASSERT_EQ(std::memcmp(between_lines.data(), expected.data(), pool_bytes), 0);
@@ -94,7 +94,7 @@ TEST(LargeCacheTest, PastTheCachesTheSameBytes) {
   }
 }
 
-// A pool of 6 GiB, of which a few pages are touched: slots and elements beyond 2^32 bytes, and
+// A pool of 6 GiB, of which a few pages are touched: slots and elements beyond 2^32 bytes and
 // beyond 2^31 elements.
 TEST(LargeCacheTest, BeyondFourGigabytes) {
   constexpr uint64_t kBytes = uint64_t{6} << 30;
@@ -151,7 +151,7 @@ TEST(LargeCacheTest, BeyondFourGigabytes) {
   EXPECT_EQ(std::memcmp(gathered.data() + 14 * 256, values.data() + 256, 256), 0);
 }
 
-// Rows, pool and results that end at a page without access, or begin behind one.
+// Rows, pool and results that end in front of a page without access, or begin behind one.
 TEST(GuardedCacheTest, NothingOutsideIsRead) {
   std::mt19937 random(3);
   for (const ElementType type : {ElementType::kFloat32, ElementType::kFloat16,

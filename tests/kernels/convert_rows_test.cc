@@ -1,4 +1,4 @@
-// Every implementation of a conversion against the plain one, bit for bit.
+// Every implementation of a conversion against the plain one, bit by bit.
 #include "kernels/cpu/convert_rows.h"
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ constexpr ElementType kAll[] = {ElementType::kFloat32, ElementType::kFloat16,
                                 ElementType::kFloat8E5M2};
 constexpr Isa kIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512};
 
-// Elements of any bits: every pattern of 8 and 16 bits; of 32, random ones, half of them of such
-// exponents that the other types have them.
+// Elements of any bits: every pattern of 8 and 16 bits, and random patterns of 32 bits. Half of the
+// latter have exponents that the other types support.
 std::vector<std::byte> AnyBits(ElementType type, uint64_t count) {
   std::mt19937 random(1);
   std::vector<std::byte> bytes(count * ElementBytes(type));
@@ -33,7 +33,7 @@ std::vector<std::byte> AnyBits(ElementType type, uint64_t count) {
   return bytes;
 }
 
-// What numeric.h makes of an element.
+// The result of numeric.h for an element.
 float Expected(ElementType from, ElementType to, const std::byte* source, float scale) {
   float value = VisitElementType(from, [&]<class From>() {
     From element;
@@ -94,7 +94,7 @@ TEST(ConvertRowsTest, EveryValueOfEveryTypeAsNumericSays) {
   }
 }
 
-// Rows of every length up to a few vectors, apart by more than they are long, at odd places.
+// Rows of every length up to a few vectors, with gaps between them, at unaligned addresses.
 TEST(ConvertRowsTest, TouchesTheElementsOfItsRowsAlone) {
   constexpr uint64_t kRows = 3, kRoom = 150;
   for (const ElementType from : kAll) {

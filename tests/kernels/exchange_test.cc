@@ -24,8 +24,8 @@ void Randomize(TestPool& pool, uint32_t seed) {
   for (std::byte& byte : pool.bytes()) byte = static_cast<std::byte>(random());
 }
 
-// Element [head][token][i] of a block in the other form, in elements, from that form's own loops:
-// the indices of a contiguous array, from the slowest to the fastest.
+// The index of element [head][token][i] of a block in the other form, from that form's nested
+// loops: the indices of a contiguous array, from the slowest to the fastest.
 uint64_t Index(std::initializer_list<std::pair<uint64_t, uint64_t>> index_of_size) {
   uint64_t flat = 0;
   for (const auto& [index, size] : index_of_size) flat = flat * size + index;
@@ -132,7 +132,7 @@ TEST(ExchangeTest, ComesBackByteForByteAndTouchesNothingElse) {
       ASSERT_TRUE(cpu::ExportBlocks(params).ok());
       EXPECT_EQ(blocks.front(), std::byte{0x5a});
       EXPECT_EQ(blocks.back(), std::byte{0x5a});
-      // Values of other slots and all keys stay; what came from the pool goes back into it.
+      // Values of other slots and all keys must not change. Exported bytes are imported again.
       for (const uint32_t slot : slots) {
         for (uint32_t head = 0; head < 2; ++head) {
           for (uint32_t token = 0; token < c.tokens_per_block; ++token) {

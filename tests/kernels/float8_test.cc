@@ -1,4 +1,4 @@
-// The two types of 8 bits against their definition.
+// The two 8-bit types against their definition.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,8 +44,8 @@ double ByDefinition(const Format& format, uint8_t bits) {
   return (bits & 0x80) != 0 ? -magnitude : magnitude;
 }
 
-// The finite bits nearest to `value`, of two as near the even one, by looking at all of them. The
-// largest is nearest to all that are larger, whose distances a double may not tell apart.
+// The finite bits nearest to `value`, by trying all of them; of two equally near ones the even one.
+// The largest is nearest to all larger values, whose distances a double might not distinguish.
 uint8_t NearestByDefinition(const Format& format, float value) {
   const double magnitude = std::min(std::abs(double{value}), ByDefinition(format, format.largest));
   uint8_t best = 0;
@@ -93,7 +93,7 @@ TEST_P(Float8Test, RoundsToNearestEvenAnywhere) {
   const Format& format = GetParam();
   std::mt19937 random(1);
   for (int i = 0; i < 200'000; ++i) {
-    // Any bits but NaN's and infinity's, and more often the exponents of the format.
+    // Any bits except NaN's and infinity's, with a preference for the exponents of the format.
     const uint32_t exponent = i % 4 == 0 ? random() % 255 : 127 - 24 + random() % 42;
     const uint32_t fraction =
         static_cast<uint32_t>(random()) & (i % 3 == 0 ? 0x7c0000u : 0x7fffffu);  // Many ties.

@@ -1,4 +1,4 @@
-// Memory whose end, or beginning, is a page that must not be touched.
+// Memory that ends or begins at a page without access.
 #ifndef PAGODA_TESTS_KERNELS_GUARDED_MEMORY_H_
 #define PAGODA_TESTS_KERNELS_GUARDED_MEMORY_H_
 
@@ -11,9 +11,9 @@
 
 namespace pagoda::kernels {
 
-// A mapping that takes memory only where it is touched, so that it may be larger than the
-// machine's. `size` bytes of it, the last of which is the last before a page without access; before
-// the mapping's first page is another.
+// A mapping that takes memory only when it is touched, so it can be larger than the machine's
+// memory. Its `size` bytes end directly before a page without access. Another such page is in front
+// of the mapping's first page.
 class GuardedMemory {
  public:
   explicit GuardedMemory(size_t size) {

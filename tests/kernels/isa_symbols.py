@@ -1,9 +1,11 @@
-"""Whether the libraries run on every x86-64-v2: code for newer processors is only where it is chosen at run time.
+"""Checks that the libraries run on every x86-64-v2: code for newer processors is only in objects
+that are chosen at run time.
 
     /usr/bin/python3 tests/kernels/isa_symbols.py LIBRARY.a...
 
-An object whose name holds avx2 or avx512 may use those instructions, and then must define no weak symbol: the linker would take one
-object's copy of an inline function for all, perhaps that one. Every other object must not use them at all.
+An object whose name contains avx2 or avx512 may use those instructions, but must not define a weak
+symbol: the linker uses one object's copy of an inline function for all objects, and could choose that
+one. All other objects must not use these instructions.
 """
 
 import re
@@ -13,9 +15,9 @@ import tempfile
 from pathlib import Path
 
 NEWER = re.compile(r"avx2|avx512")
-# Registers that came with AVX, and what only VEX and EVEX encode.
+# Registers that came with AVX, and instructions that only VEX and EVEX encode.
 AVX = re.compile(r"%[yz]mm|\tv(?:mov|add|mul|fmadd|pxor|zeroupper|sub|div|cvt|broadcast|pand|por)")
-# Functions that carry their own target attribute, and are chosen at run time: their names say so.
+# Functions with a target attribute that are chosen at run time; their names contain it.
 NAMED = re.compile(r"[Aa]vx|AVX")
 
 
@@ -24,13 +26,13 @@ def run(*command):
 
 
 def weak_symbols(path):
-    """Names of weak functions and objects that the object defines."""
+    """The names of weak functions and objects that the object defines."""
     symbols = (line.split() for line in run("nm", "--defined-only", "-f", "posix", path).splitlines())
     return sorted(name for name, kind, *_ in symbols if kind in ("W", "V", "u"))
 
 
 def functions_with_avx(path):
-    """Functions of the object in which such an instruction stands."""
+    """The functions of the object that contain such an instruction."""
     found, function = set(), ""
     for line in run("objdump", "-d", "-C", "--no-show-raw-insn", path).splitlines():
         if line.endswith(">:"):

@@ -95,8 +95,8 @@ TEST(MergeAttentionTest, TheOutputMayBeAPart) {
   EXPECT_EQ(parts.lses[1], lse);
 }
 
-// A prefix that sequences share, computed for all of them at once, and what each has of its own,
-// give what each alone has.
+// A shared prefix, computed for all sequences at once, merged with each sequence's remaining keys,
+// gives the result of each sequence alone.
 TEST(MergeAttentionTest, ACascadeIsLikeTheFlatCall) {
   std::mt19937 random(2);
   constexpr int32_t kPrefix = 160, kOwn = 37, kSequences = 3;

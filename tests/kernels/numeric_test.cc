@@ -48,7 +48,7 @@ TEST(HalfTest, InfinityAndNanStayWhatTheyAre) {
   EXPECT_TRUE(std::isnan(ToFloat(ToHalf(std::numeric_limits<float>::quiet_NaN()))));
 }
 
-// Between each two neighbours: below the middle goes down, above it up, the middle to the even one.
+// Between two neighbours: below the middle rounds down, above it up, the middle to the even one.
 TEST(HalfTest, RoundsToNearestEven) {
   for (uint16_t low = 0; low < 0x7bff; ++low) {
     const auto high = static_cast<uint16_t>(low + 1);

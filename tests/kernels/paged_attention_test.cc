@@ -1,4 +1,4 @@
-// The CPU's paged attention against the fp64 reference, and the identities that hold bit for bit.
+// The CPU's paged attention against the fp64 reference, and the identities that hold bit by bit.
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cache.h"
 
@@ -31,7 +31,7 @@ class Batch {
     query_starts_ = {0};
     const std::vector<int32_t> slots = ShuffledSlots(pool_.kv().num_slots, random);
     auto next_slot = slots.begin();
-    table_stride_ = 2;  // Two columns of padding at least.
+    table_stride_ = 2;  // At least two columns of padding.
     for (const auto& l : lengths_) table_stride_ = std::max(table_stride_, Blocks(l.context) + 2);
     tables_.assign(lengths_.size() * table_stride_, -1);
     for (size_t s = 0; s < lengths_.size(); ++s) {
@@ -49,7 +49,7 @@ class Batch {
   TestPool& pool() { return pool_; }
 
   PagedAttentionParams Params(std::vector<float>& output) const {
-    output.assign(query_.size() + 1, 0.0f);  // Never empty, so that its pointer is set.
+    output.assign(query_.size() + 1, 0.0f);  // Never empty, so that its pointer is not null.
     return {.query = query_.empty() ? output.data() : query_.data(),
             .output = output.data(),
             .query_token_stride = row(),
@@ -68,7 +68,7 @@ class Batch {
     return (context + pool_.kv().tokens_per_block - 1) / pool_.kv().tokens_per_block;
   }
 
-  // As many slots as the contexts need, and some that stay NaN.
+  // The slots that the contexts need, and some that stay NaN.
   PoolShape WithSlots(PoolShape shape, std::mt19937& random) const {
     shape.num_slots = 1 + random() % 4;
     for (const auto& l : lengths_) {
@@ -106,9 +106,9 @@ class Batch {
   std::vector<float> query_;
 };
 
-// Both read the same rounded K and V, so the tolerance is that of fp32 sums over a few hundred
-// tokens of unit variance, whatever the pool's element type. Products of bf16 pairs are coarser,
-// and attention_random_test has them.
+// Both read the same rounded K and V. The tolerance is thus that of fp32 sums over a few hundred
+// tokens of unit variance, for every element type of the pool. Products of bf16 pairs are coarser;
+// attention_random_test tests them.
 constexpr float kTolerance = 2e-5f;
 
 void ExpectLikeReference(const Batch& batch) {

@@ -1,7 +1,8 @@
 #!/bin/sh
-# sanitized.sh build FOLDER COMPILER TARGET...   builds the targets with the preset asan, without CUDA
+# sanitized.sh build FOLDER COMPILER TARGET...   builds the targets with the preset asan, no CUDA
 # sanitized.sh run BINARY                        runs one of them
-# To build them takes minutes, so both do it only where PAGODA_LONG is set (deploy/test.sh --all). Otherwise the exit status is 77.
+# The build takes minutes, so both run only if PAGODA_LONG is set (deploy/test.sh --all). Otherwise
+# the exit status is 77.
 set -eu
 if [ -z "${PAGODA_LONG:-}" ]; then
   echo "skipped: deploy/test.sh --all runs the kernels under sanitizers"

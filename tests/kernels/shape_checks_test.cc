@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// 2 heads of 4 tokens of 8 fp32 elements, [kv_head][token][head_dim] in the pool's own order.
+// 2 heads of 4 tokens of 8 fp32 elements, in the pool's order [kv_head][token][head_dim].
 constexpr uint64_t kTokenBytes = 32;
 alignas(8) std::byte memory[2 * 2 * 4 * kTokenBytes];
 
@@ -55,7 +55,7 @@ TEST(CheckKvLayerTest, RefusesHeadsAndTokensThatOverlap) {
   KvLayer kv = GoodLayer();
   kv.head_stride_bytes = kTokenBytes;
   ExpectRefused(kv, "kv.head_stride_bytes is 32 and kv.token_stride_bytes is 32");
-  // One element too near, in either order.
+  // One element too close, in either order.
   kv.head_stride_bytes = 4 * kTokenBytes - 4;
   ExpectRefused(kv, "kv.head_stride_bytes is 124");
   kv.head_stride_bytes = kTokenBytes;
@@ -73,7 +73,7 @@ TEST(CheckKvLayerTest, RefusesPointersThatAreNotAlignedToTheElements) {
   kv = GoodLayer();
   kv.values += 2;
   ExpectRefused(kv, "kv.values");
-  // Two bytes are enough for elements of two.
+  // Two bytes suffice for 2-byte elements.
   kv.type = ElementType::kBFloat16;
   EXPECT_TRUE(CheckKvLayer(kv).ok()) << CheckKvLayer(kv);
   kv.values += 1;

@@ -1,4 +1,4 @@
-// A pool of one layer in ordinary memory, with NaN in every byte that no test wrote.
+// A pool of one layer in ordinary memory. Every byte that no test wrote is NaN.
 #ifndef PAGODA_TESTS_KERNELS_TEST_POOL_H_
 #define PAGODA_TESTS_KERNELS_TEST_POOL_H_
 

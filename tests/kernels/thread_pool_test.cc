@@ -35,7 +35,7 @@ TEST(ThreadPoolTest, WhatOneCallWroteTheNextOneSees) {
   ThreadPool pool(4);
   std::vector<uint64_t> numbers(4, 0);
   for (uint64_t round = 1; round <= 2000; ++round) {
-    // Each worker reads what its neighbour wrote a round before.
+    // Each worker reads the value that its neighbour wrote in the previous round.
     std::vector<uint64_t> before = numbers;
     pool.Run([&](uint32_t w) { numbers[w] = before[(w + 1) % 4] + 1; });
     for (const uint64_t number : numbers) ASSERT_EQ(number, round);
@@ -46,7 +46,7 @@ TEST(ThreadPoolTest, SleepingThreadsWake) {
   ThreadPool pool(3);
   std::atomic<int> runs = 0;
   for (int round = 0; round < 5; ++round) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // Far beyond the spinning.
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // Much longer than the spinning.
     pool.Run([&](uint32_t) { ++runs; });
   }
   EXPECT_EQ(runs, 15);
@@ -86,7 +86,7 @@ TEST(ThreadPoolTest, ScratchIsAlignedAndEachWorkersOwn) {
     for (uint32_t w = 0; w < 3; ++w) {
       EXPECT_EQ(memory[w][0], std::byte(w));
       EXPECT_EQ(memory[w][bytes - 1], std::byte(w));
-      // Kept as long as nobody asks for more.
+      // Kept until a call needs more.
       EXPECT_EQ(pool.Scratch(w, 10).data(), memory[w]);
     }
   }
@@ -108,7 +108,7 @@ TEST(ThreadPoolTest, EveryWorkerHasItsScratch) {
   }
 }
 
-// Sanitizers end the program themselves where memory lacks.
+// Sanitizers end the program themselves if memory is missing.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(ThreadPoolTest, MemoryThatLacksIsToldToTheCallerBeforeAnythingRuns) {
   ThreadPool pool(3);
@@ -136,7 +136,7 @@ TEST(ThreadPoolDeathTest, WorkThatThrowsEndsTheProgram) {
               if (w == thrower) throw std::bad_alloc();
             });
           } catch (const std::bad_alloc&) {
-            std::exit(0);  // It went past the other thread.
+            std::exit(0);  // It overtook the other thread.
           }
         },
         "");

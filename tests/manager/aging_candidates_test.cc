@@ -63,8 +63,8 @@ TEST(AgingCandidatesTest, AKeyOutOfReachIsTheHighest) {
 }
 
 TEST(AgingCandidatesTest, AFloorThatJumpsOverTheRingKeepsTheOrder) {
-  // From one key further than the ring to several rings, so that the old keys meet the new floor's
-  // list in every way.
+  // From one key beyond the ring to several rings, so that the old keys meet the new floor's list
+  // in every way.
   for (uint64_t floor = 1; floor < 4 * AgingCandidates::kKeys; ++floor) {
     CandidateArena arena(AgingCandidates::kKeys + 1, AgingCandidates::kNumLists);
     AgingCandidates candidates(&arena);
@@ -79,7 +79,7 @@ TEST(AgingCandidatesTest, AFloorThatJumpsOverTheRingKeepsTheOrder) {
   }
 }
 
-// What the contract says, with nothing but sorting.
+// The contract, by sorting alone.
 class NaiveCandidates {
  public:
   void Push(SlotIndex slot, Priority priority, uint64_t key, uint64_t floor, bool front) {
@@ -114,7 +114,7 @@ class NaiveCandidates {
   std::map<Priority, uint64_t> floors_;
 };
 
-// One or several in an arena, each with a floor of its own.
+// One or several objects in an arena, each with its own floor.
 TEST(AgingCandidatesTest, EqualsASortedListOnRandomOperations) {
   constexpr uint32_t kSlots = 60;
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -125,7 +125,7 @@ TEST(AgingCandidatesTest, EqualsASortedListOnRandomOperations) {
     for (uint32_t i = 0; i < num_tenants; ++i) candidates.emplace_back(&arena);
     std::vector<NaiveCandidates> naive(num_tenants);
     std::vector<uint64_t> floors(num_tenants, 0);
-    std::vector<std::optional<size_t>> listed(kSlots);  // Whose it is.
+    std::vector<std::optional<size_t>> listed(kSlots);  // The object that lists the slot.
     for (int step = 0; step < 3'000; ++step) {
       size_t tenant = random() % num_tenants;
       uint64_t& floor = floors[tenant];
@@ -160,13 +160,13 @@ TEST(AgingCandidatesTest, WhoeverTakesTheLastSlotOutOfAnothersListIsStopped) {
   CandidateArena arena(10, 2 * AgingCandidates::kNumLists);
   AgingCandidates one(&arena), other(&arena);
   one.PushBack(SlotIndex{1}, kLow, 0, 0);
-  EXPECT_DEATH(other.Remove(SlotIndex{1}), "taken out of the lists that it is in");
+  EXPECT_DEATH(other.Remove(SlotIndex{1}), "removed from the lists that hold it");
 }
 
 TEST(CandidateArenaTest, ItHasRoomForAsManyListsAsItWasMadeFor) {
   CandidateArena arena(10, AgingCandidates::kNumLists);
   const AgingCandidates candidates(&arena);
-  EXPECT_DEATH(AgingCandidates{&arena}, "room for all its lists");
+  EXPECT_DEATH(AgingCandidates{&arena}, "space for all its lists");
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ TEST_F(AppendStepTest, EachSequenceSucceedsOrFailsByItself) {
   EXPECT_EQ(Describe(2).token_count, 3u);
   EXPECT_EQ(Describe(3).token_count, 5u);
   EXPECT_EQ(Describe(3).computed_tokens, 5u);
-  // A monitor sees what failed by its reason.
+  // A monitor sees failures by their reason.
   uint64_t failed = 0;
   for (const auto& [key, count] : core_->Stats().operations.failed) failed += count;
   EXPECT_EQ(failed, 3u);
@@ -108,7 +108,7 @@ TEST_F(AppendStepTest, ArraysThatDoNotGoTogetherAreRefusedAndNothingChanges) {
       {.sequences = Ids({1}), .tokens = {1, 2}},
       {.sequences = Ids({1, 2}), .token_counts = {1}, .tokens = {1}},
       {.sequences = Ids({1, 2}), .token_counts = {1, 2}, .tokens = {1, 2}},
-      // Beyond 32 bits together.
+      // Their sum exceeds 32 bits.
       {.sequences = Ids({1, 2}), .token_counts = {0xFFFFFFFF, 3}, .tokens = {1, 2}},
       {.sequences = Ids({1}), .computed_tokens = {1, 2}, .tokens = {1}},
       {.sequences = Ids({1}), .known_losses = {1, 2}, .tokens = {1}},
@@ -202,7 +202,7 @@ class Twins {
     Compare(step, std::get<AppendedStep>(*done));
   }
 
-  // Mostly what can be.
+  // Mostly valid values.
   uint32_t Computed(SequenceId sequence, uint32_t new_tokens) {
     const auto found = one_->FindSequence(session_, sequence);
     if (!found.ok() || OneIn(10)) return Below(9);

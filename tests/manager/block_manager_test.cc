@@ -38,7 +38,7 @@ class BlockManagerTest : public ::testing::Test {
     if (!added.ok()) return added.status();
     return added->matched_tokens;
   }
-  // Adds, computes and frees: the whole life of a request that generates nothing.
+  // Adds, computes and frees: a whole request that generates nothing.
   void AddAndFree(uint64_t id, const std::vector<TokenId>& prompt) {
     ASSERT_TRUE(Add(id, prompt).ok());
     Commit(id, {}, static_cast<uint32_t>(prompt.size()));
@@ -70,7 +70,7 @@ class BlockManagerTest : public ::testing::Test {
 TEST_F(BlockManagerTest, ASequenceHasABlockForEachBegunBlockOfTokens) {
   Make(8, 16);
   ASSERT_TRUE(Add(1, Range(0, 72)).ok());
-  EXPECT_EQ(TableOf(1).size(), 5u);  // 73 tokens at 16 a block.
+  EXPECT_EQ(TableOf(1).size(), 5u);  // 73 tokens, 16 in a block.
   EXPECT_EQ(Find(1).token_count, 73u);
   EXPECT_EQ(Find(1).computed_tokens, 0u);
   EXPECT_EQ(Primary().active, 5u);
@@ -158,7 +158,7 @@ TEST_F(BlockManagerTest, OfTwoEqualBlocksTheFirstIsCanonical) {
   EXPECT_EQ(*Add(3, Range(0, 8)), 8u);
   EXPECT_EQ(TableOf(3)[0], TableOf(1)[0]);
 
-  // The second goes on, and its children hang under the canonical block.
+  // The second goes on, and its next blocks become children of the canonical block.
   Append(2, {9, 10, 11, 12}, 12);
   const auto stored = std::get<StoredEvent>(core_->TakeEvents().at(0).what);
   EXPECT_EQ(stored.parent, TableOf(1)[1].id);
@@ -195,7 +195,7 @@ TEST_F(BlockManagerTest, AMatchKeepsAPrefixFromBeingEvicted) {
   AddAndFree(1, Range(0, 11));
   AddAndFree(2, Range(100, 111));
   ASSERT_EQ(*Add(3, Range(0, 12), 12), 12u);  // Holds all of the first.
-  ASSERT_TRUE(Add(4, Range(200, 211)).ok());  // Takes the second's place.
+  ASSERT_TRUE(Add(4, Range(200, 211)).ok());  // Evicts the second.
   EXPECT_EQ(ReasonOf(Add(5, Range(300, 300)).status()), Reason::kBlocksExhausted);
   EXPECT_EQ(Match(Range(0, 12)), 12u);
 }
@@ -206,7 +206,7 @@ TEST_F(BlockManagerTest, ARefusedSequenceLeavesNoTrace) {
   ASSERT_TRUE(Add(2, Range(100, 107)).ok());
   core_->TakeEvents();
   const TierOccupancy before = Primary();
-  // Matches two cached blocks and needs one more: evicting what it matched would be no help.
+  // Matches two cached blocks and needs one more: evicting the matched blocks would not help.
   EXPECT_EQ(ReasonOf(Add(3, Range(0, 8)).status()), Reason::kBlocksExhausted);
   EXPECT_TRUE(core_->TakeEvents().empty());
   EXPECT_EQ(Primary().cached, before.cached);
@@ -294,7 +294,7 @@ TEST_F(BlockManagerTest, RawBlocksAreFreedOnceAndByTheirOwner) {
   EXPECT_EQ(Primary().active, 2u) << "a refused call frees nothing";
   EXPECT_EQ(free(session_, {first, second}), Reason::kNone);
   EXPECT_EQ(free(session_, {first}), Reason::kDoubleFree);
-  ASSERT_TRUE(Add(1, Range(0, 7)).ok());  // The blocks live again.
+  ASSERT_TRUE(Add(1, Range(0, 7)).ok());  // The blocks are used again.
   EXPECT_EQ(free(session_, {first}), Reason::kStaleHandle);
   EXPECT_EQ(free(session_, {TableOf(1)[0].ref()}), Reason::kForeignBlock);
 }

@@ -177,7 +177,7 @@ TEST(BlockStoreDeathTest, RefusesWhatItsContractForbids) {
   EXPECT_DEATH(BlockStore({.tokens_per_block = TokensPerBlock(2048)}), "1,024");
 }
 
-// The same in sets and lists.
+// The same store in sets and lists.
 class NaiveStore {
  public:
   explicit NaiveStore(const BlockStore& store) {

@@ -1,4 +1,4 @@
-// What the core counts for operators: by tenant, tier and reason, by the end of sessions, by
+// The core's counters for operators: by tenant, tier and reason, by the end of sessions, by
 // operation.
 #include <gtest/gtest.h>
 
@@ -73,9 +73,9 @@ TEST_F(CountersTest, ARemovalCountsByTierAndReason) {
   const SessionRef session = Open();
   Cache(session, 1);
   Cache(session, 2);
-  Cache(session, 3);  // 1 goes down.
+  Cache(session, 3);  // 1 is offloaded.
   EXPECT_EQ(AllRemoved(), 0u) << "a block that moves is not removed";
-  Cache(session, 4);  // 2 goes down, 1 has to leave.
+  Cache(session, 4);  // 2 is offloaded, 1 must leave.
   EXPECT_EQ(Removed(kDefaultTenant, kSecondary, RemovalReason::kDisplaced), 2u);
   EXPECT_EQ(core_->Stats().windows[0].counters.displaced_blocks, 2u);
   ASSERT_TRUE(Run(session, InvalidatePrefix{.tokens = {4, 4}}).ok());
@@ -146,7 +146,7 @@ TEST_F(CountersTest, AnEvictionAndATakeOverCountOnce) {
   Make(2, 0);
   const SessionRef session = Open();
   Cache(session, 1);
-  // Its tail is taken over: nothing else is free.
+  // Its tail is taken over, because nothing else is free.
   ASSERT_TRUE(Run(session, AddSequence{.sequence = SequenceId{90}, .tokens = Prompt(1)}).ok());
   EXPECT_EQ(Removed(kDefaultTenant, kPrimary, RemovalReason::kTakenOver), 1u);
   ASSERT_TRUE(Run(session, FreeSequence{SequenceId{90}}).ok());
@@ -187,7 +187,7 @@ TEST_F(CountersTest, WhatATenantAsksAndLosesIsItsOwn) {
   const uint64_t allocated = Of(kRed).allocated_blocks;
   EXPECT_GE(allocated, 2u);
   Cache(blue, 1);
-  Cache(blue, 2);  // Takes red's.
+  Cache(blue, 2);  // Evicts red's.
   EXPECT_EQ(Of(kBlue).prefix_hit_tokens[kPrimary], 0u) << "a namespace of its own";
   EXPECT_EQ(Of(kBlue).allocated_blocks, 4u);
   EXPECT_EQ(Of(kRed).allocated_blocks, allocated);
@@ -202,7 +202,7 @@ TEST_F(CountersTest, AHitCountsInTheTierWhereItLay) {
   Make(2, 2);
   const SessionRef session = Open();
   Cache(session, 1);
-  Cache(session, 2);  // 1 goes down.
+  Cache(session, 2);  // 1 is offloaded.
   Cache(session, 1);
   EXPECT_EQ(Of(kDefaultTenant).prefix_hit_tokens[kSecondary], 7u);
   EXPECT_EQ(Of(kDefaultTenant).prefix_hit_tokens[kPrimary], 0u);

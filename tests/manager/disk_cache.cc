@@ -17,7 +17,8 @@ namespace {
 constexpr uint32_t kPaths = 40;
 constexpr uint32_t kFileSlots[] = {10, 16};
 
-// The same in the processes that a test forks, so that what a killed one leaves is taken over.
+// The same in the processes that a test forks, so that a process can take over what a killed one
+// left.
 const std::string& Instance() {
   static const std::string instance = absl::StrCat("test-", getpid(), "-disk");
   return instance;
@@ -314,7 +315,7 @@ void DiskCache::Fetch(uint32_t w, const Entry& entry) {
                               .file = {Tier::kSecondary, SlotIndex(entry.slot)}}});
 }
 
-// A block with all that hangs under it.
+// A block with all blocks below it.
 void DiskCache::Drop(uint32_t w) {
   if (windows_[w].empty()) return;
   const std::string name =
@@ -325,7 +326,7 @@ void DiskCache::Drop(uint32_t w) {
   Forget(w, name);
 }
 
-// Likewise, and all that was dropped before.
+// The same, and everything that was dropped before.
 void DiskCache::Erase(uint32_t w) {
   FileErase erase = {.ticket = Ticket(backup_ticket_ + 1), .window_index = w};
   std::set<std::string> left;
@@ -421,7 +422,7 @@ void DiskCache::Settled(Lane lane, Ticket ticket, const absl::Status& status) {
   if (!status.ok()) Forget(w, order.name);
 }
 
-// A block goes, and what hangs under it.
+// A block leaves, with all blocks below it.
 void DiskCache::Forget(uint32_t w, const std::string& name) {
   for (auto it = windows_[w].begin(); it != windows_[w].end();) {
     if (!IsBelow(it->second, name)) {

@@ -1,6 +1,6 @@
-// A cache that plays the core over a disk tier: random blocks go to the files and come back, are
-// dropped and erased. The bytes of each are made from its content, so that whatever is read can be
-// checked. Beside it a naive model says what lies in each slot of the files.
+// A cache that plays the core over a disk tier: random blocks are written to the files, read back,
+// dropped and erased. Each block's bytes are derived from its content, so every read can be
+// checked. A naive model beside it tracks the content of each slot of the files.
 #ifndef PAGODA_TESTS_MANAGER_DISK_CACHE_H_
 #define PAGODA_TESTS_MANAGER_DISK_CACHE_H_
 
@@ -33,7 +33,7 @@ struct DiskPath {
   NamespaceKey Key() const;
   std::string Name() const;  // Tells any two paths apart.
 };
-// What a block of this content has in all pools of a window.
+// The bytes of a block with this content, in all pools of a window.
 std::vector<std::byte> BytesOf(const DiskPath& path, uint32_t window_index);
 
 // By window and path's name: the block's slot.
@@ -46,51 +46,51 @@ class DiskCache {
   // A window of 64 tokens, whose block is half a page; full attention in two pools, of 2.75 pages.
   static CacheLayout Layout();
   static DiskFiles::Options FileOptions(const std::string& directory);
-  // What may be cached, the same in every process.
+  // The paths that can be cached, the same in every process.
   static const std::vector<DiskPath>& Paths();
 
   struct Options {
     DiskFiles::Options files;
     DiskCarrier::Options carrier;
-    bool may_fail = false;  // Else an order that fails ends the process.
-    // Called when the path is about to be written, and when it has been erased for good: before
-    // anybody could find it again, and after nobody can. May be empty.
+    bool may_fail = false;  // If false, an order that fails ends the process.
+    // Called when the path is about to be written, and when it has been erased for good: before it
+    // can be found again, and after it no longer can. May be empty.
     std::function<void(uint32_t window_index, const std::string&name)> on_write, on_erased;
   };
 
-  // Recovers what the files have.
+  // Recovers the content of the files.
   DiskCache(uint64_t seed, Options options);
 
   const DiskRecovery& recovery() const { return recovery_; }
   DiskContent Recovered() const;
   DiskCarrier& carrier() { return *carrier_; }
 
-  // Some random orders.
+  // Gives some random orders.
   void Step();
-  // Waits for what was ordered.
+  // Waits for the orders given.
   void Settle();
-  // Waits, and returns whether all is durable.
+  // Waits, and returns whether everything is durable.
   bool WaitUntilIdle();
-  // Fetches every block, and forgets those that are not whole. Returns what is wrong with bytes
-  // that were said to be right.
+  // Fetches every block, and forgets those that are not whole. Returns an error if bytes that were
+  // reported as right are wrong.
   std::string FetchAll();
   // Of all fetches.
   uint64_t num_whole() const { return whole_; }
   const std::set<std::pair<uint32_t, std::string>>& lost() const { return lost_; }
 
-  // What lies in a slot, whoever's it is.
+  // The content of a slot, whether or not it is the core's.
   struct Written {
-    uint64_t number = 0;  // Of the write.
+    uint64_t number = 0;  // The number of the write.
     uint64_t parent = 0;  // 0: none.
     std::string name;
     friend bool operator==(const Written&, const Written&) = default;
   };
   using Files = std::vector<std::vector<std::optional<Written>>>;  // By window and slot.
-  // The naive model, where no order failed.
+  // The naive model, for runs in which no order fails.
   const Files& files() const { return model_; }
   // What a recovery must find in such files.
   static DiskContent Recoverable(const Files& files);
-  // Says what lies in the files, for a cache that was recovered from them.
+  // Sets the files' content, for a cache that was recovered from them.
   void SetModel(Files files, uint64_t last_number);
   uint64_t last_number() const { return last_number_; }
 
@@ -102,7 +102,7 @@ class DiskCache {
   };
   struct Order {
     uint32_t window_index = 0;
-    std::string name;  // Empty: of an erase.
+    std::string name;  // Empty for an erase.
     uint32_t memory = 0;
     std::vector<std::string> erased;  // By name.
   };
@@ -139,7 +139,7 @@ class DiskCache {
 
   absl::Mutex mutex_;
   std::vector<std::tuple<Lane, Ticket, absl::Status>> reports_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<DiskCarrier> carrier_;  // Ends first.
+  std::unique_ptr<DiskCarrier> carrier_;  // Destroyed first.
 };
 
 }  // namespace pagoda

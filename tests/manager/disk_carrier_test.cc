@@ -1,4 +1,4 @@
-// The carrier of a disk tier: what it waits for, what it erases, and how it ends.
+// The carrier of a disk tier: what it waits for, how it erases, and how it ends.
 #include "manager/disk/disk_carrier.h"
 
 #include <gmock/gmock.h>
@@ -110,7 +110,7 @@ TEST_F(DiskCarrierTest, AnEraseTakesWhatWasDroppedAndNotWhatWasWrittenSince) {
   EXPECT_EQ(recovered_, 0u);
 }
 
-// Without the order among them a crash in between would bring back what the slot held before.
+// Without an order among them, a crash in between would bring back the slot's former content.
 TEST_F(DiskCarrierTest, AnEraseComesAfterTheBackupsBeforeIt) {
   ASSERT_TRUE(Backup(kFull, 0, 1).ok());
   Drop(kFull, 0);
@@ -171,7 +171,7 @@ TEST_F(DiskCarrierTest, StopReportsEverythingOnce) {
     FileCommands commands;
     for (uint32_t slot = 0; slot < 12; ++slot) {
       commands.push_back(BackupOf(kFull, slot, slot));
-      // Nobody says that these copies are done.
+      // These copies are never reported as done.
       if (slot >= 6) std::get<FileOrder>(commands.back()).after = Ticket(5);
     }
     commands.push_back(FileErase{.ticket = Ticket(++ticket_), .window_index = kFull});

@@ -1,4 +1,4 @@
-// A core with a tier on disk: what it orders of the carrier, and what it makes of the answers.
+// A core with a tier on disk: what it orders from the carrier, and how it handles the answers.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -32,8 +32,8 @@ std::vector<TokenId> Tokens(TokenId first, size_t count) {
   return tokens;
 }
 
-// A core of one window with a first tier in host memory and a disk below. Copies between memories
-// are done at once; what is ordered of the disk waits until a test says how it ends.
+// A core of one window, with a first tier in host memory and a disk below. Copies between memories
+// are done at once. Orders for the disk wait until a test says how they end.
 class DiskCoreTest : public testing::Test {
  protected:
   void Make(uint32_t memory_blocks, uint32_t disk_blocks, uint64_t write_bytes_per_second = 0) {
@@ -52,8 +52,7 @@ class DiskCoreTest : public testing::Test {
     session_ = core_->OpenSession("test", absl::InfiniteDuration(), now_)->ref.id;
   }
 
-  // Ends the copies between memories, gathers what the disk is to do, and holds events and tree
-  // together.
+  // Ends the copies between memories, collects the disk's orders, and compares events and tree.
   void Settle() {
     for (bool more = true; more;) {
       more = false;
@@ -97,7 +96,7 @@ class DiskCoreTest : public testing::Test {
     core_->Maintain(now_, 0);
     Settle();
   }
-  // A request over these tokens comes, is computed and ends.
+  // A request over these tokens is added, computed and freed.
   void Run(const std::vector<TokenId>& tokens) {
     const SequenceId sequence{++sequences_};
     const auto added = core_->AddSequence(session_, sequence, {}, tokens,
@@ -114,7 +113,7 @@ class DiskCoreTest : public testing::Test {
     ASSERT_TRUE(core_->FreeSequence(session_, sequence, now_).ok());
     Settle();
   }
-  // Likewise, and its blocks are on disk too afterwards.
+  // The same, and afterwards its blocks are on disk too.
   void RunAndWrite(const std::vector<TokenId>& tokens) {
     Run(tokens);
     for (Maintain(); !backups_.empty(); Maintain()) EndBackup();
@@ -191,11 +190,11 @@ TEST_F(DiskCoreTest, WhatHasACopyOnDiskFallsWithoutAWriteAndTheRestIsDropped) {
   Make(4, 8);
   RunAndWrite(Tokens(100, 8));
   const uint64_t written = Disk().backup_bytes;
-  Run(Tokens(200, 16));  // All of the memory: the two blocks fall.
+  Run(Tokens(200, 16));  // Fills the memory: the two blocks fall to their copies on disk.
   EXPECT_EQ(At(kDisk).cached - At(kDisk).duplicates, 2u);
   EXPECT_EQ(Disk().backup_bytes, written);
   EXPECT_EQ(core_->Stats().windows[0].counters.evicted_blocks, 0u);
-  Run(Tokens(300, 16));  // What was not written yet is dropped.
+  Run(Tokens(300, 16));  // Blocks that are not written yet are dropped.
   EXPECT_EQ(core_->Stats().windows[0].counters.evicted_blocks, 4u);
   EXPECT_EQ(Disk().passed_over, 4u);
 }
@@ -217,7 +216,7 @@ TEST_F(DiskCoreTest, ASequenceMatchesMemoryAndIsToldWhatLiesBelow) {
 TEST_F(DiskCoreTest, AFetchBringsBlocksUpRootFirstWhateverTheDisksOrder) {
   Make(8, 8);
   RunAndWrite(Tokens(100, 8));
-  Run(Tokens(200, 32));  // Everything else goes.
+  Run(Tokens(200, 32));  // Everything else leaves.
   ASSERT_EQ(Match(Tokens(100, 8)).tokens_by_tier, (std::vector<uint32_t>{0, 8}));
   const PrefetchedPrefix prefetched = Prefetch(Tokens(100, 8));
   EXPECT_EQ(prefetched.matched_tokens, 8u);
@@ -330,7 +329,7 @@ TEST_F(DiskCoreTest, AFullDiskGivesUpItsOldestLeafAndNoCopyForHavingANearerOne) 
   RunAndWrite(Tokens(200, 4));
   ASSERT_EQ(At(kDisk).free, 0u);
   RunAndWrite(Tokens(300, 4));
-  // The leaf of the first prefix went; its root has stayed.
+  // The leaf of the first prefix has left; its root has stayed.
   const NamespaceKey name_space;
   const std::vector<TokenId> first = Tokens(100, 8);
   const auto inspected = core_->InspectPrefix({.name_space = name_space, .tokens = first});
@@ -505,7 +504,7 @@ TEST_F(DiskCoreTest, ARestartTakesBackBlocksAndCopiesAndDropsWhatHasNoPlace) {
   disk.blocks.push_back(block(0, RecoveredBlock::kRoot, 100, 4));
   disk.blocks.push_back(block(3, 0, 104, 4));
   disk.blocks.push_back(block(4, 1, 108, 2));  // A tail.
-  disk.blocks.push_back(block(5, 2, 200, 4));  // Below a tail: it has no place.
+  disk.blocks.push_back(block(5, 2, 200, 4));  // Below a tail, so it has no place.
   const auto restored = core_->RestoreDisk({&disk, 1}, now_);
   ASSERT_TRUE(restored.ok()) << restored.status();
   EXPECT_EQ(*restored, 3u);

@@ -1,5 +1,5 @@
-// Damage (D1) and errors of the system (D3): the carrier never serves a wrong block, reports
-// everything once and lives on.
+// Damage (D1) and errors of the system (D3): the carrier never serves a wrong block, reports every
+// order once and stays usable.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ class DiskFaultsTest : public DiskCarrierFixture {};
 
 // ---- D1: damage ----
 
-// The bytes of the file of the full window, behind the carrier's back.
+// The bytes of the full window's file, without the carrier's knowledge.
 class FullFile {
  public:
   explicit FullFile(const std::string& directory)
@@ -80,7 +80,7 @@ TEST_F(DiskFaultsTest, TornFlippedSwappedAndOlderBytesAreNeverServed) {
       if (page > 0) expect_lost(Mix(*wrong, right, page), "the beginning is another's");
     }
     if (page == FullFile::kPages) break;
-    // The first, a middle and the last byte of the page that mean anything: the rest is padding.
+    // The first, a middle and the last meaningful byte of the page; the rest is padding.
     const size_t begin = page * slab::kPageBytes;
     const size_t end = page == 0 ? begin + 100 : begin + slab::kPageBytes;
     for (const size_t at : {begin, (begin + end) / 2, end - 1}) {
@@ -150,7 +150,7 @@ TEST_F(DiskFaultsTest, AnEraseTakesTheOldBlockUnderABackupThatNeverTouchedItsSlo
   FileOrder order = BackupOf(kFull, 0, 2);
   order.content->tokens.resize(800);  // Its record does not fit.
   const Ticket backup = order.ticket, erase(++ticket_);
-  // In one list: when the erase is submitted the slot is the backup's.
+  // In one list: when the erase is submitted, the slot belongs to the backup.
   FileCommands commands;
   commands.push_back(std::move(order));
   commands.push_back(FileErase{
@@ -214,7 +214,7 @@ TEST_F(DiskFaultsTest, AVanishedFileIsTurnedOffAndTheCarrierLives) {
   EXPECT_TRUE(Backup(kSliding, 1, 1).ok());
 }
 
-// Requests that are stuck inside the engine itself, as the worst of disks would.
+// Requests that are stuck inside the engine itself, as on the worst of disks.
 TEST_F(DiskFaultsTest, AStalledDiskDelaysItsOwnLanesAlone) {
   ASSERT_TRUE(Backup(kFull, 0, 1).ok());
   GateOf(kFull, Kind::kWrite).Close();
@@ -237,7 +237,7 @@ TEST_F(DiskFaultsTest, AStalledDiskDelaysItsOwnLanesAlone) {
   EXPECT_TRUE(Await(Lane::kFetch, fetch.ticket).ok());
 }
 
-// Writes that the disk is slow with leave places of the file's queue to the fetches.
+// Slow writes leave places of the file's queue to the fetches.
 TEST_F(DiskFaultsTest, BackupsLeavePlacesToFetches) {
   carrier_options_.max_running_backups = 3;
   std::atomic<int> running = 0, most = 0;

@@ -1,5 +1,5 @@
-// What comes back from the files of a disk tier: after a drain exactly what a naive model has,
-// after a kill or a power cut whole blocks only, and never what was erased.
+// What comes back from the files of a disk tier. Once everything is durable: exactly the naive
+// model's content. After a kill or a power cut: whole blocks only. Never: erased content.
 #include "manager/disk/disk_recovery.h"
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ TEST_F(DiskRecoveryTest, FindsExactlyWhatTheModelHas) {
 
 // ---- Processes that are killed ----
 
-// By window and path: whether it was erased, and not written since. Shared with a child.
+// By window and path: whether it was erased and not written since. Shared with a child process.
 using Doomed = std::array<std::array<std::atomic<bool>, 64>, 2>;
 
 size_t IndexOf(const std::string& name) {
@@ -91,8 +91,8 @@ uint64_t CheckNoneReturned(const Doomed& doomed, const DiskContent& recovered) {
   return recovered.size();
 }
 
-// Works until the `count`-th time that the carrier is at `step`, and dies there. Exit status 1:
-// what it recovered first was wrong; 2: it never came to that.
+// Works until the carrier is at `step` for the `count`-th time, and dies there. Exit status 1: its
+// first recovery was wrong; 2: it never reached that step.
 [[noreturn]] void WorkAndDie(DiskCache::Options options, uint64_t seed, Step step, int count) {
   std::atomic<int> left = count;
   options.may_fail = true;
@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(Steps, DiskKillTest,
 
 // ---- Power cuts ----
 
-// A simulated disk that the two threads of a window may share.
+// A simulated disk that the two threads of a window can share.
 class LockedEngine final : public FileEngine {
  public:
   LockedEngine(std::shared_ptr<SimulatedDisk> disk, absl::Mutex* mutex)
@@ -177,7 +177,7 @@ class LockedEngine final : public FileEngine {
 
 class DiskPowerTest : public DiskRecoveryTest {
  protected:
-  // Lives of one cache, each ended by a power cut.
+  // Runs of one cache, each ended by a power cut.
   void RunSeed(uint64_t seed) {
     std::mt19937_64 random(seed);
     const std::string folder = absl::StrCat(directory_, "/", seed);
@@ -210,7 +210,7 @@ class DiskPowerTest : public DiskRecoveryTest {
     }
   }
 
-  // Returns what was durable, and not touched since.
+  // Returns the content that was durable and not touched since.
   static DiskCache::Files Live(DiskCache& cache, std::vector<std::shared_ptr<SimulatedDisk>>& disks,
                                absl::Mutex& mutex, std::mt19937_64& random) {
     DiskCache::Files synced(2);

@@ -112,7 +112,7 @@ TEST_F(EventRecorderTest, WindowsDoNotComeBetweenEachOther) {
   EXPECT_THAT(AsRemoved(events[1]).blocks, ElementsAre(BlockId{2}, BlockId{5}));
 }
 
-// Victims go down one by one, and each displaces another.
+// Victims are offloaded one by one, and each displaces another.
 TEST_F(EventRecorderTest, RemovalsJoinAcrossChangesOfOtherBlocks) {
   for (uint32_t id = 0; id < 100; ++id) {
     Removed(RemovalReason::kDisplaced, id);
@@ -127,7 +127,7 @@ TEST_F(EventRecorderTest, ABlocksOwnEventsStayInOrder) {
   for (const WindowSize window : {kFullAttention, kSliding}) {
     Removed(RemovalReason::kDisplaced, 1, window);
     MovedDown(2, window);
-    Removed(RemovalReason::kDisplaced, 2, window);  // What has just come down goes.
+    Removed(RemovalReason::kDisplaced, 2, window);  // The block offloaded last leaves.
     Removed(RemovalReason::kDisplaced, 3, window);
     const EventBatch events = recorder_.Take();
     ASSERT_EQ(events.size(), 3u);

@@ -31,7 +31,7 @@ Policies Make(std::string_view name, uint32_t num_slots, uint16_t num_tenants) {
   return policies.ok() ? *std::move(policies) : Policies(num_tenants);
 }
 
-// A block whose id has nothing to do with its slot: policies go by slot.
+// A block whose id is unrelated to its slot: policies go by slot.
 BlockFacts Facts(uint32_t slot, Priority priority = kDefaultPriority, uint64_t hash = 0) {
   return {.slot = SlotIndex{slot},
           .block = BlockId{2'000'000 - slot},
@@ -39,7 +39,7 @@ BlockFacts Facts(uint32_t slot, Priority priority = kDefaultPriority, uint64_t h
           .priority = priority};
 }
 
-// What a manager does with one block, as calls of a policy.
+// A manager's actions on one block, as calls of a policy.
 class Cache {
  public:
   explicit Cache(std::unique_ptr<EvictionPolicy> policy) : policy_(std::move(policy)) {}
@@ -49,12 +49,12 @@ class Cache {
   EvictionPolicy& policy() { return *policy_; }
   uint32_t Victim() const { return policy_->Victim().value(); }
 
-  // New content, used and let go.
+  // New content, used and released.
   void Add(uint32_t id, uint64_t content = 0, Priority priority = kDefaultPriority) {
     policy_->Inserted(Facts(id, kDefaultPriority, content));
     policy_->Released(Facts(id, priority));
   }
-  // A candidate is matched and let go again.
+  // A candidate is matched and released again.
   void Match(uint32_t id, Priority priority = kDefaultPriority) {
     policy_->Withdrawn(Facts(id));
     policy_->Touched(Facts(id));
@@ -169,7 +169,8 @@ TEST_P(EveryPolicyTest, WhoIsACandidateIsTheManagersToSay) {
 
 // --- Against naive models ---
 
-// The policies as their headers describe them, with a sorted list and without memory of what left.
+// The policies as their headers describe them, with a sorted list and without memory of evicted
+// content.
 class NaivePolicy {
  public:
   virtual ~NaivePolicy() = default;
@@ -198,7 +199,7 @@ class NaivePolicy {
  protected:
   virtual uint64_t Key(uint32_t id) const = 0;
   virtual void LetGo() {}
-  // Keys in [first, second] are told apart.
+  // Keys in [first, second] are distinguished.
   virtual std::pair<uint64_t, uint64_t> Bounds() const { return {0, ~uint64_t{0}}; }
 
  private:
@@ -211,7 +212,7 @@ class NaivePolicy {
     LetGo();
     std::vector<Candidate>& candidates = candidates_[priority];
     const auto [low, high] = Bounds();
-    // Those of one key are in their order in the list, and so are those that come to have one key.
+    // Slots with one key stay in the list's order, also slots that come to have one key.
     std::stable_sort(candidates.begin(), candidates.end(),
                      [](const Candidate& a, const Candidate& b) { return a.key < b.key; });
     for (Candidate& candidate : candidates) candidate.key = std::max(candidate.key, low);
@@ -226,7 +227,7 @@ class NaiveLru : public NaivePolicy {
   void Inserted(uint32_t) override {}
   void Touched(uint32_t) override {}
   void Removed(uint32_t) override {}
-  uint64_t Key(uint32_t) const override { return 0; }  // Places alone decide.
+  uint64_t Key(uint32_t) const override { return 0; }  // Only places decide.
 };
 
 struct NaiveUse {
@@ -308,8 +309,8 @@ std::unique_ptr<NaivePolicy> MakeNaive(std::string_view name) {
 
 enum class Where { kNowhere, kHeld, kParked, kCandidate };
 
-// A manager's calls at random: blocks come, are held, parked, let go, matched and leave. Each is a
-// tenant's while it is cached, and another's afterwards.
+// A manager's calls at random: blocks enter, are held, parked, released, matched and leave. A block
+// belongs to one tenant while it is cached, and can belong to another afterwards.
 class RandomCalls {
  public:
   RandomCalls(std::string_view name, uint64_t seed, uint16_t num_tenants)
@@ -373,12 +374,12 @@ class RandomCalls {
   }
 
  private:
-  // More than are used, so that means are over all there was.
+  // More than are used, so that means cover all samples.
   static constexpr uint32_t kNumSlots = 10'000;
   static constexpr uint32_t kUsedSlots = 80;
 
-  // The tenant's victim is the model's, a candidate of the tenant, stable, and no candidate of the
-  // tenant has a lower priority.
+  // The tenant's victim is the model's. It is a candidate of the tenant and stable, and no
+  // candidate of the tenant has a lower priority.
   void CheckVictim(size_t tenant) const {
     const SlotIndex victim = policies_[tenant]->Victim();
     ASSERT_EQ(policies_[tenant]->Victim(), victim);
@@ -454,8 +455,8 @@ TEST(PriorityLruPolicyTest, AParkedBlockGoesNextWheneverItsChildLeaves) {
   EXPECT_THAT(cache.EvictAll(), ElementsAre(3, 1, 2));
 }
 
-// A cache of 96 blocks, of which 0 to 31 were matched a few times, a while after they came. Then
-// content passes through that nobody comes back for.
+// A cache of 96 blocks, of which 0 to 31 were matched a few times, a while after they entered. Then
+// content passes through that is never used again.
 class ScannedCache {
  public:
   explicit ScannedCache(std::string_view name) : cache_(name, kBlocks) {
@@ -473,7 +474,7 @@ class ScannedCache {
       cache_.Add(victim, Content());
     }
   }
-  // Of the matched blocks, how many have left.
+  // How many of the matched blocks have left.
   uint32_t left() const { return left_; }
 
   static constexpr uint32_t kBlocks = 96;
@@ -522,7 +523,7 @@ TEST_P(CountingPolicyTest, ContentThatComesBackStaysLongerThanNewContent) {
   std::mt19937_64 random(1);
   std::vector<uint64_t> content;
   for (uint32_t id = 0; id < kBlocks; ++id) cache.Add(id, content.emplace_back(random()));
-  // Blocks leave and come back at once, so that there is a time of return to learn.
+  // Blocks leave and come back at once, so that there is a return time to learn.
   for (uint32_t id = 0; id < 24; ++id) {
     ASSERT_EQ(cache.Evict(content[id]), id);
     cache.Add(id, content[id]);

@@ -1,4 +1,4 @@
-// A failed copy costs what it touches, however many sequences run.
+// The cost of a failed copy depends on what it touches, not on the number of running sequences.
 #include <gtest/gtest.h>
 #include <time.h>
 
@@ -12,8 +12,8 @@
 namespace pagoda {
 namespace {
 
-// The processor time of a failed copy that two sequences read, beside `others` that do not: the
-// shortest of a few.
+// The processor time of a failed copy that two sequences read, beside `others` that do not read it:
+// the shortest of a few.
 double FailureSeconds(uint64_t others) {
   const absl::Time now = absl::UnixEpoch();
   const auto core = MakeCore(static_cast<uint32_t>(others) + 64, 4);
@@ -61,8 +61,8 @@ TEST(FailedCopyTest, CostsWhatItTouches) {
       << "alone " << alone * 1e6 << " us, beside 30,000 sequences " << beside_many * 1e6 << " us";
 }
 
-// The processor time of each of `copies` copies that are in flight together and all fail, as where
-// a device is lost.
+// The processor time of each of `copies` copies that are in flight together and all fail, as when a
+// device is lost.
 double FailureSecondsOfMany(uint32_t copies) {
   const absl::Time now = absl::UnixEpoch();
   const auto core = *BlockManager::Create(

@@ -11,7 +11,7 @@ constexpr absl::Duration kLease = absl::Seconds(1);
 
 SessionRef Open(BlockManager& core) { return core.OpenSession("client", kLease, kStart)->ref; }
 
-// Both tiers are full: one path went down, and another one lies above it.
+// Both tiers are full: one path was offloaded, and another one is in the first tier.
 void CacheBothTiers(BlockManager& core) {
   const SessionId session = Open(core).id;
   std::vector<TokenId> tokens = Tokens(kCacheTokens);

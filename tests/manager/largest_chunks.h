@@ -1,5 +1,5 @@
-// What the manager does in chunks, on a full cache: the rows of the table in server/README.md that
-// are not operations.
+// The manager's work in chunks, on a full cache: the rows of the table in server/LIMITS.md that are
+// not operations.
 #ifndef PAGODA_TESTS_MANAGER_LARGEST_CHUNKS_H_
 #define PAGODA_TESTS_MANAGER_LARGEST_CHUNKS_H_
 
@@ -16,13 +16,13 @@ struct ChunkedWork {
   std::string operation;
   std::string at;
   std::function<void(BlockManager&)> prepare;
-  // One chunk, of as many blocks as SharedManager gives it. Returns whether more is left to do.
+  // Runs one chunk, of as many blocks as SharedManager gives it. Returns whether any work is left.
   std::function<bool(BlockManager&)> chunk;
 };
 
 std::vector<ChunkedWork> AllChunkedWork();
 
-// The cost of the longest chunk, with that of taking its events.
+// The cost of the longest chunk, including the cost of taking its events.
 Cost MeasureLongestChunk(const ChunkedWork& work);
 
 }  // namespace pagoda

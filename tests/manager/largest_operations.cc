@@ -16,7 +16,7 @@ std::vector<MultimodalItem> OneImage() {
   return {{.digest = {1, 2, 3, 4}, .token_start = 0, .token_count = 1, .item_offset = 0}};
 }
 
-// One a block; no two neighbours are alike, and each one has a clock.
+// One range for each block. Neighbours differ, and each has a duration.
 SequenceRetention Ranges(uint32_t count) {
   SequenceRetention retention;
   for (uint32_t i = 0; i < count; ++i) {
@@ -28,7 +28,7 @@ SequenceRetention Ranges(uint32_t count) {
   return retention;
 }
 
-// The whole cache as one sequence: named, and computed.
+// The whole cache as one sequence, named and computed.
 void AddWhole(Cache& cache) {
   cache.Run(AddSequence{.sequence = kFirst, .tokens = Tokens(kCacheTokens)});
 }
@@ -53,7 +53,7 @@ void CacheWholeWithImage(Cache& cache) {
   cache.Run(CommitTokens{.sequence = kFirst, .computed_tokens = kCacheTokens});
   cache.Run(FreeSequence{.sequence = kFirst});
 }
-// As many as there may be, of one prefix of this many tokens.
+// As many pins as possible, of one prefix with this many tokens.
 void PinAll(Cache& cache, uint32_t tokens, absl::Duration lease) {
   const Operation pin = PinPrefix{.tokens = Tokens(tokens), .lease = lease};
   const std::vector<Operation> pins(kMaxBatchOperations, pin);
@@ -62,7 +62,7 @@ void PinAll(Cache& cache, uint32_t tokens, absl::Duration lease) {
   }
 }
 
-// The cache in equal parts, of as many tenants as there may be.
+// The cache in equal parts, one for each of as many tenants as possible.
 constexpr uint32_t kTenants = kMaxTenants;
 BlockManager::Options ManyTenants() {
   BlockManager::Options options = TwoTiers();
@@ -83,8 +83,8 @@ void CacheOfMany(Cache& cache) {
   cache.OpenSession(kDefaultTenant);
 }
 
-// A path in a sliding window of which every eighth block is a hole beside a block that shares all
-// but one of its tokens: at each of them a match could end, but for a tail that is no whole one.
+// A path in a sliding window. Every eighth block is a hole beside a block that shares all but one
+// of its tokens. A match could end at each of them, if there were a whole tail.
 constexpr uint32_t kHoles = kBlocks / 9, kFromHoleToHole = 8;
 constexpr WindowSize kWindow{kFromHoleToHole * kTokensPerBlock};
 BlockManager::Options SlidingWindow() {
@@ -122,7 +122,7 @@ void CachePathWithHoles(Cache& cache) {
   EXPECT_EQ(cache.manager().Stats().windows[0].holes, kHoles - 1);
 }
 
-// The step of as many sequences as may be, which have these many tokens before. No two are alike.
+// A step of as many sequences as possible, which have this many tokens before it. No two are alike.
 AppendStep StepOf(Cache& cache, uint32_t tokens, AppendStep step) {
   for (uint32_t i = 0; i < kMaxStepSequences; ++i) {
     std::vector<TokenId> prompt = Tokens(tokens);
@@ -307,7 +307,7 @@ LARGEST(ForkSequence,
                .sequence = kFirst, .tokens = Tokens(kCacheTokens), .reserved_tokens = 1});
            return ForkSequence{.sequence = kFirst, .new_sequence = kSecond};
          }});
-// The block that is cut is cached, with others below it, so it takes a free one.
+// The block that is cut is cached, with others below it, so the sequence takes a free one.
 LARGEST(TruncateSequence,
         {"all tokens but a block's, to one", [](Cache& cache) {
            constexpr uint32_t kTokens = kCacheTokens - kTokensPerBlock;

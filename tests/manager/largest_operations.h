@@ -1,5 +1,4 @@
-// Each operation at the largest that a client can send: the rows of the table in server/README.md,
-// "What one operation costs".
+// Each operation at the largest that a client can send: the rows of the table in server/LIMITS.md.
 #ifndef PAGODA_TESTS_MANAGER_LARGEST_OPERATIONS_H_
 #define PAGODA_TESTS_MANAGER_LARGEST_OPERATIONS_H_
 
@@ -13,7 +12,7 @@
 
 namespace pagoda {
 
-// One row of the table: makes the cache ready, and gives the operation, which succeeds unless the
+// One row of the table. It prepares the cache and gives the operation, which succeeds unless the
 // row's name says that it is refused.
 struct Case {
   std::string at;

@@ -1,4 +1,4 @@
-// What operators list: sessions, sequences, and the blocks of a prefix.
+// The lists for operators: sessions, sequences, and the blocks of a prefix.
 #include "manager/lists.h"
 
 #include <gmock/gmock.h>
@@ -82,7 +82,7 @@ TEST_F(ListsTest, AStreamHoldsTheLease) {
   const std::vector<SessionRow> rows = core_->Sessions({}, 10, now_);
   EXPECT_EQ(rows[0].lease_left, std::nullopt);
   EXPECT_EQ(rows[0].streams, 1u);
-  // A session that nobody has expired yet has nothing left, and never less.
+  // A session that has not been expired yet has nothing left, and never less.
   core_->DetachStream(ref.id, now_);
   EXPECT_EQ(core_->Sessions({}, 10, now_ + 2 * kLease)[0].lease_left, absl::ZeroDuration());
 }
@@ -215,7 +215,7 @@ TEST(InspectWindowsTest, BlocksBehindTheMatchAreListedAndHolesAreNot) {
   const std::vector<TokenId> prompt = {1, 2, 3, 4, 5, 6, 7, 8};
   ASSERT_TRUE(core->AddSequence(session, SequenceId{1}, {}, prompt, 0, now).ok());
   ASSERT_TRUE(core->CommitTokens(session, SequenceId{1}, {}, 8, now).ok());
-  // The sliding window needs room for three raw blocks: the blocks that it has passed go.
+  // The sliding window needs three raw blocks, so the blocks that it has passed leave.
   std::vector<BlockHandle> raw(3);
   ASSERT_TRUE(core->AllocateBlocks(session, WindowSize{4}, absl::MakeSpan(raw), now).ok());
 

@@ -1,4 +1,4 @@
-// A cache of the size of the table in server/README.md, and what one operation on it costs.
+// A cache of the size of the table in server/LIMITS.md, and the cost of one operation on it.
 #ifndef PAGODA_TESTS_MANAGER_MEASURED_CACHE_H_
 #define PAGODA_TESTS_MANAGER_MEASURED_CACHE_H_
 
@@ -19,7 +19,7 @@
 
 namespace pagoda {
 
-// Of this thread: bytes that are taken from the heap, and the most that were since it was set.
+// For this thread: the bytes in use on the heap, and their maximum since it was set.
 // operation_bounds_test.cc counts them.
 extern thread_local int64_t g_live_bytes;
 extern thread_local int64_t g_most_bytes;
@@ -29,10 +29,10 @@ inline constexpr uint32_t kMessageBytes = 16 << 20;
 inline constexpr uint32_t kBlocks = 65'536;
 inline constexpr uint32_t kTokensPerBlock = 16;
 inline constexpr uint32_t kCacheTokens = kBlocks * kTokensPerBlock;
-// The most that an operation may have.
+// The most ranges that an operation can have.
 inline constexpr uint32_t kMaxRanges = 65'536;
 
-// The time that this thread has run: what others do on the machine is not in it.
+// The processor time of this thread, without other work on the machine.
 inline double ThreadMicroseconds() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -52,7 +52,7 @@ inline BlockManager::Options TwoTiers() {
           .epoch = Epoch{1}};
 }
 
-// A cache with nothing in it, and a client.
+// An empty cache, and a client.
 class Cache {
  public:
   explicit Cache(BlockManager::Options options)
@@ -61,15 +61,15 @@ class Cache {
     OpenSession(kDefaultTenant);
   }
 
-  // What follows is the tenant's.
+  // The following operations are the tenant's.
   void OpenSession(TenantId tenant) {
     session_ = manager_.OpenSession("client", absl::InfiniteDuration(), tenant)->ref;
   }
-  // What follows is of this step.
+  // The following operations belong to this step.
   void EnterStep(StepRange steps) { steps_ = steps; }
   void Advance(absl::Duration time) { now_ += time; }
 
-  // Runs an operation that must succeed, without looking at its cost.
+  // Runs an operation that must succeed, without measuring its cost.
   OperationResult Run(const Operation& operation) {
     absl::StatusOr<BatchResult> batch = manager_.Execute(session_, {&operation, 1}, steps_);
     EXPECT_TRUE(batch.ok() && batch->results[0].ok())
@@ -81,7 +81,7 @@ class Cache {
     return std::get<Result>(Run(operation));
   }
 
-  // A refusal costs something, too; but what is meant to succeed is no refusal.
+  // A refusal has a cost, too. An operation that is meant to succeed must not be refused.
   enum class Answer : uint8_t { kSuccess, kRefusal };
   Cost Measure(const Operation& operation, Answer expected) {
     Cost cost;
@@ -92,7 +92,7 @@ class Cache {
     {
       const absl::StatusOr<BatchResult> batch =
           manager_.ExecuteUntilWait(session_, {&operation, 1}, steps_);
-      // The lock was given back a moment ago.
+      // The lock was released a moment ago.
       cost.microseconds = ThreadMicroseconds() - locked_at_.value_or(0);
       EXPECT_TRUE(batch.ok() && locked_at_.has_value()) << batch.status();
       if (batch.ok()) {
@@ -110,7 +110,7 @@ class Cache {
   SessionRef session() const { return session_; }
 
  private:
-  // The manager asks for the time first of all when it has the lock.
+  // The first thing that the manager does with the lock is to ask for the time.
   absl::Time Now() {
     if (armed_ && !locked_at_.has_value()) locked_at_ = ThreadMicroseconds();
     return now_;

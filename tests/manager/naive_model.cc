@@ -60,7 +60,7 @@ bool NaiveModel::HasChildren(const Content& content) const {
   });
 }
 
-// Blocks that sequences and clients have for themselves: everything that is not in the cache.
+// Blocks that sequences and clients hold privately: everything outside the cache.
 uint32_t NaiveModel::PrivateBlocks() const {
   uint32_t blocks = raw_;
   std::set<ContentPtr> orphans;
@@ -115,7 +115,7 @@ uint32_t NaiveModel::Match(const std::string& salt, const Tokens& tokens) const 
 void NaiveModel::Remove(const ContentPtr& content) {
   const Path path = content->path;
   cached_.erase(path);
-  // The parent, if it can go now, goes next of all.
+  // The parent, if it is evictable now, is evicted next.
   const size_t parent_size = (path.second.size() - 1) / tokens_per_block_ * tokens_per_block_;
   const auto parent =
       cached_.find({path.first, {path.second.begin(), path.second.begin() + parent_size}});
@@ -161,13 +161,13 @@ Reason NaiveModel::Add(SequenceName name, const std::string& salt, const Tokens&
   if (CheckCapacity(std::max<uint64_t>({wanted, *matched, tokens.size()})) != Reason::kNone) {
     return Reason::kInvalidCount;
   }
-  // Room: what is free or can go, less what the match will hold.
+  // Capacity: what is free or evictable, less what the match will hold.
   const Counts now = counts();
   uint32_t available = now.free + now.cached;
   for (const ContentPtr& content : full) available -= content->holders == 0 ? 1 : 0;
 
-  // The part of a block is copied; it is taken over where it is a tail that matched whole, or there
-  // is no room for a copy; it is not worth a refusal.
+  // The part of a block is copied. It is taken over if it is a tail that matched whole, or if there
+  // is no space for a copy. It is not worth a refusal.
   ContentPtr part = source.has_value() ? cached_.at(*source) : nullptr;
   bool takes_over = false;
   if (part != nullptr) {
@@ -258,8 +258,8 @@ std::optional<uint8_t> NaiveModel::TakenOver(const Sequence& sequence, size_t in
   return sequence.taken_over->second;
 }
 
-// Whether the last block of `longer` begins with that of `shorter`, below the same parent, and goes
-// on.
+// Whether the last block of `longer` begins with that of `shorter`, below the same parent, and is
+// longer.
 bool NaiveModel::BeginsWith(const Path& longer, const Path& shorter) const {
   const Tokens& tokens = shorter.second;
   return longer.first == shorter.first && longer.second.size() > tokens.size() &&
@@ -268,7 +268,7 @@ bool NaiveModel::BeginsWith(const Path& longer, const Path& shorter) const {
          std::equal(tokens.begin(), tokens.end(), longer.second.begin());
 }
 
-// Caches the sequence's block `index`; tails that it begins with go where nobody holds them.
+// Caches the sequence's block `index`. Evictable tails that it begins with leave.
 NaiveModel::ContentPtr NaiveModel::Store(const Sequence& sequence, const Path& path, size_t index,
                                          bool* is_new) {
   const auto found = cached_.find(path);
@@ -317,7 +317,7 @@ Reason NaiveModel::Free(SequenceName name) {
   sequences_.erase(it);
   if (!sequence.after_reset && tail != 0) {
     const size_t index = sequence.computed / tokens_per_block_;
-    // Of several the first in the order of their tokens.
+    // Among several, the first in the order of their tokens.
     const auto longer = std::find_if(cached_.begin(), cached_.end(), [&](const auto& entry) {
       return BeginsWith(entry.first, tail_path);
     });
@@ -330,7 +330,7 @@ Reason NaiveModel::Free(SequenceName name) {
       ++tails_in_longer_;
     } else {
       bool is_new = false;
-      // What was there before was computed again: it is as recent.
+      // Existing content was computed again: it is as recent.
       Store(sequence, tail_path, index, &is_new)->age = ++newest_;
     }
   }

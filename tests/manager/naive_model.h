@@ -1,5 +1,5 @@
-// What the core should do, written as plainly as possible: cached content is a map of token lists,
-// and everything is found by looking at everything. No ids, slots, hashes or linked lists.
+// The core's contract, written as plainly as possible. Cached content is a map of token lists, and
+// every search looks at everything. No ids, slots, hashes or linked lists.
 #ifndef PAGODA_TESTS_MANAGER_NAIVE_MODEL_H_
 #define PAGODA_TESTS_MANAGER_NAIVE_MODEL_H_
 
@@ -21,7 +21,7 @@ class NaiveModel {
   using Tokens = std::vector<TokenId>;
   // A cached block: its namespace's salt and all tokens from the root to its own last one.
   using Path = std::pair<std::string, Tokens>;
-  // What a sequence wishes for the blocks of its prompt, and for those behind it.
+  // The retention that a sequence asks for: for the blocks of its prompt, and for those behind it.
   struct Wish {
     std::optional<uint8_t> prompt, generated;
   };
@@ -36,9 +36,9 @@ class NaiveModel {
   NaiveModel(uint32_t capacity, uint32_t tokens_per_block)
       : capacity_(capacity), tokens_per_block_(tokens_per_block) {}
 
-  // Each gives the reason with which the core must refuse, or kNone; a refused call changes
-  // nothing. `source` is which of Sources() the core took, where there are any; Add says how many
-  // tokens must match.
+  // Each returns the reason with which the core must refuse, or kNone. A refused call changes
+  // nothing. `source` is the one of Sources() that the core took, if there are any. Add tells how
+  // many tokens must match.
   Reason Add(SequenceName name, const std::string& salt, const Tokens& tokens, uint32_t reserved,
              const Wish& wish, const std::optional<Path>& source, uint32_t* matched);
   Reason Reserve(SequenceName name, uint32_t count);
@@ -50,8 +50,8 @@ class NaiveModel {
   void Reset();
 
   uint32_t Match(const std::string& salt, const Tokens& tokens) const;
-  // The cached blocks from which the part of a block at the end of the match may come: a tail that
-  // ends there, else any that shares most.
+  // The cached blocks that can be the source of the part of a block at the end of the match: a tail
+  // that ends there, else any that shares most.
   std::vector<Path> Sources(const std::string& salt, const Tokens& tokens) const;
   Counts counts() const;
   // Every cached path with its priority, ascending.
@@ -62,18 +62,19 @@ class NaiveModel {
   // Tails that were not cached, because a longer block begins with them.
   uint64_t tails_in_longer() const { return tails_in_longer_; }
   std::vector<SequenceName> Running() const;
-  // Tokens of a running sequence; nullptr where there is none.
+  // Tokens of a running sequence; nullptr if there is none.
   const Tokens* TokensOf(SequenceName name) const;
   uint32_t ComputedOf(SequenceName name) const { return sequences_.at(name).computed; }
   uint32_t ReservedOf(SequenceName name) const { return sequences_.at(name).reserved; }
 
  private:
-  // Content that was computed once: in the cache, or, after a reset, only with those who hold it.
+  // Content that was computed once. It is in the cache, or after a reset only with its holders.
   struct Content {
     Path path;
     uint32_t holders = 0;
     uint8_t priority = 35;
-    int64_t age = 0;  // Of one priority the lowest goes first; means something for what can go.
+    int64_t age = 0;  // Within a priority the lowest is evicted first. Has a meaning only for
+                      // evictable content.
   };
   using ContentPtr =
       std::shared_ptr<Content>;  // Owned by cached_ and by the sequences that hold it.
@@ -83,9 +84,9 @@ class NaiveModel {
     Tokens tokens;
     Wish wish;
     uint32_t prompt = 0, computed = 0, reserved = 0;
-    std::vector<ContentPtr> published;  // One a full computed block, from the start.
+    std::vector<ContentPtr> published;  // One for each full computed block, from the start.
     uint32_t duplicates =
-        0;  // Published blocks whose content was there before: it keeps its own, too.
+        0;  // Published blocks whose content was there before: it keeps its own copies too.
     bool after_reset = false;  // Publishes nothing any more.
     // The block with this index was taken over, and had this priority.
     std::optional<std::pair<size_t, uint8_t>> taken_over;

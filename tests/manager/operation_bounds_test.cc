@@ -1,6 +1,6 @@
-// What one operation may cost, each at the largest that a client can send: bytes that stay, bytes
-// while it runs, and time under the core's lock. The bounds are the table in server/README.md,
-// "What one operation costs".
+// The limits of one operation's cost, each at the largest that a client can send: bytes that stay,
+// bytes while it runs, and time under the core's lock. The bounds are the table in
+// server/LIMITS.md, "What one operation costs".
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -61,7 +61,7 @@ namespace {
 
 // --- The table ---
 
-using Name = std::pair<std::string, std::string>;  // Operation, and at what.
+using Name = std::pair<std::string, std::string>;  // The operation, and its size.
 
 // "12 KiB" or "1,500".
 double Number(std::string text) {
@@ -75,7 +75,7 @@ double Number(std::string text) {
 }
 
 std::map<Name, Cost> ReadTable() {
-  std::ifstream readme(PAGODA_SOURCE_DIR "/server/README.md");
+  std::ifstream readme(PAGODA_SOURCE_DIR "/server/LIMITS.md");
   std::map<Name, Cost> table;
   bool inside = false;
   for (std::string line; std::getline(readme, line);) {
@@ -96,8 +96,8 @@ std::map<Name, Cost> ReadTable() {
   return table;
 }
 
-// How much slower than the machine of the table this one is, by work of the same kind: hashing, and
-// memory that lies nowhere in particular. At least 1.
+// How much slower this machine is than that of the table, by similar work: hashing, and random
+// accesses to memory. At least 1.
 double Slowness() {
   constexpr double kOfTheTable = 130'000;
   double best = 1e12;
@@ -117,7 +117,7 @@ constexpr bool kMeasures = false;  // The rows are run, and compared with the ta
 constexpr bool kMeasures = true;
 #endif
 
-// The best of three rounds, where something else may have slowed the first ones.
+// The best of three rounds, because other work can have slowed the first ones.
 void CheckRow(const std::map<Name, Cost>& table, const Name& name, double slowness,
               const std::function<Cost()>& measure) {
   const auto bound = table.find(name);
@@ -133,7 +133,7 @@ void CheckRow(const std::map<Name, Cost>& table, const Name& name, double slowne
               static_cast<long long>((cost.kept_bytes + 1023) >> 10),
               static_cast<long long>((cost.most_bytes + 1023) >> 10), cost.microseconds);
   const std::string what = absl::StrCat(name.first, ", ", name.second);
-  ASSERT_TRUE(bound != table.end()) << what << ": no row in server/README.md";
+  ASSERT_TRUE(bound != table.end()) << what << ": no row in server/LIMITS.md";
   if (!kMeasures) return;
   EXPECT_LE(cost.kept_bytes, most.kept_bytes) << what;
   EXPECT_LE(cost.most_bytes, most.most_bytes) << what;
@@ -158,7 +158,7 @@ TEST(OperationBoundsTest, EveryOperationKeepsTheTable) {
     CheckRow(table, {work.operation, work.at}, slowness,
              [&work] { return MeasureLongestChunk(work); });
   }
-  EXPECT_EQ(rows, table.size()) << "server/README.md has rows for what is not measured";
+  EXPECT_EQ(rows, table.size()) << "server/LIMITS.md has rows that are not measured";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Everything that can be seen of a core, as text: to see that an operation left no trace.
+// Everything visible of a core, as text, to check that an operation left no trace.
 #ifndef PAGODA_TESTS_MANAGER_PICTURE_H_
 #define PAGODA_TESTS_MANAGER_PICTURE_H_
 

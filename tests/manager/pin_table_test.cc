@@ -23,7 +23,7 @@ PinEntry Entry(TenantId tenant, uint32_t blocks, absl::Time expires = absl::Infi
 }
 
 TEST(PinTableTest, ATenantHasItsShareOfAllThatPinsName) {
-  // The default tenant have 1 of 4 shares.
+  // The default tenant has 1 of 4 shares.
   const TenantTable tenants = *TenantTable::Create({{.name = "red", .share = 2}, {.name = "b"}}, 1);
   PinTable pins(&tenants, 100);
   const uint64_t most = pins.max_references();
@@ -71,7 +71,7 @@ TEST(PinTableTest, ExpiresWhatANaiveTableExpires) {
   }
 }
 
-// Of `pins` pins one expires a second, as many seconds as kExpiries. What an expiry takes.
+// The time of an expiry: one of `pins` pins expires each second, for kExpiries seconds.
 constexpr int kExpiries = 500;
 
 absl::Duration TimeExpiries(size_t pins) {
@@ -98,7 +98,7 @@ absl::Duration TimeExpiries(size_t pins) {
   return elapsed / kExpiries;
 }
 
-// With a look at all pins it takes a hundred times as long beside the most pins that there may be.
+// If it looked at all pins, it would take a hundred times as long beside the most pins possible.
 TEST(PinExpiryTest, CostsWhatExpiresAndNotWhatThereIs) {
   absl::Duration few = absl::InfiniteDuration(), most = absl::InfiniteDuration();
   for (int i = 0; i < 5; ++i) {
@@ -118,7 +118,7 @@ void CachePrompt(BlockManager& core, SessionId session, const std::vector<TokenI
   core.TakeEvents();
 }
 
-// All leases are over at once: no call of anybody ends all of the pins.
+// All leases are over at once: no single call ends all of the pins.
 TEST(PinExpiryTest, OneCallEndsNoMoreThanABound) {
   const auto core = MakeCore(16, 4);
   const SessionId session =
@@ -134,7 +134,7 @@ TEST(PinExpiryTest, OneCallEndsNoMoreThanABound) {
   uint64_t next = 1;
   for (uint32_t left = kPins; left > 0;) {
     EXPECT_TRUE(core->HasExpired(now));
-    // Whatever the call is, and also where it is refused.
+    // For any call, and even if it is refused.
     EXPECT_FALSE(core->UnpinPrefix(PinId{1'000'000}, now).ok());
     const EventBatch events = core->TakeEvents();
     ASSERT_EQ(events.size(), std::min(left, kPinsEnded));

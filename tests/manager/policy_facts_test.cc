@@ -1,4 +1,4 @@
-// What an eviction policy hears of blocks, from their publication to their eviction.
+// What an eviction policy is told about blocks, from their publication to their eviction.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,14 +25,14 @@ using Policies = std::vector<std::unique_ptr<EvictionPolicy>>;
 constexpr uint32_t kBlockTokens = 4;
 constexpr TenantId kRed{1};
 
-// What all policies of a cache heard, in words, in order.
+// The calls of all policies of a cache, in words, in order.
 struct Heard {
   std::vector<std::string> calls;
-  // By tier and block: the slot that it is in, and its hash.
+  // By tier and block: its slot and its hash.
   std::map<std::pair<size_t, BlockId>, std::pair<SlotIndex, BlockHash>> blocks;
 };
 
-// "lru", which writes down what it hears.
+// "lru", which records its calls.
 class RecordingPolicy final : public EvictionPolicy {
  public:
   RecordingPolicy(size_t tier, TenantId tenant, std::unique_ptr<EvictionPolicy> lru, Heard* heard)
@@ -148,7 +148,7 @@ class PolicyFactsTest : public ::testing::Test {
     Append(1, Tokens(6, 110), 16);
     Free(1);
   }
-  // What was heard since the last call, while every invariant holds.
+  // The calls since the last check, after every invariant is checked.
   std::vector<std::string> TakeHeard() {
     core_->CheckInvariants();
     for (const CopyOrder& copy : core_->TakeCopies()) {
@@ -158,7 +158,7 @@ class PolicyFactsTest : public ::testing::Test {
   }
 
   Heard heard_;
-  std::vector<uint32_t> num_slots_;  // As policies were asked for.
+  std::vector<uint32_t> num_slots_;  // In the order in which policies were requested.
   absl::Time now_ = absl::UnixEpoch();
   NamespaceKey name_space_;
   SessionId session_;

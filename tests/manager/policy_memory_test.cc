@@ -1,4 +1,4 @@
-// What eviction policies take, where many tenants share many blocks.
+// The memory of eviction policies if many tenants share many blocks.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -18,8 +18,7 @@ namespace {
 
 constexpr int64_t kKiB = 1 << 10;
 
-// Bytes that are allocated, in the heap and in mappings of their own. A sanitizer's heap tells
-// nothing.
+// Allocated bytes, on the heap and in separate mappings. A sanitizer's heap reports nothing.
 int64_t AllocatedBytes() {
   const struct mallinfo2 info = mallinfo2();
   return static_cast<int64_t>(info.uordblks + info.hblkhd);
@@ -72,12 +71,12 @@ TEST_P(PolicyMemoryTest, AMillionSlotsTakeTheirBytesOnceForAHundredTenants) {
 }
 
 TEST_P(PolicyMemoryTest, ATenantMoreTakesKilobytesNotBytesOfEachBlock) {
-  // Beside one tenant's, so that what every block takes where there are tenants is in both.
+  // Compared with one tenant, so that the cost of a block with tenants is in both.
   const int64_t one = BytesOfCache(1);
   const int64_t hundred = BytesOfCache(100);
   EXPECT_GT(one, 600'000 * 100);
-  // Twice 26 KiB that the lists may take, what they are listed in, and what large arrays waste at
-  // their ends. Arrays by slot would be 1.6 to 6.4 MB for each tenant and tier.
+  // Twice the 26 KiB that the lists can take, their index, and the unused ends of large arrays.
+  // Arrays by slot would be 1.6 to 6.4 MB for each tenant and tier.
   EXPECT_LT(hundred - one, 99 * 256 * kKiB);
 }
 

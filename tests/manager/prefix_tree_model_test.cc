@@ -1,4 +1,4 @@
-// The prefix tree and a naive model of it, in the same random operations.
+// The prefix tree and a naive model of it, with the same random operations.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ using ::testing::ElementsAreArray;
 
 using Closest = PrefixTree::Closest;
 
-// A key that owns what it is made of.
+// A key that owns its content.
 struct Content {
   std::vector<TokenId> tokens;
   std::vector<TokenExtra> extras;
@@ -111,7 +111,7 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
     }
     return content;
   }
-  // A root, which is acquired for it, or a full node.
+  // A root, which is acquired for this, or a full node.
   NodeRef RandomParent() {
     if (full_.empty() || Chance(40)) {
       const NodeRef root = tree_.AcquireRoot(Space(Pick(kNamespaces)));

@@ -22,7 +22,7 @@ using ::testing::IsEmpty;
 
 using Closest = PrefixTree::Closest;
 
-// A key that owns what it is made of.
+// A key that owns its content.
 struct Content {
   std::vector<TokenId> tokens;
   std::vector<TokenExtra> extras = {};
@@ -231,7 +231,7 @@ TEST(PrefixTreeDeathTest, RefusesWhatBreaksItsInvariants) {
   EXPECT_DEATH(bed.tree.ReleaseRoot(root), "by its users");
 }
 
-// Children that are found one bit after another: the deepest tree of siblings there is.
+// Children that differ one bit after another: the deepest possible tree of siblings.
 TEST(PrefixTreeTest, DeepSiblingsNeedNoStack) {
   constexpr uint32_t kSiblings = 4000;
   constexpr uint32_t kTokens = 128;
@@ -249,7 +249,7 @@ TEST(PrefixTreeTest, DeepSiblingsNeedNoStack) {
   EXPECT_FALSE(bed.tree.has_children(root));
 }
 
-// Keys of up to three tokens, so that each is the beginning of others.
+// Keys of up to three tokens, so that each is a prefix of others.
 std::vector<Content> NestedContents() {
   std::vector<Content> contents;
   for (TokenId a = 0; a < 3; ++a) {
@@ -330,7 +330,7 @@ class ManySiblings {
     for (uint32_t i = 0; i < siblings; ++i) ids_.push_back(bed_.Insert(RandomContent(), root_));
   }
 
-  // The least nanoseconds of a find, an erasure and an insertion together.
+  // The least nanoseconds of a find, an erase and an insert together.
   double Measure() {
     constexpr size_t kOps = 500;
     double least = std::numeric_limits<double>::infinity();

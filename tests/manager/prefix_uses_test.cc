@@ -54,7 +54,7 @@ TEST(PrefixUsesTest, NineOfTenThatGoOnAreAllButTheSame) {
 }
 
 TEST(PrefixUsesTest, WhatDoesNotFitTogetherIsLeftOut) {
-  // 0 and 1 in a circle, 2 below it; 3 below a block that is gone; 4 below one that never was.
+  // 0 and 1 in a cycle, 2 below it; 3 below a block that is gone; 4 below one that never existed.
   EXPECT_THAT(Top({Node(1, 5), Node(0, 5), Node(1, 5), Node(5, 5), Node(99, 5), PrefixNode{},
                    Node(kAtRoot, 1)}),
               ElementsAre(Pair(6, 1)));
@@ -65,7 +65,7 @@ class RandomForestTest : public ::testing::TestWithParam<uint32_t> {};
 TEST_P(RandomForestTest, AgreesWithANaiveCount) {
   std::mt19937 random(GetParam());
   constexpr uint32_t kNodes = 200;
-  // Ids in a random order, so that parents may come after their children.
+  // Ids in a random order, so that parents can come after their children.
   std::vector<uint32_t> ids(kNodes);
   for (uint32_t i = 0; i < kNodes; ++i) ids[i] = i;
   std::shuffle(ids.begin(), ids.end(), random);

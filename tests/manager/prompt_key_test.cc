@@ -1,4 +1,5 @@
-// Long prompts and long retentions: they cost what they find, and are checked without the lock.
+// Long prompts and long retentions: their cost depends on what they find, and they are checked
+// without the lock.
 #include "manager/prompt_key.h"
 
 #include <gtest/gtest.h>

@@ -22,7 +22,7 @@ using Tokens = NaiveModel::Tokens;
 
 constexpr int kOperations = 2000;
 constexpr int kSessions = 3;
-constexpr int kSequences = 4;  // A session.
+constexpr int kSequences = 4;  // In each session.
 
 int Seeds() {
   const char* seeds = std::getenv("PAGODA_PROPERTY_SEEDS");
@@ -61,7 +61,7 @@ class Scenario {
     return Rare();
   }
 
-  // Compares everything that can be seen.
+  // Compares everything visible.
   void Check() {
     core_->CheckInvariants();
     for (const Event& event : core_->TakeEvents()) {
@@ -71,7 +71,7 @@ class Scenario {
     const std::vector<TreeEntry> tree = core_->DumpTree(kFullAttention);
     ASSERT_EQ(shadow_.Dump(kFullAttention), tree);
     ASSERT_EQ(PathsOf(tree), model_.Cached());
-    // Copies end at once here; what happens while they run is for the simulation.
+    // Copies end at once here. The simulation covers running copies.
     ASSERT_TRUE(core_->TakeCopies().empty());
 
     const WindowStats stats = core_->Stats().windows.front();
@@ -84,7 +84,7 @@ class Scenario {
     for (const NaiveModel::SequenceName& name : model_.Running()) CheckSequence(name, tree);
   }
 
-  // Ends all sessions; afterwards nobody may hold anything.
+  // Ends all sessions; afterwards nothing may be held.
   void Finish() {
     for (session_ = 0; session_ < kSessions; ++session_) {
       EndSession();
@@ -100,8 +100,8 @@ class Scenario {
 
  private:
   uint32_t Pick(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
-  // A sequence is what the model says, and its cached blocks hold its tokens, in order. (That
-  // nobody else has its other blocks is for CheckInvariants, which counts holders.)
+  // A sequence matches the model, and its cached blocks hold its tokens, in order. CheckInvariants
+  // counts holders, so it finds out if anything else has its other blocks.
   void CheckSequence(const NaiveModel::SequenceName& name, const std::vector<TreeEntry>& tree) {
     const Tokens& tokens = *model_.TokensOf(name);
     const auto described = core_->Execute(
@@ -146,7 +146,7 @@ class Scenario {
   SequenceId id() const { return SequenceId{name_.second}; }
   SessionId session() const { return sessions_[session_].id; }
 
-  // Few token ids, and often the beginning of what another sequence had: prefixes meet.
+  // Few token ids, and often the beginning of another sequence, so that prefixes meet.
   Tokens RandomTokens(uint32_t most) {
     Tokens tokens(Pick(most + 1));
     for (TokenId& token : tokens) token = Pick(2);
@@ -170,7 +170,7 @@ class Scenario {
     prompts_[Pick(static_cast<uint32_t>(prompts_.size()))] = tokens;
   }
   std::string RandomSalt() { return Pick(5) == 0 ? "salt" : ""; }
-  // Mostly sensible: where the sequence stands, or a little more.
+  // Mostly plausible: the sequence's current value, or a little more.
   uint32_t RandomComputed(uint32_t more) {
     const Tokens* tokens = model_.TokensOf(name_);
     if (tokens == nullptr || Pick(12) == 0) return Pick(4 * tokens_per_block_);
@@ -196,8 +196,8 @@ class Scenario {
     if (Pick(4) == 0) wish.generated = static_cast<uint8_t>(34 + Pick(3));
     return wish;
   }
-  // Which block the part of a block at the end of a match comes from: of those that share as much
-  // any may be it, so the core is asked.
+  // The source of the part of a block at the end of a match. Any block that shares equally many
+  // tokens is valid, so the core is asked.
   std::optional<NaiveModel::Path> SourceOf(const std::string& salt, const Tokens& prompt) {
     if (prompt.empty()) return std::nullopt;
     const std::vector<NaiveModel::Path> sources = model_.Sources(salt, prompt);
@@ -285,7 +285,7 @@ class Scenario {
     if (!result.ok()) return;
     for (const BlockHandle& handle : result->blocks) raw_[session_].push_back(handle.ref());
   }
-  // The session's own blocks, or one of the ways to get it wrong.
+  // The session's own blocks, or one kind of wrong ones.
   void FreeRaw() {
     std::vector<BlockRef>& own = raw_[session_];
     const auto owned = static_cast<uint32_t>(own.size());
@@ -412,7 +412,7 @@ TEST(PropertyTest, EqualsTheNaiveModelAfterEveryOperation) {
     taken_over += run.model().taken_over();
     tails_in_longer += run.model().tails_in_longer();
   }
-  // The operations must have met what they are there to meet.
+  // The operations must have covered the intended cases.
   const auto seeds = static_cast<uint64_t>(Seeds());
   EXPECT_GT(refusals, 100 * seeds);
   EXPECT_GT(matched_tokens, 100 * seeds);

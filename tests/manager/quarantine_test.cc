@@ -1,5 +1,5 @@
-// What a session could write when it ended without its client is nobody's until that is known to
-// write no more.
+// Blocks that a session could write when it ended without its client stay quarantined until its
+// processes are known to write no more.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -95,7 +95,7 @@ TEST_F(QuarantineTest, TheClientsOwnCloseIsTheAcknowledgement) {
   EXPECT_EQ(Primary().in_flight, 0u);
 }
 
-// Its token would be that of a message without one.
+// Its token would equal that of a message without one.
 TEST_F(QuarantineTest, NobodyAcknowledgesTheQuarantineOfAnEarlierRun) {
   core_->QuarantineFree(now_);
   ASSERT_EQ(Primary().in_flight, kBlocks);
@@ -126,7 +126,7 @@ TEST_F(QuarantineTest, SessionsInQuarantineAreListedInPieces) {
   EXPECT_EQ(core_->Stats().quarantined_blocks, 2u);
 }
 
-// What the daemon asks ten times a second, and a scrape, under the core's lock.
+// The daemon asks this ten times a second under the core's lock, and so does a scrape.
 TEST(LargeQuarantineTest, CostsNoMoreToLookAtThanASmallOne) {
   const auto quarantined = [](uint32_t blocks) {
     std::unique_ptr<BlockManager> core = MakeCore(blocks + 1, 1);
@@ -234,8 +234,8 @@ TEST_F(QuarantineTest, BlocksThatForksShareAreCountedOnce) {
   core_->CheckInvariants();
 }
 
-// An earlier run's quarantine has no token, so a caller without one must not be taken for its
-// owner.
+// The quarantine of an earlier run has no token, so a caller without a token must not be taken for
+// its owner.
 TEST_F(QuarantineTest, NoSessionEndsTheQuarantineOfAnEarlierRun) {
   core_->QuarantineFree(now_);
   EXPECT_EQ(ReasonOf(core_->CloseSession(SessionRef{}, now_)), Reason::kUnknownSession);

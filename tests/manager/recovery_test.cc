@@ -55,8 +55,8 @@ TEST_F(RecoveryTest, FindsExactlyWhatTheModelHas) {
 
 // --- Kill points ---
 
-// Works in shared memory until the `count`-th time that the stamper is at `step`, and dies there.
-// Exit status 1: what it recovered first was wrong; 2: it never came to that.
+// Works in shared memory until the stamper is at `step` for the `count`-th time, and dies there.
+// Exit status 1: its first recovery was wrong; 2: it never reached that step.
 [[noreturn]] void WorkAndDie(const std::string& instance, uint64_t seed, Step step, int count) {
   std::atomic<int> left = count;
   WarmCache cache(instance, seed, {.at_step = [&](Step at, uint32_t, SlotRef) {
@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Steps, KillPointTest,
 
 // --- Damage ---
 
-// A cache with everything stamped, whose memory can be damaged and mended.
+// A cache with everything stamped, whose memory can be damaged and repaired.
 class DamageTest : public RecoveryTest {
  protected:
   DamageTest() {
@@ -139,7 +139,7 @@ class DamageTest : public RecoveryTest {
       std::memcpy(memories_[i].bytes().data(), images_[i].data(), images_[i].size());
     }
   }
-  // The names may have new objects by now.
+  // The names can have new objects by now.
   void Reopen() {
     for (SharedMemory& memory : std::exchange(memories_, {})) {
       absl::StatusOr<SharedMemory> again = SharedMemory::Open(memory.name());
@@ -148,7 +148,7 @@ class DamageTest : public RecoveryTest {
     }
     Mend();
   }
-  // Recovers as the next daemon would. Returns what is wrong.
+  // Recovers as the next daemon would. Returns the error.
   std::string RecoverAndCheck(RecoveryReport* report) {
     auto pools =
         PoolSet::Create(WarmCache::Layout(), WarmCache::Slots(), instance_, MemoryLifetime::kKept);
@@ -213,7 +213,7 @@ TEST_F(DamageTest, WhatWasNotRecoveredOnceIsNotLater) {
   const uint64_t recovered = report.recovered;
   for (std::byte& byte : memories_[0].bytes()) byte ^= std::byte{1};
   ASSERT_EQ(RecoverAndCheck(&report), "");
-  EXPECT_LE(report.recovered, recovered);  // A lost stamp may have told what a hole was.
+  EXPECT_LE(report.recovered, recovered);  // A lost stamp can have told the content of a hole.
   EXPECT_EQ(report.found, recovered);
 }
 
@@ -257,7 +257,7 @@ constexpr uint32_t kRoot = kNoBlock.value();
 constexpr SlotRef Primary(uint32_t slot) { return {Tier::kPrimary, SlotIndex{slot}}; }
 constexpr SlotRef Secondary(uint32_t slot) { return {Tier::kSecondary, SlotIndex{slot}}; }
 
-// Stamps what is told, and recovers it.
+// Stamps the changes told, and recovers them.
 Recovery AfterTelling(const std::string& instance, std::vector<SlotChange> changes) {
   {
     WarmCache cache(instance, 1);
@@ -355,7 +355,7 @@ TEST_F(RecoveryTest, ARefusedNamespaceIsDroppedWithAllBelowIt) {
   EXPECT_EQ(report.lost_by(RecoveryLoss::kUnreachable), 1u);
 }
 
-// Stamps that are whole, and say what is not so.
+// Intact stamps with wrong content.
 TEST_F(RecoveryTest, AStampWhoseDigestIsNotOfItsContentIsDropped) {
   {
     WarmCache cache(instance_, 1);

@@ -1,4 +1,4 @@
-// Each reason for which an operation fails, and that it leaves no trace.
+// Each reason for which an operation fails. A failed operation leaves no trace.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ Tokens Range(TokenId first, TokenId last) {
   return tokens;
 }
 
-// A busy cache of two windows and two tiers, 4 tokens a block.
+// A busy cache of two windows and two tiers, with 4 tokens in a block.
 class RefusalTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -44,7 +44,7 @@ class RefusalTest : public ::testing::Test {
     raw_ = std::get<AllocatedBlocks>(Run(AllocateBlocks{.window = kSliding, .count = 2})).blocks;
     core_->TakeEvents();
   }
-  // Nothing may be left behind that goes wrong later.
+  // Checks that nothing is left behind that fails later.
   void TearDown() override {
     EndCopies();
     core_->CheckInvariants();
@@ -131,8 +131,8 @@ TEST_F(RefusalTest, FreeBlocksNamesItsReasons) {
   Expect(Reason::kUnknownBlock, freed({first, {BlockId{999}, Generation{1}}}));
   Expect(Reason::kUnknownBlock, freed({first, {kNoBlock, Generation{1}}}));
   Expect(Reason::kDoubleFree, freed({first, second, first}));
-  Expect(Reason::kForeignBlock, freed({first, table[0].ref()}));  // The cache's.
-  Expect(Reason::kForeignBlock, freed({first, table[2].ref()}));  // The sequence's.
+  Expect(Reason::kForeignBlock, freed({first, table[0].ref()}));  // It is the cache's.
+  Expect(Reason::kForeignBlock, freed({first, table[2].ref()}));  // It is the sequence's.
   Expect(Reason::kStaleHandle,
          freed({first, {second.id, Generation{second.generation.value() + 1}}}));
   const SessionId other = core_->OpenSession("other", absl::InfiniteDuration(), now_)->ref.id;
@@ -171,15 +171,15 @@ TEST_F(RefusalTest, AddSequenceNamesItsReasons) {
   const Tokens prompt = Range(0, 9);
   Expect(Reason::kSequenceExists, AddSequence{.sequence = SequenceId{1}, .tokens = prompt});
   Expect(Reason::kInvalidCount, AddSequence{.sequence = id});
-  // The smaller window has 8 blocks, the larger one 12: a prompt that neither, and one chunk of it
-  // that the smaller cannot hold.
+  // The smaller window has 8 blocks, the larger one 12: first a prompt that fits in neither, then a
+  // chunk of it that the smaller one cannot hold.
   Expect(Reason::kInvalidCount, AddSequence{.sequence = id, .tokens = Range(300, 348)});
   Expect(Reason::kInvalidCount, AddSequence{.sequence = id, .tokens = Range(300, 332)});
   Expect(Reason::kInvalidCount,
          AddSequence{.sequence = id, .tokens = prompt, .reserved_tokens = 4'294'967'295});
-  // Of the smaller window 3 blocks are in use by sequence 1, and 2 by hand.
+  // In the smaller window sequence 1 uses 3 blocks, and 2 are raw.
   Expect(Reason::kBlocksExhausted, AddSequence{.sequence = id, .tokens = Range(300, 312)});
-  // Two of the four match below: they need places all the same.
+  // Two of the four match below, but they need slots all the same.
   Expect(Reason::kBlocksExhausted, AddSequence{.sequence = id, .tokens = Range(100, 115)});
   Expect(Reason::kInvalidArgument,
          AddSequence{.sequence = id,
@@ -272,7 +272,7 @@ TEST_F(RefusalTest, TruncateSequenceNamesItsReasons) {
   Expect(Reason::kUnknownSequence, TruncateSequence{.sequence = SequenceId{2}, .token_count = 1});
   Expect(Reason::kInvalidCount, TruncateSequence{.sequence = SequenceId{1}, .token_count = 0});
   Expect(Reason::kInvalidCount, TruncateSequence{.sequence = SequenceId{1}, .token_count = 11});
-  // A second user of the blocks: a cut needs a copy, and there is no room for one.
+  // A second user of the blocks: a cut needs a copy, and there is no space for one.
   Run(AddSequence{.sequence = SequenceId{2}, .tokens = Range(0, 8)});
   Run(AllocateBlocks{.window = kSliding, .count = 2});
   ASSERT_EQ(Primary(kSliding).free + Primary(kSliding).cached, 0u);
@@ -330,7 +330,7 @@ TEST_F(RefusalTest, PinAndUnpinPrefixNamesItsReasons) {
   const auto pin = std::get<PinnedPrefix>(Run(PinPrefix{.tokens = Range(200, 203)})).pin;
   Expect(Reason::kUnknownPin, UnpinPrefix{.pin = PinId{pin.value() + 1}});
   Run(UnpinPrefix{.pin = pin});
-  core_->TakeEvents();  // Of the pin's end.
+  core_->TakeEvents();  // The pin's end.
   Expect(Reason::kUnknownPin, UnpinPrefix{.pin = pin});
 }
 
@@ -372,7 +372,7 @@ TEST_F(RefusalTest, BeginBatchNamesItsReasons) {
   EXPECT_TRUE(core_->BeginBatch(session_, {.step = 5, .completed_step = 5}, now_).ok());
 }
 
-// An operation that is refused does what time brings all the same, and nothing else.
+// An operation that is refused still applies expiries, and does nothing else.
 TEST_F(RefusalTest, TimeGoesOnWithARefusal) {
   Run(SetRetention{.tokens = Range(200, 203),
                    .retention = {.ranges = {{0, 8, {Priority{80}, absl::Milliseconds(10)}}}}});

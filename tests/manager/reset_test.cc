@@ -1,5 +1,5 @@
-// A reset goes on in steps, with other calls between them: at once nothing that it removes is
-// found, and the rest is let go block by block.
+// A reset goes on in steps, with other calls between them. From the beginning its blocks are not
+// found, and they are released block by block.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class ResetTest : public ::testing::Test {
     session_ = core_->OpenSession("test", absl::InfiniteDuration(), now_)->ref.id;
     Settle();
   }
-  // What must hold after every call: the invariants, and the events' law.
+  // Checks after every call: the invariants, and the events' law.
   void Settle() {
     core_->CheckInvariants();
     for (const Event& event : core_->TakeEvents()) {
@@ -191,7 +191,7 @@ TEST_F(ResetTest, RoomIsTakenFromWhatLeavesWithoutACopyOrAnEvent) {
   ASSERT_EQ(Of(Tier::kSecondary).cached - Of(Tier::kSecondary).duplicates, 2u);
   const size_t copies = copies_, events = removed_events_;
   Step(1);
-  // All of the primary tier at once: the first path has two blocks in it, with two below.
+  // Fills the primary tier at once: two blocks of the first path lie in it, with two below.
   std::vector<BlockHandle> blocks(6);
   ASSERT_TRUE(core_->AllocateBlocks(session_, kFullAttention, absl::MakeSpan(blocks), now_).ok());
   Settle();
@@ -256,7 +256,7 @@ TEST_F(ResetTest, APriorityThatEndsMeanwhileIsNoEvent) {
   EXPECT_EQ(Of(Tier::kPrimary).free, 8u);
 }
 
-// A path of any length is not walked again and again, whatever takes its end meanwhile.
+// A path of any length is not walked again and again, whatever evicts its end meanwhile.
 TEST_F(ResetTest, EvictionsDoNotHoldTheResetUp) {
   constexpr uint32_t kBlocks = 512;
   Make(kBlocks);

@@ -1,4 +1,5 @@
-// Blocks of an earlier run: what the slot changes told, given to a new core, is the same cache.
+// Blocks of an earlier run: a new core that gets the content told by slot changes is the same
+// cache.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +33,7 @@ std::unique_ptr<BlockManager> MakeJournalling(CacheLayout layout, std::vector<ui
                                 .journal_slots = true});
 }
 
-// What a writer of slot changes would know: the content of each slot.
+// The knowledge of a writer of slot changes: the content of each slot.
 class Slots {
  public:
   void Apply(const std::vector<SlotChange>& changes) {
@@ -47,7 +48,7 @@ class Slots {
     }
   }
 
-  // By depth, so that parents come first; what has no parent is left out.
+  // By depth, so that parents come first. Content without a parent is left out.
   RecoveredWindow Recover(uint32_t window_index, WindowSize window) const {
     RecoveredWindow recovered{.window = window, .blocks = {}};
     const auto found = windows_.find(window_index);

@@ -31,16 +31,15 @@ std::string WhatIsWrong(const SequenceRetention& retention) {
   return std::string(status.message());
 }
 
-// Scenario 20 of TensorRT-LLM's.
+// Scenario 20 of TensorRT-LLM.
 TEST(CheckRetentionTest, RefusesRangesThatAreOpenEmptyOrOverlapping) {
   EXPECT_THAT(WhatIsWrong({.ranges = {Range(0, std::nullopt, 80), Range(64, 128, 50)}}),
               HasSubstr("range 1, tokens [64, 128), follows an open range"));
   EXPECT_THAT(WhatIsWrong({.ranges = {Range(64, 32, 80)}}),
               HasSubstr("range 0, tokens [64, 32), is empty"));
   EXPECT_THAT(WhatIsWrong({.ranges = {Range(64, 64, 80)}}), HasSubstr("is empty"));
-  EXPECT_THAT(
-      WhatIsWrong({.ranges = {Range(0, 64, 80), Range(63, 128, 50)}}),
-      HasSubstr("range 1, tokens [63, 128), begins before the range ahead of it ends, at 64"));
+  EXPECT_THAT(WhatIsWrong({.ranges = {Range(0, 64, 80), Range(63, 128, 50)}}),
+              HasSubstr("range 1, tokens [63, 128), begins before the previous range ends, at 64"));
   EXPECT_THAT(WhatIsWrong({.ranges = {Range(64, 128, 50), Range(0, 64, 80)}}),
               HasSubstr("begins before"));
 }
@@ -66,7 +65,7 @@ TEST(CheckRetentionTest, RefusesPrioritiesAbove100AndDurationsThatAreNotPositive
   }
 }
 
-// The priorities of a prompt's blocks; -1 where nothing is said.
+// The priorities of a prompt's blocks; -1 if none is given.
 std::vector<int> Priorities(const SequenceRetention& retention, uint32_t tokens_per_block,
                             uint32_t prompt_tokens) {
   EXPECT_EQ(WhatIsWrong(retention), "");
@@ -78,7 +77,7 @@ std::vector<int> Priorities(const SequenceRetention& retention, uint32_t tokens_
   return priorities;
 }
 
-// Scenario 21 of TensorRT-LLM's: a block has what the range with its first token says.
+// Scenario 21 of TensorRT-LLM: a block has the range of its first token.
 TEST(RetentionOfTest, ABlockTakesTheRangeWithItsFirstToken) {
   const std::optional<uint32_t> open;
   EXPECT_THAT(Priorities({{Range(0, 64, 80), Range(64, 128, 50)}, {}}, 64, 256),

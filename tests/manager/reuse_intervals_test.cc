@@ -1,4 +1,4 @@
-// How long blocks live, lie idle and are waited for: at fixed times.
+// How long blocks stay cached, lie idle and are waited for, at fixed times.
 #include "manager/reuse_intervals.h"
 
 #include <gtest/gtest.h>
@@ -39,8 +39,8 @@ TEST(ReuseIntervalsTest, OneIdInSoManyIsInTheSample) {
   for (uint32_t i = 0; i < 1000; ++i) EXPECT_FALSE(none.Samples(BlockId{i}));
 }
 
-// Prompts of 64, 128 or 256 blocks that fill a fresh pool one after another have their first blocks
-// at every 64th, 128th, 256th id.
+// Prompts of 64, 128 or 256 blocks that fill a fresh pool one after another. Their first blocks are
+// at every 64th, 128th or 256th id.
 TEST(ReuseIntervalsTest, EveryPlaceInAPromptIsInTheSampleAsOften) {
   const ReuseIntervals lives(64);
   for (const uint32_t prompt : {64u, 128u, 256u}) {
@@ -53,7 +53,7 @@ TEST(ReuseIntervalsTest, EveryPlaceInAPromptIsInTheSampleAsOften) {
   }
 }
 
-// A core whose every block is followed; time passes between what its sequences do.
+// A core that follows every block. Time passes between the actions of its sequences.
 class LivesTest : public ::testing::Test {
  protected:
   void Make(uint32_t primary, uint32_t secondary = 0, uint32_t sample = 1) {
@@ -90,7 +90,7 @@ TEST_F(LivesTest, ALifeRunsFromStoredToRemovedAndIdlenessFromTheLastRelease) {
   Pass(absl::Seconds(2));
   Free(1);
   Pass(absl::Seconds(20));
-  Add(2, Prompt(2));  // Takes both.
+  Add(2, Prompt(2));  // Evicts both.
   const ReuseIntervals::Histograms lives = Intervals();
   EXPECT_EQ(Buckets(lives.lifetime[kPrimary]), "30:2");
   EXPECT_NEAR(lives.lifetime[kPrimary].sum_seconds(), 44, 1e-6);
@@ -105,7 +105,8 @@ TEST_F(LivesTest, AGapIsFromTheLastReleaseToTheNextMatch) {
   Add(1, Prompt(1));
   Free(1);
   Pass(absl::Milliseconds(500));
-  Add(2, Prompt(1));  // Finds the first block; of the second one all but the last token is copied.
+  Add(2, Prompt(1));  // Matches the first block; all but the last token of the second one are
+                      // copied.
   EXPECT_EQ(Buckets(Intervals().reuse_gap[kPrimary]), "1:2");
   Pass(absl::Seconds(2));
   Add(3, Prompt(1));
@@ -129,7 +130,7 @@ TEST_F(LivesTest, ABlockThatIsClearedHasALifeAndNoIdleness) {
   core_->ResetPrefixCache(now_);
   EXPECT_EQ(Buckets(Intervals().lifetime[kPrimary]), "180:4");
   EXPECT_EQ(Intervals().idle_before_eviction[kPrimary].total(), 0u);
-  Free(2);  // Nobody follows it any more.
+  Free(2);  // It is not followed any more.
   Pass(absl::Hours(1));
   Add(3, Prompt(3));
   EXPECT_EQ(Intervals().lifetime[kPrimary].total(), 4u);
@@ -140,19 +141,19 @@ TEST_F(LivesTest, WhatGoesDownIsMeasuredWhereItEnds) {
   Add(1, Prompt(1));
   Free(1);
   Pass(absl::Seconds(5));
-  Add(2, Prompt(2));  // Moves both down.
+  Add(2, Prompt(2));  // Offloads both.
   CompleteCopies();
   EXPECT_EQ(Intervals().lifetime[kPrimary].total(), 0u) << "a block that moves lives on";
   Free(2);
   Pass(absl::Seconds(15));
-  Add(3, Prompt(1));  // Comes up again, 20 seconds after its last use.
+  Add(3, Prompt(1));  // Onboarded again, 20 seconds after its last use.
   CompleteCopies();
   EXPECT_GE(Intervals().reuse_gap[kSecondary].total(), 1u);
   EXPECT_NEAR(Intervals().reuse_gap[kSecondary].sum_seconds() / 20,
               static_cast<double>(Intervals().reuse_gap[kSecondary].total()), 1e-6);
   Free(3);
   Pass(absl::Hours(2));
-  Add(4, Prompt(4));  // Needs room in both tiers.
+  Add(4, Prompt(4));  // Needs slots in both tiers.
   CompleteCopies();
   const ReuseIntervals::Histograms lives = Intervals();
   EXPECT_GE(lives.idle_before_eviction[kSecondary].total(), 1u);

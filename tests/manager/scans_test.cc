@@ -1,4 +1,4 @@
-// What operators see of all of a cache: the states of its slots, and its most used prefixes.
+// Operators' scans of a whole cache: the states of its slots, and its most used prefixes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -123,7 +123,7 @@ TEST_F(ScansTest, HitsOfWhatIsEvictedStayWithWhatWasAbove) {
   Serve(system + Range(100, 5));
   Serve(system + Range(100, 5));   // A hit of three blocks.
   Add(1, system + Range(300, 4));  // Holds the system prompt; a hit of two.
-  // Everything else has to go.
+  // Everything else must leave.
   Serve(Range(1000, 13 * kBlockTokens));
   const std::vector<PrefixUse> top = manager_.TopPrefixes(10);
   ASSERT_THAT(top, SizeIs(1));
@@ -158,7 +158,7 @@ TEST_F(TieredScansTest, TheSpareIsInNoCount) {
   EXPECT_EQ(top[0].tier, Tier::kSecondary);
 }
 
-// More blocks than a piece of a scan, while others change them.
+// More blocks than a chunk of a scan, while other calls change them.
 TEST(ScansBesideOthersTest, AnswersWhileTheCacheChanges) {
   constexpr uint32_t kBlocks = 20'000;
   EventLog log({.max_events = 100});

@@ -1,4 +1,4 @@
-// What sequences keep beside their blocks: forks share it, and it is bounded.
+// What sequences keep beside their blocks. Forks share it, and it is bounded.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -48,7 +48,7 @@ class SequenceMemoryTest : public ::testing::Test {
     std::iota(tokens.begin(), tokens.end(), 1);
     return tokens;
   }
-  // A prompt with everything that a client can make long, and room for its first block alone.
+  // A prompt with everything that a client can make long, and capacity for its first block only.
   static AddSequence LongPrompt(SequenceId name, uint32_t tokens) {
     AddSequence add{.sequence = name, .tokens = Range(tokens), .reserved_tokens = kTokensPerBlock};
     add.extra_token_ids.assign(tokens, 7);
@@ -63,7 +63,7 @@ class SequenceMemoryTest : public ::testing::Test {
   std::unique_ptr<BlockManager> core_;
 };
 
-// Bytes of the heap that are in use. A sanitizer's heap tells nothing.
+// Bytes in use on the heap. A sanitizer's heap reports nothing.
 size_t HeapBytes() { return mallinfo2().uordblks; }
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kHeapTells = false;
@@ -76,7 +76,7 @@ TEST_F(SequenceMemoryTest, AForkCostsNothingForEachToken) {
   Make({}, {});
   const SessionId session = Open();
   ASSERT_TRUE(Run(session, LongPrompt(SequenceId{1}, kTokens)).ok());
-  // The first fork writes down what is named and not computed, for all that follow.
+  // The first fork stores the tokens that are named and not computed, for all later forks.
   ASSERT_TRUE(Run(session, ForkSequence{SequenceId{1}, SequenceId{2}}).ok());
   const size_t heap = HeapBytes();
   const uint64_t bytes = Usage(kDefaultTenant).sequence_bytes;
@@ -229,7 +229,7 @@ TEST_F(SequenceMemoryTest, WhatATenantsSequencesKeepIsBoundedAndAnotherGetsItsPa
   core_->CheckInvariants();
 }
 
-// To wait for others helps only where others keep something.
+// Waiting for others helps only if others keep something.
 TEST_F(SequenceMemoryTest, WhatASequenceAloneCannotHaveIsNotToBeTriedAgain) {
   constexpr uint64_t kSpare = 1000;
   const auto grow = ReserveTokens{.sequence = SequenceId{1}, .count = 4 * kSpare};
@@ -247,7 +247,7 @@ TEST_F(SequenceMemoryTest, WhatASequenceAloneCannotHaveIsNotToBeTriedAgain) {
     ASSERT_TRUE(Run(red, add).ok());
     EXPECT_EQ(ReasonOf(Run(red, grow).status()), Reason::kInvalidCount);
     EXPECT_EQ(ReasonOf(Run(red, fork).status()), Reason::kInvalidCount);
-    // Beside another one it may be that it fits later.
+    // Beside another sequence, it can fit later.
     Make({{.name = "red", .max_sequence_bytes = 2 * kept + kSpare}}, {});
     red = Open(kRed);
     AddSequence other = add;
@@ -261,7 +261,7 @@ TEST_F(SequenceMemoryTest, WhatASequenceAloneCannotHaveIsNotToBeTriedAgain) {
   }
 }
 
-// Every fork that is freed in a step leaves a drain for each block that it shared.
+// Every fork that is freed in a step leaves a deferred release for each block that it shared.
 TEST_F(SequenceMemoryTest, DrainsOfFreedForksAreBounded) {
   constexpr uint32_t kHeld = 8;
   Make({}, {});
@@ -278,7 +278,7 @@ TEST_F(SequenceMemoryTest, DrainsOfFreedForksAreBounded) {
   const auto deferred = [&] { return core_->Sessions(session, 1, now_).at(0).deferred_blocks; };
   EXPECT_LT(deferred(), 300u);
   core_->CheckInvariants();
-  // The last release of each block counts: nothing is let go before its step is completed.
+  // The last release of each block counts: nothing is released before its step is completed.
   ASSERT_TRUE(core_->BeginBatch(session, {.step = 2001}, now_).ok());
   ASSERT_TRUE(Run(session, FreeSequence{SequenceId{1}}).ok());
   ASSERT_TRUE(core_->BeginBatch(session, {.step = 2002, .completed_step = 2000}, now_).ok());
@@ -296,7 +296,7 @@ TEST_F(SequenceMemoryTest, AForkNamesTheTokensThatItsParentHasNotComputed) {
   Make({}, {});
   const SessionId session = Open();
   const std::vector<TokenId> prompt = Range(30);
-  // Ten tokens have a place, of which six are computed; twenty wait.
+  // Ten tokens have slots, of which six are computed; twenty wait.
   ASSERT_TRUE(
       Run(session, AddSequence{.sequence = SequenceId{1}, .tokens = prompt, .reserved_tokens = 10})
           .ok());

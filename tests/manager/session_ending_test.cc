@@ -1,4 +1,4 @@
-// A session that is over is freed in chunks: what holds between them, and what a chunk costs.
+// A session that is over is freed in chunks: the invariants between them, and the cost of a chunk.
 #include <gtest/gtest.h>
 #include <time.h>
 
@@ -19,7 +19,7 @@ namespace {
 constexpr uint32_t kTokensPerBlock = 4;
 constexpr absl::Duration kLease = absl::Seconds(1);
 
-// What the thread has computed: others on the machine do not count.
+// The processor time of the thread, without other work on the machine.
 absl::Time ThreadTime() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -47,7 +47,7 @@ class SessionEndingTest : public ::testing::Test {
     std::vector<BlockHandle> handles(blocks);
     ASSERT_TRUE(core_->AllocateBlocks(session, kFullAttention, absl::MakeSpan(handles), now_).ok());
   }
-  // A sequence of so many whole blocks, computed, whose tokens begin with `first`.
+  // A computed sequence of this many whole blocks, whose tokens begin with `first`.
   void Add(SessionId session, SequenceId name, uint32_t blocks, TokenId first) {
     std::vector<TokenId> tokens(blocks * kTokensPerBlock);
     std::iota(tokens.begin(), tokens.end(), first);
@@ -82,7 +82,7 @@ class SessionEndingTest : public ::testing::Test {
     ASSERT_TRUE(core_->Execute(session, FreeSequence{SequenceId{3}}, now_).ok());
     Expire();
   }
-  // Ends what is ending, with so many blocks a chunk. Returns the chunks.
+  // Finishes the endings, with this many blocks in a chunk. Returns the number of chunks.
   int FinishIn(uint32_t max_blocks) {
     int chunks = 0;
     bool more = true;
@@ -215,7 +215,8 @@ TEST_F(SessionEndingTest, AWriterThatDiesInTheMiddleLeavesNoQuarantine) {
   EXPECT_EQ(core_->Stats().quarantines, 0u);
 }
 
-// Forks that share a long prefix and end without their client leave one drain for each block.
+// Forks that share a long prefix and end without their client leave one deferred release for each
+// block.
 TEST_F(SessionEndingTest, AQuarantineKeepsEachBlockAtMostTwice) {
   constexpr uint32_t kBlocks = 64, kForks = 200;
   Make(4 * kBlocks);
@@ -224,7 +225,7 @@ TEST_F(SessionEndingTest, AQuarantineKeepsEachBlockAtMostTwice) {
   for (uint32_t i = 0; i < kForks; ++i) {
     ASSERT_TRUE(core_->Execute(ref.id, ForkSequence{SequenceId{1}, SequenceId{i + 2}}, now_).ok());
   }
-  // One drain makes all that follows drain.
+  // After one deferred release, all further releases are deferred.
   ASSERT_TRUE(core_->BeginBatch(ref.id, {.step = 1}, now_).ok());
   ASSERT_TRUE(core_->Execute(ref.id, FreeSequence{SequenceId{2}}, now_).ok());
   Expire();
@@ -236,7 +237,7 @@ TEST_F(SessionEndingTest, AQuarantineKeepsEachBlockAtMostTwice) {
             (Session::kFewDeferred + 2 * kBlocks) * sizeof(DeferredRelease));
 }
 
-// Two sequences share a prefix. What lies above a block that still drains must drain, too.
+// Two sequences share a prefix. A block above one with a deferred release must be deferred, too.
 TEST_F(SessionEndingTest, WhatSharedAPrefixIsReleasedFromBelow) {
   Make(64);
   const SessionRef ref = OpenWriter();
@@ -262,7 +263,7 @@ TEST_F(SessionEndingTest, AQuarantineIsReleasedFromBelow) {
   EXPECT_EQ(Primary().cached, 14u);
 }
 
-// A tenant that frees forks in a step that never completes pays for the list of what drains.
+// A tenant that frees forks in a step that never completes pays for the list of deferred releases.
 TEST_F(SessionEndingTest, DrainsAreChargedAndRefuseNewSequences) {
   constexpr uint32_t kBlocks = 512;
   Make(4 * kBlocks, {.max_sequences = 64, .max_bytes = 256 << 10});
@@ -283,7 +284,7 @@ TEST_F(SessionEndingTest, DrainsAreChargedAndRefuseNewSequences) {
   EXPECT_EQ(ReasonOf(refused), Reason::kSequenceBytesExhausted);
   EXPECT_LE(core_->TenantUses()[0].sequence_bytes, 320u << 10);
   core_->CheckInvariants();
-  // A step that completes gives the bytes back.
+  // A step that completes returns the bytes.
   ASSERT_TRUE(core_->BeginBatch(sessions.front().id, {.step = 1, .completed_step = 1}, now_).ok());
   ASSERT_TRUE(core_->BeginBatch(sessions[1].id, {.step = 1, .completed_step = 1}, now_).ok());
   EXPECT_TRUE(core_
@@ -292,13 +293,13 @@ TEST_F(SessionEndingTest, DrainsAreChargedAndRefuseNewSequences) {
                   .ok());
 }
 
-// The chunks of SharedManager: see kEndPiece. Every round does the same work, so the shortest time
-// of a chunk over the rounds is free of what else runs on the machine.
+// The chunks of SharedManager: see kEndPiece. Every round does the same work. So the shortest time
+// of a chunk over the rounds excludes other work on the machine.
 class ChunkTimes {
  public:
   explicit ChunkTimes(const char* what) : what_(what) {}
 
-  // Runs one round: chunks until `next` returns false. `after` each is not in its time.
+  // Runs one round: chunks until `next` returns false. The time of `after` does not count.
   template <class Next, class After>
   void Measure(Next next, After after) {
     bool more = true;

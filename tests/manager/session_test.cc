@@ -1,4 +1,4 @@
-// Sessions: who owns what, and what happens when they go.
+// Sessions: what each one owns, and what happens when it ends.
 #include <gtest/gtest.h>
 
 #include "base/error.h"

@@ -27,7 +27,7 @@ std::vector<TokenId> Tokens(TokenId first, size_t count) {
   return tokens;
 }
 
-// A disk that writes at once, and reads when it is told to.
+// A disk that writes at once, and reads on command.
 class SlowReader final : public FileCommandSink {
  public:
   void Submit(FileCommands commands) override {
@@ -36,7 +36,7 @@ class SlowReader final : public FileCommandSink {
   }
   void MemoryCopiesDone(Ticket) override {}
 
-  // Ends what was ordered, but for fetches. Returns whether there was anything.
+  // Ends all orders except fetches. Returns whether there were any.
   bool EndWrites(SharedManager& manager) { return End(manager, Lane::kBackup); }
   bool EndReads(SharedManager& manager) { return End(manager, Lane::kFetch); }
   size_t num_reads() {
@@ -102,7 +102,7 @@ class SharedDiskTest : public testing::Test {
   // The tokens lie on disk alone afterwards.
   void PutOnDisk(const std::vector<TokenId>& tokens) {
     Run(tokens);
-    // A copy is done in the call behind the one that ordered it.
+    // A copy is done in the call after the one that ordered it.
     for (int i = 0; i < 4; ++i) {
       manager_.Maintain(0);
       disk_.EndWrites(manager_);

@@ -44,7 +44,7 @@ TEST(SharedManagerTest, ASessionsTokenComesFromTheSource) {
               SessionToken(2, 102));
 }
 
-// It may ask the system, which may take its time.
+// It can ask the system, which can take its time.
 TEST(SharedManagerTest, ATokenIsDrawnWithoutTheLock) {
   EventLog log({});
   SharedManager* asked = nullptr;
@@ -59,7 +59,7 @@ TEST(SharedManagerTest, ATokenIsDrawnWithoutTheLock) {
   other.wait();
 }
 
-// Of a generator with a seed, managers of one seed would draw the same.
+// With a seeded generator, managers with the same seed would draw the same tokens.
 TEST(SharedManagerTest, TokensAreTheSystemsAndOfAllTheirBits) {
   EventLog log({}), other_log({});
   SharedManager one(MakeCore(4, 4), &log), two(MakeCore(4, 4), &other_log);
@@ -167,7 +167,7 @@ TEST(SharedManagerTest, AnAnswerHasALimitToo) {
   EXPECT_EQ(ReasonOf(result->results.back().status()), Reason::kBatchTooLarge);
 }
 
-// A batch of some milliseconds, in a manager whose clock tells when the batch has the lock.
+// A batch of some milliseconds, in a manager whose clock shows when the batch has the lock.
 class LongBatchTest : public ::testing::Test {
  protected:
   static constexpr uint32_t kTokens = 4000;
@@ -204,7 +204,7 @@ TEST_F(LongBatchTest, OthersComeBetweenTwoOfItsOperations) {
   std::thread other([&] {
     for (; !stop; ++looks) (void)manager_.Stats();
   });
-  // Without turns one look at most, which has waited for all of the batch, ends before its end.
+  // Without fairness at most one call, which waited for the whole batch, would end before it does.
   int most = 0;
   for (int attempt = 0; most < 10 && attempt < 1000; ++attempt) {
     const int before = looks;
@@ -242,7 +242,7 @@ TEST(SharedManagerTest, OthersComeBetweenTwoStepsOfAReset) {
   constexpr uint32_t kBlocks = 16 * SharedManager::kResetPiece;
   EventLog log({});
   std::atomic<int> looks = 0;
-  // Each step asks for the time when it has the lock: so many looks had others had by then.
+  // Each step asks for the time when it has the lock: this many other calls had ended by then.
   std::vector<int> at_steps;
   SharedManager manager(MakeCore(kBlocks, 1), &log, [&] {
     at_steps.push_back(looks);
@@ -257,7 +257,7 @@ TEST(SharedManagerTest, OthersComeBetweenTwoStepsOfAReset) {
   std::thread other([&] {
     for (; !stop; ++looks) (void)manager.Stats();
   });
-  // In one go there would be one, which had its answer before.
+  // If the reset ran in one go, at most one other call would end meanwhile.
   int most = 0;
   for (int attempt = 0; most < 10 && attempt < 1000; ++attempt) {
     ASSERT_TRUE(manager.Execute(session, cache).ok());

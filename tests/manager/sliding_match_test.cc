@@ -1,4 +1,4 @@
-// Matches in sliding windows whose trees have holes, against a search through everything.
+// Matches in sliding windows whose trees have holes, compared with an exhaustive search.
 #include <gtest/gtest.h>
 #include <time.h>
 
@@ -51,7 +51,7 @@ class Cache {
       : core_(MakeWindows(windows, std::move(blocks))),
         session_(core_->OpenSession("test", absl::InfiniteDuration(), now_)->ref.id) {}
 
-  // Runs a sequence of these tokens, all of them computed, piece by piece.
+  // Runs a sequence of these tokens in chunks, and computes all of them.
   void Store(const Tokens& tokens, const SequenceRetention& retention = {}) {
     const SequenceId id{1};
     const absl::StatusOr<OperationResult> added = core_->Execute(
@@ -93,15 +93,14 @@ class Cache {
   SessionId session_;
 };
 
-// What is cached in a window, found by content.
+// The cached content of a window.
 class Contents {
  public:
   explicit Contents(std::vector<TreeEntry> tree) : tree_(std::move(tree)) {
     for (const TreeEntry& entry : tree_) by_hash_[entry.hash.value()] = &entry;
   }
 
-  // Whether a sequence of the first `length` of these tokens can go on (rule 7), by the contract's
-  // words.
+  // Whether a sequence of the first `length` of these tokens can go on, by the words of rule 7.
   bool IsValid(const Tokens& tokens, uint32_t length, WindowSize window) const {
     const uint32_t whole = length / kBlockTokens, part = length % kBlockTokens;
     uint32_t first = 0;
@@ -140,7 +139,7 @@ class Contents {
   }
 
  private:
-  // A dump names no parent where there is none, and where it is a hole.
+  // A dump names no parent if there is none, or if the parent is a hole.
   static bool IsFirst(const TreeEntry& entry) {
     return entry.hash == HashBlock(HashNamespace({}), {entry.tokens, {}});
   }
@@ -159,7 +158,7 @@ class HoleTest : public ::testing::Test {
 
 TEST_F(HoleTest, AHoleHidesNoBlockBesideIt) {
   Cache cache({kWindow}, {8});
-  // A and X go first, C, B and Y stay.
+  // A and X are evicted first; C, B and Y stay.
   const auto keep = [](uint32_t begin, uint32_t end) {
     return SequenceRetention{
         .ranges = {
@@ -172,7 +171,7 @@ TEST_F(HoleTest, AHoleHidesNoBlockBesideIt) {
                   {.token_start = 8, .token_end = 12, .retention = {.priority = Priority{0}}},
                   {.token_start = 12, .token_end = 16, .retention = {.priority = Priority{90}}}}});
   cache.Store(Join({a_, b_, y_}), keep(8, 12));
-  // Of 8 blocks 5 are cached: what takes 5 of them evicts two.
+  // 5 of 8 blocks are cached, so a sequence that takes 5 evicts two.
   std::vector<BlockHandle> raw(5);
   ASSERT_TRUE(
       cache.core().AllocateBlocks(cache.session(), kWindow, absl::MakeSpan(raw), cache.now()).ok());
@@ -197,10 +196,10 @@ TEST_F(HoleTest, AHoleHidesNoBlockBesideIt) {
   cache.core().CheckInvariants();
 }
 
-// The processor time of a pin of a path with `holes` holes, of which each lies beside a block that
-// shares part of it: the shortest of a few.
+// The processor time of a pin of a path with `holes` holes, each beside a block that shares part of
+// it: the shortest of a few.
 double PinSeconds(uint32_t holes) {
-  constexpr uint32_t kEvery = 8;  // Blocks from one hole to the next: what the window needs.
+  constexpr uint32_t kEvery = 8;  // Blocks from one hole to the next: as many as the window needs.
   const WindowSize window{kBlockTokens * kEvery};
   const uint32_t path_blocks = holes * kEvery;
   const uint32_t capacity = path_blocks + holes + 1;
@@ -231,7 +230,7 @@ double PinSeconds(uint32_t holes) {
   run(CommitTokens{.sequence = main, .computed_tokens = static_cast<uint32_t>(path.size())});
   run(FreeSequence{.sequence = main});
   run(SetRetention{.tokens = path, .retention = retention});
-  // What is free and what is at priority 0: the last of these has no children, and is no hole.
+  // Free blocks, and blocks at priority 0: the last of these has no children, and is no hole.
   const auto free = static_cast<uint32_t>(core.Stats().windows[0].tiers[0].free);
   run(AllocateBlocks{.window = window, .count = free + holes});
   EXPECT_EQ(core.Stats().windows[0].holes, holes - 1);
@@ -242,14 +241,14 @@ double PinSeconds(uint32_t holes) {
     const absl::StatusOr<PinnedPrefix> pinned =
         core.PinPrefix(cache.session(), {}, path, absl::InfiniteDuration(), cache.now());
     shortest = std::min(shortest, ThreadSeconds() - before);
-    // Before the first hole everything is there.
+    // Before the first hole everything is cached.
     EXPECT_EQ(pinned->pinned_tokens, (kEvery - 1) * kBlockTokens);
     EXPECT_TRUE(core.UnpinPrefix(pinned->pin, cache.now()).ok());
   }
   return shortest;
 }
 
-// It took as many steps as there are holes, each with a copy of the whole path.
+// It took as many steps as there were holes, each with a copy of the whole path.
 TEST(SlidingMatchTest, AWholePrefixIsFoundInTheTimeOfItsTokens) {
   const double few = PinSeconds(256), many = PinSeconds(4096);
   EXPECT_LT(many, 64 * few) << "256 holes " << few * 1e6 << " us, 4096 holes " << many * 1e6
@@ -312,8 +311,7 @@ TEST(SlidingMatchTest, AMatchIsTheLongestThatIsValidInEveryWindow) {
         }
         ASSERT_EQ(cache.Match(asked), longest);
         in_part += longest % kBlockTokens != 0 ? 1 : 0;
-        // A match ends in a block of which another one, beside it, is a hole with all of the
-        // tokens.
+        // A match ends in a block beside a hole that has all of its tokens.
         const bool ends_in_a_block = longest % kBlockTokens != 0;
         const uint32_t last = longest / kBlockTokens;
         const bool is_hole =

@@ -161,7 +161,7 @@ TEST_F(SlotStamperTest, ARecoveredSlotKeepsItsStampAndItsChildrenAreStamped) {
   Cache().stamper().Apply({Content(Primary(0), 1), Content(Primary(1), 2)});
   cache_->Flush();
   cache_.reset();
-  SlotStamper& stamper = Cache().stamper();  // Recovers both, and tells them as blocks 0 and 1.
+  SlotStamper& stamper = Cache().stamper();  // Recovers both, and reports them as blocks 0 and 1.
   stamper.Flush();
   EXPECT_EQ(stamper.stats().kept, 2u);
   EXPECT_EQ(stamper.stats().stamped, 0u);
@@ -169,7 +169,7 @@ TEST_F(SlotStamperTest, ARecoveredSlotKeepsItsStampAndItsChildrenAreStamped) {
   stamper.Apply({Child(Primary(2), 3, {BlockId{0}, Generation{1}})});
   stamper.Flush();
   EXPECT_TRUE(Valid(Primary(2)));
-  // Told once more, it is like any other.
+  // Once it is reported again, it is like any other.
   stamper.Apply({Content(Primary(0), 7), {.window_index = 1, .slot = Primary(1)}});
   EXPECT_FALSE(Valid(Primary(1)));
   stamper.Flush();

@@ -33,7 +33,7 @@ TEST(StampsFingerprintTest, TellsPackingsOfAsManyBytesApart) {
   EXPECT_NE(FingerprintOf(opaque), FingerprintOf(larger));
 }
 
-// Memory that an earlier version kept is found again.
+// Memory that an earlier version kept is recovered.
 TEST(StampsFingerprintTest, IsWhatItWasBeforeThereWereOtherContents) {
   const LayerSpec layer = {.num_kv_heads = 2, .head_dim = 8, .dtype = DType::kBFloat16};
   std::string hex;
@@ -71,7 +71,7 @@ class SlotStampsTest : public testing::Test {
   const std::string name_ = absl::StrCat("/pagoda-test-", getpid(), "-slot-stamps");
 };
 
-// Of any size that a stamp may have.
+// A content of any size that a stamp can have.
 SlotStamp RandomStamp(std::mt19937_64& random) {
   const auto below = [&](uint32_t end) { return static_cast<uint32_t>(random() % end); };
   const auto text = [&](size_t most) {
@@ -101,7 +101,7 @@ SlotStamp RandomStamp(std::mt19937_64& random) {
   return stamp;
 }
 
-// One that a client's key names, of any size.
+// A content with a client's key of any size.
 SlotStamp KeyedStamp(std::mt19937_64& random) {
   SlotStamp stamp = RandomStamp(random);
   std::string bytes(1 + random() % ClientKey::kMaxBytes, ' ');
@@ -114,7 +114,7 @@ SlotStamp KeyedStamp(std::mt19937_64& random) {
   return stamp;
 }
 
-// Also where a block has fewer tokens than a key has words.
+// This also holds if a block has fewer tokens than a key has words.
 TEST_F(SlotStampsTest, AKeyIsFoundAsItWasWritten) {
   std::mt19937_64 random(2);
   SlotStamps::Options options = Options();
@@ -174,7 +174,7 @@ TEST_F(SlotStampsTest, ASlotThatWasInvalidatedMeanwhileIsNotPublished) {
   EXPECT_FALSE(stamps->Publish(slot, version));
   EXPECT_FALSE(stamps->IsValid(slot));
   EXPECT_FALSE(stamps->WriteBody(slot, version, RandomStamp(random)));
-  // The body that lies there is of the earlier version.
+  // The body there is of the earlier version.
   EXPECT_TRUE(stamps->Publish(slot, next));
   EXPECT_EQ(stamps->Read(slot).status().code(), absl::StatusCode::kDataLoss);
 }
@@ -243,11 +243,11 @@ TEST_F(SlotStampsTest, DamagedForeignAndEmptyMemoryHoldsNoStamps) {
     return stamps->fresh_because();
   };
   EXPECT_EQ(reason_after([](auto bytes) { std::memset(bytes.data(), 0, bytes.size()); }),
-            "what was left are no stamps");
+            "the memory that was left holds no stamps");
   EXPECT_EQ(reason_after([&](auto bytes) {
               for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
             }),
-            "what was left are no stamps");
+            "the memory that was left holds no stamps");
   EXPECT_EQ(reason_after([](auto bytes) { bytes[20] ^= std::byte{4}; }),
             "the header of the stamps is damaged");
   EXPECT_EQ(reason_after([](auto bytes) { bytes[8] ^= std::byte{4}; }),

@@ -71,7 +71,7 @@ TEST(SlotTableDeathTest, RefusesWhatItsContractForbids) {
   EXPECT_DEATH(table.Claim({}), "before any is taken");
 }
 
-// The same in lists.
+// The same table in lists.
 TEST(SlotTableTest, AgreesWithANaiveModel) {
   constexpr uint32_t kSlots = 6;
   for (uint32_t seed = 0; seed < 8; ++seed) {

@@ -1,5 +1,5 @@
-// What becomes of tails: how they are kept when a sequence goes on in them, and when a longer block
-// begins with them.
+// Tails: how they are retained when a sequence goes on in them, and when a longer block begins with
+// them.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -51,7 +51,7 @@ class TailsTest : public ::testing::Test {
     Begin(1, tokens, retention);
     End(1);
   }
-  // Cached blocks by their last token, which says which block it is here: their priorities.
+  // The priorities of cached blocks, by their last token, which identifies a block here.
   std::map<TokenId, int> Priorities() const {
     std::map<TokenId, int> priorities;
     for (const TreeEntry& entry : core_->DumpTree(kFullAttention)) {

@@ -1,4 +1,4 @@
-// Tenants: how much each may have, what it is charged for, and which one gives way.
+// Tenants: how much each can have, what it is charged for, and which one gives up blocks.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -27,7 +27,7 @@ TEST_F(TenantsTest, AQuotaIsHard) {
   EXPECT_TRUE(Run(Open(kBlue), AllocateBlocks{kFullAttention, kBlocks - 4}).ok());
 }
 
-// What matches is room that the tenant has and that cannot be given up for the rest.
+// Matched blocks are capacity that the tenant has, and that cannot be evicted for the rest.
 TEST_F(TenantsTest, AQuotaIsTheReasonWhereAPrefixMatches) {
   Make({{.name = "red", .quota_blocks = {4, kNoQuota}}, {.name = "blue"}});
   const SessionId red = Open(kRed);
@@ -37,7 +37,7 @@ TEST_F(TenantsTest, AQuotaIsTheReasonWhereAPrefixMatches) {
   EXPECT_EQ(ReasonOf(more.status()), Reason::kTenantQuotaExceeded) << more.status();
 }
 
-// To wait for it would be to wait for ever.
+// Waiting for it would never end.
 TEST_F(TenantsTest, MoreThanTheWholeQuotaCanNeverBeHad) {
   Make({{.name = "red", .quota_blocks = {4, kNoQuota}}, {.name = "blue"}});
   const SessionId red = Open(kRed);
@@ -49,7 +49,7 @@ TEST_F(TenantsTest, MoreThanTheWholeQuotaCanNeverBeHad) {
   EXPECT_EQ(refused(AllocateBlocks{kFullAttention, 5}), Reason::kInvalidCount);
   EXPECT_EQ(refused(AddSequence{.sequence = SequenceId{1}, .tokens = Prompt(1, 5)}),
             Reason::kInvalidCount);
-  // Its tokens need a place one day.
+  // Its tokens need slots eventually.
   EXPECT_EQ(
       refused(AddSequence{.sequence = SequenceId{1}, .tokens = Prompt(1, 5), .reserved_tokens = 4}),
       Reason::kInvalidCount);
@@ -57,7 +57,7 @@ TEST_F(TenantsTest, MoreThanTheWholeQuotaCanNeverBeHad) {
   EXPECT_EQ(refused(ReserveTokens{.sequence = SequenceId{1}, .count = 9}), Reason::kInvalidCount);
   EXPECT_EQ(refused(AppendTokens{.sequence = SequenceId{1}, .tokens = Prompt(2, 3)}),
             Reason::kInvalidCount);
-  // What others of the tenant can give back is worth waiting for.
+  // The tenant's other sequences can release blocks, so waiting makes sense.
   ASSERT_TRUE(Run(red, AllocateBlocks{kFullAttention, 2}).ok());
   EXPECT_EQ(ReasonOf(Run(red, ReserveTokens{.sequence = SequenceId{1}, .count = 8}).status()),
             Reason::kTenantQuotaExceeded);
@@ -96,12 +96,12 @@ TEST_F(TenantsTest, EachTenantThatHoldsASharedBlockIsCharged) {
   const AddSequence add{.sequence = SequenceId{100}, .tokens = Prompt(1, 3)};
   ASSERT_TRUE(Run(open, add).ok());
   EXPECT_EQ(Used(kRed), 3u);
-  // It holds nothing yet, and all three would be its: two that match, and one for the rest.
+  // It holds nothing yet, and would be charged for all three: two that match, and one for the rest.
   ASSERT_TRUE(Run(wide, add).ok());
   EXPECT_EQ(Used(kWide), 3u);
   EXPECT_EQ(ReasonOf(Run(wide, AllocateBlocks{kFullAttention, 1}).status()),
             Reason::kTenantQuotaExceeded);
-  // A second sequence of the tenant shares what the tenant holds already.
+  // A second sequence of the tenant shares blocks that the tenant already holds.
   ASSERT_TRUE(Run(open, AddSequence{.sequence = SequenceId{101}, .tokens = Prompt(1, 3)}).ok());
   EXPECT_EQ(Used(kRed), 4u);
   ASSERT_TRUE(Run(open, FreeSequence{SequenceId{100}}).ok());
@@ -170,7 +170,7 @@ TEST_F(TenantsTest, APinOfTheDefaultTenantCountsAgainstItsQuota) {
   EXPECT_EQ(Used(kRed), 1u);
 }
 
-// Its own copy of what others published, and theirs.
+// The tenant's own copy of published blocks, and the published ones.
 TEST_F(TenantsTest, AtItsQuotaASequenceGoesOnWithoutTheBlockThatOthersPublished) {
   Make({{.name = "open", .shares = true, .quota_blocks = {2, 2}}, {.name = "blue"}});
   const SessionId open = Open(kRed);
@@ -197,10 +197,10 @@ TEST_F(TenantsTest, ARefusalNamesTheLimitThatRefuses) {
   // Two blocks are left of the quota and of the pool. Three more are too many for both.
   EXPECT_EQ(ReasonOf(Run(open, AllocateBlocks{kFullAttention, 3}).status()),
             Reason::kTenantQuotaExceeded);
-  // It holds what matches, below: only the pool lacks a place for that.
+  // It holds the matched blocks, which are below: only the pool lacks a slot for them.
   const AddSequence add{.sequence = SequenceId{9}, .tokens = Prompt(1, 3)};
   EXPECT_EQ(ReasonOf(Run(open, add).status()), Reason::kBlocksExhausted);
-  // The pool has room for one block more, and the quota has not.
+  // The pool can hold one more block, and the quota cannot.
   const BlockRef first = [&] {
     const auto taken = Run(open, AllocateBlocks{kFullAttention, 2});
     return std::get<AllocatedBlocks>(*taken).blocks.front().ref();
@@ -241,7 +241,7 @@ TEST_F(TenantsTest, CapacityTellsWhatAQuotaIsAndLeaves) {
   const auto ask = [&](SessionId session, QueryCapacity query) {
     return std::get<CapacityAnswer>(*Run(session, std::move(query))).windows.at(0);
   };
-  // What the tenant has cached can be given up.
+  // The tenant's cached blocks can be evicted.
   for (const WindowCapacity& told :
        {ask(red, {.tokens = Prompt(3, 1)}), ask(red, {.sequence = SequenceId{50}}),
         ask(engine, {.name_space = {.tenant = "red"}, .tokens = Prompt(3, 1)})}) {
@@ -272,7 +272,7 @@ TEST_F(TenantsTest, WhenBlocksAreScarceWhoHasMostForItsShareGivesWay) {
   for (TokenId first = 1; first <= 12; ++first) Cache(blue, Prompt(first, 2));
   EXPECT_EQ(Used(kRed) + Used(kBlue), kBlocks);
   EXPECT_GE(Used(kRed), 11u) << "three quarters are its share";
-  // Alone it may have everything.
+  // Alone it can have everything.
   for (TokenId first = 100; first <= 112; ++first) Cache(red, Prompt(first, 2));
   EXPECT_LE(Used(kBlue), 5u);
 }
@@ -312,8 +312,8 @@ TEST_F(TenantsTest, ARandomCrowdKeepsToItsQuotas) {
       std::vector<TokenId> prompt(1 + below(20));
       for (TokenId& token : prompt) token = below(2);
       NamespaceKey key;
-      // The default tenant's session works for others, too: for one that shares, in a namespace of
-      // its own.
+      // The default tenant's session can act for others, too: for a tenant that shares, in its own
+      // namespace.
       if (session == sessions[0]) key.tenant = std::array{"", "", "red", "open"}[below(4)];
       switch (below(12)) {
         case 0:
@@ -388,7 +388,7 @@ TEST_F(TenantsTest, ARandomCrowdKeepsToItsQuotas) {
   }
 }
 
-// What must go down goes past a tier where its copy could not be charged.
+// A block that must be offloaded skips a tier that could not charge its copy.
 TEST_F(TenantsTest, ACopyThatCannotBeChargedIsGivenUp) {
   std::vector<TierSpec> tiers;
   for (const uint32_t blocks : {2, 3, 3}) {
@@ -414,7 +414,7 @@ TEST_F(TenantsTest, ACopyThatCannotBeChargedIsGivenUp) {
   Cache(anybody, path, red);
   ASSERT_TRUE(Run(anybody, OffloadPrefix{.name_space = red, .tokens = path}).ok());
   settle();
-  // Its first block comes up, and leaves a copy in the second tier; the other is in the third.
+  // Its first block is onboarded and leaves a copy in the second tier; the other is in the third.
   const std::vector<TokenId> first(path.begin(), path.begin() + kTokensPerBlock);
   ASSERT_TRUE(Run(anybody, PrefetchPrefix{.name_space = red, .tokens = first}).ok());
   settle();
@@ -422,7 +422,7 @@ TEST_F(TenantsTest, ACopyThatCannotBeChargedIsGivenUp) {
   ASSERT_TRUE(Run(anybody, OffloadPrefix{.name_space = red, .tokens = pinned}).ok());
   settle();
   ASSERT_TRUE(Run(anybody, PinPrefix{.name_space = red, .tokens = pinned}).ok());
-  // Takes the whole first tier.
+  // Fills the whole first tier.
   const auto added =
       Run(anybody, AddSequence{.sequence = SequenceId{77}, .tokens = Prompt(500, 2)});
   EXPECT_TRUE(added.ok()) << added.status();

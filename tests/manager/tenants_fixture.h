@@ -1,4 +1,4 @@
-// What the tests of tenants begin with: a small cache, and calls that check every invariant.
+// The fixture of the tests of tenants: a small cache, and calls that check every invariant.
 #ifndef PAGODA_TESTS_MANAGER_TENANTS_FIXTURE_H_
 #define PAGODA_TESTS_MANAGER_TENANTS_FIXTURE_H_
 
@@ -43,7 +43,7 @@ class TenantsTest : public ::testing::Test {
     core_->CheckInvariants();
     return result;
   }
-  // Adds, computes and frees a prompt: it is cached then. Returns what was matched of it.
+  // Adds, computes and frees a prompt, so that it is cached. Returns the tokens that matched.
   uint32_t Cache(SessionId session, const std::vector<TokenId>& prompt, NamespaceKey key = {}) {
     const SequenceId name{++last_sequence_};
     const auto added =

@@ -1,4 +1,4 @@
-// Tenants: who sees what, who ends what, and what events say of them.
+// Tenants: what each one sees, what it can end, and what events say of it.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -76,7 +76,7 @@ TEST_F(TenantsTest, ATrustedSessionNamesWhomASequenceIsChargedTo) {
   EXPECT_EQ(core_->TenantUses()[kOpen.value()].sequences, 1u);
   const auto left = Run(engine, QueryCapacity{.tokens = Prompt(2, 1), .tenant = "open"});
   EXPECT_EQ(std::get<CapacityAnswer>(*left).windows.at(0).quota_left_blocks, 1u);
-  // Its quota bounds it, in whatever way it grows, and nobody else.
+  // Its quota bounds it, however it grows, and bounds no other tenant.
   EXPECT_EQ(ReasonOf(Run(engine, add(2, 2, 2, "open")).status()), Reason::kTenantQuotaExceeded);
   EXPECT_EQ(ReasonOf(Run(engine, ReserveTokens{SequenceId{1}, 2 * kTokensPerBlock}).status()),
             Reason::kInvalidCount);
@@ -89,7 +89,8 @@ TEST_F(TenantsTest, ATrustedSessionNamesWhomASequenceIsChargedTo) {
   ASSERT_TRUE(Run(engine, FreeSequence{SequenceId{3}}).ok());
   ASSERT_TRUE(Run(engine, add(4, 3, 6, "")).ok());
   ASSERT_TRUE(Run(red, add(4, 3, 6, "red")).ok()) << "it may name itself";
-  // What it publishes is the namespace's, and charged to that when nobody holds it.
+  // Its published blocks belong to the namespace, whose tenant is charged for them when nothing
+  // holds them.
   ASSERT_TRUE(
       Run(engine, CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 3 * kTokensPerBlock})
           .ok());
@@ -142,7 +143,7 @@ TEST_F(TenantsTest, PinsOfOthersAreNotSeenAndNotEnded) {
   EXPECT_TRUE(Run(red, UnpinPrefix{pin}).ok());
 }
 
-// Two tenants share, and an operator caches for everybody.
+// Two tenants share, and an operator caches for everyone.
 TEST_F(TenantsTest, WhoSharesSeesAndEndsItsOwnPinsAlone) {
   Make({{.name = "one", .shares = true}, {.name = "two", .shares = true}});
   const SessionId one = Open(TenantId{1}), two = Open(TenantId{2}), trusted = Open(kDefaultTenant);
@@ -218,7 +219,7 @@ TEST_F(TenantsTest, WhatIsSharedIsMovedDownByTheDefaultTenantAlone) {
   EXPECT_EQ(std::get<OffloadedPrefix>(*offload(trusted)).blocks, 2u);
 }
 
-// The system prompt of all is to be kept; a tenant that shares wants it to go first.
+// The common system prompt is to be kept; a tenant that shares wants it evicted first.
 class SharedRetentionTest : public TenantsTest {
  protected:
   static SequenceRetention At(uint8_t priority,
@@ -233,7 +234,7 @@ class SharedRetentionTest : public TenantsTest {
     EXPECT_TRUE(set.ok()) << set.status();
     return set.ok() ? std::get<RetentionSet>(*set).blocks : 0;
   }
-  // Adds, computes and frees a prompt with a wish of its own.
+  // Adds, computes and frees a prompt with its own retention.
   void CacheAt(SessionId session, const std::vector<TokenId>& prompt,
                const SequenceRetention& retention) {
     const SequenceId name{++last_sequence_};
@@ -243,7 +244,7 @@ class SharedRetentionTest : public TenantsTest {
     EXPECT_TRUE(Run(session, CommitTokens{.sequence = name, .computed_tokens = computed}).ok());
     EXPECT_TRUE(Run(session, FreeSequence{name}).ok());
   }
-  // Of the blocks that are cached of the prompt.
+  // The cached blocks of the prompt.
   std::vector<int> Priorities(const std::vector<TokenId>& prompt, const NamespaceKey& key = {}) {
     std::vector<int> priorities;
     const absl::StatusOr<InspectedPrefix> found = core_->InspectPrefix(key, prompt);
@@ -288,7 +289,7 @@ TEST_F(SharedRetentionTest, ATenantMayDoAsItLikesWithItsOwn) {
   EXPECT_EQ(std::get<RetentionSet>(*set).blocks, 2u) << "the default tenant's sessions are trusted";
 }
 
-// The first block is matched; the second one is computed again, and the cached one stands for it.
+// The first block is matched. The second one is computed again, and the cached one is canonical.
 TEST_F(SharedRetentionTest, ASequencesWishOnlyRaisesWhatIsShared) {
   MakeThree();
   const SessionId open = Open(kOpen), trusted = Open(kDefaultTenant);
@@ -304,8 +305,8 @@ TEST_F(SharedRetentionTest, ASequencesWishOnlyRaisesWhatIsShared) {
   EXPECT_EQ(Priorities(Prompt(2, 1)), std::vector<int>({0})) << "nobody had it before";
 }
 
-// A tail goes when a longer block comes that begins with it, which is kept at least as it was:
-// where the tail was copied, where it was taken over, and where the longer block was there.
+// A tail leaves when a longer block that begins with it enters. That block is kept at least as long
+// as the tail: if the tail was copied, if it was taken over, and if the longer block was there.
 TEST_F(SharedRetentionTest, ATailThatIsSharedIsNotLoweredByWhatFollows) {
   const std::vector<TokenId> tail = {1, 2, 3}, longer = {1, 2, 3, 4}, other = {1, 2, 3, 5};
   for (const uint8_t kept : {35, 80}) {
@@ -347,7 +348,7 @@ TEST_F(TenantsTest, APinsEndIsToldOfTheTenantThatMadeIt) {
   EXPECT_EQ(events[0].tenant, kOpen);
 }
 
-// 16 blocks, of which 8 may be pinned: two for each of three tenants and the default tenant.
+// 16 blocks, of which 8 can be pinned: two for each of three tenants and the default tenant.
 TEST_F(TenantsTest, ATenantPinsNoMoreThanItsShareOfTheBudget) {
   MakeThree();
   const SessionId red = Open(kRed), blue = Open(kBlue);
@@ -417,7 +418,7 @@ TEST_F(TenantsTest, AnothersBlockIsRefusedWithoutSayingWhatItIs) {
 TEST_F(TenantsTest, ABlockThatLeftTheTreeIsItsOnlyHolders) {
   Make({{.name = "one", .shares = true}, {.name = "two", .shares = true}});
   const SessionId trusted = Open(kDefaultTenant), one = Open(TenantId{1}), two = Open(TenantId{2});
-  // Adds and computes the prompt. Returns its first block, which the default tenant own in the
+  // Adds and computes the prompt. Returns its first block, which the default tenant owns in the
   // tree.
   const auto start = [&](SessionId session, uint64_t name, const std::vector<TokenId>& prompt) {
     const auto added = Run(session, AddSequence{.sequence = SequenceId{name}, .tokens = prompt});
@@ -456,7 +457,7 @@ TEST_F(TenantsTest, EventsSayWhoseBlocksTheyAreOf) {
     ASSERT_NE(stored, nullptr);
     EXPECT_EQ(event.tenant, stored->name_space->tenant == "red" ? kRed : kDefaultTenant);
   }
-  // Both give up blocks for a third: each removal names blocks of one of them.
+  // Both give up blocks for a third tenant. Each removal names blocks of one of them.
   ASSERT_TRUE(Run(blue, AllocateBlocks{kFullAttention, kBlocks}).ok());
   uint32_t removed_red = 0, removed_default_tenant = 0;
   for (const Event& event : core_->TakeEvents()) {

@@ -1,4 +1,4 @@
-// A core for tests: one layer of one head, so that only the bookkeeping has a size.
+// A core for tests: one layer with one head, because only the bookkeeping matters.
 #ifndef PAGODA_TESTS_MANAGER_TESTING_H_
 #define PAGODA_TESTS_MANAGER_TESTING_H_
 

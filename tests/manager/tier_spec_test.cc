@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Why a cache of one window does not get these tiers; empty: it does.
+// Why a cache of one window does not get these tiers; empty if it does.
 std::string Refusal(const std::vector<TierSpec>& tiers) {
   const absl::Status status = CheckTiers(tiers, 1);
   if (status.ok()) return "";

@@ -142,7 +142,8 @@ TEST(UseHistoryTest, WhatOneTenantCountsNoOtherSees) {
   red.Inserted(kSlot, kContent, 0);
   red.Touched(kSlot, 1);
   red.Removed(kSlot, kContent);
-  // The slot is another tenant's now, whose clock is another; its content's hash is another too.
+  // The slot belongs to another tenant now, which has another clock; its content's hash differs
+  // too.
   EXPECT_FALSE(blue.Inserted(kSlot, BlockHash{1}, 1'000).has_value());
   EXPECT_EQ(blue.matches(kSlot), 0u);
   EXPECT_EQ(blue.Age(kSlot, 1'003), 3u);
@@ -161,8 +162,8 @@ TEST(UseHistoryTest, OnesReleaseIsNotTheOthersArrivals) {
   EXPECT_FALSE(blue.arrives(kSlot));
 }
 
-// What was found, of contents that left before 300 others of the tenant's own, and `others` times
-// as many of other tenants.
+// The matches found, for contents that left before 300 others of the same tenant, and `others`
+// times as many of other tenants.
 struct Found {
   uint32_t contents = 0;
   uint64_t mean_age = 0;
@@ -189,7 +190,7 @@ Found FindAmong(uint32_t others) {
 }
 
 TEST(UseHistoryTest, TheAgeOfWhatLeftCountsTheTenantsOwn) {
-  // About 3,200 left since in all: its own alone, or an eighth of them.
+  // About 3,200 have left since in all: only its own, or an eighth of them.
   EXPECT_GT(FindAmong(7).contents, 80u);
   EXPECT_NEAR(static_cast<double>(FindAmong(7).mean_age), 350, 150);
 }
@@ -200,13 +201,13 @@ TEST(UseHistoryTest, TheAgeFollowsWhoseContentsLeaveNow) {
   UseTable table(kSlots);
   UseHistory own(&table), other(&table);
   for (const BlockHash hash : Hashes(5, kOfOthers)) other.Removed(kSlot, hash);
-  // Now the other one stops, and all that leaves is this one's.
+  // Now the other one stops, and only this tenant's content leaves.
   const std::vector<BlockHash> hashes = Hashes(6, 2'000);
   for (const BlockHash hash : hashes) own.Removed(kSlot, hash);
   const std::optional<EvictedContent::Memory> memory = own.Inserted(kSlot, hashes[0], 0);
   ASSERT_TRUE(memory.has_value());
   EXPECT_NEAR(static_cast<double>(memory->age), 2'000, 800);
-  // The other one comes back: none of its own left since.
+  // The other one comes back: none of its own has left since.
   const BlockHash last = Hashes(5, kOfOthers).back();
   const std::optional<EvictedContent::Memory> late = other.Inserted(kSlot, last, 0);
   ASSERT_TRUE(late.has_value());

@@ -25,7 +25,7 @@ T Must(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-// The bytes that a block of this content has in all of its window's pools.
+// The bytes of a block with this content, in all of its window's pools.
 std::vector<std::byte> BytesOf(const ContentPath& path, uint32_t w, size_t size) {
   std::mt19937_64 random(std::hash<std::string>{}(path.Name()) + w);
   std::vector<std::byte> bytes(size);
@@ -33,7 +33,7 @@ std::vector<std::byte> BytesOf(const ContentPath& path, uint32_t w, size_t size)
   return bytes;
 }
 
-// What may be cached: trees of paths in four namespaces, the same in every process.
+// The paths that can be cached: trees in four namespaces, the same in every process.
 std::vector<ContentPath> AllPaths() {
   std::mt19937_64 random(7);
   const auto below = [&](uint32_t end) { return static_cast<uint32_t>(random() % end); };
@@ -117,7 +117,7 @@ WarmCache::WarmCache(const std::string& instance, uint64_t seed, SlotStamper::Op
   Restore();
 }
 
-// As BlockManager::Restore tells it: in the list's order, with new ids.
+// As BlockManager::Restore reports it: in the list's order, with new ids.
 void WarmCache::Restore() {
   for (uint32_t w = 0; w < recovery_.windows.size(); ++w) {
     std::vector<const Entry*> entries;
@@ -238,7 +238,7 @@ void WarmCache::Write(uint32_t w, SlotRef slot, const ContentPath& path) {
   }
 }
 
-// What a sequence writes that uses the slot and is not published.
+// The bytes that a sequence writes to a slot without publishing them.
 void WarmCache::Scribble(uint32_t w, SlotRef slot) {
   const absl::Span<std::byte> to = pools_->pool(w, 0, slot.tier).slot(slot.slot);
   for (std::byte& byte : to) byte = static_cast<std::byte>(random_());
@@ -295,7 +295,7 @@ bool WarmCache::MayStore(uint32_t w, const ContentPath& path) const {
   return w == 0 || slot->tier == Tier::kPrimary;
 }
 
-// A sequence takes a free slot, writes it, and publishes it; or a copy will bring the bytes.
+// A sequence takes a free slot, writes it, and publishes it; or a copy brings the bytes.
 void WarmCache::Store(uint32_t w) {
   std::vector<const ContentPath*> possible;
   for (const ContentPath& path : paths_) {
@@ -336,7 +336,7 @@ void WarmCache::Evict(uint32_t w) {
   if (Random(2) == 0) Scribble(w, slot);
   entry->slot.reset();
   if (has_children) return;
-  // Holes without children go, too.
+  // Holes without children leave, too.
   for (ContentPath path = entry->path; !path.tokens.empty(); path = path.Parent()) {
     const auto it = windows_[w].find(path.Name());
     if (it->second.slot.has_value() || HasChildren(w, it->second, std::nullopt)) break;

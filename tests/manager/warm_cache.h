@@ -1,6 +1,6 @@
-// A cache that plays the core over real shared memory: random blocks come, move and go, as the core
-// would tell a SlotStamper, and the bytes of each are made from its content, so that any slot can
-// be checked against what is said of it.
+// A cache that plays the core over real shared memory. Random blocks come, move and leave, and a
+// SlotStamper is told as the core would tell it. Each block's bytes are derived from its content,
+// so any slot can be checked.
 #ifndef PAGODA_TESTS_MANAGER_WARM_CACHE_H_
 #define PAGODA_TESTS_MANAGER_WARM_CACHE_H_
 
@@ -30,7 +30,7 @@ struct ContentPath {
   std::string Name() const;  // Tells any two paths apart.
 };
 
-// Blocks by window and path's name: where each lies, and of what priority.
+// Blocks by window and path's name: the slot and the priority of each.
 using CacheContent =
     std::map<std::pair<uint32_t, std::string>, std::tuple<Tier, SlotIndex, uint8_t>>;
 
@@ -40,24 +40,24 @@ class WarmCache {
   static CacheLayout Layout();  // A window of 8 tokens, and full attention in two pools.
   static SlotCounts Slots();
 
-  // Takes over what an earlier cache of that instance left, if any: recovers it, and tells the
-  // stamper what the core would.
+  // Takes over what an earlier cache of that instance left, if anything: recovers it, and tells the
+  // stamper what the core would tell it.
   WarmCache(const std::string& instance, uint64_t seed, SlotStamper::Options options = {});
   // Removes every trace of an instance.
   static void Remove(const std::string& instance);
 
   const Recovery& recovery() const { return recovery_; }
-  // Empty where the bytes of every recovered block are those of its content, and no slot is two
-  // blocks'; else what is wrong.
+  // Empty if every recovered block has the bytes of its content, and no two blocks share a slot;
+  // else the error.
   static std::string Check(PoolSet& pools, const std::vector<RecoveredWindow>& windows);
   static CacheContent ContentOf(const std::vector<RecoveredWindow>& windows);
 
   // One random change.
   void Step();
-  // Everything told is stamped.
+  // Returns once everything told is stamped.
   void Flush();
-  // What a recovery must find when all is stamped: every block under full attention, and those of
-  // sliding windows whose beginnings some window has.
+  // What a recovery must find once everything is stamped: every block under full attention, and
+  // blocks of sliding windows if some window has their beginnings.
   CacheContent Recoverable() const;
 
   SlotStamper& stamper() { return *stamper_; }

@@ -52,7 +52,7 @@ BlockView<const T> MustRead(PoolSet& pools, SlotRef ref) {
   return *ReadBlock<T>(pool.layout(), pool.slot(ref.slot));
 }
 
-// A value for each element: exact in every type, so below 256, and different for neighbours.
+// A value for each element: below 256, thus exact in every type, and different for neighbours.
 float Value(int seed, uint32_t layer, KvPart part, uint32_t head, uint32_t token, uint32_t i) {
   const uint32_t kv = static_cast<uint32_t>(part);
   return static_cast<float>(
@@ -80,7 +80,7 @@ void FillWithValues(const BlockView<T>& view, int seed) {
   });
 }
 
-// Tokens below `split` hold the values of seed `before`, the others those of `after`.
+// Tokens below `split` hold the values of seed `before`; the other tokens those of `after`.
 template <class T>
 void ExpectValues(const BlockView<const T>& view, int before, uint32_t split, int after) {
   ForEachRun([&](uint32_t layer, KvPart part, uint32_t head) {
@@ -126,8 +126,8 @@ TYPED_TEST(BlockViewTest, WhatIsWrittenIsReadAndLiesWhereTheLayoutSays) {
   for (const std::byte byte : pool.slot(SlotIndex(3))) ASSERT_EQ(byte, std::byte{0});
 }
 
-// TensorRT-LLM's partial reuse: the fresh block holds exactly n tokens of each head and layer, for
-// K and V, and the rest is untouched; also between tiers.
+// TensorRT-LLM's partial reuse: the new block holds exactly n tokens of each head and layer, for K
+// and V, and the rest is untouched. Also between tiers.
 TYPED_TEST(BlockViewTest, APartialCopyTakesTheFirstTokensOfEveryHeadAndLayer) {
   for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
     const auto pools = MakePools(kDTypeOf<TypeParam>);
@@ -149,7 +149,7 @@ TYPED_TEST(BlockViewTest, APartialCopyTakesTheFirstTokensOfEveryHeadAndLayer) {
   }
 }
 
-// The kernel below the pools, for element sizes that no dtype has yet too.
+// The block copy kernel, also for element sizes that no dtype has yet.
 template <class T>
 class PartialCopyTest : public testing::Test {};
 using ElementSizes = testing::Types<uint8_t, uint16_t, uint32_t, uint64_t>;
@@ -191,7 +191,7 @@ TEST(BlockViewAccessTest, AReadOnlyViewDoesNotWrite) {
 TEST(BlockViewAccessTest, TheManagersRefusalRefusesTheWritableView) {
   const auto pools = MakePools(DType::kFloat32);
   SharedMemoryPool& pool = pools->pool(0, 0);
-  // The block in slot 1 is finalized, as its manager says.
+  // The block's manager says that the block in slot 1 is finalized.
   const auto permission = [](SlotIndex slot) {
     return slot == SlotIndex(1) ? absl::FailedPreconditionError("block 7 is finalized")
                                 : absl::OkStatus();

@@ -41,7 +41,7 @@ inline CacheLayout TwoWindows() {
 // A slot of one window, as a map key.
 using SlotKey = std::array<uint32_t, 3>;  // Window, tier, slot.
 
-// Orders as the core makes them: each names the last that touched its source and its target.
+// Makes orders as the core does: each names the last orders that touched its source and its target.
 class RandomOrders {
  public:
   explicit RandomOrders(uint32_t seed) : random_(seed) {}
@@ -66,7 +66,7 @@ class RandomOrders {
     if (slot < kPrimarySlots) return {Tier::kPrimary, SlotIndex(slot)};
     return {Tier::kSecondary, SlotIndex(slot - kPrimarySlots)};
   }
-  // Returns the order that touched the slot last; from now on it is the present one.
+  // Returns the order that touched the slot last, and records the present order.
   Ticket Touch(uint32_t window, SlotRef ref) {
     return std::exchange(last_touch_[{window, static_cast<uint32_t>(ref.tier), ref.slot.value()}],
                          Ticket(last_));
@@ -89,8 +89,8 @@ void ForEachPool(const CacheLayout& layout, Visitor visit) {
   }
 }
 
-// One byte after another: byte b of a slot is of token b / (bytes a token) % (tokens a block);
-// scales and opaque bytes are of every token.
+// Copies byte by byte. Byte b of a slot belongs to token b / (bytes per token) % (tokens per
+// block). Scales and opaque bytes belong to every token.
 inline void CopyInModel(const CacheLayout& layout, const CopyOrder& order, Bytes& bytes) {
   for (uint32_t w = 0; w < layout.windows().size(); ++w) {
     if (layout.windows()[w].window != order.window) continue;
@@ -108,13 +108,13 @@ inline void CopyInModel(const CacheLayout& layout, const CopyOrder& order, Bytes
   }
 }
 
-// That each order was reported once, behind those that it waits for, and failed where it had to.
-// Tickets count from 1.
+// Checks that each order was reported once, after the orders that it waits for, and failed if
+// expected. Tickets count from 1.
 inline void CheckReports(const std::vector<CopyOrder>& orders, const std::vector<bool>& fails,
                          const std::vector<TransferRecorder::Completed>& completed) {
   const uint64_t count = orders.size();
   ASSERT_EQ(completed.size(), count);
-  std::vector<uint64_t> place(count + 1, count);  // Of each ticket among the completions.
+  std::vector<uint64_t> place(count + 1, count);  // By ticket, its position among the completions.
   for (uint64_t i = 0; i < count; ++i) {
     const auto& [ticket, status] = completed[i];
     ASSERT_EQ(place[ticket], count) << "ticket " << ticket << " is reported twice";

@@ -1,4 +1,4 @@
-// What only the fake driver shows: failures, what waits for what, and that nothing is left.
+// Tests that need the fake driver: failures, waits, and that nothing is leaked.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -61,7 +61,7 @@ class CudaFailuresTest : public testing::Test {
     ASSERT_TRUE(device.ok()) << device.status();
     FAKE(fakeCudaReset)();
   }
-  // Each test takes everything back.
+  // Each test resets the fake driver.
   void TearDown() override {
     transfers_.reset();
     device_.reset();
@@ -84,7 +84,7 @@ class CudaFailuresTest : public testing::Test {
     ASSERT_TRUE(transfers.ok()) << transfers.status();
     transfers_ = *std::move(transfers);
   }
-  // Submits, waits, and compares the bytes with those that the orders make one after another.
+  // Submits, waits, and compares the bytes with those of a sequential execution of the orders.
   void RunAndCheck(const std::vector<CopyOrder>& orders) {
     Bytes expected = device_->Snapshot();
     for (const CopyOrder& order : orders) CopyInModel(device_->pools().layout(), order, expected);
@@ -92,7 +92,7 @@ class CudaFailuresTest : public testing::Test {
     transfers_->WaitUntilIdle();
     EXPECT_EQ(device_->Snapshot(), expected);
   }
-  // Up(), behind another order, so that all of them are ready together.
+  // Up() behind another order, so that all of them become ready together.
   void RunBehindOne(uint32_t count, uint32_t step = 1) {
     Bytes expected = device_->Snapshot();
     std::vector<CopyOrder> orders = {Order(++last_, Secondary(7), Primary(7))};
@@ -114,7 +114,7 @@ class CudaFailuresTest : public testing::Test {
     }
     return orders;
   }
-  // Waits for what comes soon or never.
+  // Waits for something that comes soon or never.
   template <class Condition>
   void Await(Condition condition) {
     const absl::Time deadline = absl::Now() + absl::Seconds(30);
@@ -190,7 +190,7 @@ TEST_F(CudaFailuresTest, TheHostsCopyWaitsForTheReportOfOneOnAStream) {
   for (const CopyOrder& order : orders) CopyInModel(device_->pools().layout(), order, expected);
   transfers_->Submit({orders[0]});
   Await([&] { return Calls("cuEventRecord") > records; });
-  absl::SleepFor(absl::Milliseconds(20));  // So that the first is with the driver.
+  absl::SleepFor(absl::Milliseconds(20));  // Until the driver has the first one.
   transfers_->Submit({orders[1], orders[2]});
   absl::SleepFor(absl::Milliseconds(20));
   EXPECT_EQ(transfers_->stats().running, 1u);
@@ -211,7 +211,7 @@ TEST_F(CudaFailuresTest, WhatIsOneBatchIsOneCall) {
 }
 
 TEST_F(CudaFailuresTest, NeighboursAreOneCopy) {
-  FAKE(fakeCudaSameAddresses)(0);  // Then the call for many copies is not used.
+  FAKE(fakeCudaSameAddresses)(0);  // Then the batched call is not used.
   Make({.max_running_batches = 1});
   const uint64_t single = Calls("cuMemcpyHtoDAsync");
   const uint64_t batched = Calls("cuMemcpyBatchAsync");
@@ -287,15 +287,15 @@ TEST_F(CudaFailuresTest, OfALostDeviceEveryTicketFailsAndNobodyWaits) {
   }
   EXPECT_GE(failed, 7u);
   EXPECT_EQ(transfers_->stats().failed, failed);
-  FAKE(fakeCudaReset)();  // What a lost device has registered cannot be given back.
+  FAKE(fakeCudaReset)();  // Memory that a lost device has registered cannot be unregistered.
 }
 
 TEST_F(CudaFailuresTest, SubmitDoesNotWaitAndStopCancelsWhatTheDriverDoesNotHave) {
   Make({.max_batch_orders = 1, .max_running_batches = 2});
   FAKE(fakeCudaHold)(1);
   std::vector<CopyOrder> orders = Up(6);
-  orders.push_back(Order(++last_, Primary(0), Secondary(7), Ticket(1)));  // Behind the first.
-  orders.push_back(Order(++last_, Primary(5), Secondary(6), Ticket(6)));  // Behind one that waits.
+  orders.push_back(Order(++last_, Primary(0), Secondary(7), Ticket(1)));  // Behind the first one.
+  orders.push_back(Order(++last_, Primary(5), Secondary(6), Ticket(6)));  // Behind a waiting one.
   orders.push_back(Order(++last_, Secondary(7), Secondary(6), Ticket(8)));
   transfers_->Submit(orders);
   Await([&] { return transfers_->stats().running >= 3; });
@@ -361,7 +361,7 @@ TEST_F(CudaFailuresTest, AllOfAPoolIsPinnedOrNothing) {
 
 TEST_F(CudaFailuresTest, MemoryThatIsNotThereIsNamedInBytes) {
   FAKE(fakeCudaLimits)(uint64_t{13} << 20, uint64_t{1} << 30);
-  // Six pools of 2 MiB each fit, as the driver counts; another set's first one does not.
+  // Six pools of 2 MiB each fit, as the driver counts. The first pool of another set does not.
   DevicePools device(TwoWindows(), kSlots);
   ASSERT_TRUE(device.ok());
   const auto second =

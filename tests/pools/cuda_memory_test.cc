@@ -15,7 +15,7 @@ namespace pagoda::cuda {
 namespace {
 
 constexpr int kDevice = 0;
-constexpr uint64_t kBytes = 3 << 20;  // More than one granule, and not a whole number of them.
+constexpr uint64_t kBytes = 3 << 20;  // More than one granule, but not a multiple of it.
 
 std::vector<std::byte> Pattern(uint8_t seed) {
   std::vector<std::byte> bytes(kBytes);
@@ -56,10 +56,11 @@ FileDescriptor ReceiveDescriptor(int socket) {
   return FileDescriptor(fd);
 }
 
-// The other process: reads what the first one wrote, and writes what it will read. Says on the
-// socket which step failed, 0 for none.
+// The other process reads the bytes of the first one, and writes bytes for it to read. It reports
+// on the socket which step failed, 0 for none.
 int ReadAndWriteBack(int socket) {
-  // Where the fake driver is late, this process's one is not: it sees what is there already.
+  // The fake driver has no delays in this process, which thus sees only bytes that are already
+  // there.
   unsetenv("FAKE_CUDA_DELAY_US");
   const FileDescriptor fd = ReceiveDescriptor(socket);
   if (!fd.valid()) return 1;
@@ -71,12 +72,12 @@ int ReadAndWriteBack(int socket) {
   return memory->Write(0, Pattern(2)).ok() ? 0 : 5;
 }
 
-// Whether the test is skipped: there is no device, and there need not be one.
+// Whether to skip the test: there is no device, and none is required.
 bool MayBeSkipped(const absl::Status& status) {
   return absl::IsUnavailable(status) && std::getenv("PAGODA_MUST_HAVE_CUDA") == nullptr;
 }
 
-// CUDA does not survive a fork, so the other process is made before this one touches it.
+// CUDA does not survive a fork, so the other process is forked before this one uses CUDA.
 class OtherProcess {
  public:
   OtherProcess() {

@@ -1,4 +1,4 @@
-// Pools in GPU memory: on any driver, a device's or the fake one.
+// Pools in GPU memory, on any driver: a device's or the fake one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ TEST(CudaPoolTest, WhatOneMappingWritesAnotherReads) {
   DevicePools device(copy_model::TwoWindows(), kSlots);
   ASSERT_TRUE(device.ok());
   for (const auto& [key, bytes] : device.Snapshot()) {
-    EXPECT_EQ(bytes, std::vector(bytes.size(), std::byte{0}));  // As they begin.
+    EXPECT_EQ(bytes, std::vector(bytes.size(), std::byte{0}));  // Their initial content.
   }
   const auto writers = device.Map(MemoryAccess::kReadWrite);
   const auto readers = device.Map(MemoryAccess::kRead);
@@ -78,7 +78,7 @@ TEST(CudaPoolTest, WhatDoesNotFitIsRefusedWithItsBytes) {
   PAGODA_NEEDS_DEVICE();
   const auto free_bytes = cuda::DescribeDevice(0)->free_bytes;
   const auto layout = copy_model::TwoWindows();
-  const uint32_t slots = std::numeric_limits<uint32_t>::max();  // Of hundreds of bytes each.
+  const uint32_t slots = std::numeric_limits<uint32_t>::max();  // Each slot has hundreds of bytes.
   const auto pools = PoolSet::Create(layout, {.tiers = {{slots, slots}}}, DevicePools::Instance(),
                                      DevicePools::Placement());
   EXPECT_EQ(ReasonOf(pools.status()), Reason::kOutOfMemory) << pools.status();
@@ -113,7 +113,7 @@ TEST(CudaPoolTest, AMappingThatIsNotWhatItSaysIsRefused) {
   EXPECT_TRUE(absl::IsUnavailable(map(other)));
   EXPECT_THAT(map(other).message(), HasSubstr("which this process cannot use"));
   other = good;
-  other.num_slots = 4;  // Of three.
+  other.num_slots = 4;  // The memory has three.
   EXPECT_EQ(ReasonOf(map(other)), Reason::kInvalidArgument);
   other = good;
   other.segments[0].offset_bytes = std::numeric_limits<uint64_t>::max();
@@ -123,7 +123,7 @@ TEST(CudaPoolTest, AMappingThatIsNotWhatItSaysIsRefused) {
   EXPECT_FALSE(map(other).ok());
 }
 
-// In a process without a driver, or a build without CUDA.
+// In a process without a driver, or in a build without CUDA.
 TEST(CudaPoolTest, WithoutADeviceAClientIsToldSo) {
   if (cuda::DescribeDevice(0).ok()) GTEST_SKIP() << "there is a device";
   const auto layout = copy_model::TwoWindows();

@@ -1,4 +1,4 @@
-// Copies to, from and within GPU memory: on any driver, a device's or the fake one.
+// Copies to, from and within GPU memory, on any driver: a device's or the fake one.
 #include "pools/cuda/transfers.h"
 
 #include <gmock/gmock.h>
@@ -21,11 +21,11 @@ constexpr uint64_t kOrders = 300;
 const SlotCounts kSlots = {
     .tiers = {{kPrimarySlots, kPrimarySlots}, {kSecondarySlots, kSecondarySlots}}};
 
-// How the secondary pools are pinned: not at all, as a whole, or in pieces smaller than a slot.
+// How the secondary pools are pinned: not at all, as a whole, or in chunks smaller than a slot.
 enum class Pins { kNone, kWhole, kPieces };
 constexpr uint64_t kPieceBytes = 4096;
 
-// Two windows, one of two pools, with slots of more than a piece.
+// Two windows, one of them with two pools, and slots larger than a chunk.
 CacheLayout LargerSlots() {
   return *CacheLayout::Create({.tokens_per_block = kTokens,
                                .layers = {{.num_kv_heads = 2, .head_dim = 64},

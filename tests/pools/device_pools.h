@@ -1,5 +1,4 @@
-// The pools of a test whose primary tier lies on a CUDA device, and their bytes as a client has
-// them.
+// Test pools whose primary tier lies on a CUDA device, and their bytes as a client sees them.
 #ifndef PAGODA_TESTS_POOLS_DEVICE_POOLS_H_
 #define PAGODA_TESTS_POOLS_DEVICE_POOLS_H_
 
@@ -19,7 +18,7 @@
 
 namespace pagoda {
 
-// Skips the test where there is no device, and fails it where there has to be one.
+// Skips the test without a device, or fails it if a device is required.
 #define PAGODA_NEEDS_DEVICE()                                                             \
   if (const auto device = cuda::DescribeDevice(0); !device.ok()) {                        \
     if (std::getenv("PAGODA_MUST_HAVE_CUDA") == nullptr) GTEST_SKIP() << device.status(); \
@@ -28,7 +27,7 @@ namespace pagoda {
 
 class DevicePools {
  public:
-  // A name of the process's own for each.
+  // A name per process and call.
   static std::string Instance() {
     static int count = 0;
     return absl::StrCat("device-pools-", getpid(), "-", ++count);
@@ -53,7 +52,7 @@ class DevicePools {
   bool ok() const { return pools_ != nullptr && !mapped_.empty(); }
   PoolSet& pools() { return *pools_; }
 
-  // Every pool, as another process would map it.
+  // Every pool, mapped as another process maps it.
   std::vector<std::unique_ptr<MappedPool>> Map(MemoryAccess access) const {
     auto descriptors = pools_->OpenDescriptors(access);
     if (!descriptors.ok()) {
@@ -91,7 +90,7 @@ class DevicePools {
     return bytes;
   }
 
-  // Other bytes everywhere.
+  // Overwrites all slots with bytes of `next_byte`.
   template <class NextByte>
   void Fill(NextByte next_byte) {
     for (const auto& pool : mapped_) {

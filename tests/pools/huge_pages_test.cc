@@ -36,7 +36,7 @@ std::string Name(const std::string& what) {
   return absl::StrCat("/pagoda-test-", getpid(), "-huge-", what);
 }
 
-// A system of which the test says everything. The kernel may have other views.
+// A system whose properties the test sets. The kernel can differ.
 struct FakeProbe final : HugePageProbe {
   uint64_t FreePages(uint64_t page_bytes) const override {
     const auto found = free_pages.find(page_bytes);
@@ -52,7 +52,7 @@ struct FakeProbe final : HugePageProbe {
   bool limits_faults = false;
 };
 
-// Which values of a mapping's /proc/self/smaps, in KiB.
+// Some values of a mapping's /proc/self/smaps, in KiB.
 uint64_t SmapsKib(const std::byte* data, const std::string& key) {
   std::ifstream smaps("/proc/self/smaps");
   const std::string begin = absl::StrCat(absl::Hex(reinterpret_cast<uint64_t>(data)), "-");
@@ -73,7 +73,7 @@ bool IsInShm(const std::string& name) {
   return stat(absl::StrCat("/dev/shm", name).c_str(), &info) == 0;
 }
 
-// Writes through one mapping and reads through another one that a client might have.
+// Writes through one mapping, and reads through another one, as a client's.
 void ExpectShared(const SharedMemory& memory) {
   std::byte* const last = memory.bytes().data() + memory.bytes().size() - 1;
   *last = std::byte{0x5a};
@@ -113,7 +113,7 @@ TEST(HugePagesTest, ASystemWithoutAnyGivesPlainPagesAndSaysWhy) {
 TEST(HugePagesTest, PagesThatAreGoneBetweenProbeAndMappingAreNoError) {
   FakeProbe probe;
   probe.free_pages = {{2 * kMiB, uint64_t{1} << 40}, {1024 * kMiB, uint64_t{1} << 40}};
-  // More than any machine has: the kernel refuses what the probe promises.
+  // More than any machine has: the kernel refuses pages that the probe promised.
   std::string shortfall;
   EXPECT_FALSE(MakeNamelessMemory(Name("race"), uint64_t{1} << 46,
                                   {.huge_pages = HugePages::k1GiB, .probe = &probe}, &shortfall)
@@ -226,7 +226,7 @@ TEST(HugePagesTest, NobodyElseOpensOrCutsMemoryWithoutAName) {
   EXPECT_EQ(info.st_mode & 0777, 0600u);
   EXPECT_NE(ftruncate(fd->get(), 4096), 0) << "a client does not cut what others have mapped";
   EXPECT_NE(ftruncate(fd->get(), 2 * kSize), 0);
-  // A descriptor for reading alone is no way to write.
+  // A descriptor for reading only does not allow writing.
   auto read_only = memory->OpenDescriptor(MemoryAccess::kRead);
   ASSERT_TRUE(read_only.ok());
   EXPECT_TRUE(absl::IsPermissionDenied(
@@ -264,7 +264,7 @@ TEST(HugePagesTest, SparseTransparentMemoryTakesNothingEither) {
   EXPECT_EQ(SmapsKib(memory->bytes().data(), "Rss"), 0u);
 }
 
-// Memory that the machine has not: the kernel's killer must not be the one who says so.
+// Memory beyond that of the machine must be refused here, before the kernel kills a process.
 TEST(HugePagesTest, TransparentMemoryThatDoesNotFitIsAnError) {
   FakeProbe probe;
   probe.shmem_enabled = "always";
@@ -297,7 +297,7 @@ TEST(HugePagesTest, KeptMemoryHasItsNameAndIsAdoptedInAnyPages) {
   EXPECT_TRUE(SharedMemory::RemoveLeftover(name).ok());
 }
 
-// MADV_COLLAPSE needs no setting of the system's but a kernel that has it.
+// MADV_COLLAPSE needs a kernel that has it, but no setting of the system.
 class CollapseTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -365,8 +365,8 @@ TEST_F(CollapseTest, AClientsMappingIsHugeToo) {
   EXPECT_EQ(SmapsKib(guest->bytes().data(), "ShmemPmdMapped"), 4096u);
 }
 
-// Of the kernel's own pool, where this machine has pages in it: the test asks for some, and never
-// for a change of the system.
+// Uses pages of the kernel's pool if this machine has free ones there. The test never changes the
+// system.
 class HugetlbTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kPoolBytes = 16 * kMiB - 4096;  // Eight pages.
@@ -460,7 +460,7 @@ TEST(PoolPagesTest, ASetTellsThePagesOfItsTiers) {
        .layers = {{.num_kv_heads = 8, .head_dim = 64},
                   {.window = WindowSize(64), .num_kv_heads = 1, .head_dim = 8}}});
   ASSERT_TRUE(layout.ok());
-  // The window's pools are too small for a huge page; those of full attention are not.
+  // The window's pools are too small for a huge page; those of full attention are large enough.
   auto pools = PoolSet::Create(
       *layout, {.tiers = {{4, 64}, {4, 4}}}, absl::StrCat("test-", getpid(), "-pages"),
       PoolPlacement{.pages = {.huge_pages = HugePages::kAuto, .probe = &probe}});
@@ -476,7 +476,7 @@ TEST(PoolPagesTest, ASetTellsThePagesOfItsTiers) {
   EXPECT_EQ((*pools)->BytesByPages(static_cast<Tier>(3)),
             (std::array<uint64_t, kNumMemoryPages>{}));
 
-  // By descriptor, and by name where there is one.
+  // By descriptor, and by name if there is one.
   const std::vector<PoolMapping> mappings = (*pools)->Mappings();
   auto descriptors = (*pools)->OpenDescriptors(MemoryAccess::kReadWrite);
   ASSERT_TRUE(descriptors.ok());

@@ -22,7 +22,7 @@ TEST(LayoutTest, TheCommonModelHasOneWindowAndOnePool) {
   ASSERT_EQ(layout->windows()[0].pools.size(), 1u);
   const PoolLayout& pool = layout->windows()[0].pools[0];
   EXPECT_EQ(pool.layers.size(), 36u);
-  // Qwen3-8B in bf16: 144 KiB a token.
+  // Qwen3-8B in bf16: 144 KiB per token.
   EXPECT_EQ(layout->windows()[0].block_bytes(), 16 * 144 * 1024u);
 }
 
@@ -146,7 +146,7 @@ TEST(LayoutTest, RefusesOpaqueLayersThatAreNone) {
             "layer 1 is opaque, and has num_kv_heads 2 and head_dim 0; both have to be 0");
   LayerSpec bytes = Layer(1, 8);
   bytes.bytes_per_block = 8;
-  EXPECT_EQ(refusal(bytes), "layer 1 has bytes_per_block 8, which opaque layers alone have");
+  EXPECT_EQ(refusal(bytes), "layer 1 has bytes_per_block 8, which only opaque layers have");
   EXPECT_EQ(refusal(Opaque(8, WindowSize(0))), "layer 1 has window 0; none may be 0");
   LayerSpec odd = Layer(1, 8);
   odd.dtype = static_cast<DType>(77);

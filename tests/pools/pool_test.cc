@@ -19,7 +19,7 @@
 namespace pagoda {
 namespace {
 
-// A name of this test process's own.
+// A name that only this test process uses.
 std::string Name(const std::string& what) {
   return absl::StrCat("/pagoda-test-", getpid(), "-", what);
 }
@@ -45,7 +45,7 @@ TEST(PoolTest, AnotherMappingSeesTheBytesOfASlot) {
   ASSERT_TRUE(mapped.ok()) << mapped.status();
   const absl::Span<std::byte> bytes = (*mapped)->bytes();
   ASSERT_EQ(bytes.size(), 3 * slot.size());
-  EXPECT_EQ(bytes[2 * slot.size() - 1], std::byte{0});  // Slot 1 is as it was made.
+  EXPECT_EQ(bytes[2 * slot.size() - 1], std::byte{0});  // Slot 1 has its initial content.
   EXPECT_EQ(bytes[2 * slot.size()], std::byte{0x5a});
   EXPECT_EQ(bytes[3 * slot.size() - 1], std::byte{0x5a});
 }
@@ -125,13 +125,13 @@ TEST(PoolTest, ANameLeftByADeadProcessIsTakenOver) {
   EXPECT_EQ(memory->bytes()[0], std::byte{0}) << "new memory starts as zeros";
 }
 
-// Ends the process where it stands, without destructors.
+// Ends the process at once, without destructors.
 [[noreturn]] void Die() {
   raise(SIGKILL);
   std::abort();
 }
 
-// Runs `body`, which ends in Die() where all is well, in a process of its own.
+// Runs `body` in a separate process. It ends with Die() if all is well.
 void InAProcessThatDies(const std::function<void()>& body) {
   const pid_t child = fork();
   if (child == 0) {
@@ -220,7 +220,7 @@ TEST(SharedMemoryTest, ALeftoverIsRemovedUnlessItFits) {
   EXPECT_TRUE(SharedMemory::RemoveLeftover(name).ok()) << "there is none any more";
 }
 
-// The descriptor is closed: only the mapping is left.
+// The descriptor is closed; only the mapping is left.
 TEST(SharedMemoryTest, AnotherProcessThatMapsItIsSeenUntilItsEnd) {
   const std::string name = Name("users");
   auto memory = SharedMemory::Create(name, 4096);
@@ -359,7 +359,7 @@ TEST(SharedMemoryTest, AReaderThatLocksItDoesNotKeepTheNextOwnerOut) {
     handed_out = memory->OpenDescriptor(MemoryAccess::kRead).value();
     ASSERT_EQ(flock(handed_out.get(), LOCK_EX | LOCK_NB), 0);
     EXPECT_EQ(ReasonOf(SharedMemory::CreateOrAdopt(name, 4096).status()), Reason::kInvalidArgument)
-        << "the owner lives, whoever has locked its memory";
+        << "the owner is alive, whichever process has locked its memory";
     memory->KeepName();
   }
   const auto next = SharedMemory::CreateOrAdopt(name, 4096);
@@ -389,7 +389,7 @@ TEST(SharedMemoryTest, NothingIsLeftOfItsLock) {
   EXPECT_FALSE(exists());
 }
 
-// What another user, or whoever may write it, has put where the memory of a dead owner would lie.
+// Objects that another user has put, or can write, in place of a dead owner's memory.
 class ForeignMemoryTest : public ::testing::TestWithParam<std::string> {
  protected:
   ForeignMemoryTest() {

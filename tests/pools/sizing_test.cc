@@ -46,7 +46,7 @@ CacheLayout GptOss20b() {
   return Layout(std::move(layers));
 }
 
-// A layer of `bytes` bytes a token.
+// A layer of `bytes` bytes per token.
 LayerSpec Bytes(uint32_t window, uint32_t bytes) {
   return {.window = WindowSize(window),
           .num_kv_heads = 1,
@@ -55,17 +55,17 @@ LayerSpec Bytes(uint32_t window, uint32_t bytes) {
           .kind = KvKind::kKeyOnly};
 }
 
-// A layer of `bytes` bytes a block, opaque.
+// An opaque layer of `bytes` bytes per block.
 LayerSpec Opaque(uint32_t window, uint64_t bytes) {
   return {.window = WindowSize(window), .kind = KvKind::kOpaque, .bytes_per_block = bytes};
 }
 
 TEST(SizingTest, BlocksThatTokensDoNotDivideAreUsedUp) {
-  // 33 bytes a block of 32 tokens: 2 a token, rounded up.
+  // 33 bytes per block of 32 tokens: 2 per token, rounded up.
   const CacheLayout layout = Layout({Opaque(64, 33), Opaque(kFullAttention.value(), 7)});
   EXPECT_EQ(BytesPerToken(layout.windows()[0]), 2u);
   EXPECT_EQ(BytesPerToken(layout.windows()[1]), 1u);
-  // No more than one block of each: the second tier holds them and their spares.
+  // Only one block of each: the second tier holds these and their spares.
   const auto plan = PlanSizes(layout, {.workload = {.max_sequence_tokens = 64},
                                        .tiers = {{ByteBudget{40}}, {ByteBudget{80}}}});
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -103,7 +103,7 @@ TEST(SizingTest, ASequencesBlocksFollowItsWindow) {
   const Workload workload{.max_sequence_tokens = 1000};
   EXPECT_EQ(BlocksPerSequence(kFullAttention, sixteen, workload), 63u);
   EXPECT_EQ(BlocksPerSequence(WindowSize(128), sixteen, workload), 9u);
-  // A window that no sequence reaches is as good as full attention.
+  // A window that no sequence reaches equals full attention.
   EXPECT_EQ(BlocksPerSequence(WindowSize(1000), sixteen, workload), 63u);
   EXPECT_EQ(BlocksPerSequence(WindowSize(990), sixteen, workload), 63u);
 
@@ -120,8 +120,9 @@ TEST(SizingTest, ASequencesBlocksFollowItsWindow) {
             std::numeric_limits<uint32_t>::max());
 }
 
-// A sequence is computed chunk by chunk and gives back what its window has passed: entry i goes
-// when (i + 1) * tokens_per_block <= computed - window + 1, but for the last whole block.
+// A sequence is computed chunk by chunk, and releases the blocks that its window has passed: entry
+// i is released when (i + 1) * tokens_per_block <= computed - window + 1, except the last whole
+// block.
 TEST(SizingTest, ASequencesBlocksAreEnoughForEveryChunk) {
   for (const uint32_t per_block : {1u, 4u, 16u}) {
     for (const uint32_t window : {1u, 7u, 16u, 40u}) {
@@ -329,7 +330,7 @@ TEST(SizingTest, AnyBudgetIsUsedUpAndNeverExceeded) {
       EXPECT_LT(budget - plan->bytes(tier), one_of_each);
       for (const uint32_t blocks : plan->blocks(tier)) EXPECT_GE(blocks, 1u);
 
-      // Where every window's share is worth a block, it has the whole blocks of its share.
+      // If every window's share is worth a block, each window has the whole blocks of its share.
       const std::vector<double> shares =
           WindowShares(layout, request.workload,
                        primary ? ShareBy::kBlocksPerSequence : ShareBy::kTokensInWindow);

@@ -1,4 +1,4 @@
-// What a test sees of copies, and how it holds them up.
+// Records the copies of a test, and delays them.
 #ifndef PAGODA_TESTS_POOLS_TRANSFER_RECORDER_H_
 #define PAGODA_TESTS_POOLS_TRANSFER_RECORDER_H_
 
@@ -16,7 +16,7 @@
 
 namespace pagoda {
 
-// Thread-safe. Outlives the Transfers that it is given to.
+// Thread-safe. Must outlive the Transfers that use it.
 class TransferRecorder {
  public:
   using Completed = std::pair<uint64_t, absl::Status>;
@@ -28,7 +28,8 @@ class TransferRecorder {
     };
   }
 
-  // For HostTransfers::Options::before_copy: notes the start, waits while the ticket is held up.
+  // For HostTransfers::Options::before_copy: records the start, then waits while the ticket is
+  // held.
   absl::Status Started(const CopyOrder& order) {
     const uint64_t ticket = order.ticket.value();
     absl::MutexLock lock(&mutex_);

@@ -23,8 +23,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr WindowSize kSliding{16};
-constexpr uint32_t kTokens = 4;  // A block.
-constexpr uint32_t kSlots = 4;   // A tier.
+constexpr uint32_t kTokens = 4;  // Per block.
+constexpr uint32_t kSlots = 4;   // Per tier.
 
 SlotRef Primary(uint32_t slot) { return {Tier::kPrimary, SlotIndex(slot)}; }
 SlotRef Secondary(uint32_t slot) { return {Tier::kSecondary, SlotIndex(slot)}; }
@@ -39,7 +39,8 @@ CopyOrder Order(uint64_t ticket, SlotRef source, SlotRef target, std::vector<uin
           .after = {Ticket(after[0]), Ticket(after[1])}};
 }
 
-// A cache with full attention in two pools, and a sliding window in one that has no secondary tier.
+// A cache with full attention in two pools, and a sliding window in one pool without secondary
+// tier.
 class TransfersTest : public testing::Test {
  protected:
   TransfersTest() {
@@ -64,14 +65,14 @@ class TransfersTest : public testing::Test {
             .before_copy = [this](const CopyOrder& order) { return recorder_.Started(order); }};
   }
 
-  // Of the full-attention window; one pool after the other.
+  // For the full-attention window, pool by pool.
   void Fill(SlotRef ref, std::byte value) {
     for (uint32_t pool : {0u, 1u}) {
       const absl::Span<std::byte> slot = pools_->pool(1, pool, ref.tier).slot(ref.slot);
       std::fill(slot.begin(), slot.end(), value);
     }
   }
-  // The value that fills the slot in every pool; 0 where none does.
+  // The value that fills the slot in every pool; 0 if there is none.
   int ValueOf(SlotRef ref) {
     const std::byte value = pools_->pool(1, 0, ref.tier).slot(ref.slot)[0];
     for (uint32_t pool : {0u, 1u}) {
@@ -99,8 +100,8 @@ TEST_F(TransfersTest, CopiesASlotInEveryPoolOfTheWindow) {
   for (const auto& [ticket, status] : recorder_.completed()) EXPECT_TRUE(status.ok()) << status;
 }
 
-// In the tests below one thread is held up by an order, and the other takes what is free to start,
-// first come, first served: what it takes later was behind what it took before.
+// In the tests below, an order holds up one thread. The other thread takes the ready orders in the
+// order of their arrival.
 
 TEST_F(TransfersTest, AnOrderWaitsForBothTicketsAndOthersOvertakeIt) {
   for (const uint64_t held : {1, 2}) {
@@ -205,7 +206,7 @@ TEST_F(TransfersTest, ACopysLatencyBeginsWithItsOrder) {
   HostTransfers transfers(pools_.get(), Options(1), recorder_.completion());
   transfers.Submit({Order(1, Primary(0), Secondary(0)), Order(2, Primary(1), Secondary(1)),
                     Order(3, Primary(2), Secondary(2))});
-  absl::SleepFor(kHeld);  // A lower bound of what the first two wait.
+  absl::SleepFor(kHeld);  // A lower bound of the wait of the first two.
   recorder_.Release(1);
   transfers.WaitUntilIdle();
   const TransferStats stats = transfers.stats();
@@ -242,8 +243,8 @@ TEST_F(TransfersTest, StopCancelsWhatHasNotStarted) {
   recorder_.Hold(1);
   const Transfers::Completion record = recorder_.completion();
   HostTransfers* submit_to = nullptr;
-  // An order that ends well is followed by one more, on the thread that is not held up, until one
-  // is cancelled: Stop has begun. Order 1 runs until then, and with it the others wait.
+  // Each successful order is followed by one more, on the free thread, until one is cancelled: then
+  // Stop has begun. Order 1 runs until then, and the orders behind it wait.
   HostTransfers transfers(pools_.get(), Options(2), [&](Ticket ticket, absl::Status status) {
     const bool probe = ticket.value() > kOrders;
     if (probe && status.ok()) {
@@ -267,7 +268,7 @@ TEST_F(TransfersTest, StopCancelsWhatHasNotStarted) {
 
   const std::vector<TransferRecorder::Completed> completed = recorder_.completed();
   ASSERT_EQ(completed.size(), kOrders + 1);
-  EXPECT_EQ(completed[0].second.code(), absl::StatusCode::kCancelled);  // Of the others.
+  EXPECT_EQ(completed[0].second.code(), absl::StatusCode::kCancelled);  // One of the other orders.
   EXPECT_EQ(completed[1].first, 1u);
   EXPECT_TRUE(completed[1].second.ok()) << "it was running";
   for (uint64_t i = 2; i <= kOrders; ++i) {
@@ -308,7 +309,7 @@ TEST_F(TransfersTest, StatsCountBytesByDirection) {
   EXPECT_EQ(stats.failed, 1u);
 }
 
-// Without pools: the process that dies would leave their memory behind.
+// Uses no pools, because the process that dies would leave their memory behind.
 TEST(TransfersDeathTest, RefusesWhatBreaksTheContract) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto ignore = [](Ticket, absl::Status) {};

@@ -12,10 +12,11 @@
 
 namespace pagoda::server {
 
-// A fork of the test: runs a function, says that it has, and stays until it is killed.
+// A fork of the test process. It runs a function, reports that it has, and waits until it is
+// killed.
 class ChildProcess {
  public:
-  // With a daemon's files a child holds its locks, too.
+  // With the daemon's files a child also holds their locks.
   enum class Files { kInherited, kNone };
 
   explicit ChildProcess(const std::function<void()>& body, Files files = Files::kInherited) {
@@ -43,7 +44,7 @@ class ChildProcess {
   ChildProcess(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  // It is dead when this returns, and nothing is left of it.
+  // When this returns, the process is dead and reaped.
   void Kill() {
     if (pid_ <= 0) return;
     kill(pid_, SIGKILL);

@@ -25,8 +25,8 @@ using ::testing::HasSubstr;
 
 class DrainTest : public DaemonTest {};
 
-// grpc.health.v1 is gRPC's own and has no generated classes here, so the test speaks its bytes: the
-// request {1: service}, the answer {1: status}.
+// grpc.health.v1 is part of gRPC and has no generated classes here. The test therefore writes its
+// messages as bytes: the request {1: service}, the answer {1: status}.
 constexpr char kServing = 1;
 constexpr char kNotServing = 2;
 
@@ -119,13 +119,13 @@ TEST_F(DrainTest, OpenStreamsEndWithDrainingAndHaveAllThatWasTheirs) {
   drain.join();
 }
 
-// Far more events than gRPC's flow control lets through to a client that does not read.
+// Far more events than gRPC's flow control passes to a client that does not read.
 constexpr int kStalledBatches = 16;
 constexpr int kSequencesPerBatch = 1000;
 constexpr uint32_t kSequenceTokens = 120;
 constexpr uint32_t kLargeToken = 1u << 30;  // Five bytes on the wire.
 
-// A Watch that its client does not read keeps the drain open long enough to ask.
+// A Watch whose client does not read keeps the drain open long enough for the requests.
 TEST_F(DrainTest, NewWorkIsRefusedWhileOldWorkIsFinished) {
   const v1::SessionRef session = OpenRef();
   const auto context = NewContext();
@@ -199,8 +199,8 @@ TEST_F(DrainTest, ASecondDaemonAtTheSamePlaceIsRefused) {
       HasSubstr(std::filesystem::path(first_config.server.unix_socket).filename().string()));
 }
 
-// What a service manager hears of a daemon. The socket is there before the daemon's threads, which
-// look for it in the environment.
+// The messages that a service manager receives from a daemon. The socket exists before the daemon's
+// threads, which look it up in the environment.
 struct ServiceManager {
   NotifySocket socket{absl::StrCat(::testing::TempDir(), "/drain-", getpid(), ".sock")};
 };

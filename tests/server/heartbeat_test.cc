@@ -19,12 +19,12 @@ namespace pagoda::server {
 namespace {
 
 constexpr absl::Duration kInterval = absl::Milliseconds(2);
-// Of one beat that waits: as many others would have come.
+// A waiting beat lasts at least as long as this many beats.
 constexpr int kMissedBeats = 50;
-// Long enough that only a heartbeat that does not do its part meets it.
+// So long that only a broken heartbeat reaches it.
 constexpr absl::Duration kPatience = absl::Seconds(20);
 
-// Whether the time that the beat under way has waited comes to fulfil `condition`.
+// Whether the waiting time of the current beat fulfils `condition` in time.
 template <class Condition>
 bool WaitingComesTo(const Heartbeat& heartbeat, Condition condition) {
   for (absl::Duration slept; slept < kPatience; slept += kInterval) {
@@ -34,8 +34,8 @@ bool WaitingComesTo(const Heartbeat& heartbeat, Condition condition) {
   return false;
 }
 
-// A core whose lock somebody takes and does not let go: its clock, which the core reads under the
-// lock, stops.
+// A core whose lock a thread takes and does not release: the clock blocks, which the core reads
+// under the lock.
 class HeartbeatTest : public ::testing::Test {
  protected:
   ~HeartbeatTest() override {

@@ -1,4 +1,4 @@
-// A manager whose copies are done when a test says so.
+// A manager whose copies finish when a test calls Finish.
 #ifndef PAGODA_TESTS_SERVER_HELD_COPIES_H_
 #define PAGODA_TESTS_SERVER_HELD_COPIES_H_
 
@@ -18,7 +18,7 @@
 
 namespace pagoda::server {
 
-// Keeps orders until they are taken.
+// Keeps copy orders until they are taken.
 class OrderKeeper final : public Transfers {
  public:
   void Submit(absl::Span<const CopyOrder> orders) override {
@@ -39,8 +39,7 @@ class OrderKeeper final : public Transfers {
   std::vector<CopyOrder> orders_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Two tiers of 8 blocks of 4 tokens, without memory, on a clock that a test may put forward.
-// Thread-safe.
+// Two tiers of 8 blocks of 4 tokens, without memory. A test can put the clock forward. Thread-safe.
 class HeldCopies {
  public:
   HeldCopies() {
@@ -64,7 +63,7 @@ class HeldCopies {
   SharedManager& manager() { return *manager_; }
   const EventLog& log() const { return log_; }
 
-  // By whole milliseconds.
+  // In whole milliseconds.
   void PutClockForward(absl::Duration by) { put_forward_ms_ += absl::ToInt64Milliseconds(by); }
 
   SessionRef Open(absl::Duration lease = absl::InfiniteDuration()) {
@@ -81,7 +80,7 @@ class HeldCopies {
     return std::get<Result>(*batch->results.at(0));
   }
 
-  // Caches `tokens` and begins to move their blocks down. Returns the ticket of the last copy.
+  // Caches `tokens` and begins to offload their blocks. Returns the ticket of the last copy.
   Ticket Offload(SessionRef session, const std::vector<TokenId>& tokens) {
     Run<AddedSequence>(session, AddSequence{.sequence = SequenceId(99), .tokens = tokens});
     Run<CommittedTokens>(session,
@@ -94,7 +93,7 @@ class HeldCopies {
     return offloaded.ready;
   }
 
-  // The copies ordered so far end.
+  // Completes the copies ordered so far.
   void Finish(const absl::Status& status = absl::OkStatus()) {
     for (const CopyOrder& order : orders_.Take()) manager_->CompleteCopy(order.ticket, status);
   }

@@ -58,7 +58,7 @@ TEST(CheckCanListenTest, ATakenPortIsNamed) {
   EXPECT_TRUE(CheckCanListen(taken).ok());
 }
 
-// A socket file, listening until Close().
+// A socket file that listens until Close().
 class SocketFile {
  public:
   explicit SocketFile(const std::string& path) : fd_(socket(AF_UNIX, SOCK_STREAM, 0)) {

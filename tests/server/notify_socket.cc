@@ -14,7 +14,7 @@
 namespace pagoda::server {
 namespace {
 
-// Long enough that only a message that never comes meets it.
+// So long that only a missing message reaches it.
 constexpr int kPatienceMs = 30'000;
 
 bool IsAbstract(const std::string& name) { return name.front() == '@'; }

@@ -6,18 +6,18 @@
 
 namespace pagoda::server {
 
-// Sets the variables of sd_notify(3) for this process as long as it lives. One at a time.
+// Sets the variables of sd_notify(3) for this process while it exists. Use only one at a time.
 class NotifySocket {
  public:
-  // A file; a name that begins with '@' is one of Linux's abstract names.
+  // A file's path; a name that begins with '@' is an abstract name of Linux.
   explicit NotifySocket(const std::string& name);
-  // As systemd does for a unit with WatchdogSec=.
+  // Like systemd for a unit with WatchdogSec=.
   void AskForWatchdog(const std::string& microseconds, const std::string& process);
   ~NotifySocket();
 
-  // The next message; fails the test, and gives "", where none comes for many seconds.
+  // The next message. If none comes for many seconds, fails the test and returns "".
   std::string Receive();
-  // The next message that is there now; "" where there is none.
+  // The next message that has already arrived; "" if there is none.
   std::string TryReceive();
 
  private:

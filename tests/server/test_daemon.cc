@@ -10,7 +10,7 @@
 namespace pagoda::server {
 namespace {
 
-// Long enough that only a hang meets it.
+// So long that only a hang reaches it.
 constexpr std::chrono::seconds kCallDeadline(30);
 
 }  // namespace
@@ -108,7 +108,7 @@ DaemonTest::DaemonTest(Config config) {
   const std::string target = absl::StrCat("unix:", config.server.unix_socket);
   auto started = Daemon::Start(std::move(config));
   EXPECT_TRUE(started.ok()) << started.status();
-  daemon_ = std::move(started).value();  // Ends the test program where it did not start.
+  daemon_ = std::move(started).value();  // Ends the test program if the daemon did not start.
   channel_ = grpc::CreateChannel(target, grpc::InsecureChannelCredentials());
   cache_ = v1::CacheService::NewStub(channel_);
   events_ = v1::EventService::NewStub(channel_);

@@ -1,4 +1,4 @@
-// A daemon in the test's process, and what a client of it needs.
+// A daemon in the test's process, and its clients.
 #ifndef PAGODA_TESTS_SERVER_TEST_DAEMON_H_
 #define PAGODA_TESTS_SERVER_TEST_DAEMON_H_
 
@@ -22,13 +22,13 @@ class Daemon;
 inline constexpr uint32_t kTestBlocks = 32;
 inline constexpr uint32_t kTestTokensPerBlock = 4;
 
-// A small cache of its own name, on a Unix socket of its own, without TCP and HTTP.
+// A small cache with a unique name, on a separate Unix socket, without TCP and HTTP.
 Config TestConfig();
 
-// A client context that ends a call which hangs.
+// A client context with a deadline, so that a hanging call ends.
 std::unique_ptr<grpc::ClientContext> NewContext();
 
-// The daemon's ErrorInfo; without a reason where there is none.
+// The daemon's ErrorInfo; without a reason if the status has none.
 google::rpc::ErrorInfo InfoOf(const google::rpc::Status& status);
 google::rpc::ErrorInfo InfoOf(const grpc::Status& status);
 
@@ -58,15 +58,15 @@ class DaemonTest : public ::testing::Test {
 
   v1::OpenSessionResponse Open(uint64_t lease_ms = 0);
   v1::SessionRef OpenRef() { return Open().session(); }
-  // One batch by Execute.
+  // Runs one batch by Execute.
   grpc::Status Execute(const v1::SessionRef& session, const std::vector<v1::Operation>& operations,
                        v1::BatchResult* result);
-  // One operation by Execute; a failed call is a failed test.
+  // Runs one operation by Execute. A failed call fails the test.
   v1::OperationResult Run(const v1::SessionRef& session, const v1::Operation& operation);
-  // The reason for which an operation failed; "" where it did not.
+  // The reason for which an operation failed; "" if it succeeded.
   std::string ReasonFor(const v1::SessionRef& session, const v1::Operation& operation);
   std::vector<v1::BlockHandle> Allocate(const v1::SessionRef& session, uint32_t count);
-  // A sequence's life: its full blocks are cached afterwards.
+  // Adds, commits and frees a sequence. Afterwards its full blocks are cached.
   void CacheTokens(const v1::SessionRef& session, const std::vector<uint32_t>& tokens);
   grpc::Status Close(const v1::SessionRef& session);
 

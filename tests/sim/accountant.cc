@@ -86,8 +86,8 @@ void Accountant::Check(const std::vector<TenantUsage>& told) const {
                     use.quota_blocks == config_->quota(tenant, use.tier),
                 "rule 16: the core charges ", name, " for ", use.used_blocks, " ",
                 DefaultTierName(use.tier), " blocks of window ", WindowName(use.window), ", ",
-                use.cached_blocks, " of them unheld; by its holders it has ", used, ", ", cached,
-                " of them unheld");
+                use.cached_blocks, " of them evictable; by its holders it has ", used, ", ", cached,
+                " of them evictable");
     }
   }
 }

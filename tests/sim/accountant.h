@@ -1,5 +1,5 @@
-// Which tenant is charged for which block, computed anew after every operation from what the
-// clients hold and what the events say is cached. It never asks the core for its accounts.
+// Which tenant is charged for which block. Computed anew after every operation from the clients'
+// holds and the cached blocks of the events. It never asks the core for its accounts.
 #ifndef PAGODA_TESTS_SIM_ACCOUNTANT_H_
 #define PAGODA_TESTS_SIM_ACCOUNTANT_H_
 
@@ -16,10 +16,10 @@
 
 namespace pagoda::sim {
 
-// Of one window. Rule 16: a tenant is charged for each slot whose block one of its sequences,
-// sessions, pins or quarantines holds, whether or not others hold it too, and for each block that
-// is cached in a name space of its own. What it holds of the default tenant's blocks counts in the
-// primary tier.
+// For one window. Rule 16: a tenant is charged for each slot whose block one of its sequences,
+// sessions, pins or quarantines holds, whether or not others hold it too. It is also charged for
+// each block that is cached in a name space of its own. Blocks of the default tenant that it holds
+// count in the primary tier.
 class Accountant {
  public:
   Accountant(const SimConfig* config, uint32_t window_index);
@@ -27,19 +27,19 @@ class Accountant {
   // Forgets all holders.
   void BeginCount();
   void Hold(BlockId id, TenantId tenant);
-  // All holders are counted.
+  // Called when all holders are counted.
   void EndCount(const Ledger& ledger, const Shadow& shadow, Coverage& coverage);
 
-  // Slots that the tenant is charged for, and those of them that somebody holds.
+  // Slots that the tenant is charged for, and those of them that have a holder.
   uint32_t charged(Tier tier, TenantId tenant) const { return At(tier, tenant).charged; }
   uint32_t held(Tier tier, TenantId tenant) const { return At(tier, tenant).held; }
-  // Whether the tenant is charged for the block as one that is held.
+  // Whether the tenant is charged for the block as a held one.
   bool Holds(uint32_t id, TenantId tenant) const;
-  // Primary slots that the tenant may hold besides, with its cached blocks given up.
+  // Primary slots that the tenant may hold in addition, if it gives up its cached blocks.
   uint32_t Left(TenantId tenant) const;
 
-  // Stops the run where a tenant has more than its quota, or `told` (BlockManager::TenantUses) says
-  // something else.
+  // Stops the run if a tenant has more than its quota, or if `told` (BlockManager::TenantUses)
+  // differs.
   void Check(const std::vector<TenantUsage>& told) const;
 
  private:
@@ -57,7 +57,7 @@ class Accountant {
   const SimConfig* const config_;
   const uint32_t window_index_;
   std::vector<uint8_t> holders_;  // By block id: a bit for each tenant that holds it.
-  std::vector<uint8_t> owners_;   // By block id: the tenant that it is cached for; kNobody.
+  std::vector<uint8_t> owners_;   // By block id: the tenant for which it is cached; kNobody.
   std::array<std::array<Account, kMaxTenantsInSim>, kMaxTiers> accounts_;
 };
 

@@ -223,8 +223,7 @@ void World::CheckDuplicatesWentFirst(const Victims& from, const Victims::Gone& g
     for (const uint32_t id : there.duplicates) {
       const Node& node = shadows[from.window].node(id);
       SIM_CHECK(!node.cached() || !node.lower.contains(from.tier), "a block of the ",
-                DefaultTierName(from.tier), " tier went for room before the duplicate of block ",
-                id);
+                DefaultTierName(from.tier), " tier was evicted before the duplicate of block ", id);
     }
   }
 }
@@ -313,7 +312,7 @@ void World::CheckSequences() {
                     (*told)->computed_tokens == sequence.computed &&
                     (*told)->reserved_tokens == sequence.reserved,
                 "sequence ", sequence.id.value(), " has ", (*told)->token_count, " tokens, ",
-                (*told)->computed_tokens, " computed, room ", (*told)->reserved_tokens,
+                (*told)->computed_tokens, " computed, reserved ", (*told)->reserved_tokens,
                 "; its client ", sequence.tokens(), ", ", sequence.computed, ", ",
                 sequence.reserved);
       CheckTables(sequence, **told);
@@ -327,7 +326,7 @@ void World::CheckTables(const SimSequence& sequence, const Sequence& told) {
   for (uint32_t w = 0; w < num_windows(); ++w) {
     const SimTable& table = sequence.tables[w];
     SIM_CHECK(table.blocks.size() == BlocksFor(sequence.reserved), "a table of ",
-              table.blocks.size(), " blocks for room of ", sequence.reserved);
+              table.blocks.size(), " blocks for reserved tokens: ", sequence.reserved);
     SIM_CHECK(table.blocks == told.windows[w].table, "rule 10: the table of sequence ",
               sequence.id.value(), " in window ", WindowName(config.windows[w].size),
               " changed behind its user");
@@ -371,7 +370,8 @@ void World::CheckDeferred() {
     if (release.count == 0) continue;
     SIM_CHECK(std::equal(release.values.begin(), release.values.begin() + release.count,
                          memory.slot(release.block.window, release.slot)),
-              "rule 11: block ", release.block.id.value(), " was overwritten while it drains");
+              "rule 11: block ", release.block.id.value(),
+              " was overwritten before its deferred release ended");
   }
 }
 

@@ -1,5 +1,5 @@
-// What the simulated clients know: their sessions, sequences, raw blocks and pins, as the answers
-// told them.
+// The knowledge of the simulated clients: their sessions, sequences, raw blocks and pins, as the
+// answers described them.
 #ifndef PAGODA_TESTS_SIM_CLIENT_H_
 #define PAGODA_TESTS_SIM_CLIENT_H_
 
@@ -17,34 +17,35 @@
 
 namespace pagoda::sim {
 
-// A sequence's place in one window.
+// A sequence's blocks in one window.
 struct SimTable {
-  std::vector<BlockHandle> blocks;  // By token; kNoBlock where the window has passed.
-  // What the client cannot see but anybody can derive: the cached block that stands for a published
-  // one where that is not itself; and whether its path has left the tree.
+  std::vector<BlockHandle> blocks;  // By token; kNoBlock for entries that the window has passed.
+  // The client does not see these, but they can be derived. `canonical`: the cached block that
+  // stands for a published one, if that is another. tree_epoch and tip: whether the path has left
+  // the tree.
   std::vector<BlockId> canonical;
   uint32_t published = 0;
   BlockId tip = kNoBlock;  // The cached block of entry published - 1.
   bool detached = false;
-  // The last entry is another sequence's tail, which a fork shares until it grows.
+  // The last entry is another sequence's tail. A fork shares it until it grows.
   bool borrowed_tail = false;
-  // The block at this index was taken over, and was kept like this.
+  // The block at this index was taken over, and had this retention.
   std::optional<std::pair<uint32_t, BlockRetention>> taken_over;
 };
 
 struct SimSequence {
   bool running = false;
   SequenceId id;
-  TenantId tenant;            // Whom its blocks are charged to.
+  TenantId tenant;            // The tenant that is charged for its blocks.
   Content content;            // All tokens named.
-  std::vector<Value> values;  // What an engine writes for each of them.
+  std::vector<Value> values;  // What an engine writes for each of these tokens.
   uint32_t prompt_tokens = 0;
   uint32_t computed = 0;
   uint32_t reserved = 0;
-  uint32_t forked = 0;  // The most that were computed when it was forked.
+  uint32_t forked = 0;  // The highest number of computed tokens at a fork.
   Ticket ready;
-  // How often a failed copy took computed tokens; how often as far as the client has read, and as
-  // far as its commits have said.
+  // How often a failed copy took computed tokens; how many of these losses the client has read, and
+  // how many its commits have named.
   uint32_t losses = 0;
   uint32_t known_losses = 0;
   uint32_t named_losses = 0;
@@ -60,14 +61,14 @@ struct SimRaw {
   BlockHandle handle;
   Ticket ready;
   bool written = false;
-  Value tag = 0;  // What its owner has written.
+  Value tag = 0;  // What the owner has written.
 };
 
 struct SimSession {
   bool open = false;
-  // It is over, and its blocks are being freed.
+  // The session is over, and its blocks are being freed.
   bool ending = false;
-  // Of one that is ending: its tails are not published; what it lets go drains.
+  // While it ends: its tails are not published, and the releases of its blocks are deferred.
   bool drops_tails = false;
   bool deferred_below = false;
   bool in_table() const { return open || ending; }
@@ -84,7 +85,7 @@ struct SimSession {
   std::vector<SimRaw> raw;
 };
 
-// A block of a window that somebody holds.
+// A block of a window that has a holder.
 struct HeldBlock {
   uint32_t window = 0;
   BlockId id;
@@ -99,22 +100,22 @@ struct SimPin {
   std::vector<HeldBlock> blocks;
 };
 
-// A block released in a step that is not completed: its session's kernels may still read it, and
-// write what it had not computed.
+// A block released in a step that is not completed. The session's kernels can still read it, and
+// write the tokens that they had not computed.
 struct SimDeferredRelease {
   SessionId session;
   TenantId tenant;
   uint64_t step = 0;
   HeldBlock block;
   SlotRef slot;
-  uint32_t count = 0;  // Values that must stay.
+  uint32_t count = 0;  // Values that must not change.
   // Values in [writable_begin, writable_end) may still be written.
   uint32_t writable_begin = 0, writable_end = 0;
   std::array<Value, kMaxTokensPerBlock> values;
 };
 
-// A session whose lease ran out and that could still write: its drains go on. Session 0 is all of
-// an earlier run of the daemon.
+// A session whose lease ran out and that could still write: its deferred releases go on. Session 0
+// stands for an earlier run of the daemon.
 struct SimQuarantine {
   SessionRef ref;
   uint32_t blocks = 0;

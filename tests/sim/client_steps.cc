@@ -41,7 +41,7 @@ void ReadShortened(World& world, SimSession& session) {
 // What the session does from now on is of its latest batch.
 void EnterBatch(World& world, SimSession& session) {
   world.batch_session = &session;
-  // What is let go without a step waits for what drains already.
+  // A release without a step waits for the session's deferred releases.
   world.batch_defers =
       session.batch_steps->step != 0 || std::any_of(world.deferred.begin(), world.deferred.end(),
                                                     [&](const SimDeferredRelease& release) {

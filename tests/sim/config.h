@@ -1,4 +1,4 @@
-// What a seed decides before the first operation.
+// The settings that a seed decides before the first operation.
 #ifndef PAGODA_TESTS_SIM_CONFIG_H_
 #define PAGODA_TESTS_SIM_CONFIG_H_
 
@@ -23,7 +23,7 @@ inline constexpr uint32_t kMaxSessions = 4;
 inline constexpr uint32_t kSequencesPerSession = 4;
 inline constexpr uint16_t kMaxTenantsInSim = 4;  // With the default tenant.
 
-// Every tier that a cache may have, nearest first.
+// Every tier that a cache can have, the nearest first.
 inline constexpr std::array<Tier, kMaxTiers> kTiers = [] {
   std::array<Tier, kMaxTiers> tiers = {};
   for (size_t t = 0; t < kMaxTiers; ++t) tiers[t] = static_cast<Tier>(t);
@@ -47,13 +47,13 @@ struct SimConfig {
   std::vector<Window> windows;  // Ascending.
   uint32_t max_holes = 0;
   std::string eviction_policy;
-  // Of the cache's list: a window may have no blocks in some of these.
+  // The length of the cache's list of tiers. A window may have no blocks in some of them.
   size_t num_tiers = 1;
   // By tier, as in TierSpec.
   std::array<Priority, kMaxTiers> min_priority = {};
   std::array<uint32_t, kMaxTiers> watermark_permille = {};
   uint32_t pin_budget_permille = 0;
-  // The last of the tiers is on disk. A disk of its own for each window with blocks there.
+  // The last tier is on disk. Each window with blocks there has its own disk.
   bool has_disk = false;
   uint64_t write_bytes_per_second = 0;  // 0: no limit.
 
@@ -64,11 +64,10 @@ struct SimConfig {
   std::vector<NamespaceKey> name_spaces;
   std::vector<TenantOptions> tenants;  // Beside the default tenant; may be empty.
   bool steps = false;                  // Some sessions count steps.
-  uint32_t retention_percent = 0;      // Sequences that wish something.
+  uint32_t retention_percent = 0;      // Sequences with wishes.
   uint32_t copy_failure_permille = 0;
   uint32_t copy_haste_percent = 0;  // How soon copies are carried out.
-  // The same of what a disk does; and how often, of a hundred operations, the daemon looks after
-  // it.
+  // The same for a disk; and how often in a hundred operations the daemon maintains it.
   uint32_t file_failure_permille = 0;
   uint32_t file_haste_percent = 0;
   uint32_t maintain_percent = 0;
@@ -89,17 +88,17 @@ struct SimConfig {
   }
   size_t disk_index() const { return has_disk ? num_tiers - 1 : kMaxTiers; }
   Tier disk() const { return static_cast<Tier>(disk_index()); }
-  // The tier that has the staging slots. REQUIRES: has_disk.
+  // The tier with the staging slots. REQUIRES: has_disk.
   Tier above_disk() const { return static_cast<Tier>(num_tiers - 2); }
   bool IsOnDisk(Tier tier) const { return static_cast<size_t>(tier) == disk_index(); }
   // Whether the window has blocks on disk.
   bool has_disk_in(uint32_t window) const { return has_disk && windows[window].blocks_in(disk()); }
-  // Slots for blocks, and the spare; on disk there is none.
+  // Slots for blocks, and the spare. A disk has no spare.
   uint32_t plain_slots_in(uint32_t window, Tier tier) const {
     const uint32_t blocks = windows[window].blocks_in(tier);
     return IsOnDisk(tier) ? blocks : SlotsFor(tier, blocks);
   }
-  // Those, and the staging slots.
+  // All slots: these and the staging slots.
   uint32_t slots_in(uint32_t window, Tier tier) const {
     const bool stages = has_disk && tier == above_disk() && windows[window].blocks_in(tier) != 0;
     return plain_slots_in(window, tier) + (stages ? kStagingSlots : 0);
@@ -110,19 +109,19 @@ struct SimConfig {
   bool IsStaging(uint32_t window, SlotRef slot) const {
     return slot.slot.value() >= plain_slots_in(window, slot.tier);
   }
-  // What one block of a window takes of the write budget.
+  // The bytes that one block of a window takes of the write budget.
   uint64_t block_bytes(uint32_t window) const;
-  // Whether clients key the name space, by index: contents in it are whole blocks.
+  // Whether clients key the name space with this index. Its contents are whole blocks.
   bool keyed(uint32_t name_space) const { return name_spaces[name_space].keyed; }
   // The tenant of a name space, by index.
   TenantId OwnerOf(uint32_t name_space) const;
-  // A name space that a session of the tenant may use, for the one that was drawn.
+  // A name space that a session of the tenant may use, in place of the one that was drawn.
   uint32_t Confined(TenantId tenant, uint32_t name_space) const;
   std::string ToString() const;
 };
 
-// `weights` are those of an ordinary run; each seed does without some kinds of operations and does
-// others more often, which leads to states that an even mixture never sees (Groce et al., "Swarm
+// `weights` are those of an ordinary run. Each seed leaves out some kinds of operations and runs
+// others more often. That leads to states that an even mixture never sees (Groce et al., "Swarm
 // testing", 2012).
 SimConfig DrawConfig(uint64_t seed, const std::vector<uint32_t>& weights);
 

@@ -1,4 +1,4 @@
-// What sequences and cached blocks consist of, and the bytes that stand for it in the model memory.
+// The content of sequences and cached blocks, and the bytes that stand for it in the model memory.
 #ifndef PAGODA_TESTS_SIM_CONTENT_H_
 #define PAGODA_TESTS_SIM_CONTENT_H_
 
@@ -14,7 +14,7 @@
 
 namespace pagoda::sim {
 
-// A token with what belongs to it, as one number: equal where they are equal.
+// A token with its extras, as one number. Equal numbers mean equal tokens and extras.
 using TokenKey = uint64_t;
 TokenKey KeyOf(TokenId token, const TokenExtra& extra);
 inline TokenKey KeyOf(TokenId token) { return Mix(uint64_t{token} + 0x517CC1B727220A95); }
@@ -25,7 +25,7 @@ using Value = uint64_t;
 inline Value RootValue(uint32_t name_space) { return Mix(name_space + 0x2545F4914F6CDD1D); }
 inline Value Extend(Value before, TokenKey key) { return Mix(before * 0x9E3779B97F4A7C15 + key); }
 
-// A prompt, or all that a sequence has named.
+// A prompt, or all tokens that a sequence has named.
 struct Content {
   uint32_t name_space = 0;  // Index in SimConfig::name_spaces.
   std::vector<TokenId> tokens;
@@ -46,15 +46,15 @@ struct Content {
 
 std::vector<TokenKey> KeysOf(const Content& content);
 
-// In a keyed name space a content stands for a chain of keys, of whole blocks and without extras:
-// it is cut to that. Clients name a block by a key that its tokens make; keys have 1 to 64 bytes.
+// In a keyed name space a content stands for a chain of keys, for whole blocks without extras. It
+// is cut to that. Clients name a block by a key made from its tokens; keys have 1 to 64 bytes.
 void CutToBlocks(const SimConfig& config, Content& content);
 // The keys of tokens that fill blocks.
 std::vector<ClientKey> ClientKeysOf(absl::Span<const TokenId> tokens, uint32_t tokens_per_block);
-// The tokens of a block that the core tells of by `key`.
+// The tokens of a block that the core names by `key`.
 std::vector<TokenId> TokensOf(const BlockKey& key, uint32_t tokens_per_block);
 
-// Names the content in an operation, or in a prompt of the core's, by tokens or by keys.
+// The content in an operation or in a prompt of the core, as tokens or as keys.
 struct SentContent {
   std::vector<TokenId> tokens;
   std::vector<uint64_t> extra_token_ids;
@@ -62,21 +62,20 @@ struct SentContent {
   std::vector<ClientKey> keys;
 };
 SentContent SendAll(const SimConfig& config, const Content& content, Random& random);
-// The most that a match of the content finds.
+// The longest match of the content.
 inline uint32_t MatchLimit(const SimConfig& config, const Content& content) {
   const auto size = static_cast<uint32_t>(content.tokens.size());
   return size == 0 || config.keyed(content.name_space) ? size : size - 1;
 }
 
-// The extras in the form in which a client sends them. `random` chooses between forms that mean the
-// same.
+// The extras as a client sends them. `random` chooses between forms with the same meaning.
 struct SentExtras {
   std::vector<uint64_t> extra_token_ids;
   std::vector<MultimodalItem> items;
 };
 SentExtras Send(const Content& content, Random& random);
 
-// Contents that share beginnings with those seen before.
+// Draws contents that share beginnings with earlier ones.
 class Prompts {
  public:
   explicit Prompts(const SimConfig* config) : config_(config) {}

@@ -1,4 +1,4 @@
-// What the runs have met: a simulation that never meets a case proves nothing about it.
+// The cases that the runs have met: a simulation that never meets a case proves nothing about it.
 #ifndef PAGODA_TESTS_SIM_COVERAGE_H_
 #define PAGODA_TESTS_SIM_COVERAGE_H_
 
@@ -11,22 +11,22 @@ namespace pagoda::sim {
 
 enum class Met : uint8_t {
   kMatch,         // Sequences that began with a match.
-  kPartialMatch,  // Of these, with a block in part.
-  kCutMatch,      // Matches cut to a block's boundary for want of room.
+  kPartialMatch,  // Of these, with a part of a block.
+  kCutMatch,      // Matches cut to a whole block because blocks were scarce.
   kTakenOver,
-  kExhausted,  // Refusals for want of blocks.
+  kExhausted,  // Refusals because blocks were scarce.
   kOtherRefusal,
   kEvicted,
   kDisplaced,
   kOffloaded,   // Blocks that fell to a lower tier.
-  kMiddleFell,  // Of these, from another than the first.
+  kMiddleFell,  // Of these, from a tier below the first.
   kFellPast,    // And past a tier that the window has.
   kOnboarded,
   kOnboardedFar,      // Of these, from beyond the second tier.
   kSwappedFar,        // Swaps through the spare of a tier beyond the second.
   kMatchBelow,        // Matched blocks below the first tier.
-  kFreelyEvicted,     // Blocks that fell to a copy that they had.
-  kDuplicateDropped,  // Copies that were given up, of blocks with a nearer one.
+  kFreelyEvicted,     // Blocks that fell to a copy of theirs.
+  kDuplicateDropped,  // Copies given up, of blocks with a nearer one.
   kLostOneCopy,       // Blocks that a failed copy left cached below.
   kHole,
   kHoleFilled,
@@ -37,7 +37,7 @@ enum class Met : uint8_t {
   kCutCopied,       // A truncation into a block in use.
   kCutInPlace,
   kWindowPassed,
-  kSlid,  // Entries that a sliding window let go.
+  kSlid,  // Entries that a sliding window released.
   kCopy,
   kCopyFailed,
   kLost,  // Blocks that left the tree with a failed copy.
@@ -50,35 +50,35 @@ enum class Met : uint8_t {
   kPinBudget,
   kPriorityExpired,
   kSessionExpired,
-  kQuarantined,  // Sessions that ended with something that they could still write.
+  kQuarantined,  // Sessions that ended with blocks that they could still write.
   kInvalidated,
   kCleared,
-  kTailInLonger,      // Tails that were not cached, because a longer block begins with them.
-  kTailTakenOver,     // Tails that left because a longer block begins with them.
-  kBesideHole,        // Matches that end in the place of a hole.
-  kSnapshot,          // Read to its end by somebody who came late.
-  kQuotaExceeded,     // Refusals for want of quota.
+  kTailInLonger,      // Tails not cached, because a longer block begins with them.
+  kTailTakenOver,     // Tails that left, because a longer block begins with them.
+  kBesideHole,        // Matches that end at a hole.
+  kSnapshot,          // Read to its end by a late subscriber.
+  kQuotaExceeded,     // Refusals because of a quota.
   kHeldByTwoTenants,  // Blocks, counted after each operation.
   kForeignCloseRefused,
   kEndingContinued,     // Chunks in which ended sessions and quarantines were freed.
-  kEndingAcknowledged,  // Clients that said so while their sessions ended.
+  kEndingAcknowledged,  // Clients that acknowledged while their sessions ended.
   kRestarted,
   kRecovered,
   kDuringReset,  // Operations that ran while a reset was under way.
-  kTaken,        // Blocks whose life outside the tree began, where all of these are told.
-  kReleased,     // Those that ended without the tree.
+  kTaken,        // Blocks that began outside the tree, if events tell of all these.
+  kReleased,     // Blocks that ended outside the tree.
   kBackedUp,     // Blocks that got a copy on disk.
-  kFellToDisk,   // That fell to it.
+  kFellToDisk,   // Blocks that fell to their copy on disk.
   kFetched,
   kFetchFailed,
   kFetchLate,        // Read, and not used.
   kDiskDisplaced,    // Blocks on disk alone that left for others.
-  kDiskCopyDropped,  // Copies on disk that were given up, of blocks with a nearer one.
+  kDiskCopyDropped,  // Copies on disk given up, of blocks with a nearer one.
   kBackupFailed,
   kErased,  // Erases that were reported.
   kRecoveredFromDisk,
   kBudgetShort,    // Calls in which a backup waited for the write budget.
-  kMatchedBeyond,  // Matches that would have gone on with what is on disk.
+  kMatchedBeyond,  // Matches that could go on with blocks on disk.
   kKeyedMatch,     // Sequences in keyed name spaces that matched.
   kMatchedAll,     // Of these, to the last block.
   kCount,

@@ -1,5 +1,5 @@
-// The files of a cache's tier on disk, one a window, and the carrier that reads and writes them:
-// what DiskCarrier and SlabFile are to a real cache (manager/disk/README.md).
+// The files of a cache's tier on disk, one for each window, and the carrier that reads and writes
+// them. They stand for DiskCarrier and SlabFile (manager/disk/README.md).
 #ifndef PAGODA_TESTS_SIM_DISK_H_
 #define PAGODA_TESTS_SIM_DISK_H_
 
@@ -24,18 +24,18 @@ namespace pagoda::sim {
 // Numbers the writes of a file: 0 is none.
 using WriteNumber = uint64_t;
 
-// The commands of one window and lane begin in their order. They read and write memory, and the
-// file, at some moments between their beginning and their end, and end in any order. An erase is a
-// barrier of its lane: it begins when all before it have ended.
+// The commands of one window and lane begin in their order. They read and write memory and the file
+// at some moments between their beginning and their end. They end in any order. An erase is a
+// barrier in its lane: it begins when all commands before it have ended.
 //
-// A block is named by its write, and names its parent's. A slot that was dropped, that a failed
-// backup may have written, or that was not taken back at a start is stale: an erase empties it,
-// too.
+// A block is named by its write, and names its parent's write. A slot is stale if it was dropped,
+// if a failed backup may have written it, or if a start did not take it back. An erase empties
+// stale slots too.
 class Disk {
  public:
   explicit Disk(const SimConfig* config);
 
-  // What a slot of a file holds.
+  // The content of a file slot.
   struct Written {
     WriteNumber write = 0;
     WriteNumber parent = 0;
@@ -43,7 +43,7 @@ class Disk {
     uint32_t name_space = 0;
     std::vector<Value> path;  // Of the tokens of the blocks above it, then its own.
     std::array<Value, kMaxTokensPerBlock> bytes = {};
-    // Tickets of the erases after which it may not come back.
+    // Tickets of the erases after which it must not come back.
     std::vector<Ticket> condemned;
 
     uint32_t tokens_per_block = 0;
@@ -58,7 +58,7 @@ class Disk {
   void Erase(const FileErase& erase);
   void Drop(const FileDrop& drop);
 
-  // Begins some commands that may begin.
+  // Begins some of the commands that can begin.
   void BeginSome(Random& random, uint32_t percent, Memory& memory);
   // Ends a command that has begun, or begins one and ends it.
   struct Ended {
@@ -72,26 +72,27 @@ class Disk {
   std::optional<Ended> EndOne(Random& random, Memory& memory);
   size_t pending() const { return commands_.size(); }
 
-  // Everything that is written, or is about to be, and whose path begins with `prefix` may not come
-  // back once the erase is reported; of nothing, everything of the window.
+  // Content that is written, or about to be, and whose path begins with `prefix` must not come back
+  // once the erase is reported. An empty prefix means all content of the window.
   struct Prefix {
     uint32_t name_space = 0;
     std::vector<Value> values;
   };
   void Condemn(uint32_t window, const std::optional<Prefix>& prefix, Ticket erase);
 
-  // The erase was given up: what it was to remove may come back.
+  // The erase was given up: its content may come back.
   void Pardon(uint32_t window, Ticket erase);
 
-  // The daemon dies: what is being written is there, or is not, or is what was there before.
+  // The daemon dies. Each write that is under way is done, is not done, or has left the old
+  // content.
   void Crash(Random& random);
-  // What another run finds: blocks whose parents are there, in the order of their writes. Of two
-  // with one content the later one, with the children of both.
+  // The blocks that another run finds: those whose parents are there, in the order of their writes.
+  // Of two blocks with one content, the later one, with the children of both.
   std::vector<RecoveredWindow> Recover();
-  // The slot is not the core's.
+  // The slot does not belong to the core.
   void NotTakenBack(uint32_t window, SlotIndex slot) { At(window, slot).core_write = 0; }
 
-  // Stops the run where a slot holds what is to be gone by now. `completed`: of the backup lane.
+  // Stops the run if a slot still holds content that must be gone. `completed`: of the backup lane.
   void CheckErased(uint32_t window, Ticket completed) const;
 
   const Written& written(uint32_t window, SlotIndex slot) const { return At(window, slot).now; }
@@ -100,7 +101,7 @@ class Disk {
     const Slot& at = At(window, slot);
     return at.core_write != 0 && at.core_write == at.now.write;
   }
-  // The write that the core knows there.
+  // The write that the core knows in the slot.
   WriteNumber core_write(uint32_t window, SlotIndex slot) const {
     return At(window, slot).core_write;
   }
@@ -108,8 +109,8 @@ class Disk {
  private:
   struct Slot {
     Written now;
-    // The block that the core has there, or has ordered there; 0: none. Then what is there is
-    // stale.
+    // The block that the core has in the slot, or has ordered to be written there. 0: none; then
+    // the slot's content is stale.
     WriteNumber core_write = 0;
   };
   struct Command {
@@ -119,14 +120,14 @@ class Disk {
     SlotRef memory;
     SlotIndex file = kNoSlot;
     Ticket after;
-    Written block;          // Of a backup: what is to be there.
-    WriteNumber write = 0;  // Of a fetch: the block that it expects.
-    // Of an erase: the slots that it names, those that were stale when it came, and those of
-    // backups before it that have failed since.
+    Written block;          // For a backup: the content to be written.
+    WriteNumber write = 0;  // For a fetch: the block that it expects.
+    // For an erase: the slots that it names, the slots that were stale when it came, and the slots
+    // of earlier backups that have failed since.
     std::vector<SlotIndex> slots;
     bool begun = false;
-    bool early = false;  // It touches memory at its beginning, else at its end.
-    bool fails = false;  // Of an erase: some of it is done.
+    bool early = false;  // It touches memory at its beginning, not at its end.
+    bool fails = false;  // An erase that fails is done in part.
 
     Lane lane() const { return kind == Kind::kFetch ? Lane::kFetch : Lane::kBackup; }
   };
@@ -142,7 +143,7 @@ class Disk {
 
   const SimConfig* const config_;
   std::array<std::vector<Slot>, kMaxWindows> slots_;
-  std::vector<Command> commands_;  // Not reported, in the order in which they came.
+  std::vector<Command> commands_;  // Not reported yet, in the order of arrival.
   WriteNumber last_write_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// What the core has on order of its disks, known from its orders and from what was reported, and
-// the rules for these. Of one cache.
+// The disk orders of one core that are under way, known from its orders and from the reports, and
+// the rules for them.
 #ifndef PAGODA_TESTS_SIM_DISK_ORDERS_H_
 #define PAGODA_TESTS_SIM_DISK_ORDERS_H_
 
@@ -24,16 +24,16 @@ class DiskOrders {
  public:
   explicit DiskOrders(const SimConfig* config);
 
-  // A block on its way to disk: from the order of its copy to a staging slot on.
+  // A block on its way to disk, from the order of its copy to a staging slot on.
   struct Backup {
     uint32_t window = 0;
     uint32_t id = 0;
     SlotIndex staging;
     Ticket copy;
-    bool copied = false, failed = false;  // The copy has ended well, or has not.
+    bool copied = false, failed = false;  // The copy has succeeded; has failed.
     bool left = false;                    // The block has left the tree since.
-    Ticket ticket;                        // 0: not ordered of the carrier yet.
-    SlotIndex file = kNoSlot;             // Where it was ordered.
+    Ticket ticket;                        // 0: the carrier has no order for it yet.
+    SlotIndex file = kNoSlot;             // Set when the backup is ordered.
   };
   // A block on its way from disk.
   struct Fetch {
@@ -44,59 +44,59 @@ class DiskOrders {
     Ticket after;
     enum class State : uint8_t { kRunning, kRead, kFailed } state = State::kRunning;
     bool given_up = false;
-    bool left = false;  // Likewise.
+    bool left = false;  // The block has left the tree since.
   };
-  // Those of one call: they come up in order.
+  // The fetches of one call: the blocks become usable in order.
   struct Job {
     uint32_t window = 0;
     absl::Time deadline;
     std::deque<Fetch> fetches;
   };
 
-  // --- What the core orders ---
+  // --- Orders of the core ---
 
   // A copy to a staging slot.
   void Stage(uint32_t window, uint32_t id, SlotIndex staging, Ticket copy, absl::Time now);
   // The carrier gets the backup whose copy filled that slot.
   Backup& Submit(const FileOrder& order);
   void AddFetch(const FileOrder& order, uint32_t id, absl::Time deadline);
-  // Where one that failed is to be tried again, it is this one.
+  // If an erase that failed is to be tried again, this is the next try.
   void AddErase(const FileErase& erase);
-  // The orders of a call are all there: its next fetches are a job of their own.
+  // All orders of a call are there. The next fetches belong to another job.
   void EndCall() { jobs_open_.fill(false); }
 
-  // --- What is reported, and what else happens ---
+  // --- Reports and other events ---
 
-  // A copy has ended. Whether it was to a staging slot; then of which window.
+  // A copy has ended. Returns the window if it was a copy to a staging slot.
   std::optional<uint32_t> CopyEnded(Ticket copy, bool ok);
-  // After the core heard of that. Backups that were to be ordered, or given up, and were not
-  // ordered: the first one, which is forgotten. Nothing where there is none.
+  // Called after the core heard of that. Returns and forgets the first backup that was to be
+  // ordered or given up and was not ordered. Nothing if there is none.
   std::optional<Backup> TakeDropped(uint32_t window);
   // Of the backup lane.
   Backup BackupEnded(Ticket ticket, const absl::Status& status);
-  // Of an erase: it is over, or it is to be tried again, or it is given up after several tries.
+  // An erase is over, is to be tried again, or is given up after several tries.
   enum class EraseEnd : uint8_t { kDone, kTryAgain, kGivenUp };
   struct EndedErase {
     EraseEnd end = EraseEnd::kDone;
     std::vector<Ticket> tickets;  // Of all its tries.
   };
   EndedErase EraseEnded(Ticket ticket, const absl::Status& status);
-  // Whether each erase that is to be tried again was ordered again.
+  // Whether each erase that must be tried again was ordered again.
   bool AllTriedAgain() const {
     return std::none_of(erases_.begin(), erases_.end(),
                         [](const Erase& erase) { return erase.is_due; });
   }
-  // Of the fetch lane: marks it. Returns its job.
+  // Marks a fetch as ended. Returns its job.
   Job& FetchEnded(Ticket ticket, const absl::Status& status);
-  // What is over in the job, from its beginning on, leaves it. `comes_up` says, for one that was
-  // read and not given up, whether it becomes a block; if not, those behind it are given up, too,
-  // unless `is_in_memory` says that the block came there otherwise.
+  // Removes ended fetches from the beginning of the job. `comes_up` says, for a fetch that was read
+  // and not given up, whether it becomes a block. If not, the fetches behind it are given up too,
+  // unless `is_in_memory` says that the block came into memory in another way.
   template <class ComesUp, class IsInMemory>
   void Advance(Job& job, const ComesUp& comes_up, const IsInMemory& is_in_memory);
   static void GiveUp(Job& job, size_t from) {
     for (size_t i = from; i < job.fetches.size(); ++i) job.fetches[i].given_up = true;
   }
-  // Gives up the fetches whose deadline is over. Whether there were any.
+  // Gives up the fetches whose deadline has passed. Returns whether there were any.
   bool Expire(absl::Time now);
   void CloseJobs() {
     std::erase_if(jobs_, [](const Job& job) { return job.fetches.empty(); });
@@ -105,22 +105,21 @@ class DiskOrders {
   void BlockLeft(uint32_t window, uint32_t id);
   void AllLeft(uint32_t window);
 
-  // --- What is known ---
+  // --- Queries ---
 
   const std::vector<Backup>& backups() const { return backups_; }
   const std::list<Job>& jobs() const { return jobs_; }
-  // A backup of the block that is on order.
+  // The backup of the block that is under way, if any.
   const Backup* BackupOf(uint32_t window, uint32_t id) const;
-  // A fetch of it that is waited for.
+  // The fetch of the block that is under way and not given up, if any.
   const Fetch* FetchOf(uint32_t window, uint32_t id) const;
   bool IsRead(uint32_t window, SlotIndex file) const { return At(window, file).reads != 0; }
-  // The slot of the file is in use beside what block has it: nothing may be written there.
+  // Something besides the slot's block uses the file slot: nothing may be written there.
   bool IsBusy(uint32_t window, SlotIndex file) const;
-  // Slots of the file that are no block's and not free, but for those in `owned` (by slot).
+  // File slots that belong to no block and are not free, except for those in `owned` (by slot).
   uint32_t InFlight(uint32_t window, const std::vector<bool>& owned) const;
   uint32_t retired(uint32_t window) const { return stats_[window].retired_slots; }
-  // A staging slot that a backup has, or a slot that a fetch has; not counting fetches that wait
-  // for that copy.
+  // Whether a backup or a fetch has the memory slot. Fetches that wait for `copy` do not count.
   bool InTransit(uint32_t window, SlotRef memory, Ticket copy = Ticket{}) const;
   uint32_t fetching(uint32_t window) const;
   Ticket completed(Lane lane) const;
@@ -130,7 +129,7 @@ class DiskOrders {
   }
   bool HasFreeStaging(uint32_t window) const;
   DiskTierStats& stats(uint32_t window) { return stats_[window]; }
-  // Stops the run where the core counts otherwise.
+  // Stops the run if the core's counts differ.
   void CheckStats(uint32_t window, const DiskTierStats& told) const;
 
  private:
@@ -140,7 +139,7 @@ class DiskOrders {
   struct Erase {
     FileErase erase;  // The last try.
     std::vector<Ticket> tickets;
-    bool is_due = false;  // It is to be tried again.
+    bool is_due = false;  // It must be tried again.
   };
 
   struct Slot {
@@ -168,7 +167,7 @@ class DiskOrders {
   std::array<bool, kMaxWindows> jobs_open_ = {};  // The last job is of this call.
   std::vector<Erase> erases_;
   std::array<uint32_t, kMaxWindows> resets_ = {};
-  std::array<uint32_t, kMaxWindows> write_errors_ = {};  // One after another.
+  std::array<uint32_t, kMaxWindows> write_errors_ = {};  // In a row.
   Ticket last_backup_, last_fetch_;
   std::set<Ticket> open_backups_;  // Erases, too.
   std::deque<Spent> spent_;

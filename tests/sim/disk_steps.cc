@@ -222,8 +222,8 @@ void World::EndBackup(const Disk::Ended& ended) {
             " does not get the copy that was written");
 }
 
-// Whether what was read becomes a block: it is still on disk alone there, its parent is in memory,
-// and its tenant has room.
+// Whether a block that was read becomes usable: it still lies on disk alone in that slot, its
+// parent is in memory, and its tenant's quota allows it.
 bool World::ComesUp(uint32_t window, const DiskOrders::Fetch& fetch, const Scope& scope) {
   const Node& node = shadows[window].node(fetch.id);
   if (fetch.left || !IsOnlyOnDisk(window, fetch.id)) return false;
@@ -297,8 +297,8 @@ bool World::ExpireFetches() {
 
 // --- A restart ---
 
-// All comes back that the file has: under its parent, where that came back too or was in memory.
-// But for tails beside longer blocks, and for what its tenant's quota has no room for.
+// All blocks of the file come back whose parent came back too or was in memory. Exceptions are
+// tails beside longer blocks, and blocks above their tenant's quota.
 void World::RestoreDisk(const std::vector<RecoveredWindow>& windows) {
   const absl::StatusOr<uint64_t> restored = core->RestoreDisk(windows, now);
   SIM_CHECK(restored.ok(), "RestoreDisk: ", restored.status().ToString());

@@ -84,8 +84,8 @@ bool Continue(World& world, uint32_t max_blocks) {
   return world.core->ContinueEndings(world.now, max_blocks);
 }
 
-// Its drains are over. Those of a quarantine end a few at a time. In which order they were released
-// is the core's to know, so nothing but its invariants is looked at in between.
+// Its deferred releases end. Those of a quarantine end a few at a time. Only the core knows their
+// order, so in between only the core's invariants are checked.
 bool ContinueDeferred(World& world, const World::Ending& ending) {
   const uint64_t ended = world.core->endings_ended();
   bool more = Continue(world, ending.session == nullptr ? world.random.Between(1, 8) : kEverything);
@@ -104,7 +104,7 @@ bool ContinueSequence(World& world, SimSession& session, SimSequence& sequence) 
   const bool more = Continue(world, 1);
   world.Absorb(scope);
   world.prompts.Remember(sequence.content, world.random);
-  // What it lets go must not outlive what drains below it.
+  // Its releases must not end before the deferred releases of blocks below.
   if (session.deferred_below) {
     world.batch_session = &session;
     world.batch_defers = true;
@@ -162,7 +162,7 @@ void ContinueEnding(World& world) {
   const World::Ending ending = world.endings.front();
   SimSession* const session = ending.session;
   const bool deferred_end = session == nullptr || !session->writes;
-  // Where nothing is to be quarantined, nothing has to drain any more.
+  // If nothing is to be quarantined, no release has to be deferred any more.
   if (session != nullptr && deferred_end) session->deferred_below = false;
   SimSequence* const sequence = session == nullptr ? nullptr : FirstSequence(*session);
   bool more = false;

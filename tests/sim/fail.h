@@ -1,5 +1,5 @@
-// A run that finds something wrong says what and stops its process: each run is a process of its
-// own, so that a broken invariant of the core ends it in the same way (runner.h).
+// A run that finds an error prints it and stops its process. Each run is a process of its own, so a
+// broken invariant of the core ends it in the same way (runner.h).
 #ifndef PAGODA_TESTS_SIM_FAIL_H_
 #define PAGODA_TESTS_SIM_FAIL_H_
 
@@ -10,7 +10,7 @@ namespace pagoda::sim {
 
 [[noreturn]] void Fail(const std::string& what);
 
-// The parts, one after another.
+// Concatenates the parts.
 template <class... Parts>
 std::string Text(const Parts&... parts) {
   std::ostringstream text;
@@ -20,7 +20,7 @@ std::string Text(const Parts&... parts) {
 
 }  // namespace pagoda::sim
 
-// What follows the condition are parts of the message.
+// The arguments after the condition are parts of the message.
 #define SIM_CHECK(condition, ...)                                                        \
   do {                                                                                   \
     if (!(condition)) [[unlikely]] {                                                     \

@@ -132,7 +132,7 @@ Victims& Follow::VictimsOf(uint32_t window, Tier tier, uint32_t id) {
 void Follow::NoteVictim(uint32_t window, Tier tier, uint32_t id, const Victims::Gone& gone) {
   SIM_CHECK(world_.ledgers[window][id].refs <= (LetGo(window, id) ? 1 : 0), "block ", id,
             " of window ", WindowName(world_.config.windows[window].size),
-            " goes for room while it is held");
+            " is evicted while it is held");
   NoteGone(window, tier, id, gone);
 }
 
@@ -426,7 +426,7 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
           (!world_.full(window) || on_disk) && IsAmong(for_space_, window, above);
       SIM_CHECK(with_parent || on_disk || !world_.config.tenants.empty() ||
                     !world_.config.has_disk || !node.lower.contains(world_.config.disk()),
-                "block ", id, " goes for room, though it has a copy on disk to fall to");
+                "block ", id, " is evicted, though it has a copy on disk to fall to");
       if (!with_parent) {
         SIM_CHECK((node.tier == Tier::kPrimary) == (reason == RemovalReason::kEvicted), "block ",
                   id, " of the ", DefaultTierName(node.tier), " tier is ",
@@ -462,7 +462,7 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
   }
 }
 
-// What moves and what goes for room, before it does.
+// Notes blocks that move or leave to free slots, before they do.
 void Follow::NoteMoves(const EventBatch& events) {
   for (const Event& event : events) {
     const uint32_t window = WindowIndex(event.window);

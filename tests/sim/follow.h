@@ -1,5 +1,5 @@
-// Follows what one call of the core did: its events and copies, in order, against the shadows and
-// the ledgers.
+// Follows one call of the core: checks its events and copies, in order, against the shadows and the
+// ledgers.
 #ifndef PAGODA_TESTS_SIM_FOLLOW_H_
 #define PAGODA_TESTS_SIM_FOLLOW_H_
 
@@ -17,12 +17,12 @@ class Follow {
  public:
   Follow(World& world, const Scope& scope) : world_(world), scope_(scope) {}
 
-  // Stops the run where an event or a copy is not allowed, or does not fit what is known.
+  // Stops the run if an event or a copy is not allowed, or does not fit the known state.
   void Run(const EventBatch& events, const std::vector<CopyOrder>& orders);
 
   size_t expiries() const { return expiries_; }
-  // Changes to the default priority that are expiries unless something was published.
-  // Blocks that went for room, and those that could have gone instead all the while.
+  // Changes to the default priority count as expiries unless a block was published.
+  // Blocks that left to free slots, and the candidates that stayed during the whole call.
   const std::vector<Victims>& victims() const { return victims_; }
 
  private:
@@ -67,9 +67,9 @@ class Follow {
   std::vector<Move> moves_;
   std::vector<HeldBlock> for_space_;
   std::vector<HeldBlock> stored_;
-  std::vector<HeldBlock> changed_;  // Their copies.
+  std::vector<HeldBlock> changed_;  // Blocks with changed copies.
   std::vector<Arrived> arrived_;    // By orders.
-  std::vector<HeldBlock> copied_;   // In part.
+  std::vector<HeldBlock> copied_;   // Blocks copied in part.
   std::vector<Victims> victims_;
   std::vector<HeldBlock> off_disk_;  // Blocks that lose their copy there, and stay.
   std::optional<Priority> highest_staged_;

@@ -1,4 +1,4 @@
-// Sequences grow: room, tokens, what is computed.
+// Sequences grow: reserved capacity, tokens, computed tokens.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -10,7 +10,7 @@
 namespace pagoda::sim {
 namespace {
 
-// What growth to `room` must answer.
+// The expected answer to a growth.
 struct Growth {
   bool fits = true;
   bool never = false;  // The capacity can never hold it.
@@ -53,7 +53,7 @@ Scope GrowthScope(World& world, const SimSession& session, SimSequence& sequence
   return scope;
 }
 
-// The sequence has room for more: the new ends of its tables.
+// The sequence has more capacity: adopts the new ends of its tables.
 void FollowGrowth(World& world, SimSession& session, SimSequence& sequence, const Growth& growth,
                   uint32_t reserved, Ticket ready, const std::vector<BlockTable>& added) {
   const uint32_t old_size = world.BlocksFor(sequence.reserved);
@@ -62,8 +62,8 @@ void FollowGrowth(World& world, SimSession& session, SimSequence& sequence, cons
     SimTable& table = sequence.tables[w];
     SIM_CHECK(added[w].window == world.config.windows[w].size && added[w].first_block == first &&
                   first + added[w].blocks.size() == world.BlocksFor(reserved),
-              "growth to room for ", reserved, " gives entries [", added[w].first_block, ", ",
-              added[w].first_block + added[w].blocks.size(), ")");
+              "growth to reserved tokens: ", reserved, " gives entries [", added[w].first_block,
+              ", ", added[w].first_block + added[w].blocks.size(), ")");
     if (growth.copies[w]) {
       SIM_CHECK(added[w].blocks.front().id != table.blocks.back().id,
                 "rule 6: a shared tail is written without a copy");
@@ -280,7 +280,7 @@ void AppendOp(World& world) {
       world.Refused(appended.status(),
                     {growth.never ? Reason::kInvalidCount : Reason::kBlocksExhausted,
                      Reason::kBlocksExhausted});
-      SIM_CHECK(!growth.fits, "refused, though there is room: ", appended.status().ToString());
+      SIM_CHECK(!growth.fits, "refused, though there is capacity: ", appended.status().ToString());
     }
     return world.Check();
   }
@@ -325,7 +325,7 @@ void ReserveOp(World& world) {
       world.Refused(reserved.status(),
                     {growth.never ? Reason::kInvalidCount : Reason::kBlocksExhausted,
                      Reason::kBlocksExhausted});
-      SIM_CHECK(!growth.fits, "refused, though there is room: ", reserved.status().ToString());
+      SIM_CHECK(!growth.fits, "refused, though there is capacity: ", reserved.status().ToString());
     }
     return world.Check();
   }

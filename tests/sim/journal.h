@@ -1,5 +1,5 @@
-// The slot journal as a daemon writes it down: what each slot was said to hold. A restart finds the
-// cache again from this and from the memory alone.
+// The slot journal as a daemon writes it down: the reported content of each slot. A restart finds
+// the cache again from this and the memory alone.
 #ifndef PAGODA_TESTS_SIM_JOURNAL_H_
 #define PAGODA_TESTS_SIM_JOURNAL_H_
 
@@ -22,16 +22,16 @@ class Journal {
  public:
   explicit Journal(const SimConfig* config);
 
-  // In the order in which the core tells them.
+  // Called in the order in which the core reports the changes.
   void Apply(const std::vector<SlotChange>& changes);
 
-  // Stops the run where a slot's entry is not what the tree says about its block.
-  // Of what a reset has cut off it still tells while `resetting`.
+  // Stops the run if a slot's entry differs from the tree's block. While `resetting`, the journal
+  // still has entries of blocks that the reset has cut off.
   void Check(uint32_t window, const Shadow& shadow, const Ledger& ledger, bool resetting) const;
 
-  // What another run of the daemon finds in a window: contents whose bytes are there, and whose
-  // path to the root is there too, parents before children. Under full attention no block is nearer
-  // than its parent. (A daemon also finds holes again; manager/recovery_test.cc tests that.)
+  // What another run of the daemon finds in a window: contents with their bytes and with a complete
+  // path to the root, parents before children. Under full attention no block is nearer than its
+  // parent. (A daemon also finds holes again; tests/manager/recovery_test.cc tests that.)
   RecoveredWindow Recover(uint32_t window, const Memory& memory) const;
 
  private:

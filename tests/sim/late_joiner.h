@@ -1,4 +1,4 @@
-// A subscriber that comes when there is something already.
+// A subscriber that starts when the cache already has content.
 #ifndef PAGODA_TESTS_SIM_LATE_JOINER_H_
 #define PAGODA_TESTS_SIM_LATE_JOINER_H_
 
@@ -13,16 +13,16 @@
 
 namespace pagoda::sim {
 
-// Reads snapshots piece by piece while the world goes on, and holds what it has in the end, and for
-// a while after, against the core: the trees, and which blocks are taken where it is told of all.
+// Reads snapshots in chunks while the world goes on. At the end, and for a while after, compares
+// its state with the core: the trees, and the taken blocks if it hears of all of them.
 class LateJoiner {
  public:
   explicit LateJoiner(LifecycleEvents lifecycle = LifecycleEvents::kRaw) : lifecycle_(lifecycle) {}
 
-  // The core has recorded these, in order. Between two pieces of a snapshot any number of calls
-  // comes.
+  // Events that the core has recorded, in order. Any number of calls can come between two chunks of
+  // a snapshot.
   void See(const EventBatch& events);
-  // Reads a piece, begins or ends, or does nothing. After See of all events so far.
+  // Reads a chunk, begins, ends, or does nothing. REQUIRES: See of all events so far.
   void Act(const BlockManager& core, Random& random, absl::Time now);
 
   uint64_t snapshots() const { return snapshots_; }

@@ -1,5 +1,5 @@
-// Who holds which block of a window, and in which slot each block lies: counted anew after every
-// operation from what the clients know, the events and the copies, without asking the core.
+// The holders of each block of a window, and the slot in which each block lies. Counted anew after
+// every operation from the clients' knowledge, the events and the copies, without asking the core.
 #ifndef PAGODA_TESTS_SIM_LEDGER_H_
 #define PAGODA_TESTS_SIM_LEDGER_H_
 
@@ -20,16 +20,16 @@ struct BlockFacts {
   uint16_t refs = 0;  // Holders.
   uint16_t pins = 0;
   uint16_t deferred = 0;
-  bool placed = false;                                   // Whether `place` means something.
+  bool placed = false;                                   // Whether `place` is valid.
   SlotRef place;                                         // The nearest of `copies`.
   std::array<SlotIndex, kMaxTiers> copies = NoCopies();  // By tier; kNoSlot: none.
   Generation generation;                                 // The last one seen.
-  // It was found on disk: its life's generation is not known yet.
+  // Found on disk: its generation is not known yet.
   bool unknown_life = false;
-  // What a cached block is kept at, by the wishes of its sequences and what time brought.
+  // The retention of a cached block, by the wishes of its sequences and the time.
   Priority priority = kDefaultPriority;
   absl::Duration duration = absl::InfiniteDuration();
-  absl::Time deadline = absl::InfiniteFuture();  // Infinite: the clock stands.
+  absl::Time deadline = absl::InfiniteFuture();  // Infinite: the clock is stopped.
 
   static constexpr std::array<SlotIndex, kMaxTiers> NoCopies() {
     return {kNoSlot, kNoSlot, kNoSlot, kNoSlot};
@@ -52,46 +52,46 @@ class Ledger {
   BlockFacts& operator[](BlockId id) { return (*this)[id.value()]; }
   uint32_t num_ids() const { return static_cast<uint32_t>(facts_.size()); }
 
-  // --- Where blocks lie ---
+  // --- Places of blocks ---
 
-  // `id` owns the slot from now on, and no other.
+  // `id` owns the slot from now on, and no other slot.
   void Place(uint32_t id, SlotRef slot);
-  // `id` owns this one, too; in its tier no other.
+  // `id` owns this slot too. In its tier it owns no other.
   void AddCopy(uint32_t id, SlotRef slot);
-  // The copy of `id` in that slot is gone, if there is one.
+  // Removes the copy of `id` in that slot, if there is one.
   void RemoveCopy(uint32_t id, SlotRef slot);
-  // Of the copies of `id` those in other tiers are gone.
+  // Removes the copies of `id` in all other tiers.
   void KeepCopies(uint32_t id, TierSet tiers);
   // Whether the block has a nearer copy.
   bool IsDuplicate(uint32_t id, SlotRef slot) const {
     return facts_[id].placed && facts_[id].place != slot;
   }
-  // The block that owns the slot; kNone where nobody does.
+  // The block that owns the slot; kNone if there is none.
   uint32_t owner(SlotRef slot) const { return owners_[Index(slot.tier)][slot.slot.value()]; }
   uint32_t num_slots(Tier tier) const { return static_cast<uint32_t>(owners_[Index(tier)].size()); }
-  // The block left the cache, and nobody holds it.
+  // The block left the cache, and nothing holds it.
   void Unplace(uint32_t id);
 
   // --- Holders ---
 
   // Forgets all holders.
   void BeginCount();
-  // A fetch has the slot, which is no block's.
+  // A fetch has the slot, which belongs to no block.
   void Reserve(SlotRef slot) { reserved_.push_back(slot); }
-  // So many slots of the disk are no block's and not free.
+  // The number of disk slots that belong to no block and are not free.
   void SetDiskInFlight(uint32_t slots) { disk_in_flight_ = slots; }
   enum class Holder : uint8_t { kUser, kPin, kDefer };
   void Hold(BlockId id, Holder holder);
-  // One user less, while an operation runs.
+  // Removes one holder while an operation runs.
   void LetGo(BlockId id) { --(*this)[id].refs; }
-  // All holders are counted: slots whose block is neither held nor cached are free.
+  // Called when all holders are counted. Slots whose block is neither held nor cached are free.
   void EndCount(const Shadow& shadow);
 
-  // Primary slots that nobody holds.
+  // Primary slots that nothing holds.
   uint32_t available() const { return available_; }
   uint32_t pinned_blocks() const { return pinned_blocks_; }
-  // Stops the run where rule 5 does not hold, or the numbers are not those of the ledger.
-  // While a reset goes on, what it has cut off counts as cached until it is let go.
+  // Stops the run if rule 5 does not hold, or if the numbers differ from the ledger's. While a
+  // reset goes on, cut-off blocks count as cached until they are released.
   enum class Reset : uint8_t { kOver, kGoesOn };
   void CheckStats(const WindowStats& stats, const Memory& memory, const Shadow& shadow,
                   Reset reset) const;

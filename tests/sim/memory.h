@@ -1,5 +1,5 @@
-// The slots' bytes, as one value a token, and the copies that are under way between them: what
-// pools and Transfers are to a real cache.
+// The slots' bytes, as one value for each token, and the running copies between them. They stand
+// for pools and Transfers.
 #ifndef PAGODA_TESTS_SIM_MEMORY_H_
 #define PAGODA_TESTS_SIM_MEMORY_H_
 
@@ -14,9 +14,9 @@
 
 namespace pagoda::sim {
 
-// A copy reads its source and writes its target at some moments between its start and its end, and
-// may start as soon as the copies are done that CopyOrder::after names: whatever else must not
-// happen in between is for the core to prevent.
+// A copy reads its source and writes its target at some moments between its start and its end. It
+// can start as soon as the copies named by CopyOrder::after are done. The core must prevent
+// everything else that must not happen in between.
 class Memory {
  public:
   explicit Memory(const SimConfig* config);
@@ -32,35 +32,35 @@ class Memory {
     return static_cast<uint32_t>(touches_[window][Index(tier)].size());
   }
 
-  // Stops the run where the order is not in order: tickets with gaps, slots that do not exist.
+  // Stops the run if the order is invalid: a gap in the tickets, or a slot that does not exist.
   void Order(const CopyOrder& order, Random& random);
-  // Starts some copies that may start.
+  // Starts some of the copies that can start.
   void StartSome(Random& random, uint32_t percent);
-  // A copy that has started; nothing where none has and none may start.
+  // Picks a copy that has started. False if none has and none can start.
   bool PickStarted(Random& random, Ticket* ticket);
-  // Carries out what is left of a copy. A failed one leaves garbage in its target.
+  // Carries out the rest of a copy. A failed one leaves garbage in its target.
   enum class Outcome { kDone, kFailed };
   struct Ended {
     uint32_t window = 0;
-    SlotRef lost;  // Its target, where that may be garbage; no slot where it is not.
+    SlotRef lost;  // Its target if that can be garbage; else no slot.
   };
   Ended End(Ticket ticket, Outcome outcome, Random& random);
 
-  // All copies stop where they are, and tickets begin anew: what was to be written may be garbage.
+  // All copies stop at once, and tickets begin anew. Their targets can be garbage.
   void Crash(Random& random);
 
   size_t pending() const { return copies_.size(); }
   Ticket first_pending() const { return copies_.front().order.ticket; }
   Ticket last() const { return last_; }
-  // Every copy up to this one has ended.
+  // Every copy up to this ticket has ended.
   Ticket completed() const {
     return copies_.empty() ? last_ : Ticket{copies_.front().order.ticket.value() - 1};
   }
-  // A copy that is not done reads or writes the slot.
+  // Whether a copy that is not done reads or writes the slot.
   bool Touched(uint32_t window, SlotRef slot) const {
     return touches_[window][Index(slot.tier)][slot.slot.value()].any > 0;
   }
-  // A copy that is not done writes it.
+  // Whether a copy that is not done writes it.
   bool Arriving(uint32_t window, SlotRef slot) const {
     return touches_[window][Index(slot.tier)][slot.slot.value()].writes > 0;
   }
@@ -70,9 +70,9 @@ class Memory {
     CopyOrder order;
     uint32_t window = 0;
     bool started = false;
-    bool reads_first = false;   // Reads at its start, else at its end.
-    bool writes_first = false;  // Writes at its start, else at its end.
-    bool suspect = false;       // A copy failed that was to bring its source.
+    bool reads_first = false;   // Reads at its start, not at its end.
+    bool writes_first = false;  // Writes at its start, not at its end.
+    bool suspect = false;       // The copy that was to bring its source failed.
     std::array<Value, kMaxTokensPerBlock> buffer;
   };
   struct Touches {

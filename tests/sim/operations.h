@@ -1,4 +1,4 @@
-// What the simulated clients and operators do.
+// The operations of the simulated clients and operators.
 #ifndef PAGODA_TESTS_SIM_OPERATIONS_H_
 #define PAGODA_TESTS_SIM_OPERATIONS_H_
 
@@ -59,23 +59,23 @@ void RestartOp(World& world);
 // --- Endings (ending_operations.cc) ---
 void EndSession(World& world, SimSession& session);
 void EndQuarantine(World& world, size_t index);
-// Frees the next thing that the oldest ending has.
+// Frees the next part of the oldest ending.
 void ContinueEnding(World& world);
 
-// --- What they share (client_steps.cc) ---
+// --- Shared parts (client_steps.cc) ---
 
-// A living session, in a batch of its own or the one that runs; nullptr where there is none. For a
-// call about a sequence mostly one that has any.
+// An open session, in a new batch or in the running one; nullptr if there is none. For a call about
+// a sequence, usually a session that has one.
 enum class About : uint8_t { kAnything, kSequence };
 SimSession* EnterSession(World& world, About about = About::kAnything);
-// One of the session's running sequences; where there is none, any of them.
+// One of the session's running sequences. If it has none, any sequence.
 SimSequence& PickSequence(World& world, SimSession& session);
 // A random wish, as often as the configuration says.
 SequenceRetention DrawRetention(World& world, uint32_t tokens);
 // Whether this call is to have a wrong argument.
 bool Wrong(World& world);
 
-// Runs an operation by value, follows its events.
+// Runs an operation by value and follows its events.
 template <class Result>
 absl::StatusOr<Result> Call(World& world, SimSession& session, Operation operation,
                             const Scope& scope) {
@@ -87,23 +87,24 @@ absl::StatusOr<Result> Call(World& world, SimSession& session, Operation operati
   return std::get<Result>(*std::move(result));
 }
 
-// The client's table becomes what an answer says from `first_block` on. Entries that are new must
-// be blocks that nobody has.
+// Sets the client's table to the answer's entries from `first_block` on. New entries must be blocks
+// without a holder.
 void AdoptTable(World& world, SimTable& table, uint32_t window, uint32_t first_block,
                 const std::vector<BlockHandle>& blocks);
-// A block that a client gets fresh: nobody holds it, and no cached block lies in its slot.
+// Checks a fresh block for a client: nothing holds it, and no cached block lies in its slot.
 void AdoptFresh(World& world, uint32_t window, const BlockHandle& handle);
 // The engine writes what it computes for tokens [computed, end).
 void WriteTokens(World& world, SimSequence& sequence, uint32_t end);
-// Whether a sequence has, in every window, the blocks that its next token sees: after a failed copy
-// it may need what a window has passed, and can only be freed.
+// Whether a sequence has, in every window, the blocks that its next token sees. After a failed copy
+// it may need blocks that a window has passed. Then it can only be freed.
 bool CanGoOn(const World& world, const SimSequence& sequence, uint32_t computed);
-// Whether the engine can go on from the computed tokens: nothing that it reads is missing or on its
-// way.
+// Whether the engine can continue after the computed tokens: all that it reads is there, and no
+// copy is bringing it.
 bool CanCompute(const World& world, const SimSequence& sequence);
-// After more tokens are computed: what must be in the tree now, and what a window has passed.
+// After more tokens are computed: checks what must be in the tree now, and what a window has
+// passed.
 void FollowCommit(World& world, SimSession& session, SimSequence& sequence);
-// After a sequence has ended: its computed tail is cached, too; its blocks are let go.
+// After a sequence has ended: its computed tail is cached too, and its blocks are released.
 enum class ComputedTail { kPublished, kDropped };
 void FollowEnd(World& world, SimSession& session, SimSequence& sequence,
                ComputedTail tail = ComputedTail::kPublished);
@@ -113,7 +114,7 @@ inline uint64_t CountFirstFalls(const World& world) {
 }
 // What the sequences' wishes allow.
 Scope PublishScope(SimSequence& sequence, Reasons reasons);
-// Whether what it publishes may change priorities.
+// Whether the sequence's publishing can change priorities.
 bool SetsPriorities(const SimSequence& sequence);
 
 }  // namespace pagoda::sim

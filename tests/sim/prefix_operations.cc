@@ -276,19 +276,19 @@ void CheckFetched(World& world, const std::array<std::vector<uint32_t>, kMaxWind
       fetched += is_new ? 1 : 0;
     }
     if (!stopped || !world.full(w) || !world.config.tenants.empty()) continue;
-    // As many as may be on their way are, or there is no room in memory.
+    // The most fetches are under way, or memory has no slot.
     const Tier above = world.config.above_disk();
     const uint32_t most = std::max(1u, world.config.windows[w].blocks_in(above) / 4);
-    // What lies above them stays meanwhile.
+    // The blocks above them stay in memory meanwhile.
     const auto stay = std::count_if(in_memory[w].begin(), in_memory[w].end(), [&](uint32_t id) {
       return world.ledgers[w][id].refs == 0 && world.shadows[w].node(id).tier == above;
     });
     const TierOccupancy reserved = world.core->Stats().windows[w].tiers[static_cast<size_t>(above)];
     SIM_CHECK(world.on_order.fetching(w) == most || reserved.free + reserved.cached <= stay ||
                   told.blocks + world.memory.pending() > 0,
-              "nothing more is fetched, though there is room");
+              "nothing more is fetched, though memory has a slot");
   }
-  // In a sliding window a block may leave for the room of the next one.
+  // In a sliding window a block can leave to free a slot for the next one.
   SIM_CHECK(told.fetched_blocks >= fetched, "PrefetchPrefix says ", told.fetched_blocks,
             " fetches instead of ", fetched);
   SIM_CHECK(told.fetch >= waits_for && told.fetch <= world.on_order.last(Lane::kFetch),

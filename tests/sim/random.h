@@ -12,8 +12,8 @@ constexpr uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// splitmix64 (Steele, Lea, Flood, 2014). Every operation of a run has a stream of its own, so that
-// leaving one out does not change what the others draw.
+// splitmix64 (Steele, Lea, Flood, 2014). Every operation of a run has its own stream, so leaving
+// one out does not change what the others draw.
 class Random {
  public:
   Random() = default;
@@ -24,7 +24,7 @@ class Random {
   uint32_t Below(uint32_t n) {
     return static_cast<uint32_t>((static_cast<uint64_t>(static_cast<uint32_t>(Next())) * n) >> 32);
   }
-  // low to high, both included.
+  // low to high, both inclusive.
   uint32_t Between(uint32_t low, uint32_t high) { return low + Below(high - low + 1); }
   bool OneIn(uint32_t n) { return Below(n) == 0; }
   bool Percent(uint32_t percent) { return Below(100) < percent; }

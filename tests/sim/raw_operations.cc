@@ -32,7 +32,7 @@ void AllocateOp(World& world) {
       {.reasons = kForSpace});
   if (!allocated.ok()) {
     SIM_CHECK(unknown || wrong || !fits,
-              "refused, though there is room: ", allocated.status().ToString());
+              "refused, though there is capacity: ", allocated.status().ToString());
     world.Refused(allocated.status(), {unknown          ? Reason::kUnknownWindow
                                        : wrong || never ? Reason::kInvalidCount
                                                         : Reason::kBlocksExhausted});

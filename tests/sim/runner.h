@@ -1,4 +1,4 @@
-// Runs seeds in processes of their own, replays what fails and makes it smaller.
+// Runs seeds in separate processes, replays failures and shrinks them.
 #ifndef PAGODA_TESTS_SIM_RUNNER_H_
 #define PAGODA_TESTS_SIM_RUNNER_H_
 
@@ -11,21 +11,21 @@
 
 namespace pagoda::sim {
 
-// One run, or what is left of it: operations [0, operations) but for those to skip.
+// A run or a part of one: operations [0, operations) except those to skip.
 struct SimRun {
   uint64_t seed = 0;
   uint32_t operations = 10'000;
   struct Range {
     uint32_t begin, end;
   };
-  std::vector<Range> skip;  // Ascending, apart.
+  std::vector<Range> skip;  // Ascending, not overlapping.
 
   bool Skips(uint32_t operation) const;
   uint32_t Size() const;
-  // The arguments with which sim_test does this run: "--seed=7 --ops=31 --skip=0-4,9-11".
+  // The arguments with which sim_test repeats this run: "--seed=7 --ops=31 --skip=0-4,9-11".
   std::string Arguments() const;
 };
-// "0-4,9-11"; nothing where it is not of that form.
+// Parses "0-4,9-11". Nothing if the text has another form.
 std::optional<std::vector<SimRun::Range>> ParseRanges(const std::string& text);
 
 struct Plan {
@@ -33,31 +33,31 @@ struct Plan {
   uint64_t seeds = 2'000;
   uint32_t operations = 10'000;
   uint32_t workers = 2;
-  // Of this many seeds one runs twice, the second time through the slower ShadowTree, and must be
-  // the same.
+  // One of this many seeds runs twice, the second time through the slower ShadowTree. Both runs
+  // must be the same.
   uint32_t twice_every = 16;
 };
 
 struct Outcome {
-  uint64_t seeds = 0;       // That ran to their end.
-  uint64_t operations = 0;  // Of these.
+  uint64_t seeds = 0;       // Seeds that ran to their end.
+  uint64_t operations = 0;  // Of these seeds.
   Coverage coverage;
   std::optional<SimRun> failure;  // The first run that failed.
 };
 
-// Does the runs of a plan, up to the first that fails.
+// Runs a plan up to the first failure.
 Outcome RunAll(const Plan& plan);
-// Does one run in this process, then prints its last `lines` lines of what it did; a failure does
-// so, too, and stops the process.
+// Runs one run in this process, then prints the last `lines` lines of its trace. A failure also
+// prints them, and stops the process.
 void RunHere(const SimRun& run, size_t lines);
-// Does one run in this process. Returns the digest of its events and copies (digest.h).
+// Runs one run in this process. Returns the digest of its events and copies (digest.h).
 uint64_t DigestOf(const SimRun& run);
-// What is wrong with a run, without the numbers in it: does it in a process of its own that prints
-// nothing. Empty where nothing is wrong.
+// The error of a run, without the numbers in it. Runs in a separate process that prints nothing.
+// Empty if there is no error.
 std::string FailureOf(const SimRun& run);
-// The same in a process that prints its last operations and what is wrong.
+// Runs it in a process that prints its last operations and the error.
 void Replay(const SimRun& run);
-// Leaves out operations as long as what is left fails in the same way, for about `seconds`.
+// Leaves out operations while the rest fails in the same way, for about `seconds`.
 SimRun Shrink(const SimRun& run, double seconds);
 
 }  // namespace pagoda::sim

@@ -131,7 +131,7 @@ void AdoptMatch(World& world, SimSequence& sequence, const MatchOracle& match, u
     const std::vector<BlockHandle>& blocks = tables[w].blocks;
     SimTable& table = sequence.tables[w];
     SIM_CHECK(blocks.size() == world.BlocksFor(sequence.reserved), "a table of ", blocks.size(),
-              " blocks for room of ", sequence.reserved);
+              " blocks for reserved tokens: ", sequence.reserved);
     Ledger& ledger = world.ledgers[w];
     const uint32_t first = match.first(w, matched);
     for (uint32_t i = 0; i < whole; ++i) {
@@ -159,7 +159,7 @@ void AdoptMatch(World& world, SimSequence& sequence, const MatchOracle& match, u
     table.published = whole;
     if (whole > 0) {
       table.tip = blocks[whole - 1].id;
-      // To make room for the rest, a sliding window may have had to cut it out of the tree.
+      // To free slots for the rest, a sliding window may have cut it out of the tree.
       table.detached = !world.shadows[w].node(table.tip.value()).in_tree();
     }
     AdoptTable(world, table, w, whole, {blocks.begin() + whole, blocks.end()});
@@ -211,8 +211,8 @@ void AddSequenceOp(World& world) {
   }
   if (world.Note()) {
     world.Note(Text("  AddSequence(", session->ref.id.value(), ", ", sequence.id.value(),
-                    ", name space ", content.name_space, ", ", tokens, " tokens, room ", reserved,
-                    ")"));
+                    ", name space ", content.name_space, ", ", tokens, " tokens, reserved ",
+                    reserved, ")"));
   }
   world.ApplyTime();
   const uint32_t limit = MatchLimit(world.config, content);
@@ -246,12 +246,12 @@ void AddSequenceOp(World& world) {
     } else {
       world.Refused(added.status(), {Reason::kBlocksExhausted});
       SIM_CHECK(!expected.fits || !expected.sure,
-                "refused, though there is room: ", added.status().ToString());
+                "refused, though there is capacity: ", added.status().ToString());
     }
     return world.Check();
   }
   SIM_CHECK(!sequence.running, "a sequence begins twice");
-  SIM_CHECK(expected.fits || !expected.sure, "a sequence begins without room for it");
+  SIM_CHECK(expected.fits || !expected.sure, "a sequence begins without capacity for it");
   const uint32_t matched = added->matched_tokens;
   SIM_CHECK(matched == expected.matched || (!expected.sure && matched < expected.matched),
             "matched ", matched, " tokens instead of ", expected.matched);

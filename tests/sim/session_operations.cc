@@ -164,7 +164,7 @@ void MaintainOp(World& world) {
   const uint64_t falls_before = world.coverage.count(Met::kOffloaded);
   const uint64_t first_before = CountFirstFalls(world);
   const uint32_t moved = world.core->Maintain(world.now, most);
-  // What makes room below, or on disk, is all that may leave: nothing is dropped ahead of need.
+  // Only blocks that free slots below or on disk can leave: nothing is dropped ahead of need.
   const bool may_displace = most != 0 || world.config.has_disk;
   const size_t backups = world.on_order.backups().size();
   world.Absorb({.reasons = may_displace ? Bit(RemovalReason::kDisplaced) : 0,
@@ -179,7 +179,7 @@ void MaintainOp(World& world) {
   }
   const uint64_t falls = world.coverage.count(Met::kOffloaded) - falls_before;
   const uint64_t first_falls = CountFirstFalls(world) - first_before;
-  // What makes room in a middle tier falls, too, and is not counted.
+  // A block that frees a slot in a middle tier falls too, and is not counted.
   const auto& watermarks = world.config.watermark_permille;
   const bool first_alone = std::all_of(watermarks.begin() + 1, watermarks.end(),
                                        [](uint32_t permille) { return permille == 0; });

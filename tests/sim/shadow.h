@@ -1,6 +1,6 @@
-// The prefix tree of one window made from events alone, in flat arrays: what events/shadow_tree.h
-// is for subscribers, fast enough to compare with the core after every operation. It also keeps the
-// places of holes, which the events' readers need not do.
+// The prefix tree of one window, made from events alone, in flat arrays. It is like
+// events/shadow_tree.h for subscribers, but fast enough to compare with the core after every
+// operation. It also keeps the places of holes, which readers of events need not do.
 #ifndef PAGODA_TESTS_SIM_SHADOW_H_
 #define PAGODA_TESTS_SIM_SHADOW_H_
 
@@ -20,7 +20,7 @@ namespace pagoda::sim {
 inline constexpr uint32_t kNone = kNoBlock.value();
 
 struct Node {
-  // A hole: its block left a sliding window's tree while it had children.
+  // kHole: its block left a sliding window's tree while it had children.
   enum class State : uint8_t { kAbsent, kCached, kHole };
   State state = State::kAbsent;
   Tier tier = Tier::kPrimary;
@@ -28,7 +28,7 @@ struct Node {
   Priority priority;
   uint8_t count = 0;  // Tokens.
   uint32_t name_space = 0;
-  uint32_t depth = 0;  // Blocks above it.
+  uint32_t depth = 0;  // The number of blocks above it.
   uint32_t parent = kNone;
   uint32_t first_child = kNone;
   uint32_t next_sibling = kNone;
@@ -44,32 +44,32 @@ class Shadow {
  public:
   Shadow(const SimConfig* config, uint32_t window_index);
 
-  // Stops the run where the event does not fit the tree.
+  // Stops the run if the event does not fit the tree.
   void ApplyStored(const StoredEvent& stored);
   void ApplyUpdated(const UpdatedEvent& updated);
   void Clear();
   // One block of a removal.
   void Remove(BlockId id, BlockHash hash);
 
-  // Stops the run where `entries` (BlockManager::DumpTree) is another tree.
+  // Stops the run if `entries` (BlockManager::DumpTree) is a different tree.
   void Compare(const std::vector<TreeEntry>& entries) const;
 
-  // The block of that id; absent where none was ever seen.
+  // The block with that id; absent if it was never seen.
   const Node& node(uint32_t id) const { return id < nodes_.size() ? nodes_[id] : absent_; }
   uint32_t num_ids() const { return static_cast<uint32_t>(nodes_.size()); }
   uint32_t first_child(uint32_t parent, uint32_t name_space) const {
     return parent == kNone ? roots_[name_space] : nodes_[parent].first_child;
   }
-  // The child with exactly these keys, cached or a hole; kNone where there is none.
+  // The child with exactly these keys, cached or a hole; kNone if there is none.
   uint32_t FindChild(uint32_t parent, uint32_t name_space, absl::Span<const TokenKey> keys) const;
-  // Of the cached children of `parent` that begin with these keys and go on, the first in the order
-  // of their tokens; kNone where there is none.
+  // The cached children of `parent` that begin with these keys and are longer: the first in the
+  // order of their tokens; kNone if there is none.
   uint32_t FirstLonger(uint32_t parent, uint32_t name_space, absl::Span<const TokenKey> keys) const;
-  // The block whose last token stands for `value`, and how many tokens it holds; kNone where none
-  // does. Cost: O(ids).
+  // The block whose last token has `value`, and its number of tokens; kNone if there is none. Cost:
+  // O(ids).
   uint32_t FindValue(Value value) const;
   bool HasChildren(uint32_t id) const { return nodes_[id].first_child != kNone; }
-  // Children cached in that tier or a nearer one.
+  // Whether children are cached in that tier or a nearer one.
   bool HasNearChildren(uint32_t id, Tier tier) const;
   uint32_t cached_count() const { return cached_count_; }
   uint32_t holes() const { return holes_; }
@@ -87,7 +87,7 @@ class Shadow {
   const bool sliding_;
   const Node absent_;
   std::vector<Node> nodes_;
-  // By id: the tokens of a block in the tree, and what they have beside their ids.
+  // By id: the tokens of a block in the tree, and their extras.
   std::vector<std::pair<std::vector<TokenId>, std::vector<TokenExtra>>> contents_;
   std::vector<uint32_t> roots_;  // First child by name space.
   std::vector<BlockHash> root_hashes_;

@@ -1,4 +1,4 @@
-// What a run did last, as text: for the report of a failure.
+// The last actions of a run, as text, for the report of a failure.
 #ifndef PAGODA_TESTS_SIM_TRACE_H_
 #define PAGODA_TESTS_SIM_TRACE_H_
 

@@ -293,7 +293,7 @@ void World::Absorb(const Scope& scope) {
 
 void World::Refused(const absl::Status& status, std::initializer_list<Reason> reasons) {
   const Reason reason = ReasonOf(status);
-  // Want of room is want of quota for a tenant that has one.
+  // For a tenant with a quota, a lack of blocks can be a lack of quota.
   const Reason reserved = reason == Reason::kTenantQuotaExceeded && !config.tenants.empty()
                               ? Reason::kBlocksExhausted
                               : reason;

@@ -1,5 +1,5 @@
-// One run: a core, its simulated clients, the memory that they share, and what is known of all that
-// without asking the core.
+// One run: a core, its simulated clients, their shared memory, and the state that is known without
+// asking the core.
 #ifndef PAGODA_TESTS_SIM_WORLD_H_
 #define PAGODA_TESTS_SIM_WORLD_H_
 
@@ -41,47 +41,47 @@ namespace pagoda::sim {
 // A set of RemovalReasons.
 using Reasons = uint32_t;
 constexpr Reasons Bit(RemovalReason reason) { return 1u << static_cast<uint32_t>(reason); }
-// What may leave because room was needed.
+// The reasons for which blocks leave to free slots.
 inline constexpr Reasons kForSpace = Bit(RemovalReason::kEvicted) | Bit(RemovalReason::kDisplaced);
 
-// What an operation may do to the tree, beside what time brings.
+// The changes of the tree that an operation may cause, besides those caused by time.
 struct Scope {
   Reasons reasons = 0;
-  // The sequence that the operation cuts: what leaves for that is not cut off from it.
+  // The sequence that the operation cuts. Blocks that leave for that are not cut off from it.
   const SimSequence* cuts = nullptr;
-  // The sequence that may publish in it.
+  // The sequence that can publish in it.
   const SimSequence* publisher = nullptr;
-  // Priorities may change by a wish, and of which blocks: those on the path of these values.
+  // Wishes can change the priorities of blocks on the path of these values.
   bool sets_priorities = false;
-  // Cached blocks that the operation keeps while it makes room, though nobody holds them before and
-  // after it; by window.
+  // By window: cached blocks that the operation keeps while it frees slots, although nothing holds
+  // them before and after it.
   std::array<absl::InlinedVector<uint32_t, 8>, kMaxWindows> kept;
-  // Blocks that their only holder lets go before room is made.
+  // Blocks that their only holder releases before slots are freed.
   std::vector<HeldBlock> let_go;
-  // The operation moves blocks that it was told to move: whatever their priority.
+  // The operation moves the blocks that it names, whatever their priority.
   bool moves_named = false;
-  // Blocks of an earlier run become cached again, in whichever tier they lie.
+  // Blocks of an earlier run become cached again, in any tier.
   bool restores = false;
-  // A copy ends: what did not arrive falls to a copy that it has below.
+  // A copy ends: a block whose bytes did not arrive falls to a copy below.
   bool ends_copy = false;
-  // Backups may be ordered: the disk gives up copies for them.
+  // Backups can be ordered: the disk gives up copies for them.
   bool orders_backups = false;
-  // A backup has ended well: this block has a copy on disk.
+  // A backup has succeeded: this block has a copy on disk.
   std::optional<HeldBlock> backed_up;
-  // A fetch has ended: these blocks come up, into these slots.
+  // A fetch has ended: these blocks are in memory now, in these slots.
   struct Fetched {
     HeldBlock block;
     SlotIndex slot;
   };
   std::vector<Fetched> fetched;
-  // Of fetches that the operation orders.
+  // The deadline of the fetches that the operation orders.
   absl::Time fetch_deadline = absl::InfiniteFuture();
-  // Blocks of an earlier run become cached again on disk, too: what was found there.
+  // Blocks found on disk become cached again there too.
   const std::vector<RecoveredWindow>* found_on_disk = nullptr;
 };
 
-// Blocks of one tier and tenant that went for room in one call or fell from there, and those of the
-// tenant's that could have gone instead.
+// Blocks of one tier and tenant that left or fell to free slots in one call, and the tenant's
+// candidates that could have gone instead.
 struct Victims {
   uint32_t window = 0;
   Tier tier = Tier::kPrimary;
@@ -89,9 +89,9 @@ struct Victims {
   struct Gone {
     Priority priority;
     std::optional<Tier> to;     // Nothing: it left the cache.
-    bool named = false;         // It was told to move, whatever its priority.
+    bool named = false;         // An operation named it, whatever its priority.
     bool has_children = false;  // They would be unreachable without it.
-    bool freely = false;        // It had a copy there.
+    bool freely = false;        // It had a copy in the lower tier.
   };
   std::vector<Gone> gone;
   uint32_t came = 0;  // Blocks that fell to this tier.
@@ -100,7 +100,8 @@ struct Victims {
     Priority priority;
   };
   std::vector<Candidate> candidates;  // Before the call.
-  std::vector<uint32_t> duplicates;   // Likewise; of the default tenant's entry, all tenants'.
+  std::vector<uint32_t>
+      duplicates;  // Before the call. The default tenant's entry has those of all tenants.
 };
 
 class World {
@@ -109,31 +110,30 @@ class World {
 
   // Runs operation `index`, with all checks.
   void Step(uint32_t index);
-  // Ends all sessions, pins and copies: nobody holds anything then.
+  // Ends all sessions, pins and copies. Nothing holds a block then.
   void Finish();
-  // The daemon dies, with all copies that are under way, and starts again with what the journal and
-  // the memory have.
+  // The daemon dies with all running copies. It starts again with the journal and the memory.
   void Restart();
-  // What only some runs do, because it takes more time: the events also go through a ShadowTree,
-  // and are kept.
+  // Only in some runs, because it takes more time: the events also go through a ShadowTree, and are
+  // kept.
   void KeepEvents() { keep_events_ = true; }
   const std::vector<Event>& events() const { return events_; }
   const std::vector<CopyOrder>& orders() const { return orders_; }
 
   // --- For operations (operations.h) ---
 
-  // Before each call of the core that takes the time: what time brings happens to the model, too.
+  // Called before each call of the core that takes the time. Time changes the model too.
   void ApplyTime();
-  // After each call: takes its events and copies, and follows them.
+  // Called after each call: takes its events and copies, and follows them.
   void Absorb(const Scope& scope);
-  // After each call, once the model is what the answer says.
+  // Called after each call, when the model agrees with the answer.
   void Check();
-  // A call that was refused: with one of these reasons, and without a trace.
+  // Checks a refused call: it has one of these reasons and left no trace.
   void Refused(const absl::Status& status, std::initializer_list<Reason> reasons);
 
-  // The prefix's name space as the session may call it.
+  // The prefix's name space as the session can call it.
   NamespaceKey Ask(const SimSession& session, uint32_t name_space);
-  // Whom a sequence of the session in this name space is charged to.
+  // The tenant that a sequence of the session in this name space is charged to.
   TenantId TenantFor(const SimSession& session, uint32_t name_space) const {
     const TenantId owner = config.OwnerOf(name_space);
     return owner == kDefaultTenant ? session.tenant : owner;
@@ -143,9 +143,9 @@ class World {
     return std::min(config.windows[window].primary(), config.quota(tenant, Tier::kPrimary));
   }
   // Whether the tenant may hold a block that is cached in the primary tier, while an operation
-  // runs. What it holds of the default tenant's counts against its quota.
+  // runs. A block of the default tenant that it holds counts against its quota.
   bool MayHold(uint32_t window, uint32_t id, TenantId tenant);
-  // Whether the block may go for room (rule 13): it is cached, nobody holds it, and under full
+  // Whether the block can be evicted (rule 13): it is cached, nothing holds it, and under full
   // attention no child of it lies in its tier or a nearer one.
   bool IsCandidate(uint32_t window, uint32_t id);
   // Primary slots that the tenant can get.
@@ -153,44 +153,47 @@ class World {
     return std::min(ledgers[window].available(), accountants[window].Left(tenant));
   }
 
-  // A cached block is to be kept like this from now on.
+  // Sets the retention of a cached block.
   void Wish(uint32_t window, uint32_t id, const BlockRetention& retention);
-  // Whether wishes of the tenant's may lower what blocks of the name space are kept at. What
-  // tenants share they only raise.
+  // Whether wishes of the tenant can lower the retention of blocks in the name space. Wishes for
+  // shared blocks only raise it.
   bool MayLower(TenantId tenant, uint32_t name_space) const {
     return tenant == kDefaultTenant || config.OwnerOf(name_space) == tenant;
   }
-  // As Wish, for the tenant. Whether its wish counts.
+  // As Wish, for the tenant. Returns whether its wish counts.
   bool WishOf(TenantId tenant, uint32_t window, uint32_t id, const BlockRetention& retention);
-  // As Wish, where that is a higher priority.
+  // As Wish, if that raises the priority.
   void Raise(uint32_t window, uint32_t id, const BlockRetention& retention);
-  // Whether the block is in the tree, or a reset has cut it off and not come to it yet: of that no
-  // event tells, so it is the one thing that the core is asked.
+  // Whether the block is in the tree, or a reset has cut it off and not reached it yet. No event
+  // tells of the latter, so this is the only question to the core.
   bool InTree(uint32_t window, BlockId id) const {
     return shadows[window].node(id.value()).cached() ||
            core->IsCutOff(config.windows[window].size, id);
   }
-  // Whether what the session lets go drains first.
+  // Whether the session's releases are deferred.
   bool Draining(const SimSession& session) const {
     return batch_session == &session && batch_defers;
   }
-  // The session lets a block go that is charged to `tenant`, at once or when it has drained.
+  // The session releases a block that is charged to `tenant`, at once or when its step is
+  // completed.
   void Release(SimSession& session, TenantId tenant, uint32_t window, BlockId block);
   void ReleaseEntry(SimSession& session, SimSequence& sequence, uint32_t window, uint32_t index);
 
   bool Note() const { return trace_->on(); }
   void Note(std::string line) { trace_->Add(std::move(line)); }
 
-  // Drains are over whose step the session has completed; all of them where it has ended.
+  // Ends the deferred releases of steps that the session has completed, or all of them if it has
+  // ended.
   void EndDeferred(SessionId session, uint64_t completed_step);
-  // Whether what the ticket stands for has arrived.
+  // Whether all copies up to the ticket have ended.
   bool Ready(Ticket ticket) const { return memory.completed() >= ticket; }
   // Carries out one copy and tells the core.
   void EndOneCopy(Ticket ticket);
 
   // --- The disk (disk_steps.cc) ---
 
-  // Carries out one command of the disk's and tells the core. Whether there was one that could end.
+  // Carries out one command of the disk and tells the core. Returns whether there was one that
+  // could end.
   bool EndOneFile();
   // The block's copy on disk; kNoSlot: none.
   SlotIndex CopyOnDisk(uint32_t window, uint32_t id) {
@@ -200,12 +203,11 @@ class World {
     const Node& node = shadows[window].node(id);
     return node.cached() && config.IsOnDisk(node.tier);
   }
-  // Whether the disk may give up the block's copy there: no child has one or gets one, and nobody
-  // reads it.
+  // Whether the disk can give up the block's copy: no child has or gets one, and nothing reads it.
   bool IsDiskCandidate(uint32_t window, uint32_t id);
   // The values of the tokens up to the block's last one.
   std::vector<Value> PathOf(uint32_t window, uint32_t id) const;
-  // What a slot holds, in memory or on disk.
+  // The values of a slot, in memory or on disk.
   const Value* values(uint32_t window, SlotRef slot) const {
     return config.IsOnDisk(slot.tier) ? files.written(window, slot.slot).bytes.data()
                                       : memory.slot(window, slot);
@@ -216,14 +218,14 @@ class World {
   uint32_t BlocksFor(uint64_t tokens) const {
     return static_cast<uint32_t>((tokens + config.tokens_per_block - 1) / config.tokens_per_block);
   }
-  // Tokens that the window reaches back, the current one included; more than there are under full
-  // attention.
+  // The tokens that the window reaches back, with the current one. Under full attention, more than
+  // exist.
   uint64_t window_size(uint32_t window) const { return config.windows[window].size.value(); }
   bool full(uint32_t window) const { return config.windows[window].full(); }
 
   const SimConfig config;
   std::unique_ptr<BlockManager> core;
-  Random random;  // Of this operation.
+  Random random;  // For this operation.
   absl::Time now;
   std::vector<Shadow> shadows;
   std::vector<Ledger> ledgers;
@@ -236,16 +238,15 @@ class World {
   std::vector<SimPin> pins;
   std::vector<SimDeferredRelease> deferred;
   std::vector<SimQuarantine> quarantines;
-  // Sessions that are over and quarantines that were released, and still have blocks; the oldest
-  // first.
+  // Sessions that are over and quarantines that were released, with blocks left; the oldest first.
   struct Ending {
     SessionId id;
     SimSession* session = nullptr;  // nullptr: a quarantine.
   };
   std::deque<Ending> endings;
-  // Stored in the call that runs, until it is known by which sequence.
+  // Stored in the running call. Moved when it is known which sequence stored it.
   std::vector<HeldBlock> stored;
-  // Cached blocks that a sequence took over in the call that runs, and how they were kept.
+  // Cached blocks that a sequence took over in the running call, and their retention.
   struct TakenOver {
     HeldBlock block;
     Node node;
@@ -253,9 +254,10 @@ class World {
   };
   std::vector<TakenOver> taken_over;
   Prompts prompts;
-  SimSession* batch_session = nullptr;  // Whose batch it is.
+  SimSession* batch_session = nullptr;  // The owner of the batch.
   bool batch_defers = false;
-  bool exhausted = false;  // A call was refused for want of room, and nobody has ended since.
+  bool exhausted =
+      false;  // A call was refused because blocks were scarce, and no session has ended since.
   Coverage coverage;
   Digest digest;
   uint64_t drawn_tokens = 0;  // Of sessions.

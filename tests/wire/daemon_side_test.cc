@@ -233,8 +233,8 @@ TEST(DaemonSideTest, ARequestHasAtMostSoManyRetentionRanges) {
   add.mutable_add_sequence()->add_retention();
   set.mutable_set_retention()->add_retention();
   set.mutable_set_retention()->mutable_retention(0)->set_priority(kMaxPriority + 1);
-  EXPECT_EQ(Refusal(add), "65537 retention ranges; at most 65536 may be");
-  EXPECT_EQ(Refusal(set), "65537 retention ranges; at most 65536 may be");
+  EXPECT_EQ(Refusal(add), "65537 retention ranges; at most 65536 are allowed");
+  EXPECT_EQ(Refusal(set), "65537 retention ranges; at most 65536 are allowed");
 }
 
 TEST(DaemonSideTest, AGeneratedDurationNeedsAPriority) {

@@ -1,4 +1,4 @@
-"""Starts Pagoda's programs, which lie in this package with the libraries that they load.
+"""Starts Pagoda's programs, which are in this package with the libraries that they load.
 
     subprocess.Popen([pagoda_server.program("pagodad"), "--memory", "8GiB"])
 """
@@ -20,7 +20,7 @@ def program(name: str) -> str:
 
 
 def _become(name: str) -> NoReturn:
-    """Replaces this process by the program, which so has its process id and gets its signals."""
+    """Replaces this process by the program, which keeps its process id and gets its signals."""
     # Python ignores both signals, and an ignored signal stays ignored in the program.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-// The backend for GPUs in a build without nvcc, or without cuBLASLt's headers.
+// The GPU backend of a build without nvcc or without cuBLASLt's headers.
 #include "base/error.h"
 #include "engine/model/cuda/cuda_backend.h"
 

@@ -1,5 +1,5 @@
-// The device that a backend computes on, as far as the backend sees it: memory, one stream, copies.
-// A virtual class so that the tests' emulation can stand in the place of CUDA's runtime.
+// The device of a backend, as far as the backend needs it: memory, one stream, copies. The class is
+// virtual so that the tests' emulation can replace CUDA's runtime.
 #ifndef PAGODA_ENGINE_MODEL_CUDA_COMPUTE_DEVICE_H_
 #define PAGODA_ENGINE_MODEL_CUDA_COMPUTE_DEVICE_H_
 
@@ -17,7 +17,7 @@
 
 namespace pagoda::cuda {
 
-// Whose memory: the device's own, or the host's, locked, which the device copies from and to.
+// The device's own memory, or pinned host memory, which the device copies from and to.
 enum class MemorySide : uint8_t { kDevice, kPinned };
 
 // Thread-compatible.
@@ -29,28 +29,29 @@ class ComputeDevice {
   virtual std::string description() const = 0;
   virtual uint32_t num_multiprocessors() const = 0;
 
-  // What this object copies, and all kernels of the backend, are in the order of this stream.
+  // All copies of this object and all kernels of the backend run in the order of this stream.
   virtual kernels::cuda::Stream stream() const = 0;
 
-  // Makes it the calling thread's device; launches and products need that.
+  // Makes it the calling thread's device. Launches and products need that.
   virtual absl::Status MakeCurrent() = 0;
 
-  // Aligned to 64 bytes, with anything in it. REQUIRES: bytes > 0. Errors: OUT_OF_MEMORY with what
-  // is wanted and what is free; INTERNAL.
+  // Aligned to 64 bytes, uninitialised. REQUIRES: bytes > 0. Errors: OUT_OF_MEMORY with the wanted
+  // and the free bytes; INTERNAL.
   virtual absl::StatusOr<std::byte*> Allocate(MemorySide side, uint64_t bytes) = 0;
-  // Waits for what runs on the device, which may use the memory still.
+  // Waits for work on the device, which could still use the memory.
   virtual void Free(MemorySide side, std::byte* memory) = 0;
 
-  // In the stream's order, between the device and pinned memory, either way. Errors: INTERNAL.
+  // Copies between the device and pinned memory, in either direction and in the stream's order.
+  // Errors: INTERNAL.
   virtual absl::Status Copy(void* target, const void* source, uint64_t bytes) = 0;
-  // Waits for all that is in the stream, and tells what failed there. Errors: INTERNAL.
+  // Waits for everything in the stream, and reports its failures. Errors: INTERNAL.
   virtual absl::Status Wait() = 0;
-  // How long what `work` puts into the stream runs there, in seconds. Waits for it. Errors: those
-  // of `work`; INTERNAL.
+  // How many seconds the work that `work` puts into the stream runs there. Waits for it. Errors:
+  // those of `work`; INTERNAL.
   virtual absl::StatusOr<double> SecondsOf(const std::function<absl::Status()>& work) = 0;
 };
 
-// A piece of a device's memory, given back at its end. Movable. A moved-from buffer has none.
+// A piece of a device's memory, freed by the destructor. Movable; a moved-from buffer is empty.
 class DeviceBuffer {
  public:
   DeviceBuffer(ComputeDevice* device, MemorySide side) : device_(device), side_(side) {}
@@ -62,7 +63,7 @@ class DeviceBuffer {
         bytes_(std::exchange(other.bytes_, 0)) {}
   DeviceBuffer& operator=(DeviceBuffer&&) = delete;
 
-  // At least so many bytes; what was in it is lost where that is more than it had. Errors: those of
+  // Makes the buffer at least this large. Its content is lost if it grows. Errors: those of
   // ComputeDevice::Allocate; the buffer is then empty.
   absl::Status Reserve(uint64_t bytes) {
     if (bytes <= bytes_) return absl::OkStatus();
@@ -74,7 +75,7 @@ class DeviceBuffer {
     return absl::OkStatus();
   }
 
-  // The same, with room up to the next power of two: for what has another size from step to step.
+  // The same, rounded up to the next power of two, for sizes that change from step to step.
   absl::Status Grow(uint64_t bytes) {
     return bytes <= bytes_ ? absl::OkStatus() : Reserve(std::bit_ceil(bytes));
   }

@@ -25,7 +25,7 @@ absl::StatusOr<CublasLt> LoadCublasLt(absl::Span<const absl::string_view> names)
   }
   if (library == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat("cuBLASLt, which multiplies matrices on the GPU, is not here: looked for ",
+        absl::StrCat("the GPU backend needs cuBLASLt, which was not found; tried ",
                      absl::StrJoin(names, ", "), " (LD_LIBRARY_PATH); ", dlerror()));
   }
   CublasLt calls;
@@ -33,7 +33,7 @@ absl::StatusOr<CublasLt> LoadCublasLt(absl::Span<const absl::string_view> names)
   calls.call = reinterpret_cast<decltype(calls.call)>(dlsym(library, #call)); \
   if (calls.call == nullptr) {                                                \
     return absl::FailedPreconditionError(                                     \
-        absl::StrCat("the cuBLASLt that is here lacks a call: ", dlerror())); \
+        absl::StrCat("the cuBLASLt found here lacks a call: ", dlerror()));   \
   }
 #include "engine/model/cuda/cublaslt_calls.def"
 #undef PAGODA_CUBLASLT_CALL

@@ -1,4 +1,4 @@
-// cuBLASLt, found when it is first needed: the program starts without it.
+// cuBLASLt, loaded when first needed, so that programs start without it.
 #ifndef PAGODA_ENGINE_MODEL_CUDA_CUBLASLT_LIBRARY_H_
 #define PAGODA_ENGINE_MODEL_CUDA_CUBLASLT_LIBRARY_H_
 
@@ -13,7 +13,7 @@
 
 namespace pagoda::cuda {
 
-// The library's calls, by the names of cublasLt.h. Stays loaded for the process's life.
+// The library's calls, by the names of cublasLt.h. The library stays loaded until the process ends.
 struct CublasLt {
 #define PAGODA_CUBLASLT_CALL(call) decltype(&::call) call = nullptr;
 #include "engine/model/cuda/cublaslt_calls.def"
@@ -25,11 +25,11 @@ struct CublasLt {
   absl::Status Check(const char* what, cublasStatus_t status) const;
 };
 
-// Of the files that the dynamic linker finds by these names, the first.
-// Errors: FAILED_PRECONDITION where there is none, or where it lacks a call.
+// Loads the first of the files that the dynamic linker finds by these names. Errors:
+// FAILED_PRECONDITION if there is none, or if it lacks a call.
 absl::StatusOr<CublasLt> LoadCublasLt(absl::Span<const absl::string_view> names);
 
-// libcublasLt.so.13, or .12; where neither is found, the error says so, too, on later calls.
+// Loads libcublasLt.so.13, or .12. If neither is found, later calls return the same error.
 // Thread-safe.
 absl::StatusOr<const CublasLt*> GetCublasLt();
 

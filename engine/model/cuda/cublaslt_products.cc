@@ -15,10 +15,10 @@ namespace {
 
 using kernels::ElementType;
 
-// What NVIDIA's documentation recommends for Hopper; enough for everything older, too.
+// NVIDIA's documentation recommends this for Hopper. It is enough for all older devices.
 constexpr uint64_t kWorkspaceBytes = uint64_t{32} << 20;
-// Choices that are kept; behind that many the library is asked anew. A step has few, one for each
-// of the model's matrices, but the number of rows is another from step to step.
+// The number of choices that are kept before all are dropped. A step has few, one for each of the
+// model's matrices, but the number of rows differs from step to step.
 constexpr size_t kMostChoices = 4096;
 
 cudaDataType_t DataTypeOf(ElementType type) {
@@ -26,7 +26,8 @@ cudaDataType_t DataTypeOf(ElementType type) {
   return type == ElementType::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-// The library's descriptions, each with its end. They hold what they were told, no memory of ours.
+// The library's descriptions, each with its destructor. They copy their attributes and hold none of
+// our memory.
 template <class Handle, cublasStatus_t (*CublasLt::*kDestroy)(Handle)>
 class Description {
  public:
@@ -48,7 +49,7 @@ using Layout = Description<cublasLtMatrixLayout_t, &CublasLt::cublasLtMatrixLayo
 using Preference =
     Description<cublasLtMatmulPreference_t, &CublasLt::cublasLtMatmulPreferenceDestroy>;
 
-// Of an address, as the library asks for it: at most 256 bytes.
+// The alignment of an address as the library wants it: at most 256 bytes.
 uint32_t AlignmentOf(const void* address) {
   const auto bits = reinterpret_cast<uintptr_t>(address) | 256u;
   return static_cast<uint32_t>(bits & -bits);
@@ -62,7 +63,7 @@ class CublasLtProducts final : public DeviceProducts {
 
   std::string name() const override { return library_.name(); }
 
-  // In the library's words, whose matrices are by columns: output^T = weights^T^T * input^T, where
+  // The library's matrices are by columns, so this computes output^T = weights^T^T * input^T:
   // weights^T is [inputs][outputs], input^T [inputs][rows] and output^T [outputs][rows].
   absl::Status Multiply(const DeviceProduct& product, kernels::cuda::Stream stream) override {
     Operation operation(library_);
@@ -83,13 +84,13 @@ class CublasLtProducts final : public DeviceProducts {
   }
 
  private:
-  // What a choice depends on: the type, sizes and strides, and the alignments.
+  // The inputs of a choice: the type, sizes and strides, and the alignments.
   using Key = std::array<uint64_t, 9>;
 
   absl::Status Describe(const DeviceProduct& product, Operation& operation, Layout& weights,
                         Layout& input, Layout& output) const {
     const cudaDataType_t type = DataTypeOf(product.type);
-    // Pedantic: fp32 is multiplied as fp32, whatever the environment asks of the library.
+    // Pedantic: multiplies fp32 as fp32, whatever the library's environment variables say.
     const cublasComputeType_t compute =
         product.type == ElementType::kFloat32 ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F;
     const cublasOperation_t transposed = CUBLAS_OP_T;
@@ -155,8 +156,9 @@ class CublasLtProducts final : public DeviceProducts {
                                 output.get(), preference.get(), 1, &result, &found));
     if (status.ok() && found > 0) status = library_.Check("the algorithm", result.state);
     if (status.ok() && found == 0) {
-      status = absl::InternalError(absl::StrCat("cuBLASLt has no product of ", product.rows, " x ",
-                                                product.inputs, " x ", product.outputs));
+      status = absl::InternalError(absl::StrCat("cuBLASLt has no algorithm for a product of ",
+                                                product.rows, " x ", product.inputs, " x ",
+                                                product.outputs));
     }
     if (!status.ok()) return status;
     if (choices_.size() >= kMostChoices) choices_.clear();

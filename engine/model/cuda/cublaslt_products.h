@@ -9,9 +9,9 @@
 
 namespace pagoda::cuda {
 
-// Products by cuBLASLt on that device, which outlives them. Which of its kernels multiplies depends
-// on the sizes, the number of rows among them, so a row's last bits depend on how many rows there
-// are. Errors: FAILED_PRECONDITION (no cuBLASLt), OUT_OF_MEMORY (its workspace), INTERNAL.
+// Products by cuBLASLt on the device, which outlives them. The library chooses a kernel by the
+// sizes, including the number of rows, so a row's last bits depend on the number of rows. Errors:
+// FAILED_PRECONDITION (no cuBLASLt), OUT_OF_MEMORY (its workspace), INTERNAL.
 absl::StatusOr<std::unique_ptr<DeviceProducts>> MakeCublasLtProducts(ComputeDevice* device);
 
 }  // namespace pagoda::cuda

@@ -13,7 +13,7 @@ namespace pagoda {
 namespace cuda {
 namespace {
 
-// Products where there is no library: each one fails with the reason.
+// Products without a library: each one fails with the reason.
 class NoProducts final : public DeviceProducts {
  public:
   explicit NoProducts(absl::Status why) : why_(std::move(why)) {}

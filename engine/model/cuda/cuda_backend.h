@@ -1,5 +1,5 @@
-// The backend for NVIDIA GPUs, of sm_80 and newer: products by cuBLASLt, everything else by kernels
-// of the project's own. A build without nvcc has these functions too, and they say so.
+// The backend for NVIDIA GPUs of sm_80 and newer: products by cuBLASLt, everything else by the
+// project's own kernels. A build without nvcc has these functions too; they return an error.
 #ifndef PAGODA_ENGINE_MODEL_CUDA_CUDA_BACKEND_H_
 #define PAGODA_ENGINE_MODEL_CUDA_CUDA_BACKEND_H_
 
@@ -19,47 +19,47 @@
 namespace pagoda {
 
 struct CudaBackendOptions {
-  int device = 0;  // As this process counts.
+  int device = 0;  // Numbered as in this process.
   ComputeType compute = ComputeType::kAuto;
-  AttentionChoice attention;  // Of GpuSelfTestReport::attention.
+  AttentionChoice attention;  // From GpuSelfTestReport::attention.
 };
 
-// What an engine will ask of a GPU's kernels.
+// The needs of an engine that the self-test covers.
 struct GpuSelfTestRequest {
-  int device = 0;      // As this process counts.
-  ModelConfig config;  // One that LoadModelConfig has made.
+  int device = 0;      // Numbered as in this process.
+  ModelConfig config;  // From LoadModelConfig.
   kernels::ElementType kv_type = kernels::ElementType::kFloat32;
   uint32_t tokens_per_block = 0;  // At least 1.
   ComputeType compute = ComputeType::kAuto;
-  // kAuto tests every family of attention; another choice that family alone.
+  // kAuto tests every family of attention, another choice only that family.
   GpuAttention attention = GpuAttention::kAuto;
-  // What is known already is not tested again: it is in the report as it is here.
+  // Known results are not tested again; the report has them unchanged.
   std::vector<GpuKernelResult> known;
-  // KV that attention is timed over, in device memory while the test runs.
+  // The amount of KV for timing attention, in device memory while the test runs.
   uint64_t timing_bytes = uint64_t{64} << 20;
 };
 
-// Hears of each family twice: with kRunning before it is tested, and with its outcome.
+// Called twice for each family: with kRunning before its test, and with its outcome.
 using GpuTestObserver = std::function<void(const GpuKernelResult&)>;
 
-// Whether this build has the backend, on whatever machine it runs.
+// Whether this build has the backend, whatever the machine has.
 bool HasCudaBackend();
 
-// OK where MakeCudaBackend would find what it needs. Errors: those of MakeCudaBackend. Makes the
-// device's context where this process has none, which takes a part of a second.
+// OK if MakeCudaBackend would find everything that it needs. Errors: those of MakeCudaBackend.
+// Creates the device's context if this process has none, which takes a fraction of a second.
 absl::Status CheckCudaBackend(int device);
 
 // Pools and weights are in the device's memory. `compute`: kAuto keeps fp16 and bf16 matrices as
-// they are and takes everything else as fp32; a product's inputs are rounded to its weights' type,
-// sums are fp32, and products of fp32 are exact ones, without TF32.
-// Errors: INVALID_ARGUMENT (this build has no such backend, or there is no device of that index),
-// UNAVAILABLE (no driver or no device), FAILED_PRECONDITION (no cuBLASLt, a device older than
-// sm_80), INTERNAL (another failure of CUDA's).
+// they are and reads everything else as fp32. A product's inputs are rounded to its weights' type;
+// sums are fp32. Products of fp32 are exact, without TF32. Errors: INVALID_ARGUMENT (this build has
+// no such backend, or there is no device of that index), UNAVAILABLE (no driver or no device),
+// FAILED_PRECONDITION (no cuBLASLt, or a device older than sm_80), INTERNAL (other failures of
+// CUDA).
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& options);
 
-// Tests the kernels on the device, in this process (cuda/self_test.h). A library or family that
-// fails is in the report. Takes about a second, the device's context included. Errors: those of
-// MakeCudaBackend but for cuBLASLt's.
+// Tests the kernels on the device, in this process (cuda/self_test.h). The report has failures of
+// the library or a family. Takes about a second, including the device's context. Errors: those of
+// MakeCudaBackend, except cuBLASLt's.
 absl::StatusOr<GpuSelfTestReport> TestCudaKernels(const GpuSelfTestRequest& request,
                                                   const GpuTestObserver& observer);
 

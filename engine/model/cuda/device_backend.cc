@@ -23,7 +23,7 @@ using kernels::ElementType;
 
 struct DeviceEmbedding : EmbeddingWeights {
   ElementType type = ElementType::kFloat32;
-  std::shared_ptr<DeviceBuffer> table;  // The head's, too, where they are tied.
+  std::shared_ptr<DeviceBuffer> table;  // Shared with the head if they are tied.
 };
 
 struct DeviceVector : VectorWeights {
@@ -37,7 +37,7 @@ class DeviceLinear : public LinearWeights {
   uint64_t outputs() const override { return outputs_; }
 
   ElementType type = ElementType::kFloat32;
-  std::shared_ptr<DeviceBuffer> matrix;  // [outputs][inputs]; the embedding's, too, where tied.
+  std::shared_ptr<DeviceBuffer> matrix;  // [outputs][inputs]; shared if it is tied.
   std::shared_ptr<DeviceBuffer> bias;    // [outputs], or null.
 
  private:
@@ -219,7 +219,7 @@ class DeviceBackend : public Backend {
         .kv = kv};
     const bool rounds = IsOf16Bits(kv.type);
     if (rounds) {
-      // The outputs take the queries' places.
+      // The outputs overwrite the queries.
       params.query = params.output = Rounded(kv.type, queries);
       params.query_type = kv.type;
       params.query_token_stride = params.output_token_stride = queries.cols;
@@ -263,7 +263,8 @@ class DeviceBackend : public Backend {
       Keep("logits",
            [&] { return device_->Copy(logits_.data(), logits.data, elements * sizeof(float)); });
     }
-    // Whatever has failed: the next step writes where this one's kernels may still read.
+    // Waits even after a failure, because the next step writes memory that kernels of this one
+    // could still read.
     const absl::Status ended = device_->Wait();
     Keep("step", [&] { return ended; });
     if (!status_.ok()) return status_;
@@ -281,8 +282,8 @@ class DeviceBackend : public Backend {
     return same ? first : ElementType::kFloat32;
   }
 
-  // The first failure counts, and nothing is done behind it. A refusal of what the engine asks for
-  // is the engine's fault, not its caller's; memory that is short is not.
+  // Keeps the first failure, and does nothing after it. A refusal of the engine's arguments is the
+  // engine's fault, not its caller's; a lack of memory is not.
   template <class Work>
   void Keep(const char* operation, const Work& work) {
     if (!status_.ok()) return;
@@ -292,20 +293,20 @@ class DeviceBackend : public Backend {
     status_ = ReasonOf(status) == Reason::kOutOfMemory ? MakeError(Reason::kOutOfMemory, message)
                                                        : absl::InternalError(message);
   }
-  // The same of a launch.
+  // The same for a launch.
   template <class Launch>
   void Run(const char* operation, const Launch& launch) {
     if (status_.ok()) status_ = kernels::cuda::StatusOf(operation, launch());
   }
 
-  // The rows rounded to 16 bits, contiguous; until the next call. Null where that failed.
+  // The rows rounded to 16 bits, contiguous, valid until the next call. Null after a failure.
   void* Rounded(ElementType type, const RowsView& rows) {
     Keep("rounding", [&] { return rounded_.Grow(rows.rows * rows.cols * ElementBytes(type)); });
     Run("rounding", [&] { return LaunchRound(type, rows, rounded_.data(), device_->stream()); });
     return rounded_.data();
   }
 
-  // Of all rotary embeddings: [rotaries][cosines, sines][N][half_dim].
+  // The angles of all rotary embeddings: [rotaries][cosines, sines][N][half_dim].
   absl::Status MakeAngles(const ModelConfig& config) {
     const uint64_t elements = 2 * input_->tokens.size() * half_dim_;
     absl::Status status = angles_.Grow(config.rotaries.size() * elements * sizeof(float));
@@ -325,7 +326,7 @@ class DeviceBackend : public Backend {
     return {.cosines = cosines, .sines = cosines + elements, .half_dim = half_dim_};
   }
 
-  // Once: [rotaries][half_dim].
+  // Called once. The frequencies are [rotaries][half_dim].
   absl::Status BringFrequencies(const ModelConfig& config) {
     std::vector<float> all;
     for (const RotaryConfig& rotary : config.rotaries) {
@@ -347,22 +348,22 @@ class DeviceBackend : public Backend {
 
   const ComputeType compute_;
   const AttentionChoice attention_;
-  const std::unique_ptr<ComputeDevice> device_;  // Before everything that lies on it.
+  const std::unique_ptr<ComputeDevice> device_;  // Before everything in its memory.
   const std::unique_ptr<DeviceProducts> products_;
   WeightUpload weights_;
-  bool multiplies_[3] = {};  // By ElementType: whether a matrix has it.
+  bool multiplies_[3] = {};  // By ElementType: whether a matrix has that type.
 
-  // They keep their memory from step to step.
+  // Kept from step to step.
   StepUpload step_;
   DeviceBuffer frequencies_;
   bool has_frequencies_ = false;
   DeviceBuffer angles_;
-  DeviceBuffer workspace_;  // Of attention.
+  DeviceBuffer workspace_;  // For attention.
   DeviceBuffer rounded_;
   DeviceBuffer logits_;
   uint32_t half_dim_ = 0;
 
-  // Of the step at hand.
+  // Of the current step.
   const ModelInput* input_ = nullptr;
   absl::Status status_;
 };

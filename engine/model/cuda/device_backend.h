@@ -1,5 +1,5 @@
-// The graph's operations on a device: what MakeCudaBackend makes of CUDA's runtime and cuBLASLt,
-// and the tests of an emulation and plain loops.
+// The graph's operations on a device. MakeCudaBackend combines it with CUDA's runtime and cuBLASLt,
+// the tests with an emulation and plain loops.
 #ifndef PAGODA_ENGINE_MODEL_CUDA_DEVICE_BACKEND_H_
 #define PAGODA_ENGINE_MODEL_CUDA_DEVICE_BACKEND_H_
 
@@ -13,10 +13,10 @@
 
 namespace pagoda::cuda {
 
-// KV pools, weights and activations are in the device's memory, and everything is in the order of
-// its one stream; the logits come to pinned memory. Over pools of 16 bits queries are rounded to
-// the pool's type, so that attention runs on tensor cores. `compute` and `attention`:
-// CudaBackendOptions. The device runs the kernels of `attention`.
+// KV pools, weights and activations are in the device's memory. Everything is in the order of its
+// one stream. The logits are copied to pinned memory. Over 16-bit pools, queries are rounded to the
+// pool's type, so that attention runs on tensor cores. `compute` and `attention`: see
+// CudaBackendOptions. REQUIRES: the device runs the kernels of `attention`.
 std::unique_ptr<Backend> MakeDeviceBackend(std::unique_ptr<ComputeDevice> device,
                                            std::unique_ptr<DeviceProducts> products,
                                            ComputeType compute,

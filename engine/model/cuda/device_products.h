@@ -10,10 +10,11 @@
 
 namespace pagoda::cuda {
 
-// output[r][o] = sum over i of input[r][i] * weights[o][i], sums in fp32. All device memory.
+// output[r][o] = sum over i of input[r][i] * weights[o][i], with sums in fp32. All in device
+// memory.
 struct DeviceProduct {
-  // Of input and weights: fp32, whose products are those of fp32 and not of fewer digits; fp16; or
-  // bf16.
+  // The type of input and weights: fp16, bf16, or fp32, whose products are full fp32 without fewer
+  // digits.
   kernels::ElementType type = kernels::ElementType::kFloat32;
   uint64_t rows = 0;
   uint64_t inputs = 0;
@@ -21,11 +22,11 @@ struct DeviceProduct {
   const void* input = nullptr;    // [rows][input_stride]
   uint64_t input_stride = 0;      // In elements, at least `inputs`.
   const void* weights = nullptr;  // [outputs][inputs]
-  float* output = nullptr;        // [rows][output_stride], apart from the others.
+  float* output = nullptr;        // [rows][output_stride], does not overlap the others.
   uint64_t output_stride = 0;     // In elements, at least `outputs`.
 };
 
-// Who multiplies matrices on a device. Thread-compatible.
+// Multiplies matrices on a device. Thread-compatible.
 class DeviceProducts {
  public:
   virtual ~DeviceProducts() = default;

@@ -11,7 +11,7 @@ namespace {
 using kernels::ElementBytes;
 using kernels::ElementType;
 
-// Brought at a time: long enough that the wait behind it costs little.
+// Bytes per copy. They are enough that the wait after each copy costs little.
 constexpr uint64_t kPieceBytes = uint64_t{16} << 20;
 
 }  // namespace

@@ -16,21 +16,20 @@
 
 namespace pagoda::cuda {
 
-// Brings a checkpoint's numbers into device memory, through a piece of pinned memory.
+// Copies a checkpoint's numbers into device memory, through a piece of pinned memory.
 // Thread-compatible.
 class WeightUpload {
  public:
   explicit WeightUpload(ComputeDevice* device)
       : device_(device), pinned_(device, MemorySide::kPinned) {}
 
-  // The matrices one above the other, [rows of all][cols], as fp32, fp16 or bf16. One matrix that
-  // is already there in that type is not brought a second time: an embedding and the head that is
-  // tied to it own the memory together. REQUIRES: the same number of columns. Errors:
-  // OUT_OF_MEMORY; INTERNAL.
+  // Stacks the matrices, [rows of all][cols], as fp32, fp16 or bf16. A single matrix that is
+  // already there in that type is not copied again: an embedding and its tied head share ownership
+  // of the memory. REQUIRES: the same number of columns. Errors: OUT_OF_MEMORY; INTERNAL.
   absl::StatusOr<std::shared_ptr<DeviceBuffer>> Matrix(absl::Span<const TensorInfo> matrices,
                                                        kernels::ElementType type);
   absl::StatusOr<std::shared_ptr<DeviceBuffer>> Floats(absl::Span<const float> values);
-  // The same into a buffer that there is. Waits for what is in the stream.
+  // The same into an existing buffer. Waits for everything in the stream.
   absl::Status FloatsInto(absl::Span<const float> values, DeviceBuffer& buffer);
 
  private:

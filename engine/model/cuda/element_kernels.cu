@@ -1,4 +1,4 @@
-// The layers that look at each element by itself.
+// The kernels that handle each element independently.
 #include <cstring>
 
 #include "engine/model/cuda/row_access.h"
@@ -75,7 +75,7 @@ struct GateOp {
   }
 };
 
-// `addend` with a stride of 0 is one row for all.
+// `addend` with a stride of 0 is one row for all rows.
 struct AddOp {
   struct Args {
     uint64_t rows, cols;
@@ -156,7 +156,7 @@ struct WidenOp {
   }
 };
 
-// One row at a time of positions, each element by itself: it is done once a step.
+// Computes one row of positions at a time, each element independently. Runs once a step.
 struct AnglesOp {
   struct Args {
     uint64_t rows, cols;

@@ -1,5 +1,5 @@
-// The layers that look at a row as a whole: the norm of a row by a block of threads, and of a head,
-// with its rotation, by a warp.
+// The kernels that need a whole row. A block of threads norms a row; a warp norms and rotates a
+// head.
 #include "engine/model/cuda/row_access.h"
 #include "engine/model/cuda/row_kernels.h"
 
@@ -37,7 +37,7 @@ struct RmsNormKernel {
     }
   }
 
-  // A thread writes what it alone has read, so that `output` may be `input`.
+  // Each thread writes only elements that it alone has read, so that `output` can be `input`.
   static PAGODA_DEVICE void Norm(const Args& args, const float* input, float* output) {
     const uint64_t cols = args.input.cols;
     float sum = 0;
@@ -59,7 +59,7 @@ struct RmsNormKernel {
   // All threads get the same bits.
   static PAGODA_DEVICE float SumOfBlock(float value) {
     const float of_warp = SumOfWarp(value);
-    SyncThreads();  // The row before has been summed up.
+    SyncThreads();  // The sum of the previous row has been read.
     if (LaneIndex() == 0) StoreShared(SharedBase() + WarpIndex() * sizeof(float), of_warp);
     SyncThreads();
     float sum = 0;
@@ -79,8 +79,8 @@ int LaunchRmsNormBy(const float* weights, float eps, const RowsView& input, cons
                                        stream, {weights, eps, input, output});
 }
 
-// A lane has the same pairs of elements in both halves, reads them and writes them alone. Heads of
-// up to 256 elements are read twice, the second time from the caches.
+// A lane has the same pairs of elements in both halves; only this lane reads and writes them. Heads
+// of up to 256 elements are read twice, the second time from the caches.
 struct RotateKernel {
   static constexpr uint32_t kWarps = 4;
   static constexpr uint32_t kThreads = kWarps * kWarpThreads;

@@ -1,4 +1,4 @@
-// Elements of rows in device memory, some at a time: for the kernels of this folder.
+// Access to the elements of rows in device memory, for the kernels of this folder.
 #ifndef PAGODA_ENGINE_MODEL_CUDA_ROW_ACCESS_H_
 #define PAGODA_ENGINE_MODEL_CUDA_ROW_ACCESS_H_
 
@@ -22,7 +22,7 @@ using kernels::cuda::Vector16;
 using kernels::cuda::Vector8;
 using kernels::cuda::WarpIndex;
 
-// Neighbours of a row that a thread has at a time: 4, by one access, or 1.
+// Neighbouring elements of a row that a thread handles at a time: 4 by one access, or 1.
 template <uint32_t kWidth>
 struct Piece {
   static_assert(kWidth == 1 || kWidth == 4);
@@ -47,7 +47,7 @@ PAGODA_DEVICE void StorePiece(float* to, const Piece<kWidth>& piece) {
   }
 }
 
-// Of float, Half or BFloat16.
+// T is float, Half or BFloat16.
 template <class T, uint32_t kWidth>
 PAGODA_DEVICE Piece<kWidth> LoadPieceOf(const T* from) {
   if constexpr (std::is_same_v<T, float>) {
@@ -66,7 +66,7 @@ PAGODA_DEVICE Piece<kWidth> LoadPieceOf(const T* from) {
   }
 }
 
-// Of Half or BFloat16: to nearest, ties to even.
+// T is Half or BFloat16. Rounds to nearest, ties to even.
 template <class T, uint32_t kWidth>
 PAGODA_DEVICE void StorePieceOf(T* to, const Piece<kWidth>& piece) {
   if constexpr (kWidth == 4) {
@@ -78,7 +78,7 @@ PAGODA_DEVICE void StorePieceOf(T* to, const Piece<kWidth>& piece) {
   }
 }
 
-// Whether four elements at a time are whole and aligned, in each of the rows.
+// Whether each of the rows can be accessed four elements at a time, aligned and without a rest.
 inline bool IsWide(std::initializer_list<RowsView> all) {
   uint64_t bits = 0;
   for (const RowsView& rows : all) {
@@ -87,10 +87,10 @@ inline bool IsWide(std::initializer_list<RowsView> all) {
   return bits % sizeof(Vector16) == 0;
 }
 
-// A kernel that looks at each element by itself. `Op` is a type with
+// A kernel that handles each element independently. `Op` is a type with
 //   struct Args { uint64_t rows, cols; ... };
 //   template <uint32_t kWidth> static void Apply(const Args& args, uint64_t row, uint64_t col);
-// A block has a run of one row's elements at a time.
+// A block handles a run of one row's elements at a time.
 template <class Op, uint32_t kWidth>
 struct ElementKernel {
   static constexpr uint32_t kThreads = 128;
@@ -112,7 +112,7 @@ struct ElementKernel {
   }
 };
 
-// `wide`: whether Apply<4> may be used.
+// `wide`: whether to use Apply<4>.
 template <class Op>
 int LaunchElements(const typename Op::Args& args, bool wide, kernels::cuda::Stream stream) {
   return wide ? ElementKernel<Op, 4>::Start(args, stream)

@@ -1,9 +1,9 @@
 // The kernels of the small layers on a GPU, over rows of fp32 in device memory. All launches are
-// asynchronous on a stream and allocate nothing; each returns 0, or CUDA's error. A result's bits
-// depend on its own row alone: sums have a fixed order, whatever the grid.
+// asynchronous on a stream and allocate nothing. Each returns 0 or CUDA's error. A result's bits
+// depend only on its own row: sums have a fixed order, whatever the grid.
 //
-// Rows whose pointers and strides are multiples of 16 bytes, and whose columns are a multiple of 4,
-// are read and written by 16 bytes a thread; others by 4.
+// Each thread accesses 16 bytes at a time in rows whose pointers and strides are multiples of 16
+// bytes and whose number of columns is a multiple of 4. In other rows it accesses 4 bytes.
 #ifndef PAGODA_ENGINE_MODEL_CUDA_ROW_KERNELS_H_
 #define PAGODA_ENGINE_MODEL_CUDA_ROW_KERNELS_H_
 
@@ -22,8 +22,8 @@ using kernels::cuda::Stream;
 int LaunchEmbed(kernels::ElementType type, const void* table, const uint32_t* tokens, float scale,
                 const RowsView& output, Stream stream);
 
-// Each row divided by the root of its mean square (and eps), times the weights [cols]; `output` may
-// be `input`.
+// Divides each row by the root of its mean square (plus eps) and multiplies it by the weights
+// [cols]. `output` can be `input`.
 int LaunchRmsNorm(const float* weights, float eps, const RowsView& input, const RowsView& output,
                   Stream stream);
 
@@ -36,33 +36,34 @@ struct AnglesView {
 int LaunchAngles(const int32_t* positions, uint64_t num_positions, const float* frequencies,
                  const AnglesView& angles, Stream stream);
 
-// Turns each head of 2 * half_dim elements by the angles of its row: element i of its first half
-// with element i of its second. With `norm` ([2 * half_dim], or null), the head is normed first.
-// REQUIRES: heads.cols is a multiple of 2 * half_dim.
+// Rotates each head of 2 * half_dim elements by the angles of its row: element i of its first half
+// with element i of its second half. With `norm` ([2 * half_dim], or null), the head is normed
+// first. REQUIRES: heads.cols is a multiple of 2 * half_dim.
 int LaunchRotate(const AnglesView& angles, const float* norm, float eps, const RowsView& heads,
                  Stream stream);
 
-// output = activation(gate) * up, where gate_up's rows are the gate's output.cols columns, then
-// up's.
+// output = activation(gate) * up. The rows of gate_up have output.cols columns of gate, then those
+// of up.
 enum class GateKind : uint8_t { kSilu, kGeluTanh };
 int LaunchGate(GateKind kind, const RowsView& gate_up, const RowsView& output, Stream stream);
 
 // sum += addend.
 int LaunchAdd(const RowsView& addend, const RowsView& sum, Stream stream);
 
-// rows += bias [cols], each.
+// Adds bias [cols] to each row.
 int LaunchAddBias(const float* bias, const RowsView& rows, Stream stream);
 
-// output[i] = the row indices[i] of `input`. The indices are in host memory, of which they are read
-// before it returns; kMostTakenRows of them go with a launch.
+// output[i] = the row indices[i] of `input`. The indices, in host memory, are read before the call
+// returns. A launch takes kMostTakenRows of them.
 inline constexpr uint32_t kMostTakenRows = 512;
 int LaunchTakeRows(const uint32_t* indices, const RowsView& input, const RowsView& output,
                    Stream stream);
 
-// Each element as cap * tanh(element / cap), in place.
+// Replaces each element by cap * tanh(element / cap).
 int LaunchSoftCap(float cap, const RowsView& rows, Stream stream);
 
-// To fp16 or bf16, [rows][cols] contiguous, to nearest, ties to even; and back.
+// LaunchRound rounds to fp16 or bf16, [rows][cols] contiguous, to nearest, ties to even.
+// LaunchWiden is the inverse.
 int LaunchRound(kernels::ElementType type, const RowsView& rows, void* rounded, Stream stream);
 int LaunchWiden(kernels::ElementType type, const void* rounded, const RowsView& rows,
                 Stream stream);

@@ -53,7 +53,7 @@ class RuntimeDevice final : public ComputeDevice {
     return static_cast<std::byte*>(memory);
   }
 
-  // Where the device is lost, there is nothing to give back.
+  // If the device is lost, there is nothing to free.
   void Free(MemorySide side, std::byte* memory) override {
     if (!MakeCurrent().ok()) return;
     if (side == MemorySide::kPinned) {
@@ -85,7 +85,7 @@ class RuntimeDevice final : public ComputeDevice {
     }
     if (status.ok()) status = work();
     if (status.ok()) status = StatusOf("cudaEventRecord", cudaEventRecord(last.get(), stream_));
-    // Also behind a failure: events end when nothing uses them.
+    // Waits after a failure too: an event can be destroyed only when nothing uses it.
     if (absl::Status ended = Wait(); status.ok()) status = ended;
     float milliseconds = 0;
     if (status.ok()) {
@@ -106,8 +106,8 @@ class RuntimeDevice final : public ComputeDevice {
     size_t total = 0;
     cudaMemGetInfo(&free, &total);
     return MakeError(Reason::kOutOfMemory,
-                     absl::StrCat(bytes, " bytes of the memory of ", description(), ", where ",
-                                  free, " of ", total, " are free"));
+                     absl::StrCat(bytes, " bytes are not available in the memory of ",
+                                  description(), ": ", free, " of ", total, " bytes are free"));
   }
 
   const int device_;
@@ -116,7 +116,7 @@ class RuntimeDevice final : public ComputeDevice {
   const cudaStream_t stream_;
 };
 
-// What the driver says where nothing can run at all.
+// The driver's reason why no device is usable.
 absl::Status Unavailable(cudaError_t error) {
   return absl::UnavailableError(
       absl::StrCat("no CUDA device: ", cudaGetErrorName(error), ": ", cudaGetErrorString(error)));
@@ -141,8 +141,8 @@ absl::StatusOr<std::unique_ptr<ComputeDevice>> OpenRuntimeDevice(int device) {
   if (!status.ok()) return status;
   if (properties.major < 8) {
     return absl::FailedPreconditionError(
-        absl::StrCat("cuda:", device, ", ", properties.name, ", is of sm_", properties.major,
-                     properties.minor, "; the engine's kernels are for sm_80 and newer"));
+        absl::StrCat("cuda:", device, ", ", properties.name, ", is sm_", properties.major,
+                     properties.minor, "; the engine's kernels need sm_80 or newer"));
   }
   status = StatusOf("cudaSetDevice", cudaSetDevice(device));
   cudaStream_t stream = nullptr;

@@ -8,9 +8,9 @@
 
 namespace pagoda::cuda {
 
-// A GPU by CUDA's runtime, which is linked in and finds the driver when it is first called.
-// `device`: as this process counts. Errors: UNAVAILABLE (no driver or no device), INVALID_ARGUMENT
-// (none of that index), FAILED_PRECONDITION (older than sm_80), INTERNAL.
+// A GPU by CUDA's runtime, which is linked in and finds the driver at its first call. `device` is
+// numbered as in this process. Errors: UNAVAILABLE (no driver or no device), INVALID_ARGUMENT (no
+// device of that index), FAILED_PRECONDITION (older than sm_80), INTERNAL.
 absl::StatusOr<std::unique_ptr<ComputeDevice>> OpenRuntimeDevice(int device);
 
 }  // namespace pagoda::cuda

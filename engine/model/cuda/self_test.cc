@@ -14,7 +14,7 @@
 namespace pagoda::cuda {
 namespace {
 
-// The item's outcome, of what happened in the bed.
+// Derives the item's outcome from the state of the bed.
 void Judge(const TestBed& bed, const Measured& measured, GpuKernelResult& result) {
   if (!bed.status().ok()) {
     result.outcome =
@@ -24,7 +24,7 @@ void Judge(const TestBed& bed, const Measured& measured, GpuKernelResult& result
   }
   result.error = measured.error;
   result.seconds = measured.seconds;
-  // Not within: NaN is not, either.
+  // This comparison also fails for NaN.
   if (measured.error <= result.tolerance) {
     result.outcome = GpuOutcome::kRight;
     return;
@@ -68,7 +68,7 @@ GpuSelfTestReport RunSelfTest(ComputeDevice& device, DeviceProducts& products,
     observer(result);
     TestBed bed(&device);
     const Measured measured = item.test(bed);
-    // Also behind a failure: what was started ends before its memory goes.
+    // Waits after a failure too, so that started work ends before its memory is freed.
     lost = device.Wait();
     bed.Keep([&] { return lost; });
     Judge(bed, measured, result);

@@ -1,5 +1,5 @@
-// The self-test of a GPU's kernels: each family that an engine would run, on small inputs, against
-// plain loops on the host.
+// The self-test of a GPU's kernels. It runs each family that an engine would run on small inputs,
+// and compares it with plain loops on the host.
 #ifndef PAGODA_ENGINE_MODEL_CUDA_SELF_TEST_H_
 #define PAGODA_ENGINE_MODEL_CUDA_SELF_TEST_H_
 
@@ -17,7 +17,7 @@
 
 namespace pagoda::cuda {
 
-// What is tested: the engine's kernels, or what the tests of the self-test plant in their place.
+// The tested kernels: the engine's, or faulty ones that the tests of the self-test insert.
 struct TestedKernels {
   std::function<absl::Status(const kernels::PagedAttentionParams&,
                              const kernels::cuda::AttentionExecution&)>
@@ -39,22 +39,22 @@ struct TestedKernels {
   decltype(&LaunchWiden) widen = LaunchWiden;
 };
 
-// Runs the test and chooses (GpuSelfTestReport::Choose). A family that fails is in the report, and
-// the next one is tested. Where the device itself is lost, which is known when waiting for it
-// fails, nothing runs there any more in this process: what is left is in the report as kFailed, and
-// the observer does not hear of it. Without a time limit: a kernel that never ends is never
-// left; engine/gpu_self_test.h runs the test in a process of its own for that.
+// Runs the test and chooses (GpuSelfTestReport::Choose). The report has the families that fail, and
+// the test continues with the next one. If a wait for the device fails, the device is lost: nothing
+// more runs there in this process, the remaining families are in the report as kFailed, and the
+// observer is not called for them. There is no time limit, so a kernel that never ends blocks the
+// test. engine/gpu_self_test.h therefore runs it in a separate process.
 //
-// The parts, their families in the order of preference, what is right (the largest error, see
-// GpuKernelResult), and what they are compared with:
+// The parts, their families in the order of preference, the largest error that counts as right (see
+// GpuKernelResult), and the reference:
 //   attention_decode, attention_prefill   sm80, hopper, generic. By the pools' type: 1e-2 (bf16),
 //                           2e-3 (fp16), 1e-4 (others). kernels::reference in fp64. Up to three
 //                           kinds of layers of the model, of up to two KV heads. sm80 and hopper
 //                           are timed, over request.timing_bytes of KV.
-//   cache_write, block_copy portable. 0: each byte. block_copy is no part of the engine's steps.
+//   cache_write, block_copy portable. 0: each byte. The engine's steps do not use block_copy.
 //   products_bf16, _fp16, _fp32           cublaslt. 1e-4. fp64. Those of request.compute.
 //   embedding, norm, rotary, gate, rows, rounding  portable. 2e-5 (rotary 1e-4). fp64.
-// REQUIRES: request.config is one that LoadModelConfig has made; tokens_per_block > 0.
+// REQUIRES: request.config is from LoadModelConfig; tokens_per_block > 0.
 GpuSelfTestReport RunSelfTest(ComputeDevice& device, DeviceProducts& products,
                               const GpuSelfTestRequest& request, const GpuTestObserver& observer,
                               const TestedKernels& kernels = {});

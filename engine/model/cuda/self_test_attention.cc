@@ -27,17 +27,17 @@ using kernels::cuda::AttentionFamily;
 using kernels::cuda::AttentionKernels;
 using kernels::cuda::kShortRows;
 
-// Different layers of a model that are tested, and KV heads of each: what kernels depend on is the
-// number of query heads to a KV head, not how many there are.
+// The numbers of different layers of a model that are tested, and of KV heads in each. Kernels
+// depend on the number of query heads per KV head, not on the number of KV heads.
 constexpr size_t kMostLayers = 3;
 constexpr uint32_t kMostKvHeads = 2;
-// A window is at most so long, so that the short contexts here reach behind it.
+// Windows are cut to this length, so that the short contexts here reach beyond them.
 constexpr uint32_t kMostWindow = 90;
-// Several tiles of keys of every kernel, and the last one not full.
+// Several tiles of keys for every kernel; the last one is not full.
 constexpr int32_t kLongContext = 276;
-// Where decode's contexts are cut, so that partial results are merged.
+// Decode's contexts are cut at multiples of this, so that partial results are merged.
 constexpr uint32_t kSplitTokens = 64;
-// A slot has the K and V of two layers, of which the second one is used.
+// A slot has the K and V of two layers. The second one is used.
 constexpr uint64_t kLayersOfSlot = 2;
 
 constexpr uint32_t kTimedSequences = 16;
@@ -63,14 +63,14 @@ double ToleranceFor(ElementType kv_type) {
   return kv_type == ElementType::kFloat16 ? 2e-3 : 1e-4;
 }
 
-// As the backend has it (device_backend.cc).
+// As in the backend (device_backend.cc).
 ElementType QueryTypeFor(ElementType kv_type) {
   return kv_type == ElementType::kFloat16 || kv_type == ElementType::kBFloat16
              ? kv_type
              : ElementType::kFloat32;
 }
 
-// Writes the number as the type has it, and returns what that is.
+// Writes the number in the type, and returns it as rounded.
 float Store(ElementType type, std::byte* at, float number) {
   return kernels::VisitElementType(type, [&]<class T>() {
     const T element = kernels::FromFloat<T>(number);
@@ -104,7 +104,7 @@ KvLayer MakeKv(ElementType type, uint32_t num_kv_heads, uint32_t head_dim, uint3
   return kv;
 }
 
-// Where the second layer of a slot is, in a pool that begins there.
+// Points `kv` at the second layer of the slots of a pool at this address.
 void PlaceKv(std::byte* pool, KvLayer& kv) {
   kv.keys = pool + kv.slot_stride_bytes / kLayersOfSlot;
   kv.values = kv.keys + kv.num_kv_heads * kv.head_stride_bytes;
@@ -115,7 +115,7 @@ struct Lengths {
   int32_t context = 1;
 };
 
-// One call of attention. Arrays are the host's.
+// One call of attention. The arrays are in host memory.
 struct Call {
   uint32_t num_heads = 0;
   float scale = 1;
@@ -125,7 +125,7 @@ struct Call {
   KvLayer kv;  // Without pointers.
   std::vector<int32_t> query_starts = {0};
   std::vector<int32_t> contexts;
-  std::vector<int32_t> tables;  // The slots from the last one down.
+  std::vector<int32_t> tables;  // Slots in descending order.
   uint64_t table_stride = 0;
 
   uint64_t num_queries() const { return static_cast<uint64_t>(query_starts.back()); }
@@ -182,10 +182,10 @@ PagedAttentionParams ParamsOf(const Call& call) {
           .kv = call.kv};
 }
 
-// A call with its numbers, and what is right.
+// A call with its data and the expected result.
 struct Problem {
   Call call;
-  std::vector<std::byte> pool;  // NaN where no token lies.
+  std::vector<std::byte> pool;  // NaN where there is no token.
   std::vector<std::byte> queries;
   std::vector<double> expected;  // [N][num_heads][head_dim]
 };
@@ -210,7 +210,7 @@ Problem Solve(Call call) {
       }
     }
   }
-  // Large enough that weights differ, small enough that more than one counts.
+  // Large enough that the weights differ, and small enough that several of them matter.
   const float range = 6 / (c.scale * std::sqrt(static_cast<float>(kv.head_dim)));
   problem.queries.resize(c.query_elements() * ElementBytes(c.query_type));
   std::vector<float> queries(c.query_elements());
@@ -224,7 +224,7 @@ Problem Solve(Call call) {
   params.output = outputs.data();
   params.query_type = ElementType::kFloat32;
   params.kv = kv;
-  // What it refuses leaves nothing that is right.
+  // If the reference refuses the call, no result counts as right.
   if (!kernels::reference::PagedAttention(params).ok()) outputs.clear();
   problem.expected.assign(outputs.begin(), outputs.end());
   return problem;
@@ -262,7 +262,7 @@ Launched Bring(TestBed& bed, const Call& call, const AttentionPlan& plan, std::b
   return launched;
 }
 
-// Which items of a call a part is about.
+// The kind of items that a part has.
 enum class Kind : uint8_t { kDecode, kPrefill };
 
 AttentionPlan PlanFor(const Call& call, Kind kind, const ComputeDevice& device) {
@@ -293,7 +293,7 @@ double ErrorOf(TestBed& bed, const TestedKernels& kernels, const Problem& proble
   return RowError(FloatsOf(call.query_type, result), problem.expected, call.kv.head_dim);
 }
 
-// Over numbers that nobody has written: attention takes no longer for them.
+// Uses uninitialised memory, because the time of attention does not depend on the numbers.
 double SecondsOf(TestBed& bed, const TestedKernels& kernels, const GpuSelfTestRequest& request,
                  const LayerConfig& layer, Kind kind, AttentionKernels asked) {
   const uint64_t token_bytes = kLayersOfSlot * 2 * layer.num_kv_heads * request.config.head_dim *
@@ -319,7 +319,7 @@ double SecondsOf(TestBed& bed, const TestedKernels& kernels, const GpuSelfTestRe
   return bed.SecondsOf([&] { return kernels.attention(launched.params, launched.execution); });
 }
 
-// The first layers that differ in what kernels depend on.
+// The first layers that differ in properties that kernels depend on.
 std::vector<LayerConfig> LayersOf(const ModelConfig& config) {
   std::vector<LayerConfig> layers;
   for (const LayerConfig& layer : config.layers) {
@@ -333,18 +333,20 @@ std::vector<LayerConfig> LayersOf(const ModelConfig& config) {
 
 std::vector<Lengths> LengthsFor(Kind kind, uint32_t group) {
   if (kind == Kind::kPrefill) {
-    // More rows than a kernel's tile has, in any case.
+    // More rows than the tile of any kernel.
     const auto queries = static_cast<int32_t>(std::max(24u, 160 / group));
     std::vector<Lengths> lengths = {{queries, queries + kLongContext}, {17, 17}};
-    if (group > kShortRows) lengths.push_back({1, 90});  // Decode is of as many rows, too.
+    if (group > kShortRows)
+      lengths.push_back({1, 90});  // With this many rows, decode is such an
+                                   // item too.
     return lengths;
   }
   std::vector<Lengths> lengths = {{1, kLongContext}, {1, 64}, {1, 7}};
-  if (2 * group <= kShortRows) lengths.push_back({2, 50});  // A token and its draft.
+  if (2 * group <= kShortRows) lengths.push_back({2, 50});  // A token and its draft token.
   return lengths;
 }
 
-// Several families read them.
+// Owned by the items of several families.
 using Problems = std::shared_ptr<const std::vector<Problem>>;
 
 Problems ProblemsFor(const GpuSelfTestRequest& request, Kind kind) {
@@ -376,13 +378,13 @@ std::vector<AttentionKernels> AskedFor(GpuAttention attention) {
 
 AttentionFamily FamilyOf(Problem& problem, AttentionKernels asked) {
   PagedAttentionParams params = ParamsOf(problem.call);
-  // The host's memory is aligned as the device's is.
+  // The host's memory has the same alignment as the device's.
   PlaceKv(problem.pool.data(), params.kv);
   params.query = params.output = problem.pool.data();
   return kernels::cuda::FamilyOf(params, asked);
 }
 
-// Bytes are the same or they are not.
+// Bytes are equal or not.
 constexpr double kSame = 0;
 constexpr double kDifferent = std::numeric_limits<double>::infinity();
 
@@ -393,7 +395,8 @@ double ErrorOfCacheWrite(TestBed& bed, const GpuSelfTestRequest& request,
   const uint64_t row = uint64_t{num_kv_heads} * request.config.head_dim;
   KvLayer kv =
       MakeKv(request.kv_type, num_kv_heads, request.config.head_dim, block, /*num_slots=*/3);
-  // The last, the first and some of the middle; rows hold a token's keys, then its values.
+  // The last slot, the first one and some in the middle. A row holds a token's keys, then its
+  // values.
   const std::vector<int64_t> slots = {int64_t{3} * block - 1, 0, block, int64_t{2} * block};
   const std::vector<float> rows = TestNumbers(2).Many(slots.size() * 2 * row, 3);
   std::vector<std::byte> expected(kv.num_slots * kv.slot_stride_bytes, std::byte{0xff});
@@ -462,7 +465,8 @@ std::vector<SelfTestItem> AttentionItems(const GpuSelfTestRequest& request,
     for (const AttentionKernels asked : AskedFor(request.attention)) {
       Problem first = problems->front();
       const AttentionFamily family = FamilyOf(first, asked);
-      // What is asked for leaves these types and shapes to a family that is there already.
+      // For these types and shapes, the requested family falls back to one that is already in the
+      // list.
       if (std::find(families.begin(), families.end(), family) != families.end()) continue;
       families.push_back(family);
       const bool timed = family != AttentionFamily::kGeneric;

@@ -7,7 +7,7 @@
 
 namespace pagoda::cuda {
 
-// The families of attention's two parts, and the cache's write and copy.
+// The families of attention's two parts, and the cache's write and copy kernels.
 std::vector<SelfTestItem> AttentionItems(const GpuSelfTestRequest& request,
                                          const TestedKernels& kernels);
 std::vector<SelfTestItem> CacheItems(const GpuSelfTestRequest& request,

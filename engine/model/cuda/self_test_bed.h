@@ -1,5 +1,5 @@
-// Device memory and launches of one test, as a script: the first failure stays, and nothing is done
-// behind it.
+// Device memory and launches of one test, written as a script: after the first failure nothing more
+// is done.
 #ifndef PAGODA_ENGINE_MODEL_CUDA_SELF_TEST_BED_H_
 #define PAGODA_ENGINE_MODEL_CUDA_SELF_TEST_BED_H_
 
@@ -20,7 +20,8 @@
 
 namespace pagoda::cuda {
 
-// Thread-compatible. Its memory goes with it. Pointers that it gives are null behind a failure.
+// Thread-compatible. Frees its memory when it is destroyed. After a failure it returns null
+// pointers.
 class TestBed {
  public:
   // `device` outlives it.
@@ -31,7 +32,7 @@ class TestBed {
   ComputeDevice& device() { return device_; }
   kernels::cuda::Stream stream() const { return device_.stream(); }
 
-  // Device memory with anything in it, aligned to 64 bytes.
+  // Device memory, uninitialised, aligned to 64 bytes.
   template <class T>
   T* Allocate(uint64_t size) {
     if (!status_.ok()) return nullptr;
@@ -40,7 +41,7 @@ class TestBed {
     if (!status_.ok()) return nullptr;
     return memory_.emplace_back(std::move(buffer)).template as<T>();
   }
-  // A copy of the host's array.
+  // A copy of the host's array on the device.
   template <class T>
   T* Bring(const std::vector<T>& host) {
     T* const allocated = Allocate<T>(host.size());
@@ -53,7 +54,7 @@ class TestBed {
     Wait();
     return status_.ok() ? allocated : nullptr;
   }
-  // An array that the device has when all before it has ended. Empty behind a failure.
+  // Waits for all earlier work, and returns an array of the device. Empty after a failure.
   template <class T>
   std::vector<T> Take(const T* device, uint64_t size) {
     const uint64_t bytes = size * sizeof(T);
@@ -70,13 +71,13 @@ class TestBed {
   void Keep(const Work& work) {
     if (status_.ok()) status_ = work();
   }
-  // The same of a launch, which returns 0 or CUDA's error.
+  // The same for a launch, which returns 0 or CUDA's error.
   template <class Launch>
   void Run(const char* what, const Launch& launch) {
     Keep([&] { return kernels::cuda::StatusOf(what, launch()); });
   }
-  // The shortest of a few runs, in seconds on the device, behind one that is not counted: it loads
-  // the code. 0 behind a failure.
+  // The shortest of a few runs, in seconds on the device. A first run, which loads the code, is not
+  // counted. 0 after a failure.
   double SecondsOf(const std::function<absl::Status()>& work) {
     constexpr int kRuns = 3;
     Keep(work);
@@ -90,7 +91,7 @@ class TestBed {
   }
 
  private:
-  // Also behind a failure: what was started may use the memory still.
+  // Waits after a failure too, because started work could still use the memory.
   void Wait() {
     const absl::Status ended = device_.Wait();
     Keep([&] { return ended; });
@@ -102,11 +103,11 @@ class TestBed {
   absl::Status status_;
 };
 
-// The same numbers on every machine.
+// Random numbers, the same on every machine.
 class TestNumbers {
  public:
   explicit TestNumbers(uint32_t seed) : random_(seed) {}
-  // From -range to range, evenly.
+  // Uniform from -range to range.
   float Next(float range) { return range * (static_cast<float>(random_() >> 8) * 0x1p-23f - 1.0f); }
   std::vector<float> Many(uint64_t size, float range) {
     std::vector<float> numbers(size);
@@ -118,12 +119,12 @@ class TestNumbers {
   std::mt19937 random_;
 };
 
-// The largest error of a row by the row's norm. Infinity where a number is not one, or one is
-// missing.
+// The largest error of a row relative to the row's norm. Infinity if a number is not finite, or one
+// is missing.
 inline double RowError(absl::Span<const float> actual, absl::Span<const double> expected,
                        uint64_t columns) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  constexpr double kSmall = 1e-6;  // A norm that counts as this one at least, for each column.
+  constexpr double kSmall = 1e-6;  // The least norm, per column.
   if (actual.size() != expected.size()) return kInfinity;
   double worst = 0;
   for (uint64_t first = 0; first < actual.size(); first += columns) {
@@ -140,7 +141,7 @@ inline double RowError(absl::Span<const float> actual, absl::Span<const double> 
   return worst;
 }
 
-// The largest error of a number, by the number and 1.
+// The largest error of a number, relative to 1 + its magnitude.
 inline double NumberError(absl::Span<const float> actual, absl::Span<const double> expected) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (actual.size() != expected.size()) return kInfinity;

@@ -14,8 +14,8 @@ struct Measured {
   double seconds = 0;  // 0: not timed.
 };
 
-// One family of one part. `test` leaves a failure in the bed; what it returns counts for nothing
-// then. It is called once, while the request and the kernels live.
+// One family of one part. `test` leaves a failure in the bed, and its result is then ignored. It is
+// called once, while the request and the kernels exist.
 struct SelfTestItem {
   std::string part;
   std::string family;

@@ -15,22 +15,22 @@ namespace {
 
 using kernels::ElementType;
 
-// Of sums in fp32, and of rounded factors whose products are exact there.
+// For sums in fp32 over rounded factors, whose products are exact in fp32.
 constexpr double kProductTolerance = 1e-4;
 constexpr double kLayerTolerance = 2e-5;
-// Sines and cosines of far angles.
+// For sines and cosines of large angles.
 constexpr double kRotaryTolerance = 1e-4;
 
 constexpr uint64_t kRows = 5;
 
-// Columns that kernels take by 16 bytes a thread, and columns that they do not.
+// Numbers of columns: one that kernels access by 16 bytes per thread, and one that they do not.
 constexpr uint64_t kColumns[] = {256, 33};
 
 std::vector<double> Doubles(const std::vector<float>& numbers) {
   return {numbers.begin(), numbers.end()};
 }
 
-// The numbers in that type, and what they are there, in place.
+// Returns the numbers in the type, and rounds `numbers` in place to it.
 template <class T>
 std::vector<T> RoundedTo(std::vector<float>& numbers) {
   std::vector<T> rounded;
@@ -96,7 +96,7 @@ double ErrorOfEmbedding(TestBed& bed, const TestedKernels& kernels, ElementType 
   return NumberError(TakeRowsOf(bed, output), expected);
 }
 
-// A row by the root of its mean square, times the weights.
+// Divides a row by the root of its mean square, and multiplies it by the weights.
 void Norm(absl::Span<double> row, const std::vector<float>& weights, float eps) {
   double squares = 0;
   for (const double number : row) squares += number * number;
@@ -118,7 +118,7 @@ double ErrorOfNorm(TestBed& bed, const TestedKernels& kernels, float eps, uint64
   return NumberError(TakeRowsOf(bed, rows), expected);
 }
 
-// Two heads a row; `normed`: each head is normed first.
+// Two heads per row. `normed`: each head is normed first.
 double ErrorOfRotary(TestBed& bed, const TestedKernels& kernels, const ModelConfig& config,
                      bool normed) {
   const uint32_t half = config.head_dim / 2;
@@ -149,7 +149,7 @@ double ErrorOfRotary(TestBed& bed, const TestedKernels& kernels, const ModelConf
     const auto head = absl::MakeSpan(expected).subspan(first, config.head_dim);
     if (normed) Norm(head, weights, config.rms_norm_eps);
     for (uint32_t i = 0; i < half; ++i) {
-      // The angle itself is rounded to fp32, as transformers has it.
+      // The angle itself is rounded to fp32, as in transformers.
       const double angle = static_cast<float>(positions[first / cols]) * frequencies[i];
       const double low = head[i];
       const double high = head[half + i];
@@ -181,7 +181,7 @@ double ErrorOfGate(TestBed& bed, const TestedKernels& kernels, GateKind kind, ui
   return NumberError(TakeRowsOf(bed, output), expected);
 }
 
-// Sums, biases, chosen rows and soft caps, one behind the other.
+// Sums, biases, chosen rows and soft caps, one after the other.
 double ErrorOfRows(TestBed& bed, const TestedKernels& kernels, uint64_t cols) {
   constexpr float kCap = 2.5f;
   TestNumbers numbers(7);
@@ -209,7 +209,7 @@ double ErrorOfRows(TestBed& bed, const TestedKernels& kernels, uint64_t cols) {
   return NumberError(TakeRowsOf(bed, output), expected);
 }
 
-// To 16 bits and back: the very bits.
+// Rounds to 16 bits and back, and compares the bits.
 double ErrorOfRounding(TestBed& bed, const TestedKernels& kernels, ElementType type,
                        uint64_t cols) {
   std::vector<float> numbers = TestNumbers(8).Many(kRows * cols, 3);
@@ -248,7 +248,7 @@ std::vector<SelfTestItem> ProductItems(const GpuSelfTestRequest& request,
                      .family = "cublaslt",
                      .tolerance = kProductTolerance,
                      .test = [&products, type = type](TestBed& bed) {
-                       // A step of decode, and a chunk.
+                       // A decode step, and a chunk of a prompt.
                        return Measured{
                            .error = std::max(ErrorOfProduct(bed, products, type, 1, 128, 96),
                                              ErrorOfProduct(bed, products, type, 40, 192, 64))};

@@ -7,7 +7,7 @@
 
 namespace pagoda::cuda {
 
-// Products by `products`, which outlives the items, and the small layers.
+// ProductItems tests `products`, which outlives the items. LayerItems tests the small layers.
 std::vector<SelfTestItem> ProductItems(const GpuSelfTestRequest& request, DeviceProducts& products);
 std::vector<SelfTestItem> LayerItems(const GpuSelfTestRequest& request,
                                      const TestedKernels& kernels);

@@ -6,7 +6,7 @@
 namespace pagoda::cuda {
 namespace {
 
-// Of each array; plans ask for 16.
+// The alignment of each array; plans need 16.
 constexpr uint64_t kAlignment = 64;
 
 }  // namespace

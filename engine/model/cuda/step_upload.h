@@ -17,9 +17,9 @@
 
 namespace pagoda::cuda {
 
-// What the kernels of a step read of its input, and the plans of attention, in one piece of device
-// memory that one copy fills from pinned memory. Both keep their size from step to step and grow to
-// powers of two. Thread-compatible.
+// The arrays of a step's input that kernels read, and the plans of attention. They are in one piece
+// of device memory, which one copy from pinned memory fills. Both pieces of memory are kept from
+// step to step and grow to powers of two. Thread-compatible.
 class StepUpload {
  public:
   explicit StepUpload(ComputeDevice* device)
@@ -28,11 +28,11 @@ class StepUpload {
         memory_(device, MemorySide::kDevice) {}
 
   // Makes a plan for each window and number of KV heads of the model's layers, and starts the copy,
-  // in the stream's order. `input` can go when it returns. REQUIRES: the copy of the step before is
-  // done. Errors: OUT_OF_MEMORY; INTERNAL.
+  // in the stream's order. `input` is not used after the return. REQUIRES: the previous step's copy
+  // has ended. Errors: OUT_OF_MEMORY; INTERNAL.
   absl::Status Upload(const ModelInput& input, const ModelConfig& config);
 
-  // Spans of device memory, valid until the next Upload: those of ModelInput.
+  // The arrays of ModelInput as spans of device memory, valid until the next Upload.
   absl::Span<const TokenId> tokens() const { return Of<TokenId>(tokens_); }
   absl::Span<const int32_t> positions() const { return Of<int32_t>(positions_); }
   absl::Span<const int32_t> query_starts() const { return Of<int32_t>(query_starts_); }
@@ -56,7 +56,7 @@ class StepUpload {
   const std::byte* Encoded(const Plan& plan) const { return memory_.data() + plan.offset_bytes; }
 
  private:
-  // Where an array lies in memory_.
+  // The position of an array in memory_.
   struct Place {
     uint64_t offset_bytes = 0;
     uint64_t size = 0;
@@ -65,7 +65,7 @@ class StepUpload {
     Place token_slots;
     Place block_tables;
   };
-  // An array on its way.
+  // An array to be copied.
   struct Piece {
     const void* source = nullptr;
     uint64_t offset_bytes = 0;
@@ -85,7 +85,7 @@ class StepUpload {
   DeviceBuffer pinned_;
   DeviceBuffer memory_;
 
-  // Of the step at hand.
+  // Of the current step.
   uint64_t total_bytes_ = 0;
   std::vector<Piece> pieces_;
   Place tokens_, positions_, query_starts_, context_lengths_;

@@ -1,10 +1,10 @@
-// What was seen of the totals, the rates between them, and the charts.
+// Samples of the totals, the rates between them, and the charts.
 "use strict";
 
 const KEPT_SECONDS = 600;
-const RATE_SECONDS = 10;  // A rate is over this time.
+const RATE_SECONDS = 10;  // The period of a rate.
 const HIT_SECONDS = 60;
-const LEAST_BIN_SECONDS = 3;  // A point of a chart; the daemon's own samples are two seconds apart.
+const LEAST_BIN_SECONDS = 3;  // Per point of a chart. The daemon's samples are two seconds apart.
 const SPANS = [[60, "a minute ago"], [120, "2 minutes ago"], [300, "5 minutes ago"], [KEPT_SECONDS, "10 minutes ago"]];
 
 let samples = [];  // By time: { time, lookup_tokens, ... }.
@@ -25,7 +25,7 @@ function addSample(sample) {
   while (samples[0].time < sample.time - KEPT_SECONDS - RATE_SECONDS) samples.shift();
 }
 const last = () => samples[samples.length - 1];
-// The newest sample that is at least so old; the oldest where none is.
+// The newest sample that is at least `seconds` old; the oldest one if there is none.
 function before(seconds) {
   const time = last().time - seconds;
   for (let i = samples.length - 2; i >= 0; --i) {
@@ -39,9 +39,9 @@ function rateOf(name) {
   return passed > 0 ? (last()[name] - from[name]) / passed : null;
 }
 
-// The shortest span that has room for what was seen.
+// The shortest span that covers all samples; the longest one if none does.
 const span = () => SPANS.find(([seconds]) => last().time - samples[0].time <= seconds) || SPANS[SPANS.length - 1];
-// For each small part of the span: value(first sample, last sample), null where there is none.
+// For each bin of the span: value(first sample, last sample); null without samples.
 function bins(value) {
   const [seconds] = span(), bin = Math.max(LEAST_BIN_SECONDS, seconds / 60);
   const end = last().time, points = [];

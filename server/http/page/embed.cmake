@@ -1,5 +1,5 @@
-# cmake -DOUT=FILE "-DHTML=FILE" "-DCSS=FILE" "-DJS=FILE FILE..." -P embed.cmake: the files, those of one name one after another, as the
-# strings that status_page.h declares.
+# cmake -DOUT=FILE "-DHTML=FILE" "-DCSS=FILE" "-DJS=FILE FILE..." -P embed.cmake
+# Writes the files as the strings that status_page.h declares. Concatenates the files of one option.
 set(text "// Made of server/http/page/ by embed.cmake.\n#include \"server/http/status_page.h\"\n\nnamespace pagoda::server {\n\n")
 foreach(part Html Css Js)
   string(TOUPPER ${part} files)
@@ -10,7 +10,8 @@ foreach(part Html Css Js)
     file(READ ${file} bytes HEX)
     string(LENGTH "${bytes}" digits)
     math(EXPR size "${size} + ${digits} / 2")
-    # Every byte as an escape of two digits, 64 of them a line: a literal ends where a digit could join the escape before it.
+    # Writes every byte as an escape of two digits, 64 bytes a literal. A literal holds escapes
+    # only, because a plain digit would join the escape before it.
     string(REGEX REPLACE "(..)" "\\\\x\\1" bytes "${bytes}")
     string(LENGTH "${bytes}" length)
     set(position 0)

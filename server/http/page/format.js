@@ -1,4 +1,4 @@
-// Numbers as people read them, and the page's elements.
+// Formats numbers for people, and fills the page's elements.
 "use strict";
 
 const HIDDEN = "For operators.";
@@ -38,10 +38,10 @@ function set(id, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 const filled = new Map();
-// A row for each of `rows`: lists of a text, or of [text, class, title].
+// Fills a table. A row is a list of cells; a cell is a text or [text, class, title].
 function fill(id, rows, whenEmpty) {
   const shown = JSON.stringify([rows, whenEmpty]);
-  if (filled.get(id) === shown) return;  // What a person has marked stays so.
+  if (filled.get(id) === shown) return;  // Keeps the text that the user has selected.
   filled.set(id, shown);
   const body = $(id).tBodies[0];
   body.replaceChildren(...rows.map(cells => {

@@ -25,9 +25,9 @@ function showLists(status, { sessions, tenants, subscribers, prefixes }) {
     [i === 0 ? whose(row) : "", "text"], [status.windows.length > 1 ? `${use.tier}, ${use.window}` : use.tier, "left"], count(use.used_blocks),
     use.quota_blocks === null ? "none" : count(use.quota_blocks), [count(use.cached_blocks), "wide"], [i === 0 ? count(row.sessions) : "", "wide"]])), tenants ? "No tenants are known." : HIDDEN);
   fill("subscribers", (subscribers ? subscribers.subscribers : []).map(row => [
-    [(row.kind === "zmq" ? "everybody" : row.role === "operator" ? "operator" : row.tenant) + KINDS[row.kind] + (row.snapshot ? ", in a snapshot" : row.filtered ? ", filtered" : ""), "text"], count(row.sent_revision),
+    [(row.kind === "zmq" ? "all subscribers" : row.role === "operator" ? "operator" : row.tenant) + KINDS[row.kind] + (row.snapshot ? ", in a snapshot" : row.filtered ? ", filtered" : ""), "text"], count(row.sent_revision),
     [row.lag_events === 0 ? "none" : plural(row.lag_events, "event"), row.lag_events > MUCH_LAG ? "lagging" : ""], duration(row.open_seconds)]),
-    subscribers ? "Nobody follows the events." : HIDDEN);
+    subscribers ? "No subscriber follows the events." : HIDDEN);
   fill("prefixes", (prefixes ? prefixes.prefixes : []).slice(0, SHOWN_PREFIXES).map(row => [
     [count(row.saved_tokens), "saved"], count(row.hits), count(row.tokens),
     [row.first_key || row.first_tokens.join(" ") + (row.tokens > row.first_tokens.length ? " …" : ""), "text mono"],
@@ -60,7 +60,7 @@ function showTransfers(transfers, time) {
 let lastRevision = 0;
 let shownEvents = [];  // Newest first.
 let paused = false;
-let restarted = "";  // When the daemon was, while somebody looked.
+let restarted = "";  // The note about a restart of the daemon while the page was open.
 
 const some = (ids, n) => `block${n === 1 ? "" : "s"} ${ids.join(", ")}${n > ids.length ? ", …" : ""}`;
 const tiersText = tiers => tiers.join(", ") || "none";

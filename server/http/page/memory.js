@@ -1,14 +1,14 @@
-// The block map: a square for each block of each tier, or for a few.
+// The block map: a square for one block of a tier, or for several.
 "use strict";
 
 let poolsShape = null;
-let pools = [];  // What is drawn: { canvas, cells, perCell, cursor, ... }.
-let tierNames = []; // Nearest first.
+let pools = [];  // The drawn pools: { canvas, cells, perCell, cursor, ... }.
+let tierNames = [];  // Nearest first.
 const tierName = tier => `${tier[0].toUpperCase()}${tier.slice(1)} tier`;
 const tierText = tier => {
   const place = tierNames.indexOf(tier.tier);
-  if (tier.memory === "disk") return `copies of what is in memory, and what the ${tierNames[place - 1]} tier has no room for`;
-  return place > 0 ? `what the ${tierNames[place - 1]} tier has no room for` : "where engines compute";
+  if (tier.memory === "disk") return `copies of blocks in memory, and blocks offloaded from the ${tierNames[place - 1]} tier`;
+  return place > 0 ? `blocks offloaded from the ${tierNames[place - 1]} tier` : "where engines compute";
 };
 const DISK_MODES = { readwrite: "", readonly: "Nothing more is written to this disk, because writes failed. ", off: "This disk is off: it is neither read nor written. " };
 function diskText(disk, window, tier) {
@@ -18,13 +18,13 @@ function diskText(disk, window, tier) {
 }
 const windowText = name => name === "full" ? "full attention" : `sliding window of ${count(Number(name))} tokens`;
 
-// Where all that is cached is at the default priority there is nothing to tell.
+// Empty if every cached block has the default priority.
 const prioritiesText = all => all.every(one => one.priority === 35) ? "" :
-  "Cached by priority, the lowest goes first: " + all.map(one => `${one.priority}: ${count(one.blocks)}`).join(", ") + ".";
+  "Cached by priority, the lowest is evicted first: " + all.map(one => `${one.priority}: ${count(one.blocks)}`).join(", ") + ".";
 
-const duplicatesText = n => n === 0 ? "" : `${count(n)} of the cached are copies of blocks in nearer tiers, and go first. `;
+const duplicatesText = n => n === 0 ? "" : `${count(n)} of the cached blocks are copies of blocks in nearer tiers, and are evicted first. `;
 
-// Of host memory alone.
+// For pools in host memory only.
 const PAGES = {plain: "plain pages", transparent: "transparent huge pages", "2MiB": "huge pages of 2 MiB", "1GiB": "huge pages of 1 GiB"};
 const pagesText = pages => pages in PAGES ? ` in ${PAGES[pages]}` : "";
 
@@ -119,7 +119,7 @@ function paint(pool) {
       g.strokeStyle = colour["free-line"];
       g.strokeRect(x + .5, y + .5, size - 1, size - 1);
     }
-    // From the bottom up: what is cached, then what is held. Each part that is there is seen.
+    // From the bottom up: cached slots, then the held ones. Every state that occurs is visible.
     let bottom = y + size;
     for (const s of [1, 4, 3, 2]) {
       if (cell[s] === 0) continue;
@@ -159,5 +159,5 @@ function describe(pool) {
   if (!cell) return say(each);
   const total = cell.reduce((a, b) => a + b, 0), first = pool.cursor * pool.perCell;
   const what = STATES.filter((s, i) => cell[i] > 0).map(s => pool.perCell === 1 ? STATE_NAMES[s] : `${count(cell[STATES.indexOf(s)])} ${STATE_NAMES[s]}`);
-  say((total === 1 ? `Place ${count(first)}: ` : `Places ${count(first)} to ${count(first + total - 1)}: `) + what.join(", "));
+  say((total === 1 ? `Slot ${count(first)}: ` : `Slots ${count(first)} to ${count(first + total - 1)}: `) + what.join(", "));
 }

@@ -1,4 +1,5 @@
-// The status page. It asks /api/v1 once a second and shows what comes; server/README.md has the fields.
+// The status page. It asks /api/v1 once a second and shows the answers. server/STATUS.md lists the
+// fields.
 "use strict";
 
 const POLL_MS = 1000;
@@ -6,15 +7,15 @@ const TIMEOUT_MS = 4000;
 const TOKEN_KEY = "pagoda-token", THEME_KEY = "pagoda-theme";
 const tokenNow = () => sessionStorage.getItem(TOKEN_KEY) || "";
 
-let cacheName = "";  // Which cache is shown; "" before the first look.
+let cacheName = "";  // The cache that is shown; "" before the first answer.
 let epoch = null;
-let started = null;  // The daemon's start: another one is another process.
+let started = null;  // The daemon's start time. A different one means another process.
 let access = null;
 let answeredAt = null;
 let failures = 0;
 let polls = 0;
 
-// --- Asking ---
+// --- Requests ---
 
 async function ask(path, signal) {
   const headers = tokenNow() ? { Authorization: `Bearer ${tokenNow()}` } : {};
@@ -24,7 +25,7 @@ async function ask(path, signal) {
   if (!reply.ok) throw Object.assign(new Error(`${path}: ${reply.status}`), { status: reply.status });
   return reply.json();
 }
-// The share of the page that only operators see; null where this one may not.
+// For answers that only operators may read; null if this caller may not.
 async function askAsOperator(path, signal) {
   if (access !== "operator") return null;
   try {
@@ -74,7 +75,7 @@ async function poll() {
   showPresence();
 }
 
-// Keeps the chosen cache while it is there; else the first one is shown.
+// Keeps the chosen cache while it exists; else shows the first one.
 function chooseCache(names) {
   const choice = $("cache-choice");
   $("cache-choice-box").hidden = names.length < 2;
@@ -85,13 +86,13 @@ function chooseCache(names) {
   choice.value = cacheName;
 }
 
-// The next look is the first one at this cache.
+// The next poll is the first one of this cache.
 function showCache(name) {
   cacheName = name;
   epoch = null;
 }
 
-// The first look at a cache, or at one of a daemon that was started anew.
+// The first poll of a cache, also after a restart of the daemon.
 async function meet(status, signal) {
   const history = await ask("history", signal);
   samples = history.times.map((time, i) => {
@@ -102,7 +103,7 @@ async function meet(status, signal) {
     return sample;
   });
   if (epoch !== null && (status.epoch !== epoch || status.start_time !== started)) {
-    restarted = `The daemon was started anew at ${clock(status.start_time)}.`;
+    restarted = `The daemon was restarted at ${clock(status.start_time)}.`;
   }
   epoch = status.epoch;
   started = status.start_time;
@@ -124,7 +125,8 @@ function diskFact(disk, file) {
     (waiting ? `; ${plural(waiting, "block")} to be written` : "");
 }
 
-// Which kernels the bundled engine runs on a GPU, and which the self-test has left out and why.
+// The kernels that the bundled engine runs on a GPU, and the kernels that the self-test has left
+// out, with the reason.
 function gpuFacts(test) {
   if (test === null) return [];
   const runs = test.passed ? test.kernels.filter(kernel => kernel.outcome === "runs" && kernel.needed) : [];
@@ -152,7 +154,7 @@ function showStatus(status) {
     ["Pins", `${plural(status.pins, "pin")} on ${plural(status.windows.reduce((n, w) => n + w.pinned_blocks, 0), "block")}`],
     ["Quarantined", status.quarantined_blocks === 0 ? "no blocks" :
       `${plural(status.quarantined_blocks, "block")} of ${plural(status.quarantines, "ended session")}`],
-    ["Found after a restart", plural(status.recovered_blocks, "block")],
+    ["Recovered after a restart", plural(status.recovered_blocks, "block")],
     ...(status.disk === null ? [] : status.disk.windows.map(file => [`Disk ${status.disk.tier}, window ${file.window}`, diskFact(status.disk, file)])),
     ["Event log", `revisions ${count(status.oldest_revision)} to ${count(status.revision)}`],
     ["Epoch", status.epoch],
@@ -186,7 +188,7 @@ function showPresence() {
   $("gone").hidden = !gone;
   if (gone) {
     set("gone", answeredAt === null ? "The daemon does not answer. This page tries again every second." :
-      `The daemon has not answered since ${clock(answeredAt / 1000)}. What you see is from then. This page tries again every second.`);
+      `The daemon has not answered since ${clock(answeredAt / 1000)}. The values shown are from then. This page tries again every second.`);
   }
 }
 
@@ -203,7 +205,7 @@ function showAccess() {
   if (access === "refused" && tokenNow()) $("token-form").hidden = false;
 }
 
-// --- What a person does ---
+// --- User input ---
 
 const themes = ["system", "light", "dark"];
 function showTheme() {
@@ -241,11 +243,11 @@ $("forget").addEventListener("click", () => {
 });
 $("pause").addEventListener("click", () => {
   paused = !paused;
-  $("pause").textContent = paused ? "Go on" : "Pause";
+  $("pause").textContent = paused ? "Resume" : "Pause";
   $("pause").setAttribute("aria-pressed", String(paused));
 });
 
-// One poll at a time; a tab that nobody sees asks for nothing.
+// One poll at a time. A hidden tab does not poll.
 let next = null, polling = false;
 async function pollNow() {
   clearTimeout(next);

@@ -1,4 +1,4 @@
-// How cuBLASLt is found and used, on the library of fake_cublaslt/, which is none.
+// How cuBLASLt is found and used, with the fake library of fake_cublaslt/.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -121,7 +121,7 @@ TEST_F(CublasLtProductsTest, KeepWhatTheyHaveChosen) {
   EXPECT_EQ(heuristics(), before + 1);
   product.rows = 3;
   ASSERT_TRUE(products_->Multiply(product, nullptr).ok());
-  // Elsewhere in memory, where fewer bytes are a whole number of what its place is a multiple of.
+  // At another address, with a smaller alignment.
   product.output += 1;
   ASSERT_TRUE(products_->Multiply(product, nullptr).ok());
   EXPECT_EQ(heuristics(), before + 3);

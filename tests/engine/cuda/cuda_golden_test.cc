@@ -1,5 +1,6 @@
-// The graph of every architecture on a GPU's backend against Hugging Face transformers' answers.
-// The emulation is some ten thousand times slower than a GPU: there each test takes fewer tokens.
+// The graph of every architecture on a GPU backend, compared with Hugging Face transformers'
+// answers. The emulation is some ten thousand times slower than a GPU: there each test uses fewer
+// tokens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +41,7 @@ class CudaGoldenTest : public testing::TestWithParam<GoldenModel> {
   std::unique_ptr<Transformer> Load(ComputeType compute) const {
     return LoadModel(GoldenDir(GetParam().name), MakeTestBackend(compute));
   }
-  // Of the answer, how many tokens are generated.
+  // How many tokens of the answer are generated.
   size_t Steps(const Golden& golden, size_t on_emulation) const {
     return IsEmulated() ? std::min(on_emulation, golden.ids.size()) : golden.ids.size();
   }
@@ -52,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaGoldenTest, testing::ValuesIn(kGoldenModels
 
 TEST_P(CudaGoldenTest, InOneShotAndTokenByToken) {
   const auto model = Load(ComputeType::kFloat32);
-  // Prompts of 5, 33, 96 and 200 tokens. The longest shows what windows slide over.
+  // Prompts of 5, 33, 96 and 200 tokens. The longest passes its sliding windows.
   std::vector<Golden> cases = ReadGoldenCases(GetParam());
   if (IsEmulated() && model->windows().front() == kFullAttention) cases.pop_back();
   for (const Golden& golden : cases) {
@@ -70,8 +71,8 @@ TEST_P(CudaGoldenTest, InOneShotAndTokenByToken) {
   }
 }
 
-// Chunks of one sequence beside the tokens of another, whose block tables are of other lengths; and
-// the logits of several rows of a chunk, as speculative decoding checks drafts.
+// Chunks of one sequence beside tokens of another one, whose block tables have other lengths; and
+// logits for several rows of a chunk, as in speculative decoding.
 TEST_P(CudaGoldenTest, InRaggedBatches) {
   const auto model = Load(ComputeType::kFloat32);
   const std::vector<Golden> cases = ReadGoldenCases(GetParam());
@@ -109,11 +110,11 @@ TEST_P(CudaGoldenTest, InRaggedBatches) {
   EXPECT_EQ(answered, end - known);
 }
 
-// Weights, queries, K and V in 16 bits, on the kernels for them: how far a tiny model's logits are
-// off then.
+// The error of a tiny model's logits with weights, queries, K and V in 16 bits, on the kernels for
+// them.
 TEST_P(CudaGoldenTest, In16BitsWithinTheirRounding) {
   for (const ElementType type : {ElementType::kBFloat16, ElementType::kFloat16}) {
-    // There is no choice of fp16 products: over pools of fp16 they are what the checkpoint is of.
+    // There is no option for fp16 products: over fp16 pools, products have the checkpoint's type.
     const auto model =
         Load(type == ElementType::kBFloat16 ? ComputeType::kBFloat16 : ComputeType::kAuto);
     double squares = 0, errors = 0;

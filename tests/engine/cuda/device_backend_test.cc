@@ -1,4 +1,4 @@
-// What a backend for GPUs does with memory, and with what fails, on the emulation.
+// The GPU backend's use of memory and its handling of failures, on the emulation.
 #include "engine/model/cuda/device_backend.h"
 
 #include <gmock/gmock.h>
@@ -31,8 +31,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Load(EmulatedDevice::State* state, 
                         compute, attention));
 }
 
-// The logits of the last of some tokens, with KV that is nothing to anybody
-// afterwards.
+// The logits of the last of some tokens. Their KV is not used afterwards.
 absl::StatusOr<std::vector<float>> Step(
     Transformer& model, const std::vector<TokenId>& tokens = {3, 141, 59},
     kernels::ElementType type = kernels::ElementType::kFloat32) {
@@ -80,7 +79,7 @@ TEST(DeviceBackendTest, SaysWhereAndInWhatItComputes) {
   EXPECT_EQ(state.used_bytes, 0u);
 }
 
-// The kernels for Hopper alone multiply by warpgroups, those of prefill.
+// Only the kernels for Hopper multiply by warpgroups, for prefill.
 TEST(DeviceBackendTest, RunsTheKernelsOfAttentionThatAreAskedFor) {
   using kernels::cuda::AttentionKernels;
   const auto products = [](const AttentionChoice& attention) {
@@ -100,7 +99,7 @@ TEST(DeviceBackendTest, RunsTheKernelsOfAttentionThatAreAskedFor) {
   EXPECT_EQ(products({}), 0u) << "nothing is proved";
 }
 
-// Weights are there once, a head that is tied to the embedding not a second time.
+// Weights exist once; a head that is tied to the embedding is not a second copy.
 TEST(DeviceBackendTest, WeightsTakeTheirOwnBytes) {
   EmulatedDevice::State state;
   const auto model = *Load(&state, kTinyModel);
@@ -126,7 +125,7 @@ TEST(DeviceBackendTest, OutOfMemoryWhileLoadingLeavesNothing) {
     ASSERT_TRUE(model.ok());
     needed = state.used_bytes;
   }
-  // At every allocation, as if it were the one too many.
+  // At every allocation in turn, as if it were the one too many.
   for (uint64_t bytes = 0; bytes < needed; bytes += needed / 13) {
     state.device_bytes = bytes;
     const auto model = Load(&state, kTinyModel);
@@ -154,12 +153,12 @@ TEST(DeviceBackendTest, OutOfMemoryInAStepIsItsErrorAndNotTheNextOnes) {
   EXPECT_GT(refused, 3);
   state.device_bytes = uint64_t{1} << 40;
   EXPECT_TRUE(Step(*again).ok());
-  // And a step that is no larger than one before takes nothing more.
+  // A step that is not larger than an earlier one allocates nothing.
   state.device_bytes = state.used_bytes;
   EXPECT_TRUE(Step(*again).ok());
 }
 
-// Whichever of a step's copies fails, also of the first step, which brings what stays.
+// For a failure of each copy of a step, also of the first step, which makes the permanent copies.
 TEST(DeviceBackendTest, AStepBehindAFailedOneIsRight) {
   EmulatedDevice::State state;
   const std::vector<float> expected = *Step(*Load(&state, kTinyModel).value());

@@ -19,7 +19,7 @@ using kernels::BFloat16;
 using kernels::ElementType;
 using kernels::Half;
 
-// The memory ends where a page does, so its size decides how it is aligned.
+// The memory ends at the end of a page, so its size decides its alignment.
 constexpr uint64_t kAlignment = 64;
 
 template <class T>

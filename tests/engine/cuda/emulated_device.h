@@ -1,5 +1,5 @@
-// What a backend for GPUs needs of a machine, where there is no GPU: the emulation's memory, plain
-// loops in cuBLASLt's place.
+// The device of a GPU backend on a machine without a GPU: the emulation's memory, and plain loops
+// instead of cuBLASLt.
 #ifndef PAGODA_TESTS_ENGINE_CUDA_EMULATED_DEVICE_H_
 #define PAGODA_TESTS_ENGINE_CUDA_EMULATED_DEVICE_H_
 
@@ -14,19 +14,19 @@
 
 namespace pagoda::cuda {
 
-// Each allocation ends at a page that may not be touched, and begins as NaN. A test may look at it
-// and make it fail while a backend has it.
+// Each allocation ends at a page that must not be touched, and begins as NaN. A test can inspect
+// it, and make it fail, while a backend uses it.
 class EmulatedDevice final : public ComputeDevice {
  public:
   struct State {
-    // Memory of the device, all in all.
+    // The total memory of the device.
     uint64_t device_bytes = uint64_t{1} << 40;
     uint64_t used_bytes = 0;
     uint64_t most_used_bytes = 0;
-    absl::Status copy;  // What copies give, but so many before them.
+    absl::Status copy;  // The status of copies after the first ones.
     uint32_t good_copies = 0;
     absl::Status wait;
-    double seconds = 1e-3;  // What any work takes.
+    double seconds = 1e-3;  // The time of any work.
   };
   // `state` outlives the device.
   explicit EmulatedDevice(State* state) : state_(*state) {}
@@ -44,10 +44,11 @@ class EmulatedDevice final : public ComputeDevice {
 
  private:
   State& state_;
-  std::map<std::byte*, std::pair<MemorySide, uint64_t>> memory_;  // What lives, and its bytes.
+  std::map<std::byte*, std::pair<MemorySide, uint64_t>> memory_;  // The existing allocations and
+                                                                  // their bytes.
 };
 
-// As cuBLASLt is asked for them: factors as they are, sums in fp32; here in an order of its own.
+// As cuBLASLt computes them: factors unchanged, sums in fp32, in another order.
 class HostProducts final : public DeviceProducts {
  public:
   std::string name() const override { return "plain loops"; }

@@ -1,4 +1,4 @@
-// The small layers' kernels against plain loops in fp64, by 4 elements at a time and by 1.
+// The small layers' kernels compared with plain loops in fp64, by 4 elements at a time and by 1.
 #include "engine/model/cuda/row_kernels.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using kernels::cuda::FinishDevice;
 
 constexpr float kUntouched = -12345.0f;
 
-// Rows of random numbers in device memory, with numbers between them that nobody may touch.
+// Rows of random numbers in device memory, with numbers between them that must not be touched.
 class Rows {
  public:
   Rows(uint64_t rows, uint64_t cols, uint64_t stride, std::mt19937& random, float range = 3.0f)
@@ -43,7 +43,7 @@ class Rows {
   // As it was made.
   float before(uint64_t r, uint64_t c) const { return host_[r * stride_ + c]; }
 
-  // Whether the device's are now expected(r, c) within the tolerance, relative to 1 and to
+  // Whether the device's numbers are now expected(r, c) within the tolerance, relative to 1 and to
   // themselves, and nothing else has changed.
   void Expect(const std::function<double(uint64_t, uint64_t)>& expected,
               double tolerance = 1e-6) const {
@@ -76,8 +76,8 @@ struct Shape {
   uint64_t stride;
 };
 
-// By 4: one run, several, an end that is not full, rows apart from each other. By 1: columns or a
-// stride that are no multiples of 4.
+// By 4: one run, several, a last run that is not full, rows apart from each other. By 1: a number
+// of columns, or a stride, that is not a multiple of 4.
 const Shape kShapes[] = {{1, 4, 4}, {3, 64, 64}, {2, 1024, 1040}, {5, 516, 520},
                          {1, 1, 1}, {4, 33, 33}, {3, 130, 131},   {2, 64, 66}};
 
@@ -141,7 +141,7 @@ TEST_P(RowKernelsTest, Gates) {
   }
 }
 
-// Where exp overflows or vanishes, the gate is the number itself or 0.
+// If exp overflows or vanishes, the gate is the number itself or 0.
 TEST(RowKernelsTest, GatesOfFarNumbers) {
   const std::vector<float> far = {-1e4f, -100.0f, 100.0f, 1e4f, 1.0f, 1.0f, 1.0f, 1.0f};
   const DeviceArray<float> gate_up(far);
@@ -282,7 +282,7 @@ TEST(RowKernelsTest, RotatesHeadsWithAndWithoutTheirNorm) {
           [&](uint64_t r, uint64_t c) {
             const uint64_t head = c / (2 * half);
             const uint64_t i = c % (2 * half);
-            // The angle itself is rounded to fp32, as transformers has it.
+            // The angle itself is rounded to fp32, as in transformers.
             const double angle = static_cast<float>(positions[r]) * frequencies[i % half];
             return i < half ? value(r, head, i) * std::cos(angle) -
                                   value(r, head, half + i) * std::sin(angle)
@@ -294,7 +294,7 @@ TEST(RowKernelsTest, RotatesHeadsWithAndWithoutTheirNorm) {
   }
 }
 
-// A row's bits are its own: not of the rows beside it, nor of the grid.
+// A row's bits depend neither on the rows beside it nor on the grid.
 TEST(RowKernelsTest, ARowsNormHasTheSameBitsInEveryBatch) {
   std::mt19937 random(3);
   const Rows many(9, 700, 700, random);

@@ -1,5 +1,5 @@
-// The self-test of a GPU's kernels, on the emulation: what is right runs, and what is planted is
-// left out.
+// The self-test of a GPU's kernels, on the emulation: right kernels run, and faulty ones are left
+// out.
 #include "engine/model/cuda/self_test.h"
 
 #include <gmock/gmock.h>
@@ -52,7 +52,7 @@ class SelfTestTest : public testing::Test {
         [this](const GpuKernelResult& result) { heard_.push_back(result); }, kernels);
   }
 
-  // Attention that does as it is asked, and then something to what one family has written.
+  // Attention that computes correctly, and then changes the output of one family.
   TestedKernels WithAttention(
       AttentionKernels family,
       const std::function<absl::Status(const PagedAttentionParams&)>& afterwards) {
@@ -80,7 +80,7 @@ class SelfTestTest : public testing::Test {
   std::vector<GpuKernelResult> heard_;
 };
 
-// One number of the first row becomes 2, which no sum of values is.
+// One number of the first row becomes 2, which is no sum of values.
 absl::Status Spoil(const PagedAttentionParams& params) {
   static_cast<uint16_t*>(params.output)[5] = 0x4000;
   return absl::OkStatus();
@@ -109,7 +109,7 @@ TEST_F(SelfTestTest, AllThatTheEngineRunsIsRight) {
   }
 }
 
-// fp32 pools have the plain kernel alone; whatever is asked for, it is tested once.
+// fp32 pools have only the plain kernel. Whatever is requested, it is tested once.
 TEST_F(SelfTestTest, FamiliesAreThoseOfTheTypesAndShapes) {
   const auto families = [&](const GpuSelfTestRequest& request) {
     std::vector<std::string> names;
@@ -187,7 +187,7 @@ TEST_F(SelfTestTest, NumbersThatAreNoneAreWrong) {
   EXPECT_EQ(Of(report, kAttentionPrefill, kFamilySm80).outcome, GpuOutcome::kWrong);
 }
 
-// What a kernel does not write is NaN before.
+// Memory that a kernel does not write stays NaN.
 TEST_F(SelfTestTest, AKernelThatDoesNothingIsWrong) {
   TestedKernels kernels;
   kernels.attention = [](const PagedAttentionParams&, const AttentionExecution&) {
@@ -220,7 +220,7 @@ TEST_F(SelfTestTest, AKernelThatDoesNothingIsWrong) {
   EXPECT_FALSE(report.Check().ok());
 }
 
-// Each launch of the small layers is looked at.
+// Each launch of the small layers is checked.
 TEST_F(SelfTestTest, EachSmallLayerIsLookedAt) {
   GpuSelfTestRequest request = Request();
   for (const char* part : {kAttentionDecode, kAttentionPrefill}) {
@@ -253,7 +253,7 @@ TEST_F(SelfTestTest, EachSmallLayerIsLookedAt) {
   };
   EXPECT_EQ(outcome(kernels, "rows"), GpuOutcome::kWrong);
   kernels = {};
-  // Towards zero in the place of to nearest.
+  // Towards zero instead of to nearest.
   kernels.round = [](ElementType type, const RowsView& rows, void* rounded, Stream stream) {
     const int error = LaunchRound(type, rows, rounded, stream);
     if (type == ElementType::kBFloat16) {
@@ -302,7 +302,7 @@ TEST_F(SelfTestTest, WhereEveryFamilyOfANeededPartIsWrongTheReportSaysSo) {
                     HasSubstr("attention_decode by hopper"), HasSubstr("attention_prefill")));
 }
 
-// The daemon's copies are the copy engines': without that kernel the engine runs.
+// The daemon's copies use the copy engines, so the engine runs without that kernel.
 TEST_F(SelfTestTest, ABlockCopyThatIsWrongIsToldAndDecidesNothing) {
   TestedKernels kernels;
   kernels.copy_blocks = [](const kernels::BlockCopyParams&, Stream) { return absl::OkStatus(); };
@@ -328,7 +328,7 @@ TEST_F(SelfTestTest, ProductsOfTooFewDigitsAreWrong) {
   EXPECT_FALSE(report.Check().ok());
 }
 
-// A product's type that the engine will not use is not tested.
+// A product type that the engine does not use is not tested.
 TEST_F(SelfTestTest, ProductsAreThoseOfTheComputeType) {
   GpuSelfTestRequest request = Request();
   request.compute = ComputeType::kBFloat16;
@@ -354,7 +354,7 @@ TEST_F(SelfTestTest, ADeviceThatIsLostRunsNothingMore) {
   EXPECT_EQ(norm.outcome, GpuOutcome::kFailed);
   EXPECT_THAT(norm.why, AllOf(HasSubstr("not run"), HasSubstr("cudaErrorIllegalAddress")));
   EXPECT_FALSE(report.Check().ok());
-  // The observer hears of what ran alone.
+  // The observer is called only for families that ran.
   ASSERT_EQ(heard_.size(), 4u);
   EXPECT_EQ(heard_.back().family, kFamilyHopper);
 }
@@ -384,7 +384,7 @@ TEST_F(SelfTestTest, WhatIsKnownIsNotTestedAgain) {
   EXPECT_FALSE(ran);
   EXPECT_EQ(Of(report, kAttentionPrefill, kFamilyHopper), request.known[0]);
   EXPECT_TRUE(report.Check().ok()) << report.Check();
-  // Each of the others is told of twice.
+  // Each of the others is reported twice.
   EXPECT_EQ(heard_.size(), 2 * (report.results.size() - 1));
   EXPECT_EQ(heard_.front().outcome, GpuOutcome::kRunning);
 }

@@ -1,5 +1,4 @@
-// A CudaBackend for the tests: a GPU's, or one on the kernels' emulation, by which file is linked
-// in.
+// A CudaBackend for the tests. The linked file decides between a GPU and the kernels' emulation.
 #ifndef PAGODA_TESTS_ENGINE_CUDA_TEST_BACKEND_H_
 #define PAGODA_TESTS_ENGINE_CUDA_TEST_BACKEND_H_
 
@@ -12,14 +11,14 @@
 
 namespace pagoda {
 
-// Empty: there is one. Else why not.
+// Why there is no backend; empty if there is one.
 std::string WhyNoBackend();
 
-// Stops the process where there is none.
+// Stops the process if there is none.
 std::unique_ptr<Backend> MakeTestBackend(ComputeType compute);
 
-// KV where that backend's kernels reach it; on a GPU as a client of the cache has it, mapped by a
-// descriptor. Stops the process where that fails.
+// KV that the backend's kernels reach. On a GPU it is mapped by a descriptor, as in a client of the
+// cache. Stops the process if that fails.
 std::unique_ptr<KvMemory> MakeTestKvMemory();
 
 }  // namespace pagoda

@@ -95,7 +95,7 @@ AttentionData::AttentionData(const AttentionCase& attention_case)
 void AttentionData::MakeTables() {
   const uint32_t block = case_.tokens_per_block;
   const auto blocks_of = [block](int32_t context) { return (context + block - 1) / block; };
-  uint32_t num_slots = 3;  // Some that nobody uses.
+  uint32_t num_slots = 3;  // Some slots stay unused.
   for (const int32_t context : context_lengths_) {
     num_slots += blocks_of(context);
     table_stride_ = std::max<uint64_t>(table_stride_, blocks_of(context) + 2);
@@ -368,7 +368,7 @@ void AttentionData::PermuteSlots(uint32_t seed) {
   const uint64_t bytes = kv_.slot_stride_bytes;
   for (uint32_t slot = 0; slot < kv_.num_slots; ++slot) {
     std::copy_n(before.begin() + slot * bytes, bytes, pool_.begin() + target[slot] * bytes);
-    if (!case_.token_flat) continue;  // V lies behind all of K.
+    if (!case_.token_flat) continue;  // V is behind all of K.
     std::copy_n(before.begin() + values_offset_ + slot * bytes, bytes,
                 pool_.begin() + values_offset_ + target[slot] * bytes);
   }
@@ -387,7 +387,7 @@ std::string Compare(const AttentionCase& attention_case, const AttentionResult& 
     return absl::StrCat("the reference has ", reference.output.size(), " elements, the result ",
                         result.output.size());
   }
-  // Of the norm. The scores of large queries are rounded more.
+  // Relative to the norm. The scores of large queries have larger rounding errors.
   double tolerance = 1e-5;
   double lse_tolerance = 1e-4;
   if (attention_case.query_type == ElementType::kFloat16) tolerance = 1.5e-3;
@@ -403,7 +403,7 @@ std::string Compare(const AttentionCase& attention_case, const AttentionResult& 
       error += difference * difference;
       norm += double{reference.output[i]} * reference.output[i];
     }
-    // Not within: NaN is not, either.
+    // NaN must fail.
     if (!(std::sqrt(error) <= tolerance * std::sqrt(norm) + 1e-6 * std::sqrt(double(dim)))) {
       return absl::StrCat("row ", row, " of ", rows, " (heads ",
                           attention_case.num_kv_heads * attention_case.group, "): error ",

@@ -1,4 +1,4 @@
-// Which family of kernels a call takes, and what that depends on.
+// The family of kernels that a call takes, and what the choice depends on.
 #include "kernels/cuda/attention_choice.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST(AttentionChoiceTest, ADeviceThatIsNoHopperHasNone) {
   EXPECT_EQ(ChooseHopper(AttentionKernels::kHopper, kA100, wrong), kNone);
 }
 
-// By the call's types, shapes and strides: no memory is read.
+// By the call's types, shapes and strides only; memory is not read.
 TEST(AttentionChoiceTest, AFamilyIsNamedByWhatItsKernelsTake) {
   alignas(16) std::byte memory[16] = {};
   const auto family = [&](AttentionKernels kernels, ElementType query, ElementType pool,
@@ -86,7 +86,7 @@ TEST(AttentionChoiceTest, AFamilyIsNamedByWhatItsKernelsTake) {
   EXPECT_EQ(family(AttentionKernels::kSm80, kBf16, kBf16, 16, 60), AttentionFamily::kGeneric);
 }
 
-// Fails for a row that is added without its results.
+// Fails if a row is added without its results.
 TEST(AttentionChoiceTest, WhatCountsAsProvedHasItsResults) {
   const std::filesystem::path folder =
       std::filesystem::path(PAGODA_SOURCE_DIR) / "tests/gpu/results";

@@ -1,4 +1,4 @@
-// What holds between calls of the GPU's attention: bit for bit, or within rounding.
+// Identities between calls of the GPU attention: bit by bit, or within rounding.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Of the kernels on tensor cores; the plain one where a test says so.
+// For the kernels on tensor cores; a test names the plain one explicitly.
 class CudaAttentionIdentitiesTest : public testing::TestWithParam<AttentionKernels> {
  protected:
   void SetUp() override {
@@ -64,13 +64,13 @@ TEST_P(CudaAttentionIdentitiesTest, TheOrderInWhichWarpsRunDoesNotMatter) {
   }
 }
 
-// Where its context is cut does not depend on the others here.
+// Other sequences do not affect where a context is cut.
 TEST_P(CudaAttentionIdentitiesTest, TheRestOfTheBatchDoesNotMatter) {
   for (const Lengths& first : {Lengths{1, 150}, Lengths{40, 90}}) {
     AttentionData whole(
         {.lengths = {first, {25, 60}, {1, 80}}, .split_tokens = 64, .kernels = GetParam()});
     const AttentionResult together = Result(whole);
-    // The first sequence has the same contents in both, in other slots.
+    // The first sequence has the same contents in both batches, in other slots.
     AttentionData part({.lengths = {first}, .split_tokens = 64, .kernels = GetParam()});
     const AttentionResult alone = Result(part);
     ASSERT_LT(alone.output.size(), together.output.size());
@@ -91,7 +91,7 @@ TEST_P(CudaAttentionIdentitiesTest, SplitsAgreeWithOnePiece) {
   }
 }
 
-// More parts than a warp has lanes, and rows that are no whole vectors.
+// More parts than a warp has lanes, and rows that are not whole vectors.
 TEST_P(CudaAttentionIdentitiesTest, ManyPartsAreMerged) {
   for (const uint32_t head_dim : {64u, 200u}) {
     AttentionCase attention_case = {
@@ -151,7 +151,8 @@ TEST_P(CudaAttentionIdentitiesTest, MergedPartsAgreeWithTheWhole) {
   AttentionData data(attention_case);
   const AttentionResult whole = Result(data);
   const PagedAttentionParams params = data.Params();
-  // The first 64 tokens of each without causality; the others with tables that begin there.
+  // The first 64 tokens of each sequence, not causal; then the others, with tables that begin
+  // there.
   std::vector<int32_t> tables(params.block_tables.size());
   CopyFromDevice(tables.data(), params.block_tables.data(), tables.size() * sizeof(int32_t));
   struct Part {
@@ -193,14 +194,14 @@ TEST_P(CudaAttentionIdentitiesTest, MergedPartsAgreeWithTheWhole) {
                     .ok());
     FinishDevice();
   }
-  // A part of no keys, whose output is NaN.
+  // A part without keys, whose output is NaN.
   Part none;
   none.output.Set(std::vector<BFloat16>(3 * kHeads * kDim, BFloat16{0x7fff}));
   none.lse.Set(std::vector<float>(3 * kHeads, -INFINITY));
   const AttentionPart merged[] = {{parts[0].output.data(), parts[0].lse.data()},
                                   {none.output.data(), none.lse.data()},
                                   {parts[1].output.data(), parts[1].lse.data()}};
-  // In place of the first part.
+  // The output replaces the first part.
   ASSERT_TRUE(MergeAttention({.parts = merged,
                               .type = ElementType::kBFloat16,
                               .output = parts[0].output.data(),
@@ -217,8 +218,8 @@ TEST_P(CudaAttentionIdentitiesTest, MergedPartsAgreeWithTheWhole) {
   EXPECT_EQ(Compare(attention_case, result, whole), "");
 }
 
-// Where the reference has NaN, the kernels must not hide it behind a number that looks well.
-// Returns whether there was any.
+// If the reference has NaN, the kernels must not hide it behind an ordinary number. Returns whether
+// there was any NaN.
 bool ExpectNaNWhereTheReferenceHasIt(AttentionData& data) {
   const AttentionResult actual = Result(data);
   const AttentionResult expected = data.Reference();
@@ -241,7 +242,7 @@ bool ExpectNaNWhereTheReferenceHasIt(AttentionData& data) {
 
 TEST_P(CudaAttentionIdentitiesTest, ANaNThatAQuerySeesReachesItsResult) {
   for (const AttentionKernels kernels : {GetParam(), AttentionKernels::kGeneric}) {
-    // In one tile, in several warps' ones, in several pieces; decode and prefill.
+    // In one tile, in tiles of several warps, and in several pieces; decode and prefill.
     for (const AttentionCase& attention_case :
          std::vector<AttentionCase>{{.lengths = {{1, 9}}},
                                     {.lengths = {{1, 17}}},
@@ -255,7 +256,7 @@ TEST_P(CudaAttentionIdentitiesTest, ANaNThatAQuerySeesReachesItsResult) {
       AttentionData query(with_kernels);
       query.SetQueryToNaN(0, 1);
       EXPECT_TRUE(ExpectNaNWhereTheReferenceHasIt(query));
-      // The last key, which may be the only one of a warp's last tile or of a piece.
+      // The last key, which can be the only one of a warp's last tile or of a piece.
       AttentionData key(with_kernels);
       key.SetKeyToNaN(0, attention_case.lengths[0].context - 1);
       EXPECT_TRUE(ExpectNaNWhereTheReferenceHasIt(key));
@@ -263,7 +264,7 @@ TEST_P(CudaAttentionIdentitiesTest, ANaNThatAQuerySeesReachesItsResult) {
   }
 }
 
-// What a captured graph does: the launch is that of a wide capacity, the plan a smaller one.
+// As in a captured graph: the launch is for a larger capacity than the plan needs.
 TEST_P(CudaAttentionIdentitiesTest, ALaunchWithRoomToSpareDoesWhatThePlanSays) {
   for (const bool decode : {true, false}) {
     AttentionCase attention_case = {.lengths = decode ? std::vector<Lengths>{{1, 150}, {1, 20}}

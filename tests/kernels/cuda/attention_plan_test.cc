@@ -1,4 +1,4 @@
-// What the GPU's plans cost in memory, and whether they fill a GPU. On the host alone.
+// The memory cost of GPU plans, and whether they fill a GPU. Runs on the host only.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -68,7 +68,7 @@ TEST(CudaPlanTest, ShortChunksAreCutUntilTheyFillTheGpu) {
   }
 }
 
-// Items of a chunk may have as few queries as decode has: the last one.
+// The last item of a chunk can have as few queries as decode has.
 TEST(CudaPlanTest, ALongPromptIsNotCutForItsLastToken) {
   const Planned planned = PlanOf({{4097, 4097}});
   EXPECT_LE(planned.workspace_bytes, kMebibyte);
@@ -110,7 +110,7 @@ TEST(CudaPlanTest, PartialRowsAreBoundedForRandomBatches) {
       lengths.push_back({1 + static_cast<int32_t>(random() % most), context});
     }
     const Planned planned = PlanOf(lengths, heads, kv_heads, 128, mask);
-    // Two pieces of 128 rows for each of two blocks a multiprocessor, in fp32.
+    // Two pieces of 128 rows for each of two blocks per multiprocessor, in fp32.
     EXPECT_LE(planned.workspace_bytes, 4ull * kMultiprocessors * 128 * 129 * 4);
     if (testing::Test::HasFailure()) return;
   }

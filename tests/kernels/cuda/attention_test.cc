@@ -1,5 +1,5 @@
-// The GPU's attention against the fp64 reference, on whatever device_memory.h stands for. All that
-// no query sees is NaN in the pool, and -1 in the tables.
+// GPU attention against the fp64 reference, on the device that device_memory.h provides. In the
+// pool, everything that no query sees is NaN; in the tables it is -1.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class CudaAttentionTest : public testing::Test {
   }
 };
 
-// Empty, or what is wrong.
+// Empty, or the error.
 std::string Check(const AttentionCase& attention_case) {
   ShuffleSchedule(attention_case.seed);
   AttentionData data(attention_case);
@@ -34,7 +34,7 @@ std::string Check(const AttentionCase& attention_case) {
   return difference.empty() ? "" : attention_case.Describe() + ": " + difference;
 }
 
-// By those for any GPU, and by those for Hopper where there is one.
+// By the kernels for any GPU, and by the Hopper kernels on a Hopper.
 std::string CheckTensor(AttentionCase attention_case) {
   attention_case.kernels = AttentionKernels::kSm80;
   const std::string wrong = Check(attention_case);
@@ -42,12 +42,12 @@ std::string CheckTensor(AttentionCase attention_case) {
   attention_case.kernels = AttentionKernels::kHopper;
   const std::string cut = Check(attention_case);
   if (!cut.empty() || attention_case.split_tokens != 0) return cut;
-  // A few sequences do not fill a GPU, and their contexts are cut into pieces of one tile.
+  // A few sequences do not fill a GPU, so their contexts are cut into pieces of one tile.
   attention_case.split_tokens = 1000;
   return Check(attention_case);
 }
 
-// Each of the kernels: decode, prefill, their twins for Hopper, and the generic one on both.
+// Each kernel: decode, prefill, both on Hopper, and the generic one for both.
 void CheckAll(AttentionCase attention_case, std::vector<Lengths> short_lengths,
               std::vector<Lengths> long_lengths) {
   for (const std::vector<Lengths>& lengths : {short_lengths, long_lengths}) {
@@ -119,7 +119,7 @@ TEST_F(CudaAttentionTest, WhatTensorCoresDoNotTake) {
 }
 
 TEST_F(CudaAttentionTest, Latents) {
-  // K alone, of multi-head latent attention: 512 and 64 of position.
+  // K only, of multi-head latent attention: 512 elements, and 64 of position.
   for (const uint32_t group : {1u, 8u, 16u, 40u}) {
     AttentionCase attention_case = {
         .seed = group, .num_kv_heads = 1, .group = group, .head_dim = 576, .value_dim = 512};
@@ -141,7 +141,7 @@ TEST_F(CudaAttentionTest, Latents) {
   CheckAll(half, {{1, 100}}, {{20, 100}});
   half.mask = {.window_tokens = 30, .sink_tokens = 3};
   CheckAll(half, {{1, 100}}, {{20, 100}});
-  // One that fits the tiles of decode and prefill.
+  // One case that fits the tiles of decode and prefill.
   CheckAll({.num_kv_heads = 1, .group = 8, .head_dim = 192, .value_dim = 128}, {{1, 90}, {1, 5}},
            {{20, 90}});
 }
@@ -206,7 +206,7 @@ TEST_F(CudaAttentionTest, ScalesOfEightBitPools) {
 }
 
 TEST_F(CudaAttentionTest, LargeScores) {
-  // Nearly all weight on one key, which moves from tile to tile.
+  // Nearly all weight is on one key, which moves from tile to tile.
   CheckAll({.scale = 30, .query_size = 4}, {{1, 300}}, {{20, 200}});
   // All scores are equal: the mean of values.
   CheckAll({.query_size = 0}, {{1, 300}}, {{20, 200}});

@@ -1,4 +1,4 @@
-// The GPU's cache writes, reads and block copies against the same on plain host memory.
+// The GPU's cache writes, reads and block copies, compared with the same on plain host memory.
 #include "kernels/cuda/cache.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ class CacheData {
         if (random() % 32 == 0) value = 0;
         std::byte* element = rows_[part].data() + i * row_bytes;
         Store(shape.rows, element, value);
-        // A NaN that signals: a conversion would make it a quiet one, a copy keeps its bits.
+        // A signalling NaN: a conversion would make it quiet, a copy keeps its bits.
         if (shape.rows == shape.pool && random() % 64 == 0) {
           std::memset(element, 0xff, row_bytes);
           const bool half = shape.rows == ElementType::kFloat16;
@@ -99,14 +99,14 @@ class CacheData {
   const KvLayer& kv() const { return kv_; }
   std::vector<std::byte>& pool() { return pool_; }
 
-  // Where the pool has an element of a token slot.
+  // The position of a token slot's element in the pool.
   uint64_t PoolOffset(int part, int64_t token_slot, uint32_t head, uint32_t i) const {
     return (part == 1 ? values_offset() : 0) +
            kv_.offset_bytes(static_cast<uint32_t>(token_slot / kBlock), head,
                             static_cast<uint32_t>(token_slot % kBlock)) +
            i * ElementBytes(shape_.pool);
   }
-  // What a write of token n to the token slot makes of the pool.
+  // Applies a write of token n to the token slot to the model's pool.
   void Expect(uint32_t n, int64_t token_slot) {
     for (int part = 0; part < 2; ++part) {
       for (uint32_t h = 0; h < shape_.heads; ++h) {
@@ -155,7 +155,7 @@ std::vector<CacheShape> Shapes() {
                           .value_dim = dim,
                           .scales = pool >= 3 && dim == 64});
       }
-      // Values of their own, shorter than keys: in vectors, and not.
+      // Separate values, shorter than keys: once in whole vectors, once not.
       for (const uint32_t value_dim : {40u, 20u}) {
         shapes.push_back({.rows = static_cast<ElementType>(rows),
                           .pool = static_cast<ElementType>(pool),
@@ -234,7 +234,8 @@ TEST_F(CudaCacheTest, FillsByTablesAndGathersThemBack) {
         << "rows " << int(shape.rows) << " pool " << int(shape.pool) << " dim " << shape.dim << " "
         << shape.value_dim;
 
-    // The last sequence, and the first tokens of the one of table {4, 9}, which nobody wrote.
+    // The last sequence, and the first tokens of the one with table {4, 9}, which were never
+    // written.
     const std::vector<int32_t> gathered = {0, 0, 0, 0, 0, 5};
     DeviceArray<int32_t> gathered_starts(gathered);
     DeviceArray<std::byte> out(5 * data.row_elements(1) * ElementBytes(shape.rows));
@@ -269,7 +270,7 @@ TEST_F(CudaCacheTest, FillsByTablesAndGathersThemBack) {
 
 TEST_F(CudaCacheTest, CopiesBlocksAndTheirFirstTokens) {
   for (const uint64_t token_bytes : {32u, 12u, 5u}) {
-    // Runs of 8 tokens, 6 of them, in slots with some bytes to spare.
+    // 6 runs of 8 tokens, in slots with some unused bytes.
     const TokenRuns runs = {
         .num_runs = 6, .run_bytes = 8 * token_bytes, .token_bytes = token_bytes};
     const uint64_t slot_bytes = runs.num_runs * runs.run_bytes + 4 * token_bytes;
@@ -362,7 +363,7 @@ TEST_F(CudaCacheTest, CopiesAcrossTiersAndBack) {
   }
 }
 
-// What the calls on the host refuse of pointers and shapes, these refuse.
+// These functions refuse the same pointers and shapes as the calls on the host.
 TEST_F(CudaCacheTest, RefusesWhatTheHostsChecksRefuse) {
   const CacheShape shape;
   CacheData data(shape, 1);

@@ -1,4 +1,4 @@
-// Device memory for the tests: a GPU's, or the emulation's, by which file is linked in.
+// Device memory for the tests: of a GPU or of the emulation, according to the linked file.
 #ifndef PAGODA_TESTS_KERNELS_CUDA_DEVICE_MEMORY_H_
 #define PAGODA_TESTS_KERNELS_CUDA_DEVICE_MEMORY_H_
 
@@ -12,25 +12,25 @@
 
 namespace pagoda::kernels::cuda {
 
-// Empty: kernels can run. Else why not.
+// Empty if kernels can run; else the reason.
 std::string WhyNoDevice();
 
-// Whether kernels run on the emulation, where tests are small.
+// Whether kernels run on the emulation; tests are smaller then.
 bool IsEmulated();
 
-// What follows ends the test program with a message where CUDA fails.
+// The functions below end the test program with a message if CUDA fails.
 
 std::byte* AllocateDevice(uint64_t bytes);
 void FreeDevice(std::byte* memory);
 void CopyToDevice(void* device, const void* host, uint64_t bytes);
 void CopyFromDevice(void* host, const void* device, uint64_t bytes);
-// Waits for all kernels; their errors end the program.
+// Waits for all kernels. Their errors end the program.
 void FinishDevice();
 
-// An order of warps for the launches that follow, where the device lets it be chosen.
+// Sets the order of warps for the following launches, if the device supports that.
 void ShuffleSchedule(uint32_t seed);
 
-// An array in device memory; accesses behind its end are found on the emulation.
+// An array in device memory. The emulation detects accesses behind its end.
 template <class T>
 class DeviceArray {
  public:

@@ -8,9 +8,9 @@
 namespace pagoda::kernels::cuda::emulation {
 namespace {
 
-constexpr uint32_t kMostBytes = (1u << 20) - 1;  // That a phase can count.
+constexpr uint32_t kMostBytes = (1u << 20) - 1;  // The most bytes that a phase can count.
 
-// The 128 bytes of a box's row; zeros where the tensor ends.
+// The 128 bytes of a box's row; zeros beyond the tensor.
 void ReadRow(const TensorShape& shape, const uint32_t (&place)[4], uint32_t row,
              std::byte (&bytes)[kColumnRowBytes]) {
   std::memset(bytes, 0, sizeof(bytes));
@@ -126,7 +126,7 @@ bool Barriers::EndBox(uint32_t choice) {
     std::byte bytes[kColumnRowBytes];
     ReadRow(box.shape, box.place, row, bytes);
     for (uint32_t chunk = 0; chunk < kColumnRowBytes / 16; ++chunk) {
-      // The pattern is that of the address.
+      // The swizzle pattern depends on the address.
       const uint32_t plain = box.shared + row * kColumnRowBytes + chunk * 16;
       shared_.EndBox(plain ^ (plain >> 7 & 7u) << 4, bytes + chunk * 16, barrier.index,
                      barrier.phase);

@@ -16,7 +16,7 @@
 
 namespace pagoda::kernels::cuda::emulation {
 
-// What EncodeTensorMap puts into a TensorMap here.
+// The content of a TensorMap that EncodeTensorMap makes here.
 struct BoxSource {
   TensorShape shape;
 };
@@ -32,28 +32,28 @@ class Barriers {
   void FenceInit(uint32_t thread);
   // Adds to the bytes that the phase waits for, and arrives.
   void Arrive(uint32_t thread, uint32_t address, uint32_t bytes);
-  // Whether the phase of that parity has ended. `address` of no barrier: true.
+  // Whether the phase of that parity has ended. True if no barrier is at `address`.
   bool Ended(uint32_t address, uint32_t parity) const;
-  // What a wait for it teaches the thread.
+  // Gives the thread the knowledge that it gains by waiting for the phase.
   void Learn(uint32_t thread, uint32_t address);
 
   void StartBox(uint32_t thread, uint32_t shared, const TensorMap& map, const uint32_t (&place)[4],
                 uint32_t barrier);
-  // Ends a box, whichever `choice` says. False: there is none.
+  // Ends a box, chosen by `choice`. Returns false if there is none.
   bool EndBox(uint32_t choice);
 
  private:
   struct Barrier {
     uint32_t index;
-    uint32_t arrivals;  // That a phase takes.
-    uint32_t left;      // That this phase still waits for.
-    int64_t bytes = 0;  // Expected and not yet there.
+    uint32_t arrivals;  // Per phase.
+    uint32_t left;      // Missing in this phase.
+    int64_t bytes = 0;  // Expected and not yet arrived.
     uint32_t phase = 0;
     bool fenced = false;
     uint32_t maker;
     uint32_t made_epoch;
-    Knowledge arriving;  // Of those who have arrived in this phase.
-    Knowledge ended;     // In those before.
+    Knowledge arriving;  // Of the threads that have arrived in this phase.
+    Knowledge ended;     // Of the previous phases.
   };
   struct Box {
     uint32_t shared;

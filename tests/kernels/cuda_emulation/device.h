@@ -1,4 +1,4 @@
-// kernels/cuda/device.h on the host. See emulator.h.
+// Implements kernels/cuda/device.h on the host. See emulator.h.
 #ifndef PAGODA_TESTS_KERNELS_CUDA_EMULATION_DEVICE_H_
 #define PAGODA_TESTS_KERNELS_CUDA_EMULATION_DEVICE_H_
 
@@ -72,7 +72,8 @@ PAGODA_DEVICE void WaitForCopies() {
   emulation::WaitForCopies(kPending);
 }
 
-// Each lane reads the row that it names, so that the shared memory knows who reads what.
+// Each lane reads the row that it names, so that the shared memory knows which lane reads which
+// row.
 PAGODA_DEVICE void LoadMatrices(uint32_t (&matrices)[4], uint32_t address) {
   emulation::LaneData data = {};
   uint32_t row[4];
@@ -128,9 +129,9 @@ float HighOf(uint32_t pair) {
   return ToFloat(T{static_cast<uint16_t>(pair >> 16)});
 }
 
-// The fragments of m16n8k16, with g = lane / 4 and c = lane % 4 (PTX ISA): a has A[g][2c],
-// A[g+8][2c], A[g][2c+8], A[g+8][2c+8], each and the element right of it; b has B[2c][g],
-// B[2c+8][g], each and the element below it; the sums are of [g][2c], [g][2c+1], [g+8][2c],
+// The fragments of m16n8k16, with g = lane / 4 and c = lane % 4 (PTX ISA). a has A[g][2c],
+// A[g+8][2c], A[g][2c+8] and A[g+8][2c+8], each with the element on its right. b has B[2c][g] and
+// B[2c+8][g], each with the element below it. The sums belong to [g][2c], [g][2c+1], [g+8][2c] and
 // [g+8][2c+1].
 template <class T>
 void MultiplyFragments(LaneData* lanes) {

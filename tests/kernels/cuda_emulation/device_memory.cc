@@ -1,4 +1,4 @@
-// Device memory of the emulation: the host's, each array up to a page that may not be touched.
+// Device memory of the emulation: host memory. Each array ends at a page without access.
 #include "tests/kernels/cuda/device_memory.h"
 
 #include <sys/mman.h>

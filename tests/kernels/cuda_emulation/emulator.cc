@@ -29,9 +29,9 @@ struct Thread {
   bool ended = false;
   bool at_barrier = false;
   bool at_exchange = false;
-  uint32_t at_phase = 0;  // Not 0: the address of the barrier in shared memory that it waits for.
+  uint32_t at_phase = 0;  // Not 0: the address of the shared memory barrier that it waits for.
   uint32_t parity = 0;
-  LaneData* data = nullptr;  // While it is at an exchange.
+  LaneData* data = nullptr;  // Set during an exchange.
   std::vector<std::vector<PendingCopy>> groups;
   std::vector<PendingCopy> uncommitted;
 };
@@ -39,16 +39,16 @@ struct Thread {
 struct Warp {
   uint32_t arrived = 0;
   std::string_view operation;
-  uint32_t registers = 0;  // 0: those of the launch.
+  uint32_t registers = 0;  // 0: the launch's number.
 };
 
-// A barrier by number: of some threads.
+// A numbered barrier of some threads.
 struct NamedBarrier {
   uint32_t threads = 0;
   std::vector<uint32_t> arrived;
 };
 
-// A block that runs.
+// A running block.
 class Block {
  public:
   Block(uint32_t index, uint32_t blocks, uint32_t threads, uint32_t shared_bytes, uint32_t schedule,
@@ -87,7 +87,7 @@ class Block {
           if (!thread.uncommitted.empty() || !thread.groups.empty()) CheckCopiesAtEnd(thread);
         }
       }
-      // A box comes now and then, and where all wait.
+      // A box arrives sometimes, and if all threads wait.
       constexpr uint32_t kRoundsOfABox = 8;
       if (progress && random_() % kRoundsOfABox != 0) continue;
       const bool came = barriers_.EndBox(random_());
@@ -145,7 +145,7 @@ class Block {
     if (operation == "SyncWarp") ordering_.Meet({current_ / kLanes});
   }
 
-  // Barrier `id` of so many threads, of whole warps.
+  // Barrier `id` of `threads` threads (whole warps).
   void SyncSome(uint32_t id, uint32_t threads) {
     Thread& self = threads_[current_];
     if (id == 0 || id >= kNamedBarriers || threads % kLanes != 0 || threads > threads_.size()) {
@@ -194,7 +194,7 @@ class Block {
     if (registers % 8 != 0 || registers < 24 || registers > 256) {
       Report("setmaxnreg of " + std::to_string(registers));
     }
-    // The first lane sets them for all.
+    // The first lane sets the registers for all lanes.
     if (current_ % kLanes != 0) return;
     if (more ? registers <= before : registers >= before) {
       Report("setmaxnreg from " + std::to_string(before) + " to " + std::to_string(registers));
@@ -245,7 +245,8 @@ class Block {
     return [this](const std::string& text) { Report(text); };
   }
 
-  // Of each thread: what the register file has for as many as the block's, or what was set.
+  // Registers per thread: the register file divided by the block's threads, or the number that was
+  // set.
   uint32_t RegistersOf(uint32_t warp) const {
     const auto threads = static_cast<uint32_t>(threads_.size());
     const uint32_t at_launch = std::min(255u, 65536 / threads / 8 * 8);

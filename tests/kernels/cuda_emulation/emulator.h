@@ -1,25 +1,25 @@
-// Runs the GPU's kernels on the host, exactly: every thread of a block is a fiber, and what the
-// threads of a warp or block do together happens when all of them have come to it.
+// Runs the GPU kernels on the host, exactly. Every thread of a block is a fiber. An operation of
+// several threads of a warp or block happens when all of them have reached it.
 //
-// What it finds, and a launch then returns an error for:
+// It detects the following problems, and the launch then returns an error:
 //  * accesses outside the block's shared memory, or not aligned to their size;
-//  * races in shared memory: two threads at one word, one of them writing, without a barrier of
-//    their warp or of threads of the block, or one in shared memory, between them;
-//  * the use of what an asynchronous copy brings before the copying thread has waited for it, or a
-//    box before its barrier has told of it, and such a copy over what others may still read;
-//  * for the asynchronous proxy (products of warpgroups, boxes), what a thread stored and did not
-//    fence;
-//  * for products of warpgroups, sums and left matrices in registers that are read (they are NaN
-//    then) or written while they are under way, matrices in shared memory that are written then, a
-//    group of them without a fence of its registers, warps of a warpgroup that start others;
-//  * threads of a warp that come to different collective operations, or a barrier that a thread
-//    has passed by ending, or that waits for bytes that do not come; arrivals that are too many;
-//  * registers of warpgroups that do not add up to what the block began with.
+//  * races in shared memory: two threads access one word, at least one of them writes, and between
+//    the accesses there is no barrier of their warp, of threads of the block, or in shared memory;
+//  * use of bytes of an asynchronous copy before the copying thread has waited for it; use of a box
+//    before its barrier's phase has ended; and such a copy over bytes that others can still read;
+//  * for the asynchronous proxy (products of warpgroups, boxes): bytes that a thread stored
+//    without a fence;
+//  * for products of warpgroups: reads (NaN) or writes of sums and left matrices in registers while
+//    the product is in flight, writes of its matrices in shared memory, a group of products without
+//    a fence of its registers, and warps of a warpgroup that start different products;
+//  * threads of a warp that reach different collective operations; a barrier that a thread has
+//    passed by ending; a barrier that waits for bytes that do not come; too many arrivals;
+//  * registers of warpgroups whose sum differs from that at the block's start.
 // Shared memory begins as NaN. Warps run in an order that a seed shuffles. An asynchronous copy or
-// product reads its source when it is waited for, the last moment that hardware may; a box when no
-// thread can run, or at a moment that the seed chooses.
-// What it cannot find: whatever depends on speed, on the memory model of global memory between
-// blocks, or on an instruction that does other than the PTX ISA says.
+// product reads its source when a thread waits for it, which is the last moment that hardware
+// allows. A box is copied when no thread can run, or at a moment that the seed chooses.
+// It cannot detect problems of speed, of the memory model of global memory between blocks, or of an
+// instruction that differs from the PTX ISA.
 #ifndef PAGODA_TESTS_KERNELS_CUDA_EMULATION_EMULATOR_H_
 #define PAGODA_TESTS_KERNELS_CUDA_EMULATION_EMULATOR_H_
 
@@ -35,27 +35,27 @@
 
 namespace pagoda::kernels::cuda::emulation {
 
-// Where shared memory begins; 0 is no address of it.
+// The start of shared memory; 0 is not an address in it.
 inline constexpr uint32_t kSharedBase = 1024;
 
-// What the launches of this thread have met since they were last taken, a line each, at most 20.
+// Returns and clears the problems of this thread's launches, one line each, at most 20.
 std::vector<std::string> TakeProblems();
 
-// The order of warps in the launches of this thread from now on. An odd seed also makes grids of at
-// most 3 blocks, so that each has several units of work: kernels go over them in steps of the grid.
+// Sets the order of warps in this thread's following launches. An odd seed also limits grids to 3
+// blocks, so that each block has several units of work: kernels walk them in steps of the grid.
 void SetSchedule(uint32_t seed);
 
-// What a block may have at most, in the launches of this thread from now on: a Hopper's 227 KiB if
-// nothing is said.
+// Sets the shared memory limit of a block in this thread's following launches. The default is a
+// Hopper's 227 KiB.
 void SetMostSharedBytes(uint32_t bytes);
 uint32_t MostSharedBytes();
 
-// Runs the kernel's blocks one after another; returns when all have ended. 0, or 719 (CUDA's
-// cudaErrorLaunchFailure) where there was a problem.
+// Runs the kernel's blocks one after another, and returns when all have ended. Returns 0, or 719
+// (CUDA's cudaErrorLaunchFailure) if there was a problem.
 int Launch(uint64_t blocks, uint32_t threads, uint32_t shared_bytes,
            const std::function<void()>& kernel);
 
-// What follows is for kernels, of the thread that runs.
+// The functions below are for kernels. They act for the thread that runs.
 struct Place {
   uint32_t thread;
   uint32_t block;
@@ -78,26 +78,26 @@ void StartBox(uint32_t shared, const TensorMap& map, const uint32_t (&place)[4],
 void FenceAsync();
 void SetRegisters(uint32_t registers, bool more);
 void ReportProblem(const std::string& text);
-// Calls it with the block's products and the warp of the thread that runs.
+// Calls the function with the block's products and the warp of the running thread.
 void OfWarp(const std::function<void(Products& products, uint32_t warp)>& work);
 
-// How many products of warpgroups the launches of this thread have started, by warps.
+// The number of warpgroup products that this thread's launches have started, counted by warps.
 uint64_t CountProducts();
 
-// What a lane brings to an exchange of its warp, and takes from it.
+// The input and output of a lane in an exchange of its warp.
 struct LaneData {
   uint32_t in[8];
   float sums[4];
   uint32_t out[4];
-  float* target;           // Sums of a product of a warpgroup,
-  const uint32_t* source;  // and its left matrix.
+  float* target;           // The sums of a warpgroup's product.
+  const uint32_t* source;  // The left matrix of that product.
 };
-// Waits until all 32 lanes are here; the last one to come runs `exchange` on all of them.
-// `operation` is the same in each, else it is a problem.
+// Waits until all 32 lanes are here. The last lane to arrive runs `exchange` for all of them. It is
+// a problem if `operation` differs between lanes.
 using Exchange = void (*)(LaneData* lanes);
 void Collect(std::string_view operation, LaneData& data, Exchange exchange);
 
-// A row of a matrix, for a warp's load of matrices: read by the lane that runs, for the others.
+// A row of a matrix, for a warp's load of matrices. The running lane reads it for the others.
 void ReadMatrixRow(uint32_t address, uint32_t (&words)[4]);
 
 }  // namespace pagoda::kernels::cuda::emulation

@@ -1,5 +1,5 @@
-// The emulation finds what it says that it finds; and the arithmetic of device.h that needs no
-// warp.
+// The emulation finds the problems that emulator.h lists. Also tests the arithmetic of device.h
+// that needs no warp.
 #include "tests/kernels/cuda_emulation/emulator.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// What a launch of one block finds, in one string.
+// The problems of a launch of one block, in one string.
 std::string Problems(uint32_t threads, uint32_t shared_bytes, const std::function<void()>& kernel) {
   const int error = emulation::Launch(1, threads, shared_bytes, kernel);
   std::string all;
@@ -52,14 +52,14 @@ TEST(CudaEmulationTest, FindsRacesAndKnowsBarriers) {
   };
   EXPECT_THAT(Problems(64, 256, exchange(32, [] { SyncThreads(); })), IsEmpty());
   EXPECT_THAT(Problems(64, 256, exchange(1, [] { SyncWarp(); })), IsEmpty());
-  // Barriers of a warp are none for the other.
+  // A barrier of one warp is no barrier for another warp.
   const auto of_warps = [] {
     StoreShared(SharedBase() + ThreadIndex() * 4, ThreadIndex());
     SyncWarp();
     LoadShared<uint32_t>(SharedBase() + (ThreadIndex() ^ 32) * 4);
   };
   EXPECT_THAT(Problems(64, 256, of_warps), HasSubstr("races with"));
-  // Read, then written by another.
+  // Read by one thread, then written by another.
   const auto after = [] {
     LoadShared<uint32_t>(SharedBase() + ThreadIndex() * 4);
     StoreShared(SharedBase() + (ThreadIndex() ^ 1) * 4, 0u);
@@ -205,7 +205,8 @@ TEST(CudaEmulationTest, EightBitsBecomeSixteenExactly) {
   ExpectExact<Half>(ElementType::kFloat8E5M2);
 }
 
-// sm_86 and sm_89: kAuto runs the plain kernel where decode wants more than a block may have.
+// sm_86 and sm_89: kAuto runs the plain kernel if decode needs more shared memory than a block can
+// have.
 TEST(CudaEmulationTest, LittleSharedMemoryIsNoFailure) {
   emulation::SetMostSharedBytes(99 * 1024);
   for (const uint32_t dim : {64u, 128u, 256u}) {

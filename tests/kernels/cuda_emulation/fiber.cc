@@ -15,7 +15,7 @@
 namespace pagoda::kernels::cuda::emulation {
 namespace {
 
-// AddressSanitizer wants to hear of other stacks; without it these are nothing.
+// Tells AddressSanitizer about stack switches; does nothing without it.
 void BeforeSwitch([[maybe_unused]] void** fake_stack, [[maybe_unused]] const void* stack,
                   [[maybe_unused]] size_t bytes) {
 #ifdef __SANITIZE_ADDRESS__
@@ -70,8 +70,8 @@ void Fiber::Start() {
   _longjmp(caller_, 1);
 }
 
-// setjmp and longjmp switch in some nanoseconds; swapcontext, which also calls the system for the
-// mask of signals, only makes the first step onto the new stack.
+// setjmp and longjmp switch in some nanoseconds. swapcontext, which makes a system call for the
+// signal mask, is used only for the first switch to a new stack.
 bool Fiber::Resume() {
   if (_setjmp(caller_) == 0) {
     BeforeSwitch(&caller_fake_stack_, stack_, FiberStacks::kBytes);

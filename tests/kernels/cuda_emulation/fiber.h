@@ -1,4 +1,4 @@
-// Threads that hand over to each other by name, on one thread of the system.
+// Fibers: threads that switch to each other explicitly, on one thread of the system.
 #ifndef PAGODA_TESTS_KERNELS_CUDA_EMULATION_FIBER_H_
 #define PAGODA_TESTS_KERNELS_CUDA_EMULATION_FIBER_H_
 
@@ -9,7 +9,7 @@
 
 namespace pagoda::kernels::cuda::emulation {
 
-// Stacks that fibers leave to those after them.
+// Stacks that ended fibers leave for later ones.
 class FiberStacks {
  public:
   static constexpr size_t kBytes = 256 * 1024;
@@ -26,16 +26,16 @@ class FiberStacks {
 
 class Fiber {
  public:
-  // The work begins with the first Resume. A fiber that goes before its work has ended just loses
-  // its stack.
+  // The work begins with the first Resume. A fiber that is destroyed before its work has ended only
+  // loses its stack.
   Fiber(FiberStacks& stacks, std::function<void()> work);
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Runs the work until it suspends or ends. False: it has ended.
+  // Runs the work until it suspends or ends. Returns false if it has ended.
   bool Resume();
-  // Called by the work: goes back to who resumed.
+  // Called by the work: returns to the caller of Resume.
   void Suspend();
 
  private:
@@ -47,9 +47,9 @@ class Fiber {
   std::byte* stack_;
   bool started_ = false;
   bool ended_ = false;
-  std::jmp_buf here_;                  // The work's place.
-  std::jmp_buf caller_;                // Resume's.
-  void* caller_fake_stack_ = nullptr;  // AddressSanitizer's.
+  std::jmp_buf here_;                  // The position of the work.
+  std::jmp_buf caller_;                // The position of Resume.
+  void* caller_fake_stack_ = nullptr;  // For AddressSanitizer.
   void* work_fake_stack_ = nullptr;
   const void* caller_stack_ = nullptr;
   size_t caller_stack_bytes_ = 0;

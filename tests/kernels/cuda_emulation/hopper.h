@@ -1,4 +1,4 @@
-// kernels/cuda/hopper.h on the host. See emulator.h.
+// Implements kernels/cuda/hopper.h on the host. See emulator.h.
 #ifndef PAGODA_TESTS_KERNELS_CUDA_EMULATION_HOPPER_H_
 #define PAGODA_TESTS_KERNELS_CUDA_EMULATION_HOPPER_H_
 
@@ -83,7 +83,7 @@ PAGODA_DEVICE void ComputeFirst(const float (&weights)[2]) {
 
 namespace emulation {
 
-// Starts what the lanes have brought: in[0..5] are the matrices and whether to add.
+// Starts the product of the lanes' input: in[0..5] are the matrices and whether to add.
 template <class T, uint32_t kTiles, bool kLeftInRegisters>
 void StartProduct(LaneData* lanes) {
   Product product = {.to_float = [](uint16_t bits) { return ToFloat(T{bits}); },

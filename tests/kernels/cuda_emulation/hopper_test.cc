@@ -1,5 +1,5 @@
-// The emulation of Hopper: what its instructions do, by values, and what it finds where a wait, a
-// fence or a swizzle is wrong. The kernel here is the smallest that has all of them.
+// The emulation of Hopper: the results of its instructions, and the problems that it finds if a
+// wait, a fence or a swizzle is wrong. The kernel here is the smallest one that uses all of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,8 +24,8 @@ constexpr uint32_t kTokens = 64;
 constexpr uint32_t kDim = 64;
 constexpr uint32_t kBoxTokens = 16;
 
-// A pool of one head: kTokens tokens in blocks of kBoxTokens, in reverse slots, and element i of
-// token t as Element says.
+// A pool of one head: kTokens tokens in blocks of kBoxTokens, in reverse slots. Function Element
+// gives element i of token t.
 float Element(uint32_t token, uint32_t i) {
   return static_cast<float>((token * 7 + i * 3) % 13) - 6;
 }
@@ -59,7 +59,7 @@ struct Pool {
 float Query(uint32_t row, uint32_t i) { return static_cast<float>((row * 5 + i) % 9) - 4; }
 float Weight(uint32_t row, uint32_t token) { return static_cast<float>((row + token) % 5) - 2; }
 
-// What the kernel leaves out or does wrong.
+// A mistake of the kernel.
 enum class Fault {
   kNone,
   kNoFenceOfStores,
@@ -96,7 +96,7 @@ void BringKeys(const Pool& pool, uint32_t keys, uint32_t barrier, Fault fault) {
   }
 }
 
-// A warpgroup: thread 0 brings K by boxes, all store Q; S = Q K^T, then O = W K.
+// A warpgroup. Thread 0 brings K by boxes; all threads store Q. S = Q K^T, then O = W K.
 void Kernel(const Pool& pool, Fault fault, Result& result) {
   const uint32_t queries = SharedBase();
   const uint32_t keys = SharedBase() + kKeysAt;
@@ -175,7 +175,7 @@ void Kernel(const Pool& pool, Fault fault, Result& result) {
   }
 }
 
-// What a launch finds; empty, or "wrong" for results that are not what arithmetic says.
+// The problems of a launch. Empty, or "wrong" if the results are arithmetically wrong.
 std::string RunWith(Fault fault) {
   const Pool pool;
   Result result;
@@ -188,7 +188,7 @@ std::string RunWith(Fault fault) {
       float value = 0;
       for (uint32_t i = 0; i < kDim; ++i) score += Query(row, i) * Element(n, i);
       for (uint32_t t = 0; t < kTokens; ++t) value += Weight(row, t) * Element(t, n);
-      // Not unequal: NaN is neither.
+      // NaN counts as wrong.
       if (!(result.scores[row][n] == score && result.values[row][n] == value)) {
         return all + "wrong";
       }
@@ -260,8 +260,8 @@ TEST(HopperEmulationTest, SumsThatAreWrittenUnderAProductAreFound) {
               HasSubstr("sums were touched"));
 }
 
-// Barriers of some threads and those in shared memory order what comes before them, and only for
-// those who take part.
+// Barriers of some threads, and barriers in shared memory, order earlier accesses, but only for the
+// participating threads.
 TEST(HopperEmulationTest, BarriersOrderWhoTakesPart) {
   const auto exchange = [](const std::function<void()>& barrier) {
     return [barrier] {
@@ -291,7 +291,7 @@ TEST(HopperEmulationTest, BarriersOrderWhoTakesPart) {
     };
   };
   EXPECT_THAT(Problems(96, exchange(by_phase(1))), IsEmpty());
-  // Another warp has waited, not the one that reads.
+  // The warp that waited is not the warp that reads.
   emulation::SetSchedule(4);
   std::string all;
   for (uint32_t seed = 0; seed < 20; seed += 2) {
@@ -329,7 +329,7 @@ TEST(HopperEmulationTest, FindsRegistersThatDoNotAddUp) {
               HasSubstr("nobody gives up"));
 }
 
-// kHopper runs its prefill on products of warpgroups, and falls back where attention.h says.
+// kHopper runs its prefill on products of warpgroups, and falls back as attention.h says.
 TEST(HopperEmulationTest, KernelsForHopperAreTakenWhereTheyAreFor) {
   const auto products = [](AttentionCase attention_case) {
     const uint64_t before = emulation::CountProducts();

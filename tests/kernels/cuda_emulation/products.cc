@@ -9,8 +9,8 @@ namespace {
 
 constexpr uint32_t kRows = 64;
 constexpr uint32_t kWarpsRows = 16;
-constexpr uint32_t kDepth = 16;              // Of the sum.
-constexpr uint32_t kUnderWay = 0x7fcdead1u;  // A NaN that stands for sums under way.
+constexpr uint32_t kDepth = 16;              // The products' extent along the sum.
+constexpr uint32_t kUnderWay = 0x7fcdead1u;  // A NaN that marks sums in flight.
 
 // A matrix descriptor (PTX ISA, "Matrix Descriptor Format" of wgmma).
 struct Descriptor {
@@ -29,11 +29,11 @@ struct Descriptor {
     swizzle_bytes = kBytes[bits >> 62];
   }
 
-  // 32, 64 and 128: bits 4 and up are exchanged with those from 7 on, as many as the pattern has.
+  // 32, 64 and 128: exclusive-or of the bits from 4 with those from 7, as many as the pattern has.
   uint32_t Swizzled(uint32_t at) const { return at ^ (at >> 7 & (swizzle_bytes / 16 - 1)) << 4; }
 
-  // Of an element of 16 bits whose row's elements are along the sum (K-major): row `row`, element
-  // k.
+  // The offset of a 16-bit element if a row's elements are along the sum (K-major): row `row`,
+  // element k.
   uint32_t AlongSum(uint32_t row, uint32_t k) const {
     const uint32_t across = k * 2;
     if (swizzle_bytes == 16) {
@@ -43,7 +43,7 @@ struct Descriptor {
     return Swizzled(address + row % 8 * swizzle_bytes + row / 8 * stride_bytes + across);
   }
 
-  // Of one whose columns are contiguous (MN-major): column n of row k of the sum.
+  // The offset if columns are contiguous (MN-major): column n of row k of the sum.
   uint32_t AcrossSum(uint32_t n, uint32_t k) const {
     const uint32_t across = n * 2;
     if (swizzle_bytes == 16) {
@@ -61,7 +61,7 @@ bool Same(const Product& a, const Product& b) {
          a.to_float == b.to_float;
 }
 
-// The addresses of a matrix's 16 bytes, of `rows` rows (or columns of the result) by kDepth.
+// The addresses of a matrix's 16-byte chunks, for `rows` rows (or columns of the result) by kDepth.
 std::vector<uint32_t> ChunksOf(const Descriptor& matrix, uint32_t rows, bool transposed) {
   std::vector<uint32_t> chunks;
   if (transposed) {
@@ -147,7 +147,7 @@ void Products::Wait(uint32_t warp, uint32_t pending) {
 
 void Products::Finish(uint32_t warp, Started& started) {
   const Product& product = started.product;
-  // 16 bytes a chunk, in the order of ChunksOf.
+  // 16 bytes per chunk, in the order of ChunksOf.
   const auto read = [&](const std::vector<uint32_t>& chunks) {
     std::vector<uint16_t> elements(chunks.size() * 8, 0xffff);
     for (size_t i = 0; i < chunks.size(); ++i) {
@@ -187,7 +187,7 @@ void Products::Finish(uint32_t warp, Started& started) {
   Sums& sums = warps_[warp].sums.at(product.sums[0]);
   std::vector<float> row_sums(product.columns);
   for (uint32_t row = 0; row < kWarpsRows; ++row) {
-    // Of the lane's values, the row's: two of each eight columns.
+    // The lane's values in this row: two in each eight columns.
     const auto value = [&](uint32_t n) -> float& {
       return sums.values[row % 8 * 4 + n % 8 / 2][n / 8 * 4 + row / 8 * 2 + n % 2];
     };

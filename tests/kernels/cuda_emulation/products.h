@@ -1,9 +1,10 @@
-// Products of warpgroups (wgmma), which run in the background. Each warp has its own 16 rows of
-// them, starts and ends them by itself; that the four of a warpgroup start the same ones is
-// checked.
+// Products of warpgroups (wgmma), which run in the background. Each warp has 16 rows of a product,
+// and starts and ends it independently. It is checked that the four warps of a warpgroup start the
+// same products.
 //
-// While a product is under way its sums are NaN and its matrices in shared memory may not be
-// written; it reads and adds when it is waited for, the last moment that hardware may.
+// While a product is in flight, its sums are NaN and its matrices in shared memory must not be
+// written. It reads and adds when a thread waits for it, which is the last moment that hardware
+// allows.
 #ifndef PAGODA_TESTS_KERNELS_CUDA_EMULATION_PRODUCTS_H_
 #define PAGODA_TESTS_KERNELS_CUDA_EMULATION_PRODUCTS_H_
 
@@ -19,17 +20,17 @@
 
 namespace pagoda::kernels::cuda::emulation {
 
-// What a warp starts.
+// A product that a warp starts.
 struct Product {
-  float (*to_float)(uint16_t bits);  // Of an element of either matrix.
-  uint32_t columns;                  // Of the result: 8 to 256.
+  float (*to_float)(uint16_t bits);  // Converts an element of either matrix.
+  uint32_t columns;                  // Columns of the result: 8 to 256.
   bool add;
   bool left_in_registers;
   uint64_t left;
   uint64_t right;
   bool right_transposed;                  // Its columns are contiguous, not its rows along the sum.
-  float* sums[kWarpLanes];                // Of each lane, [columns / 8][4].
-  const uint32_t* registers[kWarpLanes];  // Of the left matrix, [4].
+  float* sums[kWarpLanes];                // By lane: [columns / 8][4].
+  const uint32_t* registers[kWarpLanes];  // The left matrix, by lane: [4].
 };
 
 class Products {
@@ -49,17 +50,17 @@ class Products {
   // At a block's end.
   void CheckNoneLeft();
 
-  // That all warps of all blocks of this thread have started.
+  // The number of products that all warps of this thread's blocks have started.
   static uint64_t& count();
 
  private:
   struct Started {
     Product product;
-    uint32_t registers[kWarpLanes][4];  // As they were.
-    std::vector<uint32_t> left_chunks;  // Addresses of the 16 bytes that it reads.
+    uint32_t registers[kWarpLanes][4];  // Their values at the start.
+    std::vector<uint32_t> left_chunks;  // The addresses of the 16-byte chunks that it reads.
     std::vector<uint32_t> right_chunks;
   };
-  // Sums while products add to them, by the first lane's.
+  // The sums while products add to them, by the first lane's address.
   struct Sums {
     uint32_t under_way = 0;
     std::vector<float> values[kWarpLanes];
@@ -75,7 +76,7 @@ class Products {
   void Finish(uint32_t warp, Started& started);
 
   std::vector<Warp> warps_;
-  std::vector<std::vector<Product>> started_;  // By each warpgroup, to compare its warps.
+  std::vector<std::vector<Product>> started_;  // By warpgroup, to compare its warps.
   SharedMemory& shared_;
   const Ordering& ordering_;
   Reporter report_;

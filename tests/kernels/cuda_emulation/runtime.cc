@@ -1,4 +1,4 @@
-// kernels/cuda/runtime.h where device memory is the host's.
+// Implements kernels/cuda/runtime.h with host memory as device memory.
 #include "kernels/cuda/runtime.h"
 
 #include <cstring>

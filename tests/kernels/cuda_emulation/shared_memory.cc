@@ -40,7 +40,7 @@ bool SharedMemory::Check(const char* what, uint32_t address, uint32_t bytes) {
   return true;
 }
 
-// `thread`: who reads, or kNoThread for a product of a warp.
+// `thread`: the reading thread, or kNoThread for a product of a warp.
 void SharedMemory::CheckRead(const char* what, uint32_t thread, const Knowledge& knowledge,
                              uint32_t address, const Word& word) {
   if (word.is_barrier) Report(what, address, "of a barrier");

@@ -1,5 +1,5 @@
-// A block's shared memory, which knows who touched each word, and whether who touches it now knows
-// of that.
+// A block's shared memory. It knows which threads touched each word, and whether the thread that
+// touches it now knows of these accesses.
 #ifndef PAGODA_TESTS_KERNELS_CUDA_EMULATION_SHARED_MEMORY_H_
 #define PAGODA_TESTS_KERNELS_CUDA_EMULATION_SHARED_MEMORY_H_
 
@@ -22,20 +22,21 @@ class SharedMemory {
   void Read(uint32_t thread, uint32_t address, void* to, uint32_t bytes);
   void Write(uint32_t thread, uint32_t address, const void* from, uint32_t bytes);
 
-  // An asynchronous copy of 16 bytes to the address: between the two, nobody may touch them. False
-  // where there is no such address.
+  // An asynchronous copy of 16 bytes to the address. Between its start and its end no thread may
+  // touch the bytes. Returns false if the address does not exist.
   bool BeginCopy(uint32_t thread, uint32_t address);
   void EndCopy(uint32_t thread, uint32_t address, const std::byte* bytes);
 
-  // Whether there is a barrier's place; from then on it is no memory.
+  // Makes the address the place of a barrier, which is no memory from then on. Returns false if the
+  // address cannot hold one.
   bool MakeBarrier(uint32_t thread, uint32_t address);
 
-  // A copy by the asynchronous proxy, whose end a barrier's phase tells, in pieces of 16 bytes.
+  // A copy by the asynchronous proxy in pieces of 16 bytes. A barrier's phase tells its end.
   bool BeginBox(uint32_t thread, uint32_t address);
   void EndBox(uint32_t address, const std::byte* bytes, uint32_t barrier, uint32_t phase);
 
-  // 16 bytes that a warp's product reads, from its start to its end; `knowledge` is the warp's.
-  // False where there is no such address.
+  // A warp's product reads 16 bytes from its start to its end. `knowledge` is the warp's. Returns
+  // false if the address does not exist.
   bool BeginProduct(const Knowledge& knowledge, uint32_t address);
   void EndProduct(uint32_t warp, uint32_t address, std::byte* to);
 
@@ -46,11 +47,11 @@ class SharedMemory {
 
   // The last accesses to 4 bytes.
   struct Word {
-    uint16_t writer = kNobody;   // Thread; kBox: the asynchronous proxy.
-    uint16_t copier = kNobody;   // Whose copy is on its way; kBox likewise.
-    uint16_t products = 0;       // That are to read it.
-    uint16_t barrier = kNobody;  // Of a box that has come.
-    uint32_t write_epoch = 0;    // Of the writer's warp; of a box the barrier's phase.
+    uint16_t writer = kNobody;   // A thread; kBox: the asynchronous proxy.
+    uint16_t copier = kNobody;   // The thread whose copy is in flight; kBox likewise.
+    uint16_t products = 0;       // The number of products that will read it.
+    uint16_t barrier = kNobody;  // The barrier of a box that has arrived.
+    uint32_t write_epoch = 0;    // The epoch of the writer's warp; for a box the barrier's phase.
     bool is_barrier = false;
   };
 
@@ -65,7 +66,7 @@ class SharedMemory {
   const uint32_t warps_;
   std::vector<std::byte> bytes_;
   std::vector<Word> words_;
-  // Of each word and warp, the last read: epoch * 64 + the lane, or kSeveralLanes. 0: none.
+  // By word and warp, the last read: epoch * 64 + the lane, or kSeveralLanes. 0: none.
   std::vector<uint32_t> reads_;
   Ordering& ordering_;
   Reporter report_;

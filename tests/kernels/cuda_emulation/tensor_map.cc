@@ -1,4 +1,5 @@
-// kernels/cuda/tensor_map.h where device memory is the host's: what the driver refuses is refused.
+// Implements kernels/cuda/tensor_map.h with host memory as device memory. Refuses what the driver
+// refuses.
 #include "kernels/cuda/tensor_map.h"
 
 #include <cstring>

@@ -30,7 +30,7 @@ struct Control {
   CUresult lost = CUDA_SUCCESS;
   std::mt19937 random;
   struct Plant {
-    int nth = 0;  // Calls until it fails; 0: each.
+    int nth = 0;  // Calls until one fails; 0: every call fails.
     CUresult code = CUDA_SUCCESS;
   };
   std::map<std::string, Plant> plants;

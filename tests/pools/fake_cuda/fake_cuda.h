@@ -1,11 +1,11 @@
-// What a test sets and asks of the fake driver, which is found by dlsym in libcuda.so.1. In the
-// environment, for a process that cannot be asked:
-//   FAKE_CUDA_DEVICES       devices, 1 without it
-//   FAKE_CUDA_FIRST_DEVICE  the identity of the first, 0 without it: other processes' index
-//   FAKE_CUDA_MEMORY_MIB    memory of a device, 256 without it
-//   FAKE_CUDA_PINNED_MIB    host memory that can be registered, 1024 without it
-//   FAKE_CUDA_DELAY_US      the most that a copy on a stream, or work of the null stream, is late
-//   FAKE_CUDA_FAIL          "CALL:NTH:CODE": fakeCudaFail
+// The test controls of the fake driver. Tests find them by dlsym in libcuda.so.1. Environment
+// variables, for processes that a test cannot control directly:
+//   FAKE_CUDA_DEVICES       devices; default 1
+//   FAKE_CUDA_FIRST_DEVICE  identity of the first device (its index in other processes); default 0
+//   FAKE_CUDA_MEMORY_MIB    memory of a device; default 256
+//   FAKE_CUDA_PINNED_MIB    host memory that can be registered; default 1024
+//   FAKE_CUDA_DELAY_US      largest delay of a copy on a stream, or of work of the null stream
+//   FAKE_CUDA_FAIL          "CALL:NTH:CODE": see fakeCudaFail
 #ifndef PAGODA_TESTS_POOLS_FAKE_CUDA_FAKE_CUDA_H_
 #define PAGODA_TESTS_POOLS_FAKE_CUDA_FAKE_CUDA_H_
 
@@ -13,7 +13,7 @@
 
 extern "C" {
 
-// What the process has of the driver now.
+// The driver's objects that the process holds now.
 struct FakeCudaUse {
   uint64_t allocated_bytes;
   uint64_t mapped_bytes;
@@ -22,27 +22,28 @@ struct FakeCudaUse {
   uint64_t contexts;
   uint64_t streams;
   uint64_t events;
-  uint64_t null_stream_work;  // What it was given and has not ended.
+  uint64_t null_stream_work;  // Given and not ended.
 };
 FakeCudaUse fakeCudaUse();
 
-// Calls of that name since the start.
+// The number of calls of that name since the start.
 uint64_t fakeCudaCalls(const char* call);
 
-// All settings as they were at the start, and a lost device is found again.
+// Restores all settings of the start, and restores a lost device.
 void fakeCudaReset();
-// The nth call of that name from now on returns the code; 0: every one.
+// The nth next call of that name returns the code; 0: every call does.
 void fakeCudaFail(const char* call, int nth, int code);
-// The nth copy from now on that runs on a stream fails with the code, and the device is lost.
+// The nth next copy that runs on a stream fails with the code, and the device is lost.
 void fakeCudaLoseDevice(int nth, int code);
-// Each copy on a stream, and all work of the null stream, begins up to so much late, at random.
+// Each copy on a stream, and all work of the null stream, begins with a random delay up to this
+// one.
 void fakeCudaDelay(unsigned max_microseconds, unsigned seed);
-// Streams but the null stream begin nothing more; or go on.
+// Holds all streams except the null stream, or releases them.
 void fakeCudaHold(int held);
 void fakeCudaLimits(uint64_t memory_bytes, uint64_t pinned_bytes);
-// Whether the device takes registered host memory by the host's addresses.
+// Whether the device uses registered host memory by the host's addresses.
 void fakeCudaSameAddresses(int same);
-// Whether copies of rows within the device are refused, as the documentation lets a driver do.
+// Whether copies of rows within the device are refused. The documentation allows that.
 void fakeCudaRefuseRowsWithin(int refuse);
 }
 

@@ -1,4 +1,4 @@
-// Memory: allocations are files in memory, whose bytes a device address does not show.
+// Memory. Allocations are memory files; a device address does not give access to their bytes.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -24,13 +24,13 @@ struct Allocation {
   int fd = -1;
   uint64_t bytes = 0;
   bool imported = false;
-  bool handle = true;  // Not released.
+  bool handle = true;  // The handle is not released.
   int mappings = 0;
 };
 struct Mapping {
   uint64_t bytes = 0;
   uint64_t allocation = 0;
-  std::byte* data = nullptr;  // Where the bytes are.
+  std::byte* data = nullptr;  // The address of the bytes.
   bool readable = false;
   bool writable = false;
 };
@@ -49,7 +49,7 @@ Memory& TheMemory() {
   return *memory;
 }
 
-// The entry that holds the address, of a map by address; its value has the bytes.
+// The entry with the address, in a map by address whose values have the bytes.
 template <class Map, class Bytes>
 auto Holding(Map& map, uint64_t address, Bytes bytes_of) {
   auto it = map.upper_bound(address);
@@ -75,7 +75,7 @@ void DropIfUnused(Memory& memory, uint64_t handle) {
   memory.allocations.erase(it);
 }
 
-// Null where the range is not in one mapping.
+// Null if the range is not within one mapping.
 std::byte* DeviceBytes(Memory& memory, uint64_t address, uint64_t bytes) {
   const auto it = Holding(memory.mappings, address, BytesOfMapping);
   if (it == memory.mappings.end()) return nullptr;
@@ -128,7 +128,7 @@ void FillUse(FakeCudaUse& use) {
   Memory& memory = TheMemory();
   const std::shared_lock lock(memory.mutex);
   for (const auto& [handle, allocation] : memory.allocations) {
-    use.allocated_bytes += allocation.bytes;  // And those that were imported.
+    use.allocated_bytes += allocation.bytes;  // Including imported ones.
   }
   for (const auto& [address, mapping] : memory.mappings) use.mapped_bytes += mapping.bytes;
   for (const auto& [address, bytes] : memory.reservations) use.reserved_bytes += bytes;
@@ -217,7 +217,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   return CUDA_SUCCESS;
 }
 
-// Without any access: a program that reads or writes a device address of its own ends there.
+// Without access: a program that reads or writes a device address directly ends there.
 CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t, CUdeviceptr,
                              unsigned long long flags) {
   FAKE_CUDA_ENTER("cuMemAddressReserve");
@@ -266,7 +266,8 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   FAKE_CUDA_ENTER("cuMemUnmap");
-  fake_cuda::FinishNullStream();  // The driver waits, too: what it has begun is at these bytes.
+  fake_cuda::FinishNullStream();  // The real driver waits too: work that it has begun uses these
+                                  // bytes.
   const std::unique_lock lock(TheMemory().mutex);
   const auto it = TheMemory().mappings.find(address);
   if (it == TheMemory().mappings.end() || it->second.bytes != bytes)
@@ -319,7 +320,7 @@ CUresult cuMemsetD8(CUdeviceptr address, unsigned char value, size_t bytes) {
   if (fake_cuda::PlaceOf(address, bytes, true) != fake_cuda::Place::kDevice) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // Returns before the device has begun.
+  // Returns before the device has begun the work.
   fake_cuda::PushToNullStream([=] {
     const std::shared_lock lock(TheMemory().mutex);
     std::byte* const data = fake_cuda::DeviceBytes(TheMemory(), address, bytes);
@@ -338,7 +339,7 @@ CUresult cuMemcpyHtoD(CUdeviceptr target, const void* source, size_t bytes) {
       place == fake_cuda::Place::kDevice || place == fake_cuda::Place::kBad) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // From pageable memory the bytes are taken at once, and reach the device after the return.
+  // Bytes of pageable memory are taken at once. They reach the device after the return.
   auto staged = std::make_shared<std::vector<std::byte>>();
   if (place == fake_cuda::Place::kPageable) {
     const auto* const bytes_from = static_cast<const std::byte*>(source);

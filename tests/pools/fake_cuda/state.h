@@ -1,4 +1,4 @@
-// What the parts of the fake driver share.
+// The state that the parts of the fake driver share.
 #ifndef PAGODA_TESTS_POOLS_FAKE_CUDA_STATE_H_
 #define PAGODA_TESTS_POOLS_FAKE_CUDA_STATE_H_
 
@@ -25,31 +25,31 @@ struct Settings {
 Settings GetSettings();
 void ChangeSettings(const std::function<void(Settings&)>& change);
 
-// What a call begins with: counts it, and returns the failure that is planted for it;
-// NOT_INITIALIZED before cuInit.
+// The start of a call: counts it, and returns its planned failure, or NOT_INITIALIZED before
+// cuInit.
 CUresult Enter(const char* call);
-// The same for calls that need a current context; and the error of a device that is lost.
+// The same for calls that need a current context. Also returns the error of a lost device.
 CUresult EnterContext(const char* call);
-// From now on every call that needs a context returns this.
+// Makes every later call that needs a context return this code.
 void Lose(CUresult error);
 CUresult Lost();
 
 // --- Memory ---
 
 enum class Place { kDevice, kPinned, kPageable, kBad };
-// Of a range that is read or written. kBad: partly one and partly the other, or not accessible.
+// The kind of a range that is read or written. kBad: of mixed kinds, or not accessible.
 Place PlaceOf(uint64_t address, uint64_t bytes, bool for_writing);
-// Copies between ranges that were good when they were looked at. False where one is so no more.
+// Copies between ranges that were checked before. Returns false if one has become invalid.
 bool CopyBytes(uint64_t target, uint64_t source, uint64_t bytes);
 void FillUse(FakeCudaUse& use);
 
 // --- Streams ---
 
 void FillStreamUse(FakeCudaUse& use);
-// Work of the null stream, which no other stream waits for.
+// Work of the null stream. No other stream waits for it.
 void PushToNullStream(std::function<CUresult()> work);
 void FinishNullStream();
-// How late the next copy begins, and whether it is the one that fails (0: it does not).
+// The delay of the next copy, and the code if it must fail (0: it does not).
 unsigned NextDelay();
 CUresult NextCopyFails();
 // Waits while streams are held.

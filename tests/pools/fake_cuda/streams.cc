@@ -15,7 +15,7 @@
 namespace fake_cuda {
 namespace {
 
-// What an event stands for since it was last recorded.
+// The work that an event stands for since it was last recorded.
 struct Recorded {
   bool done = false;
 };
@@ -37,9 +37,9 @@ using Work = std::function<CUresult()>;
 }  // namespace
 }  // namespace fake_cuda
 
-// A thread that does one thing after another.
+// A thread that runs work items in order.
 struct CUstream_st {
-  // What is held by fakeCudaHold: every stream but the null stream.
+  // fakeCudaHold holds every stream except the null stream.
   explicit CUstream_st(bool may_be_held = true) : held(may_be_held), thread([this] { Run(); }) {}
   ~CUstream_st() {
     {
@@ -68,10 +68,10 @@ struct CUstream_st {
     while (true) {
       changed.wait(lock, [this] { return ending || !queue.empty(); });
       if (queue.empty()) return;
-      const fake_cuda::Work& work = queue.front();  // Stays in its place until it is done.
+      const fake_cuda::Work& work = queue.front();  // Stays in the queue until it is done.
       lock.unlock();
       if (held) fake_cuda::WaitWhileHeld();
-      // A device that is lost does nothing more, and nobody waits for it for ever.
+      // A lost device does no more work, and no thread may wait for it forever.
       if (const CUresult result = work(); result != CUDA_SUCCESS) fake_cuda::Lose(result);
       lock.lock();
       queue.pop_front();
@@ -88,7 +88,7 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
-  std::shared_ptr<fake_cuda::Recorded> recorded;  // By TheShared().mutex.
+  std::shared_ptr<fake_cuda::Recorded> recorded;  // Guarded by TheShared().mutex.
 };
 
 namespace fake_cuda {
@@ -110,7 +110,7 @@ CUresult Run(const std::vector<Copy>& copies) {
   return CUDA_SUCCESS;
 }
 
-// Whether every range is one of those places.
+// Whether every range is in one of these places.
 bool Good(const std::vector<Copy>& copies, bool from_device, bool to_device, bool only_pinned) {
   return std::all_of(copies.begin(), copies.end(), [&](const Copy& copy) {
     for (const auto& [address, on_device, writing] :
@@ -127,8 +127,8 @@ bool IsPageable(uint64_t address, uint64_t bytes) {
   return PlaceOf(address, bytes, false) == Place::kPageable;
 }
 
-// Copies of one direction, on the stream. From pageable memory the bytes are taken at once, and a
-// copy to it is over when the call returns.
+// Copies of one direction, on the stream. Bytes of pageable memory are taken at once. A copy to
+// pageable memory has ended when the call returns.
 CUresult Start(CUstream stream, std::vector<Copy> copies, bool from_device, bool to_device) {
   if (stream == nullptr || !Good(copies, from_device, to_device, /*only_pinned=*/false)) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -157,7 +157,7 @@ CUresult Start(CUstream stream, std::vector<Copy> copies, bool from_device, bool
 
 namespace {
 
-// Not destroyed: at the end of the process its thread ends with it.
+// Not destroyed: its thread ends with the process.
 CUstream_st& NullStream() {
   static auto* const stream = new CUstream_st(/*may_be_held=*/false);
   return *stream;
@@ -306,7 +306,7 @@ CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* rows, CUstream stream) {
   }
   const uint64_t source = from_device ? rows->srcDevice : reinterpret_cast<uint64_t>(rows->srcHost);
   const uint64_t target = to_device ? rows->dstDevice : reinterpret_cast<uint64_t>(rows->dstHost);
-  // From end to end: what it spans has to be of one piece.
+  // The whole span must lie in one piece.
   const std::vector<Copy> span = {
       {target, source, (rows->Height - 1) * rows->srcPitch + rows->WidthInBytes}};
   if (!fake_cuda::Good(span, from_device, to_device, /*only_pinned=*/false)) {

@@ -1,4 +1,4 @@
-// The two engines: what they promise beside moving bytes, which slab_file_test.cc tells.
+// Promises of the two engines beyond moving bytes, which slab_file_test.cc tests.
 #include "pools/file/file_engine.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ class FileEngineTest : public ::testing::TestWithParam<EngineKind> {
   void SetUp() override {
     if (GetParam() == EngineKind::kUring && !MakeUringEngine(0, 1).ok()) GTEST_SKIP();
   }
-  // A file of that many bytes, which are on the disk.
+  // A file of that many bytes, written to the disk.
   FileDescriptor MakeFile(uint64_t size_bytes) {
     FileDescriptor fd(open(folder_.file().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     const Bytes bytes = RandomBytes(1, size_bytes);
@@ -70,7 +70,7 @@ TEST_P(FileEngineTest, AReadThatMeetsTheFilesEndSaysSo) {
   std::free(memory);
 }
 
-// The kernel drops what it still keeps for a thread when that ends.
+// The kernel cancels requests that it still keeps for a thread when the thread ends.
 TEST_P(FileEngineTest, RequestsOfThreadsThatEndAreCarriedOut) {
   constexpr uint64_t kReads = 8, kReadBytes = 64 << 10, kThreads = 32;
   const FileDescriptor fd = MakeFile(kThreads * kReads * kReadBytes);

@@ -1,4 +1,4 @@
-// A disk that loses what was not synced when its power goes, and an engine over it that fails on
+// A disk that loses unsynced writes when its power goes, and an engine over it that fails on
 // demand. Completions run within Submit, so a seed always gives the same run.
 #ifndef PAGODA_TESTS_POOLS_FILE_SIMULATED_DISK_H_
 #define PAGODA_TESTS_POOLS_FILE_SIMULATED_DISK_H_
@@ -18,16 +18,16 @@
 
 namespace pagoda {
 
-// Pages of 4 KiB are written whole or not at all. Of the writes of a page since the last sync any
-// one may survive a power cut, or none: writes are dropped, reordered and torn between pages.
+// Pages of 4 KiB are written whole or not at all. A power cut keeps any one of a page's writes
+// since the last sync, or none of them: writes are dropped, reordered, and torn between pages.
 class SimulatedDisk {
  public:
   explicit SimulatedDisk(uint64_t seed) : random_(seed) {}
 
-  // The power goes at this step, counted from now: each page written and each sync is one.
+  // Cuts the power at this step, counted from now. Each page write and each sync is a step.
   void CutAfter(uint64_t steps) { steps_left_ = steps; }
   bool is_cut() const { return is_cut_; }
-  // The power comes back: of each page, one version that may have survived.
+  // Restores the power. Each page has one version that can have survived.
   void PowerUp();
 
   int Read(uint64_t page, std::byte* to);
@@ -47,8 +47,8 @@ class SimulatedDisk {
 
 class SimulatedEngine final : public FileEngine {
  public:
-  // Called before each request; another result than 0 fails it, and a write then reaches the disk
-  // in part.
+  // Called before each request. A result other than 0 fails the request; a failed write reaches the
+  // disk in part.
   using Fault = std::function<int(const FileRequest& request)>;
 
   SimulatedEngine(std::shared_ptr<SimulatedDisk> disk, Fault fault)
@@ -65,7 +65,7 @@ class SimulatedEngine final : public FileEngine {
   const Fault fault_;
 };
 
-// Passes requests on to another engine, or fails them, or holds them back.
+// Passes requests to another engine, fails them, or holds them back.
 class FaultyEngine final : public FileEngine {
  public:
   using Fault = SimulatedEngine::Fault;

@@ -1,4 +1,4 @@
-// D3: errors of the system, degradation, and the end of work in flight.
+// Errors of the system, degradation, and the end of work in flight.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -85,7 +85,7 @@ TEST_F(SlabFaults, AFailedWriteQuarantinesItsSlotAndManyMakeTheFileReadOnly) {
   EXPECT_EQ(file_->stats().quarantined_slots, 3u);
   EXPECT_THAT(std::string(Write(4, 5).message()), HasSubstr("read-only"));
   EXPECT_TRUE(Read(5, 5).ok());
-  // What is read-only still forgets.
+  // A read-only file still supports Erase and Reset.
   EXPECT_TRUE(file_->Erase({SlotIndex(5)}).ok());
   Open();
   EXPECT_EQ(ScanAll(*file_).size(), 1u)
@@ -158,7 +158,7 @@ TEST_F(SlabFaults, AnUnreadableHeaderIsQuarantinedAndTombstoned) {
   Fail(Kind::kRead, 0);
   EXPECT_TRUE(file_->Erase({}).ok());
   Open();
-  EXPECT_TRUE(ScanAll(*file_).empty()) << "nobody knew of the block, so nobody could erase it";
+  EXPECT_TRUE(ScanAll(*file_).empty()) << "no caller knew of the block, so none could erase it";
 }
 
 TEST_F(SlabFaults, ASlotIsTombstonedOnceHoweverOftenItFailed) {
@@ -211,7 +211,8 @@ TEST_F(SlabFaults, OneUnreadableSuperblockIsSurvivedAndRepaired) {
   on_request_ = nullptr;
   Fail(Kind::kRead, EIO);
   options_.on_foreign = SlabFile::OnForeign::kReplace;
-  EXPECT_FALSE(SlabFile::Open(options_).ok()) << "none is readable, so nobody knows whose it is";
+  EXPECT_FALSE(SlabFile::Open(options_).ok())
+      << "no superblock is readable, so the owner is unknown";
   Fail(Kind::kRead, 0);
   Open();
   EXPECT_TRUE(Read(0, 1).ok());
@@ -260,7 +261,7 @@ TEST_F(SlabFaults, StopReportsEverythingOnce) {
   }
 }
 
-// ---- Calls side by side ----
+// ---- Concurrent calls ----
 
 TEST_F(SlabFaults, EachCallOfStopWaitsForWhatRuns) {
   absl::Notification began, may_end;
@@ -294,7 +295,7 @@ TEST_F(SlabFaults, StopEndsAScan) {
   const absl::StatusOr<SlabFile::ScanResult> result = file_->Scan(
       [&](SlotIndex, SlabFile::Record, uint64_t) {
         if (++blocks > 1) return;
-        // It waits for the scan's end, unless Stop cancels it.
+        // It waits for the end of the scan, unless Stop cancels it.
         absl::Notification cancelled;
         file_->Write(SlotIndex(3), {}, {absl::MakeConstSpan(payload)}, [&](absl::Status status) {
           EXPECT_TRUE(absl::IsCancelled(status));
@@ -309,7 +310,7 @@ TEST_F(SlabFaults, StopEndsAScan) {
   EXPECT_EQ(blocks, 1u);
 }
 
-// The kernel reports a lost write to one sync of those that run.
+// The kernel reports a lost write to only one of several running syncs.
 TEST_F(SlabFaults, OneSyncRunsAtATimeAlsoBesideAReset) {
   std::atomic<int> running = 0, most = 0;
   on_request_ = [&](const FileRequest& request) {

@@ -43,7 +43,7 @@ std::unique_ptr<SlabFile> MustOpen(SlabFile::Options options) {
   return *std::move(file);
 }
 
-// Another hand at the file's bytes.
+// Changes the file's bytes from outside.
 class Hand {
  public:
   explicit Hand(const std::string& path) : fd_(open(path.c_str(), O_RDWR | O_CLOEXEC)) {}
@@ -88,7 +88,7 @@ class SlabFileWays : public ::testing::TestWithParam<Way> {
     options.caching = GetParam().caching;
     return options;
   }
-  // Whether io_uring is demanded where the kernel refuses it.
+  // Whether kUring is requested although the kernel refuses it.
   bool CannotRun() {
     return GetParam().engine == EngineKind::kUring && !MakeUringEngine(0, 1).ok();
   }
@@ -128,7 +128,7 @@ TEST_P(SlabFileWays, ManyThreadsAndPiecesInFlight) {
   SlabFile::Options options = Options();
   options.num_slots = 64;
   const std::unique_ptr<SlabFile> file = MustOpen(options);
-  // Three pieces of one aligned mapping; every fourth block lies 64 bytes aside and is bounced.
+  // Three pieces of one aligned mapping. Every fourth block is shifted by 64 bytes, and is bounced.
   auto* memory = static_cast<std::byte*>(std::aligned_alloc(4096, 64 * (kPayload + 4096)));
   const auto at = [&](uint32_t slot) {
     return memory + slot * (kPayload + 4096) + (slot % 4 == 3 ? 64 : 0);
@@ -185,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(
                           way.param.caching == SlabFile::Caching::kDirect ? "Direct" : "Buffered");
     });
 
-// ---- D1: what is torn, flipped, swapped or old is never served ----
+// ---- Torn, flipped, swapped and outdated bytes are never served ----
 
 class SlabDamage : public ::testing::Test {
  protected:
@@ -202,7 +202,7 @@ class SlabDamage : public ::testing::Test {
     options.caching = SlabFile::Caching::kBuffered;
     return options;
   }
-  // Slot 0 holds these bytes: nobody may get a block out of it, under any record.
+  // Slot 0 holds these bytes. No record may get a block from it.
   void ExpectNothing(const Bytes& slot, const std::string& what) {
     Hand(folder_.file()).PutSlot(0, slot);
     for (uint64_t block : {1, 2, 3}) {
@@ -220,7 +220,7 @@ class SlabDamage : public ::testing::Test {
 
 TEST_F(SlabDamage, TornWritesAreNotServed) {
   const size_t pages = new_slot_.size() / slab::kPageBytes;
-  // Every set of pages that reached the disk, but for none and all of them.
+  // Every set of pages that reached the disk, except none and all of them.
   for (uint32_t reached = 1; reached + 1 < 1u << pages; ++reached) {
     Bytes torn = old_slot_;
     for (size_t page = 0; page < pages; ++page) {
@@ -321,7 +321,7 @@ TEST_F(SlabDamage, ScanTellsWhatTheSlotsHold) {
   EXPECT_EQ(counts.outdated, 2u);
 }
 
-// ---- What is refused at the start ----
+// ---- Refusals at the start ----
 
 TEST(SlabFileTest, RefusesAnotherIdentityShapeOrFormatUnlessItReplaces) {
   const TestFolder folder("/dev/shm");
@@ -332,13 +332,13 @@ TEST(SlabFileTest, RefusesAnotherIdentityShapeOrFormatUnlessItReplaces) {
   SlabFile::Options larger = OptionsOf(folder);
   larger.num_slots = kSlots + 1;
   EXPECT_THAT(std::string(SlabFile::Open(larger).status().message()), HasSubstr("8 slots"));
-  // What was refused is untouched.
+  // A refused file is untouched.
   EXPECT_TRUE(ReadBlock(*MustOpen(OptionsOf(folder)), 0, RecordOf(1), 100).ok());
   other.on_foreign = SlabFile::OnForeign::kReplace;
   EXPECT_TRUE(ScanAll(*MustOpen(other)).empty());
   EXPECT_EQ(SlabFile::Open(OptionsOf(folder)).status().code(),
             absl::StatusCode::kFailedPrecondition);
-  // A file that is none of ours.
+  // A file of another program.
   std::ofstream(folder.file()) << std::string(20000, 'x');
   EXPECT_THAT(std::string(SlabFile::Open(OptionsOf(folder)).status().message()),
               HasSubstr("no slab file"));
@@ -424,7 +424,7 @@ TEST(SlabFileTest, AFileThatIsRemovedWhileItsLockIsAwaitedIsNotUsed) {
   EXPECT_TRUE(second->Sync().ok()) << "the path names the file that is used";
 }
 
-// io_uring ends what would block with EAGAIN where the file is not blocking.
+// On a non-blocking file, io_uring ends a request that would block with EAGAIN.
 TEST(SlabFileTest, TheEngineGetsABlockingFile) {
   const TestFolder folder("/var/tmp");
   SlabFile::Options options = OptionsOf(folder);
@@ -438,7 +438,7 @@ TEST(SlabFileTest, TheEngineGetsABlockingFile) {
   EXPECT_EQ(flags & O_NONBLOCK, 0);
 }
 
-// Also where nothing but its size tells it from a file whose making ended early.
+// Also if only its size distinguishes it from a file whose creation was interrupted.
 TEST(SlabFileTest, ASmallForeignFileIsRefusedOrReplaced) {
   for (const size_t size : {1, 100, 4095, 4096, 5000, 8191, 10000}) {
     const TestFolder folder("/var/tmp");

@@ -1,5 +1,5 @@
-// Crashes: a model of what may be on the disk, against random operations and power cuts at every
-// step; and a process that is killed.
+// Crashes: a model of the possible disk contents, against random operations and power cuts at every
+// step; and a killed process.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -19,7 +19,7 @@ constexpr uint64_t kPayload = 2 * slab::kPageBytes;
 constexpr uint32_t kSlots = 5;
 constexpr uint64_t kNone = 0;  // No block.
 
-// By slot: the block there now, and those that a power cut may leave instead.
+// By slot: the current block, and the blocks that a power cut can leave instead.
 struct Model {
   std::vector<uint64_t> current = std::vector<uint64_t>(kSlots, kNone);
   std::vector<std::set<uint64_t>> possible =
@@ -55,7 +55,7 @@ class PowerCuts {
     for (int life = 0; life < 4 && !::testing::Test::HasFailure(); ++life) {
       disk_->CutAfter(random_() % 40);
       Live();
-      // A process that was killed leaves all that it wrote; the machine's end does not.
+      // A killed process leaves all its writes; a power cut does not.
       disk_->PowerUp();
       armed_ = false;
       Check();
@@ -107,11 +107,11 @@ class PowerCuts {
     const bool erased = file.Erase(slots).ok();
     for (const SlotIndex each : slots) model_.Put(each.value(), kNone);
     if (!erased) {
-      // What stands there stays until another Erase.
+      // The content of the disk stays until another Erase.
       for (const SlotIndex each : slots) failed_.insert(each.value());
       return;
     }
-    // Also what failed writes left.
+    // Also remains of failed writes.
     for (const uint32_t each : failed_) model_.Put(each, kNone);
     failed_.clear();
     if (!reset_failed_) return model_.Settle();
@@ -126,7 +126,7 @@ class PowerCuts {
     model_.Settle();
   }
 
-  // A slot whose write failed may hold the block, the one before it, or none.
+  // A slot whose write failed can hold the new block, the previous one, or none.
   void Settle() {
     if (reset_failed_) return;
     for (uint32_t slot = 0; slot < kSlots; ++slot) {
@@ -170,7 +170,7 @@ class PowerCuts {
   SlabFile::Options options_;
   Model model_;
   std::set<uint32_t> failed_;  // Slots whose write or tombstone failed.
-  bool reset_failed_ = false;  // Then any block may return, until a reset succeeds.
+  bool reset_failed_ = false;  // Then any block can return, until a reset succeeds.
   uint64_t last_block_ = 0;
 };
 
@@ -191,7 +191,7 @@ TEST(SlabPowerTest, AfterPowerCutsOnlyWholeBlocksReturnAndTombstonesHold) {
 
 TEST(SlabPowerTest, AlsoWhereWritesAndSyncsFail) { RunSeeds(100000, 2000, true); }
 
-// ---- A process that is killed ----
+// ---- A killed process ----
 
 Bytes BlockOf(uint32_t slot, uint64_t version) {
   return RandomBytes(slot * 1000 + version, 4 * kPayload);
@@ -208,7 +208,7 @@ SlabFile::Options KilledOptions(const TestFolder& folder, EngineKind engine) {
   return options;
 }
 
-// Writes versions without end, several slots at once; the last slot is erased before it begins.
+// Writes versions endlessly, several slots at once. Erases the last slot first.
 [[noreturn]] void WriteUntilKilled(const SlabFile::Options& options, int ready) {
   absl::StatusOr<std::unique_ptr<SlabFile>> file = SlabFile::Open(options);
   if (!file.ok()) _exit(1);

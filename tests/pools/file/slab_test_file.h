@@ -1,4 +1,4 @@
-// What the tests of the slab file share: a folder, blocks, and calls that wait.
+// Shared parts of the slab file tests: a folder, blocks, and calls that wait.
 #ifndef PAGODA_TESTS_POOLS_FILE_SLAB_TEST_FILE_H_
 #define PAGODA_TESTS_POOLS_FILE_SLAB_TEST_FILE_H_
 
@@ -24,7 +24,7 @@ namespace pagoda {
 
 using Bytes = std::vector<std::byte>;
 
-// A folder of its own below `parent`, which goes with the object.
+// A new folder below `parent`. It is removed with the object.
 class TestFolder {
  public:
   explicit TestFolder(const std::string& parent) : path_(parent + "/pagoda-slab-XXXXXX") {
@@ -37,7 +37,7 @@ class TestFolder {
   std::string path_;
 };
 
-// Bytes that no other seed has.
+// Bytes that differ for every seed.
 inline Bytes RandomBytes(uint64_t seed, size_t size) {
   std::mt19937_64 random(seed);
   Bytes bytes(size);
@@ -80,7 +80,7 @@ inline absl::StatusOr<Bytes> ReadBlock(SlabFile& file, uint32_t slot, const Byte
   return payload;
 }
 
-// The record of each slot whose header is right.
+// The record of each slot with a valid header.
 inline std::map<uint32_t, Bytes> ScanAll(SlabFile& file, SlabFile::ScanResult* counts = nullptr) {
   std::map<uint32_t, Bytes> found;
   absl::StatusOr<SlabFile::ScanResult> result =

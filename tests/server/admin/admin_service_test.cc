@@ -1,4 +1,4 @@
-// AdminService's lists and the drain, over the wire.
+// AdminService's lists and its drain, over the wire.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -133,7 +133,7 @@ TEST_F(AdminServiceTest, APrefixIsInspectedBlockForBlock) {
   ASSERT_TRUE(Inspect(TokensTo(9), &response).ok());
   EXPECT_EQ(response.matched_tokens(), 9u);
   ASSERT_THAT(response.blocks(), SizeIs(3));
-  // As the match names them: handle for handle.
+  // The same handles as in a match.
   const v1::MatchPrefixResult match = Run(session, MatchOp(TokensTo(10))).match_prefix();
   ASSERT_THAT(match.blocks(), SizeIs(3));
   for (int i = 0; i < 3; ++i) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-// Keeps what is published.
+// Keeps the published batches.
 class Sink final : public RouterSink {
  public:
   void Publish(const RouterBatchPtr& batch) override {
@@ -131,9 +131,9 @@ TEST(RouterFeedTest, ABatchIsBounded) {
   }
 }
 
-// Nobody reads what the log has dropped: the feed's first look finds it so. The snapshot is of two
-// pieces: between them a block of the first one leaves and a block of the second one comes, and
-// one more comes at once behind the second one.
+// The log has dropped events before the feed's first read. The snapshot has two pieces. Between
+// them a block of the first piece is removed and a block of the second is stored. One more is
+// stored directly after the second piece.
 TEST(RouterFeedTest, AFeedThatTheLogHasPassedBeginsAgainWithASnapshot) {
   EventLog log({.max_events = 4});
   Append(log, 10);
@@ -166,7 +166,7 @@ TEST(RouterFeedTest, AFeedThatTheLogHasPassedBeginsAgainWithASnapshot) {
   EXPECT_EQ(feed.stats().resets, 1u);
 }
 
-// Each piece of a snapshot finds the log gone on by more than it holds.
+// During each piece of a snapshot the log grows by more than it holds.
 TEST(RouterFeedTest, WithoutASnapshotItGoesOnWithWhatTheLogHas) {
   EventLog log({.max_events = 4});
   Append(log, 10);
@@ -182,7 +182,7 @@ TEST(RouterFeedTest, WithoutASnapshotItGoesOnWithWhatTheLogHas) {
   const auto batches = sink.WaitForEvents(5);
   const uint64_t last = log.last().value();
   EXPECT_THAT(HashesOf(batches), ::testing::ElementsAre(0, last - 3, last - 2, last - 1, last));
-  // A block that it has not heard of is nothing to tell of.
+  // The removal of a block that the router was never told of is not published.
   log.Append({Event{.revision = Revision(last + 1),
                     .what = RemovedEvent{.blocks = {BlockId(2)}, .hashes = {BlockHash(2)}}},
               StoredBlockEvent(last + 2)});

@@ -124,8 +124,9 @@ TEST_F(RouterTranslatorTest, AMoveIsARemovalAndAStoreWithTokensAndParent) {
               ElementsAre(Mine(BlocksRemoved{.tier = Tier::kSecondary, .hashes = {kHashB}})));
 }
 
-// A copy in a farther tier is one of its own: what comes up is told above alone, and what goes down
-// to a copy is gone above alone.
+// A copy in a farther tier counts as a separate block. If a block with such a copy is onboarded,
+// only the nearer tier reports it stored; if it is offloaded to its copy, only the nearer tier
+// reports it removed.
 TEST_F(RouterTranslatorTest, ACopyIsToldInItsTierAndGoesThere) {
   StoredEvent chain = Chain();
   chain.blocks[0].tier = Tier::kSecondary;
@@ -291,8 +292,8 @@ TEST_F(RouterTranslatorTest, ALongChainIsToldInRuns) {
 
 using Place = std::pair<WindowSize, Tier>;
 
-// A router that believes everything, and notices what it was told twice. It may take all tiers
-// below the first for one.
+// A router that believes everything, and detects what it is told twice. It can treat all tiers
+// below the first as one.
 class Router {
  public:
   enum class Knows { kTiers, kNearAndFar };
@@ -333,7 +334,7 @@ class Router {
   std::map<Place, std::set<BlockHash>> hashes_;
 };
 
-// Makes events that a cache could have made: ShadowTree takes them all.
+// Makes events that a cache could have made: ShadowTree accepts them all.
 class RandomStream {
  public:
   explicit RandomStream(uint32_t seed) : random_(seed) {}
@@ -362,7 +363,7 @@ class RandomStream {
         event.what = updated;
       }
     }
-    // What does not fit, such as a parent that leaves before its child, did not happen.
+    // Skips an impossible event, such as a parent that is removed before its child.
     ShadowTree copy = tree_;
     if (!copy.Apply(event).ok()) return Next();
     tree_ = std::move(copy);
@@ -374,7 +375,7 @@ class RandomStream {
     return std::uniform_int_distribution<uint32_t>(0, bound - 1)(random_);
   }
 
-  // Where a block lies, and where it has copies.
+  // The tier of a block, and the tiers of its copies.
   std::pair<Tier, TierSet> SomeTiers() {
     const Tier tier{static_cast<uint8_t>(Below(kMaxTiers))};
     const uint32_t farther = ((1u << kMaxTiers) - 1) & ~((2u << static_cast<int>(tier)) - 1);
@@ -382,8 +383,8 @@ class RandomStream {
     return {tier, TierSet::FromBits(static_cast<uint8_t>(some & farther))};
   }
 
-  // Some blocks below a whole one, the last one perhaps a tail; few tokens, so that the same
-  // content comes under several ids.
+  // Some blocks below a full one; the last can be a tail. Few different tokens, so that the same
+  // content appears under several ids.
   StoredEvent Stored(const std::vector<TreeEntry>& entries) {
     StoredEvent stored;
     BlockHash parent = kRoot;
@@ -423,7 +424,7 @@ int Seeds() {
 
 using Hashes = std::map<Place, std::set<BlockHash>>;
 
-// Of the whole blocks in each tier; with kNearAndFar those below the first are one.
+// The full blocks in each tier. With kNearAndFar, the tiers below the first are one.
 Hashes HashesOf(const ShadowTree& tree, Router::Knows knows, size_t& duplicates) {
   Hashes hashes;
   for (const WindowSize window : {kSliding, kFullAttention}) {
@@ -472,7 +473,7 @@ TEST(RouterTranslatorPropertyTest, ARouterHasTheHashesOfTheWholeBlocksOfTheTree)
       ASSERT_NO_FATAL_FAILURE(
           ExpectHas(near_and_far, HashesOf(stream.tree(), Router::Knows::kNearAndFar, duplicates)));
     }
-    // Whoever comes late hears of the same, of parents first.
+    // A late router is told the same blocks, parents first.
     Router late, late_near_and_far(Router::Knows::kNearAndFar);
     std::set<std::pair<WindowSize, BlockHash>> told;
     translator.TellAll([&](const RouterEvent& event) {

@@ -20,7 +20,7 @@ class SmgMessagesTest : public ::testing::Test {
       : tenants_(*TenantTable::Create({{.name = "alice"}, {.name = "bob"}}, 1)),
         sets_({.tokens_per_block = 1}, &tenants_) {}
 
-  // So many of alice's blocks leave.
+  // Removes this many of alice's blocks.
   static RouterBatch Batch(uint64_t number, size_t blocks = 1) {
     return {.number = number,
             .events = {{kAlice.tenant, BlocksRemoved{.hashes = std::vector<BlockHash>(
@@ -58,7 +58,7 @@ TEST_F(SmgMessagesTest, EachKindOfViewerHasItsOwn) {
   }
 }
 
-// Of 3 MB each the last one alone is kept.
+// At 3 MB each, only the last message is kept.
 TEST_F(SmgMessagesTest, WhoIsFarBehindHasItsOwnEncoded) {
   const auto messages = sets_.Of(kOperator);
   constexpr size_t kBlocks = 300'000;
@@ -72,7 +72,7 @@ TEST_F(SmgMessagesTest, WhoIsFarBehindHasItsOwnEncoded) {
   EXPECT_EQ(sets_.encoded(), 5u) << "those who keep up still share theirs";
 }
 
-// Slow ones meet batches with holes between them.
+// Slow subscribers see batches with gaps between them.
 TEST_F(SmgMessagesTest, ABatchThatNobodyAskedForIsNotTakenForAnother) {
   const auto messages = sets_.Of(kOperator);
   for (const uint64_t number : {2, 5, 3, 5, 2, 4}) {

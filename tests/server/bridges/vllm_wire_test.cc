@@ -107,7 +107,7 @@ TEST(VllmWireTest, ARemovalAndAClear) {
   EXPECT_EQ(decoded.events[1], (Fields{{"type", "\"AllBlocksCleared\""}}));
 }
 
-// All tiers below the first are one medium: the second copy there says nothing new.
+// All tiers below the first are one medium, so the second copy there is not reported.
 TEST(VllmWireTest, WhatAMediumHasAnywayIsNotTold) {
   BlocksStored again = TwoBlocks();
   again.tier = Tier{2};
@@ -151,7 +151,7 @@ TEST(VllmWireTest, ANamespaceIsInTheKeysThatRoutersLookAt) {
 }
 
 TEST(VllmWireTest, TheSaltsOfTwoNamespacesAreNeverTheSame) {
-  // All tenants and salts of up to three of the letters that the names are made with.
+  // All tenants and salts of up to three of the characters that separate and escape names.
   std::vector<std::string> texts = {""};
   for (size_t i = 0; texts[i].size() < 3; ++i) {
     for (const char letter : {'/', '%', '2', 'F'}) texts.push_back(texts[i] + letter);
@@ -192,7 +192,7 @@ TEST(VllmWireTest, ItemsAndExtraIdsAreExtraKeysOfTheirBlocks) {
             "[[[\"" + digest + "\",-4]],[\"extra_ids:0,44\"]]");
 }
 
-// So many blocks of two tokens, hashes from 1 on.
+// This many blocks of two tokens, with hashes from 1 on.
 BlocksStored Chain(uint32_t blocks) {
   BlocksStored stored = TwoBlocks({.cache_salt = "s"});
   stored.hashes.clear();
@@ -205,8 +205,8 @@ BlocksStored Chain(uint32_t blocks) {
   return stored;
 }
 
-// What events say, block for block: hash, parent, tokens and extra keys of the stored ones, hashes
-// of the removed ones.
+// The contents of events, block by block: hash, parent, tokens and extra keys of stored blocks, and
+// the hashes of removed blocks.
 std::vector<std::string> BlockForBlock(const std::vector<RouterEvent>& events, size_t max_bytes,
                                        size_t* payloads) {
   std::vector<std::string> blocks;
@@ -268,8 +268,8 @@ TEST(VllmWireTest, WhatIsCutSaysTheSame) {
   EXPECT_GT(before, 20u) << "it was cut";
 }
 
-// The largest block: every token with a long id of each kind and an item of its own, and the
-// longest names that there can be.
+// The largest block: every token has a long id of each kind and a separate item, and the names have
+// their maximal length.
 TEST(VllmWireTest, NoBlockIsLargerThanTheBoundSays) {
   for (const uint32_t tokens : {1u, 32u, 1024u}) {
     const VllmShape shape{.tokens_per_block = tokens,

@@ -31,7 +31,7 @@ std::string Seq(uint64_t seq) {
   return {frame.begin(), frame.end()};
 }
 
-// Batch number `number`: the removal of so many blocks, whose hashes are the number.
+// Batch number `number`: the removal of this many blocks, whose hashes are the number.
 RouterBatchPtr Batch(uint64_t number, size_t blocks = 1) {
   auto batch = std::make_shared<RouterBatch>();
   batch->number = number;
@@ -56,14 +56,14 @@ std::unique_ptr<ZmqBridge> Open(ZmqBridge::Options options) {
   return *std::move(bridge);
 }
 
-// With 0 libzmq 4.3 aborts where a connection is lost in the moment in which its socket is closed,
-// in the midst of a message of several frames (session_base.cpp, clean_pipes).
+// With 0, libzmq 4.3 aborts if a connection is lost while its socket is being closed in the middle
+// of a message of several frames (session_base.cpp, clean_pipes).
 constexpr int kLingerMs = 200;
 
-// A socket of the other side.
+// The socket of a subscriber or a client.
 class Peer {
  public:
-  // `hwm`: messages that it takes in before they are received, 0 as many as there are.
+  // `hwm`: the messages that it accepts before they are received; 0: no limit.
   Peer(zmq::socket_type type, const std::string& endpoint, int hwm = 1000)
       : socket_(context_, type) {
     socket_.set(zmq::sockopt::linger, kLingerMs);
@@ -79,14 +79,14 @@ class Peer {
       socket_.send(zmq::buffer(frames[i]), more ? zmq::send_flags::sndmore : zmq::send_flags::none);
     }
   }
-  // A message of two frames.
+  // Sends a message of two frames.
   void SendUnlessFull(const std::array<std::string, 2>& frames) {
     using zmq::send_flags;
     if (socket_.send(zmq::buffer(frames[0]), send_flags::sndmore | send_flags::dontwait)) {
       socket_.send(zmq::buffer(frames[1]), send_flags::none);
     }
   }
-  // The frames of the next message; none where there is none in time.
+  // The frames of the next message; empty if none arrives in time.
   std::vector<std::string> Receive() {
     std::vector<std::string> frames;
     zmq::message_t frame;
@@ -100,7 +100,7 @@ class Peer {
     zmq::pollitem_t item{socket_.handle(), 0, ZMQ_POLLIN, 0};
     return zmq::poll(&item, 1, std::chrono::milliseconds(20)) > 0;
   }
-  // The answers to a request for a replay, the last one too.
+  // The answers to a request for a replay, including the last.
   std::vector<std::vector<std::string>> Replay(uint64_t first) {
     Send({"", Seq(first)});
     std::vector<std::vector<std::string>> answers;
@@ -236,8 +236,8 @@ TEST(ZmqBridgeTest, AStrangeRequestIsNotAnswered) {
   EXPECT_EQ(bridge->stats().replay.refused, 5u);
 }
 
-// A client that asks and does not read: its answers, more than the sockets hold, wait; those of
-// others and the events do not.
+// A client requests and does not read. Its answers, more than the sockets hold, wait. Other
+// clients' answers and the events do not.
 TEST(ZmqBridgeTest, AReplayThatNobodyReadsHoldsNothingUp) {
   const auto bridge = Open(Options());
   constexpr uint64_t kBatches = 3000;
@@ -259,7 +259,7 @@ TEST(ZmqBridgeTest, AReplayThatNobodyReadsHoldsNothingUp) {
   EXPECT_THAT(stalled.Receive(), ElementsAre("", kEnd, ""));
 }
 
-// What waits for one subscriber: as many messages as are asked for, and as their bytes allow.
+// The queue of one subscriber is limited by the number of messages and by their bytes.
 TEST(ZmqBridgeTest, AStalledSubscriberIsBoundedInMessagesAndInBytes) {
   ZmqBridge::Options options = Options();
   EXPECT_EQ(Open(options)->queue_messages(), 47) << "of 32 KiB and the topic, 1.5 MiB";
@@ -290,7 +290,7 @@ TEST(ZmqBridgeTest, ALargeBatchIsSeveralMessages) {
   }
 }
 
-// One client that asks without end and reads nothing.
+// One client sends requests without end and reads nothing.
 TEST(ReplayServerTest, AClientThatOnlyAsksIsRefusedAndHoldsNothingUp) {
   const auto bridge = Open(Options());
   constexpr uint64_t kBatches = 300;
@@ -308,7 +308,7 @@ TEST(ReplayServerTest, AClientThatOnlyAsksIsRefusedAndHoldsNothingUp) {
 
 TEST(ReplayServerTest, AClientsRequestsAreAnsweredOneAfterTheOther) {
   ZmqBridge::Options options = Options();
-  options.subscriber_bytes = 1 << 30;  // So that nothing but the turns holds them up.
+  options.subscriber_bytes = 1 << 30;  // So that only the order of requests holds them up.
   const auto bridge = Open(options);
   constexpr uint64_t kBatches = 5000;
   for (uint64_t number = 0; number < kBatches; ++number) bridge->Publish(Batch(number));
@@ -323,7 +323,7 @@ TEST(ReplayServerTest, AClientsRequestsAreAnsweredOneAfterTheOther) {
   }
 }
 
-// More clients that do not read than there may be replays: the next one is served nevertheless.
+// More clients that do not read than the limit of replays: the next client is served nevertheless.
 TEST(ReplayServerTest, OfTooManyClientsTheOneThatStandsStillForLongestGoes) {
   ZmqBridge::Options options = Options();
   options.hwm = 1;
@@ -345,7 +345,7 @@ TEST(ReplayServerTest, OfTooManyClientsTheOneThatStandsStillForLongestGoes) {
   EXPECT_EQ(bridge->stats().replay.incomplete, 1u);
 }
 
-// Requests that are refused, and never end: others are answered, and the server ends.
+// An endless stream of refused requests: other clients are answered, and the server can end.
 TEST(ReplayServerTest, AFloodOfRefusedRequestsHoldsNothingUp) {
   auto bridge = Open(Options());
   bridge->Publish(Batch(0));
@@ -369,7 +369,7 @@ TEST(ReplayServerTest, AFloodOfRefusedRequestsHoldsNothingUp) {
   for (std::thread& flood : floods) flood.join();
 }
 
-// A frame of more than a few bytes ends its connection, before it takes memory.
+// A frame of more than a few bytes ends its connection before it uses memory.
 TEST(ReplayServerTest, AHugeFrameIsNotReceived) {
   const auto bridge = Open(Options());
   bridge->Publish(Batch(0));
@@ -393,7 +393,7 @@ TEST(ZmqBridgeTest, AnIpcSocketIsItsGroupsOwn) {
 TEST(ZmqBridgeTest, AnEndpointThatIsTakenIsAnError) {
   const auto bridge = Open(Options());
   ZmqBridge::Options options = Options();
-  // Bound: "::" is in it, and another socket has it.
+  // A path that cannot be bound.
   options.endpoint = "ipc:///nowhere/at/all";
   EXPECT_TRUE(absl::IsInvalidArgument(ZmqBridge::Open(options).status()));
 }

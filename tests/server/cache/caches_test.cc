@@ -1,4 +1,4 @@
-// A daemon whose clients bring caches of their own.
+// A daemon whose clients open caches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -59,7 +59,7 @@ class CachesTest : public DaemonTest {
   grpc::Status OpenCache(const v1::OpenCacheRequest& request, v1::OpenCacheResponse* response) {
     return cache().OpenCache(NewContext().get(), request, response);
   }
-  // A failed call is a failed test.
+  // A failed call fails the test.
   v1::OpenCacheResponse MustOpen(const v1::OpenCacheRequest& request) {
     v1::OpenCacheResponse response;
     const grpc::Status status = OpenCache(request, &response);
@@ -104,7 +104,7 @@ class CachesTest : public DaemonTest {
     if (ended != nullptr) *ended = response.ended_sessions();
     return status;
   }
-  // Memory goes when the last call has let go of the cache.
+  // The memory is freed when the last call has released the cache.
   bool FreeBytesComeTo(uint64_t bytes) {
     for (int i = 0; i < 500 && FreeBytes() != bytes; ++i) absl::SleepFor(absl::Milliseconds(10));
     return FreeBytes() == bytes;
@@ -228,7 +228,7 @@ TEST_F(CachesTest, WhatIsRefusedLeavesNothingBehind) {
            [](auto& request) { request.mutable_layers(0)->set_count(1 << 30); },
            [](auto& request) { request.mutable_layers(0)->set_head_dim(1u << 31); },
            [](auto& request) { request.mutable_layers(0)->set_kind(v1::LAYER_KIND_UNSPECIFIED); },
-           // A block of a byte: the core would take more than the budget.
+           // A block of one byte: the core itself would need more than the budget.
            [](auto& request) {
              v1::LayerGroup opaque;
              opaque.set_count(1);
@@ -266,7 +266,7 @@ TEST_F(CachesTest, ThereAreSoManyAtMost) {
 TEST_F(CachesTest, AShareIsOneOfWhatIsFree) {
   v1::OpenCacheRequest request = Request("half", "one");
   request.clear_tiers();
-  MustOpen(request);  // Half of what is free.
+  MustOpen(request);  // Half of the free memory.
   const uint64_t half = List("half").caches(0).tiers(0).bytes();
   EXPECT_GT(half, 4 * kMiB - 65'536);
   EXPECT_LE(half, 4 * kMiB);
@@ -459,7 +459,7 @@ TEST_F(WarmCachesTest, ClientsCachesReturnWithWhatTheyHeld) {
   ASSERT_TRUE(OpenCache(Request("first", "one"), &response).ok());
   EXPECT_FALSE(response.created());
   ASSERT_FALSE(OpenCache(Request("second", "one"), &response).ok());
-  // Under the name of another model nothing of it is found.
+  // Under another model's name no block is found.
   ASSERT_TRUE(Drop("second").ok());
   ASSERT_TRUE(OpenCache(Request("second", "four"), &response).ok());
   EXPECT_EQ(Matched("second", 13), 0u);

@@ -1,4 +1,4 @@
-// A daemon whose last tier is on disk: opened, refused, found again after its end.
+// A daemon with a disk tier: opened, refused, and recovered after the daemon's end.
 #include "server/cache/disk_tier.h"
 
 #include <gmock/gmock.h>
@@ -61,7 +61,7 @@ class DiskTierTest : public ::testing::Test {
 
   SharedManager& manager() { return daemon_->manager(); }
   DiskTierStats Stats() { return manager().Stats().windows[0].disk; }
-  // The result of one operation of a session of its own.
+  // The result of one operation, in a new session.
   OperationResult Run(const Operation& operation) {
     const auto session = manager().OpenSession("test", absl::Minutes(1));
     EXPECT_TRUE(session.ok()) << session.status();
@@ -132,8 +132,9 @@ TEST_F(DiskTierTest, AFileOfAnotherModelIsRefusedUntilItMayBeReplaced) {
   ASSERT_TRUE(Eventually([&] { return Stats().backups == 3; }));
   Stop();
   config_.cache.model.revision = "2";
-  EXPECT_THAT(Refusal(), AllOf(HasSubstr("tier 'nvme'"), HasSubstr(file()),
-                               HasSubstr("on_foreign: replace"), EndsWith("for one start")));
+  EXPECT_THAT(Refusal(),
+              AllOf(HasSubstr("tier 'nvme'"), HasSubstr(file()), HasSubstr("on_foreign: replace"),
+                    EndsWith("drops the file's content")));
   disk().on_foreign = SlabFile::OnForeign::kReplace;
   Start();
   EXPECT_EQ(manager().Stats().recovered_blocks, 0u);
@@ -165,7 +166,7 @@ TEST_F(DiskTierTest, TheLogSaysHowAFileIsUsed) {
   const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, HasSubstr(absl::StrCat("tier 'nvme' is on disk in ", folder_, ": window full: ",
                                           kDiskBlocks, " blocks by threads without O_DIRECT")));
-  EXPECT_THAT(log, HasSubstr(absl::StrCat("; ", kDiskBlocks, " slots looked at in ")));
+  EXPECT_THAT(log, HasSubstr(absl::StrCat("; ", kDiskBlocks, " slots scanned in ")));
   EXPECT_THAT(log, HasSubstr("tier 'nvme': 0 blocks are cached again"));
 }
 
@@ -175,7 +176,7 @@ TEST_F(DiskTierTest, TheCacheGoesOnWithoutAFileThatIsGone) {
   ASSERT_TRUE(Eventually([&] { return Stats().backups == 3; }));
   std::filesystem::remove(file());
   ::testing::internal::CaptureStderr();
-  // An erase syncs, and finds that out.
+  // An erase syncs, and detects the loss.
   Run(InvalidatePrefix{.tokens = TokensTo(8)});
   Cache(TokensTo(12));
   EXPECT_EQ(std::get<MatchedPrefix>(Run(MatchPrefix{.tokens = TokensTo(13)})).matched_tokens, 12u);

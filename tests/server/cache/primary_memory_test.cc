@@ -1,5 +1,5 @@
-// Where the primary tier lies, by what the machine says: a GPU that is right, one whose kernels are
-// wrong, none.
+// The choice of the primary tier's memory on different machines: a GPU that works, a GPU whose
+// kernels give wrong results, no GPU.
 #include "server/cache/primary_memory.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ GpuSelfTestReport Report(GpuOutcome outcome) {
   return report;
 }
 
-// A machine with a GPU, and a daemon with an engine of its own.
+// A machine with a GPU, and a daemon with a bundled engine.
 class PrimaryMemoryTest : public testing::Test {
  protected:
   PrimaryMemoryTest() {
@@ -100,7 +100,7 @@ TEST_F(PrimaryMemoryTest, AutoTakesTheHostWhereTheSelfTestCannotRun) {
   EXPECT_FALSE(chosen->gpu_report.has_value());
 }
 
-// Whoever asks for a GPU by name hears what is wrong with it.
+// A configuration that names a GPU gets an error with the self-test's report.
 TEST_F(PrimaryMemoryTest, AGpuThatIsAskedForByNameIsRefusedWithTheReport) {
   test_ = Report(GpuOutcome::kWrong);
   const auto expect_refused = [&](const char* wish) {
@@ -122,7 +122,7 @@ TEST_F(PrimaryMemoryTest, AGpuThatIsAskedForByNameIsRefusedWithTheReport) {
   EXPECT_EQ(ReasonOf(Choose().status()), Reason::kInvalidCheckpoint);
 }
 
-// Then nothing computes there.
+// Then the engine does not compute on the GPU.
 TEST_F(PrimaryMemoryTest, WithoutAnEngineOnTheGpuNothingIsTested) {
   test_ = Report(GpuOutcome::kWrong);
   config_.engine.kv = KvMode::kBasic;
@@ -139,7 +139,7 @@ TEST_F(PrimaryMemoryTest, WithoutAnEngineOnTheGpuNothingIsTested) {
   EXPECT_EQ(tests_, 0);
 }
 
-// Without cuBLASLt, say: the engine says so where it has to be on the GPU.
+// For example without cuBLASLt. The engine reports the error if it has to run on the GPU.
 TEST_F(PrimaryMemoryTest, WithoutABackendNothingIsTested) {
   probes_.check_backend = [](int) { return absl::FailedPreconditionError("no cuBLASLt"); };
   const auto chosen = Choose();

@@ -1,4 +1,4 @@
-// A daemon with a secondary tier and with several windows: sizes, moves, and how they are counted.
+// A daemon with a secondary tier and several windows: sizes, moves, and their counters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ class TiersTest : public DaemonTest {
  protected:
   TiersTest() : DaemonTest(TwoTiers()) {}
 
-  // Moves a prefix down, or up, and waits for its copies.
+  // Offloads or onboards a prefix, and waits for its copies.
   v1::OperationResult Move(const v1::SessionRef& session, const v1::Operation& operation) {
     const v1::OperationResult moved = Run(session, operation);
     v1::Operation wait;

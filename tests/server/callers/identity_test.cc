@@ -76,7 +76,7 @@ TEST(MethodsTest, OfTheAdminServiceATenantMayCallTwoListsAlone) {
   EXPECT_EQ(ReasonOf(refused), Reason::kPermissionDenied);
 }
 
-// A folder's files, each with the mode that it is given.
+// Files in a folder, each with a given mode.
 class AuthenticatorTest : public ::testing::Test {
  protected:
   AuthenticatorTest() {
@@ -89,7 +89,7 @@ class AuthenticatorTest : public ::testing::Test {
     config_.operators = {Write("operators", kOperatorToken), {"root.example"}};
   }
 
-  // Writes a new file in place of the old one, as deployments do.
+  // Replaces a file by a new one, as deployments do.
   static std::string Write(const std::string& name, const std::string& text, mode_t mode = 0640) {
     const std::string path = absl::StrCat(::testing::TempDir(), "/identity-", getpid(), "-", name);
     const std::string fresh = path + ".new";
@@ -182,7 +182,7 @@ TEST_F(AuthenticatorTest, AFileThatIsNoGoodIsRefusedAndNoTokenIsTold) {
   Write("alice", "two words that are long enough");
   EXPECT_EQ(ReasonOf(Refusal()), Reason::kInvalidArgument);
   Write("alice", kBobToken);
-  EXPECT_THAT(std::string(Refusal().message()), HasSubstr("another caller's"));
+  EXPECT_THAT(std::string(Refusal().message()), HasSubstr("also belongs to another caller"));
 }
 
 TEST_F(AuthenticatorTest, AFileThatOthersCanReadOrWriteIsRefusedUnlessTheOperatorAllowsIt) {
@@ -255,7 +255,7 @@ class TenantsTest : public ::testing::Test {
         {{.name = "alice"}, {.name = "bob"}, {.name = "carol", .shares = true}}, 1));
     admission_ = std::make_unique<Admission>(1, nullptr, nullptr, tenants_.get());
   }
-  // "" where it is refused.
+  // "refused" if the request is refused.
   std::string Confined(TenantId tenant, const std::string& named) {
     const auto key = tenants_->Confine(tenant, {.cache_salt = "salt", .tenant = named});
     if (!key.ok()) return "refused";
@@ -314,7 +314,7 @@ TEST_F(TenantsTest, AnEventIsVisibleToItsTenantToWhoSharesAndToOperators) {
 
 using Sessions = absl::Span<const SessionRef>;
 std::vector<bool> Kept(Sessions sessions) { return std::vector<bool>(sessions.size(), true); }
-// What SessionOwners asks, from what holds for one.
+// Turns a check of one session into the check of many that SessionOwners uses.
 SessionOwners::Kept EachBy(std::function<bool(SessionRef)> kept) {
   return [kept = std::move(kept)](Sessions sessions) {
     std::vector<bool> answers;
@@ -336,7 +336,7 @@ TEST(SessionOwnersTest, ATenantReachesItsOwnSessionsAlone) {
       << "a session that nobody is known to own is nobody's";
 }
 
-// A client of which a token is taken back goes on with another one.
+// A client whose token was revoked continues with another.
 TEST(SessionOwnersTest, TheOpenersLastCredentialIsKnown) {
   SessionOwners owners(8);
   const auto with = [](Identity caller, uint8_t token) {
@@ -350,8 +350,8 @@ TEST(SessionOwnersTest, TheOpenersLastCredentialIsKnown) {
   EXPECT_EQ(*owners.OpenerOf(SessionId(2)), kOperator);
   EXPECT_FALSE(owners.OpenerOf(SessionId(3)).has_value());
 
-  // Nobody else's credential stands for the opener, and neither does one that a call without the
-  // session's token showed.
+  // Other callers' credentials do not replace the opener's, and neither does a credential of a call
+  // without the session's token.
   EXPECT_FALSE(owners.Check(Session(1), with(kBob, 3)).ok());
   EXPECT_TRUE(owners.Check(Session(1), with(kOperator, 4)).ok());
   EXPECT_TRUE(owners.Check({SessionId(1), SessionToken(7)}, with(kAlice, 5)).ok());
@@ -382,7 +382,7 @@ TEST(SessionOwnersTest, OnlySessionsOfWhichNothingIsKeptAreForgotten) {
   EXPECT_EQ(ReasonOf(owners.Check(Session(1), kAlice)), Reason::kUnknownSession) << "forgotten";
 }
 
-// Whose a quarantined session was is known however many sessions come after it.
+// The owner of a quarantined session stays known, however many sessions follow it.
 TEST(SessionOwnersTest, TheOwnersOfAllThatIsKeptAreKnown) {
   SessionOwners owners(8);
   uint64_t questions = 0;
@@ -402,12 +402,12 @@ TEST(SessionOwnersTest, TheOwnersOfAllThatIsKeptAreKnown) {
   EXPECT_LT(questions, 3 * kSessions) << "nobody is asked of all of them each time";
 }
 
-// Every call for a session asks for its owner: it does not wait for a scan of all of them.
+// Every call for a session looks up its owner. It must not wait for a scan of all owners.
 TEST(SessionOwnersTest, ForgettingManyHoldsUpNobody) {
   constexpr size_t kMost = 5000;
   SessionOwners owners(kMost);
   size_t pieces = 0;
-  std::future<size_t> meanwhile;  // Its end waits for the call.
+  std::future<size_t> meanwhile;  // Its destructor waits for the call.
   const auto none_is_kept = [&](Sessions sessions) {
     EXPECT_LE(sessions.size(), SessionOwners::kPiece);
     if (++pieces == 3) {

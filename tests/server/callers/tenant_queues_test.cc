@@ -37,7 +37,7 @@ TEST(TenantQueuesTest, WhatIsForLaterTakesTurnsWithOtherTenants) {
   absl::Notification go_on;
   {
     TenantQueues tenant_queues(kLimits);
-    // Every thread of the turns is busy for now.
+    // Occupies every thread of the queues.
     const unsigned threads = std::max(1u, std::thread::hardware_concurrency() / 2);
     absl::BlockingCounter begun(static_cast<int>(threads));
     for (unsigned i = 0; i < threads; ++i) {
@@ -116,7 +116,7 @@ TEST(TenantQueuesTest, WhatWaitsIsBoundedInBytesToo) {
   long_work.join();
 }
 
-// A timer's tick between two turns would make this 10 s and more.
+// If each turn waited for a timer's tick, this would take 10 s or more.
 TEST(TenantQueuesTest, ATurnComesWhenTheOneBeforeIsOver) {
   constexpr int kWorks = 10'000;
   TenantQueues tenant_queues({.waiting_calls = kWorks});

@@ -1,4 +1,4 @@
-// The keys of what a cache holds, and of the memory for the caches that clients open.
+// The keys of a cache's contents, and of the memory for caches that clients open.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// The message with which a text is refused; "accepted" where it is not.
+// The message with which a text is refused; "accepted" if it is valid.
 std::string Refusal(const std::string& text) {
   const absl::StatusOr<Config> config = ParseConfig(text, "pagodad.yaml");
   if (config.ok()) return "accepted";
@@ -131,10 +131,10 @@ TEST(CachesConfigTest, OpaqueLayersThatAreNoneAreRefusedByName) {
   EXPECT_EQ(Refusal("cache:\n  layers: {kind: opaque}\n"),
             "pagodad.yaml:2: kind is opaque, and bytes_per_block is not set");
   EXPECT_EQ(Refusal("cache:\n  layers:\n  - {}\n  - bytes_per_block: 8\n"),
-            "pagodad.yaml:4: bytes_per_block is of layers with kind: opaque");
+            "pagodad.yaml:4: bytes_per_block is only for layers with kind: opaque");
   EXPECT_EQ(
       Refusal("cache:\n  layers:\n    kind: opaque\n    bytes_per_block: 8\n    head_dim: 64\n"),
-      "pagodad.yaml:5: head_dim is not of layers with kind: opaque");
+      "pagodad.yaml:5: head_dim is not for layers with kind: opaque");
   for (const char* bytes : {"0", "1073741825", "-1", "18446744073709551616", "x"}) {
     EXPECT_THAT(
         Refusal(absl::StrCat("cache: {layers: {kind: opaque, bytes_per_block: \"", bytes, "\"}}")),

@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// The message with which a text is refused; "accepted" where it is not.
+// The message with which a text is refused; "accepted" if it is valid.
 std::string Refusal(const std::string& text) {
   const absl::StatusOr<Config> config = ParseConfig(text, "pagodad.yaml");
   if (config.ok()) return "accepted";
@@ -133,14 +133,14 @@ TEST(ConfigTest, AListOfTiersHasToFit) {
   };
   EXPECT_THAT(of_list("{name: a}, {name: a}"), HasSubstr("two tiers 'a'"));
   EXPECT_THAT(of_list("{}, {}, {}, {}, {}"), HasSubstr("5 tiers; at most 4"));
-  EXPECT_THAT(of_list("{name: a b}"), HasSubstr("'a b' names no tier"));
+  EXPECT_THAT(of_list("{name: a b}"), HasSubstr("'a b' is not a tier name"));
   EXPECT_THAT(of_list("{medium: tape}"), HasSubstr("auto, gpu, host, disk"));
   EXPECT_THAT(of_list("{medium: disk}"), HasSubstr("'primary' is the first"));
   EXPECT_THAT(of_list("{}, {medium: gpu}"), HasSubstr("'secondary' is not the first"));
   EXPECT_THAT(of_list("{}, {medium: disk, size: 10%}"), HasSubstr("share of a disk"));
   EXPECT_THAT(of_list("{min_priority: 101}"), HasSubstr("0 to 100"));
   EXPECT_THAT(Refusal("cache: {primary_memory: cuda, tiers: [{medium: host}]}"),
-              HasSubstr("say different things"));
+              HasSubstr("contradict each other"));
   const auto host = ParseConfig("cache: {tiers: [{medium: host, size: 4}]}", "f");
   ASSERT_TRUE(host.ok()) << host.status();
   EXPECT_EQ(host->cache.primary_memory, PrimaryMemory::kHost);
@@ -155,7 +155,7 @@ TEST(ConfigTest, AQuotaNamesATierOfTheCache) {
   ASSERT_EQ(tenants.size(), 1u);
   EXPECT_THAT(tenants[0].quota_blocks, ElementsAre(5, 3, kNoQuota, kNoQuota));
   EXPECT_THAT(Refusal(cache + "tenants: [{name: a, quotas: {tier: disk, blocks: 3}}]"),
-              HasSubstr("quota for the tier 'disk', which the cache has not"));
+              HasSubstr("quota for the tier 'disk', which the cache does not have"));
   EXPECT_THAT(Refusal(cache + "tenants: [{name: a, primary_blocks: 1, "
                               "quotas: {tier: hbm, blocks: 3}}]"),
               HasSubstr("two quotas for the tier 'hbm'"));
@@ -267,7 +267,7 @@ TEST(ConfigTest, ABadValueIsRefusedWithItsLineAndWhatIsAllowed) {
       {"tenants: [{name: a, subjects: [[b]]}]", "a list", "a list of texts"},
       {"tenants: [{name: a, share: 0}]", "'0'", "1 to 1000000"},
       {"operators: {token: x}", "'token'", "tokens_file, subjects"},
-      {"server: {http_address: \"example.org:7071\"}", "example.org", "in numbers"},
+      {"server: {http_address: \"example.org:7071\"}", "example.org", "numeric address"},
       {"events: {lifecycle: some}", "'some'", "off, raw, all"},
       {"log: {level: 3}", "'3'", "info, warning, error"},
   };
@@ -301,7 +301,7 @@ TEST(ConfigTest, KeysThatContradictEachOtherAreRefused) {
             "accepted");
 }
 
-// A later daemon could serve what was kept to another model of the same layers.
+// Without a name, a later daemon could serve the kept KV to another model with the same layers.
 TEST(ConfigTest, OnlyTheKvOfAModelWithANameIsKept) {
   EXPECT_THAT(Refusal("cache: {warm_restart: true}"), HasSubstr("cache.model.name"));
   EXPECT_THAT(Refusal("cache: {warm_restart: true, layers: {count: 2}}"),
@@ -311,7 +311,7 @@ TEST(ConfigTest, OnlyTheKvOfAModelWithANameIsKept) {
   EXPECT_EQ(Refusal("cache: {warm_restart: true}\nengine: {model_dir: x}"), "accepted");
 }
 
-// An engine computes where its KV lies.
+// An engine computes on the device that holds its KV.
 TEST(ConfigTest, AnEngineAndThePrimaryTierGoTogether) {
   const auto verdict = [](const std::string& cache, const std::string& engine) {
     return Refusal("cache: {" + cache + "}\nengine: {model_dir: x, " + engine + "}");
@@ -340,7 +340,7 @@ TEST(ConfigTest, AnEngineAndThePrimaryTierGoTogether) {
               HasSubstr("GPU memory ends with the daemon"));
   EXPECT_THAT(verdict("primary_memory: auto", "backend: cuda, kv: basic"),
               HasSubstr("engine.kv is basic"));
-  // Without a model there is no engine, and nothing to go together.
+  // Without a model there is no engine, and no conflict.
   EXPECT_EQ(Refusal("cache: {primary_memory: host}\nengine: {backend: cuda}"), "accepted");
 }
 
@@ -353,12 +353,12 @@ TEST(ConfigTest, PlaintextStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
       EXPECT_THAT(Refusal("server: " + server + "}"),
                   AllOf(HasSubstr(address), HasSubstr(key), HasSubstr("without TLS"),
                         HasSubstr("server." + permission)));
-      // A proxy is an answer only with callers, whom the daemon can tell apart behind it.
+      // The message suggests a proxy only with callers, whom the daemon can then tell apart.
       EXPECT_EQ(
           Refusal("server: " + server + "}").find("tenants or operators") != std::string::npos,
           http);
       EXPECT_EQ(Refusal("server: " + server + ", " + permission + "}"), "accepted");
-      // Each allows its own door alone.
+      // Each key permits only its own address.
       const std::string other = http ? "insecure: true" : "http_insecure: true";
       EXPECT_THAT(Refusal("server: " + server + ", " + other + "}"), HasSubstr(key));
     }
@@ -382,7 +382,7 @@ TEST(ConfigTest, AZmqEndpointStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
                 HasSubstr("events.zmq.replay_endpoint"));
   }
   EXPECT_TRUE(ParseConfig(zmq("endpoint: 'tcp://[::1]:5557'"), "x").ok());
-  // The way to listen on loopback's IPv4 address; every interface stays refused.
+  // This is how to listen on loopback's IPv4 address; every interface stays refused.
   EXPECT_EQ(Refusal(zmq("endpoint: 'tcp://127.0.0.1:5557', mode: listen")), "accepted");
   EXPECT_THAT(Refusal(zmq("endpoint: 'tcp://*:5557', mode: listen")),
               HasSubstr("tcp://127.0.0.1:PORT with events.zmq.mode: listen"));
@@ -390,7 +390,7 @@ TEST(ConfigTest, AZmqEndpointStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
   EXPECT_THAT(Refusal(zmq("endpoint: 'udp://x'")), HasSubstr("pagodad.yaml:1: "));
 }
 
-// A file's mode is some credential; loopback and an abstract name ask for none.
+// A file's mode restricts access; loopback and an abstract name do not.
 TEST(ConfigTest, WhereCallersAreKnownAZmqEndpointIsAFile) {
   for (const char* callers :
        {"operators: {tokens_file: o}\n", "tenants: [{name: alice, tokens_file: a}]\n"}) {
@@ -472,7 +472,7 @@ TEST(ConfigTest, TenantsAndOperatorsAreRead) {
 TEST(ConfigTest, NothingThatIsThereIsLeftUnread) {
   const auto two = ParseConfig("cache: {name: a}\n---\ncache: {name: b}\n", "pagodad.yaml");
   EXPECT_THAT(std::string(two.status().message()), HasSubstr("second document"));
-  // yaml-cpp takes what it cannot read here for one more document, without end.
+  // yaml-cpp takes unreadable text here for one more document, endlessly.
   for (const char* text : {",", "cache: {name: a}\n,", "{}]", "a: 1\n}"}) {
     EXPECT_NE(Refusal(text), "accepted") << text;
   }
@@ -565,8 +565,8 @@ TEST(ConfigTest, AMissingFileIsNamed) {
   EXPECT_THAT(std::string(config.status().message()), HasSubstr("/nonexistent/pagodad.yaml"));
 }
 
-// The deploy example says of each key what holds without it. With the marks of its commented keys
-// taken away it must be the default, with every key in it.
+// The deploy example shows the default of each key. With its commented keys uncommented it must
+// equal the default configuration and contain every key.
 TEST(ConfigTest, TheDeployExampleShowsEveryKeyWithItsDefault) {
   std::ifstream in(DEPLOY_CONFIG);
   ASSERT_TRUE(in) << DEPLOY_CONFIG;

@@ -21,7 +21,7 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// The message with which a text is refused; "accepted" where it is not.
+// The message with which a text is refused; "accepted" if it is valid.
 std::string Refusal(const std::string& text) {
   const absl::StatusOr<Config> config = ParseConfig(text, "pagodad.yaml");
   if (config.ok()) return "accepted";
@@ -29,7 +29,7 @@ std::string Refusal(const std::string& text) {
   return std::string(config.status().message());
 }
 
-// A cache whose last tier is on disk, with more keys of that tier.
+// A cache whose last tier is on disk, with more keys for that tier.
 std::string WithDisk(const std::string& keys, const std::string& more = "model: {name: x}") {
   return absl::StrCat(
       "cache: {tiers: [{name: dram, size: 9}, {name: nvme, medium: disk, size: 99, ", keys, "}], ",
@@ -115,7 +115,7 @@ TEST(DiskConfigTest, ADiskThatCannotBeServedIsRefused) {
               HasSubstr("'secondary' is on disk and not the last"));
   EXPECT_THAT(of_list("{size: 9}, {medium: disk, path: /d, size: 9}, "
                       "{medium: disk, path: /e, size: 9}"),
-              HasSubstr("one at most"));
+              HasSubstr("only the last tier can be"));
   EXPECT_THAT(of_list("{medium: gpu, size: 9}, {medium: disk, path: /d, size: 9}"),
               HasSubstr("right below a tier in GPU memory"));
   EXPECT_EQ(of_list("{medium: gpu, size: 9}, {size: 9}, {medium: disk, path: /d, size: 9}"),
@@ -129,10 +129,10 @@ TEST(DiskConfigTest, KeysOfADiskAreRefusedElsewhere) {
     EXPECT_THAT(
         Refusal(absl::StrCat("cache:\n  tiers:\n  - size: 9\n  - size: 9\n    ", key, "\n")),
         AllOf(StartsWith("pagodad.yaml:5: "), HasSubstr(name),
-              HasSubstr("of a tier with medium: disk")))
+              HasSubstr("for tiers with medium: disk")))
         << key;
     EXPECT_THAT(Refusal(absl::StrCat("cache: {tiers: {size: 9, medium: host, ", key, "}}")),
-                HasSubstr("of a tier with medium: disk"))
+                HasSubstr("for tiers with medium: disk"))
         << key;
   }
 }
@@ -154,8 +154,8 @@ TEST(DiskConfigTest, ADisksFolderIsRelativeToTheFile) {
   std::remove(file.c_str());
 }
 
-// What the deploy example says of a list of tiers, which is no default: it is accepted as it
-// stands, and each key of a disk is explained.
+// The deploy example's list of tiers, which is not a default: it is accepted as printed, and every
+// key of a disk is explained.
 TEST(DiskConfigTest, TheDeployExampleShowsAListOfTiers) {
   std::ifstream in(DEPLOY_CONFIG);
   ASSERT_TRUE(in) << DEPLOY_CONFIG;

@@ -48,7 +48,7 @@ TEST_F(NoEngineTest, GenerateSaysThatThereIsNoEngine) {
 
 TEST_F(NoEngineTest, AFieldForLaterIsRefusedFirst) {
   v1::GenerateRequest request = Prompt(3, 1);
-  // What `tenant` was.
+  // The former field `tenant`.
   request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(10, "x");
   EXPECT_EQ(InfoOf(Generate(channel(), request).status).reason(), "FIELD_NOT_SERVED");
 }
@@ -78,7 +78,7 @@ TEST_F(EngineTest, TokensStreamAndTheReportIsLast) {
 
   const Generation again = Generate(channel(), Prompt(40, 6));
   EXPECT_EQ(again.tokens, first.tokens);
-  // All but the last one, whose logits are needed: a part of the tail block is copied.
+  // All tokens except the last, whose logits are needed: a part of the tail block is copied.
   EXPECT_EQ(again.report->reused_tokens(), 39u);
   EXPECT_EQ(Status().engine().model(), "qwen3_tiny");
   EXPECT_EQ(Primary().active_blocks(), 0u);
@@ -91,7 +91,7 @@ TEST_F(EngineTest, TheEnginesOwnRefusalsComeThrough) {
 TEST_F(EngineTest, ACancelledGenerationStopsAndTheNextOneRuns) {
   const auto stub = v1::EngineService::NewStub(channel());
   const auto context = NewContext();
-  // As long as the model allows: the cancellation must come before the end.
+  // As long as the model allows, so that the cancellation comes before the end.
   const auto reader = stub->Generate(context.get(), Prompt(8, 4000));
   v1::GenerateResponse response;
   ASSERT_TRUE(reader->Read(&response));
@@ -99,7 +99,7 @@ TEST_F(EngineTest, ACancelledGenerationStopsAndTheNextOneRuns) {
   while (reader->Read(&response)) {
   }
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
-  // In the order of arrival: this one waits until the cancelled one has stopped.
+  // Requests run in the order of arrival: this one waits until the cancelled one has stopped.
   EXPECT_TRUE(Generate(channel(), Prompt(4, 2)).status.ok());
   EXPECT_EQ(Primary().active_blocks(), 0u);
 }

@@ -23,7 +23,7 @@ class HttpFenceTest : public ::testing::Test {
   }
   static Reason ReasonFor(const absl::Status& status) { return ReasonOf(status); }
 
-  // Nobody is configured.
+  // No callers are configured.
   const std::unique_ptr<Authenticator> authenticator_ = *Authenticator::Create(Config());
 };
 

@@ -38,7 +38,7 @@ class HttpServerTest : public ::testing::Test {
   static void Send(int fd, const std::string& text) {
     EXPECT_EQ(send(fd, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
   }
-  // Everything that the server says until it ends the connection.
+  // Everything that the server sends until it closes the connection.
   std::string Ask(const std::string& request) {
     const int fd = Connect();
     Send(fd, request);
@@ -50,7 +50,7 @@ class HttpServerTest : public ::testing::Test {
     return answer;
   }
 
-  // What a route was told.
+  // Answers with the request's data.
   static HttpResponse Echo(const HttpRequest& request) {
     return {.content_type = "text/plain",
             .body = request.query + "|" + request.host + "|" + request.authorization.value_or("-"),
@@ -62,7 +62,7 @@ class HttpServerTest : public ::testing::Test {
     if (body.ok()) return exchange.Answer({.body = *body});
     exchange.Answer({.status = 413, .body = std::string(body.status().message())});
   }
-  // Writes until the client has gone.
+  // Writes until the client has disconnected.
   void Pour(const HttpRequest&, HttpExchange& exchange) {
     exchange.BeginStream("text/plain");
     exchange.Write("first");
@@ -165,7 +165,7 @@ TEST(QueryNumberTest, ReadsANumberOfTheQuery) {
   }
 }
 
-// civetweb by itself answers it with a line of text and no status.
+// Without our code, civetweb answers it with a line of text and no status.
 TEST_F(HttpServerTest, AWebsocketsHandshakeGetsAnAnswerInHttp) {
   const std::string handshake =
       "Host: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
@@ -174,8 +174,8 @@ TEST_F(HttpServerTest, AWebsocketsHandshakeGetsAnAnswerInHttp) {
   EXPECT_THAT(Ask("GET /livez HTTP/1.1\r\n" + handshake), StartsWith("HTTP/1.1 200 "));
 }
 
-// Opens connections that send no whole request, and says whether a good one is answered before the
-// server gives the first of them up.
+// Opens connections that send incomplete requests. Checks whether a complete request is answered
+// before the server closes the first of them.
 class UnfinishedRequestsTest : public HttpServerTest {
  protected:
   bool IsAnsweredMeanwhile() {
@@ -194,7 +194,7 @@ class UnfinishedRequestsTest : public HttpServerTest {
 
 TEST_F(UnfinishedRequestsTest, DoNotKeepOthersFromTheirAnswer) {
   bool answered = false;
-  // On a busy machine the server's limit may pass while this test does not run.
+  // On a busy machine the server's time limit can pass while this test does not run.
   for (int attempt = 0; attempt < 10 && !answered; ++attempt) answered = IsAnsweredMeanwhile();
   EXPECT_TRUE(answered);
 }
@@ -209,7 +209,7 @@ TEST(ReadingPaceTest, AReaderHasPatienceAndTimeForWhatItHasTaken) {
   EXPECT_FALSE(pace.too_slow()) << "a second for each kBytesPerSecond";
 }
 
-// Half of what is asked of it, piece by piece: given up after twenty seconds of waiting.
+// Half of the required rate, in small pieces: given up after twenty seconds of waiting.
 TEST(ReadingPaceTest, AByteNowAndThenIsNotEnough) {
   ReadingPace pace;
   absl::Duration waited;

@@ -49,7 +49,7 @@ class ProbeServerTest : public ::testing::Test {
   static void Send(int fd, const std::string& text) {
     EXPECT_EQ(send(fd, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
   }
-  // Everything up to the end of the connection.
+  // Reads until the connection ends.
   static std::string ReadAll(int fd) {
     std::string answer;
     char buffer[4096];
@@ -100,7 +100,7 @@ TEST_F(ProbeServerTest, AConnectionThatSaysNothingIsClosed) {
 TEST_F(ProbeServerTest, SilentConnectionsHoldUpNoProbe) {
   std::vector<int> silent;
   absl::Duration longest;
-  // Four times as many as are kept, so most are pushed out.
+  // Four times the limit, so most are replaced.
   for (size_t i = 0; i < 4 * ProbeServer::kMaxConnections; ++i) {
     silent.push_back(Connect());
     if (i % 64 != 63) continue;
@@ -109,12 +109,12 @@ TEST_F(ProbeServerTest, SilentConnectionsHoldUpNoProbe) {
     longest = std::max(longest, absl::Now() - start);
   }
   EXPECT_LT(longest, ProbeServer::kRequestTime) << "a probe waited for those to be given up";
-  // The oldest made way at once: it has ended, though its time may not be over.
+  // The oldest was replaced at once: it has ended, although its time may not be over.
   EXPECT_EQ(ReadAll(silent.front()), "");
   for (size_t i = 1; i < silent.size(); ++i) close(silent[i]);
 }
 
-// A route that holds up the thread, so that what comes meanwhile is there all at once.
+// A route that blocks the thread, so that later requests are pending at the same time.
 class HeldProbeServerTest : public ProbeServerTest {
  protected:
   HeldProbeServerTest() {
@@ -140,7 +140,7 @@ TEST_F(HeldProbeServerTest, ABurstDropsNoProbeWhoseRequestHasCome) {
   const int first = Connect();
   Send(first, held);
   entered_.acquire();
-  // It waits with its request, so the server is in the middle of accepting when it answers.
+  // Its request is already there, so the server answers it while it is still accepting.
   const int second = Connect();
   Send(second, held);
   leave_.release();

@@ -1,4 +1,4 @@
-// The JSON of the status page, from rows made by hand.
+// The JSON of the status page, from hand-made rows.
 #include "server/http/status_json.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// The page as it is served: whole, small, and with a policy that fits it.
+// The served page: complete, small, and with a matching policy.
 #include "server/http/status_page.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ std::string SourceOf(const std::string& text) {
       absl::Base64Escape(std::string(reinterpret_cast<const char*>(digest.data()), digest.size())),
       "'");
 }
-// What stands between two texts, each of which is there once.
+// The text between two markers, each of which occurs once.
 std::string Between(const std::string& text, const std::string& begin, const std::string& end) {
   const size_t first = text.find(begin);
   EXPECT_EQ(text.find(begin, first + 1), std::string::npos) << begin;
@@ -60,7 +60,7 @@ TEST(StatusPageTest, ItsPolicyNamesItsStyleAndItsScript) {
 
 TEST(StatusPageTest, NamesNothingElsewhere) {
   const std::string body = StatusPage().body;
-  // The one address is the name of a language, which nobody asks for.
+  // The only address is the name of a namespace, which no browser fetches.
   const std::string without =
       std::regex_replace(body, std::regex("http://www.w3.org/2000/svg"), "");
   EXPECT_THAT(without, Not(HasSubstr("://")));

@@ -44,7 +44,7 @@ std::unique_ptr<PoolSet> MakePools() {
       .value();
 }
 
-// The one session that there is.
+// Accepts this one session only.
 v1::SessionRef Session(uint64_t token = 9, uint64_t token_high = 10) {
   v1::SessionRef session;
   session.set_session_id(1);
@@ -74,7 +74,7 @@ class MapSocketTest : public ::testing::Test {
   auto Map(MemoryAccess access, uint64_t token = 9, uint64_t token_high = 10) {
     return MapPools(path_, Session(token, token_high), access, kPatience);
   }
-  // A connection as a client without manners has it.
+  // A raw connection, as a misbehaving client uses it.
   FileDescriptor Connect() const {
     FileDescriptor fd(socket(AF_UNIX, SOCK_SEQPACKET, 0));
     sockaddr_un address = {};
@@ -85,7 +85,8 @@ class MapSocketTest : public ::testing::Test {
     setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     return fd;
   }
-  // Sends a packet; the reason of the answer's error, "" for pools, "hung up" for no answer.
+  // Sends a packet. Returns the reason of the answer's error, "" for pools, "hung up" for no
+  // answer.
   static std::string Ask(int connection, const std::string& packet) {
     EXPECT_EQ(send(connection, packet.data(), packet.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(packet.size()));
@@ -170,7 +171,7 @@ TEST_F(MapSocketTest, TheOneWhoAsksToWriteHasToBeTheOneWhoConnected) {
   int pipe_ends[2];
   ASSERT_EQ(pipe(pipe_ends), 0);
   ChildProcess child([&] {
-    // Its parent would be remembered, and might die before it.
+    // Otherwise its parent would be recorded, which can die before the child.
     const std::string reason = Ask(connection.get(), Request(v1::MAP_ACCESS_READ_WRITE));
     const std::string read_reason = Ask(connection.get(), Request(v1::MAP_ACCESS_READ));
     const std::string both = absl::StrCat(reason, "|", read_reason);

@@ -1,4 +1,4 @@
-// The pools as clients of both kinds map them from a daemon.
+// Clients of both kinds map a daemon's pools.
 #include <gtest/gtest.h>
 
 #include <filesystem>

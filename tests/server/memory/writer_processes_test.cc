@@ -34,17 +34,17 @@ std::string TableName() {
 
 SessionRef Ref(uint64_t id) { return {SessionId(id), SessionToken(1000 + id, 2000 + id)}; }
 
-// Sessions with one slot each, as the core keeps them.
+// A core with sessions of one slot each.
 class FakeCore {
  public:
   void Open(uint64_t id) { open_.insert(id); }
   void Close(uint64_t id) { open_.erase(id); }
-  // The lease runs out.
+  // The session's lease expires.
   void Expire(uint64_t id) {
     open_.erase(id);
     if (noted_.contains(id)) quarantined_.insert(SessionId(id));
   }
-  // The session is over, and its blocks are being freed: they are quarantined when that is done.
+  // The session has ended and its blocks are being freed. They are quarantined when that is done.
   void BeginToEnd(uint64_t id) {
     open_.erase(id);
     ending_.insert(id);
@@ -108,7 +108,7 @@ class Listener {
   }
   ~Listener() { unlink(path_.c_str()); }
 
-  // The other end. Leaks in the child, which is what it is for.
+  // The client's end. The child leaks it on purpose.
   int Connect() const {
     const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
     const sockaddr_un address = Address();
@@ -129,7 +129,7 @@ class Listener {
   FileDescriptor fd_;
 };
 
-// A child that has connected, and what is known of it.
+// A child that has connected, and its connection.
 struct Peer {
   explicit Peer(const Listener& listener)
       : child([&] { listener.Connect(); }, ChildProcess::Files::kNone),
@@ -158,13 +158,13 @@ TEST(PeerProcessTest, TellsALivingPeerFromADeadOneInBothWays) {
 TEST(PeerProcessTest, AnEndOfTheConnectionThatAnotherProcessHoldsDoesNotBringTheDeadBack) {
   const Listener listener;
   for (const auto of : {&PeerProcess::Of, &PeerProcess::ByCredentials}) {
-    // The child connects, and its own child keeps the connection open when it dies.
+    // The child connects. Its own child keeps the connection open after the child dies.
     int pids[2];
     ASSERT_EQ(pipe(pids), 0);
     ChildProcess child([&] {
       listener.Connect();
       const pid_t grandchild = fork();
-      if (grandchild == 0) alarm(60);  // Whatever becomes of the test.
+      if (grandchild == 0) alarm(60);  // Ends even if the test fails.
       while (grandchild == 0) pause();
       if (write(pids[1], &grandchild, sizeof(grandchild)) != sizeof(grandchild)) _exit(1);
     });
@@ -179,7 +179,7 @@ TEST(PeerProcessTest, AnEndOfTheConnectionThatAnotherProcessHoldsDoesNotBringThe
   }
 }
 
-// A process may hide when it began, and an old kernel knows no inodes of pidfds.
+// A process can hide its start time, and old kernels have no inodes of pidfds.
 TEST(PeerProcessTest, FindsAProcessByWhatIsKnownOfIt) {
   const Listener listener;
   Peer peer(listener);
@@ -225,7 +225,7 @@ class WriterProcessesTest : public ::testing::Test {
   }
 
   void Start() { writers_ = WriterProcesses::Create(name_, core_.Api()).value(); }
-  // As after a kill -9: the core knows nothing, the table is what it was.
+  // As after kill -9: the core has lost its state, the table is unchanged.
   void Restart() {
     writers_->LeaveTable();
     writers_.reset();
@@ -328,12 +328,12 @@ TEST_F(WriterProcessesTest, AProcessThatCannotBeWatchedCountsAsAlive) {
   core_.Expire(1);
   EXPECT_FALSE(writers_->Dead(SessionId(1)));
   EXPECT_EQ(writers_->Sweep(), 0u);
-  core_.Force(1);  // As the client's acknowledgement does.
+  core_.Force(1);  // Like the client's acknowledgement.
   writers_->Sweep();
   EXPECT_TRUE(writers_->Dead(SessionId(1)));
 }
 
-// Of a session that lives nothing is known: it may end behind the look at its writers.
+// An open session is never releasable: it can end after the check of its writers.
 TEST_F(WriterProcessesTest, OnlyAQuarantineWithoutAWriterIsReleasable) {
   Peer peer(listener_);
   core_.Open(1);
@@ -380,7 +380,7 @@ TEST_F(WriterProcessesTest, TheNextDaemonFindsWhoLivesAndWhoWasDead) {
   EXPECT_TRUE(writers_->OldWritersAlive());
   EXPECT_EQ(writers_->Sweep(), 0u);
 
-  Restart();  // Once more: the old ones stay.
+  Restart();  // Again: the old writers are kept.
   core_.QuarantineEarlierRuns();
   EXPECT_EQ(writers_->AdoptOld().size(), 1u);
   lives.child.Kill();
@@ -479,7 +479,7 @@ TEST(WriterTableTest, WhatIsNoTableOfItsKindIsMadeAnew) {
   EXPECT_TRUE((*WriterTable::Open(name, 5))->found());
 }
 
-// A cut table is as damaged as one of another kind, also where it begins as a table does.
+// A truncated table is as invalid as one of another kind, even if its beginning looks right.
 TEST(WriterTableTest, ATableThatWasCutIsNotFound) {
   const std::string name = TableName();
   {

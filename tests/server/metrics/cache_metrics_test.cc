@@ -17,7 +17,7 @@ using ::testing::Not;
 
 constexpr TenantId kRed{1}, kBlue{2};
 
-// Two tenants: red caches two blocks and looks 16 tokens up, blue holds three blocks.
+// Two tenants: red caches two blocks and looks up 16 tokens; blue holds three blocks.
 class CacheMetricsTest : public ::testing::Test {
  protected:
   CacheMetricsTest() {
@@ -153,7 +153,7 @@ TEST_F(CacheMetricsTest, AHistogramCountsUpToEachBound) {
   Run(Open(kBlue), AllocateBlocks{.window = kFullAttention, .count = 2});
   const std::string text = Text(TenantLabels::kSummed);
   const std::string name = "pagoda_block_idle_before_eviction_seconds";
-  // Red's two blocks were let go 6 seconds before, as ReuseIntervals has it.
+  // Red's two blocks were released 6 seconds ago by the clock of ReuseIntervals.
   EXPECT_THAT(text,
               AllOf(HasSubstr(name + "_bucket{window=\"full\",tier=\"primary\",le=\"3\"} 0\n"),
                     HasSubstr(name + "_bucket{window=\"full\",tier=\"primary\",le=\"10\"} 2\n"),

@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Two windows, of which the full one has a file.
+// Two windows. Only the full one has a file.
 struct Numbers {
   Numbers() {
     stats.windows.resize(2);
@@ -139,7 +139,7 @@ TEST(DiskJsonTest, OthersReadNoPath) {
 
 TEST(DiskJsonTest, WhatGoesToADiskIsATransfer) {
   Numbers numbers;
-  numbers.disk.stats.windows[0].written.blocks = 100;  // Of the other window.
+  numbers.disk.stats.windows[0].written.blocks = 100;  // In the other window.
   const CacheInfo cache = {
       .tiers = {{.name = "hbm"}, {.name = "dram"}, {.name = "nvme", .medium = Medium::kDisk}}};
   const Json json = TransfersJson(TransferStats(), &numbers.disk, cache);

@@ -42,14 +42,14 @@ TEST(GpuMetricsTest, AFamilyThatRunsIsOneAndTheOthersAreZero) {
   EXPECT_THAT(text, HasSubstr(prefix + R"("sm80",outcome="right"} 0)"));
   EXPECT_THAT(text, HasSubstr(prefix + R"("hopper",outcome="runs"} 1)"));
   EXPECT_THAT(text, HasSubstr(prefix + R"("generic",outcome="wrong"} 0)"));
-  // Tested, and no part of the engine's steps.
+  // Tested, but not used by the engine's steps.
   EXPECT_THAT(text, HasSubstr(R"({part="block_copy",family="portable",outcome="runs"} 0)"));
   const std::string seconds = R"(pagoda_engine_gpu_kernel_seconds{part="attention_decode",family=)";
   EXPECT_THAT(text, HasSubstr(seconds + R"("hopper"} 0.25)"));
   EXPECT_THAT(text, Not(HasSubstr(seconds + R"("generic")")));
 }
 
-// Then the engine runs on the host, and none of the kernels.
+// If one part has no usable kernel, the engine runs on the host and uses no GPU kernel.
 TEST(GpuMetricsTest, WithAPartThatHasNothingNoneRuns) {
   GpuSelfTestReport report{.device = "cuda:0",
                            .results = {Result("norm", "portable", GpuOutcome::kRight, 0),

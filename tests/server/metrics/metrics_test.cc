@@ -25,7 +25,7 @@ Config HttpConfig() {
   return config;
 }
 
-// The whole answer to one request, with its head.
+// The whole answer to one request, including its headers.
 std::string Ask(const std::string& endpoint, const std::string& request_line) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
@@ -55,7 +55,7 @@ class MetricsTest : public DaemonTest {
   }
 };
 
-// The text as it would be without the label that says whose a sample is.
+// The text without the label that names the cache.
 std::string WithoutCache(const std::string& text, const std::string& name) {
   const std::string label = absl::StrCat("cache=\"", name, "\"");
   return absl::StrReplaceAll(

@@ -13,7 +13,7 @@ namespace {
 
 using Kind = ApiRequest::Kind;
 
-// Keeps what is written.
+// Keeps the written data.
 class RecordedExchange final : public HttpExchange {
  public:
   absl::StatusOr<std::string> ReadBody(size_t, absl::Duration) override { return ""; }
@@ -54,7 +54,7 @@ std::vector<GenerateReport> Reports() {
            .total_time = absl::Seconds(2)}};
 }
 
-// The queue is left out, prefill is not.
+// The queue time is excluded, the prefill time is not.
 TEST(ApiAnswerTest, TokensPerSecondAreThoseOfTheTimeBehindTheQueue) {
   std::vector<GenerateReport> reports = {{.generated_tokens = 10,
                                           .queue_time = absl::Seconds(2),

@@ -16,7 +16,7 @@ class ChoiceTextTest : public ::testing::Test {
   std::vector<TokenId> Encode(const std::string& text) {
     return *tokenizer_->Encode(text, SpecialTokens::kLeaveOut);
   }
-  // All that the tokens of the text give.
+  // The sum of the pieces for the tokens.
   static ChoicePiece Say(ChoiceText& choice, const std::vector<TokenId>& tokens) {
     ChoicePiece whole;
     for (const TokenId token : tokens) {

@@ -119,7 +119,7 @@ TEST_F(AnswerMemoryTest, EndedSessionsAreSweptAway) {
   memory_.Sweep([](SessionRef session) { return session.id == kOther.id; });
   EXPECT_EQ(Begin(kOther, 5), Begun::kAnswered);
   EXPECT_EQ(Begin(kSession, 5), Begun::kRun);
-  memory_.End(kSession, 6, absl::OkStatus(), AnswerWith(1));  // It ran all the while.
+  memory_.End(kSession, 6, absl::OkStatus(), AnswerWith(1));  // It was running all the time.
 }
 
 }  // namespace

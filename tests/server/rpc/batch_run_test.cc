@@ -21,11 +21,11 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
-// A daemon's server keeps gRPC up. Here each alarm alone would take it up and down again, and one
-// that is set while it goes down does not ring.
+// In a daemon the server keeps gRPC initialised. Here each alarm would initialise it and shut it
+// down again, and an alarm that is set during a shutdown does not fire.
 [[maybe_unused]] const bool kGrpcIsUp = (grpc_init(), true);
 
-constexpr absl::Duration kLong = absl::Seconds(30);  // Only a hang takes as long.
+constexpr absl::Duration kLong = absl::Seconds(30);  // Only a hang takes this long.
 
 v1::Operation WaitOp(Ticket ticket) {
   v1::Operation operation;
@@ -41,14 +41,14 @@ v1::Operation AllocateOp(uint32_t count) {
 
 class BatchRunTest : public ::testing::Test {
  protected:
-  // One batch under way.
+  // One running batch.
   struct Running {
     v1::BatchResult result;
     absl::Status status;
     absl::Notification done;
     std::shared_ptr<BatchRun> run;
 
-    // "ok", the reason of an error, or "" where there is no answer, for each operation.
+    // For each operation: "ok", the reason of its error, or "" if there is no answer.
     std::vector<std::string> answers() const {
       std::vector<std::string> all;
       for (const v1::OperationResult& answer : result.results()) {
@@ -90,7 +90,7 @@ class BatchRunTest : public ::testing::Test {
     ASSERT_TRUE(running.done.WaitForNotificationWithTimeout(kLong));
   }
 
-  // Until something has happened behind `revision`.
+  // Waits for an event after `revision`.
   void AwaitEvent(Revision revision) {
     while (copies_.manager().revision() == revision) absl::SleepFor(absl::Milliseconds(1));
   }
@@ -156,7 +156,7 @@ TEST_F(BatchRunTest, TheRestRunsWhenTheCopiesAreDone) {
   EXPECT_THAT(running->answers(), ElementsAre("ok", "", ""));
   EXPECT_FALSE(running->done.HasBeenNotified());
   EXPECT_EQ(waiting_.size(), 1u);
-  // Another batch of the same session is not held up.
+  // Another batch of the same session does not wait.
   const auto other = Start({AllocateOp(1)});
   EXPECT_TRUE(other->done.HasBeenNotified());
   copies_.Finish();
@@ -169,8 +169,8 @@ TEST_F(BatchRunTest, TheRestRunsWhenTheCopiesAreDone) {
   EXPECT_EQ(waiting_.size(), 0u);
 }
 
-// The copies' end wakes the batch up, not the end of its time. The best of three, because a busy
-// machine is slow to wake anybody.
+// The end of the copies wakes the batch, not its deadline. Takes the best of three rounds, because
+// a busy machine is slow to wake a thread.
 TEST_F(BatchRunTest, TheRestRunsAsSoonAsTheCopiesAreDone) {
   copies_.Finish();
   absl::Duration shortest = absl::InfiniteDuration();
@@ -207,7 +207,7 @@ TEST_F(BatchRunTest, WaitsOfABatchTakeOneTimeTogether) {
   EXPECT_TRUE(running->status.ok());
   EXPECT_THAT(running->answers(), ElementsAre("WAIT_TIMEOUT", "ok", "WAIT_TIMEOUT", "ok"));
   EXPECT_EQ(waiting_.size(), 0u);
-  // What the waits were for comes when nobody waits any more.
+  // The copies finish when no batch waits for them any more.
   copies_.Finish();
 }
 
@@ -259,7 +259,7 @@ TEST_F(BatchRunTest, ALeaseDoesNotRunWhileItsOwnBatchWaits) {
   copies_.Finish();
   Await(*running);
   EXPECT_THAT(running->answers(), ElementsAre("ok", "ok", "ok"));
-  // It runs again from the wait's end.
+  // The lease runs again from the end of the wait.
   EXPECT_EQ(copies_.manager().ExpireSessions(), 0u);
   copies_.PutClockForward(lease);
   EXPECT_EQ(copies_.manager().ExpireSessions(), 1u);
@@ -289,7 +289,7 @@ TEST_F(BatchRunTest, ASequenceThatACopyShortenedIsNamed) {
   EXPECT_EQ(running->result.shortened(0).computed_tokens(), 0u);
   EXPECT_EQ(running->result.shortened(0).losses(), 1u);
   EXPECT_FALSE(running->result.shortened(0).must_be_freed());
-  // Every answer names it, until a commit says that the client knows.
+  // Every answer names the sequence until a commit shows that the client knows of the loss.
   EXPECT_EQ(Start({})->result.shortened_size(), 1);
   const Ticket other = copies_.Offload(session_, {51, 52, 53, 54});
   v1::Operation commit;
@@ -315,7 +315,7 @@ TEST_F(BatchRunTest, ABatchHasALimit) {
   EXPECT_EQ(ReasonOf(running->status), Reason::kBatchTooLarge);
 }
 
-// The same for who waits in the process: SharedManager::Execute holds its caller up.
+// The same for in-process callers: SharedManager::Execute blocks its caller.
 TEST_F(BatchRunTest, InTheProcessTooWhatRanBeforeAWaitKeepsItsResults) {
   const std::vector<Operation> operations = {AllocateBlocks{.count = 1}, WaitForTicket{ticket_},
                                              AllocateBlocks{.count = 1}};
@@ -324,7 +324,7 @@ TEST_F(BatchRunTest, InTheProcessTooWhatRanBeforeAWaitKeepsItsResults) {
   absl::StatusOr<BatchResult> result = absl::UnknownError("not run");
   std::thread caller(
       [&] { result = manager.Execute(session_, operations, {.step = 4, .completed_step = 3}); });
-  AwaitEvent(before);  // The first block is taken.
+  AwaitEvent(before);  // The first block is allocated.
   const Operation later = AllocateBlocks{.count = 1};
   EXPECT_TRUE(manager.Execute(session_, {&later, 1}, {.step = 5, .completed_step = 4}).ok());
   copies_.Finish();
@@ -345,7 +345,7 @@ TEST_F(BatchRunTest, InTheProcessTooALeaseDoesNotRunWhileItsOwnBatchWaits) {
                                              AllocateBlocks{.count = 1}};
   absl::StatusOr<BatchResult> result = absl::UnknownError("not run");
   std::thread caller([&] { result = manager.Execute(session, operations); });
-  AwaitEvent(before);                       // The first block is taken.
+  AwaitEvent(before);                       // The first block is allocated.
   absl::SleepFor(absl::Milliseconds(200));  // Now it waits.
   copies_.PutClockForward(2 * lease);
   EXPECT_EQ(manager.ExpireSessions(), 0u);
@@ -357,7 +357,7 @@ TEST_F(BatchRunTest, InTheProcessTooALeaseDoesNotRunWhileItsOwnBatchWaits) {
   EXPECT_EQ(manager.ExpireSessions(), 1u);
 }
 
-// What time brings, any call may bring.
+// Any call can log expirations.
 TEST_F(BatchRunTest, OpeningASessionPutsWhatExpiredIntoTheLog) {
   copies_.Finish();
   SequenceRetention retention;
@@ -374,7 +374,7 @@ TEST_F(BatchRunTest, OpeningASessionPutsWhatExpiredIntoTheLog) {
   EXPECT_EQ(copies_.log().last(), copies_.manager().revision());
 }
 
-// Waits, ends and copies that meet from several threads: each batch is answered once.
+// Waits, ends and copies race on several threads: each batch is answered once.
 TEST_F(BatchRunTest, EndsAndCopiesMayMeet) {
   for (int round = 0; round < 200; ++round) {
     const auto running = Start({WaitOp(ticket_), AllocateOp(0), WaitOp(ticket_)});

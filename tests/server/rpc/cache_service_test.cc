@@ -24,7 +24,7 @@ TEST_F(CacheServiceTest, OpeningASessionTellsWhatIsCached) {
   EXPECT_EQ(opened.cache().windows(0).primary_blocks(), kTestBlocks);
 }
 
-// What OpenSession says to a client of this model; "" where it opens one.
+// The error message of OpenSession for a client of this model; "" if it opens a session.
 std::string RefusalOf(v1::CacheService::Stub& cache, const std::string& model) {
   v1::OpenSessionRequest request;
   request.set_model_fingerprint(model);

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 enum class Unguarded { kRefused, kAllowed };
 
-// What comes of a server at the address where another library's recvmsg is bound.
+// Starts a server at the address although another library's recvmsg is bound.
 absl::Status StartUnguarded(const std::string& host, Unguarded unguarded) {
   return GrpcServer::Start({.tcp = TcpAddress{host, 0},
                             .header_guard = absl::FailedPreconditionError("recvmsg is another's"),

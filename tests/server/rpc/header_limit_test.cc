@@ -25,7 +25,7 @@ std::string Frame(uint8_t type, uint8_t flags, size_t bytes) {
   frame.push_back(static_cast<char>(type));
   frame.push_back(static_cast<char>(flags));
   frame += std::string("\0\0\0\1", 4);
-  // Bytes that look like frames of their own, to one who has lost his place.
+  // The payload looks like frames if the parser loses its position.
   return frame + std::string(bytes, '\1');
 }
 
@@ -57,7 +57,7 @@ TEST(HeaderLimitTest, FramesOfOneBlockAreAddedUp) {
   const std::string begun = Frame(kHeaders, kNoFlags, half);
   EXPECT_TRUE(Accepts(begun + Frame(kContinuation, kEndHeaders, half)));
   EXPECT_FALSE(Accepts(begun + Frame(kContinuation, kEndHeaders, half + 1)));
-  // The next block begins at nothing.
+  // The count starts at zero for the next block.
   const std::string whole = begun + Frame(kContinuation, kEndHeaders, half);
   EXPECT_TRUE(Accepts(whole + whole + whole));
 }
@@ -77,7 +77,7 @@ TEST(HeaderLimitTest, NothingStandsInsideABlock) {
   EXPECT_FALSE(Accepts(Frame(kContinuation, kEndHeaders, 1)));
 }
 
-// Refused at the frame's header: its payload, of up to 16 MiB, never reaches the parser.
+// Refused at the frame's header, so its payload of up to 16 MiB never reaches the parser.
 TEST(HeaderLimitTest, ATooLargeFrameIsRefusedByItsHeaderAlone) {
   const std::string large = Frame(kHeaders, kEndHeaders, HeaderLimit::kMaxBlockBytes + 1);
   EXPECT_FALSE(Accepts(large.substr(0, 9)));
@@ -110,7 +110,7 @@ TEST(HeaderLimitTest, WhatIsRefusedStaysRefused) {
 }
 
 TEST(HeaderLimitTest, OtherProtocolsPass) {
-  // TLS, whose plaintext has a limit of its own, and what gRPC refuses by itself.
+  // TLS, whose plaintext has its own limit, and protocols that gRPC itself refuses.
   for (const std::string& other :
        {std::string("\x16\x03\x01\x02"), std::string("GET / HTTP/1.1\r\n"),
         std::string("PRI * HTTP/2.0\r\n\r\nXX")}) {

@@ -1,4 +1,4 @@
-// Batches that wait in the lanes of a disk: each waits for its own lane's tickets alone.
+// Batches that wait in the lanes of a disk: each waits only for the tickets of its lane.
 #include <grpc/grpc.h>
 #include <gtest/gtest.h>
 
@@ -20,10 +20,10 @@ namespace {
 // As in batch_run_test.cc.
 [[maybe_unused]] const bool kGrpcIsUp = (grpc_init(), true);
 
-constexpr absl::Duration kLong = absl::Seconds(30);  // Only a hang takes as long.
+constexpr absl::Duration kLong = absl::Seconds(30);  // Only a hang takes this long.
 const std::vector<TokenId> kTokens = {1, 2, 3, 4, 5, 6, 7, 8};
 
-// Keeps what is ordered of the disk until it is taken.
+// Keeps orders to the disk until they are taken.
 class HeldFiles final : public FileCommandSink {
  public:
   void Submit(FileCommands commands) override {
@@ -76,20 +76,20 @@ class LaneWaitTest : public ::testing::Test {
     return std::get<Result>(*batch->results.at(0));
   }
 
-  // What is ordered of the disk ends.
+  // Completes the orders to the disk.
   void FinishFiles() {
     for (const auto& [lane, ticket] : files_.Take()) {
       manager_->CompleteFile(lane, ticket, absl::OkStatus());
     }
   }
 
-  // Caches two blocks, and begins nothing on disk.
+  // Caches two blocks, and starts nothing on the disk.
   void Cache() {
     Run<AddedSequence>(AddSequence{.sequence = SequenceId(9), .tokens = kTokens});
     Run<CommittedTokens>(CommitTokens{.sequence = SequenceId(9), .computed_tokens = 8});
     Run<FreedSequence>(FreeSequence{SequenceId(9)});
   }
-  // Has them on disk alone.
+  // Leaves the blocks on the disk only.
   void MoveToDisk() {
     Cache();
     for (int i = 0; i < 4; ++i) {
@@ -99,7 +99,7 @@ class LaneWaitTest : public ::testing::Test {
     EXPECT_EQ(Run<OffloadedPrefix>(OffloadPrefix{{}, kTokens}).blocks, 2u);
   }
 
-  // One batch under way.
+  // One running batch.
   struct Running {
     v1::BatchResult result;
     absl::Notification done;
@@ -152,7 +152,7 @@ TEST_F(LaneWaitTest, AFetchIsWaitedForInItsLane) {
   const auto running = StartWait(prefetched.fetch, v1::LANE_FETCH);
   EXPECT_FALSE(running->done.HasBeenNotified());
   EXPECT_EQ(waiting_.size(), 1u);
-  // Backups wrote both blocks: that lane has passed the number.
+  // Backups wrote both blocks, so that lane's completed ticket has passed this number.
   ASSERT_GE(manager_->completed_ticket(Lane::kBackup), prefetched.fetch);
   const auto backup = StartWait(prefetched.fetch, v1::LANE_BACKUP);
   EXPECT_TRUE(backup->done.HasBeenNotified());

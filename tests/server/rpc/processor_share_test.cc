@@ -18,8 +18,7 @@
 namespace pagoda::server {
 namespace {
 
-// The calling thread's, as sched_getattr(2) says: its runtime, which is 24 bytes behind the
-// beginning.
+// The calling thread's time slice: the field `runtime` of sched_getattr(2), at byte 24.
 absl::Duration Slice() {
   std::array<char, 48> attributes = {};
   EXPECT_EQ(syscall(SYS_sched_getattr, 0, attributes.data(), attributes.size(), 0), 0);

@@ -24,7 +24,7 @@ class SessionStreamTest : public DaemonTest {
     *request.mutable_session() = session;
     return request;
   }
-  // The reason that a stream ends with after these messages.
+  // The reason with which a stream ends after these messages.
   std::string EndOf(const std::vector<v1::SessionRequest>& requests) {
     const auto context = NewContext();
     const std::unique_ptr<Stream> stream = cache().Session(context.get());
@@ -106,7 +106,7 @@ TEST_F(SessionStreamTest, ClosingTheSessionEndsItsStream) {
   EXPECT_EQ(InfoOf(stream->Finish()).reason(), "STALE_SESSION");
 }
 
-// The lease is much shorter than the waits, so a lease that ran would show.
+// The lease is much shorter than the waits, so the test would detect a running lease.
 TEST_F(SessionStreamTest, AnOpenStreamHoldsTheLeaseAndABrokenOneStartsIt) {
   const v1::SessionRef session = Open(kShortLeaseMs).session();
   auto context = NewContext();

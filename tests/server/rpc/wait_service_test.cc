@@ -1,4 +1,4 @@
-// CacheService while copies are held: calls wait, threads do not.
+// CacheService while copies are held back: calls wait, threads do not.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ namespace pagoda::server {
 namespace {
 
 constexpr std::chrono::seconds kCallDeadline(30);
-constexpr absl::Duration kSoon = absl::Seconds(3);  // Well before a wait is over by itself.
+constexpr absl::Duration kSoon = absl::Seconds(3);  // Well before a wait times out.
 
 v1::Batch WaitThenAllocate(Ticket ticket) {
   v1::Batch batch;
@@ -97,7 +97,7 @@ class WaitServiceTest : public ::testing::Test {
   const Ticket ticket_ = copies_.Offload(session_, {1, 2, 3, 4, 5, 6, 7, 8});
   CacheDirectory caches_;
   ServingState state_;
-  // Nobody is named, so everybody may do everything.
+  // No callers are configured, so every caller can do everything.
   RpcMetrics rpcs_;
   const TenantTable tenants_ = *TenantTable::Create({}, 1);
   const std::unique_ptr<Authenticator> authenticator_ = *Authenticator::Create(Config());
@@ -111,7 +111,7 @@ class WaitServiceTest : public ::testing::Test {
   std::unique_ptr<v1::CacheService::Stub> stub_;
 };
 
-// More calls than gRPC has threads: none of them holds one up.
+// More calls than gRPC has threads: no call blocks one.
 TEST_F(WaitServiceTest, ManyCallsWaitAndOthersAreServed) {
   constexpr int kCalls = 64;
   std::vector<std::thread> calls;
@@ -182,7 +182,7 @@ TEST_F(WaitServiceTest, AClientThatGoesEndsItsWaits) {
     execute.join();
     EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
   }
-  // The server has no call left: none waits for the copies, which never end.
+  // The server has no open call: none waits for the copies, which never finish.
   const absl::Time start = absl::Now();
   server_->Shutdown();
   EXPECT_LT(absl::Now() - start, kSoon);
@@ -195,7 +195,7 @@ TEST_F(WaitServiceTest, TheDeadlineOfTheCallEndsItsWait) {
   const grpc::Status status =
       Execute(call, WaitThenAllocate(ticket_), &result, std::chrono::milliseconds(200));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  // Neither the client nor the server's call waits for the copies, which never end.
+  // Neither the client nor the server's call waits for the copies, which never finish.
   server_->Shutdown();
   EXPECT_LT(absl::Now() - start, kSoon);
 }

@@ -24,7 +24,7 @@ std::string Encoded(const Event& event) {
   return bytes;
 }
 
-// Any event, of any size: the values that a wire leaves out, small ones and the largest.
+// Any event of any size, with default values (which the wire leaves out), small and maximal ones.
 class RandomEvents {
  public:
   explicit RandomEvents(uint32_t seed) : random_(seed) {}

@@ -9,12 +9,12 @@ namespace {
 
 class EventFeedTest : public testing::Test {
  protected:
-  // Two events more: a raw block is taken, and freed.
+  // Makes two more events: allocates and frees a raw block.
   void MakeEvents() {
     const auto taken = copies_.Run<AllocatedBlocks>(session_, AllocateBlocks{kFullAttention, 1});
     copies_.Run<FreedBlocks>(session_, FreeBlocks{kFullAttention, {taken.blocks[0].ref()}});
   }
-  // The feed's message for who has had everything below `from`.
+  // The feed's message for a subscriber that has received everything below `from`.
   std::shared_ptr<const EventFeed::Message> Read(EventFeed& feed, Revision from) {
     const absl::StatusOr<EventFeed::Next> next = feed.Read(from, from);
     EXPECT_TRUE(next.ok()) << next.status();
@@ -61,7 +61,7 @@ TEST_F(EventFeedTest, ABoundedNumberOfTheNewestIsKept) {
   }
   EXPECT_EQ(feed->num_kept(), EventFeed::kKeptMessages);
   const auto kept = Read(*feed, newest);
-  // Who is behind has what he asks for, and it takes nobody else's place.
+  // A subscriber that is behind gets its messages, and they displace no kept message.
   const auto old = Read(*feed, oldest);
   ASSERT_NE(old, nullptr);
   EXPECT_EQ(old->begin, oldest);

@@ -20,7 +20,7 @@ class EventServiceTest : public DaemonTest {
  protected:
   EventServiceTest() : DaemonTest(EventConfig()) {}
 
-  // `rounds` times two events: a raw block is taken, and freed.
+  // `rounds` times two events: allocates and frees a raw block.
   void MakeEvents(int rounds) {
     const v1::SessionRef session = OpenRef();
     for (int i = 0; i < rounds; ++i) Run(session, FreeOp(Allocate(session, 1)));
@@ -53,7 +53,7 @@ class Watcher {
     EXPECT_EQ(message->revision(), revision_);
     return true;
   }
-  // Reads until `revision`; returns the events.
+  // Reads up to `revision`, and returns the events.
   std::vector<v1::Event> ReadTo(uint64_t revision) {
     std::vector<v1::Event> events;
     v1::WatchResponse message;
@@ -117,7 +117,7 @@ TEST_F(EventServiceTest, AnIdleStreamCarriesProgressMarks) {
 
 TEST_F(EventServiceTest, AMessageHoldsAtMostSoManyEventsAndMissesNone) {
   const v1::SessionRef session = OpenRef();
-  // One batch of 600 events: more than a message holds.
+  // One batch of 600 events: more than one message holds.
   v1::BatchResult result;
   std::vector<v1::Operation> operations;
   for (int i = 0; i < 300; ++i) {
@@ -133,7 +133,7 @@ TEST_F(EventServiceTest, AMessageHoldsAtMostSoManyEventsAndMissesNone) {
   watcher.Cancel();
 }
 
-// A prompt that fills a request's 16 MiB, of tokens and extra ids that take most bytes.
+// A prompt that fills a request's 16 MiB, with the tokens and extra ids that take the most bytes.
 class LargestCommitTest : public DaemonTest {
  protected:
   static constexpr uint32_t kTokens = 1'000'000;
@@ -221,7 +221,7 @@ TEST_F(EventServiceTest, AStartOutsideTheLogIsRefusedWithItsBounds) {
   }
 }
 
-// What a refused stream says.
+// The status of a refused stream.
 std::string RefusalOf(v1::EventService::Stub& stub, const v1::WatchRequest& request) {
   Watcher watcher(stub, request);
   EXPECT_FALSE(watcher.started());
