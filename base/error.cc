@@ -109,6 +109,10 @@ absl::Status MakeError(Reason reason, std::string_view message) {
   return status;
 }
 
+absl::Status InvalidArgument(std::string_view what) {
+  return MakeError(Reason::kInvalidArgument, what);
+}
+
 Reason ReasonOf(const absl::Status& status) {
   const auto payload = status.GetPayload(absl::string_view(kPayloadUrl.data(), kPayloadUrl.size()));
   return payload.has_value() ? ReasonFromName(std::string(*payload)) : Reason::kNone;

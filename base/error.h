@@ -92,6 +92,8 @@ absl::StatusCode ReasonCode(Reason reason);
 
 // A status with the reason's code and the reason as a payload.
 absl::Status MakeError(Reason reason, std::string_view message);
+// An error with the reason INVALID_ARGUMENT. `what` names the field and its value.
+absl::Status InvalidArgument(std::string_view what);
 // The reason of a status made by MakeError; kNone for any other.
 Reason ReasonOf(const absl::Status& status);
 

@@ -45,21 +45,32 @@ function(pagoda_binary name)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${PAGODA_WARNINGS}>)
 endfunction()
 
-# pagoda_test(NAME SRCS ... DEPS ... [TIMEOUT SECONDS]): one GoogleTest binary, one ctest entry.
+# pagoda_test(NAME [COMPUTES] [GRPC] SRCS ... DEPS ... [TIMEOUT SECONDS]): one GoogleTest binary, one
+# ctest entry. Tests are compiled with -O1, because compiling them takes longer than running them.
+# COMPUTES: the test's own code runs long, so it is optimised like the code under test.
+# GRPC: its files use gRPC, whose headers are precompiled then (see pagoda_precompile).
 function(pagoda_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "COMPUTES;GRPC" "TIMEOUT" "SRCS;DEPS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
   pagoda_binary(${name} SRCS ${ARG_SRCS} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  if(NOT ARG_COMPUTES)
+    target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:RelWithDebInfo>>:-O1>)
+  endif()
+  if(ARG_GRPC)
+    pagoda_precompile(${name} core grpc test)
+  else()
+    pagoda_precompile(${name} core test)
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
-# pagoda_precompile(TARGET KIND...): compiles the headers of these kinds once for the target, and
-# includes them first in all of its files. A file still includes every header that it needs. The
-# headers are those of libraries and generated ones, because the project's headers change too often.
-# Worth it from about eight files on.
+# pagoda_precompile(TARGET KIND...): compiles the headers of these kinds once, and includes them
+# first in all files of the target. Libraries with the same kinds share the result, and so do
+# programs. A file still includes every header that it needs. The headers are those of libraries and
+# generated ones, because the project's own headers change too often.
 set(PAGODA_PRECOMPILED_core
   <algorithm> <array> <atomic> <chrono> <condition_variable> <cstdint> <deque> <functional> <map> <memory> <mutex> <optional> <string>
   <thread> <utility> <variant> <vector>
@@ -71,11 +82,19 @@ set(PAGODA_PRECOMPILED_grpc
 set(PAGODA_PRECOMPILED_flags <CLI/CLI.hpp>)
 set(PAGODA_PRECOMPILED_test <gmock/gmock.h> <gtest/gtest.h>)
 function(pagoda_precompile target)
-  set(headers)
-  foreach(kind ${ARGN})
-    list(APPEND headers ${PAGODA_PRECOMPILED_${kind}})
-  endforeach()
-  target_precompile_headers(${target} PRIVATE ${headers})
-  # ccache needs this option to cache files that begin with such a header.
+  get_target_property(type ${target} TYPE)
+  string(JOIN _ kinds ${ARGN})
+  get_property(owner GLOBAL PROPERTY PAGODA_PRECOMPILED_BY_${kinds}_${type})
+  if(owner)
+    target_precompile_headers(${target} REUSE_FROM ${owner})
+  else()
+    set(headers)
+    foreach(kind ${ARGN})
+      list(APPEND headers ${PAGODA_PRECOMPILED_${kind}})
+    endforeach()
+    target_precompile_headers(${target} PRIVATE ${headers})
+    set_property(GLOBAL PROPERTY PAGODA_PRECOMPILED_BY_${kinds}_${type} ${target})
+  endif()
+  # ccache needs this option to keep files that begin with such a header.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endfunction()

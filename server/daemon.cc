@@ -11,12 +11,33 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "manager/shared_manager.h"
 #include "manager/tenants.h"
+#include "server/admin/admin_service.h"
+#include "server/bridges/bridges.h"
+#include "server/cache/cache_directory.h"
+#include "server/cache/cache_opener.h"
+#include "server/callers/admission.h"
+#include "server/callers/authenticator.h"
 #include "server/config/tenant_options.h"
+#include "server/generate/engine_service.h"
+#include "server/heartbeat.h"
 #include "server/http/health.h"
+#include "server/http/http_fence.h"
+#include "server/http/http_server.h"
+#include "server/http/probe_server.h"
+#include "server/http/status_api.h"
 #include "server/http/status_page.h"
 #include "server/log.h"
+#include "server/memory/map_socket.h"
+#include "server/metrics/metrics.h"
+#include "server/metrics/rpc_metrics.h"
+#include "server/openai/openai_api.h"
+#include "server/periodic_task.h"
+#include "server/rpc/cache_service.h"
+#include "server/rpc/grpc_server.h"
 #include "server/rpc/tls_credentials.h"
+#include "server/watch/event_service.h"
 
 namespace pagoda::server {
 namespace {
@@ -51,6 +72,21 @@ std::string ModelName(const std::string& model_dir) {
 }
 
 }  // namespace
+
+Daemon::Daemon(Config config, std::function<void()> request_drain, absl::Time start_time)
+    : config_(std::move(config)),
+      request_drain_(std::move(request_drain)),
+      start_time_(start_time),
+      rpc_metrics_(std::make_unique<RpcMetrics>()),
+      caches_(std::make_unique<CacheDirectory>()) {}
+
+const std::vector<std::string>& Daemon::grpc_endpoints() const { return grpc_->endpoints(); }
+
+std::string Daemon::http_endpoint() const { return http_ ? http_->address().ToString() : ""; }
+
+std::string Daemon::probe_endpoint() const { return probes_ ? probes_->address().ToString() : ""; }
+
+SharedManager& Daemon::manager() { return opener_->own()->manager(); }
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
     Config config, std::function<void()> request_drain,
@@ -101,7 +137,7 @@ absl::Status Daemon::KnowCallers() {
     Log(LogLevel::kWarning,
         "no operators are configured: no caller may use the operators' methods");
   }
-  admission_ = std::make_unique<Admission>(config_.server.max_calls, &rpc_metrics_,
+  admission_ = std::make_unique<Admission>(config_.server.max_calls, rpc_metrics_.get(),
                                            authenticator_.get(), tenants_.get());
   return absl::OkStatus();
 }
@@ -111,7 +147,7 @@ absl::Status Daemon::OpenCaches() {
       .config = config_,
       .tenants = tenants_.get(),
       .supervisor = &supervisor_,
-      .directory = &caches_,
+      .directory = caches_.get(),
       .start_time = start_time_,
       .end_waits = [this](const CacheParts& cache, const absl::Status& reason) {
         if (cache_service_ != nullptr) cache_service_->EndWaitsOf(cache, reason);
@@ -130,8 +166,8 @@ absl::Status Daemon::MakeServices() {
           .max_message_bytes = config_.server.max_message_bytes,
           .map_socket = config_.server.MapSocketPath(),
           .opener = opener_.get()},
-      &caches_, &state_, admission_.get(), &rpc_metrics_);
-  event_service_ = std::make_unique<EventService>(&caches_, &state_, admission_.get());
+      caches_.get(), &state_, admission_.get(), rpc_metrics_.get());
+  event_service_ = std::make_unique<EventService>(caches_.get(), &state_, admission_.get());
   ServedCache* const own = opener_->own();
   absl::StatusOr<std::unique_ptr<Bridges>> bridges =
       Bridges::Start(config_, own == nullptr ? nullptr : &own->manager(), &state_, admission_.get(),
@@ -143,7 +179,7 @@ absl::Status Daemon::MakeServices() {
   engine_service_ =
       std::make_unique<EngineService>(engine, text, ModelName(config_.engine.model_dir),
                                       config_.cache.name, &state_, admission_.get());
-  const DaemonParts parts = {.caches = &caches_,
+  const DaemonParts parts = {.caches = caches_.get(),
                              .opener = opener_.get(),
                              .events = event_service_.get(),
                              .bridges = bridges_.get(),
@@ -166,12 +202,12 @@ absl::Status Daemon::MakeServices() {
         &engine_service_->tokenizing());
   }
   metrics_ = std::make_unique<Metrics>(
-      parts, &rpc_metrics_, openai_.get(),
+      parts, rpc_metrics_.get(), openai_.get(),
       config_.metrics.tenants ? TenantLabels::kNames : TenantLabels::kSummed);
   heartbeat_ = std::make_unique<Heartbeat>(
       HeartbeatInterval(supervisor_.watchdog_timeout()),
       [this] {
-        for (const CachePtr& cache : caches_.All()) cache->manager->revision();
+        for (const CachePtr& cache : caches_->All()) cache->manager->revision();
       },
       &supervisor_);
   if (config_.knows_callers()) {
@@ -183,7 +219,7 @@ absl::Status Daemon::MakeServices() {
     });
   }
   lease_timer_ = std::make_unique<PeriodicTask>(kLeaseCheckInterval, [this] {
-    for (const CachePtr& cache : caches_.All()) {
+    for (const CachePtr& cache : caches_->All()) {
       // Sweep first: a session whose process is known to be dead then quarantines nothing.
       cache->writers->Sweep();
       if (const size_t expired = cache->manager->ExpireSessions(); expired > 0) {
@@ -216,7 +252,7 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
           config_.server.reflection ? GrpcServer::Reflection::kOn : GrpcServer::Reflection::kOff,
       .services = {cache_service_.get(), event_service_.get(), engine_service_.get(),
                    admin_service_.get()},
-      .interceptors = rpc_metrics_.MakeInterceptorFactory(),
+      .interceptors = rpc_metrics_->MakeInterceptorFactory(),
       .allow_unguarded = config_.server.insecure};
   if (bridges_->service() != nullptr) options.services.push_back(bridges_->service());
   options.services.insert(options.services.end(), extra_services.begin(), extra_services.end());
@@ -302,7 +338,7 @@ void Daemon::Drain() {
   state_.Enter(ServingState::Phase::kDraining);
   // Subscribers see this before their streams end. Calls that go on change the cache without
   // events.
-  for (const CachePtr& cache : caches_.All()) cache->manager->RemovePools();
+  for (const CachePtr& cache : caches_->All()) cache->manager->RemovePools();
   grpc_->SetNotServing();
   supervisor_.Stopping(absl::StrCat("draining: calls can go on for ",
                                     absl::FormatDuration(config_.server.drain_timeout)));
@@ -310,7 +346,7 @@ void Daemon::Drain() {
   event_service_->EndStreamsForDrain();
   bridges_->EndStreamsForDrain(end - absl::Now());
   // Until then a new call is answered with DRAINING instead of a refused connection.
-  const size_t cut = rpc_metrics_.WaitUntilNoneOpen(end - absl::Now());
+  const size_t cut = rpc_metrics_->WaitUntilNoneOpen(end - absl::Now());
   if (cut > 0)
     Log(LogLevel::kWarning, absl::StrCat("drain_timeout has passed; open calls were cut: ", cut));
   if (openai_ != nullptr) openai_->Drain(end);

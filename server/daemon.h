@@ -12,33 +12,44 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "manager/shared_manager.h"
-#include "server/admin/admin_service.h"
-#include "server/bridges/bridges.h"
-#include "server/cache/cache_directory.h"
-#include "server/cache/cache_opener.h"
-#include "server/callers/admission.h"
-#include "server/callers/authenticator.h"
 #include "server/config/config.h"
-#include "server/generate/engine_service.h"
-#include "server/heartbeat.h"
-#include "server/http/http_fence.h"
-#include "server/http/http_server.h"
-#include "server/http/probe_server.h"
-#include "server/http/status_api.h"
 #include "server/listen_address.h"
-#include "server/memory/map_socket.h"
-#include "server/metrics/metrics.h"
-#include "server/metrics/rpc_metrics.h"
-#include "server/openai/openai_api.h"
-#include "server/periodic_task.h"
-#include "server/rpc/cache_service.h"
-#include "server/rpc/grpc_server.h"
 #include "server/serving_state.h"
 #include "server/supervisor.h"
-#include "server/watch/event_service.h"
+
+namespace grpc {
+class Service;
+}
+
+namespace pagoda {
+class SharedManager;
+class TenantTable;
+}  // namespace pagoda
 
 namespace pagoda::server {
+
+// Declared and not included: whoever runs a daemon needs none of its parts, and their headers take
+// long to compile.
+class AdminService;
+class Admission;
+class Authenticator;
+class Bridges;
+class CacheDirectory;
+class CacheOpener;
+class CacheService;
+class EngineService;
+class EventService;
+class GrpcServer;
+class Heartbeat;
+class HttpFence;
+class HttpServer;
+class MapSocket;
+class Metrics;
+class OpenAiApi;
+class PeriodicTask;
+class ProbeServer;
+class RpcMetrics;
+class StatusApi;
 
 // A running daemon. Thread-safe.
 class Daemon {
@@ -72,21 +83,18 @@ class Daemon {
   void Drain() ABSL_LOCKS_EXCLUDED(drain_mutex_);
 
   // The listening addresses: "unix:/path", "127.0.0.1:7070".
-  const std::vector<std::string>& grpc_endpoints() const { return grpc_->endpoints(); }
+  const std::vector<std::string>& grpc_endpoints() const;
   // "127.0.0.1:7071"; empty if HTTP is off.
-  std::string http_endpoint() const { return http_ ? http_->address().ToString() : ""; }
+  std::string http_endpoint() const;
   // The same for the probe listener.
-  std::string probe_endpoint() const { return probes_ ? probes_->address().ToString() : ""; }
+  std::string probe_endpoint() const;
 
   // The manager of the configuration's cache. REQUIRES: the configuration has a cache.
-  SharedManager& manager() { return opener_->own()->manager(); }
-  const CacheDirectory& caches() const { return caches_; }
+  SharedManager& manager();
+  const CacheDirectory& caches() const { return *caches_; }
 
  private:
-  Daemon(Config config, std::function<void()> request_drain, absl::Time start_time)
-      : config_(std::move(config)),
-        request_drain_(std::move(request_drain)),
-        start_time_(start_time) {}
+  Daemon(Config config, std::function<void()> request_drain, absl::Time start_time);
 
   // The steps of Start, in order. Addresses come first, because "another process listens there"
   // says more than "the memory's name is taken".
@@ -108,9 +116,9 @@ class Daemon {
   Supervisor supervisor_;
 
   // In dependency order: each uses those above it, and is destroyed before them.
-  RpcMetrics rpc_metrics_;
+  std::unique_ptr<RpcMetrics> rpc_metrics_;
   std::unique_ptr<TenantTable> tenants_;
-  CacheDirectory caches_;
+  std::unique_ptr<CacheDirectory> caches_;
   std::unique_ptr<CacheOpener> opener_;
   std::unique_ptr<Authenticator> authenticator_;
   std::unique_ptr<Admission> admission_;

@@ -21,11 +21,11 @@
 namespace pagoda::server {
 namespace {
 
-bool IsIpv6(const std::string& host) { return absl::StrContains(host, ':'); }
+bool IsIpv6Host(const std::string& host) { return absl::StrContains(host, ':'); }
 
 bool IsNumeric(const std::string& host) {
   in6_addr ignored;
-  return inet_pton(IsIpv6(host) ? AF_INET6 : AF_INET, host.c_str(), &ignored) == 1;
+  return inet_pton(IsIpv6Host(host) ? AF_INET6 : AF_INET, host.c_str(), &ignored) == 1;
 }
 
 // A TCP socket address in the system's form.
@@ -37,7 +37,7 @@ struct SocketAddress {
 
 SocketAddress ToSocketAddress(const TcpAddress& address) {
   SocketAddress result;
-  if (IsIpv6(address.host)) {
+  if (IsIpv6Host(address.host)) {
     auto* v6 = reinterpret_cast<sockaddr_in6*>(&result.storage);
     v6->sin6_family = AF_INET6;
     v6->sin6_port = htons(address.port);
@@ -69,7 +69,7 @@ bool SomebodyListens(const sockaddr_un& address) {
 }  // namespace
 
 std::string TcpAddress::ToString() const {
-  return IsIpv6(host) ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+  return IsIpv6Host(host) ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
 }
 
 absl::StatusOr<TcpAddress> ParseAddress(const std::string& address) {

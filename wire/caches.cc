@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "wire/enum_pairs.h"
-#include "wire/errors.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {

@@ -38,10 +38,6 @@ google::rpc::Status DetailsOf(const grpc::Status& status) {
 
 }  // namespace
 
-absl::Status InvalidArgument(const std::string& what) {
-  return MakeError(Reason::kInvalidArgument, what);
-}
-
 google::rpc::Status ToProtoStatus(const absl::Status& status, const ErrorMetadata& metadata) {
   google::rpc::Status proto;
   // The codes of Abseil, google.rpc and gRPC are the same numbers.

@@ -20,9 +20,6 @@ namespace pagoda {
 // The ErrorInfo domain of the daemon's own errors.
 inline constexpr char kErrorDomain[] = "pagoda";
 
-// An error with the reason INVALID_ARGUMENT. `what` names the field and its value.
-absl::Status InvalidArgument(const std::string& what);
-
 // Values that a client can use besides the reason, such as {"oldest_revision", "17"}.
 using ErrorMetadata = std::map<std::string, std::string>;
 

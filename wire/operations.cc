@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/error.h"
-#include "wire/errors.h"
 #include "wire/prefix_fields.h"
 #include "wire/retention_fields.h"
 #include "wire/vocabulary.h"

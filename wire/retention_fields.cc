@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "manager/operation_checks.h"
 #include "manager/retention.h"
-#include "wire/errors.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {

@@ -33,8 +33,6 @@ CachePtr PartsOf(const std::shared_ptr<ServedCache>& cache) {
   return CachePtr(cache, &cache->parts());
 }
 
-absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
-
 absl::Status Draining() { return MakeError(Reason::kDraining, "the daemon is shutting down"); }
 
 absl::Status Mismatch(const std::string& name, const std::string& what) {
@@ -47,7 +45,8 @@ absl::Status CheckCall(const OpenCacheCall& call) {
   const auto& policies = EvictionPolicyNames();
   if (!call.eviction_policy.empty() &&
       std::find(policies.begin(), policies.end(), call.eviction_policy) == policies.end()) {
-    return Refuse(absl::StrCat("there is no eviction policy '", call.eviction_policy, "'"));
+    return InvalidArgument(
+        absl::StrCat("there is no eviction policy '", call.eviction_policy, "'"));
   }
   return absl::OkStatus();
 }
@@ -56,8 +55,8 @@ absl::Status CheckBlockBytes(const CacheLayout& layout, uint32_t tokens_per_bloc
   const uint64_t least = std::max(kLeastBlockBytes, kLeastTokenBytes * tokens_per_block);
   for (const WindowLayout& window : layout.windows()) {
     if (window.block_bytes() >= least) continue;
-    return Refuse(absl::StrCat("layers: a block of a window has ", window.block_bytes(),
-                               " bytes; it needs at least ", least));
+    return InvalidArgument(absl::StrCat("layers: a block of a window has ", window.block_bytes(),
+                                        " bytes; it needs at least ", least));
   }
   return absl::OkStatus();
 }
@@ -436,7 +435,7 @@ absl::StatusOr<CachePtr> CacheOpener::Make(BroughtCache brought, TenantId tenant
 
 absl::StatusOr<uint64_t> CacheOpener::Drop(const std::string& name, bool force) {
   if (own_ != nullptr && own_->parts().name == name) {
-    return Refuse(
+    return InvalidArgument(
         absl::StrCat("the cache '", name,
                      "' is the cache of the daemon's configuration; it ends with the daemon"));
   }

@@ -28,13 +28,11 @@ constexpr uint64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
 constexpr size_t kMaxModelText = 256;
 constexpr size_t kMaxTenantName = 128;  // See Namespace.tenant.
 
-absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
-
 void AppendView(std::string* out, std::string_view text) { out->append(text); }
 
 absl::Status CheckPowerOfTwo(uint64_t value) {
   if (std::has_single_bit(value)) return absl::OkStatus();
-  return Refuse(absl::StrCat(value, " is not a power of two"));
+  return InvalidArgument(absl::StrCat(value, " is not a power of two"));
 }
 
 absl::Status CheckAddress(const std::string& address) {
@@ -49,8 +47,8 @@ absl::Status CheckTenantName(const std::string& name) {
   bool good = !name.empty() && name.size() <= kMaxTenantName;
   for (const char c : name) good = good && absl::ascii_isgraph(static_cast<unsigned char>(c));
   if (good) return absl::OkStatus();
-  return Refuse(absl::StrCat("'", name, "' is not 1 to ", kMaxTenantName,
-                             " printable characters without blanks"));
+  return InvalidArgument(absl::StrCat("'", name, "' is not 1 to ", kMaxTenantName,
+                                      " printable characters without blanks"));
 }
 
 // Checks one of the two parts of an identity, which an '@' joins.
@@ -60,14 +58,15 @@ absl::Status CheckModelText(const std::string& text) {
     good = good && c != '@' && absl::ascii_isgraph(static_cast<unsigned char>(c));
   }
   if (good) return absl::OkStatus();
-  return Refuse(absl::StrCat("'", text, "' is not at most ", kMaxModelText,
-                             " printable characters without blanks and '@'"));
+  return InvalidArgument(absl::StrCat("'", text, "' is not at most ", kMaxModelText,
+                                      " printable characters without blanks and '@'"));
 }
 
 absl::Status CheckPolicy(const std::string& name) {
   const auto& names = EvictionPolicyNames();
   if (std::find(names.begin(), names.end(), name) != names.end()) return absl::OkStatus();
-  return Refuse(absl::StrCat("'", name, "' is none of ", absl::StrJoin(names, ", ", AppendView)));
+  return InvalidArgument(
+      absl::StrCat("'", name, "' is none of ", absl::StrJoin(names, ", ", AppendView)));
 }
 
 // The keys of layers that are not opaque.
@@ -387,7 +386,7 @@ absl::Status CheckOneDocument(const std::string& text) {
   if (!parser.HandleNextDocument(document) || !parser.HandleNextDocument(document)) {
     return absl::OkStatus();
   }
-  return Refuse(absl::StrCat(document.line(), ": a second document; only one is allowed"));
+  return InvalidArgument(absl::StrCat(document.line(), ": a second document; only one is allowed"));
 }
 
 // Refuses a configuration that uses both forms of the tiers.
@@ -467,7 +466,7 @@ absl::Status AdoptFirstMedium(Config::Cache* cache) {
   const PrimaryMemory wanted =
       medium == TierMedium::kGpu ? PrimaryMemory::kCuda : PrimaryMemory::kHost;
   if (cache->primary_memory != PrimaryMemory::kAuto && cache->primary_memory != wanted) {
-    return Refuse(
+    return InvalidArgument(
         " the first tier's medium and cache.primary_memory contradict each other; set one of them "
         "to auto");
   }
@@ -499,8 +498,9 @@ absl::Status CheckCacheName(const std::string& name) {
            (absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.');
   }
   if (good) return absl::OkStatus();
-  return Refuse(absl::StrCat("'", absl::CHexEscape(name.substr(0, kMaxBytes)), "' is not 1 to ",
-                             kMaxBytes, " letters, digits, '-', '_' or '.'"));
+  return InvalidArgument(absl::StrCat("'", absl::CHexEscape(name.substr(0, kMaxBytes)),
+                                      "' is not 1 to ", kMaxBytes,
+                                      " letters, digits, '-', '_' or '.'"));
 }
 
 Config::Cache::Cache() : eviction_policy(EvictionPolicyNames().front()) {}
@@ -566,11 +566,11 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& f
     }
     if (status.ok()) status = AdoptFirstMedium(&config.cache);
   } catch (const YAML::Exception& error) {
-    status = Refuse(absl::StrCat(error.mark.line + 1, ": ", error.msg));
+    status = InvalidArgument(absl::StrCat(error.mark.line + 1, ": ", error.msg));
   }
-  if (!status.ok()) return Refuse(absl::StrCat(file, ":", std::string(status.message())));
+  if (!status.ok()) return InvalidArgument(absl::StrCat(file, ":", std::string(status.message())));
   status = ValidateConfig(config);
-  if (!status.ok()) return Refuse(absl::StrCat(file, ": ", std::string(status.message())));
+  if (!status.ok()) return InvalidArgument(absl::StrCat(file, ": ", std::string(status.message())));
   return config;
 }
 

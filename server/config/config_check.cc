@@ -17,8 +17,6 @@
 namespace pagoda::server {
 namespace {
 
-absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
-
 // Plaintext would show cached content and callers' tokens to eavesdroppers on the network.
 absl::Status CheckStaysHere(const std::string& key, const std::string& address,
                             const std::string& remedy, const std::string& permission) {
@@ -26,9 +24,9 @@ absl::Status CheckStaysHere(const std::string& key, const std::string& address,
   const absl::StatusOr<TcpAddress> parsed = ParseAddress(address);
   if (!parsed.ok()) return parsed.status();
   if (IsLoopback(*parsed)) return absl::OkStatus();
-  return Refuse(absl::StrCat(key, " ", address, " would serve other machines without TLS: ", remedy,
-                             ", listen on loopback (127.0.0.1, [::1], localhost), or say ",
-                             permission, ": true"));
+  return InvalidArgument(absl::StrCat(
+      key, " ", address, " would serve other machines without TLS: ", remedy,
+      ", listen on loopback (127.0.0.1, [::1], localhost), or say ", permission, ": true"));
 }
 
 absl::Status CheckPlaintext(const Config::Server& server) {
@@ -49,13 +47,13 @@ absl::Status CheckPlaintext(const Config::Server& server) {
 absl::Status CheckZmq(const Config& config) {
   const Config::Events::Zmq& zmq = config.events.zmq;
   if (zmq.endpoint.empty() && !zmq.replay_endpoint.empty()) {
-    return Refuse("events.zmq.replay_endpoint is set, and events.zmq.endpoint is not");
+    return InvalidArgument("events.zmq.replay_endpoint is set, and events.zmq.endpoint is not");
   }
   for (const auto& [key, endpoint] :
        {std::pair("endpoint", &zmq.endpoint), std::pair("replay_endpoint", &zmq.replay_endpoint)}) {
     if (endpoint->empty() || config.server.insecure) continue;
     if (!StaysHere(*endpoint)) {
-      return Refuse(
+      return InvalidArgument(
           absl::StrCat("events.zmq.", key, " ", *endpoint,
                        " would show every tenant's tokens to other machines: use ipc://PATH, "
                        "tcp://[::1]:PORT, or tcp://127.0.0.1:PORT with events.zmq.mode: listen, "
@@ -63,7 +61,7 @@ absl::Status CheckZmq(const Config& config) {
     }
     // If callers must show credentials, the mode of the socket's file is the least protection.
     if (config.knows_callers() && SocketFile(*endpoint).empty() && !IsInProcess(*endpoint)) {
-      return Refuse(absl::StrCat(
+      return InvalidArgument(absl::StrCat(
           "events.zmq.", key, " ", *endpoint,
           " would show every tenant's tokens to every process on this machine, although callers "
           "must show credentials: use ipc://PATH, whose file only the daemon's user and group may "
@@ -75,13 +73,14 @@ absl::Status CheckZmq(const Config& config) {
 
 absl::Status CheckTls(const Config::Server::Tls& tls) {
   if (tls.certificate.empty() != tls.key.empty()) {
-    return Refuse("server.tls.certificate and server.tls.key go together; one of them is empty");
+    return InvalidArgument(
+        "server.tls.certificate and server.tls.key go together; one of them is empty");
   }
   if (!tls.enabled() && !tls.client_ca.empty()) {
-    return Refuse("server.tls.client_ca needs TLS, and server.tls.certificate is empty");
+    return InvalidArgument("server.tls.client_ca needs TLS, and server.tls.certificate is empty");
   }
   if (tls.client_ca.empty() != (tls.client_certificates == ClientCertificates::kNone)) {
-    return Refuse(
+    return InvalidArgument(
         "server.tls.client_ca and server.tls.client_certificates (optional, required) go together");
   }
   return absl::OkStatus();
@@ -90,30 +89,30 @@ absl::Status CheckTls(const Config::Server::Tls& tls) {
 // Every name and subject stands for one caller.
 absl::Status CheckCallers(const Config& config) {
   if (config.tenants.size() > kMaxTenants) {
-    return Refuse(absl::StrCat(config.tenants.size(), " tenants; at most ", kMaxTenants));
+    return InvalidArgument(absl::StrCat(config.tenants.size(), " tenants; at most ", kMaxTenants));
   }
   std::set<std::string> names;
   std::vector<std::string> subjects = config.operators.subjects;
   for (const Config::Tenant& tenant : config.tenants) {
-    if (tenant.name.empty()) return Refuse("a tenant has no name");
+    if (tenant.name.empty()) return InvalidArgument("a tenant has no name");
     if (tenant.name == kDefaultTenantLabel) {
-      return Refuse(absl::StrCat("no tenant can be called '", kDefaultTenantLabel, "'"));
+      return InvalidArgument(absl::StrCat("no tenant can be called '", kDefaultTenantLabel, "'"));
     }
     if (!names.insert(tenant.name).second) {
-      return Refuse(absl::StrCat("there are two tenants '", tenant.name, "'"));
+      return InvalidArgument(absl::StrCat("there are two tenants '", tenant.name, "'"));
     }
     const std::vector<std::string>& more = tenant.credentials.subjects;
     subjects.insert(subjects.end(), more.begin(), more.end());
   }
   std::set<std::string> seen;
   for (const std::string& subject : subjects) {
-    if (subject.empty()) return Refuse("a subject is empty");
+    if (subject.empty()) return InvalidArgument("a subject is empty");
     if (!seen.insert(subject).second) {
-      return Refuse(absl::StrCat("the subject '", subject, "' stands for two callers"));
+      return InvalidArgument(absl::StrCat("the subject '", subject, "' stands for two callers"));
     }
   }
   if (!subjects.empty() && config.server.tls.client_certificates == ClientCertificates::kNone) {
-    return Refuse(
+    return InvalidArgument(
         "subjects are names in client certificates, and "
         "server.tls.client_certificates is none");
   }
@@ -124,16 +123,16 @@ absl::Status CheckCallers(const Config& config) {
 absl::Status CheckModel(const Config& config) {
   const Config::Cache::Model& model = config.cache.model;
   if (model.name.empty() && !model.revision.empty()) {
-    return Refuse("cache.model.revision is set, and cache.model.name is empty");
+    return InvalidArgument("cache.model.revision is set, and cache.model.name is empty");
   }
   const bool has_folder = !config.cache.model_dir.empty() || !config.engine.model_dir.empty();
   if (!model.name.empty() && has_folder) {
-    return Refuse(
+    return InvalidArgument(
         "cache.model names the model of cache.layers; with cache.model_dir or engine.model_dir, "
         "the weights in the folder identify the model");
   }
   if (config.cache.outlives_daemon() && model.name.empty() && !has_folder) {
-    return Refuse(
+    return InvalidArgument(
         absl::StrCat(config.cache.warm_restart ? "cache.warm_restart" : "a tier on disk",
                      " keeps KV for later daemons, and the KV's model is not configured: set "
                      "cache.model.name, or cache.model_dir or engine.model_dir"));
@@ -146,37 +145,37 @@ absl::Status CheckEngineBackend(const Config& config) {
   const Config::Engine& engine = config.engine;
   if (engine.model_dir.empty()) return absl::OkStatus();
   if (absl::Status built = CheckBuilt(engine.backend); !built.ok()) {
-    return Refuse(absl::StrCat("engine.backend is cuda; ", built.message()));
+    return InvalidArgument(absl::StrCat("engine.backend is cuda; ", built.message()));
   }
   // The engine certainly computes on the host. With auto it reports the conflict when it starts.
   const bool on_cpu = engine.backend == EngineBackend::kCpu || engine.kv == KvMode::kBasic ||
                       config.cache.primary_memory == PrimaryMemory::kHost;
   if (on_cpu && engine.backend != EngineBackend::kCuda &&
       engine.gpu_attention != GpuAttention::kAuto) {
-    return Refuse(absl::StrCat("engine.gpu_attention is ",
-                               NameOf(GpuAttentions(), engine.gpu_attention),
-                               ", and the engine computes on the CPU: say auto, or backend: cuda"));
+    return InvalidArgument(
+        absl::StrCat("engine.gpu_attention is ", NameOf(GpuAttentions(), engine.gpu_attention),
+                     ", and the engine computes on the CPU: say auto, or backend: cuda"));
   }
   if (engine.kv == KvMode::kBasic) {
     if (engine.backend != EngineBackend::kCuda) return absl::OkStatus();
-    return Refuse(
+    return InvalidArgument(
         "engine.backend is cuda and engine.kv is basic, which keeps KV in host memory: say kv: "
         "paged, or backend: cpu");
   }
   if (engine.backend == EngineBackend::kCpu &&
       config.cache.primary_memory == PrimaryMemory::kCuda) {
-    return Refuse(
+    return InvalidArgument(
         "engine.backend is cpu and cache.primary_memory is cuda; the CPU cannot access GPU "
         "memory: say primary_memory: host (auto then means host), or backend: cuda");
   }
   if (engine.backend != EngineBackend::kCuda) return absl::OkStatus();
   if (config.cache.primary_memory == PrimaryMemory::kHost) {
-    return Refuse(
+    return InvalidArgument(
         "engine.backend is cuda and cache.primary_memory is host; an engine on a GPU needs the "
         "primary tier there: say primary_memory: cuda (auto then means cuda), or backend: cpu");
   }
   if (config.cache.warm_restart) {
-    return Refuse(
+    return InvalidArgument(
         "engine.backend is cuda and cache.warm_restart is true; GPU memory ends with the daemon: "
         "say backend: cpu, or no warm_restart");
   }
@@ -187,7 +186,7 @@ absl::Status CheckEngineBackend(const Config& config) {
 absl::Status CheckPrimaryMemory(const Config& config) {
   if (config.cache.primary_memory != PrimaryMemory::kCuda) return absl::OkStatus();
   if (config.cache.warm_restart) {
-    return Refuse(
+    return InvalidArgument(
         "cache.primary_memory is cuda and cache.warm_restart is true; GPU memory ends with the "
         "daemon: say host, or auto, which then means host");
   }
@@ -197,27 +196,30 @@ absl::Status CheckPrimaryMemory(const Config& config) {
 absl::Status CheckTierList(const Config::Cache& cache) {
   const std::vector<Config::Cache::TierConfig> tiers = cache.AllTiers();
   if (tiers.size() > kMaxTiers) {
-    return Refuse(absl::StrCat("cache.tiers has ", tiers.size(), " tiers; at most ", kMaxTiers));
+    return InvalidArgument(
+        absl::StrCat("cache.tiers has ", tiers.size(), " tiers; at most ", kMaxTiers));
   }
   std::set<std::string> names;
   for (const Config::Cache::TierConfig& tier : tiers) {
     if (!names.insert(tier.name).second) {
-      return Refuse(absl::StrCat("cache.tiers has two tiers '", tier.name, "'"));
+      return InvalidArgument(absl::StrCat("cache.tiers has two tiers '", tier.name, "'"));
     }
     const bool is_first = names.size() == 1;
     if (is_first ? tier.on_disk() : tier.medium == TierMedium::kGpu) {
-      return Refuse(absl::StrCat("cache.tiers: tier '", tier.name, "' is ",
-                                 is_first ? "the first, where engines compute, and is on disk"
-                                          : "not the first, and is in GPU memory"));
+      return InvalidArgument(absl::StrCat("cache.tiers: tier '", tier.name, "' is ",
+                                          is_first
+                                              ? "the first, where engines compute, and is on disk"
+                                              : "not the first, and is in GPU memory"));
     }
     if (tier.on_disk() && std::holds_alternative<FractionBudget>(tier.size)) {
-      return Refuse(absl::StrCat("cache.tiers: tier '", tier.name,
-                                 "' is a share of a disk; say bytes or blocks"));
+      return InvalidArgument(absl::StrCat("cache.tiers: tier '", tier.name,
+                                          "' is a share of a disk; say bytes or blocks"));
     }
     if (tier.on_disk() && names.size() < tiers.size()) {
-      return Refuse(absl::StrCat("cache.tiers: tier '", tier.name,
-                                 "' is on disk and not the last; only the last tier can be on "
-                                 "disk"));
+      return InvalidArgument(
+          absl::StrCat("cache.tiers: tier '", tier.name,
+                       "' is on disk and not the last; only the last tier can be on "
+                       "disk"));
     }
   }
   return absl::OkStatus();
@@ -241,22 +243,24 @@ absl::Status CheckDiskTier(const Config& config) {
   const std::vector<Config::Cache::TierConfig> tiers = cache.AllTiers();
   const std::string tier = absl::StrCat("cache.tiers: tier '", tiers.back().name, "'");
   if (tiers.back().path.empty()) {
-    return Refuse(absl::StrCat(tier, " is on disk and has no path: the folder of its files"));
+    return InvalidArgument(
+        absl::StrCat(tier, " is on disk and has no path: the folder of its files"));
   }
   if (HoldsNothing(tiers.back().size)) {
-    return Refuse(absl::StrCat(tier, " is on disk and has no size; say bytes or blocks"));
+    return InvalidArgument(absl::StrCat(tier, " is on disk and has no size; say bytes or blocks"));
   }
   if (cache.tokens_per_block > kMaxDiskBlockTokens) {
-    return Refuse(absl::StrCat(tier, " is on disk and cache.tokens_per_block is ",
-                               cache.tokens_per_block, "; a disk takes blocks of at most ",
-                               kMaxDiskBlockTokens, " tokens"));
+    return InvalidArgument(absl::StrCat(tier, " is on disk and cache.tokens_per_block is ",
+                                        cache.tokens_per_block, "; a disk takes blocks of at most ",
+                                        kMaxDiskBlockTokens, " tokens"));
   }
   const bool engine_on_gpu =
       !config.engine.model_dir.empty() && config.engine.backend == EngineBackend::kCuda;
   if (tiers.size() == 2 && (cache.primary_memory == PrimaryMemory::kCuda || engine_on_gpu)) {
-    return Refuse(absl::StrCat(tier,
-                               " is on disk right below a tier in GPU memory; it needs a tier in "
-                               "host memory between the two"));
+    return InvalidArgument(
+        absl::StrCat(tier,
+                     " is on disk right below a tier in GPU memory; it needs a tier in "
+                     "host memory between the two"));
   }
   return absl::OkStatus();
 }
@@ -273,12 +277,12 @@ absl::Status CheckQuotas(const Config& config) {
       const bool known = std::any_of(tiers.begin(), tiers.end(),
                                      [&](const auto& tier) { return tier.name == quota.tier; });
       if (!known) {
-        return Refuse(absl::StrCat("tenant '", tenant.name, "' has a quota for the tier '",
-                                   quota.tier, "', which the cache does not have"));
+        return InvalidArgument(absl::StrCat("tenant '", tenant.name, "' has a quota for the tier '",
+                                            quota.tier, "', which the cache does not have"));
       }
       if (!seen.insert(quota.tier).second) {
-        return Refuse(absl::StrCat("tenant '", tenant.name, "' has two quotas for the tier '",
-                                   quota.tier, "'"));
+        return InvalidArgument(absl::StrCat("tenant '", tenant.name,
+                                            "' has two quotas for the tier '", quota.tier, "'"));
       }
     }
   }
@@ -289,26 +293,29 @@ absl::Status CheckQuotas(const Config& config) {
 absl::Status CheckMemory(const Config& config) {
   const Config::Memory::Disk& disk = config.memory.disk;
   if ((disk.size > 0) != !disk.path.empty()) {
-    return Refuse("memory.disk.size and memory.disk.path go together; one of them is missing");
+    return InvalidArgument(
+        "memory.disk.size and memory.disk.path go together; one of them is missing");
   }
   if (disk.size > 0 && config.memory.host == 0) {
-    return Refuse(
+    return InvalidArgument(
         "memory.disk is set and memory.host is not; a disk takes blocks only from host memory");
   }
   if (config.memory.warm_restart && !config.memory.any()) {
-    return Refuse("memory.warm_restart is set, and memory has no bytes for clients' caches");
+    return InvalidArgument(
+        "memory.warm_restart is set, and memory has no bytes for clients' caches");
   }
   if (config.memory.warm_restart && config.memory.reservation == Reservation::kSparse) {
-    return Refuse(
+    return InvalidArgument(
         "memory.warm_restart is true and memory.reservation is sparse; a warm restart needs "
         "reservation: whole");
   }
   if (config.own_cache) return absl::OkStatus();
   if (!config.engine.model_dir.empty()) {
-    return Refuse("engine.model_dir needs a cache in the configuration: add a section cache");
+    return InvalidArgument(
+        "engine.model_dir needs a cache in the configuration: add a section cache");
   }
   if (!config.events.zmq.endpoint.empty() || config.events.smg.enabled) {
-    return Refuse(
+    return InvalidArgument(
         "events.zmq and events.smg publish the events of the configuration's own cache, and there "
         "is none: add a section cache");
   }
@@ -319,15 +326,16 @@ absl::Status CheckMemory(const Config& config) {
 
 absl::Status ValidateConfig(const Config& config) {
   if (config.server.unix_socket.empty() && config.server.grpc_address.empty()) {
-    return Refuse("server.unix_socket and server.grpc_address are both empty; gRPC needs one");
+    return InvalidArgument(
+        "server.unix_socket and server.grpc_address are both empty; gRPC needs one");
   }
   if (config.sessions.default_lease > config.sessions.max_lease) {
-    return Refuse(absl::StrCat(
+    return InvalidArgument(absl::StrCat(
         "sessions.default_lease ", absl::FormatDuration(config.sessions.default_lease),
         " is above sessions.max_lease ", absl::FormatDuration(config.sessions.max_lease)));
   }
   if (!config.cache.model_dir.empty() && !config.engine.model_dir.empty()) {
-    return Refuse(
+    return InvalidArgument(
         "cache.model_dir and engine.model_dir are both set; the daemon's own engine brings the "
         "cache's layers");
   }

@@ -15,15 +15,15 @@
 namespace pagoda::server {
 namespace {
 
-struct Unit {
+struct SizeUnit {
   const char* suffix;
   uint64_t bytes;
 };
 
 // The largest first. "B" is a suffix of the others, so it is the last.
-constexpr std::array kUnits = {Unit{"TiB", uint64_t{1} << 40}, Unit{"GiB", uint64_t{1} << 30},
-                               Unit{"MiB", uint64_t{1} << 20}, Unit{"KiB", uint64_t{1} << 10},
-                               Unit{"B", 1}};
+constexpr std::array kSizeUnits = {
+    SizeUnit{"TiB", uint64_t{1} << 40}, SizeUnit{"GiB", uint64_t{1} << 30},
+    SizeUnit{"MiB", uint64_t{1} << 20}, SizeUnit{"KiB", uint64_t{1} << 10}, SizeUnit{"B", 1}};
 
 constexpr char kForms[] =
     " blocks, a list of them by window, bytes such as 8GiB (B, KiB, MiB, GiB, TiB), or a share of "
@@ -57,7 +57,7 @@ std::optional<TierBudget> ShareFrom(absl::string_view percent) {
 }
 
 std::optional<TierBudget> BytesFrom(absl::string_view text) {
-  for (const Unit& unit : kUnits) {
+  for (const SizeUnit& unit : kSizeUnits) {
     if (!absl::ConsumeSuffix(&text, unit.suffix)) continue;
     uint64_t count = 0;
     if (!absl::SimpleAtoi(text, &count) || count == 0 ||
@@ -88,7 +88,7 @@ struct Printer {
     }
   }
   void operator()(const ByteBudget& budget) const {
-    for (const Unit& unit : kUnits) {
+    for (const SizeUnit& unit : kSizeUnits) {
       if (budget.bytes % unit.bytes != 0) continue;
       out << absl::StrCat(budget.bytes / unit.bytes, unit.suffix);
       return;

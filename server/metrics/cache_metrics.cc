@@ -20,11 +20,6 @@ MetricLabels WindowLabels(const WindowStats& window) {
   return {{"window", WindowName(window.window)}};
 }
 
-MetricLabels With(MetricLabels labels, std::string name, std::string value) {
-  labels.push_back({std::move(name), std::move(value)});
-  return labels;
-}
-
 // Adds a tenant's value to a family. Without tenant labels, sums over the tenants.
 class ByTenant {
  public:
@@ -36,7 +31,7 @@ class ByTenant {
     if (!summed_) {
       const std::string& name = tenants_[tenant].name;
       AddSample(family,
-                With(labels, "tenant", tenant == kDefaultTenant ? kDefaultTenantLabel : name),
+                WithLabel(labels, "tenant", tenant == kDefaultTenant ? kDefaultTenantLabel : name),
                 AsDouble(value));
       return;
     }
@@ -74,7 +69,7 @@ void CollectBlocks(const CacheNumbers& numbers, Families& out) {
     for (size_t t = 0; t < window.tiers.size(); ++t) {
       const TierOccupancy& tier = window.tiers[t];
       if (tier.capacity == 0) continue;
-      const MetricLabels labels = With(WindowLabels(window), "tier", TierLabel(numbers, t));
+      const MetricLabels labels = WithLabel(WindowLabels(window), "tier", TierLabel(numbers, t));
       AddSample(capacity, labels, tier.capacity);
       const std::pair<const char*, uint32_t> states[] = {{"free", tier.free},
                                                          {"cached", tier.cached},
@@ -82,7 +77,7 @@ void CollectBlocks(const CacheNumbers& numbers, Families& out) {
                                                          {"pinned", tier.pinned},
                                                          {"in_flight", tier.in_flight}};
       for (const auto& [state, count] : states) {
-        AddSample(blocks, With(labels, "state", state), count);
+        AddSample(blocks, WithLabel(labels, "state", state), count);
       }
       AddSample(duplicates, labels, tier.duplicates);
     }
@@ -100,14 +95,14 @@ void CollectPriorities(const CacheNumbers& numbers, Families& out) {
   for (const WindowStats& window : numbers.stats.windows) {
     for (size_t t = 0; t < window.tiers.size(); ++t) {
       if (window.tiers[t].capacity == 0) continue;
-      const MetricLabels labels = With(WindowLabels(window), "tier", TierLabel(numbers, t));
+      const MetricLabels labels = WithLabel(WindowLabels(window), "tier", TierLabel(numbers, t));
       const PriorityCounts& counts = window.cached_by_priority[t];
       for (size_t low = 0; low < counts.size(); low += kTen) {
         const size_t end = std::min(low + kTen, counts.size());
         const std::string name =
             end == low + 1 ? absl::StrCat(low) : absl::StrCat(low, "-", end - 1);
         AddSample(
-            family, With(labels, "priority", name),
+            family, WithLabel(labels, "priority", name),
             AsDouble(std::accumulate(counts.begin() + static_cast<ptrdiff_t>(low),
                                      counts.begin() + static_cast<ptrdiff_t>(end), uint64_t{0})));
       }
@@ -197,10 +192,10 @@ void CollectTenantCounters(const CacheNumbers& numbers, ByTenant by_tenant, Fami
       by_tenant.Add(lookups, labels, TenantId{i}, counters.prefix_lookup_tokens);
       for (size_t t = 0; t < window.tiers.size(); ++t) {
         if (window.tiers[t].capacity == 0) continue;
-        const MetricLabels in_tier = With(labels, "tier", TierLabel(numbers, t));
+        const MetricLabels in_tier = WithLabel(labels, "tier", TierLabel(numbers, t));
         by_tenant.Add(hits, in_tier, TenantId{i}, counters.prefix_hit_tokens[t]);
         for (const auto& [reason, name] : kReasons) {
-          by_tenant.Add(removed, With(in_tier, "reason", name), TenantId{i},
+          by_tenant.Add(removed, WithLabel(in_tier, "reason", name), TenantId{i},
                         counters.removed_blocks[t][static_cast<size_t>(reason)]);
         }
       }
@@ -225,9 +220,9 @@ void CollectTenantUses(const CacheNumbers& numbers, ByTenant by_tenant, Families
     for (const TenantUsage::Use& use : usage.uses) {
       const MetricLabels labels = {{"window", WindowName(use.window)},
                                    {"tier", numbers.info.TierName(use.tier)}};
-      by_tenant.Add(blocks, With(labels, "state", "held"), usage.tenant,
+      by_tenant.Add(blocks, WithLabel(labels, "state", "held"), usage.tenant,
                     use.used_blocks - use.cached_blocks);
-      by_tenant.Add(blocks, With(labels, "state", "cached"), usage.tenant, use.cached_blocks);
+      by_tenant.Add(blocks, WithLabel(labels, "state", "cached"), usage.tenant, use.cached_blocks);
       if (use.quota_blocks != kNoQuota) {
         by_tenant.Add(quota, labels, usage.tenant, use.quota_blocks);
       }
@@ -261,7 +256,7 @@ void CollectReuseIntervals(const CacheNumbers& numbers, Families& out) {
     for (const WindowStats& window : numbers.stats.windows) {
       for (size_t t = 0; t < window.tiers.size(); ++t) {
         if (window.tiers[t].capacity == 0) continue;
-        AddHistogram(family, With(WindowLabels(window), "tier", TierLabel(numbers, t)),
+        AddHistogram(family, WithLabel(WindowLabels(window), "tier", TierLabel(numbers, t)),
                      (window.reuse_intervals.*row.field)[t]);
       }
     }

@@ -30,11 +30,6 @@ std::vector<Window> WindowsOf(const ManagerStats& stats, const DiskStats& disk) 
   return windows;
 }
 
-MetricLabels With(MetricLabels labels, std::string name, std::string value) {
-  labels.push_back({std::move(name), std::move(value)});
-  return labels;
-}
-
 void CollectFiles(const std::vector<Window>& windows, const std::string& tier, Families& out) {
   auto info = GaugeFamily("pagoda_disk_info", "Always 1; the labels describe how a file is used.");
   auto mode = GaugeFamily("pagoda_disk_mode",
@@ -48,16 +43,16 @@ void CollectFiles(const std::vector<Window>& windows, const std::string& tier, F
   for (const Window& window : windows) {
     const SlabStats& file = window.carrier.file;
     AddSample(info,
-              With(With(With(window.labels, "tier", tier), "engine", file.engine), "direct",
-                   file.direct ? "true" : "false"),
+              WithLabel(WithLabel(WithLabel(window.labels, "tier", tier), "engine", file.engine),
+                        "direct", file.direct ? "true" : "false"),
               1);
     for (const SlabMode one : {SlabMode::kReadWrite, SlabMode::kReadOnly, SlabMode::kOff}) {
-      AddSample(mode, With(window.labels, "mode", std::string(SlabModeName(one))),
+      AddSample(mode, WithLabel(window.labels, "mode", std::string(SlabModeName(one))),
                 file.mode == one ? 1 : 0);
     }
-    AddSample(slots, With(window.labels, "state", "held"), window.carrier.held_slots);
-    AddSample(slots, With(window.labels, "state", "stale"), window.carrier.stale_slots);
-    AddSample(slots, With(window.labels, "state", "quarantined"), file.quarantined_slots);
+    AddSample(slots, WithLabel(window.labels, "state", "held"), window.carrier.held_slots);
+    AddSample(slots, WithLabel(window.labels, "state", "stale"), window.carrier.stale_slots);
+    AddSample(slots, WithLabel(window.labels, "state", "quarantined"), file.quarantined_slots);
   }
   for (auto* family : {&info, &mode, &slots}) out.push_back(std::move(*family));
 }
@@ -76,7 +71,7 @@ void CollectTraffic(const std::vector<Window>& windows, Families& out) {
         {"write", window.carrier.written, file.write_errors},
         {"read", window.carrier.read, file.read_errors}};
     for (const auto& [name, direction, errors] : directions) {
-      const MetricLabels labels = With(window.labels, "direction", name);
+      const MetricLabels labels = WithLabel(window.labels, "direction", name);
       AddSample(blocks, labels, AsDouble(direction.blocks));
       AddSample(bytes, labels, AsDouble(direction.bytes));
       AddHistogram(latency, labels, direction.latency);
@@ -95,12 +90,12 @@ void CollectOrders(const std::vector<Window>& windows, Families& out) {
     for (size_t i = 0; i < kNumDiskErrors; ++i) {
       std::string kind(DiskErrorName(static_cast<DiskError>(i)));
       std::replace(kind.begin(), kind.end(), ' ', '_');
-      AddSample(errors, With(window.labels, "kind", std::move(kind)),
+      AddSample(errors, WithLabel(window.labels, "kind", std::move(kind)),
                 AsDouble(window.carrier.errors[i]));
     }
-    AddSample(queued, With(window.labels, "lane", "backup"),
+    AddSample(queued, WithLabel(window.labels, "lane", "backup"),
               AsDouble(window.carrier.queued_backups));
-    AddSample(queued, With(window.labels, "lane", "fetch"),
+    AddSample(queued, WithLabel(window.labels, "lane", "fetch"),
               AsDouble(window.carrier.queued_fetches));
     AddSample(running, window.labels, AsDouble(window.carrier.running));
   }

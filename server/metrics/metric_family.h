@@ -18,6 +18,12 @@ namespace pagoda::server {
 
 using MetricLabels = std::vector<prometheus::ClientMetric::Label>;
 
+// `labels`, and one more.
+inline MetricLabels WithLabel(MetricLabels labels, std::string name, std::string value) {
+  labels.push_back({std::move(name), std::move(value)});
+  return labels;
+}
+
 inline prometheus::MetricFamily CounterFamily(std::string name, std::string help) {
   return {std::move(name), std::move(help), prometheus::MetricType::Counter, {}};
 }

@@ -11,13 +11,13 @@ namespace {
 constexpr char kFieldUrl[] = "pagoda/field";
 constexpr char kInvalidRequest[] = "invalid_request_error";
 
-struct Kind {
+struct ErrorKind {
   int http_status;
   const char* type;
   const char* code;  // Null: the reason's name.
 };
 
-Kind KindOf(const absl::Status& status) {
+ErrorKind ErrorKindOf(const absl::Status& status) {
   switch (ReasonOf(status)) {
     case Reason::kMessageTooLarge:
       return {413, kInvalidRequest, "request_too_large"};
@@ -74,7 +74,7 @@ absl::Status UnknownModel(const std::string& asked, const std::string& served) {
 }
 
 Json ApiErrorJson(const absl::Status& status) {
-  const Kind kind = KindOf(status);
+  const ErrorKind kind = ErrorKindOf(status);
   const auto field = status.GetPayload(kFieldUrl);
   const Reason reason = ReasonOf(status);
   const std::string name = reason == Reason::kNone ? absl::StatusCodeToString(status.code())
@@ -86,7 +86,7 @@ Json ApiErrorJson(const absl::Status& status) {
 }
 
 HttpResponse ApiErrorResponse(const absl::Status& status) {
-  HttpResponse response{.status = KindOf(status).http_status,
+  HttpResponse response{.status = ErrorKindOf(status).http_status,
                         .content_type = "application/json",
                         .body = TextOf({{"error", ApiErrorJson(status)}}),
                         .headers = {}};

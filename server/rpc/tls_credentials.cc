@@ -19,8 +19,6 @@ using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
 using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
 using Key = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
 
-absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
-
 Bio OpenPem(const std::string& pem) {
   return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), &BIO_free);
 }
@@ -40,16 +38,17 @@ Key PrivateKey(const std::string& pem) {
 
 absl::Status CheckMaterial(const Config::Server::Tls& files, const TlsMaterial& material) {
   const Certificate certificate = FirstCertificate(material.certificate);
-  if (certificate == nullptr) return Refuse(absl::StrCat(files.certificate, " has no certificate"));
+  if (certificate == nullptr)
+    return InvalidArgument(absl::StrCat(files.certificate, " has no certificate"));
   const Key key = PrivateKey(material.key);
   if (key == nullptr)
-    return Refuse(absl::StrCat(files.key, " has no private key that is not encrypted"));
+    return InvalidArgument(absl::StrCat(files.key, " has no private key that is not encrypted"));
   if (X509_check_private_key(certificate.get(), key.get()) != 1) {
-    return Refuse(
+    return InvalidArgument(
         absl::StrCat(files.key, " is not the key of the certificate in ", files.certificate));
   }
   if (!files.client_ca.empty() && FirstCertificate(material.client_ca) == nullptr) {
-    return Refuse(absl::StrCat(files.client_ca, " has no certificate"));
+    return InvalidArgument(absl::StrCat(files.client_ca, " has no certificate"));
   }
   return absl::OkStatus();
 }

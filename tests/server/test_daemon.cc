@@ -5,6 +5,8 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "manager/shared_manager.h"
+#include "server/cache/cache_directory.h"
 #include "server/daemon.h"
 
 namespace pagoda::server {

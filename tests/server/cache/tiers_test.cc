@@ -5,7 +5,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "manager/shared_manager.h"
 #include "pools/sizing.h"
+#include "server/cache/cache_directory.h"
 #include "server/daemon.h"
 #include "tests/server/test_daemon.h"
 
