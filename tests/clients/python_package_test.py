@@ -94,7 +94,7 @@ def test_every_exported_name_is_there_and_typed():
 
 
 def test_every_reason_of_the_daemon_has_a_family():
-    table = (ROOT / "server" / "README.md").read_text().partition("| reason | code | when |")[2].partition("\n\n")[0]
+    table = (ROOT / "server" / "ERRORS.md").read_text().partition("| reason | code | when |")[2].partition("\n\n")[0]
     reasons = [(reason, grpc.StatusCode[code.split()[0]] if code != "at the start only" else grpc.StatusCode.UNKNOWN)
                for cell, code in re.findall(r"^\| ([A-Z_, ]+) \| ([^|]+) \|", table, re.M) for reason in cell.split(", ")]
     assert len(reasons) > 30
@@ -231,8 +231,8 @@ def test_a_stream_that_was_to_begin_with_a_snapshot_does():
 
 
 class FakeCalls:
-    """A daemon whose cache has a tier on disk. It keeps what it was asked, and answers what it was
-    given."""
+    """A daemon whose cache has a tier on disk. It keeps the requests, and answers what the test
+    sets."""
 
     def __init__(self, *results):
         self.asked, self.results = [], list(results)
@@ -286,8 +286,8 @@ def answer(completed=(0, 0, 0), **result):
 
 
 def run(work, *results):
-    """What `work` returns with a client of either kind, in a list, and what it asked of the daemon:
-    the same for both."""
+    """The results of `work` with the synchronous and the asynchronous client, in a list, and the
+    requests to the daemon. Both clients must give the same."""
     calls = FakeCalls(*results)
     with pagoda.Client(FakeChannel(), calls, calls.opened(), 10) as client:
         done = [step(client) for step in work]
@@ -414,8 +414,8 @@ LAYERS = (pagoda.Layers(30, num_kv_heads=8, head_dim=128, dtype="bfloat16", wind
 
 
 class FakeCaches:
-    """Stands for the calls of a channel: keeps what open_cache, list_caches and drop_cache were
-    asked, and answers with one cache."""
+    """Stands for the calls of a channel: keeps the requests of open_cache, list_caches and
+    drop_cache, and answers with one cache."""
 
     def __init__(self, channel, metadata=()):
         self.asked = channel.asked
@@ -458,8 +458,8 @@ class FakeAioCaches(FakeCaches):
 
 
 def ask(monkeypatch, name, *args, **options):
-    """What pagoda's function of that name and aio's return, which is the same, and what they
-    asked."""
+    """The result of this function of pagoda and of pagoda.aio, which must be the same, and the
+    requests of both."""
     asked = {}
     for module, channel, calls in ((pagoda, FakeChannel, FakeCaches), (pagoda.aio, FakeAioChannel, FakeAioCaches)):
         made = channel()
