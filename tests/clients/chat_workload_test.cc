@@ -192,7 +192,7 @@ TEST(ChatWorkloadTest, SequencesThatOthersHaveEndItAfterItsPatience) {
   options.patience = absl::Milliseconds(50);
   const auto report = RunOn(cache, options);
   EXPECT_EQ(ReasonOf(report.status()), Reason::kTooManySequences) << report.status();
-  EXPECT_THAT(std::string(report.status().message()), HasSubstr("no conversation found room"));
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("no conversation got capacity"));
 }
 
 TEST(ChatWorkloadTest, TheCallbackStopsIt) {

@@ -137,7 +137,7 @@ TEST(PrefetchTest, ALongPrefixIsFetchedPartByPart) {
   EXPECT_EQ(client.waits[1].lane, Lane::kFetch);
   EXPECT_EQ(client.waits[1].ticket, Ticket(7));
   EXPECT_THAT(PrefetchText(*report, client.info()),
-              testing::AllOf(testing::StartsWith("6 blocks moved up to the hbm tier, 5 blocks "
+              testing::AllOf(testing::StartsWith("6 blocks onboarded to the hbm tier, 5 blocks "
                                                  "fetched from the nvme tier, in "),
                              testing::EndsWith("\n96 tokens cached: 96 in hbm")));
 }
@@ -153,9 +153,10 @@ TEST(PrefetchTest, ARoundThatBringsNothingMoreIsTheLast) {
   EXPECT_EQ(client.prefetches[1].target, PrefetchTarget::kMemory);
   const std::string text = PrefetchText(*report, client.info());
   EXPECT_THAT(text, testing::StartsWith("4 blocks ordered from the nvme tier, in "));
-  EXPECT_THAT(text,
-              HasSubstr("\n96 tokens cached: 32 in dram, 64 in nvme\n"
-                        "64 tokens still on the nvme tier alone: memory has no room for them now"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("\n96 tokens cached: 32 in dram, 64 in nvme\n"
+                "64 tokens still only on the nvme tier: memory has no free blocks for them now"));
   const auto json = PrefetchJson(*report, client.info());
   EXPECT_EQ(json["fetched_blocks"], 4);
   EXPECT_EQ(json["tokens_on_disk"], 64);
@@ -201,7 +202,7 @@ TEST(PrefetchTest, ADeadlineIsOneForAllRounds) {
   ASSERT_TRUE(late.ok()) << late.status();
   EXPECT_THAT(client.prefetches, SizeIs(1)) << "its time is over";
   EXPECT_THAT(PrefetchText(*late, client.info()),
-              HasSubstr("32 tokens still on the nvme tier alone: the 0 us are over"));
+              HasSubstr("32 tokens still only on the nvme tier: the 0 us are over"));
 }
 
 TEST(PrefetchTest, WhatLeftTheCacheMeanwhileIsSaid) {
@@ -211,7 +212,7 @@ TEST(PrefetchTest, WhatLeftTheCacheMeanwhileIsSaid) {
                                  .cached_tokens = 80,
                                  .tokens_by_tier = {80, 0, 0}};
   EXPECT_EQ(PrefetchText(report, ScriptedClient(kThreeTiers).info()),
-            "0 blocks moved up to the hbm tier, 5 blocks ordered from the nvme tier, in 12.00 ms\n"
+            "0 blocks onboarded to the hbm tier, 5 blocks ordered from the nvme tier, in 12.00 ms\n"
             "80 tokens cached: 80 in hbm\n"
             "16 tokens left the cache meanwhile");
 }
@@ -223,13 +224,13 @@ TEST(PrefetchTest, WithoutADiskNothingIsFetched) {
   ASSERT_TRUE(moved.ok()) << moved.status();
   EXPECT_THAT(two.prefetches, SizeIs(1));
   EXPECT_EQ(PrefetchText(*moved, two.info()),
-            "4 blocks moved up to the hbm tier, 64 tokens are cached");
+            "4 blocks onboarded to the hbm tier, 64 tokens are cached");
   EXPECT_FALSE(PrefetchJson(*moved, two.info()).contains("tokens_on_disk"));
   const auto nothing = RunPrefetch(two, Prefetch(PrefetchTarget::kMemory), kPatience);
   EXPECT_EQ(PrefetchText(*nothing, two.info()),
-            "nothing to fetch, for the cache has no tier on disk; 64 tokens are cached");
+            "nothing to fetch, because the cache has no disk tier; 64 tokens are cached");
   EXPECT_EQ(PrefetchText({.matched_tokens = 8}, ScriptedClient({Medium::kHost}).info()),
-            "nothing to move up, for the cache has no tier below the first; 8 tokens are cached");
+            "nothing to onboard, because the cache has only one tier; 8 tokens are cached");
 }
 
 TEST(PrefetchTest, AnOrderWaitsForNothing) {
@@ -244,7 +245,7 @@ TEST(PrefetchTest, AnOrderWaitsForNothing) {
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_THAT(client.waits, IsEmpty());
   EXPECT_EQ(OrderedPrefetchText(*report, client.info()),
-            "1 block on the way up to the hbm tier, 2 blocks ordered from the nvme tier, "
+            "1 block being onboarded to the hbm tier, 2 blocks ordered from the nvme tier, "
             "96 tokens are cached");
 }
 
@@ -254,7 +255,7 @@ TEST(PrefetchTest, ADiskThatBringsNothingIsAnError) {
   client.SetCompleted(Lane::kFetch, {5});
   const absl::Status status = RunPrefetch(client, Prefetch(), absl::ZeroDuration()).status();
   EXPECT_EQ(ReasonOf(status), Reason::kWaitTimeout);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("nothing came from the disk"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("nothing arrived from disk"));
 }
 
 TEST(TicketWaitTest, AWaitGoesOnAsLongAsItsLaneDoes) {

@@ -26,7 +26,8 @@ def one_by_one(vllm, prompts, **options):
 
 
 def test_drafts(models, prompts, tmp_path):
-    """Tokens that are guessed from the prompt: vLLM's V1 runner saves after it has reported. Refused drafts are not cached."""
+    """Tokens that are guessed from the prompt: vLLM's V1 runner saves after it has reported.
+    Refused drafts are not cached."""
     first, second = prompts(40, 50)
     asked = [first * 5, second * 3 + [7] * 50, *prompts(100)]
     drafts = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, "prompt_lookup_min": 1}
