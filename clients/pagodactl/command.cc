@@ -59,7 +59,7 @@ void GroupCommands(CLI::App& app) {
        {"status", "top", "caches", "sessions", "sequences", "tenants", "inspect", "pins", "watch"}},
       {"Prefixes", {"pin", "unpin", "offload", "prefetch", "invalidate", "retain"}},
       {"Clients and the daemon", {"end-session", "quarantine", "drain"}},
-      {"Try and measure", {"generate", "workload", "bench"}},
+      {"Try and measure", {"generate", "chat", "workload", "bench"}},
       {"Without a daemon", {"replay", "plan", "completion"}}};
   for (const auto& [heading, names] : groups) {
     for (const char* name : names) app.get_subcommand(name)->group(heading);

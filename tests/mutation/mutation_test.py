@@ -2,7 +2,7 @@
 
     /usr/bin/python3 tests/mutation/mutation_test.py [--bin FOLDER] [--fault NAME] [--all] [--suites SUITE ...] [--jobs N]
 
-First every suite has to pass without a fault. Then, with each fault, the test that tests/README.md names has to fail; where
+First every suite has to pass without a fault. Then, with each fault, the test that tests/mutation/FAULTS.md names has to fail; where
 it does not, the suites run until one of them fails, to say which test could be named. Exit status 0 where all faults are
 caught, and plant.py --check has nothing to say against the patches and the list.
 """
@@ -106,7 +106,7 @@ def judge(folder, suites, fault, listed):
     outcome = first_catch(folder, suites, fault)
     if outcome.caught:
         line = f"{outcome.test} {outcome.how}"
-        return line, f"{fault}: tests/README.md names {listed or 'no test'}, which does not catch it; {line}"
+        return line, f"{fault}: tests/mutation/FAULTS.md names {listed or 'no test'}, which does not catch it; {line}"
     reason = f" ({outcome.how})" if outcome.how else ""
     return "NOT CAUGHT" + reason, f"{fault}: no test catches it{reason}"
 

@@ -5,7 +5,7 @@
 Each faults/<Name>.patch says in its first line what goes wrong, and changes one .cc of manager/ so that PAGODA_FAULT(<Name>)
 is in it once. A hunk is found by its lines, which are in the file exactly once; its line numbers are for `git apply` alone.
 
---check    every patch applies, alone and with all the others; the list in tests/README.md is that of the patches, in their
+--check    every patch applies, alone and with all the others; the list in tests/mutation/FAULTS.md is that of the patches, in their
            words; and nothing outside tests/ knows of planted faults.
 --out      writes the files that the patches change to FOLDER/manager/, with all faults in them, and the faults' names to
            FOLDER/tests/mutation/faults.def.
@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "tests" / "tools"))
 import tree
 
 FAULTS = pathlib.Path("tests/mutation/faults")
-LIST = pathlib.Path("tests/README.md")
+LIST = pathlib.Path("tests/mutation/FAULTS.md")
 NAMES_FILE = pathlib.Path("tests/mutation/faults.def")
 INCLUDE = '#include "tests/mutation/fault.h"'
 CORE = "manager"
@@ -37,7 +37,7 @@ TELLING = 8  # The fewest characters of a line that says where it is, as a lone 
 HUNK = re.compile(r"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 CORE_SOURCE = re.compile(rf"^{CORE}/[\w/]+\.cc$")
 PLANTED = re.compile(r"\bPAGODA_FAULT(?:\((\w+)\))?")
-LISTED = re.compile(r"^\| `(\w+)` \| (.+) \| `([\w./]+)` \|$", re.MULTILINE)
+LISTED = re.compile(r"^\* `(\w+)`: (.+?)\.\n  Caught by `([\w./]+)`\.$", re.MULTILINE | re.DOTALL)
 TRACE = re.compile(r"PAGODA_FAULT|PAGODA_PLANTED_FAULTS|\bfault\.h\b|\bfaults\.def\b")
 TRACED = (".h", ".cc", ".cu", ".cuh", ".def", ".py", ".sh", ".proto", ".cmake", "CMakeLists.txt", ".md", ".yaml")
 
@@ -126,7 +126,8 @@ def read_patches(root):
 
 def read_list(root):
     """By fault what goes wrong and the test that catches it, in the order of the list."""
-    return {name: (what, test) for name, what, test in LISTED.findall((root / LIST).read_text())}
+    entries = LISTED.findall((root / LIST).read_text())
+    return {name: (" ".join(what.split()), test) for name, what, test in entries}
 
 
 def read_faults(root):
@@ -243,7 +244,7 @@ def plant(root, patches):
 
 
 def check_list(root, patches):
-    """The list in tests/README.md is that of the patches, in their words."""
+    """The list in tests/mutation/FAULTS.md is that of the patches, in their words."""
     listed = read_list(root)
     for patch in patches:
         if patch.fault not in listed:

@@ -50,8 +50,11 @@ a block that nobody holds is not freed
 """
 
 LIST = """\
-| `NeverFreed` | a block that nobody holds is not freed | `ATest.Frees` |
-| `LostDecrement` | a holder that lets go is still counted | `ATest.Counts` |
+* `NeverFreed`: a block that nobody holds is not
+  freed.
+  Caught by `ATest.Frees`.
+* `LostDecrement`: a holder that lets go is still counted.
+  Caught by `ATest.Counts`.
 """
 
 
@@ -63,7 +66,7 @@ class Tree:
         self.write("manager/core.cc", CORE)
         self.write("manager/core.h", "class Core;\n")
         self.write("manager/other.cc", "int x;\n")
-        self.write("tests/README.md", LIST)
+        self.write("tests/mutation/FAULTS.md", LIST)
         self.patch("LostDecrement", LOST_DECREMENT)
         self.patch("NeverFreed", NEVER_FREED)
 
@@ -176,9 +179,9 @@ LOST = "tests/mutation/faults/LostDecrement.patch"
     (LOST, "+  if (PAGODA_FAULT(LostDecrement)) return;\n   --block.refs;\n",
      "   --block.refs;\n-  if (block.refs == 0) Free(id);\n+  if (PAGODA_FAULT(LostDecrement)) Free(id);\n",
      "LostDecrement.patch and NeverFreed.patch change one line: if (block.refs == 0) Free(id);"),
-    ("tests/README.md", "| `NeverFreed` | a block that nobody holds is not freed | `ATest.Frees` |\n", "", "NeverFreed: not in the list"),
-    ("tests/README.md", "is not freed", "is freed", "says that a block that nobody holds is freed, NeverFreed.patch that a block"),
-    ("tests/README.md", "`NeverFreed`", "`AlwaysFreed`", "AlwaysFreed: in the list of tests/README.md, and"),
+    ("tests/mutation/FAULTS.md", "* `NeverFreed`: a block that nobody holds is not\n  freed.\n  Caught by `ATest.Frees`.\n", "", "NeverFreed: not in the list"),
+    ("tests/mutation/FAULTS.md", "is not\n  freed", "is\n  freed", "says that a block that nobody holds is freed, NeverFreed.patch that a block"),
+    ("tests/mutation/FAULTS.md", "`NeverFreed`", "`AlwaysFreed`", "AlwaysFreed: in the list of tests/mutation/FAULTS.md, and"),
     ("manager/core.cc", "++block.refs;", "if (!PAGODA_FAULT(NotHeld)) ++block.refs;", "manager/core.cc: PAGODA_FAULT is for tests/ alone"),
     ("manager/other.cc", "int x;", '#include "tests/mutation/fault.h"', "manager/other.cc: fault.h is for tests/ alone"),
     ("manager/core.h", "class Core;", '#include "manager/fault.h"', "manager/core.h: fault.h is for tests/ alone"),

@@ -30,7 +30,7 @@ class Tree:
         for name in NAMES:
             self.write(f"tests/mutation/faults/{name}.patch", f"{name} is wrong\n\n--- a/manager/core.cc\n+++ b/manager/core.cc\n"
                        f"@@ -1 +1,2 @@\n+if (PAGODA_FAULT({name})) return;\n {name}();\n")
-        self.write("tests/README.md", "".join(f"| `{name}` | {name} is wrong | `ATest.Holds` |\n" for name in NAMES))
+        self.write("tests/mutation/FAULTS.md", "".join(f"* `{name}`: {name} is wrong.\n  Caught by `ATest.Holds`.\n" for name in NAMES))
         for suite in mutation_test.SUITES:
             self.suite(suite, PASSES)
         self.suite("conformance_test", FAILS)
@@ -131,8 +131,8 @@ def test_a_suite_that_is_not_built_is_named(planted, capsys):
 
 @pytest.mark.parametrize("name, old, new, problem", [
     ("manager/core.cc", "FaultB();\n", "", "FaultB.patch: its lines are not in manager/core.cc any more"),
-    ("tests/README.md", "FaultB is wrong", "FaultB is right", "says that FaultB is right, FaultB.patch that FaultB is wrong"),
-    ("tests/README.md", "`FaultB`", "`FaultZ`", "FaultZ: in the list of tests/README.md, and"),
+    ("tests/mutation/FAULTS.md", "FaultB is wrong", "FaultB is right", "says that FaultB is right, FaultB.patch that FaultB is wrong"),
+    ("tests/mutation/FAULTS.md", "`FaultB`", "`FaultZ`", "FaultZ: in the list of tests/mutation/FAULTS.md, and"),
 ])
 def test_what_plant_finds_wrong_is_a_problem(planted, capsys, name, old, new, problem):
     planted.replace(name, old, new)
