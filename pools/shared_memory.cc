@@ -47,7 +47,7 @@ uint64_t SizeBytes(int fd) {
 }
 
 // Whether the object can grow to that size. Its existing pages count.
-bool HasRoomFor(int fd, uint64_t size_bytes) {
+bool HasSpaceFor(int fd, uint64_t size_bytes) {
   struct stat info;
   const absl::StatusOr<uint64_t> free_bytes = FreeSharedMemoryBytes();
   if (!free_bytes.ok() || fstat(fd, &info) != 0) return false;
@@ -158,7 +158,7 @@ absl::Status SharedMemory::ReserveAndMap(uint64_t size_bytes, const PageRequest&
                            size_bytes >= kTransparentPageBytes && TransparentInShm(pages.system());
   absl::Status asked = absl::OkStatus();
   // If the size does not fit, ReserveMemory refuses it below, before any page is taken.
-  if (transparent && !HasRoomFor(fd_, size_bytes)) {
+  if (transparent && !HasSpaceFor(fd_, size_bytes)) {
     asked = absl::ResourceExhaustedError("there is not enough free memory");
   } else if (transparent) {
     // Before ReserveMemory, which would take small pages.

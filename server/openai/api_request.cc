@@ -184,9 +184,9 @@ void ReadExtensions(ApiFields& fields, ApiRequest& request) {
   int64_t priority = 0;
   fields.ReadInteger("priority", -kMaxNumber, kMaxNumber, &priority);
   request.priority = static_cast<int32_t>(priority);
-  int64_t drafts = 0;
-  fields.ReadInteger("max_draft_tokens", 0, Engine::kMaxDraftTokens, &drafts);
-  request.max_draft_tokens = static_cast<uint32_t>(drafts);
+  int64_t draft_tokens = 0;
+  fields.ReadInteger("max_draft_tokens", 0, Engine::kMaxDraftTokens, &draft_tokens);
+  request.max_draft_tokens = static_cast<uint32_t>(draft_tokens);
   fields.Read("cache_salt", &request.cache_salt);
   fields.Read("ignore_eos", &request.ignore_eos);
   fields.Read("return_token_ids", &request.return_token_ids);

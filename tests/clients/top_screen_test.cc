@@ -40,7 +40,7 @@ std::string Clock(absl::Time time) {
   return absl::FormatTime("%H:%M:%E3S ", time, absl::LocalTimeZone());
 }
 
-TEST(TopScreenTest, ARoomyScreenShowsEverything) {
+TEST(TopScreenTest, ALargeScreenShowsEverything) {
   EXPECT_THAT(
       Draw(TwoLooks(), Screen(80, 32)),
       ElementsAre(
@@ -66,7 +66,7 @@ TEST(TopScreenTest, ARoomyScreenShowsEverything) {
           "# active   = cached   ! pinned   ~ in flight   . free   q quits, space pauses"));
 }
 
-TEST(TopScreenTest, WhatMattersLeastGoesFirstWhereThereIsNoRoom) {
+TEST(TopScreenTest, TheLeastImportantIsLeftOutFirst) {
   // 20 lines in all, with nothing between the sections.
   EXPECT_THAT(Draw(TwoLooks(), Screen(100, 20)),
               AllOf(SizeIs(20), Contains(HasSubstr("q quits")), Not(Contains(""))));
@@ -270,7 +270,7 @@ TEST(TopScreenTest, AReportForAFileHasAllLinesAndNoKeys) {
                        "1,000 primary"));
 }
 
-TEST(TopScreenTest, TheDefaultTenantAloneAreNoTenants) {
+TEST(TopScreenTest, TheDefaultTenantAloneIsNoListOfTenants) {
   TopState state("here");
   TopSample sample = Sample(0);
   sample.tenants.push_back(Tenant("", 500));

@@ -53,7 +53,7 @@ TEST_F(DeferredReleaseTest, WhoCountsNoStepsReadsNothingAnyMore) {
   EXPECT_EQ(Primary().free, 2u);
 }
 
-TEST_F(DeferredReleaseTest, ADrainingCachedBlockMatchesAndIsNoVictim) {
+TEST_F(DeferredReleaseTest, ADeferredCachedBlockMatchesAndIsNoVictim) {
   Make(4, 4);
   Step(1, 0);
   Serve(1, Range(0, 7));
@@ -84,7 +84,7 @@ TEST_F(DeferredReleaseTest, StepsEndInTheirOrder) {
   }
 }
 
-TEST_F(DeferredReleaseTest, TruncatedAndRawBlocksDrainToo) {
+TEST_F(DeferredReleaseTest, TruncatedAndRawBlocksAreDeferredToo) {
   Make(4, 8);
   Step(1, 0);
   Add(1, Range(0, 15));
@@ -99,7 +99,7 @@ TEST_F(DeferredReleaseTest, TruncatedAndRawBlocksDrainToo) {
   EXPECT_EQ(Primary().free, 8u - 2u - 1u);
 }
 
-TEST_F(DeferredReleaseTest, WhatAWindowPassesDrainsToo) {
+TEST_F(DeferredReleaseTest, BlocksThatAWindowPassesAreDeferredToo) {
   const WindowSize window{4};
   Make({.windows = {{window, 4}}});
   Step(1, 0);
@@ -112,7 +112,7 @@ TEST_F(DeferredReleaseTest, WhatAWindowPassesDrainsToo) {
   EXPECT_EQ(Add(2, {99}), 0u);
 }
 
-TEST_F(DeferredReleaseTest, ADrainingTailIsNotTakenOver) {
+TEST_F(DeferredReleaseTest, ADeferredTailIsNotTakenOver) {
   Make(4, 8);
   Step(1, 0);
   Serve(1, Range(0, 5));
@@ -121,7 +121,7 @@ TEST_F(DeferredReleaseTest, ADrainingTailIsNotTakenOver) {
   Free(2);
 }
 
-TEST_F(DeferredReleaseTest, TheSessionsEndEndsItsDrains) {
+TEST_F(DeferredReleaseTest, TheSessionsEndEndsItsDeferredReleases) {
   Make(4, 4);
   const auto other = core_->OpenSession("other", absl::InfiniteDuration(), now_);
   ASSERT_TRUE(core_->BeginBatch(other->ref.id, {.step = 7}, now_).ok());
@@ -165,7 +165,7 @@ TEST_F(DeferredReleaseTest, OtherSessionsComeAndGoWithinABatch) {
 
 // Deferred blocks can lie below the blocks that the second batch releases, and must not be held
 // longer than those.
-TEST_F(DeferredReleaseTest, ABatchWithoutAStepReleasesBehindWhatDrains) {
+TEST_F(DeferredReleaseTest, ABatchWithoutAStepReleasesBehindDeferredReleases) {
   Make(4, 4);
   Step(1, 0);
   Add(1, Range(0, 3));
@@ -195,7 +195,7 @@ TEST_F(DeferredReleaseTest, StepsDoNotGoBackwards) {
 }
 
 // A block with a deferred release is in flight, and a second call cannot free it again.
-TEST_F(DeferredReleaseTest, ADrainingRawBlockIsFreeAlready) {
+TEST_F(DeferredReleaseTest, ADeferredRawBlockIsFreeAlready) {
   Make(4, 4);
   Step(1, 0);
   const auto raw = Run(AllocateBlocks{.count = 1});

@@ -50,7 +50,7 @@ TEST_F(ForkTest, AtABlocksEndNothingIsCopied) {
   EXPECT_EQ(Used(), 2u + 2u);
 }
 
-TEST_F(ForkTest, TokensThatAreNotComputedWaitForRoom) {
+TEST_F(ForkTest, TokensThatAreNotComputedWaitForCapacity) {
   Make(4, 8);
   Add(1, Range(0, 9));
   Compute(1, 6);
@@ -229,7 +229,7 @@ TEST_F(ForkTest, ForksHaveNamesOfTheirOwn) {
 
 class TruncateTest : public ConformanceTest {};
 
-TEST_F(TruncateTest, TokensAndTheRoomBehindThemGo) {
+TEST_F(TruncateTest, TokensAndTheReservationBehindThemGo) {
   Make(4, 8);
   Add(1, Range(0, 9));
   Compute(1, 10);
@@ -248,7 +248,7 @@ TEST_F(TruncateTest, TokensAndTheRoomBehindThemGo) {
   EXPECT_TRUE(Cached(Range(0, 10) + Tokens{50}).has_value());
 }
 
-TEST_F(TruncateTest, ToAllItsTokensASequenceGivesBackItsRoom) {
+TEST_F(TruncateTest, CutToAllItsTokensASequenceGivesBackItsReservation) {
   Make(4, 8);
   Add(1, Range(0, 7));
   Run(ReserveTokens{.sequence = SequenceId{1}, .count = 9}).IgnoreError();

@@ -119,7 +119,7 @@ TEST_F(KeyedTest, CommitsAndAppendsNameFurtherKeys) {
   EXPECT_EQ(MatchKeys({"a", "b", "c"}), 8u) << "not computed yet";
 }
 
-TEST_F(KeyedTest, KeysWaitForRoom) {
+TEST_F(KeyedTest, KeysWaitForCapacity) {
   Make(4, 8);
   AddKeys(1, {"a", "b", "c"}, 4);
   EXPECT_THAT(Table(1), SizeIs(1));

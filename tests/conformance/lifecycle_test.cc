@@ -153,7 +153,7 @@ TEST_F(LifecycleTest, ABlockThatGaveItsSlotAwayIsTakenUntilItsSequenceEnds) {
   EXPECT_THAT(TakeReleased(), ElementsAreArray(own));
 }
 
-TEST_F(LifecycleTest, ABlockThatDrainsIsTakenUntilItIsFree) {
+TEST_F(LifecycleTest, ADeferredBlockIsTakenUntilItIsFree) {
   MakeAll(8);
   Step(1, 0);
   const auto raw = Run(AllocateBlocks{.count = 1});

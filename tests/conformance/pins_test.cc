@@ -93,7 +93,7 @@ TEST_F(PinsTest, APinnedPrefixIsNotEvicted) {
   EXPECT_EQ(Primary().pinned, 2u);
 }
 
-TEST_F(PinsTest, AFullPoolOfPinsHasNoRoom) {
+TEST_F(PinsTest, AFullPoolOfPinsHasNoFreeBlock) {
   Make(4, 2);
   Serve(1, Range(0, 7));
   const PinnedPrefix pinned = Pin(Range(0, 7));

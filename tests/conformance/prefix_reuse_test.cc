@@ -130,7 +130,7 @@ TEST_F(ScriptTest, SequencesThatPartLaterShareTheBlocksBefore) {
 // Scenario 7. Peers match 1, the first token of a block that the same call evicts afterwards. Here
 // a copy's source stays cached, or the copy is not made. This prompt needs all blocks, so its slots
 // come before the reuse of one token.
-TEST_F(ScriptTest, RoomComesBeforeAPartialMatch) {
+TEST_F(ScriptTest, TheReservationComesBeforeAPartialMatch) {
   AfterScenario5();
   EXPECT_EQ(Add(7, Tokens(31, 0)), 0u);
   EXPECT_EQ(Used(), 8u);
@@ -233,7 +233,7 @@ TEST_F(PrefixReuseTest, AMatchEndsAtTheFirstBlockThatMatchesInPart) {
 
 // There is no space for a copy beside its source. So the leaf itself is taken over, although only a
 // part of it matches.
-TEST_F(PrefixReuseTest, WithoutRoomForACopyALeafIsTakenOver) {
+TEST_F(PrefixReuseTest, WithoutABlockForACopyALeafIsTakenOver) {
   Make(4, 3);
   Serve(1, Range(0, 7));
   const TreeEntry leaf = RequireCached(Range(0, 7));
@@ -245,7 +245,7 @@ TEST_F(PrefixReuseTest, WithoutRoomForACopyALeafIsTakenOver) {
   EXPECT_THAT(removed.blocks, ElementsAre(leaf.id));
 }
 
-TEST_F(PrefixReuseTest, WithoutRoomForACopyABlockWithChildrenDoesNotMatchInPart) {
+TEST_F(PrefixReuseTest, WithoutABlockForACopyABlockWithChildrenDoesNotMatchInPart) {
   Make(4, 4);
   Serve(1, Range(0, 11));
   EXPECT_EQ(Add(2, Range(0, 5) + Range(90, 99)), 4u);

@@ -138,7 +138,7 @@ TEST_F(TiersTest, AnOffloadGoesUpToTheFirstHeldBlock) {
   EXPECT_EQ(Offload(Range(0, 11)), 0u) << "they are there";
 }
 
-TEST_F(TiersTest, APrefetchGoesAsFarAsThereIsRoom) {
+TEST_F(TiersTest, APrefetchGoesAsFarAsSlotsCanBeFreed) {
   Make(4, 3, 4);
   Serve(1, Range(0, 11));
   ASSERT_EQ(Offload(Range(0, 11)), 3u);

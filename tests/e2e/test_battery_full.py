@@ -86,7 +86,7 @@ def test_a_cache_is_found_again_though_the_memory_is_full(tmp_path):
         check_afterwards(daemon)
 
 
-def test_a_start_without_room_leaves_what_the_last_run_kept(tmp_path):
+def test_a_start_without_memory_leaves_what_the_last_run_kept(tmp_path):
     """The primary pool is adopted before the secondary one has no room; with room for that, its stamps have none."""
     with SmallDisks({SHM: "size=3200k"}) as disks, boxed(tmp_path, disks, primary=256, warm_restart=True) as daemon:
         with Client(daemon.channel) as client:

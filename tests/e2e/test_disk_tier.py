@@ -318,7 +318,7 @@ class BoxedDaemon(DiskDaemon):
         return self._disks.command(super().command())
 
 
-def test_a_disk_without_room_refuses_the_start(tmp_path):
+def test_a_full_disk_refuses_the_start(tmp_path):
     (tmp_path / "disk").mkdir()
     with SmallDisks({tmp_path / "disk": "size=1m"}) as disks:
         daemon = BoxedDaemon(tmp_path, disks, size="4MiB")

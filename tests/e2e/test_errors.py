@@ -137,7 +137,7 @@ def test_a_sequence_id_names_one_sequence_at_a_time(daemon, client):
     client.add(1, range(5))
 
 
-def test_a_commit_stays_inside_its_room_and_its_tokens(daemon, client):
+def test_a_commit_stays_inside_its_reservation_and_its_tokens(daemon, client):
     client.add(1, range(6))
     with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "RESERVATION_EXCEEDED"):
         client.commit(1, 6, tokens=range(1, 10))

@@ -61,7 +61,7 @@ def test_four_samples_are_four_seeds_and_count_together(stub):
     assert report.tokens_per_second > 0
 
 
-def test_drafts_change_nothing_but_the_steps(start_daemon):
+def test_draft_tokens_change_nothing_but_the_steps(start_daemon):
     daemon, stub = start_engine(start_daemon)
     prompt = PROMPT + PROMPT
     for fields in ({}, {"temperature": 0.3, "seed": 4}):
@@ -190,7 +190,7 @@ def outcomes(daemon):
             for name in ("answered", "refused", "failed")}
 
 
-def test_http_has_drafts_and_counts_how_generations_end(start_daemon):
+def test_http_has_draft_tokens_and_counts_how_generations_end(start_daemon):
     daemon = start_tenants(start_daemon, {"primary_blocks": 1000}, {})
     _, plain = complete(daemon, BLUE, max_tokens=400, ignore_eos=True, return_token_ids=True)
     _, drafted = complete(daemon, BLUE, max_tokens=400, ignore_eos=True, return_token_ids=True, max_draft_tokens=6)

@@ -47,7 +47,7 @@ def cpu_seconds(process):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-class Door:
+class Listener:
     """One of the daemon's addresses: raw connections, and a good client's channel."""
 
     def __init__(self, kind, start_daemon, folder):
@@ -101,13 +101,13 @@ def send_until_cut(connection, data):
 
 
 @pytest.fixture(params=["unix", "tcp", "tls"])
-def door(request, start_daemon, tmp_path_factory):
-    return Door(request.param, start_daemon, tmp_path_factory.mktemp("door"))
+def listener(request, start_daemon, tmp_path_factory):
+    return Listener(request.param, start_daemon, tmp_path_factory.mktemp("listener"))
 
 
 @pytest.mark.parametrize("frame_bytes", [16384, 256, 1])
-def test_a_header_that_does_not_end_costs_next_to_nothing(door, frame_bytes):
-    status = admin_pb2_grpc.AdminServiceStub(door.channel())
+def test_a_header_that_does_not_end_costs_next_to_nothing(listener, frame_bytes):
+    status = admin_pb2_grpc.AdminServiceStub(listener.channel())
     status.GetStatus(admin_pb2.GetStatusRequest(), timeout=SEND_SECONDS)
     data = flood(max(frame_bytes, 1))[:FLOOD_BYTES]
     waits, done = [], threading.Event()
@@ -121,19 +121,19 @@ def test_a_header_that_does_not_end_costs_next_to_nothing(door, frame_bytes):
 
     other = threading.Thread(target=call_on)
     other.start()
-    before = cpu_seconds(door.daemon.process)
-    attackers = [threading.Thread(target=send_until_cut, args=(door.connect(), data)) for _ in range(CONNECTIONS)]
+    before = cpu_seconds(listener.daemon.process)
+    attackers = [threading.Thread(target=send_until_cut, args=(listener.connect(), data)) for _ in range(CONNECTIONS)]
     for attacker in attackers:
         attacker.start()
     for attacker in attackers:
         attacker.join()
-    spent = cpu_seconds(door.daemon.process) - before
+    spent = cpu_seconds(listener.daemon.process) - before
     done.set()
     other.join()
-    print(f"{door.kind}, frames of {frame_bytes}: {spent:.2f} s of processor time, longest wait {max(waits):.3f} s")
+    print(f"{listener.kind}, frames of {frame_bytes}: {spent:.2f} s of processor time, longest wait {max(waits):.3f} s")
     assert spent < MAX_CPU_SECONDS
     assert max(waits) < MAX_WAIT_SECONDS
-    assert door.refused() == CONNECTIONS
+    assert listener.refused() == CONNECTIONS
 
 
 # gRPC 1.51 refuses more than 8 KiB of metadata by itself: it answers the call with RESOURCE_EXHAUSTED, and then always ends the connection
@@ -163,36 +163,36 @@ def answer_to(connection, data, last=None):
     return answer, False
 
 
-def test_headers_that_grpc_refuses_by_itself_are_left_to_it(door):
-    bystander = door.channel()
+def test_headers_that_grpc_refuses_by_itself_are_left_to_it(listener):
+    bystander = listener.channel()
     admin_pb2_grpc.AdminServiceStub(bystander).GetStatus(admin_pb2.GetStatusRequest(), timeout=SEND_SECONDS)
-    status = admin_pb2_grpc.AdminServiceStub(door.channel())
+    status = admin_pb2_grpc.AdminServiceStub(listener.channel())
     with pytest.raises(grpc.RpcError) as refusal:
         status.GetStatus(admin_pb2.GetStatusRequest(), timeout=SEND_SECONDS, metadata=[("x", "y" * 12000)])
     assert refusal.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     hello, agreed, ok = PREFACE + frame(SETTINGS), frame(SETTINGS, ACK), b"grpc-status\x010"
-    with door.connect() as connection:
+    with listener.connect() as connection:
         assert not answer_to(connection, hello, agreed)[1]
         answer, ended = answer_to(connection, agreed + call_with_a_header_of(12000))
         assert b"grpc-status\x018" in answer, "gRPC answers the call"
         assert ended, "and ends the connection: where it does not any more, what is said above has changed"
-    with door.connect() as connection:
+    with listener.connect() as connection:
         assert not answer_to(connection, hello + call_with_a_header_of(12000), ok)[1], "without the acknowledgement it is served"
         assert not answer_to(connection, frame(PING, 0, 0, b"12345678"), frame(PING, ACK, 0, b"12345678"))[1]
-    assert door.refused() == 0, "none of it was the guard"
-    with Client(bystander) as client, Client(door.channel()) as another:
+    assert listener.refused() == 0, "none of it was the guard"
+    with Client(bystander) as client, Client(listener.channel()) as another:
         assert client.allocate(1) and another.allocate(1)
-    with door.connect() as connection:
+    with listener.connect() as connection:
         assert answer_to(connection, hello + call_with_a_header_of(17000))[1]
-    assert door.refused() == 1, "that was"
+    assert listener.refused() == 1, "that was"
 
 
-def test_metadata_and_messages_of_every_size_pass(door):
-    channel = door.channel()
+def test_metadata_and_messages_of_every_size_pass(listener):
+    channel = listener.channel()
     status = admin_pb2_grpc.AdminServiceStub(channel)
     for size in (10, 1000, 4000):
         status.GetStatus(admin_pb2.GetStatusRequest(), timeout=SEND_SECONDS, metadata=[("x", "y" * size)])
     with Client(channel) as client:
         for tokens in (10, 10_000, 1_000_000):
             assert client.match(range(tokens)) is not None
-    assert door.refused() == 0
+    assert listener.refused() == 0

@@ -61,7 +61,7 @@ def test_a_table_tells_the_place_of_every_token(client):
             table.token_slots(5, 13)
 
 
-def test_room_is_taken_ahead_of_tokens(daemon, client):
+def test_capacity_is_reserved_ahead_of_tokens(daemon, client):
     with client.sequence(PROMPT, reserved_tokens=4) as sequence:
         assert len(sequence.table) == 1
         sequence.reserve(8)
@@ -98,7 +98,7 @@ def test_capacity_is_told_and_not_taken(daemon, client):
     assert daemon.primary().active_blocks == 0
 
 
-def test_without_room_nothing_is_taken(daemon, client):
+def test_without_capacity_nothing_is_taken(daemon, client):
     with client.sequence(range(4 * CAPACITY - 4)):
         with pytest.raises(pagoda.Exhausted) as failure:
             client.sequence(range(1000, 1009))

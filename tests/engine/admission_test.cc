@@ -134,7 +134,7 @@ TEST(TenantQuotasTest, KnowsWhatItHasLearntAlone) {
 }
 
 // Who asks is the same for all: an operator, in the tenants' namespaces.
-TEST(QuotaTest, AQuotaTakesTheRoomOfItsOwnTenantAlone) {
+TEST(QuotaTest, AQuotaTakesTheBlocksOfItsOwnTenantAlone) {
   World world(TwoTenants(8, kNoQuota));
   std::vector<GenerateRequest> requests;
   for (uint64_t i = 0; i < 2; ++i) requests.push_back(Of("red", RandomRequest(i, 17, 40)));
@@ -195,7 +195,7 @@ TEST(QuotaTest, WhereOthersOfTheTenantHoldTheQuotaARequestEndsAfterAWhile) {
   world.ExpectSoloAnswer(request, late);
 }
 
-TEST(QuotaTest, AHigherPriorityTakesTheRoomOfItsOwnTenant) {
+TEST(QuotaTest, AHigherPriorityTakesTheBlocksOfItsOwnTenant) {
   World world(TwoTenants(8, kNoQuota));
   const GenerateRequest low = Of("red", RandomRequest(1, 40, 20));
   const GenerateRequest blue = Of("blue", RandomRequest(2, 40, 20));
@@ -427,7 +427,7 @@ TEST(ProbesTest, NobodyIsAskedForWhileAPromptTakesTheWholeBudget) {
   for (size_t i = 0; i < requests.size(); ++i) world.ExpectSoloAnswer(requests[i], *outcomes[i]);
 }
 
-TEST(ProbesTest, WhoIsBlockedIsAskedForWhenRoomMayHaveChanged) {
+TEST(ProbesTest, ABlockedSequenceIsTriedWhenCapacityMayHaveChanged) {
   // Other clients free capacity: never known to the scheduler, or possibly with each step.
   for (const absl::Duration pause : {absl::InfiniteDuration(), absl::ZeroDuration()}) {
     World world({.blocks = {.primary_blocks = 40}, .options = {.probe_pause = pause}});

@@ -77,7 +77,7 @@ std::vector<std::vector<float>> ModelRunner::Run(absl::Span<const Share> shares)
   std::vector<SequenceInput> inputs;
   for (const Share& share : shares) {
     Sequence& sequence = sequences_[share.sequence];
-    MakeRoom(sequence, static_cast<uint32_t>(share.tokens.size()));
+    Reserve(sequence, static_cast<uint32_t>(share.tokens.size()));
     tables.emplace_back(sequence.tables.begin(), sequence.tables.end());
   }
   for (size_t i = 0; i < shares.size(); ++i) {
@@ -99,7 +99,7 @@ std::vector<std::vector<float>> ModelRunner::Run(absl::Span<const Share> shares)
   return rows;
 }
 
-void ModelRunner::MakeRoom(Sequence& sequence, uint32_t new_tokens) {
+void ModelRunner::Reserve(Sequence& sequence, uint32_t new_tokens) {
   const uint32_t block_tokens = options_.tokens_per_block;
   const uint32_t blocks = (sequence.num_tokens + new_tokens + block_tokens - 1) / block_tokens;
   for (size_t w = 0; w < free_.size(); ++w) {

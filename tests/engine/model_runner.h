@@ -69,7 +69,7 @@ class ModelRunner {
     std::vector<std::vector<SlotIndex>> tables;  // By window.
   };
 
-  void MakeRoom(Sequence& sequence, uint32_t new_tokens);
+  void Reserve(Sequence& sequence, uint32_t new_tokens);
   void Poison(size_t window, SlotIndex slot);
   size_t WindowOf(uint32_t layer) const;
 

@@ -79,7 +79,7 @@ TEST_P(WindowsTest, APrefixIsComputedOnce) {
   EXPECT_EQ(world.stats().computed_tokens - computed, 1u + 4u);
 }
 
-TEST_P(WindowsTest, WhoLosesItsRoomGoesOnLater) {
+TEST_P(WindowsTest, APreemptedSequenceGoesOnLater) {
   for (const Preemption preemption : {Preemption::kOffload, Preemption::kRecompute}) {
     for (const uint32_t secondary : {0u, 32u}) {
       World world({.windows = GetParam(),
@@ -130,7 +130,7 @@ TEST_P(WindowsTest, WhoContinuesASampleFindsItsOwnTokens) {
   EXPECT_EQ(world.model().unwritten_reads(), 0u);
 }
 
-TEST_P(WindowsTest, DraftsOfWhoLosesItsRoom) {
+TEST_P(WindowsTest, DraftTokensOfAPreemptedSequence) {
   for (const uint64_t seed : {1, 2, 3, 4}) {
     World world({.windows = GetParam(),
                  .blocks = {.primary_blocks = 14, .secondary_blocks = 16},
@@ -228,7 +228,7 @@ GenerateRequest Repetitive(uint64_t seed) {
   return request;
 }
 
-TEST_P(WindowsTest, DraftsDoNotChangeTheAnswer) {
+TEST_P(WindowsTest, DraftTokensDoNotChangeTheAnswer) {
   World world({.windows = GetParam(), .blocks = {.primary_blocks = 128}});
   std::vector<GenerateRequest> requests;
   for (uint64_t i = 0; i < 8; ++i) {
@@ -240,7 +240,7 @@ TEST_P(WindowsTest, DraftsDoNotChangeTheAnswer) {
   EXPECT_LT(world.stats().accepted_draft_tokens, world.stats().drafted_tokens);
 }
 
-TEST(SchedulerTest, AcceptedDraftsSaveSteps) {
+TEST(SchedulerTest, AcceptedDraftTokensSaveSteps) {
   World plain({.period = 5}), drafting({.period = 5});
   GenerateRequest request = Request(8, 10, 200);
   plain.ExpectSoloAnswers({request});
@@ -280,7 +280,7 @@ TEST(SchedulerTest, ACallerEndsOneSampleAndTheOthersGoOn) {
   EXPECT_EQ(outcome.report->finish_reasons[1], FinishReason::kStopToken);
 }
 
-TEST(SchedulerTest, TheHigherPriorityTakesTheRoom) {
+TEST(SchedulerTest, TheHigherPriorityTakesTheBlocks) {
   World world({.blocks = {.primary_blocks = 12}});
   GenerateRequest low = Request(10, 40, 40);
   GenerateRequest high = Request(11, 40, 40);
@@ -330,7 +330,7 @@ TEST(SchedulerTest, ACancelledRequestGivesEverythingBack) {
   }
 }
 
-TEST(SchedulerTest, RoomThatOthersHoldIsWaitedForAndThenRefused) {
+TEST(SchedulerTest, BlocksThatOthersHoldAreAwaitedAndThenRefused) {
   World world(
       {.blocks = {.primary_blocks = 8}, .options = {.capacity_timeout = absl::Milliseconds(30)}});
   const std::unique_ptr<CacheClient> other = world.cache().OpenClient();
@@ -349,7 +349,7 @@ TEST(SchedulerTest, RoomThatOthersHoldIsWaitedForAndThenRefused) {
   world.ExpectSoloAnswer(Request(14, 30, 10), late);
 }
 
-TEST(SchedulerTest, CheckRoomCountsTheWindowsBlocks) {
+TEST(SchedulerTest, CheckCapacityCountsTheWindowsBlocks) {
   CacheInfo cache{.tokens_per_block = 8,
                   .windows = {{.window = WindowSize(16), .blocks = {4}},
                               {.window = kFullAttention, .blocks = {6}}}};

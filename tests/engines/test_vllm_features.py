@@ -25,7 +25,7 @@ def one_by_one(vllm, prompts, **options):
     return [one["tokens"][0] for one in answers], [one["cached"][0] for one in answers]
 
 
-def test_drafts(models, prompts, tmp_path):
+def test_draft_tokens(models, prompts, tmp_path):
     """Tokens that are guessed from the prompt: vLLM's V1 runner saves after it has reported.
     Refused drafts are not cached."""
     first, second = prompts(40, 50)

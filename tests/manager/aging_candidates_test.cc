@@ -163,7 +163,7 @@ TEST(AgingCandidatesTest, WhoeverTakesTheLastSlotOutOfAnothersListIsStopped) {
   EXPECT_DEATH(other.Remove(SlotIndex{1}), "removed from the lists that hold it");
 }
 
-TEST(CandidateArenaTest, ItHasRoomForAsManyListsAsItWasMadeFor) {
+TEST(CandidateArenaTest, ItHoldsAsManyListsAsItWasMadeFor) {
   CandidateArena arena(10, AgingCandidates::kNumLists);
   const AgingCandidates candidates(&arena);
   EXPECT_DEATH(AgingCandidates{&arena}, "space for all its lists");

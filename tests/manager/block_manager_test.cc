@@ -225,7 +225,7 @@ TEST_F(BlockManagerTest, AnAppendThatDoesNotFitLeavesNoTrace) {
   EXPECT_TRUE(core_->DumpTree(kFullAttention).empty());
 }
 
-TEST_F(BlockManagerTest, RoomForAChunkGrowsWithTheChunks) {
+TEST_F(BlockManagerTest, TheReservationGrowsWithTheChunks) {
   Make(8, 4);
   ASSERT_TRUE(Add(1, Range(0, 15), 6).ok());
   EXPECT_EQ(TableOf(1).size(), 2u);
@@ -239,7 +239,7 @@ TEST_F(BlockManagerTest, RoomForAChunkGrowsWithTheChunks) {
   EXPECT_EQ(Match(Range(0, 20)), 16u) << "the late tokens reached their blocks";
 }
 
-TEST_F(BlockManagerTest, RoomIsReservedBeforeTheTokensAreKnown) {
+TEST_F(BlockManagerTest, CapacityIsReservedBeforeTheTokensAreKnown) {
   Make(8, 4);
   ASSERT_TRUE(Add(1, Range(0, 3)).ok());
   EXPECT_EQ(ReasonOf(core_->CommitTokens(session_, SequenceId{1}, {{4}}, 0, now_).status()),

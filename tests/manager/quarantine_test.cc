@@ -209,7 +209,7 @@ TEST_F(QuarantineTest, AWriterThatIsKnownToBeGoneIsNone) {
   EXPECT_EQ(Primary().cached, 2u) << "the tail, too";
 }
 
-TEST_F(QuarantineTest, WhatDrainedWhenTheSessionEndedIsKeptToo) {
+TEST_F(QuarantineTest, DeferredReleasesOfAnEndedSessionAreKeptToo) {
   const SessionRef ref = OpenWriter();
   ASSERT_TRUE(core_->BeginBatch(ref.id, {.step = 1, .completed_step = 0}, now_).ok());
   BlockHandle block;

@@ -179,7 +179,7 @@ TEST_F(ResetTest, ASequenceMayEndBeforeTheResetComesToItsBlocks) {
   EXPECT_EQ(Of(Tier::kPrimary).free, 16u);
 }
 
-TEST_F(ResetTest, RoomIsTakenFromWhatLeavesWithoutACopyOrAnEvent) {
+TEST_F(ResetTest, SlotsOfLeavingBlocksAreTakenWithoutACopyOrAnEvent) {
   Make(6, 4);
   Cache(Prompt(100, 6));
   ASSERT_TRUE(core_->OffloadPrefix(kBase, Prompt(100, 6), now_).ok());

@@ -262,7 +262,7 @@ TEST_F(SequenceMemoryTest, WhatASequenceAloneCannotHaveIsNotToBeTriedAgain) {
 }
 
 // Every fork that is freed in a step leaves a deferred release for each block that it shared.
-TEST_F(SequenceMemoryTest, DrainsOfFreedForksAreBounded) {
+TEST_F(SequenceMemoryTest, DeferredReleasesOfFreedForksAreBounded) {
   constexpr uint32_t kHeld = 8;
   Make({}, {});
   const SessionId session = Open();

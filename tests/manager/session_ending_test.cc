@@ -264,7 +264,7 @@ TEST_F(SessionEndingTest, AQuarantineIsReleasedFromBelow) {
 }
 
 // A tenant that frees forks in a step that never completes pays for the list of deferred releases.
-TEST_F(SessionEndingTest, DrainsAreChargedAndRefuseNewSequences) {
+TEST_F(SessionEndingTest, DeferredReleasesAreChargedAndRefuseNewSequences) {
   constexpr uint32_t kBlocks = 512;
   Make(4 * kBlocks, {.max_sequences = 64, .max_bytes = 256 << 10});
   const SessionRef keeper = Open();

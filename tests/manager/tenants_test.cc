@@ -26,7 +26,7 @@ TEST_F(TenantsTest, OneTenantsPrefixesAreNotAnothers) {
   EXPECT_EQ(Used(kBlue), 3u);
 }
 
-TEST_F(TenantsTest, WhoSharesPublishesToTheDefaultTenant) {
+TEST_F(TenantsTest, ASharingTenantPublishesToTheDefaultTenant) {
   MakeThree();
   const SessionId open = Open(kOpen), red = Open(kRed), trusted = Open(kDefaultTenant);
   const std::vector<TokenId> prompt = Prompt(1, 3);
@@ -189,7 +189,7 @@ TEST_F(TenantsTest, AnOperatorsPinInATenantsNamespaceIsTheOperators) {
   EXPECT_TRUE(Run(trusted, UnpinPrefix{pin}).ok());
 }
 
-TEST_F(TenantsTest, WhatIsSharedIsForgottenByTheDefaultTenantAlone) {
+TEST_F(TenantsTest, SharedBlocksAreInvalidatedByTheDefaultTenantAlone) {
   MakeThree();
   const SessionId open = Open(kOpen), red = Open(kRed), trusted = Open(kDefaultTenant);
   Cache(trusted, Prompt(1, 2));
@@ -205,7 +205,7 @@ TEST_F(TenantsTest, WhatIsSharedIsForgottenByTheDefaultTenantAlone) {
   EXPECT_EQ(std::get<InvalidatedPrefix>(*forget(trusted)).removed_blocks, 2u);
 }
 
-TEST_F(TenantsTest, WhatIsSharedIsMovedDownByTheDefaultTenantAlone) {
+TEST_F(TenantsTest, SharedBlocksAreOffloadedByTheDefaultTenantAlone) {
   Make({{.name = "red"}, {.name = "blue"}, {.name = "open", .shares = true}}, 4);
   const SessionId open = Open(kOpen), red = Open(kRed), trusted = Open(kDefaultTenant);
   Cache(trusted, Prompt(1, 2));

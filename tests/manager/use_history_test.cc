@@ -214,7 +214,7 @@ TEST(UseHistoryTest, TheAgeFollowsWhoseContentsLeaveNow) {
   EXPECT_LT(late->age, 800u);
 }
 
-TEST(UseHistoryTest, TenantsShareTheRoomForWhatLeft) {
+TEST(UseHistoryTest, TenantsShareTheSpaceForEvictedContent) {
   // Of 40,000 that left since, the last 8,192 are remembered.
   EXPECT_LT(FindAmong(99).contents, 5u);
 }

@@ -43,7 +43,7 @@ enum class Met : uint8_t {
   kLost,  // Blocks that left the tree with a failed copy.
   kShortened,
   kKvLost,
-  kDrained,
+  kDeferredReleased,
   kPinned,
   kPinExpired,
   kPinCut,  // Pins that ended because their prefix left the tree.

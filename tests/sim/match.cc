@@ -178,7 +178,7 @@ std::vector<uint32_t> MatchOracle::Sources(uint32_t window, uint32_t length) con
   return partials_[window];
 }
 
-MatchOracle::Room MatchOracle::DemandFor(uint32_t window, uint32_t length, uint64_t reserved,
+MatchOracle::Demand MatchOracle::DemandFor(uint32_t window, uint32_t length, uint64_t reserved,
                                          TenantId tenant) const {
   const Shadow& shadow = world_.shadows[window];
   Ledger& ledger = world_.ledgers[window];
@@ -204,7 +204,7 @@ MatchOracle::Room MatchOracle::DemandFor(uint32_t window, uint32_t length, uint6
   const uint64_t quota = world_.config.quota(tenant, Tier::kPrimary);
   const uint64_t left = accountant.Left(tenant);
   const bool enough = needed <= available && charged <= left;
-  Room result{.fits = enough, .sure = true};
+  Demand result{.fits = enough, .sure = true};
   // A source may be the tenant's own, and must stay while it is copied.
   if (!sources.empty() && quota != kNoQuota && charged + 1 >= left && charged <= left) {
     return {.fits = enough, .sure = false};

@@ -43,14 +43,14 @@ class MatchOracle {
   // The cached tail at the end of `length` without further tokens; kNone if there is none.
   uint32_t Tail(uint32_t window, uint32_t length) const;
 
-  struct Room {
+  struct Demand {
     bool fits = false;
     // False if several blocks can be the source and their needs differ.
     bool sure = true;
   };
   // Whether `tenant` can have capacity for `reserved` tokens in `window` with a match of `length`
   // tokens.
-  Room DemandFor(uint32_t window, uint32_t length, uint64_t reserved, TenantId tenant) const;
+  Demand DemandFor(uint32_t window, uint32_t length, uint64_t reserved, TenantId tenant) const;
   // Whether the length ends at a hole.
   bool EndsInHole(uint32_t window, uint32_t length) const;
 

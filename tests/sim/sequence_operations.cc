@@ -75,7 +75,7 @@ Expected Expect(World& world, const MatchOracle& match, uint32_t limit, uint32_t
     const uint64_t reserved = std::max(wanted, expected.matched);
     bool fits = true;
     for (uint32_t w = 0; w < world.num_windows(); ++w) {
-      const MatchOracle::Room needs = match.DemandFor(w, expected.matched, reserved, tenant);
+      const MatchOracle::Demand needs = match.DemandFor(w, expected.matched, reserved, tenant);
       fits = fits && needs.fits;
       expected.sure = expected.sure && needs.sure;
       const uint64_t capacity = world.most_blocks(w, tenant);

@@ -347,7 +347,7 @@ void World::Raise(uint32_t window, uint32_t id, const BlockRetention& retention)
 
 void World::Release(SimSession& session, TenantId tenant, uint32_t window, BlockId block) {
   if (!Draining(session)) return ledgers[window].LetGo(block);
-  coverage.Add(Met::kDrained);
+  coverage.Add(Met::kDeferredReleased);
   deferred.push_back({.session = session.ref.id,
                       .tenant = tenant,
                       .step = session.steps.step,

@@ -127,7 +127,7 @@ TEST_F(CublasLtProductsTest, KeepWhatTheyHaveChosen) {
   EXPECT_EQ(heuristics(), before + 3);
 }
 
-TEST(CublasLtErrorsTest, NoRoomForTheWorkspaceIsOutOfMemory) {
+TEST(CublasLtErrorsTest, NoMemoryForTheWorkspaceIsOutOfMemory) {
   EmulatedDevice::State state;
   state.device_bytes = 1 << 20;
   EmulatedDevice device(&state);

@@ -265,7 +265,7 @@ TEST_P(CudaAttentionIdentitiesTest, ANaNThatAQuerySeesReachesItsResult) {
 }
 
 // As in a captured graph: the launch is for a larger capacity than the plan needs.
-TEST_P(CudaAttentionIdentitiesTest, ALaunchWithRoomToSpareDoesWhatThePlanSays) {
+TEST_P(CudaAttentionIdentitiesTest, ALaunchWithSpareCapacityDoesWhatThePlanSays) {
   for (const bool decode : {true, false}) {
     AttentionCase attention_case = {.lengths = decode ? std::vector<Lengths>{{1, 150}, {1, 20}}
                                                       : std::vector<Lengths>{{30, 150}, {1, 9}},

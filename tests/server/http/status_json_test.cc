@@ -16,7 +16,7 @@ Json Cells(const std::vector<SlotState>& slots, uint32_t max_cells) {
   return CellsJson(slots, max_cells);
 }
 
-TEST(CellsJsonTest, ACellForEachBlockWhereThereIsRoom) {
+TEST(CellsJsonTest, ACellForEachBlockIfTheyFit) {
   const Json map = Cells({kFree, kCached, kActive, kPinned, kInFlight}, 8);
   EXPECT_EQ(map["blocks_per_cell"], 1);
   EXPECT_EQ(map["cells"].dump(), "[[1,0,0,0,0],[0,1,0,0,0],[0,0,1,0,0],[0,0,0,1,0],[0,0,0,0,1]]");

@@ -493,7 +493,7 @@ TEST(WriterTableTest, ATableThatWasCutIsNotFound) {
   EXPECT_FALSE((*WriterTable::Open(name, 4))->found());
 }
 
-TEST(WriterTableTest, WithoutRoomNothingIsMadeAndWhatWasThereStaysWhole) {
+TEST(WriterTableTest, WithoutSpaceNothingIsMadeAndWhatWasThereStaysWhole) {
   const std::string name = TableName();
   constexpr size_t kTooMany = size_t{1} << 42;
   EXPECT_EQ(ReasonOf(WriterTable::Open(name, kTooMany).status()), Reason::kOutOfMemory);

@@ -347,9 +347,9 @@ class SchedulerSide:
     def _open(self, client: Client, text: Text) -> _Held | None:
         whole = len(text.tokens) // self._size * self._size
         # Reserve for the whole prompt, or else only for a match.
-        for room in dict.fromkeys((max(whole, self._size), self._size)):
+        for reserved in dict.fromkeys((max(whole, self._size), self._size)):
             try:
-                sequence = client.sequence(text.tokens[:], reserved_tokens=room, namespace=text.namespace, multimodal_items=text.items,
+                sequence = client.sequence(text.tokens[:], reserved_tokens=reserved, namespace=text.namespace, multimodal_items=text.items,
                                            whole_blocks_only=True)
             except PagodaError as error:
                 # More blocks than are free, or than the cache has.
@@ -440,25 +440,25 @@ class SchedulerSide:
         slots: Sequence[int] = held.sequence.tables[self._layout.group_windows[group]].slots
         return slots
 
-    def _room(self, held: _Held) -> int:
+    def _reserved(self, held: _Held) -> int:
         """The number of blocks in its tables."""
         return min((len(table.slots) for table in held.sequence.tables.values()), default=0)
 
     def _reserve_now(self, wanted: list[tuple[_Held, int]]) -> None:
         """Reserves the slots that this step's saves need."""
-        missing = [(held, full) for held, full in wanted if full > self._room(held)]
+        missing = [(held, full) for held, full in wanted if full > self._reserved(held)]
         if missing:
             self._send(missing[0][0].client, [(Work.RESERVE, held, held.sequence, full) for held, full in missing])
 
     def _reserve_later(self, held: _Held, blocks: int) -> None:
-        if held.saving and not held.reserving and blocks > self._room(held):
+        if held.saving and not held.reserving and blocks > self._reserved(held):
             held.reserving = True
             self._later(Work.RESERVE, held, blocks)
 
     def _plan_saves(self, plan: StepPlan, held: _Held, full: int) -> None:
         if not held.saving or full <= held.saved:
             return
-        if full > self._room(held):
+        if full > self._reserved(held):
             self._stop_saving(held)
             return
         copies = BlockCopies.none(len(self._layout.group_windows))
@@ -564,7 +564,7 @@ class SchedulerSide:
                     sent.append((what, held, batch.free(sequence)))
             elif what is Work.RESERVE:
                 held.reserving = False
-                if (missing := blocks - self._room(held)) > 0:
+                if (missing := blocks - self._reserved(held)) > 0:
                     sent.append((what, held, batch.reserve(sequence, missing * self._size)))
             else:
                 end = blocks * self._size
