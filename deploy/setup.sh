@@ -16,7 +16,7 @@ build_dir=build/release
 log_dir=build/logs
 
 # The packages that Pagoda needs, and their use.
-compiler_packages=(g++ cmake ninja-build ccache)                            # C++20, presets, fast rebuilds
+compiler_packages=(g++ cmake ninja-build ccache mold)                          # C++20, presets, fast rebuilds
 service_packages=(libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libc-ares-dev
                   prometheus-cpp-dev libcivetweb-dev libyaml-cpp-dev
                   libsystemd-dev libzmq3-dev cppzmq-dev

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "manager/eviction_policy.h"
 #include "manager/retention.h"
+#include "manager/tier_spec.h"
 #include "server/config/byte_count_key.h"
 #include "server/config/config_keys.h"
 #include "server/config/tier_size_key.h"
