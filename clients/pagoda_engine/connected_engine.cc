@@ -18,7 +18,8 @@ namespace {
 constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
 constexpr absl::Duration kMostPause = absl::Seconds(2);
 
-// A limit of the runs of one request: the request itself may be what ends the daemons.
+// Limits how often one request is run, because the request itself may be the reason why daemons
+// end.
 constexpr int kMostRuns = 5;
 
 // The size of a basic cache.

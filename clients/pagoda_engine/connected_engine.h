@@ -32,8 +32,9 @@ class ConnectedEngine {
  public:
   struct Options {
     GrpcCacheClientOptions client;  // Without on_session_over.
-    // If set, the engine opens the cache that `client` names, for its model, unless it exists.
-    // `host` is how much of the daemon's host memory for caches it takes.
+    // If set, the engine opens the cache that `client` names, with its model's layout, unless the
+    // cache exists. `host` is the share of the daemon's host memory for clients' caches that it
+    // takes.
     struct BroughtCache {
       uint32_t tokens_per_block = 16;
       DType kv_dtype = DType::kFloat32;

@@ -58,10 +58,10 @@ absl::StatusOr<std::unique_ptr<CacheClient>> OpenClient(const GlobalOptions& glo
 
 // Runs one operation in its own session.
 template <class Result>
-absl::StatusOr<Result> RunAlone(const GlobalOptions& globals, Operation operation) {
+absl::StatusOr<Result> RunAlone(const GlobalOptions& globals, const Operation& operation) {
   const auto client = OpenClient(globals);
   if (!client.ok()) return client.status();
-  return RunOne<Result>(**client, std::move(operation));
+  return RunOne<Result>(**client, operation);
 }
 
 // --- Pins ---

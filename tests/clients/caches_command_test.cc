@@ -48,14 +48,14 @@ grpc::Status Refusal(grpc::StatusCode code, const std::string& reason, const std
   return {code, why, details.SerializeAsString()};
 }
 
-// The caches of the daemon, and which of them calls named.
+// The daemon's caches, and the names of caches in the calls.
 class Caches {
  public:
   void Serve(const std::vector<std::string>& names) {
     absl::MutexLock lock(&mutex_);
     names_ = names;
   }
-  // As the daemon finds the cache that a request means.
+  // Finds the cache that a request means, as the daemon does.
   grpc::Status Find(const std::string& call, const std::string& name, std::string* found) {
     absl::MutexLock lock(&mutex_);
     named_[call] = name;
@@ -74,7 +74,7 @@ class Caches {
     absl::MutexLock lock(&mutex_);
     return names_;
   }
-  // By call, the cache that its last request named.
+  // For each call, the cache that its last request named.
   std::map<std::string, std::string> TakeNamed() {
     absl::MutexLock lock(&mutex_);
     return std::exchange(named_, {});

@@ -111,7 +111,7 @@ TEST(LadderCommandsTest, ReplayOfBlocksKnowsNoBytes) {
   ASSERT_THAT(json["runs"], SizeIs(2));
   EXPECT_EQ(json["runs"][1]["policy"], "mq");
   EXPECT_FALSE(json["runs"][0]["tiers"][1].contains("bytes_written"));
-  // As the short form says it.
+  // The same figures as for the short form of the options.
   const Json brief = RunJson("replay " CHAT_TRACE " --blocks 100 --host-blocks 300");
   const Json& in_short = brief["runs"][1];
   EXPECT_EQ(in_short["hit_rate"], json["runs"][0]["hit_rate"]);
@@ -174,7 +174,7 @@ TEST(LadderCommandsTest, PlanSaysHowLongADriveLasts) {
   const Json rated = RunJson(budget + "--drive-dwpd=3 --drive-years=3")["tiers"][2]["drive"];
   EXPECT_DOUBLE_EQ(rated["endurance_bytes"], 3.84e12 * 3 * 3 * 365);
   EXPECT_NEAR(rated["life_years"], 9 / 0.99, 0.001);
-  // Five years unless it is said.
+  // Five years unless the command line says otherwise.
   EXPECT_NEAR(RunJson(budget + "--drive-dwpd=1")["tiers"][2]["drive"]["life_years"], 5 / 0.99,
               0.001);
 

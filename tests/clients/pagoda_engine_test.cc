@@ -1,4 +1,4 @@
-// What pagoda-engine reads and writes; the program itself runs in tests/e2e/test_engine_process.py.
+// The input and output of pagoda-engine. tests/e2e/test_engine_process.py runs the program itself.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -38,7 +38,7 @@ class LineReaderTest : public testing::Test {
     if (ends_[1] >= 0) close(ends_[1]);
     ends_[1] = -1;
   }
-  // The next line; "(end)" or "(woken)" where none comes.
+  // The next line; "(end)" or "(woken)" if there is none.
   std::string Next() {
     std::string line;
     const absl::StatusOr<Event> event = reader().Next(line);
@@ -48,7 +48,7 @@ class LineReaderTest : public testing::Test {
   LineReader& reader() { return reader_; }
 
  private:
-  // The pipe's ends, of which the test writes to the second.
+  // The pipe's ends. The test writes to the second one.
   static std::array<int, 2> Pipe() {
     std::array<int, 2> ends;
     PAGODA_CHECK(pipe(ends.data()) == 0, "there are pipes");

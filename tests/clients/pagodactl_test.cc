@@ -1,5 +1,5 @@
-// Runs the program: exit codes, what goes to standard output, and JSON that parses. A small daemon
-// in this process answers it with fixed replies.
+// Runs the program and checks exit codes, the standard output, and that its JSON parses. A small
+// daemon in this process answers with fixed replies.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -339,8 +339,8 @@ class FakeAdmin final : public v1::AdminService::Service {
   }
 };
 
-// Sends three revisions; asked from 2 it leaves one out, and asked from 3 it says that they are
-// gone.
+// Sends three revisions. From 2 on it leaves one out. From 3 on it says that they are no longer in
+// the log.
 class FakeEvents final : public v1::EventService::Service {
  public:
   grpc::Status Watch(grpc::ServerContext* context, const v1::WatchRequest* request,
@@ -377,7 +377,8 @@ class FakeEvents final : public v1::EventService::Service {
     return message;
   }
 
-  // With a hole in it for who wants one type alone. What is asked for comes as the cache's name.
+  // Leaves a gap if one type alone is asked for. The request's filter comes back as the cache's
+  // name.
   static grpc::Status Snapshot(const v1::WatchRequest& request,
                                grpc::ServerWriter<v1::WatchResponse>* writer) {
     v1::WatchResponse begin = Message(7, 7, {});
@@ -423,7 +424,7 @@ class PagodactlDaemonTest : public testing::Test {
 
   const TempDirectory directory_;
   const std::string endpoint_ = "unix:" + directory_.File("pagodad.sock");
-  int port_ = 0;  // Of the same services over TCP.
+  int port_ = 0;  // The port of the same services over TCP.
   FakeAdmin admin_;
   FakeEvents events_;
   FakeEngine engine_;

@@ -1,5 +1,5 @@
-// What pagodactl prefetch asks of a cache, and what it tells, against a client with written
-// answers.
+// The requests of pagodactl prefetch to a cache, and its output, with a client whose answers are
+// fixed.
 #include "clients/pagodactl/prefetch.h"
 
 #include <deque>
@@ -23,7 +23,7 @@ using ::testing::SizeIs;
 
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
-// One round of a prefetch: what it ordered, and what lay where when that had ended.
+// One round of a prefetch: its orders, and where the blocks were when they had ended.
 struct Round {
   PrefetchedPrefix ordered;
   MatchedPrefix after;
@@ -43,7 +43,7 @@ class ScriptedClient final : public CacheClient {
 
   // The last round's answers hold for all that follow.
   void SetRounds(std::vector<Round> rounds) { rounds_ = {rounds.begin(), rounds.end()}; }
-  // What waits in the lane find completed, one after another; the last for good.
+  // The completed tickets that waits in the lane find, one after another. The last one stays.
   void SetCompleted(Lane lane, std::vector<uint64_t> tickets) {
     completed_[static_cast<size_t>(lane)] = {tickets.begin(), tickets.end()};
   }
@@ -142,7 +142,7 @@ TEST(PrefetchTest, ALongPrefixIsFetchedPartByPart) {
                              testing::EndsWith("\n96 tokens cached: 96 in hbm")));
 }
 
-// Memory too small for the prefix: what comes pushes out what came.
+// The memory is too small for the prefix: arriving blocks push out earlier ones.
 TEST(PrefetchTest, ARoundThatBringsNothingMoreIsTheLast) {
   ScriptedClient client(kThreeTiers);
   client.SetRounds({{{.matched_tokens = 96, .fetched_blocks = 2, .fetch = Ticket(7)},
@@ -171,7 +171,7 @@ TEST(PrefetchTest, WhatAllCameIsNotAskedForAgain) {
     tokens[media.size() - 2] = 32;
     client.SetRounds({{{.matched_tokens = 32, .fetched_blocks = 2, .fetch = Ticket(7)},
                        {.cached_tokens = 32, .tokens_by_tier = tokens}}});
-    // Of two tiers the last one in memory is the first.
+    // With two tiers, the last one in memory is the first tier.
     const auto target = media.size() == 2 ? PrefetchTarget::kPrimary : PrefetchTarget::kMemory;
     const auto report = RunPrefetch(client, Prefetch(target), kPatience);
     ASSERT_TRUE(report.ok()) << report.status();

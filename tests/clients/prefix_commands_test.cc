@@ -1,5 +1,5 @@
-// pagodactl pin, unpin, pins, offload, prefetch, invalidate and retain against a small CacheService
-// that keeps what it was asked.
+// pagodactl pin, unpin, pins, offload, prefetch, invalidate and retain, with a small CacheService
+// that records its requests.
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,7 +47,7 @@ class FakeCache final : public v1::CacheService::Service {
  public:
   // Before the first session.
   void SetSecondaryBlocks(uint32_t blocks) { secondary_blocks_ = blocks; }
-  // Three tiers, the last on disk, where a prefix of 96 tokens lies after each other prefetch.
+  // Three tiers, the last on disk. A prefix of 96 tokens is there after every second prefetch.
   void SetDisk() { has_disk_ = true; }
 
   grpc::Status OpenSession(grpc::ServerContext*, const v1::OpenSessionRequest*,
@@ -153,7 +153,7 @@ class FakeCache final : public v1::CacheService::Service {
     }
   }
 
-  // Fetches what lies on disk, and the next time moves it up.
+  // First fetches the blocks that are on disk, then onboards them.
   void AnswerPrefetch(v1::PrefetchPrefixResult* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     is_fetched_ = !is_fetched_;
     out->set_matched_tokens(96);
@@ -203,7 +203,7 @@ class PrefixCommandsTest : public testing::Test {
     return RunProgram(absl::StrCat("--endpoint ", endpoint_, " ", arguments));
   }
 
-  // What a command prints, after checking that it asked for exactly these operations.
+  // The output of a command, after a check that it sent exactly these operations.
   std::string Print(const std::string& arguments, const std::vector<std::string>& operations) {
     const Outcome outcome = Ctl(arguments);
     EXPECT_EQ(outcome.exit_code, 0) << arguments << "\n" << outcome.err;

@@ -1,4 +1,4 @@
-// The picture of `top` at several sizes, line by line.
+// The screen of `top` at several sizes, line by line.
 #include "clients/pagodactl/top_screen.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ std::vector<std::string> Draw(const TopState& state, const Terminal& terminal) {
   return TopScreen(state, terminal, kStart + absl::Seconds(9));
 }
 
-// As a line of the latest events begins.
+// The beginning of a line of the latest events.
 std::string Clock(absl::Time time) {
   return absl::FormatTime("%H:%M:%E3S ", time, absl::LocalTimeZone());
 }
@@ -282,7 +282,7 @@ TEST(TopScreenTest, TheDefaultTenantAloneIsNoListOfTenants) {
 }
 
 TEST(TopScreenTest, ABarIsAsLongAsAnyOther) {
-  // One block of each state in a large tier: each shows, and the bar is no longer for it.
+  // One block of each state in a large tier: each is visible, and the bar does not get longer.
   TopState state("here");
   TopSample sample = Sample(0);
   SetTier(v1::TIER_PRIMARY, 1, 1, 1, 1, 99'996, sample.status.mutable_windows(0)->mutable_tiers(0));

@@ -225,7 +225,7 @@ class WriterProcessesTest : public ::testing::Test {
   }
 
   void Start() { writers_ = WriterProcesses::Create(name_, core_.Api()).value(); }
-  // As after kill -9: the core has lost its state, the table is unchanged.
+  // Like a restart after kill -9: the core has lost its state, the table is unchanged.
   void Restart() {
     writers_->LeaveTable();
     writers_.reset();
@@ -380,7 +380,7 @@ TEST_F(WriterProcessesTest, TheNextDaemonFindsWhoLivesAndWhoWasDead) {
   EXPECT_TRUE(writers_->OldWritersAlive());
   EXPECT_EQ(writers_->Sweep(), 0u);
 
-  Restart();  // Again: the old writers are kept.
+  Restart();  // A second restart keeps the old writers too.
   core_.QuarantineEarlierRuns();
   EXPECT_EQ(writers_->AdoptOld().size(), 1u);
   lives.child.Kill();
