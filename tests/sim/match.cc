@@ -178,7 +178,7 @@ std::vector<uint32_t> MatchOracle::Sources(uint32_t window, uint32_t length) con
 }
 
 MatchOracle::Demand MatchOracle::DemandFor(uint32_t window, uint32_t length, uint64_t reserved,
-                                         TenantId tenant) const {
+                                           TenantId tenant) const {
   const Shadow& shadow = world_.shadows[window];
   Ledger& ledger = world_.ledgers[window];
   const uint32_t whole = length / tokens_per_block_;
