@@ -308,8 +308,8 @@ void ReserveOp(World& world) {
                     count, ")"));
   }
   world.ApplyTime();
-  const uint64_t reserved = uint64_t{sequence.reserved} + count;
-  const Growth growth = sequence.running ? Expect(world, sequence, reserved) : Growth{};
+  const uint64_t wanted = uint64_t{sequence.reserved} + count;
+  const Growth growth = sequence.running ? Expect(world, sequence, wanted) : Growth{};
   const auto reserved =
       Call<ReservedTokens>(world, *session, ReserveTokens{.sequence = sequence.id, .count = count},
                            GrowthScope(world, *session, sequence));
@@ -334,7 +334,7 @@ void ReserveOp(World& world) {
   SIM_CHECK(sequence.running && count > 0 && !in_part && growth.fits &&
                 CanGoOn(world, sequence, sequence.computed),
             "a reservation that must be refused");
-  FollowGrowth(world, *session, sequence, growth, static_cast<uint32_t>(reserved), reserved->ready,
+  FollowGrowth(world, *session, sequence, growth, static_cast<uint32_t>(wanted), reserved->ready,
                reserved->added);
   world.Check();
 }
