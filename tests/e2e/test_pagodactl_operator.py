@@ -157,7 +157,7 @@ def test_bench_measures_and_leaves_nothing_behind(daemon):
     status = daemon.status()
     assert status.sessions == 0
     assert daemon.primary().free_blocks == 64
-    assert "Session stream, 16 a batch" in run_ok(daemon, "bench", "--seconds", 0.2, "--batch", 16)
+    assert "Session stream, 16 per batch" in run_ok(daemon, "bench", "--seconds", 0.2, "--batch", 16)
 
 
 def test_bench_does_not_evict_cached_content(daemon):
