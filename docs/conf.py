@@ -14,7 +14,8 @@ import docstrings
 HERE = pathlib.Path(__file__).resolve().parent
 VERSION = runpy.run_path(str(HERE.parent / "clients" / "python" / "src" / "pagoda" / "version.py"))["VERSION"]
 
-# A build makes millions of nodes and ends soon. To search them for garbage takes a fifth of its time.
+# A build makes millions of nodes and ends soon. To search them for garbage takes a fifth of its
+# time.
 gc.disable()
 
 project = "Pagoda"

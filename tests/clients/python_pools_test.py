@@ -1,6 +1,6 @@
-"""Pools of every content and dtype, mapped by the Python package from a map socket of the test's
-own: the bytes, the session that asks, and the memory of a GPU on the driver of
-tests/pools/fake_cuda (PAGODA_FAKE_CUDA; skipped where there is none).
+"""The Python package maps pools of every content and dtype from the test's own map socket. The
+tests compare the bytes and check the session in the request. Tests of GPU memory use the driver of
+tests/pools/fake_cuda (PAGODA_FAKE_CUDA), and skip without it.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ def mapping(index, dtype, content, strides, memory_kind=1, **fields):
 
 
 # K and V of 2 layers, 2 heads, 8 elements, in fp8; their scales; a layer of latents; 2 opaque
-# layers of 13 bytes; one of bytes by token.
+# layers of 13 bytes; one layer of bytes by token.
 POOLS = [
     mapping(0, E4M3, ELEMENTS, (256, 128, 64, 32, 8), layers=[0, 1], kv_factor=2, num_kv_heads=2, head_dim=8),
     mapping(1, FLOAT32, SCALES, (32, 16, 8, 4, 0), layers=[0, 1], kv_factor=2, num_kv_heads=2),
@@ -49,8 +49,8 @@ POOLS = [
 
 
 class MapSocketOfTheTest:
-    """Serves `pools` as the daemon's map socket does: a packet asks, a packet with descriptors
-    answers."""
+    """Serves `pools` like the daemon's map socket: one packet with the request, one packet with the
+    descriptors as the answer."""
 
     def __init__(self, path, pools):
         self.path = str(path)
@@ -284,8 +284,8 @@ def on_device(uuid, index=0, **fields):
 
 
 def device_memory(served, index=0):
-    """What the driver would export in the place of the pool's memory: a file of whole granules, by
-    the name that the fake driver's have."""
+    """Stands for the descriptor that the driver exports: a file of whole granules, named like the
+    fake driver's files."""
     memory = os.memfd_create("fake-cuda-memory")
     os.truncate(memory, GRANULE)
     os.close(served.memories[index])

@@ -60,7 +60,7 @@ def key_names(section):
 
 
 def test_the_manual_names_every_key(tmp_path):
-    """The keys in server/CONFIGURATION.md. `tenants` is a list; an empty list prints no elements."""
+    """The keys in server/CONFIGURATION.md. `tenants` is a list; if empty, it prints no elements."""
     config = tmp_path / "config.yaml"
 
     def printed_of(text):

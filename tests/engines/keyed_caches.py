@@ -1,4 +1,4 @@
-"""What the tests of caches under keys have in common: caches, pages whose bytes follow from their
+"""The common parts of the tests of caches under keys: caches, pages whose bytes follow from their
 keys, and times."""
 
 import contextlib

@@ -73,8 +73,8 @@ def test_what_has_no_such_form_is_refused():
 
 
 def test_a_real_vllm(models, prompts, tmp_path):
-    """Whole blocks come back, in 17/64 of float32's bytes; what the model says is nearly what it
-    says of exact KV, which is another cache."""
+    """Whole blocks come back, in 17/64 of float32's bytes. The model's output is nearly that with
+    exact KV, which is another cache."""
     pytest.importorskip("vllm", reason="vLLM is not installed")
     asked = prompts(100, 200, 300)
     options = {"max_tokens": 1, "logprobs": 20}

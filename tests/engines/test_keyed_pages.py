@@ -1,5 +1,5 @@
-"""Pages under an engine's keys: what is found, what never is, and what a daemon that is gone, slow
-or full costs."""
+"""Pages under an engine's keys: which are found, which never are, and the cost of a daemon that has
+ended, is slow or is full."""
 
 import subprocess
 import sys
