@@ -16,7 +16,7 @@ The rules, for every kernel of LIBRARY and each architecture:
 * The merge loads at least four vectors of 16 bytes before it uses one.
 * Kernels of the cache and of block copies whose vectors have 16 bytes use LDG and STG of 128 bits.
 
---table prints the findings as a table for kernels/README.md. Exit status 1 if a kernel breaks a
+--table prints the findings as a table for kernels/BENCHMARKS.md. Exit status 1 if a kernel breaks a
 rule, 77 without cuobjdump and nvdisasm. These are the ones that --cuobjdump names, those of CUDA's
 toolkit, or those of PyPI's packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm, which
 deploy/setup.sh installs into build/cuda-tools.

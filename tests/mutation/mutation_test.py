@@ -3,10 +3,10 @@
     /usr/bin/python3 tests/mutation/mutation_test.py [--bin FOLDER] [--fault NAME] [--all]
                      [--suites SUITE ...] [--jobs N]
 
-First every suite has to pass without a fault. Then, with each fault, the test that tests/mutation/FAULTS.md
-names has to fail. If it does not, the suites run until one of them fails, to find a test that the
-list could name. Exit status 0 if all faults are caught, and plant.py --check finds nothing wrong
-with the patches and the list.
+First every suite has to pass without a fault. Then, with each fault, the test that
+tests/mutation/FAULTS.md names has to fail. If it does not, the suites run until one of them fails,
+to find a test that the list could name. Exit status 0 if all faults are caught, and plant.py
+--check finds nothing wrong with the patches and the list.
 """
 
 import argparse

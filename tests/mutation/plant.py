@@ -6,8 +6,8 @@ The first line of each faults/<Name>.patch says what goes wrong. The patch chang
 manager/, and adds PAGODA_FAULT(<Name>) to it once. plant.py finds a hunk by its lines, which are in
 the file exactly once. Only `git apply` uses the line numbers.
 
---check    Every patch applies, alone and with all the others. The list in tests/mutation/FAULTS.md is that
-           of the patches, in their words. Nothing outside tests/ knows of planted faults.
+--check    Every patch applies, alone and with all the others. The list in tests/mutation/FAULTS.md
+           is that of the patches, in their words. Nothing outside tests/ knows of planted faults.
 --out      Writes the files that the patches change to FOLDER/manager/, with all faults in them, and
            the faults' names to FOLDER/tests/mutation/faults.def.
 --refresh  Writes each patch again, with the line numbers and the context of the present tree. It

@@ -86,7 +86,7 @@ def violations(root, files):
     for path in files:
         folder = path.parts[0]
         if folder not in ALLOWED:
-            found.append(f"{path}: C++ in a folder that has no place in the house: {folder}/")
+            found.append(f"{path}: C++ in a folder that has no place in ALLOWED: {folder}/")
             continue
         for number, line in enumerate((root / path).read_text().splitlines(), start=1):
             match = INCLUDE.match(line)
