@@ -6,7 +6,7 @@
 namespace pagoda {
 namespace {
 
-v1::CacheInfo Cache() {
+v1::CacheInfo TwoWindows() {
   v1::CacheInfo cache;
   cache.set_tokens_per_block(16);
   cache.add_windows()->set_window_size(128);
@@ -43,7 +43,7 @@ v1::InspectPrefixResponse Prefix() {
 }
 
 TEST(InspectTextTest, EachWindowHasACellABlockAndALineARun) {
-  EXPECT_EQ(InspectText(Prefix(), Cache(), 73, Terminal()),
+  EXPECT_EQ(InspectText(Prefix(), TwoWindows(), 73, Terminal()),
             "64 of 73 tokens match (87.67 %)\n"
             "\n"
             "window 128: 2 of 5 blocks are cached\n"
@@ -79,7 +79,7 @@ TEST(InspectTextTest, ALongPromptHasRowsOfCells) {
 }
 
 TEST(InspectTextTest, TheCachesTiersHaveTheirNames) {
-  v1::CacheInfo cache = Cache();
+  v1::CacheInfo cache = TwoWindows();
   for (const char* name : {"hbm", "dram", "nvme"}) {
     v1::TierInfo* tier = cache.add_tiers();
     tier->set_tier(static_cast<v1::Tier>(cache.tiers_size()));
@@ -97,7 +97,7 @@ TEST(InspectTextTest, TheCachesTiersHaveTheirNames) {
 
 // Tokens on disk are cached, but do not match.
 TEST(InspectTextTest, ATierOnDiskIsSaidToBeOne) {
-  v1::CacheInfo cache = Cache();
+  v1::CacheInfo cache = TwoWindows();
   for (const char* name : {"hbm", "dram", "nvme"}) {
     v1::TierInfo* tier = cache.add_tiers();
     tier->set_tier(static_cast<v1::Tier>(cache.tiers_size()));
@@ -140,7 +140,7 @@ TEST(InspectTextTest, ABlockHasAllTiersWithACopy) {
   AddBlock(0, 0, v1::TIER_PRIMARY, prefix)->add_lower_tiers(v1::TIER_SECONDARY);
   AddBlock(0, 16, v1::TIER_PRIMARY, prefix)->add_lower_tiers(v1::TIER_SECONDARY);
   AddBlock(0, 32, v1::TIER_PRIMARY, prefix);
-  EXPECT_EQ(InspectText(prefix, Cache(), 48, Terminal()),
+  EXPECT_EQ(InspectText(prefix, TwoWindows(), 48, Terminal()),
             "0 of 48 tokens match (0.00 %)\n"
             "\n"
             "window 128: 0 of 3 blocks are cached\n"
@@ -153,13 +153,13 @@ TEST(InspectTextTest, ABlockHasAllTiersWithACopy) {
             "  32 to 47                        1  primary                  35         0  no\n"
             "\n"
             "# primary  = secondary  ! pinned  . not cached\n");
-  const auto json = InspectJson(prefix, Cache(), 48);
+  const auto json = InspectJson(prefix, TwoWindows(), 48);
   EXPECT_EQ(json["blocks"][0]["lower_tiers"].dump(), R"(["secondary"])");
   EXPECT_EQ(json["blocks"][2]["lower_tiers"].dump(), "[]");
 }
 
 TEST(InspectTextTest, ProgramsGetEveryBlock) {
-  const auto json = InspectJson(Prefix(), Cache(), 73);
+  const auto json = InspectJson(Prefix(), TwoWindows(), 73);
   EXPECT_EQ(json["matched_tokens"], 64);
   EXPECT_EQ(json["tokens_per_block"], 16);
   EXPECT_EQ(json["tokens_by_tier"].dump(), R"({"primary":32,"secondary":32})");

@@ -182,7 +182,7 @@ TEST(LadderCommandsTest, PlanSaysHowLongADriveLasts) {
   ASSERT_EQ(table.exit_code, 0) << table.err;
   EXPECT_THAT(table.out,
               AllOf(HasSubstr("one write of the drive per day (3.84 TB) is 44.4 MB/s"),
-                    HasSubstr("a budget of 44.0 MB/s is 3.80 TB a day, 0.99 writes of the drive"),
+                    HasSubstr("a budget of 44.0 MB/s is 3.80 TB per day, 0.99 writes of the drive"),
                     HasSubstr("the drive endures 7.00 PB of writes"),
                     HasSubstr("it lasts 5.0 years if the budget is always used up")));
 }

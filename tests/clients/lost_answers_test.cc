@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "clients/cpp/grpc_cache_client.h"
 #include "gtest/gtest.h"
+#include "manager/shared_manager.h"
 #include "server/daemon.h"
 #include "tests/clients/cutting_proxy.h"
 #include "tests/clients/temp_directory.h"

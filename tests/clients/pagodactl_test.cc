@@ -442,7 +442,7 @@ TEST_F(PagodactlDaemonTest, StatusShowsOccupancyAndHitRate) {
             HasSubstr(
                 "11 offloaded, 12 onboarded, 13 displaced, 14 lost; 20 offloaded without a copy"),
             HasSubstr("5 of the cached are copies"), HasSubstr("15 copied"),
-            HasSubstr("16 blocks, of 17"), HasSubstr("18 waiting"),
+            HasSubstr("16 of 17 allowed blocks"), HasSubstr("18 waiting"),
             HasSubstr("primary to secondary: 19 copies, 6.0 GiB at 3.0 GiB/s")));
   EXPECT_EQ(table.out.find('\x1b'), std::string::npos) << "colours in a file";
 

@@ -132,7 +132,7 @@ TEST_F(GpuSelfTestProcessTest, WhatALostDeviceLeavesIsTestedByTheNextProcess) {
 TEST_F(GpuSelfTestProcessTest, AProcessThatTestsNothingIsAnError) {
   const absl::Status died = Run("exit 7\n").status();
   EXPECT_EQ(died.code(), absl::StatusCode::kInternal);
-  EXPECT_THAT(std::string(died.message()), HasSubstr("ended with status 7 before it tested"));
+  EXPECT_THAT(std::string(died.message()), HasSubstr("ended with status 7 before it had tested"));
   EXPECT_EQ(Starts(), 1u);
   // Also if an earlier one did.
   const absl::Status later = Run("known norm && exit 7\n"
