@@ -23,6 +23,8 @@
 #include "absl/synchronization/mutex.h"
 #include "manager/cache_client.h"
 #include "server/config/config.h"
+#include "manager/shared_manager.h"
+#include "server/cache/cache_directory.h"
 #include "server/daemon.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/noop_service.h"

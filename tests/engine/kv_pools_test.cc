@@ -297,7 +297,7 @@ TEST(KvPoolsTest, NamesWhatDiffers) {
   const auto client = cache.OpenClient();
   EXPECT_THAT(std::string(KvPools::Map(*client, latent).status().message()),
               HasSubstr("1 heads of 24, K and V; the model needs window full, 1 heads of 24, K "
-                        "alone"));
+                        "only"));
 }
 
 }  // namespace
