@@ -127,7 +127,7 @@ TEST(EventTextTest, ASnapshotsLinesStandUnderTheHeaderToo) {
        {SnapshotBeginLine(Terminal{}), SnapshotEndLine(message, Terminal{})}) {
     EXPECT_EQ(header.find("WINDOW"), line.find("all"));
     EXPECT_EQ(header.find("DETAILS"),
-              line.find(line.find("whole") == std::string::npos ? "a snap" : "the snap"));
+              line.find(line.find("complete") == std::string::npos ? "a snap" : "the snap"));
   }
   EXPECT_THAT(SnapshotEndLine(message, Terminal{}), HasSubstr("1234"));
   v1::Event told = Parse(kStored);
