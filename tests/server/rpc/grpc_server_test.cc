@@ -27,8 +27,8 @@ TEST(GrpcServerTest, WithoutTheHeaderGuardOtherMachinesAreNotServed) {
   const absl::Status refused = StartUnguarded("0.0.0.0", Unguarded::kRefused);
   EXPECT_EQ(ReasonOf(refused), Reason::kInvalidArgument) << refused;
   EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr("other machines can reach 0.0.0.0:0"), HasSubstr("recvmsg is another's"),
-                    HasSubstr("server.insecure: true")));
+              AllOf(HasSubstr("other machines can reach 0.0.0.0:0"),
+                    HasSubstr("recvmsg is another's"), HasSubstr("server.insecure: true")));
   EXPECT_EQ(StartUnguarded("0.0.0.0", Unguarded::kAllowed), absl::OkStatus());
   EXPECT_EQ(StartUnguarded("127.0.0.1", Unguarded::kRefused), absl::OkStatus());
 }
