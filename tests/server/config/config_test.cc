@@ -28,7 +28,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 // The message with which a text is refused; "accepted" if it is valid.
-std::string ConfigRefusal(const std::string& text) {
+std::string Refusal(const std::string& text) {
   const absl::StatusOr<Config> config = ParseConfig(text, "pagodad.yaml");
   if (config.ok()) return "accepted";
   EXPECT_EQ(ReasonOf(config.status()), Reason::kInvalidArgument);
@@ -124,12 +124,12 @@ TEST(ConfigTest, AListOfTiersHasToFit) {
   const std::string two = "tiers: [{name: a, size: 4}, {name: b, size: 4}]";
   for (const char* also : {"primary: 4", "secondary: 4", "offload: {min_priority: 1}",
                            "offload: {watermark_permille: 1}"}) {
-    EXPECT_THAT(ConfigRefusal("cache: {" + two + ", " + also + "}"),
+    EXPECT_THAT(Refusal("cache: {" + two + ", " + also + "}"),
                 AllOf(StartsWith("pagodad.yaml:1: "), HasSubstr("short form")))
         << also;
   }
   const auto of_list = [](const std::string& list) {
-    return ConfigRefusal("cache: {tiers: [" + list + "]}");
+    return Refusal("cache: {tiers: [" + list + "]}");
   };
   EXPECT_THAT(of_list("{name: a}, {name: a}"), HasSubstr("two tiers 'a'"));
   EXPECT_THAT(of_list("{}, {}, {}, {}, {}"), HasSubstr("5 tiers; at most 4"));
@@ -139,7 +139,7 @@ TEST(ConfigTest, AListOfTiersHasToFit) {
   EXPECT_THAT(of_list("{}, {medium: gpu}"), HasSubstr("'secondary' is not the first"));
   EXPECT_THAT(of_list("{}, {medium: disk, size: 10%}"), HasSubstr("share of a disk"));
   EXPECT_THAT(of_list("{min_priority: 101}"), HasSubstr("0 to 100"));
-  EXPECT_THAT(ConfigRefusal("cache: {primary_memory: cuda, tiers: [{medium: host}]}"),
+  EXPECT_THAT(Refusal("cache: {primary_memory: cuda, tiers: [{medium: host}]}"),
               HasSubstr("contradict each other"));
   const auto host = ParseConfig("cache: {tiers: [{medium: host, size: 4}]}", "f");
   ASSERT_TRUE(host.ok()) << host.status();
@@ -154,10 +154,10 @@ TEST(ConfigTest, AQuotaNamesATierOfTheCache) {
   const std::vector<TenantOptions> tenants = TenantsOf(*config);
   ASSERT_EQ(tenants.size(), 1u);
   EXPECT_THAT(tenants[0].quota_blocks, ElementsAre(5, 3, kNoQuota, kNoQuota));
-  EXPECT_THAT(ConfigRefusal(cache + "tenants: [{name: a, quotas: {tier: disk, blocks: 3}}]"),
+  EXPECT_THAT(Refusal(cache + "tenants: [{name: a, quotas: {tier: disk, blocks: 3}}]"),
               HasSubstr("quota for the tier 'disk', which the cache does not have"));
-  EXPECT_THAT(ConfigRefusal(cache + "tenants: [{name: a, primary_blocks: 1, "
-                                    "quotas: {tier: hbm, blocks: 3}}]"),
+  EXPECT_THAT(Refusal(cache + "tenants: [{name: a, primary_blocks: 1, "
+                              "quotas: {tier: hbm, blocks: 3}}]"),
               HasSubstr("two quotas for the tier 'hbm'"));
 }
 
@@ -199,22 +199,21 @@ TEST(ConfigTest, LayersAreOneMappingOrAListOfThem) {
   EXPECT_EQ(config->cache.layers[0].kind, KvKind::kKeyAndValue);
   EXPECT_EQ(config->cache.layers[1].window, 0u);
   EXPECT_EQ(config->cache.layers[1].kind, KvKind::kKeyOnly);
-  EXPECT_THAT(ConfigRefusal("cache:\n  layers:\n  - count: 5\n  - heads: 2\n"),
+  EXPECT_THAT(Refusal("cache:\n  layers:\n  - count: 5\n  - heads: 2\n"),
               AllOf(StartsWith("pagodad.yaml:4: "), HasSubstr("num_kv_heads")));
 }
 
 TEST(ConfigTest, AnUnknownKeyIsRefusedWithItsLineAndWhatIsAllowed) {
   EXPECT_THAT(
-      ConfigRefusal("cache:\n  name: x\n  tokens: 4\n"),
+      Refusal("cache:\n  name: x\n  tokens: 4\n"),
       AllOf(StartsWith("pagodad.yaml:3: "), HasSubstr("'tokens'"), HasSubstr("tokens_per_block")));
-  EXPECT_THAT(ConfigRefusal("\nsever: {}\n"),
-              AllOf(StartsWith("pagodad.yaml:2: "), HasSubstr("server")));
-  EXPECT_THAT(ConfigRefusal("cache:\n  layers:\n    heads: 1\n"),
+  EXPECT_THAT(Refusal("\nsever: {}\n"), AllOf(StartsWith("pagodad.yaml:2: "), HasSubstr("server")));
+  EXPECT_THAT(Refusal("cache:\n  layers:\n    heads: 1\n"),
               AllOf(StartsWith("pagodad.yaml:3: "), HasSubstr("num_kv_heads")));
 }
 
 TEST(ConfigTest, AKeyComesOnce) {
-  EXPECT_THAT(ConfigRefusal("log: {level: info}\nlog: {level: error}\n"),
+  EXPECT_THAT(Refusal("log: {level: info}\nlog: {level: error}\n"),
               AllOf(StartsWith("pagodad.yaml:2: "), HasSubstr("twice")));
 }
 
@@ -273,52 +272,49 @@ TEST(ConfigTest, ABadValueIsRefusedWithItsLineAndWhatIsAllowed) {
       {"log: {level: 3}", "'3'", "info, warning, error"},
   };
   for (const Case& c : cases) {
-    EXPECT_THAT(ConfigRefusal(std::string("\n") + c.text),
+    EXPECT_THAT(Refusal(std::string("\n") + c.text),
                 AllOf(StartsWith("pagodad.yaml:2: "), HasSubstr(c.named), HasSubstr(c.allowed)))
         << c.text;
   }
 }
 
 TEST(ConfigTest, BrokenYamlIsRefusedWithItsLine) {
-  EXPECT_THAT(ConfigRefusal("cache:\n  name: [\n"), StartsWith("pagodad.yaml:"));
-  EXPECT_THAT(ConfigRefusal("- cache\n"),
-              AllOf(StartsWith("pagodad.yaml:1: "), HasSubstr("mapping")));
+  EXPECT_THAT(Refusal("cache:\n  name: [\n"), StartsWith("pagodad.yaml:"));
+  EXPECT_THAT(Refusal("- cache\n"), AllOf(StartsWith("pagodad.yaml:1: "), HasSubstr("mapping")));
 }
 
 TEST(ConfigTest, TextIsUtf8) {
-  EXPECT_EQ(ConfigRefusal("engine: {model_dir: \"\xC3\xA4 \xE2\x82\xAC \xF0\x9F\x98\x80\"}"),
-            "accepted");
+  EXPECT_EQ(Refusal("engine: {model_dir: \"\xC3\xA4 \xE2\x82\xAC \xF0\x9F\x98\x80\"}"), "accepted");
   for (const char* text :
        {"\xFF", "\xC3", "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80"}) {
-    EXPECT_THAT(ConfigRefusal(std::string("engine:\n  model_dir: \"") + text + "/x\""),
+    EXPECT_THAT(Refusal(std::string("engine:\n  model_dir: \"") + text + "/x\""),
                 AllOf(StartsWith("pagodad.yaml:2: "), HasSubstr("UTF-8")));
   }
 }
 
 TEST(ConfigTest, KeysThatContradictEachOtherAreRefused) {
-  EXPECT_THAT(ConfigRefusal("server: {grpc_address: \"\", unix_socket: \"\"}"),
-              HasSubstr("needs one"));
-  EXPECT_THAT(ConfigRefusal("sessions: {default_lease: 2h}"), HasSubstr("max_lease"));
-  EXPECT_THAT(ConfigRefusal("cache: {primary_memory: cuda, warm_restart: true, model: {name: x}}"),
+  EXPECT_THAT(Refusal("server: {grpc_address: \"\", unix_socket: \"\"}"), HasSubstr("needs one"));
+  EXPECT_THAT(Refusal("sessions: {default_lease: 2h}"), HasSubstr("max_lease"));
+  EXPECT_THAT(Refusal("cache: {primary_memory: cuda, warm_restart: true, model: {name: x}}"),
               HasSubstr("GPU memory ends with the daemon"));
-  EXPECT_EQ(ConfigRefusal("cache: {primary_memory: auto, warm_restart: true, model: {name: x}}"),
+  EXPECT_EQ(Refusal("cache: {primary_memory: auto, warm_restart: true, model: {name: x}}"),
             "accepted");
 }
 
 // Without a name, a later daemon could serve the kept KV to another model with the same layers.
 TEST(ConfigTest, OnlyTheKvOfAModelWithANameIsKept) {
-  EXPECT_THAT(ConfigRefusal("cache: {warm_restart: true}"), HasSubstr("cache.model.name"));
-  EXPECT_THAT(ConfigRefusal("cache: {warm_restart: true, layers: {count: 2}}"),
+  EXPECT_THAT(Refusal("cache: {warm_restart: true}"), HasSubstr("cache.model.name"));
+  EXPECT_THAT(Refusal("cache: {warm_restart: true, layers: {count: 2}}"),
               HasSubstr("cache.model.name"));
-  EXPECT_EQ(ConfigRefusal("cache: {warm_restart: true, model: {name: org/tiny}}"), "accepted");
-  EXPECT_EQ(ConfigRefusal("cache: {warm_restart: true, model_dir: x}"), "accepted");
-  EXPECT_EQ(ConfigRefusal("cache: {warm_restart: true}\nengine: {model_dir: x}"), "accepted");
+  EXPECT_EQ(Refusal("cache: {warm_restart: true, model: {name: org/tiny}}"), "accepted");
+  EXPECT_EQ(Refusal("cache: {warm_restart: true, model_dir: x}"), "accepted");
+  EXPECT_EQ(Refusal("cache: {warm_restart: true}\nengine: {model_dir: x}"), "accepted");
 }
 
 // An engine computes on the device that holds its KV.
 TEST(ConfigTest, AnEngineAndThePrimaryTierGoTogether) {
   const auto verdict = [](const std::string& cache, const std::string& engine) {
-    return ConfigRefusal("cache: {" + cache + "}\nengine: {model_dir: x, " + engine + "}");
+    return Refusal("cache: {" + cache + "}\nengine: {model_dir: x, " + engine + "}");
   };
   EXPECT_EQ(verdict("primary_memory: cuda", "backend: auto"), "accepted");
   EXPECT_EQ(verdict("primary_memory: host", "backend: cpu"), "accepted");
@@ -345,7 +341,7 @@ TEST(ConfigTest, AnEngineAndThePrimaryTierGoTogether) {
   EXPECT_THAT(verdict("primary_memory: auto", "backend: cuda, kv: basic"),
               HasSubstr("engine.kv is basic"));
   // Without a model there is no engine, and no conflict.
-  EXPECT_EQ(ConfigRefusal("cache: {primary_memory: host}\nengine: {backend: cuda}"), "accepted");
+  EXPECT_EQ(Refusal("cache: {primary_memory: host}\nengine: {backend: cuda}"), "accepted");
 }
 
 TEST(ConfigTest, PlaintextStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
@@ -354,26 +350,25 @@ TEST(ConfigTest, PlaintextStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
       const std::string server = std::string("{") + key + ": \"" + address + "\"";
       const bool http = std::string(key) == "http_address";
       const std::string permission = http ? "http_insecure: true" : "insecure: true";
-      EXPECT_THAT(ConfigRefusal("server: " + server + "}"),
+      EXPECT_THAT(Refusal("server: " + server + "}"),
                   AllOf(HasSubstr(address), HasSubstr(key), HasSubstr("without TLS"),
                         HasSubstr("server." + permission)));
       // The message suggests a proxy only with callers, whom the daemon can then tell apart.
-      EXPECT_EQ(ConfigRefusal("server: " + server + "}").find("tenants or operators") !=
-                    std::string::npos,
-                http);
-      EXPECT_EQ(ConfigRefusal("server: " + server + ", " + permission + "}"), "accepted");
+      EXPECT_EQ(
+          Refusal("server: " + server + "}").find("tenants or operators") != std::string::npos,
+          http);
+      EXPECT_EQ(Refusal("server: " + server + ", " + permission + "}"), "accepted");
       // Each key permits only its own address.
       const std::string other = http ? "insecure: true" : "http_insecure: true";
-      EXPECT_THAT(ConfigRefusal("server: " + server + ", " + other + "}"), HasSubstr(key));
+      EXPECT_THAT(Refusal("server: " + server + ", " + other + "}"), HasSubstr(key));
     }
   }
   for (const char* address : {"127.0.0.1:1", "[::1]:1", "localhost:1", ""}) {
-    EXPECT_EQ(ConfigRefusal(std::string("server: {grpc_address: \"") + address + "\"}"),
-              "accepted");
+    EXPECT_EQ(Refusal(std::string("server: {grpc_address: \"") + address + "\"}"), "accepted");
   }
   const std::string tls = "tls: {certificate: c, key: k}";
-  EXPECT_EQ(ConfigRefusal("server: {grpc_address: \"0.0.0.0:1\", " + tls + "}"), "accepted");
-  EXPECT_THAT(ConfigRefusal("server: {http_address: \"0.0.0.0:1\", " + tls + "}"),
+  EXPECT_EQ(Refusal("server: {grpc_address: \"0.0.0.0:1\", " + tls + "}"), "accepted");
+  EXPECT_THAT(Refusal("server: {http_address: \"0.0.0.0:1\", " + tls + "}"),
               HasSubstr("HTTP has none"));
 }
 
@@ -381,19 +376,18 @@ TEST(ConfigTest, AZmqEndpointStaysOnThisMachineUnlessTheOperatorSaysOtherwise) {
   const auto zmq = [](const std::string& keys) { return "events: {zmq: {" + keys + "}}\n"; };
   for (const char* open : {"tcp://*:5557", "tcp://0.0.0.0:5557", "tcp://router.example:5557"}) {
     const std::string endpoint = absl::StrCat("endpoint: '", open, "'");
-    EXPECT_THAT(ConfigRefusal(zmq(endpoint)), AllOf(HasSubstr(open), HasSubstr("server.insecure")));
+    EXPECT_THAT(Refusal(zmq(endpoint)), AllOf(HasSubstr(open), HasSubstr("server.insecure")));
     EXPECT_TRUE(ParseConfig(zmq(endpoint) + "server: {insecure: true}", "x").ok()) << open;
-    EXPECT_THAT(ConfigRefusal(zmq(absl::StrCat("endpoint: 'ipc:///tmp/x', replay_", endpoint))),
+    EXPECT_THAT(Refusal(zmq(absl::StrCat("endpoint: 'ipc:///tmp/x', replay_", endpoint))),
                 HasSubstr("events.zmq.replay_endpoint"));
   }
   EXPECT_TRUE(ParseConfig(zmq("endpoint: 'tcp://[::1]:5557'"), "x").ok());
   // This is how to listen on loopback's IPv4 address; every interface stays refused.
-  EXPECT_EQ(ConfigRefusal(zmq("endpoint: 'tcp://127.0.0.1:5557', mode: listen")), "accepted");
-  EXPECT_THAT(ConfigRefusal(zmq("endpoint: 'tcp://*:5557', mode: listen")),
+  EXPECT_EQ(Refusal(zmq("endpoint: 'tcp://127.0.0.1:5557', mode: listen")), "accepted");
+  EXPECT_THAT(Refusal(zmq("endpoint: 'tcp://*:5557', mode: listen")),
               HasSubstr("tcp://127.0.0.1:PORT with events.zmq.mode: listen"));
-  EXPECT_THAT(ConfigRefusal(zmq("replay_endpoint: 'ipc:///tmp/x'")),
-              HasSubstr("events.zmq.endpoint"));
-  EXPECT_THAT(ConfigRefusal(zmq("endpoint: 'udp://x'")), HasSubstr("pagodad.yaml:1: "));
+  EXPECT_THAT(Refusal(zmq("replay_endpoint: 'ipc:///tmp/x'")), HasSubstr("events.zmq.endpoint"));
+  EXPECT_THAT(Refusal(zmq("endpoint: 'udp://x'")), HasSubstr("pagodad.yaml:1: "));
 }
 
 // A file's mode restricts access; loopback and an abstract name do not.
@@ -405,16 +399,16 @@ TEST(ConfigTest, WhereCallersAreKnownAZmqEndpointIsAFile) {
     };
     for (const char* open : {"tcp://[::1]:5557", "tcp://127.0.0.1:5557", "ipc://@events"}) {
       const std::string endpoint = absl::StrCat("endpoint: '", open, "'");
-      EXPECT_THAT(ConfigRefusal(text(endpoint)),
+      EXPECT_THAT(Refusal(text(endpoint)),
                   AllOf(HasSubstr(open), HasSubstr("credentials"), HasSubstr("server.insecure")));
-      EXPECT_THAT(ConfigRefusal(text(absl::StrCat("endpoint: 'ipc:///tmp/x', replay_", endpoint))),
+      EXPECT_THAT(Refusal(text(absl::StrCat("endpoint: 'ipc:///tmp/x', replay_", endpoint))),
                   HasSubstr("events.zmq.replay_endpoint"));
-      EXPECT_EQ(ConfigRefusal(text(endpoint) + "server: {insecure: true}"), "accepted");
-      EXPECT_EQ(ConfigRefusal(absl::StrCat("events: {zmq: {", endpoint, "}}")), "accepted");
+      EXPECT_EQ(Refusal(text(endpoint) + "server: {insecure: true}"), "accepted");
+      EXPECT_EQ(Refusal(absl::StrCat("events: {zmq: {", endpoint, "}}")), "accepted");
     }
-    EXPECT_EQ(ConfigRefusal(text("endpoint: 'ipc:///tmp/x', replay_endpoint: 'ipc:///tmp/y'")),
+    EXPECT_EQ(Refusal(text("endpoint: 'ipc:///tmp/x', replay_endpoint: 'ipc:///tmp/y'")),
               "accepted");
-    EXPECT_EQ(ConfigRefusal(text("endpoint: 'inproc://x'")), "accepted");
+    EXPECT_EQ(Refusal(text("endpoint: 'inproc://x'")), "accepted");
   }
 }
 
@@ -424,21 +418,19 @@ TEST(ConfigTest, WhatTlsAndCallersNeedOfEachOtherIsRefusedWhereItIsMissing) {
            "optional}}\n" +
            rest;
   };
-  EXPECT_THAT(ConfigRefusal("server: {tls: {certificate: c}}"), HasSubstr("go together"));
-  EXPECT_THAT(ConfigRefusal("server: {tls: {key: k}}"), HasSubstr("go together"));
-  EXPECT_THAT(ConfigRefusal("server: {tls: {client_ca: c}}"), HasSubstr("certificate is empty"));
-  EXPECT_THAT(ConfigRefusal("server: {tls: {certificate: c, key: k, client_ca: ca}}"),
+  EXPECT_THAT(Refusal("server: {tls: {certificate: c}}"), HasSubstr("go together"));
+  EXPECT_THAT(Refusal("server: {tls: {key: k}}"), HasSubstr("go together"));
+  EXPECT_THAT(Refusal("server: {tls: {client_ca: c}}"), HasSubstr("certificate is empty"));
+  EXPECT_THAT(Refusal("server: {tls: {certificate: c, key: k, client_ca: ca}}"),
               HasSubstr("client_certificates"));
-  EXPECT_THAT(
-      ConfigRefusal("server: {tls: {certificate: c, key: k, client_certificates: required}}"),
-      HasSubstr("client_ca"));
-  EXPECT_THAT(ConfigRefusal("operators: {subjects: root}"),
-              HasSubstr("client_certificates is none"));
-  EXPECT_EQ(ConfigRefusal(with_ca("operators: {subjects: root}")), "accepted");
-  EXPECT_THAT(ConfigRefusal(with_ca("operators: {subjects: [x]}\ntenants: {name: a, subjects: x}")),
+  EXPECT_THAT(Refusal("server: {tls: {certificate: c, key: k, client_certificates: required}}"),
+              HasSubstr("client_ca"));
+  EXPECT_THAT(Refusal("operators: {subjects: root}"), HasSubstr("client_certificates is none"));
+  EXPECT_EQ(Refusal(with_ca("operators: {subjects: root}")), "accepted");
+  EXPECT_THAT(Refusal(with_ca("operators: {subjects: [x]}\ntenants: {name: a, subjects: x}")),
               HasSubstr("two callers"));
-  EXPECT_THAT(ConfigRefusal("tenants: [{name: a}, {name: a}]"), HasSubstr("two tenants 'a'"));
-  EXPECT_THAT(ConfigRefusal("tenants: [{shares: true}]"), HasSubstr("no name"));
+  EXPECT_THAT(Refusal("tenants: [{name: a}, {name: a}]"), HasSubstr("two tenants 'a'"));
+  EXPECT_THAT(Refusal("tenants: [{shares: true}]"), HasSubstr("no name"));
 }
 
 TEST(ConfigTest, TenantsAndOperatorsAreRead) {
@@ -482,7 +474,7 @@ TEST(ConfigTest, NothingThatIsThereIsLeftUnread) {
   EXPECT_THAT(std::string(two.status().message()), HasSubstr("second document"));
   // yaml-cpp takes unreadable text here for one more document, endlessly.
   for (const char* text : {",", "cache: {name: a}\n,", "{}]", "a: 1\n}"}) {
-    EXPECT_NE(ConfigRefusal(text), "accepted") << text;
+    EXPECT_NE(Refusal(text), "accepted") << text;
   }
   EXPECT_EQ(LoadConfig("/tmp").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(LoadConfig("").status().code(), absl::StatusCode::kNotFound);

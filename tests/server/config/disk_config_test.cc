@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 // The message with which a text is refused; "accepted" if it is valid.
-std::string DiskRefusal(const std::string& text) {
+std::string Refusal(const std::string& text) {
   const absl::StatusOr<Config> config = ParseConfig(text, "pagodad.yaml");
   if (config.ok()) return "accepted";
   EXPECT_EQ(ReasonOf(config.status()), Reason::kInvalidArgument);
@@ -83,7 +83,7 @@ TEST(DiskConfigTest, AWriteBudgetHasDecimalOrBinaryUnits) {
   EXPECT_EQ(budget("2GB"), 2'000'000'000u);
   EXPECT_EQ(budget("1TiB"), uint64_t{1} << 40);
   for (const char* bad : {"fast", "-1", "1.5MB", "44MB/s", "[1]", "99999999999TiB"}) {
-    EXPECT_THAT(DiskRefusal(WithDisk(absl::StrCat("path: /d, write_bytes_per_second: ", bad))),
+    EXPECT_THAT(Refusal(WithDisk(absl::StrCat("path: /d, write_bytes_per_second: ", bad))),
                 HasSubstr("bytes such as 44MB"))
         << bad;
   }
@@ -98,16 +98,15 @@ TEST(DiskConfigTest, AWriteBudgetHasDecimalOrBinaryUnits) {
 }
 
 TEST(DiskConfigTest, ADiskThatCannotBeServedIsRefused) {
-  EXPECT_THAT(DiskRefusal(WithDisk("min_priority: 1")),
-              HasSubstr("'nvme' is on disk and has no path"));
-  EXPECT_THAT(DiskRefusal(WithDisk("path: \"\"")), HasSubstr("has no path"));
-  EXPECT_THAT(DiskRefusal(WithDisk("path: /d, on_foreign: keep")), HasSubstr("refuse, replace"));
-  EXPECT_THAT(DiskRefusal(WithDisk("path: /d, io: aio")), HasSubstr("auto, io_uring, threads"));
-  EXPECT_THAT(DiskRefusal(WithDisk("path: /d, direct: 1")), HasSubstr("true or false"));
-  EXPECT_THAT(DiskRefusal(WithDisk("path: /d", "tokens_per_block: 1024, model: {name: x}")),
+  EXPECT_THAT(Refusal(WithDisk("min_priority: 1")), HasSubstr("'nvme' is on disk and has no path"));
+  EXPECT_THAT(Refusal(WithDisk("path: \"\"")), HasSubstr("has no path"));
+  EXPECT_THAT(Refusal(WithDisk("path: /d, on_foreign: keep")), HasSubstr("refuse, replace"));
+  EXPECT_THAT(Refusal(WithDisk("path: /d, io: aio")), HasSubstr("auto, io_uring, threads"));
+  EXPECT_THAT(Refusal(WithDisk("path: /d, direct: 1")), HasSubstr("true or false"));
+  EXPECT_THAT(Refusal(WithDisk("path: /d", "tokens_per_block: 1024, model: {name: x}")),
               HasSubstr("at most 512 tokens"));
   const auto of_list = [](const std::string& list) {
-    return DiskRefusal("cache: {model: {name: x}, tiers: [" + list + "]}");
+    return Refusal("cache: {model: {name: x}, tiers: [" + list + "]}");
   };
   EXPECT_THAT(of_list("{size: 9}, {medium: disk, path: /d}"), HasSubstr("has no size"));
   EXPECT_THAT(of_list("{size: 9}, {medium: disk, path: /d, size: [0, 0]}"),
@@ -128,21 +127,21 @@ TEST(DiskConfigTest, KeysOfADiskAreRefusedElsewhere) {
                           "on_foreign: refuse", "io: auto", "direct: true"}) {
     const std::string name = std::string(key).substr(0, std::string(key).find(':'));
     EXPECT_THAT(
-        DiskRefusal(absl::StrCat("cache:\n  tiers:\n  - size: 9\n  - size: 9\n    ", key, "\n")),
+        Refusal(absl::StrCat("cache:\n  tiers:\n  - size: 9\n  - size: 9\n    ", key, "\n")),
         AllOf(StartsWith("pagodad.yaml:5: "), HasSubstr(name),
               HasSubstr("for tiers with medium: disk")))
         << key;
-    EXPECT_THAT(DiskRefusal(absl::StrCat("cache: {tiers: {size: 9, medium: host, ", key, "}}")),
+    EXPECT_THAT(Refusal(absl::StrCat("cache: {tiers: {size: 9, medium: host, ", key, "}}")),
                 HasSubstr("for tiers with medium: disk"))
         << key;
   }
 }
 
 TEST(DiskConfigTest, ADiskKeepsKvSoItIsKnownOfWhichModel) {
-  EXPECT_THAT(DiskRefusal(WithDisk("path: /d", "name: c")),
+  EXPECT_THAT(Refusal(WithDisk("path: /d", "name: c")),
               AllOf(HasSubstr("a tier on disk keeps KV"), HasSubstr("cache.model.name")));
-  EXPECT_EQ(DiskRefusal(WithDisk("path: /d", "model_dir: x")), "accepted");
-  EXPECT_EQ(DiskRefusal(WithDisk("path: /d", "name: c") + "\nengine: {model_dir: x}"), "accepted");
+  EXPECT_EQ(Refusal(WithDisk("path: /d", "model_dir: x")), "accepted");
+  EXPECT_EQ(Refusal(WithDisk("path: /d", "name: c") + "\nengine: {model_dir: x}"), "accepted");
 }
 
 TEST(DiskConfigTest, ADisksFolderIsRelativeToTheFile) {

@@ -25,7 +25,7 @@
 namespace pagoda::server {
 namespace {
 
-constexpr std::chrono::seconds kWaitCallDeadline(30);
+constexpr std::chrono::seconds kCallDeadline(30);
 constexpr absl::Duration kSoon = absl::Seconds(3);  // Well before a wait times out.
 
 v1::Batch WaitThenAllocate(Ticket ticket) {
@@ -60,13 +60,13 @@ class WaitServiceTest : public ::testing::Test {
   void TearDown() override { server_->Shutdown(); }
 
   static void SetDeadline(grpc::ClientContext& context,
-                          std::chrono::milliseconds deadline = kWaitCallDeadline) {
+                          std::chrono::milliseconds deadline = kCallDeadline) {
     context.set_deadline(std::chrono::system_clock::now() + deadline);
   }
 
   grpc::Status Execute(grpc::ClientContext& context, const v1::Batch& batch,
                        v1::BatchResult* result,
-                       std::chrono::milliseconds deadline = kWaitCallDeadline) {
+                       std::chrono::milliseconds deadline = kCallDeadline) {
     SetDeadline(context, deadline);
     v1::ExecuteRequest request;
     SessionToProto(session_, request.mutable_session());
