@@ -145,7 +145,7 @@ def test_a_log_that_is_full_does_not_stop_a_daemon(tmp_path):
         check_afterwards(daemon)
         ballast.unlink()
         log_a_line(daemon)
-        assert daemon.log.read_text().endswith("leases ran out\n"), "when there is room again the log goes on"
+        assert daemon.log.read_text().endswith("their leases expired\n"), "when there is room again the log goes on"
 
 
 def test_a_log_that_nobody_reads_does_not_stop_a_daemon(tmp_path):

@@ -386,7 +386,7 @@ TEST_F(CudaCacheTest, RefusesWhatTheHostsChecksRefuse) {
   bad_gather.keys = nullptr;
   refused(GatherCache(bad_gather, 1, nullptr), "keys and values are null");
   (bad_gather = gather).kv.scales.slot_stride = 64;
-  refused(GatherCache(bad_gather, 1, nullptr), "kv.scales.slot_stride is 64; the GPU's kernels");
+  refused(GatherCache(bad_gather, 1, nullptr), "kv.scales.slot_stride is 64; the GPU kernels");
   (bad_gather = gather).keys = rows.data() + 1;
   refused(GatherCache(bad_gather, 1, nullptr), "keys");
   // A product of sequences and stride that wraps around.
