@@ -28,8 +28,8 @@ class TenantTable;
 
 namespace pagoda::server {
 
-// Declared and not included: whoever runs a daemon needs none of its parts, and their headers take
-// long to compile.
+// Forward declarations keep this header light: its users need none of these classes, and their
+// headers take long to compile.
 class AdminService;
 class Admission;
 class Authenticator;

@@ -18,7 +18,7 @@ namespace pagoda::server {
 
 using MetricLabels = std::vector<prometheus::ClientMetric::Label>;
 
-// `labels`, and one more.
+// Returns `labels` with one label added.
 inline MetricLabels WithLabel(MetricLabels labels, std::string name, std::string value) {
   labels.push_back({std::move(name), std::move(value)});
   return labels;

@@ -32,7 +32,6 @@ MAX_95TH = 25
 # Files with table rows above MAX_COLUMNS, because a test reads each row on one line.
 LONG_ROWS = {
     "events/README.md": "tests/tools/test_block_hash.py and others compute the test vectors",
-    "tests/README.md": "tests/mutation/plant.py compares the rows with the patches",
 }
 
 SLASHES = (".h", ".cc", ".cu", ".cuh", ".proto")
