@@ -23,11 +23,6 @@ absl::Status BlockManager::FreeBlocks(SessionId session, WindowSize window,
   return parts().raw_blocks.FreeBlocks(session, window, blocks, now);
 }
 
-absl::Status BlockManager::CheckWritable(SessionId session, WindowSize window,
-                                         const BlockRef& block) const {
-  return parts().sequences.CheckWritable(session, window, block);
-}
-
 absl::StatusOr<SequenceAdded> BlockManager::AddSequence(SessionId session, SequenceId sequence,
                                                         const Prompt& prompt, absl::Time now) {
   return parts().sequences.AddSequence(session, sequence, prompt, now);

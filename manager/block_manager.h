@@ -174,11 +174,6 @@ class BlockManager final {
   absl::Status FreeBlocks(SessionId session, WindowSize window, absl::Span<const BlockRef> blocks,
                           absl::Time now);
 
-  // OK if the session may write the block's bytes: its own raw block, or an unpublished block of
-  // one of its sequences. Cost: O(blocks of the session). Errors: UNKNOWN_WINDOW, UNKNOWN_BLOCK,
-  // STALE_HANDLE, BLOCK_FINALIZED, FOREIGN_BLOCK.
-  absl::Status CheckWritable(SessionId session, WindowSize window, const BlockRef& block) const;
-
   using Prompt = SequencePrompt;
 
   // Opens a sequence: matches the longest cached prefix that is valid in every window, and reserves
