@@ -1,5 +1,5 @@
 // Events: the changes of a cache. A reader that applies them in order has the prefix tree, as
-// events/shadow_tree.h does.
+// tests/events/shadow_tree.h does.
 #ifndef PAGODA_EVENTS_EVENT_H_
 #define PAGODA_EVENTS_EVENT_H_
 

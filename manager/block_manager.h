@@ -17,8 +17,8 @@
 #include "events/block_key.h"
 #include "events/event.h"
 #include "events/event_batch.h"
-#include "events/shadow_tree.h"
 #include "events/snapshot.h"
+#include "events/tree_entry.h"
 #include "manager/cache_client.h"
 #include "manager/file_orders.h"
 #include "manager/ids.h"
@@ -491,7 +491,7 @@ class BlockManager final {
   std::vector<TreeEntry> DumpTree(WindowSize window) const;
   // The blocks of a window that are taken and not in its tree, ascending: raw blocks, private
   // blocks, and aliases. With LifecycleEvents::kAll the events tell which these are
-  // (events/shadow_allocations.h).
+  // (tests/events/shadow_allocations.h).
   std::vector<BlockId> DumpAllocated(WindowSize window) const;
 
  private:

@@ -15,7 +15,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "events/shadow_tree.h"
+#include "events/tree_entry.h"
 #include "manager/block_facts.h"
 #include "manager/block_store.h"
 #include "manager/ids.h"

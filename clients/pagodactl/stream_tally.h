@@ -55,8 +55,8 @@ struct StreamFigures {
 };
 
 // Takes in the messages of Watch streams with snapshots, one stream after another. It keeps of each
-// cached block its nearest tier alone, where a shadow tree (events/shadow_tree.h) keeps the tokens
-// and checks the hashes: enough to count, and to see that the events fit. Thread-compatible.
+// cached block its nearest tier alone, where a shadow tree (tests/events/shadow_tree.h) keeps the
+// tokens and checks the hashes: enough to count, and to see that the events fit. Thread-compatible.
 class StreamTally {
  public:
   static constexpr size_t kRecentEvents = 16;

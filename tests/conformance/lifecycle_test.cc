@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "events/shadow_allocations.h"
 #include "events/snapshot.h"
 #include "tests/conformance/conformance.h"
+#include "tests/events/shadow_allocations.h"
 
 namespace pagoda {
 namespace {

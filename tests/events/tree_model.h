@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "events/shadow_tree.h"
+#include "tests/events/shadow_tree.h"
 
 namespace pagoda {
 
