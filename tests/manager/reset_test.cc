@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "manager/block_manager.h"
 #include "tests/events/shadow_tree.h"
+#include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {
