@@ -240,9 +240,6 @@ inline RemovedEvent EmptyEvent(std::pmr::memory_resource* memory) {
           .hashes = std::pmr::vector<BlockHash>(memory)};
 }
 
-// The memory that an event takes, including its vectors.
-size_t EventBytes(const Event& event);
-
 }  // namespace pagoda
 
 #endif  // PAGODA_EVENTS_EVENT_H_
