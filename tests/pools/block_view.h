@@ -53,9 +53,8 @@ class BlockView {
   uint32_t num_layers() const { return num_layers_; }
   uint32_t num_kv_heads() const { return num_kv_heads_; }
 
-  // The head_dim elements of one token. `layer` is an index of the pool's layer dimension
-  // (LayerLocation::layer_index). REQUIRES: each index is below its dimension. A pool of keys has
-  // no KvPart::kValue.
+  // The head_dim elements of one token. `layer` is an index of PoolLayout::layers. REQUIRES: each
+  // index is below its dimension. A pool of keys has no KvPart::kValue.
   absl::Span<T> at(uint32_t layer, KvPart part, uint32_t head, uint32_t token) const {
     const auto kv = static_cast<uint32_t>(part);
     PAGODA_CHECK(layer < num_layers_, "a layer of the pool");
