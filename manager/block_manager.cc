@@ -167,11 +167,6 @@ BlockManager::ResetStep BlockManager::StepReset(uint32_t max_blocks, absl::Time 
 
 bool BlockManager::resetting() const { return parts().reset.under_way(); }
 
-bool BlockManager::IsCutOff(WindowSize window, BlockId id) const {
-  const WindowBlockManager* const found = parts().windows.Find(window);
-  return found != nullptr && id.value() < found->num_ids() && found->IsCutOff(id);
-}
-
 // --- Operators ---
 
 Epoch BlockManager::epoch() const { return parts().options.epoch; }
@@ -291,6 +286,11 @@ std::vector<TreeEntry> BlockManager::DumpTree(WindowSize window) const {
 std::vector<BlockId> BlockManager::DumpAllocated(WindowSize window) const {
   const WindowBlockManager* const found = parts().windows.Find(window);
   return found == nullptr ? std::vector<BlockId>{} : found->DumpAllocated();
+}
+
+bool BlockManager::IsCutOff(WindowSize window, BlockId id) const {
+  const WindowBlockManager* const found = parts().windows.Find(window);
+  return found != nullptr && id.value() < found->num_ids() && found->IsCutOff(id);
 }
 
 }  // namespace pagoda

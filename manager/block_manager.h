@@ -429,9 +429,8 @@ class BlockManager final {
     bool done = false;
   };
   ResetStep StepReset(uint32_t max_blocks, absl::Time now);
-  // Whether a reset still has blocks to release, and whether `id` is one of them.
+  // Whether a reset still has blocks to release.
   bool resetting() const;
-  bool IsCutOff(WindowSize window, BlockId id) const;
 
   ManagerStats Stats() const;
   const TenantTable& tenants() const;
@@ -493,6 +492,8 @@ class BlockManager final {
   // blocks, and aliases. With LifecycleEvents::kAll the events tell which these are
   // (tests/events/shadow_allocations.h).
   std::vector<BlockId> DumpAllocated(WindowSize window) const;
+  // Whether a reset still has to release the block.
+  bool IsCutOff(WindowSize window, BlockId id) const;
 
  private:
   // In block_manager_parts.h, so that a change in a part does not recompile all callers.
