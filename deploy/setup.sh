@@ -25,12 +25,15 @@ core_packages=(libabsl-dev libxxhash-dev libssl-dev nlohmann-json3-dev
                libcli11-dev liburing-dev)                                   # containers, block hash, SHA-256 and TLS, checkpoints, flags, disk I/O
 engine_packages=(libdnnl-dev libicu-dev)                                    # matrix products on the CPU, text
 unit_test_packages=(libgtest-dev libgmock-dev)                              # CMake always asks for them
+docs_packages=(python3-sphinx python3-myst-parser furo)                     # the manual
 test_packages=(clang-format-14 python3 python3-grpcio python3-protobuf python3-numpy python3-pytest python3-yaml
                python3-kubernetes python3-setuptools python3-wheel openssl  # format check, end-to-end tests, manifests, a wheel, certificates
                python3-zmq python3-msgpack python3-pip                      # a router's side of vLLM's events; msgspec is only on PyPI
                clang-16 libclang-rt-16-dev                                  # fuzzing
+               clang-tidy-16                                                # checks of changed C++ files
                prometheus                                                   # promtool, and a Prometheus that scrapes a daemon in a test
                haproxy                                                      # the proxy of deploy/proxy before a daemon
+               "${docs_packages[@]}"                                        # a test builds the manual
                fio                                                          # yardstick of disk_bench
                chromium chromium-driver python3-selenium)                   # the status page in a browser
 build_packages=("${compiler_packages[@]}" "${service_packages[@]}" "${core_packages[@]}" "${engine_packages[@]}"

@@ -54,6 +54,8 @@ stage() {
   rm -rf "$work/clients/python/build" "$work"/clients/python/src/*.egg-info
   cp -r deploy/wheel "$work/server"
   cp clients/python/src/pagoda/version.py "$work/server/pagoda_server/version.py"
+  cp LICENSE "$work/clients/python/"
+  cp LICENSE "$work/server/"
   find "$work" -name __pycache__ -prune -exec rm -r {} +
 }
 

@@ -50,7 +50,7 @@ absl::Status CheckPrompt(const GenerateRequest& request, const ModelConfig& mode
 absl::Status CheckRequest(const GenerateRequest& request, const ModelConfig& model,
                           const CacheInfo& cache) {
   if (request.name_space.lora_id.has_value()) {
-    // The base model's answer would pass for the adapter's.
+    // Otherwise the base model's answer would be taken for the adapter's.
     return MakeError(Reason::kFieldNotServed,
                      absl::StrCat("namespace.lora_id is ", *request.name_space.lora_id,
                                   ": the engine runs no adapters, only the base model"));

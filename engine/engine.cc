@@ -195,7 +195,7 @@ class Engine::State {
     scheduler_.TellEnds();
   }
 
-  // Waits until there is something to do, and takes what has come. False when the engine ends.
+  // Waits until there is work, and takes it. False when the engine ends.
   bool TakeArrivals(Scheduler::Progress progress) {
     std::vector<Arrival> arrivals;
     std::vector<std::function<void()>> tasks;
@@ -213,7 +213,7 @@ class Engine::State {
       if (stopping_) return false;
       arrivals = std::exchange(inbox_, {});
       tasks = std::exchange(tasks_, {});
-      // Until the scheduler's own numbers count them.
+      // Counts the arrivals until the scheduler's own numbers include them.
       stats_.waiting_requests += arrivals.size();
       if (attachment_ != nullptr) TakeAttachment();
     }
@@ -244,7 +244,8 @@ class Engine::State {
                      ", but the engine computes on ", PlaceName(place_)));
   }
 
-  WaitingPlaces places_;  // First, because requests elsewhere hold places.
+  // First, so that it is destroyed last: requests outside this object hold places.
+  WaitingPlaces places_;
   const std::string fingerprint_;
   const std::optional<GpuSelfTestReport> gpu_report_;
   const std::unique_ptr<Transformer> model_;
@@ -253,7 +254,7 @@ class Engine::State {
   std::unique_ptr<CacheClient> client_;
   KvPools pools_;
   kernels::cpu::ThreadPool sampling_threads_;
-  const MemoryPlace place_;  // Of every client's primary pools.
+  const MemoryPlace place_;  // The place of every client's primary pools.
   Scheduler scheduler_;
 
   mutable absl::Mutex mutex_;

@@ -21,9 +21,11 @@ namespace pagoda {
 struct GeneratedToken {
   uint32_t sample = 0;
   TokenId token = 0;
-  float logprob = 0;  // Of the token, in the model's own distribution; only if asked for.
-  absl::Span<const TokenLogprob> top_logprobs;  // As many as sampling.top_logprobs, best first.
-  absl::Span<const float> logits;               // [vocab_size], before sampling.
+  // The token's log probability in the model's own distribution; only if asked for.
+  float logprob = 0;
+  // The most likely tokens, best first: sampling.top_logprobs of them.
+  absl::Span<const TokenLogprob> top_logprobs;
+  absl::Span<const float> logits;  // [vocab_size], before sampling.
 };
 
 struct GenerateRequest {
@@ -68,9 +70,10 @@ enum class FinishReason { kLength, kStopToken };
 struct GenerateReport {
   std::vector<FinishReason> finish_reasons;  // One per sample.
   uint32_t prompt_tokens = 0;
-  uint32_t reused_tokens = 0;            // Prompt tokens whose KV was in the cache.
-  uint32_t reused_secondary_tokens = 0;  // Of these, onboarded from the secondary tier.
-  // Of reused_tokens, those that were fetched from disk into memory for this request.
+  uint32_t reused_tokens = 0;  // Prompt tokens whose KV was in the cache.
+  // The part of these that was onboarded from the secondary tier.
+  uint32_t reused_secondary_tokens = 0;
+  // The part of reused_tokens that was fetched from disk into memory for this request.
   uint32_t fetched_tokens = 0;
   uint32_t generated_tokens = 0;  // Of all samples.
   uint32_t preemptions = 0;       // How often one of its sequences was preempted.

@@ -154,7 +154,7 @@ int RunTest(const char* argument) {
   }
   Tell({{"end",
          {{"device", report->device},
-          // False if the device was lost: another process finds it working.
+          // False if the device was lost. It works again for another process.
           {"all_tested", told + request->known.size() >= report->results.size()}}}});
   // Skips destructors: those of a broken context could wait forever.
   _exit(0);

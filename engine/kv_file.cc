@@ -102,7 +102,7 @@ class Scratch {
  private:
   absl::Status Wait(Ticket ready) {
     for (;;) {
-      const absl::Status waited = RunOne<WaitedForTicket>(client_, WaitForTicket{ready}).status();
+      absl::Status waited = RunOne<WaitedForTicket>(client_, WaitForTicket{ready}).status();
       if (waited.ok() || ReasonOf(waited) != Reason::kWaitTimeout) return waited;
     }
   }

@@ -104,7 +104,7 @@ Event HideContent(const Event& event, const StoredEvent& stored) {
                      .content_hidden = true};
   NamespaceKey name_space = *stored.name_space;
   name_space.cache_salt.clear();
-  hidden.name_space = SharedNamespace(std::move(name_space));
+  hidden.name_space = SharedNamespace(name_space);
   return Like(event, std::move(hidden));
 }
 

@@ -10,8 +10,8 @@
 namespace pagoda::kernels {
 namespace {
 
-// The first block of which the sequence's queries can see a key. Earlier blocks are passed by the
-// window and gone. A sink keeps the first ones.
+// The first block of which the sequence's queries can see a key. The window has passed earlier
+// blocks, and they are gone. A sink keeps the first ones.
 uint64_t FirstSeenBlock(const PagedAttentionParams& params, size_t sequence) {
   const AttentionMask& mask = params.mask;
   if (!mask.causal || mask.window_tokens == 0 || mask.sink_tokens != 0) return 0;

@@ -9,7 +9,7 @@ namespace {
 // Costs, in keys of one worker. They follow from bytes and usual launch times, and are not fitted
 // to one GPU.
 constexpr uint64_t kPieceCost = 32;   // The start of a piece: its queries and its first tiles.
-constexpr uint64_t kRowCost = 2;      // A partial row, which is written and read again.
+constexpr uint64_t kRowCost = 2;      // Writing a partial row and reading it again.
 constexpr uint64_t kMergeCost = 128;  // The launch of the merge.
 
 // A finer cut must be better by 1 / kLeastGain.
@@ -95,8 +95,8 @@ class Launch {
  private:
   std::vector<Item> items_;
   uint64_t keys_ = 0;
-  uint32_t longest_ = 0;  // In keys, of any item.
-  uint32_t end_ = 0;      // Behind the last key of any item.
+  uint32_t longest_ = 0;  // The keys of the longest item.
+  uint32_t end_ = 0;      // The end of the last key of any item.
   uint32_t most_queries_ = 0;
 };
 

@@ -12,8 +12,8 @@ struct SplitLimits {
   uint32_t granule_tokens = 64;  // The result is a multiple of this.
   // Items of at most this many query tokens are decode; all others are chunks.
   uint32_t short_query_tokens = 1;
-  // The shortest piece of a batch in which chunks are cut, because chunks write many partial rows.
-  // A multiple of granule_tokens.
+  // The shortest piece of a batch in which chunks are cut. It is long because chunks write many
+  // partial rows. A multiple of granule_tokens.
   uint32_t long_piece_tokens = 512;
   uint32_t group = 1;                     // Query heads per KV head.
   uint64_t most_partials = ~uint64_t{0};  // The maximum of AttentionPlan::num_partials.

@@ -30,7 +30,8 @@ class AgingCandidates {
   // REQUIRES: `arena` has space for kNumLists more lists, and outlives the candidates.
   explicit AgingCandidates(CandidateArena* arena) : lists_(arena) {}
 
-  // Behind, or before, all others of that priority and key. `floor` never goes back.
+  // Inserts the slot after, or before, all others of that priority and key. `floor` never goes
+  // back.
   void PushBack(SlotIndex slot, Priority priority, uint64_t key, uint64_t floor) {
     lists_.PushBack(ListFor(priority, key, floor), slot);
   }

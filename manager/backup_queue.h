@@ -42,7 +42,7 @@ class BackupQueue {
     return forgotten;
   }
   // Puts a block that was taken from the queue before all others. The queue can exceed kMaxBlocks
-  // by as many as were taken.
+  // by the number of blocks that were taken.
   void PushFirst(BlockRef block) {
     classes_.back().push_front(block);
     ++size_;

@@ -68,8 +68,8 @@ struct BlockFacts {
 
   SlotIndex slot = kNoSlot;  // In the policy's tier.
   BlockId block = kNoBlock;
-  BlockHash hash;   // Of its content. BlockHash{}: there is no hash to remember it by.
-  absl::Time time;  // Of the operation; never goes back.
+  BlockHash hash;   // The hash of its content. BlockHash{}: there is no hash to remember it by.
+  absl::Time time;  // The time of the operation; never goes back.
   TenantId tenant = kDefaultTenant;  // The block's owner.
   Priority priority = kDefaultPriority;
   uint8_t uses = 0;  // Prefix matches since it was published, in all tiers; kMaxUses means that

@@ -35,11 +35,11 @@ constexpr bool OwnsSlot(BlockState state) {
 
 // 16 bytes.
 struct Block {
-  Generation generation;     // Of the current use, or of the last one while free.
+  Generation generation;     // The generation of the current use, or of the last one while free.
   SlotIndex slot = kNoSlot;  // In `tier`; has a meaning only if OwnsSlot(state) or kAlias.
   // The number of holders: sequences, pins, deferred releases. Of a raw block: its session's id.
   uint32_t refs = 0;
-  uint32_t token_count : 11 = 0;  // Of a block in the tree: the tokens of its content.
+  uint32_t token_count : 11 = 0;  // For a block in the tree: the tokens of its content.
   uint32_t priority_value : 7 = 0;
   uint32_t state_value : 3 = 0;
   uint32_t tier_value : 2 = 0;
@@ -48,8 +48,9 @@ struct Block {
   uint32_t deferred : 1 = 0;  // Some of its holders are deferred releases.
   uint32_t pinned : 1 = 0;    // Some of its holders are pins.
   uint32_t followed : 1 = 0;  // By ReuseIntervals; only while in the tree.
-  uint32_t tree : 1 = 0;  // Of a block in the tree: which tree, the one cut off or the current one.
-  uint32_t uses : 2 = 0;  // Of a cached block: BlockFacts::uses.
+  // For a block in the tree: which tree it is in, the one cut off or the current one.
+  uint32_t tree : 1 = 0;
+  uint32_t uses : 2 = 0;    // For a cached block: BlockFacts::uses.
   uint32_t marked : 1 = 0;  // Scratch of a walk over blocks; 0 between calls.
 
   BlockState state() const { return static_cast<BlockState>(state_value); }

@@ -89,7 +89,7 @@ class CacheClient {
 // Runs one operation and returns its typed result: `RunOne<AddedSequence>(client,
 // AddSequence{...})`.
 template <class Result>
-absl::StatusOr<Result> RunOne(CacheClient& client, Operation operation) {
+absl::StatusOr<Result> RunOne(CacheClient& client, const Operation& operation) {
   absl::StatusOr<BatchResult> batch = client.Execute({&operation, 1});
   if (!batch.ok()) return batch.status();
   absl::StatusOr<OperationResult>& result = batch->results.front();

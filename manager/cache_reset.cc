@@ -13,7 +13,7 @@ uint64_t CacheReset::Step(OperationScope& op, uint32_t max_blocks) {
     const uint64_t ended = pins_.EndUpTo(op, *reset_->pins_up_to, left);
     left -= std::min(left, ended);
     if (left > 0) {
-      // Pins that were made since the first step: to end them costs as much as their making did.
+      // Ends pins that were made since the first step. This costs as much as making them did.
       pins_.EndUpTo(op, pins_.last(), std::numeric_limits<uint64_t>::max());
       for (const auto& window : windows_) removed += window->CutOffTree();
       reset_->pins_up_to.reset();

@@ -22,7 +22,7 @@
 namespace pagoda {
 
 struct CodedContent {
-  std::optional<NamespaceKey> name_space;  // If the block is the first of it.
+  std::optional<NamespaceKey> name_space;  // Set if the block is the first of its namespace.
   Priority priority = kDefaultPriority;
   std::vector<TokenId> tokens;
   std::vector<TokenExtra> extras;  // Empty, or as long as tokens.

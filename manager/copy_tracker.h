@@ -1,5 +1,5 @@
-// The copies that are ordered and not done: in which order they touch slots, and what is lost when
-// one fails.
+// The copies that are ordered and not done: the order in which they touch slots, and the losses
+// when one fails.
 #ifndef PAGODA_MANAGER_COPY_TRACKER_H_
 #define PAGODA_MANAGER_COPY_TRACKER_H_
 

@@ -1,4 +1,4 @@
-// Turns what the core does into events, one operation at a time.
+// Turns the core's changes into events, one operation at a time.
 #ifndef PAGODA_MANAGER_EVENT_RECORDER_H_
 #define PAGODA_MANAGER_EVENT_RECORDER_H_
 
@@ -45,7 +45,7 @@ class EventRecorder {
   void BeginOperation(absl::Time now);
 
   void PoolsCreated(WindowSize window, absl::Span<const uint32_t> blocks_per_tier);
-  // All blocks of the window go with the pools.
+  // The window's pools are removed, with all of its blocks.
   void PoolsRemoved(WindowSize window);
   void BlocksCreated(WindowSize window, absl::Span<const BlockId> blocks,
                      TenantId tenant = kDefaultTenant);

@@ -11,10 +11,10 @@
 
 namespace pagoda {
 
-// Remembers the contents that left last, about twice as many as its tier has slots, with four bits
-// for each. It is a history buffer, like 2Q's A1out, MQ's Qout and S3-FIFO's ghost queue. It is a
-// set-associative table of 12-bit fingerprints: one look-up in 500 finds content that was never
-// there. Takes 4 bytes for each slot at once. Every call touches one 16-byte bucket.
+// Remembers the contents that left last, with four bits for each. It remembers about two contents
+// for each slot of its tier. It is a history buffer, like 2Q's A1out, MQ's Qout and S3-FIFO's ghost
+// queue. It is a set-associative table of 12-bit fingerprints: one look-up in 500 finds content
+// that was never there. Takes 4 bytes for each slot at once. Every call touches one 16-byte bucket.
 // Thread-compatible.
 class EvictedContent {
  public:

@@ -47,8 +47,8 @@ struct SequenceRow {
 // A cached block on the path of a prompt.
 struct InspectedBlock {
   WindowSize window = kFullAttention;
-  uint32_t token_start = 0;  // Of the block, in the prompt.
-  uint32_t token_count = 0;  // Its first tokens that match the prompt.
+  uint32_t token_start = 0;  // The block's first token, in the prompt.
+  uint32_t token_count = 0;  // The number of its first tokens that match the prompt.
   BlockHandle block;
   Tier tier = Tier::kPrimary;  // The nearest tier that has its bytes.
   TierSet lower;               // Farther tiers with a copy.

@@ -81,7 +81,7 @@ struct AddSequence {
 };
 struct AddedSequence {
   uint32_t matched_tokens = 0;
-  uint32_t matched_secondary_tokens = 0;  // Those of them that are being onboarded.
+  uint32_t matched_secondary_tokens = 0;  // The part of these that is being onboarded.
   // Cached on disk behind the match: PrefetchPrefix brings them into memory.
   uint32_t matched_below_tokens = 0;
   std::vector<BlockTable> tables;  // One for each window.
@@ -102,7 +102,7 @@ struct CommitTokens {
   std::vector<TokenId> tokens;
   uint32_t computed_tokens = 0;      // From the sequence's start; 0: unchanged.
   uint32_t known_losses = 0;         // See ShortenedSequence.
-  std::vector<ClientKey> keys = {};  // Of the next blocks, in a keyed sequence.
+  std::vector<ClientKey> keys = {};  // The keys of the next blocks, in a keyed sequence.
 };
 struct CommittedTokens {
   uint32_t token_count = 0;
@@ -293,7 +293,7 @@ struct PinInfo {
   uint32_t pinned_tokens = 0;
   uint32_t blocks = 0;
   absl::Time expires = absl::InfiniteFuture();
-  std::string tenant = {};  // Of the session that made it; empty: the default tenant.
+  std::string tenant = {};  // The tenant of the session that made it; empty: the default tenant.
 };
 // For a tenant: its own pins, the blocks that they hold, and its share of the budget.
 struct ListedPins {
@@ -408,10 +408,11 @@ struct ShortenedSequence {
 
 struct BatchResult {
   std::vector<absl::StatusOr<OperationResult>> results;  // One for each operation, in order.
-  Revision revision;                                     // Of the last event after the batch.
-  Ticket completed;                                      // Every copy up to this one has ended.
-  Ticket completed_fetch;                                // The same for Lane::kFetch,
-  Ticket completed_backup;                               // and for Lane::kBackup.
+  // The revision of the last event after the batch.
+  Revision revision;
+  Ticket completed;         // Every copy up to this one has ended.
+  Ticket completed_fetch;   // The same for Lane::kFetch,
+  Ticket completed_backup;  // and for Lane::kBackup.
   // The session's sequences with losses that no commit has named yet.
   std::vector<ShortenedSequence> shortened;
 };

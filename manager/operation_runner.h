@@ -33,7 +33,7 @@ class OperationRunner {
   OperationRunner(const OperationRunner&) = delete;
   OperationRunner& operator=(const OperationRunner&) = delete;
 
-  // The start of every call: sets its time and ends what has expired by then.
+  // The start of every call: sets its time, and ends priorities and pins that have expired.
   OperationScope Begin(absl::Time now, Session* deferring = nullptr) {
     recorder_.BeginOperation(now);
     OperationScope op{.now = now, .deferring = deferring};

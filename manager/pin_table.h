@@ -23,7 +23,7 @@ namespace pagoda {
 
 struct PinEntry {
   PinInfo info;
-  TenantId tenant;                           // Of the session that made it.
+  TenantId tenant;                           // The tenant of the session that made it.
   TenantId holder;                           // The tenant that is charged for the blocks.
   std::vector<std::vector<BlockId>> blocks;  // By window.
 

@@ -210,8 +210,9 @@ class PrefixTree {
     uint32_t hash_low = 0;
     uint32_t hash_high = 0;
     ChildSet children;
-    Link below[2] = {kNoLink, kNoLink};  // Of the inner node: the keys whose bit is 0, and 1.
-    uint32_t bit : 20 = 0;               // The position in the key of the first bit that differs.
+    // For the inner node: the keys whose bit is 0, and those whose bit is 1.
+    Link below[2] = {kNoLink, kNoLink};
+    uint32_t bit : 20 = 0;  // The position in the key of the first bit that differs.
     // Copies of the block's bits, so that a walk reads the entry alone.
     uint32_t whole : 1 = 0;  // It holds tokens_per_block tokens.
     uint32_t beside : 1 = 0;

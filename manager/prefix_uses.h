@@ -37,9 +37,9 @@ struct UsedPrefix {
 };
 
 // At most `limit` prefixes, ordered by the blocks that they saved (hits times blocks), most first.
-// It omits a prefix if at least nine of ten of its hits go on in the same next block: the longer
-// prefix says it. A prefix and a longer one that contains it count the same sequences, each for its
-// own length.
+// It omits a prefix if at least nine of ten of its hits continue in the same next block: the longer
+// prefix then stands for both. A prefix and a longer one that contains it count the same sequences,
+// each for its own length.
 //
 // `nodes` is indexed by block id. If they were copied in chunks while the tree changed, nodes that
 // do not fit together are left out. Cost: O(nodes).
@@ -51,11 +51,11 @@ struct PrefixUse {
 
   NamespaceKey name_space;
   TenantId tenant = kDefaultTenant;  // The owner of its blocks.
-  BlockHash hash;                    // Of the last block; it stands for the whole prefix.
+  BlockHash hash;                    // The hash of the last block; it stands for the whole prefix.
   uint32_t tokens = 0;
   std::vector<TokenId> first_tokens;  // At most kShownTokens; none in a keyed namespace.
   std::string first_key;              // The first block's key, in a keyed namespace.
-  Tier tier = Tier::kPrimary;         // Of the last block, as the fields below.
+  Tier tier = Tier::kPrimary;         // The tier of the last block, as the fields below.
   Priority priority;
   uint32_t holders = 0;
   bool pinned = false;

@@ -126,7 +126,7 @@ class WindowLinks {
     out_.window = window;
   }
 
-  // Adds a block whose bytes are there. Of two in one tier the first counts.
+  // Adds a block whose bytes are there. If two slots of a tier have it, the first one counts.
   void Add(Found& one) {
     Found*& place = own_[one.stamp.digest][static_cast<size_t>(one.slot.tier)];
     if (place == nullptr) place = &one;
@@ -286,7 +286,7 @@ std::vector<RecoveredWindow> Link(const CacheLayout& layout, std::vector<Found>&
   return windows;
 }
 
-// A stamp that no block stands for any more would count again at the next start.
+// Otherwise a stamp without a block would count again at the next start.
 void InvalidateOthers(StampSet& stamps, const std::vector<Found>& found) {
   std::vector<std::array<std::vector<bool>, kMaxTiers>> keep(stamps.num_windows());
   for (const Found& one : found) {

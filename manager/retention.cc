@@ -35,7 +35,8 @@ std::string RangeName(size_t index, const RetentionRange& range) {
 }  // namespace
 
 bool KeepsAtLeast(const BlockRetention& wish, const BlockRetention& had) {
-  // A wish starts the clock again. So a wish below the default could be made to last for ever.
+  // A wish restarts the clock. So repeated wishes below the default priority could keep a block
+  // there for ever.
   if (wish.priority < std::max(had.priority, kDefaultPriority)) return false;
   return had.priority <= kDefaultPriority || wish.duration >= had.duration;
 }

@@ -228,7 +228,8 @@ absl::StatusOr<RunningSequences::Growth> RunningSequences::AppendBlocks(
   Growth growth{.first_block = TableSize(growing.reserved_tokens), .sequence = &growing};
   if (reserved > growing.reserved_tokens) {
     if (absl::Status status = capacity_.CheckGrowth(growing, reserved); !status.ok()) return status;
-    // Tokens that had a place and are declared computed are there: a copy takes them along.
+    // The KV of newly declared tokens is in the blocks already, if the tokens had a place. A copy
+    // of the tail includes it.
     growth =
         Grow(op, growing, static_cast<uint32_t>(reserved),
              std::max(growing.computed_tokens, std::min(computed_tokens, growing.reserved_tokens)));

@@ -14,7 +14,7 @@
 namespace pagoda {
 namespace {
 
-// So many sequences are looked up before the first of them changes, to prefetch their memory.
+// This many sequences are looked up before the first of them changes, to prefetch their memory.
 constexpr size_t kAhead = 16;
 
 absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }

@@ -21,7 +21,7 @@ struct Sequence;  // manager/sequence.h
 struct SequencePrompt {
   const NamespaceKey& name_space;
   absl::Span<const TokenId> tokens;
-  uint32_t reserved_tokens = 0;  // 0: as many as the prompt has. At least as many as match.
+  uint32_t reserved_tokens = 0;  // At least the matched tokens. 0: the whole prompt.
   absl::Span<const uint64_t> extra_token_ids = {};
   absl::Span<const MultimodalItem> multimodal_items = {};
   const SequenceRetention* retention = nullptr;
@@ -41,8 +41,8 @@ struct SequencePrompt {
 
 struct SequenceAdded {
   uint32_t matched_tokens = 0;
-  uint32_t matched_secondary_tokens = 0;  // Those of them that are onboarded for the sequence.
-  uint32_t matched_below_tokens = 0;      // Those after the match that are cached on disk.
+  uint32_t matched_secondary_tokens = 0;  // The matched tokens that are onboarded for the sequence.
+  uint32_t matched_below_tokens = 0;      // The tokens after the match that are cached on disk.
   const Sequence* sequence = nullptr;
   Ticket ready;
 };

@@ -46,14 +46,14 @@ struct Session {
   uint64_t raw_blocks = 0;
   absl::btree_set<SequenceId> sequences;
   uint64_t step = 0;        // The last one that a batch named. Likewise completed_step.
-  uint64_t batch_step = 0;  // Of the running batch; 0: it names none.
+  uint64_t batch_step = 0;  // The step of the running batch; 0: it names none.
   uint64_t completed_step = 0;
   std::deque<DeferredRelease> deferred;      // In the order of release: steps never decrease.
   SequenceAccounts::Charge deferred_charge;  // Their bytes.
   // At this many deferred releases, those with a later one for the same block and tenant end.
   static constexpr size_t kFewDeferred = 256;
   size_t compact_deferred_at = kFewDeferred;
-  // Sequences that had losses which no commit had named at the last check. Some may have ended.
+  // Sequences with losses that no commit had named at the last check. Some of them may have ended.
   absl::btree_set<SequenceId> shortened;
 };
 

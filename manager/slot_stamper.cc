@@ -190,7 +190,7 @@ bool SlotStamper::LearnFromStamp(const Item& item) {
   if (stamps == nullptr) return false;
   const absl::StatusOr<std::optional<SlotStamp>> stamp = stamps->Read(item.change.slot.slot);
   if (!stamp.ok() || !stamp->has_value()) return false;
-  // Later contents of the slot come after this one in the queue.
+  // Later contents of the slot are behind this one in the queue.
   const SlotContent& content = *item.change.content;
   PAGODA_CHECK((*stamp)->tokens == content.tokens, "what was found has the content of its stamp");
   known_[item.change.window_index][content.block.id] = {content.block.generation, (*stamp)->digest};

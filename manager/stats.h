@@ -26,7 +26,8 @@ struct TierOccupancy {
   uint32_t capacity = 0;
   uint32_t free = 0;
   uint32_t cached = 0;  // In the tree, and nothing holds it: evictable.
-  // Among the cached: copies of blocks that also lie in a nearer tier, where they can be held.
+  // Copies of blocks that also lie in a nearer tier, where they can be held. They are among the
+  // cached.
   uint32_t duplicates = 0;
   uint32_t active = 0;  // Held by a sequence or a client.
   uint32_t pinned = 0;
@@ -51,11 +52,11 @@ struct WindowCounters {
   uint64_t freed_blocks = 0;  // Released by their last holder, and not cached.
   // Dropped from the cache to free slots in the primary tier, with the blocks that left with them.
   uint64_t evicted_blocks = 0;
-  uint64_t displaced_blocks = 0;  // Dropped from a lower tier for another block.
-  uint64_t offloaded_blocks = 0;  // Moved down by a copy.
-  // Moved down without a copy of bytes, because the lower tier had one already.
+  uint64_t displaced_blocks = 0;  // Dropped from a lower tier to make space for another block.
+  uint64_t offloaded_blocks = 0;  // Offloaded by a copy.
+  // Offloaded without a copy of bytes, because the lower tier had one already.
   uint64_t freely_evicted_blocks = 0;
-  uint64_t onboarded_blocks = 0;  // Moved up by a copy.
+  uint64_t onboarded_blocks = 0;  // Onboarded by a copy.
   uint64_t partial_copies = 0;    // Tails copied for a match, a fork or a truncation.
   // Cached blocks that a match took over without a copy.
   uint64_t taken_over_blocks = 0;
@@ -64,7 +65,7 @@ struct WindowCounters {
   uint64_t expired_priorities = 0;    // Priorities whose duration was over.
   uint64_t prefix_lookup_tokens = 0;  // Prompt tokens of added sequences.
   uint64_t prefix_hit_tokens = 0;     // The tokens that matched.
-  uint64_t secondary_hit_tokens = 0;  // Those of them that lay below the first tier.
+  uint64_t secondary_hit_tokens = 0;  // The matched tokens that lay below the first tier.
 };
 
 inline constexpr size_t kNumRemovalReasons = static_cast<size_t>(RemovalReason::kLost) + 1;
@@ -83,10 +84,10 @@ struct TenantCounters {
 // Blocks by their priority.
 using PriorityCounts = std::array<uint32_t, kMaxPriority + 1>;
 
-// A window's tier on disk. All but the last two count since the manager was made.
+// A window's tier on disk. All but the last two fields count since the manager was made.
 struct DiskTierStats {
   uint64_t backups = 0;         // Blocks that got a copy on disk.
-  uint64_t backup_bytes = 0;    // Ordered to be written, failed ones too.
+  uint64_t backup_bytes = 0;    // Writes that were ordered, including failed ones.
   uint64_t failed_backups = 0;  // Because of the disk's errors.
   uint64_t passed_over = 0;     // Blocks that left memory without a copy on disk.
   uint64_t fetches = 0;         // Blocks read into memory.
@@ -149,7 +150,7 @@ struct TenantUsage {
     WindowSize window;
     Tier tier = Tier::kPrimary;
     uint32_t used_blocks = 0;
-    uint32_t cached_blocks = 0;  // Those of them that nothing holds.
+    uint32_t cached_blocks = 0;  // The part of them that nothing holds.
     uint32_t quota_blocks = 0;   // kNoQuota: none.
   };
   TenantId tenant = kDefaultTenant;

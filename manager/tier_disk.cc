@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMaxClimb = 256;
 // The most copies on disk that a tenant at its quota gives up for one block.
 constexpr int kMaxGivenUp = 64;
-// So many failed writes in a row end the backups until the next start.
+// This many failed writes in a row end the backups until the next start.
 constexpr uint32_t kMaxWriteErrors = 8;
 // How often an erase is tried.
 constexpr size_t kMaxEraseTries = 8;

@@ -110,8 +110,8 @@ bool TierResidency::HasSlotFor(Tier tier, TenantId owner) const {
          !accounts_.AboveQuota(tier, owner);
 }
 
-// Returns whether TakeSlot() has a slot for the block afterwards. If needed, moves a victim down or
-// evicts it. A victim of higher priority gives way only to a block that must move down.
+// Returns whether TakeSlot() has a slot for the block afterwards. If needed, offloads a victim or
+// evicts it. A victim of higher priority gives up its slot only to a block that must be offloaded.
 bool TierResidency::FreeSlotFor(OperationScope& op, BlockId comes, Tier tier) {
   const TenantId owner = accounts_.owner(comes);
   if (HasSlotFor(tier, owner)) return true;
@@ -205,7 +205,7 @@ void TierResidency::ChangeTier(OperationScope& op, BlockId id, SlotRef slot, Old
   NoteNothing(old);
   if (!is_cut_off) NoteContent(id);
   tree_.MoveChild(id, old.tier, slot.tier);
-  // The disk's policies know a copy on disk for as long as it is there.
+  // The disk's policies know a copy on disk as long as it exists.
   if (!IsOnDisk(old.tier)) TellRemoved(op, id, old);
   if (!IsOnDisk(slot.tier)) TellInserted(op, id);
   if (has_disk()) ListOnDisk(op, id);

@@ -201,7 +201,8 @@ void TierResidency::OfferRecovered(OperationScope& op, BlockId id) {
   if (has_disk()) ReleasedAboveDisk(op, id);
 }
 
-// In this order: the disk, the duplicates, the policy, the journal, the accounts, the slot.
+// The steps have this order: the disk, the duplicates, the policy, the journal, the accounts, the
+// slot.
 void TierResidency::Leave(OperationScope& op, BlockId id, SlotAfter after, RemovalReason reason) {
   const SlotRef slot = store_.slot(id);
   const bool is_held = store_[id].refs != 0;

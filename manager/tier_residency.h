@@ -165,7 +165,7 @@ class TierResidency {
   void AddDeferred(BlockId id);
   void RemoveDeferred(BlockId id);
   uint32_t deferred(BlockId id) const { return deferred_.of(id); }
-  // At least one pin holds the block, or no pin does any more. The caller counts the hold itself.
+  // At least one pin holds the block, or none does any more. The caller counts the hold itself.
   void MarkPinned(BlockId id);
   void UnmarkPinned(BlockId id);
 

@@ -60,7 +60,7 @@ class UseHistory {
     ++table_->removed_;
     table_->evicted_.Remember(content, matches(slot));
   }
-  // A holder released a block, so the last arrival is not being matched.
+  // A holder released a block. So the current call is not the match that brought the last arrival.
   void Released() { arrived_ = kNoSlot; }
 
   // Whether the content has just come in. A touch then belongs to the match that onboarded it.
@@ -80,7 +80,7 @@ class UseHistory {
     uint64_t all = 0;
     uint64_t own = 0;
   };
-  // They reach back twice as far as EvictedContent remembers.
+  // The marks reach back twice as far as EvictedContent remembers.
   static constexpr size_t kMarks = 16;
 
   void AddMark();

@@ -65,11 +65,12 @@ class WindowBlockManager final : private CacheExit {
   };
   using Policies = TierResidency::Policies;
 
-  // A cached prefix: as much as was found or, after CutMatch, as much as is wanted. Holds nothing.
+  // A cached prefix: the part that was found or, after CutMatch, the wanted part of it. Holds
+  // nothing.
   struct Match {
     // Whole blocks from the sequence's start. In a sliding window some are holes.
     std::vector<BlockId> blocks;
-    uint32_t first = 0;  // A sequence that goes on from the end needs no block before this one.
+    uint32_t first = 0;  // A sequence that continues from the end needs no block before this one.
     // The block after them that shares its first source_tokens tokens; kNoBlock if none does.
     BlockId source = kNoBlock;
     uint32_t source_tokens = 0;
@@ -178,8 +179,8 @@ class WindowBlockManager final : private CacheExit {
   };
   Held HeldIn(const Match& match, TenantId tenant) const;
 
-  // Offload moves the blocks of a match down, last to first. Prefetch moves them up, first to last.
-  // Each stops when it finds no slot. Both return how many blocks moved.
+  // Offload offloads the blocks of a match, last to first. Prefetch onboards them, first to last.
+  // Each stops when it finds no slot. Both return the number of blocks moved.
   uint32_t Offload(OperationScope& op, const Match& match);
   uint32_t Prefetch(OperationScope& op, const Match& match);
   // Orders fetches of the match's blocks that lie on disk alone. `fetched` grows by the number of

@@ -10,8 +10,8 @@ namespace pagoda {
 // --- Leaving ---
 
 // A victim with children becomes a hole. If the window can have no more holes, the blocks below
-// leave with it. So they do under full attention, if the victim has lost its own copy on disk and
-// they have theirs.
+// leave with it. The same happens under full attention if the victim has lost its own copy on disk
+// and the blocks below still have theirs.
 void WindowBlockManager::Evict(OperationScope& op, BlockId victim, RemovalReason reason) {
   if (!tree_.has_children(victim)) return LeaveTree(op, victim, reason, Remains::kNothing);
   PAGODA_CHECK(sliding() || has_disk(), "rule 13: nothing cached becomes unreachable");

@@ -105,8 +105,8 @@ bool WindowBlockManager::IsThere(const Match& match, uint32_t index) const {
          !(match.in_memory && residency_.IsOnlyOnDisk(id));
 }
 
-// Of the siblings of the match's block `index`, the cached one that shares most with the first
-// `token_count` tokens of the key there.
+// The cached sibling of the match's block `index` that shares most with the first `token_count`
+// tokens of the key there.
 PrefixTree::Closest WindowBlockManager::FindBeside(const Match& match, uint32_t index,
                                                    uint32_t token_count) const {
   const NodeRef parent = index == 0 ? match.root : NodeRef::Block(match.blocks[index - 1]);
@@ -136,8 +136,8 @@ uint32_t WindowBlockManager::ValidLength(const Match& match, uint32_t limit) con
     if (is_hole) length = std::min(length, last * block_tokens + block_tokens - 1);
     const uint32_t begin = match.runs[last];
     if (!is_valid(length, begin)) {
-      // The run is too short for its own length, so for every length that ends in it. A hole
-      // precedes it.
+      // The run is too short for the length at its end, and thus for every length that ends in it.
+      // A hole precedes the run.
       length = begin == 0 ? 0 : begin * block_tokens - 1;
       continue;
     }
@@ -186,8 +186,8 @@ WindowBlockManager::Demand WindowBlockManager::DemandFor(TenantId tenant, const 
       (reserved_tokens + tokens_per_block().value() - 1) / tokens_per_block().value() -
       match.blocks.size();
   uint32_t onboards = 0, matched_evictable = 0, charged = 0;
-  // The tenant is charged for blocks that it does not hold yet. Of its own these are the blocks
-  // that nothing holds.
+  // The tenant is charged for blocks that it does not hold yet. Among its own blocks, these are the
+  // ones that nothing holds.
   const auto count_charge = [&](BlockId id, const Block& block) {
     if (accounts().any() && !accounts().Holds(id, tenant, block.refs)) ++charged;
   };

@@ -73,7 +73,7 @@ absl::StatusOr<uint64_t> CopyInWindow(const CopyOrder& order, PoolSet& pools) {
 }  // namespace
 
 absl::StatusOr<uint32_t> WindowOfOrder(const CopyOrder& order, const PoolSet& pools) {
-  const absl::StatusOr<uint32_t> window = WindowIndex(pools.layout(), order.window);
+  absl::StatusOr<uint32_t> window = WindowIndex(pools.layout(), order.window);
   if (!window.ok()) return window.status();
   for (const SlotRef& ref : {order.source, order.target}) {
     if (pools.num_slots(*window, ref.tier) > 0) continue;

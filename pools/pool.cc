@@ -101,10 +101,10 @@ MappingSegment SharedMemoryPool::segment() const {
   return segment;
 }
 
-absl::Status SharedMemoryPool::Pin(cuda::PinnedMemory::Options options) {
+absl::Status SharedMemoryPool::Pin(const cuda::PinnedMemory::Options& options) {
   PAGODA_CHECK(!pinned_.has_value(), "a pool is pinned once");
   absl::StatusOr<cuda::PinnedMemory> pinned =
-      cuda::PinnedMemory::Register(memory_.bytes(), std::move(options));
+      cuda::PinnedMemory::Register(memory_.bytes(), options);
   if (!pinned.ok()) return pinned.status();
   pinned_.emplace(*std::move(pinned));
   return absl::OkStatus();
@@ -182,13 +182,15 @@ absl::Status PoolSet::Add(Tier tier, SharedMemoryPool::Options options, WindowPo
                             .layout = std::move(options.layout),
                             .num_slots = options.num_slots,
                             .place = *primary_device_});
-    if (pool.ok()) pools.push_back(*std::move(pool));
-    return pool.status();
+    if (!pool.ok()) return pool.status();
+    pools.push_back(*std::move(pool));
+    return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<SharedMemoryPool>> pool =
       SharedMemoryPool::Create(std::move(options));
-  if (pool.ok()) pools.push_back(*std::move(pool));
-  return pool.status();
+  if (!pool.ok()) return pool.status();
+  pools.push_back(*std::move(pool));
+  return absl::OkStatus();
 }
 
 absl::Status PoolSet::Pin(const PoolPlacement& placement) {
@@ -225,7 +227,7 @@ absl::Status PoolSet::PinPool(Tier tier, SharedMemoryPool& pool, const PoolPlace
                                       done_bytes >> 20, " of ", total_bytes >> 20, " MiB"));
     };
   }
-  absl::Status status = pool.Pin(std::move(options));
+  absl::Status status = pool.Pin(options);
   if (status.ok()) return status;
   const std::string what =
       absl::StrCat("the ", DefaultTierName(tier), " pool ", name, " cannot be pinned for ",

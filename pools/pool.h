@@ -126,7 +126,7 @@ class SharedMemoryPool final : public Pool {
 
   // Lets a device copy from and to the pool by itself until the pool is destroyed. Call it once.
   // Errors: those of cuda::PinnedMemory::Register; then the pool is unchanged.
-  absl::Status Pin(cuda::PinnedMemory::Options options);
+  absl::Status Pin(const cuda::PinnedMemory::Options& options);
 
   // All slots. Aligned to a memory page.
   absl::Span<std::byte> bytes() {

@@ -299,8 +299,8 @@ void Daemon::Drain() {
   const absl::Time end = absl::Now() + config_.server.drain_timeout;
   drain_end_ = end;
   state_.Enter(ServingState::Phase::kDraining);
-  // Subscribers see this before their streams end. Calls that go on change the cache without
-  // events.
+  // Subscribers see this before their streams end. Calls that continue after it change the cache
+  // without events.
   for (const CachePtr& cache : caches_.All()) cache->manager->RemovePools();
   grpc_->SetNotServing();
   supervisor_.Stopping(absl::StrCat("draining: calls can go on for ",

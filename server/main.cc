@@ -62,7 +62,7 @@ int Fail(const absl::Status& status) {
 
 int Run(Config config) {
   const sigset_t signals = BlockEndSignals();
-  AskForShortSlices();  // Before any thread starts: threads inherit it.
+  AskForShortSlices();  // Called before any thread starts, because threads inherit the setting.
   SetLogLevel(config.log.level);
   // Debian's Abseil checks every lock for deadlock cycles by default, gRPC's locks included. The
   // tests leave the check on.

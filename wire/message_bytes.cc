@@ -40,7 +40,7 @@ google::protobuf::ArenaOptions MessageArenaOptions() {
 }
 
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite* message) {
-  grpc::ByteBuffer read = bytes;  // Shares the bytes. Reading empties it.
+  grpc::ByteBuffer read = bytes;  // A second reference to the bytes. Reading empties this one only.
   grpc::ProtoBufferReader reader(&read);
   if (reader.status().ok() && message->ParseFromZeroCopyStream(&reader)) return absl::OkStatus();
   return MakeError(Reason::kInvalidArgument,

@@ -8,9 +8,9 @@
 
 namespace pagoda {
 
-// How long to wait before each new try: the bound doubles from `first` to `most`, and the wait is
-// drawn from its upper half, so that clients who lost one daemon do not come back at one moment.
-// Thread-compatible.
+// The wait before each retry. The bound doubles from `first` to `most`. Each wait is drawn from the
+// upper half of the bound, so that clients that lost the same daemon do not all reconnect at one
+// moment. Thread-compatible.
 class Backoff {
  public:
   Backoff(absl::Duration first, absl::Duration most) : bound_(std::min(first, most)), most_(most) {}

@@ -26,14 +26,14 @@ bool IsUnixSocket(const std::string& endpoint) {
 }
 
 bool IsOnThisMachine(const std::string& endpoint) {
-  // A host's name may begin with "127." too.
+  // The name of a remote host may also begin with "127.".
   const bool in_numbers = endpoint.find_first_not_of("0123456789.:") == std::string::npos;
   return IsUnixSocket(endpoint) || (in_numbers && absl::StartsWith(endpoint, "127.")) ||
          absl::StartsWith(endpoint, "localhost:") || absl::StartsWith(endpoint, "[::1]:");
 }
 
-// Puts the token into the metadata of a call. gRPC's own call credentials would refuse plaintext,
-// on a Unix socket too.
+// Puts the token into the metadata of a call. gRPC's own call credentials refuse plaintext, even on
+// a Unix socket.
 class TokenInterceptor final : public grpc::experimental::Interceptor {
  public:
   explicit TokenInterceptor(const std::string* authorization) : authorization_(authorization) {}
@@ -65,7 +65,7 @@ class TokenFactory final : public grpc::experimental::ClientInterceptorFactoryIn
   const std::string authorization_;
 };
 
-// Nothing for an empty path.
+// Does nothing if the path is empty.
 absl::Status ReadPem(const std::string& path, std::string* pem) {
   if (path.empty()) return absl::OkStatus();
   std::ifstream in(path, std::ios::binary);
@@ -79,10 +79,10 @@ absl::Status ReadPem(const std::string& path, std::string* pem) {
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ToGrpc(
     const std::string& endpoint, const ClientCredentials& credentials) {
   if (credentials.certificate_file.empty() != credentials.key_file.empty()) {
-    return Refuse("a client's certificate and its key go together; one of them is missing");
+    return Refuse("a client certificate needs its key, and a key its certificate; one is missing");
   }
   if (credentials.ca_file.empty() && !credentials.certificate_file.empty()) {
-    return Refuse("a client's certificate is for TLS, which needs the daemon's CA too");
+    return Refuse("a client certificate is for TLS, which also needs the daemon's CA");
   }
   if (credentials.ca_file.empty() || IsUnixSocket(endpoint)) {
     return grpc::InsecureChannelCredentials();
@@ -101,16 +101,16 @@ grpc::ChannelArguments Arguments() {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
-  // Channels of one process to one endpoint would otherwise share a connection, and its flow
+  // Otherwise all channels of this process to one endpoint would share one connection and its flow
   // control.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A proxy that the environment names is not the way to a daemon.
+  // Ignore the environment's HTTP proxy.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // A daemon that is started again is found soon. "min" is how long one try may take.
+  // Find a restarted daemon soon. "MIN" is how long one connection attempt may take.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // A call whose other side is silently gone ends after 30 s. The daemon allows a ping every 10 s.
+  // A call whose peer disappears silently ends after 30 s. The daemon allows a ping every 10 s.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
@@ -137,7 +137,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& en
   if (!credentials.token.empty()) {
     if (credentials.ca_file.empty() && !IsOnThisMachine(endpoint)) {
       return Refuse(absl::StrCat("the token would go to ", endpoint,
-                                 " in plaintext: name the daemon's CA, for TLS"));
+                                 " in plaintext: use TLS by naming the daemon's CA"));
     }
     factories.push_back(std::make_unique<TokenFactory>(credentials.token));
   }

@@ -10,37 +10,37 @@
 
 namespace pagoda {
 
-// The largest message that a channel takes or sends: a batch that adds a few sequences of a million
-// tokens fits.
+// The largest message that a channel receives or sends. A batch that adds a few sequences of a
+// million tokens fits.
 inline constexpr int kMaxMessageBytes = 64 << 20;
 
-// Who the client is, and how it knows the daemon. Files are PEM, and are read when the channel is
-// made.
+// The client's identity, and how it verifies the daemon's. Files are PEM. They are read when the
+// channel is made.
 struct ClientCredentials {
-  // Sent with every call: on TLS, on a Unix socket and on loopback, nowhere else.
+  // The bearer token, sent with every call. It is sent only over TLS, a Unix socket or loopback.
   std::string token;
-  // Who signed the daemon's certificate; with this a TCP endpoint is TLS. The endpoint's host must
-  // be one of the certificate's names.
+  // The CA that signed the daemon's certificate. If it is set, a TCP endpoint uses TLS. The
+  // endpoint's host must be one of the certificate's names.
   std::string ca_file;
-  // The client's own certificate and its key, where the daemon asks for one.
+  // The client's own certificate and key, if the daemon asks for a client certificate.
   std::string certificate_file;
   std::string key_file;
 };
 
-// The first line of a file that holds a token; lines that are empty or begin with '#' do not count.
-// Errors: INVALID_ARGUMENT where there is no such file or no token in it.
+// Returns the token in a file: its first line that is not empty and does not begin with '#'.
+// Errors: INVALID_ARGUMENT if the file cannot be read or holds no token.
 absl::StatusOr<std::string> ReadBearerToken(const std::string& path);
 
-// A channel to a daemon at "unix:/path" or "host:port"; never through an HTTP proxy. Plaintext, or
-// TLS over TCP where there is a ca_file. Connects lazily. Errors: INVALID_ARGUMENT where a file
-// cannot be read, the files do not go together, or the token would go in plaintext to another
-// machine.
+// Makes a channel to a daemon at "unix:/path" or "host:port". The channel never uses an HTTP proxy.
+// It is plaintext, or TLS over TCP if `ca_file` is set. It connects lazily.
+// Errors: INVALID_ARGUMENT if a file cannot be read, if the files do not fit together, or if the
+// token would go to another machine in plaintext.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
     const std::string& endpoint, const ClientCredentials& credentials = {});
 
-// As MakeChannel, but waits until the daemon answers. A refused connection fails at once, a silent
-// host after `timeout`. Errors also: UNAVAILABLE, without a reason, with the endpoint in the
-// message; a TLS handshake that fails is one.
+// Like MakeChannel, but waits until the daemon answers. A refused connection fails at once, a
+// silent host after `timeout`. Errors: those of MakeChannel; UNAVAILABLE, without a reason, with
+// the endpoint in the message. A failed TLS handshake is also UNAVAILABLE.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& endpoint,
                                                        absl::Duration timeout,
                                                        const ClientCredentials& credentials = {});

@@ -26,17 +26,17 @@
 namespace pagoda {
 namespace {
 
-// What a broken stream or a reset of the daemon's network should cost: less than an engine's step
-// at first, and little of the daemon's time where it is gone for long.
+// The pauses between resends. The first one is shorter than an engine's step. The longest one keeps
+// the load on a daemon small after a long outage.
 constexpr absl::Duration kFirstDelay = absl::Milliseconds(10);
 constexpr absl::Duration kMostDelay = absl::Seconds(1);
 
-// How long the end of a client may take.
+// How long the client's destructor may take.
 constexpr absl::Duration kCloseTimeout = absl::Seconds(1);
 constexpr int kCloseTries = 2;
 
-// One result an operation, each of the operation's kind: callers take results apart without
-// looking.
+// Checks that there is one result per operation, each of its operation's type: callers access
+// results without a check.
 absl::Status CheckShape(absl::Span<const Operation> operations, const BatchResult& batch) {
   if (batch.results.size() != operations.size()) {
     return absl::InternalError(absl::StrCat("the daemon answered ", operations.size(),
@@ -45,7 +45,7 @@ absl::Status CheckShape(absl::Span<const Operation> operations, const BatchResul
   for (size_t i = 0; i < operations.size(); ++i) {
     if (batch.results[i].ok() && batch.results[i]->index() != operations[i].index()) {
       return absl::InternalError(
-          absl::StrCat("the daemon answered operation ", i, " with another one's result"));
+          absl::StrCat("the daemon answered operation ", i, " with a result of another type"));
     }
   }
   return absl::OkStatus();
@@ -53,8 +53,7 @@ absl::Status CheckShape(absl::Span<const Operation> operations, const BatchResul
 
 bool Waits(const Operation& operation) { return std::holds_alternative<WaitForTicket>(operation); }
 
-// A wait that ended because the stream did, before the batch was sent again: its copies may not be
-// done.
+// Whether a ticket wait ended only because its stream broke. Its copies may not be done yet.
 bool WasCutShort(const absl::StatusOr<OperationResult>& result) {
   return absl::IsCancelled(result.status()) && ReasonOf(result.status()) == Reason::kNone;
 }
@@ -67,7 +66,7 @@ class GrpcCacheClient final : public CacheClient {
         timeout_(options.timeout),
         attempt_timeout_(std::min(options.attempt_timeout, options.timeout)) {}
 
-  // An error here is of no use to anyone: the lease ends the session where this call could not.
+  // Ignores errors: if the call fails, the lease ends the session.
   ~GrpcCacheClient() override {
     keep_alive_.reset();
     stream_.reset();
@@ -127,14 +126,14 @@ class GrpcCacheClient final : public CacheClient {
   }
 
  private:
-  // One batch, as often as it takes.
+  // Sends one batch, again if necessary, and converts its result.
   absl::StatusOr<BatchResult> Run(absl::Span<const Operation> operations, StepRange steps,
                                   absl::Duration attempt_timeout, absl::Time deadline) {
     const Resend resend = ResendOf(operations, info_);
     v1::SessionRequest request;
     *request.mutable_batch() = BatchToProto(operations, steps);
     request.set_batch_id(++last_batch_id_);
-    // Batches are numbered already, and each gets a new number: it may name the batch, too.
+    // Batch ids are unique in the session, so they also serve as retry ids.
     if (resend == Resend::kUnderId) request.mutable_batch()->set_retry_id(last_batch_id_);
 
     const absl::StatusOr<v1::SessionResponse> response =
@@ -142,8 +141,8 @@ class GrpcCacheClient final : public CacheClient {
     if (!response.ok()) return response.status();
     if (response->batch_id() != request.batch_id()) {
       stream_.reset();
-      return absl::InternalError(absl::StrCat("asked batch ", request.batch_id(),
-                                              ", the daemon answered ", response->batch_id()));
+      return absl::InternalError(absl::StrCat(
+          "sent batch ", request.batch_id(), ", the daemon answered batch ", response->batch_id()));
     }
     BatchResult result = BatchResultFromProto(response->result());
     if (absl::Status status = CheckShape(operations, result); !status.ok()) return status;
@@ -178,7 +177,7 @@ class GrpcCacheClient final : public CacheClient {
     }
   }
 
-  // `sent` becomes true when the daemon may have the batch.
+  // Sets `sent` to true as soon as the daemon may have received the batch.
   absl::StatusOr<v1::SessionResponse> Attempt(v1::SessionRequest& request, absl::Time deadline,
                                               bool& sent) {
     if (stream_ == nullptr) {
@@ -190,8 +189,9 @@ class GrpcCacheClient final : public CacheClient {
     return stream_->Call(request, deadline);
   }
 
-  // Puts the results of waits that were cut short right, by a batch of those alone; the batch's
-  // other operations have run. False where there are none.
+  // Repeats the ticket waits that were cut short, in a batch that holds only them, and puts their
+  // results into `result`. The batch's other operations have already run. Returns false if no wait
+  // was cut short.
   absl::StatusOr<bool> WaitAgain(absl::Span<const Operation> operations, StepRange steps,
                                  absl::Duration attempt_timeout, absl::Time deadline,
                                  BatchResult& result) {
@@ -216,7 +216,7 @@ class GrpcCacheClient final : public CacheClient {
     return true;
   }
 
-  // Once it is over it stays so.
+  // Why the session is over; OK while it is not. An error stays.
   absl::Status SessionError() {
     if (session_error_.ok()) {
       const absl::Status status = keep_alive_->session_error();

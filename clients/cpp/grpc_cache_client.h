@@ -1,4 +1,5 @@
-// The cache of a daemon in another process, behind the same interface as the one in this process.
+// A client of a daemon's cache in another process. It has the same interface as a cache in this
+// process (manager/cache_client.h).
 #ifndef PAGODA_CLIENTS_CPP_GRPC_CACHE_CLIENT_H_
 #define PAGODA_CLIENTS_CPP_GRPC_CACHE_CLIENT_H_
 
@@ -19,45 +20,47 @@ struct GrpcCacheClientOptions {
   std::string client_name;                  // Shown to operators.
   // How long the session outlives a broken stream. Zero: the daemon's default.
   absl::Duration lease;
-  // How long to wait for the connection, and then for each answer, however often the batch is sent;
-  // kMaxTicketWait longer where a batch holds a WaitForTicket.
+  // How long to wait for the connection, and then for each answer over all resends. A batch with a
+  // WaitForTicket may take kMaxTicketWait longer.
   absl::Duration timeout = absl::Seconds(10);
   ClientCredentials credentials;
-  // The model whose KV the client reads and writes, as CacheInfo::model_fingerprint has it; a cache
-  // of another model refuses the session. Empty: not said.
+  // The fingerprint of the model whose KV the client reads and writes (see
+  // CacheInfo::model_fingerprint). A cache of another model refuses the session. Empty: no check.
   std::string model_fingerprint = {};
-  // Which of the daemon's caches. Empty: the only one.
+  // The name of the cache in the daemon. Empty: the daemon's only cache.
   std::string cache = {};
-  // How long to wait for the answer to one sending, where another can follow.
+  // How long to wait for the answer to one send, if the batch can be sent again.
   absl::Duration attempt_timeout = absl::Seconds(3);
-  // Called at most once, on a thread of the client's, where a sign of life learns that the session
-  // is over; it must not use the client. Empty: the next Execute says so.
+  // Called at most once, on one of the client's threads, if a keep-alive call learns that the
+  // session is over. It must not use the client. Empty: the next Execute returns the error.
   std::function<void(const absl::Status&)> on_session_over = nullptr;
 };
 
-// Connects, opens a session and its stream: Execute is one message out and one in. The lease is
-// renewed by a thread of the client's, whatever the stream does, until the client is destroyed,
-// which closes the session and takes a second where no daemon is there.
+// Connects and opens a session and its stream. Execute sends one message and receives one. A thread
+// of the client renews the lease, whatever happens to the stream, until the client is destroyed.
+// The destructor closes the session; it takes up to one second if the daemon is gone.
 //
-// A batch whose answer was lost (a broken or reset stream, a daemon that cannot be reached, no
-// answer within attempt_timeout) is sent again on a new stream, after a pause that grows from 10 ms
-// to 1 s, until `timeout` is over. It carries a retry_id, so the daemon runs it once and gives the
-// first answer again; a wait that the broken stream had cut short is asked for anew. So Execute's
-// results are those of a connection that never breaks. Only a batch whose answer may be above 1
-// MiB, which is more than the daemon remembers, is not sent twice: see resend.h. An error that the
-// daemon gave is an answer: nothing is sent again.
+// An answer is lost if the stream breaks or is reset, if the daemon cannot be reached, or if no
+// answer comes within attempt_timeout. The client then sends the batch again on a new stream, after
+// a pause that grows from 10 ms to 1 s, until `timeout` is over. The batch carries a retry_id: the
+// daemon runs it once and repeats its first answer. A ticket wait that the broken stream cut short
+// is requested again. Therefore Execute's results are the same as over a connection that never
+// breaks. One kind of batch is never sent twice: one whose answer may exceed 1 MiB, which is more
+// than the daemon remembers (see resend.h). An error from the daemon is an answer and causes no
+// resend.
 //
-// Errors of Execute, besides those of CacheClient: UNAVAILABLE or DEADLINE_EXCEEDED, without a
-// reason, where the answer was lost and `timeout` is over (the message says how often the batch was
-// sent, and whether it may have run; the next Execute tries again); UNKNOWN_SESSION or
-// STALE_SESSION, where the session is over because its lease ran out, an operator ended it, or the
-// daemon was started anew. What the session owned is gone, every later Execute fails with the same,
-// and the way on is another client.
+// Errors of Execute, besides those of CacheClient:
+// * UNAVAILABLE or DEADLINE_EXCEEDED, without a reason: the answer was lost and `timeout` is over.
+//   The message says how often the batch was tried and whether it may have run. The next Execute
+//   tries again.
+// * UNKNOWN_SESSION or STALE_SESSION: the session is over because its lease ran out, an operator
+//   ended it, or the daemon restarted. Everything that the session owned is gone. Every later
+//   Execute fails with the same error; open another client.
 //
-// Errors: UNAVAILABLE (no daemon there), TOO_MANY_SESSIONS, DRAINING, UNAUTHENTICATED,
-// INVALID_ARGUMENT (a lease above the daemon's maximum; credentials as MakeChannel says),
-// MODEL_MISMATCH (a cache that is not known to be for model_fingerprint), CACHE_NOT_NAMED (no cache
-// is named and the daemon has several), UNKNOWN_CACHE (none has that name, or the daemon has none).
+// Errors: UNAVAILABLE (no daemon answers), TOO_MANY_SESSIONS, DRAINING, UNAUTHENTICATED,
+// INVALID_ARGUMENT (a lease above the daemon's maximum, or the credentials: see MakeChannel),
+// MODEL_MISMATCH (the cache is not known to be for model_fingerprint), CACHE_NOT_NAMED (no cache is
+// named and the daemon has several), UNKNOWN_CACHE (no cache has that name, or there is no cache).
 absl::StatusOr<std::unique_ptr<CacheClient>> OpenGrpcCacheClient(GrpcCacheClientOptions options);
 
 }  // namespace pagoda

@@ -9,7 +9,7 @@
 namespace pagoda {
 namespace {
 
-// Of a lease that is so short that signs of life would be all that the daemon does.
+// A bound for very short leases: keep-alive calls must not become the daemon's main load.
 constexpr absl::Duration kShortestPause = absl::Milliseconds(10);
 
 }  // namespace
@@ -48,7 +48,7 @@ void KeepAlive::Run() {
       if (on_session_over_) on_session_over_(status);
       return;
     }
-    // After one that was lost the next one comes sooner.
+    // After a lost call, retry sooner.
     pause = std::max(lease_ / (status.ok() ? 3 : 10), kShortestPause);
   }
 }

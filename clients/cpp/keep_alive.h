@@ -15,26 +15,27 @@
 
 namespace pagoda {
 
-// A session's signs of life: a thread that renews the lease three times in its length, until this
-// is destroyed or the session is over. A sign waits for the connection, and so mends one that broke
-// while nobody else used it. Thread-safe.
+// A thread that keeps a session alive: it renews the lease three times per lease duration, until
+// this object is destroyed or the session is over. Each keep-alive call waits for the connection.
+// It therefore also restores a connection that broke while it was otherwise unused. Thread-safe.
 class KeepAlive {
  public:
-  // `on_session_over` may be empty. Else it is called at most once, on a thread of this, with the
-  // reason why there is no session any more; it must not destroy this.
+  // `on_session_over` may be empty. Otherwise it is called at most once, on this object's thread,
+  // with the error that ended the session. It must not destroy this object.
   KeepAlive(const std::shared_ptr<grpc::Channel>& channel, const v1::SessionRef& session,
             absl::Duration lease, std::function<void(const absl::Status&)> on_session_over);
-  // Returns when no sign will be sent any more; does not wait for the answer to one.
+  // Cancels a call under way instead of waiting for its answer, and joins the thread.
   ~KeepAlive();
   KeepAlive(const KeepAlive&) = delete;
   KeepAlive& operator=(const KeepAlive&) = delete;
 
-  // Why the session is over: UNKNOWN_SESSION or STALE_SESSION. OK as long as no sign was refused.
+  // Why the session is over: UNKNOWN_SESSION or STALE_SESSION. OK until a keep-alive call learns
+  // that the session is over.
   absl::Status session_error() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  // False where this is being destroyed.
+  // Returns false when this object is being destroyed.
   bool Pause(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Beat() ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -20,9 +20,9 @@
 namespace pagoda {
 namespace {
 
-// What one packet carries; the kernel's bound.
+// The kernel's limit of descriptors in one packet (SCM_MAX_FD).
 constexpr size_t kMaxDescriptors = 253;
-// No daemon sends more: so many pools take some 200 bytes each, and a few for each layer.
+// No daemon sends more: a pool takes about 200 bytes, and a few bytes for each layer.
 constexpr size_t kMaxAnswerBytes = 1 << 18;
 
 absl::Status SocketError(const std::string& path, int error) {
@@ -31,7 +31,7 @@ absl::Status SocketError(const std::string& path, int error) {
     case ENOENT:
       return absl::NotFoundError(absl::StrCat(
           what, "; a client maps pools on the daemon's machine, where that path is the same file"));
-    case EAGAIN:  // The socket's time is over.
+    case EAGAIN:  // SO_SNDTIMEO or SO_RCVTIMEO is over.
       return absl::DeadlineExceededError(absl::StrCat("map socket ", path, ": no answer in time"));
     case ECONNREFUSED:
       return absl::UnavailableError(what);
@@ -47,7 +47,7 @@ absl::StatusOr<FileDescriptor> ConnectTo(const std::string& path, absl::Duration
   std::memcpy(address.sun_path, path.data(), path.size());
   FileDescriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return SocketError(path, errno);
-  // For connecting, too: a daemon may have as many waiting as it takes.
+  // The send timeout also bounds connect(), which blocks while the daemon's backlog is full.
   const timeval limit = absl::ToTimeval(timeout);
   for (const int option : {SO_SNDTIMEO, SO_RCVTIMEO}) {
     if (setsockopt(fd.get(), SOL_SOCKET, option, &limit, sizeof(limit)) != 0) {
@@ -99,8 +99,8 @@ absl::StatusOr<Answer> Receive(int connection, const std::string& path) {
   if ((message.msg_flags & MSG_CTRUNC) != 0) {
     return absl::ResourceExhaustedError(
         absl::StrCat("map socket ", path,
-                     ": this process may not open as many files as there are "
-                     "pools"));
+                     ": this process cannot open enough files for all pools; "
+                     "raise its limit (ulimit -n)"));
   }
   if ((message.msg_flags & MSG_TRUNC) != 0 ||
       !answer.response.ParseFromArray(bytes.data(), static_cast<int>(size))) {

@@ -1,4 +1,5 @@
-// How a client gets the pools' memory: proto/pagoda/v1/mapping.proto.
+// Maps the daemon's pools into a client's memory. The protocol is in
+// proto/pagoda/v1/mapping.proto.
 #ifndef PAGODA_CLIENTS_CPP_MAP_POOLS_H_
 #define PAGODA_CLIENTS_CPP_MAP_POOLS_H_
 
@@ -13,12 +14,14 @@
 
 namespace pagoda {
 
-// Asks the daemon at `map_socket` (OpenSessionResponse.map_socket) for every pool, and maps it. The
-// daemon remembers this process as a writer of the session where it asks for kReadWrite.
-// Errors: those of mapping.proto; without a reason, FailedPrecondition where the daemon has no map
-// socket, NotFound where its socket is not on this machine, PermissionDenied where this user may
-// not connect to it, DeadlineExceeded where no answer came within `timeout`; INTERNAL for an answer
-// that is none.
+// Asks the daemon at `map_socket` (OpenSessionResponse.map_socket) for every pool, and maps each
+// one. With kReadWrite, the daemon records this process as a writer of the session.
+//
+// Errors: those of mapping.proto. Without a reason: FailedPrecondition if the daemon has no map
+// socket; NotFound if the socket is not on this machine; Unavailable if no daemon listens on it or
+// the daemon closes the connection; PermissionDenied if this user may not connect to it;
+// DeadlineExceeded if no answer came within `timeout`; ResourceExhausted if the process cannot
+// receive one file descriptor per pool segment; Internal if the answer is malformed.
 absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(const std::string& map_socket,
                                                                   const v1::SessionRef& session,
                                                                   MemoryAccess access,

@@ -7,9 +7,10 @@
 namespace pagoda {
 namespace {
 
-// What the daemon remembers of one session, an upper bound of a result without its handles (an
-// error with its details is the longest), and one of a handle.
+// The size of the answers that the daemon remembers for one session.
 constexpr uint64_t kMostAnswerBytes = uint64_t{1} << 20;
+// Upper bounds of a result without its handles (an error with its details is the longest), and of a
+// handle.
 constexpr uint64_t kResultBytes = 320;
 constexpr uint64_t kHandleBytes = 20;
 
@@ -22,7 +23,7 @@ bool ChangesNothing(const Operation& operation) {
          std::holds_alternative<WaitForTicket>(operation);
 }
 
-// The most block handles in an operation's result.
+// An upper bound of the number of block handles in an operation's result.
 class HandleBound {
  public:
   explicit HandleBound(const CacheInfo& cache) : cache_(cache) {}
@@ -34,7 +35,7 @@ class HandleBound {
   uint64_t operator()(const MatchPrefix& op) const { return Tokens(op.tokens.size()); }
   uint64_t operator()(const ReserveTokens& op) const { return Tokens(op.count); }
   uint64_t operator()(const AppendTokens& op) const { return Tokens(op.tokens.size()); }
-  // A failure's text is as long as a result's.
+  // Each sequence can also fail; its error text counts as one result.
   uint64_t operator()(const AppendStep& op) const {
     const uint64_t each = 2 * cache_.windows.size() + kResultBytes / kHandleBytes;
     return Tokens(op.tokens.size()) + op.sequences.size() * each;
@@ -42,7 +43,7 @@ class HandleBound {
   uint64_t operator()(const DescribeSequence&) const { return Cache(); }
   uint64_t operator()(const ForkSequence&) const { return Cache(); }
   uint64_t operator()(const TruncateSequence&) const { return Cache(); }
-  // Their results are as many pools or pins as there are.
+  // The number of pools or pins has no bound in the operation, so the answer counts as too large.
   uint64_t operator()(const DescribePools&) const { return kMostAnswerBytes; }
   uint64_t operator()(const ListPins&) const { return kMostAnswerBytes; }
   template <class Other>
@@ -51,7 +52,8 @@ class HandleBound {
   }
 
  private:
-  // Of a piece of a sequence that begins and ends within blocks, whose tail may be another one now.
+  // Handles of `count` tokens of a sequence. The range may begin and end inside blocks, and the
+  // tail block may have been replaced.
   uint64_t Tokens(uint64_t count) const {
     return (count / std::max(cache_.tokens_per_block, 1u) + 2) * cache_.windows.size();
   }

@@ -1,4 +1,4 @@
-// Which batches may be sent again when their answer was lost.
+// Which batches can be sent again after their answer was lost.
 #ifndef PAGODA_CLIENTS_CPP_RESEND_H_
 #define PAGODA_CLIENTS_CPP_RESEND_H_
 
@@ -9,13 +9,14 @@
 namespace pagoda {
 
 enum class Resend {
-  kFreely,   // It changes nothing: running it twice is as good as once.
-  kUnderId,  // Under its retry_id: the daemon runs it once, and remembers the answer.
-  kNever,    // Its answer may be more than the daemon remembers (see v1::Batch.retry_id).
+  kFreely,   // The batch changes nothing, so running it twice is harmless.
+  kUnderId,  // With a retry_id: the daemon runs the batch once and remembers its answer.
+  kNever,    // The answer may be larger than the daemon remembers (see v1::Batch.retry_id).
 };
 
-// The answer's size is bounded from above by what is asked for, and for a fork or a truncation,
-// which do not say how long the sequence is, by the cache's size. Cost: O(operations).
+// Decides from an upper bound of the answer's size. The operations bound it. A fork, a truncation
+// or a description does not say how long its sequence is; the cache's size bounds these. Cost:
+// O(operations).
 Resend ResendOf(absl::Span<const Operation> operations, const CacheInfo& cache);
 
 }  // namespace pagoda

@@ -7,7 +7,7 @@ namespace pagoda {
 SessionStream::SessionStream(v1::CacheService::Stub& stub)
     : stream_(stub.PrepareAsyncSession(&context_, &queue_)) {}
 
-// The queue may be destroyed only when nothing is under way in it.
+// The queue must be empty and shut down before it is destroyed.
 SessionStream::~SessionStream() {
   context_.TryCancel();
   queue_.Shutdown();
@@ -53,7 +53,7 @@ absl::Status SessionStream::WhyItEnded(absl::Time deadline) {
   bool ok = false;
   if (queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(deadline)) !=
       grpc::CompletionQueue::GOT_EVENT) {
-    return absl::DeadlineExceededError("the session stream broke, and the daemon did not say why");
+    return absl::DeadlineExceededError("the session stream broke, and the daemon gave no reason");
   }
   if (final_status_.ok()) return absl::UnavailableError("the daemon ended the session stream");
   return StatusFromGrpc(final_status_);

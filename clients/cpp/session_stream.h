@@ -13,32 +13,33 @@
 
 namespace pagoda {
 
-// One Session stream, used in lockstep. The asynchronous API on a queue of its own, because a
-// blocking read has no deadline but the whole stream's; still one thread, and one operation under
-// way at a time. After an error it is of no use any more. Thread-compatible.
+// One Session stream, used in lockstep: one thread, and one operation under way at a time. It uses
+// the asynchronous API with its own queue, because a blocking read has no deadline but that of the
+// whole stream. After an error the stream cannot be used any more. Thread-compatible.
 class SessionStream {
  public:
   explicit SessionStream(v1::CacheService::Stub& stub);
-  // Cancels the call where it is under way.
+  // Cancels the call if it is under way.
   ~SessionStream();
   SessionStream(const SessionStream&) = delete;
   SessionStream& operator=(const SessionStream&) = delete;
 
-  // Returns when the call has a connection. Nothing of a batch has left this process before.
+  // Returns when the call has a connection. No part of a batch has left this process by then.
   absl::Status Start(absl::Time deadline);
-  // Errors: DEADLINE_EXCEEDED, without a reason; those with which the stream ended.
+  // Sends a batch and waits for its answer. Errors: DEADLINE_EXCEEDED, without a reason; the error
+  // that ended the stream.
   absl::StatusOr<v1::SessionResponse> Call(const v1::SessionRequest& request, absl::Time deadline);
 
  private:
   // Waits for the operation under way.
   absl::Status Await(absl::Time deadline);
-  // A failed read or write says only that the stream is over; its status says why.
+  // The error that ended the stream. A failed read or write does not carry it.
   absl::Status WhyItEnded(absl::Time deadline);
 
   grpc::ClientContext context_;
   grpc::CompletionQueue queue_;
   std::unique_ptr<grpc::ClientAsyncReaderWriter<v1::SessionRequest, v1::SessionResponse>> stream_;
-  // A read that the deadline leaves under way still writes to its message.
+  // A member, because a read that the deadline left under way still writes to it.
   v1::SessionResponse response_;
   grpc::Status final_status_;
 };

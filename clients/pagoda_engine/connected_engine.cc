@@ -18,22 +18,23 @@ namespace {
 constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
 constexpr absl::Duration kMostPause = absl::Seconds(2);
 
-// A request that outlives so many daemons is perhaps what ends them.
+// Limits how often one request is run, because the request itself may be the reason why daemons
+// end.
 constexpr int kMostRuns = 5;
 
-// Of a basic cache.
+// The size of a basic cache.
 constexpr uint32_t kBasicTokensPerBlock = 32;
 constexpr uint32_t kBasicSequences = 8;
 constexpr uint32_t kBasicSequenceTokens = 4096;
 
-// Whether an error is the connection's or the session's, and not the request's.
+// Whether the error comes from the connection or the session, not from the request.
 bool IsDaemonGone(const absl::Status& status) {
   if (IsSessionOver(status) || ReasonOf(status) == Reason::kDraining) return true;
   return ReasonOf(status) == Reason::kNone &&
          (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status));
 }
 
-// Whether a daemon that refused a session so may give one later.
+// Whether a later attempt to open a session can succeed after this error.
 bool MayChange(const absl::Status& status) {
   return IsDaemonGone(status) || absl::IsResourceExhausted(status);
 }
@@ -93,7 +94,7 @@ absl::Status ConnectedEngine::Reconnect(const absl::Status& why) {
 
 absl::Status ConnectedEngine::ReconnectFrom(int session, const absl::Status& why) {
   absl::MutexLock lock(&reconnecting_);
-  if (session_ != session) return absl::OkStatus();  // Another request has done it.
+  if (session_ != session) return absl::OkStatus();  // Another request has reconnected.
   const absl::Time start = absl::Now();
   const absl::Time deadline = start + options_.reconnect;
   options_.say(absl::StrCat("lost the session with ", options_.client.endpoint, " (", TextOf(why),
@@ -108,7 +109,7 @@ absl::Status ConnectedEngine::ReconnectFrom(int session, const absl::Status& why
     status = OpenAndAttach(std::min(options_.client.timeout, left));
     if (status.ok()) {
       options_.say(absl::StrCat(
-          "goes on in a new session, after ",
+          "continues in a new session, after ",
           absl::FormatDuration(absl::Trunc(absl::Now() - start, absl::Milliseconds(1)))));
       return status;
     }
@@ -116,8 +117,8 @@ absl::Status ConnectedEngine::ReconnectFrom(int session, const absl::Status& why
     interrupted_.WaitForNotificationWithTimeout(std::min(backoff.Next(), left));
   }
   return absl::UnavailableError(
-      absl::StrCat("no daemon gave a session at ", options_.client.endpoint, " for ",
-                   absl::FormatDuration(options_.reconnect), "; the last try: ", TextOf(status)));
+      absl::StrCat("no daemon at ", options_.client.endpoint, " opened a session within ",
+                   absl::FormatDuration(options_.reconnect), "; the last error: ", TextOf(status)));
 }
 
 absl::Status ConnectedEngine::OpenAndAttach(absl::Duration timeout) {
@@ -133,7 +134,8 @@ absl::StatusOr<std::unique_ptr<CacheClient>> ConnectedEngine::OpenSession(absl::
   }
   GrpcCacheClientOptions options = options_.client;
   options.timeout = timeout;
-  // The engine compares the first session's cache itself, once it has read its model.
+  // The first session has no fingerprint yet: the engine compares the cache after it has read its
+  // model.
   if (engine_ != nullptr) options.model_fingerprint = engine_->model_fingerprint();
   options.on_session_over = [this, session = session_ + 1](const absl::Status&) {
     over_ = session;
@@ -152,7 +154,7 @@ absl::Status ConnectedEngine::BringCache(absl::Duration timeout) const {
                     .timeout = timeout,
                     .credentials = options_.client.credentials},
                    {.name = options_.client.cache,
-                    // The model alone, so that this is what the engine takes for its model's.
+                    // Only the model: the engine accepts the cache by this fingerprint.
                     .identity = {.model = spec->model_fingerprint},
                     .tokens_per_block = spec->tokens_per_block,
                     .layers = spec->layers,
@@ -163,9 +165,9 @@ absl::Status ConnectedEngine::BringCache(absl::Duration timeout) const {
 absl::StatusOr<std::unique_ptr<CacheClient>> ConnectedEngine::OpenBasicCache() const {
   if (options_.engine.backend == EngineBackend::kCuda) {
     return MakeError(Reason::kInvalidArgument,
-                     "--kv basic keeps the KV in this process's own memory on the host, where the "
-                     "backend cuda does not compute: leave --backend out, or take --kv paged and a "
-                     "daemon whose primary pools lie on a GPU");
+                     "--kv basic keeps the KV in this process's host memory, which the backend "
+                     "cuda cannot use: leave out --backend, or use --kv paged with a daemon whose "
+                     "primary pools are on a GPU");
   }
   const std::string& model_dir = options_.engine.model_dir;
   absl::StatusOr<CacheSpec> spec =

@@ -21,20 +21,20 @@ namespace pagoda {
 
 struct Generated {
   std::vector<std::vector<TokenId>> tokens;  // By sample.
-  GenerateReport report;  // Its times count from the call, whatever came between.
+  GenerateReport report;  // Its times start at the call and include earlier runs and reconnects.
 };
 
-// The bundled engine over the cache of a daemon, which it finds again where the daemon goes away:
-// in another session, with the same weights. A request that was under way then runs again from its
-// beginning; what the daemon has kept of it is not computed twice, and the tokens are the same,
-// because what is drawn depends on the request alone. Thread-compatible but where it says
-// otherwise.
+// The bundled engine over a daemon's cache. If the daemon goes away, the engine reconnects: it
+// opens another session and keeps its weights. A request that was under way then runs again from
+// the beginning. Blocks that the daemon has kept are reused. The tokens are the same, because
+// sampling depends only on the request. Thread-compatible; exceptions are noted.
 class ConnectedEngine {
  public:
   struct Options {
     GrpcCacheClientOptions client;  // Without on_session_over.
-    // With it the engine opens the cache that `client` names, for its model, where it is not there:
-    // of blocks of so many tokens, in so much of the daemon's host memory for caches.
+    // If set, the engine opens the cache that `client` names, with its model's layout, unless the
+    // cache exists. `host` is the share of the daemon's host memory for clients' caches that it
+    // takes.
     struct BroughtCache {
       uint32_t tokens_per_block = 16;
       DType kv_dtype = DType::kFloat32;
@@ -42,23 +42,23 @@ class ConnectedEngine {
     };
     std::optional<BroughtCache> brings;
     Engine::Options engine;
-    KvMode kv = KvMode::kPaged;  // kBasic: without a daemon; the client's options mean nothing.
+    KvMode kv = KvMode::kPaged;  // kBasic: without a daemon; the client's options are ignored.
     absl::Duration reconnect = absl::Seconds(60);  // How long to look for a daemon that went away.
-    // Told what happens to the connection, a sentence for people, on the caller's thread.
+    // Receives messages for people about the connection, on the caller's thread.
     std::function<void(const std::string&)> say;
-    // Called on any thread when session_over() became true, so that one who waits for requests
-    // reconnects. Must not use the engine.
+    // Called on any thread when session_over() becomes true, so that a caller that waits for
+    // requests can reconnect. Must not use the engine.
     std::function<void()> on_session_over;
   };
 
-  // Errors: those of OpenGrpcCacheClient and of Engine::Create; INVALID_ARGUMENT names both models
-  // where the daemon's cache is for another one.
+  // Errors: those of OpenGrpcCacheClient and of Engine::Create. INVALID_ARGUMENT if the daemon's
+  // cache is for another model; the message names both models.
   static absl::StatusOr<std::unique_ptr<ConnectedEngine>> Create(Options options);
 
   // Errors: those of Engine::Generate; CANCELLED after Interrupt; those of Reconnect.
   absl::StatusOr<Generated> Generate(GenerateRequest request);
 
-  // See Engine::SaveKv and Engine::LoadKv. What a request of that salt finds.
+  // See Engine::SaveKv and Engine::LoadKv.
   absl::StatusOr<KvFileReport> SaveKv(const NamespaceKey& name_space,
                                       absl::Span<const TokenId> tokens, const std::string& path) {
     return engine_->SaveKv(name_space, tokens, path);
@@ -67,38 +67,38 @@ class ConnectedEngine {
     return engine_->LoadKv(name_space, path);
   }
 
-  // Whether a sign of life learned that the session is no more. Thread-safe.
+  // Whether a keep-alive call learned that the session is over. Thread-safe.
   bool session_over() const;
 
-  // Opens another session, and tries again with growing pauses for as long as `options.reconnect`.
-  // `why` is what was learned of the old one. Errors: UNAVAILABLE, without a reason, where no
-  // daemon gave a session; CANCELLED; at once whatever time will not mend, such as
-  // INVALID_ARGUMENT.
+  // Opens another session. Retries with growing pauses for up to `options.reconnect`. `why` is the
+  // error that ended the old session. Errors: UNAVAILABLE, without a reason, if no daemon opened a
+  // session; CANCELLED. An error that a retry cannot repair, such as INVALID_ARGUMENT, is returned
+  // at once.
   absl::Status Reconnect(const absl::Status& why);
 
-  // Ends what runs, and whatever comes later, with CANCELLED. Thread-safe.
+  // Ends all running and later requests with CANCELLED. Thread-safe.
   void Interrupt();
 
   const ModelConfig& model() const { return engine_->model(); }
   std::string description() const { return engine_->description(); }
-  // As Engine::gpu_report.
+  // See Engine::gpu_report.
   const std::optional<GpuSelfTestReport>& gpu_report() const { return engine_->gpu_report(); }
 
  private:
   explicit ConnectedEngine(Options options) : options_(std::move(options)) {}
 
-  // Reconnect, where `session` is still the last one.
+  // Reconnects unless another request has already done so: `session` is the caller's last session.
   absl::Status ReconnectFrom(int session, const absl::Status& why);
   absl::StatusOr<std::unique_ptr<CacheClient>> OpenSession(absl::Duration timeout);
   absl::StatusOr<std::unique_ptr<CacheClient>> OpenBasicCache() const;
-  // Opens the cache that the engine brings, or finds it.
+  // Opens the cache of `options.brings`, or finds it.
   absl::Status BringCache(absl::Duration timeout) const;
   absl::Status OpenAndAttach(absl::Duration timeout);
 
   const Options options_;
   absl::Notification interrupted_;
-  absl::Mutex reconnecting_;  // Held while a session is looked for.
-  // Sessions are numbered from 1; signs of life tell which ones are over.
+  absl::Mutex reconnecting_;  // Held while a new session is being opened.
+  // Sessions are numbered from 1. `over_` is the last one that a keep-alive call found to be over.
   std::atomic<int> session_ = 0;
   std::atomic<int> over_ = 0;
   std::unique_ptr<Engine> engine_;  // Last: its client uses the others.

@@ -18,13 +18,13 @@ namespace {
 
 absl::Status Unreadable(int error) {
   return MakeError(Reason::kInvalidArgument,
-                   absl::StrCat("the requests cannot be read: ", std::strerror(error)));
+                   absl::StrCat("cannot read the requests: ", std::strerror(error)));
 }
 
 }  // namespace
 
 LineReader::LineReader(int fd) : fd_(fd), wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  PAGODA_CHECK(wake_fd_ >= 0, "there are event descriptors");
+  PAGODA_CHECK(wake_fd_ >= 0, "an event descriptor can be created");
 }
 
 LineReader::~LineReader() { close(wake_fd_); }
@@ -49,7 +49,7 @@ absl::StatusOr<LineReader::Event> LineReader::Next(std::string& line) {
     }
     if (buffer_.size() > kMaxLineBytes) {
       return MakeError(Reason::kInvalidArgument,
-                       absl::StrCat("a request of more than ", kMaxLineBytes, " bytes"));
+                       absl::StrCat("a request is longer than ", kMaxLineBytes, " bytes"));
     }
     std::array<pollfd, 2> ready = {pollfd{.fd = fd_, .events = POLLIN},
                                    pollfd{.fd = wake_fd_, .events = POLLIN}};

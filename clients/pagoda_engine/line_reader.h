@@ -8,8 +8,8 @@
 
 namespace pagoda {
 
-// Lines from a file descriptor, for one who also wants to be woken up while none comes. A last line
-// needs no newline. Thread-compatible, but Wake is thread-safe.
+// Reads lines from a file descriptor. Another thread can wake the reader while it waits for a line.
+// The last line needs no newline. Thread-compatible, but Wake is thread-safe.
 class LineReader {
  public:
   static constexpr size_t kMaxLineBytes = size_t{64} << 20;
@@ -22,12 +22,12 @@ class LineReader {
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
-  // Waits for the next line, which it puts into `line` without its newline; for the end; or for
-  // Wake, which goes first. Errors: INVALID_ARGUMENT (a line above kMaxLineBytes, a descriptor that
-  // cannot be read).
+  // Waits for the next line, for the end or for Wake. Wake takes precedence. Puts the line into
+  // `line` without its newline. Errors: INVALID_ARGUMENT (a line above kMaxLineBytes, or a
+  // descriptor that cannot be read).
   absl::StatusOr<Event> Next(std::string& line);
 
-  // The Next that waits, or the one that comes, returns kWoken.
+  // Makes the current Next, or the next one, return kWoken.
   void Wake();
 
  private:

@@ -43,26 +43,33 @@ constexpr char kFooter[] = R"(Examples:
   pagoda-engine --connect unix:/run/pagoda.sock --model DIR --token 1,2,3 --max-new-tokens 40
   echo '{"id": 1, "prompt": [1, 2, 3]}' | pagoda-engine --model DIR --requests -
 
-A request is a line {"id": ..., "prompt": [ids], "max_new_tokens": N, "stop_tokens": [ids],
-"cache_salt": "text", "temperature": T, "top_k": K, "top_p": P, "repetition_penalty": R, "seed": S,
-"num_samples": N, "max_draft_tokens": N, "priority": N}, of which only the prompt must be there. Its answer is a line {"id": ...,
-"tokens": [ids], "prompt_tokens": N, "reused_tokens": N, "reused_secondary_tokens": N,
-"generated_tokens": N, "finish_reason": "length" or "stop token", "time_to_first_token_ms": T,
-"queue_ms": T, "total_ms": T, "tokens_per_second": R, "preemptions": N, "drafted_tokens": N,
-"accepted_draft_tokens": N}, or {"id": ..., "error": {"reason": ..., "message": ...}}.
+A request is one line of JSON. Only "prompt" is required:
+  {"id": ..., "prompt": [ids], "max_new_tokens": N, "stop_tokens": [ids], "cache_salt": "text",
+   "temperature": T, "top_k": K, "top_p": P, "repetition_penalty": R, "seed": S,
+   "num_samples": N, "max_draft_tokens": N, "priority": N}
+Its answer is one line of JSON:
+  {"id": ..., "tokens": [ids], "prompt_tokens": N, "reused_tokens": N,
+   "reused_secondary_tokens": N, "generated_tokens": N,
+   "finish_reason": "length" or "stop token", "time_to_first_token_ms": T, "queue_ms": T,
+   "total_ms": T, "tokens_per_second": R, "preemptions": N, "drafted_tokens": N,
+   "accepted_draft_tokens": N}
+or, if the request failed:
+  {"id": ..., "error": {"reason": ..., "message": ...}}
 
-The daemon's cache must be this model's: pagodad with cache.model_dir or engine.model_dir on the same
-folder; or pagodad --memory 8GiB, and this program with --cache NAME --open-cache 4GiB. Where the daemon goes away, the request that runs begins anew once there is one again; what is
-still cached of it is not computed twice.
+The daemon's cache must be for this model. There are two ways:
+  * Start pagodad with cache.model_dir or engine.model_dir on the same folder.
+  * Start pagodad --memory 8GiB, and this program with --cache NAME --open-cache 4GiB.
+If the daemon goes away, running requests start again when a daemon is back. Tokens that are still
+cached are not computed again.
 
-Exit codes: 0 success, 1 a generation failed, 2 bad usage, 3 no daemon answers. SIGINT and SIGTERM end
-the program; what runs is answered with CANCELLED.)";
+Exit codes: 0 success, 1 a generation failed, 2 bad usage, 3 no daemon answers.
+SIGINT and SIGTERM end the program; running requests are answered with CANCELLED.)";
 
 struct ProgramOptions {
   std::string endpoint = "127.0.0.1:7070";
   std::string model_dir;
   std::string cache;
-  std::string open_cache;  // How much host memory; empty: the cache is there.
+  std::string open_cache;  // How much host memory; empty: do not open a cache.
   uint32_t tokens_per_block = 16;
   std::string client_name = kProgram;
   OutputFormat output = OutputFormat::kTable;
@@ -97,32 +104,33 @@ void AddConnectionOptions(CLI::App& app, ProgramOptions& options) {
       ->envname("PAGODA_ENDPOINT")
       ->capture_default_str();
   app.add_option("--cache", options.cache,
-                 "Which of the daemon's caches; may be left out where it has one");
+                 "The name of the daemon's cache; not needed if the daemon has only one");
   CLI::Option* cache = app.get_option("--cache");
   app.add_option(
          "--open-cache", options.open_cache,
-         "Open the cache that --cache names, for this model, where it is not there: with so "
-         "much of the daemon's host memory for caches, such as 8GiB or 50%")
+         "Open the cache that --cache names, for this model, if it does not exist. The value is "
+         "how much of the daemon's host memory for caches it takes, such as 8GiB or 50%")
       ->needs(cache);
-  app.add_option("--tokens-per-block", options.tokens_per_block, "Of a cache that it opens")
+  app.add_option("--tokens-per-block", options.tokens_per_block,
+                 "Tokens per block of the cache that --open-cache opens")
       ->capture_default_str();
   app.add_option("--model", options.model_dir,
-                 "A Hugging Face folder or a GGUF file with a model of the Llama family")
+                 "A Hugging Face folder or a GGUF file of a model of the Llama family")
       ->required();
   app.add_option("--timeout", options.timeout_seconds,
-                 "Seconds to wait for the connection, and for each answer of the daemon")
+                 "Seconds to wait for the connection, and for each of the daemon's answers")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--reconnect-seconds", options.reconnect_seconds,
-                 "How long to look for a daemon that went away; 0: not at all")
+                 "Seconds to look for a daemon that went away; 0: do not look")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--lease-seconds", options.lease_seconds,
-                 "How long the session outlives this process; 0: the daemon's default")
+                 "Seconds that the session outlives this process; 0: the daemon's default")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   AddCredentialOptions(app, options.credentials);
-  app.add_option("--name", options.client_name, "What operators see of this engine")
+  app.add_option("--name", options.client_name, "This engine's name, as operators see it")
       ->capture_default_str();
 }
 
@@ -139,16 +147,17 @@ void AddChoice(CLI::App& app, const std::string& name, Choice& field,
 void AddEngineOptions(CLI::App& app, ProgramOptions& options) {
   AddChoice(
       app, "--kv", options.kv, KvModes(),
-      "Where KV lies: in the daemon's blocks, or in places of this process's own, to compare");
+      "Where the KV is: paged is in the daemon's blocks; basic is in this process, to compare");
   AddChoice(app, "--backend", options.backend, EngineBackends(),
-            "Where the model computes: auto is where the daemon's primary pools lie");
+            "Where the model computes; auto computes where the daemon's primary pools are");
   AddChoice(app, "--gpu-attention", options.gpu_attention, GpuAttentions(),
-            "Which kernels of attention a GPU runs: auto takes the fastest that the self-test "
-            "finds right");
-  AddChoice(app, "--compute", options.compute, ComputeTypes(), "What products are computed in");
-  app.add_option("--threads", options.threads, "0: as many as processors")->capture_default_str();
+            "Which attention kernels a GPU runs; auto takes the fastest ones that the self-test "
+            "found correct");
+  AddChoice(app, "--compute", options.compute, ComputeTypes(), "The type of matrix products");
+  app.add_option("--threads", options.threads, "CPU threads; 0: one per processor")
+      ->capture_default_str();
   app.add_option("--max-step-tokens", options.max_step_tokens,
-                 "At most this many tokens go through the model at once")
+                 "The most tokens that go through the model in one step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
 }
@@ -156,21 +165,22 @@ void AddEngineOptions(CLI::App& app, ProgramOptions& options) {
 void AddRequestOptions(CLI::App& app, ProgramOptions& options) {
   CLI::Option_group* what = app.add_option_group("requests", "Exactly one of");
   what->add_option("--requests", options.requests,
-                   "A file of requests, one a line of JSON; - is standard input");
+                   "A file of requests, one line of JSON each; - is standard input");
   app.add_option("--concurrency", options.concurrency,
-                 "With --requests: so many run side by side; their answers come as they end")
+                 "With --requests: how many run at once; each is answered when it is done")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   what->add_option("--prompt-tokens,--token", options.prompt_tokens, "Token ids: 1,2,3")
       ->check(CheckTokens);
   what->add_option("--prompt-file", options.prompt_file,
                    "A file of token ids, separated by commas or whitespace; - is standard input");
-  what->add_option("--random-prompt", options.random_prompt, "As many random token ids")
+  what->add_option("--random-prompt", options.random_prompt,
+                   "A prompt of this many random token ids")
       ->check(CLI::PositiveNumber);
   what->require_option(1);
-  app.add_option("--seed", options.seed, "Of the random prompt")->capture_default_str();
+  app.add_option("--seed", options.seed, "The seed of the random prompt")->capture_default_str();
   app.add_option("--max-new-tokens", options.max_new_tokens,
-                 "At most this many tokens, where a request does not say")
+                 "The most tokens to generate, unless the request has its own limit")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--stop-tokens", options.stop_tokens, "Token ids that end a single generation")
@@ -178,13 +188,13 @@ void AddRequestOptions(CLI::App& app, ProgramOptions& options) {
   app.add_option("--salt", options.salt,
                  "Only prompts with the same salt share their cached prefixes");
   app.add_option("--load-kv", options.load_kv,
-                 "Put a file's KV into the cache before the first request");
+                 "A file whose KV is put into the cache before the first request");
   app.add_option("--save-kv", options.save_kv,
-                 "Write the KV of a single generation, prompt and answer, to a file");
+                 "A file for the KV of a single generation, prompt and answer");
   const std::map<std::string, OutputFormat> formats = {{"table", OutputFormat::kTable},
                                                        {"json", OutputFormat::kJson}};
   app.add_option("-o,--output", options.output,
-                 "Of a single generation: table, for people, or json, for programs")
+                 "The output of a single generation: table for people, json for programs")
       ->transform(CLI::CheckedTransformer(formats))
       ->option_text("table|json [table]");
 }
@@ -243,7 +253,7 @@ void PrintTable(const Generated& generated) {
                FormatCount(report.prompt_tokens), FormatCount(report.reused_tokens),
                FormatShare(Share(report.reused_tokens, report.prompt_tokens)));
   if (report.reused_secondary_tokens > 0) {
-    absl::PrintF("                     %s of these came up from the secondary tier\n",
+    absl::PrintF("                     %s of these were onboarded from the secondary tier\n",
                  FormatCount(report.reused_secondary_tokens));
   }
   absl::PrintF("generated            %s tokens in %s, ended by %s\n",
@@ -252,7 +262,7 @@ void PrintTable(const Generated& generated) {
   absl::PrintF("time to first token  %s\n", FormatElapsed(report.time_to_first_token));
   absl::PrintF("tokens per second    %.1f\n", report.tokens_per_second());
   if (report.drafted_tokens > 0) {
-    absl::PrintF("drafts               %s of %s guessed tokens were right\n",
+    absl::PrintF("draft tokens         %s of %s accepted\n",
                  FormatCount(report.accepted_draft_tokens), FormatCount(report.drafted_tokens));
   }
   if (report.preemptions > 0) {
@@ -290,7 +300,7 @@ bool EndsProgram(const absl::Status& status) {
          (absl::IsUnavailable(status) && ReasonOf(status) == Reason::kNone);
 }
 
-// Answers requests, several at a time, each when it is done.
+// Answers requests, several at a time. Each answer is printed when its request is done.
 class RequestServer {
  public:
   // `on_end` is called, on any thread, when end() is no longer OK.
@@ -301,18 +311,19 @@ class RequestServer {
         on_end_(std::move(on_end)),
         workers_(options.concurrency) {}
 
-  // Takes a request in, and waits while as many as may be are under way.
+  // Starts a request. Waits while `concurrency` requests run.
   void Take(const std::string& line) {
     workers_.Push([this, request = ParseRequestLine(line, max_new_tokens_)] { Answer(request); });
   }
 
-  // What ends the program: CANCELLED, UNAVAILABLE; ABORTED where an answer could not be written.
+  // The error that ends the program: CANCELLED, UNAVAILABLE, or ABORTED if an answer could not be
+  // written.
   absl::Status end() {
     absl::MutexLock lock(&mutex_);
     return end_;
   }
 
-  // Waits for those under way. Errors: those of end(); ABORTED where requests failed.
+  // Waits for the running requests. Errors: those of end(); ABORTED if requests failed.
   absl::Status Finish() {
     workers_.Finish();
     absl::MutexLock lock(&mutex_);
@@ -329,7 +340,7 @@ class RequestServer {
     std::cout << AnswerLine(request.id, generated) << std::endl;
     ++requests_;
     if (!std::cout) {
-      end_.Update(absl::AbortedError("the answers cannot be written"));
+      end_.Update(absl::AbortedError("cannot write the answers"));
     } else if (EndsProgram(generated.status())) {
       end_.Update(generated.status());
     } else if (!generated.ok()) {
@@ -358,7 +369,8 @@ absl::Status RunRequests(const ProgramOptions& options, LineReader& lines, Conne
     if (*event == LineReader::Event::kWoken) {
       if (interrupt.interrupted() || !server.end().ok()) break;
       if (!engine.session_over()) continue;
-      const absl::Status over = MakeError(Reason::kStaleSession, "a sign of life was refused");
+      const absl::Status over =
+          MakeError(Reason::kStaleSession, "the daemon refused to renew the session's lease");
       if (absl::Status status = engine.Reconnect(over); !status.ok()) return status;
       continue;
     }
@@ -382,7 +394,7 @@ absl::Status Run(const ProgramOptions& options) {
   const absl::StatusOr<int> requests = single ? STDIN_FILENO : OpenRequests(options.requests);
   if (!requests.ok()) return requests.status();
   LineReader lines(*requests);
-  // What ends the engine comes before it: its threads take over the signal mask.
+  // The signal handling must exist before the engine: the engine's threads inherit the signal mask.
   absl::Mutex mutex;
   ConnectedEngine* running = nullptr;
   const InterruptScope interrupt([&] {
@@ -424,7 +436,7 @@ absl::Status Run(const ProgramOptions& options) {
 
 int RunPagodaEngine(int argc, char** argv) {
   ProgramOptions options;
-  CLI::App app("Generates tokens with a model in this process, its KV in a daemon's cache.",
+  CLI::App app("Generates tokens with a model in this process. Its KV is in a daemon's cache.",
                kProgram);
   app.footer(kFooter);
   app.set_version_flag("--version", absl::StrCat(kProgram, " ", PAGODA_VERSION));
@@ -434,7 +446,7 @@ int RunPagodaEngine(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    // --help and --version come this way too, with the code 0.
+    // --help and --version also end up here, with code 0.
     return app.exit(error) == 0 ? kExitOk : kExitBadUsage;
   }
   return ReportOutcome(kProgram, "--connect", Run(options));

@@ -24,20 +24,20 @@ absl::StatusOr<std::vector<TokenId>> TokensFrom(const std::string& name, const J
   tokens.reserve(json.size());
   for (const Json& token : json) {
     if (!IsUint32(token)) {
-      return Refuse(absl::StrCat(name, "[", tokens.size(), "] is no token id: ", token.dump()));
+      return Refuse(absl::StrCat(name, "[", tokens.size(), "] is not a token id: ", token.dump()));
     }
     tokens.push_back(token.get<TokenId>());
   }
   return tokens;
 }
 
-// A field that is a number of the type that it has in the request.
+// Reads a number into a field of the request, if it fits the field's type.
 template <class Number>
 absl::Status ReadNumber(const std::string& name, const Json& value, Number* field) {
   const bool fits = std::is_floating_point_v<Number> ? value.is_number()
                     : sizeof(Number) == 8            ? value.is_number_unsigned()
                                                      : IsUint32(value);
-  if (!fits) return Refuse(absl::StrCat(name, " is no such number: ", value.dump()));
+  if (!fits) return Refuse(absl::StrCat(name, " is not a valid number: ", value.dump()));
   *field = value.get<Number>();
   return absl::OkStatus();
 }
@@ -57,10 +57,10 @@ absl::Status ReadField(const std::string& name, const Json& value, GenerateReque
     if (!tokens.ok()) return tokens.status();
     (name == "prompt" ? request.prompt : request.stop_tokens) = *std::move(tokens);
   } else if (name == "max_new_tokens") {
-    if (!IsUint32(value)) return Refuse(absl::StrCat(name, " is no count: ", value.dump()));
+    if (!IsUint32(value)) return Refuse(absl::StrCat(name, " is not a count: ", value.dump()));
     request.max_new_tokens = value.get<uint32_t>();
   } else if (name == "cache_salt") {
-    if (!value.is_string()) return Refuse(absl::StrCat(name, " is no text: ", value.dump()));
+    if (!value.is_string()) return Refuse(absl::StrCat(name, " is not a string: ", value.dump()));
     request.name_space.cache_salt = value.get<std::string>();
   } else {
     return Refuse(absl::StrCat("unknown field '", name, "'"));
@@ -92,7 +92,7 @@ RequestLine ParseRequestLine(const std::string& line, uint32_t default_max_new_t
   if (json.is_object() && json.contains("id")) {
     parsed.id = json["id"];
     if (!parsed.id.is_string() && !parsed.id.is_number()) {
-      parsed.request = Refuse("id is neither a text nor a number");
+      parsed.request = Refuse("id is neither a string nor a number");
     }
   }
   return parsed;
@@ -132,7 +132,7 @@ std::string AnswerLine(const Json& id, const absl::StatusOr<Generated>& generate
                                            : std::string(ReasonName(reason))},
         {"message", std::string(generated.status().message())}};
   }
-  // What came in as broken UTF-8 goes out as a sign for it.
+  // Broken UTF-8 becomes the replacement character.
   return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

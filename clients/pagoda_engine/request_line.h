@@ -12,21 +12,22 @@ namespace pagoda {
 
 // {"id": ..., "prompt": [1, 2], "max_new_tokens": 20, "stop_tokens": [3], "cache_salt": "text",
 // "temperature": 0.7, "top_k": 50, "top_p": 0.9, "repetition_penalty": 1.1, "seed": 7,
-// "num_samples": 2, "max_draft_tokens": 4, "priority": 1}; only the prompt must be there.
+// "num_samples": 2, "max_draft_tokens": 4, "priority": 1}. Only the prompt is required.
 struct RequestLine {
-  nlohmann::ordered_json id;  // As it came, a string or a number; null where there is none.
-  // Errors: INVALID_ARGUMENT with the field that is wrong, or unknown.
+  nlohmann::ordered_json id;  // The request's id, a string or a number; null if there is none.
+  // Errors: INVALID_ARGUMENT, which names the wrong or unknown field.
   absl::StatusOr<GenerateRequest> request;
 };
 RequestLine ParseRequestLine(const std::string& line, uint32_t default_max_new_tokens);
 
-// What a program is told of a generation, without an id: tokens and finish_reason of the first
-// sample, those of all as `samples` where there are several, prompt_tokens, reused_tokens,
-// reused_secondary_tokens, generated_tokens, time_to_first_token_ms, queue_ms, total_ms,
-// tokens_per_second, preemptions, drafted_tokens, accepted_draft_tokens.
+// A generation as JSON, without an id: tokens and finish_reason of the first sample, prompt_tokens,
+// reused_tokens, reused_secondary_tokens, generated_tokens, time_to_first_token_ms, queue_ms,
+// total_ms, tokens_per_second, preemptions, drafted_tokens, accepted_draft_tokens. With several
+// samples, `samples` holds the tokens and finish_reason of each one.
 nlohmann::ordered_json GeneratedToJson(const Generated& generated);
 
-// {"id": ..., and what GeneratedToJson says, or "error": {"reason": "...", "message": "..."}}.
+// {"id": ..., followed by the members of GeneratedToJson, or by "error": {"reason": "...",
+// "message": "..."}}.
 std::string AnswerLine(const nlohmann::ordered_json& id,
                        const absl::StatusOr<Generated>& generated);
 

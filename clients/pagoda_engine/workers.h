@@ -13,8 +13,8 @@
 
 namespace pagoda {
 
-// Threads that each do one job at a time. Whoever has more jobs waits, so that nothing piles up.
-// One thread hands out jobs.
+// A pool of threads that each run one job at a time. Push waits for a free thread, so jobs do not
+// pile up. Only one thread may call Push.
 class Workers {
  public:
   using Job = std::function<void()>;
@@ -24,7 +24,7 @@ class Workers {
   }
   ~Workers() { Finish(); }
 
-  // Waits for the jobs that run, and ends the threads.
+  // Waits for the running jobs and ends the threads.
   void Finish() {
     {
       absl::MutexLock lock(&mutex_);

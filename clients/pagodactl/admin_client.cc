@@ -27,7 +27,7 @@ absl::StatusOr<AdminClient> AdminClient::Connect(const GlobalOptions& globals) {
 }
 
 absl::StatusOr<std::vector<v1::GetStatusResponse>> AdminClient::Statuses() {
-  // Caches come and go between two calls; so much that none of a list is left is no accident.
+  // Caches can be dropped between the two calls. All of a list are rarely dropped repeatedly.
   constexpr int kTries = 3;
   absl::Status refused;
   for (int i = 0; i < kTries; ++i) {

@@ -1,4 +1,4 @@
-// AdminService as commands use it, and its messages' values as C++ has them.
+// A client of AdminService for the commands, and the names of tiers in its messages.
 #ifndef PAGODA_CLIENTS_PAGODACTL_ADMIN_CLIENT_H_
 #define PAGODA_CLIENTS_PAGODACTL_ADMIN_CLIENT_H_
 
@@ -17,19 +17,19 @@
 
 namespace pagoda {
 
-// What the daemon calls a tier. A daemon that does not name it: its default name, "primary".
+// The daemon's name for a tier. If the daemon gives none, the default name, such as "primary".
 std::string TierText(v1::Tier tier, const std::string& name);
 std::string TierText(v1::Tier tier, const v1::CacheInfo& cache);
 std::string TierText(const v1::TierStatus& tier);
 
-// One connection; each call has a deadline of its own. Thread-compatible.
+// One connection. Each call has its own deadline. Thread-compatible.
 class AdminClient {
  public:
   // Errors: UNAVAILABLE, without a reason.
   static absl::StatusOr<AdminClient> Connect(const GlobalOptions& globals);
 
-  // A method of the stub: Call(&Stub::GetStatus, request). A request about a cache that names none
-  // is about the one of the options.
+  // Calls a method of the stub: Call(&Stub::GetStatus, request). If the request has a cache field
+  // and it is empty, the cache of the options is used.
   using Stub = v1::AdminService::Stub;
   template <class Request, class Response>
   absl::StatusOr<Response> Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
@@ -46,8 +46,9 @@ class AdminClient {
     return response;
   }
 
-  // The status of the cache of the options; where they name none, of each cache that the daemon
-  // serves. At least one: that of a daemon that serves none has no cache in it.
+  // Returns the status of the options' cache. If the options name none, returns the status of each
+  // cache that the daemon serves. The result has at least one status: a daemon without caches
+  // returns a status without a cache.
   absl::StatusOr<std::vector<v1::GetStatusResponse>> Statuses();
 
  private:

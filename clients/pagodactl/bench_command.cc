@@ -1,4 +1,4 @@
-// pagodactl bench: how fast a daemon answers here and now.
+// pagodactl bench: measures how fast a daemon answers.
 #include <unistd.h>
 
 #include <iostream>
@@ -42,8 +42,8 @@ void PrintReport(const BenchOptions& options, const BenchReport& report) {
                absl::StrFormat("%d client%s at once", options.concurrency,
                                options.concurrency == 1 ? "" : "s"),
                "OPERATIONS/S", "P50", "P99");
-  PrintPhase("Execute, one operation a call", report.unary);
-  PrintPhase(absl::StrFormat("Session stream, %s a batch", FormatCount(options.batch)),
+  PrintPhase("Execute, one operation per call", report.unary);
+  PrintPhase(absl::StrFormat("Session stream, %s per batch", FormatCount(options.batch)),
              report.stream);
   std::fflush(stdout);
 }
@@ -79,21 +79,24 @@ void AddBenchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen
       app.add_subcommand("bench", "Measures how fast the daemon answers, with raw blocks");
   // Owned by the parser's callback and by the action it makes.
   const auto options = std::make_shared<BenchOptions>();
-  command->add_option("--seconds", options->seconds, "Half of it single calls, half of it batches")
+  command
+      ->add_option("--seconds", options->seconds,
+                   "The run's length; half of it runs single calls, half of it batches")
       ->check(CLI::Range(0.1, 600.0))
       ->capture_default_str();
-  command->add_option("--batch", options->batch, "Operations a batch")
+  command->add_option("--batch", options->batch, "Operations per batch")
       ->check(CLI::Range(uint32_t{1}, static_cast<uint32_t>(kMaxBatchOperations)))
       ->capture_default_str();
-  command->add_option("--concurrency", options->concurrency, "Clients at once, each with a session")
+  command
+      ->add_option("--concurrency", options->concurrency,
+                   "Clients at once, each with its own session")
       ->check(CLI::Range(1U, 64U))
       ->capture_default_str();
   command->footer(
-      "Each operation takes a raw block or gives one back; the sessions are closed at the end. It "
-      "refuses to\n"
-      "run where that would evict cached content. Where the daemon's events.lifecycle is raw or "
-      "all its stream has\n"
-      "an event for each operation. Sequences are in \"pagodactl workload\".\n"
+      "Each operation allocates or frees a raw block. The sessions are closed at the end. The\n"
+      "command refuses to run if it would evict cached content. If the daemon's events.lifecycle\n"
+      "is raw or all, its event stream has an event for each operation. To measure sequences, use\n"
+      "\"pagodactl workload\".\n"
       "Examples:\n"
       "  pagodactl bench\n"
       "  pagodactl bench --seconds 10 --batch 64 --concurrency 4 -o json");

@@ -25,14 +25,14 @@ namespace {
 constexpr char kClientName[] = "pagodactl bench";
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(50);
 
-// One thread's way to the daemon.
+// One thread's connection to the daemon.
 class BenchClient {
  public:
   virtual ~BenchClient() = default;
   virtual absl::StatusOr<BatchResult> Execute(const std::vector<Operation>& operations) = 0;
 };
 
-// A session without a stream: each batch is a call of its own.
+// A session without a stream: each batch is a separate call.
 class UnaryClient final : public BenchClient {
  public:
   static absl::StatusOr<std::unique_ptr<BenchClient>> Open(const GlobalOptions& globals) {
@@ -54,7 +54,7 @@ class UnaryClient final : public BenchClient {
   UnaryClient(const std::shared_ptr<grpc::Channel>& channel, absl::Duration timeout)
       : stub_(v1::CacheService::NewStub(channel)), timeout_(timeout) {}
 
-  // Where this fails the lease ends the session.
+  // If this fails, the lease ends the session.
   ~UnaryClient() override {
     if (session_.session_id() == 0) return;
     v1::CloseSessionRequest request;
@@ -117,13 +117,13 @@ class StreamClient final : public BenchClient {
 
 using OpenClient = absl::StatusOr<std::unique_ptr<BenchClient>> (*)(const GlobalOptions&);
 
-// Takes `batch` blocks, one an operation, and gives them back in the next batch, and so on.
+// Allocates `batch` blocks, one per operation, and frees them in the next batch, in a loop.
 class BenchThread {
  public:
   BenchThread(std::unique_ptr<BenchClient> client, WindowSize window, uint32_t batch)
       : client_(std::move(client)), window_(window), batch_(batch) {}
 
-  // On a thread of its own, until `stop` or an error. Ends without blocks.
+  // Runs on a separate thread until `stop` or an error. Holds no blocks at the end.
   void Run(const std::atomic<bool>& stop) {
     while (status_.ok() && (!stop || !held_.empty())) status_ = Step();
   }
@@ -185,23 +185,23 @@ class Bench {
   }
 
  private:
-  // The largest one, where the most blocks usually are.
+  // Chooses the largest window, which usually has the most blocks.
   absl::Status ChooseWindow() {
     absl::StatusOr<AdminClient> admin = AdminClient::Connect(globals_);
     if (!admin.ok()) return admin.status();
     const auto status = admin->Call(&AdminClient::Stub::GetStatus, v1::GetStatusRequest());
     if (!status.ok()) return status.status();
     if (status->windows().empty() || status->windows().rbegin()->tiers().empty()) {
-      return absl::InternalError("the daemon says nothing of its blocks");
+      return absl::InternalError("the daemon's status has no windows or tiers");
     }
     const v1::WindowStatus& window = *status->windows().rbegin();
     const uint64_t needed = uint64_t{options_.batch} * options_.concurrency;
     if (window.tiers(0).free_blocks() < needed) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "the load takes ", FormatCount(needed), " blocks, and ",
+          "the load needs ", FormatCount(needed), " blocks, but only ",
           FormatCount(window.tiers(0).free_blocks()),
-          " are free: cached content would be evicted for it. --batch and --concurrency make it "
-          "smaller"));
+          " are free, so it would evict cached content. Make it smaller with --batch and "
+          "--concurrency"));
     }
     window_ = WindowFromProto(window.window_size());
     return absl::OkStatus();

@@ -1,5 +1,4 @@
-// A short load of raw blocks: what a daemon answers to one client after another question, and to
-// batches. Knows no terminal.
+// A short load of raw blocks. It measures single calls and batches. It uses no terminal.
 #ifndef PAGODA_CLIENTS_PAGODACTL_BENCH_LOAD_H_
 #define PAGODA_CLIENTS_PAGODACTL_BENCH_LOAD_H_
 
@@ -19,7 +18,7 @@ struct BenchOptions {
   uint32_t concurrency = 1;
 };
 
-// Threads that each ask and wait for the answer.
+// The result of one phase. Each thread sends a request and waits for its answer.
 struct BenchPhase {
   uint64_t operations = 0;
   absl::Duration elapsed;
@@ -36,12 +35,13 @@ struct BenchReport {
   BenchPhase stream;  // The Session stream with `batch` operations a message.
 };
 
-// Takes and gives back raw blocks, one an operation, in sessions of its own, which it closes; each
-// thread has at most `batch` at a time. Nothing is evicted for them unless others take the free
-// blocks meanwhile. `on_progress` is called with the time passed, on the caller's thread, and ends
-// the run early by returning false: then the report is of what was done.
+// Allocates and frees raw blocks, one block per operation, in its own sessions. It closes the
+// sessions at the end. Each thread holds at most `batch` blocks. Nothing is evicted for them,
+// unless other clients take the free blocks meanwhile. `on_progress` is called on the caller's
+// thread with the elapsed time. If it returns false, the run ends early, and the report covers the
+// part that ran.
 //
-// Errors: FAILED_PRECONDITION (fewer free blocks than the load takes), those of OpenSession and
+// Errors: FAILED_PRECONDITION (the load needs more blocks than are free), those of OpenSession and
 // Execute, UNAVAILABLE.
 absl::StatusOr<BenchReport> RunBench(const GlobalOptions& globals, const BenchOptions& options,
                                      const std::function<bool(absl::Duration)>& on_progress);

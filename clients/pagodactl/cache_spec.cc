@@ -22,7 +22,7 @@ constexpr char kDefaultDType[] = "bfloat16";
 constexpr char kDTypePrefix[] = "DTYPE_";
 constexpr char kMediumPrefix[] = "MEDIUM_";
 
-// "bfloat16": a dtype as people write it.
+// The dtype's name in lower case: "bfloat16".
 std::string DTypeText(v1::DType dtype) {
   absl::string_view name = v1::DType_Name(dtype);
   if (!absl::ConsumePrefix(&name, kDTypePrefix)) return absl::StrCat("dtype ", int{dtype});
@@ -41,14 +41,14 @@ absl::Status Refuse(const std::string& text, const std::string& what) {
   return MakeError(Reason::kInvalidArgument, absl::StrCat("\"", text, "\": ", what));
 }
 
-// Digits alone: blanks and signs are no part of a number here.
+// Accepts only digits: no blanks and no sign.
 template <class Number>
 bool ReadNumber(absl::string_view text, Number* number) {
   return text.find_first_not_of("0123456789") == absl::string_view::npos &&
          absl::SimpleAtoi(text, number);
 }
 
-// Counts are positive: 0 is a field that nobody set.
+// Counts are positive, because 0 means an unset field.
 bool ReadCount(absl::string_view text, uint32_t* count) {
   return ReadNumber(text, count) && *count > 0;
 }
@@ -81,8 +81,8 @@ bool ReadHeads(absl::string_view text, v1::LayerGroup* group) {
 
 absl::StatusOr<v1::LayerGroup> ParseLayerGroup(const std::string& text) {
   constexpr char kForms[] =
-      "layers are COUNTxHEADSxDIM, COUNTxKDIM (K alone) or COUNTxopaque:BYTES; the first two take "
-      ":DTYPE behind them, and all take @WINDOW at the end";
+      "layers are COUNTxHEADSxDIM, COUNTxKDIM (K only) or COUNTxopaque:BYTES; the first two can be "
+      "followed by :DTYPE, and all can end with @WINDOW";
   v1::LayerGroup group;
   absl::string_view rest = text;
   uint32_t count = 0;
@@ -108,7 +108,7 @@ absl::StatusOr<v1::LayerGroup> ParseLayerGroup(const std::string& text) {
   v1::DType dtype = v1::DTYPE_UNSPECIFIED;
   v1::DType_Parse(absl::StrCat(kDTypePrefix, absl::AsciiStrToUpper(name)), &dtype);
   if (dtype == v1::DTYPE_UNSPECIFIED) {
-    return Refuse(text, absl::StrCat("there is no dtype ", name, "; there is ", AllDTypes()));
+    return Refuse(text, absl::StrCat("unknown dtype ", name, "; the dtypes are ", AllDTypes()));
   }
   group.set_dtype(dtype);
   return group;
@@ -141,14 +141,15 @@ absl::StatusOr<v1::TierSize> ParseTierSize(const std::string& text, v1::Medium m
     const bool good = (parts.size() == 1 || has_tenths) && ReadNumber(parts[0], &percent) &&
                       (!has_tenths || ReadNumber(parts[1], &tenths));
     if (!good || percent > 100 || percent * 10 + tenths == 0 || percent * 10 + tenths > 1000) {
-      return Refuse(text, "a share is 0.1% to 100%, with at most one digit behind the point");
+      return Refuse(text, "a share is 0.1% to 100%, with at most one digit after the point");
     }
     size.set_free_permille(percent * 10 + tenths);
     return size;
   }
   const std::optional<uint64_t> bytes = ParseBytes(text);
   if (!bytes.has_value() || *bytes == 0) {
-    return Refuse(text, "a size is bytes, 8GiB or 512MiB, or a share of what is free, 50%");
+    return Refuse(text,
+                  "a size is bytes, such as 8GiB, or a share of the free memory, such as 50%");
   }
   size.set_bytes(*bytes);
   return size;

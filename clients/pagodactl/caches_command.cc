@@ -1,5 +1,5 @@
-// pagodactl caches: those that the daemon serves, what of its memory is free for more, and what
-// opens and ends one.
+// pagodactl caches: lists the daemon's caches and the free memory for more; shows, opens and drops
+// a cache.
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -34,7 +34,7 @@ void Print(const GlobalOptions& globals, const std::string& text, const Json& js
 
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
 
-// --- What a row says ---
+// --- Texts of a row ---
 
 std::string ModelText(const v1::CacheRow& row) {
   if (row.has_identity()) return row.identity().model();
@@ -142,7 +142,7 @@ Json ListJson(const v1::ListCachesResponse& list) {
 
 void PrintBudgets(const v1::ListCachesResponse& list) {
   if (list.budgets().empty()) {
-    absl::PrintF("clients open no caches here: the daemon has no memory for them\n");
+    absl::PrintF("clients cannot open caches: the daemon has no memory for them\n");
     return;
   }
   absl::PrintF("memory for clients' caches:\n");
@@ -157,7 +157,7 @@ void PrintList(const v1::ListCachesResponse& list) {
                "CACHE", "MODEL", "LAYERS", "WINDOWS", "TOKENS/BLOCK", "SESSIONS", "UNUSED",
                "ENDS IN", "TENANT", "TIER", "SIZE", "USED");
   for (const v1::CacheRow& row : list.caches()) {
-    // What is the cache's stands before its first tier only.
+    // The cache's own columns are printed only before its first tier.
     std::string left = absl::StrFormat(
         "%-20s  %-28s  %6d  %-12s  %12d  %8s  %-10s  %-10s  %-12s", row.cache().name(),
         ModelText(row), LayersOf(row), WindowsText(row.cache()), row.cache().tokens_per_block(),
@@ -180,14 +180,14 @@ void PrintLife(const v1::CacheRow& row) {
   absl::PrintF("opened       %s ago, epoch %016x\n", FormatElapsed(age), row.epoch());
   absl::PrintF("clients      %s\n", FormatCounted(row.sessions(), "session"));
   if (row.has_ends_in()) {
-    absl::PrintF("unused       for %s; it ends in %s where no client comes\n", UnusedText(row),
+    absl::PrintF("unused       for %s; dropped in %s unless a client comes\n", UnusedText(row),
                  EndsInText(row));
   }
 }
 
 void PrintRow(const v1::CacheRow& row) {
   absl::PrintF("cache        %s, %s\n", row.cache().name(),
-               row.has_identity() ? "opened by a client" : "of the daemon's configuration");
+               row.has_identity() ? "opened by a client" : "from the daemon's configuration");
   if (row.has_identity()) {
     const v1::CacheIdentity& identity = row.identity();
     absl::PrintF("model        %s, revision %s\n", identity.model(), OrDash(identity.revision()));
@@ -201,7 +201,7 @@ void PrintRow(const v1::CacheRow& row) {
                WindowsText(row.cache()));
   absl::PrintF("tenant       %s\n", OrDash(row.tenant()));
   PrintLife(row);
-  absl::PrintF("engine       %s\n", row.has_engine() ? "the daemon's" : "none of the daemon's");
+  absl::PrintF("engine       %s\n", row.has_engine() ? "the daemon's" : "none in the daemon");
   for (const v1::CacheTierRow& tier : row.tiers()) {
     absl::PrintF("tier         %s on %s: %s, %s of %s used (%s)\n", tier.name(),
                  MediumText(tier.medium()), FormatBytes(tier.bytes()),
@@ -262,7 +262,7 @@ absl::Status RunDrop(const GlobalOptions& globals, const DropOptions& options) {
   if (ReasonOf(dropped.status()) == Reason::kCacheInUse) {
     return MakeError(Reason::kCacheInUse,
                      absl::StrCat(std::string(dropped.status().message()),
-                                  "\nEnd its clients; or end their sessions with it: --force."));
+                                  "\nEnd its clients first, or end their sessions with --force."));
   }
   if (!dropped.ok()) return dropped.status();
   const uint64_t ended = dropped->ended_sessions();
@@ -332,7 +332,7 @@ absl::Status RunOpen(const GlobalOptions& globals, const OpenOptions& options) {
                                                        *request);
   if (!opened.ok()) return opened.status();
   std::string text = absl::StrCat("the cache ", opened->info.name,
-                                  opened->created ? " is open" : " was there already");
+                                  opened->created ? " is open" : " exists already");
   Json windows = Json::array();
   for (const CacheInfo::Window& window : opened->info.windows) {
     absl::StrAppend(&text, "\n  window ", WindowText(opened->info, window));
@@ -350,7 +350,7 @@ absl::Status RunOpen(const GlobalOptions& globals, const OpenOptions& options) {
 }
 
 void AddShow(CLI::App& caches, const GlobalOptions& globals, Action& chosen) {
-  CLI::App* show = caches.add_subcommand("show", "All that the daemon tells of one");
+  CLI::App* show = caches.add_subcommand("show", "Shows all details of one cache");
   const auto name = std::make_shared<std::string>();
   show->add_option("NAME", *name, "The cache")->required();
   show->footer("Examples:\n  pagodactl caches show llama\n  pagodactl caches show llama -o json");
@@ -360,13 +360,12 @@ void AddShow(CLI::App& caches, const GlobalOptions& globals, Action& chosen) {
 
 void AddDrop(CLI::App& caches, const GlobalOptions& globals, Action& chosen) {
   CLI::App* drop =
-      caches.add_subcommand("drop", "Ends a cache that a client opened; its memory is free again");
+      caches.add_subcommand("drop", "Drops a cache that a client opened and frees its memory");
   const auto options = std::make_shared<DropOptions>();
   drop->add_option("NAME", options->name, "The cache")->required();
-  drop->add_flag("--force", options->force, "Also where it has sessions, which end with it");
+  drop->add_flag("--force", options->force, "End the cache's sessions, if it has any");
   drop->footer(
-      "What is cached in it is gone. The cache of the daemon's configuration ends with the daemon\n"
-      "alone.\n"
+      "The cache's content is lost. A cache from the daemon's configuration cannot be dropped.\n"
       "Examples:\n  pagodactl caches drop llama\n  pagodactl caches drop llama --force");
   drop->callback([&globals, &chosen, options] {
     chosen = [&globals, options] { return RunDrop(globals, *options); };
@@ -374,8 +373,10 @@ void AddDrop(CLI::App& caches, const GlobalOptions& globals, Action& chosen) {
 }
 
 void AddIdentity(CLI::App& open, v1::CacheIdentity& identity) {
-  open.add_option("--model", *identity.mutable_model(), "Whose KV it is: org/name")->required();
-  open.add_option("--revision", *identity.mutable_revision(), "Of the model's weights");
+  open.add_option("--model", *identity.mutable_model(), "The model of the KV: org/name")
+      ->required();
+  open.add_option("--revision", *identity.mutable_revision(),
+                  "The revision of the model's weights");
   open.add_option("--dtype", *identity.mutable_dtype(), "How the engine stores KV");
   open.add_option("--layout", *identity.mutable_layout(), "How the engine arranges a page");
   open.add_option("--packing", *identity.mutable_kernel_packing(),
@@ -388,16 +389,18 @@ void AddSizes(CLI::App& open, OpenOptions& options) {
     return size.ok() ? std::string() : std::string(size.status().message());
   };
   const CLI::Validator size(check, "SIZE");
-  open.add_option("--gpu", options.gpu, "GPU memory: 8GiB, or a share of what is free, 50%")
+  open.add_option("--gpu", options.gpu,
+                  "GPU memory, such as 8GiB, or 50% of the memory that is free for caches")
       ->check(size);
-  open.add_option("--host", options.host, "Host memory; without any size half of what is free")
+  open.add_option("--host", options.host,
+                  "Host memory; if no size is given at all, half of the free host memory")
       ->check(size);
-  open.add_option("--disk", options.disk, "Of the daemon's disk")->check(size);
+  open.add_option("--disk", options.disk, "Space on the daemon's disk")->check(size);
 }
 
 void AddOpen(CLI::App& caches, const GlobalOptions& globals, Action& chosen) {
   CLI::App* open =
-      caches.add_subcommand("open", "Opens a cache of a layout of your own, or finds it there");
+      caches.add_subcommand("open", "Opens a cache with your own layout, or finds an equal one");
   const auto options = std::make_shared<OpenOptions>();
   open->add_option("NAME", options->name, "1 to 64 letters, digits, '-', '_' or '.'")->required();
   AddIdentity(*open, options->identity);
@@ -409,19 +412,22 @@ void AddOpen(CLI::App& caches, const GlobalOptions& globals, Action& chosen) {
     return group.ok() ? std::string() : std::string(group.status().message());
   };
   open->add_option("--layers", options->layers,
-                   "Groups of equal layers in the model's order; see below")
+                   "Groups of equal layers, in the model's order; the form is described below")
       ->required()
       ->delimiter(',')
       ->check(CLI::Validator(check, "SPEC"));
   AddSizes(*open, *options);
-  open->add_option("--policy", options->policy, "Which block is evicted next; else the daemon's");
-  open->add_option("--tenant", options->tenant, "Whose cache it is, where an operator opens it");
+  open->add_option("--policy", options->policy, "The eviction policy; default: the daemon's");
+  open->add_option("--tenant", options->tenant,
+                   "The tenant that owns the cache, if an operator opens it");
   open->footer(
-      "A group of layers is COUNTxHEADSxDIM:DTYPE, COUNTxKDIM:DTYPE (K alone) or\n"
-      "COUNTxopaque:BYTES (so many bytes a block), with @WINDOW at the end for a window of so "
-      "many\n"
-      "tokens. Without a DTYPE it is bfloat16. A cache of this name with the same identity and\n"
-      "layers is found there, with the sizes that it was opened with.\n"
+      "A group of layers has one of these forms:\n"
+      "  COUNTxHEADSxDIM:DTYPE  K and V\n"
+      "  COUNTxKDIM:DTYPE       K only\n"
+      "  COUNTxopaque:BYTES     this many bytes per block\n"
+      "@WINDOW at the end gives the layers an attention window of this many tokens. The default\n"
+      "DTYPE is bfloat16. If a cache of this name with the same identity and layers exists, it is\n"
+      "used and keeps the sizes that it was opened with.\n"
       "Examples:\n"
       "  pagodactl caches open llama --model org/llama --layers 32x8x128:bfloat16 --host 8GiB\n"
       "  pagodactl caches open gemma --model org/gemma --tokens-per-block 32 --host 50% \\\n"
@@ -438,16 +444,16 @@ void AddOpen(CLI::App& caches, const GlobalOptions& globals, Action& chosen) {
 
 void AddCachesCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
   CLI::App* caches = app.add_subcommand(
-      "caches", "Lists the daemon's caches and the memory for more; shows, opens, drops one");
+      "caches", "Lists the daemon's caches and free memory; shows, opens or drops a cache");
   caches->require_subcommand(0, 1);
-  CLI::App* list = caches->add_subcommand("list", "Lists them; what caches alone does, too");
+  CLI::App* list = caches->add_subcommand("list", "Lists the caches; also the default");
   list->callback([&] { chosen = [&] { return RunList(globals); }; });
   AddShow(*caches, globals, chosen);
   AddOpen(*caches, globals, chosen);
   AddDrop(*caches, globals, chosen);
   caches->footer(
-      "USED is the share of a tier's blocks that are not free. A cache that a client opened ends\n"
-      "when it has had no session for the daemon's memory.linger.\n"
+      "USED is the share of a tier's blocks that are not free. A cache that a client opened is\n"
+      "dropped when it has had no session for the daemon's memory.linger.\n"
       "Examples:\n"
       "  pagodactl caches\n"
       "  pagodactl caches -o json | jq '.caches[].name'\n"

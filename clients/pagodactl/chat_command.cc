@@ -1,5 +1,5 @@
-// pagodactl chat: a conversation with the daemon's model, turn by turn, each of which finds the
-// turns before it in the cache.
+// pagodactl chat: a conversation with the daemon's model. Each turn finds the earlier turns in the
+// cache.
 #include <unistd.h>
 
 #include <iostream>
@@ -26,8 +26,8 @@ namespace pagoda {
 namespace {
 
 constexpr char kHelp[] =
-    "/reset begins anew, /quit or the end of input ends; Ctrl-C stops an answer, and a second time "
-    "the program.";
+    "/reset starts a new conversation. /quit or the end of input ends the program. Ctrl-C stops an "
+    "answer; a second Ctrl-C ends the program.";
 
 struct ChatOptions {
   SamplingOptions sampling;
@@ -47,7 +47,7 @@ class Chat {
     Reset();
   }
 
-  // Until the input's end. Errors: those of the daemon.
+  // Runs until the end of input. Errors: those of the daemon.
   absl::Status Run() {
     if (prompts_) std::cout << Paint(terminal_, Style::kDim, kHelp) << std::endl;
     for (std::string line; Ask(line);) {
@@ -62,7 +62,7 @@ class Chat {
     return absl::OkStatus();
   }
 
-  // Stops the answer that comes. On any thread. False where none does.
+  // Stops the answer that is being received. Returns false if there is none. Thread-safe.
   bool Stop() {
     absl::MutexLock lock(&mutex_);
     if (context_ == nullptr) return false;
@@ -107,7 +107,7 @@ class Chat {
     const grpc::Status status = stream->Finish();
     const bool stopped = status.error_code() == grpc::StatusCode::CANCELLED;
     if (!status.ok() && !stopped) return StatusFromGrpc(status);
-    // What was said until then is part of the conversation.
+    // The text of a stopped answer is also part of the conversation.
     Say("assistant", answer);
     Print(answer, stopped ? std::nullopt : std::optional(report));
     return absl::OkStatus();
@@ -120,7 +120,7 @@ class Chat {
       std::cout << Paint(terminal_, Style::kDim, "stopped") << std::endl;
       return;
     }
-    std::string reused;  // A tenant that shares is not told.
+    std::string reused;  // The daemon hides it from a tenant that shares prefixes.
     if (report->has_reused_tokens()) {
       reused =
           absl::StrFormat(", %s reused (%s)", FormatCount(report->reused_tokens()),
@@ -162,21 +162,21 @@ class Chat {
   const GlobalOptions& globals_;
   const ChatOptions options_;
   const Terminal terminal_;
-  const bool prompts_;  // A person types.
+  const bool prompts_;  // A person types, so prompts are shown.
   const std::unique_ptr<v1::EngineService::Stub> stub_;
   v1::GenerateRequest conversation_;
 
   absl::Mutex mutex_;
-  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Of the answer that comes.
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Of the current answer.
 };
 
 absl::Status RunChat(const GlobalOptions& globals, const ChatOptions& options) {
-  // Before the channel, whose threads take over the signal mask.
+  // Created before the channel, whose threads inherit the signal mask.
   absl::Mutex mutex;
   Chat* running = nullptr;
   const InterruptScope interrupt([&] {
     absl::MutexLock lock(&mutex);
-    // While nothing is said there is nothing to stop but the program.
+    // If there is no answer to stop, end the program.
     if (running == nullptr || !running->Stop()) _exit(kExitFailed);
   });
   const auto channel = ConnectToDaemon(globals);
@@ -197,14 +197,14 @@ absl::Status RunChat(const GlobalOptions& globals, const ChatOptions& options) {
 void AddChatCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
   CLI::App* command = app.add_subcommand(
       "chat",
-      "Talks with the daemon's model over several turns, and says what each found in the cache");
+      "Chats with the daemon's model, and shows how many tokens each turn found in the cache");
   // Owned by the parser's callback and by the action it makes.
   const auto options = std::make_shared<ChatOptions>();
-  command->add_option("--system", options->system, "What the model is told before the first turn");
-  command->add_option("--max-new-tokens", options->max_new_tokens, "At most this many a turn")
+  command->add_option("--system", options->system, "The system prompt before the first turn");
+  command->add_option("--max-new-tokens", options->max_new_tokens, "The most tokens of an answer")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  AddSamplingOptions(*command, options->sampling, "Of sampling");
+  AddSamplingOptions(*command, options->sampling, "The seed of sampling");
   command->footer(absl::StrCat(kHelp,
                                "\n\nExamples:\n"
                                "  pagodactl chat\n"

@@ -19,15 +19,15 @@ namespace {
 
 constexpr uint32_t kVocabSize = 32000;
 constexpr char kCacheSalt[] = "pagodactl workload";
-// Between two tries when not even one conversation finds room.
+// The pause between two tries when not even one conversation gets blocks.
 constexpr absl::Duration kRetryInterval = absl::Milliseconds(10);
 
-// What a conversation asks of the next batch.
+// The work of a conversation in the next batch.
 enum class Phase {
   kAdding,     // Opens its sequence with the whole history.
   kReplying,   // Appends the reply's next token.
   kFinishing,  // Commits the last token and frees the sequence: the turn is over.
-  kYielding,   // Found no room: frees the sequence, to go on later.
+  kYielding,   // Got no blocks: frees the sequence, to continue later.
 };
 
 struct Conversation {
@@ -35,11 +35,11 @@ struct Conversation {
   RandomTokens source;
   std::vector<TokenId> history;
   std::vector<TokenId> reply;  // Of this turn.
-  size_t replied = 0;          // Tokens of it that are in the history.
+  size_t replied = 0;          // Tokens of the reply that are in the history.
   uint32_t turns_left = 0;
   Phase phase = Phase::kAdding;
-  // Of the sequence: losses that answers have named, whether one came with the last answer, and
-  // whether it can only be freed.
+  // The sequence's losses that answers have named; whether the last answer named one; whether the
+  // sequence can only be freed.
   uint32_t known_losses = 0;
   bool newly_shortened = false;
   bool must_be_freed = false;
@@ -67,10 +67,10 @@ absl::Status CheckOptions(const ChatWorkloadOptions& options, const CacheInfo& c
         tokens > std::numeric_limits<uint32_t>::max()) {
       return MakeError(
           Reason::kInvalidCount,
-          absl::StrCat(
-              "a conversation grows to ", tokens, " tokens = ", blocks, " blocks of ",
-              cache.tokens_per_block, ", and the cache has ", window.blocks_in(Tier::kPrimary),
-              " blocks: take fewer turns or shorter ones, or give the daemon more memory"));
+          absl::StrCat("a conversation grows to ", tokens, " tokens = ", blocks, " blocks of ",
+                       cache.tokens_per_block, ", and the cache has ",
+                       window.blocks_in(Tier::kPrimary),
+                       " blocks: use fewer or shorter turns, or give the daemon more memory"));
     }
   }
   return absl::OkStatus();
@@ -123,8 +123,8 @@ class Workload {
     conversation.replied = 0;
   }
 
-  // One batch for all active conversations. What they say is one operation, as an engine's decode
-  // step is.
+  // Sends one batch for all active conversations. Their replies are one operation, AppendStep, like
+  // an engine's decode step.
   absl::Status Step() {
     Admit();
     std::vector<Operation> operations;
@@ -170,7 +170,8 @@ class Workload {
     return add;
   }
 
-  // The step that sampled this token has computed all before it, the prompt with the first one.
+  // The step that sampled this token has computed all tokens before it. The first step computes the
+  // prompt.
   static void AppendReply(const Conversation& conversation, AppendStep& step) {
     step.sequences.push_back(conversation.sequence);
     step.tokens.push_back(conversation.reply[conversation.replied]);
@@ -178,7 +179,7 @@ class Workload {
     step.known_losses.push_back(conversation.known_losses);
   }
 
-  // How each of the step's appends ended, in their order.
+  // Records the status of each of the step's appends, in order.
   void TakeReplies(const absl::StatusOr<OperationResult>& result, size_t replies) {
     replies_.assign(replies, result.status());
     next_reply_ = 0;
@@ -195,7 +196,7 @@ class Workload {
         out.push_back(MakeAddSequence(conversation));
         break;
       case Phase::kReplying:
-        PAGODA_CHECK(false, "a reply is a part of the step");
+        PAGODA_CHECK(false, "a reply is part of the step");
         break;
       case Phase::kFinishing:
         out.push_back(CommitTokens{.sequence = conversation.sequence,
@@ -210,7 +211,7 @@ class Workload {
     }
   }
 
-  // A copy failed. No KV is computed here, so there is nothing to compute again.
+  // A copy failed. The workload computes no KV, so it has nothing to recompute.
   void NoteLoss(const ShortenedSequence& shortened) {
     Conversation& conversation = conversations_[shortened.sequence.value()];
     if (shortened.losses <= conversation.known_losses) return;
@@ -220,14 +221,14 @@ class Workload {
     conversation.must_be_freed = shortened.must_be_freed;
   }
 
-  // Whether the operation failed because of a loss that this answer was the first to name.
+  // Whether the operation failed because of a loss that this answer names for the first time.
   bool RefusedForLoss(const Conversation& conversation, const absl::Status& status) {
     if (ReasonOf(status) != Reason::kKvLost || !conversation.newly_shortened) return false;
     ++report_.refused;
     return true;
   }
 
-  // Whether the operation failed for want of what others' sequences give back when they end.
+  // Whether the operation failed for want of capacity that other sequences free when they end.
   bool NeedsBlocks(const absl::Status& status) {
     const Reason reason = ReasonOf(status);
     const bool wants = reason == Reason::kBlocksExhausted || reason == Reason::kTooManySequences ||
@@ -238,7 +239,7 @@ class Workload {
 
   using Results = std::vector<absl::StatusOr<OperationResult>>::const_iterator;
 
-  // Takes the conversation's results off `result` and moves it to its next phase and place.
+  // Consumes the conversation's results from `result` and moves it to its next phase and queue.
   absl::Status Advance(Conversation& conversation, Results& result) {
     if (conversation.phase == Phase::kReplying) return AdvanceReply(conversation);
     const absl::StatusOr<OperationResult>& first = *result++;
@@ -291,7 +292,7 @@ class Workload {
     conversation.phase = Phase::kYielding;
   }
 
-  // Its next sequence has had none.
+  // The conversation's next sequence has no losses yet.
   static void ForgetLosses(Conversation& conversation) {
     conversation.known_losses = 0;
     conversation.must_be_freed = false;
@@ -304,7 +305,7 @@ class Workload {
     if (conversation.replied == conversation.reply.size()) conversation.phase = Phase::kFinishing;
   }
 
-  // Other conversations come first before the next turn, as people think between turns.
+  // Queues the next turn behind other conversations, because people pause between turns.
   absl::Status EndTurn(Conversation& conversation) {
     ForgetLosses(conversation);
     ++report_.turns_done;
@@ -317,8 +318,8 @@ class Workload {
     return absl::OkStatus();
   }
 
-  // The conversation goes first when there is room again. Fewer run at once until turns end; one
-  // always does, and has room when it is alone, unless another session holds the blocks.
+  // Queues the conversation first. Fewer conversations run at once until turns end, but at least
+  // one. A conversation that runs alone always fits, unless another session holds the blocks.
   absl::Status Defer(Conversation& conversation) {
     ForgetLosses(conversation);
     ++report_.deferrals;
@@ -328,7 +329,8 @@ class Workload {
     return absl::OkStatus();
   }
 
-  // A step after which nothing is active and nothing has moved found no room at all.
+  // If nothing is active and nothing progressed in this step, no conversation got blocks. Then
+  // waits before the next try, or fails if that lasts longer than `patience`.
   absl::Status WaitIfStuck(absl::Time step_start) const {
     if (!active_.empty() || last_move_ >= step_start) return absl::OkStatus();
     const absl::Duration stuck = absl::Now() - last_move_;
@@ -338,8 +340,8 @@ class Workload {
     }
     if (stuck > options_.patience) {
       return MakeError(ReasonOf(refusal_),
-                       absl::StrCat("no conversation found room for ", FormatElapsed(stuck),
-                                    ", which other sessions hold: ", refusal_.message()));
+                       absl::StrCat("no conversation got capacity for ", FormatElapsed(stuck),
+                                    "; other sessions hold it: ", refusal_.message()));
     }
     absl::SleepFor(kRetryInterval);
     return absl::OkStatus();
@@ -347,16 +349,16 @@ class Workload {
 
   CacheClient& client_;
   const ChatWorkloadOptions& options_;
-  std::deque<Conversation> conversations_;  // Never moves them.
+  std::deque<Conversation> conversations_;  // A deque does not move its elements.
   std::deque<Conversation*> waiting_;
   std::vector<Conversation*> active_;
-  std::vector<absl::Status> replies_;  // Of the batch that was answered last.
+  std::vector<absl::Status> replies_;  // Of the last batch.
   size_t next_reply_ = 0;
-  size_t limit_;  // On active_; sinks with deferrals, rises with turns that end.
+  size_t limit_;  // Of active_; a deferral lowers it, the end of a turn raises it.
   std::vector<absl::Duration> latencies_;
   absl::Time start_;
   absl::Time last_move_;
-  absl::Status refusal_;  // The last one for want of room.
+  absl::Status refusal_;  // The last failure for want of capacity.
   ChatWorkloadReport report_;
 };
 

@@ -19,7 +19,8 @@ struct ChatWorkloadOptions {
   uint32_t user_tokens = 32;    // New in each turn.
   uint32_t reply_tokens = 48;   // Appended in each turn, one a step.
   uint64_t seed = 1;
-  // How long nothing may move before the workload gives up: somebody else holds the blocks.
+  // How long the workload waits without progress before it gives up: other sessions hold the
+  // blocks.
   absl::Duration patience = absl::Seconds(30);
 };
 
@@ -29,18 +30,16 @@ inline constexpr uint32_t kMaxConcurrency = kMaxBatchOperations / 2;
 struct ChatWorkloadReport {
   uint64_t turns_done = 0;
   uint64_t turns_total = 0;
-  uint64_t prompt_tokens = 0;   // Of all sequences added, those added again after a deferral too.
-  uint64_t matched_tokens = 0;  // Of these, found in the cache.
+  uint64_t prompt_tokens = 0;   // Of all added sequences, including those added after a deferral.
+  uint64_t matched_tokens = 0;  // The part of prompt_tokens that was found in the cache.
   uint64_t reply_tokens = 0;
   uint64_t operations = 0;
   uint64_t batches = 0;
-  uint64_t deferrals = 0;  // A conversation found no room and waited for its turn again.
-  // Copies of blocks that failed in the daemon: how often a sequence lost computed tokens and went
-  // on with fewer, how many sequences lost what a sliding window had passed and had to begin anew,
-  // and the operations that were refused because they did not know of a loss yet.
-  uint64_t shortened = 0;
-  uint64_t lost = 0;
-  uint64_t refused = 0;
+  uint64_t deferrals = 0;  // How often a conversation got no blocks and was queued again.
+  // The effects of block copies that failed in the daemon.
+  uint64_t shortened = 0;  // How often a sequence lost computed tokens and continued with fewer.
+  uint64_t lost = 0;       // Sequences that could only be freed and were added again.
+  uint64_t refused = 0;    // Operations that were refused because they did not know a loss yet.
   absl::Duration elapsed;
   absl::Duration batch_latency_p50;
   absl::Duration batch_latency_p99;
@@ -49,28 +48,29 @@ struct ChatWorkloadReport {
   double operations_per_second() const;
 };
 
-// Called after each batch with the report so far, its latencies not yet filled in.
+// Called after each batch with the report so far. Its latencies are not filled in yet.
 enum class Next { kContinue, kStop };
 using BatchCallback = std::function<Next(const ChatWorkloadReport&)>;
 
-// Runs seeded multi-turn conversations against a cache, as an engine with continuous batching
-// would, but without a model: no KV bytes are written, and no copies are waited for. So that nobody
-// ever reads what was not computed, the sequences live under a cache salt of their own.
+// Runs seeded multi-turn conversations against a cache, in the pattern of an engine with continuous
+// batching. There is no model: the workload writes no KV bytes and waits for no copies. Its
+// sequences have their own cache salt, so that no engine reads the KV that was never computed.
 //
 // A conversation's prompt is the whole history (the system prompt, then the users' tokens and the
-// replies so far) and new user tokens. All active conversations advance together, one batch a
-// decode step: a new turn adds its sequence; a running reply appends one token; a finished one
-// commits and frees. A conversation that finds no room gives its blocks back, waits until others
-// have moved, and goes on where it was; the workload keeps fewer conversations active for a while.
+// replies so far) and new user tokens. All active conversations advance together, in one batch per
+// decode step. A new turn adds its sequence. A running reply appends one token. A finished reply
+// commits and frees. A conversation that gets no blocks frees its sequence and waits until others
+// have progressed. It then continues where it was. After that, the workload keeps fewer
+// conversations active for a while.
 //
-// What the conversations say depends on the options alone, not on the order in which they run.
+// The conversations' tokens depend only on the options, not on the order in which they run.
 //
-// Errors: INVALID_ARGUMENT for options that are zero or beyond their limit; INVALID_COUNT where one
+// Errors: INVALID_ARGUMENT for options that are zero or above their limit; INVALID_COUNT if one
 // conversation does not fit the cache; BLOCKS_EXHAUSTED, TOO_MANY_SEQUENCES or
-// SEQUENCE_BYTES_EXHAUSTED when nothing has moved for `patience`, by what was wanting last;
-// those of Execute, and of any operation that fails for another reason than room or a loss that the
-// answer names. The client's
-// session may hold sequences then; closing it frees them.
+// SEQUENCE_BYTES_EXHAUSTED (the last refusal) or KV_LOST if there was no progress for `patience`;
+// those of Execute; those of any operation that fails neither for want of capacity nor because of a
+// loss that the answer names. After an error the client's session may still hold sequences. Closing
+// it frees them.
 absl::StatusOr<ChatWorkloadReport> RunChatWorkload(CacheClient& client,
                                                    const ChatWorkloadOptions& options,
                                                    const BatchCallback& on_batch);

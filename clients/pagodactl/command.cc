@@ -28,19 +28,19 @@ constexpr char kFooter[] = R"(Examples:
   pagodactl replay trace.jsonl --tiers hbm:gpu:1000,dram:host:9000,nvme:disk:40000
   pagodactl plan --preset qwen3-8b --primary 80GiB
 
-"pagodactl COMMAND --help" says more. Exit codes: 0 success, 1 the operation failed, 2 bad usage,
-3 no daemon answers.)";
+"pagodactl COMMAND --help" describes a command.
+Exit codes: 0 success, 1 the operation failed, 2 bad usage, 3 no daemon answers.)";
 
 void AddGlobalOptions(CLI::App& app, GlobalOptions& globals) {
   app.add_option("--endpoint", globals.endpoint, "The daemon: host:port or unix:/path")
       ->envname("PAGODA_ENDPOINT")
       ->capture_default_str();
   app.add_option("--cache", globals.cache,
-                 "Which of the daemon's caches; may be left out where it has one")
+                 "The name of the daemon's cache; not needed if the daemon has only one")
       ->type_name("NAME");
   const std::map<std::string, OutputFormat> formats = {{"table", OutputFormat::kTable},
                                                        {"json", OutputFormat::kJson}};
-  app.add_option("-o,--output", globals.output, "table, for people, or json, for programs")
+  app.add_option("-o,--output", globals.output, "table for people, json for programs")
       ->transform(CLI::CheckedTransformer(formats))
       ->option_text("table|json [table]");
   app.add_option("--timeout", globals.timeout_seconds,
@@ -65,7 +65,7 @@ void GroupCommands(CLI::App& app) {
   }
 }
 
-// A transport's UNAVAILABLE; a daemon that answers so itself gives a reason.
+// Whether the transport failed. An UNAVAILABLE from the daemon itself has a reason.
 bool IsUnreachable(const absl::Status& status) {
   return absl::IsUnavailable(status) && ReasonOf(status) == Reason::kNone;
 }
@@ -74,18 +74,18 @@ bool IsUnreachable(const absl::Status& status) {
 
 void AddCredentialOptions(CLI::App& app, CredentialFiles& files) {
   app.add_option("--auth-token-file", files.token_file,
-                 "A file whose first line is the token that says who calls")
+                 "A file whose first line is the caller's token")
       ->envname("PAGODA_TOKEN_FILE")
       ->type_name("FILE");
   app.add_option("--ca", files.ca_file,
-                 "Who signed the daemon's certificate (PEM); with it TCP is TLS")
+                 "The CA of the daemon's certificate (PEM); TCP then uses TLS")
       ->envname("PAGODA_CA")
       ->type_name("FILE");
   app.add_option("--certificate", files.certificate_file,
-                 "The caller's own certificate (PEM), where the daemon asks for one")
+                 "The caller's certificate (PEM), if the daemon asks for one")
       ->envname("PAGODA_CERTIFICATE")
       ->type_name("FILE");
-  app.add_option("--key", files.key_file, "Its key (PEM)")
+  app.add_option("--key", files.key_file, "The key of the caller's certificate (PEM)")
       ->envname("PAGODA_KEY")
       ->type_name("FILE");
 }
@@ -125,7 +125,7 @@ int ReportOutcome(const std::string& program, const std::string& endpoint_option
 void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
   app.footer(kFooter);
   app.require_subcommand(1);
-  // Global options may also stand behind the command.
+  // Global options can also follow the command.
   app.fallthrough();
   AddGlobalOptions(app, globals);
   AddStatusCommand(app, globals, chosen);
@@ -149,23 +149,23 @@ void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
 int RunPagodactl(int argc, char** argv) {
   GlobalOptions globals;
   Action chosen;
-  CLI::App app("Looks at a Pagoda KV cache and drives it.", "pagodactl");
+  CLI::App app("Shows and operates the KV caches of a Pagoda daemon.", "pagodactl");
   BuildParser(app, globals, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    // --help and --version come this way too, with the code 0.
+    // --help and --version also end up here, with code 0.
     return app.exit(error) == 0 ? kExitOk : kExitBadUsage;
   }
   const absl::Status status = chosen();
   const int exit_code = ReportOutcome("pagodactl", "--endpoint", status);
   if (absl::IsUnauthenticated(status)) {
-    std::cerr << "Say who you are with --auth-token-file or PAGODA_TOKEN_FILE, or with "
+    std::cerr << "Identify yourself with --auth-token-file or PAGODA_TOKEN_FILE, or with "
                  "--certificate and --key."
               << std::endl;
   }
   if (ReasonOf(status) == Reason::kCacheNotNamed) {
-    std::cerr << "Say which one with --cache NAME; \"pagodactl caches\" lists them." << std::endl;
+    std::cerr << "Name a cache with --cache NAME; \"pagodactl caches\" lists them." << std::endl;
   }
   return exit_code;
 }

@@ -1,4 +1,4 @@
-// What the commands of pagodactl share.
+// The parts that the commands of pagodactl share.
 #ifndef PAGODA_CLIENTS_PAGODACTL_COMMAND_H_
 #define PAGODA_CLIENTS_PAGODACTL_COMMAND_H_
 
@@ -20,20 +20,20 @@ namespace pagoda {
 
 enum class OutputFormat { kTable, kJson };
 
-// Where a program finds who calls, and whom it trusts. Empty: nowhere.
+// The files of the caller's credentials and of the CA that it trusts. Empty: none.
 struct CredentialFiles {
   std::string token_file;
   std::string ca_file;
   std::string certificate_file;
   std::string key_file;
 };
-// The options of those names, and the environment variables behind them.
+// Adds the options for these files. Each option also reads an environment variable.
 void AddCredentialOptions(CLI::App& app, CredentialFiles& files);
 
 // Options of every command.
 struct GlobalOptions {
   std::string endpoint = "127.0.0.1:7070";
-  std::string cache;  // Which of the daemon's caches; empty: the only one.
+  std::string cache;  // The name of the daemon's cache; empty: its only one.
   OutputFormat output = OutputFormat::kTable;
   double timeout_seconds = 10;
   CredentialFiles credentials;
@@ -44,12 +44,12 @@ struct GlobalOptions {
 // The process's exit codes.
 enum ExitCode : int { kExitOk = 0, kExitFailed = 1, kExitBadUsage = 2, kExitUnreachable = 3 };
 
-// What the parser found to do. A command's results go to standard output; its error is printed by
-// RunPagodactl.
+// The action of the command that the parser found. It prints results to standard output.
+// RunPagodactl prints its error.
 using Action = std::function<absl::Status()>;
 
-// Each adds one command to the parser. When the command is given, its action is put into `chosen`;
-// `globals` and `chosen` outlive it.
+// Each function adds one command to the parser. The parser puts the given command's action into
+// `chosen`. `globals` and `chosen` must outlive the parser.
 void AddStatusCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddWatchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddGenerateCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
@@ -70,20 +70,20 @@ void AddOperatorCommands(CLI::App& app, const GlobalOptions& globals, Action& ch
 void AddBenchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddCompletionCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 
-// What the options say of the caller. Errors: INVALID_ARGUMENT (the token's file).
+// Reads the token's file and returns the credentials. Errors: INVALID_ARGUMENT (the token's file).
 absl::StatusOr<ClientCredentials> CredentialsOf(const CredentialFiles& files);
 // Connects to the daemon that the options name. Errors: UNAVAILABLE, without a reason;
 // INVALID_ARGUMENT for the files that they name.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToDaemon(const GlobalOptions& globals);
 
-// Every option and command.
+// Adds every option and command.
 void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen);
-// Says on standard error what went wrong, in the name of `program`; `endpoint_option` is how it is
-// told where the daemon is. Returns the exit code.
+// Prints an error to standard error, after the name of `program`. `endpoint_option` is the option
+// that names the daemon's endpoint; a hint mentions it. Returns the exit code.
 int ReportOutcome(const std::string& program, const std::string& endpoint_option,
                   const absl::Status& status);
 
-// Parses, runs, and says on standard error what went wrong. Returns the exit code.
+// Parses the arguments and runs. Prints errors to standard error. Returns the exit code.
 int RunPagodactl(int argc, char** argv);
 
 }  // namespace pagoda

@@ -28,7 +28,7 @@ struct CommandInfo {
   std::vector<OptionInfo> options;
 };
 
-// The words that a validator allows, as its description has them: "{lru,mq}", "{table->0,json->1}".
+// The words that a validator allows, taken from its description: "{lru,mq}", "{table->0,json->1}".
 std::vector<std::string> ChoicesIn(const std::string& type_name) {
   const size_t begin = type_name.find('{');
   const size_t end = type_name.find('}', begin);
@@ -62,7 +62,7 @@ OptionInfo Describe(const CLI::Option& option) {
   return info;
 }
 
-// The app with its groups of options, which are apps without a name; then its commands.
+// Collects the app with its option groups (apps without a name), then its commands.
 void Collect(const CLI::App& app, const std::string& path, std::vector<CommandInfo>* out) {
   CommandInfo info{.path = path, .commands = {}, .options = {}};
   std::vector<const CLI::App*> commands;
@@ -100,8 +100,8 @@ std::string Generator(const OptionInfo& option) {
   return "";
 }
 
-// What completes the value of the option before the cursor: one of this command, or of the program,
-// whose options may stand behind any command.
+// Appends the cases that complete the value of the option before the cursor. The option is one of
+// this command, or one of the program, whose options can follow any command.
 void AppendValueCases(const CommandInfo& command, std::string* out) {
   for (const OptionInfo& option : command.options) {
     const std::string generator = Generator(option);
@@ -117,7 +117,8 @@ void AppendValueCases(const CommandInfo& command, std::string* out) {
   }
 }
 
-// What may stand at the cursor in this command; the program's options may in any.
+// Appends the words that can stand at the cursor in this command. They include the program's
+// options.
 void AppendWordCase(const CommandInfo& command, const CommandInfo& program, std::string* out) {
   std::set<std::string> words(command.commands.begin(), command.commands.end());
   bool files = false;
@@ -133,7 +134,7 @@ void AppendWordCase(const CommandInfo& command, const CommandInfo& program, std:
                   files ? " files='-f'" : "", " ;;\n");
 }
 
-// The options of all commands that take a value, as a pattern.
+// All options that take a value, as a pattern.
 std::string WithValue(const std::vector<CommandInfo>& commands) {
   std::set<std::string> names;
   for (const CommandInfo& command : commands) {
@@ -184,7 +185,7 @@ std::string BashCompletion(const CLI::App& app) {
       "  case \"$command|$previous\" in\n",
       value_cases,
       "  esac\n"
-      "  # Any other value only the user knows.\n"
+      "  # Other values cannot be completed.\n"
       "  case \"$previous\" in\n"
       "    ",
       WithValue(commands),

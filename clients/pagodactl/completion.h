@@ -1,4 +1,4 @@
-// Shell completion, made from the parser itself, so that it knows what the program knows.
+// Shell completion. It is generated from the parser, so it always matches the program.
 #ifndef PAGODA_CLIENTS_PAGODACTL_COMPLETION_H_
 #define PAGODA_CLIENTS_PAGODACTL_COMPLETION_H_
 
@@ -10,8 +10,8 @@ class App;
 
 namespace pagoda {
 
-// A bash script that completes commands, options, values that the options are limited to, and file
-// names where a file is wanted. Names are plain words: the parser's author chose them.
+// Returns a bash script. It completes commands, options, the choices of an option, and file names
+// for options that take a file. It does not quote names: those of the parser are plain words.
 std::string BashCompletion(const CLI::App& app);
 
 }  // namespace pagoda

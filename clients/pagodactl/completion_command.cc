@@ -1,4 +1,4 @@
-// pagodactl completion: a script that makes a shell complete its commands and options.
+// pagodactl completion: prints a script with which a shell completes commands and options.
 #include <iostream>
 
 #include "CLI/CLI.hpp"
@@ -8,7 +8,7 @@
 namespace pagoda {
 
 void AddCompletionCommand(CLI::App& app, const GlobalOptions&, Action& chosen) {
-  CLI::App* command = app.add_subcommand("completion", "Prints a script for a shell's completion");
+  CLI::App* command = app.add_subcommand("completion", "Prints a script for shell completion");
   command->require_subcommand(1);
   command->footer("Examples:\n  source <(pagodactl completion bash)");
   CLI::App* bash = command->add_subcommand("bash", "For bash");

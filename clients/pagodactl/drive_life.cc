@@ -16,13 +16,13 @@ struct Unit {
   const char* suffix;
   double bytes;
 };
-// A suffix before those that it ends with.
+// A suffix stands before the suffixes that it ends with ("KiB" before "B").
 constexpr std::array kUnits = {Unit{"PiB", 0x1p50}, Unit{"TiB", 0x1p40}, Unit{"GiB", 0x1p30},
                                Unit{"MiB", 0x1p20}, Unit{"KiB", 0x1p10}, Unit{"PB", 1e15},
                                Unit{"TB", 1e12},    Unit{"GB", 1e9},     Unit{"MB", 1e6},
                                Unit{"kB", 1e3},     Unit{"B", 1}};
 
-// SimpleAtod takes "inf", "1e3" and blanks, too.
+// SimpleAtod also accepts "inf", "1e3" and blanks.
 bool IsPlainNumber(absl::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789.") == absl::string_view::npos;
 }

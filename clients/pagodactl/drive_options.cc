@@ -8,12 +8,12 @@ namespace {
 
 std::string CheckRate(const std::string& text) {
   if (ParseByteRate(text).has_value()) return "";
-  return absl::StrCat("\"", text, "\" is no rate such as 44MB/s");
+  return absl::StrCat("\"", text, "\" is not a rate such as 44MB/s");
 }
 
 std::string CheckSize(const std::string& text) {
   if (ParseDecimalBytes(text).has_value()) return "";
-  return absl::StrCat("\"", text, "\" is no size such as 7.68TB or 7PB");
+  return absl::StrCat("\"", text, "\" is not a size such as 7.68TB or 7PB");
 }
 
 double BytesOr(const std::string& text, double otherwise) {
@@ -25,23 +25,25 @@ double BytesOr(const std::string& text, double otherwise) {
 void AddDriveOptions(CLI::App& command, DriveOptions& options) {
   command
       .add_option("--write-budget", options.write_budget,
-                  "Of the tier on disk: what may be written to it, 44MB/s")
+                  "The write budget of the disk tier, such as 44MB/s")
       ->check(CheckRate);
   command
-      .add_option("--drive-size", options.size, "Its drive: 3.84TB; else one as large as the tier")
+      .add_option("--drive-size", options.size,
+                  "The size of its drive, such as 3.84TB; default: the size of the tier")
       ->check(CheckSize);
   CLI::Option* const written =
       command
           .add_option("--drive-tbw", options.terabytes_written,
-                      "What may be written to the drive in its life (TBW): 7PB")
+                      "The bytes that can be written over the drive's lifetime (TBW), such as 7PB")
           ->check(CheckSize);
   CLI::Option* const writes_per_day =
       command
           .add_option("--drive-dwpd", options.writes_per_day,
-                      "Or how often a day it may be written whole (DWPD)")
+                      "Instead of --drive-tbw: how often the drive can be fully written per day "
+                      "(DWPD)")
           ->check(CLI::Range(0.001, 1000.0))
           ->excludes(written);
-  command.add_option("--drive-years", options.years, "For so many years")
+  command.add_option("--drive-years", options.years, "The years for which --drive-dwpd holds")
       ->check(CLI::Range(0.1, 100.0))
       ->capture_default_str()
       ->needs(writes_per_day);

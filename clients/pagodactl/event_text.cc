@@ -56,7 +56,7 @@ std::string ListBlocks(std::vector<uint32_t> ids) {
                       cut ? ",..." : "");
 }
 
-// The part of a summary that is the type's own.
+// The part of a summary that depends on the event's type.
 struct Content {
   std::string type;
   Style style = Style::kBold;
@@ -84,7 +84,7 @@ Content ContentOf(const v1::CreatedEvent& event) {
   return content;
 }
 
-// ', LoRA 7, salt "s", tenant "t"', without what the namespace does not have.
+// ', LoRA 7, salt "s", tenant "t"', without the parts that the namespace does not have.
 std::string NamespaceText(const v1::Namespace& name) {
   std::string text;
   if (name.has_lora_id()) absl::StrAppend(&text, ", LoRA ", name.lora_id());
@@ -96,7 +96,7 @@ std::string NamespaceText(const v1::Namespace& name) {
   return text;
 }
 
-// ", extra ids, 2 item parts", likewise. An item has a part in each block that it reaches.
+// ", extra ids, 2 item parts", without absent parts. An item has a part in each block it reaches.
 std::string ExtrasText(const v1::StoredEvent& event) {
   bool extra_ids = false;
   int items = 0;
@@ -109,7 +109,7 @@ std::string ExtrasText(const v1::StoredEvent& event) {
   return text;
 }
 
-// ", keys 0a1b 2c3d and 5 more", likewise.
+// ", keys 0a1b 2c3d and 5 more", or empty.
 std::string KeysText(const v1::StoredEvent& event) {
   constexpr int kShownKeys = 4;
   std::string text;
@@ -124,7 +124,7 @@ std::string KeysText(const v1::StoredEvent& event) {
   return text;
 }
 
-// ", 3 copies below", likewise.
+// ", 3 copies below", or empty.
 std::string CopiesText(const v1::StoredEvent& event) {
   int copies = 0;
   for (const v1::StoredBlock& block : event.blocks()) copies += block.lower_tiers_size();
@@ -220,7 +220,7 @@ Json ItemJson(const v1::MultimodalItem& item) {
           {"item_offset", item.item_offset()}};
 }
 
-// Copies, extra ids and items only where there are any.
+// Copies, extra ids and items are left out if there are none.
 Json BlockJson(const v1::StoredBlock& block) {
   Json json = {{"block_id", block.block_id()},
                {"block_hash", Hex(block.block_hash())},
@@ -323,7 +323,7 @@ std::string PadRight(std::string text, size_t width) {
   return text;
 }
 
-// What no event is: a line about the stream itself.
+// A line about the stream itself instead of an event.
 std::string MarkLine(const std::string& revision, const std::string& type,
                      const std::string& detail, const Terminal& terminal) {
   return absl::StrFormat(kLineFormat, revision, "-",
@@ -351,7 +351,7 @@ EventSummary Summarize(const v1::Event& event) {
 
 std::string EventHeader() {
   return absl::StrFormat(kLineFormat, "REVISION", "TIME", PadRight("TYPE", kTypeWidth), "WINDOW",
-                         "BLOCKS", "TOKENS", "WHAT");
+                         "BLOCKS", "TOKENS", "DETAILS");
 }
 
 std::string EventLine(const v1::Event& event, const Terminal& terminal) {
@@ -364,11 +364,11 @@ std::string EventLine(const v1::Event& event, const Terminal& terminal) {
 }
 
 std::string SnapshotBeginLine(const Terminal& terminal) {
-  return MarkLine("-", "begin", "a snapshot: what was told before is void", terminal);
+  return MarkLine("-", "begin", "a snapshot; it replaces all earlier lines", terminal);
 }
 
 std::string SnapshotEndLine(const v1::WatchResponse& message, const Terminal& terminal) {
-  return MarkLine(absl::StrCat(message.revision()), "end", "the snapshot is whole", terminal);
+  return MarkLine(absl::StrCat(message.revision()), "end", "the snapshot is complete", terminal);
 }
 
 Json EventJson(const v1::Event& event) {

@@ -1,4 +1,4 @@
-// Events as people and programs read them.
+// Events as text for people and as JSON for programs.
 #ifndef PAGODA_CLIENTS_PAGODACTL_EVENT_TEXT_H_
 #define PAGODA_CLIENTS_PAGODACTL_EVENT_TEXT_H_
 
@@ -12,7 +12,7 @@
 
 namespace pagoda {
 
-// What a line says of an event.
+// The parts of an event's line.
 struct EventSummary {
   uint64_t revision = 0;  // 0: in a snapshot.
   absl::Time time;
@@ -21,21 +21,22 @@ struct EventSummary {
   Style style = Style::kBold;
   std::string blocks;  // Their number, or "all".
   std::string tokens = "-";
-  std::string detail;  // What is special to the type.
+  std::string detail;  // The details of the event's type.
 };
 EventSummary Summarize(const v1::Event& event);
 std::string RemovalReasonText(v1::RemovalReason reason);  // "taken over"
 
-// One line, without its end: revision, "-" in a snapshot, local time, type, window, number of
-// blocks, number of tokens, and what is special to the type.
+// One line without its newline: revision ("-" in a snapshot), local time, type, window, number of
+// blocks, number of tokens, and the details of the type.
 std::string EventHeader();
 std::string EventLine(const v1::Event& event, const Terminal& terminal);
-// The lines before a snapshot and behind it, which is whole as of the message's revision.
+// The lines before and after a snapshot. The end line has the revision of the message: as of it,
+// the snapshot is complete.
 std::string SnapshotBeginLine(const Terminal& terminal);
 std::string SnapshotEndLine(const v1::WatchResponse& message, const Terminal& terminal);
 
-// One object. 64-bit hashes are strings of 16 hexadecimal digits, because JSON's numbers lose such
-// values in many readers.
+// One object. 64-bit hashes are strings of 16 hexadecimal digits, because many JSON readers lose
+// digits of such large numbers.
 nlohmann::ordered_json EventJson(const v1::Event& event);
 nlohmann::ordered_json SnapshotBeginJson(const v1::WatchResponse& message);
 nlohmann::ordered_json SnapshotEndJson(const v1::WatchResponse& message);

@@ -1,4 +1,4 @@
-// Numbers as a person reads them.
+// Formats numbers for people.
 #ifndef PAGODA_CLIENTS_PAGODACTL_FORMAT_H_
 #define PAGODA_CLIENTS_PAGODACTL_FORMAT_H_
 
@@ -16,20 +16,20 @@ namespace pagoda {
 std::string FormatCount(uint64_t count);  // "12,031"
 // "1 session", "2,000 sessions".
 std::string FormatCounted(uint64_t count, const std::string& noun);
-// "192 in hbm, 640 in dram": amounts by where they are, without those that are 0.
+// "192 in hbm, 640 in dram": amounts by place. Amounts of 0 are left out.
 std::string FormatParts(const std::vector<std::pair<std::string, uint64_t>>& parts);
 std::string FormatShare(double share);    // 0.3664: "36.64 %"
 std::string FormatBytes(uint64_t bytes);  // "64.0 MiB"
-// The bytes that "80GiB", "512MiB", "64KiB", "2TiB" or "100B" says; none where it is something else
-// or too much.
+// Parses a size: "80GiB", "512MiB", "64KiB", "2TiB" or "100B". None if the text has another form or
+// the size overflows.
 std::optional<uint64_t> ParseBytes(const std::string& text);
 std::string FormatElapsed(
     absl::Duration elapsed);  // "85 us", "1.24 ms", "3.50 s", "3 min 12 s", "2 h 5 min"
 
-// part / whole; 0 where there is no whole.
+// part / whole; 0 if `whole` is 0.
 double Share(uint64_t part, uint64_t whole);
 
-// A bar of `width` characters, `share` of it filled. Anything above 0 shows.
+// A bar of `width` characters, of which `share` is filled. A share above 0 fills at least one.
 std::string Bar(const Terminal& terminal, double share, int width);
 
 }  // namespace pagoda

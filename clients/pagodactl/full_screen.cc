@@ -13,18 +13,18 @@
 namespace pagoda {
 namespace {
 
-// The other screen, a hidden cursor, no wrapping; and back, in the opposite order.
+// kEnter: the alternate screen, a hidden cursor, no wrapping. kLeave undoes it in reverse order.
 constexpr char kEnter[] = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 constexpr char kLeave[] = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 constexpr int kFatalSignals[] = {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL};
 
-// For the handler of fatal signals, which finds nothing else.
+// Globals, because the handler of fatal signals can reach nothing else.
 termios g_modes;
-bool g_has_modes = false;  // Standard input is a terminal, with these modes before.
+bool g_has_modes = false;  // Standard input is a terminal; g_modes are its earlier modes.
 volatile sig_atomic_t g_entered = 0;
 
-// Writes all of it, from a signal handler, too.
+// Writes the whole text. Safe in a signal handler.
 bool WriteAll(absl::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(STDOUT_FILENO, text.data(), text.size());
@@ -42,7 +42,7 @@ void Restore() {
   if (g_has_modes) tcsetattr(STDIN_FILENO, TCSAFLUSH, &g_modes);
 }
 
-// Its disposition is the default again already: the signal ends the process when it comes back.
+// SA_RESETHAND has already restored the default action, so raise() ends the process.
 void OnFatalSignal(int signal) {
   Restore();
   raise(signal);
@@ -68,7 +68,7 @@ void FullScreen::Enter() {
   g_entered = 1;
   if (g_has_modes) {
     termios modes = g_modes;
-    // Signals of keys, such as Ctrl-C, stay as they are.
+    // ISIG stays set: Ctrl-C and similar keys still send signals.
     modes.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
     modes.c_cc[VMIN] = 0;
     modes.c_cc[VTIME] = 0;
@@ -80,8 +80,8 @@ void FullScreen::Enter() {
 void FullScreen::Leave() { Restore(); }
 
 absl::Status FullScreen::Draw(const std::vector<std::string>& lines) {
-  // In one write, over the old picture: nothing flickers. Each line clears what it does not cover,
-  // the last one what is below.
+  // One write over the old picture avoids flicker. Each line clears the rest of its row, and the
+  // last one the rows below.
   std::string picture = "\x1b[H";
   for (size_t i = 0; i < lines.size(); ++i) {
     absl::StrAppend(&picture, i == 0 ? "" : "\r\n", lines[i], "\x1b[K");

@@ -8,9 +8,10 @@
 
 namespace pagoda {
 
-// The terminal of standard input and output as a full-screen program has it, while it lives: the
-// other screen, no cursor, and keys that are read at once and not shown. It is as it was
-// afterwards, also where the process ends by a fatal error of its own. One at a time.
+// Puts the terminal of standard input and output into full-screen mode while the object exists: the
+// alternate screen, no cursor, and keys that are read at once and not echoed. The destructor
+// restores the terminal. A fatal signal of the process restores it too. Only one object may exist
+// at a time.
 class FullScreen {
  public:
   FullScreen();
@@ -18,11 +19,10 @@ class FullScreen {
   FullScreen(const FullScreen&) = delete;
   FullScreen& operator=(const FullScreen&) = delete;
 
-  // Replaces the picture. The lines fit the screen. Errors: UNAVAILABLE, where the terminal is
-  // gone.
+  // Replaces the picture. The lines must fit the screen. Errors: ABORTED if the terminal is gone.
   absl::Status Draw(const std::vector<std::string>& lines);
 
-  // Gives the terminal back for a while, and takes it again.
+  // Leave restores the terminal for a while; Enter returns to full-screen mode.
   void Leave();
   void Enter();
 };

@@ -1,4 +1,4 @@
-// pagodactl generate: tokens from the daemon's engine, as they come.
+// pagodactl generate: prints tokens from the daemon's engine as they arrive.
 #include <unistd.h>
 
 #include <iostream>
@@ -71,7 +71,7 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(const GlobalOptions& globals,
                                                 const std::shared_ptr<grpc::Channel>& channel) {
   const auto prompt = Prompt(globals, options, channel);
   if (!prompt.ok()) return prompt.status();
-  // Text goes to the daemon as it is, which has the tokenizer.
+  // Text is sent unchanged: the daemon has the tokenizer.
   const auto stop = ParseTokens(options.stop_tokens);
   if (!stop.ok()) return stop.status();
   v1::GenerateRequest request;
@@ -103,7 +103,7 @@ void PrintReport(const v1::GenerateReport& report) {
   }
   absl::PrintF("\n");
   if (report.reused_secondary_tokens() > 0) {
-    absl::PrintF("                     %s of these came up from the secondary tier\n",
+    absl::PrintF("                     %s of these were onboarded from the secondary tier\n",
                  FormatCount(report.reused_secondary_tokens()));
   }
   absl::PrintF("generated            %s tokens in %s, ended by %s\n",
@@ -114,7 +114,7 @@ void PrintReport(const v1::GenerateReport& report) {
                FormatElapsed(DurationOf(report.queue_time())));
   absl::PrintF("tokens per second    %.1f\n", TokensPerSecond(report));
   if (report.drafted_tokens() > 0) {
-    absl::PrintF("drafts               %s of %s guessed tokens were right\n",
+    absl::PrintF("draft tokens         %s of %s accepted\n",
                  FormatCount(report.accepted_draft_tokens()), FormatCount(report.drafted_tokens()));
   }
   if (report.preemptions() > 0) {
@@ -123,11 +123,11 @@ void PrintReport(const v1::GenerateReport& report) {
   std::fflush(stdout);
 }
 
-// What the generation said, sample by sample.
+// The output of a generation, by sample.
 struct Said {
   std::vector<std::vector<TokenId>> samples;
   std::string text;                                                  // Of the first sample.
-  nlohmann::ordered_json details = nlohmann::ordered_json::array();  // Where they were asked for.
+  nlohmann::ordered_json details = nlohmann::ordered_json::array();  // Empty without --logprobs.
 
   void Add(const v1::GenerateResponse& message) {
     if (message.generated_size() == 0) {
@@ -161,7 +161,7 @@ void PrintJson(const GenerateOptions& options, const Said& said, const v1::Gener
       {"preemptions", report.preemptions()},
       {"drafted_tokens", report.drafted_tokens()},
       {"accepted_draft_tokens", report.accepted_draft_tokens()}};
-  // A tenant that shares is not told.
+  // The daemon hides it from a tenant that shares prefixes.
   if (report.has_reused_tokens()) {
     json["reused_tokens"] = report.reused_tokens();
     json["reused_secondary_tokens"] = report.reused_secondary_tokens();
@@ -185,7 +185,7 @@ absl::Status RunGenerate(const GlobalOptions& globals, const GenerateOptions& op
   Said said{.samples = std::vector<std::vector<TokenId>>(options.num_samples)};
   v1::GenerateReport report;
   v1::GenerateResponse message;
-  // Several samples come interleaved, and are printed at the end.
+  // Several samples arrive interleaved, so they are printed at the end.
   const bool live = globals.output == OutputFormat::kTable && options.num_samples == 1;
   while (stream->Read(&message)) {
     if (live) {
@@ -223,39 +223,41 @@ void AddPromptOptions(CLI::App& command, GenerateOptions& options) {
       ->add_option("--prompt-file", options.prompt_file,
                    "A file of token ids, separated by commas or whitespace; - is standard input")
       ->type_name("FILE");
-  prompt->add_option("--prompt", options.text, "Text, where the model has a tokenizer.json")
+  prompt->add_option("--prompt", options.text, "Text, if the model has a tokenizer.json")
       ->check([](const std::string& text) {
         return text.empty() ? std::string("must not be empty") : std::string();
       });
-  prompt->add_option("--random-prompt", options.random_prompt, "As many random token ids")
+  prompt
+      ->add_option("--random-prompt", options.random_prompt,
+                   "A prompt of this many random token ids")
       ->check(CLI::PositiveNumber);
   prompt->require_option(1);
 }
 
 void AddAnswerOptions(CLI::App& command, GenerateOptions& options) {
-  command.add_option("--max-new-tokens", options.max_new_tokens, "At most this many tokens")
+  command.add_option("--max-new-tokens", options.max_new_tokens, "The most tokens to generate")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command.add_option("--stop-tokens", options.stop_tokens, "Token ids that end the generation")
       ->check(CheckTokens);
-  command.add_option("--samples", options.num_samples, "As many answers to the prompt")
+  command.add_option("--samples", options.num_samples, "The number of answers to the prompt")
       ->check(CLI::Range(1, 128))
       ->capture_default_str();
   command.add_option(
       "--logprobs", options.top_logprobs,
-      "With -o json: the probabilities of tokens, and of so many others beside each");
+      "With -o json: add each token's log probability, and those of this many alternatives");
 }
 
 }  // namespace
 
 void AddGenerateCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
   CLI::App* command = app.add_subcommand(
-      "generate", "Generates tokens with the daemon's model, and prints them as they come");
+      "generate", "Generates tokens with the daemon's model and prints them as they arrive");
   // Owned by the parser's callback and by the action it makes.
   const auto options = std::make_shared<GenerateOptions>();
   AddPromptOptions(*command, *options);
   AddAnswerOptions(*command, *options);
-  AddSamplingOptions(*command, options->sampling, "Of the random prompt, and of sampling");
+  AddSamplingOptions(*command, options->sampling, "The seed of the random prompt and of sampling");
   command->footer(
       "Examples:\n"
       "  pagodactl generate --prompt 'Once upon a time'\n"

@@ -1,4 +1,4 @@
-// pagodactl inspect: what is cached of a prompt, and where.
+// pagodactl inspect: shows which blocks of a prompt are cached, and where.
 #include <unistd.h>
 
 #include <iostream>
@@ -40,14 +40,15 @@ absl::Status RunInspect(const GlobalOptions& globals, const PrefixOptions& optio
 
 void AddInspectCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
   CLI::App* command =
-      app.add_subcommand("inspect", "Shows what is cached of a prefix, block for block");
+      app.add_subcommand("inspect", "Shows which blocks of a prefix are cached, and where");
   // Owned by the parser's callback and by the action it makes.
   const auto options = std::make_shared<PrefixOptions>();
   AddPrefixOptions(*command, *options, Tokens::kNeeded);
   command->footer(
-      "HOLDERS are the sequences, pins and drains that keep a block. With -o json each block is\n"
-      "listed with its id, slot and hash. What lies on disk alone is cached but does not match:\n"
-      "prefetch brings it up.\n"
+      "HOLDERS are the sequences, pins and deferred releases that keep a block. With -o json each\n"
+      "block is listed with its id, slot and hash. Blocks that are only on disk are cached, but "
+      "do\n"
+      "not match until \"pagodactl prefetch\" has brought them to memory.\n"
       "Examples:\n"
       "  pagodactl inspect --token-file system_prompt.txt\n"
       "  pagodactl inspect --tokens 1,2,3,4 --salt team-a -o json\n"

@@ -43,12 +43,12 @@ std::string Draw(const Cell& cell, const Terminal& terminal) {
 const Cell& CellOf(const v1::InspectedBlock* block) {
   if (block == nullptr) return kMissingCell;
   if (block->pinned()) return kPinnedCell;
-  // A later daemon's tier is drawn as the last.
+  // A tier that this program does not know is drawn as the last one.
   const auto place = static_cast<size_t>(std::max<int>(block->tier() - v1::TIER_PRIMARY, 0));
   return kTierCells[std::min(place, kMaxTiers - 1)];
 }
 
-// By place in the prompt; nullptr where nothing is cached.
+// The blocks by position in the prompt; nullptr if nothing is cached there.
 Blocks BlocksOf(const v1::InspectPrefixResponse& prefix, uint32_t window_size,
                 uint32_t tokens_per_block, uint32_t token_count) {
   Blocks blocks((uint64_t{token_count} + tokens_per_block - 1) / tokens_per_block);
@@ -72,7 +72,7 @@ void AppendPicture(const Blocks& blocks, uint32_t tokens_per_block, const Termin
   }
 }
 
-// All that have its bytes, nearest first: "primary+nvme".
+// All tiers that have the block's bytes, nearest first: "primary+nvme".
 std::string TiersText(const v1::InspectedBlock& block, const v1::CacheInfo& cache) {
   std::string text = TierText(block.tier(), block.tier_name());
   for (const int tier : block.lower_tiers()) {
@@ -145,7 +145,7 @@ std::string InspectText(const v1::InspectPrefixResponse& prefix, const v1::Cache
   std::string text = absl::StrFormat("%s of %s tokens match (%s)\n",
                                      FormatCount(prefix.matched_tokens()), FormatCount(token_count),
                                      FormatShare(Share(prefix.matched_tokens(), token_count)));
-  // What lies on disk is cached, and does not match before it is fetched.
+  // Blocks on disk are cached, but do not match before they are fetched.
   if (HasDisk(cache) && !prefix.blocks().empty()) {
     absl::StrAppend(&text, "cached: ", FormatParts(TokensByTier(prefix, cache)), "\n");
   }

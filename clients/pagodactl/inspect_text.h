@@ -1,4 +1,4 @@
-// A cached prefix as a picture and a table. Knows no terminal but as a value.
+// Shows a cached prefix as a picture and a table. It does not touch the terminal.
 #ifndef PAGODA_CLIENTS_PAGODACTL_INSPECT_TEXT_H_
 #define PAGODA_CLIENTS_PAGODACTL_INSPECT_TEXT_H_
 
@@ -12,12 +12,13 @@
 
 namespace pagoda {
 
-// For each window a cell for each block of the prompt's `token_count` tokens, by its nearest tier,
-// pinned or not there; then its runs of blocks that are alike, a line each. Where the cache has a
-// tier on disk, also how many tokens lie in which tier. Ends with a newline.
+// Draws, for each window, a cell for each block of the prompt's `token_count` tokens. The cell
+// shows the block's nearest tier, or that it is pinned or not cached. Below is one line for each
+// run of equal blocks. If the cache has a disk tier, the text also has the number of tokens in each
+// tier. Ends with a newline.
 std::string InspectText(const v1::InspectPrefixResponse& prefix, const v1::CacheInfo& cache,
                         uint32_t token_count, const Terminal& terminal);
-// Every block by itself.
+// Lists every block.
 nlohmann::ordered_json InspectJson(const v1::InspectPrefixResponse& prefix,
                                    const v1::CacheInfo& cache, uint32_t token_count);
 

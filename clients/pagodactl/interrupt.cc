@@ -8,7 +8,7 @@
 namespace pagoda {
 namespace {
 
-// As a shell reports a process that died of SIGINT.
+// The code with which a shell reports a process that SIGINT ended.
 constexpr int kExitInterruptedTwice = 130;
 
 }  // namespace

@@ -9,9 +9,10 @@
 
 namespace pagoda {
 
-// While it lives, the first SIGINT or SIGTERM calls `on_interrupt` on a thread of its own instead
-// of ending the process; the second one ends it at once. Make it before other threads (gRPC's,
-// above all): they inherit the signal mask. One at a time.
+// While the object exists, the first SIGINT or SIGTERM calls `on_interrupt` on a separate thread
+// instead of ending the process. The second one ends the process at once, with exit code 130.
+// Create it before other threads, above all gRPC's: they inherit the signal mask. Only one object
+// may exist at a time.
 class InterruptScope {
  public:
   explicit InterruptScope(std::function<void()> on_interrupt);

@@ -25,7 +25,7 @@ std::optional<Medium> ParseMedium(const std::string& text) {
   return std::nullopt;
 }
 
-// Nothing is no size.
+// A size of 0 is not valid.
 std::optional<TierBudget> ParseSize(const std::string& text) {
   uint32_t blocks = 0;
   if (absl::SimpleAtoi(text, &blocks)) {
@@ -45,24 +45,25 @@ absl::StatusOr<LadderTier> ParseTier(const std::string& text) {
   if (absl::Status status = CheckTierName(parts[0]); !status.ok()) return status;
   const std::optional<Medium> medium = ParseMedium(parts[1]);
   if (!medium.has_value()) {
-    return Refuse(absl::StrCat("\"", parts[1], "\" is no medium: gpu, host or disk"));
+    return Refuse(absl::StrCat("\"", parts[1], "\" is not a medium: gpu, host or disk"));
   }
   if (!ParseSize(parts[2]).has_value()) {
     return Refuse(absl::StrCat("\"", parts[2],
-                               "\" is no size such as 80GiB or 512MiB, and not 1 to ", kMaxBlocks,
+                               "\" is neither a size such as 80GiB or 512MiB nor 1 to ", kMaxBlocks,
                                " blocks"));
   }
   return TierOfSize(parts[0], *medium, parts[2]);
 }
 
-// The daemon's rules.
+// The daemon has the same rules.
 absl::Status CheckPlace(const LadderTier& tier, bool is_first) {
   if (is_first && tier.medium == Medium::kDisk) {
     return Refuse(absl::StrCat("tier '", tier.name,
-                               "' is the first, where engines compute, and lies on disk"));
+                               "' is the first tier, where engines compute; it cannot be on disk"));
   }
   if (!is_first && tier.medium == Medium::kGpu) {
-    return Refuse(absl::StrCat("tier '", tier.name, "' is not the first, and lies in GPU memory"));
+    return Refuse(
+        absl::StrCat("tier '", tier.name, "' is in GPU memory; only the first tier can be"));
   }
   return absl::OkStatus();
 }
@@ -88,7 +89,7 @@ absl::StatusOr<std::vector<LadderTier>> ParseLadder(const std::string& text) {
     if (absl::Status status = CheckPlace(*tier, ladder.empty()); !status.ok()) return status;
     for (const LadderTier& other : ladder) {
       if (other.name != tier->name) continue;
-      return Refuse(absl::StrCat("two tiers are called '", tier->name, "'"));
+      return Refuse(absl::StrCat("two tiers are named '", tier->name, "'"));
     }
     ladder.push_back(*std::move(tier));
   }

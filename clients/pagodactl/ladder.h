@@ -1,4 +1,4 @@
-// A cache's tiers as --tiers names them.
+// Parses a cache's list of tiers, the value of --tiers.
 #ifndef PAGODA_CLIENTS_PAGODACTL_LADDER_H_
 #define PAGODA_CLIENTS_PAGODACTL_LADDER_H_
 
@@ -22,23 +22,23 @@ struct LadderTier {
   std::string SizeText() const;
 };
 
-// A tier of `size`, as ParseLadder() reads it. REQUIRES: it is a size.
+// Returns a tier of `size`, in the form that ParseLadder() reads. REQUIRES: the size is valid.
 LadderTier TierOfSize(std::string name, Medium medium, const std::string& size);
 
-// "hbm:gpu:80GiB,dram:host:200GiB,nvme:disk:2TiB": tiers, nearest first. A name is as
-// CheckTierName() has it; a medium is gpu, host or disk; a size is blocks of each window (1000) or
-// bytes of all windows (see ParseBytes). Errors: INVALID_ARGUMENT for no tiers or more than
-// kMaxTiers, what is no tier, a size of nothing or of more than kMaxBlocks blocks, two tiers of one
-// name, a first tier on disk, and a farther one on a GPU.
+// Parses tiers, nearest first: "hbm:gpu:80GiB,dram:host:200GiB,nvme:disk:2TiB". CheckTierName()
+// checks a name. A medium is gpu, host or disk. A size is blocks of each window (1000) or bytes of
+// all windows (see ParseBytes). Errors: INVALID_ARGUMENT for no tier or more than kMaxTiers, a
+// malformed tier, a size of 0 or above kMaxBlocks blocks, two tiers of one name, a first tier on
+// disk, and a later tier on a GPU.
 absl::StatusOr<std::vector<LadderTier>> ParseLadder(const std::string& text);
 
-// What is wrong with a ladder, for a parser of options; empty: nothing.
+// For options of CLI11: the error in a list of tiers; empty if it is valid.
 std::string CheckLadder(const std::string& text);
 
-// For PlanSizes().
+// The input of PlanSizes().
 std::vector<TierRequest> TierRequests(const std::vector<LadderTier>& ladder);
 
-// The tier on disk; null where there is none. REQUIRES: the ladder outlives the result.
+// The disk tier; null if there is none. REQUIRES: the ladder outlives the result.
 const LadderTier* FindDisk(const std::vector<LadderTier>& ladder);
 
 }  // namespace pagoda

@@ -8,15 +8,16 @@
 
 namespace pagoda {
 
-// Durations, counted in cells that are 2 % wide, from 100 ns to some 3 minutes: a long run takes no
-// more memory than a short one. Thread-compatible.
+// Counts durations in cells that are 2 % wide, from 100 ns to about 3 minutes. Its memory does not
+// grow with the run. Thread-compatible.
 class LatencyHistogram {
  public:
   void Add(absl::Duration latency);
   void Add(const LatencyHistogram& other);
 
   uint64_t count() const { return count_; }
-  // What `share` of them do not exceed, at most 2 % too much; zero where there are none.
+  // The duration that a share of `share` of them does not exceed, at most 2 % too large. Zero if
+  // there are none.
   absl::Duration Percentile(double share) const;
 
  private:

@@ -1,4 +1,4 @@
-// pagodactl sessions, sequences, tenants: who is connected, what runs, and whose it is.
+// pagodactl sessions, sequences, tenants: lists the clients, the running sequences and the tenants.
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -27,7 +27,8 @@ struct ListOptions {
   uint64_t session = 0;
 };
 
-// Rows of a list in pages, all of them or the first `limit`. `rows` says where a page has them.
+// Fetches the rows of a paged list: all of them, or the first `limit`. `rows` returns the rows of a
+// page.
 template <class Row, class Request, class Response, class Rows>
 absl::StatusOr<std::vector<Row>> FetchRows(AdminClient& admin,
                                            grpc::Status (Stub::*method)(grpc::ClientContext*,
@@ -62,7 +63,7 @@ std::string LeaseText(const v1::SessionInfo& session) {
   return FormatElapsed(DurationFromProto(session.lease()));
 }
 
-// Of a lease that does not run nothing is over.
+// "held" if the lease does not run, because a stream or a waiting batch keeps the session alive.
 std::string LeaseLeftText(const v1::SessionInfo& session) {
   if (!session.has_lease_left()) return "held";
   return FormatElapsed(DurationFromProto(session.lease_left()));
@@ -96,7 +97,7 @@ Json SessionJson(const v1::SessionInfo& session) {
 void PrintSessions(const std::vector<v1::SessionInfo>& sessions) {
   absl::PrintF("%10s  %-20s  %-12s  %-12s  %-10s  %-10s  %7s  %9s  %8s  %8s  %10s  %s\n", "SESSION",
                "CLIENT", "TENANT", "OPEN FOR", "LEASE", "LEFT", "STREAMS", "SEQUENCES", "RAW",
-               "DRAINING", "STEP", "WRITERS");
+               "DEFERRED", "STEP", "WRITERS");
   const absl::Time now = absl::Now();
   for (const v1::SessionInfo& session : sessions) {
     const absl::Duration age =
@@ -146,8 +147,8 @@ Json SequenceJson(const v1::SequenceInfo& sequence) {
 
 void PrintSequences(const std::vector<v1::SequenceInfo>& sequences) {
   absl::PrintF("%10s  %20s  %-20s  %-12s  %10s  %10s  %10s  %10s  %8s  %6s\n", "SESSION",
-               "SEQUENCE", "CLIENT", "TENANT", "TOKENS", "COMPUTED", "ROOM", "MATCHED", "BLOCKS",
-               "LOSSES");
+               "SEQUENCE", "CLIENT", "TENANT", "TOKENS", "COMPUTED", "RESERVED", "MATCHED",
+               "BLOCKS", "LOSSES");
   for (const v1::SequenceInfo& sequence : sequences) {
     absl::PrintF("%10d  %20d  %-20s  %-12s  %10s  %10s  %10s  %10s  %8s  %6d\n",
                  sequence.session_id(), sequence.sequence_id(), OrDash(sequence.client_name()),
@@ -207,7 +208,7 @@ void PrintTenants(const v1::ListTenantsResponse& list) {
   absl::PrintF("%-20s  %8s  %9s  %10s  %6s  %-10s  %-10s  %10s  %10s  %10s\n", "TENANT", "SESSIONS",
                "SEQUENCES", "BYTES KEPT", "SHARE", "WINDOW", "TIER", "USED", "CACHED", "QUOTA");
   for (const v1::TenantInfo& tenant : list.tenants()) {
-    // A tenant's name and numbers stand before its first use only.
+    // The tenant's own columns are printed only before its first window and tier.
     std::string left = absl::StrFormat(
         "%-20s  %8s  %9s  %10s  %6s",
         tenant.name().empty() ? "(default tenant)"
@@ -243,8 +244,8 @@ absl::Status RunTenants(const GlobalOptions& globals, const ListOptions&) {
   return absl::OkStatus();
 }
 
-// Adds a command that does `run`. The options are owned by the parser's callback and by the action
-// that it makes.
+// Adds a command whose action is `run`. The parser's callback and the action share the ownership of
+// the options.
 template <class Run>
 std::pair<CLI::App*, std::shared_ptr<ListOptions>> AddCommand(CLI::App& app, const char* name,
                                                               const char* text,
@@ -259,7 +260,7 @@ std::pair<CLI::App*, std::shared_ptr<ListOptions>> AddCommand(CLI::App& app, con
 }
 
 void AddLimit(CLI::App& command, ListOptions& options) {
-  command.add_option("--limit", options.limit, "Only the first rows; without it, all")
+  command.add_option("--limit", options.limit, "Print only this many rows; default: all")
       ->check(CLI::PositiveNumber);
 }
 
@@ -267,24 +268,29 @@ void AddLimit(CLI::App& command, ListOptions& options) {
 
 void AddListCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
   const auto [sessions, sessions_options] =
-      AddCommand(app, "sessions", "Lists the sessions: clients, leases, what they hold", globals,
-                 chosen, RunSessions);
+      AddCommand(app, "sessions", "Lists the sessions: clients, leases, sequences and blocks",
+                 globals, chosen, RunSessions);
   AddLimit(*sessions, *sessions_options);
   sessions->footer(
-      "LEFT is what is left of the lease; held: a stream, or a batch that waits, keeps it.\n"
-      "DRAINING blocks were released in a step that the client has not called completed.\n"
+      "LEFT is the rest of the lease; \"held\" means that a stream or a waiting batch keeps the\n"
+      "session alive. RAW blocks were allocated without a sequence. DEFERRED blocks are released\n"
+      "when the client completes its step.\n"
       "Examples:\n"
       "  pagodactl sessions\n"
       "  pagodactl sessions -o json | jq '.sessions[] | select(.streams == 0).client_name'");
 
   const auto [sequences, sequences_options] =
-      AddCommand(app, "sequences", "Lists the running sequences: tokens, room, blocks", globals,
-                 chosen, RunSequences);
-  sequences->add_option("--session", sequences_options->session, "Only those of this session")
+      AddCommand(app, "sequences", "Lists the running sequences: tokens, reserved capacity, blocks",
+                 globals, chosen, RunSequences);
+  sequences
+      ->add_option("--session", sequences_options->session,
+                   "Only the sequences of the session with this id")
       ->check(CLI::PositiveNumber);
   AddLimit(*sequences, *sequences_options);
   sequences->footer(
-      "MATCHED tokens were cached when the sequence was added.\n"
+      "RESERVED tokens, counted from the start, are those that capacity is reserved for. MATCHED\n"
+      "tokens were cached when the sequence was added. LOSSES counts how often a failed copy\n"
+      "shortened it.\n"
       "Examples:\n"
       "  pagodactl sequences --session 3\n"
       "  pagodactl sequences --limit 20 -o json");
@@ -293,7 +299,7 @@ void AddListCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen
       AddCommand(app, "tenants", "Lists the tenants: blocks by window and tier, quotas, shares",
                  globals, chosen, RunTenants);
   tenants->footer(
-      "The default tenant hold the blocks of whoever shares.\n"
+      "The default tenant owns the blocks of all tenants that share prefixes.\n"
       "Examples:\n  pagodactl tenants\n  pagodactl tenants -o json");
 }
 

@@ -25,9 +25,9 @@ using nlohmann::json;
 
 constexpr uint32_t kMaxLayers = 1024;
 
-// Of the published checkpoints, equal layers together, because their order changes no size. Gemma 3
-// has one layer of full attention after five with a window, gpt-oss every other one; DeepSeek-V3
-// caches 512 latent elements and 64 rotary ones.
+// The layers of published checkpoints. Equal layers are grouped, because their order changes no
+// size. Gemma 3 has one layer of full attention after five with a window. In gpt-oss every other
+// layer has full attention. DeepSeek-V3 caches 512 latent and 64 rotary elements.
 struct Preset {
   const char* name;
   const char* layers;
@@ -47,7 +47,7 @@ constexpr std::array kPresets = {
 
 // --- Numbers ---
 
-// "COUNTxHEADSxDIM", "@WINDOW" and "k" taken away.
+// Reads "COUNTxHEADSxDIM", without "@WINDOW" and "k".
 bool ReadShape(absl::string_view text, uint32_t* count, LayerSpec* layer) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, 'x');
   return parts.size() == 3 && absl::SimpleAtoi(parts[0], count) &&
@@ -66,7 +66,7 @@ bool ReadGroup(absl::string_view text, uint32_t* count, LayerSpec* layer) {
 
 // --- config.json ---
 
-// Reads one model's fields and keeps the first complaint.
+// Reads the fields of a model's configuration and keeps the first error.
 class ConfigReader {
  public:
   ConfigReader(const json& config, std::string path) : config_(config), path_(std::move(path)) {}
@@ -105,7 +105,7 @@ class ConfigReader {
   absl::Status status_;
 };
 
-// Other types of numbers, quantised ones among them, say nothing of the cache's.
+// Other types, such as quantised ones, do not determine the cache's dtype.
 DType DTypeOf(const ConfigReader& config) {
   for (const char* name : {"dtype", "torch_dtype"}) {
     const json* value = config.Find(name);
@@ -131,7 +131,7 @@ LayerSpec ShapeOf(ConfigReader& config) {
   return layer;
 }
 
-// Which layers have the window, by what their kinds are called.
+// Sets the window of the layers whose type is "sliding_attention".
 void SetWindowsByType(ConfigReader& config, const json& types, WindowSize window,
                       std::vector<LayerSpec>& layers) {
   if (!types.is_array() || types.size() != layers.size()) {
@@ -142,12 +142,12 @@ void SetWindowsByType(ConfigReader& config, const json& types, WindowSize window
       layers[i].window = window;
     } else if (types[i] != "full_attention") {
       config.Refuse("layer_types", absl::StrCat("has ", types[i].dump(),
-                                                ", a kind of layer whose cache is not known here"));
+                                                ", a layer type whose cache is not known"));
     }
   }
 }
 
-// Every n-th layer has full attention. Where the file leaves n out, the model's kind says it.
+// Every n-th layer has full attention. If the file does not have n, the model type decides.
 std::optional<uint32_t> PatternOf(ConfigReader& config) {
   if (const auto pattern = config.Optional("sliding_window_pattern")) return pattern;
   const json* type = config.Find("model_type");
@@ -169,7 +169,7 @@ void SetWindows(ConfigReader& config, std::vector<LayerSpec>& layers) {
   }
   if (!window.has_value()) return;
   const auto pattern = PatternOf(config);
-  // Qwen 2's way: the first layers have full attention.
+  // The convention of Qwen 2: the first layers have full attention.
   const uint32_t full_layers = config.Optional("max_window_layers").value_or(0);
   for (size_t i = 0; i < layers.size(); ++i) {
     const bool full = pattern.has_value() ? (i + 1) % *pattern == 0 : i < full_layers;
@@ -190,7 +190,7 @@ absl::StatusOr<ModelLayers> ReadModelLayers(const std::string& model_dir) {
   if (!file) return MakeError(Reason::kInvalidCheckpoint, absl::StrCat("cannot read ", path));
   const json root = json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (!root.is_object()) {
-    return MakeError(Reason::kInvalidCheckpoint, absl::StrCat(path, ": is no JSON object"));
+    return MakeError(Reason::kInvalidCheckpoint, absl::StrCat(path, ": is not a JSON object"));
   }
   const auto text = root.find("text_config");
   ConfigReader config(text != root.end() && text->is_object() ? *text : root, path);
@@ -212,8 +212,8 @@ absl::StatusOr<ModelLayers> ParseModelLayers(const std::string& text) {
     if (!ReadGroup(group, &count, &layer)) {
       return MakeError(Reason::kInvalidArgument,
                        absl::StrCat("\"", group,
-                                    "\" is not LAYERSxHEADSxDIM, with @WINDOW and k after it where "
-                                    "they have a window or no V; at most ",
+                                    "\" is not LAYERSxHEADSxDIM, followed by @WINDOW if the layers "
+                                    "have a window and by k if they have no V; at most ",
                                     kMaxLayers, " layers"));
     }
     model.layers.insert(model.layers.end(), count, layer);
@@ -229,7 +229,7 @@ absl::StatusOr<ModelLayers> PresetModelLayers(std::string_view name) {
     return model;
   }
   return MakeError(Reason::kInvalidArgument,
-                   absl::StrCat("no preset \"", std::string(name), "\"; there are ",
+                   absl::StrCat("unknown preset \"", std::string(name), "\"; the presets are ",
                                 absl::StrJoin(PresetNames(), ", ")));
 }
 

@@ -31,17 +31,17 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, ModelNeed need) {
   const bool needs_one = need == ModelNeed::kOne;
   CLI::Option_group* model =
       command.add_option_group("model", needs_one ? "Exactly one of" : "At most one of");
-  model->add_option("--model", options.model_dir, "A Hugging Face folder; its config.json is read")
+  model->add_option("--model", options.model_dir, "A Hugging Face folder with a config.json")
       ->check(CLI::ExistingDirectory);
   model->add_option("--preset", options.preset, "A well-known model")
       ->check(CLI::IsMember(PresetNames()));
   model
       ->add_option("--layers", options.layers,
-                   "LAYERSxKV_HEADSxHEAD_DIM, with @WINDOW and k (K only) after it; several with "
-                   "commas")
+                   "LAYERSxKV_HEADSxHEAD_DIM, optionally followed by @WINDOW and by k (K only); "
+                   "separate several groups with commas")
       ->check(CheckLayers);
   model->require_option(needs_one ? 1 : 0, 1);
-  command.add_option("--dtype", options.dtype, "Of the cache; else as the checkpoint says")
+  command.add_option("--dtype", options.dtype, "The cache's dtype; default: the checkpoint's")
       ->check(CLI::IsMember({"float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "uint8"}));
 }
 

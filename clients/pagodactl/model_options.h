@@ -1,4 +1,4 @@
-// How the options of a command name a model's attention layers.
+// The options that name a model's attention layers.
 #ifndef PAGODA_CLIENTS_PAGODACTL_MODEL_OPTIONS_H_
 #define PAGODA_CLIENTS_PAGODACTL_MODEL_OPTIONS_H_
 
@@ -25,10 +25,10 @@ struct ModelOptions {
 
 enum class ModelNeed { kOne, kAtMostOne };
 
-// Adds --model, --preset, --layers and --dtype. `options` outlives the parser.
+// Adds --model, --preset, --layers and --dtype. `options` must outlive the parser.
 void AddModelOptions(CLI::App& command, ModelOptions& options, ModelNeed need);
 
-// The layers that the options name, in the dtype that they name. REQUIRES: options.given().
+// The layers and the dtype that the options name. REQUIRES: options.given().
 // Errors: those of ReadModelLayers(), ParseModelLayers() and PresetModelLayers().
 absl::StatusOr<ModelLayers> LayersOf(const ModelOptions& options);
 

@@ -1,4 +1,4 @@
-// pagodactl end-session, quarantine, drain: what an operator does to clients and to the daemon.
+// pagodactl end-session, quarantine, drain: an operator's commands for clients and the daemon.
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -24,7 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Stub = AdminClient::Stub;
 
-// Between two looks whether the daemon is still there.
+// The interval of the checks whether the daemon is still there.
 constexpr absl::Duration kDrainPollInterval = absl::Milliseconds(100);
 
 void Print(const GlobalOptions& globals, const std::string& text, const Json& json) {
@@ -103,7 +103,8 @@ absl::Status RunQuarantineRelease(const GlobalOptions& globals, const ReleaseOpt
   if (ReasonOf(released.status()) == Reason::kWriterAlive) {
     return MakeError(Reason::kWriterAlive,
                      absl::StrCat(std::string(released.status().message()),
-                                  "\nEnd that process; or, if it surely writes no more, --force."));
+                                  "\nEnd that process first. If you are sure that it writes no "
+                                  "more, use --force."));
   }
   if (!released.ok()) return released.status();
   const uint32_t blocks = released->released_blocks();
@@ -119,12 +120,12 @@ bool IsGone(const absl::Status& status) {
   return absl::IsUnavailable(status) && ReasonOf(status) == Reason::kNone;
 }
 
-// Every cache's status says when the daemon started.
+// The status of every cache has the daemon's start time.
 absl::Time StartOf(const std::vector<v1::GetStatusResponse>& statuses) {
   return TimeFromProto(statuses.front().start_time());
 }
 
-// Until nobody answers, or another daemon does: a supervisor may start the next one at once.
+// Waits until no daemon answers or another one does: a supervisor may start the next one at once.
 absl::Status WaitForTheEnd(AdminClient& admin, absl::Time start, const InterruptScope& interrupt) {
   while (!interrupt.interrupted()) {
     const auto statuses = admin.Statuses();
@@ -133,7 +134,7 @@ absl::Status WaitForTheEnd(AdminClient& admin, absl::Time start, const Interrupt
     }
     absl::SleepFor(kDrainPollInterval);
   }
-  return absl::CancelledError("interrupted; the daemon goes on draining");
+  return absl::CancelledError("interrupted; the daemon continues to drain");
 }
 
 absl::Status RunDrain(const GlobalOptions& globals, bool wait) {
@@ -146,30 +147,30 @@ absl::Status RunDrain(const GlobalOptions& globals, bool wait) {
   const auto begun = admin->Call(&Stub::Drain, v1::DrainRequest());
   if (!begun.ok()) return begun.status();
   if (!wait) {
-    Print(globals, "draining: new work is refused, what runs goes on until drain_timeout",
+    Print(globals, "draining: new work is refused, running work continues until drain_timeout",
           {{"draining", true}, {"ended", false}});
     return absl::OkStatus();
   }
   const absl::Status end = WaitForTheEnd(*admin, StartOf(*statuses), interrupt);
   if (!end.ok()) return end;
   const absl::Duration elapsed = absl::Now() - begin;
-  Print(globals, absl::StrCat("drained in ", FormatElapsed(elapsed), ": the daemon serves no more"),
+  Print(globals, absl::StrCat("drained in ", FormatElapsed(elapsed), ": the daemon has ended"),
         {{"draining", true}, {"ended", true}, {"elapsed_seconds", absl::ToDoubleSeconds(elapsed)}});
   return absl::OkStatus();
 }
 
 void AddQuarantineCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
   CLI::App* command = app.add_subcommand(
-      "quarantine", "Lists, or releases, slots that a session that is over could still write");
+      "quarantine", "Lists or releases slots that an ended session could still write");
   command->require_subcommand(0, 1);
-  CLI::App* list = command->add_subcommand("list", "Lists them; what quarantine alone does, too");
+  CLI::App* list = command->add_subcommand("list", "Lists the quarantines; also the default");
   list->callback([&] { chosen = [&] { return RunQuarantineList(globals); }; });
-  CLI::App* release = command->add_subcommand("release", "Lets the slots of one session go");
+  CLI::App* release = command->add_subcommand("release", "Releases the slots of one session");
   const auto options = std::make_shared<ReleaseOptions>();
   release->add_option("SESSION", options->session, "The session's id, as list prints it")
       ->required();
   release->add_flag("--force", options->force,
-                    "Also where a process that could write them lives and has not acknowledged");
+                    "Release them even if a process that could write them is still alive");
   release->callback([&globals, &chosen, options] {
     chosen = [&globals, options] { return RunQuarantineRelease(globals, *options); };
   });
@@ -178,10 +179,9 @@ void AddQuarantineCommand(CLI::App& app, const GlobalOptions& globals, Action& c
     chosen = [&globals] { return RunQuarantineList(globals); };
   });
   const char* footer =
-      "A client whose session ended without it may not have noticed, and write on: its slots go to "
-      "nobody\n"
-      "until its process is dead, or it has closed the session. --force is for when you know "
-      "better.\n"
+      "If the daemon ends a session, its client may not notice and may still write. Its slots are\n"
+      "therefore not reused until the client's process is dead or has closed the session. Use\n"
+      "--force only if you are sure that the process writes no more.\n"
       "Examples:\n"
       "  pagodactl quarantine\n"
       "  pagodactl quarantine release 3\n"
@@ -197,8 +197,8 @@ void AddOperatorCommands(CLI::App& app, const GlobalOptions& globals, Action& ch
   const auto session = std::make_shared<uint64_t>();
   end->add_option("SESSION", *session, "The session's id, as sessions prints it")->required();
   end->footer(
-      "Its sequences are freed; what they committed stays cached. Its client is refused from then "
-      "on.\n"
+      "Its sequences are freed; the blocks that they committed stay cached. Later calls of its\n"
+      "client are refused.\n"
       "Examples:\n  pagodactl end-session 3");
   end->callback([&globals, &chosen, session] {
     chosen = [&globals, session] { return RunEndSession(globals, *session); };
@@ -206,13 +206,13 @@ void AddOperatorCommands(CLI::App& app, const GlobalOptions& globals, Action& ch
 
   AddQuarantineCommand(app, globals, chosen);
 
-  CLI::App* drain = app.add_subcommand("drain", "Lets the daemon end what runs, and then itself");
+  CLI::App* drain = app.add_subcommand("drain", "Shuts the daemon down after its running work");
   const auto wait = std::make_shared<bool>(false);
   drain->add_flag("--wait", *wait, "Return when the daemon has ended");
   drain->footer(
-      "Does what SIGTERM does, and like it ends calls that run longer than the daemon's "
-      "drain_timeout.\n"
-      "A SIGTERM that comes behind it is a second one, which ends the daemon at once.\n"
+      "Works like SIGTERM: new work is refused, and calls that run longer than the daemon's\n"
+      "drain_timeout are ended. A later SIGTERM counts as the second one and ends the daemon at\n"
+      "once.\n"
       "Examples:\n  pagodactl drain --wait");
   drain->callback([&globals, &chosen, wait] {
     chosen = [&globals, wait] { return RunDrain(globals, *wait); };

@@ -1,4 +1,5 @@
-// pagodactl plan: what a model's KV cache takes, and what fits in a memory. No daemon, no GPU.
+// pagodactl plan: the size of a model's KV cache, and what fits into a given memory. It needs
+// neither a daemon nor a GPU.
 #include <algorithm>
 #include <iostream>
 #include <limits>
@@ -30,8 +31,8 @@ using Json = nlohmann::ordered_json;
 struct PlanOptions {
   ModelOptions model;
   uint32_t tokens_per_block = 32;
-  std::string tiers;    // A ladder; empty: the short forms below hold.
-  std::string primary;  // Sizes as they were given; empty: none.
+  std::string tiers;    // A list of tiers; empty: the short forms below are used.
+  std::string primary;  // The sizes are as given; empty: none.
   std::string secondary;
   uint32_t sequence_tokens = 8192;
   uint32_t chunk_tokens = 512;
@@ -43,11 +44,12 @@ struct Plan {
   ModelLayers model;
   CacheLayout layout;
   uint64_t workload_bytes = 0;
-  std::vector<LadderTier> ladder;  // One without a size was not named.
+  std::vector<LadderTier> ladder;  // A tier without a size was not named.
   SizingPlan sizes;
 };
 
-// Either form. Where no first tier is named it is one that the workload needs, without a size.
+// The tiers of either form. If no first tier is named, it is as large as the workload needs and has
+// no size text.
 std::vector<LadderTier> LadderOf(const PlanOptions& options, uint64_t workload_bytes) {
   if (!options.tiers.empty()) return *ParseLadder(options.tiers);
   const std::string primary = DefaultTierName(Tier::kPrimary);
@@ -77,8 +79,8 @@ absl::Status CheckDrives(const Plan& plan, const PlanOptions& options) {
     if (bytes <= drive.capacity_bytes) continue;
     return MakeError(
         Reason::kInvalidArgument,
-        absl::StrCat("the ", plan.ladder[t].name, " tier takes ", FormatDecimalBytes(bytes),
-                     " of a drive of ", FormatDecimalBytes(drive.capacity_bytes)));
+        absl::StrCat("the ", plan.ladder[t].name, " tier needs ", FormatDecimalBytes(bytes),
+                     ", more than its drive of ", FormatDecimalBytes(drive.capacity_bytes)));
   }
   return absl::OkStatus();
 }
@@ -108,7 +110,7 @@ absl::StatusOr<Plan> MakePlan(const PlanOptions& options) {
   return plan;
 }
 
-// "bfloat16", or several where layers differ.
+// "bfloat16", or several if layers differ.
 std::string DTypesOf(const ModelLayers& model) {
   std::vector<std::string> names;
   for (const LayerSpec& layer : model.layers) {
@@ -118,7 +120,7 @@ std::string DTypesOf(const ModelLayers& model) {
   return absl::StrJoin(names, ", ");
 }
 
-// What a configuration of the daemon says to have these tiers. It has one dtype for all layers.
+// The daemon's configuration for these tiers. It has one dtype for all layers.
 std::string ConfigText(const Plan& plan, const PlanOptions& options) {
   std::string text = absl::StrCat("cache:\n  tokens_per_block: ", options.tokens_per_block, "\n");
   const std::vector<LayerSpec>& layers = plan.model.layers;
@@ -143,31 +145,31 @@ std::string ConfigText(const Plan& plan, const PlanOptions& options) {
 
 void PrintDrive(const DrivePlan& plan, const PlanOptions& options) {
   const Drive& drive = plan.drive;
-  absl::PrintF("  one write of the drive a day (%s%s) is %s/s\n",
+  absl::PrintF("  one write of the drive per day (%s%s) is %s/s\n",
                FormatDecimalBytes(drive.capacity_bytes),
                options.drive.size.empty() ? ", as large as the tier" : "",
                FormatDecimalBytes(OneWritePerDay(drive.capacity_bytes)));
   if (plan.budget > 0) {
-    absl::PrintF("  a budget of %s/s is %s a day, %.2f writes of the drive\n",
+    absl::PrintF("  a budget of %s/s is %s per day, %.2f writes of the drive\n",
                  FormatDecimalBytes(plan.budget), FormatDecimalBytes(plan.budget * kSecondsPerDay),
                  plan.writes_per_day());
   }
   if (drive.endurance_bytes > 0) {
-    absl::PrintF("  the drive takes %s in its life\n", FormatDecimalBytes(drive.endurance_bytes));
+    absl::PrintF("  the drive endures %s of writes\n", FormatDecimalBytes(drive.endurance_bytes));
   }
   const std::optional<double> years = plan.life_years();
   if (years.has_value()) {
-    absl::PrintF("  it lasts %s if the budget is used up all the time\n", FormatYears(*years));
+    absl::PrintF("  it lasts %s if the budget is always used up\n", FormatYears(*years));
   }
 }
 
-// A file has none.
+// Tiers on disk have no spare slots.
 void PrintSpareSlots(const SizingPlan::TierPlan& share) {
   const uint32_t spare = share.slots - share.blocks;
   if (spare == 1) {
-    absl::PrintF("  each window has one slot more than blocks: the spare of a swap\n");
+    absl::PrintF("  each window has one spare slot, for swaps\n");
   } else if (spare > 1) {
-    absl::PrintF("  each window has %d slots more than blocks, for copies on their way\n", spare);
+    absl::PrintF("  each window has %d spare slots, for running copies\n", spare);
   }
 }
 
@@ -188,7 +190,7 @@ void PrintTier(const Plan& plan, const PlanOptions& options, size_t index) {
                  FormatBytes(share.bytes), FormatShare(Share(share.bytes, plan.sizes.bytes(tier))));
   }
   if (tier == Tier::kPrimary) {
-    absl::PrintF("  room for %s sequences of %s tokens at once\n",
+    absl::PrintF("  fits %s sequences of %s tokens at once\n",
                  FormatCount(plan.sizes.max_concurrent_sequences()),
                  FormatCount(options.sequence_tokens));
   } else {
@@ -247,7 +249,7 @@ Json TierJson(const Plan& plan, Tier tier) {
   return json;
 }
 
-// As a list, with the names and media of --tiers.
+// The tiers as a list, with the names and media of --tiers.
 Json LadderJson(const Plan& plan, const PlanOptions& options) {
   Json tiers = Json::array();
   for (size_t t = 0; t < plan.ladder.size(); ++t) {
@@ -301,36 +303,41 @@ absl::Status RunPlan(const GlobalOptions& globals, const PlanOptions& options) {
 std::string CheckBytes(const std::string& text) {
   const std::optional<uint64_t> bytes = ParseBytes(text);
   if (bytes.has_value() && *bytes > 0) return "";
-  return absl::StrCat("\"", text, "\" is no size such as 80GiB, 512MiB, 64KiB or 100B");
+  return absl::StrCat("\"", text, "\" is not a size such as 80GiB, 512MiB, 64KiB or 100B");
 }
 
 void AddSizeOptions(CLI::App& command, PlanOptions& options) {
   const CLI::Range tokens(1U, std::numeric_limits<uint32_t>::max());
-  command.add_option("--tokens-per-block", options.tokens_per_block, "A power of two")
+  command
+      .add_option("--tokens-per-block", options.tokens_per_block,
+                  "Tokens per block, a power of two")
       ->check(CLI::Range(1U, 1024U))
       ->capture_default_str();
   CLI::Option* const tiers =
       command
-          .add_option("--tiers", options.tiers,
-                      "NAME:MEDIUM:SIZE of each tier with commas, nearest first: medium gpu, host "
-                      "or disk; size bytes (80GiB) or blocks of each window (1000)")
+          .add_option(
+              "--tiers", options.tiers,
+              "NAME:MEDIUM:SIZE of each tier, nearest first, separated by commas. MEDIUM is "
+              "gpu, host or disk; SIZE is bytes (80GiB) or blocks of each window (1000)")
           ->check(CheckLadder);
-  command.add_option("--primary", options.primary, "Short form: memory of the primary tier, 80GiB")
+  command
+      .add_option("--primary", options.primary,
+                  "Short form: the memory of the primary tier, such as 80GiB")
       ->check(CheckBytes)
       ->excludes(tiers);
   command
       .add_option("--secondary", options.secondary,
-                  "Short form: memory of the secondary tier, 200GiB")
+                  "Short form: the memory of the secondary tier, such as 200GiB")
       ->check(CheckBytes)
       ->excludes(tiers);
   command
       .add_option("--sequence-tokens", options.sequence_tokens,
-                  "A sequence's tokens, prompt and output")
+                  "Tokens of a sequence, prompt and output together")
       ->check(tokens)
       ->capture_default_str();
   command
       .add_option("--chunk-tokens", options.chunk_tokens,
-                  "Prompt tokens that are computed at once; for sliding windows")
+                  "Prompt tokens that are computed in one step; matters for sliding windows")
       ->check(tokens)
       ->capture_default_str();
   command.add_option("--sequences", options.sequences, "Sequences that run at once")
@@ -338,7 +345,7 @@ void AddSizeOptions(CLI::App& command, PlanOptions& options) {
       ->capture_default_str();
 }
 
-// A drive is that of one tier.
+// The options of a drive describe the drive of exactly one tier.
 void RefuseDriveWithoutDisk(const PlanOptions& options) {
   if (!options.drive.given()) return;
   size_t disks = 0;
@@ -350,26 +357,26 @@ void RefuseDriveWithoutDisk(const PlanOptions& options) {
   if (disks == 1) return;
   throw CLI::ValidationError(
       "--tiers",
-      absl::StrCat("--write-budget and --drive-... are of one tier on disk; there are ", disks));
+      absl::StrCat("--write-budget and --drive-... need exactly one disk tier; there are ", disks));
 }
 
 }  // namespace
 
 void AddPlanCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
   CLI::App* command = app.add_subcommand(
-      "plan", "Shows what a model's KV cache takes, and what fits in a memory; without a daemon");
+      "plan", "Computes the size of a model's KV cache and what fits into a memory");
   // Owned by the parser's callback and by the action it makes.
   const auto options = std::make_shared<PlanOptions>();
   AddModelOptions(*command, options->model, ModelNeed::kOne);
   AddSizeOptions(*command, *options);
   AddDriveOptions(*command, options->drive);
   command->footer(
-      "A memory is divided between the model's attention windows as the daemon does it: the\n"
-      "first tier so that each window holds as many running sequences as any other, the tiers\n"
-      "below by the tokens that can still be attended to. With --tiers the tiers are also printed\n"
-      "as the daemon's configuration has them. Of a tier on disk it says how long the drive lasts\n"
-      "under the budget of writes: its TBW, or DWPD x size x years, over the budget. A drive's TB\n"
-      "is 10^12 bytes.\n"
+      "This command needs no daemon. It divides a tier between the model's attention windows like\n"
+      "the daemon: in the first tier, each window holds the same number of running sequences; the\n"
+      "lower tiers are divided by the tokens that can still be attended to. With --tiers, the\n"
+      "tiers are also printed as the daemon's configuration. For a disk tier, the command prints\n"
+      "how long the drive lasts: its TBW, or DWPD x size x years, divided by the write budget. A\n"
+      "drive's TB is 10^12 bytes.\n"
       "Examples:\n"
       "  pagodactl plan --preset qwen3-8b --primary 80GiB\n"
       "  pagodactl plan --model tests/golden/qwen3_tiny --sequences 64 -o json\n"

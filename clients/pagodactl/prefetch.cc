@@ -26,7 +26,7 @@ size_t MemoryTiers(const CacheInfo& cache) {
   });
 }
 
-// Whether blocks move up to the first tier from another one in memory.
+// Whether blocks are onboarded to the first tier from another memory tier.
 bool MovesUp(const PrefetchReport& report, const CacheInfo& cache) {
   return report.target == PrefetchTarget::kPrimary && MemoryTiers(cache) > 1;
 }
@@ -39,7 +39,8 @@ uint64_t TokensOnDisk(const PrefetchReport& report, const CacheInfo& cache) {
   return tokens;
 }
 
-// With a token behind the prefix: the last token of a prompt never matches. Of keys the last does.
+// Adds one token to the prefix, because the last token of a prompt never matches. The last key of
+// keys does match.
 MatchPrefix MatchOf(const PrefetchPrefix& prefetch) {
   MatchPrefix match = {.name_space = prefetch.name_space,
                        .tokens = prefetch.tokens,
@@ -65,8 +66,8 @@ absl::Status AwaitAll(CacheClient& client, const PrefetchedPrefix& ordered,
   status = AwaitTicket(client, ordered.fetch, Lane::kFetch, patience);
   if (ReasonOf(status) != Reason::kWaitTimeout) return status;
   return MakeError(Reason::kWaitTimeout,
-                   absl::StrCat("nothing came from the disk for ", FormatElapsed(patience),
-                                "; what was ordered may still come (--timeout waits longer)"));
+                   absl::StrCat("nothing arrived from disk for ", FormatElapsed(patience),
+                                "; ordered blocks may still arrive (wait longer with --timeout)"));
 }
 
 std::string Blocks(uint64_t count) { return FormatCounted(count, "block"); }
@@ -77,7 +78,7 @@ std::string TextWithDisk(const PrefetchReport& report, const CacheInfo& cache,
   const bool has_left = report.cached_tokens < report.matched_tokens;
   std::string text;
   if (MovesUp(report, cache)) {
-    absl::StrAppend(&text, Blocks(report.moved_blocks), " moved up to the ",
+    absl::StrAppend(&text, Blocks(report.moved_blocks), " onboarded to the ",
                     cache.TierName(Tier::kPrimary), " tier, ");
   }
   absl::StrAppend(&text, Blocks(report.fetched_blocks),
@@ -92,10 +93,10 @@ std::string TextWithDisk(const PrefetchReport& report, const CacheInfo& cache,
   if (!by_tier.empty()) absl::StrAppend(&text, ": ", by_tier);
   if (on_disk > 0) {
     const bool is_late = report.elapsed >= report.deadline;
-    absl::StrAppend(&text, "\n", FormatCounted(on_disk, "token"), " still on the ", disk,
-                    " tier alone: ",
+    absl::StrAppend(&text, "\n", FormatCounted(on_disk, "token"), " still only on the ", disk,
+                    " tier: ",
                     is_late ? absl::StrCat("the ", FormatElapsed(report.deadline), " are over")
-                            : "memory has no room for them now");
+                            : "memory has no free blocks for them now");
   }
   if (has_left) {
     absl::StrAppend(&text, "\n",
@@ -143,7 +144,7 @@ absl::StatusOr<PrefetchReport> RunPrefetch(CacheClient& client, const PrefetchPr
     report.tokens_by_tier = std::move(matched->tokens_by_tier);
     const uint64_t on_disk = TokensOnDisk(report, cache);
     if (ordered->fetch == Ticket{} || on_disk >= left || absl::Now() >= end) break;
-    // What came is in the last tier in memory: another round moves it up.
+    // Fetched blocks are in the last memory tier. Another round onboards them.
     if (on_disk == 0 && !MovesUp(report, cache)) break;
     left = on_disk;
     round.deadline = std::max(absl::ZeroDuration(), end - absl::Now());
@@ -156,20 +157,20 @@ std::string PrefetchText(const PrefetchReport& report, const CacheInfo& cache) {
   if (const auto disk = DiskName(cache)) return TextWithDisk(report, cache, *disk);
   const std::string cached = absl::StrCat(FormatCount(report.matched_tokens), " tokens are cached");
   if (report.target == PrefetchTarget::kMemory) {
-    return absl::StrCat("nothing to fetch, for the cache has no tier on disk; ", cached);
+    return absl::StrCat("nothing to fetch, because the cache has no disk tier; ", cached);
   }
-  // What there is lies where it should: no failure.
+  // Not a failure: all cached blocks are in the first tier.
   if (!cache.has_lower_tiers()) {
-    return absl::StrCat("nothing to move up, for the cache has no tier below the first; ", cached);
+    return absl::StrCat("nothing to onboard, because the cache has only one tier; ", cached);
   }
-  return absl::StrCat(Blocks(report.moved_blocks), " moved up to the ",
+  return absl::StrCat(Blocks(report.moved_blocks), " onboarded to the ",
                       cache.TierName(Tier::kPrimary), " tier, ", cached);
 }
 
 std::string OrderedPrefetchText(const PrefetchReport& report, const CacheInfo& cache) {
   std::vector<std::string> ordered;
   if (report.target == PrefetchTarget::kPrimary) {
-    ordered.push_back(absl::StrCat(Blocks(report.moved_blocks), " on the way up to the ",
+    ordered.push_back(absl::StrCat(Blocks(report.moved_blocks), " being onboarded to the ",
                                    cache.TierName(Tier::kPrimary), " tier"));
   }
   if (const auto disk = DiskName(cache)) {

@@ -1,4 +1,4 @@
-// pagodactl pin, unpin, pins, offload, prefetch, invalidate, retain: what an operator does to
+// pagodactl pin, unpin, pins, offload, prefetch, invalidate, retain: an operator's commands for
 // cached prefixes.
 #include <algorithm>
 #include <iostream>
@@ -56,12 +56,12 @@ absl::StatusOr<std::unique_ptr<CacheClient>> OpenClient(const GlobalOptions& glo
                               .cache = globals.cache});
 }
 
-// One operation in a session of its own.
+// Runs one operation in its own session.
 template <class Result>
-absl::StatusOr<Result> RunAlone(const GlobalOptions& globals, Operation operation) {
+absl::StatusOr<Result> RunAlone(const GlobalOptions& globals, const Operation& operation) {
   const auto client = OpenClient(globals);
   if (!client.ok()) return client.status();
-  return RunOne<Result>(**client, std::move(operation));
+  return RunOne<Result>(**client, operation);
 }
 
 void Print(const GlobalOptions& globals, const std::string& text, const Json& json) {
@@ -80,7 +80,7 @@ absl::Status RunPin(const GlobalOptions& globals, const PrefixCommandOptions& op
   const auto pinned = RunAlone<PinnedPrefix>(globals, std::move(pin));
   if (!pinned.ok()) return pinned.status();
   if (pinned->pin == PinId{}) {
-    return absl::NotFoundError("nothing of this prefix is cached, so there is no pin");
+    return absl::NotFoundError("no block of this prefix is cached, so there is no pin");
   }
   Print(globals,
         absl::StrCat("pin ", pinned->pin.value(), " holds ", FormatCount(pinned->pinned_tokens),
@@ -136,7 +136,7 @@ void PrintPins(const ListedPins& listed) {
                  ends ? FormatElapsed(std::max(absl::ZeroDuration(), pin.expires - now)) : "never",
                  pin.client_name, NamespaceText(pin.name_space));
   }
-  absl::PrintF("%s pinned, of %s that may be\n", Blocks(listed.pinned_blocks),
+  absl::PrintF("%s pinned of %s allowed\n", Blocks(listed.pinned_blocks),
                FormatCount(listed.budget_blocks));
   std::fflush(stdout);
 }
@@ -166,8 +166,8 @@ absl::Status RunOffload(const GlobalOptions& globals, const PrefixCommandOptions
   if (!client.ok()) return client.status();
   if (!(*client)->info().has_lower_tiers()) {
     return absl::FailedPreconditionError(
-        "the cache has no tier below the first to move blocks down to (cache.tiers in the daemon's "
-        "configuration)");
+        "the cache has only one tier, so there is no tier to offload to (cache.tiers in the "
+        "daemon's configuration)");
   }
   const auto offloaded =
       RunOne<OffloadedPrefix>(**client, (*std::move(prefix)).Named<OffloadPrefix>());
@@ -179,10 +179,10 @@ absl::Status RunOffload(const GlobalOptions& globals, const PrefixCommandOptions
   const std::optional<std::string> disk = DiskName(cache);
   Print(globals,
         disk.has_value()
-            ? absl::StrCat(Blocks(offloaded->blocks), " moved down from the ",
-                           cache.TierName(Tier::kPrimary), " tier; what has no copy on the ", *disk,
-                           " tier is written there before other blocks")
-            : absl::StrCat(Blocks(offloaded->blocks), " moved down to the ",
+            ? absl::StrCat(Blocks(offloaded->blocks), " offloaded from the ",
+                           cache.TierName(Tier::kPrimary), " tier; blocks without a copy on the ",
+                           *disk, " tier are written there before other blocks")
+            : absl::StrCat(Blocks(offloaded->blocks), " offloaded to the ",
                            cache.TierName(Tier::kSecondary), " tier"),
         {{"blocks", offloaded->blocks}});
   return absl::OkStatus();
@@ -206,12 +206,12 @@ absl::Status RunPrefetchCommand(const GlobalOptions& globals, const PrefixComman
   return absl::OkStatus();
 }
 
-// --- What is kept ---
+// --- Retention ---
 
 absl::Status RunInvalidate(const GlobalOptions& globals, const PrefixCommandOptions& options) {
   absl::StatusOr<Prefix> prefix = PrefixOf(options.prefix);
   if (!prefix.ok()) return prefix.status();
-  // An empty file must not be the whole namespace.
+  // An empty token file must not mean the whole namespace.
   if (prefix->empty() && !options.prefix.whole_namespace) {
     return MakeError(Reason::kInvalidCount, "no tokens; --all invalidates the whole namespace");
   }
@@ -226,8 +226,8 @@ absl::Status RunInvalidate(const GlobalOptions& globals, const PrefixCommandOpti
   if (ReasonOf(durable) == Reason::kWaitTimeout) {
     return MakeError(Reason::kWaitTimeout,
                      absl::StrCat(removed,
-                                  ", but the disk has not erased its copies yet: until it "
-                                  "has, they may come back after a restart"));
+                                  ", but their copies on disk are not erased yet; until then they "
+                                  "can come back after a restart"));
   }
   if (!durable.ok()) return durable;
   Print(globals,
@@ -257,11 +257,11 @@ absl::Status RunRetain(const GlobalOptions& globals, const PrefixCommandOptions&
 
 // --- Options ---
 
-// Beyond some 290 years a clock does not count.
+// The daemon's clock cannot count more than about 290 years.
 const CLI::Range kSeconds(0.001, 9e9);
 
-// Adds a command that does `run`. The options are owned by the parser's callback and by the action
-// that it makes.
+// Adds a command whose action is `run`. The parser's callback and the action share the ownership of
+// the options.
 template <class Run>
 std::pair<CLI::App*, std::shared_ptr<PrefixCommandOptions>> AddCommand(CLI::App& app,
                                                                        const char* name,
@@ -278,61 +278,63 @@ std::pair<CLI::App*, std::shared_ptr<PrefixCommandOptions>> AddCommand(CLI::App&
 
 void AddPinCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
   const auto [pin, pin_options] =
-      AddCommand(app, "pin", "Keeps a cached prefix from being evicted", globals, chosen, RunPin);
+      AddCommand(app, "pin", "Protects a cached prefix from eviction", globals, chosen, RunPin);
   AddPrefixOptions(*pin, pin_options->prefix, Tokens::kNeeded);
   pin->add_option("--lease", pin_options->lease_seconds,
-                  "Seconds until it ends by itself; without it, it ends with unpin")
+                  "Seconds until the pin ends; without a lease, it stays until unpin")
       ->check(kSeconds);
   pin->footer(
-      "Prints the pin's id, for unpin. A pin outlives the command, and ends when its prefix leaves "
-      "the cache.\n"
+      "Prints the pin's id, for unpin. The pin outlives this command. It also ends when its "
+      "prefix\n"
+      "leaves the cache.\n"
       "Examples:\n"
       "  pagodactl pin --tokens 1,2,3,4 --lease 3600\n"
       "  pagodactl pin --token-file system_prompt.txt --salt team-a");
 
-  const auto [unpin, unpin_options] =
-      AddCommand(app, "unpin", "Ends a pin; a tenant ends its own", globals, chosen, RunUnpin);
+  const auto [unpin, unpin_options] = AddCommand(
+      app, "unpin", "Ends a pin; a tenant can end only its own pins", globals, chosen, RunUnpin);
   unpin->add_option("PIN", unpin_options->pin, "The pin's id, as pin and pins print it")
       ->required();
   unpin->footer("Examples:\n  pagodactl unpin 3");
 
   const auto [pins, pins_options] =
-      AddCommand(app, "pins", "Lists the pins of all clients; a tenant sees its own", globals,
-                 chosen, RunPins);
+      AddCommand(app, "pins", "Lists the pins of all clients; a tenant sees only its own pins",
+                 globals, chosen, RunPins);
   pins->footer("Examples:\n  pagodactl pins\n  pagodactl pins -o json");
 }
 
 void AddTierCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
-  const auto [offload, offload_options] =
-      AddCommand(app, "offload", "Moves a cached prefix down a tier", globals, chosen, RunOffload);
+  const auto [offload, offload_options] = AddCommand(
+      app, "offload", "Moves a cached prefix to the next lower tier", globals, chosen, RunOffload);
   AddPrefixOptions(*offload, offload_options->prefix, Tokens::kNeeded);
   offload->footer(
-      "Blocks that sequences hold stay. Returns when the copies are done. A tier on disk is\n"
-      "written in the background: a block moves down to it when its copy is there.\n"
-      "Fails where the cache has no tier below the first.\n"
+      "Blocks that sequences hold stay. Returns when the copies are done. A disk tier is written\n"
+      "in the background: a block leaves memory when its copy is on disk. Fails if the cache has\n"
+      "only one tier.\n"
       "Examples:\n  pagodactl offload --token-file yesterday.txt");
 
   const auto [prefetch, prefetch_options] =
-      AddCommand(app, "prefetch", "Brings a cached prefix up, from lower tiers and from disk",
+      AddCommand(app, "prefetch", "Onboards a cached prefix from lower tiers and from disk",
                  globals, chosen, RunPrefetchCommand);
   AddPrefixOptions(*prefetch, prefetch_options->prefix, Tokens::kNeeded);
   const std::map<std::string, PrefetchTarget> targets = {{"primary", PrefetchTarget::kPrimary},
                                                          {"memory", PrefetchTarget::kMemory}};
   prefetch
       ->add_option("--to", prefetch_options->target,
-                   "primary: all of it moves up to the first tier; memory: only what lies on disk "
-                   "alone is fetched, into the last tier in memory")
+                   "primary: onboard the whole prefix to the first tier; memory: only fetch blocks "
+                   "that are on disk alone, into the last memory tier")
       ->transform(CLI::CheckedTransformer(targets))
       ->option_text("primary|memory [primary]");
   prefetch
       ->add_option("--deadline", prefetch_options->deadline_seconds,
-                   "Seconds after which nothing more is fetched from disk; what came stays")
+                   "Seconds after which no more blocks are fetched from disk; fetched blocks stay")
       ->check(kSeconds);
   prefetch->add_flag("--no-wait", prefetch_options->no_wait,
-                     "Only orders it; of a long prefix on disk that is the first part");
+                     "Return at once; of a long prefix on disk, only the first part is fetched");
   prefetch->footer(
-      "As far as room can be made. Returns when copies and fetches have ended, and says what\n"
-      "lies where then. Fails where nothing comes from disk for as long as --timeout.\n"
+      "Onboards as many blocks as the target tier can hold. Returns when all copies and fetches\n"
+      "have ended, and prints where the tokens are then. Fails if nothing arrives from disk for\n"
+      "--timeout.\n"
       "Examples:\n"
       "  pagodactl prefetch --token-file system_prompt.txt\n"
       "  pagodactl prefetch --token-file document.txt --to memory --deadline 2");
@@ -340,29 +342,34 @@ void AddTierCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen
 
 void AddRetentionCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
   const auto [invalidate, invalidate_options] =
-      AddCommand(app, "invalidate", "Forgets all cached content that begins with a prefix", globals,
+      AddCommand(app, "invalidate", "Removes all cached content that begins with a prefix", globals,
                  chosen, RunInvalidate);
   AddPrefixOptions(*invalidate, invalidate_options->prefix, Tokens::kOrAll);
   invalidate->footer(
-      "Sequences keep the blocks that they hold. Where the cache has a tier on disk, returns\n"
-      "when the copies there are erased: then nothing of it comes back after a restart.\n"
+      "Sequences keep the blocks that they hold. If the cache has a disk tier, the command "
+      "returns\n"
+      "when the copies there are erased. Then the content cannot come back after a restart.\n"
       "Examples:\n"
       "  pagodactl invalidate --tokens 1,2,3,4\n"
       "  pagodactl invalidate --all --lora 7");
 
   const auto [retain, retain_options] = AddCommand(
-      app, "retain", "Sets how long a cached prefix is worth keeping", globals, chosen, RunRetain);
+      app, "retain", "Sets the eviction priority of a cached prefix", globals, chosen, RunRetain);
   AddPrefixOptions(*retain, retain_options->prefix, Tokens::kNeeded);
-  retain->add_option("--priority", retain_options->priority, "0 goes first, 100 last; usual is 35")
+  retain
+      ->add_option("--priority", retain_options->priority,
+                   "0 is evicted first, 100 last; the default priority of blocks is 35")
       ->required()
       ->check(CLI::Range(uint32_t{0}, uint32_t{kMaxPriority}));
   retain
       ->add_option("--duration", retain_options->duration_seconds,
-                   "Seconds until the priority is 35 again, from when nobody uses the block")
+                   "Seconds until the priority is 35 again, counted while the block is not in use")
       ->check(kSeconds);
-  retain->add_option("--from", retain_options->from_token, "The first token meant")
+  retain->add_option("--from", retain_options->from_token, "The first token of the range")
       ->capture_default_str();
-  retain->add_option("--to", retain_options->to_token, "The token behind the last one meant")
+  retain
+      ->add_option("--to", retain_options->to_token,
+                   "The token after the range; default: the end of the prefix")
       ->check(CLI::PositiveNumber);
   retain->footer(
       "Examples:\n"

@@ -16,10 +16,10 @@ namespace {
 
 // "DIGEST:START:COUNT" or "DIGEST:START:COUNT:OFFSET".
 absl::StatusOr<MultimodalItem> ParseItem(const std::string& text) {
-  const absl::Status refusal = MakeError(
-      Reason::kInvalidArgument,
-      absl::StrCat("\"", text, "\" is no item; DIGEST:START:COUNT[:OFFSET] is, with a digest of ",
-                   2 * sizeof(ItemDigest), " hexadecimal digits"));
+  const absl::Status refusal =
+      MakeError(Reason::kInvalidArgument,
+                absl::StrCat("\"", text, "\" is not DIGEST:START:COUNT[:OFFSET] with a digest of ",
+                             2 * sizeof(ItemDigest), " hexadecimal digits"));
   const std::vector<std::string> parts = absl::StrSplit(text, ':');
   if (parts.size() < 3 || parts.size() > 4) return refusal;
   MultimodalItem item;
@@ -42,7 +42,8 @@ absl::StatusOr<std::vector<ClientKey>> ParseKeys(const std::string& text) {
     const bool is_hex =
         hex.size() % 2 == 0 && hex.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
     if (!is_hex) {
-      return MakeError(Reason::kInvalidKey, absl::StrCat("\"", hex, "\" is no key in hexadecimal"));
+      return MakeError(Reason::kInvalidKey,
+                       absl::StrCat("\"", hex, "\" is not a key in hexadecimal"));
     }
     const absl::StatusOr<ClientKey> key = ClientKey::Make(absl::HexStringToBytes(hex));
     if (!key.ok()) return key.status();
@@ -71,8 +72,8 @@ void AddPrefixOptions(CLI::App& command, PrefixOptions& options, Tokens tokens) 
       ->type_name("FILE");
   prefix
       ->add_option("--keys", options.keys,
-                   "In a namespace that clients key, the keys of its blocks in hexadecimal: "
-                   "0a1b,2c3d")
+                   "The keys of the prefix's blocks in hexadecimal, in a namespace with client "
+                   "keys: 0a1b,2c3d")
       ->type_name("KEYS")
       ->check(CheckKeys);
   if (tokens == Tokens::kOrAll) {
@@ -81,25 +82,26 @@ void AddPrefixOptions(CLI::App& command, PrefixOptions& options, Tokens tokens) 
   prefix->require_option(1);
   command
       .add_option("--extra-ids", options.extra_ids,
-                  "The tokens' extra ids, one for each, 0 for a token without: 0,0,7")
+                  "The tokens' extra ids, one per token, 0 for a token without one: 0,0,7")
       ->check(CheckExtraIds);
   command
       .add_option("--extra-id-file", options.extra_id_file,
-                  "A file of them, as --token-file has tokens")
+                  "A file of extra ids, in the form of --token-file")
       ->type_name("FILE")
       ->excludes("--extra-ids");
   command
-      .add_option("--item", options.items,
-                  "An image or the like in the prefix, DIGEST:START:COUNT[:OFFSET]: its digest in "
-                  "hexadecimal, its first token, how many, and the place in the item of the first; "
-                  "once for each, in token order")
+      .add_option(
+          "--item", options.items,
+          "An image or another multimodal item in the prefix, DIGEST:START:COUNT[:OFFSET]: "
+          "its digest in hexadecimal, its first token, its number of tokens, and the offset "
+          "in the item of the first token. Repeat the option for each item, in token order")
       ->type_name("ITEM")
       ->check(CheckItem);
   command.add_option("--lora", options.lora_id, "The namespace's LoRA id");
   command.add_option("--salt", options.salt, "The namespace's cache salt");
   command.add_option("--tenant", options.tenant, "The namespace's tenant");
   if (tokens == Tokens::kOrAll) {
-    command.add_flag("--keyed", options.keyed, "With --all: the namespace is keyed by its clients");
+    command.add_flag("--keyed", options.keyed, "With --all: the namespace has client keys");
   }
 }
 
@@ -117,12 +119,12 @@ absl::StatusOr<Prefix> PrefixOf(const PrefixOptions& options) {
   if (options.whole_namespace) {
     if (!has_extras) return prefix;
     return MakeError(Reason::kInvalidArgument,
-                     "--all is the whole namespace; extra ids and items go with tokens");
+                     "--all is the whole namespace; extra ids and items need tokens");
   }
   if (prefix.name_space.keyed) {
     if (has_extras || options.keys.empty()) {
       return MakeError(Reason::kKeysAndTokens,
-                       "a keyed namespace has --keys and no tokens, extra ids or items");
+                       "a keyed namespace needs --keys, without tokens, extra ids or items");
     }
     absl::StatusOr<std::vector<ClientKey>> keys = ParseKeys(options.keys);
     if (!keys.ok()) return keys.status();

@@ -1,4 +1,4 @@
-// How the options of a command name a cached prefix.
+// The options that name a cached prefix.
 #ifndef PAGODA_CLIENTS_PAGODACTL_PREFIX_OPTIONS_H_
 #define PAGODA_CLIENTS_PAGODACTL_PREFIX_OPTIONS_H_
 
@@ -34,7 +34,7 @@ struct PrefixOptions {
   std::vector<std::string> items;
 };
 
-// A prefix as operations name it: all that tells blocks apart.
+// A prefix as operations name it: everything that identifies its blocks.
 struct Prefix {
   NamespaceKey name_space;
   std::vector<TokenId> tokens;
@@ -43,7 +43,7 @@ struct Prefix {
   std::vector<ClientKey> keys;
 
   bool empty() const { return tokens.empty() && keys.empty(); }
-  // In tokens.
+  // The prefix's length in tokens.
   uint64_t size(uint32_t tokens_per_block) const {
     return tokens.size() + uint64_t{keys.size()} * tokens_per_block;
   }
@@ -63,12 +63,13 @@ struct Prefix {
 
 enum class Tokens { kNeeded, kOrAll };
 
-// Adds --tokens, --token-file and --keys (and --all), of which one is needed, the options of extra
-// ids and items, and the namespace's.
-// `options` outlives the parser.
+// Adds --tokens, --token-file and --keys (and --all with kOrAll), of which exactly one must be
+// given. Also adds the options of extra ids, items and the namespace. `options` must outlive the
+// parser.
 void AddPrefixOptions(CLI::App& command, PrefixOptions& options, Tokens tokens);
 
-// Reads the files that are named. Errors: INVALID_ARGUMENT.
+// Builds the prefix; reads the files that the options name. Errors: INVALID_ARGUMENT, INVALID_KEY,
+// KEYS_AND_TOKENS.
 absl::StatusOr<Prefix> PrefixOf(const PrefixOptions& options);
 
 }  // namespace pagoda

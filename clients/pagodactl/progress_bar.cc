@@ -17,8 +17,8 @@ absl::Duration DrawInterval(const Terminal& terminal) {
   return terminal.interactive ? kRedrawInterval : kLogInterval;
 }
 
-// A line that wraps cannot be redrawn, so it is cut to the terminal. Characters are the bytes that
-// do not continue one in UTF-8.
+// Cuts a line to the terminal's width, because a wrapped line cannot be redrawn. A character is a
+// byte that does not continue another one in UTF-8.
 std::string CutToColumns(const std::string& line, int columns) {
   int characters = 0;
   for (size_t i = 0; i < line.size(); ++i) {
@@ -30,7 +30,7 @@ std::string CutToColumns(const std::string& line, int columns) {
 
 }  // namespace
 
-// A terminal sees the first drawing at once; a log only when the job turns out to be long.
+// A terminal gets the first drawing at once. A log gets it only if the job takes long.
 ProgressBar::ProgressBar(std::string label, uint64_t total, const Terminal& terminal,
                          std::ostream& out, absl::Time start)
     : label_(std::move(label)),

@@ -10,24 +10,23 @@
 
 namespace pagoda {
 
-// Shows how far a job is: one line that is redrawn, on a terminal; elsewhere a plain line every few
-// seconds, so that a log of a long job shows life and stays short. Drawing is rate-limited, so
-// Update may be called as often as is convenient. Thread-compatible.
+// Shows the progress of a job. On a terminal it redraws one line. Elsewhere it prints a plain line
+// every few seconds, so that the log of a long job shows progress and stays short. Drawing is
+// rate-limited, so Update can be called often. Thread-compatible.
 class ProgressBar {
  public:
-  // `out` outlives the bar. `total` 0 is shown as done.
+  // `out` must outlive the bar. A `total` of 0 is shown as done.
   ProgressBar(std::string label, uint64_t total, const Terminal& terminal, std::ostream& out,
               absl::Time start);
 
-  // Shows `done` of the total and `detail` behind it, if enough time has passed since the last
+  // Shows `done` of the total, followed by `detail`, if enough time has passed since the last
   // drawing.
   void Update(uint64_t done, const std::string& detail, absl::Time now);
 
-  // True when the next Update would draw: a caller whose detail is costly asks first.
+  // Whether the next Update will draw. Check it first if `detail` is costly to make.
   bool Due(absl::Time now) const { return now >= next_draw_; }
 
-  // Removes the line from a terminal, to make place for a report. Without a terminal there is
-  // nothing to remove.
+  // Removes the line from a terminal. Does nothing without a terminal.
   void Clear();
 
  private:

@@ -19,16 +19,15 @@ namespace {
 
 constexpr SequenceId kSequence{1};  // One request at a time.
 
-// The tokens of one block: the id itself, in two halves, then the positions. Injective, and cheap
-// to make.
+// The tokens of one block: the id in two halves, then the positions. Injective and cheap.
 void AppendBlockTokens(uint64_t hash_id, std::vector<TokenId>& tokens) {
   tokens.push_back(static_cast<TokenId>(hash_id));
   tokens.push_back(static_cast<TokenId>(hash_id >> 32));
   for (uint32_t i = 2; i < kTraceBlockTokens; ++i) tokens.push_back(i);
 }
 
-// Every distinct block and the largest request's: nothing is ever evicted, whatever a request holds
-// while it runs.
+// The number of distinct blocks plus the blocks of the largest request. With this capacity nothing
+// is evicted, even while a request holds its own blocks.
 absl::StatusOr<uint32_t> UnlimitedCapacity(absl::Span<const TraceRequest> requests) {
   absl::flat_hash_set<uint64_t> distinct;
   size_t largest = 0;
@@ -39,7 +38,7 @@ absl::StatusOr<uint32_t> UnlimitedCapacity(absl::Span<const TraceRequest> reques
   const size_t blocks = std::max<size_t>(1, distinct.size() + largest);
   if (blocks > std::numeric_limits<uint32_t>::max()) {
     return MakeError(Reason::kInvalidArgument, absl::StrCat("the trace needs ", blocks,
-                                                            " blocks to evict nothing; name a "
+                                                            " blocks to evict nothing; give a "
                                                             "capacity of at most ",
                                                             std::numeric_limits<uint32_t>::max()));
   }
@@ -54,7 +53,7 @@ std::vector<TierSpec> TierSpecs(const std::vector<uint32_t>& tier_blocks) {
   return tiers;
 }
 
-// One tiny layer: the core looks at tokens_per_block alone.
+// One tiny layer is enough: the core uses only tokens_per_block.
 absl::StatusOr<std::unique_ptr<BlockManager>> MakeManager(const std::vector<uint32_t>& tier_blocks,
                                                           const std::string& policy) {
   absl::StatusOr<CacheLayout> layout =
@@ -67,7 +66,7 @@ absl::StatusOr<std::unique_ptr<BlockManager>> MakeManager(const std::vector<uint
                                .tiers = TierSpecs(tier_blocks),
                                .eviction_policy = policy,
                                .pool_mappings = {},
-                               // Nobody subscribes here.
+                               // There are no subscribers.
                                .record_events = RecordEvents::kNo,
                                .epoch = {}});
 }
@@ -111,13 +110,14 @@ class Replay {
     }
   }
 
-  // Returns the matched tokens. With one sequence at a time that fits the cache, nothing can fail.
+  // Returns the matched tokens. Nothing can fail, because there is only one sequence at a time and
+  // it fits the cache.
   uint32_t AddCommitFree(const TraceRequest& request) {
     tokens_.clear();
     for (uint64_t id : request.hash_ids) AppendBlockTokens(id, tokens_);
     const auto block_tokens = static_cast<uint32_t>(tokens_.size());
-    // Any id will do: a prompt's last token is not matched, and this one is not computed, so it is
-    // never cached.
+    // Any id works: a prompt's last token is not matched, and this one is not computed and so never
+    // cached.
     tokens_.push_back(0);
 
     const absl::StatusOr<SequenceAdded> added =
@@ -148,7 +148,7 @@ class Replay {
   std::unique_ptr<BlockManager> manager_;
   const SessionId session_;
   ReplayReport& report_;
-  std::vector<TokenId> tokens_;  // Kept for its memory.
+  std::vector<TokenId> tokens_;  // A member to reuse its memory.
   absl::Time now_ = absl::UnixEpoch();
 };
 

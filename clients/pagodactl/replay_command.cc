@@ -1,4 +1,4 @@
-// pagodactl replay: a trace against the cache's core, in this process.
+// pagodactl replay: replays a trace against the cache's core in this process.
 #include <unistd.h>
 
 #include <iostream>
@@ -31,14 +31,14 @@ using Json = nlohmann::ordered_json;
 
 struct ReplayCommandOptions {
   std::string file;
-  std::string tiers;  // A ladder; empty: the short forms below hold.
+  std::string tiers;  // A list of tiers; empty: the short forms below are used.
   uint32_t blocks = 0;
-  std::vector<uint32_t> host_blocks;  // Each beside none at all.
+  std::vector<uint32_t> host_blocks;  // One run for each, and one run without a host tier.
   ModelOptions model;
   std::vector<std::string> policies = {std::string(EvictionPolicyNames().front())};
   uint64_t limit = 0;
 
-  // REQUIRES: `tiers` is a ladder.
+  // REQUIRES: `tiers` is a valid list.
   std::vector<LadderTier> ladder() const { return *ParseLadder(tiers); }
 };
 
@@ -51,13 +51,13 @@ struct Run {
   uint32_t host_blocks() const { return tier_blocks.size() > 1 ? tier_blocks[1] : 0; }
 };
 
-// What the model makes of the trace.
+// The sizes that the model gives to the trace.
 struct TraceSizes {
-  uint64_t block_bytes = 0;           // 0: there is no model.
-  std::vector<uint32_t> tier_blocks;  // Of the ladder.
+  uint64_t block_bytes = 0;           // 0: no model.
+  std::vector<uint32_t> tier_blocks;  // Of --tiers.
 };
 
-// A block of the trace is a block of every layer. What a sliding window would let go of stays: the
+// A block of the trace is a block of every layer. Sliding windows count as full attention: the
 // trace does not say which tokens are attended to.
 absl::StatusOr<CacheLayout> TraceLayout(const ModelOptions& options) {
   absl::StatusOr<ModelLayers> model = LayersOf(options);
@@ -108,7 +108,7 @@ std::vector<Run> RunsOf(const ReplayCommandOptions& options, const TraceSizes& s
   return runs;
 }
 
-// The ladder, or what the short forms stand for.
+// The tiers of --tiers, or those of the short forms.
 std::vector<LadderTier> LadderOf(const ReplayCommandOptions& options, const Run& run) {
   if (!options.tiers.empty()) return options.ladder();
   std::vector<LadderTier> ladder;
@@ -144,7 +144,7 @@ void PrintTable(const std::vector<Run>& runs, const ReplayCommandOptions& option
   }
 }
 
-// Bytes a second that copies write into a tier, on average; 0 where the trace takes no time.
+// The average bytes per second that copies write into a tier; 0 if the trace takes no time.
 double WriteRate(const ReplayedTier& tier, const ReplayReport& report, uint64_t block_bytes) {
   const double seconds = absl::ToDoubleSeconds(report.trace_time);
   return seconds > 0 ? static_cast<double>(tier.blocks_written * block_bytes) / seconds : 0;
@@ -178,7 +178,7 @@ void PrintLadder(const std::vector<Run>& runs, const ReplayCommandOptions& optio
   }
   for (const Run& run : runs) {
     const ReplayReport& report = run.report;
-    absl::PrintF("\n%s: %s hit, %s blocks evicted, %s operations a second\n", run.policy,
+    absl::PrintF("\n%s: %s hit, %s blocks evicted, %s operations per second\n", run.policy,
                  FormatShare(report.hit_rate()), FormatCount(report.evictions),
                  FormatCount(static_cast<uint64_t>(report.operations_per_second())));
     absl::PrintF("  %-12s  %-6s  %11s  %13s  %9s  %11s  %11s  %11s  %14s%s\n", "TIER", "MEDIUM",
@@ -189,7 +189,7 @@ void PrintLadder(const std::vector<Run>& runs, const ReplayCommandOptions& optio
     }
     if (disk == nullptr || block_bytes == 0) continue;
     const ReplayedTier& figures = report.tiers[static_cast<size_t>(disk - ladder.data())];
-    absl::PrintF("  %s is written at %s/s on average, in the %s that the trace takes\n", disk->name,
+    absl::PrintF("  %s is written at %s/s on average, over the %s of the trace\n", disk->name,
                  FormatDecimalBytes(WriteRate(figures, report, block_bytes)),
                  FormatElapsed(report.trace_time));
   }
@@ -257,7 +257,7 @@ void PrintJson(const std::vector<Run>& runs, const ReplayCommandOptions& options
   std::cout << json.dump() << std::endl;
 }
 
-// Shows the run that is going on, and how far all of them are.
+// Shows the current run and the progress of all runs.
 class ReplayProgress {
  public:
   explicit ReplayProgress(uint64_t total)
@@ -318,13 +318,13 @@ absl::Status RunReplay(const GlobalOptions& globals, const ReplayCommandOptions&
   return absl::OkStatus();
 }
 
-// A host tier takes what leaves the primary one.
+// A host tier receives the blocks that leave the primary one.
 void RefuseHostBelowUnlimited(const ReplayCommandOptions& options) {
   if (options.blocks > 0 || options.host_blocks.empty()) return;
-  throw CLI::ValidationError("--host-blocks", "nothing leaves a primary tier of --blocks 0");
+  throw CLI::ValidationError("--host-blocks", "no block leaves a primary tier of --blocks 0");
 }
 
-// Without a model a block has no bytes.
+// Without a model, the bytes of a block are unknown.
 void RefuseBytesWithoutModel(const ReplayCommandOptions& options) {
   if (options.tiers.empty() || options.model.given()) return;
   for (const LadderTier& tier : options.ladder()) {
@@ -337,18 +337,18 @@ void AddTierOptions(CLI::App& command, ReplayCommandOptions& options) {
   CLI::Option_group* tiers = command.add_option_group("tiers", "Exactly one of");
   tiers
       ->add_option("--tiers", options.tiers,
-                   "NAME:MEDIUM:SIZE of each tier with commas, nearest first: medium gpu, host or "
-                   "disk; size blocks of 512 tokens, or bytes (80GiB) of a model")
+                   "NAME:MEDIUM:SIZE of each tier, nearest first, separated by commas. MEDIUM is "
+                   "gpu, host or disk; SIZE is blocks of 512 tokens, or bytes (80GiB) with a model")
       ->check(CheckLadder);
   CLI::Option* const blocks =
       tiers->add_option("--blocks", options.blocks,
-                        "Short form: the primary tier's blocks of 512 tokens; 0 never evicts "
-                        "anything");
+                        "Short form: the primary tier's blocks of 512 tokens; 0: unlimited");
   tiers->require_option(1);
   command
-      .add_option("--host-blocks", options.host_blocks,
-                  "Short form: blocks of a host tier below it; several with commas, each in a row "
-                  "of its own")
+      .add_option(
+          "--host-blocks", options.host_blocks,
+          "Short form: blocks of a host tier below it; several values, separated by commas, "
+          "give one row each")
       ->delimiter(',')
       ->needs(blocks);
 }
@@ -356,8 +356,8 @@ void AddTierOptions(CLI::App& command, ReplayCommandOptions& options) {
 }  // namespace
 
 void AddReplayCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
-  CLI::App* command = app.add_subcommand(
-      "replay", "Replays a request trace against a cache in this process, without a daemon");
+  CLI::App* command =
+      app.add_subcommand("replay", "Replays a request trace against a cache in this process");
   // Owned by the parser's callback and by the action it makes.
   const auto options = std::make_shared<ReplayCommandOptions>();
   command->add_option("FILE", options->file, "A trace in Mooncake's JSON Lines format")
@@ -366,24 +366,28 @@ void AddReplayCommand(CLI::App& app, const GlobalOptions& globals, Action& chose
   AddTierOptions(*command, *options);
   AddModelOptions(*command, options->model, ModelNeed::kAtMostOne);
   const auto& policies = EvictionPolicyNames();
-  command->add_option("--policy", options->policies, "The eviction policy; several with commas")
+  command
+      ->add_option("--policy", options->policies,
+                   "The eviction policy; separate several with commas")
       ->delimiter(',')
       ->check(CLI::IsMember(std::vector<std::string>(policies.begin(), policies.end())))
       ->capture_default_str();
-  command->add_option("--limit", options->limit, "Only the first requests")
+  command->add_option("--limit", options->limit, "Replay only this many requests")
       ->check(CLI::PositiveNumber);
   command->footer(
-      "A hit is a block of the longest cached prefix, in whichever tier. A request as large as "
+      "This command needs no daemon. A hit is a block of the longest cached prefix, in any tier. "
+      "A\n"
+      "request as large as the first tier or larger is skipped; its blocks count as missed.\n"
+      "With --tiers, each tier has its own figures:\n"
+      "  WRITTEN, READ   blocks that copies moved into the tier and out of it\n"
+      "  EVICTED         blocks that left the cache from this tier\n"
+      "  FREE EVICTIONS  blocks that left the tier without a copy, because a lower tier already\n"
+      "                  had their bytes\n"
+      "A disk tier runs like a memory tier: blocks move by the same rules, its speed is not in "
       "the\n"
-      "first tier, or larger, is skipped, and its blocks count as missed.\n"
-      "With --tiers each tier has its own figures. WRITTEN and READ are blocks that copies moved\n"
-      "into the tier and out of it; EVICTED blocks left the cache from there; FREE EVICTIONS are\n"
-      "blocks that left the tier without a copy, because the bytes were in a lower tier already.\n"
-      "A tier on disk runs as a tier in memory: blocks move by the same rules. Its speed is not "
-      "in\n"
-      "the figures, and no budget limits its writes. A model gives the blocks their bytes; all "
-      "its\n"
-      "layers count as full attention.\n"
+      "figures, and no budget limits its writes. A model gives the blocks their size in bytes; "
+      "all\n"
+      "its layers count as full attention.\n"
       "Examples:\n"
       "  pagodactl replay clients/pagodactl/testdata/chat.jsonl --blocks 0\n"
       "  pagodactl replay trace.jsonl --blocks 10000 --host-blocks 10000,40000 --policy lru,mq\n"

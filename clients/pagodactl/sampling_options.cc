@@ -6,25 +6,29 @@ namespace pagoda {
 
 void AddSamplingOptions(CLI::App& command, SamplingOptions& options, const std::string& seed_help) {
   command.add_option("--seed", options.seed, seed_help)->capture_default_str();
-  command.add_option("--temperature", options.temperature, "0: the most likely token, always")
+  command.add_option("--temperature", options.temperature, "0: always the most likely token")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command.add_option("--top-k", options.top_k, "Only the k most likely tokens; 0: all")
+  command
+      .add_option("--top-k", options.top_k,
+                  "Sample only from the k most likely tokens; 0: from all")
       ->capture_default_str();
   command
       .add_option("--top-p", options.top_p,
-                  "Only the fewest most likely tokens that together are so likely")
+                  "Sample only from the most likely tokens that together have this probability")
       ->capture_default_str();
   command
       .add_option("--repetition-penalty", options.repetition_penalty,
-                  "Above 1: what was said before is less likely")
+                  "Above 1: tokens that occurred before are less likely")
       ->capture_default_str();
   command
       .add_option("--draft-tokens", options.max_draft_tokens,
-                  "Guess up to so many tokens a step from what was said, and check them at once; "
-                  "the answer is the same")
+                  "The most draft tokens per step, guessed from earlier text and checked in one "
+                  "step; the answer is the same")
       ->capture_default_str();
-  command.add_option("--priority", options.priority, "Higher ones go first, and take others' room")
+  command
+      .add_option("--priority", options.priority,
+                  "Requests of higher priority run first and can preempt others")
       ->capture_default_str();
   command.add_option("--salt", options.salt,
                      "Only prompts with the same salt share their cached prefixes");

@@ -1,4 +1,4 @@
-// What generate and chat have in common: how tokens are chosen, and what is said of an answer.
+// The sampling options of generate and chat, and texts about their answers.
 #ifndef PAGODA_CLIENTS_PAGODACTL_SAMPLING_OPTIONS_H_
 #define PAGODA_CLIENTS_PAGODACTL_SAMPLING_OPTIONS_H_
 
@@ -25,14 +25,14 @@ struct SamplingOptions {
   std::string salt;
 };
 
-// The options of those names; `seed_help` tells what the seed is for.
+// Adds the sampling options. `seed_help` is the help text of --seed.
 void AddSamplingOptions(CLI::App& command, SamplingOptions& options, const std::string& seed_help);
 void ApplySampling(const SamplingOptions& options, v1::GenerateRequest& request);
 
 absl::Duration DurationOf(const google::protobuf::Duration& proto);
 // "length" or "stop token".
 const char* FinishText(v1::FinishReason reason);
-// Of the time in which the engine worked for the request: waiting for others is left out.
+// The rate over the request's time in the engine, without its time in the queue.
 double TokensPerSecond(const v1::GenerateReport& report);
 
 }  // namespace pagoda

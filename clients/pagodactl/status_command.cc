@@ -1,4 +1,4 @@
-// pagodactl status: one look at a daemon.
+// pagodactl status: shows a daemon's status once.
 #include <unistd.h>
 
 #include <iostream>
@@ -51,7 +51,7 @@ double BytesPerSecond(const v1::TransferDirection& direction) {
 
 // --- For people ---
 
-// Where a tier's bytes lie; an old daemon names no kind, and has host memory alone.
+// The medium of a tier. An old daemon names no kind and has only host memory.
 std::string MemoryText(const v1::CacheInfo& cache, const v1::TierStatus& tier) {
   for (const v1::TierInfo& info : cache.tiers()) {
     if (info.tier() == tier.tier() && info.medium() == v1::MEDIUM_DISK) return "disk";
@@ -60,7 +60,8 @@ std::string MemoryText(const v1::CacheInfo& cache, const v1::TierStatus& tier) {
   return absl::StrFormat("cuda:%d", tier.device());
 }
 
-// "plain", as the daemon's own JSON has it; empty where it tells nothing, as of other memory.
+// "plain", as in the daemon's own JSON. Empty if the daemon does not report pages, as for memory
+// that is not host memory.
 std::string PagesOf(const v1::TierStatus& tier) {
   const std::optional<MemoryPages> pages = MemoryPagesFromProto(tier.memory_pages());
   return pages.has_value() ? std::string(PagesName(*pages)) : "";
@@ -73,7 +74,7 @@ std::string MemoryAndPagesText(const v1::CacheInfo& cache, const v1::TierStatus&
   return pages.has_value() ? absl::StrCat(memory, " in ", std::string(PagesText(*pages))) : memory;
 }
 
-// "cached at priority 10: 1,024, 35: 7". Where all are at the default there is nothing to tell.
+// "cached at priority 10: 1,024, 35: 7". Nothing if all blocks have the default priority.
 void PrintPriorities(const v1::TierStatus& tier) {
   const auto& priorities = tier.cached_by_priority();
   if (priorities.empty() ||
@@ -88,7 +89,7 @@ void PrintPriorities(const v1::TierStatus& tier) {
   absl::PrintF("    cached at priority %s\n", text);
 }
 
-// "12 of the cached are copies of blocks in nearer tiers", where there are any.
+// "12 of the cached are copies of blocks in nearer tiers", if there are any.
 void PrintDuplicates(const v1::TierStatus& tier) {
   if (tier.duplicate_blocks() == 0) return;
   absl::PrintF("    %s of the cached are copies of blocks in nearer tiers\n",
@@ -124,7 +125,8 @@ void PrintWindow(const v1::CacheInfo& cache, const v1::WindowStatus& window,
                FormatCount(window.freed_blocks_total()),
                FormatCount(window.evicted_blocks_total()));
   absl::PrintF(
-      "  moves      %s down, %s up, %s displaced, %s lost; %s down without copying\n",
+      "  moves      %s offloaded, %s onboarded, %s displaced, %s lost; %s offloaded without a "
+      "copy\n",
       FormatCount(window.offloaded_blocks_total()), FormatCount(window.onboarded_blocks_total()),
       FormatCount(window.displaced_blocks_total()), FormatCount(window.lost_blocks_total()),
       FormatCount(window.freely_evicted_blocks_total()));
@@ -132,7 +134,7 @@ void PrintWindow(const v1::CacheInfo& cache, const v1::WindowStatus& window,
       "  tails      %s copied, %s taken over; %s blocks merged, %s priorities expired\n",
       FormatCount(window.partial_copies_total()), FormatCount(window.taken_over_blocks_total()),
       FormatCount(window.merged_blocks_total()), FormatCount(window.expired_priorities_total()));
-  absl::PrintF("  pinned     %s blocks, of %s that may be\n", FormatCount(window.pinned_blocks()),
+  absl::PrintF("  pinned     %s of %s allowed blocks\n", FormatCount(window.pinned_blocks()),
                FormatCount(window.pin_budget_blocks()));
   if (window.holes() > 0) absl::PrintF("  holes      %s\n", FormatCount(window.holes()));
 }
@@ -141,7 +143,7 @@ void PrintTransfers(const v1::TransferStatus& transfers) {
   absl::PrintF("copies       %d running, %d waiting, %d failed\n", transfers.running(),
                transfers.queued(), transfers.failed_total());
   for (const v1::TransferDirection& direction : transfers.directions()) {
-    absl::PrintF("             %s to %s: %s copies, %s at %s/s a thread\n",
+    absl::PrintF("             %s to %s: %s copies, %s at %s/s per thread\n",
                  TierText(direction.source(), direction.source_name()),
                  TierText(direction.target(), direction.target_name()),
                  FormatCount(direction.copies_total()), FormatBytes(direction.bytes_total()),
@@ -155,14 +157,14 @@ void PrintEngine(const v1::GetStatusResponse& status) {
     return;
   }
   const v1::EngineStatus& engine = status.engine();
-  absl::PrintF("engine       %s (%s), %s tokens of vocabulary, at most %s a sequence\n",
+  absl::PrintF("engine       %s (%s), vocabulary of %s tokens, at most %s tokens per sequence\n",
                engine.model(), engine.architecture(), FormatCount(engine.vocab_size()),
                FormatCount(engine.max_sequence_tokens()));
   absl::PrintF("             %d running, %d waiting requests\n", engine.running_requests(),
                engine.waiting_requests());
 }
 
-// What is of the daemon, whichever of its caches the status is of.
+// Prints the daemon's own part, which the status of every cache has.
 void PrintDaemon(const v1::GetStatusResponse& status, const GlobalOptions& globals,
                  const Terminal& terminal) {
   absl::PrintF("%s %s at %s, up %s%s\n", Paint(terminal, Style::kBold, "pagodad"), status.version(),
@@ -172,7 +174,7 @@ void PrintDaemon(const v1::GetStatusResponse& status, const GlobalOptions& globa
 
 void PrintCache(const v1::GetStatusResponse& status, const Terminal& terminal) {
   const v1::CacheInfo& cache = status.cache();
-  absl::PrintF("cache        %s, model %s, %d tokens a block\n", cache.name(),
+  absl::PrintF("cache        %s, model %s, %d tokens per block\n", cache.name(),
                cache.model_fingerprint(), cache.tokens_per_block());
   absl::PrintF("events       epoch %016x, revisions %d to %d\n", status.epoch(),
                status.oldest_revision(), status.revision());
@@ -183,7 +185,7 @@ void PrintCache(const v1::GetStatusResponse& status, const Terminal& terminal) {
                  FormatCounted(status.quarantines(), "ended session"));
   }
   if (status.recovered_blocks() > 0) {
-    absl::PrintF("recovered    %s of an earlier run\n",
+    absl::PrintF("recovered    %s from an earlier run\n",
                  FormatCounted(status.recovered_blocks(), "block"));
   }
   PrintTransfers(status.transfers());
@@ -198,7 +200,7 @@ void PrintTable(const std::vector<v1::GetStatusResponse>& statuses, const Global
     absl::PrintF("caches       none; the daemon waits for clients that open one\n");
   }
   if (statuses.size() > 1) {
-    absl::PrintF("caches       %d; --cache NAME shows one alone\n", statuses.size());
+    absl::PrintF("caches       %d; --cache NAME shows only one\n", statuses.size());
   }
   for (const v1::GetStatusResponse& status : statuses) {
     if (statuses.size() > 1) absl::PrintF("\n");
@@ -283,14 +285,14 @@ Json EngineJson(const v1::GetStatusResponse& status) {
           {"waiting_requests", engine.waiting_requests()}};
 }
 
-// What is of the daemon.
+// The daemon's own part.
 Json DaemonJson(const v1::GetStatusResponse& status) {
   return {{"version", status.version()},
           {"draining", status.draining()},
           {"uptime_seconds", absl::ToDoubleSeconds(DurationFromProto(status.uptime()))}};
 }
 
-// Adds what is of the cache.
+// Adds the cache's part.
 void AddCacheJson(const v1::GetStatusResponse& status, Json& json) {
   const v1::CacheInfo& cache = status.cache();
   Json windows = Json::array();
@@ -316,7 +318,7 @@ void AddCacheJson(const v1::GetStatusResponse& status, Json& json) {
                {"engine", EngineJson(status)}});
 }
 
-// One cache's fields stand beside the daemon's; those of several, or of none, in a list.
+// The fields of a single cache stand beside the daemon's. Several caches, or none, are a list.
 void PrintJson(const std::vector<v1::GetStatusResponse>& statuses) {
   Json json = DaemonJson(statuses.front());
   if (statuses.size() == 1 && statuses.front().has_cache()) {
@@ -351,9 +353,10 @@ absl::Status RunStatus(const GlobalOptions& globals) {
 
 void AddStatusCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
   CLI::App* command = app.add_subcommand(
-      "status", "One look at the daemon: blocks by tier and state, hit rate, clients, engine");
+      "status", "Shows the daemon's status: blocks by tier and state, hit rate, clients, engine");
   command->footer(
-      "Of a daemon with several caches it shows each; with --cache NAME that one alone.\n"
+      "Shows all caches of the daemon, or only one with --cache NAME. \"in flight\" blocks take\n"
+      "part in a copy.\n"
       "Examples:\n  pagodactl status\n  pagodactl status --cache llama\n  pagodactl status -o "
       "json");
   command->callback([&] { chosen = [&] { return RunStatus(globals); }; });

@@ -15,7 +15,7 @@ absl::Status StreamPosition::Advance(const v1::WatchResponse& message) {
 
 absl::Status StreamPosition::CheckPrevious(const v1::WatchResponse& message) const {
   if (started_ && message.epoch() != epoch_) {
-    return absl::DataLossError(absl::StrCat("the daemon's state is another one: epoch ",
+    return absl::DataLossError(absl::StrCat("the daemon's state was replaced: epoch ",
                                             absl::Hex(epoch_, absl::kZeroPad16), " became ",
                                             absl::Hex(message.epoch(), absl::kZeroPad16)));
   }
@@ -24,16 +24,16 @@ absl::Status StreamPosition::CheckPrevious(const v1::WatchResponse& message) con
   }
   if (message.snapshot_begin()) return absl::OkStatus();
   if (!started_ && start_.snapshot) {
-    return absl::DataLossError("the stream does not begin with the snapshot that was asked for");
+    return absl::DataLossError("the stream does not begin with the requested snapshot");
   }
   const bool known = started_ || start_.from_revision != 0;
   const uint64_t expected = started_ ? revision_ : start_.from_revision - 1;
   if (known && message.previous_revision() != expected) {
-    return absl::DataLossError(absl::StrCat("a gap: the stream stood at revision ", expected,
-                                            ", and the next message "
+    return absl::DataLossError(absl::StrCat("a gap: the stream was at revision ", expected,
+                                            ", but the next message "
                                             "continues from ",
                                             message.previous_revision(),
-                                            "; events between are missing"));
+                                            "; the events between are missing"));
   }
   return absl::OkStatus();
 }

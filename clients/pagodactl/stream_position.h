@@ -8,11 +8,11 @@
 
 namespace pagoda {
 
-// Where a Watch stream stands. Every message must begin where the one before it ended, unless a
-// snapshot begins there.
+// The position of a Watch stream. Each message must begin where the previous one ended, unless a
+// snapshot begins with it.
 class StreamPosition {
  public:
-  // What was asked for.
+  // The start that the client requested.
   struct Start {
     uint64_t from_revision = 0;  // The first revision; 0: from now.
     bool snapshot = false;
@@ -21,7 +21,7 @@ class StreamPosition {
   explicit StreamPosition(const Start& start) : start_(start) {}
 
   // Error: DATA_LOSS for a gap, for another epoch, for a stream that does not begin with the
-  // snapshot that was asked for, and for the end of one that did not begin.
+  // requested snapshot, and for a snapshot's end without its beginning.
   absl::Status Advance(const v1::WatchResponse& message);
 
   // Whether there was a message.

@@ -11,7 +11,7 @@ namespace {
 
 absl::Status Misfit(absl::string_view what, uint32_t block_id) {
   return absl::DataLossError(
-      absl::StrCat("an event does not fit what was told before: block ", block_id, " is ", what));
+      absl::StrCat("an event does not fit the earlier events: block ", block_id, " is ", what));
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ absl::Status StreamTally::Apply(const v1::WatchResponse& message) {
   return absl::OkStatus();
 }
 
-// What was counted while the snapshot was read is a part of what happened: it counts for nothing.
+// Resets the counters: they saw only a part of the events that happened during the snapshot.
 void StreamTally::EndSnapshot(uint64_t revision) {
   for (auto& [size, window] : figures_.windows) {
     window = WindowFigures{.reusable = std::move(window.reusable)};

@@ -1,4 +1,4 @@
-// The cache as an event stream tells it, in figures: what `top` shows of it.
+// Figures of a cache, computed from its event stream, for `top`.
 #ifndef PAGODA_CLIENTS_PAGODACTL_STREAM_TALLY_H_
 #define PAGODA_CLIENTS_PAGODACTL_STREAM_TALLY_H_
 
@@ -16,17 +16,17 @@
 
 namespace pagoda {
 
-// Of one window, in blocks. What is counted is counted from the end of the snapshot.
+// Figures of one window, in blocks. The counters start at the end of the snapshot.
 struct WindowFigures {
-  // In the cache now, held by somebody or not. A tier that never had any may be absent.
+  // Blocks in the cache now, held or not. A tier that never had any may be absent.
   std::map<v1::Tier, uint64_t> reusable;
   uint64_t stored = 0;
-  uint64_t offloaded = 0;  // Moved down a tier, copied or not.
-  uint64_t onboarded = 0;  // Moved up.
+  uint64_t offloaded = 0;  // Moved to a lower tier, with or without a copy.
+  uint64_t onboarded = 0;  // Moved to a nearer tier.
   uint64_t reprioritized = 0;
-  uint64_t handed_out = 0;  // As far as the daemon tells of it: events.lifecycle.
-  // RELEASED are those that were handed out; every other reason takes blocks out of the cache. What
-  // goes with the pools is not counted.
+  uint64_t handed_out = 0;  // Only with the daemon's events.lifecycle.
+  // RELEASED counts blocks that were handed out. Every other reason takes blocks out of the cache.
+  // The removal of whole pools is not counted.
   std::map<v1::RemovalReason, uint64_t> removed;
 };
 
@@ -41,33 +41,34 @@ struct EventFigures {
 };
 
 struct StreamFigures {
-  // The snapshot is read: the figures are those of `revision`. Before, the reusable blocks are
-  // those that were told so far.
+  // The snapshot is complete: the figures are those of `revision`. Before that, the reusable blocks
+  // are the ones received so far.
   bool whole = false;
   uint64_t epoch = 0;
   uint64_t revision = 0;
-  uint64_t snapshot_revision = 0;  // Where the counting began.
-  uint64_t snapshots = 0;          // Read to their ends, over all streams.
+  uint64_t snapshot_revision = 0;  // The revision at which the counters start.
+  uint64_t snapshots = 0;          // Complete snapshots, over all streams.
   EventFigures events;
   std::map<uint32_t, WindowFigures> windows;  // By size; 0: full attention.
   // The last events, oldest first, at most StreamTally::kRecentEvents.
   std::deque<EventSummary> recent;
 };
 
-// Takes in the messages of Watch streams with snapshots, one stream after another. It keeps of each
-// cached block its nearest tier alone, where a shadow tree (tests/events/shadow_tree.h) keeps the
-// tokens and checks the hashes: enough to count, and to see that the events fit. Thread-compatible.
+// Processes the messages of Watch streams with snapshots, one stream after another. For each cached
+// block it keeps only the nearest tier. That is enough to count, and to check that the events fit.
+// A shadow tree (tests/events/shadow_tree.h) also keeps the tokens and checks the hashes.
+// Thread-compatible.
 class StreamTally {
  public:
   static constexpr size_t kRecentEvents = 16;
 
-  // The next message is the first one of a new stream. What is known stays until its snapshot
-  // begins, but is whole no more.
+  // The next message is the first one of a new stream. The figures stay until its snapshot begins,
+  // but `whole` becomes false.
   void BeginStream();
 
   // Errors: DATA_LOSS for a message that does not continue the stream (StreamPosition), and for an
-  // event that does not fit: a block stored twice, or moved or removed where it was not. The
-  // figures mean nothing then until the next snapshot.
+  // event that does not fit: a block that is stored twice, or moved or removed from a tier that
+  // does not have it. After an error the figures are invalid until the next snapshot.
   absl::Status Apply(const v1::WatchResponse& message);
 
   const StreamFigures& figures() const { return figures_; }

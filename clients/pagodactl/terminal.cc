@@ -17,7 +17,7 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// POSIX: the first of these that is set and not empty decides.
+// POSIX: the first of these variables that is set and not empty decides.
 bool LocaleIsUtf8() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const std::string locale = Environment(name);

@@ -5,22 +5,22 @@
 
 namespace pagoda {
 
-// What an output stream can show. The default is a plain file.
+// The abilities of an output stream. The default is a plain file.
 struct Terminal {
-  bool interactive = false;  // A person looks at it: lines may be redrawn.
+  bool interactive = false;  // A terminal that a person sees: lines can be redrawn.
   bool color = false;
   bool unicode = false;
   int columns = 80;
   int rows = 0;  // 0: a file, which has no end.
 };
 
-// Looks at file descriptor `fd` and the environment: NO_COLOR (any value) and TERM=dumb turn
-// colours off, the locale decides on Unicode.
+// Examines file descriptor `fd` and the environment. NO_COLOR (any value) and TERM=dumb turn
+// colours off. The locale decides about Unicode.
 Terminal DetectTerminal(int fd);
 
 enum class Style { kBold, kDim, kRed, kGreen, kYellow, kBlue, kCyan };
 
-// `text` in that style, or as it is where the terminal has no colours.
+// `text` in that style; unchanged if the terminal has no colours.
 std::string Paint(const Terminal& terminal, Style style, const std::string& text);
 
 }  // namespace pagoda

@@ -1,4 +1,4 @@
-// Waiting for work of the cache for as long as it goes on.
+// Waits for asynchronous work of the cache, as long as it makes progress.
 #ifndef PAGODA_CLIENTS_PAGODACTL_TICKET_WAIT_H_
 #define PAGODA_CLIENTS_PAGODACTL_TICKET_WAIT_H_
 
@@ -9,8 +9,8 @@
 
 namespace pagoda {
 
-// Returns when everything in the lane up to `ticket` has ended, well or not. Ticket 0 is done.
-// Errors: WAIT_TIMEOUT where nothing of the lane has ended for `patience`; those of Execute.
+// Returns when all work of the lane up to `ticket` has ended, with success or not. Ticket 0 counts
+// as done. Errors: WAIT_TIMEOUT if no work of the lane ended for `patience`; those of Execute.
 absl::Status AwaitTicket(CacheClient& client, Ticket ticket, Lane lane, absl::Duration patience);
 
 }  // namespace pagoda

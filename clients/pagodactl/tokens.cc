@@ -22,9 +22,9 @@ absl::StatusOr<std::vector<Id>> ParseIds(const std::string& text, const char* wh
        absl::StrSplit(text, absl::ByAnyChar(", \t\r\n"), absl::SkipEmpty())) {
     Id id = 0;
     if (!absl::SimpleAtoi(word, &id)) {
-      return MakeError(Reason::kInvalidArgument,
-                       absl::StrCat("\"", word, "\" is no ", what, " (an integer from 0 to ",
-                                    std::numeric_limits<Id>::max(), ")"));
+      return MakeError(Reason::kInvalidArgument, absl::StrCat("\"", word, "\" is not a valid ",
+                                                              what, " (an integer from 0 to ",
+                                                              std::numeric_limits<Id>::max(), ")"));
     }
     ids.push_back(id);
   }

@@ -12,19 +12,19 @@
 
 namespace pagoda {
 
-// Ids separated by commas, whitespace or both: "1,2, 3". Errors: INVALID_ARGUMENT with the word
-// that is no id.
+// Parses ids separated by commas, whitespace or both: "1,2, 3". Errors: INVALID_ARGUMENT with the
+// word that is not an id.
 absl::StatusOr<std::vector<TokenId>> ParseTokens(const std::string& text);
 
 // The same for extra ids, which have 64 bits.
 absl::StatusOr<std::vector<uint64_t>> ParseExtraIds(const std::string& text);
 
-// For options of CLI11: why the text is no such list; empty where it is one.
+// For options of CLI11: the error in the list; empty if it is valid.
 std::string CheckTokens(const std::string& text);
 std::string CheckExtraIds(const std::string& text);
 
-// The ids in a file; "-" is standard input. Errors: INVALID_ARGUMENT for a file that cannot be read
-// or holds something else.
+// Reads the ids in a file; "-" is standard input. Errors: INVALID_ARGUMENT for a file that cannot
+// be read or has other content.
 absl::StatusOr<std::vector<TokenId>> ReadTokenFile(const std::string& path);
 absl::StatusOr<std::vector<uint64_t>> ReadExtraIdFile(const std::string& path);
 
@@ -37,8 +37,7 @@ class RandomTokens {
   std::vector<TokenId> Take(size_t count);
 
  private:
-  std::mt19937_64
-      engine_;  // Its output is in the C++ standard; that of the standard distributions is not.
+  std::mt19937_64 engine_;  // The C++ standard fixes its output, but not that of its distributions.
   uint32_t vocab_size_;
 };
 

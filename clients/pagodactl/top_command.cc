@@ -1,4 +1,4 @@
-// pagodactl top: how a daemon does, all the time.
+// pagodactl top: shows a daemon's status live.
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -32,9 +32,9 @@
 namespace pagoda {
 namespace {
 
-// A daemon that hangs is shown, and waited for, no longer than that.
+// The longest wait for a daemon that hangs.
 constexpr double kMostPollSeconds = 2;
-// Between two looks whether the snapshot is whole.
+// The interval of the checks whether the snapshot is complete.
 constexpr absl::Duration kSnapshotLook = absl::Milliseconds(20);
 
 struct TopOptions {
@@ -44,7 +44,7 @@ struct TopOptions {
   absl::Duration interval() const { return absl::Seconds(interval_seconds); }
 };
 
-// A descriptor that is closed.
+// Owns a file descriptor and closes it.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -59,15 +59,15 @@ class Descriptor {
   const int fd_;
 };
 
-// The signals that the loop hears of through a descriptor, while this lives. Made before other
-// threads: they inherit the mask.
+// Delivers signals through a descriptor while the object exists. Create it before other threads:
+// they inherit the signal mask.
 class SignalQueue {
  public:
   SignalQueue() : fd_(signalfd(-1, Block(), SFD_CLOEXEC | SFD_NONBLOCK)) {}
   ~SignalQueue() { pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
 
   int fd() const { return fd_.get(); }
-  // The next one; 0: there is none.
+  // The next signal; 0 if there is none.
   int Take() const {
     signalfd_siginfo info{};
     return read(fd_.get(), &info, sizeof(info)) == sizeof(info) ? static_cast<int>(info.ssi_signo)
@@ -108,12 +108,12 @@ class LiveTop {
  public:
   LiveTop(TopState* state, const SignalQueue* signals) : state_(*state), signals_(*signals) {}
 
-  // Until a key, a signal or the terminal's end.
+  // Runs until a key, a signal, or the end of the terminal.
   absl::Status Run(TopPoller poller, absl::Duration interval) {
     const Descriptor answered(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (answered.get() < 0 || signals_.fd() < 0) {
       return absl::InternalError(
-          absl::StrCat("no descriptor to wait with: ", std::strerror(errno)));
+          absl::StrCat("cannot create a descriptor to wait with: ", std::strerror(errno)));
     }
     TopPollThread polls(std::move(poller), interval, answered.get());
     FullScreen screen;
@@ -133,7 +133,7 @@ class LiveTop {
   }
 
  private:
-  // As it was at a moment.
+  // A copy of the state while the picture is paused.
   struct Held {
     TopState state;
     absl::Time time;
@@ -152,14 +152,14 @@ class LiveTop {
       return;
     }
     screen.Leave();
-    raise(SIGSTOP);  // As Ctrl-Z would; from here on when the process is continued.
+    raise(SIGSTOP);  // Stops like Ctrl-Z. Execution continues here after SIGCONT.
     screen.Enter();
   }
 
   void OnKeys() {
     char keys[64];
     const ssize_t count = read(STDIN_FILENO, keys, sizeof(keys));
-    // The end of a file that stands for the keyboard, or of the terminal itself.
+    // Standard input is at its end, or the terminal is gone.
     if (count <= 0) has_keys_ = false;
     for (ssize_t i = 0; i < count; ++i) {
       if (keys[i] == 'q' || keys[i] == 'Q') ended_ = true;
@@ -187,7 +187,7 @@ absl::Status RunLive(const GlobalOptions& globals, const TopOptions& options) {
   const GlobalOptions polled = PollOptions(globals);
   const TopStream stream(polled);
   TopPoller poller(polled, &stream);
-  // The first answer, so that a daemon that is not there is an error and no picture.
+  // Polls once first, so that an absent daemon gives an error instead of a picture.
   absl::StatusOr<TopSample> first = poller.Poll();
   if (!first.ok()) return first.status();
   TopState state(globals.endpoint);
@@ -195,7 +195,7 @@ absl::Status RunLive(const GlobalOptions& globals, const TopOptions& options) {
   return LiveTop(&state, &signals).Run(std::move(poller), options.interval());
 }
 
-// --- Elsewhere ---
+// --- Without a terminal ---
 
 void PrintState(const GlobalOptions& globals, const TopState& state) {
   if (globals.output == OutputFormat::kJson) {
@@ -210,15 +210,15 @@ void PrintState(const GlobalOptions& globals, const TopState& state) {
   std::cout << std::flush;
 }
 
-// Above a report that others follow.
+// Prints a time stamp above each report of a series.
 void PrintTime(bool first) {
   std::cout << (first ? "" : "\n")
             << absl::FormatTime("--- %Y-%m-%d %H:%M:%S ---", absl::Now(), absl::LocalTimeZone())
             << "\n\n";
 }
 
-// So that the first report has all there is. Returns where the stream cannot be had, too, and when
-// `ended` is notified: a report says what it lacks.
+// Waits for the stream's snapshot, so that the first report is complete. Also returns if the stream
+// fails, after `timeout`, and when `ended` is notified; the report then says what is missing.
 void WaitForSnapshot(const TopStream& stream, absl::Duration timeout, absl::Notification& ended) {
   const absl::Time deadline = absl::Now() + timeout;
   do {
@@ -228,7 +228,8 @@ void WaitForSnapshot(const TopStream& stream, absl::Duration timeout, absl::Noti
   } while (!ended.WaitForNotificationWithTimeout(kSnapshotLook));
 }
 
-// A line, or a report, an interval after another; the first one when there are rates to tell.
+// Prints a line or a report every interval. The first one comes after one interval, when there are
+// rates.
 absl::Status RunLines(const GlobalOptions& globals, const TopOptions& options) {
   absl::Notification ended;
   const InterruptScope interrupt([&ended] { ended.Notify(); });
@@ -245,7 +246,7 @@ absl::Status RunLines(const GlobalOptions& globals, const TopOptions& options) {
     if (globals.output == OutputFormat::kTable && !options.once) PrintTime(first);
     PrintState(globals, state);
     if (options.once) return state.error();
-    if (!std::cout) return absl::AbortedError("nobody reads the output any more");
+    if (!std::cout) return absl::AbortedError("cannot write the output: its reader is gone");
   }
   return absl::OkStatus();
 }
@@ -261,20 +262,20 @@ absl::Status RunTop(const GlobalOptions& globals, const TopOptions& options) {
 void AddTopCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen) {
   CLI::App* command = app.add_subcommand(
       "top",
-      "Shows how the daemon does, live: occupancy, hit rate, events, clients, copies, tenants");
+      "Shows the daemon's status live: occupancy, hit rate, events, clients, copies, tenants");
   // Owned by the parser's callback and by the action it makes.
   const auto options = std::make_shared<TopOptions>();
-  command->add_option("--interval", options->interval_seconds, "Seconds between two looks")
+  command->add_option("--interval", options->interval_seconds, "Seconds between two updates")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
-  command->add_flag("--once", options->once, "One report, after one interval");
+  command->add_flag("--once", options->once, "Print one report after one interval, then end");
   command->footer(
-      "Keys: q or Ctrl-C ends it, space holds the picture. Where the output is no terminal it is "
-      "a\n"
-      "report every interval, with -o json an object a line, until it is interrupted.\n"
-      "What is cached and what happens comes from the event stream, which begins with a snapshot: "
-      "top\n"
-      "is one of the daemon's subscribers. Free blocks, clients and hit rates are asked for.\n"
+      "Keys: q or Ctrl-C quits, space pauses the picture. If the output is not a terminal, top\n"
+      "prints a report every interval until it is interrupted; with -o json, one object per line.\n"
+      "The cached blocks and the changes come from the event stream, which begins with a "
+      "snapshot,\n"
+      "so top counts as one of the daemon's subscribers. Free blocks, clients and hit rates are\n"
+      "polled.\n"
       "Examples:\n"
       "  pagodactl top --interval 0.5\n"
       "  pagodactl top --once\n"

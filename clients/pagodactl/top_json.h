@@ -6,10 +6,10 @@
 
 namespace pagoda {
 
-// What `top` shows, as one object for programs; just endpoint and error where the daemon does not
-// answer. "stream" is what the event stream tells, exactly as of its "revision": reusable blocks,
-// and what is counted from "snapshot_revision" on ("..._total"). Where its "state" is not "live"
-// there are no such figures. Rates are null where there are none.
+// The content of `top` as one object for programs. If the daemon does not answer, it has only
+// endpoint and error. "stream" has the figures of the event stream, exactly as of its "revision":
+// reusable blocks, and counters that start at "snapshot_revision" ("..._total"). If its "state" is
+// not "live", these figures are absent. Unknown rates are null.
 nlohmann::ordered_json TopJson(const TopState& state);
 
 }  // namespace pagoda

@@ -18,7 +18,7 @@ absl::StatusOr<TopSample> TopPoller::Poll() {
   absl::StatusOr<v1::GetStatusResponse> status =
       admin_->Call(&AdminClient::Stub::GetStatus, v1::GetStatusRequest());
   if (!status.ok()) {
-    // gRPC waits longer and longer before it connects again; a new channel does not.
+    // A new channel avoids gRPC's growing pauses between connection attempts.
     admin_.reset();
     return status.status();
   }
@@ -56,7 +56,7 @@ void TopPollThread::Run(TopPoller poller) {
     mutex_.Lock();
     answers_.push_back(std::move(answer));
     eventfd_write(event_fd_, 1);
-    // Of a poll that took long the next one is an interval away: nothing is made up for.
+    // After a long poll, the missed polls are not made up for.
     next = std::max(next + interval_, absl::Now());
   }
 }

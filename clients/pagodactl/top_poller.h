@@ -15,11 +15,11 @@
 
 namespace pagoda {
 
-// Asks a daemon how it does, and looks at what its event stream has told; connects again after it
+// Polls a daemon's status and reads the figures of its event stream. Reconnects after the daemon
 // went away. Thread-compatible.
 class TopPoller {
  public:
-  // `stream` outlives the poller.
+  // `stream` must outlive the poller.
   TopPoller(const GlobalOptions& globals, const TopStream* stream)
       : globals_(globals), stream_(*stream) {}
 
@@ -32,13 +32,13 @@ class TopPoller {
   std::optional<AdminClient> admin_;
 };
 
-// A thread that polls every `interval` and writes to an event descriptor when there is an answer,
-// so that a loop over descriptors hears of it while it waits for keys.
+// A thread that polls every `interval` and writes to an event descriptor after each answer. A loop
+// that polls descriptors can thus wait for answers and keys together.
 class TopPollThread {
  public:
-  // The first poll is an interval away. `event_fd`, of eventfd(2), outlives the thread.
+  // Starts polling after one interval. `event_fd`, of eventfd(2), must outlive this object.
   TopPollThread(TopPoller poller, absl::Duration interval, int event_fd);
-  // Waits for a poll that is under way.
+  // Waits for a running poll.
   ~TopPollThread();
 
   // The answers since the last call, in order.

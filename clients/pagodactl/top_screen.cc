@@ -20,15 +20,15 @@ namespace {
 constexpr size_t kLabelWidth = 12;
 constexpr int kMinBar = 8;
 constexpr int kMaxBar = 64;
-// Beside a bar stand its label and "100.0 % of 1,000,000".
+// The space beside a bar for its label and "100.0 % of 1,000,000".
 constexpr int kBesideBar = 36;
-// Events that are shown, where there is room and where there is little.
+// The number of events shown: at most, and at least if space is short.
 constexpr size_t kMostRecent = 8;
 constexpr size_t kFewestRecent = 3;
 
 size_t CharactersOf(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](unsigned char c) {
-    return (c & 0xC0) != 0x80;  // Not the continuation of one in UTF-8.
+    return (c & 0xC0) != 0x80;  // Not a continuation byte of UTF-8.
   }));
 }
 
@@ -41,7 +41,8 @@ std::string FirstCharacters(const std::string& text, size_t count) {
   return text;
 }
 
-// Pieces of text, each in a style or in none, so that a line can be cut before it has escapes.
+// A line of text pieces, each with or without a style. The line can thus be cut before escape
+// sequences are added.
 class Line {
  public:
   Line& Add(std::string text) {
@@ -52,7 +53,7 @@ class Line {
     pieces_.push_back({std::move(text), style});
     return *this;
   }
-  // The name of a line, or blanks where it goes on.
+  // A line that begins with a label, or with blanks if it continues the previous one.
   static Line Labelled(const std::string& label) {
     Line line;
     return line.Add(absl::StrFormat("%-*s", kLabelWidth, label));
@@ -60,7 +61,7 @@ class Line {
 
   std::string Render(const Terminal& terminal) const {
     std::string text;
-    // A file's lines are as long as they are.
+    // Lines in a file are not cut.
     size_t room = terminal.rows > 0 ? static_cast<size_t>(std::max(terminal.columns, 0))
                                     : std::numeric_limits<size_t>::max();
     for (const Piece& piece : pieces_) {
@@ -80,8 +81,8 @@ class Line {
   std::vector<Piece> pieces_;
 };
 
-// Lines that stay or go together. The larger `rank` goes first; before any goes, those behind the
-// first `keep` lines do, one by one.
+// Lines that are shown or left out together. The section with the largest `rank` is left out first.
+// Before that, the lines after the first `keep` lines of sections are dropped one by one.
 struct Section {
   int rank;
   std::vector<Line> lines;
@@ -115,8 +116,8 @@ std::array<uint32_t, kNumStates> BlocksOf(const v1::TierStatus& tier) {
           tier.free_blocks()};
 }
 
-// Cells for each state, `width` in all: rounded down, but at least one for what is not nothing;
-// what is left over or missing is the largest state's.
+// The cells of each state, `width` in total. Each share is rounded down, but a state with blocks
+// gets at least one cell. The largest state takes the difference.
 std::array<int, kNumStates> CellsOf(const std::array<uint32_t, kNumStates>& blocks,
                                     uint32_t capacity, int width) {
   std::array<int, kNumStates> cells = {};
@@ -142,7 +143,7 @@ void AddBar(const v1::TierStatus& tier, int width, const Terminal& terminal, Lin
   }
 }
 
-// --- Sections, as a person reads them from the top ---
+// --- Sections, from top to bottom ---
 
 Section Title(const TopState& state, absl::Time now, TopPicture picture) {
   const v1::GetStatusResponse& status = state.sample()->status;
@@ -153,12 +154,12 @@ Section Title(const TopState& state, absl::Time now, TopPicture picture) {
                         FormatElapsed(DurationFromProto(status.uptime()))));
   if (status.draining()) title.Add(", ").Add(Style::kYellow, "draining");
   if (picture == TopPicture::kHeld) {
-    section.lines.emplace_back().Add(Style::kYellow, "held as it was: space goes on");
+    section.lines.emplace_back().Add(Style::kYellow, "paused; space continues");
   }
   if (!state.error().ok()) {
     section.lines.emplace_back().Add(
         Style::kRed, absl::StrCat("no answer for ", FormatElapsed(now - state.failing_since()),
-                                  ", trying again: ", std::string(state.error().message())));
+                                  ", retrying: ", std::string(state.error().message())));
   }
   if (status.quarantined_blocks() > 0) {
     section.lines.emplace_back().Add(
@@ -174,7 +175,7 @@ Section Cache(const v1::GetStatusResponse& status) {
   Section section{.rank = 6, .lines = {Line::Labelled("cache")}};
   const std::string& model = cache.model_fingerprint();
   section.lines[0].Add(absl::StrFormat(
-      "%s, model %s, %s a block, epoch %016x", cache.name(), model.empty() ? "-" : model,
+      "%s, model %s, %s per block, epoch %016x", cache.name(), model.empty() ? "-" : model,
       FormatCounted(cache.tokens_per_block(), "token"), status.epoch()));
   return section;
 }
@@ -204,11 +205,11 @@ std::string ReusableText(const WindowFigures& figures, const v1::CacheInfo& cach
   return text.empty() ? "none" : text;
 }
 
-// "25 stored, 0.0 down, 0.0 up, 3.0 evicted". Other reasons than eviction only where there were
-// any.
+// "25 stored, 0.0 offloaded, 0.0 onboarded, 3.0 evicted". Other removal reasons are shown only if
+// they occurred.
 std::string ChangesText(const StreamRates::Window& rates) {
   std::string text = absl::StrCat(RateText(rates.stored), " stored, ", RateText(rates.offloaded),
-                                  " down, ", RateText(rates.onboarded), " up");
+                                  " offloaded, ", RateText(rates.onboarded), " onboarded");
   const auto evicted = rates.removed.find(v1::REMOVAL_REASON_EVICTED);
   absl::StrAppend(&text, ", ", RateText(evicted == rates.removed.end() ? 0 : evicted->second),
                   " evicted");
@@ -219,7 +220,7 @@ std::string ChangesText(const StreamRates::Window& rates) {
   return text;
 }
 
-// What the stream tells of a window; nothing where it tells nothing.
+// Adds the stream's figures of a window, if the stream is live and has them.
 void AddStreamLines(const TopState& state, uint32_t window_size, Section& section) {
   const StreamLook& look = state.sample()->stream;
   const auto figures = look.figures.windows.find(window_size);
@@ -227,7 +228,7 @@ void AddStreamLines(const TopState& state, uint32_t window_size, Section& sectio
   section.lines.push_back(Line::Labelled("  reusable"));
   section.lines.back().Add(ReusableText(figures->second, state.sample()->status.cache()));
   if (!state.stream_rates().has_value()) return;
-  section.lines.push_back(Line::Labelled("  a second"));
+  section.lines.push_back(Line::Labelled("  changes/s"));
   section.lines.back().Add(ChangesText(state.stream_rates()->windows.at(window_size)));
 }
 
@@ -248,13 +249,13 @@ Section Window(const TopState& state, int index, const Terminal& terminal) {
   AddStreamLines(state, window.window_size(), section);
   if (rates != nullptr) {
     section.lines.push_back(Line::Labelled("  allocated"));
-    section.lines.back().Add(absl::StrCat(RateText(rates->allocated_blocks), " a second, for ",
+    section.lines.back().Add(absl::StrCat(RateText(rates->allocated_blocks), " per second, for ",
                                           RateText(rates->lookup_tokens),
                                           " prompt tokens looked up"));
   }
   section.lines.push_back(Line::Labelled("  pinned"));
   section.lines.back().Add(absl::StrCat(FormatCount(window.pinned_blocks()), " of ",
-                                        FormatCount(window.pin_budget_blocks()), " that may be"));
+                                        FormatCount(window.pin_budget_blocks()), " allowed"));
   return section;
 }
 
@@ -266,13 +267,13 @@ Line ClientsLine(const v1::GetStatusResponse& status) {
                                FormatCounted(status.pins(), "pin")));
 }
 
-// A stream that is read as it comes is behind the answer by what happened in some milliseconds.
+// A healthy stream lags behind the answer by the events of a few milliseconds.
 void AddBehind(const TopState& state, Line& line) {
   const std::optional<uint64_t> behind = state.sample()->events_behind();
   if (!behind.has_value()) {
-    line.Add(Style::kYellow, "of another incarnation than the answer");
+    line.Add(Style::kYellow, "from another incarnation than the answer");
   } else if (*behind == 0) {
-    line.Add(Style::kGreen, "level with the daemon");
+    line.Add(Style::kGreen, "up to date");
   } else if (state.stream_lags()) {
     line.Add(Style::kYellow,
              absl::StrCat(FormatCounted(*behind, "event"), " and more than an interval behind"));
@@ -289,11 +290,11 @@ Line StreamLine(const TopState& state, absl::Time now) {
       if (look.interruption.ok()) return line.Add("none yet");
       return line.Add(Style::kRed,
                       absl::StrCat("none for ", FormatElapsed(now - look.phase_since),
-                                   ", trying again: ", std::string(look.interruption.message())));
+                                   ", retrying: ", std::string(look.interruption.message())));
     case StreamLook::Phase::kSnapshot: {
       uint64_t blocks = 0;
       for (const auto& [size, window] : look.figures.windows) blocks += window.stored;
-      return line.Add(Style::kYellow, absl::StrCat("a snapshot is read, ",
+      return line.Add(Style::kYellow, absl::StrCat("reading a snapshot, ",
                                                    FormatCounted(blocks, "block"), " so far"));
     }
     case StreamLook::Phase::kLive:
@@ -305,17 +306,17 @@ Line StreamLine(const TopState& state, absl::Time now) {
       absl::StrCat(", last message ", FormatElapsed(look.time - look.last_message), " ago"));
 }
 
-// Who uses the cache, and what the stream says of it as a whole.
+// The cache's clients, and the stream's figures of the whole cache.
 Section Activity(const TopState& state, absl::Time now) {
   Section section{.rank = 2, .lines = {ClientsLine(state.sample()->status)}};
   Line events = Line::Labelled("events");
   if (const std::optional<StreamRates>& rates = state.stream_rates(); rates.has_value()) {
-    events.Add(absl::StrCat(RateText(rates->events), " a second: ", RateText(rates->stored_events),
-                            " stored, ", RateText(rates->updated_events), " updated, ",
-                            RateText(rates->removed_events), " removed, ",
-                            RateText(rates->created_events), " created"));
+    events.Add(absl::StrCat(
+        RateText(rates->events), " per second: ", RateText(rates->stored_events), " stored, ",
+        RateText(rates->updated_events), " updated, ", RateText(rates->removed_events),
+        " removed, ", RateText(rates->created_events), " created"));
   } else {
-    events.Add("- a second");
+    events.Add("- per second");
   }
   section.lines.push_back(std::move(events));
   section.lines.push_back(StreamLine(state, now));
@@ -324,14 +325,14 @@ Section Activity(const TopState& state, absl::Time now) {
     section.lines.push_back(Line::Labelled(""));
     section.lines.back().Add(
         Style::kYellow,
-        absl::StrCat("begun anew ", FormatElapsed(now - look.phase_since), " ago, with snapshot ",
+        absl::StrCat("restarted ", FormatElapsed(now - look.phase_since), " ago, with snapshot ",
                      look.figures.snapshots + (look.live() ? 0 : 1), ": ",
                      std::string(look.interruption.message())));
   }
   return section;
 }
 
-// The last events, the newest first: where there is little room the oldest ones go.
+// The last events, newest first. If space is short, the oldest ones are dropped.
 Section Recent(const TopState& state) {
   Section section{.rank = 5, .lines = {}, .keep = kFewestRecent};
   const StreamLook& look = state.sample()->stream;
@@ -361,7 +362,8 @@ Section Transfers(const TopState& state) {
     section.lines.push_back(Line::Labelled(""));
     section.lines.back().Add(absl::StrCat(direction.source, " to ", direction.target, ": ",
                                           FormatBytes(static_cast<uint64_t>(direction.bytes)),
-                                          "/s, ", RateText(direction.copies), " copies a second"));
+                                          "/s, ", RateText(direction.copies),
+                                          " copies per second"));
   }
   return section;
 }
@@ -389,7 +391,7 @@ std::string UseText(const v1::TenantInfo& tenant) {
   return text;
 }
 
-// Nothing where there are no tenants but the default tenant, which then have all.
+// Empty if the default tenant is the only one: it then has all blocks.
 Section Tenants(const std::vector<v1::TenantInfo>& tenants) {
   Section section{.rank = 3, .lines = {}};
   if (tenants.size() == 1 && tenants[0].name().empty()) return section;
@@ -417,7 +419,7 @@ Section Legend(const Terminal& terminal) {
         .Add(state.style, terminal.unicode ? state.unicode : state.ascii)
         .Add(absl::StrCat(" ", state.name, "   "));
   }
-  if (terminal.rows > 0) section.lines[0].Add("q ends, space holds");
+  if (terminal.rows > 0) section.lines[0].Add("q quits, space pauses");
   return section;
 }
 
@@ -429,7 +431,7 @@ size_t LinesOf(const std::vector<Section>& sections) {
   return lines;
 }
 
-// The last line of a section that may lose one. False: there is none.
+// Drops the last line of a section that can lose one. Returns false if there is none.
 bool DropLine(std::vector<Section>& sections) {
   for (Section& section : sections) {
     if (section.lines.size() <= section.keep) continue;
@@ -439,7 +441,7 @@ bool DropLine(std::vector<Section>& sections) {
   return false;
 }
 
-// Of two sections of one rank the later one goes first.
+// Drops the section of the largest rank; among equal ranks, the last one.
 void DropLeast(std::vector<Section>& sections) {
   auto least = sections.begin();
   for (auto it = sections.begin(); it != sections.end(); ++it) {
@@ -455,7 +457,7 @@ std::vector<std::string> Fit(std::vector<Section> sections, const Terminal& term
   while (bounded && sections.size() > 1 && LinesOf(sections) > rows) {
     if (!DropLine(sections)) DropLeast(sections);
   }
-  // An empty line between sections, where there is room for all of them.
+  // Empty lines between sections, if there is space for all of them.
   const bool airy = !bounded || LinesOf(sections) + sections.size() - 1 <= rows;
   std::vector<std::string> lines;
   for (const Section& section : sections) {

@@ -1,4 +1,4 @@
-// The picture that `top` draws, as text. Knows no terminal but as a value.
+// The picture of `top` as text. It does not touch the terminal.
 #ifndef PAGODA_CLIENTS_PAGODACTL_TOP_SCREEN_H_
 #define PAGODA_CLIENTS_PAGODACTL_TOP_SCREEN_H_
 
@@ -12,11 +12,12 @@
 
 namespace pagoda {
 
-// Whether the state goes on, or stands still so that a person can read it.
+// Whether the picture is updated, or paused so that a person can read it.
 enum class TopPicture { kMoving, kHeld };
 
-// At most terminal.rows lines of at most terminal.columns characters; what is less important is
-// left out where there is no room. A report for a file (terminal.rows 0) has all lines, whole.
+// Returns at most terminal.rows lines of at most terminal.columns characters. If the space is too
+// small, the less important parts are left out. A report for a file (terminal.rows 0) has all lines
+// at full length.
 std::vector<std::string> TopScreen(const TopState& state, const Terminal& terminal, absl::Time now,
                                    TopPicture picture = TopPicture::kMoving);
 

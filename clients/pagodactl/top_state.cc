@@ -9,7 +9,7 @@
 namespace pagoda {
 namespace {
 
-// Two of the daemon's counters a second. A counter never goes down in one incarnation.
+// Computes the rate between two values of a counter. A counter never decreases in one incarnation.
 class PerSecond {
  public:
   explicit PerSecond(absl::Duration elapsed) : seconds_(absl::ToDoubleSeconds(elapsed)) {}
@@ -57,7 +57,7 @@ TopRates::Direction DirectionRates(const v1::TransferStatus& before,
 TopRates RatesBetween(const TopSample& before, const TopSample& after) {
   const PerSecond rate(after.time - before.time);
   TopRates rates;
-  // The windows are the layout's, so one incarnation always has the same.
+  // One incarnation always has the same windows, those of the layout.
   for (int i = 0; i < after.status.windows_size(); ++i) {
     rates.windows.push_back(WindowRates(before.status.windows(i), after.status.windows(i), rate));
   }

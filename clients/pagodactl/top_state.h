@@ -1,5 +1,5 @@
-// What `top` knows of a daemon: its last two answers, what the event stream had told by then, and
-// what happened between them.
+// The state of `top`: the daemon's last answer, the event stream's figures at that time, and the
+// rates since the answer before.
 #ifndef PAGODA_CLIENTS_PAGODACTL_TOP_STATE_H_
 #define PAGODA_CLIENTS_PAGODACTL_TOP_STATE_H_
 
@@ -19,17 +19,17 @@ namespace pagoda {
 struct TopSample {
   absl::Time time;
   v1::GetStatusResponse status;
-  // Empty also where the daemon does not tell.
+  // Empty if the daemon refused to list them.
   std::vector<v1::TenantInfo> tenants;
-  // Looked at after the answer came.
+  // Read after the answer arrived.
   StreamLook stream;
 
-  // Events up to the answer that the stream had not told; none where it tells of another
-  // incarnation, or of nothing yet.
+  // The number of events before the answer that the stream had not delivered yet. None if the
+  // stream is not live or belongs to another incarnation of the daemon.
   std::optional<uint64_t> events_behind() const;
 };
 
-// What a stream told, a second of the time between two looks at it.
+// Rates per second of a stream's figures between two looks at it.
 struct StreamRates {
   struct Window {
     double stored = 0;
@@ -45,7 +45,7 @@ struct StreamRates {
   std::map<uint32_t, Window> windows;  // By size, as StreamFigures::windows.
 };
 
-// A second of the time between two samples.
+// Rates per second between two samples.
 struct TopRates {
   struct Window {
     double allocated_blocks = 0;
@@ -53,13 +53,13 @@ struct TopRates {
     std::optional<double> hit_rate;  // None: nothing was looked up.
   };
   struct Direction {
-    std::string source;  // What the daemon calls the tier.
+    std::string source;  // The daemon's name for the tier.
     std::string target;
     double copies = 0;
     double bytes = 0;
   };
-  std::vector<Window> windows;        // As the samples have them.
-  std::vector<Direction> directions;  // Likewise.
+  std::vector<Window> windows;        // In the order of the samples.
+  std::vector<Direction> directions;  // In the order of the later sample.
 };
 
 // Thread-compatible.
@@ -67,23 +67,24 @@ class TopState {
  public:
   explicit TopState(std::string endpoint) : endpoint_(std::move(endpoint)) {}
 
-  // The daemon has answered. An answer of another incarnation starts anew.
+  // Adds an answer. An answer of another incarnation of the daemon resets the rates.
   void Add(TopSample sample);
-  // It has not; what is known stays.
+  // Records that the daemon did not answer. The last sample stays.
   void Fail(const absl::Status& error, absl::Time now);
 
   const std::string& endpoint() const { return endpoint_; }
   // None before the first answer.
   const std::optional<TopSample>& sample() const { return sample_; }
-  // None before the second answer of one incarnation.
+  // None before the second answer of the same incarnation.
   const std::optional<TopRates>& rates() const { return rates_; }
-  // None unless the stream was live at both answers, after the same snapshot.
+  // None unless the stream was live at both answers, since the same snapshot.
   const std::optional<StreamRates>& stream_rates() const { return stream_rates_; }
-  // The live stream has not told yet what had happened by the answer before the last one.
+  // Whether the live stream lags by more than one interval: it has not delivered all events before
+  // the previous answer.
   bool stream_lags() const { return stream_lags_; }
-  // OK where the daemon answered last time.
+  // OK if the daemon answered the last time.
   const absl::Status& error() const { return error_; }
-  // Of the first failure in a row; means nothing where error() is OK.
+  // The time of the first failure in a row. Meaningless if error() is OK.
   absl::Time failing_since() const { return failing_since_; }
 
  private:

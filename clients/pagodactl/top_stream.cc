@@ -10,7 +10,7 @@
 namespace pagoda {
 namespace {
 
-// Between two tries to have a stream.
+// The bounds of the wait between two attempts to open a stream.
 constexpr absl::Duration kFirstWait = absl::Milliseconds(100);
 constexpr absl::Duration kLongestWait = absl::Seconds(2);
 
@@ -58,7 +58,7 @@ void TopStream::Run() {
 }
 
 absl::Status TopStream::ReadStream() {
-  // gRPC waits longer and longer before it connects again; a new channel does not.
+  // A new channel avoids gRPC's growing pauses between connection attempts.
   const auto channel = ConnectToDaemon(globals_);
   if (!channel.ok()) return channel.status();
   const auto stub = v1::EventService::NewStub(*channel);
@@ -90,7 +90,8 @@ absl::Status TopStream::Take(const v1::WatchResponse& message) {
   last_message_ = absl::Now();
   if (message.snapshot_begin()) {
     if (phase_ != StreamLook::Phase::kDown) {
-      interruption_ = absl::OutOfRangeError("the stream was behind what the daemon keeps");
+      interruption_ =
+          absl::OutOfRangeError("the stream fell behind the events that the daemon keeps");
     }
     EnterPhase(StreamLook::Phase::kSnapshot);
   }

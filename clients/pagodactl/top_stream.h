@@ -1,4 +1,4 @@
-// The event stream that `top` reads, on a thread of its own.
+// The event stream that `top` reads on a separate thread.
 #ifndef PAGODA_CLIENTS_PAGODACTL_TOP_STREAM_H_
 #define PAGODA_CLIENTS_PAGODACTL_TOP_STREAM_H_
 
@@ -15,41 +15,41 @@
 
 namespace pagoda {
 
-// What the stream has told by a moment.
+// The state of the stream at one moment.
 struct StreamLook {
   enum class Phase {
-    kDown,      // There is none: the first one is not there yet, or one has ended.
-    kSnapshot,  // What is cached is being told.
-    kLive,      // What happens is.
+    kDown,      // There is no stream: it has not started yet, or it has ended.
+    kSnapshot,  // The snapshot is being received.
+    kLive,      // Events are being received.
   };
 
   Phase phase = Phase::kDown;
   absl::Time time;          // Of this look.
   absl::Time phase_since;   // When the phase began.
-  absl::Time last_message;  // When one came, a progress mark or more; the past where none has.
-  // Why there is a later snapshot than the first one, or why there is no stream; OK otherwise.
+  absl::Time last_message;  // Of events or a progress mark; InfinitePast() before the first one.
+  // Why there was a second or later snapshot, or why there is no stream; OK otherwise.
   absl::Status interruption;
   StreamFigures figures;
 
-  // The figures are those of a revision.
+  // Whether the figures are those of a revision.
   bool live() const { return phase == Phase::kLive; }
 };
 
-// Keeps a Watch stream with a snapshot open, and begins a new one, with a new snapshot, when it
-// ends: because the daemon went away, or because something does not fit. Where the stream falls
-// behind what the daemon keeps, the daemon sends a new snapshot in it. Thread-safe.
+// Keeps a Watch stream with a snapshot open. If the stream ends, because the daemon went away or an
+// event does not fit, it starts a new one with a new snapshot. If the stream falls behind the
+// events that the daemon keeps, the daemon sends a new snapshot in the same stream. Thread-safe.
 class TopStream {
  public:
   explicit TopStream(const GlobalOptions& globals);
-  // Ends the stream; waits for a connection that is being made.
+  // Ends the stream. Waits for a connection attempt that is under way.
   ~TopStream();
 
-  // Copies figures, whose size does not depend on the cache's.
+  // Copies the figures. Their size does not depend on the cache's size.
   StreamLook Look() const;
 
  private:
   void Run();
-  // One stream, from connecting to its end: why it ended.
+  // Runs one stream from connecting to its end. Returns why it ended.
   absl::Status ReadStream();
   absl::Status Take(const v1::WatchResponse& message);
   void EnterPhase(StreamLook::Phase phase) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

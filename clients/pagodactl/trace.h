@@ -10,7 +10,7 @@
 
 namespace pagoda {
 
-// Tokens that one hash id of a trace stands for.
+// The number of tokens that one hash id of a trace stands for.
 inline constexpr uint32_t kTraceBlockTokens = 512;
 
 // One request of a trace.
@@ -21,9 +21,9 @@ struct TraceRequest {
   std::vector<uint64_t> hash_ids;
 };
 
-// Reads a trace in the JSON Lines format that Mooncake publishes: an object a line with `timestamp`
-// (milliseconds) and `hash_ids`; other members are not read, and blank lines are passed over. At
-// most `limit` requests; 0 is all. Errors: INVALID_ARGUMENT with "file:line: what is wrong".
+// Reads a trace in the JSON Lines format that Mooncake publishes. Each line is an object with
+// `timestamp` (milliseconds) and `hash_ids`. Other members and blank lines are ignored. Reads at
+// most `limit` requests; 0 reads all. Errors: INVALID_ARGUMENT with "file:line: error".
 absl::StatusOr<std::vector<TraceRequest>> ReadTrace(const std::string& path, size_t limit);
 
 }  // namespace pagoda

@@ -1,4 +1,4 @@
-// pagodactl watch: the cache's events as they happen.
+// pagodactl watch: prints the cache's events as they happen.
 #include <unistd.h>
 
 #include <iostream>
@@ -30,7 +30,7 @@ struct WatchOptions {
   StreamPosition::Start start;
   bool resnapshot = false;
   uint64_t count = 0;  // 0: until Ctrl-C.
-  // What is shown; an empty list is everything. In lower case, as they are given.
+  // Filters; an empty list is everything. Names are in lower case, as given.
   std::vector<std::string> types;
   std::vector<std::string> tiers;
   std::vector<uint32_t> windows;  // 0: full attention.
@@ -69,7 +69,7 @@ class EventPrinter {
     const std::string start = message.snapshot_begin()
                                   ? "with a snapshot"
                                   : absl::StrCat("after revision ", message.previous_revision());
-    std::cerr << absl::StrFormat("cache %s, epoch %016x, %s; Ctrl-C ends\n", message.cache(),
+    std::cerr << absl::StrFormat("cache %s, epoch %016x, %s; Ctrl-C quits\n", message.cache(),
                                  message.epoch(), start);
     std::cout << Paint(terminal_, Style::kBold, EventHeader()) << std::endl;
   }
@@ -91,7 +91,7 @@ class EventPrinter {
   uint64_t printed() const { return printed_; }
 
  private:
-  // Writes it out at once: a reader at the other end of a pipe waits for it.
+  // Flushes each line: a reader at the other end of a pipe waits for it.
   static void PrintLine(const std::string& line) { std::cout << line << std::endl; }
 
   const OutputFormat format_;
@@ -99,8 +99,7 @@ class EventPrinter {
   uint64_t printed_ = 0;
 };
 
-// Says in the message what to do about a stream that was refused, or that ended because the log
-// passed it.
+// Adds a hint to the error of a stream that was refused, or that fell behind the daemon's log.
 absl::Status Explain(const grpc::Status& status, const WatchOptions& options,
                      const StreamPosition& position) {
   const absl::Status error = StatusFromGrpc(status);
@@ -116,28 +115,28 @@ absl::Status Explain(const grpc::Status& status, const WatchOptions& options,
         return MakeError(
             Reason::kRevisionCompacted,
             absl::StrCat(message,
-                         "\nThis reader is behind for longer than the daemon keeps events. "
-                         "With --resnapshot the stream goes on with a snapshot then."));
+                         "\nThis reader is further behind than the daemon keeps events. With "
+                         "--resnapshot the stream continues with a snapshot instead."));
       }
       return MakeError(
           Reason::kRevisionCompacted,
-          absl::StrCat(message, "\nThe daemon keeps only its last events, and those from revision ",
-                       options.start.from_revision, " on are partly gone. The oldest one left is ",
+          absl::StrCat(message, "\nThe daemon keeps only its last events. Those since revision ",
+                       options.start.from_revision, " are partly gone; the oldest one left is ",
                        value("oldest_revision"),
-                       ": start there with --from-revision, with all there is with --snapshot, or "
-                       "leave both out to start from now."));
+                       ". Start there with --from-revision, start with the cached state with "
+                       "--snapshot, or leave both out to start from now."));
     case Reason::kRevisionInFuture:
       return MakeError(
           Reason::kRevisionInFuture,
           absl::StrCat(message, "\nThe next event will have the revision ", value("next_revision"),
-                       ". A daemon that was restarted counts from 1 again."));
+                       ". A restarted daemon counts from 1 again."));
     default:
       return error;
   }
 }
 
-// Reads until the stream ends (OK: its own status says why), a gap shows, or the wanted number of
-// events is printed.
+// Reads until the stream ends (returns OK; the stream's own status has the reason), there is a gap,
+// or `options.count` events are printed.
 absl::Status PrintEvents(grpc::ClientReader<v1::WatchResponse>& stream, const WatchOptions& options,
                          StreamPosition& position, EventPrinter& printer) {
   bool first = true;
@@ -179,17 +178,18 @@ absl::Status RunWatch(const GlobalOptions& globals, const WatchOptions& options)
   return Explain(end, options, position);
 }
 
-// What is shown of the stream.
+// The options that filter the stream.
 void AddFilterOptions(CLI::App& command, WatchOptions& options) {
   const std::vector<std::string> types = {"created", "stored", "updated", "removed"};
-  command.add_option("--type", options.types, "Only events of this type; several with commas")
+  command
+      .add_option("--type", options.types, "Only events of this type; separate several with commas")
       ->delimiter(',')
       ->check(CLI::IsMember(types));
   const std::vector<std::string> tiers = {"primary", "secondary", "third", "fourth"};
   command
       .add_option("--tier", options.tiers,
-                  "Only blocks stored in this tier, and moves that begin or end there; removals "
-                  "pass")
+                  "Only blocks stored in this tier, and moves from or to it; removals are always "
+                  "shown")
       ->delimiter(',')
       ->check(CLI::IsMember(tiers));
   const auto parse_window = [](std::string& window) {
@@ -199,7 +199,7 @@ void AddFilterOptions(CLI::App& command, WatchOptions& options) {
   };
   command
       .add_option("--window", options.windows,
-                  "Only the window of so many tokens, or full; several with commas")
+                  "Only the window of this many tokens, or full; separate several with commas")
       ->delimiter(',')
       ->transform(CLI::Validator(parse_window, "full|TOKENS"));
   command.add_option("--tenant", options.tenant, "Only this tenant's blocks");
@@ -215,22 +215,22 @@ void AddWatchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen
   CLI::Option* from_revision =
       command
           ->add_option("--from-revision", options->start.from_revision,
-                       "The first revision wanted; without it, the stream starts from now")
+                       "The first revision to print; default: start from now")
           ->check(CLI::PositiveNumber);
   command
       ->add_flag("--snapshot", options->start.snapshot,
-                 "Begin with all that is cached, then go on with what happens")
+                 "Begin with all cached blocks, then continue with events")
       ->excludes(from_revision);
   command->add_flag("--resnapshot", options->resnapshot,
-                    "Go on with a snapshot where the daemon has no longer the next event");
+                    "Continue with a snapshot if the daemon no longer has the next event");
   command->add_option("--count", options->count, "End after this many events")
       ->check(CLI::PositiveNumber);
   AddFilterOptions(*command, *options);
   command->footer(
-      "A gap in the stream ends it with exit code 1. A snapshot stands between two lines: it "
-      "begins,\n"
-      "and it is whole, as of a revision. What is told in it has no revision, except for what\n"
-      "happens meanwhile. The two lines do not count for --count.\n"
+      "A gap in the stream ends the command with exit code 1. A snapshot stands between a begin\n"
+      "line and an end line, which has the revision of the complete snapshot. Blocks of the\n"
+      "snapshot have no revision; events that happen meanwhile do. --count does not count the two\n"
+      "lines.\n"
       "Examples:\n"
       "  pagodactl watch\n"
       "  pagodactl watch --from-revision 1 --count 10\n"

@@ -1,4 +1,5 @@
-// pagodactl workload: a seeded chat workload through the Session stream, watched while it runs.
+// pagodactl workload: runs a seeded chat workload through the Session stream and shows its
+// progress.
 #include <unistd.h>
 
 #include <atomic>
@@ -27,7 +28,7 @@ constexpr absl::Duration kStatusInterval = absl::Milliseconds(250);
 // The progress bar with the daemon's occupancy beside it.
 class LiveView {
  public:
-  // Of the daemon's cache of that name; empty: the only one.
+  // `cache` is the name of the daemon's cache; empty: its only one.
   LiveView(const std::shared_ptr<grpc::Channel>& channel, const std::string& cache, uint64_t turns)
       : admin_(v1::AdminService::NewStub(channel)),
         cache_(cache),
@@ -48,8 +49,8 @@ class LiveView {
   }
 
  private:
-  // Of the largest window's primary tier. A view is no reason to fail: without an answer it shows a
-  // question mark.
+  // The occupancy of the largest window's primary tier. A question mark if the daemon does not
+  // answer: the workload must not fail because of its progress bar.
   std::string Occupancy() {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
@@ -83,8 +84,8 @@ void PrintReport(const ChatWorkloadReport& report) {
                FormatCount(report.prompt_tokens), FormatCount(report.matched_tokens));
   absl::PrintF("reply tokens           %s\n", FormatCount(report.reply_tokens));
   absl::PrintF("hit rate               %s\n", FormatShare(report.hit_rate()));
-  absl::PrintF("deferrals for room     %s\n", FormatCount(report.deferrals));
-  absl::PrintF("losses                 %s shortened, %s begun anew, %s refused\n",
+  absl::PrintF("deferrals              %s\n", FormatCount(report.deferrals));
+  absl::PrintF("losses                 %s shortened, %s restarted, %s refused\n",
                FormatCounted(report.shortened, "sequence"), FormatCount(report.lost),
                FormatCounted(report.refused, "operation"));
   absl::PrintF("operations             %s in %s batches and %s\n", FormatCount(report.operations),
@@ -164,7 +165,7 @@ void AddWorkloadCommand(CLI::App& app, const GlobalOptions& globals, Action& cho
     command->add_option(name, value, text)->check(check)->capture_default_str();
   };
   const CLI::Range count(1U, 1U << 20);
-  add("--conversations", options->conversations, "How many conversations", count);
+  add("--conversations", options->conversations, "The number of conversations", count);
   add("--turns", options->turns, "Turns of each conversation", count);
   add("--concurrency", options->concurrency, "Conversations that run at once",
       CLI::Range(1U, kMaxConcurrency));
@@ -172,9 +173,10 @@ void AddWorkloadCommand(CLI::App& app, const GlobalOptions& globals, Action& cho
       CLI::Range(0U, 1U << 20));
   add("--user-tokens", options->user_tokens, "New tokens of the user in each turn", count);
   add("--reply-tokens", options->reply_tokens, "Tokens of the reply in each turn", count);
-  command->add_option("--seed", options->seed, "Of all that is said")->capture_default_str();
+  command->add_option("--seed", options->seed, "The seed of all tokens")->capture_default_str();
   command->footer(
-      "The workload writes no KV bytes; its sequences have a cache salt of their own.\n"
+      "The workload needs no model: it writes no KV bytes, and its sequences have their own cache\n"
+      "salt. A deferral means that a conversation got no blocks and waited for others.\n"
       "Examples:\n"
       "  pagodactl workload\n"
       "  pagodactl workload --conversations 200 --turns 6 --concurrency 32 --seed 7\n"

@@ -1,7 +1,8 @@
-"""Puts contract.binpb, the descriptors of proto/pagoda/v1, into the package as it is built; the rest is in pyproject.toml.
+"""Puts contract.binpb, the descriptors of proto/pagoda/v1, into the package when it is built. The
+rest is in pyproject.toml.
 
-It is made with protoc where there is one, else with grpcio-tools, which build_backend/backend.py then asks for. A source distribution
-has it made already.
+protoc makes the file if it is installed, otherwise grpcio-tools, which build_backend/backend.py
+then requires. A source distribution already contains it.
 """
 
 import pathlib
@@ -22,10 +23,11 @@ VERSION = runpy.run_path(str(PACKAGE / "version.py"))["VERSION"]
 
 
 def make_contract(folder):
-    """Writes contract.binpb into `folder`, which is the package's."""
+    """Writes contract.binpb into `folder`, the folder of the package."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    if not (PROTOS / "pagoda").is_dir():  # A source distribution: setuptools has copied it with the rest.
+    # In a source distribution, setuptools has copied it with the rest.
+    if not (PROTOS / "pagoda").is_dir():
         return
     compiler = [shutil.which("protoc")] if shutil.which("protoc") else [sys.executable, "-m", "grpc_tools.protoc"]
     files = sorted(str(path) for path in (PROTOS / "pagoda" / "v1").glob("*.proto"))
@@ -46,6 +48,7 @@ class Sdist(sdist):
         make_contract(pathlib.Path(base_dir) / "src" / "pagoda")
 
 
-# The extra `server` is the daemon of the same version: deploy/wheel.sh makes its wheel.
-setup(cmdclass={"build_py": BuildPy, "sdist": Sdist},
+# The extra `server` is the daemon of the same version: deploy/wheel.sh makes its wheel. The licence
+# is here because setuptools before 77 refuses its name in pyproject.toml.
+setup(license="Apache-2.0", cmdclass={"build_py": BuildPy, "sdist": Sdist},
       extras_require={"torch": ["torch"], "server": [f"pagoda-server=={VERSION}"]})

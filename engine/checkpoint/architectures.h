@@ -25,7 +25,7 @@ struct Architecture {
   void (*fill)(FieldReader&, ModelConfig&);  // Called last.
   // Defaults.
   bool has_kv_heads_by_layer = false;  // num_key_value_heads can be a list.
-  uint32_t num_kv_heads = 0;           // 0: as many as heads.
+  uint32_t num_kv_heads = 0;           // 0: the number of heads.
   uint32_t head_dim = 0;               // 0: hidden_size / num_attention_heads.
   uint32_t max_position_embeddings = 32768;
   RotaryDefaults rotary;

@@ -41,7 +41,8 @@ struct LayerConfig {
   uint32_t rotary = 0;                 // Index in ModelConfig::rotaries.
   // K and V, or K only (multi-head latent attention, whose values are the first elements of keys).
   KvKind kind = KvKind::kKeyAndValue;
-  uint32_t value_dim = 0;  // For K only: elements of a value, up to head_dim; 0: all of a key's.
+  // For K only: how many of a key's first elements are the value, up to head_dim. 0: all.
+  uint32_t value_dim = 0;
   friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
 };
 

@@ -17,7 +17,7 @@ constexpr char kFull[] = "full_attention";
 constexpr char kSliding[] = "sliding_attention";
 constexpr uint32_t kMaxPositions = 1u << 26;
 
-// Refuses variants by their keys.
+// Refuses options outside `known`: they belong to other variants of the embedding.
 void RefuseOtherKeys(FieldReader& options, std::initializer_list<std::string_view> known) {
   for (const auto& [key, value] : options.object().items()) {
     if (key == "rope_type" || key == "type" || key == "rope_theta") continue;

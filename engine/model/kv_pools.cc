@@ -33,7 +33,7 @@ std::string NameOf(const PoolMapping& mapping) {
                       WindowName(mapping.window));
 }
 
-// Describes what a layer needs, or what a pool has.
+// Describes the needs of a layer, or the properties of a pool.
 std::string Describe(WindowSize window, uint32_t num_kv_heads, uint32_t head_dim,
                      uint32_t kv_factor) {
   return absl::StrCat("window ", WindowName(window), ", ", num_kv_heads, " heads of ", head_dim,

@@ -18,7 +18,7 @@ class RotaryTable {
   void SetPositions(absl::Span<const int32_t> positions);
 
   uint32_t half_dim() const { return static_cast<uint32_t>(frequencies_.size()); }
-  // Of the row-th position: [half_dim].
+  // The angles of the row-th position: [half_dim].
   const float* cosines(uint64_t row) const { return cosines_.data() + row * half_dim(); }
   const float* sines(uint64_t row) const { return sines_.data() + row * half_dim(); }
 

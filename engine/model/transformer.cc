@@ -68,12 +68,12 @@ uint32_t MostKvHeads(const ModelConfig& config) {
 
 struct Transformer::Activations {
   GrowingRows hidden;    // [N][H], the residual stream
-  GrowingRows normed;    // [N][H], what a layer reads
+  GrowingRows normed;    // [N][H], the input of a layer
   GrowingRows qkv;       // [N][Q + K + K]; a layer with fewer KV heads uses the first columns
   GrowingRows attended;  // [N][Q]
   GrowingRows gate_up;   // [N][I + I]
   GrowingRows gated;     // [N][I]
-  GrowingRows addition;  // [N][H], what a layer adds
+  GrowingRows addition;  // [N][H], the layer's addition to `hidden`
   GrowingRows last;      // [logit_rows][H]
   GrowingRows logits;    // [logit_rows][V]
 

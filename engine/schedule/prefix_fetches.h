@@ -21,7 +21,7 @@ namespace pagoda {
 struct CachedPrefix {
   uint32_t matched_tokens = 0;  // A sequence would match these now.
   uint32_t cached_tokens = 0;   // As in MatchedPrefix.
-  uint32_t disk_tokens = 0;     // Of these, the ones that are only on disk.
+  uint32_t disk_tokens = 0;     // The part of the cached tokens that is only on disk.
 
   static CachedPrefix From(const MatchedPrefix& match) {
     return {.matched_tokens = match.matched_tokens,
@@ -48,12 +48,12 @@ class PrefixFetches {
   using Name = std::pair<uint64_t, uint32_t>;
   struct Counts {
     uint64_t fetches = 0;            // Ordered.
-    uint64_t late_fetches = 0;       // Of these, the ones that had not brought everything in time.
-    uint64_t fetches_not_worth = 0;  // Samples that computed tokens that were on disk.
+    uint64_t late_fetches = 0;       // Fetches that had not brought everything in time.
+    uint64_t fetches_not_worth = 0;  // Samples that computed tokens although they were on disk.
   };
 
   explicit PrefixFetches(const CacheInfo& cache) { Attach(cache); }
-  // Another session. Earlier orders are void; the learnt speeds stay.
+  // Continues in another session. Earlier orders are void; the learnt speeds stay.
   void Attach(const CacheInfo& cache);
 
   // --- The lookup of a sample ---
@@ -86,14 +86,14 @@ class PrefixFetches {
 
  private:
   enum class State : uint8_t {
-    kOrdering,  // In a batch that has not run.
+    kOrdering,  // The order is in a batch that has not run.
     kFetching,
-    kEnded,  // Or out of time. The next probe measures what it brought.
+    kEnded,  // Ended or out of time. The next probe measures how much it brought.
     kIdle,   // Another fetch may follow.
     kDone,   // No further fetch.
   };
   struct Fetch {
-    // The tokens that it was ordered for.
+    // The tokens that it was ordered to bring.
     uint32_t wanted_tokens() const {
       return before.disk_tokens > 0 ? before.disk_tokens
                                     : before.cached_tokens - before.matched_tokens;
@@ -115,7 +115,7 @@ class PrefixFetches {
   FetchForecast forecast_;
   std::map<Name, Fetch> fetches_;
   Ticket completed_;
-  SteadyTime completed_at_;  // The time of its last growth.
+  SteadyTime completed_at_;  // When completed_ last increased.
   Counts counts_;
 };
 

@@ -29,11 +29,12 @@ struct ActiveRequest {
   SteadyTime arrival;
   uint64_t number = 0;  // Counts arrivals.
   GenerateReport report;
-  WaitingPlaces::Place place;  // Until it is admitted or ends.
+  WaitingPlaces::Place place;  // Held until the request is admitted or ends.
   bool admitted = false;       // One of its samples has been opened.
-  bool ending = false;         // No more of its tokens are used.
+  bool ending = false;         // Its further tokens are not used.
   uint64_t asked_in_step = 0;  // The last step that called `cancelled`.
-  // Since when its tenant has been at its quota because of other clients than the engine only.
+  // The time since when its tenant has been at its quota, if only other clients than the engine
+  // hold it.
   std::optional<SteadyTime> at_quota_since;
   // Since when its sequences have been refused because other clients of its tenant have all the
   // sequences, or all their bytes, that the tenant may have.

@@ -105,7 +105,7 @@ Scheduler::Progress Scheduler::RunStep() {
 
 // --- Before the batch ---
 
-// Asks each request once, whichever samples of it are left.
+// Asks each request once, through any of its remaining samples.
 void Scheduler::EndCancelled() {
   ++steps_;
   std::vector<std::shared_ptr<ActiveRequest>> cancelled;

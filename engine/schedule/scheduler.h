@@ -36,14 +36,14 @@ namespace pagoda {
 // The totals over all requests of an engine since its start.
 struct SchedulerStats {
   uint64_t running_requests = 0;
-  uint64_t waiting_requests = 0;  // No sample of these has been opened yet.
+  uint64_t waiting_requests = 0;  // Requests without an opened sample.
   uint64_t running_sequences = 0;
   uint64_t prompt_tokens = 0;
   uint64_t reused_tokens = 0;
   uint64_t reused_secondary_tokens = 0;
-  uint64_t fetched_tokens = 0;     // Of the reused ones, fetched from disk for a request.
+  uint64_t fetched_tokens = 0;     // Reused tokens that were fetched from disk for a request.
   uint64_t fetches = 0;            // Fetches from disk into memory, ordered for a request.
-  uint64_t late_fetches = 0;       // Of these, the ones that had not brought everything in time.
+  uint64_t late_fetches = 0;       // Fetches that had not brought everything in time.
   uint64_t fetches_not_worth = 0;  // Requests without a fetch, because computing was predicted to
                                    // be faster.
   uint64_t computed_tokens = 0;    // Tokens that went through the model, prompt and generated.
@@ -135,14 +135,14 @@ class Scheduler {
     CapacityAnswer answer;
     std::optional<CachedPrefix> cached = std::nullopt;  // If asked for.
   };
-  // The blocks that the samples admitted in this step take, by window of the answers.
+  // The blocks that the samples admitted in this step take, by window, in the order of the answers.
   struct Taken {
     std::vector<uint64_t> blocks;
     std::map<std::string, std::vector<uint64_t>> by_owner;
   };
   enum class Shortage : uint8_t { kNone, kCapacity, kQuota };
   struct Fit {
-    uint32_t tokens = 0;  // Of the prompt's rest; 0 if there is a shortage.
+    uint32_t tokens = 0;  // The tokens of the prompt's rest that fit; 0 if there is a shortage.
     Shortage shortage = Shortage::kNone;
   };
 
@@ -213,7 +213,8 @@ class Scheduler {
   std::vector<Closing> closing_;
   std::vector<std::shared_ptr<ActiveRequest>> ended_;  // TellEnds has not called their on_end yet.
   std::vector<Probe> probes_;                          // Answers of the last batch.
-  std::vector<SequenceId> leftovers_;                  // To be freed when the client works again.
+  // Sequences to be freed when the client works again.
+  std::vector<SequenceId> leftovers_;
   std::vector<ShortenedSequence> shortened_;
   Ticket completed_;
   TenantQuotas quotas_;                   // As far as the client has reported them.

@@ -48,7 +48,7 @@ class SequenceRun {
   Ticket ready() const { return ready_; }
   // The first error of the operations since the last Open, Fork or Advance.
   const absl::Status& status() const { return status_; }
-  // The tokens that matched when it was opened, and the ones of these that were onboarded for it.
+  // The tokens that matched when it was opened, and the matched tokens that were onboarded for it.
   uint32_t matched() const { return matched_; }
   uint32_t matched_secondary() const { return matched_secondary_; }
 
@@ -72,7 +72,7 @@ class SequenceRun {
 
   // Takes over the loss of KV by a failed copy. False if the sequence can only be closed.
   bool Shorten(const ShortenedSequence& shortened);
-  // Of the last Open or Fork.
+  // The id of the last Open or Fork.
   SequenceId id() const { return id_; }
   bool was_opened() const { return id_ != SequenceId(); }
 
@@ -87,7 +87,7 @@ class SequenceRun {
   void Computed(uint32_t num_tokens) { computed_ += num_tokens; }
   // The token chosen behind all others.
   void Push(TokenId token) { tokens_.push_back(token); }
-  // Some draft tokens of this step were rejected: the capacity reserved for them holds nothing.
+  // Some draft tokens of this step were rejected, so the capacity reserved for them is empty.
   void RefuseDraftTokens() { reservation_is_stale_ = true; }
 
  private:
@@ -107,7 +107,7 @@ class SequenceRun {
   uint32_t published_ = 0;
   uint32_t computed_ = 0;
   uint32_t reserved_ = 0;
-  uint32_t losses_ = 0;  // Of the sequence, as last reported by the cache.
+  uint32_t losses_ = 0;  // The losses of the sequence, as last reported by the cache.
   uint32_t matched_ = 0;
   uint32_t matched_secondary_ = 0;
   bool open_ = false;

@@ -1,4 +1,4 @@
-// A clock that changes to the system's time do not affect.
+// A clock that is not affected by changes of the system's time.
 #ifndef PAGODA_ENGINE_SCHEDULE_STOPWATCH_H_
 #define PAGODA_ENGINE_SCHEDULE_STOPWATCH_H_
 

@@ -43,7 +43,7 @@ class TenantQuotas {
       uint32_t blocks;
     };
     bool known = false;
-    std::vector<Quota> quotas;        // For the windows that have one.
+    std::vector<Quota> quotas;        // The quotas of the windows that have one.
     std::optional<SteadyTime> asked;  // When it was full; unset once something has changed.
   };
 

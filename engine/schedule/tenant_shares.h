@@ -16,7 +16,7 @@ class TenantShares {
   // A request of the tenant arrived; one ended.
   void Enter(const std::string& tenant);
   void Leave(const std::string& tenant);
-  // The engine did `cost` for the tenant.
+  // The engine spent `cost` on the tenant.
   void Charge(const std::string& tenant, uint64_t cost);
   // REQUIRES: the tenant has a request.
   uint64_t service(const std::string& tenant) const { return tenants_.at(tenant).service; }
@@ -26,7 +26,7 @@ class TenantShares {
     uint64_t service = 0;
     uint64_t requests = 0;
   };
-  // Of the tenants with requests; 0 if there are none.
+  // The least service among the tenants with requests; 0 if there are none.
   uint64_t LeastService() const;
 
   // Tenants without requests are forgotten when there are many, and all when the last request ends.

@@ -8,7 +8,7 @@ namespace pagoda {
 namespace {
 
 // By a character's first byte: the character's length and the range of its second byte (Unicode 15,
-// table 3-7). Length 0: no character begins so.
+// table 3-7). Length 0: no character begins with this byte.
 struct Lead {
   size_t size = 0;
   uint8_t low = 0x80;

@@ -42,8 +42,8 @@ struct DiskStats {
   struct Direction {
     uint64_t blocks = 0;  // Completed blocks.
     uint64_t bytes = 0;   // Their bytes.
-    // Of these blocks, from the order to its report. Includes the wait for memory copies and the
-    // disk.
+    // The time of these blocks from the order to its report. Includes the wait for memory copies
+    // and the disk.
     DurationHistogram latency{kDiskLatencyBounds};
   };
   struct Window {
@@ -56,7 +56,7 @@ struct DiskStats {
     size_t queued_backups = 0;  // Submitted, and not begun; includes erases.
     size_t queued_fetches = 0;
     size_t running = 0;        // Begun, and not reported.
-    uint32_t held_slots = 0;   // With a block of the core's, or one that is ordered.
+    uint32_t held_slots = 0;   // Slots with a block of the core's, or with one that is ordered.
     uint32_t stale_slots = 0;  // An erase would have to erase them.
 
     uint64_t errors_of(DiskError error) const { return errors[static_cast<size_t>(error)]; }

@@ -36,7 +36,8 @@ class DiskWindow {
   void MemoryCopiesDone(Ticket completed) ABSL_LOCKS_EXCLUDED(mutex_);
   void WaitUntilIdle() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Sync() { return file_->Sync(); }
-  // Lets running work end, and reports what the file has not begun. Afterwards nothing begins.
+  // Lets running work end, and reports the orders that the file has not begun. Afterwards nothing
+  // begins.
   void StopThreads() ABSL_LOCKS_EXCLUDED(mutex_);
   // Reports waiting orders as Cancelled. Returns whether there were any. REQUIRES: StopThreads.
   bool CancelWaiting() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -34,7 +34,7 @@ absl::StatusOr<FileDescriptor> Memory::OpenDescriptor() const { return NoCuda();
 absl::Status Memory::Write(uint64_t, absl::Span<const std::byte>) { return NoCuda(); }
 absl::Status Memory::Read(uint64_t, absl::Span<std::byte>) const { return NoCuda(); }
 
-absl::StatusOr<PinnedMemory> PinnedMemory::Register(absl::Span<std::byte>, Options) {
+absl::StatusOr<PinnedMemory> PinnedMemory::Register(absl::Span<std::byte>, const Options&) {
   return NoCuda();
 }
 PinnedMemory::PinnedMemory(PinnedMemory&&) noexcept { NeverCalled(); }

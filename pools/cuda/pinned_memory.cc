@@ -10,7 +10,8 @@
 
 namespace pagoda::cuda {
 
-absl::StatusOr<PinnedMemory> PinnedMemory::Register(absl::Span<std::byte> bytes, Options options) {
+absl::StatusOr<PinnedMemory> PinnedMemory::Register(absl::Span<std::byte> bytes,
+                                                    const Options& options) {
   PAGODA_CHECK(options.chunk_bytes > 0, "memory is registered in chunks of at least 1 byte");
   PinnedMemory pinned;  // From here on, the destructor unregisters the chunks.
   const absl::StatusOr<uint64_t> context = RetainContext(options.device);

@@ -32,7 +32,7 @@ class PinnedMemory {
   // unregistered. `bytes` begin at a page. Errors: UNAVAILABLE (no CUDA), INVALID_ARGUMENT (no such
   // device), OUT_OF_MEMORY (the pages cannot be locked), INTERNAL for other failures of the driver.
   // Messages name the bytes concerned.
-  static absl::StatusOr<PinnedMemory> Register(absl::Span<std::byte> bytes, Options options);
+  static absl::StatusOr<PinnedMemory> Register(absl::Span<std::byte> bytes, const Options& options);
   ~PinnedMemory();
   PinnedMemory(PinnedMemory&& other) noexcept;
   PinnedMemory& operator=(PinnedMemory&&) = delete;

@@ -108,7 +108,7 @@ class CudaTransfers final : public Transfers {
   void CancelNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // The thread of a lane. It waits for events.
-  void RunLane(size_t lane) ABSL_LOCKS_EXCLUDED(mutex_);
+  void RunLane(size_t index) ABSL_LOCKS_EXCLUDED(mutex_);
   // The thread that copies within the host.
   void RunHost() ABSL_LOCKS_EXCLUDED(mutex_);
   // Reports an order when its earlier orders are reported, then releases its followers. Unlocks in

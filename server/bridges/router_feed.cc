@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kEventsPerRead = 4096;
 
-// How many snapshots the feed tries before it goes on without one.
+// How many snapshots the feed tries before it continues without one.
 constexpr int kSnapshots = 3;
 
 // How long an idle feed can take to notice the stop.

@@ -71,7 +71,7 @@ std::string SaltName(const NamespaceKey& key) {
     return absl::StrCat(absl::StrReplaceAll(key.tenant, {{"%", "%25"}, {"/", "%2F"}}), "/",
                         key.cache_salt);
   }
-  // A plain "/" would make it look like a tenant's.
+  // Without the "/" before it, a salt with a "/" would look like a tenant's.
   return absl::StrContains(key.cache_salt, '/') ? absl::StrCat("/", key.cache_salt)
                                                 : key.cache_salt;
 }

@@ -41,9 +41,9 @@ const char* MediumName(Tier tier);
 // sliding one. lora_name is the adapter's id in decimal: the cache knows no other name.
 //
 // cache_salt is the salt. For a tenant's private blocks it begins with "TENANT/", with "%25" and
-// "%2F" for each "%" and "/" of the tenant's name. If a salt of the default tenant contains a "/",
-// it is preceded by another "/". So the salts of two tenants, or of a tenant and the default
-// tenant, are never the same text.
+// "%2F" for each "%" and "/" of the tenant's name. A salt of the default tenant that
+// contains a "/" gets another "/" before it. So the salts of two tenants, or of a tenant and the
+// default tenant, are never the same text.
 //
 // A block's extra_keys are, in this order: the adapter's name; for each run of a multimodal item's
 // tokens [the item's digest in hexadecimal, the position of its first token relative to the block's

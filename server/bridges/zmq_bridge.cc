@@ -60,8 +60,8 @@ void ZmqBridge::Send(std::string bytes) {
   const uint64_t seq = next_seq_++;
   const auto payload = std::make_shared<const std::string>(std::move(bytes));
   const SequenceFrame number = ToSequenceFrame(seq);
-  // Counted and in the ring before it is sent, so that a subscriber that has seen a number can
-  // replay it.
+  // The message is counted and put into the ring before it is sent, so that a subscriber that has
+  // seen its number can replay it.
   batches_.fetch_add(1, std::memory_order_relaxed);
   bytes_.fetch_add(payload->size(), std::memory_order_relaxed);
   if (replay_ != nullptr) ring_.Push(seq, payload, payload->size());

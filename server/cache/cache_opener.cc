@@ -26,7 +26,7 @@ constexpr uint64_t kLeastBlockBytes = 128;
 constexpr uint64_t kLeastTokenBytes = 8;
 // How long the subscribers of a dropped cache have to read the last events.
 constexpr absl::Duration kLastWords = absl::Seconds(1);
-// How often the thread looks whether the last call has let a dropped cache go.
+// How often the thread checks whether the last call has released a dropped cache.
 constexpr absl::Duration kRetiredInterval = absl::Milliseconds(20);
 
 CachePtr PartsOf(const std::shared_ptr<ServedCache>& cache) {

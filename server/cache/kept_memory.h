@@ -29,9 +29,9 @@ namespace pagoda::server {
 // INVALID_ARGUMENT (a running daemon uses it).
 absl::Status RemoveLeftMemory(const CacheLayout& layout, const std::string& instance);
 
-// If the last daemon left memory of this layout and of the same budgets: `cache` with the last
-// daemon's sizes instead of shares. A share of the free memory would now be smaller, because the
-// left memory is not free. Otherwise: removes the left memory and returns `cache` unchanged.
+// If the last daemon left memory of this layout and of the same budgets: returns `cache` with the
+// last daemon's sizes instead of shares. A share of the free memory would now be smaller, because
+// the left memory is not free. Otherwise: removes the left memory and returns `cache` unchanged.
 // Errors: those of RemoveLeftMemory.
 absl::StatusOr<Config::Cache> WithSizesOfTheLastRun(Config::Cache cache, const CacheLayout& layout,
                                                     const std::string& instance);

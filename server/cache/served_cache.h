@@ -85,7 +85,7 @@ class ServedCache {
   // Stop.
   void Stop(absl::Time disk_end);
 
-  // What a cache leaves behind for the next daemon: memory, and the files of its tier on disk.
+  // The things that a cache leaves for the next daemon: memory, and the files of its tier on disk.
   struct Remains {
     CacheLayout layout;
     std::string instance;
@@ -150,7 +150,7 @@ class ServedCache {
   std::unique_ptr<CacheStreams> streams_;
   std::unique_ptr<StatusHistory> history_;  // If the daemon has HTTP.
   CacheParts parts_;
-  std::unique_ptr<ModelText> text_;  // With engine_, whose requests use it.
+  std::unique_ptr<ModelText> text_;  // Set if there is an engine_, whose requests use it.
   std::unique_ptr<Engine> engine_;
   bool stopped_ = false;
 };

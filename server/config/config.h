@@ -68,7 +68,7 @@ struct Config {
     TierBudget secondary = BlockBudget{{0}};  // None.
     PrimaryMemory primary_memory = PrimaryMemory::kAuto;
     uint32_t device = 0;                         // CUDA's index.
-    Pinning pin_secondary = Pinning::kRequired;  // If the primary tier lies on a device.
+    Pinning pin_secondary = Pinning::kRequired;  // Only used if the primary tier lies on a device.
     HugePages huge_pages = HugePages::kAuto;     // For pools in host memory.
     // Divides bytes between windows.
     struct Workload {
@@ -136,9 +136,9 @@ struct Config {
       uint64_t write_bytes_per_second = 0;  // For each cache; 0: no limit.
     } disk;
     uint32_t max_caches = 64;
-    absl::Duration linger = absl::Hours(1);         // How long a cache without sessions stays.
+    absl::Duration linger = absl::Hours(1);         // How long a cache without sessions stays open.
     bool warm_restart = false;                      // As cache.warm_restart.
-    Reservation reservation = Reservation::kWhole;  // Of host memory, when a cache is opened.
+    Reservation reservation = Reservation::kWhole;  // How a cache's host memory is reserved.
 
     bool any() const { return gpu > 0 || host > 0 || disk.size > 0; }
   } memory;

@@ -38,7 +38,7 @@ ConfigKey TextListKey(std::string name, std::vector<std::string>* field);
 // A number from `low` to `high`.
 template <class Number>
 ConfigKey NumberKey(std::string name, Number* field, uint64_t low, uint64_t high,
-                    NumberCheck check = nullptr);
+                    const NumberCheck& check = nullptr);
 ConfigKey FlagKey(std::string name, bool* field);
 // A duration such as "10s" or "500ms", from `low` to `high`.
 ConfigKey DurationKey(std::string name, absl::Duration* field, absl::Duration low,
@@ -81,7 +81,7 @@ absl::Status ReadChoice(const YAML::Node& node, const std::string& name,
 
 template <class Number>
 ConfigKey NumberKey(std::string name, Number* field, uint64_t low, uint64_t high,
-                    NumberCheck check) {
+                    const NumberCheck& check) {
   auto read = [=](const YAML::Node& node) {
     uint64_t value = 0;
     absl::Status status = ReadNumber(node, name, low, high, check, &value);

@@ -172,7 +172,7 @@ void CivetwebExchange::EndStream() {
 bool CivetwebExchange::ClientIsThere() {
   if (writer_.broken()) return false;
   if (socket_ < 0) socket_ = SocketOf(*mg_get_request_info(connection_));
-  if (socket_ < 0) return true;  // A failed write will show it.
+  if (socket_ < 0) return true;  // A later write fails if the client has left.
   pollfd entry = {.fd = socket_, .events = POLLRDHUP, .revents = 0};
   return poll(&entry, 1, 0) == 0;
 }

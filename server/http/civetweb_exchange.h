@@ -45,7 +45,8 @@ class PacedWriter {
  public:
   explicit PacedWriter(mg_connection* connection) : connection_(connection) {}
 
-  // Returns false if the client does not take the bytes; then every later call does, too.
+  // Returns false if the client does not take the bytes. After that, every later call returns
+  // false.
   bool Write(absl::string_view bytes);
   bool broken() const { return broken_; }
 

@@ -25,8 +25,9 @@ namespace pagoda::server {
 //
 // 1. Only operators, as identified by HttpFence, read answers about tenants, sessions, prefixes or
 //    tokens.
-// 2. A request holds the core's lock as long as a scrape does. A scan releases it between chunks
-//    (SharedManager::SlotStates, TopPrefixes). All requests within kScanInterval share one scan.
+// 2. A request holds the core's lock for no longer than a scrape of /metrics does. A scan releases
+//    it between chunks (SharedManager::SlotStates, TopPrefixes). All requests within kScanInterval
+//    share one scan.
 class StatusApi {
  public:
   static constexpr absl::Duration kScanInterval = absl::Milliseconds(500);

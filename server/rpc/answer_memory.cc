@@ -86,7 +86,7 @@ void AnswerMemory::Sweep(const std::function<bool(SessionRef)>& lives) {
     absl::MutexLock lock(&mutex_);
     for (const auto& [id, answers] : sessions_) over.push_back(answers.session);
   }
-  // Not under the lock, which every batch with a retry_id takes.
+  // Asks without the lock, because every batch with a retry_id takes it.
   std::erase_if(over, lives);
   absl::MutexLock lock(&mutex_);
   for (const SessionRef session : over) {

@@ -67,8 +67,8 @@ class SessionOwners {
 
   const size_t most_;
   mutable absl::Mutex mutex_;
-  // With more owners than this, Add begins to forget. Twice the number that had to be kept last
-  // time, at least most_.
+  // The number of owners above which Add begins to forget: twice the number that had to be kept
+  // last time, but at least most_.
   size_t forget_above_ ABSL_GUARDED_BY(mutex_);
   // While Add forgets: how many more it can forget, and the session to continue from.
   size_t surplus_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -102,7 +102,7 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
 
   absl::Mutex mutex_;  // Locked before gRPC's own locks.
   Step step_ ABSL_GUARDED_BY(mutex_) = Step::kReading;
-  absl::Status ending_ ABSL_GUARDED_BY(mutex_);  // OK: the stream goes on.
+  absl::Status ending_ ABSL_GUARDED_BY(mutex_);  // OK: the stream continues.
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<BatchRun> batch_ ABSL_GUARDED_BY(mutex_);  // Until it is answered.
 };

@@ -62,7 +62,7 @@ class TlsCredentials final : public grpc::ServerCredentials {
   grpc_server_credentials* credentials_ = nullptr;
 
   absl::Mutex mutex_;  // Locked inside gRPC's own locks; files and the log are accessed under it.
-  Stamps stamps_ ABSL_GUARDED_BY(mutex_);  // Of the files as last read.
+  Stamps stamps_ ABSL_GUARDED_BY(mutex_);  // The stamps of the files as last read.
   TlsMaterial material_ ABSL_GUARDED_BY(mutex_);
   bool served_ ABSL_GUARDED_BY(mutex_) = false;  // gRPC has it.
 };

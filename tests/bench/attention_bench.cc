@@ -28,9 +28,9 @@ constexpr uint32_t kKvHeads = 8;
 constexpr uint32_t kHeads = 32;
 constexpr uint32_t kHeadDim = 128;
 constexpr uint32_t kTokensPerBlock = 32;
-constexpr uint64_t kMeasuredBytes = 256 << 20;  // That a measurement reads at least.
+constexpr uint64_t kMeasuredBytes = 256 << 20;  // The least bytes that one measurement reads.
 
-// Numbers of bf16 like those of a model: normal, of deviation 1.
+// Random bf16 numbers like a model's: a normal distribution with deviation 1.
 std::vector<kernels::BFloat16> RandomNumbers(size_t count) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
@@ -43,7 +43,7 @@ std::vector<kernels::BFloat16> RandomNumbers(size_t count) {
 class Rotation {
  public:
   explicit Rotation(uint64_t bytes) : memory_(bytes) {
-    // The same ones again and again: another distance than that of heads or slots apart.
+    // Repeats one piece of numbers. Its length differs from the distance between heads or slots.
     const std::vector<kernels::BFloat16> numbers = RandomNumbers(1000 * kHeadDim);
     const auto piece = absl::MakeConstSpan(reinterpret_cast<const std::byte*>(numbers.data()),
                                            numbers.size() * sizeof(numbers[0]));
@@ -68,7 +68,7 @@ class Rotation {
     return kv;
   }
 
-  // `bytes` that were not touched for long, in one piece.
+  // `bytes` in one piece that have not been touched for long.
   absl::Span<const std::byte> Piece(uint64_t bytes) {
     if (next_ + bytes > memory_.bytes().size()) next_ = 0;
     const auto piece = memory_.bytes().subspan(next_, bytes);
@@ -88,7 +88,7 @@ struct How {
   FetchAhead fetch = kernels::cpu::FastestFetchAhead();
 };
 
-// Sequences of like lengths, whose blocks are others in each call.
+// Sequences of similar lengths. Each call has other blocks.
 class Call {
  public:
   Call(const kernels::KvLayer& kv, int32_t batch, int32_t queries, int32_t context, const How& how)
@@ -155,10 +155,10 @@ class Call {
   kernels::AttentionPlan plan_;
 };
 
-// Those that are measured by name.
+// The instruction sets whose kernels have figures of their own.
 std::vector<Isa> NamedIsas(bool smoke) {
   std::vector<Isa> isas;
-  if (smoke) return isas;  // Which ones there are depends on the machine.
+  if (smoke) return isas;  // The further ones depend on the machine.
   for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
     if (isa <= kernels::cpu::BestIsa()) isas.push_back(isa);
   }
@@ -216,8 +216,8 @@ class AttentionBench {
     Call call(rotation_.Layer(page), batch, 1, options_.smoke ? 128 : kv, how);
     const uint32_t threads = how.threads;
     const auto bytes = static_cast<double>(call.kv_bytes());
-    // Short calls several times, as the reads are: a machine's other work comes in pieces of
-    // milliseconds.
+    // Runs a short call several times, as the reads do, because the machine's other work comes in
+    // bursts of milliseconds.
     const int calls =
         options_.smoke ? 1 : std::max(1, static_cast<int>(kMeasuredBytes / call.kv_bytes()));
     call.TakeSeconds();
@@ -241,7 +241,7 @@ class AttentionBench {
            .yardstick_value = yardstick / 1e9});
   }
 
-  // No attention: what one thread reads of the blocks of one head after another.
+  // Not attention: the rate at which one thread reads the blocks of one head after another.
   void ReadBlocks() {
     const std::string id = "cpu_read_blocks_t1";
     if (!options_.wanted(id)) return;
@@ -267,8 +267,8 @@ class AttentionBench {
            .yardstick_value = yardstick / 1e9});
   }
 
-  // dots: beside the dot product of bf16 pairs, where the machine has it, if it is faster than the
-  // arithmetic of `isa`.
+  // dots: the yardstick is the dot product of bf16 pairs, if the machine has it and it is faster
+  // than the arithmetic of `isa`.
   void Prefill(const std::string& id, int32_t queries, int32_t context, Isa isa, bool dots) {
     if (!options_.wanted(id)) return;
     if (options_.smoke) queries = context = 32;

@@ -1,4 +1,4 @@
-// What the CPU's paged attention takes, beside what the machine can do at most.
+// The speed of the CPU's paged attention, compared with the most that the machine can do.
 #ifndef PAGODA_TESTS_BENCH_ATTENTION_BENCH_H_
 #define PAGODA_TESTS_BENCH_ATTENTION_BENCH_H_
 
@@ -8,20 +8,22 @@
 namespace pagoda::bench {
 
 struct AttentionBenchOptions {
-  // Whether a figure is to be measured, by its id.
+  // Whether to measure the figure with this id.
   std::function<bool(const std::string& id)> wanted = [](const std::string&) { return true; };
-  // Everything at its smallest, without the figures by isa, to see that it works.
+  // Runs everything at its smallest size, without the figures by isa, to check that it works.
   bool smoke = false;
 };
 
-// 8 KV heads, 32 query heads, elements of 128, bf16, random block tables of 32 tokens a block; a
-// call's blocks were last touched gigabytes of other reads before. One JSON object a line:
+// Prints one JSON object a line. There are 8 KV heads, 32 query heads and elements of 128, in bf16,
+// with random block tables and 32 tokens a block. Between two uses of the same blocks, gigabytes of
+// other memory are read.
 //   cpu_decode_bf16_kvKV_bB_tT: bytes of K and V a second on T threads, for B sequences of KV
-//     tokens; beside a read of as many bytes by as many threads.
-//     With _pageN: blocks of N tokens. With an isa's name: its kernels, not the fastest ones.
-//   cpu_prefill_bf16_N, cpu_append_bf16_512_4096: operations a second on one thread, 4 for each
-//     query head, element and pair of a query and a key that it sees; beside the dot product of
-//     bf16 pairs, or with the name of an isa without it, beside fused multiplications of fp32.
+//     tokens. The yardstick: the same number of threads reads the same number of bytes.
+//     With _pageN: blocks of N tokens. With an isa's name: its kernels instead of the fastest ones.
+//   cpu_prefill_bf16_N, cpu_append_bf16_512_4096: operations a second on one thread. There are 4
+//     operations for each query head, element, and pair of a query and a key that it sees. The
+//     yardstick is the dot product of bf16 pairs. With the name of an isa that lacks it, the
+//     yardstick is fused multiplications of fp32.
 void PrintAttentionFigures(const AttentionBenchOptions& options);
 
 }  // namespace pagoda::bench

@@ -21,10 +21,11 @@
 namespace pagoda::bench {
 namespace {
 
-// Enough that no figure waits for blocks; 128 bytes each, for nobody reads or writes them.
+// Enough that no figure waits for blocks. They have 128 bytes each, because nothing reads or writes
+// them.
 constexpr uint32_t kBlocks = 262'144;
 
-// For the caches that figures open beside it.
+// For the caches that figures open beside the configured one.
 constexpr uint64_t kBroughtBytes = uint64_t{1} << 30;
 
 // For a figure that opens a cache of 64 GiB.
@@ -43,7 +44,7 @@ server::Config BenchConfig() {
   config.memory.host = kBroughtBytes;
   config.server.grpc_address = "127.0.0.1:0";
   config.server.http_address = "";
-  // Full after moments, as that of a daemon that has run for a while is.
+  // The log is full after moments, like that of a daemon that has run for a while.
   config.events.max_events = 1 << 16;
   config.server.drain_timeout = absl::Seconds(1);
   return config;
@@ -54,7 +55,7 @@ server::Config BenchConfig() {
 int RunBenchServer(bool sparse) {
   signal(SIGPIPE, SIG_IGN);
   server::SetLogLevel(server::LogLevel::kWarning);
-  // Both as pagodad does it.
+  // pagodad makes both calls too.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   grpc_init();
   NoopService noop;

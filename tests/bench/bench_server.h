@@ -1,4 +1,4 @@
-// The daemon that the service benchmark asks, in a process of its own.
+// The daemon that the service benchmark calls, in a separate process.
 #ifndef PAGODA_TESTS_BENCH_BENCH_SERVER_H_
 #define PAGODA_TESTS_BENCH_BENCH_SERVER_H_
 
@@ -8,17 +8,17 @@
 
 namespace pagoda::bench {
 
-// What the child of a BenchServer does (`sparse`: see below): runs a daemon with NoopService beside
-// its own services, says where it listens, and ends when its standard input closes. Returns the
-// exit status.
+// The main function of a BenchServer's child (`sparse`: see below). Runs a daemon with NoopService
+// beside its own services, prints its addresses, and ends when its standard input closes. Returns
+// the exit status.
 int RunBenchServer(bool sparse = false);
 
 // Runs until it is destroyed.
 class BenchServer {
  public:
   BenchServer() : BenchServer("--serve") {}
-  // `role`: "--serve", or "--serve-sparse" for a daemon whose clients' caches take memory when it
-  // is touched.
+  // `role`: "--serve", or "--serve-sparse". With "--serve-sparse", caches that clients open take
+  // memory only when it is touched.
   explicit BenchServer(const std::string& role)
       : process_({role}), unix_(process_.ReadLine()), tcp_(process_.ReadLine()) {}
 

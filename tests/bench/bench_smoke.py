@@ -1,6 +1,8 @@
 """Runs a benchmark at its smallest, and holds that every figure is there and is a number.
 
-    /usr/bin/python3 tests/bench/bench_smoke.py service|events|kernels|engine|zmq_bridge|tiers|huge_pages PROGRAM
+    /usr/bin/python3 tests/bench/bench_smoke.py GROUP PROGRAM
+
+GROUP: service, events, kernels, engine, zmq_bridge, tiers or huge_pages.
 
 Says nothing about speed: the rounds are too short for that.
 """

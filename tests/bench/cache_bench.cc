@@ -68,7 +68,7 @@ class CacheBed {
                                        on);
     });
   }
-  // From the rows, as if they were another pool.
+  // Copies from the rows as if they were another pool.
   double CopyBlocks(uint64_t slot_bytes, uint64_t bytes, const kernels::cpu::Execution& on) {
     const auto slots = static_cast<uint32_t>(options_.pool_bytes / slot_bytes);
     const std::vector<int32_t> targets = NextSlots(slots, bytes / slot_bytes);
@@ -174,7 +174,7 @@ void PrintCacheFigures(const CacheBenchOptions& options) {
   for (const uint32_t threads : {1u, 2u}) {
     kernels::cpu::ThreadPool pool(threads);
     const kernels::cpu::Execution on{.threads = &pool};
-    // `bytes`: read and written by a call, by 2.
+    // `bytes`: half of the bytes that a call reads and writes.
     const auto print = [&](std::string id, uint64_t bytes, const std::function<double()>& call) {
       id += threads == 1 ? "_t1" : "_t2";
       if (!options.wanted(id)) return;

@@ -10,7 +10,7 @@ namespace pagoda::bench {
 
 ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
   int in[2], out[2];
-  // Closed in other children, too: a child must not hold another one's input open.
+  // The ends are closed in other children too: a child must not hold another child's input open.
   PAGODA_CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0, "there are pipes");
   std::vector<std::string> strings = {"service_bench"};
   strings.insert(strings.end(), arguments.begin(), arguments.end());

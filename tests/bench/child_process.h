@@ -1,4 +1,4 @@
-// The benchmark's own program again, as another process with another task.
+// Runs the benchmark's own program again, as another process with another task.
 #ifndef PAGODA_TESTS_BENCH_CHILD_PROCESS_H_
 #define PAGODA_TESTS_BENCH_CHILD_PROCESS_H_
 
@@ -10,20 +10,20 @@
 
 namespace pagoda::bench {
 
-// Runs until it is destroyed, or until this process ends in whichever way: the child's standard
-// input is then closed, which is its sign to end. Not thread-safe.
+// Runs until it is destroyed, or until this process ends in any way: then the child's standard
+// input is closed, which tells it to end. Not thread-safe.
 class ChildProcess {
  public:
   // Runs this program with `arguments`.
   explicit ChildProcess(const std::vector<std::string>& arguments);
-  // Waits for the child's end.
+  // Waits until the child has ended.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  // The next line of the child's standard output, without its end. Stops the process where there is
-  // none: the child has said on standard error why.
+  // The next line of the child's standard output, without its line end. Stops the process if there
+  // is none; the child has then printed the reason on standard error.
   std::string ReadLine();
 
  private:
@@ -32,7 +32,7 @@ class ChildProcess {
   std::FILE* stdout_;
 };
 
-// Blocks until standard input is closed: what a child does when it is ready.
+// Blocks until standard input is closed. A child calls it when it is ready.
 void WaitUntilStdinCloses();
 
 }  // namespace pagoda::bench

@@ -1,5 +1,5 @@
-// The slab file's throughput: blocks to and from shared memory, the CPU seconds a GB with
-// checksums, and a scan of the headers. tests/bench/tiers_bench.py runs it in turns with fio.
+// The throughput of the slab file: blocks to and from shared memory, the CPU seconds for each GB
+// with checksums, and a scan of the headers. tests/bench/tiers_bench.py runs it and fio in turn.
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -37,14 +37,14 @@ void Fail(const absl::Status& status) {
   std::exit(1);
 }
 
-// As pools are: pages of shared memory.
+// Pages of shared memory, which pools also have.
 absl::Span<std::byte> SharedPages(uint64_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   PAGODA_CHECK(memory != MAP_FAILED, "there is memory");
   return {static_cast<std::byte*>(memory), bytes};
 }
 
-// A line of output without a yardstick: tiers_bench.py has it.
+// Prints a line without a yardstick: tiers_bench.py adds it.
 void PrintRate(const std::string& figure, double value, const std::string& unit) {
   std::printf("{\"figure\": \"%s\", \"value\": %.4g, \"unit\": \"%s\"}\n", figure.c_str(), value,
               unit.c_str());
@@ -64,7 +64,7 @@ Round Measure(const Body& body) {
   return round;
 }
 
-// Leaves the file, with a block in each slot.
+// The file remains, with a block in each slot.
 void MeasureBlocks(const std::string& path, EngineKind engine, uint64_t block_bytes,
                    uint64_t num_blocks) {
   SlabFile::Options options;
@@ -77,7 +77,7 @@ void MeasureBlocks(const std::string& path, EngineKind engine, uint64_t block_by
   absl::StatusOr<std::unique_ptr<SlabFile>> opened = SlabFile::Open(options);
   Fail(opened.status());
   SlabFile& file = **opened;
-  // Fewer blocks of memory than of the file: many slots share one.
+  // The memory has fewer blocks than the file, so many slots share one block of memory.
   const uint64_t shared = std::min<uint64_t>(512, num_blocks);
   const absl::Span<std::byte> memory = SharedPages(shared * block_bytes);
   for (uint64_t i = 0; i < memory.size(); i += 8) {
@@ -98,7 +98,7 @@ void MeasureBlocks(const std::string& path, EngineKind engine, uint64_t block_by
   const Round read = Measure([&] {
     for (uint32_t slot = 0; slot < options.num_slots; ++slot) {
       file.Read(SlotIndex(slot), {}, {piece(slot)}, Fail);
-      // Two reads into one block of memory must not meet.
+      // Two reads into one block of memory must not overlap.
       if (slot % shared == shared - 1) file.Drain();
     }
     file.Drain();

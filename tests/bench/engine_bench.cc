@@ -1,5 +1,5 @@
-// Speed of the engine's model on the CPU beside what the machine can do at most. Run by
-// deploy/bench.sh engine.
+// The speed of the engine's model on the CPU, compared with the most that the machine can do.
+// deploy/bench.sh engine runs it.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -50,7 +50,7 @@ std::unique_ptr<Transformer> LoadModel(const std::string& dir, uint32_t threads)
   return Require(Transformer::Create(std::move(config), std::move(checkpoint), std::move(backend)));
 }
 
-// KV in bf16 for some sequences of equal room, each in blocks of its own.
+// KV in bf16 for some sequences of equal capacity. Each sequence has its own blocks.
 class Sequences {
  public:
   Sequences(const RandomModelShape& shape, uint32_t count, uint32_t most_tokens)
@@ -113,7 +113,7 @@ class EngineBench {
     if (Wanted("decode_b16_over_b1")) DecodeBatch();
     if (Wanted("prefill_2048")) Prefill();
     if (!options_.peer.empty() && Wanted("peer")) Peer();
-    // Its own copy of the weights is loaded only where it is needed.
+    // Loads its own copy of the weights, so it is made only if a figure needs it.
     const bool cached = Wanted("ttft_cached_over_uncached");
     const bool host = Wanted("ttft_host_over_uncached");
     const bool bookkeeping = Wanted("bookkeeping_share");
@@ -131,7 +131,7 @@ class EngineBench {
  private:
   bool Wanted(std::string_view id) const { return id.starts_with(options_.prefix); }
 
-  // One step in which `batch` sequences have `count` new tokens each behind `first` others.
+  // One step in which each of `batch` sequences has `count` new tokens after `first` earlier ones.
   void Step(uint32_t batch, uint32_t first, uint32_t count, uint32_t num_logits) {
     std::vector<absl::Span<const SlotIndex>> tables;
     for (uint32_t s = 0; s < batch; ++s) tables.push_back(sequences_.table(s));
@@ -150,7 +150,7 @@ class EngineBench {
     return Seconds([&] { Step(batch, context_ - 1, 1, 1); });
   }
 
-  // What a decode step reads: every weight once, and the contexts' K and V.
+  // The bytes that a decode step reads: every weight once, and the contexts' K and V.
   double StepBytes(uint32_t batch) const {
     const uint64_t weights = shape_.layer_weights() + shape_.head_weights();
     const uint64_t kv =
@@ -184,7 +184,7 @@ class EngineBench {
            .yardstick_value = yardstick});
   }
 
-  // In the engine's chunks, of which the last one has the logits of one token.
+  // In the engine's chunks. The last chunk has the logits of one token.
   double PrefillSeconds() {
     return Seconds([&] {
       for (uint32_t first = 0; first < prompt_; first += kChunkTokens) {
@@ -221,7 +221,8 @@ class EngineBench {
            .yardstick_value = yardstick / 1e9});
   }
 
-  // Tokens per second beside those of another engine on the same checkpoint, one after the other.
+  // Tokens per second, compared with another engine on the same checkpoint. The two run one after
+  // the other.
   void Peer() {
     DecodeSeconds(1);
     const double decode = 1 / Median([&] { return DecodeSeconds(1); });
@@ -252,14 +253,14 @@ class EngineBench {
   const RandomModelShape shape_;
   const RandomModel files_;
   const std::unique_ptr<Transformer> model_;
-  const uint32_t context_;  // Tokens of a sequence that decodes, the new one among them.
+  const uint32_t context_;  // Tokens of a sequence that decodes, including the new one.
   const uint32_t prompt_;
   Sequences sequences_;
   std::vector<TokenId> tokens_;
   ModelInput input_;
 };
 
-// False: they are no options.
+// False if the arguments are not options.
 bool Parse(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];

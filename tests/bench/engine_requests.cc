@@ -59,13 +59,13 @@ void EngineRequests::PrintTimesToFirstToken(bool cached, bool host) {
                  "the prompt is cached as far as it was meant to be");
     return absl::ToDoubleSeconds(report.time_to_first_token);
   };
-  // Another end behind the same beginning.
+  // The same beginning with another end.
   const auto continued = [&](std::vector<TokenId> prompt) {
     const auto end = RandomTokens(++prompts_, kUncachedTokens, vocab_size_);
     std::copy(end.begin(), end.end(), prompt.end() - kUncachedTokens);
     return prompt;
   };
-  // Of a beginning in part of a block, the block is copied.
+  // If the common beginning ends inside a block, that block is copied.
   const uint32_t reused = length - kUncachedTokens;
   std::vector<TokenId> prompt = fresh();
   time_to_first_token(prompt, 0, 0);
@@ -82,7 +82,7 @@ void EngineRequests::PrintTimesToFirstToken(bool cached, bool host) {
   if (!host) return;
   const std::unique_ptr<CacheClient> other = cache_->OpenClient();
   const auto from_host = [&] {
-    // All of the prompt goes down, and what hangs under it with it.
+    // The whole prompt is offloaded, so the blocks below it are invalidated first.
     Require(RunOne<InvalidatedPrefix>(*other, InvalidatePrefix{}));
     time_to_first_token(prompt, 0, 0);
     Require(RunOne<OffloadedPrefix>(*other, OffloadPrefix{.tokens = prompt}));
@@ -153,7 +153,8 @@ void EngineRequests::PrintSampling() {
 void EngineRequests::PrintWaste() {
   std::mt19937_64 random(7);
   absl::BlockingCounter left(kBatch);
-  // The engine's thread counts, and looks when the last one has begun; then nobody needs to go on.
+  // The engine's thread counts, and reads the occupancy when the last request has begun. After
+  // that, no request needs to continue.
   uint64_t held_tokens = 0, reserved_tokens = 0;
   uint32_t begun = 0;
   for (uint32_t i = 0; i < kBatch; ++i) {

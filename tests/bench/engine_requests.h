@@ -1,4 +1,4 @@
-// The engine's figures that whole requests show: what reuse saves, and what the cache costs.
+// The engine's figures for whole requests: how much reuse saves, and how much the cache costs.
 #ifndef PAGODA_TESTS_BENCH_ENGINE_REQUESTS_H_
 #define PAGODA_TESTS_BENCH_ENGINE_REQUESTS_H_
 
@@ -21,28 +21,28 @@ class EngineRequests {
  public:
   struct Options {
     uint32_t threads = 2;
-    bool smoke = false;  // Small numbers, to see that the figures are there.
+    bool smoke = false;  // Small numbers, to check that the figures are there.
   };
   EngineRequests(const Options& options, const RandomModelShape& shape, const std::string& dir);
   ~EngineRequests();
 
-  // ttft_cached_over_uncached, ttft_host_over_uncached: the time to a prompt's first token where
-  // all but its last 16 tokens are cached, in the primary or in the secondary tier, beside that of
-  // a prompt of which nothing is.
+  // ttft_cached_over_uncached, ttft_host_over_uncached: the time to the first token of a prompt if
+  // all but its last 16 tokens are cached, in the primary or in the secondary tier. The yardstick
+  // is a prompt without any cached tokens.
   void PrintTimesToFirstToken(bool cached, bool host);
-  // bookkeeping_share: what a step of 16 sequences spends beside the model and choosing tokens, in
-  // the scheduler and in calls of the cache, beside the step.
+  // bookkeeping_share: the time of a step of 16 sequences that is neither the model nor choosing
+  // tokens, that is, the scheduler and the calls of the cache. The yardstick is the whole step.
   void PrintBookkeeping();
-  // sampling_share: what a step of 16 sequences at temperature 0.8, top-k 50 and top-p 0.95 spends
-  // in choosing tokens, beside the rest of the step.
+  // sampling_share: the time that a step of 16 sequences at temperature 0.8, top-k 50 and top-p
+  // 0.95 takes to choose tokens. The yardstick is the rest of the step.
   void PrintSampling();
   // kv_waste_share: room of 16 mixed requests that holds no token, beside all of their room.
   void PrintWaste();
 
  private:
-  // Microseconds of a step of 16 sequences, prompts' steps among them: medians.
+  // Medians in microseconds of a step of 16 sequences, including the steps of prompts.
   struct StepParts {
-    double bookkeeping_us;  // All but the model and choosing tokens.
+    double bookkeeping_us;  // Everything except the model and choosing tokens.
     double sampling_us;
     double step_us;
   };

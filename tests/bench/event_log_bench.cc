@@ -15,7 +15,7 @@ constexpr int kBatches = 2000;
 constexpr size_t kTokens = 16;
 constexpr EventLog::Limits kLimits = {.max_events = 1 << 16};
 
-// Nanoseconds an event of `record(recorder, number)`, each an operation of its own.
+// Nanoseconds per event of `record(recorder, number)`. Each event is a separate operation.
 template <class Record>
 double Measure(Record record) {
   EventRecorder recorder;
@@ -38,7 +38,8 @@ double Measure(Record record) {
 }  // namespace
 
 void PrintLogAppend() {
-  // What any log of events on the heap would pay: one allocation and its end, by turns in a ring.
+  // The least cost of any log of events on the heap: one allocation and one deallocation, in a
+  // ring.
   const double heap = [] {
     std::vector<std::unique_ptr<std::vector<uint64_t>>> ring(kLimits.max_events);
     size_t next = 0;

@@ -62,7 +62,7 @@ server::Config ConfigOf(const std::string& fill, uint32_t number) {
   config.server.grpc_address = "";
   config.server.http_address = "";
   config.events.max_events = fill == "log" ? number + 4096 : 1 << 16;
-  // Full before the subscribers come.
+  // Full before the subscribers connect.
   config.events.max_bytes = fill == "prompts" ? uint64_t{16} << 20 : uint64_t{4} << 30;
   config.server.drain_timeout = absl::Seconds(1);
   return config;
@@ -89,7 +89,7 @@ void FillLog(CacheClient& client, uint32_t events) {
   }
 }
 
-// No two prompts of different numbers begin alike.
+// Prompts with different numbers have no common beginning.
 void CachePrompt(CacheClient& client, uint32_t number) {
   std::vector<TokenId> prompt(kPromptTokens);
   TokenId token = number * kPromptTokens;
@@ -118,7 +118,7 @@ double LongestPieceMs(const SharedManager& manager) {
   return longest * 1e3;
 }
 
-// Takes a raw block, frees it again, and returns the microseconds of the taking.
+// Takes a raw block and frees it again. Returns the microseconds that taking it took.
 double TakeBlock(CacheClient& client) {
   std::optional<BlockRef> block;
   const double seconds = Seconds([&] {
@@ -131,8 +131,8 @@ double TakeBlock(CacheClient& client) {
   return 1e6 * seconds;
 }
 
-// Until `stop`: `work`, which returns microseconds, so many times a second, evenly; and once a
-// second a line of what it returned.
+// Calls `work`, which returns microseconds, `rate` times a second at equal intervals, until `stop`.
+// Prints the returned values once a second as a line.
 void Load(uint32_t rate, const std::atomic<bool>& stop, const std::function<double()>& work) {
   using Clock = std::chrono::steady_clock;
   const auto gap = std::chrono::nanoseconds(1'000'000'000 / rate);
@@ -140,7 +140,7 @@ void Load(uint32_t rate, const std::atomic<bool>& stop, const std::function<doub
   std::vector<double> us;
   while (!stop) {
     std::this_thread::sleep_until(next);
-    // What the machine made late is done at once, as calls that had to wait would be.
+    // Calls that the machine has delayed are made at once, like calls that had to wait.
     while (next <= Clock::now()) {
       next += gap;
       us.push_back(work());

@@ -23,12 +23,12 @@ namespace pv1 = ::pagoda::v1;
 // Slow ones read 20 events a second.
 constexpr double kSlowEventsPerSecond = 20;
 
-// Of pv1::EventType, from 1 on.
+// The values of pv1::EventType, starting at 1.
 constexpr int kEventTypes = 4;
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint) {
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // A connection of its own.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // A separate connection.
   arguments.SetMaxReceiveMessageSize(64 << 20);
   return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
 }
@@ -38,7 +38,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint) {
   std::exit(EXIT_FAILURE);
 }
 
-// Reads one message, in memory that is used again.
+// Reads one message. The next one reuses its memory.
 class Reader {
  public:
   Reader(const std::string& endpoint, const pv1::WatchRequest& request, Stream stream)

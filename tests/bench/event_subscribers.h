@@ -14,20 +14,20 @@ enum class Stream {
   kPrebuilt,  // NoopService.Watch.
 };
 
-// Events a second, from the first message to the one with which `events` have come.
+// Events a second, from the first message to the one that completes `events` events.
 double WatchRate(const std::string& endpoint, uint32_t events, Stream stream);
 
 // Seconds from the call to the end of the snapshot, which has at least `blocks` blocks.
 double SnapshotSeconds(const std::string& endpoint, uint32_t blocks);
 
 struct SubscriberCounts {
-  int fast = 0;     // Read all that comes.
-  int slow = 0;     // Read a hundredth of it: 20 events a second.
-  int stalled = 0;  // Read the first message.
-  int alone = 0;    // The same, each with a filter that no other has. At most 15.
+  int fast = 0;     // These read every message.
+  int slow = 0;     // These read 20 events a second, a hundredth of them.
+  int stalled = 0;  // These read only the first message.
+  int alone = 0;    // Like `stalled`, each with a different filter. At most 15.
 };
 
-// Subscribers with a connection each, in a process of their own, until they are destroyed.
+// Subscribers with a connection each, in a separate process, until they are destroyed.
 class Subscribers {
  public:
   Subscribers(const std::string& endpoint, const SubscriberCounts& counts);
@@ -36,7 +36,7 @@ class Subscribers {
   ChildProcess process_;
 };
 
-// What the child of Subscribers does. Returns the exit status.
+// The main function of Subscribers' child. Returns the exit status.
 int RunSubscribers(const std::string& endpoint, const SubscriberCounts& counts);
 
 }  // namespace pagoda::bench

@@ -1,5 +1,5 @@
-// Speed of the events: the log in this process; and a daemon and its subscribers as processes of
-// their own. Run by deploy/bench.sh events.
+// The speed of the events: the log in this process; and a daemon and its subscribers in separate
+// processes. deploy/bench.sh events runs it.
 #include <sys/resource.h>
 
 #include <atomic>
@@ -28,11 +28,12 @@ namespace {
 }
 
 struct Options {
-  std::string figure;  // All whose ids begin so.
+  std::string figure;  // Measures the figures whose ids begin with this.
   int rounds = 9;
   uint32_t log_events = 1'000'000;
   uint32_t snapshot_blocks = 1'000'000;
-  int windows = 8;  // Of a second, of the allocation figure, alone and beside subscribers.
+  // Windows of a second for the allocation figure, each without and with subscribers.
+  int windows = 8;
 };
 
 class EventsBench {
@@ -66,13 +67,13 @@ class EventsBench {
            .yardstick_value = Percentile(prebuilt, 0.5)});
   }
 
-  // The server allocates by itself, and says once a second what that took. Seconds with and without
-  // subscribers take turns, and their allocations are looked at together.
+  // The server makes the allocations, and prints their times once a second. Seconds with and
+  // without subscribers alternate. The allocations of all seconds of a kind count together.
   void Allocations() const {
     EventServer server(EventServer::Fill::kAllocations, 1000);
     std::vector<double> alone, beside;
     for (int window = 0; window < options_.windows; ++window) {
-      server.ReadWindow();  // The subscribers of the window before are gone behind it.
+      server.ReadWindow();  // After this, the last window's subscribers are gone.
       Append(server.ReadWindow(), alone);
       const Subscribers subscribers(server.endpoint(), {.fast = 48, .slow = 8, .stalled = 8});
       server.ReadWindow();
@@ -85,8 +86,8 @@ class EventsBench {
            .yardstick_value = Percentile(alone, 0.99)});
   }
 
-  // A server whose log is full, because of what it pushes out, before and after the subscribers
-  // have come and more than the log holds has happened.
+  // The growth of a server's memory for each subscriber. The log is full and pushes events out. It
+  // is measured before the subscribers connect, and after more events than the log holds.
   static double BytesOf(const SubscriberCounts& counts, int subscribers,
                         EventServer::Fill fill = EventServer::Fill::kAllocations) {
     EventServer server(fill, fill == EventServer::Fill::kPrompts ? 200 : 20'000);
@@ -103,7 +104,7 @@ class EventsBench {
            .unit = "bytes",
            .yardstick = "a subscriber that reads",
            .yardstick_value = BytesOf({.fast = kSubscribers}, kSubscribers)});
-    // Nobody shares a message with them, and the messages are full.
+    // They share their messages with no other subscriber, and the messages are full.
     constexpr int kAlone = 15;
     Print({.id = "stalled_subscriber_alone_bytes",
            .value = BytesOf({.alone = kAlone}, kAlone, EventServer::Fill::kPrompts),
@@ -134,9 +135,9 @@ class EventsBench {
     AllocationsBesideSnapshots(server);
   }
 
-  // One reader takes one snapshot after another, every other second.
+  // One reader takes a snapshot every other second.
   void AllocationsBesideSnapshots(EventServer& server) const {
-    // What has been told since the server began was beside snapshots of the figure before.
+    // The windows printed so far ran beside snapshots of the previous figure.
     std::atomic<int> snapshots = 0;
     std::atomic<bool> reading = false, stop = false;
     std::thread reader([&] {
@@ -188,7 +189,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--windows", options.windows, "Seconds that allocations are measured for, twice")
       ->check(CLI::PositiveNumber);
-  // What its own children are told.
+  // For the program's own children only.
   constexpr char kNotShown[] = "";
   std::string serve, endpoint;
   uint32_t number = 0;

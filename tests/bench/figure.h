@@ -9,22 +9,23 @@
 
 namespace pagoda::bench {
 
-// Repetitions of every measurement; what is reported is their median.
+// Repetitions of every measurement. The median is reported.
 inline constexpr int kRepetitions = 9;
 
-// Median over kRepetitions of the seconds that one call of `run` takes, less what `run` says it
-// spent on preparation. `run` returns the seconds that count.
+// The median over kRepetitions calls of `run`. `run` returns the seconds that count, without its
+// preparation.
 double MedianSeconds(const std::function<double()>& run);
 
-// Medians of what kRepetitions calls of each return. The two take turns, so that what disturbs one
-// disturbs the other.
+// The medians of the values that kRepetitions calls of each return. The two alternate, so that a
+// disturbance affects both.
 std::pair<double, double> InterleavedMedians(const std::function<double()>& first,
                                              const std::function<double()>& second);
 
 // The seconds that one call of `body` takes.
 double Seconds(const std::function<void()>& body);
 
-// The number below which `share` of the numbers lie: 0.5 is the median. REQUIRES: there is one.
+// The number below which `share` of the numbers lie: 0.5 gives the median. REQUIRES: there is at
+// least one number.
 double Percentile(std::vector<double> numbers, double share);
 
 struct Figure {

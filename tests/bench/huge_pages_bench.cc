@@ -1,6 +1,6 @@
-// What huge pages give a client that maps a pool: the speed of one core that reads random pieces of
-// 8 KiB, and the page tables of its mapping. Each kind of pages that this machine has, beside plain
-// pages in turns.
+// How much huge pages help a client that maps a pool: the speed of one core that reads random
+// pieces of 8 KiB, and the page tables of its mapping. Measures each kind of pages that this
+// machine has, in turn with plain pages.
 //
 //   huge_pages_bench [--mib MIB]    the pool's size; 2048 without it
 #include <time.h>
@@ -32,7 +32,7 @@ constexpr uint64_t kPieceBytes = 8192;
 constexpr size_t kPieces = 100000;  // Of a repetition.
 constexpr double kGiga = 1e9;
 
-// One size of the kernel's pool alone, or none.
+// Offers one size of the kernel's pool of huge pages, or none.
 class OneSizeProbe final : public HugePageProbe {
  public:
   explicit OneSizeProbe(uint64_t page_bytes) : page_bytes_(page_bytes) {}
@@ -49,7 +49,7 @@ class OneSizeProbe final : public HugePageProbe {
   const uint64_t page_bytes_;
 };
 
-// A pool and a client's mapping of it, all of which was touched.
+// A pool and a client's mapping of it, both fully touched.
 struct MappedMemory {
   std::unique_ptr<PoolSet> pools;
   std::unique_ptr<MappedPool> client;
@@ -121,8 +121,8 @@ double ThreadSeconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// GB in a second of one core that reads random pieces whole. By the thread's own clock: what else
-// runs on the machine takes no time of it.
+// GB per second of one core that reads random pieces whole. Uses the thread's own clock, which does
+// not count the time of other work on the machine.
 double ReadSpeed(const MappedMemory& memory, std::mt19937_64& random) {
   const absl::Span<const std::byte> mapped = memory.client->bytes();
   std::uniform_int_distribution<uint64_t> piece(0, mapped.size() / kPieceBytes - 1);
@@ -141,7 +141,7 @@ void Run(uint64_t bytes) {
   const MappedMemory plain = Map(bytes, {});
   struct Kind {
     MemoryPages pages;
-    HugePages asked;  // By name only where that makes huge pages of plain ones: it is slow.
+    HugePages asked;  // Named only if that makes huge pages of plain ones, which is slow.
   };
   for (const Kind& kind :
        {Kind{MemoryPages::kTransparent, HugePages::k2MiB},

@@ -13,11 +13,11 @@ namespace {
 
 constexpr int kOperations = 256;
 
-// With a read under way all the time, so that gRPC's threads answer the server's pings: nobody
-// looks at the connection of a blocking stream that nobody uses.
+// A read is always outstanding, so that gRPC's threads answer the server's pings. No thread watches
+// the connection of a blocking stream that is not in use.
 class IdleStream final : public SessionReactor {
  public:
-  // Returns when the batch is answered.
+  // Returns when the batch has been answered.
   IdleStream(const std::string& endpoint, Target target)
       : connection_(endpoint, target), session_(connection_.OpenSession()) {
     *request_.mutable_session() = session_;

@@ -1,4 +1,4 @@
-// Sessions that do nothing, held by a process of their own.
+// Sessions that do nothing, held by a separate process.
 #ifndef PAGODA_TESTS_BENCH_IDLE_SESSIONS_H_
 #define PAGODA_TESTS_BENCH_IDLE_SESSIONS_H_
 
@@ -10,10 +10,10 @@
 
 namespace pagoda::bench {
 
-// What the child of IdleSessions does: opens `count` streams, each on a connection and with a
-// session of its own that has run a batch of 256 operations and holds no blocks, so that the others
-// have as many as without it; says so, and closes them when its standard input closes.
-// Returns the exit status.
+// The main function of IdleSessions' child. Opens `count` streams, each with its own connection and
+// session. Each session has run a batch of 256 operations and holds no blocks, so that other
+// sessions have as many blocks as without it. Then prints that it is ready, and closes the streams
+// when its standard input closes. Returns the exit status.
 int HoldIdleSessions(const std::string& endpoint, Target target, int count);
 
 // Open from the constructor to the destructor.

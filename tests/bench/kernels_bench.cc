@@ -1,5 +1,5 @@
-// Speed of the CPU's kernels beside what the machine can do at most. Run by deploy/bench.sh
-// kernels.
+// The speed of the CPU's kernels, compared with the most that the machine can do. deploy/bench.sh
+// kernels runs it.
 #include <cstdint>
 #include <cstdio>
 #include <string>

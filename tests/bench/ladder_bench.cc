@@ -1,5 +1,5 @@
-// What a tier on disk costs the memory above it: evictions of blocks that have a copy on disk, and
-// copies between memories while the disk stalls. Run by deploy/bench.sh tiers.
+// How much a tier on disk costs the memory above it: evictions of blocks that have a copy on disk,
+// and copies between memories while the disk stalls. deploy/bench.sh tiers runs it.
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ void Require(const absl::Status& status) {
   std::exit(1);
 }
 
-// A core whose copies and disk do everything at once.
+// A core whose copies and disk orders complete at once.
 class Core {
  public:
   Core(uint32_t blocks, uint32_t disk_blocks) {
@@ -58,7 +58,8 @@ class Core {
 
   BlockManager& core() { return *core_; }
   SessionId session() const { return session_; }
-  // A request of so many tokens that nobody has asked before, from its beginning to its end.
+  // A whole request of `num_tokens` tokens that no request had before, from its beginning to its
+  // end.
   void Serve(uint32_t num_tokens) {
     std::vector<TokenId> tokens(num_tokens);
     for (TokenId& token : tokens) token = static_cast<TokenId>(random_());
@@ -68,7 +69,7 @@ class Core {
     Require(core_->FreeSequence(session_, id, kNow));
     Settle();
   }
-  // Until nothing waits for a backup.
+  // Returns when no block waits for a backup.
   void Settle() {
     for (bool more = true; more;) {
       core_->Maintain(kNow, 0);
@@ -94,8 +95,8 @@ class Core {
   uint64_t sequences_ = 0;
 };
 
-// Evicts requests of 64 tokens from a full tier, one after another; the room is given back outside
-// of the clock.
+// Evicts requests of 64 tokens from a full tier, one after another. Freeing the blocks that this
+// took is not measured.
 class EvictionBed {
  public:
   EvictionBed(uint32_t blocks, uint32_t disk_blocks) : bed_(blocks, disk_blocks) {
@@ -146,7 +147,7 @@ void MeasureFreeEviction(uint32_t blocks) {
          .yardstick_value = drop * 1e6});
 }
 
-// An engine whose writes take a second each, when it is told to stall.
+// An engine whose writes take a second each while it is told to stall.
 class StallingEngine final : public FileEngine {
  public:
   StallingEngine(std::unique_ptr<FileEngine> engine, const std::atomic<bool>* stalls)
@@ -169,8 +170,8 @@ class StallingEngine final : public FileEngine {
   const std::atomic<bool>* const stalls_;
 };
 
-// A cache with pools and copies, as a daemon has it: two tiers in memory, and a disk below them
-// where there is a folder.
+// A cache with pools and copies, like a daemon's: two tiers in memory, and below them a disk if a
+// folder is given.
 class Ladder {
  public:
   explicit Ladder(const std::string& folder)
@@ -216,9 +217,9 @@ class Ladder {
     carrier_.reset();
   }
 
-  // The 99th percentile of a prefix that comes up from the second tier, from the order to the end
-  // of its copies, in seconds. Each write of the disk takes a second more meanwhile, and it always
-  // has writes to do.
+  // The 99th percentile, in seconds, of onboarding a prefix from the second tier: from the order to
+  // the end of its copies. Meanwhile the disk always has writes, and each write takes a second
+  // more.
   double P99(int rounds) {
     stalls_ = true;
     std::vector<double> seconds;
@@ -234,7 +235,7 @@ class Ladder {
                   .status());
       Require(RunOne<FreedSequence>(*client_, FreeSequence{.sequence = id}).status());
       Await(RunOne<OffloadedPrefix>(*client_, OffloadPrefix{.tokens = tokens})->ready);
-      // As a daemon does it: a queue of blocks that were evicted meanwhile is gone through.
+      // Works off the queue of evicted blocks, as a daemon does.
       for (int piece = 0; piece < 16; ++piece) manager_->Maintain(64);
       const absl::Time before = absl::Now();
       const auto up = RunOne<PrefetchedPrefix>(*client_, PrefetchPrefix{.tokens = tokens});
@@ -244,7 +245,7 @@ class Ladder {
       seconds.push_back(absl::ToDoubleSeconds(absl::Now() - before));
       if (carrier_ != nullptr && IsWriting()) ++busy_rounds;
     }
-    // For a moment between two groups of writes it may have none.
+    // Between two groups of writes it can have none for a moment.
     PAGODA_CHECK(carrier_ == nullptr || busy_rounds * 10 >= rounds * 9,
                  "the disk is busy while it is measured");
     return Percentile(std::move(seconds), 0.99);
@@ -312,7 +313,7 @@ void MeasureStalledDisk(const std::string& folder, int repetitions, int rounds) 
 }  // namespace
 }  // namespace pagoda::bench
 
-// ladder_bench FOLDER [--smoke] [ID...]: a file of some 300 MB lies in FOLDER.
+// ladder_bench FOLDER [--smoke] [ID...]: creates a file of some 300 MB in FOLDER.
 int main(int argc, char** argv) {
   if (argc < 2) {
     std::fprintf(stderr, "usage: ladder_bench FOLDER [--smoke] [ID...]\n");

@@ -19,9 +19,10 @@ namespace {
 using kernels::cpu::Isa;
 
 constexpr uint64_t kStreams = 4;
-constexpr uint64_t kStepBytes = 256;  // Of a stream, before it is another one's turn.
+// The bytes read from one stream before the next stream's turn.
+constexpr uint64_t kStepBytes = 256;
 
-// Keeps what was computed alive.
+// Keeps the compiler from dropping the computed value.
 template <class T>
 void Use(const T& value) {
   asm volatile("" : : "m"(value) : "memory");
@@ -29,7 +30,7 @@ void Use(const T& value) {
 
 using Streams = std::array<const std::byte*, kStreams>;
 
-// Each takes steps of all streams in turn.
+// Each of these reads the streams in turn, step by step.
 __attribute__((target("avx512f"))) void ReadAvx512(const Streams& data, uint64_t stream_bytes) {
   __m512i sum[4] = {};
   for (uint64_t i = 0; i < stream_bytes; i += kStepBytes) {
@@ -76,9 +77,9 @@ void Read(const Streams& data, uint64_t stream_bytes) {
 }
 
 constexpr uint64_t kFlopRounds = 1'000'000;
-// Sums that do not wait for each other: more than an instruction's latency times how many of them
-// start in a cycle, fewer than there are registers. Each begins with another number, lest they are
-// found to be one.
+// The number of independent sums. It is larger than an instruction's latency times the number of
+// instructions that start in a cycle, and smaller than the number of registers. Each sum begins
+// with another number, so that the compiler does not merge them.
 constexpr int kSums512 = 24;
 constexpr int kSums256 = 12;
 
@@ -90,7 +91,8 @@ __attribute__((target("avx512f,avx512bf16"))) double Bf16Dots() {
   for (int k = 0; k < kSums512; ++k) sums[k] = _mm512_set1_ps(static_cast<float>(k));
   __m512 left = _mm512_set1_ps(1.0f), right = _mm512_set1_ps(0.5f);
   for (uint64_t round = 0; round < kFlopRounds; ++round) {
-    asm volatile("" : "+v"(left), "+v"(right));  // Unknown anew: no round follows from another.
+    // New unknown values: the compiler cannot derive one round from another.
+    asm volatile("" : "+v"(left), "+v"(right));
 #pragma GCC unroll 24
     for (int k = 0; k < kSums512; ++k) {
       sums[k] = _mm512_dpbf16_ps(sums[k], reinterpret_cast<__m512bh>(left),
@@ -135,7 +137,7 @@ double FusedPortable() {
 #pragma GCC unroll 12
     for (int k = 0; k < kSums256; ++k) {
       __m128 factor = left;
-      asm volatile("" : "+x"(factor));  // Each sum multiplies for itself.
+      asm volatile("" : "+x"(factor));  // Makes each sum do its own multiplication.
       sums[k] = _mm_add_ps(sums[k], _mm_mul_ps(factor, right));
     }
   }
@@ -150,7 +152,7 @@ double Flops(FlopLoop loop, uint32_t num_threads) {
   return operations[0] * num_threads / seconds;
 }
 
-// The pieces of `bytes` that threads work on: multiples of what the streams of a step take.
+// The size of a thread's piece of `bytes`: a multiple of one step of all streams.
 uint64_t PieceBytes(uint64_t bytes, uint32_t num_threads) {
   constexpr uint64_t kUnit = kStreams * kStepBytes;
   return bytes / num_threads / kUnit * kUnit;
@@ -163,7 +165,7 @@ ColdMemory::ColdMemory(uint64_t bytes) : size_(bytes) {
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
   PAGODA_CHECK(memory != MAP_FAILED, "a benchmark gets its memory");
   data_ = static_cast<std::byte*>(memory);
-  madvise(data_, size_, MADV_HUGEPAGE);  // Without it the figures are lower, and still right.
+  madvise(data_, size_, MADV_HUGEPAGE);  // If it fails, the figures are lower but still right.
   std::memset(data_, 0x3f, size_);
 }
 

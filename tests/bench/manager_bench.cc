@@ -1,5 +1,5 @@
-// Speed of the core: single thread, in process, through the public API. Run by deploy/bench.sh
-// manager.
+// The speed of the core: single thread, in process, through the public API. deploy/bench.sh manager
+// runs it.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -55,7 +55,7 @@ class Bed {
   }
   uint32_t Pick(size_t n) { return static_cast<uint32_t>(random_() % n); }
 
-  // The whole life of a request that generates nothing: match, take room, commit, free.
+  // A whole request that generates nothing: match, reserve, commit, free.
   void Serve(const std::vector<TokenId>& prompt, uint32_t computed_tokens) {
     const SequenceId id{++sequences_};
     Require(core_->AddSequence(session_, id, {}, prompt, 0, kNow).status());
@@ -146,7 +146,7 @@ double MatchHit(uint32_t blocks) {
   return seconds / kCalls;
 }
 
-// The whole life of a request whose prompt is cached.
+// A whole request whose prompt is cached.
 double ServeHit(uint32_t blocks) {
   constexpr int kCalls = 100;
   Bed bed(blocks);
@@ -164,12 +164,12 @@ double ServeHit(uint32_t blocks) {
   return seconds / kCalls;
 }
 
-// For how long the scans behind the status page hold the core's lock at once: the p99 of a piece of
+// How long the scans behind the status page hold the core's lock at once: the p99 of a chunk of
 // `scan`, and the median.
 template <class Scan>
 std::pair<double, double> ScanPieces(uint32_t blocks, const Scan& scan) {
   Bed bed(blocks);
-  bed.Fill(64, 0);  // Short prompts: neighbours in memory are of many.
+  bed.Fill(64, 0);  // With short prompts, neighbouring blocks belong to many prompts.
   std::vector<double> pieces;
   const uint32_t count = blocks / SharedManager::kScanPiece;
   for (int repetition = 0; repetition < kRepetitions; ++repetition) {
@@ -198,7 +198,7 @@ void PrintScans(uint32_t blocks) {
         }));
 }
 
-// One repetition of prompts that a full pool does not know.
+// One repetition with prompts that a full pool does not have cached.
 class MissBed {
  public:
   MissBed(uint32_t blocks, RecordEvents record) : bed_(blocks, record) {
@@ -236,7 +236,7 @@ double MissWithEvents(uint32_t blocks) {
   return seconds;
 }
 
-// The two take turns, so that what disturbs one disturbs the other. By median of each.
+// The two alternate, so that a disturbance affects both. Returns the median of each.
 std::pair<double, double> MissWithAndWithoutEvents(uint32_t blocks) {
   MissBed loud(blocks, RecordEvents::kYes), silent(blocks, RecordEvents::kNo);
   std::vector<double> without;
@@ -250,8 +250,8 @@ std::pair<double, double> MissWithAndWithoutEvents(uint32_t blocks) {
   return {with, without[without.size() / 2]};
 }
 
-// One request of 64 tokens evicted from a pool full of such requests; the room taken is given back
-// outside of the clock.
+// Evicts one request of 64 tokens from a pool full of such requests. Freeing the blocks that this
+// took is not measured.
 double EvictRequest(uint32_t blocks) {
   constexpr int kCalls = 500;
   constexpr uint32_t kRequestTokens = 64;
@@ -281,13 +281,14 @@ double EvictRequest(uint32_t blocks) {
   return seconds / kCalls;
 }
 
-// What a decode step of 256 sequences takes for each of them. step(bed, first, computed) appends a
-// token to the sequences from `first` on.
+// The time of a decode step of 256 sequences, for each of them. step(bed, first, computed) appends
+// a token to the sequences from `first` on.
 constexpr uint64_t kStepSequences = 256;
 template <class Step>
 double DecodeSeconds(Step step) {
   constexpr int kSteps = 64;
-  Bed bed(65'536);  // Enough for all repetitions: what is measured is appending, not evicting.
+  // Enough blocks for all repetitions: the figure measures appending, not evicting.
+  Bed bed(65'536);
   uint64_t next = 0;
   const double seconds = MedianSeconds([&] {
     const uint64_t first = next;
@@ -342,8 +343,8 @@ double AppendOneStep(uint32_t) {
   });
 }
 
-// Bytes of memory that a full core of cached blocks takes, by block, tokens included: what is
-// resident with it and not without it.
+// The bytes of memory that a core full of cached blocks takes for each block, tokens included: the
+// resident bytes with the core, less those without it.
 double MetadataBytes(uint32_t blocks) {
   const auto in_use = [] {
     malloc_trim(0);
@@ -357,11 +358,11 @@ double MetadataBytes(uint32_t blocks) {
   return (in_use() - before) / blocks;
 }
 
-// The figures whose ids begin with `prefix`.
+// Measures the figures whose ids begin with `prefix`.
 void Run(std::string_view prefix) {
   const auto wanted = [&](const std::string& id) { return id.starts_with(prefix); };
   for (const uint32_t blocks : {10'000u, 1'000'000u}) {
-    std::optional<double> find;  // Measured where it is wanted.
+    std::optional<double> find;  // Measured only if a figure needs it.
     const auto beside = [&](const std::string& id, double (*seconds)(uint32_t), std::string unit,
                             double units_per_second) {
       if (!wanted(id)) return;

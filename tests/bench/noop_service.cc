@@ -11,7 +11,7 @@ using pagoda::v1::OperationResult;
 using pagoda::v1::SessionRequest;
 using pagoda::v1::SessionResponse;
 
-// As many bytes on the wire as a handle of a pool in use.
+// The handle has the same number of bytes on the wire as one of a pool in use.
 void FillHandle(uint32_t i, pagoda::v1::BlockHandle* out) {
   out->set_block_id(100'000 + i);
   out->set_generation(1'000 + i);
@@ -30,7 +30,7 @@ void Answer(const Operation& operation, OperationResult* out) {
       out->mutable_free_blocks();
       break;
     case Operation::kAppendTokens: {
-      // A decode step names the token behind those that are computed.
+      // A decode step names the token after the computed ones.
       const uint32_t before = operation.append_tokens().computed_tokens();
       auto* result = out->mutable_append_tokens();
       result->set_token_count(before +
@@ -76,12 +76,12 @@ class NoopStream final : public grpc::ServerBidiReactor<SessionRequest, SessionR
     StartRead(request_);
   }
 
-  google::protobuf::Arena memory_;  // As the cache's streams do it.
+  google::protobuf::Arena memory_;  // On an arena, like the cache's streams.
   SessionRequest* request_ = nullptr;
   SessionResponse* response_ = nullptr;
 };
 
-// As a daemon tells of raw blocks that are taken and freed by turns.
+// The events of a daemon in which raw blocks are taken and freed in turn.
 pagoda::v1::WatchResponse PrebuiltMessage() {
   constexpr int kEvents = 512;
   pagoda::v1::WatchResponse message;

@@ -7,12 +7,13 @@
 
 namespace pagoda::bench {
 
-// What the service benchmark's daemon caches.
+// The size of the blocks of the service benchmark's daemon.
 inline constexpr uint32_t kServiceTokensPerBlock = 16;
 
-// See noop.proto. A result has as many tables and handles as the cache's would: an AllocateBlocks
-// the count that it asks for, an AppendTokens a new block where its tokens begin one. Other
-// operations than these and FreeBlocks are answered with nothing. Thread-safe.
+// See noop.proto. A result has as many tables and handles as the cache's result. For an
+// AllocateBlocks that is the requested number of blocks. For an AppendTokens it is one new block,
+// if its tokens begin one. Operations other than these and FreeBlocks get an empty answer.
+// Thread-safe.
 class NoopService final : public v1::NoopService::CallbackService {
  public:
   grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,

@@ -19,7 +19,7 @@ double TicksToSeconds(uint64_t ticks) {
   return static_cast<double>(ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-// User and system time, of a process.
+// User and system time of a process.
 double ProcessSeconds(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
   std::string text;
@@ -34,7 +34,7 @@ double ProcessSeconds(pid_t pid) {
   return TicksToSeconds(user + system);
 }
 
-// What is not idle, over all processors, theft by other machines among it.
+// The time of all processors that is not idle, including time that other machines have stolen.
 double BusySeconds() {
   std::ifstream file("/proc/stat");
   std::string cpu;

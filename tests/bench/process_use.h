@@ -1,4 +1,4 @@
-// What processes use of the machine, as /proc tells it.
+// The processes' use of the machine, from /proc.
 #ifndef PAGODA_TESTS_BENCH_PROCESS_USE_H_
 #define PAGODA_TESTS_BENCH_PROCESS_USE_H_
 
@@ -8,14 +8,14 @@
 
 namespace pagoda::bench {
 
-// Bytes of memory that are resident.
+// The resident bytes of memory.
 double ResidentBytes(pid_t pid);
-// As ResidentBytes, once it has not changed for half a second: what a process does after a call
-// (closing connections, giving memory back) is over then. Stops the process after a minute.
+// As ResidentBytes, once it has not changed for half a second. By then a process has finished its
+// work after a call (closing connections, giving memory back). Stops the process after a minute.
 double SettledResidentBytes(pid_t pid);
 
-// Tells how much of the processors others than the benchmark's own processes have taken, of this
-// machine and, where it is a virtual one, from it. In steps of 10 ms.
+// Measures how much processor time was taken by others than the benchmark's own processes: by other
+// processes of this machine, and by the host if the machine is virtual. In steps of 10 ms.
 class ForeignUse {
  public:
   // `own`: the benchmark's processes.

@@ -1,4 +1,4 @@
-// A model of random weights on disk, for benchmarks: speed does not depend on what it says.
+// A model of random weights on disk, for benchmarks: the speed does not depend on the weights.
 #ifndef PAGODA_TESTS_BENCH_RANDOM_MODEL_H_
 #define PAGODA_TESTS_BENCH_RANDOM_MODEL_H_
 
@@ -17,7 +17,7 @@ struct RandomModelShape {
   uint32_t head_dim = 128;
   uint32_t vocab_size = 151'936;
 
-  // Of a model that only shows whether a benchmark runs.
+  // For a model that only shows whether a benchmark runs.
   static RandomModelShape Tiny() {
     return {.num_layers = 2,
             .hidden_size = 128,
@@ -27,13 +27,13 @@ struct RandomModelShape {
             .head_dim = 32,
             .vocab_size = 512};
   }
-  // Of the matrices that a token is multiplied with, the head's apart.
+  // The weights of the matrices that multiply a token, without the head's.
   uint64_t layer_weights() const;
   uint64_t head_weights() const { return uint64_t{vocab_size} * hidden_size; }
 };
 
-// config.json and model.safetensors in bf16, in a folder of its own among temporary files, which
-// goes with the object. Qwen3-0.6B's shape takes 1.2 GB.
+// config.json and model.safetensors in bf16, in a new temporary folder that is removed with the
+// object. Qwen3-0.6B's shape takes 1.2 GB.
 class RandomModel {
  public:
   explicit RandomModel(const RandomModelShape& shape);

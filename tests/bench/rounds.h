@@ -1,4 +1,4 @@
-// Two measurements that take turns, so that what disturbs one disturbs the other.
+// Two measurements that alternate, so that a disturbance affects both.
 #ifndef PAGODA_TESTS_BENCH_ROUNDS_H_
 #define PAGODA_TESTS_BENCH_ROUNDS_H_
 
@@ -10,20 +10,20 @@
 
 namespace pagoda::bench {
 
-// Measures for a short while; returns the same numbers each time, such as a p50 and a p99.
+// Measures for a short while. Each call returns the same kinds of numbers, such as a p50 and a p99.
 using Slice = std::function<std::vector<double>()>;
 
-// Medians over the rounds, one for each number of a slice.
+// Medians over the rounds, one for each number that a slice returns.
 struct Compared {
   std::vector<double> value;
   std::vector<double> yardstick;
 };
 
-// A round is a slice of the one, then a slice of the other. It is void where other processes than
-// `own` took more than a fifth of a processor while it ran, and is then run again, in all at most
-// three times as many rounds as are asked for. Where too many were void for that, the least
-// disturbed ones count. Says on standard error, under the name of `what`, how many were void.
-// REQUIRES: rounds > 0.
+// A round is a slice of the first measurement, then a slice of the second. A round is void if
+// processes other than `own` took more than a fifth of a processor while it ran. Void rounds are
+// repeated, up to three times `rounds` in all. If too many are void even then, the least disturbed
+// ones count. Prints on standard error, under the name of `what`, how many were void. REQUIRES:
+// rounds > 0.
 Compared RunRounds(const std::string& what, int rounds, const std::vector<pid_t>& own,
                    const Slice& value, const Slice& yardstick);
 

@@ -1,6 +1,6 @@
-// Speed of the service: a daemon and its clients as processes of their own, on loopback TCP and on
-// the Unix socket. The yardstick is a service that does nothing, in the same daemon. Run by
-// deploy/bench.sh service.
+// The speed of the service: a daemon and its clients in separate processes, over loopback TCP and
+// over the Unix socket. The yardstick is a service that does nothing, in the same daemon.
+// deploy/bench.sh service runs it.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -28,19 +28,19 @@ namespace pagoda::bench {
 namespace {
 
 struct Options {
-  std::string figure;  // All whose ids begin so.
+  std::string figure;  // Measures the figures whose ids begin with this.
   int rounds = 21;
   int slice_ms = 100;
-  int decode_steps = 400;  // A slice of the decode figures.
+  int decode_steps = 400;  // For one slice of the decode figures.
   int idle_sessions = 1000;
 };
 
-// Of a SessionLoad, so that 128 new blocks each are more than there are.
+// Messages of a SessionLoad. With 128 new blocks each, they take more blocks than there are.
 constexpr int kMessagesToUseAll = 2'500;
 
 constexpr char kNoop[] = "no-op handler, same messages";
 
-// The seconds that it takes to make memory of so many bytes and to map it.
+// The seconds to create memory of this size and to map it.
 double MapSeconds(uint64_t bytes) {
   int fd = -1;
   void* address = MAP_FAILED;
@@ -154,8 +154,8 @@ class ServiceBench {
     Show("decode_step_256_packed_p99", "us", kEmptyCall, us, 1);
   }
 
-  // Two clients at once, each on a cache of its own, and one of them alone: operations a second of
-  // all. On a server of its own, because sessions have to name their cache there.
+  // Two clients at once, each on its own cache, and one of them alone: the operations a second of
+  // all clients. Uses a separate server, because sessions have to name their cache there.
   void TwoCachesFigure() const {
     constexpr uint64_t kBytes = uint64_t{64} << 20;
     const BenchServer server;
@@ -180,7 +180,7 @@ class ServiceBench {
          RunRounds("two_caches", options_.rounds, {getpid(), server.pid()}, both, one));
   }
 
-  // Opening a cache of 64 GiB whose memory is taken when it is touched, in milliseconds.
+  // The milliseconds to open a cache of 64 GiB whose memory is taken when it is touched.
   void OpenCacheFigure() const {
     constexpr uint64_t kBytes = uint64_t{64} << 30;
     const BenchServer server("--serve-sparse");
@@ -197,7 +197,7 @@ class ServiceBench {
          RunRounds("open_cache_64gib", options_.rounds, {getpid(), server.pid()}, open, map));
   }
 
-  // What idle sessions add to the memory of a daemon that has served before: its event log is full,
+  // The memory that idle sessions add to a daemon that has served before: its event log is full,
   // and it has used each of its blocks.
   double IdleBytes(Target target) const {
     BenchServer fresh;
@@ -214,7 +214,7 @@ class ServiceBench {
            .yardstick = "as many idle streams of the no-op handler",
            .yardstick_value = IdleBytes(Target::kNoop)});
   }
-  // The same figures of a daemon with idle sessions, and of one without.
+  // The same figures for a daemon with idle sessions and for one without.
   void BesideIdleFigures() {
     constexpr char kWithout[] = "the same without idle sessions";
     BenchServer burdened;
@@ -253,7 +253,7 @@ class ServiceBench {
   std::optional<BenchServer> server_;
 };
 
-// A thousand connections are more than a process may have by default.
+// A thousand connections need more files than a process may open by default.
 void AllowManyFiles() {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -272,7 +272,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--idle-sessions", options.idle_sessions, "Idle sessions")
       ->check(CLI::PositiveNumber);
-  // What its own children are told.
+  // For the program's own children only.
   constexpr char kNotShown[] = "";
   bool serve = false, serve_sparse = false, noop = false;
   int hold = 0;

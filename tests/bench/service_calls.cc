@@ -103,7 +103,7 @@ SessionRef Connection::OpenSession() {
   request.set_cache(cache_name_);
   pagoda::v1::OpenSessionResponse response;
   grpc::ClientContext context;
-  context.set_wait_for_ready(true);  // On a busy machine a first try to connect may time out.
+  context.set_wait_for_ready(true);  // On a busy machine the first attempt to connect can time out.
   RequireOk(cache_.OpenSession(&context, request, &response), "a session opens");
   return response.session();
 }

@@ -1,4 +1,4 @@
-// The calls that the service benchmark makes, of the cache and of its yardstick alike.
+// The calls that the service benchmark makes, to the cache and to its yardstick.
 #ifndef PAGODA_TESTS_BENCH_SERVICE_CALLS_H_
 #define PAGODA_TESTS_BENCH_SERVICE_CALLS_H_
 
@@ -21,25 +21,25 @@ enum class Target { kCache, kNoop };
 using SessionStub =
     grpc::ClientReaderWriter<pagoda::v1::SessionRequest, pagoda::v1::SessionResponse>;
 
-// Stops the process where a call failed, and says on standard error how.
+// Stops the process if the call failed, and prints the error on standard error.
 void RequireOk(const grpc::Status& status, const char* what);
 
-// A connection of its own to the server. A call that fails stops the process: a benchmark's calls
+// A separate connection to the server. A failed call stops the process, because a benchmark's calls
 // succeed. Thread-safe.
 class Connection {
  public:
-  // `endpoint`: "unix:/path" or "host:port". `cache`: whose sessions it opens; empty: the
-  // configuration's, where there is no other.
+  // `endpoint`: "unix:/path" or "host:port". `cache`: the cache whose sessions it opens. Empty: the
+  // configuration's cache, if it is the only one.
   Connection(const std::string& endpoint, Target target, std::string cache = "");
 
-  // A cache of the client's own, of 128 bytes a block, beside the configuration's.
+  // Opens a cache for this client, with 128 bytes a block, beside the configuration's.
   void OpenCache(const std::string& name, uint64_t host_bytes);
-  // A cache of opaque pages, 2 MiB a block.
+  // The same with opaque pages, 2 MiB a block.
   void OpenPages(const std::string& name, uint64_t host_bytes);
-  // Returns when the memory that it had is free.
+  // Returns when the cache's memory is free.
   void DropCache(const std::string& name);
 
-  // Of the cache, whatever the target: the yardstick's messages carry a session, too.
+  // Always opens a session of the cache, because the yardstick's messages have a session too.
   pagoda::v1::SessionRef OpenSession();
   void CloseSession(const pagoda::v1::SessionRef& session);
 
@@ -61,14 +61,14 @@ class Connection {
   v1::NoopService::Stub noop_;
 };
 
-// A session with its stream, one message in flight. Not thread-safe.
+// A session with its stream, with one message in flight. Not thread-safe.
 class SessionStream {
  public:
   SessionStream(const std::string& endpoint, Target target, std::string cache = "");
-  // Closes the session: its blocks are free, its sequences cached.
+  // Closes the session: its blocks become free, and its sequences stay cached.
   ~SessionStream();
 
-  // Every operation of the batch succeeds, or the process stops.
+  // Stops the process unless every operation of the batch succeeds.
   void Call(const pagoda::v1::SessionRequest& request, pagoda::v1::SessionResponse* response);
 
  private:

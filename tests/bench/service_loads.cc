@@ -33,7 +33,7 @@ ExecuteRequest AllocateOne(const pagoda::v1::SessionRef& session) {
   return request;
 }
 
-// One of the calls that are outstanding: made again as soon as it is answered.
+// One of the outstanding calls. It is made again as soon as it is answered.
 class OutstandingCall {
  public:
   OutstandingCall(Connection* connection, const pagoda::v1::SessionRef& session,
@@ -45,7 +45,7 @@ class OutstandingCall {
     connection_->ExecuteAsync(context_.get(), &request_, &response_,
                               [this](const grpc::Status& status) { OnAnswer(status); });
   }
-  // Meaningful once `ended` was told.
+  // Valid once `ended` was notified.
   uint64_t answers() const { return answers_; }
 
  private:
@@ -78,7 +78,7 @@ SessionLoad::SessionLoad(const std::string& endpoint, Target target, Retry retry
     batch->add_operations()->mutable_allocate_blocks()->set_count(1);
   }
   stream_.Call(request_, &response_);
-  // From here on every other operation frees what the answer before has.
+  // From here on, every second operation frees a block of the previous answer.
   const pagoda::v1::BatchResult first = response_.result();
   batch->clear_operations();
   response_.mutable_result()->clear_results();
@@ -161,7 +161,7 @@ double UnaryRate(const std::vector<std::unique_ptr<Connection>>& connections, in
   for (const auto& call : calls) call->Start();
   absl::SleepFor(absl::Seconds(seconds));
   stop = true;
-  ended.Wait();  // Calls under way count to their end, so that there are some, however short it is.
+  ended.Wait();  // Calls under way still count, so that even a very short measurement has some.
   const double elapsed = SecondsSince(begin);
   uint64_t answers = 0;
   for (const auto& call : calls) answers += call->answers();
@@ -216,7 +216,7 @@ void DecodeLoad::NameTokens(Batch& batch) {
 
 double DecodeLoad::Step() {
   Batch* batch = request_.mutable_batch();
-  // As an engine does it that has one step on its way: the one before has ended.
+  // Like an engine with one step under way: the previous step has ended.
   batch->set_completed_step(step_);
   batch->set_step(++step_);
   NameTokens(*batch);

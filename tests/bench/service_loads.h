@@ -1,4 +1,4 @@
-// What the clients of the service benchmark do.
+// The work of the service benchmark's clients.
 #ifndef PAGODA_TESTS_BENCH_SERVICE_LOADS_H_
 #define PAGODA_TESTS_BENCH_SERVICE_LOADS_H_
 
@@ -14,11 +14,11 @@ namespace pagoda::bench {
 
 enum class Retry { kOff, kOn };
 
-// 256 operations a message on a Session stream: every other one allocates a block, and those
-// between free the blocks of the message before. Not thread-safe.
+// Sends messages of 256 operations on a Session stream. Every second operation allocates a block;
+// the others free the blocks of the previous message. Not thread-safe.
 class SessionLoad {
  public:
-  // `retry`: whether each batch has a retry_id of its own. `cache`: see Connection.
+  // `retry`: whether each batch has a different retry_id. `cache`: see Connection.
   SessionLoad(const std::string& endpoint, Target target, Retry retry = Retry::kOff,
               std::string cache = "");
 
@@ -34,31 +34,32 @@ class SessionLoad {
   pagoda::v1::SessionResponse response_;
 };
 
-// Microseconds of one unary Execute that allocates one block, with nothing else under way: the
-// median of those made in about `seconds`. A session of its own, which is closed.
+// The median microseconds of one unary Execute that allocates one block, with no other call under
+// way, over about `seconds`. Uses a new session, and closes it.
 double UnaryMedian(Connection& connection, double seconds);
 
-// Unary calls that allocate one block each, so many outstanding on each connection all the time:
-// calls a second, measured for about `seconds`. A session for each connection, which is closed.
+// Calls a second, measured for about `seconds`: unary calls that allocate one block each, always
+// with `outstanding_each` of them outstanding on each connection. Uses a new session for each
+// connection, and closes it.
 double UnaryRate(const std::vector<std::unique_ptr<Connection>>& connections, int outstanding_each,
                  double seconds);
 
-// Microseconds of one unary Execute of a batch without operations: the p50 and the p99 of so many
-// calls. A session of its own, which is closed.
+// The p50 and the p99, in microseconds, of `calls` unary Executes of a batch without operations.
+// Uses a new session, and closes it.
 std::vector<double> EmptyCallPercentiles(Connection& connection, int calls);
 
-// How the appends of a step are said: 256 operations, or one in packed arrays.
+// How the appends of a step are sent: as 256 operations, or as one in packed arrays.
 enum class StepForm { kEach, kPacked };
 
-// 256 running sequences; a step is one batch that appends one token to each, and declares the one
-// before computed. Not thread-safe.
+// 256 running sequences. A step is one batch that appends one token to each, and declares the
+// previous token computed. Not thread-safe.
 class DecodeLoad {
  public:
   DecodeLoad(const std::string& endpoint, Target target, StepForm form = StepForm::kEach)
       : stream_(endpoint, target), form_(form) {}
 
   // The p50 and the p99, in microseconds, of `steps` steps. The sequences are new, with a prompt of
-  // 100 tokens, and are freed afterwards, outside of the clock.
+  // 100 tokens. Freeing them afterwards is not measured.
   std::vector<double> Percentiles(int steps);
 
  private:

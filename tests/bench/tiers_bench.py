@@ -1,24 +1,33 @@
-"""The disk tier's file beside fio, in turns: run by deploy/bench.sh tiers.
+"""Compares the disk tier's file with fio, in turns. `deploy/bench.sh tiers` runs it.
 
-    /usr/bin/python3 tests/bench/tiers_bench.py DISK_BENCH [--folder FOLDER] [--engine uring|threads] [--smoke] [ID...]
+    /usr/bin/python3 tests/bench/tiers_bench.py DISK_BENCH [--folder FOLDER]
+                     [--engine uring|threads] [--smoke] [ID...]
 
-Needs 2.2 GB in FOLDER, which says what disk is measured: /var/tmp unless told. Prints one JSON object a line for each figure whose id begins with
-one of the IDs (all, without IDs): medians of the rounds, beside fio's. Without fio its numbers are null. Both sides use O_DIRECT and shared
-memory, with 32 requests in flight over io_uring, or 16 threads. What is compared:
+Needs 2.2 GB in FOLDER (/var/tmp by default), which chooses the disk. Prints one JSON object a line
+for each figure whose id begins with one of the IDs (all, without IDs): medians of the rounds,
+beside fio's. Without fio its numbers are null. Both sides use O_DIRECT and shared memory, with 32
+requests in flight over io_uring, or 16 threads. The figures:
 
-    disk_write_*, disk_read_*   GB/s of payload. fio moves blocks of the same size in a file of its own of the same size: without a header
-                                beside a block and without checksums. Both files have been written once before.
-    disk_cpu_s_per_gb*          CPU seconds a GB of payload, half of it written and half read; of 128 KiB blocks unless the id says 1m. fio's are
-                                without checksums.
-    disk_scan, disk_scan_mb     slots a second, and MB/s of headers (a page a slot), that a start reads and checks in a file of 128 KiB blocks.
-                                fio reads 4 KiB at the same offsets of the same file, in the same order, and does not look at them.
+    disk_write_*, disk_read_*
+        GB/s of payload. fio moves blocks of the same size in its own file of the same size, without
+        a header beside a block and without checksums. Both files have been written once before.
+    disk_cpu_s_per_gb*
+        CPU seconds a GB of payload, half of it written and half read, with blocks of 128 KiB unless
+        the id says 1m. fio's are without checksums.
+    disk_scan, disk_scan_mb
+        Slots a second, and MB/s of headers (a page a slot), that a start reads and checks in a file
+        of 128 KiB blocks. fio reads 4 KiB at the same offsets of the same file, in the same order,
+        and does not look at them.
 
-    free_eviction               microseconds to evict a request of 64 tokens whose blocks have copies on disk; the yardstick drops such a
-                                request in a cache without a disk. No disk is touched.
-    memory_p99_disk_stalled     microseconds until a prefix of 16 blocks has come up from a second tier in memory, 99th percentile, while each
-                                write of the disk below takes a second more; the yardstick is the same without a disk.
+    free_eviction
+        Microseconds to evict a request of 64 tokens whose blocks have copies on disk. The
+        comparison drops such a request in a cache without a disk. No disk is touched.
+    memory_p99_disk_stalled
+        Microseconds until a prefix of 16 blocks is onboarded from a second tier in memory, 99th
+        percentile, while each write of the disk below takes a second more. The comparison is the
+        same without a disk.
 
-The disk's own caches stay as they are: a file that fits them is read from there by both sides.
+The disk's own caches stay as they are: both sides read a file that fits them from there.
 """
 
 import argparse

@@ -1,9 +1,12 @@
-"""Speed of Hugging Face transformers on a checkpoint, for engine_bench to stand beside: run by deploy/bench.sh engine.
+"""The speed of Hugging Face transformers on a checkpoint, to compare with engine_bench.
+`deploy/bench.sh engine` runs it.
 
     python3 tests/bench/transformers_peer.py MODEL_DIR --threads 2 --context 512 --prompt 2048
 
-Prints one JSON object: tokens per second of one sequence that decodes at the end of `context` tokens, and of a prompt of `prompt` tokens taken
-in at once; medians, in bf16, in eager mode with PyTorch's own attention (sdpa), as transformers does by default. Needs torch and transformers.
+Prints one JSON object: tokens per second of one sequence that decodes after `context` tokens, and
+of a prompt of `prompt` tokens that is processed at once. The numbers are medians, in bf16, in eager
+mode with PyTorch's own attention (sdpa), which is the default of transformers. Needs torch and
+transformers.
 """
 
 import argparse
@@ -30,7 +33,7 @@ def prefill(model, tokens):
 
 
 def decode_rate(model, tokens):
-    """Tokens per second of steps of one token behind all others; the cache is cut back after each round."""
+    """Tokens per second of steps that append one token. The cache is cut back after each round."""
     context = tokens.shape[1]
     cache = prefill(model, tokens[:, :context - 1])
     next_token = tokens[:, -1:]

@@ -1,5 +1,5 @@
-// What a warm restart costs: telling the stamper under the core's lock, writing stamps, taking
-// blocks back. Pools of 512 MiB in /dev/shm, blocks of 128 KiB.
+// The cost of a warm restart: reporting to the stamper under the core's lock, writing stamps,
+// taking blocks back. Pools of 512 MiB in /dev/shm, blocks of 128 KiB.
 #include <unistd.h>
 
 #include <cstdint>
@@ -28,7 +28,7 @@ namespace {
 
 constexpr uint32_t kTokensPerBlock = 16;
 constexpr uint32_t kSlots = 4096;
-constexpr uint32_t kChain = 64;  // Blocks of a prompt; also changes a call.
+constexpr uint32_t kChain = 64;  // Blocks of a prompt; also the slot changes of a call.
 constexpr uint32_t kRecoveryThreads = 2;
 constexpr double kGiga = 1e9;
 
@@ -64,7 +64,7 @@ struct Life {
   std::unique_ptr<StampSet> stamps;
 };
 
-// Prompts of kChain blocks that fill the pool, a call of the core for each.
+// Prompts of kChain blocks that fill the pool, one call of the core for each.
 std::vector<std::vector<SlotChange>> Prompts(uint32_t generation) {
   std::mt19937 random(generation);
   std::vector<std::vector<SlotChange>> prompts;
@@ -89,7 +89,7 @@ std::vector<std::vector<SlotChange>> Losses() {
   return losses;
 }
 
-// What is told, without stamps: moved into a queue under a lock.
+// The cost of reporting without stamps: moves the changes into a queue under a lock.
 double SecondsToQueue(std::vector<std::vector<SlotChange>> calls) {
   absl::Mutex mutex;
   std::deque<SlotChange> queue;

@@ -1,5 +1,5 @@
-// Speed of the bridge to vLLM's routers: from events that are appended to the log to a SUB socket
-// in another process. Run by deploy/bench.sh zmq_bridge.
+// The speed of the bridge to vLLM's routers, from events that are appended to the log to a SUB
+// socket in another process. deploy/bench.sh zmq_bridge runs it.
 #include <zmq.hpp>
 
 #include <unistd.h>
@@ -33,19 +33,20 @@ using server::ZmqBridge;
 
 constexpr uint32_t kTokensPerBlock = 16;
 constexpr uint32_t kBlocksPerEvent = 8;
-constexpr uint32_t kCachedBlocks = 8'192;  // Then each stored event is followed by a removal.
+// From this number on, each stored event comes with a removal.
+constexpr uint32_t kCachedBlocks = 8'192;
 constexpr uint32_t kDefaultBlocks = 400'000;
 constexpr size_t kEventsPerBatch = 32;
 constexpr uint32_t kMaxQueue = 1'000'000;  // Nothing is dropped.
 constexpr uint64_t kMaxQueueBytes = uint64_t{1} << 40;
 constexpr char kReaderFlag[] = "--reader";
 
-// How a payload ends whose last event is AllBlocksCleared.
+// The end of a payload whose last event is AllBlocksCleared.
 constexpr std::string_view kLastPayload("AllBlocksCleared\0", 17);
 
 // --- The reader ---
 
-// Says "here" at the first message, then nothing until the last one, then that one's number.
+// Prints "here" at the first message, and the number of the last message when that arrives.
 int Read(const std::string& endpoint) {
   zmq::context_t context;
   zmq::socket_t socket(context, zmq::socket_type::sub);
@@ -78,7 +79,8 @@ int Read(const std::string& endpoint) {
 
 class Reader {
  public:
-  // `warm_up()` sends a message: the first ones come before the subscription does.
+  // `warm_up()` sends a message. The first messages are lost, because the subscription is not there
+  // yet.
   template <class Send>
   Reader(const std::string& endpoint, const Send& warm_up) : process_({kReaderFlag, endpoint}) {
     std::atomic<bool> here = false;
@@ -92,7 +94,7 @@ class Reader {
     here = true;
     sender.join();
   }
-  // The number of the last message, when it and all before it have come.
+  // The number of the last message, once it and all earlier ones have arrived.
   uint64_t Last() {
     uint64_t last = 0;
     PAGODA_CHECK(absl::SimpleAtoi(process_.ReadLine(), &last), "the reader says a number");
@@ -129,7 +131,7 @@ RemovedEvent Removed(uint32_t first) {
   return removed;
 }
 
-// So many blocks that come and, but for the last kCachedBlocks, go; then a reset.
+// `blocks` blocks are stored, and all but the last kCachedBlocks are removed. Then a reset.
 std::vector<EventLog::Batch> MakeEvents(uint32_t blocks) {
   std::vector<EventLog::Batch> batches(1);
   uint64_t revision = 0;
@@ -159,7 +161,7 @@ server::RouterBatchPtr WarmUp() {
   return batch;
 }
 
-// Keeps the bytes of what is published.
+// Keeps the published bytes.
 class Recorder final : public server::RouterSink {
  public:
   void Publish(const server::RouterBatchPtr& batch) override {
@@ -205,7 +207,7 @@ double BridgeSeconds(uint32_t blocks) {
   return seconds;
 }
 
-// The same bytes, encoded before, over the same kind of socket.
+// The same bytes, encoded in advance, over the same kind of socket.
 double PlainSeconds(const std::vector<std::string>& payloads) {
   zmq::context_t context;
   zmq::socket_t socket(context, zmq::socket_type::pub);

@@ -99,7 +99,7 @@ TEST(CacheSpecTest, WhatAreNoLayersIsRefusedWithTheText) {
   }
   const auto dtype = ParseLayerGroup("1x1x1:int3");
   EXPECT_THAT(std::string(dtype.status().message()),
-              HasSubstr("there is no dtype int3; there is float32, float16, bfloat16"));
+              HasSubstr("unknown dtype int3; the dtypes are float32, float16, bfloat16"));
   EXPECT_FALSE(ParseLayerGroup("1x1x1:").ok());
   EXPECT_FALSE(ParseLayerGroup("1x1x1:unspecified").ok());
 }

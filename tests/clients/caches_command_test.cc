@@ -48,14 +48,14 @@ grpc::Status Refusal(grpc::StatusCode code, const std::string& reason, const std
   return {code, why, details.SerializeAsString()};
 }
 
-// The caches of the daemon, and which of them calls named.
+// The daemon's caches, and the names of caches in the calls.
 class Caches {
  public:
   void Serve(const std::vector<std::string>& names) {
     absl::MutexLock lock(&mutex_);
     names_ = names;
   }
-  // As the daemon finds the cache that a request means.
+  // Finds the cache that a request means, as the daemon does.
   grpc::Status Find(const std::string& call, const std::string& name, std::string* found) {
     absl::MutexLock lock(&mutex_);
     named_[call] = name;
@@ -74,7 +74,7 @@ class Caches {
     absl::MutexLock lock(&mutex_);
     return names_;
   }
-  // By call, the cache that its last request named.
+  // For each call, the cache that its last request named.
   std::map<std::string, std::string> TakeNamed() {
     absl::MutexLock lock(&mutex_);
     return std::exchange(named_, {});
@@ -378,11 +378,11 @@ TEST_F(CachesCommandTest, OneIsShown) {
   EXPECT_THAT(Print("caches show gemma"),
               AllOf(HasSubstr("gemma, opened by a client"), HasSubstr("packing flash-1"),
                     HasSubstr("30x8x128:bfloat16 2xopaque:512@1024"),
-                    HasSubstr("it ends in 59 min 48 s"), HasSubstr("300 of 1,200 blocks")));
+                    HasSubstr("dropped in 59 min 48 s"), HasSubstr("300 of 1,200 blocks")));
   EXPECT_EQ(PrintJson("caches show gemma")["name"], "gemma");
   caches_.Serve({"own"});
   EXPECT_THAT(Print("caches show own"),
-              AllOf(HasSubstr("of the daemon's configuration"), HasSubstr("org/own@r2")));
+              AllOf(HasSubstr("from the daemon's configuration"), HasSubstr("org/own@r2")));
   const Outcome unknown = Ctl("caches show qwen");
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_THAT(unknown.err, HasSubstr("UNKNOWN_CACHE"));
@@ -424,7 +424,7 @@ TEST_F(CachesCommandTest, OneIsOpenedAsItIsAskedFor) {
   EXPECT_EQ(request.tenant(), "team-a");
 
   EXPECT_THAT(Print("caches open there --model m --layers 1x1x8,1xK8"),
-              HasSubstr("the cache there was there already"));
+              HasSubstr("the cache there exists already"));
   EXPECT_EQ(cache_.opened().layers_size(), 2);
   EXPECT_EQ(cache_.opened().tiers_size(), 0) << "the daemon's own default";
   const Json json = PrintJson("caches open tiny --model m --layers 1x1x8 --host 4KiB");
@@ -534,7 +534,7 @@ TEST_F(CachesCommandTest, StatusOfANamedCacheIsOfThatAlone) {
 TEST_F(CachesCommandTest, StatusOfADaemonThatWaitsForClientsSaysSo) {
   caches_.Serve({});
   EXPECT_THAT(Print("status"), AllOf(HasSubstr("pagodad 9.9"), HasSubstr("waits for clients"),
-                                     Not(HasSubstr("tokens a block"))));
+                                     Not(HasSubstr("tokens per block"))));
   const Json status = PrintJson("status");
   EXPECT_THAT(status["caches"], SizeIs(0));
   EXPECT_FALSE(status.contains("cache"));

@@ -65,7 +65,7 @@ absl::StatusOr<ChatWorkloadReport> RunOn(Cache& cache, const ChatWorkloadOptions
   return RunChatWorkload(*client, options, nullptr);
 }
 
-// The tokens of every block that was stored: what was said, whatever the order.
+// The tokens of every block that was stored. They show what was said, in any order.
 std::set<std::vector<TokenId>> StoredTokens(const Cache& cache) {
   std::set<std::vector<TokenId>> stored;
   const auto batches = cache.log().Read(cache.log().oldest(), 100000);
@@ -105,7 +105,7 @@ TEST(ChatWorkloadTest, LaterTurnsFindTheirHistory) {
   Cache cache(200);
   const auto report = RunOn(cache, SmallChat());
   ASSERT_TRUE(report.ok()) << report.status();
-  // With room for all, a later turn finds the whole history: 20 and 32 tokens.
+  // If everything fits into the cache, a later turn finds the whole history: 20 and 32 tokens.
   EXPECT_GE(report->matched_tokens, 10u * (20 + 32));
   EXPECT_LT(report->matched_tokens, report->prompt_tokens);
 }
@@ -193,7 +193,7 @@ TEST(ChatWorkloadTest, SequencesThatOthersHaveEndItAfterItsPatience) {
   options.patience = absl::Milliseconds(50);
   const auto report = RunOn(cache, options);
   EXPECT_EQ(ReasonOf(report.status()), Reason::kTooManySequences) << report.status();
-  EXPECT_THAT(std::string(report.status().message()), HasSubstr("no conversation found room"));
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("no conversation got capacity"));
 }
 
 TEST(ChatWorkloadTest, TheCallbackStopsIt) {
@@ -207,7 +207,7 @@ TEST(ChatWorkloadTest, TheCallbackStopsIt) {
   EXPECT_LT(report->turns_done, report->turns_total);
 }
 
-// A client that another one stands behind.
+// A client in front of another client.
 class ClientInFront : public CacheClient {
  public:
   explicit ClientInFront(std::unique_ptr<CacheClient> behind) : behind_(std::move(behind)) {}
@@ -241,8 +241,8 @@ void Withhold(AppendStep& step, size_t index) {
   step.known_losses.erase(step.known_losses.begin() + at);
 }
 
-// Puts a failure in the place of the sequence that was withheld. Those of a step are withheld from
-// the last one on, and planted from the first one on.
+// Puts a failure in the place of a sequence that was withheld. Sequences of a step are withheld
+// from the last one on, so failures are planted from the first one on.
 void Plant(AppendedStep& step, size_t index) {
   for (AppendedStep::Growth& growth : step.grown) growth.index += growth.index >= index ? 1 : 0;
   for (AppendedStep::Failure& failure : step.failed) {
@@ -251,7 +251,7 @@ void Plant(AppendedStep& step, size_t index) {
   step.failed.push_back({static_cast<uint32_t>(index), MakeError(Reason::kKvLost, "planted")});
 }
 
-// Of the step's result; where nothing was left of the step, that was not run.
+// The step's result. If no sequence was left in the step, it did not run.
 AppendedStep& StepOf(BatchResult& result) {
   if (result.results.empty() || !result.results.back().ok() ||
       !std::holds_alternative<AppendedStep>(*result.results.back())) {
@@ -260,8 +260,8 @@ AppendedStep& StepOf(BatchResult& result) {
   return std::get<AppendedStep>(*result.results.back());
 }
 
-// Says after some batches that a sequence lost what was computed, as a daemon does whose copy
-// failed, and refuses the commits that do not know of it.
+// Reports after some batches that a sequence lost computed tokens, like a daemon whose copy failed.
+// Refuses the commits that do not know of the loss.
 class LossyClient final : public ClientInFront {
  public:
   LossyClient(std::unique_ptr<CacheClient> client, bool must_be_freed)
@@ -308,7 +308,7 @@ class LossyClient final : public ClientInFront {
   uint64_t told_ = 0;
 };
 
-// Every lost sequence began anew, and all turns were done.
+// Every lost sequence began again, and all turns were done.
 template <typename Client>
 void ExpectLostOnesBeginAnew(Client& client) {
   const auto report = RunChatWorkload(client, SmallChat(), nullptr);
@@ -338,8 +338,8 @@ TEST(ChatWorkloadTest, ASequenceThatCanOnlyBeFreedBeginsAnew) {
   ExpectLostOnesBeginAnew(client);
 }
 
-// Says with the answer to some AddSequences that the new sequence can only be freed, and refuses
-// from then on whatever else is asked of it, as a daemon does.
+// Says in the answer to some AddSequences that the new sequence can only be freed. From then on it
+// refuses every other operation on that sequence, as a daemon does.
 class LostAtOnceClient final : public ClientInFront {
  public:
   using ClientInFront::ClientInFront;

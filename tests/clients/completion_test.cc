@@ -1,4 +1,4 @@
-// The completion script, run by bash itself.
+// The completion script, run by bash.
 #include <string>
 #include <vector>
 
@@ -22,7 +22,7 @@ using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
-// What bash offers behind these words, of which the last one is begun.
+// The words that bash offers after these words. The last word is incomplete.
 std::vector<std::string> Complete(const std::vector<std::string>& words) {
   const TempDirectory directory;
   const std::string script = directory.File("complete.sh");
@@ -77,13 +77,13 @@ TEST(CompletionTest, AnOptionsValueIsNoCommand) {
 }
 
 TEST(CompletionTest, FilesCompleteWhereAFileIsWanted) {
-  // The folder in which it runs has the script and its output.
+  // The folder in which bash runs has the script and its output.
   EXPECT_THAT(Complete({"inspect", "--token-file", "comp"}), ElementsAre("complete.sh"));
   EXPECT_THAT(Complete({"replay", "comp"}), ElementsAre("complete.sh"));
   EXPECT_THAT(Complete({"status", "comp"}), IsEmpty());
 }
 
-// It is made from the parser: every command and option that --help knows is there.
+// The script is made from the parser, so it has every command and option that --help lists.
 TEST(CompletionTest, NothingIsMissing) {
   GlobalOptions globals;
   Action chosen;

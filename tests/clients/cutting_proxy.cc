@@ -50,7 +50,8 @@ bool SendAll(int end, const char* data, size_t size) {
 CuttingProxy::CuttingProxy(const std::string& path, const std::string& target)
     : target_(target), listener_(Listen(path)), acceptor_([this] { Accept(); }) {}
 
-// A shut socket ends the calls that block in it; the descriptors stay until their threads are gone.
+// Shutting a socket down ends the calls that block in it. The descriptors stay open until their
+// threads have ended.
 CuttingProxy::~CuttingProxy() {
   shutdown(listener_, SHUT_RDWR);
   acceptor_.join();

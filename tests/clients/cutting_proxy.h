@@ -14,9 +14,9 @@
 
 namespace pagoda {
 
-// Forwards what comes in pieces, either way. While it cuts, every so-many-th piece, drawn at
-// random, is not forwarded, and its connection ends: the piece was a request that the daemon never
-// sees, an answer that the client never sees, or a part of one. Thread-safe.
+// Forwards the received pieces in both directions. While it cuts, it drops random pieces and ends
+// their connections. A dropped piece is a request that the daemon never sees, an answer that the
+// client never sees, or a part of one. Thread-safe.
 class CuttingProxy {
  public:
   // Listens at `path`, connects to `target`.

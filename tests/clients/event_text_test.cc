@@ -116,7 +116,7 @@ TEST(EventTextTest, LinesAlignUnderTheHeader) {
   const std::string line = EventLine(Parse(kStored), Terminal{});
   EXPECT_EQ(header.find("TYPE"), line.find("stored"));
   EXPECT_EQ(header.find("WINDOW"), line.find("full"));
-  EXPECT_EQ(header.find("WHAT"), line.find("blocks 4,5"));
+  EXPECT_EQ(header.find("DETAILS"), line.find("blocks 4,5"));
 }
 
 TEST(EventTextTest, ASnapshotsLinesStandUnderTheHeaderToo) {
@@ -126,7 +126,7 @@ TEST(EventTextTest, ASnapshotsLinesStandUnderTheHeaderToo) {
   for (const std::string& line :
        {SnapshotBeginLine(Terminal{}), SnapshotEndLine(message, Terminal{})}) {
     EXPECT_EQ(header.find("WINDOW"), line.find("all"));
-    EXPECT_EQ(header.find("WHAT"),
+    EXPECT_EQ(header.find("DETAILS"),
               line.find(line.find("whole") == std::string::npos ? "a snap" : "the snap"));
   }
   EXPECT_THAT(SnapshotEndLine(message, Terminal{}), HasSubstr("1234"));

@@ -8,8 +8,7 @@
 
 namespace pagoda {
 
-// Echoes the prompt's tokens plus one. Who asks with five tokens is not told how many were
-// reused.
+// Echoes the prompt's tokens plus one. A request with five tokens is not told how many were reused.
 class FakeEngine final : public v1::EngineService::Service {
  public:
   grpc::Status Generate(grpc::ServerContext*, const v1::GenerateRequest* request,

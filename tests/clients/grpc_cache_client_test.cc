@@ -1,4 +1,4 @@
-// The client against a small CacheService in this process, whose answers depend on what is asked.
+// The client against a small CacheService in this process, whose answers depend on the request.
 #include "clients/cpp/grpc_cache_client.h"
 
 #include <unistd.h>
@@ -118,17 +118,17 @@ class FakeCacheService final : public v1::CacheService::Service {
     absl::MutexLock lock(&mutex_);
     return signs_of_life_;
   }
-  // The next answers that are due to kCut and kSwallowed are lost.
+  // The next `count` answers to kCut and kSwallowed are lost.
   void LoseAnswers(int count) {
     absl::MutexLock lock(&mutex_);
     losses_left_ = count;
   }
-  // From now on signs of life are refused.
+  // From now on lease renewals are refused.
   void EndSession() {
     absl::MutexLock lock(&mutex_);
     session_over_ = true;
   }
-  // The requests that came, in order.
+  // The received requests, in order.
   std::vector<v1::SessionRequest> requests() {
     absl::MutexLock lock(&mutex_);
     return requests_;

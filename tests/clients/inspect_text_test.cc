@@ -25,7 +25,8 @@ v1::InspectedBlock* AddBlock(uint32_t window, uint32_t start, v1::Tier tier,
   return block;
 }
 
-// Five blocks of 80 tokens; the sliding window has the last two, the other one all but the last.
+// 80 tokens in five blocks. The sliding window has the last two blocks. Full attention has all but
+// the last one.
 v1::InspectPrefixResponse Prefix() {
   v1::InspectPrefixResponse prefix;
   prefix.set_matched_tokens(64);

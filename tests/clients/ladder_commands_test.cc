@@ -100,7 +100,7 @@ TEST(LadderCommandsTest, ReplayPrintsTheFiguresOfEachTier) {
   EXPECT_THAT(table.out,
               AllOf(HasSubstr("nvme ran as a tier in memory"), HasSubstr("FREE EVICT"),
                     HasSubstr("BYTES WRITTEN"), HasSubstr("6.0 KiB"),
-                    HasSubstr("nvme is written at 1.23 kB/s on average, in the 5.00 s")));
+                    HasSubstr("nvme is written at 1.23 kB/s on average, over the 5.00 s")));
 }
 
 TEST(LadderCommandsTest, ReplayOfBlocksKnowsNoBytes) {
@@ -111,7 +111,7 @@ TEST(LadderCommandsTest, ReplayOfBlocksKnowsNoBytes) {
   ASSERT_THAT(json["runs"], SizeIs(2));
   EXPECT_EQ(json["runs"][1]["policy"], "mq");
   EXPECT_FALSE(json["runs"][0]["tiers"][1].contains("bytes_written"));
-  // As the short form says it.
+  // The same figures as for the short form of the options.
   const Json brief = RunJson("replay " CHAT_TRACE " --blocks 100 --host-blocks 300");
   const Json& in_short = brief["runs"][1];
   EXPECT_EQ(in_short["hit_rate"], json["runs"][0]["hit_rate"]);
@@ -147,10 +147,10 @@ TEST(LadderCommandsTest, PlanSizesALadder) {
             "    - {name: dram, medium: host, size: 400GiB}\n"
             "    - {name: nvme, medium: disk, size: 3TiB}\n");
   const Outcome table = RunProgram(kPlan);
-  EXPECT_THAT(table.out,
-              AllOf(HasSubstr("nvme tier, disk, in 3TiB"), HasSubstr("698,444"),
-                    HasSubstr("has 17 slots more than blocks, for copies on their way"),
-                    Not(HasSubstr("one slot more")), HasSubstr(json["config"].get<std::string>())));
+  EXPECT_THAT(table.out, AllOf(HasSubstr("nvme tier, disk, in 3TiB"), HasSubstr("698,444"),
+                               HasSubstr("has 17 spare slots, for running copies"),
+                               Not(HasSubstr("one spare slot")),
+                               HasSubstr(json["config"].get<std::string>())));
 }
 
 TEST(LadderCommandsTest, PlanGivesBlocksToEveryWindow) {
@@ -174,17 +174,17 @@ TEST(LadderCommandsTest, PlanSaysHowLongADriveLasts) {
   const Json rated = RunJson(budget + "--drive-dwpd=3 --drive-years=3")["tiers"][2]["drive"];
   EXPECT_DOUBLE_EQ(rated["endurance_bytes"], 3.84e12 * 3 * 3 * 365);
   EXPECT_NEAR(rated["life_years"], 9 / 0.99, 0.001);
-  // Five years unless it is said.
+  // Five years unless the command line says otherwise.
   EXPECT_NEAR(RunJson(budget + "--drive-dwpd=1")["tiers"][2]["drive"]["life_years"], 5 / 0.99,
               0.001);
 
   const Outcome table = RunProgram(budget + "--drive-tbw=7PB");
   ASSERT_EQ(table.exit_code, 0) << table.err;
   EXPECT_THAT(table.out,
-              AllOf(HasSubstr("one write of the drive a day (3.84 TB) is 44.4 MB/s"),
+              AllOf(HasSubstr("one write of the drive per day (3.84 TB) is 44.4 MB/s"),
                     HasSubstr("a budget of 44.0 MB/s is 3.80 TB a day, 0.99 writes of the drive"),
-                    HasSubstr("the drive takes 7.00 PB in its life"),
-                    HasSubstr("it lasts 5.0 years if the budget is used up all the time")));
+                    HasSubstr("the drive endures 7.00 PB of writes"),
+                    HasSubstr("it lasts 5.0 years if the budget is always used up")));
 }
 
 TEST(LadderCommandsTest, ADriveWithoutASizeIsAsLargeAsItsTier) {
@@ -197,7 +197,8 @@ TEST(LadderCommandsTest, ATierLargerThanItsDriveExitsWithOne) {
   const Outcome outcome = RunProgram(absl::StrCat(kPlan, "--drive-size 1.92TB"));
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.out, "");
-  EXPECT_THAT(outcome.err, HasSubstr("the nvme tier takes 3.30 TB of a drive of 1.92 TB"));
+  EXPECT_THAT(outcome.err,
+              HasSubstr("the nvme tier needs 3.30 TB, more than its drive of 1.92 TB"));
 }
 
 }  // namespace

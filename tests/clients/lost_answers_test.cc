@@ -1,6 +1,6 @@
 // The client's promise: its results are those of a connection that never breaks. The same random
-// batches go to one daemon directly and to another through a proxy that cuts connections; results,
-// revisions and what is left in the caches have to be equal.
+// batches go to one daemon directly, and to another through a proxy that cuts connections. Results,
+// revisions and the remaining content of the caches must be equal.
 #include <algorithm>
 #include <random>
 #include <string>
@@ -20,12 +20,12 @@ namespace pagoda {
 namespace {
 
 constexpr int kBatches = 400;
-// A batch is a few pieces each way, a new connection some more.
+// A batch is a few pieces in each direction. A new connection is some more.
 constexpr uint32_t kLoseOneIn = 16;
 constexpr uint64_t kSequences = 12;
 
-// Random operations on a few sequences, many of which fail: what there is of sequences and room is
-// the daemon's to say.
+// Random operations on a few sequences. Many fail, because only the daemon knows which sequences
+// and reserved tokens exist.
 class RandomBatches {
  public:
   std::vector<Operation> Next() {
@@ -80,7 +80,7 @@ std::string TextOf(const std::vector<BlockTable>& tables) {
   return text;
 }
 
-// Tickets are left out: a copy takes as long as it takes.
+// Tickets are left out, because the time of a copy varies.
 struct ResultText {
   std::string operator()(const AddedSequence& result) const {
     return absl::StrCat("added ", result.matched_tokens, TextOf(result.tables));

@@ -1,8 +1,10 @@
-"""pagodactl replay on a public trace of an hour of real conversations gives the hit rates that an independent count gives.
+"""pagodactl replay on a public trace of an hour of real conversations gives the hit rates that an
+independent count gives.
 
     mooncake_trace_test.py PAGODACTL TRACE    exit status 77 where there is no TRACE
 
-TRACE is FAST25-release/traces/conversation_trace.jsonl of kvcache-ai/Mooncake. It is not part of the project.
+TRACE is FAST25-release/traces/conversation_trace.jsonl of kvcache-ai/Mooncake. It is not part of
+the project.
 """
 
 import json

@@ -31,7 +31,7 @@ using ::testing::SizeIs;
 
 constexpr uint64_t kSessions = 2500;
 constexpr uint64_t kUnknown = 404;
-constexpr uint64_t kAlive = 7;  // A quarantine whose writer lives.
+constexpr uint64_t kAlive = 7;  // A quarantine whose writer is alive.
 
 grpc::Status Refusal(grpc::StatusCode code, const std::string& reason) {
   google::rpc::Status details;
@@ -64,7 +64,7 @@ class FakeAdmin final : public v1::AdminService::Service {
       return Refusal(grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT");
     }
     ++pages_;
-    // Fewer than were asked for, as a daemon may.
+    // Fewer than requested; a daemon can do this too.
     for (uint32_t i = 0; i < std::min(request->page_size(), 700u) && next <= kSessions; ++i) {
       v1::SessionInfo* session = response->add_sessions();
       session->set_session_id(next++);

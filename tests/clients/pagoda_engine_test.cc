@@ -1,4 +1,4 @@
-// What pagoda-engine reads and writes; the program itself runs in tests/e2e/test_engine_process.py.
+// The input and output of pagoda-engine. tests/e2e/test_engine_process.py runs the program itself.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -38,7 +38,7 @@ class LineReaderTest : public testing::Test {
     if (ends_[1] >= 0) close(ends_[1]);
     ends_[1] = -1;
   }
-  // The next line; "(end)" or "(woken)" where none comes.
+  // The next line; "(end)" or "(woken)" if there is none.
   std::string Next() {
     std::string line;
     const absl::StatusOr<Event> event = reader().Next(line);
@@ -48,7 +48,7 @@ class LineReaderTest : public testing::Test {
   LineReader& reader() { return reader_; }
 
  private:
-  // The pipe's ends, of which the test writes to the second.
+  // The pipe's ends. The test writes to the second one.
   static std::array<int, 2> Pipe() {
     std::array<int, 2> ends;
     PAGODA_CHECK(pipe(ends.data()) == 0, "there are pipes");
@@ -126,13 +126,13 @@ TEST(RequestLineTest, NamesWhatIsWrong) {
            std::pair("[1]", "not a JSON object"),
            std::pair(R"({"id": 1})", "no prompt"),
            std::pair(R"({"prompt": 1})", "prompt is not a list"),
-           std::pair(R"({"prompt": [1, -1]})", "prompt[1] is no token id: -1"),
-           std::pair(R"({"prompt": [4294967296]})", "prompt[0] is no token id"),
-           std::pair(R"({"prompt": [1.5]})", "prompt[0] is no token id"),
-           std::pair(R"({"prompt": [1], "max_new_tokens": "2"})", "max_new_tokens is no count"),
-           std::pair(R"({"prompt": [1], "cache_salt": 2})", "cache_salt is no text"),
+           std::pair(R"({"prompt": [1, -1]})", "prompt[1] is not a token id: -1"),
+           std::pair(R"({"prompt": [4294967296]})", "prompt[0] is not a token id"),
+           std::pair(R"({"prompt": [1.5]})", "prompt[0] is not a token id"),
+           std::pair(R"({"prompt": [1], "max_new_tokens": "2"})", "max_new_tokens is not a count"),
+           std::pair(R"({"prompt": [1], "cache_salt": 2})", "cache_salt is not a string"),
            std::pair(R"({"prompt": [1], "best_of": 1})", "unknown field 'best_of'"),
-           std::pair(R"({"prompt": [1], "top_k": -1})", "top_k is no such number"),
+           std::pair(R"({"prompt": [1], "top_k": -1})", "top_k is not a valid number"),
            std::pair(R"({"prompt": [1], "id": [2]})", "id is neither"),
        }) {
     const absl::Status status = ParseRequestLine(text, kDefaultTokens).request.status();

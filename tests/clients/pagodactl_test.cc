@@ -1,5 +1,5 @@
-// Runs the program: exit codes, what goes to standard output, and JSON that parses. A small daemon
-// in this process answers it with fixed replies.
+// Runs the program and checks exit codes, the standard output, and that its JSON parses. A small
+// daemon in this process answers with fixed replies.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -241,7 +241,7 @@ TEST(PagodactlTest, PlanShowsWhatATokenTakesAndWhatFits) {
   ASSERT_EQ(table.exit_code, 0) << table.err;
   EXPECT_THAT(table.out, AllOf(HasSubstr("qwen3-8b, bfloat16"), HasSubstr("36 layers of 8 x 128"),
                                HasSubstr("144.0 KiB in all layers"), HasSubstr("18,204"),
-                               HasSubstr("room for 71 sequences of 8,192 tokens at once")));
+                               HasSubstr("fits 71 sequences of 8,192 tokens at once")));
 }
 
 TEST(PagodactlTest, PlanDividesAMemoryBetweenWindows) {
@@ -339,8 +339,8 @@ class FakeAdmin final : public v1::AdminService::Service {
   }
 };
 
-// Sends three revisions; asked from 2 it leaves one out, and asked from 3 it says that they are
-// gone.
+// Sends three revisions. From 2 on it leaves one out. From 3 on it says that they are no longer in
+// the log.
 class FakeEvents final : public v1::EventService::Service {
  public:
   grpc::Status Watch(grpc::ServerContext* context, const v1::WatchRequest* request,
@@ -377,7 +377,8 @@ class FakeEvents final : public v1::EventService::Service {
     return message;
   }
 
-  // With a hole in it for who wants one type alone. What is asked for comes as the cache's name.
+  // Leaves a gap if one type alone is asked for. The request's filter comes back as the cache's
+  // name.
   static grpc::Status Snapshot(const v1::WatchRequest& request,
                                grpc::ServerWriter<v1::WatchResponse>* writer) {
     v1::WatchResponse begin = Message(7, 7, {});
@@ -423,7 +424,7 @@ class PagodactlDaemonTest : public testing::Test {
 
   const TempDirectory directory_;
   const std::string endpoint_ = "unix:" + directory_.File("pagodad.sock");
-  int port_ = 0;  // Of the same services over TCP.
+  int port_ = 0;  // The port of the same services over TCP.
   FakeAdmin admin_;
   FakeEvents events_;
   FakeEngine engine_;
@@ -433,14 +434,16 @@ class PagodactlDaemonTest : public testing::Test {
 TEST_F(PagodactlDaemonTest, StatusShowsOccupancyAndHitRate) {
   const Outcome table = Ctl("status");
   ASSERT_EQ(table.exit_code, 0) << table.err;
-  EXPECT_THAT(table.out,
-              AllOf(HasSubstr("pagodad 9.9"), HasSubstr("2 sessions"),
-                    HasSubstr("64 blocks of 1.0 KiB"), HasSubstr("50.00 %"),
-                    HasSubstr("25.00 %: 100 of 400 prompt tokens, 40 of them"), HasSubstr("3 pins"),
-                    HasSubstr("11 down, 12 up, 13 displaced, 14 lost; 20 down without copying"),
-                    HasSubstr("5 of the cached are copies"), HasSubstr("15 copied"),
-                    HasSubstr("16 blocks, of 17"), HasSubstr("18 waiting"),
-                    HasSubstr("primary to secondary: 19 copies, 6.0 GiB at 3.0 GiB/s")));
+  EXPECT_THAT(
+      table.out,
+      AllOf(HasSubstr("pagodad 9.9"), HasSubstr("2 sessions"), HasSubstr("64 blocks of 1.0 KiB"),
+            HasSubstr("50.00 %"), HasSubstr("25.00 %: 100 of 400 prompt tokens, 40 of them"),
+            HasSubstr("3 pins"),
+            HasSubstr(
+                "11 offloaded, 12 onboarded, 13 displaced, 14 lost; 20 offloaded without a copy"),
+            HasSubstr("5 of the cached are copies"), HasSubstr("15 copied"),
+            HasSubstr("16 blocks, of 17"), HasSubstr("18 waiting"),
+            HasSubstr("primary to secondary: 19 copies, 6.0 GiB at 3.0 GiB/s")));
   EXPECT_EQ(table.out.find('\x1b'), std::string::npos) << "colours in a file";
 
   const Outcome json = Ctl("status -o json");

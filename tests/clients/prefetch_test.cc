@@ -1,5 +1,5 @@
-// What pagodactl prefetch asks of a cache, and what it tells, against a client with written
-// answers.
+// The requests of pagodactl prefetch to a cache, and its output, with a client whose answers are
+// fixed.
 #include "clients/pagodactl/prefetch.h"
 
 #include <deque>
@@ -23,7 +23,7 @@ using ::testing::SizeIs;
 
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
-// One round of a prefetch: what it ordered, and what lay where when that had ended.
+// One round of a prefetch: its orders, and where the blocks were when they had ended.
 struct Round {
   PrefetchedPrefix ordered;
   MatchedPrefix after;
@@ -43,7 +43,7 @@ class ScriptedClient final : public CacheClient {
 
   // The last round's answers hold for all that follow.
   void SetRounds(std::vector<Round> rounds) { rounds_ = {rounds.begin(), rounds.end()}; }
-  // What waits in the lane find completed, one after another; the last for good.
+  // The completed tickets that waits in the lane find, one after another. The last one stays.
   void SetCompleted(Lane lane, std::vector<uint64_t> tickets) {
     completed_[static_cast<size_t>(lane)] = {tickets.begin(), tickets.end()};
   }
@@ -137,12 +137,12 @@ TEST(PrefetchTest, ALongPrefixIsFetchedPartByPart) {
   EXPECT_EQ(client.waits[1].lane, Lane::kFetch);
   EXPECT_EQ(client.waits[1].ticket, Ticket(7));
   EXPECT_THAT(PrefetchText(*report, client.info()),
-              testing::AllOf(testing::StartsWith("6 blocks moved up to the hbm tier, 5 blocks "
+              testing::AllOf(testing::StartsWith("6 blocks onboarded to the hbm tier, 5 blocks "
                                                  "fetched from the nvme tier, in "),
                              testing::EndsWith("\n96 tokens cached: 96 in hbm")));
 }
 
-// Memory too small for the prefix: what comes pushes out what came.
+// The memory is too small for the prefix: arriving blocks push out earlier ones.
 TEST(PrefetchTest, ARoundThatBringsNothingMoreIsTheLast) {
   ScriptedClient client(kThreeTiers);
   client.SetRounds({{{.matched_tokens = 96, .fetched_blocks = 2, .fetch = Ticket(7)},
@@ -153,9 +153,10 @@ TEST(PrefetchTest, ARoundThatBringsNothingMoreIsTheLast) {
   EXPECT_EQ(client.prefetches[1].target, PrefetchTarget::kMemory);
   const std::string text = PrefetchText(*report, client.info());
   EXPECT_THAT(text, testing::StartsWith("4 blocks ordered from the nvme tier, in "));
-  EXPECT_THAT(text,
-              HasSubstr("\n96 tokens cached: 32 in dram, 64 in nvme\n"
-                        "64 tokens still on the nvme tier alone: memory has no room for them now"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("\n96 tokens cached: 32 in dram, 64 in nvme\n"
+                "64 tokens still only on the nvme tier: memory has no free blocks for them now"));
   const auto json = PrefetchJson(*report, client.info());
   EXPECT_EQ(json["fetched_blocks"], 4);
   EXPECT_EQ(json["tokens_on_disk"], 64);
@@ -170,7 +171,7 @@ TEST(PrefetchTest, WhatAllCameIsNotAskedForAgain) {
     tokens[media.size() - 2] = 32;
     client.SetRounds({{{.matched_tokens = 32, .fetched_blocks = 2, .fetch = Ticket(7)},
                        {.cached_tokens = 32, .tokens_by_tier = tokens}}});
-    // Of two tiers the last one in memory is the first.
+    // With two tiers, the last one in memory is the first tier.
     const auto target = media.size() == 2 ? PrefetchTarget::kPrimary : PrefetchTarget::kMemory;
     const auto report = RunPrefetch(client, Prefetch(target), kPatience);
     ASSERT_TRUE(report.ok()) << report.status();
@@ -201,7 +202,7 @@ TEST(PrefetchTest, ADeadlineIsOneForAllRounds) {
   ASSERT_TRUE(late.ok()) << late.status();
   EXPECT_THAT(client.prefetches, SizeIs(1)) << "its time is over";
   EXPECT_THAT(PrefetchText(*late, client.info()),
-              HasSubstr("32 tokens still on the nvme tier alone: the 0 us are over"));
+              HasSubstr("32 tokens still only on the nvme tier: the 0 us are over"));
 }
 
 TEST(PrefetchTest, WhatLeftTheCacheMeanwhileIsSaid) {
@@ -211,7 +212,7 @@ TEST(PrefetchTest, WhatLeftTheCacheMeanwhileIsSaid) {
                                  .cached_tokens = 80,
                                  .tokens_by_tier = {80, 0, 0}};
   EXPECT_EQ(PrefetchText(report, ScriptedClient(kThreeTiers).info()),
-            "0 blocks moved up to the hbm tier, 5 blocks ordered from the nvme tier, in 12.00 ms\n"
+            "0 blocks onboarded to the hbm tier, 5 blocks ordered from the nvme tier, in 12.00 ms\n"
             "80 tokens cached: 80 in hbm\n"
             "16 tokens left the cache meanwhile");
 }
@@ -223,13 +224,13 @@ TEST(PrefetchTest, WithoutADiskNothingIsFetched) {
   ASSERT_TRUE(moved.ok()) << moved.status();
   EXPECT_THAT(two.prefetches, SizeIs(1));
   EXPECT_EQ(PrefetchText(*moved, two.info()),
-            "4 blocks moved up to the hbm tier, 64 tokens are cached");
+            "4 blocks onboarded to the hbm tier, 64 tokens are cached");
   EXPECT_FALSE(PrefetchJson(*moved, two.info()).contains("tokens_on_disk"));
   const auto nothing = RunPrefetch(two, Prefetch(PrefetchTarget::kMemory), kPatience);
   EXPECT_EQ(PrefetchText(*nothing, two.info()),
-            "nothing to fetch, for the cache has no tier on disk; 64 tokens are cached");
+            "nothing to fetch, because the cache has no disk tier; 64 tokens are cached");
   EXPECT_EQ(PrefetchText({.matched_tokens = 8}, ScriptedClient({Medium::kHost}).info()),
-            "nothing to move up, for the cache has no tier below the first; 8 tokens are cached");
+            "nothing to onboard, because the cache has only one tier; 8 tokens are cached");
 }
 
 TEST(PrefetchTest, AnOrderWaitsForNothing) {
@@ -244,7 +245,7 @@ TEST(PrefetchTest, AnOrderWaitsForNothing) {
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_THAT(client.waits, IsEmpty());
   EXPECT_EQ(OrderedPrefetchText(*report, client.info()),
-            "1 block on the way up to the hbm tier, 2 blocks ordered from the nvme tier, "
+            "1 block being onboarded to the hbm tier, 2 blocks ordered from the nvme tier, "
             "96 tokens are cached");
 }
 
@@ -254,7 +255,7 @@ TEST(PrefetchTest, ADiskThatBringsNothingIsAnError) {
   client.SetCompleted(Lane::kFetch, {5});
   const absl::Status status = RunPrefetch(client, Prefetch(), absl::ZeroDuration()).status();
   EXPECT_EQ(ReasonOf(status), Reason::kWaitTimeout);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("nothing came from the disk"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("nothing arrived from disk"));
 }
 
 TEST(TicketWaitTest, AWaitGoesOnAsLongAsItsLaneDoes) {

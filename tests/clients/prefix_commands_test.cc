@@ -1,5 +1,5 @@
-// pagodactl pin, unpin, pins, offload, prefetch, invalidate and retain against a small CacheService
-// that keeps what it was asked.
+// pagodactl pin, unpin, pins, offload, prefetch, invalidate and retain, with a small CacheService
+// that records its requests.
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,7 +47,7 @@ class FakeCache final : public v1::CacheService::Service {
  public:
   // Before the first session.
   void SetSecondaryBlocks(uint32_t blocks) { secondary_blocks_ = blocks; }
-  // Three tiers, the last on disk, where a prefix of 96 tokens lies after each other prefetch.
+  // Three tiers, the last on disk. A prefix of 96 tokens is there after every second prefetch.
   void SetDisk() { has_disk_ = true; }
 
   grpc::Status OpenSession(grpc::ServerContext*, const v1::OpenSessionRequest*,
@@ -153,7 +153,7 @@ class FakeCache final : public v1::CacheService::Service {
     }
   }
 
-  // Fetches what lies on disk, and the next time moves it up.
+  // First fetches the blocks that are on disk, then onboards them.
   void AnswerPrefetch(v1::PrefetchPrefixResult* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     is_fetched_ = !is_fetched_;
     out->set_matched_tokens(96);
@@ -203,7 +203,7 @@ class PrefixCommandsTest : public testing::Test {
     return RunProgram(absl::StrCat("--endpoint ", endpoint_, " ", arguments));
   }
 
-  // What a command prints, after checking that it asked for exactly these operations.
+  // The output of a command, after a check that it sent exactly these operations.
   std::string Print(const std::string& arguments, const std::vector<std::string>& operations) {
     const Outcome outcome = Ctl(arguments);
     EXPECT_EQ(outcome.exit_code, 0) << arguments << "\n" << outcome.err;
@@ -303,7 +303,7 @@ TEST_F(PrefixCommandsTest, PinsAreListed) {
   ASSERT_THAT(lines, SizeIs(4));
   EXPECT_THAT(lines[1], AllOf(HasSubstr("96"), HasSubstr("never"), HasSubstr("vllm-0")));
   EXPECT_THAT(lines[2], AllOf(HasSubstr("2 h 29 min"), HasSubstr("LoRA 7 salt \"team a\"")));
-  EXPECT_EQ(lines[3], "6 blocks pinned, of 1,000 that may be");
+  EXPECT_EQ(lines[3], "6 blocks pinned of 1,000 allowed");
 
   const Json json = Json::parse(Print("pins -o json", {"list_pins {}"}));
   ASSERT_THAT(json["pins"], SizeIs(2));
@@ -319,10 +319,10 @@ TEST_F(PrefixCommandsTest, MovesReturnWhenTheirCopiesAreDone) {
   const std::string wait = absl::StrCat("wait_for_ticket { ticket: ", kTicket, " }");
   EXPECT_EQ(
       Print("offload --tokens 1", {"offload_prefix { tokens: 1 namespace {} }", wait, wait, wait}),
-      "5 blocks moved down to the secondary tier\n");
+      "5 blocks offloaded to the secondary tier\n");
   EXPECT_EQ(Print("prefetch --tokens 1",
                   {"prefetch_prefix { tokens: 1 namespace {} }", wait, wait, wait}),
-            "4 blocks moved up to the primary tier, 64 tokens are cached\n");
+            "4 blocks onboarded to the primary tier, 64 tokens are cached\n");
 }
 
 TEST_F(PrefixCommandsTest, WithoutASecondaryTierAnOffloadFailsAndAPrefetchHasNothingToDo) {
@@ -330,14 +330,13 @@ TEST_F(PrefixCommandsTest, WithoutASecondaryTierAnOffloadFailsAndAPrefetchHasNot
   const Outcome offload = Ctl("offload --tokens 1");
   EXPECT_EQ(offload.exit_code, 1);
   EXPECT_EQ(offload.out, "");
-  EXPECT_THAT(offload.err, HasSubstr("the cache has no tier below the first"));
+  EXPECT_THAT(offload.err, HasSubstr("the cache has only one tier"));
   EXPECT_THAT(cache_.TakeOperations(), testing::IsEmpty());
 
   const std::string wait = absl::StrCat("wait_for_ticket { ticket: ", kTicket, " }");
-  EXPECT_EQ(
-      Print("prefetch --tokens 1",
-            {"prefetch_prefix { tokens: 1 namespace {} }", wait, wait, wait}),
-      "nothing to move up, for the cache has no tier below the first; 64 tokens are cached\n");
+  EXPECT_EQ(Print("prefetch --tokens 1",
+                  {"prefetch_prefix { tokens: 1 namespace {} }", wait, wait, wait}),
+            "nothing to onboard, because the cache has only one tier; 64 tokens are cached\n");
 }
 
 TEST_F(PrefixCommandsTest, APrefetchFromDiskWaitsForTheFetchAndTellsWhatLiesWhere) {
@@ -351,7 +350,7 @@ TEST_F(PrefixCommandsTest, APrefetchFromDiskWaitsForTheFetchAndTellsWhatLiesWher
                                           match,    prefetch, wait, wait, wait,  match};
   const std::vector<std::string> lines = Lines(Print("prefetch --tokens 1 --to primary", asked));
   ASSERT_THAT(lines, SizeIs(2));
-  EXPECT_THAT(lines[0], testing::StartsWith("6 blocks moved up to the hbm tier, 3 blocks fetched "
+  EXPECT_THAT(lines[0], testing::StartsWith("6 blocks onboarded to the hbm tier, 3 blocks fetched "
                                             "from the nvme tier, in "));
   EXPECT_EQ(lines[1], "96 tokens cached: 96 in hbm");
 
@@ -372,7 +371,7 @@ TEST_F(PrefixCommandsTest, APrefetchFromDiskWaitsForTheFetchAndTellsWhatLiesWher
 TEST_F(PrefixCommandsTest, APrefetchMayBeOrderedOnly) {
   cache_.SetDisk();
   EXPECT_EQ(Print("prefetch --tokens 1 --no-wait", {"prefetch_prefix { tokens: 1 namespace {} }"}),
-            "2 blocks on the way up to the hbm tier, 3 blocks ordered from the nvme tier, 96 "
+            "2 blocks being onboarded to the hbm tier, 3 blocks ordered from the nvme tier, 96 "
             "tokens are cached\n");
   EXPECT_EQ(Ctl("prefetch --tokens 1 --to disk").exit_code, 2);
   EXPECT_EQ(Ctl("prefetch --tokens 1 --deadline 0").exit_code, 2);
@@ -384,7 +383,8 @@ TEST_F(PrefixCommandsTest, AnOffloadAboveADiskSaysWhatIsWrittenThere) {
   const std::string wait = absl::StrCat("wait_for_ticket { ticket: ", kTicket, " }");
   EXPECT_EQ(
       Print("offload --tokens 1", {"offload_prefix { tokens: 1 namespace {} }", wait, wait, wait}),
-      "5 blocks moved down from the hbm tier; what has no copy on the nvme tier is written there "
+      "5 blocks offloaded from the hbm tier; blocks without a copy on the nvme tier are written "
+      "there "
       "before other blocks\n");
 }
 

@@ -27,7 +27,8 @@ def test_xxh3_in_python_is_the_librarys():
 
 
 def vectors():
-    """The rows of events/README.md: tokens, tokens per block, namespace, extra ids, items as tuples, hashes."""
+    """The rows of events/README.md: tokens, tokens per block, namespace, extra ids, items as
+    tuples, hashes."""
     names = {"__builtins__": {}, "range": range}
     digests = {"D": bytes(range(32)), "E": bytes([255] * 32)}
     page = (ROOT / "events" / "README.md").read_text()

@@ -1,4 +1,5 @@
-"""The Python package without a daemon: how it is built, what its README promises, and what it makes of messages."""
+"""The Python package without a daemon: how it is built, what its README promises, and what it makes
+of messages."""
 
 import asyncio
 import datetime
@@ -93,7 +94,7 @@ def test_every_exported_name_is_there_and_typed():
 
 
 def test_every_reason_of_the_daemon_has_a_family():
-    table = (ROOT / "server" / "README.md").read_text().partition("| reason | code | when |")[2].partition("\n\n")[0]
+    table = (ROOT / "server" / "ERRORS.md").read_text().partition("| reason | code | when |")[2].partition("\n\n")[0]
     reasons = [(reason, grpc.StatusCode[code.split()[0]] if code != "at the start only" else grpc.StatusCode.UNKNOWN)
                for cell, code in re.findall(r"^\| ([A-Z_, ]+) \| ([^|]+) \|", table, re.M) for reason in cell.split(", ")]
     assert len(reasons) > 30
@@ -230,7 +231,8 @@ def test_a_stream_that_was_to_begin_with_a_snapshot_does():
 
 
 class FakeCalls:
-    """A daemon whose cache has a tier on disk. It keeps what it was asked, and answers what it was given."""
+    """A daemon whose cache has a tier on disk. It keeps the requests, and answers what the test
+    sets."""
 
     def __init__(self, *results):
         self.asked, self.results = [], list(results)
@@ -284,7 +286,8 @@ def answer(completed=(0, 0, 0), **result):
 
 
 def run(work, *results):
-    """What `work` returns with a client of either kind, in a list, and what it asked of the daemon: the same for both."""
+    """The results of `work` with the synchronous and the asynchronous client, in a list, and the
+    requests to the daemon. Both clients must give the same."""
     calls = FakeCalls(*results)
     with pagoda.Client(FakeChannel(), calls, calls.opened(), 10) as client:
         done = [step(client) for step in work]
@@ -368,6 +371,30 @@ def test_a_sequence_tells_what_lies_on_disk():
             assert fork.matched_below_tokens == 8
 
 
+@pytest.mark.parametrize("windows", [(0,), (0, 128)])
+def test_the_table_of_several_windows_is_refused_with_a_way_on(windows):
+    tables = [{"window_size": size, "blocks": [{"block_id": 1}]} for size in windows]
+    calls = FakeCalls(answer(add_sequence={"tables": tables}), answer(free_sequence={}))
+    with pagoda.Client(FakeChannel(), calls, calls.opened(), 10) as client, client.sequence(range(4)) as sequence:
+        assert list(sequence.tables) == list(windows)
+        if len(windows) == 1:
+            assert sequence.table is sequence.tables[0]
+        else:
+            with pytest.raises(ValueError, match="^this sequence has 2 windows; use tables$"):
+                sequence.table
+
+
+def test_a_pin_shows_its_id_tokens_and_blocks():
+    (pin,), _ = run([lambda client: client.pin(range(9))], answer(pin_prefix={"pin_id": 3, "pinned_tokens": 8, "blocks": 2}))
+    assert repr(pin) == "Pin(pin_id=3, pinned_tokens=8, blocks=2)"
+
+
+def test_the_help_of_status_names_the_call_for_engines():
+    for kind in (pagoda.Client, pagoda.aio.Client):
+        text = inspect.getdoc(kind.status)
+        assert "operators" in text and "query_capacity" in text
+
+
 @pytest.mark.parametrize("size, told", [(4096, {"bytes": 4096}), ("100B", {"bytes": 100}), ("64KiB", {"bytes": 65536}), ("8GiB", {"bytes": 8 << 30}),
                                         ("50%", {"free_permille": 500}), ("12.5%", {"free_permille": 125}), ("100%", {"free_permille": 1000}),
                                         ("0.1%", {"free_permille": 1})])
@@ -387,7 +414,8 @@ LAYERS = (pagoda.Layers(30, num_kv_heads=8, head_dim=128, dtype="bfloat16", wind
 
 
 class FakeCaches:
-    """Stands for the calls of a channel: keeps what open_cache, list_caches and drop_cache were asked, and answers with one cache."""
+    """Stands for the calls of a channel: keeps the requests of open_cache, list_caches and
+    drop_cache, and answers with one cache."""
 
     def __init__(self, channel, metadata=()):
         self.asked = channel.asked
@@ -430,7 +458,8 @@ class FakeAioCaches(FakeCaches):
 
 
 def ask(monkeypatch, name, *args, **options):
-    """What pagoda's function of that name and aio's return, which is the same, and what they asked."""
+    """The result of this function of pagoda and of pagoda.aio, which must be the same, and the
+    requests of both."""
     asked = {}
     for module, channel, calls in ((pagoda, FakeChannel, FakeCaches), (pagoda.aio, FakeAioChannel, FakeAioCaches)):
         made = channel()
@@ -470,7 +499,7 @@ def test_a_cache_without_sizes_leaves_them_to_the_daemon(monkeypatch):
 
 
 def test_a_dtype_that_is_none_is_refused_by_name():
-    with pytest.raises(ValueError, match="no dtype 'int3'; there is float32, float16, bfloat16"):
+    with pytest.raises(ValueError, match="unknown dtype 'int3'; the dtypes are float32, float16, bfloat16"):
         pagoda.Layers(1, num_kv_heads=1, head_dim=1, dtype="int3").message()
 
 

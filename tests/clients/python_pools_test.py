@@ -1,5 +1,6 @@
-"""Pools of every content and dtype, mapped by the Python package from a map socket of the test's own: the bytes, the session that asks, and the
-memory of a GPU on the driver of tests/pools/fake_cuda (PAGODA_FAKE_CUDA; skipped where there is none).
+"""The Python package maps pools of every content and dtype from the test's own map socket. The
+tests compare the bytes and check the session in the request. Tests of GPU memory use the driver of
+tests/pools/fake_cuda (PAGODA_FAKE_CUDA), and skip without it.
 """
 
 import ctypes
@@ -27,14 +28,16 @@ UUID = bytes(range(16))
 
 
 def mapping(index, dtype, content, strides, memory_kind=1, **fields):
-    """A PoolMapping of 3 slots, whose strides are those of a slot, a layer, K or V, a head and a token."""
+    """A PoolMapping of 3 slots, whose strides are those of a slot, a layer, K or V, a head and a
+    token."""
     names = ("slot_stride_bytes", "layer_stride_bytes", "kv_stride_bytes", "head_stride_bytes", "token_stride_bytes")
     segment = v1.MappingSegment(shm_name=f"/pool{index}", size_bytes=3 * strides[0], num_slots=3, memory_kind=memory_kind, device_uuid=UUID)
     return v1.PoolMapping(pool_index=index, tier=1, dtype=dtype, content=content, num_slots=3, tokens_per_block=4, segments=[segment],
                           **dict(zip(names, strides)), **fields)
 
 
-# K and V of 2 layers, 2 heads, 8 elements, in fp8; their scales; a layer of latents; 2 opaque layers of 13 bytes; one of bytes by token.
+# K and V of 2 layers, 2 heads, 8 elements, in fp8; their scales; a layer of latents; 2 opaque
+# layers of 13 bytes; one layer of bytes by token.
 POOLS = [
     mapping(0, E4M3, ELEMENTS, (256, 128, 64, 32, 8), layers=[0, 1], kv_factor=2, num_kv_heads=2, head_dim=8),
     mapping(1, FLOAT32, SCALES, (32, 16, 8, 4, 0), layers=[0, 1], kv_factor=2, num_kv_heads=2),
@@ -46,7 +49,8 @@ POOLS = [
 
 
 class MapSocketOfTheTest:
-    """Serves `pools` as the daemon's map socket does: a packet asks, a packet with descriptors answers."""
+    """Serves `pools` like the daemon's map socket: one packet with the request, one packet with the
+    descriptors as the answer."""
 
     def __init__(self, path, pools):
         self.path = str(path)
@@ -210,7 +214,7 @@ def test_a_session_ref_travels_and_keeps_its_secret(serve):
     assert pagoda.SessionRef.from_bytes(ref.to_bytes()) == pickle.loads(pickle.dumps(ref)) == ref
     assert str(SESSION["token"]) not in repr(ref) and "session_id=7" in repr(ref)
     for given in (b"", b"\x01" * 24, b"\x02" + ref.to_bytes()[1:]):
-        with pytest.raises(ValueError, match="no SessionRef"):
+        with pytest.raises(ValueError, match="not a SessionRef"):
             pagoda.map_pools(given)
 
 
@@ -225,7 +229,7 @@ def test_a_stranger_is_refused(serve):
 @pytest.mark.parametrize("change, error, text", [
     ({"dtype": 99}, NotImplementedError, r"unknown \(99\)"),
     ({"content": 99}, NotImplementedError, r"unknown \(99\)"),
-    ({"memory_kind": 9}, NotImplementedError, r"memory of a kind that this version does not map: unknown \(9\)"),
+    ({"memory_kind": 9}, NotImplementedError, r"memory of a kind that this version cannot map: unknown \(9\)"),
     ({"size_bytes": 25}, ValueError, "a segment of 25 bytes for 3 slots of 26"),
 ])
 def test_what_this_version_does_not_know_is_refused_by_name(serve, change, error, text):
@@ -239,12 +243,12 @@ def test_what_this_version_does_not_know_is_refused_by_name(serve, change, error
 
 
 def test_a_pool_of_no_session_has_no_memory():
-    with pytest.raises(ValueError, match="neither Client.pools nor map_pools"):
+    with pytest.raises(ValueError, match="only Client.pools and map_pools"):
         pagoda.Pool.take(POOLS[3]).array
 
 
 def test_device_arrays_are_of_devices(serve):
-    with pytest.raises(NotImplementedError, match="the pool lies in the memory of host"):
+    with pytest.raises(NotImplementedError, match="the pool is in the memory of host"):
         pagoda.map_pools(serve().ref())[3].device_array
 
 
@@ -280,7 +284,8 @@ def on_device(uuid, index=0, **fields):
 
 
 def device_memory(served, index=0):
-    """What the driver would export in the place of the pool's memory: a file of whole granules, by the name that the fake driver's have."""
+    """Stands for the descriptor that the driver exports: a file of whole granules, named like the
+    fake driver's files."""
     memory = os.memfd_create("fake-cuda-memory")
     os.truncate(memory, GRANULE)
     os.close(served.memories[index])
@@ -306,13 +311,13 @@ def test_a_device_pool_is_an_array_of_the_device(driver, serve, torch):
         array.read_slot(3)
     with pytest.raises(ValueError, match="8 bytes for a slot of 256"):
         array.write_slot(0, np.zeros(1))
-    with pytest.raises(NotImplementedError, match="lies in the memory of cuda:0, which numpy does not read"):
+    with pytest.raises(NotImplementedError, match="is in the memory of cuda:0, which numpy cannot read"):
         pool.array
 
 
 def test_a_device_that_this_process_cannot_use_is_named(driver, serve, monkeypatch):
     served = serve([on_device(bytes(16))])
-    with pytest.raises(pagoda.CannotMap, match="does not see that device"):
+    with pytest.raises(pagoda.CannotMap, match="does not see the pool's device"):
         pagoda.map_pools(served.ref())[0].device_array
     served = serve([on_device(driver)])  # The file is none that the driver has exported.
     with pytest.raises(pagoda.CannotMap, match="cuMemImportFromShareableHandle: CUDA_ERROR_INVALID_VALUE"):

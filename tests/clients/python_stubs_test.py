@@ -1,4 +1,5 @@
-"""The generated messages and services import beside the system's protobuf, and carry the contract."""
+"""The generated messages and services import beside the system's protobuf, and carry the
+contract."""
 
 import unittest
 

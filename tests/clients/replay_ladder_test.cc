@@ -1,5 +1,5 @@
-// The figures of each tier of a replayed ladder: against traces that were followed by hand, and
-// against what holds for every trace.
+// The figures of each tier of a replayed ladder: for traces that were computed by hand, and rules
+// that hold for every trace.
 #include <cstdint>
 #include <map>
 #include <random>
@@ -50,9 +50,9 @@ void ExpectTier(const ReplayedTier& tier, const Figures& expected) {
   EXPECT_EQ(tier.free_evictions, expected.free_evictions);
 }
 
-// After 1 to 5 the tiers hold 5 4 | 3 | 2, and 1 has left the last one: three blocks went down from
-// the first tier, two of them further. Then 2 comes up from the full last tier, and its place takes
-// what goes down: 4 to the second tier, 3 to the third.
+// After 1 to 5 the tiers hold 5 4 | 3 | 2, and 1 has left the last one. The first tier offloaded
+// three blocks; two of them were offloaded further. Then 2 is onboarded from the full last tier.
+// The blocks offloaded for it fill its place: 4 goes to the second tier, 3 to the third.
 TEST(ReplayLadderTest, ABlockGoesDownStepByStepAndComesUpAtOnce) {
   const ReplayReport report = ReplayLadder(OneBlockEach({1, 2, 3, 4, 5, 2}), {2, 1, 1});
   ASSERT_EQ(report.tiers.size(), 3u);
@@ -77,8 +77,8 @@ TEST(ReplayLadderTest, ABlockGoesDownStepByStepAndComesUpAtOnce) {
   EXPECT_EQ(report.trace_time, absl::Seconds(5));
 }
 
-// 1 goes down and comes up again; its copy below stays. When it is the oldest again it goes down
-// for nothing.
+// 1 is offloaded and onboarded again, and its copy below stays. When it is the oldest again, it is
+// offloaded without a copy.
 TEST(ReplayLadderTest, ABlockWithACopyBelowIsEvictedForNothing) {
   const ReplayReport report = ReplayLadder(OneBlockEach({1, 2, 3, 1, 4, 5}), {2, 3});
   ASSERT_EQ(report.tiers.size(), 2u);
@@ -92,8 +92,8 @@ TEST(ReplayLadderTest, ABlockWithACopyBelowIsEvictedForNothing) {
   }
 }
 
-// As before, but the copy is two tiers below: 1 comes up from the third tier, which has room to
-// keep it, and goes back there past the second.
+// As before, but the copy is two tiers below. 1 is onboarded from the third tier, which has space
+// to keep the copy. It is offloaded to that copy, past the second tier.
 TEST(ReplayLadderTest, ACopyTwoTiersBelowIsACopyBelow) {
   const ReplayReport report = ReplayLadder(OneBlockEach({1, 2, 3, 4, 1, 5, 6}), {2, 1, 9});
   ASSERT_EQ(report.tiers.size(), 3u);
@@ -135,7 +135,7 @@ std::vector<TraceRequest> RandomTrace(uint64_t seed) {
   return requests;
 }
 
-// What the figures of the tiers say together, of every trace.
+// The rules that connect the tiers' figures, for every trace.
 void ExpectConsistent(const ReplayReport& report) {
   uint64_t hit = 0;
   uint64_t lower_hit = 0;
@@ -155,13 +155,13 @@ void ExpectConsistent(const ReplayReport& report) {
   EXPECT_EQ(evictions, report.evictions);
   EXPECT_EQ(written, read);
   EXPECT_EQ(written, report.offloads + report.onboards);
-  // What hit below came up, and nothing else did.
+  // Exactly the blocks that hit below were onboarded.
   EXPECT_EQ(report.tiers.front().blocks_written, report.onboards);
   EXPECT_EQ(report.onboards, report.lower_blocks_hit);
-  // The last tier has nothing below.
+  // There is no tier below the last one.
   EXPECT_EQ(report.tiers.back().free_evictions, 0u);
   EXPECT_EQ(report.tiers.back().evictions, report.evictions);
-  // What is cached went into the first tier, and is in some tier yet or has left.
+  // Every cached block entered the first tier. It is still in some tier, or it has left.
   const ReplayedTier& first = report.tiers.front();
   const uint64_t down = first.blocks_read + first.free_evictions + first.evictions;
   const uint64_t in = report.blocks_requested - report.blocks_hit + report.onboards;
@@ -183,7 +183,7 @@ TEST(ReplayLadderTest, TheFiguresOfTheTiersAddUp) {
   }
 }
 
-// A copy below stays, so a lower tier with room for everything is written once for each block.
+// A copy below stays. So a lower tier that holds everything is written once for each block.
 TEST(ReplayLadderTest, ATierThatHoldsEverythingIsWrittenOncePerBlock) {
   const auto requests = ReadTrace(CHAT_TRACE, /*limit=*/0);
   ASSERT_TRUE(requests.ok()) << requests.status();
@@ -192,13 +192,13 @@ TEST(ReplayLadderTest, ATierThatHoldsEverythingIsWrittenOncePerBlock) {
   EXPECT_EQ(report.evictions, 0u);
   EXPECT_LE(report.tiers[1].blocks_written, distinct);
   EXPECT_GE(report.tiers[1].blocks_written + 100, distinct);
-  // What came up went down again, but for what is there yet.
+  // Onboarded blocks were offloaded again, except those that are still there.
   EXPECT_LE(report.tiers[0].free_evictions, report.onboards);
   EXPECT_GE(report.tiers[0].free_evictions + 100, report.onboards);
   EXPECT_GT(report.tiers[0].free_evictions, 100u);
 }
 
-// On a trace of conversations all tiers are one LRU list, however they are cut.
+// On a trace of conversations all tiers together are one LRU list, however they are divided.
 TEST(ReplayLadderTest, TheTiersTogetherHitWhatOneOfTheirSumHits) {
   const auto requests = ReadTrace(CHAT_TRACE, /*limit=*/0);
   ASSERT_TRUE(requests.ok()) << requests.status();

@@ -25,10 +25,10 @@ struct NaiveFigures {
   uint64_t skipped = 0;
 };
 
-// The figures of an LRU cache of ids, in the simplest way there is: a map that is searched for its
-// oldest entry. A request's tail is older than its head, and what a request holds does not leave
-// while it runs. Only an id without cached children may leave; its parent, if that was its last
-// child, is the next in line.
+// The figures of an LRU cache of ids, in the simplest way: a map that is searched for its oldest
+// entry. A request's tail is older than its head. A running request holds its blocks, so they stay.
+// Only an id without cached children can leave. If its parent has no other child, the parent is the
+// next to leave.
 class NaiveLru {
  public:
   explicit NaiveLru(size_t capacity) : capacity_(capacity) {}
@@ -125,7 +125,8 @@ TEST(ReplayTest, UnlimitedCapacityMissesOnlyWhatIsNew) {
   EXPECT_DOUBLE_EQ(report->hit_rate(), static_cast<double>(naive.hit) / naive.requested);
 }
 
-// Random walks down a random tree: many prefixes of all lengths, short ones after long ones too.
+// Random walks down a random tree: many prefixes of all lengths, and short ones after long ones
+// too.
 std::vector<TraceRequest> RandomTrace(uint64_t seed) {
   std::mt19937_64 random(seed);
   std::map<std::pair<uint64_t, uint64_t>, uint64_t> child_ids;  // By parent and branch.
@@ -149,9 +150,10 @@ TEST(ReplayTest, EqualsANaiveLruOnRandomTrees) {
   }
 }
 
-// Two tiers of ids, as plainly. Of the primary tier a node without children there may leave, of the
-// host tier one without children at all; what leaves the first goes to the second. Each tier has an
-// order of its own: what comes is the newest, a parent whose last child left is the next in line.
+// Two tiers of ids, as simply. The primary tier evicts a node without children in that tier. The
+// host tier evicts a node without any children. A node that leaves the first tier goes to the
+// second. Each tier has its own order: an arriving node is the newest, and a parent whose last
+// child left is the next to leave.
 class NaiveTwoTiers {
  public:
   NaiveTwoTiers(size_t primary, size_t host) : capacity_{primary, host} {}
@@ -167,7 +169,7 @@ class NaiveTwoTiers {
     uint64_t parent = kNoParent;
     Tier tier = kPrimary;
     bool held = false;
-    int64_t order = 0;  // Among the nodes of its tier.
+    int64_t order = 0;  // Orders the nodes of its tier.
   };
 
   void Run(const std::vector<uint64_t>& ids) {
@@ -188,7 +190,7 @@ class NaiveTwoTiers {
     }
   }
 
-  // Its place below is free before that of another is needed.
+  // Its place below becomes free before a place for another node is needed.
   void Onboard(uint64_t id) {
     ++figures_.onboards;
     nodes_[id].tier = kPrimary;
@@ -210,7 +212,7 @@ class NaiveTwoTiers {
     Unpark(parent, kHost);
   }
 
-  // A node of that tier whose last child in the way has left is the next in line.
+  // If the node's last child in the way has left its tier, the node is the next to leave.
   void Unpark(uint64_t id, Tier tier) {
     if (id == kNoParent || nodes_[id].tier != tier) return;
     if (Children(id, tier) == 0) nodes_[id].order = --oldest_;
@@ -267,8 +269,8 @@ TEST(ReplayTest, EqualsANaivePairOfTiersOnRandomTrees) {
   }
 }
 
-// On a trace of conversations the two tiers are one LRU list: what leaves the first is the newest
-// in the second, and the oldest there goes.
+// On a trace of conversations the two tiers are one LRU list: a block that leaves the first tier is
+// the newest in the second, and the oldest one there leaves.
 TEST(ReplayTest, TwoTiersHitWhatOneOfTheirSumHits) {
   const std::vector<TraceRequest> requests = ChatTrace();
   for (uint32_t primary : {70, 100, 200}) {
@@ -279,7 +281,8 @@ TEST(ReplayTest, TwoTiersHitWhatOneOfTheirSumHits) {
       const NaiveFigures naive = NaiveLru(primary + host).Run(requests);
       EXPECT_EQ(report.blocks_hit, naive.hit);
       EXPECT_EQ(report.evictions, naive.evictions);
-      // What came down, by a copy or to one, is there yet, went up, or was displaced.
+      // Blocks that were offloaded, by a copy or to one, are still there, were onboarded, or were
+      // displaced.
       const uint64_t down = report.offloads + report.tiers[0].free_evictions;
       EXPECT_GE(down, report.onboards + report.evictions);
       EXPECT_LE(down, report.onboards + report.evictions + host);

@@ -1,4 +1,4 @@
-// What the messages of event streams come to, against what they say.
+// The totals of event streams' messages, compared with the messages' content.
 #include "clients/pagodactl/stream_tally.h"
 
 #include <map>
@@ -209,7 +209,7 @@ TEST(StreamTallyTest, WhatDoesNotFitIsAnError) {
               HasSubstr("a gap"));
 }
 
-// Random events about blocks of a small cache, against a list of the blocks.
+// Random events about the blocks of a small cache, compared with a list of the blocks.
 TEST(StreamTallyTest, RandomEventsComeToWhatANaiveListSays) {
   for (uint32_t seed = 0; seed < 50; ++seed) {
     std::mt19937 random(seed);

@@ -10,8 +10,8 @@
 
 namespace pagoda {
 
-// A fresh directory, removed with all that is in it at the end: tests that run at the same time, or
-// that ran before as another user, do not meet.
+// A new folder, removed with its content at the end. Tests that run at the same time, or ran
+// earlier as another user, do not collide.
 class TempDirectory {
  public:
   TempDirectory() : path_(testing::TempDir() + "/pagoda-XXXXXX") {

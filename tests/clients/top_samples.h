@@ -1,4 +1,4 @@
-// What a daemon and its event stream might have said to `top`.
+// Possible samples of a daemon and its event stream, for `top`.
 #ifndef PAGODA_TESTS_CLIENTS_TOP_SAMPLES_H_
 #define PAGODA_TESTS_CLIENTS_TOP_SAMPLES_H_
 
@@ -35,7 +35,7 @@ inline EventSummary StoredSummary(uint64_t revision, absl::Time time) {
           .detail = "block 1 after 2"};
 }
 
-// What its stream has told by then, level with its status.
+// The stream's state at that time, up to date with the status.
 inline StreamLook LiveStream(int seconds) {
   StreamLook look{.phase = StreamLook::Phase::kLive,
                   .time = kStart + absl::Seconds(seconds),

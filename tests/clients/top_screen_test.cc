@@ -1,4 +1,4 @@
-// The picture of `top` at several sizes, line by line.
+// The screen of `top` at several sizes, line by line.
 #include "clients/pagodactl/top_screen.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ std::vector<std::string> Draw(const TopState& state, const Terminal& terminal) {
   return TopScreen(state, terminal, kStart + absl::Seconds(9));
 }
 
-// As a line of the latest events begins.
+// The beginning of a line of the latest events.
 std::string Clock(absl::Time time) {
   return absl::FormatTime("%H:%M:%E3S ", time, absl::LocalTimeZone());
 }
@@ -45,33 +45,34 @@ TEST(TopScreenTest, ARoomyScreenShowsEverything) {
       Draw(TwoLooks(), Screen(80, 32)),
       ElementsAre(
           "pagodad 1.2.3 at 127.0.0.1:7070, up 2 h 5 min", "",
-          "cache       demo, model tiny, 16 tokens a block, epoch 0000000000000abc", "",
+          "cache       demo, model tiny, 16 tokens per block, epoch 0000000000000abc", "",
           "window full, hit rate 75.0 % now, 57.1 % since the start",
           "  primary   ######################===========!!!!~...... 85.1 % of 1,000",
           "            500 active, 250 cached, 100 pinned, 1 in flight, 149 free",
           "  secondary ===========................................. 25.0 % of 2,000",
           "            0 active, 500 cached, 0 pinned, 0 in flight, 1,500 free",
           "  reusable  612 primary, 1,500 secondary",
-          "  a second  90 stored, 40 down, 1.0 up, 3.0 evicted",
-          "  allocated 1,234 a second, for 200 prompt tokens looked up",
-          "  pinned    100 of 750 that may be", "",
+          "  changes/s 90 stored, 40 offloaded, 1.0 onboarded, 3.0 evicted",
+          "  allocated 1,234 per second, for 200 prompt tokens looked up",
+          "  pinned    100 of 750 allowed", "",
           "clients     12 sessions, 1,200 sequences, 3 subscribers, 2 pins",
-          "events      25 a second: 18 stored, 5.0 updated, 2.0 removed, 0.0 created",
-          "stream      at revision 1,050, level with the daemon, last message 120.00 ms ago", "",
+          "events      25 per second: 18 stored, 5.0 updated, 2.0 removed, 0.0 created",
+          "stream      at revision 1,050, up to date, last message 120.00 ms ago", "",
           "tenants     team-a           2 sessions, 7 sequences, blocks: 120 of 1,000 prima", "",
           "copies      1 running, 20 waiting, 0 failed",
-          "            primary to secondary: 64.0 MiB/s, 40 copies a second", "",
+          "            primary to secondary: 64.0 MiB/s, 40 copies per second", "",
           absl::StrCat("latest      ", Clock(kStart), "updated block 5, tier primary -> secondary"),
           absl::StrCat("            ", Clock(kStart), "stored  block 1 after 2"), "",
-          "# active   = cached   ! pinned   ~ in flight   . free   q ends, space holds"));
+          "# active   = cached   ! pinned   ~ in flight   . free   q quits, space pauses"));
 }
 
 TEST(TopScreenTest, WhatMattersLeastGoesFirstWhereThereIsNoRoom) {
   // 20 lines in all, with nothing between the sections.
   EXPECT_THAT(Draw(TwoLooks(), Screen(100, 20)),
-              AllOf(SizeIs(20), Contains(HasSubstr("q ends")), Not(Contains(""))));
-  EXPECT_THAT(Draw(TwoLooks(), Screen(100, 19)),
-              AllOf(SizeIs(19), Not(Contains(HasSubstr("q ends"))), Contains(HasSubstr("cache "))));
+              AllOf(SizeIs(20), Contains(HasSubstr("q quits")), Not(Contains(""))));
+  EXPECT_THAT(
+      Draw(TwoLooks(), Screen(100, 19)),
+      AllOf(SizeIs(19), Not(Contains(HasSubstr("q quits"))), Contains(HasSubstr("cache "))));
   EXPECT_THAT(Draw(TwoLooks(), Screen(100, 18)),
               AllOf(Not(Contains(HasSubstr("epoch"))), Contains(HasSubstr("latest")), SizeIs(18)));
   EXPECT_THAT(
@@ -80,10 +81,10 @@ TEST(TopScreenTest, WhatMattersLeastGoesFirstWhereThereIsNoRoom) {
           "pagodad 1.2.3 at 127.0.0.1:7070, up 2 h ", "window full, hit rate 75.0 % now, 57.1 %",
           "  primary   ###==!~. 85.1 % of 1,000", "            500 active, 250 cached, 100 ",
           "  secondary ==...... 25.0 % of 2,000", "            0 active, 500 cached, 0 pinn",
-          "  reusable  612 primary, 1,500 secondary", "  a second  90 stored, 40 down, 1.0 up, ",
-          "  allocated 1,234 a second, for 200 prom", "  pinned    100 of 750 that may be",
-          "clients     12 sessions, 1,200 sequences", "events      25 a second: 18 stored, 5.0 ",
-          "stream      at revision 1,050, level wit"));
+          "  reusable  612 primary, 1,500 secondary", "  changes/s 90 stored, 40 offloaded, 1.0",
+          "  allocated 1,234 per second, for 200 pr", "  pinned    100 of 750 allowed",
+          "clients     12 sessions, 1,200 sequences", "events      25 per second: 18 stored, 5.",
+          "stream      at revision 1,050, up to dat"));
   EXPECT_THAT(Draw(TwoLooks(), Screen(9, 1)), ElementsAre("pagodad 1"));
 }
 
@@ -109,10 +110,10 @@ TEST(TopScreenTest, TheOldestOfTheLatestEventsGoBeforeAnythingElse) {
   while (events(rows) == 8) --rows;
   EXPECT_EQ(events(rows), 7);
   EXPECT_THAT(Draw(state, Screen(80, rows - 4)),
-              AllOf(Contains(HasSubstr("q ends")), Contains(HasSubstr("event 20")),
+              AllOf(Contains(HasSubstr("q quits")), Contains(HasSubstr("event 20")),
                     Contains(HasSubstr("event 18")), Not(Contains(HasSubstr("event 17")))));
   EXPECT_THAT(Draw(state, Screen(80, rows - 5)),
-              AllOf(Not(Contains(HasSubstr("q ends"))), Contains(HasSubstr("event 18"))));
+              AllOf(Not(Contains(HasSubstr("q quits"))), Contains(HasSubstr("event 18"))));
 }
 
 TEST(TopScreenTest, AStreamThatIsBehindAwayOrBegunAnewIsSaid) {
@@ -134,28 +135,26 @@ TEST(TopScreenTest, AStreamThatIsBehindAwayOrBegunAnewIsSaid) {
       ElementsAre("stream      at revision 1,038, 12 events behind, last message 120.00 ms ago"));
   look.figures.epoch = 0xDEF;
   EXPECT_THAT(stream_lines(look),
-              ElementsAre(HasSubstr("1,038, of another incarnation than the answer, last")));
+              ElementsAre(HasSubstr("1,038, from another incarnation than the answer, last")));
 
   look = LiveStream(2);
   look.interruption = absl::UnavailableError("the daemon ended the stream");
   look.figures.snapshots = 2;
   look.phase_since = kStart + absl::Seconds(5);
-  EXPECT_THAT(
-      stream_lines(look),
-      ElementsAre(HasSubstr("level with the daemon"),
-                  "            begun anew 4.00 s ago, with snapshot 2: the daemon ended the "
-                  "stream"));
+  EXPECT_THAT(stream_lines(look),
+              ElementsAre(HasSubstr("up to date"),
+                          "            restarted 4.00 s ago, with snapshot 2: the daemon ended the "
+                          "stream"));
   look.phase = StreamLook::Phase::kSnapshot;
   look.figures.windows[0].stored = 12'345;
   EXPECT_THAT(
       stream_lines(look),
       ElementsAre(
-          "stream      a snapshot is read, 12,345 blocks so far",
-          "            begun anew 4.00 s ago, with snapshot 3: the daemon ended the stream"));
+          "stream      reading a snapshot, 12,345 blocks so far",
+          "            restarted 4.00 s ago, with snapshot 3: the daemon ended the stream"));
   look.phase = StreamLook::Phase::kDown;
-  EXPECT_THAT(
-      stream_lines(look),
-      ElementsAre("stream      none for 4.00 s, trying again: the daemon ended the stream"));
+  EXPECT_THAT(stream_lines(look),
+              ElementsAre("stream      none for 4.00 s, retrying: the daemon ended the stream"));
   EXPECT_THAT(stream_lines(StreamLook()), ElementsAre("stream      none yet"));
 }
 
@@ -181,7 +180,7 @@ TEST(TopScreenTest, WithoutALiveStreamNothingIsSaidInItsName) {
   state.Add(std::move(sample));
   const std::vector<std::string> lines = Draw(state, Screen(80, 40));
   EXPECT_THAT(lines, AllOf(Not(Contains(HasSubstr("reusable"))), Not(Contains(HasSubstr("latest"))),
-                           Contains("events      - a second")));
+                           Contains("events      - per second")));
 }
 
 TEST(TopScreenTest, RemovalsAreToldByTheirReasons) {
@@ -193,14 +192,15 @@ TEST(TopScreenTest, RemovalsAreToldByTheirReasons) {
   second.stream.figures.recent.back().window_size = 128;
   state.Add(std::move(second));
   const std::vector<std::string> lines = Draw(state, Screen(100, 40));
-  EXPECT_THAT(lines,
-              Contains("  a second  90 stored, 40 down, 1.0 up, 3.0 evicted, 40 taken over"));
+  EXPECT_THAT(
+      lines,
+      Contains("  changes/s 90 stored, 40 offloaded, 1.0 onboarded, 3.0 evicted, 40 taken over"));
   EXPECT_THAT(lines, Contains(HasSubstr("updated 128    block 5"))) << "which window, of several";
 }
 
 TEST(TopScreenTest, AHeldPictureSaysSo) {
   EXPECT_EQ(TopScreen(TwoLooks(), Screen(100, 40), kStart, TopPicture::kHeld)[1],
-            "held as it was: space goes on");
+            "paused; space continues");
 }
 
 TEST(TopScreenTest, NoLineIsWiderThanTheScreenAndNoPictureHigher) {
@@ -238,8 +238,8 @@ TEST(TopScreenTest, TheFirstLookHasNoRates) {
   state.Add(Sample(0));
   const std::vector<std::string> lines = Draw(state, Screen(80, 30));
   EXPECT_EQ(lines[4], "window full, hit rate - now, 50.0 % since the start");
-  EXPECT_THAT(lines, Not(Contains(HasSubstr("  a second  "))));
-  EXPECT_THAT(lines, Contains("events      - a second"));
+  EXPECT_THAT(lines, Not(Contains(HasSubstr("  changes/s "))));
+  EXPECT_THAT(lines, Contains("events      - per second"));
   EXPECT_THAT(lines, Contains("  reusable  612 primary, 1,500 secondary"));
 }
 
@@ -248,7 +248,7 @@ TEST(TopScreenTest, ADaemonThatIsAwayOrDrainsIsSaidAtTheTop) {
   state.Fail(absl::UnavailableError("no daemon answers at here"), kStart + absl::Seconds(4));
   state.Fail(absl::UnavailableError("no daemon answers at here"), kStart + absl::Seconds(6));
   std::vector<std::string> lines = Draw(state, Screen(100, 30));
-  EXPECT_EQ(lines[1], "no answer for 5.00 s, trying again: no daemon answers at here");
+  EXPECT_EQ(lines[1], "no answer for 5.00 s, retrying: no daemon answers at here");
   EXPECT_THAT(lines, Contains(HasSubstr("85.1 % of 1,000"))) << "the last picture stays";
 
   TopSample sample = Sample(9);
@@ -282,7 +282,7 @@ TEST(TopScreenTest, TheDefaultTenantAloneAreNoTenants) {
 }
 
 TEST(TopScreenTest, ABarIsAsLongAsAnyOther) {
-  // One block of each state in a large tier: each shows, and the bar is no longer for it.
+  // One block of each state in a large tier: each is visible, and the bar does not get longer.
   TopState state("here");
   TopSample sample = Sample(0);
   SetTier(v1::TIER_PRIMARY, 1, 1, 1, 1, 99'996, sample.status.mutable_windows(0)->mutable_tiers(0));

@@ -1,4 +1,4 @@
-// What `top` makes of its samples: rates, and the object for programs.
+// The results that `top` computes from its samples: rates, and the JSON object.
 #include "clients/pagodactl/top_state.h"
 
 #include <optional>

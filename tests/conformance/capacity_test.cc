@@ -84,7 +84,7 @@ TEST_F(CapacityTest, BeamsShareAllBlocksButTheLast) {
 // Scenario 29.
 TEST_F(CapacityTest, MemoryIsDividedByTokensInTheWindow) {
   struct Case {
-    std::vector<uint32_t> head_dims;  // In proportion to bytes a token.
+    std::vector<uint32_t> head_dims;  // Proportional to the bytes per token.
     std::vector<double> shares;
   };
   const Case cases[] = {{{64, 64, 64}, {0.0769, 0.3077, 0.6154}},

@@ -198,7 +198,7 @@ TEST_F(ClassicTest, AFinalizedBlockIsNeverHandedOutForWriting) {
   for (const BlockHandle& block : writable(Append(1, {8}).added)) EXPECT_FALSE(is_shared(block));
   const auto reserved = Run(ReserveTokens{.sequence = SequenceId{1}, .count = 8});
   for (const BlockHandle& block : writable(reserved->added)) EXPECT_FALSE(is_shared(block));
-  // A sequence that goes on inside it gets a copy.
+  // A sequence that continues inside it gets a copy.
   const TruncatedSequence truncated = Truncate(1, 6);
   EXPECT_EQ(truncated.tables.at(0).first_block, 1u);
   for (const BlockHandle& block : truncated.tables.at(0).blocks) EXPECT_FALSE(is_shared(block));

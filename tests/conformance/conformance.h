@@ -73,7 +73,7 @@ class ConformanceTest : public ::testing::Test {
   struct Setup {
     uint32_t tokens_per_block = 4;
     std::vector<WindowBlocks> windows;  // Ascending.
-    std::vector<TierSpec> tiers;        // Of a cache of one window, instead of `windows`.
+    std::vector<TierSpec> tiers;        // The tiers of a cache of one window, instead of `windows`.
     Priority offload_min_priority = kDefaultPriority;
     uint32_t offload_watermark_permille = 0;
     uint32_t pin_budget_permille = 1000;

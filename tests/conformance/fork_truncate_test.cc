@@ -1,4 +1,4 @@
-// Sequences that fork (beams, parallel samples) and that go back (rejected draft tokens).
+// Sequences that fork (beams, parallel samples) and that are truncated (rejected draft tokens).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ TEST_F(ForkTest, AForkSharesAllBlocksUntilItGrows) {
   Fork(1, 2);
   EXPECT_EQ(Used(), 3u);
   EXPECT_EQ(Table(2), table);
-  // The first sequence with the tail goes on in it; the other one copies it.
+  // The first sequence with the tail continues in it; the other one copies it.
   EXPECT_THAT(Append(1, {60}).added.at(0).blocks, IsEmpty());
   const AppendedTokens appended = Append(2, {50});
   EXPECT_EQ(appended.added.at(0).first_block, 2u);

@@ -78,7 +78,7 @@ TEST_F(LifecycleTest, WhatIsStoredIsNotReleased) {
   EXPECT_THAT(TakeOnly<StoredEvent>().blocks, SizeIs(2));
   Free(1);
   EXPECT_THAT(TakeReleased(), ElementsAre(blocks[2]));
-  Serve(2, Range(100, 131));  // It evicts all of it, and takes each id again.
+  Serve(2, Range(100, 131));  // Evicts all of it, and takes each id again.
   for (const Event& event : TakeEvents()) {
     const auto* removed = std::get_if<RemovedEvent>(&event.what);
     EXPECT_TRUE(removed == nullptr || removed->reason == RemovalReason::kEvicted);

@@ -1,4 +1,4 @@
-// Prefixes that are kept by name: pins, their budget, their leases.
+// Prefixes that clients pin: pins, their budget, their leases.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -311,7 +311,7 @@ TEST_F(PinsTest, ALostCopyEndsThePin) {
   EXPECT_EQ(Secondary().cached, 1u) << "what is left of the prefix is evictable";
 }
 
-// As WithoutPlaceForAHoleTheSubtreeGoes, with a pin in the subtree.
+// Like WithoutPlaceForAHoleTheSubtreeGoes, with a pin in the subtree.
 TEST_F(PinsTest, AHoleThatCannotBeEndsThePinsBelowIt) {
   const WindowSize window{8};
   Make({.windows = {{window, 8}}, .max_holes = 1});

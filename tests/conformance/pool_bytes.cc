@@ -18,7 +18,7 @@
 namespace pagoda {
 namespace {
 
-// A token's bytes in each layer, part and head: as many as its number has.
+// A token has this many bytes in each layer, part and head: the size of its number.
 constexpr uint32_t kTokenBytes = sizeof(uint64_t);
 constexpr uint32_t kPageTail = 3;  // Bytes of an opaque page behind its tokens.
 

@@ -280,7 +280,7 @@ TEST_F(PrefixReuseTest, ACopiedBlockIsRecentAgain) {
   Serve(2, Range(100, 103));
   Serve(3, Tokens{0, 1, 50});  // Copies two tokens of the first one.
   ASSERT_EQ(CachedBlocks(), 3u);
-  Add(4, Range(200, 207));  // One block is free, one goes.
+  Add(4, Range(200, 207));  // One block is free; one more must leave.
   EXPECT_TRUE(Cached(Range(0, 3)).has_value());
   EXPECT_FALSE(Cached(Range(100, 103)).has_value());
 }
@@ -314,7 +314,7 @@ TEST_F(PrefixReuseTest, AResetForgetsEveryPrefix) {
   TakeEvents();
   core_->ResetPrefixCache(now_);
   Maintain();
-  // Peers replace their tree silently.
+  // Peers replace their tree without an event.
   const auto removed = TakeOnly<RemovedEvent>();
   EXPECT_EQ(removed.reason, RemovalReason::kCleared);
   EXPECT_EQ(removed.scope, RemovedEvent::Scope::kWindow);

@@ -147,7 +147,7 @@ TEST_F(QueueTest, TheVictimChangesWhenAPriorityExpires) {
   }
 }
 
-// As with peers it joins the recent end of the default's list.
+// As with peers, it joins the most recent end of the default priority's list.
 TEST_F(QueueTest, AnExpiredBlockGoesAfterThoseOfTheDefaultPriority) {
   Make(4, 2);
   Serve(1, Prompt(1), All(80, absl::Milliseconds(3)));
@@ -220,7 +220,7 @@ TEST_F(RetentionTest, AMatchWithAWishChangesThePriority) {
   Make(4, 8);
   Serve(1, Range(0, 7), All(80));
   TakeEvents();
-  Serve(2, Range(0, 8));  // Without a retention: it stays.
+  Serve(2, Range(0, 8));  // Without a retention its priority stays.
   EXPECT_THAT(OfType<UpdatedEvent>(TakeEvents()), IsEmpty());
   Serve(3, Range(0, 8), {.ranges = {From(4, 8, 20)}});
   const auto updated = OfType<UpdatedEvent>(TakeEvents());
@@ -320,8 +320,9 @@ TEST_F(RetentionTest, AWholeTailIsNamedBesideALongerSibling) {
   EXPECT_EQ(PriorityOf(Range(0, 11)), kDefaultPriority);
 }
 
-// A parent waits for its children whatever its priority, so no cached block becomes unreachable.
-// Peers' newer versions evict it and leave the children where no match can find them.
+// A parent is evicted after its children, whatever its priority, so no cached block becomes
+// unreachable. Peers' newer versions evict the parent first, and its children stay where no match
+// can find them.
 TEST_F(RetentionTest, AParentOfLowPriorityGoesAfterItsChildren) {
   Make(4, 3);
   Serve(1, Range(0, 7), {.ranges = {From(0, 4, 1), From(4, 8, 90)}});

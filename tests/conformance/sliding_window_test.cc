@@ -33,7 +33,7 @@ TEST_F(SlidingWindowTest, ABlockGoesWhenTheWindowHasPassedIt) {
   EXPECT_THAT(Table(1, window), SizeIs(1));
   const auto generate = [this](uint32_t token_count) {
     for (uint32_t tokens = Describe(1).token_count; tokens < token_count; ++tokens) {
-      Append(1, {tokens}, tokens);  // The last token's KV comes with the next step.
+      Append(1, {tokens}, tokens);  // The last token's KV is declared with the next step.
     }
   };
   generate(4);

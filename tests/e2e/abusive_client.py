@@ -1,4 +1,5 @@
-"""A tenant that does all it may, as fast as it can, in test_battery_tenants.py; forked_clients.py starts it.
+"""A tenant that does as much as it is allowed to, as fast as it can, for test_battery_tenants.py.
+forked_clients.py starts it.
 
     abusive_client.py ... ADDRESS TOKEN SESSIONS BATCH NAME PROMPT...
 
@@ -25,8 +26,9 @@ CALLS_BETWEEN_LOOKS = 20
 
 
 def make_requests(session, operations, token, prompt):
-    """Serialized batches, enough for more blocks than there are: each sequence is opened, committed and freed, so that the tenant's quota is
-    full of what it has cached. Tokens count from `token`. Single operations look for `prompt`."""
+    """Serialized batches that need more blocks than the cache has. Each sequence is opened,
+    committed and freed, so that the tenant's cached blocks fill its quota. Tokens count from
+    `token`. Single operations look for `prompt`."""
     if operations == 1:
         batches = [[cache_pb2.Operation(match_prefix=cache_pb2.MatchPrefixRequest(tokens=prompt))]]
     else:
@@ -44,7 +46,8 @@ def make_requests(session, operations, token, prompt):
 
 
 def execute_bytes(channel):
-    """Execute for serialized requests, whose answers come so, too: what it costs to make and to read them is not to hold the abuse back."""
+    """Execute for serialized requests. The answers stay serialized too, so that parsing does not
+    slow the abuse down."""
     return channel.unary_unary("/pagoda.v1.CacheService/Execute")
 
 
@@ -52,7 +55,8 @@ class Abuser:
     """A client that sends batches, OUTSTANDING at a time, and looks for what it should not see."""
 
     def __init__(self, number, address, token, sessions, batch, other, *prompt):
-        # What it costs to be one is not to take the cores from the daemon and the quiet tenant, as little as it would on another machine.
+        # The abuser's own processor time must not take the cores from the daemon and the quiet
+        # tenant, as it would not on another machine.
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         signal.signal(signal.SIGUSR1, self._stop)
         self.over = False

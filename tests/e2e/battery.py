@@ -1,6 +1,8 @@
-"""What the batteries have in common: how much they do, what must hold after each, and the figures that tests/README.md tells of.
+"""The common parts of the batteries: their size, the checks after each of them, and the figures
+that tests/README.md names.
 
-PAGODA_LONG=1, which `deploy/test.sh --all` sets, asks for the full numbers; without it each does a small part of them.
+PAGODA_LONG=1, which `deploy/test.sh --all` sets, asks for the full numbers. Without it each battery
+does a small part of them.
 """
 
 import os
@@ -38,7 +40,8 @@ def check_adds_up(daemon):
 
 
 def check_afterwards(daemon):
-    """Whoever attacked is gone: the daemon lives and serves, nothing has leaked, and every block can be had."""
+    """After all attackers have ended: the daemon lives and serves, nothing has leaked, and every
+    block can be taken."""
     assert daemon.process.poll() is None, f"the daemon has ended:\n{daemon.log.read_text()}"
     daemon.check_nothing_leaked()
     for window in check_adds_up(daemon).windows:
@@ -66,7 +69,8 @@ class Figures:
 
 
 class Stalls:
-    """How long this machine lets processes wait that want to run: what a bound in seconds has to grant beside what it bounds."""
+    """How long this machine lets runnable processes wait. A bound in seconds has to allow this time
+    in addition."""
 
     _NAP = 0.02
 
@@ -76,7 +80,8 @@ class Stalls:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def longest(self):
-        """Seconds, of the stalls so far: what the daemon and the test may both have suffered, one after the other."""
+        """The stalls so far, in seconds, twice: the daemon and the test can both have suffered
+        them, one after the other."""
         return 2 * self._longest
 
     def _watch(self):

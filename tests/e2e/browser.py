@@ -1,4 +1,5 @@
-"""A headless Chromium, driven as a person would use it, that writes down what it asked for and what it complained of."""
+"""A headless Chromium, driven like a person would use it. It records its requests and its
+complaints."""
 
 import base64
 import contextlib
@@ -14,7 +15,8 @@ CHROMEDRIVER = shutil.which("chromedriver")
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server", "--hide-scrollbars",
          "--disable-background-networking", "--disable-component-update", "--no-first-run", "--force-color-profile=srgb"]
 
-# The ratio of a text's colour to what is painted behind it (WCAG 2.1, 1.4.3), for every element with text of its own that is seen.
+# The contrast of a text's colour and the painted background (WCAG 2.1, 1.4.3), for every visible
+# element with text of its own.
 CONTRASTS = """
 const parse = colour => colour.match(/[\\d.]+/g).map(Number);
 const light = ([r, g, b]) => {

@@ -1,4 +1,5 @@
-"""Traffic that makes every number of a daemon move: tenants that cache, reuse, evict, offload, are refused, come and go, and watch."""
+"""Traffic that changes every number of a daemon: tenants cache, reuse, evict, offload, get
+refusals, come and go, and watch."""
 
 import contextlib
 import random
@@ -28,7 +29,8 @@ SECTIONS = {
 
 
 class Traffic:
-    """Runs on threads of its own inside a `with` block. An error of one of them is raised at the block's end."""
+    """Runs on its own threads inside a `with` block. The end of the block raises the error of a
+    thread."""
 
     def __init__(self, daemon):
         self.daemon = daemon

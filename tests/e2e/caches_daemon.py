@@ -15,7 +15,8 @@ BLOCK_BYTES = 2 * 2 * 2 * TOKENS_PER_BLOCK * 8 * 4
 
 
 class CachesDaemon(Daemon):
-    """Without a cache of its own, and with 64 MiB for those of clients, as `--memory` says; the configuration's `memory` has less."""
+    """Without a cache in the configuration. `--memory` gives clients' caches 64 MiB; the
+    configuration's `memory` is less."""
 
     def __init__(self, folder, memory=None, **sections):
         super().__init__(folder, memory={"host": "1MiB"} | (memory or {}), **sections)

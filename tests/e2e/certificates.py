@@ -15,7 +15,8 @@ class Authority:
             "-keyout", self.key, "-out", self.certificate)
 
     def sign(self, name, *alternative_names):
-        """Makes `name`.pem and `name`.key in the folder, new ones each time; returns their paths. Each appears in one move."""
+        """Makes `name`.pem and `name`.key in the folder, new ones each time, and returns their
+        paths. Each file appears by one rename."""
         request, certificate, key = (self.folder / f"{name}.{kind}" for kind in ("csr", "pem", "key"))
         extensions = self.folder / f"{name}.ext"
         extensions.write_text("subjectAltName = " + ",".join(alternative_names) + "\n" if alternative_names else "\n")

@@ -1,4 +1,5 @@
-"""Engines that serve chats without a model: prompts that share system prompts, histories that come back, sequences that run for a while."""
+"""Engines that serve chats without a model: prompts share system prompts, histories come back, and
+sequences run for a while."""
 
 import random
 import threading

@@ -1,6 +1,7 @@
-"""Fixtures: a daemon of its own for each test, and clients that know nothing but the generated messages.
+"""Fixtures: each test has a daemon of its own, and clients that know only the generated messages.
 
-Set by CMake: PAGODA_BIN, the folder with pagodad; PYTHONPATH, the folder with the generated pagoda/v1 and google/rpc modules.
+CMake sets PAGODA_BIN, the folder with pagodad, and PYTHONPATH, the folder with the generated
+modules of pagoda/v1 and google/rpc.
 """
 
 import contextlib
@@ -12,7 +13,8 @@ from pagoda_daemon import Daemon
 
 @pytest.fixture
 def start_daemon(tmp_path):
-    """start_daemon(**sections) starts a daemon whose configuration differs; each is stopped at the end, whatever happens to the rest."""
+    """start_daemon(**sections) starts a daemon with a changed configuration. Each daemon is stopped
+    at the end, even after a failure."""
     with contextlib.ExitStack() as running:
         def start(**sections):
             folder = tmp_path / f"daemon-{len(list(tmp_path.iterdir()))}"
@@ -24,5 +26,6 @@ def start_daemon(tmp_path):
 
 @pytest.fixture
 def daemon(start_daemon):
-    """A running daemon with 64 small blocks and no engine. Stopped at the end, with every check of Daemon.stop."""
+    """A running daemon with 64 small blocks and no engine. It is stopped at the end, with every
+    check of Daemon.stop."""
     return start_daemon()

@@ -1,8 +1,10 @@
-"""A client that computes documents under the daemons of test_battery_restart.py; forked_clients.py starts it.
+"""A client that computes documents under the daemons of test_battery_restart.py. forked_clients.py
+starts it.
 
     document_client.py ... ADDRESS
 
-It works until its daemon is gone, and checks every byte that a match gives it. Then it goes on writing where it last could.
+It works until its daemon has ended, and checks every byte of each match. Then it goes on writing to
+the slots that it could write last.
 """
 
 import random
@@ -34,7 +36,8 @@ class Running:
 
 
 class Writer:
-    """A session that adds, grows, forks, cuts and frees sequences, with real bytes in their blocks."""
+    """A session that adds, grows, forks, cuts and frees sequences, with real bytes in their
+    blocks."""
 
     def __init__(self, number, address):
         self.client = Client(connect(address), f"writer-{number}")
@@ -91,7 +94,8 @@ class Writer:
         self._commit(sequence)
 
     def _grow(self):
-        """Appends tokens, writes them, and declares them with the next tokens or, sometimes, at once."""
+        """Appends tokens and writes them. It declares them with the next tokens or, sometimes, at
+        once."""
         sequence = self._sequence()
         if sequence is None or sequence.token_count == documents.TOKENS:
             return
@@ -105,7 +109,8 @@ class Writer:
             self._commit(sequence)
 
     def _fork(self):
-        """A relative goes on where the common tokens end, or the document itself where the sequence is."""
+        """A relative goes on where the common tokens end; the document itself goes on at the
+        sequence's end."""
         sequence = self._sequence()
         if sequence is None or len(self._running) == MOST_SEQUENCES or sequence.computed_tokens < sequence.token_count:
             return

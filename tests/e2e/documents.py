@@ -1,4 +1,5 @@
-"""Prompts whose KV anybody can check: a token's KV is a number made of it and of all before it, in every layer, head and place."""
+"""Prompts whose KV any client can check. A token's KV is a number made of the token and of all
+tokens before it, for every layer, head and place."""
 
 import random
 import zlib
@@ -24,7 +25,8 @@ def relative(document, dice):
 
 
 def values(of):
-    """The KV of some tokens from a sequence's start, one number each; no float32 loses any of it."""
+    """The KV of tokens from a sequence's start, one number for each. float32 represents each number
+    exactly."""
     chained, found = 0, []
     for token in of:
         chained = zlib.crc32(token.to_bytes(4, "little"), chained)
@@ -33,7 +35,8 @@ def values(of):
 
 
 def write(kv, slots, known, start, end):
-    """The KV of the tokens [start, end) of a sequence whose values are `known`, into the slots of its table."""
+    """Writes the KV of the tokens [start, end) of a sequence, whose values are `known`, into the
+    slots of its block table."""
     tokens_per_block = kv.shape[4]
     for position in range(start, end):
         kv[slots[position // tokens_per_block], :, :, :, position % tokens_per_block, :] = known[position]

@@ -16,7 +16,8 @@ WARM_UP = 5
 
 
 class Doomed:
-    """A session that maps the pools for writing and writes what it owns, batch after batch, until it is refused."""
+    """A session that maps the pools for writing and writes its slots, batch after batch, until the
+    daemon refuses it."""
 
     def __init__(self, number, address, lease_ms):
         self.client = Client(connect(address), f"doomed-{number}", int(lease_ms))
@@ -36,7 +37,8 @@ class Doomed:
         return bool(self.refused)
 
     def work(self):
-        """Writes, then a batch: its sequence grows, with what was there declared computed, and is opened anew when it is long."""
+        """Writes, then runs a batch: its sequence grows, the written tokens are declared computed,
+        and a long sequence is freed and opened again."""
         self._scribble(self._mark)
         try:
             self._computed = self._tokens  # What is declared, or freed, is not written any more, whether an answer comes or not.
@@ -72,7 +74,8 @@ class Doomed:
         self._table = [block.slot_index for block in added.tables[0].blocks]
 
     def _writable(self):
-        """The slots that this client may write: its raw blocks, and those of its sequence that are not published."""
+        """The slots that this client may write: its raw blocks, and the unpublished blocks of its
+        sequence."""
         return self._raw + self._table[self._computed // TOKENS_PER_BLOCK:]
 
     def _scribble(self, mark):

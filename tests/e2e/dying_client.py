@@ -11,7 +11,8 @@ from pagoda.v1 import cache_pb2
 
 
 def batches(session):
-    """Raw blocks taken and kept, and sequences that grow, commit, and are freed some batches later."""
+    """Takes raw blocks and keeps them. Its sequences grow, commit, and are freed some batches
+    later."""
     for number in itertools.count():
         prompt = range(1000 * number, 1000 * number + 6)
         operations = [

@@ -21,7 +21,8 @@ def run(*arguments, stdin=""):
 
 
 class EngineProcess:
-    """pagoda-engine --requests - at a daemon. Killed at the end of a `with` block, where it still runs."""
+    """pagoda-engine --requests - at a daemon. The end of a `with` block kills it if it still
+    runs."""
 
     def __init__(self, daemon, *arguments, endpoint=None, model=MODEL):
         command = [PAGODA_ENGINE, "--connect", endpoint or f"unix:{daemon.unix_socket}", "--model", model, "--requests", "-", *arguments]

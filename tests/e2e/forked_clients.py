@@ -1,7 +1,8 @@
-"""Client processes by the dozen, for the batteries: forked by a program that has imported everything once.
+"""Dozens of client processes for the batteries. A program that has imported everything once forks
+them.
 
-A program of such clients calls run_clients. Each client works, batch after batch, until it cannot go on, and answers orders from then on;
-test and client talk over a socket, in lines of JSON.
+A program of such clients calls run_clients. Each client works, batch after batch, until it cannot
+go on, and then answers orders. Test and client talk over a socket, in lines of JSON.
 """
 
 import contextlib
@@ -19,11 +20,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def run_clients(make):
-    """The program: `make(number, *arguments)` makes the client of each process, whose methods are
+    """The program. `make(number, *arguments)` makes the client of each process, which has
 
-    work(): one batch; returns what says that the client works, once, when it does for some time, else None;
-    over: whether it cannot work any more;
-    obey(order): an order's answer.
+    work()       runs one batch. Once, when the client has worked for some time, it returns the
+                 message that says so; otherwise None
+    over         whether the client cannot work any more
+    obey(order)  returns the answer to an order
     """
     first, count, *rest = sys.argv[1:]
     descriptors, arguments = [int(text) for text in rest[:int(count)]], rest[int(count):]
@@ -78,7 +80,8 @@ class ForkedClient:
 
 @contextlib.contextmanager
 def forked_clients(program, count, first, *arguments):
-    """`count` clients of a program, numbered from `first` on, when all of them work. The end of the block kills those that live."""
+    """Starts `count` clients of a program, numbered from `first` on, and waits until all of them
+    work. The end of the block kills those that live."""
     ends = [socket.socketpair() for _ in range(count)]
     descriptors = [end.fileno() for _, end in ends]
     command = [sys.executable, "-B", program, *map(str, (first, count, *descriptors, *arguments))]

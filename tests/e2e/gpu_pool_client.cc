@@ -1,10 +1,9 @@
 // gpu_pool_client ENDPOINT write|check SEED COUNT
-// An engine without a model, whose KV is a number made of the seed, the prompt and the block's
-// place in it. `write`: runs COUNT prompts of three blocks, whose KV it writes into the primary
+// An engine without a model. Its KV is a number made from the seed, the prompt and the block's
+// place in it. `write`: runs COUNT prompts of three blocks, and writes their KV into the primary
 // pools through its own mapping. `check`: runs them again with another token behind each, waits
-// until what matched is there, and compares the bytes that it reads through a mapping for reading.
-// Prints how many blocks; exit status 1 where one has other bytes, 3 where something could not be
-// done.
+// until the matched blocks are there, and compares their bytes through a mapping for reading.
+// Prints the number of blocks. Exit status 1 if a block has other bytes, 3 if a step fails.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>

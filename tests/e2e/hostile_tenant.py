@@ -1,9 +1,11 @@
-"""A tenant that attacks the daemon and the other tenants, in test_battery_hostile.py; forked_clients.py starts it.
+"""A tenant that attacks the daemon and the other tenants, for test_battery_hostile.py.
+forked_clients.py starts it.
 
     hostile_tenant.py ... ADDRESS TOKEN ATTACK FACTS
 
-ATTACK names a function of ATTACKS; it runs again and again until SIGUSR1. FACTS, in JSON, are what an attacker may come to know: ids,
-prompts, addresses, even another session's token. An attack appends to `me.managed` what it must not manage to do.
+ATTACK names a function of ATTACKS, which runs again and again until SIGUSR1. FACTS, in JSON, are
+what an attacker can learn: ids, prompts, addresses, even another session's token. An attack appends
+to `me.managed` what must not succeed.
 """
 
 import collections
@@ -51,7 +53,8 @@ def session_ref(session_id, token=None, high=None):
 
 class Hostile:
     def __init__(self, number, address, token, name, facts):
-        # What the attack costs its own process is not to take the cores from the daemon and the others.
+        # The attack's own processor time must not take the cores from the daemon and the other
+        # clients.
         os.nice(10)
         signal.signal(signal.SIGUSR1, self._stop)
         self.over = False
@@ -91,7 +94,8 @@ class Hostile:
             return None
 
     def must_fail(self, what, reason, call):
-        """The daemon has to refuse the call for this reason: one that fails for another might have succeeded without that."""
+        """The daemon has to refuse the call for this reason. A call that fails for another reason
+        could have succeeded without it."""
         if self.tries(call) is not None:
             self.managed.append(what)
         elif (told := self._refusal()) != reason:
@@ -128,7 +132,7 @@ def field(number, payload):
 
 
 def send_again_and_again(me, make):
-    """One Execute for the operation that `make` gives, on the wire; a few at a time, again and again."""
+    """One Execute on the wire for each operation of `make`, a few at a time, again and again."""
     if "execute" not in me.state:
         me.state["request"] = field(1, me.client.session.SerializeToString()) + field(2, field(1, make()))
         me.state["execute"] = me.channel.unary_unary("/pagoda.v1.CacheService/Execute")
@@ -153,7 +157,8 @@ def forks_of_a_huge_prompt(me):
 
 @attack
 def prompts_without_blocks(me):
-    """Prompts that need no room, each with an image: tokens and what belongs to them take memory and no block."""
+    """Prompts that need no blocks, each with an image: the tokens and the images take memory, but
+    no block."""
     if "operation" not in me.state:
         image = types_pb2.MultimodalItem(digest=b"i" * 32, token_start=0, token_count=60_000)
         me.state["operation"] = operation(add_sequence=cache_pb2.AddSequenceRequest(
@@ -205,7 +210,8 @@ def predict(outputs, count):
 
 @attack
 def predicted_tokens(me):
-    """312 sessions of its own tell the tokens of the next ones, where these are a generator's; the map socket asks for nothing else."""
+    """312 of its own sessions predict the next tokens, if they come from a simple generator. The
+    map socket needs only a session's token."""
     if time.monotonic() > me.state.get("until", 0):
         me.state["until"] = 0
     own = me.state.get("own", []) if me.state.get("until") else []
@@ -257,7 +263,8 @@ def closes_others_sessions(me):
 
 @attack
 def acknowledges_others_quarantines(me):
-    """The quarantined session's own token is known: still it is another tenant's. Many sessions come and go before.
+    """Even with the quarantined session's own token, another tenant cannot end the quarantine. Many
+    sessions come and go before.
 
     The quarantine of an earlier run needs a daemon that has one: test_quarantine.py."""
     for _ in range(0 if me.counts["rounds"] else me.facts["sessions_before"] // 16):
@@ -329,7 +336,8 @@ def moves_others_prefixes_down(me):
 
 @attack
 def makes_others_prefixes_go_first(me):
-    """Priority 0 for the default tenant's prompts, for what it computes itself of them, and for a moment that is soon over."""
+    """Sets priority 0 on the default tenant's prompts, gives the retention of prompts that it
+    computes itself, and repeats both with a duration of 1 ms."""
     first = types_pb2.RetentionRange(token_start=0, priority=0)
     soon = types_pb2.RetentionRange(token_start=0, priority=100, duration_ms=1)
     for prompt, namespace in ((me.facts["salted_prompt"], {"cache_salt": me.facts["salt"]}), (me.facts["common_prompt"], {})):
@@ -374,7 +382,8 @@ def distinct(tables):
 
 @attack
 def cuts_to_escape_the_quota(me):
-    """Sequences whose blocks the cache holds, each cut below its last token: what it goes on in is its own."""
+    """Sequences whose blocks are cached, each cut below its last token, so that each goes on in a
+    block of its own."""
     per_block = me.facts["tokens_per_block"]
     held, token = set(), 1_000_000 + 100_000 * me.counts["rounds"]
     for _ in range(60):
@@ -416,7 +425,8 @@ def shares_to_escape_the_quota(me):
 
 @attack
 def matches_a_message_of_tokens(me):
-    """One operation of 14 MiB, with an image: what it makes of that it must not make under the lock."""
+    """One operation of 14 MiB, with an image. The daemon must not do the expensive part under the
+    lock."""
     item = types_pb2.MultimodalItem(digest=b"i" * 32, token_start=0, token_count=1)
     send_again_and_again(me, lambda: field(8, field(1, bytes(range(1, 101)) * (MESSAGE_TOKENS // 100)) + field(4, item.SerializeToString())))
 
@@ -481,7 +491,8 @@ def silent_http_connections(me):
 
 @attack
 def posts_from_a_foreign_page(me):
-    """What a browser would send for a page of somebody else, and what somebody without a token would. Each is refused by one rule alone."""
+    """Requests that a browser would send for another site's page, and requests without a token. One
+    rule alone refuses each."""
     for what, code, headers in (("a page of another site", 403, {"Host": "localhost", "Origin": "https://evil.example"}),
                                 ("nobody", 401, {"Host": "localhost"}),
                                 # DNS rebinding: the page's own name leads to this machine.
@@ -502,8 +513,8 @@ def posts_from_a_foreign_page(me):
 
 @attack
 def fills_the_engines_queue(me):
-    """Generations as long as the quota takes (24 blocks of 16 tokens: a longer one would be refused at once), as many as the daemon lets
-    wait."""
+    """As many generations as the daemon lets wait, each as long as the quota allows (24 blocks of
+    16 tokens; a longer one would be refused at once)."""
     calls = me.state.setdefault("calls", [])
     stub = engine_pb2_grpc.EngineServiceStub(me.channel)
     calls[:] = [call for call in calls if call.is_active()]

@@ -1,4 +1,4 @@
-"""What a client that means harm, or has lost its mind, sends to the gRPC port: frames of HTTP/2, made by hand."""
+"""Hand-made HTTP/2 frames that a hostile or broken client sends to the gRPC port."""
 
 import random
 import socket
@@ -38,7 +38,8 @@ def conversation(path, payload, stream=1):
 
 
 class Attacker:
-    """Opens connections and sends what the seed makes of good calls. Remembers those that it keeps open."""
+    """Opens connections and sends random variations of good calls. Remembers the connections that
+    it keeps open."""
 
     def __init__(self, unix_socket, tcp_address, calls, seed):
         self.unix_socket = str(unix_socket)
@@ -58,7 +59,8 @@ class Attacker:
         return connection
 
     def send(self, data):
-        """On a connection of its own, which ends at once, with or without a look at what comes back."""
+        """Sends on a new connection, which it closes at once, with or without reading the
+        answer."""
         with self.connect() as connection:
             try:
                 connection.sendall(data)
@@ -95,7 +97,8 @@ class Attacker:
         return b"".join(frames)
 
     def mutated_call(self):
-        """A good call with frames left out, twice or in another order, or with bytes changed, or cut short."""
+        """A good call with frames left out, repeated or reordered, with bytes changed, or cut
+        short."""
         path, payload = self.random.choice(self.calls)
         frames = conversation(path, payload)
         for _ in range(self.random.randrange(3)):

@@ -1,5 +1,6 @@
-"""A daemon some of whose copies fail, or whose answers are lost: pagodad itself copies in memory and never fails, so this one stands
-before it and says what pagodad would say of a loss (proto/pagoda/v1/cache.proto, ShortenedSequence; manager/running_sequences.cc, CheckCommit and Shorten)."""
+"""A daemon that loses some copies or answers. pagodad copies in memory and never fails, so this
+proxy stands before it and reports losses in pagodad's words (proto/pagoda/v1/cache.proto,
+ShortenedSequence; manager/running_sequences.cc, CheckCommit and Shorten)."""
 
 import concurrent.futures
 
@@ -18,7 +19,8 @@ def kv_lost(text):
 
 
 class LosingDaemon(cache_pb2_grpc.CacheServiceServicer):
-    """Forwards unary calls to pagodad at `target`, for one session. `lose` makes a sequence's KV shorter."""
+    """Forwards unary calls to pagodad at `target`, for one session. `lose` makes a sequence's KV
+    shorter."""
 
     def __init__(self, target):
         self._channel = connect(target)
@@ -87,7 +89,8 @@ class LosingDaemon(cache_pb2_grpc.CacheServiceServicer):
         return None
 
     def _withhold(self, step):
-        """Takes out of a step, of one token a sequence, those that do not know of their loss. Returns their errors by their index."""
+        """Removes from a step, of one token for each sequence, the sequences that do not know of
+        their loss. Returns their errors by their index."""
         count = len(step.sequence_ids)
         computed = list(step.computed_tokens) or [0] * count
         known = list(step.known_losses) or [0] * count

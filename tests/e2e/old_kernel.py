@@ -1,4 +1,5 @@
-"""Runs a program as on Linux before 6.5, which names a socket's peer by no pidfd: getsockopt(SO_PEERPIDFD) says ENOPROTOOPT.
+"""Runs a program like Linux before 6.5, which has no pidfd of a socket's peer:
+getsockopt(SO_PEERPIDFD) returns ENOPROTOOPT.
 
     old_kernel.py PROGRAM [ARGUMENT]...
 

@@ -1,4 +1,5 @@
-"""A client made of the generated messages alone: what a client in any language would write first."""
+"""A client made only of the generated messages: the first client that a programmer would write in
+any language."""
 
 import os
 import socket
@@ -9,7 +10,8 @@ from pagoda.v1 import cache_pb2, cache_pb2_grpc, mapping_pb2
 
 
 def connect(address, options=()):
-    """A plaintext channel to a daemon at "host:port" or "unix:/path"; never through the proxy that the environment names."""
+    """A plaintext channel to a daemon at "host:port" or "unix:/path". It never uses the
+    environment's proxy."""
     return grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0), *options])
 
 
@@ -83,7 +85,8 @@ class Pool:
 
 
 def ask_to_map(path, request):
-    """One request to the map socket and its answer: (MapPoolsResponse, descriptors). `request`: a message, or bytes."""
+    """One request to the map socket, and its answer: (MapPoolsResponse, descriptors). `request` is
+    a message, or bytes."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(20)
         connection.connect(path)
@@ -204,7 +207,8 @@ class Client:
         return list(response.pools), descriptors
 
     def cache(self, sequence_id, tokens, **fields):
-        """Adds a sequence, declares all its KV computed and frees it: its blocks are cached afterwards."""
+        """Adds a sequence, declares all its KV computed and frees it, so that its blocks are
+        cached."""
         self.wait(self.add(sequence_id, tokens, **fields).ready_ticket)
         self.commit(sequence_id, len(tokens))
         self.free_sequence(sequence_id)
@@ -221,7 +225,8 @@ class Client:
 
     @classmethod
     def close_all(cls):
-        """Closes what is still open: where a test failed, or left it to its lease. A session may be over, or its daemon."""
+        """Closes everything still open, after a failed test too. The session or its daemon can
+        already have ended."""
         while cls.opened_here:
             try:
                 cls.opened_here.pop().close()

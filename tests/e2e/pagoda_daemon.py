@@ -16,7 +16,8 @@ from pagoda.v1 import admin_pb2, admin_pb2_grpc
 PAGODAD = pathlib.Path(os.environ["PAGODA_BIN"]).absolute() / "pagodad"
 START_SECONDS = 60
 CALL_SECONDS = 20
-# A daemon that waits for nothing ends within this; below drain_timeout, so that a drain that waits in vain shows.
+# A daemon that waits for nothing ends within this time. It is below drain_timeout, so that a
+# needless wait of a drain shows.
 QUIET_STOP_SECONDS = 5
 DRAIN_TIMEOUT = "20s"
 READY = re.compile(r"pagodad is ready: gRPC on \S+(?: and ([^\s,]+))?(?:, HTTP on ([^\s,]+))?(?:, probes on (\S+))?\n")
@@ -35,10 +36,12 @@ CACHE = {
 
 
 class Daemon:
-    """A daemon with its configuration, socket and log in `folder`. Keyword arguments replace keys of a section, or a list.
+    """A daemon with its configuration, socket and log in `folder`. Keyword arguments replace keys
+    of a section, or a list.
 
-    It takes TCP ports that are free; where they are is known once it is ready. With an `operator_token` it has operators, and this
-    object's own calls are theirs. `secrets`: the text of files for write_secret."""
+    It takes free TCP ports; the addresses are known once it is ready. With an `operator_token` it
+    has operators, and this object's own calls use that token. `secrets`: the text of files for
+    write_secret."""
 
     def __init__(self, folder, operator_token=None, secrets=None, **sections):
         self.folder = folder
@@ -68,7 +71,8 @@ class Daemon:
                 del self.config["cache"][short_form]
 
     def write_secret(self, name, text):
-        """A file of the daemon's folder that its owner alone can read, put there in one move; returns its name."""
+        """Writes a file in the daemon's folder that only its owner can read, by one rename. Returns
+        its name."""
         fresh = self.folder / f"{name}.new"
         fresh.touch(mode=0o600)
         fresh.write_text(f"{text}\n")
@@ -84,7 +88,8 @@ class Daemon:
         return ["setpriv", "--pdeathsig", "KILL", PAGODAD, "--config", self.write_config()]
 
     def spawn(self):
-        """Starts the process without waiting for it. Where this one is killed, the kernel kills the daemon too."""
+        """Starts the process without waiting for it. If this process is killed, the kernel kills
+        the daemon too."""
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(self.command(), stdout=log, stderr=log)
         return self
@@ -124,7 +129,8 @@ class Daemon:
         return self.admin.GetStatus(admin_pb2.GetStatusRequest(), timeout=CALL_SECONDS)
 
     def primary(self):
-        """The blocks of the one window's primary tier, by state. Checks that each slot counts once."""
+        """The blocks of the only window's primary tier, by state. Checks that each slot counts
+        once."""
         tier = self.status().windows[0].tiers[0]
         counted = (tier.free_blocks + tier.cached_blocks + tier.active_blocks + tier.pinned_blocks +
                    tier.in_flight_blocks)
@@ -143,7 +149,7 @@ class Daemon:
         self.wait_until(lambda daemon: not any(tier.in_flight_blocks for window in daemon.status().windows for tier in window.tiers))
 
     def metrics(self):
-        """/metrics without the label that says of which cache a sample is: for a daemon with one."""
+        """/metrics without the label of the cache, for a daemon with one cache."""
         text = self.http("/metrics")[1]
         return re.sub(r'(?m)^(?!pagoda_cache_info)(\w+)\{cache="[^"]*"(,?)', lambda m: m[1] + "{", text).replace("{} ", " ")
 
@@ -184,7 +190,8 @@ class Daemon:
         return self.wait(within_seconds)
 
     def check_nothing_leaked(self):
-        """Closes this process's sessions, waits for those of others to end, and looks for blocks without an owner."""
+        """Closes this process's sessions, waits until other sessions have ended, and looks for
+        blocks without an owner."""
         Client.close_all()
         of_its_own = 1 if self.status().HasField("engine") else 0
         self.wait_until(lambda daemon: daemon.status().sessions == of_its_own)
@@ -193,7 +200,8 @@ class Daemon:
         assert tier.active_blocks == 0 and tier.in_flight_blocks == 0, f"blocks without an owner: {tier}"
 
     def stop(self):
-        """Checks that nothing leaked, then that SIGTERM ends the daemon at once with exit status 0."""
+        """Checks that nothing leaked, and that the daemon then ends promptly after SIGTERM, with
+        exit status 0."""
         if self.process is None:
             return
         try:

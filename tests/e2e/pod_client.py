@@ -1,8 +1,10 @@
-"""An engine in a pod of its own, as far as the daemon sees one: opens the cache, maps it, keeps and finds KV.
+"""An engine in its own pod, from the daemon's point of view: it opens the cache, maps it, keeps and
+finds KV.
 
     pod_client.py ENDPOINT LEASE_SECONDS
 
-Each line of standard input is ["function", arguments...]; its value goes to standard output, as JSON.
+Each line of standard input is ["function", arguments...]. The result goes to standard output, as
+JSON.
 """
 
 import contextlib
@@ -44,7 +46,8 @@ class Engine:
             sequence.commit(computed=len(prompt))
 
     def find(self, prompt):
-        """Of a prompt's cached whole blocks, the first value of each. The last token of a prompt is never found, so there is one more."""
+        """The first value of each cached whole block of a prompt. It asks for one more token,
+        because a match never includes the last token."""
         with self._client.sequence([*prompt, 0]) as sequence:
             sequence.wait_ready()
             return [float(self._pool.array[slot].flat[0]) for slot in sequence.table.slots[:sequence.matched_tokens // TOKENS_PER_BLOCK]]

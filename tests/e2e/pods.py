@@ -1,7 +1,8 @@
-"""Pods of one node, without Kubernetes: processes in namespaces of their own, as a container runtime makes them.
+"""Pods of one node, without Kubernetes: processes in their own namespaces, like those of a
+container runtime.
 
-The image of all pods is this machine's root file system. Of what processes talk through, two pods share the node's folder /run/pagoda
-alone. Needs root: without it, or where the system allows no namespaces, the test is skipped.
+The image of all pods is this machine's root file system. Two pods share only the node's folder
+/run/pagoda. Needs root. Without root, or if the system allows no namespaces, the test is skipped.
 """
 
 import contextlib
@@ -37,11 +38,12 @@ class Node:
                 pytest.skip(f"no pods here; they need root, namespaces, and a build that every user may read: {tried.stdout.strip()}")
 
     def command(self, argv, *, user, groups=(), capabilities=(), sees_node=False, read_only=False, shm=None, group=None):
-        """`argv` as the first process of a pod that has a /run, a /dev/shm and a network of its own.
+        """`argv` as the first process of a pod with its own /run, /dev/shm and network.
 
-        It runs as the user and group `user`, in `groups` too, with `capabilities` alone. sees_node: it sees the node's processes, as
-        hostPID says. read_only: it has the node's folder read-only. shm: a folder of the node for a /dev/shm that outlives the pod. group: a
-        MemoryGroup that it belongs to.
+        It runs as the user and group `user`, and in `groups`, with only `capabilities`.
+        sees_node: it sees the node's processes, like with hostPID. read_only: the node's folder is
+        read-only. shm: a folder of the node for a /dev/shm that outlives the pod. group: its
+        MemoryGroup.
         """
         mounts = [
             *([f"echo $$ > {group.folder}/cgroup.procs"] if group else []),
@@ -59,7 +61,8 @@ class Node:
                 *become, *argv]
 
     def run(self, argv, **pod):
-        """A pod that ends by itself, such as an init container: what it wrote. Fails where it fails."""
+        """Runs a pod that ends by itself, such as an init container, and returns its output. Fails
+        if the pod fails."""
         ended = self._run(argv, **pod)
         assert ended.returncode == 0, ended.stdout
         return ended.stdout
@@ -69,7 +72,8 @@ class Node:
 
 
 def first_process(process):
-    """The id, as it is here, of the first process of the pod that runs as the subprocess `process`."""
+    """The process id, in this namespace, of the first process of the pod that runs as the
+    subprocess `process`."""
     if "--fork" not in process.args:
         return process.pid
     (pid,) = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -85,7 +89,8 @@ def kill(process):
 
 
 class MemoryGroup:
-    """A cgroup that counts memory, until the end of a `with` block. Where none can be made the test is skipped."""
+    """A cgroup that counts memory, until the end of a `with` block. The test is skipped if none can
+    be made."""
 
     def __init__(self, name):
         version_2 = pathlib.Path("/sys/fs/cgroup/cgroup.controllers").exists()
@@ -111,15 +116,17 @@ class MemoryGroup:
 
 
 class ClientPod:
-    """A pod_client.py in a pod, until the end of a `with` block; `pod` are arguments of Node.command. It ends its session at that end, but
-    not where it is killed: then the session lives on its lease."""
+    """A pod_client.py in a pod, until the end of a `with` block. `pod` holds the arguments of
+    Node.command. The client ends its session at the end of the block. If it is killed, the session
+    lives until its lease ends."""
 
     def __init__(self, node, endpoint, *, lease=30.0, **pod):
         self._process = subprocess.Popen(node.command([sys.executable, "-B", CLIENT, endpoint, str(lease)], **pod), stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, text=True)
 
     def ask(self, what, *arguments):
-        """Calls a function of pod_client.py; returns its value, or the name of its exception with what that says."""
+        """Calls a function of pod_client.py. Returns its value, or the name and message of its
+        exception."""
         print(json.dumps([what, *arguments]), file=self._process.stdin, flush=True)
         line = self._process.stdout.readline()
         assert line, "the client has ended"

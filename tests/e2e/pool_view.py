@@ -1,8 +1,9 @@
 """A pool of the daemon, mapped: KV bytes as a numpy array, without a copy.
 
-    pool_view.py ADDRESS SLOT    prints the bytes of one slot of the first pool, mapped for reading alone, in hexadecimal
+    pool_view.py ADDRESS SLOT
 
-Run as a program it is the second process of test_mapping.py.
+As a program it is the second process of test_mapping.py: it maps the first pool read-only and
+prints the bytes of one slot in hexadecimal.
 """
 
 import mmap
@@ -17,8 +18,9 @@ DTYPES = {1: np.float32, 2: np.float16, 3: np.uint16, 4: np.uint8, 5: np.uint8, 
 
 
 def geometry(pool):
-    """(shape, strides) of a PoolMapping, the strides in bytes: [slot][layer][K, V][kv_head][token][head_dim], of scales
-    [slot][layer][K, V][kv_head], of opaque bytes [slot][layer][byte]."""
+    """(shape, strides) of a PoolMapping, the strides in bytes. The dimensions are
+    [slot][layer][K, V][kv_head][token][head_dim]; for scales [slot][layer][K, V][kv_head]; for
+    opaque bytes [slot][layer][byte]."""
     item = np.dtype(DTYPES[pool.dtype]).itemsize
     if pool.content == types_pb2.POOL_CONTENT_OPAQUE:
         return ((pool.num_slots, len(pool.layers), pool.layer_stride_bytes), (pool.slot_stride_bytes, pool.layer_stride_bytes, item))
@@ -30,7 +32,8 @@ def geometry(pool):
 
 
 def map_pool(pool, access=mapping_pb2.MAP_ACCESS_READ_WRITE):
-    """A pool of Client.pools as an array of geometry's shape. Writes go to the pool. Errors: ValueError for a pool that is not in host memory."""
+    """A pool of Client.pools as an array with the geometry's shape. Writes go to the pool. Errors:
+    ValueError for a pool that is not in host memory."""
     (segment,) = pool.segments
     if segment.memory_kind not in (types_pb2.MEMORY_KIND_UNSPECIFIED, types_pb2.MEMORY_KIND_HOST):
         kind = types_pb2.MemoryKind.Name(segment.memory_kind)

@@ -19,7 +19,8 @@ START_SECONDS = 60
 
 
 def require(tool):
-    """The path of one of the programs of Debian's package; a test without it is skipped and says so."""
+    """The path of one of the programs of Debian's package. Without it the test is skipped, and says
+    so."""
     path = shutil.which(tool)
     if path is None:
         pytest.skip(f"{tool} is not installed: it is in Debian's package prometheus")
@@ -33,7 +34,8 @@ def free_port():
 
 
 class Prometheus:
-    """Scrapes the daemon as prometheus.yml says, but each second. The configuration and the data lie in `folder`."""
+    """Scrapes the daemon like prometheus.yml says, but each second. The configuration and the data
+    lie in `folder`."""
 
     def __init__(self, folder, target):
         self.folder = folder
@@ -81,7 +83,8 @@ class Prometheus:
         return answer["data"]
 
     def values(self, expression):
-        """What the expression is now: [(labels, number)]. NaN, which is what a rate of nothing by nothing gives, is no data."""
+        """The expression's present value: [(labels, number)]. A NaN, which is the rate of zero by
+        zero, is no data."""
         rows = [(row["metric"], float(row["value"][1])) for row in self.ask("query", query=expression)["result"]]
         return [(labels, value) for labels, value in rows if value == value]
 

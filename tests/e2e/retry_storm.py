@@ -1,4 +1,5 @@
-"""A client that works through a bad connection, and knows what the daemon must have at the end: the sessions of test_battery_retries.py."""
+"""A client that works through a bad connection and knows what the daemon must hold at the end: the
+sessions of test_battery_retries.py."""
 
 import dataclasses
 import random
@@ -10,8 +11,9 @@ import pagoda.client
 BATCH = 10
 MOST_SEQUENCES = 12
 MOST_RAW_BLOCKS = 64
-# The package sends a batch at most four times. Of 20,000 batches some two would be lost more often than that, and of such a batch
-# nobody can say whether it ran (test_python_loss.py has what a client does then); nine losses in a row come to nobody.
+# The package sends a batch at most four times. Of 20,000 batches about two would be lost more
+# often. After that the client cannot know whether the batch ran (test_python_loss.py tests what it
+# does then). Nine losses in a row do not happen.
 TRIES = 9
 # Operations that hand out blocks, whose answers have them all.
 GIVING = ("allocate_blocks", "add_sequence", "reserve_tokens", "append_tokens", "fork_sequence", "truncate_sequence")
@@ -19,8 +21,9 @@ KINDS = ("open", "append", "reserve", "commit", "fork", "truncate", "free", "all
 
 
 class Wire:
-    """Stands where a client's batches leave it, and counts: batches, how often they were sent, and each life of a block that an answer told
-    of. Where `named` is false it takes their retry_id from the batches: sent again, they run again."""
+    """Stands between a client and its batches, and counts: batches, how often they were sent, and
+    each pair of a block id and a generation in the answers. If `named` is false, it removes the
+    retry_id from the batches, so a batch that is sent again runs again."""
 
     def __init__(self, client, named):
         self._execute = client._calls.execute
@@ -58,8 +61,8 @@ class Expected:
 
 
 class Worker(threading.Thread):
-    """One session that runs `operations` operations in batches, of the `kinds` named, and writes down in `differences` whatever is not as
-    it must be. Its session stays open until close()."""
+    """One session that runs `operations` operations in batches, of the `kinds` named, and records
+    every deviation in `differences`. Its session stays open until close()."""
 
     def __init__(self, endpoint, seed, operations, *, kinds=KINDS, named=True):
         super().__init__(name=f"storm-{seed}", daemon=True)
@@ -113,8 +116,8 @@ class Worker(threading.Thread):
 
     def _open(self, batch, touched, allocations):
         if len(self.expected) < MOST_SEQUENCES:
-            # Prompts share prefixes often, with other sessions' too; and no two are the same, for then a block that no table names would
-            # be held: the one that was cached first.
+            # Prompts often share prefixes, with other sessions too. No two prompts are equal:
+            # otherwise a block that no table names would be held, the one that was cached first.
             prompt = [self._rng.randrange(3) for _ in range(self._rng.randrange(4, 24))] + [self._fresh_token()]
             sequence = batch.sequence(prompt)
             batch.commit(sequence, computed=len(prompt))

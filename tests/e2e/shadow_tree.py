@@ -59,8 +59,8 @@ class Node:
 
 
 class ShadowTree:
-    """Applies the events of one window of a cache in order, and checks that each one fits the tree. Full attention, unless `sliding`: then a
-    block may leave while its children stay."""
+    """Applies the events of one window of a cache in order, and checks that each one fits the tree.
+    Full attention, unless `sliding`: then a block may leave while its children stay."""
 
     def __init__(self, sliding=False):
         self.sliding = sliding
@@ -84,11 +84,13 @@ class ShadowTree:
         getattr(self, "_apply_" + event.WhichOneof("event"))(getattr(event, event.WhichOneof("event")))
 
     def contents(self):
-        """The tree, comparable, and as of now: by block id what is cached there; and the raw blocks."""
+        """The present tree, in a form that can be compared: the cached content by block id, and the
+        raw blocks."""
         return ({block_id: dict(vars(node)) for block_id, node in self.nodes.items()}, frozenset(self.raw_blocks))
 
     def _check_below_parent(self, node):
-        """A parent has the hash that it is named with. In full attention it is cached, and not in a farther tier."""
+        """A parent has the hash that the event names. In full attention it is cached, and not in a
+        farther tier."""
         if node.parent is ROOT:
             return
         parent = self.nodes.get(node.parent)
@@ -180,7 +182,8 @@ class ShadowTree:
             del self.children[parent]
 
     def match(self, tokens, tokens_per_block, namespace=b""):
-        """How many of `tokens`, which have no extras, are cached one after another; all but the last token at most."""
+        """How many of `tokens`, which have no extra ids, are cached in sequence: at most all but
+        the last token."""
         matched, parent, limit = 0, ROOT, len(tokens) - 1
         while True:
             rest = tokens[matched:limit]
@@ -217,6 +220,7 @@ class ShadowTrees:
         tree.apply(event)
 
     def contents(self):
-        """Comparable: see ShadowTree.contents. A window without anything is as one that was never told of."""
+        """A form that can be compared: see ShadowTree.contents. An empty window equals one that no
+        event named."""
         told = {size: tree.contents() for size, tree in self.windows.items()}
         return {size: contents for size, contents in told.items() if contents[0] or contents[1]}

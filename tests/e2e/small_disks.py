@@ -1,4 +1,5 @@
-"""File systems of a few pages, in a mount namespace of their own, for daemons that run out of room."""
+"""File systems of a few pages, in their own mount namespace, for daemons that run out of disk
+space."""
 
 import contextlib
 import os
@@ -10,8 +11,9 @@ from warm_daemon import WarmDaemon
 
 
 class SmallDisks:
-    """Mounts a tmpfs on each folder of `sizes`, by its options such as "size=1m", where nobody else sees it, until the end of a `with`
-    block. Needs root: without it the test is skipped."""
+    """Mounts a tmpfs on each folder of `sizes`, with its options such as "size=1m", until the end
+    of a `with` block. Other processes do not see the mounts. Needs root; without it the test is
+    skipped."""
 
     def __init__(self, sizes):
         self._sizes = sizes

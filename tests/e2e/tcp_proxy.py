@@ -1,4 +1,5 @@
-"""TCP proxies in this process: one whose connections a test can cut, one that is slow, and one that loses replies."""
+"""TCP proxies in this process: a test can cut the connections of one, another is slow, and one
+loses replies."""
 
 import contextlib
 import random
@@ -97,8 +98,9 @@ class SlowProxy(TcpProxy):
 
 
 class ReplyLosingProxy(TcpProxy):
-    """Loses a share of gRPC's replies: the request goes on to the target, which runs and answers it, and in place of the answer the client
-    gets the end of its connection, and with it of its other calls there."""
+    """Loses a share of gRPC's replies. The request reaches the target, which runs and answers it.
+    Instead of the answer, the client's connection ends, together with its other calls on that
+    connection."""
 
     def __init__(self, target, seed):
         self.loss = 0.0  # The share of the replies to come that is lost.
@@ -130,6 +132,6 @@ class ReplyLosingProxy(TcpProxy):
         return lost
 
 
-# A frame of HTTP/2 begins with its length in 3 bytes, its type in 1, flags in 1 and its stream in 4.
+# An HTTP/2 frame begins with its length (3 bytes), its type (1), its flags (1) and its stream (4).
 _FRAME_HEADER_BYTES = 9
 _HEADERS = 1

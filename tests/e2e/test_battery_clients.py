@@ -1,5 +1,5 @@
-"""Clients that are killed, and clients that are stopped past their lease and go on: what they held comes back, and nobody has a block that
-another may still write."""
+"""Clients are killed, or stopped until after their lease and then continued. Their blocks come
+back, and no client receives a block that another can still write."""
 
 import signal
 import time
@@ -26,13 +26,15 @@ def daemon(start_daemon):
 
 
 def quarantines(daemon):
-    """The blocks in quarantine, by the process that could write them; under None those of a process that has just ended."""
+    """The blocks in quarantine, by the process that could write them. None stands for a process
+    that has just ended."""
     listed = daemon.admin.ListQuarantines(admin_pb2.ListQuarantinesRequest(), timeout=20).quarantines
     return {next(iter(quarantine.writer_pids), None): quarantine.blocks for quarantine in listed}
 
 
 def wait_for_quarantines(daemon, pids, seconds):
-    """Until exactly the processes `pids` have blocks in quarantine; checks that those are all there are in flight."""
+    """Waits until exactly the processes `pids` have blocks in quarantine. Checks that no other
+    blocks are in flight."""
     daemon.wait_until(lambda daemon: quarantines(daemon).keys() == pids, seconds)
     status = check_adds_up(daemon)
     blocks = sum(quarantines(daemon).values())
@@ -41,7 +43,8 @@ def wait_for_quarantines(daemon, pids, seconds):
 
 
 def battle(daemon, clients, stalls):
-    """One wave: every other client is killed and the rest are stopped; then these go on, while `owner` has whatever can be had."""
+    """One wave: every other client is killed and the rest are stopped. Then the stopped ones go on,
+    while `owner` holds all available blocks."""
     (killed, stopped) = clients[0::2], clients[1::2]
     assert daemon.primary().active_blocks >= doomed_client.RAW_BLOCKS * len(clients)
     for dead, still in zip(killed, stopped, strict=True):

@@ -1,4 +1,5 @@
-"""Full memory and full disks: a daemon that cannot start says why and leaves nothing; one that runs goes on."""
+"""Full memory and full disks. A daemon that cannot start says why and leaves nothing behind. A
+running daemon goes on."""
 
 import contextlib
 import errno
@@ -29,7 +30,8 @@ def boxed(tmp_path, disks, **options):
 
 
 def write_everywhere(client):
-    """Bytes into every slot of every tier: with a hole in the memory the kernel would end this process."""
+    """Writes to every slot of every tier. If memory were missing, the kernel would end this
+    process."""
     for number, pool in enumerate(client.pools()):
         view = pool_view.map_pool(pool)
         view[...] = number + 1
@@ -87,7 +89,8 @@ def test_a_cache_is_found_again_though_the_memory_is_full(tmp_path):
 
 
 def test_a_start_without_room_leaves_what_the_last_run_kept(tmp_path):
-    """The primary pool is adopted before the secondary one has no room; with room for that, its stamps have none."""
+    """The primary pool is adopted before the secondary one finds no space. With space for both
+    pools, the stamps find none."""
     with SmallDisks({SHM: "size=3200k"}) as disks, boxed(tmp_path, disks, primary=256, warm_restart=True) as daemon:
         with Client(daemon.channel) as client:
             client.cache(1, list(range(40)))

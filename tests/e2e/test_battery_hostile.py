@@ -1,5 +1,5 @@
-"""A tenant that attacks (hostile_tenant.py) beside others that work: these are answered in time, see what they saw, and the daemon's memory
-stays bounded. Each attack is a test of its own."""
+"""A tenant attacks (hostile_tenant.py) while others work. The others are answered in time and see
+their own content, and the daemon's memory stays bounded. Each attack is a test of its own."""
 
 import contextlib
 import json
@@ -26,17 +26,21 @@ from pagoda.v1 import admin_pb2, cache_pb2, engine_pb2, engine_pb2_grpc, events_
 QUIET, HOSTILE, OPERATOR = (f"token-of-{name}-0123456789" for name in ("quiet", "hostile", "the-operator"))
 ROUNDS = pick(short=3, full=30)
 ROUND_SECONDS = 0.2
-# Of the p99 of the quiet tenant's calls, the medians of the rounds: beside an attack and alone. Each bound is above what was reached on two
-# processors: 1.0 to 2.3 beside an attack, and 4.0 to 7.6 beside messages of 16 MiB, whose parsing keeps a processor for milliseconds (alone it
-# was 0.4 to 0.6 ms).
+# The ratio of the quiet tenant's p99, beside an attack and alone, as medians of the rounds. Each
+# bound is above the ratios measured on two processors: 1.0 to 2.3 beside an attack, and 4.0 to 7.6
+# beside messages of 16 MiB, whose parsing takes a processor for milliseconds (alone the p99 was 0.4
+# to 0.6 ms).
 LITTLE_SLOWDOWN, MOST_SLOWDOWN = 3.0, {"matches_a_message_of_tokens": 10.0, "wishes_in_one_message": 10.0}
-# A call that finds all processors taken waits for a slice of the kernel's, about as long. Whether that meets one call of a hundred is chance.
+# If all processors are taken, a call waits for about one time slice of the kernel. Whether this
+# happens to one call in a hundred is chance.
 SLICE_SECONDS = 0.003
 # Whose work the daemon goes on with when the attacker is stopped, for longer than a round.
 OUTLASTING = {"fills_the_engines_queue"}
-# An attacker that is stopped has at most a few messages of 16 MiB in the daemon. Idle, it uses less than a twentieth of a processor.
+# A stopped attacker has at most a few messages of 16 MiB in the daemon. When idle, it uses less
+# than a twentieth of a processor.
 IDLE_SECONDS, IDLE_NAP_SECONDS, IDLE_NANOSECONDS = 20, 0.02, 1_000_000
-# Above what the daemon took before; a few messages of 16 MiB that wait and run are within it, what the attacks on memory take is not.
+# Above the daemon's memory before the attack. A few queued and running messages of 16 MiB fit; the
+# memory that a successful attack would take does not.
 MAX_GROWTH_BYTES = 320 << 20
 PROBE_SECONDS = 1.0
 CAPACITY, TOKENS_PER_BLOCK, QUOTA = 8192, 16, 24
@@ -48,7 +52,8 @@ WITH_ENGINE = {"fills_the_engines_queue", "posts_from_a_foreign_page"}
 
 
 class Quiet:
-    """The others: a tenant with a cache of its own, and a client of the default tenant, whose cache the hostile one shares."""
+    """The other clients: a tenant with its own cache, and a client of the default tenant, which
+    shares a cache with the hostile one."""
 
     def __init__(self, daemon):
         self.daemon = daemon
@@ -66,7 +71,8 @@ class Quiet:
         self.probe = bool(daemon.http_address)
 
     def leave_a_quarantine(self):
-        """A session of the quiet tenant ends by its lease while this process, which mapped the pools for writing, lives."""
+        """A session of the quiet tenant ends by its lease while this process, which mapped the
+        pools for writing, lives."""
         doomed = Client(self.channel, "doomed", lease_ms=300)
         for descriptor in doomed.map_pools(mapping_pb2.MAP_ACCESS_READ_WRITE)[1]:
             os.close(descriptor)
@@ -85,7 +91,8 @@ class Quiet:
                 "tokens_per_block": TOKENS_PER_BLOCK, "grpc_address": self.daemon.grpc_address, "http_address": self.daemon.http_address}
 
     def work(self):
-        """Calls for a round's time: a decoding sequence, and looks at a cached prompt. Returns the seconds of each."""
+        """Makes calls for the time of a round: a decoding sequence, and look-ups of a cached
+        prompt. Returns the seconds of each."""
         seconds = []
         end = time.monotonic() + ROUND_SECONDS
         for _ in range(2):
@@ -199,7 +206,8 @@ def wait_until_idle(daemon):
 
 
 class Latency:
-    """The p99 of the quiet tenant's calls, alone and beside the attack, and what a probe takes beside it; a median of all rounds each."""
+    """The p99 of the quiet tenant's calls, alone and beside the attack, and the time of a probe
+    beside it. Each is the median of all rounds."""
 
     def __init__(self, quiet):
         self._quiet = quiet
@@ -310,7 +318,8 @@ def finish(daemon, quiet):
     for session in daemon.admin.ListSessions(admin_pb2.ListSessionsRequest(page_size=1000), timeout=20).sessions:
         if session.tenant:
             daemon.admin.EndSession(admin_pb2.EndSessionRequest(session_id=session.session_id), timeout=20)
-    # The engine hears in its next step that those who asked are gone. What it had for them was charged to them.
+    # In its next step the engine learns that the callers have gone. Their requests were charged to
+    # them.
     daemon.wait_until(lambda daemon: daemon.status().engine.waiting_requests == daemon.status().engine.running_requests == 0)
     daemon.wait_until(lambda daemon: not any(
         tenant.sequences for tenant in daemon.admin.ListTenants(admin_pb2.ListTenantsRequest(), timeout=20).tenants if tenant.name == "hostile"))

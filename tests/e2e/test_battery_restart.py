@@ -1,5 +1,5 @@
-"""The daemon is killed under load, again and again: what the next one serves has the bytes of its tokens, and nobody gets a block that a
-client of an earlier one may still write."""
+"""The daemon is killed under load, again and again. The next daemon serves the right bytes for its
+tokens, and no client receives a block that a client of an earlier daemon can still write."""
 
 import contextlib
 import random
@@ -22,7 +22,8 @@ CLIENTS = 3
 PRIMARY, SECONDARY = 256, 64
 # Seconds of load before an end.
 LEAST_LOAD, MOST_LOAD = 0.1, 0.6
-# Seconds within which the blocks of a writer that has died, or has said that it does not write any more, can be had.
+# The time, in seconds, until the blocks of a writer that has died, or has said that it writes no
+# more, can be taken again.
 GRACE = 1.0
 
 
@@ -43,7 +44,8 @@ def drain(daemon):
 
 
 class Cached:
-    """How far each document is cached, and whether the bytes there are its own: looked at while nothing happens."""
+    """How far each document is cached, and whether the cached bytes are its own. Runs while no
+    client works."""
 
     def __init__(self, daemon):
         self.matched = []
@@ -64,7 +66,8 @@ class Cached:
 
 
 def quarantined_writers(daemon):
-    """The processes for which slots are in quarantine, all of which must be clients of earlier daemons."""
+    """The processes that keep slots in quarantine. All of them must be clients of earlier
+    daemons."""
     listed = daemon.admin.ListQuarantines(admin_pb2.ListQuarantinesRequest(), timeout=20).quarantines
     assert all(quarantine.session_id == 0 for quarantine in listed), listed
     return {pid for quarantine in listed for pid in quarantine.writer_pids}
@@ -80,7 +83,8 @@ def check_new_life(daemon, epochs):
 
 
 def kill_under_load(daemon, round_number, epochs, stalls):
-    """One round; returns how many blocks the next daemon found, and how many tokens matched in the round."""
+    """One round. Returns how many blocks the next daemon found, and how many tokens matched in the
+    round."""
     dice = random.Random(round_number)
     with forked_clients(document_client.__file__, CLIENTS, round_number * CLIENTS, f"unix:{daemon.unix_socket}") as clients:
         time.sleep(dice.uniform(LEAST_LOAD, MOST_LOAD))  # The load is what is waited for; the clients have said that they work.
@@ -110,7 +114,8 @@ def kill_under_load(daemon, round_number, epochs, stalls):
 
 
 def drain_and_find_all(daemon, round_number, epochs):
-    """Clients work, then all is quiet; returns how many blocks the next daemon found, which are all that were cached."""
+    """Clients work, then all is quiet. Returns how many blocks the next daemon found: all that were
+    cached."""
     with forked_clients(document_client.__file__, CLIENTS, round_number * CLIENTS, f"unix:{daemon.unix_socket}"):
         pass  # They are killed.
     for session in daemon.admin.ListSessions(admin_pb2.ListSessionsRequest(), timeout=20).sessions:

@@ -1,4 +1,5 @@
-"""A retry storm: of the replies to batches that may be sent again one in ten is lost, and nothing is done twice."""
+"""A retry storm: one in ten replies to batches that can be sent again is lost, and no operation
+runs twice."""
 
 import pagoda.client
 import pytest
@@ -27,7 +28,8 @@ def proxy(daemon):
 
 
 def storm(proxy, monkeypatch, operations, **worker):
-    """The workers, after all have run, with their sessions open and a connection that loses nothing any more."""
+    """The workers, after all have finished, with open sessions and a connection that loses nothing
+    any more."""
     monkeypatch.setattr(pagoda.client, "TRIES", TRIES)
     workers = [Worker(proxy.address, seed, operations // SESSIONS, **worker) for seed in range(SESSIONS)]
     proxy.loss = LOSS
@@ -40,7 +42,8 @@ def storm(proxy, monkeypatch, operations, **worker):
 
 
 def differences(daemon, workers):
-    """Where the workers' view and the daemon's are not the same; or what the workers stumbled over, where they did."""
+    """The differences between the workers' view and the daemon's, or the errors of workers that
+    failed."""
     if found := [difference for worker in workers for difference in worker.differences]:
         return found
     for worker in workers:
@@ -67,7 +70,8 @@ def differences(daemon, workers):
 
 
 class LogTally:
-    """Raw blocks in the event log, which Watcher has checked for gaps, and the blocks that are cached at its end."""
+    """The raw blocks in the event log, which Watcher has checked for gaps, and the cached blocks at
+    its end."""
 
     def __init__(self, events):
         self.created = self.released = 0

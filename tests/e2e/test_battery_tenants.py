@@ -1,5 +1,5 @@
-"""A tenant that takes all it can get beside a quiet one: the quiet one's calls are answered in time, its cache stays, and neither hears of
-the other."""
+"""A tenant takes all that it can get beside a quiet tenant. The quiet tenant's calls are answered
+in time, its cache stays, and neither tenant hears of the other."""
 
 import signal
 import statistics
@@ -19,12 +19,15 @@ SESSIONS = pick(short=50, full=500)
 BATCHES = [1, 255, *([3000] if LONG else [])]
 ROUNDS = pick(short=15, full=25)
 CALLS = pick(short=200, full=1000)
-# Of the p99 of all calls: beside the abuser, by that beside the same abuser on a daemon of its own. So the machine's load is in both, and
-# what is left is what the two tenants cost each other in one daemon.
+# The ratio of the p99 of all calls: beside the abuser, to beside the same abuser on another daemon.
+# Both contain the machine's load, so the ratio shows what the two tenants cost each other in one
+# daemon.
 MOST_BY_SHARING = 2.0
-# Beside the abuser, by that alone, by the abuser's operations in a batch: the machine's load is in the first only.
+# The ratio of the p99 beside the abuser to the p99 alone, by the abuser's operations in a batch.
+# Only the former contains the machine's load.
 MOST_SLOWDOWN = {1: 2.5, 255: 4.0, 3000: 6.0}
-# The capacity, the abuser's quota, and the quiet tenant's cached prompt: 50 blocks, less than half of the blocks, which is its share.
+# The capacity, the abuser's quota, and the quiet tenant's cached prompt: 50 blocks, less than its
+# share, which is half of the blocks.
 CAPACITY, QUOTA = 256, 160
 PROMPT = list(range(70_000, 70_200))
 
@@ -99,7 +102,8 @@ def abuse(daemon, operations):
 
 
 def slowdowns(quiet, here, elsewhere):
-    """The quiet tenant's p99 alone, beside abuse elsewhere, and beside abuse here; `here` and `elsewhere` are (daemon, abusers)."""
+    """The quiet tenant's p99 alone, beside abuse elsewhere, and beside abuse here. `here` and
+    `elsewhere` are (daemon, abusers)."""
     alone, load, beside = [], [], []
     for _ in range(ROUNDS):  # By turns, so that what else this machine does is in all.
         alone += calls(quiet)

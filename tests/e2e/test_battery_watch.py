@@ -1,5 +1,6 @@
-"""Subscribers that disconnect, stall, resume, come late and filter, while clients change the cache a thousand times a second and more: every
-guarantee of the stream holds in what each of them was told, and all have the manager's tree."""
+"""Subscribers disconnect, stall, resume, come late and filter, while clients change the cache a
+thousand times a second or more. Every guarantee of the stream holds for each of them, and all have
+the manager's tree."""
 
 import collections
 import contextlib

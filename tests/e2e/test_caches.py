@@ -1,4 +1,5 @@
-"""Several caches in one daemon: clients open them, work in them side by side, and end them; with the package and with pagodactl."""
+"""Several caches in one daemon. Clients open them, work in them side by side, and end them, with
+the package and with pagodactl."""
 
 import asyncio
 import contextlib
@@ -19,7 +20,8 @@ BLOCKS = (1 << 20) // BLOCK_BYTES
 
 @pytest.fixture
 def start_caches(tmp_path):
-    """start_caches(memory=..., ...) starts a CachesDaemon; it is stopped at the end, with every check."""
+    """start_caches(memory=..., ...) starts a CachesDaemon. It is stopped at the end, with every
+    check."""
     with contextlib.ExitStack() as running:
         def start(**sections):
             folder = tmp_path / f"daemon-{len(list(tmp_path.iterdir()))}"

@@ -1,4 +1,5 @@
-"""Who may do what: every credential against every method, generated from the contract's descriptors."""
+"""The rights of each credential: every credential against every method, generated from the
+contract's descriptors."""
 
 import asyncio
 import importlib
@@ -28,8 +29,9 @@ PAGODACTL = PAGODAD.with_name("pagodactl")
 # A method of pagoda.v1 is named without its package, those of other packages with it.
 SUBSCRIBE = "vllm.grpc.engine.VllmEngine/SubscribeKvEvents"
 
-# What each caller's call comes to: "OK" or the reason. The session that a request names is one of alice's. Nobody without known
-# credentials gets anywhere, so the columns are alice, bob and the operator.
+# The result of each caller's call: "OK" or the reason. The request names one of alice's sessions. A
+# caller without known credentials is always refused, so the columns are alice, bob and the
+# operator.
 OF_A_SESSION = ("OK", "UNKNOWN_SESSION", "OK")
 FOR_ALL = ("OK", "OK", "OK")
 FOR_OPERATORS = ("PERMISSION_DENIED", "PERMISSION_DENIED", "OK")
@@ -62,8 +64,8 @@ TOKENS = {"nobody": None, "a stranger": "token-of-a-stranger-0123456789", "alice
 
 
 def methods():
-    """{"CacheService/Execute": its MethodDescriptorProto, request and response class}, of every file of pagoda.v1, and of what is served for
-    routers."""
+    """{"CacheService/Execute": its MethodDescriptorProto, request and response class}, for every
+    file of pagoda.v1, and for the services for routers."""
     found = {}
     files = [importlib.import_module(f"pagoda.v1.{module.name}").DESCRIPTOR for module in pkgutil.iter_modules(pagoda.v1.__path__)
              if module.name.endswith("_pb2")]
@@ -84,7 +86,7 @@ METHODS = methods()
 
 
 def outcome(channel, name, session, stir=lambda: None):
-    """What one call comes to. `stir()` makes something happen, for a stream that says nothing until then."""
+    """The result of one call. `stir()` causes an event, for a stream that is silent until then."""
     method, request_class, response_class = METHODS[name]
     kind = {(False, False): channel.unary_unary, (False, True): channel.unary_stream,
             (True, True): channel.stream_stream}[method.client_streaming, method.server_streaming]
@@ -115,7 +117,8 @@ def outcome(channel, name, session, stir=lambda: None):
 
 @pytest.fixture
 def guarded(start_daemon):
-    """guarded(**sections) starts a daemon with an operator and the tenants alice, bob, and carol, who shares."""
+    """guarded(**sections) starts a daemon with an operator and the tenants alice and bob, and
+    carol, who shares."""
     def start(**sections):
         tenants = {"alice": ALICE, "bob": BOB, "carol": CAROL}
         return start_daemon(operator_token=OPERATOR, secrets={f"{name}.tokens": token for name, token in tenants.items()},

@@ -52,14 +52,15 @@ def test_a_cache_of_a_model_without_a_name_is_not_kept(tmp_path):
 
 
 def key_names(section):
-    """The keys of a section as pagodad prints it, and of the sections in it; not those of the elements of lists that are empty."""
+    """The keys of a section that pagodad prints, and of its subsections, without the elements of
+    empty lists."""
     for key, value in section.items():
         yield key
         yield from key_names(value) if isinstance(value, dict) else ()
 
 
-def test_the_readme_names_every_key(tmp_path):
-    """In its table of sections; `tenants` is a list whose elements are not printed where there is none."""
+def test_the_manual_names_every_key(tmp_path):
+    """The keys in server/CONFIGURATION.md. `tenants` is a list; if empty, it prints no elements."""
     config = tmp_path / "config.yaml"
 
     def printed_of(text):
@@ -73,7 +74,9 @@ def test_the_readme_names_every_key(tmp_path):
     list_keys = set(key_names(as_list)) | {key for tier in as_list["tiers"] for key in tier}
     # Layers have heads, or bytes.
     list_keys |= set(key_names(printed_of("cache: {layers: {kind: opaque, bytes_per_block: 8}}")["cache"]))
-    rows = re.findall(r"^\| `(\w+)`(?: \(a list\))? \| (`.*) \|$", README.read_text().partition("| section | keys |")[2].partition("\n\n")[0], re.MULTILINE)
+    page = (README.parent / "CONFIGURATION.md").read_text()
+    listed = page.partition("\n## Sections and keys\n")[2].partition("\nNotes:\n")[0]
+    rows = re.findall(r"^\* `(\w+)`(?: \(a list\))?: (`.*(?:\n  .*)*)$", listed, re.MULTILINE)
     told = {section: set(re.findall(r"`(\w+)`", keys)) for section, keys in rows}
     assert told.keys() == printed.keys()
     for section in printed.keys() - {"tenants"}:
@@ -82,7 +85,8 @@ def test_the_readme_names_every_key(tmp_path):
 
 
 def test_the_readme_names_files_that_are_there():
-    """In its table of folders: each name in a row is a header, a source or a folder of the row's folder."""
+    """In its table of folders, each name in a row is a header, a source or a folder of the row's
+    folder."""
     table = README.read_text().partition("| folder | what |")[2].partition("\n\n")[0]
     rows = [row.split("|")[1:3] for row in table.splitlines() if "|" in row and "---" not in row]
     names = [(folder.strip(" `/"), name) for folder, what in rows for name in re.findall(r"`(\w[\w/]*)`", what)]
@@ -148,7 +152,8 @@ def test_both_addresses_serve_the_same_cache(daemon):
         assert over_tcp.opened.epoch == over_socket.opened.epoch
 
 
-# Two services of gRPC's own, by their bytes: {1: service name}, and the answer {1: 1 serving, 2 not serving}.
+# Two services of gRPC's own, by their bytes: {1: service name}, and the answer {1: 1 serving, 2 not
+# serving}.
 def health(channel, service):
     check = channel.unary_unary("/grpc.health.v1.Health/Check")
     return check(b"\x0a" + bytes([len(service)]) + service.encode(), timeout=5)
@@ -186,7 +191,8 @@ def test_reflection_lists_the_services(daemon):
 
 
 def samples(text):
-    """{family: {sample name and labels: value}} of the Prometheus text format; every sample has its HELP and TYPE."""
+    """{family: {sample name and labels: value}} of the Prometheus text format. Checks that every
+    sample has HELP and TYPE."""
     families, family = {}, None
     for line in text.splitlines():
         if line.startswith("# HELP "):

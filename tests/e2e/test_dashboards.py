@@ -1,5 +1,5 @@
-"""A real Prometheus scrapes a daemon that works: every query of the dashboard and every rule has data, and where one asked for what is not
-there, this test would say so."""
+"""A real Prometheus scrapes a working daemon. Every query of the dashboard and every rule has data,
+so this test finds a query for a metric that does not exist."""
 
 import json
 import pathlib
@@ -48,7 +48,8 @@ def selectors(expression):
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory):
-    """One that has seen the traffic for so long that whatever is ever to have data has it; the traffic goes on."""
+    """A Prometheus that has scraped the traffic long enough for every query to have data. The
+    traffic goes on."""
     require("prometheus")
     from pagoda_daemon import Daemon
     folder = tmp_path_factory.mktemp("dashboards")

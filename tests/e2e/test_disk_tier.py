@@ -1,4 +1,5 @@
-"""A tier on disk: it outlives the daemon and its memory, gives back the bytes that it took, and nothing that was let go."""
+"""A tier on disk outlives the daemon and its memory. It returns the bytes that it stored, and
+nothing that was deleted."""
 
 import contextlib
 import errno
@@ -25,7 +26,8 @@ BLOCKS = len(PROMPTS) * 3
 
 
 class DiskDaemon(Daemon):
-    """Several daemons of one configuration, one after another: a tier on disk below one or two in memory."""
+    """Several daemons of one configuration, one after another, with a tier on disk below one or two
+    tiers in memory."""
 
     def __init__(self, folder, middle=False, **keys):
         self.disk = folder / "disk"
@@ -63,7 +65,8 @@ class DiskDaemon(Daemon):
         self.settle()
 
     def again(self, end):
-        """Ends the daemon by `end`, takes away what it left in memory, and starts the next. Returns how many blocks that one found."""
+        """Ends the daemon by `end`, removes the memory that it left, and starts the next one.
+        Returns how many blocks that one found."""
         Client.opened_here.clear()  # Their sessions end with the daemon.
         for channel in self.channels:
             channel.close()
@@ -80,7 +83,8 @@ class DiskDaemon(Daemon):
 
 
 class Engine:
-    """An engine without a model: the KV of a token is a number made of it and what is before it, in every layer and head."""
+    """An engine without a model. The KV of a token is a number made of it and of the tokens before
+    it, in every layer and head."""
 
     def __init__(self, daemon):
         self.client = Client(daemon.connect())
@@ -96,7 +100,8 @@ class Engine:
         return np.float32(hash(tuple(tokens[:position + 1])) % 1_000_003)
 
     def run(self, tokens):
-        """A sequence's life: checks what matched, writes the rest, commits, frees. Returns the matched tokens."""
+        """The whole life of a sequence: checks the match, writes the rest, commits, frees. Returns
+        the matched tokens."""
         self.sequences += 1
         added = self.client.add(self.sequences, tokens)
         self.client.wait(added.ready_ticket)
@@ -113,13 +118,14 @@ class Engine:
         return self.client.run(wait_for_ticket=cache_pb2.WaitForTicketRequest(ticket=ticket, lane=lane))
 
     def fetch(self, tokens):
-        """Brings a prefix from the disk into memory, to the last byte; returns how many blocks came."""
+        """Brings a prefix from disk into memory, to the last byte. Returns how many blocks came."""
         moved = self.client.prefetch(tokens)
         self.wait(moved.fetch_ticket, cache_pb2.LANE_FETCH)
         return moved.fetched_blocks
 
     def forget(self, tokens):
-        """Invalidates all that begins with the tokens, to the last block on disk. Returns how many blocks that were."""
+        """Invalidates everything that begins with the tokens, to the last block on disk. Returns
+        how many blocks that were."""
         forgotten = self.client.run(invalidate_prefix=cache_pb2.InvalidatePrefixRequest(tokens=tokens))
         self.wait(forgotten.durable_ticket, cache_pb2.LANE_BACKUP)
         return forgotten.removed_blocks
@@ -332,7 +338,8 @@ def test_a_disk_without_room_refuses_the_start(tmp_path):
 
 
 def test_a_write_budget_holds_up_nobody(start_disk):
-    """With a budget of a block a second the rest waits, or leaves memory without a copy; sequences do not."""
+    """With a budget of one block a second, further blocks wait, or leave memory without a copy.
+    Sequences do not wait."""
     block_bytes = 2 * 2 * 2 * 4 * 8 * 4  # Layers, K and V, heads, tokens, elements, bytes each.
     daemon = start_disk(write_bytes_per_second=block_bytes)
     engine = Engine(daemon)

@@ -1,5 +1,5 @@
-"""Every architecture by an engine in a process of its own, over the daemon's mapped pools: the tokens of Hugging Face transformers, however the
-cache is used on the way."""
+"""Every architecture, with an engine in its own process over the daemon's mapped pools. The tokens
+are those of Hugging Face transformers, however the engine uses the cache."""
 
 import json
 import time
@@ -14,7 +14,8 @@ MODELS = {"llama3_tiny_f16_gguf": "llama3_tiny"} | {folder.parent.name: folder.p
 # Blocks of 16 tokens. Of a model whose windows all slide a sequence has few.
 PLENTY, TOO_FEW, TOO_FEW_THAT_SLIDE = 64, 18, 5
 SLIDES = {"mistral_tiny"}
-# Of the longest prompt's answer, so that it takes a while: with the prompt as many as TOO_FEW blocks have room for, nearly.
+# Almost as many tokens of the longest prompt's answer as TOO_FEW blocks can hold, so that the
+# answer takes a while.
 MORE_TOKENS = 80
 ATTEMPTS = 5
 
@@ -72,7 +73,8 @@ def test_in_chunks_of_seven_tokens(start_daemon, model):
 
 
 def expect_goldens_interrupted(daemon, model):
-    """While the answer to the longest prompt grows, another request comes with a higher priority, and there is no room for both."""
+    """While the answer to the longest prompt grows, another request with a higher priority comes,
+    and the cache has no space for both."""
     first, second = cases_of(model)[3], cases_of(model)[2]
     alone = ("--model", GOLDEN / model, "--compute", "fp32", "--connect", f"unix:{daemon.unix_socket}", "--kv", "basic", "--output", "json",
              "--token", ",".join(map(str, first["prompt"])), "--max-new-tokens", MORE_TOKENS)

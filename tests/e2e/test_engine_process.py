@@ -1,4 +1,5 @@
-"""The bundled engine as a process of its own: its death is not the cache's, and the daemon's is not its."""
+"""The bundled engine in its own process. The cache survives the engine's death, and the engine
+survives the daemon's."""
 
 import json
 import random
@@ -42,7 +43,7 @@ def hits(daemon):
 
 
 def cached_bytes(daemon, tokens):
-    """{slot: its bytes} of the whole blocks that are cached of a prompt, as another process sees them."""
+    """{slot: its bytes} of the cached whole blocks of a prompt, as another process sees them."""
     with Client(daemon.channel, "looker") as looker:
         view = pool_view.map_pool(looker.pools()[0])
         blocks = looker.match(tokens).blocks[:(len(tokens) - 1) // TOKENS_PER_BLOCK]
@@ -51,7 +52,8 @@ def cached_bytes(daemon, tokens):
 
 
 def wait_until_generating(daemon, blocks):
-    """Until a sequence has grown to as many blocks: it generates, and most of what it computed is committed."""
+    """Waits until a sequence has grown to this many blocks. It generates, and has committed most of
+    what it computed."""
     daemon.wait_until(lambda daemon: daemon.primary().active_blocks >= blocks)
 
 
@@ -90,7 +92,8 @@ def test_an_engine_killed_while_idle_finds_its_prefixes_and_their_bytes(cache):
 
 @pytest.mark.parametrize("blocks", [len(PROMPT) // TOKENS_PER_BLOCK + 1, 20, 100])
 def test_an_engine_killed_while_it_generates_finds_what_it_had_committed(cache, blocks):
-    """At once, while the dead one's session still has its lease; then its uncommitted blocks come back."""
+    """The next engine finds the committed blocks at once, while the dead engine's session still has
+    its lease. The uncommitted blocks come back later."""
     with EngineProcess(cache, "--lease-seconds", LEASE_SECONDS) as engine:
         engine.send(PROMPT, LONG_TOKENS)
         wait_until_generating(cache, blocks)
@@ -100,7 +103,8 @@ def test_an_engine_killed_while_it_generates_finds_what_it_had_committed(cache, 
     with EngineProcess(cache, "--lease-seconds", LEASE_SECONDS) as engine:
         answer = engine.generate(PROMPT, len(IDS))
         assert answer["tokens"] == IDS
-        # The killed one's sequence goes on behind the prompt's blocks: where the prompt ends within one, that one is not whole.
+        # The killed engine's sequence goes on after the prompt's blocks. If the prompt ends inside
+        # a block, that block is not whole.
         assert answer["reused_tokens"] >= len(PROMPT) - TOKENS_PER_BLOCK
         assert cached_bytes(cache, PROMPT) == before
         continued = PROMPT + IDS
@@ -118,7 +122,8 @@ def test_two_engines_share_a_system_prompt(cache):
         answer = two.generate(PROMPT, len(IDS))
         assert (answer["tokens"], answer["reused_tokens"]) == (IDS, len(PROMPT) - 1)
 
-        # Both at once, each with a user's prompt of its own behind the system prompt; then what no cache has helped.
+        # Both at once, each with its own user's prompt behind the system prompt. Then the same
+        # without the cache's help.
         questions = {engine: PROMPT + [rng.randrange(512) for _ in range(40)] for engine in (one, two)}
         for engine, question in questions.items():
             for _ in range(4):
@@ -182,7 +187,8 @@ def test_an_engine_gives_up_when_no_daemon_comes(cache):
 @pytest.mark.parametrize("over", ["unix", "tcp"])
 @pytest.mark.parametrize("killed", ["before the drain", "in the drain"])
 def test_a_daemon_whose_engine_was_killed_ends_at_once(start_cache, over, killed):
-    """Well below its drain_timeout: the dead one's calls are over, and its session's lease, which still runs, is nothing to wait for."""
+    """The drain ends well below its drain_timeout. The dead engine's calls have ended, and the
+    drain does not wait for its session's lease, which still runs."""
     cache = start_cache(secondary=512)
     with EngineProcess(cache, endpoint=cache.grpc_address if over == "tcp" else None) as engine:
         for _ in range(8):

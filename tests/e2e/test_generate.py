@@ -16,8 +16,9 @@ from pagoda.v1 import engine_pb2, engine_pb2_grpc
 GOLDEN = pathlib.Path(os.environ["PAGODA_GOLDEN"]) / "qwen3_tiny"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
 CAPACITY = 1024
-# The longest generation that the cache takes, and a queue of them: 700,000 tokens. A test that needs the engine to be busy during
-# its next step, milliseconds, would need an engine of millions of tokens a second to find it idle.
+# The longest generation that the cache takes, and a queue of them: 700,000 tokens. A test that
+# needs a busy engine during its next step, milliseconds, would find it idle only if the engine
+# generated millions of tokens a second.
 LONG_TOKENS = 3500
 QUEUED = 200
 
@@ -34,13 +35,15 @@ def engine(start_daemon):
 
 
 def start_long_generation(stub):
-    """A generation of LONG_TOKENS that has begun: its first tokens are here, and `call` gives the rest."""
+    """A generation of LONG_TOKENS that has begun: its first tokens have come, and `call` gives the
+    rest."""
     call = stub.Generate(engine_pb2.GenerateRequest(prompt_tokens=EXPECTED["prompt"], max_new_tokens=LONG_TOKENS))
     return call, list(next(call).tokens)
 
 
 def start_queue(daemon, stub):
-    """One long generation that has begun and QUEUED more behind it, most of which wait in the daemon."""
+    """One long generation that has begun, and QUEUED more behind it. Most of them wait in the
+    daemon."""
     running, _ = start_long_generation(stub)
     request = engine_pb2.GenerateRequest(prompt_tokens=EXPECTED["prompt"], max_new_tokens=LONG_TOKENS)
     waiting = [stub.Generate(request) for _ in range(QUEUED)]
@@ -142,7 +145,8 @@ def test_an_adapter_is_refused_by_name(engine):
 
 
 def test_cancelled_generations_end_and_give_their_blocks_back(engine):
-    """The one that runs and those that wait: without the cancels the engine would be busy for minutes, or generate all tokens."""
+    """Cancels the running generation and the waiting ones. Without the cancels the engine would be
+    busy for minutes, or generate all tokens."""
     daemon, stub = engine
     calls = start_queue(daemon, stub)
     for call in calls:
@@ -165,7 +169,8 @@ def test_requests_at_the_same_time_all_get_the_reference_tokens(engine):
 
 
 def test_sigterm_lets_a_generation_end(start_daemon):
-    """However long it takes, where drain_timeout allows it. Were it over before the signal, all would hold as well."""
+    """The drain waits as long as drain_timeout allows. If the generation ended before the signal,
+    all checks would hold as well."""
     daemon, stub = start_engine(start_daemon, drain_timeout="5m")
     call, tokens = start_long_generation(stub)
     daemon.process.send_signal(signal.SIGTERM)

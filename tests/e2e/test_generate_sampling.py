@@ -1,4 +1,5 @@
-"""Sampling, several samples, drafts, priorities and tenants' quotas, through EngineService and HTTP."""
+"""Sampling, several samples, draft tokens, priorities and tenants' quotas, through EngineService
+and HTTP."""
 
 import http.client
 import json
@@ -132,7 +133,8 @@ def test_a_quota_binds_its_own_tenant_alone(start_daemon):
 
 
 def test_a_tenant_that_fills_the_queue_leaves_another_its_part(start_daemon):
-    # Of 12 places half are the default tenant's, red's and blue's, 2 each; the other half is for whichever comes first.
+    # Half of the 12 places are shared by the default tenant, red and blue, 2 each. The other half
+    # is for the requests that come first.
     daemon = start_tenants(start_daemon, {}, {}, engine={"max_running_sequences": 1, "max_waiting_requests": 12})
     red, blue = stub_of(daemon, RED), stub_of(daemon, BLUE)
     long_call, _ = start_long_generation(red)

@@ -1,4 +1,5 @@
-"""Prompts as text and as conversations, over gRPC and by pagodactl: the tokenizer is the daemon's."""
+"""Prompts as text and as conversations, over gRPC and by pagodactl. The daemon has the
+tokenizer."""
 
 import json
 import os
@@ -53,7 +54,8 @@ def test_each_turn_of_a_conversation_finds_the_ones_before(engine):
     asked += [("assistant", answer), ("user", "And tomorrow?")]
     _, _, second = generate(engine, messages=messages(*asked))
     assert first.reused_tokens == 0
-    # At least what the first turn asked; how the answer is written as text again is the tokenizer's.
+    # At least the prompt of the first turn. How the answer is turned into tokens again depends on
+    # the tokenizer.
     assert second.reused_tokens >= first.prompt_tokens - 8 and second.prompt_tokens > first.prompt_tokens
 
 

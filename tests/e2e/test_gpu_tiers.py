@@ -1,5 +1,5 @@
-"""A primary tier in GPU memory, on the driver of tests/pools/fake_cuda: what pagodad and its clients do with CUDA's interface, and what they
-say where there is none. No GPU takes part.
+"""A primary tier in GPU memory, on the driver of tests/pools/fake_cuda: how pagodad and its clients
+use CUDA's interface, and what they report without it. No GPU takes part.
 """
 
 import os
@@ -28,7 +28,8 @@ PROMPTS = 6  # Of three blocks: more than the primary tier holds, and not more t
 
 @pytest.fixture
 def driver(monkeypatch):
-    """The fake driver for what is started from here on; returns a function that sets its variables."""
+    """The fake driver for processes that start from here on. Returns a function that sets its
+    variables."""
     monkeypatch.setenv("LD_LIBRARY_PATH", FAKE_CUDA)
     return lambda **variables: [monkeypatch.setenv(f"FAKE_CUDA_{name}", str(value)) for name, value in variables.items()]
 
@@ -116,7 +117,8 @@ def test_a_client_that_cannot_use_the_device_is_told_why(driver, start_daemon):
         assert pools[pagoda.Tier.SECONDARY].array.shape[0] == 17
 
 
-# Writes a slot of the first pool under the session that it is given, by the package's own mapping of the device's memory.
+# Writes a slot of the first pool under the given session, through the package's own mapping of the
+# device's memory.
 WORKER = """
 import sys, pagoda
 import numpy as np
@@ -133,7 +135,8 @@ def test_the_python_package_maps_the_devices_memory(driver, start_daemon):
     daemon = start_daemon(cache=CUDA)
     with pagoda.connect(f"unix:{daemon.unix_socket}") as session:
         (pool, *_) = session.pools(tier=pagoda.Tier.PRIMARY)
-        # With the driver, which this process has not; the second one reads what the first one wrote.
+        # With the driver, which this process does not have. The second process reads what the first
+        # one wrote.
         for number in (5, 6):
             command = [sys.executable, "-c", WORKER, session.session_ref.to_bytes().hex(), str(number)]
             printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -225,7 +228,8 @@ def test_an_engine_says_what_it_needs(driver, start_daemon):
     assert "in the memory of cuda:0, and the engine cannot compute there" in refusal("auto")
 
 
-# Copies as a connector makes them: to the device's memory and back into other page-locked memory, on a stream.
+# Copies like those of a connector: to the device's memory and back into other page-locked memory,
+# on a stream.
 COPIES = """
 import ctypes, mmap, sys, pagoda
 import numpy as np

@@ -1,6 +1,7 @@
-"""Header blocks that do not end (CVE-2023-33953): gRPC 1.51 parses what it has again with each frame, so the work grows with the square of
-what is sent. The daemon ends such a connection before gRPC has much of it, and other calls do not wait. Without the guard a case takes one to
-several seconds of processor time, and another call up to ten seconds."""
+"""Header blocks that do not end (CVE-2023-33953). With each frame, gRPC 1.51 parses the whole block
+again, so the work grows with the square of the bytes. The daemon ends such a connection before gRPC
+has much of it, and other calls do not wait. Without the guard a case takes one to several seconds
+of processor time, and another call up to ten seconds."""
 
 import os
 import socket
@@ -19,7 +20,8 @@ CONNECTIONS = 4
 FLOOD_BYTES = 4 << 20  # On each.
 SEND_SECONDS = 60
 MAX_CPU_SECONDS = 1.0
-# As long as a call may wait on a machine that is busy with other tests; without the guard it was 9.6 s.
+# The longest time that a call may wait on a machine that runs other tests too. Without the guard it
+# was 9.6 s.
 MAX_WAIT_SECONDS = 3.0
 PATH = "/pagoda.v1.AdminService/GetStatus"
 
@@ -36,7 +38,8 @@ def integer(value, prefix_bits=7):
 
 
 def flood(frame_bytes):
-    """A call whose last header has a value of 256 MiB, and as much of it as is sent, in frames of one size."""
+    """A call whose last header has a value of 256 MiB, sent in frames of one size until the
+    connection ends."""
     begin = call_headers(PATH) + b"\0\1x" + integer(256 << 20)
     rest = frame(CONTINUATION, 0, 1, b"y" * frame_bytes)
     return PREFACE + frame(SETTINGS) + frame(HEADERS, 0, 1, begin) + rest * (FLOOD_BYTES // frame_bytes)
@@ -90,7 +93,8 @@ class Door:
 
 
 def send_until_cut(connection, data):
-    """Sends all there is, or as much as the daemon takes; then waits for the end of the connection."""
+    """Sends everything, or as much as the daemon takes. Then waits for the end of the
+    connection."""
     with connection:
         try:
             connection.sendall(data)
@@ -136,11 +140,14 @@ def test_a_header_that_does_not_end_costs_next_to_nothing(door, frame_bytes):
     assert door.refused() == CONNECTIONS
 
 
-# gRPC 1.51 refuses more than 8 KiB of metadata by itself: it answers the call with RESOURCE_EXHAUSTED, and then always ends the connection
-# ("Failed parsing HTTP/2: received initial metadata size exceeds limit"). A plain gRPC 1.51.1 server, without the guard, does the same; its
-# trace (GRPC_TRACE=http,tcp) says so, and the guard's count stays 0. A channel connects anew by itself, but a call that begins in that moment
-# may fail with UNAVAILABLE: so the next call here has a channel of its own. gRPC holds a client to the limit once it has acknowledged the
-# server's SETTINGS, as every gRPC client does at once; to one that does not, the guard's 16 KiB are the only bound.
+# gRPC 1.51 itself refuses more than 8 KiB of metadata: it answers the call with RESOURCE_EXHAUSTED,
+# and then always ends the connection ("Failed parsing HTTP/2: received initial metadata size
+# exceeds limit"). A plain gRPC 1.51.1 server, without the guard, does the same; its trace
+# (GRPC_TRACE=http,tcp) says so, and the guard's count stays 0. A channel reconnects by itself, but
+# a call that begins at that moment can fail with UNAVAILABLE. So the next call here has a channel
+# of its own. gRPC holds a client to the limit after the client has acknowledged the server's
+# SETTINGS, as every gRPC client does at once. For a client that does not, the guard's 16 KiB are
+# the only bound.
 
 def call_with_a_header_of(size):
     block = call_headers(PATH) + b"\0\1x" + integer(size) + b"y" * size
@@ -148,7 +155,8 @@ def call_with_a_header_of(size):
 
 
 def answer_to(connection, data, last=None):
-    """What the daemon says to `data`, up to `last` in it or the end of the connection, and whether that has come."""
+    """The daemon's answer to `data`, up to `last` or to the end of the connection, and whether
+    `last` has come."""
     connection.settimeout(SEND_SECONDS)
     answer = b""
     try:

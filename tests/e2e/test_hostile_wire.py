@@ -1,4 +1,5 @@
-"""Connections that send what no client would: the daemon lives, keeps its memory in bounds and serves the good ones.
+"""Connections that send what no client would send. The daemon lives, keeps its memory in bounds and
+serves the good connections.
 
 PAGODA_WIRE_CONNECTIONS sets how many (2,000); PAGODA_WIRE_SEED what they send (1)."""
 
@@ -15,7 +16,8 @@ CONNECTIONS = int(os.environ.get("PAGODA_WIRE_CONNECTIONS", "2000"))
 SEED = int(os.environ.get("PAGODA_WIRE_SEED", "1"))
 # Above what it was before; measured: 0 to 13 MiB.
 MAX_GROWTH_BYTES = 64 << 20
-# Where calls are begun by the thousand and taken back, each of which gRPC keeps until it has been told so; measured: 90 to 175 MiB.
+# The growth when calls begin and are cancelled by the thousand. gRPC keeps each call until it has
+# processed the cancel. Measured: 90 to 175 MiB.
 MAX_RESET_GROWTH_BYTES = 512 << 20
 HELD_CONNECTIONS = 200
 FLOODS = 10
@@ -42,7 +44,8 @@ def serve_one(daemon):
 
 @pytest.fixture
 def attacked(start_daemon):
-    """(daemon, attacker). Afterwards the daemon is the same process, serves, has grown little, and nothing of the attack is left."""
+    """(daemon, attacker). Afterwards the daemon is the same process, serves, has grown little, and
+    has nothing left of the attack."""
     # A mutated call may open a session with any lease; it has to end before this test does.
     daemon = start_daemon(sessions={"default_lease": "20s", "max_lease": "20s"})
     # First what every daemon takes with its first clients.

@@ -1,4 +1,5 @@
-"""Pools in huge pages: what the daemon says of them, that clients map them, and that a start never fails for want of them."""
+"""Pools in huge pages: the daemon reports them, clients map them, and a start never fails because
+there are none."""
 
 import contextlib
 import json

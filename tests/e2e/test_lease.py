@@ -1,4 +1,5 @@
-"""A client that dies gives everything back: at once what it closed, the rest when its lease runs out."""
+"""A client that dies gives everything back: closed sessions at once, the rest when its lease
+ends."""
 
 import subprocess
 import sys

@@ -66,7 +66,8 @@ def test_kv_written_into_an_allocated_block_is_read_by_another_process(daemon):
 
 
 def test_kv_of_a_sequence_lies_where_its_block_table_says(daemon):
-    """Each token's K and V at token slot slot_index * tokens_per_block + offset, read back whole by another client's match."""
+    """The K and V of each token lie at token slot slot_index * tokens_per_block + offset. Another
+    client's match reads them back whole."""
     tokens = list(range(100, 111))
     with Client(daemon.channel, "writer") as writer, Client(daemon.connect(), "reader") as reader:
         (pool,) = writer.pools()
@@ -154,7 +155,8 @@ def test_what_a_stopped_writer_had_waits_for_its_end(daemon):
 
 
 def as_another_user(group, function, *arguments):
-    """What `function` returns in a fork that has become nobody, with `group` as its only one: a value of JSON, or its exception's name."""
+    """The result of `function` in a fork that runs as the user nobody with `group` as its only
+    group: a JSON value, or the name of the exception."""
     result, told = os.pipe()
     if (child := os.fork()) == 0:
         try:

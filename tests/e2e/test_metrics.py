@@ -1,4 +1,5 @@
-"""What /metrics says: by promtool's rules, as server/README.md has it, and not of whom it must not tell."""
+"""/metrics: it obeys promtool's rules, agrees with server/METRICS.md, and names no tenant that the
+reader must not know."""
 
 import collections
 import pathlib
@@ -16,14 +17,16 @@ from pagoda.v1 import cache_pb2, events_pb2, events_pb2_grpc
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TINY_MODEL = ROOT / "tests" / "golden" / "qwen3_tiny"
 HTTP = {"server": {"http_address": "127.0.0.1:0"}}
-# Said by a daemon alone whose engine would use a GPU; tests/server/metrics/gpu_metrics_test.cc has them.
+# Only a daemon whose engine would use a GPU has these; tests/server/metrics/gpu_metrics_test.cc
+# tests them.
 WITH_A_GPU = {"pagoda_engine_gpu_kernels", "pagoda_engine_gpu_kernel_seconds"}
 SAMPLE = re.compile(r'(\w+)(?:\{(.*)\})? \S+')
 LABEL = re.compile(r'(\w+)="(?:[^"\\]|\\.)*",?')
 
 
 def families(text):
-    """{family: (type, {its labels, without a histogram's "le"})}; every sample belongs to the family above it."""
+    """{family: (type, {its labels, without a histogram's "le"})}. Checks that every sample belongs
+    to the family above it."""
     found = {}
     for line in text.splitlines():
         if line.startswith("# TYPE "):
@@ -38,24 +41,21 @@ def families(text):
 
 
 def table():
-    """The same, of the table in server/README.md."""
-    text = (ROOT / "server" / "README.md").read_text()
-    section = text[text.index("\n## Metrics\n"):]
+    """The same, as server/METRICS.md lists them."""
+    text = (ROOT / "server" / "METRICS.md").read_text()
     found = {}
-    for line in section.splitlines():
-        cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) < 5 or not cells[1].startswith("`"):
-            continue
-        labels = set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", cells[3])))
-        for name in re.findall(r"`(\w+)`", cells[1]):
-            assert name not in found, f"{name} is in the table twice"
-            found[name] = (cells[2], labels)
+    entry = r"^\* ((?:`\w+`,?\s+)+)\((gauge|counter|histogram)(?:; ([^)]*))?\):"
+    for names, kind, labels in re.findall(entry, text, re.M):
+        for name in re.findall(r"`(\w+)`", names):
+            assert name not in found, f"{name} is in the list twice"
+            found[name] = (kind, set(re.findall(r"`(\w+)`", labels)))
     return found
 
 
 @pytest.fixture
 def working(start_daemon):
-    """A daemon with all there is, a model, a disk and memory for clients' caches too, and traffic that has come to the end of its first sessions."""
+    """A daemon with every part: a model, a disk, and memory for clients' caches. Its traffic has
+    reached the end of its first sessions."""
     daemon = start_daemon(**SECTIONS | HTTP | {"cache": {"tiers": TIERS_WITH_DISK, "tokens_per_block": 8},
                                                "engine": {"model_dir": str(TINY_MODEL)}, "memory": {"host": "64MiB"}})
     with Traffic(daemon) as traffic:
@@ -116,8 +116,8 @@ def watch(daemon, **fields):
 
 
 def fall_behind(daemon):
-    """Makes events until both subscribers are further behind than the log reaches: one alone would be
-    taken along by the messages that were encoded for the other."""
+    """Makes events until both subscribers are further behind than the log reaches. A single one
+    would profit from messages that were encoded for the other."""
     with Client(daemon.channel) as client:
         deadline = time.monotonic() + 90
         while value(daemon, 'pagoda_event_subscribers_behind{events="1000"}') < 2:

@@ -1,6 +1,6 @@
 """The engine for clients of OpenAI's API: completions and chats over the daemon's HTTP port.
 
-PAGODA_OPENAI_PACKAGE names a folder with the `openai` package of PyPI, where its own client is to be tried too.
+PAGODA_OPENAI_PACKAGE names a folder with the `openai` package of PyPI, to test with its client too.
 """
 
 import concurrent.futures
@@ -401,7 +401,8 @@ def test_a_drain_lets_generations_end_and_takes_no_more(start):
 
 
 def begin_reading_slowly(daemon, choices):
-    """The socket of an answer that is generated, of which most is still in the daemon: it is more than the sockets take."""
+    """The socket of an answer that is being generated. Most of the answer is still in the daemon,
+    because the sockets take less."""
     body = json.dumps({"model": "tiny", "prompt": EXPECTED["prompt"], "max_tokens": LONG_TOKENS, "ignore_eos": True, "n": choices,
                        "logprobs": 20})
     host, port = daemon.http_address.rsplit(":", 1)

@@ -17,8 +17,9 @@ READ_BYTES, READ_INTERVAL = 16384, 0.25  # Half of ReadingPace::kBytesPerSecond,
 
 
 def slow_answer(daemon, tokens):
-    """The socket of an answer of megabytes that nobody reads yet. Small segments keep the daemon's side of it small, as on a real network;
-    loopback's own take megabytes, and then the daemon has written all of it at once."""
+    """The socket of an answer of megabytes that is not read yet. Small segments keep the daemon's
+    side of it small, as on a real network. Loopback's own segments take megabytes, and then the
+    daemon has written the whole answer at once."""
     body = json.dumps({"model": "tiny", "prompt": EXPECTED["prompt"], "max_tokens": tokens, "ignore_eos": True, "n": 8, "logprobs": 20})
     host, port = daemon.http_address.rsplit(":", 1)
     client = socket.socket()
@@ -31,7 +32,8 @@ def slow_answer(daemon, tokens):
 
 
 def trickle(clients, done):
-    """Reads 200 KB a second from each: so slowly that none is finished, and not as slowly as to be given up."""
+    """Reads 200 KB a second from each: too slowly to finish one, and fast enough not to be given
+    up."""
     while not done.is_set():
         for client in list(clients):
             try:
@@ -53,7 +55,8 @@ def test_slow_readers_leave_the_other_threads_alone(start):
             client = slow_answer(daemon, tokens)
             codes.append(client.recv(12).split(b" ")[1])
             clients.append(client)
-        # The first is read beside a generation. The second finds no such place, and keeps that of a generation until it is read.
+        # The first answer is read beside a generation. The second finds no such place, and keeps a
+        # generation's place until it is read.
         assert codes == [b"200", b"200", b"429"]
         assert daemon.http("/metrics")[0] == 200
     finally:

@@ -198,16 +198,16 @@ def test_space_holds_the_picture(daemon, start_top):
     top = start_top()
     top.wait_until(shows("q quits"))
     top.key(b" ")
-    top.wait_until(shows("held as it was"))
+    top.wait_until(shows("paused; space continues"))
     with Client(daemon.channel) as client:
         client.allocate(32)
         # Two resizes are two pictures, drawn after the allocation.
         top.resize(29, 101)
         top.resize(30, 100)
         top.written = b""
-        top.wait_until(lambda screen: shows("held as it was")(screen) and not shows("50.0 % of 64")(screen))
+        top.wait_until(lambda screen: shows("paused; space continues")(screen) and not shows("50.0 % of 64")(screen))
         top.key(b" ")
-        top.wait_until(lambda screen: not shows("held as it was")(screen) and shows("50.0 % of 64")(screen))
+        top.wait_until(lambda screen: not shows("paused; space continues")(screen) and shows("50.0 % of 64")(screen))
     top.key(b"q")
     assert top.end() == 0
 

@@ -1,4 +1,5 @@
-"""What pagodactl top tells of the event stream, against the events themselves, the daemon's snapshot and its answers."""
+"""pagodactl top's account of the event stream, compared with the events, the daemon's snapshot and
+its answers."""
 
 import collections
 import json
@@ -118,7 +119,8 @@ class Count:
 
 
 def check_against(events, lines):
-    """Replays the events, and compares at each line's revision. The lines are of one snapshot, in order."""
+    """Replays the events, and compares at each line's revision. The lines of one snapshot are in
+    order."""
     tree, count, replayed = ShadowTree(), Count(), 0
     for line in lines:
         told = line["stream"]
@@ -140,7 +142,8 @@ def check_against(events, lines):
 
 
 def load(daemon, client, seed, stop):
-    """Prompts of which half come again, raw blocks, priorities, prefixes that are forgotten, and resets."""
+    """Prompts, half of which come again, raw blocks, priorities, invalidated prefixes, and
+    resets."""
     rng = random.Random(seed)
     prompts = [[1, 2, 3, 4, 5]]
     number = 0
@@ -256,7 +259,8 @@ def test_a_reader_that_fell_behind_takes_a_new_snapshot(start_daemon):
 
 
 def test_the_rest_is_told_where_there_is_no_stream(start_daemon):
-    # Half of 8 streams is for whoever comes first, a quarter each for the operators and the tenant: here the operators have all they get.
+    # Half of the 8 streams is for the first comers, a quarter each for the operators and the
+    # tenant. Here the operators take all that they can get.
     daemon = start_daemon(operator_token=OPERATOR, secrets={"red.tokens": "token-of-red-0123456789abcdef"},
                           tenants=[{"name": "red", "tokens_file": "red.tokens"}], server={"max_calls": 8})
     options = ("--auth-token-file", daemon.folder / "operators.tokens", "top", "--interval", "0.1")

@@ -1,4 +1,5 @@
-"""deploy/kubernetes/node without a cluster: its daemon in a pod, engines in others, and between them a folder with two sockets alone."""
+"""deploy/kubernetes/node without a cluster: its daemon in one pod, engines in others, and between
+them only a folder with two sockets."""
 
 import contextlib
 import functools
@@ -188,7 +189,8 @@ def test_engines_find_the_daemon_of_the_next_pod(daemon, node, sees_node):
 
 
 def left_in_quarantine(daemon):
-    """The blocks that the daemon still keeps back when it has had time to see that a writer is dead."""
+    """The blocks that the daemon still quarantines, after it has had time to see that a writer is
+    dead."""
     daemon.wait_until(lambda daemon: daemon.status().sessions == 0)
     with contextlib.suppress(AssertionError):
         daemon.wait_until(lambda daemon: daemon.status().quarantined_blocks == 0, seconds=3)
@@ -216,7 +218,8 @@ def test_before_linux_6_5_the_daemon_has_to_see_the_nodes_processes(node, sees_n
 
 @pytest.mark.parametrize("sees_node", [True, False], ids=["hostPID", "own-pids"])
 def test_after_a_warm_restart_the_daemon_has_to_see_the_nodes_processes(node, tmp_path, sees_node):
-    """The next daemon finds the writers of its predecessor by their ids alone. One without an id counts as alive."""
+    """The next daemon finds the writers of its predecessor only by their ids. A writer without an
+    id counts as alive."""
     shm = tmp_path / "shm"
     shm.mkdir()
     shm.chmod(0o1777)
@@ -238,7 +241,8 @@ def test_after_a_warm_restart_the_daemon_has_to_see_the_nodes_processes(node, tm
 
 @pytest.mark.parametrize("reservation, daemons_part, engines_part", [("whole", 1, 0), ("sparse", 0, 1)])
 def test_a_caches_memory_counts_as_that_pods_which_takes_it(node, reservation, daemons_part, engines_part):
-    """The manifests have the memory taken when the cache opens: what an engine writes then counts against no limit of its pod."""
+    """With the manifests, the memory is allocated when the cache opens. So an engine's writes count
+    against no limit of its pod."""
     assert configuration()["memory"].get("reservation", "whole") == "whole"
     with MemoryGroup("daemon") as daemons, MemoryGroup("engine") as engines:
         with NodeDaemon(node, sees_node=True, group=daemons, memory={"reservation": reservation}), engine(node, group=engines) as writer:

@@ -9,7 +9,8 @@ from pagoda_daemon import HTTP
 
 SILENT_PER_SECOND = 400
 SECONDS = 4
-# The time limit of a probe in deploy/kubernetes/deployment.yaml is 5 s; the machine may be busy with other tests.
+# A probe's time limit in deploy/kubernetes/deployment.yaml is 5 s. The machine can be busy with
+# other tests.
 MAX_PROBE_SECONDS = 2.0
 
 

@@ -1,4 +1,5 @@
-"""deploy/proxy/haproxy.cfg before a daemon that has its Unix socket alone: calls and streams pass with their tokens, and what bounds it holds."""
+"""deploy/proxy/haproxy.cfg before a daemon that has only its Unix socket. Calls and streams pass
+with their tokens, and the proxy's bounds hold."""
 
 import contextlib
 import grp
@@ -177,7 +178,8 @@ def client_hello():
 
 
 def test_handshakes_that_do_not_end_are_given_up(proxy):
-    """Whoever says nothing, stops in its ClientHello, behind it, behind the handshake or in HTTP/2's preface, keeps no connection of the proxy's."""
+    """A client that is silent from the start, or stops in its ClientHello, after it, after the
+    handshake or in HTTP/2's preface, keeps no connection of the proxy."""
     hello = client_hello()
     with Client(proxy.channel(ALICE)):
         before = proxy.files()
@@ -249,7 +251,8 @@ def test_the_proxy_serves_as_its_own_user(tmp_path_factory):
 
 
 def test_the_recipe_never_shows_the_key(tmp_path):
-    """The README's commands write it into a file that nobody else may read, from its first byte on."""
+    """The README's commands write the key into a file that only its owner can read, from its first
+    byte on."""
     (command,) = (line for line in (DEPLOY / "README.md").read_text().splitlines() if "cache-7.key" in line)
     (tmp_path / "cat").write_text("#!/bin/sh\nstat -L -c %a /proc/$$/fd/1\n")
     (tmp_path / "cat").chmod(0o755)

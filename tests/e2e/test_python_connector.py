@@ -1,4 +1,5 @@
-"""What connectors of engines share (pagoda.connector), under an engine without a model that checks each byte of KV it reads."""
+"""The common part of the connectors (pagoda.connector), under an engine without a model that checks
+each byte of KV that it reads."""
 
 import dataclasses
 import pathlib
@@ -123,7 +124,8 @@ def test_ranks_of_a_stage_have_the_same_layers(change):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_small_cache_never_gives_wrong_bytes(engines, shape):
-    """Two engines over a cache of a tenth of what they ask for; requests are preempted and ended at random."""
+    """Two engines over a cache of a tenth of the blocks that they ask for. Requests are preempted
+    and ended at random."""
     rng = random.Random(3)
     both = [engines(host="32KiB", **SHAPES[shape]) for _ in range(2)]
     asked = prompts(rng, 30)
@@ -153,7 +155,8 @@ def test_a_small_cache_never_gives_wrong_bytes(engines, shape):
 @pytest.mark.parametrize("shape", ["one group", "sliding windows", "two ranks", "two stages", "replicas", "two stages of replicas"])
 @pytest.mark.parametrize("seed", range(3))
 def test_copies_beside_kernels_never_give_wrong_bytes(engines, shape, seed):
-    """A device with streams of its own, and few blocks: those that a save still reads are handed out again at once."""
+    """A device with its own streams and few blocks. Blocks that a save still reads are handed out
+    again at once."""
     rng = random.Random(seed)
     engine = engines(host="32KiB", mover=lambda: LateMover(rng), blocks=120, reuses_last=True, **SHAPES[shape])
     asked = prompts(rng, 20)
@@ -192,7 +195,8 @@ class HeldMover(LateMover):
 
 
 def test_a_preempted_request_waits_for_its_own_saves(engines):
-    """Their commit moves its window on, and the slots that the window leaves go to others: no load may read them then."""
+    """The commit of the saves moves the window on, and other sequences get the slots that the
+    window leaves. No load may read those slots then."""
     mover = HeldMover()
     engine = engines(host="32KiB", windows=(0, 8), mover=lambda: mover, blocks=1000)
     rng = random.Random(9)
@@ -281,7 +285,8 @@ def test_a_prompt_that_falls_to_disk_is_fetched(over_a_disk):
 
 
 def test_blocks_that_were_overwritten_on_disk_are_computed(over_a_disk, tmp_path):
-    """Behind the daemon, in every second block of the file. The engine checks all bytes that it loads."""
+    """Overwrites every second block of the file behind the daemon's back. The engine checks all
+    bytes that it loads."""
     daemon, engine = over_a_disk
     asked = prompts(random.Random(4), 20)
     run_until(engine, asked, lambda: engine.side.take_counts().disk_hit_tokens)
@@ -333,7 +338,7 @@ def test_the_daemon_is_killed(tmp_path, moment):
         engine.run(asked)
         settled(engine)
         assert engine.run(asked) == [(len(prompt) - 1) // 4 * 4 for prompt in asked]
-        # What is new is cached, too: the slots that the dead daemon's session could write come back.
+        # New content is cached too: the slots that the dead daemon's session could write come back.
         capacity = daemon.caches()["toy"].tiers[0].capacity_blocks
         fresh = prompts(random.Random(50), 40)
         deadline = time.monotonic() + 20
@@ -405,7 +410,8 @@ class FaultyMover(HostMover):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("shape", ["one group", "two ranks"])
 def test_a_copy_that_fails_costs_hits_alone(engines, shape, seed):
-    """Saves that failed are never loaded, and requests whose load failed compute: the engine checks every byte."""
+    """Failed saves are never loaded, and requests whose load failed compute. The engine checks
+    every byte."""
     rng = random.Random(seed)
     movers = []
 
@@ -460,7 +466,8 @@ class SlowRegistration(HostMover):
 
 
 def test_memory_that_takes_long_to_map_holds_up_one_step(engines):
-    """For the time-out; until it is there, nothing is loaded or saved. At the end all of it is given back."""
+    """The engine waits for the time-out. Before the registration, nothing is loaded or saved. At
+    the end everything is given back."""
     mover = SlowRegistration()
     engine = engines(host="2MiB", mover=lambda: mover, timeout=0.3)
     asked = prompts(random.Random(7), 3)

@@ -1,4 +1,5 @@
-"""What gets lost: KV, of which a sequence tells until its caller has said that it knows; and answers, whose batches are sent again."""
+"""Losses: lost KV, which a sequence reports until its caller acknowledges it, and lost answers,
+whose batches are sent again."""
 
 import pagoda
 import pytest

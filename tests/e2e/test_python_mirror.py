@@ -1,4 +1,5 @@
-"""A router's mirror of the cache: what it says of a prompt is what the daemon says, whenever it came and whatever happened meanwhile."""
+"""A router's mirror of the cache answers like the daemon for every prompt, whenever it began and
+whatever happened meanwhile."""
 
 import contextlib
 import datetime
@@ -33,7 +34,8 @@ def cache(client, tokens, namespace=None, **extras):
 
 
 def check(client, mirror, asked):
-    """Where nothing changes meanwhile: in whole blocks, both say the same. Returns how many tokens they found."""
+    """While nothing changes, both find the same number of whole blocks. Returns how many tokens
+    they found."""
     found = 0
     for tokens, namespace in asked:
         told = client.match(tokens, namespace=namespace).matched_tokens

@@ -1,4 +1,4 @@
-"""The Python package's sessions: how they are found, kept alive and ended, and what their errors are."""
+"""The Python package's sessions: how they are found, kept alive and ended, and their errors."""
 
 import gc
 import re

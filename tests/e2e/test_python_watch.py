@@ -1,4 +1,5 @@
-"""The Python package's event stream: it mends itself, what it missed it says, and it tells all there is where that is asked for."""
+"""The Python package's event stream recovers by itself, reports what it missed, and reports all
+blocks on request."""
 
 import threading
 

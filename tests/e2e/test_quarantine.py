@@ -42,7 +42,8 @@ def daemon(tmp_path):
 
 @pytest.fixture
 def writer(daemon):
-    """(The process of red's writer, its session), which is over and quarantined, while the process lives."""
+    """(The process of red's writer, its session). The session has ended and is quarantined, while
+    the process lives."""
     with subprocess.Popen([sys.executable, "-c", WRITER, f"unix:{daemon.unix_socket}"], cwd=pathlib.Path(__file__).parent,
                           stdout=subprocess.PIPE, text=True) as process:
         try:

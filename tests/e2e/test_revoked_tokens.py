@@ -1,4 +1,5 @@
-"""A token that is taken out of its file ends what was opened with it, promptly; what others opened goes on."""
+"""A token that is removed from its file promptly ends the sessions and streams that were opened
+with it. Those of other tokens go on."""
 
 import contextlib
 import json
@@ -174,7 +175,8 @@ def test_nobody_maps_for_a_session_whose_token_is_gone(daemon):
     assert daemon.status().sessions == 4, "theirs, and the engine's"
     assert maps(clients[NEW]) == maps(clients[OPERATOR]) == ["OK", "OK"]
 
-    # The tenant's client goes on with its new token: by the session's token, as after any change of tokens.
+    # The tenant's client goes on with its new token, by the session's token, as after any change of
+    # tokens.
     stub = cache_pb2_grpc.CacheServiceStub(authorized(daemon.connect(), NEW))
     stub.KeepAlive(cache_pb2.KeepAliveRequest(session=clients[OLD].session), timeout=CALL_SECONDS)
     assert maps(clients[OLD]) == ["OK", "OK"]

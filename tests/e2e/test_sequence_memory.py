@@ -1,4 +1,4 @@
-"""A tenant that forks long sequences: what they keep is shared and bounded, and another tenant goes on."""
+"""A tenant forks long sequences. Their memory is shared and bounded, and another tenant goes on."""
 
 import pytest
 from google.rpc import code_pb2

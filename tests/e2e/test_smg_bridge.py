@@ -1,4 +1,5 @@
-"""SubscribeKvEvents, as the SMG gateway calls it: the stream is the tree, has no holes, goes on where it was left, and says when it cannot."""
+"""SubscribeKvEvents, called like the SMG gateway calls it. The stream is the tree, has no holes,
+resumes where it stopped, and says when it cannot."""
 
 import copy
 import itertools
@@ -22,7 +23,8 @@ MEDIA_LEVELS = {GPU: 0, "CPU": 1}
 
 
 class Subscriber:
-    """One stream and the hashes that it tells of, by cache_level. Checks that no number is missing."""
+    """One stream, and the hashes that it reports, by cache_level. Checks that no number is
+    missing."""
 
     def __init__(self, channel, start=0):
         call = channel.unary_stream(METHOD, request_serializer=kv_events_pb2.SubscribeKvEventsRequest.SerializeToString,
@@ -59,7 +61,8 @@ class Subscriber:
         return batch
 
     def read_until(self, hashes):
-        """Reads until it has those, which are by Watch's events; fails where it never does, by the stream's deadline."""
+        """Reads until it has these hashes, which come from Watch's events. Fails at the stream's
+        deadline."""
         expected = {MEDIA_LEVELS[medium]: {h - (h >> 63 << 64) for h in some} for (_, medium), some in hashes.items() if some}
         while {level: some for level, some in self.hashes.items() if some} != expected:
             self.next()

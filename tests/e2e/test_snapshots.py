@@ -134,7 +134,8 @@ def test_who_is_passed_by_the_log_begins_anew_in_the_same_stream(start_daemon):
     joiner.read_snapshot()
     rng = random.Random(7)
     with Client(daemon.connect(), "busy") as client:
-        # Nothing is read meanwhile; what the transport holds for the subscriber is far less than these 30 MB.
+        # Nothing is read meanwhile. The transport holds far less than these 30 MB for the
+        # subscriber.
         for number in range(150):
             client.cache(number + 1, [rng.randrange(50_000) for _ in range(16_000)])
         revision = daemon.status().revision

@@ -1,7 +1,9 @@
-"""The status page in a real browser, on a real daemon under load: it says what the daemon says, in both themes, on a desk and on a phone.
+"""The status page in a real browser, on a real daemon under load. It agrees with the daemon, in
+both themes, on a desk and on a phone.
 
-PAGODA_SCREENSHOTS=FOLDER keeps what was seen: light-1280.png, dark-1280.png, light-390.png, dark-390.png, and the upper part of the first
-as screenshot.png, which is how server/http/page/screenshot.png was made."""
+PAGODA_SCREENSHOTS=FOLDER keeps the pictures: light-1280.png, dark-1280.png, light-390.png,
+dark-390.png, and the upper part of the first as screenshot.png, which is the source of
+server/http/page/screenshot.png."""
 
 import contextlib
 import json
@@ -27,7 +29,7 @@ LOAD_SECONDS = 12  # Of chats before the first look: some points of every chart.
 SCREENSHOT_HEIGHT = 1320
 FOR_OPERATORS = ("sessions", "tenants", "prefixes", "subscribers", "events")
 
-# The colour in the middle of each square of the primary tier, as the name of the state that it stands for.
+# The colour in the middle of each square of the primary tier, as the name of its state.
 DRAWN = """
 const seen = document.querySelector(".pool canvas"), style = getComputedStyle(document.documentElement);
 const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });

@@ -1,4 +1,5 @@
-"""What watches over a daemon sees of its life: systemd through sd_notify, Kubernetes through the probes of deploy/kubernetes."""
+"""How supervisors see a daemon's life: systemd through sd_notify, Kubernetes through the probes of
+deploy/kubernetes."""
 
 import os
 import pathlib

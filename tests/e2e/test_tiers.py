@@ -21,7 +21,8 @@ def daemon(start_daemon):
 
 
 class Writer:
-    """An engine without a model: the KV of a token is a number made of it and its place, in every layer and head."""
+    """An engine without a model. The KV of a token is a number made of it and its place, in every
+    layer and head."""
 
     def __init__(self, client):
         self.client = client
@@ -37,7 +38,8 @@ class Writer:
         return np.float32(hash(tuple(tokens[:position + 1])) % 1_000_003)
 
     def run(self, tokens):
-        """A sequence's life: checks what matched, writes the rest, commits, frees. Returns the matched tokens."""
+        """The whole life of a sequence: checks the match, writes the rest, commits, frees. Returns
+        the matched tokens."""
         self.sequences += 1
         added = self.client.add(self.sequences, tokens)
         self.client.wait(added.ready_ticket)
@@ -95,7 +97,8 @@ def test_a_prefix_moves_down_and_up_with_its_bytes(daemon):
 
 
 def test_four_tiers_are_four_lines_of_the_configuration(start_daemon):
-    """A prefix falls from tier to tier as others come, and comes up from the last one with its bytes."""
+    """A prefix is offloaded from tier to tier as others come, and is onboarded from the last tier
+    with its bytes."""
     sizes = {"near": 8, "middle": 4, "far": 4, "farthest": 8}
     daemon = start_daemon(cache={"tiers": [
         {"name": name, "medium": "host", "size": size, "min_priority": 0} for name, size in sizes.items()]})

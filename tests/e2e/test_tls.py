@@ -1,4 +1,5 @@
-"""TLS: who may connect, who a certificate says he is, certificates renewed while the daemon runs, and what stays plaintext."""
+"""TLS: which clients can connect, which tenant a certificate names, certificates renewed while the
+daemon runs, and what stays plaintext."""
 
 import asyncio
 import socket
@@ -28,7 +29,8 @@ def authority(tmp_path):
 
 @pytest.fixture
 def start_tls(start_daemon, authority):
-    """start_tls(client_certificates, ...) starts a daemon with TLS on loopback; beside it stands the Unix socket, in plaintext."""
+    """start_tls(client_certificates, ...) starts a daemon with TLS on loopback, and with the Unix
+    socket in plaintext."""
     def start(client_certificates="none", server=None, client_ca=authority, **sections):
         certificate, key = authority.sign("daemon", *HERE)
         tls = {"certificate": str(certificate), "key": str(key), "client_certificates": client_certificates}
@@ -253,7 +255,7 @@ def test_pagodactl_speaks_tls(start_tls, authority, tmp_path):
     stranger = status("--ca", other, "--certificate", certificate, "--key", key)
     assert stranger.returncode == 3 and "certificate of that CA" in stranger.stderr, stranger
     alone = status("--ca", authority.certificate, "--key", key)
-    assert alone.returncode == 1 and "go together" in alone.stderr
+    assert alone.returncode == 1 and "needs its key" in alone.stderr
     missing = status("--ca", tmp_path / "nothing.pem")
     assert missing.returncode == 1 and "nothing.pem" in missing.stderr
     daemon.grpc_address = f"unix:{daemon.unix_socket}"

@@ -1,4 +1,5 @@
-"""The cache outlives its daemon: drained or killed, the next one finds the prefixes whose bytes are still theirs."""
+"""The cache outlives its daemon. After a drain or a kill, the next daemon finds the prefixes whose
+bytes are intact."""
 
 import contextlib
 import fcntl
@@ -22,7 +23,8 @@ PRIMARY, SECONDARY = 24, 16
 
 
 class Engine:
-    """An engine without a model: the KV of a token is a number made of it and what is before it, in every layer and head."""
+    """An engine without a model. The KV of a token is a number made of it and of the tokens before
+    it, in every layer and head."""
 
     def __init__(self, daemon):
         self.client = Client(daemon.connect())
@@ -38,7 +40,8 @@ class Engine:
         return np.float32(hash(tuple(tokens[:position + 1])) % 1_000_003)
 
     def run(self, tokens):
-        """A sequence's life: checks what matched, writes the rest, commits, frees. Returns the matched tokens."""
+        """The whole life of a sequence: checks the match, writes the rest, commits, frees. Returns
+        the matched tokens."""
         self.sequences += 1
         added = self.client.add(self.sequences, tokens)
         self.client.wait(added.ready_ticket)
@@ -149,7 +152,7 @@ def test_memory_that_another_user_made_is_not_adopted(start_warm):
 
 
 def run_to_its_end_and_leave_all(daemon):
-    """A start that fails, of which each file is left that was there before, and no other one. Returns the log."""
+    """A start that fails. It leaves each earlier file, and no new file. Returns the log."""
     before = {path.name: path.stat().st_ino for path in daemon.files() if not path.name.endswith(".lock")}
     assert daemon.run_to_its_end() == 1
     assert {path.name: path.stat().st_ino for path in daemon.files()} == before
@@ -164,7 +167,8 @@ def test_a_start_that_fails_leaves_what_the_last_run_kept(start_warm):
     del engine
     Client.opened_here.clear()
     drain(daemon)
-    # The last step but one: the map socket's place is taken. What is there is no socket of a dead daemon.
+    # The last step but one fails, because the map socket's path is taken: a folder is no socket of
+    # a dead daemon.
     in_the_way = daemon.unix_socket.with_name(daemon.unix_socket.name + ".map")
     in_the_way.mkdir()
     assert str(in_the_way) in run_to_its_end_and_leave_all(daemon)

@@ -1,5 +1,5 @@
-"""Each validator of watch_validators.py, and the comparison of the trees, finds nothing in what a daemon told, and finds what is planted
-in it."""
+"""Each validator of watch_validators.py, and the comparison of the trees, finds nothing in a
+daemon's messages, and finds each planted violation."""
 
 import copy
 import dataclasses
@@ -17,14 +17,16 @@ SECONDS = 0.8
 
 
 def tells_a_tiers_snapshot(recording):
-    """Whether one who asked for a tier alone was told of a block in a snapshot: in some rounds nothing is in that tier then."""
+    """Whether a subscriber to one tier received a block in a snapshot. In some rounds that tier is
+    empty then."""
     return any(snapshot and event.HasField("stored") for history in recording.all() if history.view.tiers is not None
                for stream in history.streams for _, _, event, snapshot in stream.told())
 
 
 @pytest.fixture(scope="module")
 def round_(tmp_path_factory):
-    """A round of the battery: two windows, two tiers, two tenants, and each kind of subscriber. Repeated where it came to little."""
+    """A round of the battery: two windows, two tiers, two tenants, and each kind of subscriber. It
+    is repeated if it contained too little."""
     folder = tmp_path_factory.mktemp("recorded")
 
     def start(**sections):
@@ -44,7 +46,8 @@ def recording(round_):
 
 
 class Planting:
-    """A copy of a recording's histories, to be changed; what is looked for is the first that fits."""
+    """A copy of a recording's histories, to be changed. The change goes to the first place that
+    fits."""
 
     def __init__(self, recording):
         self.recording = recording
@@ -454,7 +457,8 @@ def forget_a_block(plant, name):
 
 
 def test_all_trees_of_a_round_are_the_managers(round_):
-    # The reference, the dump, the package, and at least one tree of each that has all types and began with a snapshot.
+    # The reference, the dump, the package, and at least one tree of each subscriber that has all
+    # types and began with a snapshot.
     assert round_.compare_trees() >= 8
 
 

@@ -1,5 +1,6 @@
-"""What peers of the ZMQ sockets can do to the daemon: a subscriber that reads nothing costs little, and requests of whatever kind at the
-replay socket hold up neither the live events nor the replays of others."""
+"""The effect of hostile peers of the ZMQ sockets on the daemon. A subscriber that reads nothing
+costs little. Requests of any kind at the replay socket delay neither the live events nor other
+peers' replays."""
 
 import os
 import random
@@ -79,7 +80,8 @@ def received_bytes(socket):
 
 
 def test_a_stalled_subscriber_costs_less_than_2_mb(bridged, peers):
-    # Long pauses make large messages. Of small ones a peer takes half as many bytes before it is stalled.
+    # Long pauses make large messages. With small messages a peer takes half as many bytes before it
+    # stalls.
     full = LARGE | {"events": LARGE["events"] | {"flush_interval": "200ms"}}
     daemon, subscriber = bridged(zmq={"buffer_bytes": 1 << 20}, **full)
     subscriber.close()

@@ -1,4 +1,5 @@
-"""vLLM's ZMQ wire: a router that knows it, and nothing of Pagoda, has the same tree as a subscriber of Watch."""
+"""vLLM's ZMQ wire: a router that knows it, and nothing of Pagoda, has the same tree as a subscriber
+of Watch."""
 
 import importlib.util
 import json
@@ -34,7 +35,8 @@ def decoder(request):
 
 @pytest.fixture
 def bridged(start_daemon):
-    """bridged(**sections) starts a daemon with the bridge, and (daemon, subscriber) come back; keys of `zmq` replace those of the bridge."""
+    """bridged(**sections) starts a daemon with the bridge and returns (daemon, subscriber). Keys of
+    `zmq` replace those of the bridge."""
     subscribers = []
 
     def start(zmq=None, **sections):
@@ -361,8 +363,9 @@ VLLM_FILES = "vllm/distributed/kv_events.py", "vllm/v1/core/kv_cache_utils.py"
 
 
 def load_vllm(folder):
-    """vLLM's module of the classes. What it imports from the rest of vLLM, and through that PyTorch, is replaced by names alone, but for the
-    type of a hash, the one that takes part in decoding."""
+    """vLLM's module of the classes. Its imports from the rest of vLLM, and so of PyTorch, are
+    replaced by mere names. The exception is the type of a hash, the only one that takes part in
+    decoding."""
     path, hashes = (folder / name for name in VLLM_FILES)
     (hash_type,) = re.findall(r"^ExternalBlockHash: TypeAlias = ([a-z| ]+)$", hashes.read_text(), re.MULTILINE)
     for name in ("vllm", "vllm.config", "vllm.config.kv_events", "vllm.logger", "vllm.utils", "vllm.utils.network_utils", "vllm.v1",

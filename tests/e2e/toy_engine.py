@@ -1,5 +1,6 @@
-"""An engine like vLLM without a model: paged memory of its own by groups, async loads, chunks, preemption. Each byte of KV is
-a function of all tokens up to it, so a wrong byte is found when a step reads it."""
+"""An engine like vLLM without a model: its own paged memory by groups, async loads, chunks,
+preemption. Each byte of KV is a function of all tokens up to it, so a step that reads a wrong byte
+finds it."""
 
 import collections
 import hashlib
@@ -23,7 +24,7 @@ class _LateMark(Mark):
 
 
 class LateStream(Stream):
-    """Work is done later, by LateMover.run: in its order, and behind the marks that it waits for."""
+    """LateMover.run does the work later, in order, and after the marks that it waits for."""
 
     def __init__(self):
         self._work = collections.deque()
@@ -79,7 +80,8 @@ class LateMover(ArrayMover):
 
 
 class Rank:
-    """A worker: its memory, and its side of the connector. Of each stage there are `engine.ranks`."""
+    """A worker: its memory, and its side of the connector. Each stage has `engine.ranks`
+    workers."""
 
     def __init__(self, engine, number):
         self.engine, self.number = engine, number
@@ -132,8 +134,9 @@ class ToyEngine:
 
     def __init__(self, endpoint, *, windows=(0,), block_sizes=None, layers_per_group=2, heads=2, ranks=1, replicas=1, stages=1, blocks=400,
                  chunk=16, cache="toy", host="64KiB", disk=None, timeout=10.0, mover=HostMover, reuses_last=False):
-        """`ranks`: of tensor parallelism, in each of `stages`; so many `replicas` in a row have the same heads, as latent attention has
-        them. `mover`: makes each rank's. `reuses_last`: the block that was freed last is taken first."""
+        """`ranks`: of tensor parallelism, in each of `stages`. `replicas` neighbours have the same
+        heads, as in latent attention. `mover` makes each rank's mover. `reuses_last`: the engine
+        takes the block that was freed last first."""
         self.make_mover, self.reuses_last, self.timeout = mover, reuses_last, timeout
         block_sizes = block_sizes or (4,) * len(windows)
         self.windows, self.block_sizes, self.heads, self.ranks, self.blocks, self.chunk = windows, block_sizes, heads, ranks, blocks, chunk
@@ -202,7 +205,8 @@ class ToyEngine:
         return Text(request.id, request.tokens)
 
     def take_blocks(self, request, end):
-        """Tables up to `end` tokens; blocks wholly behind a window are null. The new blocks, or None where there are too few."""
+        """Tables up to `end` tokens. Blocks wholly behind a window are null. Returns the new
+        blocks, or None if there are too few."""
         passed = [max(request.computed - window + 1, 0) // size if window else 0 for window, size in zip(self.windows, self.block_sizes)]
         tables = request.tables or [[] for _ in self.windows]
         new = [[] for _ in self.windows]
@@ -237,7 +241,8 @@ class ToyEngine:
         del self.running[request.id]
 
     def step(self):
-        """Admits, loads, computes a chunk of each running request, and saves. Requests that cannot run wait."""
+        """Admits, loads, computes a chunk of each running request, and saves. Requests that cannot
+        run wait."""
         rows, new_blocks = [], set()
         for request in self.running.values():
             if request.loading:
@@ -311,7 +316,8 @@ class ToyEngine:
             new_blocks.update(blocks)
 
     def run(self, prompts, generate=0, steps=1000):
-        """Runs the prompts to their ends, each with so many generated tokens. How many tokens of each came from the cache."""
+        """Runs the prompts to their ends, each with this many generated tokens. Returns how many
+        tokens of each came from the cache."""
         requests = [self.add(prompt) for prompt in prompts]
         goals = {request.id: len(request.tokens) + generate for request in requests}
         for _ in range(steps):

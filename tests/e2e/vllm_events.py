@@ -1,5 +1,6 @@
-"""vLLM's KV events over ZMQ, as a router reads them: written from the documented wire alone, with pyzmq and two decoders that share
-nothing, typed structs of msgspec where PyPI has it, and msgpack's plain maps."""
+"""vLLM's KV events over ZMQ, as a router reads them. It is written only from the documented wire,
+with pyzmq and two decoders that share nothing: typed structs of msgspec if PyPI has it, and
+msgpack's plain maps."""
 
 import importlib.util
 import math
@@ -28,7 +29,7 @@ class MapDecoder:
 
 
 def install_msgspec():
-    """msgspec from PyPI, in a folder of its own beside the programs; None where there is none to be had."""
+    """msgspec from PyPI, in its own folder beside the programs. None if it cannot be installed."""
     if importlib.util.find_spec("msgspec") is None:
         home = pathlib.Path(os.environ["PAGODA_BIN"]).absolute().parent / "msgspec"
         if not any(home.glob("msgspec/__init__.py")):
@@ -42,7 +43,8 @@ def install_msgspec():
 
 
 class StructDecoder:
-    """The same by msgspec's typed structs: a value of another type is an error, a key that is not named here is passed over."""
+    """The same by msgspec's typed structs. A value of another type is an error; a key that is not
+    named here is ignored."""
 
     def __init__(self, msgspec):
         self.msgspec = msgspec
@@ -65,8 +67,8 @@ class StructDecoder:
 
 
 class Index:
-    """What is cached where, as a router keeps it. Checks that each event fits: nothing comes twice or leaves twice, a block's hash is that of
-    its tokens below its parent."""
+    """The cached blocks by place, as a router keeps them. Checks that each event fits: nothing
+    comes twice or leaves twice, and a block's hash is that of its tokens below its parent."""
 
     def __init__(self, decoder):
         self.decoder = decoder
@@ -110,7 +112,8 @@ class Index:
 
 
 def parse_replay(frames):
-    """(seq, payload) of an answer in either form, with a topic or without; (None, b"") of the last one."""
+    """(seq, payload) of an answer in either form, with a topic or without. (None, b"") for the last
+    answer."""
     assert len(frames) in (3, 4) and frames[0] == b""
     seq, payload = frames[-2:]
     assert len(seq) == 8 and (payload == b"") == (seq == END)
@@ -154,15 +157,18 @@ class Subscriber:
         return int.from_bytes(seq, "big"), payload
 
     def batches_to(self, end):
-        """The payloads up to the one before number `end`, whether they were published to this socket or missed and replayed."""
+        """The payloads up to the one before number `end`, published to this socket or missed and
+        replayed."""
         deadline = time.monotonic() + PATIENCE_MS / 1000
         while self.next < end:
-            # What does not come any more was published before the subscription was there, or was dropped.
+            # Payloads that no longer come were published before the subscription existed, or were
+            # dropped.
             yield from self._through(self.receive(), end)
             assert time.monotonic() < deadline, f"batch {self.next} of {end} has not come"
 
     def new_batches(self, known):
-        """The payloads that have come meanwhile, with those that were missed before them; `known` have been published."""
+        """The payloads that have come meanwhile, and the missed ones before them. `known` payloads
+        have been published."""
         received = self.receive()
         if received is not None:
             yield from self._through(received, math.inf)
@@ -170,8 +176,8 @@ class Subscriber:
             yield from self._through(None, known)
 
     def _through(self, received, end):
-        """The payloads from the next one on to the one received, or, where none was, to the one before number `end`. What is missing
-        comes by a replay, which may go on up to `end`."""
+        """The payloads from the next one to the one received, or, without one, to the one before
+        number `end`. A replay brings the missing ones, and can go on up to `end`."""
         until = end if received is None else received[0]
         if until > self.next:
             self.replays += 1

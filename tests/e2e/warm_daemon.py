@@ -11,7 +11,8 @@ FOUND = re.compile(r"warm restart: blocks recovered: (\d+) of (\d+)")
 
 
 class WarmDaemon(Daemon):
-    """Several daemons of one configuration, one after another. What they leave in /dev/shm is the test's to remove: files()."""
+    """Several daemons of one configuration, one after another. The test must remove the files that
+    they leave in /dev/shm: files()."""
 
     def __init__(self, folder, **cache):
         super().__init__(folder, cache={"warm_restart": True, "model": {"name": "org/kept"}} | cache)
@@ -39,7 +40,8 @@ class WarmDaemon(Daemon):
         self.wait_until(lambda daemon: daemon.stamped() == daemon.cached())
 
     def again(self, end):
-        """Ends the daemon by `end` and starts the next. Returns how many blocks that one found, of how many stamps."""
+        """Ends the daemon by `end` and starts the next one. Returns how many blocks that one found,
+        of how many stamps."""
         Client.opened_here.clear()  # Their sessions end with the daemon.
         for channel in self.channels:
             channel.close()

@@ -1,6 +1,7 @@
-"""What subscribers were told, written down, and what they should have been told: what watch_validators.py judges.
+"""What subscribers received, and what they should have received: the input of watch_validators.py.
 
-The truth is the history of one subscriber that saw everything from a snapshot on, with the owners that the clients wrote down.
+The truth is the history of one subscriber that saw everything from a snapshot on, with the owners
+that the clients recorded.
 """
 
 import bisect
@@ -20,7 +21,8 @@ ALL_TIERS = frozenset({types_pb2.TIER_PRIMARY, types_pb2.TIER_SECONDARY})
 
 @dataclasses.dataclass
 class Message:
-    """A WatchResponse, and when it came: seconds of time.monotonic, which all processes of a machine share."""
+    """A WatchResponse, and its time of arrival: seconds of time.monotonic, which all processes of a
+    machine share."""
 
     time: float
     body: events_pb2.WatchResponse
@@ -28,7 +30,8 @@ class Message:
 
 @dataclasses.dataclass
 class End:
-    """How a stream ended: by the subscriber's own doing ("cut", "cancelled", "over"), or with a reason of the daemon's."""
+    """How a stream ended: by the subscriber itself ("cut", "cancelled", "over"), or with a reason
+    of the daemon."""
 
     time: float
     reason: str
@@ -49,7 +52,8 @@ class Stream:
     end: End | None = None
 
     def told(self):
-        """The events one by one: (number of the message, its body, event, whether a snapshot is being told)."""
+        """The events one by one: (number of the message, its body, event, whether it belongs to a
+        snapshot)."""
         in_snapshot = False
         for number, message in enumerate(self.messages):
             in_snapshot = in_snapshot or message.body.snapshot_begin
@@ -69,13 +73,15 @@ class View:
 
     @classmethod
     def of(cls, request, caller=None):
-        """Of a request; `caller` has the tenants that its credentials show, None for an operator's."""
+        """The view of a request. `caller` has the tenants that its credentials show, None for an
+        operator's."""
         types, tiers = frozenset(request.types), frozenset(request.tiers)
         return cls(None if types in (frozenset(), ALL_TYPES) else types, frozenset(request.window_sizes) or None,
                    None if tiers in (frozenset(), ALL_TIERS) else tiers, frozenset({request.tenant}) if request.tenant else caller)
 
     def shows(self, event, owner):
-        """The parts of an event that are to be told, as events.proto says it of the fields of WatchRequest."""
+        """The parts of an event that the subscriber receives, by the rules of events.proto for the
+        fields of WatchRequest."""
         kind = event.WhichOneof("event")
         if self.types is not None and TYPES[kind] not in self.types:
             return []
@@ -122,8 +128,8 @@ EVERYTHING = View()
 
 @dataclasses.dataclass
 class History:
-    """A subscriber's streams, one after the other. Where one goes on at the revision behind the last that the one before it told, it is its
-    continuation; else it begins anew."""
+    """A subscriber's streams, one after the other. A stream that resumes at the revision after its
+    predecessor's last one continues it; every other stream begins anew."""
 
     name: str
     view: View
@@ -161,7 +167,8 @@ def changed_tiers(updated):
 
 
 def tiers_after(tiers, updated):
-    """All tiers that have a block's bytes after an update, of those before: as far as `tiers` is known, the result is."""
+    """All tiers that have a block's bytes after an update, from those before it. The result is as
+    complete as `tiers`."""
     before, after = set(updated.lower_tiers.old_value), set(updated.lower_tiers.new_value)
     if updated.HasField("tier"):
         before.add(updated.tier.old_value)
@@ -182,14 +189,15 @@ def bounds(event):
 
 
 class Owners:
-    """Who took which raw block: by (window, id) the ends of the batches that took it, in revisions, and for whom. And whose each pin is."""
+    """The owners of raw blocks: by (window, id) the revisions of the batches that took the block,
+    and the tenant. Also the owner of each pin."""
 
     def __init__(self):
         self.pins = {}
         self._claims = collections.defaultdict(list)
 
     def claim(self, window, block_id, revision, tenant):
-        """`revision`: that of the batch's result. A block is not given back in the batch that took it."""
+        """`revision` is that of the batch's result. No batch takes a block and gives it back."""
         bisect.insort(self._claims[window, block_id], (revision, tenant))
 
     def of(self, block, revision):
@@ -199,7 +207,8 @@ class Owners:
 
 
 class Truth:
-    """Every event of a round with its owner, from the history of a subscriber that saw all of them."""
+    """Every event of a round with its owner, from the history of a subscriber that saw all
+    events."""
 
     def __init__(self, reference, owners):
         self.events = {}  # By revision.
@@ -231,7 +240,8 @@ class Truth:
                 return DEFAULT_TENANT  # Nobody but an operator holds raw blocks between two rounds.
             owners = {raw_owners.of(block, event.revision) for block in blocks}
         else:
-            # A block that the reference was never told of is nobody's: the validators see that something was left out.
+            # A block that the reference does not know has no owner. The validators then report that
+            # something is missing.
             owners = {self._blocks[block] for block in blocks if block in self._blocks} or {EVERYBODY}
         if len(owners) > 1:
             # The reference was not told who took a block since.

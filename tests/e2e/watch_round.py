@@ -1,5 +1,5 @@
-"""A round of test_battery_watch.py: clients that change the cache, subscribers of all kinds, and then the question whether all have the tree
-that the manager has."""
+"""A round of test_battery_watch.py: clients that change the cache, subscribers of all kinds, and at
+the end a comparison of all trees with the manager's."""
 
 import contextlib
 import dataclasses
@@ -25,10 +25,12 @@ OFFERED_RATE = 2400
 WINDOW = 64
 OPERATOR, RED, BLUE = (f"token-of-{name}-0123456789" for name in ("the-operator", "red", "blue"))
 LAYERS = {"num_kv_heads": 1, "head_dim": 4}
-# The log is short, so that it passes whoever stalls, and holds what the clients can do before they wait for those who must see everything:
-# watch_traffic.MOST_UNSEEN and a batch of each, of which an operation is one event in one window and two or three in two.
+# The log is short, so that it passes every subscriber that stalls. It holds what the clients can do
+# before they wait for the subscribers that must see everything: watch_traffic.MOST_UNSEEN and a
+# batch of each client. An operation is one event in one window, and two or three in two windows.
 EVENTS = {"progress_interval": "40ms", "flush_interval": "10ms"}
-# Full attention, for everybody; and two windows, for two tenants of which one shares what it caches.
+# Full attention, for all tenants; and two windows, for two tenants, one of which shares its cached
+# blocks.
 ONE = {"cache": {"tokens_per_block": 16, "primary": 256, "secondary": 128, "layers": {"count": 1, **LAYERS}},
        "events": {"max_events": 600, **EVENTS}}
 TWO = {"cache": {"tokens_per_block": 16, "primary": [128, 256], "secondary": [64, 128],
@@ -125,8 +127,9 @@ class Ground:
         everybody = [far("cut", "cut", habit="cuts", snapshot=True),
                      far("cut, a tier", "cut a tier", habit="cuts", snapshot=True, tiers=[one_tier]),
                      far("over a bad line", "slow", habit=rng.choice(["steady", "cuts"]), snapshot=True),
-                     # All types and both tiers are everything, and yet filters of their own: the daemon keeps some MiB of messages for those
-                     # who share one, longer than its log goes back.
+                     # All types and both tiers are everything, and yet a filter of its own. For
+                     # subscribers that share a filter, the daemon keeps some MiB of messages,
+                     # longer than its log goes back.
                      near("passed", habit="stalls", snapshot=True, types=sorted(ALL_TYPES)),
                      near("passed, and given a snapshot", habit="stalls", snapshot=True, resnapshot_when_behind=True, tiers=sorted(ALL_TIERS)),
                      near("late", habit="leaves", snapshot=True),
@@ -189,8 +192,8 @@ class Ground:
         return told
 
     def _dump(self):
-        """A snapshot while nothing happens, the package's blocks at the same revision, or its error, and those of vLLM's wire, beside
-        what they should be."""
+        """With no traffic: a snapshot, the package's blocks at the same revision, or its error, and
+        the blocks of vLLM's wire, beside the expected ones."""
         while True:
             stage = Stage(self.daemon.config["events"]["max_events"])
             stage.target = self.daemon.status().revision

@@ -1,4 +1,5 @@
-"""Subscribers with bad habits, threads that write down what they are told: the ones that watch_round.py lets loose."""
+"""Subscribers with bad habits, as threads that record what they receive. watch_round.py starts
+them."""
 
 import random
 import threading
@@ -12,7 +13,8 @@ from watch_history import End, History, Message, Stream, View
 
 WATCH = "/pagoda.v1.EventService/Watch"
 MOST_SECONDS = 60
-# What gRPC still takes in for a reader that has stopped, in events: this window of HTTP/2, and 64 KiB at the sender.
+# The events that gRPC still accepts for a reader that has stopped: this window of HTTP/2, and 64
+# KiB at the sender.
 SMALL_WINDOW = (("grpc.http2.lookahead_bytes", 4096), ("grpc.http2.bdp_probe", 0))
 UNREAD_EVENTS = 1000
 
@@ -41,11 +43,11 @@ class Stage:
 
 
 class Subscriber(threading.Thread):
-    """Watches, and does what its habit says, until the stage is calm. `request` has the fields of the WatchRequest with which it begins,
-    and begins anew where it cannot resume.
+    """Watches, and follows its habit, until the stage is calm. `request` has the fields of the
+    first WatchRequest, which it also uses to begin anew if it cannot resume.
 
-    Habits: "steady"; "cuts", its connection through `proxy`, and resumes; "cancels", its call, and resumes; "stalls", until the log has
-    passed it; "leaves", and joins anew.
+    Habits: "steady"; "cuts" its connection through `proxy`, and resumes; "cancels" its call, and
+    resumes; "stalls" until the log has passed it; "leaves", and joins anew.
     """
 
     def __init__(self, name, stage, address, *, habit="steady", seed=0, token=None, caller=None, proxy=None, **request):

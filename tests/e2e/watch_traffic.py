@@ -2,8 +2,9 @@
 
     watch_traffic.py ADDRESS TOKEN CONTROL
 
-TOKEN is "-" where none is asked for. A line of JSON on standard input, {"seed": N, "rate": operations a second}, begins a round, which goes
-on while the file CONTROL says so; then all that the client held is given back, and a line on standard output tells what was done.
+TOKEN is "-" if the daemon asks for none. A line of JSON on standard input, {"seed": N, "rate":
+operations a second}, begins a round, which goes on while the file CONTROL says so. Then the client
+gives everything back, and prints a line that says what it did.
 """
 
 import collections
@@ -25,17 +26,20 @@ MOST_TOKENS = 160
 FAMILIES = 6
 # Their tokens have extra ids.
 FAMILIES_WITH_EXTRAS = (4, 5)
-# Numbers of five bytes on the wire: so that a subscriber that does not read is soon behind what gRPC buffers for it.
+# Numbers of five bytes on the wire, so that a subscriber that does not read is soon further behind
+# than gRPC's buffers.
 FIRST_TOKEN = 1 << 30
 LONGEST_DURATION_MS = 60
-# A subscriber that must see everything is never further behind than this and a batch of each client.
+# A subscriber that must see everything is never further behind than this and a batch of each
+# client.
 MOST_UNSEEN = 250
 KINDS = {"open": 5, "append": 5, "fork": 1, "truncate": 2, "free": 4, "allocate": 3, "give_back": 3, "offload": 2, "prefetch": 2,
          "invalidate": 0.3, "retain": 2, "pin": 0.5, "unpin": 0.5, "match": 1}
 
 
 class Control:
-    """What the round tells the clients, in a file that they map: whether to go on, and the last revision that everybody has seen who must."""
+    """The round's orders to the clients, in a file that they map: whether to go on, and the last
+    revision that all subscribers that must see everything have seen."""
 
     _FORMAT = struct.Struct("<QQ")
 
@@ -96,7 +100,8 @@ class Traffic:
                        "tenant": self._client.opened.tenant}
 
     def _prompt(self):
-        """Prompts of a family share their first tokens. Where it has extra ids, only an opened sequence says so."""
+        """Prompts of a family share their first tokens. If a prompt has extra ids, only an opened
+        sequence states them."""
         self._family = self._rng.randrange(FAMILIES)
         tokens = [FIRST_TOKEN + 1000 * self._family + place for place in range(self._rng.randrange(16, MOST_TOKENS))]
         return tokens + [self._rng.randrange(FIRST_TOKEN, 2 * FIRST_TOKEN) for _ in range(self._rng.randrange(64))]

@@ -1,4 +1,5 @@
-"""The trees that the histories of watch_history.py tell of, and the one that the Python package's watch does."""
+"""The trees that the histories of watch_history.py describe, and the tree of the Python package's
+watch."""
 
 import threading
 
@@ -9,9 +10,11 @@ from watch_history import EVERYTHING, bounds, tiers_after, tiers_of
 
 
 def compare_trees(recording, dump, package):
-    """Everybody has the manager's tree: `dump`, of a snapshot that was taken when nothing happened, is the reference's; so is each tree of
-    the others, at the end of each snapshot and of each stream, at the same revision; of who has a filter, the blocks that it shows. And the
-    package's blocks are the dump's: `package`, or the error that its watch ended with. Returns how many were compared."""
+    """Checks that all have the manager's tree. `dump` is from a snapshot taken with no traffic; the
+    reference's tree equals it. Each other tree equals the reference's at the same revision, at the
+    end of each snapshot and of each stream; with a filter, for the blocks that the filter shows.
+    The package's blocks are the dump's: `package`, or the error that ended its watch. Returns how
+    many were compared."""
     truth = recording.truth
     told = [(revision, history, contents) for history in recording.histories if history.view.types is None
             for revision, contents in (trees_of if history.view == EVERYTHING else blocks_of)(history)
@@ -32,8 +35,9 @@ def compare_trees(recording, dump, package):
 
 
 class PackageWatch(threading.Thread):
-    """The other implementation: the Python package's watch, from the daemon's first revision on, and a tree of its own making. Tells each
-    revision that it has come to, and where it fails that nobody needs to wait for it any more."""
+    """The other implementation: the Python package's watch, from the daemon's first revision on,
+    with its own tree. Reports each revision that it reaches. After a failure it reports that the
+    round need not wait for it any more."""
 
     _FAILED = 1 << 62
 
@@ -94,7 +98,8 @@ class PackageWatch(threading.Thread):
 
 
 def trees_of(history, at=frozenset()):
-    """(revision, contents) of the tree that a history tells of: at the end of each snapshot and stream, and at the revisions asked for."""
+    """(revision, contents) of the tree that a history describes, at the end of each snapshot and
+    stream, and at the requested revisions."""
     for chain in history.chains():
         trees = None  # Until a snapshot.
         for stream in chain:
@@ -116,9 +121,10 @@ def trees_of(history, at=frozenset()):
 
 
 def blocks_of(history):
-    """(revision, {(window, id): (hash, tiers)}) of the cached blocks that who has a filter knows to be what it shows, at the end of each
-    snapshot and stream; of the tiers that have their bytes those of the filter. A block that comes to a tier of the filter's is known by
-    that alone."""
+    """(revision, {(window, id): (hash, tiers)}) of the cached blocks that a subscriber with a
+    filter knows to match the filter, at the end of each snapshot and stream. `tiers` are those of
+    the filter that have the block's bytes. A block that comes to one of the filter's tiers is known
+    by that event alone."""
     tiers = history.view.tiers or set(types_pb2.Tier.values())
     for chain in history.chains():
         blocks, in_snapshot = None, False

@@ -1,8 +1,10 @@
-"""What a subscriber may rely on: etcd's eight guarantees of a watch (https://etcd.io/docs/v3.6/learning/api_guarantees/), said for this
-stream, each a pure function over a recording that returns what violates it, in words; nothing where it holds.
+"""The guarantees of a subscription: etcd's eight guarantees of a watch
+(https://etcd.io/docs/v3.6/learning/api_guarantees/), for this stream. Each is a pure function over
+a recording. It returns the violations, in words, or nothing.
 
-An event is a revision. What a filter leaves of it are its parts: one, or none, or several of a Stored event whose blocks lie in different
-tiers. Of a snapshot what is there is told with revision 0, and what happens to blocks that were told with the revision it has.
+An event is a revision. A filter leaves parts of it: one, none, or several parts of a Stored event
+whose blocks lie in different tiers. A snapshot reports present blocks with revision 0. What happens
+to reported blocks keeps its revision.
 """
 
 from pagoda.v1 import events_pb2
@@ -10,9 +12,10 @@ from watch_history import EVERYTHING, OWN_DOING, REMOVED, STORED, TYPES, UPDATED
 
 
 def ordered(recording):
-    """What happened first is told first. In a stream revisions never go back, an event's lies within what its message covers, its time is
-    not before that of an earlier one, and revision 0 is told in snapshots alone. A stream begins behind everything that any client had been
-    told of before it was asked for, unless it asked for an earlier revision."""
+    """Order: events come in the order in which they happened. In a stream, revisions never go back.
+    An event's revision lies within the range of its message, its time is not before that of an
+    earlier event, and revision 0 comes only in snapshots. A stream begins after everything that any
+    client had received before the request, unless the request names an earlier revision."""
     for history, stream in _streams(recording):
         place = f"{history.name}, asked for at {stream.time:.3f}"
         last = 0
@@ -40,8 +43,9 @@ def ordered(recording):
 
 
 def unique(recording):
-    """Nothing is told twice: not a part of an event, in a stream or in one that continues it, unless a snapshot begins between; and in a
-    snapshot not a block that is there and has not been removed since."""
+    """Uniqueness: nothing comes twice. No part of an event comes twice in a stream and its
+    continuations, unless a snapshot begins between. In a snapshot no block comes twice, unless it
+    was removed between."""
     for history, chain in _chains(recording):
         told = set()  # (revision, part).
         for stream in chain:
@@ -68,9 +72,10 @@ def unique(recording):
 
 
 def atomic(recording):
-    """An event comes whole: all parts of it that the subscriber may see, with all their blocks, are in one message. So whoever stops at a
-    message's end and goes on at the next revision has lost nothing. (In a snapshot an event is told of the blocks told before alone, in one
-    message too.)"""
+    """Atomicity: an event comes whole. One message has all parts that the subscriber may see, with
+    all their blocks. So a subscriber that stops after a message and resumes at the next revision
+    has lost nothing. (In a snapshot an event names only blocks that came before, also in one
+    message.)"""
     truth = recording.truth
     for history, stream in _streams(recording):
         shown = truth.shown(history.view)
@@ -90,10 +95,12 @@ def atomic(recording):
 
 
 def reliable(recording):
-    """Nothing is left out, and no gap is silent. A stream begins where it was asked to; a message begins where the one before it ended; of
-    every revision that the messages cover the subscriber was told, if it may see any of it (who may see everything of each, for revisions
-    have no holes), unless a snapshot stands for it. The daemon ends a stream only where the log has passed it, and says so. Who reads on is
-    told of everything."""
+    """Completeness: nothing is left out, and no gap is silent. A stream begins at the requested
+    revision, and a message begins where the one before it ended. Within the range of the messages
+    the subscriber received every revision of which it may see a part, unless a snapshot stands for
+    it. A subscriber that may see everything received each revision, because revisions have no
+    holes. The daemon ends a stream only if the log has passed it, and says so. A subscriber that
+    reads on receives everything."""
     truth = recording.truth
     yield from truth.mixed
     for history, stream in _streams(recording):
@@ -123,9 +130,10 @@ def reliable(recording):
 
 
 def resumable(recording):
-    """A subscriber that names the revision behind the last one it was told goes on there, under the same epoch, as if nothing had been: the
-    daemon begins exactly there, and refuses only what its log has no more, which it says truly: what it refused once it does not serve
-    later, and what it says to have it has."""
+    """Resumption: a subscriber that names the revision after its last one, under the same epoch,
+    goes on there as if nothing had happened. The daemon begins exactly there. It refuses only
+    revisions that its log no longer has, and says so truly: it does not serve later what it refused
+    once, and it has what it says that it has."""
     refused = sorted((stream.end.time, stream.end.oldest) for _, stream in _streams(recording)
                      if stream.end is not None and stream.end.reason == "REVISION_COMPACTED")
     for history, chain in _chains(recording):
@@ -155,9 +163,10 @@ def resumable(recording):
 
 
 def bookmarkable(recording):
-    """A message at revision R, with events or without, and a snapshot's end say: everything up to R that you may see you have been told.
-    Nothing at or below R comes afterwards, in this stream or in one that continues it, and what lies between two marks was told between
-    them. No mark is ahead of what has happened."""
+    """Bookmarks: a message at revision R, with events or without, and a snapshot's end say: you
+    have received everything up to R that you may see. Nothing at or below R comes afterwards, in
+    this stream or its continuations, and everything between two marks came between them. No mark is
+    ahead of the present revision."""
     truth = recording.truth
     for history, chain in _chains(recording):
         visible = sorted(truth.shown(history.view))
@@ -186,9 +195,9 @@ def bookmarkable(recording):
 
 
 def previous_value(recording):
-    """A change names what was there: the tier, the copies, the priority and the hash that the subscriber was told last, and a removal the
-    hash. Who was told everything is told of changes and removals of blocks that it has alone, and is not told that something came which it
-    has."""
+    """Previous values: a change names the earlier tier, copies, priority and hash as the subscriber
+    last received them, and a removal names the hash. A subscriber that received everything receives
+    changes and removals only of blocks that it has, and no arrival of a block that it has."""
     for history, chain in _chains(recording):
         known = _Known(history.view)
         for stream in chain:
@@ -203,8 +212,9 @@ def previous_value(recording):
 
 
 def right_filter(recording):
-    """A subscriber is told what its filter and its credentials show it, as it happened, and nothing else. In a snapshot too: blocks of
-    other windows, tiers and tenants, and types that it has not asked for, are not in it."""
+    """Filters: a subscriber receives what its filter and its credentials show, as it happened, and
+    nothing else. Snapshots too: they contain no blocks of other windows, tiers and tenants, and no
+    types outside the request."""
     truth = recording.truth
     for history, stream in _streams(recording):
         view = history.view
@@ -251,7 +261,8 @@ def _snapshot_of(stream, number):
 
 
 def _faults_of_the_end(stream, last):
-    """What is wrong with how a stream ended that had told of everything up to `last`. Whether a resume may be refused is resumable's."""
+    """What is wrong with the end of a stream that had reported everything up to `last`. resumable
+    checks whether a resume may be refused."""
     end = stream.end
     if end is None or end.reason in OWN_DOING:
         return
@@ -266,7 +277,7 @@ def _faults_of_the_end(stream, last):
 
 
 def _may_see(view, event):
-    """Whether something that a snapshot tells of may be in it. Raw blocks do not say whose they are."""
+    """Whether a snapshot may contain this block or pin. Raw blocks do not name their owner."""
     if view.types is not None and TYPES[event.WhichOneof("event")] not in view.types:
         return False
     if view.windows is not None and event.window_size not in view.windows:
@@ -325,7 +336,8 @@ class _Known:
                 known[number] = new
 
     def _seen(self, lower_tiers):
-        """Of a block's farther copies those in the view's tiers: it is not told what happens to the others."""
+        """A block's farther copies in the view's tiers. The subscriber hears nothing of the
+        others."""
         return [tier for tier in lower_tiers if self._tiers is None or tier in self._tiers]
 
     def _take_removal(self, event):

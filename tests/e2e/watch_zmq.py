@@ -1,4 +1,5 @@
-"""One more reader of what happens in test_battery_watch.py: a router that knows vLLM's ZMQ wire, and nothing else of the daemon."""
+"""One more reader of test_battery_watch.py's events: a router that knows vLLM's ZMQ wire, and
+nothing else of the daemon."""
 
 import re
 import threading
@@ -35,7 +36,8 @@ class ZmqWatch(threading.Thread):
             self._error = error
 
     def blocks(self):
-        """{(group, medium): {hash: (parent's hash, tokens)}} of all that has happened. REQUIRES: nothing happens."""
+        """{(group, medium): {hash: (parent's hash, tokens)}} of all events. REQUIRES: no
+        traffic."""
         self._daemon.wait_until(lambda daemon: self._metric("pagoda_bridge_revision") >= daemon.status().revision)
         self._published = self._metric("pagoda_zmq_batches_total")
         self._daemon.wait_until(lambda _: self._error or self._applied >= self._published)

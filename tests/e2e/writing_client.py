@@ -1,4 +1,5 @@
-"""A client that writes into slots of its own for as long as it lives: what an engine does that has not heard of its daemon's end.
+"""A client that writes into its own slots as long as it lives, like an engine that has not heard of
+its daemon's end.
 
     writing_client.py ADDRESS    prints the slots that it writes, once it has begun
 """

@@ -82,7 +82,8 @@ TEST(QuotaTest, WhoWaitsForItsQuotaHoldsNobodyBack) {
   EXPECT_TRUE(world.cache().NothingHeld());
 }
 
-// The namespace that it shares is nobody's, and what it holds there is charged to it.
+// The namespace that it shares belongs to no tenant, but the blocks that it holds there are charged
+// to it.
 TEST(QuotaTest, AQuotaBoundsATenantThatShares) {
   World world({.tenants = {{.name = "open", .shares = true, .quota_blocks = {8, kNoQuota}},
                            {.name = "also open", .shares = true}}});
@@ -126,7 +127,8 @@ TEST(TenantQuotasTest, KnowsWhatItHasLearntAlone) {
   quotas.Learn("red", {window});
   EXPECT_TRUE(quotas.Knows("red"));
   EXPECT_FALSE(quotas.Check(Of("red", RandomRequest(1, 50, 1)), 8).ok());
-  // Of very many tenants the first are forgotten. A tenant that is full then is not known.
+  // With very many tenants, the first ones are forgotten. Then the engine does not know that a full
+  // tenant is full.
   for (int i = 0; i < 5000; ++i) quotas.Learn(absl::StrCat("tenant ", i), {window});
   ASSERT_FALSE(quotas.Knows("red"));
   quotas.NoteFull("red");
@@ -177,7 +179,7 @@ TEST(QuotaTest, WhereOthersOfTheTenantHoldTheQuotaARequestEndsAfterAWhile) {
                                                         .tokens = held})
                   .ok());
   Outcome& red = world.Add(Of("red", RandomRequest(1, 30, 10)));
-  // Other requests come and go all the time.
+  // Meanwhile other requests arrive and end all the time.
   Outcome* last = nullptr;
   for (uint64_t i = 0; !red.ended; ++i) {
     ASSERT_LT(i, 100'000u);

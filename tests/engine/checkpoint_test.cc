@@ -118,7 +118,7 @@ TEST(CheckpointTest, RefusesAHostileHeaderLength) {
   std::string content = model.Read(kTensors);
   for (const char* length : {"\xff\xff\xff\xff\xff\xff\xff\xff", "\xf8\xff\xff\xff\xff\xff\xff\xff",
                              "\x00\x00\x00\x80\x00\x00\x00\x00",
-                             // Below the format's limit, and still beyond the file.
+                             // A length below the format's limit that still ends beyond the file.
                              "\x00\x00\x00\x05\x00\x00\x00\x00"}) {
     content.replace(0, 8, length, 8);
     model.Write(kTensors, content);
@@ -168,7 +168,7 @@ TEST(CheckpointTest, RefusesTensorsThatOverlap) {
     return Checkpoint::Open(model.dir()).status();
   };
   EXPECT_TRUE(write(R"("b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})").ok());
-  // Without bytes it overlaps nothing.
+  // A tensor without bytes overlaps nothing.
   EXPECT_TRUE(write(R"("b": {"dtype": "F32", "shape": [0], "data_offsets": [2, 2]}})").ok());
   for (const char* second : {R"("b": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})",
                              R"("b": {"dtype": "F32", "shape": [1], "data_offsets": [3, 7]}})",

@@ -33,7 +33,7 @@ World::Setting WithDisk(absl::Duration time_per_token = {}) {
 class DiskAdmissionTest : public testing::Test {
  protected:
   void Make(World::Setting setting) {
-    disk_.reset();  // It is the old world's.
+    disk_.reset();  // The disk belongs to the old world.
     world_ = std::make_unique<World>(std::move(setting));
     disk_ = std::make_unique<FakeDisk>(&world_->cache());
     world_->SetBetweenSteps([this] { disk_->Run(); });
@@ -172,7 +172,7 @@ TEST_F(DiskAdmissionTest, NoFetchIsOrderedWhereComputingIsFaster) {
   const GenerateRequest first = RandomRequest(1, 100, 5), second = RandomRequest(2, 100, 5);
   PutOnDisk(first);
   PutOnDisk(second);
-  // In time, but much slower than this model.
+  // The fetch ends in time, but is much slower than this model.
   world_->SetBetweenSteps([this] {
     if (disk_->held_fetches() > 0) absl::SleepFor(absl::Milliseconds(5));
     disk_->Run();

@@ -63,7 +63,7 @@ TEST(EngineBackendTest, AutoComputesWhereThePoolsLie) {
           .status();
   EXPECT_EQ(ReasonOf(no_gpu), Reason::kInvalidArgument) << no_gpu;
   EXPECT_THAT(std::string(no_gpu.message()), HasSubstr("gpu_attention is hopper"));
-  // On a device that no machine has: the error names the place, whatever is missing first.
+  // On a device that no machine has, the error names the place, whatever else is missing.
   const MemoryPlace nowhere = {.kind = MemoryKind::kCuda, .device = 1000};
   const absl::Status status = MakeBackend(EngineBackend::kAuto, nowhere, {}).status();
   EXPECT_FALSE(status.ok());

@@ -45,7 +45,7 @@ class FakeDisk final : public FileCommandSink {
   void Write(const FileOrder& backup);
   void Read(const FileOrder& fetch);
   void AwaitCopies(Ticket after);
-  // Of the slot in each pool of the window.
+  // The bytes of the slot in each pool of the window.
   std::vector<absl::Span<std::byte>> Bytes(uint32_t window_index, SlotRef slot);
 
   TestCache& cache_;

@@ -148,7 +148,8 @@ TEST_F(GpuPoolsTest, KvGoesToAFileAndIntoOtherPools) {
   Require(SaveKv(*other, SequenceId(2), host_pools, {}, tokens, path + "-host"));
   EXPECT_EQ(bytes_of(path + "-host"), bytes_of(path));
 
-  // And back, behind another namespace's part of the same tokens: nothing of it is reused.
+  // Back into the GPU's pools, in another namespace. The cached KV of the same tokens in the first
+  // namespace is not reused.
   const NamespaceKey salted = {.cache_salt = "other"};
   EXPECT_EQ(Require(LoadKv(*client, SequenceId(1), pools, salted, path + "-host")).tokens, 40u);
   Require(SaveKv(*client, SequenceId(2), pools, salted, tokens, path + "-back"));

@@ -91,12 +91,13 @@ TEST_P(KvFileTest, AnotherCacheGoesOnFromTheFile) {
   EXPECT_EQ(answer.ids, golden.ids);
   EXPECT_EQ(answer.reused_tokens, golden.prompt.size() - 1);
   EXPECT_TRUE(served.cache().NothingHeld());
-  // Again, while all of it is cached.
+  // Loads the file again while all of it is cached.
   EXPECT_TRUE(served.engine().LoadKv({}, path).ok());
   std::filesystem::remove(path);
 }
 
-// KV that a copy has lost is not saved as valid: neither its bytes nor the tokens behind it.
+// KV that a copy has lost is not saved as valid. The file has neither its bytes nor the tokens
+// behind it.
 TEST(KvFileLossTest, WhatDoesNotComeUpIsNotSaved) {
   const std::string path = ScratchPath("lost.safetensors");
   const Golden golden = ReadGoldenCases({kTinyModel, kTinyModel})[2];

@@ -88,7 +88,7 @@ TEST(SamplingTest, TopPOfAFlatVocabulary) {
     most = std::max(most,
                     *sampler.Choose({.temperature = 1, .top_p = 0.5f, .seed = seed}, logits, {}));
   }
-  // Of equal ones, the lower ids are kept.
+  // Among equal ones, the lower ids are kept.
   EXPECT_LT(most, 2049u);
   EXPECT_GT(most, 1900u);
 }
@@ -221,7 +221,7 @@ TEST(SamplingTest, EqualsAreKeptInTheOrderOfTheirTokens) {
   }
 }
 
-// At any place, also where comparisons would miss it, and beside any score.
+// NaN anywhere, also at places that comparisons would miss, and beside any score.
 TEST(SamplingTest, ChoosesNothingWhereALogitIsNoNumber) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   std::mt19937 random(14);

@@ -59,7 +59,8 @@ TEST_P(WindowsTest, ManyAtOnceGoThroughTheModelTogether) {
   std::vector<GenerateRequest> requests;
   for (uint64_t i = 0; i < 16; ++i) {
     requests.push_back(Request(i, 5 + i, 20));
-    requests.back().prompt[0] = static_cast<TokenId>(i);  // Nothing in common, nothing to copy.
+    // The prompts have no common beginning, so no block is copied.
+    requests.back().prompt[0] = static_cast<TokenId>(i);
   }
   world.ExpectSoloAnswers(requests);
   EXPECT_EQ(world.model().most_sequences(), 16u);
@@ -507,7 +508,7 @@ TEST_P(WindowsTest, FiveHundredRequestsOnASmallPool) {
     // machine. With one seed a copy takes no step, so that the test counts only the scheduler's
     // steps.
     const bool copies_take_steps = seed != 1;
-    int64_t longest = 0;  // For a request of the higher priority.
+    int64_t longest = 0;  // For requests of the higher priority.
     std::vector<bool> heard(crowd.requests.size());
     for (; outcomes.size() < crowd.requests.size() || !world.scheduler().idle(); ++step) {
       ASSERT_LT(step, 20'000) << "nobody starves";

@@ -8,7 +8,7 @@
 
 namespace pagoda {
 
-// In a new folder, which is deleted with the object.
+// A model in a new folder, which is deleted with the object.
 class ScratchModel {
  public:
   using Edit = std::function<void(nlohmann::json&)>;

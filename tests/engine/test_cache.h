@@ -37,7 +37,7 @@ class TestCache {
   void WaitForCopies() { transfers_->Drain(); }
   // Sets every byte of the primary pools such that reading it gives NaN.
   void PoisonPrimary();
-  // In the primary tier of the smallest window.
+  // The counts of the primary tier of the smallest window.
   TierOccupancy occupancy() const;
   // Whether every block of every window is free or cached, and there is no sequence. Stops the
   // process if the core is not sound.

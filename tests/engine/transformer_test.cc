@@ -178,7 +178,7 @@ TEST_P(TransformerGoldenTest, InBFloat16WithinItsRounding) {
   EXPECT_LT(std::sqrt(between / squares), relative + theirs);
 }
 
-// The cache is told the truth: behind a prompt of L tokens each layer has L tokens, all different,
+// The cache gets the right numbers: behind a prompt of L tokens each layer has L different tokens,
 // and the next token goes behind them.
 TEST_P(TransformerGoldenTest, EachLayerWritesEachTokenOnce) {
   const auto model = LoadModel(GoldenDir(GetParam().name), kExact);

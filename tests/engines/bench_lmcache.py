@@ -1,14 +1,19 @@
-"""Pagoda beside LMCache, below two replicas of a real vLLM: time to the first token, and host memory. One JSON object a line;
-deploy/bench.sh engines vllm_beside_lmcache runs it.
+"""Compares Pagoda with LMCache, below two replicas of a real vLLM: time to the first token, and
+host memory. Prints one JSON object a line. `deploy/bench.sh engines vllm_beside_lmcache` runs it.
 
     bench_lmcache.py [--prompts N] [--rounds N] [--hits N]
 
 The configurations take turns, and start anew in each round:
-    none                  two engines without such a cache: what a miss costs, and what the engines' memory is
-    pagoda                PagodaConnector and one pagodad
-    lmcache_mp            LMCacheMPConnector and one `lmcache server`, with shared memory
-    lmcache_in_process    LMCacheConnectorV1 as released; reported as not run where it cannot, as on a CPU
-    lmcache_in_process_with_cpu_copies    in its place: the same with the copies of lmcache_on_cpu.py
+    none
+        two engines without such a cache: the cost of a miss, and the engines' memory
+    pagoda
+        PagodaConnector and one pagodad
+    lmcache_mp
+        LMCacheMPConnector and one `lmcache server`, with shared memory
+    lmcache_in_process
+        LMCacheConnectorV1 as released; reported as not run if it cannot, as on a CPU
+    lmcache_in_process_with_cpu_copies
+        instead of it: the same with the copies of lmcache_on_cpu.py
 """
 
 import argparse
@@ -42,7 +47,8 @@ PROMPT_BYTES = CACHED_TOKENS * 2 * LAYERS * KV_HEADS * HEAD_DIM * 4
 
 
 def _model():
-    """The KV of bench_vllm.py's model, 229 KB a token in float32, for less computing: 0.06 B parameters."""
+    """A model with the KV size of bench_vllm.py's model, 229 KB a token in float32, and less
+    computing: 0.06 B parameters."""
     return transformers.Qwen3Config(
         vocab_size=8_000, hidden_size=256, intermediate_size=512, num_hidden_layers=LAYERS, num_attention_heads=8,
         num_key_value_heads=KV_HEADS, head_dim=HEAD_DIM, max_position_embeddings=4096, tie_word_embeddings=True, initializer_range=0.2)
@@ -74,8 +80,8 @@ def environment(**values):
 
 @contextlib.contextmanager
 def lmcache_server(folder, size_bytes):
-    """An `lmcache server` whose memory the engines map; its port and its process. In its other mode (lmcache_driven, where the server
-    copies) a hit took two to five times as long on two cores."""
+    """An `lmcache server` whose memory the engines map; its port and its process. In its other mode
+    (lmcache_driven: the server copies) a hit took two to five times as long on two cores."""
     port, log = free_port(), folder / "lmcache.log"
     command = [str(pathlib.Path(sys.executable).parent / "lmcache"), "server", "--port", str(port), "--http-port", str(free_port()),
                "--chunk-size", str(CHUNK_TOKENS), "--l1-size-gb", str(size_bytes / (1 << 30)), "--eviction-policy", "LRU",
@@ -113,9 +119,10 @@ def descendants(pid):
 
 
 def memory_bytes(pids):
-    """The proportional set size of these processes and of what they have started: heap, shared memory and libraries, and a page that
-    several have mapped counts once in all. Sizes of pools alone would hide what a cache's own process and its buffers in the engines
-    take, and would count pages that were never used. Pagoda's engines map the whole pool, so all of it is in here."""
+    """The proportional set size of these processes and their children: heap, shared memory and
+    libraries. A page that several processes map counts once in all. The sizes of the pools alone
+    would hide the memory of a cache's own process and its buffers in the engines, and would count
+    unused pages. Pagoda's engines map the whole pool, so all of it is included."""
     total = 0
     for pid in (one for root in pids for one in descendants(root)):
         with contextlib.suppress(OSError):
@@ -188,7 +195,8 @@ def lmcache_in_process_with_cpu_copies(stack, folder, model, contents_bytes):
 
 
 def why_not(configuration, folder, model):
-    """Why one engine of this configuration does not find what it has computed before; None where it does."""
+    """The reason why an engine of this configuration does not find what it has computed before.
+    None if it does."""
     folder.mkdir()
     with contextlib.ExitStack() as stack:
         one = configuration(stack, folder, model, 2 * PROMPT_BYTES, engines=1)
@@ -202,8 +210,9 @@ def why_not(configuration, folder, model):
 
 
 def measure(replicas, prompts, rounds, samples):
-    """Replica 1 computes the prompts; then both are asked for them, with their own prefix caches emptied before. Each replica computes
-    a prompt more at first: so that it is warm, and that its memory is that of an engine that has computed."""
+    """Replica 1 computes the prompts. Then both replicas run them, after their own prefix caches
+    are emptied. Each replica computes one more prompt first, so that it is warm and has the memory
+    of an engine that has computed."""
     for replica, prompt in enumerate(prompts[:2]):
         for _ in range(2):
             replicas.first_token(replica, prompt)
@@ -221,7 +230,8 @@ def measure(replicas, prompts, rounds, samples):
                 assert token == expected[number], f"another token, with {cached} tokens from a cache"
                 if kind == "hit":
                     assert cached == CACHED_TOKENS, f"{cached} tokens from the cache"
-                # A replica that has computed a prompt finds it from then on, shared cache or not: its first answers count.
+                # A replica that has computed a prompt finds it from then on, with or without a
+                # shared cache. So only its first answers count.
                 if kind == "hit" or round_ == 0:
                     samples[kind].append(seconds)
                     samples[f"{kind}_tokens"].append(cached)

@@ -1,4 +1,5 @@
-"""What Pagoda brings to a real vLLM, and what it costs. One JSON object a line; deploy/bench.sh engines runs it.
+"""The gain and the cost of Pagoda below a real vLLM. Prints one JSON object a line.
+`deploy/bench.sh engines` runs it.
 
     bench_vllm.py [ID ...]     the figures whose ids begin so
 """

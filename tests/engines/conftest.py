@@ -1,4 +1,5 @@
-"""Tests of real engines. They run in a virtual environment that has them (deploy/test.sh --engines), and skip elsewhere."""
+"""Tests of real engines. They need a virtual environment with the engines (deploy/test.sh
+--engines), and skip without it."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""The programs of these tests: a pagodad with memory for caches that engines bring, and vLLM engines."""
+"""The programs of these tests: a pagodad with memory for the engines' caches, and vLLM engines."""
 
 import json
 import os
@@ -74,7 +74,8 @@ class Daemon:
 
 
 def connector(daemon, **extra):
-    """The kv_transfer_config that CONNECTORS.md shows; patient, for a machine that does other things beside."""
+    """The kv_transfer_config of CONNECTORS.md, with longer time limits for a machine with other
+    work."""
     return {"kv_connector": "PagodaConnector", "kv_connector_module_path": "pagoda.vllm", "kv_role": "kv_both",
             "kv_connector_extra_config": {"endpoint": daemon.endpoint, "timeout": 10, **extra}}
 
@@ -84,7 +85,8 @@ class Vllm:
 
     def __init__(self, folder, model, *, kv_transfer_config=None, name="vllm", **options):
         options = {"model": str(model), "max_model_len": 1024, "num_gpu_blocks_override": 512, "block_size": 32, "seed": 0,
-                   # Steps of other sizes add in another order: in this type that changes no token of these models.
+                   # Steps of other sizes add in another order. In this type that changes no token
+                   # of these models.
                    "dtype": "float32",
                    **options}
         if kv_transfer_config is not None:

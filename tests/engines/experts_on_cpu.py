@@ -1,4 +1,5 @@
-"""PagodaConnector for replicas of a mixture of experts on CPUs, where vLLM 0.32 lacks the two collectives by which replicas share experts.
+"""PagodaConnector for replicas of a mixture of experts on CPUs. vLLM 0.32 lacks the two collectives
+there by which replicas share experts.
 
 vLLM imports a connector's module in each worker (kv_connector_module_path), before the model runs.
 """
@@ -10,7 +11,8 @@ from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicat
 
 
 def gather(self, given, dim=0, sizes=None):
-    """What all ranks have, one behind the other. `sizes`: rows of each rank; as many as here where it is left out."""
+    """The tensors of all ranks, one after another. `sizes`: rows of each rank; by default as many
+    as here."""
     assert dim == 0
     if not isinstance(given, torch.Tensor):
         return [gather(self, one, dim, sizes) for one in given]

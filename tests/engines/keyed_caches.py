@@ -1,4 +1,5 @@
-"""What the tests of caches under keys have in common: caches, pages whose bytes follow from their keys, and times."""
+"""The common parts of the tests of caches under keys: caches, pages whose bytes follow from their
+keys, and times."""
 
 import contextlib
 import dataclasses

@@ -1,5 +1,6 @@
-"""LMCache inside vLLM's own processes, on the CPU, for bench_lmcache.py. LMCache 0.5.6 has only connectors for GPUs there. Its server
-mode does copy on the CPU, so this file hands those copies to the in-process engine. Everything else is LMCache's own code."""
+"""LMCache inside vLLM's own processes, on the CPU, for bench_lmcache.py. There LMCache 0.5.6 has
+only connectors for GPUs. Its server mode does copy on the CPU, so this file gives those copies to
+the in-process engine. Everything else is LMCache's own code."""
 
 import sys
 import types
@@ -15,7 +16,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.lmcache_connector import LMCac
 
 
 class CpuConnector(GPUConnectorInterface):
-    """Copies whole chunks between vLLM's blocks and LMCache's memory objects, in the byte order of LMCache's server mode."""
+    """Copies whole chunks between vLLM's blocks and LMCache's memory objects, in the byte order of
+    LMCache's server mode."""
 
     def __init__(self, kv_shape, layout_hints):
         self._kv_shape, self._layout_hints = kv_shape, layout_hints
@@ -42,7 +44,8 @@ class CpuConnector(GPUConnectorInterface):
         self.batched_to_gpu([memory_obj], [start], [end], **call)
 
     def _places(self, memory_objs, starts, ends, kvcaches, slot_mapping):
-        """The layers by name, the blocks of all chunks, and the chunks as the copies want them: K and V of a token side by side."""
+        """The layers by name, the blocks of all chunks, and the chunks in the copies' layout: K and
+        V of a token side by side."""
         layers = dict(enumerate(kvcaches))
         if self._block_size is None:
             self._block_size, *_ = compute_kv_layout(layers, self._layout_hints)

@@ -20,12 +20,14 @@ def free_port():
 
 
 class Served:
-    """A server on a free port, from when it answers to the end of a `with` block. `options` are more of its command line."""
+    """A server on a free port, from its first answer to the end of a `with` block. `options` are
+    more of its command line."""
 
     def __init__(self, folder, name, model, environment, kv_transfer_config, *options, start_seconds=300):
         self.port = free_port()
         self.log = folder / f"{name}.log"
-        # What `vllm serve MODEL` runs: the command itself asks for a package vllm, and the build for CPUs has another name.
+        # The program behind `vllm serve MODEL`. The command itself asks for a package vllm, and the
+        # CPU build has another name.
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--tokens-only", "--port",
                    str(self.port), "--enforce-eager", "--max-model-len", "1024", "--block-size", "32", "--num-gpu-blocks-override", "256", "--dtype", "float32",
                    "--kv-transfer-config", json.dumps(kv_transfer_config), *options]

@@ -1,12 +1,14 @@
-"""SGLang's own cache and host pools without a GPU. SGLang has no CPU kernels on PyPI, so the copies between its device pools and its
-host pools are done with torch here; everything else is SGLang's own code."""
+"""SGLang's own cache and host pools without a GPU. SGLang has no CPU kernels on PyPI, so torch
+makes the copies between its device pools and its host pools here. Everything else is SGLang's own
+code."""
 
 import os
 import sys
 import types
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-# SGLang's test fixtures import its benchmarks, and those the package datasets, which nothing here needs.
+# SGLang's test fixtures import its benchmarks, which import the package datasets. Nothing here
+# needs it.
 if "datasets" not in sys.modules:
     sys.modules["datasets"] = types.ModuleType("datasets")
     sys.modules["datasets"].load_dataset = None

@@ -1,5 +1,5 @@
-"""How copies for a CUDA device are listed (pagoda.connector.cuda), without a device: the driver's call copies memory of this process.
-tests/gpu/test_connector.py has the device."""
+"""The lists of copies for a CUDA device (pagoda.connector.cuda), without a device: the driver's
+call copies memory of this process. tests/gpu/test_connector.py tests with a device."""
 
 import ctypes
 import mmap
@@ -54,7 +54,8 @@ def mover_of(stream):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_blocks_of_any_shape_reach_their_places(driver, monkeypatch, seed):
-    """Several blocks in a slot, parts of heads, pieces, gaps between all of them; a few copies at once."""
+    """Several blocks in a slot, parts of heads, pieces, and gaps between all of them, with a few
+    copies at once."""
     rng = random.Random(seed)
     monkeypatch.setattr(cuda, "COPIES_AT_ONCE", rng.choice([1, 3, 512]))
     used = driver()
@@ -62,7 +63,8 @@ def test_blocks_of_any_shape_reach_their_places(driver, monkeypatch, seed):
     mover = mover_of(stream)
     pieces, heads, chunk, per_slot = rng.randrange(1, 4), rng.randrange(1, 4), rng.choice([1, 8, 60]), rng.choice([1, 2, 4])
     blocks, slots = 30, 10
-    # The engine's blocks lie with gaps behind each; a slot has a layer before this one and one behind, and heads of other ranks.
+    # The engine's blocks have gaps between them. A slot has a layer before this one and one after
+    # it, and heads of other ranks.
     memory = torch.randint(0, 255, (blocks, pieces + rng.randrange(2), heads, chunk), dtype=torch.uint8)[:, :pieces]
     whole = torch.randint(0, 255, (slots, per_slot * pieces + 2, heads + 2, chunk), dtype=torch.uint8)
     first = rng.choice([0, 1, 2])

@@ -74,7 +74,8 @@ def test_the_routers_tree_agrees_with_the_manager(tmp_path):
                 with client.sequence(prompt) as sequence:
                     sequence.commit(computed=len(prompt))
             router.follow(1)
-            # `match` leaves out the last token, and counts parts of blocks: one token more, and whole blocks alone.
+            # `match` leaves out the last token, and counts parts of blocks. So this asks for one
+            # token more, and counts only whole blocks.
             there = [client.match(prompt + [0]).matched_tokens // BLOCK for prompt in asked]
             assert [router.matched_blocks(prompt) for prompt in asked] == there
             assert router.removed > 20 and 0 < sum(there) < sum(len(prompt) // BLOCK for prompt in asked)

@@ -1,4 +1,5 @@
-"""The README's way in: install the wheels, start the daemon, start vLLM twice. The second one answers from the first one's cache."""
+"""The README's first steps: install the wheels, start the daemon, start vLLM twice. The second vLLM
+answers from the first one's cache."""
 
 import json
 import os

@@ -66,14 +66,15 @@ def test_arrays_of_numpy_and_views_are_taken():
 
 
 def test_what_has_no_such_form_is_refused():
-    with pytest.raises(ValueError, match="uint8 is not stored as float8"):
+    with pytest.raises(ValueError, match="uint8 cannot be stored as float8"):
         Float8(torch.uint8)
     with pytest.raises(ValueError, match="in runs of 64 elements, and a head has 100 bytes"):
         Float8(torch.bfloat16).stored_bytes(100)
 
 
 def test_a_real_vllm(models, prompts, tmp_path):
-    """Whole blocks come back, in 17/64 of float32's bytes; what the model says is nearly what it says of exact KV, which is another cache."""
+    """Whole blocks come back, in 17/64 of float32's bytes. The model's output is nearly that with
+    exact KV, which is another cache."""
     pytest.importorskip("vllm", reason="vLLM is not installed")
     asked = prompts(100, 200, 300)
     options = {"max_tokens": 1, "logprobs": 20}

@@ -1,4 +1,5 @@
-"""Pages under an engine's keys: what is found, what never is, and what a daemon that is gone, slow or full costs."""
+"""Pages under an engine's keys: which are found, which never are, and the cost of a daemon that has
+ended, is slow or is full."""
 
 import subprocess
 import sys
@@ -382,7 +383,8 @@ def test_a_session_is_not_closed_under_a_write(tmp_path):
 
 
 def test_whatever_happens_no_page_has_another_ones_bytes(tmp_path):
-    """Eight threads and a second process' session on a cache that is far too small, and a daemon that is killed, stopped and reset."""
+    """Eight threads and a second process' session on a cache that is far too small, and a daemon
+    that is killed, stopped and reset."""
     names = keys(2000, "storm")
     stopped = threading.Event()
     faults, served = [], [0]

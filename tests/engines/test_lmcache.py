@@ -1,4 +1,5 @@
-"""Pagoda as the L2 cache of LMCache's multi-process mode: LMCache's own factory of plugins, its benchmark's keys, objects and runners."""
+"""Pagoda as the L2 cache of LMCache's multi-process mode, with LMCache's own factory of plugins and
+its benchmark's keys, objects and runners."""
 
 import json
 import os
@@ -160,7 +161,8 @@ def test_what_is_locked_stays_until_it_is_unlocked(adapter):
 
 
 def test_what_a_load_reads_stays_when_another_request_unlocks_it(adapter, monkeypatch):
-    """The load has no look-up of its own. While it copies, the lock ends under which it found the objects, and others take all slots."""
+    """The load has no look-up of its own. While it copies, the lock from the look-up ends, and
+    other objects take all slots."""
     source, target = objects(2, seed=1), objects(2)
     store(adapter, keys(2), source)
     assert look_up(adapter, keys(2)) == [0, 1]
@@ -268,7 +270,8 @@ def _overwrite(path, old, new, before=0):
 
 
 def test_objects_that_were_overwritten_on_disk_are_misses(tmp_path):
-    """By a flipped bit, by zeros, by another object's bytes, and by all that the file has of another object."""
+    """Damage by a flipped bit, by zeros, by another object's bytes, and by another object's whole
+    part of the file."""
     names, source, target = keys(256), objects(256, seed=1), objects(6)
     with running(tmp_path / "daemon", host="64MiB", disk="64MiB") as daemon:
         adapter = open_adapter(daemon.endpoint, host="1MiB", disk="16MiB", fetch_deadline=5.0)
@@ -294,7 +297,8 @@ def test_objects_that_were_overwritten_on_disk_are_misses(tmp_path):
 
 
 def _stamped(cache):
-    """Blocks that a restart would find: the lowest bit of the first word of each stamp (manager/slot_stamps.h)."""
+    """Blocks that a restart would find: the lowest bit of the first word of each stamp
+    (manager/slot_stamps.h)."""
     (path,) = SHM.glob(f"pagoda-{cache}-*-stamps")
     memory = path.read_bytes()
     slots, stride = int.from_bytes(memory[20:24], "little"), int.from_bytes(memory[24:32], "little")
@@ -322,7 +326,8 @@ def test_objects_that_were_overwritten_in_a_dead_daemons_memory_are_misses(tmp_p
 
 
 def test_whatever_is_overwritten_no_object_has_other_bytes(tmp_path):
-    """Four servers over a memory for a fifth of their objects and a disk for all of them, of which bytes are overwritten meanwhile."""
+    """Four servers over memory for a fifth of their objects and a disk for all of them. Bytes are
+    overwritten meanwhile."""
     names, source = keys(300), objects(300, seed=1)
     stopped = threading.Event()
     faults, served = [], []
@@ -379,7 +384,7 @@ def test_what_is_misspelt_is_said_at_the_start(daemon):
 def test_without_lmcache_the_import_says_so():
     code = "import sys; sys.modules['lmcache'] = None\nimport pagoda.lmcache"
     failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "pagoda.lmcache runs inside LMCache (pip install lmcache): this Python has none" in failed.stderr
+    assert "pagoda.lmcache runs inside LMCache (pip install lmcache), which is not installed here" in failed.stderr
 
 
 # --- A daemon that is gone or stopped ---

@@ -1,4 +1,4 @@
-"""Pagoda below SGLang's host cache, with torch in the place of SGLang's kernels (sglang_on_cpu.py)."""
+"""Pagoda below SGLang's host cache, with torch instead of SGLang's kernels (sglang_on_cpu.py)."""
 
 import dataclasses
 import json
@@ -264,7 +264,7 @@ def test_what_is_misspelt_is_said_at_the_start(daemon):
 def test_without_sglang_the_import_says_so(tmp_path):
     code = "import sys; sys.modules['sglang'] = None\nimport pagoda.sglang"
     failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "pagoda.sglang runs inside SGLang (pip install sglang): this Python has none" in failed.stderr
+    assert "pagoda.sglang runs inside SGLang (pip install sglang), which is not installed here" in failed.stderr
 
 
 # --- A daemon that is gone or stopped ---
@@ -306,7 +306,7 @@ def test_a_daemon_that_goes_costs_a_time_out_and_is_found_again(tmp_path, how):
 
 @pytest.fixture
 def radix_cache(daemon, monkeypatch):
-    """radix_cache(test): SGLang's fixtures of its storage tests, with Pagoda in the place of its files."""
+    """radix_cache(test): SGLang's fixtures of its storage tests, with Pagoda for its files."""
     import unittest
 
     from sglang.test.kits.unified_radix_cache import fixtures, storage
@@ -429,7 +429,7 @@ def test_figures_of_64_pages_of_1_mib_beside_memcpy(tmp_path, record_property, c
 
 @pytest.fixture
 def linked(daemon, monkeypatch):
-    """linked(config, **options): SGLang's radix cache over device pools on the CPU, the linker, and the allocator."""
+    """linked(config, **options): SGLang's radix cache over CPU pools, the linker, the allocator."""
     import types
     import unittest
 
@@ -525,7 +525,7 @@ def test_the_linker_loads_every_layer_of_every_pool(linked):
 
 
 def test_more_pages_than_a_batch_of_the_daemon_takes_are_one_load(linked, daemon):
-    """Of two requests, in pages of a token: more than the daemon takes at once, of each pool and of each request alone."""
+    """Pages of one token: each pool and each request is more than the daemon takes at once."""
     cfg = dataclasses.replace(_hybrid(), page_size=1, head_num=2, num_layers=8, full_attention_layer_ids=(3, 7), sliding_window_size=1500,
                               enable_mamba_extra_buffer=False, kv_size=8192, max_context_len=8192)
     text = names(3000)

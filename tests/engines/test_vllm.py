@@ -1,4 +1,5 @@
-"""A real vLLM with Pagoda as its cache: the same tokens as without, and as many from the cache as can be."""
+"""A real vLLM with Pagoda as its cache: the same tokens as without Pagoda, and the most possible
+from the cache."""
 
 import random
 import signal
@@ -27,7 +28,8 @@ def one_by_one(vllm, prompts, **options):
 
 @pytest.fixture
 def plain(models, tmp_path):
-    """plain(model, prompts) is what vLLM generates without a connector: computed, and with its own prefix cache."""
+    """plain(model, prompts) returns vLLM's output without a connector: computed, and with its own
+    prefix cache."""
     def run(model, prompts, **options):
         with Vllm(tmp_path, models(model), name=f"plain-{model}", **options) as vllm:
             cold, _ = one_by_one(vllm, prompts)
@@ -63,7 +65,7 @@ def test_an_engine_that_cannot_use_cached_kv_is_left_alone(models, prompts, tmp_
     with Daemon(tmp_path / "daemon") as daemon, Vllm(tmp_path, models("deepseek"), kv_transfer_config=connector(daemon)) as vllm:
         for _ in range(2):
             assert one_by_one(vllm, asked) == expected
-        assert "Pagoda is not asked" in vllm.said()
+        assert "Pagoda is not used" in vllm.said()
 
 
 def test_generated_tokens_are_cached_too(models, prompts, tmp_path):
@@ -76,7 +78,8 @@ def test_generated_tokens_are_cached_too(models, prompts, tmp_path):
 
 
 def test_what_differs_does_not_match(models, prompts, tmp_path):
-    """Salt, another model of the same shape, another type: each is a miss, and its tokens are its own."""
+    """Another salt, another model of the same shape, another type: each is a miss, and has its own
+    tokens."""
     asked = prompts(200, 100)
     with Daemon(tmp_path / "daemon") as daemon:
         with Vllm(tmp_path, models("qwen3"), kv_transfer_config=connector(daemon)) as vllm:
@@ -157,7 +160,8 @@ def test_a_cache_a_tenth_of_what_is_asked(models, plain, tmp_path):
     asked = [rng.choice(roots) + [rng.randrange(5, 500) for _ in range(96)] for _ in range(200)]
     with Vllm(tmp_path, models("qwen3"), name="plain", enable_prefix_caching=False) as vllm:
         expected = vllm.generate(asked, max_tokens=8)["tokens"]
-    # A block of the model has 64 KiB: 200 requests of 8 blocks, of which 20 x 5 are shared, are 700 blocks.
+    # A block of the model has 64 KiB. 200 requests of 8 blocks, of which 20 x 5 are shared, are 700
+    # blocks.
     with Daemon(tmp_path / "daemon", host="4MiB") as daemon, Vllm(
             tmp_path, models("qwen3"), kv_transfer_config=connector(daemon, host="100%"), num_gpu_blocks_override=80) as vllm:
         hits = 0

@@ -1,4 +1,5 @@
-"""What happens to a real vLLM when its cache, or something beside it, fails: hits are lost, and nothing else."""
+"""Failures of the cache, or of something beside it, under a real vLLM: hits are lost, and nothing
+else."""
 
 import os
 import random
@@ -41,7 +42,8 @@ def expected(asked, models, tmp_path):
 
 
 def test_the_daemon_is_killed_and_comes_back(asked, expected, models, tmp_path):
-    """At ten moments of loads and saves. What was cached is found again, without a restart of vLLM."""
+    """Failures at ten moments of loads and saves. Cached content is found again, without a restart
+    of vLLM."""
     rng = random.Random(1)
     with Daemon(tmp_path / "daemon", warm_restart=True) as daemon, \
             Vllm(tmp_path, models("qwen3"), kv_transfer_config=connector(daemon, timeout=1)) as vllm:
@@ -134,8 +136,9 @@ def test_a_killed_engine_costs_the_others_nothing(asked, expected, models, tmp_p
 
 
 def test_a_tenants_quota(asked, expected, models, tmp_path):
-    """A tenant's cache is bounded by its quota of memory: what is beyond is not cached, no request fails, and the tokens are the same.
-    The daemon has 64 times as much, and the connector asks for all of it."""
+    """A tenant's quota of memory bounds its cache. Further blocks are not cached, no request fails,
+    and the tokens are the same. The daemon has 64 times as much memory, and the connector asks for
+    all of it."""
     quota = 4 << 20
     folder = tmp_path / "daemon"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""A real vLLM with drafts and with adapters: the same tokens as without Pagoda, and hits.
+"""A real vLLM with draft tokens and with adapters: the same tokens as without Pagoda, and hits.
 
 Pipeline stages are not here: vLLM's runner for CPUs fails an assertion of its own with them.
 """
@@ -26,7 +26,8 @@ def one_by_one(vllm, prompts, **options):
 
 
 def test_drafts(models, prompts, tmp_path):
-    """Tokens that are guessed from the prompt: vLLM's V1 runner saves after it has reported. Refused drafts are not cached."""
+    """Draft tokens guessed from the prompt: vLLM's V1 runner saves after it has reported. Rejected
+    draft tokens are not cached."""
     first, second = prompts(40, 50)
     asked = [first * 5, second * 3 + [7] * 50, *prompts(100)]
     drafts = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, "prompt_lookup_min": 1}
@@ -37,7 +38,7 @@ def test_drafts(models, prompts, tmp_path):
         assert one_by_one(vllm, asked, max_tokens=80) == (expected, [0] * len(asked))
         assert vllm.reset()
         assert one_by_one(vllm, asked, max_tokens=80) == (expected, whole(asked))
-        # What was generated with drafts is right, too.
+        # The tokens generated with draft tokens are right, too.
         longer = [prompt + tokens for prompt, tokens in zip(asked, expected)]
         assert vllm.reset()
         with_cache, cached = one_by_one(vllm, longer, max_tokens=8)

@@ -1,4 +1,5 @@
-"""Pagoda as a tier of vLLM's own offloading: vLLM's factory and its real tiering manager, on the CPU, without a model."""
+"""Pagoda as a tier of vLLM's own offloading, with vLLM's factory and its real tiering manager, on
+the CPU, without a model."""
 
 import signal
 import time

@@ -1,4 +1,5 @@
-"""Replicas of one vLLM server (--data-parallel-size) share a cache: each reads what the others wrote."""
+"""Replicas of one vLLM server (--data-parallel-size) share a cache. Each reads the others'
+blocks."""
 
 import concurrent.futures
 import os
@@ -15,7 +16,8 @@ BLOCKS = 9  # Whole ones of a prompt of 300 tokens.
 
 
 def used_blocks(daemon, expected):
-    """Of the one cache, once they are `expected`: a thread commits what was saved. Its sessions too."""
+    """The blocks of the only cache, once they are `expected` (a thread commits the saves), and its
+    sessions."""
     import pagoda
 
     deadline = time.monotonic() + 30
@@ -26,7 +28,8 @@ def used_blocks(daemon, expected):
         time.sleep(0.1)
 
 
-# A dense model's replicas know nothing of each other. Those of a mixture of experts run in step, and have the ranks of one group.
+# Replicas of a dense model know nothing of each other. Those of a mixture of experts run in step,
+# and have the ranks of one group.
 @pytest.mark.parametrize("model, replicas, module", [("qwen3", 4, "pagoda.vllm"), ("qwen3-experts", 2, "experts_on_cpu")])
 def test_each_replica_reads_what_the_others_wrote(model, replicas, module, models, prompts, tmp_path):
     asked = prompts(*[300] * replicas)
@@ -38,7 +41,8 @@ def test_each_replica_reads_what_the_others_wrote(model, replicas, module, model
             "--data-parallel-size", str(replicas), start_seconds=900) as served, concurrent.futures.ThreadPoolExecutor(replicas) as at_once:
 
         def ask(shift):
-            """The answers to all prompts, asked at once: each replica has the prompt of the one `shift` places on."""
+            """The answers to all prompts, asked at once. Each replica has the prompt that is
+            `shift` places further on."""
             return list(at_once.map(lambda number: served.tokens(asked[number], (number - shift) % replicas), range(replicas)))
 
         written = ask(0)

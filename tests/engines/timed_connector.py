@@ -1,5 +1,5 @@
-"""PagodaConnector with a clock around each call of vLLM, for bench_vllm.py. The times go to the file PAGODA_TIMES, a line of
-JSON for each step of a side."""
+"""PagodaConnector with a clock around each call of vLLM, for bench_vllm.py. The times go to the
+file PAGODA_TIMES, one line of JSON for each step of a side."""
 
 import json
 import os

@@ -1,6 +1,8 @@
-"""Small models of random weights, made by transformers' own classes: real architectures, nothing to download.
+"""Small models with random weights, made by transformers' own classes: real architectures without a
+download.
 
-Each is a folder that vLLM, SGLang and transformers load. The weights come from the seed, so two runs make the same model.
+Each is a folder that vLLM, SGLang and transformers load. The weights come from the seed, so two
+runs make the same model.
 """
 
 import pathlib
@@ -10,7 +12,8 @@ import transformers
 
 MAX_TOKENS = 4096
 VOCABULARY = 512
-# Of the weights: so much that the next token depends on all tokens before it, and not on the last one alone.
+# The scale of the weights: large enough that the next token depends on all tokens before it, and
+# not only on the last one.
 SPREAD = 0.2
 
 

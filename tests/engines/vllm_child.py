@@ -1,4 +1,5 @@
-"""A vLLM engine in a process of its own: commands as lines of JSON come in, answers go out. VllmProcess starts it."""
+"""A vLLM engine in its own process. Commands come in as lines of JSON, and answers go out.
+VllmProcess starts it."""
 
 import json
 import os

@@ -31,7 +31,7 @@ struct Vector {
   std::vector<uint64_t> extra_ids = {};
   std::vector<MultimodalItem> items = {};
 
-  // Empty where the vector has neither extra ids nor items.
+  // Empty if the vector has neither extra ids nor items.
   std::vector<TokenExtra> Extras() const {
     if (extra_ids.empty() && items.empty()) return {};
     std::vector<TokenExtra> extras(tokens.size());
@@ -60,7 +60,7 @@ struct Vector {
   }
 };
 
-// The table of events/README.md, where a Python function reproduces it.
+// The table of events/README.md, which also has a Python function for these hashes.
 TEST(BlockHashTest, MatchesThePublishedVectors) {
   const NamespaceKey all_three{.lora_id = 7, .cache_salt = "s", .tenant = "acme"};
   const std::vector<Vector> vectors = {
@@ -157,7 +157,7 @@ TEST(BlockHashTest, NamespacesDiffer) {
   EXPECT_NE(HashNamespace(salted), HashNamespace({.cache_salt = "a", .keyed = true}));
 }
 
-// The same places of the same item are one run, however the client cut them.
+// Adjacent places of one item are one run, however the client divides them.
 TEST(BlockHashTest, AnItemInPiecesIsTheSameItem) {
   const Vector whole{UpTo(8), 8, {}, {}, {}, {{kD, 1, 6, 0}}};
   const Vector cut{UpTo(8), 8, {}, {}, {}, {{kD, 1, 2, 0}, {kD, 3, 4, 2}}};

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Of each type one, full; the keys are too long to lie in a string itself.
+// One event of each type, with every field set. The keys are too long for a string's own memory.
 std::vector<Event> OneOfEach() {
   const NamespaceKey name_space{.cache_salt = std::string(100, 's')};
   std::vector<Event> events(5);
@@ -114,7 +114,7 @@ TEST(EventBatchTest, BytesAreTheMemoryThatItHolds) {
   const std::vector<Event> events = OneOfEach();
   const size_t before = HeapInUse();
   const EventBatch batch = BatchOf(events);
-  // Besides, a shared key has a count of its owners.
+  // In addition, a shared key has a count of its owners.
   EXPECT_NEAR(batch.bytes(), HeapInUse() - before, 32);
 }
 

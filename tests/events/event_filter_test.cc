@@ -87,12 +87,12 @@ TEST(EventFilterTest, ACopyThatComesOrGoesConcernsItsTier) {
   EXPECT_THAT(Shown({.tiers = 1}, {.what = dropped}), IsEmpty());
   EXPECT_THAT(Shown({.tiers = 2}, {.what = dropped}), SizeIs(1));
   EXPECT_THAT(Shown({.tiers = 4}, {.what = dropped}), IsEmpty()) << "its copy there stays";
-  // It goes down to the copy in the second tier; that in the third stays.
+  // The block falls to its copy in the second tier; the copy in the third stays.
   dropped.tier = Change<Tier>{Tier::kPrimary, Tier::kSecondary};
   EXPECT_THAT(Shown({.tiers = 1}, {.what = dropped}), SizeIs(1));
   EXPECT_THAT(Shown({.tiers = 2}, {.what = dropped}), SizeIs(1));
   EXPECT_THAT(Shown({.tiers = 4}, {.what = dropped}), IsEmpty());
-  // A priority concerns every tier, also where it changes with something else.
+  // A priority concerns every tier, even if it changes together with something else.
   dropped.priority = Change<Priority>{Priority{35}, Priority{60}};
   EXPECT_THAT(Shown({.tiers = 4}, {.what = dropped}), SizeIs(1));
 }

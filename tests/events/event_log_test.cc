@@ -83,7 +83,7 @@ TEST(EventLogTest, ItsBytesAreMemory) {
     }
     EXPECT_GT(log.oldest(), Revision{1}) << "it is full";
     EXPECT_LE(log.bytes(), kMaxBytes);
-    // What the log itself takes for a batch comes to what its batches hold.
+    // The log's own memory for each batch adds up to that of its batches.
     const size_t batches = log.last().value() - log.oldest().value() + 1;
     EXPECT_GE(HeapInUse() - before, log.bytes());
     EXPECT_LE(HeapInUse() - before, log.bytes() + batches * 64 + 4096) << tokens << " tokens";

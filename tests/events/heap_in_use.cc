@@ -10,7 +10,7 @@ namespace {
 std::atomic<size_t> bytes_in_use = 0;
 std::atomic<size_t> allocations = 0;
 
-// Before each piece: how large it is.
+// Before each piece of memory: its size.
 constexpr size_t kHeader = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
 
 }  // namespace

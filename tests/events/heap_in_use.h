@@ -1,4 +1,4 @@
-// The heap that this process has in use, counted where it is taken.
+// The heap memory that this process uses, counted at each allocation.
 #ifndef PAGODA_TESTS_EVENTS_HEAP_IN_USE_H_
 #define PAGODA_TESTS_EVENTS_HEAP_IN_USE_H_
 
@@ -6,8 +6,8 @@
 
 namespace pagoda {
 
-// Bytes that operator new was asked for and operator delete has not got back, without what the
-// allocator adds. Thread-safe.
+// The bytes that operator new was asked for and operator delete has not got back, without the
+// allocator's own overhead. Thread-safe.
 size_t HeapInUse();
 // How often operator new was called. Thread-safe.
 size_t HeapAllocations();

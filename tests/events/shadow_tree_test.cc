@@ -25,7 +25,7 @@ class ShadowTreeTest : public ::testing::TestWithParam<WindowSize> {
   absl::Status Apply(decltype(Event::what) what) {
     return tree_.Apply({.revision = Revision{revision_++}, .window = window_, .what = what});
   }
-  // The error's text; empty where the event fits. The tree stays as it was.
+  // The error's text; empty if the event fits. The tree is unchanged after an error.
   std::string Refusal(decltype(Event::what) what) const {
     ShadowTree copy = tree_;
     const absl::Status status =
@@ -289,7 +289,7 @@ TEST_F(SlidingShadowTreeTest, AHoleKeepsItsParent) {
   StoreChain();
   ASSERT_TRUE(Apply(TailBelowB()).ok());
   ASSERT_TRUE(Apply(Removed({kB}, {kHashB})).ok());
-  StoredEvent twin = Chain();  // Of A, under another id, and B below it.
+  StoredEvent twin = Chain();  // The content of A under another id, with B below it.
   twin.blocks[0].id = BlockId{7};
   EXPECT_THAT(Refusal(twin), HasSubstr("another parent than before: block 9"));
 }

@@ -1,4 +1,5 @@
-// Random events that fit, and the tree they make: for tests of whatever applies or writes events.
+// Random events that fit, and the tree that they make. For tests of code that applies or writes
+// events.
 #ifndef PAGODA_TESTS_EVENTS_TREE_MODEL_H_
 #define PAGODA_TESTS_EVENTS_TREE_MODEL_H_
 
@@ -12,12 +13,12 @@
 
 namespace pagoda {
 
-// A window's tree as plain maps. Draws changes of it, one block each, that keep the events' law.
+// A window's tree as plain maps. Draws changes of it, each of one block, that keep the events' law.
 class TreeModel {
  public:
   TreeModel(WindowSize window, uint64_t seed) : full_(window == kFullAttention), rng_(seed) {}
 
-  // The next change, which has happened here.
+  // The next change, already applied here.
   decltype(Event::what) Next() {
     for (;;) {
       const BlockId id{Draw(kIds)};
@@ -51,13 +52,13 @@ class TreeModel {
 
   uint32_t Draw(uint32_t end) { return static_cast<uint32_t>(rng_() % end); }
   Tier DrawTier() { return Tier{static_cast<uint8_t>(Draw(kMaxTiers))}; }
-  // None half of the time.
+  // Empty in half of the cases.
   TierSet DrawLower(Tier tier) {
     const uint32_t farther = ~((2u << static_cast<int>(tier)) - 1);
     const uint32_t some = Draw(2) == 0 ? Draw(1u << kMaxTiers) : 0;
     return TierSet::FromBits(static_cast<uint8_t>(some & farther));
   }
-  // Whether something cached hangs below `id`, holes between.
+  // Whether a cached block is below `id`, perhaps with holes between.
   bool HasChildren(BlockId id) const {
     for (const auto& [other, entry] : cached_) {
       for (BlockId above = entry.parent; above != kNoBlock; above = known_.at(above).parent) {
@@ -93,7 +94,7 @@ class TreeModel {
     }
     return extra;
   }
-  // What left a hole comes back.
+  // A hole gets its content back.
   StoredEvent Refill(BlockId id) {
     const TreeEntry& entry = known_.at(id);
     return Stored(entry, entry.parent == kNoBlock ? HashNamespace(entry.name_space)
@@ -140,7 +141,7 @@ class TreeModel {
   const bool full_;
   std::mt19937_64 rng_;
   std::map<BlockId, TreeEntry> cached_;
-  std::map<BlockId, TreeEntry> known_;  // What an id was when it was stored last.
+  std::map<BlockId, TreeEntry> known_;  // The entry of an id when it was last stored.
 };
 
 }  // namespace pagoda

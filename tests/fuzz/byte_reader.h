@@ -10,7 +10,7 @@
 
 namespace pagoda::fuzz {
 
-// Where the bytes have ended, every decision is 0. Refers to the bytes.
+// After the last byte every decision is 0. Refers to the bytes.
 class ByteReader {
  public:
   explicit ByteReader(absl::Span<const uint8_t> bytes) : bytes_(bytes) {}
@@ -22,10 +22,10 @@ class ByteReader {
     bytes_.remove_prefix(1);
     return byte;
   }
-  // From 0 to count - 1; at most 256 of them.
+  // From 0 to count - 1; `count` is at most 256.
   uint32_t Below(uint32_t count) { return Byte() % count; }
   bool OneIn(uint32_t count) { return Below(count) == count - 1; }
-  // The next bytes, at most as many.
+  // The next `count` bytes, or fewer at the end.
   absl::Span<const uint8_t> Take(size_t count) {
     const absl::Span<const uint8_t> taken = bytes_.subspan(0, std::min(count, bytes_.size()));
     bytes_.remove_prefix(taken.size());

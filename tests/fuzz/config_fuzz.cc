@@ -1,4 +1,4 @@
-// A configuration file of any bytes.
+// A configuration file of arbitrary bytes.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +28,7 @@ bool SameBudget(const TierBudget& a, const TierBudget& b) {
          std::get<FractionBudget>(a).fraction == std::get<FractionBudget>(b).fraction;
 }
 
-// Of the values that can be printed wrong: sizes with their units, lengths of time, texts.
+// Compares the values that could be printed wrongly: sizes with units, durations, texts.
 bool SameValues(const Config& a, const Config& b) {
   const std::vector<Config::Cache::TierConfig> tiers = a.cache.AllTiers();
   const std::vector<Config::Cache::TierConfig> others = b.cache.AllTiers();
@@ -55,7 +55,7 @@ std::string Print(const Config& config) {
   return fuzz::Planted("WrongUnit") ? absl::StrReplaceAll(printed, {{"TiB", "GiB"}}) : printed;
 }
 
-// What is read prints, and what prints reads back to the same.
+// A configuration that was read can be printed, and the print reads back to the same configuration.
 void Check(const std::string& text) {
   const absl::StatusOr<Config> config = ParseConfig(text, "fuzz.yaml");
   if (!config.ok()) {

@@ -50,7 +50,7 @@ BlockManager::Options DrawOptions(ByteReader& in) {
   return options;
 }
 
-// The numbers of a core that every operation that does something changes.
+// The numbers of a core that change with every operation that has an effect.
 struct Trace {
   Revision revision;
   Ticket last_ticket;
@@ -80,7 +80,7 @@ Trace TraceOf(const BlockManager& core) {
   return trace;
 }
 
-// One ErrorInfo with one of the project's reasons, and the code that goes with it.
+// One ErrorInfo with one of the project's reasons, and the code of that reason.
 void CheckError(const absl::Status& status, const v1::OperationResult& result) {
   const Reason reason = ReasonOf(status);
   PAGODA_CHECK(reason != Reason::kNone, "an operation is refused for a reason");
@@ -95,13 +95,13 @@ void CheckError(const absl::Status& status, const v1::OperationResult& result) {
 
 CoreWorld::CoreWorld(ByteReader& in)
     : in_(in), core_(*BlockManager::Create(DrawOptions(in))), clients_(kClients) {
-  if (in.OneIn(8)) core_->QuarantineFree(now_);  // As after an earlier run.
+  if (in.OneIn(8)) core_->QuarantineFree(now_);  // As after a restart.
   for (Client& client : clients_) OpenSession(client);
   Follow();
 }
 
 void CoreWorld::OpenSession(Client& client) {
-  // The first client is the default tenant's, the others are tenants', where there are any.
+  // The first client belongs to the default tenant, the others to the tenants, if there are any.
   const auto index = static_cast<uint16_t>(&client - clients_.data());
   const auto tenant = TenantId(static_cast<uint16_t>(index % core_->tenants().size()));
   const auto session =
@@ -149,7 +149,7 @@ void CoreWorld::Step() {
 void CoreWorld::ChangeSession(Client& client) {
   switch (in_.Below(10)) {
     case 0:
-      // Refused where the lease has run out.
+      // Refused if the lease has run out.
       (void)core_->CloseSession(client.session, now_);
       OpenSession(client);
       break;
@@ -221,7 +221,7 @@ void CoreWorld::RunOperation(Client& client, const v1::Operation& proto, v1::Ope
     OperationResultToProto(status, out);
     return CheckError(status, *out);
   }
-  core_->Maintain(now_, 0);  // What time brings is not the operation's.
+  core_->Maintain(now_, 0);  // Expiries are not effects of the operation.
   const Trace before = TraceOf(*core_);
   const absl::StatusOr<OperationResult> result =
       core_->Execute(client.session.id, *operation, now_);
@@ -317,7 +317,7 @@ void CoreWorld::FollowSlots() {
 void CoreWorld::EndAll() {
   while (!copies_.empty()) EndCopy(0, absl::OkStatus());
   for (const Client& client : clients_) {
-    // Those that a wrong token or a lease has ended are refused.
+    // Sessions that a wrong token or a lease has ended are refused.
     (void)core_->CloseSession(client.session, now_);
   }
   now_ += 2 * kLease;
@@ -326,7 +326,7 @@ void CoreWorld::EndAll() {
     PAGODA_CHECK(core_->ReleaseQuarantine(quarantine.session, now_).ok(),
                  "a quarantine that is listed can be ended");
   }
-  core_->Maintain(now_, 0);  // Pins whose lease is over end by themselves.
+  core_->Maintain(now_, 0);  // Pins whose lease is over end without a call.
   for (const PinInfo& pin : core_->ListPins().pins) {
     PAGODA_CHECK(core_->UnpinPrefix(pin.pin, now_).ok(), "a pin that is listed can be ended");
   }

@@ -1,4 +1,4 @@
-// A small core and its clients, driven by bytes, with everything checked that must hold whatever
+// A small core and its clients, driven by bytes. It checks everything that must hold whatever
 // clients send.
 #ifndef PAGODA_TESTS_FUZZ_CORE_WORLD_H_
 #define PAGODA_TESTS_FUZZ_CORE_WORLD_H_
@@ -26,10 +26,10 @@ namespace pagoda::fuzz {
 // 4. the journal of slots names exactly the blocks of the trees.
 class CoreWorld {
  public:
-  // The first bytes say how the core is made.
+  // The first bytes choose the core's options.
   explicit CoreWorld(ByteReader& in);
 
-  // A client's batch, or what happens beside them: time, copies, sessions that come and go.
+  // A client's batch, or another event: time, copies, sessions that open and close.
   void Step();
   // Ends every copy, session, quarantine and pin, and forgets what is cached. Every block is free
   // then.
@@ -37,20 +37,20 @@ class CoreWorld {
 
  private:
   void SendBatch(Client& client, const v1::Batch& batch);
-  // As the server does it: what is not served, then the wire's operation as the core's, then its
-  // result as the wire's.
+  // In the server's steps: refuses unserved fields, converts the wire's operation to the core's,
+  // and the result to the wire's.
   void RunOperation(Client& client, const v1::Operation& proto, v1::OperationResult* out);
-  // What a client remembers of an answer.
+  // Remembers the parts of an answer that a client uses later.
   static void Learn(Client& client, const v1::Operation& operation,
                     const v1::OperationResult& result);
   void OpenSession(Client& client);
   void ChangeSession(Client& client);
-  // Ends one of the copies that may end now.
+  // Ends one of the copies that can end now.
   void EndCopy(size_t choice, const absl::Status& status);
   // Takes the core's events, copies and changes of slots, and checks invariants 1, 2 and 4.
   void Follow();
   void FollowSlots();
-  // Everything is let go, and nobody holds anything.
+  // Everything is released, and nothing has a holder.
   void EndAll();
 
   ByteReader& in_;
@@ -58,7 +58,7 @@ class CoreWorld {
   absl::Time now_ = absl::UnixEpoch();
   std::vector<Client> clients_;
   uint64_t opened_ = 0;            // Sessions.
-  std::vector<CopyOrder> copies_;  // Ordered and not ended, by ticket.
+  std::vector<CopyOrder> copies_;  // Copies that are ordered and not ended, by ticket.
   ShadowTree shadow_;
   // By the window's index, the tier and the slot.
   std::map<std::tuple<uint32_t, Tier, SlotIndex>, SlotContent> journal_;

@@ -1,11 +1,13 @@
 """Runs a fuzz target: its kept inputs, then a few seconds of new ones.
 
-    /usr/bin/python3 tests/fuzz/fuzz_test.py TARGET [--bin FOLDER] [--work FOLDER] [--fault NAME] [--skip WHY]
+    /usr/bin/python3 tests/fuzz/fuzz_test.py TARGET [--bin FOLDER] [--work FOLDER]
+                     [--fault NAME] [--skip WHY]
 
-Every file of corpus/TARGET and regressions/TARGET has to pass. Then libFuzzer goes on from the corpus for PAGODA_FUZZ_SECONDS
-(5), each time from another seed. What it finds is left in the work folder, with the command that shows it again. With --fault
-the target runs with a planted fault, and has to find it: in 5 s on an idle core, in FAULT_SECONDS on a busy one. Exit status
-77: the target was not built.
+Every file of corpus/TARGET and regressions/TARGET has to pass. Then libFuzzer goes on from the
+corpus for PAGODA_FUZZ_SECONDS (5), each time from another seed. Its findings stay in the work
+folder, with the command that reproduces them. With --fault the target runs with a planted fault,
+and has to find it: in 5 s on an idle core, in FAULT_SECONDS on a busy one. Exit status 77: the
+target was not built.
 """
 
 import argparse
@@ -25,7 +27,8 @@ MEMORY_MIB = 1024  # Of a target, sanitizer included; and 256 MiB the largest al
 MAX_BYTES = {
     "operations": 1024, "config": 2048, "http": 2048, "open_cache": 1024, "state": 4096, "safetensors": 1024, "gguf": 4096, "model_config": 4096, "text": 2048,
 }
-# Abseil, protobuf and yaml-cpp are Debian's, without a sanitizer: a container of theirs that grows in their code looks overflown in ours.
+# Abseil, protobuf and yaml-cpp are Debian's, without a sanitizer. If one of their containers grows
+# in their code, our code reports a false overflow.
 ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_container_overflow=0:external_symbolizer_path=/usr/bin/addr2line:handle_abort=1:abort_on_error=0",
     "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -56,7 +59,8 @@ class Run:
         self.work = options.work / (options.target if options.fault is None else f"{options.target}-{options.fault}")
         self.environment = os.environ | ENVIRONMENT
         if options.fault:
-            # The core's faults go by one name, the targets' own by another; each knows only its own.
+            # One variable names the core's faults, another one the targets' own. Each ignores the
+            # other's names.
             in_core = (ROOT / "tests/mutation/faults" / f"{options.fault}.patch").is_file()
             self.environment["PAGODA_FAULT" if in_core else "PAGODA_FUZZ_FAULT"] = options.fault
 

@@ -1,4 +1,5 @@
-// A GGUF file of any bytes, up to its configuration and its tensors by their other names.
+// A GGUF file of arbitrary bytes, with its configuration and its tensors by their Hugging Face
+// names.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-// Any bytes on a connection to the HTTP side.
+// Arbitrary bytes on a connection to the HTTP server.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -20,7 +20,8 @@
 #include "tests/fuzz/byte_reader.h"
 #include "tests/fuzz/planted.h"
 
-// The web server is a library that was compiled without coverage: a new answer counts as new code.
+// The web server is a library that was compiled without coverage. So a new answer counts as new
+// code.
 __attribute__((section("__libfuzzer_extra_counters"))) static uint8_t answers_seen[4096];
 
 namespace pagoda::server {
@@ -29,9 +30,9 @@ namespace {
 constexpr char kBody[] = "all is well\n";
 constexpr size_t kMaxPieces = 4;
 constexpr uint32_t kSources = 4096;
-constexpr int kAnswerSeconds = 20;  // Above the server's own limit for a request.
+constexpr int kAnswerSeconds = 20;  // Longer than the server's own limit for a request.
 
-// Reads all that a route is told of a request.
+// Reads everything that a route learns of a request.
 HttpResponse Tell(const HttpRequest& request) {
   const absl::StatusOr<uint64_t> number = QueryNumber(request, "n", 7);
   return {
@@ -39,7 +40,7 @@ HttpResponse Tell(const HttpRequest& request) {
       .body = absl::StrCat(request.host.size(), " ", request.authorization.value_or("").size())};
 }
 
-// One for the whole run.
+// One server for the whole run.
 const HttpServer& Server() {
   static const HttpServer* const server = [] {
     auto started = HttpServer::Start(
@@ -74,7 +75,8 @@ int Connect() {
   return fd;
 }
 
-// What the server says to the bytes, sent in a few pieces, after which the client sends no more.
+// The server's answer to the bytes. They are sent in a few pieces, and then the client's side is
+// closed.
 std::string Ask(absl::Span<const uint8_t> bytes, size_t pieces) {
   const int fd = Connect();
   const size_t size = bytes.size() / pieces + 1;
@@ -101,11 +103,11 @@ std::string Ask(const std::string& text) {
   return Ask({reinterpret_cast<const uint8_t*>(text.data()), text.size()}, 1);
 }
 
-// The status of an answer; 0 where there is none, or none that can be read.
+// The status of an answer; 0 if there is none, or none that can be read.
 int StatusOf(const std::string& answer) {
   if (answer.empty()) return 0;
   PAGODA_CHECK(absl::StartsWith(answer, "HTTP/"), "an answer is HTTP");
-  // civetweb refuses what names no version of HTTP in the client's own words.
+  // civetweb refuses a request without a version of HTTP in the client's own words.
   if (!absl::StartsWith(answer, "HTTP/1.0 ") && !absl::StartsWith(answer, "HTTP/1.1 ")) return 0;
   int status = 0;
   PAGODA_CHECK(absl::SimpleAtoi(answer.substr(9, 3), &status), "an answer has a status");
@@ -115,7 +117,7 @@ int StatusOf(const std::string& answer) {
 
 void Count(const std::string& answer) {
   const size_t head = std::min(answer.find("\r\n\r\n"), answer.size());
-  // The first line, and how much follows.
+  // The first line, and the number of bytes after it.
   const size_t line = std::min(answer.find("\r\n"), answer.size());
   const size_t hash = absl::HashOf(answer.substr(0, line), head, answer.size());
   answers_seen[hash % sizeof(answers_seen)] = 1;

@@ -1,4 +1,4 @@
-// A config.json of any bytes.
+// A config.json of arbitrary bytes.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>

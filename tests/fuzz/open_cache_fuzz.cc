@@ -1,4 +1,4 @@
-// A request for a cache, of any bytes: what a client may send to OpenCache.
+// A request to OpenCache of arbitrary bytes.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace pagoda::server {
 namespace {
 
-// What a daemon would have free of each medium.
+// The free bytes of each medium.
 constexpr uint64_t kFreeBytes = uint64_t{1} << 30;
 
 void CheckRefusal(const absl::Status& status) {
@@ -25,7 +25,7 @@ void CheckRefusal(const absl::Status& status) {
   PAGODA_CHECK(!status.message().empty(), "a refusal says what is wrong");
 }
 
-// The sizes of an accepted layout fit what was asked for, and 64 bits.
+// The sizes of an accepted layout match the request, and fit into 64 bits.
 void CheckSizes(const CacheLayout& layout, const OpenCacheCall& call) {
   SizingRequest request{.workload = {.max_sequence_tokens = 8192, .chunk_tokens = 512}};
   for (const TierWish& wish : call.tiers) {

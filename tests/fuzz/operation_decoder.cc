@@ -28,7 +28,7 @@ uint32_t Number(ByteReader& in, uint32_t count) {
 
 uint64_t DrawSequence(ByteReader& in) { return in.Below(kSequenceIds); }
 
-// The beginning of a text that all clients share, and then a few tokens of their own.
+// The beginning of a text that all clients share, then a few tokens of the client alone.
 template <class Request>
 void DrawTokens(ByteReader& in, Request* out) {
   const uint8_t shape = in.Byte();
@@ -36,8 +36,8 @@ void DrawTokens(ByteReader& in, Request* out) {
   for (int i = 0; i < shape / 64; ++i) out->add_tokens(in.Below(3));
 }
 
-// Keys instead of the tokens, or beside them: one of no bytes, which is refused, of one byte, of
-// the most that a key may have, and of one more.
+// Keys instead of the tokens, or beside them. A key can have no bytes, which is refused; one byte;
+// the most bytes allowed; or one byte more.
 enum class Tokens : uint8_t { kGo, kStay };
 template <class Request>
 void NameByKeys(Request* out, Tokens tokens) {
@@ -98,7 +98,7 @@ class Decoder {
   Decoder(ByteReader& in, const BlockManager& core, const Client& client)
       : in_(in), core_(core), client_(client) {}
 
-  // Weighted by how much lies behind an operation.
+  // Weighted by the amount of code behind an operation.
   v1::Operation Draw() {
     v1::Operation out;
     switch (in_.Below(32)) {
@@ -214,7 +214,7 @@ class Decoder {
     if (in_.OneIn(8)) out->set_generated_duration_ms(Number(in_, 100));
   }
 
-  // More tokens, of which all or some are computed.
+  // More tokens. All or some of them are computed.
   template <class Request>
   void Extend(Request* out) {
     out->set_sequence_id(DrawSequence(in_));
@@ -227,7 +227,7 @@ class Decoder {
     const uint32_t tokens = sequence.ok() ? (*sequence)->token_count : 0;
     auto added = static_cast<uint32_t>(out->tokens_size());
     const bool keyed = sequence.ok() && (*sequence)->keyed;
-    // Mostly as the sequence is.
+    // Usually of the sequence's kind.
     if constexpr (requires { out->keys(); }) {
       if (keyed != (shape >> 2 & 15) < 1) {
         NameByKeys(out, Tokens::kGo);
@@ -243,7 +243,7 @@ class Decoder {
     }
   }
 
-  // A few of these in one; now and then the arrays do not go together.
+  // A few of these in one step. Sometimes the arrays' lengths do not fit together.
   void Step(v1::AppendStepRequest* out) {
     const uint32_t count = in_.Below(5);
     for (uint32_t i = 0; i < count; ++i) {
@@ -288,7 +288,7 @@ class Decoder {
     DrawNamespace(in_, out);
   }
 
-  // One of the cache's, or another.
+  // A window of the cache, or another size.
   uint32_t DrawWindow() {
     const auto& windows = core_.info().windows;
     const uint32_t index = in_.Below(static_cast<uint32_t>(windows.size()) + 1);

@@ -1,5 +1,5 @@
-// Bytes as operations that a client could send: most of them make sense, so that they reach what
-// lies behind the checks of arguments.
+// Turns bytes into operations that a client could send. Most are valid, so that they reach the code
+// behind the checks of arguments.
 #ifndef PAGODA_TESTS_FUZZ_OPERATION_DECODER_H_
 #define PAGODA_TESTS_FUZZ_OPERATION_DECODER_H_
 
@@ -13,17 +13,17 @@
 
 namespace pagoda::fuzz {
 
-// A client's session, and what its answers told it.
+// A client's session, and the contents of its answers.
 struct Client {
   SessionRef session;
   uint64_t step = 0;
   uint64_t completed_step = 0;
-  std::vector<std::pair<uint32_t, v1::BlockRef>> raw_blocks;  // With their window, as on the wire.
+  std::vector<std::pair<uint32_t, v1::BlockRef>> raw_blocks;  // With their windows, as on the wire.
   std::vector<uint64_t> pins;
   std::map<uint64_t, uint32_t> losses;  // By sequence.
 };
 
-// One operation; any of the wire's kinds. `core` and `client` say which numbers make sense.
+// One operation of any kind on the wire. `core` and `client` tell which numbers are valid.
 v1::Operation DecodeOperation(ByteReader& in, const BlockManager& core, const Client& client);
 
 // A few operations under the client's step or a later one.

@@ -1,4 +1,4 @@
-// What clients send, from the wire's bytes to the core and back.
+// Requests of clients, from the wire's bytes to the core and back.
 #include <cstddef>
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 
 namespace {
 
-// More would be slower and find no more: a core of a few blocks has been through all it can.
+// More steps would be slower and find no more: by then a small core has had all of its states.
 constexpr int kMaxSteps = 200;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Faults that a target plants in its own check, to see that its inputs reach it: those of the core
-// are in tests/mutation/faults.
+// Faults that a target plants in its own check, to show that its inputs reach the check. The faults
+// of the core are in tests/mutation/faults.
 #ifndef PAGODA_TESTS_FUZZ_PLANTED_H_
 #define PAGODA_TESTS_FUZZ_PLANTED_H_
 

@@ -1,4 +1,4 @@
-// A safetensors file of any bytes, or of any header with the right length before it.
+// A safetensors file of arbitrary bytes, or of an arbitrary header with the right length before it.
 #include <cstddef>
 #include <cstdint>
 #include <string>

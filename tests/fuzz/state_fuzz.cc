@@ -1,4 +1,5 @@
-// The memory that a dead daemon left, damaged or made up: what is taken back from it must be true.
+// The memory that a dead daemon left, damaged or forged. Everything that is taken back from it must
+// be true.
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,7 +54,7 @@ CacheLayout Layout() {
 
 std::string Instance() { return absl::StrCat("fuzz-", getpid()); }
 
-// No trace of this process is left behind, unless it dies badly: then fuzz_test.py sweeps.
+// Removes all traces of this process. If it dies badly, fuzz_test.py removes them.
 void RemoveAll() {
   const std::string prefix = absl::StrCat("pagoda-", Instance(), "-");
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
@@ -63,7 +64,7 @@ void RemoveAll() {
   }
 }
 
-// A block's content, stamped once: what others may hang under.
+// The content of a block that was stamped once: others can be below it.
 struct Content {
   ContentDigest digest;
   bool full = false;
@@ -93,7 +94,7 @@ class State {
     }
   }
 
-  // A new daemon begins on what is there.
+  // A new daemon starts with the memory as it is.
   void Restart() {
     stamps_.reset();
     pools_.reset();
@@ -141,7 +142,8 @@ class State {
     return stamps.bytes().subspan(kHeaderBytes + place.slot.slot.value() * stride, stride);
   }
 
-  // Calls `visit` with every byte of the slot and what it must be under that content.
+  // Calls `visit` with every byte of the slot, and with the value that it must have for that
+  // content.
   template <class Visit>
   void ForEachByte(const Place& place, const ContentDigest& digest, Visit visit) {
     const size_t pools = pools_->layout().windows()[place.window].pools.size();
@@ -154,7 +156,7 @@ class State {
     }
   }
 
-  // As SlotStamper does it: invalid, bytes, body, published.
+  // In SlotStamper's order: invalidate, bytes, body, publish.
   void Stamp() {
     const Place place = Draw();
     const uint8_t shape = in_.Byte();
@@ -186,7 +188,7 @@ class State {
     PAGODA_CHECK(StampsAt(place).Publish(place.slot.slot, version), "nobody else stamps");
   }
 
-  // A stamp's body is changed, and its checksum with it.
+  // Changes a stamp's body, and its checksum with it.
   void Forge() {
     const Place place = Draw();
     const absl::Span<std::byte> stamp = StampBytes(place);
@@ -195,7 +197,7 @@ class State {
     StampsAt(place).WriteChecksum(place.slot.slot);
   }
 
-  // Anything changes, headers too; no checksum follows.
+  // Changes any byte, of headers too, without its checksum.
   void Damage() {
     const absl::Span<std::byte> bytes = StampsAt(Draw()).bytes();
     const size_t at = in_.Byte() | in_.Byte() << 8;
@@ -203,7 +205,7 @@ class State {
     bytes[at % 2 ? at % 80 : at % bytes.size()] ^= static_cast<std::byte>(in_.Byte());
   }
 
-  // Somebody writes the slot behind the daemon's back.
+  // A writer changes the slot's bytes without the daemon's knowledge.
   void ChangeBytes() {
     const Place place = Draw();
     const uint32_t pool =
@@ -217,7 +219,7 @@ class State {
     Publish(place, StampsAt(place).Invalidate(place.slot.slot), **stamp);
   }
 
-  // A stamp of any bytes that says of itself that it is whole.
+  // A stamp of arbitrary bytes that counts as whole.
   void MakeUp() {
     const Place place = Draw();
     const absl::Span<std::byte> stamp = StampBytes(place);
@@ -256,7 +258,7 @@ class State {
     }
   }
 
-  // The core takes it all, and can let it all go.
+  // The core takes back all of it, and can release all of it.
   static void Restore(const std::vector<RecoveredWindow>& windows) {
     const auto core = *BlockManager::Create(
         {.layout = Layout(),
@@ -264,7 +266,7 @@ class State {
          .max_holes = kMaxHoles,
          .epoch = Epoch{1},
          .journal_slots = true});
-    // Stamps of more slots than there are blocks are nobody's work but ours.
+    // Only this target makes stamps for more slots than there are blocks.
     const bool fits = absl::c_all_of(windows, [](const RecoveredWindow& window) {
       return absl::c_count_if(window.blocks, [](const RecoveredBlock& block) {
                return block.slot.tier == Tier::kSecondary;

@@ -1,4 +1,4 @@
-// What must hold of whatever a checkpoint's reader lets through.
+// The rules for everything that a checkpoint's reader accepts.
 #ifndef PAGODA_TESTS_FUZZ_TENSOR_CHECKS_H_
 #define PAGODA_TESTS_FUZZ_TENSOR_CHECKS_H_
 
@@ -17,7 +17,7 @@ void CheckRefusal(const absl::Status& status, const std::string& path);
 // Each has the bytes of its shape, no two share one, and together they fit into the file.
 void CheckTensors(const TensorMap& tensors, uint64_t file_bytes);
 
-// Numbers that a graph can be built from.
+// The numbers are such that a graph can be built.
 void CheckConfig(const ModelConfig& config);
 
 }  // namespace pagoda::fuzz

@@ -1,4 +1,5 @@
-// A tokenizer.json of any bytes, a good one with some of its bytes changed, and any text for both.
+// A tokenizer.json of arbitrary bytes, a valid one with some bytes changed, and arbitrary text for
+// both.
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
@@ -32,7 +33,7 @@ std::string ReadKind(const char* kind) {
   return text;
 }
 
-// What holds for any tokenizer that was read.
+// The rules for any tokenizer that was read.
 void CheckText(const Tokenizer& tokenizer, const std::string& text) {
   const absl::StatusOr<std::vector<TokenId>> ids = tokenizer.Encode(text, SpecialTokens::kKeep);
   if (!ids.ok()) {
@@ -63,7 +64,7 @@ void CheckFile(const std::string& file, const std::string& text) {
   CheckText(**tokenizer, text);
 }
 
-// A tokenizer that changes nothing gives back what it took.
+// A tokenizer that changes nothing decodes a text to itself.
 void CheckRoundTrip(const std::string& text) {
   static const std::unique_ptr<Tokenizer> tokenizer = *Tokenizer::Parse(ReadKind("llama3"));
   const absl::StatusOr<std::vector<TokenId>> ids =

@@ -1,6 +1,7 @@
 #!/bin/sh
 # with_clang.sh CLANG [env SETTING... CCACHE] GXX ARGUMENT...
-# Runs CLANG, by way of ccache where there is one, with the arguments that CMake made for g++. Used by tests/fuzz/CMakeLists.txt.
+# Runs CLANG, through ccache if there is one, with the arguments that CMake made for g++.
+# tests/fuzz/CMakeLists.txt uses it.
 set -eu
 clang=$1
 shift
@@ -16,7 +17,8 @@ done
 shift
 case " $* " in
   *" c++-header "*)
-    # To make a precompiled header, CMake includes what it is made of; clang would take the old one for that, and find it out of date.
+    # For a precompiled header, CMake includes the header's sources. clang would use the old
+    # precompiled header instead, and find it out of date.
     output=$(printf '%s\n' "$@" | sed -n '/^-o$/{n;p;}')
     rm -f "$output"
     # The header names its folder, so another clone cannot use it: it is not cached.

@@ -74,7 +74,7 @@ struct Machine {
   uint32_t multiprocessors = 0;
   bool hopper = false;
   double copy_gbs = 0;    // Bytes read and written by a large copy.
-  double read_gbs = 0;    // By a kernel that only reads.
+  double read_gbs = 0;    // Measured by a kernel that only reads.
   double mma_tflops = 0;  // By mma.sync from registers.
   // On Hopper, wgmma's: 4,096 bf16 operations per cycle and multiprocessor (NVIDIA, "H100 Tensor
   // Core GPU Architecture": 989 TFLOP/s with 132 multiprocessors at 1,830 MHz), at the device's

@@ -3,8 +3,8 @@ of gpu_kernels_bench.
 
     python3 tests/gpu/peers.py [--list]
 
-The peers are PyTorch (scaled_dot_product_attention, flex_attention, varlen_attn with a block table, a
-matrix product) and FlashInfer, if they are installed. A missing or failing peer is reported on
+The peers are PyTorch (scaled_dot_product_attention, flex_attention, varlen_attn with a block table,
+a matrix product) and FlashInfer, if they are installed. A missing or failing peer is reported on
 standard error and left out. The shapes are those of gpu_kernels_bench. The id of a figure is the id
 there, then "@" and the peer. Times are medians over several sets of K and V, cold in L2: of CUDA
 graph replays if the peer can be captured, else of single calls. Exit status 77 without PyTorch or a

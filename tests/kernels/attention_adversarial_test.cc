@@ -325,7 +325,7 @@ TEST_P(AttentionAdversarialTest, PoolsBeyondFourGibibytes) {
     std::memcpy(pool.data() + next * kSlotBytes,
                 params.kv.keys + slot * params.kv.slot_stride_bytes, params.kv.slot_stride_bytes);
     slot = next;
-    next -= 190;  // To both sides of 4 GiB and of 16 GiB.
+    next -= 190;  // The slots lie on both sides of 4 GiB and of 16 GiB.
   }
   params.kv.values = pool.data() + (params.kv.values - params.kv.keys);
   params.kv.keys = pool.data();

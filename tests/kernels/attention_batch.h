@@ -117,9 +117,9 @@ class AttentionBatch {
   void MoveBlocks(std::mt19937& random);
 
   AttentionRows Run(const Runner& runner) const;
-  AttentionRows Expected() const;  // By the fp64 reference, from the rounded queries.
+  AttentionRows Expected() const;  // Computed by the fp64 reference, from the rounded queries.
 
-  // Only the queries, in fp32.
+  // The queries only, in fp32.
   std::vector<float>& queries() { return queries_; }
 
   std::vector<int32_t>& query_starts() { return query_starts_; }

@@ -44,8 +44,9 @@ double ByDefinition(const Format& format, uint8_t bits) {
   return (bits & 0x80) != 0 ? -magnitude : magnitude;
 }
 
-// The finite bits nearest to `value`, by trying all of them; of two equally near ones the even one.
-// The largest is nearest to all larger values, whose distances a double might not distinguish.
+// The finite bits nearest to `value`, found by trying all of them. Between two equally near ones,
+// the even one. All larger values round to the largest one, because a double might not distinguish
+// their distances.
 uint8_t NearestByDefinition(const Format& format, float value) {
   const double magnitude = std::min(std::abs(double{value}), ByDefinition(format, format.largest));
   uint8_t best = 0;

@@ -4,8 +4,8 @@ that are chosen at run time.
     /usr/bin/python3 tests/kernels/isa_symbols.py LIBRARY.a...
 
 An object whose name contains avx2 or avx512 may use those instructions, but must not define a weak
-symbol: the linker uses one object's copy of an inline function for all objects, and could choose that
-one. All other objects must not use these instructions.
+symbol: the linker uses one object's copy of an inline function for all objects, and could choose
+that one. All other objects must not use these instructions.
 """
 
 import re

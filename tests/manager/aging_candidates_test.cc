@@ -63,8 +63,8 @@ TEST(AgingCandidatesTest, AKeyOutOfReachIsTheHighest) {
 }
 
 TEST(AgingCandidatesTest, AFloorThatJumpsOverTheRingKeepsTheOrder) {
-  // From one key beyond the ring to several rings, so that the old keys meet the new floor's list
-  // in every way.
+  // The floors go from one key beyond the ring to several rings, so that the old keys meet the new
+  // floor's list in every way.
   for (uint64_t floor = 1; floor < 4 * AgingCandidates::kKeys; ++floor) {
     CandidateArena arena(AgingCandidates::kKeys + 1, AgingCandidates::kNumLists);
     AgingCandidates candidates(&arena);

@@ -159,7 +159,7 @@ TEST_F(BlockManagerTest, OfTwoEqualBlocksTheFirstIsCanonical) {
   EXPECT_EQ(*Add(3, Range(0, 8)), 8u);
   EXPECT_EQ(TableOf(3)[0], TableOf(1)[0]);
 
-  // The second goes on, and its next blocks become children of the canonical block.
+  // The second sequence continues, and its next blocks become children of the canonical block.
   Append(2, {9, 10, 11, 12}, 12);
   const auto stored = std::get<StoredEvent>(core_->TakeEvents().at(0).what);
   EXPECT_EQ(stored.parent, TableOf(1)[1].id);
@@ -361,7 +361,8 @@ TEST_F(BlockManagerTest, ATailThatIsComputedAgainIsRecentAgain) {
   Make(4, 4);
   const std::vector<TokenId> tail = {1, 2};
   ASSERT_TRUE(Add(1, tail).ok());
-  ASSERT_TRUE(Add(2, tail).ok());  // Before the first is cached: it computes the same.
+  // Added before the first one is cached, so it computes the same content.
+  ASSERT_TRUE(Add(2, tail).ok());
   Commit(1, {}, 2);
   Free(1);
   AddAndFree(3, {7, 8});

@@ -166,7 +166,7 @@ void DiskCache::SetModel(Files files, uint64_t last_number) {
 DiskContent DiskCache::Recoverable(const Files& files) {
   DiskContent content;
   for (uint32_t w = 0; w < files.size(); ++w) {
-    std::map<uint64_t, uint64_t> parents;  // By number of the write.
+    std::map<uint64_t, uint64_t> parents;  // The parent's write number by the block's.
     for (const std::optional<Written>& one : files[w]) {
       if (one.has_value()) parents[one->number] = one->parent;
     }

@@ -489,7 +489,7 @@ TEST_F(DiskCoreTest, ARestartTakesBackBlocksAndCopiesAndDropsWhatHasNoPlace) {
     return RecoveredBlock{
         .slot = {kDisk, SlotIndex{slot}}, .parent = parent, .tokens = Tokens(first, count)};
   };
-  // In memory the first block was found, too.
+  // The first block was found in memory too.
   core_ =
       *BlockManager::Create({.layout = TinyLayout(kBlockTokens),
                              .tiers = {{.name = "dram", .blocks = {4}},
@@ -504,7 +504,7 @@ TEST_F(DiskCoreTest, ARestartTakesBackBlocksAndCopiesAndDropsWhatHasNoPlace) {
   disk.blocks.push_back(block(0, RecoveredBlock::kRoot, 100, 4));
   disk.blocks.push_back(block(3, 0, 104, 4));
   disk.blocks.push_back(block(4, 1, 108, 2));  // A tail.
-  disk.blocks.push_back(block(5, 2, 200, 4));  // Below a tail, so it has no place.
+  disk.blocks.push_back(block(5, 2, 200, 4));  // It is below a tail, so it has no place.
   const auto restored = core_->RestoreDisk({&disk, 1}, now_);
   ASSERT_TRUE(restored.ok()) << restored.status();
   EXPECT_EQ(*restored, 3u);

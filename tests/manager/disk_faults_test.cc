@@ -35,7 +35,7 @@ class FullFile {
   ~FullFile() { close(fd_); }
 
   static constexpr uint64_t kPayload = 11 * 1024;
-  static constexpr size_t kPages = 4;  // Of a slot, with its header.
+  static constexpr size_t kPages = 4;  // The pages of a slot, with its header.
   Bytes Read(uint32_t slot) const {
     Bytes bytes(kPages * slab::kPageBytes);
     EXPECT_EQ(pread(fd_, bytes.data(), bytes.size(), At(slot)), ssize_t(bytes.size()));
@@ -150,7 +150,7 @@ TEST_F(DiskFaultsTest, AnEraseTakesTheOldBlockUnderABackupThatNeverTouchedItsSlo
   FileOrder order = BackupOf(kFull, 0, 2);
   order.content->tokens.resize(800);  // Its record does not fit.
   const Ticket backup = order.ticket, erase(++ticket_);
-  // In one list: when the erase is submitted, the slot belongs to the backup.
+  // Both in one list: when the erase is submitted, the slot belongs to the backup.
   FileCommands commands;
   commands.push_back(std::move(order));
   commands.push_back(FileErase{

@@ -350,7 +350,7 @@ TEST_F(DiskLinksTest, ExtrasTellContentsApart) {
   SlotContent content = {.tokens = Full(1)};
   PutRecord(0, EncodeRecord(1, 0, content));
   content.extras.resize(content.tokens.size());
-  PutRecord(1, EncodeRecord(2, 0, content));  // Nothing for each token: the same.
+  PutRecord(1, EncodeRecord(2, 0, content));  // No extras, given for each token, mean the same.
   content.extras[3] = {.extra_id = 4, .digest = {1, 2, 3, 4}, .item_offset = 5, .in_item = true};
   PutRecord(2, EncodeRecord(3, 0, content));
   const DiskRecovery recovery = RecoverDisk(Files());

@@ -155,7 +155,7 @@ TEST_F(EventRecorderTest, NothingJoinsWhatWasTaken) {
 TEST_F(EventRecorderTest, TierAndPriorityOfABlockAreOneEvent) {
   Reprioritized(1, 50, 35);
   MovedDown(1);
-  Reprioritized(1, 35, 40);  // Again: another event, so that each change is seen.
+  Reprioritized(1, 35, 40);  // A second change is another event, so that each change is seen.
   MovedDown(2);
   MovedDown(2, kSliding);
   recorder_.BeginOperation(absl::UnixEpoch());

@@ -31,7 +31,7 @@ Policies Make(std::string_view name, uint32_t num_slots, uint16_t num_tenants) {
   return policies.ok() ? *std::move(policies) : Policies(num_tenants);
 }
 
-// A block whose id is unrelated to its slot: policies go by slot.
+// A block whose id is unrelated to its slot, because policies go by slot.
 BlockFacts Facts(uint32_t slot, Priority priority = kDefaultPriority, uint64_t hash = 0) {
   return {.slot = SlotIndex{slot},
           .block = BlockId{2'000'000 - slot},
@@ -212,7 +212,7 @@ class NaivePolicy {
     LetGo();
     std::vector<Candidate>& candidates = candidates_[priority];
     const auto [low, high] = Bounds();
-    // Slots with one key stay in the list's order, also slots that come to have one key.
+    // Slots with one key stay in the list's order, even if their keys became equal later.
     std::stable_sort(candidates.begin(), candidates.end(),
                      [](const Candidate& a, const Candidate& b) { return a.key < b.key; });
     for (Candidate& candidate : candidates) candidate.key = std::max(candidate.key, low);
@@ -545,7 +545,8 @@ TEST_P(CountingPolicyTest, AParkedBlockReturnsToThePlaceThatItsMatchesGiveIt) {
   }
   EXPECT_EQ(cache.Evict(), 1u);
   cache.policy().Unparked(Facts(0));
-  // Not at the front, as under LRU: most of the blocks without a match go first.
+  // It does not go to the front, as under LRU: most of the blocks without a match are evicted
+  // first.
   uint32_t gone_before = 0;
   while (cache.Evict() != 0) ++gone_before;
   EXPECT_GT(gone_before, kBlocks / 2);

@@ -20,7 +20,7 @@ TEST(FairMutexTest, WhoWaitsHasHadTheMutexWhenItsHolderHasLetOthersIn) {
       had_it = true;
     });
     while (!mutex.wanted()) std::this_thread::yield();
-    // The thread can still be on its way to the gate. The second time it is there.
+    // The first time, the thread can still be on its way to the gate. The second time it is there.
     mutex.LetOthersIn();
     while (!had_it && mutex.wanted()) mutex.LetOthersIn();
     EXPECT_TRUE(had_it);

@@ -46,7 +46,7 @@ void CacheOneBlock(Cache& cache) {
   cache.Run(FreeSequence{.sequence = kFirst});
 }
 
-// With an image at the first token.
+// Caches a prompt of the whole cache with an image at the first token.
 void CacheWholeWithImage(Cache& cache) {
   cache.Run(AddSequence{
       .sequence = kFirst, .tokens = Tokens(kCacheTokens), .multimodal_items = OneImage()});

@@ -115,7 +115,7 @@ uint32_t NaiveModel::Match(const std::string& salt, const Tokens& tokens) const 
 void NaiveModel::Remove(const ContentPtr& content) {
   const Path path = content->path;
   cached_.erase(path);
-  // The parent, if it is evictable now, is evicted next.
+  // The parent is evicted next, if it is evictable now.
   const size_t parent_size = (path.second.size() - 1) / tokens_per_block_ * tokens_per_block_;
   const auto parent =
       cached_.find({path.first, {path.second.begin(), path.second.begin() + parent_size}});
@@ -161,7 +161,7 @@ Reason NaiveModel::Add(SequenceName name, const std::string& salt, const Tokens&
   if (CheckCapacity(std::max<uint64_t>({wanted, *matched, tokens.size()})) != Reason::kNone) {
     return Reason::kInvalidCount;
   }
-  // Capacity: what is free or evictable, less what the match will hold.
+  // Capacity: the free or evictable blocks, less those that the match will hold.
   const Counts now = counts();
   uint32_t available = now.free + now.cached;
   for (const ContentPtr& content : full) available -= content->holders == 0 ? 1 : 0;
@@ -277,11 +277,11 @@ NaiveModel::ContentPtr NaiveModel::Store(const Sequence& sequence, const Path& p
   const std::optional<uint8_t> had = TakenOver(sequence, index);
   *is_new = found == cached_.end();
   if (!*is_new) {
-    const ContentPtr content = found->second;
+    ContentPtr content = found->second;
     content->priority = wish.value_or(std::max(content->priority, had.value_or(0)));
     return content;
   }
-  const auto content = std::make_shared<Content>(Content{.path = path});
+  auto content = std::make_shared<Content>(Content{.path = path});
   content->priority = wish.value_or(had.value_or(content->priority));
   for (auto it = cached_.begin(); it != cached_.end();) {
     const auto shorter = it++;

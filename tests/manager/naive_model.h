@@ -25,7 +25,7 @@ class NaiveModel {
   struct Wish {
     std::optional<uint8_t> prompt, generated;
   };
-  // A session and a sequence of it.
+  // A session, and one of its sequences.
   using SequenceName = std::pair<uint64_t, uint64_t>;
 
   struct Counts {
@@ -86,7 +86,8 @@ class NaiveModel {
     uint32_t prompt = 0, computed = 0, reserved = 0;
     std::vector<ContentPtr> published;  // One for each full computed block, from the start.
     uint32_t duplicates =
-        0;  // Published blocks whose content was there before: it keeps its own copies too.
+        // Published blocks whose content was cached before. The sequence keeps its own copies too.
+        0;
     bool after_reset = false;  // Publishes nothing any more.
     // The block with this index was taken over, and had this priority.
     std::optional<std::pair<size_t, uint8_t>> taken_over;

@@ -99,7 +99,7 @@ absl::Duration TimeExpiries(size_t pins) {
   return elapsed / kExpiries;
 }
 
-// If it looked at all pins, it would take a hundred times as long beside the most pins possible.
+// With the most pins possible, a look at all of them would take a hundred times as long.
 TEST(PinExpiryTest, CostsWhatExpiresAndNotWhatThereIs) {
   absl::Duration few = absl::InfiniteDuration(), most = absl::InfiniteDuration();
   for (int i = 0; i < 5; ++i) {
@@ -135,7 +135,7 @@ TEST(PinExpiryTest, OneCallEndsNoMoreThanABound) {
   uint64_t next = 1;
   for (uint32_t left = kPins; left > 0;) {
     EXPECT_TRUE(core->HasExpired(now));
-    // For any call, and even if it is refused.
+    // Any call ends expired pins, even a refused one.
     EXPECT_FALSE(core->UnpinPrefix(PinId{1'000'000}, now).ok());
     const EventBatch events = core->TakeEvents();
     ASSERT_EQ(events.size(), std::min(left, kPinsEnded));

@@ -86,7 +86,7 @@ class RecordingPolicy final : public EvictionPolicy {
                                         " of ", block.content.log2_request_tokens(), " uses ",
                                         block.uses, " priority ", block.priority.value()));
   }
-  // It is where it was inserted, with the same content.
+  // Checks that the block is in the slot where it was inserted, with the same content.
   void CheckPlace(const BlockFacts& block) const {
     const auto found = heard_.blocks.find({tier_, block.block});
     ASSERT_NE(found, heard_.blocks.end());

@@ -205,7 +205,7 @@ class RandomPrefixTreeTest : public ::testing::TestWithParam<std::tuple<RandomCa
     return block.state() == BlockState::kCached ? PrefixTree::Place(block.tier())
                                                 : PrefixTree::kNowhere;
   }
-  // To another tier, or a hole gets bytes, or a cached block loses them.
+  // A block moves to another tier, a hole gets bytes, or a cached block loses them.
   void Move() {
     if (all_.empty()) return;
     const BlockId id = all_[Pick(all_.size())];

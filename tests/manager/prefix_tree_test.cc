@@ -296,7 +296,7 @@ TEST(PrefixTreeTest, AnswersAreTheSameWhateverTheOrderOfInsertions) {
     Bed bed(256, 4);
     const NodeRef root = bed.tree.AcquireRoot(kBase);
     for (size_t i = 0; i < 128; ++i) bed.Insert(contents[i], root);
-    for (size_t i = 128; i < 256; ++i) {  // Come and go: what stays are the first 128.
+    for (size_t i = 128; i < 256; ++i) {  // Children come and go. The first 128 stay.
       const BlockId gone = bed.Insert(contents[i], root);
       if (i % 2 == 0) bed.Erase(gone);
     }

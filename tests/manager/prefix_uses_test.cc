@@ -1,4 +1,5 @@
-// Which prefixes saved most: small trees by hand, and random forests beside a naive count.
+// The prefixes that saved most: small trees made by hand, and random forests compared with a naive
+// count.
 #include "manager/prefix_uses.h"
 
 #include <gmock/gmock.h>
@@ -37,9 +38,10 @@ TEST(PrefixUsesTest, NothingWasUsed) {
 }
 
 TEST(PrefixUsesTest, APrefixIsCountedWithWhatGoesOnFromIt) {
-  // 0 - 1 - 2, and 1 - 3: two questions behind one system prompt.
+  // 0 - 1 - 2, and 1 - 3: two questions after one system prompt.
   const std::vector<PrefixNode> nodes = {Node(kAtRoot, 0), Node(0, 4), Node(1, 3), Node(1, 2)};
-  // 1: nine hits of two blocks; 2: three of three; 3: two of three. 0 always goes on in 1.
+  // 1: nine hits of two blocks; 2: three of three; 3: two of three. 0 is left out, because 1 always
+  // follows it.
   EXPECT_THAT(Top(nodes), ElementsAre(Pair(1, 9), Pair(2, 3), Pair(3, 2)));
   EXPECT_THAT(Top(nodes, 1), ElementsAre(Pair(1, 9)));
   const UsedPrefix first = TopPrefixes(nodes, 1).front();

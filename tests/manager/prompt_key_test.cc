@@ -73,7 +73,7 @@ TEST(PromptKeyTest, ABlockHasTheExtrasOfItsTokens) {
   }
 }
 
-// As many tokens as 14 MiB hold, with an image.
+// The number of tokens that 14 MiB hold, with an image.
 TEST(LongPromptTest, AMatchCostsWhatItFinds) {
   const auto core = MakeCore(64, 16);
   const SessionId session =

@@ -179,7 +179,7 @@ TEST_F(DamageTest, FlippedBitsNeverGiveAWrongBlock) {
   constexpr uint64_t kRounds = 10'000;
   for (uint64_t round = 0; round < kRounds; ++round) {
     for (uint64_t flips = 1 + below(3); flips > 0; --flips) {
-      // As often in the pools as in the stamps; and now and then in a header, which is small.
+      // Damages the pools and the stamps equally often, and sometimes a header, which is small.
       const bool in_pool = below(2) == 0;
       const size_t first = in_pool ? 0 : num_pools_;
       const size_t last = in_pool ? num_pools_ : memories_.size();

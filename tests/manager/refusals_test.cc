@@ -39,13 +39,13 @@ class RefusalTest : public ::testing::Test {
     Serve(8, Range(100, 107));
     Run(OffloadPrefix{.tokens = Range(100, 107)});
     Serve(9, Range(200, 203));
-    // Sequence 1 runs; of ten tokens ten are computed.
+    // Sequence 1 runs. All of its ten tokens are computed.
     Run(AddSequence{.sequence = SequenceId{1}, .tokens = Range(0, 9)});
     Run(CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 10});
     raw_ = std::get<AllocatedBlocks>(Run(AllocateBlocks{.window = kSliding, .count = 2})).blocks;
     core_->TakeEvents();
   }
-  // Checks that nothing is left behind that fails later.
+  // Checks that the refused operations left nothing behind that would fail later.
   void TearDown() override {
     EndCopies();
     core_->CheckInvariants();

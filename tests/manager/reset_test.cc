@@ -257,7 +257,7 @@ TEST_F(ResetTest, APriorityThatEndsMeanwhileIsNoEvent) {
   EXPECT_EQ(Of(Tier::kPrimary).free, 8u);
 }
 
-// A path of any length is not walked again and again, whatever evicts its end meanwhile.
+// A long path is not walked again and again, even if other operations evict its end meanwhile.
 TEST_F(ResetTest, EvictionsDoNotHoldTheResetUp) {
   constexpr uint32_t kBlocks = 512;
   Make(kBlocks);

@@ -49,7 +49,7 @@ class Slots {
     }
   }
 
-  // By depth, so that parents come first. Content without a parent is left out.
+  // Sorted by depth, so that parents come first. Content without a parent is left out.
   RecoveredWindow Recover(uint32_t window_index, WindowSize window) const {
     RecoveredWindow recovered{.window = window, .blocks = {}};
     const auto found = windows_.find(window_index);
@@ -135,7 +135,7 @@ TEST(RestoreTest, ARandomCacheIsTheSameAfterwards) {
     Slots again;
     again.Apply(restored->TakeSlotChanges());
     EXPECT_EQ(again.Recover(0, kFullAttention).blocks.size(), window.blocks.size());
-    // It goes on like any other cache.
+    // The restored cache works like any other one.
     const SessionId later = restored->OpenSession("test", absl::InfiniteDuration(), now)->ref.id;
     for (uint32_t i = 0; i < 16; ++i) {
       BlockHandle block;

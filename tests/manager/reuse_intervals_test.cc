@@ -63,7 +63,7 @@ class LivesTest : public ::testing::Test {
                                    .reuse_sample = sample});
     session_ = core_->OpenSession("test", absl::InfiniteDuration(), now_)->ref.id;
   }
-  // Two blocks, of which the first one's tokens are `first` and so on.
+  // A prompt of two blocks, whose tokens are all `first`.
   static std::vector<TokenId> Prompt(TokenId first) {
     return {first, first, first, first, first, first, first, first};
   }

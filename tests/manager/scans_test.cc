@@ -42,8 +42,8 @@ class ScansTest : public ::testing::Test {
   ~ScansTest() override { manager_.CheckInvariants(); }
 
   template <class Result>
-  Result Run(Operation operation) {
-    return *RunOne<Result>(*client_, std::move(operation));
+  Result Run(const Operation& operation) {
+    return *RunOne<Result>(*client_, operation);
   }
   void Add(uint64_t sequence, std::vector<TokenId> tokens, const NamespaceKey& name_space = {}) {
     const auto size = static_cast<uint32_t>(tokens.size());

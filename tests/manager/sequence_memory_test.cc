@@ -1,4 +1,4 @@
-// What sequences keep beside their blocks. Forks share it, and it is bounded.
+// The memory of sequences beside their blocks. Forks share it, and it is bounded.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -126,7 +126,7 @@ TEST_F(SequenceMemoryTest, AnImageCostsNothingForTheTokensBesideIt) {
   if (kHeapTells) {
     EXPECT_LT(HeapBytes(), heap + 10'000);
   }
-  // Its blocks are published with it, and those beside it without.
+  // The blocks with the item are published with it, and the others without.
   ASSERT_TRUE(
       Run(session, CommitTokens{.sequence = SequenceId{1}, .computed_tokens = kTokens}).ok());
   EXPECT_EQ(core_->MatchPrefix({}, add.tokens), 50'001u);
@@ -248,7 +248,7 @@ TEST_F(SequenceMemoryTest, WhatASequenceAloneCannotHaveIsNotToBeTriedAgain) {
     ASSERT_TRUE(Run(red, add).ok());
     EXPECT_EQ(ReasonOf(Run(red, grow).status()), Reason::kInvalidCount);
     EXPECT_EQ(ReasonOf(Run(red, fork).status()), Reason::kInvalidCount);
-    // Beside another sequence, it can fit later.
+    // It does not fit beside another sequence, but can fit later.
     Make({{.name = "red", .max_sequence_bytes = 2 * kept + kSpare}}, {});
     red = Open(kRed);
     AddSequence other = add;
@@ -305,7 +305,7 @@ TEST_F(SequenceMemoryTest, AForkNamesTheTokensThatItsParentHasNotComputed) {
   for (uint64_t fork = 2; fork <= 4; ++fork) {
     ASSERT_TRUE(Run(session, ForkSequence{SequenceId{1}, SequenceId{fork}}).ok());
   }
-  // The parent goes on first, then a fork, then a fork of that.
+  // First the parent continues, then a fork, then a fork of that fork.
   ASSERT_TRUE(Run(session, ReserveTokens{.sequence = SequenceId{1}, .count = 5}).ok());
   ASSERT_TRUE(Run(session, ReserveTokens{.sequence = SequenceId{2}, .count = 9}).ok());
   ASSERT_TRUE(Run(session, CommitTokens{.sequence = SequenceId{2}, .computed_tokens = 11}).ok());
@@ -354,7 +354,7 @@ TEST_F(SequenceMemoryTest, ForksHaveTheExtraIdsOfTheirOwnCuts) {
       ASSERT_TRUE(Run(session, TruncateSequence{SequenceId{name}, cut}).ok());
       kept = cut;
     }
-    // What comes behind a cut has no extra ids.
+    // The tokens behind a cut have no extra ids.
     const std::vector<TokenId> behind(16 - kept, 9);
     ASSERT_TRUE(Run(session, AppendTokens{.sequence = SequenceId{name}, .tokens = behind}).ok());
     ASSERT_TRUE(

@@ -45,7 +45,7 @@ TEST(SharedManagerTest, ASessionsTokenComesFromTheSource) {
               SessionToken(2, 102));
 }
 
-// It can ask the system, which can take its time.
+// The source of tokens can ask the system, which can take long.
 TEST(SharedManagerTest, ATokenIsDrawnWithoutTheLock) {
   EventLog log({});
   SharedManager* asked = nullptr;

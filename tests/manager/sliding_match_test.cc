@@ -101,7 +101,7 @@ class Contents {
     for (const TreeEntry& entry : tree_) by_hash_[entry.hash.value()] = &entry;
   }
 
-  // Whether a sequence of the first `length` of these tokens can go on, by the words of rule 7.
+  // Whether a sequence with the first `length` of these tokens can continue, by the text of rule 7.
   bool IsValid(const Tokens& tokens, uint32_t length, WindowSize window) const {
     const uint32_t whole = length / kBlockTokens, part = length % kBlockTokens;
     uint32_t first = 0;
@@ -172,7 +172,7 @@ TEST_F(HoleTest, AHoleHidesNoBlockBesideIt) {
                   {.token_start = 8, .token_end = 12, .retention = {.priority = Priority{0}}},
                   {.token_start = 12, .token_end = 16, .retention = {.priority = Priority{90}}}}});
   cache.Store(Join({a_, b_, y_}), keep(8, 12));
-  // 5 of 8 blocks are cached, so a sequence that takes 5 evicts two.
+  // 5 of 8 blocks are cached, so a sequence that takes 5 blocks evicts two.
   std::vector<BlockHandle> raw(5);
   ASSERT_TRUE(
       cache.core().AllocateBlocks(cache.session(), kWindow, absl::MakeSpan(raw), cache.now()).ok());
@@ -183,7 +183,7 @@ TEST_F(HoleTest, AHoleHidesNoBlockBesideIt) {
   EXPECT_EQ(cache.Match(other), 11u);
   EXPECT_EQ(cache.Match(Join({a_, b_, x_})), 11u) << "X is a hole, and Y has three tokens of it";
   EXPECT_EQ(cache.Match(Join({a_, b_, x_, {77}})), 11u);
-  // A sequence goes on there: it copies the three tokens out of Y.
+  // A sequence continues there: it copies the three tokens out of Y.
   std::vector<BlockRef> refs;
   for (const BlockHandle& handle : raw) refs.push_back(handle.ref());
   ASSERT_TRUE(cache.core().FreeBlocks(cache.session(), kWindow, refs, cache.now()).ok());
@@ -231,7 +231,8 @@ double PinSeconds(uint32_t holes) {
   run(CommitTokens{.sequence = main, .computed_tokens = static_cast<uint32_t>(path.size())});
   run(FreeSequence{.sequence = main});
   run(SetRetention{.tokens = path, .retention = retention});
-  // Free blocks, and blocks at priority 0: the last of these has no children, and is no hole.
+  // Takes the free blocks, and the blocks at priority 0. The last of these has no children, so it
+  // does not become a hole.
   const auto free = static_cast<uint32_t>(core.Stats().windows[0].tiers[0].free);
   run(AllocateBlocks{.window = window, .count = free + holes});
   EXPECT_EQ(core.Stats().windows[0].holes, holes - 1);
@@ -249,7 +250,7 @@ double PinSeconds(uint32_t holes) {
   return shortest;
 }
 
-// It took as many steps as there were holes, each with a copy of the whole path.
+// A naive search would take as many steps as there are holes, each with a copy of the whole path.
 TEST(SlidingMatchTest, AWholePrefixIsFoundInTheTimeOfItsTokens) {
   const double few = PinSeconds(256), many = PinSeconds(4096);
   EXPECT_LT(many, 64 * few) << "256 holes " << few * 1e6 << " us, 4096 holes " << many * 1e6

@@ -174,7 +174,7 @@ TEST_F(SlotStampsTest, ASlotThatWasInvalidatedMeanwhileIsNotPublished) {
   EXPECT_FALSE(stamps->Publish(slot, version));
   EXPECT_FALSE(stamps->IsValid(slot));
   EXPECT_FALSE(stamps->WriteBody(slot, version, RandomStamp(random)));
-  // The body there is of the earlier version.
+  // The body belongs to the earlier version.
   EXPECT_TRUE(stamps->Publish(slot, next));
   EXPECT_EQ(stamps->Read(slot).status().code(), absl::StatusCode::kDataLoss);
 }
@@ -217,7 +217,7 @@ TEST_F(SlotStampsTest, StampsOfAnotherCacheAreForgottenWithAReason) {
   options = Options();
   options.num_slots = kSlots + 1;
   EXPECT_EQ(reason(options), "no stamps of this size were left");
-  // Fewer slots of more tokens, in as many bytes.
+  // Fewer slots with more tokens, in the same number of bytes.
   options = Options();
   options.num_slots = 1;
   while (SlotStamps::SizeBytes(1, options.tokens_per_block) <

@@ -1,5 +1,5 @@
-// Tails: how they are retained when a sequence goes on in them, and when a longer block begins with
-// them.
+// Tails: how they are retained when a sequence continues in them, and when a longer block begins
+// with them.
 #include <gtest/gtest.h>
 
 #include <map>

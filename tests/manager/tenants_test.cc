@@ -1,4 +1,4 @@
-// Tenants: what each one sees, what it can end, and what events say of it.
+// Tenants: the blocks that each one sees, the objects that it can end, and the events about it.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -77,7 +77,7 @@ TEST_F(TenantsTest, ATrustedSessionNamesWhomASequenceIsChargedTo) {
   EXPECT_EQ(core_->TenantUses()[kOpen.value()].sequences, 1u);
   const auto left = Run(engine, QueryCapacity{.tokens = Prompt(2, 1), .tenant = "open"});
   EXPECT_EQ(std::get<CapacityAnswer>(*left).windows.at(0).quota_left_blocks, 1u);
-  // Its quota bounds it, however it grows, and bounds no other tenant.
+  // The tenant's quota bounds the sequence, however it grows. It bounds no other tenant.
   EXPECT_EQ(ReasonOf(Run(engine, add(2, 2, 2, "open")).status()), Reason::kTenantQuotaExceeded);
   EXPECT_EQ(ReasonOf(Run(engine, ReserveTokens{SequenceId{1}, 2 * kTokensPerBlock}).status()),
             Reason::kInvalidCount);

@@ -201,13 +201,13 @@ TEST(UseHistoryTest, TheAgeFollowsWhoseContentsLeaveNow) {
   UseTable table(kSlots);
   UseHistory own(&table), other(&table);
   for (const BlockHash hash : Hashes(5, kOfOthers)) other.Removed(kSlot, hash);
-  // Now the other one stops, and only this tenant's content leaves.
+  // Now the other tenant stops, and only this tenant's content leaves.
   const std::vector<BlockHash> hashes = Hashes(6, 2'000);
   for (const BlockHash hash : hashes) own.Removed(kSlot, hash);
   const std::optional<EvictedContent::Memory> memory = own.Inserted(kSlot, hashes[0], 0);
   ASSERT_TRUE(memory.has_value());
   EXPECT_NEAR(static_cast<double>(memory->age), 2'000, 800);
-  // The other one comes back: none of its own has left since.
+  // The other tenant's last content comes back: none of its own content has left since.
   const BlockHash last = Hashes(5, kOfOthers).back();
   const std::optional<EvictedContent::Memory> late = other.Inserted(kSlot, last, 0);
   ASSERT_TRUE(late.has_value());
@@ -215,7 +215,7 @@ TEST(UseHistoryTest, TheAgeFollowsWhoseContentsLeaveNow) {
 }
 
 TEST(UseHistoryTest, TenantsShareTheRoomForWhatLeft) {
-  // Of 40,000 that left since, the last 8,192 are remembered.
+  // 40,000 contents have left since; the last 8,192 of them are remembered.
   EXPECT_LT(FindAmong(99).contents, 5u);
 }
 

@@ -40,8 +40,8 @@ class WarmCache {
   static CacheLayout Layout();  // A window of 8 tokens, and full attention in two pools.
   static SlotCounts Slots();
 
-  // Takes over what an earlier cache of that instance left, if anything: recovers it, and tells the
-  // stamper what the core would tell it.
+  // Takes over the memory that an earlier cache of that instance left, if any. Recovers it, and
+  // tells the stamper about it as the core would.
   WarmCache(const std::string& instance, uint64_t seed, SlotStamper::Options options = {});
   // Removes every trace of an instance.
   static void Remove(const std::string& instance);

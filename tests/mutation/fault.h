@@ -12,7 +12,7 @@ enum class Fault {
 #undef X
 };
 
-// The one that the environment variable PAGODA_FAULT names; kNone where it is not set. A name that
+// The fault that the environment variable PAGODA_FAULT names; kNone if it is not set. A name that
 // does not exist stops the process.
 Fault PlantedFault();
 

@@ -1,10 +1,12 @@
 """Demands that a test catches each of the faults that plant.py plants in the core.
 
-    /usr/bin/python3 tests/mutation/mutation_test.py [--bin FOLDER] [--fault NAME] [--all] [--suites SUITE ...] [--jobs N]
+    /usr/bin/python3 tests/mutation/mutation_test.py [--bin FOLDER] [--fault NAME] [--all]
+                     [--suites SUITE ...] [--jobs N]
 
-First every suite has to pass without a fault. Then, with each fault, the test that tests/README.md names has to fail; where
-it does not, the suites run until one of them fails, to say which test could be named. Exit status 0 where all faults are
-caught, and plant.py --check has nothing to say against the patches and the list.
+First every suite has to pass without a fault. Then, with each fault, the test that tests/README.md
+names has to fail. If it does not, the suites run until one of them fails, to find a test that the
+list could name. Exit status 0 if all faults are caught, and plant.py --check finds nothing wrong
+with the patches and the list.
 """
 
 import argparse
@@ -27,7 +29,8 @@ TIMEOUT_SECONDS = 200
 # The quickest first.
 SUITES = ["conformance_test", "manager_test", "disk_core_test", "property_test", "sim_test"]
 
-# Fewer seeds than in the suites' own entries: a fault that only a long run meets is one that the tests nearly miss.
+# Fewer seeds than in the suites' own entries: the tests nearly miss a fault that only a long run
+# finds.
 SETTINGS = {
     "conformance_test": {},
     "manager_test": {},
@@ -87,7 +90,8 @@ def run(folder, suite, fault, *arguments, timeout=TIMEOUT_SECONDS):
 
 
 def first_catch(folder, suites, fault, *arguments):
-    """The outcome of the first suite that catches the fault, else of the last one that did not pass, else a pass."""
+    """The outcome of the first suite that catches the fault. Otherwise that of the last suite that
+    did not pass, or a pass."""
     found = Outcome(passed=True)
     for suite in suites:
         outcome = run(folder, suite, fault, "--gtest_fail_fast", *arguments)

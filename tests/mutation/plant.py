@@ -2,15 +2,17 @@
 
     /usr/bin/python3 tests/mutation/plant.py --check | --out FOLDER | --refresh
 
-Each faults/<Name>.patch says in its first line what goes wrong, and changes one .cc of manager/ so that PAGODA_FAULT(<Name>)
-is in it once. A hunk is found by its lines, which are in the file exactly once; its line numbers are for `git apply` alone.
+The first line of each faults/<Name>.patch says what goes wrong. The patch changes one .cc of
+manager/, and adds PAGODA_FAULT(<Name>) to it once. plant.py finds a hunk by its lines, which are in
+the file exactly once. Only `git apply` uses the line numbers.
 
---check    every patch applies, alone and with all the others; the list in tests/README.md is that of the patches, in their
-           words; and nothing outside tests/ knows of planted faults.
---out      writes the files that the patches change to FOLDER/manager/, with all faults in them, and the faults' names to
-           FOLDER/tests/mutation/faults.def.
---refresh  writes each patch anew, with the line numbers and the context of the tree as it is. It finds code that moved to
-           another file, or whose surroundings changed, where only one place is possible, and says so.
+--check    Every patch applies, alone and with all the others. The list in tests/README.md is that
+           of the patches, in their words. Nothing outside tests/ knows of planted faults.
+--out      Writes the files that the patches change to FOLDER/manager/, with all faults in them, and
+           the faults' names to FOLDER/tests/mutation/faults.def.
+--refresh  Writes each patch again, with the line numbers and the context of the present tree. It
+           finds code that moved to another file, or whose surroundings changed, if only one place
+           is possible, and says so.
 """
 
 import argparse
@@ -30,7 +32,8 @@ NAMES_FILE = pathlib.Path("tests/mutation/faults.def")
 INCLUDE = '#include "tests/mutation/fault.h"'
 CORE = "manager"
 CONTEXT = 3
-# What a hunk is looked for with, in lines before and after its changes, where its whole context is not there any more.
+# The lines before and after a hunk's changes by which it is found if its whole context is no longer
+# there.
 NEARER = [(2, 2), (1, 1), (3, 0), (0, 3), (2, 0), (0, 2), (0, 0)]
 TELLING = 8  # The fewest characters of a line that says where it is, as a lone brace does not.
 
@@ -82,7 +85,8 @@ class Edit:
     added: tuple
 
     def meets(self, other):
-        """Whether both change one line, or one inserts where the other changes lines on both sides."""
+        """Whether both change one line, or one inserts lines between lines that the other
+        changes."""
         if self.start == self.end and other.start == other.end:
             return False
         return self.start < other.end and other.start < self.end
@@ -143,7 +147,8 @@ def find(lines, wanted):
 
 
 def edits_of(fault, hunk, start):
-    """What a hunk that begins at line `start` changes, without the lines that are the same before and after."""
+    """The change of a hunk that begins at line `start`, without the equal lines before and after
+    it."""
     for is_context, run in itertools.groupby(hunk.lines, key=lambda line: line[0] == " "):
         run = list(run)
         if is_context:
@@ -189,7 +194,8 @@ def place_nearby(patch, lines):
 
 
 def apply(lines, edits):
-    """The lines with all edits made. What several faults insert at one place stands in the order of their names."""
+    """The lines with all edits made. If several faults insert at one place, their lines are in the
+    order of the faults' names."""
     edits = sorted(edits, key=lambda edit: (edit.start, edit.end, edit.fault))
     for edit, other in itertools.combinations(edits, 2):
         if edit.meets(other):
@@ -326,7 +332,8 @@ def show(patch, path, lines, edits):
 
 
 def locate(patch, files):
-    """Where the patch's lines are now: the path, the edits, and whether all of the context was there."""
+    """The present place of the patch's lines: the path, the edits, and whether the whole context
+    was there."""
     others = [path for path in files if path != patch.path]
     for strict in (True, False):
         for paths in ([patch.path] if patch.path in files else [], others):

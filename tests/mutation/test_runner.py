@@ -1,4 +1,5 @@
-"""The runner is checked: it notices a fault that no suite catches, and every way in which a catch would mean nothing."""
+"""Tests of the runner: it notices a fault that no suite catches, and every case in which a catch
+would mean nothing."""
 
 import pathlib
 import sys
@@ -47,7 +48,8 @@ class Tree:
         self.write(name, text.replace(old, new))
 
     def suite(self, name, with_a_fault, without=PASSES):
-        """A suite, with a fault on and without one; it may ask for $PAGODA_FAULT and for its arguments, "$*"."""
+        """A suite, with a fault and without one. It can use $PAGODA_FAULT and its arguments,
+        "$*"."""
         script = f'#!/bin/sh\nif [ -z "$PAGODA_FAULT" ]; then {without}; fi\n{with_a_fault}\n'
         self.write(f"bin/planted_{name}", script).chmod(0o755)
 

@@ -114,7 +114,7 @@ class CudaFailuresTest : public testing::Test {
     }
     return orders;
   }
-  // Waits for something that comes soon or never.
+  // Waits for a condition that becomes true soon or never.
   template <class Condition>
   void Await(Condition condition) {
     const absl::Time deadline = absl::Now() + absl::Seconds(30);
@@ -190,7 +190,7 @@ TEST_F(CudaFailuresTest, TheHostsCopyWaitsForTheReportOfOneOnAStream) {
   for (const CopyOrder& order : orders) CopyInModel(device_->pools().layout(), order, expected);
   transfers_->Submit({orders[0]});
   Await([&] { return Calls("cuEventRecord") > records; });
-  absl::SleepFor(absl::Milliseconds(20));  // Until the driver has the first one.
+  absl::SleepFor(absl::Milliseconds(20));  // Waits until the driver has the first one.
   transfers_->Submit({orders[1], orders[2]});
   absl::SleepFor(absl::Milliseconds(20));
   EXPECT_EQ(transfers_->stats().running, 1u);

@@ -123,7 +123,7 @@ TEST(CudaPoolTest, AMappingThatIsNotWhatItSaysIsRefused) {
   EXPECT_FALSE(map(other).ok());
 }
 
-// In a process without a driver, or in a build without CUDA.
+// The error in a process without a driver, or in a build without CUDA.
 TEST(CudaPoolTest, WithoutADeviceAClientIsToldSo) {
   if (cuda::DescribeDevice(0).ok()) GTEST_SKIP() << "there is a device";
   const auto layout = copy_model::TwoWindows();

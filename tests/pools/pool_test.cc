@@ -115,7 +115,7 @@ TEST(PoolTest, ANameLeftByADeadProcessIsTakenOver) {
   if (child == 0) {
     auto memory = SharedMemory::Create(name, 4096);
     if (memory.ok()) memory->bytes()[0] = std::byte{7};
-    _exit(memory.ok() ? 0 : 1);  // Without destructors, as kill -9 would end it.
+    _exit(memory.ok() ? 0 : 1);  // Ends without destructors, like kill -9.
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);

@@ -65,7 +65,7 @@ TEST(SizingTest, BlocksThatTokensDoNotDivideAreUsedUp) {
   const CacheLayout layout = Layout({Opaque(64, 33), Opaque(kFullAttention.value(), 7)});
   EXPECT_EQ(BytesPerToken(layout.windows()[0]), 2u);
   EXPECT_EQ(BytesPerToken(layout.windows()[1]), 1u);
-  // Only one block of each: the second tier holds these and their spares.
+  // One block of each window only: the second tier holds these and their spares.
   const auto plan = PlanSizes(layout, {.workload = {.max_sequence_tokens = 64},
                                        .tiers = {{ByteBudget{40}}, {ByteBudget{80}}}});
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -213,7 +213,7 @@ TEST(SizingTest, AFractionIsOfTheFreeMemory) {
 TEST(SizingTest, EveryTierBelowTheFirstIsSizedAlike) {
   const CacheLayout layout = GptOss20b();
   const uint64_t block = 32 * 24 * kKiB;       // Of either window.
-  const uint64_t staging = 2 * kStagingSlots;  // Above a disk, in each window.
+  const uint64_t staging = 2 * kStagingSlots;  // The staging slots of both windows, above a disk.
   const auto plan = PlanSizes(layout, {.workload = {.max_sequence_tokens = 8192},
                                        .tiers = {{BlockBudget{{10}}},
                                                  {BlockBudget{{20}}},

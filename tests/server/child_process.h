@@ -16,7 +16,7 @@ namespace pagoda::server {
 // killed.
 class ChildProcess {
  public:
-  // With the daemon's files a child also holds their locks.
+  // A child that inherits the daemon's files also holds their locks.
   enum class Files { kInherited, kNone };
 
   explicit ChildProcess(const std::function<void()>& body, Files files = Files::kInherited) {

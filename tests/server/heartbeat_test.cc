@@ -21,7 +21,7 @@ namespace {
 constexpr absl::Duration kInterval = absl::Milliseconds(2);
 // A waiting beat lasts at least as long as this many beats.
 constexpr int kMissedBeats = 50;
-// So long that only a broken heartbeat reaches it.
+// Only a broken heartbeat takes this long.
 constexpr absl::Duration kPatience = absl::Seconds(20);
 
 // Whether the waiting time of the current beat fulfils `condition` in time.

@@ -14,7 +14,7 @@
 namespace pagoda::server {
 namespace {
 
-// So long that only a missing message reaches it.
+// Only a missing message takes this long.
 constexpr int kPatienceMs = 30'000;
 
 bool IsAbstract(const std::string& name) { return name.front() == '@'; }

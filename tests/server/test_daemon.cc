@@ -10,7 +10,7 @@
 namespace pagoda::server {
 namespace {
 
-// So long that only a hang reaches it.
+// Only a hang takes this long.
 constexpr std::chrono::seconds kCallDeadline(30);
 
 }  // namespace

@@ -31,7 +31,7 @@ void Accountant::EndCount(const Ledger& ledger, const Shadow& shadow, Coverage& 
   for (const Tier tier : kTiers) {
     for (uint32_t s = 0; s < ledger.num_slots(tier); ++s) {
       const uint32_t id = ledger.owner({tier, SlotIndex{s}});
-      // Duplicates are charged to nobody.
+      // No tenant is charged for duplicates.
       if (id == kNone || ledger.IsDuplicate(id, {tier, SlotIndex{s}})) continue;
       if (id >= holders_.size()) {
         holders_.resize(id + 1);
@@ -46,7 +46,7 @@ void Accountant::EndCount(const Ledger& ledger, const Shadow& shadow, Coverage& 
         const bool owns = owners_[id] == t;
         const bool holds = (holders_[id] & BitOf(TenantId{t})) != 0;
         if (!owns && !holds) continue;
-        // What it shares and holds below may be brought up at any time.
+        // A shared block below that it holds can be onboarded at any time.
         Account& account = At(owns ? tier : Tier::kPrimary, TenantId{t});
         ++account.charged;
         if (holders_[id] != 0) ++account.held;

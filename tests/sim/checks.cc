@@ -118,7 +118,7 @@ void World::Check() {
     CheckAllocations(w);
     journal.Check(w, shadows[w], ledgers[w], resetting);
   }
-  // What a reset has cut off is its tenant's until it is let go.
+  // The tenant is charged for blocks that a reset has cut off until the reset releases them.
   if (!config.tenants.empty() && !core->resetting()) {
     const std::vector<TenantUsage> uses = core->TenantUses();
     for (const Accountant& accountant : accountants) accountant.Check(uses);
@@ -140,7 +140,7 @@ void World::CheckAllocations(uint32_t window) {
             WindowName(size), " are taken than the events say");
 }
 
-// Rule 13: no candidate that stayed was to go before one that went.
+// Rule 13: a candidate that stayed has no lower priority than a block that left.
 void World::CheckVictims() {
   for (const Victims& victims : victims_) {
     if (victims.gone.empty()) continue;
@@ -149,7 +149,7 @@ void World::CheckVictims() {
       SIM_CHECK(!stayed.has_value() || gone.priority <= stayed->priority, "a block of priority ",
                 gone.priority, " of the ", DefaultTierName(victims.tier),
                 " tier went before block ", stayed->id, " of priority ", stayed->priority);
-      // What a reset has cut off moves without an event.
+      // Blocks that a reset has cut off move without an event.
       if (!core->resetting() && !gone.freely) CheckPassed(victims, gone);
     }
   }
@@ -162,8 +162,8 @@ bool World::IsCandidate(uint32_t window, uint32_t id) {
   return !full(window) || !shadows[window].HasNearChildren(id, node.tier);
 }
 
-// The candidate of lowest priority that could have gone all the while. Where its priority changed,
-// with the higher one.
+// The candidate with the lowest priority that stayed, and could have left at any time of the call.
+// If its priority changed, the higher one counts.
 std::optional<Victims::Candidate> World::LowestThatStayed(const Victims& victims) {
   std::optional<Victims::Candidate> lowest;
   for (const Victims::Candidate& candidate : victims.candidates) {
@@ -179,16 +179,16 @@ std::optional<Victims::Candidate> World::LowestThatStayed(const Victims& victims
   return lowest;
 }
 
-// Rule 14: a tier takes what it admits, if it has a free slot or a block of no higher priority, and
-// what has children below it in any case. So a block that fell past a tier, or was dropped, is one
-// that the tier could not take.
+// Rule 14: a tier takes a block that it admits if it has a free slot or a block of no higher
+// priority. It takes a block with children below it in any case. So a block that fell past a tier,
+// or was dropped, is one that the tier could not take.
 void World::CheckPassed(const Victims& from, const Victims::Gone& gone) {
   CheckDuplicatesWentFirst(from, gone);
   for (const Tier tier : kTiers) {
     const auto index = static_cast<size_t>(tier);
     if (tier <= from.tier || (gone.to.has_value() && tier >= *gone.to)) continue;
     if (config.windows[from.window].blocks_in(tier) == 0) continue;
-    if (config.IsOnDisk(tier)) continue;  // Nothing falls there but to its copy.
+    if (config.IsOnDisk(tier)) continue;  // A block falls to the disk only if it has a copy there.
     const bool admitted = gone.priority >= config.min_priority[index];
     if (!admitted && !gone.named && !gone.has_children) continue;
     if (config.quota(from.tenant, tier) != kNoQuota) continue;
@@ -197,7 +197,7 @@ void World::CheckPassed(const Victims& from, const Victims::Gone& gone) {
     for (const Victims& there : victims_) {
       if (there.window != from.window || there.tier != tier) continue;
       came += there.came;
-      // Of several tenants each has its share.
+      // With several tenants, each has its share.
       if (config.tenants.empty()) stayed = LowestThatStayed(there);
     }
     const uint32_t free_before =
@@ -212,11 +212,12 @@ void World::CheckPassed(const Victims& from, const Victims::Gone& gone) {
   }
 }
 
-// A tier gives up copies of what lies in a nearer tier before anything else. A tenant at its quota
-// gives up its own, and a watermark counts duplicates as free.
+// A tier gives up its duplicates (copies of blocks that have a nearer copy) before anything else.
+// Exceptions: a tenant at its quota gives up its own blocks, and a watermark counts duplicates as
+// free.
 void World::CheckDuplicatesWentFirst(const Victims& from, const Victims::Gone& gone) {
   if (from.tier == Tier::kPrimary || gone.named || !config.tenants.empty()) return;
-  if (config.IsOnDisk(from.tier)) return;  // It keeps what a restart can reach.
+  if (config.IsOnDisk(from.tier)) return;  // The disk keeps the copies that a restart can reach.
   if (config.watermark_permille[static_cast<size_t>(from.tier)] != 0) return;
   for (const Victims& there : victims_) {
     if (there.window != from.window || there.tier != from.tier) continue;
@@ -228,8 +229,8 @@ void World::CheckDuplicatesWentFirst(const Victims& from, const Victims::Gone& g
   }
 }
 
-// A cached block's bytes are those of its content, unless they are on their way. So are those of
-// its farther copies.
+// The bytes of a cached block, and of its farther copies, are those of its content, unless they are
+// on their way.
 void World::CheckNodes(uint32_t window) {
   const Shadow& shadow = shadows[window];
   Ledger& ledger = ledgers[window];
@@ -261,7 +262,7 @@ void World::CheckNodes(uint32_t window) {
   }
 }
 
-// Priorities are what was wished, and clocks run for what nobody holds.
+// Priorities equal the wishes, and clocks run for blocks that nothing holds.
 void World::CheckRetention(uint32_t window) {
   const Shadow& shadow = shadows[window];
   for (uint32_t id = 0; id < shadow.num_ids(); ++id) {
@@ -320,7 +321,8 @@ void World::CheckSequences() {
   }
 }
 
-// Rule 10: a table in use is what its client was told, and reads what its client wrote.
+// Rule 10: a table in use is the one that its client was told, and its bytes are those that its
+// client wrote.
 void World::CheckTables(const SimSequence& sequence, const Sequence& told) {
   const bool ready = Ready(sequence.ready);
   for (uint32_t w = 0; w < num_windows(); ++w) {
@@ -364,7 +366,7 @@ void World::CheckRaw() {
   }
 }
 
-// Rule 11: what kernels may still read stays.
+// Rule 11: bytes that kernels can still read do not change.
 void World::CheckDeferred() {
   for (const SimDeferredRelease& release : deferred) {
     if (release.count == 0) continue;

@@ -38,7 +38,7 @@ struct SimSequence {
   SequenceId id;
   TenantId tenant;            // The tenant that is charged for its blocks.
   Content content;            // All tokens named.
-  std::vector<Value> values;  // What an engine writes for each of these tokens.
+  std::vector<Value> values;  // The values that an engine writes for these tokens.
   uint32_t prompt_tokens = 0;
   uint32_t computed = 0;
   uint32_t reserved = 0;
@@ -61,7 +61,7 @@ struct SimRaw {
   BlockHandle handle;
   Ticket ready;
   bool written = false;
-  Value tag = 0;  // What the owner has written.
+  Value tag = 0;  // The value that the owner has written.
 };
 
 struct SimSession {

@@ -7,7 +7,7 @@
 namespace pagoda::sim {
 namespace {
 
-// Steps that go on, or, seldom, do not.
+// Steps that ascend or, seldom, do not.
 StepRange DrawSteps(World& world, const SimSession& session) {
   if (!session.counts_steps || world.random.OneIn(20)) return {};
   const uint64_t step = std::max<uint64_t>(1, session.steps.step + world.random.Below(3));
@@ -18,7 +18,8 @@ StepRange DrawSteps(World& world, const SimSession& session) {
               world.random.Below(static_cast<uint32_t>(std::min<uint64_t>(behind, 5)) + 1)};
 }
 
-// Every answer names the losses that no commit has named; not every client reads it in time.
+// Every answer names the losses that no commit has named. Not every client reads the answer in
+// time.
 void ReadShortened(World& world, SimSession& session) {
   const std::vector<ShortenedSequence> told = world.core->Shortened(session.ref.id);
   const bool reads = world.random.Percent(70);
@@ -38,7 +39,7 @@ void ReadShortened(World& world, SimSession& session) {
             " shortened sequences instead of ", expected);
 }
 
-// What the session does from now on is of its latest batch.
+// From now on the session's operations belong to its latest batch.
 void EnterBatch(World& world, SimSession& session) {
   world.batch_session = &session;
   // A release without a step waits for the session's deferred releases.
@@ -213,7 +214,7 @@ bool CanCompute(const World& world, const SimSequence& sequence) {
 }
 
 void WriteTokens(World& world, SimSequence& sequence, uint32_t end) {
-  // DraftTokens, and whatever else an engine leaves where no token is named yet.
+  // Draft tokens, and any other bytes that an engine leaves in places without a named token.
   const bool scribble = world.random.OneIn(4);
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     const std::vector<BlockHandle>& blocks = sequence.tables[w].blocks;
@@ -229,8 +230,8 @@ void WriteTokens(World& world, SimSequence& sequence, uint32_t end) {
 
 namespace {
 
-// Cached tails with which the new block begins have gone where nobody held them, and it is kept as
-// the highest of them was, unless its sequence wished otherwise. Whether there were any.
+// The new block begins with some cached tails. Those that nothing held have left. The block keeps
+// the highest of their retentions, unless its sequence has a wish. Returns whether there were any.
 bool FollowTakenOver(World& world, uint32_t window, uint32_t parent, uint32_t id, bool has_wish) {
   const Shadow& shadow = world.shadows[window];
   const Node& node = shadow.node(id);
@@ -256,8 +257,8 @@ bool FollowTakenOver(World& world, uint32_t window, uint32_t parent, uint32_t id
   return any;
 }
 
-// One more block of the sequence must be in the tree now, by itself or by what was there before.
-// False where the sequence cannot publish it and stops publishing.
+// One more block of the sequence must now be in the tree: its own, or one that was there before.
+// Returns false if the sequence cannot publish the block and stops publishing.
 bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint32_t index,
                      uint32_t count) {
   SimTable& table = sequence.tables[window];
@@ -266,13 +267,13 @@ bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint3
   const uint32_t own = table.blocks[index].id.value();
   const std::optional<BlockRetention> wish =
       RetentionOf(sequence.retention, sequence.prompt_tokens, begin);
-  // Where it may not lower what is cached, the wish comes after what others had.
+  // A wish that may not lower cached blocks is applied after earlier retentions.
   const bool wish_holds =
       wish.has_value() && world.MayLower(sequence.tenant, sequence.content.name_space);
   const bool takes_over = table.taken_over.has_value() && table.taken_over->first == index;
   std::array<TokenKey, kMaxTokensPerBlock> keys;
   for (uint32_t i = 0; i < count; ++i) keys[i] = sequence.content.key(begin + i);
-  // A computed tail is not cached where a block of the primary tier begins with it.
+  // A computed tail is not cached if a block of the primary tier begins with it.
   const uint32_t longer = count == world.tokens_per_block()
                               ? kNone
                               : shadow.FirstLonger(table.tip.value(), sequence.content.name_space,
@@ -323,7 +324,8 @@ bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint3
   Ledger& ledger = world.ledgers[window];
   const bool has_bytes = ledger[id].placed && ledger[id].place.tier == Tier::kPrimary;
   if (!has_bytes) {
-    // A hole, or a block of a lower tier: it gets what this sequence alone has.
+    // The cached block is a hole or lies in a lower tier. It gets this sequence's block if only
+    // this sequence has that.
     const SlotRef slot{Tier::kPrimary, table.blocks[index].slot};
     if (ledger[own].refs != 1 || ledger.owner(slot) != own || world.memory.Arriving(window, slot)) {
       table.detached = true;
@@ -336,7 +338,7 @@ bool FollowPublished(World& world, SimSequence& sequence, uint32_t window, uint3
     std::erase(world.stored, HeldBlock{window, BlockId{id}});
     world.coverage.Add(Met::kCanonicalMoved);
   } else if (!world.MayHold(window, id, sequence.tenant)) {
-    // Its own copy and the cached one would be more than its quota.
+    // The sequence's block and the cached one together would exceed the quota.
     table.detached = true;
     world.coverage.Add(Met::kDetached);
     return false;
@@ -366,7 +368,7 @@ void FollowWindow(World& world, SimSession& session, SimSequence& sequence, uint
     ++table.published;
   }
   if (world.full(window)) return;
-  // Rule 9: what lies outside the window of the next token goes, but for the last published block.
+  // Rule 9: blocks outside the window of the next token leave, except the last published block.
   for (uint32_t i = 0; i < table.blocks.size(); ++i) {
     const uint64_t end = (uint64_t{i} + 1) * world.tokens_per_block();
     if (end + world.window_size(window) > uint64_t{sequence.computed} + 1) break;
@@ -393,7 +395,7 @@ void FollowEnd(World& world, SimSession& session, SimSequence& sequence, Compute
     if (tail == ComputedTail::kPublished && !table.detached && count > 0 &&
         table.published == index) {
       const BlockId own = table.blocks[index].id;
-      // A tail that a fork shares with others, or that they have stored, is theirs to store.
+      // The sequence does not store a borrowed tail that others share or have stored.
       const bool alone = world.ledgers[w][own].refs == 1 &&
                          (!world.shadows[w].node(own.value()).cached() ||
                           std::find(world.stored.begin(), world.stored.end(), HeldBlock{w, own}) !=

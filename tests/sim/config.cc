@@ -11,19 +11,19 @@
 namespace pagoda::sim {
 namespace {
 
-// Of what a seed decides about tiers beyond the second, and about a disk. No operation has these
-// streams.
+// For the decisions of a seed about tiers beyond the second, and about a disk. No operation uses
+// these streams.
 constexpr uint64_t kFartherTiersStream = uint64_t{1} << 40;
 constexpr uint64_t kDiskStream = uint64_t{1} << 41;
-// Likewise of name spaces that clients key.
+// For the decisions about name spaces that clients key.
 constexpr uint64_t kKeyedStream = uint64_t{1} << 42;
 
-// Small enough that a window passes within a few blocks.
+// Small enough that a window moves past blocks soon.
 WindowSize DrawSliding(Random& random, uint32_t tokens_per_block) {
   return WindowSize{random.Between(1, 3 * tokens_per_block + 2)};
 }
 
-// Of a window in a tier below the first.
+// The number of a window's blocks in a tier below the first.
 uint32_t DrawLowerBlocks(Random& random) { return random.Between(1, 4 + random.Below(16)); }
 
 // A tier's threshold and watermark.
@@ -33,7 +33,7 @@ Priority DrawMinPriority(Random& random) {
 }
 uint32_t DrawWatermark(Random& random) { return random.OneIn(2) ? random.Between(1, 600) : 0; }
 
-// With two tiers at most.
+// For at most two tiers.
 std::vector<SimConfig::Window> DrawWindows(Random& random, uint32_t tokens_per_block) {
   std::vector<WindowSize> sizes;
   const uint32_t dice = random.Below(10);
@@ -60,7 +60,7 @@ std::vector<uint32_t> DrawWeights(Random& random, const std::vector<uint32_t>& w
     if (dice == 0) weight = 0;
     if (dice >= 6) weight *= 4;
   }
-  drawn[0] = std::max(drawn[0], weights[0]);  // The first kind begins what all others work on.
+  drawn[0] = std::max(drawn[0], weights[0]);  // The first kind creates what all others work on.
   return drawn;
 }
 
@@ -73,7 +73,7 @@ uint32_t SmallestPrimary(const SimConfig& config) {
 }
 
 // One to three tenants, some of which share the default tenant's name spaces. Quotas are so small
-// that most are met.
+// that most are reached.
 std::vector<TenantOptions> DrawTenants(Random& random, const SimConfig& config) {
   const uint32_t smallest = SmallestPrimary(config);
   std::vector<TenantOptions> tenants;
@@ -88,15 +88,15 @@ std::vector<TenantOptions> DrawTenants(Random& random, const SimConfig& config) 
   return tenants;
 }
 
-// One or two tiers beyond the second, or, in most seeds, none. A seed without them is what it was
-// before there were any, because they have a stream of their own.
+// One or two tiers beyond the second; none in most seeds. They have their own random stream, so
+// seeds without them run as they did before there were such tiers.
 void DrawFartherTiers(SimConfig& config) {
   Random random(config.seed, kFartherTiersStream);
   if (random.Percent(60)) return;
   constexpr size_t kFirst = 2;
   constexpr uint32_t kFew = 3;
   config.num_tiers = kFirst + random.Between(1, kMaxTiers - kFirst);
-  // In half of these seeds what is below the first tier is mostly full, so that blocks swap.
+  // In half of these seeds the tiers below the first are mostly full, so that blocks swap.
   const bool has_few = random.OneIn(2);
   if (has_few) {
     config.min_priority[1] = Priority{0};
@@ -119,8 +119,8 @@ void DrawFartherTiers(SimConfig& config) {
   }
 }
 
-// In one seed of four the last tier is on disk: beyond those that there are, or in place of the
-// fourth. A seed without a disk is what it was before there were any.
+// In one seed of four the last tier is on disk: one more tier, or the fourth if there are four
+// already. Seeds without a disk run as they did before there was one.
 void DrawDisk(SimConfig& config) {
   Random random(config.seed, kDiskStream);
   if (!random.OneIn(4)) return;
@@ -138,7 +138,7 @@ void DrawDisk(SimConfig& config) {
     // A block goes to disk through the tier above it.
     uint32_t& above = window.blocks[disk - 1];
     if (above == 0) above = DrawLowerBlocks(random);
-    // A quarter of it may be filled by fetches at once.
+    // Fetches can fill a quarter of it at once.
     if (disk > 1 && random.OneIn(2)) above = std::max(above, random.Between(8, 24));
   }
   config.min_priority[disk] = random.OneIn(2) ? Priority{0} : DrawMinPriority(random);
@@ -156,8 +156,8 @@ void DrawDisk(SimConfig& config) {
   config.maintain_percent = random.Between(2, 30);
 }
 
-// In two seeds of three some name spaces are there once more, keyed by the clients. A seed without
-// them is what it was before there were any.
+// In two seeds of three some name spaces also exist in a form that clients key. Seeds without them
+// run as they did before there were any.
 void DrawKeyed(SimConfig& config) {
   Random random(config.seed, kKeyedStream);
   if (random.OneIn(3)) return;
@@ -267,7 +267,7 @@ SimConfig DrawConfig(uint64_t seed, const std::vector<uint32_t>& weights) {
   config.copy_haste_percent = random.Between(2, 95);
   config.wrong_percent = random.OneIn(3) ? 0 : 4;
   config.weights = DrawWeights(random, weights);
-  // By the seed itself: the other seeds run as they always did.
+  // Depends on the seed alone, so all other seeds run as they did before.
   if (seed % 3 == 1) config.lifecycle = LifecycleEvents::kAll;
   DrawFartherTiers(config);
   DrawDisk(config);

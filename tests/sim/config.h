@@ -74,7 +74,8 @@ struct SimConfig {
   uint32_t wrong_percent = 0;  // Calls with a wrong argument.
   bool durations = false;
   LifecycleEvents lifecycle = LifecycleEvents::kRaw;
-  std::vector<uint32_t> weights;  // Of the kinds of operations, index for index operations.h.
+  // The weights of the kinds of operations, in the order of operations.h.
+  std::vector<uint32_t> weights;
 
   // The tenants' ids are below this; 0 is the default tenant.
   uint16_t num_tenants() const { return static_cast<uint16_t>(tenants.size() + 1); }
@@ -115,7 +116,7 @@ struct SimConfig {
   bool keyed(uint32_t name_space) const { return name_spaces[name_space].keyed; }
   // The tenant of a name space, by index.
   TenantId OwnerOf(uint32_t name_space) const;
-  // A name space that a session of the tenant may use, in place of the one that was drawn.
+  // A name space that a session of the tenant may use, instead of the drawn one.
   uint32_t Confined(TenantId tenant, uint32_t name_space) const;
   std::string ToString() const;
 };

@@ -27,7 +27,7 @@ std::vector<TokenKey> KeysOf(const Content& content) {
 SentExtras Send(const Content& content, Random& random) {
   SentExtras sent;
   const std::vector<TokenExtra>& extras = content.extras;
-  bool any_id = random.OneIn(8);  // All zeros say what no ids say.
+  bool any_id = random.OneIn(8);  // Ids that are all zero mean the same as no ids.
   for (const TokenExtra& extra : extras) any_id |= extra.extra_id != 0;
   if (any_id && !extras.empty()) {
     for (const TokenExtra& extra : extras) sent.extra_token_ids.push_back(extra.extra_id);
@@ -38,7 +38,7 @@ SentExtras Send(const Content& content, Random& random) {
       continue;
     }
     size_t end = i + 1;
-    // A run may be sent in two parts: the places say that it is one.
+    // A run can be sent in two parts. Their places show that they are one run.
     while (end < extras.size() && extras[end].in_item && extras[end].digest == extras[i].digest &&
            extras[end].item_offset == extras[end - 1].item_offset + 1 && !random.OneIn(10)) {
       ++end;
@@ -60,7 +60,7 @@ void CutToBlocks(const SimConfig& config, Content& content) {
 
 namespace {
 
-// A byte for each token, all of them once or several times over. So keys have zeros at their ends,
+// One byte for each token, and the whole repeated once or several times. So keys end in zeros,
 // begin with other keys, and have all lengths that a block's tokens divide.
 std::string KeyBytes(absl::Span<const TokenId> block) {
   const uint32_t sum = std::accumulate(block.begin(), block.end(), 0u);
@@ -128,7 +128,7 @@ void Prompts::AppendTokens(Content& content, Random& random, uint32_t count) con
   }
 }
 
-// Gives some of the tokens from `begin` on extra ids and places in an item.
+// Gives extra ids, and places in an item, to some of the tokens from `begin` on.
 void Prompts::AddExtras(Content& content, size_t begin, Random& random) const {
   if (begin == content.tokens.size()) return;
   const auto added = static_cast<uint32_t>(content.tokens.size() - begin);

@@ -11,7 +11,7 @@ namespace pagoda::sim {
 
 enum class Met : uint8_t {
   kMatch,         // Sequences that began with a match.
-  kPartialMatch,  // Of these, with a part of a block.
+  kPartialMatch,  // Matches of these that include a part of a block.
   kCutMatch,      // Matches cut to a whole block because blocks were scarce.
   kTakenOver,
   kExhausted,  // Refusals because blocks were scarce.
@@ -19,19 +19,19 @@ enum class Met : uint8_t {
   kEvicted,
   kDisplaced,
   kOffloaded,   // Blocks that fell to a lower tier.
-  kMiddleFell,  // Of these, from a tier below the first.
-  kFellPast,    // And past a tier that the window has.
+  kMiddleFell,  // Blocks that fell from a tier below the first.
+  kFellPast,    // Blocks that fell past a tier that the window has.
   kOnboarded,
-  kOnboardedFar,      // Of these, from beyond the second tier.
+  kOnboardedFar,      // Blocks onboarded from beyond the second tier.
   kSwappedFar,        // Swaps through the spare of a tier beyond the second.
   kMatchBelow,        // Matched blocks below the first tier.
-  kFreelyEvicted,     // Blocks that fell to a copy of theirs.
-  kDuplicateDropped,  // Copies given up, of blocks with a nearer one.
-  kLostOneCopy,       // Blocks that a failed copy left cached below.
+  kFreelyEvicted,     // Blocks that fell to one of their copies.
+  kDuplicateDropped,  // Copies given up whose blocks have a nearer one.
+  kLostOneCopy,       // Blocks that stayed cached below after a failed copy.
   kHole,
   kHoleFilled,
   kCanonical,       // Blocks published whose content was cached already.
-  kCanonicalMoved,  // Of these, cached in a lower tier: it took the new slot.
+  kCanonicalMoved,  // Canonical blocks in a lower tier, which took the new slot.
   kDetached,        // Sequences whose path left the tree.
   kTailCopied,      // A fork's borrowed tail.
   kCutCopied,       // A truncation into a block in use.
@@ -56,7 +56,7 @@ enum class Met : uint8_t {
   kTailInLonger,      // Tails not cached, because a longer block begins with them.
   kTailTakenOver,     // Tails that left, because a longer block begins with them.
   kBesideHole,        // Matches that end at a hole.
-  kSnapshot,          // Read to its end by a late subscriber.
+  kSnapshot,          // Snapshots that a late subscriber read to the end.
   kQuotaExceeded,     // Refusals because of a quota.
   kHeldByTwoTenants,  // Blocks, counted after each operation.
   kForeignCloseRefused,
@@ -65,22 +65,22 @@ enum class Met : uint8_t {
   kRestarted,
   kRecovered,
   kDuringReset,  // Operations that ran while a reset was under way.
-  kTaken,        // Blocks that began outside the tree, if events tell of all these.
-  kReleased,     // Blocks that ended outside the tree.
+  kTaken,        // Blocks whose time outside the tree began, if events tell of all.
+  kReleased,     // Blocks whose time outside the tree ended.
   kBackedUp,     // Blocks that got a copy on disk.
   kFellToDisk,   // Blocks that fell to their copy on disk.
   kFetched,
   kFetchFailed,
   kFetchLate,        // Read, and not used.
-  kDiskDisplaced,    // Blocks on disk alone that left for others.
-  kDiskCopyDropped,  // Copies on disk given up, of blocks with a nearer one.
+  kDiskDisplaced,    // Blocks on disk alone that left for other blocks.
+  kDiskCopyDropped,  // Copies on disk given up whose blocks have a nearer one.
   kBackupFailed,
   kErased,  // Erases that were reported.
   kRecoveredFromDisk,
   kBudgetShort,    // Calls in which a backup waited for the write budget.
-  kMatchedBeyond,  // Matches that could go on with blocks on disk.
+  kMatchedBeyond,  // Matches that blocks on disk could continue.
   kKeyedMatch,     // Sequences in keyed name spaces that matched.
-  kMatchedAll,     // Of these, to the last block.
+  kMatchedAll,     // Matches of keyed sequences up to the last block.
   kCount,
 };
 

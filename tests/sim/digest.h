@@ -1,4 +1,4 @@
-// A number for everything that a run saw: two runs of one seed must have the same.
+// A number for everything that a run saw. Two runs of one seed must have the same number.
 #ifndef PAGODA_TESTS_SIM_DIGEST_H_
 #define PAGODA_TESTS_SIM_DIGEST_H_
 

@@ -10,7 +10,7 @@
 namespace pagoda::sim {
 namespace {
 
-constexpr uint32_t kMostRunning = 6;  // Of one lane of a window.
+constexpr uint32_t kMostRunning = 6;  // The most commands of one window and lane that run at once.
 
 void Scribble(Random& random, Value* values, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) values[i] = random.Next();
@@ -94,7 +94,7 @@ bool Disk::MayBegin(size_t index, const Memory& memory) const {
     ++running;
     if (command.kind == Command::Kind::kFetch) continue;
     if (!before.begun) return false;
-    // Its effect is there when it has begun.
+    // An erase has its effect when it begins.
     if (command.kind == Command::Kind::kErase && before.kind == Command::Kind::kBackup)
       return false;
   }
@@ -113,7 +113,7 @@ void Disk::Begin(Command& command, Random& random, Memory& memory) {
     if (command.early) std::copy_n(values, config_->tokens_per_block, command.block.bytes.begin());
     return;
   }
-  // What comes in is there in part, at first.
+  // At first only a part of the bytes has arrived.
   if (command.early) {
     Read(command, memory);
   } else {
@@ -174,7 +174,7 @@ absl::Status Disk::EndBackup(Command& backup, Random& random, Memory& memory) {
     slot.now = std::move(backup.block);
     return absl::OkStatus();
   }
-  // What is there is not known: the block before it, nothing, or the block itself.
+  // The slot's content is unknown: the previous block, nothing, or the new block.
   if (slot.core_write == write) slot.core_write = 0;
   for (Command& other : commands_) {
     if (other.kind != Command::Kind::kErase || other.window != backup.window) continue;
@@ -248,7 +248,7 @@ void Disk::Crash(Random& random) {
     Slot& slot = At(command.window, command.file);
     const uint32_t dice = random.Below(3);
     if (dice == 0) slot.now = {};
-    // Of a write that had not read its memory yet nothing is whole.
+    // A write that had not read its memory yet cannot have left a whole block.
     if (dice == 1 && command.early) slot.now = std::move(command.block);
   }
   commands_.clear();
@@ -258,7 +258,7 @@ void Disk::Crash(Random& random) {
 }
 
 std::vector<RecoveredWindow> Disk::Recover() {
-  // Erases that were not reported are of the run that is over.
+  // Erases that were not reported belong to the run that is over.
   for (std::vector<Slot>& slots : slots_) {
     for (Slot& slot : slots) slot.now.condemned.clear();
   }

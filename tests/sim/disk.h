@@ -41,7 +41,7 @@ class Disk {
     WriteNumber parent = 0;
     SlotContent content;
     uint32_t name_space = 0;
-    std::vector<Value> path;  // Of the tokens of the blocks above it, then its own.
+    std::vector<Value> path;  // The values of the tokens of the blocks above it, then of its own.
     std::array<Value, kMaxTokensPerBlock> bytes = {};
     // Tickets of the erases after which it must not come back.
     std::vector<Ticket> condemned;

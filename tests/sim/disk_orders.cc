@@ -8,7 +8,7 @@
 namespace pagoda::sim {
 namespace {
 
-// Of the log of what was spent. Older entries lie outside every window of time that is short.
+// The length of the log of writes. Older entries are outside every short span of time.
 constexpr size_t kMostSpent = 256;
 
 }  // namespace
@@ -29,7 +29,7 @@ void DiskOrders::TakeTicket(Lane lane, Ticket ticket) {
   if (lane == Lane::kBackup) open_backups_.insert(ticket);
 }
 
-// In every span of time T at most rate * (T + 1 s), or one block where that is more.
+// In every span of time T at most rate * (T + 1 s) bytes are ordered, or one block if that is more.
 void DiskOrders::Spend(const Spent& spent) {
   const uint64_t rate = config_->write_bytes_per_second;
   if (rate == 0) return;
@@ -259,7 +259,8 @@ uint32_t DiskOrders::InFlight(uint32_t window, const std::vector<bool>& owned) c
     if (!owned[s] && IsBusy(window, SlotIndex{s})) ++count;
   }
   for (const Backup& backup : backups_) {
-    if (backup.window == window && backup.ticket == Ticket{}) ++count;  // Its slot is not known.
+    // The carrier does not know its slot yet.
+    if (backup.window == window && backup.ticket == Ticket{}) ++count;
   }
   return count;
 }

@@ -1,4 +1,5 @@
-// The disk of a world: what the core orders of it, what it reports, and what a restart finds there.
+// The disk of a world: the core's orders, the reports to it, and the blocks that a restart finds on
+// it.
 #include <algorithm>
 #include <utility>
 #include <variant>
@@ -9,7 +10,8 @@
 namespace pagoda::sim {
 namespace {
 
-// Of what may be on its way at the end of a run: each backup that ends may bring another.
+// The most commands that can be on their way at the end of a run: each backup that ends can cause
+// another.
 constexpr uint32_t kMostAtTheEnd = 100'000;
 
 }  // namespace
@@ -40,9 +42,9 @@ bool World::IsDiskCandidate(uint32_t window, uint32_t id) {
   return true;
 }
 
-// --- What the core orders ---
+// --- The core's orders ---
 
-// Before its events are applied: they may tell that a block has left since.
+// Called before the call's events are applied: they can say that a block has left since.
 void World::NoteFiles(const FileCommands& commands, const Scope& scope) {
   for (const FileCommand& command : commands) {
     digest.Add(command);
@@ -89,7 +91,7 @@ void World::NoteFiles(const FileCommands& commands, const Scope& scope) {
   on_order.EndCall();
 }
 
-// Whether the slot is a block's that is cached, or that somebody holds.
+// Whether the slot belongs to a block that is cached or held.
 bool World::HasBlock(uint32_t window, SlotRef slot) {
   const uint32_t owner = ledgers[window].owner(slot);
   return owner != kNone &&
@@ -152,13 +154,13 @@ void World::CheckBackup(const FileOrder& order) {
             " is ordered before its parent");
 }
 
-// Backups that the end of a copy was to bring on their way, and did not.
+// Backups that the end of a copy should have ordered, and did not.
 void World::FollowDroppedBackups(uint32_t window) {
   while (const std::optional<DiskOrders::Backup> dropped = on_order.TakeDropped(window)) {
     const Node& node = shadows[window].node(dropped->id);
     const auto has_parent_there = [&] {
       if (node.parent == kNone || CopyOnDisk(window, node.parent) != kNoSlot) return true;
-      // One whose copy was ordered later comes later.
+      // A copy that was ordered later comes later.
       const DiskOrders::Backup* above = on_order.BackupOf(window, node.parent);
       return above != nullptr && above->ticket != Ticket{} && above->copy < dropped->copy;
     };
@@ -168,7 +170,7 @@ void World::FollowDroppedBackups(uint32_t window) {
   Check();
 }
 
-// --- What is reported ---
+// --- The reports ---
 
 bool World::EndOneFile() {
   const std::optional<Disk::Ended> ended = files.EndOne(random, memory);
@@ -216,7 +218,7 @@ void World::EndBackup(const Disk::Ended& ended) {
   if (!attaches) return;
   const Node& node = shadows[w].node(backup.id);
   if (node.cached() && node.lower.contains(config.disk())) return;
-  // It may have to go at once for another.
+  // The disk can have given the copy up again at once for another block.
   ledgers[w].RemoveCopy(backup.id, slot);
   SIM_CHECK(files.core_write(w, ended.file) == 0, "block ", backup.id,
             " does not get the copy that was written");
@@ -266,7 +268,7 @@ void World::EndFetch(const Disk::Ended& ended) {
         scope.fetched.push_back({{w, BlockId{one.id}}, one.memory});
         return true;
       },
-      // Somebody may have computed it meanwhile.
+      // A sequence can have computed it meanwhile.
       [&](const DiskOrders::Fetch& one) {
         return !one.left && shadows[w].node(one.id).cached() && !IsOnlyOnDisk(w, one.id);
       });
@@ -282,7 +284,7 @@ void World::EndFetch(const Disk::Ended& ended) {
             "block ", fetch.id, " keeps a copy on disk that could not be read");
 }
 
-// Fetches whose deadline is over are given up. Whether there were any.
+// Gives up the fetches whose deadline is over. Returns whether there were any.
 bool World::ExpireFetches() {
   const auto late = [&] {
     uint64_t sum = 0;
@@ -297,7 +299,7 @@ bool World::ExpireFetches() {
 
 // --- A restart ---
 
-// All blocks of the file come back whose parent came back too or was in memory. Exceptions are
+// Every block of the file comes back if its parent came back too or was in memory. Exceptions:
 // tails beside longer blocks, and blocks above their tenant's quota.
 void World::RestoreDisk(const std::vector<RecoveredWindow>& windows) {
   const absl::StatusOr<uint64_t> restored = core->RestoreDisk(windows, now);
@@ -356,7 +358,7 @@ void World::DiskStep(uint32_t index) {
   for (uint32_t i = random.Between(1, 3); i > 0 && EndOneFile(); --i) {
   }
   if (!random.OneIn(16)) return;
-  // A ticket that was never given, or was reported before.
+  // A ticket that was never given, or was reported already.
   const Lane lane = random.OneIn(2) ? Lane::kFetch : Lane::kBackup;
   const Ticket unknown{on_order.last(lane).value() + random.Below(2) * 1'000'000 + 1};
   core->CompleteFile(lane, unknown, absl::DataLossError("sim"), now);
@@ -364,7 +366,7 @@ void World::DiskStep(uint32_t index) {
   Check();
 }
 
-// Whatever is on its way ends.
+// Ends everything that is on its way.
 void World::FinishDisk() {
   uint32_t steps = 0;
   for (Ticket ticket;; ++steps) {
@@ -379,7 +381,8 @@ void World::FinishDisk() {
             "something is on its way to or from a disk that nobody waits for");
 }
 
-// A slot of the file is a block's, which is there; or it is in use, or the core has let it go.
+// A slot of the file belongs to a block, and the file has that block's bytes. Otherwise the slot is
+// in use, or the core has given it up.
 void World::CheckDisk(uint32_t window) {
   files.CheckErased(window, on_order.completed(Lane::kBackup));
   for (uint32_t s = 0; s < config.slots_in(window, config.disk()); ++s) {

@@ -1,5 +1,5 @@
-// How sessions and quarantines end: a call begins it, and chunks free what there was, with other
-// operations in between.
+// How sessions and quarantines end: one call begins the ending, and chunks free the blocks, with
+// other operations in between.
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -16,7 +16,7 @@ constexpr uint32_t kEverything = std::numeric_limits<uint32_t>::max();
 
 enum class How { kByClient, kByLease };
 
-// From now on no call of the session is taken.
+// From now on every call of the session is refused.
 void BeginEnding(World& world, SimSession& session, How how) {
   if (world.batch_session == &session) world.batch_session = nullptr;
   session.open = false;
@@ -32,7 +32,7 @@ void BeginEnding(World& world, SimSession& session, How how) {
   world.endings.push_back({.id = session.ref.id, .session = &session});
 }
 
-// Until its quarantine ends the session may write what the sequence has not published.
+// Until its quarantine ends, the session may write the blocks that the sequence has not published.
 void HoldWritable(World& world, const SimSession& session, const SimSequence& sequence) {
   const uint32_t size = world.tokens_per_block();
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
@@ -135,7 +135,7 @@ bool ContinueRaw(World& world, SimSession& session) {
   return more;
 }
 
-// The session has nothing any more but what it can still write.
+// Only the blocks that the session can still write are left.
 void CloseEnded(World& world, SimSession& session) {
   std::set<std::pair<uint32_t, uint32_t>> blocks;
   for (const SimDeferredRelease& release : world.deferred) {
@@ -174,7 +174,7 @@ void ContinueEnding(World& world) {
   } else if (session != nullptr && !session->raw.empty()) {
     more = ContinueRaw(world, *session);
   } else {
-    more = Continue(world, kEverything);  // Counts what is to be quarantined.
+    more = Continue(world, kEverything);  // Counts the blocks to be quarantined.
     world.Absorb({});
     counted = true;
   }
@@ -220,8 +220,8 @@ void EndQuarantine(World& world, size_t index) {
 
 namespace {
 
-// Tries to acknowledge a quarantine that is not the caller's: with the token of a session that it
-// has, with one that it has seen, with none.
+// Tries to acknowledge a quarantine of another session: with the token of an open session, with a
+// token seen earlier, or without a token.
 void CloseForeign(World& world, const SimQuarantine& quarantine) {
   SessionRef guess = quarantine.ref;
   const SimSession& other = world.sessions[world.random.Below(kMaxSessions)];
@@ -235,8 +235,8 @@ void CloseForeign(World& world, const SimQuarantine& quarantine) {
   world.Check();
 }
 
-// The client of a session whose lease has run out says that it writes no more, while the session's
-// blocks are being freed.
+// The client of a session whose lease has run out reports that it writes no more, while the
+// session's blocks are being freed.
 void AcknowledgeEnding(World& world, SimSession& session) {
   const absl::Status status = world.core->CloseSession(session.ref, world.now, EndIn::kChunks);
   SIM_CHECK(status.ok(), "an acknowledgement is refused: ", status.ToString());
@@ -269,7 +269,7 @@ void CloseSessionOp(World& world) {
       world.quarantines.begin(), world.quarantines.end(),
       [&](const SimQuarantine& quarantine) { return quarantine.ref.id == session.ref.id; });
   if (quarantined) return QuarantineOp(world);
-  // Sessions that are not there, or are another's.
+  // Sessions that do not exist, or belong to another client.
   SessionRef wrong = session.ref;
   if (session.open) wrong.token = SessionToken{wrong.token.low() + 1, wrong.token.high()};
   const Reason reason =

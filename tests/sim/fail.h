@@ -1,4 +1,4 @@
-// A run that finds an error prints it and stops its process. Each run is a process of its own, so a
+// A run that finds an error prints it and stops its process. Each run is a separate process, so a
 // broken invariant of the core ends it in the same way (runner.h).
 #ifndef PAGODA_TESTS_SIM_FAIL_H_
 #define PAGODA_TESTS_SIM_FAIL_H_
@@ -20,7 +20,7 @@ std::string Text(const Parts&... parts) {
 
 }  // namespace pagoda::sim
 
-// The arguments after the condition are parts of the message.
+// The arguments after the condition make up the message.
 #define SIM_CHECK(condition, ...)                                                        \
   do {                                                                                   \
     if (!(condition)) [[unlikely]] {                                                     \

@@ -70,7 +70,7 @@ void Follow::Run(const EventBatch& events, const std::vector<CopyOrder>& orders)
     std::visit([&](const auto& what) { Apply(window, what); }, event.what);
   }
   for (const HeldBlock& changed : changed_) KeepCopies(changed.window, changed.id.value());
-  // A match used them: clocks that run start again.
+  // A match used them, so running clocks start again.
   for (const HeldBlock& copied : copied_) {
     BlockFacts& facts = world_.ledgers[copied.window][copied.id];
     if (facts.refs == 0) facts.deadline = absl::InfiniteFuture();
@@ -86,7 +86,7 @@ uint32_t Follow::WindowIndex(WindowSize size) const {
   Fail("an event of an unknown window");
 }
 
-// Rule 13: who may go, by tier.
+// Rule 13: the blocks that can be evicted, by tier.
 void Follow::NoteCandidates(uint32_t window) {
   const Shadow& shadow = world_.shadows[window];
   const uint16_t tenants = world_.config.num_tenants();
@@ -115,14 +115,14 @@ void Follow::NoteCandidates(uint32_t window) {
   for (Victims& tier : victims) victims_.push_back(std::move(tier));
 }
 
-// Whether its last holder lets it go in this call.
+// Whether its last holder releases it in this call.
 bool Follow::LetGo(uint32_t window, uint32_t id) const {
   const HeldBlock held{window, BlockId{id}};
   return world_.ledgers[window][id].refs == 1 &&
          std::find(scope_.let_go.begin(), scope_.let_go.end(), held) != scope_.let_go.end();
 }
 
-// Of the tenant whose block it is.
+// The victims of the tenant that owns the block.
 Victims& Follow::VictimsOf(uint32_t window, Tier tier, uint32_t id) {
   const TenantId tenant = world_.config.OwnerOf(world_.shadows[window].node(id).name_space);
   return victims_[(window * kMaxTiers + static_cast<size_t>(tier)) * world_.config.num_tenants() +
@@ -141,13 +141,15 @@ void Follow::NoteGone(uint32_t window, Tier tier, uint32_t id, const Victims::Go
   for (uint32_t c = shadow.node(id).first_child; c != kNone && world_.config.IsOnDisk(tier);
        c = shadow.node(c).next_sibling) {
     const Node& child = shadow.node(c);
-    // Removals are told together: what a child lost before may be told later.
+    // Removals are reported together, so the event about a child that has left already can come
+    // later.
     SIM_CHECK(!child.cached() || !(child.tier == tier || child.lower.contains(tier)) ||
                   IsAmong(off_disk_, window, c),
               "the disk gives up block ", id, " before its child ", c);
   }
-  // What comes to disk takes no place of what is kept longer. In a sliding window it may have left
-  // for its own place. What falls there may take its tenant's.
+  // A block that comes to disk takes no place of a block with a higher priority. In a sliding
+  // window the block can have left already, and freed its own place. A block that falls to the disk
+  // can take a place of its tenant.
   const TenantId owner = world_.config.OwnerOf(world_.shadows[window].node(id).name_space);
   if (scope_.orders_backups && world_.config.IsOnDisk(tier) && world_.full(window) &&
       world_.config.quota(owner, tier) == kNoQuota) {
@@ -157,7 +159,7 @@ void Follow::NoteGone(uint32_t window, Tier tier, uint32_t id, const Victims::Go
   }
   Victims& victims = VictimsOf(window, tier, id);
   victims.gone.push_back(gone);
-  // Where its id comes back in the same call, that is another block.
+  // If its id occurs again in the same call, that is another block.
   std::erase_if(victims.candidates,
                 [id](const Victims::Candidate& candidate) { return candidate.id == id; });
 }
@@ -200,13 +202,13 @@ void Follow::Apply(uint32_t window, const UpdatedEvent& updated) {
       facts.duration = absl::InfiniteDuration();
       facts.deadline = absl::InfiniteFuture();
     } else {
-      // What is published may be kept as the tails were with which it begins.
+      // A new block can take over the retention of the tails that it begins with.
       SIM_CHECK(scope_.sets_priorities || scope_.publisher != nullptr, "the priority of block ", id,
                 " changed for no reason");
     }
   }
   if (updated.tier.has_value()) {
-    // What time brings comes before the move, in one event with it.
+    // An expiry comes before the move, in one event with it.
     const Priority priority =
         updated.priority.has_value() ? updated.priority->new_value : shadow.node(id).priority;
     NoteMove(window, updated, priority);
@@ -217,7 +219,7 @@ void Follow::Apply(uint32_t window, const UpdatedEvent& updated) {
     changed_.push_back({window, updated.id});
 }
 
-// What has become of the block's farther copies.
+// The changes of the block's farther copies.
 void Follow::NoteLower(uint32_t window, const UpdatedEvent& updated) {
   const uint32_t id = updated.id.value();
   const SimConfig& config = world_.config;
@@ -234,10 +236,10 @@ void Follow::NoteLower(uint32_t window, const UpdatedEvent& updated) {
   if (config.has_disk && before.contains(config.disk()) && !after.contains(config.disk()) &&
       !(moved && config.IsOnDisk(updated.tier->new_value))) {
     world_.coverage.Add(Met::kDiskCopyDropped);
-    // A tenant at its quota gives up what cannot fall, too.
+    // A tenant at its quota also gives up copies whose blocks do not fall.
     const TenantId owner = config.OwnerOf(world_.shadows[window].node(id).name_space);
     if (!scope_.orders_backups || config.quota(owner, config.disk()) != kNoQuota) return;
-    // A priority that expires does so before the drop, in one event with it.
+    // A priority expires before the drop, in one event with it.
     const Priority priority = updated.priority.has_value()
                                   ? updated.priority->new_value
                                   : world_.shadows[window].node(id).priority;
@@ -257,7 +259,7 @@ void Follow::NoteFound(uint32_t window, uint32_t id) {
     SIM_CHECK(world_.ledgers[window].owner(block.slot) == kNone, "slot ", block.slot.slot.value(),
               " of the file has two blocks");
     if (world_.config.IsOnDisk(node.tier)) {
-      world_.ledgers[window].Unplace(id);  // It may have been another block's in this call.
+      world_.ledgers[window].Unplace(id);  // It can have belonged to another block in this call.
       world_.ledgers[window][id].unknown_life = true;
     }
     world_.ledgers[window].AddCopy(id, block.slot);
@@ -279,7 +281,7 @@ void Follow::NoteFetched(uint32_t window, const UpdatedEvent& updated) {
   world_.coverage.Add(Met::kFetched);
 }
 
-// The block has no copies but those that the events tell of.
+// The block has only the copies that the events report.
 void Follow::KeepCopies(uint32_t window, uint32_t id) {
   const Node& node = world_.shadows[window].node(id);
   if (!node.cached()) return;
@@ -293,7 +295,7 @@ void Follow::KeepCopies(uint32_t window, uint32_t id) {
   }
 }
 
-// It leaves its slot without an order; another order may have given it one there since.
+// It leaves its slot without an order. Another order can have given it a slot there since.
 void Follow::LeaveFreely(uint32_t window, uint32_t id, Tier from) {
   Ledger& ledger = world_.ledgers[window];
   const SlotRef slot{from, ledger[id].copies[static_cast<size_t>(from)]};
@@ -303,11 +305,11 @@ void Follow::LeaveFreely(uint32_t window, uint32_t id, Tier from) {
   if (!came_now) ledger.RemoveCopy(id, slot);
 }
 
-// It leaves the tree: who holds it has its nearest copy.
+// It leaves the tree. Its holders keep its nearest copy.
 void Follow::DropDuplicatesOf(uint32_t window, uint32_t id) {
   TierSet nearest;
   const Tier tier = world_.shadows[window].node(id).tier;
-  if (!world_.config.IsOnDisk(tier)) nearest.Add(tier);  // There nobody holds it.
+  if (!world_.config.IsOnDisk(tier)) nearest.Add(tier);  // Nothing holds a block there.
   world_.ledgers[window].KeepCopies(id, nearest);
 }
 
@@ -324,7 +326,7 @@ void Follow::NoteMove(uint32_t window, const UpdatedEvent& updated, Priority pri
     if (from > Tier::kSecondary) coverage.Add(Met::kOnboardedFar);
     return;
   }
-  // What did not arrive above is cached below still.
+  // A block whose bytes did not arrive above is still cached below.
   if (scope_.ends_copy) {
     SIM_CHECK(freely, "a copy's end moves block ", id, " to where it has no copy");
     coverage.Add(Met::kLostOneCopy);
@@ -343,7 +345,7 @@ void Follow::NoteMove(uint32_t window, const UpdatedEvent& updated, Priority pri
               .has_children = world_.full(window) && world_.shadows[window].HasChildren(id),
               .freely = freely});
   if (freely) {
-    // It is no duplicate any more, also where it comes up again in the same call.
+    // It is no duplicate any more, even if it is onboarded again in the same call.
     std::erase(
         victims_[(window * kMaxTiers + static_cast<size_t>(to)) * world_.config.num_tenants()]
             .duplicates,
@@ -361,7 +363,7 @@ void Follow::NoteMove(uint32_t window, const UpdatedEvent& updated, Priority pri
   }
 }
 
-// Pins that expire were taken away before the call, and one that is unpinned goes behind it.
+// Pins that expire were removed before the call. An unpinned one is removed after it.
 void Follow::EndPin(const EndedPin& ended) {
   const auto pin = std::find_if(world_.pins.begin(), world_.pins.end(),
                                 [&](const SimPin& one) { return one.id == ended.pin; });
@@ -417,10 +419,10 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
     const Node& node = shadow.node(id);
     SIM_CHECK(node.cached(), "law: block ", id, " removed but not cached");
     if (Bit(reason) & kForSpace) {
-      // In a sliding window what is below a victim may have to go with it.
+      // In a sliding window the blocks below a victim can have to leave with it.
       uint32_t above = node.parent;
       while (above != kNone && !shadow.node(above).cached()) above = shadow.node(above).parent;
-      // So has, under full attention, what is on disk alone below one that is not there any more.
+      // Under full attention, blocks that are only on disk leave with a block above them.
       const bool on_disk = world_.config.IsOnDisk(node.tier);
       const bool with_parent =
           (!world_.full(window) || on_disk) && IsAmong(for_space_, window, above);
@@ -482,7 +484,8 @@ void Follow::NoteMoves(const EventBatch& events) {
   }
 }
 
-// A copy moves its source's block where an event says so; else it is of a part, for a fresh block.
+// A copy moves its source's block if an event says so. Otherwise it copies a part, into a fresh
+// block.
 void Follow::ApplyOrder(const CopyOrder& order) {
   const uint32_t window = WindowIndex(order.window);
   Ledger& ledger = world_.ledgers[window];
@@ -525,7 +528,7 @@ void Follow::Stage(const CopyOrder& order, uint32_t window) {
             "a staging slot is in the tier above the disk");
   SIM_CHECK(node.cached() && order.num_tokens >= node.count, "a backup of block ", id,
             ", which is not cached, or not whole");
-  // Of what loses its copy in this call it does so first.
+  // A block that loses its copy on disk in this call loses it before the order.
   const auto is_on_disk = [&](uint32_t block) {
     return world_.CopyOnDisk(window, block) != kNoSlot && !IsAmong(off_disk_, window, block);
   };
@@ -534,13 +537,14 @@ void Follow::Stage(const CopyOrder& order, uint32_t window) {
                 world_.on_order.BackupOf(window, node.parent) != nullptr,
             "block ", id, " goes to disk before its parent");
   world_.on_order.Stage(window, id, order.target.slot, order.ticket, world_.now);
-  // What time brings comes before the order, and its event behind it.
+  // An expiry comes before the order, and its event comes after it.
   const bool expires = world_.ledgers[window][id].deadline <= world_.now;
   const Priority priority = expires ? std::max(node.priority, kDefaultPriority) : node.priority;
   highest_staged_ = std::max(highest_staged_.value_or(Priority{0}), priority);
 }
 
-// Whether every slot of the tier has a block, the spare, too: a block of it is about to come up.
+// Whether every slot of the tier has a block, including the spare, because a block of the tier is
+// about to be onboarded.
 bool Follow::IsFull(uint32_t window, Tier tier) const {
   const Ledger& ledger = world_.ledgers[window];
   for (uint32_t s = 0; s < world_.config.plain_slots_in(window, tier); ++s) {
@@ -550,7 +554,7 @@ bool Follow::IsFull(uint32_t window, Tier tier) const {
   return true;
 }
 
-// What was stored is at the default until its sequence's wish is known (World::Wish).
+// A stored block has the default priority until its sequence's wish is known (World::Wish).
 void Follow::NoteStored() {
   world_.stored.assign(stored_.begin(), stored_.end());
   for (const HeldBlock& arrival : stored_) {
@@ -561,7 +565,7 @@ void Follow::NoteStored() {
   }
 }
 
-// A sequence whose last published block is not in the tree any more publishes nothing.
+// A sequence publishes nothing if its last published block is no longer in the tree.
 void Follow::NoteDetached() {
   for (SimSession& session : world_.sessions) {
     for (SimSequence& sequence : session.sequences) {

@@ -71,7 +71,7 @@ class Follow {
   std::vector<Arrived> arrived_;    // By orders.
   std::vector<HeldBlock> copied_;   // Blocks copied in part.
   std::vector<Victims> victims_;
-  std::vector<HeldBlock> off_disk_;  // Blocks that lose their copy there, and stay.
+  std::vector<HeldBlock> off_disk_;  // Blocks that lose their copy on disk, and stay cached.
   std::optional<Priority> highest_staged_;
   size_t expiries_ = 0;
 };

@@ -10,16 +10,16 @@
 namespace pagoda::sim {
 namespace {
 
-// The expected answer to a growth.
+// The expected answer when a sequence grows.
 struct Growth {
   bool fits = true;
-  bool never = false;  // The capacity can never hold it.
-  // In which windows a tail must be copied first, and whether in any.
+  bool never = false;  // The capacity can never hold the sequence.
+  // The windows in which a tail must be copied first, and whether there are any.
   std::array<bool, kMaxWindows> copies = {};
   bool copies_tail = false;
 };
 
-// A borrowed tail that others have, too.
+// A borrowed tail that others have too.
 bool MustCopyTail(World& world, const SimSequence& sequence, uint32_t window) {
   const SimTable& table = sequence.tables[window];
   if (!table.borrowed_tail) return false;
@@ -77,11 +77,12 @@ void FollowGrowth(World& world, SimSession& session, SimSequence& sequence, cons
   sequence.ready = std::max(sequence.ready, ready);
 }
 
-// The computed tokens that a call declares: what its engine has just written, nothing, or wrong.
+// The computed tokens that a call declares: those that its engine has just written, none, or wrong
+// ones.
 struct Declared {
   uint32_t computed = 0;
   uint32_t known_losses = 0;
-  std::vector<Reason> refusals;  // That it must meet, if any.
+  std::vector<Reason> refusals;  // The reasons for which it must be refused, if any.
 };
 
 bool IsKeyed(const World& world, const SimSequence& sequence) {
@@ -127,7 +128,7 @@ Declared DeclareAny(World& world, SimSequence& sequence, uint32_t new_tokens) {
   return declared;
 }
 
-// What is said of a keyed sequence is looked at before all else: tokens are none of its, and it
+// Rules of keyed sequences are checked before all others: the sequence takes no tokens, and
 // computes whole blocks.
 Declared Declare(World& world, SimSequence& sequence, uint32_t new_tokens, bool by_keys) {
   Declared declared = DeclareAny(world, sequence, new_tokens);
@@ -141,13 +142,13 @@ Declared Declare(World& world, SimSequence& sequence, uint32_t new_tokens, bool 
   return declared;
 }
 
-// By keys or not, as the sequence is; seldom wrong.
+// By keys if the sequence is keyed; seldom the wrong way.
 bool DrawByKeys(World& world, const SimSequence& sequence) {
   if (!world.config.name_spaces.back().keyed) return false;
   return IsKeyed(world, sequence) != Wrong(world);
 }
 
-// Of whole blocks, where keys name them.
+// Whole blocks, if keys name them.
 uint32_t Count(const World& world, uint32_t count, bool by_keys) {
   return by_keys ? world.BlocksFor(count) * world.tokens_per_block() : count;
 }
@@ -164,7 +165,7 @@ Operation Naming(const World& world, const std::vector<TokenId>& tokens, bool by
   return operation;
 }
 
-// Names the tokens and takes what was computed.
+// Adds the tokens, and the computed tokens that the call declared.
 void FollowTokens(World& world, SimSession& session, SimSequence& sequence,
                   const std::vector<TokenId>& tokens, const Declared& declared) {
   const uint32_t before = sequence.tokens();
@@ -176,7 +177,8 @@ void FollowTokens(World& world, SimSession& session, SimSequence& sequence,
   FollowCommit(world, session, sequence);
 }
 
-// As a step of one sequence. (That a step of many is its appends, append_step_test shows.)
+// Runs the append as a step of one sequence. (append_step_test shows that a step of many equals its
+// appends.)
 absl::StatusOr<AppendedTokens> AppendAsStep(World& world, SimSession& session,
                                             const SimSequence& sequence, const AppendTokens& op,
                                             const Scope& scope) {
@@ -206,7 +208,7 @@ absl::StatusOr<AppendedTokens> AppendAsStep(World& world, SimSession& session,
   return appended;
 }
 
-// Also by the method's name, without the values.
+// Sometimes calls the method by its name, without operation values.
 absl::StatusOr<AppendedTokens> Append(World& world, SimSession& session, const SimSequence& known,
                                       const AppendTokens& op, const Scope& scope) {
   if (world.random.OneIn(3) && op.keys.empty()) {

@@ -12,7 +12,7 @@ namespace pagoda::sim {
 Journal::Journal(const SimConfig* config) : config_(config) {
   for (size_t w = 0; w < config->windows.size(); ++w) {
     for (const Tier tier : kTiers) {
-      if (config->IsOnDisk(tier)) continue;  // The file says itself what it holds.
+      if (config->IsOnDisk(tier)) continue;  // The file itself says what it holds.
       entries_[w][static_cast<size_t>(tier)].resize(
           config->slots_in(static_cast<uint32_t>(w), tier));
     }
@@ -44,7 +44,7 @@ void Journal::Check(uint32_t window, const Shadow& shadow, const Ledger& ledger,
     const Entries& entries = At(window, tier);
     for (uint32_t s = 0; s < entries.size(); ++s) {
       const uint32_t id = ledger.owner({tier, SlotIndex{s}});
-      // What lies in a nearer tier, too, is written down there alone.
+      // The journal has only the nearest slot of a block.
       const bool cached =
           id != kNone && shadow.node(id).cached() && !ledger.IsDuplicate(id, {tier, SlotIndex{s}});
       SIM_CHECK(entries[s].has_value() == cached || (resetting && !cached),
@@ -100,7 +100,7 @@ RecoveredWindow Journal::Recover(uint32_t window, const Memory& memory) const {
         parent = above->second;
         if (full && recovered.blocks[parent].slot.tier > one.slot.tier) continue;
       }
-      // A reset that did not come to its end has left content that was stored again since.
+      // A reset that was interrupted has left content that has been stored again since.
       const auto [same, is_new] =
           contents.try_emplace({parent, HashNamespace(content.name_space).value(), one.entry->keys},
                                recovered.blocks.size());

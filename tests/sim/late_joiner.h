@@ -13,8 +13,8 @@
 
 namespace pagoda::sim {
 
-// Reads snapshots in chunks while the world goes on. At the end, and for a while after, compares
-// its state with the core: the trees, and the taken blocks if it hears of all of them.
+// Reads snapshots in chunks while the world continues. At the end, and for a while after, compares
+// its state with the core: the trees, and the taken blocks if events report all of them.
 class LateJoiner {
  public:
   explicit LateJoiner(LifecycleEvents lifecycle = LifecycleEvents::kRaw) : lifecycle_(lifecycle) {}

@@ -92,12 +92,12 @@ void Ledger::EndCount(const Shadow& shadow) {
   }
 }
 
-// A slot on its way to the carrier is not known by its number yet. The file's blocks are read and
-// written beside the copies between memories.
+// The slot of a backup that the carrier does not have yet is unknown here. Reads and writes of the
+// file are not among the copies between memories.
 void Ledger::CheckDiskStats(const WindowStats& stats, const Shadow& shadow, Reset reset) const {
   const Tier disk = config_->disk();
   const TierOccupancy& told = stats.tiers[Index(disk)];
-  // What was cut off keeps its slots until it is let go, and a fetch may keep them longer.
+  // Cut-off blocks keep their slots until the reset releases them. A fetch can keep a slot longer.
   if (reset == Reset::kGoesOn) return;
   TierOccupancy counted;
   PriorityCounts priorities = {};
@@ -179,10 +179,10 @@ void Ledger::CheckStats(const WindowStats& stats, const Memory& memory, const Sh
     SIM_CHECK(reset == Reset::kGoesOn || priorities == stats.cached_by_priority[Index(tier)],
               "the ", DefaultTierName(tier),
               " tier's cached blocks have other priorities than Stats()");
-    // What was cut off is free by the events, and cached by the core.
+    // Cut-off blocks are free by the events, and cached by the core.
     const uint32_t cut_off = reset == Reset::kGoesOn ? told.cached - counted.cached : 0;
     const uint32_t told_free = told.free + cut_off;
-    // Below the first tier one of the slots that no block owns is the spare, which counts nowhere.
+    // Below the first tier, one of the slots without an owner is the spare, which is in no count.
     const bool spare = tier != Tier::kPrimary && !owners.empty();
     const bool same_free =
         spare

@@ -54,7 +54,7 @@ void MatchOracle::FindPartials(uint32_t w, uint32_t parent, uint32_t begin, bool
   const auto is_on_disk = [&](uint32_t id) { return world_.IsOnlyOnDisk(w, id); };
   const auto on_disk = std::count_if(partials.begin(), partials.end(), is_on_disk);
   if (on_disk == 0) return;
-  // The tail that has no more is looked at before others.
+  // A tail without further tokens comes before the others.
   const auto tail = std::find_if(partials.begin(), partials.end(), [&](uint32_t id) {
     return shadow.node(id).count == partial_tokens_[w];
   });
@@ -122,8 +122,7 @@ bool MatchOracle::Valid(uint32_t window, uint32_t length, uint32_t end) const {
   if (length > path.size() * tokens_per_block_ + partial_tokens_[window]) return false;
   for (uint32_t i = first(window, length); i * tokens_per_block_ < end; ++i) {
     if (i >= path.size() || IsThere(window, path[i])) continue;
-    // What ends in the place of a hole may come from a block beside it, but for windows with a
-    // disk.
+    // At a hole, a block beside it can give the last tokens, except in windows with a disk.
     const bool ends_here = i == length / tokens_per_block_;
     if (!ends_here || IsInMemory(window) || BesideHole(window, length).empty()) return false;
   }
@@ -172,7 +171,7 @@ std::vector<uint32_t> MatchOracle::Sources(uint32_t window, uint32_t length) con
     return tail != kNone ? std::vector<uint32_t>{tail} : BesideHole(window, length);
   }
   if (index < paths_[window].size()) return {paths_[window][index]};
-  // Of those that share most a tail that has no more is preferred.
+  // Among the blocks that share most, a tail without further tokens is preferred.
   const uint32_t tail = Tail(window, index * tokens_per_block_ + partial_tokens_[window]);
   if (tail != kNone) return {tail};
   return partials_[window];
@@ -185,12 +184,13 @@ MatchOracle::Room MatchOracle::DemandFor(uint32_t window, uint32_t length, uint6
   const uint32_t whole = length / tokens_per_block_;
   uint64_t needed = world_.BlocksFor(reserved) - whole;
   uint64_t available = ledger.available();
-  // What the tenant matches and does not hold yet counts against its quota, whoever caches it.
+  // Matched blocks that the tenant does not hold yet count against its quota, whoever owns them.
   const Accountant& accountant = world_.accountants[window];
   uint64_t charged = needed;
   for (uint32_t i = first(window, length); i < whole; ++i) {
     const uint32_t id = paths_[window][i];
-    // What it holds of its own below is charged there; of the default tenant's, above.
+    // Its own held blocks in a lower tier are charged to that tier. Blocks of the default tenant
+    // are charged to the primary tier.
     const bool below = shadow.node(id).tier != Tier::kPrimary;
     const bool own = world_.config.OwnerOf(shadow.node(id).name_space) == tenant;
     if ((below && own) || !accountant.Holds(id, tenant)) ++charged;
@@ -205,7 +205,7 @@ MatchOracle::Room MatchOracle::DemandFor(uint32_t window, uint32_t length, uint6
   const uint64_t left = accountant.Left(tenant);
   const bool enough = needed <= available && charged <= left;
   Room result{.fits = enough, .sure = true};
-  // A source may be the tenant's own, and must stay while it is copied.
+  // A source can be the tenant's own block, and must stay while it is copied.
   if (!sources.empty() && quota != kNoQuota && charged + 1 >= left && charged <= left) {
     return {.fits = enough, .sure = false};
   }
@@ -215,7 +215,8 @@ MatchOracle::Room MatchOracle::DemandFor(uint32_t window, uint32_t length, uint6
     const bool evictable = node.tier == Tier::kPrimary && ledger[id].refs == 0;
     const bool can_take =
         evictable && !shadow.HasChildren(id) && !world_.memory.Touched(window, ledger[id].place);
-    // Taken over, it is no fresh block and is not available; copied, it must stay.
+    // A source that is taken over needs no fresh block, but is not available. A source that is
+    // copied must stay.
     const bool fits =
         charged <= left && ((can_take && enough) || needed + (evictable ? 1 : 0) <= available);
     fitting += fits ? 1 : 0;

@@ -1,4 +1,5 @@
-// What a prompt must match and what it must take, found by looking at all blocks.
+// The prefix that a prompt must match and the blocks that it must take, found by a search of all
+// blocks.
 #ifndef PAGODA_TESTS_SIM_MATCH_H_
 #define PAGODA_TESTS_SIM_MATCH_H_
 

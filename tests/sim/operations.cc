@@ -53,7 +53,7 @@ std::vector<uint32_t> OperationWeights() {
 }
 
 void RunOperation(World& world) {
-  // Who meets a full cache ends something, mostly soon.
+  // After a refusal for lack of blocks, the client mostly ends something soon.
   if (world.exhausted && world.random.OneIn(3)) {
     world.exhausted = false;
     return FreeSequenceOp(world);

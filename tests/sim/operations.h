@@ -93,7 +93,7 @@ void AdoptTable(World& world, SimTable& table, uint32_t window, uint32_t first_b
                 const std::vector<BlockHandle>& blocks);
 // Checks a fresh block for a client: nothing holds it, and no cached block lies in its slot.
 void AdoptFresh(World& world, uint32_t window, const BlockHandle& handle);
-// The engine writes what it computes for tokens [computed, end).
+// The engine writes the values that it computes for tokens [computed, end).
 void WriteTokens(World& world, SimSequence& sequence, uint32_t end);
 // Whether a sequence has, in every window, the blocks that its next token sees. After a failed copy
 // it may need blocks that a window has passed. Then it can only be freed.
@@ -101,8 +101,8 @@ bool CanGoOn(const World& world, const SimSequence& sequence, uint32_t computed)
 // Whether the engine can continue after the computed tokens: all that it reads is there, and no
 // copy is bringing it.
 bool CanCompute(const World& world, const SimSequence& sequence);
-// After more tokens are computed: checks what must be in the tree now, and what a window has
-// passed.
+// After more tokens were computed: checks the blocks that must be in the tree now, and those that a
+// window has passed.
 void FollowCommit(World& world, SimSession& session, SimSequence& sequence);
 // After a sequence has ended: its computed tail is cached too, and its blocks are released.
 enum class ComputedTail { kPublished, kDropped };

@@ -1,4 +1,4 @@
-// What is asked of cached prefixes, and done to them, by name.
+// Queries about cached prefixes, and operations that name a prefix.
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +17,7 @@ Content DrawPrefix(World& world, const SimSession& session) {
   return content;
 }
 
-// The operation, about this prefix.
+// The operation for this prefix.
 template <class Operation>
 Operation Naming(World& world, const SimSession& session, const Content& content,
                  Operation operation = {}) {
@@ -55,7 +55,7 @@ uint32_t CountLower(World& world, uint32_t window, const std::vector<uint32_t>& 
   }));
 }
 
-// That of the oracles which matches so much, else the first.
+// The oracle that matches `most` tokens; otherwise the first one.
 const MatchOracle& WithLength(const std::vector<MatchOracle>& oracles, uint32_t most,
                               uint32_t length) {
   for (const MatchOracle& oracle : oracles) {
@@ -64,7 +64,7 @@ const MatchOracle& WithLength(const std::vector<MatchOracle>& oracles, uint32_t 
   return oracles.front();
 }
 
-// Whether a lower tier has a free slot for any block of that owner.
+// Whether a lower tier has a free slot for any block of this owner.
 bool HasPlaceBelow(World& world, uint32_t window, TenantId owner) {
   const ManagerStats stats = world.core->Stats();
   return std::any_of(kTiers.begin() + 1, kTiers.end(), [&](Tier tier) {
@@ -77,7 +77,7 @@ bool HasPlaceBelow(World& world, uint32_t window, TenantId owner) {
 
 namespace {
 
-// What is told of a prefix beside its match in memory: how much is cached, and in which tiers.
+// The answer about a prefix, beside its match in memory: how much is cached, and in which tiers.
 void CheckDescribed(World& world, const Content& content, const SentContent& sent,
                     uint32_t matched) {
   const MatchedPrefix told =
@@ -191,7 +191,7 @@ void CapacityOp(World& world) {
       if (here && world.ledgers[w][id].refs > 0) ++held;
       if (here && world.accountants[w].Holds(id, tenant)) ++held_by_tenant;
     }
-    // What counts is what the tighter limit gives.
+    // The tighter limit decides.
     const bool pool_is_tighter = uint64_t{world.ledgers[w].available()} + held <=
                                  uint64_t{world.accountants[w].Left(tenant)} + held_by_tenant;
     const uint32_t given = match.first(w, matched) + (pool_is_tighter ? held : held_by_tenant);
@@ -211,7 +211,8 @@ void OffloadOp(World& world) {
   NoteCall(world, "OffloadPrefix", content);
   const auto call = Naming<OffloadPrefix>(world, *session, content);
   if (session->tenant != kDefaultTenant && world.config.shares(session->tenant)) {
-    // What tenants share is moved down by operators alone. Nothing happens, not even by time.
+    // Only operators can offload blocks that tenants share. A refusal changes nothing; even
+    // expiries do not apply.
     const absl::Status refused = world.core->Execute(session->ref.id, call, world.now).status();
     world.Absorb({});
     world.Refused(refused, {Reason::kPermissionDenied});
@@ -238,7 +239,8 @@ void OffloadOp(World& world) {
   SIM_CHECK(moved == offloaded->blocks, "OffloadPrefix says ", offloaded->blocks, " blocks, ",
             moved, " moved");
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
-    // From the end up to the first that is held: there is a place below for one block at least.
+    // Blocks are offloaded from the end up to the first held one. So if there is a place below, at
+    // least the last block goes there if nothing holds it.
     const auto evictable = std::find_if(paths[w].rbegin(), paths[w].rend(), [&](uint32_t id) {
       return world.shadows[w].node(id).cached() && world.shadows[w].node(id).tier == Tier::kPrimary;
     });
@@ -256,8 +258,8 @@ void OffloadOp(World& world) {
 
 namespace {
 
-// Of the blocks on disk alone the first ones are fetched, in their order, but for those that are on
-// their way already. `last`: the last fetch before.
+// The first blocks that are only on disk are fetched, in their order, without those that are
+// already on their way. `last`: the last fetch before the call.
 void CheckFetched(World& world, const std::array<std::vector<uint32_t>, kMaxWindows>& on_disk,
                   const std::array<std::vector<uint32_t>, kMaxWindows>& in_memory, Ticket last,
                   const PrefetchedPrefix& told) {
@@ -276,10 +278,10 @@ void CheckFetched(World& world, const std::array<std::vector<uint32_t>, kMaxWind
       fetched += is_new ? 1 : 0;
     }
     if (!stopped || !world.full(w) || !world.config.tenants.empty()) continue;
-    // The most fetches are under way, or memory has no slot.
+    // Either the most fetches are under way, or memory has no slot.
     const Tier above = world.config.above_disk();
     const uint32_t most = std::max(1u, world.config.windows[w].blocks_in(above) / 4);
-    // The blocks above them stay in memory meanwhile.
+    // The blocks above the fetched ones stay in memory meanwhile.
     const auto stay = std::count_if(in_memory[w].begin(), in_memory[w].end(), [&](uint32_t id) {
       return world.ledgers[w][id].refs == 0 && world.shadows[w].node(id).tier == above;
     });
@@ -341,7 +343,7 @@ void Prefetch(World& world, SimSession* session, const Content& content) {
             prefetched->matched_tokens, " tokens instead of ", length);
   SIM_CHECK(prefetched->blocks == expected || (!sure && prefetched->blocks < expected),
             "PrefetchPrefix moves ", prefetched->blocks, " blocks up instead of ", expected);
-  // Who was held for a while and let go again begins anew.
+  // The clocks of blocks that the call held start again.
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     if (!world.config.windows[w].has_lower()) continue;
     if (!to_primary && !world.config.has_disk_in(w)) continue;
@@ -358,7 +360,7 @@ void PrefetchOp(World& world) {
   if (session == nullptr) return;
   const Content content = DrawPrefix(world, *session);
   if (world.config.has_disk && !content.tokens.empty() && world.random.OneIn(2)) {
-    // Another call may have ordered what lies above.
+    // Another call can have ordered fetches of the blocks above.
     Content beginning = content;
     const auto size = static_cast<uint32_t>(content.tokens.size());
     beginning.Resize(world.random.Between(std::min(size, world.tokens_per_block()), size));
@@ -384,12 +386,12 @@ void PinOp(World& world) {
   SimPin pin{.tenant = world.TenantFor(*session, content.name_space),
              .tokens = length,
              .expires = world.now + lease};
-  // Its own cached blocks count already.
+  // Its own cached blocks are charged already.
   const TenantId owner = world.config.OwnerOf(content.name_space);
   bool too_many = false, no_quota = false;
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     uint32_t pinned = world.ledgers[w].pinned_blocks();
-    uint32_t charged = 0;  // To the pin's tenant, which may not hold them yet.
+    uint32_t charged = 0;  // Blocks that the pin's tenant does not hold yet.
     for (const uint32_t id :
          Path(match, w, length, match.first(w, length), world.tokens_per_block())) {
       pin.blocks.push_back({w, BlockId{id}});
@@ -405,7 +407,7 @@ void PinOp(World& world) {
       world, *session, Naming<PinPrefix>(world, *session, content, {.lease = lease}), {});
   if (!pinned.ok()) {
     const Reason reason = ReasonOf(pinned.status());
-    // A tenant may have a part of the budget alone.
+    // A tenant can use only a part of the budget.
     too_many = too_many || (reason == Reason::kPinBudgetExceeded && !world.config.tenants.empty());
     SIM_CHECK(content.tokens.empty() || wrong || too_many || no_quota,
               "a pin is refused for no reason: ", pinned.status().ToString());
@@ -416,7 +418,7 @@ void PinOp(World& world) {
     } else if (!no_quota || (too_many && reason == Reason::kPinBudgetExceeded)) {
       world.Refused(pinned.status(), {Reason::kPinBudgetExceeded});
     } else {
-      // Kept for want of quota; or it is more than the whole quota.
+      // The tenant is at its quota, or the pin exceeds the whole quota.
       world.Refused(pinned.status(), {Reason::kBlocksExhausted, Reason::kInvalidCount});
     }
     return world.Check();
@@ -472,7 +474,7 @@ void UnpinOp(World& world) {
 
 namespace {
 
-// Cached blocks that begin with the content.
+// The cached blocks whose content begins with this one.
 uint32_t CountBelow(const Shadow& shadow, uint32_t id) {
   uint32_t count = shadow.node(id).cached() ? 1 : 0;
   for (uint32_t c = shadow.node(id).first_child; c != kNone; c = shadow.node(c).next_sibling) {
@@ -512,7 +514,7 @@ void InvalidateOp(World& world) {
   if (session == nullptr) return;
   Content content = DrawPrefix(world, *session);
   if (!content.tokens.empty() && !world.random.OneIn(6)) {
-    // Long enough to leave something.
+    // Long enough that some blocks stay cached.
     const auto most = static_cast<uint32_t>(content.tokens.size());
     content.Resize(world.random.Between((most + 1) / 2, most));
     CutToBlocks(world.config, content);
@@ -520,7 +522,8 @@ void InvalidateOp(World& world) {
   NoteCall(world, "InvalidatePrefix", content);
   const auto call = Naming<InvalidatePrefix>(world, *session, content);
   if (session->tenant != kDefaultTenant && world.config.shares(session->tenant)) {
-    // What tenants share is forgotten by operators alone. Nothing happens, not even by time.
+    // Only operators can invalidate blocks that tenants share. A refusal changes nothing; even
+    // expiries do not apply.
     const absl::Status refused = world.core->Execute(session->ref.id, call, world.now).status();
     world.Absorb({});
     world.Refused(refused, {Reason::kPermissionDenied});

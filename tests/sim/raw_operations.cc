@@ -50,7 +50,7 @@ void AllocateOp(World& world) {
 
 namespace {
 
-// Their owners write raw blocks as soon as these are ready.
+// Owners write their raw blocks as soon as these are ready.
 void WriteRaw(World& world, SimSession& session) {
   for (SimRaw& raw : session.raw) {
     if (raw.written || !world.Ready(raw.ready)) continue;
@@ -61,14 +61,15 @@ void WriteRaw(World& world, SimSession& session) {
   }
 }
 
-// Whether the block is cached for another tenant than the session's, which is not told of it.
+// Whether the block is cached for a tenant other than the session's. The session must not learn of
+// it.
 bool IsAnothers(const World& world, const SimSession& session, uint32_t window, BlockId id) {
   const Node& node = world.shadows[window].node(id.value());
   return session.tenant != kDefaultTenant && node.cached() &&
          world.config.OwnerOf(node.name_space) != session.tenant;
 }
 
-// Adds a block that the session may not free. The reasons with which that is refused.
+// Adds a block that the session may not free. Returns the possible reasons of the refusal.
 std::vector<Reason> AddWrong(World& world, SimSession& session, uint32_t window,
                              std::vector<BlockRef>& refs) {
   switch (world.random.Below(5)) {
@@ -87,7 +88,7 @@ std::vector<Reason> AddWrong(World& world, SimSession& session, uint32_t window,
         for (const SimRaw& raw : other.raw) {
           if (raw.window != window) continue;
           refs.push_back(raw.handle.ref());
-          // What another tenant does with a block is not told.
+          // A session must not learn how another tenant uses a block.
           const bool hidden = session.tenant != kDefaultTenant && session.tenant != other.tenant;
           return {hidden ? Reason::kStaleHandle : Reason::kForeignBlock};
         }

@@ -26,12 +26,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A run in which nothing moves for so long hangs.
+// A run counts as hanging if it makes no progress for this long.
 constexpr std::chrono::seconds kLongestStep{60};
 constexpr uint32_t kMostWorkers = 64;
 constexpr size_t kTraceLines = 60;
 
-// What the worker processes and their parent share.
+// The data that the worker processes and their parent share.
 struct Worker {
   std::atomic<uint64_t> seed{0};
   std::atomic<uint32_t> operation{0};
@@ -56,7 +56,7 @@ void PrintTrace(int signal) {
   if (signal != 0) raise(signal);  // It ends the process now.
 }
 
-// The process that dies leaves no core file: the seed is all there is to keep.
+// The process writes no core file when it dies, because the seed is enough.
 void BeSilent() {
   const rlimit none{0, 0};
   setrlimit(RLIMIT_CORE, &none);
@@ -64,7 +64,7 @@ void BeSilent() {
   if (null >= 0) dup2(null, STDERR_FILENO), dup2(null, STDOUT_FILENO), close(null);
 }
 
-// All that comes out of the pipe's end.
+// Everything that can be read from the pipe.
 std::string ReadAll(int fd) {
   std::string text;
   char buffer[4096];
@@ -171,7 +171,7 @@ Outcome RunAll(const Plan& plan) {
   std::vector<Clock::time_point> moved(workers, Clock::now());
   const auto failed = [&](uint32_t i) {
     const Worker& worker = board.workers[i];
-    // The operation that ran, and those before it; the end of the run where they were all done.
+    // The operation that ran, and all before it. If all were done, the end of the run.
     const uint32_t operations = std::min(worker.operation.load() + 1, plan.operations);
     if (!outcome.failure.has_value()) {
       outcome.failure = SimRun{.seed = worker.seed.load(), .operations = operations, .skip = {}};
@@ -280,7 +280,8 @@ SimRun Shrink(const SimRun& run, double seconds) {
   for (const SimRun::Range& range : run.skip) {
     std::fill(kept.begin() + range.begin, kept.begin() + range.end, false);
   }
-  // Smaller and smaller pieces, from the end: what is near the failure has to do with it.
+  // Tries smaller and smaller pieces, from the end, because operations near the failure are often
+  // its cause.
   for (size_t piece = std::max<size_t>(1, kept.size() / 2); piece > 0; piece /= 2) {
     for (bool again = true; again;) {
       again = false;

@@ -1,4 +1,4 @@
-// Sequences begin, fork, are cut and end.
+// Sequences begin, fork, are truncated and end.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -10,7 +10,8 @@
 namespace pagoda::sim {
 namespace {
 
-// Makes one argument of a valid AddSequence wrong. The reason with which it must be refused.
+// Makes one argument of a valid AddSequence wrong. Returns the reason with which it must be
+// refused.
 Reason MakeWrong(World& world, const SimSession& session, AddSequence& op) {
   const uint32_t dice = world.random.Below(6);
   const bool keyed = op.name_space.keyed;
@@ -45,13 +46,13 @@ Reason MakeWrong(World& world, const SimSession& session, AddSequence& op) {
       return Reason::kInvalidArgument;
     default:
       op.name_space.tenant.assign(kMaxTenantBytes + 1, 'x');
-      // It is another tenant's, before it is too long.
+      // The tenant is checked before the length.
       return session.tenant == kDefaultTenant ? Reason::kInvalidArgument
                                               : Reason::kPermissionDenied;
   }
 }
 
-// Whole blocks alone, or not.
+// With or without a part of a block at the end.
 uint32_t LongestOf(const World& world, const MatchOracle& match, uint32_t limit,
                    bool whole_blocks_only) {
   const uint32_t size = world.tokens_per_block();
@@ -64,7 +65,7 @@ uint32_t LongestOf(const World& world, const MatchOracle& match, uint32_t limit,
 struct Expected {
   uint32_t matched = 0;
   bool fits = false;
-  bool sure = true;    // Of `matched`, else it may be less; and of `fits`.
+  bool sure = true;    // False: `matched` can be lower, and `fits` can differ.
   bool never = false;  // The capacity can never hold it.
 };
 
@@ -82,13 +83,13 @@ Expected Expect(World& world, const MatchOracle& match, uint32_t limit, uint32_t
       const uint64_t blocks = world.full(w)
                                   ? world.BlocksFor(std::max<uint64_t>(reserved, tokens))
                                   : world.BlocksFor(reserved) - match.first(w, expected.matched);
-      // A shorter match may never fit where the longer one would.
+      // A shorter match can need more than the capacity although the longer one does not.
       fits = fits && blocks <= capacity;
       expected.never = expected.never || (is_longest && blocks > capacity);
     }
     expected.fits = fits;
     if (fits || expected.never || expected.matched % world.tokens_per_block() == 0) break;
-    // A part of a block is not worth a refusal.
+    // The match drops its part of a block before the call is refused.
     world.coverage.Add(Met::kCutMatch);
     expected.matched =
         match.Longest(expected.matched / world.tokens_per_block() * world.tokens_per_block());
@@ -96,7 +97,7 @@ Expected Expect(World& world, const MatchOracle& match, uint32_t limit, uint32_t
   return expected;
 }
 
-// Whether that can be the answer.
+// Whether the answer is possible.
 bool IsAnswer(const Expected& expected, const absl::StatusOr<AddedSequence>& answer) {
   if (!answer.ok()) return expected.never || !expected.fits || !expected.sure;
   return answer->matched_tokens == expected.matched && (expected.fits || !expected.sure);
@@ -109,7 +110,7 @@ uint32_t MatchAllTiers(World& world, const Content& content, uint32_t limit,
                    whole_blocks_only);
 }
 
-// What is told of tokens on disk, behind those that matched.
+// The answer's number of tokens that are only on disk, behind the matched ones.
 void CheckBelow(World& world, const std::vector<MatchOracle>& oracles, uint32_t in_all_tiers,
                 const AddedSequence& added) {
   const uint32_t beyond = in_all_tiers - std::min(in_all_tiers, added.matched_tokens);
@@ -121,7 +122,7 @@ void CheckBelow(World& world, const std::vector<MatchOracle>& oracles, uint32_t 
   if (added.matched_below_tokens > 0) world.coverage.Add(Met::kMatchedBeyond);
 }
 
-// The tables that a new sequence got.
+// Adopts the tables of a new sequence.
 void AdoptMatch(World& world, SimSequence& sequence, const MatchOracle& match, uint32_t matched,
                 const std::vector<BlockTable>& tables) {
   const uint32_t whole = matched / world.tokens_per_block();
@@ -159,7 +160,7 @@ void AdoptMatch(World& world, SimSequence& sequence, const MatchOracle& match, u
     table.published = whole;
     if (whole > 0) {
       table.tip = blocks[whole - 1].id;
-      // To free slots for the rest, a sliding window may have cut it out of the tree.
+      // A sliding window can have evicted it to free slots for the other blocks.
       table.detached = !world.shadows[w].node(table.tip.value()).in_tree();
     }
     AdoptTable(world, table, w, whole, {blocks.begin() + whole, blocks.end()});
@@ -203,7 +204,8 @@ void AddSequenceOp(World& world) {
   if (random.Percent(world.config.retention_percent)) op.retention = DrawRetention(world, tokens);
   if (!sequence.running && Wrong(world)) {
     const Reason reason = MakeWrong(world, *session, op);
-    if (reason != Reason::kPermissionDenied) world.ApplyTime();  // That comes before all else.
+    // The check of permissions comes before the expiries.
+    if (reason != Reason::kPermissionDenied) world.ApplyTime();
     const absl::Status refused = world.core->Execute(session->ref.id, op, world.now).status();
     world.Absorb({});
     world.Refused(refused, {reason});
@@ -315,7 +317,8 @@ void ForkOp(World& world) {
   child.ready = forked->ready;
   SIM_CHECK(forked->losses == parent.losses, "a fork begins with ", forked->losses,
             " losses instead of ", parent.losses);
-  if (world.random.OneIn(2)) child.known_losses = forked->losses;  // Else it has not read that.
+  // Otherwise the client has not read them.
+  if (world.random.OneIn(2)) child.known_losses = forked->losses;
   child.reserved = parent.computed;
   const uint32_t shared = world.BlocksFor(parent.computed);
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
@@ -324,7 +327,7 @@ void ForkOp(World& world) {
     table.canonical.resize(shared);
     table.borrowed_tail = parent.computed % world.tokens_per_block() != 0;
     if (table.taken_over.has_value() && table.taken_over->first >= shared) table.taken_over.reset();
-    // A failed copy took the end of what its parent had published.
+    // A failed copy took the end of the blocks that its parent had published.
     if (table.published > parent.computed / world.tokens_per_block()) {
       table.published = parent.computed / world.tokens_per_block();
       table.detached = true;
@@ -508,7 +511,7 @@ void DescribeOp(World& world) {
     SIM_CHECK(told.tables[w].blocks == sequence.tables[w].blocks,
               "DescribeSequence gives another table");
   }
-  // Check() looks whether everything is there when this ticket is done.
+  // When this ticket is done, Check() compares the bytes.
   sequence.ready = told.ready;
   world.Check();
 }

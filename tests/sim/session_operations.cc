@@ -1,4 +1,4 @@
-// Sessions come and go, copies end, time passes, operators act.
+// Sessions open and close, copies end, time passes, operators act.
 #include <algorithm>
 #include <array>
 
@@ -14,7 +14,7 @@ absl::Duration DrawLease(Random& random) {
                          : absl::Milliseconds(1 << random.Between(3, 14));
 }
 
-// Half of the sessions are set aside for the tenants in equal parts; anybody may have the rest.
+// Half of the sessions are reserved for the tenants in equal parts. Any tenant can have the rest.
 bool MayOpen(const World& world, TenantId tenant) {
   const uint32_t parties = world.config.num_tenants();
   const uint32_t part = kMaxSessions / 2 / parties;
@@ -93,7 +93,7 @@ void CopiesOp(World& world) {
     world.EndOneCopy(ticket);
   }
   if (!world.random.OneIn(8)) return;
-  // A copy that was never ordered, or has ended before.
+  // A copy that was never ordered, or has ended already.
   const Ticket unknown =
       world.random.OneIn(2) ? Ticket{world.memory.last().value() + 1} : world.memory.completed();
   world.ApplyTime();
@@ -151,7 +151,7 @@ void WaitOp(World& world) {
 
 void ClockJumpOp(World& world) {
   world.now += absl::Microseconds(1 << world.random.Between(8, 24));
-  // Not every call sees to the time; Maintain does.
+  // Not every call applies the expiries; Maintain does.
   if (world.random.OneIn(2)) return MaintainOp(world);
   world.Absorb({});
   world.Check();
@@ -164,7 +164,8 @@ void MaintainOp(World& world) {
   const uint64_t falls_before = world.coverage.count(Met::kOffloaded);
   const uint64_t first_before = CountFirstFalls(world);
   const uint32_t moved = world.core->Maintain(world.now, most);
-  // Only blocks that free slots below or on disk can leave: nothing is dropped ahead of need.
+  // A block can leave only to free a slot in a lower tier or on disk: none is dropped ahead of
+  // need.
   const bool may_displace = most != 0 || world.config.has_disk;
   const size_t backups = world.on_order.backups().size();
   world.Absorb({.reasons = may_displace ? Bit(RemovalReason::kDisplaced) : 0,
@@ -179,7 +180,7 @@ void MaintainOp(World& world) {
   }
   const uint64_t falls = world.coverage.count(Met::kOffloaded) - falls_before;
   const uint64_t first_falls = CountFirstFalls(world) - first_before;
-  // A block that frees a slot in a middle tier falls too, and is not counted.
+  // A block that leaves a middle tier to free a slot falls too, and is not counted.
   const auto& watermarks = world.config.watermark_permille;
   const bool first_alone = std::all_of(watermarks.begin() + 1, watermarks.end(),
                                        [](uint32_t permille) { return permille == 0; });
@@ -193,7 +194,7 @@ void MaintainOp(World& world) {
 
 void RestartOp(World& world) { world.Restart(); }
 
-// One step of a reset. Others run before the next one.
+// One step of a reset. Other operations run before the next step.
 void ResetOp(World& world) {
   const uint32_t most = world.random.OneIn(8) ? kMostIds : 1 + world.random.Below(6);
   if (world.Note()) world.Note(Text("  StepReset(", most, ")"));

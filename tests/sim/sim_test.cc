@@ -58,7 +58,7 @@ TEST(SimTest, EveryRunHolds) {
   }
   PrintCoverage(outcome);
   if (outcome.operations < 1'000'000) return;
-  // What the runs are there to meet they must have met, and often.
+  // The runs must have met every case, and often.
   for (size_t i = 0; i < kMetNames.size(); ++i) {
     EXPECT_GT(outcome.coverage.counts[i], outcome.operations / 100'000) << kMetNames[i];
   }
@@ -92,9 +92,9 @@ void PrintDigests(uint64_t seeds, uint32_t operations) {
   }
 }
 
-// --seed=N [--ops=M] [--skip=A-B,C-D] [--shrink] [--trace=LINES]: one run, with its last operations
-// where it fails. --digests=N [--ops=M]: the digests of seeds 0 to N - 1. Nothing where the
-// arguments do not ask for either.
+// --seed=N [--ops=M] [--skip=A-B,C-D] [--shrink] [--trace=LINES]: does one run, and prints its last
+// operations if it fails. --digests=N [--ops=M]: prints the digests of seeds 0 to N - 1. Returns
+// nothing if the arguments ask for neither.
 std::optional<int> RunOne(int argc, char** argv) {
   SimRun run;
   bool asked = false, shrink = false;

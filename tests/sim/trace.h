@@ -7,7 +7,7 @@
 
 namespace pagoda::sim {
 
-// Off unless a failure is replayed: text takes more time than the run itself.
+// Off unless a failure is replayed, because making the text takes longer than the run itself.
 class Trace {
  public:
   explicit Trace(size_t lines) : lines_(lines) {}

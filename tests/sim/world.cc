@@ -42,7 +42,7 @@ World::World(uint64_t seed, Trace* trace)
   Check();
 }
 
-// What is known of a core from which nothing was heard yet.
+// The known state of a core that has reported nothing yet.
 void World::BeginRun() {
   shadows.clear();
   ledgers.clear();
@@ -98,13 +98,13 @@ void World::Restart() {
   coverage.Add(Met::kRecovered, recovered);
   Adopt(windows, core->TakeSlotChanges());
   if (config.has_disk) RestoreDisk(on_disk);
-  // A writer of the earlier run may live: its free slots are not handed out.
+  // A writer of the earlier run can be alive, so the free slots are not handed out.
   if (random.OneIn(2)) QuarantineFree();
   Check();
 }
 
-// The events say what is cached again; the journal says in which slots, which must be those that
-// were found. Check() then looks whether these hold the content's bytes.
+// The events say which blocks are cached again. The journal says in which slots: they must be the
+// slots that were found. Check() then compares the slots' bytes with the content.
 void World::Adopt(const std::vector<RecoveredWindow>& windows,
                   const std::vector<SlotChange>& changes) {
   journal.Apply(changes);
@@ -131,7 +131,7 @@ void World::Adopt(const std::vector<RecoveredWindow>& windows,
   }
 }
 
-// As the core does. The client learns no ids: those of the ledger lie above all others.
+// As the core does it. The client learns no ids, so the ledger uses ids above all others.
 void World::QuarantineFree() {
   constexpr uint32_t kAboveAllIds = 1'024;
   core->QuarantineFree(now);
@@ -306,7 +306,7 @@ void World::Refused(const absl::Status& status, std::initializer_list<Reason> re
   const ManagerStats stats = core->Stats();
   for (size_t w = 0; w < stats.windows.size(); ++w) {
     WindowCounters after = stats.windows[w].counters;
-    // But for what time brought.
+    // Except for the effects of expiries.
     after.expired_priorities = stats_.windows[w].counters.expired_priorities;
     if (pins_expired_) after.freed_blocks = stats_.windows[w].counters.freed_blocks;
     SIM_CHECK(std::memcmp(&after, &stats_.windows[w].counters, sizeof(after)) == 0,
@@ -370,8 +370,8 @@ void World::ReleaseEntry(SimSession& session, SimSequence& sequence, uint32_t wi
           std::min(sequence.computed - std::min(sequence.computed, begin), tokens_per_block());
       std::copy_n(sequence.values.begin() + begin, release.count, release.values.begin());
       const uint32_t end = std::min(sequence.reserved - begin, tokens_per_block());
-      // What nobody else reads may still be written by kernels that run. What forks have had was
-      // computed once: it is written again, after a loss, as it was.
+      // Running kernels can still write bytes that no other sequence reads. Tokens that forks have
+      // had were computed once: after a loss they are written again with the same values.
       const BlockFacts& facts = ledgers[window][own.id];
       const bool alone = facts.refs == 1 && !shadows[window].node(own.id.value()).cached() &&
                          ledgers[window].owner(release.slot) == own.id.value();
@@ -396,7 +396,7 @@ void World::EndDeferred(SessionId session, uint64_t completed_step) {
   });
 }
 
-// The computed tokens in front of the first block whose bytes are not there, or may be wrong.
+// The computed tokens before the first block whose bytes are missing or may be wrong.
 uint32_t World::ComputedWithout(const SimSequence& sequence, uint32_t window, SlotRef lost) const {
   uint32_t left = sequence.computed;
   for (uint32_t w = 0; w < num_windows(); ++w) {
@@ -424,7 +424,7 @@ void World::EndOneCopy(Ticket ticket) {
   core->CompleteCopy(ticket, fails ? absl::DataLossError("sim") : absl::OkStatus(), now);
   Absorb({.reasons = Bit(RemovalReason::kLost), .ends_copy = true});
   if (staged_in.has_value()) FollowDroppedBackups(*staged_in);
-  // Who has lost something is told later.
+  // Clients learn of their losses later.
   for (SimSession& session : sessions) {
     if (!session.in_table()) continue;
     for (SimSequence& sequence : session.sequences) {

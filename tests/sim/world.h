@@ -47,7 +47,8 @@ inline constexpr Reasons kForSpace = Bit(RemovalReason::kEvicted) | Bit(RemovalR
 // The changes of the tree that an operation may cause, besides those caused by time.
 struct Scope {
   Reasons reasons = 0;
-  // The sequence that the operation cuts. Blocks that leave for that are not cut off from it.
+  // The sequence that the operation truncates. It can still publish after its own blocks have left
+  // because of that.
   const SimSequence* cuts = nullptr;
   // The sequence that can publish in it.
   const SimSequence* publisher = nullptr;
@@ -56,7 +57,7 @@ struct Scope {
   // By window: cached blocks that the operation keeps while it frees slots, although nothing holds
   // them before and after it.
   std::array<absl::InlinedVector<uint32_t, 8>, kMaxWindows> kept;
-  // Blocks that their only holder releases before slots are freed.
+  // Blocks whose only holder releases them before slots are freed.
   std::vector<HeldBlock> let_go;
   // The operation moves the blocks that it names, whatever their priority.
   bool moves_named = false;
@@ -88,20 +89,21 @@ struct Victims {
   TenantId tenant;
   struct Gone {
     Priority priority;
-    std::optional<Tier> to;     // Nothing: it left the cache.
-    bool named = false;         // An operation named it, whatever its priority.
-    bool has_children = false;  // They would be unreachable without it.
+    std::optional<Tier> to;     // None: it left the cache.
+    bool named = false;         // An operation named it, so its priority did not matter.
+    bool has_children = false;  // Without it its children would be unreachable.
     bool freely = false;        // It had a copy in the lower tier.
   };
   std::vector<Gone> gone;
-  uint32_t came = 0;  // Blocks that fell to this tier.
+  uint32_t came = 0;  // The number of blocks that fell to this tier.
   struct Candidate {
     uint32_t id;
     Priority priority;
   };
   std::vector<Candidate> candidates;  // Before the call.
   std::vector<uint32_t>
-      duplicates;  // Before the call. The default tenant's entry has those of all tenants.
+      // The counters before the call. The default tenant's entry has the duplicates of all tenants.
+      duplicates;
 };
 
 class World {
@@ -131,7 +133,7 @@ class World {
   // Checks a refused call: it has one of these reasons and left no trace.
   void Refused(const absl::Status& status, std::initializer_list<Reason> reasons);
 
-  // The prefix's name space as the session can call it.
+  // The name of the prefix's name space in the session's request.
   NamespaceKey Ask(const SimSession& session, uint32_t name_space);
   // The tenant that a sequence of the session in this name space is charged to.
   TenantId TenantFor(const SimSession& session, uint32_t name_space) const {
@@ -307,7 +309,7 @@ class World {
   LateJoiner late_joiner_;
   Revision revision_;
   std::vector<Victims> victims_;  // Of the last call.
-  // Of the last call, for Refused.
+  // The number of the last call's events, for Refused.
   size_t last_events_ = 0;
   size_t last_expiries_ = 0;
   size_t last_orders_ = 0;

@@ -1,4 +1,5 @@
-"""What the checks of deploy/ know of the daemon: its configuration as it holds, and the container image."""
+"""What the checks of deploy/ know of the daemon: its effective configuration, and the container
+image."""
 
 import re
 import subprocess
@@ -7,7 +8,8 @@ import tempfile
 import tree
 
 DOCKERFILE = tree.ROOT / "deploy" / "Dockerfile"
-# What the end of calls (server.drain_timeout) does not cover: the last connections, the pools' memory, the process.
+# Time after the end of calls (server.drain_timeout): for the last connections, the pools' memory,
+# the process.
 DRAIN_MARGIN_SECONDS = 10
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
@@ -36,7 +38,8 @@ def is_loopback(address):
 
 
 def effective_config(pagodad, text):
-    """A configuration as the daemon itself reads it, with every key. Fails where the daemon refuses it."""
+    """A configuration as the daemon itself reads it, with every key. Fails if the daemon refuses
+    it."""
     import yaml  # pylint: disable=import-outside-toplevel
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(text)
@@ -55,7 +58,8 @@ def instructions(dockerfile):
 
 
 def image(dockerfile):
-    """What others rely on of the image: user, group, ports, and the image's name with the project's version."""
+    """The facts of the image on which other files rely: user, group, ports, and the image's name
+    with the project's version."""
     last_stage = dict(instructions(dockerfile))
     user, _, group = last_stage["USER"].partition(":")
     version = re.search(r"project\(pagoda VERSION (\S+)", (tree.ROOT / "CMakeLists.txt").read_text())[1]

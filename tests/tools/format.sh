@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every C++ file is formatted as .clang-format says. Skips (exit 77) where clang-format 14 is missing: other versions differ.
+# Every C++ file is formatted as .clang-format says. Skips (exit 77) without clang-format 14,
+# because other versions differ.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 formatter=$(command -v clang-format-14 || command -v clang-format || true)

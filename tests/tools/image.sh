@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
 # tests/tools/image.sh
-# What deploy/ has for containers and for systemd, run as an operator would.
-# * deploy/Dockerfile is built, and the image runs read-only, without capabilities, with Docker's 64 MiB of /dev/shm: it serves, its
-#   health check tells a daemon that stands still from a healthy one, and SIGTERM drains it.
-# * A systemd, in a container over that image, installs the unit by the commands of deploy/README.md: the daemon runs hardened, systemd
-#   shows what it says, its watchdog replaces a daemon that stands still, and `systemctl stop` drains it.
-# The tools are Debian's: podman with runc, and debootstrap for the base image in the place of debian:12-slim, so nothing comes from a
-# registry of images. What it makes lies in build/image; a second run takes over the packages and the compiler's cache. Minutes.
-# Needs root. Skips (exit 77) without it, without the tools, and unless PAGODA_IMAGE_TEST is set, as deploy/test.sh --all does.
+# Tests the container and systemd files of deploy/, with an operator's commands.
+# * Builds deploy/Dockerfile, and runs the image read-only, without capabilities, with Docker's
+#   64 MiB of /dev/shm. It serves, its health check tells a hanging daemon from a healthy one, and
+#   SIGTERM drains it.
+# * A systemd, in a container over that image, installs the unit with the commands of
+#   deploy/README.md. The daemon runs hardened, systemd shows its messages, its watchdog replaces a
+#   hanging daemon, and `systemctl stop` drains it.
+# The tools are Debian's: podman with runc, and debootstrap for the base image instead of
+# debian:12-slim, so nothing comes from a registry of images. The results lie in build/image. A
+# second run uses the packages and the compiler's cache again. It takes minutes. Needs root. Skips
+# (exit 77) without root, without the tools, and unless PAGODA_IMAGE_TEST is set, as
+# deploy/test.sh --all does.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -26,7 +30,7 @@ systemd_image=localhost/pagoda:systemd
 name=pagoda-image-test-$$
 machine=pagoda-systemd-test-$$
 
-# A store of its own, beside the machine's. There may be no systemd to ask for cgroups and timers.
+# Uses a separate store beside the machine's. There may be no systemd to ask for cgroups and timers.
 store=(--root "$folder/storage" --runroot "$folder/run" --storage-driver overlay --cgroup-manager cgroupfs --runtime runc)
 podman_here() { podman "${store[@]}" --log-level fatal "$@"; }
 build_image() { podman_here build --isolation chroot --pull=never --format docker "$@"; }
@@ -80,7 +84,8 @@ check_image() {
   podman_here images --format 'image: built, served and drained; it has {{.Size}}' $image
 }
 
-# The image with systemd, with the programs where they are built, and without what an operator's commands are to make.
+# The image with systemd, with the programs in the build's folder, and without the results of the
+# operator's commands.
 build_systemd_image() {
   build_image --tag $systemd_image --file - . <<END
 FROM $image

@@ -26,7 +26,8 @@ ALLOWED = {
     "tests": CORE | {"wire", "proto", "server", "clients"},
 }
 
-# Libraries that stop at some folders, by the beginning of an include. What is not listed may be included everywhere.
+# Libraries that only some folders may include, by the beginning of an include. All others may be
+# included everywhere.
 EDGE = {"wire", "server", "clients", "tests"}
 LIBRARIES = {
     "grpc/": EDGE,

@@ -1,10 +1,12 @@
-"""Holds the manifests of deploy/kubernetes against Kubernetes' own types, the daemon's configuration and the image. Those of its folders
-node/ and engines/ are held by kubernetes_node_manifests.py.
+"""Compares the manifests of deploy/kubernetes with Kubernetes' own types, the daemon's
+configuration and the image. kubernetes_node_manifests.py checks those of the folders node/ and
+engines/.
 
     /usr/bin/python3 tests/tools/kubernetes_manifests.py BIN_DIR [FOLDER]
 
-The types are those of Debian's python3-kubernetes (API 1.22): a field that they do not know, of another type, or that is missing where
-they need it, is found. That the probes' paths are the daemon's is tested with a daemon, in tests/e2e/test_supervision.py.
+The types are those of Debian's python3-kubernetes (API 1.22). The check finds a field that they do
+not know, one of another type, and one that is missing. tests/e2e/test_supervision.py tests with a
+daemon that the probes' paths are the daemon's.
 """
 
 import json
@@ -39,7 +41,8 @@ def load(folder):
 
 
 def schema_violations(file, document):
-    """Reads the document as Kubernetes' type for it and writes it again: whatever is not there then is no field of the type."""
+    """Reads the document as Kubernetes' type and writes it again. A field that disappears is no
+    field of the type."""
     kind = KINDS.get((document.get("apiVersion"), document.get("kind")))
     if kind is None:
         return [f"{file}: {document.get('apiVersion')} {document.get('kind')} is not among the kinds that are checked"]
@@ -51,7 +54,8 @@ def schema_violations(file, document):
 
 
 def differences(wanted, got, place=""):
-    """Where two documents differ, as "spec.replicas: ...": in text, numbers, lists and mappings alike."""
+    """The differences of two documents, as "spec.replicas: ...", in text, numbers, lists and
+    mappings."""
     if isinstance(wanted, dict) and isinstance(got, dict):
         for key in wanted.keys() | got.keys():
             yield from differences(wanted.get(key), got.get(key), f"{place}.{key}" if place else key)
@@ -79,7 +83,8 @@ class Workload:
 
 
 class Manifests(Workload):
-    """The daemon's documents by kind, with the parts of its pods that the checks look at. `kind` is what makes them."""
+    """The daemon's documents by kind, with the parts of its pods that the checks use. `kind` is
+    that of the document that makes the pods."""
 
     def __init__(self, documents, kind="Deployment"):
         self.by_kind = {document["kind"]: document for _, document in documents}
@@ -130,7 +135,8 @@ def config_map_violations(manifests):
 
 
 def model_violations(config):
-    """Whoever takes these files runs several models sooner or later: each daemon knows which one is its own."""
+    """Sooner or later an operator runs several models with these files. Each daemon has to know its
+    own model."""
     cache = config["cache"]
     if not (cache["model"]["name"] or cache["model_dir"] or config["engine"]["model_dir"]):
         yield "the ConfigMap does not say of which model the KV is: cache.model.name"
@@ -217,7 +223,8 @@ def security_violations(manifests, the_image):
 
 
 def violations(documents, config, the_image):
-    """All that is wrong. What is missing in a document shows as a schema violation or as the missing key."""
+    """All violations. A missing part of a document shows as a schema violation or as the missing
+    key."""
     found = [violation for file, document in documents for violation in schema_violations(file, document)]
     try:
         manifests = Manifests(documents)

@@ -1,8 +1,9 @@
-"""Holds deploy/kubernetes/node and engines/ against Kubernetes' own types, the daemon's configuration, the image, and each other.
+"""Compares deploy/kubernetes/node and engines/ with Kubernetes' own types, the daemon's
+configuration, the image, and each other.
 
     /usr/bin/python3 tests/tools/kubernetes_node_manifests.py BIN_DIR
 
-What pods of a node can do with each other is tested with processes in namespaces, in tests/e2e/test_pods.py.
+tests/e2e/test_pods.py tests the behaviour of a node's pods with processes in namespaces.
 """
 
 import json
@@ -23,7 +24,8 @@ MODE = "0750"
 
 
 def known():
-    """What other files say: the image, the connector's flag and options as documented, vLLM's version in the tests, and the engine's image."""
+    """The facts in other files: the image, the connector's flag and options as documented, vLLM's
+    version in the tests, and the engine's image."""
     connectors = CONNECTORS.read_text()
     (flag,) = re.findall(r"--kv-transfer-config '(.*?)'", (tree.ROOT / "README.md").read_text(), re.S)
     (table,) = re.findall(r"\| key of `kv_connector_extra_config` .*?(?=\n\n)", connectors, re.S)
@@ -125,7 +127,8 @@ def image_violations(engine, facts):
 
 
 def violations(node, engines, config, facts):
-    """All that is wrong. `node`, `engines`: documents; what is missing in them shows as a schema violation or as the missing key."""
+    """All violations. `node`, `engines`: documents. A missing part shows as a schema violation or
+    as the missing key."""
     found = [violation for file, document in [*node, *engines] for violation in schema_violations(file, document)]
     try:
         manifests = Manifests(node, "DaemonSet")

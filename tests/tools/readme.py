@@ -2,14 +2,16 @@
 
     /usr/bin/python3 tests/tools/readme.py BUILD_DIR [README]
 
-The tour is the section TOUR_HEADING. Its ```sh blocks run in order in one shell, at the repository's root, with `build/release` read
-as BUILD_DIR; a command that fails ends it. A ```text block after one shows what comes: each of its lines must come, in that order, with
-the same numbers. Only the width of gaps may differ, times of day, and what depends on the machine: a duration may be 100 times shorter, or
-1,000 times longer, a rate ("tokens/s", "... per second", the last column of a table under "OPERATIONS/S") as much lower or higher.
-"..." stands for anything, and other lines may come between.
+The tour is the section TOUR_HEADING. Its ```sh blocks run in order in one shell, at the
+repository's root, with `build/release` read as BUILD_DIR. A command that fails ends the tour. A
+```text block after a command shows the output: each of its lines must come, in that order, with the
+same numbers. Only these can differ: the width of gaps, times of day, and numbers that depend on the
+machine. A duration can be 100 times shorter or 1,000 times longer, and a rate ("tokens/s", "... per
+second", the last column of a table under "OPERATIONS/S") as much lower or higher. "..." stands for
+anything, and other lines can come between.
 
-The tour starts a daemon at the ports that it names. Where somebody listens there already, it does not begin: it would drive the
-reader's daemon.
+The tour starts a daemon at the ports that it names. If another program listens there, the tour does
+not begin: it would use the reader's daemon.
 """
 
 import os
@@ -30,8 +32,8 @@ NUMBER = r"\d+(?:[.,]\d+)*"
 CLOCK = r"\d\d:\d\d:\d\d\.\d{3}"
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 DURATION = rf"{NUMBER} (?:{'|'.join(SECONDS)})\b(?: {NUMBER} (?:{'|'.join(SECONDS)})\b)*"
-# How much faster than the README's machine another one may be, and how much slower. A duration may always be ALWAYS_SECONDS: a machine that
-# does other things, too, interrupts whatever is short.
+# How much faster or slower than the README's machine another machine can be. A duration can always
+# be ALWAYS_SECONDS, because a machine with other work interrupts everything short.
 MOST_FASTER, MOST_SLOWER = 100, 1000
 ALWAYS_SECONDS = 10.0
 
@@ -70,7 +72,8 @@ def rate_may_be(shown, came):
 
 
 class Line:
-    """A printed line, which another one may match. `ends_in_rate`: it is of a table whose last column has rates."""
+    """A printed line, to compare with another one. `ends_in_rate`: it belongs to a table whose last
+    column has rates."""
 
     def __init__(self, line, ends_in_rate=False):
         self._checks = []  # Of the groups of the pattern: (what is shown, whether something else may come).
@@ -114,7 +117,8 @@ def lines_of(text):
 
 
 def missing_line(expected, actual):
-    """The first line of `expected` that does not come in `actual` after the ones before it; None where all come."""
+    """The first line of `expected` that does not come in `actual` after the lines before it. None
+    if all come."""
     lines = iter(actual.splitlines())
     for shown, wanted in lines_of(expected):
         if not any(wanted.comes_in(line) for line in lines):
@@ -137,7 +141,8 @@ def run_tour(steps, build_dir):
     script = ["set -euo pipefail", "trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT"]
     for number, (commands, _) in enumerate(steps):
         script += [f"echo '{MARK} {number}'", commands.replace("build/release", str(build_dir))]
-    # A file, not a pipe: the daemon that the tour leaves in the background must not hold the reader up.
+    # A file, not a pipe: the tour leaves a daemon in the background, which must not keep the reader
+    # of a pipe waiting.
     with tempfile.TemporaryFile("w+") as output:
         environment = {name: value for name, value in os.environ.items() if name != "PAGODA_ENDPOINT"}
         shell = subprocess.Popen(["bash", "-c", "\n".join(script)], cwd=tree.ROOT, env=environment, stdout=output,

@@ -1,8 +1,9 @@
-"""Holds deploy/pagodad.service against systemd's own tools, the daemon's configuration and the user that it names.
+"""Compares deploy/pagodad.service with systemd's own tools, the daemon's configuration and the user
+that it names.
 
     /usr/bin/python3 tests/tools/systemd_unit.py BIN_DIR [UNIT]
 
-`systemd-analyze` needs no running systemd; where it is not installed, its part is skipped, and the output says so.
+`systemd-analyze` needs no running systemd. Without it this part is skipped, and the output says so.
 """
 
 import collections
@@ -21,7 +22,8 @@ CONFIG = tree.ROOT / "deploy" / "pagodad.systemd.yaml"
 PROGRAM = "/usr/local/bin/pagodad"
 # Tenths of what `systemd-analyze security` calls exposure, 0 to 10: "OK" begins below 5.
 MAX_EXPOSURE_TENTHS = 20
-# A reset of millions of blocks holds the core's lock for seconds, and the daemon answers at half of the time.
+# A reset of millions of blocks holds the core's lock for seconds. The daemon answers at half of the
+# watchdog's time.
 MIN_WATCHDOG_SECONDS = 30
 
 

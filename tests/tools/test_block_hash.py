@@ -1,4 +1,5 @@
-"""The Python function and the test vectors of events/README.md agree, computed with the system's own libxxhash."""
+"""The Python function and the test vectors of events/README.md agree, computed with the system's
+own libxxhash."""
 
 import ctypes
 import re

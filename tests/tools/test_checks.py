@@ -1,4 +1,5 @@
-"""The checks themselves are checked: each finds the violation that is planted for it, and nothing in a clean tree."""
+"""Tests of the checks: each check finds the violation that is planted for it, and nothing in a
+clean tree."""
 
 import pathlib
 import socket

@@ -1,4 +1,5 @@
-"""The check of deploy/kubernetes/node and engines/ finds what is planted for it, and nothing in the files as they are."""
+"""The check of deploy/kubernetes/node and engines/ finds each planted violation, and nothing in the
+real files."""
 
 import copy
 import pathlib

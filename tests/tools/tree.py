@@ -7,7 +7,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def project_files(root, *suffixes):
-    """Paths below `root`, relative to it, that git tracks or would track; every file where `root` is no git checkout."""
+    """Paths below `root`, relative to it, that git tracks or would track. Every file if `root` is
+    no git checkout."""
     listing = subprocess.run(
         ["git", "-c", f"safe.directory={root}", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=root, capture_output=True, text=True, check=False)
@@ -20,7 +21,8 @@ def project_files(root, *suffixes):
 
 
 def report(name, files, violations):
-    """Prints the violations, one a line, and returns the exit status. A check that saw no files has failed."""
+    """Prints the violations, one a line, and returns the exit status. A check without files has
+    failed."""
     for violation in violations:
         print(violation)
     print(f"{name}: {len(violations)} violations in {len(files)} files")

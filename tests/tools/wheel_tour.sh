@@ -20,6 +20,12 @@ PATH=/tour/venv/bin:$PATH
 requires=$(python -c 'import importlib.metadata; print(importlib.metadata.requires("pagoda"))')
 [[ $requires == *"'pagoda-server==$version; extra == \"server\"'"* ]] ||
   fail "pagoda[server] does not ask for pagoda-server==$version: $requires"
+show python -c 'import importlib.metadata as metadata
+for package in ("pagoda", "pagoda-server"):
+    fields = metadata.metadata(package)
+    print(package, fields.get("License-Expression") or fields.get("License"))
+    assert "Apache-2.0" in (fields.get("License-Expression"), fields.get("License"))
+    assert any(file.name == "LICENSE" and "dist-info" in str(file) for file in metadata.files(package))'
 for program in pagodad pagodactl pagoda-engine; do
   [ "$($program --version)" = "$program $version" ] || fail "$program says '$($program --version)'"
 done

@@ -73,7 +73,7 @@ constexpr char kAddText[] =
 
 const NamespaceKey kSalted{.lora_id = std::nullopt, .cache_salt = "s"};
 
-// Each operation, and the wire's text of it. One entry for each alternative of the variant.
+// Each operation and its text on the wire. One entry for each alternative of the variant.
 std::vector<std::pair<Operation, std::string>> AllOperations() {
   return {
       {AllocateBlocks{kFullAttention, 3}, "allocate_blocks { count: 3 }"},
@@ -130,7 +130,7 @@ TEST(ClientSideTest, EveryOperationHasItsMessage) {
   }
 }
 
-// The wire counts whole milliseconds: nothing that the daemon would take becomes something else.
+// The wire counts whole milliseconds. No valid duration becomes one with another meaning.
 TEST(ClientSideTest, DurationsAreRoundedUpAndInfinityIsAbsent) {
   const auto lease = [](absl::Duration duration) {
     return OperationToProto(PinPrefix{{}, {5}, duration}).pin_prefix();
@@ -144,7 +144,7 @@ TEST(ClientSideTest, DurationsAreRoundedUpAndInfinityIsAbsent) {
   EXPECT_FALSE(lease(absl::InfiniteDuration()).has_lease_ms());
 }
 
-// A field that says the default is left out, so that an older daemon understands.
+// A field with the default value is left out, so that an older daemon understands the message.
 TEST(ClientSideTest, PrefetchesAndWaitsSayWhatIsNotTheDefault) {
   const v1::PrefetchPrefixRequest plain = OperationToProto(PrefetchPrefix{}).prefetch_prefix();
   EXPECT_EQ(plain.target(), v1::PREFETCH_TARGET_UNSPECIFIED);

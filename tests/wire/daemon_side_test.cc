@@ -93,7 +93,7 @@ TEST(DaemonSideTest, ATenantsSequencesAndTheirLimitsAreTold) {
   EXPECT_EQ(told.max_sequence_bytes(), 6000u);
 }
 
-// The wire's oneof and the core's variant: kind by kind, the operation and then its result.
+// The wire's oneof and the core's variant: for each kind, the operation and then its result.
 TEST(DaemonSideTest, EveryServedKindGoesThereAndItsResultComesBack) {
   using Kind = v1::Operation::OperationCase;
   const struct {
@@ -144,7 +144,7 @@ TEST(DaemonSideTest, AnOperationThatAsksForNothingIsRefused) {
   EXPECT_EQ(ReasonOf(OperationFromProto(v1::Operation()).status()), Reason::kInvalidArgument);
 }
 
-// "" where the operation can be; its refusal's message otherwise.
+// "" if the operation is valid; otherwise the message of the refusal.
 std::string Refusal(const v1::Operation& operation) {
   const absl::Status status = OperationFromProto(operation).status();
   EXPECT_EQ(ReasonOf(status), status.ok() ? Reason::kNone : Reason::kInvalidArgument);
@@ -205,7 +205,7 @@ TEST(DaemonSideTest, DurationsAreMillisecondsThatSixtyThreeBitsHold) {
     return operation;
   };
   EXPECT_EQ(std::get<PinPrefix>(*OperationFromProto(pin(1500))).lease, absl::Milliseconds(1500));
-  // Zero is the core's to refuse.
+  // The core refuses zero.
   EXPECT_EQ(std::get<PinPrefix>(*OperationFromProto(pin(0))).lease, absl::ZeroDuration());
   EXPECT_EQ(Refusal(pin(kMost)), "");
   EXPECT_THAT(Refusal(pin(kMost + 1)), HasSubstr("lease_ms is 9223372036854775808"));
@@ -229,7 +229,7 @@ TEST(DaemonSideTest, ARequestHasAtMostSoManyRetentionRanges) {
   }
   EXPECT_EQ(Refusal(add), "");
   EXPECT_EQ(Refusal(set), "");
-  // By their number alone, before one of them is looked at.
+  // Refused because of their number, before any of them is checked.
   add.mutable_add_sequence()->add_retention();
   set.mutable_set_retention()->add_retention();
   set.mutable_set_retention()->mutable_retention(0)->set_priority(kMaxPriority + 1);
@@ -290,7 +290,7 @@ TEST(DaemonSideTest, AWaitKeepsItsLane) {
   EXPECT_EQ(wait().lane, Lane::kBackup);
 }
 
-// Of a later client: another lane's ticket must not be waited for instead.
+// From a later client: the daemon must not wait for another lane's ticket instead.
 TEST(DaemonSideTest, ATargetOrALaneThatIsNotKnownIsRefused) {
   for (const int value : {-1, 3, 99}) {
     v1::Operation prefetch;

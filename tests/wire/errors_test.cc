@@ -61,7 +61,7 @@ TEST(ErrorsTest, OkIsOkWithoutDetails) {
   EXPECT_EQ(status.error_details(), "");
 }
 
-// --- As a client reads them ---
+// --- As a client receives them ---
 
 google::rpc::Status WithInfo(int code, const std::string& message,
                              const google::rpc::ErrorInfo& info) {

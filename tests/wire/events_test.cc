@@ -101,14 +101,14 @@ TEST(WireEventsTest, EveryReasonHasItsOwn) {
     const auto reason = static_cast<RemovalReason>(i);
     reasons.insert(ToProto(RemovedEvent{.reason = reason}).removed().reason());
   }
-  // All of the wire's but "unspecified".
+  // All reasons of the wire except "unspecified".
   EXPECT_EQ(reasons.size(), static_cast<size_t>(v1::RemovalReason_descriptor()->value_count()) - 1);
   EXPECT_FALSE(reasons.contains(v1::REMOVAL_REASON_UNSPECIFIED));
   EXPECT_EQ(ToProto(RemovedEvent{.reason = RemovalReason::kLost}).removed().reason(),
             v1::REMOVAL_REASON_LOST);
 }
 
-// --- There and back ---
+// --- To the wire and back ---
 
 Tier TierOf(int tier) { return static_cast<Tier>(tier - v1::TIER_PRIMARY); }
 
@@ -183,7 +183,7 @@ Event EventFrom(const v1::Event& proto) {
   return event;
 }
 
-// Whoever has nothing but the messages has the tree.
+// A reader of the messages alone gets the tree.
 TEST(WireEventsTest, TheWireKeepsTheTree) {
   for (const WindowSize window : {kFullAttention, WindowSize{4}}) {
     TreeModel model(window, 1);

@@ -32,7 +32,7 @@ TEST(WireMessageTest, ALargeMessageLeavesNoMemoryToMalloc) {
   for (int i = 0; i < kRanges; ++i) message->add_retention();
   const void* const middle = &message->retention(kRanges / 2);
   const void* const last = &message->retention(kRanges - 1);
-  // In malloc's heap this would lie above the message, and malloc gives back only what is on top.
+  // In malloc's heap this memory would lie above the message, and malloc gives back only the top.
   const std::vector<std::vector<char>> later(100, std::vector<char>(4096));
   ASSERT_TRUE(IsMapped(middle) && IsMapped(last));
   arena.Reset();

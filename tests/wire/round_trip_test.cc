@@ -1,6 +1,5 @@
-// The client's half of the wire against the daemon's: whatever can be said in a message comes
-// through both halves as it was. Messages are filled by reflection, so a field that is added later
-// and forgotten in one half fails here.
+// The client's half of the wire against the daemon's half: every message passes through both halves
+// unchanged. Reflection fills the messages, so a new field that one half forgets fails here.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -26,8 +25,8 @@ constexpr size_t kUuidBytes = 16;
 // Of repeated fields.
 constexpr int kElements = 2;
 
-// Sets every served field of a message to a value that no other field has: small numbers, so that
-// they are priorities too.
+// Sets every served field of a message to a value that no other field has. The values are small
+// numbers, so that they are valid priorities too.
 class Filler {
  public:
   void Fill(Message& message) {
@@ -52,7 +51,8 @@ class Filler {
         repeated ? reflection.AddUInt64(&message, field, value)
                  : reflection.SetUInt64(&message, field, value);
         break;
-      case FieldDescriptor::CPPTYPE_INT64:  // Of google.protobuf.Timestamp, like the next one.
+      // A field of google.protobuf.Timestamp, like the next one.
+      case FieldDescriptor::CPPTYPE_INT64:
         reflection.SetInt64(&message, field, value);
         break;
       case FieldDescriptor::CPPTYPE_INT32:
@@ -88,7 +88,7 @@ class Filler {
   uint32_t last_value_ = 0;
 };
 
-// The strides of a pool follow from its shape; others would be refused.
+// The strides of a pool follow from its shape; others are refused.
 void SetStrides(v1::PoolMapping& pool) {
   const PoolLayout layout{.layers = {pool.layers().begin(), pool.layers().end()},
                           .num_kv_heads = pool.num_kv_heads(),
@@ -164,7 +164,7 @@ TEST(RoundTripTest, EveryFieldOfEveryResultComesThrough) {
       }
     }
     if (sent.has_append_step()) {
-      // An error's details follow from its reason.
+      // The details of an error follow from its reason.
       for (v1::FailedAppend& failed : *sent.mutable_append_step()->mutable_failed()) {
         *failed.mutable_error() = ToProtoStatus(MakeError(Reason::kBlocksExhausted, "none left"));
       }

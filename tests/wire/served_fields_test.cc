@@ -18,7 +18,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using ::testing::HasSubstr;
 
-// The message of a refusal; "" where the message is served.
+// The message of the refusal; "" if the message is served.
 template <class Proto>
 std::string Refusal(const Proto& message) {
   const absl::Status status = CheckServed(message);
@@ -71,7 +71,7 @@ void AddUnknown(Message& message) {
   message.GetReflection()->MutableUnknownFields(&message)->AddVarint(77, 1);
 }
 
-// What a field was that is reserved now is unknown, too.
+// A field whose number is now reserved is also unknown.
 TEST(ServedFieldsTest, AFieldThatIsGoneIsRefused) {
   v1::Operation operation;
   operation.mutable_match_prefix();
@@ -94,9 +94,9 @@ TEST(ServedFieldsTest, AnUnknownFieldIsRefusedByItsNumberAtAnyDepth) {
   EXPECT_THAT(Refusal(operation), HasSubstr("free_blocks.blocks[1].unknown field number 77"));
 }
 
-// Sets an unknown field of `message` and of every message that it can hold, one after the other,
-// and demands that `operation`, of which it is a part, is refused for it. Returns how many were
-// set.
+// Sets an unknown field in `message`, and in every message that it can hold, one after the other.
+// Checks that `operation`, of which `message` is a part, is refused each time. Returns the number
+// of fields set.
 int ExpectEachIsRefused(const v1::Operation& operation, Message& message) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
   AddUnknown(message);
@@ -114,7 +114,7 @@ int ExpectEachIsRefused(const v1::Operation& operation, Message& message) {
   return set;
 }
 
-// Whether an operation takes the walk or the shorter way.
+// The check has two ways, a walk through the operation and a shorter one. This holds for both.
 TEST(ServedFieldsTest, EveryUnknownFieldOfEveryOperationIsRefused) {
   v1::Operation operation;
   const int kinds = v1::Operation::descriptor()->oneof_decl(0)->field_count();

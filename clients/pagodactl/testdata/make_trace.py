@@ -3,9 +3,9 @@
 
     python3 make_trace.py > chat.jsonl
 
-A few system prompts are shared by many conversations; each turn's prompt is the conversation so far and
-something new. One object a line: `timestamp` in milliseconds, `input_length` and `output_length` in tokens, and
-`hash_ids`, one for each 512 tokens of the input. The same seed gives the same file.
+Many conversations share a few system prompts. Each turn's prompt is the conversation so far and new
+text. Each line is one object: `timestamp` in milliseconds, `input_length` and `output_length` in
+tokens, and `hash_ids`, one for each 512 tokens of the input. The same seed gives the same file.
 """
 
 import json
@@ -20,7 +20,7 @@ MEAN_THINKING_MS = 20_000
 
 
 class IdSource:
-    """Ids for blocks that nobody has seen before."""
+    """New ids for blocks."""
 
     def __init__(self):
         self.next_id = 0

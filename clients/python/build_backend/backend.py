@@ -1,4 +1,4 @@
-"""setuptools as a build backend, which asks for a protobuf compiler where the machine has none."""
+"""setuptools as a build backend. It requires a protobuf compiler if the machine has none."""
 
 import shutil
 

@@ -1,10 +1,12 @@
-"""An engine with a paged memory of its own, and Pagoda as its cache: what a connector does, in a hundred lines.
+"""An engine with its own paged memory, and Pagoda as its cache: the work of a connector in a
+hundred lines.
 
     pagodad --memory 64MiB &
     python3 connector.py [ENDPOINT]
 
-pagoda.connector does the work: it holds what matched, takes slots ahead, commits what is saved, and survives a daemon that
-goes away. An engine gives it tokens and block tables. The "model" here writes a sum of the tokens in the place of K and V.
+pagoda.connector does the work: it holds matched blocks, reserves slots ahead, commits saved blocks,
+and survives a daemon that goes away. The engine provides tokens and block tables. The "model" here
+writes a sum of the tokens instead of K and V.
 """
 
 import sys
@@ -15,7 +17,7 @@ from pagoda.connector import HostMover, LayerPages, Link, PageLayout, RankPages,
 
 ENDPOINT = sys.argv[1] if len(sys.argv) > 1 else None
 BLOCK, LAYERS, BLOCKS = 16, 2, 64
-# One group of layers with full attention; a block of a layer is one piece of one head of 16 int64.
+# One group of layers with full attention. A block of a layer is one piece of one head of 16 int64.
 PAGES = [LayerPages(f"layer.{i}", group=0, window=0, pieces=1, heads=1, chunk_bytes=BLOCK * 8, shard=0, shards=1, is_writer=True)
          for i in range(LAYERS)]
 LAYOUT = PageLayout.merge([RankPages(stage=0, layers=tuple(PAGES), packing="sums-1")], block_sizes=[BLOCK])
@@ -35,10 +37,11 @@ class Engine:
         self.worker = WorkerSide(0, HostMover())
         self.memory = [np.zeros((BLOCKS, BLOCK), np.int64) for _ in range(LAYERS)]
         self.worker.register({pages: memory.view(np.uint8).reshape(BLOCKS, 1, 1, -1) for pages, memory in zip(PAGES, self.memory)})
-        self.free = list(range(1, BLOCKS))  # Block 0 is nobody's.
+        self.free = list(range(1, BLOCKS))  # Block 0 is the null block.
 
     def step(self, scheduled: list[Scheduled], compute=lambda: None) -> set[str]:
-        """One step: kernels between `begin` and `save`. Returns the requests whose loads have ended well."""
+        """Runs one step: the kernels run between `begin` and `save`. Returns the requests whose
+        loads have succeeded."""
         new_blocks = {block for row in scheduled for table in row.new_blocks or () for block in table}
         plan = self.scheduler.plan(scheduled, new_blocks)
         self.worker.begin(plan, LAYOUT)
@@ -57,7 +60,7 @@ class Engine:
         table = [self.free.pop(0) for _ in range(-(-len(tokens) // BLOCK))]
         self.scheduler.allocated(name, [table], loaded)
         if loaded and name not in self.step([]):
-            loaded = 0  # The daemon went away meanwhile: compute it all.
+            loaded = 0  # The daemon went away meanwhile: compute everything.
         sums = np.cumsum(tokens)
 
         def compute() -> None:

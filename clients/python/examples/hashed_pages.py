@@ -1,4 +1,5 @@
-"""A cache of opaque pages that hashes name. One run opens it, stores pages and is killed; the next one finds them.
+"""A cache of opaque pages that are named by hashes. The first run opens it, stores pages and is
+killed. The next run finds them.
 
     pagodad --memory 64MiB &
     python3 hashed_pages.py [ENDPOINT]
@@ -13,7 +14,8 @@ import numpy as np
 import pagoda
 
 ENDPOINT = sys.argv[1] if len(sys.argv) > 1 else None
-# What an engine has: for each block (layers, bytes) in a packing of its own, and a hash that names the text up to its end.
+# The engine's data: for each block, (layers, bytes) in its own packing, and a hash that names the
+# text up to the block's end.
 PAGES = [np.random.default_rng(seed).integers(256, size=(2, 4096), dtype=np.uint8) for seed in range(8)]
 KEYS = [hashlib.sha256(b"".join(map(bytes, PAGES[:end + 1]))).digest() for end in range(len(PAGES))]
 

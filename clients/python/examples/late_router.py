@@ -1,6 +1,9 @@
-"""A router that joins a daemon late: it begins with a snapshot, follows the events, and knows what is cached of any prompt, and in which tier.
+"""A router that joins a daemon late. It begins with a snapshot and follows the events. It knows how
+much of any prompt is cached, and in which tier.
 
-    python3 late_router.py [ENDPOINT]    shows that the router and the daemon agree, before and after the cache has changed
+    python3 late_router.py [ENDPOINT]
+
+The example shows that the router and the daemon agree, before and after the cache has changed.
 """
 
 import random
@@ -13,7 +16,7 @@ SYSTEM_PROMPTS = [list(range(start, start + 60)) for start in (1000, 2000, 3000)
 
 
 def work(client: pagoda.Client, random_: random.Random) -> None:
-    """Questions behind three system prompts: what engines do."""
+    """Acts like an engine: asks questions after three system prompts."""
     for _ in range(20):
         tokens = random_.choice(SYSTEM_PROMPTS) + [random_.randrange(10) for _ in range(random_.randrange(20))]
         with client.sequence(tokens, namespace=NAMESPACE) as sequence:
@@ -40,7 +43,7 @@ def main() -> None:
     endpoint = sys.argv[1] if len(sys.argv) > 1 else None
     with pagoda.connect(endpoint, name="late router") as client:
         client.invalidate([], namespace=NAMESPACE)
-        work(client, random.Random(7))  # Nobody watches yet.
+        work(client, random.Random(7))  # The watch has not begun yet.
         router = pagoda.Mirror(client.cache.tokens_per_block)
         with pagoda.watch(endpoint, snapshot=True) as watch:  # A router needs no session.
             follow(watch, router, client.revision)

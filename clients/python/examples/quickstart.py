@@ -1,4 +1,5 @@
-"""Two prompts with the same beginning: the second one computes only what the first one did not.
+"""Two prompts with the same beginning: the second one computes only the tokens that the first one
+did not.
 
     python3 quickstart.py [ENDPOINT]    for a cache with one attention window
 """
@@ -13,12 +14,13 @@ SYSTEM_PROMPT = list(range(1000, 1100))
 
 
 def compute_kv(tokens: list[int], begin: int, end: int) -> np.ndarray:
-    """The stand-in for a model: one number for each token [begin, end), in the place of its K and V in all layers."""
+    """Stands in for a model: one number for each token in [begin, end), instead of its K and V in
+    all layers."""
     return np.cumsum(np.array(tokens, np.float32) % 17)[begin:end]
 
 
 def run(client: pagoda.Client, tokens: list[int]) -> int:
-    """A request's life in an engine. Returns how many of its tokens were cached."""
+    """Runs a request like an engine. Returns how many of its tokens were cached."""
     pool = client.pools(tier=pagoda.Tier.PRIMARY)[0]
     with client.sequence(tokens, namespace=NAMESPACE) as sequence:
         sequence.wait_ready()

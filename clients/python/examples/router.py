@@ -1,6 +1,9 @@
-"""A router's index of the cache, made of its events alone: how many tokens of a prompt lie in whole cached blocks?
+"""A router's index of the cache, built only from its events: how many tokens of a prompt lie in
+whole cached blocks?
 
-    python3 router.py [ENDPOINT]    for full attention; shows that the index and the daemon agree
+    python3 router.py [ENDPOINT]
+
+It is for full attention, and shows that the index and the daemon agree.
 """
 
 import asyncio
@@ -11,11 +14,13 @@ import pagoda
 import pagoda.aio
 
 NAMESPACE = pagoda.Namespace(cache_salt="router")
-Place = tuple[int | None, pagoda.Namespace, tuple[int, ...]]  # The parent's id, or None at the root; and the block's own tokens.
+# The parent's id, or None at the root; and the block's own tokens.
+Place = tuple[int | None, pagoda.Namespace, tuple[int, ...]]
 
 
 class PrefixIndex:
-    """The cached blocks by their place in the prefix tree. In full attention no block leaves before its children."""
+    """The cached blocks by their place in the prefix tree. In full attention no block leaves before
+    its children."""
 
     def __init__(self) -> None:
         self._blocks: dict[Place, int] = {}
@@ -34,11 +39,13 @@ class PrefixIndex:
                     parent = block.block_id
             case pagoda.Removed() if item.reason != pagoda.RemovalReason.RELEASED:
                 for block_id in item.block_ids:
-                    if place := self._places.pop(block_id, None):  # None: stored before this index began.
+                    # None: stored before this index began.
+                    if place := self._places.pop(block_id, None):
                         del self._blocks[place]
 
     def match(self, tokens: list[int], tokens_per_block: int) -> int:
-        """Tokens from the start that lie in whole cached blocks; the last one is always computed."""
+        """Returns how many tokens from the start lie in whole cached blocks. The last token is
+        always computed."""
         parent, matched = None, 0
         while matched + tokens_per_block < len(tokens):
             parent = self._blocks.get((parent, NAMESPACE, tuple(tokens[matched:matched + tokens_per_block])))
@@ -52,7 +59,7 @@ class PrefixIndex:
 
 
 async def work(client: pagoda.aio.Client, random_: random.Random) -> None:
-    """Prompts that share beginnings: what engines do."""
+    """Acts like an engine: prompts that share beginnings."""
     for _ in range(50):
         tokens = [random_.randrange(2)] * random_.randrange(1, 200)
         async with client.sequence(tokens, namespace=NAMESPACE) as sequence:
@@ -63,7 +70,8 @@ async def main() -> None:
     endpoint = sys.argv[1] if len(sys.argv) > 1 else None
     index = PrefixIndex()
     async with pagoda.aio.connect(endpoint, name="router") as client:
-        await client.invalidate([], namespace=NAMESPACE)  # What is told is what comes from now on.
+        # The watch reports only events from now on.
+        await client.invalidate([], namespace=NAMESPACE)
         async with client.watch() as watch:
             await work(client, random.Random(7))
             while watch.revision < client.revision:

@@ -262,7 +262,7 @@ Launched Bring(TestBed& bed, const Call& call, const AttentionPlan& plan, std::b
   return launched;
 }
 
-// The kind of items that a part has.
+// Decode tests short items, prefill long ones.
 enum class Kind : uint8_t { kDecode, kPrefill };
 
 AttentionPlan PlanFor(const Call& call, Kind kind, const ComputeDevice& device) {

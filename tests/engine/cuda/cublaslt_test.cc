@@ -121,7 +121,7 @@ TEST_F(CublasLtProductsTest, KeepWhatTheyHaveChosen) {
   EXPECT_EQ(heuristics(), before + 1);
   product.rows = 3;
   ASSERT_TRUE(products_->Multiply(product, nullptr).ok());
-  // At another address, with a smaller alignment.
+  // Another address, with a smaller alignment.
   product.output += 1;
   ASSERT_TRUE(products_->Multiply(product, nullptr).ok());
   EXPECT_EQ(heuristics(), before + 3);

@@ -125,7 +125,7 @@ TEST(DeviceBackendTest, OutOfMemoryWhileLoadingLeavesNothing) {
     ASSERT_TRUE(model.ok());
     needed = state.used_bytes;
   }
-  // At every allocation in turn, as if it were the one too many.
+  // The memory runs out at one allocation after another.
   for (uint64_t bytes = 0; bytes < needed; bytes += needed / 13) {
     state.device_bytes = bytes;
     const auto model = Load(&state, kTinyModel);
@@ -158,7 +158,7 @@ TEST(DeviceBackendTest, OutOfMemoryInAStepIsItsErrorAndNotTheNextOnes) {
   EXPECT_TRUE(Step(*again).ok());
 }
 
-// For a failure of each copy of a step, also of the first step, which makes the permanent copies.
+// Each copy of a step fails once, also in the first step, which makes the permanent copies.
 TEST(DeviceBackendTest, AStepBehindAFailedOneIsRight) {
   EmulatedDevice::State state;
   const std::vector<float> expected = *Step(*Load(&state, kTinyModel).value());

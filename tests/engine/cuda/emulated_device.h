@@ -26,7 +26,7 @@ class EmulatedDevice final : public ComputeDevice {
     absl::Status copy;  // The status of copies after the first ones.
     uint32_t good_copies = 0;
     absl::Status wait;
-    double seconds = 1e-3;  // The time of any work.
+    double seconds = 1e-3;  // The time that any work takes on this device.
   };
   // `state` outlives the device.
   explicit EmulatedDevice(State* state) : state_(*state) {}
@@ -48,7 +48,7 @@ class EmulatedDevice final : public ComputeDevice {
                                                                   // their bytes.
 };
 
-// As cuBLASLt computes them: factors unchanged, sums in fp32, in another order.
+// As cuBLASLt computes them: unchanged factors, and sums in fp32 in another order.
 class HostProducts final : public DeviceProducts {
  public:
   std::string name() const override { return "plain loops"; }

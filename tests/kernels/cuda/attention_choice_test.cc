@@ -50,7 +50,7 @@ TEST(AttentionChoiceTest, ADeviceThatIsNoHopperHasNone) {
   EXPECT_EQ(ChooseHopper(AttentionKernels::kHopper, kA100, wrong), kNone);
 }
 
-// By the call's types, shapes and strides only; memory is not read.
+// The family depends only on the call's types, shapes and strides; memory is not read.
 TEST(AttentionChoiceTest, AFamilyIsNamedByWhatItsKernelsTake) {
   alignas(16) std::byte memory[16] = {};
   const auto family = [&](AttentionKernels kernels, ElementType query, ElementType pool,

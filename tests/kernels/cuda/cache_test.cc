@@ -307,7 +307,7 @@ TEST_F(CudaCacheTest, CopiesBlocksAndTheirFirstTokens) {
 }
 
 TEST_F(CudaCacheTest, CopiesLargeBlocks) {
-  constexpr uint64_t kSlotBytes = 100'000;  // Of several pieces, the last one short.
+  constexpr uint64_t kSlotBytes = 100'000;  // A slot of several pieces, the last of which is short.
   std::vector<std::byte> host(kSlotBytes * 4);
   for (size_t i = 0; i < host.size(); ++i) host[i] = static_cast<std::byte>(i * 31 + i / 255);
   DeviceArray<std::byte> source(host);

@@ -87,7 +87,7 @@ class Block {
           if (!thread.uncommitted.empty() || !thread.groups.empty()) CheckCopiesAtEnd(thread);
         }
       }
-      // A box arrives sometimes, and if all threads wait.
+      // A box arrives at random moments, and always when all threads wait.
       constexpr uint32_t kRoundsOfABox = 8;
       if (progress && random_() % kRoundsOfABox != 0) continue;
       const bool came = barriers_.EndBox(random_());

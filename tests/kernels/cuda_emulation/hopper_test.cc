@@ -204,7 +204,7 @@ TEST(HopperEmulationTest, BoxesAndProductsAreWhatArithmeticSays) {
     EXPECT_EQ(RunWith(Fault::kNone), "");
   }
   emulation::SetSchedule(0);
-  // By each of four warps.
+  // Each product counts once for each of four warps.
   EXPECT_EQ(emulation::CountProducts() - before, 6u * 8 * 4);
 }
 

@@ -29,7 +29,8 @@ struct Descriptor {
     swizzle_bytes = kBytes[bits >> 62];
   }
 
-  // 32, 64 and 128: exclusive-or of the bits from 4 with those from 7, as many as the pattern has.
+  // 32, 64 and 128: exclusive-or of the bits from 4 on with the bits from 7 on, for the pattern's
+  // number of bits.
   uint32_t Swizzled(uint32_t at) const { return at ^ (at >> 7 & (swizzle_bytes / 16 - 1)) << 4; }
 
   // The offset of a 16-bit element if a row's elements are along the sum (K-major): row `row`,

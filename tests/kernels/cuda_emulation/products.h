@@ -76,7 +76,7 @@ class Products {
   void Finish(uint32_t warp, Started& started);
 
   std::vector<Warp> warps_;
-  std::vector<std::vector<Product>> started_;  // By warpgroup, to compare its warps.
+  std::vector<std::vector<Product>> started_;  // By warpgroup, so that its warps can be compared.
   SharedMemory& shared_;
   const Ordering& ordering_;
   Reporter report_;

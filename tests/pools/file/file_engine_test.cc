@@ -75,7 +75,7 @@ TEST_P(FileEngineTest, RequestsOfThreadsThatEndAreCarriedOut) {
   constexpr uint64_t kReads = 8, kReadBytes = 64 << 10, kThreads = 32;
   const FileDescriptor fd = MakeFile(kThreads * kReads * kReadBytes);
   const Bytes expected = RandomBytes(1, kThreads * kReads * kReadBytes);
-  // So that reads go to the disk, one by one.
+  // Drops the cached pages, so that reads go to the disk one by one.
   ASSERT_EQ(posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
   ASSERT_EQ(posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM), 0);
   const std::unique_ptr<FileEngine> engine = MakeEngine(fd.get(), kThreads * kReads);

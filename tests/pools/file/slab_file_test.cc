@@ -285,7 +285,7 @@ TEST_F(SlabDamage, ABlockIsNamedByTheFirstBytesOfItsRecord) {
   const Bytes record = RandomBytes(9, slab::kMaxRecordBytes);
   ASSERT_TRUE(WriteBlock(*file_, 2, record, new_).ok());
   Bytes longer = record;
-  longer.push_back(std::byte{0});  // As the page goes on.
+  longer.push_back(std::byte{0});  // The page has a zero there too.
   const auto read = [&](size_t first, size_t last) {
     const Bytes prefix(longer.begin() + static_cast<ptrdiff_t>(first),
                        longer.begin() + static_cast<ptrdiff_t>(last));

@@ -111,7 +111,7 @@ class PowerCuts {
       for (const SlotIndex each : slots) failed_.insert(each.value());
       return;
     }
-    // Also remains of failed writes.
+    // The erase also removes the remains of failed writes.
     for (const uint32_t each : failed_) model_.Put(each, kNone);
     failed_.clear();
     if (!reset_failed_) return model_.Settle();
@@ -170,7 +170,7 @@ class PowerCuts {
   SlabFile::Options options_;
   Model model_;
   std::set<uint32_t> failed_;  // Slots whose write or tombstone failed.
-  bool reset_failed_ = false;  // Then any block can return, until a reset succeeds.
+  bool reset_failed_ = false;  // If a reset failed, any block can return until one succeeds.
   uint64_t last_block_ = 0;
 };
 

@@ -292,8 +292,8 @@ TEST_F(RouterTranslatorTest, ALongChainIsToldInRuns) {
 
 using Place = std::pair<WindowSize, Tier>;
 
-// A router that believes everything, and detects what it is told twice. It can treat all tiers
-// below the first as one.
+// A router that believes every event, and detects events that repeat what it knows. It can treat
+// all tiers below the first as one.
 class Router {
  public:
   enum class Knows { kTiers, kNearAndFar };

@@ -308,7 +308,7 @@ TEST(ReplayServerTest, AClientThatOnlyAsksIsRefusedAndHoldsNothingUp) {
 
 TEST(ReplayServerTest, AClientsRequestsAreAnsweredOneAfterTheOther) {
   ZmqBridge::Options options = Options();
-  options.subscriber_bytes = 1 << 30;  // So that only the order of requests holds them up.
+  options.subscriber_bytes = 1 << 30;  // Large enough that only the order of requests delays them.
   const auto bridge = Open(options);
   constexpr uint64_t kBatches = 5000;
   for (uint64_t number = 0; number < kBatches; ++number) bridge->Publish(Batch(number));

@@ -91,7 +91,7 @@ TEST_F(EngineTest, TheEnginesOwnRefusalsComeThrough) {
 TEST_F(EngineTest, ACancelledGenerationStopsAndTheNextOneRuns) {
   const auto stub = v1::EngineService::NewStub(channel());
   const auto context = NewContext();
-  // As long as the model allows, so that the cancellation comes before the end.
+  // A generation as long as the model allows, so that the cancellation comes before its end.
   const auto reader = stub->Generate(context.get(), Prompt(8, 4000));
   v1::GenerateResponse response;
   ASSERT_TRUE(reader->Read(&response));

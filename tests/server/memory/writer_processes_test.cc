@@ -225,7 +225,7 @@ class WriterProcessesTest : public ::testing::Test {
   }
 
   void Start() { writers_ = WriterProcesses::Create(name_, core_.Api()).value(); }
-  // As after kill -9: the core has lost its state, the table is unchanged.
+  // Like a restart after kill -9: the core has lost its state, the table is unchanged.
   void Restart() {
     writers_->LeaveTable();
     writers_.reset();
@@ -375,7 +375,7 @@ TEST_F(WriterProcessesTest, TheNextDaemonFindsWhoLivesAndWhoWasDead) {
   EXPECT_FALSE(writers_->Dead(WriterProcesses::kEarlierRuns));
   EXPECT_EQ(writers_->Sweep(), 0u);
 
-  Restart();  // Again: the old writers are kept.
+  Restart();  // A second restart keeps the old writers too.
   core_.QuarantineEarlierRuns();
   EXPECT_THAT(writers_->Pids(WriterProcesses::kEarlierRuns), ElementsAre(lives.child.pid()));
   lives.child.Kill();

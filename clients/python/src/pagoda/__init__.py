@@ -1,4 +1,5 @@
-"""Pagoda's cache for Python: sequences, prefixes, pools and events of a pagodad. README.md beside the package's sources has a tour.
+"""Pagoda's cache for Python: sequences, prefixes, pools and events of a pagodad.
+clients/python/README.md has a tour.
 
     with pagoda.connect() as client, client.sequence(prompt) as sequence:
         ...

@@ -1,4 +1,4 @@
-"""The operations of a batch, written down before they are sent."""
+"""The operations of a batch, recorded before they are sent."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from pagoda.errors import PagodaError, TimedOut
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# For waits in the daemon, in seconds: what it may spend on those of one batch.
+# The most seconds that the daemon spends on the waits of one batch.
 MAX_WAIT = 5.0
 
 
 def was_cut_short(error: PagodaError) -> bool:
-    """Whether a wait in the daemon ended before its copies and may be tried again: it took too long for one batch, or its connection broke."""
+    """Whether a wait in the daemon ended before its copies and can be repeated: the time limit of
+    one batch was over, or the connection broke."""
     return isinstance(error, TimedOut) or error.code is grpc.StatusCode.CANCELLED
 
 
@@ -32,8 +33,9 @@ def _recorded(build: Callable[P, Call[R]]) -> Callable[Concatenate[Recorder, P],
 
 
 class Recorder:
-    """Operations in the order in which they will run. Each method is the client's, or its first argument's, of the same name; it sends
-    nothing, and the Pending that it returns has the outcome after the batch has run."""
+    """Records operations in the order in which they will run. Each method has the name of the
+    client's, or of its first argument's. It sends nothing. The Pending that it returns has the
+    outcome after the batch has run."""
 
     def __init__(self, timeout: float) -> None:
         self._pending: list[Pending[Any]] = []
@@ -48,7 +50,7 @@ class Recorder:
         return pending
 
     def _seal(self) -> tuple[list[Pending[Any]], float]:
-        """For sending: the operations, and how many seconds they may take."""
+        """Ends the recording. Returns the operations and the seconds that they may take."""
         if self._sent:
             raise RuntimeError("the batch has been sent")
         self._sent = True

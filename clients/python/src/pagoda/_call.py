@@ -1,4 +1,5 @@
-"""An operation of a batch, from its request to its answer. Nothing here does I/O: clients send, this says what and what it means."""
+"""An operation of a batch, from its request to its answer. Nothing here does I/O: the clients send
+the requests that are built here."""
 
 import dataclasses
 import inspect
@@ -18,7 +19,7 @@ def _ignore(error: PagodaError) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Surroundings:
-    """What a session knows that a result may need."""
+    """The session's data that a result may need."""
 
     map_socket: MapSocket
     cache: CacheInfo
@@ -38,29 +39,30 @@ def _none(tokens_per_block: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Call(Generic[R]):
-    """One operation: its name and request on the wire, and what its result or its error means to this client."""
+    """One operation: its name and request on the wire, and how this client processes its result or
+    error."""
 
     name: str
     request: Any
     take: Callable[[Any], R]
     failed: Callable[[PagodaError], None] = _ignore
     error: Callable[[Details], PagodaError] = make
-    # The most block handles that the answer has for each window, where a block is so many tokens.
+    # An upper bound of the block handles in the answer for each window, given the tokens per block.
     handles: Callable[[int], int] = _none
-    # What the session adds to the result.
+    # Adds the session's data to the result.
     complete: Callable[[R, Surroundings], R] = _as_it_is
-    # What the answer's losses add to it: they are taken behind what succeeded.
+    # Finishes the result after the answer's losses have been applied.
     behind_losses: Callable[[R], R] = _the_same
 
     def put(self, operation: Any) -> None:
-        """Makes the v1.Operation this one. Long prompts are copied once."""
+        """Sets the v1.Operation to this operation. Long prompts are copied once."""
         mine = getattr(operation, self.name)
-        mine.SetInParent()  # A request without fields, too.
+        mine.SetInParent()  # Needed for a request without fields.
         mine.MergeFrom(self.request)
 
 
 class Pending(Generic[R]):
-    """The outcome of an operation of a batch, once the batch has run."""
+    """The outcome of an operation of a batch, after the batch has run."""
 
     def __init__(self, call: Call[R]) -> None:
         self._call = call
@@ -68,7 +70,8 @@ class Pending(Generic[R]):
         self._error: PagodaError | None = None
 
     def result(self) -> R:
-        """The operation's result; raises its error. RuntimeError: the batch has not run."""
+        """Returns the operation's result or raises its error. RuntimeError: the batch has not
+        run."""
         if self._error is not None:
             raise self._error
         if not self._results:
@@ -77,11 +80,11 @@ class Pending(Generic[R]):
 
     @property
     def error(self) -> PagodaError | None:
-        """The operation's error, where it failed."""
+        """The operation's error, if it failed."""
         return self._error
 
     def _abandon(self, error: PagodaError) -> None:
-        """The whole batch failed. Whether it ran may be unknown."""
+        """The whole batch failed. It may be unknown whether it ran."""
         self._error = error
 
     def _succeed(self, message: Any, session: Surroundings) -> None:
@@ -96,8 +99,8 @@ class Pending(Generic[R]):
 
 
 def present(method: Any, build: Callable[..., Any], *, name: str = "", skip: int = 0) -> None:
-    """Makes `method` look as it is used, for help() and for editors: the name and the documentation of `build`, and of its parameters all but
-    the first `skip`, behind `self`."""
+    """Gives `method` its public appearance for help() and editors: the name and the docstring of
+    `build`, and after `self` its parameters without the first `skip`."""
     method.__name__ = name or build.__name__
     method.__qualname__ = method.__name__
     method.__doc__ = build.__doc__

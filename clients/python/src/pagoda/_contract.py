@@ -1,7 +1,9 @@
-"""The wire contract: message classes and calls, made of the descriptors of proto/pagoda/v1 in contract.binpb beside this file.
+"""The wire contract: message classes and calls, built from the descriptors of proto/pagoda/v1 in
+contract.binpb beside this file.
 
-The build makes that file with protoc (see README.md). Its types live in a descriptor pool of their own: they clash with no other
-google.rpc or pagoda.v1 of the process, and one file serves every version of the protobuf runtime.
+The build makes that file with protoc (see clients/python/DEVELOPING.md). Its types are in a
+separate descriptor pool. They therefore clash with no other google.rpc or pagoda.v1 of the process,
+and one file serves every version of the protobuf runtime.
 """
 
 import functools
@@ -19,8 +21,8 @@ def _load() -> Any:
     file = importlib.resources.files(__package__).joinpath(_FILE)
     if not file.is_file():
         raise ImportError(
-            f"{_FILE} is missing in the package pagoda: this is its source folder. Install it with pip, or use the copy that "
-            "the project's build puts into build/<preset>/python")
+            f"{_FILE} is missing in the package pagoda: this is its source folder. Install the package with pip, or use the copy "
+            "that the project's build puts into build/<preset>/python")
     pool: Any = descriptor_pool.DescriptorPool()
     for description in descriptor_pb2.FileDescriptorSet.FromString(file.read_bytes()).file:
         pool.AddSerializedFile(description.SerializeToString())
@@ -45,7 +47,7 @@ def _messages(*files: str) -> Any:
 
 
 def enum_values(name: str, prefix: str) -> dict[str, int]:
-    """The values of an enum but 0, by their names in lower case and without the prefix."""
+    """The values of an enum except 0, by their names in lower case without the prefix."""
     return {value.name.removeprefix(prefix).lower(): value.number for value in _pool.FindEnumTypeByName(name).values if value.number}
 
 
@@ -55,7 +57,7 @@ rpc = _messages("google/rpc/status.proto", "google/rpc/error_details.proto")
 
 
 class Calls:
-    """The calls of a channel, of grpc or of grpc.aio, each with the metadata that says who calls."""
+    """The calls of a channel, of grpc or of grpc.aio. Each carries the caller's metadata."""
 
     def __init__(self, channel: "grpc.Channel | grpc.aio.Channel", metadata: tuple[tuple[str, str], ...] = ()) -> None:
         def call_of(kind: Any, service: str, method: str) -> Any:

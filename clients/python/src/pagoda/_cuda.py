@@ -1,4 +1,5 @@
-"""Memory of a CUDA device that the daemon exports, mapped into this process by the driver's own calls. Needs libcuda.so.1 and nothing else."""
+"""Maps memory of a CUDA device that the daemon exports, with the driver's own calls. Needs only
+libcuda.so.1."""
 
 import ctypes
 import functools
@@ -47,7 +48,7 @@ class _CopyAttributes(ctypes.Structure):
 _Address = ctypes.c_uint64  # CUdeviceptr.
 _Handle = ctypes.c_uint64  # CUmemGenericAllocationHandle.
 
-# By the names that the library exports, with the types of their arguments. All return a CUresult.
+# By exported name, with the types of the arguments. All return a CUresult.
 _CALLS: dict[str, tuple[Any, ...]] = {
     "cuGetErrorName": (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)),
     "cuInit": (ctypes.c_uint,),
@@ -72,7 +73,7 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuMemHostUnregister": (ctypes.c_void_p,),
     "cuMemcpyAsync": (_Address, _Address, ctypes.c_size_t, ctypes.c_void_p),
 }
-# Of CUDA 13 and later.
+# Only in CUDA 13 and later.
 _CALLS_IF_THERE: dict[str, tuple[Any, ...]] = {
     "cuMemcpyBatchAsync_v2": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(_CopyAttributes),
                               ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t, ctypes.c_void_p),
@@ -116,7 +117,7 @@ class _Driver:
         raise _cannot(f"{name}: {text.value.decode()}")
 
     def find(self, uuid: bytes) -> int:
-        """The index in this process of the device of that identity."""
+        """The index in this process of the device with that identity."""
         count = ctypes.c_int()
         self.call("cuDeviceGetCount", ctypes.byref(count))
         found = ctypes.create_string_buffer(16)
@@ -124,15 +125,15 @@ class _Driver:
             self.call("cuDeviceGetUuid_v2", found, device)
             if found.raw == uuid:
                 return device
-        raise _cannot("this process does not see that device (CUDA_VISIBLE_DEVICES)")
+        raise _cannot("this process does not see the pool's device (CUDA_VISIBLE_DEVICES)")
 
 
-# A driver that is not there is asked for again: the next call may find it.
+# A failure is not cached: the next call looks for the driver again.
 _driver = functools.cache(_Driver)
 
 
 class _Current:
-    """The device's context is the thread's, as long as the block runs."""
+    """Makes the device's context current in this thread for the `with` block."""
 
     def __init__(self, driver: _Driver, context: Any) -> None:
         self._driver, self._context = driver, context
@@ -145,7 +146,7 @@ class _Current:
 
 
 class _Mapping:
-    """What has to be given back, in the order in which it was taken."""
+    """Resources that must be released, in the order in which they were taken."""
 
     def __init__(self, driver: _Driver, device: int) -> None:
         self._driver = driver
@@ -159,7 +160,8 @@ class _Mapping:
         self._undo.append((undo, arguments))
 
     def release(self) -> None:
-        """Gives it all back, once. At the process's end the driver may have ended before: then all of it fails."""
+        """Releases everything, once. At the end of the process the driver may already be gone; then
+        every call fails, which is harmless."""
         if not self._released.acquire(blocking=False):
             return
         if self._driver.cuCtxPushCurrent_v2(self.context) == 0:  # type: ignore[attr-defined]
@@ -171,14 +173,16 @@ class _Mapping:
 
 @functools.cache
 def _primary_context(device: int) -> _Current:
-    """A device's context, as CUDA's runtime has it; kept until the process ends."""
+    """A device's primary context, which CUDA's runtime also uses. It is kept until the process
+    ends."""
     context = ctypes.c_void_p()
     _driver().call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     return _Current(_driver(), context)
 
 
 def page_lock(device: int, address: int, size_bytes: int) -> None:
-    """Memory of the host that all devices then copy by themselves. Errors: CannotMap, as of DeviceMemory. CUDA's runtime learns of none."""
+    """Page-locks host memory, so that all devices can copy from and to it directly. CUDA's runtime
+    is not informed. Errors: CannotMap, as of DeviceMemory."""
     with _primary_context(device):
         _driver().call("cuMemHostRegister_v2", address, size_bytes, _FOR_ALL_CONTEXTS)
 
@@ -189,8 +193,9 @@ def page_unlock(device: int, address: int) -> None:
 
 
 def copy_all(device: int, stream: int, targets: npt.NDArray[np.uint64], sources: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint64]) -> None:
-    """Begins copies of sizes[i] bytes from sources[i] to targets[i], addresses of the device or of page-locked memory, on a stream of the
-    device that is not the null stream. Errors: CannotMap, as of DeviceMemory."""
+    """Begins copies of sizes[i] bytes from sources[i] to targets[i] on a stream of the device that
+    is not the null stream. The addresses are of the device or of page-locked memory. Errors:
+    CannotMap, as of DeviceMemory."""
     if not len(sizes):
         return
     driver = _driver()
@@ -206,13 +211,13 @@ def copy_all(device: int, stream: int, targets: npt.NDArray[np.uint64], sources:
 
 
 class DeviceMemory:
-    """`size_bytes` bytes of a device, mapped as long as this object lives. Thread-safe."""
+    """`size_bytes` bytes of a device, mapped as long as this object exists. Thread-safe."""
 
     def __init__(self, descriptor: int, uuid: bytes, size_bytes: int, writable: bool) -> None:
-        """Takes nothing over: the caller closes the descriptor.
+        """Does not take over the descriptor: the caller closes it.
 
-        `uuid`: the device's 16 bytes of identity. Errors: CannotMap (no driver here, a device that this process does not see, a call that
-        failed).
+        `uuid`: the device's 16 bytes of identity. Errors: CannotMap (no driver, a device that this
+        process does not see, a failed call).
         """
         self._driver = _driver()
         self.device = self._driver.find(uuid)
@@ -236,7 +241,7 @@ class DeviceMemory:
         call("cuMemGetAllocationGranularity", ctypes.byref(granule), ctypes.byref(properties), _GRANULARITY_MINIMUM)
         allocated = -(-self.size_bytes // granule.value) * granule.value
         handle = _Handle()
-        # The driver takes the descriptor's number in the place of a pointer.
+        # The driver expects the descriptor's number instead of a pointer.
         call("cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(descriptor), _POSIX_FILE_DESCRIPTOR)
         mapping.taken("cuMemRelease", handle)
         address = _Address()
@@ -249,7 +254,7 @@ class DeviceMemory:
         return address.value
 
     def read(self, offset_bytes: int, count: int) -> npt.NDArray[np.uint8]:
-        """A copy of `count` bytes. Waits for nothing that runs on the device."""
+        """Returns a copy of `count` bytes. Does not wait for work that runs on the device."""
         self._check(offset_bytes, count)
         taken = np.empty(count, np.uint8)
         with _Current(self._driver, self._context):
@@ -257,13 +262,14 @@ class DeviceMemory:
         return taken
 
     def write(self, offset_bytes: int, given: npt.NDArray[np.uint8]) -> None:
-        """Copies contiguous bytes; they are there when it returns."""
+        """Copies contiguous bytes. They are in place when the call returns."""
         self._check(offset_bytes, given.nbytes)
         if not self._writable:
-            raise ValueError("the memory is mapped for reading alone")
+            raise ValueError("the memory is mapped read-only")
         with _Current(self._driver, self._context):
             self._driver.call("cuMemcpyHtoD_v2", self.address + offset_bytes, given.ctypes.data, given.nbytes)
-            # The call returns when it has the bytes; streams that do not block, and other processes, do not wait for the null stream.
+            # The call returns when it has read the bytes. Non-blocking streams and other processes
+            # do not wait for the null stream, so synchronize it.
             self._driver.call("cuStreamSynchronize", None)
 
     def _check(self, offset_bytes: int, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Where a daemon is, and how this package connects to it."""
+"""The daemon's endpoint, credentials and channel options."""
 
 import dataclasses
 import os
@@ -8,26 +8,29 @@ from typing import Any
 
 import grpc
 
-# A batch that adds a few sequences of a million tokens fits, and an event that evicts hundreds of thousands of blocks.
+# A batch that adds a few sequences of a million tokens fits, and an event that evicts hundreds of
+# thousands of blocks.
 _MAX_MESSAGE_BYTES = 64 << 20
 
-# Seconds that a call whose connection broke waits for another one. A daemon that lives is there at once.
+# Seconds that a call waits for a new connection after its own broke. A running daemon reconnects at
+# once.
 RECONNECT = 1.0
-# How often a batch is sent at most, where its answers are lost.
+# How often a batch is sent at most, if its answers are lost.
 TRIES = 4
 
 OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
-    # Channels of one process to one endpoint would otherwise share a connection, and its flow control.
+    # Otherwise all channels of this process to one endpoint would share one connection and its flow
+    # control.
     ("grpc.use_local_subchannel_pool", 1),
-    # A proxy that the environment names is not the way to a daemon.
+    # Ignore the environment's HTTP proxy.
     ("grpc.enable_http_proxy", 0),
-    # A stream whose other side is silently gone ends after 30 s. The daemon allows a ping every 10 s.
+    # A stream whose peer disappears silently ends after 30 s. The daemon allows a ping every 10 s.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
-    # A daemon that is started again is found soon. "min" is how long one try may take.
+    # Find a restarted daemon soon. "min" is how long one connection attempt may take.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
@@ -35,13 +38,14 @@ OPTIONS: list[tuple[str, int]] = [
 
 
 def resolve(endpoint: str | None) -> str:
-    """`endpoint`, else the environment's PAGODA_ENDPOINT, else the daemon's default: "host:port" or "unix:/path"."""
+    """`endpoint`, else the environment's PAGODA_ENDPOINT, else the daemon's default. The form is
+    "host:port" or "unix:/path"."""
     return endpoint or os.environ.get("PAGODA_ENDPOINT") or "127.0.0.1:7070"
 
 
 @dataclasses.dataclass(frozen=True)
 class Credentials:
-    """Who calls, and how the daemon is known."""
+    """The caller's credentials, and the CA that verifies the daemon."""
 
     token: str = ""
     ca_file: str = ""
@@ -50,30 +54,33 @@ class Credentials:
 
     @classmethod
     def choose(cls, token: str | None, ca_file: str | None, certificate_file: str | None, key_file: str | None) -> "Credentials":
-        """What is given, else what the environment names: PAGODA_TOKEN_FILE, PAGODA_CA, PAGODA_CERTIFICATE, PAGODA_KEY."""
+        """Uses the given values. Each None comes from the environment instead: PAGODA_TOKEN_FILE,
+        PAGODA_CA, PAGODA_CERTIFICATE, PAGODA_KEY."""
         chosen = cls(_token() if token is None else token,
                      *(os.environ.get(name, "") if file is None else str(file)
                        for name, file in (("PAGODA_CA", ca_file), ("PAGODA_CERTIFICATE", certificate_file), ("PAGODA_KEY", key_file))))
         if bool(chosen.certificate_file) != bool(chosen.key_file):
-            raise ValueError("a client's certificate and its key go together; one of them is missing")
+            raise ValueError("a client certificate needs its key, and a key its certificate; one is missing")
         if chosen.certificate_file and not chosen.ca_file:
-            raise ValueError("a client's certificate is for TLS, which needs the daemon's CA too")
+            raise ValueError("a client certificate is for TLS, which also needs the daemon's CA")
         return chosen
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What says with each call who calls."""
+        """The metadata that carries the token with each call."""
         return (("authorization", f"Bearer {self.token}"),) if self.token else ()
 
     def channel(self, endpoint: str, make: Any) -> Any:
-        """A channel of `make`, grpc or grpc.aio: TLS over TCP where the daemon's CA is known, else plaintext.
+        """Makes a channel of `make`, grpc or grpc.aio. It uses TLS over TCP if `ca_file` is set,
+        else plaintext.
 
-        ValueError: the token would go in plaintext to another machine. OSError: a file cannot be read.
+        ValueError: the token would go to another machine in plaintext. OSError: a file cannot be
+        read.
         """
         if self.ca_file and not _is_unix_socket(endpoint):
             return make.secure_channel(endpoint, self._tls(), options=OPTIONS)
         if self.token and not _is_on_this_machine(endpoint):
-            raise ValueError(f"the token would go to {endpoint} in plaintext: name the daemon's CA, for TLS")
+            raise ValueError(f"the token would go to {endpoint} in plaintext: use TLS by naming the daemon's CA")
         return make.insecure_channel(endpoint, options=OPTIONS)
 
     def _tls(self) -> grpc.ChannelCredentials:
@@ -83,7 +90,8 @@ class Credentials:
 
 
 def _token() -> str:
-    """The first line of the environment's PAGODA_TOKEN_FILE that is neither empty nor begins with '#'; "" where there is no such variable."""
+    """The first line of the environment's PAGODA_TOKEN_FILE that is not empty and does not begin
+    with '#'; "" if the variable is not set."""
     file = os.environ.get("PAGODA_TOKEN_FILE")
     if not file:
         return ""
@@ -99,11 +107,11 @@ def _is_unix_socket(endpoint: str) -> bool:
 
 
 def _is_on_this_machine(endpoint: str) -> bool:
-    # A host's name may begin with "127." too.
+    # The name of a remote host may also begin with "127.".
     in_numbers = not endpoint.strip("0123456789.:")
     return _is_unix_socket(endpoint) or in_numbers and endpoint.startswith("127.") or endpoint.startswith(("localhost:", "[::1]:"))
 
 
 def client_name(name: str | None) -> str:
-    """What operators read: `name`, else the program's."""
+    """The client's name for operators: `name`, else the program's name."""
     return name or os.path.basename(sys.argv[0] if sys.argv else "") or "python"

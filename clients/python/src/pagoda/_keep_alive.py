@@ -1,4 +1,4 @@
-"""A session's signs of life, in the background."""
+"""Renews a session's lease in the background."""
 
 import threading
 from typing import Any
@@ -11,21 +11,23 @@ from pagoda.errors import PagodaError, SessionGone
 
 
 def next_delay(lease: float, error: PagodaError | None) -> float | None:
-    """Seconds to the next sign of life after one that went well, or failed with `error`; None where there is no session any more."""
+    """Seconds to the next keep-alive call, after a successful one or one that failed with `error`.
+    None if the session is over."""
     if isinstance(error, SessionGone):
         return None
     return lease / 3 if error is None else lease / 10
 
 
 class KeepAlive:
-    """A thread that renews a lease of `lease` seconds until it is stopped, or until the session is gone. It knows nothing of the client, so
-    that a client that is forgotten goes, and its session with its lease."""
+    """A thread that renews a lease of `lease` seconds until it is stopped or the session is over.
+    It holds no reference to the client, so a client that is no longer referenced is collected, and
+    its session ends with its lease."""
 
     def __init__(self, calls: Calls, session: Any, lease: float) -> None:
         self.error: PagodaError | None = None
-        """Why there is no session any more."""
+        """The error that ended the session."""
         self.stopped = threading.Event()
-        """Set to stop it."""
+        """Set it to stop the thread."""
         self._keep_alive = calls.keep_alive
         self._request = v1.KeepAliveRequest(session=session)
         self._lease = lease
@@ -33,7 +35,7 @@ class KeepAlive:
         self._thread.start()
 
     def join(self) -> None:
-        """Returns when no sign of life will be sent any more."""
+        """Returns when the thread has ended."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -46,7 +48,7 @@ class KeepAlive:
 
     def _beat(self) -> PagodaError | None:
         try:
-            # A call that waits for the connection is what makes gRPC mend it: without one nobody works on it.
+            # Only a call that waits for the connection makes gRPC reconnect.
             self._keep_alive(self._request, timeout=self._lease / 3, wait_for_ready=True)
         except grpc.RpcError as error:
             return errors.of_call(error)

@@ -1,4 +1,5 @@
-"""The daemon's map socket, where a client on its machine gets the pools' memory: proto/pagoda/v1/mapping.proto."""
+"""The daemon's map socket, where a client on the same machine gets the pools' memory:
+proto/pagoda/v1/mapping.proto."""
 
 import dataclasses
 import errno
@@ -13,10 +14,11 @@ from pagoda import errors
 from pagoda._contract import v1
 from pagoda.errors import CannotMap, Details
 
-# What one packet carries: the kernel's bound of descriptors, and more bytes than so many pools need.
+# The kernel's limit of descriptors in a packet, and more bytes than an answer with that many pools
+# needs.
 _MAX_DESCRIPTORS = 253
 _MAX_ANSWER_BYTES = 1 << 18
-# Seconds to wait for an answer, which the daemon has ready, where nothing else is said.
+# The default timeout in seconds. The daemon answers at once.
 _TIMEOUT = 10.0
 
 READ = 1  # pagoda.v1.MapAccess.
@@ -28,7 +30,7 @@ def _refused(path: str, error: OSError, timeout: float) -> errors.PagodaError:
         return CannotMap(Details(grpc.StatusCode.NOT_FOUND, f"the daemon's map socket {path} is not here: a client maps pools on the "
                                  "daemon's machine, where that path is the same file"))
     if error.errno in (errno.EACCES, errno.EPERM):
-        return CannotMap(Details(grpc.StatusCode.PERMISSION_DENIED, f"map socket {path}: {os.strerror(error.errno)}; whoever maps is of "
+        return CannotMap(Details(grpc.StatusCode.PERMISSION_DENIED, f"map socket {path}: {os.strerror(error.errno)}; the user must be in "
                                  "the socket's group"))
     if isinstance(error, TimeoutError):
         return errors.make(Details(grpc.StatusCode.DEADLINE_EXCEEDED, f"map socket {path}: no answer in {timeout:g} s"))
@@ -36,7 +38,7 @@ def _refused(path: str, error: OSError, timeout: float) -> errors.PagodaError:
 
 
 def _ask(path: str, request: Any, timeout: float) -> tuple[Any, list[int]]:
-    """The MapPoolsResponse and the descriptors, which the caller closes."""
+    """Returns the MapPoolsResponse and the descriptors. The caller closes them."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(timeout)
         try:
@@ -47,7 +49,7 @@ def _ask(path: str, request: Any, timeout: float) -> tuple[Any, list[int]]:
             raise _refused(path, error, timeout) from None
     if not packet or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
         _close(descriptors)
-        what = "the daemon hung up" if not packet else "this process may not open as many files as there are pools"
+        what = "the daemon hung up" if not packet else "this process cannot open enough files for all pools; raise its limit (ulimit -n)"
         raise errors.make(Details(grpc.StatusCode.UNAVAILABLE, f"map socket {path}: {what}"))
     return v1.MapPoolsResponse.FromString(packet), descriptors
 
@@ -57,40 +59,42 @@ def _close(descriptors: list[int]) -> None:
         os.close(descriptor)
 
 
-# Of SessionRef.to_bytes: a version, the id, the token's halves; the path follows.
+# The layout of SessionRef.to_bytes: a version, the id, the token's halves. The path follows.
 _REF = struct.Struct("<BQQQ")
 _REF_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class SessionRef:
-    """Names a session to other processes on its machine, so that they map the pools under it (map_pools): an engine's workers under the session
-    of its scheduler. It pickles, and travels as bytes.
+    """Names a session to other processes on its machine, so that they can map its pools
+    (map_pools). For example, an engine's workers map under the session of the engine's scheduler.
+    It can be pickled, or sent as bytes.
 
-    It is a credential: whoever has it may read and write the session's memory. It is good until the session ends.
+    It is a credential: a process that has it can read and write the session's memory. It is valid
+    until the session ends.
     """
 
     session_id: int
     token: tuple[int, int] = dataclasses.field(repr=False)
     """The secret's 128 bits, the lower 64 first."""
     map_socket: str
-    """The path of the daemon's map socket; "" where it has none."""
+    """The path of the daemon's map socket; "" if it has none."""
 
     def to_bytes(self) -> bytes:
-        """For from_bytes, in another process: the secret is among them."""
+        """The bytes for from_bytes in another process. They include the secret."""
         return _REF.pack(_REF_VERSION, self.session_id, *self.token) + os.fsencode(self.map_socket)
 
     @classmethod
     def from_bytes(cls, given: bytes) -> "SessionRef":
         """Errors: ValueError for bytes that to_bytes did not make."""
         if len(given) < _REF.size or given[0] != _REF_VERSION:
-            raise ValueError(f"{len(given)} bytes that are no SessionRef of version {_REF_VERSION}")
+            raise ValueError(f"the {len(given)} bytes are not a SessionRef of version {_REF_VERSION}")
         _, session_id, low, high = _REF.unpack_from(given)
         return cls(session_id, (low, high), os.fsdecode(given[_REF.size:]))
 
     @classmethod
     def take(cls, opened: Any) -> "SessionRef":
-        """Of an OpenSessionResponse."""
+        """From an OpenSessionResponse."""
         return cls(opened.session.session_id, (opened.session.token, opened.session.token_high), opened.map_socket)
 
     def _message(self) -> Any:
@@ -98,7 +102,7 @@ class SessionRef:
 
 
 class MapSocket:
-    """Where a session gets its descriptors. Thread-safe: each request has a connection of its own."""
+    """Gets a session's descriptors. Thread-safe: each request has its own connection."""
 
     def __init__(self, session: SessionRef, *, timeout: float = _TIMEOUT) -> None:
         """`timeout`: seconds to wait for each answer."""
@@ -106,14 +110,16 @@ class MapSocket:
         self._timeout = timeout
 
     def describe(self) -> list[Any]:
-        """The PoolMappings of the session's cache. The daemon notes no writer for that. Errors: those of open."""
+        """Returns the PoolMappings of the session's cache. The daemon records no writer for this
+        call. Errors: those of open."""
         response, descriptors = self._request(READ)
         _close(descriptors)
         return list(response.pools)
 
     def open(self, window_size: int, pool_index: int, tier: int, access: int) -> int:
-        """A descriptor of the pool's first segment, for reading or for writing as well; the caller closes it. Whoever asks for writing is
-        remembered as a writer of the session.
+        """Returns a descriptor of the pool's first segment, for reading or also for writing. The
+        caller closes it. With READ_WRITE, the daemon records this process as a writer of the
+        session.
 
         Errors: CannotMap; UNKNOWN_SESSION, STALE_SESSION, DRAINING.
         """
@@ -129,7 +135,7 @@ class MapSocket:
             _close(descriptors)
 
     def _request(self, access: int) -> tuple[Any, list[int]]:
-        """An answer without an error, and its descriptors, which the caller closes."""
+        """Returns an answer without an error, and its descriptors. The caller closes them."""
         if not self._session.map_socket:
             raise CannotMap(Details(grpc.StatusCode.FAILED_PRECONDITION,
                                     "the daemon has no map socket (server.map_socket), so its pools cannot be mapped"))

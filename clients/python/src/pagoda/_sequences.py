@@ -1,5 +1,6 @@
-"""A sequence as its client knows it, and the operations on it. Each function here is a method of Sequence and of aio.Sequence, and a method
-of the batches, where the sequence is its first argument."""
+"""A sequence as its client knows it, and the operations on it. Each function here is a method of
+Sequence and of aio.Sequence. It is also a method of the batches, which take the sequence as first
+argument."""
 
 import dataclasses
 import itertools
@@ -17,7 +18,7 @@ from pagoda.values import Block, Keys, MultimodalItem, Namespace, Retention, Tok
 
 @dataclasses.dataclass
 class _Open:
-    """What the daemon's answers have told so far."""
+    """The state that the daemon's answers have reported so far."""
 
     matched_tokens: int
     token_count: int
@@ -28,18 +29,20 @@ class _Open:
 
 
 class SequenceView:
-    """What this client knows of one of its sequences: every answer brings it up to date. Use a sequence in one thread at a time."""
+    """A client's view of one of its sequences. Every answer updates it. Use a sequence in one
+    thread at a time."""
 
     def __init__(self, sequence_id: int, tokens_per_block: int) -> None:
         self.id = sequence_id
         self.freed = False
-        """Whether the sequence has been freed, or was never opened: its blocks are not its own any more."""
+        """Whether the sequence was freed or never opened. Its blocks then no longer belong to
+        it."""
         self._tokens_per_block = tokens_per_block
         self._open: _Open | None = None
         self._error: PagodaError | None = None
         self._loss: Loss | None = None
         self._known_losses = 0
-        self._reserved_tokens = 0  # At most, with what has been asked for.
+        self._reserved_tokens = 0  # An upper bound that includes pending requests.
 
     def _opened(self) -> _Open:
         if self._error is not None:
@@ -50,28 +53,30 @@ class SequenceView:
 
     @property
     def matched_tokens(self) -> int:
-        """Tokens from the start whose KV was cached when the sequence was opened: compute from here."""
+        """Tokens from the start whose KV was cached when the sequence was opened. Compute from here
+        on."""
         return self._opened().matched_tokens
 
     @property
     def matched_below_tokens(self) -> int:
-        """Tokens behind the matched ones that were cached on disk alone when the sequence was opened.
-        Client.prefetch brings them into memory, for the next sequence."""
+        """Tokens after the matched ones that were cached only on disk when the sequence was opened.
+        Client.prefetch brings them into memory for the next sequence."""
         return self._opened().matched_below_tokens
 
     @property
     def token_count(self) -> int:
-        """Tokens that the sequence has."""
+        """The number of tokens of the sequence."""
         return self._opened().token_count
 
     @property
     def computed_tokens(self) -> int:
-        """Tokens from the start whose KV is complete, as far as the answers have told."""
+        """Tokens from the start whose KV is complete, according to the answers so far."""
         return self._opened().computed_tokens
 
     @property
     def ready_ticket(self) -> int:
-        """The slots of the tables may be read and written once this ticket is done: wait_ready waits for it."""
+        """The slots of the tables can be read and written when this ticket is done. wait_ready
+        waits for it."""
         return self._opened().ready_ticket
 
     @property
@@ -81,30 +86,36 @@ class SequenceView:
 
     @property
     def table(self) -> Table:
-        """The block table, where the cache has one window."""
-        (table,) = self._opened().tables.values()
-        return table
+        """The block table, if the cache has only one window. ValueError: it has several; use
+        tables."""
+        tables = self._opened().tables
+        if len(tables) != 1:
+            raise ValueError(f"this sequence has {len(tables)} windows; use tables")
+        return next(iter(tables.values()))
 
     @property
     def known_losses(self) -> int:
-        """How many losses of KV have been acknowledged; every commit carries this number."""
+        """How many losses of KV have been acknowledged. Every commit carries this number."""
         return self._known_losses
 
     @property
     def loss(self) -> KvLost | None:
-        """A loss of KV that an answer told and nobody has acknowledged."""
+        """A loss of KV that an answer reported and the caller has not acknowledged yet; else
+        None."""
         return KvLost.of(self._loss) if self._loss is not None and self._loss.losses > self._known_losses else None
 
     def acknowledge(self, lost: KvLost) -> int:
-        """Says that the tokens from lost.computed_tokens on will be computed again: commits from now on know of this loss. Returns that
-        number. A loss that came later is not acknowledged with it."""
+        """Declares that the caller will compute the tokens from lost.computed_tokens on again.
+        Later commits carry this loss. Returns lost.computed_tokens. Does not acknowledge later
+        losses."""
         if lost.sequence_id != self.id:
-            raise ValueError(f"this is sequence {self.id}, and the loss is one of sequence {lost.sequence_id}")
+            raise ValueError(f"this is sequence {self.id}, but the loss is of sequence {lost.sequence_id}")
         self._known_losses = max(self._known_losses, lost.losses)
         return lost.computed_tokens
 
     def _take_loss(self, loss: Loss) -> None:
-        """From an answer's list of shortened sequences. Answers repeat a loss, and may come in another order than they were given."""
+        """Applies an entry of an answer's list of shortened sequences. Answers repeat losses and
+        can arrive out of order."""
         if self._loss is not None and loss.losses <= self._loss.losses:
             return
         self._loss = loss
@@ -123,14 +134,16 @@ class SequenceView:
         self.freed = True
 
     def _error_of(self, details: Details) -> PagodaError:
-        """KV_LOST with what the answer, or an earlier one, told of the loss."""
+        """Makes the exception. KV_LOST gets what this or an earlier answer reported about the
+        loss."""
         if details.reason != "KV_LOST":
             return make(details)
         return KvLost(details, self._loss or Loss(self.id, 0, self._known_losses, must_be_freed=False))
 
 
 def _call(sequence: SequenceView, name: str, request: Any, take: Any, told_tokens: int = 0) -> Call[Any]:
-    """An operation whose answer has the blocks of `told_tokens` tokens, and perhaps another one for the tail."""
+    """An operation whose answer has the blocks of `told_tokens` tokens, and perhaps a replaced tail
+    block."""
     return Call(name, request, take, error=sequence._error_of, handles=lambda tokens_per_block: told_tokens // tokens_per_block + 2)
 
 
@@ -138,20 +151,25 @@ def open_sequence(sequence: SequenceView, tokens: Tokens = (), *, reserved_token
                   extra_token_ids: Tokens = (), multimodal_items: Sequence[MultimodalItem] = (), retention: Sequence[Retention] = (),
                   generated_priority: int | None = None, generated_duration: float | None = None,
                   whole_blocks_only: bool = False, keys: Keys = ()) -> Call[None]:
-    """Opens a sequence with a prompt: matches the longest prefix that is cached in memory, all tokens
-    but the last at most, and takes room, all or nothing. What is cached on disk alone does not match:
-    matched_below_tokens counts it, and Client.prefetch brings it up.
+    """Opens a sequence with a prompt. Matches the longest prefix that is cached in memory, at most
+    all tokens but the last, and reserves capacity, all or nothing. Blocks that are only on disk do
+    not match. matched_below_tokens counts them, and Client.prefetch brings them into memory.
 
-    `reserved_tokens`: room to take, in tokens from the start; 0 is the whole prompt, less is chunked prefill, and reserve takes the rest.
-    `namespace`: what else must agree before blocks are shared. `extra_token_ids`: one a token, 0 for none, or nothing at all.
-    `multimodal_items`: the prompt's images and the like. `retention`: how long the prompt's blocks are worth keeping.
-    `generated_priority`, `generated_duration`: the same for blocks behind the prompt, 0 to 100 and seconds.
-    `whole_blocks_only`: no part of a block is matched, for an engine that would drop it.
-    `keys`: in place of tokens, the keys of the whole blocks that the sequence begins with (Namespace.keyed). All of them may match; room,
-    commits and cuts are whole blocks.
+    `reserved_tokens`: the capacity to reserve, in tokens from the start. 0 is the whole prompt.
+    With less (chunked prefill), reserve takes the rest later.
+    `namespace`: what else must agree before blocks are shared.
+    `extra_token_ids`: one per token, 0 for a token without one; or none at all.
+    `multimodal_items`: the prompt's images and other items.
+    `retention`: the priorities of the prompt's blocks.
+    `generated_priority`, `generated_duration`: the same for the blocks after the prompt, 0 to 100
+    and seconds.
+    `whole_blocks_only`: match no part of a block, for an engine that would drop it.
+    `keys`: instead of tokens, the keys of the whole blocks at the start of the sequence
+    (Namespace.keyed). All of them can match. Capacity, commits and cuts then are whole blocks.
 
-    The sequence is freed at the end of a `with` block, or by free(); its computed blocks stay cached.
-    Errors: BLOCKS_EXHAUSTED, INVALID_COUNT, INVALID_ARGUMENT, KEYS_AND_TOKENS, INVALID_KEY, WHOLE_BLOCKS_ONLY.
+    A `with` block or free() frees the sequence. Its computed blocks stay cached.
+    Errors: BLOCKS_EXHAUSTED, INVALID_COUNT, INVALID_ARGUMENT, KEYS_AND_TOKENS, INVALID_KEY,
+    WHOLE_BLOCKS_ONLY.
     """
     ids, named = token_list(tokens), key_list(keys)
     size = len(ids) + len(named) * sequence._tokens_per_block
@@ -171,10 +189,12 @@ def open_sequence(sequence: SequenceView, tokens: Tokens = (), *, reserved_token
 
 
 def append(sequence: SequenceView, tokens: SupportsIndex | Tokens = (), *, computed: int | None = None, keys: Keys = ()) -> Call[None]:
-    """Appends a token or several, takes the room that they miss, and declares KV complete: reserve and commit in one, all or nothing.
+    """Appends one or more tokens, takes the capacity that they need, and declares KV complete. It
+    is reserve and commit in one operation, all or nothing. Afterwards the tables have the new
+    blocks.
 
-    `computed`: as in commit. `keys`: of a keyed sequence, the keys of the next blocks, in place of tokens. The tables have the new blocks
-    afterwards.
+    `computed`: as in commit. `keys`: for a keyed sequence, the keys of the next blocks instead of
+    tokens.
     Errors: BLOCKS_EXHAUSTED, UNKNOWN_SEQUENCE, and those of commit.
     """
     ids, named = token_list(tokens) if isinstance(tokens, Iterable) else [int(tokens)], key_list(keys)
@@ -193,11 +213,13 @@ def append(sequence: SequenceView, tokens: SupportsIndex | Tokens = (), *, compu
 
 def append_step(sequences: Sequence[SequenceView], tokens: Sequence[SupportsIndex | Tokens], *,
                 computed: Sequence[int | None] | None = None) -> Call[dict[int, PagodaError]]:
-    """Appends to many sequences in one operation, as a decode step does it. For each sequence a token or several, and the `computed` of
-    append.
+    """Appends to many sequences in one operation, as in a decode step. Each sequence gets one or
+    more tokens and the `computed` of append.
 
-    Each sequence succeeds or fails by itself. Returns the errors of append by the index of their sequence: empty where all succeeded.
-    Errors of the whole: ValueError where the arguments have different lengths; INVALID_ARGUMENT (none, or more than 1,024 sequences).
+    Each sequence succeeds or fails by itself. Returns the errors of append by the index of their
+    sequence; the result is empty if all succeeded.
+    Errors of the whole operation: ValueError if the arguments have different lengths;
+    INVALID_ARGUMENT (no sequence, or more than 1,024).
     """
     if len(tokens) != len(sequences) or (computed is not None and len(computed) != len(sequences)):
         raise ValueError(f"{len(sequences)} sequences, tokens for {len(tokens)}, computed for {len(computed or ())}")
@@ -229,15 +251,17 @@ def append_step(sequences: Sequence[SequenceView], tokens: Sequence[SupportsInde
         return {index: sequences[index]._error_of(details) for index, details in failed.items()}
 
     most = sum(len(ids) for ids in named)
-    # An error's text is as long as sixteen handles.
+    # An error's text counts as sixteen handles.
     return Call("append_step", request, lambda done: done, complete=finish, behind_losses=errors,
                 handles=lambda tokens_per_block: most // tokens_per_block + 18 * len(sequences))
 
 
 def reserve(sequence: SequenceView, count: int) -> Call[None]:
-    """Takes room for `count` more tokens, whose ids need not be known, all or nothing. The tables have the new blocks afterwards.
+    """Reserves capacity for `count` more tokens, all or nothing. Their ids need not be known yet.
+    Afterwards the tables have the new blocks.
 
-    Errors: UNKNOWN_SEQUENCE, BLOCKS_EXHAUSTED, INVALID_COUNT, KV_LOST (the sequence can only be freed).
+    Errors: UNKNOWN_SEQUENCE, BLOCKS_EXHAUSTED, INVALID_COUNT, KV_LOST (the sequence can only be
+    freed).
     """
     sequence._reserved_tokens += count
     return _call(sequence, "reserve_tokens", v1.ReserveTokensRequest(sequence_id=sequence.id, count=count),
@@ -245,13 +269,14 @@ def reserve(sequence: SequenceView, count: int) -> Call[None]:
 
 
 def commit(sequence: SequenceView, tokens: Tokens = (), *, computed: int | None = None, keys: Keys = ()) -> Call[None]:
-    """Names the next tokens, for which room has been taken, and declares KV complete.
+    """Names the next tokens, whose capacity is already reserved, and declares KV complete.
 
-    `computed`: the bytes of the sequence's first `computed` tokens are complete and visible to every process that maps the pools. It counts
-    from the sequence's start and never goes backwards, but by a loss; None leaves it as it is. Blocks that became full are cached.
-    `keys`: of a keyed sequence, the keys of the next blocks, in place of tokens.
-    Errors: UNKNOWN_SEQUENCE, RESERVATION_EXCEEDED, COMPUTED_BACKWARDS, COMPUTED_BEYOND_TOKENS, KEYS_AND_TOKENS, INVALID_KEY, WHOLE_BLOCKS_ONLY (of
-    a keyed sequence), KV_LOST (KvLost: see there).
+    `computed`: the bytes of the sequence's first `computed` tokens are complete and visible to
+    every process that maps the pools. It counts from the sequence's start and never goes backwards,
+    except after a loss. None leaves it unchanged. Blocks that became full are cached.
+    `keys`: for a keyed sequence, the keys of the next blocks instead of tokens.
+    Errors: UNKNOWN_SEQUENCE, RESERVATION_EXCEEDED, COMPUTED_BACKWARDS, COMPUTED_BEYOND_TOKENS,
+    KEYS_AND_TOKENS, INVALID_KEY, WHOLE_BLOCKS_ONLY (of a keyed sequence), KV_LOST (see KvLost).
     """
     request = v1.CommitTokensRequest(sequence_id=sequence.id, tokens=token_list(tokens), computed_tokens=computed or 0,
                                      known_losses=sequence.known_losses, keys=key_list(keys))
@@ -269,9 +294,11 @@ def _take_computed(sequence: SequenceView, computed: int | None) -> None:
 
 
 def truncate(sequence: SequenceView, token_count: int) -> Call[None]:
-    """Drops all tokens but the first `token_count`, and the room behind them (refused speculation). What was cached stays cached.
+    """Drops all tokens after the first `token_count`, and the capacity behind them, for example
+    after rejected speculation. Cached blocks stay cached.
 
-    Errors: UNKNOWN_SEQUENCE, INVALID_COUNT, WINDOW_PASSED, BLOCKS_EXHAUSTED (no room for the copy of a cut block).
+    Errors: UNKNOWN_SEQUENCE, INVALID_COUNT, WINDOW_PASSED, BLOCKS_EXHAUSTED (no free block for the
+    copy of a cut block).
     """
     def take(done: Any) -> None:
         opened = sequence._opened()
@@ -282,12 +309,13 @@ def truncate(sequence: SequenceView, token_count: int) -> Call[None]:
 
 
 def fork(sequence: SequenceView, child: SequenceView) -> Call[None]:
-    """Opens another sequence with the same tokens, which shares all blocks that hold computed ones (beams, parallel samples). A shared tail
-    is copied when one of the two grows.
+    """Opens another sequence with the same tokens, for beams or parallel samples. The two share all
+    blocks that hold computed tokens. A shared tail is copied when one of the two grows.
 
-    Errors: UNKNOWN_SEQUENCE, KV_LOST (the sequence can only be freed), TOO_MANY_SEQUENCES, SEQUENCE_BYTES_EXHAUSTED.
+    Errors: UNKNOWN_SEQUENCE, KV_LOST (the sequence can only be freed), TOO_MANY_SEQUENCES,
+    SEQUENCE_BYTES_EXHAUSTED.
     """
-    # What the parent's caller does not know of, the child's does not know of either.
+    # The child starts with the losses that the parent's caller has acknowledged.
     child._known_losses = sequence.known_losses
     child._reserved_tokens = sequence._reserved_tokens
 
@@ -302,8 +330,9 @@ def fork(sequence: SequenceView, child: SequenceView) -> Call[None]:
 
 
 def describe(sequence: SequenceView) -> Call[values.SequenceInfo]:
-    """The sequence as the daemon has it, in tokens. Brings tables and counts up to date: after an answer that was lost, and for the entries
-    that a sliding window has passed. Afterwards wait_ready waits for the copies that the slots of a lost answer wait for, too.
+    """Returns the daemon's state of the sequence, in tokens, and updates tables and counts. Call it
+    after a lost answer, and to get the entries that a sliding window has passed. Afterwards
+    wait_ready also waits for the copies of the slots in a lost answer.
 
     Errors: UNKNOWN_SEQUENCE.
     """
@@ -319,7 +348,7 @@ def describe(sequence: SequenceView) -> Call[values.SequenceInfo]:
 
 
 def query_capacity(sequence: SequenceView, max_new_tokens: int) -> Call[values.Capacity]:
-    """How many blocks `max_new_tokens` more would take. Takes nothing, promises nothing.
+    """Returns how many blocks `max_new_tokens` more would take. It takes and promises nothing.
 
     Errors: UNKNOWN_SEQUENCE.
     """
@@ -328,7 +357,8 @@ def query_capacity(sequence: SequenceView, max_new_tokens: int) -> Call[values.C
 
 
 def free(sequence: SequenceView) -> Call[None]:
-    """Ends the sequence. Its computed blocks, the tail too, stay cached; the rest of its room is free.
+    """Ends the sequence. Its computed blocks, including the tail, stay cached. Its other blocks
+    become free.
 
     Errors: UNKNOWN_SEQUENCE.
     """

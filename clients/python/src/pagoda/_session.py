@@ -1,4 +1,5 @@
-"""A session without its transport: what every answer means to it. The clients of both kinds are thin around this."""
+"""A session without its transport: it processes every answer. The clients of both kinds are thin
+layers around it."""
 
 import itertools
 import threading
@@ -14,8 +15,8 @@ from pagoda._sequences import SequenceView
 from pagoda.errors import BatchFailed, Loss, of_result
 from pagoda.values import CacheInfo, Lane
 
-# The daemon remembers the answers of a session's last batches as far as they fit 1 MiB, and a block handle takes up to 20 bytes. An
-# eighth of that leaves room for the answers of other threads.
+# The daemon remembers the last answers of a session, up to 1 MiB. A block handle takes up to 20
+# bytes. The bound is an eighth of that, so that answers of other threads fit too.
 _MOST_HANDLES = (1 << 17) // 20
 
 
@@ -32,7 +33,7 @@ class Session:
         self.revision = 0
         self.completed_tickets = dict.fromkeys(Lane, 0)
         self._steps = (0, 0)
-        # Ids count from 1: 0 is "no sequence" in a QueryCapacityRequest.
+        # Ids count from 1, because 0 means "no sequence" in a QueryCapacityRequest.
         self._ids = itertools.count(1)
         self._retry_ids = itertools.count(1)
         self._lock = threading.Lock()
@@ -42,12 +43,12 @@ class Session:
         return next(self._ids)
 
     def register(self, sequence: SequenceView) -> None:
-        """From now on it learns of its losses."""
+        """The sequence learns of its losses from now on."""
         with self._lock:
             self._sequences[sequence.id] = sequence
 
     def request(self, pending: Sequence[Pending[Any]], step: int | None = None, completed_step: int | None = None) -> Any:
-        """An ExecuteRequest. Steps that are not said are those of the last batch that ran."""
+        """Builds an ExecuteRequest. Steps that are None are those of the last batch that ran."""
         current, completed = self._steps
         request = v1.ExecuteRequest(session=self.ref)
         batch = request.batch
@@ -60,12 +61,14 @@ class Session:
         return request
 
     def _retry_id(self, pending: Sequence[Pending[Any]]) -> int:
-        """A name under which the batch may be sent again; 0 where its answer may be too large for the daemon to remember."""
+        """An id with which the batch can be sent again; 0 if its answer may be too large for the
+        daemon to remember."""
         handles = sum(one._call.handles(self.cache.tokens_per_block) for one in pending) * len(self.cache.windows)
         return next(self._retry_ids) if handles <= _MOST_HANDLES else 0
 
     def settle(self, request: Any, pending: Sequence[Pending[Any]], result: Any) -> None:
-        """Applies a BatchResult: what succeeded, then what was lost meanwhile, then what failed, which may be because of that."""
+        """Applies a BatchResult in this order: the successes, the losses, and the failures, which
+        the losses may have caused."""
         with self._lock:
             steps = (request.batch.step, request.batch.completed_step)
             self._steps = (max(self._steps[0], steps[0]), max(self._steps[1], steps[1]))
@@ -88,7 +91,7 @@ class Session:
 
 
 class SessionView:
-    """What a client of either kind knows."""
+    """The session's data, for clients of both kinds."""
 
     def __init__(self, opened: Any, timeout: float) -> None:
         self.timeout = timeout
@@ -97,12 +100,13 @@ class SessionView:
 
     @property
     def cache(self) -> CacheInfo:
-        """What the daemon caches."""
+        """The cache of the session."""
         return self._session.cache
 
     @property
     def session_ref(self) -> SessionRef:
-        """Names this session to other processes on this machine, which map its pools with it (map_pools). It is a credential."""
+        """Names this session to other processes on this machine, which map its pools with it
+        (map_pools). It is a credential."""
         return self._session.shared_ref
 
     @property
@@ -112,22 +116,23 @@ class SessionView:
 
     @property
     def lease(self) -> float:
-        """Seconds that the session outlives this client's last sign of life."""
+        """Seconds that the session outlives this client's last keep-alive call."""
         return self._session.lease
 
     @property
     def revision(self) -> int:
-        """The last event's revision, as of the last answer."""
+        """The revision of the last event, as of the last answer."""
         return self._session.revision
 
     @property
     def completed_ticket(self) -> int:
-        """Every copy between memories up to this ticket has ended, as of the last answer."""
+        """All copies between memory tiers up to this ticket have ended, as of the last answer."""
         return self._session.completed_tickets[Lane.MEMORY]
 
     @property
     def completed_tickets(self) -> Mapping[Lane, int]:
-        """Of each lane: everything up to this ticket has ended, as of the last answer."""
+        """The completed ticket of each lane: everything up to it has ended, as of the last
+        answer."""
         return MappingProxyType(self._session.completed_tickets)
 
 

@@ -1,4 +1,5 @@
-"""The stream of the cache's changes, read to the end of time: a broken connection is mended, and what was missed is said."""
+"""The stream of the cache's changes. It reconnects after a broken connection, and reports missed
+events."""
 
 import collections
 import math
@@ -19,7 +20,8 @@ from pagoda.values import Tier
 
 
 class Reader:
-    """What a watch does without its transport: items that wait to be read, where they come from, and how a broken stream is mended."""
+    """A watch without its transport: the items that wait to be read, and the recovery of a broken
+    stream."""
 
     def __init__(self, wanted: Wanted, reconnect: float | None) -> None:
         self.position = StreamPosition(wanted)
@@ -34,7 +36,8 @@ class Reader:
         self._delay = 0.0
 
     def of_cache(self, name: str | None) -> "Reader":
-        """The same, of the daemon's cache of that name; None or "": the only one."""
+        """Selects the daemon's cache of that name; None or "": the only one. Returns this
+        reader."""
         self.position.cache = name or ""
         return self
 
@@ -48,7 +51,8 @@ class Reader:
             self.epoch, self.revision = self.position.epoch, self._passed()
 
     def next(self) -> Item | None:
-        """The next item; None where a message has to come first. Raises, for good, once events are missing that no snapshot stands for."""
+        """Returns the next item, or None if a message must arrive first. Once events are missing
+        that no snapshot replaces, it always raises."""
         if self._missing is not None:
             raise self._missing
         if not self._ready:
@@ -60,24 +64,26 @@ class Reader:
         return item
 
     def _passed(self) -> int:
-        """The last revision that lies before the next item. None does where a snapshot is not whole: nothing of it can be resumed."""
+        """The last revision before the next item. It is 0 in an incomplete snapshot, which cannot
+        be resumed."""
         if self._in_snapshot:
             return 0
         following = self._ready[0] if self._ready else None
         return following.revision - 1 if isinstance(following, Created | Stored | Updated | Removed) else self.position.revision
 
     def broke(self) -> None:
-        """The stream broke: from now on it is tried again."""
+        """The stream broke. The time for reconnecting starts now."""
         self.position.broke()
         self._deadline = time.monotonic() + (math.inf if self._reconnect is None else self._reconnect)
         self._delay = 0.0
 
     def time_left(self) -> float:
-        """Seconds until the tries have taken too long."""
+        """Seconds until the reconnect attempts have taken too long."""
         return max(self._deadline - time.monotonic(), 0.0)
 
     def next_delay(self, error: PagodaError) -> float:
-        """Seconds to wait before the next try; raises `error` where no try is worth it, or where they have taken too long."""
+        """Seconds to wait before the next attempt. Raises `error` if an attempt cannot help, or if
+        the attempts have taken too long."""
         if isinstance(error, WatchRefused):
             self.position.refuse(error)
         elif not errors.is_broken(error) or self.time_left() == 0:
@@ -89,36 +95,40 @@ class Reader:
 def reading(*, from_revision: int | None = None, epoch: int = 0, snapshot: bool = False, resnapshot: bool = False,
             types: Iterable[type[Event]] = (), tiers: Iterable[Tier] = (), windows: Iterable[int] = (), tenant: str = "",
             progress: bool = False, reconnect: float | None = 60.0) -> Reader:
-    """The cache's changes from now on, from a revision of an epoch (0: whichever is current), or with `snapshot` behind all that is cached. See
-    Watch.
+    """Watches the cache's changes from now on, from a revision of an epoch (0: the current one),
+    or, with `snapshot`, after all cached blocks. See Watch.
 
-    `resnapshot`: where the watch cannot go on, because the daemon has no longer what it needs or is another incarnation, it begins anew with
-    a snapshot (SnapshotBegin) instead of a Gap. So does every watch that began with one.
+    `resnapshot`: if the watch cannot continue, because the daemon no longer has the next event or
+    is another incarnation, it restarts with a snapshot (SnapshotBegin) instead of a Gap. A watch
+    that began with a snapshot always does this.
 
-    What is shown, where it is said; all that is said has to hold. `types`: Created, Stored, Updated, Removed. `tiers`: blocks stored there, moves
-    that begin or end there, and what says nothing of a tier: removals, and changes of priority. `windows`: sizes in tokens, 0 for full
-    attention. `tenant`: events about its blocks alone. `progress`: a Progress item for each message that shows nothing, so that a filtered
-    watch tells how far it is.
+    The filters must all match. `types`: Created, Stored, Updated, Removed. `tiers`: blocks stored
+    there, moves from or to there, and events without a tier (removals, and changes of priority).
+    `windows`: sizes in tokens, 0 for full attention. `tenant`: only events about its blocks.
+    `progress`: a Progress item for each message that shows nothing, so that a filtered watch
+    reports its position.
 
-    `reconnect`: seconds that a broken stream is tried again before its error is raised; None: for ever.
-    Errors: UNKNOWN_WINDOW, PERMISSION_DENIED (another tenant's name). At the start alone, and not with `resnapshot`: REVISION_COMPACTED,
-    REVISION_IN_FUTURE, EPOCH_CHANGED (WatchRefused); later each is a Gap. ValueError: `snapshot` and a revision or an epoch.
+    `reconnect`: seconds to retry a broken stream before its error is raised; None: forever.
+    Errors: UNKNOWN_WINDOW, PERMISSION_DENIED (another tenant's name). Only at the start, and not
+    with `resnapshot`: REVISION_COMPACTED, REVISION_IN_FUTURE, EPOCH_CHANGED (WatchRefused); later
+    each is a Gap. ValueError: `snapshot` together with a revision or an epoch.
     """
     shown = {"types": [EVENT_TYPES[kind] for kind in types], "tiers": list(tiers), "window_sizes": list(windows), "tenant": tenant}
     return Reader(Wanted(from_revision, epoch, snapshot, resnapshot, progress, shown), reconnect)
 
 
 def ended() -> PagodaError:
-    """The daemon ended the stream in good order: it shuts down."""
+    """The error for a stream that the daemon ended in good order, because it shuts down."""
     return errors.make(errors.Details(grpc.StatusCode.UNAVAILABLE, "the daemon ended the stream", "DRAINING"))
 
 
 class Watch:
-    """Iterates over events until it is closed; resumes by itself after a broken stream.
+    """Iterates over events until it is closed. It resumes by itself after a broken stream.
 
-    From the moment it exists it misses nothing: where events are missing there is a Gap, or a new snapshot where it was asked for. A snapshot
-    is a SnapshotBegin, events and a SnapshotEnd. A PagodaError with the code DATA_LOSS says that the daemon is at fault; the watch
-    is of no use then. One thread iterates; any may close it.
+    It misses no event after its creation. If events are missing, there is a Gap, or a new snapshot
+    if one was requested. A snapshot is a SnapshotBegin, events, and a SnapshotEnd. A PagodaError
+    with the code DATA_LOSS means that the daemon is faulty; the watch cannot be used any more. One
+    thread iterates; any thread can close it.
     """
 
     def __init__(self, calls: Calls, reader: Reader, channel: grpc.Channel | None = None) -> None:
@@ -136,16 +146,17 @@ class Watch:
 
     @property
     def revision(self) -> int:
-        """The last revision that the iteration has come to: a watch from the next one goes on where this one stands. 0 within a snapshot."""
+        """The last revision that the iteration has reached. A watch from the next revision
+        continues from here. 0 within a snapshot."""
         return self._reader.revision
 
     @property
     def epoch(self) -> int:
-        """The epoch that `revision` belongs to."""
+        """The epoch of `revision`."""
         return self._reader.epoch
 
     def close(self) -> None:
-        """Ends the iteration, in whichever thread it is."""
+        """Ends the iteration, in any thread."""
         self._closed.set()
         self._stream.cancel()
         if self._channel is not None:
@@ -166,7 +177,7 @@ class Watch:
         raise StopIteration
 
     def _read(self) -> None:
-        """Takes one message."""
+        """Processes one message."""
         try:
             self._reader.accept(next(self._stream))
         except StopIteration:
@@ -175,9 +186,10 @@ class Watch:
             raise errors.of_call(error) from None
 
     def _begin(self, patience: float = math.inf, **options: Any) -> None:
-        """Opens the stream and takes its first message, which the daemon sends at once; gives up after `patience` seconds."""
+        """Opens the stream and processes its first message, which the daemon sends at once. Gives
+        up after `patience` seconds."""
         stream = self._stream = self._watch(self._reader.position.request(), **options)
-        if self._closed.is_set():  # Close may have come before there was this stream to cancel.
+        if self._closed.is_set():  # close() may have been called before this stream existed.
             stream.cancel()
         if patience == math.inf:
             return self._read()
@@ -193,7 +205,7 @@ class Watch:
         while not self._closed.is_set():
             self._closed.wait(self._reader.next_delay(error))
             try:
-                # A call that waits for the connection is what makes gRPC mend it: without one nobody works on it.
+                # Only a call that waits for the connection makes gRPC reconnect.
                 return self._begin(self._reader.time_left(), wait_for_ready=True)
             except PagodaError as again:
                 error = again if self._reader.time_left() > 0 else error
@@ -211,9 +223,11 @@ def watch(endpoint: str | None = None, *, from_revision: int | None = None, epoc
           resnapshot: bool = False, types: Iterable[type[Event]] = (), tiers: Iterable[Tier] = (), windows: Iterable[int] = (),
           tenant: str = "", progress: bool = False, reconnect: float | None = 60.0, token: str | None = None, ca_file: str | None = None,
           certificate_file: str | None = None, key_file: str | None = None, cache: str | None = None) -> Watch:
-    """Watches a daemon without a session, as routers do; the rest as in Client.watch and pagoda.connect.
+    """Watches a daemon without a session, as routers do. The other arguments are those of
+    Client.watch and pagoda.connect.
 
-    `cache`: which of the daemon's caches; None: the only one. Errors also: CACHE_NOT_NAMED, UNKNOWN_CACHE.
+    `cache`: the name of the daemon's cache; None: the only one. Errors also: CACHE_NOT_NAMED,
+    UNKNOWN_CACHE.
     """
     credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
     reader = reading(from_revision=from_revision, epoch=epoch, snapshot=snapshot, resnapshot=resnapshot, types=types, tiers=tiers,

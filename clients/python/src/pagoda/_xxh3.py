@@ -1,6 +1,8 @@
-"""XXH3 in its 64-bit form with a seed, in plain Python, for where the package xxhash is not installed; the constants are the specification's.
+"""XXH3 in its 64-bit form with a seed, in plain Python, for machines without the package xxhash.
+The constants are those of the specification.
 
-Source: the xxHash project, xxhash.h 0.8 (Yann Collet). Some microseconds for a block of 16 tokens.
+Source: the xxHash project, xxhash.h 0.8 (Yann Collet). A block of 16 tokens takes a few
+microseconds.
 """
 
 import struct
@@ -103,5 +105,5 @@ def _long(data: bytes, seed: int) -> int:
 
 
 def xxh3_64_intdigest(data: bytes, seed: int = 0) -> int:
-    """As the function of that name in the package xxhash."""
+    """Like the function of that name in the package xxhash."""
     return (_up_to_16 if len(data) <= 16 else _up_to_240 if len(data) <= 240 else _long)(data, seed)

@@ -1,4 +1,5 @@
-"""Caches that clients bring: what is asked for, and what a daemon tells of those that it serves. Nothing here does I/O."""
+"""Caches that clients open: the requests, and the daemon's descriptions of its caches. Nothing here
+does I/O."""
 
 import dataclasses
 import datetime
@@ -11,31 +12,32 @@ from pagoda._contract import enum_values, v1
 from pagoda.values import CacheInfo, Medium
 
 Size: TypeAlias = int | str
-"""How much of a tier: bytes, as an integer or as "8GiB"; or a share of what is free of the daemon's budget, "50%" or "12.5%"."""
+"""The size of a tier: bytes, as an integer or as "8GiB"; or a share of the free part of the
+daemon's budget, "50%" or "12.5%"."""
 
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _BYTES = re.compile(rf"(\d+)({'|'.join(_UNITS)})")
 _SHARE = re.compile(r"(\d{1,3})(?:\.(\d))?%")
-# "bfloat16" and the others of the contract, whichever it has.
+# "bfloat16" and the other dtypes of the wire contract.
 _DTYPES = enum_values("pagoda.v1.DType", "DTYPE_")
 _DTYPE_NAMES = {number: name for name, number in _DTYPES.items()}
 
 
 class LayerKind(values._OpenEnum):
-    """What the bytes of a layer are."""
+    """The content of a layer."""
 
     UNSPECIFIED = 0
     KEY_VALUE = 1
     KEY_ONLY = 2
-    """K alone, as in multi-head latent attention."""
+    """K only, as in multi-head latent attention."""
     OPAQUE = 3
-    """So many bytes a block, whose meaning is the client's own."""
+    """A number of bytes per block. Only the client knows their meaning."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CacheIdentity:
-    """What decides which KV may be mixed: two caches are the same only where every field is. Each is at most 256 printable characters without
-    blanks; the model must have a name."""
+    """Decides which KV may be shared: two caches are the same only if every field is equal. Each
+    field has at most 256 printable characters without blanks. `model` must not be empty."""
 
     model: str
     revision: str = ""
@@ -44,7 +46,7 @@ class CacheIdentity:
     layout: str = ""
     """How the engine arranges a page: "NHD"."""
     kernel_packing: str = ""
-    """How the engine's kernels pack a page, where that is not the layout alone."""
+    """How the engine's kernels pack a page, if `layout` does not determine it."""
 
     @classmethod
     def take(cls, message: Any) -> "CacheIdentity":
@@ -56,8 +58,8 @@ class CacheIdentity:
 
 @dataclasses.dataclass(frozen=True)
 class Layers:
-    """`count` layers that are alike, of K and V: Layers(32, num_kv_heads=8, head_dim=128, dtype="bfloat16"). The groups of a cache are in the
-    model's order."""
+    """`count` equal layers of K and V: Layers(32, num_kv_heads=8, head_dim=128, dtype="bfloat16").
+    The groups of a cache are in the model's order."""
 
     count: int
     num_kv_heads: int = dataclasses.field(kw_only=True)
@@ -65,19 +67,20 @@ class Layers:
     dtype: str = dataclasses.field(kw_only=True)
     """"float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2"."""
     window: int = dataclasses.field(default=0, kw_only=True)
-    """Of attention, in tokens; 0 is full attention."""
+    """The attention window in tokens; 0 is full attention."""
     kind: LayerKind = dataclasses.field(default=LayerKind.KEY_VALUE, kw_only=True)
     bytes_per_block: int = dataclasses.field(default=0, kw_only=True)
-    """Of one block of one layer; of opaque layers alone."""
+    """The bytes of one block of one layer; only for opaque layers."""
 
     @classmethod
     def key_only(cls, count: int, *, head_dim: int, dtype: str, num_kv_heads: int = 1, window: int = 0) -> "Layers":
-        """Layers of K alone, as multi-head latent attention has them."""
+        """Layers of K only, for multi-head latent attention."""
         return cls(count, num_kv_heads=num_kv_heads, head_dim=head_dim, dtype=dtype, window=window, kind=LayerKind.KEY_ONLY)
 
     @classmethod
     def opaque(cls, count: int, *, bytes_per_block: int, window: int = 0) -> "Layers":
-        """Layers whose bytes only their engine knows: `bytes_per_block` for each block of each layer."""
+        """Layers whose bytes only their engine understands: `bytes_per_block` for each block of
+        each layer."""
         return cls(count, num_kv_heads=0, head_dim=0, dtype="", window=window, kind=LayerKind.OPAQUE, bytes_per_block=bytes_per_block)
 
     @classmethod
@@ -87,21 +90,22 @@ class Layers:
                    kind=LayerKind(message.kind), bytes_per_block=message.bytes_per_block)
 
     def message(self) -> Any:
-        """ValueError: a dtype that the contract does not have."""
+        """ValueError: a dtype that the wire contract does not have."""
         if self.dtype and self.dtype not in _DTYPES:
-            raise ValueError(f"there is no dtype {self.dtype!r}; there is {', '.join(_DTYPES)}")
+            raise ValueError(f"unknown dtype {self.dtype!r}; the dtypes are {', '.join(_DTYPES)}")
         return v1.LayerGroup(count=self.count, window_size=self.window, kind=int(self.kind), num_kv_heads=self.num_kv_heads,
                              head_dim=self.head_dim, dtype=_DTYPES.get(self.dtype, 0), bytes_per_block=self.bytes_per_block)
 
 
 @dataclasses.dataclass(frozen=True)
 class OpenedCache:
-    """A cache that open_cache opened, or found."""
+    """A cache that open_cache opened or found."""
 
     cache: CacheInfo
     """Its name, and its blocks by window and tier."""
     created: bool
-    """False: it was there, with this identity and these layers, and has the sizes that it was opened with."""
+    """False: the cache existed with this identity and these layers. It keeps the sizes that it was
+    first opened with."""
     epoch: int
     """The incarnation of its state."""
 
@@ -112,7 +116,8 @@ class OpenedCache:
 
 @dataclasses.dataclass(frozen=True)
 class CacheTier:
-    """A tier of a cache, over all windows. `bytes` are what its pools, or its files, take; used blocks are those that are not free."""
+    """A tier of a cache, over all windows. `bytes` is the size of its pools or files. Used blocks
+    are blocks that are not free."""
 
     name: str
     medium: Medium
@@ -127,20 +132,20 @@ class ServedCache:
 
     cache: CacheInfo
     identity: CacheIdentity | None
-    """None: the cache of the daemon's configuration."""
+    """None: a cache from the daemon's configuration."""
     layers: tuple[Layers, ...]
     epoch: int
     tenant: str
-    """Whose it is; "": nobody's, so everybody may use it."""
+    """The tenant that owns the cache; "": no tenant, so every caller may use it."""
     sessions: int
     tiers: tuple[CacheTier, ...]
     opened: datetime.datetime
     unused: float | None
-    """Seconds for which it has had no session, and `ends_in` those until it ends if none comes; None where it has one, or does not end by
-    itself."""
+    """Seconds without a session. `ends_in` is the seconds until the cache is dropped if no session
+    is opened. None if the cache has a session, or is never dropped by itself."""
     ends_in: float | None
     has_engine: bool
-    """The daemon's own engine runs over it."""
+    """Whether the daemon's own engine uses it."""
 
     @property
     def name(self) -> str:
@@ -158,7 +163,7 @@ class ServedCache:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """What the daemon has of one kind of memory for caches that clients open, and what is free of it."""
+    """The daemon's memory of one kind for caches that clients open, and its free part."""
 
     medium: Medium
     bytes: int
@@ -167,11 +172,12 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True)
 class Caches:
-    """The caches of a daemon, as far as the caller may see them, and the memory for more; iterates over the caches."""
+    """The daemon's caches that the caller may see, and the memory for more. Iterates over the
+    caches."""
 
     caches: tuple[ServedCache, ...]
     budgets: tuple[Budget, ...]
-    """Empty: clients open no caches here."""
+    """Empty: clients cannot open caches in this daemon."""
 
     @classmethod
     def take(cls, message: Any) -> "Caches":
@@ -186,7 +192,7 @@ class Caches:
 
 
 def tier_size(medium: Medium, size: Size) -> Any:
-    """The TierSize of a size. ValueError: it is none."""
+    """The TierSize of a size. ValueError: an invalid size."""
     if isinstance(size, str):
         if whole := _BYTES.fullmatch(size):
             size = int(whole[1]) * _UNITS[whole[2]]
@@ -196,15 +202,15 @@ def tier_size(medium: Medium, size: Size) -> Any:
                 raise ValueError(f"a share is 0.1% to 100%, not {size}")
             return v1.TierSize(medium=int(medium), free_permille=permille)
         else:
-            raise ValueError(f'a size is bytes, 8 << 30 or "8GiB", or a share of what is free, "50%" or "12.5%"; not {size!r}')
+            raise ValueError(f'a size is bytes, 8 << 30 or "8GiB", or a share of the free memory, "50%" or "12.5%"; not {size!r}')
     if size <= 0:
-        raise ValueError(f"a tier has at least a byte, not {size}")
+        raise ValueError(f"a tier has at least 1 byte, not {size}")
     return v1.TierSize(medium=int(medium), bytes=size)
 
 
 def opening(name: str, *, identity: CacheIdentity, layers: Iterable[Layers], tokens_per_block: int, host: Size | None, gpu: Size | None,
             disk: Size | None, eviction_policy: str, tenant: str) -> Any:
-    """An OpenCacheRequest. ValueError: a size or a dtype that is none."""
+    """Builds an OpenCacheRequest. ValueError: an invalid size or dtype."""
     sizes = {Medium.GPU: gpu, Medium.HOST: host, Medium.DISK: disk}
     return v1.OpenCacheRequest(name=name, identity=identity.message(), tokens_per_block=tokens_per_block,
                                layers=[group.message() for group in layers],

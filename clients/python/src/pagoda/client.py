@@ -1,4 +1,4 @@
-"""The cache for programs that wait for its answers; pagoda.aio has the same for asyncio."""
+"""The blocking client. pagoda.aio has the same for asyncio."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _watched(build: Callable[P, Reader]) -> Callable[Concatenate[Client, P], Wat
 
 
 class Sequence(SequenceView):
-    """A sequence of this session. Freed at the end of a `with` block."""
+    """A sequence of this session. A `with` block frees it at its end."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client._session.next_id(), client.cache.tokens_per_block)
@@ -101,10 +101,11 @@ class Sequence(SequenceView):
         return child
 
     def wait_ready(self, timeout: float | None = None) -> None:
-        """Waits until the slots of the tables may be read and written: until the copies of the match, of a fork or of a cut have ended. Costs
-        nothing where they have.
+        """Waits until the slots of the tables can be read and written: until the copies of the
+        match, of a fork or of a cut have ended. Returns at once if they have.
 
-        `timeout`: seconds; the client's where it is left out. Errors: WAIT_TIMEOUT; KV_LOST where a copy failed (KvLost: see there).
+        `timeout`: seconds; default: the client's.
+        Errors: WAIT_TIMEOUT; KV_LOST if a copy failed (see KvLost).
         """
         self._client.wait(self.ready_ticket, timeout)
         if (loss := self.loss) is not None:
@@ -127,18 +128,21 @@ present(Sequence.fork, _sequences.fork, skip=2)
 
 
 class Pin:
-    """A pin that this client made. Ended at the end of a `with` block."""
+    """A pin that this client made. A `with` block ends it at its end."""
 
     def __init__(self, client: Client, pinned: values.Pinned) -> None:
         self._client = client
         self.pin_id = pinned.pin_id
-        """0 where nothing of the prefix is cached: there is no pin."""
+        """0 if no block of the prefix is cached: then there is no pin."""
         self.pinned_tokens = pinned.pinned_tokens
         self.blocks = pinned.blocks
-        """Over all windows, those that other pins hold too among them."""
+        """The pinned blocks over all windows, including blocks that other pins also hold."""
+
+    def __repr__(self) -> str:
+        return f"Pin(pin_id={self.pin_id}, pinned_tokens={self.pinned_tokens}, blocks={self.blocks})"
 
     def unpin(self) -> None:
-        """Ends the pin. Errors: UNKNOWN_PIN (its lease is over, or somebody ended it)."""
+        """Ends the pin. Errors: UNKNOWN_PIN (its lease is over, or another client ended it)."""
         self._client.unpin(self.pin_id)
 
     def __enter__(self) -> Pin:
@@ -155,10 +159,12 @@ class Pin:
 
 
 class Batch(Recorder):
-    """Operations that run in one call, in order. Each succeeds or fails by itself; between two of a long batch other clients' may come.
+    """Operations that run in one call, in order. Each succeeds or fails by itself. Operations of
+    other clients can run between those of a long batch.
 
-    A `with` block sends the batch at its end, and raises BatchFailed where operations failed; nothing is sent where the block raised.
-    Without a block, `send` sends it and raises for the whole batch only: each Pending has its own error.
+    A `with` block sends the batch at its end and raises BatchFailed if operations failed. If the
+    block raises, nothing is sent. Without a block, call `send`: it raises only errors of the whole
+    batch. Each Pending has its own error.
     """
 
     def __init__(self, client: Client, step: int | None, completed_step: int | None) -> None:
@@ -174,7 +180,8 @@ class Batch(Recorder):
         return child
 
     def send(self) -> None:
-        """Runs the batch. Errors: those of the whole batch: UNKNOWN_SESSION, STEP_BACKWARDS, BATCH_TOO_LARGE (above 4,096 operations), ..."""
+        """Runs the batch. Raises only errors of the whole batch: UNKNOWN_SESSION, STEP_BACKWARDS,
+        BATCH_TOO_LARGE (above 4,096 operations), ..."""
         self._client._send(*self._seal(), *self._steps)
 
     def __enter__(self) -> Batch:
@@ -190,14 +197,16 @@ present(Batch.fork, _sequences.fork)
 
 
 class Client(SessionView):
-    """A session with a daemon; pagoda.connect opens one. Its lease is renewed in the background until it is closed.
+    """A session with a daemon. pagoda.connect opens it. A thread renews its lease until it is
+    closed.
 
-    Thread-safe; a sequence, a batch or a watch of it belongs to one thread at a time. Closing it frees all its sequences and raw
-    blocks; committed blocks stay cached. Not to be used after os.fork().
+    Thread-safe, but use a sequence, a batch or a watch in one thread at a time. Closing the client
+    frees all its sequences and raw blocks. Committed blocks stay cached. Do not use it after
+    os.fork().
     """
 
     def __init__(self, channel: grpc.Channel, calls: Calls, opened: Any, timeout: float) -> None:
-        """pagoda.connect does this."""
+        """Called by pagoda.connect."""
         super().__init__(opened, timeout)
         self._channel = channel
         self._calls = calls
@@ -207,7 +216,7 @@ class Client(SessionView):
 
     @property
     def session_error(self) -> PagodaError | None:
-        """Why the session is gone, where a sign of life was refused."""
+        """The error that ended the session, if the daemon refused to renew its lease; else None."""
         return self._keep_alive.error
 
     allocate_blocks = _method(_operations.allocate_blocks)
@@ -227,22 +236,24 @@ class Client(SessionView):
     watch = _watched(_watch.reading)
 
     def batch(self, *, step: int | None = None, completed_step: int | None = None) -> Batch:
-        """A batch to be filled.
+        """Returns a batch to be filled.
 
-        `step`: the client's step that will use the blocks; `completed_step`: the last one whose kernels have finished. A slot that is given
-        back in a step is not handed out again before that step is completed. Both hold for what comes after, too, and never go backwards.
+        `step`: the client's step that will use the blocks. `completed_step`: the last step whose
+        kernels have finished. A slot that is released in a step is not reused before that step is
+        completed. Both values also hold for later operations. They never go backwards.
         """
         return Batch(self, step, completed_step)
 
     def advance(self, *, step: int | None = None, completed_step: int | None = None) -> None:
-        """Says the steps, as batch does, without an operation."""
+        """Sets the steps, like batch, without an operation."""
         self._send([], self.timeout, step, completed_step)
 
     def wait(self, ticket: int, timeout: float | None = None, *, lane: Lane = Lane.MEMORY) -> None:
-        """Waits until everything in the lane up to `ticket` has ended, well or not. Costs nothing where it has.
+        """Waits until everything in the lane up to `ticket` has ended, with success or not. Returns
+        at once if it has.
 
-        `timeout`: seconds; the client's where it is left out. `lane`: the one that gave the ticket;
-        every `ready_ticket` is of Lane.MEMORY.
+        `timeout`: seconds; default: the client's. `lane`: the lane that gave the ticket. Every
+        `ready_ticket` is of Lane.MEMORY.
         Errors: UNKNOWN_TICKET, WAIT_TIMEOUT, DRAINING.
         """
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
@@ -256,32 +267,40 @@ class Client(SessionView):
                     raise
 
     def status(self) -> Status:
-        """One consistent look at the daemon and at this client's cache."""
+        """Returns a consistent snapshot of the status of the daemon and of this client's cache.
+
+        It is for operators: with tenants configured, only operators may call it. An engine that
+        asks whether a prompt fits calls query_capacity instead.
+        """
         return Status.take(self._unary(self._calls.get_status, v1.GetStatusRequest(cache=self.cache.name)))
 
     def reset_prefix_cache(self, *, timeout: float | None = None) -> int:
-        """Forgets every cached prefix of every session of this client's cache. Returns how many blocks left it.
+        """Removes every cached prefix of all sessions from this client's cache. Returns how many
+        blocks left it.
 
-        `timeout`: seconds; the client's where it is left out. A large cache takes longer than most calls.
+        `timeout`: seconds; default: the client's. A large cache takes longer than most calls.
         """
         request = v1.ResetPrefixCacheRequest(cache=self.cache.name)
         return int(self._unary(self._calls.reset_prefix_cache, request, timeout).removed_blocks)
 
     def caches(self) -> Caches:
-        """The daemon's caches, and the memory that is left for more. A tenant's client sees its own, and those that are nobody's."""
+        """Returns the daemon's caches and the free memory for more. A tenant's client sees its own
+        caches and those that no tenant owns."""
         return Caches.take(self._unary(self._calls.list_caches, v1.ListCachesRequest()))
 
     def drop_cache(self, name: str, *, force: bool = False) -> int:
-        """Ends a cache that a client opened, and gives its memory back. Returns how many sessions ended with it.
+        """Drops a cache that a client opened, and frees its memory. Returns how many sessions ended
+        with it.
 
-        `force`: also where it has sessions; each of their calls then raises SessionGone. Errors: UNKNOWN_CACHE; CACHE_IN_USE (it has sessions, or
-        slots that those of dead clients could still write, and `force` is False); INVALID_ARGUMENT (it is the daemon's own);
-        PERMISSION_DENIED (where there are tenants, operators alone drop caches).
+        `force`: drop the cache even if it has sessions. Their later calls raise SessionGone.
+        Errors: UNKNOWN_CACHE; CACHE_IN_USE (`force` is False and the cache has sessions, or slots
+        that dead sessions' clients could still write); INVALID_ARGUMENT (the cache is from the
+        daemon's configuration); PERMISSION_DENIED (with tenants, only operators drop caches).
         """
         return int(self._unary(self._calls.drop_cache, v1.DropCacheRequest(name=name, force=force)).ended_sessions)
 
     def close(self) -> None:
-        """Ends the session and the connection. The second time it does nothing."""
+        """Ends the session and closes the connection. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -291,7 +310,7 @@ class Client(SessionView):
         except SessionGone:
             pass
         finally:
-            self._channel.close()  # It ends a sign of life that still waits for the connection.
+            self._channel.close()  # Also ends a keep-alive call that waits for the connection.
             self._keep_alive.join()
 
     def __enter__(self) -> Client:
@@ -320,7 +339,7 @@ class Client(SessionView):
         self._session.settle(request, pending, response.result)
 
     def _execute(self, request: Any, timeout: float) -> Any:
-        """Sends a batch, and where its answer is lost again: the daemon runs it once."""
+        """Sends a batch, and sends it again if its answer is lost: the daemon runs it only once."""
         deadline = time.monotonic() + timeout
         for tries_left in reversed(range(TRIES)):
             try:
@@ -332,12 +351,13 @@ class Client(SessionView):
                     raise
 
     def _connected_within(self, seconds: float) -> bool:
-        """Whether the daemon can be reached: asked with a sign of life, for a call that waits is what makes gRPC mend a connection."""
+        """Whether the daemon can be reached. Sends a keep-alive call that waits for the connection,
+        because only a waiting call makes gRPC reconnect."""
         try:
             self._calls.keep_alive(v1.KeepAliveRequest(session=self._session.ref), timeout=seconds, wait_for_ready=True)
         except grpc.RpcError as error:
             return errors.was_connected(errors.of_call(error))
-        except ValueError:  # As in _unary.
+        except ValueError:  # See _unary.
             return False
         return True
 
@@ -349,7 +369,7 @@ class Client(SessionView):
         except ValueError:
             if not self._closed:
                 raise
-            # Another thread has closed this client, and gRPC takes no calls on a closed channel.
+            # Another thread has closed this client, and gRPC refuses calls on a closed channel.
             raise errors.Unavailable(errors.Details(grpc.StatusCode.UNAVAILABLE, "this client is closed")) from None
 
 
@@ -358,21 +378,27 @@ def connect(endpoint: str | None = None, *, name: str | None = None, lease: floa
             key_file: str | None = None, model: str | None = None, cache: str | None = None) -> Client:
     """Opens a session.
 
-    `endpoint`: "host:port" or "unix:/path"; else the environment's PAGODA_ENDPOINT; else 127.0.0.1:7070. `name`: shown to operators; else the
-    program's. `lease`: seconds that the session outlives its last sign of life; else the daemon's default. `timeout`: seconds to wait for
-    the session, and then for each answer.
+    `endpoint`: "host:port" or "unix:/path"; default: the environment's PAGODA_ENDPOINT, else
+    127.0.0.1:7070. `name`: the client's name for operators; default: the program's name. `lease`:
+    seconds that the session outlives its last keep-alive call; default: the daemon's. `timeout`:
+    seconds to wait for the session, and then for each answer.
 
-    `token`: says who calls; `ca_file`: who signed the daemon's certificate, with it TCP is TLS; `certificate_file`, `key_file`: the client's own,
-    where the daemon asks for them. PEM files, read now. What is left out comes from the environment: PAGODA_TOKEN_FILE (the token is its first line),
-    PAGODA_CA, PAGODA_CERTIFICATE, PAGODA_KEY. ValueError: they do not go together, or the token would go to another machine in plaintext.
+    `token`: the caller's bearer token. `ca_file`: the CA that signed the daemon's certificate; with
+    it, TCP uses TLS. `certificate_file`, `key_file`: the client's certificate and key, if the
+    daemon asks for them. The files are PEM and are read now. Defaults come from the environment:
+    PAGODA_TOKEN_FILE (its first line is the token), PAGODA_CA, PAGODA_CERTIFICATE, PAGODA_KEY.
+    ValueError: the files do not fit together, or the token would go to another machine in
+    plaintext.
 
-    `model`: whose KV the caller reads and writes, as CacheInfo.model_fingerprint has it: "NAME@REVISION" of the daemon's cache.model. The
-    daemon refuses the session where its cache is for another model, or where it does not know for which. None: not said, and not checked.
+    `model`: the model whose KV the caller reads and writes, in the form of
+    CacheInfo.model_fingerprint: "NAME@REVISION" of the daemon's cache.model. The daemon refuses the
+    session if its cache is for another or an unknown model. None: no check.
 
-    `cache`: which of the daemon's caches; None: the only one.
+    `cache`: the name of the daemon's cache; None: the only one.
 
-    Errors: Unavailable (nobody answers), TOO_MANY_SESSIONS, DRAINING, UNAUTHENTICATED, INVALID_ARGUMENT (a lease above the daemon's maximum),
-    MODEL_MISMATCH, CACHE_NOT_NAMED (there are several caches), UNKNOWN_CACHE.
+    Errors: Unavailable (no daemon answers), TOO_MANY_SESSIONS, DRAINING, UNAUTHENTICATED,
+    INVALID_ARGUMENT (a lease above the daemon's maximum), MODEL_MISMATCH, CACHE_NOT_NAMED (there
+    are several caches), UNKNOWN_CACHE.
     """
     credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
     request = v1.OpenSessionRequest(client_name=client_name(name), lease_ms=values.optional_milliseconds(lease),
@@ -387,7 +413,7 @@ def connect(endpoint: str | None = None, *, name: str | None = None, lease: floa
 
 
 def _ask(endpoint: str | None, credentials: Credentials, timeout: float, method: str, request: Any) -> Any:
-    """One call over a connection of its own."""
+    """Makes one call over its own connection."""
     channel = credentials.channel(resolve(endpoint), grpc)
     try:
         return getattr(Calls(channel, credentials.metadata), method)(request, timeout=timeout)
@@ -401,22 +427,26 @@ def open_cache(endpoint: str | None, name: str, *, identity: CacheIdentity, laye
                host: Size | None = None, gpu: Size | None = None, disk: Size | None = None, eviction_policy: str = "", tenant: str = "",
                timeout: float = 10.0, token: str | None = None, ca_file: str | None = None, certificate_file: str | None = None,
                key_file: str | None = None) -> OpenedCache:
-    """Opens a cache of the caller's own layout in a daemon that has memory for such (`pagodad --memory 8GiB`), or finds the one that is there:
-    the same name, identity, tokens per block and layers. connect(cache=name) then opens a session in it. It stays when this process
-    ends; where it has had no session for the daemon's memory.linger it ends.
+    """Opens a cache with the caller's own layout, in a daemon that has memory for such caches
+    (`pagodad --memory 8GiB`). If a cache of that name with the same identity, tokens per block and
+    layers exists, finds it instead. connect(cache=name) then opens a session in it. The cache
+    outlives this process. It is dropped when it has had no session for the daemon's memory.linger.
 
-    `endpoint`: as in connect. `name`: 1 to 64 letters, digits, '-', '_' or '.'. `identity`: whose KV it is, and how it is stored.
-    `layers`: groups of equal layers, in the model's order: Layers(...), Layers.key_only(...), Layers.opaque(...). `tokens_per_block`: a power of
+    `endpoint`: as in connect. `name`: 1 to 64 letters, digits, '-', '_' or '.'. `identity`: the
+    model of the KV, and how the KV is stored. `layers`: groups of equal layers in the model's
+    order: Layers(...), Layers.key_only(...), Layers.opaque(...). `tokens_per_block`: a power of
     two, 1 to 1,024.
 
-    `gpu`, `host`, `disk`: how much of each the cache takes; the first that is given is the tier where engines compute or copy from, and
-    a tier on disk needs one on the host above it. Bytes, as an integer or as "8GiB", or a share of what is free, "50%". Without any: half of
-    what is free on the host. `eviction_policy`: one of the daemon's; "": its first. `tenant`: whose cache it is, where an operator opens it.
-    `timeout`: seconds to wait for the answer; the rest as in connect.
+    `gpu`, `host`, `disk`: the sizes of the tiers. The first one given is the tier where engines
+    compute or copy from. A disk tier needs a host tier above it. A size is bytes, as an integer or
+    as "8GiB", or a share of the free memory, "50%". Without any size: half of the free host memory.
+    `eviction_policy`: one of the daemon's; "": its first. `tenant`: the tenant that owns the cache,
+    if an operator opens it. `timeout`: seconds to wait for the answer. The rest as in connect.
 
-    Errors: CACHE_MISMATCH (the name is that of a cache with another identity, other layers or another tenant), OUT_OF_MEMORY (the daemon's
-    budget, or the tenant's, does not hold it), TOO_MANY_CACHES, TOO_MANY_CALLS, INVALID_ARGUMENT, DRAINING, UNAUTHENTICATED,
-    PERMISSION_DENIED, Unavailable. A refused call leaves nothing behind. ValueError: a size or a dtype that is none.
+    Errors: CACHE_MISMATCH (the cache of that name has another identity, other layers or another
+    tenant), OUT_OF_MEMORY (the daemon's or the tenant's memory budget is too small),
+    TOO_MANY_CACHES, TOO_MANY_CALLS, INVALID_ARGUMENT, DRAINING, UNAUTHENTICATED, PERMISSION_DENIED,
+    Unavailable. A refused call changes nothing. ValueError: an invalid size or dtype.
     """
     request = caches.opening(name, identity=identity, layers=layers, tokens_per_block=tokens_per_block, host=host, gpu=gpu, disk=disk,
                              eviction_policy=eviction_policy, tenant=tenant)
@@ -425,13 +455,13 @@ def open_cache(endpoint: str | None, name: str, *, identity: CacheIdentity, laye
 
 def list_caches(endpoint: str | None = None, *, timeout: float = 10.0, token: str | None = None, ca_file: str | None = None,
                 certificate_file: str | None = None, key_file: str | None = None) -> Caches:
-    """As Client.caches, without a session."""
+    """Like Client.caches, without a session."""
     return Caches.take(_ask(endpoint, Credentials.choose(token, ca_file, certificate_file, key_file), timeout, "list_caches",
                             v1.ListCachesRequest()))
 
 
 def drop_cache(endpoint: str | None, name: str, *, force: bool = False, timeout: float = 10.0, token: str | None = None,
                ca_file: str | None = None, certificate_file: str | None = None, key_file: str | None = None) -> int:
-    """As Client.drop_cache, without a session."""
+    """Like Client.drop_cache, without a session."""
     return int(_ask(endpoint, Credentials.choose(token, ca_file, certificate_file, key_file), timeout, "drop_cache",
                     v1.DropCacheRequest(name=name, force=force)).ended_sessions)

@@ -1,7 +1,8 @@
-"""What can go wrong: one class for each family of the daemon's reasons.
+"""Exceptions, one class for each family of the daemon's reasons.
 
-`reason` is the daemon's stable name for the error, as server/README.md lists them: "BLOCKS_EXHAUSTED". It is "" where the daemon did not
-speak: the connection failed, a deadline passed, a message was too large.
+`reason` is the daemon's stable name for the error, such as "BLOCKS_EXHAUSTED" (see
+server/ERRORS.md). It is "" if the error is not the daemon's: the connection failed, a deadline
+passed, or a message was too large.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class Details(NamedTuple):
-    """An error as it came."""
+    """An error as received."""
 
     code: grpc.StatusCode
     message: str
@@ -25,7 +26,8 @@ class Details(NamedTuple):
 
 
 class PagodaError(Exception):
-    """An operation or a call failed, and changed nothing; where no answer came (TimedOut or Unavailable without a reason) that is unknown."""
+    """An operation or a call failed and changed nothing. If there was no answer (TimedOut or
+    Unavailable without a reason), it is unknown whether it ran."""
 
     def __init__(self, details: Details) -> None:
         super().__init__(f"{details.reason or details.code.name}: {details.message}")
@@ -33,43 +35,48 @@ class PagodaError(Exception):
         self.message = details.message
         self.reason = details.reason
         self.metadata = details.metadata
-        """What else the daemon says, by name."""
+        """The daemon's further data, by name."""
         self.retry_after = details.retry_after
-        """Seconds after which it may be worth trying again, where the daemon says so."""
+        """Seconds after which a retry may succeed, if the daemon gives them."""
 
 
 class Exhausted(PagodaError):
-    """Something is full: BLOCKS_EXHAUSTED, PIN_BUDGET_EXCEEDED, TOO_MANY_SESSIONS, TOO_MANY_CALLS, QUEUE_FULL, OUT_OF_MEMORY; or, without a
-    reason, gRPC's own limit."""
+    """A resource is exhausted: BLOCKS_EXHAUSTED, PIN_BUDGET_EXCEEDED, TOO_MANY_SESSIONS,
+    TOO_MANY_CALLS, QUEUE_FULL, OUT_OF_MEMORY; or, without a reason, a limit of gRPC."""
 
 
 class BadRequest(PagodaError):
-    """The request could never succeed as it is: INVALID_COUNT, INVALID_ARGUMENT, COMPUTED_BACKWARDS, ..."""
+    """The request can never succeed in this form: INVALID_COUNT, INVALID_ARGUMENT,
+    COMPUTED_BACKWARDS, ..."""
 
 
 class NotFound(PagodaError):
-    """Something that the request names is not there: UNKNOWN_SEQUENCE, UNKNOWN_PIN, UNKNOWN_TICKET, ..."""
+    """The request names something that does not exist: UNKNOWN_SEQUENCE, UNKNOWN_PIN,
+    UNKNOWN_TICKET, ..."""
 
 
 class Conflict(PagodaError):
-    """The request does not fit the state of what it names: STALE_HANDLE, DOUBLE_FREE, RESERVATION_EXCEEDED, WINDOW_PASSED,
-    CACHE_NOT_NAMED (the daemon has several caches: name one), CACHE_MISMATCH, ..."""
+    """The request does not fit the current state: STALE_HANDLE, DOUBLE_FREE, RESERVATION_EXCEEDED,
+    WINDOW_PASSED, CACHE_NOT_NAMED (the daemon has several caches: name one), CACHE_MISMATCH, ..."""
 
 
 class SessionGone(PagodaError):
-    """The session is over, and everything it owned with it: UNKNOWN_SESSION, STALE_SESSION. Connect anew, and open the sequences anew."""
+    """The session is over, and everything that it owned is gone: UNKNOWN_SESSION, STALE_SESSION.
+    Connect again, and open the sequences again."""
 
 
 class NotServed(PagodaError):
-    """This daemon does not serve what was asked for: FIELD_NOT_SERVED, or a call that it does not know."""
+    """The daemon does not support the request: FIELD_NOT_SERVED, or a call that it does not
+    know."""
 
 
 class Unauthenticated(PagodaError):
-    """The daemon does not know who calls: no credentials, or none of those that it knows (UNAUTHENTICATED)."""
+    """The daemon does not know the caller: no credentials, or unknown ones (UNAUTHENTICATED)."""
 
 
 class PermissionDenied(PagodaError):
-    """The daemon knows who calls, and that it may not: an operator's call, another tenant's name (PERMISSION_DENIED)."""
+    """The daemon knows the caller but does not permit the call: an operator's call, or another
+    tenant's name (PERMISSION_DENIED)."""
 
 
 class Unavailable(PagodaError):
@@ -77,21 +84,22 @@ class Unavailable(PagodaError):
 
 
 class CannotMap(PagodaError):
-    """This process cannot have the pools' memory (no reason): the daemon is on another machine or has no map socket, or this user may not
-    connect to it."""
+    """This process cannot map the pools' memory (no reason): the daemon is on another machine or
+    has no map socket, or this user may not connect to it."""
 
 
 class TimedOut(PagodaError):
-    """WAIT_TIMEOUT: the copies were not done in time. No reason: no answer came in time, and whether the operations ran is unknown;
-    Sequence.describe shows it."""
+    """WAIT_TIMEOUT: the copies were not done in time. Without a reason: no answer came in time, and
+    it is unknown whether the operations ran; Sequence.describe shows it."""
 
 
 class WatchRefused(PagodaError):
-    """The event stream cannot start there: REVISION_COMPACTED, REVISION_IN_FUTURE, EPOCH_CHANGED."""
+    """The event stream cannot start at this revision: REVISION_COMPACTED, REVISION_IN_FUTURE,
+    EPOCH_CHANGED."""
 
     @property
     def oldest_revision(self) -> int:
-        """The first revision that the daemon still has."""
+        """The oldest revision that the daemon still has."""
         return int(self.metadata.get("oldest_revision", 0))
 
     @property
@@ -106,7 +114,7 @@ class WatchRefused(PagodaError):
 
 
 class Loss(NamedTuple):
-    """What copies that failed took from a sequence."""
+    """The computed tokens that a sequence lost because copies failed."""
 
     sequence_id: int
     computed_tokens: int
@@ -115,11 +123,12 @@ class Loss(NamedTuple):
 
 
 class KvLost(PagodaError):
-    """Copies failed, and with them went KV of a sequence (KV_LOST).
+    """Copies failed, and a sequence lost KV with them (KV_LOST).
 
-    Compute the tokens from `computed_tokens` on again, into the blocks that the sequence has, after Sequence.acknowledge has been
-    called with this error: commits that are made before are refused, for they may declare KV complete that is gone. Where
-    `must_be_freed`, a sliding window has passed what was lost, and the sequence can only be freed.
+    Call Sequence.acknowledge with this error. Then compute the tokens from `computed_tokens` on
+    again, into the sequence's blocks. Earlier commits are refused, because they could declare lost
+    KV complete. With `must_be_freed`, a sliding window has passed the lost tokens, and the sequence
+    can only be freed.
     """
 
     def __init__(self, details: Details, loss: Loss) -> None:
@@ -139,7 +148,8 @@ class KvLost(PagodaError):
 
 
 class BatchFailed(ExceptionGroup[PagodaError]):
-    """Operations of a batch failed, each by itself; the others ran. `except*` takes them by class."""
+    """Operations of a batch failed, each by itself. The others ran. `except*` handles the errors by
+    class."""
 
     def derive(self, excs: Sequence[PagodaError]) -> "BatchFailed":  # type: ignore[override]
         return BatchFailed(self.message, excs)
@@ -230,32 +240,34 @@ def _details(code: grpc.StatusCode, status: Any) -> Details:
 
 
 def make(details: Details) -> PagodaError:
-    """The exception of an error's family. KV_LOST has a class with more to it: KvLost.of."""
+    """Makes the exception of the error's family. For KV_LOST, use KvLost.of, which has more
+    data."""
     return _FAMILIES.get(details.reason, _BY_CODE.get(details.code, PagodaError))(details)
 
 
 def of_result(status: Any) -> Details:
-    """An operation's google.rpc.Status."""
+    """The details of an operation's google.rpc.Status."""
     return _details(_CODES.get(status.code, grpc.StatusCode.UNKNOWN), status)
 
 
-# What a connection that broke, or a daemon that ends, makes of a call.
+# The codes of a call whose connection broke or whose daemon ended.
 _BROKEN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN,
                      grpc.StatusCode.ABORTED})
 
 
 def is_broken(error: PagodaError) -> bool:
-    """Whether it is the connection that failed, or the daemon that ended."""
+    """Whether the connection failed or the daemon ended."""
     return error.code in _BROKEN
 
 
 def was_connected(error: PagodaError) -> bool:
-    """Whether a call that waited for a connection had one, and failed for another reason: also where that connection broke, too."""
+    """Whether a call that waited for a connection got one and failed for another reason, even if
+    that connection then broke."""
     return bool(error.reason) or error.code is not grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 def of_call(error: grpc.RpcError) -> PagodaError:
-    """A failed call, of grpc or of grpc.aio."""
+    """The exception of a failed call, of grpc or of grpc.aio."""
     failed: Any = error
     for key, value in failed.trailing_metadata() or ():
         if key == "grpc-status-details-bin":

@@ -1,4 +1,4 @@
-"""Events of the cache, and what else a watch tells, as values."""
+"""Events of the cache, and the other items of a watch, as values."""
 
 import dataclasses
 import datetime
@@ -23,7 +23,7 @@ class RemovalReason(values._OpenEnum):
 
 
 class PinEnd(values._OpenEnum):
-    """Why a pin ended. PREFIX_LEFT: a block of its prefix leaves the cache."""
+    """Why a pin ended. PREFIX_LEFT: a block of its prefix left the cache."""
 
     UNPINNED = 1
     EXPIRED = 2
@@ -32,7 +32,8 @@ class PinEnd(values._OpenEnum):
 
 @dataclasses.dataclass(frozen=True)
 class EndedPin:
-    """A pin ended, as a whole. `removal` says why its prefix leaves, with PinEnd.PREFIX_LEFT."""
+    """A pin ended as a whole. With PinEnd.PREFIX_LEFT, `removal` is the reason why its prefix
+    left."""
 
     pin_id: int
     why: PinEnd
@@ -42,10 +43,12 @@ class EndedPin:
 @dataclasses.dataclass(frozen=True)
 class _Event:
     epoch: int
-    """The incarnation of the daemon's state. Another one: everything remembered is void."""
+    """The incarnation of the daemon's state. If it changes, discard everything that was built from
+    earlier events."""
     revision: int
-    """One more than the event's before it. 0 in a snapshot: this is there, and nothing has happened. With a filter revisions are left out, and
-    a Stored event whose blocks lie in several tiers comes in parts, with one revision."""
+    """One more than the previous event's. 0 in a snapshot, which reports a state and not a change.
+    With a filter, revisions are skipped, and a Stored event whose blocks lie in several tiers comes
+    in parts with the same revision."""
     time: datetime.datetime
     window_size: int
     """Tokens; 0 is full attention."""
@@ -53,9 +56,10 @@ class _Event:
 
 @dataclasses.dataclass(frozen=True)
 class Created(_Event):
-    """Pools came into being (`capacity`, in blocks), or blocks were taken (`block_ids`): raw ones, or any where the daemon's `events.lifecycle`
-    is `all`. Then a block is taken until it is Stored or Removed as RELEASED; one that leaves the cache while it is held is Created behind
-    its Removed."""
+    """Pools were created (`capacity`, in blocks), or blocks were handed out (`block_ids`): raw
+    ones, or all if the daemon's `events.lifecycle` is `all`. Then a block is in use until it is
+    Stored, or Removed as RELEASED. If a block leaves the cache while it is held, its Created
+    follows its Removed."""
 
     capacity: Mapping[Tier, int]
     block_ids: tuple[int, ...]
@@ -63,8 +67,9 @@ class Created(_Event):
 
 @dataclasses.dataclass(frozen=True)
 class StoredBlock:
-    """A block that became reusable, and the tokens that it holds. `token_count` counts them also where they are hidden. `tier` is the nearest
-    that has its bytes, `lower_tiers` are those farther away with a copy, ascending."""
+    """A block that became reusable, and its tokens. `token_count` counts them even if they are
+    hidden. `tier` is the nearest tier that has its bytes. `lower_tiers` are the farther tiers with
+    a copy, ascending."""
 
     block_id: int
     block_hash: int
@@ -76,13 +81,14 @@ class StoredBlock:
     token_count: int = 0
     lower_tiers: tuple[Tier, ...] = ()
     key: bytes = b""
-    """In a keyed namespace the block's key, in place of tokens."""
+    """The block's key, in a keyed namespace, instead of tokens."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Stored(_Event):
-    """Blocks became reusable, each the child of the one before it. The first one's parent is None where it begins its namespace. With
-    `content_hidden` the salt and what the blocks hold are left out: another tenant that shares keeps them under a salt."""
+    """Blocks became reusable, each the child of the previous one. The first one's parent is None if
+    it begins its namespace. With `content_hidden`, the salt and the blocks' content are left out:
+    they belong to another tenant that shares under a salt."""
 
     parent_hash: int | None
     parent_block_id: int | None
@@ -93,8 +99,9 @@ class Stored(_Event):
 
 @dataclasses.dataclass(frozen=True)
 class Updated(_Event):
-    """A cached block's nearest tier, its copies in farther tiers or its priority changed: (old, new) of each, None where it stayed. Or a pin
-    ended, of which this is the last block in the cache's largest window."""
+    """A cached block changed its nearest tier, its copies in farther tiers or its priority: (old,
+    new) of each, None if unchanged. Or a pin ended, and this is its last block in the cache's
+    largest window."""
 
     block_id: int
     block_hash: int
@@ -106,9 +113,10 @@ class Updated(_Event):
 
 @dataclasses.dataclass(frozen=True)
 class Removed(_Event):
-    """Blocks left the cache: the listed ones, or with `whole_window` every cached block of the window. RELEASED blocks were taken and not
-    cached, and have no hashes. With `pools` the window's pools go, and all that is cached or taken with them: `whole_window` is true then,
-    the reason is RELEASED, and no event of the window follows in this epoch."""
+    """Blocks left the cache: the listed ones, or with `whole_window` every cached block of the
+    window. RELEASED blocks were in use but not cached; they have no hashes. With `pools` the
+    window's pools are removed, with all cached and used blocks. Then `whole_window` is true, the
+    reason is RELEASED, and no event of the window follows in this epoch."""
 
     reason: RemovalReason
     block_ids: tuple[int, ...]
@@ -122,12 +130,14 @@ Event: TypeAlias = Created | Stored | Updated | Removed
 
 @dataclasses.dataclass(frozen=True)
 class Gap:
-    """The stream does not go on where it stopped: what happened between is not known, and what a reader has built of the events is void.
+    """The stream does not continue where it stopped. The events in between are unknown. Discard
+    everything that was built from earlier events.
 
-    The next event's revision is `next_revision`. Where that is 1, the events from there on tell all there is; else what was cached before
-    is not told: a watch with `resnapshot` has a SnapshotBegin in the place of a gap. The reasons are REVISION_COMPACTED (the reader was behind
-    for longer than the daemon keeps events), EPOCH_CHANGED (another incarnation of the daemon), REVISION_IN_FUTURE and MESSAGE_MISSING (the
-    daemon is at fault).
+    The next event has the revision `next_revision`. If that is 1, the events from there on describe
+    the whole cache. Otherwise, blocks that were cached before are not reported; a watch with
+    `resnapshot` has a SnapshotBegin instead of a gap. The reasons are REVISION_COMPACTED (the
+    reader was further behind than the daemon keeps events), EPOCH_CHANGED (another incarnation of
+    the daemon), REVISION_IN_FUTURE and MESSAGE_MISSING (the daemon is faulty).
     """
 
     reason: str
@@ -139,11 +149,13 @@ class Gap:
 
 @dataclasses.dataclass(frozen=True)
 class SnapshotBegin:
-    """A snapshot begins: forget everything. What is cached follows, as Created and Stored events with revision 0, and between them what happens
-    meanwhile to blocks that were told, with revisions of its own. Blocks may come before their parents.
+    """A snapshot begins: discard all earlier state. The cached blocks follow as Created and Stored
+    events with revision 0. Changes of already reported blocks that happen meanwhile come between
+    them, with their own revisions. Blocks can come before their parents.
 
-    `reason` is "" at a watch's beginning. Else it says why it begins anew: REVISION_COMPACTED (the reader was behind for longer than the
-    daemon keeps events), EPOCH_CHANGED (another incarnation of the daemon), REVISION_IN_FUTURE, or STREAM_BROKEN (the connection broke
+    `reason` is "" at the start of a watch. Otherwise it is why the watch restarts:
+    REVISION_COMPACTED (the reader was further behind than the daemon keeps events), EPOCH_CHANGED
+    (another incarnation of the daemon), REVISION_IN_FUTURE, or STREAM_BROKEN (the connection broke
     within a snapshot).
     """
 
@@ -153,7 +165,7 @@ class SnapshotBegin:
 
 @dataclasses.dataclass(frozen=True)
 class SnapshotEnd:
-    """The snapshot is whole: the events since SnapshotBegin are the state as of `revision`."""
+    """The snapshot is complete: the events since SnapshotBegin are the state as of `revision`."""
 
     epoch: int
     revision: int
@@ -161,14 +173,14 @@ class SnapshotEnd:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """Nothing else that the watch shows has happened up to `revision`."""
+    """The watch has shown all matching events up to `revision`."""
 
     epoch: int
     revision: int
 
 
 Item: TypeAlias = Event | Gap | SnapshotBegin | SnapshotEnd | Progress
-"""What a watch iterates over."""
+"""The items of a watch."""
 
 _Common: TypeAlias = tuple[int, int, datetime.datetime, int]  # The fields of _Event.
 
@@ -217,7 +229,7 @@ _KINDS: Mapping[str, Callable[[_Common, Any], Event]] = {
 
 
 def take(message: Any) -> list[Event]:
-    """The events of a WatchResponse; those of a later daemon's kinds are left out."""
+    """The events of a WatchResponse. Event types of a later daemon are left out."""
     events = []
     for event in message.events:
         kind = event.WhichOneof("event")

@@ -1,4 +1,5 @@
-"""The published hashes of a prompt's blocks: what a router compares with the hashes of events. events/README.md defines them."""
+"""The published hashes of a prompt's blocks. A router compares them with the hashes of events.
+events/README.md defines them."""
 
 import dataclasses
 import importlib
@@ -13,7 +14,7 @@ from pagoda.values import Keys, MultimodalItem, Namespace, Tokens, key_list, tok
 def _find_xxh3() -> Any:
     try:
         return importlib.import_module("xxhash").xxh3_64_intdigest
-    except (ImportError, AttributeError):  # Not there, or older than XXH3.
+    except (ImportError, AttributeError):  # Not installed, or too old for XXH3.
         return _xxh3.xxh3_64_intdigest
 
 
@@ -21,7 +22,7 @@ _xxh3_64 = _find_xxh3()
 
 
 def namespace_hash(namespace: Namespace | None = None) -> int:
-    """What the first block of a namespace has for its parent's hash."""
+    """The parent hash of the first block in a namespace."""
     if namespace is None or namespace == Namespace():
         return 0
     tenant = namespace.tenant.encode()
@@ -34,13 +35,15 @@ def namespace_hash(namespace: Namespace | None = None) -> int:
 
 def block_hashes(tokens: Tokens, tokens_per_block: int, *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
                  multimodal_items: Sequence[MultimodalItem] = ()) -> list[int]:
-    """The hashes of a prompt's blocks, in order; the last block may be a tail. Each stands for its block and all before it.
+    """The hashes of a prompt's blocks, in order. The last block can be a tail. Each hash stands for
+    its block and all blocks before it.
 
-    The prompt is told as to Client.sequence. With the package xxhash where it is installed, else in plain Python, some microseconds a block.
+    The prompt's arguments are those of Client.sequence. Uses the package xxhash if it is installed,
+    otherwise plain Python, a few microseconds per block.
     """
     ids, extra_ids = token_list(tokens), token_list(extra_token_ids)
     if extra_ids and len(extra_ids) != len(ids):
-        raise ValueError(f"{len(ids)} tokens have {len(extra_ids)} extra ids: one a token, or none at all")
+        raise ValueError(f"{len(ids)} tokens have {len(extra_ids)} extra ids: give one per token, or none at all")
     hashes, parent = [], namespace_hash(namespace)
     for start in range(0, len(ids), tokens_per_block):
         end = min(start + tokens_per_block, len(ids))
@@ -53,20 +56,22 @@ def block_hashes(tokens: Tokens, tokens_per_block: int, *, namespace: Namespace 
 
 
 def key_hashes(keys: Keys, *, namespace: Namespace | None = None) -> list[int]:
-    """The hashes of the blocks that these keys name, in order, in the keyed namespace of that name. ValueError: a key that is not 1 to 64
-    bytes."""
+    """The hashes of the blocks that these keys name, in order, in the keyed namespace of that name.
+    ValueError: a key that does not have 1 to 64 bytes."""
     hashes, parent = [], namespace_hash(dataclasses.replace(namespace or Namespace(), keyed=True))
     for key in key_list(keys):
         if not 1 <= len(key) <= 64:
-            raise ValueError(f"a key of {len(key)} bytes; 1 to 64 may be")
+            raise ValueError(f"a key has {len(key)} bytes; 1 to 64 are allowed")
         parent = int(_xxh3_64(struct.pack("<I64s", len(key), key), seed=parent))
         hashes.append(parent)
     return hashes
 
 
 def _parts(items: Sequence[MultimodalItem], start: int, end: int) -> bytes:
-    """What the tokens [start, end) have of the items. Places of one item that follow on one another are one part, however they were told."""
-    parts: list[tuple[int, int, int, bytes]] = []  # First token in the block, length, first place in the item, digest.
+    """The parts of the items that the tokens [start, end) cover. Adjacent ranges of one item are
+    merged into one part, so that the hash does not depend on how the item was described."""
+    # First token in the block, length, first place in the item, digest.
+    parts: list[tuple[int, int, int, bytes]] = []
     for item in sorted(items, key=lambda item: item.token_start):
         first, last = max(item.token_start, start), min(item.token_start + item.token_count, end)
         if first >= last:

@@ -1,4 +1,4 @@
-"""What a router keeps of a cache: which prefixes it holds, and in which tier."""
+"""A router's copy of a cache's content: which prefixes it holds, and in which tier."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,19 +10,21 @@ from pagoda.values import Keys, MultimodalItem, Namespace, Tier, Tokens, key_lis
 
 
 class CachedPrefix(NamedTuple):
-    """What of a prompt lies in whole cached blocks."""
+    """The part of a prompt that lies in whole cached blocks."""
 
     matched_tokens: int
     tier: Tier | None
-    """The farthest in which a block of it lies, each where its nearest copy does: PRIMARY where none has to be brought up. None where nothing
-    is cached."""
+    """The farthest tier of its blocks, counting each block's nearest copy. PRIMARY: no block must
+    be onboarded. None: nothing is cached."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Window:
-    """The cached blocks of a window. The same content is cached once, so that no two have one hash but by chance."""
+    """The cached blocks of a window. Equal content is cached once, so two blocks have the same hash
+    only by chance."""
 
-    blocks: dict[int, tuple[int, Tier]] = dataclasses.field(default_factory=dict)  # By id: the hash, and where it lies.
+    # By id: the hash and the tier.
+    blocks: dict[int, tuple[int, Tier]] = dataclasses.field(default_factory=dict)
     ids: dict[int, int] = dataclasses.field(default_factory=dict)  # By hash.
 
     def store(self, block_id: int, block_hash: int, tier: Tier) -> None:
@@ -41,19 +43,21 @@ class _Window:
 
 
 class Mirror:
-    """Which prefixes a daemon has cached, made of a watch's items alone.
+    """The prefixes that a daemon has cached, built only from a watch's items.
 
-    It is given every item of one watch without filters of types or tiers that began with a snapshot or at revision 1:
+    Give it every item of one watch that has no filter of types or tiers, and that began with a
+    snapshot or at revision 1:
 
-        with pagoda.watch(endpoint, snapshot=True) as watch:
-            for item in watch:
-                mirror.apply(item)
+            with pagoda.watch(endpoint, snapshot=True) as watch:
+                for item in watch:
+                    mirror.apply(item)
 
-    It compares published hashes and keeps no tokens: a block costs some 500 bytes. Not thread-safe.
+    It compares published hashes and keeps no tokens. A block takes about 500 bytes. Not
+    thread-safe.
     """
 
     def __init__(self, tokens_per_block: int) -> None:
-        """`tokens_per_block`: as Client.cache has it."""
+        """`tokens_per_block`: from Client.cache."""
         self.tokens_per_block = tokens_per_block
         self._windows: dict[int, _Window] = {}
         self._revision = 0
@@ -62,24 +66,25 @@ class Mirror:
 
     @property
     def whole(self) -> bool:
-        """Whether it holds all that is cached. Before, and while a snapshot is on its way, it holds a part."""
+        """Whether it has all cached blocks. Before the first snapshot, and during one, it has a
+        part."""
         return self._whole
 
     @property
     def revision(self) -> int:
-        """The last revision that was applied; 0 while it is not whole."""
+        """The last applied revision; 0 while it is not whole."""
         return self._revision
 
     def __len__(self) -> int:
-        """Cached blocks, of all windows."""
+        """The number of cached blocks in all windows."""
         return sum(len(window.blocks) for window in self._windows.values())
 
     def apply(self, item: Item) -> None:
-        """Follows one item. ValueError: a Gap, or an event that does not fit what was applied before; the mirror is of no use then until
-        the next SnapshotBegin."""
+        """Applies one item. ValueError: a Gap, or an event that does not fit the earlier ones. The
+        mirror then cannot be used until the next SnapshotBegin."""
         if isinstance(item, Gap):
             self._whole = False
-            raise ValueError(f"{item.reason}: events behind revision {item.previous_revision} are missing")
+            raise ValueError(f"{item.reason}: events after revision {item.previous_revision} are missing")
         if isinstance(item, SnapshotBegin):
             self._windows.clear()
             self._in_snapshot, self._whole, self._revision = True, False, 0
@@ -100,7 +105,7 @@ class Mirror:
 
     def _follow(self, item: Item) -> None:
         if isinstance(item, Created):
-            if item.capacity:  # Of pools; blocks that are taken are no content.
+            if item.capacity:  # Created events of blocks change nothing: they have no content yet.
                 self._windows.setdefault(item.window_size, _Window())
         elif isinstance(item, Stored):
             self._store(item)
@@ -115,7 +120,7 @@ class Mirror:
 
     def _store(self, stored: Stored) -> None:
         window, parent = self._window(stored.window_size), stored.parent_block_id
-        # In full attention a parent is there before its children, except within a snapshot.
+        # In full attention a parent is stored before its children, except within a snapshot.
         if parent is not None and stored.window_size == 0 and self._whole and parent not in window.blocks:
             raise ValueError(f"block {parent} has a child and was never stored: an event is missing")
         for block in stored.blocks:
@@ -128,22 +133,27 @@ class Mirror:
 
     def match(self, tokens: Tokens = (), *, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
               multimodal_items: Sequence[MultimodalItem] = (), keys: Keys = ()) -> CachedPrefix:
-        """How much of a prompt, which is told as to Client.match, lies in whole cached blocks; the last token never does, for it gives the
-        logits. Client.match may find some tokens more, in a part of a block. Takes time for each block of the prompt.
+        """Returns how much of a prompt lies in whole cached blocks. The arguments are those of
+        Client.match. The last token never counts, because its computation gives the logits.
+        Client.match can find a few more tokens, in a part of a block. The time is linear in the
+        prompt's blocks.
 
-        `keys`: in place of tokens, see Namespace.keyed; the last block may be cached too. ValueError: both."""
+        `keys`: instead of tokens, see Namespace.keyed; the last block can also be cached.
+        ValueError: both are given.
+        """
         if named := key_list(keys):
             if token_list(tokens) or token_list(extra_token_ids) or multimodal_items:
-                raise ValueError("keys or tokens name a prompt, not both")
+                raise ValueError("a prompt is named by keys or by tokens, not by both")
             return self.find(key_hashes(named, namespace=namespace))
         hashes = block_hashes(tokens, self.tokens_per_block, namespace=namespace, extra_token_ids=extra_token_ids,
                               multimodal_items=multimodal_items)
         return self.find(hashes[:-1])
 
     def find(self, hashes: Sequence[int]) -> CachedPrefix:
-        """As match, of whole blocks by their hashes (pagoda.block_hashes): many mirrors can be asked for one prompt.
+        """Like match, for whole blocks by their hashes (pagoda.block_hashes). The same hashes can
+        be used with many mirrors.
 
-        A length counts where every window has the blocks that attention reaches from there.
+        A length counts only if every window has the blocks that attention reaches from there.
         """
         lengths = {size: _runs(window, hashes) for size, window in self._windows.items()}
         for count in range(len(hashes), 0, -1):
@@ -154,13 +164,14 @@ class Mirror:
         return CachedPrefix(0, None)
 
     def _first(self, window_size: int, count: int) -> int:
-        """The first block that a window reaches from behind `count` blocks; the last one it always has to have."""
+        """The first block that a window reaches after `count` blocks. The last block is always
+        needed."""
         reached = max(0, count * self.tokens_per_block - window_size + 1) if window_size else 0
         return min(reached // self.tokens_per_block, count - 1)
 
 
 def _runs(window: _Window, hashes: Sequence[int]) -> list[int]:
-    """For each block, how many in a row up to it are cached."""
+    """For each block, the number of consecutive cached blocks that end with it."""
     runs, run = [], 0
     for block_hash in hashes:
         run = run + 1 if block_hash in window.ids else 0

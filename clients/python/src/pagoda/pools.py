@@ -1,4 +1,4 @@
-"""The pools: where KV bytes lie, as arrays over the daemon's own memory. Nothing is copied."""
+"""The pools: arrays over the daemon's own memory that holds the KV. Nothing is copied."""
 
 import dataclasses
 import functools
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 
 # By pagoda.v1.DType.
 _DTYPES = {1: "float32", 2: "float16", 3: "bfloat16", 4: "fp8_e4m3", 5: "fp8_e5m2", 6: "uint8"}
-# What every numpy has in their place: bfloat16 and fp8 come as their bits.
+# The types that every numpy has. bfloat16 and fp8 are represented by their bits.
 _BITS: dict[str, type[np.generic]] = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16, "fp8_e4m3": np.uint8,
                                       "fp8_e5m2": np.uint8, "uint8": np.uint8}
 # Their names in ml_dtypes and in torch.
 _FP8 = {"fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}
-# By pagoda.v1.PoolContent; 0 is a daemon from before there was another.
+# By pagoda.v1.PoolContent. 0 is an older daemon's, which has only elements.
 _CONTENTS = {0: "elements", 1: "elements", 2: "scales", 3: "opaque"}
 
-_HOST_MEMORY = (0, 1)  # By pagoda.v1.MemoryKind; 0 is a daemon from before there was another.
+# By pagoda.v1.MemoryKind. 0 is an older daemon's, which has only host memory.
+_HOST_MEMORY = (0, 1)
 _CUDA_MEMORY = 2
 
 
@@ -38,7 +39,8 @@ def _memory(segment: Any) -> str:
 
 
 def _array_dtype(dtype: str) -> np.dtype[Any]:
-    """numpy's for a pool's: ml_dtypes' for fp8, where that package is there; else the bits'."""
+    """The numpy dtype of a pool's dtype. For fp8 it is ml_dtypes' type if that package is
+    installed, otherwise the bits'."""
     if dtype in _FP8:
         try:
             import ml_dtypes
@@ -50,26 +52,29 @@ def _array_dtype(dtype: str) -> np.dtype[Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """A part of a pool: `size_bytes` bytes from `offset_bytes` on of a piece of memory."""
+    """A part of a pool: `size_bytes` bytes at `offset_bytes` of a piece of memory."""
 
     shm_name: str
     """For people. The memory itself comes over the daemon's map socket."""
     offset_bytes: int
     size_bytes: int
     memory: str = "host"
-    """"host", or "cuda:0" where it lies on that device, by the daemon's count."""
+    """"host", or "cuda:0" for memory of that device, with the daemon's index."""
     device_uuid: bytes = b""
-    """Of a device: its 16 bytes of identity, by which this process finds it among those that it sees."""
+    """The device's 16 bytes of identity. This process finds the device by it."""
     pages: MemoryPages = MemoryPages.UNSPECIFIED
-    """Of host memory. The segment is a multiple of a page: slots lie as in plain pages, and what huge pages add lies behind the last one."""
+    """The pages of host memory. The segment is a multiple of a page. Slots lie as in plain pages;
+    the padding for huge pages is after the last slot."""
 
 
 class DeviceArray:
-    """A pool's bytes on a CUDA device, for what takes `__cuda_array_interface__` (CuPy, Numba, torch.as_tensor), without a copy. Mapped as long
-    as it lives. `Pool.device_array` makes it.
+    """A pool's bytes on a CUDA device, for packages that use `__cuda_array_interface__` (CuPy,
+    Numba, torch.as_tensor), without a copy. It is mapped as long as this object exists.
+    `Pool.device_array` makes it.
 
-    The interface has version 3 and no stream: whoever reads waits for the ready tickets and for the kernels that wrote. bfloat16 and fp8
-    are their bits, int16 and uint8, because the interface has no name for them.
+    The interface is version 3 without a stream: the reader must wait for the ready tickets and for
+    the kernels that wrote. bfloat16 and fp8 appear as their bits, int16 and uint8, because the
+    interface has no name for them.
     """
 
     def __init__(self, memory: DeviceMemory, offset_bytes: int, shape: tuple[int, ...], strides: tuple[int, ...], typestr: str,
@@ -90,12 +95,14 @@ class DeviceArray:
                 "data": (self._memory.address + self._offset, not self._writable)}
 
     def read_slot(self, slot: int) -> npt.NDArray[np.uint8]:
-        """A copy of one slot's bytes on the host. It waits for nothing that runs on the device. Errors: IndexError, CannotMap."""
+        """Returns a host copy of one slot's bytes. Does not wait for work that runs on the device.
+        Errors: IndexError, CannotMap."""
         return self._memory.read(self._slot(slot), self.strides[0])
 
     def write_slot(self, slot: int, given: npt.NDArray[Any]) -> None:
-        """Copies so many bytes as a slot has, of any dtype, to it; they are there when it returns. Errors: IndexError, ValueError (another
-        number of bytes, or an array for reading), CannotMap."""
+        """Copies one slot's bytes, given as an array of any dtype. They are in the slot when the
+        call returns. Errors: IndexError, ValueError (another number of bytes, or the memory is
+        mapped read-only), CannotMap."""
         given = np.ascontiguousarray(given)
         if given.nbytes != self.strides[0]:
             raise ValueError(f"{given.nbytes} bytes for a slot of {self.strides[0]}")
@@ -109,18 +116,22 @@ class DeviceArray:
 
 @dataclasses.dataclass(frozen=True)
 class Pool:
-    """A pool of a window: one slot for each of its blocks, in one tier.
+    """A pool of a window in one tier. It has one slot for each block.
 
-    What `content` names says the shape of its arrays:
-    * "elements": (slots, layers, K and V, KV heads, tokens of a block, head dimension); where the pool holds K only, the third extent is 1.
-    * "scales": (slots, layers, K and V, KV heads) of float32: what the elements of the same slot, layer and head of the pool before it
-      (`pool_index` - 1, of fp8) are multiplied by when they are read, for all tokens of the block.
-    * "opaque": (slots, layers, bytes) of uint8, in a packing that the clients alone know.
+    `content` determines the shape of its arrays:
+    * "elements": (slots, layers, K and V, KV heads, tokens of a block, head dimension). If the pool
+      holds K only, the third extent is 1.
+    * "scales": (slots, layers, K and V, KV heads) of float32. The fp8 elements of the pool before
+      it (`pool_index` - 1) are multiplied by the scale of the same slot, layer and head when they
+      are read, for all tokens of the block.
+    * "opaque": (slots, layers, bytes) of uint8, in a packing that only the clients know.
 
-    An array is mapped when it is first asked for, over the daemon's map socket, and stays mapped as long as it or this object lives; after
-    the daemon's end it is memory of nobody. Errors of that first time: CannotMap (another machine, no map socket, a user that may not, a cgroup that refuses huge pages, a GPU
-    that this process cannot use), UNKNOWN_SESSION, STALE_SESSION, DRAINING; NotImplementedError where the memory is of another kind than
-    the array, or what this version does not know.
+    An array is mapped over the daemon's map socket when it is first used. It stays mapped as long
+    as it or this object exists, even after the daemon's end; the memory then belongs to no daemon.
+    Errors of the first use: CannotMap (another machine, no map socket, missing permission, a cgroup
+    that refuses huge pages, a GPU that this process cannot use), UNKNOWN_SESSION, STALE_SESSION,
+    DRAINING; NotImplementedError if the memory is of another kind than the array, or unknown to
+    this version.
     """
 
     window_size: int
@@ -136,7 +147,7 @@ class Pool:
     """Bytes."""
     segments: tuple[Segment, ...]
     map_socket: MapSocket | None = dataclasses.field(default=None, repr=False, compare=False)
-    """How the session gets the memory."""
+    """The socket through which the session gets the memory."""
     content: str = "elements"
     """"elements", "scales" or "opaque"."""
 
@@ -162,29 +173,34 @@ class Pool:
 
     @functools.cached_property
     def array(self) -> npt.NDArray[Any]:
-        """The pool's bytes, mapped for reading: writing raises ValueError, and the kernel would not let it. bfloat16 comes as its bits,
-        uint16; fp8 as ml_dtypes' float8_e4m3fn or float8_e5m2 where that package is installed, else as its bits, uint8."""
+        """The pool's bytes, mapped read-only. Writing raises ValueError, and the kernel also
+        prevents it. bfloat16 appears as its bits, uint16. fp8 appears as ml_dtypes' float8_e4m3fn
+        or float8_e5m2 if that package is installed, otherwise as its bits, uint8."""
         return self._map(READ)
 
     @functools.cached_property
     def writable_array(self) -> npt.NDArray[Any]:
-        """The pool's bytes, mapped for writing. Write into slots of your own sequences and blocks only, and where a result has a ready
-        ticket, once that is done: nothing stops other writes, and they change KV that others read.
+        """The pool's bytes, mapped for writing. Write only into slots of your own sequences and
+        blocks. If a result has a ready ticket, wait until it is done. Nothing prevents other
+        writes; they would change KV that other clients read.
 
-        Before the first time the daemon notes this process: what the session has when it ends without close() stays out of use until this
-        process has ended. So each session maps for itself, and a child process does, too: one that os.fork or multiprocessing made inherits this
-        array, must not write into it, and must not outlive its parent. A process that has no session of its own maps with that of another one:
+        On the first use, the daemon records this process as a writer. If the session then ends
+        without close(), its blocks are quarantined until this process has ended. Each session
+        therefore maps for itself, and so does each child process. A child of os.fork or
+        multiprocessing inherits this array; it must not write into it, and must not outlive its
+        parent. A process without its own session maps under another process's session with
         map_pools.
         """
         return self._map(READ_WRITE)
 
     @functools.cached_property
     def device_array(self) -> DeviceArray:
-        """The same on a CUDA device, mapped for writing, which also the daemon notes: for pools whose segment's `memory` is "cuda:0". It finds
-        the device by its identity, so CUDA_VISIBLE_DEVICES may count it otherwise here."""
+        """The pool's bytes on a CUDA device, mapped for writing; the daemon records this process as
+        a writer. For pools whose segment's `memory` is "cuda:0". The device is found by its
+        identity, so its index under CUDA_VISIBLE_DEVICES can differ from the daemon's."""
         (segment,) = self._known_segments()
         if not segment.memory.startswith("cuda:"):
-            raise NotImplementedError(f"the pool lies in the memory of {segment.memory}: array, writable_array and tensor map that")
+            raise NotImplementedError(f"the pool is in the memory of {segment.memory}: use array, writable_array or tensor")
         descriptor = self._socket().open(self.window_size, self.pool_index, self.tier, READ_WRITE)
         try:
             memory = DeviceMemory(descriptor, segment.device_uuid, segment.offset_bytes + segment.size_bytes, writable=True)
@@ -195,9 +211,10 @@ class Pool:
 
     @functools.cached_property
     def tensor(self) -> "torch.Tensor":
-        """The pool's bytes as a tensor of torch, mapped for writing, of the pool's own dtype (torch.bfloat16, torch.float8_e4m3fn,
-        torch.float8_e5m2, torch.uint8), where they lie: on the CPU over writable_array, or on the GPU over device_array. Needs torch, and
-        for fp8 a version that has it."""
+        """The pool's bytes as a torch tensor, mapped for writing, in the pool's own dtype
+        (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.uint8) and in place: on the
+        CPU through writable_array, or on the GPU through device_array. Needs torch, and for fp8 a
+        version that has it."""
         import torch
 
         if self._known_segments()[0].memory == "host":
@@ -209,27 +226,27 @@ class Pool:
         return whole if own is None else whole.view(getattr(torch, own))
 
     def _known_segments(self) -> tuple[Segment]:
-        """The one segment, of a pool that this version knows."""
+        """The single segment of a pool that this version can map."""
         if len(self.segments) != 1 or self.dtype not in _BITS or self.content not in _CONTENTS.values():
             raise NotImplementedError(f"a pool of {len(self.segments)} segments of {self.content} of {self.dtype}: this version maps pools of "
                                       f"one segment of {', '.join(dict.fromkeys(_CONTENTS.values()))} of {', '.join(_BITS)}")
         (segment,) = self.segments
         if segment.memory != "host" and not segment.memory.startswith("cuda:"):
-            raise NotImplementedError(f"the pool lies in memory of a kind that this version does not map: {segment.memory}")
+            raise NotImplementedError(f"the pool is in memory of a kind that this version cannot map: {segment.memory}")
         if segment.size_bytes < self.shape[0] * self.strides[0]:
             raise ValueError(f"a segment of {segment.size_bytes} bytes for {self.shape[0]} slots of {self.strides[0]}")
         return (segment,)
 
     def _socket(self) -> MapSocket:
         if self.map_socket is None:
-            raise ValueError("a Pool that neither Client.pools nor map_pools made has no memory")
+            raise ValueError("this Pool has no memory: only Client.pools and map_pools make pools with memory")
         return self.map_socket
 
     def _map(self, access: int) -> npt.NDArray[Any]:
         (segment,) = self._known_segments()
         if segment.memory != "host":
-            raise NotImplementedError(f"the pool lies in the memory of {segment.memory}, which numpy does not read: device_array and tensor map "
-                                      "a GPU's, or the daemon is started with cache.primary_memory: host")
+            raise NotImplementedError(f"the pool is in the memory of {segment.memory}, which numpy cannot read: use device_array or tensor, "
+                                      "or start the daemon with cache.primary_memory: host")
         descriptor = self._socket().open(self.window_size, self.pool_index, self.tier, access)
         try:
             mapped = mmap.mmap(descriptor, segment.offset_bytes + segment.size_bytes,
@@ -242,13 +259,16 @@ class Pool:
 
 def map_pools(session: SessionRef | bytes, *, tier: Tier | None = None, window_size: int | None = None,
               timeout: float = 10.0) -> tuple[Pool, ...]:
-    """The pools, or those of a tier or a window, for a process that has no session of its own: an engine's worker, under the session of its
-    scheduler. Asks the daemon's map socket alone; nothing is mapped yet.
+    """Returns the pools, or those of a tier or a window, for a process without its own session,
+    such as an engine's worker under the session of its scheduler. Asks only the daemon's map
+    socket. Maps nothing yet.
 
-    `session`: the scheduler's Client.session_ref, or its to_bytes(). What such a pool maps for writing is the session's: the daemon notes
-    this process beside the others, and what the session has when it ends without close() stays out of use until all of them have ended.
-    `timeout`: seconds to wait for each answer of the daemon, now and when a pool is mapped.
-    Errors: CannotMap, UNKNOWN_SESSION, STALE_SESSION, DRAINING; ValueError for bytes that to_bytes did not make.
+    `session`: the scheduler's Client.session_ref, or its to_bytes(). If such a pool is mapped for
+    writing, the daemon records this process as another writer of the session. If the session ends
+    without close(), its blocks are quarantined until all writers have ended. `timeout`: seconds to
+    wait for each of the daemon's answers, now and when a pool is mapped.
+    Errors: CannotMap, UNKNOWN_SESSION, STALE_SESSION, DRAINING; ValueError for bytes that to_bytes
+    did not make.
     """
     ref = SessionRef.from_bytes(session) if isinstance(session, bytes) else session
     socket = MapSocket(ref, timeout=timeout)

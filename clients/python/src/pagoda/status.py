@@ -1,4 +1,4 @@
-"""One consistent look at the daemon, for operators and for tests."""
+"""A consistent snapshot of the daemon's status, for operators and for tests."""
 
 import dataclasses
 import datetime
@@ -11,7 +11,7 @@ from pagoda.values import CacheInfo, MemoryKind, MemoryPages, Tier
 
 @dataclasses.dataclass(frozen=True)
 class TierStatus:
-    """Blocks of a tier; the states add up to the capacity."""
+    """The blocks of a tier. The states add up to the capacity."""
 
     tier: Tier
     capacity_blocks: int
@@ -20,25 +20,26 @@ class TierStatus:
     active_blocks: int
     pinned_blocks: int
     in_flight_blocks: int
-    """Copying, or draining until their client's step is completed."""
+    """Being copied, or released but deferred until their client's step is completed."""
     block_bytes: int
     memory_kind: MemoryKind
     device: int
-    """The device's index, where the memory is one's."""
+    """The device's index, for device memory."""
     cached_by_priority: Mapping[int, int]
-    """The cached blocks of each priority that occurs, without the duplicates: the lowest is evicted first."""
+    """The cached blocks of each priority that occurs, without duplicates. The lowest priority is
+    evicted first."""
     name: str
     prefix_hit_tokens_total: int
-    """Prompt tokens that were cached and lay here."""
+    """Prompt tokens that were found cached in this tier."""
     duplicate_blocks: int
-    """Of the cached blocks, copies of blocks that lie in a nearer tier, too."""
+    """The cached blocks that also have a copy in a nearer tier."""
     memory_pages: MemoryPages
-    """Of host memory: what the window's pools consist of, the smallest there is among them."""
+    """Of host memory: the smallest page size among the window's pools."""
 
 
 @dataclasses.dataclass(frozen=True)
 class WindowStatus:
-    """A window, and what has happened in it since the daemon started (the fields that end with _total)."""
+    """A window. The fields that end with _total count since the daemon started."""
 
     window_size: int
     """Tokens; 0 is full attention."""
@@ -61,7 +62,7 @@ class WindowStatus:
     pinned_blocks: int
     pin_budget_blocks: int
     freely_evicted_blocks_total: int
-    """Moved down without being copied, because a copy of theirs was there."""
+    """Offloaded without a copy, because a lower tier already had one."""
 
     @property
     def hit_rate(self) -> float:
@@ -71,7 +72,8 @@ class WindowStatus:
 
 @dataclasses.dataclass(frozen=True)
 class TransferDirection:
-    """Copies from one tier to another, or inside one. `busy_time` is in seconds, summed over the threads that copy."""
+    """Copies from one tier to another, or inside one. `busy_time` is in seconds, summed over the
+    copying threads."""
 
     source: Tier
     target: Tier
@@ -84,7 +86,7 @@ class TransferDirection:
 
 @dataclasses.dataclass(frozen=True)
 class Transfers:
-    """The copies of blocks."""
+    """The state of block copies."""
 
     directions: tuple[TransferDirection, ...]
     failed_total: int
@@ -94,7 +96,7 @@ class Transfers:
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """The daemon, and one cache of it. `uptime` is in seconds."""
+    """The daemon and one of its caches. `uptime` is in seconds."""
 
     version: str
     epoch: int
@@ -119,7 +121,8 @@ class Status:
 
 
 def _plain_fields(kind: type, message: Any, **taken: Any) -> dict[str, Any]:
-    """The fields of a value that are the message's own fields of the same name, beside those that are `taken`."""
+    """The fields of a value that are taken unchanged from the message, together with those in
+    `taken`."""
     named: Mapping[str, Any] = {field.name: field for field in dataclasses.fields(kind)}
     return {name: getattr(message, name) for name in named if name not in taken} | taken
 

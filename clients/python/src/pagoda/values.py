@@ -1,4 +1,5 @@
-"""What goes into calls and comes out of them, as values. Tokens, blocks and slots are counts; times are seconds."""
+"""Values that go into calls and come out of them. Tokens, blocks and slots are counts; times are in
+seconds."""
 
 import dataclasses
 import datetime
@@ -12,13 +13,15 @@ Tokens: TypeAlias = Iterable[SupportsIndex]
 """Token ids: a list, a range, an array of numpy or torch."""
 
 Keys: TypeAlias = Iterable[bytes]
-"""Keys of whole blocks, from the first one on, in place of tokens: 1 to 64 bytes each, an engine's own hashes mostly."""
+"""Keys of whole blocks, from the first one on, instead of tokens. Each has 1 to 64 bytes, usually a
+hash that the engine makes."""
 
 NO_BLOCK = 0xFFFFFFFF
 
 
 class _OpenEnum(enum.IntEnum):
-    """An enum of the wire. A value of a later daemon becomes a member without a name instead of an error."""
+    """An enum of the wire. An unknown value of a later daemon becomes a member without a name
+    instead of an error."""
 
     @classmethod
     def _missing_(cls, value: object) -> "_OpenEnum | None":
@@ -31,7 +34,7 @@ class _OpenEnum(enum.IntEnum):
 
 
 class Tier(_OpenEnum):
-    """Where a block's bytes lie: the place of a tier in the cache's list, from 1. CacheInfo.tiers has the names."""
+    """A tier by its place in the cache's list, from 1. CacheInfo.tiers has the names."""
 
     PRIMARY = 1
     SECONDARY = 2
@@ -40,7 +43,7 @@ class Tier(_OpenEnum):
 
 
 class Medium(_OpenEnum):
-    """What a tier's bytes lie in."""
+    """The medium of a tier."""
 
     UNSPECIFIED = 0
     GPU = 1
@@ -49,27 +52,27 @@ class Medium(_OpenEnum):
 
 
 class Lane(_OpenEnum):
-    """Where a block's bytes wait their turn to be moved. Each lane numbers its tickets by itself."""
+    """A queue of block transfers. Each lane numbers its own tickets."""
 
     MEMORY = 0
-    """Between tiers in memory: every `ready_ticket`."""
+    """Between memory tiers: every `ready_ticket`."""
     FETCH = 1
-    """From a tier on disk into memory: Prefetched.fetch_ticket."""
+    """From a disk tier into memory: Prefetched.fetch_ticket."""
     BACKUP = 2
-    """From memory to a tier on disk, and what is erased there: Invalidated.durable_ticket."""
+    """From memory to a disk tier, and erasures there: Invalidated.durable_ticket."""
 
 
 class PrefetchTarget(_OpenEnum):
-    """How near a prefetch brings a prefix."""
+    """The tier to which a prefetch brings a prefix."""
 
     PRIMARY = 1
-    """Blocks in memory move up to the first tier."""
+    """Blocks in memory are onboarded to the first tier."""
     MEMORY = 2
-    """Blocks in memory stay where they are; what lies on disk alone is fetched."""
+    """Blocks in memory stay where they are. Only blocks that are on disk alone are fetched."""
 
 
 class MemoryKind(_OpenEnum):
-    """Where a tier's memory is."""
+    """The kind of a tier's memory."""
 
     UNSPECIFIED = 0
     HOST = 1
@@ -77,19 +80,20 @@ class MemoryKind(_OpenEnum):
 
 
 class MemoryPages(_OpenEnum):
-    """What host memory consists of. UNSPECIFIED is an older daemon's, and that of other memory."""
+    """The pages of host memory. UNSPECIFIED for an older daemon, and for memory that is not the
+    host's."""
 
     UNSPECIFIED = 0
     PLAIN = 1
     TRANSPARENT = 2
-    """The kernel takes huge pages where it finds them."""
+    """The kernel uses huge pages where it can."""
     HUGE_2MIB = 3
     HUGE_1GIB = 4
 
 
 class Block(NamedTuple):
-    """An entry of a block table. `generation` tells the lives of a block id apart; the token slot of the block's token i is
-    slot_index * tokens_per_block + i."""
+    """An entry of a block table. `generation` tells successive uses of a block id apart. The token
+    slot of the block's token i is slot_index * tokens_per_block + i."""
 
     block_id: int
     generation: int
@@ -107,8 +111,9 @@ class Block(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Namespace:
-    """What two sequences must agree on, besides their tokens, before they may share blocks. With `keyed` blocks are named by keys and not by
-    tokens; a call with `keys` says so by itself. A keyed namespace shares no block with the one that has tokens."""
+    """What two sequences must agree on, besides their tokens, to share blocks. With `keyed`, keys
+    name the blocks instead of tokens. A call with `keys` implies it. A keyed namespace shares no
+    block with the one that has tokens."""
 
     lora_id: int | None = None
     cache_salt: str = ""
@@ -126,8 +131,9 @@ class Namespace:
 
 @dataclasses.dataclass(frozen=True)
 class Retention:
-    """How long the blocks whose first token lies in [token_start, token_end) are worth keeping: priority 0 (goes first) to 100, for
-    `duration` seconds from when nobody holds the block any more; then it is 35 again. None is no end."""
+    """The priority of the blocks whose first token lies in [token_start, token_end): 0 (evicted
+    first) to 100. After `duration` seconds in which the block is not held, its priority is 35
+    again. None: no end."""
 
     priority: int
     token_start: int = 0
@@ -141,8 +147,8 @@ class Retention:
 
 @dataclasses.dataclass(frozen=True)
 class MultimodalItem:
-    """Tokens that stand for a part of an image, an audio clip or the like. `digest` is 32 bytes; `item_offset` is the place in the item
-    that the first of these tokens stands for."""
+    """Tokens that stand for a part of an image, an audio clip or the like. `digest` has 32 bytes.
+    `item_offset` is the offset in the item of the first of these tokens."""
 
     digest: bytes
     token_start: int
@@ -166,12 +172,12 @@ class Window:
     primary_blocks: int
     secondary_blocks: int
     blocks: tuple[int, ...] = ()
-    """Of each tier, in the order of CacheInfo.tiers."""
+    """The blocks of each tier, in the order of CacheInfo.tiers."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TierInfo:
-    """A tier of the cache; `medium` is where its bytes lie."""
+    """A tier of the cache and its medium."""
 
     tier: Tier
     name: str
@@ -180,14 +186,14 @@ class TierInfo:
 
 @dataclasses.dataclass(frozen=True)
 class CacheInfo:
-    """What the daemon caches, and for which model."""
+    """A cache: its layout, and the model that it is for."""
 
     name: str
     model_fingerprint: str
     tokens_per_block: int
     windows: tuple[Window, ...]
     tiers: tuple[TierInfo, ...] = ()
-    """Nearest first. Empty from a daemon that does not list them."""
+    """Nearest first. Empty if the daemon does not list them."""
 
     @classmethod
     def take(cls, message: Any) -> "CacheInfo":
@@ -197,13 +203,14 @@ class CacheInfo:
         return cls(message.name, message.model_fingerprint, message.tokens_per_block, windows, tiers)
 
     def tier_name(self, tier: Tier) -> str:
-        """What the cache calls a tier; where it lists none, the enum's name."""
+        """The cache's name for a tier; the enum's name if the cache lists no tiers."""
         return next((info.name for info in self.tiers if info.tier == tier), tier.name.lower())
 
 
 @dataclasses.dataclass(frozen=True)
 class Allocation:
-    """Raw blocks. Their slots may be read and written once `ready_ticket` is done (Client.wait); 0 is now."""
+    """Raw blocks. Their slots can be read and written when `ready_ticket` is done (Client.wait); 0:
+    at once."""
 
     blocks: tuple[Block, ...]
     ready_ticket: int
@@ -217,21 +224,24 @@ class Allocation:
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """What of a prompt is cached now. The blocks are those of the largest window; nobody holds them, so they may go at any time."""
+    """The cached part of a prompt. The blocks are those of the largest window. They are not held,
+    so they can be evicted at any time."""
 
     matched_tokens: int
-    """In memory: what a sequence would match."""
+    """In memory: the tokens that a sequence would match."""
     blocks: tuple[Block, ...]
     cached_tokens: int = 0
-    """In any tier, on disk too; at most all but the last token. Of keys, all of them may be."""
+    """In any tier, including disk; at most all but the last token. With keys, all of them can be
+    cached."""
     tokens_by_tier: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """How many of the cached tokens lie in each tier, nearest first, by the tiers' names: by the
-    nearest copy of each block of the largest window."""
+    """The cached tokens in each tier, nearest first, by the tiers' names. A block counts in the
+    tier of its nearest copy, in the largest window."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Moved:
-    """Blocks that move between the tiers, over all windows. They have arrived when `ready_ticket` is done (Client.wait)."""
+    """Blocks that move between tiers, over all windows. They have arrived when `ready_ticket` is
+    done (Client.wait)."""
 
     blocks: int
     ready_ticket: int
@@ -239,23 +249,25 @@ class Moved:
 
 @dataclasses.dataclass(frozen=True)
 class Prefetched(Moved):
-    """A prefix on its way up. `matched_tokens` are cached, in whichever tier; `blocks` move between
-    tiers in memory."""
+    """A prefix that is being onboarded. `matched_tokens` are cached in any tier. `blocks` move
+    between memory tiers."""
 
     matched_tokens: int
     fetched_blocks: int = 0
-    """On their way from disk into memory since this call, over all windows. One call fetches at most
-    a part of the memory above the disk: for more of a long prefix call again when it has ended."""
+    """Blocks that this call has ordered from disk, over all windows. One call fetches at most a
+    part of the memory above the disk. For more of a long prefix, call again when it has ended."""
     fetch_ticket: int = 0
-    """Of Lane.FETCH: the last fetch of the prefix's blocks, earlier calls' too; 0: none. A fetch that is
-    given up or fails ends like any other: match() tells what has arrived."""
+    """Of Lane.FETCH: the last fetch of the prefix's blocks, including earlier calls'; 0: none. A
+    fetch that fails or is given up also ends its ticket: match() shows which tokens have
+    arrived."""
 
 
 class Invalidated(int):
-    """How many blocks left the cache, as an integer."""
+    """The number of blocks that left the cache, as an integer."""
 
     durable_ticket: int
-    """Of Lane.BACKUP: once it is done, none of them comes back from disk after a restart. 0: none can."""
+    """Of Lane.BACKUP: once it is done, none of the blocks comes back from disk after a restart. 0:
+    none can."""
 
     def __new__(cls, removed_blocks: int, durable_ticket: int = 0) -> "Invalidated":
         made = super().__new__(cls, removed_blocks)
@@ -265,8 +277,9 @@ class Invalidated(int):
 
 @dataclasses.dataclass(frozen=True)
 class WindowCapacity:
-    """Blocks to take the prompt in, those with all new tokens too, and those that are free or cached and held by nobody. Where the tenant
-    has a quota: all of it, and what it may hold more."""
+    """The blocks that the prompt needs (`blocks_now`), those that it needs with all new tokens
+    (`blocks_to_completion`), and those that are free or evictable (`available_blocks`). If the
+    tenant has a quota: the quota, and the rest of it."""
 
     window_size: int
     blocks_now: int
@@ -278,26 +291,28 @@ class WindowCapacity:
 
 @dataclasses.dataclass(frozen=True)
 class Capacity:
-    """What a prompt, or more tokens of a sequence, would take. Nothing is taken and nothing promised."""
+    """The blocks that a prompt, or more tokens of a sequence, would need. Nothing is taken or
+    promised."""
 
     matched_tokens: int
     windows: tuple[WindowCapacity, ...]
 
     @property
     def fits_now(self) -> bool:
-        """Whether there is room for the prompt in every window."""
+        """Whether the prompt fits in every window."""
         return all(window.blocks_now <= window.available_blocks for window in self.windows)
 
     @property
     def fits_to_completion(self) -> bool:
-        """Whether there is room for the prompt and all new tokens in every window."""
+        """Whether the prompt and all new tokens fit in every window."""
         return all(window.blocks_to_completion <= window.available_blocks for window in self.windows)
 
 
 @dataclasses.dataclass(frozen=True)
 class Pinned:
-    """A prefix that is kept from eviction: `blocks` counts those that other pins hold too, over all windows. Where nothing of the prefix is
-    cached there is no pin, and pin_id is 0."""
+    """A prefix that is protected from eviction. `blocks` counts the blocks over all windows,
+    including those that other pins hold. If no block of the prefix is cached, there is no pin and
+    pin_id is 0."""
 
     pin_id: int
     pinned_tokens: int
@@ -306,7 +321,8 @@ class Pinned:
 
 @dataclasses.dataclass(frozen=True)
 class PinInfo:
-    """A pin of any session. `expire_time` is None where it has no lease, `tenant` empty where its session belongs to none."""
+    """A pin of any session. `expire_time` is None if it has no lease. `tenant` is empty if its
+    session belongs to no tenant."""
 
     pin_id: int
     client_name: str
@@ -319,7 +335,7 @@ class PinInfo:
 
 @dataclasses.dataclass(frozen=True)
 class Pins:
-    """The pins of all sessions, by id, and the most blocks that may be pinned."""
+    """The pins of all sessions, by id, and the most blocks that can be pinned."""
 
     pins: tuple[PinInfo, ...]
     pinned_blocks: int
@@ -328,7 +344,7 @@ class Pins:
 
 @dataclasses.dataclass(frozen=True)
 class SequenceInfo:
-    """A sequence as the daemon has it, in tokens."""
+    """The daemon's state of a sequence, in tokens."""
 
     token_count: int
     computed_tokens: int
@@ -337,7 +353,8 @@ class SequenceInfo:
 
 
 def token_list(tokens: Tokens) -> list[int]:
-    """Plain integers, whatever they came in. A list is taken as it is: a long prompt need not be copied."""
+    """The tokens as plain integers. A list is returned without a copy, because prompts can be
+    long."""
     plain: Any = tokens
     if type(plain) is list:
         return plain
@@ -345,24 +362,24 @@ def token_list(tokens: Tokens) -> list[int]:
 
 
 def key_list(keys: Keys) -> list[bytes]:
-    """The keys as bytes. TypeError: one key, where a chain of them belongs."""
+    """The keys as bytes. TypeError: a single key instead of a chain of keys."""
     if isinstance(keys, (bytes, bytearray, str)):
-        raise TypeError("keys is a chain of keys, one for each block: [key, ...]")
+        raise TypeError("keys must be a chain of keys, one for each block: [key, ...]")
     return [bytes(key) for key in keys]
 
 
 def named_namespace(namespace: Namespace | None, keys: list[bytes]) -> Any:
-    """The namespace on the wire, of a call with these keys: None is the one without a name."""
+    """The namespace on the wire for a call with these keys. None is the default namespace."""
     if keys:
         namespace = dataclasses.replace(namespace or Namespace(), keyed=True)
     return None if namespace is None else namespace.message()
 
 
 def milliseconds(seconds: float) -> int:
-    """A time for the wire, which counts whole milliseconds from 1 on."""
+    """A time for the wire, in whole milliseconds, at least 1."""
     whole = round(seconds * 1000)
     if whole < 1:
-        raise ValueError(f"a time is at least 0.001 seconds, not {seconds}")
+        raise ValueError(f"a time must be at least 0.001 seconds, not {seconds}")
     return whole
 
 
@@ -371,15 +388,15 @@ def optional_milliseconds(seconds: float | None) -> int | None:
 
 
 def seconds(duration: Any) -> float:
-    """A google.protobuf.Duration."""
+    """From a google.protobuf.Duration."""
     return float(duration.seconds + duration.nanos / 1e9)
 
 
 def optional_seconds(message: Any, field: str) -> float | None:
-    """The field of the message; None where it is absent."""
+    """The field of the message; None if it is absent."""
     return seconds(getattr(message, field)) if message.HasField(field) else None
 
 
 def utc(timestamp: Any) -> datetime.datetime:
-    """A google.protobuf.Timestamp, cut to microseconds."""
+    """From a google.protobuf.Timestamp, cut to microseconds."""
     return datetime.datetime.fromtimestamp(timestamp.seconds, datetime.timezone.utc).replace(microsecond=timestamp.nanos // 1000)

@@ -1,3 +1,3 @@
-"""The package's version, the project's own."""
+"""The package's version, which is the project's."""
 
 VERSION = "0.1.0"

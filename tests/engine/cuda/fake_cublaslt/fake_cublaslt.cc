@@ -1,7 +1,8 @@
-// A libcublasLt.so for tests on machines without a GPU: the calls of cublaslt_calls.def over host
-// memory, as NVIDIA's documentation has them. It is strict about what a real one would refuse or
-// misread: unknown attributes, leading dimensions below a column's length, products whose shapes do
-// not fit together, an algorithm that its heuristic did not give for those very sizes.
+// A libcublasLt.so for tests on machines without a GPU. It has the calls of cublaslt_calls.def,
+// over host memory, as NVIDIA's documentation describes them. It refuses everything that a real
+// library would refuse or misread: unknown attributes, leading dimensions below a column's length,
+// products whose shapes do not fit together, and an algorithm that its heuristic did not give for
+// exactly these sizes.
 #include <cublasLt.h>
 
 #include <cstdint>
@@ -57,7 +58,7 @@ struct Sizes {
   uint64_t m, n, k;
 };
 
-// False where the shapes, types and leading dimensions are no product.
+// False if the shapes, types and leading dimensions are not a product's.
 bool SizesOf(const Description& operation, const Layout& a, const Layout& b, const Layout& d,
              Sizes& sizes) {
   for (const Layout* layout : {&a, &b, &d}) {

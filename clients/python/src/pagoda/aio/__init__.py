@@ -1,10 +1,10 @@
-"""The cache for asyncio: the names of pagoda, with `await`.
+"""The cache for asyncio. It has the names of pagoda, with `await`.
 
     async with pagoda.aio.connect() as client, client.sequence(prompt) as sequence:
         await sequence.commit(computed=len(prompt))
 
-What is opened (connect, sequence, fork, pin, watch) is opened by `await`, or by `async with`, which also ends it. A client belongs to one
-event loop.
+`await` opens the results of connect, sequence, fork, pin and watch. `async with` opens and ends
+them. A client belongs to one event loop.
 """
 
 from pagoda.aio._watch import Watch, watch

@@ -22,7 +22,8 @@ _aio: Any = grpc.aio
 
 
 class Watch:
-    """As pagoda.Watch. It begins with `await`, with `async with`, or with the first item that is asked for."""
+    """Like pagoda.Watch. It begins with `await`, with `async with`, or when the first item is
+    requested."""
 
     def __init__(self, calls: Calls, reader: Reader, channel: grpc.aio.Channel | None = None) -> None:
         self._watch = calls.watch
@@ -33,16 +34,16 @@ class Watch:
 
     @property
     def revision(self) -> int:
-        """As pagoda.Watch.revision."""
+        """See pagoda.Watch.revision."""
         return self._reader.revision
 
     @property
     def epoch(self) -> int:
-        """As pagoda.Watch.epoch."""
+        """See pagoda.Watch.epoch."""
         return self._reader.epoch
 
     async def close(self) -> None:
-        """As pagoda.Watch.close."""
+        """See pagoda.Watch.close."""
         self._closed.set()
         if self._stream is not None:
             self._stream.cancel()
@@ -71,7 +72,7 @@ class Watch:
         except grpc.RpcError as error:
             raise errors.of_call(error) from None
         except asyncio.CancelledError:
-            if self._closed.is_set():  # It is the stream that was cancelled, not this task.
+            if self._closed.is_set():  # The stream was cancelled, not this task.
                 raise ended() from None
             raise
         if message is _aio.EOF:
@@ -104,7 +105,7 @@ class Watch:
             except PagodaError as again:
                 error = again
             except TimeoutError:
-                pass  # `error` says why it was tried.
+                pass  # `error` is the error that caused the attempt.
 
     async def _opened(self) -> Watch:
         try:
@@ -129,7 +130,7 @@ def watch(endpoint: str | None = None, *, from_revision: int | None = None, epoc
           resnapshot: bool = False, types: Iterable[type[Event]] = (), tiers: Iterable[Tier] = (), windows: Iterable[int] = (),
           tenant: str = "", progress: bool = False, reconnect: float | None = 60.0, token: str | None = None, ca_file: str | None = None,
           certificate_file: str | None = None, key_file: str | None = None, cache: str | None = None) -> Watch:
-    """As pagoda.watch."""
+    """See pagoda.watch."""
     credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
     reader = reading(from_revision=from_revision, epoch=epoch, snapshot=snapshot, resnapshot=resnapshot, types=types, tiers=tiers,
                      windows=windows, tenant=tenant, progress=progress, reconnect=reconnect).of_cache(cache)

@@ -37,7 +37,7 @@ T = TypeVar("T", bound=_Closes)
 
 
 class Opening(Generic[T]):
-    """Something that `await` opens, and that `async with` opens and ends."""
+    """An object that `await` opens, and that `async with` opens and ends."""
 
     def __init__(self, opened: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._open = opened
@@ -113,7 +113,7 @@ def _watched(build: Callable[P, Reader]) -> Callable[Concatenate[Client, P], Wat
 
 
 class Sequence(SequenceView):
-    """As pagoda.Sequence."""
+    """Like pagoda.Sequence."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client._session.next_id(), client.cache.tokens_per_block)
@@ -137,7 +137,7 @@ class Sequence(SequenceView):
         return Opening(opened)
 
     async def wait_ready(self, timeout: float | None = None) -> None:
-        """As pagoda.Sequence.wait_ready."""
+        """See pagoda.Sequence.wait_ready."""
         await self._client.wait(self.ready_ticket, timeout)
         if (loss := self.loss) is not None:
             raise loss
@@ -159,7 +159,7 @@ present(Sequence.fork, _sequences.fork, skip=2)
 
 
 class Pin:
-    """As pagoda.Pin."""
+    """Like pagoda.Pin."""
 
     def __init__(self, client: Client, pinned: values.Pinned) -> None:
         self._client = client
@@ -167,8 +167,11 @@ class Pin:
         self.pinned_tokens = pinned.pinned_tokens
         self.blocks = pinned.blocks
 
+    def __repr__(self) -> str:
+        return f"Pin(pin_id={self.pin_id}, pinned_tokens={self.pinned_tokens}, blocks={self.blocks})"
+
     async def unpin(self) -> None:
-        """As pagoda.Pin.unpin."""
+        """See pagoda.Pin.unpin."""
         await self._client.unpin(self.pin_id)
 
     async def __aenter__(self) -> Pin:
@@ -185,7 +188,7 @@ class Pin:
 
 
 class Batch(Recorder):
-    """As pagoda.Batch."""
+    """Like pagoda.Batch."""
 
     def __init__(self, client: Client, step: int | None, completed_step: int | None) -> None:
         super().__init__(client.timeout)
@@ -200,7 +203,7 @@ class Batch(Recorder):
         return child
 
     async def send(self) -> None:
-        """As pagoda.Batch.send."""
+        """See pagoda.Batch.send."""
         await self._client._send(*self._seal(), *self._steps)
 
     async def __aenter__(self) -> Batch:
@@ -216,10 +219,10 @@ present(Batch.fork, _sequences.fork)
 
 
 class Client(SessionView):
-    """As pagoda.Client; pagoda.aio.connect opens one."""
+    """Like pagoda.Client. pagoda.aio.connect opens it."""
 
     def __init__(self, channel: grpc.aio.Channel, calls: Calls, opened: Any, timeout: float) -> None:
-        """pagoda.aio.connect does this, in the client's event loop."""
+        """Called by pagoda.aio.connect, in the client's event loop."""
         super().__init__(opened, timeout)
         self._channel = channel
         self._calls = calls
@@ -229,7 +232,7 @@ class Client(SessionView):
 
     @property
     def session_error(self) -> PagodaError | None:
-        """As pagoda.Client.session_error."""
+        """See pagoda.Client.session_error."""
         return self._beats.error
 
     allocate_blocks = _method(_operations.allocate_blocks)
@@ -249,15 +252,15 @@ class Client(SessionView):
     watch = _watched(_watch.reading)
 
     def batch(self, *, step: int | None = None, completed_step: int | None = None) -> Batch:
-        """As pagoda.Client.batch."""
+        """See pagoda.Client.batch."""
         return Batch(self, step, completed_step)
 
     async def advance(self, *, step: int | None = None, completed_step: int | None = None) -> None:
-        """As pagoda.Client.advance."""
+        """See pagoda.Client.advance."""
         await self._send([], self.timeout, step, completed_step)
 
     async def wait(self, ticket: int, timeout: float | None = None, *, lane: Lane = Lane.MEMORY) -> None:
-        """As pagoda.Client.wait."""
+        """See pagoda.Client.wait."""
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
         while ticket > self.completed_tickets[lane]:
             pending = Pending(_operations.wait_for_ticket(ticket, lane=lane))
@@ -269,24 +272,24 @@ class Client(SessionView):
                     raise
 
     async def status(self) -> Status:
-        """As pagoda.Client.status."""
+        """See pagoda.Client.status. It is for operators; engines use query_capacity."""
         return Status.take(await self._unary(self._calls.get_status, v1.GetStatusRequest(cache=self.cache.name)))
 
     async def reset_prefix_cache(self, *, timeout: float | None = None) -> int:
-        """As pagoda.Client.reset_prefix_cache."""
+        """See pagoda.Client.reset_prefix_cache."""
         request = v1.ResetPrefixCacheRequest(cache=self.cache.name)
         return int((await self._unary(self._calls.reset_prefix_cache, request, timeout)).removed_blocks)
 
     async def caches(self) -> Caches:
-        """As pagoda.Client.caches."""
+        """See pagoda.Client.caches."""
         return Caches.take(await self._unary(self._calls.list_caches, v1.ListCachesRequest()))
 
     async def drop_cache(self, name: str, *, force: bool = False) -> int:
-        """As pagoda.Client.drop_cache."""
+        """See pagoda.Client.drop_cache."""
         return int((await self._unary(self._calls.drop_cache, v1.DropCacheRequest(name=name, force=force))).ended_sessions)
 
     async def close(self) -> None:
-        """As pagoda.Client.close."""
+        """See pagoda.Client.close."""
         if self._closed:
             return
         self._closed = True
@@ -325,7 +328,7 @@ class Client(SessionView):
         self._session.settle(request, pending, response.result)
 
     async def _execute(self, request: Any, timeout: float) -> Any:
-        """Sends a batch, and where its answer is lost again: the daemon runs it once."""
+        """Sends a batch, and sends it again if its answer is lost: the daemon runs it only once."""
         deadline = time.monotonic() + timeout
         for tries_left in reversed(range(TRIES)):
             try:
@@ -337,7 +340,7 @@ class Client(SessionView):
                     raise
 
     async def _connected_within(self, seconds: float) -> bool:
-        """As in pagoda.Client."""
+        """See pagoda.Client."""
         try:
             await self._calls.keep_alive(v1.KeepAliveRequest(session=self._session.ref), timeout=seconds, wait_for_ready=True)
         except grpc.RpcError as error:
@@ -352,7 +355,8 @@ class Client(SessionView):
 
 
 class _Beats:
-    """A task that renews a session's lease. It knows nothing of the client, so that a client that is forgotten goes."""
+    """A task that renews a session's lease. It holds no reference to the client, so a client that
+    is no longer referenced is collected."""
 
     def __init__(self, calls: Calls, session: Any, lease: float) -> None:
         self.error: PagodaError | None = None
@@ -367,7 +371,7 @@ class _Beats:
         await asyncio.wait([self._task])
 
     def forget(self) -> None:
-        """From whichever thread collects the client."""
+        """Called from the thread that collects the client."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._task.cancel)
 
@@ -391,7 +395,7 @@ class _Beats:
 def connect(endpoint: str | None = None, *, name: str | None = None, lease: float | None = None,
             timeout: float = 10.0, token: str | None = None, ca_file: str | None = None, certificate_file: str | None = None,
             key_file: str | None = None, model: str | None = None, cache: str | None = None) -> Opening[Client]:
-    """As pagoda.connect, with `await` or `async with`."""
+    """Like pagoda.connect, with `await` or `async with`."""
     credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
     request = v1.OpenSessionRequest(client_name=client_name(name), lease_ms=values.optional_milliseconds(lease),
                                     model_fingerprint=model or "", cache=cache or "")
@@ -411,7 +415,7 @@ def connect(endpoint: str | None = None, *, name: str | None = None, lease: floa
 
 
 async def _ask(endpoint: str | None, credentials: Credentials, timeout: float, method: str, request: Any) -> Any:
-    """As in pagoda.client."""
+    """See pagoda.client."""
     channel = credentials.channel(resolve(endpoint), grpc.aio)
     try:
         return await getattr(Calls(channel, credentials.metadata), method)(request, timeout=timeout)
@@ -425,7 +429,7 @@ async def open_cache(endpoint: str | None, name: str, *, identity: CacheIdentity
                      host: Size | None = None, gpu: Size | None = None, disk: Size | None = None, eviction_policy: str = "", tenant: str = "",
                      timeout: float = 10.0, token: str | None = None, ca_file: str | None = None, certificate_file: str | None = None,
                      key_file: str | None = None) -> OpenedCache:
-    """As pagoda.open_cache."""
+    """See pagoda.open_cache."""
     request = caches.opening(name, identity=identity, layers=layers, tokens_per_block=tokens_per_block, host=host, gpu=gpu, disk=disk,
                              eviction_policy=eviction_policy, tenant=tenant)
     return OpenedCache.take(await _ask(endpoint, Credentials.choose(token, ca_file, certificate_file, key_file), timeout, "open_cache",
@@ -434,13 +438,13 @@ async def open_cache(endpoint: str | None, name: str, *, identity: CacheIdentity
 
 async def list_caches(endpoint: str | None = None, *, timeout: float = 10.0, token: str | None = None, ca_file: str | None = None,
                       certificate_file: str | None = None, key_file: str | None = None) -> Caches:
-    """As pagoda.list_caches."""
+    """See pagoda.list_caches."""
     return Caches.take(await _ask(endpoint, Credentials.choose(token, ca_file, certificate_file, key_file), timeout, "list_caches",
                                   v1.ListCachesRequest()))
 
 
 async def drop_cache(endpoint: str | None, name: str, *, force: bool = False, timeout: float = 10.0, token: str | None = None,
                      ca_file: str | None = None, certificate_file: str | None = None, key_file: str | None = None) -> int:
-    """As pagoda.drop_cache."""
+    """See pagoda.drop_cache."""
     return int((await _ask(endpoint, Credentials.choose(token, ca_file, certificate_file, key_file), timeout, "drop_cache",
                            v1.DropCacheRequest(name=name, force=force))).ended_sessions)

@@ -1,7 +1,9 @@
-"""What connectors of engines have in common: a session that may be lost, the layout of pages, holding and committing, copies.
+"""The common parts of the engines' connectors: a session that can be lost, the layout of pages,
+holding and committing blocks, and copies.
 
-An engine's module translates its calls to these: pagoda.vllm, pagoda.sglang, pagoda.lmcache, pagoda.tensorrt_llm.
-clients/python/CONNECTORS.md says how the parts work together.
+An engine's module translates the engine's calls to these: pagoda.vllm, pagoda.sglang,
+pagoda.lmcache, pagoda.tensorrt_llm. clients/python/CONNECTORS.md describes how the parts work
+together.
 """
 
 from pagoda.connector.keyed import Chain, KeyedPages

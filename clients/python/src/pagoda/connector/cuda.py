@@ -1,7 +1,7 @@
-"""Copies between a CUDA device and the mapped pool, on streams of their own. Needs torch.
+"""Copies between a CUDA device and the mapped pool, on separate streams. Needs torch.
 
-tests/gpu/test_connector.py checks them on a GPU, byte by byte. tests/e2e/test_python_connector.py tests the order of copies without one,
-with streams that do their work at random times.
+tests/gpu/test_connector.py checks them on a GPU, byte by byte. tests/e2e/test_python_connector.py
+tests the order of copies without a GPU, with streams that work at random times.
 """
 
 import math
@@ -16,17 +16,19 @@ import torch
 from pagoda._cuda import copy_all, page_lock, page_unlock
 from pagoda.connector.movers import Mark, Mover, Places, Stream
 
-# Above this, some drivers refuse to register a range at once.
+# Some drivers refuse to register a larger range at once.
 REGISTERED_AT_ONCE = 64 << 30
-# Bytes that are converted at once. About ten times as many are taken of the device's memory meanwhile, for loads and for saves.
+# Bytes that are converted at once. Loads and saves each need about ten times as much device memory
+# meanwhile.
 CONVERTED_AT_ONCE = 4 << 20
-# So many copies are given to the driver at once, which copies while the next ones are listed.
+# The copies that are given to the driver at once. It copies them while the next ones are listed.
 COPIES_AT_ONCE = 512
 
 
 def pieces(address: int, slots: int, slot_bytes: int, most: int) -> Iterator[tuple[int, int]]:
-    """(address, size) of parts of a pool, of about `most` bytes. Each part is whole slots, for a copy must not cross two registrations,
-    and whole pages, for CUDA does not register a page twice. The last part may be shorter."""
+    """Yields (address, size) of parts of a pool, each of about `most` bytes. Each part is whole
+    slots, because a copy must not cross two registrations, and whole pages, because CUDA does not
+    register a page twice. The last part can be shorter."""
     in_whole_pages = mmap.PAGESIZE // math.gcd(slot_bytes, mmap.PAGESIZE)
     at_once = max(most // slot_bytes // in_whole_pages, 1) * in_whole_pages
     for first in range(0, slots, at_once):
@@ -34,7 +36,8 @@ def pieces(address: int, slots: int, slot_bytes: int, most: int) -> Iterator[tup
 
 
 def contiguous(target: torch.Tensor, source: torch.Tensor) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
-    """(offsets in the target, offsets in the source, bytes) of the contiguous parts of two arrays of bytes of one shape."""
+    """Returns (offsets in the target, offsets in the source, bytes) of the contiguous parts of two
+    byte arrays of the same shape."""
     shape = list(target.shape)
     size = 1
     while shape and all(array.stride(len(shape) - 1) == size or shape[-1] == 1 for array in (target, source)):
@@ -63,15 +66,15 @@ class _Event(Mark):
 
 
 class _CudaStream(Stream):
-    """A stream of copies, which are collected and given to the driver many at once."""
+    """A stream of copies. Copies are collected and given to the driver in groups."""
 
     def __init__(self, stream: torch.cuda.Stream, device: int) -> None:
         self.stream = stream
         self._device = device
-        # Addresses of targets and of sources, and bytes.
+        # Addresses of targets and sources, and sizes in bytes.
         self._copies: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
         self._count = 0
-        self._kept: list[torch.Tensor] = []  # What the copies read.
+        self._kept: list[torch.Tensor] = []  # The sources of the copies, kept alive.
 
     def add(self, targets: npt.NDArray[np.int64], sources: npt.NDArray[np.int64], size: int, kept: torch.Tensor | None = None) -> None:
         self._copies.append((targets, sources, np.full(targets.size, size, np.int64)))
@@ -95,7 +98,7 @@ class _CudaStream(Stream):
         if copies:
             targets, sources, sizes = (np.concatenate(column).astype(np.uint64) for column in zip(*copies))
             copy_all(self._device, self.stream.cuda_stream, targets, sources, sizes)
-        # They were made on this stream, so whoever gets their memory next comes behind the copies.
+        # These tensors were made on this stream, so their memory is reused only after the copies.
         self._kept.clear()
 
     def drop(self) -> None:
@@ -104,7 +107,7 @@ class _CudaStream(Stream):
 
 
 class _Compute(Stream):
-    """The engine's own stream, whichever is current."""
+    """The engine's current stream."""
 
     def mark(self) -> Mark:
         return _Event(torch.cuda.current_stream())
@@ -115,7 +118,7 @@ class _Compute(Stream):
 
 
 class CudaMover(Mover):
-    """For an engine whose memory lies on `device`."""
+    """For an engine whose memory is on `device`."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -123,7 +126,8 @@ class CudaMover(Mover):
         self.compute = _Compute()
         self.loads = _CudaStream(torch.cuda.Stream(device), self._index)
         self.saves = _CudaStream(torch.cuda.Stream(device), self._index)
-        self._registered: dict[int, list[int]] = {}  # By a pool's address those of its pieces.
+        # By the pool's address: the addresses of its pieces.
+        self._registered: dict[int, list[int]] = {}
 
     def view(self, memory: Any) -> torch.Tensor:
         return memory  # type: ignore[no-any-return]
@@ -160,7 +164,7 @@ class CudaMover(Mover):
 
     def _convert(self, stream: _CudaStream, target: Places, targets: Sequence[int], source: Places, sources: Sequence[int],
                  convert: Callable[[Any], Any]) -> None:
-        """Both ways on the device."""
+        """Converts on the device, in both directions."""
         assert (source if source.array.is_cuda else target).per_row == 1
         if source.array.is_cuda:
             made = convert(source.array[self._on_device(sources)])

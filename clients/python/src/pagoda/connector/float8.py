@@ -1,8 +1,9 @@
-"""KV that slots hold in 8 bits and engines in 16 or 32. Needs torch.
+"""KV that slots hold in 8 bits and engines in 16 or 32 bits. Needs torch.
 
-Each run of 64 elements of a chunk has a scale, so that its largest element becomes the largest float8_e4m3fn. A stored chunk is the
-elements, one byte each, and then the scales, a float32 each: 17/32 of a chunk of 16 bits. An element comes back within 1/16 of itself,
-or within 1/450,000 of the largest one of its run. What is not finite comes back as NaN, with its run.
+Each run of 64 elements of a chunk has a scale, so that its largest element becomes the largest
+float8_e4m3fn. A stored chunk is the elements, one byte each, and then the scales, one float32 each:
+17/32 of a chunk of 16 bits. A restored element differs by at most 1/16 of itself, or by 1/450,000
+of the largest one of its run. If an element is not finite, its whole run is restored as NaN.
 """
 
 from typing import Any
@@ -13,17 +14,17 @@ import torch
 from pagoda.connector.movers import Codec
 
 RUN = 64
-LARGEST = 448.0  # Of float8_e4m3fn.
+LARGEST = 448.0  # The largest finite float8_e4m3fn.
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 class Float8(Codec):
-    """Of chunks of one of TYPES."""
+    """For chunks of one of TYPES."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         """ValueError: not one of TYPES."""
         if dtype not in TYPES:
-            raise ValueError(f"KV of {dtype} is not stored as float8: only of bfloat16, float16 and float32")
+            raise ValueError(f"KV of {dtype} cannot be stored as float8; only bfloat16, float16 and float32 can")
         self._dtype = dtype
         self.name = f"float8_e4m3fn-{RUN}-of-{str(dtype).removeprefix('torch.')}"
 
@@ -35,12 +36,14 @@ class Float8(Codec):
 
     def encode(self, chunks: Any) -> Any:
         elements = _tensor(chunks).view(self._dtype).unflatten(-1, (-1, RUN)).float()
-        # A factor, because a GPU divides by a number in another way than a CPU.
+        # Multiply by a factor, because a GPU's division differs from a CPU's.
         scales = elements.abs().amax(-1, keepdim=True) * (1 / LARGEST)
         scales = torch.where(scales.isfinite(), scales, torch.nan)
-        # Of zeros alone: 0 / 1. The quotient is at most LARGEST but for rounding.
+        # A run of zeros has scale 0: divide by 1 instead. Apart from rounding, the quotient is at
+        # most LARGEST.
         small = (elements / torch.where(scales > 0, scales, 1)).clamp(-LARGEST, LARGEST)
-        # As float16 of 2^-8 times the number, whose exponent then has the bias of float8. The last 7 bits are rounded away, to even.
+        # float16 of 2^-8 times the number has the exponent bias of float8. The last 7 bits are
+        # rounded away, to even.
         bits = (small * 2.0**-8).half().view(torch.int16)
         magnitude = bits & 0x7FFF
         small = ((magnitude + 63 + ((magnitude >> 7) & 1)) >> 7) | ((bits >> 8) & 0x80)

@@ -1,4 +1,5 @@
-"""Pages under keys that an engine makes: looked up, read and written in batches, with misses in the place of errors."""
+"""Pages under keys that an engine makes. They are looked up, read and written in batches. Every
+failure is a miss instead of an error."""
 
 import dataclasses
 import functools
@@ -17,30 +18,31 @@ from pagoda.values import PrefetchTarget
 
 R = TypeVar("R")
 
-# Of one batch: with two operations for each chain it stays below the daemon's 4,096.
+# The most chains of one batch. With two operations per chain it stays below the daemon's 4,096.
 _MOST_CHAINS = 1024
-# How long what was found is held for the read. An engine that decides not to read does not say so.
+# How long found pages are held for the read. An engine does not report when it decides not to read.
 _KEPT_SECONDS = 2.0
 
 
 class Chain(NamedTuple):
-    """Pages that follow one another. A page is named by its key and by the keys before it; so a chain of one key names a page by
-    that key alone."""
+    """Pages that follow one another. A page is named by its key and by all keys before it. A chain
+    of one key therefore names a page by that key alone."""
 
     keys: Sequence[bytes]
     """1 to 64 bytes each."""
     start: int = 0
-    """The keys before this one only name the others: their pages are neither read nor written."""
+    """The keys before this one only name the later ones: their pages are neither read nor
+    written."""
     salt: str = ""
     """Chains of different salts share nothing."""
     memory: PageMemory | None = None
-    """Where the pages are read to or written from; None for look-ups."""
+    """The memory that pages are read to or written from; None for look-ups."""
     pages: Sequence[int] = ()
-    """In `memory`: the page of keys[start], of keys[start + 1], ..."""
+    """The page numbers in `memory` of keys[start], keys[start + 1], ..."""
 
 
 class Hold(NamedTuple):
-    """Pages that stay where they are until they are released, or until the session ends."""
+    """Pages that stay where they are until they are released or the session ends."""
 
     session: MappedSession
     sequence_id: int
@@ -50,34 +52,35 @@ class Hold(NamedTuple):
 
 @dataclasses.dataclass
 class KeyedCounts:
-    """Since the start. Several threads count without a lock: figures, not accounts."""
+    """Counts since the start. Several threads count without a lock, so the figures are
+    approximate."""
 
     asked_pages: int = 0
     found_pages: int = 0
     read_pages: int = 0
     unread_pages: int = 0
-    """That were to be read, and were not there or could not be confirmed."""
+    """Pages that were to be read, but were not there or could not be confirmed."""
     written_pages: int = 0
     unwritten_pages: int = 0
 
 
 class _Opened(NamedTuple):
-    """A sequence of a chain."""
+    """The sequence of a chain."""
 
     hold: Hold
     places: Sequence[int]
-    """All slots of the sequence, those of pages that are not cached among them."""
+    """All slots of the sequence, including those of pages that are not cached."""
 
 
 class _Kept:
-    """Holds of what was found just now. Thread-safe."""
+    """Holds of pages that were found a moment ago. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holds: dict[tuple[str, int, bytes], tuple[Hold, Sequence[bytes]]] = {}
 
     def pages(self, session: MappedSession) -> int:
-        """How many pages are held. What is not held any more is forgotten."""
+        """Returns the number of held pages. Removes holds that have expired."""
         with self._lock:
             self._holds = {name: kept for name, kept in self._holds.items() if kept[0].sequence_id in session.leaving}
             return sum(len(hold.places) for hold, _ in self._holds.values())
@@ -87,7 +90,7 @@ class _Kept:
             self._holds[chain.salt, chain.start, chain.keys[chain.start]] = hold, chain.keys
 
     def take(self, chains: Sequence[Chain], session: MappedSession) -> list[Hold | None]:
-        """The hold of each chain, or of one that goes on behind it."""
+        """Returns the hold of each chain, or of a longer one that begins with it."""
         with self._lock:
             return [self._take(chain, session) if self._holds else None for chain in chains]
 
@@ -101,18 +104,21 @@ class _Kept:
 
 
 class KeyedPages:
-    """A cache of opaque pages in a daemon that may be gone, slow or full: then there are misses, and nothing else. Thread-safe.
+    """A cache of opaque pages. If the daemon is gone, slow or full, the only effect is misses.
+    Thread-safe.
 
     Invariants:
-      1. No method raises for a failure of the daemon, and none waits longer for its answers than the time-out. Where a look-up
-         waits for a disk, that is the deadline of the fetch if it is longer.
-      2. Whoever reads holds the pages until after the copy, and asks then whether the session still lives. What was held in a
-         session that lives has not been overwritten.
+    1. No method raises because of a failure of the daemon, and none waits longer for its answers
+      than the timeout. A look-up that waits for a disk waits for the fetch deadline instead, if
+      that is longer.
+    2. A reader holds the pages until after its copy, and then checks that the session is still
+      alive. Pages that were held in a live session have not been overwritten.
     """
 
     def __init__(self, engine: str, *, identity: CacheIdentity, page_bytes: int, tokens_per_page: int = 1,
                  options: KeyedOptions = KeyedOptions()) -> None:
-        """`engine`: begins the cache's name. `identity`: another one is another cache. `tokens_per_page`: for the daemon's counts."""
+        """`engine`: the start of the cache's name. `identity`: another identity is another cache.
+        `tokens_per_page`: for the daemon's token counts."""
         self.page_bytes = page_bytes
         self.name = options.cache or cache_name(engine, identity, page_bytes, tokens_per_page)
         self.counts = KeyedCounts()
@@ -128,40 +134,45 @@ class KeyedPages:
         return self._shared.is_open
 
     def wait(self, seconds: float) -> bool:
-        """Waits until the cache is open. Whether it is."""
+        """Waits until the cache is open. Returns whether it is."""
         return self._shared.wait(seconds)
 
     def count(self, chains: Sequence[Chain]) -> list[int]:
-        """How many keys of each chain, from the first one on, are cached in memory. Pages that are cached on disk alone are brought
-        up, and waited for until options.fetch_deadline. One call, where nothing lies on disk."""
+        """Returns how many keys of each chain, from the first one on, are cached in memory. Pages
+        that are only on disk are fetched, and waited for until options.fetch_deadline. Takes one
+        call if nothing is on disk."""
         return self._counted(chains, self._look_up_budget())
 
     def find(self, chains: Sequence[Chain]) -> list[int]:
-        """As `count`, and what it finds is held for a moment: for the read of the same pages that mostly follows. A call more, and
-        one less for the read. At most a quarter of the cache is held so."""
+        """Like `count`, but also holds the found pages for a moment, for the read that usually
+        follows. It takes one more call, and the read one less. At most a quarter of the cache is
+        held in this way."""
         deadline = time.monotonic() + self._options.fetch_deadline
         found = self._each(chains, lambda session, part, left: self._find(session, part, left, deadline), 0, self._look_up_budget())
         self._count_found(chains, found)
         return found
 
     def read(self, chains: Sequence[Chain]) -> list[int]:
-        """Copies the cached pages of each chain into its memory. How many there are, from chain.start on; behind them the memory's
-        bytes are undefined. One call; none where `find` has found them just now."""
+        """Copies the cached pages of each chain into its memory. Returns how many pages there are
+        from chain.start on. The memory's bytes after them are undefined. Takes one call, or none if
+        `find` found the pages a moment ago."""
         done = self._each(chains, self._read, 0, self._budget())
         self.counts.read_pages += sum(done)
         self.counts.unread_pages += sum(len(chain.keys) - chain.start for chain in chains) - sum(done)
         return done
 
     def write(self, chains: Sequence[Chain]) -> list[int]:
-        """Copies the pages of each chain that are not cached from its memory. How many are cached then, from chain.start on: none
-        where the pages before that are not, or where there is no room. Two calls."""
+        """Copies the pages of each chain that are not cached from its memory. Returns how many
+        pages are cached then, from chain.start on. It is 0 if the earlier pages are not cached, or
+        if there is no free block. Takes two calls."""
         done = self._each(chains, self._write, 0, self._budget())
         self.counts.written_pages += sum(done)
         self.counts.unwritten_pages += sum(len(chain.keys) - chain.start for chain in chains) - sum(done)
         return done
 
     def hold(self, chains: Sequence[Chain]) -> list[Hold | None]:
-        """Holds what is cached of each chain until `release`; None where there is nothing. Two calls, one where nothing is there."""
+        """Holds the cached pages of each chain until `release`; None if there are none. Takes two
+        calls, or one if nothing is cached."""
         budget = self._look_up_budget()
         found = self._counted(chains, budget)
         there = [index for index, pages in enumerate(found) if pages]
@@ -173,12 +184,13 @@ class KeyedPages:
         return holds
 
     def take(self, chains: Sequence[Chain]) -> list[Hold | None]:
-        """As `hold`, for chains that were found: without a look-up, and nothing is fetched from disk. One call; none where `find` has
-        found them just now."""
+        """Like `hold`, for chains that were found: without a look-up, and without a fetch from
+        disk. Takes one call, or none if `find` found the pages a moment ago."""
         return self._each(chains, self._take, None, self._budget())
 
     def load(self, holds: Sequence[Hold], memory: PageMemory) -> bool:
-        """Copies the last page of hold i into page i of the memory. False: the bytes there are undefined. No call."""
+        """Copies the last page of hold i into page i of the memory. False: the bytes there are
+        undefined. Takes no call."""
         alive = False
         with self._shared.use() as session:
             if session is not None and all(hold.session is session for hold in holds):
@@ -190,20 +202,21 @@ class KeyedPages:
         return alive
 
     def has(self, hold: Hold) -> bool:
-        """Whether it is of the session that there is now; another one's is worth nothing."""
+        """Whether the hold is of the current session. A hold of another session is worthless."""
         return self._shared.is_current(hold.session)
 
     def release(self, holds: Sequence[Hold]) -> None:
-        """Ends holds, soon. Those of a session that is gone have ended with it."""
+        """Ends holds soon. Holds of a lost session have already ended."""
         for session in {hold.session for hold in holds}:
             self._shared.leave(session, [hold.sequence_id for hold in holds if hold.session is session])
 
     def remove(self, chains: Sequence[Chain]) -> list[int]:
-        """Forgets every page whose chain begins with these keys. Blocks that left, for each chain."""
+        """Removes every page whose chain begins with these keys. Returns the removed blocks of each
+        chain."""
         return self._each(chains, self._remove, 0, self._budget())
 
     def clear(self) -> bool:
-        """Forgets every page, for everybody who uses the cache. Whether it happened."""
+        """Removes every page, for all users of the cache. Returns whether it succeeded."""
         done = False
         with self._shared.use() as session:
             if session is not None:
@@ -212,7 +225,8 @@ class KeyedPages:
         return done
 
     def usage(self) -> tuple[int, int]:
-        """Bytes that are in use, and that there are, over all tiers of the cache; (0, 0) where the daemon does not say."""
+        """Returns the used and the total bytes over all tiers of the cache; (0, 0) if the daemon
+        does not tell."""
         with self._shared.use() as session:
             for cache in session.client.caches() if session is not None else ():
                 if cache.name == self.name:
@@ -220,15 +234,16 @@ class KeyedPages:
         return 0, 0
 
     def close(self) -> None:
-        """Ends the session, once no operation uses it. Later operations find nothing."""
+        """Ends the session when no operation uses it. Later operations find nothing."""
         self._shared.close()
         self._copier.close()
 
-    # --- What an operation does within a session ---
+    # --- The parts of operations, within a session ---
 
     def _each(self, chains: Sequence[Chain], run: Callable[[MappedSession, Sequence[Chain], Budget], list[R]], nothing: R,
               budget: Budget) -> list[R]:
-        """Runs an operation over batches that the daemon takes. `nothing`: of each chain whose batch failed."""
+        """Runs an operation in batches that the daemon accepts. `nothing`: the result of each chain
+        whose batch failed."""
         done: list[R] = []
         for first in range(0, len(chains), _MOST_CHAINS):
             part = chains[first:first + _MOST_CHAINS]
@@ -262,7 +277,9 @@ class KeyedPages:
             below = [chain for chain, (near, anywhere) in zip(chains, found) if anywhere > near]
             if not below or here <= before or not self._fetch(session, below, budget, deadline):
                 return [near for near, _ in found]
-            before = here  # One fetch brings a part of the memory at most. Where it brought nothing there is no room.
+            # One fetch brings at most a part of the memory. If it brought nothing, there is no free
+            # block.
+            before = here
 
     def _find(self, session: MappedSession, chains: Sequence[Chain], budget: Budget, deadline: float) -> list[int]:
         found = self._count(session, chains, budget, deadline)
@@ -281,14 +298,15 @@ class KeyedPages:
         return found
 
     def _match(self, session: MappedSession, chains: Sequence[Chain], budget: Budget) -> list[tuple[int, int]]:
-        """Keys of each chain that are cached in memory, and anywhere."""
+        """The number of each chain's keys that are cached in memory, and in any tier."""
         results = self._shared.run(session, [v1.Operation(match_prefix=v1.MatchPrefixRequest(
             namespace=_namespace(chain.salt), keys=chain.keys)) for chain in chains], budget)
-        matches = [result.match_prefix for result in results]  # Empty where one failed.
+        matches = [result.match_prefix for result in results]  # Empty if the operation failed.
         return [(match.matched_tokens // self._block_tokens, match.cached_tokens // self._block_tokens) for match in matches]
 
     def _fetch(self, session: MappedSession, chains: Sequence[Chain], budget: Budget, deadline: float) -> bool:
-        """Brings chains up from the disk. Whether some of it came, so that looking again is worth it."""
+        """Fetches chains from the disk. Returns whether some pages arrived, so that another look-up
+        is useful."""
         left = deadline - time.monotonic()
         if left < 0.001:
             return False
@@ -299,7 +317,7 @@ class KeyedPages:
         return ticket > 0 and self._is_reached(session, "completed_fetch_ticket", ticket, budget, deadline)
 
     def _is_reached(self, session: MappedSession, lane: str, ticket: int, budget: Budget, deadline: float) -> bool:
-        """Asks for a ticket until it is done."""
+        """Waits for a ticket, with several calls if needed."""
         pause = 0.0005
         while getattr(self._shared.answer(session, [], budget), lane) < ticket:
             if time.monotonic() + pause > deadline or budget.left <= 0:
@@ -339,7 +357,7 @@ class KeyedPages:
         return [hold if hold and hold.places else None for hold in holds]
 
     def _take(self, session: MappedSession, chains: Sequence[Chain], budget: Budget) -> list[Hold | None]:
-        """What `find` holds, as far as the chain goes; the others are held anew."""
+        """Takes what `find` holds of each chain. The other chains are held anew."""
         found = self._kept.take(chains, session)
         kept = self._shared.keep(session, [hold.sequence_id for hold in found if hold])
         holds = [hold._replace(places=hold.places[:len(chain.keys)]) if hold and hold.sequence_id in kept else None
@@ -359,8 +377,9 @@ class KeyedPages:
         return [int(result.invalidate_prefix.removed_blocks) for result in results]
 
     def _open(self, session: MappedSession, chains: Sequence[Chain], reserved_tokens: int, budget: Budget) -> list[_Opened | None]:
-        """Opens a sequence of each chain, which holds what matched. `reserved_tokens`: 0 takes room for the whole chain; one block is
-        the least, and is more than what matched only where nothing did."""
+        """Opens a sequence of each chain. It holds the matched blocks. `reserved_tokens`: 0
+        reserves the whole chain. The least is one block, which exceeds the match only if nothing
+        matched."""
         if not chains:
             return []
         ids = [session.client._session.next_id() for _ in chains]
@@ -382,12 +401,13 @@ class KeyedPages:
         try:
             is_ready = not ticket or self._is_reached(session, "completed_ticket", ticket, budget, time.monotonic() + budget.left)
         finally:
-            if not is_ready:  # Also where the daemon refuses to say: the session may live on.
+            if not is_ready:  # Also if the daemon refuses to answer: the session may continue.
                 self._shared.leave(session, _ids(opened))
         return opened if is_ready else [None] * len(chains)
 
     def _commit_and_free(self, session: MappedSession, whole: dict[int, int], sequences: Sequence[int], budget: Budget) -> dict[int, int]:
-        """Says how many pages of some sequences are whole, and ends all sequences. The commits that succeeded."""
+        """Commits complete pages of some sequences and ends all sequences. Returns the successful
+        commits."""
         if not sequences:
             return {}
         operations = [v1.Operation(commit_tokens=v1.CommitTokensRequest(sequence_id=sequence, computed_tokens=pages * self._block_tokens))
@@ -395,7 +415,8 @@ class KeyedPages:
         try:
             results = self._shared.run(session, operations + [_free(sequence) for sequence in sequences[::-1]], budget)
         except PagodaError:
-            self._shared.leave(session, sequences)  # A batch that is refused as a whole frees nothing.
+            # A batch that is refused as a whole frees nothing.
+            self._shared.leave(session, sequences)
             raise
         stored = {}
         for (sequence, pages), result in zip(whole.items(), results):
@@ -408,7 +429,7 @@ class KeyedPages:
 
 @functools.lru_cache(4096)
 def _namespace(salt: str) -> Any:
-    """Salts are few: shards of a model, or users."""
+    """Cached, because there are few salts: shards of a model, or users."""
     return v1.Namespace(cache_salt=salt, keyed=True)
 
 
@@ -421,7 +442,8 @@ def _ids(opened: Sequence[_Opened | None]) -> list[int]:
 
 
 def _by_memory(wanted: Any) -> list[tuple[PageMemory, list[int], list[int]]]:
-    """Of (chain, first, places): the pages from keys[first] on and their slots, together for each memory."""
+    """From (chain, first, places): the pages from keys[first] on and their slots, grouped by
+    memory."""
     found: dict[int, tuple[PageMemory, list[int], list[int]]] = {}
     for chain, first, places in wanted:
         _, pages, slots = found.setdefault(id(chain.memory), (chain.memory, [], []))

@@ -1,4 +1,5 @@
-"""One session that the threads of an engine share, found again where it is lost, and never closed under a copy."""
+"""A session that the threads of an engine share. It is reopened after a loss, and never closed
+during a copy."""
 
 import contextlib
 import dataclasses
@@ -22,24 +23,25 @@ from pagoda.values import Tier
 
 log = logging.getLogger("pagoda.connector")
 
-# Seconds for an answer when the time of an operation is used up: the daemon is told to let go all the same.
+# Seconds for an answer when an operation's time is used up: the sequences must still be released.
 _LEAST_SECONDS = 0.05
-# Seconds after which sequences are ended for which no batch came that could do it with its own.
+# Seconds after which sequences are ended if no batch comes that could end them too.
 _LEAVE_SECONDS = 0.01
 _MOST_LEAVING = 1024
-# A new cache takes its memory before the daemon answers. Nobody but the link's thread waits for that.
+# The daemon allocates a new cache's memory before it answers. Only the link's thread waits for
+# that.
 _OPEN_SECONDS = 60.0
 
 
 class Budget:
-    """The seconds for which one operation may still wait for the daemon. Copies are not counted."""
+    """The seconds that one operation can still wait for the daemon. Copies are not counted."""
 
     def __init__(self, seconds: float) -> None:
         self.left = seconds
 
     @contextlib.contextmanager
     def spend(self) -> Iterator[float]:
-        """The block waits for the daemon, at most so many seconds."""
+        """The `with` block waits for the daemon, at most the yielded seconds."""
         started = time.monotonic()
         try:
             yield max(self.left, _LEAST_SECONDS)
@@ -55,18 +57,21 @@ class MappedSession:
     slots: Bytes
     """(slots, page bytes)."""
     users: int = 0
-    """Operations that use it now."""
+    """The operations that use it now."""
     leaving: dict[int, float] = dataclasses.field(default_factory=dict)
-    """Sequences to be ended, and from when on."""
+    """Sequences to be ended, and the time from which they can be ended."""
 
 
 class SharedSession:
     """Thread-safe.
 
     Invariants:
-      1. A session is closed when no operation uses it: closing it says that this process writes no slot of it any more.
-      2. After the first failure no operation begins with the session, so none waits for the same daemon again.
-      3. A sequence that leaves is ended with the next batch, whoever's it is, or a little later without one.
+    1. A session is closed only when no operation uses it, because closing it declares that this
+      process no longer writes to its slots.
+    2. After the first failure no operation begins with the session, so none waits for the same
+      daemon again.
+    3. A sequence that leaves is ended with the next batch of any operation, or a little later
+      without one.
     """
 
     def __init__(self, name: str, *, identity: CacheIdentity, page_bytes: int, block_tokens: int, options: KeyedOptions) -> None:
@@ -79,7 +84,7 @@ class SharedSession:
         self._idle = threading.Condition(self._lock)
         self._left = threading.Condition(self._lock)
         self._sessions: dict[Client, MappedSession] = {}
-        """The one that is open, and lost ones that operations still use."""
+        """The open session, and lost sessions that operations still use."""
         self._closed = False
         self._complaints: set[str] = set()
         self._stop_populating = threading.Event()
@@ -88,7 +93,7 @@ class SharedSession:
         self._leaver.start()
 
     def wait(self, seconds: float) -> bool:
-        """Waits until there is a session. Whether there is one."""
+        """Waits until there is a session. Returns whether there is one."""
         return self._link.wait(seconds)
 
     @property
@@ -102,8 +107,8 @@ class SharedSession:
 
     @contextlib.contextmanager
     def use(self) -> Iterator[MappedSession | None]:
-        """The session, which is not closed during the block; None where there is none. A failure of the daemon ends the block, and
-        goes no further."""
+        """Yields the session, which is not closed during the `with` block, or None if there is
+        none. A failure of the daemon ends the block and is not raised further."""
         with self._lock:
             session = self._usable()
             if session is not None:
@@ -122,11 +127,13 @@ class SharedSession:
                 self._idle.notify_all()
 
     def run(self, session: MappedSession, operations: list[Any], budget: Budget) -> list[Any]:
-        """Runs a batch and returns its results. It is sent once: a connection that breaks is a lost session."""
+        """Runs a batch and returns its results. It is sent only once: a broken connection is a lost
+        session."""
         return list(self.answer(session, operations, budget).results)[-len(operations):] if operations else []
 
     def answer(self, session: MappedSession, operations: list[Any], budget: Budget) -> Any:
-        """The same with all that the daemon says. Sequences that leave do so first, so their results come first."""
+        """Like run, but returns the daemon's whole answer. The ends of leaving sequences come
+        first, and so do their results."""
         with self._lock:
             now = time.monotonic()
             leaving = [sequence for sequence, due in session.leaving.items() if due <= now][:_MOST_LEAVING]
@@ -144,45 +151,47 @@ class SharedSession:
             raise
 
     def leave(self, session: MappedSession, sequences: Sequence[int], seconds: float = 0.0) -> None:
-        """Ends sequences after so many seconds, with the next batch then; the last one first, so that the first pages are the last to
-        be evicted."""
+        """Ends sequences after `seconds`, with the next batch. The last one ends first, so that the
+        first pages are evicted last."""
         if sequences:
             with self._left:
                 session.leaving |= dict.fromkeys(reversed(sequences), time.monotonic() + seconds)
                 self._left.notify()
 
     def keep(self, session: MappedSession, sequences: Sequence[int]) -> set[int]:
-        """Takes a `leave` back. The sequences that are not being ended already."""
+        """Undoes `leave`. Returns the sequences that are not already being ended."""
         with self._lock:
             return {sequence for sequence in sequences if session.leaving.pop(sequence, None) is not None}
 
     def confirm(self, session: MappedSession, budget: Budget) -> None:
-        """Raises unless the session lives: then what it holds has been its own until now. Asks where the memory came from, which
-        answers sooner than a batch."""
+        """Raises unless the session is alive. If it is alive, the held slots were not reused until
+        now. Asks the map socket, which answers faster than a batch."""
         with budget.spend() as seconds:
             MapSocket(session.client.session_ref, timeout=min(seconds, self._options.timeout)).describe()
 
     def note(self, error: PagodaError) -> None:
-        """What is refused is a miss, and told once. What is full is normal."""
+        """A refused call is a miss, and is logged once. A full cache is normal."""
         if not isinstance(error, Exhausted) and error.reason not in self._complaints:
             self._complaints.add(error.reason)
             log.warning("%s: a call was refused, which counts as a miss: %s", self.name, error)
 
     def close(self) -> None:
-        """Ends the session once no operation uses it. Waits for both, and not for a daemon that does not answer."""
+        """Ends the session when no operation uses it. Waits for both, but not for a daemon that
+        does not answer."""
         patience = 2 * self._options.timeout + 1
         with self._idle:
             self._closed = True
             self._stop_populating.set()
             self._left.notify()
             if not self._idle.wait_for(lambda: not any(session.users for session in self._sessions.values()), patience):
-                return  # A copy goes on. Its blocks stay out of use until this process ends.
+                # A copy is still running. Its blocks stay out of use until this process ends.
+                return
         closing = threading.Thread(target=self._link.close, name="pagoda-close", daemon=True)
         closing.start()
         closing.join(patience)
 
     def _usable(self) -> MappedSession | None:
-        """The open session. With the lock."""
+        """The open session. The caller holds the lock."""
         if self._closed:
             return None
         client = self._link.client
@@ -190,7 +199,7 @@ class SharedSession:
         return self._sessions.get(client) if client is not None else None
 
     def _forget_unused(self) -> None:
-        """Has lost sessions closed that no operation uses. With the lock."""
+        """Closes lost sessions that no operation uses. The caller holds the lock."""
         for client in self._link.lost_clients:
             session = self._sessions.get(client)
             if session is None or not session.users:
@@ -204,7 +213,7 @@ class SharedSession:
             self.note(error)
 
     def _leave_in_time(self) -> None:
-        """In a thread: ends sequences that are due and for which no batch comes."""
+        """Runs in a thread: ends due sequences for which no batch comes."""
         while True:
             with self._left:
                 if self._closed:
@@ -220,7 +229,7 @@ class SharedSession:
                     self.answer(session, [], Budget(self._options.timeout))
 
     def _connect(self) -> Client:
-        """Opens the cache, a session in it and its memory. In the link's thread."""
+        """Opens the cache, a session in it and its memory. Runs in the link's thread."""
         options = self._options
         open_cache(options.endpoint, self.name, identity=self._identity, layers=[Layers.opaque(1, bytes_per_block=self._page_bytes)],
                    tokens_per_block=self._block_tokens, host=options.host, disk=options.disk, timeout=_OPEN_SECONDS, token=options.token)
@@ -232,7 +241,7 @@ class SharedSession:
             client.close()
             raise
         with self._lock:
-            self._stop_populating.set()  # That of an earlier session.
+            self._stop_populating.set()  # The flag of an earlier session.
             self._stop_populating = threading.Event()
             self._sessions[client] = MappedSession(client, slots)
         if options.populate:

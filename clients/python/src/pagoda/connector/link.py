@@ -1,4 +1,5 @@
-"""A session with a daemon that may go away and come back. An engine must not notice more than a miss."""
+"""A session with a daemon that can go away and come back. The engine must notice no more than a
+miss."""
 
 import logging
 import threading
@@ -15,22 +16,24 @@ CLOSE_SECONDS = 5.0
 
 
 class Link:
-    """Keeps a session open. `client` is the session, or None while the daemon is gone, slow or refuses it.
+    """Keeps a session open. `client` is the session, or None while the daemon is gone, slow or
+    refuses it.
 
-    Nothing here raises for a daemon that does not answer. A caller that gets an error from `client` calls
-    `lost`. From then on `client` is None, so no later call waits for the same daemon, and a thread of this
-    object opens a new session as soon as it can. A new session is another Client object: the sequences of
-    the old one are gone for the caller.
+    Nothing here raises because a daemon does not answer. If a call on `client` fails, the caller
+    calls `lost`. From then on `client` is None, so no later call waits for the same daemon. A
+    thread of this object opens a new session as soon as it can. A new session is another Client
+    object: the caller has lost the sequences of the old one.
 
-    A lost session is not closed at once, because workers may still write to its slots, and closing gives
-    them to others. After `forget` it is closed, as soon as there is a daemon. That matters after a restart,
-    too: the next daemon keeps back what the sessions of the dead one could write, until they are closed or
-    their processes have ended. Thread-safe.
+    A lost session is not closed at once. Workers may still write to its slots, and closing it would
+    make the slots free for others. After `forget` it is closed as soon as a daemon answers. That
+    also matters after a restart: the new daemon quarantines the blocks that sessions of the dead
+    one could write, until these sessions are closed or their processes have ended. Thread-safe.
     """
 
     def __init__(self, connect: Callable[[], Client], *, name: str, retry: float = RETRY_SECONDS) -> None:
-        """`connect` opens the session; it raises PagodaError or ValueError where it cannot, and returns
-        within the time that an engine may lose. `name`: for the log. `retry`: seconds between two tries."""
+        """`connect` opens the session. If it cannot, it raises PagodaError or ValueError. It must
+        return within the time that an engine can lose. `name`: for the log. `retry`: seconds
+        between two attempts."""
         self._connect = connect
         self._name = name
         self._retry = retry
@@ -38,7 +41,7 @@ class Link:
         self._client: Client | None = None
         self._lost: list[Client] = []  # Workers may still write to their slots.
         self._closing: list[Client] = []
-        self._resets = 0  # How many are still to be done.
+        self._resets = 0  # Resets that are still to be done.
         self._complaint = ""
         self._closed = False
         self._losses = 0
@@ -47,7 +50,7 @@ class Link:
 
     @property
     def client(self) -> Client | None:
-        """The session; None where there is none now. Costs nothing."""
+        """The session; None if there is none now. Costs nothing."""
         client = self._client
         if client is not None and client.session_error is not None:
             self.lost(client, client.session_error)
@@ -56,17 +59,18 @@ class Link:
 
     @property
     def lost_clients(self) -> list[Client]:
-        """Sessions that were lost and not forgotten."""
+        """Sessions that are lost and not forgotten."""
         return self._lost
 
     def wait(self, seconds: float) -> bool:
-        """Waits until there is a session, at most for so long. Whether there is one."""
+        """Waits at most `seconds` until there is a session. Returns whether there is one."""
         with self._changed:
             self._changed.wait_for(lambda: self._client is not None or self._closed, seconds)
             return self._client is not None
 
     def lost(self, client: Client, error: Exception) -> None:
-        """A call on `client` failed in a way that a later one would, too. Does not block."""
+        """A call on `client` failed in a way in which later calls would also fail. Does not
+        block."""
         with self._changed:
             if self._client is not client:
                 return
@@ -74,30 +78,32 @@ class Link:
             self._lost = [*self._lost, client]
             self._losses += 1
             self._changed.notify_all()
-        log.warning("%s: the session is lost, going on without cached KV: %s", self._name, error)
+        log.warning("%s: the session is lost; continuing without cached KV: %s", self._name, error)
 
     def forget(self, client: Client) -> None:
-        """No worker uses the slots of this lost session any more: it is closed, behind the caller's back."""
+        """No worker uses the slots of this lost session any more. It is closed in the
+        background."""
         with self._changed:
             self._lost = [one for one in self._lost if one is not client]
             self._closing.append(client)
             self._changed.notify_all()
 
     def reset_when_back(self) -> Client | None:
-        """The next session begins with an empty cache. The session, where there is one by now: then the caller has to reset it."""
+        """The next session begins with an empty cache. If there is a session by now, returns it:
+        the caller must then reset it."""
         with self._changed:
             if self._client is None:
                 self._resets += 1
             return self._client
 
     def take_losses(self) -> int:
-        """How often a session was lost since the last look."""
+        """Returns how often a session was lost since the last call."""
         with self._changed:
             losses, self._losses = self._losses, 0
             return losses
 
     def close(self) -> None:
-        """Ends all sessions. Blocks until the calls have ended."""
+        """Ends all sessions. Waits for running calls."""
         with self._changed:
             self._closed = True
             self._closing += self._lost
@@ -111,7 +117,7 @@ class Link:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._client is None or self._closing or self._closed, self._retry)
-            _ = self.client  # Has it ended while nobody asked?
+            _ = self.client  # Notices a session that ended while the engine was idle.
             with self._changed:
                 closed, connected = self._closed, self._client is not None
                 closing: list[Client] = []
@@ -131,7 +137,7 @@ class Link:
                     self._changed.wait_for(lambda: self._closed, self._retry)
 
     def _publish(self, client: Client) -> bool:
-        """False: a reset comes first."""
+        """Returns false if a reset must come first."""
         with self._changed:
             if self._closed:
                 self._closing.append(client)
@@ -146,7 +152,7 @@ class Link:
         return True
 
     def _reset(self, client: Client) -> Client | None:
-        """Does the resets that are due. None: there is no session after all."""
+        """Does the pending resets. Returns None if there is no session after all."""
         with self._changed:
             due = self._resets
         try:
@@ -155,21 +161,22 @@ class Link:
             self._complain(error)
             self._end(client, 0.0)
             return None
-        except Exception as error:  # It is refused, and would be each time.
-            log.error("%s: the cache is not reset, and may hold what a reset was to forget: %s", self._name, error)
+        except Exception as error:  # The reset is refused, and would be refused each time.
+            log.error("%s: the cache was not reset and may still hold KV that the reset should remove: %s", self._name, error)
         with self._changed:
             self._resets -= due
         return client
 
     def _complain(self, error: Exception) -> None:
-        if str(error) != self._complaint:  # Once, and not twice a second.
+        if str(error) != self._complaint:  # Log it once, not with each attempt.
             self._complaint = str(error)
             log.warning("%s: no session: %s: %s", self._name, type(error).__name__, error)
 
     def _end(self, client: Client, seconds: float) -> None:
         try:
             if seconds:
-                client._connected_within(seconds)  # Its own connection may still wait for its next try.
+                # Its connection may still wait for its next attempt.
+                client._connected_within(seconds)
             client.close()
         except PagodaError:
             pass
@@ -179,6 +186,7 @@ class Link:
     def _try_once(self) -> Client | None:
         try:
             return self._connect()
-        except Exception as error:  # Whatever it is, the thread must go on: nobody else looks for the daemon.
+        # The thread must go on after any error: nothing else looks for the daemon.
+        except Exception as error:
             self._complain(error)
             return None

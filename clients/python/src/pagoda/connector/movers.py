@@ -1,4 +1,5 @@
-"""Copies between an engine's memory and the mapped pool: by the CPU at once, or by a GPU on streams of its own."""
+"""Copies between an engine's memory and the mapped pool: by the CPU at once, or by a GPU on
+separate streams."""
 
 import abc
 import concurrent.futures
@@ -10,11 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-PARALLEL_BYTES = 1 << 20  # Less is not worth waking a thread.
+PARALLEL_BYTES = 1 << 20  # A smaller copy is not worth another thread.
 
 
 def runs(blocks: Sequence[int], slots: Sequence[int]) -> list[tuple[int, int, int]]:
-    """(first block, first slot, count): pairs where both go up by one become one copy."""
+    """Yields (first block, first slot, count): pairs in which both numbers increase by one become
+    one copy."""
     found: list[tuple[int, int, int]] = []
     for block, slot in zip(blocks, slots):
         if found and block == found[-1][0] + found[-1][2] and slot == found[-1][1] + found[-1][2]:
@@ -25,34 +27,36 @@ def runs(blocks: Sequence[int], slots: Sequence[int]) -> list[tuple[int, int, in
 
 
 class Mark(abc.ABC):
-    """A place in a stream's work."""
+    """A position in a stream's work."""
 
     @abc.abstractmethod
     def is_reached(self) -> bool:
-        """Whether all work before it is done. Does not block."""
+        """Whether all work before the mark is done. Does not block."""
 
 
 class Stream(abc.ABC):
-    """Work that is done in its order."""
+    """Work that is done in order."""
 
     @abc.abstractmethod
     def mark(self) -> Mark:
-        """Here."""
+        """A mark at the stream's current end."""
 
     @abc.abstractmethod
     def wait(self, mark: Mark) -> None:
-        """What is given to this stream from now on begins after the mark. Does not block."""
+        """Later work of this stream begins after the mark. Does not block."""
 
     def begin(self) -> None:
-        """Begins what was collected. Raises what a copy raises; others may then have been made, and the rest is dropped."""
+        """Begins the collected copies. Raises the error of a failed copy. Other copies may have run
+        then; the rest is dropped."""
 
     def drop(self) -> None:
-        """Forgets what was collected and has not begun."""
+        """Drops the collected copies that have not begun."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """Where the blocks of a layer lie. Row r holds the blocks r * per_row to (r + 1) * per_row - 1, each as `pieces` entries of axis 1."""
+    """The places of a layer's blocks. Row r holds the blocks r * per_row to (r + 1) * per_row - 1,
+    each as `pieces` entries of axis 1."""
 
     array: Any
     """Bytes: (rows, per_row * pieces, heads, chunk bytes). The last axis is contiguous."""
@@ -60,7 +64,8 @@ class Places:
     per_row: int = 1
 
     def blocks(self, first: int, count: int) -> Any:
-        """(count, pieces, heads, chunk bytes), without a copy. More than one block only where a row is one."""
+        """Returns (count, pieces, heads, chunk bytes), without a copy. `count` can be above 1 only
+        if a row is one block."""
         assert count == 1 or self.per_row == 1
         row, place = divmod(first, self.per_row)
         return self.array[row:row + count, place * self.pieces:(place + 1) * self.pieces]
@@ -70,56 +75,61 @@ class Codec(abc.ABC):
     """Another form of a chunk, in which slots hold it."""
 
     name: str
-    """Tells this form from others, in a cache's identity."""
+    """Distinguishes this form from others in a cache's identity."""
 
     @abc.abstractmethod
     def stored_bytes(self, chunk_bytes: int) -> int:
-        """Of a chunk in a slot. ValueError: such chunks have no such form."""
+        """The bytes of a chunk in a slot. ValueError: chunks of this size have no such form."""
 
     @abc.abstractmethod
     def encode(self, chunks: Any) -> Any:
-        """Chunks (..., chunk bytes) as slots hold them, (..., stored bytes): a new array of the same kind."""
+        """Converts chunks (..., chunk bytes) to the slots' form (..., stored bytes). Returns a new
+        array of the same kind."""
 
     @abc.abstractmethod
     def decode(self, stored: Any) -> Any:
-        """The engine's form: a new array."""
+        """Converts to the engine's form. Returns a new array."""
 
 
 class Mover(abc.ABC):
-    """Copies, and the streams on which it does so."""
+    """Makes copies, on its streams."""
 
     compute: Stream
-    """The engine's own."""
+    """The engine's own stream."""
     loads: Stream
     saves: Stream
 
     @abc.abstractmethod
     def view(self, memory: Any) -> Any:
-        """The engine's memory of a layer as bytes: (blocks, pieces, heads, chunk bytes), without a copy."""
+        """The engine's memory of a layer as bytes: (blocks, pieces, heads, chunk bytes), without a
+        copy."""
 
     @abc.abstractmethod
     def register(self, pool: npt.NDArray[np.uint8]) -> Any:
-        """A mapped pool, made ready for copies. May take seconds, and may be called by another thread than the copies' own."""
+        """Prepares a mapped pool for copies. Can take seconds. Can be called from another thread
+        than the copies."""
 
     def unregister(self, pool: Any) -> None:
-        """Undoes `register`, whose result is given, once all copies have ended."""
+        """Undoes `register`; `pool` is its result. Call it after all copies have ended."""
 
     @abc.abstractmethod
     def copy_blocks(self, stream: Stream, target: Places, targets: Sequence[int], source: Places, sources: Sequence[int],
                     convert: Callable[[Any], Any] | None = None) -> None:
-        """Block targets[i] becomes block sources[i], or what `convert` makes of it: one of a Codec's functions. Behind what the stream
-        has; all copies have begun at the next mark."""
+        """Copies block sources[i] to block targets[i], converted with `convert`, a function of a
+        Codec, if it is given. The copies come after the stream's earlier work. All have begun at
+        the next mark."""
 
     def close(self) -> None:
         """Waits for all copies, and forgets the pools."""
 
 
 class ArrayMover(Mover):
-    """Copies arrays: a run of blocks that lie one behind the other on both sides is one copy."""
+    """Copies arrays. Blocks that are adjacent on both sides are one copy."""
 
     @abc.abstractmethod
     def copy(self, stream: Stream, target: Any, source: Any, convert: Callable[[Any], Any] | None = None) -> None:
-        """`target[...] = source`, or what `convert` makes of it, behind what the stream has."""
+        """`target[...] = source`, converted with `convert` if given, after the stream's earlier
+        work."""
 
     def copy_blocks(self, stream: Stream, target: Places, targets: Sequence[int], source: Places, sources: Sequence[int],
                     convert: Callable[[Any], Any] | None = None) -> None:
@@ -131,7 +141,7 @@ class ArrayMover(Mover):
             self.copy(stream, target.blocks(target_block, count), source.blocks(source_block, count), convert)
 
 
-# Target, source, and what makes the one of the other.
+# Target, source, and the conversion.
 _Copy = tuple[Any, Any, Callable[[Any], Any] | None]
 
 
@@ -141,7 +151,8 @@ class _Done(Mark):
 
 
 class _HostStream(Stream):
-    """Copies are collected, and done when they begin: by several threads where they are large, for one does not reach the memory's rate."""
+    """Collects copies and makes them when they begin. Large ones use several threads, because one
+    thread does not reach the memory's bandwidth."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -182,10 +193,11 @@ def _copy_all(copies: Sequence[_Copy]) -> None:
 
 
 class HostMover(ArrayMover):
-    """For an engine whose memory is the host's. Copies are done when their mark is made."""
+    """For an engine whose memory is on the host. The copies are done when their mark is made."""
 
     def __init__(self, threads: int | None = None) -> None:
-        """`threads`: for large copies; else half of the processors, at most 4. With all of them they wait for the engine's own."""
+        """`threads`: for large copies; default: half of the processors, at most 4. With more, they
+        would wait for the engine's own threads."""
         threads = threads or max(min((os.cpu_count() or 1) // 2, 4), 1)
         self.compute, self.loads, self.saves = (_HostStream(threads) for _ in range(3))
 

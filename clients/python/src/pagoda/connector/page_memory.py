@@ -1,4 +1,4 @@
-"""An engine's pages, and their copies from and to the slots of a cache."""
+"""An engine's pages, and their copies to and from the slots of a cache."""
 
 import abc
 import concurrent.futures
@@ -13,12 +13,13 @@ from pagoda.connector.movers import runs
 
 Bytes = npt.NDArray[np.uint8]
 
-# What one thread copies at least: with less, to wake another one costs more than it saves.
+# The least that one thread copies: for less, waking another thread costs more than it saves.
 _PIECE = 2 << 20
 
 
 class PageMemory(abc.ABC):
-    """Pages of one size, each with a number. A slot holds the bytes of one page in an order that the implementation fixes."""
+    """Pages of equal size, each with a number. A slot holds the bytes of one page in an order that
+    the implementation fixes."""
 
     page_bytes: int
 
@@ -32,11 +33,11 @@ class PageMemory(abc.ABC):
 
 
 class ArrayPages(PageMemory):
-    """Pages in arrays of bytes, wherever and in whatever order they lie there. Neighbours are one copy."""
+    """Pages in arrays of bytes, in any place and order. Neighbours are one copy."""
 
     def __init__(self, *parts: Bytes) -> None:
-        """`parts`: arrays whose first axis is the number of the page, views of the engine's memory. A slot holds what a page has in
-        each part, part by part, in the order of the part's axes."""
+        """`parts`: views of the engine's memory whose first axis is the page number. A slot holds
+        the page's bytes of each part, part by part, in the order of the part's axes."""
         self._parts: list[tuple[Bytes, int, int]] = []
         end = 0
         for part in parts:
@@ -56,16 +57,17 @@ class ArrayPages(PageMemory):
                 inside[place:place + count] = part[page:page + count]
 
     def _views(self, slots: Bytes) -> Iterator[tuple[Bytes, Bytes]]:
-        """The parts, and the slots in the shape of each: views, because the last axis of the slots is contiguous."""
+        """Yields each part and the slots in its shape. These are views, because the last axis of
+        the slots is contiguous."""
         for part, start, end in self._parts:
             yield part, slots[:, start:end].reshape(slots.shape[0], *part.shape[1:])
 
 
 class Buffers(PageMemory):
-    """Pages that are buffers of their own: page i is `buffers[i]`."""
+    """Pages that are separate buffers: page i is `buffers[i]`."""
 
     def __init__(self, buffers: Sequence[Any]) -> None:
-        """`buffers`: what numpy.frombuffer takes, all of one size."""
+        """`buffers`: arguments of numpy.frombuffer, all of the same size."""
         self._buffers = [np.frombuffer(buffer, np.uint8) for buffer in buffers]
         sizes = {buffer.nbytes for buffer in self._buffers}
         if len(sizes) > 1:
@@ -82,7 +84,8 @@ class Buffers(PageMemory):
 
 
 class Copier:
-    """Copies pages with several threads: one does not reach the memory's rate. Thread-safe."""
+    """Copies pages with several threads, because one does not reach the memory's bandwidth.
+    Thread-safe."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -90,7 +93,8 @@ class Copier:
 
     def copy(self, copy: Callable[[Bytes, Sequence[int], Sequence[int]], None], slots: Bytes, pages: Sequence[int],
              places: Sequence[int]) -> None:
-        """`copy`: the load or the save of a PageMemory. Raises what one of the threads raised, when all have ended."""
+        """`copy`: the load or the save of a PageMemory. Raises the error of a thread when all
+        threads have ended."""
         size = -(-len(pages) // max(min(self._threads, len(pages) * slots.shape[1] // _PIECE), 1))
         parts = [(slots, pages[first:first + size], places[first:first + size]) for first in range(0, len(pages), size or 1)]
         running = [self._others.submit(copy, *part) for part in parts[1:]]

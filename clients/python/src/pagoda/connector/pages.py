@@ -1,9 +1,11 @@
-"""How an engine's pages lie in the slots of a cache, for any number of ranks.
+"""The layout of an engine's pages in the slots of a cache, for any number of ranks.
 
-A slot holds, for each layer, the pages of all ranks: `[piece][head][chunk]`. A piece is a part of the block that the
-engine stores as one (its kernels' blocks, or several engine blocks in one block of the cache). A chunk is what one head
-has in a piece, as opaque bytes. A rank of tensor parallelism has a range of the heads, so what one rank wrote two ranks
-can read. Engines whose heads do not lie apart have one "head" for each rank; other numbers of ranks then do not match.
+A slot holds, for each layer, the pages of all ranks: `[piece][head][chunk]`. A piece is a part of
+the block that the engine stores as one (its kernels' blocks, or several engine blocks in one block
+of the cache). A chunk is one head's bytes in a piece, and is opaque. Each rank of tensor
+parallelism has a range of the heads, so two ranks can read pages that one rank wrote. If an
+engine's heads are not stored separately, each rank has one "head". Then other numbers of ranks do
+not match.
 """
 
 import dataclasses
@@ -16,26 +18,27 @@ from pagoda.caches import Layers
 
 @dataclasses.dataclass(frozen=True)
 class LayerPages:
-    """What one rank has of one layer."""
+    """One rank's part of one layer."""
 
     name: str
     group: int
-    """The engine's KV cache group: layers of one group share a block table."""
+    """The engine's KV cache group. The layers of a group share a block table."""
     window: int
-    """Of attention, in tokens; 0 is full attention."""
+    """The attention window in tokens; 0 is full attention."""
     pieces: int
-    """Of one engine block."""
+    """The pieces of one engine block."""
     heads: int
-    """Of this rank."""
+    """The heads of this rank."""
     chunk_bytes: int
-    """Of one head in one piece."""
+    """The bytes of one head in one piece."""
     shard: int
-    """Which range of heads this rank has, of `shards`. Ranks with the same shard hold the same bytes."""
+    """The range of heads of this rank, out of `shards`. Ranks with the same shard hold the same
+    bytes."""
     shards: int
     is_writer: bool
-    """Whether this rank saves the shard: one of its replicas does."""
+    """Whether this rank saves the shard. One of its replicas does."""
     stored_chunk_bytes: int = 0
-    """Of a chunk in a slot, where a Codec makes it another form; 0: chunk_bytes."""
+    """The bytes of a chunk in a slot, if a Codec converts it; 0: chunk_bytes."""
 
     @property
     def slot_chunk_bytes(self) -> int:
@@ -43,23 +46,24 @@ class LayerPages:
 
     @property
     def block_bytes(self) -> int:
-        """Of one engine block of this rank in a slot."""
+        """The bytes in a slot of one engine block of this rank."""
         return self.pieces * self.heads * self.slot_chunk_bytes
 
 
 @dataclasses.dataclass(frozen=True)
 class RankPages:
-    """What a worker says of itself when it has its memory: its layers, in the order of the model."""
+    """A worker's report of its memory: its layers, in the order of the model."""
 
     stage: int
-    """Of pipeline parallelism."""
+    """The stage of pipeline parallelism."""
     layers: tuple[LayerPages, ...]
     packing: str
-    """How the engine's kernels arrange a chunk: the backend's name, its version, the order of the axes."""
+    """How the engine's kernels arrange a chunk: the backend's name, its version, the order of the
+    axes."""
 
 
 def _shared(layer: LayerPages) -> tuple[object, ...]:
-    """What all ranks of a stage have of a layer."""
+    """The properties of a layer that all ranks of a stage share."""
     return layer.name, layer.group, layer.window, layer.pieces, layer.heads, layer.chunk_bytes, layer.slot_chunk_bytes, layer.shards
 
 
@@ -74,12 +78,13 @@ class PageLayout:
     layers: tuple[tuple[str, int, int], ...]
     """(name, window, bytes of one block of the cache), in the order of the model."""
     shapes: tuple[tuple[int, int, int, int], ...]
-    """Of each layer: pieces of a block of the cache, heads, bytes of a chunk in a slot and in the engine."""
+    """For each layer: pieces of a block of the cache, heads, and bytes of a chunk in a slot and in
+    the engine."""
     packing: str
 
     @classmethod
     def merge(cls, ranks: Sequence[RankPages], block_sizes: Sequence[int]) -> "PageLayout":
-        """Of the reports of all ranks. `block_sizes`: tokens of a block of each group.
+        """Merges the reports of all ranks. `block_sizes`: tokens of a block of each group.
 
         ValueError: the ranks disagree, or the engine's blocks do not fit a cache.
         """
@@ -108,7 +113,7 @@ class PageLayout:
         return cls(tokens_per_block, blocks_per_slot, tuple(windows), layers, shapes, packings.pop())
 
     def cache_layers(self) -> list[Layers]:
-        """For open_cache: runs of layers that are alike."""
+        """The layers for open_cache: groups of equal layers."""
         groups: list[Layers] = []
         for _, window, size in self.layers:
             if groups and (groups[-1].window, groups[-1].bytes_per_block) == (window, size):
@@ -118,6 +123,6 @@ class PageLayout:
         return groups
 
     def digest(self, *more: str) -> str:
-        """16 digits that tell this layout, and `more`, from others."""
+        """16 digits that distinguish this layout, together with `more`, from others."""
         facts = [self.tokens_per_block, self.layers, self.shapes, self.packing, *more]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]

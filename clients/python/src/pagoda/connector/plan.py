@@ -1,11 +1,13 @@
-"""What the scheduler's side of a connector tells the workers with a step, and what they answer. Plain data that pickles."""
+"""The messages between the scheduler's side of a connector and the workers, for each step. Plain
+data that can be pickled."""
 
 import dataclasses
 
 
 @dataclasses.dataclass
 class BlockCopies:
-    """Blocks of the engine and the parts of slots that hold, or will hold, the same tokens: one entry each, by group.
+    """Blocks of the engine, and the parts of slots that hold, or will hold, the same tokens: one
+    entry each, by group.
 
     A part is `slot * blocks_per_slot + place`.
     """
@@ -34,23 +36,23 @@ class StepPlan:
 
     step: int
     session: bytes | None
-    """SessionRef.to_bytes of the session whose slots these are; None where there is none."""
+    """SessionRef.to_bytes of the session that owns these slots; None if there is no session."""
     loads: dict[str, BlockCopies]
-    """By request: from slots into the engine's blocks."""
+    """By request: copies from slots into the engine's blocks."""
     failed_loads: set[str]
-    """Requests whose load cannot be done any more: they are to be computed."""
+    """Requests whose load is no longer possible: they must be computed."""
     saves: BlockCopies
-    """From the engine's blocks into slots, after the step."""
+    """Copies from the engine's blocks into slots, after the step."""
     new_blocks: set[int]
-    """Blocks that a request gets with this step: others may still be copied from them."""
+    """Blocks that a request gets with this step. Earlier saves may still read them."""
 
 
 @dataclasses.dataclass
 class StepReport:
-    """What workers have done, by rank."""
+    """The workers' completed work, by rank."""
 
     done: dict[int, int]
-    """Each rank's last step of which, and of all before it, all copies have ended."""
+    """Each rank's last step for which, together with all earlier steps, all copies have ended."""
     failed_saves: set[int]
     """Steps whose saves did not happen on some rank."""
 

@@ -1,4 +1,4 @@
-"""Maps memory before it is used: the first touch of a page that nobody has used costs several times its copy."""
+"""Maps memory before it is used: the first touch of an unused page costs several times its copy."""
 
 import ctypes
 import logging
@@ -16,8 +16,8 @@ _PIECE = 16 << 20
 
 
 def populate(pool: npt.NDArray[Any], stopped: threading.Event) -> None:
-    """Maps a whole pool, piece by piece, until `stopped` is set. Other threads run meanwhile. Of a daemon that takes memory when it is
-    touched it takes all of it."""
+    """Maps a whole pool, piece by piece, until `stopped` is set. Other threads run meanwhile. If
+    the daemon allocates memory on the first touch, this allocates all of it."""
     libc: Any = ctypes.CDLL(None, use_errno=True)
     start = pool.ctypes.data
     end = start + pool.shape[0] * pool.strides[0]
@@ -25,5 +25,5 @@ def populate(pool: npt.NDArray[Any], stopped: threading.Event) -> None:
         if stopped.is_set():
             return
         if libc.madvise(ctypes.c_void_p(piece), ctypes.c_size_t(min(_PIECE, end - piece)), _POPULATE_WRITE):
-            log.warning("the pool is not mapped ahead: %s", os.strerror(ctypes.get_errno()))
+            log.warning("the pool could not be mapped in advance: %s", os.strerror(ctypes.get_errno()))
             return

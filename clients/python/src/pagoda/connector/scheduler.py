@@ -1,8 +1,10 @@
-"""The scheduler's side of a connector, for any engine that tells it the tokens of requests and its own block tables.
+"""The scheduler's side of a connector, for any engine that provides the tokens of its requests and
+its own block tables.
 
-A request has one sequence in the cache, from the first question about it to its end. The sequence holds what matched, so
-nothing is promised that eviction could take. Slots for what the engine computes are taken ahead of the step that fills
-the block. Only whole blocks are loaded and saved. A daemon that does not answer costs hits and nothing else.
+A request has one sequence in the cache, from the first question about it to its end. The sequence
+holds the matched blocks, so nothing is promised that eviction could take. Slots for newly computed
+KV are reserved before the step that fills the block. Only whole blocks are loaded and saved. If the
+daemon does not answer, the only cost is missed hits.
 """
 
 import collections
@@ -24,19 +26,19 @@ from pagoda.values import Lane, MultimodalItem, Namespace, PrefetchTarget
 
 log = logging.getLogger("pagoda.connector")
 
-AGAIN_SECONDS = 0.1  # After a batch that the daemon refused.
+AGAIN_SECONDS = 0.1  # The pause after a batch that the daemon refused.
 IDLE_SECONDS = 1.0
 NOT_THERE = -1  # In a table: a block that a sliding window has passed.
-NULL_BLOCK = 0  # The engine's own.
+NULL_BLOCK = 0  # The engine's null block.
 
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """What names a request's KV."""
+    """The content that names a request's KV."""
 
     request_id: str
     tokens: Sequence[int]
-    """All tokens whose ids are known: the engine's own list, which grows."""
+    """All tokens whose ids are known. This is the engine's own list, which grows."""
     namespace: Namespace = Namespace()
     items: Sequence[MultimodalItem] = ()
 
@@ -47,16 +49,16 @@ class Scheduled:
 
     request_id: str
     new_blocks: Sequence[Sequence[int]] | None
-    """By group: blocks that its tables get; None for none."""
+    """By group: the blocks that its tables get; None for none."""
     starts_anew: bool
-    """Whether `new_blocks` are whole tables, not what is added."""
+    """Whether `new_blocks` are whole tables instead of additions."""
     computed: int
     """Tokens whose KV is complete after the step."""
 
 
 @dataclasses.dataclass
 class Counts:
-    """Since the last look."""
+    """Counts since the last call."""
 
     queries: int = 0
     queried_tokens: int = 0
@@ -64,7 +66,8 @@ class Counts:
     disk_hit_tokens: int = 0
     saved_blocks: int = 0
     unsaved_requests: int = 0
-    """Requests of which something was not saved, for want of room or because the engine had no bytes of it."""
+    """Requests that were not saved completely, because there were no free blocks or the engine had
+    no bytes."""
     failed_loads: int = 0
     lost_sessions: int = 0
 
@@ -77,20 +80,21 @@ class _Held:
     client: Client
     sequence: CacheSequence
     cached: int
-    """Blocks from the start that the cache has."""
+    """Blocks from the start that are cached."""
     from_disk: int = 0
-    """Blocks of these that were fetched from disk."""
+    """The cached blocks that were fetched from disk."""
     fetch_ticket: int = 0
     fetch_deadline: float = 0.0
     asked: int = 0
-    """Tokens that the engine had when it asked last, and `promised` those that it could then have."""
+    """The tokens that the engine had at its last question. `promised` are the tokens that it could
+    then have."""
     promised: int = 0
     tables: list[list[int]] = dataclasses.field(default_factory=list)
-    """The engine's, by group."""
+    """The engine's tables, by group."""
     load: tuple[int, int] | None = None
-    """Tokens of which the KV is to be loaded."""
+    """The range of tokens whose KV is to be loaded."""
     saved: int = 0
-    """Blocks from the start that are in the cache, or on their way there."""
+    """Blocks from the start that are in the cache or being saved."""
     saves: collections.deque[tuple[int, int]] = dataclasses.field(default_factory=collections.deque)
     """(step, blocks from the start that are complete after it)."""
     saving: bool = True
@@ -100,7 +104,7 @@ class _Held:
 
 
 class Work(enum.Enum):
-    """What a thread does behind the engine's back."""
+    """Work that a thread does in the background."""
 
     RESERVE = enum.auto()
     COMMIT = enum.auto()
@@ -108,23 +112,25 @@ class Work(enum.Enum):
 
 
 class SchedulerSide:
-    """Thread-safe. No method raises for a failure of the daemon. Between two plans the engine waits for the daemon for at most
-    `patience` and one call more; then the session counts as lost."""
+    """Thread-safe. No method raises because of a failure of the daemon. Between two plans the
+    engine waits for the daemon for at most `patience` plus one call. After that the session counts
+    as lost."""
 
     def __init__(self, link: Link, layout: PageLayout, *, ranks: int, fetch_deadline: float = 1.0, patience: float = 1.0) -> None:
-        """`ranks`: workers whose reports are waited for. `fetch_deadline`: seconds that a request may wait for the disk."""
+        """`ranks`: the number of workers whose reports are needed. `fetch_deadline`: seconds that a
+        request may wait for the disk."""
         self._link = link
         self._layout = layout
         self._size = layout.tokens_per_block
         self._ranks = ranks
         self._fetch_deadline = fetch_deadline
         self._patience = patience
-        self._waited = 0.0  # Since the last plan.
+        self._waited = 0.0  # Seconds since the last plan.
         self._lock = threading.RLock()
         self._held: dict[str, _Held] = {}
-        self._retired: list[_Held] = []  # They end once no copy uses their slots.
+        self._retired: list[_Held] = []  # Requests that end when no copy uses their slots any more.
         self._last_plans: dict[Client, int] = {}  # The last step of each session.
-        self._refused: set[str] = set()  # Requests for which there is no room.
+        self._refused: set[str] = set()  # Requests for which there are no free blocks.
         self._to_load: list[str] = []
         self._failed_loads: set[str] = set()
         self._step = 0
@@ -137,25 +143,26 @@ class SchedulerSide:
         self._thread = threading.Thread(target=self._run, name="pagoda-commits", daemon=True)
         self._thread.start()
 
-    # --- What the engine asks ---
+    # --- The engine's calls ---
 
     def match(self, text: Text, computed: int) -> int | None:
-        """How many tokens behind the first `computed` can be loaded. None: ask again later, some are on their way from
-        a lower tier. May be asked any number of times."""
+        """Returns how many tokens after the first `computed` can be loaded. None: ask again later,
+        because some are being brought from a lower tier. Can be called any number of times."""
         with self._lock, self._waiting():
-            self._do_work()  # What the request before has committed is there for this one.
+            # The blocks that the previous request has committed must be visible to this one.
+            self._do_work()
             held = self._hold(text)
             if held is None:
                 return 0
-            # A request that was preempted waits for its own saves: their commit moves its windows on, and a load that then
-            # is under way would read slots of others.
+            # A preempted request waits for its own saves. Their commit moves its windows on, and a
+            # load that runs then would read slots of other requests.
             if held.busy_step > self._watermark():
                 return None
             if not self._is_up(held):
                 return 0 if self._is_stale(held) else None
             most = (len(text.tokens) - 1) // self._size
             if held.cached > most:
-                # A sliding window may have passed what a shorter prefix needs.
+                # A sliding window may have passed blocks that a shorter prefix needs.
                 self._match_again(held)
             if self._is_stale(held):
                 return 0
@@ -164,11 +171,12 @@ class SchedulerSide:
             return held.promised - computed
 
     def allocated(self, request_id: str, tables: Sequence[Sequence[int]], external: int) -> None:
-        """The engine has blocks for the request, and of the tokens that `match` told it will have `external` loaded."""
+        """The engine has blocks for the request. It will load `external` of the tokens that `match`
+        returned."""
         with self._lock:
             held = self._held.get(request_id)
             if held is None or self._is_stale(held):
-                if external:  # Promised, and lost since.
+                if external:  # The tokens were promised and have been lost since.
                     self._failed_loads.add(request_id)
                     self._counts.failed_loads += 1
                 return
@@ -180,12 +188,12 @@ class SchedulerSide:
                 self._counts.disk_hit_tokens += self.disk_tokens(request_id, external)
 
     def disk_tokens(self, request_id: str, external: int) -> int:
-        """How many of the last `external` matched tokens came from disk."""
+        """Returns how many of the last `external` matched tokens came from disk."""
         held = self._held.get(request_id)
         return min(external, held.from_disk * self._size) if held is not None else 0
 
     def plan(self, scheduled: Iterable[Scheduled], new_blocks: set[int]) -> StepPlan:
-        """What the workers do with the next step."""
+        """Returns the workers' copies for the next step."""
         with self._lock:
             self._step += 1
             self._waited = 0.0
@@ -217,7 +225,8 @@ class SchedulerSide:
             return plan
 
     def report(self, report: StepReport) -> None:
-        """What workers have done. Blocks whose saves have ended on all of them are committed."""
+        """Processes a report of the workers. Blocks whose saves have ended on all workers are
+        committed."""
         with self._lock:
             for rank, step in report.done.items():
                 self._done[rank] = max(self._done.get(rank, 0), step)
@@ -236,7 +245,8 @@ class SchedulerSide:
             self._forget_lost()
 
     def loads_failed(self, request_ids: Iterable[str]) -> None:
-        """The workers could not load what was promised. These requests are computed, and not asked for again."""
+        """The workers could not load promised tokens. These requests are computed and not looked up
+        again."""
         with self._lock, self._waiting():
             for request_id in request_ids:
                 held = self._held.pop(request_id, None)
@@ -247,12 +257,12 @@ class SchedulerSide:
             client = self._link.client
             if client is not None:
                 try:
-                    client.advance()  # Does the session live?
+                    client.advance()  # Checks whether the session is alive.
                 except PagodaError as error:
                     self._fail(client, error)
 
     def finished(self, request_id: str) -> None:
-        """The request has ended. Its sequence ends once no copy uses its slots."""
+        """The request has ended. Its sequence ends when no copy uses its slots any more."""
         with self._lock:
             self._refused.discard(request_id)
             held = self._held.pop(request_id, None)
@@ -262,13 +272,14 @@ class SchedulerSide:
 
     @property
     def has_copies_under_way(self) -> bool:
-        """Whether reports are awaited, before something can be committed or freed."""
+        """Whether reports are still needed before blocks can be committed or freed."""
         with self._lock:
             return bool(self._retired) or any(held.saves for held in self._held.values())
 
     def reset(self) -> bool:
-        """Forgets all that is cached, for everybody who uses the cache; without a daemon, as soon as it is back. False: the daemon
-        refuses it. What running requests have saved so far is not committed any more."""
+        """Removes all cached KV, for all users of the cache. Without a daemon it happens as soon as
+        one is back. False: the daemon refuses it. Blocks that running requests have saved so far
+        are no longer committed."""
         with self._lock:
             self._work = collections.deque(row for row in self._work if row[0] is Work.FREE)
             for held in self._held.values():
@@ -290,7 +301,7 @@ class SchedulerSide:
                 if self._link.client is client:
                     log.warning("the cache was not reset: %s", error)
                     return False
-            client = self._link.reset_when_back()  # A thread has more time for it than the engine.
+            client = self._link.reset_when_back()  # The thread can wait longer than the engine.
         return True
 
     def take_counts(self) -> Counts:
@@ -300,7 +311,7 @@ class SchedulerSide:
             return counts
 
     def close(self) -> None:
-        """Commits what is done, and ends."""
+        """Commits completed saves and ends."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -309,7 +320,7 @@ class SchedulerSide:
     # --- Holding ---
 
     def _is_stale(self, held: _Held) -> bool:
-        """Whether its session is gone, and it with it."""
+        """Whether its session, and therefore its sequence, is gone."""
         if held.client is self._link.client:
             return False
         if self._held.get(held.text.request_id) is held:
@@ -335,12 +346,14 @@ class SchedulerSide:
 
     def _open(self, client: Client, text: Text) -> _Held | None:
         whole = len(text.tokens) // self._size * self._size
-        for room in dict.fromkeys((max(whole, self._size), self._size)):  # Room for all of it, else for a match alone.
+        # Reserve for the whole prompt, or else only for a match.
+        for room in dict.fromkeys((max(whole, self._size), self._size)):
             try:
                 sequence = client.sequence(text.tokens[:], reserved_tokens=room, namespace=text.namespace, multimodal_items=text.items,
                                            whole_blocks_only=True)
             except PagodaError as error:
-                if isinstance(error, Exhausted) or error.reason == "INVALID_COUNT":  # More than there is, or than there ever can be.
+                # More blocks than are free, or than the cache has.
+                if isinstance(error, Exhausted) or error.reason == "INVALID_COUNT":
                     continue
                 self._fail(client, error)
                 return None
@@ -351,7 +364,7 @@ class SchedulerSide:
         return None
 
     def _fetch(self, held: _Held) -> None:
-        """Has what lies below brought up."""
+        """Requests the prefetch of blocks in lower tiers."""
         text = held.text
         try:
             coming = held.client.prefetch(text.tokens[:], target=PrefetchTarget.MEMORY, deadline=self._fetch_deadline, namespace=text.namespace,
@@ -359,12 +372,12 @@ class SchedulerSide:
         except PagodaError as error:
             self._fail(held.client, error)
             return
-        if coming.fetch_ticket:  # Others may have ordered the blocks.
+        if coming.fetch_ticket:  # Another request may have ordered the blocks.
             held.fetch_ticket = coming.fetch_ticket
             held.fetch_deadline = time.monotonic() + self._fetch_deadline
 
     def _is_up(self, held: _Held) -> bool:
-        """Whether its match can be read now."""
+        """Whether its matched blocks can be read now."""
         if held.fetch_ticket:
             if not self._is_done(held, held.fetch_ticket, Lane.FETCH) and time.monotonic() < held.fetch_deadline:
                 return False
@@ -428,11 +441,11 @@ class SchedulerSide:
         return slots
 
     def _room(self, held: _Held) -> int:
-        """Blocks that its tables have."""
+        """The number of blocks in its tables."""
         return min((len(table.slots) for table in held.sequence.tables.values()), default=0)
 
     def _reserve_now(self, wanted: list[tuple[_Held, int]]) -> None:
-        """Takes the slots that this step's saves miss."""
+        """Reserves the slots that this step's saves need."""
         missing = [(held, full) for held, full in wanted if full > self._room(held)]
         if missing:
             self._send(missing[0][0].client, [(Work.RESERVE, held, held.sequence, full) for held, full in missing])
@@ -474,8 +487,8 @@ class SchedulerSide:
         plan.new_blocks |= copies.all_blocks()
 
     def _add(self, copies: BlockCopies, held: _Held, start: int, end: int, *, into_slots: bool) -> bool:
-        """Copies of the tokens from `start` to `end`, whichever the windows have not passed. False: bytes are expected where
-        there are none."""
+        """Adds copies of the tokens from `start` to `end`, without those that the windows have
+        passed. False: the engine has no bytes for some of them."""
         for group, per_slot in enumerate(self._layout.blocks_per_slot):
             block_tokens = self._size // per_slot
             slots, table = self._slots(held, group), held.tables[group]
@@ -494,11 +507,11 @@ class SchedulerSide:
             held.saving = False
             self._counts.unsaved_requests += 1
 
-    # --- Talking to the daemon ---
+    # --- Calls to the daemon ---
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        """The engine waits here. A daemon that answers, but slowly, must not hold up every step."""
+        """Measures the engine's waiting time. A slow daemon must not delay every step."""
         started = time.monotonic()
         yield
         self._waited += time.monotonic() - started
@@ -508,7 +521,7 @@ class SchedulerSide:
             self._link.lost(client, TimeoutError(f"its answers took more than {self._patience:g} s of a step"))
 
     def _later(self, what: Work, held: _Held, blocks: int) -> None:
-        """Has the thread do it, if no call of the engine does so before."""
+        """Leaves work to the thread, unless a call of the engine does it before."""
         with self._wake:
             self._work.append((what, held, held.sequence, blocks))
             self._wake.notify()
@@ -521,7 +534,7 @@ class SchedulerSide:
             try:
                 with self._lock:
                     self._do_work()
-                    self._forget_lost()  # Where the engine is idle nobody else does.
+                    self._forget_lost()  # If the engine is idle, only this thread does it.
                     is_left = bool(self._work)
                 if closed:
                     return
@@ -531,7 +544,7 @@ class SchedulerSide:
                 log.exception("commits failed")
 
     def _do_work(self) -> None:
-        """What was left for later."""
+        """Does the work that was left for later."""
         if self._work:
             work, self._work = self._work, collections.deque()
             client = self._link.client
@@ -545,7 +558,7 @@ class SchedulerSide:
         last = {id(held): number for number, (what, held, _, _) in enumerate(work) if what is Work.COMMIT}
         for number, (what, held, sequence, blocks) in enumerate(work):
             if what is Work.COMMIT and last[id(held)] != number:
-                continue  # The last commit says it all.
+                continue  # The last commit includes the earlier ones.
             if what is Work.FREE:
                 if not sequence.freed:
                     sent.append((what, held, batch.free(sequence)))
@@ -560,7 +573,8 @@ class SchedulerSide:
             batch.send()
         except PagodaError as error:
             self._fail(client, error)
-            if self._link.client is client:  # Refused for once: what is not freed would stay.
+            # A single refusal: a sequence that is not freed would stay forever.
+            if self._link.client is client:
                 self._work.extend(row for row in work if row[0] is Work.FREE)
             return
         for what, held, pending in sent:
@@ -573,7 +587,8 @@ class SchedulerSide:
                 log.warning("request %s: %s failed: %s", held.text.request_id, what.name, pending.error)
 
     def _fail(self, client: Client, error: PagodaError) -> None:
-        """After a call that failed as a whole. What the daemon refuses for one request says nothing about the next one."""
+        """Handles a call that failed as a whole. If the daemon refuses one request, later ones can
+        still succeed."""
         if isinstance(error, (Unavailable, TimedOut, SessionGone, Unauthenticated, PermissionDenied)) or is_broken(error):
             self._link.lost(client, error)
         else:

@@ -1,10 +1,12 @@
-"""The workers' side of a connector: copies blocks between the engine's memory and the slots, as a StepPlan says.
+"""The workers' side of a connector: copies blocks between the engine's memory and the slots, as a
+StepPlan demands.
 
 The order of copies and kernels, for engines with streams:
-  * A save begins after the kernels of its step, and a load after the kernels of the steps before its own.
-  * A step whose requests get blocks from which a save still copies begins after that save.
-So on a GPU no step waits for a copy, except for one that reads the blocks that the step writes. On the CPU the worker's own
-thread copies, behind the step's kernels.
+* A save begins after the kernels of its step. A load begins after the kernels of the steps before
+  its own.
+* If the requests of a step get blocks that a save still reads, the step begins after that save.
+So on a GPU only a step that writes blocks that a save still reads waits for a copy. On the CPU the
+worker's own thread copies, after the step's kernels.
 """
 
 import concurrent.futures
@@ -32,14 +34,14 @@ MAP_AGAIN_SECONDS = 5.0
 
 @dataclasses.dataclass
 class Moved:
-    """Since the last look."""
+    """Counts since the last call."""
 
     loaded_blocks: int = 0
     loaded_bytes: int = 0
     saved_blocks: int = 0
     saved_bytes: int = 0
     load_seconds: float = 0.0
-    """Time that this thread took: on a GPU the time to begin the copies, else of the copies."""
+    """Time of this thread. On a GPU it is the time to begin the copies, otherwise of the copies."""
     save_seconds: float = 0.0
 
 
@@ -47,8 +49,8 @@ class Moved:
 class _Job:
     step: int
     done: Mark
-    request_id: str = ""  # Of a load.
-    mapping: "_Mapping | None" = None  # Of a load: what it read; None where it failed.
+    request_id: str = ""  # The request of a load.
+    mapping: "_Mapping | None" = None  # Of a load: the mapping that it read; None if it failed.
     sources: frozenset[int] = frozenset()  # Of a save: the engine's blocks.
 
 
@@ -83,12 +85,14 @@ class _Mapping:
             pages, (pool_bytes, place) = own[name], places[index]
             per_slot = layout.blocks_per_slot[pages.group]
             shape = (pool_bytes.shape[0], per_slot * pages.pieces, pages.shards * pages.heads, pages.slot_chunk_bytes)
-            whole = pool_bytes[:, place, :size].reshape(shape)  # A view: the last axis is contiguous.
+            # A view, because the last axis is contiguous.
+            whole = pool_bytes[:, place, :size].reshape(shape)
             first = pages.shard * pages.heads
             self.layers[name] = Places(whole[:, :, first:first + pages.heads, :], pages.pieces, per_slot)
 
     def _is_reserved(self, pool: Pool) -> bool:
-        """Whether the daemon has all of the pool's memory: then mapping it ahead takes none."""
+        """Whether the daemon has allocated all of the pool's memory. Then mapping it ahead
+        allocates nothing."""
         descriptor = self._socket.open(pool.window_size, pool.pool_index, pool.tier, READ)
         try:
             memory = os.fstat(descriptor)
@@ -97,14 +101,15 @@ class _Mapping:
         return memory.st_blocks * 512 >= memory.st_size
 
     def close(self) -> None:
-        """Behind its copies."""
+        """Closes the mapping after its copies."""
         self._stopped.set()
         for registered in self._registered:
             self._mover.unregister(registered)
         self._registered.clear()
 
     def is_alive(self) -> bool:
-        """Whether the session lives: then nobody else got the slots that it holds. One request to the daemon."""
+        """Whether the session is alive. If it is, the slots that it holds were not given to others.
+        Takes one request to the daemon."""
         try:
             self._socket.describe()
         except PagodaError as error:
@@ -114,7 +119,8 @@ class _Mapping:
 
 
 class _Opening:
-    """A mapping that a thread makes: to make much memory ready for a GPU's copies takes seconds."""
+    """A mapping that a thread makes, because preparing much memory for a GPU's copies takes
+    seconds."""
 
     def __init__(self, session: bytes, make: Callable[[], _Mapping]) -> None:
         self.session = session
@@ -132,7 +138,7 @@ class _Opening:
         concurrent.futures.wait([self._made], seconds)
 
     def result(self) -> _Mapping | None:
-        """None: not yet. Raises what its making raised."""
+        """None: not ready yet. Raises the error of its making."""
         return self._made.result() if self._made.done() else None
 
     def abandon(self) -> None:
@@ -141,13 +147,14 @@ class _Opening:
 
 
 class WorkerSide:
-    """Not thread-safe: for the worker's own thread."""
+    """Not thread-safe: only for the worker's own thread."""
 
     def __init__(self, rank: int, mover: Mover, *, timeout: float = 1.0, steps_wait_for_saves: bool = False,
                  codec: Codec | None = None) -> None:
-        """`rank`: tells this worker from others. `timeout`: seconds that a question to the daemon may take. `steps_wait_for_saves`:
-        of an engine that writes to new blocks before it calls `begin`, and so may not get one from which a save still copies.
-        `codec`: of the layers whose `stored_chunk_bytes` is not 0."""
+        """`rank`: identifies this worker. `timeout`: seconds for a request to the daemon.
+        `steps_wait_for_saves`: for an engine that writes to new blocks before it calls `begin`.
+        Such an engine must not get a block that a save still reads. `codec`: for the layers whose
+        `stored_chunk_bytes` is not 0."""
         self._rank = rank
         self._steps_wait = steps_wait_for_saves
         self._mover = mover
@@ -159,7 +166,7 @@ class WorkerSide:
         self._mapping: _Mapping | None = None
         self._opening: _Opening | None = None
         self._refused: tuple[bytes | None, float] | None = None
-        self._unsaved = 0  # The step whose saves were not begun yet.
+        self._unsaved = 0  # The step whose saves have not begun yet.
         self._saving: list[_Job] = []
         self._loading: list[_Job] = []
         self._failed: set[str] = set()
@@ -169,13 +176,14 @@ class WorkerSide:
         self.moved = Moved()
 
     def register(self, layers: Mapping[LayerPages, Any]) -> None:
-        """The engine's memory of each layer that this worker has: what `Mover.view` takes."""
+        """Registers the engine's memory of each of this worker's layers, in the form of
+        `Mover.view`'s argument."""
         self._own = {pages.name: pages for pages in layers}
         self._memory = {pages.name: Places(self._mover.view(memory), pages.pieces) for pages, memory in layers.items()}
 
     def begin(self, plan: StepPlan, layout: PageLayout) -> None:
-        """Before the step's kernels."""
-        if self._unsaved:  # The engine left out `save` in the step before.
+        """Call it before the step's kernels."""
+        if self._unsaved:  # The engine did not call `save` in the previous step.
             self._failed_saves.add(self._unsaved)
         self._unsaved = plan.step if plan.saves else 0
         self._step = plan.step
@@ -188,7 +196,7 @@ class WorkerSide:
             self._map(plan)
 
     def load(self, plan: StepPlan) -> None:
-        """Begins the step's loads. They need not be done for the step itself."""
+        """Begins the step's loads. The step itself does not need them."""
         self._failed |= plan.failed_loads
         if not plan.loads:
             return
@@ -204,11 +212,13 @@ class WorkerSide:
         self.moved.load_seconds += time.monotonic() - started
 
     def save(self, plan: StepPlan) -> None:
-        """Begins the step's saves, once the step's kernels have been given to the device."""
+        """Begins the step's saves. Call it after the step's kernels have been given to the
+        device."""
         if not plan.saves:
             return
         self._unsaved = 0
-        if self._mapping is None or self._mapping.session != plan.session:  # Its pools could not be mapped.
+        # The session's pools could not be mapped.
+        if self._mapping is None or self._mapping.session != plan.session:
             self._failed_saves.add(plan.step)
             return
         self._mover.saves.wait(self._mover.compute.mark())
@@ -222,19 +232,21 @@ class WorkerSide:
             self._mover.compute.wait(self._saving[-1].done)
 
     def take_loaded(self) -> tuple[set[str], set[str]]:
-        """Requests whose loads have ended, and those among them whose blocks have no KV."""
+        """Returns the requests whose loads have ended, and those among them whose blocks have no
+        KV."""
         done = [job for job in self._loading if job.done.is_reached()]
         failed, self._failed = self._failed, set()
         if done:
             self._loading = [job for job in self._loading if job not in done]
-            # After the copies: what they read was held until now.
+            # After the copies: the slots that they read were held until now.
             mappings = {id(job.mapping): job.mapping for job in done}
             alive = {number for number, mapping in mappings.items() if mapping is not None and mapping.is_alive()}
             failed |= {job.request_id for job in done if id(job.mapping) not in alive}
         return {job.request_id for job in done} | failed, failed
 
     def report(self) -> StepReport:
-        """For the scheduler's side. May be called before the step's `save`: the step then counts as under way."""
+        """Returns the report for the scheduler's side. It can be called before the step's `save`;
+        the step then counts as running."""
         self._saving = [job for job in self._saving if not job.done.is_reached()]
         open_steps = [job.step for job in (*self._saving, *self._loading)] + ([self._unsaved] if self._unsaved else [])
         failed, self._failed_saves = self._failed_saves, set()
@@ -254,8 +266,8 @@ class WorkerSide:
         self._mapping = self._opening = None
 
     def _map(self, plan: StepPlan) -> None:
-        """Maps the pools where the session is new. Without them when that takes longer than the time-out: until they are there, nothing
-        is loaded or saved."""
+        """Maps the pools of a new session. If that takes longer than the timeout, goes on without
+        them: nothing is loaded or saved until they are mapped."""
         if self._mapping is not None and self._mapping.session == plan.session:
             return
         if self._opening is None or self._opening.session != plan.session:
@@ -269,18 +281,20 @@ class WorkerSide:
             self._opening.wait(timeout)
         try:
             self._mapping = self._opening.result()
-        except Exception as error:  # Whatever it is: the engine computes without.
+        except Exception as error:  # After any error the engine computes without the cache.
             self._opening = None
-            self._refused = plan.session, time.monotonic() + MAP_AGAIN_SECONDS  # Not in each step.
+            # Do not retry in each step.
+            self._refused = plan.session, time.monotonic() + MAP_AGAIN_SECONDS
             log.error("the daemon's memory is not mapped, so no KV is loaded or saved: %s: %s", type(error).__name__, error)
 
     def _copied(self, copies: BlockCopies, *, into_slots: bool) -> bool:
-        """Whether all copies have begun. Some may have, where not."""
+        """Whether all copies have begun. If not, some may have."""
         stream = self._mover.saves if into_slots else self._mover.loads
         try:
             self._copy(copies, into_slots=into_slots)
             stream.begin()
-        except Exception as error:  # Such as too little memory to convert them. The engine computes, and stores nothing.
+        # For example, too little memory to convert them. The engine computes, and stores nothing.
+        except Exception as error:
             log.error("KV is not %s: %s: %s", "saved" if into_slots else "loaded", type(error).__name__, error)
             stream.drop()
             return False

@@ -1,7 +1,8 @@
 """LMCache's L2AdapterInterface, translated to pagoda.connector.keyed.
 
-LMCache names an object by a hash of all tokens up to its end, the model, the rank, the group of layers and a salt. The type of
-its numbers is not in the name, so it is in the cache's identity: each layout of objects is a cache.
+LMCache names an object by a hash of all tokens up to its end, the model, the rank, the group of
+layers and a salt. The name does not include the number type, so it is part of the cache's identity:
+each layout of objects is a separate cache.
 """
 
 import concurrent.futures
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pagoda.connector")
 
-# Objects of one model and group have one layout. Where their sizes vary, the first ones are cached and the others are not.
+# Objects of one model and group have one layout. If their sizes vary, the first few layouts are
+# cached and the others are not.
 _MOST_LAYOUTS = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """What tells objects apart that must not be mixed, beside their keys."""
+    """The properties, besides the keys, that distinguish objects that must not be mixed."""
 
     model: str
     group: int
@@ -51,7 +53,7 @@ class _Layout:
 
     @classmethod
     def of_object(cls, key: "ObjectKey", memory: "MemoryObj") -> "_Layout":
-        meta = memory.metadata  # It has one shape, or one for each part of the object.
+        meta = memory.metadata  # An object has one shape, or one for each of its parts.
         return cls.of(key, meta.dtypes or [meta.dtype], meta.shapes or [meta.shape], memory.get_size())
 
     @classmethod
@@ -64,20 +66,22 @@ class _Layout:
 
 @dataclasses.dataclass(eq=False)
 class _Lock:
-    """What one look-up holds of a key."""
+    """The pages of a key that a look-up holds."""
 
     cache: KeyedPages
     hold: Hold
     loads: int = 0
-    """That read it now: it is let go behind the last of them."""
+    """Loads that read the pages now. The pages are released after the last one."""
     is_unlocked: bool = False
 
 
 class PagodaL2Adapter(L2AdapterInterface):
-    """Never needed: without a daemon nothing is found, and stores fail at once. Thread-safe."""
+    """LMCache works without it: without a daemon nothing is found, and stores fail at once.
+    Thread-safe."""
 
     def __init__(self, adapter_params: Mapping[str, Any] | None = None, l1_memory_desc: Any = None) -> None:
-        """As LMCache's factory of plugins makes an adapter. `adapter_params`: the keys of KeyedOptions. ValueError: others."""
+        """Called by LMCache's plugin factory. `adapter_params`: the keys of KeyedOptions.
+        ValueError: other keys."""
         super().__init__()
         self._options = KeyedOptions.take(adapter_params or {}, where="adapter_params")
         self._lock = threading.Lock()
@@ -88,7 +92,8 @@ class PagodaL2Adapter(L2AdapterInterface):
         self._found: dict[L2TaskId, Bitmap] = {}
         self._loaded: dict[L2TaskId, Bitmap] = {}
         self._store_event, self._lookup_event, self._load_event = (create_event_notifier() for _ in range(3))
-        # Look-ups do not wait for copies. What is given to the questions is done in its order: a look-up, then its unlock.
+        # Look-ups do not wait for copies. This executor keeps the order of a look-up and its
+        # unlock.
         self._questions = concurrent.futures.ThreadPoolExecutor(1, "pagoda-l2-look-up")
         self._copies = concurrent.futures.ThreadPoolExecutor(4, "pagoda-l2-copy")
 
@@ -151,7 +156,7 @@ class PagodaL2Adapter(L2AdapterInterface):
         executor.submit(run)
         return task
 
-    # --- What tasks do ---
+    # --- The tasks ---
 
     def _store(self, keys: "Sequence[ObjectKey]", objects: "Sequence[MemoryObj]") -> L2StoreResult:
         stored = []
@@ -203,7 +208,8 @@ class PagodaL2Adapter(L2AdapterInterface):
         return loaded
 
     def _load_from(self, cache: KeyedPages, wanted: "Sequence[tuple[int, ObjectKey]]", objects: "Sequence[MemoryObj]") -> list[int]:
-        """The indices of those that were loaded. What no look-up holds is held for the load."""
+        """Returns the indices of the loaded objects. Objects that no look-up holds are held during
+        the load."""
         locks: dict[int, _Lock] = {}
         with self._lock:
             for index, key in wanted:
@@ -227,7 +233,8 @@ class PagodaL2Adapter(L2AdapterInterface):
     # --- Caches ---
 
     def _cache(self, layout: _Layout) -> KeyedPages | None:
-        """The cache of a layout, opened where it is not yet. None: there are too many already."""
+        """Returns the cache of a layout, and opens it if necessary. None: there are too many
+        layouts."""
         is_new = False
         with self._lock:
             cache = self._caches.get(layout)
@@ -248,7 +255,7 @@ class PagodaL2Adapter(L2AdapterInterface):
             revision=self._options.revision or revision_of(layout.model or "unnamed", None),
             dtype=printable("+".join(filter(None, (*layout.dtypes, self._options.dtype)))), kernel_packing=f"group{layout.group}")
         options = self._options
-        if options.cache:  # Each further layout has a name of its own.
+        if options.cache:  # Each further layout has its own name.
             options = dataclasses.replace(options, cache=f"{options.cache}-{len(self._caches)}" if self._caches else options.cache)
         return KeyedPages("lmcache", identity=identity, page_bytes=layout.bytes, options=options)
 
@@ -266,7 +273,8 @@ class PagodaL2Adapter(L2AdapterInterface):
                         self._notify_keys_deleted(gone, [layout.bytes] * len(gone))
 
     def get_usage(self) -> AdapterUsage:
-        """The daemon evicts by itself, so its figures count. By salt there are only those of what this server stored."""
+        """The daemon evicts by itself, so its figures are used. By salt, only the objects that this
+        server stored are known."""
         usages = [cache.usage() for cache in list(self._caches.values())]
         return AdapterUsage(sum(used for used, _ in usages), sum(size for _, size in usages), super().get_usage().bytes_by_cache_salt)
 
@@ -290,14 +298,15 @@ def _release(locks: Sequence[_Lock]) -> None:
 
 
 def _chain(key: "ObjectKey", memory: Buffers | None = None, page: int = 0) -> Chain:
-    """An object's key names it by itself."""
-    content = key.chunk_hash if len(key.chunk_hash) <= 48 else hashlib.sha256(key.chunk_hash).digest()  # A key has 64 bytes.
+    """The chain of an object. Its key alone names it."""
+    # A key has at most 64 bytes.
+    content = key.chunk_hash if len(key.chunk_hash) <= 48 else hashlib.sha256(key.chunk_hash).digest()
     named = content + key.kv_rank.to_bytes(8, "little") + key.object_group_id.to_bytes(4, "little")
     return Chain((named,), salt=key.cache_salt, memory=memory, pages=(page,))
 
 
 def _grouped(values: Iterable[Any]) -> dict[Any, list[int]]:
-    """The indices of equal values."""
+    """Returns the indices of equal values."""
     groups: dict[Any, list[int]] = {}
     for index, value in enumerate(values):
         groups.setdefault(value, []).append(index)

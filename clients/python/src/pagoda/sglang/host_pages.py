@@ -1,4 +1,5 @@
-"""SGLang's host pools as pages of bytes. Where a pool's layout is known its pages are views, and else what the pool itself says."""
+"""SGLang's host pools as pages of bytes. If a pool's layout is known, its pages are views.
+Otherwise the pool itself gives the addresses or tensors of its pages."""
 
 import ctypes
 import dataclasses
@@ -19,33 +20,35 @@ class HostPages:
     """The pages of one host pool of one rank."""
 
     shards: tuple[PageMemory, ...]
-    """The page, in as many ranges of heads as it is stored in."""
+    """The page, divided into the ranges of heads in which it is stored."""
     page_tokens: int
-    """Indices of the pool for each page: 1 for pools of states."""
+    """The indices of the pool for each page; 1 for pools of states."""
     layout: str
     """The order of a page's bytes, for a cache's identity."""
     shape: tuple[int, ...] = ()
-    """Of a page as bytes, with the heads on the axis `heads`; () where only whole pages are known."""
+    """The shape of a page as bytes, with the heads on the axis `heads`; () if only whole pages are
+    known."""
     heads: int = 0
 
     @property
     def page_bytes(self) -> int:
-        """Of each shard."""
+        """The bytes of each shard."""
         return self.shards[0].page_bytes
 
     def numbers(self, host_indices: torch.Tensor) -> list[int]:
-        """The pages' numbers, of their tokens' indices."""
+        """The pages' numbers, from the indices of their tokens."""
         numbers: list[int] = (host_indices[::self.page_tokens] // self.page_tokens).tolist()
         return numbers
 
     def of_tensor(self, flat: torch.Tensor) -> tuple[PageMemory, ...]:
-        """A page that lies in a tensor of its own, as the pool's get_data_page gives it."""
+        """A page in a separate tensor, in the form of the pool's get_data_page."""
         page = as_bytes(flat).reshape(1, *(self.shape or (-1,)))
         return tuple(ArrayPages(part) for part in _split(page, self.heads + 1, len(self.shards)))
 
 
 def host_pages(pool: Any, *, split: int = 1, flat: bool = False) -> HostPages:
-    """`split`: into how many ranges of heads. `flat`: pages also come as flat tensors. ValueError: the pool cannot be stored so."""
+    """`split`: the number of ranges of heads. `flat`: pages also come as flat tensors. ValueError:
+    the pool cannot be stored in this way."""
     layout, tokens = str(pool.layout), int(pool.page_size or 1)
     if type(pool) in (MHATokenToKVPoolHost, MLATokenToKVPoolHost):
         parts, heads = _views(pool, layout, tokens)
@@ -66,20 +69,21 @@ def host_pages(pool: Any, *, split: int = 1, flat: bool = False) -> HostPages:
 
 
 def as_bytes(tensor: torch.Tensor) -> Bytes:
-    """A view; the last axis counts bytes."""
+    """A view whose last axis counts bytes."""
     bits: Bytes = tensor.view(torch.uint8).numpy()
     return bits
 
 
 def _views(pool: Any, layout: str, tokens: int) -> tuple[list[Bytes], int]:
-    """The pool's memory with the page's number on the first axis, and the axis of the heads; -1: there is none."""
+    """Returns the pool's memory with the page number on the first axis, and the axis of the heads;
+    -1 if there is none."""
     is_mla = isinstance(pool, MLATokenToKVPoolHost)
     if layout == "page_first_kv_split":
         names = ["k_buffer", *([] if pool.dsa_kv_cache_store_fp8 else ["v_buffer"]), "index_k_buffer", "index_k_scale_buffer"]
         return [as_bytes(buffer) for name in names if (buffer := getattr(pool, name, None)) is not None], -1
     memory = as_bytes(pool.kv_buffer)
     if layout in ("layer_first", "page_first"):
-        # The tokens' axis becomes two: pages and their tokens.
+        # Split the tokens' axis into pages and the tokens of a page.
         axis = (0 if layout == "page_first" else 1) + (not is_mla)
         memory = memory.reshape(*memory.shape[:axis], memory.shape[axis] // tokens, tokens, *memory.shape[axis + 1:])
     elif layout in ("page_first_direct", "page_head"):
@@ -87,7 +91,7 @@ def _views(pool: Any, layout: str, tokens: int) -> tuple[list[Bytes], int]:
     elif layout == "page_unified":
         axis = 0
     else:
-        raise ValueError(f"SGLang's layout {layout} is not known here")
+        raise ValueError(f"unknown SGLang layout {layout}")
     paged = np.moveaxis(memory, axis, 0)
     if is_mla or layout == "page_unified":
         return [paged], -1
@@ -99,7 +103,7 @@ def _split(pages: Bytes, axis: int, count: int) -> list[Bytes]:
 
 
 class PointerPages(PageMemory):
-    """Of a pool that says where the chunks of a page are."""
+    """For a pool that gives the addresses of a page's chunks."""
 
     def __init__(self, pool: Any, tokens: int, chunks: Sequence[int]) -> None:
         self._pool = pool
@@ -109,7 +113,7 @@ class PointerPages(PageMemory):
 
     @classmethod
     def of(cls, pool: Any, tokens: int) -> "PointerPages | None":
-        """None: the pool does not say it, in its layout or at all."""
+        """None: the pool does not give addresses, in its layout or at all."""
         try:
             _, chunks = pool.get_page_buffer_meta(torch.arange(tokens))
         except (AttributeError, NotImplementedError, ValueError):
@@ -125,7 +129,7 @@ class PointerPages(PageMemory):
             ctypes.memmove(slot, pointer, size)
 
     def _chunks(self, slots: Bytes, pages: Sequence[int], places: Sequence[int]) -> Any:
-        """(address of the page's chunk, address in the slot, bytes)."""
+        """Yields (address of the page's chunk, address in the slot, bytes)."""
         indices = (torch.tensor(pages)[:, None] * self._tokens + torch.arange(self._tokens)).flatten()
         pointers, sizes = self._pool.get_page_buffer_meta(indices)
         if len(pointers) != len(pages) * len(self.chunks) or tuple(sizes[:len(self.chunks)]) != self.chunks:
@@ -138,7 +142,7 @@ class PointerPages(PageMemory):
 
 
 class FlatPages(PageMemory):
-    """Of a pool that gives pages as tensors only: each copy is two."""
+    """For a pool that gives pages only as tensors: each page is copied twice."""
 
     def __init__(self, pool: Any, tokens: int) -> None:
         self._pool = pool

@@ -1,11 +1,15 @@
-"""SGLang's UnifiedCacheLinker: pages go between the device's pools and the daemon's memory, without a host cache of SGLang's between.
+"""SGLang's UnifiedCacheLinker: copies pages between the device's pools and the daemon's memory,
+without a host cache of SGLang in between.
 
-    python -m sglang.launch_server ... --enable-unified-cache-external-linker --unified-cache-external-linker-backend dynamic
-        --unified-cache-external-linker-config '{"linker": "PagodaCacheLinker", "linker_module_path": "pagoda.sglang",
-            "linker_extra_config": {"pagoda": {"endpoint": "unix:/run/pagoda/pagoda.sock"}}}'
+    python -m sglang.launch_server ... --enable-unified-cache-external-linker
+        --unified-cache-external-linker-backend dynamic
+        --unified-cache-external-linker-config '{"linker": "PagodaCacheLinker",
+            "linker_module_path": "pagoda.sglang", "linker_extra_config":
+            {"pagoda": {"endpoint": "unix:/run/pagoda/pagoda.sock"}}}'
 
-A look-up holds what it finds, so a load finds it. SGLang aborts a request whose load fails, which therefore happens only where
-the daemon goes between the two. No GPU has run this file yet: it is tested with pools on the CPU.
+A look-up holds the pages that it finds, so that a load finds them too. SGLang aborts a request
+whose load fails. This happens only if the daemon goes away between the two. This file has not run
+on a GPU yet: it is tested with pools on the CPU.
 """
 
 import contextlib
@@ -33,7 +37,7 @@ log = logging.getLogger("pagoda.connector")
 
 
 class DevicePages(PageMemory):
-    """Of one pool of the device: a slot has what a page has in each buffer, buffer by buffer."""
+    """The pages of one pool of the device. A slot holds a page's bytes buffer by buffer."""
 
     def __init__(self, entry: DevicePoolEntry, mover: Mover) -> None:
         self._mover = mover
@@ -77,10 +81,10 @@ class DevicePages(PageMemory):
         return Places(self._known(slots)[:, None, None, part], 1)
 
     def _known(self, slots: Bytes) -> Any:
-        """A session's slots, made ready for copies once."""
+        """A session's slots, prepared for copies once."""
         with self._lock:
             if self._registered[0] is not slots:
-                if self._registered[0] is not None:  # Of a session that was lost.
+                if self._registered[0] is not None:  # The slots of a lost session.
                     self._mover.unregister(self._registered[1])
                 self._registered = (None, None)
                 self._registered = slots, self._mover.register(slots)
@@ -89,7 +93,8 @@ class DevicePages(PageMemory):
 
 @contextlib.contextmanager
 def _ended(stream: Stream) -> Iterator[None]:
-    """Behind it no copy that was given to the stream within runs any more or is still to come, also where it fails."""
+    """After the `with` block, even if it fails, no copy that was given to the stream in it runs any
+    more or is still to come."""
     try:
         yield
         stream.begin()
@@ -103,7 +108,8 @@ def _ended(stream: Stream) -> Iterator[None]:
 
 
 class _Inside(PageMemory):
-    """A memory that says where the pages lie, and copies nothing: what happens within the copy is the caller's."""
+    """A memory that receives the places of the pages and copies nothing: the caller acts during the
+    copy."""
 
     def __init__(self, page_bytes: int, happens: Callable[[Bytes, Sequence[int], Sequence[int]], None]) -> None:
         self.page_bytes = page_bytes
@@ -117,7 +123,8 @@ class _Inside(PageMemory):
 
 
 class _Storage(PagodaHiCacheStorage):
-    """With pools of the device in the place of the host's. One thread copies: a mover is not for several."""
+    """The storage with pools of the device instead of the host's. Only one thread copies, because a
+    mover is not thread-safe."""
 
     def __init__(self, storage_config: HiCacheStorageConfig) -> None:
         super().__init__(storage_config)
@@ -132,7 +139,7 @@ class _Storage(PagodaHiCacheStorage):
 
 
 class PagodaCacheLinker(UnifiedCacheLinker):
-    """Called by SGLang's scheduler thread; copies in two threads of its own."""
+    """SGLang's scheduler thread calls it. Two separate threads copy."""
 
     def __init__(self, server_args: Any, params: Any, *, components: Any, extra_config: dict[str, Any] | None = None,
                  forward_stream: Any = None) -> None:
@@ -172,7 +179,7 @@ class PagodaCacheLinker(UnifiedCacheLinker):
         keys = next((list(transfer.keys) for transfer in transfers if transfer.name == PoolName.KV), [])
         if not expanded or not keys:
             return []
-        # Without a KV pool of its own, each page counts as there, and the other pools decide.
+        # Without its own KV pool, each page counts as found, and the other pools decide.
         others = [transfer for transfer in expanded if transfer.name != PoolName.KV]
         return self._storage.batch_exists_v2(keys, others).restorable_prefix_pages or []
 
@@ -257,7 +264,8 @@ class PagodaCacheLinker(UnifiedCacheLinker):
         self._offloaded.put(stored)
 
     def _load_batch(self, index: int, requests: Sequence[Sequence[PoolTransfer]], ready: Any) -> None:
-        """The last layer is complete when it is known that all pages were held until all copies had ended."""
+        """The last layer is complete only when it is known that all pages were held until all
+        copies had ended."""
         counter = self.layer_done_counter
         try:
             ready.synchronize()
@@ -265,14 +273,14 @@ class PagodaCacheLinker(UnifiedCacheLinker):
             if self._load_within(index, _by_pool(requests), {}):
                 counter.complete(index, last)
             else:
-                counter.fail(index, RuntimeError("pages were not there, or the daemon went under their load"))
+                counter.fail(index, RuntimeError("pages were missing, or the daemon went away during their load"))
         except Exception as error:
             log.exception("a load failed")
             counter.fail(index, error)
 
     def _load_within(self, index: int, wanted: Sequence[tuple[str, list[str], torch.Tensor]], there: dict[str, Any]) -> bool:
-        """Loads the pools one within the other, so that all pages are held while the layers of all are copied. `there`: (slots, pages,
-        places) of the pools around."""
+        """Loads the pools in nested calls, so that all pages are held while the layers of all pools
+        are copied. `there`: (slots, pages, places) of the outer pools."""
         if not wanted:
             self._load_layers(index, there)
             return True
@@ -309,7 +317,7 @@ class PagodaCacheLinker(UnifiedCacheLinker):
 
 
 def _by_pool(requests: Sequence[Sequence[PoolTransfer]]) -> list[tuple[str, list[str], torch.Tensor]]:
-    """(pool, keys, indices) of all requests of a batch."""
+    """Returns (pool, keys, indices) of all requests of a batch."""
     pools: dict[str, list[PoolTransfer]] = {}
     for transfers in requests:
         for transfer in transfers:

@@ -1,4 +1,4 @@
-"""What users say to Pagoda in SGLang's configuration, and whose KV a rank has."""
+"""The options for Pagoda in SGLang's configuration, and the identity of a rank's KV."""
 
 import dataclasses
 import hashlib
@@ -15,15 +15,17 @@ _WHERE = 'the extra config\'s "pagoda"'
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The key "pagoda" of the extra config: those of KeyedOptions, for the KV pool, and `pools`."""
+    """The key "pagoda" of the extra config: the keys of KeyedOptions, for the KV pool, and
+    `pools`."""
 
     keyed: KeyedOptions
     pools: Mapping[str, Mapping[str, Any]]
-    """Sizes for the pools beside the KV pool, by SGLang's names: {"mamba": {"host": "8GiB", "disk": "64GiB"}}."""
+    """Sizes of the pools besides the KV pool, by SGLang's names: {"mamba": {"host": "8GiB", "disk":
+    "64GiB"}}."""
 
     @classmethod
     def take(cls, extra_config: Mapping[str, Any] | None) -> "Options":
-        """ValueError: a key that is none, or a value of another type."""
+        """ValueError: an unknown key, or a value of another type."""
         given = dict((extra_config or {}).get("pagoda") or {})
         pools = given.pop("pools", {})
         for name, sizes in pools.items():
@@ -38,7 +40,8 @@ class Options:
 
 
 def says_prefixes() -> bool:
-    """Whether this server's SGLang says the keys before a call's keys. It takes that out of what it hands to storages."""
+    """Whether this server's SGLang passes the keys before a call's keys. SGLang removes this
+    setting from the configuration that storages receive."""
     try:
         from sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller import HybridCacheController
         from sglang.srt.runtime_context import get_memory
@@ -49,14 +52,15 @@ def says_prefixes() -> bool:
 
 
 def identity(pool: str, *, model: str, dtype: str, layout: str, options: KeyedOptions) -> CacheIdentity:
-    """Whose KV a cache has. `model`: SGLang's name for it. `layout`: everything that decides what a byte of a page is."""
+    """The identity of a cache's KV. `model`: SGLang's name of the model. `layout`: everything that
+    determines the meaning of a page's bytes."""
     path, revision, kv_dtype, facts = model, None, "", ""
     try:
         from sglang.srt.runtime_context import get_model
 
         served = get_model()
         path, revision, kv_dtype = str(served.model_path), served.revision, str(served.kv_cache_dtype)
-        # What changes KV under one path and revision.
+        # Settings that change KV under the same path and revision.
         told = [str(getattr(served, name, None)) for name in ("quantization", "json_model_override_args")]
         facts = "+" + hashlib.sha256(json.dumps([*told, getattr(served, "load_format", "") == "dummy"]).encode()).hexdigest()[:16]
     except Exception:  # Outside a server nothing is published.

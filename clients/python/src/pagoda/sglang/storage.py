@@ -1,11 +1,13 @@
 """SGLang's HiCacheStorage, translated to pagoda.connector.keyed.
 
-Each pool of SGLang is a cache: its pages have a size of their own. A rank of tensor parallelism has a part of each page, its
-range of KV heads, under a salt of its own. With `tp_lcm_size` in SGLang's extra config pages are stored in so many ranges, so
-servers of other numbers of ranks read them too. MLA pages are the same on all ranks: one rank writes them.
+Each pool of SGLang is a cache, because its pages have their own size. A rank of tensor parallelism
+has a part of each page, its range of KV heads, under its own salt. With `tp_lcm_size` in SGLang's
+extra config, pages are stored in that many ranges, so servers with other numbers of ranks can read
+them too. MLA pages are the same on all ranks: one rank writes them.
 
-SGLang's keys are hashes of all tokens up to the end of a page, so a key names its page by itself. Where SGLang also says the
-keys before (hicache_storage_pass_prefix_keys, with interface_v1), the pages are one chain: the daemon then evicts its end first.
+SGLang's keys are hashes of all tokens up to the end of a page, so a key alone names its page. If
+SGLang also passes the keys before (hicache_storage_pass_prefix_keys, with interface_v1), the pages
+are one chain, and the daemon evicts its end first.
 """
 
 import dataclasses
@@ -35,19 +37,21 @@ class _Pool:
     pages: HostPages
     cache: KeyedPages
     salts: tuple[str, ...]
-    """Of each shard that this rank has."""
+    """The salt of each shard that this rank has."""
     is_writer: bool
 
 
 class PagodaHiCacheStorage(HiCacheStorage):
-    """Never needed: without a daemon nothing is found and nothing is stored. Thread-safe, as SGLang's threads want it."""
+    """SGLang works without it: without a daemon nothing is found and nothing is stored.
+    Thread-safe, because SGLang calls it from several threads."""
 
     def __init__(self, storage_config: HiCacheStorageConfig, kwargs: Any = None) -> None:
-        """As SGLang's StorageBackendFactory makes a dynamic backend. ValueError: a configuration that is wrong."""
+        """Called by SGLang's StorageBackendFactory for a dynamic backend. ValueError: an invalid
+        configuration."""
         self._config = storage_config
         self._options = options.Options.take(storage_config.extra_config)
         self._has_indices = bool((storage_config.extra_config or {}).get("interface_v1"))
-        """Else SGLang copies pages to tensors of their own, and says no keys before."""
+        """If false, SGLang copies pages to separate tensors and does not pass the keys before."""
         self._is_chained = self._has_indices and options.says_prefixes()
         self._pools: dict[str, _Pool | None] = {}
         self._lock = threading.Lock()
@@ -68,7 +72,7 @@ class PagodaHiCacheStorage(HiCacheStorage):
         with self._lock:
             if name in self._pools:
                 return
-            # An anchor without memory only counts pages; the pools beside it have the bytes.
+            # An anchor without memory only counts pages. The pools beside it have the bytes.
             self._pools[name] = None if getattr(host_pool, "kv_buffer", self) is None else self._pool(name, host_pool)
 
     def _pool(self, name: str, host_pool: Any) -> _Pool:
@@ -88,7 +92,8 @@ class PagodaHiCacheStorage(HiCacheStorage):
         return self._open(name, pages, is_sharded=is_sharded, layers=layers, dtype=str(host_pool.dtype))
 
     def _open(self, name: str, pages: HostPages, *, is_sharded: bool, layers: str, dtype: str) -> _Pool:
-        """Opens the cache of a pool. `is_sharded`: ranks have parts of a page; else all have the whole."""
+        """Opens the cache of a pool. `is_sharded`: each rank has a part of a page; otherwise each
+        has the whole page."""
         config, split = self._config, len(pages.shards)
         place = f"pp{config.pp_rank}of{config.pp_size}cp{config.attn_cp_rank}of{config.attn_cp_size}"
         shards = config.tp_size * split
@@ -99,15 +104,15 @@ class PagodaHiCacheStorage(HiCacheStorage):
         cache = KeyedPages("sglang", identity=identity, page_bytes=pages.page_bytes, tokens_per_page=pages.page_tokens, options=chosen)
         log.info("SGLang's pool %s is the cache %s: pages of %d tokens, %d bytes", name, cache.name, pages.page_tokens, pages.page_bytes)
         if not cache.wait(chosen.start_timeout):
-            log.warning("%s: no daemon in %g s; SGLang goes on without cached KV until there is one", cache.name, chosen.start_timeout)
+            log.warning("%s: no daemon in %g s; SGLang continues without cached KV until there is one", cache.name, chosen.start_timeout)
         return _Pool(pages, cache, salts, config.is_storage_writer or is_sharded)
 
     # --- Pages of a pool ---
 
     def _chains(self, pool: _Pool, keys: Sequence[str], before: Sequence[str] | None, memories: Sequence[Sequence[PageMemory]] = (),
                 numbers: Sequence[int] = ()) -> list[Chain]:
-        """One for each shard where the keys are a chain, else one for each key of each shard. `memories`: of each key, by shard; one
-        entry is that of all keys."""
+        """Returns one chain for each shard if the keys are a chain, otherwise one for each key of
+        each shard. `memories`: for each key, by shard; a single entry is for all keys."""
         named = [_key(key) for key in keys]
         if before is not None:
             prefix = [_key(key) for key in before]
@@ -118,7 +123,7 @@ class PagodaHiCacheStorage(HiCacheStorage):
                 for shard, salt in enumerate(pool.salts) for index, key in enumerate(named)]
 
     def _each_key(self, pool: _Pool, keys: Sequence[str], before: Sequence[str] | None, found: Sequence[int]) -> list[bool]:
-        """Whether all shards have a key, of the pages of the chains of _chains."""
+        """Whether all shards have a key, from the page counts of the chains of _chains."""
         if before is not None:
             return [index < min(found) for index in range(len(keys))]
         return [all(found[index::len(keys)]) for index in range(len(keys))]
@@ -142,7 +147,8 @@ class PagodaHiCacheStorage(HiCacheStorage):
         return self._each_key(pool, keys, before, pool.cache.write(chains)) if chains else [False] * len(keys)
 
     def _copies(self, pool: _Pool, keys: Sequence[str], host_indices: torch.Tensor | None, before: Sequence[str] | None) -> list[Chain]:
-        """With the host's pages; none where there are not as many as keys."""
+        """The chains with the host's pages; none if the number of pages differs from the number of
+        keys."""
         expected, given = len(keys) * pool.pages.page_tokens, 0 if host_indices is None else host_indices.numel()
         if host_indices is None or given != expected:
             log.error("%s: SGLang gave %d indices for %d keys, which need %d", pool.cache.name, given, len(keys), expected)
@@ -150,8 +156,8 @@ class PagodaHiCacheStorage(HiCacheStorage):
         return self._chains(pool, keys, before, [pool.pages.shards], pool.pages.numbers(host_indices))
 
     def _before(self, extra_info: HiCacheStorageExtraInfo | None) -> Sequence[str] | None:
-        """The keys before the call's keys; None: each key stands for itself. Where SGLang says them it says them always, but an empty
-        list comes as None from some of its calls."""
+        """The keys before the call's keys; None: each key stands for itself. If SGLang passes them
+        at all, it always does, but some of its calls pass None for an empty list."""
         before = extra_info.prefix_keys if extra_info is not None else None
         if self._has_indices and before is not None:
             self._is_chained = True
@@ -192,11 +198,12 @@ class PagodaHiCacheStorage(HiCacheStorage):
         return {transfer.name: self._set(*self._of_transfer(transfer, extra_info)) for transfer in transfers}
 
     def _of_transfer(self, transfer: PoolTransfer, extra_info: HiCacheStorageExtraInfo | None) -> tuple[Any, Any, Any, Any]:
-        """Pages beside the KV stand for themselves: of some pools only the last pages of a chain are stored."""
+        """Pages of pools besides the KV pool stand for themselves: some pools store only the last
+        pages of a chain."""
         before = self._before(extra_info) if transfer.name == PoolName.KV else None
         return self._pools[str(transfer.name)], transfer.keys or [], transfer.host_indices, before
 
-    # --- SGLang's calls: pages in tensors of their own ---
+    # --- SGLang's calls: pages in separate tensors ---
 
     def get(self, key: str, target_location: Any = None, target_sizes: Any = None) -> torch.Tensor | None:
         return self.batch_get([key], [target_location])[0]
@@ -228,7 +235,8 @@ class PagodaHiCacheStorage(HiCacheStorage):
     # --- The rest ---
 
     def clear(self) -> bool:  # type: ignore[override,unused-ignore]
-        """Forgets all pages of the caches, also those of other servers. Whether it happened."""
+        """Removes all pages of the caches, also those of other servers. Returns whether it
+        succeeded."""
         return all([pool.cache.clear() for pool in self._pools.values() if pool is not None])
 
     def close(self) -> None:
@@ -238,7 +246,7 @@ class PagodaHiCacheStorage(HiCacheStorage):
 
 
 def _key(key: str) -> bytes:
-    """SGLang's keys are SHA-256 in hexadecimal digits."""
+    """SGLang's keys are SHA-256 hashes in hexadecimal."""
     try:
         if len(key) == 64:
             return bytes.fromhex(key)
@@ -252,10 +260,10 @@ def _leading(exist: Sequence[bool]) -> int:
 
 
 def _restorable(exist: Sequence[bool], transfer: PoolTransfer) -> set[int]:
-    """The lengths of prefixes, in pages, at whose end the pool has what its policy asks for."""
+    """The prefix lengths, in pages, at whose end the pool has the pages that its policy needs."""
     if transfer.hit_policy == PoolHitPolicy.ALL_PAGES:
         return set(range(1, _leading(exist) + 1))
     if transfer.hit_policy == PoolHitPolicy.TRAILING_PAGES:
         last = max(1, len(transfer.keys) if transfer.keys else 1)
         return {end for end in range(1, len(exist) + 1) if all(exist[max(0, end - last):end])}
-    raise ValueError(f"SGLang's hit policy {transfer.hit_policy} is not known here")
+    raise ValueError(f"unknown SGLang hit policy {transfer.hit_policy}")

@@ -1,7 +1,8 @@
 """TensorRT-LLM's connector interface, translated to pagoda.connector. Not run yet: see __init__.py.
 
-The leader's scheduler lives in the process of rank 0, beside that rank's worker. There is no way back from workers to it, so
-saves end with their step: TensorRT-LLM gathers from all ranks behind wait_for_save, so at the next step all have ended.
+The leader's scheduler runs in the process of rank 0, beside that rank's worker. Workers cannot send
+messages back to it, so saves end with their step: TensorRT-LLM gathers from all ranks after
+wait_for_save, so at the next step all saves have ended.
 """
 
 import dataclasses
@@ -28,15 +29,16 @@ class Metadata:
 
 
 class _Ranks:
-    """What all ranks have, told by the worker of rank 0 to the scheduler in its process."""
+    """The properties that all ranks share. The worker of rank 0 passes them to the scheduler in its
+    process."""
 
     pages: list[RankPages] = []
     known = threading.Event()
 
 
 def describe(memory: torch.Tensor, *, rank: int, world: int, heads: int, tokens: int, packing: str) -> tuple[RankPages, dict[LayerPages, torch.Tensor]]:
-    """Of TensorRT-LLM's pool (blocks, layers, K and V, heads * tokens * head dimension): each layer's bytes, (blocks, pieces, heads,
-    chunk bytes), where K and V are pieces."""
+    """Describes TensorRT-LLM's pool (blocks, layers, K and V, heads * tokens * head dimension): the
+    bytes of each layer, (blocks, pieces, heads, chunk bytes), with K and V as pieces."""
     blocks, layers, kv_factor, elements = memory.shape
     chunk = elements // heads * memory.element_size()
     whole = memory.view(torch.uint8).view(blocks, layers, kv_factor, heads, chunk)
@@ -59,7 +61,7 @@ class PagodaScheduler(KvCacheConnectorScheduler):  # type: ignore[misc]
     def _open(self) -> SchedulerSide:
         if self._side is None:
             if not _Ranks.known.wait(60):
-                raise RuntimeError("no worker told of its KV memory")
+                raise RuntimeError("no worker has reported its KV memory")
             args = self._llm_args
             layout = PageLayout.merge(_Ranks.pages, [args.kv_cache_config.tokens_per_block])
             identity = pagoda.CacheIdentity(model=str(args.model).replace(" ", "_")[-200:], revision=str(getattr(args, "revision", "") or ""),
@@ -90,14 +92,15 @@ class PagodaScheduler(KvCacheConnectorScheduler):  # type: ignore[misc]
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> Metadata:
         side = self._open()
-        side.report(StepReport({0: self._step}, set()))  # All ranks are behind wait_for_save of the step before.
+        # All ranks have passed wait_for_save of the previous step.
+        side.report(StepReport({0: self._step}, set()))
         self._step += 1
         rows, new_blocks = [], set()
         for is_new, requests in ((True, scheduler_output.new_requests), (False, scheduler_output.cached_requests)):
             for row in requests:
                 name = str(row.request_id)
                 tokens = self._tokens.setdefault(name, [])
-                # The first time all tokens are new: those of the match are known already.
+                # The first time all tokens are new: the matched ones are already known.
                 tokens[len(tokens):] = row.new_tokens if not is_new or not tokens else row.new_tokens[len(tokens):]
                 new_blocks.update(row.new_block_ids)
                 rows.append(Scheduled(name, [row.new_block_ids], is_new, row.computed_position + row.num_scheduled_tokens))
@@ -112,7 +115,7 @@ class PagodaScheduler(KvCacheConnectorScheduler):  # type: ignore[misc]
 
 
 class PagodaWorker(KvCacheConnectorWorker):  # type: ignore[misc]
-    """Each rank's."""
+    """Runs on each rank."""
 
     def __init__(self, llm_args: Any) -> None:
         super().__init__(llm_args)
@@ -122,7 +125,8 @@ class PagodaWorker(KvCacheConnectorWorker):  # type: ignore[misc]
     def register_kv_caches(self, kv_cache_tensor: torch.Tensor) -> None:
         args, rank, world = self._llm_args, mpi_rank(), mpi_world_size()
         tokens = args.kv_cache_config.tokens_per_block
-        heads = getattr(args, "num_kv_heads", None) or 1  # Without it a rank's heads are one: other numbers of ranks do not match.
+        # Without it, each rank has one "head", and other numbers of ranks do not match.
+        heads = getattr(args, "num_kv_heads", None) or 1
         packing = f"tensorrt-llm:{'heads' if heads > 1 else f'tp{world}'}"
         pages, layers = describe(kv_cache_tensor, rank=rank, world=world, heads=heads, tokens=tokens, packing=packing)
         self._mover = CudaMover(kv_cache_tensor.device)
@@ -148,7 +152,7 @@ class PagodaWorker(KvCacheConnectorWorker):  # type: ignore[misc]
                 raise RuntimeError(f"Pagoda lost the KV of requests {sorted(failed)} while it was loaded, and TensorRT-LLM cannot recompute it")
 
     def wait_for_layer_load(self, layer_idx: int, stream: torch.cuda.Stream) -> None:
-        """start_load_kv returns when all is loaded."""
+        """start_load_kv returns only when everything is loaded."""
 
     def save_kv_layer(self, layer_idx: int, stream: torch.cuda.Stream) -> None:
         """Whole blocks are saved after the step."""

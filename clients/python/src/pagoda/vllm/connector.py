@@ -63,8 +63,8 @@ class WorkerMetadata(KVConnectorWorkerMetadata):
 
 
 class PagodaConnector(KVConnectorBase_V1, SupportsHMA):
-    """A cache that is asked before the engine computes, and told after it has. It is never needed: without a daemon vLLM
-    computes, and finds the daemon when it is back."""
+    """A cache that vLLM asks before it computes, and informs afterwards. vLLM works without it:
+    without a daemon vLLM computes, and uses the daemon when it is back."""
 
     def __init__(self, vllm_config: "VllmConfig", role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> None:
         super().__init__(vllm_config, role, kv_cache_config)
@@ -75,7 +75,8 @@ class PagodaConnector(KVConnectorBase_V1, SupportsHMA):
         self._scheduler: _Scheduler | None = None
         self._worker: _Worker | None = None
         if role is KVConnectorRole.SCHEDULER:
-            # A load that fails is computed. A cache must not fail requests, which is the other policy and vLLM's default.
+            # Recompute after a failed load. vLLM's default policy would fail the request, and a
+            # cache must not do that.
             vllm_config.kv_transfer_config.kv_load_failure_policy = "recompute"
             self._scheduler = _Scheduler(vllm_config, kv_cache_config, self._options)
         else:
@@ -131,7 +132,7 @@ class PagodaConnector(KVConnectorBase_V1, SupportsHMA):
         return Handshake(self._own_worker.pages)
 
     def handle_preemptions(self, kv_connector_metadata: KVConnectorMetadata) -> None:
-        # Called before each step's kernels.
+        # vLLM calls this before each step's kernels.
         assert isinstance(kv_connector_metadata, Metadata)
         self._own_worker.side.begin(kv_connector_metadata.plan, kv_connector_metadata.layout)
 
@@ -139,7 +140,7 @@ class PagodaConnector(KVConnectorBase_V1, SupportsHMA):
         self._own_worker.side.load(self._metadata.plan)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """No step reads what is still being loaded: loads are asynchronous."""
+        """No step reads KV that is still being loaded: loads are asynchronous."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any) -> None:
         """Whole blocks are saved after the step."""
@@ -169,7 +170,7 @@ class PagodaConnector(KVConnectorBase_V1, SupportsHMA):
 
     def get_num_new_matched_tokens(self, request: "Request", num_computed_tokens: int) -> tuple[int | None, bool]:
         external = self._own_scheduler.match(request, num_computed_tokens)
-        # Asynchronous on every device: a load that fails then costs its own request alone, and no other's step.
+        # Loads are asynchronous on every device, so a failed load costs only its own request.
         return external, bool(external)
 
     def update_state_after_alloc(self, request: "Request", blocks: "KVCacheBlocks", num_external_tokens: int) -> None:
@@ -188,11 +189,13 @@ class PagodaConnector(KVConnectorBase_V1, SupportsHMA):
             self._own_scheduler.side.report(connector_output.kv_connector_worker_meta.report)
 
     def has_pending_push_work(self) -> bool:
-        # vLLM goes on with empty steps until the copies of the last one have ended: only then are its blocks committed.
+        # vLLM continues with empty steps until the copies of the last step have ended. Only then
+        # are its blocks committed.
         return self._own_scheduler.has_copies_under_way
 
     def request_finished_all_groups(self, request: "Request", block_ids: tuple[list[int], ...]) -> tuple[bool, dict[str, Any] | None]:
-        # vLLM may reuse the blocks at once: WorkerSide.begin keeps a step from writing a block that is still being saved.
+        # vLLM may reuse the blocks at once: WorkerSide.begin prevents a step from writing a block
+        # that is still being saved.
         self._own_scheduler.side.finished(request.request_id)
         return False, None
 
@@ -204,16 +207,16 @@ class PagodaConnector(KVConnectorBase_V1, SupportsHMA):
 
 
 class _Scheduler:
-    """Once the workers have told what they have, opens the cache and a session."""
+    """Opens the cache and a session when the workers have reported their memory."""
 
     def __init__(self, config: "VllmConfig", kv_cache: "KVCacheConfig", options: Options) -> None:
         self._config = config
         self._options = options
-        # Where vLLM has turned off both, its kernels compute no prompt behind a prefix that is there: on the CPU those of latent
-        # attention do not.
+        # If vLLM has turned off both, its kernels cannot compute a prompt after a cached prefix.
+        # This is so for latent attention on the CPU.
         self._takes_hits = bool(config.cache_config.enable_prefix_caching or config.scheduler_config.enable_chunked_prefill)
         if not self._takes_hits:
-            log.warning("vLLM has turned off prefix caching and chunked prefill, so it cannot use cached KV: Pagoda is not asked")
+            log.warning("vLLM has turned off prefix caching and chunked prefill, so it cannot use cached KV: Pagoda is not used")
         self._block_sizes = pages.block_sizes(kv_cache)
         self._side: SchedulerSide | None = None
         self._link: Link | None = None
@@ -223,14 +226,14 @@ class _Scheduler:
     @property
     def side(self) -> SchedulerSide:
         if self._side is None:
-            raise RuntimeError("vLLM asked the connector before its workers told it of their KV memory")
+            raise RuntimeError("vLLM asked the connector before its workers reported their KV memory")
         return self._side
 
     def open(self, ranks: list[RankPages]) -> None:
         parallel = self._config.parallel_config
         expected = parallel.tensor_parallel_size * parallel.pipeline_parallel_size
         if len(ranks) != expected:
-            raise RuntimeError(f"{len(ranks)} of {expected} workers told of their KV memory")
+            raise RuntimeError(f"only {len(ranks)} of {expected} workers reported their KV memory")
         layout = PageLayout.merge(ranks, self._block_sizes)
         whose = identity.identity_of(self._config, layout)
         name = self._options.cache or identity.cache_name(whose, layout)
@@ -246,7 +249,7 @@ class _Scheduler:
         self._side = SchedulerSide(self._link, layout, ranks=expected, fetch_deadline=options.fetch_deadline,
                                    patience=options.timeout)
         if not self._link.wait(options.start_timeout):
-            log.warning("no Pagoda daemon yet: vLLM starts without cached KV, and takes the daemon when it is there")
+            log.warning("no Pagoda daemon yet: vLLM starts without cached KV, and uses the daemon when it is there")
 
     def close(self) -> None:
         if self._side is not None:
@@ -255,7 +258,7 @@ class _Scheduler:
             self._link.close()
 
     def match(self, request: "Request", computed: int) -> int | None:
-        # The tokens and images of a streaming session change after they were asked for.
+        # The tokens and images of a streaming session change after the look-up.
         if not self._takes_hits or request.resumable:
             return 0
         assert self._layout is not None
@@ -276,7 +279,7 @@ class _Scheduler:
 
     def _rows(self, output: "SchedulerOutput", new_blocks: set[int]) -> Iterable[Scheduled]:
         def computed(request_id: str, before: int) -> int:
-            # DraftTokens may be refused: their KV is not complete with this step.
+            # Draft tokens may be rejected: their KV is not complete with this step.
             return before + output.num_scheduled_tokens[request_id] - len(output.scheduled_spec_decode_tokens.get(request_id, ()))
 
         for request in output.scheduled_new_reqs:
@@ -297,7 +300,7 @@ class _Scheduler:
 
 
 class _Worker:
-    """One rank."""
+    """The worker of one rank."""
 
     def __init__(self, config: "VllmConfig", kv_cache: "KVCacheConfig", options: Options) -> None:
         self._config = config
@@ -339,7 +342,7 @@ class _Worker:
             self._side.register(layers)
 
     def _backend(self, names: list[str]) -> str:
-        """The attention backends' names: they decide how a page is packed."""
+        """The attention backends' names, which determine the packing of a page."""
         from vllm.config import get_layers_from_vllm_config
         from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
 

@@ -1,4 +1,4 @@
-"""Whose KV it is: what must agree before two engines share a cache."""
+"""The identity of the KV: what must agree before two engines share a cache."""
 
 import hashlib
 import json
@@ -24,10 +24,10 @@ def identity_of(config: "VllmConfig", layout: PageLayout) -> CacheIdentity:
 
 
 def configuration_of(config: "VllmConfig") -> str:
-    """16 digits of what changes KV under one name and revision."""
+    """16 digits of the settings that change KV under one name and revision."""
     model = config.model_config
     facts = [model.hf_config.to_json_string(use_diff=False), str(model.dtype), str(model.quantization),
-             str(config.load_config.load_format) == "dummy"]  # Of random weights.
+             str(config.load_config.load_format) == "dummy"]  # Random weights.
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""What names a request's KV: its tokens, and what else decides the KV of a token."""
+"""The name of a request's KV: its tokens, and everything else that determines the KV of a token."""
 
 import functools
 import hashlib
@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 
 def text_of(request: "Request", tokens_per_block: int) -> Text:
-    """The request as the cache knows it. The tokens are the request's own list, so they grow with it."""
+    """The request in the form of the cache. The tokens are the request's own list, so they grow
+    with it."""
     return Text(request.request_id, request.all_token_ids, _namespace(request), _items(request, tokens_per_block))
 
 
 def _namespace(request: "Request") -> Namespace:
-    """The cache salt; and the adapter by name, path and files, for its number is one engine's own. What is said here begins with
-    what no other may begin with, so that no salt looks like an adapter."""
+    """The cache salt and the adapter. The adapter is named by its name, path and files, because its
+    number differs between engines. The text begins with a prefix that no other salt can have, so
+    that no salt looks like an adapter."""
     lora = request.lora_request
     if lora is None and not request.cache_salt:
         return Namespace()
@@ -33,12 +35,12 @@ def _namespace(request: "Request") -> Namespace:
 
 @functools.lru_cache(maxsize=1024)
 def _files(path: str) -> str:
-    """The adapter's files as they were when it was first used."""
+    """The adapter's files, as they were when it was first used."""
     return fingerprint(pathlib.Path(path)) if pathlib.Path(path).exists() else ""
 
 
 def _items(request: "Request", tokens_per_block: int) -> tuple[MultimodalItem, ...]:
-    """Images, audio and the like; and embeddings that came in the place of tokens."""
+    """Images, audio and the like, and embeddings that replace tokens."""
     features = sorted(request.mm_features, key=lambda feature: feature.mm_position.offset)
     ends = [feature.mm_position.offset + feature.mm_position.length for feature in features]
     overlap = any(feature.mm_position.offset < end for feature, end in zip(features[1:], ends))
@@ -49,7 +51,7 @@ def _items(request: "Request", tokens_per_block: int) -> tuple[MultimodalItem, .
 
 
 def _items_by_block(request: "Request", features: list[Any], tokens_per_block: int) -> list[MultimodalItem]:
-    """One item a block, of all that lies in it."""
+    """One item per block, made from everything that lies in the block."""
     from vllm.v1.utils import tensor_data
 
     items = []

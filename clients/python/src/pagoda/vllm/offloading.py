@@ -1,11 +1,14 @@
-"""Pagoda below vLLM's own offloading: vLLM keeps a host cache for each engine, and what that has no room for is in Pagoda.
+"""Pagoda below vLLM's own offloading: vLLM keeps a host cache for each engine, and Pagoda keeps the
+blocks that do not fit in it.
 
-    --kv-transfer-config '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": {
-        "spec_name": "PagodaOffloadingSpec", "spec_module_path": "pagoda.vllm", "cpu_bytes_to_use": 8589934592,
+    --kv-transfer-config '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both",
+        "kv_connector_extra_config": {"spec_name": "PagodaOffloadingSpec",
+        "spec_module_path": "pagoda.vllm", "cpu_bytes_to_use": 8589934592,
         "pagoda": {"endpoint": "unix:/run/pagoda/pagoda.sock"}}}'
 
-vLLM's first-tier offloading knows no load that fails: it ends the engine. Its lower tiers do, so Pagoda is one of those. The
-tier is tested by itself (tests/engines/test_vllm_offloading.py). The whole has not run: vLLM's offloading needs a GPU.
+vLLM's first-tier offloading cannot handle a failed load: it ends the engine. Its lower tiers can,
+so Pagoda is one of them. The tier is tested by itself (tests/engines/test_vllm_offloading.py). The
+whole has not run, because vLLM's offloading needs a GPU.
 """
 
 import concurrent.futures
@@ -30,11 +33,12 @@ from pagoda.connector import ArrayPages, Chain, KeyedOptions, KeyedPages
 from pagoda.connector.model_identity import printable, revision_of
 from pagoda.vllm.identity import configuration_of
 
-_THREADS = 2  # Stores and loads at a time: each uses several threads for its copies.
+_THREADS = 2  # Stores and loads that run at once. Each uses several threads for its copies.
 
 
 class PagodaOffloadingSpec(TieringOffloadingSpec):
-    """vLLM's host cache, with Pagoda as the tier below. The key "pagoda" of the extra config has KeyedOptions."""
+    """vLLM's host cache, with Pagoda as the tier below. The key "pagoda" of the extra config has
+    the keys of KeyedOptions."""
 
     def __init__(self, config: OffloadingConfig) -> None:
         tier = {"type": "PagodaTier", "module_path": "pagoda.vllm.offloading", "options": dict(config.extra_config.get("pagoda", {}))}
@@ -46,7 +50,7 @@ class PagodaOffloadingSpec(TieringOffloadingSpec):
 
 
 class _Lookups(AsyncLookupManager):
-    """A look-up is one call to the daemon for all keys of a step, in a thread of vLLM's."""
+    """A look-up is one call to the daemon for all keys of a step, in one of vLLM's threads."""
 
     def __init__(self, pages: KeyedPages) -> None:
         self._pages = pages
@@ -57,13 +61,14 @@ class _Lookups(AsyncLookupManager):
 
 
 class PagodaTier(SecondaryTierManager):
-    """Chunks of vLLM's host cache under their keys. Any failure of the daemon is a miss, or a chunk that is not stored."""
+    """Stores chunks of vLLM's host cache under their keys. If the daemon fails, the result is a
+    miss, or a chunk that is not stored."""
 
     medium = Medium.CPU
 
     def __init__(self, offloading_spec: OffloadingSpec, primary_kv_view: memoryview, tier_type: str, options: dict[str, Any] | None = None,
                  backpressure_detector: Any = None, **others: Any) -> None:
-        """`options`: KeyedOptions."""
+        """`options`: the keys of KeyedOptions."""
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         taken = KeyedOptions.take(options or {}, where='"pagoda" of kv_connector_extra_config')
         chunks = np.asarray(primary_kv_view)
@@ -121,11 +126,12 @@ class PagodaTier(SecondaryTierManager):
         self._running.add(self._workers.submit(self._run, job, keys, [int(chunk) for chunk in job.chunk_ids], move))
 
     def _run(self, job: TransferJob, keys: list[OffloadKey], chunks: list[int], move: Any) -> None:
-        """In a thread. Each key is a chain of its own: vLLM's keys name all tokens up to their block."""
+        """Runs in a thread. Each key is a separate chain: vLLM's keys name all tokens up to their
+        block."""
         started = time.monotonic()
         try:
             moved = move([Chain([bytes(key)], memory=self._memory, pages=[chunk]) for key, chunk in zip(keys, chunks)])
-        except Exception:  # A job that is not told would hold its chunks for good.
+        except Exception:  # A job that is never reported would hold its chunks forever.
             moved = [0] * len(keys)
         there = [key for key, count in zip(keys, moved) if count]
         missed = [key for key, count in zip(keys, moved) if not count] if job.is_promotion else []
@@ -134,7 +140,8 @@ class PagodaTier(SecondaryTierManager):
 
 
 def identity_of(config: OffloadingConfig, chunk_bytes: int, options: KeyedOptions) -> CacheIdentity:
-    """Keys name the tokens; the identity names the rest: the model, and how a chunk of all ranks is laid out."""
+    """Keys name the tokens. The identity names the rest: the model, and the layout of a chunk of
+    all ranks."""
     parallel = config.parallel
     facts = [[(group.tokens_per_block, len(group.layer_names)) for group in config.groups], config.cache.tokens_per_hash,
              config.cache.blocks_per_chunk, chunk_bytes, config.kv_cache_layout, config.canonical_layout, config.replicated_layout,
@@ -143,7 +150,8 @@ def identity_of(config: OffloadingConfig, chunk_bytes: int, options: KeyedOption
     from vllm.config import get_current_vllm_config_or_none
 
     revision = options.revision or revision_of(config.model.name, None)
-    if (whole := get_current_vllm_config_or_none()) is not None:  # Its names say more than the offloading's own.
+    # Its names are more precise than the offloading's own.
+    if (whole := get_current_vllm_config_or_none()) is not None:
         revision = "+".join([options.revision or revision_of(str(whole.model_config.model), whole.model_config.revision,
                                                              whole.load_config.download_dir), configuration_of(whole)])
     return CacheIdentity(model=printable(config.model.name), revision=revision,

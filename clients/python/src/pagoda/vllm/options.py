@@ -1,4 +1,4 @@
-"""kv_connector_extra_config: what a user may say."""
+"""The options in kv_connector_extra_config."""
 
 import dataclasses
 
@@ -12,9 +12,11 @@ class Options(DaemonOptions):
     """The keys of kv_connector_extra_config, all optional."""
 
     kv_cache_layout: str = "LBHNC"
-    """Which order of axes to ask vLLM for. With heads before tokens engines of any tensor parallelism share a cache."""
+    """The order of axes to request from vLLM. With heads before tokens, engines of any tensor
+    parallelism share a cache."""
     stored_dtype: str = "auto"
-    """The type in which slots hold KV: "auto", which is vLLM's own, or "fp8_e4m3", a little more than half of 16 bits."""
+    """The type in which slots hold KV: "auto" is vLLM's own; "fp8_e4m3" takes a little more than
+    half of 16 bits."""
 
     def __post_init__(self) -> None:
         if self.stored_dtype not in ("auto", "fp8_e4m3"):

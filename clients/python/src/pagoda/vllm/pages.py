@@ -1,4 +1,5 @@
-"""vLLM's KV memory as pages. Each backend arranges a page as it likes; only the order of heads and tokens matters here."""
+"""vLLM's KV memory as pages. Each backend has its own arrangement of a page. Only the order of
+heads and tokens matters here."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NotCacheable(ValueError):
-    """This model's or this engine's KV has no place in Pagoda."""
+    """The KV of this model or engine cannot be stored in Pagoda."""
 
 
 def check(config: "VllmConfig", kv_cache: "KVCacheConfig") -> None:
@@ -32,7 +33,7 @@ def check(config: "VllmConfig", kv_cache: "KVCacheConfig") -> None:
             raise NotCacheable(f"layers of the kind {kind.value} ({group.layer_names[0]}) keep more than keys and values of tokens: "
                                "Pagoda's connector does not support them")
         if not group.enable_kv_transfer or group.host_resident:
-            raise NotCacheable(f"the KV of {group.layer_names[0]} is not for connectors, as vLLM says")
+            raise NotCacheable(f"vLLM does not allow connectors for the KV of {group.layer_names[0]}")
         if any(getattr(spec, "tokens_per_state", 1) != 1 for spec in iter_layer_specs(group.kv_cache_spec)):
             raise NotCacheable(f"{group.layer_names[0]} keeps one state for several tokens: Pagoda's connector does not support it")
 
@@ -54,13 +55,16 @@ def window_of(spec: Any) -> int:
 
 def describe(config: "VllmConfig", kv_cache: "KVCacheConfig", memory: Mapping[str, torch.Tensor], *, tp_rank: int, pp_rank: int,
              backend: str, codec: Codec | None = None) -> tuple[RankPages, dict[LayerPages, torch.Tensor]]:
-    """What a worker has: its report, and each layer's memory as bytes, (blocks, pieces, heads, chunk bytes).
+    """Describes a worker's memory: its report, and each layer's memory as bytes, (blocks, pieces,
+    heads, chunk bytes).
 
-    `memory`: as vLLM registers it, logically (blocks, heads, tokens, content). `codec`: makes another form of it for the slots.
-    NotCacheable: a block is not one run of bytes, or has no such form.
+    `memory`: as vLLM registers it, logically (blocks, heads, tokens, content). `codec`: converts it
+    for the slots.
+    NotCacheable: a block is not one run of bytes, or cannot be converted.
     """
-    # Ranks in a row that hold the same bytes, as vLLM knows it: those of latent attention. Where there are fewer heads than ranks,
-    # each rank's copy is stored, and other numbers of ranks do not match.
+    # The number of consecutive ranks that hold the same bytes, according to vLLM: those of latent
+    # attention. With fewer heads than ranks, each rank's copy is stored, and other numbers of ranks
+    # do not match.
     replicas = max(int(kv_cache.kv_tp_replicas), 1)
     shards = config.parallel_config.tensor_parallel_size // replicas
     layers: dict[LayerPages, torch.Tensor] = {}
@@ -74,9 +78,9 @@ def describe(config: "VllmConfig", kv_cache: "KVCacheConfig", memory: Mapping[st
             layers[LayerPages(name, group_index, window_of(group.kv_cache_spec), pages.shape[1], pages.shape[2], pages.shape[3],
                               shard=tp_rank // replicas, shards=shards, is_writer=tp_rank % replicas == 0,
                               stored_chunk_bytes=_stored_bytes(codec, name, pages.shape[3]))] = pages
-    # In the model's order, which is that of the names' numbers.
+    # In the model's order, which is the order of the numbers in the names.
     in_order = sorted(layers, key=lambda layer: [int(part) if part.isdigit() else -1 for part in layer.name.split(".")])
-    # Where heads do not lie apart, another number of ranks cuts a page otherwise.
+    # If heads are not stored separately, another number of ranks cuts a page differently.
     cut = "heads" if apart else f"tp{shards}"
     import vllm
 
@@ -85,7 +89,7 @@ def describe(config: "VllmConfig", kv_cache: "KVCacheConfig", memory: Mapping[st
 
 
 def codec_of(options: Options, memory: Mapping[str, torch.Tensor]) -> Codec | None:
-    """NotCacheable: KV of this type has no such form."""
+    """NotCacheable: KV of this type cannot be converted."""
     if options.stored_dtype == "auto":
         return None
     from pagoda.connector.float8 import Float8
@@ -107,8 +111,9 @@ def _stored_bytes(codec: Codec | None, name: str, chunk_bytes: int) -> int:
 
 
 def _as_bytes(name: str, memory: torch.Tensor, num_blocks: int) -> tuple[torch.Tensor, bool]:
-    """A view (blocks, pieces, heads, chunk bytes) of a layer, and whether its heads lie apart; otherwise "heads" is 1."""
-    # Kernels' blocks may be smaller than vLLM's.
+    """Returns a view (blocks, pieces, heads, chunk bytes) of a layer, and whether its heads are
+    stored separately. If they are not, "heads" is 1."""
+    # The kernels' blocks can be smaller than vLLM's.
     blocks = memory.unsqueeze(1) if memory.shape[0] == num_blocks else memory.unflatten(0, (num_blocks, -1))
     inner = blocks[0, 0]
     if not _is_one_run(inner):
@@ -123,7 +128,7 @@ def _as_bytes(name: str, memory: torch.Tensor, num_blocks: int) -> tuple[torch.T
 
 
 def _is_one_run(inner: torch.Tensor) -> bool:
-    """Whether the elements fill one stretch of memory, in whatever order."""
+    """Whether the elements fill one range of memory, in any order."""
     size = 1
     for extent, stride in sorted(zip(inner.shape, inner.stride()), key=lambda pair: pair[1]):
         if extent > 1 and stride != size:

@@ -1,21 +1,21 @@
-"""What vLLM's log and its Prometheus page tell of the connector."""
+"""The connector's figures in vLLM's log and on its Prometheus page."""
 
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats, PromMetric, PromMetricT
 
-# Name of the count, of the metric, and its help.
+# The count's name, the metric's name, and its help.
 COUNTERS = (
     ("queried_tokens", "vllm:pagoda_queried_tokens", "Prompt tokens that the connector asked Pagoda for."),
     ("hit_tokens", "vllm:pagoda_hit_tokens", "Prompt tokens whose KV came from Pagoda."),
-    ("disk_hit_tokens", "vllm:pagoda_disk_hit_tokens", "Those of them that came from Pagoda's disk."),
+    ("disk_hit_tokens", "vllm:pagoda_disk_hit_tokens", "Prompt tokens whose KV came from Pagoda's disk; hit_tokens includes them."),
     ("loaded_bytes", "vllm:pagoda_loaded_bytes", "Bytes copied from Pagoda's pool to vLLM's KV memory, of all ranks."),
     ("saved_bytes", "vllm:pagoda_saved_bytes", "Bytes copied from vLLM's KV memory to Pagoda's pool, of all ranks."),
     ("load_seconds", "vllm:pagoda_load_seconds", "Time that workers spent on loads; on a GPU the time to begin them."),
     ("save_seconds", "vllm:pagoda_save_seconds", "Time that workers spent on saves; on a GPU the time to begin them."),
     ("failed_loads", "vllm:pagoda_failed_loads", "Requests that were computed because a load did not happen."),
-    ("unsaved_requests", "vllm:pagoda_unsaved_requests", "Requests of which Pagoda did not get everything: its tier or the tenant's quota is full."),
-    ("lost_sessions", "vllm:pagoda_lost_sessions", "How often the daemon was lost."),
+    ("unsaved_requests", "vllm:pagoda_unsaved_requests", "Requests that were not saved completely, because Pagoda's tier or the tenant's quota is full."),
+    ("lost_sessions", "vllm:pagoda_lost_sessions", "How often the session with the daemon was lost."),
 )
 
 
@@ -38,7 +38,7 @@ class PagodaStats(KVConnectorStats):
 
 
 class PagodaPromMetrics(KVConnectorPromMetrics):
-    """Counters, one for each engine of the process."""
+    """Counters, one set for each engine of the process."""
 
     def __init__(self, vllm_config: Any, metric_types: dict[type[PromMetric], type[PromMetricT]], labelnames: list[str],
                  per_engine_labelvalues: dict[int, list[object]]) -> None:
