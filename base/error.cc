@@ -56,7 +56,6 @@ constexpr std::array kRows = {
     Row{Reason::kStepBackwards, "STEP_BACKWARDS", kInvalidArgument},
     Row{Reason::kUnknownTicket, "UNKNOWN_TICKET", kNotFound},
     Row{Reason::kWaitTimeout, "WAIT_TIMEOUT", kDeadlineExceeded},
-    Row{Reason::kBlockFinalized, "BLOCK_FINALIZED", kFailedPrecondition},
     Row{Reason::kTenantQuotaExceeded, "TENANT_QUOTA_EXCEEDED", kResourceExhausted},
     Row{Reason::kUnknownTenant, "UNKNOWN_TENANT", kNotFound},
     Row{Reason::kUnauthenticated, "UNAUTHENTICATED", kUnauthenticated},

@@ -49,8 +49,6 @@ enum class Reason : uint8_t {
                        // INVALID_ARGUMENT
   kUnknownTicket,      // No copy has this ticket yet. NOT_FOUND
   kWaitTimeout,        // The copies took longer than a batch waits. DEADLINE_EXCEEDED
-  kBlockFinalized,     // The block is cached: others share its bytes, and nothing writes them any
-                       // more. FAILED_PRECONDITION
   kTenantQuotaExceeded,  // The tenant's quota of blocks is used; nothing changed.
                          // RESOURCE_EXHAUSTED
   kUnknownTenant,        // No tenant of the configuration has this name. NOT_FOUND

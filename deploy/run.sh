@@ -119,6 +119,7 @@ where_to_look_next() {
 }
 
 if [ -z "$bin" ]; then
+  all_packages=("${build_packages[@]}" "${tour_packages[@]}")
   say "Pagoda: building in $build_dir"
   set_up
   build pagodad pagodactl pagoda-engine pagoda_python

@@ -1,6 +1,7 @@
 # Common functions. The other scripts and the Dockerfile source this file from the repository's
 # root.
-#   install_packages       installs the missing ones of ${all_packages[@]}
+#   install_packages       installs the missing ones of ${all_packages[@]}. A script that needs fewer
+#                          sets the list itself
 #   install_disassembler   if nvcc is there, installs two packages of PyPI for the test that reads
 #                          the GPU kernels' machine code
 #   set_up                 installs missing Debian packages, and configures build/release; quick if
@@ -25,8 +26,9 @@ core_packages=(libabsl-dev libxxhash-dev libssl-dev nlohmann-json3-dev
                libcli11-dev liburing-dev)                                   # containers, block hash, SHA-256 and TLS, checkpoints, flags, disk I/O
 engine_packages=(libdnnl-dev libicu-dev)                                    # matrix products on the CPU, text
 unit_test_packages=(libgtest-dev libgmock-dev)                              # CMake always asks for them
+tour_packages=(python3 python3-grpcio python3-protobuf python3-numpy)       # the Python client and the tour of README.md
 docs_packages=(python3-sphinx python3-myst-parser furo)                     # the manual
-test_packages=(clang-format-14 python3 python3-grpcio python3-protobuf python3-numpy python3-pytest python3-yaml
+test_packages=("${tour_packages[@]}" clang-format-14 python3-pytest python3-yaml
                python3-kubernetes python3-setuptools python3-wheel openssl  # format check, end-to-end tests, manifests, a wheel, certificates
                python3-zmq python3-msgpack python3-pip                      # a router's side of vLLM's events; msgspec is only on PyPI
                clang-16 libclang-rt-16-dev                                  # fuzzing
@@ -87,13 +89,14 @@ install_packages() {
         "as root, run apt-get install --no-install-recommends ${missing[*]}"
     as_root=(sudo)
   fi
-  say "Installing ${#missing[@]} Debian packages (compiler, gRPC, Prometheus client, oneDNN, test tools):"
+  say "Installing ${#missing[@]} Debian packages:"
   printf '%s ' "${missing[@]}" | fold -s -w 100 | sed 's/^/    /'
   printf '\n'
   as_root+=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
   step "package lists" "check the network and /etc/apt/sources.list*, then run this again." "${as_root[@]}" update
   step "packages" "read the log. The package names are those of Debian 12 (bookworm)." \
        "${as_root[@]}" install --no-install-recommends "${missing[@]}"
+  new_packages=yes
 }
 
 # With nvcc the build has kernels for GPUs, and a test reads their machine code
@@ -115,9 +118,11 @@ install_disassembler() {
 }
 
 set_up() {
+  new_packages=
   install_packages
-  # If a CMakeLists.txt changes, ninja configures again by itself.
-  if [ ! -f $build_dir/build.ninja ]; then
+  # If a CMakeLists.txt changes, ninja configures again by itself. New packages can bring tools that
+  # an earlier configuration did not find.
+  if [ ! -f $build_dir/build.ninja ] || [ -n "$new_packages" ]; then
     step "configure" "read the log. If the build folder comes from another machine, remove it: rm -r $build_dir" \
          cmake --preset release
   fi

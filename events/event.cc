@@ -1,30 +1,6 @@
 #include "events/event.h"
 
 namespace pagoda {
-namespace {
-
-template <class T>
-size_t HeapBytes(const std::pmr::vector<T>& items) {
-  return items.capacity() * sizeof(T);
-}
-
-size_t HeapBytes(const CreatedEvent& created) {
-  return HeapBytes(created.blocks_per_tier) + HeapBytes(created.blocks);
-}
-size_t HeapBytes(const StoredEvent& stored) {
-  return HeapBytes(stored.blocks) + HeapBytes(stored.tokens) + HeapBytes(stored.extras) +
-         stored.name_space.bytes();
-}
-size_t HeapBytes(const UpdatedEvent&) { return 0; }
-size_t HeapBytes(const RemovedEvent& removed) {
-  return HeapBytes(removed.blocks) + HeapBytes(removed.hashes);
-}
-
-}  // namespace
-
-size_t EventBytes(const Event& event) {
-  return sizeof(Event) + std::visit([](const auto& what) { return HeapBytes(what); }, event.what);
-}
 
 std::string_view RemovalReasonName(RemovalReason reason) {
   switch (reason) {

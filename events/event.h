@@ -1,5 +1,5 @@
 // Events: the changes of a cache. A reader that applies them in order has the prefix tree, as
-// events/shadow_tree.h does.
+// tests/events/shadow_tree.h does.
 #ifndef PAGODA_EVENTS_EVENT_H_
 #define PAGODA_EVENTS_EVENT_H_
 
@@ -239,9 +239,6 @@ inline RemovedEvent EmptyEvent(std::pmr::memory_resource* memory) {
   return {.blocks = std::pmr::vector<BlockId>(memory),
           .hashes = std::pmr::vector<BlockHash>(memory)};
 }
-
-// The memory that an event takes, including its vectors.
-size_t EventBytes(const Event& event);
 
 }  // namespace pagoda
 

@@ -23,11 +23,6 @@ absl::Status BlockManager::FreeBlocks(SessionId session, WindowSize window,
   return parts().raw_blocks.FreeBlocks(session, window, blocks, now);
 }
 
-absl::Status BlockManager::CheckWritable(SessionId session, WindowSize window,
-                                         const BlockRef& block) const {
-  return parts().sequences.CheckWritable(session, window, block);
-}
-
 absl::StatusOr<SequenceAdded> BlockManager::AddSequence(SessionId session, SequenceId sequence,
                                                         const Prompt& prompt, absl::Time now) {
   return parts().sequences.AddSequence(session, sequence, prompt, now);
@@ -172,11 +167,6 @@ BlockManager::ResetStep BlockManager::StepReset(uint32_t max_blocks, absl::Time 
 
 bool BlockManager::resetting() const { return parts().reset.under_way(); }
 
-bool BlockManager::IsCutOff(WindowSize window, BlockId id) const {
-  const WindowBlockManager* const found = parts().windows.Find(window);
-  return found != nullptr && id.value() < found->num_ids() && found->IsCutOff(id);
-}
-
 // --- Operators ---
 
 Epoch BlockManager::epoch() const { return parts().options.epoch; }
@@ -296,6 +286,11 @@ std::vector<TreeEntry> BlockManager::DumpTree(WindowSize window) const {
 std::vector<BlockId> BlockManager::DumpAllocated(WindowSize window) const {
   const WindowBlockManager* const found = parts().windows.Find(window);
   return found == nullptr ? std::vector<BlockId>{} : found->DumpAllocated();
+}
+
+bool BlockManager::IsCutOff(WindowSize window, BlockId id) const {
+  const WindowBlockManager* const found = parts().windows.Find(window);
+  return found != nullptr && id.value() < found->num_ids() && found->IsCutOff(id);
 }
 
 }  // namespace pagoda

@@ -17,8 +17,8 @@
 #include "events/block_key.h"
 #include "events/event.h"
 #include "events/event_batch.h"
-#include "events/shadow_tree.h"
 #include "events/snapshot.h"
+#include "events/tree_entry.h"
 #include "manager/cache_client.h"
 #include "manager/file_orders.h"
 #include "manager/ids.h"
@@ -173,11 +173,6 @@ class BlockManager final {
   // another session, to a sequence or to the cache).
   absl::Status FreeBlocks(SessionId session, WindowSize window, absl::Span<const BlockRef> blocks,
                           absl::Time now);
-
-  // OK if the session may write the block's bytes: its own raw block, or an unpublished block of
-  // one of its sequences. Cost: O(blocks of the session). Errors: UNKNOWN_WINDOW, UNKNOWN_BLOCK,
-  // STALE_HANDLE, BLOCK_FINALIZED, FOREIGN_BLOCK.
-  absl::Status CheckWritable(SessionId session, WindowSize window, const BlockRef& block) const;
 
   using Prompt = SequencePrompt;
 
@@ -434,9 +429,8 @@ class BlockManager final {
     bool done = false;
   };
   ResetStep StepReset(uint32_t max_blocks, absl::Time now);
-  // Whether a reset still has blocks to release, and whether `id` is one of them.
+  // Whether a reset still has blocks to release.
   bool resetting() const;
-  bool IsCutOff(WindowSize window, BlockId id) const;
 
   ManagerStats Stats() const;
   const TenantTable& tenants() const;
@@ -496,8 +490,10 @@ class BlockManager final {
   std::vector<TreeEntry> DumpTree(WindowSize window) const;
   // The blocks of a window that are taken and not in its tree, ascending: raw blocks, private
   // blocks, and aliases. With LifecycleEvents::kAll the events tell which these are
-  // (events/shadow_allocations.h).
+  // (tests/events/shadow_allocations.h).
   std::vector<BlockId> DumpAllocated(WindowSize window) const;
+  // Whether a reset still has to release the block.
+  bool IsCutOff(WindowSize window, BlockId id) const;
 
  private:
   // In block_manager_parts.h, so that a change in a part does not recompile all callers.

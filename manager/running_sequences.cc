@@ -271,17 +271,6 @@ absl::StatusOr<Sequence*> RunningSequences::RequireSequence(SessionId session,
   return it->second.get();
 }
 
-absl::Status RunningSequences::CheckWritable(SessionId session, WindowSize window,
-                                             const BlockRef& block) const {
-  const absl::StatusOr<WindowBlockManager*> manager = windows_.Require(window);
-  if (!manager.ok()) return manager.status();
-  std::vector<const Sequence*> sequences;
-  for (const SequenceId sequence : sessions_.Get(session).sequences) {
-    sequences.push_back(sequences_.at({session, sequence}).get());
-  }
-  return (*manager)->CheckWritable(session, sequences, block);
-}
-
 std::vector<ShortenedSequence> RunningSequences::Shortened(SessionId id) {
   absl::btree_set<SequenceId>& names = sessions_.Require(id).shortened;
   std::vector<ShortenedSequence> shortened;

@@ -84,7 +84,6 @@ class RunningSequences {
 
   absl::StatusOr<const Sequence*> FindSequence(SessionId session, SequenceId sequence) const;
   Ticket ReadyOf(const Sequence& sequence) const;
-  absl::Status CheckWritable(SessionId session, WindowSize window, const BlockRef& block) const;
   std::vector<ShortenedSequence> Shortened(SessionId session);
 
   // --- For other parts ---

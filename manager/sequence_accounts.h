@@ -39,7 +39,6 @@ class SequenceAccounts {
 
   uint64_t sequences(TenantId tenant) const { return sequences_.of(tenant.value()); }
   uint64_t bytes(TenantId tenant) const { return bytes_.of(tenant.value()); }
-  uint64_t total_bytes() const { return bytes_.total(); }
   // The most that the tenant can have while no other tenant exceeds its part.
   uint64_t most_sequences(TenantId tenant) const;
   uint64_t most_bytes(TenantId tenant) const;

@@ -1,7 +1,5 @@
 #include "manager/tier_spec.h"
 
-#include <utility>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
@@ -61,15 +59,6 @@ absl::Status CheckTiers(absl::Span<const TierSpec> tiers, size_t num_windows) {
     }
   }
   return absl::OkStatus();
-}
-
-std::vector<TierSpec> HostTiers(std::vector<uint32_t> primary, std::vector<uint32_t> secondary) {
-  std::vector<TierSpec> tiers = {
-      {.name = DefaultTierName(Tier::kPrimary), .blocks = std::move(primary)}};
-  if (!secondary.empty()) {
-    tiers.push_back({.name = DefaultTierName(Tier::kSecondary), .blocks = std::move(secondary)});
-  }
-  return tiers;
 }
 
 }  // namespace pagoda

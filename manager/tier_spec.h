@@ -49,11 +49,6 @@ absl::Status CheckTierName(std::string_view name);
 // out of range).
 absl::Status CheckTiers(absl::Span<const TierSpec> tiers, size_t num_windows);
 
-// Tiers in host memory with their default names: one, and a second one unless `secondary` is empty.
-// Blocks by window.
-std::vector<TierSpec> HostTiers(std::vector<uint32_t> primary,
-                                std::vector<uint32_t> secondary = {});
-
 }  // namespace pagoda
 
 #endif  // PAGODA_MANAGER_TIER_SPEC_H_

@@ -250,46 +250,12 @@ absl::Status WindowBlockManager::CheckOneRaw(TenantId tenant, SessionId owner,
   return error(Reason::kForeignBlock, "does not belong to the session as a raw block");
 }
 
-absl::Status WindowBlockManager::CheckWritable(SessionId session,
-                                               absl::Span<const Sequence* const> sequences,
-                                               const BlockRef& ref) const {
-  const auto error = [&](Reason reason, std::string_view what) {
-    return MakeError(reason,
-                     absl::StrCat("block ", ref.id.value(), " (generation ", ref.generation.value(),
-                                  ") of window ", WindowName(window()), " ", std::string(what)));
-  };
-  if (ref.id.value() >= store_.num_ids()) return error(Reason::kUnknownBlock, "does not exist");
-  const Block& block = store_[ref.id];
-  if (block.generation != ref.generation || block.state() == BlockState::kFree) {
-    return error(Reason::kStaleHandle, "is a stale handle");
-  }
-  if (block.in_tree() || block.state() == BlockState::kAlias) {
-    return error(Reason::kBlockFinalized, "is cached");
-  }
-  if (block.state() == BlockState::kRaw && block.refs == LowBits(session)) return absl::OkStatus();
-  absl::Status refusal = error(Reason::kForeignBlock, "does not belong to the session");
-  for (const Sequence* sequence : sequences) {
-    const std::optional<uint32_t> entry = FindEntry(*sequence, ref.id);
-    if (!entry.has_value()) continue;
-    // A sequence computes published blocks again if a failed copy took their bytes.
-    const uint32_t computed = tokens_per_block().BlockForToken(sequence->computed_tokens);
-    if (*entry < std::min(BlocksOf(*sequence).published, computed)) {
-      refusal = error(Reason::kBlockFinalized, "is committed");
-    } else if (MustCopyTail(*sequence) && *entry + 1 == BlocksOf(*sequence).table.size()) {
-      refusal = error(Reason::kForeignBlock, "is another sequence's tail");
-    } else {
-      return absl::OkStatus();
-    }
-  }
-  return refusal;
-}
-
-// The same rules as in CheckWritable.
 void WindowBlockManager::HoldWritable(const Sequence& sequence, Session& session) {
   const SequenceBlocks& blocks = BlocksOf(sequence);
+  // A sequence computes published blocks again if a failed copy took their bytes.
   const uint32_t computed = tokens_per_block().BlockForToken(sequence.computed_tokens);
   uint32_t end = static_cast<uint32_t>(blocks.table.size());
-  if (MustCopyTail(sequence)) --end;
+  if (MustCopyTail(sequence)) --end;  // Another sequence's tail.
   for (uint32_t i = std::max(blocks.first, std::min(blocks.published, computed)); i < end; ++i) {
     const BlockId id = blocks.table[i].id;
     if (store_[id].state() == BlockState::kPrivate) HoldUntilStep(id, sequence.tenant, session);

@@ -15,7 +15,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "events/shadow_tree.h"
+#include "events/tree_entry.h"
 #include "manager/block_facts.h"
 #include "manager/block_store.h"
 #include "manager/ids.h"
@@ -266,9 +266,6 @@ class WindowBlockManager final : private CacheExit {
   absl::Status CheckRaw(TenantId tenant, SessionId owner, absl::Span<const BlockRef> blocks);
   // REQUIRES: CheckRaw(op.tenant, owner, blocks) is OK.
   void FreeRaw(OperationScope& op, absl::Span<const BlockRef> blocks);
-  // As BlockManager::CheckWritable, for a session with these sequences.
-  absl::Status CheckWritable(SessionId session, absl::Span<const Sequence* const> sequences,
-                             const BlockRef& ref) const;
   // Adds deferred releases to `session` that hold the blocks of its sequence that it may write.
   void HoldWritable(const Sequence& sequence, Session& session);
   // The raw blocks of `owner` from id `*next` on, ascending: at most `max_blocks`, among at most

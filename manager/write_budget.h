@@ -19,7 +19,6 @@ class WriteBudget {
   WriteBudget(uint64_t bytes_per_second, absl::Time now)
       : rate_(bytes_per_second), left_(bytes_per_second), at_(now) {}
 
-  uint64_t bytes_per_second() const { return rate_; }
   // Takes `bytes`, or nothing if the bucket has fewer. An amount above one second's worth needs a
   // full bucket, and the rest is owed.
   bool Take(uint64_t bytes, absl::Time now) {

@@ -112,8 +112,8 @@ bool SameShape(const PoolLayout& a, const PoolLayout& b) {
          a.bytes_per_block == b.bytes_per_block;
 }
 
-// Returns the pool of model layer `i`: an existing one, or `fresh` with its scales, newly added.
-uint32_t AddToPools(uint32_t i, const PoolLayout& fresh, std::vector<PoolLayout>& pools) {
+// Adds model layer `i` to the pool of its shape: an existing one, or `fresh` with its scales.
+void AddToPools(uint32_t i, const PoolLayout& fresh, std::vector<PoolLayout>& pools) {
   const auto it = std::find_if(pools.begin(), pools.end(),
                                [&](const PoolLayout& p) { return SameShape(p, fresh); });
   const auto index = static_cast<uint32_t>(it - pools.begin());
@@ -123,7 +123,6 @@ uint32_t AddToPools(uint32_t i, const PoolLayout& fresh, std::vector<PoolLayout>
   }
   pools[index].layers.push_back(i);
   if (fresh.has_scales()) pools[index + 1].layers.push_back(i);
-  return index;
 }
 
 // The position of the element for which `matches` holds. Appends `fresh` if there is none.
@@ -205,10 +204,7 @@ absl::StatusOr<CacheLayout> CacheLayout::Create(CacheSpec spec) {
     const uint32_t window_index = FindOrAppend(
         layout.windows_, [&](const WindowLayout& w) { return w.window == layer.window; },
         WindowLayout{});
-    std::vector<PoolLayout>& pools = layout.windows_[window_index].pools;
-    const uint32_t pool_index = AddToPools(i, EmptyPool(layer, spec.tokens_per_block), pools);
-    layout.locations_.push_back(
-        {window_index, pool_index, static_cast<uint32_t>(pools[pool_index].layers.size() - 1)});
+    AddToPools(i, EmptyPool(layer, spec.tokens_per_block), layout.windows_[window_index].pools);
   }
   layout.spec_ = std::move(spec);
   return layout;

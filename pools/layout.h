@@ -95,13 +95,6 @@ struct WindowLayout {
   uint64_t block_bytes() const;
 };
 
-// The position of one model layer's KV.
-struct LayerLocation {
-  uint32_t window_index;  // An index of CacheLayout::windows().
-  uint32_t pool_index;    // An index of WindowLayout::pools; float8's scales are in the next pool.
-  uint32_t layer_index;   // An index of the pool's layer dimension.
-};
-
 // The layout of a whole cache. Immutable.
 class CacheLayout {
  public:
@@ -122,15 +115,12 @@ class CacheLayout {
 
   const CacheSpec& spec() const { return spec_; }
   const std::vector<WindowLayout>& windows() const { return windows_; }
-  // `layer` is below spec().layers.size().
-  const LayerLocation& location(uint32_t layer) const { return locations_[layer]; }
 
  private:
   CacheLayout() = default;
 
   CacheSpec spec_;
   std::vector<WindowLayout> windows_;
-  std::vector<LayerLocation> locations_;
 };
 
 }  // namespace pagoda

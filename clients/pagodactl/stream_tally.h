@@ -56,7 +56,7 @@ struct StreamFigures {
 
 // Processes the messages of Watch streams with snapshots, one stream after another. For each cached
 // block it keeps only the nearest tier. That is enough to count, and to check that the events fit.
-// A shadow tree (events/shadow_tree.h) also keeps the tokens and checks the hashes.
+// A shadow tree (tests/events/shadow_tree.h) also keeps the tokens and checks the hashes.
 // Thread-compatible.
 class StreamTally {
  public:

@@ -41,8 +41,6 @@ class Bpe {
   const std::string* Token(TokenId id) const;
   // One more than the largest id.
   size_t size() const { return tokens_.size(); }
-  // Whether "<0xE2>" in the vocabulary is a byte.
-  bool byte_fallback() const { return byte_fallback_; }
 
  private:
   struct Merge {

@@ -129,8 +129,4 @@ absl::Status BroughtCachesFile::Write(const BroughtCaches& caches) const {
   return rename(fresh.c_str(), path_.c_str()) == 0 ? absl::OkStatus() : SystemError(path_);
 }
 
-absl::Status BroughtCachesFile::Remove() const {
-  return unlink(path_.c_str()) == 0 || errno == ENOENT ? absl::OkStatus() : SystemError(path_);
-}
-
 }  // namespace pagoda::server

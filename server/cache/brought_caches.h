@@ -32,14 +32,11 @@ class BroughtCachesFile {
   // Does not touch the file.
   explicit BroughtCachesFile(std::string path) : path_(std::move(path)) {}
 
-  const std::string& path() const { return path_; }
   // No caches if there is no file. Errors: PERMISSION_DENIED (the file belongs to another user, or
   // another user may write it), INVALID_ARGUMENT (it is damaged).
   absl::StatusOr<BroughtCaches> Read() const;
   // Atomic: after an error the file holds its earlier content. Errors: those of the system.
   absl::Status Write(const BroughtCaches& caches) const;
-  // Errors: those of the system. A missing file is no error.
-  absl::Status Remove() const;
 
  private:
   const std::string path_;

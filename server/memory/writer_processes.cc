@@ -47,13 +47,6 @@ WriterProcesses::WriterProcesses(std::unique_ptr<WriterTable> table, Core core)
   }
 }
 
-std::vector<WriterRow> WriterProcesses::AdoptOld() {
-  absl::MutexLock lock(&mutex_);
-  std::vector<WriterRow> old;
-  for (const Writer& writer : Of(kEarlierRuns)) old.push_back(table_->Get(writer.row));
-  return old;
-}
-
 void WriterProcesses::ForgetOld() {
   absl::MutexLock lock(&mutex_);
   Forget(kEarlierRuns, [](const Writer&) { return true; });

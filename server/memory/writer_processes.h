@@ -66,9 +66,6 @@ class WriterProcesses {
   static absl::StatusOr<std::unique_ptr<WriterProcesses>> Create(const std::string& table_name,
                                                                  Core core);
 
-  // Call this if the pools are those of earlier daemons. Returns the writers that were alive when
-  // this object was created.
-  std::vector<WriterRow> AdoptOld() ABSL_LOCKS_EXCLUDED(mutex_);
   // Call this if the pools are new and no process has mapped them. Starts a table if none was
   // found.
   void ForgetOld() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -93,9 +90,8 @@ class WriterProcesses {
   // O(quarantines).
   absl::Status CheckReleasable(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
   // The live processes that can write for the session and have an id in this PID namespace,
-  // ascending. For kEarlierRuns, the processes of AdoptOld.
+  // ascending. For kEarlierRuns, the processes of earlier daemons' writers.
   std::vector<pid_t> Pids(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
-  bool OldWritersAlive() const { return !Dead(kEarlierRuns); }
 
   // The client of an earlier daemon's session confirms that no process writes for it any more.
   // `tenant` limits the call to that tenant's sessions; nullopt is an operator, who can confirm for

@@ -200,11 +200,6 @@ uint64_t WatchStream::Lag() const {
   return manager_->log().last().value() + 1 - next_.value();
 }
 
-Revision WatchStream::covered() const {
-  absl::MutexLock lock(&mutex_);
-  return covered_;
-}
-
 SubscriberRow WatchStream::Look() const {
   absl::MutexLock lock(&mutex_);
   return {.caller = options_.caller,

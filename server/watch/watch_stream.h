@@ -77,8 +77,6 @@ class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   // The events in the log that this stream has not processed. During a snapshot, events before its
   // start do not count.
   uint64_t Lag() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // One past the last revision that the client was sent.
-  Revision covered() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Its state, as shown to operators.
   SubscriberRow Look() const ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -11,6 +11,7 @@
 #include "manager/block_manager.h"
 #include "manager/sequence_accounts.h"
 #include "manager/shared_manager.h"
+#include "tests/manager/host_tiers.h"
 
 namespace pagoda {
 namespace {

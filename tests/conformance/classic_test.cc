@@ -8,6 +8,7 @@
 #include "manager/shared_manager.h"
 #include "pools/layout.h"
 #include "tests/conformance/conformance.h"
+#include "tests/manager/host_tiers.h"
 
 namespace pagoda {
 namespace {
@@ -202,10 +203,6 @@ TEST_F(ClassicTest, AFinalizedBlockIsNeverHandedOutForWriting) {
   EXPECT_EQ(truncated.tables.at(0).first_block, 1u);
   for (const BlockHandle& block : truncated.tables.at(0).blocks) EXPECT_FALSE(is_shared(block));
   EXPECT_EQ(Table(2).at(1), shared[1]);
-  // The cache answers that it is not writable; a view for writing is made from this answer.
-  EXPECT_EQ(ReasonOf(core_->CheckWritable(session_, kFullAttention, shared[0].ref())),
-            Reason::kBlockFinalized);
-  EXPECT_TRUE(core_->CheckWritable(session_, kFullAttention, Table(1).at(1).ref()).ok());
   // It cannot be declared not computed either, nor freed by id.
   ExpectRefused(Reason::kComputedBackwards,
                 CommitTokens{.sequence = SequenceId{2}, .computed_tokens = 7});

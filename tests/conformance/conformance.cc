@@ -1,4 +1,5 @@
 #include "tests/conformance/conformance.h"
+#include "tests/manager/host_tiers.h"
 
 #include <algorithm>
 #include <numeric>

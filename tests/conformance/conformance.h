@@ -20,12 +20,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/error.h"
-#include "events/shadow_allocations.h"
-#include "events/shadow_tree.h"
 #include "manager/block_manager.h"
 #include "manager/operation.h"
 #include "tests/conformance/pool_bytes.h"
 #include "tests/conformance/slot_memory.h"
+#include "tests/events/shadow_allocations.h"
+#include "tests/events/shadow_tree.h"
 #include "tests/manager/picture.h"
 
 namespace pagoda {

@@ -141,12 +141,8 @@ TEST_F(ForkTest, ASharedTailIsWritableForItsOwner) {
     Add(owner, Range(0, 9));
     Compute(owner, 10);
     Fork(owner, fork);
-    const BlockRef tail = Table(owner).at(2).ref();
-    EXPECT_TRUE(core_->CheckWritable(session_, kFullAttention, tail).ok()) << "owner " << owner;
-    Free(owner);
-    EXPECT_EQ(ReasonOf(core_->CheckWritable(session_, kFullAttention, tail)),
-              Reason::kBlockFinalized)
-        << "the owner has published it";
+    EXPECT_THAT(Append(owner, {60}).added.at(0).blocks, IsEmpty()) << "owner " << owner;
+    EXPECT_THAT(Append(fork, {50}).added.at(0).blocks, SizeIs(1)) << "owner " << owner;
   }
 }
 

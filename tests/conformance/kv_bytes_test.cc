@@ -5,10 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/numeric.h"
-#include "pools/block_view.h"
 #include "pools/pool.h"
 #include "pools/transfers.h"
 #include "tests/conformance/conformance.h"
+#include "tests/pools/block_view.h"
 
 namespace pagoda {
 namespace {
@@ -46,7 +46,7 @@ class KvBytesTest : public ConformanceTest {
 
   BlockView<T> Block(uint32_t slot) {
     SharedMemoryPool& pool = pools_->pool(0, 0);
-    return *WriteBlock<T>(pool.layout(), pool.slot(SlotIndex{slot}), absl::OkStatus());
+    return {pool.layout(), pool.slot(SlotIndex{slot})};
   }
   // Calls visit(element, expected) for each element of a token. `expected` is the value of the
   // sequence's token, which differs for each layer, part, head and dimension.
@@ -111,20 +111,6 @@ TYPED_TEST(KvBytesTest, APartialCopyHasTheMatchedTokensAndNoOthers) {
       EXPECT_EQ(kernels::ToFloat(element), kUntouched);
     });
   }
-}
-
-TYPED_TEST(KvBytesTest, AFinalizedBlockRefusesAWriter) {
-  this->Add(1, Range(0, 11));
-  this->Compute(1, 11);
-  const std::vector<BlockHandle> table = this->Table(1);
-  SharedMemoryPool& pool = this->pools_->pool(0, 0);
-  const auto view = [&](const BlockHandle& block) {
-    return WriteBlock<TypeParam>(
-        pool.layout(), pool.slot(block.slot),
-        this->core_->CheckWritable(this->session_, kFullAttention, block.ref()));
-  };
-  EXPECT_EQ(ReasonOf(view(table[0]).status()), Reason::kBlockFinalized);
-  EXPECT_TRUE(view(table[1]).ok());
 }
 
 // Scenario 35, its second half.

@@ -6,9 +6,10 @@
 #include <memory>
 #include <vector>
 
-#include "events/shadow_allocations.h"
 #include "events/snapshot.h"
 #include "tests/conformance/conformance.h"
+#include "tests/events/shadow_allocations.h"
+#include "tests/manager/host_tiers.h"
 
 namespace pagoda {
 namespace {

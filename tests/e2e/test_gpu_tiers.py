@@ -108,7 +108,7 @@ def test_a_client_that_cannot_use_the_device_is_told_why(driver, start_daemon):
     assert run_client(daemon, "write", 1, 1, FAKE_CUDA_FIRST_DEVICE="-1", FAKE_CUDA_DEVICES="2") == (0, "cuda:1: 3 blocks, 0 wrong\n")
     with pagoda.connect(f"unix:{daemon.unix_socket}") as session:
         pools = {pool.tier: pool for pool in session.pools()}
-        with pytest.raises(NotImplementedError, match="lies in the memory of cuda:0"):
+        with pytest.raises(NotImplementedError, match="the pool is in the memory of cuda:0"):
             pools[pagoda.Tier.PRIMARY].array
         with pytest.raises(pagoda.CannotMap, match="no CUDA driver: libcuda.so.1"):
             pools[pagoda.Tier.PRIMARY].device_array  # The test's own process has no driver.

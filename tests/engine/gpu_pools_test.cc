@@ -24,6 +24,7 @@
 #include "pools/pool.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/test_cache.h"
+#include "tests/manager/host_tiers.h"
 
 namespace pagoda {
 namespace {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "tests/manager/host_tiers.h"
 
 namespace pagoda {
 namespace {

@@ -1,4 +1,4 @@
-#include "events/shadow_tree.h"
+#include "tests/events/shadow_tree.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

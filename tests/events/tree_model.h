@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "events/shadow_tree.h"
+#include "tests/events/shadow_tree.h"
 
 namespace pagoda {
 

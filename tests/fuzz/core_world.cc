@@ -10,6 +10,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "manager/eviction_policy.h"
 #include "manager/tenants.h"
+#include "tests/manager/host_tiers.h"
 #include "wire/events.h"
 #include "wire/operations.h"
 #include "wire/results.h"

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "events/shadow_tree.h"
 #include "manager/block_manager.h"
 #include "manager/slot_journal.h"
 #include "pagoda/v1/cache.pb.h"
+#include "tests/events/shadow_tree.h"
 #include "tests/fuzz/byte_reader.h"
 #include "tests/fuzz/operation_decoder.h"
 

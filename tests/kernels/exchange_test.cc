@@ -1,4 +1,4 @@
-#include "kernels/exchange.h"
+#include "tests/kernels/exchange.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "manager/eviction_policy.h"
 #include "manager/sequence.h"
+#include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

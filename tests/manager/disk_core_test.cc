@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "events/shadow_tree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "manager/block_manager.h"
+#include "tests/events/shadow_tree.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "events/shadow_allocations.h"
-#include "events/shadow_tree.h"
+#include "tests/events/shadow_allocations.h"
+#include "tests/events/shadow_tree.h"
 #include "tests/events/tree_model.h"
 #include "tests/manager/record_change.h"
 

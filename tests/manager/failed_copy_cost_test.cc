@@ -7,6 +7,7 @@
 
 #include "manager/block_manager.h"
 #include "manager/sequence.h"
+#include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

@@ -15,6 +15,7 @@
 
 #include "events/event_log.h"
 #include "manager/shared_manager.h"
+#include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

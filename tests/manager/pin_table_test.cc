@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "manager/block_manager.h"
 #include "manager/operation_scope.h"
+#include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

@@ -11,6 +11,7 @@
 
 #include "manager/block_manager.h"
 #include "manager/eviction_policy.h"
+#include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

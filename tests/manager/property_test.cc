@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "events/shadow_tree.h"
 #include "manager/block_manager.h"
+#include "tests/events/shadow_tree.h"
 #include "tests/manager/naive_model.h"
 #include "tests/manager/testing.h"
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "manager/block_manager.h"
+#include "tests/manager/host_tiers.h"
 #include "tests/manager/picture.h"
 #include "tests/manager/testing.h"
 
@@ -144,26 +145,6 @@ TEST_F(RefusalTest, FreeBlocksNamesItsReasons) {
   ASSERT_EQ(again.blocks[0].id, second.id);
   core_->TakeEvents();
   Expect(Reason::kStaleHandle, freed({first, second}));
-}
-
-TEST_F(RefusalTest, CheckWritableNamesItsReasons) {
-  const auto described =
-      std::get<DescribedSequence>(Run(DescribeSequence{.sequence = SequenceId{1}}));
-  const std::vector<BlockHandle>& table = described.tables[0].blocks;
-  const auto check = [this](WindowSize window, const BlockRef& block) {
-    return ReasonOf(core_->CheckWritable(session_, window, block));
-  };
-  EXPECT_EQ(check(kSliding, raw_[0].ref()), Reason::kNone);
-  EXPECT_EQ(check(kSliding, table[2].ref()), Reason::kNone);
-  EXPECT_EQ(check(kSliding, table[1].ref()), Reason::kBlockFinalized);
-  EXPECT_EQ(check(WindowSize{7}, table[1].ref()), Reason::kUnknownWindow);
-  EXPECT_EQ(check(kSliding, {BlockId{999}, Generation{1}}), Reason::kUnknownBlock);
-  EXPECT_EQ(check(kSliding, {table[2].id, Generation{99}}), Reason::kStaleHandle);
-  const SessionId other = core_->OpenSession("other", absl::InfiniteDuration(), now_)->ref.id;
-  EXPECT_EQ(ReasonOf(core_->CheckWritable(other, kSliding, raw_[0].ref())), Reason::kForeignBlock);
-  EXPECT_EQ(ReasonOf(core_->CheckWritable(other, kSliding, table[2].ref())), Reason::kForeignBlock);
-  Run(FreeBlocks{.window = kSliding, .blocks = {raw_[0].ref()}});
-  EXPECT_EQ(check(kSliding, raw_[0].ref()), Reason::kStaleHandle);
 }
 
 TEST_F(RefusalTest, AddSequenceNamesItsReasons) {

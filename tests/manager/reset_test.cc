@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "events/shadow_tree.h"
 #include "manager/block_manager.h"
+#include "tests/events/shadow_tree.h"
+#include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "manager/block_manager.h"
+#include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "manager/shared_manager.h"
+#include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

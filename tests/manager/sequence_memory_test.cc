@@ -12,6 +12,7 @@
 #include "manager/block_manager.h"
 #include "manager/sequence.h"
 #include "manager/sequence_accounts.h"
+#include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

@@ -11,6 +11,7 @@
 #include "manager/block_manager.h"
 #include "manager/sequence_accounts.h"
 #include "manager/session_table.h"
+#include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "manager/block_manager.h"
+#include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda {

@@ -13,6 +13,7 @@
 #include "events/block_hash.h"
 #include "manager/block_manager.h"
 #include "manager/sequence.h"
+#include "tests/manager/host_tiers.h"
 
 namespace pagoda {
 namespace {

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "manager/block_manager.h"
+#include "tests/manager/host_tiers.h"
 
 namespace pagoda {
 

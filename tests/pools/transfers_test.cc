@@ -13,7 +13,6 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
-#include "pools/block_view.h"
 #include "tests/pools/transfer_recorder.h"
 
 namespace pagoda {

@@ -5,10 +5,10 @@
 #include <cstdint>
 
 #include "events/event_batch.h"
-#include "events/shadow_allocations.h"
-#include "events/shadow_tree.h"
 #include "events/snapshot.h"
 #include "manager/block_manager.h"
+#include "tests/events/shadow_allocations.h"
+#include "tests/events/shadow_tree.h"
 #include "tests/sim/random.h"
 
 namespace pagoda::sim {

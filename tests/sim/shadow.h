@@ -1,5 +1,5 @@
 // The prefix tree of one window, made from events alone, in flat arrays. It is like
-// events/shadow_tree.h for subscribers, but fast enough to compare with the core after every
+// tests/events/shadow_tree.h for subscribers, but fast enough to compare with the core after every
 // operation. It also keeps the places of holes, which readers of events need not do.
 #ifndef PAGODA_TESTS_SIM_SHADOW_H_
 #define PAGODA_TESTS_SIM_SHADOW_H_
@@ -11,7 +11,7 @@
 
 #include "absl/types/span.h"
 #include "events/event.h"
-#include "events/shadow_tree.h"
+#include "tests/events/shadow_tree.h"
 #include "tests/sim/config.h"
 #include "tests/sim/content.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "events/client_key.h"
-#include "events/shadow_tree.h"
+#include "tests/events/shadow_tree.h"
 
 namespace pagoda::server {
 namespace {

@@ -370,21 +370,16 @@ TEST_F(WriterProcessesTest, TheNextDaemonFindsWhoLivesAndWhoWasDead) {
 
   Restart();
   EXPECT_TRUE(writers_->found_table());
-  const std::vector<WriterRow> old = writers_->AdoptOld();
-  ASSERT_EQ(old.size(), 1u);
-  EXPECT_EQ(old[0].process.pid, lives.child.pid());
-  EXPECT_EQ(old[0].session.id, SessionId(1));
-  EXPECT_TRUE(old[0].session.token == Ref(1).token);
-  EXPECT_EQ(old[0].tenant, "blue");
+  EXPECT_THAT(writers_->Pids(WriterProcesses::kEarlierRuns), ElementsAre(lives.child.pid()));
   core_.QuarantineEarlierRuns();
-  EXPECT_TRUE(writers_->OldWritersAlive());
+  EXPECT_FALSE(writers_->Dead(WriterProcesses::kEarlierRuns));
   EXPECT_EQ(writers_->Sweep(), 0u);
 
   Restart();  // A second restart keeps the old writers too.
   core_.QuarantineEarlierRuns();
-  EXPECT_EQ(writers_->AdoptOld().size(), 1u);
+  EXPECT_THAT(writers_->Pids(WriterProcesses::kEarlierRuns), ElementsAre(lives.child.pid()));
   lives.child.Kill();
-  EXPECT_FALSE(writers_->OldWritersAlive());
+  EXPECT_TRUE(writers_->Dead(WriterProcesses::kEarlierRuns));
   EXPECT_EQ(writers_->Sweep(), 1u);
   EXPECT_THAT(core_.released(), ElementsAre(0));
 }
@@ -402,11 +397,11 @@ TEST_F(WriterProcessesTest, AnOldSessionIsAcknowledgedByItsTenantWithItsToken) {
   }
   EXPECT_FALSE(writers_->AcknowledgeOld(Ref(1), "red")) << "another tenant's";
   EXPECT_FALSE(writers_->AcknowledgeOld(Ref(1), "")) << "nobody's";
-  EXPECT_TRUE(writers_->OldWritersAlive());
+  EXPECT_FALSE(writers_->Dead(WriterProcesses::kEarlierRuns));
   EXPECT_EQ(writers_->Sweep(), 0u);
   EXPECT_TRUE(writers_->AcknowledgeOld(Ref(1), "blue"));
   EXPECT_FALSE(writers_->AcknowledgeOld(Ref(1), "blue"));
-  EXPECT_FALSE(writers_->OldWritersAlive());
+  EXPECT_TRUE(writers_->Dead(WriterProcesses::kEarlierRuns));
   EXPECT_EQ(writers_->Sweep(), 1u);
 }
 
@@ -427,9 +422,9 @@ TEST_F(WriterProcessesTest, OfNewPoolsNobodyIsAWriter) {
   ASSERT_TRUE(writers_->Note(Ref(1), peer.process()).ok());
   Restart();
   writers_->ForgetOld();
-  EXPECT_FALSE(writers_->OldWritersAlive());
+  EXPECT_TRUE(writers_->Dead(WriterProcesses::kEarlierRuns));
   Restart();
-  EXPECT_THAT(writers_->AdoptOld(), IsEmpty());
+  EXPECT_THAT(writers_->Pids(WriterProcesses::kEarlierRuns), IsEmpty());
 }
 
 TEST_F(WriterProcessesTest, TheTableIsHeldByOneDaemonAndGoesWithItUnlessItIsLeft) {

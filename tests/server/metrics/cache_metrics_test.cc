@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "manager/block_manager.h"
 #include "prometheus/text_serializer.h"
+#include "tests/manager/host_tiers.h"
 #include "tests/manager/testing.h"
 
 namespace pagoda::server {

@@ -189,7 +189,6 @@ _FAMILIES: dict[str, type[PagodaError]] = {
     "STALE_HANDLE": Conflict,
     "DOUBLE_FREE": Conflict,
     "WINDOW_PASSED": Conflict,
-    "BLOCK_FINALIZED": Conflict,
     "FOREIGN_BLOCK": Conflict,
     "SEQUENCE_EXISTS": Conflict,
     "RESERVATION_EXCEEDED": Conflict,

@@ -1,4 +1,4 @@
-#include "events/shadow_allocations.h"
+#include "tests/events/shadow_allocations.h"
 
 #include <string>
 #include <string_view>

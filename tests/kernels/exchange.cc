@@ -1,4 +1,4 @@
-#include "kernels/exchange.h"
+#include "tests/kernels/exchange.h"
 
 #include <cstring>
 #include <type_traits>

@@ -1,4 +1,4 @@
-#include "events/shadow_tree.h"
+#include "tests/events/shadow_tree.h"
 
 #include <algorithm>
 #include <optional>
@@ -49,10 +49,6 @@ TreeEntryView ViewOf(const TreeEntry& entry) {
 }
 
 }  // namespace
-
-bool operator==(const TreeEntry& a, const TreeEntry& b) {
-  return a.id == b.id && Difference(a, ViewOf(b)) == nullptr;
-}
 
 bool ShadowTree::Node::has_children() const {
   return hole_children != 0 ||

@@ -1,6 +1,6 @@
 // The set of blocks that are taken and not in the prefix tree, rebuilt from events alone.
-#ifndef PAGODA_EVENTS_SHADOW_ALLOCATIONS_H_
-#define PAGODA_EVENTS_SHADOW_ALLOCATIONS_H_
+#ifndef PAGODA_TESTS_EVENTS_SHADOW_ALLOCATIONS_H_
+#define PAGODA_TESTS_EVENTS_SHADOW_ALLOCATIONS_H_
 
 #include <map>
 #include <vector>
@@ -44,4 +44,4 @@ class ShadowAllocations {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_EVENTS_SHADOW_ALLOCATIONS_H_
+#endif  // PAGODA_TESTS_EVENTS_SHADOW_ALLOCATIONS_H_

@@ -1,6 +1,7 @@
-// Converts blocks from and to forms of other systems that strides cannot express.
-#ifndef PAGODA_KERNELS_EXCHANGE_H_
-#define PAGODA_KERNELS_EXCHANGE_H_
+// Converts blocks from and to forms of other systems that strides cannot express. No engine uses these
+// forms, so they are here and not in kernels/.
+#ifndef PAGODA_TESTS_KERNELS_EXCHANGE_H_
+#define PAGODA_TESTS_KERNELS_EXCHANGE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -49,4 +50,4 @@ absl::Status ImportBlocks(const ExchangeParams& params, const Execution& executi
 
 }  // namespace pagoda::kernels
 
-#endif  // PAGODA_KERNELS_EXCHANGE_H_
+#endif  // PAGODA_TESTS_KERNELS_EXCHANGE_H_

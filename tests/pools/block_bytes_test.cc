@@ -1,21 +1,19 @@
-#include "pools/block_view.h"
-
+// What copies and mappings do with the elements of a block.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/error.h"
 #include "kernels/block_copy.h"
 #include "kernels/numeric.h"
 #include "pools/pool.h"
 #include "pools/transfers.h"
+#include "tests/pools/block_view.h"
 
 namespace pagoda {
 namespace {
@@ -28,13 +26,12 @@ constexpr uint32_t kHeads = 2;
 constexpr uint32_t kTokens = 8;
 constexpr uint32_t kHeadDim = 4;
 
-std::unique_ptr<PoolSet> MakePools(DType dtype, KvKind kind = KvKind::kKeyAndValue) {
+std::unique_ptr<PoolSet> MakePools(DType dtype) {
   static int count = 0;
   const auto layout = CacheLayout::Create(
       {.tokens_per_block = kTokens,
        .layers = std::vector(
-           kLayers,
-           LayerSpec{.num_kv_heads = kHeads, .head_dim = kHeadDim, .dtype = dtype, .kind = kind})});
+           kLayers, LayerSpec{.num_kv_heads = kHeads, .head_dim = kHeadDim, .dtype = dtype})});
   auto pools = PoolSet::Create(*layout, {.tiers = {{4}, {2}}},
                                absl::StrCat("view-test-", getpid(), "-", ++count));
   if (!pools.ok()) ADD_FAILURE() << pools.status();
@@ -42,14 +39,14 @@ std::unique_ptr<PoolSet> MakePools(DType dtype, KvKind kind = KvKind::kKeyAndVal
 }
 
 template <class T>
-BlockView<T> MustWrite(PoolSet& pools, SlotRef ref) {
+BlockView<T> Writable(PoolSet& pools, SlotRef ref) {
   SharedMemoryPool& pool = pools.pool(0, 0, ref.tier);
-  return *WriteBlock<T>(pool.layout(), pool.slot(ref.slot), absl::OkStatus());
+  return {pool.layout(), pool.slot(ref.slot)};
 }
 template <class T>
-BlockView<const T> MustRead(PoolSet& pools, SlotRef ref) {
+BlockView<const T> Readable(PoolSet& pools, SlotRef ref) {
   SharedMemoryPool& pool = pools.pool(0, 0, ref.tier);
-  return *ReadBlock<T>(pool.layout(), pool.slot(ref.slot));
+  return {pool.layout(), pool.slot(ref.slot)};
 }
 
 // A value for each element: below 256, thus exact in every type, and different for neighbours.
@@ -97,15 +94,15 @@ void ExpectValues(const BlockView<const T>& view, int before, uint32_t split, in
 }
 
 template <class T>
-class BlockViewTest : public testing::Test {};
+class BlockBytesTest : public testing::Test {};
 using ElementTypes = testing::Types<float, Half, BFloat16>;
-TYPED_TEST_SUITE(BlockViewTest, ElementTypes);
+TYPED_TEST_SUITE(BlockBytesTest, ElementTypes);
 
-TYPED_TEST(BlockViewTest, WhatIsWrittenIsReadAndLiesWhereTheLayoutSays) {
+TYPED_TEST(BlockBytesTest, WhatIsWrittenIsReadAndLiesWhereTheLayoutSays) {
   const auto pools = MakePools(kDTypeOf<TypeParam>);
   const SlotRef ref{Tier::kPrimary, SlotIndex(2)};
-  FillWithValues(MustWrite<TypeParam>(*pools, ref), 1);
-  ExpectValues(MustRead<TypeParam>(*pools, ref), 1, kTokens, 1);
+  FillWithValues(Writable<TypeParam>(*pools, ref), 1);
+  ExpectValues(Readable<TypeParam>(*pools, ref), 1, kTokens, 1);
 
   SharedMemoryPool& pool = pools->pool(0, 0);
   const PoolLayout& layout = pool.layout();
@@ -128,7 +125,7 @@ TYPED_TEST(BlockViewTest, WhatIsWrittenIsReadAndLiesWhereTheLayoutSays) {
 
 // TensorRT-LLM's partial reuse: the new block holds exactly n tokens of each head and layer, for K
 // and V, and the rest is untouched. Also between tiers.
-TYPED_TEST(BlockViewTest, APartialCopyTakesTheFirstTokensOfEveryHeadAndLayer) {
+TYPED_TEST(BlockBytesTest, APartialCopyTakesTheFirstTokensOfEveryHeadAndLayer) {
   for (const Tier tier : {Tier::kPrimary, Tier::kSecondary}) {
     const auto pools = MakePools(kDTypeOf<TypeParam>);
     const SlotRef source{Tier::kPrimary, SlotIndex(3)};
@@ -136,15 +133,15 @@ TYPED_TEST(BlockViewTest, APartialCopyTakesTheFirstTokensOfEveryHeadAndLayer) {
     absl::Status result = absl::UnknownError("no completion");
     InstantTransfers transfers(pools.get(), [&](Ticket, absl::Status status) { result = status; });
     for (uint32_t num_tokens = 1; num_tokens <= kTokens; ++num_tokens) {
-      FillWithValues(MustWrite<TypeParam>(*pools, source), 1);
-      FillWithValues(MustWrite<TypeParam>(*pools, target), 2);
+      FillWithValues(Writable<TypeParam>(*pools, source), 1);
+      FillWithValues(Writable<TypeParam>(*pools, target), 2);
       transfers.Submit({CopyOrder{.ticket = Ticket(num_tokens),
                                   .source = source,
                                   .target = target,
                                   .num_tokens = num_tokens}});
       ASSERT_TRUE(result.ok()) << result;
-      ExpectValues(MustRead<TypeParam>(*pools, target), 1, num_tokens, 2);
-      ExpectValues(MustRead<TypeParam>(*pools, source), 1, kTokens, 1);
+      ExpectValues(Readable<TypeParam>(*pools, target), 1, num_tokens, 2);
+      ExpectValues(Readable<TypeParam>(*pools, source), 1, kTokens, 1);
     }
   }
 }
@@ -183,73 +180,13 @@ TYPED_TEST(PartialCopyTest, TakesTheFirstTokensOfEveryRun) {
   }
 }
 
-TEST(BlockViewAccessTest, AReadOnlyViewDoesNotWrite) {
-  using Element = decltype(std::declval<BlockView<const float>>().at(0, KvPart::kKey, 0, 0)[0]);
-  static_assert(std::is_same_v<Element, const float&>);
-}
-
-TEST(BlockViewAccessTest, TheManagersRefusalRefusesTheWritableView) {
+TEST(BlockBytesOfAClientTest, AClientsMappingSeesTheElements) {
   const auto pools = MakePools(DType::kFloat32);
-  SharedMemoryPool& pool = pools->pool(0, 0);
-  // The block's manager says that the block in slot 1 is finalized.
-  const auto permission = [](SlotIndex slot) {
-    return slot == SlotIndex(1) ? absl::FailedPreconditionError("block 7 is finalized")
-                                : absl::OkStatus();
-  };
-  for (const SlotIndex slot : {SlotIndex(0), SlotIndex(1)}) {
-    const auto writable = WriteBlock<float>(pool.layout(), pool.slot(slot), permission(slot));
-    EXPECT_EQ(writable.status(), permission(slot));
-    EXPECT_TRUE(ReadBlock<float>(pool.layout(), pool.slot(slot)).ok());
-  }
-}
-
-TEST(BlockViewAccessTest, AnotherDTypeIsRefused) {
-  const auto pools = MakePools(DType::kBFloat16);
-  SharedMemoryPool& pool = pools->pool(0, 0);
-  const auto half = ReadBlock<Half>(pool.layout(), pool.slot(SlotIndex(0)));
-  EXPECT_EQ(ReasonOf(half.status()), Reason::kInvalidArgument);
-  EXPECT_EQ(half.status().message(), "a view of float16 of a pool that holds bfloat16");
-  const auto wide = WriteBlock<float>(pool.layout(), pool.slot(SlotIndex(0)), absl::OkStatus());
-  EXPECT_EQ(ReasonOf(wide.status()), Reason::kInvalidArgument);
-}
-
-TEST(BlockViewAccessTest, Float8IsSeenAndItsScalesAreNoElements) {
-  const auto pools = MakePools(DType::kFloat8E4M3);
-  SharedMemoryPool& pool = pools->pool(0, 0);
-  auto view =
-      WriteBlock<kernels::Float8E4M3>(pool.layout(), pool.slot(SlotIndex(1)), absl::OkStatus());
-  ASSERT_TRUE(view.ok()) << view.status();
-  view->at(1, KvPart::kValue, 0, 2)[3] = kernels::FromFloat<kernels::Float8E4M3>(-1.5f);
-  const auto read = ReadBlock<kernels::Float8E4M3>(pool.layout(), pool.slot(SlotIndex(1)));
-  ASSERT_TRUE(read.ok());
-  EXPECT_EQ(kernels::ToFloat(read->at(1, KvPart::kValue, 0, 2)[3]), -1.5f);
-  SharedMemoryPool& scales = pools->pool(0, 1);
-  const auto refused = ReadBlock<float>(scales.layout(), scales.slot(SlotIndex(1)));
-  EXPECT_EQ(ReasonOf(refused.status()), Reason::kInvalidArgument);
-  EXPECT_EQ(refused.status().message(), "a view of float32 of a pool that holds scales");
-}
-
-TEST(BlockViewAccessTest, AClientsMappingSeesTheElements) {
-  const auto pools = MakePools(DType::kFloat32);
-  FillWithValues(MustWrite<float>(*pools, {Tier::kSecondary, SlotIndex(1)}), 5);
+  FillWithValues(Writable<float>(*pools, {Tier::kSecondary, SlotIndex(1)}), 5);
   const auto mapped = MappedPool::Open(pools->Mappings()[1]);
   ASSERT_TRUE(mapped.ok()) << mapped.status();
-  const auto view = ReadBlock<float>((*mapped)->mapping().layout, (*mapped)->slot(SlotIndex(1)));
-  ASSERT_TRUE(view.ok()) << view.status();
-  ExpectValues(*view, 5, kTokens, 5);
-}
-
-TEST(BlockViewDeathTest, AnIndexOutsideItsDimensionStopsTheProcess) {
-  const auto pools = MakePools(DType::kFloat32);
-  const auto keys_only = MakePools(DType::kFloat32, KvKind::kKeyOnly);
-  const SlotRef ref;
-  const BlockView<const float> view = MustRead<float>(*pools, ref);
-  EXPECT_DEATH(view.at(kLayers, KvPart::kKey, 0, 0), "a layer of the pool");
-  EXPECT_DEATH(view.at(0, KvPart::kKey, kHeads, 0), "a head of the pool");
-  EXPECT_DEATH(view.at(0, KvPart::kValue, 0, kTokens), "a token of the block");
-  const BlockView<const float> keys = MustRead<float>(*keys_only, ref);
-  EXPECT_EQ(keys.at(kLayers - 1, KvPart::kKey, kHeads - 1, kTokens - 1).size(), kHeadDim);
-  EXPECT_DEATH(keys.at(0, KvPart::kValue, 0, 0), "where the pool has values");
+  const BlockView<const float> view((*mapped)->mapping().layout, (*mapped)->slot(SlotIndex(1)));
+  ExpectValues(view, 5, kTokens, 5);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// The prefix tree, rebuilt from events alone. Every subscriber can have this copy, and it proves
-// the law of events/README.md.
-#ifndef PAGODA_EVENTS_SHADOW_TREE_H_
-#define PAGODA_EVENTS_SHADOW_TREE_H_
+// The prefix tree, rebuilt from events alone, as every subscriber can. It proves the law of
+// events/README.md.
+#ifndef PAGODA_TESTS_EVENTS_SHADOW_TREE_H_
+#define PAGODA_TESTS_EVENTS_SHADOW_TREE_H_
 
 #include <array>
 #include <cstdint>
@@ -14,25 +14,9 @@
 #include "absl/types/span.h"
 #include "events/block_key.h"
 #include "events/event.h"
+#include "events/tree_entry.h"
 
 namespace pagoda {
-
-// One cached block, as the events report it. Equal entries can differ in extras that say nothing.
-struct TreeEntry {
-  BlockId id;
-  BlockHash hash;
-  // kNoBlock below the root of a namespace. In a sliding window it may name a block that has left.
-  BlockId parent = kNoBlock;
-  NamespaceKey name_space;
-  std::vector<TokenId> tokens;     // In a keyed namespace the words of its key.
-  std::vector<TokenExtra> extras;  // As long as tokens, or empty.
-  Tier tier = Tier::kPrimary;
-  Priority priority = kDefaultPriority;
-  TierSet lower;
-
-  BlockKey key() const { return {tokens, extras, name_space.keyed}; }
-  friend bool operator==(const TreeEntry& a, const TreeEntry& b);
-};
 
 // A TreeEntry that refers to its parts.
 struct TreeEntryView {
@@ -133,4 +117,4 @@ class ShadowTree {
 
 }  // namespace pagoda
 
-#endif  // PAGODA_EVENTS_SHADOW_TREE_H_
+#endif  // PAGODA_TESTS_EVENTS_SHADOW_TREE_H_
