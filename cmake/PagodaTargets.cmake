@@ -80,6 +80,7 @@ set(PAGODA_PRECOMPILED_core
 set(PAGODA_PRECOMPILED_grpc
   <grpcpp/grpcpp.h> <grpcpp/support/server_callback.h> <pagoda/v1/admin.grpc.pb.h> <pagoda/v1/cache.grpc.pb.h>)
 set(PAGODA_PRECOMPILED_flags <CLI/CLI.hpp>)
+set(PAGODA_PRECOMPILED_json <nlohmann/json.hpp>)
 set(PAGODA_PRECOMPILED_test <gmock/gmock.h> <gtest/gtest.h>)
 function(pagoda_precompile target)
   # GCC 12 crashes if a file with another optimisation level reads the result.

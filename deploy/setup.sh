@@ -1,7 +1,7 @@
 # Common functions. The other scripts and the Dockerfile source this file from the repository's
 # root.
-#   install_packages       installs the missing ones of ${all_packages[@]}. A script that needs fewer
-#                          sets the list itself
+#   install_packages       installs the missing ones of ${all_packages[@]}. A script that needs
+#                          fewer sets the list itself
 #   install_disassembler   if nvcc is there, installs two packages of PyPI for the test that reads
 #                          the GPU kernels' machine code
 #   set_up                 installs missing Debian packages, and configures build/release; quick if

@@ -1,11 +1,15 @@
 #ifndef PAGODA_POOLS_FILE_DESCRIPTOR_H_
 #define PAGODA_POOLS_FILE_DESCRIPTOR_H_
 
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <utility>
 
 namespace pagoda {
+
+// The mode of files and shared memory with KV bytes: other users have no access.
+inline constexpr mode_t kOwnerOnly = 0600;
 
 // Owns an open file descriptor, and closes it. Movable; a moved-from or default object owns none.
 class FileDescriptor {

@@ -32,7 +32,6 @@ namespace pagoda {
 namespace {
 
 constexpr uint64_t kMostWaste = 8;  // A divisor: at most an eighth of the size.
-constexpr mode_t kOwnerOnly = 0600;
 
 uint64_t RoundUp(uint64_t bytes, uint64_t page_bytes) {
   return (bytes + page_bytes - 1) / page_bytes * page_bytes;

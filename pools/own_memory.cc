@@ -17,8 +17,6 @@
 namespace pagoda {
 namespace {
 
-constexpr mode_t kOwnerOnly = 0600;
-
 absl::Status Refuse(const std::string& name, const std::string& why) {
   return MakeError(Reason::kPermissionDenied,
                    absl::StrCat("shared memory ", name, " is not used, because ", why,

@@ -19,7 +19,6 @@
 namespace pagoda::slab {
 namespace {
 
-constexpr mode_t kOwnerOnly = 0600;
 constexpr uint32_t kSafeAlignment = 4096;
 constexpr absl::Duration kLockPoll = absl::Milliseconds(5);
 

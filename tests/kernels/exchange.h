@@ -1,5 +1,5 @@
-// Converts blocks from and to forms of other systems that strides cannot express. No engine uses these
-// forms, so they are here and not in kernels/.
+// Converts blocks from and to forms of other systems that strides cannot express. No engine uses
+// these forms, so they are here and not in kernels/.
 #ifndef PAGODA_TESTS_KERNELS_EXCHANGE_H_
 #define PAGODA_TESTS_KERNELS_EXCHANGE_H_
 
