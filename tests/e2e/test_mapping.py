@@ -20,7 +20,7 @@ from pagoda.v1 import mapping_pb2, types_pb2
 
 READ, READ_WRITE = mapping_pb2.MAP_ACCESS_READ, mapping_pb2.MAP_ACCESS_READ_WRITE
 NOBODY = 65534
-# A client that maps for writing, says so, and stays.
+# A client that maps for writing, reports it, and then only waits.
 WRITER = """
 import sys, time
 import pool_view
