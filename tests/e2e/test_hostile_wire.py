@@ -1,7 +1,7 @@
-"""Connections that send what no client would send. The daemon lives, keeps its memory in bounds and
-serves the good connections.
+"""Connections that send what no client would send. The daemon survives, keeps its memory in bounds
+and serves the good connections.
 
-PAGODA_WIRE_CONNECTIONS sets how many (2,000); PAGODA_WIRE_SEED what they send (1)."""
+PAGODA_WIRE_CONNECTIONS sets their number (2,000), and PAGODA_WIRE_SEED what they send (1)."""
 
 import os
 import pathlib
