@@ -495,10 +495,10 @@ def posts_from_a_foreign_page(me):
     """Requests that a browser would send for another site's page, and requests without a token. One
     rule alone refuses each."""
     for what, code, headers in (("a page of another site", 403, {"Host": "localhost", "Origin": "https://evil.example"}),
-                                ("nobody", 401, {"Host": "localhost"}),
+                                ("a caller without a token", 401, {"Host": "localhost"}),
                                 # DNS rebinding: the page's own host name resolves to this machine.
                                 ("another host's name", 421, {"Host": "evil.example", "Origin": "http://evil.example"})):
-        token = {} if what == "nobody" else {"Authorization": f"Bearer {me.token}"}
+        token = {} if what == "a caller without a token" else {"Authorization": f"Bearer {me.token}"}
         request = urllib.request.Request(f"http://{me.facts['http_address']}/v1/completions", method="POST",
                                          data=json.dumps({"prompt": [1, 2, 3], "max_tokens": 1}).encode(),
                                          headers={"Content-Type": "application/json"} | headers | token)

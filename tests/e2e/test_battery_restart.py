@@ -74,7 +74,8 @@ def quarantined_writers(daemon):
 
 
 def check_new_daemon(daemon, epochs):
-    """A new epoch, and nobody's session."""
+    """Checks that the epoch is new and that there are no sessions, sequences or pins. Returns the
+    number of recovered blocks."""
     status = check_adds_up(daemon)
     assert status.epoch not in epochs
     assert (status.sessions, status.sequences, status.pins) == (0, 0, 0)

@@ -138,7 +138,7 @@ def test_what_a_killed_writer_had_is_free_again(daemon):
 
 
 def test_what_a_stopped_writer_had_waits_for_its_end(daemon):
-    """Its lease is over, and it could still write: nobody gets its blocks before it is dead."""
+    """Its lease is over, but it could still write: its blocks are free only when it is dead."""
     writer = subprocess.Popen([sys.executable, "-c", WRITER, f"unix:{daemon.unix_socket}"], stdout=subprocess.PIPE, text=True,
                               env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
     assert writer.stdout.readline() == "mapped\n"

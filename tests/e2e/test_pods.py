@@ -148,7 +148,7 @@ def test_what_a_killed_pod_held_is_free_again(daemon, node):
 
 
 def test_what_a_stopped_pod_held_waits_for_its_end(daemon, node):
-    """Its lease is over, and it could still write: nobody gets its blocks before it is dead."""
+    """Its lease is over, but it could still write: its blocks are free only when it is dead."""
     with engine(node, lease=1.0) as stopped:
         stopped.ask("open")
         assert stopped.ask("hold", HELD_TOKENS) == HELD_BLOCKS

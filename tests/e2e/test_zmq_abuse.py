@@ -42,7 +42,7 @@ def publish(daemon, client, rng, least_bytes):
 
 
 class Peer:
-    """A socket that connects and takes in as little as it can before somebody receives."""
+    """A socket that connects and accepts as little as it can before the test receives."""
 
     def __init__(self, kind, endpoint):
         self.context = zmq.Context()
@@ -146,7 +146,7 @@ HABITS = [short, long, huge, many_frames, everything]
 
 
 class Abusers:
-    """A thread for each habit, each with a connection of its own, on which nobody reads."""
+    """A thread for each habit. Each has its own connection, and does not read from it."""
 
     def __init__(self, peers, endpoint, habits):
         self.over = threading.Event()

@@ -352,7 +352,7 @@ def test_a_killed_daemon_is_a_miss_and_found_again(tmp_path):
 
 
 def test_a_session_is_not_closed_under_a_write(tmp_path):
-    """Its close would say that nobody writes its slots any more."""
+    """A close would tell the daemon that no process writes the session's slots any more."""
     names = keys(2)
     copying, done = threading.Event(), threading.Event()
 

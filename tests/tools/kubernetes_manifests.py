@@ -163,7 +163,7 @@ def port_violations(manifests, config, the_image):
 
 
 def policy_violations(manifests, config):
-    """Whoever the policy lets in reaches HTTP alone, and is named."""
+    """The policy names the pods that it lets in, and opens only HTTP to them."""
     spec = manifests.policy["spec"]
     if "Ingress" not in spec.get("policyTypes", []):
         yield "the NetworkPolicy does not limit incoming connections"

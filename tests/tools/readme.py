@@ -127,7 +127,7 @@ def missing_line(expected, actual):
 
 
 def busy_ports(steps):
-    """The local ports that the tour names and somebody listens on."""
+    """The local ports that the tour names and that a process listens on."""
     busy = []
     for port in sorted({int(port) for step in steps for port in re.findall(r"127\.0\.0\.1:(\d+)", step[0] + step[1])}):
         with socket.socket() as probe:
