@@ -14,7 +14,7 @@ import docstrings
 HERE = pathlib.Path(__file__).resolve().parent
 VERSION = runpy.run_path(str(HERE.parent / "clients" / "python" / "src" / "pagoda" / "version.py"))["VERSION"]
 
-# A build makes millions of nodes and ends soon. To search them for garbage takes a fifth of its
+# A build makes millions of nodes and ends soon. A search of them for garbage takes a fifth of its
 # time.
 gc.disable()
 
@@ -36,7 +36,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_default_options = {
     "members": True, "imported-members": True, "undoc-members": True, "show-inheritance": True,
-    # A class has the members of its internal base classes too, but not of these.
+    # A class also shows the members of its internal base classes, but not those of these classes.
     "inherited-members": "object,BaseException,Exception,PagodaError,int,Enum,IntEnum,ReprEnum,tuple,Generic,ABC,_MockObject",
 }
 # The engines that the connectors run in. They are not packages of Debian.

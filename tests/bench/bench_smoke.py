@@ -39,20 +39,20 @@ ENGINE = {
 }
 TIERS = {f"disk_{figure}" for figure in ("write_128k", "read_128k", "cpu_s_per_gb", "scan", "scan_mb", "write_1m", "read_1m", "cpu_s_per_gb_1m")} | {"free_eviction", "memory_p99_disk_stalled"}
 HUGE_PAGES = {f"{figure}_{pages}" for figure in ("random_8k", "page_tables") for pages in ("transparent", "2MiB", "1GiB")}
-# Of each its figures, and how it is run at its smallest.
+# By benchmark: its figures, and the arguments of its smallest run.
 BENCHMARKS = {
     "service": (SERVICE, ["--rounds", "1", "--slice-ms", "20", "--decode-steps", "40", "--idle-sessions", "20"]),
     "events": (EVENTS, ["--rounds", "1", "--log-events", "20000", "--snapshot-blocks", "20000", "--windows", "1"]),
     "kernels": (KERNELS, ["--smoke"]),
     "engine": (ENGINE, ["--smoke"]),
     "zmq_bridge": ({"zmq_bridge"}, ["--blocks", "20000"]),
-    # On threads, because containers often refuse io_uring.
+    # It runs on threads, because containers often refuse io_uring.
     "huge_pages": (HUGE_PAGES, ["--mib", "64"]),
     "tiers": (TIERS, ["--engine", "threads", "--smoke"]),
 }
-# Figures that a machine may lack, all or in part: what it measures depends on the system's pages.
+# Benchmarks that can lack all or some of their figures: these depend on the system's pages.
 DEPEND_ON_MACHINE = {"huge_pages"}
-# Programs that a script runs, beside what it compares them with.
+# Scripts that run a benchmark's program and the program that it is compared with.
 SCRIPTS = {"tiers": pathlib.Path(__file__).with_name("tiers_bench.py")}
 
 
@@ -67,7 +67,7 @@ def main():
     assert sorted(seen) == sorted(figures - missing), f"figures: {seen}"
     for line in lines:
         for key in ("value", "yardstick_value", "ratio"):
-            # What few subscribers take may be less than what memory is counted in.
+            # The memory of few subscribers can be smaller than the unit in which memory is counted.
             least = 0 if line["unit"] in ("bytes", "KiB") else sys.float_info.min
             assert line[key] is None or (math.isfinite(line[key]) and line[key] >= least), f"{key} of {line}"
     print(f"{len(lines)} figures")

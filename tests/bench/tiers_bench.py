@@ -75,7 +75,7 @@ def fio_round(path, slab_path, engine, block, count):
     write = fio(path, engine, block, count, "--rw=write", f"--bs={block}")
     read = fio(path, engine, block, count, "--rw=read", f"--bs={block}")
     scan = fio(slab_path, engine, PAGE + block, count, f"--rw=read:{block}", f"--bs={PAGE}", offset=SUPERBLOCKS)
-    assert scan["read"]["total_ios"] // count == 1, "one page a slot"
+    assert scan["read"]["total_ios"] // count == 1, "fio reads one page of each slot"
     return {
         "write": write["write"]["bw_bytes"] / 1e9,
         "read": read["read"]["bw_bytes"] / 1e9,
@@ -90,7 +90,7 @@ def median(rounds, key):
 
 def figures_of(name, ours, fios):
     """Id, value, unit, yardstick and its value, of one block size."""
-    pages = "fio reads a page a slot"
+    pages = "fio reads one page of each slot"
     figures = [(f"disk_write_{name}", "write", 1, "GB/s", "fio write"), (f"disk_read_{name}", "read", 1, "GB/s", "fio read"),
                ("disk_cpu_s_per_gb" + ("" if name == "128k" else f"_{name}"), "cpu_s_per_gb", 1, "s/GB", "fio, no checksums")]
     if name == "128k":
@@ -111,7 +111,7 @@ def measure(args, folder, name, block):
     path, fio_path = (os.path.join(folder, file) for file in ("slab", "fio"))
     count = (SMOKE_BYTES if args.smoke else FILE_BYTES) // block
     has_fio = shutil.which("fio") is not None
-    if has_fio:  # Written once before.
+    if has_fio:  # Writes the file once before the rounds.
         fio(fio_path, args.engine, block, count, "--rw=write", f"--bs={block}")
     ours, fios = [], []
     for _ in range(1 if args.smoke else ROUNDS):
@@ -126,10 +126,10 @@ def measure(args, folder, name, block):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", help="disk_bench")
-    parser.add_argument("ids", nargs="*", help="beginnings of the ids of the figures that are wanted")
-    parser.add_argument("--folder", default="/var/tmp", help="on the disk that is measured")
+    parser.add_argument("ids", nargs="*", help="measure only figures whose ids begin with one of these")
+    parser.add_argument("--folder", default="/var/tmp", help="a folder on the disk to measure")
     parser.add_argument("--engine", choices=("uring", "threads"), default="uring")
-    parser.add_argument("--smoke", action="store_true", help="one small round, whose numbers say nothing")
+    parser.add_argument("--smoke", action="store_true", help="one small round; its numbers say nothing")
     args = parser.parse_args()
     wanted = tuple(args.ids)
     ladder = os.path.join(os.path.dirname(os.path.abspath(args.program)), "ladder_bench")

@@ -16,7 +16,7 @@ SKIPPED = 77
 REQUESTS = 12031
 TOLERANCE = 0.005
 LIMIT_SECONDS = 30
-# By the tiers. Under LRU a ladder hits what one tier of all its blocks hits.
+# By the tiers. Under LRU several tiers hit the same tokens as one tier with all their blocks.
 HIT_RATES = {
     "--blocks 0": 0.3664,
     "--blocks 10000": 0.2116,

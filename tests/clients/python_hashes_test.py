@@ -51,13 +51,13 @@ def test_block_hashes_are_those_of_the_document(monkeypatch, xxh3):
     item = pagoda.MultimodalItem(bytes(32), 1, 6)
     halves = [pagoda.MultimodalItem(bytes(32), 1, 2), pagoda.MultimodalItem(bytes(32), 3, 4, item_offset=2)]
     whole = pagoda.block_hashes(range(8), 4, multimodal_items=[item])
-    assert pagoda.block_hashes(range(8), 4, multimodal_items=halves) == whole, "however the item was told"
+    assert pagoda.block_hashes(range(8), 4, multimodal_items=halves) == whole, "the hash depends on the item, not on how it is split"
     with pytest.raises(ValueError, match="extra ids"):
         pagoda.block_hashes(range(8), 4, extra_token_ids=[1])
 
 
 LIMITS = [
-    # /proc/self/cgroup, the files there are, whether pages of 2 MiB are limited
+    # The text of /proc/self/cgroup, the files that exist, whether pages of 2 MiB are limited.
     ("0::/\n", {}, False),
     ("0::/\n", {"hugetlb.2MB.max": "max"}, False),
     ("0::/\n", {"hugetlb.2MB.max": "0"}, True),

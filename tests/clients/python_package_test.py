@@ -210,7 +210,7 @@ def test_a_snapshot_that_does_not_come_to_its_end_is_asked_for_again():
     position.broke()
     request = position.request()
     assert (request.snapshot, request.from_revision, request.epoch, request.resnapshot_when_behind) == (False, 3, 8, True)
-    # The log has passed the reader meanwhile.
+    # Meanwhile the log has dropped events that the reader needs.
     assert position.accept(message(8, 2)) == []
     assert position.accept(snapshot(8, 70, snapshot_begin=True)) == [pagoda.SnapshotBegin(8, "REVISION_COMPACTED")]
 
@@ -331,7 +331,7 @@ def test_a_prefetch_says_its_target_and_deadline_and_its_fetch_is_waited_for():
     assert completed == {pagoda.Lane.MEMORY: 9, pagoda.Lane.FETCH: 7, pagoda.Lane.BACKUP: 1}
     prefetch, *waits = asked
     assert (prefetch.prefetch_prefix.target, prefetch.prefetch_prefix.deadline_ms) == (2, 1500)
-    assert [(wait.wait_for_ticket.ticket, wait.wait_for_ticket.lane) for wait in waits] == [(7, 1), (7, 1)], "the last one was done"
+    assert [(wait.wait_for_ticket.ticket, wait.wait_for_ticket.lane) for wait in waits] == [(7, 1), (7, 1)], "ticket 6 is complete, so no call waits for it"
 
 
 def test_what_is_the_default_is_not_said():

@@ -160,7 +160,7 @@ def test_what_is_written_is_the_pools(serve, without_ml_dtypes):
     assert served.slot(1, 2) == bytes(24) + np.float32(0.25).tobytes() + bytes(4)
     latents.writable_array[0, 0, 0, 0, 3, 5] = 0x3F80
     assert served.slot(2, 0) == bytes(46) + b"\x80\x3f"
-    assert opaque.array[1, 1, 12] == 12, "mapped for reading: the same bytes"
+    assert opaque.array[1, 1, 12] == 12, "a mapping for reading shows the same bytes"
 
 
 def test_fp8_is_that_of_ml_dtypes_where_it_is(serve, monkeypatch):
@@ -193,7 +193,7 @@ def test_looking_makes_no_writer(serve):
     assert served.requests[-1].access == READ_WRITE
 
 
-# A worker: it has the session's name alone, from its parent as bytes, and maps under it.
+# A worker. Its parent passes only the SessionRef, as bytes, and the worker maps with it.
 WORKER = """
 import sys, pagoda
 pool = pagoda.map_pools(bytes.fromhex(sys.argv[1]))[3]
@@ -303,7 +303,7 @@ def test_a_device_pool_is_an_array_of_the_device(driver, serve, torch):
     address, read_only = interface["data"]
     assert address != 0 and not read_only and array.device == 0
     array.write_slot(2, np.arange(256, dtype=np.uint8))
-    assert served.slot(0, 2) == bytes(range(256)), "the daemon's memory"
+    assert served.slot(0, 2) == bytes(range(256)), "the bytes are in the daemon's memory"
     assert array.read_slot(2).tobytes() == bytes(range(256)) and not array.read_slot(1).any()
     assert pool.tensor.dtype == "torch.float8_e4m3fn" and pool.tensor.source is array
     assert bfloat.device_array.__cuda_array_interface__["typestr"] == "<i2" and bfloat.tensor.dtype == "torch.bfloat16"
@@ -319,7 +319,7 @@ def test_a_device_that_this_process_cannot_use_is_named(driver, serve, monkeypat
     served = serve([on_device(bytes(16))])
     with pytest.raises(pagoda.CannotMap, match="does not see the pool's device"):
         pagoda.map_pools(served.ref())[0].device_array
-    served = serve([on_device(driver)])  # The file is none that the driver has exported.
+    served = serve([on_device(driver)])  # The driver has not exported this file.
     with pytest.raises(pagoda.CannotMap, match="cuMemImportFromShareableHandle: CUDA_ERROR_INVALID_VALUE"):
         pagoda.map_pools(served.ref())[0].device_array
     _cuda._driver.cache_clear()

@@ -65,7 +65,7 @@ class Abuser:
         self._other = other
         self._prompt = list(map(int, prompt))
         self._counts = collections.Counter()
-        self._seen = []  # What it has heard of the other tenant.
+        self._seen = []  # All that it has learned of the other tenant.
         self._client = Client(self._channel, f"abuser-{number}", LEASE_MS)
         self._others = [Client(self._channel, "idle", LEASE_MS) for _ in range(int(sessions) - 1)]
         self._requests = itertools.cycle(make_requests(self._client.session, self._operations, (number + 1) << 24, self._prompt))
@@ -132,7 +132,7 @@ class Abuser:
             what()
         except OperationError as error:
             self._counts["refused"] += 1
-            self._hear(error.message.replace(f"'{self._other}'", ""))  # What it named itself is no news.
+            self._hear(error.message.replace(f"'{self._other}'", ""))  # It sent this name itself.
         except grpc.RpcError as error:
             self._counts["refused"] += 1
             self._hear(call_status(error).message.replace(f"'{self._other}'", ""))
@@ -152,7 +152,7 @@ class Abuser:
                     if any(prompt & set(block.tokens) for block in event.stored.blocks):
                         self._seen.append(str(event))
         except grpc.RpcError:
-            pass  # The log passed it: it reads more slowly than it abuses.
+            pass  # It reads too slowly, and the log no longer has its next event.
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pagoda_client import Client
 
 LONG = os.environ.get("PAGODA_LONG") == "1"
 
-# What a daemon writes, or a runtime or a sanitizer in its name, when something in it is broken.
+# Lines that the daemon, the C++ runtime or a sanitizer writes when the daemon is broken.
 CRASH = re.compile(r"broken invariant|terminate called|Sanitizer|Segmentation|stack smashing|Assertion|F\d{4} ")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 CHROMIUM = shutil.which("chromium")
 CHROMEDRIVER = shutil.which("chromedriver")
-# Each is for a machine without a screen, a GPU or a network; root has no sandbox.
+# For a machine without a screen, a GPU or a network. Chromium has no sandbox for root.
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server", "--hide-scrollbars",
          "--disable-background-networking", "--disable-component-update", "--no-first-run", "--force-color-profile=srgb"]
 
@@ -79,7 +79,7 @@ class Browser:
         """Waits until `condition()` holds; the page changes by itself."""
         deadline = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < deadline, f"did not come in {seconds} s: {what}; the page says:\n{self.run('return document.body.innerText')}"
+            assert time.monotonic() < deadline, f"{what}: not within {seconds} s; the page says:\n{self.run('return document.body.innerText')}"
             time.sleep(0.1)
 
     def contrasts(self):

@@ -12,10 +12,10 @@ from pagoda.v1 import admin_pb2, events_pb2, events_pb2_grpc
 OPERATOR = "token-of-the-operator-0123456789"
 TENANTS = {"red": "token-of-red-0123456789abcdef", "blue": "token-of-blue-0123456789abcde"}
 BLUES_QUOTA = 40
-# The tiers of SECTIONS with one on disk below, whose path is seen from the daemon's folder.
+# The tiers of SECTIONS with a disk tier below. Its path is relative to the daemon's folder.
 TIERS_WITH_DISK = [{"name": "primary", "medium": "host", "size": 96}, {"name": "secondary", "size": 48},
                    {"name": "disk", "medium": "disk", "size": 200, "path": "disk"}]
-# Of a daemon that this traffic is for. 4 tokens are a block.
+# The configuration of a daemon for this traffic. A block has 4 tokens.
 SECTIONS = {
     "cache": {"primary": 96, "secondary": 48},
     "metrics": {"tenants": True, "block_sample": 1},
@@ -23,7 +23,7 @@ SECTIONS = {
     "secrets": {f"{name}.tokens": token for name, token in TENANTS.items()},
     "tenants": [{"name": "red", "tokens_file": "red.tokens"},
                 {"name": "blue", "tokens_file": "blue.tokens", "primary_blocks": BLUES_QUOTA}],
-    # What `watch_and_stall` does not read is soon out of the log.
+    # The log soon drops the events that `watch_and_stall` does not read.
     "events": {"max_events": 3000, "progress_interval": "200ms", "flush_interval": "1ms"},
 }
 
@@ -63,7 +63,7 @@ class Traffic:
                     fresh = not prompts or tokens.random() < 0.5
                     if fresh:
                         prompts = [*prompts[-8:], [tokens.randrange(1 << 30) for _ in range(24)]]
-                    with contextlib.suppress(OperationError):  # The other one has what there is.
+                    with contextlib.suppress(OperationError):  # The other tenant holds all blocks.
                         client.cache(number, tokens.choice(prompts))
                 with contextlib.suppress(OperationError):
                     client.allocate(BLUES_QUOTA + 1 if tenant == "blue" else 96)
@@ -82,7 +82,7 @@ class Traffic:
             if self.stop.is_set():
                 return
             if number % 200 == 199:
-                return self.watch()  # Leaves, and comes again.
+                return self.watch()  # Ends this stream and opens another.
 
     def watch_and_stall(self):
         stream = self.subscribe()

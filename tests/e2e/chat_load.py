@@ -10,7 +10,7 @@ SYSTEM_TOKENS = (512, 384, 256, 128)
 SYSTEM_WEIGHTS = (8, 4, 2, 1)
 QUESTION_TOKENS = (20, 120)
 ANSWER_TOKENS = 24
-RUNNING = 6  # Sequences of an engine at once.
+RUNNING = 6  # The most sequences that an engine runs at once.
 VOCABULARY = 32000
 
 
@@ -28,7 +28,7 @@ class Engine(threading.Thread):
         self.chance = random.Random(f"{name} {seed}")
         self.prompts = system_prompts(seed)
         self.pause_seconds = pause_seconds
-        self.chats = []     # Histories that may go on.
+        self.chats = []     # Histories that can continue.
         self.running = []   # (sequence, tokens).
         self.served = 0
         self.failure = None
@@ -69,7 +69,7 @@ class Engine(threading.Thread):
                 self.begin()
                 if len(self.running) > RUNNING:
                     self.end()
-        except Exception as failure:  # The test's own thread says so.
+        except Exception as failure:  # The test's own thread reports it.
             self.failure = failure
 
     def stop(self):

@@ -17,7 +17,7 @@ from pagoda_client import Client, OperationError, connect
 from pagoda.v1 import cache_pb2, types_pb2
 
 MOST_SEQUENCES = 4
-# Sequences that were freed before a client says that it works.
+# A client reports that it works when it has freed so many sequences.
 WARM_UP = 3
 GARBAGE = -1.0
 
@@ -45,7 +45,7 @@ class Writer:
         (primary,) = [pool for pool in pools if pool.tier == types_pb2.TIER_PRIMARY]
         self.kv = pool_view.map_pool(primary)
         self.over = False
-        self.wrong = []  # What a match gave and should not have.
+        self.wrong = []  # Matches that returned wrong KV.
         self.matched = 0
         self._dice = random.Random(number)
         self._running = []
@@ -62,7 +62,7 @@ class Writer:
         return {} if self._freed == WARM_UP and freed < WARM_UP else None
 
     def obey(self, order):
-        if order == "scribble":  # Over all that this client may write, as far as it knows.
+        if order == "scribble":  # Overwrites all slots that this client can write, as far as it knows.
             for sequence in self._running:
                 end = len(sequence.slots) * self.kv.shape[4]
                 garbage = [GARBAGE] * end
@@ -70,7 +70,7 @@ class Writer:
             return {"wrong": self.wrong, "matched": self.matched, "freed": self._freed}
         assert order == "acknowledge"
         request = cache_pb2.CloseSessionRequest(session=self.client.session)
-        self.client.stub.CloseSession(request, timeout=20, wait_for_ready=True)  # To the next daemon, as soon as it is there.
+        self.client.stub.CloseSession(request, timeout=20, wait_for_ready=True)  # The next daemon answers, as soon as it serves.
         return {}
 
     def _sequence(self):
@@ -100,7 +100,7 @@ class Writer:
         if sequence is None or sequence.token_count == documents.TOKENS:
             return
         count = min(self._dice.randrange(1, 9), documents.TOKENS - sequence.token_count)
-        written = sequence.computed_tokens = sequence.token_count  # As of now it is declared, whether an answer comes or not.
+        written = sequence.computed_tokens = sequence.token_count  # The tokens count as declared from now on, even if no answer comes.
         done = self.client.append(sequence.number, sequence.tokens[written:written + count], written)
         sequence.token_count = done.token_count
         self._take(sequence, done.added, done.ready_ticket)

@@ -8,7 +8,7 @@ import numpy as np
 
 COUNT = 48
 TOKENS = 46
-# So many documents in a row begin alike, with so many tokens.
+# FAMILY documents in a row share their first COMMON_TOKENS tokens.
 FAMILY = 4
 COMMON_TOKENS = 18
 

@@ -11,7 +11,7 @@ from pagoda_client import Client, OperationError, connect
 
 TOKENS_PER_BLOCK = 4
 RAW_BLOCKS = 3
-# Batches before a client says that it works.
+# A client reports that it works after so many batches.
 WARM_UP = 5
 
 
@@ -41,7 +41,7 @@ class Doomed:
         and a long sequence is freed and opened again."""
         self._scribble(self._mark)
         try:
-            self._computed = self._tokens  # What is declared, or freed, is not written any more, whether an answer comes or not.
+            self._computed = self._tokens  # It no longer writes tokens that it declares or frees, even if no answer comes.
             done = self.client.append(self._sequence, self._fresh_tokens(3), self._computed)
             self._tokens = done.token_count
             for table in done.added:

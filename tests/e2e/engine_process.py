@@ -26,7 +26,7 @@ class EngineProcess:
 
     def __init__(self, daemon, *arguments, endpoint=None, model=MODEL):
         command = [PAGODA_ENGINE, "--connect", endpoint or f"unix:{daemon.unix_socket}", "--model", model, "--requests", "-", *arguments]
-        # Where this process is killed, the kernel kills the engine too.
+        # If this process is killed, the kernel kills the engine too.
         self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *map(str, command)], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1)
         self._answers = queue.Queue()
@@ -70,7 +70,7 @@ class EngineProcess:
     def wait_until_said(self, text, seconds=60):
         deadline = time.monotonic() + seconds
         while text not in self.said:
-            assert time.monotonic() < deadline, f"it did not say {text!r} in {seconds} s, but:\n{self.said}"
+            assert time.monotonic() < deadline, f"it did not print {text!r} in {seconds} s, but:\n{self.said}"
             time.sleep(0.02)
 
     def kill(self):

@@ -31,7 +31,7 @@ def run_clients(make):
     descriptors, arguments = [int(text) for text in rest[:int(count)]], rest[int(count):]
     for number, descriptor in enumerate(descriptors):
         if os.fork() == 0:
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # Nobody stays behind, stopped or not.
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # No client outlives the test, not even a stopped one.
             for other in descriptors:
                 if other != descriptor:
                     os.close(other)
@@ -92,6 +92,6 @@ def forked_clients(program, count, first, *arguments):
                 ours.settimeout(200)
             yield [ForkedClient(ours) for ours, _ in ends]
         finally:
-            forker.kill()  # And with it its children.
+            forker.kill()  # The kernel kills its children too.
             for ours, _ in ends:
                 ours.close()

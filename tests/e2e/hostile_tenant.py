@@ -25,9 +25,10 @@ from forked_clients import run_clients
 from pagoda_client import Client, OperationError, ask_to_map, authorized, call_status, connect, reason_of
 from pagoda.v1 import admin_pb2, admin_pb2_grpc, cache_pb2, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc, mapping_pb2, types_pb2
 
-# An attack may take a minute to make what it sends, on a busy machine.
+# On a busy machine an attack can need a minute to build its messages.
 LEASE_MS = 600_000
-# Tokens of one byte each on the wire: a message of nearly 16 MiB, the most that the daemon takes.
+# Each token has one byte on the wire. The message has nearly 16 MiB, the most that the daemon
+# accepts.
 MESSAGE_TOKENS = 14 << 20
 HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 ATTACKS = {}
@@ -81,7 +82,7 @@ class Hostile:
     def _stop(self, *signal_and_frame):
         self.over = True
 
-    # --- For attacks ---
+    # --- Helpers of attacks ---
 
     def tries(self, call):
         """The call's answer; None where the daemon refuses it."""
@@ -99,7 +100,7 @@ class Hostile:
         if self.tries(call) is not None:
             self.managed.append(what)
         elif (told := self._refusal()) != reason:
-            self.managed.append(f"{what}: refused, but with {told}, not with {reason}")
+            self.managed.append(f"{what}: refused with {told}, not with {reason}")
 
     def _refusal(self):
         error = self.state["refusal"]
@@ -107,7 +108,7 @@ class Hostile:
             return error.reason
         try:
             return reason_of(call_status(error))
-        except KeyError:  # It does not come from the daemon: a call that took too long, say.
+        except KeyError:  # The error is not the daemon's: for example, the call took too long.
             return error.code().name
 
     def batch(self, operations):
@@ -147,7 +148,7 @@ def send_again_and_again(me, make):
 
 @attack
 def forks_of_a_huge_prompt(me):
-    """One prompt of which nothing has a place, forked by the thousand."""
+    """Forks one long prompt by the thousand. The prompt has almost no blocks."""
     if me.state.get("sequence") is None:
         me.state["sequence"] = me.add(range(100_000, 160_000), reserved_tokens=1)
     parent = me.state["sequence"] or 1
@@ -169,8 +170,8 @@ def prompts_without_blocks(me):
 
 
 @attack
-def wishes_by_the_thousand(me):
-    """Retention, in as many ranges as one request may have."""
+def retention_ranges_by_the_thousand(me):
+    """Retention in as many ranges as one request can have."""
     if "operation" not in me.state:
         ranges = [types_pb2.RetentionRange(token_start=i, token_end=i + 1, priority=50) for i in range(60_000)]
         me.state["operation"] = operation(add_sequence=cache_pb2.AddSequenceRequest(tokens=range(60_000), reserved_tokens=1, retention=ranges))
@@ -178,7 +179,7 @@ def wishes_by_the_thousand(me):
     me.batch([me.state["operation"]])
 
 
-# --- Others' sessions ---
+# --- Sessions of other tenants ---
 
 def predict(outputs, count):
     """What std::mt19937_64 gives after 312 outputs in a row."""
@@ -221,7 +222,7 @@ def predicted_tokens(me):
         if own and opened.session.session_id != own[-1].session_id + 1:
             own = []
         own.append(opened.session)
-    if not me.state["until"]:  # Others open sessions meanwhile.
+    if not me.state["until"]:  # Other tenants open sessions meanwhile.
         me.state |= {"own": own, "guesses": predict([session.token for session in own], 24), "until": time.monotonic() + 1.5}
     begin = own[-1].session_id + 1
     for _ in range(2):
@@ -239,7 +240,7 @@ def predicted_tokens(me):
             for descriptor in descriptors:
                 os.close(descriptor)
             if not response.HasField("error"):
-                me.managed.append(f"the pools, for writing, with the predicted token of session {ref.session_id}")
+                me.managed.append(f"mapped the pools for writing with the predicted token of session {ref.session_id}")
         time.sleep(0.05)
 
 
@@ -288,7 +289,7 @@ def does_what_operators_do(me):
     admin = admin_pb2_grpc.AdminServiceStub(me.channel)
     for name, request in (("ResetPrefixCache", admin_pb2.ResetPrefixCacheRequest()),
                           ("EndSession", admin_pb2.EndSessionRequest(session_id=me.facts["quiet_id"])),
-                          # Its writer lives, so without force an operator is refused too.
+                          # Its writer is alive, so even an operator is refused without force.
                           ("ReleaseQuarantine", admin_pb2.ReleaseQuarantineRequest(session_id=me.facts["quarantined_id"], force=True)),
                           ("ListSessions", admin_pb2.ListSessionsRequest()),
                           ("ListSequences", admin_pb2.ListSequencesRequest()), ("InspectPrefix", admin_pb2.InspectPrefixRequest(tokens=[1])),
@@ -296,7 +297,7 @@ def does_what_operators_do(me):
         me.must_fail(f"called {name}", "PERMISSION_DENIED", lambda name=name, request=request: getattr(admin, name)(request, timeout=20))
 
 
-# --- Others' prefixes and pins ---
+# --- Prefixes and pins of other tenants ---
 
 @attack
 def pins_by_the_thousand(me):
@@ -327,15 +328,15 @@ def invalidates_others_prefixes(me):
 
 
 @attack
-def moves_others_prefixes_down(me):
-    """The default tenant's prompts, and all that is under its salt, to where they are slow."""
+def offloads_others_prefixes(me):
+    """Offloads the default tenant's prompts, with and without its salt, to a slower tier."""
     for prompt, namespace in ((me.facts["salted_prompt"], {"cache_salt": me.facts["salt"]}), (me.facts["common_prompt"], {})):
-        me.must_fail("moved the default tenant's prefix down", "PERMISSION_DENIED", lambda prompt=prompt, namespace=namespace: me.client.run(
+        me.must_fail("offloaded the default tenant's prefix", "PERMISSION_DENIED", lambda prompt=prompt, namespace=namespace: me.client.run(
             offload_prefix=cache_pb2.OffloadPrefixRequest(tokens=prompt, namespace=namespace)))
 
 
 @attack
-def makes_others_prefixes_go_first(me):
+def makes_others_prefixes_evictable_first(me):
     """Sets priority 0 on the default tenant's prompts, gives the retention of prompts that it
     computes itself, and repeats both with a duration of 1 ms."""
     first = types_pb2.RetentionRange(token_start=0, priority=0)
@@ -345,7 +346,7 @@ def makes_others_prefixes_go_first(me):
             named = me.tries(lambda: me.client.run(set_retention=cache_pb2.SetRetentionRequest(
                 tokens=prompt, namespace=namespace, retention=[retention])).blocks)
             if named and retention is first:
-                me.managed.append(f"priority 0 for {named} blocks of the default tenant's")
+                me.managed.append(f"set priority 0 on {named} blocks of the default tenant")
             sequence = me.add(prompt, namespace=namespace, retention=[retention])
             if sequence is not None:
                 me.tries(lambda: me.client.commit(sequence, len(prompt)))
@@ -354,11 +355,11 @@ def makes_others_prefixes_go_first(me):
 
 @attack
 def reads_others_salts(me):
-    """In pins, in events, and in the snapshot of what is cached."""
+    """Looks for the salt in pins, in events and in the snapshot of the cached blocks."""
     def look(what, text):
         me.counts["looks"] += 1
         if me.facts["salt"] in text:
-            me.managed.append(f"another's salt, in {what}")
+            me.managed.append(f"read another tenant's salt in {what}")
 
     pins = me.tries(me.client.pins)
     look("the pins", str(pins))
@@ -396,7 +397,7 @@ def cuts_to_escape_the_quota(me):
         held |= distinct(me.client.describe(sequence).tables)
         me.state.setdefault("sequences", []).append(sequence)
     if len(held) > me.facts["quota"]:
-        me.managed.append(f"{len(held)} blocks with a quota of {me.facts['quota']}")
+        me.managed.append(f"held {len(held)} blocks with a quota of {me.facts['quota']}")
     for sequence in me.state.pop("sequences", []):
         me.client.free_sequence(sequence)
 
@@ -416,7 +417,7 @@ def shares_to_escape_the_quota(me):
         me.tries(lambda: me.client.commit(sequence, 2 * per_block))
         held |= distinct(me.client.describe(sequence).tables)
     if len(held) > me.facts["quota"]:
-        me.managed.append(f"{len(held)} blocks with a quota of {me.facts['quota']}")
+        me.managed.append(f"held {len(held)} blocks with a quota of {me.facts['quota']}")
     for sequence in sequences:
         me.client.free_sequence(sequence)
 
@@ -432,7 +433,7 @@ def matches_a_message_of_tokens(me):
 
 
 @attack
-def wishes_in_one_message(me):
+def retention_ranges_in_one_message(me):
     """One operation with as many retention ranges as a message holds."""
     send_again_and_again(me, lambda: field(20, cache_pb2.SetRetentionRequest(tokens=[1], retention=[
         types_pb2.RetentionRange(token_start=i, token_end=i + 1) for i in range(1_200_000)]).SerializeToString()))
@@ -457,7 +458,7 @@ def a_header_without_end(me):
 
     host, port = me.facts["grpc_address"].rsplit(":", 1)
     length = (32 << 20) - 127
-    encoded = bytearray([0x7F])  # A string without Huffman's code, of 127 bytes and the rest in pieces of 7 bits.
+    encoded = bytearray([0x7F])  # A string without Huffman code. Its length is 127 and the rest, 7 bits a byte.
     while length >= 128:
         encoded.append(length % 128 + 128)
         length //= 128
@@ -494,17 +495,17 @@ def posts_from_a_foreign_page(me):
     """Requests that a browser would send for another site's page, and requests without a token. One
     rule alone refuses each."""
     for what, code, headers in (("a page of another site", 403, {"Host": "localhost", "Origin": "https://evil.example"}),
-                                ("nobody", 401, {"Host": "localhost"}),
-                                # DNS rebinding: the page's own name leads to this machine.
+                                ("a caller without a token", 401, {"Host": "localhost"}),
+                                # DNS rebinding: the page's own host name resolves to this machine.
                                 ("another host's name", 421, {"Host": "evil.example", "Origin": "http://evil.example"})):
-        token = {} if what == "nobody" else {"Authorization": f"Bearer {me.token}"}
+        token = {} if what == "a caller without a token" else {"Authorization": f"Bearer {me.token}"}
         request = urllib.request.Request(f"http://{me.facts['http_address']}/v1/completions", method="POST",
                                          data=json.dumps({"prompt": [1, 2, 3], "max_tokens": 1}).encode(),
                                          headers={"Content-Type": "application/json"} | headers | token)
         me.counts["tries"] += 1
         try:
             with HTTP.open(request, timeout=20) as reply:
-                me.managed.append(f"a generation by {what}: {reply.status}")
+                me.managed.append(f"{what} generates: {reply.status}")
         except urllib.error.HTTPError as error:
             me.counts["refused"] += 1
             if error.code != code:
@@ -532,7 +533,7 @@ def locks_the_pools(me):
     _, me.state["descriptors"] = me.client.map_pools(mapping_pb2.MAP_ACCESS_READ)
 
     def lock(descriptor):
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # As soon as the daemon's own lock goes with its process.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # Returns when the daemon's process ends and its own lock with it.
         me.counts["locked"] += 1
 
     for descriptor in me.state["descriptors"]:

@@ -69,7 +69,7 @@ class Attacker:
                     while connection.recv(65536):
                         pass
             except OSError:
-                pass  # The daemon has hung up, or says no more.
+                pass  # The daemon has closed the connection or sends no more.
 
     def hold(self, data):
         """On a connection that stays open."""
@@ -82,7 +82,7 @@ class Attacker:
             connection.close()
         self.open = []
 
-    # --- What is sent ---
+    # --- The attacks ---
 
     def garbage(self):
         return self.random.randbytes(self.random.randrange(1, 2000))

@@ -26,13 +26,13 @@ class LosingDaemon(cache_pb2_grpc.CacheServiceServicer):
         self._channel = connect(target)
         self._pagodad = cache_pb2_grpc.CacheServiceStub(self._channel)
         self._lost = {}  # By sequence: ShortenedSequence.
-        self._named = {}  # By sequence: the losses that a commit has named.
+        self._named = {}  # By sequence: the losses that a commit has acknowledged.
         self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
         cache_pb2_grpc.add_CacheServiceServicer_to_server(self, self._server)
         self.address = "127.0.0.1:%d" % self._server.add_insecure_port("127.0.0.1:0")
         self.declared = []  # The known_losses of each commit that ran.
-        self.swallowed = 0  # So many answers to come do not reach the client; their batches run.
-        self.received = 0  # Batches that have come.
+        self.swallowed = 0  # The next so many answers do not reach the client. Their batches run.
+        self.received = 0  # Batches that have arrived.
 
     def lose(self, sequence_id, computed_tokens, must_be_freed=False):
         """A copy fails: the KV of a sequence is complete for its first computed_tokens only."""

@@ -16,7 +16,7 @@ PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO = 0x7FFF0000, 0x00050000
 BPF_LOAD_WORD, BPF_JUMP_IF_EQUAL, BPF_RETURN = 0x20, 0x15, 0x06
 AUDIT_ARCH_X86_64, SYS_GETSOCKOPT, SO_PEERPIDFD = 0xC000003E, 55, 77
-# Of struct seccomp_data: the call, the architecture, the lower half of the third argument.
+# Offsets in struct seccomp_data: the call, the architecture, the lower half of the third argument.
 NUMBER, ARCHITECTURE, OPTION = 0, 4, 16 + 2 * 8
 
 

@@ -16,12 +16,12 @@ from pagoda.v1 import admin_pb2, admin_pb2_grpc
 PAGODAD = pathlib.Path(os.environ["PAGODA_BIN"]).absolute() / "pagodad"
 START_SECONDS = 60
 CALL_SECONDS = 20
-# A daemon that waits for nothing ends within this time. It is below drain_timeout, so that a
-# needless wait of a drain shows.
+# A daemon that waits for nothing ends within this time. It is below drain_timeout, so a test
+# notices a drain that waits without need.
 QUIET_STOP_SECONDS = 5
 DRAIN_TIMEOUT = "20s"
 READY = re.compile(r"pagodad is ready: gRPC on \S+(?: and ([^\s,]+))?(?:, HTTP on ([^\s,]+))?(?:, probes on (\S+))?\n")
-# This machine's daemon is not behind a proxy.
+# The daemon runs on this machine: no proxy is used.
 HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 CACHE = {
@@ -30,7 +30,7 @@ CACHE = {
     "kv_dtype": "float32",
     "primary": 64,
     "primary_memory": "host",
-    "huge_pages": "off",  # The tests look at shared memory by its name.
+    "huge_pages": "off",  # The tests find shared memory by its name.
     "layers": {"count": 2, "num_kv_heads": 2, "head_dim": 8},
 }
 
@@ -141,7 +141,7 @@ class Daemon:
         """Waits until `condition(daemon)` holds."""
         deadline = time.monotonic() + seconds
         while not condition(self):
-            assert time.monotonic() < deadline, f"did not come in {seconds} s; status:\n{self.status()}"
+            assert time.monotonic() < deadline, f"the condition is not met in {seconds} s; status:\n{self.status()}"
             time.sleep(0.02)
 
     def settle(self):

@@ -17,7 +17,7 @@ import pytest
 from pagoda_daemon import PAGODAD
 
 CLIENT = pathlib.Path(__file__).with_name("pod_client.py")
-# Where each pod has the node's folder, and its ConfigMap.
+# Each pod mounts the node's folder and its ConfigMap at these paths.
 SHARED = pathlib.Path("/run/pagoda")
 CONFIG = pathlib.Path("/run/config")
 NAMESPACES = ("--mount", "--propagation", "private", "--ipc", "--uts", "--net", "--cgroup")

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 from pagoda.v1 import mapping_pb2, types_pb2
 
-# By pagoda.v1.DType; bfloat16 and fp8 as their bits.
+# By pagoda.v1.DType. bfloat16 and fp8 are represented by their bits.
 DTYPES = {1: np.float32, 2: np.float16, 3: np.uint16, 4: np.uint8, 5: np.uint8, 6: np.uint8}
 
 

@@ -11,11 +11,11 @@ import pagoda.client
 BATCH = 10
 MOST_SEQUENCES = 12
 MOST_RAW_BLOCKS = 64
-# The package sends a batch at most four times. Of 20,000 batches about two would be lost more
-# often. After that the client cannot know whether the batch ran (test_python_loss.py tests what it
-# does then). Nine losses in a row do not happen.
+# By default the package sends a batch at most four times. About two of 20,000 batches would lose
+# all four answers, and then the client cannot know whether the batch ran. test_python_loss.py tests
+# that case. Nine losses in a row do not happen.
 TRIES = 9
-# Operations that hand out blocks, whose answers have them all.
+# Operations that hand out blocks. Their answers name all of these blocks.
 GIVING = ("allocate_blocks", "add_sequence", "reserve_tokens", "append_tokens", "fork_sequence", "truncate_sequence")
 KINDS = ("open", "append", "reserve", "commit", "fork", "truncate", "free", "allocate", "give_back")
 
@@ -29,7 +29,7 @@ class Wire:
         self._execute = client._calls.execute
         self._named = named
         self.sent = 0
-        self.lives = set()  # Pairs of a block id and a generation.
+        self.uses = set()  # Pairs of a block id and a generation.
         client._calls.execute = self
 
     def __call__(self, request, **options):
@@ -49,7 +49,7 @@ class Wire:
         for field in ("blocks", "tables", "added"):
             for entry in getattr(result, field, ()):
                 handles = [entry] if field == "blocks" else entry.blocks
-                self.lives.update((handle.block_id, handle.generation) for handle in handles)
+                self.uses.update((handle.block_id, handle.generation) for handle in handles)
 
 
 @dataclasses.dataclass
@@ -72,7 +72,7 @@ class Worker(threading.Thread):
         self.ran = 0  # Operations.
         self.batches = self.sent_again = 0
         self.allocated = self.given_back = 0  # Raw blocks.
-        self.expected = {}  # By sequence.
+        self.expected = {}  # By sequence, an Expected.
         self.raw = []
         self._operations = operations
         self._kinds = kinds
@@ -82,7 +82,7 @@ class Worker(threading.Thread):
         try:
             while self.ran < self._operations and not self.differences:
                 self._run_a_batch()
-        except* Exception as failed:  # No operation of a storm is to be refused.
+        except* Exception as failed:  # The daemon must not refuse any operation of a storm.
             self.differences += [f"{self.name}: {error!r}" for error in failed.exceptions]
         finally:
             self.sent_again = self.wire.sent - self.batches
@@ -116,8 +116,9 @@ class Worker(threading.Thread):
 
     def _open(self, batch, touched, allocations):
         if len(self.expected) < MOST_SEQUENCES:
-            # Prompts often share prefixes, with other sessions too. No two prompts are equal:
-            # otherwise a block that no table names would be held, the one that was cached first.
+            # Prompts often share prefixes, also with other sessions. No two prompts are equal.
+            # Otherwise the session would hold the block that was cached first, and no table would
+            # name it.
             prompt = [self._rng.randrange(3) for _ in range(self._rng.randrange(4, 24))] + [self._fresh_token()]
             sequence = batch.sequence(prompt)
             batch.commit(sequence, computed=len(prompt))
@@ -147,7 +148,7 @@ class Worker(threading.Thread):
     def _fork(self, batch, touched, allocations):
         if len(self.expected) < MOST_SEQUENCES and (sequence := self._pick(touched)):
             expected = self.expected[sequence]
-            expected.computed_tokens = expected.token_count  # A fork has room for what is computed alone.
+            expected.computed_tokens = expected.token_count  # A fork has capacity for computed tokens only.
             batch.commit(sequence, computed=expected.token_count)
             child = batch.fork(sequence)
             self.expected[child] = dataclasses.replace(expected)
@@ -181,8 +182,8 @@ class Worker(threading.Thread):
     def _compare(self, sequence, token_count, computed_tokens):
         expected = self.expected[sequence]
         if (token_count, computed_tokens) != (expected.token_count, expected.computed_tokens):
-            self.differences.append(f"{self.name}, sequence {sequence.id}: {token_count} tokens of which {computed_tokens} are computed, "
-                                    f"and it should be {expected}")
+            self.differences.append(f"{self.name}, sequence {sequence.id}: {token_count} tokens, {computed_tokens} of them computed, "
+                                    f"instead of {expected}")
 
     def compare_with_the_daemon(self):
         """Every sequence as the daemon describes it: its counts, and each entry of its table."""
@@ -191,7 +192,7 @@ class Worker(threading.Thread):
             described = sequence.describe()
             self._compare(sequence, described.token_count, described.computed_tokens)
             if list(sequence.table.blocks) != table:
-                self.differences.append(f"{self.name}, sequence {sequence.id}: the daemon's table is another one")
+                self.differences.append(f"{self.name}, sequence {sequence.id}: the daemon has another table")
 
     def blocks(self):
         """The ids of the blocks that this session has."""

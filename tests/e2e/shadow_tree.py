@@ -48,13 +48,13 @@ def common_tokens(one, other):
 
 @dataclasses.dataclass
 class Node:
-    parent: object  # A block id, or ROOT.
+    parent: object  # A block id or ROOT.
     namespace: bytes
     tokens: tuple
     hash: int
-    tier: int  # The nearest. TIER_PRIMARY is below TIER_SECONDARY.
+    tier: int  # The nearest tier. The number of TIER_PRIMARY is below that of TIER_SECONDARY.
     priority: int
-    parent_hash: int  # The namespace's at the root.
+    parent_hash: int  # The namespace's hash at the root.
     lower: tuple  # Farther tiers with a copy.
 
 
@@ -65,9 +65,9 @@ class ShadowTree:
     def __init__(self, sliding=False):
         self.sliding = sliding
         self.nodes = {}
-        self.children = {}  # Sets of ids of cached blocks, by the parent's id; in a sliding window also of parents that left.
+        self.children = {}  # By the parent's id: the ids of its cached children. In a sliding window the parent can be gone.
         self.raw_blocks = set()
-        self.removed = {}  # Blocks that left the tree, counted by reason.
+        self.removed = {}  # Removed blocks, counted by reason.
         self.in_snapshot = False
 
     def begin_snapshot(self):
@@ -115,7 +115,7 @@ class ShadowTree:
         assert stored.blocks
         for block in stored.blocks:
             assert block.block_id not in self.nodes, f"block {block.block_id} is cached already"
-            assert bool(block.key) == stored.namespace.keyed, f"block {block.block_id} is not named as its namespace is"
+            assert bool(block.key) == stored.namespace.keyed, f"block {block.block_id} has a key, or its namespace has keys, but not both"
             assert not block.key or not block.tokens, f"block {block.block_id} has a key and tokens"
             assert block.block_hash == block_hash(parent_hash, block), f"block {block.block_id} has another hash"
             named = tuple(block.key or block.tokens)
@@ -124,10 +124,10 @@ class ShadowTree:
             self._check_copies(node)
             if not self.in_snapshot:
                 self._check_below_parent(node)
-                for child in self.children.get(block.block_id, ()):  # Of a block that left and came back.
-                    assert self.nodes[child].parent_hash == block.block_hash, f"block {block.block_id} is not what its children hang below"
+                for child in self.children.get(block.block_id, ()):  # The block was removed and is stored again.
+                    assert self.nodes[child].parent_hash == block.block_hash, f"block {block.block_id} is not the parent of its children"
             self.nodes[block.block_id] = node
-            self.raw_blocks.discard(block.block_id)  # With events.lifecycle: all, every block that is taken is among them.
+            self.raw_blocks.discard(block.block_id)  # With events.lifecycle: all, it has every allocated block.
             self.children.setdefault(parent, set()).add(block.block_id)
             parent, parent_hash = block.block_id, block.block_hash
 
@@ -172,7 +172,7 @@ class ShadowTree:
                 assert node.hash == removed_hash
                 self._forget_child(node.parent, block_id)
             if not self.in_snapshot and not self.sliding:
-                assert not any(block_id in self.children for block_id in removed.block_ids), "a block left before its children"
+                assert not any(block_id in self.children for block_id in removed.block_ids), "a block is removed before its children"
         self.removed[removed.reason] = self.removed.get(removed.reason, 0) + count
 
     def _forget_child(self, parent, block_id):

@@ -41,10 +41,10 @@ class TcpProxy:
                 near, _ = self._listener.accept()
                 try:
                     far = socket.create_connection(self._target)
-                except OSError:  # Nobody there now.
+                except OSError:  # Nothing listens at the target now.
                     near.close()
                     continue
-                for end in (near, far):  # What was sent at once goes on at once.
+                for end in (near, far):  # Forward small packets without delay.
                     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 with self._lock:
                     self._pairs.append((near, far))
@@ -103,7 +103,7 @@ class ReplyLosingProxy(TcpProxy):
     connection."""
 
     def __init__(self, target, seed):
-        self.loss = 0.0  # The share of the replies to come that is lost.
+        self.loss = 0.0  # The share of the next replies that is lost.
         self.replies = 0
         self.lost = 0
         self._rng = random.Random(seed)
@@ -132,6 +132,6 @@ class ReplyLosingProxy(TcpProxy):
         return lost
 
 
-# An HTTP/2 frame begins with its length (3 bytes), its type (1), its flags (1) and its stream (4).
+# A header of an HTTP/2 frame has a length (3 bytes), a type (1), flags (1) and a stream (4).
 _FRAME_HEADER_BYTES = 9
 _HEADERS = 1

@@ -15,7 +15,7 @@ from pagoda.v1 import admin_pb2
 WAVES = pick(short=2, full=10)
 CLIENTS_IN_A_WAVE = pick(short=8, full=20)
 LEASE_MS = 1000
-# What held a session's blocks lets go of them so many seconds after its lease at the latest.
+# A session's blocks are released at most so many seconds after its lease has ended.
 GRACE = 1.0
 CAPACITY = 512
 
@@ -53,7 +53,7 @@ def battle(daemon, clients, stalls):
     ended = time.monotonic()
     daemon.wait_until(lambda daemon: daemon.status().sessions == 0)
     after_lease = time.monotonic() - ended - LEASE_MS / 1000
-    assert after_lease <= GRACE + stalls.longest(), f"sessions outlive their leases by {after_lease:.2f} s"
+    assert after_lease <= GRACE + stalls.longest(), f"sessions end {after_lease:.2f} s after their leases"
     wait_for_quarantines(daemon, {client.pid for client in stopped}, GRACE + stalls.longest())
     quarantined = quarantines(daemon)
     assert daemon.primary().active_blocks == 0
@@ -71,10 +71,10 @@ def battle(daemon, clients, stalls):
             told = client.answer()
             assert told["refused"] == "STALE_SESSION"
             assert 0 < len(told["slots"]) <= quarantined[client.pid]
-            assert not set(told["slots"]) & set(mine), "a slot was handed out that another could write"
+            assert not set(told["slots"]) & set(mine), "the daemon handed out a slot that another client could write"
             assert (kv[told["slots"]] < 0).all(), "the client did not write"
         assert all((kv[slot] == slot + 0.5).all() for slot in mine), "a block that is in use has changed"
-        assert quarantines(daemon) == quarantined, "what lives is quarantined"
+        assert quarantines(daemon) == quarantined, "the blocks of living clients stay quarantined"
         release(daemon, stopped, stalls)
     return sum(quarantined.values()), after_lease
 

@@ -59,7 +59,7 @@ def test_memory_that_is_too_small_is_named_and_nothing_is_left(tmp_path, cache, 
             check_log(daemon)
             assert disks.names(SHM) == [], what
             assert not daemon.unix_socket.exists()
-        with boxed(tmp_path, disks, primary=256) as daemon:  # There is room for this one, still.
+        with boxed(tmp_path, disks, primary=256) as daemon:  # There is enough memory for this one.
             check_afterwards(daemon)
 
 
@@ -69,7 +69,7 @@ def test_memory_that_is_full_while_a_daemon_runs_does_not_stop_it(tmp_path):
         disks.fill(SHM)
         with Client(daemon.channel) as client:
             write_everywhere(client)
-            for number in range(60 * ROUNDS):  # More than the primary tier holds: blocks move down.
+            for number in range(60 * ROUNDS):  # More than the primary tier holds: blocks are offloaded.
                 client.cache(number + 1, [number * 100 + token for token in range(30)])
             assert daemon.status().windows[0].offloaded_blocks_total > 100
         check_afterwards(daemon)
@@ -117,7 +117,7 @@ class LoggingDaemon(BoxedDaemon):
 
     def spawn(self):
         with open(self.log, "wb", buffering=0) as log:
-            log.write(b"#" * (PAGE_BYTES // 2) + b"\n")  # The rest is for the lines of a start.
+            log.write(b"#" * (PAGE_BYTES // 2) + b"\n")  # The rest of the page is for the lines of a start.
             self.process = subprocess.Popen(self.command(), stdout=log, stderr=log)
         return self
 
@@ -145,7 +145,7 @@ def test_a_log_that_is_full_does_not_stop_a_daemon(tmp_path):
         check_afterwards(daemon)
         ballast.unlink()
         log_a_line(daemon)
-        assert daemon.log.read_text().endswith("their leases expired\n"), "when there is room again the log goes on"
+        assert daemon.log.read_text().endswith("their leases expired\n"), "the daemon logs again when there is space"
 
 
 def test_a_log_that_nobody_reads_does_not_stop_a_daemon(tmp_path):
@@ -174,7 +174,7 @@ def test_a_folder_that_takes_no_socket_is_named(tmp_path, warm):
         assert daemon.files() == []
 
 
-# --- What a kept cache's files may have suffered ---
+# --- Damage to a kept cache's files ---
 
 def cut_in_half(path):
     os.truncate(path, path.stat().st_size // 2)
@@ -204,7 +204,7 @@ def test_a_kept_cache_that_was_harmed_is_not_served(tmp_path, kind, harm):
         with Client(daemon.channel) as client:
             client.cache(1, tokens)
         cached = daemon.cached()
-        assert daemon.again(lambda daemon: daemon.terminate())[0] == cached > 0, "the check below needs a cache that is found"
+        assert daemon.again(lambda daemon: daemon.terminate())[0] == cached > 0, "without damage the cache is found"
         daemon.terminate()
         (harmed,) = [path for path in daemon.files() if ("-stamps" in path.name) == (kind == "stamps") and "-writers" not in path.name
                      and not path.name.endswith(".lock")]

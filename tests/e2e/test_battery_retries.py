@@ -59,12 +59,13 @@ def differences(daemon, workers):
     held = [worker.blocks() for worker in workers]
     compare("blocks in use", window.tiers[0].active_blocks, len(set.union(*held)))
     compare("sequences", status.sequences, sum(len(worker.expected) for worker in workers))
-    # Each was in an answer that arrived: a batch that ran twice took blocks of which nobody knows.
-    compare("lives of blocks", window.allocated_blocks_total + window.taken_over_blocks_total,
-            len(set.union(*(worker.wire.lives for worker in workers))))
+    # An answer that arrived named each of them. A batch that runs twice takes blocks that no client
+    # knows.
+    compare("uses of blocks", window.allocated_blocks_total + window.taken_over_blocks_total,
+            len(set.union(*(worker.wire.uses for worker in workers))))
     log = LogTally(Watcher(daemon, from_revision=1).read_to(status.revision))
-    compare("raw blocks that events tell of", log.created, sum(worker.allocated for worker in workers))
-    compare("returns that events tell of", log.released, sum(worker.given_back for worker in workers))
+    compare("allocated raw blocks in events", log.created, sum(worker.allocated for worker in workers))
+    compare("released raw blocks in events", log.released, sum(worker.given_back for worker in workers))
     compare("the last revision", status.revision, max(worker.client.revision for worker in workers))
     return found
 
@@ -90,7 +91,7 @@ class LogTally:
         if removed.reason == events_pb2.REMOVAL_REASON_RELEASED:
             self.released += len(removed.block_ids)
         else:
-            assert self.cached >= set(removed.block_ids), "a block left that was not there"
+            assert self.cached >= set(removed.block_ids), "a block that was not cached is removed"
             self.cached -= set(removed.block_ids)
 
 
@@ -100,7 +101,7 @@ def test_a_storm_of_retries_applies_nothing_twice(daemon, proxy, monkeypatch):
     assert differences(daemon, workers) == []
     operations, batches, again = (sum(counts) for counts in zip(*((worker.ran, worker.batches, worker.sent_again) for worker in workers)))
     assert operations >= OPERATIONS
-    assert proxy.lost >= LEAST_LOSS * proxy.replies and again >= LEAST_LOSS * batches, "the storm was a breeze"
+    assert proxy.lost >= LEAST_LOSS * proxy.replies and again >= LEAST_LOSS * batches, "too few answers were lost"
     evicted = daemon.status().windows[0].evicted_blocks_total
     assert evicted > 0, "the cache was never full"
     for worker in workers:
@@ -120,4 +121,4 @@ def test_the_storm_notices_batches_that_run_twice(daemon, proxy, monkeypatch, ki
     for worker in workers:
         worker.close()
     again = sum(worker.sent_again for worker in workers)
-    assert again > 0 and found, f"{again} batches were sent again, and nobody noticed"
+    assert again > 0 and found, f"{again} batches were sent again, and no difference was found"

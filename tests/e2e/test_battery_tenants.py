@@ -19,12 +19,11 @@ SESSIONS = pick(short=50, full=500)
 BATCHES = [1, 255, *([3000] if LONG else [])]
 ROUNDS = pick(short=15, full=25)
 CALLS = pick(short=200, full=1000)
-# The ratio of the p99 of all calls: beside the abuser, to beside the same abuser on another daemon.
-# Both contain the machine's load, so the ratio shows what the two tenants cost each other in one
-# daemon.
+# The quiet tenant's p99 beside the abuser, divided by its p99 while the abuser uses another daemon.
+# Both contain the machine's load, so the ratio shows the cost of sharing one daemon.
 MOST_BY_SHARING = 2.0
-# The ratio of the p99 beside the abuser to the p99 alone, by the abuser's operations in a batch.
-# Only the former contains the machine's load.
+# The quiet tenant's p99 beside the abuser, divided by its p99 alone, by the operations in the
+# abuser's batches. Only the first contains the machine's load.
 MOST_SLOWDOWN = {1: 2.5, 255: 4.0, 3000: 6.0}
 # The capacity, the abuser's quota, and the quiet tenant's cached prompt: 50 blocks, less than its
 # share, which is half of the blocks.
@@ -55,7 +54,8 @@ def end_sessions(daemon):
 
 
 def calls(client):
-    """Seconds: CALLS steps of a decoding sequence and looks at a cached prompt, by turns."""
+    """The seconds of CALLS calls: steps of a decoding sequence, alternating with matches of a
+    cached prompt."""
     seconds = []
     client.add(1, [7, 8, 9])
     for number in range(CALLS):
@@ -66,7 +66,7 @@ def calls(client):
             client.append(1, [number])
         seconds.append(time.perf_counter() - before)
         if number % 2:
-            assert matched == len(PROMPT) - 1, "the quiet tenant's cache does not stay"
+            assert matched == len(PROMPT) - 1, "the quiet tenant's cached prompt is lost"
         if number % 50 == 49:
             client.free_sequence(1)
             client.add(1, [7, 8, number])
@@ -84,7 +84,7 @@ def everybody(abusers, number):
 
 
 def stop(daemon, abusers):
-    """Until what they had sent is done."""
+    """Stops the abusers, and waits until the daemon has done all that they sent."""
     everybody(abusers, signal.SIGSTOP)
     revision = None
     while (now := daemon.status().revision) != revision:
@@ -105,7 +105,7 @@ def slowdowns(quiet, here, elsewhere):
     """The quiet tenant's p99 alone, beside abuse elsewhere, and beside abuse here. `here` and
     `elsewhere` are (daemon, abusers)."""
     alone, load, beside = [], [], []
-    for _ in range(ROUNDS):  # By turns, so that what else this machine does is in all.
+    for _ in range(ROUNDS):  # The three alternate, so all contain the other load of this machine.
         alone += calls(quiet)
         for (daemon, abusers), seconds in ((elsewhere, load), (here, beside)):
             everybody(abusers, signal.SIGCONT)
@@ -126,7 +126,7 @@ def test_an_abusive_tenant_does_not_disturb_a_quiet_one(daemons, operations):
         stop(*here)
         stop(*elsewhere)
         alone, load, beside = slowdowns(quiet, here, elsewhere)
-        if beside > MOST_SLOWDOWN[operations] * alone or beside > MOST_BY_SHARING * load:  # Something else on this machine, perhaps.
+        if beside > MOST_SLOWDOWN[operations] * alone or beside > MOST_BY_SHARING * load:  # Perhaps other load of this machine.
             alone, load, beside = slowdowns(quiet, here, elsewhere)
         (use,) = tenants(daemon)["abuser"].use
         check_adds_up(daemon)
@@ -142,10 +142,10 @@ def test_an_abusive_tenant_does_not_disturb_a_quiet_one(daemons, operations):
     assert [abuser["seen"] for abuser in told] == [[]] * ABUSERS
     assert operations == 1 or QUOTA - 8 <= use.used_blocks <= QUOTA, "the abuser's quota is not full"
     assert sessions == ABUSERS * SESSIONS
-    assert counts["calls"] > 10 * ROUNDS and counts["pryings"] > 0, "that was no abuse"
+    assert counts["calls"] > 10 * ROUNDS and counts["pryings"] > 0, "the abusers did too little"
     assert operations == 1 or counts["events"] > 0, "the abuser did not look at events"
-    assert beside <= MOST_SLOWDOWN[operations] * alone, "the quiet tenant waits for the other"
-    assert beside <= MOST_BY_SHARING * load, "the quiet tenant waits because the other uses the same daemon"
+    assert beside <= MOST_SLOWDOWN[operations] * alone, "the quiet tenant waits for the abuser"
+    assert beside <= MOST_BY_SHARING * load, "the quiet tenant waits because the abuser uses the same daemon"
     quiet.close()
     end_sessions(daemon)
     check_afterwards(daemon)

@@ -12,16 +12,16 @@ from watch_round import BLUE, ONE, RED, TWO, open_ground
 from watch_validators import violations
 
 ROUNDS = pick(short=20, full=200)
-SECONDS = 0.8  # Of traffic, in a round.
-# On a machine with much else to do some are void; where nearly all are, nothing was proved.
+SECONDS = 0.8  # The traffic of a round.
+# On a busy machine some rounds are void. If nearly all are void, the test proves nothing.
 MOST_VOID = 2 * ROUNDS
-# What each battery has to have done, a round on average.
+# The least that the subscribers must have done, per round on average.
 LEAST = {"cut": 1, "resumed": 3, "passed": 0.2, "snapshots": 5, "snapshots_again": 0.2, "marks": 5}
 
 
 @pytest.fixture
 def grounds(start_daemon, tmp_path_factory):
-    """By turns: one window for everybody, and two for two tenants."""
+    """Two grounds that alternate: one window for all clients, and two windows for two tenants."""
     with contextlib.ExitStack() as running:
         folder = tmp_path_factory.mktemp("grounds")
         yield [running.enter_context(open_ground(start_daemon, folder / "one", ONE, [None])),

@@ -77,7 +77,7 @@ def test_what_a_client_opens_is_what_it_asked_for(daemon):
         (2, pagoda.LayerKind.KEY_VALUE, 0), (1, pagoda.LayerKind.KEY_ONLY, 64)]
     (tier,) = cache.tiers
     assert 0.95 * MEMORY / 4 < tier.bytes <= MEMORY / 4
-    assert daemon.free() == MEMORY - tier.bytes, "what makes no whole block is not taken"
+    assert daemon.free() == MEMORY - tier.bytes, "only whole blocks are taken"
     assert tier.capacity_blocks == sum(window.blocks[0] for window in opened.cache.windows) and tier.used_blocks == 0
     with pagoda.connect(daemon.endpoint) as client:
         windowed, full = sorted(client.pools(), key=lambda pool: -pool.window_size)
@@ -94,7 +94,7 @@ def test_the_same_is_found_and_another_is_refused_by_name(daemon):
     first = daemon.open("llama")
     free = daemon.free()
     again = daemon.open("llama", host="8MiB")
-    assert (again.created, again.epoch, again.cache) == (False, first.epoch, first.cache), "with the size that it has"
+    assert (again.created, again.epoch, again.cache) == (False, first.epoch, first.cache), "the cache keeps its size"
     for change in ({"model": "org/other"}, {"revision": "r2"}, {"dtype": "bfloat16"}, {"layout": "HND"}, {"kernel_packing": ""},
                    {"tokens_per_block": 8}, {"layers": LAYERS * 2}, {"layers": [pagoda.Layers.key_only(2, head_dim=8, dtype="float32")]}):
         with pytest.raises(pagoda.Conflict, match="llama") as refusal:
@@ -144,7 +144,7 @@ def test_two_caches_are_worked_in_side_by_side(daemon):
     with pagoda.connect(daemon.endpoint, cache="a") as a, pagoda.connect(daemon.endpoint, cache="b") as b:
         assert (a.cache.name, b.cache.name) == ("a", "b") and a.epoch != b.epoch
         keep(a, prompt, 1.5)
-        assert b.match(prompt).matched_tokens == 0, "the other model's KV is not its"
+        assert b.match(prompt).matched_tokens == 0, "it does not match the other model's KV"
         keep(b, prompt, 2.5)
         assert (found(a, prompt) == 1.5).all() and (found(b, prompt) == 2.5).all()
         assert len(found(a, prompt)) == len(found(b, prompt)) == 9
@@ -192,9 +192,9 @@ def test_two_caches_are_loaded_at_once(daemon):
 def test_where_there_are_two_one_must_be_named(daemon):
     daemon.open("a")
     with pagoda.connect(daemon.endpoint) as client:
-        assert client.cache.name == "a", "the only one needs no name"
+        assert client.cache.name == "a", "the only cache needs no name"
         daemon.open("b")
-        assert client.match([1, 2]).matched_tokens == 0 and client.status().cache.name == "a", "its session knows its cache"
+        assert client.match([1, 2]).matched_tokens == 0 and client.status().cache.name == "a", "the session stays in its cache"
         client.watch().close()
     for call in (pagoda.connect, pagoda.watch):
         with pytest.raises(pagoda.Conflict, match="a, b") as refusal:
@@ -218,7 +218,7 @@ def test_a_cache_in_use_is_dropped_where_it_is_forced(daemon):
         with pytest.raises(pagoda.Conflict) as refusal:
             other.drop_cache("a")
         assert refusal.value.reason == "CACHE_IN_USE"
-        assert used.match(range(20)).matched_tokens == 19, "nothing happened to it"
+        assert used.match(range(20)).matched_tokens == 19, "the refusal changes nothing"
 
         assert other.drop_cache("a", force=True) == 1
         with pytest.raises(pagoda.SessionGone) as gone:
@@ -231,7 +231,7 @@ def test_a_cache_in_use_is_dropped_where_it_is_forced(daemon):
         with pytest.raises(pagoda.NotFound):
             pagoda.connect(daemon.endpoint, cache="a")
         assert list(daemon.caches()) == ["b"]
-        assert other.allocate_blocks(1).blocks, "the other one goes on"
+        assert other.allocate_blocks(1).blocks, "the other cache serves"
         del watch
     daemon.wait_until(lambda daemon: daemon.free() == MEMORY - BLOCKS * BLOCK_BYTES)
 

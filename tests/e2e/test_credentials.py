@@ -26,7 +26,7 @@ from test_generate import EXPECTED, GOLDEN
 ALICE, BOB, CAROL, OPERATOR = (f"token-of-{name}-0123456789" for name in ("alice", "bob", "carol", "the-operator"))
 PAGODACTL = PAGODAD.with_name("pagodactl")
 
-# A method of pagoda.v1 is named without its package, those of other packages with it.
+# Names of methods: without the package for pagoda.v1, with the package for others.
 SUBSCRIBE = "vllm.grpc.engine.VllmEngine/SubscribeKvEvents"
 
 # The result of each caller's call: "OK" or the reason. The request names one of alice's sessions. A
@@ -56,7 +56,7 @@ ALLOWED = {
     "AdminService/ReleaseQuarantine": ("PERMISSION_DENIED", "PERMISSION_DENIED", "UNKNOWN_QUARANTINE"),
     "AdminService/EndSession": FOR_OPERATORS,
     "AdminService/InspectPrefix": FOR_OPERATORS,
-    # Last, for it ends the daemon.
+    # It is last, because it ends the daemon.
     "AdminService/Drain": FOR_OPERATORS,
 }
 ENDS_THE_SESSION = ("CacheService/CloseSession", "AdminService/EndSession", "AdminService/Drain")
@@ -104,13 +104,13 @@ def outcome(channel, name, session, stir=lambda: None):
         answer = call(iter([request]) if method.client_streaming else request, timeout=CALL_SECONDS)
         if method.server_streaming:
             if name == SUBSCRIBE:
-                answer.initial_metadata()  # It has begun, or is refused.
+                answer.initial_metadata()  # The stream has begun, or is refused.
                 stir()
             next(answer)
             answer.cancel()
     except grpc.RpcError as error:
         if error.code() == grpc.StatusCode.UNIMPLEMENTED:
-            return "UNIMPLEMENTED"  # By gRPC, which gives no reason.
+            return "UNIMPLEMENTED"  # gRPC refuses it and gives no reason.
         return reason_of(call_status(error))
     return "OK"
 
@@ -159,7 +159,7 @@ def test_every_credential_with_every_method(guarded, over):
             if outcomes[method, caller] != "OK" or method not in ENDS_THE_SESSION:
                 alice.CloseSession(cache_pb2.CloseSessionRequest(session=session), timeout=CALL_SECONDS)
     assert outcomes == expected
-    daemon.kill()  # It drains, and has sessions that OpenSession's row has left.
+    daemon.kill()  # It drains, and would wait for the sessions that OpenSession's row has opened.
 
 
 def test_health_and_reflection_ask_for_nothing(guarded):
@@ -189,7 +189,7 @@ def test_a_session_is_its_callers_and_an_operator_may_name_another(guarded):
         assert reason_of(refusal(alice.OpenSession, cache_pb2.OpenSessionRequest(tenant=tenant))) == "PERMISSION_DENIED"
     assert reason_of(refusal(operator.OpenSession, cache_pb2.OpenSessionRequest(tenant="mallory"))) == "UNKNOWN_TENANT"
     alice.KeepAlive(cache_pb2.KeepAliveRequest(session=opened[3].session), timeout=CALL_SECONDS)
-    # The operator's own session is not a tenant's, either.
+    # A tenant cannot use the operator's session either.
     assert reason_of(refusal(bob.KeepAlive, cache_pb2.KeepAliveRequest(session=opened[2].session))) == "UNKNOWN_SESSION"
     for one in opened:
         operator.CloseSession(cache_pb2.CloseSessionRequest(session=one.session), timeout=CALL_SECONDS)
@@ -321,7 +321,7 @@ def test_who_shares_reads_no_salts_and_ends_nothing_of_others(guarded):
             messages.cancel()
         assert all(block.tokens[0] >= 200 for stored in told for block in stored.blocks) and told
         assert len(hidden) >= 2 and not any(block.tokens or not block.token_count for stored in hidden for block in stored.blocks)
-        # Whoever knows the salt tells by the hashes what it is.
+        # A reader that knows the salt can compute the same hashes.
         known = pagoda.block_hashes(list(range(100, 132)), daemon.config["cache"]["tokens_per_block"],
                                     namespace=pagoda.Namespace(cache_salt="a secret of the operator's"))
         assert {block.block_hash for stored in hidden for block in stored.blocks} == set(known)
@@ -339,11 +339,11 @@ def test_what_a_tenant_generates_is_its_own(guarded):
 
     assert reused(ALICE) == 0
     assert reused(ALICE) > 0
-    assert reused(BOB) == 0, "bob does not see what is alice's"
+    assert reused(BOB) == 0, "bob does not use alice's blocks"
     assert reused(OPERATOR) == 0
-    assert reused(CAROL) is None, "carol shares, so it would tell what the operator has asked"
+    assert reused(CAROL) is None, "carol shares, so the count would tell what the operator has asked"
     with Client(channel_of(daemon, CAROL)) as carol:
-        assert carol.match(EXPECTED["prompt"]).matched_tokens > 0, "and the operator's is carol's to use"
+        assert carol.match(EXPECTED["prompt"]).matched_tokens > 0, "carol uses the operator's blocks"
     with pytest.raises(grpc.RpcError) as failure:
         reused(BOB, namespace={"tenant": "alice"})
     assert reason_of(call_status(failure.value)) == "PERMISSION_DENIED"
@@ -368,7 +368,7 @@ def test_what_a_tenant_that_shares_generates_is_within_its_quota(start_daemon):
     with pytest.raises(grpc.RpcError) as failure:
         list(generate(CAROL, 200))
     assert reason_of(call_status(failure.value)) == "INVALID_COUNT" and "the quota of the tenant 'carol' is 8" in failure.value.details()
-    running = [generate(CAROL, 110, first) for first in range(10, 16)]  # Each takes 8 blocks in the end.
+    running = [generate(CAROL, 110, first) for first in range(10, 16)]  # At its end each holds 8 blocks.
     most, generated = 0, 0
     for call in running:
         for response in call:
@@ -377,8 +377,8 @@ def test_what_a_tenant_that_shares_generates_is_within_its_quota(start_daemon):
     assert generated == 6 * 110
     assert 1 <= most <= 8
     *_, last = generate(BOB, 200)
-    assert last.report.generated_tokens == 200, "dave's quota is another"
-    assert held("carol") == held("dave") == 0, "what is cached is nobody's"
+    assert last.report.generated_tokens == 200, "carol's quota does not limit dave"
+    assert held("carol") == held("dave") == 0, "cached blocks count for no tenant"
 
 
 def test_calls_above_the_limit_are_refused_at_once(start_daemon):
@@ -395,7 +395,7 @@ def test_calls_above_the_limit_are_refused_at_once(start_daemon):
     assert any(detail.Unpack(retry) for detail in status.details) and retry.retry_delay.nanos > 0
     watches.pop().cancel()
     deadline = time.monotonic() + CALL_SECONDS
-    while True:  # The daemon hears of the cancellation a little later.
+    while True:  # The daemon notices the cancellation a little later.
         try:
             daemon.status()
             break
@@ -403,7 +403,7 @@ def test_calls_above_the_limit_are_refused_at_once(start_daemon):
             assert reason_of(call_status(error)) == "TOO_MANY_CALLS" and time.monotonic() < deadline
     for watch in watches:
         watch.cancel()
-    # stop() asks for one call after the other, and these may be open still.
+    # stop() makes one call after the other. The cancelled streams can still be open.
     while True:
         try:
             daemon.wait_until(lambda daemon: daemon.status().subscribers == 0)
@@ -422,7 +422,7 @@ def test_calls_above_the_connections_limit_wait_at_the_client(start_daemon):
     begun = threading.Event()
     waiter = threading.Thread(target=lambda: (next(third), begun.set()), daemon=True)
     waiter.start()
-    assert daemon.status().subscribers == 2, "the third one has not reached the daemon; another connection has room"
+    assert daemon.status().subscribers == 2, "the third call has not reached the daemon; other connections still serve"
     first.cancel()
     assert begun.wait(CALL_SECONDS)
     waiter.join()

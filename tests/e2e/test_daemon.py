@@ -69,7 +69,7 @@ def test_the_manual_names_every_key(tmp_path):
                                              check=True).stdout)
 
     printed = printed_of("{}")
-    # A cache has its tiers as a list, or in their short forms.
+    # A cache has its tiers as a list or in their short forms.
     as_list = printed_of("cache: {model: {name: m}, tiers: [{name: near, size: 64}, {medium: disk, size: 64, path: /p}]}")["cache"]
     list_keys = set(key_names(as_list)) | {key for tier in as_list["tiers"] for key in tier}
     # Layers have heads, or bytes.
@@ -152,8 +152,8 @@ def test_both_addresses_serve_the_same_cache(daemon):
         assert over_tcp.opened.epoch == over_socket.opened.epoch
 
 
-# Two services of gRPC's own, by their bytes: {1: service name}, and the answer {1: 1 serving, 2 not
-# serving}.
+# gRPC's health service, as bytes. The request is {1: service name}. The answer is {1: status}, 1
+# for serving and 2 for not serving.
 def health(channel, service):
     check = channel.unary_unary("/grpc.health.v1.Health/Check")
     return check(b"\x0a" + bytes([len(service)]) + service.encode(), timeout=5)

@@ -14,9 +14,9 @@ DASHBOARD = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "grafana" /
 ROWS = ["Capacity", "Hit rate", "Evictions, and how long blocks last", "Transfers", "Disk", "Sessions and tenants",
         "Events and subscribers", "RPC latency", "Process"]
 DATA_SECONDS = 60
-# What Grafana puts in place of its variables.
+# Values for Grafana's variables.
 VARIABLES = {"$__rate_interval": "5s", "$__range": "30s", "$instance": ".*"}
-# A metric's name with its matchers, without a range.
+# A metric's name and its matchers, without the range.
 SELECTOR = re.compile(r"\b((?:pagoda|process)_\w+|instance\w*:[\w:]+|up\b)(\{[^}]*\})?")
 
 

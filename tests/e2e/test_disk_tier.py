@@ -67,7 +67,7 @@ class DiskDaemon(Daemon):
     def again(self, end):
         """Ends the daemon by `end`, removes the memory that it left, and starts the next one.
         Returns how many blocks that one found."""
-        Client.opened_here.clear()  # Their sessions end with the daemon.
+        Client.opened_here.clear()  # Their sessions have ended with the daemon.
         for channel in self.channels:
             channel.close()
         self.channels.clear()
@@ -175,9 +175,9 @@ def test_prefixes_and_their_bytes_come_back_from_the_disk_alone(start_disk, midd
     assert daemon.status().epoch != epoch
     engine = Engine(daemon)
     for prompt in PROMPTS:
-        assert engine.cached(prompt) == (0, 12), "no sequence matches what is on disk alone"
+        assert engine.cached(prompt) == (0, 12), "no sequence matches blocks that are only on disk"
     assert list(engine.client.match(PROMPTS[0] + [0]).tokens_by_tier) == [0] * (1 + middle) + [12]
-    engine.kv[:] = -1  # What is right in memory afterwards came from the disk.
+    engine.kv[:] = -1  # Right values in memory come from the disk from now on.
     for prompt in PROMPTS:
         assert engine.fetch(prompt) == 3
         assert engine.cached(prompt) == (12, 12)
@@ -225,7 +225,7 @@ def test_what_was_invalidated_stays_away_after_a_kill(start_disk):
     assert daemon.again(kill) == BLOCKS - 3
     engine = Engine(daemon)
     assert [engine.cached(prompt)[1] for prompt in PROMPTS] == [12, 0, 12, 12]
-    # Of what is on disk alone nothing is left either.
+    # Blocks that are only on disk are forgotten too.
     assert engine.forget(PROMPTS[2][:1]) == 3
     del engine
     assert daemon.again(kill) == BLOCKS - 6
@@ -246,10 +246,10 @@ def test_bytes_that_rotted_are_lost_and_no_others(start_disk):
             file.seek(place)
             file.write(bytes([content[place] ^ 1]))
 
-    assert daemon.again(rot) == BLOCKS, "a start reads headers alone"
+    assert daemon.again(rot) == BLOCKS, "a start reads only headers"
     engine = Engine(daemon)
     engine.fetch(PROMPTS[-1])
-    assert engine.cached(PROMPTS[-1]) == (0, 0), "the block is lost, and what is below it"
+    assert engine.cached(PROMPTS[-1]) == (0, 0), "the block and its descendants are lost"
     assert daemon.metric('pagoda_disk_errors_total{window="full",kind="bad_block"}') == 1
     assert daemon.metric('pagoda_disk_failed_fetches_total{window="full"}') == 1
     assert engine.fetch(PROMPTS[0]) == 3
@@ -261,13 +261,13 @@ def test_a_file_that_vanishes_turns_off_and_the_cache_goes_on(start_disk):
     daemon = start_disk()
     engine = fill(daemon)
     daemon.file().unlink()
-    # An erase syncs, and finds that out.
+    # An erase syncs the file, and notices the loss.
     assert engine.client.invalidate(PROMPTS[0][:1]) == 3
     daemon.wait_until(lambda daemon: daemon.window()["mode"] == "off")
     daemon.wait_until(lambda daemon: "is off until the next start" in daemon.log.read_text())
     assert daemon.metric('pagoda_disk_mode{window="full",mode="off"}') == 1
     assert "removed" in daemon.window()["mode_reason"]
-    assert engine.run(PROMPTS[1] + [7]) == 12, "what is in memory is served"
+    assert engine.run(PROMPTS[1] + [7]) == 12, "blocks in memory are served"
     assert engine.run(PROMPTS[0]) == 0
     assert engine.run(PROMPTS[0] + [7]) == 12
     time.sleep(1)
@@ -291,7 +291,7 @@ def test_a_file_of_another_model_is_refused_until_it_may_be_replaced(start_disk)
         assert part in log, log
     del model["revision"]
     daemon.start()
-    assert daemon.status().recovered_blocks == BLOCKS, "the refusal has left it as it was"
+    assert daemon.status().recovered_blocks == BLOCKS, "the refusal has not changed the file"
     drain(daemon)
     daemon.channels.clear()
     model["revision"] = "2"
@@ -334,7 +334,7 @@ def test_a_full_disk_refuses_the_start(tmp_path):
             assert part in log, log
         assert daemon.memory() == []
         free = os.statvfs(disks.path(tmp_path / "disk"))
-        assert free.f_bavail >= 0.9 * free.f_blocks, "what was reserved is given back"
+        assert free.f_bavail >= 0.9 * free.f_blocks, "the reserved space is released"
 
 
 def test_a_write_budget_holds_up_nobody(start_disk):

@@ -9,9 +9,9 @@ from engine_process import MODEL, EngineProcess, run
 from pagoda.v1 import admin_pb2
 
 GOLDEN = MODEL.parent
-# A folder of tests/golden, and the one whose answers are this model's.
+# By folder of tests/golden: the folder that has the model's answers.
 MODELS = {"llama3_tiny_f16_gguf": "llama3_tiny"} | {folder.parent.name: folder.parent.name for folder in GOLDEN.glob("*/cases.json")}
-# Blocks of 16 tokens. Of a model whose windows all slide a sequence has few.
+# In blocks of 16 tokens. If all windows of a model slide, a sequence has few blocks.
 PLENTY, TOO_FEW, TOO_FEW_THAT_SLIDE = 64, 18, 5
 SLIDES = {"mistral_tiny"}
 # Almost as many tokens of the longest prompt's answer as TOO_FEW blocks can hold, so that the
@@ -49,7 +49,8 @@ def wait_until(condition):
 
 
 def expect_goldens(daemon, model, *options):
-    """The answers of an engine to all prompts, whose tokens are the golden ones."""
+    """Runs all prompts in an engine, checks that the tokens are the golden ones, and returns the
+    answers."""
     cases = cases_of(model)
     requests = "\n".join(json.dumps({"id": i, "prompt": case["prompt"], "max_new_tokens": len(case["ids"])}) for i, case in enumerate(cases))
     status, out, err = run("--connect", f"unix:{daemon.unix_socket}", "--model", GOLDEN / model, "--requests", "-", "--compute", "fp32", *options,
@@ -94,7 +95,7 @@ def expect_goldens_interrupted(daemon, model):
             if answers["first"]["preemptions"] > 0:
                 break
         assert engine.finish() == 0
-    assert answers["first"]["preemptions"] > 0, f"in {ATTEMPTS} attempts the second one always came too late"
+    assert answers["first"]["preemptions"] > 0, f"in {ATTEMPTS} attempts the second request always came too late"
 
 
 def test_preempted_and_computed_again(start_daemon, model):
@@ -102,7 +103,7 @@ def test_preempted_and_computed_again(start_daemon, model):
     expect_goldens_interrupted(daemon, model)
 
 
-def test_offloaded_and_brought_up_in_the_middle(start_daemon, model):
+def test_offloaded_and_onboarded_in_the_middle(start_daemon, model):
     daemon = daemon_for(start_daemon, model, primary=too_few(model), secondary=PLENTY)
     expect_goldens_interrupted(daemon, model)
     assert sum(window.onboarded_blocks_total for window in daemon.status().windows) > 0

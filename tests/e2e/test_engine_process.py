@@ -16,7 +16,7 @@ EXPECTED = json.loads((MODEL / "expected.json").read_text())
 PROMPT, IDS = EXPECTED["prompt"], EXPECTED["ids"]
 TOKENS_PER_BLOCK = 16
 CAPACITY = 1024
-# Long enough that whoever looks for it finds it under way; its first tokens are the reference's.
+# Long enough that a test finds the generation under way. Its first tokens are the reference tokens.
 LONG_TOKENS = 3500
 LEASE_SECONDS = 2
 
@@ -83,7 +83,7 @@ def test_an_engine_killed_while_idle_finds_its_prefixes_and_their_bytes(cache):
         looked_up, found = hits(cache)
         answer = engine.generate(PROMPT, len(IDS))
         assert answer["tokens"] == IDS
-        assert answer["reused_tokens"] == len(PROMPT) - 1, "only the last token is computed, for its logits"
+        assert answer["reused_tokens"] == len(PROMPT) - 1, "only the last token is computed, because its logits are needed"
         assert hits(cache) == (looked_up + len(PROMPT), found + len(PROMPT) - 1)
         assert cached_bytes(cache, PROMPT) == before
         assert engine.finish() == 0
@@ -103,8 +103,8 @@ def test_an_engine_killed_while_it_generates_finds_what_it_had_committed(cache, 
     with EngineProcess(cache, "--lease-seconds", LEASE_SECONDS) as engine:
         answer = engine.generate(PROMPT, len(IDS))
         assert answer["tokens"] == IDS
-        # The killed engine's sequence goes on after the prompt's blocks. If the prompt ends inside
-        # a block, that block is not whole.
+        # The killed engine's sequence continues behind the prompt. If the prompt ends inside a
+        # block, that block does not match as a whole.
         assert answer["reused_tokens"] >= len(PROMPT) - TOKENS_PER_BLOCK
         assert cached_bytes(cache, PROMPT) == before
         continued = PROMPT + IDS
@@ -122,8 +122,8 @@ def test_two_engines_share_a_system_prompt(cache):
         answer = two.generate(PROMPT, len(IDS))
         assert (answer["tokens"], answer["reused_tokens"]) == (IDS, len(PROMPT) - 1)
 
-        # Both at once, each with its own user's prompt behind the system prompt. Then the same
-        # without the cache's help.
+        # Both engines run at once, each with its own user prompt behind the system prompt. Then
+        # each runs the same prompt without the cache, under a new salt.
         questions = {engine: PROMPT + [rng.randrange(512) for _ in range(40)] for engine in (one, two)}
         for engine, question in questions.items():
             for _ in range(4):
@@ -224,7 +224,7 @@ def test_an_engine_that_stood_still_for_longer_than_its_lease_goes_on_in_another
     with TcpProxy(cache.grpc_address) as proxy, EngineProcess(cache, "--lease-seconds", 1, endpoint=proxy.address) as engine:
         assert engine.generate(PROMPT, len(IDS))["tokens"] == IDS
         engine.stop()
-        proxy.cut()  # While a stream is open, the lease does not run.
+        proxy.cut()  # The lease does not run while a stream is open.
         cache.wait_until(lambda daemon: daemon.status().sessions == 0)
         engine.go_on()
         answer = engine.generate(PROMPT, len(IDS))

@@ -88,7 +88,7 @@ def test_a_block_is_freed_once(daemon, client):
     client.free([second])
 
 
-def test_a_handle_of_an_earlier_life_is_stale(daemon, client):
+def test_a_handle_of_an_earlier_generation_is_stale(daemon, client):
     (old,) = client.allocate(1)
     client.free([old])
     held = client.allocate(CAPACITY)
@@ -177,7 +177,7 @@ def test_sessions_are_proved_by_their_token(daemon, client):
     client.session = types_pb2.SessionRef(session_id=right.session_id, token=right.token ^ 1)
     with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "STALE_SESSION"):
         client.allocate(1)
-    client.session = types_pb2.SessionRef(session_id=right.session_id, token=right.token)  # As a client that knows half of it.
+    client.session = types_pb2.SessionRef(session_id=right.session_id, token=right.token)  # A client that knows only half of the token.
     with refused(daemon, grpc.StatusCode.FAILED_PRECONDITION, "STALE_SESSION"):
         client.allocate(1)
     client.session = types_pb2.SessionRef(session_id=right.session_id, token=right.token, token_high=right.token_high ^ 1)

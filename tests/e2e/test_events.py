@@ -179,7 +179,7 @@ def test_every_allocation_is_told_where_that_is_wanted(start_daemon):
             tree = shadow_of(watcher.read_to(daemon.status().revision))
             window = daemon.primary()
             assert taken <= tree.raw_blocks
-            assert not tree.raw_blocks & set(tree.nodes), "a block is taken or cached"
+            assert not tree.raw_blocks & set(tree.nodes), "no block is both raw and cached"
             assert len(tree.raw_blocks) + len(tree.nodes) == window.capacity_blocks - window.free_blocks
             client.free_sequence(1000)
     daemon.settle()
@@ -188,7 +188,7 @@ def test_every_allocation_is_told_where_that_is_wanted(start_daemon):
     assert len(tree.nodes) == daemon.primary().cached_blocks > 0
 
 
-def test_the_last_event_tells_that_the_pools_go(start_daemon):
+def test_the_last_event_says_that_the_pools_are_removed(start_daemon):
     daemon = start_daemon()
     watcher = Watcher(daemon)
     assert daemon.terminate() == 0
@@ -254,7 +254,7 @@ def test_a_start_outside_the_log_is_refused_with_its_bounds(start_daemon):
     assert (code, reason) == (grpc.StatusCode.OUT_OF_RANGE, "EPOCH_CHANGED")
 
 
-def life_of_a_sequence(sequence_id, tokens):
+def open_and_free(sequence_id, tokens):
     return [cache_pb2.Operation(add_sequence=cache_pb2.AddSequenceRequest(sequence_id=sequence_id, tokens=tokens)),
             cache_pb2.Operation(commit_tokens=cache_pb2.CommitTokensRequest(
                 sequence_id=sequence_id, computed_tokens=len(tokens))),
@@ -263,11 +263,11 @@ def life_of_a_sequence(sequence_id, tokens):
 
 def test_a_subscriber_that_falls_behind_the_log_is_told_so(start_daemon):
     daemon = start_daemon(events={"max_events": 1000})
-    # A small window, or the client's gRPC would read ahead what the test does not.
+    # A small window. Otherwise the client's gRPC reads ahead of the test.
     slow = Watcher(daemon, daemon.connect(options=[("grpc.http2.bdp_probe", 0)]))
     with Client(daemon.channel) as client:
         for number in range(1500):
-            client.execute(*life_of_a_sequence(number, tokens=[number] * 200))
+            client.execute(*open_and_free(number, tokens=[number] * 200))
     with pytest.raises(grpc.RpcError) as failure:
         slow.read_to(daemon.status().revision)
     assert error_info(call_status(failure.value)).reason == "REVISION_COMPACTED"

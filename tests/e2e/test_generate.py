@@ -75,7 +75,7 @@ def test_the_reference_tokens_come_and_a_second_time_from_the_cache(engine):
 
     tokens, report = generate(stub, prompt, len(expected))
     assert tokens == expected
-    assert report.reused_tokens == len(prompt) - 1, "the last one's logits are needed; of its block the first tokens are copied"
+    assert report.reused_tokens == len(prompt) - 1, "only the last token is computed; the tokens before it in its block are copied"
     tier = daemon.primary()
     assert tier.active_blocks == 0 and tier.cached_blocks > 0
 

@@ -40,7 +40,7 @@ def test_the_same_seed_says_the_same_and_another_does_not(stub):
     first, _ = generate(stub, PROMPT, 30, seed=5, **SAMPLED)
     again, report = generate(stub, PROMPT, 30, seed=5, **SAMPLED)
     other, _ = generate(stub, PROMPT, 30, seed=6, **SAMPLED)
-    assert first == again and report.reused_tokens == len(PROMPT) - 1, "what is cached changes nothing"
+    assert first == again and report.reused_tokens == len(PROMPT) - 1, "cached blocks do not change the tokens"
     assert first != other
     greedy, _ = generate(stub, PROMPT, 30)
     assert first != greedy == EXPECTED["ids"][:30] + greedy[len(EXPECTED["ids"]):]
@@ -51,7 +51,7 @@ def test_each_option_narrows_what_is_drawn(stub):
     for narrow in ({"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}):
         assert generate(stub, PROMPT, 20, seed=3, **({"temperature": 2.0} | narrow))[0] == greedy, narrow
     firsts = {top_k: {generate(stub, PROMPT, 1, temperature=50.0, top_k=top_k, seed=seed)[0][0] for seed in range(40)} for top_k in (2, 0)}
-    assert len(firsts[2]) == 2 and len(firsts[0]) > 20, "at such a temperature all that are let through are as likely"
+    assert len(firsts[2]) == 2 and len(firsts[0]) > 20, "at this temperature all candidates are almost equally likely"
 
 
 def test_four_samples_are_four_seeds_and_count_together(stub):
@@ -85,7 +85,7 @@ def test_a_higher_priority_takes_the_only_slot(start_daemon):
     call, tokens = start_long_generation(stub)
     urgent, report = generate(stub, PROMPT[::-1], 20, priority=1)
     assert len(urgent) == 20 and report.preemptions == 0
-    assert daemon.status().engine.running_requests + daemon.status().engine.waiting_requests == 1, "the long one has not ended"
+    assert daemon.status().engine.running_requests + daemon.status().engine.waiting_requests == 1, "the long generation has not ended"
     rest = list(call)
     assert tokens + [token for response in rest for token in response.tokens] == alone
     assert rest[-1].report.preemptions == 1
@@ -112,7 +112,7 @@ def refusal(stub, prompt, max_new_tokens, **fields):
 
 
 def test_a_quota_binds_its_own_tenant_alone(start_daemon):
-    # Blocks of 4 tokens: one long generation takes 900 of them or less.
+    # A block has 4 tokens. One long generation takes at most 900 blocks.
     daemon = start_tenants(start_daemon, {"primary_blocks": 1000}, {})
     red, blue = stub_of(daemon, RED), stub_of(daemon, BLUE)
     alone, _ = generate(blue, PROMPT, LONG_TOKENS)
@@ -126,15 +126,15 @@ def test_a_quota_binds_its_own_tenant_alone(start_daemon):
         responses = list(call)
         assert [token for response in responses for token in response.tokens] == alone
         ended.append(responses[-1].report)
-    assert ended[0].preemptions + ended[1].preemptions > 0, "two do not fit red's quota"
+    assert ended[0].preemptions + ended[1].preemptions > 0, "two generations do not fit red's quota"
     assert ended[2].preemptions == 0 and ended[2].reused_tokens == len(PROMPT) - 1
     use = {tenant.name: tenant.use[0] for tenant in daemon.admin.ListTenants(admin_pb2.ListTenantsRequest(), timeout=20).tenants}
     assert 0 < use["red"].used_blocks <= 1000
 
 
 def test_a_tenant_that_fills_the_queue_leaves_another_its_part(start_daemon):
-    # Half of the 12 places are shared by the default tenant, red and blue, 2 each. The other half
-    # is for the requests that come first.
+    # Half of the 12 places are divided among the default tenant, red and blue, 2 each. The other
+    # half goes to the requests that come first.
     daemon = start_tenants(start_daemon, {}, {}, engine={"max_running_sequences": 1, "max_waiting_requests": 12})
     red, blue = stub_of(daemon, RED), stub_of(daemon, BLUE)
     long_call, _ = start_long_generation(red)
@@ -158,7 +158,8 @@ def test_a_tenant_that_fills_the_queue_leaves_another_its_part(start_daemon):
 def test_what_waits_is_bounded_in_bytes(start_daemon):
     daemon = start_tenants(start_daemon, {}, {}, engine={"max_running_sequences": 1, "max_waiting_bytes": 1 << 20})
     red, blue = stub_of(daemon, RED), stub_of(daemon, BLUE)
-    # 400 KB each: red may have a sixth of the bytes and half of them besides.
+    # The stop tokens have 400 KB. Red has a sixth of the bytes for itself, and can use the half
+    # that all share.
     stop_tokens = [511 - number % 256 for number in range(100_000)]
     reason, message = refusal(red, PROMPT, 4, stop_tokens=2 * stop_tokens)
     assert reason == "INVALID_COUNT" and "engine.max_waiting_bytes" in message
@@ -200,11 +201,12 @@ def test_http_has_draft_tokens_and_counts_how_generations_end(start_daemon):
     assert 0 < drafted["pagoda"]["accepted_draft_tokens"] <= drafted["pagoda"]["drafted_tokens"]
     assert plain["pagoda"]["drafted_tokens"] == 0
     assert outcomes(daemon) == {"answered": 2, "refused": 0, "failed": 0}
-    # The engine learns of the quota when it runs: nothing was generated, and no other try will do.
+    # The engine learns of the quota when it runs the request. Nothing was generated, and another
+    # try fails too.
     status, answer = complete(daemon, RED, max_tokens=1000 * 4 - len(PROMPT) + 2)
     assert status == 400 and answer["error"]["code"] == "invalid_count" and "the quota of the tenant 'red' is 1000" in answer["error"]["message"]
     assert outcomes(daemon) == {"answered": 2, "refused": 1, "failed": 0}
-    # A client that leaves behind the first token.
+    # A client that closes its connection after the first token.
     host, port = daemon.http_address.rsplit(":", 1)
     connection = http.client.HTTPConnection(host, int(port), timeout=60)
     connection.request("POST", "/v1/completions", json.dumps({"model": GOLDEN.name, "prompt": PROMPT, "max_tokens": LONG_TOKENS, "stream": True,

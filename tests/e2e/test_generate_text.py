@@ -43,7 +43,7 @@ def test_text_is_the_ids_that_the_tokenizer_makes_of_it(engine):
         tokens, text, report = generate(engine, prompt_text=case["text"])
         assert report.prompt_tokens == len(case["with_special_tokens"])
         same, no_text, _ = generate(engine, prompt_tokens=case["with_special_tokens"])
-        # An answer to text also ends where the model's own end of text comes.
+        # An answer to text also ends at the model's own end of text.
         assert tokens == same[:len(tokens)] and tokens
         assert text and not no_text
 
@@ -54,8 +54,8 @@ def test_each_turn_of_a_conversation_finds_the_ones_before(engine):
     asked += [("assistant", answer), ("user", "And tomorrow?")]
     _, _, second = generate(engine, messages=messages(*asked))
     assert first.reused_tokens == 0
-    # At least the prompt of the first turn. How the answer is turned into tokens again depends on
-    # the tokenizer.
+    # At least the prompt of the first turn is reused. The answer's tokens depend on how the
+    # tokenizer encodes its text.
     assert second.reused_tokens >= first.prompt_tokens - 8 and second.prompt_tokens > first.prompt_tokens
 
 

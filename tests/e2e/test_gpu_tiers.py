@@ -23,7 +23,7 @@ GOLDEN = pathlib.Path(os.environ["PAGODA_GOLDEN"]) / "qwen3_tiny"
 # Two pools: layers of different heads.
 LAYERS = [{"count": 2, "num_kv_heads": 2, "head_dim": 8}, {"count": 1, "num_kv_heads": 1, "head_dim": 8}]
 CUDA = {"primary_memory": "cuda", "primary": 8, "secondary": 16, "layers": LAYERS}
-PROMPTS = 6  # Of three blocks: more than the primary tier holds, and not more than both.
+PROMPTS = 6  # Of three blocks each: more than the primary tier holds, but not more than both tiers.
 
 
 @pytest.fixture
@@ -63,17 +63,17 @@ def copies(daemon):
     return {(d.source, d.target): d.copies_total for d in daemon.status().transfers.directions}
 
 
-def test_blocks_go_down_and_come_up_with_their_bytes(driver, start_daemon):
+def test_blocks_are_offloaded_and_onboarded_with_their_bytes(driver, start_daemon):
     driver(DELAY_US=500)
     daemon = start_daemon(cache=CUDA)
     assert "the primary tier lies in GPU memory: cuda:0, Fake device, with 256 of 256 MiB free" in daemon.log.read_text()
     assert run_client(daemon, "write", 1, PROMPTS) == (0, f"cuda:0: {3 * PROMPTS} blocks, 0 wrong\n")
     daemon.settle()
     assert window(daemon).offloaded_blocks_total >= 3 * PROMPTS - 8
-    # Another process reads, over several rounds, so that blocks go down again.
+    # Another process reads in several rounds, so blocks are offloaded again.
     for _ in range(3):
         assert run_client(daemon, "check", 1, PROMPTS) == (0, f"cuda:0: {3 * PROMPTS} blocks, 0 wrong\n")
-    # What it compares with makes a difference.
+    # With other expected values the check fails.
     status, output = run_client(daemon, "check", 2, PROMPTS)
     assert status == 1 and not output.endswith(" 0 wrong\n")
     assert window(daemon).onboarded_blocks_total >= 3 * PROMPTS - 8
@@ -104,7 +104,7 @@ def test_a_client_that_cannot_use_the_device_is_told_why(driver, start_daemon):
                                      "no CUDA driver: libcuda.so.1", output), output
     status, output = run_client(daemon, "write", 1, 1, FAKE_CUDA_FIRST_DEVICE="1")
     assert status == 3 and "CUDA_VISIBLE_DEVICES" in output, output
-    # By its identity a device is found where another process counts it otherwise.
+    # The device is found by its identity, even if this process numbers the devices differently.
     assert run_client(daemon, "write", 1, 1, FAKE_CUDA_FIRST_DEVICE="-1", FAKE_CUDA_DEVICES="2") == (0, "cuda:1: 3 blocks, 0 wrong\n")
     with pagoda.connect(f"unix:{daemon.unix_socket}") as session:
         pools = {pool.tier: pool for pool in session.pools()}
@@ -135,8 +135,8 @@ def test_the_python_package_maps_the_devices_memory(driver, start_daemon):
     daemon = start_daemon(cache=CUDA)
     with pagoda.connect(f"unix:{daemon.unix_socket}") as session:
         (pool, *_) = session.pools(tier=pagoda.Tier.PRIMARY)
-        # With the driver, which this process does not have. The second process reads what the first
-        # one wrote.
+        # Each worker is a process with the driver, which this process does not have. The second
+        # worker reads the bytes of the first.
         for number in (5, 6):
             command = [sys.executable, "-c", WORKER, session.session_ref.to_bytes().hex(), str(number)]
             printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -157,7 +157,7 @@ def test_auto_takes_the_device_unless_something_needs_the_host(driver, start_dae
     assert "in GPU memory" in start_daemon(cache=CUDA | {"primary_memory": "auto"}).log.read_text()
     assert "in host memory: cache.primary_memory says so" in start_daemon(cache=CUDA | {"primary_memory": "host"}).log.read_text()
     model = start_daemon(cache={"primary": 64, "primary_memory": "auto"}, engine={"model_dir": str(GOLDEN)})
-    # The fake driver has no kernels, so the engine's runtime takes it for none.
+    # The fake driver runs no kernels, so the engine's runtime finds no device.
     assert re.search("in host memory: the daemon's own engine cannot compute on cuda:0: .*\\n(.*\\n)*.*model loaded: .* on cpu", model.log.read_text())
     on_cpu = start_daemon(cache={"primary": 64, "primary_memory": "auto"}, engine={"model_dir": str(GOLDEN), "backend": "cpu"})
     assert "in host memory: the daemon's own engine runs on the CPU (engine.backend)" in on_cpu.log.read_text()
@@ -170,7 +170,7 @@ def test_a_device_that_cannot_be_had_is_an_error_that_says_why(driver, fail_to_s
     assert "cache.device 3 cannot be used: there is no CUDA device 3; this process sees 1" in fail_to_start(device=3)
     log = fail_to_start(primary="300MiB")
     assert re.search(r"GPU memory of \d+ bytes on CUDA device 0, where \d+ of 268435456 are free", log), log
-    # Without layers of its own: the model brings them.
+    # The cache configures no layers: the model has them.
     model = {"model_dir": str(GOLDEN)}
     assert "the primary pools lie in the memory of cuda:0, and the engine cannot compute there" in fail_to_start(engine=model, layers=None)
     assert "engine.backend is cpu and cache.primary_memory is cuda" in fail_to_start(engine=model | {"backend": "cpu"}, layers=None)
@@ -201,7 +201,7 @@ def test_a_share_is_one_of_the_devices_memory(driver, start_daemon):
 
 
 def test_a_copy_that_fails_loses_its_block_and_not_the_daemon(driver, start_daemon):
-    # Every copy up to the device, in one call or by one.
+    # Every copy to the device fails, in one call or one by one.
     driver(FAIL="cuMemcpyBatchAsync:0:400")
     daemon = start_daemon(cache=CUDA)
     assert run_client(daemon, "write", 1, PROMPTS)[0] == 0
@@ -224,7 +224,7 @@ def test_an_engine_says_what_it_needs(driver, start_daemon):
         return done.stderr
 
     assert "in the memory of cuda:0, which the backend cpu does not reach: the daemon needs cache.primary_memory: host" in refusal("cpu")
-    # It maps the pools, and finds no GPU behind the fake driver to compute on.
+    # The engine maps the pools, but cannot compute on the fake device.
     assert "in the memory of cuda:0, and the engine cannot compute there" in refusal("auto")
 
 

@@ -17,7 +17,7 @@ from pagoda_client import Client
 from pagoda.v1 import admin_pb2, admin_pb2_grpc
 
 CONNECTIONS = 4
-FLOOD_BYTES = 4 << 20  # On each.
+FLOOD_BYTES = 4 << 20  # On each connection.
 SEND_SECONDS = 60
 MAX_CPU_SECONDS = 1.0
 # The longest time that a call may wait on a machine that runs other tests too. Without the guard it
@@ -140,14 +140,15 @@ def test_a_header_that_does_not_end_costs_next_to_nothing(listener, frame_bytes)
     assert listener.refused() == CONNECTIONS
 
 
-# gRPC 1.51 itself refuses more than 8 KiB of metadata: it answers the call with RESOURCE_EXHAUSTED,
+# gRPC 1.51 itself refuses more than 8 KiB of metadata. It answers the call with RESOURCE_EXHAUSTED,
 # and then always ends the connection ("Failed parsing HTTP/2: received initial metadata size
-# exceeds limit"). A plain gRPC 1.51.1 server, without the guard, does the same; its trace
-# (GRPC_TRACE=http,tcp) says so, and the guard's count stays 0. A channel reconnects by itself, but
-# a call that begins at that moment can fail with UNAVAILABLE. So the next call here has a channel
-# of its own. gRPC holds a client to the limit after the client has acknowledged the server's
-# SETTINGS, as every gRPC client does at once. For a client that does not, the guard's 16 KiB are
-# the only bound.
+# exceeds limit"). A plain gRPC 1.51.1 server without the guard does the same: its trace
+# (GRPC_TRACE=http,tcp) shows it, and the guard's count stays 0. A channel reconnects by itself, but
+# a call that begins at that moment can fail with UNAVAILABLE. So the test uses a new channel for
+# its next call.
+#
+# gRPC enforces the limit when the client has acknowledged the server's SETTINGS. Every gRPC client
+# does so at once. For any other client the guard's 16 KiB are the only bound.
 
 def call_with_a_header_of(size):
     block = call_headers(PATH) + b"\0\1x" + integer(size) + b"y" * size
@@ -183,16 +184,16 @@ def test_headers_that_grpc_refuses_by_itself_are_left_to_it(listener):
         assert not answer_to(connection, hello, agreed)[1]
         answer, ended = answer_to(connection, agreed + call_with_a_header_of(12000))
         assert b"grpc-status\x018" in answer, "gRPC answers the call"
-        assert ended, "and ends the connection: where it does not any more, what is said above has changed"
+        assert ended, "gRPC ends the connection; if this fails, correct the comment above"
     with listener.connect() as connection:
-        assert not answer_to(connection, hello + call_with_a_header_of(12000), ok)[1], "without the acknowledgement it is served"
+        assert not answer_to(connection, hello + call_with_a_header_of(12000), ok)[1], "without the acknowledgement gRPC serves the call"
         assert not answer_to(connection, frame(PING, 0, 0, b"12345678"), frame(PING, ACK, 0, b"12345678"))[1]
-    assert listener.refused() == 0, "none of it was the guard"
+    assert listener.refused() == 0, "the guard refused none of them"
     with Client(bystander) as client, Client(listener.channel()) as another:
         assert client.allocate(1) and another.allocate(1)
     with listener.connect() as connection:
         assert answer_to(connection, hello + call_with_a_header_of(17000))[1]
-    assert listener.refused() == 1, "that was"
+    assert listener.refused() == 1, "the guard refused this one"
 
 
 def test_metadata_and_messages_of_every_size_pass(listener):

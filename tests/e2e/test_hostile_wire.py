@@ -1,7 +1,7 @@
-"""Connections that send what no client would send. The daemon lives, keeps its memory in bounds and
-serves the good connections.
+"""Connections that send what no client would send. The daemon survives, keeps its memory in bounds
+and serves the good connections.
 
-PAGODA_WIRE_CONNECTIONS sets how many (2,000); PAGODA_WIRE_SEED what they send (1)."""
+PAGODA_WIRE_CONNECTIONS sets their number (2,000), and PAGODA_WIRE_SEED what they send (1)."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ from pagoda.v1 import admin_pb2, cache_pb2, events_pb2
 
 CONNECTIONS = int(os.environ.get("PAGODA_WIRE_CONNECTIONS", "2000"))
 SEED = int(os.environ.get("PAGODA_WIRE_SEED", "1"))
-# Above what it was before; measured: 0 to 13 MiB.
+# The growth of the daemon's memory. Measured: 0 to 13 MiB.
 MAX_GROWTH_BYTES = 64 << 20
 # The growth when calls begin and are cancelled by the thousand. gRPC keeps each call until it has
 # processed the cancel. Measured: 90 to 175 MiB.
@@ -23,7 +23,7 @@ HELD_CONNECTIONS = 200
 FLOODS = 10
 FRAMES_PER_FLOOD = 1000
 HELD_HTTP_CONNECTIONS = 64
-PROBE_SECONDS = 5  # As deploy/kubernetes/deployment.yaml has it.
+PROBE_SECONDS = 5  # As in deploy/kubernetes/deployment.yaml.
 
 
 def resident_bytes(process):
@@ -46,9 +46,9 @@ def serve_one(daemon):
 def attacked(start_daemon):
     """(daemon, attacker). Afterwards the daemon is the same process, serves, has grown little, and
     has nothing left of the attack."""
-    # A mutated call may open a session with any lease; it has to end before this test does.
+    # A mutated call can open a session with any lease. Its lease must end before this test does.
     daemon = start_daemon(sessions={"default_lease": "20s", "max_lease": "20s"})
-    # First what every daemon takes with its first clients.
+    # Any daemon takes some memory for its first clients. It is not counted.
     serve_one(daemon)
     before = resident_bytes(daemon.process)
     victim = Client(daemon.connect(), "victim")

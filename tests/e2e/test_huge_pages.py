@@ -12,7 +12,7 @@ from pagoda_daemon import HTTP, Daemon
 from pagodactl import run_json, run_ok
 from warm_daemon import WarmDaemon
 
-# The primary tier has 4 MiB, the smallest that two huge pages fill.
+# The primary tier has 4 MiB, the smallest size with two huge pages.
 SIZE = {"primary": 4096}
 ON_LOOPBACK = {"http_address": "127.0.0.1:0"}
 NAMES = {1: "plain", 2: "transparent", 3: "2MiB", 4: "1GiB"}

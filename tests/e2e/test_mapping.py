@@ -20,7 +20,7 @@ from pagoda.v1 import mapping_pb2, types_pb2
 
 READ, READ_WRITE = mapping_pb2.MAP_ACCESS_READ, mapping_pb2.MAP_ACCESS_READ_WRITE
 NOBODY = 65534
-# A client that maps for writing, says so, and stays.
+# A client that maps for writing, reports it, and then only waits.
 WRITER = """
 import sys, time
 import pool_view
@@ -138,7 +138,7 @@ def test_what_a_killed_writer_had_is_free_again(daemon):
 
 
 def test_what_a_stopped_writer_had_waits_for_its_end(daemon):
-    """Its lease is over, and it could still write: nobody gets its blocks before it is dead."""
+    """Its lease is over, but it could still write: its blocks are free only when it is dead."""
     writer = subprocess.Popen([sys.executable, "-c", WRITER, f"unix:{daemon.unix_socket}"], stdout=subprocess.PIPE, text=True,
                               env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
     assert writer.stdout.readline() == "mapped\n"

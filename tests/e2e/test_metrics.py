@@ -17,8 +17,8 @@ from pagoda.v1 import cache_pb2, events_pb2, events_pb2_grpc
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TINY_MODEL = ROOT / "tests" / "golden" / "qwen3_tiny"
 HTTP = {"server": {"http_address": "127.0.0.1:0"}}
-# Only a daemon whose engine would use a GPU has these; tests/server/metrics/gpu_metrics_test.cc
-# tests them.
+# Only a daemon whose engine can use a GPU has these metrics.
+# tests/server/metrics/gpu_metrics_test.cc tests them.
 WITH_A_GPU = {"pagoda_engine_gpu_kernels", "pagoda_engine_gpu_kernel_seconds"}
 SAMPLE = re.compile(r'(\w+)(?:\{(.*)\})? \S+')
 LABEL = re.compile(r'(\w+)="(?:[^"\\]|\\.)*",?')
@@ -105,8 +105,8 @@ def test_a_session_that_dies_is_told_from_one_that_says_goodbye(start_daemon):
     assert value(daemon, 'pagoda_reclaimed_blocks_total{cause="lease_expired"}') == 5
 
 
-IDS = 60  # Of an event.
-LOG_EVENTS = 900  # Below what pagoda_event_subscribers_behind counts from.
+IDS = 60  # Block ids in an event.
+LOG_EVENTS = 900  # Below the lag from which pagoda_event_subscribers_behind counts.
 
 
 def watch(daemon, **fields):
@@ -122,7 +122,7 @@ def fall_behind(daemon):
         deadline = time.monotonic() + 90
         while value(daemon, 'pagoda_event_subscribers_behind{events="1000"}') < 2:
             assert time.monotonic() < deadline
-            # Two events of many ids each: what fills a connection is bytes.
+            # Two events of many ids each, because bytes fill a connection.
             results = client.execute(
                 *[cache_pb2.Operation(allocate_blocks=cache_pb2.AllocateBlocksRequest(count=IDS))] * 16)
             for result in results:

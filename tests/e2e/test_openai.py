@@ -218,7 +218,7 @@ def test_errors_have_the_shape_of_openai(daemon):
     connection = connect(daemon)
     connection.request("GET", "/v1/completions")
     assert connection.getresponse().status == 405
-    # A neutral value of a field that is not served asks for nothing.
+    # Fields that are not served are accepted with neutral values.
     assert complete(daemon, prompt="a", max_tokens=1, echo=False, presence_penalty=0, logit_bias={}, best_of=1, user="me", suffix=None)
 
 
@@ -233,7 +233,7 @@ def test_a_body_that_is_too_large_is_refused(start):
         for _ in range(20):
             connection.send(b"1000\r\n" + b" " * 4096 + b"\r\n")
     except ConnectionError:
-        return  # It has hung up, which is an answer too.
+        return  # The daemon has closed the connection. That is an answer too.
     assert connection.getresponse().status == 413
 
 
@@ -309,7 +309,7 @@ def test_callers_show_their_tokens(start):
     assert post(daemon, "/v1/chat/completions", b"", None)[0] == 401
     first = complete(daemon, token="tenant-secret-token", prompt=EXPECTED["prompt"], max_tokens=2)
     assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
-    # What a tenant's prompt cached is the tenant's.
+    # Only the tenant can use the blocks of its prompt.
     assert complete(daemon, token="operator-secret-token", prompt=EXPECTED["prompt"], max_tokens=2)["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
     again = complete(daemon, token="tenant-secret-token", prompt=EXPECTED["prompt"], max_tokens=2)
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == 63
@@ -439,7 +439,7 @@ def test_a_drain_does_not_wait_for_long_for_an_answer_that_is_read_slowly(start)
         daemon.process.terminate()
         deadline = time.monotonic() + QUIET_STOP_SECONDS
         while daemon.process.poll() is None and time.monotonic() < deadline:
-            client.recv(16384)  # A megabyte a second: so slowly, and not as slowly as to be given up.
+            client.recv(16384)  # A megabyte a second. It is slow, but not so slow that the daemon gives up.
             time.sleep(0.016)
         assert daemon.process.poll() is not None, "the client keeps it up"
     assert daemon.wait(0) == 0

@@ -8,12 +8,12 @@ import socket
 import threading
 import time
 
-from test_openai import EXPECTED, SECONDS, complete, daemon, post, start  # Fixtures among them.
+from test_openai import EXPECTED, SECONDS, complete, daemon, post, start  # daemon and start are fixtures.
 
 SLOW_TOKENS = 600
-# ReadingPace::kPatience is 10 s; the machine may be busy with other tests.
+# ReadingPace::kPatience is 10 s. The machine can be busy with other tests.
 MAX_PATIENCE_SECONDS = 45
-READ_BYTES, READ_INTERVAL = 16384, 0.25  # Half of ReadingPace::kBytesPerSecond, and not as slow as to be given up for silence.
+READ_BYTES, READ_INTERVAL = 16384, 0.25  # Half of ReadingPace::kBytesPerSecond. The pauses are too short to count as silence.
 
 
 def slow_answer(daemon, tokens):
@@ -50,13 +50,13 @@ def test_slow_readers_leave_the_other_threads_alone(start):
     reader.start()
     codes = []
     try:
-        # The first is still read when the second is made, on a busy machine too.
+        # The first answer is still being read when the second is generated, even on a busy machine.
         for tokens in (3 * SLOW_TOKENS, SLOW_TOKENS, SLOW_TOKENS):
             client = slow_answer(daemon, tokens)
             codes.append(client.recv(12).split(b" ")[1])
             clients.append(client)
-        # The first answer is read beside a generation. The second finds no such place, and keeps a
-        # generation's place until it is read.
+        # The first answer is read beside the generations. The second finds no place beside them,
+        # and keeps a generation's place until it is read.
         assert codes == [b"200", b"200", b"429"]
         assert daemon.http("/metrics")[0] == 200
     finally:
@@ -75,7 +75,7 @@ def test_a_reader_that_is_too_slow_is_given_up(daemon):
         try:
             while piece := client.recv(READ_BYTES):
                 got += len(piece)
-                assert time.monotonic() < start_time + MAX_PATIENCE_SECONDS, f"it still writes, after {got} of {length} bytes"
+                assert time.monotonic() < start_time + MAX_PATIENCE_SECONDS, f"the daemon still writes, after {got} of {length} bytes"
                 time.sleep(READ_INTERVAL)
         except ConnectionError:
             pass

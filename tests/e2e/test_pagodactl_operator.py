@@ -85,7 +85,7 @@ def test_inspect_shows_what_is_cached_where(start_daemon):
     secondary = run_json(daemon, "status")["windows"][0]["tiers"][1]
     assert secondary["cached_by_priority"] == [{"priority": 80, "blocks": 2}]
     assert "cached at priority 80: 2\n" in run_ok(daemon, "status")
-    # A prefix of another namespace is another prefix.
+    # Another namespace has other prefixes.
     assert run_json(daemon, "inspect", "--tokens", tokens, "--salt", "other")["blocks"] == []
     empty = daemon.folder / "empty.txt"
     empty.write_text("")
@@ -101,7 +101,7 @@ def test_an_ended_session_is_over_for_its_client(daemon):
     with pytest.raises(OperationError) as refused:
         client.allocate(1)
     assert refused.value.reason == "STALE_SESSION"
-    # Nobody mapped the pool, so nothing is quarantined; what was committed stays cached.
+    # No client mapped the pool, so nothing is quarantined. Committed blocks stay cached.
     assert run_json(daemon, "quarantine")["quarantines"] == []
     assert run_json(daemon, "inspect", "--tokens", "0,1,2,3,4,5,6,7")["matched_tokens"] == 8
     again = run(daemon, "end-session", 4711)
@@ -143,7 +143,7 @@ def test_tenants_show_what_each_has(start_daemon):
         session, = run_json(daemon, "--auth-token-file", token_file, "sessions")["sessions"]
         assert session["tenant"] == "team-a"
         assert "team-a" in run_ok(daemon, "--auth-token-file", token_file, "top", "--once", "--interval", 0.1)
-        # A load needs what the operator may: sessions and raw blocks of his own.
+        # The load needs an operator's rights: it opens sessions and allocates raw blocks.
         assert run_json(daemon, "--auth-token-file", token_file, "bench", "--seconds", 0.2, "--batch", 8)["stream"]["operations"] > 0
     stranger = run(daemon, "sessions")
     assert stranger.returncode == 1 and "UNAUTHENTICATED" in stranger.stderr

@@ -53,7 +53,7 @@ class Top:
         pictures = self.written.split(b"\x1b[H")
         for picture in reversed(pictures[1:]):
             if b"\x1b[J" in picture:
-                # The terminal puts a carriage return of its own before the newline.
+                # The terminal adds a carriage return before the newline.
                 return [ESCAPE.sub(b"", line).decode() for line in re.split(rb"\r+\n", picture.split(b"\x1b[J")[0])]
         return []
 
@@ -111,7 +111,7 @@ def test_it_shows_what_changes(daemon, start_top):
         top.wait_until(shows("1 session, 0 sequences"))
         top.wait_until(shows("50.0 % of 64"))
         bar = next(line for line in top.screen() if line.startswith("  primary"))
-        assert bar.count("#") == bar.count(".") - 1, bar  # "50.0" has a point of its own.
+        assert bar.count("#") == bar.count(".") - 1, bar  # "50.0" also has a point.
     top.wait_until(shows("0.0 % of 64"))
     top.key(b"q")
     assert top.end() == 0
@@ -125,7 +125,7 @@ def test_the_terminal_is_restored(start_top, end):
     top.wait_until(shows("q quits"))
     assert not top.modes()[3] & (termios.ECHO | termios.ICANON)
     end(top)
-    # On the master's side of a closed terminal the modes are still those that were left.
+    # The master's side of a closed terminal still shows the last modes.
     assert top.end() == 0
     assert top.modes()[3] & termios.ECHO and top.modes()[3] & termios.ICANON
     assert top.written.count(OTHER_SCREEN) == 1 and top.written.endswith(b"\x1b[?25h" + BACK)

@@ -17,7 +17,7 @@ from shadow_tree import ShadowTree
 
 DEADLINE_SECONDS = 60
 OPERATOR = "token-of-the-operator-0123456789"
-RECENT = 16  # Events that a line ends with.
+RECENT = 16  # A line ends with so many events.
 TIERS = {"primary": types_pb2.TIER_PRIMARY, "secondary": types_pb2.TIER_SECONDARY}
 
 
@@ -70,7 +70,7 @@ def reusable(line):
 
 
 def cached(daemon):
-    """The same by the daemon's own word, while nobody holds any."""
+    """The same from the daemon's status. Correct only while no client holds blocks."""
     return {tier: next((known.cached_blocks - known.duplicate_blocks for known in daemon.status().windows[0].tiers if known.tier == number), 0)
             for tier, number in TIERS.items()}
 
@@ -152,7 +152,7 @@ def load(daemon, client, seed, stop):
         if rng.random() < 0.5:
             prompts = [*prompts[-20:], [rng.randrange(50_000) for _ in range(rng.randrange(4, 60))]]
         client.cache(number, rng.choice(prompts))
-        if number % 5 == 0:  # Not worth a place in the secondary tier: evicted where it lies.
+        if number % 5 == 0:  # Too low a priority for the secondary tier: the blocks are evicted from the primary tier.
             client.retain(prompts[-1], types_pb2.RetentionRange(priority=1))
         if number % 7 == 0:
             client.free(client.allocate(2))
@@ -164,7 +164,7 @@ def load(daemon, client, seed, stop):
 
 @pytest.fixture
 def busy_daemon(start_daemon):
-    # A log that keeps all that a test does.
+    # The log keeps all events of a test.
     return start_daemon(cache={"primary": 96, "secondary": 48}, events={"max_events": 1 << 22})
 
 
@@ -186,7 +186,7 @@ def test_under_load_its_counts_are_those_of_the_events(busy_daemon):
         events = all_events(daemon)
         assert [event.revision for event in events] == list(range(1, len(events) + 1))
         live = [line for line in top.lines if is_live(line)]
-        assert len({line["stream"]["revision"] for line in live}) > 10, "it was not looked at while anything happened"
+        assert len({line["stream"]["revision"] for line in live}) > 10, "top printed too few lines under the load"
         check_against(events, live)
         for line in live:
             assert line["stream"]["epoch"] == line["epoch"] == f"{daemon.status().epoch:016x}"
@@ -195,7 +195,7 @@ def test_under_load_its_counts_are_those_of_the_events(busy_daemon):
         (window,) = last["stream"]["windows"]
         assert enough <= set(window["removed_blocks_total"]), "the load stopped too early"
         assert all(window[f"{name}_blocks_total"] for name in ("stored", "offloaded", "onboarded", "reprioritized", "handed_out"))
-        # The same by the daemon's other words.
+        # The daemon's status and its snapshot have the same counts.
         assert reusable(last) == cached(daemon)
         with subprocess.Popen(command(daemon, "watch", "--snapshot", "-o", "json"), stdout=subprocess.PIPE, text=True) as dump:
             tiers = collections.Counter()
@@ -213,11 +213,11 @@ def test_rates_are_those_of_what_happened(busy_daemon):
     with Client(daemon.connect()) as client, Top(daemon) as top:
         first = top.read_until(lambda line: is_live(line) and line["events_per_second"] == 0)
         for number in range(1, 31):
-            client.cache(number, [number] * 5)  # Two blocks, of which one is a tail.
+            client.cache(number, [number] * 5)  # Two blocks. One of them is a tail.
         last = top.read_until(is_at(daemon.status().revision))
         happened = last["stream"]["revision"] - first["stream"]["revision"]
         assert happened >= 30
-        # Each rate is of its own interval; together they are all that happened.
+        # Each rate is that of one interval. Together they give the number of all events.
         lines = top.lines[top.lines.index(first):]
         seconds = [line["stream"]["state_seconds"] for line in lines]
         told = sum(line["events_per_second"] * (after - before) for line, before, after in zip(lines[1:], seconds, seconds[1:]))
@@ -227,7 +227,7 @@ def test_rates_are_those_of_what_happened(busy_daemon):
 def test_over_a_restart_it_begins_anew_and_says_so(busy_daemon):
     daemon = busy_daemon
     with Top(daemon) as top:
-        Client(daemon.connect()).cache(1, list(range(20)))  # Its session ends with its daemon.
+        Client(daemon.connect()).cache(1, list(range(20)))  # Its session ends with the daemon.
         line = top.read_until(is_at(daemon.status().revision))
         assert reusable(line)["primary"] == 5 and line["stream"]["snapshots"] == 1 and line["stream"]["interruption"] is None
         daemon.kill()
@@ -248,7 +248,7 @@ def test_a_reader_that_fell_behind_takes_a_new_snapshot(start_daemon):
     with Client(daemon.connect()) as client, Top(daemon) as top:
         top.read_until(is_live)
         top.process.send_signal(signal.SIGSTOP)
-        # What the transport holds for a reader is far less than these 30 MB.
+        # The transport holds far less than these 30 MB for a reader.
         for number in range(150):
             client.cache(number + 1, [rng.randrange(50_000) for _ in range(16_000)])
         top.process.send_signal(signal.SIGCONT)
@@ -259,8 +259,8 @@ def test_a_reader_that_fell_behind_takes_a_new_snapshot(start_daemon):
 
 
 def test_the_rest_is_told_where_there_is_no_stream(start_daemon):
-    # Half of the 8 streams is for the first comers, a quarter each for the operators and the
-    # tenant. Here the operators take all that they can get.
+    # Half of the 8 streams go to the first callers. The operators and the tenant have a quarter
+    # each. Here the operators take all that they can get.
     daemon = start_daemon(operator_token=OPERATOR, secrets={"red.tokens": "token-of-red-0123456789abcdef"},
                           tenants=[{"name": "red", "tokens_file": "red.tokens"}], server={"max_calls": 8})
     options = ("--auth-token-file", daemon.folder / "operators.tokens", "top", "--interval", "0.1")

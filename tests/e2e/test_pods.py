@@ -82,10 +82,10 @@ class NodeDaemon(CachesDaemon):
 
 @pytest.fixture
 def node(tmp_path):
-    """With its folder as the init container makes it."""
+    """A node. The init container's command has made its folder."""
     node = Node(tmp_path)
     (init,) = POD["initContainers"]
-    for _ in range(2):  # Of the first pod of a node, and of the next.
+    for _ in range(2):  # For the first pod of a node and for the next.
         node.run(init["command"], user=init["securityContext"]["runAsUser"],
                  capabilities=[name.lower() for name in init["securityContext"]["capabilities"]["add"]])
     return node
@@ -148,7 +148,7 @@ def test_what_a_killed_pod_held_is_free_again(daemon, node):
 
 
 def test_what_a_stopped_pod_held_waits_for_its_end(daemon, node):
-    """Its lease is over, and it could still write: nobody gets its blocks before it is dead."""
+    """Its lease is over, but it could still write: its blocks are free only when it is dead."""
     with engine(node, lease=1.0) as stopped:
         stopped.ask("open")
         assert stopped.ask("hold", HELD_TOKENS) == HELD_BLOCKS
@@ -233,7 +233,7 @@ def test_after_a_warm_restart_the_daemon_has_to_see_the_nodes_processes(node, tm
         doomed.ask("hold", HELD_TOKENS)
         first.kill()
         second = stack.enter_context(start())
-        assert second.status().quarantined_blocks == CACHE_BLOCKS, "all that is not cached"
+        assert second.status().quarantined_blocks == CACHE_BLOCKS, "all blocks that are not cached"
         doomed.kill()
         assert left_in_quarantine(second) == (0 if sees_node else CACHE_BLOCKS)
         release(second)

@@ -9,8 +9,7 @@ from pagoda_daemon import HTTP
 
 SILENT_PER_SECOND = 400
 SECONDS = 4
-# A probe's time limit in deploy/kubernetes/deployment.yaml is 5 s. The machine can be busy with
-# other tests.
+# deploy/kubernetes/deployment.yaml limits a probe to 5 s. The machine can be busy with other tests.
 MAX_PROBE_SECONDS = 2.0
 
 

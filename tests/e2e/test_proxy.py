@@ -30,7 +30,7 @@ HAPROXY = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin"
 OPERATOR, ALICE = "token-of-the-operator-0123456789", "token-of-alice-0123456789"
 FLOODS = 4
 MAX_CPU_SECONDS = 0.5
-# The edge's `timeout client`, `client-fin` behind it, and time for a busy machine.
+# `timeout client` at the edge, and that time with `client-fin` and a margin for a busy machine.
 HANDSHAKE_SECONDS, GIVEN_UP_SECONDS = 10, 40
 
 pytestmark = pytest.mark.skipif(HAPROXY is None, reason="haproxy is not installed (deploy/setup.sh installs it)")
@@ -109,12 +109,12 @@ def test_calls_and_streams_pass_with_their_tokens(proxy):
                 yield cache_pb2.SessionRequest(session=client.session, batch_id=number)
                 deadline = time.monotonic() + CALL_SECONDS
                 while len(answered) < number and time.monotonic() < deadline:
-                    time.sleep(0.01)  # One at a time: both directions stay open.
+                    time.sleep(0.01)  # Sends one at a time: both directions stay open.
 
         for response in stub.Session(requests(), timeout=CALL_SECONDS):
             answered.append(response.batch_id)
         assert answered == [1, 2, 3, 4, 5]
-        # A large answer to a large question.
+        # A large request with a large answer.
         assert client.match(range(500_000)) is not None
     watch.cancel()
 
@@ -152,7 +152,7 @@ def test_headers_that_do_not_end_stop_at_the_proxy(proxy, frame_bytes):
             except (OSError, ssl.SSLError) as error:
                 assert not isinstance(error, TimeoutError), "the connection stays open"
     assert cpu_seconds(daemon.process) - before < MAX_CPU_SECONDS
-    assert refused_headers(daemon) == 0, "the daemon saw none of it"
+    assert refused_headers(daemon) == 0, "no header reached the daemon"
     with Client(proxy.channel(ALICE)) as client:
         assert client.allocate(1)
 
@@ -203,8 +203,8 @@ def test_handshakes_that_do_not_end_are_given_up(proxy):
                 except TimeoutError:
                     pytest.fail(f"connection {number} stays open")
                 except OSError:
-                    pass  # It is closed, in one way or another.
-            # Also while the other side keeps its end open.
+                    pass  # The connection is closed, with or without an error.
+            # The proxy closes its end even if the other side stays open.
             while proxy.files() > before:
                 assert time.monotonic() < deadline, f"{proxy.files() - before} files are held"
                 time.sleep(0.1)
@@ -226,12 +226,12 @@ def test_a_silent_session_is_not_given_up(proxy):
         assert [answer.batch_id for answer in answers] == [2]
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give its rights up")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can switch to another user")
 def test_the_proxy_serves_as_its_own_user(tmp_path_factory):
     """Root starts it; the daemon's group alone lets it reach the socket."""
     user, group = pwd.getpwnam("haproxy"), grp.getgrnam("daemon")
     assert group.gr_gid != user.pw_gid
-    # pytest's folders are root's alone.
+    # Only root can enter pytest's folders.
     with tempfile.TemporaryDirectory() as text, Daemon(pathlib.Path(text), **SECTIONS) as daemon:
         for path in (daemon.folder, daemon.unix_socket):
             shutil.chown(path, group=group.gr_gid)

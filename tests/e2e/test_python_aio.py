@@ -136,7 +136,7 @@ def test_a_lease_is_kept_alive_past_its_length_and_not_by_who_is_gone(start_daem
     @story
     async def whole(daemon):
         async with pagoda.aio.connect(daemon.grpc_address, lease=LEASE) as client, client.sequence(range(9)) as sequence:
-            await asyncio.to_thread(daemon.wait_until, lambda daemon: keep_alives(daemon) >= 7)  # Three a lease.
+            await asyncio.to_thread(daemon.wait_until, lambda daemon: keep_alives(daemon) >= 7)  # Three in each lease.
             assert (await sequence.describe()).token_count == 9
             assert client.session_error is None
         forgotten = await pagoda.aio.connect(daemon.grpc_address, lease=LEASE)
@@ -200,7 +200,7 @@ async def test_a_cut_stream_goes_on_and_a_new_daemon_is_a_gap(daemon):
             await sequence.commit(computed=len(tokens))
 
     with TcpProxy(daemon.grpc_address) as proxy:
-        local = f"unix:{daemon.unix_socket}"  # A daemon that is started again has another port.
+        local = f"unix:{daemon.unix_socket}"  # A restarted daemon has another port.
         async with pagoda.aio.connect(local) as client, pagoda.aio.watch(proxy.address, from_revision=1) as watch:
             seen = []
             for number in range(5):
@@ -260,14 +260,14 @@ async def test_a_late_joiner_has_a_snapshot_and_begins_anew_where_it_cannot_go_o
 
     mirror = pagoda.Mirror(4)
     with TcpProxy(daemon.grpc_address) as proxy:
-        local = f"unix:{daemon.unix_socket}"  # A daemon that is started again has another port.
+        local = f"unix:{daemon.unix_socket}"  # A restarted daemon has another port.
         async with pagoda.aio.watch(proxy.address, snapshot=True) as watch:
             async with pagoda.aio.connect(local) as client:
                 await cache(client, range(9))
                 assert await follow(watch, mirror, client.revision) == [""]
                 proxy.cut()
                 await cache(client, [7] * 9)
-                assert await follow(watch, mirror, client.revision) == [], "what can be resumed is resumed"
+                assert await follow(watch, mirror, client.revision) == [], "the watch resumes, so there is no new snapshot"
             assert (mirror.match(range(9)).matched_tokens, mirror.match([7] * 9).matched_tokens) == (8, 8)
             before = {"from_revision": watch.revision + 1, "epoch": watch.epoch}
             daemon.kill()

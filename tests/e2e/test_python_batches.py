@@ -57,7 +57,7 @@ def test_a_decode_step_is_one_operation(daemon, client):
     failed = client.append_step(sequences, [[10, 11], 5, []], computed=[6, None, 9])
     assert {index: error.reason for index, error in failed.items()} == {1: "UNKNOWN_SEQUENCE", 2: "COMPUTED_BEYOND_TOKENS"}
     assert (sequences[0].token_count, sequences[0].computed_tokens) == (6, 6)
-    # What was told is what the daemon has.
+    # The client's table equals the daemon's.
     told = list(sequences[0].table.blocks)
     assert len(told) == 2
     sequences[0].describe()  # Takes the daemon's tables.
@@ -124,7 +124,7 @@ def test_nothing_is_sent_where_the_block_raises(daemon, client):
 def test_a_slot_is_released_when_its_step_is_completed(daemon, client):
     with client.batch(step=7) as batch:
         blocks = batch.allocate_blocks(10)
-    client.free_blocks(blocks.result())  # In step 7, which holds for what comes after.
+    client.free_blocks(blocks.result())  # Step 7 still applies to later operations.
     assert daemon.primary().in_flight_blocks == 10
     client.advance(step=8, completed_step=6)
     assert daemon.primary().in_flight_blocks == 10
@@ -133,7 +133,7 @@ def test_a_slot_is_released_when_its_step_is_completed(daemon, client):
     assert failure.value.reason == "STEP_BACKWARDS"
     with pytest.raises(pagoda.BadRequest):
         client.advance(step=6)
-    client.match([1])  # What was refused does not hold.
+    client.match([1])  # The refused steps do not apply.
     client.advance(completed_step=7)
     assert daemon.primary().free_blocks == 64
 

@@ -18,7 +18,7 @@ from toy_engine import LateMover, ToyEngine
 
 
 SHM = pathlib.Path("/dev/shm")
-MARGIN = 5.0  # Seconds, for a machine that does other things beside.
+MARGIN = 5.0  # Seconds, for a machine with other load.
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_one_of_the_ranks_with_the_same_bytes_saves_them(engines, stages):
     settled(engine)
     shared = len({tuple(prompt[:end]) for prompt in asked for end in range(4, len(prompt) + 1, 4)})
     moved = [worker.side.take_moved() for worker in engine.workers]
-    assert shared <= moved[0].saved_blocks * stages / 2 <= saved_blocks, "of two layers"
+    assert shared <= moved[0].saved_blocks * stages / 2 <= saved_blocks, "the blocks of two layers"
     assert [one.saved_blocks for one in moved] == [moved[0].saved_blocks, 0] * stages
     assert engine.run(asked) == [(len(prompt) - 1) // 4 * 4 for prompt in asked]
     loaded = [worker.side.take_moved().loaded_blocks for worker in engine.workers]
@@ -119,7 +119,7 @@ def test_ranks_of_a_stage_have_the_same_layers(change):
     with pytest.raises(ValueError, match="different layers"):
         PageLayout.merge(ranks, [4])
     ranks[1] = dataclasses.replace(ranks[1], stage=1)
-    assert len(PageLayout.merge(ranks, [4]).layers) == 2, "another stage has others"
+    assert len(PageLayout.merge(ranks, [4]).layers) == 2, "another stage can have other layers"
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -201,12 +201,12 @@ def test_a_preempted_request_waits_for_its_own_saves(engines):
     engine = engines(host="32KiB", windows=(0, 8), mover=lambda: mover, blocks=1000)
     rng = random.Random(9)
     request = engine.add(rng.randrange(1000) for _ in range(25))
-    engine.step()  # A chunk of 16 tokens, which is saved.
+    engine.step()  # A chunk of 16 tokens. It is saved.
     mover.going = [mover.compute]
-    engine.step()  # The rest.
+    engine.step()  # The rest of the prompt.
     settled(engine)
     held = engine.side._held[request.id]
-    assert held.cached == 4 and [blocks for _, blocks in held.saves] == [6], "four blocks are committed, two are on their way"
+    assert held.cached == 4 and [blocks for _, blocks in held.saves] == [6], "four blocks are committed, and two are being saved"
     engine.preempt(request)
     # The saves end before a load does. Then other requests take all slots that are not held.
     mover.going = [mover.compute, mover.saves]
@@ -223,7 +223,7 @@ def test_a_preempted_request_waits_for_its_own_saves(engines):
     mover.going = [mover.compute, mover.loads, mover.saves]
     for _ in range(4):
         engine.step()
-    assert request.computed == 25 and request.cached == 24 and engine.failed_loads == 0, "all that it has saved"
+    assert request.computed == 25 and request.cached == 24 and engine.failed_loads == 0, "it loads all blocks that it has saved"
     for one in (request, *others):
         engine.end(one)
 
@@ -238,7 +238,7 @@ def test_blocks_that_not_all_ranks_have_saved_are_not_cached(engines, shape):
         return movers[-1]
 
     engine = engines(host="2MiB", mover=make_mover, **shape)
-    late = movers[-2] if "replicas" in shape else movers[-1]  # Of two replicas the first one saves.
+    late = movers[-2] if "replicas" in shape else movers[-1]  # The first of two replicas saves.
     late.going = [late.compute, late.loads]
     prompt = list(range(25))
     assert engine.run([prompt]) == [0]
@@ -276,10 +276,10 @@ def run_until(engine, asked, happens):
         assert time.monotonic() < deadline
         for prompt in asked:
             engine.run([prompt], steps=1_000_000)
-            time.sleep(0.05)  # For the disk, which is given up on where it is slower than the memory.
+            time.sleep(0.05)  # Time for the disk: if it is slower than the memory, blocks are not written to it.
 
 
-def test_a_prompt_that_falls_to_disk_is_fetched(over_a_disk):
+def test_a_prompt_on_disk_is_fetched(over_a_disk):
     _, engine = over_a_disk
     run_until(engine, prompts(random.Random(4), 20), lambda: engine.side.take_counts().disk_hit_tokens)
 
@@ -291,7 +291,7 @@ def test_blocks_that_were_overwritten_on_disk_are_computed(over_a_disk, tmp_path
     asked = prompts(random.Random(4), 20)
     run_until(engine, asked, lambda: engine.side.take_counts().disk_hit_tokens)
     (file,) = (tmp_path / "disk").rglob("*.slab")
-    page = 4096  # Two pages of the file's own, then slots of a header and a payload (pools/file/slab_format.h).
+    page = 4096  # The file has two pages for itself, then slots with a header and a payload (pools/file/slab_format.h).
     content = file.read_bytes()
     slots = [place for place in range(2 * page, len(content), 2 * page) if any(content[place:place + page])]
     with open(file, "r+b") as opened:
@@ -332,13 +332,14 @@ def test_the_daemon_is_killed(tmp_path, moment):
         engine.before_step = kill
         engine.run(asked)
         if moment == "before a load":
-            assert engine.failed_loads == len(asked), "what was not confirmed is computed"
+            assert engine.failed_loads == len(asked), "loads that were not confirmed are computed"
         daemon.start()
         assert engine.link.wait(10)
         engine.run(asked)
         settled(engine)
         assert engine.run(asked) == [(len(prompt) - 1) // 4 * 4 for prompt in asked]
-        # New content is cached too: the slots that the dead daemon's session could write come back.
+        # New content is cached too: the slots that the dead daemon's session could write are free
+        # again.
         capacity = daemon.caches()["toy"].tiers[0].capacity_blocks
         fresh = prompts(random.Random(50), 40)
         deadline = time.monotonic() + 20
@@ -364,7 +365,7 @@ def test_a_daemon_that_is_stopped_costs_one_time_out(daemon, engines):
     try:
         started = time.monotonic()
         assert engine.run(asked, generate=5) == [0] * len(asked)
-        # One call of the scheduler's and one of a worker, not one for each step.
+        # One call of the scheduler and one of a worker time out, not one in each step.
         assert time.monotonic() - started < 2 * timeout + 3 * calm + 0.5
     finally:
         daemon.process.send_signal(signal.SIGCONT)
@@ -421,7 +422,7 @@ def test_a_copy_that_fails_costs_hits_alone(engines, shape, seed):
 
     engine = engines(host="64KiB", mover=mover, **SHAPES[shape])
     asked = prompts(rng, 8)
-    for _ in range(300):  # How much is committed, and so loaded, is a matter of time.
+    for _ in range(300):  # The timing decides how much is committed and therefore loaded.
         engine.run(rng.choices(asked, k=3), generate=rng.randrange(6))
         failed = [sum(mover.listed for mover in movers), sum(mover.made for mover in movers), engine.failed_loads]
         if min(failed) > 3 and engine.hit_tokens > 200:
@@ -430,7 +431,7 @@ def test_a_copy_that_fails_costs_hits_alone(engines, shape, seed):
 
 
 def test_a_copy_that_fails_ends_behind_those_beside_it():
-    """Else they would still write when the blocks are given to others."""
+    """Otherwise the copies could still write when other requests have the blocks."""
     mover = HostMover(threads=2)
     source, target = np.ones(8 << 20, np.uint8), np.zeros(8 << 20, np.uint8)
 

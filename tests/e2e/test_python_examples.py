@@ -19,7 +19,7 @@ EXAMPLES = {
 }
 
 
-# Of a daemon whose clients bring caches, and killed on the way: it has a test of its own.
+# These need a daemon whose clients open caches, and one is killed. They have their own tests.
 OF_BROUGHT_CACHES = {"hashed_pages", "connector"}
 
 
@@ -36,7 +36,7 @@ def test_every_example_is_run():
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_prints_what_it_should(daemon, name):
-    for _ in range(2):  # The second time finds what the first one left, and starts anew.
+    for _ in range(2):  # The second run finds the blocks of the first, and resets the cache.
         printed = run(FOLDER / "examples" / f"{name}.py", f"unix:{daemon.unix_socket}")
         assert [line for line in EXAMPLES[name] if line not in printed] == []
 

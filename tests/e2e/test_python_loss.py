@@ -37,7 +37,7 @@ def test_commits_carry_a_loss_once_it_is_acknowledged(losing, client):
     with client.sequence(PROMPT) as sequence:
         sequence.commit(computed=10)
         losing.lose(sequence.id, 4)
-        for _ in range(2):  # Whoever only tries again is told again.
+        for _ in range(2):  # A retry without an acknowledgement fails again.
             with pytest.raises(pagoda.KvLost) as failure:
                 sequence.append(11, computed=10)
         assert sequence.acknowledge(failure.value) == 4
@@ -48,7 +48,7 @@ def test_commits_carry_a_loss_once_it_is_acknowledged(losing, client):
         with pytest.raises(pagoda.KvLost) as again:
             sequence.commit(computed=11)
         assert (again.value.losses, again.value.computed_tokens) == (2, 8)
-        sequence.acknowledge(failure.value)  # The first one: it does not stand for the second.
+        sequence.acknowledge(failure.value)  # This acknowledges the first loss, not the second.
         with pytest.raises(pagoda.KvLost):
             sequence.commit(computed=11)
         sequence.acknowledge(again.value)
@@ -167,7 +167,7 @@ def test_a_batch_whose_answer_is_too_large_to_be_remembered_is_sent_once(start_d
         assert losing.received == 1
         with client.sequence(range(6000)) as sequence:
             losing.received, losing.swallowed = 0, 1
-            with client.batch() as batch:  # Growing tells of what is new alone.
+            with client.batch() as batch:  # The answers to append have only the new blocks.
                 batch.append(sequence, 1)
                 batch.append(sequence, 2)
             assert losing.received == 2

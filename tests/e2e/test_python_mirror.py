@@ -87,7 +87,7 @@ def test_a_mirror_knows_the_tier_and_what_tokens_have_beside(daemon):
         cache(client, range(12), **extras)
         follow(watch, mirror, client.revision)
         assert mirror.match(range(13)) == (12, PRIMARY)
-        assert mirror.match(range(12)) == (8, PRIMARY), "the last token gives the logits"
+        assert mirror.match(range(12)) == (8, PRIMARY), "the last token must be computed for its logits"
         assert mirror.match([*range(8), 99, 99, 99, 99, 99]) == (8, PRIMARY)
         assert mirror.match([99] * 9) == (0, None)
         assert mirror.match(range(12), **extras) == (8, PRIMARY)
@@ -96,7 +96,7 @@ def test_a_mirror_knows_the_tier_and_what_tokens_have_beside(daemon):
         client.wait(moved.ready_ticket)
         follow(watch, mirror, client.status().revision)
         assert mirror.match(range(13)) == (12, SECONDARY)
-        with client.sequence(range(9)) as sequence:  # Brings two blocks up.
+        with client.sequence(range(9)) as sequence:  # Onboards two blocks.
             sequence.wait_ready()
         follow(watch, mirror, client.status().revision)
         assert mirror.match(range(9)) == (8, PRIMARY)
@@ -122,8 +122,8 @@ def test_a_length_counts_where_every_window_has_it(start_daemon):
                 follow(watch, mirror, client.revision)
                 matched = mirror.match(tokens[:length]).matched_tokens
                 assert matched <= told
-                assert client.match(tokens[:matched + 1]).matched_tokens == matched, "no more than is there"
-                # Nor less: what the daemon finds of whole blocks, the mirror finds.
+                assert client.match(tokens[:matched + 1]).matched_tokens == matched, "the mirror finds no more than the daemon"
+                # Nor does it find less: it finds all whole blocks that the daemon finds.
                 blocks = told // TOKENS_PER_BLOCK * TOKENS_PER_BLOCK
                 assert matched == blocks or client.match(tokens[:blocks + 1]).matched_tokens < blocks
                 shorter += matched < (length - 1) // TOKENS_PER_BLOCK * TOKENS_PER_BLOCK
@@ -153,7 +153,8 @@ def test_mirrors_stay_true_under_load_and_broken_connections(daemon):
                 late = pagoda.Mirror(TOKENS_PER_BLOCK)
                 with pagoda.watch(daemon.grpc_address, snapshot=True) as joining:
                     follow(joining, late)
-                    # Events come in messages, and both are asked for one revision.
+                    # Events arrive in messages of several revisions. Read both to the same
+                    # revision.
                     follow(watch, first, late.revision)
                     follow(joining, late, first.revision)
                     assert late.revision == first.revision and contents(late) == contents(first), round_
@@ -199,7 +200,7 @@ def stored(revision, block_id, parent=None):
     [CREATED, stored(2, 2, parent=1)],
     [CREATED, pagoda.Removed(1, 2, NOW, 0, pagoda.RemovalReason.EVICTED, (1,), (1001,), False)],
     [CREATED, pagoda.Updated(1, 2, NOW, 0, 1, 1001, (PRIMARY, SECONDARY), None)],
-    [pagoda.SnapshotBegin(1, ""), stored(0, 1)],  # Of a window that nobody created.
+    [pagoda.SnapshotBegin(1, ""), stored(0, 1)],  # The window was never created.
 ])
 def test_what_does_not_fit_is_refused(items):
     mirror = pagoda.Mirror(TOKENS_PER_BLOCK)

@@ -7,7 +7,7 @@ import numpy as np
 import pagoda
 import pytest
 
-# Another process, which finds a prompt's KV by the package alone and prints it.
+# Another process. It finds a prompt's KV with the package alone and prints it.
 READER = """
 import sys, pagoda
 with pagoda.connect(sys.argv[1]) as client, client.sequence(range(9)) as sequence:
@@ -118,7 +118,7 @@ def test_pools_of_every_kind_keep_their_bytes_through_the_tiers(start_daemon):
             sequence.commit(computed=8)
         client.offload(range(8))
         daemon.settle()
-        with client.sequence(range(100, 132)) as sequence:  # All of the primary tier.
+        with client.sequence(range(100, 132)) as sequence:  # It takes the whole primary tier.
             for slot in sequence.table.slots:
                 for pool in pools:
                     numbered(pool.writable_array, slot)
@@ -129,7 +129,7 @@ def test_pools_of_every_kind_keep_their_bytes_through_the_tiers(start_daemon):
                 assert [pool.array[slot].tobytes() for pool in pools] == expected
 
 
-# Maps under the session that it is given, writes, says so, and stays.
+# Maps with the given SessionRef, writes, reports it, and then only waits.
 WORKER = """
 import sys, time, pagoda
 pagoda.map_pools(bytes.fromhex(sys.argv[1]))[0].writable_array[int(sys.argv[2])] = 7
@@ -148,10 +148,10 @@ def test_a_worker_maps_under_its_schedulers_session_and_is_waited_for(daemon):
         assert worker.stdout.readline() == "mapped\n"
         (pool,) = scheduler.pools()
         assert (pool.array[block.slot_index] == 7).all()
-        scheduler._keep_alive.stopped.set()  # The scheduler hangs; it maps for reading alone.
+        scheduler._keep_alive.stopped.set()  # The scheduler hangs. It has mapped only for reading.
         daemon.wait_until(lambda daemon: daemon.primary().in_flight_blocks == 1)
         assert (pool.array[block.slot_index] == 7).all()
-        assert daemon.primary().in_flight_blocks == 1, "the worker may still write"
+        assert daemon.primary().in_flight_blocks == 1, "the worker can still write"
     finally:
         worker.kill()
         worker.wait()

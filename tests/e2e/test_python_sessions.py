@@ -11,7 +11,7 @@ import pagoda
 import pytest
 
 LEASE = 1.0
-# A client that is told what to do, line by line, and says what came of it.
+# A client that makes a call for each line of its input, and prints the result.
 OBEDIENT = """
 import sys, pagoda
 client = pagoda.connect(sys.argv[1], name="obedient", lease=float(sys.argv[2]))
@@ -61,7 +61,7 @@ def test_a_lease_is_kept_alive_past_its_length(start_daemon):
     daemon = start_daemon(server={"http_address": "127.0.0.1:0"})
     with pagoda.connect(daemon.grpc_address, lease=LEASE) as client, client.sequence(range(9)) as sequence:
         assert client.lease == LEASE
-        daemon.wait_until(lambda daemon: keep_alives(daemon) >= 7)  # Three a lease.
+        daemon.wait_until(lambda daemon: keep_alives(daemon) >= 7)  # Three in each lease.
         assert sequence.describe().token_count == 9
         assert client.session_error is None
 
@@ -76,7 +76,7 @@ def test_a_session_whose_lease_ran_out_is_gone(daemon):
 
         assert process.stdout.readline() == "open\n"
         assert ask() == "fine"
-        process.send_signal(signal.SIGSTOP)  # No sign of life any more.
+        process.send_signal(signal.SIGSTOP)  # It sends no more keep-alives.
         daemon.wait_until(lambda daemon: daemon.status().sessions == 0)
         assert daemon.primary().active_blocks == 0
         process.send_signal(signal.SIGCONT)
@@ -89,7 +89,7 @@ def test_a_session_of_the_daemon_before_this_one_is_stale(start_daemon, tmp_path
     client = pagoda.connect(f"unix:{daemon.unix_socket}", lease=LEASE)
     daemon.kill()
     daemon.start()
-    with pagoda.connect(f"unix:{daemon.unix_socket}") as other:  # It has the number that the first one had.
+    with pagoda.connect(f"unix:{daemon.unix_socket}") as other:  # It has the session id of the first one.
         with pytest.raises(pagoda.SessionGone) as failure:
             client.allocate_blocks(1)
         assert failure.value.reason == "STALE_SESSION"

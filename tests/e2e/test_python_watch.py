@@ -24,7 +24,7 @@ def read_snapshot(watch):
     """The items of a watch up to the end of the first snapshot that is whole."""
     items = [next(watch)]
     while not isinstance(items[-1], pagoda.SnapshotEnd):
-        assert watch.revision == 0, "nothing of a snapshot can be resumed"
+        assert watch.revision == 0, "a snapshot cannot be resumed"
         items.append(next(watch))
     return items
 
@@ -71,7 +71,7 @@ def test_a_cut_stream_goes_on_without_a_hole(daemon, client):
             cache(client, [number] * 9)
             seen += read_to(watch, client.revision)
             assert proxy.cut() == 1
-            cache(client, [100 + number] * 9)  # While nobody listens.
+            cache(client, [100 + number] * 9)  # While no stream is open.
         seen += read_to(watch, client.revision)
         assert [item.revision for item in seen] == list(range(1, client.revision + 1))
         assert proxy.accepted >= 9
@@ -85,7 +85,7 @@ def test_what_the_daemon_no_longer_has_is_a_gap(start_daemon):
         with pagoda.watch(proxy.address) as watch:
             cache(client, range(4))
             (first,) = read_to(watch, client.revision)
-            proxy.retarget("127.0.0.1:1")  # Nobody.
+            proxy.retarget("127.0.0.1:1")  # Nothing listens there.
             proxy.cut()
             for number in range(40):
                 cache(client, [number] * 5)
@@ -153,7 +153,7 @@ def test_patience_has_an_end_and_the_watch_can_be_asked_again(daemon, client):
             try:
                 assert next(watch).revision == client.revision
                 break
-            except pagoda.Unavailable:  # gRPC itself waits a while before it connects again.
+            except pagoda.Unavailable:  # gRPC waits a while before it reconnects.
                 pass
         else:
             pytest.fail("the watch did not go on")
@@ -177,7 +177,7 @@ def test_closing_ends_the_iteration_in_another_thread(daemon, client):
 def test_a_snapshot_is_all_there_is_and_what_comes_follows(client):
     cache(client, range(10))
     kept = client.allocate_blocks(2)
-    cache(client, range(4))  # Of no news: it is cached.
+    cache(client, range(4))  # The block is cached already: no event.
     with client.watch(snapshot=True) as watch:
         begin, *told, end = read_snapshot(watch)
         assert (begin, end) == (pagoda.SnapshotBegin(client.epoch, ""), pagoda.SnapshotEnd(client.epoch, client.revision))
@@ -217,7 +217,7 @@ def test_a_snapshot_that_breaks_begins_anew(start_daemon):
             items = read_snapshot(watch)
             begins = [place for place, item in enumerate(items) if isinstance(item, pagoda.SnapshotBegin)]
             assert [items[place].reason for place in begins] == ["", "STREAM_BROKEN"]
-            assert begins[1] > 1 and not any(message.snapshot_end for message in seen[:3]), "it broke in the midst of it"
+            assert begins[1] > 1 and not any(message.snapshot_end for message in seen[:3]), "the first stream breaks within the snapshot"
             assert [request.snapshot for request in relay.requests] == [True, True]
             stored = [block.block_id for item in items[begins[1]:] if isinstance(item, pagoda.Stored) for block in item.blocks]
             assert len(stored) == len(set(stored)) == daemon.primary().cached_blocks > 4096
@@ -235,7 +235,7 @@ def test_what_the_daemon_no_longer_has_is_a_snapshot_where_it_is_wanted(start_da
                 read_snapshot(watch)
             cache(client, range(4))
             read_to(watch, client.revision)
-            proxy.retarget("127.0.0.1:1")  # Nobody.
+            proxy.retarget("127.0.0.1:1")  # Nothing listens there.
             proxy.cut()
             for number in range(40):
                 cache(client, [number] * 5)
@@ -273,7 +273,7 @@ def test_a_start_that_cannot_be_had_is_a_snapshot_where_it_is_wanted(start_daemo
                               "EPOCH_CHANGED": {"from_revision": next_revision, "epoch": client.epoch ^ 1}}.items():
             with client.watch(resnapshot=True, **start) as watch:
                 assert read_snapshot(watch)[0] == pagoda.SnapshotBegin(client.epoch, reason)
-        with client.watch(resnapshot=True, from_revision=next_revision, epoch=client.epoch) as watch:  # What can be had is had.
+        with client.watch(resnapshot=True, from_revision=next_revision, epoch=client.epoch) as watch:  # This start is available, so there is no snapshot.
             cache(client, range(4))
             assert [item.revision for item in read_to(watch, client.revision)] == list(range(next_revision, client.revision + 1))
 
@@ -291,7 +291,7 @@ def test_a_message_that_is_lost_on_the_way_cannot_be_missed(daemon, client):
                     gap = next(watch)
                     assert (gap.reason, gap.previous_revision) == ("MESSAGE_MISSING", before)
                     continue
-                for _ in range(2):  # And it stays so.
+                for _ in range(2):  # The error stays.
                     with pytest.raises(pagoda.PagodaError, match="MESSAGE_MISSING"):
                         next(watch)
 
@@ -312,7 +312,7 @@ def test_filters_show_what_was_asked_for_and_say_how_far_they_are(start_daemon):
             "tiers": (dict(types=[pagoda.Updated], tiers=[secondary]),
                       lambda event: isinstance(event, pagoda.Updated) and secondary in event.tier),
         }
-        assert any(wanted["tiers"][1](event) for event in everything), "blocks have moved"
+        assert any(wanted["tiers"][1](event) for event in everything), "blocks have changed their tier"
         for name, (options, is_shown) in wanted.items():
             with client.watch(from_revision=1, progress=True, **options) as watch:
                 shown = [item for item in read_to(watch, everything[-1].revision) if not isinstance(item, pagoda.Progress)]
@@ -347,7 +347,7 @@ def test_a_filtered_watch_that_is_cut_goes_on_without_a_hole(daemon, client):
                 client.free_blocks(client.allocate_blocks(1))
                 seen += read_to(watch, client.revision)
                 assert proxy.cut() == 1
-                client.free_blocks(client.allocate_blocks(1))  # While nobody listens.
+                client.free_blocks(client.allocate_blocks(1))  # While no stream is open.
             seen += read_to(watch, client.revision)
         removed = [item.revision for item in seen if isinstance(item, pagoda.Removed)]
         with client.watch(from_revision=1) as whole:

@@ -13,7 +13,7 @@ from warm_daemon import WarmDaemon
 
 RED, BLUE, OPERATOR = (f"token-of-{name}-0123456789" for name in ("red", "blue", "the-operator"))
 BLOCKS = 5
-# Red's engine: maps for writing, takes blocks, tells its session, and is silent until it is killed.
+# Red's engine. It maps for writing, allocates blocks, prints its session, and then only waits.
 WRITER = f"""
 import sys, time
 import pool_view
@@ -83,7 +83,7 @@ def test_another_tenant_does_not_end_a_quarantine_even_with_the_sessions_token(d
     for call in CALLS:
         assert outcome(daemon, BLUE, call, session) == "UNKNOWN_SESSION", call
         assert outcome(daemon, None, call, session) == "UNAUTHENTICATED", call
-    assert outcome(daemon, RED, "KeepAlive", session) == "STALE_SESSION", "its own tenant hears that it is over"
+    assert outcome(daemon, RED, "KeepAlive", session) == "STALE_SESSION", "its own tenant learns that the session has ended"
     for forged in forgeries(session):
         assert outcome(daemon, RED, "CloseSession", forged) == "STALE_SESSION"
         for access in (mapping_pb2.MAP_ACCESS_READ, mapping_pb2.MAP_ACCESS_READ_WRITE):
@@ -98,7 +98,7 @@ def test_after_a_restart_another_tenant_does_not_end_it_either(daemon, writer):
     process, session = writer
     daemon.again(WarmDaemon.kill)
     held = daemon.primary().in_flight_blocks
-    assert held == 64, "whoever wrote then may write anywhere that is not cached"
+    assert held == 64, "the old writer can write to every block that is not cached"
     nobody = types_pb2.SessionRef()
     for token, expected in ((BLUE, "UNKNOWN_SESSION"), (None, "UNAUTHENTICATED")):
         for named in (session, nobody, *forgeries(session)):

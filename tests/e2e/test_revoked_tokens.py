@@ -18,7 +18,7 @@ from smg.grpc import kv_events_pb2
 from test_generate import GOLDEN
 
 OLD, NEW, OPERATOR = "old-token-of-alice-0123456789", "new-token-of-alice-0123456789", "token-of-the-operator-0123456789"
-# The files are looked at every second, and the machine may be busy with other tests.
+# The daemon reads the files every second. The machine can be busy with other tests.
 MAX_SECONDS = 10
 LONG_TOKENS = 3500
 SUBSCRIBE = "/vllm.grpc.engine.VllmEngine/SubscribeKvEvents"
@@ -111,7 +111,7 @@ def revoke(daemon):
 def wait_for_the_end_of(streams, start):
     took = {}
     for name, stream in streams.items():
-        assert stream.ended.wait(max(0, start + MAX_SECONDS - time.monotonic())), f"{name} goes on"
+        assert stream.ended.wait(max(0, start + MAX_SECONDS - time.monotonic())), f"{name} does not end"
         took[name] = time.monotonic() - start
     print("ended after", {name: f"{seconds:.2f} s" for name, seconds in took.items()})
     assert {name: stream.reason for name, stream in streams.items()} == {name: "UNAUTHENTICATED" for name in streams}
@@ -121,7 +121,7 @@ def test_open_streams_end_with_their_token_and_others_go_on(daemon):
     revoked, kept, operators = (open_all(daemon, token) for token in (OLD, NEW, OPERATOR))
     wait_for_the_end_of(revoked, revoke(daemon))
     assert not any(stream.ended.is_set() for stream in (*kept.values(), *operators.values()))
-    # They still say what happens.
+    # The other streams still get events.
     with Client(authorized(daemon.connect(), NEW)) as client:
         client.cache(1, range(9))
     with pytest.raises(grpc.RpcError) as refusal:
@@ -148,7 +148,7 @@ def test_a_subscriber_that_reads_nothing_gets_nothing_more(daemon):
         client.cache(1, range(9))
     with pytest.raises(grpc.RpcError) as end:
         for response in watch:
-            assert not response.events, "what came behind the end of its token"
+            assert not response.events, "events after the token was revoked"
     assert reason_of(call_status(end.value)) == "UNAUTHENTICATED"
 
 
@@ -172,11 +172,10 @@ def test_nobody_maps_for_a_session_whose_token_is_gone(daemon):
     assert [maps(client) for client in clients.values()] == 3 * [["OK", "OK"]]
     revoke(daemon)
     daemon.wait_until(lambda daemon: maps(clients[OLD]) == ["UNAUTHENTICATED", "UNAUTHENTICATED"])
-    assert daemon.status().sessions == 4, "theirs, and the engine's"
+    assert daemon.status().sessions == 4, "the three clients' sessions and the engine's"
     assert maps(clients[NEW]) == maps(clients[OPERATOR]) == ["OK", "OK"]
 
-    # The tenant's client goes on with its new token, by the session's token, as after any change of
-    # tokens.
+    # The tenant's client continues its session with the new token, as after any change of tokens.
     stub = cache_pb2_grpc.CacheServiceStub(authorized(daemon.connect(), NEW))
     stub.KeepAlive(cache_pb2.KeepAliveRequest(session=clients[OLD].session), timeout=CALL_SECONDS)
     assert maps(clients[OLD]) == ["OK", "OK"]

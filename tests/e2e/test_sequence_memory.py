@@ -29,7 +29,7 @@ def usage(daemon, name):
 
 
 def long_prompt(sequence_id, reserved_tokens=4):
-    """More than the quota holds, with room for its beginning alone."""
+    """More tokens than the quota holds. Capacity is reserved only for its beginning."""
     ranges = [types_pb2.RetentionRange(token_start=i, token_end=i + 1, priority=50) for i in range(TOKENS)]
     return cache_pb2.AddSequenceRequest(sequence_id=sequence_id, tokens=range(TOKENS), extra_token_ids=[7] * TOKENS,
                                         reserved_tokens=reserved_tokens, retention=ranges)
@@ -47,14 +47,14 @@ def works(client):
 
 
 def test_forks_of_a_long_prompt_take_no_memory_for_its_tokens(start_daemon):
-    # In a sliding window a prompt is taken in piece by piece, so it may be longer than the quota.
+    # In a sliding window a prompt is added piece by piece, so it can be longer than the quota.
     daemon = start(start_daemon, layers=[{"count": 2, "window": 64, "num_kv_heads": 1, "head_dim": 8}])
     greedy = Client(authorized(daemon.connect(), GREEDY), "greedy", lease_ms=60_000)
     quiet = Client(authorized(daemon.connect(), QUIET), "quiet", lease_ms=60_000)
     before = resident_bytes(daemon)
     greedy.run(add_sequence=long_prompt(1))
     errors = []
-    for batch in range(16):  # Each copy of the prompt's data would be 350 KiB; there are up to 65,536 forks here.
+    for batch in range(16):  # Up to 65,536 forks. A copy of the prompt's data would take 350 KiB.
         forks = [cache_pb2.Operation(fork_sequence=cache_pb2.ForkSequenceRequest(sequence_id=1, new_sequence_id=2 + 4096 * batch + i))
                  for i in range(4096)]
         errors = refusals(greedy.batch(*forks))
@@ -79,7 +79,7 @@ def test_long_prompts_are_bounded(start_daemon):
     greedy = Client(authorized(daemon.connect(), GREEDY), "greedy", lease_ms=60_000)
     quiet = Client(authorized(daemon.connect(), QUIET), "quiet", lease_ms=60_000)
     before = resident_bytes(daemon)
-    # A prompt has one block of the quota; its fork has none, and keeps all that the prompt kept.
+    # A prompt takes one block of the quota. Its fork takes none, but keeps all data of the prompt.
     errors, sequence_id = [], 0
     while not errors:
         sequence_id += 1

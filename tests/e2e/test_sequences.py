@@ -1,4 +1,5 @@
-"""Sequences that branch, shrink and drain, and what tells their tokens apart."""
+"""Sequences that branch and shrink, deferred releases, and extra ids and images, which tell equal
+tokens apart."""
 
 import numpy as np
 import pool_view
@@ -35,7 +36,7 @@ def test_a_fork_shares_blocks_and_copies_its_tail_before_it_grows(daemon, client
     assert table.first_block == 1
     assert slots(table)[0] != parent[1]
     assert (kv[slots(table)[0], :, :, :, :2, :] == 77).all()
-    assert slots(client.describe(1).tables[0]) == parent, "a table in use does not change"
+    assert slots(client.describe(1).tables[0]) == parent, "the parent's table does not change"
     with pytest.raises(OperationError) as failure:
         client.fork(1, 2)
     assert failure.value.reason == "SEQUENCE_EXISTS"
@@ -88,7 +89,7 @@ def test_truncation_of_a_shared_block_copies_it(daemon, client):
     (table,) = truncated.tables
     assert table.first_block == 1 and slots(table)[0] != block[1]
     assert (kv[slots(table)[0], :, :, :, :2, :] == 5).all()
-    assert client.match(range(9)).matched_tokens == 8, "the other one's block stays cached"
+    assert client.match(range(9)).matched_tokens == 8, "the other sequence's block stays cached"
 
 
 def test_a_slot_is_released_when_its_step_is_completed(daemon, client):

@@ -101,7 +101,7 @@ def test_the_stream_is_the_tree_of_the_events(bridged):
         checks.append(len(expected))
 
     rounds_of_load(daemon, check)
-    assert max(checks) == 2, "blocks in both tiers"
+    assert max(checks) == 2, "there were blocks in both tiers"
 
 
 def test_a_batch_is_encoded_once_for_all_who_see_the_same(guarded):
@@ -118,8 +118,8 @@ def test_a_batch_is_encoded_once_for_all_who_see_the_same(guarded):
         for _ in range(batches):
             subscriber.next()
     encoded = metric(daemon, "pagoda_smg_encoded_batches_total")
-    # Everything is far below what is kept, so whoever comes late finds it.
-    assert encoded == 2 * batches > 20, f"{encoded} of {batches} batches, for 12 subscribers who see two things"
+    # The ring keeps many more batches, so a late subscriber finds all of them.
+    assert encoded == 2 * batches > 20, f"{encoded} encodings of {batches} batches, for 12 subscribers with two views"
     for subscriber in streams:
         subscriber.stream.cancel()
 
@@ -162,13 +162,13 @@ def test_a_start_that_cannot_be_had_is_told_from_another_life(bridged):
     assert status_of(Subscriber(daemon.connect(), start=gone)) == grpc.StatusCode.OUT_OF_RANGE
     for another in (1, live.last + 1, 2**64 - 1):
         assert status_of(Subscriber(daemon.connect(), start=another)) == grpc.StatusCode.DATA_LOSS, another
-    # The last one applied: nothing is missing, and the next batch comes.
+    # It starts at the last batch that it applied: nothing is missing, and the next batch arrives.
     up_to_date = Subscriber(daemon.connect(), start=live.last).begun()
     with Client(daemon.channel) as client:
         client.cache(1, [77] * 9)
     assert up_to_date.next().sequence_number == live.next().sequence_number
 
-    # The next life begins above all numbers of this one.
+    # The next daemon's numbers begin above all numbers of this daemon.
     daemon.terminate()
     daemon.start()
     assert status_of(Subscriber(daemon.connect(), start=live.last)) == grpc.StatusCode.DATA_LOSS

@@ -53,7 +53,7 @@ class Joiner:
 
 @pytest.fixture
 def daemon(start_daemon):
-    # A log that keeps all that a test does: some read it from its beginning.
+    # The log keeps all events of a test, because some tests read it from its beginning.
     return start_daemon(cache={"primary": BLOCKS, "secondary": BLOCKS}, events={"max_events": 1 << 24, "max_bytes": 4 << 30})
 
 
@@ -73,7 +73,7 @@ def test_who_comes_late_has_the_same_tree_as_who_saw_everything(daemon):
     rng = random.Random(4)
     with Client(daemon.connect(), "filler", lease_ms=60_000) as filler:
         kept = filler.allocate(2)
-        for number in range(80):  # Both tiers are full of cached blocks, and evict.
+        for number in range(80):  # Both tiers are full of cached blocks, and blocks are evicted.
             tokens = [rng.randrange(50_000) for _ in range(600)]
             filler.cache(number + 1, tokens)
         stop = threading.Event()
@@ -83,7 +83,7 @@ def test_who_comes_late_has_the_same_tree_as_who_saw_everything(daemon):
             try:
                 changes = 0
                 first = Joiner(daemon, from_revision=1)
-                for _ in range(30):  # Until something happened while a snapshot was read, which the simulation is sure to have.
+                for _ in range(30):  # Until a snapshot is read during a change. The simulation surely tests that.
                     joiner = Joiner(daemon, snapshot=True)
                     joiner.read_snapshot()
                     changes += joiner.changes
@@ -134,8 +134,8 @@ def test_who_is_passed_by_the_log_begins_anew_in_the_same_stream(start_daemon):
     joiner.read_snapshot()
     rng = random.Random(7)
     with Client(daemon.connect(), "busy") as client:
-        # Nothing is read meanwhile. The transport holds far less than these 30 MB for the
-        # subscriber.
+        # The subscriber reads nothing meanwhile. The transport holds far less than these 30 MB
+        # for it.
         for number in range(150):
             client.cache(number + 1, [rng.randrange(50_000) for _ in range(16_000)])
         revision = daemon.status().revision
@@ -151,12 +151,12 @@ def test_who_is_passed_by_the_log_begins_anew_in_the_same_stream(start_daemon):
 
 def test_messages_stay_small_while_a_slow_reader_takes_its_snapshot(start_daemon):
     """Between two pieces of a stalled snapshot happens more than a client's limit for a message."""
-    blocks, prompt, written = 40_000, 16_000, 60  # What is written takes the place of all that was there.
+    blocks, prompt, written = 40_000, 16_000, 60  # The written prompts replace all earlier blocks.
     daemon = start_daemon(cache={"primary": blocks, "tokens_per_block": 16}, events={"max_events": 1 << 20})
     with Client(daemon.channel) as client:
         for sequence in range(35):
             client.cache(sequence + 1, [sequence] + list(range(100_000, 100_000 + prompt - 1)))
-        # The connection holds little of what the reader has not taken.
+        # The connection holds few bytes that the reader has not read.
         channel = daemon.connect(options=[("grpc.http2.lookahead_bytes", 4096), ("grpc.http2.bdp_probe", 0)])
         watch = channel.unary_stream(
             "/pagoda.v1.EventService/Watch", request_serializer=events_pb2.WatchRequest.SerializeToString)
@@ -178,7 +178,7 @@ def test_messages_stay_small_while_a_slow_reader_takes_its_snapshot(start_daemon
         if message.snapshot_end:
             tree.end_snapshot()
             ended = True
-    assert sum(sizes) > written * prompt / 2, "the tokens of what was written meanwhile are in it"
+    assert sum(sizes) > written * prompt / 2, "the stream has the tokens of the prompts that were written meanwhile"
     assert max(sizes) < 1 << 20, f"{max(sizes):,} bytes in one message"
     late = Joiner(daemon, snapshot=True)
     late.read_snapshot()

@@ -165,7 +165,7 @@ def test_subscribers_and_their_lag(daemon):
 
 
 def test_a_filtered_subscriber_does_not_lag_for_what_it_does_not_see(start_daemon):
-    daemon = start_daemon(server=ON_LOOPBACK, events={"progress_interval": "1m"})  # No mark takes it along.
+    daemon = start_daemon(server=ON_LOOPBACK, events={"progress_interval": "1m"})  # No progress mark arrives during the test.
     watch = events_pb2_grpc.EventServiceStub(daemon.connect()).Watch(
         events_pb2.WatchRequest(types=[events_pb2.EVENT_TYPE_STORED]))
     next(watch)
@@ -259,7 +259,7 @@ def test_with_operators_tenants_are_theirs_to_see(start_daemon):
             get(daemon, name, OPERATOR)
         assert head_of(daemon, "/api/v1/sessions")[1]["WWW-Authenticate"] == "Bearer"
         for name in FOR_ALL:
-            assert "alice" not in json.dumps(get(daemon, name)), "it names nobody"
+            assert "alice" not in json.dumps(get(daemon, name)), "it names no tenant"
         assert [get(daemon, "status", token)["access"] for token in (None, STRANGER, ALICE, OPERATOR)] == ["token", "token", "refused", "operator"]
         (row,) = get(daemon, "sessions", OPERATOR)["sessions"]
         assert (row["client"], row["tenant"]) == ("engine-of-alice", "alice")

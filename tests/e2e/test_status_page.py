@@ -25,7 +25,7 @@ HTTP = {"http_address": "127.0.0.1:0"}
 STATES = ("free", "cached", "active", "pinned", "in_flight")
 TIERS = {types_pb2.TIER_PRIMARY: "primary", types_pb2.TIER_SECONDARY: "secondary"}
 OPERATOR, ALICE = "token-of-the-operator-0123456789", "token-of-alice-0123456789"
-LOAD_SECONDS = 12  # Of chats before the first look: some points of every chart.
+LOAD_SECONDS = 12  # Chats run so long before the first check, so every chart has some points.
 SCREENSHOT_HEIGHT = 1320
 FOR_OPERATORS = ("sessions", "tenants", "prefixes", "subscribers", "events")
 
@@ -105,7 +105,7 @@ def check_it_kept_to_itself(browser, daemon):
     browser.read_logs()
     origin = f"http://{daemon.http_address}/"
     assert [url for url in browser.requested if not url.startswith((origin, "data:"))] == []
-    assert sum(url.startswith(f"{origin}api/v1/") for url in browser.requested) > 20, "it asks by itself"
+    assert sum(url.startswith(f"{origin}api/v1/") for url in browser.requested) > 20, "the page polls the API"
     assert browser.complaints == []
 
 
@@ -122,11 +122,11 @@ def check_it_agrees(browser, daemon):
     assert number(browser.text("subscribers-count")) == status.subscribers == 1
     assert sorted(browser.texts("#sessions tbody td:first-child")) == sorted(row["client"] for row in api(daemon, "/api/v1/sessions")["sessions"])
 
-    # The map: each square is the block that the API names, and the squares are the counts.
+    # Each square of the map shows the block that the API names. The squares add up to the counts.
     def counted():
         return {tier["tier"]: dict(zip(STATES, (sum(column) for column in zip(*tier["cells"])))) for tier in map_tiers(daemon)}
 
-    daemon.wait_until(lambda d: counted() == pool_truth(d), seconds=20)  # A scan may be half a second old.
+    daemon.wait_until(lambda d: counted() == pool_truth(d), seconds=20)  # A scan can be half a second old.
     assert [tier["blocks_per_cell"] for tier in map_tiers(daemon)] == [1, 12]
     cells = map_tiers(daemon)[0]["cells"]
     browser.wait(lambda: browser.run(DRAWN, 10, PRIMARY) == [STATES[cell.index(1)] for cell in cells], "the map", seconds=20)
@@ -135,7 +135,7 @@ def check_it_agrees(browser, daemon):
     def used():
         return sum(sum(blocks.values()) - blocks["free"] for blocks in pool_truth(daemon).values())
 
-    # The table of tenants is asked for less often than the pools.
+    # The page polls the tenants less often than the pools.
     browser.wait(lambda: sum(map(number, browser.texts("#tenants tbody td:nth-child(3)"))) == used(), "the tenants' blocks", seconds=20)
     prefixes = api(daemon, "/api/v1/prefixes")["prefixes"]
     browser.wait(lambda: list(map(number, browser.texts("#prefixes td.saved"))) == [row["saved_tokens"] for row in prefixes[:10]], "the prefixes")
@@ -161,7 +161,7 @@ def test_the_page_says_what_the_daemon_says(start_daemon, browser, keep):
         browser.resize(1280, 900)
         browser.open(f"http://{daemon.http_address}/")
         browser.wait(lambda: browser.text("state") == "serving", "the first answer")
-        # The load is seen as it runs: rates, hits, events, several prefixes.
+        # The page shows the running load: rates, hits, events, several prefixes.
         browser.wait(lambda: time.monotonic() > seen_until and number(browser.text("rate-events").split(".")[0]) > 0 and
                      browser.text("hit-now").endswith("%") and len(browser.texts("#events tbody tr")) >= 50 and
                      len(browser.texts("#prefixes tbody tr")) >= 4 and browser.texts("#transfers tbody tr") != [], "a busy cache", seconds=60)
@@ -171,13 +171,13 @@ def test_the_page_says_what_the_daemon_says(start_daemon, browser, keep):
             browser.wait(lambda: browser.run("return innerWidth") == width, "the window's size")
             back = browser.run("return getComputedStyle(document.body).backgroundColor")
             assert back == ("rgb(16, 19, 24)" if dark else "rgb(243, 244, 246)")
-            time.sleep(1.2)  # A look by itself, so that the picture has numbers of this size. Nothing is checked by it.
+            time.sleep(1.2)  # Time for one poll, so the screenshot has numbers at this size. No check needs it.
             check_looks(browser, width)
             browser.screenshot(keep / f"{'dark' if dark else 'light'}-{width}.png")
             if (width, dark) == (1280, False):
                 browser.screenshot(keep / "screenshot.png", height=SCREENSHOT_HEIGHT)
         browser.resize(1280, 900)
-        # A person's own choice goes before the system's.
+        # The reader's choice overrides the system's.
         for name, back in (("light", "rgb(243, 244, 246)"), ("dark", "rgb(16, 19, 24)"), ("system", "rgb(243, 244, 246)")):
             browser.click("theme")
             assert browser.text("theme") == f"Theme: {name}"
@@ -186,7 +186,7 @@ def test_the_page_says_what_the_daemon_says(start_daemon, browser, keep):
             engine.stop()
         daemon.settle()
         check_it_agrees(browser, daemon)
-        # By the keyboard: the first square says what it is.
+        # With the keyboard, the first square shows its text.
         browser.run("document.querySelector('.pool canvas').focus()")
         browser.driver.switch_to.active_element.send_keys("\ue014")  # The right arrow.
         assert browser.texts(".pool .cell")[0].startswith("Slot 0: ")
@@ -218,12 +218,12 @@ def test_tenants_are_seen_with_an_operators_token_alone(start_daemon, browser):
         browser.resize(1280, 900)
         browser.open(f"http://{daemon.http_address}/")
         browser.wait(lambda: browser.is_seen("token-form") and browser.is_seen("refused"), "the field for the token")
-        assert pool_truth(daemon)["primary"]["cached"] == number(browser.text("full-primary-cached")), "the pools are for all"
+        assert pool_truth(daemon)["primary"]["cached"] == number(browser.text("full-primary-cached")), "the pools are shown without a token"
         for token in (None, "token-of-a-stranger-0123456789", ALICE):
             if token is not None:
                 said = browser.text("refused")
                 browser.type("token", token)
-                browser.wait(lambda: browser.text("refused") != said, "that the token does not do")
+                browser.wait(lambda: browser.text("refused") != said, "the refusal of the token")
             assert "alice" not in browser.run("return document.querySelector('main').innerText")
             assert [browser.is_seen(f"{name}-empty") for name in FOR_OPERATORS] == [True] * len(FOR_OPERATORS)
         browser.type("token", OPERATOR)
@@ -233,7 +233,7 @@ def test_tenants_are_seen_with_an_operators_token_alone(start_daemon, browser):
         assert browser.texts("#prefixes td.saved") == ["16"]
         assert OPERATOR not in browser.run("return document.documentElement.outerHTML + location.href")
         browser.click("forget")
-        browser.wait(lambda: browser.texts("#sessions tbody tr") == [], "that the sessions are hidden again")
+        browser.wait(lambda: browser.texts("#sessions tbody tr") == [], "the sessions hidden again")
         assert browser.run("return sessionStorage.length") == 0
         browser.read_logs()
         assert not any(OPERATOR in url for url in browser.requested)
@@ -267,12 +267,12 @@ def test_a_disk_is_shown_with_how_it_is_used(start_daemon, browser):
         daemon.wait_until(lambda _: api(daemon, "/api/v1/status")["disk"]["windows"][0]["totals"]["written_blocks"] == 4)
         browser.resize(1280, 900)
         browser.open(f"http://{daemon.http_address}/")
-        browser.wait(lambda: "read and written, by" in browser.text("facts"), "what the disk does")
+        browser.wait(lambda: "read and written, by" in browser.text("facts"), "the disk's way of reading and writing")
         assert "Disk disk, window full" in browser.text("facts")
         assert "on disk: copies of blocks in memory, and blocks offloaded from the secondary tier" in browser.texts(".pool .head")[2]
         browser.wait(lambda: "down, to disk" in browser.text("transfers"), "the blocks that were written")
         (file,) = (daemon.folder / "disk").iterdir()
         file.unlink()
-        client.invalidate([0])  # An erase syncs, and finds that out.
+        client.invalidate([0])  # An erase syncs the file, and notices the loss.
         browser.wait(lambda: "This disk is off" in " ".join(browser.texts(".pool p")), "the disk's end")
     browser.read_logs()

@@ -16,7 +16,7 @@ from pagoda.v1 import cache_pb2, events_pb2, events_pb2_grpc
 KUBERNETES = pathlib.Path(__file__).parents[2] / "deploy" / "kubernetes"
 SERVING = b"\x08\x01"  # grpc.health.v1.HealthCheckResponse {1: 1}
 WATCHDOG_MICROSECONDS = 100_000
-# More bytes of events than flow control lets through to a subscriber that does not read.
+# Their events have more bytes than flow control sends to a subscriber that does not read.
 STALLED_BATCHES = 16
 SEQUENCES_PER_BATCH = 1000
 LARGE_TOKEN = 1 << 30
@@ -116,7 +116,7 @@ def test_the_watchdog_is_answered_while_the_daemon_serves_and_drains(tmp_path, n
         for _ in range(3):
             *others, beat = notify_socket.receive_until("WATCHDOG")
             assert not others and beat == {"WATCHDOG": "1"}
-        notify_socket.socket.close()  # Whoever sends to a full socket waits.
+        notify_socket.socket.close()  # A sender to a full socket would wait.
         read_to_its_end(watch)
         assert daemon.wait(QUIET_STOP_SECONDS) == 0
 

@@ -66,7 +66,7 @@ def test_both_tiers_are_described_and_counted(daemon):
     with Client(daemon.channel) as client:
         pools = {pool.tier: pool for pool in client.pools()}
         assert set(pools) == {types_pb2.TIER_PRIMARY, types_pb2.TIER_SECONDARY}
-        # One slot more than blocks: the spare of a swap.
+        # One slot more than blocks: the spare slot for swaps.
         assert pools[types_pb2.TIER_SECONDARY].num_slots == SECONDARY + 1
         assert client.opened.cache.windows[0].secondary_blocks == SECONDARY
         assert list(client.opened.cache.windows[0].blocks) == [PRIMARY, SECONDARY]
@@ -76,7 +76,7 @@ def test_both_tiers_are_described_and_counted(daemon):
         assert tier(daemon, types_pb2.TIER_SECONDARY).free_blocks == SECONDARY
 
 
-def test_a_prefix_moves_down_and_up_with_its_bytes(daemon):
+def test_a_prefix_is_offloaded_and_onboarded_with_its_bytes(daemon):
     prompt = list(range(100, 112))
     with Client(daemon.channel) as client:
         writer = Writer(client)
@@ -84,12 +84,12 @@ def test_a_prefix_moves_down_and_up_with_its_bytes(daemon):
         assert client.offload(prompt) == 3
         assert tier(daemon, types_pb2.TIER_PRIMARY).free_blocks == PRIMARY
         assert tier(daemon, types_pb2.TIER_SECONDARY).cached_blocks == 3
-        writer.kv[:] = -1  # Nothing of it is left above.
+        writer.kv[:] = -1  # The primary tier has no bytes of it any more.
         assert client.match(prompt).matched_tokens == 11
         moved = client.prefetch(prompt[:8])
         assert (moved.matched_tokens, moved.blocks) == (8, 2)
         assert tier(daemon, types_pb2.TIER_PRIMARY).cached_blocks == 2
-        # The rest comes up with the match.
+        # The match onboards the rest.
         assert writer.run(prompt + [1]) == 12
         counted = window(daemon)
         assert (counted.offloaded_blocks_total, counted.onboarded_blocks_total) == (3, 3)
@@ -115,8 +115,9 @@ def test_four_tiers_are_four_lines_of_the_configuration(start_daemon):
             assert writer.run(prompt) == 0
         daemon.settle()
         assert blocks_by_tier() == sizes | {"farthest": 4}
-        writer.kv[:] = -1  # Nothing is left above of what lies below.
-        # The oldest prompt is in the farthest tier: all of it but the token that must be computed.
+        writer.kv[:] = -1  # The first tier has no bytes of the lower blocks any more.
+        # The oldest prompt is in the farthest tier. All tokens match but the one that must be
+        # computed.
         assert client.match(prompts[0]).matched_tokens == 15
         assert client.prefetch(prompts[0]).blocks == 4
         daemon.settle()
@@ -127,7 +128,7 @@ def test_four_tiers_are_four_lines_of_the_configuration(start_daemon):
         assert all(f'"{name}"' in shown for name in sizes), shown
 
 
-def test_what_came_up_goes_down_again_without_being_copied(daemon):
+def test_an_onboarded_block_is_offloaded_again_without_a_copy(daemon):
     prompt = list(range(100, 112))
     with Client(daemon.channel) as client:
         writer = Writer(client)
@@ -144,7 +145,7 @@ def test_what_came_up_goes_down_again_without_being_copied(daemon):
         counted = window(daemon)
         assert (counted.offloaded_blocks_total, counted.freely_evicted_blocks_total) == (3, 2)
         assert tier(daemon, types_pb2.TIER_SECONDARY).duplicate_blocks == 0
-        writer.kv[:] = -1  # Nothing of it is left above.
+        writer.kv[:] = -1  # The primary tier has no bytes of it any more.
         assert writer.run(prompt + [1]) == 12
 
 
@@ -167,7 +168,7 @@ def test_more_prompts_than_the_primary_tier_holds_are_kept(daemon):
         writer = Writer(client)
         for prompt in prompts:
             writer.run(prompt)
-        # 7 prompts of 3 blocks each, of which 8 + 16 blocks hold all.
+        # 7 prompts of 3 blocks each fit into 8 + 16 blocks.
         assert [client.match(prompt).matched_tokens for prompt in prompts] == [8] * 7
         for _ in range(3):
             rng.shuffle(prompts)
@@ -256,7 +257,7 @@ def test_an_invalidated_prefix_is_forgotten_in_both_tiers(daemon):
     with Client(daemon.channel) as client:
         client.cache(1, range(8))
         client.cache(2, list(range(4)) + [90] * 4)
-        assert client.offload(range(8)) == 1, "the other prompt's parent stays up"
+        assert client.offload(range(8)) == 1, "the parent of the other prompt's block stays in the primary tier"
         assert client.invalidate([0, 1]) == 3
         assert client.match(range(9)).matched_tokens == 0
         client.cache(3, range(8))
@@ -265,13 +266,13 @@ def test_an_invalidated_prefix_is_forgotten_in_both_tiers(daemon):
         assert client.match(range(9)).matched_tokens == 8
 
 
-def test_what_is_worth_less_goes_first(start_daemon):
+def test_blocks_of_lower_priority_are_evicted_first(start_daemon):
     daemon = start_daemon(cache={"primary": PRIMARY})
     low, high = [1] * 12, [2] * 12
     with Client(daemon.channel) as client:
         client.cache(1, high, retention=[types_pb2.RetentionRange(priority=80)])
         client.cache(2, low)
-        client.cache(3, [3] * 12)  # Makes room.
+        client.cache(3, [3] * 12)  # Evicts blocks.
         assert client.match(low).matched_tokens < 11
         assert client.match(high).matched_tokens == 11
         assert client.retain(high, types_pb2.RetentionRange(priority=1, token_end=8)) == 2
@@ -375,7 +376,7 @@ def test_windows_have_pools_of_their_own(start_daemon):
         client.commit(1, 16)
         tables = {table.window_size: table for table in client.describe(1).tables}
         assert len(tables[0].blocks) == 4
-        # Tokens up to 16 - 8 are behind the window.
+        # The window has passed the first 16 - 8 tokens.
         passed = [block.block_id == 2**32 - 1 for block in tables[8].blocks]
         assert passed == [True, True, False, False]
         client.free_sequence(1)

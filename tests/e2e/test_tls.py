@@ -88,7 +88,7 @@ def test_where_clients_show_certificates_only_the_authoritys_count(start_tls, au
     assert cannot_connect(channel(daemon, authority)), "without a certificate"
     assert cannot_connect(channel(daemon, authority, *Authority(tmp_path / "another", "another").sign("client")))
     with Client(channel(daemon, authority, *authority.sign("client"))) as client:
-        assert client.allocate(1), "nobody is named, so whoever connects may do everything"
+        assert client.allocate(1), "no caller is configured, so every client can do everything"
 
 
 def test_a_certificates_subject_is_a_tenant_or_an_operator(start_tls, authority):
@@ -121,7 +121,7 @@ def test_where_certificates_are_optional_a_token_does(start_tls, authority):
     with pagoda.connect(daemon.grpc_address, **files) as client, pagoda.watch(daemon.grpc_address, **files):
         with pytest.raises(pagoda.PermissionDenied):
             client.status()
-    # A stranger's token is not made good by a certificate.
+    # A certificate does not make a wrong token valid.
     with pytest.raises(pagoda.Unauthenticated):
         pagoda.connect(daemon.grpc_address, token="token-of-a-stranger-0123456789", **files)
 
@@ -157,7 +157,7 @@ def test_a_renewed_authority_decides_on_new_clients(start_tls, authority, tmp_pa
         assert cannot_connect(channel(daemon, authority, *signed))
         with Client(channel(daemon, authority, *another.sign("client"))) as new:
             assert new.allocate(1)
-        assert old.allocate(1), "the connection that is open goes on"
+        assert old.allocate(1), "the open connection still works"
 
 
 @pytest.mark.parametrize("broken", ["certificate", "key", "another's key", "open to all", "missing"])
@@ -180,9 +180,9 @@ def test_a_broken_replacement_is_not_served(start_tls, authority, tmp_path, brok
     daemon.wait_until(lambda daemon: "the earlier ones stay in use" in daemon.log.read_text())
     with Client(channel(daemon, authority)) as client:
         assert client.allocate(1)
-    assert daemon.log.read_text().count("the earlier ones stay in use") == 1, "said once, not with each connection"
+    assert daemon.log.read_text().count("the earlier ones stay in use") == 1, "logged once, not with each connection"
     certificate, _ = authority.sign("daemon", *HERE)
-    assert served_certificate(daemon) == der(certificate) != first, "a good one is served again"
+    assert served_certificate(daemon) == der(certificate) != first, "a valid certificate is served again"
 
 
 def start_that_fails(folder, **server):

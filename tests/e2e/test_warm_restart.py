@@ -77,7 +77,7 @@ def start_warm(tmp_path):
 @pytest.mark.parametrize("end", [drain, kill])
 def test_prefixes_and_bytes_are_found_again(start_warm, end):
     daemon = start_warm()
-    prompts = [[number] * 8 + [number, 7, 8] for number in range(10)]  # 30 blocks: some move down.
+    prompts = [[number] * 8 + [number, 7, 8] for number in range(10)]  # 30 blocks: some are offloaded.
     engine = Engine(daemon)
     for prompt in prompts:
         engine.run(prompt)
@@ -85,7 +85,7 @@ def test_prefixes_and_bytes_are_found_again(start_warm, end):
         daemon.wait_until_stamped()
     before = daemon.status()
     cached = daemon.cached()
-    assert cached > PRIMARY, "both tiers hold some"
+    assert cached > PRIMARY, "both tiers hold blocks"
     del engine
 
     assert daemon.again(end) == (cached, cached)
@@ -119,7 +119,7 @@ def test_memory_that_was_kept_goes_when_it_is_not_wanted_any_more(start_warm):
 def test_another_layout_begins_anew(start_warm):
     daemon = start_warm()
     Engine(daemon).run(list(range(12)))
-    daemon.config["cache"]["layers"] = {"count": 2, "num_kv_heads": 1, "head_dim": 16}  # As many bytes.
+    daemon.config["cache"]["layers"] = {"count": 2, "num_kv_heads": 1, "head_dim": 16}  # The same number of bytes.
     assert daemon.again(drain) == (0, 0)
     assert "another cache, model or layout" in daemon.log.read_text()
     assert daemon.cached() == 0
@@ -128,7 +128,7 @@ def test_another_layout_begins_anew(start_warm):
 def test_another_revision_of_the_model_begins_anew(start_warm):
     daemon = start_warm(model={"name": "org/tiny", "revision": "1"})
     Engine(daemon).run(list(range(12)))
-    assert daemon.again(drain) == (3, 3), "the same one is found again"
+    assert daemon.again(drain) == (3, 3), "the same model finds its blocks again"
     daemon.config["cache"]["model"]["revision"] = "2"
     assert daemon.again(drain) == (0, 0)
     assert daemon.cached() == 0
@@ -167,12 +167,12 @@ def test_a_start_that_fails_leaves_what_the_last_run_kept(start_warm):
     del engine
     Client.opened_here.clear()
     drain(daemon)
-    # The last step but one fails, because the map socket's path is taken: a folder is no socket of
-    # a dead daemon.
+    # The start fails at its last step but one. A folder is at the map socket's path, and a folder
+    # is not the socket of a dead daemon.
     in_the_way = daemon.unix_socket.with_name(daemon.unix_socket.name + ".map")
     in_the_way.mkdir()
     assert str(in_the_way) in run_to_its_end_and_leave_all(daemon)
-    # A new secondary tier had its memory, and is not left; nor are its stamps.
+    # The start also takes memory for a new secondary tier. It leaves neither that nor its stamps.
     daemon.config["cache"]["secondary"] = SECONDARY
     assert str(in_the_way) in run_to_its_end_and_leave_all(daemon)
     in_the_way.rmdir()
@@ -182,7 +182,7 @@ def test_a_start_that_fails_leaves_what_the_last_run_kept(start_warm):
 
 def test_a_start_that_does_not_know_its_writers_fails_until_somebody_decides(start_warm):
     daemon = start_warm()
-    engine = Engine(daemon)  # Its mapping for writing stays in this process.
+    engine = Engine(daemon)  # This process keeps its mapping for writing.
     engine.run(list(range(12)))
     daemon.wait_until_stamped()
     Client.opened_here.clear()
@@ -195,7 +195,7 @@ def test_a_start_that_does_not_know_its_writers_fails_until_somebody_decides(sta
     daemon.channels.clear()
     daemon.start()
     assert daemon.cached() == 0
-    assert daemon.primary().in_flight_blocks == 0, "the pools are new, and the old writer has the old ones"
+    assert daemon.primary().in_flight_blocks == 0, "the pools are new, and the old writer maps the old pools"
 
 
 def test_a_reader_that_locks_the_pools_does_not_keep_the_next_daemon_out(start_warm):
@@ -250,7 +250,7 @@ def test_what_an_old_client_may_write_is_not_handed_out(start_warm):
     finally:
         writer.kill()
         writer.wait()
-    # This process could write, too, for a session of the last run, until it says that it does not.
+    # This process can write for a session of the last run until it acknowledges the end.
     engine.client.stub.CloseSession(cache_pb2.CloseSessionRequest(session=old_session), timeout=20)
     daemon.wait_until(lambda d: d.primary().in_flight_blocks == 0)
     assert engine.run(list(range(13))) == 12

@@ -74,7 +74,7 @@ class Planting:
                     place, last = (place + 1 if number == last else 0), number
                     if snapshot == in_snapshot and fits(event):
                         return stream, number, place
-        raise AssertionError("the recording has nothing of the kind")
+        raise AssertionError("the recording has no such place")
 
     def message(self, fits, view=lambda view: True):
         """(stream, number); fits(stream, number), of a stream's messages behind its snapshot."""
@@ -86,7 +86,7 @@ class Planting:
                     if not in_snapshot and 0 < number < len(stream.messages) - 1 and fits(stream, number):
                         return stream, number
                     in_snapshot = in_snapshot and not message.body.snapshot_end
-        raise AssertionError("the recording has nothing of the kind")
+        raise AssertionError("the recording has no such place")
 
     def resumed(self):
         """(history, number of a stream that was resumed and had a message)."""
@@ -95,7 +95,7 @@ class Planting:
                 for stream in chain[1:]:
                     if stream.messages and chain[0].messages and not stream.messages[0].body.snapshot_begin:
                         return history, history.streams.index(stream)
-        raise AssertionError("the recording has nothing of the kind")
+        raise AssertionError("the recording has no such place")
 
 
 def events_of(stream, number):
@@ -110,7 +110,7 @@ def everything(view):
     return view == EVERYTHING
 
 
-# What is planted: by the guarantee that it breaks, functions that change a Planting.
+# The planted violations. By broken guarantee: functions that change a Planting.
 
 def two_events_change_places(plant):
     stream, number = plant.message(has_events(2))
@@ -286,7 +286,7 @@ def a_mark_comes_too_early_before_a_resume(plant):
     before = history.streams[number - 1]
     mark = events_pb2.WatchResponse(epoch=1, previous_revision=before.messages[-1].body.revision, revision=max(told))
     before.messages.append(Message(0, mark))
-    # It goes on behind the mark, and is told all the same.
+    # The stream resumes behind the mark, and the event is reported nevertheless.
     request = events_pb2.WatchRequest(from_revision=max(told) + 1)
     history.streams[number] = Stream(request, 0, history.streams[number].messages, history.streams[number].end)
 
@@ -425,7 +425,7 @@ PLANTED = {
 
 def test_what_a_daemon_told_violates_nothing(recording):
     assert violations(recording) == []
-    assert any(stream.end.reason not in OWN_DOING for history in recording.all() for stream in history.streams), "nobody was passed"
+    assert any(stream.end.reason not in OWN_DOING for history in recording.all() for stream in history.streams), "the log passed no subscriber"
 
 
 def test_every_guarantee_has_plants():
@@ -437,7 +437,7 @@ def test_every_guarantee_has_plants():
 def test_a_planted_violation_is_caught(recording, guarantee, change):
     plant = Planting(recording)
     change(plant)
-    assert list(VALIDATORS[guarantee](plant.done())), f"{guarantee} does not notice that {change.__name__.replace('_', ' ')}"
+    assert list(VALIDATORS[guarantee](plant.done())), f"{guarantee} does not find this violation: {change.__name__.replace('_', ' ')}"
 
 
 def forget_a_block(plant, name):
@@ -500,7 +500,7 @@ def test_in_a_sliding_window_alone_a_parent_may_leave_and_come_back():
     for event in (parent, child, removed(parent)):
         sliding.apply(event)
     with pytest.raises(AssertionError):
-        copy.deepcopy(sliding).apply(stored(1, [9, 9]))  # Another block where the child's parent was.
+        copy.deepcopy(sliding).apply(stored(1, [9, 9]))  # Another block with the id of the child's parent.
     sliding.apply(parent)
     assert sliding.nodes.keys() == {1, 2}
     full = ShadowTree()

@@ -13,11 +13,11 @@ from pagoda_client import Client
 from test_zmq_bridge import bridged, follow, metric, published  # bridged is a fixture.
 from vllm_events import PATIENCE_MS, Index, MapDecoder, Subscriber
 
-MOST_BYTES = 2_000_000  # Of memory, for one peer.
+MOST_BYTES = 2_000_000  # The most memory that one peer may cost.
 STALLED = 8
-# Messages as large as they come: prompts of 128 blocks of 32 tokens, and time to gather them.
+# For the largest messages: prompts of 128 blocks of 32 tokens, and time to gather them.
 LARGE = {"cache": {"tokens_per_block": 32, "primary": 512}, "events": {"max_events": 500, "flush_interval": "30ms"}}
-BYTES_A_TURN = 8 << 20
+BYTES_A_ROUND = 8 << 20
 
 
 def resident(daemon):
@@ -42,7 +42,7 @@ def publish(daemon, client, rng, least_bytes):
 
 
 class Peer:
-    """A socket that connects and takes in as little as it can before somebody receives."""
+    """A socket that connects and accepts as little as it can before the test receives."""
 
     def __init__(self, kind, endpoint):
         self.context = zmq.Context()
@@ -80,28 +80,28 @@ def received_bytes(socket):
 
 
 def test_a_stalled_subscriber_costs_less_than_2_mb(bridged, peers):
-    # Long pauses make large messages. With small messages a peer takes half as many bytes before it
-    # stalls.
+    # Long flush intervals make large messages. With small messages a peer takes only half as many
+    # bytes before it stalls.
     full = LARGE | {"events": LARGE["events"] | {"flush_interval": "200ms"}}
     daemon, subscriber = bridged(zmq={"buffer_bytes": 1 << 20}, **full)
     subscriber.close()
     rng, endpoint = random.Random(1), daemon.config["events"]["zmq"]["endpoint"]
     with Client(daemon.channel) as client:
         for _ in range(STALLED):
-            publish(daemon, client, rng, BYTES_A_TURN)
+            publish(daemon, client, rng, BYTES_A_ROUND)
         without = resident(daemon)
         stalled = []
-        # One after the other, so that no two hold the same messages.
+        # One peer after the other, so no two peers hold the same messages.
         for _ in range(STALLED):
             stalled.append(peers(zmq.SUB, endpoint).socket)
             while not stalled[-1].poll(20):
                 publish(daemon, client, rng, 1)
-            publish(daemon, client, rng, BYTES_A_TURN)
+            publish(daemon, client, rng, BYTES_A_ROUND)
         each = (resident(daemon) - without) / STALLED
-    print(f"a stalled subscriber: {each:.0f} bytes of {BYTES_A_TURN} and more that were published to it")
+    print(f"a stalled subscriber: {each:.0f} bytes of {BYTES_A_ROUND} and more that were published")
     assert each < MOST_BYTES
     held = [received_bytes(socket) for socket in stalled]
-    assert min(held) > 1_000_000, f"they were stalled, with so much on its way to them: {held}"
+    assert min(held) > 1_000_000, f"each peer stalled with more than a megabyte under way: {held}"
 
 
 def test_a_stalled_replay_costs_less_than_2_mb(bridged, peers):
@@ -109,16 +109,16 @@ def test_a_stalled_replay_costs_less_than_2_mb(bridged, peers):
     subscriber.close()
     rng, endpoint = random.Random(1), daemon.config["events"]["zmq"]["replay_endpoint"]
     with Client(daemon.channel) as client:
-        publish(daemon, client, rng, 2 * BYTES_A_TURN)
+        publish(daemon, client, rng, 2 * BYTES_A_ROUND)
         without = resident(daemon)
         for _ in range(STALLED):
             dealer = peers(zmq.DEALER, endpoint).socket
             dealer.send_multipart([b"", bytes(8)])
             assert dealer.poll(PATIENCE_MS)
         each = (resident(daemon) - without) / STALLED
-    print(f"a stalled replay: {each:.0f} bytes of {2 * BYTES_A_TURN} and more that it asked for")
+    print(f"a stalled replay: {each:.0f} bytes of {2 * BYTES_A_ROUND} and more that it requested")
     assert each < MOST_BYTES
-    assert received_bytes(dealer) > 2 * BYTES_A_TURN, "the last one gets everything when it reads"
+    assert received_bytes(dealer) > 2 * BYTES_A_ROUND, "a stalled peer gets everything when it reads"
 
 
 def short(dealer):
@@ -131,7 +131,7 @@ def long(dealer):
 
 def huge(dealer):
     dealer.send_multipart([b"", bytes(4 << 20)], zmq.DONTWAIT)
-    time.sleep(0.02)  # Connecting anew takes it longer than that.
+    time.sleep(0.02)  # The daemon needs longer to reconnect.
 
 
 def many_frames(dealer):
@@ -146,7 +146,7 @@ HABITS = [short, long, huge, many_frames, everything]
 
 
 class Abusers:
-    """A thread for each habit, each with a connection of its own, on which nobody reads."""
+    """A thread for each habit. Each has its own connection, and does not read from it."""
 
     def __init__(self, peers, endpoint, habits):
         self.over = threading.Event()
@@ -179,7 +179,7 @@ def test_whatever_is_asked_for_the_events_and_other_replays_go_on(bridged, peers
     with Client(daemon.channel) as client:
         client.cache(1, range(240))
         follow(daemon, live, Index(MapDecoder()))
-        while live.receive() is None:  # Its subscription is there.
+        while live.receive() is None:  # Until its subscription exists.
             client.cache(2, random.choices(range(1000), k=9))
     with Abusers(peers, endpoint, habits) as abusers:
         daemon.wait_until(lambda _: abusers.sent >= (20 if habits == [huge] else 300))
@@ -193,16 +193,16 @@ def test_whatever_is_asked_for_the_events_and_other_replays_go_on(bridged, peers
         other.close()
         assert [seq for seq, _ in answers[:end]] == list(range(end)), "the replay is whole"
         if habits == [huge]:
-            assert resident(daemon) - before < 4 << 20, "a huge frame was taken in"
+            assert resident(daemon) - before < 4 << 20, "the daemon accepted a huge frame"
         else:
             assert metric(daemon, "pagoda_zmq_refused_replays_total") > 0
-        assert daemon.terminate() == 0, "it ends though they go on"
+        assert daemon.terminate() == 0, "the daemon ends while the abuse goes on"
 
 
 def seconds_to(client, live, number):
     """From when the cache has something new until its batch comes."""
     client.cache(10 + number, [1000 * number + i for i in range(1000, 1240)])
     began = time.monotonic()
-    assert live.sub.poll(PATIENCE_MS), f"batch {number} has not come"
+    assert live.sub.poll(PATIENCE_MS), f"batch {number} has not arrived"
     live.receive()
     return time.monotonic() - began

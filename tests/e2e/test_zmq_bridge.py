@@ -182,7 +182,7 @@ def test_all_subscribers_are_one_row_of_the_status_page(bridged):
     follow(daemon, subscriber, Index(MapDecoder()))
     (row,) = json.loads(daemon.http("/api/v1/subscribers")[1])["subscribers"]
     assert (row["kind"], row["role"], row["sent_revision"], row["lag_events"]) == ("zmq", "operator", daemon.status().revision, 0)
-    assert metric(daemon, "pagoda_event_subscribers") == daemon.status().subscribers == 0, "who they are is not known"
+    assert metric(daemon, "pagoda_event_subscribers") == daemon.status().subscribers == 0, "the daemon does not know the ZMQ subscribers one by one"
 
 
 def test_a_replay_in_the_newer_form_carries_the_topic(bridged):
@@ -212,13 +212,13 @@ def test_a_slow_subscriber_misses_batches_and_gets_them_by_replay(bridged):
     follow(daemon, slow, index)
     with Client(daemon.channel) as client:
         client.cache(1, range(9))
-    # The subscription is there when a batch comes by itself.
+    # The subscription exists when a batch arrives without a replay.
     while not slow.sub.poll(50):
         with Client(daemon.channel) as client:
             client.cache(1, random.choices(range(1000), k=9))
     cache_much(daemon, 1500)
     follow(daemon, slow, index)
-    assert slow.replays > 0, "it was too fast to miss anything"
+    assert slow.replays > 0, "the subscriber was too fast and missed nothing"
     assert index.hashes() == {(None, medium): hashes for (_, medium), hashes in
                               whole_blocks(Watcher(daemon, from_revision=1).read_to(daemon.status().revision)).items()}
 
@@ -239,8 +239,8 @@ def test_a_bridge_that_the_log_has_passed_begins_again(bridged):
         assert client.match(tokens).matched_tokens == 19
     assert index.counts["AllBlocksCleared"] == metric(daemon, "pagoda_bridge_resets_total") > 0
     (hashes,) = index.hashes().values()
-    assert len(hashes) == daemon.primary().cached_blocks, "all of them are whole"
-    assert subscriber.next == metric(daemon, "pagoda_zmq_batches_total"), "the numbers went on"
+    assert len(hashes) == daemon.primary().cached_blocks, "the router has every cached block, and all are whole"
+    assert subscriber.next == metric(daemon, "pagoda_zmq_batches_total"), "the numbers of the batches continue"
 
 
 def cache_more(client, rng):
@@ -319,8 +319,8 @@ def test_by_vllms_rule_the_daemon_connects_and_says_so(start_daemon):
     said = daemon.log.read_text()
     assert f"connects to {endpoint}" in said and "events.zmq.mode: listen" in said and "listens on" not in said
     number = 0
-    while not router.poll(100):  # Until the two have met, what is published is for nobody.
-        assert number < 600, "the daemon has connected to nobody"
+    while not router.poll(100):  # Batches are lost until the two sockets are connected.
+        assert number < 600, "the daemon has not connected"
         number += 1
         with Client(daemon.channel) as client:
             client.cache(number, range(10 * number, 10 * number + 9))
@@ -358,7 +358,7 @@ def test_the_classes_of_vllm_itself_decode_it(bridged):
     assert set(index.counts) == {"BlockStored", "BlockRemoved", "AllBlocksCleared"}
 
 
-# The classes, and the type of their hashes.
+# The files with the classes and with the type of their hashes.
 VLLM_FILES = "vllm/distributed/kv_events.py", "vllm/v1/core/kv_cache_utils.py"
 
 

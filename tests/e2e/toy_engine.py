@@ -11,7 +11,7 @@ import pagoda
 from pagoda.connector import (ArrayMover, HostMover, LayerPages, Link, Mark, PageLayout, RankPages, Scheduled, SchedulerSide, Stream, Text,
                               WorkerSide)
 
-CHUNK_BYTES = 8  # Of a token in a layer and a head.
+CHUNK_BYTES = 8  # The bytes of a token in one layer and one head.
 NULL = 0
 
 
@@ -157,14 +157,14 @@ class ToyEngine:
         self.hit_tokens = self.failed_loads = self.loaded_requests = 0
         self.before_step = lambda: None  # Called between plan and copies.
         self._values = {}
-        self._arrived, self._bad = collections.Counter(), set()  # Requests by how many ranks have loaded them, or could not.
+        self._arrived, self._bad = collections.Counter(), set()  # By request: how many ranks have loaded it. And the requests that a rank could not load.
 
     def layers_of_stage(self, stage):
         """As many of the model's layers, in their order, as another stage has."""
         layers = len(self.group_of_layer)
         return range(stage * layers // self.stages, (stage + 1) * layers // self.stages)
 
-    # --- What KV should be ---
+    # --- The expected KV ---
 
     def value(self, tokens, position, layer, head):
         key = (hash(tuple(tokens[:position + 1])), position, layer, head)
@@ -173,7 +173,7 @@ class ToyEngine:
         return self._values[key]
 
     def compute(self, request, start, end):
-        """A step's kernels: they read what is computed and write what is not."""
+        """A step's kernels: they read the computed KV and write the rest."""
         tables, tokens = [list(table) for table in request.tables], list(request.tokens)
         for worker in self.workers:
             worker.kernel(lambda worker=worker: self._compute(worker, request.id, tokens, tables, start, end))
@@ -217,7 +217,7 @@ class ToyEngine:
             for index in range(len(tables[group]), -(-end // size)):
                 new[group].append(NULL if index < passed[group] else self.free.pop(-1 if self.reuses_last else 0))
             tables[group] += new[group]
-            for index in range(min(passed[group], len(tables[group]))):  # What the window has left behind.
+            for index in range(min(passed[group], len(tables[group]))):  # The blocks that the window has passed.
                 if tables[group][index] != NULL:
                     self.free.append(tables[group][index])
                     tables[group][index] = NULL

@@ -133,7 +133,7 @@ class Subscriber:
         self.dealer.set_hwm(0)
         self.dealer.connect(replay_endpoint)
         self.next = next
-        self.replays = 0  # Requests because something was missing.
+        self.replays = 0  # Replays requested because batches were missing.
         self.topics = set()
 
     def replay(self, first):
@@ -161,10 +161,9 @@ class Subscriber:
         replayed."""
         deadline = time.monotonic() + PATIENCE_MS / 1000
         while self.next < end:
-            # Payloads that no longer come were published before the subscription existed, or were
-            # dropped.
+            # The missing batches were published before the subscription existed, or were dropped.
             yield from self._through(self.receive(), end)
-            assert time.monotonic() < deadline, f"batch {self.next} of {end} has not come"
+            assert time.monotonic() < deadline, f"batch {self.next} of {end} has not arrived"
 
     def new_batches(self, known):
         """The payloads that have come meanwhile, and the missed ones before them. `known` payloads

@@ -42,7 +42,7 @@ class WarmDaemon(Daemon):
     def again(self, end):
         """Ends the daemon by `end` and starts the next one. Returns how many blocks that one found,
         of how many stamps."""
-        Client.opened_here.clear()  # Their sessions end with the daemon.
+        Client.opened_here.clear()  # Their sessions have ended with the daemon.
         for channel in self.channels:
             channel.close()
         self.channels.clear()

@@ -11,7 +11,7 @@ import dataclasses
 from pagoda.v1 import events_pb2, types_pb2
 
 DEFAULT_TENANT = ""
-EVERYBODY = None  # Whom what is nobody's concerns: the pools, and that a window was emptied.
+EVERYBODY = None  # The owner of events that every tenant sees: of the pools, and of a window's reset.
 TYPES = {"created": events_pb2.EVENT_TYPE_CREATED, "stored": events_pb2.EVENT_TYPE_STORED, "updated": events_pb2.EVENT_TYPE_UPDATED,
          "removed": events_pb2.EVENT_TYPE_REMOVED}
 STORED, UPDATED, REMOVED = (TYPES[name] for name in ("stored", "updated", "removed"))
@@ -35,7 +35,7 @@ class End:
 
     time: float
     reason: str
-    oldest: int = 0  # What the daemon said of its log; 0 where it said nothing.
+    oldest: int = 0  # The log's bounds as the daemon gave them, or 0.
     next: int = 0
 
 
@@ -47,7 +47,7 @@ class Stream:
     """One call of Watch."""
 
     request: events_pb2.WatchRequest
-    time: float  # When it was asked for.
+    time: float  # The time of the request.
     messages: list = dataclasses.field(default_factory=list)
     end: End | None = None
 
@@ -69,7 +69,7 @@ class View:
     types: frozenset | None = None
     windows: frozenset | None = None
     tiers: frozenset | None = None
-    tenants: frozenset | None = None  # DEFAULT_TENANT among them, where they are.
+    tenants: frozenset | None = None  # DEFAULT_TENANT among them, if it may be seen.
 
     @classmethod
     def of(cls, request, caller=None):
@@ -134,11 +134,11 @@ class History:
     name: str
     view: View
     streams: list
-    # Whether it read on until it had been told of everything that happened in the round.
+    # Whether it had to read until it had received all events of the round.
     to_the_end: bool = True
 
     def chains(self):
-        """Lists of streams of which each goes on where the one before it stopped."""
+        """Lists of streams. Each stream of a list resumes where the one before it stopped."""
         chain = []
         for stream in self.streams:
             if chain and not is_continued(chain, stream):
@@ -213,8 +213,8 @@ class Truth:
     def __init__(self, reference, owners):
         self.events = {}  # By revision.
         self.owners = {}
-        self.mixed = []  # What is wrong with the reference itself: an event about blocks of several owners.
-        self._blocks = {}  # Whose a block is, at the end of what was read.
+        self.mixed = []  # Faults of the reference itself: events about blocks of several owners.
+        self._blocks = {}  # The owner of each block, as of the last event read.
         self._seen = {}
         (stream,) = reference.streams
         for _, _, event, in_snapshot in stream.told():
@@ -223,7 +223,7 @@ class Truth:
                 self.events[event.revision], self.owners[event.revision] = event, owner
             if event.HasField("stored") or event.HasField("created"):
                 self._blocks.update(dict.fromkeys(bounds(event), owner))
-        # Everything above `first` is known, up to `last`.
+        # All events above `first` and up to `last` are known.
         (whole,) = (message.body for message in stream.messages if message.body.snapshot_end)
         self.first, self.last = whole.revision, stream.messages[-1].body.revision
 
@@ -237,14 +237,14 @@ class Truth:
             return EVERYBODY
         if event.HasField("created"):
             if not event.revision:
-                return DEFAULT_TENANT  # Nobody but an operator holds raw blocks between two rounds.
+                return DEFAULT_TENANT  # Only an operator holds raw blocks between two rounds.
             owners = {raw_owners.of(block, event.revision) for block in blocks}
         else:
             # A block that the reference does not know has no owner. The validators then report that
             # something is missing.
             owners = {self._blocks[block] for block in blocks if block in self._blocks} or {EVERYBODY}
         if len(owners) > 1:
-            # The reference was not told who took a block since.
+            # The reference has not seen that another owner took a block.
             self.mixed.append(f"revision {event.revision}: one event about blocks of {sorted(owners)}")
             return EVERYBODY
         return owners.pop()
@@ -264,8 +264,8 @@ class Recording:
     reference: History
     histories: list
     owners: Owners
-    acknowledged: list  # (time, revision) of the answers that clients got, ascending.
-    target: int  # No client did anything behind this revision: everybody reads up to it.
+    acknowledged: list  # (time, revision) of the clients' answers, ascending.
+    target: int  # No client changed anything after this revision. Every subscriber reads up to it.
     final: int  # The last revision of all.
 
     def __post_init__(self):

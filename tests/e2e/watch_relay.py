@@ -17,8 +17,8 @@ class WatchRelay(events_pb2_grpc.EventServiceServicer):
         events_pb2_grpc.add_EventServiceServicer_to_server(self, self._server)
         self.address = "127.0.0.1:%d" % self._server.add_insecure_port("127.0.0.1:0")
         self.requests = []
-        self.loses = lambda message: False  # A message that does not arrive; the stream goes on.
-        self.breaks = lambda message: False  # A message in whose place the stream breaks.
+        self.loses = lambda message: False  # Whether to drop a message. The stream continues.
+        self.breaks = lambda message: False  # Whether to break the stream instead of sending a message.
 
     def Watch(self, request, context):
         self.requests.append(request)

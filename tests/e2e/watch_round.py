@@ -20,17 +20,17 @@ from watch_subscribers import Reference, Stage, Subscriber
 from watch_trees import PackageWatch, compare_trees, first_difference
 from watch_zmq import ZmqWatch, blocks_of_routers
 
-LEAST_RATE = 1000  # Operations a second, below which a round proves nothing.
+LEAST_RATE = 1000  # Operations a second. A round with fewer proves nothing.
 OFFERED_RATE = 2400
 WINDOW = 64
 OPERATOR, RED, BLUE = (f"token-of-{name}-0123456789" for name in ("the-operator", "red", "blue"))
 LAYERS = {"num_kv_heads": 1, "head_dim": 4}
-# The log is short, so that it passes every subscriber that stalls. It holds what the clients can do
-# before they wait for the subscribers that must see everything: watch_traffic.MOST_UNSEEN and a
-# batch of each client. An operation is one event in one window, and two or three in two windows.
+# The log is so short that it passes every subscriber that stalls. But some subscribers must see
+# every event. The clients wait for them, so the log must hold watch_traffic.MOST_UNSEEN events and
+# a batch of each client. An operation is one event in one window, and two or three in two windows.
 EVENTS = {"progress_interval": "40ms", "flush_interval": "10ms"}
-# Full attention, for all tenants; and two windows, for two tenants, one of which shares its cached
-# blocks.
+# ONE has full attention, and configures no tenants. TWO has two windows and two tenants, and one of
+# these shares its cached blocks.
 ONE = {"cache": {"tokens_per_block": 16, "primary": 256, "secondary": 128, "layers": {"count": 1, **LAYERS}},
        "events": {"max_events": 600, **EVENTS}}
 TWO = {"cache": {"tokens_per_block": 16, "primary": [128, 256], "secondary": [64, 128],
@@ -41,14 +41,14 @@ TWO = {"cache": {"tokens_per_block": 16, "primary": [128, 256], "secondary": [64
 
 @dataclasses.dataclass
 class Round:
-    """What came of one."""
+    """The result of a round."""
 
     recording: Recording
-    void: str  # Why it proves nothing; empty where it does.
+    void: str  # Why the round proves nothing, or empty.
     figures: dict
-    dump: History  # The manager's own tree, by a snapshot while nothing happened,
-    package: dict | BaseException  # and what PackageWatch had then, or the error that it ended with.
-    routers: tuple  # What ZmqWatch had then, and what it should have had.
+    dump: History  # The manager's own tree: a snapshot taken without traffic.
+    package: dict | BaseException  # PackageWatch's blocks at that time, or the error that ended it.
+    routers: tuple  # ZmqWatch's blocks at that time, and the expected ones.
 
     def compare_trees(self):
         """As watch_trees.compare_trees, and what a router of vLLM's wire has."""
@@ -67,7 +67,7 @@ class Ground:
         self._control = watch_traffic.Control(folder / "control")
         self._lock = threading.Lock()
         self._goes_on = False
-        self._seen = {"package": 0}  # By who must see everything, the last revision seen.
+        self._seen = {"package": 0}  # By subscriber that must see every event: the last revision seen.
         self._clients = []
         self._package = None
         for token in tokens * (2 // len(tokens)):
@@ -80,7 +80,7 @@ class Ground:
         self._routers = ZmqWatch(daemon)
         self._routers.start()
         for client in self._clients:
-            _answer(client)  # It works.
+            _answer(client)  # The client has started.
 
     def __enter__(self):
         return self
@@ -100,7 +100,8 @@ class Ground:
             assert client.wait(20) == 0
 
     def _tell(self, who, revision):
-        """Who must see everything tells how far it is: the clients wait for the last of them."""
+        """Notes how far a subscriber is that must see every event. The clients wait for the slowest
+        of these."""
         with self._lock:
             self._seen[who] = revision
             self._control.write(self._goes_on, min(self._seen.values()))
@@ -127,8 +128,8 @@ class Ground:
         everybody = [far("cut", "cut", habit="cuts", snapshot=True),
                      far("cut, a tier", "cut a tier", habit="cuts", snapshot=True, tiers=[one_tier]),
                      far("over a bad line", "slow", habit=rng.choice(["steady", "cuts"]), snapshot=True),
-                     # All types and both tiers are everything, and yet a filter of its own. For
-                     # subscribers that share a filter, the daemon keeps some MiB of messages,
+                     # Naming all types, or both tiers, shows everything but is a separate filter.
+                     # For subscribers that share a filter, the daemon keeps some MiB of messages,
                      # longer than its log goes back.
                      near("passed", habit="stalls", snapshot=True, types=sorted(ALL_TYPES)),
                      near("passed, and given a snapshot", habit="stalls", snapshot=True, resnapshot_when_behind=True, tiers=sorted(ALL_TIERS)),
@@ -164,7 +165,7 @@ class Ground:
             for subscriber in everybody:
                 subscriber.join(60)
         for subscriber in everybody:
-            assert not subscriber.is_alive(), f"{subscriber.name} was not told of {stage.target}"
+            assert not subscriber.is_alive(), f"{subscriber.name} did not reach revision {stage.target}"
             if subscriber.error is not None:
                 raise subscriber.error
         everybody.append(dump)
@@ -181,7 +182,7 @@ class Ground:
             print(json.dumps({"seed": rng.random(), "rate": OFFERED_RATE / len(self._clients)}), file=client.stdin, flush=True)
         for subscriber in subscribers:
             subscriber.start()
-        resets = sorted(rng.uniform(0, 0.8 * seconds) for _ in range(2))  # And some time, for the cache to have something at the end.
+        resets = sorted(rng.uniform(0, 0.8 * seconds) for _ in range(2))  # The time after the resets lets the cache fill.
         for moment in [*resets, seconds]:
             time.sleep(max(0, began + moment - time.monotonic()))
             if moment != seconds:
@@ -257,7 +258,7 @@ def _answer(client):
 @contextlib.contextmanager
 def open_ground(start_daemon, folder, sections, tokens):
     """`tokens`: of the clients' tenants, [None] without."""
-    # The paths of sockets have to be short.
+    # A socket's path must be short.
     zmq = {key: f"ipc:///tmp/pagoda-{os.getpid()}-{folder.name}-{key}" for key in ("endpoint", "replay_endpoint")}
     daemon = start_daemon(**sections | {"events": sections["events"] | {"zmq": zmq}, "server": {"http_address": "127.0.0.1:0"}})
     pathlib.Path(folder).mkdir(exist_ok=True)

@@ -13,14 +13,14 @@ from watch_history import End, History, Message, Stream, View
 
 WATCH = "/pagoda.v1.EventService/Watch"
 MOST_SECONDS = 60
-# The events that gRPC still accepts for a reader that has stopped: this window of HTTP/2, and 64
-# KiB at the sender.
+# For a reader that has stopped, gRPC accepts only events that fit into this HTTP/2 window and into
+# 64 KiB at the sender.
 SMALL_WINDOW = (("grpc.http2.lookahead_bytes", 4096), ("grpc.http2.bdp_probe", 0))
 UNREAD_EVENTS = 1000
 
 
 class Parser:
-    """Parses messages, each of those that several subscribers get once."""
+    """Parses messages. It parses a message that several subscribers get only once."""
 
     def __init__(self):
         self._parsed = {}
@@ -36,10 +36,10 @@ class Stage:
 
     def __init__(self, log_events):
         self.parse = Parser()
-        self.log_events = log_events  # The log keeps so many.
-        self.calm = threading.Event()  # No bad habits any more: read up to `target`, and that is it.
+        self.log_events = log_events  # The log keeps so many events.
+        self.calm = threading.Event()  # No more bad habits: read up to `target`, and stop.
         self.target = 0
-        self.revision = 0  # The last that the reference was told of.
+        self.revision = 0  # The last revision that the reference received.
 
 
 class Subscriber(threading.Thread):
@@ -62,7 +62,7 @@ class Subscriber(threading.Thread):
             WATCH, request_serializer=events_pb2.WatchRequest.SerializeToString)
         self.history = History(name, View.of(self._request, caller), [])
         self.error = None
-        self.position = None  # The last revision told; None where there is nothing to go on from.
+        self.position = None  # The last revision received. None if the next stream cannot resume.
         self._patience = 0
 
     def run(self):
@@ -112,7 +112,7 @@ class Subscriber(threading.Thread):
         self._between_streams(reason)
 
     def _tell(self, revision):
-        """For who tells others how far it is."""
+        """Called with each revision received. A subclass reports it."""
 
     def _after_a_message(self, in_snapshot):
         """The end of the stream, if this is it."""
@@ -125,7 +125,7 @@ class Subscriber(threading.Thread):
             return None
         if self._habit == "stalls":
             self._wait_for(self.position or 0, self._stage.log_events + UNREAD_EVENTS)
-            self._patience = 50  # Behind what was on its way comes what the daemon says of it.
+            self._patience = 50  # After the messages under way, the daemon's reason arrives.
             return None
         if self._habit == "cuts":
             self._proxy.cut()
@@ -133,7 +133,7 @@ class Subscriber(threading.Thread):
         return "cancelled"
 
     def _read_what_is_left(self, stream, call):
-        """What had come before the connection was cut is told, too: only then the call ends."""
+        """Reads the messages that arrived before the cut. Only then the call ends."""
         try:
             for data in call:
                 body = self._stage.parse(data)
@@ -152,7 +152,7 @@ class Subscriber(threading.Thread):
             self._wait_for(self.position, away)
 
     def _wait_for(self, revision, more):
-        """Until so many more revisions have happened, or it is over."""
+        """Waits until so many more revisions have happened, or the stage is calm."""
         while self._stage.revision < revision + more and not self._stage.calm.wait(0.005):
             pass
 
@@ -163,7 +163,7 @@ class Subscriber(threading.Thread):
             return
         metadata = {entry.key: entry.value for entry in error.trailing_metadata() or ()}
         stream.end = End(time.monotonic(), _reason(error), *_bounds(error, metadata))
-        self.position = None  # It begins anew.
+        self.position = None  # The next stream begins anew.
         if stream.end.reason != "REVISION_COMPACTED":
             raise error
 

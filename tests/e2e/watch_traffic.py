@@ -24,14 +24,14 @@ MOST_SEQUENCES = 8
 MOST_RAW_BLOCKS = 24
 MOST_TOKENS = 160
 FAMILIES = 6
-# Their tokens have extra ids.
+# The tokens of these families have extra ids.
 FAMILIES_WITH_EXTRAS = (4, 5)
-# Numbers of five bytes on the wire, so that a subscriber that does not read is soon further behind
-# than gRPC's buffers.
+# A token has five bytes on the wire. So the events of a subscriber that does not read soon exceed
+# gRPC's buffers.
 FIRST_TOKEN = 1 << 30
 LONGEST_DURATION_MS = 60
-# A subscriber that must see everything is never further behind than this and a batch of each
-# client.
+# A subscriber that must see every event is at most so many events, and a batch of each client,
+# behind.
 MOST_UNSEEN = 250
 KINDS = {"open": 5, "append": 5, "fork": 1, "truncate": 2, "free": 4, "allocate": 3, "give_back": 3, "offload": 2, "prefetch": 2,
          "invalidate": 0.3, "retain": 2, "pin": 0.5, "unpin": 0.5, "match": 1}
@@ -64,7 +64,7 @@ class Traffic:
         channel = connect(address)
         self._client = Client(channel if token == "-" else authorized(channel, token), "traffic")
         self._windows = [window.window_size for window in self._client.opened.cache.windows]
-        self._sequences = {}  # Token counts.
+        self._sequences = {}  # By id: the token count.
         self._raw = []  # (window, BlockRef).
         self._pins = []
         self._last_id = 0
@@ -78,7 +78,7 @@ class Traffic:
         self.pinned = []  # Ids of pins.
 
     def round(self, seed, rate, control):
-        """Until the control says that it is over."""
+        """Runs batches until the control file ends the round."""
         self._begin()
         self._rng = random.Random(seed)
         began, offered = time.monotonic(), 0
@@ -213,7 +213,7 @@ class Traffic:
             asked = getattr(operation, kind)
             if outcome.HasField("error"):
                 self.refused += 1
-                if hasattr(asked, "sequence_id"):  # Not as this believes: it goes.
+                if hasattr(asked, "sequence_id"):  # The sequence is not as expected here: it is freed.
                     broken.add(getattr(asked, "new_sequence_id", 0) or asked.sequence_id)
                 continue
             self.ran += 1

@@ -24,13 +24,13 @@ def compare_trees(recording, dump, package):
     for revision, history, contents in told:
         truly = reference[revision]
         if history.view == EVERYTHING:
-            assert contents == truly, f"{history.name} has another tree at {revision}: {difference(contents, truly)}"
+            assert contents == truly, f"{history.name} has a wrong tree at {revision}: {difference(contents, truly)}"
         else:
             truly = shown_of(truly, history.view)
-            assert contents == truly, f"{history.name} has other blocks at {revision}: {first_difference(contents, truly)}"
+            assert contents == truly, f"{history.name} has wrong blocks at {revision}: {first_difference(contents, truly)}"
     assert not isinstance(package, BaseException), f"the package's watch: {package!r}"
     theirs = PackageWatch.of(dump)
-    assert package == theirs, f"the package's watch has another tree: {first_difference(package, theirs)}"
+    assert package == theirs, f"the package's watch has a wrong tree: {first_difference(package, theirs)}"
     return len(told) + 1
 
 
@@ -80,7 +80,7 @@ class PackageWatch(threading.Thread):
                 del self._blocks[item.window_size, block_id]
 
     def blocks_at(self, revision):
-        """All blocks, if it stands there; None where it is further."""
+        """All blocks, if the watch is at this revision; otherwise None."""
         with self._lock:
             return {place: list(entry) for place, entry in self._blocks.items()} if self.revision == revision else None
 
@@ -90,7 +90,7 @@ class PackageWatch(threading.Thread):
 
     @staticmethod
     def of(history):
-        """The same, of a snapshot and what came behind it."""
+        """The same from a snapshot and the events after it."""
         *_, (_, contents) = trees_of(history)
         return {(size, block_id): [node["hash"], None if node["parent"] is ROOT else node["parent_hash"], node["tokens"], node["tier"],
                                    node["priority"], node["lower"]]
@@ -101,7 +101,7 @@ def trees_of(history, at=frozenset()):
     """(revision, contents) of the tree that a history describes, at the end of each snapshot and
     stream, and at the requested revisions."""
     for chain in history.chains():
-        trees = None  # Until a snapshot.
+        trees = None  # None until a snapshot begins.
         for stream in chain:
             for number, message in enumerate(stream.messages):
                 body = message.body
@@ -153,7 +153,7 @@ def _take(event, blocks, tiers):
     elif event.HasField("removed") and event.removed.reason != events_pb2.REMOVAL_REASON_RELEASED:
         whole = event.removed.scope == events_pb2.REMOVAL_SCOPE_WINDOW
         for place in [place for place in blocks if place[0] == event.window_size] if whole else bounds(event):
-            blocks.pop(place, None)  # It may have been in another tier.
+            blocks.pop(place, None)  # It can have been in another tier.
 
 
 def shown_of(contents, view):

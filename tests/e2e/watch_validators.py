@@ -22,7 +22,7 @@ def ordered(recording):
         for message in stream.messages:
             body = message.body
             if body.revision < max(body.previous_revision, last):
-                yield f"{place}: a message covers ({body.previous_revision}, {body.revision}] behind {last}"
+                yield f"{place}: a message covers ({body.previous_revision}, {body.revision}] after {last}"
             last = max(last, body.revision)
         before, time = 0, (0, 0)
         for _, body, event, in_snapshot in stream.told():
@@ -31,7 +31,7 @@ def ordered(recording):
                     yield f"{place}: revision 0 outside a snapshot"
                 continue
             if event.revision < before:
-                yield f"{place}: revision {event.revision} is told behind {before}"
+                yield f"{place}: revision {event.revision} comes after {before}"
             if not body.previous_revision < event.revision <= body.revision:
                 yield f"{place}: revision {event.revision} in a message that covers ({body.previous_revision}, {body.revision}]"
             if (event.time.seconds, event.time.nanos) < time:
@@ -39,7 +39,7 @@ def ordered(recording):
             before, time = max(before, event.revision), (event.time.seconds, event.time.nanos)
         known = recording.acknowledged_before(stream.time)
         if stream.messages and not stream.request.HasField("from_revision") and (first := stream.messages[0].body.revision) < known:
-            yield f"{place}: begins at {first}, and a client had been told of {known} before"
+            yield f"{place}: begins at {first}, although a client had received {known} before"
 
 
 def unique(recording):
@@ -58,12 +58,12 @@ def unique(recording):
                 if event.revision:
                     part = (event.revision, event.SerializeToString(deterministic=True))
                     if part in told:
-                        yield f"{history.name}: revision {event.revision} is told twice"
+                        yield f"{history.name}: revision {event.revision} comes twice"
                     told.add(part)
                 if in_snapshot and event.HasField("stored"):
                     for block in bounds(event):
                         if block in blocks:
-                            yield f"{history.name}: block {block} is told twice in a snapshot that ends at or behind {body.revision}"
+                            yield f"{history.name}: block {block} comes twice in a snapshot that ends at or after {body.revision}"
                         blocks.add(block)
                 elif in_snapshot and event.HasField("removed"):
                     gone = bounds(event) or [block for block in blocks if block[0] == event.window_size]
@@ -79,19 +79,19 @@ def atomic(recording):
     truth = recording.truth
     for history, stream in _streams(recording):
         shown = truth.shown(history.view)
-        messages = {}  # By revision, the message that it was told in.
-        blocks = {}  # By revision, of the events that are not a snapshot's.
+        messages = {}  # By revision: the number of its message.
+        blocks = {}  # By revision: the blocks of the events outside snapshots.
         for number, _, event, in_snapshot in stream.told():
             if event.revision == 0:
                 continue
             if messages.setdefault(event.revision, number) != number:
-                yield f"{history.name}: revision {event.revision} is torn between two messages"
+                yield f"{history.name}: revision {event.revision} is split between two messages"
             if not in_snapshot:
                 blocks.setdefault(event.revision, []).extend(bounds(event))
         for revision, told in blocks.items():
             wanted = [block for part in shown.get(revision, ()) for block in bounds(part)]
             if missing := set(wanted) - set(told):
-                yield f"{history.name}: revision {revision} was told without its blocks {sorted(missing)}"
+                yield f"{history.name}: revision {revision} came without its blocks {sorted(missing)}"
 
 
 def reliable(recording):
@@ -113,7 +113,7 @@ def reliable(recording):
         for message in stream.messages:
             body = message.body
             if not body.snapshot_begin and last is not None and body.previous_revision != last:
-                yield f"{place}: a message begins at {body.previous_revision}, and the one before it ended at {last}"
+                yield f"{place}: a message begins at {body.previous_revision}, but the one before it ended at {last}"
             in_snapshot = in_snapshot or body.snapshot_begin
             if not in_snapshot:
                 for revision in range(max(body.previous_revision, truth.first) + 1, body.revision + 1):
@@ -126,7 +126,7 @@ def reliable(recording):
         if history.to_the_end:
             messages = history.streams[-1].messages
             if not messages or messages[-1].body.revision < recording.target:
-                yield f"{history.name}: was not told of anything behind {messages and messages[-1].body.revision} of {recording.target}"
+                yield f"{history.name}: received nothing after {messages and messages[-1].body.revision} of {recording.target}"
 
 
 def resumable(recording):
@@ -148,10 +148,10 @@ def resumable(recording):
                 continue
             first = stream.messages[0].body
             if any(first.epoch != message.body.epoch for message in before.messages[-1:]):
-                yield f"{place}: goes on under another epoch"
+                yield f"{place}: continues in another epoch"
             if first.snapshot_begin:
                 if not stream.request.resnapshot_when_behind or first.revision < wanted:
-                    yield f"{place}: goes on with a snapshot as of {first.revision} that it had not asked for"
+                    yield f"{place}: continues with a snapshot as of {first.revision} that it had not requested"
             elif (first.previous_revision, first.revision, len(first.events)) != (wanted - 1, wanted - 1, 0):
                 yield f"{place}: begins with ({first.previous_revision}, {first.revision}] and {len(first.events)} events"
     for history, stream in _streams(recording):
@@ -159,7 +159,7 @@ def resumable(recording):
             continue
         wanted = stream.request.from_revision
         if too_late := [oldest for time, oldest in refused if time < stream.time and wanted < oldest]:
-            yield f"{history.name}: is served from {wanted} on, and the log was said to begin at {max(too_late)} before that"
+            yield f"{history.name}: is served from {wanted} on, but the daemon had said before that the log begins at {max(too_late)}"
 
 
 def bookmarkable(recording):
@@ -171,7 +171,7 @@ def bookmarkable(recording):
     for history, chain in _chains(recording):
         visible = sorted(truth.shown(history.view))
         told = set()
-        place = 0  # In `visible`: what is before was told, or a snapshot stands for it.
+        place = 0  # An index in `visible`. Earlier revisions were received, or a snapshot stands for them.
         covered = None
         for stream in chain:
             in_snapshot = False
@@ -180,7 +180,7 @@ def bookmarkable(recording):
                 in_snapshot = in_snapshot or body.snapshot_begin
                 for event in body.events:
                     if event.revision and covered is not None and event.revision <= covered:
-                        yield f"{history.name}: revision {event.revision} is told behind the mark at {covered}"
+                        yield f"{history.name}: revision {event.revision} comes after the mark at {covered}"
                     told.add(event.revision)
                 start = covered if covered is not None else body.previous_revision
                 while place < len(visible) and visible[place] <= body.revision:
@@ -222,26 +222,26 @@ def right_filter(recording):
         for _, _, event, in_snapshot in stream.told():
             if event.revision == 0:
                 if not _may_see(view, event):
-                    yield f"{history.name}: is told in a snapshot of what it may not see:\n{event}"
+                    yield f"{history.name}: receives in a snapshot what it may not see:\n{event}"
                 continue
             if not truth.first < event.revision <= truth.last:
                 continue
             parts = shown.get(event.revision, ())
-            if in_snapshot:  # A part of one of the parts: of the blocks that were told before.
+            if in_snapshot:  # The event has only blocks that the snapshot has reported: a part of one of the parts.
                 fits = any(part.WhichOneof("event") == event.WhichOneof("event") and set(bounds(event)) <= set(bounds(part)) for part in parts)
             else:
                 fits = any(part == event for part in parts)
             if not fits:
-                yield f"{history.name}: is told of revision {event.revision} what it may not see, or what did not happen:\n{event}"
+                yield f"{history.name}: receives of revision {event.revision} what it may not see, or what did not happen:\n{event}"
 
 
-# By the names that etcd gives them.
+# By etcd's names.
 VALIDATORS = {"ordered": ordered, "unique": unique, "atomic": atomic, "reliable": reliable, "resumable": resumable,
               "bookmarkable": bookmarkable, "previous value": previous_value, "filter": right_filter}
 
 
 def violations(recording):
-    """What all of them find: (name of the guarantee, what violates it)."""
+    """The violations that all validators find: (name of the guarantee, violation)."""
     return [(name, found) for name, validator in VALIDATORS.items() for found in validator(recording)]
 
 
@@ -273,7 +273,7 @@ def _faults_of_the_end(stream, last):
     if end.reason != "REVISION_COMPACTED" or end.oldest <= last + 1:
         yield f"ended with {end.reason} at {last}, while the log began at {end.oldest}"
     elif stream.request.resnapshot_when_behind:
-        yield "was not given the snapshot that it had asked for"
+        yield "did not get the snapshot that it had requested"
 
 
 def _may_see(view, event):
@@ -295,19 +295,19 @@ class _Known:
 
     def __init__(self, view, from_snapshot=False):
         types = view.types or {STORED, UPDATED, REMOVED}
-        # A block whose removal is not told may be another one the next time that it is told of.
+        # If removals are not reported, a block id can have another block the next time.
         self._lasting = REMOVED in types
         self._values = UPDATED in types
         self._whole = from_snapshot and self._lasting and self._values and STORED in types and view.tiers is None
         self._tiers = view.tiers
-        self._blocks = {}  # By (window, id): [hash, tier, priority, lower tiers], None where that was not told.
+        self._blocks = {}  # By (window, id): [hash, tier, priority, lower tiers]; None for a value that was not reported.
 
     def take(self, event):
-        """What is wrong with an event; then it is known."""
+        """Yields the faults of an event, and applies it."""
         if event.HasField("stored"):
             for place, block in zip(bounds(event), event.stored.blocks):
                 if self._lasting and place in self._blocks and self._blocks[place] is not None:
-                    yield f"block {place} is stored, and it was there"
+                    yield f"block {place} is stored, but it was there"
                 self._blocks[place] = [block.block_hash, block.tier, block.priority, self._seen(block.lower_tiers)]
         elif event.HasField("updated"):
             yield from self._take_update(bounds(event)[0], event.updated)
@@ -317,11 +317,11 @@ class _Known:
     def _take_update(self, place, updated):
         if place not in self._blocks:
             if self._whole:
-                yield f"block {place} is changed, and it was not there"
+                yield f"block {place} is changed, but it was not there"
             self._blocks[place] = [updated.block_hash, None, None, None]
         known = self._blocks[place]
         if self._lasting and known[0] != updated.block_hash:
-            yield f"block {place} is changed under the hash {updated.block_hash:x}, and it was {known[0]:x}"
+            yield f"block {place} is changed under the hash {updated.block_hash:x}, but it had {known[0]:x}"
         known[0] = updated.block_hash
         for number, field in ((1, "tier"), (2, "priority"), (3, "lower_tiers")):
             if updated.HasField(field):
@@ -330,7 +330,7 @@ class _Known:
                 if field == "lower_tiers":
                     old, new = self._seen(old), self._seen(new)
                 if self._lasting and known[number] is not None and known[number] != old:
-                    yield f"block {place} has its {field} changed from {old}, and it was {known[number]}"
+                    yield f"block {place} has its {field} changed from {old}, but it was {known[number]}"
                 if change.old_value == change.new_value:
                     yield f"block {place} has its {field} changed from {old} to the same"
                 known[number] = new
@@ -345,11 +345,11 @@ class _Known:
             self._blocks = {place: block for place, block in self._blocks.items() if place[0] != event.window_size}
             return
         if len(event.removed.block_hashes) != len(event.removed.block_ids):
-            yield f"{len(event.removed.block_ids)} blocks are removed, with {len(event.removed.block_hashes)} hashes"
+            yield f"{len(event.removed.block_ids)} blocks are removed with {len(event.removed.block_hashes)} hashes"
         for place, removed_hash in zip(bounds(event), event.removed.block_hashes):
             known = self._blocks.pop(place, None)
             if known is None:
                 if self._whole:
-                    yield f"block {place} is removed, and it was not there"
+                    yield f"block {place} is removed, but it was not there"
             elif known[0] != removed_hash:
-                yield f"block {place} is removed under the hash {removed_hash:x}, and it was {known[0]:x}"
+                yield f"block {place} is removed under the hash {removed_hash:x}, but it had {known[0]:x}"

@@ -11,7 +11,7 @@ MEDIA = {types_pb2.TIER_PRIMARY: GPU, types_pb2.TIER_SECONDARY: CPU}
 
 
 class ZmqWatch(threading.Thread):
-    """Reads the batches of the daemon from the first one on, and has a replay of what it missed."""
+    """Reads the daemon's batches from the first one on, and requests a replay of missed batches."""
 
     def __init__(self, daemon):
         super().__init__(name="vLLM's wire", daemon=True)
@@ -21,7 +21,7 @@ class ZmqWatch(threading.Thread):
         self._index = Index(MapDecoder())
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._published = 0  # As far as anybody has asked.
+        self._published = 0  # The number of batches when `blocks` was last called.
         self._applied = 0
         self._error = None
 
@@ -57,7 +57,7 @@ class ZmqWatch(threading.Thread):
 
 
 def blocks_of_routers(package, cache):
-    """The same of PackageWatch's blocks: those that are whole."""
+    """The same from PackageWatch's blocks. Only whole blocks count."""
     windows = cache["layers"] if isinstance(cache["layers"], list) else [cache["layers"]]
     sizes = sorted({layer.get("window", 0) for layer in windows}, key=lambda size: size or 1 << 32)
     groups = {size: number if sizes != [0] else None for number, size in enumerate(sizes)}

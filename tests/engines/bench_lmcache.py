@@ -39,10 +39,10 @@ from engine_processes import HERE, Daemon, Vllm, connector
 FIGURE = "vllm_beside_lmcache"
 CHUNK_TOKENS = 256  # LMCache's own unit; Pagoda's is vLLM's block of 32 tokens.
 CACHED_TOKENS = 8 * CHUNK_TOKENS
-PROMPT_TOKENS = CACHED_TOKENS + 1  # All but the token that an engine always computes can come from any of the caches.
+PROMPT_TOKENS = CACHED_TOKENS + 1  # An engine always computes one token. All others can come from any of the caches.
 LAYERS, KV_HEADS, HEAD_DIM = 28, 8, 128
-QUIET_SECONDS = 1.5  # vLLM's processes poll for a second after their last step; on few cores that slows the other replica.
-SLACK_BYTES = 64 << 20  # Of a pool that is reserved whole, beyond what is stored in it.
+QUIET_SECONDS = 1.5  # vLLM's processes poll for a second after their last step. With few cores this slows the other replica.
+SLACK_BYTES = 64 << 20  # The size of a pool that is reserved whole, beyond its contents.
 PROMPT_BYTES = CACHED_TOKENS * 2 * LAYERS * KV_HEADS * HEAD_DIM * 4
 
 
@@ -86,7 +86,7 @@ def lmcache_server(folder, size_bytes):
     command = [str(pathlib.Path(sys.executable).parent / "lmcache"), "server", "--port", str(port), "--http-port", str(free_port()),
                "--chunk-size", str(CHUNK_TOKENS), "--l1-size-gb", str(size_bytes / (1 << 30)), "--eviction-policy", "LRU",
                "--supported-transfer-mode", "engine_driven", "--no-l1-use-lazy", "--shm-name", f"pagoda_bench_{os.getpid()}",
-               "--max-workers", "2", "--disable-metrics"]  # A worker for each engine; its metrics want a package that is not here.
+               "--max-workers", "2", "--disable-metrics"]  # A worker for each engine. Its metrics need a package that is not installed.
     with open(log, "wb") as out:
         process = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", *command], stdout=out, stderr=out)
     try:
@@ -98,7 +98,7 @@ def lmcache_server(folder, size_bytes):
             time.sleep(0.2)
         yield port, process
     finally:
-        process.terminate()  # It removes its shared memory.
+        process.terminate()  # The server removes its shared memory.
         try:
             process.wait(30)
         except subprocess.TimeoutExpired:
@@ -176,7 +176,8 @@ def pagoda(stack, folder, model, contents_bytes):
 
 
 def lmcache_mp(stack, folder, model, contents_bytes):
-    # It evicts from four fifths on. It takes memory when it stores, so the rest costs nothing.
+    # It evicts when it is four fifths full. It takes memory only for stored data, so the rest costs
+    # nothing.
     port, server = stack.enter_context(lmcache_server(folder, contents_bytes * 4 // 3))
     extra = {"lmcache.mp.host": "tcp://127.0.0.1", "lmcache.mp.port": port}
     return Replicas(stack, folder, model, {"kv_connector": "LMCacheMPConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra},
@@ -185,7 +186,8 @@ def lmcache_mp(stack, folder, model, contents_bytes):
 
 def lmcache_in_process(stack, folder, model, contents_bytes, name="LMCacheConnectorV1", **options):
     return Replicas(stack, folder, model, {"kv_connector": name, "kv_connector_module_path": "lmcache_on_cpu", "kv_role": "kv_both"},
-                    # A replica has computed all but one of the prompts, the other's first.
+                    # A replica has computed all prompts but one: the first prompt of the other
+                    # replica.
                     LMCACHE_LOCAL_CPU="True", LMCACHE_MAX_LOCAL_CPU_SIZE=str((contents_bytes - PROMPT_BYTES + SLACK_BYTES) / (1 << 30)),
                     LMCACHE_CHUNK_SIZE=str(CHUNK_TOKENS), **options)
 
@@ -230,8 +232,8 @@ def measure(replicas, prompts, rounds, samples):
                 assert token == expected[number], f"another token, with {cached} tokens from a cache"
                 if kind == "hit":
                     assert cached == CACHED_TOKENS, f"{cached} tokens from the cache"
-                # A replica that has computed a prompt finds it from then on, with or without a
-                # shared cache. So only its first answers count.
+                # When a replica has computed a prompt, it finds it later even without a shared
+                # cache. So only its first answers count.
                 if kind == "hit" or round_ == 0:
                     samples[kind].append(seconds)
                     samples[f"{kind}_tokens"].append(cached)
@@ -258,11 +260,11 @@ def report(samples, contents_bytes):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--prompts", type=int, default=3, help="that are timed")
-    parser.add_argument("--rounds", type=int, default=3, help="in which each configuration starts anew")
-    parser.add_argument("--hits", type=int, default=3, help="of each prompt in a round")
+    parser.add_argument("--prompts", type=int, default=3, help="number of timed prompts")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds; each configuration restarts in each round")
+    parser.add_argument("--hits", type=int, default=3, help="number of hits of each prompt in a round")
     chosen = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Ends the engines, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # The exit also ends the engines.
     rng = random.Random(1)
     prompts = [random_prompt(rng) for _ in range(2 + chosen.prompts)]
     models = pathlib.Path(os.environ["PAGODA_ENGINES"]) / "models"
@@ -271,7 +273,7 @@ def main():
     samples = collections.defaultdict(lambda: collections.defaultdict(list))
     with tempfile.TemporaryDirectory() as name, environment(
             VLLM_CPU_OMP_THREADS_BIND="nobind", LMCACHE_DISABLE_BANNER="1", LMCACHE_TRACK_USAGE="false",
-            PYTHONHASHSEED="0",  # LMCache's keys, in process, are Python's hashes.
+            PYTHONHASHSEED="0",  # In process, LMCache's keys are Python's hashes.
             PYTHONPATH=f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"):
         configurations = [none, pagoda, lmcache_mp]
         if reason := why_not(lmcache_in_process, pathlib.Path(name) / "probe", model):

@@ -41,7 +41,7 @@ def vllm_figures(folder, model, wanted):
     with Daemon(folder / "daemon", host="4GiB") as daemon, Vllm(
             folder, model, kv_transfer_config=connector(daemon) | config, max_model_len=4096,
             max_num_batched_tokens=4096, num_gpu_blocks_override=200) as vllm:
-        vllm.generate([tokens(rng, 200)], max_tokens=2)  # Warm.
+        vllm.generate([tokens(rng, 200)], max_tokens=2)  # Warm-up.
         misses, hits, since = [], [], time.time()
         rounds = ROUNDS if "vllm_ttft_hit_over_miss" in wanted else 1
         for _ in range(rounds):
@@ -101,7 +101,7 @@ def match_figure(folder):
 def main():
     wanted = [figure for figure in FIGURES if not sys.argv[1:] or figure.startswith(tuple(sys.argv[1:]))]
     if not wanted:
-        sys.exit(f"no figure begins so; there are {', '.join(FIGURES)}")
+        sys.exit(f"no figure begins with this; there are {', '.join(FIGURES)}")
     import tiny_models
 
     with tempfile.TemporaryDirectory() as name:

@@ -65,7 +65,7 @@ class Daemon:
         return self.start()
 
     def __exit__(self, *_):
-        if self.config["memory"]["warm_restart"] and self.process.poll() is None:  # Its caches would outlive it.
+        if self.config["memory"]["warm_restart"] and self.process.poll() is None:  # Otherwise the caches would outlive the daemon.
             import pagoda
 
             for cache in pagoda.list_caches(self.endpoint):
@@ -85,8 +85,8 @@ class Vllm:
 
     def __init__(self, folder, model, *, kv_transfer_config=None, name="vllm", **options):
         options = {"model": str(model), "max_model_len": 1024, "num_gpu_blocks_override": 512, "block_size": 32, "seed": 0,
-                   # Steps of other sizes add in another order. In this type that changes no token
-                   # of these models.
+                   # Steps of other sizes add numbers in another order. In float32 this changes no
+                   # token of these models.
                    "dtype": "float32",
                    **options}
         if kv_transfer_config is not None:

@@ -19,7 +19,7 @@ from pagoda.connector.page_memory import ArrayPages
 PAGE_BYTES = 4096
 IDENTITY = CacheIdentity("org/model", revision="r1", dtype="bfloat16", layout="NHD", kernel_packing="plain")
 TIMEOUT = 1.0
-# For a scheduler with other work on the same processors.
+# Seconds for a machine with other work on the same processors.
 MARGIN = 0.75
 
 
@@ -78,7 +78,7 @@ class Timed:
 
 
 def times(count, *calls):
-    """How long each of the calls takes; they take turns."""
+    """The times of each of the calls. The calls alternate."""
     taken = [[] for _ in calls]
     for _ in range(count):
         for call, seconds in zip(calls, taken):
@@ -96,13 +96,13 @@ def client_of(cache):
 def wait_until(condition, seconds=30.0):
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"did not come in {seconds} s"
+        assert time.monotonic() < deadline, f"the condition is not met in {seconds} s"
         time.sleep(0.02)
 
 
 @contextlib.contextmanager
 def running(folder, **options):
-    """A daemon whose caches leave nothing behind, also where the test has killed it."""
+    """A daemon whose caches leave nothing behind, even if the test has killed it."""
     with Daemon(folder, **options) as daemon:
         try:
             yield daemon
@@ -122,4 +122,4 @@ def stop(daemon):
 
 
 def go_on(daemon):
-    daemon.signal(signal.SIGCONT)  # Nothing where it has ended.
+    daemon.signal(signal.SIGCONT)  # No effect if the daemon has ended.

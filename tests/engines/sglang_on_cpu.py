@@ -113,7 +113,7 @@ def storage(endpoint, pool, **changes):
     return made
 
 
-# --- SGLang's radix cache, with torch in the place of the kernels ---
+# --- SGLang's radix cache, with torch instead of the kernels ---
 
 def _layers(pool):
     """(device buffer, the host's of the same layer and kind, with tokens first)."""

@@ -76,7 +76,7 @@ def test_blocks_of_any_shape_reach_their_places(driver, monkeypatch, seed):
         place = 1 + part % per_slot * pieces
         expected_whole[part // per_slot, place:place + pieces, first:first + heads] = memory[block]
     mover.copy_blocks(stream, theirs, parts, ours, chosen)
-    assert bool(used.calls) == (cuda.COPIES_AT_ONCE < 512), "many copies begin before they are asked to"
+    assert bool(used.calls) == (cuda.COPIES_AT_ONCE < 512), "many copies begin before `begin` is called"
     stream.begin()
     assert torch.equal(whole, expected_whole)
     before = memory.clone()
@@ -88,7 +88,7 @@ def test_blocks_of_any_shape_reach_their_places(driver, monkeypatch, seed):
 
 
 def test_what_failed_leaves_nothing_behind(driver, monkeypatch):
-    """Else a later load would make the copies of one that is over."""
+    """Otherwise a later load would also make the copies of the failed one."""
     monkeypatch.setattr(cuda, "COPIES_AT_ONCE", 4)
     used = driver(fails_at=1)
     stream = cuda._CudaStream(OneStream(), 3)
@@ -98,7 +98,7 @@ def test_what_failed_leaves_nothing_behind(driver, monkeypatch):
         mover_of(stream).copy_blocks(stream, target, range(block, block + 3), source, range(block, block + 3))
 
     copy(0)
-    copy(3)  # Six copies have begun.
+    copy(3)  # Together with the first call, six copies have begun.
     copy(6)
     with pytest.raises(OSError):
         copy(7)
@@ -121,7 +121,7 @@ def test_a_pool_is_registered_in_whole_slots_and_whole_pages(seed):
         assert address == at and size > 0 and size % slot_bytes == 0 and address % mmap.PAGESIZE == 0
         at += size
     assert at == start + slots * slot_bytes
-    # Not more than asked for, but for what fills pages.
+    # A part is not larger than requested, apart from bytes that fill its pages.
     assert all(size <= max(most, np.lcm(slot_bytes, mmap.PAGESIZE)) for _, size in parts)
 
 

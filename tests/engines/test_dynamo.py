@@ -66,7 +66,7 @@ def test_the_routers_tree_agrees_with_the_manager(tmp_path):
              "events": {"zmq": {"endpoint": endpoint, "replay_endpoint": f"ipc://{tmp_path}/replay", "pod": "pod", "model": "tiny"}}}
     with Daemon(tmp_path / "daemon", extra=extra) as daemon:
         router = Router(endpoint)
-        time.sleep(0.5)  # A subscription takes a moment, and says nothing of it.
+        time.sleep(0.5)  # A subscription takes a moment, and nothing reports that it exists.
         roots = [[rng.randrange(1000) for _ in range(BLOCK * 4)] for _ in range(5)]
         asked = [rng.choice(roots)[:rng.randrange(BLOCK * 4)] + [rng.randrange(1000) for _ in range(rng.randrange(1, 80))] for _ in range(60)]
         with pagoda.connect(daemon.endpoint, cache="routed") as client:

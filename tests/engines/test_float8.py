@@ -22,7 +22,7 @@ def chunks_of(dtype, numbers):
 def test_elements_come_back_within_their_bounds(dtype):
     torch.manual_seed(1)
     codec = Float8(dtype)
-    # Sizes from run to run that differ by 2^20.
+    # The magnitudes of the runs differ by up to 2^20.
     numbers = (torch.randn(16, 1, 4, 8 * RUN) * torch.exp2(torch.randint(-10, 10, (16, 1, 4, 8, 1))).expand(-1, -1, -1, -1, RUN).flatten(-2)).to(dtype)
     numbers[0, 0, 0, :RUN] = 0
     given = chunks_of(dtype, numbers)
@@ -32,12 +32,12 @@ def test_elements_come_back_within_their_bounds(dtype):
     assert back.shape == numbers.shape and not back[0, 0, 0, :RUN].any()
     wanted = numbers.double()
     largest = wanted.unflatten(-1, (-1, RUN)).abs().amax(-1, keepdim=True).expand(-1, -1, -1, -1, RUN).flatten(-2)
-    # The type's own rounding of the result comes on top.
+    # The bound includes the rounding of the result to its type.
     bound = torch.maximum(wanted.abs() / 16, largest / 450_000) + back.double().abs() * torch.finfo(dtype).eps + torch.finfo(dtype).smallest_normal
     assert ((back.double() - wanted).abs() <= bound).all()
-    # It is no copy: most elements are rounded.
+    # The codec changes the numbers: most elements are rounded.
     assert (back != numbers).float().mean() > 0.5
-    # What was rounded once stays: KV that is loaded and saved again does not wander off.
+    # Rounded numbers stay the same: KV that is loaded and saved again does not drift.
     again = codec.decode(codec.encode(back.view(torch.uint8))).view(dtype)
     assert torch.equal(again, back) if dtype is not torch.float32 else torch.allclose(again, back, rtol=1e-6, atol=0)
 

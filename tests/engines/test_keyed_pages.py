@@ -30,7 +30,7 @@ def cache(daemon):
     opened.close()
 
 
-# --- What is found ---
+# --- Hits ---
 
 def test_a_chain_is_found_as_far_as_it_was_written(cache):
     names = keys(8)
@@ -45,7 +45,7 @@ def test_only_what_is_missing_is_written(cache):
     names = keys(8)
     cache.write([chain(names[:5], pages_of(names[:5]))])
     others = pages_of(names)
-    others[:5] = 7  # Not what is cached.
+    others[:5] = 7  # Other bytes than the cached ones.
     assert cache.write([chain(names, others)]) == [8]
     target = np.zeros((8, PAGE_BYTES), np.uint8)
     assert cache.read([chain(names, target)]) == [8] and (target == pages_of(names)).all()
@@ -54,7 +54,7 @@ def test_only_what_is_missing_is_written(cache):
 def test_pages_behind_a_start_follow_those_before_it(cache):
     names, target = keys(6), np.zeros((2, PAGE_BYTES), np.uint8)
     behind = Chain(names, start=4, memory=ArrayPages(pages_of(names[4:])), pages=range(2))
-    assert cache.write([behind]) == [0], "the pages before are not cached"
+    assert cache.write([behind]) == [0], "the pages before them are not cached"
     assert cache.write([chain(names[:4], pages_of(names[:4]))]) == [4]
     assert cache.write([behind]) == [2]
     assert cache.read([Chain(names, start=4, memory=ArrayPages(target), pages=range(2))]) == [2]
@@ -62,7 +62,7 @@ def test_pages_behind_a_start_follow_those_before_it(cache):
 
 
 def test_a_chain_that_ends_before_its_start_leaves_the_others_their_pages(cache):
-    """Of one memory: the pages of the chains are copied together."""
+    """The chains have one memory, so their pages are copied together."""
     names, others, target = keys(8), keys(2, "other"), np.zeros((6, PAGE_BYTES), np.uint8)
     cache.write([chain(names[:1], pages_of(names[:1])), chain(others, pages_of(others))])
     memory = ArrayPages(target)
@@ -90,7 +90,7 @@ def test_parts_of_a_page_lie_where_the_engine_has_them(cache):
     k, v = (np.random.default_rng(seed).integers(256, size=(4, 8, 2, 128), dtype=np.uint8) for seed in (1, 2))
     assert cache.write([Chain(names, memory=ArrayPages(k, v), pages=range(4))]) == [4]
     k_back, v_back = np.zeros((2, 4, 4, 128), np.uint8), np.zeros((4, 2, 8, 128), np.uint8)
-    # Another order of axes in memory, the same order in the slot.
+    # The axes have another order in memory, but the same order in the slot.
     target = ArrayPages(np.zeros_like(k), v_back.transpose(0, 2, 1, 3))
     assert cache.read([Chain(names, memory=target, pages=(3, 2, 1, 0))]) == [4]
     assert (v_back.transpose(0, 2, 1, 3)[::-1] == v).all() and k_back.shape
@@ -101,7 +101,7 @@ def test_holds_stay_until_they_are_released(cache, daemon):
     cache.write(singles(names[:4], pages_of(names[:4])))
     holds = cache.hold(singles([names[0], names[100], names[1]]))
     assert [hold is not None for hold in holds] == [True, False, True]
-    cache.write(singles(names[4:], pages_of(names[4:])))  # More than all other blocks.
+    cache.write(singles(names[4:], pages_of(names[4:])))  # More pages than the other blocks hold.
     cache.write(singles(keys(256, "more"), pages_of(keys(256, "more"))))
     assert cache.count(singles(names[:4])) == [1, 1, 0, 0]
     target = [bytearray(PAGE_BYTES), bytearray(PAGE_BYTES)]
@@ -113,7 +113,7 @@ def test_holds_stay_until_they_are_released(cache, daemon):
 
 
 def test_what_is_taken_is_what_was_found_and_stays_until_it_is_released(cache, daemon):
-    """Also of a chain that was found with more pages behind it."""
+    """Also if the chain was found with more pages behind it."""
     names, more, target = keys(8, "found"), keys(300, "more"), np.zeros((2, PAGE_BYTES), np.uint8)
     cache.write([chain(names, pages_of(names))])
     assert cache.find([chain(names)]) == [8]
@@ -149,13 +149,13 @@ def test_what_is_found_is_held_for_the_read(cache, daemon):
     cache.write(singles(names, pages_of(names)))
     assert cache.find(singles(names + keys(1, "no"))) == [1] * 8 + [0]
     more = keys(300, "more")
-    assert sum(cache.write(singles(more, pages_of(more)))) == 248, "room for all pages but those that are held"
+    assert sum(cache.write(singles(more, pages_of(more)))) == 248, "all pages fit but those that are held"
     assert cache.read(singles(names, target)) == [1] * 8 and (target == pages_of(names)).all()
     with pagoda.connect(daemon.endpoint, cache=cache.name) as client:
         wait_until(lambda: client.status().windows[0].tiers[0].active_blocks == 0)
         assert sum(cache.find(singles(more))) == 248
         assert 0 < client.status().windows[0].tiers[0].active_blocks <= 64, "a quarter of the cache at most"
-        wait_until(lambda: client.status().windows[0].tiers[0].active_blocks == 0)  # Nobody reads them.
+        wait_until(lambda: client.status().windows[0].tiers[0].active_blocks == 0)  # No call reads them, so they are released.
 
 
 def test_a_chain_is_found_and_read_as_far_as_all_ranks_have_it(cache):
@@ -182,17 +182,17 @@ def test_pages_on_disk_alone_are_fetched_within_the_deadline(tmp_path):
         with pagoda.connect(daemon.endpoint, cache=cache.name) as client:
             blocks = client.cache.windows[0].blocks
             assert blocks[0] < 400 < blocks[1]
-            for first in range(0, 400, 50):  # In several goes: what is on its way to the disk takes a while.
+            for first in range(0, 400, 50):  # In several parts, because the disk needs time to write each.
                 cache.write(singles(names[first:first + 50], pages_of(names[first:first + 50])))
                 time.sleep(0.3)
             found = client.match(keys=[names[0]])
-            assert (found.matched_tokens, found.cached_tokens) == (0, 16), "the first page is on disk alone"
+            assert (found.matched_tokens, found.cached_tokens) == (0, 16), "the first page is only on disk"
         assert cache.count(singles(names[:20])) == [1] * 20
         assert cache.read(singles(names[:20], target)) == [1] * 20 and (target[:20] == pages_of(names[:20])).all()
         cache.close()
 
 
-# --- What is never found ---
+# --- Misses ---
 
 @pytest.mark.parametrize("change", [{"dtype": "float16"}, {"revision": "r2"}, {"layout": "HND"}, {"model": "org/other"},
                                     {"kernel_packing": "other"}])
@@ -237,7 +237,7 @@ def test_pages_of_a_session_that_ends_under_a_read_are_not_served(cache, daemon)
         pagoda.drop_cache(daemon.endpoint, cache.name, force=True)
 
     assert cache.read([Chain(names, memory=_Meanwhile(target, end), pages=range(4))]) == [0]
-    wait_until(lambda: cache.is_open)  # By itself.
+    wait_until(lambda: cache.is_open)  # It opens another session by itself.
     assert cache.write([chain(names, pages_of(names))]) == [4]
 
 
@@ -311,7 +311,7 @@ def test_a_stopped_daemon_costs_one_operation_its_time_out(tmp_path, first):
         result, seconds = _timed(calls[first])
         assert seconds < TIMEOUT + MARGIN and (not any(result) if isinstance(result, (list, tuple)) else not result)
         for call in calls:
-            assert _timed(call)[1] < MARGIN, "after the first failure nobody waits"
+            assert _timed(call)[1] < MARGIN, "after the first failure no call waits"
         go_on(daemon)
         wait_until(lambda: cache.is_open)
         assert cache.count(singles(names)) == [1] * 4
@@ -330,7 +330,7 @@ def test_a_stop_under_a_read_is_a_miss_within_the_time_out(tmp_path):
         wait_until(lambda: cache.is_open)
         assert cache.read(singles(names, target)) == [1] * 4 and (target == pages_of(names)).all()
         with pagoda.connect(daemon.endpoint, cache=cache.name) as client:
-            wait_until(lambda: client.status().windows[0].tiers[0].active_blocks == 0)  # The lost session is closed, too.
+            wait_until(lambda: client.status().windows[0].tiers[0].active_blocks == 0)  # The lost session is closed too.
         cache.close()
 
 
@@ -340,7 +340,7 @@ def test_a_killed_daemon_is_a_miss_and_found_again(tmp_path):
         cache = open_cache(daemon.endpoint)
         assert cache.write(singles(names, pages_of(names))) == [1] * 64
         for _ in range(3):
-            time.sleep(0.5)  # The daemon stamps what a restart will find behind the commit.
+            time.sleep(0.5)  # The daemon stamps the pages for a restart after the commit.
             daemon.kill()
             for call in _operations(cache, names, target):
                 result, seconds = _timed(call)
@@ -352,7 +352,7 @@ def test_a_killed_daemon_is_a_miss_and_found_again(tmp_path):
 
 
 def test_a_session_is_not_closed_under_a_write(tmp_path):
-    """Its close would say that nobody writes its slots any more."""
+    """A close would tell the daemon that no process writes the session's slots any more."""
     names = keys(2)
     copying, done = threading.Event(), threading.Event()
 
@@ -369,7 +369,7 @@ def test_a_session_is_not_closed_under_a_write(tmp_path):
         writing.start()
         assert copying.wait(10)
         stop(daemon)
-        assert cache.count(singles(names)) == [0, 0]  # Finds that the daemon does not answer.
+        assert cache.count(singles(names)) == [0, 0]  # Notices that the daemon does not answer.
         go_on(daemon)
         wait_until(lambda: cache.is_open)
         assert client_of(cache) is not client and cache.write(singles(names[1:], pages_of(names[1:]))) == [1]
@@ -434,7 +434,7 @@ def test_whatever_happens_no_page_has_another_ones_bytes(tmp_path):
             cache.close()
 
 
-# --- What it costs ---
+# --- Costs ---
 
 def test_a_batch_is_one_call_to_look_up_or_read_and_two_to_write(cache, monkeypatch):
     names, target = keys(100), np.zeros((100, PAGE_BYTES), np.uint8)
@@ -522,7 +522,7 @@ def test_figures_of_16_mib_beside_memcpy(daemon, record_property, capsys):
     names = keys(16, "mib")
     cache = open_cache(daemon.endpoint, page_bytes=1 << 20, host="32MiB", populate=True)
     source, target = pages_of(names, 1 << 20).copy(), np.zeros((16, 1 << 20), np.uint8)
-    time.sleep(0.5)  # The pool is mapped meanwhile.
+    time.sleep(0.5)  # Time to map the pool.
 
     def write_anew():
         cache.write(singles(names, source))

@@ -106,7 +106,7 @@ def equal(these, those):
     return all(torch.equal(this.raw_data, that.raw_data) for this, that in zip(these, those))
 
 
-# --- What is found ---
+# --- Hits ---
 
 def test_objects_are_found_and_loaded_as_they_were_stored(adapter):
     source, target = objects(5, seed=1), objects(6)
@@ -116,7 +116,7 @@ def test_objects_are_found_and_loaded_as_they_were_stored(adapter):
     assert load(adapter, keys(6), target) == [0, 1, 2, 3, 4] and equal(source, target)
     adapter.submit_unlock(keys(6))
     order = [3, 0, 2]
-    assert load(adapter, [keys(5)[index] for index in order], target) == [0, 1, 2], "without a look-up, too"
+    assert load(adapter, [keys(5)[index] for index in order], target) == [0, 1, 2], "a load works without a look-up"
     assert equal([source[index] for index in order], target)
     usage = adapter.get_usage()
     assert usage.total_bytes_used == 5 * OBJECT_BYTES and usage.total_capacity_bytes >= 4 << 20 - 1
@@ -146,7 +146,7 @@ def test_what_is_locked_stays_until_it_is_unlocked(adapter):
     source, target = objects(2, seed=1), objects(2)
     store(adapter, keys(2), source)
     assert look_up(adapter, keys(2)) == [0, 1] and look_up(adapter, keys(1)) == [0]
-    for first in range(1000, 1512, 64):  # Twice the cache.
+    for first in range(1000, 1512, 64):  # Twice the capacity of the cache.
         store(adapter, keys(64, first), objects(64, seed=2))
     assert load(adapter, keys(2), target) == [0, 1] and equal(source, target)
     adapter.submit_unlock(keys(2))
@@ -173,7 +173,7 @@ def test_what_a_load_reads_stays_when_another_request_unlocks_it(adapter, monkey
         monkeypatch.undo()
         adapter.submit_unlock(keys(2))
         wait_until(lambda: not adapter._locks)
-        for first in range(1000, 1512, 64):  # Twice the cache.
+        for first in range(1000, 1512, 64):  # Twice the capacity of the cache.
             store(adapter, keys(64, first), objects(64, seed=2))
         copy(*arguments)
 
@@ -181,7 +181,7 @@ def test_what_a_load_reads_stays_when_another_request_unlocks_it(adapter, monkey
     assert load(adapter, keys(2), target) == [0, 1] and equal(source, target)
     for first in range(2000, 2512, 64):
         store(adapter, keys(64, first), objects(64, seed=2))
-    assert look_up(adapter, keys(2)) == [], "nobody holds them any more"
+    assert look_up(adapter, keys(2)) == [], "no lock holds them any more"
 
 
 def test_deleted_objects_are_not_found(adapter):
@@ -204,7 +204,7 @@ def test_deleted_objects_are_not_found(adapter):
     assert told == [("stored", keys(3)), ("deleted", [keys(3)[1]])]
 
 
-# --- What is never found ---
+# --- Misses ---
 
 @pytest.mark.parametrize("change", [{"model_name": "org/other"}, {"kv_rank": 0x02000200}, {"cache_salt": "user"}, {"object_group_id": 1}])
 def test_another_key_is_another_object(adapter, change):
@@ -247,7 +247,7 @@ def test_a_full_cache_is_a_failed_store(adapter):
     wait_until(lambda: store(adapter, keys(1, 1000), objects(1, seed=2)).is_successful())
 
 
-# --- What was overwritten behind the daemon ---
+# --- Bytes overwritten behind the daemon's back ---
 
 def _bytes(memory):
     return memory.raw_data.numpy().tobytes()
@@ -283,7 +283,7 @@ def test_objects_that_were_overwritten_on_disk_are_misses(tmp_path):
         with pagoda.connect(daemon.endpoint, cache=cache) as client:
             for name in names[:6]:
                 found = client.match(keys=_chain(name).keys)
-                assert found.matched_tokens == 0 < found.cached_tokens, "it is on disk alone"
+                assert found.matched_tokens == 0 < found.cached_tokens, "it is only on disk"
         whole = file.read_bytes()
         header = whole[(place := whole.find(_bytes(source[8]))) - 4096:place]
         _overwrite(file, _bytes(source[0]), bytes([_bytes(source[0])[0] ^ 1]))
@@ -309,7 +309,7 @@ def test_objects_that_were_overwritten_in_a_dead_daemons_memory_are_misses(tmp_p
     """The next daemon finds the others, and these by none of their bytes."""
     names, source, target = keys(8), objects(8, seed=1), objects(8)
     with running(tmp_path / "daemon", host="32MiB", warm_restart=True) as daemon:
-        cache = f"overwritten-{os.getpid()}"  # Files of that name are this test's.
+        cache = f"overwritten-{os.getpid()}"  # Only this test makes files of that name.
         adapter = open_adapter(daemon.endpoint, cache=cache)
         assert store(adapter, names, source).is_successful()
         wait_until(lambda: _stamped(cache) == 8)
@@ -365,7 +365,7 @@ def test_whatever_is_overwritten_no_object_has_other_bytes(tmp_path):
             while time.monotonic() < deadline and (sum(served) < 2000 or bad_blocks(daemon) < 5) and not faults:
                 time.sleep(0.05)
                 with open(file, "r+b") as opened:
-                    opened.seek(int(rng.integers(8192, file.stat().st_size)))  # Behind the superblocks.
+                    opened.seek(int(rng.integers(8192, file.stat().st_size)))  # A byte behind the superblocks.
                     opened.write(b"?")
         finally:
             stopped.set()
@@ -412,9 +412,9 @@ def test_a_daemon_that_goes_costs_a_time_out_and_is_found_again(tmp_path, how):
     with running(tmp_path / "daemon", host="32MiB", warm_restart=True) as daemon:
         adapter = open_adapter(daemon.endpoint)
         assert store(adapter, keys(2), source).is_successful() and look_up(adapter, keys(2)) == [0, 1]
-        time.sleep(0.5)  # The daemon stamps what a restart will find behind the commit.
+        time.sleep(0.5)  # The daemon stamps the objects for a restart after the commit.
         daemon.kill() if how == "kill" else stop(daemon)
-        assert _timed(lambda: load(adapter, keys(2), target), []) < TIMEOUT + MARGIN, "what was locked is not confirmed"
+        assert _timed(lambda: load(adapter, keys(2), target), []) < TIMEOUT + MARGIN, "locked objects are not confirmed, so nothing is loaded"
         for call in (lambda: look_up(adapter, keys(2)), lambda: load(adapter, keys(2), target),
                      lambda: store(adapter, keys(2), source).is_successful()):
             assert _timed(call, [], False) < MARGIN
@@ -461,14 +461,14 @@ def test_lmcaches_storage_manager_stores_and_prefetches(tmp_path):
         (adapter,) = [adapter for _, adapter in manager.l2_adapters()]
         wait_until(lambda: sum(cache["written_pages"] for cache in adapter.report_status()["caches"].values()) == 8)
         manager.close()
-        # Another server: nothing is in its memory.
+        # Another server has nothing in its memory.
         manager = _manager(daemon.endpoint)
         assert _prefetch(manager, names + keys(2, 100)) == (list(range(8)), 8)
         with manager.read_prefetched_results(names) as found:
             assert [bytes(memory.byte_array) for memory in found] == [bytes([contents[name]]) * OBJECT_BYTES for name in names]
         manager.finish_read_prefetched(names)
         (adapter,) = [adapter for _, adapter in manager.l2_adapters()]
-        wait_until(lambda: not adapter._locks)  # Unlocked.
+        wait_until(lambda: not adapter._locks)  # The objects are unlocked.
         stop(daemon)
         started = time.monotonic()
         assert _prefetch(manager, keys(4, 200))[0] == [] and time.monotonic() - started < TIMEOUT + MARGIN

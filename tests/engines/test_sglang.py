@@ -96,7 +96,7 @@ def test_two_ranks_read_what_one_rank_wrote_and_the_other_way(made, layout):
                        _pages(whole, [0, 1, 2]).view(torch.uint8))
     new = names(3, "new")
     for rank, half in enumerate(halves):
-        assert made(back, tp_lcm_size=2).batch_exists(new) == 0, "one of two parts is not a page"
+        assert made(back, tp_lcm_size=2).batch_exists(new) == 0, "a page needs both parts"
         assert two[rank].batch_set_v1(new, sg.indices(half, [5, 6, 7])) == [True] * 3
     assert made(back, tp_lcm_size=2).batch_get_v1(new, sg.indices(back, [3, 4, 5])) == [True] * 3
     assert torch.equal(_pages(back, [3, 4, 5]).view(torch.uint8), _pages(whole, [0, 1, 2]).view(torch.uint8))
@@ -159,7 +159,7 @@ def test_keys_behind_their_prefix_are_one_chain(made, daemon):
     assert storage.batch_set_v1(text[:3], sg.indices(pool, [0, 1, 2]), _after([])) == [True] * 3
     assert storage.batch_set_v1(text[3:6], sg.indices(pool, [3, 4, 5]), _after(text[:3])) == [True] * 3
     assert storage.batch_exists(text, _after([])) == 6
-    assert storage.batch_exists(text, _after(None)) == 6, "SGLang says no prefix where it is empty"
+    assert storage.batch_exists(text, _after(None)) == 6, "SGLang passes no prefix if the prefix is empty"
     assert storage.batch_exists(text[4:], _after(text[:4])) == 2
     assert storage.batch_exists(text[4:], _after(text[1:4])) == 0
     assert storage.batch_get_v1(text[4:7], sg.indices(pool, [6, 7, 8]), _after(text[:4])) == [True, True, False]
@@ -292,7 +292,7 @@ def test_a_daemon_that_goes_costs_a_time_out_and_is_found_again(tmp_path, how):
     with running(tmp_path / "daemon", host="32MiB", warm_restart=True) as daemon:
         storage = sg.storage(daemon.endpoint, pool)
         assert storage.batch_set_v1(names(2), sg.indices(pool, [0, 1])) == [True, True]
-        time.sleep(0.5)  # The daemon stamps what a restart will find behind the commit.
+        time.sleep(0.5)  # The daemon stamps the pages for a restart after the commit.
         daemon.kill() if how == "kill" else stop(daemon)
         for call in _calls(storage, pool):
             started = time.monotonic()
@@ -326,7 +326,7 @@ def radix_cache(daemon, monkeypatch):
                                 lambda **given: real(**{**given, **_dynamic(given, daemon, self.layout, self.extra)}))
             super()._init_hicache(cache, **options)
             for entry in cache.cache_controller.mem_pool_host.entries:
-                entry.host_pool.pin_memory = False  # There is no driver that pins.
+                entry.host_pool.pin_memory = False  # No driver can pin memory here.
 
     tests = []
 
@@ -391,7 +391,7 @@ def test_a_radix_cache_whose_daemon_was_killed_computes(radix_cache, daemon):
     assert time.monotonic() - started < TIMEOUT + 2 * MARGIN and match_prefix(cache, text).host_hit_length == 0
 
 
-# --- What it costs ---
+# --- Costs ---
 
 def test_figures_of_64_pages_of_1_mib_beside_memcpy(tmp_path, record_property, capsys):
     shape = dict(layers=16, heads=8, head_dim=64, page_size=32, pages=64)
@@ -405,7 +405,7 @@ def test_figures_of_64_pages_of_1_mib_beside_memcpy(tmp_path, record_property, c
         assert writer.batch_set_v1(text, there) == [True] * 64
         assert chains.batch_set_v1(text, there, _after([])) == [True] * 64
         best, first = 0.0, _after([])
-        for _ in range(6):  # Others work on the same processors.
+        for _ in range(6):  # Other programs use the same processors.
             exists, got, copied, chain_exists, chained, _ = times(
                 20, lambda: reader.batch_exists(text), lambda: reader.batch_get_v1(text, there), lambda: np.copyto(*one_piece),
                 lambda: chains.batch_exists(text, first), lambda: chains.batch_get_v1(text, there, first), lambda: np.copyto(*one_piece))
@@ -425,7 +425,7 @@ def test_figures_of_64_pages_of_1_mib_beside_memcpy(tmp_path, record_property, c
             storage.close()
 
 
-# --- Without a host cache of SGLang's: its external linker ---
+# --- SGLang's external linker, without a host cache of SGLang ---
 
 @pytest.fixture
 def linked(daemon, monkeypatch):
@@ -510,7 +510,7 @@ def test_the_linker_loads_every_layer_of_every_pool(linked):
     stored, loaded = _transfers(text, 3, 5), _transfers(text, 10, 7)
     assert reader.lookup("request", loaded) == []
     assert _offload(writer, stored)
-    assert reader.lookup("request", loaded) == [4], "where the window and the state are"
+    assert reader.lookup("request", loaded) == [4], "up to the page that has the window and the state"
     assert reader.lookup("request", _transfers(text[:3], 10, 7)) == []
     before = _device_pages(reader, _transfers(text, 20, 8))
     assert reader.load("request", loaded) and not reader.cancel_queued_load("another")
@@ -575,7 +575,7 @@ def test_a_load_that_cannot_be_confirmed_is_a_failed_load(linked, daemon, how):
     else:
         for pool in linker._storage._pools.values():
             pool.cache.clear()
-            time.sleep(2.2)  # What the look-up held is let go.
+            time.sleep(2.2)  # The pages that the look-up held are released.
     assert linker.load("request", _transfers(text, 4, 2))
     started = time.monotonic()
     assert not linker.finish_layer_wise_loading(linker.start_layer_wise_loading())

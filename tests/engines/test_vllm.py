@@ -42,7 +42,7 @@ def plain(models, tmp_path):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_same_tokens_cold_warm_and_from_pagoda(model, models, prompts, plain, tmp_path):
-    """With sliding windows in five groups of layers, too."""
+    """Also with sliding windows in five groups of layers."""
     asked = prompts(100, 33, 200, 333, 31, 640)
     cold, warm = plain(model, asked)
     with Daemon(tmp_path / "daemon") as daemon, Vllm(tmp_path, models(model), kv_transfer_config=connector(daemon)) as vllm:
@@ -73,7 +73,7 @@ def test_generated_tokens_are_cached_too(models, prompts, tmp_path):
         (prompt,) = prompts(50)
         turn = vllm.generate([prompt], max_tokens=100)["tokens"][0]
         assert vllm.reset()
-        # The KV of the last token is not computed: 149 tokens have some.
+        # The KV of the last token is not computed: 149 tokens have KV.
         assert vllm.generate([prompt + turn + [7] * 50])["cached"] == [128]
 
 
@@ -133,9 +133,10 @@ def test_another_number_of_ranks_reads_it(writer, reader, model, models, prompts
         with Vllm(tmp_path, models(model), kv_transfer_config=connector(daemon), tensor_parallel_size=reader, name="reader") as vllm:
             tokens, cached = one_by_one(vllm, asked)
             assert cached == whole(asked)
-            # Two ranks add in another order than one, so only the first tokens must agree.
+            # Two ranks add numbers in another order than one rank, so only the first tokens must
+            # agree.
             assert [one[0] for one in tokens] == [one[0] for one in warm]
-            assert one_by_one(vllm, asked) == (tokens, cached), "what vLLM itself has cached gives the same"
+            assert one_by_one(vllm, asked) == (tokens, cached), "vLLM's own cache gives the same"
 
 
 def test_chunks_and_preemption(models, prompts, plain, tmp_path):
@@ -160,8 +161,8 @@ def test_a_cache_a_tenth_of_what_is_asked(models, plain, tmp_path):
     asked = [rng.choice(roots) + [rng.randrange(5, 500) for _ in range(96)] for _ in range(200)]
     with Vllm(tmp_path, models("qwen3"), name="plain", enable_prefix_caching=False) as vllm:
         expected = vllm.generate(asked, max_tokens=8)["tokens"]
-    # A block of the model has 64 KiB. 200 requests of 8 blocks, of which 20 x 5 are shared, are 700
-    # blocks.
+    # A block of the model has 64 KiB. 200 requests have 8 blocks each. The first 5 blocks of a
+    # request are those of one of 20 roots. Together these are 700 blocks.
     with Daemon(tmp_path / "daemon", host="4MiB") as daemon, Vllm(
             tmp_path, models("qwen3"), kv_transfer_config=connector(daemon, host="100%"), num_gpu_blocks_override=80) as vllm:
         hits = 0

@@ -23,7 +23,7 @@ def whole(prompts):
 def wait_until(what, seconds=30):
     deadline = time.monotonic() + seconds
     while not what():
-        assert time.monotonic() < deadline, "it does not happen"
+        assert time.monotonic() < deadline, f"the condition is not met in {seconds} s"
         time.sleep(0.2)
 
 
@@ -56,12 +56,12 @@ def test_the_daemon_is_killed_and_comes_back(asked, expected, models, tmp_path):
             daemon.kill()
             answer = vllm.answer()
             assert answer["tokens"] == expected and set(answer["reasons"]) == {"length"}
-            print(f"killed: {answer['seconds']:.2f} s, and {calm['seconds']:.2f} s without")
+            print(f"with a kill: {answer['seconds']:.2f} s; without: {calm['seconds']:.2f} s")
             assert answer["seconds"] < 2 * calm["seconds"] + 2
             daemon.start()
             (cache,) = pagoda.list_caches(daemon.endpoint)
             with pagoda.connect(daemon.endpoint, cache=cache.name) as client:
-                assert client.match(asked[0]).matched_tokens >= whole([asked[0]])[0], "its contents are back before anybody computes"
+                assert client.match(asked[0]).matched_tokens >= whole([asked[0]])[0], "the restarted daemon has the contents"
             assert vllm.reset()
             wait_until(lambda: vllm.generate([asked[0]])["cached"] == whole([asked[0]]) and vllm.reset())
         lost = vllm.metrics()["vllm:pagoda_lost_sessions"]
@@ -81,7 +81,7 @@ def test_the_daemon_is_stopped_for_ten_seconds(asked, expected, models, tmp_path
         for prompt, tokens in zip(asked[:5], expected):
             one = vllm.generate([prompt])
             assert one["tokens"] == [tokens] and one["seconds"] < 1 + calm["seconds"]
-        assert answer["seconds"] < 3 + 2 * calm["seconds"], "one time-out of a second, for scheduler and worker, and computing"
+        assert answer["seconds"] < 3 + 2 * calm["seconds"], "one time-out of a second each for scheduler and worker, and the computation"
         time.sleep(max(10 - (time.monotonic() - stopped), 0))
         daemon.signal(signal.SIGCONT)
         assert vllm.reset()
@@ -100,8 +100,8 @@ def test_vllm_starts_without_a_daemon_and_finds_it(asked, expected, models, tmp_
             wait_until(found)
 
 
-def test_what_falls_to_disk_comes_back(models, prompts, tmp_path):
-    """A host tier for a few prompts, and a disk for all."""
+def test_blocks_on_disk_come_back(models, prompts, tmp_path):
+    """The host tier holds a few prompts, and the disk holds all."""
     asked = prompts(*[300] * 30)
     with Vllm(tmp_path, models("qwen3"), name="plain") as vllm:
         expected = vllm.generate(asked)["tokens"]
@@ -109,7 +109,7 @@ def test_what_falls_to_disk_comes_back(models, prompts, tmp_path):
             Vllm(tmp_path, models("qwen3"), kv_transfer_config=connector(daemon, host="100%", disk="100%")) as vllm:
         for prompt, tokens in zip(asked, expected):
             assert vllm.generate([prompt])["tokens"] == [tokens]
-            time.sleep(0.05)  # For the disk.
+            time.sleep(0.05)  # Time for the disk.
         assert vllm.reset()
         answers = [vllm.generate([prompt]) for prompt in asked]
         assert [one["tokens"][0] for one in answers] == expected
@@ -149,7 +149,7 @@ def test_a_tenants_quota(asked, expected, models, tmp_path):
     with Daemon(folder, extra=extra) as daemon, Vllm(
             tmp_path, models("qwen3"), kv_transfer_config=connector(daemon, host="100%", token_file=str(token))) as vllm:
         assert vllm.generate(asked)["tokens"] == expected
-        assert vllm.metrics()["vllm:pagoda_unsaved_requests"] > 0, "there was no room for some"
+        assert vllm.metrics()["vllm:pagoda_unsaved_requests"] > 0, "the cache was full for some requests"
         for prompt, tokens in zip(asked[:10], expected):
             assert vllm.reset() and vllm.generate([prompt])["tokens"] == [tokens]
         secret = token.read_text().strip()
@@ -157,14 +157,14 @@ def test_a_tenants_quota(asked, expected, models, tmp_path):
         (cache,), (tier,) = caches, caches.caches[0].tiers
         block = tier.bytes // tier.capacity_blocks
         assert cache.tenant == "a" and quota - block < tier.bytes <= quota < sum(len(prompt) // BLOCK for prompt in asked) * block
-        assert tier.used_blocks >= tier.capacity_blocks - 2, "it is full, but for what the last request did not fill"
+        assert tier.used_blocks >= tier.capacity_blocks - 2, "the tier is full, apart from blocks that the last request did not fill"
         (budget,) = (budget for budget in caches.budgets if budget.medium is pagoda.Medium.HOST)
         assert budget.bytes == 64 * quota and budget.free_bytes < block, "nothing is free for the tenant"
         with pytest.raises(pagoda.Exhausted, match="of the tenant's limit") as refused:
             pagoda.open_cache(daemon.endpoint, "more", identity=pagoda.CacheIdentity("org/more"), tokens_per_block=BLOCK,
                               layers=[pagoda.Layers.opaque(1, bytes_per_block=block)], host=block, token=secret)
         assert refused.value.reason == "OUT_OF_MEMORY"
-        assert vllm.metrics()["vllm:pagoda_saved_bytes"] > quota, "so some was evicted"
+        assert vllm.metrics()["vllm:pagoda_saved_bytes"] > quota, "more was saved than the quota holds, so blocks were evicted"
         assert vllm.reset()
         answer = vllm.generate(asked)
         assert answer["tokens"] == expected and set(answer["reasons"]) == {"length"}

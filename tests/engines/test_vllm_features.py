@@ -30,15 +30,15 @@ def test_draft_tokens(models, prompts, tmp_path):
     draft tokens are not cached."""
     first, second = prompts(40, 50)
     asked = [first * 5, second * 3 + [7] * 50, *prompts(100)]
-    drafts = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, "prompt_lookup_min": 1}
+    draft_tokens = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, "prompt_lookup_min": 1}
     with Vllm(tmp_path, models("qwen3"), name="plain") as vllm:
         expected, _ = one_by_one(vllm, asked, max_tokens=80)
     with Daemon(tmp_path / "daemon") as daemon, Vllm(tmp_path, models("qwen3"), kv_transfer_config=connector(daemon),
-                                                     speculative_config=drafts) as vllm:
+                                                     speculative_config=draft_tokens) as vllm:
         assert one_by_one(vllm, asked, max_tokens=80) == (expected, [0] * len(asked))
         assert vllm.reset()
         assert one_by_one(vllm, asked, max_tokens=80) == (expected, whole(asked))
-        # The tokens generated with draft tokens are right, too.
+        # The KV saved with draft tokens is right: longer prompts give the same tokens.
         longer = [prompt + tokens for prompt, tokens in zip(asked, expected)]
         assert vllm.reset()
         with_cache, cached = one_by_one(vllm, longer, max_tokens=8)
@@ -75,6 +75,6 @@ def test_adapters_share_nothing(models, prompts, tmp_path):
         base, _ = run("base", None)
         tuned, cached = run("tuned", first)
         assert cached == [0, 0] and tuned != base
-        # Another adapter under the same number in the engine.
+        # The engine gives another adapter the same number.
         assert run("other", second)[1] == [0, 0]
         assert run("again", first) == (tuned, whole(asked))

@@ -39,7 +39,7 @@ def test_salts_and_adapters_name_spaces_of_their_own(tmp_path):
               keys.text_of(request(lora_request=adapter("l", second)), 16).namespace,
               keys.text_of(request(lora_request=adapter("l", first), cache_salt="x"), 16).namespace,
               keys.text_of(request(cache_salt="y" * 1000), 16).namespace]
-    # Nobody can name another's space by a salt that looks like it.
+    # A request cannot use another namespace with a salt that looks like that namespace's salt.
     spaces += [keys.text_of(request(cache_salt=space.cache_salt), 16).namespace for space in spaces[1:]]
     assert len(set(spaces)) == len(spaces)
     assert plain.cache_salt == ""
@@ -91,7 +91,7 @@ def layout(**changes):
 def test_another_arrangement_of_as_many_bytes_is_another_layout():
     assert len({layout(**changes).digest() for changes in ({}, {"pieces": 2, "chunk_bytes": 256}, {"heads": 4, "chunk_bytes": 256},
                                                            {"window": 64})}) == 4
-    # Ranks are no part of it.
+    # The number of ranks does not change the digest.
     assert layout(heads=1, shards=2).digest() == layout().digest()
 
 

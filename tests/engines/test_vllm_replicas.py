@@ -12,7 +12,7 @@ from served_vllm import Served
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
-BLOCKS = 9  # Whole ones of a prompt of 300 tokens.
+BLOCKS = 9  # The whole blocks of a prompt of 300 tokens.
 
 
 def used_blocks(daemon, expected):
@@ -28,8 +28,8 @@ def used_blocks(daemon, expected):
         time.sleep(0.1)
 
 
-# Replicas of a dense model know nothing of each other. Those of a mixture of experts run in step,
-# and have the ranks of one group.
+# Replicas of a dense model are independent. Replicas of a mixture of experts run in step, and their
+# ranks form one group.
 @pytest.mark.parametrize("model, replicas, module", [("qwen3", 4, "pagoda.vllm"), ("qwen3-experts", 2, "experts_on_cpu")])
 def test_each_replica_reads_what_the_others_wrote(model, replicas, module, models, prompts, tmp_path):
     asked = prompts(*[300] * replicas)

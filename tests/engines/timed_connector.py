@@ -31,7 +31,7 @@ class TimedConnector(PagodaConnector):
                 return call(*arguments, **named)
             finally:
                 self._taken[name] = self._taken.get(name, 0.0) + time.perf_counter() - started
-                if name == "get_transfer_results":  # The counts are taken away behind it.
+                if name == "get_transfer_results":  # After this call vLLM takes the counts.
                     moved = self._worker.side.moved
                     self._moved = {"loaded": moved.loaded_bytes, "load": moved.load_seconds, "saved": moved.saved_bytes,
                                    "save": moved.save_seconds}

@@ -58,7 +58,7 @@ def _deepseek():
 
 MODELS = {
     "qwen3": (_qwen3, 1),
-    "qwen3-other": (_qwen3, 2),  # The same shape, other weights.
+    "qwen3-other": (_qwen3, 2),  # The same shape with other weights.
     "qwen3-0.5b": (_qwen3_half_billion, 1),
     "qwen3-experts": (_qwen3_experts, 1),
     "gemma3": (_gemma3, 1),

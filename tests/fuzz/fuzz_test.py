@@ -23,7 +23,7 @@ ROOT = HERE.parents[1]
 SKIPPED = 77
 GRACE_SECONDS = 60
 FAULT_SECONDS = 60
-MEMORY_MIB = 1024  # Of a target, sanitizer included; and 256 MiB the largest allocation.
+MEMORY_MIB = 1024  # The most memory of a target with its sanitizer. The largest allocation is 256 MiB.
 MAX_BYTES = {
     "operations": 1024, "config": 2048, "http": 2048, "open_cache": 1024, "state": 4096, "safetensors": 1024, "gguf": 4096, "model_config": 4096, "text": 2048,
 }
@@ -44,8 +44,8 @@ def parse(argv):
     parser.add_argument("target", choices=MAX_BYTES)
     parser.add_argument("--bin", metavar="FOLDER", type=pathlib.Path, default=ROOT / "build/release/bin")
     parser.add_argument("--work", metavar="FOLDER", type=pathlib.Path, default=ROOT / "build/release/fuzz")
-    parser.add_argument("--fault", metavar="NAME", help="plant it, and demand that it is found")
-    parser.add_argument("--skip", metavar="WHY", help="say so, and skip")
+    parser.add_argument("--fault", metavar="NAME", help="plant this fault; the run must find it")
+    parser.add_argument("--skip", metavar="WHY", help="print WHY and skip the test")
     return parser.parse_args(argv)
 
 
@@ -59,8 +59,8 @@ class Run:
         self.work = options.work / (options.target if options.fault is None else f"{options.target}-{options.fault}")
         self.environment = os.environ | ENVIRONMENT
         if options.fault:
-            # One variable names the core's faults, another one the targets' own. Each ignores the
-            # other's names.
+            # One variable names faults of the core, and another one names faults of the targets.
+            # Each ignores the other's names.
             in_core = (ROOT / "tests/mutation/faults" / f"{options.fault}.patch").is_file()
             self.environment["PAGODA_FAULT" if in_core else "PAGODA_FUZZ_FAULT"] = options.fault
 
@@ -102,7 +102,7 @@ def summary(text):
 
 def what(text):
     found = FOUND.search(text)
-    return next(group for group in found.groups() if group) if found else "it ended without a word"
+    return next(group for group in found.groups() if group) if found else "it ended without a message"
 
 
 def main(argv=None):
@@ -115,7 +115,7 @@ def main(argv=None):
         print(f"{run.program}: not built")
         return 1
     if options.fault:
-        # The kept inputs alone may show it; else new ones have to.
+        # Kept inputs can find the fault. Otherwise new inputs must find it.
         status, text = run.fuzz()
         print(f"{options.fault}: {'found, ' + what(text) if status else 'NOT FOUND'}; {summary(text)}")
         return 0 if status else 1

@@ -49,7 +49,7 @@ def answer(network, length, model, seed):
         ids, logits = greedy(network, prompt, model.smallest_gap)
         if is_worth(ids, logits, model.smallest_gap) and keeps_in_lower_precision(network, prompt, ids, model):
             return prompt, ids, logits
-    raise AssertionError(f"{model.name}: no prompt of {length} tokens has an answer that is worth something")
+    raise AssertionError(f"{model.name}: no prompt of {length} tokens has a usable answer")
 
 
 def teacher_forced(network, prompt, ids):

@@ -51,7 +51,7 @@ def add_common(writer, model):
     writer.add_value_length(config["head_dim"])
     writer.add_layer_norm_rms_eps(config.get("rms_norm_eps", 1e-6))
     writer.add_vocab_size(config["vocab_size"])
-    # One value of each kind that an engine skips.
+    # One value of each kind that an engine ignores.
     writer.add_tokenizer_model("none")
     writer.add_array("tokenizer.ggml.tokens", [f"t{i}" for i in range(config["vocab_size"])])
     writer.add_array("tokenizer.ggml.scores", [float(i) for i in range(config["vocab_size"])])

@@ -15,18 +15,18 @@ class Model:
     name: str
     family: str  # The names in transformers: FAMILYConfig and FAMILYForCausalLM.
     config: dict
-    # The checkpoint's; the weights are rounded to it before anything is computed.
+    # The checkpoint's dtype. The weights are rounded to it before the model computes.
     dtype: torch.dtype = torch.float32
     max_shard_size: str = "1GB"
-    architecture: str = ""  # config.json's, if it is not the family's.
-    kv_heads: tuple = ()  # Of each layer, if they differ.
-    # Between the best two logits: far above the differences between implementations, so that equal
-    # ids are not a coincidence.
+    architecture: str = ""  # The architecture in config.json, if it is not the family's.
+    kv_heads: tuple = ()  # The number of each layer, if they differ.
+    # The smallest gap between the best two logits. It is far above the differences between
+    # implementations, so equal ids are not a coincidence.
     smallest_gap: float = 0.02
-    lower_precision: bool = False  # The checkpoint's dtype also computes; see README.md.
-    one_prompt: bool = False  # Also expected.*, with one prompt of 64 tokens.
-    # Configurations that must give other logits: the model's special fields, left out or slightly
-    # wrong.
+    lower_precision: bool = False  # Whether to compute also in the checkpoint's dtype; see README.md.
+    one_prompt: bool = False  # Whether to write also expected.*, with one prompt of 64 tokens.
+    # Changes of the configuration that must give other logits: the model's special fields are left
+    # out or slightly wrong.
     wrong: tuple = ()
     seed: int = SEED
 
@@ -133,7 +133,7 @@ MODELS = [
         ),
         wrong=(dict(attn_logit_softcapping=None), dict(final_logit_softcapping=9.0), dict(sliding_window=33)),
     ),
-    # A Gemma 3 as llama.cpp has it: the window's layers by its rule, the scale of head_dim.
+    # A Gemma 3 as in llama.cpp: its rule for the layers with a window, and a scale from head_dim.
     Model(
         name="gemma3_tiny_bf16_gguf",
         family="Gemma3",
@@ -155,7 +155,8 @@ def build(model, **changes):
     """The model of a configuration in fp32, its weights not yet drawn."""
     config = make_config(model, **changes)
     network = getattr(transformers, model.family + "ForCausalLM")(config)
-    # transformers has one number for all layers, so each is built from a copy.
+    # transformers has one number for all layers, so each layer is built from its own copy of the
+    # configuration.
     for i, kv_heads in enumerate(model.kv_heads):
         layer_config = copy.deepcopy(config)
         layer_config.num_key_value_heads = kv_heads
@@ -178,18 +179,18 @@ def draw_weights(model, network):
             parameter.copy_(0.5 * noise)
         elif parameter.dim() == 1:  # The scales of the norms, all different.
             middle, spread = 1.0, 0.2
-            # Stored less one. Larger where they sharpen attention and let layers outweigh the
-            # embedding.
+            # Gemma stores the scales less one. Some are larger, to sharpen attention and to let
+            # layers outweigh the embedding.
             if is_gemma:
                 middle = 0.8 if "q_norm" in name or "k_norm" in name else 1.0 if "post_" in name else 0.0
             if is_gemma and name == "model.norm.weight":
-                # Of either sign. Otherwise the tied embedding would match the last state, and the
-                # model would repeat its input.
+                # Scales of both signs. Otherwise the tied embedding would match the last state, and
+                # the model would repeat its input.
                 middle, spread = -1.0, 1.0
             parameter.copy_(middle + spread * noise)
         elif "embed_tokens" in name or "lm_head" in name:
             parameter.copy_(0.3 * noise)
-        else:  # A matrix keeps the variance of its input, and a little more.
+        else:  # A matrix slightly raises the variance of its input.
             parameter.copy_(1.5 * noise / parameter.shape[1] ** 0.5)
         parameter.copy_(parameter.to(model.dtype).to(torch.float32))
 

@@ -96,7 +96,7 @@ def write_llama_gguf(model, network, output):
     folder = output / "llama3_tiny_q8_0_gguf"
     print(folder)
     empty(folder)
-    # Leaves the weights as Q8_0 rounds them.
+    # After this call the weights are rounded as in Q8_0.
     golden_gguf.write_llama(model, network, folder / "model.gguf", "Q8_0")
     write_cases(model, network, folder, check=False)
 

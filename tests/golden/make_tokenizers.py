@@ -52,11 +52,11 @@ def sentencepiece_like():
     trained = Tokenizer(models.BPE())
     trained.normalizer = normalizers.Replace(" ", "\u2581")
     trained.pre_tokenizer = pre_tokenizers.Split(Regex("(?<=[^\u2581])(?=\u2581)|(?<=\n)|(?=\n)"), behavior="isolated")
-    room = VOCABULARY - len(GEMMA_SPECIAL) - len(byte_tokens)
+    pieces_left = VOCABULARY - len(GEMMA_SPECIAL) - len(byte_tokens)
     # The trainer's choice among equally frequent characters differs from run to run.
     counts = collections.Counter("\n".join(tokenizer_text.LINES).replace(" ", "\u2581"))
-    alphabet = sorted(counts, key=lambda character: (-counts[character], character))[:room // 3]
-    trainer = trainers.BpeTrainer(vocab_size=room, initial_alphabet=alphabet, limit_alphabet=len(alphabet), show_progress=False)
+    alphabet = sorted(counts, key=lambda character: (-counts[character], character))[:pieces_left // 3]
+    trainer = trainers.BpeTrainer(vocab_size=pieces_left, initial_alphabet=alphabet, limit_alphabet=len(alphabet), show_progress=False)
     trained.train_from_iterator(tokenizer_text.LINES, trainer)
     model = json.loads(trained.to_str())["model"]
     pieces = sorted(model["vocab"], key=model["vocab"].get)

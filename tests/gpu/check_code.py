@@ -36,8 +36,8 @@ ARCHITECTURE = re.compile(r"^arch = (sm_\w+)$")
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)([^;]*)")
 USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)")
 PRODUCTS = ("HGMMA", "WARPGROUP")
-# The most instructions after the wait for O in the loop of HopperPrefillKernel, which rescale O and
-# pack weights. By the number of a lane's sums.
+# By the number of a lane's sums: the most instructions after the wait for O in the loop of
+# HopperPrefillKernel. They rescale O and pack weights.
 MOST_BEHIND_WAIT = {64: 90, 128: 120, 256: 185}
 
 

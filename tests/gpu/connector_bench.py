@@ -56,8 +56,8 @@ def report(name, value, unit, yardstick="", against=None):
 
 
 def main():
-    # As in engines: one tensor, and thus one copy per block, for each layer. One tensor for all
-    # layers of a block would need one copy per block only.
+    # As in engines, each layer has one tensor. So each layer needs one copy per block. One tensor
+    # for all layers would need only one copy per block.
     memory = [torch.randn((4 * BLOCKS, 1, HEADS, CHUNK // 2), dtype=torch.bfloat16, device=DEVICE).view(torch.uint8) for _ in range(LAYERS)]
     size = LAYERS * HEADS * CHUNK * BLOCKS
     pinned = torch.empty(size, dtype=torch.uint8, pin_memory=True)

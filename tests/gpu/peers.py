@@ -64,7 +64,7 @@ def seconds_of(torch, rounds, call):
             for i in range(rounds):
                 call(i)
         replay = graph.replay
-    except Exception as error:  # Not every peer can be captured.
+    except Exception as error:  # Some peers cannot be captured.
         print(f"without a graph: {error}".splitlines()[0], file=sys.stderr)
         torch.cuda.synchronize()
 

@@ -29,7 +29,7 @@ def run_client(endpoint, *arguments):
     return done.returncode, done.stdout + done.stderr
 
 
-def test_blocks_go_down_and_come_up_with_their_bytes(tmp_path):
+def test_blocks_are_offloaded_and_onboarded_with_their_bytes(tmp_path):
     with pagodad(tmp_path, cache=CACHE) as endpoint:
         assert "the primary tier lies in GPU memory: cuda:0, NVIDIA" in (tmp_path / "pagodad.log").read_text()
         assert run_client(endpoint, "write", 1, PROMPTS) == (0, f"cuda:0: {3 * PROMPTS} blocks, 0 wrong\n")

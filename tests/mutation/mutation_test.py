@@ -49,7 +49,7 @@ UNKNOWN_FAULT = "PAGODA_FAULT names a fault"  # What fault.cc says.
 @dataclasses.dataclass
 class Outcome:
     passed: bool
-    test: str = ""  # The one that failed; a run that ended badly without one has caught nothing.
+    test: str = ""  # The failed test. A run that ended badly without one has caught nothing.
     how: str = ""
 
     @property
@@ -78,7 +78,7 @@ def run(folder, suite, fault, *arguments, timeout=TIMEOUT_SECONDS):
     """One run of a suite with one fault; "" is none. A run that does not end catches nothing."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PAGODA_", "GTEST_"))}
     environment |= SETTINGS[suite] | {"PAGODA_FAULT": fault}
-    # In a group of its own: the simulation has processes below it, which end with it.
+    # A separate process group, because the simulation starts processes. They end with it.
     with subprocess.Popen([folder / f"planted_{suite}", *arguments], env=environment, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True) as process:
         try:
@@ -129,7 +129,7 @@ def parse(argv):
     parser.add_argument("--bin", metavar="FOLDER", type=pathlib.Path, help="where the planted_* programs are (build/release/bin)")
     parser.add_argument("--root", type=pathlib.Path, default=ROOT, help=argparse.SUPPRESS)
     parser.add_argument("--fault", metavar="NAME", help="only this one")
-    parser.add_argument("--all", action="store_true", help="run every suite with every fault, and print what each makes of it")
+    parser.add_argument("--all", action="store_true", help="run every suite with every fault, and print each outcome")
     parser.add_argument("--suites", metavar="SUITE", nargs="+", choices=SETTINGS, default=SUITES,
                         help=f"of {', '.join(SETTINGS)}; by default {', '.join(SUITES)}")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time (2)")

@@ -32,10 +32,10 @@ NAMES_FILE = pathlib.Path("tests/mutation/faults.def")
 INCLUDE = '#include "tests/mutation/fault.h"'
 CORE = "manager"
 CONTEXT = 3
-# The lines before and after a hunk's changes by which it is found if its whole context is no longer
-# there.
+# (lines before, lines after). If a hunk's whole context is no longer there, it is found by this
+# part of its context.
 NEARER = [(2, 2), (1, 1), (3, 0), (0, 3), (2, 0), (0, 2), (0, 0)]
-TELLING = 8  # The fewest characters of a line that says where it is, as a lone brace does not.
+TELLING = 8  # The fewest characters of a line that can identify a place. A lone brace cannot.
 
 HUNK = re.compile(r"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 CORE_SOURCE = re.compile(rf"^{CORE}/[\w/]+\.cc$")
@@ -108,7 +108,7 @@ def parse(name, text):
         elif line.startswith("--- a/"):
             raise BadPatch(f"{name}: it changes more than one file")
         elif hunks and (not line or line[0] in " +-"):
-            # Editors and git leave the blank out where an empty line is context.
+            # Editors and git leave out the blank of an empty context line.
             hunks[-1].lines.append((line[:1] or " ", line[1:]))
         else:
             raise BadPatch(f"{name}: no line of a patch: {line}")
@@ -312,7 +312,8 @@ def show(patch, path, lines, edits):
             groups.append([edit])
     for group in groups:
         first, last = max(0, group[0].start - CONTEXT), min(len(lines) - 1, group[-1].end + CONTEXT)
-        # Enough to be there once; and no empty line at either end, which editors take away.
+        # Take more context until the lines occur once. No end may be an empty line, because
+        # editors remove it.
         while len(find(lines, lines[first:last])) > 1 or not lines[first] or not lines[last - 1]:
             if first == 0 and last == len(lines) - 1:
                 break
@@ -393,7 +394,7 @@ def main(argv=None):
         print(line)
     if options.check:
         print(f"{faults} faults, {len(problems)} problems")
-    # Without a fault there is nothing to find out.
+    # A tree without faults proves nothing.
     return 1 if problems or not faults else 0
 
 

@@ -13,9 +13,9 @@ import re
 import shlex
 import sys
 
-# Warnings are the compiler's work, and GCC has some that clang does not know. clang-tidy-16 does
-# not read GCC's precompiled headers, and each file includes what it needs without them. clang's
-# OpenMP has a header of its own, in a package that the build does not need.
+# The compiler reports warnings, and clang does not know all of GCC's. clang-tidy-16 does not read
+# GCC's precompiled headers, and each file includes what it needs without them. clang's OpenMP has
+# its own header, in a package that the build does not need.
 DROPPED = re.compile(r"-W(?!p,).*|-fpch-preprocess|-fno-semantic-interposition|-fopenmp|-fno-pch-timestamp|-fsanitize=.*"
                      r"|-fno-sanitize-recover=.*|-Xcompiler=.*")
 # clang's own precompiled headers, in the fuzz targets.

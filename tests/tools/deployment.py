@@ -8,8 +8,8 @@ import tempfile
 import tree
 
 DOCKERFILE = tree.ROOT / "deploy" / "Dockerfile"
-# Time after the end of calls (server.drain_timeout): for the last connections, the pools' memory,
-# the process.
+# Time after the end of the calls (server.drain_timeout). The last connections close, the pools'
+# memory is released, and the process ends.
 DRAIN_MARGIN_SECONDS = 10
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}

@@ -39,7 +39,7 @@ HASHES = (".sh", ".yaml", ".yml", ".cmake", "CMakeLists.txt")
 NAMES_A_FILE = re.compile(r".+\.(h|cc|cu|cuh|py|sh|md|proto|yaml)")
 PLACEHOLDER = re.compile(r"[<>*{}$…]|\.\.\.|(?<![A-Za-z])[A-Z][A-Z0-9_]+(?![A-Za-z])(?!\.md)")
 
-# Names in backticks that are no files of the tree, and what they are.
+# Names in backticks that are not files of the tree, and their meanings.
 OTHER_FILES = {
     "cublasLt.h": "a header of CUDA",
     "dist-info/licenses": "a folder of an installed wheel",

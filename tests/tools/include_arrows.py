@@ -26,8 +26,8 @@ ALLOWED = {
     "tests": CORE | {"wire", "proto", "server", "clients"},
 }
 
-# Libraries that only some folders may include, by the beginning of an include. All others may be
-# included everywhere.
+# By the beginning of an include: libraries that only some folders may include. All folders may
+# include any other library.
 EDGE = {"wire", "server", "clients", "tests"}
 LIBRARIES = {
     "grpc/": EDGE,

@@ -30,7 +30,7 @@ KINDS = {
     ("networking.k8s.io/v1", "NetworkPolicy"): "V1NetworkPolicy",
 }
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
-# What the daemon takes beside the pools and the event log: index, connections, the program.
+# Memory of the daemon beside the pools and the event log: the index, connections, the program.
 OTHER_MEMORY_BYTES = 2**30
 
 
@@ -163,10 +163,10 @@ def port_violations(manifests, config, the_image):
 
 
 def policy_violations(manifests, config):
-    """Whoever the policy lets in reaches HTTP alone, and is named."""
+    """The policy names the pods that it lets in, and opens only HTTP to them."""
     spec = manifests.policy["spec"]
     if "Ingress" not in spec.get("policyTypes", []):
-        yield "the NetworkPolicy does not say who may come in"
+        yield "the NetworkPolicy does not limit incoming connections"
     for rule in spec.get("ingress", []):
         allowed = [one.get("port") for one in rule.get("ports", [])]
         if allowed != [port(config["server"]["http_address"])]:
@@ -179,7 +179,7 @@ def policy_violations(manifests, config):
 def life_violations(manifests, config):
     paths = {probe: manifests.container[probe]["httpGet"]["path"] for probe in PROBES}
     if paths["livenessProbe"] == paths["readinessProbe"]:
-        yield "liveness asks what readiness asks: a drain would be killed"
+        yield "the liveness probe asks for readiness: a drain would be killed"
     pre_stop = manifests.container.get("lifecycle", {}).get("preStop")
     if pre_stop is not None:
         yield f"a preStop takes its time from the drain's: {pre_stop}"

@@ -59,7 +59,7 @@ def daemon_violations(manifests, config, the_image):
         yield "the daemon does not see the processes of engines"
     if manifests.pod.get("hostNetwork"):
         yield "the ports are the node's"
-    # The daemon tells its clients the map socket's path as it knows it.
+    # The daemon gives its clients its own path of the map socket.
     if manifests.volume_at(folder).get("hostPath") != {"path": folder, "type": "DirectoryOrCreate"}:
         yield f"the sockets' folder {folder} is not the node's"
     yield from init_violations(manifests, folder, the_image)

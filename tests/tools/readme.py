@@ -32,8 +32,8 @@ NUMBER = r"\d+(?:[.,]\d+)*"
 CLOCK = r"\d\d:\d\d:\d\d\.\d{3}"
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 DURATION = rf"{NUMBER} (?:{'|'.join(SECONDS)})\b(?: {NUMBER} (?:{'|'.join(SECONDS)})\b)*"
-# How much faster or slower than the README's machine another machine can be. A duration can always
-# be ALWAYS_SECONDS, because a machine with other work interrupts everything short.
+# The factors by which another machine can be faster or slower than the README's machine. A duration
+# can always be up to ALWAYS_SECONDS, because other work can interrupt anything short.
 MOST_FASTER, MOST_SLOWER = 100, 1000
 ALWAYS_SECONDS = 10.0
 
@@ -76,7 +76,7 @@ class Line:
     column has rates."""
 
     def __init__(self, line, ends_in_rate=False):
-        self._checks = []  # Of the groups of the pattern: (what is shown, whether something else may come).
+        self._checks = []  # By group of the pattern: (the shown text, a check whether another text is allowed).
         pieces = re.split(rf"(\.\.\.|{CLOCK}|{DURATION}|{NUMBER}|\s+)", line.strip())
         last = max((i for i, piece in enumerate(pieces) if re.fullmatch(NUMBER, piece)), default=None)
         pattern = []
@@ -127,7 +127,7 @@ def missing_line(expected, actual):
 
 
 def busy_ports(steps):
-    """The local ports that the tour names and somebody listens on."""
+    """The local ports that the tour names and that a process listens on."""
     busy = []
     for port in sorted({int(port) for step in steps for port in re.findall(r"127\.0\.0\.1:(\d+)", step[0] + step[1])}):
         with socket.socket() as probe:
@@ -175,7 +175,7 @@ def main():
         print(f"$ {commands}\n{printed[number]}")
         if missing is not None:
             failures += 1
-            print(f"--- the README shows a line that did not come: {missing}")
+            print(f"--- a line of the README was not printed: {missing}")
     print(f"tour: {len(printed)} of {len(steps)} steps ran, exit status {status}, {failures} steps not as shown")
     return 1 if status or failures or not steps or len(printed) != len(steps) else 0
 

@@ -17,7 +17,7 @@ import tree
 
 MAX_LINES = 600
 SOURCES = (".h", ".cc", ".cu", ".cuh", ".py", ".sh", ".proto", ".cmake", "CMakeLists.txt", ".md", ".yaml")
-# CMake's own modules, one file that explains itself.
+# CMake's own modules: one file that explains itself.
 NO_README = {"cmake"}
 # Written so that this file does not find itself.
 REMINDER = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]) + r")\b")

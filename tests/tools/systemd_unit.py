@@ -20,7 +20,8 @@ UNIT = tree.ROOT / "deploy" / "pagodad.service"
 USERS = tree.ROOT / "deploy" / "pagoda.sysusers"
 CONFIG = tree.ROOT / "deploy" / "pagodad.systemd.yaml"
 PROGRAM = "/usr/local/bin/pagodad"
-# Tenths of what `systemd-analyze security` calls exposure, 0 to 10: "OK" begins below 5.
+# The exposure that `systemd-analyze security` prints is 0 to 10, and "OK" begins below 5. This is
+# in tenths.
 MAX_EXPOSURE_TENTHS = 20
 # A reset of millions of blocks holds the core's lock for seconds. The daemon answers at half of the
 # watchdog's time.
@@ -60,18 +61,18 @@ def violations(text, users, config):
     if f"XDG_RUNTIME_DIR=%t/{one('RuntimeDirectory')}" not in service["Environment"]:
         found.append("the socket's folder is not RuntimeDirectory")
     if not any(line.split()[:2] == ["u", one("User")] for line in users.splitlines()) or one("Group") != one("User"):
-        found.append(f"nobody makes the user '{one('User')}', or the group is not his")
+        found.append(f"pagoda.sysusers does not make the user '{one('User')}', or the group has another name")
     needed = duration(config["server"]["drain_timeout"]) + DRAIN_MARGIN_SECONDS
     if seconds(one("TimeoutStopSec") or "0") < needed:
         found.append(f"TimeoutStopSec is below what a drain may take, {needed:.0f} s")
     operators = config.get("operators") or {}
     if not any((operators.get("tokens_file"), operators.get("subjects"), config.get("tenants"))):
-        found += [f"server.{key} is {config['server'][key]}, and nobody is configured: every user of the machine is an operator"
+        found += [f"server.{key} is {config['server'][key]}, and no caller is configured: every user of the machine is an operator"
                   for key in ("grpc_address", "http_address") if config["server"][key]]
     if seconds(one("WatchdogSec") or "0") < MIN_WATCHDOG_SECONDS:
         found.append(f"there is no watchdog, or it does not wait {MIN_WATCHDOG_SECONDS} s")
     if not -1000 < int(one("OOMScoreAdjust") or "0") < 0:
-        found.append("where memory is short, engines do not go before the daemon")
+        found.append("if memory is short, the kernel can kill the daemon before engines")
     if one("MemoryDenyWriteExecute") == "yes":
         found.append("MemoryDenyWriteExecute ends the bundled engine")
     return found

@@ -120,7 +120,7 @@ def test_a_time_may_differ_as_machines_do():
         assert readme.missing_line(shown, f"took {came}, all") is None
     for came in ("110 us", "12.1 s", "2 min 5 s", "12.00", "3 of 4"):
         assert readme.missing_line(shown, f"took {came}, all") == shown
-    assert readme.missing_line("waits 12 us", "waits 9 s") is None, "any machine may stand still for a moment"
+    assert readme.missing_line("waits 12 us", "waits 9 s") is None, "any machine can stop for a moment"
     assert readme.missing_line("ends in 59 min 59 s", "ends in 58 min 1 s") is None
     assert readme.missing_line("ends in 59 min 59 s", "ends in 3 s") == "ends in 59 min 59 s"
     assert readme.missing_line("at 08:38:30.964", "at 23:01:02.003") is None

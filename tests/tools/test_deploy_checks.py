@@ -14,7 +14,7 @@ import tree
 
 DOCUMENTS = kubernetes_manifests.load(tree.ROOT / "deploy" / "kubernetes")
 IMAGE = deployment.image(deployment.DOCKERFILE.read_text())
-# What pagodad prints of the ConfigMap's configuration, as far as it is looked at.
+# The values that pagodad prints of the ConfigMap's configuration, as far as the checks read them.
 CONFIG = {
     "cache": {"primary": "16GiB", "secondary": "8GiB", "model": {"name": "Qwen/Qwen3-8B"}, "model_dir": ""}, "engine": {"model_dir": ""},
     "server": {"unix_socket": "/run/pagoda/pagoda.sock", "http_address": "0.0.0.0:7071", "probe_address": "0.0.0.0:7072", "drain_timeout": "20s"},
@@ -49,14 +49,14 @@ def test_the_files_as_they_are_have_no_violations():
 
 
 @pytest.mark.parametrize("kind, place, value, word", [
-    # What Kubernetes' own types say.
+    # Kubernetes' own types.
     ("Deployment", (*POD, "terminationGracePeriod"), 60, "terminationGracePeriod"),
     ("Deployment", ("spec", "replicas"), "1", "replicas"),
     ("Deployment", ("spec", "selector"), None, "selector"),
     ("Deployment", (*CONTAINER, "livenessProbe", "httpGet", "paht"), "/livez", "paht"),
     ("Service", ("spec", "ports", 0, "targetport"), "http", "targetport"),
     ("Service", ("apiVersion",), "v2", "not among the kinds"),
-    # Who selects whom.
+    # Selectors.
     ("Deployment", ("spec", "template", "metadata", "labels"), {"app": "other"}, "selector"),
     ("Service", ("spec", "selector"), {"app.kubernetes.io/name": "pagoda"}, "the Service's selector"),
     ("PodDisruptionBudget", ("spec", "maxUnavailable"), 2, "more than one cache"),
@@ -70,14 +70,14 @@ def test_the_files_as_they_are_have_no_violations():
     ("Deployment", (*CONTAINER, "livenessProbe", "httpGet", "port"), "http", "livenessProbe"),
     ("Service", ("spec", "ports", 0, "port"), 7070, "the Service's port"),
     ("Service", ("metadata", "annotations", "prometheus.io/port"), "7070", "Prometheus"),
-    # Who may come in.
+    # Incoming connections.
     ("NetworkPolicy", ("spec", "podSelector"), {}, "NetworkPolicy's selector"),
-    ("NetworkPolicy", ("spec", "policyTypes"), ["Egress"], "who may come in"),
+    ("NetworkPolicy", ("spec", "policyTypes"), ["Egress"], "incoming connections"),
     ("NetworkPolicy", ("spec", "ingress", 0, "ports"), None, "opens the ports all"),
     ("NetworkPolicy", ("spec", "ingress", 0, "ports", 0, "port"), 7070, "opens the ports"),
     ("NetworkPolicy", ("spec", "ingress", 0, "from"), None, "does not name"),
     ("NetworkPolicy", ("spec", "ingress", 0, "from", 0, "podSelector"), {}, "does not name"),
-    # Drain and death.
+    # Drain and liveness.
     ("Deployment", (*CONTAINER, "livenessProbe", "httpGet", "path"), "/readyz", "a drain would be killed"),
     ("Deployment", (*CONTAINER, "startupProbe"), None, "startupProbe"),
     ("Deployment", (*CONTAINER, "lifecycle"), {"preStop": {"exec": {"command": ["sleep", "30"]}}}, "preStop"),
@@ -123,7 +123,7 @@ def test_a_configuration_that_the_manifests_do_not_follow_is_found(section, key,
     ("WatchdogSec=60", "WatchdogSec=5", "watchdog"),
     ("TimeoutStopSec=60", "TimeoutStopSec=10", "TimeoutStopSec"),
     ("RuntimeDirectory=pagoda", "RuntimeDirectory=other", "RuntimeDirectory"),
-    ("User=pagoda", "User=nobody", "nobody makes"),
+    ("User=pagoda", "User=nobody", "does not make the user"),
     ("Restart=on-failure", "Restart=no", "Restart"),
     ("OOMScoreAdjust=-800", "OOMScoreAdjust=800", "memory is short"),
     ("ExecStart=/usr/local/bin/pagodad", "ExecStart=/usr/bin/pagodad", "ExecStart"),

@@ -96,7 +96,7 @@ def test_a_sentence_is_counted_without_tables_and_headings():
 
 @pytest.mark.parametrize("text", [
     ("word " * documents.MAX_MEDIAN + "end.\nA ") * 20,
-    # The median is 1, and one sentence in ten is above the bound of the 95th percentile.
+    # The median is 1. One sentence in ten is longer than the bound of the 95th percentile.
     ("One.\n" * 9 + "A " + "word\n" * documents.MAX_95TH + "end.\n") * 3,
 ])
 def test_long_sentences_are_found(tmp_path, text):

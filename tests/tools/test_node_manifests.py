@@ -15,7 +15,7 @@ from test_deploy_checks import CONTAINER, POD, changed
 NODE = load(kubernetes_node_manifests.FOLDER / "node")
 ENGINES = load(kubernetes_node_manifests.FOLDER / "engines")
 FACTS = kubernetes_node_manifests.known()
-# What pagodad prints of the ConfigMap's configuration, as far as it is looked at.
+# The values that pagodad prints of the ConfigMap's configuration, as far as the checks read them.
 CONFIG = {
     "memory": {"host": "64GiB", "max_caches": 4, "reservation": "whole"},
     "server": {"unix_socket": "/run/pagoda/pagoda.sock", "map_socket": "auto", "grpc_address": "", "http_address": "0.0.0.0:7071",
@@ -36,14 +36,14 @@ def test_the_files_as_they_are_have_no_violations():
 
 
 @pytest.mark.parametrize("kind, place, value, word", [
-    # What Kubernetes' own types say.
+    # Kubernetes' own types.
     ("DaemonSet", ("spec", "replicas"), 1, "replicas"),
     ("DaemonSet", (*POD, "hostPid"), True, "hostPid"),
-    # Who selects whom.
+    # Selectors.
     ("DaemonSet", ("spec", "template", "metadata", "labels"), {"app": "other"}, "selector"),
     ("NetworkPolicy", ("spec", "podSelector"), {}, "NetworkPolicy's selector"),
     ("ConfigMap", ("metadata", "name"), "other", "not mounted"),
-    # One daemon a node.
+    # One daemon per node.
     ("DaemonSet", ("spec", "updateStrategy", "rollingUpdate", "maxSurge"), 1, "second daemon"),
     ("DaemonSet", (*POD, "hostPID"), None, "the processes of engines"),
     ("DaemonSet", (*POD, "hostNetwork"), True, "the ports are the node's"),
@@ -55,7 +55,7 @@ def test_the_files_as_they_are_have_no_violations():
     ("DaemonSet", (*INIT, "securityContext", "capabilities", "add"), ["SYS_ADMIN"], "capabilities"),
     ("DaemonSet", (*INIT, "volumeMounts", 0, "mountPath"), "/run", "other volumes"),
     ("DaemonSet", (*INIT, "image"), "busybox", "the init container's image"),
-    # As of the daemon that has engines in its pod.
+    # The same checks as for the daemon with engines in its pod.
     ("DaemonSet", (*CONTAINER, "ports", 0, "containerPort"), 7070, "the container's ports"),
     ("DaemonSet", (*CONTAINER, "livenessProbe", "httpGet", "path"), "/readyz", "a drain would be killed"),
     ("DaemonSet", (*POD, "terminationGracePeriodSeconds"), 20, "terminationGracePeriodSeconds"),

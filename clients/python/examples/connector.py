@@ -66,7 +66,7 @@ class Engine:
         def compute() -> None:
             for memory in self.memory:
                 pages = memory[table].reshape(-1)
-                assert (pages[:loaded] == sums[:loaded]).all(), "what was loaded is what would have been computed"
+                assert (pages[:loaded] == sums[:loaded]).all(), "the loaded KV equals the computed KV"
                 pages[loaded:len(tokens)] = sums[loaded:]
                 memory[table] = pages.reshape(-1, BLOCK)
 

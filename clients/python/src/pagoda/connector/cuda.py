@@ -18,8 +18,8 @@ from pagoda.connector.movers import Mark, Mover, Places, Stream
 
 # Some drivers refuse to register a larger range at once.
 REGISTERED_AT_ONCE = 64 << 30
-# Bytes that are converted at once. Loads and saves each need about ten times as much device memory
-# meanwhile.
+# Bytes that are converted at once. During a conversion, loads and saves each need about ten times
+# as much device memory.
 CONVERTED_AT_ONCE = 4 << 20
 # The copies that are given to the driver at once. It copies them while the next ones are listed.
 COPIES_AT_ONCE = 512

@@ -283,11 +283,11 @@ class KeyedPages:
 
     def _find(self, session: MappedSession, chains: Sequence[Chain], budget: Budget, deadline: float) -> list[int]:
         found = self._count(session, chains, budget, deadline)
-        room = session.slots.shape[0] // 4 - self._kept.pages(session)
+        capacity = session.slots.shape[0] // 4 - self._kept.pages(session)
         wanted = {}
         for index, (chain, pages) in enumerate(zip(chains, found)):
-            room -= pages
-            if pages > chain.start and room >= 0:
+            capacity -= pages
+            if pages > chain.start and capacity >= 0:
                 wanted[index] = chain._replace(keys=chain.keys[:pages])
         opened = self._open(session, list(wanted.values()), self._block_tokens, budget)
         self._shared.leave(session, _ids(opened), _KEPT_SECONDS)

@@ -25,7 +25,7 @@ log = logging.getLogger("pagoda.connector")
 
 # Seconds for an answer when an operation's time is used up: the sequences must still be released.
 _LEAST_SECONDS = 0.05
-# Seconds after which sequences are ended if no batch comes that could end them too.
+# Seconds after which sequences are ended if no other batch has ended them.
 _LEAVE_SECONDS = 0.01
 _MOST_LEAVING = 1024
 # The daemon allocates a new cache's memory before it answers. Only the link's thread waits for
