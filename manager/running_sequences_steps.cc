@@ -17,19 +17,18 @@ namespace {
 // This many sequences are looked up before the first of them changes, to prefetch their memory.
 constexpr size_t kAhead = 16;
 
-absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalidArgument, what); }
-
 absl::Status CheckArray(const char* name, const std::vector<uint32_t>& array,
                         size_t num_sequences) {
   if (array.empty() || array.size() == num_sequences) return absl::OkStatus();
-  return Refuse(absl::StrCat(array.size(), " ", name, " for ", num_sequences, " sequences"));
+  return InvalidArgument(
+      absl::StrCat(array.size(), " ", name, " for ", num_sequences, " sequences"));
 }
 
 absl::Status CheckStep(const AppendStep& step) {
   const size_t num_sequences = step.sequences.size();
   if (num_sequences == 0 || num_sequences > kMaxStepSequences) {
-    return Refuse(absl::StrCat("a step of ", num_sequences, " sequences; 1 to ", kMaxStepSequences,
-                               " are allowed"));
+    return InvalidArgument(absl::StrCat("a step of ", num_sequences, " sequences; 1 to ",
+                                        kMaxStepSequences, " are allowed"));
   }
   for (const auto& [name, array] : {std::pair("token_counts", &step.token_counts),
                                     std::pair("computed_tokens", &step.computed_tokens),
@@ -41,7 +40,7 @@ absl::Status CheckStep(const AppendStep& step) {
           ? num_sequences
           : std::accumulate(step.token_counts.begin(), step.token_counts.end(), uint64_t{0});
   if (tokens == step.tokens.size()) return absl::OkStatus();
-  return Refuse(
+  return InvalidArgument(
       absl::StrCat("the step has ", step.tokens.size(), " tokens; its sequences take ", tokens));
 }
 

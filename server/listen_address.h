@@ -2,6 +2,8 @@
 #ifndef PAGODA_SERVER_LISTEN_ADDRESS_H_
 #define PAGODA_SERVER_LISTEN_ADDRESS_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 
@@ -9,6 +11,9 @@
 #include "absl/status/statusor.h"
 
 namespace pagoda::server {
+
+// The mode of a Unix socket: its user and group can connect.
+inline constexpr mode_t kSocketMode = 0660;
 
 // A numeric TCP address.
 struct TcpAddress {

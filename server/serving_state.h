@@ -9,6 +9,11 @@
 
 namespace pagoda::server {
 
+// DRAINING: the answer to new work while the daemon shuts down.
+inline absl::Status Draining() {
+  return MakeError(Reason::kDraining, "the daemon is shutting down");
+}
+
 // The daemon's phase. It only moves forward. Thread-safe.
 class ServingState {
  public:
@@ -19,10 +24,7 @@ class ServingState {
   bool draining() const { return phase() == Phase::kDraining; }
 
   // DRAINING if new work is refused.
-  absl::Status CheckAcceptsWork() const {
-    return draining() ? MakeError(Reason::kDraining, "the daemon is shutting down")
-                      : absl::OkStatus();
-  }
+  absl::Status CheckAcceptsWork() const { return draining() ? Draining() : absl::OkStatus(); }
 
  private:
   std::atomic<Phase> phase_{Phase::kStarting};

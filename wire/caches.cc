@@ -144,10 +144,10 @@ absl::StatusOr<std::vector<TierWish>> TiersFromProto(const v1::OpenCacheRequest&
   if (proto.tiers().empty()) {
     return std::vector<TierWish>{{.medium = Medium::kHost, .free_permille = kDefaultPermille}};
   }
-  constexpr int kMedia = 3;
-  if (proto.tiers_size() > kMedia) {
+  constexpr int kMostTiers = 3;  // One of each medium.
+  if (proto.tiers_size() > kMostTiers) {
     return InvalidArgument(
-        absl::StrCat("there are ", proto.tiers_size(), " tiers; at most ", kMedia));
+        absl::StrCat("there are ", proto.tiers_size(), " tiers; at most ", kMostTiers));
   }
   std::vector<TierWish> tiers;
   for (int i = 0; i < proto.tiers_size(); ++i) {

@@ -10,10 +10,9 @@
 namespace pagoda {
 namespace {
 
-using Json = nlohmann::json;
-
 absl::StatusOr<TraceRequest> ParseRequest(const std::string& line) {
-  const Json object = Json::parse(line, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json object =
+      nlohmann::json::parse(line, /*cb=*/nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return MakeError(Reason::kInvalidArgument, "not a JSON object");
 
   const auto timestamp = object.find("timestamp");
@@ -27,7 +26,7 @@ absl::StatusOr<TraceRequest> ParseRequest(const std::string& line) {
 
   TraceRequest request{.timestamp_ms = timestamp->get<int64_t>(), .hash_ids = {}};
   request.hash_ids.reserve(hash_ids->size());
-  for (const Json& id : *hash_ids) {
+  for (const nlohmann::json& id : *hash_ids) {
     if (!id.is_number_unsigned()) {
       return MakeError(Reason::kInvalidArgument,
                        absl::StrCat("hash id ", id.dump(), " is not an unsigned integer"));

@@ -17,7 +17,6 @@ using nlohmann::json;
 constexpr uint32_t kMaxLayers = 1024;
 constexpr uint32_t kMaxHeads = 1024;
 constexpr uint32_t kMaxHeadDim = 1024;
-constexpr uint32_t kMaxPositions = 1u << 26;
 constexpr uint32_t kMaxWindow = 1u << 26;
 // transformers' defaults, for all architectures.
 constexpr float kDefaultRmsNormEps = 1e-6f;
@@ -72,7 +71,7 @@ void ReadShape(FieldReader& reader, const Architecture& architecture, ModelConfi
   config.layers.resize(reader.Count("num_hidden_layers", kMaxLayers));
   ReadKvHeads(reader, architecture, config);
   ReadHeadDim(reader, architecture, config);
-  config.max_position_embeddings = reader.CountOr("max_position_embeddings", kMaxPositions,
+  config.max_position_embeddings = reader.CountOr("max_position_embeddings", kMaxPositionEmbeddings,
                                                   architecture.max_position_embeddings);
   config.rms_norm_eps = reader.PositiveOr("rms_norm_eps", kDefaultRmsNormEps);
   config.tie_word_embeddings =

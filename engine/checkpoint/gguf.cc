@@ -34,17 +34,13 @@ std::optional<TensorType> TensorTypeOfGgml(uint32_t number) {
   }
 }
 
-absl::Status Damage(absl::string_view what) {
-  return MakeError(Reason::kInvalidCheckpoint, std::string(what));
-}
-
 absl::StatusOr<uint64_t> ReadAlignment(const GgufMetadata& metadata) {
   const auto it = metadata.find("general.alignment");
   if (it == metadata.end()) return kDefaultAlignment;
   const int64_t* const alignment = std::get_if<int64_t>(&it->second);
   if (alignment == nullptr || *alignment < 1 || static_cast<uint64_t>(*alignment) > kMaxAlignment ||
       !std::has_single_bit(static_cast<uint64_t>(*alignment))) {
-    return Damage("key general.alignment is not a power of two up to 2^20");
+    return InvalidCheckpoint("key general.alignment is not a power of two up to 2^20");
   }
   return static_cast<uint64_t>(*alignment);
 }
@@ -75,7 +71,7 @@ absl::StatusOr<TensorEntry> ReadEntry(GgufCursor& cursor) {
                              "; F32 (0), F16 (1), Q8_0 (8) and BF16 (30) are supported"));
   }
   if (!cursor.ok()) {
-    return Damage(
+    return InvalidCheckpoint(
         absl::StrCat("tensor ", entry.name.substr(0, 80), " ", cursor.status().message()));
   }
   entry.info.type = *type;
@@ -86,7 +82,7 @@ absl::StatusOr<TensorEntry> ReadEntry(GgufCursor& cursor) {
 absl::StatusOr<TensorInfo> Place(TensorEntry entry, uint64_t alignment,
                                  absl::Span<const std::byte> data) {
   const auto refuse = [&](const auto&... what) {
-    return Damage(absl::StrCat("tensor ", entry.name.substr(0, 80), " ", what...));
+    return InvalidCheckpoint(absl::StrCat("tensor ", entry.name.substr(0, 80), " ", what...));
   };
   const std::optional<uint64_t> bytes = TensorBytes(entry.info.type, entry.info.shape);
   if (!bytes.has_value()) {
@@ -121,10 +117,10 @@ absl::StatusOr<TensorMap> ReadTensors(GgufCursor& cursor, uint64_t count, uint64
     absl::StatusOr<TensorInfo> info = Place(std::move(entry), alignment, data);
     if (!info.ok()) return info.status();
     const auto [it, is_new] = tensors.emplace(std::move(name), *std::move(info));
-    if (!is_new) return Damage(absl::StrCat("tensor ", it->first, " appears twice"));
+    if (!is_new) return InvalidCheckpoint(absl::StrCat("tensor ", it->first, " appears twice"));
   }
   if (const std::optional<std::string> name = FindOverlap(tensors); name.has_value()) {
-    return Damage(absl::StrCat("tensor ", *name, " overlaps another"));
+    return InvalidCheckpoint(absl::StrCat("tensor ", *name, " overlaps another"));
   }
   return tensors;
 }

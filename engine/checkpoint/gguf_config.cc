@@ -34,7 +34,7 @@ struct GgufArchitecture {
   uint32_t large_layers = 0;   // A model with this number of layers scales scores by hidden_size.
 };
 
-constexpr GgufArchitecture kArchitectures[] = {
+constexpr GgufArchitecture kGgufArchitectures[] = {
     {.name = "llama", .hugging_face = "LlamaForCausalLM"},
     {.name = "qwen2", .hugging_face = "Qwen2ForCausalLM", .attention_bias = true},
     {.name = "qwen3", .hugging_face = "Qwen3ForCausalLM", .query_key_norm = true},
@@ -226,7 +226,7 @@ absl::StatusOr<const GgufArchitecture*> FindArchitecture(const GgufFile& file) {
   const auto it = file.metadata().find("general.architecture");
   const std::string* const name =
       it == file.metadata().end() ? nullptr : std::get_if<std::string>(&it->second);
-  for (const GgufArchitecture& architecture : kArchitectures) {
+  for (const GgufArchitecture& architecture : kGgufArchitectures) {
     if (name != nullptr && *name == architecture.name) return &architecture;
   }
   return MakeError(Reason::kInvalidCheckpoint,

@@ -16,6 +16,10 @@
 
 namespace pagoda {
 
+inline absl::Status InvalidCheckpoint(absl::string_view what) {
+  return MakeError(Reason::kInvalidCheckpoint, std::string(what));
+}
+
 static_assert(std::endian::native == std::endian::little, "numbers are read without conversion");
 
 // Reads from the front and keeps the first error. After an error everything is 0 and empty.
@@ -30,7 +34,7 @@ class GgufCursor {
 
   // The error does not have the file's name.
   void Fail(absl::string_view what) {
-    if (ok()) status_ = MakeError(Reason::kInvalidCheckpoint, std::string(what));
+    if (ok()) status_ = InvalidCheckpoint(what);
   }
 
   absl::Span<const std::byte> Take(uint64_t count) {

@@ -13,10 +13,6 @@ namespace {
 constexpr uint64_t kMaxKeptElements = 4096;
 constexpr uint64_t kMaxKeptTextBytes = 65536;
 
-absl::Status Damage(absl::string_view what) {
-  return MakeError(Reason::kInvalidCheckpoint, std::string(what));
-}
-
 // Numbered by the format.
 enum class ValueType : uint32_t {
   kUint8,
@@ -142,10 +138,11 @@ absl::StatusOr<GgufMetadata> ReadGgufMetadata(GgufCursor& cursor, uint64_t count
     std::string key = cursor.Name();
     GgufValue value = ReadValue(cursor);
     if (!cursor.ok()) {
-      return Damage(absl::StrCat("key ", key.substr(0, 80), " ", cursor.status().message()));
+      return InvalidCheckpoint(
+          absl::StrCat("key ", key.substr(0, 80), " ", cursor.status().message()));
     }
     const auto [it, is_new] = metadata.emplace(std::move(key), std::move(value));
-    if (!is_new) return Damage(absl::StrCat("key ", it->first, " appears twice"));
+    if (!is_new) return InvalidCheckpoint(absl::StrCat("key ", it->first, " appears twice"));
   }
   return metadata;
 }

@@ -12,6 +12,9 @@
 
 namespace pagoda {
 
+// The longest context that a model's files may state.
+inline constexpr uint32_t kMaxPositionEmbeddings = 1u << 26;
+
 enum class Activation : uint8_t { kSilu, kGeluTanh };
 
 // A rotary embedding's frequencies: theta^(-2i / head_dim) for i = 0 to head_dim / 2 - 1, scaled.

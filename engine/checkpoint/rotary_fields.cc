@@ -15,7 +15,6 @@ using Scaling = RotaryConfig::Scaling;
 
 constexpr char kFull[] = "full_attention";
 constexpr char kSliding[] = "sliding_attention";
-constexpr uint32_t kMaxPositions = 1u << 26;
 
 // Refuses options outside `known`: they belong to other variants of the embedding.
 void RefuseOtherKeys(FieldReader& options, std::initializer_list<std::string_view> known) {
@@ -70,7 +69,7 @@ RotaryConfig ReadOptions(FieldReader& options, float theta, uint32_t max_positio
     rotary.low_freq_factor = options.Positive("low_freq_factor");
     rotary.high_freq_factor = options.Positive("high_freq_factor");
     rotary.original_max_position_embeddings =
-        options.CountOr("original_max_position_embeddings", kMaxPositions, max_positions);
+        options.CountOr("original_max_position_embeddings", kMaxPositionEmbeddings, max_positions);
     if (rotary.high_freq_factor <= rotary.low_freq_factor) {
       options.Refuse("high_freq_factor", "more than low_freq_factor");
     }

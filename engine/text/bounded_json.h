@@ -13,6 +13,9 @@
 
 namespace pagoda {
 
+// How deep the objects and arrays of a model's text files may be nested.
+inline constexpr int kMaxJsonDepth = 16;
+
 // Accepts at most `max_depth` nested objects and arrays, valid UTF-8, and nothing behind the value.
 // Errors: INVALID_ARGUMENT, without a reason, because only the caller knows what the text is.
 absl::StatusOr<nlohmann::json> ParseBoundedJson(absl::string_view text, int max_depth);

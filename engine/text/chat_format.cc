@@ -18,7 +18,6 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kMaxFileBytes = 16 << 20;
-constexpr int kMaxDepth = 16;
 constexpr absl::string_view kSystem = "<|im_start|>system";
 constexpr char kKnown[] = "ChatML (Qwen), Llama 3, Mistral, Gemma";
 
@@ -92,7 +91,7 @@ absl::StatusOr<ChatFormat> ChatFormat::Load(const std::string& model_dir,
       ReadFile((folder / "tokenizer_config.json").string());
   if (!config.ok()) return config.status();
   if (config->has_value()) {
-    const absl::StatusOr<json> root = ParseBoundedJson(**config, kMaxDepth);
+    const absl::StatusOr<json> root = ParseBoundedJson(**config, kMaxJsonDepth);
     if (!root.ok() || !root->is_object()) {
       return MakeError(Reason::kInvalidCheckpoint, "tokenizer_config.json is not a JSON object");
     }

@@ -18,7 +18,6 @@ namespace {
 using nlohmann::json;
 
 // The deepest valid structure is a template in a sequence of post-processors, at depth eight.
-constexpr int kMaxDepth = 16;
 // Per text.
 constexpr absl::Duration kEncodeTime = absl::Seconds(10);
 
@@ -42,7 +41,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& fi
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Parse(absl::string_view text) {
-  const absl::StatusOr<json> root = ParseBoundedJson(text, kMaxDepth);
+  const absl::StatusOr<json> root = ParseBoundedJson(text, kMaxJsonDepth);
   if (!root.ok()) return BadTokenizer(root.status().message());
   auto tokenizer = absl::WrapUnique(new Tokenizer);
   if (absl::Status status = tokenizer->Read(*root); !status.ok()) return status;

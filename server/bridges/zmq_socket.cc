@@ -8,11 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "server/listen_address.h"
 
 namespace pagoda::server {
 namespace {
-
-constexpr mode_t kSocketMode = 0660;
 
 // A peer sends only a few bytes to a publisher or a replay socket.
 constexpr int64_t kMaxReceivedBytes = 1024;

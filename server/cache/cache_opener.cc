@@ -13,6 +13,7 @@
 #include "manager/eviction_policy.h"
 #include "pools/shared_memory.h"
 #include "server/log.h"
+#include "server/serving_state.h"
 
 namespace pagoda::server {
 namespace {
@@ -32,8 +33,6 @@ constexpr absl::Duration kRetiredInterval = absl::Milliseconds(20);
 CachePtr PartsOf(const std::shared_ptr<ServedCache>& cache) {
   return CachePtr(cache, &cache->parts());
 }
-
-absl::Status Draining() { return MakeError(Reason::kDraining, "the daemon is shutting down"); }
 
 absl::Status Mismatch(const std::string& name, const std::string& what) {
   return MakeError(Reason::kCacheMismatch,

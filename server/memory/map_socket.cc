@@ -27,7 +27,6 @@
 namespace pagoda::server {
 namespace {
 
-constexpr mode_t kSocketMode = 0660;
 // How long no connection is accepted after this process could not open another file.
 constexpr int kPauseMs = 100;
 

@@ -14,7 +14,6 @@
 namespace pagoda::server {
 namespace {
 
-using nlohmann::json;
 using Kind = ApiRequest::Kind;
 
 // The deepest supported value is a part of a message in the list of messages. Fields that are
@@ -24,17 +23,17 @@ constexpr int64_t kMaxNumber = std::numeric_limits<int32_t>::max();
 // OpenAI's default, for completions only.
 constexpr uint32_t kDefaultCompletionTokens = 16;
 
-bool IsTokenId(const json& value) {
+bool IsTokenId(const nlohmann::json& value) {
   return value.is_number_unsigned() && value.get<uint64_t>() <= std::numeric_limits<TokenId>::max();
 }
 
-bool IsTokens(const json& value) {
+bool IsTokens(const nlohmann::json& value) {
   return value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), IsTokenId);
 }
 
 void ReadPrompts(ApiFields& fields, ApiRequest& request) {
-  const json* prompt = fields.Find("prompt");
-  const auto add = [&](const json& value) {
+  const nlohmann::json* prompt = fields.Find("prompt");
+  const auto add = [&](const nlohmann::json& value) {
     if (value.is_string()) {
       request.prompts.emplace_back(value.get<std::string>());
     } else if (IsTokens(value)) {
@@ -50,19 +49,19 @@ void ReadPrompts(ApiFields& fields, ApiRequest& request) {
     return fields.Complain(BadField(
         "prompt", absl::StrCat("must have at least one element and at most ", kMaxApiChoices)));
   }
-  for (const json& element : *prompt) add(element);
+  for (const nlohmann::json& element : *prompt) add(element);
 }
 
 // A text, or a list of text parts.
-absl::StatusOr<std::string> ContentOf(const json& message, const std::string& path) {
+absl::StatusOr<std::string> ContentOf(const nlohmann::json& message, const std::string& path) {
   const auto content = message.find("content");
   if (content == message.end()) return BadField(path, "is missing");
   if (content->is_string()) return content->get<std::string>();
   if (!content->is_array()) return BadField(path, "is neither a string nor a list of parts");
   std::string text;
-  for (const json& part : *content) {
-    if (!part.is_object() || part.value("type", json()) != "text" || !part.contains("text") ||
-        !part["text"].is_string()) {
+  for (const nlohmann::json& part : *content) {
+    if (!part.is_object() || part.value("type", nlohmann::json()) != "text" ||
+        !part.contains("text") || !part["text"].is_string()) {
       return FieldNotServed(path, "has a part that is not text");
     }
     text += part["text"].get<std::string>();
@@ -71,11 +70,11 @@ absl::StatusOr<std::string> ContentOf(const json& message, const std::string& pa
 }
 
 void ReadMessages(ApiFields& fields, ApiRequest& request) {
-  const json* messages = fields.Find("messages");
+  const nlohmann::json* messages = fields.Find("messages");
   if (messages == nullptr || !messages->is_array()) {
     return fields.Complain(BadField("messages", "is not a list"));
   }
-  for (const json& message : *messages) {
+  for (const nlohmann::json& message : *messages) {
     const std::string path = absl::StrCat("messages[", request.messages.size(), "]");
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
       return fields.Complain(BadField(path, "has no role"));
@@ -92,10 +91,10 @@ void ReadMessages(ApiFields& fields, ApiRequest& request) {
 }
 
 void ReadStops(ApiFields& fields, ApiRequest& request) {
-  if (const json* stop = fields.Find("stop")) {
-    const json list = stop->is_string() ? json::array({*stop}) : *stop;
+  if (const nlohmann::json* stop = fields.Find("stop")) {
+    const nlohmann::json list = stop->is_string() ? nlohmann::json::array({*stop}) : *stop;
     const bool good = list.is_array() && list.size() <= kMaxStopStrings &&
-                      std::all_of(list.begin(), list.end(), [](const json& text) {
+                      std::all_of(list.begin(), list.end(), [](const nlohmann::json& text) {
                         return text.is_string() && !text.get_ref<const std::string&>().empty() &&
                                text.get_ref<const std::string&>().size() <= kMaxStopStringBytes;
                       });
@@ -106,7 +105,7 @@ void ReadStops(ApiFields& fields, ApiRequest& request) {
     }
     request.stop = list.get<std::vector<std::string>>();
   }
-  if (const json* ids = fields.Find("stop_token_ids")) {
+  if (const nlohmann::json* ids = fields.Find("stop_token_ids")) {
     if (!ids->is_array() || ids->size() > kMaxApiChoices ||
         !std::all_of(ids->begin(), ids->end(), IsTokenId)) {
       return fields.Complain(BadField("stop_token_ids", "is not a list of token ids"));
@@ -149,7 +148,7 @@ void ReadLogprobs(ApiFields& fields, ApiRequest& request) {
 
 void ReadStreaming(ApiFields& fields, ApiRequest& request) {
   fields.Read("stream", &request.stream);
-  const json* options = fields.Find("stream_options");
+  const nlohmann::json* options = fields.Find("stream_options");
   if (options == nullptr) return;
   if (!request.stream || !options->is_object()) {
     return fields.Complain(BadField("stream_options", "must be an object, and needs stream: true"));
@@ -199,15 +198,15 @@ void RefuseTheRest(ApiFields& fields, Kind kind, uint32_t samples) {
   }
   fields.RefuseUnless("presence_penalty", 0);
   fields.RefuseUnless("frequency_penalty", 0);
-  fields.RefuseUnless("logit_bias", json::object());
+  fields.RefuseUnless("logit_bias", nlohmann::json::object());
   if (kind == Kind::kCompletion) {
     fields.RefuseUnless("echo", false);
     fields.RefuseUnless("suffix", "");
     fields.RefuseUnless("best_of", samples);
   } else {
-    fields.RefuseUnless("tools", json::array());
+    fields.RefuseUnless("tools", nlohmann::json::array());
     fields.RefuseUnless("tool_choice", "none");
-    fields.RefuseUnless("functions", json::array());
+    fields.RefuseUnless("functions", nlohmann::json::array());
     fields.RefuseUnless("function_call", "none");
     fields.RefuseUnless("response_format", {{"type", "text"}});
     fields.RefuseUnless("modalities", {"text"});

@@ -30,6 +30,9 @@
 
 namespace pagoda::server {
 
+// The error of a batch whose client no longer waits for the answer.
+inline absl::Status ClientGone() { return absl::CancelledError("the client has disconnected"); }
+
 // Runs the operations in order. An operation that is empty, not supported or out of bounds gets its
 // error in its own result; the others still run. Without a wait the batch runs on the caller's
 // thread. At a WaitForTicket whose copies are not done, the batch is suspended. It continues on a

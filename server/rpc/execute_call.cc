@@ -5,12 +5,6 @@
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
-namespace {
-
-absl::Status ClientGone() { return absl::CancelledError("the client has disconnected"); }
-
-}  // namespace
-
 // The reactor of a call that is answered after its handler has returned. Deletes itself.
 class ExecuteCall::Reactor final : public grpc::ServerUnaryReactor {
  public:

@@ -21,13 +21,12 @@
 #include "pagoda/v1/cache.grpc.pb.h"
 #include "pagoda/v1/engine.grpc.pb.h"
 #include "pagoda/v1/events.grpc.pb.h"
+#include "server/listen_address.h"
 #include "server/log.h"
 #include "server/rpc/header_guard.h"
 
 namespace pagoda::server {
 namespace {
-
-constexpr mode_t kSocketMode = 0660;
 
 // Once switched on, reflection is a plugin of every server in the process. This option removes it
 // from one server.

@@ -8,12 +8,6 @@
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
-namespace {
-
-absl::Status ClientGone() { return absl::CancelledError("the client has disconnected"); }
-
-}  // namespace
-
 SessionStream* SessionStream::Start(const BatchRun::Context& context, const CacheDirectory* caches,
                                     SessionOwners* owners, const Identity& caller,
                                     RpcMetrics::Call counted, StreamSlots::Slot slot,

@@ -17,8 +17,6 @@ namespace {
 
 constexpr Method kWatch = MethodNamed("/pagoda.v1.EventService/Watch");
 
-absl::Status Draining() { return MakeError(Reason::kDraining, "the daemon is shutting down"); }
-
 // The revision at which a stream starts. Errors: EPOCH_CHANGED, REVISION_COMPACTED,
 // REVISION_IN_FUTURE, INVALID_ARGUMENT.
 absl::StatusOr<Revision> FirstRevision(const v1::WatchRequest& request,
