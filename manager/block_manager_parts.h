@@ -67,7 +67,7 @@ struct BlockManager::Parts {
 
   uint64_t recovered_blocks = 0;
   size_t next_backups = 0;
-  OperationCounters operations{.run = std::vector<uint64_t>(std::variant_size_v<Operation>)};
+  OperationCounters operations{.run = std::vector<uint64_t>(std::variant_size_v<OperationVariant>)};
 };
 
 inline uint32_t Permille(uint64_t blocks, uint32_t permille) {

@@ -40,6 +40,20 @@ size_t Count(const FreedSequence&) { return 0; }
 
 }  // namespace
 
+Operation::Operation() = default;
+Operation::Operation(const Operation&) = default;
+Operation::Operation(Operation&&) noexcept = default;
+Operation& Operation::operator=(const Operation&) = default;
+Operation& Operation::operator=(Operation&&) noexcept = default;
+Operation::~Operation() = default;
+
+OperationResult::OperationResult() = default;
+OperationResult::OperationResult(const OperationResult&) = default;
+OperationResult::OperationResult(OperationResult&&) noexcept = default;
+OperationResult& OperationResult::operator=(const OperationResult&) = default;
+OperationResult& OperationResult::operator=(OperationResult&&) noexcept = default;
+OperationResult::~OperationResult() = default;
+
 size_t CountHandles(const OperationResult& result) {
   return std::visit([](const auto& typed) { return Count(typed); }, result);
 }

@@ -39,13 +39,13 @@ Tokens operator+(Tokens front, const Tokens& back);
 // The result at the index of Op in the two variants.
 template <class Op, size_t kIndex = 0>
 struct ResultOfOperation {
-  using type =
-      typename std::conditional_t<std::is_same_v<Op, std::variant_alternative_t<kIndex, Operation>>,
-                                  std::variant_alternative<kIndex, OperationResult>,
-                                  ResultOfOperation<Op, kIndex + 1>>::type;
+  using type = typename std::conditional_t<
+      std::is_same_v<Op, std::variant_alternative_t<kIndex, OperationVariant>>,
+      std::variant_alternative<kIndex, OperationResultVariant>,
+      ResultOfOperation<Op, kIndex + 1>>::type;
 };
 template <class Op>
-struct ResultOfOperation<Op, std::variant_size_v<Operation>> {
+struct ResultOfOperation<Op, std::variant_size_v<OperationVariant>> {
   using type = void;
 };
 template <class Op>

@@ -379,8 +379,8 @@ std::vector<Row> RowsOf(std::index_sequence<kIndex...>) {
   const auto add = [&rows](const char* name, std::vector<Case> cases) {
     for (Case& one : cases) rows.push_back({name, std::move(one)});
   };
-  (add(Largest<std::variant_alternative_t<kIndex, Operation>>::kName,
-       Largest<std::variant_alternative_t<kIndex, Operation>>::Cases()),
+  (add(Largest<std::variant_alternative_t<kIndex, OperationVariant>>::kName,
+       Largest<std::variant_alternative_t<kIndex, OperationVariant>>::Cases()),
    ...);
   return rows;
 }
@@ -388,7 +388,7 @@ std::vector<Row> RowsOf(std::index_sequence<kIndex...>) {
 }  // namespace
 
 std::vector<Row> AllRows() {
-  return RowsOf(std::make_index_sequence<std::variant_size_v<Operation>>());
+  return RowsOf(std::make_index_sequence<std::variant_size_v<OperationVariant>>());
 }
 
 }  // namespace pagoda

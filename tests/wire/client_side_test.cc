@@ -119,7 +119,7 @@ std::vector<std::pair<Operation, std::string>> AllOperations() {
 
 TEST(ClientSideTest, EveryOperationHasItsMessage) {
   const auto cases = AllOperations();
-  ASSERT_EQ(cases.size(), std::variant_size_v<Operation>);
+  ASSERT_EQ(cases.size(), std::variant_size_v<OperationVariant>);
   for (size_t i = 0; i < cases.size(); ++i) {
     const auto& [operation, text] = cases[i];
     ASSERT_EQ(operation.index(), i);

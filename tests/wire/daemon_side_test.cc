@@ -137,7 +137,7 @@ TEST(DaemonSideTest, EveryServedKindGoesThereAndItsResultComesBack) {
     EXPECT_EQ(result.result_case(), kinds[i].result);
     EXPECT_FALSE(result.has_error());
   }
-  EXPECT_EQ(std::size(kinds), std::variant_size_v<Operation>);
+  EXPECT_EQ(std::size(kinds), std::variant_size_v<OperationVariant>);
 }
 
 TEST(DaemonSideTest, AnOperationThatAsksForNothingIsRefused) {

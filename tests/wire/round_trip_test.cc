@@ -121,7 +121,7 @@ TEST(RoundTripTest, EveryFieldOfEveryOperationComesThrough) {
     std::string difference;
     EXPECT_TRUE(Same(sent, OperationToProto(*operation), &difference)) << difference;
   }
-  EXPECT_EQ(static_cast<size_t>(oneof->field_count()), std::variant_size_v<Operation>);
+  EXPECT_EQ(static_cast<size_t>(oneof->field_count()), std::variant_size_v<OperationVariant>);
 }
 
 TEST(RoundTripTest, PoolsOfEveryContentComeThrough) {
@@ -176,7 +176,7 @@ TEST(RoundTripTest, EveryFieldOfEveryResultComesThrough) {
     std::string difference;
     EXPECT_TRUE(Same(sent, again, &difference)) << difference;
   }
-  EXPECT_EQ(static_cast<size_t>(oneof->field_count()), std::variant_size_v<OperationResult>);
+  EXPECT_EQ(static_cast<size_t>(oneof->field_count()), std::variant_size_v<OperationResultVariant>);
 }
 
 TEST(RoundTripTest, WhatABatchSaysOfItselfComesThrough) {
