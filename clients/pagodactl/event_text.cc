@@ -1,5 +1,6 @@
 #include "clients/pagodactl/event_text.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 

@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 #include "clients/pagodactl/terminal.h"
-#include "nlohmann/json.hpp"
+#include "nlohmann/json_fwd.hpp"
 #include "pagoda/v1/events.pb.h"
 
 namespace pagoda {

@@ -10,6 +10,7 @@
 #include "clients/pagodactl/inspect_text.h"
 #include "clients/pagodactl/prefix_options.h"
 #include "clients/pagodactl/terminal.h"
+#include "nlohmann/json.hpp"
 #include "wire/operations.h"
 
 namespace pagoda {

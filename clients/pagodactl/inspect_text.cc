@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/format.h"
+#include "nlohmann/json.hpp"
 #include "wire/vocabulary.h"
 
 namespace pagoda {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "clients/pagodactl/terminal.h"
-#include "nlohmann/json.hpp"
+#include "nlohmann/json_fwd.hpp"
 #include "pagoda/v1/admin.pb.h"
 #include "pagoda/v1/cache.pb.h"
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/ticket_wait.h"
+#include "nlohmann/json.hpp"
 
 namespace pagoda {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "manager/cache_client.h"
 #include "manager/operation.h"
-#include "nlohmann/json.hpp"
+#include "nlohmann/json_fwd.hpp"
 
 namespace pagoda {
 

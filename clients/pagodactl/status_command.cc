@@ -24,15 +24,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kBarWidth = 32;
+constexpr int kTierBarWidth = 32;
 
-struct BlockState {
+struct StateBar {
   const char* name;  // In a table; JSON has an underscore for the space.
   Style style;
   uint32_t blocks;
 };
 
-std::vector<BlockState> StatesOf(const v1::TierStatus& tier) {
+std::vector<StateBar> StatesOf(const v1::TierStatus& tier) {
   return {{"active", Style::kGreen, tier.active_blocks()},
           {"cached", Style::kBlue, tier.cached_blocks()},
           {"pinned", Style::kYellow, tier.pinned_blocks()},
@@ -101,10 +101,10 @@ void PrintTier(const v1::CacheInfo& cache, const v1::TierStatus& tier, const Ter
                FormatCount(tier.capacity_blocks()), FormatBytes(tier.block_bytes()),
                FormatBytes(tier.block_bytes() * tier.capacity_blocks()),
                MemoryAndPagesText(cache, tier));
-  for (const BlockState& state : StatesOf(tier)) {
+  for (const StateBar& state : StatesOf(tier)) {
     const double share = Share(state.blocks, tier.capacity_blocks());
     absl::PrintF("    %-10s %s %10s  %8s\n", state.name,
-                 Paint(terminal, state.style, Bar(terminal, share, kBarWidth)),
+                 Paint(terminal, state.style, Bar(terminal, share, kTierBarWidth)),
                  FormatCount(state.blocks), FormatShare(share));
   }
   PrintDuplicates(tier);

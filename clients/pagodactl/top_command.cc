@@ -28,6 +28,7 @@
 #include "clients/pagodactl/top_screen.h"
 #include "clients/pagodactl/top_state.h"
 #include "clients/pagodactl/top_stream.h"
+#include "nlohmann/json.hpp"
 
 namespace pagoda {
 namespace {

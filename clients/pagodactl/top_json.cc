@@ -8,6 +8,7 @@
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/event_text.h"
 #include "clients/pagodactl/format.h"
+#include "nlohmann/json.hpp"
 #include "wire/vocabulary.h"
 
 namespace pagoda {

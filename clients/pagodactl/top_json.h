@@ -2,7 +2,7 @@
 #define PAGODA_CLIENTS_PAGODACTL_TOP_JSON_H_
 
 #include "clients/pagodactl/top_state.h"
-#include "nlohmann/json.hpp"
+#include "nlohmann/json_fwd.hpp"
 
 namespace pagoda {
 

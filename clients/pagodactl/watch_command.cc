@@ -20,6 +20,7 @@
 #include "clients/pagodactl/stream_position.h"
 #include "clients/pagodactl/terminal.h"
 #include "grpcpp/client_context.h"
+#include "nlohmann/json.hpp"
 #include "pagoda/v1/events.grpc.pb.h"
 #include "wire/errors.h"
 

@@ -1,6 +1,7 @@
 #include "engine/text/added_tokens.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "engine/text/bounded_json.h"

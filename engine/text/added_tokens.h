@@ -3,7 +3,7 @@
 #define PAGODA_ENGINE_TEXT_ADDED_TOKENS_H_
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>

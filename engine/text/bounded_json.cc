@@ -1,18 +1,18 @@
 #include "engine/text/bounded_json.h"
 
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 
 namespace pagoda {
 
-using nlohmann::json;
-
-absl::StatusOr<json> ParseBoundedJson(absl::string_view text, int max_depth) {
+absl::StatusOr<nlohmann::json> ParseBoundedJson(absl::string_view text, int max_depth) {
   bool too_deep = false;
   // Too deep values are dropped while they are read. The parser itself does not recurse.
-  json root = json::parse(
+  nlohmann::json root = nlohmann::json::parse(
       text.begin(), text.end(),
-      [&](int depth, json::parse_event_t, json&) {
+      [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
         if (depth >= max_depth) too_deep = true;
         return depth < max_depth;
       },
@@ -29,7 +29,7 @@ absl::Status BadTokenizer(absl::string_view what) {
   return MakeError(Reason::kInvalidCheckpoint, absl::StrCat("tokenizer.json: ", what));
 }
 
-JsonFields::JsonFields(const json& object, std::string path)
+JsonFields::JsonFields(const nlohmann::json& object, std::string path)
     : object_(object), path_(std::move(path)) {
   if (!object.is_object()) status_ = BadTokenizer(absl::StrCat(path_, " is not an object"));
 }
@@ -42,14 +42,14 @@ void JsonFields::Complain(const char* key, absl::string_view wanted) {
   status_.Update(BadTokenizer(absl::StrCat(PathOf(key), " is not a ", wanted)));
 }
 
-const json* JsonFields::Find(const char* key) const {
+const nlohmann::json* JsonFields::Find(const char* key) const {
   if (!object_.is_object()) return nullptr;
   const auto field = object_.find(key);
   return field == object_.end() || field->is_null() ? nullptr : &*field;
 }
 
-const json* JsonFields::Require(const char* key) {
-  const json* field = Find(key);
+const nlohmann::json* JsonFields::Require(const char* key) {
+  const nlohmann::json* field = Find(key);
   if (field == nullptr) {
     status_.Update(BadTokenizer(absl::StrCat(PathOf(key), " is missing")));
   }
@@ -57,7 +57,7 @@ const json* JsonFields::Require(const char* key) {
 }
 
 bool JsonFields::Bool(const char* key, bool otherwise) {
-  const json* field = Find(key);
+  const nlohmann::json* field = Find(key);
   if (field == nullptr) return otherwise;
   if (field->is_boolean()) return field->get<bool>();
   Complain(key, "boolean");
@@ -65,7 +65,7 @@ bool JsonFields::Bool(const char* key, bool otherwise) {
 }
 
 std::string JsonFields::String(const char* key, const std::string& otherwise) {
-  const json* field = Find(key);
+  const nlohmann::json* field = Find(key);
   if (field == nullptr) return otherwise;
   if (field->is_string()) return field->get<std::string>();
   Complain(key, "string");
@@ -73,7 +73,7 @@ std::string JsonFields::String(const char* key, const std::string& otherwise) {
 }
 
 uint64_t JsonFields::Number(const char* key, uint64_t otherwise) {
-  const json* field = Find(key);
+  const nlohmann::json* field = Find(key);
   if (field == nullptr) return otherwise;
   if (field->is_number_unsigned()) return field->get<uint64_t>();
   Complain(key, "non-negative integer");

@@ -3,7 +3,7 @@
 #define PAGODA_ENGINE_TEXT_BOUNDED_JSON_H_
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 
@@ -13,7 +13,8 @@
 
 namespace pagoda {
 
-// How deep the objects and arrays of a model's text files may be nested.
+// How deep the objects and arrays of a model's text files may be nested. The deepest valid
+// structure is a template in a sequence of post-processors, at depth eight.
 inline constexpr int kMaxJsonDepth = 16;
 
 // Accepts at most `max_depth` nested objects and arrays, valid UTF-8, and nothing behind the value.

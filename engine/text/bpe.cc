@@ -1,6 +1,7 @@
 #include "engine/text/bpe.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <queue>
 
 #include "absl/memory/memory.h"
@@ -11,8 +12,6 @@
 
 namespace pagoda {
 namespace {
-
-using nlohmann::json;
 
 // The number of cached words and their greatest length, about 10 MiB in all. A full cache is
 // emptied, which costs less than tracking the last use.
@@ -98,7 +97,7 @@ class Bpe::Merger {
   std::priority_queue<Pair> pairs_;
 };
 
-absl::StatusOr<std::unique_ptr<Bpe>> Bpe::Parse(const json& model) {
+absl::StatusOr<std::unique_ptr<Bpe>> Bpe::Parse(const nlohmann::json& model) {
   JsonFields fields(model, "model");
   const std::string type = fields.String("type", "BPE");  // Old files lack this field.
   if (fields.status().ok() && type != "BPE") {
@@ -114,12 +113,12 @@ absl::StatusOr<std::unique_ptr<Bpe>> Bpe::Parse(const json& model) {
       return BadTokenizer(absl::StrCat("model.", key, " is not supported"));
     }
   }
-  const json* dropout = fields.Find("dropout");
+  const nlohmann::json* dropout = fields.Find("dropout");
   if (dropout != nullptr && *dropout != 0.0) {
     return BadTokenizer("model.dropout is not supported");
   }
-  const json* vocab = fields.Require("vocab");
-  const json* merges = fields.Require("merges");
+  const nlohmann::json* vocab = fields.Require("vocab");
+  const nlohmann::json* merges = fields.Require("merges");
   if (!fields.status().ok()) return fields.status();
   if (absl::Status status = bpe->ReadVocabulary(*vocab); !status.ok()) return status;
   if (absl::Status status = bpe->ReadMerges(*merges); !status.ok()) return status;
@@ -135,7 +134,7 @@ absl::StatusOr<std::unique_ptr<Bpe>> Bpe::Parse(const json& model) {
   return bpe;
 }
 
-absl::Status Bpe::ReadVocabulary(const json& vocab) {
+absl::Status Bpe::ReadVocabulary(const nlohmann::json& vocab) {
   if (!vocab.is_object() || vocab.empty()) {
     return BadTokenizer("model.vocab is not an object with tokens");
   }
@@ -154,11 +153,11 @@ absl::Status Bpe::ReadVocabulary(const json& vocab) {
   return absl::OkStatus();
 }
 
-absl::Status Bpe::ReadMerges(const json& merges) {
+absl::Status Bpe::ReadMerges(const nlohmann::json& merges) {
   if (!merges.is_array()) return BadTokenizer("model.merges is not a list");
   merges_.reserve(merges.size());
   uint32_t rank = 0;
-  for (const json& merge : merges) {
+  for (const nlohmann::json& merge : merges) {
     absl::string_view left;
     absl::string_view right;
     if (merge.is_string()) {

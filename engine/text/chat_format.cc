@@ -4,6 +4,7 @@
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -14,8 +15,6 @@
 
 namespace pagoda {
 namespace {
-
-using nlohmann::json;
 
 constexpr uint64_t kMaxFileBytes = 16 << 20;
 constexpr absl::string_view kSystem = "<|im_start|>system";
@@ -47,7 +46,7 @@ absl::StatusOr<std::optional<std::string>> ReadFile(const std::string& path) {
 }
 
 // A special token is a string, or an object with its content.
-std::string TokenText(const json& root, const char* key) {
+std::string TokenText(const nlohmann::json& root, const char* key) {
   const auto field = root.find(key);
   if (field == root.end()) return "";
   if (field->is_string()) return field->get<std::string>();
@@ -57,12 +56,12 @@ std::string TokenText(const json& root, const char* key) {
 }
 
 // One template, or a list of them with names.
-std::optional<std::string> TemplateOf(const json& root) {
+std::optional<std::string> TemplateOf(const nlohmann::json& root) {
   const auto field = root.find("chat_template");
   if (field == root.end()) return std::nullopt;
   if (field->is_string()) return field->get<std::string>();
   if (!field->is_array()) return std::nullopt;
-  for (const json& element : *field) {
+  for (const nlohmann::json& element : *field) {
     if (element.is_object() && TokenText(element, "name") == "default") {
       return TokenText(element, "template");
     }
@@ -91,7 +90,7 @@ absl::StatusOr<ChatFormat> ChatFormat::Load(const std::string& model_dir,
       ReadFile((folder / "tokenizer_config.json").string());
   if (!config.ok()) return config.status();
   if (config->has_value()) {
-    const absl::StatusOr<json> root = ParseBoundedJson(**config, kMaxJsonDepth);
+    const absl::StatusOr<nlohmann::json> root = ParseBoundedJson(**config, kMaxJsonDepth);
     if (!root.ok() || !root->is_object()) {
       return MakeError(Reason::kInvalidCheckpoint, "tokenizer_config.json is not a JSON object");
     }

@@ -1,5 +1,6 @@
 #include "engine/text/decoder.h"
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
@@ -14,8 +15,6 @@
 
 namespace pagoda {
 namespace {
-
-using nlohmann::json;
 
 int HexDigit(char digit) {
   if (!absl::ascii_isxdigit(static_cast<unsigned char>(digit))) return -1;
@@ -56,7 +55,7 @@ absl::Status NotServed(const std::string& what) {
 
 }  // namespace
 
-absl::StatusOr<Decoder> Decoder::Parse(const json* json) {
+absl::StatusOr<Decoder> Decoder::Parse(const nlohmann::json* json) {
   Decoder decoder;
   if (json == nullptr) {
     decoder.separator_ = " ";
@@ -75,7 +74,7 @@ absl::Status Decoder::SetBytes(Bytes bytes, Stage& stage) {
   return absl::OkStatus();
 }
 
-absl::Status Decoder::Add(const json& json, int depth, Stage& stage) {
+absl::Status Decoder::Add(const nlohmann::json& json, int depth, Stage& stage) {
   JsonFields fields(json, "decoder");
   const std::string type = fields.String("type", "");
   if (!fields.status().ok()) return fields.status();
@@ -99,7 +98,7 @@ absl::Status Decoder::Add(const json& json, int depth, Stage& stage) {
   return absl::OkStatus();
 }
 
-absl::Status Decoder::AddTokenStep(const json& json, const std::string& type) {
+absl::Status Decoder::AddTokenStep(const nlohmann::json& json, const std::string& type) {
   JsonFields fields(json, "decoder");
   if (type == "Metaspace") {
     const absl::StatusOr<Metaspace> meta = Metaspace::Parse(json, "decoder");
@@ -123,7 +122,7 @@ absl::Status Decoder::AddTokenStep(const json& json, const std::string& type) {
   return absl::OkStatus();
 }
 
-absl::Status Decoder::AddStrip(const json& json, Stage stage) {
+absl::Status Decoder::AddStrip(const nlohmann::json& json, Stage stage) {
   JsonFields fields(json, "decoder");
   const std::string character = fields.String("content", "");
   const uint64_t start = fields.Number("start", 0);

@@ -1,5 +1,7 @@
 #include "engine/text/metaspace.h"
 
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/str_cat.h"
 #include "engine/text/bounded_json.h"
 #include "engine/text/utf8.h"

@@ -3,7 +3,7 @@
 #define PAGODA_ENGINE_TEXT_METASPACE_H_
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "absl/status/statusor.h"

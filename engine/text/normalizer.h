@@ -3,7 +3,7 @@
 #define PAGODA_ENGINE_TEXT_NORMALIZER_H_
 
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

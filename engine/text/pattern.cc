@@ -2,6 +2,7 @@
 
 #include <unicode/regex.h>
 #include <unicode/unistr.h>
+#include <nlohmann/json.hpp>
 
 #include <limits>
 #include <utility>

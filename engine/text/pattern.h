@@ -3,7 +3,7 @@
 #define PAGODA_ENGINE_TEXT_PATTERN_H_
 
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

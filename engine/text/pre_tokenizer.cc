@@ -1,5 +1,6 @@
 #include "engine/text/pre_tokenizer.h"
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -15,9 +16,6 @@
 namespace pagoda {
 namespace {
 
-using nlohmann::json;
-
-// The deepest valid structure is a template in a sequence of post-processors, at depth eight.
 // Per text.
 constexpr absl::Duration kEncodeTime = absl::Seconds(10);
 
@@ -41,16 +39,16 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& fi
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Parse(absl::string_view text) {
-  const absl::StatusOr<json> root = ParseBoundedJson(text, kMaxJsonDepth);
+  const absl::StatusOr<nlohmann::json> root = ParseBoundedJson(text, kMaxJsonDepth);
   if (!root.ok()) return BadTokenizer(root.status().message());
   auto tokenizer = absl::WrapUnique(new Tokenizer);
   if (absl::Status status = tokenizer->Read(*root); !status.ok()) return status;
   return tokenizer;
 }
 
-absl::Status Tokenizer::Read(const json& root) {
+absl::Status Tokenizer::Read(const nlohmann::json& root) {
   JsonFields fields(root, "");
-  const json* model = fields.Require("model");
+  const nlohmann::json* model = fields.Require("model");
   if (!fields.status().ok()) return fields.status();
   absl::StatusOr<std::unique_ptr<Bpe>> bpe = Bpe::Parse(*model);
   if (!bpe.ok()) return bpe.status();
@@ -73,7 +71,7 @@ absl::Status Tokenizer::Read(const json& root) {
     added_[token.id] = std::move(token);
   }
   if (absl::Status status = AddFinders(); !status.ok()) return status;
-  const json* processor = fields.Find("post_processor");
+  const nlohmann::json* processor = fields.Find("post_processor");
   return processor == nullptr ? absl::OkStatus() : ReadPostProcessor(*processor, 0);
 }
 
@@ -91,7 +89,7 @@ absl::Status Tokenizer::AddFinders() {
   return absl::OkStatus();
 }
 
-absl::Status Tokenizer::ReadPostProcessor(const json& json, int depth) {
+absl::Status Tokenizer::ReadPostProcessor(const nlohmann::json& json, int depth) {
   JsonFields fields(json, "post_processor");
   const std::string type = fields.String("type", "");
   if (!fields.status().ok()) return fields.status();
@@ -110,7 +108,7 @@ absl::Status Tokenizer::ReadPostProcessor(const json& json, int depth) {
   return absl::OkStatus();
 }
 
-absl::Status Tokenizer::ReadTemplate(const json& json) {
+absl::Status Tokenizer::ReadTemplate(const nlohmann::json& json) {
   JsonFields fields(json, "post_processor");
   const nlohmann::json* single = fields.Require("single");
   const nlohmann::json* tokens = fields.Find("special_tokens");

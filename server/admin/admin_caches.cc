@@ -4,6 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "server/admin/admin_service.h"
+#include "server/cache/cache_opener.h"
+#include "server/cache/memory_budget.h"
 #include "server/log.h"
 #include "server/rpc/reactors.h"
 #include "wire/cache_info.h"

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
+#include "server/generate/engine_service.h"
 #include "server/log.h"
 #include "server/rpc/reactors.h"
 #include "wire/cache_info.h"
@@ -135,6 +136,9 @@ void EngineToStatus(const EngineService& service, v1::EngineStatus* out) {
 }
 
 }  // namespace
+
+AdminService::AdminService(const DaemonParts& parts) : parts_(parts) {}
+AdminService::~AdminService() = default;
 
 absl::StatusOr<Identity> AdminService::CheckCall(const grpc::CallbackServerContext& context,
                                                  const Method& method,

@@ -2,52 +2,22 @@
 #define PAGODA_SERVER_ADMIN_ADMIN_SERVICE_H_
 
 #include <atomic>
-#include <functional>
 
-#include "absl/time/time.h"
-#include "engine/model/gpu_report.h"
+#include "absl/status/statusor.h"
+#include "google/protobuf/message.h"
+#include "grpcpp/support/server_callback.h"
 #include "pagoda/v1/admin.grpc.pb.h"
-#include "server/bridges/bridges.h"
+#include "server/admin/daemon_parts.h"
 #include "server/cache/cache_directory.h"
-#include "server/cache/cache_opener.h"
 #include "server/callers/admission.h"
-#include "server/generate/engine_service.h"
-#include "server/serving_state.h"
-#include "server/watch/cache_streams.h"
-#include "server/watch/event_service.h"
 
 namespace pagoda::server {
-
-// The parts of a running daemon that the administration service and the HTTP API read. Each part
-// outlives every holder of this struct.
-struct DaemonParts {
-  const CacheDirectory* caches = nullptr;
-  CacheOpener* opener = nullptr;
-  const EventService* events = nullptr;
-  const Bridges* bridges = nullptr;  // Over the configuration's cache.
-  const EngineService* engine = nullptr;
-  const ServingState* state = nullptr;
-  const Admission* admission = nullptr;
-  const GpuSelfTestReport* gpu_report = nullptr;  // Null unless the engine would compute on a GPU.
-  absl::Time start_time;
-  // Begins the shutdown of the process and returns at once. Null: the process offers no drain.
-  std::function<void()> request_drain;
-
-  // The number of open streams of the cache's events.
-  size_t Subscribers(const CacheParts& cache) const {
-    const size_t streams = cache.streams->all().size();
-    return IsConfigured(cache) ? streams + bridges->streams() : streams;
-  }
-  // Whether the daemon's own engine runs over the cache.
-  bool HasEngine(const CacheParts& cache) const {
-    return IsConfigured(cache) && engine->engine() != nullptr;
-  }
-};
 
 // pagoda.v1.AdminService. The daemon serves it while it drains, too. Thread-safe.
 class AdminService final : public v1::AdminService::CallbackService {
  public:
-  explicit AdminService(const DaemonParts& parts) : parts_(parts) {}
+  explicit AdminService(const DaemonParts& parts);
+  ~AdminService() override;
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,

@@ -6,7 +6,7 @@
 namespace pagoda::server {
 namespace {
 
-constexpr size_t kEventsPerRead = 4096;
+constexpr size_t kFeedEventsPerRead = 4096;
 
 // How many snapshots the feed tries before it continues without one.
 constexpr int kSnapshots = 3;
@@ -71,7 +71,7 @@ void RouterFeed::Run() {
 }
 
 bool RouterFeed::ReadOn() {
-  const auto batches = log_->Read(next_, kEventsPerRead);
+  const auto batches = log_->Read(next_, kFeedEventsPerRead);
   if (!batches.ok()) {
     // The log has passed the feed: Read's other error cannot occur here.
     Reset();
@@ -117,7 +117,7 @@ bool RouterFeed::TakeSnapshot() {
     // The first chunk starts at its own revision: no block was passed before it.
     if (position == SnapshotPosition()) next_ = Revision(piece.revision.value() + 1);
     while (next_ <= piece.revision) {
-      const auto batches = log_->Read(next_, kEventsPerRead);
+      const auto batches = log_->Read(next_, kFeedEventsPerRead);
       if (!batches.ok()) return false;
       for (const EventLog::BatchPtr& batch : *batches) {
         for (const Event& event : *batch) {

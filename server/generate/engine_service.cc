@@ -27,6 +27,7 @@ EngineService::EngineService(Engine* engine, const ModelText* text, std::string 
       cache_name_(std::move(cache_name)),
       state_(state),
       admission_(admission) {}
+EngineService::~EngineService() = default;
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {

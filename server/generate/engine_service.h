@@ -22,6 +22,7 @@ class EngineService final : public v1::EngineService::CallbackService {
   // `cache_name`: the cache that the engine uses. The pointers outlive the service.
   EngineService(Engine* engine, const ModelText* text, std::string model_name,
                 std::string cache_name, const ServingState* state, const Admission* admission);
+  ~EngineService() override;
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;

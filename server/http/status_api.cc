@@ -1,6 +1,7 @@
 #include "server/http/status_api.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -8,9 +9,15 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "manager/tenants.h"
+#include "server/bridges/bridges.h"
+#include "server/cache/cache_directory.h"
+#include "server/cache/cache_opener.h"
 #include "server/cache/disk_tier.h"
+#include "server/callers/admission.h"
+#include "server/generate/engine_service.h"
 #include "server/http/status_history.h"
 #include "server/http/status_json.h"
+#include "server/watch/event_service.h"
 
 namespace pagoda::server {
 namespace {

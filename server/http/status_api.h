@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "server/admin/admin_service.h"
+#include "server/admin/daemon_parts.h"
 #include "server/cache/cache_parts.h"
 #include "server/http/http_fence.h"
 #include "server/http/http_server.h"

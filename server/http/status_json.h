@@ -16,7 +16,7 @@
 #include "manager/prefix_uses.h"
 #include "manager/stats.h"
 #include "manager/tenants.h"
-#include "nlohmann/json.hpp"
+#include "nlohmann/json_fwd.hpp"
 #include "pools/layout.h"
 #include "pools/transfers.h"
 #include "server/cache/disk_tier.h"

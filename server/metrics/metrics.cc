@@ -8,7 +8,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "manager/tenants.h"
 #include "prometheus/text_serializer.h"
+#include "server/bridges/bridges.h"
+#include "server/cache/cache_directory.h"
+#include "server/cache/cache_opener.h"
 #include "server/cache/disk_tier.h"
+#include "server/cache/memory_budget.h"
+#include "server/generate/engine_service.h"
 #include "server/metrics/cache_metrics.h"
 #include "server/metrics/disk_metrics.h"
 #include "server/metrics/gpu_metrics.h"
@@ -16,6 +21,8 @@
 #include "server/metrics/pool_metrics.h"
 #include "server/metrics/process_metrics.h"
 #include "server/rpc/header_guard.h"
+#include "server/watch/cache_streams.h"
+#include "server/watch/watch_stream.h"
 
 namespace pagoda::server {
 namespace {

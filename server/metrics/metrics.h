@@ -7,7 +7,7 @@
 
 #include "prometheus/collectable.h"
 #include "prometheus/metric_family.h"
-#include "server/admin/admin_service.h"
+#include "server/admin/daemon_parts.h"
 #include "server/metrics/cache_metrics.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/openai/openai_api.h"

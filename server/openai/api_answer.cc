@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/text/utf8.h"
+#include "nlohmann/json.hpp"
 
 namespace pagoda::server {
 namespace {

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/generate.h"
+#include "nlohmann/json.hpp"
 #include "server/callers/identity.h"
 #include "server/http/status_json.h"
 #include "server/openai/api_request.h"

@@ -4,6 +4,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "nlohmann/json.hpp"
 
 namespace pagoda::server {
 namespace {

@@ -1,6 +1,7 @@
 #include "server/openai/api_fields.h"
 
 #include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
 #include "server/openai/api_error.h"
 
 namespace pagoda::server {

@@ -217,7 +217,7 @@ void RefuseTheRest(ApiFields& fields, Kind kind, uint32_t samples) {
 }  // namespace
 
 absl::StatusOr<ApiRequest> ParseApiRequest(Kind kind, absl::string_view body) {
-  const absl::StatusOr<json> root = ParseBoundedJson(body, kMaxDepth);
+  const absl::StatusOr<nlohmann::json> root = ParseBoundedJson(body, kMaxDepth);
   if (!root.ok()) return BadField("body", root.status().message());
   if (!root->is_object()) return BadField("body", "is not a JSON object");
   ApiFields fields(*root);

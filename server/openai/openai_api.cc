@@ -9,6 +9,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
+#include "nlohmann/json.hpp"
 #include "server/callers/admission.h"
 #include "server/openai/answer_stream.h"
 #include "server/openai/api_error.h"

@@ -46,6 +46,17 @@ absl::Status SessionDraining() {
 
 }  // namespace
 
+CacheService::CacheService(Options options, const CacheDirectory* caches, const ServingState* state,
+                           const Admission* admission, RpcMetrics* metrics)
+    : options_(std::move(options)),
+      caches_(caches),
+      state_(state),
+      admission_(admission),
+      metrics_(metrics),
+      owners_(options_.max_sessions + kRememberedSessions),
+      tenant_queues_(options_.tenant_queues) {}
+CacheService::~CacheService() = default;
+
 // Allocating the memory takes time, so another thread opens the cache.
 grpc::ServerUnaryReactor* CacheService::OpenCache(grpc::CallbackServerContext* context,
                                                   const v1::OpenCacheRequest* request,

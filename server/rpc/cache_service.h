@@ -45,14 +45,8 @@ class CacheService final : public RawBatches {
 
   // All pointers must outlive the service.
   CacheService(Options options, const CacheDirectory* caches, const ServingState* state,
-               const Admission* admission, RpcMetrics* metrics)
-      : options_(std::move(options)),
-        caches_(caches),
-        state_(state),
-        admission_(admission),
-        metrics_(metrics),
-        owners_(options_.max_sessions + kRememberedSessions),
-        tenant_queues_(options_.tenant_queues) {}
+               const Admission* admission, RpcMetrics* metrics);
+  ~CacheService() override;
 
   grpc::ServerUnaryReactor* OpenCache(grpc::CallbackServerContext* context,
                                       const v1::OpenCacheRequest* request,

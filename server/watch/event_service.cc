@@ -43,6 +43,11 @@ absl::StatusOr<Revision> FirstRevision(const v1::WatchRequest& request,
 
 }  // namespace
 
+EventService::EventService(const CacheDirectory* caches, const ServingState* state,
+                           const Admission* admission)
+    : caches_(caches), state_(state), admission_(admission) {}
+EventService::~EventService() = default;
+
 grpc::ServerWriteReactor<grpc::ByteBuffer>* EventService::Watch(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
   CachePtr cache;

@@ -24,8 +24,8 @@ class EventService final
     : public v1::EventService::WithRawCallbackMethod_Watch<v1::EventService::Service> {
  public:
   // All pointers must outlive the service.
-  EventService(const CacheDirectory* caches, const ServingState* state, const Admission* admission)
-      : caches_(caches), state_(state), admission_(admission) {}
+  EventService(const CacheDirectory* caches, const ServingState* state, const Admission* admission);
+  ~EventService() override;
 
   // Raw bytes, because messages are encoded once for all subscribers with the same filter.
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Watch(grpc::CallbackServerContext* context,

@@ -1,0 +1,44 @@
+#ifndef PAGODA_SERVER_ADMIN_DAEMON_PARTS_H_
+#define PAGODA_SERVER_ADMIN_DAEMON_PARTS_H_
+
+#include <cstddef>
+#include <functional>
+
+#include "absl/time/time.h"
+#include "engine/model/gpu_report.h"
+#include "server/cache/cache_parts.h"
+#include "server/serving_state.h"
+
+namespace pagoda::server {
+
+class Admission;
+class Bridges;
+class CacheDirectory;
+class CacheOpener;
+class EngineService;
+class EventService;
+
+// The parts of a running daemon that the administration service and the HTTP API read. Each part
+// outlives every holder of this struct.
+struct DaemonParts {
+  const CacheDirectory* caches = nullptr;
+  CacheOpener* opener = nullptr;
+  const EventService* events = nullptr;
+  const Bridges* bridges = nullptr;  // Over the configuration's cache.
+  const EngineService* engine = nullptr;
+  const ServingState* state = nullptr;
+  const Admission* admission = nullptr;
+  const GpuSelfTestReport* gpu_report = nullptr;  // Null unless the engine would compute on a GPU.
+  absl::Time start_time;
+  // Begins the shutdown of the process and returns at once. Null: the process offers no drain.
+  std::function<void()> request_drain;
+
+  // The number of open streams of the cache's events.
+  size_t Subscribers(const CacheParts& cache) const;
+  // Whether the daemon's own engine runs over the cache.
+  bool HasEngine(const CacheParts& cache) const;
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_ADMIN_DAEMON_PARTS_H_
