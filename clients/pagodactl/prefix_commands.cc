@@ -41,7 +41,7 @@ struct PrefixCommandOptions {
   bool no_wait = false;
 };
 
-absl::Duration DurationOf(const std::optional<double>& seconds) {
+absl::Duration DurationFromSeconds(const std::optional<double>& seconds) {
   return seconds.has_value() ? absl::Seconds(*seconds) : absl::InfiniteDuration();
 }
 
@@ -70,7 +70,7 @@ absl::Status RunPin(const GlobalOptions& globals, const PrefixCommandOptions& op
   absl::StatusOr<Prefix> prefix = PrefixOf(options.prefix);
   if (!prefix.ok()) return prefix.status();
   PinPrefix pin = (*std::move(prefix)).Named<PinPrefix>();
-  pin.lease = DurationOf(options.lease_seconds);
+  pin.lease = DurationFromSeconds(options.lease_seconds);
   const auto pinned = RunAlone<PinnedPrefix>(globals, std::move(pin));
   if (!pinned.ok()) return pinned.status();
   if (pinned->pin == PinId{}) {
@@ -192,7 +192,7 @@ absl::Status RunPrefetchCommand(const GlobalOptions& globals, const PrefixComman
   const CacheInfo& cache = (*client)->info();
   PrefetchPrefix prefetch = (*std::move(prefix)).Named<PrefetchPrefix>();
   prefetch.target = options.target;
-  prefetch.deadline = DurationOf(options.deadline_seconds);
+  prefetch.deadline = DurationFromSeconds(options.deadline_seconds);
   const auto report = options.no_wait ? OrderPrefetch(**client, prefetch)
                                       : RunPrefetch(**client, prefetch, globals.timeout());
   if (!report.ok()) return report.status();
@@ -242,7 +242,7 @@ absl::Status RunRetain(const GlobalOptions& globals, const PrefixCommandOptions&
       .token_start = options.from_token,
       .token_end = options.to_token,
       .retention = {.priority = Priority(static_cast<uint8_t>(options.priority)),
-                    .duration = DurationOf(options.duration_seconds)}};
+                    .duration = DurationFromSeconds(options.duration_seconds)}};
   SetRetention retain = (*std::move(prefix)).Named<SetRetention>();
   retain.retention.ranges = {range};
   const auto set = RunAlone<RetentionSet>(globals, std::move(retain));

@@ -42,7 +42,7 @@ Json WindowJson(const v1::WindowStatus& window, const TopRates::Window* rates) {
   return json;
 }
 
-Json TenantJson(const v1::TenantInfo& tenant) {
+Json TenantTotalsJson(const v1::TenantInfo& tenant) {
   uint64_t used = 0;
   for (const v1::TenantUse& use : tenant.use()) used += use.used_blocks();
   return {{"name", tenant.name()},
@@ -177,7 +177,7 @@ nlohmann::ordered_json TopJson(const TopState& state) {
   }
   Json tenants = Json::array();
   for (const v1::TenantInfo& tenant : state.sample()->tenants) {
-    tenants.push_back(TenantJson(tenant));
+    tenants.push_back(TenantTotalsJson(tenant));
   }
   Json json = {
       {"endpoint", state.endpoint()},

@@ -8,6 +8,7 @@
 #include "clients/pagodactl/top_json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/clients/top_samples.h"
 
 namespace pagoda {

@@ -20,7 +20,7 @@ using kernels::ElementType;
 using kernels::Half;
 
 // The memory ends at the end of a page, so its size decides its alignment.
-constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kDeviceAlignment = 64;
 
 template <class T>
 void MultiplyAs(const DeviceProduct& product) {
@@ -49,7 +49,7 @@ EmulatedDevice::~EmulatedDevice() {
 }
 
 absl::StatusOr<std::byte*> EmulatedDevice::Allocate(MemorySide side, uint64_t bytes) {
-  const uint64_t padded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const uint64_t padded = (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
   if (side == MemorySide::kDevice) {
     if (state_.used_bytes + padded > state_.device_bytes) {
       return MakeError(Reason::kOutOfMemory,

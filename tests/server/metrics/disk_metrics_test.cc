@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "nlohmann/json.hpp"
 #include "prometheus/text_serializer.h"
 #include "server/http/status_json.h"
 
