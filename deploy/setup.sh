@@ -1,7 +1,7 @@
 # Common functions. The other scripts and the Dockerfile source this file from the repository's
 # root.
 #   install_packages       installs the missing ones of ${all_packages[@]}. A script that needs
-#                          fewer sets the list itself
+#                          others sets the list itself
 #   install_disassembler   if nvcc is there, installs two packages of PyPI for the test that reads
 #                          the GPU kernels' machine code
 #   set_up                 installs missing Debian packages, and configures build/release; quick if
@@ -96,7 +96,6 @@ install_packages() {
   step "package lists" "check the network and /etc/apt/sources.list*, then run this again." "${as_root[@]}" update
   step "packages" "read the log. The package names are those of Debian 12 (bookworm)." \
        "${as_root[@]}" install --no-install-recommends "${missing[@]}"
-  new_packages=yes
 }
 
 # With nvcc the build has kernels for GPUs, and a test reads their machine code
@@ -118,13 +117,14 @@ install_disassembler() {
 }
 
 set_up() {
-  new_packages=
+  local packages=$build_dir/packages.txt
   install_packages
-  # If a CMakeLists.txt changes, ninja configures again by itself. New packages can bring tools that
-  # an earlier configuration did not find.
-  if [ ! -f $build_dir/build.ninja ] || [ -n "$new_packages" ]; then
+  # If a CMakeLists.txt changes, ninja configures again by itself. A script that needs more packages
+  # than the last one configures again, because these can have tools that were not found then.
+  if [ ! -f $build_dir/build.ninja ] || [ "${all_packages[*]}" != "$(cat "$packages" 2>/dev/null)" ]; then
     step "configure" "read the log. If the build folder comes from another machine, remove it: rm -r $build_dir" \
          cmake --preset release
+    printf '%s\n' "${all_packages[*]}" >"$packages"
   fi
 }
 

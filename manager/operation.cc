@@ -1,5 +1,7 @@
 #include "manager/operation.h"
 
+#include <type_traits>
+
 namespace pagoda {
 namespace {
 
@@ -37,6 +39,12 @@ size_t Count(const WaitedForTicket&) { return 0; }
 size_t Count(const FreedBlocks&) { return 0; }
 size_t Count(const CommittedTokens&) { return 0; }
 size_t Count(const FreedSequence&) { return 0; }
+
+// Their moves are noexcept.
+static_assert(std::is_nothrow_move_constructible_v<OperationVariant> &&
+              std::is_nothrow_move_assignable_v<OperationVariant>);
+static_assert(std::is_nothrow_move_constructible_v<OperationResultVariant> &&
+              std::is_nothrow_move_assignable_v<OperationResultVariant>);
 
 }  // namespace
 

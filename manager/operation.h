@@ -367,8 +367,9 @@ using OperationResultVariant =
                  PrefetchedPrefix, PinnedPrefix, UnpinnedPrefix, ListedPins, InvalidatedPrefix,
                  RetentionSet, WaitedForTicket, AppendedStep>;
 
-// The variants as classes whose copies, moves and destructors are in operation.cc: a variant of 22
-// alternatives makes each file that copies one compile 22 functions more.
+// Classes, so that copies, moves and destructors are compiled once, in operation.cc. With a plain
+// variant each file would compile them for all 22 alternatives. std::variant_size and
+// std::variant_alternative need OperationVariant.
 struct Operation : OperationVariant {
   using OperationVariant::OperationVariant;
   Operation();

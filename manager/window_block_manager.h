@@ -190,7 +190,7 @@ class WindowBlockManager final : private CacheExit {
   std::vector<BlockId> PinnableBlocks(const Match& match) const;
   // Whether the tenant may pin these blocks in addition. Errors: PIN_BUDGET_EXCEEDED.
   absl::Status CheckPinBudget(TenantId tenant, absl::Span<const BlockId> blocks) const;
-  // Blocks that any pin holds; that a pin of the tenant holds.
+  // The blocks that pins hold. With a tenant: those that its pins hold.
   uint32_t pinned_blocks() const { return residency_.pinned_blocks(); }
   uint32_t pinned_blocks(TenantId tenant) const { return tenant_pinned_[tenant.value()]; }
   uint32_t pin_budget_blocks() const { return options_.pin_budget_blocks; }

@@ -157,7 +157,7 @@ absl::StatusOr<std::unique_ptr<PoolSet>> PoolSet::Create(const CacheLayout& layo
     plans.push_back(
         set->Plan(static_cast<Tier>(t), slots.tiers[t], instance, lifetime, placement.pages));
   }
-  // Removes memory that cannot be adopted first, because the new pools may need its bytes.
+  // First removes memory that cannot be adopted. The new pools may need its bytes.
   for (const auto& windows : plans) {
     if (absl::Status status = RemoveMisfits(windows); !status.ok()) return status;
   }

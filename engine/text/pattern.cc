@@ -2,9 +2,9 @@
 
 #include <unicode/regex.h>
 #include <unicode/unistr.h>
-#include <nlohmann/json.hpp>
 
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -1,3 +1,4 @@
+// The parts of a daemon, for the code that reports on it.
 #ifndef PAGODA_SERVER_ADMIN_DAEMON_PARTS_H_
 #define PAGODA_SERVER_ADMIN_DAEMON_PARTS_H_
 
@@ -19,7 +20,7 @@ class EngineService;
 class EventService;
 
 // The parts of a running daemon that the administration service and the HTTP API read. Each part
-// outlives every holder of this struct.
+// outlives every holder of this struct. All must be set, but for gpu_report and request_drain.
 struct DaemonParts {
   const CacheDirectory* caches = nullptr;
   CacheOpener* opener = nullptr;

@@ -17,7 +17,7 @@ constexpr Method kSubscribe = MethodNamed("/vllm.grpc.engine.VllmEngine/Subscrib
 
 // After a round the thread rests for this many times the round's duration. It uses a fifth of a
 // processor at most.
-constexpr int kRestPerSend = 4;
+constexpr int kSmgRestPerRound = 4;
 
 }  // namespace
 
@@ -51,7 +51,7 @@ void SmgService::Run() {
     for (const std::shared_ptr<SmgStream>& stream : streams_.All()) stream->Advance();
     // With many subscribers a round takes long. The rest then lets more batches gather and leaves
     // processors to other threads.
-    stop_.WaitForNotificationWithTimeout(kRestPerSend * (absl::Now() - begin));
+    stop_.WaitForNotificationWithTimeout(kSmgRestPerRound * (absl::Now() - begin));
   }
 }
 

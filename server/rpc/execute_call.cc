@@ -5,6 +5,7 @@
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
+
 // The reactor of a call that is answered after its handler has returned. Deletes itself.
 class ExecuteCall::Reactor final : public grpc::ServerUnaryReactor {
  public:

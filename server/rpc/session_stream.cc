@@ -8,6 +8,7 @@
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
+
 SessionStream* SessionStream::Start(const BatchRun::Context& context, const CacheDirectory* caches,
                                     SessionOwners* owners, const Identity& caller,
                                     RpcMetrics::Call counted, StreamSlots::Slot slot,

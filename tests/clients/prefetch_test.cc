@@ -12,6 +12,7 @@
 #include "clients/pagodactl/ticket_wait.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 namespace pagoda {
 namespace {

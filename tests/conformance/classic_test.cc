@@ -181,11 +181,11 @@ TEST_F(ClassicTest, AllHoldersOfABlockCount) {
   EXPECT_EQ(Primary().free, 3u);
 }
 
-// --- Finalized blocks ---
+// --- Cached blocks ---
 
 // A full block that is cached is shared by everyone. Whatever its sequence does, it is told to
 // write other entries.
-TEST_F(ClassicTest, AFinalizedBlockIsNeverHandedOutForWriting) {
+TEST_F(ClassicTest, ACachedBlockIsNeverHandedOutForWriting) {
   Make(4, 8);
   Add(1, Range(0, 7));
   Compute(1, 8);

@@ -19,7 +19,7 @@ from pagoda.connector.page_memory import ArrayPages
 PAGE_BYTES = 4096
 IDENTITY = CacheIdentity("org/model", revision="r1", dtype="bfloat16", layout="NHD", kernel_packing="plain")
 TIMEOUT = 1.0
-# Seconds for a machine with other work on the same processors.
+# Seconds that are added to a time limit, because the machine can have other work.
 MARGIN = 0.75
 
 

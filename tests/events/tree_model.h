@@ -1,5 +1,5 @@
-// Random events that fit, and the tree that they make. For tests of code that applies or writes
-// events.
+// Random events that a manager could send, and the tree that they make. For tests of code that
+// applies or writes events.
 #ifndef PAGODA_TESTS_EVENTS_TREE_MODEL_H_
 #define PAGODA_TESTS_EVENTS_TREE_MODEL_H_
 

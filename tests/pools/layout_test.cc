@@ -103,6 +103,7 @@ TEST(LayoutTest, AFloat8PoolIsFollowedByItsScales) {
   EXPECT_EQ(pools[1].slot_stride_bytes(), 2 * 2 * 2 * 4u);
   EXPECT_FALSE(pools[1].has_scales());
   EXPECT_EQ(pools[2].dtype, DType::kFloat8E5M2);
+  EXPECT_EQ(pools[0].layers, (std::vector<uint32_t>{0, 3}));
   EXPECT_EQ(pools[3].layers, (std::vector<uint32_t>{1}));
   EXPECT_EQ(pools[3].slot_stride_bytes(), 2 * 4u) << "of K alone";
   EXPECT_EQ(pools[4].layers, (std::vector<uint32_t>{2}));

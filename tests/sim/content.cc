@@ -38,7 +38,7 @@ SentExtras Send(const Content& content, Random& random) {
       continue;
     }
     size_t end = i + 1;
-    // A run can be sent in two parts. Their places show that they are one run.
+    // An item can be sent in two parts. Its offsets show that both parts are of one item.
     while (end < extras.size() && extras[end].in_item && extras[end].digest == extras[i].digest &&
            extras[end].item_offset == extras[end - 1].item_offset + 1 && !random.OneIn(10)) {
       ++end;

@@ -249,7 +249,7 @@ void Follow::NoteLower(uint32_t window, const UpdatedEvent& updated) {
   if (!moved) world_.coverage.Add(Met::kDuplicateDropped);
 }
 
-// A block, or a copy of one, that the file has from an earlier run.
+// Records a block, or a copy of one, that the file has from an earlier run.
 void Follow::NoteFound(uint32_t window, uint32_t id) {
   const Node& node = world_.shadows[window].node(id);
   const Value value = node.values[node.count - 1];

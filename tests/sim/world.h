@@ -133,7 +133,7 @@ class World {
   // Checks a refused call: it has one of these reasons and left no trace.
   void Refused(const absl::Status& status, std::initializer_list<Reason> reasons);
 
-  // The name of the prefix's name space in the session's request.
+  // The namespace that the session's request names to reach this name space of the world.
   NamespaceKey Ask(const SimSession& session, uint32_t name_space);
   // The tenant that a sequence of the session in this name space is charged to.
   TenantId TenantFor(const SimSession& session, uint32_t name_space) const {
