@@ -38,8 +38,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& fi
   return Parse(text);
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Parse(absl::string_view text) {
-  const absl::StatusOr<nlohmann::json> root = ParseBoundedJson(text, kMaxJsonDepth);
+absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Parse(absl::string_view json) {
+  const absl::StatusOr<nlohmann::json> root = ParseBoundedJson(json, kMaxJsonDepth);
   if (!root.ok()) return BadTokenizer(root.status().message());
   auto tokenizer = absl::WrapUnique(new Tokenizer);
   if (absl::Status status = tokenizer->Read(*root); !status.ok()) return status;

@@ -65,7 +65,7 @@ class SmgService final
  private:
   void Run() ABSL_LOCKS_EXCLUDED(wake_mutex_);
   absl::StatusOr<SmgStream*> Start(const grpc::CallbackServerContext& context,
-                                   const grpc::ByteBuffer& request);
+                                   const grpc::ByteBuffer& bytes);
   // The number of the stream's first batch. Errors: DRAINING, OUT_OF_RANGE, DATA_LOSS.
   absl::StatusOr<uint64_t> FirstNumber(uint64_t last_applied) const;
 
