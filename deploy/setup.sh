@@ -119,8 +119,8 @@ install_disassembler() {
 set_up() {
   local packages=$build_dir/packages.txt
   install_packages
-  # If a CMakeLists.txt changes, ninja configures again by itself. A script that needs more packages
-  # than the last one configures again, because these can have tools that were not found then.
+  # If a CMakeLists.txt changes, ninja configures again by itself. After a script with another list
+  # of packages, this configures again: the packages can have tools that were not found then.
   if [ ! -f $build_dir/build.ninja ] || [ "${all_packages[*]}" != "$(cat "$packages" 2>/dev/null)" ]; then
     step "configure" "read the log. If the build folder comes from another machine, remove it: rm -r $build_dir" \
          cmake --preset release
