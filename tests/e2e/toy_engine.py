@@ -242,8 +242,8 @@ class ToyEngine:
 
     def step(self):
         """Admits, loads, computes a chunk of each running request, and saves. Requests that cannot
-        run wait."""
-        rows, new_blocks = [], set()
+        run wait. If all wait for blocks that others hold, the last one gives its blocks back."""
+        rows, new_blocks, is_short = [], set(), False
         for request in self.running.values():
             if request.loading:
                 continue
@@ -270,6 +270,10 @@ class ToyEngine:
                 new = self.take_blocks(request, min(len(request.tokens), request.computed + self.chunk))
                 if new is not None:
                     self._schedule(request, request.tables if anew else new, anew, rows, new_blocks)
+                else:
+                    is_short = True
+        if is_short and not rows and not any(request.loading for request in self.running.values()):
+            self.preempt([request for request in self.running.values() if request.tables is not None][-1])
         plan = pickle.loads(pickle.dumps(self.side.plan([row for _, row in rows], new_blocks)))
         self.before_step()
         for worker in self.workers:

@@ -5,8 +5,10 @@ import contextlib
 import dataclasses
 import hashlib
 import pathlib
+import re
 import signal
 import time
+import urllib.request
 
 import numpy as np
 import pagoda
@@ -18,9 +20,9 @@ from pagoda.connector.page_memory import ArrayPages
 
 PAGE_BYTES = 4096
 IDENTITY = CacheIdentity("org/model", revision="r1", dtype="bfloat16", layout="NHD", kernel_packing="plain")
-TIMEOUT = 1.0
+TIMEOUT = 2.0
 # Seconds that are added to a time limit, because the machine can have other work.
-MARGIN = 0.75
+MARGIN = 1.5
 
 
 def keys(count, salt=""):
@@ -98,6 +100,25 @@ def wait_until(condition, seconds=30.0):
     while not condition():
         assert time.monotonic() < deadline, f"the condition is not met in {seconds} s"
         time.sleep(0.02)
+
+
+def stamped_pages(cache):
+    """How many pages a daemon that starts now would find in the cache's memory. The lowest bit of a
+    stamp's first word says that it is valid (manager/slot_stamps.h)."""
+    count = 0
+    for path in pathlib.Path("/dev/shm").glob(f"pagoda-{cache.name}-*-stamps*"):
+        memory = path.read_bytes()
+        slots, stride = int.from_bytes(memory[20:24], "little"), int.from_bytes(memory[24:32], "little")
+        count += sum(memory[4096 + slot * stride] & 1 for slot in range(slots))
+    return count
+
+
+def disk_is_idle(daemon):
+    """Whether no block waits for the disk or is being written."""
+    metrics = urllib.request.urlopen(f"http://{daemon.http}/metrics", timeout=30).read().decode()
+    waiting = re.findall(r"^pagoda_disk_(?:waiting_backups|queued_orders|running_orders)\{.*\} (\d+)", metrics, re.MULTILINE)
+    assert waiting, "the daemon has no disk"
+    return not any(map(int, waiting))
 
 
 @contextlib.contextmanager
