@@ -4,6 +4,7 @@
 #                          others sets the list itself
 #   install_disassembler   if nvcc is there, installs two packages of PyPI for the test that reads
 #                          the GPU kernels' machine code
+#   install_valkey         unpacks Valkey 8, for the tests of stores
 #   set_up                 installs missing Debian packages, and configures build/release; quick if
 #                          nothing is missing
 #   build [TARGET...]      builds the targets, or everything; quick if nothing changed
@@ -35,6 +36,7 @@ test_packages=("${tour_packages[@]}" clang-format-14 python3-pytest python3-yaml
                clang-tidy-16                                                # checks of changed C++ files
                prometheus                                                   # promtool, and a Prometheus that scrapes a daemon in a test
                haproxy                                                      # the proxy of deploy/proxy before a daemon
+               redis-server redis-tools                                     # stores on real servers
                "${docs_packages[@]}"                                        # a test builds the manual
                fio                                                          # yardstick of disk_bench
                chromium chromium-driver python3-selenium)                   # the status page in a browser
@@ -114,6 +116,18 @@ install_disassembler() {
     nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37 >$log_dir/cuda-tools.log 2>&1 && return 0
   touch $tools/absent
   say "  It cannot be installed ($log_dir/cuda-tools.log), so kernels_cuda_code will be skipped. Remove $tools to try again."
+}
+
+# Debian 12 has Valkey only in its backports. Without it the tests of stores run on Redis alone.
+install_valkey() {
+  local folder=build/valkey
+  # One attempt for each build folder, as above.
+  [ ! -x $folder/usr/bin/valkey-server ] && [ ! -e $folder/absent ] || return 0
+  mkdir -p $log_dir $folder
+  say "  Valkey 8 from Debian's backports, 2 MB"
+  tests/pools/store/valkey.sh $folder >$log_dir/valkey.log 2>&1 && return 0
+  touch $folder/absent
+  say "  It cannot be unpacked ($log_dir/valkey.log), so redis_store_test runs on Redis alone. Remove $folder to try again."
 }
 
 set_up() {

@@ -37,6 +37,7 @@ all_packages+=("${image_packages[@]}")
 say "Pagoda: building and testing in $build_dir"
 set_up
 install_disassembler
+install_valkey
 build
 if [ -n "$engines" ]; then
   step "the engines" "check that PyPI is reachable and 10 GB are free, then run this again." \

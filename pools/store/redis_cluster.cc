@@ -1,0 +1,439 @@
+#include "pools/store/redis_cluster.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/check.h"
+
+namespace pagoda {
+namespace {
+
+constexpr int kMaxMoves = 5;
+constexpr absl::Duration kScanPause = absl::Milliseconds(20);
+constexpr size_t kMinPurge = 256;
+
+// The password that the options name. A file that cannot be read is an error.
+absl::StatusOr<std::string> Password(const RedisOptions& options) {
+  if (options.password_file.empty()) return options.password;
+  std::ifstream file(options.password_file);
+  std::string password;
+  if (!std::getline(file, password)) {
+    return absl::UnavailableError(
+        absl::StrCat("the password file \"", options.password_file, "\" is empty or unreadable"));
+  }
+  return password;
+}
+
+bool IsOfBatch(const RedisCall& call) {
+  return call.command == RedisCommand::kGet || call.command == RedisCommand::kPut ||
+         call.command == RedisCommand::kExists;
+}
+
+}  // namespace
+
+RedisCluster::RedisCluster(const RedisOptions& options, TlsContext* tls, int epoll,
+                           std::function<void()> wake, StoreStats& stats, Ends& ends)
+    : options_(options),
+      tls_(tls),
+      epoll_(epoll),
+      stats_(stats),
+      ends_(ends),
+      resolver_(std::move(wake)),
+      random_(std::random_device()() | 1),
+      shard_of_slot_(kHashSlots, ClusterMap::kNoShard),
+      primary_of_slot_(kHashSlots, nullptr) {}
+
+RedisCluster::~RedisCluster() = default;
+
+// --- Calls ---
+
+void RedisCluster::Route(std::unique_ptr<RedisCall> call, absl::Time now) {
+  now_ = now;
+  PAGODA_CHECK(call->batch != nullptr && IsOfBatch(*call), "the call is of a batch");
+  if (!has_map_) {
+    // Once each server has failed, nothing waits for the next attempt.
+    if (map_failures_ >= static_cast<int>(options_.seeds.size())) {
+      return EndUnreachable(std::move(call));
+    }
+    unrouted_.push_back(std::move(call));
+    return;
+  }
+  RedisNode* node = Choose(*call);
+  if (node == nullptr) {
+    WantMap();
+    return EndUnreachable(std::move(call));
+  }
+  Enqueue(*node, std::move(call));
+}
+
+// The server that the call goes to; null if the cluster has none for its key.
+RedisNode* RedisCluster::Choose(const RedisCall& call) {
+  RedisNode* const primary = primary_of_slot_[call.hash_slot];
+  const uint16_t shard_index = shard_of_slot_[call.hash_slot];
+  if (options_.read_from_replicas && call.command != RedisCommand::kPut && call.moves == 0 &&
+      shard_index != ClusterMap::kNoShard) {
+    Shard& shard = shards_[shard_index];
+    for (size_t i = 0; i < shard.replicas.size(); ++i) {
+      RedisNode* const replica = shard.replicas[shard.next++ % shard.replicas.size()];
+      if (!replica->is_failing()) return replica;
+    }
+  }
+  return primary;
+}
+
+void RedisCluster::Enqueue(RedisNode& node, std::unique_ptr<RedisCall> call) {
+  if (node.is_failing()) {
+    if (call->command == RedisCommand::kClusterSlots) return MapFailed("no server answers");
+    return EndUnreachable(std::move(call));
+  }
+  (call->command == RedisCommand::kPut ? node.puts : node.waiting).push_back(std::move(call));
+  Touch(node);
+}
+
+void RedisCluster::EndUnreachable(std::unique_ptr<RedisCall> call) {
+  if (call->batch != nullptr) ends_.OnUnreachable(std::move(call));
+}
+
+void RedisCluster::Abandon(RedisCall& call) {
+  PAGODA_CHECK(call.batch == nullptr, "the call has no batch");
+  if (call.connection == nullptr) {
+    ++abandoned_;  // It is dropped when its turn comes, or by Purge.
+    return;
+  }
+  const auto node = nodes_.find(call.connection->address());
+  call.connection->Abandon(call);
+  Touch(*node->second);  // The connection may be closed now.
+}
+
+// Drops the calls that wait without a batch.
+void RedisCluster::Purge() {
+  const auto drop = [](std::deque<std::unique_ptr<RedisCall>>& calls) {
+    std::erase_if(calls,
+                  [](const auto& call) { return IsOfBatch(*call) && call->batch == nullptr; });
+  };
+  drop(unrouted_);
+  for (auto& [address, node] : nodes_) {
+    drop(node->waiting);
+    drop(node->puts);
+  }
+  abandoned_ = 0;
+}
+
+void RedisCluster::OnReply(RedisConnection& connection, std::unique_ptr<RedisCall> call) {
+  if (call->command == RedisCommand::kClusterSlots) return MapArrived(connection, *call);
+  if (call->batch == nullptr) return;
+  if (call->reply.kind == resp::Kind::kError) {
+    const absl::string_view error = call->reply.text;
+    if (std::optional<Redirection> redirection = ParseRedirection(error, connection.address())) {
+      return Redirect(std::move(call), *redirection);
+    }
+    if (absl::StartsWith(error, "CLUSTERDOWN") || absl::StartsWith(error, "READONLY")) {
+      WantMap();
+    }
+  }
+  ends_.OnReply(std::move(call));
+}
+
+void RedisCluster::Redirect(std::unique_ptr<RedisCall> call, const Redirection& redirection) {
+  ++stats_.redirections;
+  if (++call->moves > kMaxMoves) {
+    Complain("a key is moved in a circle");
+    return EndUnreachable(std::move(call));
+  }
+  RedisNode& node = NodeAt(redirection.address);
+  call->is_asking = redirection.is_ask;
+  if (!redirection.is_ask) {
+    primary_of_slot_[call->hash_slot] = &node;
+    shard_of_slot_[call->hash_slot] = ClusterMap::kNoShard;
+    node.is_in_map = true;
+    WantMap();
+  }
+  Enqueue(node, std::move(call));
+}
+
+// --- Servers ---
+
+RedisNode& RedisCluster::NodeAt(const RedisAddress& address) {
+  std::unique_ptr<RedisNode>& node = nodes_[address];
+  if (node == nullptr) {
+    node = std::make_unique<RedisNode>();
+    node->address = address;
+    node->is_seed =
+        std::find(options_.seeds.begin(), options_.seeds.end(), address) != options_.seeds.end();
+  }
+  return *node;
+}
+
+void RedisCluster::Touch(RedisNode& node) {
+  next_tick_ = now_;
+  if (std::exchange(node.is_touched, true)) return;
+  touched_.push_back(&node);
+  next_scan_ = std::min(next_scan_, now_ + kScanPause);
+}
+
+absl::Duration RedisCluster::Backoff(int failures) {
+  random_ = random_ * 6364136223846793005u + 1442695040888963407u;
+  const double jitter = 0.75 + 0.5 * static_cast<double>(random_ >> 40) / double{1 << 24};
+  return std::min(options_.max_backoff,
+                  options_.min_backoff * std::exp2(std::min(failures - 1, 20))) *
+         jitter;
+}
+
+void RedisCluster::Complain(absl::string_view what) { stats_.last_error = std::string(what); }
+
+// Begins a connection, or the look-up that it needs. False: one is being made already.
+bool RedisCluster::Connect(RedisNode& node) {
+  if (node.is_connecting()) return false;
+  if (node.addresses.empty()) {
+    absl::StatusOr<SocketAddress> number = AddressResolver::Parse(node.address);
+    if (!number.ok()) {
+      node.is_resolving = true;
+      node.resolve_deadline = now_ + options_.connect_timeout;
+      resolver_.Begin(node.address);
+      return true;
+    }
+    node.addresses.push_back(*number);
+  }
+  OpenLink(node);
+  return true;
+}
+
+void RedisCluster::OpenLink(RedisNode& node) {
+  auto link = std::make_unique<RedisLink>();
+  link->node = &node;
+  RedisConnection::Owner& owner = *this;
+  link->connection =
+      std::make_unique<RedisConnection>(options_, node.address, options_.read_from_replicas, owner);
+  absl::StatusOr<std::string> password = Password(options_);
+  if (password.ok()) {
+    // After a failure, the next of the server's addresses.
+    const size_t index = static_cast<size_t>(node.failures) % node.addresses.size();
+    link->connection->Connect(node.addresses[index], tls_, *password, now_);
+  } else {
+    link->connection->Close(password.status());
+  }
+  Watch(*link);
+  node.links.push_back(std::move(link));
+  Touch(node);
+}
+
+void RedisCluster::Resolved(const RedisAddress& address, AddressResolver::Addresses addresses) {
+  const auto found = nodes_.find(address);
+  if (found == nodes_.end()) return;
+  RedisNode& node = *found->second;
+  node.is_resolving = false;
+  node.resolve_deadline = absl::InfiniteFuture();
+  if (!addresses.ok()) return Fail(node, addresses.status());
+  node.addresses = *std::move(addresses);
+  OpenLink(node);
+}
+
+void RedisCluster::Fail(RedisNode& node, const absl::Status& why) {
+  ++node.failures;
+  ++stats_.connect_failures;
+  node.retry_at = now_ + Backoff(node.failures);
+  next_scan_ = std::min(next_scan_, node.retry_at);
+  // A name can have another address by now. Keep the addresses until each was tried.
+  if (static_cast<size_t>(node.failures) >= node.addresses.size()) node.addresses.clear();
+  Complain(absl::StrCat(ToString(node.address), ": ", why.message()));
+  if (!node.is_failing()) return;
+  if (node.is_in_map) WantMap();
+  for (auto* queue : {&node.waiting, &node.puts}) {
+    std::deque<std::unique_ptr<RedisCall>> calls = std::exchange(*queue, {});
+    for (std::unique_ptr<RedisCall>& call : calls) {
+      if (call->command == RedisCommand::kClusterSlots) {
+        if (is_map_asked_ && call->index == map_number_) MapFailed(why.message());
+      } else if (call->batch != nullptr && primary_of_slot_[call->hash_slot] != &node && has_map_ &&
+                 ++call->moves <= kMaxMoves) {
+        call->is_asking = false;
+        Route(std::move(call), now_);  // From a replica to the primary.
+      } else {
+        EndUnreachable(std::move(call));
+      }
+    }
+  }
+}
+
+void RedisCluster::OnReady(RedisConnection& connection) {
+  RedisNode& node = NodeAt(connection.address());
+  for (const std::unique_ptr<RedisLink>& link : node.links) {
+    if (link->connection.get() == &connection) link->was_ready = true;
+  }
+  node.failures = 0;
+  node.retry_at = absl::InfinitePast();
+  ++stats_.connects;
+  ++stats_.connected;
+  if (!has_map_ && !is_map_asked_) map_due_ = next_scan_ = now_;
+  Touch(node);
+}
+
+void RedisCluster::EndLink(std::unique_ptr<RedisLink> link) {
+  RedisNode& node = *link->node;
+  const absl::Status why = link->connection->error();
+  if (link->was_ready) {
+    ++stats_.disconnects;
+    --stats_.connected;
+    Complain(absl::StrCat(ToString(node.address), ": ", why.message()));
+  }
+  std::vector<std::unique_ptr<RedisCall>> calls = link->connection->TakeCalls();
+  if (!link->was_ready || link->is_stalled) Fail(node, why);
+  link.reset();
+  for (std::unique_ptr<RedisCall>& call : calls) {
+    if (call->command == RedisCommand::kClusterSlots) {
+      if (is_map_asked_ && call->index == map_number_) MapFailed(why.message());
+    } else if (IsOfBatch(*call) && call->batch != nullptr) {
+      call->is_asking = false;
+      if (++call->moves > kMaxMoves || !has_map_) {
+        EndUnreachable(std::move(call));
+      } else {
+        Route(std::move(call), now_);
+      }
+    }
+  }
+}
+
+void RedisCluster::EndClosedLinks(RedisNode& node) {
+  for (size_t i = 0; i < node.links.size();) {
+    if (node.links[i]->connection->state() != RedisConnection::State::kClosed) {
+      ++i;
+      continue;
+    }
+    std::unique_ptr<RedisLink> link = std::move(node.links[i]);
+    node.links.erase(node.links.begin() + static_cast<ptrdiff_t>(i));
+    EndLink(std::move(link));
+    i = 0;
+  }
+}
+
+// Gives waiting calls to the connections that have the fewest.
+void RedisCluster::SendWaiting(RedisNode& node) {
+  for (auto* queue : {&node.waiting, &node.puts}) {
+    while (!queue->empty()) {
+      RedisConnection* least = nullptr;
+      for (const std::unique_ptr<RedisLink>& link : node.links) {
+        RedisConnection& one = *link->connection;
+        if (one.HasRoom() && (least == nullptr || one.in_flight() < least->in_flight()))
+          least = &one;
+      }
+      if (least == nullptr) return;
+      std::unique_ptr<RedisCall> call = std::move(queue->front());
+      queue->pop_front();
+      if (IsOfBatch(*call) && call->batch == nullptr) continue;
+      if (call->command == RedisCommand::kPut && !call->has_header) {
+        // Hashing brings the bytes into the processor's cache, so it is done just before the write.
+        call->header = MakeStoredHeader(call->key, options_.secret, call->pieces);
+        call->has_header = true;
+      }
+      least->Send(std::move(call), now_);
+      if (queue == &node.puts) least->Flush();
+    }
+  }
+}
+
+// Brings a server's calls and connections forward.
+void RedisCluster::Pump(RedisNode& node) {
+  for (const std::unique_ptr<RedisLink>& link : node.links) {
+    if (link->connection->has_more()) link->connection->Handle(now_);
+  }
+  EndClosedLinks(node);
+  SendWaiting(node);
+  const bool must_connect = (node.is_failing() || !node.is_idle()) && node.retry_at <= now_;
+  if (must_connect && node.links.size() < options_.connections_per_node) Connect(node);
+  for (const std::unique_ptr<RedisLink>& link : node.links) {
+    link->connection->Flush();
+    Watch(*link);
+    const bool is_closed = link->connection->state() == RedisConnection::State::kClosed;
+    if (is_closed || link->connection->has_more()) Touch(node);
+  }
+}
+
+void RedisCluster::Watch(RedisLink& link) {
+  if (link.connection->fd() < 0) return;
+  epoll_event event = {};
+  event.events = EPOLLIN | (link.connection->wants_write() ? EPOLLOUT : 0u);
+  event.data.ptr = &link;
+  if (event.events == link.events) return;
+  const int operation = link.events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  if (epoll_ctl(epoll_, operation, link.connection->fd(), &event) != 0) {
+    return link.connection->Close(absl::UnavailableError(
+        absl::StrCat("epoll_ctl: ", absl::ErrnoToStatus(errno, "").message())));
+  }
+  link.events = event.events;
+}
+
+void RedisCluster::Handle(void* link, absl::Time now) {
+  now_ = now;
+  RedisLink& ready = *static_cast<RedisLink*>(link);
+  ready.connection->Handle(now);
+  Touch(*ready.node);
+}
+
+void RedisCluster::Tick(absl::Time now) {
+  now_ = now;
+  next_tick_ = absl::InfiniteFuture();
+  for (auto& [address, addresses] : resolver_.Take()) Resolved(address, std::move(addresses));
+  if (abandoned_ >= kMinPurge) Purge();
+  if (now >= next_scan_) Scan();
+  // A pump can touch further servers, and the same one again.
+  for (RedisNode* const node : std::exchange(touched_, {})) {
+    node->is_touched = false;
+    Pump(*node);
+  }
+  if (has_old_nodes_ && touched_.empty()) RemoveNodes();
+  next_tick_ = touched_.empty() ? next_scan_ : now;
+  stats_.nodes = static_cast<uint32_t>(nodes_.size());
+}
+
+// Looks at everything that has a time.
+void RedisCluster::Scan() {
+  if (is_map_asked_ && now_ >= map_deadline_) MapFailed("the map did not come in time");
+  if (!is_map_asked_ && now_ >= map_due_) AskForMap();
+  absl::Time next = is_map_asked_ ? map_deadline_ : map_due_;
+  for (auto& [address, node] : nodes_) {
+    if (node->is_resolving && now_ >= node->resolve_deadline) {
+      node->resolve_deadline = absl::InfiniteFuture();
+      Fail(*node, absl::DeadlineExceededError("the look-up of the address takes too long"));
+    }
+    next = std::min(next, node->resolve_deadline);
+    if (node->is_failing() && !node->is_connecting() && (node->is_in_map || node->is_seed)) {
+      if (now_ >= node->retry_at) {
+        Touch(*node);
+        next = std::min(next, now_ + kScanPause);
+      } else {
+        next = std::min(next, node->retry_at);
+      }
+    }
+    for (const std::unique_ptr<RedisLink>& link : node->links) {
+      if (now_ >= link->connection->stalled_at()) {
+        link->is_stalled = true;
+        link->connection->Close(absl::DeadlineExceededError("the server does not answer"));
+        Touch(*node);
+      }
+      next = std::min(next, link->connection->stalled_at());
+    }
+  }
+  // Not before the pause, so that something that stays due does not keep the thread busy.
+  next_scan_ = std::max(next, now_ + absl::Milliseconds(1));
+}
+
+}  // namespace pagoda

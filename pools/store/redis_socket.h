@@ -1,0 +1,86 @@
+// A socket that does not block, plain or with TLS.
+#ifndef PAGODA_POOLS_STORE_REDIS_SOCKET_H_
+#define PAGODA_POOLS_STORE_REDIS_SOCKET_H_
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "pools/file_descriptor.h"
+#include "pools/store/redis_options.h"
+
+// OpenSSL's. Its headers stay in the .cc files.
+struct ssl_ctx_st;
+struct ssl_st;
+
+namespace pagoda {
+
+// Certificates and keys, read once. Thread-safe after Load.
+class TlsContext {
+ public:
+  // InvalidArgument: a file cannot be read, or certificate and key do not fit.
+  static absl::StatusOr<std::unique_ptr<TlsContext>> Load(const RedisTls& options);
+  ~TlsContext();
+
+  ssl_ctx_st* get() const { return context_; }
+
+ private:
+  explicit TlsContext(ssl_ctx_st* context) : context_(context) {}
+
+  ssl_ctx_st* const context_;
+};
+
+struct SocketAddress {
+  sockaddr_storage storage = {};
+  socklen_t size = 0;
+};
+
+// Connects to a server, and moves bytes without blocking. SIGPIPE must be blocked or ignored on the
+// calling thread. Not thread-safe.
+class RedisSocket {
+ public:
+  // Begins to connect. `tls` may be null. `host`: the name that the server's certificate must have.
+  static absl::StatusOr<std::unique_ptr<RedisSocket>> Connect(const SocketAddress& address,
+                                                              TlsContext* tls,
+                                                              const std::string& host);
+  ~RedisSocket();
+
+  int fd() const { return fd_.get(); }
+
+  // Goes on with the connect and the TLS handshake. True: both are done. False: wait for what
+  // `wants` says.
+  absl::StatusOr<bool> Handshake();
+  // Moves as many bytes as it can now, to or from the pieces in their order; 0: wait. Unavailable:
+  // the connection ended.
+  absl::StatusOr<size_t> Read(absl::Span<const iovec> pieces);
+  absl::StatusOr<size_t> Write(absl::Span<const iovec> pieces);
+
+  // What the last Handshake, Read or Write that returned less than all waits for. With TLS, a read
+  // can wait for the socket to be writable, and a write for it to be readable.
+  bool wants_read() const { return wants_read_; }
+  bool wants_write() const { return wants_write_; }
+  // Whether bytes were received that epoll does not see, because TLS has them.
+  bool has_received() const;
+
+ private:
+  RedisSocket(FileDescriptor fd, ssl_st* tls) : fd_(std::move(fd)), tls_(tls) {}
+
+  absl::StatusOr<size_t> AfterTls(int result, size_t moved, const char* what);
+
+  const FileDescriptor fd_;
+  ssl_st* const tls_;  // Null: plain.
+  bool is_connected_ = false;
+  bool wants_read_ = false;
+  bool wants_write_ = true;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_POOLS_STORE_REDIS_SOCKET_H_

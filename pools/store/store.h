@@ -1,0 +1,111 @@
+// A store of blocks outside this process, by content: a Redis Cluster, or another daemon.
+#ifndef PAGODA_POOLS_STORE_STORE_H_
+#define PAGODA_POOLS_STORE_STORE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+
+namespace pagoda {
+
+// Names a block's content. Blocks with equal keys have equal bytes.
+struct StoreKey {
+  std::array<std::byte, 32> layout = {};  // Identifies the cache and the layout of its slots.
+  std::array<std::byte, 32> digest = {};  // Of the content (manager/content_digest.h).
+  uint32_t window_size = 0;               // The attention window in tokens; 0 is full attention.
+  friend bool operator==(const StoreKey&, const StoreKey&) = default;
+};
+
+// How an operation on one key ended. Everything but kOk is a miss.
+enum class StoreOutcome : uint8_t {
+  kOk,           // Read and verified; written; or it exists.
+  kMissing,      // The store has no value under the key.
+  kInvalid,      // The value is not this block: truncated, damaged, another block's, or forged.
+  kRefused,      // The store answered with an error, for example OOM or NOAUTH.
+  kUnreachable,  // No connection to the server that has the key.
+  kTimedOut,     // The deadline passed.
+  kOverloaded,   // Too many operations already wait.
+  kCancelled,    // The store was stopped.
+};
+inline constexpr size_t kStoreOutcomes = 8;
+// "ok", "missing", ...
+const char* StoreOutcomeName(StoreOutcome outcome);
+
+// Why a value was not the block.
+enum class ValueFault : uint8_t {
+  kNone,
+  kForeign,    // Not a value of Pagoda, of another version, or of another layout.
+  kSwapped,    // A value of another block.
+  kTruncated,  // Another length than the block's.
+  kDamaged,    // The checksum does not fit.
+  kForged,     // The authentication code does not fit, or is absent.
+};
+inline constexpr size_t kValueFaults = 6;
+const char* ValueFaultName(ValueFault fault);
+
+// Counts since the store was made.
+struct StoreStats {
+  std::array<uint64_t, kStoreOutcomes> gets = {};  // By outcome. One key counts as one.
+  std::array<uint64_t, kStoreOutcomes> puts = {};
+  std::array<uint64_t, kStoreOutcomes> exists = {};
+  std::array<uint64_t, kValueFaults> faults = {};  // Of the gets with kInvalid.
+  uint64_t bytes_read = 0;                         // Of verified blocks, without headers.
+  uint64_t bytes_written = 0;                      // Of blocks that the store has confirmed.
+  uint64_t redirections = 0;                       // MOVED and ASK.
+  uint64_t connects = 0;                           // Connections that became ready.
+  uint64_t connect_failures = 0;
+  uint64_t disconnects = 0;  // Of ready connections.
+  uint32_t nodes = 0;        // Now: servers known.
+  uint32_t connected = 0;    // Now: ready connections.
+  size_t waiting = 0;        // Now: operations that have not ended.
+  std::string last_error;    // What failed last; empty if nothing did.
+};
+
+// A place that keeps blocks by content. Nobody here owns what it holds: a value that another
+// machine removes is a miss. Thread-safe.
+//
+// 1. Each batch is reported exactly once, at its deadline at the latest (plus scheduling). The
+//    report has one outcome per key, in the order of the batch. Keys that did not end by then are
+//    kTimedOut.
+// 2. From the beginning of the report on, the store neither reads nor writes the batch's memory.
+// 3. kOk of a get means that the memory holds the bytes that a put under this key wrote, whole and
+//    verified. After any other outcome the memory is unspecified.
+// 4. No failure of a store raises an error, stops the process or blocks a caller.
+class Store {
+ public:
+  // Runs on a thread of the store, or within the call if the batch is empty, too large for what
+  // already waits, or the store is stopped. It must not block, and must not call Stop.
+  using Done = std::function<void(const std::vector<StoreOutcome>&)>;
+
+  // The block's bytes are the concatenated pieces, which the caller owns until `done`.
+  struct Read {
+    StoreKey key;
+    std::vector<absl::Span<std::byte>> pieces;
+  };
+  struct Write {
+    StoreKey key;
+    std::vector<absl::Span<const std::byte>> pieces;
+  };
+
+  virtual ~Store() = default;
+  virtual void Get(std::vector<Read> batch, absl::Duration timeout, Done done) = 0;
+  // Each value lives for `time_to_live` at most, which must be at least 1 ms. The store can drop it
+  // earlier.
+  virtual void Put(std::vector<Write> batch, absl::Duration time_to_live, absl::Duration timeout,
+                   Done done) = 0;
+  virtual void Exists(std::vector<StoreKey> batch, absl::Duration timeout, Done done) = 0;
+  // Ends everything as kCancelled. When it has returned, no report runs, and later batches are
+  // reported within the call. May be called more than once.
+  virtual void Stop() = 0;
+  virtual StoreStats stats() const = 0;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_POOLS_STORE_STORE_H_
