@@ -134,10 +134,10 @@ class RedisStore::Loop : private RedisCluster::Ends {
       } else if (size > 0) {
         waiting_ += size;
         submitted_.push_back(std::move(batch));
+        return Wake();
       }
-      if (batch != nullptr) Count(*batch, refused, refused_, size);
+      Count(*batch, refused, refused_, size);
     }
-    if (batch == nullptr) return Wake();
     std::fill(batch->outcomes.begin(), batch->outcomes.end(), refused);
     batch->done(batch->outcomes);
   }

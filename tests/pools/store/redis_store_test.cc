@@ -286,7 +286,7 @@ TEST_P(RedisStoreTest, SecretsKeepTenantsApart) {
 
 TEST_P(RedisStoreTest, Tls) {
   const TempDirectory directory;
-  const std::string folder = directory.path();
+  const std::string& folder = directory.path();
   const std::string command =
       absl::StrCat("cd ", folder,
                    " && exec >log 2>&1 && openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key "
