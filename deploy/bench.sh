@@ -20,6 +20,7 @@
 #                  machine has, beside plain pages
 #   tiers          a disk tier: its file beside fio (throughput, CPU, the scan of a start), and its
 #                  cost to the memory above it; --folder FOLDER names the disk (/var/tmp)
+#   store          blocks to and from a Redis server on loopback, beside redis-benchmark and hiredis
 #   engines        the gain and the cost of Pagoda in a real vLLM, and the same beside LMCache
 #                  (vllm_beside_lmcache: half an hour on two cores). Needs the environment that
 #                  deploy/test.sh --engines makes under build/engines
@@ -28,13 +29,14 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,30s/^# \{0,1\}//p' deploy/bench.sh; }
+usage() { sed -n '2,28s/^# \{0,1\}//p' deploy/bench.sh; }
 
 benchmark=${1:-manager} also=
 [ $# -eq 0 ] || shift
 case $benchmark in
   manager | service | events | kernels | engine | warm_restart | zmq_bridge | huge_pages) program=${benchmark}_bench ;;
   tiers) program=disk_bench ;;
+  store) program=store_bench ;;
   engines) program=pagodad also=pagoda_python ;;
   --help | -h) usage; exit 0 ;;
   *) echo "deploy/bench.sh: no benchmark '$benchmark'" >&2; usage >&2; exit 2 ;;
@@ -57,6 +59,9 @@ fi
 if [ "$benchmark" = tiers ]; then
   command -v fio > /dev/null || echo "deploy/bench.sh: fio is not installed, so the disk tier is not compared with it" >&2
   exec /usr/bin/python3 -B tests/bench/tiers_bench.py "$build_dir/bin/disk_bench" "$@"
+fi
+if [ "$benchmark" = store ]; then
+  exec /usr/bin/python3 -B tests/bench/store_bench.py "$build_dir/bin/store_bench" "$@"
 fi
 if [ "$benchmark" = engines ]; then
   export PAGODA_ENGINES=${PAGODA_ENGINES:-$PWD/build/engines} PAGODA_BIN=$PWD/$build_dir/bin

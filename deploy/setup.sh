@@ -36,7 +36,7 @@ test_packages=("${tour_packages[@]}" clang-format-14 python3-pytest python3-yaml
                clang-tidy-16                                                # checks of changed C++ files
                prometheus                                                   # promtool, and a Prometheus that scrapes a daemon in a test
                haproxy                                                      # the proxy of deploy/proxy before a daemon
-               redis-server redis-tools                                     # stores on real servers
+               redis-server redis-tools libhiredis-dev                      # stores on real servers; yardsticks of store_bench
                "${docs_packages[@]}"                                        # a test builds the manual
                fio                                                          # yardstick of disk_bench
                chromium chromium-driver python3-selenium)                   # the status page in a browser

@@ -31,6 +31,9 @@ constexpr size_t kMaxBufferBytes = 4 << 20;  // The map of a thousand servers ta
 constexpr size_t kReadAheadBytes = 512;
 constexpr size_t kSkipBytes = 64 << 10;
 constexpr size_t kMaxUnsentBytes = 256 << 10;
+// More values at the same time do not fit into the server's cache: it copies each before it sends
+// it.
+constexpr uint64_t kMaxExpectedBytes = 4 << 20;
 constexpr size_t kMaxReadAtOnce = 1 << 20;  // Then other connections are served.
 constexpr size_t kMaxPieces = 64;
 constexpr absl::string_view kAsking = "*1\r\n$6\r\nASKING\r\n";
@@ -63,7 +66,8 @@ void RedisConnection::Connect(const SocketAddress& address, TlsContext* tls,
 }
 
 bool RedisConnection::HasRoom() const {
-  return is_ready() && in_flight_.size() < options_.pipeline && unsent_bytes_ < kMaxUnsentBytes;
+  return is_ready() && in_flight_.size() < options_.pipeline && unsent_bytes_ < kMaxUnsentBytes &&
+         expected_bytes_ < kMaxExpectedBytes;
 }
 
 bool RedisConnection::wants_write() const {
@@ -87,6 +91,7 @@ void RedisConnection::Send(std::unique_ptr<RedisCall> call, absl::Time now) {
     for (const absl::Span<const std::byte> piece : call->pieces) Append(*call, piece);
     Append(*call, AsBytes(call->tail));
   }
+  if (call->reader != nullptr) expected_bytes_ += call->reader->block_bytes();
   if (in_flight_.empty() && is_ready()) stalled_at_ = now + options_.stall_timeout;
   in_flight_.push_back(std::move(call));
 }
@@ -187,15 +192,16 @@ void RedisConnection::MakeRoom(size_t bytes) {
 
 absl::Status RedisConnection::Receive(absl::Time now) {
   has_more_ = false;
-  for (size_t read = 0; read < kMaxReadAtOnce;) {
-    absl::StatusOr<size_t> more = ReadMore();
-    if (!more.ok()) return more.status();
-    if (*more == 0) return absl::OkStatus();
-    read += *more;
+  size_t read = 0;
+  for (size_t more = 1; more > 0 && read < kMaxReadAtOnce; read += more) {
+    absl::StatusOr<size_t> result = ReadMore();
+    if (!result.ok()) return result.status();
+    more = *result;
     absl::Status parsed = Parse(now);
     if (!parsed.ok() || state_ == State::kClosed) return parsed;
   }
-  has_more_ = socket_->has_received();
+  has_more_ = read >= kMaxReadAtOnce && socket_->has_received();
+  socket_->Expect(reading_ == Reading::kValue ? value_left_ : 1);
   return absl::OkStatus();
 }
 
@@ -322,6 +328,7 @@ void RedisConnection::EndCall(resp::Value reply, absl::Time now) {
     in_flight_.push_front(std::move(call));
     return Close(absl::UnavailableError("a reply to a command that is not sent yet"));
   }
+  if (call->reader != nullptr) expected_bytes_ -= call->reader->block_bytes();
   stalled_at_ = in_flight_.empty() ? absl::InfiniteFuture() : now + options_.stall_timeout;
   call->connection = nullptr;
   call->reply = std::move(reply);

@@ -119,8 +119,9 @@ class RedisConnection {
 
   std::deque<std::unique_ptr<RedisCall>> in_flight_;
   std::deque<Segment> segments_;
-  size_t front_sent_ = 0;    // Bytes of segments_.front().
-  size_t unsent_bytes_ = 0;  // Of all segments, without front_sent_.
+  size_t front_sent_ = 0;        // Bytes of segments_.front().
+  size_t unsent_bytes_ = 0;      // Of all segments, without front_sent_.
+  uint64_t expected_bytes_ = 0;  // Of the blocks that gets in flight ask for.
 
   // Received bytes that are not parsed: [begin_, end_).
   std::unique_ptr<char[]> buffer_;

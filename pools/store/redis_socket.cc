@@ -23,6 +23,9 @@
 namespace pagoda {
 namespace {
 
+constexpr int kLowWaterMark = 512 << 10;
+constexpr int kSmallLowWaterMark = 64 << 10;
+
 absl::Status Ended(absl::string_view what) { return absl::UnavailableError(what); }
 absl::Status SystemError(int error, const char* what) {
   return Ended(absl::ErrnoToStatus(error, what).message());
@@ -126,6 +129,17 @@ absl::StatusOr<std::unique_ptr<RedisSocket>> RedisSocket::Connect(const SocketAd
 }
 
 RedisSocket::~RedisSocket() { SSL_free(tls_); }
+
+void RedisSocket::Expect(uint64_t bytes) {
+  // Each wake-up costs the sender more than the copy of a packet, if both are on one machine.
+  const int mark = tls_ != nullptr               ? 1
+                   : bytes >= kLowWaterMark      ? kLowWaterMark
+                   : bytes >= kSmallLowWaterMark ? kSmallLowWaterMark
+                                                 : 1;
+  if (mark == low_water_mark_) return;
+  low_water_mark_ = mark;
+  SetOption(fd(), SOL_SOCKET, SO_RCVLOWAT, mark);
+}
 
 bool RedisSocket::has_received() const { return tls_ != nullptr && SSL_has_pending(tls_) == 1; }
 

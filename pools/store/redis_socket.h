@@ -62,6 +62,11 @@ class RedisSocket {
   absl::StatusOr<size_t> Read(absl::Span<const iovec> pieces);
   absl::StatusOr<size_t> Write(absl::Span<const iovec> pieces);
 
+  // At least that many bytes will come: 1, or the rest of a value. The socket becomes readable when
+  // a good part of them has arrived, instead of at each packet. Only for speed. Call it after each
+  // series of reads: an old number can be too large, and then the socket never becomes readable.
+  void Expect(uint64_t bytes);
+
   // What the last Handshake, Read or Write that returned less than all waits for. With TLS, a read
   // can wait for the socket to be writable, and a write for it to be readable.
   bool wants_read() const { return wants_read_; }
@@ -79,6 +84,7 @@ class RedisSocket {
   bool is_connected_ = false;
   bool wants_read_ = false;
   bool wants_write_ = true;
+  int low_water_mark_ = 1;
 };
 
 }  // namespace pagoda

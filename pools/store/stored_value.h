@@ -55,6 +55,7 @@ class StoredValueReader {
   StoredValueReader& operator=(const StoredValueReader&) = delete;
   ~StoredValueReader();
 
+  uint64_t block_bytes() const { return block_bytes_; }
   // A value with that many bytes comes. Call it before the first Places, and again if the value
   // comes anew.
   void Begin(uint64_t value_bytes);

@@ -2,7 +2,7 @@
 
     /usr/bin/python3 tests/bench/bench_smoke.py GROUP PROGRAM
 
-GROUP: service, events, kernels, engine, zmq_bridge, tiers or huge_pages.
+GROUP: service, events, kernels, engine, zmq_bridge, tiers, huge_pages or store.
 
 Says nothing about speed: the rounds are too short for that.
 """
@@ -39,6 +39,7 @@ ENGINE = {
 }
 TIERS = {f"disk_{figure}" for figure in ("write_128k", "read_128k", "cpu_s_per_gb", "scan", "scan_mb", "write_1m", "read_1m", "cpu_s_per_gb_1m")} | {"free_eviction", "memory_p99_disk_stalled"}
 HUGE_PAGES = {f"{figure}_{pages}" for figure in ("random_8k", "page_tables") for pages in ("transparent", "2MiB", "1GiB")}
+STORE = {f"redis_{what}_{size}" for what in ("get", "put", "get_cpu", "put_cpu") for size in ("1m", "128k")}
 # By benchmark: its figures, and the arguments of its smallest run.
 BENCHMARKS = {
     "service": (SERVICE, ["--rounds", "1", "--slice-ms", "20", "--decode-steps", "40", "--idle-sessions", "20"]),
@@ -49,11 +50,12 @@ BENCHMARKS = {
     # It runs on threads, because containers often refuse io_uring.
     "huge_pages": (HUGE_PAGES, ["--mib", "64"]),
     "tiers": (TIERS, ["--engine", "threads", "--smoke"]),
+    "store": (STORE, ["--smoke"]),
 }
 # Benchmarks that can lack all or some of their figures: these depend on the system's pages.
 DEPEND_ON_MACHINE = {"huge_pages"}
 # Scripts that run a benchmark's program and the program that it is compared with.
-SCRIPTS = {"tiers": pathlib.Path(__file__).with_name("tiers_bench.py")}
+SCRIPTS = {name: pathlib.Path(__file__).with_name(f"{name}_bench.py") for name in ("tiers", "store")}
 
 
 def main():
