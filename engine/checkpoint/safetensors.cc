@@ -42,7 +42,7 @@ std::optional<std::vector<uint64_t>> ReadIntegers(const json& array) {
 // the dtype, and the tensor's length is not checked.
 struct Entry {
   TensorInfo info;
-  std::string unread_type;
+  std::optional<std::string> unread_type;  // Can be empty text.
 };
 
 // Reads an entry of the header. `data`: the bytes behind the header. The error has neither file nor
@@ -129,10 +129,10 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
     absl::StatusOr<Entry> read = ReadEntry(entry, bytes.subspan(kLengthBytes + header_bytes));
     if (!read.ok()) return refuse("tensor ", name.substr(0, 200), " ", read.status().message());
     all.emplace(name, read->info);
-    if (read->unread_type.empty()) {
-      tensors.emplace(name, std::move(read->info));
+    if (read->unread_type.has_value()) {
+      unread.emplace(name, *std::move(read->unread_type));
     } else {
-      unread.emplace(name, std::move(read->unread_type));
+      tensors.emplace(name, std::move(read->info));
     }
   }
   if (const std::optional<std::string> name = FindOverlap(all); name.has_value()) {

@@ -56,7 +56,8 @@ TEST(CheckpointTest, ConvertsEachFloatType) {
   const std::string header = R"({"f32": {"dtype": "F32", "shape": [3], "data_offsets": [1, 13]},
       "f16": {"dtype": "F16", "shape": [3, 1], "data_offsets": [13, 19]},
       "bf16": {"dtype": "BF16", "shape": [1, 3], "data_offsets": [19, 25]},
-      "i64": {"dtype": "I64", "shape": [3], "data_offsets": [25, 49]}, "__metadata__": {"a": "b"}})";
+      "i64": {"dtype": "I64", "shape": [3], "data_offsets": [25, 49]},
+      "none": {"dtype": "", "shape": [0], "data_offsets": [0, 1]}, "__metadata__": {"a": "b"}})";
   model.Write(kTensors, SafetensorsContent(header, "x" + data + std::string(24, 'y')));
   const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(model.dir());
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
@@ -65,6 +66,7 @@ TEST(CheckpointTest, ConvertsEachFloatType) {
   EXPECT_THAT(*checkpoint->ReadFloats("bf16", {1, 3}), ElementsAre(1.0f, -2.0f, 0.5f));
   EXPECT_THAT(std::string(checkpoint->ReadFloats("i64", {3}).status().message()),
               HasSubstr("tensor i64 is I64"));
+  EXPECT_FALSE(checkpoint->ReadFloats("none", {0}).ok()) << "an empty dtype is no float32";
   EXPECT_TRUE(checkpoint->Has("i64"));
   EXPECT_TRUE(checkpoint->Has("f32"));
   EXPECT_FALSE(checkpoint->Has("f64"));
