@@ -3,7 +3,9 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include <cstddef>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -47,6 +49,8 @@ AddressResolver::Addresses LookUp(const RedisAddress& address, int flags) {
 struct AddressResolver::Shared {
   absl::Mutex mutex;
   std::function<void()> wake ABSL_GUARDED_BY(mutex);  // Empty: the resolver is gone.
+  std::deque<RedisAddress> waiting ABSL_GUARDED_BY(mutex);
+  size_t threads ABSL_GUARDED_BY(mutex) = 0;
   std::vector<std::pair<RedisAddress, Addresses>> ended ABSL_GUARDED_BY(mutex);
 };
 
@@ -67,16 +71,39 @@ absl::StatusOr<SocketAddress> AddressResolver::Parse(const RedisAddress& address
 }
 
 void AddressResolver::Begin(const RedisAddress& address) {
-  const auto end = [shared = shared_, address](Addresses addresses) {
-    absl::MutexLock lock(&shared->mutex);
-    if (shared->wake == nullptr) return;
-    shared->ended.emplace_back(address, std::move(addresses));
-    shared->wake();
-  };
+  absl::MutexLock lock(&shared_->mutex);
+  shared_->waiting.push_back(address);
+  if (shared_->threads >= kMaxThreads) return;
   try {
-    std::thread([end, address] { end(LookUp(address, 0)); }).detach();
+    std::thread([shared = shared_] { LookUpAll(shared); }).detach();
+    ++shared_->threads;
   } catch (const std::exception& error) {
-    end(absl::UnavailableError(absl::StrCat("a thread for a look-up: ", error.what())));
+    if (shared_->threads > 0) return;  // One of them will come to it.
+    shared_->waiting.pop_back();
+    shared_->ended.emplace_back(
+        address, absl::UnavailableError(absl::StrCat("a thread for a look-up: ", error.what())));
+    shared_->wake();
+  }
+}
+
+// A thread: looks up what waits, then ends.
+void AddressResolver::LookUpAll(const std::shared_ptr<Shared>& shared) {
+  while (true) {
+    RedisAddress address;
+    {
+      absl::MutexLock lock(&shared->mutex);
+      if (shared->waiting.empty() || shared->wake == nullptr) {
+        --shared->threads;
+        return;
+      }
+      address = std::move(shared->waiting.front());
+      shared->waiting.pop_front();
+    }
+    Addresses addresses = LookUp(address, 0);
+    absl::MutexLock lock(&shared->mutex);
+    if (shared->wake == nullptr) continue;
+    shared->ended.emplace_back(std::move(address), std::move(addresses));
+    shared->wake();
   }
 }
 

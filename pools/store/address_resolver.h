@@ -2,6 +2,7 @@
 #ifndef PAGODA_POOLS_STORE_ADDRESS_RESOLVER_H_
 #define PAGODA_POOLS_STORE_ADDRESS_RESOLVER_H_
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -13,11 +14,13 @@
 
 namespace pagoda {
 
-// Asks the system's resolver (getaddrinfo), which can block for many seconds. Each look-up has a
-// thread of its own. The threads can outlive this object, because nothing can interrupt them.
+// Asks the system's resolver (getaddrinfo), which can block for many seconds, on at most
+// kMaxThreads threads. They can outlive this object, because nothing can interrupt them. Further
+// look-ups wait.
 // Thread-compatible.
 class AddressResolver {
  public:
+  static constexpr size_t kMaxThreads = 8;
   using Addresses = absl::StatusOr<std::vector<SocketAddress>>;
 
   // `wake` is called on any thread when Take has something.
@@ -33,6 +36,8 @@ class AddressResolver {
 
  private:
   struct Shared;
+
+  static void LookUpAll(const std::shared_ptr<Shared>& shared);
 
   const std::shared_ptr<Shared> shared_;  // Also owned by the threads.
 };

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +23,7 @@ enum class RedisCommand : uint8_t { kGet, kPut, kExists, kAuth, kReadOnly, kPing
 
 struct RedisCall {
   RedisCommand command = RedisCommand::kPing;
-  std::string name;                       // The key in the store.
-  uint16_t hash_slot = 0;                 // Of the name.
+  uint16_t hash_slot = 0;                 // Of the key's name in the store.
   int moves = 0;                          // How often it went to another server or connection.
   bool is_asking = false;                 // An ASK sent it here: ASKING precedes it.
   uint32_t replies_before = 0;            // Replies that come before its own: to ASKING.

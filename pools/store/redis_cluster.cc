@@ -1,6 +1,9 @@
 #include "pools/store/redis_cluster.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -8,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,6 +26,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/check.h"
+#include "pools/file_descriptor.h"
 
 namespace pagoda {
 namespace {
@@ -31,16 +34,28 @@ namespace {
 constexpr int kMaxMoves = 5;
 constexpr absl::Duration kScanPause = absl::Milliseconds(20);
 constexpr size_t kMinPurge = 256;
+constexpr size_t kMaxRedirectedNodes = 2048;  // A cluster has at most a thousand servers.
+constexpr int64_t kMaxPasswordBytes = 4096;
 
 // The password that the options name. A file that cannot be read is an error.
 absl::StatusOr<std::string> Password(const RedisOptions& options) {
   if (options.password_file.empty()) return options.password;
-  std::ifstream file(options.password_file);
-  std::string password;
-  if (!std::getline(file, password)) {
+  const auto fail = [&options](const char* why) {
     return absl::UnavailableError(
-        absl::StrCat("the password file \"", options.password_file, "\" is empty or unreadable"));
+        absl::StrCat("the password file \"", options.password_file, "\" ", why));
+  };
+  // Opening or reading anything but a file could block.
+  const FileDescriptor file(open(options.password_file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  struct stat status;
+  if (!file.valid() || fstat(file.get(), &status) != 0) return fail("cannot be opened");
+  if (!S_ISREG(status.st_mode) || status.st_size > kMaxPasswordBytes) {
+    return fail("is not a password");
   }
+  std::string password(static_cast<size_t>(status.st_size), '\0');
+  const ssize_t size = read(file.get(), password.data(), password.size());
+  if (size <= 0) return fail("is empty or unreadable");
+  password.resize(std::min(static_cast<size_t>(size), password.find_first_of("\r\n")));
+  if (password.empty()) return fail("is empty or unreadable");
   return password;
 }
 
@@ -90,8 +105,8 @@ void RedisCluster::Route(std::unique_ptr<RedisCall> call, absl::Time now) {
 RedisNode* RedisCluster::Choose(const RedisCall& call) {
   RedisNode* const primary = primary_of_slot_[call.hash_slot];
   const uint16_t shard_index = shard_of_slot_[call.hash_slot];
-  if (options_.read_from_replicas && call.command != RedisCommand::kPut && call.moves == 0 &&
-      shard_index != ClusterMap::kNoShard) {
+  if (options_.read_from_replicas && !are_replicas_refused_ && call.command != RedisCommand::kPut &&
+      call.moves == 0 && shard_index != ClusterMap::kNoShard) {
     Shard& shard = shards_[shard_index];
     for (size_t i = 0; i < shard.replicas.size(); ++i) {
       RedisNode* const replica = shard.replicas[shard.next++ % shard.replicas.size()];
@@ -106,7 +121,11 @@ void RedisCluster::Enqueue(RedisNode& node, std::unique_ptr<RedisCall> call) {
     if (call->command == RedisCommand::kClusterSlots) return MapFailed("no server answers");
     return EndUnreachable(std::move(call));
   }
-  (call->command == RedisCommand::kPut ? node.puts : node.waiting).push_back(std::move(call));
+  if (call->command == RedisCommand::kClusterSlots) {
+    node.waiting.push_front(std::move(call));  // Else it could wait as long as all reads take.
+  } else {
+    (call->command == RedisCommand::kPut ? node.puts : node.waiting).push_back(std::move(call));
+  }
   Touch(node);
 }
 
@@ -140,6 +159,7 @@ void RedisCluster::Purge() {
 }
 
 void RedisCluster::OnReply(RedisConnection& connection, std::unique_ptr<RedisCall> call) {
+  if (RedisLink* link = LinkOf(NodeAt(connection.address()), connection)) link->has_replied = true;
   if (call->command == RedisCommand::kClusterSlots) return MapArrived(connection, *call);
   if (call->batch == nullptr) return;
   if (call->reply.kind == resp::Kind::kError) {
@@ -158,6 +178,10 @@ void RedisCluster::Redirect(std::unique_ptr<RedisCall> call, const Redirection& 
   ++stats_.redirections;
   if (++call->moves > kMaxMoves) {
     Complain("a key is moved in a circle");
+    return EndUnreachable(std::move(call));
+  }
+  if (nodes_.size() >= kMaxRedirectedNodes && !nodes_.contains(redirection.address)) {
+    Complain("keys are moved to too many servers");
     return EndUnreachable(std::move(call));
   }
   RedisNode& node = NodeAt(redirection.address);
@@ -193,7 +217,8 @@ void RedisCluster::Touch(RedisNode& node) {
 
 absl::Duration RedisCluster::Backoff(int failures) {
   random_ = random_ * 6364136223846793005u + 1442695040888963407u;
-  const double jitter = 0.75 + 0.5 * static_cast<double>(random_ >> 40) / double{1 << 24};
+  // Shortened at random, so that many clients do not come back at once.
+  const double jitter = 1 - 0.5 * static_cast<double>(random_ >> 40) / double{1 << 24};
   return std::min(options_.max_backoff,
                   options_.min_backoff * std::exp2(std::min(failures - 1, 20))) *
          jitter;
@@ -201,21 +226,20 @@ absl::Duration RedisCluster::Backoff(int failures) {
 
 void RedisCluster::Complain(absl::string_view what) { stats_.last_error = std::string(what); }
 
-// Begins a connection, or the look-up that it needs. False: one is being made already.
-bool RedisCluster::Connect(RedisNode& node) {
-  if (node.is_connecting()) return false;
+// Begins a connection, or the look-up that it needs, unless one is being made.
+void RedisCluster::Connect(RedisNode& node) {
+  if (node.is_connecting()) return;
   if (node.addresses.empty()) {
     absl::StatusOr<SocketAddress> number = AddressResolver::Parse(node.address);
     if (!number.ok()) {
       node.is_resolving = true;
       node.resolve_deadline = now_ + options_.connect_timeout;
       resolver_.Begin(node.address);
-      return true;
+      return;
     }
     node.addresses.push_back(*number);
   }
   OpenLink(node);
-  return true;
 }
 
 void RedisCluster::OpenLink(RedisNode& node) {
@@ -256,7 +280,11 @@ void RedisCluster::Fail(RedisNode& node, const absl::Status& why) {
   // A name can have another address by now. Keep the addresses until each was tried.
   if (static_cast<size_t>(node.failures) >= node.addresses.size()) node.addresses.clear();
   Complain(absl::StrCat(ToString(node.address), ": ", why.message()));
-  if (!node.is_failing()) return;
+  if (node.is_failing()) EndWaiting(node, why);
+}
+
+// Nothing waits for a server that fails.
+void RedisCluster::EndWaiting(RedisNode& node, const absl::Status& why) {
   if (node.is_in_map) WantMap();
   for (auto* queue : {&node.waiting, &node.puts}) {
     std::deque<std::unique_ptr<RedisCall>> calls = std::exchange(*queue, {});
@@ -274,10 +302,28 @@ void RedisCluster::Fail(RedisNode& node, const absl::Status& why) {
   }
 }
 
+RedisLink* RedisCluster::LinkOf(RedisNode& node, const RedisConnection& connection) {
+  const auto found = std::find_if(node.links.begin(), node.links.end(), [&](const auto& link) {
+    return link->connection.get() == &connection;
+  });
+  return found == node.links.end() ? nullptr : found->get();
+}
+
+// The descriptor can live on in a child process that is being started. So closing it does not
+// suffice to stop its events.
+void RedisCluster::OnClose(RedisConnection& connection) {
+  const auto node = nodes_.find(connection.address());
+  RedisLink* const link = node == nodes_.end() ? nullptr : LinkOf(*node->second, connection);
+  if (link == nullptr || link->events == 0) return;
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, connection.fd(), nullptr);
+  link->events = 0;
+}
+
 void RedisCluster::OnReady(RedisConnection& connection) {
   RedisNode& node = NodeAt(connection.address());
-  for (const std::unique_ptr<RedisLink>& link : node.links) {
-    if (link->connection.get() == &connection) link->was_ready = true;
+  if (RedisLink* link = LinkOf(node, connection)) link->was_ready = true;
+  if (connection.is_readonly_refused() && !std::exchange(are_replicas_refused_, true)) {
+    Complain("the user has no right to READONLY, so replicas are not asked");
   }
   node.failures = 0;
   node.retry_at = absl::InfinitePast();
@@ -296,7 +342,12 @@ void RedisCluster::EndLink(std::unique_ptr<RedisLink> link) {
     Complain(absl::StrCat(ToString(node.address), ": ", why.message()));
   }
   std::vector<std::unique_ptr<RedisCall>> calls = link->connection->TakeCalls();
-  if (!link->was_ready || link->is_stalled) Fail(node, why);
+  // A server that lets a client in and answers nothing would be asked again without a pause.
+  if (!link->has_replied || link->is_stalled) {
+    Fail(node, why);
+  } else if (node.is_failing()) {
+    EndWaiting(node, why);
+  }
   link.reset();
   for (std::unique_ptr<RedisCall>& call : calls) {
     if (call->command == RedisCommand::kClusterSlots) {
@@ -338,7 +389,8 @@ void RedisCluster::SendWaiting(RedisNode& node) {
       if (least == nullptr) return;
       std::unique_ptr<RedisCall> call = std::move(queue->front());
       queue->pop_front();
-      if (IsOfBatch(*call) && call->batch == nullptr) continue;
+      const bool is_map = call->command == RedisCommand::kClusterSlots;
+      if (is_map ? call->index != map_number_ : call->batch == nullptr) continue;
       if (call->command == RedisCommand::kPut && !call->has_header) {
         // Hashing brings the bytes into the processor's cache, so it is done just before the write.
         call->header = MakeStoredHeader(call->key, options_.secret, call->pieces);

@@ -29,8 +29,8 @@ namespace pagoda {
 // blocks. All calls of a round see the same time, which Handle, Tick and Route get.
 //
 // 1. Each call that Route takes is given back exactly once, by Ends, unless its batch ends before.
-// 2. A server that does not answer costs the calls that were sent to it their time, and later calls
-//    nothing: until it answers again they are given back at once.
+// 2. A server that does not answer costs calls their time for at most `stall_timeout`. After that
+//    they are given back at once, until it answers again.
 class RedisCluster : private RedisConnection::Owner {
  public:
   // Takes the calls that have ended. Called within Route, Handle and Tick.
@@ -71,6 +71,7 @@ class RedisCluster : private RedisConnection::Owner {
 
   void OnReady(RedisConnection& connection) override;
   void OnReply(RedisConnection& connection, std::unique_ptr<RedisCall> call) override;
+  void OnClose(RedisConnection& connection) override;
 
   RedisNode& NodeAt(const RedisAddress& address);
   RedisNode* Choose(const RedisCall& call);
@@ -79,10 +80,12 @@ class RedisCluster : private RedisConnection::Owner {
   void Touch(RedisNode& node);
 
   // Connections of a server.
-  bool Connect(RedisNode& node);
+  void Connect(RedisNode& node);
+  static RedisLink* LinkOf(RedisNode& node, const RedisConnection& connection);
   void OpenLink(RedisNode& node);
   void Resolved(const RedisAddress& address, AddressResolver::Addresses addresses);
   void Fail(RedisNode& node, const absl::Status& why);
+  void EndWaiting(RedisNode& node, const absl::Status& why);
   void EndLink(std::unique_ptr<RedisLink> link);
   void EndClosedLinks(RedisNode& node);
   void Pump(RedisNode& node);
@@ -123,6 +126,7 @@ class RedisCluster : private RedisConnection::Owner {
   std::vector<uint16_t> shard_of_slot_;      // kNoShard: only primary_of_slot_ is known.
   std::vector<RedisNode*> primary_of_slot_;  // Null: no server has the slot.
   bool has_map_ = false;
+  bool are_replicas_refused_ = false;
   bool has_old_nodes_ = false;                       // That the map no longer names.
   std::deque<std::unique_ptr<RedisCall>> unrouted_;  // Wait for the first map.
   int map_failures_ = 0;                             // Since the last map.

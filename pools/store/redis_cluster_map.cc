@@ -69,12 +69,12 @@ void RedisCluster::MapArrived(RedisConnection& connection, const RedisCall& call
   if (!is_map_asked_ || call.index != map_number_) return;  // Too late.
   const resp::Value& reply = call.reply;
   if (reply.kind == resp::Kind::kError) {
-    if (absl::StartsWith(reply.text, "NOAUTH") || absl::StartsWith(reply.text, "LOADING")) {
-      return MapFailed(reply.text);
-    }
-    // "This instance has cluster support disabled". A user who may not ask for the map can still
-    // follow redirections.
-    if (absl::StartsWith(reply.text, "NOPERM")) Complain(reply.text);
+    // A user who may not ask for the map can still follow redirections.
+    const bool is_refused = absl::StartsWith(reply.text, "NOPERM");
+    const bool is_plain = absl::StrContains(reply.text, "cluster support disabled") ||
+                          absl::StartsWith(reply.text, "ERR unknown command");
+    if (!is_refused && !is_plain) return MapFailed(reply.text);
+    if (is_refused) Complain(reply.text);
     return ApplyPlain(NodeAt(connection.address()));
   }
   absl::StatusOr<ClusterMap> map = ParseClusterSlots(reply, connection.address());
@@ -88,7 +88,9 @@ void RedisCluster::ApplyPlain(RedisNode& node) {
   for (RedisNode*& primary : primary_of_slot_) {
     if (primary == nullptr || primary->is_failing()) primary = &node;
   }
-  node.is_in_map = true;
+  for (auto& [address, other] : nodes_) other->is_in_map = false;
+  for (RedisNode* primary : primary_of_slot_) primary->is_in_map = true;
+  has_old_nodes_ = true;
   MapIsHere();
 }
 
@@ -137,6 +139,10 @@ void RedisCluster::RemoveNodes() {
       has_old_nodes_ = has_old_nodes_ || !node.is_in_map;
       ++it;
     } else {
+      for (const std::unique_ptr<RedisLink>& link : node.links) {
+        if (link->was_ready) --stats_.connected;
+        link->connection->Close(absl::CancelledError("the cluster no longer names the server"));
+      }
       it = nodes_.erase(it);
     }
   }

@@ -71,8 +71,7 @@ bool RedisConnection::HasRoom() const {
 }
 
 bool RedisConnection::wants_write() const {
-  return state_ == State::kConnecting || !segments_.empty() ||
-         (socket_ != nullptr && socket_->wants_write());
+  return !segments_.empty() || (socket_ != nullptr && socket_->wants_write());
 }
 
 void RedisConnection::Append(const RedisCall& call, absl::Span<const std::byte> bytes) {
@@ -158,13 +157,15 @@ void RedisConnection::SetUp(absl::Time now) {
 void RedisConnection::EndSetUp(const RedisCall& call) {
   --set_up_calls_;
   const bool is_error = call.reply.kind == resp::Kind::kError;
-  // A user without the right to PING is still let in. A plain server has no READONLY.
-  const bool is_fatal =
-      is_error &&
-      (call.command == RedisCommand::kAuth ||
-       (call.command == RedisCommand::kPing && (absl::StartsWith(call.reply.text, "NOAUTH") ||
-                                                absl::StartsWith(call.reply.text, "LOADING"))));
-  if (is_fatal) return Close(absl::UnavailableError(call.reply.text));
+  const bool is_refused = is_error && absl::StartsWith(call.reply.text, "NOPERM");
+  // A user without the right to PING is let in. A plain server has no READONLY.
+  const bool is_good = call.command == RedisCommand::kReadOnly || !is_error ||
+                       (call.command == RedisCommand::kPing && is_refused);
+  if (!is_good) return Close(absl::UnavailableError(call.reply.text));
+  if (!is_error && call.reply.kind != resp::Kind::kText) {
+    return Close(absl::UnavailableError("the server does not speak RESP"));
+  }
+  if (call.command == RedisCommand::kReadOnly) is_readonly_refused_ = is_refused;
   if (set_up_calls_ > 0 || state_ != State::kSettingUp) return;
   state_ = State::kReady;
   stalled_at_ = absl::InfiniteFuture();
@@ -273,25 +274,32 @@ absl::Status RedisConnection::Parse(absl::Time now) {
 // False: the reply is not complete.
 absl::StatusOr<bool> RedisConnection::ParseReply(absl::Time now) {
   const absl::string_view bytes = received();
-  if (bytes.size() == looked_at_) return false;
+  if (bytes.empty()) return false;
   if (in_flight_.empty()) return absl::UnavailableError("a reply to no command");
   RedisCall& call = *in_flight_.front();
-  if (call.command == RedisCommand::kGet && call.replies_before == 0) {
+  if (call.command != RedisCommand::kClusterSlots) {
     absl::StatusOr<std::optional<resp::Head>> head = resp::ParseHead(bytes);
     if (!head.ok()) return absl::UnavailableError(head.status().message());
-    if (head->has_value() && (*head)->kind == resp::Kind::kBulk) {
+    if (!head->has_value()) return false;
+    const bool is_bulk = (*head)->kind == resp::Kind::kBulk;
+    const bool is_value = is_bulk && call.command == RedisCommand::kGet && call.replies_before == 0;
+    if ((is_bulk && !is_value) || ((*head)->kind == resp::Kind::kArray && (*head)->number > 0)) {
+      return absl::UnavailableError("a reply of another kind than the command has");
+    }
+    if (is_value) {
       begin_ += (*head)->line_bytes;
-      looked_at_ = 0;
       value_left_ = static_cast<uint64_t>((*head)->number);
       call.reader->Begin(value_left_);
       reading_ = value_left_ > 0 ? Reading::kValue : Reading::kLineEnd;
       return true;
     }
   }
-  absl::StatusOr<std::optional<resp::Parsed>> parsed = resp::Parse(bytes);
-  if (!parsed.ok()) return absl::UnavailableError(parsed.status().message());
-  looked_at_ = parsed->has_value() ? 0 : bytes.size();
-  if (!parsed->has_value()) return false;
+  absl::StatusOr<bool> is_complete = scanner_.Scan(bytes);
+  if (!is_complete.ok()) return absl::UnavailableError(is_complete.status().message());
+  if (!*is_complete) return false;
+  absl::StatusOr<std::optional<resp::Parsed>> parsed = resp::Parse(bytes.substr(0, scanner_.end()));
+  if (!parsed.ok() || !parsed->has_value()) return absl::UnavailableError("a reply is not RESP");
+  scanner_.Reset();
   begin_ += (*parsed)->bytes;
   if (call.replies_before > 0) {
     --call.replies_before;
@@ -366,6 +374,7 @@ void RedisConnection::Abandon(RedisCall& call) {
 
 void RedisConnection::Close(absl::Status why) {
   if (state_ == State::kClosed) return;
+  owner_.OnClose(*this);
   state_ = State::kClosed;
   error_ = std::move(why);
   socket_.reset();

@@ -32,16 +32,19 @@ class RedisConnection {
  public:
   enum class State : uint8_t {
     kConnecting,  // Also the TLS handshake.
-    kSettingUp,   // Waits for the replies to AUTH and READONLY.
+    kSettingUp,   // Waits for the replies to AUTH, READONLY and PING.
     kReady,
     kClosed,
   };
-  // What happens to it. Called within Handle, Send and Flush.
+  // What happens to it.
   class Owner {
    public:
     virtual ~Owner() = default;
+    // Called within Handle.
     virtual void OnReady(RedisConnection& connection) = 0;
     virtual void OnReply(RedisConnection& connection, std::unique_ptr<RedisCall> call) = 0;
+    // It closes, and fd() is still open. Called by whatever closes it.
+    virtual void OnClose(RedisConnection& connection) = 0;
   };
 
   // `is_replica`: reads from a replica are asked for. The references must outlive this object.
@@ -56,6 +59,8 @@ class RedisConnection {
   const RedisAddress& address() const { return address_; }
   int fd() const { return socket_ == nullptr ? -1 : socket_->fd(); }
   size_t in_flight() const { return in_flight_.size(); }
+  // Whether its user has no right to READONLY. Then a replica answers MOVED to each read.
+  bool is_readonly_refused() const { return is_readonly_refused_; }
   // Whether it takes another call now.
   bool HasRoom() const;
   // Why it closed.
@@ -116,6 +121,7 @@ class RedisConnection {
   absl::Time stalled_at_ = absl::InfiniteFuture();
   bool has_more_ = false;
   int set_up_calls_ = 0;  // In flight.
+  bool is_readonly_refused_ = false;
 
   std::deque<std::unique_ptr<RedisCall>> in_flight_;
   std::deque<Segment> segments_;
@@ -128,7 +134,7 @@ class RedisConnection {
   size_t buffer_bytes_ = 0;
   size_t begin_ = 0;
   size_t end_ = 0;
-  size_t looked_at_ = 0;  // So many unparsed bytes are known to be no whole reply.
+  resp::Scanner scanner_;  // Of the reply that has begun.
 
   Reading reading_ = Reading::kReply;
   uint64_t value_left_ = 0;  // Bytes of the value that have not arrived.

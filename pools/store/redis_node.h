@@ -24,7 +24,8 @@ struct RedisLink {
   std::unique_ptr<RedisConnection> connection;
   uint32_t events = 0;  // Registered with epoll; 0: not registered.
   bool was_ready = false;
-  bool is_stalled = false;  // It was closed because the server did not answer.
+  bool has_replied = false;  // To a command that was not for its set-up.
+  bool is_stalled = false;   // It was closed because the server did not answer.
 };
 
 struct RedisNode {

@@ -38,8 +38,9 @@ struct RedisOptions {
   uint32_t max_waiting = 65536;       // Operations that have not ended. Further ones are
                                       // kOverloaded. At least 1.
   absl::Duration connect_timeout = absl::Seconds(2);
-  absl::Duration stall_timeout = absl::Seconds(5);  // A connection on which the oldest operation
-                                                    // waits longer without a byte is closed.
+  // A connection is closed if its oldest operation has not ended after this time, whatever arrives.
+  // So it bounds the time that one value may take.
+  absl::Duration stall_timeout = absl::Seconds(5);
   absl::Duration min_backoff = absl::Milliseconds(50);  // Between two connects to a server.
   absl::Duration max_backoff = absl::Seconds(5);
   absl::Duration map_refresh = absl::Seconds(30);  // How often the cluster's map is asked for.

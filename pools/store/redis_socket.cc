@@ -23,6 +23,7 @@
 namespace pagoda {
 namespace {
 
+constexpr size_t kMaxTlsRead = 1 << 20;  // In one call.
 constexpr int kLowWaterMark = 512 << 10;
 constexpr int kSmallLowWaterMark = 64 << 10;
 
@@ -174,22 +175,21 @@ absl::StatusOr<bool> RedisSocket::Handshake() {
 absl::StatusOr<size_t> RedisSocket::AfterTls(int result, size_t moved, const char* what) {
   const int system_error = errno;
   const int error = SSL_get_error(tls_, result);
-  wants_read_ = error == SSL_ERROR_WANT_READ;
   wants_write_ = error == SSL_ERROR_WANT_WRITE;
-  if (wants_read_ || wants_write_ || moved > 0) return moved;  // An error comes again.
+  // An error after some bytes comes again.
+  if (error == SSL_ERROR_WANT_READ || wants_write_ || moved > 0) return moved;
   if (error == SSL_ERROR_ZERO_RETURN) return Ended("the server closed the connection");
   if (error == SSL_ERROR_SYSCALL && system_error != 0) return SystemError(system_error, what);
   return Ended(absl::StrCat(what, ": ", TlsError()));
 }
 
 absl::StatusOr<size_t> RedisSocket::Read(absl::Span<const iovec> pieces) {
-  wants_read_ = wants_write_ = false;
+  wants_write_ = false;
   if (tls_ == nullptr) {
     const ssize_t result = readv(fd(), pieces.data(), static_cast<int>(pieces.size()));
     if (result > 0) return static_cast<size_t>(result);
     if (result == 0) return Ended("the server closed the connection");
     if (errno != EAGAIN && errno != EINTR) return SystemError(errno, "read");
-    wants_read_ = true;
     return 0;
   }
   size_t moved = 0;
@@ -203,13 +203,14 @@ absl::StatusOr<size_t> RedisSocket::Read(absl::Span<const iovec> pieces) {
       if (result != 1) return AfterTls(result, moved, "TLS read");
       moved += read;
       at += read;
+      if (moved >= kMaxTlsRead) return moved;
     }
   }
   return moved;
 }
 
 absl::StatusOr<size_t> RedisSocket::Write(absl::Span<const iovec> pieces) {
-  wants_read_ = wants_write_ = false;
+  wants_write_ = false;
   if (tls_ == nullptr) {
     msghdr message = {};
     message.msg_iov = const_cast<iovec*>(pieces.data());

@@ -54,8 +54,8 @@ class RedisSocket {
 
   int fd() const { return fd_.get(); }
 
-  // Goes on with the connect and the TLS handshake. True: both are done. False: wait for what
-  // `wants` says.
+  // Goes on with the connect and the TLS handshake. True: both are done. False: call it again when
+  // the socket is readable, or writable if wants_write().
   absl::StatusOr<bool> Handshake();
   // Moves as many bytes as it can now, to or from the pieces in their order; 0: wait. Unavailable:
   // the connection ended.
@@ -67,9 +67,8 @@ class RedisSocket {
   // series of reads: an old number can be too large, and then the socket never becomes readable.
   void Expect(uint64_t bytes);
 
-  // What the last Handshake, Read or Write that returned less than all waits for. With TLS, a read
-  // can wait for the socket to be writable, and a write for it to be readable.
-  bool wants_read() const { return wants_read_; }
+  // Whether the last Handshake, Read or Write waits for the socket to be writable. With TLS, a read
+  // can wait for that too.
   bool wants_write() const { return wants_write_; }
   // Whether bytes were received that epoll does not see, because TLS has them.
   bool has_received() const;
@@ -82,7 +81,6 @@ class RedisSocket {
   const FileDescriptor fd_;
   ssl_st* const tls_;  // Null: plain.
   bool is_connected_ = false;
-  bool wants_read_ = false;
   bool wants_write_ = true;
   int low_water_mark_ = 1;
 };

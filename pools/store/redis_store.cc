@@ -56,6 +56,8 @@ struct RedisBatch {
 
 namespace {
 
+constexpr absl::Duration kMaxTimeToLive = absl::Hours(10 * 365 * 24);
+
 // Goes on evenly, whatever happens to the system's clock.
 absl::Time MonotonicNow() {
   return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
@@ -268,8 +270,8 @@ class RedisStore::Loop : private RedisCluster::Ends {
         break;
       case RedisCommand::kPut: {
         call->pieces = batch.writes[index].pieces;
-        const int64_t milliseconds =
-            std::max<int64_t>(absl::ToInt64Milliseconds(batch.time_to_live), 1);
+        const int64_t milliseconds = absl::ToInt64Milliseconds(
+            std::clamp(batch.time_to_live, absl::Milliseconds(1), kMaxTimeToLive));
         const std::string lifetime = std::to_string(milliseconds);
         absl::StrAppend(&call->head, "*5\r\n$3\r\nSET\r\n$", name.size(), "\r\n", name, "\r\n$",
                         kStoredHeaderBytes + BytesOf(call->pieces), "\r\n");

@@ -127,6 +127,27 @@ absl::StatusOr<std::optional<Parsed>> Parse(absl::string_view bytes) {
   return parsed;
 }
 
+absl::StatusOr<bool> Scanner::Scan(absl::string_view bytes) {
+  do {
+    absl::StatusOr<std::optional<Head>> parsed = ParseHead(bytes.substr(at_));
+    if (!parsed.ok()) return parsed.status();
+    if (!parsed->has_value()) return false;
+    const Head& head = **parsed;
+    const size_t bulk = head.kind == Kind::kBulk ? static_cast<size_t>(head.number) + 2 : 0;
+    if (bytes.size() - at_ - head.line_bytes < bulk) return false;
+    at_ += head.line_bytes + bulk;
+    if (head.kind == Kind::kArray && head.number > 0) {
+      elements_ += static_cast<size_t>(head.number);
+      if (elements_ > kMaxElements) return NotResp("too many elements");
+      if (left_.size() > kMaxDepth) return NotResp("arrays are nested too deep");
+      left_.push_back(head.number);
+      continue;
+    }
+    while (!left_.empty() && --left_.back() == 0) left_.pop_back();
+  } while (!left_.empty());
+  return true;
+}
+
 void AppendCommand(absl::Span<const absl::string_view> arguments, std::string& out) {
   absl::StrAppend(&out, "*", arguments.size(), "\r\n");
   for (const absl::string_view argument : arguments) {

@@ -50,6 +50,22 @@ struct Parsed {
 // Parses the first value in `bytes`. nullopt and errors: as ParseHead.
 absl::StatusOr<std::optional<Parsed>> Parse(absl::string_view bytes);
 
+// Finds the end of a value whose bytes come in parts. Looks at each byte once, so that a long reply
+// costs no more than its length.
+class Scanner {
+ public:
+  // `bytes`: all bytes of the value so far. True: it is complete, and has end() bytes. Errors: as
+  // ParseHead.
+  absl::StatusOr<bool> Scan(absl::string_view bytes);
+  size_t end() const { return at_; }
+  void Reset() { *this = Scanner(); }
+
+ private:
+  size_t at_ = 0;
+  size_t elements_ = 0;
+  std::vector<int64_t> left_;  // Of each open array: the elements that have not come.
+};
+
 // Appends a command: an array of bulks.
 void AppendCommand(absl::Span<const absl::string_view> arguments, std::string& out);
 

@@ -59,12 +59,12 @@ struct StoreStats {
   uint64_t bytes_written = 0;                      // Of blocks that the store has confirmed.
   uint64_t redirections = 0;                       // MOVED and ASK.
   uint64_t connects = 0;                           // Connections that became ready.
-  uint64_t connect_failures = 0;
-  uint64_t disconnects = 0;  // Of ready connections.
-  uint32_t nodes = 0;        // Now: servers known.
-  uint32_t connected = 0;    // Now: ready connections.
-  size_t waiting = 0;        // Now: operations that have not ended.
-  std::string last_error;    // What failed last; empty if nothing did.
+  uint64_t connect_failures = 0;                   // Also connections that gave no reply.
+  uint64_t disconnects = 0;                        // Of ready connections.
+  uint32_t nodes = 0;                              // Now: servers known.
+  uint32_t connected = 0;                          // Now: ready connections.
+  size_t waiting = 0;                              // Now: operations that have not ended.
+  std::string last_error;                          // What failed last; empty if nothing did.
 };
 
 // A place that keeps blocks by content. Nobody here owns what it holds: a value that another
@@ -95,8 +95,8 @@ class Store {
 
   virtual ~Store() = default;
   virtual void Get(std::vector<Read> batch, absl::Duration timeout, Done done) = 0;
-  // Each value lives for `time_to_live` at most, which must be at least 1 ms. The store can drop it
-  // earlier.
+  // Each value lives for `time_to_live` at most: 1 ms to ten years; other times are cut to these.
+  // The store can drop it earlier.
   virtual void Put(std::vector<Write> batch, absl::Duration time_to_live, absl::Duration timeout,
                    Done done) = 0;
   virtual void Exists(std::vector<StoreKey> batch, absl::Duration timeout, Done done) = 0;

@@ -352,9 +352,23 @@ TEST_P(RedisStoreTest, Tls) {
     EXPECT_NE(got.outcomes[0], StoreOutcome::kOk) << "TLS was not checked";
     EXPECT_NE(store->stats().last_error, "");
   }
-  // The name in the certificate is checked.
-  const auto store = StoreAt({{"127.0.0.2", port}}, options);
-  EXPECT_NE(GetAndWait(*store, {1}, kBytes, absl::Seconds(3)).outcomes[0], StoreOutcome::kOk);
+  // The name in the certificate is checked: this one names only the address.
+  ASSERT_EQ(std::system(absl::StrCat("cd ", folder,
+                                     " && printf subjectAltName=IP:127.0.0.1 >san && openssl x509 "
+                                     "-req -in server.csr -CA ca.crt "
+                                     "-CAkey ca.key -days 2 -extfile san -out server.crt >log 2>&1")
+                            .c_str()),
+            0);
+  server.Kill();
+  server.Start();
+  ASSERT_TRUE(server.is_up());
+  const auto by_name = StoreAt({{"localhost", port}}, options);
+  EXPECT_NE(GetAndWait(*by_name, {1}, kBytes, absl::Seconds(3)).outcomes[0], StoreOutcome::kOk);
+  EXPECT_TRUE(WaitUntil([&] {
+    return by_name->stats().last_error.find("certificate") != std::string::npos;
+  })) << by_name->stats().last_error;
+  const auto by_address = StoreAt({{"127.0.0.1", port}}, options);
+  EXPECT_EQ(GetAndWait(*by_address, {1}, kBytes, kTimeout).outcomes[0], StoreOutcome::kMissing);
 }
 
 // --- Six servers ---

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <random>
 #include <string>
@@ -69,6 +71,52 @@ TEST(RespTest, WritesCommands) {
   AppendCommand({"SET", "", "a\r\n"}, out);
   EXPECT_EQ(out, "*3\r\n$3\r\nSET\r\n$0\r\n\r\n$3\r\na\r\n\r\n");
   EXPECT_EQ(Parsed(out).elements[2].text, "a\r\n");
+}
+
+// The scanner agrees with the parser, however the bytes come.
+TEST(RespTest, TheScannerFindsTheEnds) {
+  std::mt19937 random(2);
+  const std::function<std::string(int)> value = [&](int depth) -> std::string {
+    switch (random() % (depth > 3 ? 5 : 6)) {
+      case 0:
+        return "+ok\r\n";
+      case 1:
+        return "-ERR\r\n";
+      case 2:
+        return ":-12\r\n";
+      case 3:
+        return "$-1\r\n";
+      case 4: {
+        const std::string text(random() % 30, '\n');
+        return absl::StrCat("$", text.size(), "\r\n", text, "\r\n");
+      }
+      default: {
+        const uint32_t count = random() % 4;
+        std::string array = absl::StrCat("*", count, "\r\n");
+        for (uint32_t i = 0; i < count; ++i) array += value(depth + 1);
+        return array;
+      }
+    }
+  };
+  for (int round = 0; round < 3000; ++round) {
+    const std::string whole = value(0);
+    const std::string bytes = whole + "+next\r\n";
+    Scanner scanner;
+    for (size_t size = random() % 3; true; size += 1 + random() % 5) {
+      size = std::min(size, bytes.size());
+      const absl::StatusOr<bool> is_complete =
+          scanner.Scan(absl::string_view(bytes).substr(0, size));
+      ASSERT_TRUE(is_complete.ok());
+      ASSERT_EQ(*is_complete, size >= whole.size()) << bytes;
+      if (*is_complete) break;
+    }
+    EXPECT_EQ(scanner.end(), whole.size());
+    EXPECT_EQ((*Parse(bytes))->bytes, whole.size());
+  }
+  std::string deep;
+  for (int i = 0; i < 100; ++i) deep += "*1\r\n";
+  EXPECT_FALSE(Scanner().Scan(deep).ok());
+  EXPECT_FALSE(Scanner().Scan("*1048576\r\n*1048576\r\n").ok());
 }
 
 TEST(RespTest, RandomBytesAreParsedOrRefused) {

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,7 +19,7 @@
 
 namespace pagoda {
 
-bool ScriptedPeer::Send(const std::string& bytes) const {
+bool ScriptedPeer::Send(std::string bytes) const {
   for (size_t at = 0; at < bytes.size();) {
     const ssize_t sent = send(fd_, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
     if (sent <= 0) return false;
@@ -26,7 +28,7 @@ bool ScriptedPeer::Send(const std::string& bytes) const {
   return true;
 }
 
-void ScriptedPeer::SendSlowly(const std::string& bytes, int pause_ms,
+void ScriptedPeer::SendSlowly(std::string bytes, int pause_ms,
                               const std::atomic<bool>& stop) const {
   for (const char byte : bytes) {
     if (stop || !Send(std::string(1, byte))) return;
@@ -39,8 +41,10 @@ void ScriptedPeer::Reset() const {
   setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof now);
 }
 
-ScriptedServer::ScriptedServer(Script script, uint16_t port)
-    : script_(std::move(script)), listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+ScriptedServer::ScriptedServer(Script script, uint16_t port, SetUp set_up)
+    : script_(std::move(script)),
+      set_up_(std::move(set_up)),
+      listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   const int reuse = 1;
   setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
   sockaddr_in address = {};
@@ -97,10 +101,15 @@ void ScriptedServer::Serve(int fd) {
     std::vector<std::string> command;
     for (resp::Value& word : (*parsed)->value.elements) command.push_back(std::move(word.text));
     received.erase(0, (*parsed)->bytes);
-    if (command[0] == "PING") {
-      goes_on = peer.Send("+PONG\r\n");
-    } else if (command[0] == "CLUSTER") {
-      goes_on = peer.Send("-ERR This instance has cluster support disabled\r\n");
+    static const std::map<std::string, std::string> kPlain = {
+        {"PING", "+PONG\r\n"},
+        {"CLUSTER", "-ERR This instance has cluster support disabled\r\n"},
+        {"READONLY", "-ERR This instance has cluster support disabled\r\n"},
+        {"AUTH", "-ERR AUTH called without any password configured\r\n"}};
+    const auto plain = kPlain.find(command[0]);
+    if (plain != kPlain.end()) {
+      const std::optional<std::string> reply = set_up_ ? set_up_(command[0]) : std::nullopt;
+      goes_on = peer.Send(reply.value_or(plain->second));
     } else {
       goes_on = script_(command, peer);
     }

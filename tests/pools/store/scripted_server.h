@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,10 +24,10 @@ class ScriptedPeer {
 
   uint16_t port() const { return port_; }  // The server's.
 
-  // Returns false if the client has gone.
-  bool Send(const std::string& bytes) const;
+  // Returns false if the client has gone. Takes a copy: the test may change what it sends next.
+  bool Send(std::string bytes) const;
   // A byte at a time, with pauses, until the client goes or all is sent.
-  void SendSlowly(const std::string& bytes, int pause_ms, const std::atomic<bool>& stop) const;
+  void SendSlowly(std::string bytes, int pause_ms, const std::atomic<bool>& stop) const;
   // Resets the connection: the client sees ECONNRESET.
   void Reset() const;
 
@@ -40,9 +41,11 @@ class ScriptedServer {
   // Answers a command. False: the connection is closed. Runs on a thread of the connection.
   using Script = std::function<bool(const std::vector<std::string>& command, ScriptedPeer& peer)>;
 
-  // PING is answered with PONG, and CLUSTER as a plain server does it; the script gets the rest.
+  // The reply to PING, CLUSTER, READONLY or AUTH. nullopt: as a plain server without a password.
+  using SetUp = std::function<std::optional<std::string>(const std::string& command)>;
+
   // `port`: 0 takes any.
-  explicit ScriptedServer(Script script, uint16_t port = 0);
+  explicit ScriptedServer(Script script, uint16_t port = 0, SetUp set_up = nullptr);
   ~ScriptedServer();
 
   RedisAddress address() const { return {"127.0.0.1", port_}; }
@@ -54,6 +57,7 @@ class ScriptedServer {
   void Serve(int fd);
 
   const Script script_;
+  const SetUp set_up_;
   FileDescriptor listener_;
   uint16_t port_ = 0;
   std::atomic<bool> stopping_ = false;
