@@ -1,0 +1,130 @@
+// Moves prefixes between a cache and a store outside the machine.
+#ifndef PAGODA_MANAGER_EXCHANGE_BLOCK_EXCHANGE_H_
+#define PAGODA_MANAGER_EXCHANGE_BLOCK_EXCHANGE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "manager/exchange/stored_prefix.h"
+#include "manager/shared_manager.h"
+#include "pools/pool.h"
+#include "pools/store/store.h"
+
+namespace pagoda {
+
+enum class FetchOutcome : uint8_t {
+  kFetched,    // All blocks that the store has from there on are cached now.
+  kCached,     // The cache has all blocks already, in memory or on disk.
+  kMissing,    // The store does not have the next block.
+  kPartly,     // Some blocks came; the next one was invalid, late, or could not be read.
+  kFailed,     // No block came, for one of these reasons.
+  kSlower,     // It was not begun: computing the tokens is predicted to be faster.
+  kNoRoom,     // The cache, or the tenant's quota, has no room for the blocks.
+  kRefused,    // The prompt or the tenant is bad, or too many fetches already wait.
+  kCancelled,  // The exchange was stopped.
+};
+inline constexpr size_t kFetchOutcomes = 9;
+const char* FetchOutcomeName(FetchOutcome outcome);  // "fetched"
+
+struct FetchedPrefix {
+  FetchOutcome outcome = FetchOutcome::kFailed;
+  uint32_t cached_tokens = 0;   // Before the fetch.
+  uint32_t fetched_tokens = 0;  // Added behind these.
+};
+
+struct PublishedPrefix {
+  uint32_t blocks = 0;   // In the store now: written, or there before.
+  uint32_t written = 0;  // Written by this call.
+  uint32_t failed = 0;   // Not written: the store did not take them.
+  uint32_t skipped = 0;  // Not written: over the budget of bytes.
+};
+
+// Counts since the exchange was made.
+struct ExchangeStats {
+  std::array<uint64_t, kFetchOutcomes> fetches = {};  // By outcome.
+  uint64_t joined_fetches = 0;                        // That waited for a fetch of the same blocks.
+  uint64_t fetched_blocks = 0;
+  uint64_t fetched_bytes = 0;
+  uint64_t invalid_blocks = 0;  // Values of the store that were not the block.
+  uint64_t published_blocks = 0;
+  uint64_t published_bytes = 0;
+  uint64_t skipped_blocks = 0;
+  uint64_t failed_blocks = 0;
+  double bytes_per_second = 0;  // Of fetches, as measured; 0: none has ended.
+  size_t waiting = 0;           // Now: fetches and publishes that have not ended.
+};
+
+// Fetches prefixes from a store into a cache, and publishes cached prefixes to it. It is a client
+// of the cache like any other: a fetch reserves the slots of a sequence (arriving blocks), the
+// store writes into them, and the verified blocks are committed. So the core knows nothing of
+// stores. Thread-safe.
+//
+// 1. Each Fetch and each Publish is reported exactly once. A fetch ends by its deadline (plus the
+//    time of its operations on the cache).
+// 2. Only verified blocks become cached, and only those without a gap before them.
+// 3. After the end of a fetch or a publish, it holds no slot of the cache.
+// 4. Of several fetches that lack the same block, one asks the store, and the others wait for it.
+// 5. A publish writes what is cached, and changes nothing but what a hit changes: blocks in a lower
+//    tier in memory are onboarded.
+class BlockExchange {
+ public:
+  struct Options {
+    // A fetch of n tokens may take `fetch_base` + n / 1000 * `fetch_per_1k_tokens`.
+    absl::Duration fetch_base = absl::Milliseconds(200);
+    absl::Duration fetch_per_1k_tokens = absl::Milliseconds(100);
+    // A fetch that is predicted to take longer than computing its tokens at this rate is not begun.
+    // 0: unknown, so each is begun.
+    double recompute_tokens_per_second = 0;
+    // Before the first fetch has ended, this is the store's predicted rate.
+    double assumed_bytes_per_second = 500e6;
+
+    absl::Duration publish_timeout = absl::Seconds(5);
+    absl::Duration time_to_live = absl::Hours(24);
+    double publish_bytes_per_second = 0;  // 0: no limit. A second's worth can be written at once.
+
+    size_t max_waiting = 1024;  // Fetches and publishes that have not ended.
+  };
+
+  // All must outlive the exchange. Errors: INVALID_ARGUMENT (the cache has no model fingerprint, so
+  // blocks of different models could mix); UNIMPLEMENTED (the cache has a sliding window, or its
+  // first tier is on a device); those of OpenSession.
+  static absl::StatusOr<std::unique_ptr<BlockExchange>> Create(SharedManager* manager,
+                                                               PoolSet* pools, Store* store,
+                                                               Options options);
+  // Calls Stop.
+  ~BlockExchange();
+
+  using FetchDone = std::function<void(const FetchedPrefix&)>;
+  using PublishDone = std::function<void(const PublishedPrefix&)>;
+
+  // Brings the prompt's whole blocks into the cache, as far as the store has them. `most`: a limit
+  // of the caller, beside that of the options. `done` runs on the exchange's thread, or within the
+  // call if the exchange is stopped or full. It must not block, and must not call Stop.
+  void Fetch(StoredPrompt prompt, absl::Duration most, FetchDone done);
+  // Writes the cached whole blocks of the prompt into the store, except those that it has. `done`:
+  // as for Fetch.
+  void Publish(StoredPrompt prompt, PublishDone done);
+
+  // Ends everything. Waits until the store has given back all slots: by the deadlines, or sooner if
+  // the store is stopped first. Later calls are reported within the call. May be called again.
+  void Stop();
+  ExchangeStats stats() const;
+
+ private:
+  class Core;
+
+  explicit BlockExchange(std::shared_ptr<Core> core);
+
+  const std::shared_ptr<Core> core_;  // Also owned by the operations under way.
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_EXCHANGE_BLOCK_EXCHANGE_H_
