@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "engine/checkpoint/safetensors.h"
 #include "tests/engine/expected_tensors.h"
@@ -156,7 +157,7 @@ TEST(CheckpointTest, RefusesAHeaderThatIsTooDeep) {
   const std::string open(1 << 20, '[');
   const std::string close(1 << 20, ']');
   for (const std::string& header :
-       {open, open + close, "{\"__metadata__\": " + open + close + "}"}) {
+       {open, open + close, absl::StrCat("{\"__metadata__\": ", open, close, "}")}) {
     model.Write(kTensors, SafetensorsContent(header, "12345678"));
     ExpectRefused(model, "the header is nested more than 16 levels deep");
   }
