@@ -21,6 +21,8 @@
 #   tiers          a disk tier: its file beside fio (throughput, CPU, the scan of a start), and its
 #                  cost to the memory above it; --folder FOLDER names the disk (/var/tmp)
 #   store          blocks to and from a Redis server on loopback, beside redis-benchmark and hiredis
+#   router         the index of a router for 10, 100 and 1,000 nodes: memory, updates, look-ups
+#                  (2 GB of memory)
 #   engines        the gain and the cost of Pagoda in a real vLLM, and the same beside LMCache
 #                  (vllm_beside_lmcache: half an hour on two cores). Needs the environment that
 #                  deploy/test.sh --engines makes under build/engines
@@ -29,12 +31,12 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,28s/^# \{0,1\}//p' deploy/bench.sh; }
+usage() { sed -n '2,30s/^# \{0,1\}//p' deploy/bench.sh; }
 
 benchmark=${1:-manager} also=
 [ $# -eq 0 ] || shift
 case $benchmark in
-  manager | service | events | kernels | engine | warm_restart | zmq_bridge | huge_pages) program=${benchmark}_bench ;;
+  manager | service | events | kernels | engine | warm_restart | zmq_bridge | huge_pages | router) program=${benchmark}_bench ;;
   tiers) program=disk_bench ;;
   store) program=store_bench ;;
   engines) program=pagodad also=pagoda_python ;;

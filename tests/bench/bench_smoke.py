@@ -2,7 +2,7 @@
 
     /usr/bin/python3 tests/bench/bench_smoke.py GROUP PROGRAM
 
-GROUP: service, events, kernels, engine, zmq_bridge, tiers, huge_pages or store.
+GROUP: service, events, kernels, engine, zmq_bridge, tiers, huge_pages, store or router.
 
 Says nothing about speed: the rounds are too short for that.
 """
@@ -51,6 +51,7 @@ BENCHMARKS = {
     "huge_pages": (HUGE_PAGES, ["--mib", "64"]),
     "tiers": (TIERS, ["--engine", "threads", "--smoke"]),
     "store": (STORE, ["--smoke"]),
+    "router": ({f"router_{what}_10" for what in ("bytes", "update", "lookup")}, ["--smoke"]),
 }
 # Benchmarks that can lack all or some of their figures: these depend on the system's pages.
 DEPEND_ON_MACHINE = {"huge_pages"}
