@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kMinPlaces = 16;
 constexpr double kMaxLoad = 0.8;
 constexpr double kLoadAfterGrowth = 0.6;
+constexpr double kMinLoad = 0.3;  // Of tables that Sweep leaves as they are.
 
 // Spreads hashes that differ in few bits. An odd factor and a shift, as in SplitMix64.
 uint64_t Mixed(uint64_t hash) {
@@ -125,18 +126,18 @@ void PrefixIndex::Remove(NodeId node, BlockHash chunk) {
 
 void PrefixIndex::AddFurther(uint64_t hash, NodeId node, Tier tier) {
   std::vector<FurtherRecord>& records = further_[hash];
-  const auto found = std::find_if(records.begin(), records.end(), [&](const FurtherRecord& other) {
-    return other.node == node.value();
-  });
+  const auto found = std::lower_bound(
+      records.begin(), records.end(), node.value(),
+      [](const FurtherRecord& record, uint16_t number) { return record.node < number; });
   const FurtherRecord record = {.node = node.value(),
                                 .tier = static_cast<uint16_t>(tier),
                                 .generation = nodes_[node.value()].generation};
-  if (found != records.end()) {
+  if (found != records.end() && found->node == node.value()) {
     const bool was_current = IsCurrent(*found);
     *found = record;
     if (was_current) return;
   } else {
-    records.push_back(record);
+    records.insert(found, record);
   }
   ++size_;
   ++nodes_[node.value()].records;
@@ -145,13 +146,12 @@ void PrefixIndex::AddFurther(uint64_t hash, NodeId node, Tier tier) {
 bool PrefixIndex::RemoveFurther(uint64_t hash, NodeId node) {
   const auto records = further_.find(hash);
   if (records == further_.end()) return false;
-  const auto found =
-      std::find_if(records->second.begin(), records->second.end(),
-                   [&](const FurtherRecord& other) { return other.node == node.value(); });
-  if (found == records->second.end()) return false;
+  const auto found = std::lower_bound(
+      records->second.begin(), records->second.end(), node.value(),
+      [](const FurtherRecord& record, uint16_t number) { return record.node < number; });
+  if (found == records->second.end() || found->node != node.value()) return false;
   const bool was_current = IsCurrent(*found);
-  *found = records->second.back();
-  records->second.pop_back();
+  records->second.erase(found);
   if (records->second.empty()) further_.erase(records);
   if (!was_current) return false;
   --size_;
@@ -216,20 +216,32 @@ void PrefixIndex::Forget(NodeId node) {
   for (Table& table : tables_) {
     if (!table.places.empty()) Rebuild(table);
   }
-  for (auto it = further_.begin(); it != further_.end();) {
-    std::erase_if(it->second, [this](const FurtherRecord& record) { return !IsCurrent(record); });
-    const auto here = it++;
-    if (here->second.empty()) further_.erase(here);
-  }
+  PruneFurther();
   state.generation = 1;
 }
 
+// Drops the forgotten ones of the further records.
+void PrefixIndex::PruneFurther() {
+  for (auto it = further_.begin(); it != further_.end();) {
+    std::erase_if(it->second, [this](const FurtherRecord& record) { return !IsCurrent(record); });
+    it->second.shrink_to_fit();
+    const auto here = it++;
+    if (here->second.empty()) further_.erase(here);
+  }
+}
+
 void PrefixIndex::Sweep() {
-  Table& table = tables_[next_sweep_++ % kTables];
+  const size_t number = next_sweep_++ % kTables;
+  // There are few such chunks, so once in a round is enough.
+  if (number == 0) PruneFurther();
+  Table& table = tables_[number];
   const bool has_forgotten = std::any_of(
       table.places.begin(), table.places.end(),
       [this](const Record& record) { return record.generation != 0 && !IsCurrent(record); });
-  if (has_forgotten) Rebuild(table);
+  const bool is_too_large =
+      table.places.size() > kMinPlaces &&
+      static_cast<double>(table.used) < kMinLoad * static_cast<double>(table.places.size());
+  if (has_forgotten || is_too_large) Rebuild(table);
 }
 
 // Whether any node has the chunk.

@@ -21,10 +21,11 @@ using NodeId = StrongId<struct NodeIdTag, uint16_t>;
 // it, which covers all tokens before it. A record says that a node has a chunk in a tier. Records
 // are hints: a wrong one costs a request to a node that does not have the prefix.
 //
-// Memory: 12 bytes a record, in tables that are 60 to 80 % full; a quarter of that for the records
-// of a chunk beyond the first eight. Thread-compatible. Cost: expected O(1) for Add and Remove;
-// O(chunks + nodes with the longest prefixes) for Find. A table that grows moves about a thousandth
-// of all records at once.
+// Memory: 12 bytes a record, in tables that grow when they are 80 % full, to 60 %; 4 bytes for each
+// record of a chunk beyond the first eight. Thread-compatible. Cost: expected O(1) for Add and
+// Remove, and O(log n) steps and a move of 4 n bytes for a chunk that n nodes have. Find takes
+// O(chunks) steps, and for each chunk that it collects from, the number of its nodes times `most`.
+// A table that grows moves about a thousandth of all records at once.
 //
 // Invariants
 // 1. At most one record for each node and chunk.
@@ -46,8 +47,8 @@ class PrefixIndex {
   // Drops all records of the node: its lease has ended, its events have a gap, or it has a new
   // epoch. Cost: O(1).
   void Forget(NodeId node);
-  // Frees the memory of forgotten records in one of the tables: in a thousandth of the index. Call
-  // it now and then.
+  // Frees memory in one of the tables, a thousandth of the index: that of forgotten records, and
+  // room that is no longer needed. Call it now and then.
   void Sweep();
 
   struct Match {
@@ -63,7 +64,9 @@ class PrefixIndex {
 
   // Records that are not forgotten.
   uint64_t size() const { return size_; }
-  uint64_t size(NodeId node) const { return nodes_[node.value()].records; }
+  uint64_t size(NodeId node) const {
+    return node.value() < kMaxNodes ? nodes_[node.value()].records : 0;
+  }
   // Bytes of memory that the records take, with the room that is kept for more.
   uint64_t memory_bytes() const;
 
@@ -112,13 +115,14 @@ class PrefixIndex {
   void Rebuild(Table& table);
   void AddFurther(uint64_t hash, NodeId node, Tier tier);
   bool RemoveFurther(uint64_t hash, NodeId node);
+  void PruneFurther();
   void Refill(Table& table, uint64_t hash);
   bool Has(uint64_t hash) const;
   void Collect(uint64_t hash, std::vector<Match>& matches) const;
 
   std::vector<Table> tables_;
   std::vector<NodeState> nodes_;
-  // Of chunks that have kMaxInTable records in their table.
+  // Of chunks that have kMaxInTable records in their table. Ascending by node.
   absl::flat_hash_map<uint64_t, std::vector<FurtherRecord>> further_;
   uint64_t size_ = 0;
   size_t next_sweep_ = 0;

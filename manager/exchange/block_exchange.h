@@ -21,7 +21,7 @@ namespace pagoda {
 
 enum class FetchOutcome : uint8_t {
   kFetched,    // All blocks that the store has from there on are cached now.
-  kCached,     // The cache has all blocks already, in memory or on disk.
+  kCached,     // The cache has all blocks in memory, or further ones on disk, which are nearer.
   kMissing,    // The store does not have the next block.
   kPartly,     // Some blocks came; the next one was invalid, late, or could not be read.
   kFailed,     // No block came, for one of these reasons.
@@ -35,7 +35,7 @@ const char* FetchOutcomeName(FetchOutcome outcome);  // "fetched"
 
 struct FetchedPrefix {
   FetchOutcome outcome = FetchOutcome::kFailed;
-  uint32_t cached_tokens = 0;   // Before the fetch.
+  uint32_t cached_tokens = 0;   // When the fetch began to read, or ended without that.
   uint32_t fetched_tokens = 0;  // Added behind these.
 };
 
@@ -70,9 +70,12 @@ struct ExchangeStats {
 //    time of its operations on the cache).
 // 2. Only verified blocks become cached, and only those without a gap before them.
 // 3. After the end of a fetch or a publish, it holds no slot of the cache.
-// 4. Of several fetches that lack the same block, one asks the store, and the others wait for it.
-// 5. A publish writes what is cached, and changes nothing but what a hit changes: blocks in a lower
-//    tier in memory are onboarded.
+// 4. Of several fetches whose first missing block is the same, one asks the store, and the others
+//    wait for it.
+// 5. A publish changes in the cache only what a hit changes: blocks in a lower tier in memory are
+//    onboarded. If blocks leave while it begins, it takes new ones in their place until it ends.
+// 6. A value that is not its block is withdrawn from the store, so that the block can be published
+//    again.
 class BlockExchange {
  public:
   struct Options {
@@ -84,6 +87,8 @@ class BlockExchange {
     double recompute_tokens_per_second = 0;
     // Before the first fetch has ended, this is the store's predicted rate.
     double assumed_bytes_per_second = 500e6;
+    // So often a fetch is begun although it is predicted to be slower: the store can be faster now.
+    absl::Duration probe_interval = absl::Seconds(10);
 
     absl::Duration publish_timeout = absl::Seconds(5);
     absl::Duration time_to_live = absl::Hours(24);
@@ -92,9 +97,10 @@ class BlockExchange {
     size_t max_waiting = 1024;  // Fetches and publishes that have not ended.
   };
 
-  // All must outlive the exchange. Errors: INVALID_ARGUMENT (the cache has no model fingerprint, so
-  // blocks of different models could mix); UNIMPLEMENTED (the cache has a sliding window, or its
-  // first tier is on a device); those of OpenSession.
+  // All must outlive the exchange; it is stopped before the cache is dropped. Errors:
+  // INVALID_ARGUMENT (the cache has no model fingerprint, so blocks of different models could mix);
+  // UNIMPLEMENTED (the cache has a sliding window, or its first tier is on a device); those of
+  // OpenSession.
   static absl::StatusOr<std::unique_ptr<BlockExchange>> Create(SharedManager* manager,
                                                                PoolSet* pools, Store* store,
                                                                Options options);

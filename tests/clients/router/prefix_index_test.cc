@@ -86,6 +86,23 @@ TEST(PrefixIndexTest, MemoryOfForgottenNodesComesBack) {
   EXPECT_LT(index.memory_bytes(), before / 2);
 }
 
+TEST(PrefixIndexTest, MemoryOfRemovedRecordsComesBack) {
+  PrefixIndex index;
+  AddAll(index, 1, Prefix(0, 100'000));
+  const uint64_t before = index.memory_bytes();
+  for (const BlockHash chunk : Prefix(0, 99'000)) index.Remove(NodeId(1), chunk);
+  for (int i = 0; i < 1024; ++i) index.Sweep();
+  EXPECT_LT(index.memory_bytes(), before / 2);
+  EXPECT_EQ(index.Find(Prefix(99'000, 1000), 1).front().chunks, 1000u);
+  // Of a chunk that many nodes have: all but the first ones are forgotten.
+  for (uint16_t node = 0; node < 10'000; ++node)
+    index.Add(NodeId(node), BlockHash(1), Tier::kPrimary);
+  const uint64_t full = index.memory_bytes();
+  for (uint16_t node = 20; node < 10'000; ++node) index.Forget(NodeId(node));
+  for (int i = 0; i < 1024; ++i) index.Sweep();
+  EXPECT_LT(index.memory_bytes(), full - 30'000);
+}
+
 TEST(PrefixIndexTest, GenerationsComeAgain) {
   PrefixIndex index;
   for (uint16_t node = 0; node < 20; ++node) index.Add(NodeId(node), BlockHash(9), Tier::kPrimary);

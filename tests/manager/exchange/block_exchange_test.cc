@@ -234,6 +234,7 @@ TEST_F(BlockExchangeTest, TheVerifiedBlocksBeforeABadOneAreKept) {
   for (const StoreOutcome outcome :
        {StoreOutcome::kInvalid, StoreOutcome::kTimedOut, StoreOutcome::kUnreachable,
         StoreOutcome::kRefused, StoreOutcome::kMissing}) {
+    Publish(*publisher_, tokens_);  // The invalid one was withdrawn.
     there_.manager().ResetPrefixCache();
     store_.SetJudge([&](Call call, const StoreKey& key) {
       return call == Call::kGet && key.digest == bad ? outcome : StoreOutcome::kOk;
@@ -327,7 +328,111 @@ TEST_F(BlockExchangeTest, SlotsAreWrittenAfterTheirOldBlocksAreOffloaded) {
   EXPECT_EQ(slow.Compute(TokensOf(8, 40)), 36u) << "the engine checks the bytes";
 }
 
+TEST_F(BlockExchangeTest, ABlockWhoseCopyFailsIsNotPublished) {
+  std::atomic<bool> copies_fail = false;
+  ExchangedCache cache({.blocks = 12, .secondary_blocks = 12, .copies_fail = &copies_fail});
+  cache.Compute(TokensOf(8, 40));
+  cache.Compute(TokensOf(9, 40));  // Some of the first prompt's blocks go to the second tier.
+  cache.WaitForCopies();
+  const size_t before = store_.size();
+  copies_fail = true;
+  const auto exchange = Exchange(cache, store_);
+  const PublishedPrefix published = Publish(*exchange, TokensOf(8, 40));
+  EXPECT_GT(published.failed, 0u);
+  EXPECT_EQ(store_.size(), before + published.written);
+  // What was published is right.
+  copies_fail = false;
+  ExchangedCache other({.blocks = 32});
+  Fetch(*Exchange(other, store_), TokensOf(8, 40));
+  other.Compute(TokensOf(8, 40));
+}
+
+TEST_F(BlockExchangeTest, AnInvalidValueIsWithdrawnAndPublishedAgain) {
+  const auto exchange = Exchange(there_, store_);
+  const auto bad = DigestOf(tokens_, 6);
+  store_.SetJudge([&](Call call, const StoreKey& key) {
+    return call == Call::kGet && key.digest == bad ? StoreOutcome::kInvalid : StoreOutcome::kOk;
+  });
+  ExpectFetch(Fetch(*exchange, tokens_), FetchOutcome::kPartly, 0, 6);
+  store_.SetJudge(nullptr);
+  EXPECT_EQ(store_.size(), 9u);
+  EXPECT_EQ(Publish(*publisher_, tokens_).written, 1u);
+  ExpectFetch(Fetch(*exchange, tokens_), FetchOutcome::kFetched, 6, 4);
+}
+
+TEST_F(BlockExchangeTest, BadPromptsAreRefused) {
+  const auto exchange = Exchange(there_, store_);
+  const auto outcome = [&](const StoredPrompt& prompt) {
+    Waiting<FetchedPrefix> fetched;
+    Waiting<PublishedPrefix> published;
+    exchange->Fetch(prompt, kLong, fetched.done());
+    exchange->Publish(prompt, published.done());
+    published.Wait();
+    return fetched.Wait().outcome;
+  };
+  EXPECT_EQ(outcome({.name_space = {}}), FetchOutcome::kRefused);
+  EXPECT_EQ(outcome({.name_space = {}, .tokens = tokens_, .extra_token_ids = {1, 2, 3}}),
+            FetchOutcome::kRefused);
+  EXPECT_EQ(outcome({.name_space = {.keyed = true}, .tokens = tokens_}), FetchOutcome::kRefused);
+  EXPECT_EQ(outcome({.name_space = {}, .keys = {*ClientKey::Make("a")}}), FetchOutcome::kRefused);
+  EXPECT_EQ(outcome({.name_space = {},
+                     .tokens = tokens_,
+                     .multimodal_items = {{.digest = {1}, .token_start = 40, .token_count = 9}}}),
+            FetchOutcome::kRefused);
+  // An item may end behind the whole blocks.
+  EXPECT_EQ(outcome({.name_space = {},
+                     .tokens = tokens_,
+                     .multimodal_items = {{.digest = {1}, .token_start = 2, .token_count = 41}}}),
+            FetchOutcome::kMissing);
+}
+
+TEST_F(BlockExchangeTest, AStoreThatIsFastAgainIsFoundOut) {
+  BlockExchange::Options options;
+  options.assumed_bytes_per_second = 1;
+  options.recompute_tokens_per_second = 100;
+  options.probe_interval = absl::Milliseconds(200);
+  const auto exchange = Exchange(there_, store_, options);
+  ExpectFetch(Fetch(*exchange, tokens_), FetchOutcome::kSlower, 0, 0);
+  absl::SleepFor(absl::Milliseconds(300));
+  ExpectFetch(Fetch(*exchange, tokens_), FetchOutcome::kFetched, 0, 10);
+  there_.manager().ResetPrefixCache();
+  ExpectFetch(Fetch(*exchange, tokens_), FetchOutcome::kFetched, 0, 10);
+}
+
 // --- Many at once ---
+
+TEST_F(BlockExchangeTest, AWaitingFetchDoesNotShareTheFirstOnesBounds) {
+  // The first one has no more time.
+  const auto exchange = Exchange(there_, store_);
+  store_.Hold();
+  Waiting<FetchedPrefix> hasty, patient;
+  exchange->Fetch({.name_space = {}, .tokens = tokens_}, absl::Milliseconds(50), hasty.done());
+  exchange->Fetch({.name_space = {}, .tokens = tokens_}, kLong, patient.done());
+  while (exchange->stats().joined_fetches < 1) absl::SleepFor(absl::Milliseconds(1));
+  absl::SleepFor(absl::Milliseconds(60));
+  std::atomic<bool> is_first = true;
+  const auto first_block = DigestOf(tokens_, 0);
+  store_.SetJudge([&](Call call, const StoreKey& key) {
+    if (call != Call::kExists || key.digest != first_block) return StoreOutcome::kOk;
+    return is_first.exchange(false) ? StoreOutcome::kTimedOut : StoreOutcome::kOk;
+  });
+  store_.Release();
+  EXPECT_EQ(hasty.Wait().outcome, FetchOutcome::kFailed);
+  EXPECT_EQ(patient.Wait().fetched_tokens, 40u);
+  store_.SetJudge(nullptr);
+  // The first one is too long for the cache.
+  ExchangedCache small({.blocks = 5});
+  const auto short_exchange = Exchange(small, store_);
+  store_.Hold();
+  Waiting<FetchedPrefix> long_one, short_one;
+  short_exchange->Fetch({.name_space = {}, .tokens = tokens_}, kLong, long_one.done());
+  short_exchange->Fetch({.name_space = {}, .tokens = Tokens(tokens_.begin(), tokens_.begin() + 12)},
+                        kLong, short_one.done());
+  while (short_exchange->stats().joined_fetches < 1) absl::SleepFor(absl::Milliseconds(1));
+  store_.Release();
+  EXPECT_EQ(long_one.Wait().outcome, FetchOutcome::kNoRoom);
+  EXPECT_EQ(short_one.Wait().fetched_tokens, 12u);
+}
 
 TEST_F(BlockExchangeTest, OneFetchServesAllWhoWait) {
   const auto exchange = Exchange(there_, store_);

@@ -77,10 +77,17 @@ ExchangedCache::ExchangedCache(const Options& options) {
                                     .epoch = Epoch(1),
                                     .tenants = options.tenants})),
       &log_);
-  transfers_ = std::make_unique<HostTransfers>(pools_.get(), HostTransfers::Options{},
-                                               [this](Ticket ticket, const absl::Status& status) {
-                                                 manager_->CompleteCopy(ticket, status);
-                                               });
+  transfers_ = std::make_unique<HostTransfers>(
+      pools_.get(),
+      HostTransfers::Options{
+          .before_copy =
+              [delay = options.copy_delay, fail = options.copies_fail](const CopyOrder&) {
+                absl::SleepFor(delay);
+                return fail != nullptr && *fail ? absl::InternalError("planned") : absl::OkStatus();
+              }},
+      [this](Ticket ticket, const absl::Status& status) {
+        manager_->CompleteCopy(ticket, status);
+      });
   manager_->SetTransfers(transfers_.get());
   client_ = Require(OpenLocalCacheClient(manager_.get(), "engine"));
 }

@@ -2,6 +2,7 @@
 #ifndef PAGODA_TESTS_MANAGER_EXCHANGE_EXCHANGED_CACHE_H_
 #define PAGODA_TESTS_MANAGER_EXCHANGE_EXCHANGED_CACHE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -33,6 +34,7 @@ class ExchangedCache {
     std::vector<WindowSize> windows = {kFullAttention};  // Of its layers.
     std::vector<TenantOptions> tenants = {};
     absl::Duration copy_delay = absl::ZeroDuration();  // Before each copy between its tiers.
+    const std::atomic<bool>* copies_fail = nullptr;    // Outlives the cache.
   };
   ExchangedCache() : ExchangedCache(Options()) {}
   explicit ExchangedCache(const Options& options);

@@ -129,6 +129,10 @@ class OracleStore : public Store {
     absl::MutexLock lock(&mutex_);
     const StoreOutcome outcome = Judged(Call::kPut, write.key);
     if (outcome != StoreOutcome::kOk) return outcome;
+    if (write.pieces.empty()) {  // It is withdrawn.
+      values_.erase(NameOf(write.key));
+      return outcome;
+    }
     std::vector<std::byte>& value = values_[NameOf(write.key)];
     value.clear();
     for (const absl::Span<const std::byte> piece : write.pieces) {

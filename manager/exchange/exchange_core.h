@@ -1,0 +1,159 @@
+// The mechanism of BlockExchange.
+#ifndef PAGODA_MANAGER_EXCHANGE_EXCHANGE_CORE_H_
+#define PAGODA_MANAGER_EXCHANGE_EXCHANGE_CORE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "manager/exchange/block_exchange.h"
+#include "manager/operation.h"
+#include "manager/shared_manager.h"
+#include "pools/pool.h"
+#include "pools/store/store.h"
+
+namespace pagoda {
+
+// Runs the steps of all jobs on one thread, so a job needs no lock. A step that waits ends, and its
+// callback posts the next step. Thread-safe: Fetch, Publish, Stop and stats().
+class BlockExchange::Core : public std::enable_shared_from_this<BlockExchange::Core> {
+ public:
+  Core(SharedManager* manager, PoolSet* pools, Store* store, Options options);
+
+  // Opens the session and starts the thread. Errors: those of OpenSession; ResourceExhausted.
+  absl::Status Start();
+  void Fetch(StoredPrompt prompt, absl::Duration most, FetchDone done);
+  void Publish(StoredPrompt prompt, PublishDone done);
+  void Stop();
+  ExchangeStats stats() const;
+
+ private:
+  using Step = std::function<void()>;
+
+  // A sequence that holds slots.
+  struct Held {
+    SequenceId sequence;
+    std::vector<BlockHandle> table;
+  };
+  struct FetchJob {
+    StoredPrompt prompt;
+    FetchDone done;
+    absl::Time deadline;
+    bool is_bounded = false;                         // By the options' deadline.
+    std::vector<std::shared_ptr<FetchJob>> waiters;  // They lack the same block.
+
+    std::vector<ContentDigest> digests;  // Of the whole blocks.
+    uint32_t cached = 0;                 // Blocks from the start, as of the match.
+    uint32_t end = 0;                    // Blocks from the start that the cache or the store has.
+    uint32_t from = 0;                   // The first block that is fetched.
+    Held held;
+    absl::Time began;
+  };
+  struct PublishJob {
+    StoredPrompt prompt;
+    PublishDone done;
+    PublishedPrefix result;
+    std::vector<ContentDigest> digests;
+    std::vector<uint32_t> missing;  // Blocks that the store lacks.
+    Held held;
+  };
+
+  // The thread and the jobs (exchange_core.cc).
+  void Run();
+  bool HasWorkOrEnds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  FetchOutcome Begin(Step step);
+  void Post(Step step);
+  bool is_stopping() const;
+  void EndJob(const std::function<void(ExchangeStats&)>& change);
+
+  // The cache (exchange_core.cc).
+  absl::StatusOr<OperationResult> RunOne(const Operation& operation);
+  template <class Result>
+  absl::StatusOr<Result> Do(const Operation& operation) {
+    absl::StatusOr<OperationResult> result = RunOne(operation);
+    if (!result.ok()) return result.status();
+    return std::get<Result>(*std::move(result));
+  }
+  absl::StatusOr<AddedSequence> Hold(const StoredPrompt& prompt, uint32_t reserved_tokens,
+                                     Held& held);
+  void LetGo(Held& held);
+  absl::StatusOr<MatchedPrefix> Match(const StoredPrompt& prompt);
+  StoredPrompt Longer(const StoredPrompt& prompt) const;
+  StoreKey KeyOf(const ContentDigest& digest) const;
+  template <class Byte>
+  std::vector<absl::Span<Byte>> Pieces(const BlockHandle& block) const {
+    std::vector<absl::Span<Byte>> pieces;
+    const size_t pools = pools_.layout().windows()[0].pools.size();
+    for (uint32_t pool = 0; pool < pools; ++pool) {
+      pieces.push_back(pools_.pool(0, pool).slot(block.slot));
+    }
+    return pieces;
+  }
+  // Replaces values by one that no reader accepts, and that ends soon.
+  void Withdraw(const std::vector<ContentDigest>& digests);
+
+  // A fetch (fetch_jobs.cc).
+  void StartFetch(const std::shared_ptr<FetchJob>& job);
+  absl::Duration Allowed(uint32_t blocks) const;
+  void FoundBlocks(const std::shared_ptr<FetchJob>& job, const std::vector<StoreOutcome>& outcomes);
+  bool IsSlower(uint32_t blocks);
+  void Reserve(const std::shared_ptr<FetchJob>& job);
+  void GetBlocks(const std::shared_ptr<FetchJob>& job);
+  void GotBlocks(const std::shared_ptr<FetchJob>& job, const std::vector<StoreOutcome>& outcomes);
+  void NoteRate(const FetchJob& job, const std::vector<StoreOutcome>& outcomes);
+  void LeaveFetch(const std::shared_ptr<FetchJob>& job, FetchOutcome outcome, uint32_t good);
+  void EndFetch(FetchJob& job, FetchOutcome outcome, uint32_t good = 0);
+  void ExpireWaiters();
+
+  // A publish (publish_jobs.cc).
+  void StartPublish(const std::shared_ptr<PublishJob>& job);
+  void FoundMissing(const std::shared_ptr<PublishJob>& job,
+                    const std::vector<StoreOutcome>& outcomes);
+  uint32_t TakeBudget(uint32_t blocks);
+  void DropMissing(PublishJob& job, uint32_t end);
+  void PutBlocks(const std::shared_ptr<PublishJob>& job);
+  void PutDone(const std::shared_ptr<PublishJob>& job, const std::vector<StoreOutcome>& outcomes);
+  void EndPublish(PublishJob& job);
+
+  SharedManager& manager_;
+  PoolSet& pools_;
+  Store& store_;
+  const Options options_;
+  const TokensPerBlock tokens_per_block_;
+  const ContentDigest layout_;
+  const uint64_t block_bytes_;
+  std::thread thread_ ABSL_GUARDED_BY(stop_mutex_);
+
+  // Of the thread.
+  SessionRef session_;
+  absl::flat_hash_map<ContentDigest, std::shared_ptr<FetchJob>> fetches_;  // By the first missing
+                                                                           // block.
+  absl::Time next_expiry_ = absl::InfiniteFuture();                        // Of a waiting fetch.
+  absl::Time next_probe_;  // When a fetch is begun although it is predicted to be slower.
+  uint64_t last_sequence_ = 0;
+  double budget_ = 0;  // Bytes that may be published now, as of budget_at_.
+  absl::Time budget_at_ = absl::InfinitePast();
+
+  absl::Mutex stop_mutex_;  // Before mutex_.
+  mutable absl::Mutex mutex_;
+  std::deque<Step> steps_ ABSL_GUARDED_BY(mutex_);
+  size_t jobs_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  ExchangeStats stats_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_EXCHANGE_EXCHANGE_CORE_H_

@@ -1,0 +1,214 @@
+// The part of BlockExchange::Core that fetches.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/error.h"
+#include "manager/exchange/exchange_core.h"
+
+namespace pagoda {
+namespace {
+
+// The weight of the newest fetch in the measured rate.
+constexpr double kRateWeight = 0.2;
+
+// The number of outcomes before the first that is not kOk.
+uint32_t GoodOnes(const std::vector<StoreOutcome>& outcomes) {
+  const auto bad = std::find_if(outcomes.begin(), outcomes.end(),
+                                [](StoreOutcome outcome) { return outcome != StoreOutcome::kOk; });
+  return static_cast<uint32_t>(bad - outcomes.begin());
+}
+
+}  // namespace
+
+void BlockExchange::Core::StartFetch(const std::shared_ptr<FetchJob>& job) {
+  if (is_stopping()) return EndFetch(*job, FetchOutcome::kCancelled);
+  const absl::StatusOr<MatchedPrefix> match = Match(job->prompt);
+  if (!match.ok()) return EndFetch(*job, FetchOutcome::kRefused);
+  const uint32_t whole = job->prompt.whole_blocks(tokens_per_block_);
+  const uint32_t in_memory = match->matched_tokens / tokens_per_block_.value();
+  // What is on disk comes from there: it is nearer. A sequence would not match it.
+  const uint32_t anywhere = match->cached_tokens / tokens_per_block_.value();
+  job->cached = job->from = std::min(std::max(in_memory, anywhere), whole);
+  if (job->cached == whole || anywhere > in_memory) return EndFetch(*job, FetchOutcome::kCached);
+  if (!std::exchange(job->is_bounded, true)) {
+    job->deadline = std::min(job->deadline, SharedManager::Now() + Allowed(whole - job->cached));
+  }
+  if (job->digests.empty()) job->digests = DigestsOf(job->prompt, tokens_per_block_, whole);
+  const auto [running, is_first] = fetches_.try_emplace(job->digests[job->cached], job);
+  if (!is_first) {
+    running->second->waiters.push_back(job);
+    next_expiry_ = std::min(next_expiry_, job->deadline);
+    absl::MutexLock lock(&mutex_);
+    ++stats_.joined_fetches;
+    return;
+  }
+  std::vector<StoreKey> keys;
+  for (uint32_t i = job->cached; i < whole; ++i) keys.push_back(KeyOf(job->digests[i]));
+  store_.Exists(std::move(keys), job->deadline - SharedManager::Now(),
+                [core = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
+                  core->Post([core, job, outcomes] { core->FoundBlocks(job, outcomes); });
+                });
+}
+
+// Ends the waiting fetches whose deadline has passed.
+void BlockExchange::Core::ExpireWaiters() {
+  const absl::Time now = SharedManager::Now();
+  next_expiry_ = absl::InfiniteFuture();
+  std::vector<std::shared_ptr<FetchJob>> expired;
+  for (auto& [digest, job] : fetches_) {
+    std::erase_if(job->waiters, [&](const std::shared_ptr<FetchJob>& waiter) {
+      if (waiter->deadline <= now) {
+        expired.push_back(waiter);
+        return true;
+      }
+      next_expiry_ = std::min(next_expiry_, waiter->deadline);
+      return false;
+    });
+  }
+  for (const std::shared_ptr<FetchJob>& waiter : expired) {
+    EndFetch(*waiter, FetchOutcome::kFailed);
+  }
+}
+
+absl::Duration BlockExchange::Core::Allowed(uint32_t blocks) const {
+  return options_.fetch_base +
+         options_.fetch_per_1k_tokens * (blocks * tokens_per_block_.value() / 1000.0);
+}
+
+void BlockExchange::Core::FoundBlocks(const std::shared_ptr<FetchJob>& job,
+                                      const std::vector<StoreOutcome>& outcomes) {
+  const uint32_t found = GoodOnes(outcomes);
+  if (is_stopping()) return LeaveFetch(job, FetchOutcome::kCancelled, 0);
+  if (found == 0) {
+    const bool is_missing = outcomes.front() == StoreOutcome::kMissing;
+    return LeaveFetch(job, is_missing ? FetchOutcome::kMissing : FetchOutcome::kFailed, 0);
+  }
+  if (IsSlower(found)) return LeaveFetch(job, FetchOutcome::kSlower, 0);
+  job->end = job->cached + found;
+  Reserve(job);
+}
+
+// Whether computing the blocks is predicted to take less time than fetching them.
+bool BlockExchange::Core::IsSlower(uint32_t blocks) {
+  if (options_.recompute_tokens_per_second <= 0) return false;
+  const double compute = blocks * tokens_per_block_.value() / options_.recompute_tokens_per_second;
+  absl::MutexLock lock(&mutex_);
+  const double rate =
+      stats_.bytes_per_second > 0 ? stats_.bytes_per_second : options_.assumed_bytes_per_second;
+  if (static_cast<double>(blocks * block_bytes_) / rate <= compute) return false;
+  // Without a fetch now and then, a store that was slow once would count as slow for ever.
+  const absl::Time now = SharedManager::Now();
+  if (now < next_probe_) return true;
+  next_probe_ = now + options_.probe_interval;
+  return false;
+}
+
+void BlockExchange::Core::Reserve(const std::shared_ptr<FetchJob>& job) {
+  const uint32_t tokens = job->end * tokens_per_block_.value();
+  const absl::StatusOr<AddedSequence> added =
+      Hold(FirstOf(job->prompt, tokens_per_block_, tokens), tokens, job->held);
+  if (!added.ok()) {
+    const bool is_full = absl::IsResourceExhausted(added.status()) ||
+                         ReasonOf(added.status()) == Reason::kInvalidCount;
+    return LeaveFetch(job, is_full ? FetchOutcome::kNoRoom : FetchOutcome::kRefused, 0);
+  }
+  // The cache can have more or fewer blocks than when the job began. If blocks at the beginning
+  // have gone, they are fetched too, without having been asked for.
+  job->from = added->matched_tokens / tokens_per_block_.value();
+  if (job->from >= job->end) return LeaveFetch(job, FetchOutcome::kCached, 0);
+  manager_.NotifyWhenDone(added->ready, [core = shared_from_this(), job] {
+    core->Post([core, job] { core->GetBlocks(job); });
+  });
+}
+
+void BlockExchange::Core::GetBlocks(const std::shared_ptr<FetchJob>& job) {
+  if (is_stopping()) return LeaveFetch(job, FetchOutcome::kCancelled, 0);
+  std::vector<Store::Read> reads;
+  for (uint32_t i = job->from; i < job->end; ++i) {
+    reads.push_back({KeyOf(job->digests[i]), Pieces<std::byte>(job->held.table[i])});
+  }
+  job->began = SharedManager::Now();
+  store_.Get(std::move(reads), job->deadline - job->began,
+             [core = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
+               core->Post([core, job, outcomes] { core->GotBlocks(job, outcomes); });
+             });
+}
+
+void BlockExchange::Core::GotBlocks(const std::shared_ptr<FetchJob>& job,
+                                    const std::vector<StoreOutcome>& outcomes) {
+  const uint32_t good = GoodOnes(outcomes);
+  NoteRate(*job, outcomes);
+  // Else the next publish would find them there, and the prefix would stay broken.
+  std::vector<ContentDigest> invalid;
+  for (uint32_t i = 0; i < outcomes.size(); ++i) {
+    if (outcomes[i] == StoreOutcome::kInvalid) invalid.push_back(job->digests[job->from + i]);
+  }
+  Withdraw(invalid);
+  if (good == 0) return LeaveFetch(job, FetchOutcome::kFailed, 0);
+  const uint32_t computed = (job->from + good) * tokens_per_block_.value();
+  // Fails if a copy of the matched blocks has failed.
+  const absl::Status committed =
+      Do<CommittedTokens>(
+          CommitTokens{.sequence = job->held.sequence, .tokens = {}, .computed_tokens = computed})
+          .status();
+  if (!committed.ok()) return LeaveFetch(job, FetchOutcome::kFailed, 0);
+  LeaveFetch(job, good == outcomes.size() ? FetchOutcome::kFetched : FetchOutcome::kPartly, good);
+}
+
+void BlockExchange::Core::NoteRate(const FetchJob& job, const std::vector<StoreOutcome>& outcomes) {
+  const auto count = [&outcomes](StoreOutcome outcome) {
+    return static_cast<uint64_t>(std::count(outcomes.begin(), outcomes.end(), outcome));
+  };
+  const uint64_t good = count(StoreOutcome::kOk);
+  const double seconds = absl::ToDoubleSeconds(SharedManager::Now() - job.began);
+  absl::MutexLock lock(&mutex_);
+  stats_.invalid_blocks += count(StoreOutcome::kInvalid);
+  // A fetch that brought nothing by its deadline says that the store is slow.
+  if (good == 0 && count(StoreOutcome::kTimedOut) == 0) return;
+  const double rate = static_cast<double>(good * block_bytes_) / std::max(seconds, 1e-6);
+  double& known = stats_.bytes_per_second;
+  known = known > 0 ? known + kRateWeight * (rate - known) : rate;
+  known = std::max(known, 1.0);
+}
+
+// Frees the job's slots, lets others ask for its blocks, and ends it. `good`: blocks that it
+// brought.
+void BlockExchange::Core::LeaveFetch(const std::shared_ptr<FetchJob>& job, FetchOutcome outcome,
+                                     uint32_t good) {
+  LetGo(job->held);
+  fetches_.erase(job->digests[job->cached]);
+  const std::vector<std::shared_ptr<FetchJob>> waiters = std::exchange(job->waiters, {});
+  EndFetch(*job, outcome, good);
+  const absl::Time now = SharedManager::Now();
+  // These hold for each who lacks the block. The others can have more time, room or blocks to
+  // fetch.
+  const bool is_of_all = outcome == FetchOutcome::kMissing || outcome == FetchOutcome::kSlower ||
+                         outcome == FetchOutcome::kCancelled ||
+                         (outcome == FetchOutcome::kFailed && now < job->deadline);
+  for (const std::shared_ptr<FetchJob>& waiter : waiters) {
+    if (is_of_all) {
+      EndFetch(*waiter, outcome);
+    } else if (waiter->deadline <= now) {
+      EndFetch(*waiter, FetchOutcome::kFailed);
+    } else {
+      StartFetch(waiter);
+    }
+  }
+}
+
+void BlockExchange::Core::EndFetch(FetchJob& job, FetchOutcome outcome, uint32_t good) {
+  EndJob([&](ExchangeStats& stats) {
+    ++stats.fetches[static_cast<size_t>(outcome)];
+    stats.fetched_blocks += good;
+    stats.fetched_bytes += good * block_bytes_;
+  });
+  job.done({.outcome = outcome,
+            .cached_tokens = job.from * tokens_per_block_.value(),
+            .fetched_tokens = good * tokens_per_block_.value()});
+}
+
+}  // namespace pagoda

@@ -1,0 +1,118 @@
+// The part of BlockExchange::Core that publishes.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "manager/exchange/exchange_core.h"
+
+namespace pagoda {
+
+void BlockExchange::Core::StartPublish(const std::shared_ptr<PublishJob>& job) {
+  if (is_stopping()) return EndPublish(*job);
+  const absl::StatusOr<MatchedPrefix> match = Match(job->prompt);
+  if (!match.ok()) return EndPublish(*job);
+  const uint32_t blocks = std::min(match->matched_tokens / tokens_per_block_.value(),
+                                   job->prompt.whole_blocks(tokens_per_block_));
+  if (blocks == 0) return EndPublish(*job);
+  job->prompt = FirstOf(job->prompt, tokens_per_block_, blocks * tokens_per_block_.value());
+  job->digests = DigestsOf(job->prompt, tokens_per_block_, blocks);
+  std::vector<StoreKey> keys;
+  for (const ContentDigest& digest : job->digests) keys.push_back(KeyOf(digest));
+  store_.Exists(std::move(keys), options_.publish_timeout,
+                [core = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
+                  core->Post([core, job, outcomes] { core->FoundMissing(job, outcomes); });
+                });
+}
+
+void BlockExchange::Core::FoundMissing(const std::shared_ptr<PublishJob>& job,
+                                       const std::vector<StoreOutcome>& outcomes) {
+  if (is_stopping()) return EndPublish(*job);
+  for (uint32_t i = 0; i < outcomes.size(); ++i) {
+    if (outcomes[i] == StoreOutcome::kOk) ++job->result.blocks;
+    if (outcomes[i] == StoreOutcome::kMissing) job->missing.push_back(i);
+  }
+  // The store is not there for the others.
+  job->result.failed =
+      static_cast<uint32_t>(outcomes.size() - job->missing.size()) - job->result.blocks;
+  const uint32_t allowed = TakeBudget(static_cast<uint32_t>(job->missing.size()));
+  job->result.skipped = static_cast<uint32_t>(job->missing.size()) - allowed;
+  job->missing.resize(allowed);
+  if (job->missing.empty()) return EndPublish(*job);
+  // A sequence holds the blocks while they are read.
+  const uint32_t tokens = static_cast<uint32_t>(job->digests.size()) * tokens_per_block_.value();
+  const absl::StatusOr<AddedSequence> added = Hold(Longer(job->prompt), tokens, job->held);
+  // Blocks can have gone since the match.
+  DropMissing(*job, added.ok() ? added->matched_tokens / tokens_per_block_.value() : 0);
+  if (job->missing.empty()) return EndPublish(*job);
+  manager_.NotifyWhenDone(added->ready, [core = shared_from_this(), job] {
+    core->Post([core, job] { core->PutBlocks(job); });
+  });
+}
+
+// How many of the blocks may be written now.
+uint32_t BlockExchange::Core::TakeBudget(uint32_t blocks) {
+  const double rate = options_.publish_bytes_per_second;
+  if (rate <= 0) return blocks;
+  const absl::Time now = SharedManager::Now();
+  // A block that is larger than a second's budget is written when all of the budget is there.
+  const double most = std::max(rate, static_cast<double>(block_bytes_));
+  budget_ = budget_at_ == absl::InfinitePast()
+                ? most
+                : std::min(most, budget_ + rate * absl::ToDoubleSeconds(now - budget_at_));
+  budget_at_ = now;
+  const double whole = std::floor(budget_ / static_cast<double>(block_bytes_));
+  const auto allowed = static_cast<uint32_t>(std::min<double>(whole, blocks));
+  budget_ -= static_cast<double>(allowed * block_bytes_);
+  return allowed;
+}
+
+// Blocks from `end` on cannot be read. Their budget is for others.
+void BlockExchange::Core::DropMissing(PublishJob& job, uint32_t end) {
+  const auto dropped = static_cast<uint32_t>(
+      std::erase_if(job.missing, [end](uint32_t block) { return block >= end; }));
+  job.result.failed += dropped;
+  budget_ += static_cast<double>(dropped * block_bytes_);
+}
+
+void BlockExchange::Core::PutBlocks(const std::shared_ptr<PublishJob>& job) {
+  if (is_stopping()) return EndPublish(*job);
+  // A copy into the first tier can have failed. Then the sequence is shorter now.
+  const absl::StatusOr<DescribedSequence> now =
+      Do<DescribedSequence>(DescribeSequence{.sequence = job->held.sequence});
+  DropMissing(*job, now.ok() ? now->computed_tokens / tokens_per_block_.value() : 0);
+  if (job->missing.empty()) return EndPublish(*job);
+  std::vector<Store::Write> writes;
+  for (const uint32_t block : job->missing) {
+    writes.push_back({KeyOf(job->digests[block]), Pieces<const std::byte>(job->held.table[block])});
+  }
+  store_.Put(std::move(writes), options_.time_to_live, options_.publish_timeout,
+             [core = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
+               core->Post([core, job, outcomes] { core->PutDone(job, outcomes); });
+             });
+}
+
+void BlockExchange::Core::PutDone(const std::shared_ptr<PublishJob>& job,
+                                  const std::vector<StoreOutcome>& outcomes) {
+  const auto written =
+      static_cast<uint32_t>(std::count(outcomes.begin(), outcomes.end(), StoreOutcome::kOk));
+  job->result.blocks += written;
+  job->result.written = written;
+  job->result.failed += static_cast<uint32_t>(outcomes.size()) - written;
+  EndPublish(*job);
+}
+
+void BlockExchange::Core::EndPublish(PublishJob& job) {
+  LetGo(job.held);
+  EndJob([&](ExchangeStats& stats) {
+    stats.published_blocks += job.result.written;
+    stats.published_bytes += job.result.written * block_bytes_;
+    stats.skipped_blocks += job.result.skipped;
+    stats.failed_blocks += job.result.failed;
+  });
+  job.done(job.result);
+}
+
+}  // namespace pagoda
