@@ -390,10 +390,10 @@ TEST_F(BlockExchangeTest, AStoreThatIsFastAgainIsFoundOut) {
   BlockExchange::Options options;
   options.assumed_bytes_per_second = 1;
   options.recompute_tokens_per_second = 100;
-  options.probe_interval = absl::Milliseconds(200);
+  options.probe_interval = absl::Seconds(1);
   const auto exchange = Exchange(there_, store_, options);
   ExpectFetch(Fetch(*exchange, tokens_), FetchOutcome::kSlower, 0, 0);
-  absl::SleepFor(absl::Milliseconds(300));
+  absl::SleepFor(absl::Milliseconds(1200));
   ExpectFetch(Fetch(*exchange, tokens_), FetchOutcome::kFetched, 0, 10);
   there_.manager().ResetPrefixCache();
   ExpectFetch(Fetch(*exchange, tokens_), FetchOutcome::kFetched, 0, 10);
