@@ -203,12 +203,4 @@ StoreKey BlockExchange::Core::KeyOf(const ContentDigest& digest) const {
   return {.layout = layout_.bytes, .digest = digest.bytes, .window_size = 0};
 }
 
-void BlockExchange::Core::Withdraw(const std::vector<ContentDigest>& digests) {
-  if (digests.empty()) return;
-  std::vector<Store::Write> writes;
-  for (const ContentDigest& digest : digests) writes.push_back({KeyOf(digest), {}});
-  store_.Put(std::move(writes), absl::Milliseconds(1), options_.publish_timeout,
-             [](const std::vector<StoreOutcome>&) {});
-}
-
 }  // namespace pagoda

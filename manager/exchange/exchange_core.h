@@ -101,8 +101,6 @@ class BlockExchange::Core : public std::enable_shared_from_this<BlockExchange::C
     }
     return pieces;
   }
-  // Replaces values by one that no reader accepts, and that ends soon.
-  void Withdraw(const std::vector<ContentDigest>& digests);
 
   // A fetch (fetch_jobs.cc).
   void StartFetch(const std::shared_ptr<FetchJob>& job);

@@ -142,21 +142,30 @@ void BlockExchange::Core::GotBlocks(const std::shared_ptr<FetchJob>& job,
                                     const std::vector<StoreOutcome>& outcomes) {
   const uint32_t good = GoodOnes(outcomes);
   NoteRate(*job, outcomes);
-  // Else the next publish would find them there, and the prefix would stay broken.
-  std::vector<ContentDigest> invalid;
-  for (uint32_t i = 0; i < outcomes.size(); ++i) {
-    if (outcomes[i] == StoreOutcome::kInvalid) invalid.push_back(job->digests[job->from + i]);
-  }
-  Withdraw(invalid);
-  if (good == 0) return LeaveFetch(job, FetchOutcome::kFailed, 0);
+  FetchOutcome outcome = FetchOutcome::kFailed;
+  uint32_t brought = 0;
   const uint32_t computed = (job->from + good) * tokens_per_block_.value();
   // Fails if a copy of the matched blocks has failed.
-  const absl::Status committed =
+  if (good > 0 &&
       Do<CommittedTokens>(
           CommitTokens{.sequence = job->held.sequence, .tokens = {}, .computed_tokens = computed})
-          .status();
-  if (!committed.ok()) return LeaveFetch(job, FetchOutcome::kFailed, 0);
-  LeaveFetch(job, good == outcomes.size() ? FetchOutcome::kFetched : FetchOutcome::kPartly, good);
+          .ok()) {
+    outcome = good == outcomes.size() ? FetchOutcome::kFetched : FetchOutcome::kPartly;
+    brought = good;
+  }
+  // Invalid values are withdrawn. Else the next publish would find them there, and the prefix would
+  // stay broken. The fetch ends after that, so a publish that follows it is not withdrawn too.
+  std::vector<Store::Write> withdrawn;
+  for (uint32_t i = 0; i < outcomes.size(); ++i) {
+    if (outcomes[i] != StoreOutcome::kInvalid) continue;
+    withdrawn.push_back({KeyOf(job->digests[job->from + i]), {}});
+  }
+  if (withdrawn.empty()) return LeaveFetch(job, outcome, brought);
+  store_.Put(
+      std::move(withdrawn), absl::Milliseconds(1), job->deadline - SharedManager::Now(),
+      [core = shared_from_this(), job, outcome, brought](const std::vector<StoreOutcome>&) {
+        core->Post([core, job, outcome, brought] { core->LeaveFetch(job, outcome, brought); });
+      });
 }
 
 void BlockExchange::Core::NoteRate(const FetchJob& job, const std::vector<StoreOutcome>& outcomes) {

@@ -298,8 +298,7 @@ TEST_F(BlockExchangeTest, AMeasuredRateReplacesTheAssumedOne) {
   Waiting<FetchedPrefix> slow;
   exchange->Fetch({.name_space = {}, .tokens = tokens_}, kLong, slow.done());
   while (store_.held() == 0) absl::SleepFor(absl::Milliseconds(1));
-  store_.Release();
-  store_.Hold();
+  store_.AnswerHeld();  // Exists.
   while (store_.held() == 0) absl::SleepFor(absl::Milliseconds(1));
   absl::SleepFor(absl::Seconds(1));
   store_.Release();

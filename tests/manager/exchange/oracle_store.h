@@ -33,10 +33,17 @@ class OracleStore : public Store {
     holds_ = true;
   }
   void Release() {
-    std::vector<std::function<void()>> held;
     {
       absl::MutexLock lock(&mutex_);
       holds_ = false;
+    }
+    AnswerHeld();
+  }
+  // Answers the calls that wait now. Later ones wait.
+  void AnswerHeld() {
+    std::vector<std::function<void()>> held;
+    {
+      absl::MutexLock lock(&mutex_);
       held.swap(held_);
     }
     for (const std::function<void()>& answer : held) answer();
