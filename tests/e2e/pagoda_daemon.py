@@ -16,7 +16,6 @@ from pagoda.v1 import admin_pb2, admin_pb2_grpc
 PAGODAD = pathlib.Path(os.environ["PAGODA_BIN"]).absolute() / "pagodad"
 START_SECONDS = 60
 CALL_SECONDS = 20
-LEAK_SECONDS = 20
 # A daemon that waits for nothing ends within this time. It is below drain_timeout, so a test
 # notices a drain that waits without need.
 QUIET_STOP_SECONDS = 5
@@ -129,10 +128,10 @@ class Daemon:
     def status(self):
         return self.admin.GetStatus(admin_pb2.GetStatusRequest(), timeout=CALL_SECONDS)
 
-    def primary(self):
-        """The blocks of the only window's primary tier, by state. Checks that each slot counts
-        once."""
-        tier = self.status().windows[0].tiers[0]
+    def primary(self, status=None):
+        """The blocks of the only window's primary tier, by state, now or in a status. Checks that
+        each slot counts once."""
+        tier = (status or self.status()).windows[0].tiers[0]
         counted = (tier.free_blocks + tier.cached_blocks + tier.active_blocks + tier.pinned_blocks +
                    tier.in_flight_blocks)
         assert counted == tier.capacity_blocks, tier
@@ -146,8 +145,16 @@ class Daemon:
             time.sleep(0.02)
 
     def settle(self):
-        """Waits until no copy is under way."""
-        self.wait_until(lambda daemon: not any(tier.in_flight_blocks for window in daemon.status().windows for tier in window.tiers))
+        """Waits until no copy is under way. Returns the status that shows it: the daemon can begin
+        the next one by itself."""
+        statuses = []
+
+        def is_settled(daemon):
+            statuses.append(daemon.status())
+            return not any(tier.in_flight_blocks for window in statuses[-1].windows for tier in window.tiers)
+
+        self.wait_until(is_settled)
+        return statuses[-1]
 
     def metrics(self):
         """/metrics without the label of the cache, for a daemon with one cache."""
@@ -196,15 +203,8 @@ class Daemon:
         Client.close_all()
         of_its_own = 1 if self.status().HasField("engine") else 0
         self.wait_until(lambda daemon: daemon.status().sessions == of_its_own)
-        # The daemon copies blocks between its tiers by itself, so some can be on their way at any
-        # time. A block without an owner stays.
-        deadline = time.monotonic() + LEAK_SECONDS
-        while True:
-            self.settle()
-            tier = self.primary()
-            if tier.active_blocks == 0 and tier.in_flight_blocks == 0:
-                return
-            assert time.monotonic() < deadline, f"blocks without an owner: {tier}"
+        tier = self.primary(self.settle())
+        assert tier.active_blocks == 0 and tier.in_flight_blocks == 0, f"blocks without an owner: {tier}"
 
     def stop(self):
         """Checks that nothing leaked, and that the daemon then ends promptly after SIGTERM, with

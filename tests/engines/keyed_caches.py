@@ -20,9 +20,9 @@ from pagoda.connector.page_memory import ArrayPages
 
 PAGE_BYTES = 4096
 IDENTITY = CacheIdentity("org/model", revision="r1", dtype="bfloat16", layout="NHD", kernel_packing="plain")
-TIMEOUT = 2.0
+TIMEOUT = 1.0
 # Seconds that are added to a time limit, because the machine can have other work.
-MARGIN = 1.5
+MARGIN = 0.75
 
 
 def keys(count, salt=""):

@@ -184,7 +184,7 @@ def test_pages_on_disk_alone_are_fetched_within_the_deadline(tmp_path):
             assert blocks[0] < 400 < blocks[1]
             for first in range(0, 400, 50):  # In several parts, because the disk needs time to write each.
                 cache.write(singles(names[first:first + 50], pages_of(names[first:first + 50])))
-                time.sleep(0.1)  # The writes to disk begin a little after the commit.
+                time.sleep(0.3)  # The writes to disk begin a little after the commit.
                 wait_until(lambda: disk_is_idle(daemon))
             found = client.match(keys=[names[0]])
             assert (found.matched_tokens, found.cached_tokens) == (0, 16), "the first page is only on disk"
@@ -341,7 +341,8 @@ def test_a_killed_daemon_is_a_miss_and_found_again(tmp_path):
         cache = open_cache(daemon.endpoint)
         assert cache.write(singles(names, pages_of(names))) == [1] * 64
         for _ in range(3):
-            wait_until(lambda: stamped_pages(cache) == 64)  # The daemon does it after the commit.
+            time.sleep(0.5)  # The daemon stamps the pages for a restart after the commit.
+            wait_until(lambda: stamped_pages(cache) == 64)
             daemon.kill()
             for call in _operations(cache, names, target):
                 result, seconds = _timed(call)
@@ -430,7 +431,7 @@ def test_whatever_happens_no_page_has_another_ones_bytes(tmp_path):
         stopped.set()
         for thread in threads:
             thread.join()
-        assert not faults and served[0] > 200, (faults[:3], served)
+        assert not faults and served[0] > 1000, (faults[:3], served)
         for cache in caches:
             cache.close()
 
@@ -516,7 +517,7 @@ def test_figures_of_look_ups(cache, daemon, clients, record_property, capsys):
     record_property("look_up", str(taken))
     with capsys.disabled():
         print(f"\nlook-up of 64 keys, {clients} clients: {taken}")
-    assert taken.median < 0.25
+    assert taken.median < 0.05
 
 
 def test_figures_of_16_mib_beside_memcpy(daemon, record_property, capsys):
