@@ -117,6 +117,7 @@ absl::StatusOr<ClusterMap> ParseClusterSlots(const resp::Value& reply, const Red
   ClusterMap map;
   map.shard_of_slot.assign(kHashSlots, ClusterMap::kNoShard);
   std::map<RedisAddress, uint16_t> shards;
+  size_t servers = 0;
   for (const resp::Value& range : reply.elements) {
     if (range.kind != resp::Kind::kArray || range.elements.size() < 3 ||
         range.elements[0].kind != resp::Kind::kInteger ||
@@ -129,7 +130,8 @@ absl::StatusOr<ClusterMap> ParseClusterSlots(const resp::Value& reply, const Red
     if (!primary.ok()) return primary.status();
     auto [found, is_new] = shards.try_emplace(*primary, static_cast<uint16_t>(map.shards.size()));
     if (is_new) {
-      if (map.shards.size() >= kHashSlots) return BadSlots("too many servers");
+      servers += range.elements.size() - 2;
+      if (servers > kMaxClusterServers) return BadSlots("too many servers");
       ClusterShard& shard = map.shards.emplace_back();
       shard.primary = *primary;
       for (size_t i = 3; i < range.elements.size(); ++i) {

@@ -27,6 +27,8 @@ std::string ToString(const RedisAddress& address);
 absl::StatusOr<RedisAddress> ParseRedisAddress(absl::string_view text);
 
 inline constexpr uint32_t kHashSlots = 16384;
+// A cluster of more servers is refused. Redis advises to have at most a thousand.
+inline constexpr size_t kMaxClusterServers = 2048;
 
 // The key's hash slot: CRC-16 of the key, or of its hash tag ("{...}") if it has one.
 uint16_t HashSlot(absl::string_view key);
@@ -45,7 +47,8 @@ struct ClusterMap {
 };
 
 // Parses the reply of the server `asked` to CLUSTER SLOTS. A server without a host name has the
-// host of `asked`. InvalidArgument: the reply has another form.
+// host of `asked`. InvalidArgument: the reply has another form, or
+// names more than kMaxClusterServers.
 absl::StatusOr<ClusterMap> ParseClusterSlots(const resp::Value& reply, const RedisAddress& asked);
 
 // An error reply that names another server.

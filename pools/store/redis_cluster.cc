@@ -34,7 +34,6 @@ namespace {
 constexpr int kMaxMoves = 5;
 constexpr absl::Duration kScanPause = absl::Milliseconds(20);
 constexpr size_t kMinPurge = 256;
-constexpr size_t kMaxRedirectedNodes = 2048;  // A cluster has at most a thousand servers.
 constexpr int64_t kMaxPasswordBytes = 4096;
 
 // The password that the options name. A file that cannot be read is an error.
@@ -180,7 +179,7 @@ void RedisCluster::Redirect(std::unique_ptr<RedisCall> call, const Redirection& 
     Complain("a key is moved in a circle");
     return EndUnreachable(std::move(call));
   }
-  if (nodes_.size() >= kMaxRedirectedNodes && !nodes_.contains(redirection.address)) {
+  if (nodes_.size() >= kMaxClusterServers && !nodes_.contains(redirection.address)) {
     Complain("keys are moved to too many servers");
     return EndUnreachable(std::move(call));
   }

@@ -123,8 +123,8 @@ std::string StoredName(absl::string_view prefix, absl::string_view secret, const
     mac.Update(key.digest);
     name = mac.Finish();
   }
-  return absl::StrCat(prefix, Hex(absl::MakeSpan(key.layout).first(16)), ":", key.window_size, ":",
-                      Hex(name));
+  return absl::StrCat(prefix, "v", kVersion, ":", Hex(absl::MakeSpan(key.layout).first(16)), ":",
+                      key.window_size, ":", Hex(name));
 }
 
 StoredHeader MakeStoredHeader(const StoreKey& key, absl::string_view secret,

@@ -34,8 +34,10 @@ namespace pagoda {
 inline constexpr size_t kStoredHeaderBytes = 144;
 using StoredHeader = std::array<std::byte, kStoredHeaderBytes>;
 
-// The name under which a store keeps a block: "<prefix><32 hex digits of the layout>:<window>:<64
-// hex digits>". The digits are of the digest, or with a secret those of an HMAC of the digest.
+// The name under which a store keeps a block: "<prefix>v1:<32 hex digits of the
+// layout>:<window>:<64 hex digits>". The last digits are of the digest, or with a secret those of
+// an HMAC of the digest. The name has the version of the value, so daemons of two versions do not
+// replace each other's values.
 std::string StoredName(absl::string_view prefix, absl::string_view secret, const StoreKey& key);
 
 // The header of a block. `secret` may be empty.

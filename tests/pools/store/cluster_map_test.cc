@@ -70,6 +70,18 @@ TEST(ClusterMapTest, RefusesOtherReplies) {
   }
 }
 
+TEST(ClusterMapTest, RefusesMoreServersThanTheBound) {
+  const auto map_of = [](uint32_t servers) {
+    std::string bytes = "*1\r\n*" + std::to_string(servers + 2) + "\r\n:0\r\n:16383\r\n";
+    for (uint32_t i = 0; i < servers; ++i) {
+      bytes += "*2\r\n$1\r\na\r\n:" + std::to_string(i + 1) + "\r\n";
+    }
+    return ParseClusterSlots(Reply(bytes), kAsked);
+  };
+  EXPECT_TRUE(map_of(kMaxClusterServers).ok());
+  EXPECT_FALSE(map_of(kMaxClusterServers + 1).ok());
+}
+
 TEST(ClusterMapTest, ParsesRedirections) {
   auto moved = ParseRedirection("MOVED 3999 127.0.0.1:6381", kAsked);
   ASSERT_TRUE(moved.has_value());

@@ -260,8 +260,8 @@ TEST(RedisFaultsTest, ASilentTlsServerCostsNoProcessorTime) {
 
 TEST(RedisFaultsTest, LongRepliesToShortCommandsDoNotHoldOthersUp) {
   ScriptedServer hostile([&](const auto&, ScriptedPeer& peer) {
-    std::string array = "*1000000\r\n";
-    for (int i = 0; i < 999'999; ++i) array += ":1\r\n";
+    std::string array = "*250000\r\n";
+    for (int i = 0; i < 249'999; ++i) array += ":1\r\n";
     return peer.Send(array);
   });
   ScriptedServer good([&](const auto&, ScriptedPeer& peer) { return peer.Send(":1\r\n"); });

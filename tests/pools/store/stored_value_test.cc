@@ -111,7 +111,7 @@ TEST(StoredValueTest, TheHeaderIsAsDocumented) {
 
 TEST(StoredValueTest, NamesAreReadableAndKeepTheDigestSecret) {
   const StoreKey key = KeyOf(0xab, 1, 64);
-  EXPECT_EQ(StoredName("p:", "", key), "p:01010101010101010101010101010101:64:" +
+  EXPECT_EQ(StoredName("p:", "", key), "p:v1:01010101010101010101010101010101:64:" +
                                            std::string("abababababababababababababababab") +
                                            "abababababababababababababababab");
   const std::string secret = StoredName("p:", "secret", key);
