@@ -20,7 +20,8 @@
 namespace pagoda {
 
 enum class FetchOutcome : uint8_t {
-  kFetched,    // All blocks that the store has from there on are cached now.
+  kFetched,    // All blocks that the store has from there on are cached now, as far as the first
+               // tier can have them.
   kCached,     // The cache has all blocks in memory, or further ones on disk, which are nearer.
   kMissing,    // The store does not have the next block.
   kPartly,     // Some blocks came; the next one was invalid, late, or could not be read.
@@ -94,7 +95,9 @@ class BlockExchange {
     absl::Duration time_to_live = absl::Hours(24);
     double publish_bytes_per_second = 0;  // 0: no limit. A second's worth can be written at once.
 
-    size_t max_waiting = 1024;  // Fetches and publishes that have not ended.
+    // Of the fetches and publishes that have not ended. Further ones are refused.
+    size_t max_waiting = 1024;
+    size_t max_waiting_bytes = 256 << 20;  // Of their prompts.
   };
 
   // All must outlive the exchange; it is stopped before the cache is dropped. Errors:

@@ -29,6 +29,7 @@ BlockExchange::Core::Core(SharedManager* manager, PoolSet* pools, Store* store, 
         }
         return bytes;
       }()),
+      capacity_(manager->info().windows[0].blocks_in(Tier::kPrimary)),
       next_probe_(SharedManager::Now() + options.probe_interval) {}
 
 absl::Status BlockExchange::Core::Start() {
@@ -52,7 +53,8 @@ void BlockExchange::Core::Fetch(StoredPrompt prompt, absl::Duration most, FetchD
   job->prompt = std::move(prompt);
   job->done = std::move(done);
   job->deadline = SharedManager::Now() + most;
-  const FetchOutcome refused = Begin([this, job] { StartFetch(job); });
+  job->prompt_bytes = BytesOf(job->prompt);
+  const FetchOutcome refused = Begin(job->prompt_bytes, [this, job] { StartFetch(job); });
   if (refused == FetchOutcome::kFetched) return;
   {
     absl::MutexLock lock(&mutex_);
@@ -65,7 +67,10 @@ void BlockExchange::Core::Publish(StoredPrompt prompt, PublishDone done) {
   auto job = std::make_shared<PublishJob>();
   job->prompt = std::move(prompt);
   job->done = std::move(done);
-  if (Begin([this, job] { StartPublish(job); }) != FetchOutcome::kFetched) job->done({});
+  job->prompt_bytes = BytesOf(job->prompt);
+  if (Begin(job->prompt_bytes, [this, job] { StartPublish(job); }) != FetchOutcome::kFetched) {
+    job->done({});
+  }
 }
 
 void BlockExchange::Core::Stop() {
@@ -111,11 +116,14 @@ bool BlockExchange::Core::HasWorkOrEnds() const {
 }
 
 // Takes a job. kFetched: taken; else why not.
-FetchOutcome BlockExchange::Core::Begin(Step step) {
+FetchOutcome BlockExchange::Core::Begin(size_t prompt_bytes, Step step) {
   absl::MutexLock lock(&mutex_);
   if (stopping_) return FetchOutcome::kCancelled;
-  if (jobs_ >= options_.max_waiting) return FetchOutcome::kRefused;
+  if (jobs_ >= options_.max_waiting || prompt_bytes > options_.max_waiting_bytes - prompt_bytes_) {
+    return FetchOutcome::kRefused;
+  }
   ++jobs_;
+  prompt_bytes_ += prompt_bytes;
   steps_.push_back(std::move(step));
   return FetchOutcome::kFetched;
 }
@@ -130,10 +138,12 @@ bool BlockExchange::Core::is_stopping() const {
   return stopping_;
 }
 
-void BlockExchange::Core::EndJob(const std::function<void(ExchangeStats&)>& change) {
+void BlockExchange::Core::EndJob(size_t prompt_bytes,
+                                 const std::function<void(ExchangeStats&)>& change) {
   absl::MutexLock lock(&mutex_);
   change(stats_);
   --jobs_;
+  prompt_bytes_ -= prompt_bytes;
 }
 
 // --- The cache ---

@@ -49,6 +49,7 @@ class BlockExchange::Core : public std::enable_shared_from_this<BlockExchange::C
   };
   struct FetchJob {
     StoredPrompt prompt;
+    size_t prompt_bytes = 0;
     FetchDone done;
     absl::Time deadline;
     bool is_bounded = false;                         // By the options' deadline.
@@ -63,6 +64,7 @@ class BlockExchange::Core : public std::enable_shared_from_this<BlockExchange::C
   };
   struct PublishJob {
     StoredPrompt prompt;
+    size_t prompt_bytes = 0;  // When it came.
     PublishDone done;
     PublishedPrefix result;
     std::vector<ContentDigest> digests;
@@ -73,10 +75,10 @@ class BlockExchange::Core : public std::enable_shared_from_this<BlockExchange::C
   // The thread and the jobs (exchange_core.cc).
   void Run();
   bool HasWorkOrEnds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  FetchOutcome Begin(Step step);
+  FetchOutcome Begin(size_t prompt_bytes, Step step);
   void Post(Step step);
   bool is_stopping() const;
-  void EndJob(const std::function<void(ExchangeStats&)>& change);
+  void EndJob(size_t prompt_bytes, const std::function<void(ExchangeStats&)>& change);
 
   // The cache (exchange_core.cc).
   absl::StatusOr<OperationResult> RunOne(const Operation& operation);
@@ -132,6 +134,7 @@ class BlockExchange::Core : public std::enable_shared_from_this<BlockExchange::C
   const TokensPerBlock tokens_per_block_;
   const ContentDigest layout_;
   const uint64_t block_bytes_;
+  const uint32_t capacity_;  // Blocks of the first tier.
   std::thread thread_ ABSL_GUARDED_BY(stop_mutex_);
 
   // Of the thread.
@@ -148,6 +151,7 @@ class BlockExchange::Core : public std::enable_shared_from_this<BlockExchange::C
   mutable absl::Mutex mutex_;
   std::deque<Step> steps_ ABSL_GUARDED_BY(mutex_);
   size_t jobs_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t prompt_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the jobs.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   ExchangeStats stats_ ABSL_GUARDED_BY(mutex_);
 };

@@ -28,7 +28,8 @@ void BlockExchange::Core::StartFetch(const std::shared_ptr<FetchJob>& job) {
   if (is_stopping()) return EndFetch(*job, FetchOutcome::kCancelled);
   const absl::StatusOr<MatchedPrefix> match = Match(job->prompt);
   if (!match.ok()) return EndFetch(*job, FetchOutcome::kRefused);
-  const uint32_t whole = job->prompt.whole_blocks(tokens_per_block_);
+  // A sequence cannot have more blocks than the first tier. So a long prompt costs no more either.
+  const uint32_t whole = std::min(job->prompt.whole_blocks(tokens_per_block_), capacity_);
   const uint32_t in_memory = match->matched_tokens / tokens_per_block_.value();
   // What is on disk comes from there: it is nearer. A sequence would not match it.
   const uint32_t anywhere = match->cached_tokens / tokens_per_block_.value();
@@ -210,7 +211,7 @@ void BlockExchange::Core::LeaveFetch(const std::shared_ptr<FetchJob>& job, Fetch
 }
 
 void BlockExchange::Core::EndFetch(FetchJob& job, FetchOutcome outcome, uint32_t good) {
-  EndJob([&](ExchangeStats& stats) {
+  EndJob(job.prompt_bytes, [&](ExchangeStats& stats) {
     ++stats.fetches[static_cast<size_t>(outcome)];
     stats.fetched_blocks += good;
     stats.fetched_bytes += good * block_bytes_;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "manager/exchange/exchange_core.h"
 
 namespace pagoda {
@@ -43,7 +44,14 @@ void BlockExchange::Core::FoundMissing(const std::shared_ptr<PublishJob>& job,
   if (job->missing.empty()) return EndPublish(*job);
   // A sequence holds the blocks while they are read.
   const uint32_t tokens = static_cast<uint32_t>(job->digests.size()) * tokens_per_block_.value();
-  const absl::StatusOr<AddedSequence> added = Hold(Longer(job->prompt), tokens, job->held);
+  absl::StatusOr<AddedSequence> added = Hold(Longer(job->prompt), tokens, job->held);
+  const uint32_t fewer = tokens - tokens_per_block_.value();
+  if (ReasonOf(added.status()) == Reason::kInvalidCount && fewer > 0 &&
+      !job->prompt.name_space.keyed) {
+    // The prefix fills the tier or the tenant's quota, so there is no place for the token behind
+    // it. Its last block is left out.
+    added = Hold(FirstOf(job->prompt, tokens_per_block_, fewer + 1), fewer, job->held);
+  }
   // Blocks can have gone since the match.
   DropMissing(*job, added.ok() ? added->matched_tokens / tokens_per_block_.value() : 0);
   if (job->missing.empty()) return EndPublish(*job);
@@ -106,7 +114,7 @@ void BlockExchange::Core::PutDone(const std::shared_ptr<PublishJob>& job,
 
 void BlockExchange::Core::EndPublish(PublishJob& job) {
   LetGo(job.held);
-  EndJob([&](ExchangeStats& stats) {
+  EndJob(job.prompt_bytes, [&](ExchangeStats& stats) {
     stats.published_blocks += job.result.written;
     stats.published_bytes += job.result.written * block_bytes_;
     stats.skipped_blocks += job.result.skipped;

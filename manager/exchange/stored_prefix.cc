@@ -9,6 +9,13 @@
 
 namespace pagoda {
 
+size_t BytesOf(const StoredPrompt& prompt) {
+  return sizeof(prompt) + prompt.name_space.cache_salt.size() + prompt.tenant.size() +
+         prompt.tokens.size() * sizeof(TokenId) + prompt.extra_token_ids.size() * sizeof(uint64_t) +
+         prompt.multimodal_items.size() * sizeof(MultimodalItem) +
+         prompt.keys.size() * sizeof(ClientKey);
+}
+
 StoredPrompt FirstOf(const StoredPrompt& prompt, TokensPerBlock tokens_per_block, uint32_t count) {
   StoredPrompt first = prompt;
   if (prompt.name_space.keyed) {

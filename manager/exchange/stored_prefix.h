@@ -35,6 +35,9 @@ struct StoredPrompt {
   }
 };
 
+// The memory that the prompt takes.
+size_t BytesOf(const StoredPrompt& prompt);
+
 // The prompt's first `count` tokens. REQUIRES: count is within it; whole blocks if it is keyed.
 StoredPrompt FirstOf(const StoredPrompt& prompt, TokensPerBlock tokens_per_block, uint32_t count);
 

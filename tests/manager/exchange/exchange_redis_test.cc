@@ -6,12 +6,12 @@
 #include <string>
 #include <utility>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "manager/exchange/block_exchange.h"
 #include "pools/store/redis_store.h"
 #include "pools/store/stored_value.h"
+#include "tests/manager/exchange/exchange_fixture.h"
 #include "tests/manager/exchange/exchanged_cache.h"
 #include "tests/pools/store/redis_servers.h"
 #include "tests/pools/store/resp_client.h"
@@ -36,25 +36,12 @@ struct Machine {
   }
 
   FetchedPrefix Fetch(const Tokens& tokens) {
-    FetchedPrefix result;
-    absl::Notification end;
-    exchange->Fetch({.name_space = {}, .tokens = tokens}, absl::Minutes(1),
-                    [&](const FetchedPrefix& fetched) {
-                      result = fetched;
-                      end.Notify();
-                    });
-    end.WaitForNotification();
+    const FetchedPrefix fetched = pagoda::Fetch(*exchange, tokens);
     EXPECT_TRUE(cache.NothingHeld());
-    return result;
+    return fetched;
   }
   uint32_t Publish(const Tokens& tokens) {
-    uint32_t written = 0;
-    absl::Notification end;
-    exchange->Publish({.name_space = {}, .tokens = tokens}, [&](const PublishedPrefix& published) {
-      written = published.written;
-      end.Notify();
-    });
-    end.WaitForNotification();
+    const uint32_t written = pagoda::Publish(*exchange, tokens).written;
     EXPECT_TRUE(cache.NothingHeld());
     return written;
   }
