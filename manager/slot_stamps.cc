@@ -124,6 +124,16 @@ std::string StampsName(const std::string& instance, WindowSize window, Tier tier
                       tier == Tier::kPrimary ? "" : absl::StrCat("-", DefaultTierName(tier)));
 }
 
+void PutShape(const PoolLayout& pool, ByteWriter& out) {
+  out.Put(static_cast<uint32_t>(pool.layers.size()));
+  for (const uint32_t layer : pool.layers) out.Put(layer);
+  out.Put(pool.num_kv_heads);
+  out.Put(pool.head_dim);
+  out.Put(static_cast<uint8_t>(pool.dtype));
+  out.Put(pool.kv_factor);
+  out.Put(pool.tokens_per_block);
+}
+
 ContentDigest StampsFingerprint(const CacheLayout& layout, uint32_t window_index, Tier tier) {
   const CacheSpec& spec = layout.spec();
   const WindowLayout& window = layout.windows()[window_index];
@@ -135,13 +145,7 @@ ContentDigest StampsFingerprint(const CacheLayout& layout, uint32_t window_index
   out.Put(window.window.value());
   out.Put(static_cast<uint8_t>(tier));
   for (const PoolLayout& pool : window.pools) {
-    out.Put(static_cast<uint32_t>(pool.layers.size()));
-    for (const uint32_t layer : pool.layers) out.Put(layer);
-    out.Put(pool.num_kv_heads);
-    out.Put(pool.head_dim);
-    out.Put(static_cast<uint8_t>(pool.dtype));
-    out.Put(pool.kv_factor);
-    out.Put(pool.tokens_per_block);
+    PutShape(pool, out);
     // Left out so that stamps from before there were other contents still fit.
     if (pool.content == PoolContent::kElements) continue;
     out.Put(static_cast<uint8_t>(pool.content));

@@ -30,6 +30,7 @@
 #include "events/block_hash.h"
 #include "events/block_key.h"
 #include "events/event.h"
+#include "manager/byte_codec.h"
 #include "manager/content_digest.h"
 #include "pools/layout.h"
 #include "pools/shared_memory.h"
@@ -57,6 +58,9 @@ std::string StampsName(const std::string& instance, WindowSize window, Tier tier
 // Stamps of a window and tier mean something only to a cache with the same fingerprint: its name,
 // its model, and the layout of the window's pools.
 ContentDigest StampsFingerprint(const CacheLayout& layout, uint32_t window_index, Tier tier);
+// Writes which layers a pool has, and the shape of their elements, without the kind of content. For
+// fingerprints that outlive the process: the bytes must not change.
+void PutShape(const PoolLayout& pool, ByteWriter& out);
 
 // Thread-safe, except that only one Write or Publish may run for a slot at a time. The object
 // belongs to one process; no client maps it.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "manager/byte_codec.h"
+#include "manager/slot_stamps.h"
 
 namespace pagoda {
 
@@ -40,13 +41,7 @@ ContentDigest StoredLayout(const CacheLayout& layout, uint32_t window_index) {
   out.PutText(layout.spec().model_fingerprint);
   out.Put(window.window.value());
   for (const PoolLayout& pool : window.pools) {
-    out.Put(static_cast<uint32_t>(pool.layers.size()));
-    for (const uint32_t layer : pool.layers) out.Put(layer);
-    out.Put(pool.num_kv_heads);
-    out.Put(pool.head_dim);
-    out.Put(static_cast<uint8_t>(pool.dtype));
-    out.Put(pool.kv_factor);
-    out.Put(pool.tokens_per_block);
+    PutShape(pool, out);
     out.Put(static_cast<uint8_t>(pool.content));
     out.Put(pool.bytes_per_block);
   }

@@ -1,7 +1,6 @@
 // The throughput of the slab file: blocks to and from shared memory, the CPU seconds for each GB
 // with checksums, and a scan of the headers. tests/bench/tiers_bench.py runs it and fio in turn.
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -23,13 +22,6 @@ namespace {
 
 constexpr uint32_t kDepth = 32;
 constexpr double kGiga = 1e9;
-
-double CpuSeconds() {
-  rusage use;
-  PAGODA_CHECK(getrusage(RUSAGE_SELF, &use) == 0, "a process knows its use");
-  const auto seconds = [](const timeval& time) { return double(time.tv_sec) + time.tv_usec / 1e6; };
-  return seconds(use.ru_utime) + seconds(use.ru_stime);
-}
 
 void Fail(const absl::Status& status) {
   if (status.ok()) return;

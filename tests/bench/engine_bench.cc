@@ -18,6 +18,7 @@
 #include "engine/model/cpu_backend.h"
 #include "engine/model/transformer.h"
 #include "kernels/cpu/isa.h"
+#include "tests/base/require.h"
 #include "tests/bench/engine_requests.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/machine_peaks.h"
@@ -36,12 +37,6 @@ struct Options {
   std::string peer;  // A command that measures another engine: transformers_peer.py.
   std::string prefix;
 };
-
-template <class T>
-T Require(absl::StatusOr<T> value) {
-  PAGODA_CHECK(value.ok(), value.status().ToString().c_str());
-  return *std::move(value);
-}
 
 std::unique_ptr<Transformer> LoadModel(const std::string& dir, uint32_t threads) {
   ModelConfig config = Require(LoadModelConfig(dir));

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "base/check.h"
 #include "engine/engine.h"
+#include "tests/base/require.h"
 #include "tests/bench/figure.h"
 #include "tests/engine/test_cache.h"
 
@@ -18,12 +19,6 @@ namespace {
 constexpr uint32_t kTokensPerBlock = 32;
 constexpr uint32_t kBatch = 16;
 constexpr uint32_t kUncachedTokens = 16;  // Behind the cached ones.
-
-template <class T>
-T Require(absl::StatusOr<T> value) {
-  PAGODA_CHECK(value.ok(), value.status().ToString().c_str());
-  return *std::move(value);
-}
 
 bool TakeToken(const GeneratedToken&) { return true; }
 

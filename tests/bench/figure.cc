@@ -1,8 +1,11 @@
 #include "tests/bench/figure.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -28,6 +31,13 @@ double Seconds(const std::function<void()>& body) {
   const auto begin = std::chrono::steady_clock::now();
   body();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double CpuSeconds() {
+  rusage use;
+  if (getrusage(RUSAGE_SELF, &use) != 0) std::abort();  // A process knows its use.
+  const auto seconds = [](const timeval& time) { return double(time.tv_sec) + time.tv_usec / 1e6; };
+  return seconds(use.ru_utime) + seconds(use.ru_stime);
 }
 
 double Percentile(std::vector<double> numbers, double share) {

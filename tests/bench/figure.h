@@ -24,6 +24,9 @@ std::pair<double, double> InterleavedMedians(const std::function<double()>& firs
 // The seconds that one call of `body` takes.
 double Seconds(const std::function<void()>& body);
 
+// The processor time that this process has taken so far.
+double CpuSeconds();
+
 // The number below which `share` of the numbers lie: 0.5 gives the median. REQUIRES: there is at
 // least one number.
 double Percentile(std::vector<double> numbers, double share);

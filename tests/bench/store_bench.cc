@@ -3,7 +3,6 @@
 // by hiredis if it was there when this was compiled: pipelined, and one copy for each value,
 // without a check. tests/bench/store_bench.py runs it beside redis-benchmark.
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #ifdef PAGODA_HAS_HIREDIS
 #include <hiredis/hiredis.h>
@@ -35,13 +34,6 @@ constexpr uint32_t kBatchBlocks = 16;
 constexpr uint32_t kBatches = 2;  // Under way.
 constexpr absl::Duration kTimeout = absl::Seconds(60);
 constexpr double kGiga = 1e9;
-
-double CpuSeconds() {
-  rusage use;
-  PAGODA_CHECK(getrusage(RUSAGE_SELF, &use) == 0, "a process knows its use");
-  const auto seconds = [](const timeval& time) { return double(time.tv_sec) + time.tv_usec / 1e6; };
-  return seconds(use.ru_utime) + seconds(use.ru_stime);
-}
 
 StoreKey KeyOf(uint32_t number) {
   StoreKey key;

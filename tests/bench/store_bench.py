@@ -29,6 +29,8 @@ import sys
 import tempfile
 import time
 
+from figure import show
+
 BLOCKS = {"1m": 1 << 20, "128k": 128 << 10}
 KEYS = 256
 ROUND_BYTES = 4 << 30
@@ -70,13 +72,6 @@ def redis_benchmark(port, block, count, command):
     rate = float(re.search(rf'^"{command.upper()}","([\d.]+)"', run.stdout, re.MULTILINE)[1])
     cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     return {"gb_per_s": rate * block / 1e9, "cpu_s_per_gb": cpu / (block * count / 1e9)}
-
-
-def show(figure, value, unit, yardstick, theirs):
-    line = {"figure": figure, "value": float(f"{value:.4g}"), "unit": unit, "yardstick": yardstick, "yardstick_value": None, "ratio": None}
-    if theirs:
-        line |= {"yardstick_value": float(f"{theirs:.4g}"), "ratio": float(f"{value / theirs:.4g}")}
-    print(json.dumps(line), flush=True)
 
 
 def measure(args, name, block):

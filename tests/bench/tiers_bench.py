@@ -38,6 +38,8 @@ import statistics
 import subprocess
 import tempfile
 
+from figure import show
+
 DEPTH = 32
 THREADS = 16
 PAGE = 4096
@@ -98,13 +100,6 @@ def figures_of(name, ours, fios):
     for figure, key, scale, unit, yardstick in figures:
         theirs = median(fios, key)
         yield figure, median(ours, key) * scale, unit, yardstick, None if theirs is None else theirs * scale
-
-
-def show(figure, value, unit, yardstick, theirs):
-    line = {"figure": figure, "value": float(f"{value:.4g}"), "unit": unit, "yardstick": yardstick, "yardstick_value": None, "ratio": None}
-    if theirs:
-        line |= {"yardstick_value": float(f"{theirs:.4g}"), "ratio": float(f"{value / theirs:.4g}")}
-    print(json.dumps(line), flush=True)
 
 
 def measure(args, folder, name, block):

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/kv_file.h"
@@ -22,6 +21,7 @@
 #include "manager/shared_manager.h"
 #include "pools/cuda/device.h"
 #include "pools/pool.h"
+#include "tests/base/require.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/test_cache.h"
 #include "tests/manager/host_tiers.h"
@@ -31,12 +31,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-template <class T>
-T Require(absl::StatusOr<T> value) {
-  PAGODA_CHECK(value.ok(), value.status().ToString().c_str());
-  return *std::move(value);
-}
 
 class GpuPoolsTest : public testing::Test {
  protected:

@@ -5,17 +5,12 @@
 
 #include "base/check.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "tests/base/require.h"
 
 namespace pagoda {
 namespace {
 
 constexpr std::byte kPoison{0xff};  // NaN in every element type.
-
-template <class T>
-T Require(absl::StatusOr<T> value) {
-  PAGODA_CHECK(value.ok(), value.status().ToString().c_str());
-  return *std::move(value);
-}
 
 class HostKvMemory final : public KvMemory {
  public:

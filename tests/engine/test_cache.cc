@@ -5,7 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "base/check.h"
+#include "tests/base/require.h"
+#include "tests/manager/held_blocks.h"
 #include "tests/manager/host_tiers.h"
 
 namespace pagoda {
@@ -15,12 +16,6 @@ namespace {
 std::string FreshInstance() {
   static int count = 0;
   return "engine-test-" + std::to_string(getpid()) + "-" + std::to_string(++count);
-}
-
-template <class T>
-T Require(absl::StatusOr<T> value) {
-  PAGODA_CHECK(value.ok(), value.status().ToString().c_str());
-  return *std::move(value);
 }
 
 }  // namespace
@@ -78,16 +73,6 @@ std::unique_ptr<CacheClient> TestCache::OpenClient() {
 
 TierOccupancy TestCache::occupancy() const { return manager_->Stats().windows[0].tiers[0]; }
 
-bool TestCache::NothingHeld() const {
-  manager_->CheckInvariants();
-  const ManagerStats stats = manager_->Stats();
-  bool nothing = stats.sequences == 0;
-  for (const auto& window : stats.windows) {
-    for (const TierOccupancy& tier : window.tiers) {
-      nothing = nothing && tier.free + tier.cached == tier.capacity;
-    }
-  }
-  return nothing;
-}
+bool TestCache::NothingHeld() const { return HoldsNothing(*manager_); }
 
 }  // namespace pagoda

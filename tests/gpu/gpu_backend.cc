@@ -6,16 +6,11 @@
 #include "base/check.h"
 #include "engine/model/cuda/cuda_backend.h"
 #include "pools/cuda/memory.h"
+#include "tests/base/require.h"
 #include "tests/engine/cuda/test_backend.h"
 
 namespace pagoda {
 namespace {
-
-template <class T>
-T Require(absl::StatusOr<T> value) {
-  PAGODA_CHECK(value.ok(), value.status().ToString().c_str());
-  return *std::move(value);
-}
 
 class MappedKvMemory final : public KvMemory {
  public:

@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/model/transformer.h"
+#include "tests/base/require.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/random_model.h"
 #include "tests/engine/cuda/test_backend.h"
@@ -40,12 +41,6 @@ struct Options {
   bool smoke = false;
   std::vector<std::string> ids;
 };
-
-template <class T>
-T Require(absl::StatusOr<T> value) {
-  PAGODA_CHECK(value.ok(), value.status().ToString().c_str());
-  return *std::move(value);
-}
 
 double ReadGbs() {
   constexpr uint64_t kBytes = uint64_t{2} << 30;

@@ -14,16 +14,12 @@
 
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "tests/base/require.h"
+#include "tests/manager/held_blocks.h"
 #include "tests/manager/host_tiers.h"
 
 namespace pagoda {
 namespace {
-
-template <class T>
-T Require(absl::StatusOr<T> value) {
-  PAGODA_CHECK(value.ok(), value.status().ToString().c_str());
-  return *std::move(value);
-}
 
 std::string FreshInstance() {
   static int count = 0;
@@ -176,16 +172,6 @@ void ExchangedCache::Drop() {
   Require(RunOne<FreedSequence>(*client_, FreeSequence{.sequence = kTaken}));
 }
 
-bool ExchangedCache::NothingHeld() const {
-  manager_->CheckInvariants();
-  const ManagerStats stats = manager_->Stats();
-  bool nothing = stats.sequences == 0;
-  for (const auto& window : stats.windows) {
-    for (const TierOccupancy& tier : window.tiers) {
-      nothing = nothing && tier.free + tier.cached == tier.capacity;
-    }
-  }
-  return nothing;
-}
+bool ExchangedCache::NothingHeld() const { return HoldsNothing(*manager_); }
 
 }  // namespace pagoda

@@ -20,6 +20,7 @@
 #include "pools/store/redis_store.h"
 #include "pools/store/stored_value.h"
 #include "tests/pools/store/store_blocks.h"
+#include "tests/pools/store/wait_until.h"
 
 namespace pagoda {
 
@@ -57,12 +58,6 @@ inline void ExpectGet(RedisStore& store, StoreOutcome expected, uint32_t number 
   EXPECT_THAT(got.outcomes, testing::ElementsAre(expected))
       << StoreOutcomeName(got.outcomes[0]) << "; " << store.stats().last_error;
   EXPECT_TRUE(got.AreRight({number}));
-}
-
-inline bool WaitUntil(const std::function<bool()>& happens) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(20);
-  while (!happens() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(10));
-  return happens();
 }
 
 // The processor time of this process.

@@ -22,23 +22,12 @@
 #include "absl/time/time.h"
 #include "pools/store/cluster_map.h"
 #include "tests/pools/store/resp_client.h"
+#include "tests/pools/store/wait_until.h"
 
 extern char** environ;
 
 namespace pagoda {
 namespace {
-
-constexpr absl::Duration kPatience = absl::Seconds(20);
-
-// Whether `happens` becomes true in time.
-bool WaitUntil(const std::function<bool()>& happens) {
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (!happens()) {
-    if (absl::Now() > deadline) return false;
-    absl::SleepFor(absl::Milliseconds(20));
-  }
-  return true;
-}
 
 // Starts a program. Its output goes to a file.
 pid_t Spawn(std::vector<std::string> arguments, const std::string& output) {

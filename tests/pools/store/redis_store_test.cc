@@ -28,6 +28,7 @@
 #include "tests/pools/store/redis_servers.h"
 #include "tests/pools/store/resp_client.h"
 #include "tests/pools/store/store_blocks.h"
+#include "tests/pools/store/wait_until.h"
 
 namespace pagoda {
 namespace {
@@ -43,12 +44,6 @@ std::unique_ptr<RedisStore> StoreAt(std::vector<RedisAddress> seeds, RedisOption
   absl::StatusOr<std::unique_ptr<RedisStore>> store = RedisStore::Create(std::move(options));
   EXPECT_TRUE(store.ok()) << store.status();
   return *std::move(store);
-}
-
-bool WaitUntil(const std::function<bool()>& happens) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (!happens() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(50));
-  return happens();
 }
 
 // All blocks can be written, found and read.
