@@ -3,6 +3,7 @@
 import pathlib
 import re
 
+import valid_stamps
 from pagoda_client import Client
 from pagoda_daemon import Daemon
 
@@ -21,15 +22,8 @@ class WarmDaemon(Daemon):
         return sorted(SHM.glob(f"pagoda-{self.config['cache']['name']}-*"))
 
     def stamped(self):
-        """Valid stamps: the lowest bit of each stamp's first word (manager/slot_stamps.h)."""
-        count = 0
-        for path in self.files():
-            if "-stamps" not in path.name:
-                continue
-            memory = path.read_bytes()
-            slots, stride = int.from_bytes(memory[20:24], "little"), int.from_bytes(memory[24:32], "little")
-            count += sum(memory[4096 + slot * stride] & 1 for slot in range(slots))
-        return count
+        """Valid stamps."""
+        return sum(valid_stamps.count_valid(path) for path in self.files() if "-stamps" in path.name)
 
     def cached(self):
         """Blocks, each once: a copy in a farther tier has no stamp."""

@@ -12,6 +12,7 @@ import urllib.request
 
 import numpy as np
 import pagoda
+import valid_stamps
 from engine_processes import Daemon
 from pagoda import CacheIdentity
 from pagoda.connector.keyed import Chain, KeyedPages
@@ -103,14 +104,8 @@ def wait_until(condition, seconds=30.0):
 
 
 def stamped_pages(cache):
-    """How many pages a daemon that starts now would find in the cache's memory. The lowest bit of a
-    stamp's first word says that it is valid (manager/slot_stamps.h)."""
-    count = 0
-    for path in pathlib.Path("/dev/shm").glob(f"pagoda-{cache.name}-*-stamps*"):
-        memory = path.read_bytes()
-        slots, stride = int.from_bytes(memory[20:24], "little"), int.from_bytes(memory[24:32], "little")
-        count += sum(memory[4096 + slot * stride] & 1 for slot in range(slots))
-    return count
+    """How many pages a daemon that starts now would find in the cache's memory."""
+    return sum(valid_stamps.count_valid(path) for path in pathlib.Path("/dev/shm").glob(f"pagoda-{cache.name}-*-stamps*"))
 
 
 def disk_is_idle(daemon):

@@ -29,4 +29,4 @@ fi
 package=$(mktemp -d)
 trap 'rm -rf "$package"' EXIT
 ln -s "$build/python/pagoda" "$package/pagoda"
-PAGODA_BIN=$build/bin PYTHONPATH=$package "$python" -B -m pytest -q -rs -p no:cacheprovider "$test" "${@:3}"
+PAGODA_BIN=$build/bin PYTHONPATH=$package:$PWD/../e2e "$python" -B -m pytest -q -rs -p no:cacheprovider "$test" "${@:3}"
