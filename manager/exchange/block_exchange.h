@@ -129,9 +129,9 @@ class BlockExchange {
  private:
   class Core;
 
-  explicit BlockExchange(std::shared_ptr<Core> core);
+  explicit BlockExchange(std::unique_ptr<Core> core);
 
-  const std::shared_ptr<Core> core_;  // Also owned by the operations under way.
+  const std::unique_ptr<Core> core_;  // The thread, and the jobs that it runs.
 };
 
 }  // namespace pagoda

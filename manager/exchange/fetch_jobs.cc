@@ -1,4 +1,4 @@
-// The part of BlockExchange::Core that fetches.
+// The part of ExchangeJobs that fetches.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "base/error.h"
-#include "manager/exchange/exchange_core.h"
+#include "manager/exchange/exchange_jobs.h"
 
 namespace pagoda {
 namespace {
@@ -24,7 +24,7 @@ uint32_t GoodOnes(const std::vector<StoreOutcome>& outcomes) {
 
 }  // namespace
 
-void BlockExchange::Core::StartFetch(const std::shared_ptr<FetchJob>& job) {
+void ExchangeJobs::StartFetch(const std::shared_ptr<FetchJob>& job) {
   if (is_stopping()) return EndFetch(*job, FetchOutcome::kCancelled);
   const absl::StatusOr<MatchedPrefix> match = Match(job->prompt);
   if (!match.ok()) return EndFetch(*job, FetchOutcome::kRefused);
@@ -36,7 +36,7 @@ void BlockExchange::Core::StartFetch(const std::shared_ptr<FetchJob>& job) {
   job->cached = job->from = std::min(std::max(in_memory, anywhere), whole);
   if (job->cached == whole || anywhere > in_memory) return EndFetch(*job, FetchOutcome::kCached);
   if (!std::exchange(job->is_bounded, true)) {
-    job->deadline = std::min(job->deadline, SharedManager::Now() + Allowed(whole - job->cached));
+    job->deadline = std::min(job->deadline, Now() + Allowed(whole - job->cached));
   }
   if (job->digests.empty()) job->digests = DigestsOf(job->prompt, tokens_per_block_, whole);
   const auto [running, is_first] = fetches_.try_emplace(job->digests[job->cached], job);
@@ -49,15 +49,15 @@ void BlockExchange::Core::StartFetch(const std::shared_ptr<FetchJob>& job) {
   }
   std::vector<StoreKey> keys;
   for (uint32_t i = job->cached; i < whole; ++i) keys.push_back(KeyOf(job->digests[i]));
-  store_.Exists(std::move(keys), job->deadline - SharedManager::Now(),
-                [core = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
-                  core->Post([core, job, outcomes] { core->FoundBlocks(job, outcomes); });
+  store_.Exists(std::move(keys), job->deadline - Now(),
+                [jobs = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
+                  jobs->Post([jobs, job, outcomes] { jobs->FoundBlocks(job, outcomes); });
                 });
 }
 
-// Ends the waiting fetches whose deadline has passed.
-void BlockExchange::Core::ExpireWaiters() {
-  const absl::Time now = SharedManager::Now();
+void ExchangeJobs::Expire() {
+  const absl::Time now = Now();
+  if (now < next_expiry_) return;
   next_expiry_ = absl::InfiniteFuture();
   std::vector<std::shared_ptr<FetchJob>> expired;
   for (auto& [digest, job] : fetches_) {
@@ -75,13 +75,13 @@ void BlockExchange::Core::ExpireWaiters() {
   }
 }
 
-absl::Duration BlockExchange::Core::Allowed(uint32_t blocks) const {
+absl::Duration ExchangeJobs::Allowed(uint32_t blocks) const {
   return options_.fetch_base +
          options_.fetch_per_1k_tokens * (blocks * tokens_per_block_.value() / 1000.0);
 }
 
-void BlockExchange::Core::FoundBlocks(const std::shared_ptr<FetchJob>& job,
-                                      const std::vector<StoreOutcome>& outcomes) {
+void ExchangeJobs::FoundBlocks(const std::shared_ptr<FetchJob>& job,
+                               const std::vector<StoreOutcome>& outcomes) {
   const uint32_t found = GoodOnes(outcomes);
   if (is_stopping()) return LeaveFetch(job, FetchOutcome::kCancelled, 0);
   if (found == 0) {
@@ -94,7 +94,7 @@ void BlockExchange::Core::FoundBlocks(const std::shared_ptr<FetchJob>& job,
 }
 
 // Whether computing the blocks is predicted to take less time than fetching them.
-bool BlockExchange::Core::IsSlower(uint32_t blocks) {
+bool ExchangeJobs::IsSlower(uint32_t blocks) {
   if (options_.recompute_tokens_per_second <= 0) return false;
   const double compute = blocks * tokens_per_block_.value() / options_.recompute_tokens_per_second;
   absl::MutexLock lock(&mutex_);
@@ -102,13 +102,13 @@ bool BlockExchange::Core::IsSlower(uint32_t blocks) {
       stats_.bytes_per_second > 0 ? stats_.bytes_per_second : options_.assumed_bytes_per_second;
   if (static_cast<double>(blocks * block_bytes_) / rate <= compute) return false;
   // Without a fetch now and then, a store that was slow once would count as slow for ever.
-  const absl::Time now = SharedManager::Now();
+  const absl::Time now = Now();
   if (now < next_probe_) return true;
   next_probe_ = now + options_.probe_interval;
   return false;
 }
 
-void BlockExchange::Core::Reserve(const std::shared_ptr<FetchJob>& job) {
+void ExchangeJobs::Reserve(const std::shared_ptr<FetchJob>& job) {
   const uint32_t tokens = job->end * tokens_per_block_.value();
   const absl::StatusOr<AddedSequence> added =
       Hold(FirstOf(job->prompt, tokens_per_block_, tokens), tokens, job->held);
@@ -121,26 +121,26 @@ void BlockExchange::Core::Reserve(const std::shared_ptr<FetchJob>& job) {
   // have gone, they are fetched too, without having been asked for.
   job->from = added->matched_tokens / tokens_per_block_.value();
   if (job->from >= job->end) return LeaveFetch(job, FetchOutcome::kCached, 0);
-  manager_.NotifyWhenDone(added->ready, [core = shared_from_this(), job] {
-    core->Post([core, job] { core->GetBlocks(job); });
+  manager_.NotifyWhenDone(added->ready, [jobs = shared_from_this(), job] {
+    jobs->Post([jobs, job] { jobs->GetBlocks(job); });
   });
 }
 
-void BlockExchange::Core::GetBlocks(const std::shared_ptr<FetchJob>& job) {
+void ExchangeJobs::GetBlocks(const std::shared_ptr<FetchJob>& job) {
   if (is_stopping()) return LeaveFetch(job, FetchOutcome::kCancelled, 0);
   std::vector<Store::Read> reads;
   for (uint32_t i = job->from; i < job->end; ++i) {
     reads.push_back({KeyOf(job->digests[i]), Pieces<std::byte>(job->held.table[i])});
   }
-  job->began = SharedManager::Now();
+  job->began = Now();
   store_.Get(std::move(reads), job->deadline - job->began,
-             [core = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
-               core->Post([core, job, outcomes] { core->GotBlocks(job, outcomes); });
+             [jobs = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
+               jobs->Post([jobs, job, outcomes] { jobs->GotBlocks(job, outcomes); });
              });
 }
 
-void BlockExchange::Core::GotBlocks(const std::shared_ptr<FetchJob>& job,
-                                    const std::vector<StoreOutcome>& outcomes) {
+void ExchangeJobs::GotBlocks(const std::shared_ptr<FetchJob>& job,
+                             const std::vector<StoreOutcome>& outcomes) {
   const uint32_t good = GoodOnes(outcomes);
   NoteRate(*job, outcomes);
   FetchOutcome outcome = FetchOutcome::kFailed;
@@ -163,18 +163,18 @@ void BlockExchange::Core::GotBlocks(const std::shared_ptr<FetchJob>& job,
   }
   if (withdrawn.empty()) return LeaveFetch(job, outcome, brought);
   store_.Put(
-      std::move(withdrawn), absl::Milliseconds(1), job->deadline - SharedManager::Now(),
-      [core = shared_from_this(), job, outcome, brought](const std::vector<StoreOutcome>&) {
-        core->Post([core, job, outcome, brought] { core->LeaveFetch(job, outcome, brought); });
+      std::move(withdrawn), absl::Milliseconds(1), job->deadline - Now(),
+      [jobs = shared_from_this(), job, outcome, brought](const std::vector<StoreOutcome>&) {
+        jobs->Post([jobs, job, outcome, brought] { jobs->LeaveFetch(job, outcome, brought); });
       });
 }
 
-void BlockExchange::Core::NoteRate(const FetchJob& job, const std::vector<StoreOutcome>& outcomes) {
+void ExchangeJobs::NoteRate(const FetchJob& job, const std::vector<StoreOutcome>& outcomes) {
   const auto count = [&outcomes](StoreOutcome outcome) {
     return static_cast<uint64_t>(std::count(outcomes.begin(), outcomes.end(), outcome));
   };
   const uint64_t good = count(StoreOutcome::kOk);
-  const double seconds = absl::ToDoubleSeconds(SharedManager::Now() - job.began);
+  const double seconds = absl::ToDoubleSeconds(Now() - job.began);
   absl::MutexLock lock(&mutex_);
   stats_.invalid_blocks += count(StoreOutcome::kInvalid);
   // A fetch that brought nothing by its deadline says that the store is slow.
@@ -187,13 +187,13 @@ void BlockExchange::Core::NoteRate(const FetchJob& job, const std::vector<StoreO
 
 // Frees the job's slots, lets others ask for its blocks, and ends it. `good`: blocks that it
 // brought.
-void BlockExchange::Core::LeaveFetch(const std::shared_ptr<FetchJob>& job, FetchOutcome outcome,
-                                     uint32_t good) {
+void ExchangeJobs::LeaveFetch(const std::shared_ptr<FetchJob>& job, FetchOutcome outcome,
+                              uint32_t good) {
   LetGo(job->held);
   fetches_.erase(job->digests[job->cached]);
   const std::vector<std::shared_ptr<FetchJob>> waiters = std::exchange(job->waiters, {});
   EndFetch(*job, outcome, good);
-  const absl::Time now = SharedManager::Now();
+  const absl::Time now = Now();
   // These hold for each who lacks the block. The others can have more time, room or blocks to
   // fetch.
   const bool is_of_all = outcome == FetchOutcome::kMissing || outcome == FetchOutcome::kSlower ||
@@ -210,7 +210,7 @@ void BlockExchange::Core::LeaveFetch(const std::shared_ptr<FetchJob>& job, Fetch
   }
 }
 
-void BlockExchange::Core::EndFetch(FetchJob& job, FetchOutcome outcome, uint32_t good) {
+void ExchangeJobs::EndFetch(FetchJob& job, FetchOutcome outcome, uint32_t good) {
   EndJob(job.prompt_bytes, [&](ExchangeStats& stats) {
     ++stats.fetches[static_cast<size_t>(outcome)];
     stats.fetched_blocks += good;

@@ -1,4 +1,4 @@
-// The part of BlockExchange::Core that publishes.
+// The part of ExchangeJobs that publishes.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "manager/exchange/exchange_core.h"
+#include "manager/exchange/exchange_jobs.h"
 
 namespace pagoda {
 
-void BlockExchange::Core::StartPublish(const std::shared_ptr<PublishJob>& job) {
+void ExchangeJobs::StartPublish(const std::shared_ptr<PublishJob>& job) {
   if (is_stopping()) return EndPublish(*job);
   const absl::StatusOr<MatchedPrefix> match = Match(job->prompt);
   if (!match.ok()) return EndPublish(*job);
@@ -23,13 +23,13 @@ void BlockExchange::Core::StartPublish(const std::shared_ptr<PublishJob>& job) {
   std::vector<StoreKey> keys;
   for (const ContentDigest& digest : job->digests) keys.push_back(KeyOf(digest));
   store_.Exists(std::move(keys), options_.publish_timeout,
-                [core = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
-                  core->Post([core, job, outcomes] { core->FoundMissing(job, outcomes); });
+                [jobs = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
+                  jobs->Post([jobs, job, outcomes] { jobs->FoundMissing(job, outcomes); });
                 });
 }
 
-void BlockExchange::Core::FoundMissing(const std::shared_ptr<PublishJob>& job,
-                                       const std::vector<StoreOutcome>& outcomes) {
+void ExchangeJobs::FoundMissing(const std::shared_ptr<PublishJob>& job,
+                                const std::vector<StoreOutcome>& outcomes) {
   if (is_stopping()) return EndPublish(*job);
   for (uint32_t i = 0; i < outcomes.size(); ++i) {
     if (outcomes[i] == StoreOutcome::kOk) ++job->result.blocks;
@@ -55,16 +55,16 @@ void BlockExchange::Core::FoundMissing(const std::shared_ptr<PublishJob>& job,
   // Blocks can have gone since the match.
   DropMissing(*job, added.ok() ? added->matched_tokens / tokens_per_block_.value() : 0);
   if (job->missing.empty()) return EndPublish(*job);
-  manager_.NotifyWhenDone(added->ready, [core = shared_from_this(), job] {
-    core->Post([core, job] { core->PutBlocks(job); });
+  manager_.NotifyWhenDone(added->ready, [jobs = shared_from_this(), job] {
+    jobs->Post([jobs, job] { jobs->PutBlocks(job); });
   });
 }
 
 // How many of the blocks may be written now.
-uint32_t BlockExchange::Core::TakeBudget(uint32_t blocks) {
+uint32_t ExchangeJobs::TakeBudget(uint32_t blocks) {
   const double rate = options_.publish_bytes_per_second;
   if (rate <= 0) return blocks;
-  const absl::Time now = SharedManager::Now();
+  const absl::Time now = Now();
   // A block that is larger than a second's budget is written when all of the budget is there.
   const double most = std::max(rate, static_cast<double>(block_bytes_));
   budget_ = budget_at_ == absl::InfinitePast()
@@ -78,14 +78,14 @@ uint32_t BlockExchange::Core::TakeBudget(uint32_t blocks) {
 }
 
 // Blocks from `end` on cannot be read. Their budget is for others.
-void BlockExchange::Core::DropMissing(PublishJob& job, uint32_t end) {
+void ExchangeJobs::DropMissing(PublishJob& job, uint32_t end) {
   const auto dropped = static_cast<uint32_t>(
       std::erase_if(job.missing, [end](uint32_t block) { return block >= end; }));
   job.result.failed += dropped;
   budget_ += static_cast<double>(dropped * block_bytes_);
 }
 
-void BlockExchange::Core::PutBlocks(const std::shared_ptr<PublishJob>& job) {
+void ExchangeJobs::PutBlocks(const std::shared_ptr<PublishJob>& job) {
   if (is_stopping()) return EndPublish(*job);
   // A copy into the first tier can have failed. Then the sequence is shorter now.
   const absl::StatusOr<DescribedSequence> now =
@@ -97,13 +97,13 @@ void BlockExchange::Core::PutBlocks(const std::shared_ptr<PublishJob>& job) {
     writes.push_back({KeyOf(job->digests[block]), Pieces<const std::byte>(job->held.table[block])});
   }
   store_.Put(std::move(writes), options_.time_to_live, options_.publish_timeout,
-             [core = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
-               core->Post([core, job, outcomes] { core->PutDone(job, outcomes); });
+             [jobs = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
+               jobs->Post([jobs, job, outcomes] { jobs->PutDone(job, outcomes); });
              });
 }
 
-void BlockExchange::Core::PutDone(const std::shared_ptr<PublishJob>& job,
-                                  const std::vector<StoreOutcome>& outcomes) {
+void ExchangeJobs::PutDone(const std::shared_ptr<PublishJob>& job,
+                           const std::vector<StoreOutcome>& outcomes) {
   const auto written =
       static_cast<uint32_t>(std::count(outcomes.begin(), outcomes.end(), StoreOutcome::kOk));
   job->result.blocks += written;
@@ -112,7 +112,7 @@ void BlockExchange::Core::PutDone(const std::shared_ptr<PublishJob>& job,
   EndPublish(*job);
 }
 
-void BlockExchange::Core::EndPublish(PublishJob& job) {
+void ExchangeJobs::EndPublish(PublishJob& job) {
   LetGo(job.held);
   EndJob(job.prompt_bytes, [&](ExchangeStats& stats) {
     stats.published_blocks += job.result.written;

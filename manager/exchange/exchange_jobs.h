@@ -1,13 +1,11 @@
-// The mechanism of BlockExchange.
-#ifndef PAGODA_MANAGER_EXCHANGE_EXCHANGE_CORE_H_
-#define PAGODA_MANAGER_EXCHANGE_EXCHANGE_CORE_H_
+// The mechanism of BlockExchange, without a thread and without a clock.
+#ifndef PAGODA_MANAGER_EXCHANGE_EXCHANGE_JOBS_H_
+#define PAGODA_MANAGER_EXCHANGE_EXCHANGE_JOBS_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -26,21 +24,60 @@
 
 namespace pagoda {
 
-// Runs the steps of all jobs on one thread, so a job needs no lock. A step that waits ends, and its
-// callback posts the next step. Thread-safe: Fetch, Publish, Stop and stats().
-class BlockExchange::Core : public std::enable_shared_from_this<BlockExchange::Core> {
+// What runs the steps of ExchangeJobs and knows the time: BlockExchange has a thread and the wall
+// clock, a simulation has a queue and a clock of its own.
+class ExchangePump {
  public:
-  Core(SharedManager* manager, PoolSet* pools, Store* store, Options options);
+  using Step = std::function<void()>;
 
-  // Opens the session and starts the thread. Errors: those of OpenSession; ResourceExhausted.
-  absl::Status Start();
+  virtual ~ExchangePump() = default;
+  virtual absl::Time Now() const = 0;
+  // Runs the step later: not within the call, after the steps that were posted before, and never
+  // two steps at once. Thread-safe.
+  virtual void Post(Step step) = 0;
+};
+
+// The fetches and publishes of BlockExchange as a state machine. A job is a chain of steps. A step
+// never waits: it ends, and its callback posts the next one. The pump runs the steps one after
+// another, so a job needs no lock.
+//
+// Thread-safe: Fetch, Publish, BeginStop, has_ended and stats(). The others run where the steps
+// run. The numbered promises are those of BlockExchange.
+//
+// The pump does these things, beside running the steps:
+// 1. It calls Expire at next_expiry(), which each step can change.
+// 2. After BeginStop it runs steps until has_ended(). Then it calls CloseSession, and no step comes
+//    any more.
+class ExchangeJobs : public std::enable_shared_from_this<ExchangeJobs> {
+ public:
+  using Options = BlockExchange::Options;
+  using FetchDone = BlockExchange::FetchDone;
+  using PublishDone = BlockExchange::PublishDone;
+
+  // The operations under way own the object, and so the pump too. The others outlive both.
+  ExchangeJobs(SharedManager* manager, PoolSet* pools, Store* store, Options options,
+               std::shared_ptr<ExchangePump> pump);
+
+  // Call it once, before all others. Errors: those of OpenSession.
+  absl::Status OpenSession();
+  // As BlockExchange's.
   void Fetch(StoredPrompt prompt, absl::Duration most, FetchDone done);
   void Publish(StoredPrompt prompt, PublishDone done);
-  void Stop();
   ExchangeStats stats() const;
 
+  // From now on jobs end at their next step, and new ones are refused.
+  void BeginStop();
+  // Whether it is stopping and no job is left.
+  bool has_ended() const;
+  void CloseSession();
+
+  // When a fetch that waits passes its deadline; InfiniteFuture: none waits.
+  absl::Time next_expiry() const { return next_expiry_; }
+  // Ends the waiting fetches whose deadline has passed. Does nothing before next_expiry().
+  void Expire();
+
  private:
-  using Step = std::function<void()>;
+  using Step = ExchangePump::Step;
 
   // A sequence that holds slots.
   struct Held {
@@ -72,15 +109,14 @@ class BlockExchange::Core : public std::enable_shared_from_this<BlockExchange::C
     Held held;
   };
 
-  // The thread and the jobs (exchange_core.cc).
-  void Run();
-  bool HasWorkOrEnds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The jobs (exchange_jobs.cc).
   FetchOutcome Begin(size_t prompt_bytes, Step step);
-  void Post(Step step);
+  void Post(Step step) { pump_->Post(std::move(step)); }
+  absl::Time Now() const { return pump_->Now(); }
   bool is_stopping() const;
   void EndJob(size_t prompt_bytes, const std::function<void(ExchangeStats&)>& change);
 
-  // The cache (exchange_core.cc).
+  // The cache (exchange_jobs.cc).
   absl::StatusOr<OperationResult> RunOne(const Operation& operation);
   template <class Result>
   absl::StatusOr<Result> Do(const Operation& operation) {
@@ -115,7 +151,6 @@ class BlockExchange::Core : public std::enable_shared_from_this<BlockExchange::C
   void NoteRate(const FetchJob& job, const std::vector<StoreOutcome>& outcomes);
   void LeaveFetch(const std::shared_ptr<FetchJob>& job, FetchOutcome outcome, uint32_t good);
   void EndFetch(FetchJob& job, FetchOutcome outcome, uint32_t good = 0);
-  void ExpireWaiters();
 
   // A publish (publish_jobs.cc).
   void StartPublish(const std::shared_ptr<PublishJob>& job);
@@ -134,10 +169,10 @@ class BlockExchange::Core : public std::enable_shared_from_this<BlockExchange::C
   const TokensPerBlock tokens_per_block_;
   const ContentDigest layout_;
   const uint64_t block_bytes_;
-  const uint32_t capacity_;  // Blocks of the first tier.
-  std::thread thread_ ABSL_GUARDED_BY(stop_mutex_);
+  const uint32_t capacity_;                   // Blocks of the first tier.
+  const std::shared_ptr<ExchangePump> pump_;  // Also owned by BlockExchange.
 
-  // Of the thread.
+  // Of the steps.
   SessionRef session_;
   absl::flat_hash_map<ContentDigest, std::shared_ptr<FetchJob>> fetches_;  // By the first missing
                                                                            // block.
@@ -147,9 +182,7 @@ class BlockExchange::Core : public std::enable_shared_from_this<BlockExchange::C
   double budget_ = 0;  // Bytes that may be published now, as of budget_at_.
   absl::Time budget_at_ = absl::InfinitePast();
 
-  absl::Mutex stop_mutex_;  // Before mutex_.
-  mutable absl::Mutex mutex_;
-  std::deque<Step> steps_ ABSL_GUARDED_BY(mutex_);
+  mutable absl::Mutex mutex_;  // A leaf.
   size_t jobs_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t prompt_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the jobs.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
@@ -158,4 +191,4 @@ class BlockExchange::Core : public std::enable_shared_from_this<BlockExchange::C
 
 }  // namespace pagoda
 
-#endif  // PAGODA_MANAGER_EXCHANGE_EXCHANGE_CORE_H_
+#endif  // PAGODA_MANAGER_EXCHANGE_EXCHANGE_JOBS_H_

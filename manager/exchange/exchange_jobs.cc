@@ -1,21 +1,19 @@
-// The part of BlockExchange::Core that runs jobs and talks to the cache.
-#include "manager/exchange/exchange_core.h"
+// The part of ExchangeJobs that counts jobs and talks to the cache.
+#include "manager/exchange/exchange_jobs.h"
 
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "manager/operation_checks.h"
 
 namespace pagoda {
 
-BlockExchange::Core::Core(SharedManager* manager, PoolSet* pools, Store* store, Options options)
+ExchangeJobs::ExchangeJobs(SharedManager* manager, PoolSet* pools, Store* store, Options options,
+                           std::shared_ptr<ExchangePump> pump)
     : manager_(*manager),
       pools_(*pools),
       store_(*store),
@@ -30,29 +28,25 @@ BlockExchange::Core::Core(SharedManager* manager, PoolSet* pools, Store* store, 
         return bytes;
       }()),
       capacity_(manager->info().windows[0].blocks_in(Tier::kPrimary)),
-      next_probe_(SharedManager::Now() + options.probe_interval) {}
+      pump_(std::move(pump)),
+      next_probe_(pump_->Now() + options.probe_interval) {}
 
-absl::Status BlockExchange::Core::Start() {
+absl::Status ExchangeJobs::OpenSession() {
   // Without a lease: an operator cannot end it.
   absl::StatusOr<BlockManager::OpenedSession> session =
       manager_.OpenSession("store", absl::InfiniteDuration());
   if (!session.ok()) return session.status();
   session_ = session->ref;
-  absl::MutexLock lock(&stop_mutex_);
-  try {
-    thread_ = std::thread([this] { Run(); });
-  } catch (const std::exception& error) {
-    manager_.CloseSession(session_).IgnoreError();
-    return absl::ResourceExhaustedError(absl::StrCat("an exchange's thread: ", error.what()));
-  }
   return absl::OkStatus();
 }
 
-void BlockExchange::Core::Fetch(StoredPrompt prompt, absl::Duration most, FetchDone done) {
+void ExchangeJobs::CloseSession() { manager_.CloseSession(session_).IgnoreError(); }
+
+void ExchangeJobs::Fetch(StoredPrompt prompt, absl::Duration most, FetchDone done) {
   auto job = std::make_shared<FetchJob>();
   job->prompt = std::move(prompt);
   job->done = std::move(done);
-  job->deadline = SharedManager::Now() + most;
+  job->deadline = Now() + most;
   job->prompt_bytes = BytesOf(job->prompt);
   const FetchOutcome refused = Begin(job->prompt_bytes, [this, job] { StartFetch(job); });
   if (refused == FetchOutcome::kFetched) return;
@@ -63,7 +57,7 @@ void BlockExchange::Core::Fetch(StoredPrompt prompt, absl::Duration most, FetchD
   job->done({.outcome = refused});
 }
 
-void BlockExchange::Core::Publish(StoredPrompt prompt, PublishDone done) {
+void ExchangeJobs::Publish(StoredPrompt prompt, PublishDone done) {
   auto job = std::make_shared<PublishJob>();
   job->prompt = std::move(prompt);
   job->done = std::move(done);
@@ -73,18 +67,17 @@ void BlockExchange::Core::Publish(StoredPrompt prompt, PublishDone done) {
   }
 }
 
-void BlockExchange::Core::Stop() {
-  absl::MutexLock stop_lock(&stop_mutex_);
-  {
-    absl::MutexLock lock(&mutex_);
-    stopping_ = true;
-  }
-  if (!thread_.joinable()) return;
-  thread_.join();
-  manager_.CloseSession(session_).IgnoreError();
+void ExchangeJobs::BeginStop() {
+  absl::MutexLock lock(&mutex_);
+  stopping_ = true;
 }
 
-ExchangeStats BlockExchange::Core::stats() const {
+bool ExchangeJobs::has_ended() const {
+  absl::MutexLock lock(&mutex_);
+  return stopping_ && jobs_ == 0;
+}
+
+ExchangeStats ExchangeJobs::stats() const {
   absl::MutexLock lock(&mutex_);
   ExchangeStats stats = stats_;
   stats.waiting = jobs_;
@@ -93,53 +86,28 @@ ExchangeStats BlockExchange::Core::stats() const {
 
 // --- Jobs ---
 
-void BlockExchange::Core::Run() {
-  while (true) {
-    Step step;
-    {
-      absl::MutexLock lock(&mutex_);
-      mutex_.AwaitWithTimeout(absl::Condition(this, &Core::HasWorkOrEnds),
-                              next_expiry_ - SharedManager::Now());
-      if (steps_.empty() && stopping_ && jobs_ == 0) return;
-      if (!steps_.empty()) {
-        step = std::move(steps_.front());
-        steps_.pop_front();
-      }
-    }
-    if (step) step();
-    if (next_expiry_ <= SharedManager::Now()) ExpireWaiters();
-  }
-}
-
-bool BlockExchange::Core::HasWorkOrEnds() const {
-  return !steps_.empty() || (stopping_ && jobs_ == 0);
-}
-
 // Takes a job. kFetched: taken; else why not.
-FetchOutcome BlockExchange::Core::Begin(size_t prompt_bytes, Step step) {
-  absl::MutexLock lock(&mutex_);
-  if (stopping_) return FetchOutcome::kCancelled;
-  if (jobs_ >= options_.max_waiting || prompt_bytes > options_.max_waiting_bytes - prompt_bytes_) {
-    return FetchOutcome::kRefused;
+FetchOutcome ExchangeJobs::Begin(size_t prompt_bytes, Step step) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) return FetchOutcome::kCancelled;
+    if (jobs_ >= options_.max_waiting ||
+        prompt_bytes > options_.max_waiting_bytes - prompt_bytes_) {
+      return FetchOutcome::kRefused;
+    }
+    ++jobs_;
+    prompt_bytes_ += prompt_bytes;
   }
-  ++jobs_;
-  prompt_bytes_ += prompt_bytes;
-  steps_.push_back(std::move(step));
+  Post(std::move(step));  // The job counts, so the pump still runs steps.
   return FetchOutcome::kFetched;
 }
 
-void BlockExchange::Core::Post(Step step) {
-  absl::MutexLock lock(&mutex_);
-  steps_.push_back(std::move(step));
-}
-
-bool BlockExchange::Core::is_stopping() const {
+bool ExchangeJobs::is_stopping() const {
   absl::MutexLock lock(&mutex_);
   return stopping_;
 }
 
-void BlockExchange::Core::EndJob(size_t prompt_bytes,
-                                 const std::function<void(ExchangeStats&)>& change) {
+void ExchangeJobs::EndJob(size_t prompt_bytes, const std::function<void(ExchangeStats&)>& change) {
   absl::MutexLock lock(&mutex_);
   change(stats_);
   --jobs_;
@@ -148,14 +116,14 @@ void BlockExchange::Core::EndJob(size_t prompt_bytes,
 
 // --- The cache ---
 
-absl::StatusOr<OperationResult> BlockExchange::Core::RunOne(const Operation& operation) {
+absl::StatusOr<OperationResult> ExchangeJobs::RunOne(const Operation& operation) {
   absl::StatusOr<BatchResult> batch = manager_.Execute(session_, {&operation, 1});
   if (!batch.ok()) return batch.status();
   return std::move(batch->results.front());
 }
 
-absl::StatusOr<AddedSequence> BlockExchange::Core::Hold(const StoredPrompt& prompt,
-                                                        uint32_t reserved_tokens, Held& held) {
+absl::StatusOr<AddedSequence> ExchangeJobs::Hold(const StoredPrompt& prompt,
+                                                 uint32_t reserved_tokens, Held& held) {
   const SequenceId id(++last_sequence_);
   absl::StatusOr<AddedSequence> added =
       Do<AddedSequence>(AddSequence{.sequence = id,
@@ -175,13 +143,13 @@ absl::StatusOr<AddedSequence> BlockExchange::Core::Hold(const StoredPrompt& prom
 }
 
 // The store does not touch the slots any more.
-void BlockExchange::Core::LetGo(Held& held) {
+void ExchangeJobs::LetGo(Held& held) {
   if (held.sequence == SequenceId()) return;
   Do<FreedSequence>(FreeSequence{.sequence = held.sequence}).status().IgnoreError();
   held.sequence = SequenceId();
 }
 
-absl::StatusOr<MatchedPrefix> BlockExchange::Core::Match(const StoredPrompt& prompt) {
+absl::StatusOr<MatchedPrefix> ExchangeJobs::Match(const StoredPrompt& prompt) {
   absl::Status status = CheckContent(prompt.tokens.size(), prompt.extra_token_ids.size(),
                                      prompt.multimodal_items, nullptr);
   if (!status.ok()) return status;
@@ -199,7 +167,7 @@ absl::StatusOr<MatchedPrefix> BlockExchange::Core::Match(const StoredPrompt& pro
 }
 
 // The prompt's whole blocks and one token, so that all of them can match.
-StoredPrompt BlockExchange::Core::Longer(const StoredPrompt& prompt) const {
+StoredPrompt ExchangeJobs::Longer(const StoredPrompt& prompt) const {
   if (prompt.name_space.keyed) return prompt;
   const uint32_t whole = prompt.whole_blocks(tokens_per_block_) * tokens_per_block_.value();
   if (prompt.tokens.size() > whole) return FirstOf(prompt, tokens_per_block_, whole + 1);
@@ -209,7 +177,7 @@ StoredPrompt BlockExchange::Core::Longer(const StoredPrompt& prompt) const {
   return longer;
 }
 
-StoreKey BlockExchange::Core::KeyOf(const ContentDigest& digest) const {
+StoreKey ExchangeJobs::KeyOf(const ContentDigest& digest) const {
   return {.layout = layout_.bytes, .digest = digest.bytes, .window_size = 0};
 }
 
