@@ -26,6 +26,7 @@
 #include "manager/manager_options.h"
 #include "manager/operation.h"
 #include "manager/prefix_uses.h"
+#include "manager/publishable_prefix.h"
 #include "manager/recovered_block.h"
 #include "manager/retention.h"
 #include "manager/sequence_calls.h"
@@ -464,6 +465,19 @@ class BlockManager final {
   void PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const;
   // A prefix of the largest window; nothing if it is no longer cached. Cost: O(1).
   std::optional<PrefixUse> DescribePrefix(const UsedPrefix& prefix) const;
+
+  // --- Publishing to a store (block_manager_lists.cc) ---
+
+  // With ManagerOptions::publish_min_uses, a whole block of the largest window is queued once in
+  // its life in the cache, when it has become worth publishing. TakePublishable takes queued
+  // blocks, the newest first, and appends the prefix that ends at each. A prefix also stands for
+  // the queued blocks above its end. Blocks that have left memory meanwhile are skipped, and in a
+  // sliding window also those below a hole. Appends `max_prefixes` prefixes at most. Stops after
+  // about `max_blocks` blocks, those above the ends included, but not within a prefix. Cost:
+  // O(blocks looked at + tokens appended).
+  void TakePublishable(uint32_t max_prefixes, uint32_t max_blocks,
+                       std::vector<PublishablePrefix>* out);
+  PublishableBlocks publishable() const;
 
   // --- Events ---
 

@@ -92,6 +92,15 @@ void BlockManager::SlotStates(uint32_t window_index, Tier tier, uint32_t from,
   parts().windows[window_index]->SlotStates(tier, from, states);
 }
 
+void BlockManager::TakePublishable(uint32_t max_prefixes, uint32_t max_blocks,
+                                   std::vector<PublishablePrefix>* out) {
+  parts().windows.back()->TakePublishable(max_prefixes, max_blocks, out);
+}
+
+PublishableBlocks BlockManager::publishable() const {
+  return parts().windows.back()->publishable();
+}
+
 uint32_t BlockManager::num_prefix_nodes() const { return parts().windows.back()->num_ids(); }
 
 void BlockManager::PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const {

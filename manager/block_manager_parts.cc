@@ -54,6 +54,11 @@ absl::Status CheckOptions(const BlockManager::Options& options) {
                      absl::StrCat("max_holes is at most ", kMaxBlocks,
                                   ", and pin_budget_permille at most 1000"));
   }
+  if (options.publish_min_uses.value_or(0) > BlockFacts::kMaxUses) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("publish_min_uses is ", *options.publish_min_uses,
+                                  " and at most ", BlockFacts::kMaxUses));
+  }
   return absl::OkStatus();
 }
 
@@ -185,6 +190,8 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
         .reuse_sample = options.reuse_sample,
         .tenants = &tenants,
         .block_bytes = options.layout.windows()[windows.size()].block_bytes()};
+    // The largest window names all blocks of a prompt.
+    if (&window == &info.windows.back()) window_options.publish_min_uses = options.publish_min_uses;
     for (size_t t = 0; t < options.tiers.size(); ++t) {
       window_options.tiers[t] = {
           .blocks = window.blocks_in(static_cast<Tier>(t)),

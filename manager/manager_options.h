@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,10 @@ struct ManagerOptions {
   bool journal_slots = false;
   // One in this many block ids is sampled for WindowStats::reuse_intervals; 0: none.
   uint32_t reuse_sample = 64;
+  // Blocks are worth publishing to a store after so many prefix matches, at most
+  // BlockFacts::kMaxUses; 0: as soon as they are stored. nullopt: never, and
+  // BlockManager::TakePublishable() returns nothing.
+  std::optional<uint8_t> publish_min_uses = std::nullopt;
   uint32_t max_sessions = 4096;
   // Session ids count up from the next one. A multiple of 2^32, so that each manager of a process
   // can have its own range.

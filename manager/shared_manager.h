@@ -138,6 +138,13 @@ class SharedManager {
   // call.
   std::vector<PrefixUse> TopPrefixes(size_t limit) const;
 
+  // See BlockManager::TakePublishable. Releases the lock after each prefix, or kPublishPiece blocks
+  // without one, if other threads wait for it. Holds it as long as an AddSequence of the longest
+  // prefix does.
+  std::vector<PublishablePrefix> TakePublishable(uint32_t max_prefixes);
+  static constexpr uint32_t kPublishPiece = 1024;
+  PublishableBlocks publishable() const;
+
   // Runs BlockManager::Maintain until nothing that has expired is left. Releases the lock between
   // its calls. Returns the number of blocks moved.
   uint32_t Maintain(uint32_t max_blocks);

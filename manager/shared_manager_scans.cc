@@ -46,4 +46,21 @@ std::vector<PrefixUse> SharedManager::TopPrefixes(size_t limit) const {
   return uses;
 }
 
+std::vector<PublishablePrefix> SharedManager::TakePublishable(uint32_t max_prefixes) {
+  std::vector<PublishablePrefix> prefixes;
+  FairMutexLock lock(&mutex_);
+  // Others can queue further blocks meanwhile, so the number of chunks is limited.
+  uint32_t left = core_->publishable().queued / kPublishPiece + 1 + max_prefixes;
+  for (; left > 0 && prefixes.size() < max_prefixes && core_->publishable().queued > 0; --left) {
+    if (mutex_.wanted()) mutex_.LetOthersIn();
+    core_->TakePublishable(1, kPublishPiece, &prefixes);
+  }
+  return prefixes;
+}
+
+PublishableBlocks SharedManager::publishable() const {
+  FairMutexLock lock(&mutex_);
+  return core_->publishable();
+}
+
 }  // namespace pagoda

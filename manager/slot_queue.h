@@ -1,4 +1,5 @@
-// A queue of slots of a tier, in the order of arrival. Slots can be removed from any place.
+// A queue of slots of a tier, or of blocks, in the order of arrival. They can be removed from any
+// place.
 #ifndef PAGODA_MANAGER_SLOT_QUEUE_H_
 #define PAGODA_MANAGER_SLOT_QUEUE_H_
 
@@ -10,29 +11,32 @@
 
 namespace pagoda {
 
-// Thread-compatible. 8 bytes a slot, taken at the start. Every call is O(1).
-class SlotQueue {
+// Thread-compatible. 8 bytes for each possible entry, taken at the start. Every call is O(1).
+template <class Index>
+class IndexQueue {
  public:
-  SlotQueue() = default;
-  explicit SlotQueue(uint32_t num_slots) : links_(num_slots + size_t{1}), end_(num_slots) {
-    for (uint32_t i = 0; i <= num_slots; ++i) links_[i] = {i, i};
+  IndexQueue() = default;
+  // Entries are below `num_indices`.
+  explicit IndexQueue(uint32_t num_indices) : links_(num_indices + size_t{1}), end_(num_indices) {
+    for (uint32_t i = 0; i <= num_indices; ++i) links_[i] = {i, i};
   }
 
   uint32_t size() const { return size_; }
-  // The oldest slot. REQUIRES: size() > 0.
-  SlotIndex front() const { return SlotIndex{links_[end_].next}; }
-  // REQUIRES: the slot is not in the queue.
-  void PushBack(SlotIndex slot) {
-    const uint32_t i = slot.value();
-    PAGODA_CHECK(links_[i].next == i, "a slot is queued once");
+  // The oldest entry, and the newest. REQUIRES: size() > 0.
+  Index front() const { return Index{links_[end_].next}; }
+  Index back() const { return Index{links_[end_].previous}; }
+  // REQUIRES: the entry is not in the queue.
+  void PushBack(Index entry) {
+    const uint32_t i = entry.value();
+    PAGODA_CHECK(links_[i].next == i, "an entry is queued once");
     links_[i] = {links_[end_].previous, end_};
     links_[links_[end_].previous].next = i;
     links_[end_].previous = i;
     ++size_;
   }
-  // REQUIRES: the slot is in the queue.
-  void Remove(SlotIndex slot) {
-    const uint32_t i = slot.value();
+  // REQUIRES: the entry is in the queue.
+  void Remove(Index entry) {
+    const uint32_t i = entry.value();
     const Links links = links_[i];
     PAGODA_CHECK(links.next != i, "what leaves the queue was in it");
     links_[links.previous].next = links.next;
@@ -40,7 +44,7 @@ class SlotQueue {
     links_[i] = {i, i};
     --size_;
   }
-  bool contains(SlotIndex slot) const { return links_[slot.value()].next != slot.value(); }
+  bool contains(Index entry) const { return links_[entry.value()].next != entry.value(); }
 
  private:
   struct Links {
@@ -48,11 +52,13 @@ class SlotQueue {
     uint32_t next;
   };
 
-  // By slot; the last entry is the end of the ring. A slot that is not queued links to itself.
+  // By index; the last element is the end of the ring. What is not queued links to itself.
   BigArray<Links> links_;
   uint32_t end_ = 0;
   uint32_t size_ = 0;
 };
+
+using SlotQueue = IndexQueue<SlotIndex>;
 
 }  // namespace pagoda
 

@@ -68,7 +68,11 @@ WindowBlockManager::WindowBlockManager(const Options& options, Policies policies
       next_cut_off_(store_.num_ids()),
       tenant_pinned_(options.tenants->size()),
       tenant_counters_(options.tenants->size()),
-      reuse_intervals_(options.reuse_sample) {}
+      reuse_intervals_(options.reuse_sample) {
+  if (options.publish_min_uses.has_value()) {
+    publish_queue_.emplace(*options.publish_min_uses, store_.num_ids());
+  }
+}
 
 // --- Holding and releasing ---
 

@@ -25,6 +25,8 @@
 #include "manager/prefix_tree.h"
 #include "manager/prefix_uses.h"
 #include "manager/prompt_key.h"
+#include "manager/publish_queue.h"
+#include "manager/publishable_prefix.h"
 #include "manager/recovered_block.h"
 #include "manager/retention.h"
 #include "manager/reuse_intervals.h"
@@ -62,6 +64,8 @@ class WindowBlockManager final : private CacheExit {
     uint32_t reuse_sample = 0;
     const TenantTable* tenants = nullptr;  // Outlives the manager.
     uint64_t block_bytes = 0;              // In all pools.
+    // See ManagerOptions.
+    std::optional<uint8_t> publish_min_uses = std::nullopt;
   };
   using Policies = TierResidency::Policies;
 
@@ -358,6 +362,12 @@ class WindowBlockManager final : private CacheExit {
   void PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const;
   std::optional<PrefixUse> Describe(const UsedPrefix& prefix) const;
 
+  // --- Publishing (window_publishing.cc): see BlockManager ---
+
+  void TakePublishable(uint32_t max_prefixes, uint32_t max_blocks,
+                       std::vector<PublishablePrefix>* out);
+  PublishableBlocks publishable() const;
+
   // --- For tests ---
 
   // By block: the tenant of each hold. For a raw block, its session's tenant.
@@ -480,6 +490,18 @@ class WindowBlockManager final : private CacheExit {
   void SetPriority(OperationScope& op, BlockId id, Priority priority);
   void SetBlockRetention(OperationScope& op, BlockId id, const BlockRetention& retention);
 
+  // --- Publishing (window_publishing.cc) ---
+  // A prefix match uses the block, which is in the tree.
+  void Touch(OperationScope& op, BlockId id) {
+    const uint32_t uses = store_[id].uses;
+    residency_.Touch(op, id);
+    if (publish_queue_.has_value() && store_[id].uses != uses) NoteUses(id);
+  }
+  void NoteUses(BlockId id);
+  bool IsPublishable(BlockId id) const;
+  bool HasBytesInMemory(BlockId id) const;
+  PublishablePrefix PrefixOf(absl::Span<const BlockId> path, NodeRef root) const;
+
   // --- Sequences (window_sequences.cc) ---
   bool Detached(const SequenceBlocks& blocks) const;
   bool IsPrivateTo(BlockId id) const;
@@ -529,6 +551,7 @@ class WindowBlockManager final : private CacheExit {
   // Used instead of TenantCounters::removed_blocks in a cache without tenants.
   RemovalCounts default_tenant_removed_ = {};
   ReuseIntervals reuse_intervals_;
+  std::optional<PublishQueue> publish_queue_;
   std::vector<TokenExtra> key_extras_;  // Of the key that KeyOf() made last.
 };
 
