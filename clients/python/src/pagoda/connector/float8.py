@@ -37,26 +37,19 @@ class Float8(Codec):
     def encode(self, chunks: Any) -> Any:
         elements = _tensor(chunks).view(self._dtype).unflatten(-1, (-1, RUN)).float()
         # Multiply by a factor, because a GPU's division differs from a CPU's.
-        scales = elements.abs().amax(-1, keepdim=True) * (1 / LARGEST)
+        scales = torch.linalg.vector_norm(elements, torch.inf, -1, keepdim=True) * (1 / LARGEST)
         scales = torch.where(scales.isfinite(), scales, torch.nan)
         # A run of zeros has scale 0: divide by 1 instead. Apart from rounding, the quotient is at
         # most LARGEST.
-        small = (elements / torch.where(scales > 0, scales, 1)).clamp(-LARGEST, LARGEST)
-        # float16 of 2^-8 times the number has the exponent bias of float8. The last 7 bits are
-        # rounded away, to even.
-        bits = (small * 2.0**-8).half().view(torch.int16)
-        magnitude = bits & 0x7FFF
-        small = ((magnitude + 63 + ((magnitude >> 7) & 1)) >> 7) | ((bits >> 8) & 0x80)
-        stored = torch.cat((small.to(torch.uint8).flatten(-2), scales.flatten(-2).contiguous().view(torch.uint8)), -1)
-        return _like(chunks, stored)
+        small = (elements / torch.where(scales > 0, scales, 1)).clamp_(-LARGEST, LARGEST).to(torch.float8_e4m3fn)
+        return _like(chunks, torch.cat((small.view(torch.uint8).flatten(-2), scales.flatten(-2).contiguous().view(torch.uint8)), -1))
 
     def decode(self, stored: Any) -> Any:
         whole = _tensor(stored)
         runs = whole.shape[-1] // (RUN + 4)
-        small = whole[..., :runs * RUN].to(torch.int16).unflatten(-1, (runs, RUN))
-        scales = whole[..., runs * RUN:].contiguous().view(torch.float32).unsqueeze(-1) * 2.0**8
-        elements = ((small & 0x7F) << 7 | (small & 0x80) << 8).view(torch.float16).float() * scales
-        return _like(stored, elements.to(self._dtype).flatten(-2).view(torch.uint8))
+        small = whole[..., :runs * RUN].contiguous().view(torch.float8_e4m3fn).unflatten(-1, (runs, RUN))
+        scales = whole[..., runs * RUN:].contiguous().view(torch.float32).unsqueeze(-1)
+        return _like(stored, (small.float() * scales).to(self._dtype).flatten(-2).view(torch.uint8))
 
 
 def _tensor(array: Any) -> torch.Tensor:
