@@ -123,8 +123,9 @@ BlockExchange::BlockExchange(std::unique_ptr<Core> core) : core_(std::move(core)
 
 BlockExchange::~BlockExchange() { Stop(); }
 
-void BlockExchange::Fetch(StoredPrompt prompt, absl::Duration most, FetchDone done) {
-  core_->jobs().Fetch(std::move(prompt), most, std::move(done));
+void BlockExchange::Fetch(StoredPrompt prompt, absl::Duration most, FetchDone done,
+                          std::shared_ptr<FetchSource> source) {
+  core_->jobs().Fetch(std::move(prompt), most, std::move(done), std::move(source));
 }
 
 void BlockExchange::Publish(StoredPrompt prompt, PublishDone done) {

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "manager/exchange/fetch_source.h"
 #include "manager/exchange/stored_prefix.h"
 #include "manager/shared_manager.h"
 #include "pools/pool.h"
@@ -58,7 +59,7 @@ struct ExchangeStats {
   uint64_t published_bytes = 0;
   uint64_t skipped_blocks = 0;
   uint64_t failed_blocks = 0;
-  double bytes_per_second = 0;  // Of fetches, as measured; 0: none has ended.
+  double bytes_per_second = 0;  // Of fetches from its store, as measured; 0: none has ended.
   size_t waiting = 0;           // Now: fetches and publishes that have not ended.
 };
 
@@ -71,11 +72,12 @@ struct ExchangeStats {
 //    time of its operations on the cache).
 // 2. Only verified blocks become cached, and only those without a gap before them.
 // 3. After the end of a fetch or a publish, it holds no slot of the cache.
-// 4. Of several fetches whose first missing block is the same, one asks the store, and the others
-//    wait for it.
+// 4. Of several fetches whose first missing block is the same, one asks its source, and the others
+//    wait for it. If it does not bring the block, a fetch with another source asks that one.
 // 5. A publish changes in the cache only what a hit changes: blocks in a lower tier in memory are
 //    onboarded. If blocks leave while it begins, it takes new ones in their place until it ends.
-// 6. A value that is not its block is withdrawn from the store, so that the block can be published
+// 6. A value that is not its block is withdrawn from the own store, so that the block can be
+// published
 //    again.
 class BlockExchange {
  public:
@@ -100,7 +102,8 @@ class BlockExchange {
     size_t max_waiting_bytes = 256 << 20;  // Of their prompts.
   };
 
-  // All must outlive the exchange; it is stopped before the cache is dropped. Errors:
+  // `store` may be null: then Fetch needs a source, and a publish writes nothing. All must outlive
+  // the exchange; it is stopped before the cache is dropped. Errors:
   // INVALID_ARGUMENT (the cache has no model fingerprint, so blocks of different models could mix);
   // UNIMPLEMENTED (the cache has a sliding window, or its first tier is on a device); those of
   // OpenSession.
@@ -113,10 +116,12 @@ class BlockExchange {
   using FetchDone = std::function<void(const FetchedPrefix&)>;
   using PublishDone = std::function<void(const PublishedPrefix&)>;
 
-  // Brings the prompt's whole blocks into the cache, as far as the store has them. `most`: a limit
-  // of the caller, beside that of the options. `done` runs on the exchange's thread, or within the
-  // call if the exchange is stopped or full. It must not block, and must not call Stop.
-  void Fetch(StoredPrompt prompt, absl::Duration most, FetchDone done);
+  // Brings the prompt's whole blocks into the cache, as far as the source has them. No source: the
+  // own store. `most`: a limit of the caller, beside that of the options. `done` runs on the
+  // exchange's thread, or within the call if the exchange is stopped or full. It must not block,
+  // and must not call Stop.
+  void Fetch(StoredPrompt prompt, absl::Duration most, FetchDone done,
+             std::shared_ptr<FetchSource> source = nullptr);
   // Writes the cached whole blocks of the prompt into the store, except those that it has. `done`:
   // as for Fetch.
   void Publish(StoredPrompt prompt, PublishDone done);

@@ -16,7 +16,10 @@ ExchangeJobs::ExchangeJobs(SharedManager* manager, PoolSet* pools, Store* store,
                            std::shared_ptr<ExchangePump> pump)
     : manager_(*manager),
       pools_(*pools),
-      store_(*store),
+      // The owner of the exchange owns the store.
+      own_(store == nullptr ? nullptr
+                            : std::make_shared<FetchSource>(
+                                  std::shared_ptr<Store>(std::shared_ptr<void>(), store))),
       options_(options),
       tokens_per_block_(manager->info().tokens_per_block),
       layout_(StoredLayout(pools->layout(), 0)),
@@ -28,8 +31,7 @@ ExchangeJobs::ExchangeJobs(SharedManager* manager, PoolSet* pools, Store* store,
         return bytes;
       }()),
       capacity_(manager->info().windows[0].blocks_in(Tier::kPrimary)),
-      pump_(std::move(pump)),
-      next_probe_(pump_->Now() + options.probe_interval) {}
+      pump_(std::move(pump)) {}
 
 absl::Status ExchangeJobs::OpenSession() {
   // Without a lease: an operator cannot end it.
@@ -42,13 +44,17 @@ absl::Status ExchangeJobs::OpenSession() {
 
 void ExchangeJobs::CloseSession() { manager_.CloseSession(session_).IgnoreError(); }
 
-void ExchangeJobs::Fetch(StoredPrompt prompt, absl::Duration most, FetchDone done) {
+void ExchangeJobs::Fetch(StoredPrompt prompt, absl::Duration most, FetchDone done,
+                         std::shared_ptr<FetchSource> source) {
   auto job = std::make_shared<FetchJob>();
+  job->source = source == nullptr ? own_ : std::move(source);
   job->prompt = std::move(prompt);
   job->done = std::move(done);
   job->deadline = Now() + most;
   job->prompt_bytes = BytesOf(job->prompt);
-  const FetchOutcome refused = Begin(job->prompt_bytes, [this, job] { StartFetch(job); });
+  const FetchOutcome refused = job->source == nullptr
+                                   ? FetchOutcome::kMissing
+                                   : Begin(job->prompt_bytes, [this, job] { StartFetch(job); });
   if (refused == FetchOutcome::kFetched) return;
   {
     absl::MutexLock lock(&mutex_);
@@ -62,7 +68,8 @@ void ExchangeJobs::Publish(StoredPrompt prompt, PublishDone done) {
   job->prompt = std::move(prompt);
   job->done = std::move(done);
   job->prompt_bytes = BytesOf(job->prompt);
-  if (Begin(job->prompt_bytes, [this, job] { StartPublish(job); }) != FetchOutcome::kFetched) {
+  if (own_ == nullptr ||
+      Begin(job->prompt_bytes, [this, job] { StartPublish(job); }) != FetchOutcome::kFetched) {
     job->done({});
   }
 }
@@ -81,6 +88,7 @@ ExchangeStats ExchangeJobs::stats() const {
   absl::MutexLock lock(&mutex_);
   ExchangeStats stats = stats_;
   stats.waiting = jobs_;
+  if (own_ != nullptr) stats.bytes_per_second = own_->bytes_per_second();
   return stats;
 }
 

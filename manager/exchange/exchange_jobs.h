@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "manager/exchange/block_exchange.h"
+#include "manager/exchange/fetch_source.h"
 #include "manager/operation.h"
 #include "manager/shared_manager.h"
 #include "pools/pool.h"
@@ -61,7 +62,8 @@ class ExchangeJobs : public std::enable_shared_from_this<ExchangeJobs> {
   // Call it once, before all others. Errors: those of OpenSession.
   absl::Status OpenSession();
   // As BlockExchange's.
-  void Fetch(StoredPrompt prompt, absl::Duration most, FetchDone done);
+  void Fetch(StoredPrompt prompt, absl::Duration most, FetchDone done,
+             std::shared_ptr<FetchSource> source = nullptr);
   void Publish(StoredPrompt prompt, PublishDone done);
   ExchangeStats stats() const;
 
@@ -88,6 +90,7 @@ class ExchangeJobs : public std::enable_shared_from_this<ExchangeJobs> {
     StoredPrompt prompt;
     size_t prompt_bytes = 0;
     FetchDone done;
+    std::shared_ptr<FetchSource> source;  // Also owned by the caller.
     absl::Time deadline;
     bool is_bounded = false;                         // By the options' deadline.
     std::vector<std::shared_ptr<FetchJob>> waiters;  // They lack the same block.
@@ -144,7 +147,7 @@ class ExchangeJobs : public std::enable_shared_from_this<ExchangeJobs> {
   void StartFetch(const std::shared_ptr<FetchJob>& job);
   absl::Duration Allowed(uint32_t blocks) const;
   void FoundBlocks(const std::shared_ptr<FetchJob>& job, const std::vector<StoreOutcome>& outcomes);
-  bool IsSlower(uint32_t blocks);
+  bool IsSlower(const FetchJob& job, uint32_t blocks);
   void Reserve(const std::shared_ptr<FetchJob>& job);
   void GetBlocks(const std::shared_ptr<FetchJob>& job);
   void GotBlocks(const std::shared_ptr<FetchJob>& job, const std::vector<StoreOutcome>& outcomes);
@@ -164,7 +167,7 @@ class ExchangeJobs : public std::enable_shared_from_this<ExchangeJobs> {
 
   SharedManager& manager_;
   PoolSet& pools_;
-  Store& store_;
+  const std::shared_ptr<FetchSource> own_;  // Also owned by the fetches. Null: there is no store.
   const Options options_;
   const TokensPerBlock tokens_per_block_;
   const ContentDigest layout_;
@@ -177,7 +180,6 @@ class ExchangeJobs : public std::enable_shared_from_this<ExchangeJobs> {
   absl::flat_hash_map<ContentDigest, std::shared_ptr<FetchJob>> fetches_;  // By the first missing
                                                                            // block.
   absl::Time next_expiry_ = absl::InfiniteFuture();                        // Of a waiting fetch.
-  absl::Time next_probe_;  // When a fetch is begun although it is predicted to be slower.
   uint64_t last_sequence_ = 0;
   double budget_ = 0;  // Bytes that may be published now, as of budget_at_.
   absl::Time budget_at_ = absl::InfinitePast();

@@ -12,9 +12,6 @@
 namespace pagoda {
 namespace {
 
-// The weight of the newest fetch in the measured rate.
-constexpr double kRateWeight = 0.2;
-
 // The number of outcomes before the first that is not kOk.
 uint32_t GoodOnes(const std::vector<StoreOutcome>& outcomes) {
   const auto bad = std::find_if(outcomes.begin(), outcomes.end(),
@@ -49,10 +46,11 @@ void ExchangeJobs::StartFetch(const std::shared_ptr<FetchJob>& job) {
   }
   std::vector<StoreKey> keys;
   for (uint32_t i = job->cached; i < whole; ++i) keys.push_back(KeyOf(job->digests[i]));
-  store_.Exists(std::move(keys), job->deadline - Now(),
-                [jobs = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
-                  jobs->Post([jobs, job, outcomes] { jobs->FoundBlocks(job, outcomes); });
-                });
+  job->source->store().Exists(
+      std::move(keys), job->deadline - Now(),
+      [jobs = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
+        jobs->Post([jobs, job, outcomes] { jobs->FoundBlocks(job, outcomes); });
+      });
 }
 
 void ExchangeJobs::Expire() {
@@ -88,24 +86,17 @@ void ExchangeJobs::FoundBlocks(const std::shared_ptr<FetchJob>& job,
     const bool is_missing = outcomes.front() == StoreOutcome::kMissing;
     return LeaveFetch(job, is_missing ? FetchOutcome::kMissing : FetchOutcome::kFailed, 0);
   }
-  if (IsSlower(found)) return LeaveFetch(job, FetchOutcome::kSlower, 0);
+  if (IsSlower(*job, found)) return LeaveFetch(job, FetchOutcome::kSlower, 0);
   job->end = job->cached + found;
   Reserve(job);
 }
 
 // Whether computing the blocks is predicted to take less time than fetching them.
-bool ExchangeJobs::IsSlower(uint32_t blocks) {
+bool ExchangeJobs::IsSlower(const FetchJob& job, uint32_t blocks) {
   if (options_.recompute_tokens_per_second <= 0) return false;
   const double compute = blocks * tokens_per_block_.value() / options_.recompute_tokens_per_second;
-  absl::MutexLock lock(&mutex_);
-  const double rate =
-      stats_.bytes_per_second > 0 ? stats_.bytes_per_second : options_.assumed_bytes_per_second;
-  if (static_cast<double>(blocks * block_bytes_) / rate <= compute) return false;
-  // Without a fetch now and then, a store that was slow once would count as slow for ever.
-  const absl::Time now = Now();
-  if (now < next_probe_) return true;
-  next_probe_ = now + options_.probe_interval;
-  return false;
+  return job.source->IsSlower(blocks * block_bytes_, absl::Seconds(compute),
+                              options_.assumed_bytes_per_second, options_.probe_interval, Now());
 }
 
 void ExchangeJobs::Reserve(const std::shared_ptr<FetchJob>& job) {
@@ -133,10 +124,11 @@ void ExchangeJobs::GetBlocks(const std::shared_ptr<FetchJob>& job) {
     reads.push_back({KeyOf(job->digests[i]), Pieces<std::byte>(job->held.table[i])});
   }
   job->began = Now();
-  store_.Get(std::move(reads), job->deadline - job->began,
-             [jobs = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
-               jobs->Post([jobs, job, outcomes] { jobs->GotBlocks(job, outcomes); });
-             });
+  job->source->store().Get(
+      std::move(reads), job->deadline - job->began,
+      [jobs = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
+        jobs->Post([jobs, job, outcomes] { jobs->GotBlocks(job, outcomes); });
+      });
 }
 
 void ExchangeJobs::GotBlocks(const std::shared_ptr<FetchJob>& job,
@@ -154,15 +146,16 @@ void ExchangeJobs::GotBlocks(const std::shared_ptr<FetchJob>& job,
     outcome = good == outcomes.size() ? FetchOutcome::kFetched : FetchOutcome::kPartly;
     brought = good;
   }
-  // Invalid values are withdrawn. Else the next publish would find them there, and the prefix would
-  // stay broken. The fetch ends after that, so a publish that follows it is not withdrawn too.
+  // Invalid values are withdrawn from the own store. Else the next publish would find them there,
+  // and the prefix would stay broken. The fetch ends after that, so a publish that follows it is
+  // not withdrawn too.
   std::vector<Store::Write> withdrawn;
   for (uint32_t i = 0; i < outcomes.size(); ++i) {
-    if (outcomes[i] != StoreOutcome::kInvalid) continue;
+    if (outcomes[i] != StoreOutcome::kInvalid || job->source != own_) continue;
     withdrawn.push_back({KeyOf(job->digests[job->from + i]), {}});
   }
   if (withdrawn.empty()) return LeaveFetch(job, outcome, brought);
-  store_.Put(
+  own_->store().Put(
       std::move(withdrawn), absl::Milliseconds(1), job->deadline - Now(),
       [jobs = shared_from_this(), job, outcome, brought](const std::vector<StoreOutcome>&) {
         jobs->Post([jobs, job, outcome, brought] { jobs->LeaveFetch(job, outcome, brought); });
@@ -174,15 +167,13 @@ void ExchangeJobs::NoteRate(const FetchJob& job, const std::vector<StoreOutcome>
     return static_cast<uint64_t>(std::count(outcomes.begin(), outcomes.end(), outcome));
   };
   const uint64_t good = count(StoreOutcome::kOk);
-  const double seconds = absl::ToDoubleSeconds(Now() - job.began);
-  absl::MutexLock lock(&mutex_);
-  stats_.invalid_blocks += count(StoreOutcome::kInvalid);
-  // A fetch that brought nothing by its deadline says that the store is slow.
+  {
+    absl::MutexLock lock(&mutex_);
+    stats_.invalid_blocks += count(StoreOutcome::kInvalid);
+  }
+  // A fetch that brought nothing by its deadline says that the source is slow.
   if (good == 0 && count(StoreOutcome::kTimedOut) == 0) return;
-  const double rate = static_cast<double>(good * block_bytes_) / std::max(seconds, 1e-6);
-  double& known = stats_.bytes_per_second;
-  known = known > 0 ? known + kRateWeight * (rate - known) : rate;
-  known = std::max(known, 1.0);
+  job.source->Note(good * block_bytes_, Now() - job.began);
 }
 
 // Frees the job's slots, lets others ask for its blocks, and ends it. `good`: blocks that it
@@ -194,13 +185,13 @@ void ExchangeJobs::LeaveFetch(const std::shared_ptr<FetchJob>& job, FetchOutcome
   const std::vector<std::shared_ptr<FetchJob>> waiters = std::exchange(job->waiters, {});
   EndFetch(*job, outcome, good);
   const absl::Time now = Now();
-  // These hold for each who lacks the block. The others can have more time, room or blocks to
-  // fetch.
+  // These hold for each fetch that lacks the block and asks the same source. Otherwise a fetch can
+  // have another source, more time, more room or more blocks to fetch.
   const bool is_of_all = outcome == FetchOutcome::kMissing || outcome == FetchOutcome::kSlower ||
                          outcome == FetchOutcome::kCancelled ||
                          (outcome == FetchOutcome::kFailed && now < job->deadline);
   for (const std::shared_ptr<FetchJob>& waiter : waiters) {
-    if (is_of_all) {
+    if (is_of_all && (waiter->source == job->source || outcome == FetchOutcome::kCancelled)) {
       EndFetch(*waiter, outcome);
     } else if (waiter->deadline <= now) {
       EndFetch(*waiter, FetchOutcome::kFailed);

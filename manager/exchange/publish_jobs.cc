@@ -22,10 +22,10 @@ void ExchangeJobs::StartPublish(const std::shared_ptr<PublishJob>& job) {
   job->digests = DigestsOf(job->prompt, tokens_per_block_, blocks);
   std::vector<StoreKey> keys;
   for (const ContentDigest& digest : job->digests) keys.push_back(KeyOf(digest));
-  store_.Exists(std::move(keys), options_.publish_timeout,
-                [jobs = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
-                  jobs->Post([jobs, job, outcomes] { jobs->FoundMissing(job, outcomes); });
-                });
+  own_->store().Exists(std::move(keys), options_.publish_timeout,
+                       [jobs = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
+                         jobs->Post([jobs, job, outcomes] { jobs->FoundMissing(job, outcomes); });
+                       });
 }
 
 void ExchangeJobs::FoundMissing(const std::shared_ptr<PublishJob>& job,
@@ -96,10 +96,10 @@ void ExchangeJobs::PutBlocks(const std::shared_ptr<PublishJob>& job) {
   for (const uint32_t block : job->missing) {
     writes.push_back({KeyOf(job->digests[block]), Pieces<const std::byte>(job->held.table[block])});
   }
-  store_.Put(std::move(writes), options_.time_to_live, options_.publish_timeout,
-             [jobs = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
-               jobs->Post([jobs, job, outcomes] { jobs->PutDone(job, outcomes); });
-             });
+  own_->store().Put(std::move(writes), options_.time_to_live, options_.publish_timeout,
+                    [jobs = shared_from_this(), job](const std::vector<StoreOutcome>& outcomes) {
+                      jobs->Post([jobs, job, outcomes] { jobs->PutDone(job, outcomes); });
+                    });
 }
 
 void ExchangeJobs::PutDone(const std::shared_ptr<PublishJob>& job,

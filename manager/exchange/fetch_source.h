@@ -1,0 +1,45 @@
+// A store that blocks are fetched from, and how fast it is.
+#ifndef PAGODA_MANAGER_EXCHANGE_FETCH_SOURCE_H_
+#define PAGODA_MANAGER_EXCHANGE_FETCH_SOURCE_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "pools/store/store.h"
+
+namespace pagoda {
+
+// The exchange's own store, or another daemon. Several exchanges can share a source: they then
+// share what is known of its speed. Thread-safe.
+class FetchSource {
+ public:
+  explicit FetchSource(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+
+  Store& store() const { return *store_; }
+
+  // A fetch brought `bytes` in that time. 0 bytes: it brought nothing by its deadline.
+  void Note(uint64_t bytes, absl::Duration took) ABSL_LOCKS_EXCLUDED(mutex_);
+  // As measured, with the weight of a fetch falling by a fifth with each later one. 0: no fetch has
+  // ended.
+  double bytes_per_second() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Whether a fetch of `bytes` is predicted to take longer than `otherwise`. `assumed`: bytes per
+  // second, as long as nothing is measured. Without a fetch now and then, a source that was slow
+  // once would count as slow for ever. So once in `probe_interval` the answer is false.
+  bool IsSlower(uint64_t bytes, absl::Duration otherwise, double assumed,
+                absl::Duration probe_interval, absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  const std::shared_ptr<Store> store_;  // Shared with the daemon's other users of the store.
+  mutable absl::Mutex mutex_;           // A leaf.
+  double rate_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Time slow_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // Or since the probe.
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_EXCHANGE_FETCH_SOURCE_H_
