@@ -17,6 +17,8 @@ constexpr uint64_t kFartherTiersStream = uint64_t{1} << 40;
 constexpr uint64_t kDiskStream = uint64_t{1} << 41;
 // For the decisions about name spaces that clients key.
 constexpr uint64_t kKeyedStream = uint64_t{1} << 42;
+// For what is worth publishing.
+constexpr uint64_t kPublishStream = uint64_t{1} << 43;
 
 // Small enough that a window moves past blocks soon.
 WindowSize DrawSliding(Random& random, uint32_t tokens_per_block) {
@@ -209,6 +211,7 @@ std::string SimConfig::ToString() const {
                     [](const NamespaceKey& key) { return key.keyed; }),
       " steps=", steps, " copy_failures=", copy_failure_permille,
       " copy_haste=", copy_haste_percent, " all_lives=", lifecycle == LifecycleEvents::kAll);
+  if (publish_min_uses.has_value()) absl::StrAppend(&text, " publish_min_uses=", *publish_min_uses);
   if (has_disk) {
     absl::StrAppend(&text, " disk: bytes_per_second=", write_bytes_per_second,
                     " failures=", file_failure_permille, " haste=", file_haste_percent,
@@ -272,6 +275,8 @@ SimConfig DrawConfig(uint64_t seed, const std::vector<uint32_t>& weights) {
   DrawFartherTiers(config);
   DrawDisk(config);
   DrawKeyed(config);
+  Random publishing(config.seed, kPublishStream);
+  if (!publishing.OneIn(6)) config.publish_min_uses = static_cast<uint8_t>(publishing.Below(4));
   return config;
 }
 
@@ -301,6 +306,7 @@ BlockManager::Options CoreOptions(const SimConfig& config, absl::Time start, uin
   options.epoch = Epoch{config.seed + 1 + (incarnation << 32)};
   options.tenants = config.tenants;
   options.journal_slots = true;
+  options.publish_min_uses = config.publish_min_uses;
   options.max_sessions = kMaxSessions;
   options.start_time = start;
   return options;

@@ -77,10 +77,12 @@ enum class Met : uint8_t {
   kBackupFailed,
   kErased,  // Erases that were reported.
   kRecoveredFromDisk,
-  kBudgetShort,    // Calls in which a backup waited for the write budget.
-  kMatchedBeyond,  // Matches that blocks on disk could continue.
-  kKeyedMatch,     // Sequences in keyed name spaces that matched.
-  kMatchedAll,     // Matches of keyed sequences up to the last block.
+  kBudgetShort,      // Calls in which a backup waited for the write budget.
+  kMatchedBeyond,    // Matches that blocks on disk could continue.
+  kKeyedMatch,       // Sequences in keyed name spaces that matched.
+  kMatchedAll,       // Matches of keyed sequences up to the last block.
+  kPublishable,      // Prefixes that were worth publishing.
+  kPublishableDeep,  // Those of several blocks.
   kCount,
 };
 
@@ -156,6 +158,8 @@ inline constexpr std::array<std::string_view, static_cast<size_t>(Met::kCount)> 
     "matched_beyond",
     "keyed_match",
     "matched_all",
+    "publishable",
+    "publishable_deep",
 };
 
 struct Coverage {

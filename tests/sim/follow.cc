@@ -55,6 +55,7 @@ std::string Describe(const CopyOrder& order) {
 
 void Follow::Run(const EventBatch& events, const std::vector<CopyOrder>& orders) {
   world_.taken_over.clear();
+  world_.copied.clear();
   NoteMoves(events);
   if (!for_space_.empty() || !moves_.empty() || !off_disk_.empty()) {
     for (uint32_t w = 0; w < world_.num_windows(); ++w) NoteCandidates(w);
@@ -183,6 +184,7 @@ void Follow::Apply(uint32_t window, const StoredEvent& stored) {
     const bool hole = shadow.node(block.id.value()).state == Node::State::kHole;
     if (hole) world_.coverage.Add(Met::kHoleFilled);
     stored_.push_back({window, block.id});
+    if (window + 1 == world_.num_windows()) world_.publishable.Stored(block.id.value());
   }
   shadow.ApplyStored(stored);
   if (scope_.found_on_disk == nullptr) return;
@@ -504,6 +506,7 @@ void Follow::ApplyOrder(const CopyOrder& order) {
     SIM_CHECK(order.target.tier == Tier::kPrimary && order.num_tokens < world_.tokens_per_block(),
               "copy ", order.ticket.value(), " is neither a move nor of a part");
     copied_.push_back({window, BlockId{id}});
+    world_.copied.push_back(copied_.back());
     return;
   }
   move->copied = true;

@@ -167,6 +167,19 @@ void AdoptMatch(World& world, SimSequence& sequence, const MatchOracle& match, u
   }
 }
 
+// A match has used its blocks in the largest window, and the block whose first tokens it copied.
+void NoteUses(World& world, const MatchOracle& match, uint32_t matched) {
+  const uint32_t window = world.num_windows() - 1;
+  const auto note = [&](uint32_t id) {
+    if (world.shadows[window].node(id).cached()) world.publishable.Used(id);
+  };
+  const uint32_t whole = matched / world.tokens_per_block();
+  for (uint32_t i = match.first(window, matched); i < whole; ++i) note(match.block(window, i));
+  for (const HeldBlock& copied : world.copied) {
+    if (copied.window == window) note(copied.id.value());
+  }
+}
+
 }  // namespace
 
 void AddSequenceOp(World& world) {
@@ -268,6 +281,7 @@ void AddSequenceOp(World& world) {
   sequence.retention = op.retention;
   world.prompts.Remember(sequence.content, random);
   AdoptMatch(world, sequence, match, matched, added->tables);
+  NoteUses(world, match, matched);
   for (uint32_t w = 0; w < world.num_windows(); ++w) {
     if (match.EndsInHole(w, matched)) world.coverage.Add(Met::kBesideHole);
     for (const World::TakenOver& taken : world.taken_over) {

@@ -14,6 +14,8 @@ namespace pagoda::sim {
 namespace {
 
 constexpr size_t kMostCopies = 64;
+// When publishable prefixes are taken. Operations have streams below this.
+constexpr uint64_t kPublishingStream = uint64_t{1} << 44;
 
 absl::Time StartTime() { return absl::FromUnixSeconds(1'000'000'000); }
 
@@ -35,6 +37,7 @@ World::World(uint64_t seed, Trace* trace)
       files(&config),
       on_order(&config),
       prompts(&config),
+      publishable(&config),
       trace_(trace) {
   BeginRun();
   if (Note()) Note(config.ToString());
@@ -54,6 +57,7 @@ void World::BeginRun() {
   }
   journal = Journal(&config);
   on_order = DiskOrders(&config);
+  publishable.Clear();
   sessions = {};
   for (SimSession& session : sessions) {
     for (uint32_t i = 0; i < kSequencesPerSession; ++i) {
@@ -176,9 +180,17 @@ void World::Step(uint32_t index) {
   if (config.has_disk) DiskStep(index);
   Random own(config.seed, ~uint64_t{index});
   if (core->resetting() && own.OneIn(6)) ResetOp(*this);
+  Random publishing(config.seed, kPublishingStream + index);
+  if (publishing.OneIn(12)) TakePublishable(publishing);
   const uint64_t before = late_joiner_.snapshots();
   late_joiner_.Act(*core, own, now);
   coverage.Add(Met::kSnapshot, late_joiner_.snapshots() - before);
+}
+
+// Mostly all prefixes, sometimes a few.
+void World::TakePublishable(Random& own) {
+  constexpr uint32_t kAll = 1 << 20;
+  publishable.Take(*core, shadows.back(), own.OneIn(3) ? own.Between(1, 3) : kAll, coverage);
 }
 
 void World::Finish() {
@@ -195,6 +207,7 @@ void World::Finish() {
   while (memory.PickStarted(random, &ticket)) EndOneCopy(ticket);
   while (core->resetting()) ResetOp(*this);
   if (config.has_disk) FinishDisk();
+  TakePublishable(random);
   const ManagerStats stats = core->Stats();
   for (uint32_t w = 0; w < num_windows(); ++w) {
     for (size_t t = 0; t < kMaxTiers; ++t) {

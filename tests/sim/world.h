@@ -32,6 +32,7 @@
 #include "tests/sim/late_joiner.h"
 #include "tests/sim/ledger.h"
 #include "tests/sim/memory.h"
+#include "tests/sim/publish_model.h"
 #include "tests/sim/random.h"
 #include "tests/sim/shadow.h"
 #include "tests/sim/trace.h"
@@ -255,7 +256,9 @@ class World {
     BlockRetention retention;
   };
   std::vector<TakenOver> taken_over;
+  std::vector<HeldBlock> copied;  // Cached blocks copied in part in the running call.
   Prompts prompts;
+  PublishModel publishable;
   SimSession* batch_session = nullptr;  // The owner of the batch.
   bool batch_defers = false;
   bool exhausted =
@@ -267,6 +270,7 @@ class World {
  private:
   uint32_t ComputedWithout(const SimSequence& sequence, uint32_t window, SlotRef lost) const;
   void BeginRun();
+  void TakePublishable(Random& random);
   void Adopt(const std::vector<RecoveredWindow>& windows, const std::vector<SlotChange>& changes);
   void QuarantineFree();
   void RestoreDisk(const std::vector<RecoveredWindow>& windows);
