@@ -124,12 +124,22 @@ struct StoredBlock {
   friend bool operator==(const StoredBlock&, const StoredBlock&) = default;
 };
 
+// A block of the prefix tree. kNoBlock: the root of a namespace, which ends at token 0.
+struct TreeBlock {
+  BlockId id = kNoBlock;
+  BlockHash hash;
+  uint32_t end_token = 0;  // The number of tokens from the prompt's start to the block's end.
+  friend bool operator==(const TreeBlock&, const TreeBlock&) = default;
+};
+
 // Blocks became reusable. The parent of block i+1 is block i. The parent of block 0 is named, or
 // absent below the namespace's root. In a sliding window that parent may have left the cache; its
 // hash says what it was.
 struct StoredEvent {
   std::optional<BlockHash> parent_hash;
   BlockId parent = kNoBlock;
+  uint32_t first_token =
+      0;  // The number of tokens before block 0, counted from the prompt's start.
   SharedNamespace name_space;
   std::pmr::vector<StoredBlock> blocks;
   // The tokens of all blocks, one block after another. In a keyed namespace the words of their keys
@@ -138,11 +148,14 @@ struct StoredEvent {
   std::pmr::vector<TokenExtra> extras;  // As long as tokens; empty if no block has any.
   // The reader is not allowed to know the salt: the salt, tokens and extras are left out.
   bool content_hidden = false;
+  // The reader wants hashes (hash_projection.h): the blocks have hashes and tiers alone, kNoBlock
+  // as their ids, and need not be a chain. Nothing else is set.
+  bool hashes_only = false;
 
   bool keyed() const { return name_space->keyed; }
   // The number of entries of `tokens` that belong to the block.
   size_t EntriesOf(const StoredBlock& block) const {
-    if (content_hidden) return 0;
+    if (content_hidden || hashes_only) return 0;
     return keyed() ? ClientKey::kWords : block.token_count;
   }
   // The content of the block whose entries begin at `begin`. Refers to the event.
@@ -177,6 +190,7 @@ struct EndedPin {
 // Removed event.
 struct UpdatedEvent {
   BlockId id;
+  uint32_t end_token = 0;  // As TreeBlock has it; 0 if a pin ended.
   BlockHash hash;
   std::optional<Change<Tier>> tier;      // The nearest tier that has its bytes.
   std::optional<Change<TierSet>> lower;  // Farther tiers with a copy of its bytes.
@@ -186,7 +200,7 @@ struct UpdatedEvent {
 };
 
 // One of:
-// * Blocks left the tree: ids and hashes, index for index.
+// * Blocks left the tree: ids, hashes and end tokens, index for index.
 // * Every block of the window left the tree.
 // * Taken blocks were freed: ids only.
 // * The window's pools go, with everything in them.
@@ -201,6 +215,7 @@ struct RemovedEvent {
   Scope scope = Scope::kBlocks;
   std::pmr::vector<BlockId> blocks;
   std::pmr::vector<BlockHash> hashes;
+  std::pmr::vector<uint32_t> end_tokens;  // As TreeBlock has them.
   friend bool operator==(const RemovedEvent&, const RemovedEvent&) = default;
 };
 
@@ -224,11 +239,13 @@ inline CreatedEvent EmptyEvent(std::pmr::memory_resource* memory) {
 template <>
 inline StoredEvent EmptyEvent(std::pmr::memory_resource* memory) {
   return {.parent_hash = {},
+          .first_token = 0,
           .name_space = {},
           .blocks = std::pmr::vector<StoredBlock>(memory),
           .tokens = std::pmr::vector<TokenId>(memory),
           .extras = std::pmr::vector<TokenExtra>(memory),
-          .content_hidden = false};
+          .content_hidden = false,
+          .hashes_only = false};
 }
 template <>
 inline UpdatedEvent EmptyEvent(std::pmr::memory_resource*) {
@@ -237,7 +254,8 @@ inline UpdatedEvent EmptyEvent(std::pmr::memory_resource*) {
 template <>
 inline RemovedEvent EmptyEvent(std::pmr::memory_resource* memory) {
   return {.blocks = std::pmr::vector<BlockId>(memory),
-          .hashes = std::pmr::vector<BlockHash>(memory)};
+          .hashes = std::pmr::vector<BlockHash>(memory),
+          .end_tokens = std::pmr::vector<uint32_t>(memory)};
 }
 
 }  // namespace pagoda

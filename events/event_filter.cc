@@ -1,8 +1,11 @@
 #include "events/event_filter.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <variant>
+
+#include "events/hash_projection.h"
 
 namespace pagoda {
 namespace {
@@ -26,14 +29,17 @@ void ForEachStoredPart(const Event& event, const StoredEvent& stored, Keep keep,
   };
   BlockId parent = stored.parent;
   std::optional<BlockHash> parent_hash = stored.parent_hash;
+  uint32_t end_token = stored.first_token;
   size_t token = 0;
   for (const StoredBlock& block : stored.blocks) {
     const size_t begin = std::exchange(token, token + stored.EntriesOf(block));
+    const uint32_t first_token = std::exchange(end_token, end_token + block.token_count);
     if (keep(block.id, block.tiers())) {
       if (!part.has_value()) {
         part.emplace();
         part->parent = parent;
         part->parent_hash = parent_hash;
+        part->first_token = first_token;
         part->name_space = stored.name_space;
         part->content_hidden = stored.content_hidden;
       }
@@ -74,6 +80,8 @@ struct PartShower {
                     [this](const auto& block) { return keep(block.id, block.tiers()); });
     if (all) {
       show(event);
+    } else if (stored.hashes_only) {
+      ShowHashes(stored);
     } else {
       ForEachStoredPart(event, stored, keep, show);
     }
@@ -88,8 +96,16 @@ struct PartShower {
       if (!keep(removed.blocks[i], TierSet())) continue;
       part.blocks.push_back(removed.blocks[i]);
       if (!removed.hashes.empty()) part.hashes.push_back(removed.hashes[i]);
+      if (!removed.end_tokens.empty()) part.end_tokens.push_back(removed.end_tokens[i]);
     }
     if (part.blocks.size() == removed.blocks.size()) return show(event);
+    if (!part.blocks.empty()) show(Like(event, std::move(part)));
+  }
+
+  void ShowHashes(const StoredEvent& stored) const {
+    StoredEvent part = stored;
+    std::erase_if(part.blocks,
+                  [this](const auto& block) { return !keep(block.id, block.tiers()); });
     if (!part.blocks.empty()) show(Like(event, std::move(part)));
   }
 };
@@ -97,6 +113,7 @@ struct PartShower {
 Event HideContent(const Event& event, const StoredEvent& stored) {
   StoredEvent hidden{.parent_hash = stored.parent_hash,
                      .parent = stored.parent,
+                     .first_token = stored.first_token,
                      .name_space = {},
                      .blocks = stored.blocks,
                      .tokens = {},
@@ -143,18 +160,25 @@ void EventFilter::Apply(const Event& event, ShowEvent show) const {
     if (!default_tenant || event.tenant != kDefaultTenant) return;
     if (updated != nullptr && updated->ended_pin.has_value()) return;
     const auto* stored = std::get_if<StoredEvent>(&event.what);
-    if (stored != nullptr && !stored->content_hidden && !stored->name_space->cache_salt.empty()) {
-      return Apply(HideContent(event, *stored), show);
+    if (stored != nullptr && chunk_tokens == 0 && !stored->name_space->cache_salt.empty()) {
+      return ShowInTiers(HideContent(event, *stored), show);
     }
   }
+  if (chunk_tokens == 0) return ShowInTiers(event, show);
+  const std::optional<Event> hashes = ProjectOntoHashes(event, chunk_tokens);
+  if (hashes.has_value()) ShowInTiers(*hashes, show);
+}
+
+void EventFilter::ShowInTiers(const Event& event, ShowEvent show) const {
   if (tiers == kAll) return show(event);
-  if (updated != nullptr) {
+  if (const auto* updated = std::get_if<UpdatedEvent>(&event.what); updated != nullptr) {
     // A priority changes in every tier.
     const bool of_any_tier = updated->priority.has_value() ||
                              (!updated->tier.has_value() && !updated->lower.has_value());
     if (of_any_tier || (ChangedTiers(*updated).bits() & tiers) != 0) show(event);
     return;
   }
+  const auto* created = std::get_if<CreatedEvent>(&event.what);
   if (created != nullptr && !created->blocks_per_tier.empty()) {
     CreatedEvent part = *created;
     for (size_t tier = 0; tier < part.blocks_per_tier.size(); ++tier) {

@@ -15,8 +15,8 @@ namespace pagoda {
 
 // Restricts an event to the blocks for which `keep` is true, and calls `show` for each event that
 // results. `keep` gets the block's id and, for a Stored block, all tiers that have its bytes
-// (otherwise none). A Stored event can become several events, all with its revision. An event that
-// keeps everything is not copied.
+// (otherwise none). A Stored event can become several events, all with its revision, unless it has
+// hashes only. An event that keeps everything is not copied.
 void ForEachPart(const Event& event, absl::FunctionRef<bool(BlockId, TierSet)> keep,
                  absl::FunctionRef<void(const Event&)> show);
 
@@ -33,6 +33,10 @@ struct EventFilter {
   // tenants that share. If blocks are stored under a salt, the salt, the tokens and the extras are
   // hidden. Ends of other tenants' pins do not pass.
   bool default_tenant = false;
+  // 0: events with all content. Otherwise their projection onto hashes by chunks of so many tokens
+  // (hash_projection.h). It hides nothing from a tenant, because it has no content. REQUIRES: a
+  // multiple of the cache's tokens_per_block.
+  uint32_t chunk_tokens = 0;
 
   // Calls `show` for the event, for parts of it, or not at all. These rules decide which events and
   // parts pass `tiers`:
@@ -47,8 +51,11 @@ struct EventFilter {
   friend H AbslHashValue(H h, const EventFilter& filter) {
     return H::combine(std::move(h), filter.types, filter.tiers, filter.windows,
                       filter.tenant.has_value(), filter.tenant.value_or(kDefaultTenant),
-                      filter.default_tenant);
+                      filter.default_tenant, filter.chunk_tokens);
   }
+
+ private:
+  void ShowInTiers(const Event& event, absl::FunctionRef<void(const Event&)> show) const;
 };
 
 }  // namespace pagoda

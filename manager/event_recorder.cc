@@ -116,10 +116,11 @@ void EventRecorder::AppendFreed(WindowSize window, BlockId id, TenantId tenant) 
 // --- The tree ---
 
 StoredEvent* EventRecorder::AppendStore(WindowSize window, const NamespaceKey& name_space,
-                                        BlockId parent, BlockHash parent_hash, TenantId tenant) {
+                                        const TreeBlock& parent, TenantId tenant) {
   auto& fresh = Append<StoredEvent>(window, tenant);
-  if (parent != kNoBlock) fresh.parent_hash = parent_hash;
-  fresh.parent = parent;
+  if (parent.id != kNoBlock) fresh.parent_hash = parent.hash;
+  fresh.parent = parent.id;
+  fresh.first_token = parent.end_token;
   batch_.SetNamespace(name_space, fresh);
   fresh.blocks.reserve(TakeExpected(expected_stored_blocks_, kMaxStoredBlocks));
   fresh.tokens.reserve(TakeExpected(expected_stored_tokens_, kMaxStoredTokens));
@@ -139,23 +140,23 @@ void EventRecorder::AppendExtras(const BlockKey& key, StoredEvent& stored) {
   stored.extras.resize(stored.tokens.size() + key.tokens.size());
 }
 
-void EventRecorder::CopiesChanged(WindowSize window, BlockId id, BlockHash hash, Change<Tier> tier,
+void EventRecorder::CopiesChanged(WindowSize window, const TreeBlock& block, Change<Tier> tier,
                                   Change<TierSet> lower, TenantId tenant) {
   if (record_ == RecordEvents::kNo) return;
-  UpdatedEvent* updated = OpenUpdate(window, id);
+  UpdatedEvent* updated = OpenUpdate(window, block.id);
   if (updated == nullptr || updated->tier.has_value() || updated->lower.has_value()) {
-    updated = &AppendUpdate(window, id, hash, tenant);
+    updated = &AppendUpdate(window, block, tenant);
   }
   if (tier.old_value != tier.new_value) updated->tier = tier;
   if (lower.old_value != lower.new_value) updated->lower = lower;
 }
 
-void EventRecorder::PriorityChanged(WindowSize window, BlockId id, BlockHash hash,
+void EventRecorder::PriorityChanged(WindowSize window, const TreeBlock& block,
                                     Change<Priority> change, TenantId tenant) {
   if (record_ == RecordEvents::kNo) return;
-  UpdatedEvent* updated = OpenUpdate(window, id);
+  UpdatedEvent* updated = OpenUpdate(window, block.id);
   if (updated == nullptr || updated->priority.has_value()) {
-    updated = &AppendUpdate(window, id, hash, tenant);
+    updated = &AppendUpdate(window, block, tenant);
   }
   updated->priority = change;
 }
@@ -163,7 +164,7 @@ void EventRecorder::PriorityChanged(WindowSize window, BlockId id, BlockHash has
 void EventRecorder::PinEnded(WindowSize window, BlockId id, BlockHash hash, const EndedPin& pin,
                              TenantId tenant) {
   if (record_ == RecordEvents::kNo) return;
-  AppendUpdate(window, id, hash, tenant).ended_pin = pin;
+  AppendUpdate(window, {.id = id, .hash = hash}, tenant).ended_pin = pin;
 }
 
 // The operation's last event, if it is a change of this block's tier or priority.
@@ -174,14 +175,15 @@ UpdatedEvent* EventRecorder::OpenUpdate(WindowSize window, BlockId id) {
                                                                                     : nullptr;
 }
 
-UpdatedEvent& EventRecorder::AppendUpdate(WindowSize window, BlockId id, BlockHash hash,
+UpdatedEvent& EventRecorder::AppendUpdate(WindowSize window, const TreeBlock& block,
                                           TenantId tenant) {
   auto& updated = Append<UpdatedEvent>(window, tenant);
-  updated.id = id;
-  updated.hash = hash;
+  updated.id = block.id;
+  updated.hash = block.hash;
+  updated.end_token = block.end_token;
   OpenWindow& open = Open(window);
   if (!IsOpen(open.last_update)) open.updates.clear();
-  open.updates[id] = open.last_update = last_;
+  open.updates[block.id] = open.last_update = last_;
   return updated;
 }
 
@@ -195,6 +197,7 @@ RemovedEvent* EventRecorder::FindRemoval(WindowSize window, RemovalReason reason
   const size_t expected = TakeExpected(expected_removed_blocks_, kMaxListedBlocks);
   last_removed_->blocks.reserve(expected);
   last_removed_->hashes.reserve(expected);
+  last_removed_->end_tokens.reserve(expected);
   open.removals[static_cast<size_t>(reason)] = open.last_removal = last_;
   if (window == kFullAttention) open.barrier = last_;
   return last_removed_;

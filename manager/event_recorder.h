@@ -64,33 +64,33 @@ class EventRecorder {
       AppendFreed(window, id, tenant);
     }
   }
-  // `parent` is kNoBlock below the namespace's root; `parent_hash` has no meaning then.
-  void Stored(WindowSize window, const NamespaceKey& name_space, BlockId parent,
-              BlockHash parent_hash, const StoredBlock& block, const BlockKey& key,
-              TenantId tenant = kDefaultTenant) {
+  // `parent`: TreeBlock{} below the namespace's root.
+  void Stored(WindowSize window, const NamespaceKey& name_space, const TreeBlock& parent,
+              const StoredBlock& block, const BlockKey& key, TenantId tenant = kDefaultTenant) {
     if (record_ == RecordEvents::kNo) return;
-    StoredEvent* stored = OpenStore(window, parent);
-    if (stored == nullptr) stored = AppendStore(window, name_space, parent, parent_hash, tenant);
+    StoredEvent* stored = OpenStore(window, parent.id);
+    if (stored == nullptr) stored = AppendStore(window, name_space, parent, tenant);
     stored->blocks.push_back(block);
     if (key.has_extras() || !stored->extras.empty()) AppendExtras(key, *stored);
     stored->tokens.insert(stored->tokens.end(), key.tokens.begin(), key.tokens.end());
   }
   // A cached block's nearest tier, its copies in farther tiers, or its priority changed. Under full
   // attention a block is offloaded after its children and onboarded before them.
-  void CopiesChanged(WindowSize window, BlockId id, BlockHash hash, Change<Tier> tier,
+  void CopiesChanged(WindowSize window, const TreeBlock& block, Change<Tier> tier,
                      Change<TierSet> lower, TenantId tenant = kDefaultTenant);
-  void PriorityChanged(WindowSize window, BlockId id, BlockHash hash, Change<Priority> change,
+  void PriorityChanged(WindowSize window, const TreeBlock& block, Change<Priority> change,
                        TenantId tenant = kDefaultTenant);
   // A pin of `tenant` ended. The block is the last of its prefix, and still cached.
   void PinEnded(WindowSize window, BlockId id, BlockHash hash, const EndedPin& pin,
                 TenantId tenant = kDefaultTenant);
-  void Removed(WindowSize window, RemovalReason reason, BlockId id, BlockHash hash,
+  void Removed(WindowSize window, RemovalReason reason, const TreeBlock& block,
                TenantId tenant = kDefaultTenant) {
     if (record_ == RecordEvents::kNo) return;
     RemovedEvent* removed = LastRemoval(window, reason, tenant);
-    if (removed == nullptr) removed = FindRemoval(window, reason, id, tenant);
-    removed->blocks.push_back(id);
-    removed->hashes.push_back(hash);
+    if (removed == nullptr) removed = FindRemoval(window, reason, block.id, tenant);
+    removed->blocks.push_back(block.id);
+    removed->hashes.push_back(block.hash);
+    removed->end_tokens.push_back(block.end_token);
   }
   void WindowCleared(WindowSize window);
   // Records nothing from now on. Recorded events can still be taken.
@@ -150,15 +150,15 @@ class EventRecorder {
                ? last_removed_
                : nullptr;
   }
-  StoredEvent* AppendStore(WindowSize window, const NamespaceKey& name_space, BlockId parent,
-                           BlockHash parent_hash, TenantId tenant);
+  StoredEvent* AppendStore(WindowSize window, const NamespaceKey& name_space,
+                           const TreeBlock& parent, TenantId tenant);
   static void AppendExtras(const BlockKey& key, StoredEvent& stored);
   // The event that a removal of `id` joins: an earlier one or a new one.
   RemovedEvent* FindRemoval(WindowSize window, RemovalReason reason, BlockId id, TenantId tenant);
   RemovedEvent* OpenRemoval(const OpenWindow& open, RemovalReason reason, BlockId id,
                             TenantId tenant);
   UpdatedEvent* OpenUpdate(WindowSize window, BlockId id);
-  UpdatedEvent& AppendUpdate(WindowSize window, BlockId id, BlockHash hash, TenantId tenant);
+  UpdatedEvent& AppendUpdate(WindowSize window, const TreeBlock& block, TenantId tenant);
   void AppendTaken(WindowSize window, BlockId id, TenantId tenant);
   void AppendFreed(WindowSize window, BlockId id, TenantId tenant);
   // Whether a block of the tenant can join the event, which must come after `bound`.

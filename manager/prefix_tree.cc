@@ -84,6 +84,7 @@ uint32_t FirstDifference(const BlockKey& a, const BlockKey& b) {
 PrefixTree::PrefixTree(const BlockStore* store, size_t num_tiers)
     : store_(store),
       nodes_(store->num_ids()),
+      end_tokens_(store->num_ids()),
       max_match_ends_(std::max(kLeastMatchCounts, store->num_ids() / kIdsPerMatchCount)) {
   match_counts_.reserve(max_match_ends_);
   for (size_t tier = 1; tier + 1 < num_tiers; ++tier) between_.emplace_back(store->num_ids());
@@ -304,6 +305,7 @@ void PrefixTree::Insert(BlockId id, NodeRef parent, const BlockKey& key, Content
                         .whole = block.token_count == store_->tokens_per_block(),
                         .beside = block.beside,
                         .facts = facts.bits()};
+  end_tokens_[id.value()] = end_token(parent) + block.token_count;
   AddChild(children(parent), id, key);
 }
 

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "events/block_hash.h"
 #include "events/block_key.h"
+#include "events/event.h"
 #include "manager/big_array.h"
 #include "manager/block_facts.h"
 #include "manager/block_store.h"
@@ -58,9 +59,10 @@ class NodeRef {
 // 6. match_ends(node) is the number of CountMatchEnd calls for the node, and for nodes below it
 // that were erased after they were counted. At most max_match_ends() nodes are counted. A match
 // that ends at a further node counts for a node above it, or not at all.
+// 7. A node ends as many tokens after its parent's end as it holds, and a root ends at token 0.
 class PrefixTree {
  public:
-  // `store` outlives the tree. Takes its memory at once: 32 bytes for each id, 4 more for each of
+  // `store` outlives the tree. Takes its memory at once: 36 bytes for each id, 4 more for each of
   // `num_tiers` that is neither the first nor the last, and half a byte for the counts of matches.
   explicit PrefixTree(const BlockStore* store, size_t num_tiers = 2);
 
@@ -180,6 +182,13 @@ class PrefixTree {
     const Node& node = nodes_[id.value()];
     return BlockHash{uint64_t{node.hash_high} << 32 | node.hash_low};
   }
+  // The number of tokens from the prompt's start to the node's end. A keyed block holds
+  // tokens_per_block tokens. REQUIRES: `id` is in the tree. Cost: O(1).
+  uint32_t end_token(BlockId id) const { return end_tokens_[id.value()]; }
+  uint32_t end_token(NodeRef node) const { return node.is_root() ? 0 : end_token(node.block()); }
+  // The node as events name it.
+  TreeBlock Named(BlockId id) const { return {id, hash(id), end_token(id)}; }
+  TreeBlock Named(NodeRef node) const { return node.is_root() ? TreeBlock{} : Named(node.block()); }
   ContentFacts facts(BlockId id) const { return ContentFacts::FromBits(nodes_[id.value()].facts); }
   BlockHash hash(NodeRef node) const {
     return node.is_root() ? roots_[node.root()].hash : hash(node.block());
@@ -261,6 +270,7 @@ class PrefixTree {
 
   const BlockStore* const store_;
   BigArray<Node> nodes_;
+  BigArray<uint32_t> end_tokens_;  // By id. Has a meaning only for a node.
   // For each tier but the first and the last, by id: the number of children there or nearer.
   std::vector<BigArray<uint32_t>> between_;
   const uint32_t max_match_ends_;

@@ -327,8 +327,8 @@ void TierResidency::AttachOnDisk(OperationScope& op, BlockId id, SlotIndex slot)
   }
   ListOnDisk(op, id);
   const Tier tier = store_[id].tier();
-  recorder().CopiesChanged(options_.window, id, tree_.hash(id), {tier, tier},
-                           {before, LowerTiers(id)}, accounts_.owner(id));
+  recorder().CopiesChanged(options_.window, tree_.Named(id), {tier, tier}, {before, LowerTiers(id)},
+                           accounts_.owner(id));
 }
 
 // --- Leaving the disk ---
@@ -355,8 +355,8 @@ void TierResidency::DropOnDisk(OperationScope& op, BlockId id) {
   DetachOnDisk(op, id, slot, is_cut_off ? Lost::kForgotten : Lost::kDropped);
   if (is_cut_off) return;
   const Tier tier = store_[id].tier();
-  recorder().CopiesChanged(options_.window, id, tree_.hash(id), {tier, tier},
-                           {before, LowerTiers(id)}, accounts_.owner(id));
+  recorder().CopiesChanged(options_.window, tree_.Named(id), {tier, tier}, {before, LowerTiers(id)},
+                           accounts_.owner(id));
 }
 
 void TierResidency::DetachOnDisk(OperationScope& op, BlockId id, SlotIndex slot, Lost lost) {

@@ -162,8 +162,8 @@ void TierResidency::DropDuplicate(BlockId id, SlotRef slot) {
   Release(slot);
   if (tree_.IsCutOff(id)) return;
   const Tier tier = store_[id].tier();
-  recorder().CopiesChanged(options_.window, id, tree_.hash(id), {tier, tier},
-                           {before, LowerTiers(id)}, accounts_.owner(id));
+  recorder().CopiesChanged(options_.window, tree_.Named(id), {tier, tier}, {before, LowerTiers(id)},
+                           accounts_.owner(id));
 }
 
 // Called for a block that leaves the tree.
@@ -210,7 +210,7 @@ void TierResidency::ChangeTier(OperationScope& op, BlockId id, SlotRef slot, Old
   if (!IsOnDisk(slot.tier)) TellInserted(op, id);
   if (has_disk()) ListOnDisk(op, id);
   if (is_cut_off) return;
-  recorder().CopiesChanged(options_.window, id, tree_.hash(id), {old.tier, slot.tier},
+  recorder().CopiesChanged(options_.window, tree_.Named(id), {old.tier, slot.tier},
                            {lower_before, LowerTiers(id)}, accounts_.owner(id));
 }
 

@@ -205,6 +205,8 @@ void WindowBlockManager::EndPinsOf(OperationScope& op, BlockId id, RemovalReason
 
 void WindowBlockManager::TakeRaw(OperationScope& op, SessionId owner, absl::Span<BlockHandle> out) {
   CountAllocated(op, out.size());
+  const uint32_t free = residency_.free_slots(Tier::kPrimary);
+  if (out.size() > free) recorder().ExpectRemoved(out.size() - free);
   for (BlockHandle& handle : out) {
     const BlockId id = residency_.Take(op, BlockState::kRaw);
     store_[id].refs = LowBits(owner);

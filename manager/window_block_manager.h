@@ -465,7 +465,7 @@ class WindowBlockManager final : private CacheExit {
   void RecordRemoval(OperationScope& op, BlockId id, RemovalReason reason) {
     const bool cut_off = IsCutOff(id);
     CountRemoval(op, id, reason);
-    if (!cut_off) recorder().Removed(window(), reason, id, tree_.hash(id), accounts().owner(id));
+    if (!cut_off) recorder().Removed(window(), reason, tree_.Named(id), accounts().owner(id));
   }
   void CountRemoval(OperationScope& op, BlockId id, RemovalReason reason) {
     const Block& block = store_[id];

@@ -95,6 +95,8 @@ void WindowBlockManager::CheckInvariants(const Holders& holders) const {
                  "rule 12: a cached block is found by its content");
     PAGODA_CHECK(tree_.hash(id) == HashBlock(tree_.hash(parent), store_.key(id)),
                  "rule 12: a block has the hash of its content");
+    PAGODA_CHECK(tree_.end_token(id) == tree_.end_token(parent) + block.token_count,
+                 "a block ends as many tokens after its parent as it holds");
     PAGODA_CHECK(!IsCutOff(id) || (i >= next_cut_off_ && !block.pinned),
                  "a cut-off block is not pinned, and leaves later");
     if (parent.is_root()) continue;

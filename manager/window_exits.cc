@@ -109,7 +109,7 @@ void WindowBlockManager::SetPriority(OperationScope& op, BlockId id, Priority pr
   const Priority old = store_[id].priority();
   if (old == priority) return;
   if (!IsCutOff(id)) {
-    recorder().PriorityChanged(window(), id, tree_.hash(id), {old, priority}, accounts().owner(id));
+    recorder().PriorityChanged(window(), tree_.Named(id), {old, priority}, accounts().owner(id));
   }
   residency_.SetPriority(op, id, priority);
 }

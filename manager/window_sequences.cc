@@ -381,10 +381,8 @@ void WindowBlockManager::RecordStored(OperationScope& op, BlockId id, NodeRef ro
     store_[id].followed = 1;
     reuse_intervals_.Stored(id, op.now);
   }
-  const NodeRef parent = tree_.parent(id);
   const Block& block = store_[id];
-  recorder().Stored(window(), tree_.key(root), parent.is_root() ? kNoBlock : parent.block(),
-                    tree_.hash(parent),
+  recorder().Stored(window(), tree_.key(root), tree_.Named(tree_.parent(id)),
                     {.id = id,
                      .hash = tree_.hash(id),
                      .token_count = block.token_count,

@@ -57,7 +57,9 @@ BlockId WindowBlockManager::ReadSnapshot(BlockId begin, size_t max_ids, size_t m
     // A child of the previous block joins its event, unless the event would have to hold extras.
     if (run == nullptr || run->blocks.back().id != parent_id || key.has_extras() ||
         !run->extras.empty()) {
-      StoredEvent stored{.parent = parent_id, .name_space = tree_.key(tree_.RootOf(id))};
+      StoredEvent stored{.parent = parent_id,
+                         .first_token = tree_.end_token(parent),
+                         .name_space = tree_.key(tree_.RootOf(id))};
       if (parent_id != kNoBlock) stored.parent_hash = tree_.hash(parent);
       stored.extras.assign(key.extras.begin(), key.extras.end());
       add(accounts().owner(id), std::move(stored));

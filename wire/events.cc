@@ -93,17 +93,18 @@ struct EventWriter {
     v1::StoredEvent* proto = out->mutable_stored();
     if (event.parent_hash.has_value()) proto->set_parent_hash(event.parent_hash->value());
     if (event.parent != kNoBlock) proto->set_parent_block_id(event.parent.value());
-    NamespaceToProto(*event.name_space, proto->mutable_namespace_());
+    if (!event.hashes_only) NamespaceToProto(*event.name_space, proto->mutable_namespace_());
     proto->mutable_blocks()->Reserve(static_cast<int>(event.blocks.size()));
     proto->set_content_hidden(event.content_hidden);
     size_t begin = 0;
     for (const StoredBlock& block : event.blocks) {
       v1::StoredBlock* stored = proto->add_blocks();
-      stored->set_block_id(block.id.value());
+      if (block.id != kNoBlock) stored->set_block_id(block.id.value());
       stored->set_block_hash(block.hash.value());
       stored->set_tier(TierToProto(block.tier));
       stored->set_priority(block.priority.value());
       TiersToProto(block.lower, stored->mutable_lower_tiers());
+      if (event.hashes_only) continue;
       if (event.content_hidden || event.keyed()) stored->set_token_count(block.token_count);
       if (event.content_hidden) continue;
       const BlockKey key = event.KeyAt(begin, block);
@@ -119,7 +120,7 @@ struct EventWriter {
 
   void operator()(const UpdatedEvent& event) const {
     v1::UpdatedEvent* proto = out->mutable_updated();
-    proto->set_block_id(event.id.value());
+    if (event.id != kNoBlock) proto->set_block_id(event.id.value());
     proto->set_block_hash(event.hash.value());
     if (event.tier.has_value()) {
       proto->mutable_tier()->set_old_value(TierToProto(event.tier->old_value));

@@ -11,6 +11,7 @@ v1::RemovalReason RemovalReasonToProto(RemovalReason reason);
 v1::RemovalScope RemovalScopeToProto(RemovedEvent::Scope scope);
 v1::PinEnd PinEndToProto(PinEnd end);
 
+// An id of kNoBlock is left out. `out` is empty.
 void EventToProto(const Event& event, v1::Event* out);
 
 }  // namespace pagoda

@@ -129,6 +129,7 @@ struct Writer {
     out.Message(5, [&] {
       out.Number(5, event.content_hidden ? 1 : 0);
       const bool keyed = event.keyed();
+      const bool with_count = (keyed || event.content_hidden) && !event.hashes_only;
       size_t token = event.tokens.size();
       for (size_t i = event.blocks.size(); i > 0; --i) {
         const StoredBlock& block = event.blocks[i - 1];
@@ -136,7 +137,7 @@ struct Writer {
         out.Message(4, [&] {
           if (keyed && begin < token) out.Text(10, ClientKeyBytes(event.KeyAt(begin, block)));
           PackedTiers(out, 9, block.lower);
-          if (keyed || event.content_hidden) out.Number(8, block.token_count);
+          if (with_count) out.Number(8, block.token_count);
           out.Number(5, block.priority.value());
           out.Number(4, TierToProto(block.tier));
           out.Message(
@@ -146,11 +147,11 @@ struct Writer {
               },
               /*keep_empty=*/false);
           out.Fixed(2, block.hash.value());
-          out.Number(1, block.id.value());
+          Id(1, block.id);
         });
         token = begin;
       }
-      out.Message(3, [&] { NameSpace(*event.name_space); });
+      if (!event.hashes_only) out.Message(3, [&] { NameSpace(*event.name_space); });
       if (event.parent != kNoBlock) out.Present(2, event.parent.value());
       if (event.parent_hash.has_value()) out.PresentFixed(1, event.parent_hash->value());
     });
@@ -186,7 +187,7 @@ struct Writer {
         });
       }
       out.Fixed(2, event.hash.value());
-      out.Number(1, event.id.value());
+      Id(1, event.id);
     });
   }
 
@@ -206,6 +207,9 @@ struct Writer {
     });
   }
 
+  void Id(int field, BlockId id) const {
+    if (id != kNoBlock) out.Number(field, id.value());
+  }
   void NameSpace(const NamespaceKey& key) const {
     out.Number(4, key.keyed ? 1 : 0);
     out.Text(3, key.tenant);

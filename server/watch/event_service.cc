@@ -41,6 +41,29 @@ absl::StatusOr<Revision> FirstRevision(const v1::WatchRequest& request,
   return status;
 }
 
+// EventFilter::chunk_tokens. Errors: INVALID_ARGUMENT.
+absl::StatusOr<uint32_t> ChunkTokens(const v1::WatchRequest& request, uint32_t tokens_per_block) {
+  const uint32_t chunk_tokens = request.chunk_tokens();
+  switch (request.content()) {
+    case v1::EVENT_CONTENT_UNSPECIFIED:
+    case v1::EVENT_CONTENT_TOKENS:
+      if (chunk_tokens == 0) return 0;
+      return MakeError(Reason::kInvalidArgument,
+                       absl::StrCat("chunk_tokens is ", chunk_tokens,
+                                    ", but only EVENT_CONTENT_HASHES comes by chunks"));
+    case v1::EVENT_CONTENT_HASHES:
+      if (chunk_tokens == 0) return tokens_per_block;
+      if (chunk_tokens % tokens_per_block == 0) return chunk_tokens;
+      return MakeError(Reason::kInvalidArgument,
+                       absl::StrCat("chunk_tokens is ", chunk_tokens,
+                                    ", which is no multiple of the cache's tokens_per_block, ",
+                                    tokens_per_block));
+    default:
+      return MakeError(Reason::kInvalidArgument, absl::StrCat("there is no event content ",
+                                                              static_cast<int>(request.content())));
+  }
+}
+
 }  // namespace
 
 EventService::EventService(const CacheDirectory* caches, const ServingState* state,
@@ -123,6 +146,9 @@ absl::StatusOr<EventFilter> EventService::Filter(const v1::WatchRequest& request
     }
     filter.tiers |= 1 << (tier - v1::TIER_PRIMARY);
   }
+  const absl::StatusOr<uint32_t> chunk_tokens = ChunkTokens(request, cache.tokens_per_block);
+  if (!chunk_tokens.ok()) return chunk_tokens.status();
+  filter.chunk_tokens = *chunk_tokens;
   for (const uint32_t size : request.window_sizes()) {
     const WindowSize window = WindowFromProto(size);
     if (std::none_of(cache.windows.begin(), cache.windows.end(),

@@ -58,8 +58,8 @@ void PrintLogAppend() {
   const std::vector<TokenId> tokens(kTokens, 7);
   Print({.id = "log_append_removed",
          .value = Measure([](EventRecorder& recorder, uint32_t number) {
-           recorder.Removed(kFullAttention, RemovalReason::kEvicted, BlockId{number},
-                            BlockHash{number});
+           recorder.Removed(kFullAttention, RemovalReason::kEvicted,
+                            {BlockId{number}, BlockHash{number}, number});
          }),
          .unit = "ns",
          .yardstick = kHeap,
@@ -67,7 +67,7 @@ void PrintLogAppend() {
   Print({.id = "log_append_stored",
          .value = Measure([&](EventRecorder& recorder, uint32_t number) {
            recorder.Stored(
-               kFullAttention, default_tenant, BlockId{number}, BlockHash{number},
+               kFullAttention, default_tenant, {BlockId{number}, BlockHash{number}, number},
                {.id = BlockId{number + 1}, .hash = BlockHash{number}, .token_count = kTokens},
                BlockKey{.tokens = tokens, .extras = {}});
          }),

@@ -224,6 +224,26 @@ TEST_F(EventsTest, AnInvalidatedPrefixLeavesChildrenFirst) {
   EXPECT_EQ(CachedBlocks(), 1u);
 }
 
+// The place of a block in its prompt is all that a reader of hashes by chunks knows it by.
+TEST_F(EventsTest, EventsSayWhereBlocksEndInTheirPrompt) {
+  Make(4, 16);
+  Serve(1, Range(0, 9));
+  TakeEvents();
+  Serve(2, Range(0, 7) + Range(50, 55));
+  const auto stored = OfType<StoredEvent>(TakeEvents());
+  ASSERT_THAT(stored, SizeIs(2));
+  EXPECT_EQ(stored[0].first_token, 8u);
+  EXPECT_EQ(stored[1].first_token, 12u) << "the tail, when its sequence ended";
+  ASSERT_TRUE(Run(SetRetention{.tokens = Range(0, 7) + Range(50, 53),
+                               .retention = {.ranges = {{8, 12, {.priority = Priority{60}}}}}})
+                  .ok());
+  EXPECT_EQ(TakeOnly<UpdatedEvent>().end_token, 12u);
+
+  EXPECT_EQ(Run(InvalidatePrefix{})->removed_blocks, 5u);
+  EXPECT_THAT(TakeOnly<RemovedEvent>().end_tokens,
+              ::testing::UnorderedElementsAre(4, 8, 10, 12, 14));
+}
+
 TEST_F(EventsTest, EventsHaveNoGapsAndTheirTime) {
   Make(4, 8);
   for (uint64_t id = 1; id < 10; ++id) {

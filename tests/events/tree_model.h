@@ -47,6 +47,13 @@ class TreeModel {
     return entries;
   }
 
+  // The tokens from the prompt's start to the end of a block that was stored. A block has two.
+  uint32_t EndToken(BlockId id) const {
+    uint32_t tokens = 0;
+    for (; id != kNoBlock; id = known_.at(id).parent) tokens += 2;
+    return tokens;
+  }
+
  private:
   static constexpr uint32_t kIds = 12;
 
@@ -104,6 +111,7 @@ class TreeModel {
     cached_[entry.id] = known_[entry.id] = entry;
     StoredEvent event{
         .parent = entry.parent,
+        .first_token = EndToken(entry.parent),
         .name_space = entry.name_space,
         .blocks = {{entry.id, entry.hash, 2, entry.tier, entry.priority, entry.lower}},
         .tokens = {entry.tokens.begin(), entry.tokens.end()},
@@ -116,11 +124,17 @@ class TreeModel {
     cached_.erase(id);
     constexpr RemovalReason kReasons[] = {RemovalReason::kEvicted, RemovalReason::kDisplaced,
                                           RemovalReason::kInvalidated};
-    return {.reason = kReasons[Draw(3)], .blocks = {id}, .hashes = {hash}};
+    return {.reason = kReasons[Draw(3)],
+            .blocks = {id},
+            .hashes = {hash},
+            .end_tokens = {EndToken(id)}};
   }
   UpdatedEvent Reprioritize(TreeEntry& entry) {
     const Priority old = std::exchange(entry.priority, Priority{static_cast<uint8_t>(Draw(101))});
-    return {.id = entry.id, .hash = entry.hash, .priority = Change<Priority>{old, entry.priority}};
+    return {.id = entry.id,
+            .end_token = EndToken(entry.id),
+            .hash = entry.hash,
+            .priority = Change<Priority>{old, entry.priority}};
   }
   bool MayMove(const TreeEntry& entry, Tier to) const {
     if (!full_) return true;
@@ -130,7 +144,7 @@ class TreeModel {
     });
   }
   UpdatedEvent Move(TreeEntry& entry, Tier to, TierSet lower) {
-    UpdatedEvent updated{.id = entry.id, .hash = entry.hash};
+    UpdatedEvent updated{.id = entry.id, .end_token = EndToken(entry.id), .hash = entry.hash};
     if (entry.tier != to) updated.tier = Change<Tier>{entry.tier, to};
     if (entry.lower != lower) updated.lower = Change<TierSet>{entry.lower, lower};
     entry.tier = to;

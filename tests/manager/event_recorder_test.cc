@@ -24,22 +24,22 @@ class EventRecorderTest : public ::testing::Test {
   EventRecorderTest() { recorder_.BeginOperation(absl::UnixEpoch()); }
 
   void Removed(RemovalReason reason, uint32_t id, WindowSize window = kFullAttention) {
-    recorder_.Removed(window, reason, BlockId{id}, BlockHash{id});
+    recorder_.Removed(window, reason, {BlockId{id}, BlockHash{id}, 2 * id});
   }
   void Evicted(uint32_t id, WindowSize window = kFullAttention) {
     Removed(RemovalReason::kEvicted, id, window);
   }
   void Stored(uint32_t id, BlockId parent, absl::Span<const TokenExtra> extras = {}) {
     const TokenId token = id;
-    recorder_.Stored(kFullAttention, {}, parent, BlockHash{parent.value()},
+    recorder_.Stored(kFullAttention, {}, {parent, BlockHash{parent.value()}, 7},
                      {.id = BlockId{id}, .token_count = 1}, {{&token, 1}, extras});
   }
   void MovedDown(uint32_t id, WindowSize window = kFullAttention) {
-    recorder_.CopiesChanged(window, BlockId{id}, BlockHash{id}, {Tier::kPrimary, Tier::kSecondary},
-                            {});
+    recorder_.CopiesChanged(window, {BlockId{id}, BlockHash{id}, 3 * id},
+                            {Tier::kPrimary, Tier::kSecondary}, {});
   }
   void Reprioritized(uint32_t id, uint8_t from, uint8_t to) {
-    recorder_.PriorityChanged(kFullAttention, BlockId{id}, BlockHash{id},
+    recorder_.PriorityChanged(kFullAttention, {BlockId{id}, BlockHash{id}, 3 * id},
                               {Priority{from}, Priority{to}});
   }
   static const RemovedEvent& AsRemoved(const Event& event) {
@@ -66,6 +66,8 @@ TEST_F(EventRecorderTest, RemovalsOfOneOperationAndReasonAreOneEvent) {
   EXPECT_EQ(AsRemoved(events[0]).blocks.size(), 256u);
   EXPECT_EQ(AsRemoved(events[0]).blocks[255], BlockId{255});
   EXPECT_EQ(AsRemoved(events[0]).hashes[255], BlockHash{255});
+  EXPECT_EQ(AsRemoved(events[0]).end_tokens.size(), 256u);
+  EXPECT_EQ(AsRemoved(events[0]).end_tokens[255], 510u);
   EXPECT_THAT(AsRemoved(events[1]).blocks, ElementsAre(BlockId{256}));
   EXPECT_EQ(events[0].time, absl::FromUnixSeconds(5));
   EXPECT_EQ(events[1].time, absl::FromUnixSeconds(6));
@@ -164,6 +166,7 @@ TEST_F(EventRecorderTest, TierAndPriorityOfABlockAreOneEvent) {
   ASSERT_EQ(events.size(), 5u);
   EXPECT_EQ(AsUpdated(events[0]),
             (UpdatedEvent{.id = BlockId{1},
+                          .end_token = 3,
                           .hash = BlockHash{1},
                           .tier = Change<Tier>{Tier::kPrimary, Tier::kSecondary},
                           .priority = Change<Priority>{Priority{50}, Priority{35}}}));
@@ -187,6 +190,7 @@ TEST_F(EventRecorderTest, AStoredEventIsAChain) {
   EXPECT_FALSE(AsStored(events[0]).parent_hash.has_value());
   EXPECT_EQ(AsStored(events[1]).parent, BlockId{1});
   EXPECT_EQ(AsStored(events[1]).parent_hash, BlockHash{1});
+  EXPECT_EQ(AsStored(events[1]).first_token, 7u);
 }
 
 TEST_F(EventRecorderTest, AChainHasExtrasForEveryTokenOrForNone) {
@@ -226,7 +230,8 @@ TEST_F(EventRecorderTest, AStoredEventIsBoundedByTokensToo) {
   const std::vector<TokenId> tokens(512);
   constexpr uint32_t kBlocks = 3 * kMaxStoredTokens / 512;
   for (uint32_t id = 1; id <= kBlocks; ++id) {
-    recorder_.Stored(kFullAttention, {}, id == 1 ? kNoBlock : BlockId{id - 1}, BlockHash{id - 1},
+    recorder_.Stored(kFullAttention, {},
+                     {id == 1 ? kNoBlock : BlockId{id - 1}, BlockHash{id - 1}, 512 * (id - 1)},
                      {.id = BlockId{id}, .token_count = 512}, {tokens, {}});
   }
   const EventBatch events = recorder_.Take();
@@ -288,7 +293,8 @@ class EventRecorderLifecycleTest : public EventRecorderTest {
     reuse_intervals_.BlockFreed(kFullAttention, BlockId{id}, tenant);
   }
   void EvictedBeside(uint32_t id) {
-    reuse_intervals_.Removed(kFullAttention, RemovalReason::kEvicted, BlockId{id}, BlockHash{id});
+    reuse_intervals_.Removed(kFullAttention, RemovalReason::kEvicted,
+                             {BlockId{id}, BlockHash{id}, id});
   }
   static const std::pmr::vector<BlockId>& CreatedBlocks(const Event& event) {
     return std::get<CreatedEvent>(event.what).blocks;
@@ -382,10 +388,10 @@ TEST_F(EventRecorderTest, RecordsNothingWhereNobodyReads) {
   silent.BlocksReleased(kFullAttention, {BlockId{1}});
   silent.BlockTaken(kFullAttention, BlockId{1}, kDefaultTenant);
   silent.BlockFreed(kFullAttention, BlockId{1}, kDefaultTenant);
-  silent.Stored(kFullAttention, {}, kNoBlock, BlockHash{}, {.token_count = 1}, {{&token, 1}});
-  silent.CopiesChanged(kFullAttention, BlockId{1}, BlockHash{}, {}, {});
-  silent.PriorityChanged(kFullAttention, BlockId{1}, BlockHash{}, {});
-  silent.Removed(kFullAttention, RemovalReason::kEvicted, BlockId{1}, BlockHash{});
+  silent.Stored(kFullAttention, {}, {}, {.token_count = 1}, {{&token, 1}});
+  silent.CopiesChanged(kFullAttention, {.id = BlockId{1}}, {}, {});
+  silent.PriorityChanged(kFullAttention, {.id = BlockId{1}}, {});
+  silent.Removed(kFullAttention, RemovalReason::kEvicted, {.id = BlockId{1}});
   silent.WindowCleared(kFullAttention);
   silent.PoolsRemoved(kFullAttention);
   EXPECT_THAT(silent.Take(), IsEmpty());
@@ -417,14 +423,14 @@ TEST(EventRecorderLawTest, JoinedLivesFitOneByOneAndMakeTheSameSet) {
           state = State::kFree;
         } else if (state == State::kTaken) {
           const TokenId token = id.value();
-          recorder.Stored(window, {}, kNoBlock, BlockHash{0},
+          recorder.Stored(window, {}, {},
                           {.id = id, .hash = BlockHash{id.value()}, .token_count = 1},
                           {{&token, 1}, {}}, tenant);
           state = State::kCached;
         } else {
           const bool held = random() % 2 == 0;
-          recorder.Removed(window, held ? RemovalReason::kTruncated : RemovalReason::kEvicted, id,
-                           BlockHash{id.value()}, tenant);
+          recorder.Removed(window, held ? RemovalReason::kTruncated : RemovalReason::kEvicted,
+                           {id, BlockHash{id.value()}, 1}, tenant);
           if (held) recorder.BlockTaken(window, id, tenant);
           state = held ? State::kTaken : State::kFree;
         }

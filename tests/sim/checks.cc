@@ -99,6 +99,8 @@ void World::Check() {
   for (uint32_t w = 0; w < num_windows(); ++w) {
     const std::vector<TreeEntry> tree = core->DumpTree(config.windows[w].size);
     shadows[w].Compare(tree);
+    hash_reader_.Compare(config, w, shadows[w]);
+    if (late_joiner_.hashes() != nullptr) late_joiner_.hashes()->Compare(config, w, shadows[w]);
     if (keep_events_) {
       SIM_CHECK(shadow_tree_.Dump(config.windows[w].size) == tree, "law: the ShadowTree differs");
     }

@@ -414,8 +414,9 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
     }
     return;
   }
-  SIM_CHECK(!removed.blocks.empty() && removed.blocks.size() == removed.hashes.size(),
-            "law: ids and hashes of a removal differ in number");
+  SIM_CHECK(!removed.blocks.empty() && removed.blocks.size() == removed.hashes.size() &&
+                removed.blocks.size() == removed.end_tokens.size(),
+            "law: ids, hashes and end tokens of a removal differ in number");
   for (size_t i = 0; i < removed.blocks.size(); ++i) {
     const uint32_t id = removed.blocks[i].value();
     const Node& node = shadow.node(id);
@@ -456,7 +457,7 @@ void Follow::Apply(uint32_t window, const RemovedEvent& removed) {
     DropDuplicatesOf(window, id);
     world_.on_order.BlockLeft(window, id);
     const uint32_t holes = shadow.holes();
-    shadow.Remove(removed.blocks[i], removed.hashes[i]);
+    shadow.Remove(removed.blocks[i], removed.hashes[i], removed.end_tokens[i]);
     if (shadow.holes() > holes) world_.coverage.Add(Met::kHole);
     // A hole that the same call fills again gets other bytes.
     if (scope_.publisher != nullptr &&

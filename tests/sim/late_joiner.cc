@@ -22,6 +22,7 @@ void LateJoiner::Act(const BlockManager& core, Random& random, absl::Time now) {
       tree_ = {};
       tree_.BeginSnapshot();
       allocations_.BeginSnapshot();
+      hashes_.emplace(*config_, chunk_blocks_);
       position_ = {};
       state_ = State::kReading;
       return;
@@ -50,6 +51,7 @@ void LateJoiner::Act(const BlockManager& core, Random& random, absl::Time now) {
 }
 
 void LateJoiner::Apply(const Event& event) {
+  hashes_->See(event);
   absl::Status status = tree_.Apply(event);
   status.Update(allocations_.Apply(event));
   SIM_CHECK(status.ok(), "for who comes late: ", status.ToString());

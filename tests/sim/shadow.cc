@@ -35,6 +35,9 @@ void Shadow::ApplyStored(const StoredEvent& stored) {
               parent, ", which is not in the tree");
     SIM_CHECK(node(parent).hash == *stored.parent_hash, "law: wrong parent hash");
   }
+  const uint32_t first_token = parent == kNone ? 0 : EndToken(parent);
+  SIM_CHECK(stored.first_token == first_token, "law: a Stored event begins at token ",
+            stored.first_token, " instead of ", first_token);
   const uint32_t name_space = NameSpaceIndex(*stored.name_space);
   size_t begin = 0;
   for (const StoredBlock& block : stored.blocks) {
@@ -119,6 +122,9 @@ void Shadow::ApplyUpdated(const UpdatedEvent& updated) {
       updated.tier.has_value() || updated.lower.has_value() || updated.priority.has_value();
   SIM_CHECK(changes != updated.ended_pin.has_value(),
             "law: an Updated event that says nothing, or a pin's end beside a change");
+  const uint32_t end_token = changes ? EndToken(id) : 0;
+  SIM_CHECK(updated.end_token == end_token, "law: block ", id, " is updated as ending at token ",
+            updated.end_token, " instead of ", end_token);
   if (updated.tier.has_value()) {
     SIM_CHECK(node.tier == updated.tier->old_value && node.tier != updated.tier->new_value,
               "law: block ", id, " updated from a wrong tier");
@@ -144,10 +150,16 @@ void Shadow::Clear() {
   cached_count_ = holes_ = 0;
 }
 
-void Shadow::Remove(BlockId block, BlockHash hash) {
+uint32_t Shadow::EndToken(uint32_t id) const {
+  return nodes_[id].depth * config_->tokens_per_block + nodes_[id].count;
+}
+
+void Shadow::Remove(BlockId block, BlockHash hash, uint32_t end_token) {
   const uint32_t id = block.value();
   SIM_CHECK(node(id).cached(), "law: block ", id, " removed but not cached");
   SIM_CHECK(nodes_[id].hash == hash, "law: block ", id, " removed with a wrong hash");
+  SIM_CHECK(EndToken(id) == end_token, "law: block ", id, " is removed as ending at token ",
+            end_token, " instead of ", EndToken(id));
   --cached_count_;
   if (HasChildren(id)) {
     SIM_CHECK(sliding_, "law: block ", id, " removed before its children");

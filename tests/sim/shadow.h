@@ -49,7 +49,7 @@ class Shadow {
   void ApplyUpdated(const UpdatedEvent& updated);
   void Clear();
   // One block of a removal.
-  void Remove(BlockId id, BlockHash hash);
+  void Remove(BlockId id, BlockHash hash, uint32_t end_token);
 
   // Stops the run if `entries` (BlockManager::DumpTree) is a different tree.
   void Compare(const std::vector<TreeEntry>& entries) const;
@@ -68,6 +68,8 @@ class Shadow {
   // The block whose last token has `value`, and its number of tokens; kNone if there is none. Cost:
   // O(ids).
   uint32_t FindValue(Value value) const;
+  // The tokens from the prompt's start to the block's end.
+  uint32_t EndToken(uint32_t id) const;
   bool HasChildren(uint32_t id) const { return nodes_[id].first_child != kNone; }
   // Whether children are cached in that tier or a nearer one.
   bool HasNearChildren(uint32_t id, Tier tier) const;

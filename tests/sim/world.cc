@@ -72,10 +72,20 @@ void World::BeginRun() {
   batch_defers = exhausted = false;
   shadow_tree_ = {};
   allocations_ = {};
-  late_joiner_ = LateJoiner(config.lifecycle);
+  late_joiner_ = MakeLateJoiner();
+  hash_reader_ = MakeHashReader();
   revision_ = {};
   victims_.clear();
   stats_ = {};
+}
+
+LateJoiner World::MakeLateJoiner() const {
+  constexpr uint32_t kSizes = HashReader::kMostChunkBlocks;
+  return {&config, 1 + static_cast<uint32_t>(config.seed / kSizes % kSizes)};
+}
+
+HashReader World::MakeHashReader() const {
+  return {config, 1 + static_cast<uint32_t>(config.seed % HashReader::kMostChunkBlocks)};
 }
 
 void World::Restart() {
@@ -294,6 +304,7 @@ void World::Absorb(const Scope& scope) {
   for (const Event& event : events) {
     const absl::Status status = allocations_.Apply(event);
     SIM_CHECK(status.ok(), "law: ", status.ToString());
+    hash_reader_.See(event);
   }
   if (!keep_events_) return;
   for (const Event& event : events) {

@@ -28,6 +28,7 @@
 #include "tests/sim/disk.h"
 #include "tests/sim/disk_orders.h"
 #include "tests/sim/fail.h"
+#include "tests/sim/hash_reader.h"
 #include "tests/sim/journal.h"
 #include "tests/sim/late_joiner.h"
 #include "tests/sim/ledger.h"
@@ -271,6 +272,8 @@ class World {
   uint32_t ComputedWithout(const SimSequence& sequence, uint32_t window, SlotRef lost) const;
   void BeginRun();
   void TakePublishable(Random& random);
+  LateJoiner MakeLateJoiner() const;
+  HashReader MakeHashReader() const;
   void Adopt(const std::vector<RecoveredWindow>& windows, const std::vector<SlotChange>& changes);
   void QuarantineFree();
   void RestoreDisk(const std::vector<RecoveredWindow>& windows);
@@ -310,7 +313,9 @@ class World {
   std::vector<CopyOrder> orders_;
   ShadowTree shadow_tree_;
   ShadowAllocations allocations_;
-  LateJoiner late_joiner_;
+  // Both draw the size of their chunks from the seed.
+  LateJoiner late_joiner_ = MakeLateJoiner();
+  HashReader hash_reader_ = MakeHashReader();
   Revision revision_;
   std::vector<Victims> victims_;  // Of the last call.
   // The number of the last call's events, for Refused.
