@@ -1,5 +1,6 @@
 #include "clients/pagodactl/event_text.h"
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMaxListedBlocks = 8;
+constexpr int kMaxListedHashes = 4;
 
 std::string Hex(uint64_t value) { return absl::StrFormat("%016x", value); }
 
@@ -57,6 +59,16 @@ std::string ListBlocks(std::vector<uint32_t> ids) {
                       cut ? ",..." : "");
 }
 
+// "hash 00ff..."; "hashes 00ff...,12ab...,..."
+std::string ListHashes(const std::vector<uint64_t>& hashes) {
+  std::vector<std::string> listed;
+  for (size_t i = 0; i < hashes.size() && i < kMaxListedHashes; ++i) {
+    listed.push_back(Hex(hashes[i]));
+  }
+  return absl::StrCat(hashes.size() == 1 ? "hash " : "hashes ", absl::StrJoin(listed, ","),
+                      hashes.size() > kMaxListedHashes ? ",..." : "");
+}
+
 // The part of a summary that depends on the event's type.
 struct Content {
   std::string type;
@@ -65,6 +77,8 @@ struct Content {
   std::string tokens = "-";
   std::string detail;
 };
+
+Content ContentOf(const v1::Event& event);
 
 Content ContentOf(const v1::CreatedEvent& event) {
   Content content;
@@ -149,6 +163,23 @@ Content ContentOf(const v1::StoredEvent& event) {
   return {"stored", Style::kGreen, absl::StrCat(event.blocks_size()), absl::StrCat(tokens), detail};
 }
 
+// A Stored event of hashes. " in primary"; " in primary 3, secondary 1".
+Content HashContentOf(const v1::StoredEvent& event) {
+  std::vector<uint64_t> hashes;
+  std::map<v1::Tier, int> tiers;
+  for (const v1::StoredBlock& block : event.blocks()) {
+    hashes.push_back(block.block_hash());
+    ++tiers[block.tier()];
+  }
+  std::vector<std::string> counts;
+  for (const auto& [tier, count] : tiers) {
+    const std::string name = ShortTierText(tier);
+    counts.push_back(tiers.size() == 1 ? name : absl::StrCat(name, " ", count));
+  }
+  return {"stored", Style::kGreen, absl::StrCat(event.blocks_size()), "-",
+          absl::StrCat(ListHashes(hashes), " in ", absl::StrJoin(counts, ", "), CopiesText(event))};
+}
+
 // "expired"; "prefix left, cleared".
 std::string PinEndText(const v1::EndedPin& pin) {
   std::string text = EnumText(v1::PinEnd_Name(pin.why()), "PIN_END_");
@@ -158,8 +189,9 @@ std::string PinEndText(const v1::EndedPin& pin) {
   return text;
 }
 
-Content ContentOf(const v1::UpdatedEvent& event) {
-  std::string detail = absl::StrCat("block ", event.block_id());
+// `block`: how the line names it.
+Content ContentOf(const v1::UpdatedEvent& event, const std::string& block) {
+  std::string detail = block;
   if (event.has_tier()) {
     absl::StrAppend(&detail, ", tier ", ShortTierText(event.tier().old_value()), " -> ",
                     ShortTierText(event.tier().new_value()));
@@ -179,14 +211,29 @@ Content ContentOf(const v1::UpdatedEvent& event) {
   return {"updated", Style::kCyan, "1", "-", detail};
 }
 
-Content ContentOf(const v1::RemovedEvent& event) {
-  const bool listed = event.scope() == v1::REMOVAL_SCOPE_UNSPECIFIED;
-  const std::string blocks = listed
-                                 ? ListBlocks({event.block_ids().begin(), event.block_ids().end()})
+// `listed`: the text of the listed blocks, of which there are `count`.
+Content ContentOf(const v1::RemovedEvent& event, int count, const std::string& listed) {
+  const bool is_listed = event.scope() == v1::REMOVAL_SCOPE_UNSPECIFIED;
+  const std::string blocks = is_listed                                  ? listed
                              : event.scope() == v1::REMOVAL_SCOPE_POOLS ? "the pools"
                                                                         : "the whole window";
-  return {"removed", Style::kYellow, listed ? absl::StrCat(event.block_ids_size()) : "all", "-",
+  return {"removed", Style::kYellow, is_listed ? absl::StrCat(count) : "all", "-",
           absl::StrCat(RemovalReasonText(event.reason()), ": ", blocks)};
+}
+
+Content HashContentOf(const v1::Event& event) {
+  switch (event.event_case()) {
+    case v1::Event::kStored:
+      return HashContentOf(event.stored());
+    case v1::Event::kUpdated:
+      return ContentOf(event.updated(), ListHashes({event.updated().block_hash()}));
+    case v1::Event::kRemoved: {
+      const auto& hashes = event.removed().block_hashes();
+      return ContentOf(event.removed(), hashes.size(), ListHashes({hashes.begin(), hashes.end()}));
+    }
+    default:
+      return ContentOf(event);
+  }
 }
 
 Content ContentOf(const v1::Event& event) {
@@ -196,9 +243,11 @@ Content ContentOf(const v1::Event& event) {
     case v1::Event::kStored:
       return ContentOf(event.stored());
     case v1::Event::kUpdated:
-      return ContentOf(event.updated());
-    case v1::Event::kRemoved:
-      return ContentOf(event.removed());
+      return ContentOf(event.updated(), absl::StrCat("block ", event.updated().block_id()));
+    case v1::Event::kRemoved: {
+      const auto& ids = event.removed().block_ids();
+      return ContentOf(event.removed(), ids.size(), ListBlocks({ids.begin(), ids.end()}));
+    }
     case v1::Event::EVENT_NOT_SET:
       break;
   }
@@ -338,8 +387,9 @@ std::string RemovalReasonText(v1::RemovalReason reason) {
   return EnumText(v1::RemovalReason_Name(reason), "REMOVAL_REASON_");
 }
 
-EventSummary Summarize(const v1::Event& event) {
-  Content content = ContentOf(event);
+namespace {
+
+EventSummary SummaryOf(const v1::Event& event, Content content) {
   return {.revision = event.revision(),
           .time = TimeOf(event),
           .window_size = event.window_size(),
@@ -350,13 +400,28 @@ EventSummary Summarize(const v1::Event& event) {
           .detail = std::move(content.detail)};
 }
 
+// Without the fields that an event of hashes does not have.
+void KeepHashes(Json& json) {
+  static constexpr const char* kAbsent[] = {"parent_hash", "parent_block_id", "lora_id",
+                                            "cache_salt",  "tenant",          "block_id",
+                                            "tokens",      "priority",        "block_ids"};
+  for (const char* name : kAbsent) json.erase(name);
+  if (!json.contains("blocks")) return;
+  for (Json& block : json["blocks"]) KeepHashes(block);
+}
+
+}  // namespace
+
+EventSummary Summarize(const v1::Event& event) { return SummaryOf(event, ContentOf(event)); }
+
 std::string EventHeader() {
   return absl::StrFormat(kLineFormat, "REVISION", "TIME", PadRight("TYPE", kTypeWidth), "WINDOW",
                          "BLOCKS", "TOKENS", "DETAILS");
 }
 
-std::string EventLine(const v1::Event& event, const Terminal& terminal) {
-  const EventSummary summary = Summarize(event);
+std::string EventLine(const v1::Event& event, const Terminal& terminal, v1::EventContent content) {
+  const bool hashes = content == v1::EVENT_CONTENT_HASHES;
+  const EventSummary summary = SummaryOf(event, hashes ? HashContentOf(event) : ContentOf(event));
   return absl::StrFormat(kLineFormat, event.revision() == 0 ? "-" : absl::StrCat(event.revision()),
                          absl::FormatTime("%H:%M:%E3S", summary.time, absl::LocalTimeZone()),
                          Paint(terminal, summary.style, PadRight(summary.type, kTypeWidth)),
@@ -372,12 +437,13 @@ std::string SnapshotEndLine(const v1::WatchResponse& message, const Terminal& te
   return MarkLine(absl::StrCat(message.revision()), "end", "the snapshot is complete", terminal);
 }
 
-Json EventJson(const v1::Event& event) {
+Json EventJson(const v1::Event& event, v1::EventContent content) {
   Json json = {{"revision", event.revision()},
                {"time", absl::FormatTime(absl::RFC3339_full, TimeOf(event), absl::UTCTimeZone())},
                {"window", WindowName(WindowFromProto(event.window_size()))},
                {"type", ContentOf(event).type}};
   json.update(DetailJson(event));
+  if (content == v1::EVENT_CONTENT_HASHES) KeepHashes(json);
   return json;
 }
 

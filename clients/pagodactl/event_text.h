@@ -27,17 +27,20 @@ EventSummary Summarize(const v1::Event& event);
 std::string RemovalReasonText(v1::RemovalReason reason);  // "taken over"
 
 // One line without its newline: revision ("-" in a snapshot), local time, type, window, number of
-// blocks, number of tokens, and the details of the type.
+// blocks, number of tokens, and the details of the type. `content`: what the stream has of blocks.
 std::string EventHeader();
-std::string EventLine(const v1::Event& event, const Terminal& terminal);
+std::string EventLine(const v1::Event& event, const Terminal& terminal,
+                      v1::EventContent content = v1::EVENT_CONTENT_TOKENS);
 // The lines before and after a snapshot. The end line has the revision of the message: as of it,
 // the snapshot is complete.
 std::string SnapshotBeginLine(const Terminal& terminal);
 std::string SnapshotEndLine(const v1::WatchResponse& message, const Terminal& terminal);
 
 // One object. 64-bit hashes are strings of 16 hexadecimal digits, because many JSON readers lose
-// digits of such large numbers.
-nlohmann::ordered_json EventJson(const v1::Event& event);
+// digits of such large numbers. `content`: as for EventLine; a field that the stream leaves out is
+// left out here.
+nlohmann::ordered_json EventJson(const v1::Event& event,
+                                 v1::EventContent content = v1::EVENT_CONTENT_TOKENS);
 nlohmann::ordered_json SnapshotBeginJson(const v1::WatchResponse& message);
 nlohmann::ordered_json SnapshotEndJson(const v1::WatchResponse& message);
 

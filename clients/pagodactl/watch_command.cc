@@ -36,6 +36,12 @@ struct WatchOptions {
   std::vector<std::string> tiers;
   std::vector<uint32_t> windows;  // 0: full attention.
   std::string tenant;
+  bool hashes = false;
+  uint32_t chunk_tokens = 0;  // With `hashes`; 0: each whole block.
+
+  v1::EventContent content() const {
+    return hashes ? v1::EVENT_CONTENT_HASHES : v1::EVENT_CONTENT_TOKENS;
+  }
 };
 
 v1::WatchRequest RequestOf(const GlobalOptions& globals, const WatchOptions& options) {
@@ -56,13 +62,15 @@ v1::WatchRequest RequestOf(const GlobalOptions& globals, const WatchOptions& opt
   }
   for (const uint32_t window : options.windows) request.add_window_sizes(window);
   request.set_tenant(options.tenant);
+  if (options.hashes) request.set_content(options.content());
+  request.set_chunk_tokens(options.chunk_tokens);
   return request;
 }
 
 class EventPrinter {
  public:
-  explicit EventPrinter(OutputFormat format)
-      : format_(format), terminal_(DetectTerminal(STDOUT_FILENO)) {}
+  EventPrinter(OutputFormat format, v1::EventContent content)
+      : format_(format), content_(content), terminal_(DetectTerminal(STDOUT_FILENO)) {}
 
   // Called with the stream's first message.
   void PrintStart(const v1::WatchResponse& message) const {
@@ -77,8 +85,8 @@ class EventPrinter {
 
   void Print(const v1::Event& event) {
     ++printed_;
-    PrintLine(format_ == OutputFormat::kJson ? EventJson(event).dump()
-                                             : EventLine(event, terminal_));
+    PrintLine(format_ == OutputFormat::kJson ? EventJson(event, content_).dump()
+                                             : EventLine(event, terminal_, content_));
   }
   void PrintSnapshotBegin(const v1::WatchResponse& message) const {
     PrintLine(format_ == OutputFormat::kJson ? SnapshotBeginJson(message).dump()
@@ -96,6 +104,7 @@ class EventPrinter {
   static void PrintLine(const std::string& line) { std::cout << line << std::endl; }
 
   const OutputFormat format_;
+  const v1::EventContent content_;
   const Terminal terminal_;
   uint64_t printed_ = 0;
 };
@@ -164,7 +173,7 @@ absl::Status RunWatch(const GlobalOptions& globals, const WatchOptions& options)
   const auto stub = v1::EventService::NewStub(*channel);
   const auto stream = stub->Watch(&context, RequestOf(globals, options));
   StreamPosition position(options.start);
-  EventPrinter printer(globals.output);
+  EventPrinter printer(globals.output, options.content());
   const absl::Status printed = PrintEvents(*stream, options, position, printer);
 
   const bool enough = options.count != 0 && printer.printed() == options.count;
@@ -204,6 +213,15 @@ void AddFilterOptions(CLI::App& command, WatchOptions& options) {
       ->delimiter(',')
       ->transform(CLI::Validator(parse_window, "full|TOKENS"));
   command.add_option("--tenant", options.tenant, "Only this tenant's blocks");
+  CLI::Option* hashes =
+      command.add_flag("--hashes", options.hashes,
+                       "Only the hashes and tiers of whole blocks, as a router reads them");
+  command
+      .add_option("--chunk-tokens", options.chunk_tokens,
+                  "Only blocks that end a chunk of this many tokens, counted from the prompt's "
+                  "start; default: each whole block")
+      ->check(CLI::PositiveNumber)
+      ->needs(hashes);
 }
 
 }  // namespace
@@ -236,6 +254,7 @@ void AddWatchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen
       "  pagodactl watch\n"
       "  pagodactl watch --from-revision 1 --count 10\n"
       "  pagodactl watch --snapshot --type stored,removed --tier primary\n"
+      "  pagodactl watch --snapshot --hashes --chunk-tokens 256\n"
       "  pagodactl watch -o json | jq 'select(.type == \"stored\") | .blocks[].block_id'");
   command->callback([&globals, &chosen, options] {
     chosen = [&globals, options] { return RunWatch(globals, *options); };

@@ -20,9 +20,9 @@ v1::Event Parse(const std::string& text) {
 }
 
 // The line with runs of spaces made one.
-std::string Line(const std::string& text) {
+std::string Line(const std::string& text, v1::EventContent content = v1::EVENT_CONTENT_TOKENS) {
   std::string squeezed;
-  for (char c : EventLine(Parse(text), Terminal{})) {
+  for (char c : EventLine(Parse(text), Terminal{}, content)) {
     if (c != ' ' || squeezed.empty() || squeezed.back() != ' ') squeezed += c;
   }
   return squeezed;
@@ -72,6 +72,46 @@ TEST(EventTextTest, KeysAreHexadecimal) {
   std::string many = "stored { namespace { keyed: true }";
   for (int i = 0; i < 6; ++i) many += " blocks { key: 'k' token_count: 4 }";
   EXPECT_THAT(Line(many + " }"), HasSubstr("keys 6b 6b 6b 6b and 2 more"));
+}
+
+TEST(EventTextTest, OfHashesLinesTellHashesAndTiers) {
+  const auto line = [](const std::string& text) { return Line(text, v1::EVENT_CONTENT_HASHES); };
+  EXPECT_THAT(line("stored { blocks { block_hash: 255 tier: TIER_PRIMARY } }"),
+              HasSubstr("stored full 1 - hash 00000000000000ff in primary"));
+  EXPECT_THAT(line("stored { blocks { block_hash: 255 tier: TIER_PRIMARY lower_tiers: TIER_THIRD }"
+                   " blocks { block_hash: 1 tier: TIER_SECONDARY } }"),
+              HasSubstr("stored full 2 - hashes 00000000000000ff,0000000000000001 in primary 1, "
+                        "secondary 1, 1 copy below"));
+  EXPECT_THAT(
+      line(
+          "updated { block_hash: 255 tier { old_value: TIER_PRIMARY new_value: TIER_SECONDARY } }"),
+      HasSubstr("updated full 1 - hash 00000000000000ff, tier primary -> secondary"));
+  EXPECT_THAT(line("removed { reason: REMOVAL_REASON_EVICTED block_hashes: [1, 2, 3, 4, 5] }"),
+              HasSubstr("removed full 5 - evicted: hashes 0000000000000001,0000000000000002,"
+                        "0000000000000003,0000000000000004,..."));
+  EXPECT_THAT(line("removed { reason: REMOVAL_REASON_CLEARED scope: REMOVAL_SCOPE_WINDOW }"),
+              HasSubstr("removed full all - cleared: the whole window"));
+  EXPECT_THAT(line("created { capacity { tier: TIER_PRIMARY blocks: 64 } }"),
+              HasSubstr("created full 64 - pools: primary 64"));
+}
+
+TEST(EventTextTest, JsonOfHashesHasNothingElse) {
+  const auto json = [](const std::string& text) {
+    auto event = EventJson(Parse(text), v1::EVENT_CONTENT_HASHES);
+    for (const char* name : {"revision", "time", "window", "type"}) event.erase(name);
+    return event.dump();
+  };
+  EXPECT_EQ(
+      json("stored { blocks { block_hash: 255 tier: TIER_PRIMARY lower_tiers: TIER_THIRD } }"),
+      R"({"blocks":[{"block_hash":"00000000000000ff","tier":"primary",)"
+      R"("lower_tiers":["third"]}]})");
+  EXPECT_EQ(
+      json("updated { block_hash: 1 tier { old_value: TIER_PRIMARY new_value: TIER_SECONDARY } }"),
+      R"({"block_hash":"0000000000000001","tier":{"old":"primary","new":"secondary"}})");
+  EXPECT_EQ(json("removed { reason: REMOVAL_REASON_EVICTED block_hashes: 1 }"),
+            R"({"reason":"evicted","scope":"blocks","block_hashes":["0000000000000001"]})");
+  EXPECT_EQ(json("created { capacity { tier: TIER_PRIMARY blocks: 64 } }"),
+            R"({"capacity_blocks":{"primary":64}})");
 }
 
 TEST(EventTextTest, LinesTellTheNamespaceAndWhatTokensHaveBeside) {

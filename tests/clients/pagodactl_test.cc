@@ -70,6 +70,8 @@ TEST(PagodactlTest, BadUsageExitsWithTwoAndPrintsNoResult) {
                                 "watch --type moved",
                                 "watch --tier fifth",
                                 "watch --window wide",
+                                "watch --chunk-tokens 256",
+                                "watch --hashes --chunk-tokens 0",
                                 "generate",
                                 "generate --prompt-tokens 1,x",
                                 "generate --prompt-tokens 1 --random-prompt 2",
@@ -522,6 +524,9 @@ TEST_F(PagodactlDaemonTest, WatchTellsASnapshotBetweenTwoLines) {
             "snapshot: true types: EVENT_TYPE_CREATED types: EVENT_TYPE_REMOVED "
             "window_sizes: 0 window_sizes: 128 tiers: TIER_SECONDARY tenant: \"t\" "
             "resnapshot_when_behind: true");
+  const Outcome hashes = Ctl("watch --snapshot --hashes --chunk-tokens 256 -o json");
+  EXPECT_EQ(Json::parse(Lines(hashes.out)[0])["cache"],
+            "snapshot: true content: EVENT_CONTENT_HASHES chunk_tokens: 256");
   EXPECT_EQ(Json::parse(Lines(json.out)[3]).dump(), R"({"revision":8,"type":"snapshot_end"})");
 }
 
