@@ -463,6 +463,10 @@ class BlockManager final {
   // num_prefix_nodes(). Cost: O(nodes).
   uint32_t num_prefix_nodes() const;
   void PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const;
+  // Where the bytes of blocks lie in host memory: for each block, its nearest copy there into which
+  // no copy is in flight. Nothing holds the block there: its bytes can be overwritten as soon as it
+  // leaves or moves. Unknown ids are not found. Cost: O(blocks).
+  LocatedBlocks LocateBlocks(uint32_t window_index, absl::Span<const BlockId> blocks) const;
   // A prefix of the largest window; nothing if it is no longer cached. Cost: O(1).
   std::optional<PrefixUse> DescribePrefix(const UsedPrefix& prefix) const;
 

@@ -107,6 +107,19 @@ void BlockManager::PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) cons
   parts().windows.back()->PrefixNodes(from, nodes);
 }
 
+LocatedBlocks BlockManager::LocateBlocks(uint32_t window_index,
+                                         absl::Span<const BlockId> blocks) const {
+  TierSet host;
+  for (size_t tier = 0; tier < info_.tiers.size(); ++tier) {
+    if (info_.tiers[tier].medium == Medium::kHost) host.Add(static_cast<Tier>(tier));
+  }
+  const WindowBlockManager& window = *parts().windows[window_index];
+  LocatedBlocks located{.revision = revision(), .blocks = {}};
+  located.blocks.reserve(blocks.size());
+  for (const BlockId id : blocks) located.blocks.push_back(window.Locate(id, host));
+  return located;
+}
+
 std::optional<PrefixUse> BlockManager::DescribePrefix(const UsedPrefix& prefix) const {
   return parts().windows.back()->Describe(prefix);
 }

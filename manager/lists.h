@@ -66,6 +66,20 @@ struct InspectedPrefix {
   std::vector<InspectedBlock> blocks;
 };
 
+// A copy of a cached block whose bytes are complete.
+struct LocatedBlock {
+  Generation generation;
+  BlockHash hash;
+  SlotRef slot;
+  friend bool operator==(const LocatedBlock&, const LocatedBlock&) = default;
+};
+
+struct LocatedBlocks {
+  Revision revision;  // All of this is true as of it.
+  // One for each block that was asked for; nothing if it is not cached, or has no such copy.
+  std::vector<std::optional<LocatedBlock>> blocks;
+};
+
 }  // namespace pagoda
 
 #endif  // PAGODA_MANAGER_LISTS_H_

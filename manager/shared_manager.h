@@ -133,6 +133,9 @@ class SharedManager {
   // The state of each slot of a tier, with the spare. `window_index`: an index into info().windows.
   // Cost: O(slots), and a byte for each slot.
   std::vector<SlotState> SlotStates(uint32_t window_index, Tier tier) const;
+  // As BlockManager's method of the same name. The log has the events up to the answer's revision.
+  // Takes the lock once, so pass a bounded number of blocks.
+  LocatedBlocks LocateBlocks(uint32_t window_index, absl::Span<const BlockId> blocks) const;
   // The cached prefixes of the largest window that saved most, at most `limit`: see TopPrefixes in
   // prefix_uses.h. Cost: O(blocks), mostly without the lock, and about 50 bytes a block during the
   // call.

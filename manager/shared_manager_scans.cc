@@ -21,6 +21,12 @@ std::vector<SlotState> SharedManager::SlotStates(uint32_t window_index, Tier tie
   return states;
 }
 
+LocatedBlocks SharedManager::LocateBlocks(uint32_t window_index,
+                                          absl::Span<const BlockId> blocks) const {
+  FairMutexLock lock(&mutex_);
+  return core_->LocateBlocks(window_index, blocks);
+}
+
 std::vector<PrefixUse> SharedManager::TopPrefixes(size_t limit) const {
   std::vector<PrefixNode> nodes(num_prefix_nodes_);
   {

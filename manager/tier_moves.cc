@@ -150,6 +150,14 @@ TierSet TierResidency::LowerTiers(BlockId id) const {
   return tiers;
 }
 
+SlotRef TierResidency::CompleteCopy(BlockId id, TierSet tiers) const {
+  SlotRef slot = OwnsSlot(store_[id].state()) ? store_.slot(id) : SlotRef{.slot = kNoSlot};
+  for (; slot.slot != kNoSlot; slot = Lower(slot)) {
+    if (tiers.contains(slot.tier) && copies().Arrival(options_.index, slot) == Ticket{}) break;
+  }
+  return slot;
+}
+
 void TierResidency::DropDuplicate(BlockId id, SlotRef slot) {
   const TierSet before = LowerTiers(id);
   SlotRef above = store_.slot(id);

@@ -250,6 +250,8 @@ class TierResidency {
 
   // The farther tiers that have a copy of the block's bytes.
   TierSet LowerTiers(BlockId id) const;
+  // The nearest copy in one of the tiers whose bytes have arrived; kNoSlot if there is none.
+  SlotRef CompleteCopy(BlockId id, TierSet tiers) const;
   bool IsDuplicate(BlockId id, SlotRef slot) const {
     return OwnerOf(slot) == id && store_.slot(id) != slot &&
            At(slot.tier).duplicates.contains(slot.slot);

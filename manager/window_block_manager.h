@@ -360,6 +360,7 @@ class WindowBlockManager final : private CacheExit {
     residency_.SlotStates(tier, from, states);
   }
   void PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes) const;
+  std::optional<LocatedBlock> Locate(BlockId id, TierSet tiers) const;
   std::optional<PrefixUse> Describe(const UsedPrefix& prefix) const;
 
   // --- Publishing (window_publishing.cc): see BlockManager ---

@@ -1,4 +1,4 @@
-// Scans of a window for operators, in chunks: how often its prefixes were used.
+// Reads of a window from outside: how often its prefixes were used, and where its blocks lie.
 #include "events/client_key.h"
 #include "manager/window_block_manager.h"
 
@@ -18,6 +18,15 @@ void WindowBlockManager::PrefixNodes(uint32_t from, absl::Span<PrefixNode> nodes
     node.parent = parent.is_root() ? PrefixNode::kAtRoot : parent.block().value();
     node.match_ends = tree_.match_ends(id);
   }
+}
+
+std::optional<LocatedBlock> WindowBlockManager::Locate(BlockId id, TierSet tiers) const {
+  if (id.value() >= store_.num_ids() || store_[id].state() != BlockState::kCached || IsCutOff(id)) {
+    return std::nullopt;
+  }
+  const SlotRef slot = residency_.CompleteCopy(id, tiers);
+  if (slot.slot == kNoSlot) return std::nullopt;
+  return LocatedBlock{.generation = store_[id].generation, .hash = tree_.hash(id), .slot = slot};
 }
 
 std::optional<PrefixUse> WindowBlockManager::Describe(const UsedPrefix& prefix) const {
