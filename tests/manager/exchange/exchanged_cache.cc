@@ -71,7 +71,8 @@ ExchangedCache::ExchangedCache(const Options& options) {
                                     .tiers = HostTiers(primary, secondary),
                                     .pool_mappings = pools_->Mappings(),
                                     .epoch = Epoch(1),
-                                    .tenants = options.tenants})),
+                                    .tenants = options.tenants,
+                                    .publish_min_uses = options.publish_min_uses})),
       &log_);
   transfers_ = std::make_unique<HostTransfers>(
       pools_.get(),

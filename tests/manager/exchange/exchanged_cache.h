@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ class ExchangedCache {
     std::string model = "org/model";
     std::vector<WindowSize> windows = {kFullAttention};  // Of its layers.
     std::vector<TenantOptions> tenants = {};
+    std::optional<uint8_t> publish_min_uses = std::nullopt;
     absl::Duration copy_delay = absl::ZeroDuration();  // Before each copy between its tiers.
     const std::atomic<bool>* copies_fail = nullptr;    // Outlives the cache.
   };
