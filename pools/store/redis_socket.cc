@@ -53,6 +53,37 @@ void SetOption(int fd, int level, int option, int value) {
   static_cast<void>(setsockopt(fd, level, option, &value, sizeof value));
 }
 
+void SetOptions(int fd) {
+  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, 15);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+// A write that is not complete goes on with what is left then, from another array of pieces.
+constexpr long kTlsMode =
+    SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS;
+
+// Uses the certificate and its key.
+absl::Status UseCertificate(SSL_CTX* context, const std::string& certificate_file,
+                            const std::string& key_file) {
+  // Otherwise OpenSSL would ask for the password of an encrypted key at the terminal.
+  SSL_CTX_set_default_passwd_cb(context, [](char*, int, int, void*) { return -1; });
+  if (SSL_CTX_use_certificate_chain_file(context, certificate_file.c_str()) == 1 &&
+      SSL_CTX_use_PrivateKey_file(context, key_file.c_str(), SSL_FILETYPE_PEM) == 1 &&
+      SSL_CTX_check_private_key(context) == 1) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the certificate \"", certificate_file, "\" and the key \"", key_file, "\": ", TlsError()));
+}
+
+absl::Status BadAuthorities(const std::string& file) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the certificate authorities in \"", file, "\": ", TlsError()));
+}
+
 absl::StatusOr<ssl_st*> StartTls(TlsContext& context, int fd, const std::string& host) {
   SSL* tls = SSL_new(context.get());
   const bool is_ip = IsIpAddress(host);
@@ -65,9 +96,7 @@ absl::StatusOr<ssl_st*> StartTls(TlsContext& context, int fd, const std::string&
     return Ended(absl::StrCat("TLS cannot start: ", TlsError()));
   }
   SSL_set_connect_state(tls);
-  // A write that is not complete goes on with what is left then, from another array of pieces.
-  SSL_set_mode(tls, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-                        SSL_MODE_RELEASE_BUFFERS);
+  SSL_set_mode(tls, kTlsMode);
   return tls;
 }
 
@@ -84,22 +113,36 @@ absl::StatusOr<std::unique_ptr<TlsContext>> TlsContext::Load(const RedisTls& opt
           ? SSL_CTX_set_default_verify_paths(raw) == 1
           : SSL_CTX_load_verify_locations(raw, options.ca_file.c_str(), nullptr) == 1;
   if (!has_authorities) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the certificate authorities in \"", options.ca_file, "\": ", TlsError()));
+    return BadAuthorities(options.ca_file);
   }
   if (options.certificate_file.empty() != options.key_file.empty()) {
     return absl::InvalidArgumentError(
         "a certificate file needs a key file, and a key file needs a "
         "certificate file");
   }
-  if (!options.certificate_file.empty() &&
-      (SSL_CTX_use_certificate_chain_file(raw, options.certificate_file.c_str()) != 1 ||
-       SSL_CTX_use_PrivateKey_file(raw, options.key_file.c_str(), SSL_FILETYPE_PEM) != 1 ||
-       SSL_CTX_check_private_key(raw) != 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("the certificate \"", options.certificate_file,
-                                                   "\" and the key \"", options.key_file,
-                                                   "\": ", TlsError()));
+  if (!options.certificate_file.empty()) {
+    const absl::Status status = UseCertificate(raw, options.certificate_file, options.key_file);
+    if (!status.ok()) return status;
   }
+  return context;
+}
+
+absl::StatusOr<std::unique_ptr<TlsContext>> TlsContext::LoadServer(const ServerTls& options) {
+  auto context = absl::WrapUnique(new TlsContext(SSL_CTX_new(TLS_server_method())));
+  SSL_CTX* const raw = context->get();
+  if (raw == nullptr) return absl::InternalError(TlsError());
+  SSL_CTX_set_min_proto_version(raw, TLS1_2_VERSION);
+  SSL_CTX_set_options(raw, SSL_OP_NO_RENEGOTIATION);
+  // Without a context of their own, sessions of clients with certificates cannot be resumed.
+  SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
+  if (!options.client_ca_file.empty()) {
+    if (SSL_CTX_load_verify_locations(raw, options.client_ca_file.c_str(), nullptr) != 1) {
+      return BadAuthorities(options.client_ca_file);
+    }
+    SSL_CTX_set_verify(raw, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  }
+  const absl::Status status = UseCertificate(raw, options.certificate_file, options.key_file);
+  if (!status.ok()) return status;
   return context;
 }
 
@@ -111,11 +154,7 @@ absl::StatusOr<std::unique_ptr<RedisSocket>> RedisSocket::Connect(const SocketAd
   FileDescriptor fd(
       socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) return SystemError(errno, "socket");
-  SetOption(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-  SetOption(fd.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
-  SetOption(fd.get(), IPPROTO_TCP, TCP_KEEPIDLE, 15);
-  SetOption(fd.get(), IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  SetOption(fd.get(), IPPROTO_TCP, TCP_KEEPCNT, 3);
+  SetOptions(fd.get());
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0 &&
       errno != EINPROGRESS) {
     return SystemError(errno, "connect");
@@ -125,6 +164,22 @@ absl::StatusOr<std::unique_ptr<RedisSocket>> RedisSocket::Connect(const SocketAd
     absl::StatusOr<ssl_st*> started = StartTls(*tls, fd.get(), host);
     if (!started.ok()) return started.status();
     session = *started;
+  }
+  return absl::WrapUnique(new RedisSocket(std::move(fd), session));
+}
+
+absl::StatusOr<std::unique_ptr<RedisSocket>> RedisSocket::Accept(FileDescriptor fd,
+                                                                 TlsContext* tls) {
+  SetOptions(fd.get());
+  ssl_st* session = nullptr;
+  if (tls != nullptr) {
+    session = SSL_new(tls->get());
+    if (session == nullptr || SSL_set_fd(session, fd.get()) != 1) {
+      SSL_free(session);
+      return Ended(absl::StrCat("TLS cannot start: ", TlsError()));
+    }
+    SSL_set_accept_state(session);
+    SSL_set_mode(session, kTlsMode);
   }
   return absl::WrapUnique(new RedisSocket(std::move(fd), session));
 }
@@ -163,8 +218,7 @@ absl::StatusOr<bool> RedisSocket::Handshake() {
   if (result == 1) return true;
   const long verified = SSL_get_verify_result(tls_);
   if (verified != X509_V_OK) {
-    return Ended(
-        absl::StrCat("the server's certificate: ", X509_verify_cert_error_string(verified)));
+    return Ended(absl::StrCat("the peer's certificate: ", X509_verify_cert_error_string(verified)));
   }
   absl::StatusOr<size_t> waits = AfterTls(result, 0, "TLS handshake");
   if (!waits.ok()) return waits.status();
@@ -178,7 +232,7 @@ absl::StatusOr<size_t> RedisSocket::AfterTls(int result, size_t moved, const cha
   wants_write_ = error == SSL_ERROR_WANT_WRITE;
   // An error after some bytes comes again.
   if (error == SSL_ERROR_WANT_READ || wants_write_ || moved > 0) return moved;
-  if (error == SSL_ERROR_ZERO_RETURN) return Ended("the server closed the connection");
+  if (error == SSL_ERROR_ZERO_RETURN) return Ended("the peer closed the connection");
   if (error == SSL_ERROR_SYSCALL && system_error != 0) return SystemError(system_error, what);
   return Ended(absl::StrCat(what, ": ", TlsError()));
 }
@@ -188,7 +242,7 @@ absl::StatusOr<size_t> RedisSocket::Read(absl::Span<const iovec> pieces) {
   if (tls_ == nullptr) {
     const ssize_t result = readv(fd(), pieces.data(), static_cast<int>(pieces.size()));
     if (result > 0) return static_cast<size_t>(result);
-    if (result == 0) return Ended("the server closed the connection");
+    if (result == 0) return Ended("the peer closed the connection");
     if (errno != EAGAIN && errno != EINTR) return SystemError(errno, "read");
     return 0;
   }

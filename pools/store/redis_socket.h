@@ -22,11 +22,20 @@ struct ssl_st;
 
 namespace pagoda {
 
-// Certificates and keys, read once. Thread-safe after Load.
+// The files of a server, in PEM.
+struct ServerTls {
+  std::string certificate_file;  // The chain.
+  std::string key_file;
+  std::string client_ca_file;  // Clients must show a certificate of these. Empty: they need none.
+};
+
+// Certificates and keys, read once. Thread-safe after Load. Sockets can outlive it.
 class TlsContext {
  public:
-  // InvalidArgument: a file cannot be read, or certificate and key do not fit.
+  // For a client. InvalidArgument: a file cannot be read, or certificate and key do not fit.
   static absl::StatusOr<std::unique_ptr<TlsContext>> Load(const RedisTls& options);
+  // For a server. Errors: as Load.
+  static absl::StatusOr<std::unique_ptr<TlsContext>> LoadServer(const ServerTls& options);
   ~TlsContext();
 
   ssl_ctx_st* get() const { return context_; }
@@ -42,14 +51,17 @@ struct SocketAddress {
   socklen_t size = 0;
 };
 
-// Connects to a server, and moves bytes without blocking. SIGPIPE must be blocked or ignored on the
-// calling thread. Not thread-safe.
+// Connects to a server or takes a client's connection, and moves bytes without blocking. SIGPIPE
+// must be blocked or ignored on the calling thread. Not thread-safe.
 class RedisSocket {
  public:
   // Begins to connect. `tls` may be null. `host`: the name that the server's certificate must have.
   static absl::StatusOr<std::unique_ptr<RedisSocket>> Connect(const SocketAddress& address,
                                                               TlsContext* tls,
                                                               const std::string& host);
+  // Takes a connection that was accepted, whose descriptor does not block. `tls`: for a server, or
+  // null.
+  static absl::StatusOr<std::unique_ptr<RedisSocket>> Accept(FileDescriptor fd, TlsContext* tls);
   ~RedisSocket();
 
   int fd() const { return fd_.get(); }

@@ -13,11 +13,16 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/check.h"
 
 #define XXH_INLINE_ALL
@@ -97,6 +102,17 @@ std::string Hex(absl::Span<const std::byte> bytes) {
       absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 
+// Parses lower-case hex digits, two for each byte. False: this is something else.
+bool FromHex(absl::string_view text, absl::Span<std::byte> bytes) {
+  if (text.size() != 2 * bytes.size() ||
+      text.find_first_not_of("0123456789abcdef") != absl::string_view::npos) {
+    return false;
+  }
+  const std::string parsed = absl::HexStringToBytes(text);
+  std::memcpy(bytes.data(), parsed.data(), bytes.size());
+  return true;
+}
+
 // The header's fields without checksum and authentication code.
 Fields FieldsOf(const StoreKey& key, uint64_t block_bytes) {
   Fields fields = {};
@@ -116,13 +132,30 @@ absl::Span<const std::byte> Authenticated(const Fields& fields) {
 
 }  // namespace
 
-std::string StoredName(absl::string_view prefix, absl::string_view secret, const StoreKey& key) {
-  std::array<std::byte, 32> name = key.digest;
-  if (!secret.empty()) {
-    Mac mac(secret);
-    mac.Update(key.digest);
-    name = mac.Finish();
+std::array<std::byte, 32> NameDigest(absl::string_view secret,
+                                     const std::array<std::byte, 32>& digest) {
+  if (secret.empty()) return digest;
+  Mac mac(secret);
+  mac.Update(digest);
+  return mac.Finish();
+}
+
+std::optional<ParsedName> ParseStoredName(absl::string_view prefix, absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, prefix)) return std::nullopt;
+  const std::vector<absl::string_view> parts = absl::StrSplit(name, ':');
+  ParsedName parsed;
+  if (parts.size() != 4 || parts[0] != absl::StrCat("v", kVersion) ||
+      !FromHex(parts[1], absl::MakeSpan(parsed.layout)) ||
+      !absl::SimpleAtoi(parts[2], &parsed.window_size) ||
+      parts[2] != absl::StrCat(parsed.window_size) ||
+      !FromHex(parts[3], absl::MakeSpan(parsed.digest))) {
+    return std::nullopt;
   }
+  return parsed;
+}
+
+std::string StoredName(absl::string_view prefix, absl::string_view secret, const StoreKey& key) {
+  const std::array<std::byte, 32> name = NameDigest(secret, key.digest);
   return absl::StrCat(prefix, "v", kVersion, ":", Hex(absl::MakeSpan(key.layout).first(16)), ":",
                       key.window_size, ":", Hex(name));
 }

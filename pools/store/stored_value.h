@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -39,6 +40,19 @@ using StoredHeader = std::array<std::byte, kStoredHeaderBytes>;
 // an HMAC of the digest. The name has the version of the value, so daemons of two versions do not
 // replace each other's values.
 std::string StoredName(absl::string_view prefix, absl::string_view secret, const StoreKey& key);
+
+// What a name says.
+struct ParsedName {
+  std::array<std::byte, 16> layout = {};  // The first half of the layout's digest.
+  uint32_t window_size = 0;
+  std::array<std::byte, 32> digest = {};  // As NameDigest returns it.
+  friend bool operator==(const ParsedName&, const ParsedName&) = default;
+};
+// Parses what StoredName returns; nullopt for any other text, also for another spelling of it.
+std::optional<ParsedName> ParseStoredName(absl::string_view prefix, absl::string_view name);
+// The digest in a block's name: the block's own, or with a secret an HMAC of it.
+std::array<std::byte, 32> NameDigest(absl::string_view secret,
+                                     const std::array<std::byte, 32>& digest);
 
 // The header of a block. `secret` may be empty.
 StoredHeader MakeStoredHeader(const StoreKey& key, absl::string_view secret,

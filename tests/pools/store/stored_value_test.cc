@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -118,6 +120,42 @@ TEST(StoredValueTest, NamesAreReadableAndKeepTheDigestSecret) {
   EXPECT_EQ(secret.size(), StoredName("p:", "", key).size());
   EXPECT_EQ(secret.find("abababab"), std::string::npos);
   EXPECT_NE(secret, StoredName("p:", "other", key));
+}
+
+TEST(StoredValueTest, ANameSaysWhatItNames) {
+  for (const uint32_t window : {0u, 64u, 4'294'967'295u}) {
+    for (const std::string secret : {"", "secret"}) {
+      const StoreKey key = KeyOf(0xab, 1, window);
+      const std::string name = StoredName("p:", secret, key);
+      const std::optional<ParsedName> parsed = ParseStoredName("p:", name);
+      ASSERT_TRUE(parsed.has_value()) << name;
+      EXPECT_TRUE(std::equal(parsed->layout.begin(), parsed->layout.end(), key.layout.begin()));
+      EXPECT_EQ(parsed->window_size, window);
+      EXPECT_EQ(parsed->digest, NameDigest(secret, key.digest));
+      EXPECT_EQ(parsed->digest == key.digest, secret.empty());
+    }
+  }
+  // Each block has one name: other spellings are none.
+  const std::string name = StoredName("p:", "", KeyOf(0xab, 1, 64));
+  for (size_t i = 0; i < name.size(); ++i) {
+    std::string cut = name, longer = name, other = name;
+    cut.erase(i, 1);
+    const bool is_other_window =
+        cut.find(":4:") != std::string::npos || cut.find(":6:") != std::string::npos;
+    EXPECT_EQ(ParseStoredName("p:", cut).has_value(), is_other_window) << cut;
+    longer.insert(i, " ");
+    EXPECT_FALSE(ParseStoredName("p:", longer).has_value()) << longer;
+    other[i] = static_cast<char>(std::toupper(other[i]));
+    EXPECT_EQ(ParseStoredName("p:", other).has_value(), other == name) << other;
+  }
+  for (const char* text : {"", "p:", "p:v1", "p:v1:::", "q:", "p:v1:00:64:00"}) {
+    EXPECT_FALSE(ParseStoredName("p:", text).has_value()) << text;
+  }
+  const std::string layout = name.substr(0, name.find(":64:")),
+                    digest = name.substr(name.rfind(':'));
+  for (const char* window : {"064", "+64", "-1", "4294967296", "", "6 4", "0x40"}) {
+    EXPECT_FALSE(ParseStoredName("p:", layout + ":" + window + digest).has_value()) << window;
+  }
 }
 
 TEST(StoredValueTest, OtherBlocksAreNotServed) {

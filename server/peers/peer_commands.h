@@ -1,0 +1,99 @@
+// The commands of Redis that a daemon answers.
+#ifndef PAGODA_SERVER_PEERS_PEER_COMMANDS_H_
+#define PAGODA_SERVER_PEERS_PEER_COMMANDS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "server/callers/identity.h"
+#include "server/peers/peer_cache.h"
+#include "server/peers/peer_tokens.h"
+#include "server/peers/reply_queue.h"
+
+namespace pagoda::server {
+
+// Counts since the server started. One key counts as one.
+struct PeerStats {
+  uint64_t connections = 0;   // Now.
+  uint64_t accepted = 0;      // Connections that were let in.
+  uint64_t refused = 0;       // Connections beyond the limit.
+  uint64_t failed = 0;        // Closed by an error: of the protocol, of TLS, or a time-out.
+  uint64_t commands = 0;      // Also those that got an error.
+  uint64_t hits = 0;          // GETs that got a value.
+  uint64_t misses = 0;        // GETs that got none.
+  uint64_t refused_gets = 0;  // GETs that got an error: NOAUTH.
+  uint64_t exists = 0;        // Keys of EXISTS and STRLEN.
+  uint64_t authentication_failures = 0;
+  uint64_t bytes_sent = 0;        // Everything, as before TLS.
+  uint64_t value_bytes_sent = 0;  // Of the values that were begun, with their headers.
+};
+
+// What a connection has told about itself.
+struct PeerSession {
+  uint64_t number = 0;               // Of the connection.
+  std::optional<TokenDigest> token;  // That it showed.
+  int failures = 0;                  // Wrong tokens.
+  bool is_let_in = false;            // It may read.
+  bool is_closing = false;           // It is closed when its replies are sent.
+};
+
+// Runs commands one by one. Only for the server's thread.
+class PeerCommands {
+ public:
+  struct Options {
+    std::string key_prefix;  // Before the names of blocks.
+    std::string version;     // Of the daemon, for INFO and HELLO.
+  };
+  using Caches = std::vector<std::shared_ptr<PeerCache>>;
+
+  // All must outlive this object.
+  PeerCommands(const Options& options, const PeerTokens& tokens, const Caches& caches,
+               PeerStats& stats)
+      : options_(options), tokens_(tokens), caches_(caches), stats_(stats) {}
+
+  // Appends the reply to one command. REQUIRES: at least one argument, which is the command's name.
+  // `is_cut`: an argument is not whole.
+  void Run(absl::Span<const std::string> arguments, bool is_cut, PeerSession& session,
+           ReplyQueue& out);
+
+ private:
+  using Arguments = absl::Span<const std::string>;
+  using Handler = void (PeerCommands::*)(Arguments, PeerSession&, ReplyQueue&);
+  struct Command;
+
+  static const Command* Find(absl::string_view name);
+
+  void Ping(Arguments arguments, PeerSession& session, ReplyQueue& out);
+  void Echo(Arguments arguments, PeerSession& session, ReplyQueue& out);
+  void Ok(Arguments arguments, PeerSession& session, ReplyQueue& out);
+  void EmptyArray(Arguments arguments, PeerSession& session, ReplyQueue& out);
+  void Auth(Arguments arguments, PeerSession& session, ReplyQueue& out);
+  void Hello(Arguments arguments, PeerSession& session, ReplyQueue& out);
+  void Quit(Arguments arguments, PeerSession& session, ReplyQueue& out);
+  void Select(Arguments arguments, PeerSession& session, ReplyQueue& out);
+  void Cluster(Arguments arguments, PeerSession& session, ReplyQueue& out);
+  void Info(Arguments arguments, PeerSession& session, ReplyQueue& out);
+  void DbSize(Arguments arguments, PeerSession& session, ReplyQueue& out);
+  void Get(Arguments arguments, PeerSession& session, ReplyQueue& out);
+  void Exists(Arguments arguments, PeerSession& session, ReplyQueue& out);
+  void StrLen(Arguments arguments, PeerSession& session, ReplyQueue& out);
+
+  // Whether the token lets the session in. On failure `out` has the error.
+  bool LetIn(absl::string_view token, PeerSession& session, ReplyQueue& out);
+  // The bytes of the values that exist, in the order of the names; 0: none.
+  std::vector<uint64_t> SizesOf(Arguments names);
+
+  const Options& options_;
+  const PeerTokens& tokens_;
+  const Caches& caches_;
+  PeerStats& stats_;
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_PEERS_PEER_COMMANDS_H_

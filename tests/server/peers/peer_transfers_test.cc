@@ -1,0 +1,244 @@
+// Values under way: slow readers, caches that are dropped, connections that break.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/check.h"
+#include "events/event_log.h"
+#include "manager/shared_manager.h"
+#include "pools/file_descriptor.h"
+#include "pools/pool.h"
+#include "pools/store/resp.h"
+#include "server/peers/peer_server.h"
+#include "tests/manager/host_tiers.h"
+#include "tests/pools/store/resp_client.h"
+#include "tests/pools/store/wait_until.h"
+#include "tests/server/peers/served_peer.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr uint32_t kLargeBlocks = 16;
+constexpr uint64_t kLargeBytes = 4 << 20;  // Of a block: more than a socket's buffers take.
+
+// A cache with large blocks, whose memory is gone when it is.
+class LargeCache {
+ public:
+  explicit LargeCache(const std::string& instance) {
+    CacheSpec spec = {.name = "large",
+                      .model_fingerprint = "org/large",
+                      .tokens_per_block = kBlockTokens,
+                      .layers = {{.kind = KvKind::kOpaque, .bytes_per_block = kLargeBytes}}};
+    const CacheLayout layout = *CacheLayout::Create(std::move(spec));
+    pools_ =
+        *PoolSet::Create(layout, {.tiers = {{kLargeBlocks}}}, instance + std::to_string(getpid()));
+    manager_ =
+        std::make_unique<SharedManager>(*BlockManager::Create({.layout = layout,
+                                                               .tiers = HostTiers({kLargeBlocks}),
+                                                               .pool_mappings = pools_->Mappings(),
+                                                               .epoch = Epoch(1)}),
+                                        &log_);
+    auto client = *OpenLocalCacheClient(manager_.get(), "engine");
+    const auto size = static_cast<uint32_t>(tokens_.size());
+    PAGODA_CHECK(
+        RunOne<AddedSequence>(*client, AddSequence{.sequence = SequenceId(1), .tokens = tokens_})
+                .ok() &&
+            RunOne<CommittedTokens>(
+                *client, CommitTokens{.sequence = SequenceId(1), .computed_tokens = size})
+                .ok(),
+        "there is room");
+  }
+
+  PeerCache::Options Served(std::shared_ptr<const void> owner = nullptr) {
+    return {.name = "large",
+            .manager = manager_.get(),
+            .pools = pools_.get(),
+            .owner = std::move(owner)};
+  }
+  std::string Name(uint32_t block) {
+    return StoredName("pagoda:", "",
+                      {.layout = StoredLayout(pools_->layout(), 0).bytes,
+                       .digest = DigestsOf({.name_space = {}, .tokens = tokens_},
+                                           TokensPerBlock(kBlockTokens), block + 1)
+                                     .back()
+                                     .bytes,
+                       .window_size = 0});
+  }
+
+ private:
+  const Tokens tokens_ = TokensOf(5, kLargeBlocks* kBlockTokens);
+  std::unique_ptr<PoolSet> pools_;
+  EventLog log_{EventLog::Limits{}};
+  std::unique_ptr<SharedManager> manager_;
+};
+
+// Sends commands, and reads only when it is told to.
+class LazyReader {
+ public:
+  explicit LazyReader(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const timeval patience = {.tv_sec = 20, .tv_usec = 0};
+    setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    PAGODA_CHECK(
+        connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0,
+        "the server listens");
+  }
+  void Ask(const std::vector<std::string>& command) {
+    std::string bytes;
+    resp::AppendCommand(std::vector<absl::string_view>(command.begin(), command.end()), bytes);
+    PAGODA_CHECK(send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+                     static_cast<ssize_t>(bytes.size()),
+                 "commands are short");
+  }
+  // At most `size` bytes; fewer if the server closes the connection.
+  size_t Read(size_t size) {
+    std::vector<char> part(64 << 10);
+    size_t read = 0;
+    while (read < size) {
+      const ssize_t got = recv(fd_.get(), part.data(), std::min(part.size(), size - read), 0);
+      if (got <= 0) break;
+      read += static_cast<size_t>(got);
+    }
+    return read;
+  }
+
+ private:
+  const FileDescriptor fd_;
+};
+
+constexpr size_t kReplyBytes =
+    kLargeBytes + kStoredHeaderBytes + std::string_view("$4194448\r\n\r\n").size();
+
+TEST(PeerTransfersTest, AClientThatDoesNotReadHoldsUpNobody) {
+  LargeCache cache("peers-slow-");
+  const auto server = StartPeer();
+  ASSERT_TRUE(server->AddCache(cache.Served()).ok());
+  std::vector<std::unique_ptr<LazyReader>> lazy;
+  for (int i = 0; i < 20; ++i) {
+    lazy.push_back(std::make_unique<LazyReader>(server->address().port));
+    for (uint32_t block = 0; block < 200; ++block) {
+      lazy.back()->Ask({"GET", cache.Name(block % kLargeBlocks)});
+    }
+  }
+  ASSERT_TRUE(WaitUntil([&] { return server->stats().hits >= 20; }));
+  // Their further commands wait: a command is run when there is room for its reply.
+  uint64_t before;
+  do {
+    before = server->stats().hits;
+    absl::SleepFor(absl::Milliseconds(200));
+  } while (server->stats().hits != before);
+  EXPECT_LT(before, 20u * 10);
+  RespClient client(server->address().port);
+  for (uint32_t block = 0; block < kLargeBlocks; ++block) {
+    EXPECT_EQ(client.Do({"GET", cache.Name(block)}).text.size(), kLargeBytes + kStoredHeaderBytes);
+  }
+  // A slow reader gets everything in the end.
+  EXPECT_EQ(lazy.front()->Read(200 * kReplyBytes), 200 * kReplyBytes);
+  EXPECT_EQ(server->stats().misses, 0u);
+}
+
+TEST(PeerTransfersTest, AClientThatNeverReadsIsClosed) {
+  LargeCache cache("peers-stalled-");
+  const auto server = StartPeer({.stall_timeout = absl::Seconds(1)});
+  ASSERT_TRUE(server->AddCache(cache.Served()).ok());
+  LazyReader lazy(server->address().port);
+  for (uint32_t block = 0; block < kLargeBlocks; ++block) lazy.Ask({"GET", cache.Name(block)});
+  ASSERT_TRUE(WaitUntil([&] { return server->stats().hits > 0; }));
+  EXPECT_TRUE(WaitUntil([&] { return server->stats().connections == 0; }));
+  EXPECT_LT(lazy.Read(kLargeBlocks * kReplyBytes), kLargeBlocks * kReplyBytes);
+  EXPECT_EQ(server->stats().failed, 1u);
+}
+
+TEST(PeerTransfersTest, ADroppedCacheIsNotTouchedAnyMore) {
+  for (int round = 0; round < 10; ++round) {
+    const auto server = StartPeer();
+    auto cache = std::make_shared<LargeCache>("peers-drop-");
+    std::weak_ptr<LargeCache> watch = cache;
+    ASSERT_TRUE(server->AddCache(cache->Served(cache)).ok());
+    ExchangedCache other;
+    Serve(*server, other, "other");
+    const Tokens tokens = TokensOf(1, 8);
+    other.Compute(tokens);
+    RespClient bystander(server->address().port);
+    LazyReader lazy(server->address().port);
+    for (uint32_t block = 0; block < kLargeBlocks; ++block) lazy.Ask({"GET", cache->Name(block)});
+    ASSERT_TRUE(WaitUntil([&] { return server->stats().hits > 0; }));
+    const std::string name = cache->Name(0);
+    cache.reset();
+    ASSERT_FALSE(watch.expired()) << "the server owns it too";
+    const absl::Time start = absl::Now();
+    server->RemoveCache("large");
+    EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+    EXPECT_TRUE(watch.expired()) << "its memory is gone";
+    EXPECT_LT(lazy.Read(kLargeBlocks * kReplyBytes), kLargeBlocks * kReplyBytes);
+    EXPECT_EQ(bystander.Do({"EXISTS", name}).integer, 0);
+    EXPECT_EQ(bystander.Do({"EXISTS", NameOf(other, tokens, 0)}).integer, 1);
+  }
+}
+
+TEST(PeerTransfersTest, CachesComeAndGoWhileClientsFetch) {
+  const auto server = StartPeer();
+  std::atomic<bool> ends = false;
+  std::atomic<uint64_t> values = 0;
+  const std::string name = LargeCache("peers-name-").Name(3);
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.emplace_back([&] {
+      std::optional<RespClient> client;
+      while (!ends) {
+        if (!client.has_value()) client.emplace(server->address().port);
+        const resp::Value value = client->Do({"GET", name});
+        if (value.kind == resp::Kind::kBulk) ++values;
+        if (value.kind == resp::Kind::kError) client.reset();  // The connection was closed.
+      }
+    });
+  }
+  const absl::Time end = absl::Now() + absl::Seconds(3);
+  int rounds = 0;
+  for (; absl::Now() < end; ++rounds) {
+    auto cache = std::make_shared<LargeCache>("peers-come-");
+    ASSERT_TRUE(server->AddCache(cache->Served(cache)).ok());
+    absl::SleepFor(absl::Milliseconds(rounds % 20));
+    std::weak_ptr<LargeCache> watch = cache;
+    cache.reset();
+    server->RemoveCache("large");
+    ASSERT_TRUE(watch.expired());
+  }
+  ends = true;
+  for (std::thread& client : clients) client.join();
+  EXPECT_GT(values, 0u);
+  EXPECT_GT(rounds, 5);
+}
+
+TEST(PeerTransfersTest, StopEndsWhatIsUnderWay) {
+  LargeCache cache("peers-stop-");
+  auto server = StartPeer();
+  ASSERT_TRUE(server->AddCache(cache.Served()).ok());
+  LazyReader lazy(server->address().port);
+  for (uint32_t block = 0; block < kLargeBlocks; ++block) lazy.Ask({"GET", cache.Name(block)});
+  ASSERT_TRUE(WaitUntil([&] { return server->stats().hits > 0; }));
+  server->Stop();
+  EXPECT_EQ(server->stats().connections, 0u);
+  EXPECT_LT(lazy.Read(kLargeBlocks * kReplyBytes), kLargeBlocks * kReplyBytes);
+  server->RemoveCache("large");
+  server.reset();
+}
+
+}  // namespace
+}  // namespace pagoda::server
