@@ -56,7 +56,8 @@ void AddGlobalOptions(CLI::App& app, GlobalOptions& globals) {
 void GroupCommands(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
       {"Look",
-       {"status", "top", "caches", "sessions", "sequences", "tenants", "inspect", "pins", "watch"}},
+       {"status", "top", "caches", "sessions", "sequences", "tenants", "inspect", "route", "pins",
+        "watch"}},
       {"Prefixes", {"pin", "unpin", "offload", "prefetch", "invalidate", "retain"}},
       {"Clients and the daemon", {"end-session", "quarantine", "drain"}},
       {"Try and measure", {"generate", "chat", "workload", "bench"}},
@@ -134,6 +135,7 @@ void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
   AddCachesCommand(app, globals, chosen);
   AddListCommands(app, globals, chosen);
   AddInspectCommand(app, globals, chosen);
+  AddRouteCommand(app, globals, chosen);
   AddWatchCommand(app, globals, chosen);
   AddPrefixCommands(app, globals, chosen);
   AddOperatorCommands(app, globals, chosen);

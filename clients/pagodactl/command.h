@@ -70,6 +70,7 @@ void AddListCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen
 // caches, with open, show and drop.
 void AddCachesCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddInspectCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddRouteCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 // end-session, quarantine and drain.
 void AddOperatorCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddBenchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -230,6 +231,16 @@ void PrefixIndex::PruneFurther() {
   }
 }
 
+void PrefixIndex::Hide(NodeId node) {
+  PAGODA_CHECK(node.value() < kMaxNodes, "a node's number is in range");
+  nodes_[node.value()].hidden = true;
+}
+
+void PrefixIndex::Show(NodeId node) {
+  PAGODA_CHECK(node.value() < kMaxNodes, "a node's number is in range");
+  nodes_[node.value()].hidden = false;
+}
+
 void PrefixIndex::Sweep() {
   const size_t number = next_sweep_++ % kTables;
   // There are few such chunks, so once in a round is enough.
@@ -244,30 +255,8 @@ void PrefixIndex::Sweep() {
   if (has_forgotten || is_too_large) Rebuild(table);
 }
 
-// Whether any node has the chunk.
-bool PrefixIndex::Has(uint64_t hash) const {
-  const Table& table = TableOf(hash);
-  if (table.places.empty()) return false;
-  size_t same = 0;
-  for (size_t i = PlaceOf(table, hash); table.places[i].generation != 0;
-       i = i + 1 == table.places.size() ? 0 : i + 1) {
-    if (HashOf(table.places[i]) != hash) continue;
-    if (IsCurrent(table.places[i])) return true;
-    ++same;
-  }
-  if (same < kMaxInTable) return false;
-  const auto further = further_.find(hash);
-  return further != further_.end() &&
-         std::any_of(further->second.begin(), further->second.end(),
-                     [this](const FurtherRecord& record) { return IsCurrent(record); });
-}
-
-// Appends the nodes that have the chunk.
-void PrefixIndex::Collect(uint64_t hash, std::vector<Match>& matches) const {
-  const auto append = [&](const auto& record) {
-    if (!IsCurrent(record)) return;
-    matches.push_back({.node = NodeId(record.node), .tier = static_cast<Tier>(record.tier)});
-  };
+template <class See>
+void PrefixIndex::Visit(uint64_t hash, const See& see) const {
   const Table& table = TableOf(hash);
   if (table.places.empty()) return;
   size_t same = 0;
@@ -275,12 +264,41 @@ void PrefixIndex::Collect(uint64_t hash, std::vector<Match>& matches) const {
        i = i + 1 == table.places.size() ? 0 : i + 1) {
     if (HashOf(table.places[i]) != hash) continue;
     ++same;
-    append(table.places[i]);
+    if (IsVisible(table.places[i]) && !see(table.places[i])) return;
   }
   if (same < kMaxInTable) return;
   const auto further = further_.find(hash);
   if (further == further_.end()) return;
-  for (const FurtherRecord& record : further->second) append(record);
+  for (const FurtherRecord& record : further->second) {
+    if (IsVisible(record) && !see(record)) return;
+  }
+}
+
+// Whether any node has the chunk.
+bool PrefixIndex::Has(uint64_t hash) const {
+  bool has = false;
+  Visit(hash, [&](const auto&) {
+    has = true;
+    return false;
+  });
+  return has;
+}
+
+// Appends the nodes that have the chunk.
+void PrefixIndex::Collect(uint64_t hash, std::vector<Match>& matches) const {
+  Visit(hash, [&](const auto& record) {
+    matches.push_back({.node = NodeId(record.node), .tier = static_cast<Tier>(record.tier)});
+    return true;
+  });
+}
+
+std::optional<Tier> PrefixIndex::TierOf(NodeId node, BlockHash chunk) const {
+  std::optional<Tier> tier;
+  Visit(chunk.value(), [&](const auto& record) {
+    if (record.node == node.value()) tier = static_cast<Tier>(record.tier);
+    return !tier.has_value();
+  });
+  return tier;
 }
 
 std::vector<PrefixIndex::Match> PrefixIndex::Find(absl::Span<const BlockHash> chunks,

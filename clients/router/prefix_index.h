@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -31,6 +32,7 @@ using NodeId = StrongId<struct NodeIdTag, uint16_t>;
 // 1. At most one record for each node and chunk.
 // 2. After Forget, no record of the node that was added before is found. Its memory is freed piece
 //    by piece, by later calls.
+// 3. No record of a hidden node is found.
 class PrefixIndex {
  public:
   static constexpr size_t kMaxNodes = 16'384;
@@ -47,6 +49,10 @@ class PrefixIndex {
   // Drops all records of the node: its lease has ended, its events have a gap, or it has a new
   // epoch. Cost: O(1).
   void Forget(NodeId node);
+  // From Hide to Show, Find and TierOf ignore the node's records: its stream is broken. Add, Remove
+  // and Forget apply as always. Cost: O(1).
+  void Hide(NodeId node);
+  void Show(NodeId node);
   // Frees memory in one of the tables, a thousandth of the index: that of forgotten records, and
   // room that is no longer needed. Call it now and then.
   void Sweep();
@@ -62,7 +68,10 @@ class PrefixIndex {
   // cache evicts a block only after the blocks below it.
   std::vector<Match> Find(absl::Span<const BlockHash> chunks, size_t most) const;
 
-  // Records that are not forgotten.
+  // The tier of the chunk's nearest copy on the node. nullopt: the node does not have it.
+  std::optional<Tier> TierOf(NodeId node, BlockHash chunk) const;
+
+  // Records that are not forgotten, hidden ones too.
   uint64_t size() const { return size_; }
   uint64_t size(NodeId node) const {
     return node.value() < kMaxNodes ? nodes_[node.value()].records : 0;
@@ -93,6 +102,7 @@ class PrefixIndex {
   };
   struct NodeState {
     uint16_t generation = 1;
+    bool hidden = false;
     uint64_t records = 0;
   };
   static constexpr size_t kTables = 1024;
@@ -105,6 +115,13 @@ class PrefixIndex {
   bool IsCurrent(const SomeRecord& record) const {
     return nodes_[record.node].generation == record.generation;
   }
+  template <class SomeRecord>
+  bool IsVisible(const SomeRecord& record) const {
+    return IsCurrent(record) && !nodes_[record.node].hidden;
+  }
+  // Calls `see` with each visible record of the chunk, until it returns false.
+  template <class See>
+  void Visit(uint64_t hash, const See& see) const;
   static size_t PlaceOf(const Table& table, uint64_t hash);
   Table& TableOf(uint64_t hash);
   const Table& TableOf(uint64_t hash) const {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <tuple>
@@ -128,6 +129,15 @@ class NaiveIndex {
       it->second.empty() ? it = records_.erase(it) : ++it;
     }
   }
+  void Hide(NodeId node) { hidden_.insert(node); }
+  void Show(NodeId node) { hidden_.erase(node); }
+  std::optional<Tier> TierOf(NodeId node, BlockHash chunk) const {
+    const auto found = records_.find(chunk);
+    if (hidden_.contains(node) || found == records_.end()) return std::nullopt;
+    const auto record = found->second.find(node);
+    if (record == found->second.end()) return std::nullopt;
+    return record->second;
+  }
   uint64_t size() const {
     uint64_t size = 0;
     for (const auto& [chunk, nodes] : records_) size += nodes.size();
@@ -136,8 +146,8 @@ class NaiveIndex {
   std::vector<Match> Find(const std::vector<BlockHash>& chunks, size_t most) const {
     std::vector<Match> found;
     size_t depth = 0;
-    while (depth < chunks.size() && records_.contains(chunks[depth])) ++depth;
-    std::set<NodeId> seen;
+    while (depth < chunks.size() && Has(chunks[depth])) ++depth;
+    std::set<NodeId> seen = hidden_;
     for (size_t left = depth; left > 0; --left) {
       std::vector<Match> level;
       for (const auto& [node, tier] : records_.at(chunks[left - 1])) {
@@ -153,7 +163,17 @@ class NaiveIndex {
   }
 
  private:
+  bool Has(BlockHash chunk) const {
+    const auto found = records_.find(chunk);
+    if (found == records_.end()) return false;
+    for (const auto& [node, tier] : found->second) {
+      if (!hidden_.contains(node)) return true;
+    }
+    return false;
+  }
+
   std::map<BlockHash, std::map<NodeId, Tier>> records_;
+  std::set<NodeId> hidden_;
 };
 
 // Few chunks and nodes, so that runs, chunks with many records, growth and forgotten records all
@@ -187,8 +207,14 @@ TEST(PrefixIndexTest, AgreesWithANaiveIndex) {
       } else if (roll < 975) {
         index.Forget(node);
         naive.Forget(node);
-      } else if (roll < 980) {
+      } else if (roll < 977) {
         index.Sweep();
+      } else if (roll < 979) {
+        index.Hide(node);
+        naive.Hide(node);
+      } else if (roll < 982) {
+        index.Show(node);
+        naive.Show(node);
       } else {
         std::vector<BlockHash> prefix;
         for (uint32_t i = random() % chunks, end = i + random() % 6; i < end; ++i) {
@@ -196,6 +222,7 @@ TEST(PrefixIndexTest, AgreesWithANaiveIndex) {
         }
         const size_t most = random() % 60;
         ASSERT_EQ(index.Find(prefix, most), naive.Find(prefix, most)) << seed << " " << step;
+        ASSERT_EQ(index.TierOf(node, chunk), naive.TierOf(node, chunk)) << seed << " " << step;
         ASSERT_EQ(index.size(), naive.size());
       }
     }
