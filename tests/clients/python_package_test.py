@@ -539,6 +539,28 @@ def test_what_a_client_asks_of_the_daemon_is_about_its_own_cache():
     assert named == ["tiny"] * 3
 
 
+def test_a_watch_of_hashes_asks_for_them_and_has_nothing_else():
+    v1 = _contract.v1
+    request = _watch.reading(content="hashes", chunk_tokens=256).position.request()
+    assert (request.content, request.chunk_tokens) == (2, 256)
+    request = _watch.reading().position.request()
+    assert (request.content, request.chunk_tokens) == (1, 0)
+    with pytest.raises(ValueError, match="'tokens' or 'hashes'"):
+        _watch.reading(content="ids")
+
+    told = v1.WatchResponse(epoch=9, revision=3)
+    told.events.add(revision=1).stored.blocks.add(block_hash=7, tier=1, lower_tiers=[2])
+    told.events.add(revision=2).updated.MergeFrom(v1.UpdatedEvent(block_hash=7, tier=v1.TierChange(old_value=1, new_value=2)))
+    told.events.add(revision=3).removed.MergeFrom(v1.RemovedEvent(reason=1, block_hashes=[7]))
+    stored, updated, removed = pagoda.events.take(told)
+    block = stored.blocks[0]
+    assert (block.block_hash, block.tier, block.lower_tiers) == (7, pagoda.Tier.PRIMARY, (pagoda.Tier.SECONDARY,))
+    assert (block.block_id, block.tokens, block.priority, block.token_count) == (0, (), 0, 0)
+    assert (stored.parent_hash, stored.parent_block_id, stored.namespace) == (None, None, pagoda.Namespace())
+    assert (updated.block_hash, updated.tier) == (7, (pagoda.Tier.PRIMARY, pagoda.Tier.SECONDARY))
+    assert (removed.block_hashes, removed.block_ids) == ((7,), ())
+
+
 def test_a_watch_names_its_cache_over_broken_connections_too():
     reader = _watch.reading().of_cache("tiny")
     assert reader.position.request().cache == "tiny"

@@ -105,6 +105,7 @@ class RandomEvents {
       event.extras.resize(event.tokens.size());
       for (TokenExtra& extra : event.extras) extra.extra_id = Number();
     }
+    if (random_() % 8 == 0) return HashesOf(event);
     if (random_() % 8 == 0) {
       event.content_hidden = true;
       event.tokens.clear();
@@ -112,8 +113,21 @@ class RandomEvents {
     }
     return event;
   }
+  // As the projection onto hashes leaves it.
+  static StoredEvent HashesOf(const StoredEvent& stored) {
+    StoredEvent event{.hashes_only = true};
+    for (const StoredBlock& block : stored.blocks) {
+      event.blocks.push_back({.id = kNoBlock,
+                              .hash = block.hash,
+                              .tier = block.tier,
+                              .priority = Priority{0},
+                              .lower = block.lower});
+    }
+    return event;
+  }
   UpdatedEvent Updated() {
     UpdatedEvent event{.id = BlockId{Small()}, .hash = Hash()};
+    if (random_() % 8 == 0) event.id = kNoBlock;
     if (random_() % 2 == 0) event.tier = {AnyTier(), AnyTier()};
     if (random_() % 2 == 0) event.lower = {AnyTiers(), AnyTiers()};
     if (random_() % 2 == 0) event.priority = {AnyPriority(), AnyPriority()};
@@ -128,8 +142,9 @@ class RandomEvents {
     if (random_() % 8 == 0) {
       event.scope = random_() % 2 == 0 ? RemovedEvent::Scope::kWindow : RemovedEvent::Scope::kPools;
     }
+    const bool hashes_only = random_() % 8 == 0;
     for (size_t i = Count(); i > 0; --i) {
-      event.blocks.push_back(BlockId{Small()});
+      if (!hashes_only) event.blocks.push_back(BlockId{Small()});
       if (event.reason != RemovalReason::kReleased) event.hashes.push_back(Hash());
     }
     return event;

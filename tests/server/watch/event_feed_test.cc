@@ -39,6 +39,13 @@ TEST_F(EventFeedTest, WhatTwoReadIsEncodedOnce) {
   EXPECT_EQ(Read(*yours, from), message);
 }
 
+TEST_F(EventFeedTest, ReadersOfEqualChunksShareAFeed) {
+  const std::shared_ptr<EventFeed> mine = feeds_.Get({.chunk_tokens = 8});
+  EXPECT_EQ(feeds_.Get({.chunk_tokens = 8}), mine);
+  EXPECT_NE(feeds_.Get({.chunk_tokens = 16}), mine);
+  EXPECT_NE(feeds_.Get({}), mine);
+}
+
 TEST_F(EventFeedTest, NothingIsKeptForNobody) {
   const std::shared_ptr<EventFeed> feed = feeds_.Get({});
   for (int i = 0; i < 10; ++i) {

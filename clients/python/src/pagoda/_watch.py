@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import grpc
 
@@ -17,6 +17,11 @@ from pagoda._position import StreamPosition, Wanted
 from pagoda.errors import PagodaError, WatchRefused
 from pagoda.events import EVENT_TYPES, Created, Event, Item, Removed, SnapshotBegin, SnapshotEnd, Stored, Updated
 from pagoda.values import Tier
+
+
+Content: TypeAlias = Literal["tokens", "hashes"]
+"""How much of a block's content the events of a watch have."""
+_CONTENTS = {"tokens": 1, "hashes": 2}  # EVENT_CONTENT_TOKENS, EVENT_CONTENT_HASHES
 
 
 class Reader:
@@ -94,7 +99,7 @@ class Reader:
 
 def reading(*, from_revision: int | None = None, epoch: int = 0, snapshot: bool = False, resnapshot: bool = False,
             types: Iterable[type[Event]] = (), tiers: Iterable[Tier] = (), windows: Iterable[int] = (), tenant: str = "",
-            progress: bool = False, reconnect: float | None = 60.0) -> Reader:
+            progress: bool = False, reconnect: float | None = 60.0, content: Content = "tokens", chunk_tokens: int = 0) -> Reader:
     """Watches the cache's changes from now on, from a revision of an epoch (0: the current one),
     or, with `snapshot`, after all cached blocks. See Watch.
 
@@ -105,15 +110,28 @@ def reading(*, from_revision: int | None = None, epoch: int = 0, snapshot: bool 
     The filters must all match. `types`: Created, Stored, Updated, Removed. `tiers`: blocks stored
     there, moves from or to there, and events without a tier (removals, and changes of priority).
     `windows`: sizes in tokens, 0 for full attention. `tenant`: only events about its blocks.
+    `content`: "tokens", or "hashes" for a router that compares hashes with those of block_hashes.
+    Then only whole blocks are reported, and of them only the hash and the tiers. These fields have
+    values: Created.capacity; Stored.blocks, and of a block `block_hash`, `tier` and `lower_tiers`;
+    Updated.block_hash, `tier` and `lower_tiers`; Removed.reason, `block_hashes`, `whole_window` and
+    `pools`. Every other field is 0, None, empty or default. Tails, changes of priority and ends of
+    pins are left out. A Mirror needs "tokens", because it knows blocks by their ids.
+    `chunk_tokens`: with "hashes", only the blocks that end a chunk of so many tokens, counted from
+    the prompt's start; a multiple of the cache's tokens_per_block. 0: each whole block.
+
     `progress`: a Progress item for each message that shows nothing, so that a filtered watch
     reports its position.
 
     `reconnect`: seconds to retry a broken stream before its error is raised; None: forever.
-    Errors: UNKNOWN_WINDOW, PERMISSION_DENIED (another tenant's name). Only at the start, and not
-    with `resnapshot`: REVISION_COMPACTED, REVISION_IN_FUTURE, EPOCH_CHANGED (WatchRefused); later
-    each is a Gap. ValueError: `snapshot` together with a revision or an epoch.
+    Errors: UNKNOWN_WINDOW, PERMISSION_DENIED (another tenant's name), INVALID_ARGUMENT
+    (`chunk_tokens` is no multiple, or comes without "hashes"). Only at the start, and not with
+    `resnapshot`: REVISION_COMPACTED, REVISION_IN_FUTURE, EPOCH_CHANGED (WatchRefused); later each
+    is a Gap. ValueError: `snapshot` together with a revision or an epoch; another `content`.
     """
-    shown = {"types": [EVENT_TYPES[kind] for kind in types], "tiers": list(tiers), "window_sizes": list(windows), "tenant": tenant}
+    if content not in _CONTENTS:
+        raise ValueError(f"a watch has the content {' or '.join(map(repr, _CONTENTS))}, not {content!r}")
+    shown = {"types": [EVENT_TYPES[kind] for kind in types], "tiers": list(tiers), "window_sizes": list(windows), "tenant": tenant,
+             "content": _CONTENTS[content], "chunk_tokens": chunk_tokens}
     return Reader(Wanted(from_revision, epoch, snapshot, resnapshot, progress, shown), reconnect)
 
 
@@ -222,7 +240,8 @@ class Watch:
 def watch(endpoint: str | None = None, *, from_revision: int | None = None, epoch: int = 0, snapshot: bool = False,
           resnapshot: bool = False, types: Iterable[type[Event]] = (), tiers: Iterable[Tier] = (), windows: Iterable[int] = (),
           tenant: str = "", progress: bool = False, reconnect: float | None = 60.0, token: str | None = None, ca_file: str | None = None,
-          certificate_file: str | None = None, key_file: str | None = None, cache: str | None = None) -> Watch:
+          certificate_file: str | None = None, key_file: str | None = None, cache: str | None = None, content: Content = "tokens",
+          chunk_tokens: int = 0) -> Watch:
     """Watches a daemon without a session, as routers do. The other arguments are those of
     Client.watch and pagoda.connect.
 
@@ -231,7 +250,8 @@ def watch(endpoint: str | None = None, *, from_revision: int | None = None, epoc
     """
     credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
     reader = reading(from_revision=from_revision, epoch=epoch, snapshot=snapshot, resnapshot=resnapshot, types=types, tiers=tiers,
-                     windows=windows, tenant=tenant, progress=progress, reconnect=reconnect).of_cache(cache)
+                     windows=windows, tenant=tenant, progress=progress, reconnect=reconnect, content=content,
+                     chunk_tokens=chunk_tokens).of_cache(cache)
     channel = credentials.channel(resolve(endpoint), grpc)
     try:
         return Watch(Calls(channel, credentials.metadata), reader, channel)

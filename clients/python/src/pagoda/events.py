@@ -1,4 +1,8 @@
-"""Events of the cache, and the other items of a watch, as values."""
+"""Events of the cache, and the other items of a watch, as values.
+
+A watch with content="hashes" leaves fields out. They are 0, None, empty or default then, so a
+`block_id` of 0 says nothing in such a watch. Client.watch lists the fields that it fills.
+"""
 
 import dataclasses
 import datetime
@@ -69,7 +73,7 @@ class Created(_Event):
 class StoredBlock:
     """A block that became reusable, and its tokens. `token_count` counts them even if they are
     hidden. `tier` is the nearest tier that has its bytes. `lower_tiers` are the farther tiers with
-    a copy, ascending."""
+    a copy, ascending. With content="hashes": only `block_hash`, `tier` and `lower_tiers`."""
 
     block_id: int
     block_hash: int
@@ -88,7 +92,8 @@ class StoredBlock:
 class Stored(_Event):
     """Blocks became reusable, each the child of the previous one. The first one's parent is None if
     it begins its namespace. With `content_hidden`, the salt and the blocks' content are left out:
-    they belong to another tenant that shares under a salt."""
+    they belong to another tenant that shares under a salt. With content="hashes": only `blocks`,
+    which need not be a chain."""
 
     parent_hash: int | None
     parent_block_id: int | None
@@ -101,7 +106,7 @@ class Stored(_Event):
 class Updated(_Event):
     """A cached block changed its nearest tier, its copies in farther tiers or its priority: (old,
     new) of each, None if unchanged. Or a pin ended, and this is its last block in the cache's
-    largest window."""
+    largest window. With content="hashes": only `block_hash`, `tier` and `lower_tiers`."""
 
     block_id: int
     block_hash: int
@@ -116,7 +121,8 @@ class Removed(_Event):
     """Blocks left the cache: the listed ones, or with `whole_window` every cached block of the
     window. RELEASED blocks were in use but not cached; they have no hashes. With `pools` the
     window's pools are removed, with all cached and used blocks. Then `whole_window` is true, the
-    reason is RELEASED, and no event of the window follows in this epoch."""
+    reason is RELEASED, and no event of the window follows in this epoch. With content="hashes":
+    without `block_ids`."""
 
     reason: RemovalReason
     block_ids: tuple[int, ...]

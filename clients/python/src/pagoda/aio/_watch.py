@@ -13,7 +13,7 @@ import grpc
 from pagoda import errors
 from pagoda._contract import Calls
 from pagoda._endpoint import Credentials, resolve
-from pagoda._watch import Reader, ended, reading
+from pagoda._watch import Content, Reader, ended, reading
 from pagoda.errors import PagodaError, WatchRefused
 from pagoda.events import Event, Item
 from pagoda.values import Tier
@@ -129,10 +129,12 @@ class Watch:
 def watch(endpoint: str | None = None, *, from_revision: int | None = None, epoch: int = 0, snapshot: bool = False,
           resnapshot: bool = False, types: Iterable[type[Event]] = (), tiers: Iterable[Tier] = (), windows: Iterable[int] = (),
           tenant: str = "", progress: bool = False, reconnect: float | None = 60.0, token: str | None = None, ca_file: str | None = None,
-          certificate_file: str | None = None, key_file: str | None = None, cache: str | None = None) -> Watch:
+          certificate_file: str | None = None, key_file: str | None = None, cache: str | None = None, content: Content = "tokens",
+          chunk_tokens: int = 0) -> Watch:
     """See pagoda.watch."""
     credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
     reader = reading(from_revision=from_revision, epoch=epoch, snapshot=snapshot, resnapshot=resnapshot, types=types, tiers=tiers,
-                     windows=windows, tenant=tenant, progress=progress, reconnect=reconnect).of_cache(cache)
+                     windows=windows, tenant=tenant, progress=progress, reconnect=reconnect, content=content,
+                     chunk_tokens=chunk_tokens).of_cache(cache)
     channel = credentials.channel(resolve(endpoint), grpc.aio)
     return Watch(Calls(channel, credentials.metadata), reader, channel)
