@@ -47,6 +47,7 @@ class CacheExit {
   virtual void Evict(OperationScope& op, BlockId victim, RemovalReason reason) = 0;
   // The only copy of a cached block is lost: the block leaves the tree, with all blocks below it.
   virtual void Lose(OperationScope& op, BlockId id) = 0;
+  virtual void Used(BlockId id) = 0;  // By TierResidency::Options::publish_uses prefix matches.
 
  protected:
   ~CacheExit() = default;
@@ -101,6 +102,7 @@ class TierResidency {
     };
     std::array<TierOptions, kMaxTiers> tiers;
     uint64_t block_bytes = 0;              // What a backup takes of the write budget.
+    uint32_t publish_uses = 0;             // Of CacheExit::Used; 0: it is not called.
     const TenantTable* tenants = nullptr;  // Outlives the residency.
   };
 
@@ -197,7 +199,7 @@ class TierResidency {
   void GiveSlotOf(OperationScope& op, BlockId own, TenantId tenant, BlockId canonical);
   void Touch(OperationScope& op, BlockId id) {
     Block& block = store_[id];
-    if (block.uses < BlockFacts::kMaxUses) ++block.uses;
+    if (block.uses < BlockFacts::kMaxUses && ++block.uses == options_.publish_uses) exit_.Used(id);
     if (At(block.tier()).follows_contents) policy(block.tier(), id).Touched(Facts(op, id));
   }
   void SetPriority(OperationScope& op, BlockId id, Priority priority);

@@ -63,6 +63,7 @@ WindowBlockManager::WindowBlockManager(const Options& options, Policies policies
                   .index = options.index,
                   .tiers = options.tiers,
                   .block_bytes = options.block_bytes,
+                  .publish_uses = options.publish_min_uses.value_or(0),
                   .tenants = options.tenants},
                  std::move(policies), services, &store_, &tree_, this),
       next_cut_off_(store_.num_ids()),

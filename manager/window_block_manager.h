@@ -492,13 +492,7 @@ class WindowBlockManager final : private CacheExit {
   void SetBlockRetention(OperationScope& op, BlockId id, const BlockRetention& retention);
 
   // --- Publishing (window_publishing.cc) ---
-  // A prefix match uses the block, which is in the tree.
-  void Touch(OperationScope& op, BlockId id) {
-    const uint32_t uses = store_[id].uses;
-    residency_.Touch(op, id);
-    if (publish_queue_.has_value() && store_[id].uses != uses) NoteUses(id);
-  }
-  void NoteUses(BlockId id);
+  void Used(BlockId id) override;
   bool IsPublishable(BlockId id) const;
   bool HasBytesInMemory(BlockId id) const;
   PublishablePrefix PrefixOf(absl::Span<const BlockId> path, NodeRef root) const;

@@ -30,11 +30,9 @@ void AppendExtras(absl::Span<const TokenExtra> extras, size_t begin, Publishable
 
 }  // namespace
 
-// Called when the block's uses have changed, or it has been stored.
-void WindowBlockManager::NoteUses(BlockId id) {
-  const Block& block = store_[id];
-  if (block.uses != publish_queue_->min_uses()) return;
-  if (block.token_count == tokens_per_block().value()) publish_queue_->Push(id);
+// The block has been used, or stored, as ManagerOptions::publish_min_uses wants it.
+void WindowBlockManager::Used(BlockId id) {
+  if (store_[id].token_count == tokens_per_block().value()) publish_queue_->Push(id);
 }
 
 // Whether a block of the queue is still worth publishing. Its id can have a new life by now.

@@ -86,7 +86,7 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
     } else {
       residency_.WaitToRead(op, id);
     }
-    if (store_[id].in_tree()) Touch(op, id);
+    if (store_[id].in_tree()) residency_.Touch(op, id);
     if (has_wishes) {
       const std::optional<BlockRetention> wish =
           RetentionOf(sequence.retention(), sequence.prompt_tokens, i * tokens_per_block().value());
@@ -100,7 +100,7 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
   if (tail == Tail::kTakeOver) {
     blocks.table.push_back(store_.handle(match.source));
   } else if (tail == Tail::kCopy) {
-    if (store_[match.source].in_tree()) Touch(op, match.source);
+    if (store_[match.source].in_tree()) residency_.Touch(op, match.source);
     blocks.table.push_back(store_.handle(CopyTail(op, match.source, match.source_tokens)));
     residency_.AddReader(blocks.table.back().id, sequence.key);
   }
@@ -375,7 +375,7 @@ void WindowBlockManager::RemovePrefixes(OperationScope& op, const Prefixes& pref
 void WindowBlockManager::RecordStored(OperationScope& op, BlockId id, NodeRef root,
                                       const BlockKey& key) {
   ++cached_blocks_;
-  if (publish_queue_.has_value()) NoteUses(id);
+  if (options_.publish_min_uses == 0) Used(id);
   residency_.NoteContent(id);
   if (reuse_intervals_.Samples(id)) {
     store_[id].followed = 1;
