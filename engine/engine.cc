@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "engine/arriving_requests.h"
 #include "engine/check_request.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/gpu_self_test.h"
@@ -70,6 +71,15 @@ class Engine::State {
             options.scheduler, client_.get(), {pools_.windows().begin(), pools_.windows().end()},
             [this](const ModelInput& input) { return model_->Forward(input, pools_.layers()); },
             &sampling_threads_),
+        fetch_prompt_(options.fetch_prompt),
+        arriving_([this](Arrival arrival, uint32_t fetched_tokens) {
+          arrival.request.fetched_tokens = fetched_tokens;
+          {
+            absl::MutexLock lock(&mutex_);
+            if (!ended_) return inbox_.push_back(std::move(arrival));
+          }
+          arrival.on_end(EngineEnds());
+        }),
         info_(client_->info()),
         thread_([this] { Run(); }) {}
 
@@ -79,6 +89,7 @@ class Engine::State {
       stopping_ = true;
     }
     thread_.join();
+    for (const Arrival& arrival : arriving_.End()) arrival.on_end(EngineEnds());
   }
 
   const Transformer& model() const { return *model_; }
@@ -92,13 +103,33 @@ class Engine::State {
 
   absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end) {
     if (absl::Status status = Check(request); !status.ok()) return status;
-    absl::MutexLock lock(&mutex_);
-    if (ended_) return EngineEnds();
-    absl::StatusOr<WaitingPlaces::Place> place = places_.Take(request);
-    if (!place.ok()) return place.status();
-    const SteadyTime arrival = request.arrival.value_or(SteadyNow());
-    inbox_.push_back(
-        {std::move(request), std::move(on_token), std::move(on_end), arrival, *std::move(place)});
+    std::optional<Arrival> fetched;
+    GenerateRequest asked;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (ended_) return EngineEnds();
+      absl::StatusOr<WaitingPlaces::Place> place = places_.Take(request);
+      if (!place.ok()) return place.status();
+      const SteadyTime time = request.arrival.value_or(SteadyNow());
+      const bool is_fetched =
+          fetch_prompt_ != nullptr && request.prompt.size() > info_.tokens_per_block;
+      if (is_fetched) {
+        asked = {.prompt = request.prompt,
+                 .stop_tokens = {},
+                 .name_space = request.name_space,
+                 .tenant = request.tenant};
+      }
+      Arrival arrival{std::move(request), std::move(on_token), std::move(on_end), time,
+                      *std::move(place)};
+      if (!is_fetched) {
+        inbox_.push_back(std::move(arrival));
+        return absl::OkStatus();
+      }
+      fetched = std::move(arrival);
+    }
+    arriving_.Add(*std::move(fetched), [&](ArrivingRequests<Arrival>::Done done) {
+      fetch_prompt_(asked, std::move(done));
+    });
     return absl::OkStatus();
   }
 
@@ -152,7 +183,7 @@ class Engine::State {
   EngineStats Stats() const {
     absl::MutexLock lock(&mutex_);
     EngineStats stats = stats_;
-    stats.waiting_requests += inbox_.size();
+    stats.waiting_requests += inbox_.size() + arriving_.size();
     return stats;
   }
 
@@ -184,6 +215,7 @@ class Engine::State {
       ended_ = true;
       left = std::exchange(inbox_, {});
     }
+    for (Arrival& arrival : arriving_.End()) left.push_back(std::move(arrival));
     for (const Arrival& arrival : left) arrival.on_end(EngineEnds());
   }
 
@@ -256,6 +288,9 @@ class Engine::State {
   kernels::cpu::ThreadPool sampling_threads_;
   const MemoryPlace place_;  // The place of every client's primary pools.
   Scheduler scheduler_;
+
+  const decltype(Options::fetch_prompt) fetch_prompt_;
+  ArrivingRequests<Arrival> arriving_;  // Its lock comes before mutex_.
 
   mutable absl::Mutex mutex_;
   CacheInfo info_ ABSL_GUARDED_BY(mutex_);

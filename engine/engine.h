@@ -43,6 +43,12 @@ class Engine {
     // first one.
     WaitingPlaces::Limits waiting;
     std::vector<std::string> tenants = {""};
+    // Brings the prompt's blocks into the cache from other machines, before the request is queued.
+    // Called on the threads of Submit, several at once. It calls `done` once, on any thread or
+    // within the call, with the number of tokens that it brought, and does not block. Empty: there
+    // are no other machines.
+    std::function<void(const GenerateRequest& request, std::function<void(uint32_t)> done)>
+        fetch_prompt = nullptr;
   };
 
   // The KV layout that the model in `model_dir` needs. The daemon makes its pools from it before

@@ -47,6 +47,8 @@ struct GenerateRequest {
   std::string tenant;
   // When the caller received the request; the report's times count from it. Unset: at Submit.
   std::optional<SteadyTime> arrival;
+  // Prompt tokens that were brought from other machines for it. Set by the engine.
+  uint32_t fetched_tokens = 0;
   // Called on the engine's thread with each token, after the TokenCallback. True makes the token
   // its sample's last, as if it were in stop_tokens. Empty: never. Must not block.
   std::function<bool(const GeneratedToken&)> ends_sample;
@@ -73,7 +75,8 @@ struct GenerateReport {
   uint32_t reused_tokens = 0;  // Prompt tokens whose KV was in the cache.
   // The part of these that was onboarded from the secondary tier.
   uint32_t reused_secondary_tokens = 0;
-  // The part of reused_tokens that was fetched from disk into memory for this request.
+  // The part of reused_tokens that was fetched into memory for this request, from disk or from
+  // other machines.
   uint32_t fetched_tokens = 0;
   uint32_t generated_tokens = 0;  // Of all samples.
   uint32_t preemptions = 0;       // How often one of its sequences was preempted.

@@ -33,10 +33,12 @@
 #include "server/metrics/metrics.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/openai/openai_api.h"
+#include "server/peers/peer_server.h"
 #include "server/periodic_task.h"
 #include "server/rpc/cache_service.h"
 #include "server/rpc/grpc_server.h"
 #include "server/rpc/tls_credentials.h"
+#include "server/store/sources.h"
 #include "server/watch/event_service.h"
 
 namespace pagoda::server {
@@ -96,6 +98,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
       absl::WrapUnique(new Daemon(std::move(config), std::move(request_drain), absl::Now()));
   if (absl::Status status = daemon->ResolveAddresses(); !status.ok()) return status;
   if (absl::Status status = daemon->KnowCallers(); !status.ok()) return status;
+  if (absl::Status status = daemon->MeetOthers(); !status.ok()) return status;
   if (absl::Status status = daemon->OpenCaches(); !status.ok()) return status;
   if (absl::Status status = daemon->MakeServices(); !status.ok()) return status;
   if (absl::Status status = daemon->Listen(extra_services); !status.ok()) return status;
@@ -142,12 +145,45 @@ absl::Status Daemon::KnowCallers() {
   return absl::OkStatus();
 }
 
+absl::Status Daemon::MeetOthers() {
+  const Config::Peers& peers = config_.peers;
+  if (!peers.address.empty()) {
+    const absl::StatusOr<TcpAddress> address = ParseAddress(peers.address);
+    if (!address.ok()) return address.status();
+    PeerServer::Options options = {
+        .address = *address,
+        .tokens_file = peers.tokens_file,
+        .exposure = config_.server.insecure ? Exposure::kWarned : Exposure::kRefused,
+        .version = PAGODA_VERSION,
+        .max_connections = peers.max_connections};
+    if (!peers.certificate.empty()) {
+      options.tls = ServerTls{.certificate_file = peers.certificate,
+                              .key_file = peers.key,
+                              .client_ca_file = peers.client_ca};
+    }
+    absl::StatusOr<std::unique_ptr<PeerServer>> server = PeerServer::Start(std::move(options));
+    if (!server.ok()) return server.status();
+    peers_ = *std::move(server);
+    Log(LogLevel::kInfo,
+        absl::StrCat("other daemons read blocks at ", peers_->address().ToString()));
+  }
+  if (!config_.exchanges() && peers_ == nullptr) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<Sources>> sources = Sources::Create(config_);
+  if (!sources.ok()) return sources.status();
+  sources_ = *std::move(sources);
+  return absl::OkStatus();
+}
+
+std::string Daemon::peer_endpoint() const { return peers_ ? peers_->address().ToString() : ""; }
+
 absl::Status Daemon::OpenCaches() {
   opener_ = std::make_unique<CacheOpener>(CacheOpener::Options{
       .config = config_,
       .tenants = tenants_.get(),
       .supervisor = &supervisor_,
       .directory = caches_.get(),
+      .sources = sources_.get(),
+      .peers = peers_.get(),
       .start_time = start_time_,
       .end_waits = [this](const CacheParts& cache, const absl::Status& reason) {
         if (cache_service_ != nullptr) cache_service_->EndWaitsOf(cache, reason);
@@ -165,7 +201,8 @@ absl::Status Daemon::MakeServices() {
                             .waiting_bytes = config_.server.max_grpc_bytes / 8},
           .max_message_bytes = config_.server.max_message_bytes,
           .map_socket = config_.server.MapSocketPath(),
-          .opener = opener_.get()},
+          .opener = opener_.get(),
+          .sources = sources_.get()},
       caches_.get(), &state_, admission_.get(), rpc_metrics_.get());
   event_service_ = std::make_unique<EventService>(caches_.get(), &state_, admission_.get());
   ServedCache* const own = opener_->own();
@@ -326,6 +363,9 @@ Daemon::~Daemon() {
   // generates any more.
   http_.reset();
   maintenance_timer_.reset();
+  if (peers_ != nullptr) peers_->Stop();
+  // Fetches and publishes end now, so the caches need not wait for the other machines.
+  if (sources_ != nullptr) sources_->Stop();
   if (opener_ != nullptr) opener_->Stop(std::max(drain_end_, absl::Now() + kDiskGrace));
 }
 

@@ -46,9 +46,11 @@ class HttpServer;
 class MapSocket;
 class Metrics;
 class OpenAiApi;
+class PeerServer;
 class PeriodicTask;
 class ProbeServer;
 class RpcMetrics;
+class Sources;
 class StatusApi;
 
 // A running daemon. Thread-safe.
@@ -88,6 +90,8 @@ class Daemon {
   std::string http_endpoint() const;
   // The same for the probe listener.
   std::string probe_endpoint() const;
+  // The same for the listener of other daemons.
+  std::string peer_endpoint() const;
 
   // The manager of the configuration's cache. REQUIRES: the configuration has a cache.
   SharedManager& manager();
@@ -100,6 +104,7 @@ class Daemon {
   // says more than "the memory's name is taken".
   absl::Status ResolveAddresses();
   absl::Status KnowCallers();
+  absl::Status MeetOthers();
   absl::Status OpenCaches();
   absl::Status MakeServices();
   absl::Status Listen(const std::vector<grpc::Service*>& extra_services);
@@ -119,6 +124,8 @@ class Daemon {
   std::unique_ptr<RpcMetrics> rpc_metrics_;
   std::unique_ptr<TenantTable> tenants_;
   std::unique_ptr<CacheDirectory> caches_;
+  std::unique_ptr<Sources> sources_;   // Null: no blocks come from other machines.
+  std::unique_ptr<PeerServer> peers_;  // Null: no other daemon reads blocks here.
   std::unique_ptr<CacheOpener> opener_;
   std::unique_ptr<Authenticator> authenticator_;
   std::unique_ptr<Admission> admission_;

@@ -16,6 +16,7 @@
 #include "pagoda/v1/caches.pb.h"
 #include "pagoda/v1/engine.pb.h"
 #include "pagoda/v1/events.pb.h"
+#include "pagoda/v1/prefixes.pb.h"
 
 namespace pagoda {
 namespace {
@@ -51,8 +52,8 @@ Plans MakePlans() {
   AddPlan(v1::Operation::descriptor(), &plans);
   for (const auto* file :
        {v1::ExecuteRequest::descriptor()->file(), v1::OpenCacheRequest::descriptor()->file(),
-        v1::WatchRequest::descriptor()->file(), v1::GetStatusRequest::descriptor()->file(),
-        v1::GenerateRequest::descriptor()->file()}) {
+        v1::FetchPrefixRequest::descriptor()->file(), v1::WatchRequest::descriptor()->file(),
+        v1::GetStatusRequest::descriptor()->file(), v1::GenerateRequest::descriptor()->file()}) {
     for (int i = 0; i < file->message_type_count(); ++i) AddPlan(file->message_type(i), &plans);
   }
   return plans;

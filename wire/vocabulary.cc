@@ -36,6 +36,19 @@ constexpr std::array kLanes = {EnumPair{Lane::kMemory, v1::LANE_MEMORY},
                                EnumPair{Lane::kFetch, v1::LANE_FETCH},
                                EnumPair{Lane::kBackup, v1::LANE_BACKUP}};
 
+constexpr std::array kFetchOutcomePairs = {
+    EnumPair{FetchOutcome::kFetched, v1::FETCH_OUTCOME_FETCHED},
+    EnumPair{FetchOutcome::kCached, v1::FETCH_OUTCOME_CACHED},
+    EnumPair{FetchOutcome::kMissing, v1::FETCH_OUTCOME_MISSING},
+    EnumPair{FetchOutcome::kPartly, v1::FETCH_OUTCOME_PARTLY},
+    EnumPair{FetchOutcome::kFailed, v1::FETCH_OUTCOME_FAILED},
+    EnumPair{FetchOutcome::kSlower, v1::FETCH_OUTCOME_SLOWER},
+    EnumPair{FetchOutcome::kNoRoom, v1::FETCH_OUTCOME_NO_ROOM},
+    EnumPair{FetchOutcome::kRefused, v1::FETCH_OUTCOME_REFUSED},
+    EnumPair{FetchOutcome::kCancelled, v1::FETCH_OUTCOME_CANCELLED},
+    EnumPair{FetchOutcome::kNoSource, v1::FETCH_OUTCOME_NO_SOURCE}};
+static_assert(kFetchOutcomePairs.size() == kFetchOutcomes);
+
 }  // namespace
 
 uint32_t WindowToProto(WindowSize window) { return window == kFullAttention ? 0 : window.value(); }
@@ -76,6 +89,13 @@ std::optional<DType> DTypeFromProto(v1::DType proto) { return FromProto(kDTypes,
 v1::PoolContent PoolContentToProto(PoolContent content) { return ToProto(kPoolContents, content); }
 std::optional<PoolContent> PoolContentFromProto(v1::PoolContent proto) {
   return FromProto(kPoolContents, proto);
+}
+
+v1::FetchOutcome FetchOutcomeToProto(FetchOutcome outcome) {
+  return ToProto(kFetchOutcomePairs, outcome);
+}
+std::optional<FetchOutcome> FetchOutcomeFromProto(v1::FetchOutcome proto) {
+  return FromProto(kFetchOutcomePairs, proto);
 }
 
 v1::Lane LaneToProto(Lane lane) { return ToProto(kLanes, lane); }

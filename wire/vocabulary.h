@@ -11,6 +11,7 @@
 #include "events/event.h"
 #include "google/protobuf/duration.pb.h"
 #include "google/protobuf/timestamp.pb.h"
+#include "manager/fetch_outcome.h"
 #include "manager/ids.h"
 #include "pagoda/v1/cache.pb.h"
 #include "pools/copy_order.h"
@@ -41,6 +42,8 @@ v1::DType DTypeToProto(DType dtype);
 std::optional<DType> DTypeFromProto(v1::DType proto);
 v1::PoolContent PoolContentToProto(PoolContent content);
 std::optional<PoolContent> PoolContentFromProto(v1::PoolContent proto);
+v1::FetchOutcome FetchOutcomeToProto(FetchOutcome outcome);
+std::optional<FetchOutcome> FetchOutcomeFromProto(v1::FetchOutcome proto);
 // The memory lane is 0 on the wire.
 v1::Lane LaneToProto(Lane lane);
 std::optional<Lane> LaneFromProto(v1::Lane proto);

@@ -49,7 +49,9 @@ void Scheduler::Add(GenerateRequest request, TokenCallback on_token, EndCallback
   active->report.finish_reasons.resize(asked.num_samples, FinishReason::kLength);
   shares_.Enter(asked.tenant);
   ++stats_.waiting_requests;
-  waiting_.Add(std::make_unique<Sample>(active, 0, windows_, asked.prompt));
+  auto sample = std::make_unique<Sample>(active, 0, windows_, asked.prompt);
+  sample->fetched_tokens = asked.fetched_tokens;
+  waiting_.Add(std::move(sample));
   if (!quotas_.Knows(asked.charged())) {
     unknown_owners_.insert(asked.charged());
   } else if (absl::Status status = quotas_.Check(asked, windows_.tokens_per_block); !status.ok()) {

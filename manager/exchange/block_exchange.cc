@@ -1,6 +1,5 @@
 #include "manager/exchange/block_exchange.h"
 
-#include <array>
 #include <deque>
 #include <exception>
 #include <memory>
@@ -18,17 +17,20 @@
 namespace pagoda {
 namespace {
 
-constexpr std::array<const char*, kFetchOutcomes> kOutcomeNames = {
-    "fetched", "cached",  "missing", "partly",   "failed",
-    "slower",  "no_room", "refused", "cancelled"};
-
 // Steps that wait for the thread. Thread-safe.
 class StepQueue final : public ExchangePump {
  public:
   absl::Time Now() const override { return SharedManager::Now(); }
   void Post(Step step) override {
     absl::MutexLock lock(&mutex_);
-    steps_.push_back(std::move(step));
+    if (!is_closed_) steps_.push_back(std::move(step));
+  }
+  // The steps own the jobs, which own this queue.
+  void Close() {
+    std::deque<Step> dropped;
+    absl::MutexLock lock(&mutex_);
+    is_closed_ = true;
+    dropped.swap(steps_);
   }
   // Runs one step. Returns without one at `deadline`.
   void RunOne(absl::Time deadline) {
@@ -48,6 +50,7 @@ class StepQueue final : public ExchangePump {
 
   absl::Mutex mutex_;
   std::deque<Step> steps_ ABSL_GUARDED_BY(mutex_);
+  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace
@@ -87,6 +90,7 @@ class BlockExchange::Core {
       steps_->RunOne(jobs_->next_expiry());
       jobs_->Expire();
     }
+    steps_->Close();
   }
 
   const std::shared_ptr<StepQueue> steps_;    // Also owned by the jobs.
@@ -94,10 +98,6 @@ class BlockExchange::Core {
   absl::Mutex stop_mutex_;
   std::thread thread_ ABSL_GUARDED_BY(stop_mutex_);
 };
-
-const char* FetchOutcomeName(FetchOutcome outcome) {
-  return kOutcomeNames[static_cast<size_t>(outcome)];
-}
 
 absl::StatusOr<std::unique_ptr<BlockExchange>> BlockExchange::Create(SharedManager* manager,
                                                                      PoolSet* pools, Store* store,

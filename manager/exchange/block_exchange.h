@@ -14,26 +14,12 @@
 #include "absl/time/time.h"
 #include "manager/exchange/fetch_source.h"
 #include "manager/exchange/stored_prefix.h"
+#include "manager/fetch_outcome.h"
 #include "manager/shared_manager.h"
 #include "pools/pool.h"
 #include "pools/store/store.h"
 
 namespace pagoda {
-
-enum class FetchOutcome : uint8_t {
-  kFetched,    // All blocks that the store has from there on are cached now, as far as the first
-               // tier can have them.
-  kCached,     // The cache has all blocks in memory, or further ones on disk, which are nearer.
-  kMissing,    // The store does not have the next block.
-  kPartly,     // Some blocks came; the next one was invalid, late, or could not be read.
-  kFailed,     // No block came, for one of these reasons.
-  kSlower,     // It was not begun: computing the tokens is predicted to be faster.
-  kNoRoom,     // The cache, or the tenant's quota, has no room for the blocks.
-  kRefused,    // The prompt or the tenant is bad, or too many fetches already wait.
-  kCancelled,  // The exchange was stopped.
-};
-inline constexpr size_t kFetchOutcomes = 9;
-const char* FetchOutcomeName(FetchOutcome outcome);  // "fetched"
 
 struct FetchedPrefix {
   FetchOutcome outcome = FetchOutcome::kFailed;

@@ -53,7 +53,7 @@ void ExchangeJobs::Fetch(StoredPrompt prompt, absl::Duration most, FetchDone don
   job->deadline = Now() + most;
   job->prompt_bytes = BytesOf(job->prompt);
   const FetchOutcome refused = job->source == nullptr
-                                   ? FetchOutcome::kMissing
+                                   ? FetchOutcome::kNoSource
                                    : Begin(job->prompt_bytes, [this, job] { StartFetch(job); });
   if (refused == FetchOutcome::kFetched) return;
   {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -34,7 +34,7 @@ class ExchangePump {
   virtual ~ExchangePump() = default;
   virtual absl::Time Now() const = 0;
   // Runs the step later: not within the call, after the steps that were posted before, and never
-  // two steps at once. Thread-safe.
+  // two steps at once. Once the jobs have ended, drops it instead. Thread-safe.
   virtual void Post(Step step) = 0;
 };
 
@@ -47,8 +47,7 @@ class ExchangePump {
 //
 // The pump does these things, beside running the steps:
 // 1. It calls Expire at next_expiry(), which each step can change.
-// 2. After BeginStop it runs steps until has_ended(). Then it calls CloseSession, and no step comes
-//    any more.
+// 2. After BeginStop it runs steps until has_ended(). Then it calls CloseSession.
 class ExchangeJobs : public std::enable_shared_from_this<ExchangeJobs> {
  public:
   using Options = BlockExchange::Options;
@@ -100,6 +99,7 @@ class ExchangeJobs : public std::enable_shared_from_this<ExchangeJobs> {
     uint32_t end = 0;                    // Blocks from the start that the cache or the store has.
     uint32_t from = 0;                   // The first block that is fetched.
     Held held;
+    bool awaits_copies = false;  // Its slots are not empty yet.
     absl::Time began;
   };
   struct PublishJob {
@@ -159,7 +159,7 @@ class ExchangeJobs : public std::enable_shared_from_this<ExchangeJobs> {
   void StartPublish(const std::shared_ptr<PublishJob>& job);
   void FoundMissing(const std::shared_ptr<PublishJob>& job,
                     const std::vector<StoreOutcome>& outcomes);
-  uint32_t TakeBudget(uint32_t blocks);
+  double CutToBudget(PublishJob& job);
   void DropMissing(PublishJob& job, uint32_t end);
   void PutBlocks(const std::shared_ptr<PublishJob>& job);
   void PutDone(const std::shared_ptr<PublishJob>& job, const std::vector<StoreOutcome>& outcomes);
@@ -177,9 +177,9 @@ class ExchangeJobs : public std::enable_shared_from_this<ExchangeJobs> {
 
   // Of the steps.
   SessionRef session_;
-  absl::flat_hash_map<ContentDigest, std::shared_ptr<FetchJob>> fetches_;  // By the first missing
-                                                                           // block.
-  absl::Time next_expiry_ = absl::InfiniteFuture();                        // Of a waiting fetch.
+  // By the first missing block. Ordered, so that the same steps give the same results.
+  absl::btree_map<ContentDigest, std::shared_ptr<FetchJob>> fetches_;
+  absl::Time next_expiry_ = absl::InfiniteFuture();  // Of a waiting fetch.
   uint64_t last_sequence_ = 0;
   double budget_ = 0;  // Bytes that may be published now, as of budget_at_.
   absl::Time budget_at_ = absl::InfinitePast();

@@ -57,20 +57,22 @@ void ExchangeJobs::Expire() {
   const absl::Time now = Now();
   if (now < next_expiry_) return;
   next_expiry_ = absl::InfiniteFuture();
-  std::vector<std::shared_ptr<FetchJob>> expired;
+  std::vector<std::shared_ptr<FetchJob>> waiting, copying;
+  const auto is_expired = [&](const FetchJob& job) {
+    if (job.deadline <= now) return true;
+    next_expiry_ = std::min(next_expiry_, job.deadline);
+    return false;
+  };
   for (auto& [digest, job] : fetches_) {
     std::erase_if(job->waiters, [&](const std::shared_ptr<FetchJob>& waiter) {
-      if (waiter->deadline <= now) {
-        expired.push_back(waiter);
-        return true;
-      }
-      next_expiry_ = std::min(next_expiry_, waiter->deadline);
-      return false;
+      if (!is_expired(*waiter)) return false;
+      waiting.push_back(waiter);
+      return true;
     });
+    if (job->awaits_copies && is_expired(*job)) copying.push_back(job);
   }
-  for (const std::shared_ptr<FetchJob>& waiter : expired) {
-    EndFetch(*waiter, FetchOutcome::kFailed);
-  }
+  for (const std::shared_ptr<FetchJob>& job : waiting) EndFetch(*job, FetchOutcome::kFailed);
+  for (const std::shared_ptr<FetchJob>& job : copying) LeaveFetch(job, FetchOutcome::kFailed, 0);
 }
 
 absl::Duration ExchangeJobs::Allowed(uint32_t blocks) const {
@@ -100,6 +102,7 @@ bool ExchangeJobs::IsSlower(const FetchJob& job, uint32_t blocks) {
 }
 
 void ExchangeJobs::Reserve(const std::shared_ptr<FetchJob>& job) {
+  if (Now() >= job->deadline) return LeaveFetch(job, FetchOutcome::kFailed, 0);
   const uint32_t tokens = job->end * tokens_per_block_.value();
   const absl::StatusOr<AddedSequence> added =
       Hold(FirstOf(job->prompt, tokens_per_block_, tokens), tokens, job->held);
@@ -112,12 +115,17 @@ void ExchangeJobs::Reserve(const std::shared_ptr<FetchJob>& job) {
   // have gone, they are fetched too, without having been asked for.
   job->from = added->matched_tokens / tokens_per_block_.value();
   if (job->from >= job->end) return LeaveFetch(job, FetchOutcome::kCached, 0);
+  // A copy has no deadline, so the fetch can expire first.
+  job->awaits_copies = true;
+  next_expiry_ = std::min(next_expiry_, job->deadline);
   manager_.NotifyWhenDone(added->ready, [jobs = shared_from_this(), job] {
     jobs->Post([jobs, job] { jobs->GetBlocks(job); });
   });
 }
 
 void ExchangeJobs::GetBlocks(const std::shared_ptr<FetchJob>& job) {
+  if (!job->awaits_copies) return;  // It has expired.
+  job->awaits_copies = false;
   if (is_stopping()) return LeaveFetch(job, FetchOutcome::kCancelled, 0);
   std::vector<Store::Read> reads;
   for (uint32_t i = job->from; i < job->end; ++i) {
@@ -181,6 +189,7 @@ void ExchangeJobs::NoteRate(const FetchJob& job, const std::vector<StoreOutcome>
 void ExchangeJobs::LeaveFetch(const std::shared_ptr<FetchJob>& job, FetchOutcome outcome,
                               uint32_t good) {
   LetGo(job->held);
+  job->awaits_copies = false;
   fetches_.erase(job->digests[job->cached]);
   const std::vector<std::shared_ptr<FetchJob>> waiters = std::exchange(job->waiters, {});
   EndFetch(*job, outcome, good);

@@ -38,9 +38,7 @@ void ExchangeJobs::FoundMissing(const std::shared_ptr<PublishJob>& job,
   // The store is not there for the others.
   job->result.failed =
       static_cast<uint32_t>(outcomes.size() - job->missing.size()) - job->result.blocks;
-  const uint32_t allowed = TakeBudget(static_cast<uint32_t>(job->missing.size()));
-  job->result.skipped = static_cast<uint32_t>(job->missing.size()) - allowed;
-  job->missing.resize(allowed);
+  CutToBudget(*job);
   if (job->missing.empty()) return EndPublish(*job);
   // A sequence holds the blocks while they are read.
   const uint32_t tokens = static_cast<uint32_t>(job->digests.size()) * tokens_per_block_.value();
@@ -60,29 +58,29 @@ void ExchangeJobs::FoundMissing(const std::shared_ptr<PublishJob>& job,
   });
 }
 
-// How many of the blocks may be written now.
-uint32_t ExchangeJobs::TakeBudget(uint32_t blocks) {
+// Leaves out the blocks that the budget does not allow now. Returns the bytes of the others.
+double ExchangeJobs::CutToBudget(PublishJob& job) {
+  const auto bytes = static_cast<double>(block_bytes_);
   const double rate = options_.publish_bytes_per_second;
-  if (rate <= 0) return blocks;
+  if (rate <= 0) return 0;
   const absl::Time now = Now();
   // A block that is larger than a second's budget is written when all of the budget is there.
-  const double most = std::max(rate, static_cast<double>(block_bytes_));
+  const double most = std::max(rate, bytes);
   budget_ = budget_at_ == absl::InfinitePast()
                 ? most
                 : std::min(most, budget_ + rate * absl::ToDoubleSeconds(now - budget_at_));
   budget_at_ = now;
-  const double whole = std::floor(budget_ / static_cast<double>(block_bytes_));
-  const auto allowed = static_cast<uint32_t>(std::min<double>(whole, blocks));
-  budget_ -= static_cast<double>(allowed * block_bytes_);
-  return allowed;
+  const auto blocks = static_cast<double>(job.missing.size());
+  const double allowed = std::min(std::floor(budget_ / bytes), blocks);
+  job.result.skipped += static_cast<uint32_t>(blocks - allowed);
+  job.missing.resize(static_cast<size_t>(allowed));
+  return allowed * bytes;
 }
 
-// Blocks from `end` on cannot be read. Their budget is for others.
+// Blocks from `end` on cannot be read.
 void ExchangeJobs::DropMissing(PublishJob& job, uint32_t end) {
-  const auto dropped = static_cast<uint32_t>(
+  job.result.failed += static_cast<uint32_t>(
       std::erase_if(job.missing, [end](uint32_t block) { return block >= end; }));
-  job.result.failed += dropped;
-  budget_ += static_cast<double>(dropped * block_bytes_);
 }
 
 void ExchangeJobs::PutBlocks(const std::shared_ptr<PublishJob>& job) {
@@ -91,6 +89,10 @@ void ExchangeJobs::PutBlocks(const std::shared_ptr<PublishJob>& job) {
   const absl::StatusOr<DescribedSequence> now =
       Do<DescribedSequence>(DescribeSequence{.sequence = job->held.sequence});
   DropMissing(*job, now.ok() ? now->computed_tokens / tokens_per_block_.value() : 0);
+  // Taken when the blocks are written: copies can have held up several publishes, which then write
+  // at once.
+  const double taken = CutToBudget(*job);
+  budget_ -= taken;
   if (job->missing.empty()) return EndPublish(*job);
   std::vector<Store::Write> writes;
   for (const uint32_t block : job->missing) {

@@ -92,8 +92,12 @@ std::string Difference(const OpenCacheCall& there, const OpenCacheCall& asked) {
   return "";
 }
 
-bool HasSessions(const SharedManager& manager) {
-  return !manager.Sessions(SessionId(0), 1).empty() || !manager.QuarantinedSessions().empty();
+// Of clients. The exchange's own session does not count.
+bool HasSessions(ServedCache& cache) {
+  const SharedManager& manager = cache.manager();
+  const size_t own = cache.parts().exchange->has_session() ? 1 : 0;
+  return manager.Sessions(SessionId(0), own + 1).size() > own ||
+         !manager.QuarantinedSessions().empty();
 }
 
 // The file that lists clients' caches for the next daemon. It lies on the disk if the configuration
@@ -161,6 +165,8 @@ absl::Status CacheOpener::Start() {
                              .identity = std::nullopt,
                              .tenants = options_.tenants,
                              .supervisor = options_.supervisor,
+                             .sources = options_.sources,
+                             .peers = options_.peers,
                              .start_time = options_.start_time});
     if (!own.ok()) return own.status();
     own_ = *std::move(own);
@@ -358,6 +364,8 @@ ServedCache::Plan CacheOpener::PlanOf(const BroughtCache& brought, TenantId tena
                          .tenant = tenant,
                          .tenants = options_.tenants,
                          .supervisor = options_.supervisor,
+                         .sources = options_.sources,
+                         .peers = options_.peers,
                          .start_time = SharedManager::Now()};
   const bool on_gpu = call.tiers.front().medium == Medium::kGpu;
   Config::Cache cache;
@@ -447,7 +455,7 @@ absl::StatusOr<uint64_t> CacheOpener::Drop(const std::string& name, bool force) 
     if (found == brought_.end()) {
       return MakeError(Reason::kUnknownCache, absl::StrCat("there is no cache '", name, "'"));
     }
-    if (!force && HasSessions(found->second.cache->manager())) {
+    if (!force && HasSessions(*found->second.cache)) {
       return MakeError(Reason::kCacheInUse,
                        absl::StrCat("the cache '", name,
                                     "' has sessions, or quarantined slots that dead clients could "
@@ -469,6 +477,7 @@ uint64_t CacheOpener::Retire(uint32_t number) {
   options_.directory->Remove(number);
   const CacheParts& parts = brought.cache->parts();
   const absl::Status dropped = CacheDropped(parts);
+  brought.cache->EndExchange();
   uint64_t ended = 0;
   // A call that found the cache earlier can still open a session; its client then finds the cache
   // gone.
@@ -497,7 +506,7 @@ void CacheOpener::Sweep(absl::Time now) {
   {
     absl::MutexLock lock(&mutex_);
     for (auto& [number, brought] : brought_) {
-      if (HasSessions(brought.cache->manager())) {
+      if (HasSessions(*brought.cache)) {
         brought.unused_since = std::nullopt;
       } else if (!brought.unused_since.has_value()) {
         brought.unused_since = now;

@@ -51,6 +51,8 @@ class CacheOpener {
     const TenantTable* tenants = nullptr;
     Supervisor* supervisor = nullptr;
     CacheDirectory* directory = nullptr;
+    Sources* sources = nullptr;   // As ServedCache::Plan has it.
+    PeerServer* peers = nullptr;  // The same.
     absl::Time start_time;
     // Called when a cache is dropped: ends the calls that wait for the cache's copies.
     std::function<void(const CacheParts&, const absl::Status&)> end_waits;

@@ -19,6 +19,7 @@
 
 namespace pagoda::server {
 
+class CacheExchange;
 class CacheStreams;
 class DiskTier;
 class PoolExport;
@@ -57,6 +58,7 @@ struct CacheParts {
   const DiskTier* disk = nullptr;           // Null: it has no tier on disk.
   const PoolExport* pool_export = nullptr;  // Null: the daemon has no map socket.
   CacheStreams* streams = nullptr;
+  CacheExchange* exchange = nullptr;
   const StatusHistory* history = nullptr;  // Null: the daemon has no HTTP.
   std::vector<CacheTierBytes> tier_bytes;  // Nearest first.
 };

@@ -64,6 +64,12 @@ absl::StatusOr<CacheSpec> MakeSpec(const Config& config) {
   return spec;
 }
 
+// As ManagerOptions::publish_min_uses.
+std::optional<uint8_t> PublishMinUses(const Config::Store& store) {
+  if (!store.enabled() || !store.publish.enabled) return std::nullopt;
+  return static_cast<uint8_t>(store.publish.min_uses);
+}
+
 // As BlockManager::Options::max_holes.
 uint32_t MaxHoles(const Config::Cache& cache, const SizingPlan& sizes) {
   if (cache.max_holes > 0) return cache.max_holes;
@@ -175,6 +181,7 @@ absl::Status ServedCache::MakeCore(const SizingPlan& sizes) {
                             .default_tenant_share = config_.default_tenant_share,
                             .journal_slots = kept_ != nullptr,
                             .reuse_sample = config_.metrics.block_sample,
+                            .publish_min_uses = PublishMinUses(config_.store),
                             .max_sessions = config_.server.max_sessions,
                             .last_session = LastSessionBefore(plan_.number),
                             .sequence_limits = {.max_sequences = config_.server.max_sequences,
@@ -353,6 +360,7 @@ absl::Status ServedCache::OpenInterfaces() {
   if (!config_.server.http_address.empty()) {
     history_ = std::make_unique<StatusHistory>(manager_.get(), transfers_.get());
   }
+  StartExchange();
   parts_ = {.number = plan_.number,
             .name = config_.cache.name,
             .tenant = plan_.tenant,
@@ -366,9 +374,42 @@ absl::Status ServedCache::OpenInterfaces() {
             .disk = disk_.get(),
             .pool_export = pool_export_.get(),
             .streams = streams_.get(),
+            .exchange = exchange_.get(),
             .history = history_.get(),
             .tier_bytes = {}};
   return absl::OkStatus();
+}
+
+void ServedCache::StartExchange() {
+  exchange_ =
+      std::make_unique<CacheExchange>(CacheExchange::Options{.manager = manager_.get(),
+                                                             .pools = pools_.get(),
+                                                             .sources = plan_.sources,
+                                                             .fetch = config_.fetch,
+                                                             .publish = config_.store.publish});
+  const std::string& name = config_.cache.name;
+  if (config_.exchanges() && !exchange_->unavailable().ok()) {
+    Log(LogLevel::kWarning, absl::StrCat("cache ", name, " is not exchanged with other machines: ",
+                                         std::string(exchange_->unavailable().message())));
+  }
+  if (plan_.peers == nullptr) return;
+  const absl::Status status =
+      plan_.peers->AddCache({.name = PeerName(), .manager = manager_.get(), .pools = pools_.get()});
+  if (!status.ok()) {
+    Log(LogLevel::kWarning, absl::StrCat("other daemons cannot read cache ", name, ": ",
+                                         std::string(status.message())));
+  }
+}
+
+// A second cache of the same name can be opened before a dropped one has ended.
+std::string ServedCache::PeerName() const {
+  return plan_.number == 0 ? config_.cache.name
+                           : absl::StrCat(config_.cache.name, "-", plan_.number);
+}
+
+void ServedCache::EndExchange() {
+  if (plan_.peers != nullptr) plan_.peers->RemoveCache(PeerName());
+  if (exchange_ != nullptr) exchange_->Stop();
 }
 
 ServedCache::Remains ServedCache::remains() const {
@@ -393,6 +434,17 @@ void ServedCache::Remove(const Remains& remains) {
   }
 }
 
+// For the engine; null if there is no store.
+std::function<void(const GenerateRequest&, std::function<void(uint32_t)>)>
+ServedCache::FetchPrompt() {
+  if (config_.engine.kv != KvMode::kPaged || !exchange_->has_store()) return nullptr;
+  return [this](const GenerateRequest& request, std::function<void(uint32_t)> done) {
+    exchange_->FetchFromStore(
+        {.name_space = request.name_space, .tenant = request.charged(), .tokens = request.prompt},
+        std::move(done));
+  };
+}
+
 absl::Status ServedCache::LoadEngine() {
   if (config_.engine.model_dir.empty()) return absl::OkStatus();
   plan_.supervisor->Status(absl::StrCat("starting: loading the model ", config_.engine.model_dir));
@@ -414,7 +466,8 @@ absl::Status ServedCache::LoadEngine() {
                      .max_running_sequences = chosen.max_running_sequences,
                      .preemption = chosen.preemption},
        .waiting = {.requests = chosen.max_waiting_requests, .bytes = chosen.max_waiting_bytes},
-       .tenants = NamesOf(*plan_.tenants)},
+       .tenants = NamesOf(*plan_.tenants),
+       .fetch_prompt = FetchPrompt()},
       *std::move(client));
   if (!engine.ok()) return engine.status();
   engine_ = *std::move(engine);
@@ -430,6 +483,7 @@ absl::Status ServedCache::LoadEngine() {
 // Pauses while many copies wait: more offloads would only fill their queue.
 void ServedCache::Maintain() {
   if (disk_ != nullptr) disk_->Watch();
+  exchange_->Tick();
   if (transfers_->stats().queued > kMaxQueuedCopies) return;
   for (uint32_t piece = 0; piece < kMaintenancePieces; ++piece) {
     if (manager_->Maintain(kMaintenanceBlocks) < kMaintenanceBlocks) return;
@@ -437,6 +491,7 @@ void ServedCache::Maintain() {
 }
 
 void ServedCache::Stop(absl::Time disk_end) {
+  EndExchange();
   if (std::exchange(stopped_, true) || transfers_ == nullptr) return;
   // Waits for pending copies, so that their blocks are cached. The last disk writes can wait for
   // copies, and the last disk reads order further ones.

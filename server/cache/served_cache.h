@@ -2,6 +2,7 @@
 #ifndef PAGODA_SERVER_CACHE_SERVED_CACHE_H_
 #define PAGODA_SERVER_CACHE_SERVED_CACHE_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,9 @@
 #include "server/http/status_history.h"
 #include "server/memory/pool_export.h"
 #include "server/memory/writer_processes.h"
+#include "server/peers/peer_server.h"
+#include "server/store/cache_exchange.h"
+#include "server/store/sources.h"
 #include "server/supervisor.h"
 #include "server/watch/cache_streams.h"
 #include "wire/caches.h"
@@ -61,6 +65,8 @@ class ServedCache {
     // Outlive the cache.
     const TenantTable* tenants = nullptr;
     Supervisor* supervisor = nullptr;  // Gets the progress of the start.
+    Sources* sources = nullptr;        // Null: the cache exchanges nothing.
+    PeerServer* peers = nullptr;       // Null: no other daemon reads the cache.
     absl::Time start_time;
   };
 
@@ -79,10 +85,13 @@ class ServedCache {
   // Periodic work: lets priorities and pins expire, and offloads blocks ahead of need. Releases the
   // core's lock between chunks, so that no call waits long for it.
   void Maintain();
-  // Ends the copies. With cache.warm_restart or a disk, pending copies first end and their blocks
-  // are cached; a disk has until `disk_end` for its last writes. Otherwise copies that have not
-  // begun are cancelled. REQUIRES: no call runs. A second call does nothing; the destructor calls
-  // Stop.
+  // Ends the exchange with other machines, and the session that it has. Waits for the fetches and
+  // publishes under way, some seconds at most. A second call does nothing.
+  void EndExchange();
+  // Calls EndExchange. Ends the copies. With cache.warm_restart or a disk, pending copies first end
+  // and their blocks are cached; a disk has until `disk_end` for its last writes. Otherwise copies
+  // that have not begun are cancelled. REQUIRES: no call runs. A second call does nothing; the
+  // destructor calls Stop.
   void Stop(absl::Time disk_end);
 
   // The things that a cache leaves for the next daemon: memory, and the files of its tier on disk.
@@ -125,6 +134,9 @@ class ServedCache {
   absl::Status StartTransfers();
   absl::Status RememberWriters();
   absl::Status OpenInterfaces();
+  void StartExchange();
+  std::function<void(const GenerateRequest&, std::function<void(uint32_t)>)> FetchPrompt();
+  std::string PeerName() const;
 
   // Whether recovered blocks of a namespace are cached again.
   bool Accepts(const NamespaceKey& name_space) const;
@@ -148,6 +160,7 @@ class ServedCache {
   std::unique_ptr<WriterProcesses> writers_;
   std::unique_ptr<PoolExport> pool_export_;  // If the daemon has a map socket.
   std::unique_ptr<CacheStreams> streams_;
+  std::unique_ptr<CacheExchange> exchange_;
   std::unique_ptr<StatusHistory> history_;  // If the daemon has HTTP.
   CacheParts parts_;
   std::unique_ptr<ModelText> text_;  // Set if there is an engine_, whose requests use it.

@@ -54,6 +54,8 @@ inline constexpr Method kMethods[] = {
     {"/pagoda.v1.CacheService/KeepAlive", Access::kTenants},
     {"/pagoda.v1.CacheService/Execute", Access::kTenants},
     {"/pagoda.v1.CacheService/Session", Access::kTenants},
+    {"/pagoda.v1.CacheService/FetchPrefix", Access::kTenants},
+    {"/pagoda.v1.CacheService/ExportPrefix", Access::kTenants},
     {"/pagoda.v1.EventService/Watch", Access::kTenants},
     {"/pagoda.v1.EngineService/Generate", Access::kTenants},
     {"/pagoda.v1.AdminService/GetStatus", Access::kOperators},

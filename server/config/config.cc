@@ -18,6 +18,7 @@
 #include "manager/tier_spec.h"
 #include "server/config/byte_count_key.h"
 #include "server/config/config_keys.h"
+#include "server/config/store_keys.h"
 #include "server/config/tier_size_key.h"
 #include "server/listen_address.h"
 #include "yaml-cpp/eventhandler.h"
@@ -348,6 +349,9 @@ std::vector<ConfigKey> Keys(Config* config) {
       SectionKey("events", EventsKeys(&config->events)),
       SectionKey("metrics", {FlagKey("tenants", &config->metrics.tenants),
                              NumberKey("block_sample", &config->metrics.block_sample, 0, 1 << 30)}),
+      SectionKey("store", StoreKeys(&config->store)),
+      SectionKey("peers", PeersKeys(&config->peers)),
+      SectionKey("fetch", FetchKeys(&config->fetch)),
       SectionKey("engine", EngineKeys(&config->engine)),
       SectionKey("log", {ChoiceKey<LogLevel>("level", &config->log.level,
                                              {{"info", LogLevel::kInfo},
@@ -482,6 +486,7 @@ std::vector<std::string*> Paths(Config& config) {
                                      &tls.certificate,        &tls.key,
                                      &tls.client_ca,          &config.operators.tokens_file};
   paths.push_back(&config.memory.disk.path);
+  for (std::string* path : StorePaths(config)) paths.push_back(path);
   for (Config::Cache::TierConfig& tier : config.cache.tiers) paths.push_back(&tier.path);
   for (Config::Tenant& tenant : config.tenants) {
     paths.push_back(&tenant.credentials.tokens_file);

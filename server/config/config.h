@@ -177,6 +177,67 @@ struct Config {
     std::string MapSocketPath() const;
   } server;
 
+  // A store of blocks outside this machine: a Redis Cluster, Valkey, or one plain server.
+  struct Store {
+    std::vector<std::string> servers;  // "HOST:PORT". Empty: there is no store.
+    std::string key_prefix = "pagoda:";
+    std::string secret_file;  // Authenticates the values. Empty: they are not authenticated.
+    std::string username;
+    std::string password_file;
+    // As a client.
+    struct Tls {
+      bool enabled = false;
+      std::string ca;           // PEM files. Empty: the system's authorities.
+      std::string certificate;  // The daemon's own, for servers that ask for one.
+      std::string key;
+    } tls;
+    bool read_from_replicas = false;
+    uint32_t connections = 2;  // To each server.
+    uint32_t pipeline = 16;    // Operations in flight on each.
+    // Which cached blocks are written to the store.
+    struct Publish {
+      bool enabled = true;
+      uint32_t min_uses = 1;
+      uint64_t bytes_per_second = 0;  // 0: no limit.
+      absl::Duration time_to_live = absl::Hours(24);
+      absl::Duration delay = absl::Milliseconds(200);
+      std::vector<std::string> tenants;  // Empty: all.
+    } publish;
+
+    bool enabled() const { return !servers.empty(); }
+  } store;
+
+  // Other daemons.
+  struct Peers {
+    std::string address;      // Where this daemon answers them. Empty: it does not.
+    std::string advertised;   // The same as they reach it. Empty: `address`.
+    std::string tokens_file;  // One of which they must show. Empty: they need none.
+    std::string certificate;  // PEM files. Empty: without TLS.
+    std::string key;
+    std::string client_ca;
+    uint32_t max_connections = 256;
+    // The daemons that clients can name as sources: "HOST:PORT" with a shell's wildcards. Empty:
+    // none.
+    std::vector<std::string> sources;
+    std::string source_token_file;  // The token that this daemon shows to them.
+    Store::Tls source_tls;
+
+    bool fetches() const { return !sources.empty(); }
+    // The address for others. Empty: none.
+    std::string AdvertisedAddress() const { return advertised.empty() ? address : advertised; }
+  } peers;
+
+  // Fetches from the store and from other daemons.
+  struct Fetch {
+    absl::Duration base = absl::Milliseconds(200);
+    absl::Duration per_1k_tokens = absl::Milliseconds(100);
+    uint32_t recompute_tokens_per_second = 0;  // 0: unknown, so each fetch is begun.
+    uint32_t max_waiting = 1024;
+  } fetch;
+
+  // Whether blocks come from, or go to, other machines.
+  bool exchanges() const { return store.enabled() || peers.fetches(); }
+
   // The credentials of a caller. Without tenants and operators, every caller may do everything.
   struct Credentials {
     std::string tokens_file;            // Empty: none.
@@ -307,6 +368,8 @@ absl::StatusOr<Config> LoadConfig(const std::string& file);
 // * Tiers have distinct names, and quotas name existing tiers. A tier on disk is the last one, lies
 //   below host memory, and has a folder.
 // * The daemon's own engine can reach the primary tier. A warm restart needs host memory.
+// * Addresses of the store and of peers are addresses. What is published, and what peers read, does
+//   not go to strangers: see CheckStore and CheckPeers.
 absl::Status ValidateConfig(const Config& config);
 
 // Prints all keys as YAML. ParseConfig reads them back to the same configuration.

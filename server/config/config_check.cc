@@ -12,6 +12,7 @@
 #include "manager/tenants.h"
 #include "server/bridges/zmq_endpoint.h"
 #include "server/config/config.h"
+#include "server/config/store_keys.h"
 #include "server/listen_address.h"
 
 namespace pagoda::server {
@@ -349,6 +350,8 @@ absl::Status ValidateConfig(const Config& config) {
   if (absl::Status status = CheckTls(config.server.tls); !status.ok()) return status;
   if (absl::Status status = CheckPlaintext(config.server); !status.ok()) return status;
   if (absl::Status status = CheckZmq(config); !status.ok()) return status;
+  if (absl::Status status = CheckStore(config); !status.ok()) return status;
+  if (absl::Status status = CheckPeers(config); !status.ok()) return status;
   return CheckCallers(config);
 }
 

@@ -131,12 +131,12 @@ absl::StatusOr<absl::Duration> CacheService::LeaseFromProto(uint64_t lease_ms) c
   return absl::Milliseconds(lease_ms);
 }
 
-template <class Request>
 absl::StatusOr<CachePtr> CacheService::CheckRequest(const absl::StatusOr<Identity>& caller,
-                                                    const Request& request) {
+                                                    const google::protobuf::Message& request,
+                                                    const v1::SessionRef& session_proto) {
   if (!caller.ok()) return caller.status();
   if (absl::Status status = CheckServed(request); !status.ok()) return status;
-  const SessionRef session = SessionFromProto(request.session());
+  const SessionRef session = SessionFromProto(session_proto);
   if (absl::Status status = owners_.Check(session, *caller); !status.ok()) return status;
   return caches_->OfSession(session.id);
 }
@@ -147,7 +147,7 @@ grpc::ServerUnaryReactor* CacheService::CloseSession(grpc::CallbackServerContext
   const absl::StatusOr<Identity> caller = admission_->Admit(*context, kCloseSession);
   if (!caller.ok()) return Answer(context, caller.status());
   const SessionRef session = SessionFromProto(request->session());
-  const absl::StatusOr<CachePtr> served = CheckRequest(caller, *request);
+  const absl::StatusOr<CachePtr> served = CheckRequest(caller, *request, request->session());
   absl::Status status = served.status();
   if (status.ok()) status = (*served)->manager->CloseSession(session);
   if (status.ok()) return Answer(context, status);
@@ -176,7 +176,7 @@ grpc::ServerUnaryReactor* CacheService::KeepAlive(grpc::CallbackServerContext* c
                                                   const v1::KeepAliveRequest* request,
                                                   v1::KeepAliveResponse* response) {
   const absl::StatusOr<CachePtr> cache =
-      CheckRequest(admission_->Admit(*context, kKeepAlive), *request);
+      CheckRequest(admission_->Admit(*context, kKeepAlive), *request, request->session());
   if (!cache.ok()) return Answer(context, cache.status());
   const auto lease = (*cache)->manager->KeepAlive(SessionFromProto(request->session()));
   if (lease.ok()) response->set_lease_ms(absl::ToInt64Milliseconds(*lease));

@@ -16,6 +16,7 @@
 #include "server/rpc/session_owners.h"
 #include "server/rpc/session_stream.h"
 #include "server/serving_state.h"
+#include "server/store/sources.h"
 
 namespace pagoda::server {
 
@@ -26,7 +27,10 @@ using RawBatches =
         v1::CacheService::WithCallbackMethod_OpenSession<
             v1::CacheService::WithCallbackMethod_CloseSession<
                 v1::CacheService::WithCallbackMethod_KeepAlive<
-                    v1::CacheService::WithCallbackMethod_OpenCache<v1::CacheService::Service>>>>>>;
+                    v1::CacheService::WithCallbackMethod_OpenCache<
+                        v1::CacheService::WithCallbackMethod_FetchPrefix<
+                            v1::CacheService::WithCallbackMethod_ExportPrefix<
+                                v1::CacheService::Service>>>>>>>>;
 
 // pagoda.v1.CacheService: sessions and their batches. Thread-safe. While the daemon drains, it
 // serves only KeepAlive and CloseSession. A tenant's credentials give access to its own sessions
@@ -41,6 +45,7 @@ class CacheService final : public RawBatches {
     size_t max_message_bytes = 16 << 20;
     std::string map_socket;         // The map socket's path; empty: there is none.
     CacheOpener* opener = nullptr;  // Null: clients cannot open caches.
+    Sources* sources = nullptr;     // Null: the daemon fetches from no other machine.
   };
 
   // All pointers must outlive the service.
@@ -54,6 +59,12 @@ class CacheService final : public RawBatches {
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
                                         const v1::OpenSessionRequest* request,
                                         v1::OpenSessionResponse* response) override;
+  grpc::ServerUnaryReactor* FetchPrefix(grpc::CallbackServerContext* context,
+                                        const v1::FetchPrefixRequest* request,
+                                        v1::FetchPrefixResponse* response) override;
+  grpc::ServerUnaryReactor* ExportPrefix(grpc::CallbackServerContext* context,
+                                         const v1::ExportPrefixRequest* request,
+                                         v1::ExportPrefixResponse* response) override;
   grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* context,
                                          const v1::CloseSessionRequest* request,
                                          v1::CloseSessionResponse* response) override;
@@ -89,9 +100,9 @@ class CacheService final : public RawBatches {
   // Whether `caller` confirms with this that no process writes for a session of an earlier daemon.
   bool AcknowledgeOld(const Identity& caller, const CacheParts& cache, SessionRef session);
   // The session's cache, if `caller` can use the session and the request's fields are supported.
-  template <class Request>
   absl::StatusOr<CachePtr> CheckRequest(const absl::StatusOr<Identity>& caller,
-                                        const Request& request);
+                                        const google::protobuf::Message& request,
+                                        const v1::SessionRef& session);
   BatchRun::Context batch_context(const Identity& caller) {
     return {.state = state_,
             .waiting = &waiting_,

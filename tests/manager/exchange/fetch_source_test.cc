@@ -43,7 +43,7 @@ TEST_F(FetchSourceTest, WithoutAStoreThereAreOnlySources) {
   absl::StatusOr<std::unique_ptr<BlockExchange>> exchange =
       BlockExchange::Create(&there_.manager(), &there_.pools(), nullptr, {.fetch_base = kLong});
   ASSERT_TRUE(exchange.ok()) << exchange.status();
-  ExpectFetch(Fetch(**exchange, tokens_), FetchOutcome::kMissing, 0, 0);
+  ExpectFetch(Fetch(**exchange, tokens_), FetchOutcome::kNoSource, 0, 0);
   EXPECT_EQ(Publish(**exchange, tokens_).blocks, 0u);
   Waiting<FetchedPrefix> waiting;
   (*exchange)->Fetch({.name_space = {}, .tokens = tokens_}, kLong, waiting.done(), peer_);

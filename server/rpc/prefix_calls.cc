@@ -1,0 +1,148 @@
+// The methods of CacheService that move prefixes between machines.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/time/time.h"
+#include "base/error.h"
+#include "manager/exchange/block_exchange.h"
+#include "manager/exchange/fetch_source.h"
+#include "manager/exchange/stored_prefix.h"
+#include "manager/operation.h"
+#include "server/rpc/cache_service.h"
+#include "server/rpc/reactors.h"
+#include "server/store/cache_exchange.h"
+#include "wire/errors.h"
+#include "wire/prefix_fields.h"
+#include "wire/vocabulary.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr Method kFetchPrefix = MethodNamed("/pagoda.v1.CacheService/FetchPrefix");
+constexpr Method kExportPrefix = MethodNamed("/pagoda.v1.CacheService/ExportPrefix");
+
+// Without a limit of the client only the configuration's holds.
+constexpr absl::Duration kNoLimit = absl::Hours(1);
+
+// A prefix is pinned, and what of it can be fetched.
+struct Exported {
+  uint32_t tokens = 0;
+  PinId pin{0};
+};
+
+absl::StatusOr<Exported> Pin(SharedManager& manager, SessionRef session, StoredPrompt prompt,
+                             absl::Duration lease) {
+  const MatchPrefix match{.name_space = prompt.name_space,
+                          .tokens = prompt.tokens,
+                          .extra_token_ids = prompt.extra_token_ids,
+                          .multimodal_items = prompt.multimodal_items,
+                          .keys = prompt.keys};
+  const Operation operations[] = {PinPrefix{.name_space = std::move(prompt.name_space),
+                                            .tokens = std::move(prompt.tokens),
+                                            .lease = lease,
+                                            .extra_token_ids = std::move(prompt.extra_token_ids),
+                                            .multimodal_items = std::move(prompt.multimodal_items),
+                                            .keys = std::move(prompt.keys)},
+                                  match};
+  absl::StatusOr<BatchResult> batch = manager.Execute(session, operations);
+  if (!batch.ok()) return batch.status();
+  for (const absl::StatusOr<OperationResult>& result : batch->results) {
+    if (!result.ok()) return result.status();
+  }
+  const auto& pinned = std::get<PinnedPrefix>(*batch->results[0]);
+  // Other daemons read memory alone. A match leaves out the last token of a prompt; here it counts,
+  // because its block is pinned too.
+  const auto& matched = std::get<MatchedPrefix>(*batch->results[1]);
+  const uint32_t block = manager.info().tokens_per_block;
+  const bool all_in_memory = matched.cached_tokens <= matched.matched_tokens;
+  const uint32_t tokens =
+      all_in_memory ? pinned.pinned_tokens : std::min(pinned.pinned_tokens, matched.matched_tokens);
+  return Exported{.tokens = tokens / block * block, .pin = pinned.pin};
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* CacheService::FetchPrefix(grpc::CallbackServerContext* context,
+                                                    const v1::FetchPrefixRequest* request,
+                                                    v1::FetchPrefixResponse* response) {
+  const absl::StatusOr<CachePtr> cache =
+      CheckRequest(admission_->Admit(*context, kFetchPrefix), *request, request->session());
+  if (!cache.ok()) return Answer(context, cache.status());
+  if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) {
+    return Answer(context, status);
+  }
+  absl::StatusOr<StoredPrompt> prompt = PrefixFromProto<StoredPrompt>(*request);
+  if (!prompt.ok()) return Answer(context, prompt.status());
+  prompt->tenant = request->tenant();
+  std::shared_ptr<FetchSource> source;
+  if (const std::string& address = request->source().address(); !address.empty()) {
+    if (options_.sources == nullptr) {
+      return Answer(context, MakeError(Reason::kPermissionDenied,
+                                       "the daemon fetches from no other daemon: its configuration "
+                                       "has no peers.sources"));
+    }
+    absl::StatusOr<std::shared_ptr<FetchSource>> peer = options_.sources->Peer(address);
+    if (!peer.ok()) return Answer(context, peer.status());
+    source = *std::move(peer);
+  }
+  const absl::Duration most = request->has_deadline_ms()
+                                  ? std::min(absl::Milliseconds(request->deadline_ms()), kNoLimit)
+                                  : kNoLimit;
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  // The call keeps the cache until it is answered.
+  (*cache)->exchange->Fetch(
+      SessionFromProto(request->session()), *std::move(prompt), most, std::move(source),
+      [reactor, response, cache = *cache](const absl::StatusOr<CacheExchange::Fetched>& fetched) {
+        if (fetched.ok()) {
+          response->set_outcome(FetchOutcomeToProto(fetched->outcome));
+          response->set_matched_tokens(fetched->matched_tokens);
+          response->set_fetched_tokens(fetched->fetched_tokens);
+        }
+        reactor->Finish(ToGrpcStatus(fetched.status()));
+      });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CacheService::ExportPrefix(grpc::CallbackServerContext* context,
+                                                     const v1::ExportPrefixRequest* request,
+                                                     v1::ExportPrefixResponse* response) {
+  const absl::StatusOr<CachePtr> cache =
+      CheckRequest(admission_->Admit(*context, kExportPrefix), *request, request->session());
+  if (!cache.ok()) return Answer(context, cache.status());
+  if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) {
+    return Answer(context, status);
+  }
+  absl::StatusOr<StoredPrompt> prompt = PrefixFromProto<StoredPrompt>(*request);
+  if (!prompt.ok()) return Answer(context, prompt.status());
+  const SessionRef session = SessionFromProto(request->session());
+  SharedManager& manager = *(*cache)->manager;
+  const absl::Duration lease =
+      request->has_lease_ms() ? absl::Milliseconds(request->lease_ms()) : absl::InfiniteDuration();
+  const absl::StatusOr<Exported> exported = Pin(manager, session, *prompt, lease);
+  if (!exported.ok()) return Answer(context, exported.status());
+  response->set_exported_tokens(exported->tokens);
+  response->set_pin_id(exported->pin.value());
+  if (options_.sources != nullptr) {
+    response->mutable_source()->set_address(options_.sources->advertised());
+  }
+  if (!request->to_store()) return Answer(context, absl::OkStatus());
+  absl::StatusOr<StoredPrompt> confined = ConfinedPrompt(manager, session, *std::move(prompt));
+  if (!confined.ok()) return Answer(context, confined.status());
+  if (!(*cache)->exchange->MayPublish(confined->name_space)) {
+    return Answer(context, MakeError(Reason::kPermissionDenied,
+                                     "the daemon's configuration (store.publish.tenants) does not "
+                                     "let this tenant's blocks into the store"));
+  }
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  (*cache)->exchange->Publish(
+      *std::move(confined), [reactor, response, cache = *cache](const PublishedPrefix& published) {
+        response->set_stored_tokens(published.blocks * cache->manager->info().tokens_per_block);
+        reactor->Finish(grpc::Status::OK);
+      });
+  return reactor;
+}
+
+}  // namespace pagoda::server

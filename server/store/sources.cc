@@ -1,0 +1,149 @@
+#include "server/store/sources.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "base/error.h"
+#include "pools/store/redis_store.h"
+#include "server/callers/watched_file.h"
+
+namespace pagoda::server {
+namespace {
+
+Exposure ExposureOf(const Config& config) {
+  return config.server.insecure ? Exposure::kWarned : Exposure::kRefused;
+}
+
+// The text of a file with one secret; empty if there is no file.
+absl::StatusOr<std::string> ReadSecret(const std::string& key, const std::string& path,
+                                       const Config& config) {
+  if (path.empty()) return std::string();
+  const absl::StatusOr<std::string> text = ReadSecretFile(path, ExposureOf(config));
+  if (!text.ok()) return text.status();
+  std::string secret(absl::StripAsciiWhitespace(*text));
+  if (secret.empty()) return InvalidArgument(absl::StrCat(key, ": ", path, " is empty"));
+  return secret;
+}
+
+RedisTls TlsOf(const Config::Store::Tls& tls) {
+  return {.is_on = tls.enabled,
+          .ca_file = tls.ca,
+          .certificate_file = tls.certificate,
+          .key_file = tls.key};
+}
+
+absl::StatusOr<RedisOptions> StoreOptions(const Config& config) {
+  const Config::Store& store = config.store;
+  RedisOptions options = {.key_prefix = store.key_prefix,
+                          .username = store.username,
+                          .password_file = store.password_file,
+                          .tls = TlsOf(store.tls),
+                          .read_from_replicas = store.read_from_replicas,
+                          .connections_per_node = store.connections,
+                          .pipeline = store.pipeline};
+  for (const std::string& server : store.servers) {
+    absl::StatusOr<RedisAddress> address = ParseRedisAddress(server);
+    if (!address.ok()) return address.status();
+    options.seeds.push_back(*std::move(address));
+  }
+  absl::StatusOr<std::string> secret = ReadSecret("store.secret_file", store.secret_file, config);
+  if (!secret.ok()) return secret.status();
+  options.secret = *std::move(secret);
+  // The store reads the password at each connect. A file that is not there is told at the start.
+  const absl::StatusOr<std::string> password =
+      ReadSecret("store.password_file", store.password_file, config);
+  if (!password.ok()) return password.status();
+  return options;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Sources>> Sources::Create(const Config& config) {
+  auto sources = absl::WrapUnique(new Sources);
+  if (config.store.enabled()) {
+    absl::StatusOr<RedisOptions> options = StoreOptions(config);
+    if (!options.ok()) return options.status();
+    absl::StatusOr<std::unique_ptr<RedisStore>> store = RedisStore::Create(*std::move(options));
+    if (!store.ok()) return store.status();
+    sources->store_ = *std::move(store);
+  }
+  const Config::Peers& peers = config.peers;
+  sources->advertised_ = peers.AdvertisedAddress();
+  sources->allowed_ = peers.sources;
+  // The peer's token is read at each connect, so that it can change.
+  const absl::StatusOr<std::string> token =
+      ReadSecret("peers.source_token_file", peers.source_token_file, config);
+  if (!token.ok()) return token.status();
+  sources->peer_options_ = {.password_file = peers.source_token_file,
+                            .tls = TlsOf(peers.source_tls),
+                            .max_backoff = absl::Seconds(1)};
+  return sources;
+}
+
+Sources::~Sources() { Stop(); }
+
+absl::StatusOr<std::shared_ptr<FetchSource>> Sources::Peer(const std::string& address) {
+  const absl::StatusOr<RedisAddress> parsed = ParseRedisAddress(address);
+  if (!parsed.ok()) return InvalidArgument(absl::StrCat("'", address, "' is not HOST:PORT"));
+  const std::string name = ToString(*parsed);
+  const bool is_allowed = std::any_of(
+      allowed_.begin(), allowed_.end(),
+      [&](const std::string& pattern) { return fnmatch(pattern.c_str(), name.c_str(), 0) == 0; });
+  if (!is_allowed) {
+    return MakeError(Reason::kPermissionDenied,
+                     absl::StrCat("the daemon does not fetch from ", name,
+                                  ": peers.sources of its configuration does not allow it"));
+  }
+  absl::MutexLock lock(&mutex_);
+  Sweep();
+  const auto found = std::find_if(peers_.begin(), peers_.end(),
+                                  [&](const PeerEntry& entry) { return entry.address == name; });
+  if (found != peers_.end()) {
+    peers_.splice(peers_.begin(), peers_, found);
+    return peers_.front().source;
+  }
+  if (stopped_) return absl::CancelledError("the daemon shuts down");
+  RedisOptions options = peer_options_;
+  options.seeds = {*parsed};
+  absl::StatusOr<std::unique_ptr<RedisStore>> created = RedisStore::Create(std::move(options));
+  if (!created.ok()) return created.status();
+  std::shared_ptr<Store> store = *std::move(created);
+  auto source = std::make_shared<FetchSource>(store);
+  peers_.push_front({name, std::move(store), source});
+  if (peers_.size() > kMaxPeers) retired_.splice(retired_.end(), peers_, std::prev(peers_.end()));
+  return source;
+}
+
+void Sources::Sweep() {
+  // Nothing takes a further reference to a retired source, so a count of 1 stays.
+  retired_.remove_if([](const PeerEntry& entry) { return entry.source.use_count() == 1; });
+}
+
+std::vector<Sources::PeerRow> Sources::Peers() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<PeerRow> rows;
+  for (const PeerEntry& entry : peers_) {
+    rows.push_back({entry.address, entry.store->stats(), entry.source->bytes_per_second()});
+  }
+  return rows;
+}
+
+void Sources::Stop() {
+  std::vector<std::shared_ptr<Store>> stores;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopped_ = true;
+    for (const std::list<PeerEntry>* list : {&peers_, &retired_}) {
+      for (const PeerEntry& entry : *list) stores.push_back(entry.store);
+    }
+  }
+  if (store_ != nullptr) store_->Stop();
+  for (const std::shared_ptr<Store>& store : stores) store->Stop();
+}
+
+}  // namespace pagoda::server
