@@ -38,6 +38,17 @@ def test_a_snapshot_comes_first_and_then_what_happens(daemon):
             watching.communicate(timeout=RUN_SECONDS)
 
 
+def test_hashes_by_chunks(daemon):
+    with Client(daemon.channel) as client:
+        client.cache(1, list(range(18)))
+        options = "watch", "--from-revision", "1", "--count", "2", "--hashes", "--chunk-tokens", "8"
+        created, stored = (json.loads(line) for line in run_ok(daemon, *options, "-o", "json").splitlines())
+        assert created["capacity_blocks"] == {"primary": daemon.primary().capacity_blocks}
+        assert [sorted(block) for block in stored["blocks"]] == [["block_hash", "tier"]] * 2
+        line = run_ok(daemon, *options).splitlines()[-1]
+        assert line.endswith(f"hashes {stored['blocks'][0]['block_hash']},{stored['blocks'][1]['block_hash']} in primary")
+
+
 def test_people_read_a_snapshot_between_two_lines(daemon):
     with Client(daemon.channel) as client:
         client.cache(1, list(range(8)))

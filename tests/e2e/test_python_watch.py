@@ -52,6 +52,28 @@ def test_a_watch_misses_nothing_from_its_beginning_on(client):
     assert isinstance(cleared, pagoda.Removed) and cleared.whole_window
 
 
+def test_hashes_by_chunks_are_those_of_the_prompt(client, daemon):
+    """With four tokens per block: every second block, and of it the hash and the tier."""
+    hashes = pagoda.block_hashes(range(18), 4)
+    cache(client, range(18))
+    with client.watch(from_revision=1, content="hashes", chunk_tokens=8) as watch, \
+            pagoda.watch(daemon.grpc_address, snapshot=True, content="hashes", chunk_tokens=8) as late:
+        created, stored = read_to(watch, client.revision)
+        assert created.capacity == {pagoda.Tier.PRIMARY: 64} and not created.block_ids
+        assert [block.block_hash for block in stored.blocks] == [hashes[1], hashes[3]]
+        for block in stored.blocks:
+            assert (block.tier, block.block_id, block.tokens, block.priority) == (pagoda.Tier.PRIMARY, 0, (), 0)
+        (again,) = [item for item in read_snapshot(late) if isinstance(item, pagoda.Stored)]
+        assert (again.blocks, again.revision) == (stored.blocks, 0)
+        client.invalidate(range(12))
+        (removed,) = read_to(watch, client.revision)
+        assert (removed.block_hashes, removed.block_ids) == ((hashes[3],), ())
+    for wrong in {"content": "hashes", "chunk_tokens": 6}, {"chunk_tokens": 8}:
+        with pytest.raises(pagoda.PagodaError) as refused:
+            client.watch(**wrong)
+        assert refused.value.reason == "INVALID_ARGUMENT"
+
+
 def test_a_watch_from_a_revision_repeats_what_was_seen(client):
     with client.watch(from_revision=1) as live:
         for number in range(10):

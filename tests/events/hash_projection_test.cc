@@ -192,9 +192,9 @@ TEST(HashProjectionTest, PartsOfAnEventKeepTheirPlaceInThePrompt) {
   const SnapshotPosition position{.window = WindowSize{64}, .next = BlockId{20}};
   ForEachPassed(As(chain), position, see(stored));
   EXPECT_THAT(stored, ElementsAre(HashOf(2), HashOf(4)));
-  const RemovedEvent gone{.blocks = {BlockId{4}, BlockId{60}, BlockId{2}, BlockId{50}},
-                          .hashes = {HashOf(4), HashOf(3), HashOf(2), HashOf(1)},
-                          .end_tokens = {8, 6, 4, 2}};
+  const RemovedEvent gone{.blocks = {BlockId{60}, BlockId{4}, BlockId{50}, BlockId{2}},
+                          .hashes = {HashOf(3), HashOf(4), HashOf(1), HashOf(2)},
+                          .end_tokens = {6, 8, 2, 4}};
   ForEachPassed(As(gone), position, see(removed));
   EXPECT_THAT(removed, ElementsAre(HashOf(4), HashOf(2)));
 }
