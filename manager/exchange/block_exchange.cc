@@ -51,7 +51,6 @@ class StepQueue final : public ExchangePump {
   absl::Mutex mutex_;
   std::deque<Step> steps_ ABSL_GUARDED_BY(mutex_);
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace
