@@ -15,6 +15,7 @@ EXAMPLES = {
     "quickstart": ["103 tokens, 0 of them cached", "104 tokens, 103 of them cached", "102 tokens, 100 of them cached"],
     "late_router": ["  prompt 1000: 60 tokens in whole blocks cached, up to PRIMARY; the daemon finds 60",
                     "  prompt 2000: 28 tokens in whole blocks cached, up to PRIMARY; the daemon finds 28", "the router followed every change"],
+    "route": ["before: 0 nodes have a part of the prompt", "after: node-0 has 48 tokens in tier PRIMARY"],
     "router": ["a prompt of 1s: 176 tokens in whole blocks by the index, 179 tokens cached"],
 }
 

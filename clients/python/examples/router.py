@@ -3,7 +3,8 @@ whole cached blocks?
 
     python3 router.py [ENDPOINT]
 
-It is for full attention, and shows that the index and the daemon agree.
+It is for full attention, and shows that the index and the daemon agree. For several daemons,
+pagoda.Router does the work: see route.py.
 """
 
 import asyncio

@@ -19,6 +19,7 @@ from pagoda.events import (Created, EndedPin, Event, Gap, Item, PinEnd, Progress
 from pagoda.hashes import block_hashes, key_hashes, namespace_hash
 from pagoda.mirror import CachedPrefix, Mirror
 from pagoda.pools import DeviceArray, Pool, Segment, map_pools
+from pagoda.router import Candidate, NodeState, NodeStatus, Route, RouteCosts, Router, RouterNode
 from pagoda.status import Status, TierStatus, TransferDirection, Transfers, WindowStatus
 from pagoda.tables import Table
 from pagoda.values import (Allocation, Block, CacheInfo, Capacity, Invalidated, Keys, Lane, Match, Medium, MemoryKind, MemoryPages, Moved,
@@ -28,12 +29,13 @@ from pagoda.version import VERSION as __version__
 
 __all__ = [
     "Allocation", "BadRequest", "Batch", "BatchFailed", "Block", "Budget", "CacheIdentity", "CacheInfo", "CacheTier", "CachedPrefix",
-    "Caches", "CannotMap", "Capacity", "Client", "Conflict", "Created", "DeviceArray", "EndedPin", "Event", "Exhausted", "Gap", "Invalidated", "Item", "Keys",
-    "KvLost", "Lane", "LayerKind", "Layers", "Match", "Medium", "MemoryKind", "MemoryPages", "Mirror", "Moved", "MultimodalItem", "Namespace",
-    "NotFound", "NotServed", "OpenedCache", "PagodaError", "Pending", "PermissionDenied", "Pin", "PinEnd", "PinInfo", "Pinned", "Pins",
-    "Pool", "PrefetchTarget", "Prefetched", "Progress", "RemovalReason", "Removed", "Retention", "Segment", "Sequence", "SequenceInfo",
-    "ServedCache", "SessionGone", "SessionRef", "SnapshotBegin", "SnapshotEnd", "Status", "Stored", "StoredBlock", "Table", "Tier", "TierInfo",
+    "Caches", "Candidate", "CannotMap", "Capacity", "Client", "Conflict", "Created", "DeviceArray", "EndedPin", "Event", "Exhausted", "Gap",
+    "Invalidated", "Item", "Keys", "KvLost", "Lane", "LayerKind", "Layers", "Match", "Medium", "MemoryKind", "MemoryPages", "Mirror",
+    "Moved", "MultimodalItem", "Namespace", "NodeState", "NodeStatus", "NotFound", "NotServed", "OpenedCache", "PagodaError", "Pending",
+    "PermissionDenied", "Pin", "PinEnd", "PinInfo", "Pinned", "Pins", "Pool", "PrefetchTarget", "Prefetched", "Progress", "RemovalReason",
+    "Removed", "Retention", "Route", "RouteCosts", "Router", "RouterNode", "Segment", "Sequence", "SequenceInfo", "ServedCache",
+    "SessionGone", "SessionRef", "SnapshotBegin", "SnapshotEnd", "Status", "Stored", "StoredBlock", "Table", "Tier", "TierInfo",
     "TierStatus", "TimedOut", "Tokens", "TransferDirection", "Transfers", "Unauthenticated", "Unavailable", "Updated", "Watch",
-    "WatchRefused", "Window", "WindowCapacity", "WindowStatus", "__version__", "block_hashes", "connect", "drop_cache", "key_hashes", "list_caches",
-    "map_pools", "namespace_hash", "open_cache", "watch",
+    "WatchRefused", "Window", "WindowCapacity", "WindowStatus", "__version__", "block_hashes", "connect", "drop_cache", "key_hashes",
+    "list_caches", "map_pools", "namespace_hash", "open_cache", "watch",
 ]
