@@ -2,7 +2,7 @@
 # deploy/test.sh [--all] [--engines] [-- CTEST_ARGUMENT...]
 # Builds Pagoda and runs its tests. On a bare Debian 12 it first installs the packages it needs.
 #   --all       runs the long tests too. The property tests run 10,000 seeds instead of 1,000, the
-#               simulation 20,000 instead of 2,000. Each fuzz target runs 60 s instead of 5, with
+#               simulations 20,000 instead of 2,000. Each fuzz target runs 60 s instead of 5, with
 #               ten times as many hostile connections. The batteries of tests/e2e run at full size.
 #               The CPU's kernels are built with sanitizers, and tested. The container image is
 #               built, and run by podman and by a systemd in a container, if that is allowed. Both
@@ -21,6 +21,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --all)
       export PAGODA_PROPERTY_SEEDS=10000 PAGODA_SIM_SEEDS=20000 PAGODA_IMAGE_TEST=1
+      export PAGODA_EXCHANGE_SIM_SEEDS=20000
       export PAGODA_FUZZ_SECONDS=60 PAGODA_WIRE_CONNECTIONS=20000 PAGODA_LONG=1
       image_packages=(podman runc debootstrap python3-venv patchelf)
       ;;
