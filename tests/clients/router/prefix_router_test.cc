@@ -331,6 +331,20 @@ TEST_F(PrefixRouterTest, OtherContentIsRefused) {
   EXPECT_THAT(Found(), ElementsAre("c:64:0"));
 }
 
+TEST_F(PrefixRouterTest, TheOnlyNodeMayRestartWithAnotherModel) {
+  const auto node = Fake("a", FakeCache(7));
+  MakeRouter();
+  Add("a", *node);
+  node->Send(SnapshotMessage(7, 10, Blocks(2)));
+  AwaitRevision("a", 10);
+  node->SetCache(FakeCache(8, 16, "other"));
+  node->End(MakeError(Reason::kEpochChanged, "played"));
+  Await([&] { return node->requests().size() == 2; }, "a second stream");
+  node->Send(SnapshotMessage(8, 4, Blocks(1)));
+  AwaitRevision("a", 4);
+  EXPECT_THAT(Found(), ElementsAre("a:32:0"));
+}
+
 TEST_F(PrefixRouterTest, ANodeThatRefusesIsAskedAgain) {
   const auto node = Fake("a", FakeCache(7));
   node->Refuse(MakeError(Reason::kPermissionDenied, "not for routers"));

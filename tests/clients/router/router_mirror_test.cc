@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <random>
@@ -309,6 +311,25 @@ TEST_F(DeadNodeTest, AStoppedDaemonIsIgnoredWithinItsLeaseAndComesBack) {
   ExpectIgnored(stopped, kLease + absl::Milliseconds(250));
   dead_.Signal(SIGCONT);
   Await([&] { return Found().size() == 2; }, "both have the prompt");
+}
+
+int Threads() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task"), end;
+  return static_cast<int>(std::distance(tasks, end));
+}
+
+TEST_F(DeadNodeTest, NodesNeedNoThreads) {
+  const int before = Threads();
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_TRUE(router_
+                    ->AddNode({.name = absl::StrCat("again-", i),
+                               .endpoint = alive_.endpoint(),
+                               .peer_address = "",
+                               .credentials = {}})
+                    .ok());
+  }
+  Await([&] { return router_->Find({.tokens = tokens_}, 100).nodes.size() == 42; }, "all have it");
+  EXPECT_LE(Threads() - before, 8) << "gRPC's own";
 }
 
 }  // namespace
