@@ -168,7 +168,9 @@ absl::Status Daemon::MeetOthers() {
         absl::StrCat("other daemons read blocks at ", peers_->address().ToString()));
   }
   if (!config_.exchanges() && peers_ == nullptr) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<Sources>> sources = Sources::Create(config_);
+  Config config = config_;
+  if (peers_ != nullptr) config.peers.address = peers_->address().ToString();  // With its port.
+  absl::StatusOr<std::unique_ptr<Sources>> sources = Sources::Create(config);
   if (!sources.ok()) return sources.status();
   sources_ = *std::move(sources);
   return absl::OkStatus();

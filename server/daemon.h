@@ -123,9 +123,9 @@ class Daemon {
   // In dependency order: each uses those above it, and is destroyed before them.
   std::unique_ptr<RpcMetrics> rpc_metrics_;
   std::unique_ptr<TenantTable> tenants_;
-  std::unique_ptr<CacheDirectory> caches_;
   std::unique_ptr<Sources> sources_;   // Null: no blocks come from other machines.
   std::unique_ptr<PeerServer> peers_;  // Null: no other daemon reads blocks here.
+  std::unique_ptr<CacheDirectory> caches_;
   std::unique_ptr<CacheOpener> opener_;
   std::unique_ptr<Authenticator> authenticator_;
   std::unique_ptr<Admission> admission_;

@@ -1,0 +1,245 @@
+// Two daemons in this process: prefixes that one has cached, and the other one fetches.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "grpcpp/grpcpp.h"
+#include "server/daemon.h"
+#include "tests/pools/store/redis_servers.h"
+#include "tests/server/test_daemon.h"
+
+namespace pagoda::server {
+namespace {
+
+Config ConfigOfOne(const std::string& name) {
+  Config config = TestConfig();
+  config.cache.model.name = "org/model";
+  config.peers.address = "127.0.0.1:0";
+  config.peers.sources = {"127.0.0.1:*"};
+  config.fetch.base = absl::Seconds(5);
+  config.store.publish.min_uses = 0;
+  config.store.publish.delay = absl::ZeroDuration();
+  config.cache.name = absl::StrCat(config.cache.name, name);
+  config.server.unix_socket = absl::StrCat(config.server.unix_socket, name);
+  return config;
+}
+
+// The second daemon.
+struct Other {
+  explicit Other(const Config& config) {
+    absl::StatusOr<std::unique_ptr<Daemon>> started = Daemon::Start(config);
+    EXPECT_TRUE(started.ok()) << started.status();
+    daemon = *std::move(started);
+    cache = v1::CacheService::NewStub(grpc::CreateChannel("unix:" + config.server.unix_socket,
+                                                          grpc::InsecureChannelCredentials()));
+    v1::OpenSessionResponse opened;
+    EXPECT_TRUE(cache->OpenSession(NewContext().get(), {}, &opened).ok());
+    session = opened.session();
+  }
+
+  struct Answer {
+    grpc::Status status;
+    v1::FetchPrefixResponse response;
+  };
+  Answer Fetch(const std::vector<uint32_t>& tokens, const std::string& source = "") const {
+    v1::FetchPrefixRequest request;
+    *request.mutable_session() = session;
+    request.mutable_tokens()->Add(tokens.begin(), tokens.end());
+    if (!source.empty()) request.mutable_source()->set_address(source);
+    Answer answer;
+    answer.status = cache->FetchPrefix(NewContext().get(), request, &answer.response);
+    return answer;
+  }
+  void ExpectFetch(const Answer& answer, v1::FetchOutcome outcome, uint32_t fetched,
+                   uint32_t matched) const {
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_EQ(v1::FetchOutcome_Name(answer.response.outcome()), v1::FetchOutcome_Name(outcome));
+    EXPECT_EQ(answer.response.fetched_tokens(), fetched);
+    EXPECT_EQ(answer.response.matched_tokens(), matched);
+  }
+
+  std::unique_ptr<Daemon> daemon;
+  std::unique_ptr<v1::CacheService::Stub> cache;
+  v1::SessionRef session;
+};
+
+class PeersTest : public DaemonTest {
+ protected:
+  PeersTest() : DaemonTest(ConfigOfOne("-a")) {}
+
+  v1::ExportPrefixResponse Export(const v1::SessionRef& session,
+                                  const std::vector<uint32_t>& tokens) {
+    v1::ExportPrefixRequest request;
+    *request.mutable_session() = session;
+    request.mutable_tokens()->Add(tokens.begin(), tokens.end());
+    request.set_lease_ms(60'000);
+    v1::ExportPrefixResponse response;
+    const grpc::Status status = cache().ExportPrefix(NewContext().get(), request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response;
+  }
+
+  const Other other_{ConfigOfOne("-b")};
+};
+
+TEST_F(PeersTest, APrefixComesFromTheNamedDaemon) {
+  const v1::SessionRef session = OpenRef();
+  CacheTokens(session, TokensTo(40));
+  other_.ExpectFetch(other_.Fetch(TokensTo(41)), v1::FETCH_OUTCOME_NO_SOURCE, 0, 0);
+  other_.ExpectFetch(other_.Fetch(TokensTo(41), daemon().peer_endpoint()),
+                     v1::FETCH_OUTCOME_FETCHED, 40, 40);
+  other_.ExpectFetch(other_.Fetch(TokensTo(41), daemon().peer_endpoint()), v1::FETCH_OUTCOME_CACHED,
+                     0, 40);
+}
+
+TEST_F(PeersTest, ADaemonThatIsAwayCostsTheFetchAlone) {
+  Config bounded = ConfigOfOne("-c");
+  bounded.fetch.base = absl::Milliseconds(200);
+  const Other other(bounded);
+  const absl::Time begun = absl::Now();
+  other.ExpectFetch(other.Fetch(TokensTo(41), "127.0.0.1:1"), v1::FETCH_OUTCOME_FAILED, 0, 0);
+  EXPECT_LT(absl::Now() - begun, absl::Seconds(5));
+}
+
+TEST_F(PeersTest, ClientsCannotNameOtherMachines) {
+  for (const char* const address : {"127.0.0.2:7072", "localhost:7072", "[::1]:7072"}) {
+    const Other::Answer answer = other_.Fetch(TokensTo(41), address);
+    EXPECT_EQ(InfoOf(answer.status).reason(), "PERMISSION_DENIED") << address;
+  }
+  const Other::Answer answer = other_.Fetch(TokensTo(41), "127.0.0.1:port");
+  EXPECT_EQ(InfoOf(answer.status).reason(), "INVALID_ARGUMENT");
+}
+
+TEST_F(PeersTest, BadPromptsAreRefused) {
+  EXPECT_EQ(InfoOf(other_.Fetch({}).status).reason(), "INVALID_COUNT");
+  v1::FetchPrefixRequest request;
+  request.add_tokens(1);
+  v1::FetchPrefixResponse response;
+  EXPECT_EQ(InfoOf(other_.cache->FetchPrefix(NewContext().get(), request, &response)).reason(),
+            "UNKNOWN_SESSION");
+}
+
+TEST_F(PeersTest, AnExportedPrefixStaysUntilItsPinEnds) {
+  const v1::SessionRef session = OpenRef();
+  CacheTokens(session, TokensTo(22));
+  const v1::ExportPrefixResponse exported = Export(session, TokensTo(22));
+  EXPECT_EQ(exported.exported_tokens(), 20u);
+  EXPECT_EQ(exported.stored_tokens(), 0u);
+  EXPECT_NE(exported.pin_id(), 0u);
+  EXPECT_EQ(exported.source().address(), daemon().peer_endpoint());
+  // Other sequences take all blocks but the pinned ones.
+  const std::vector<v1::BlockHandle> taken = Allocate(session, kTestBlocks - 6);
+  other_.ExpectFetch(other_.Fetch(TokensTo(22), daemon().peer_endpoint()),
+                     v1::FETCH_OUTCOME_FETCHED, 20, 20);
+  Run(session, FreeOp(taken));
+  v1::Operation unpin;
+  unpin.mutable_unpin_prefix()->set_pin_id(exported.pin_id());
+  Run(session, unpin);
+}
+
+TEST_F(PeersTest, NothingIsExportedThatIsNotCached) {
+  const v1::ExportPrefixResponse exported = Export(OpenRef(), TokensTo(22));
+  EXPECT_EQ(exported.exported_tokens(), 0u);
+  EXPECT_EQ(exported.pin_id(), 0u);
+}
+
+// The store between two daemons is a real server.
+class StoreBetweenTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::vector<ServerKind> kinds = InstalledServers();
+    if (kinds.empty()) GTEST_SKIP() << "no Redis and no Valkey is installed";
+    server_ = std::make_unique<RedisServer>(kinds.front(), std::vector<std::string>{});
+    ASSERT_TRUE(server_->is_up());
+  }
+  Config WithStore(const std::string& name) const {
+    Config config = ConfigOfOne(name);
+    config.store.servers = {ToString(server_->address())};
+    return config;
+  }
+  static void Cache(const Other& daemon, const std::vector<uint32_t>& tokens) {
+    v1::ExecuteRequest request;
+    *request.mutable_session() = daemon.session;
+    for (const v1::Operation& operation :
+         {AddOp(1, tokens), CommitOp(1, static_cast<uint32_t>(tokens.size())), FreeSequenceOp(1)}) {
+      *request.mutable_batch()->add_operations() = operation;
+    }
+    v1::ExecuteResponse response;
+    ASSERT_TRUE(daemon.cache->Execute(NewContext().get(), request, &response).ok());
+    for (const v1::OperationResult& result : response.result().results()) {
+      ASSERT_FALSE(result.has_error()) << result.error().message();
+    }
+  }
+
+  std::unique_ptr<RedisServer> server_;
+};
+
+TEST_F(StoreBetweenTest, APrefixOfOneDaemonIsFetchedByTheOtherOne) {
+  const Other first(WithStore("-d")), second(WithStore("-e"));
+  Cache(first, TokensTo(40));
+  Other::Answer answer;
+  const absl::Time until = absl::Now() + absl::Seconds(20);
+  do {
+    answer = second.Fetch(TokensTo(41));
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  } while (answer.response.matched_tokens() < 40 && absl::Now() < until);
+  EXPECT_EQ(answer.response.matched_tokens(), 40u);
+}
+
+TEST_F(StoreBetweenTest, ThePolicyDecidesWhatIsWritten) {
+  Config used_once = WithStore("-d");
+  used_once.store.publish.min_uses = 1;
+  const Other first(used_once), second(WithStore("-e"));
+  Cache(first, TokensTo(28));
+  absl::SleepFor(absl::Milliseconds(300));  // Longer than the delay and some ticks.
+  second.ExpectFetch(second.Fetch(TokensTo(29)), v1::FETCH_OUTCOME_MISSING, 0, 0);
+  // ExportPrefix writes without asking the policy.
+  v1::ExportPrefixRequest request;
+  *request.mutable_session() = first.session;
+  request.mutable_tokens()->Add(0);
+  for (uint32_t token = 1; token < 28; ++token) request.add_tokens(token);
+  request.set_lease_ms(1000);
+  request.set_to_store(true);
+  v1::ExportPrefixResponse exported;
+  const grpc::Status status = first.cache->ExportPrefix(NewContext().get(), request, &exported);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(exported.stored_tokens(), 28u);
+  second.ExpectFetch(second.Fetch(TokensTo(29)), v1::FETCH_OUTCOME_FETCHED, 28, 28);
+}
+
+TEST_F(StoreBetweenTest, AStoreThatStallsIsAMissByTheDeadline) {
+  Config bounded = WithStore("-e");
+  bounded.fetch.base = absl::Milliseconds(300);
+  bounded.fetch.per_1k_tokens = absl::ZeroDuration();
+  const Other daemon(bounded);
+  server_->Signal(SIGSTOP);
+  const absl::Time begun = absl::Now();
+  const Other::Answer answer = daemon.Fetch(TokensTo(41));
+  const absl::Duration took = absl::Now() - begun;
+  server_->Signal(SIGCONT);
+  daemon.ExpectFetch(answer, v1::FETCH_OUTCOME_FAILED, 0, 0);
+  EXPECT_GE(took, absl::Milliseconds(250));
+  EXPECT_LT(took, absl::Seconds(3));
+}
+
+TEST_F(StoreBetweenTest, ADaemonEndsWhileItsStoreStalls) {
+  auto daemon = std::make_unique<Other>(WithStore("-e"));
+  Cache(*daemon, TokensTo(40));
+  server_->Signal(SIGSTOP);
+  absl::SleepFor(absl::Milliseconds(100));
+  const absl::Time begun = absl::Now();
+  daemon.reset();
+  server_->Signal(SIGCONT);
+  EXPECT_LT(absl::Now() - begun, absl::Seconds(8));
+}
+
+}  // namespace
+}  // namespace pagoda::server
