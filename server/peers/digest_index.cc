@@ -39,7 +39,13 @@ constexpr Revision kAbsent{0};
 // The blocks of one window.
 class DigestIndex::Window {
  public:
-  Window(WindowSize size, bool has_names) : size_(size), has_names_(has_names) {}
+  Window(const CacheInfo::Window& window, bool has_names)
+      : size_(window.window), has_names_(has_names) {
+    // Ids are given out in ascending order, so pages are touched only as far as they are used.
+    stored_.reserve(window.all_blocks());
+    digests_.reserve(window.all_blocks());
+    if (has_names_) names_.reserve(window.all_blocks());
+  }
 
   WindowSize size() const { return size_; }
   size_t blocks() const { return by_name_.size(); }
@@ -160,7 +166,7 @@ DigestIndex::DigestIndex(Options options)
   {
     absl::MutexLock lock(&mutex_);
     for (const CacheInfo::Window& window : options_.manager->info().windows) {
-      windows_.push_back(std::make_unique<Window>(window.window, !options_.secret.empty()));
+      windows_.push_back(std::make_unique<Window>(window, !options_.secret.empty()));
     }
   }
   thread_ = std::thread([this] { Run(); });

@@ -99,12 +99,14 @@ std::optional<PeerCache::Value> PeerCache::Get(uint32_t window_index,
     value.pieces.emplace_back(pool.slots + before->slot.slot.value() * pool.slot_bytes,
                               pool.slot_bytes);
   }
+  if (options_.between_looks != nullptr) options_.between_looks();
   value.header = MakeStoredHeader({.layout = window.layout.bytes,
                                    .digest = entry->digest.bytes,
                                    .window_size = window.window_size},
                                   options_.secret, value.pieces);
-  // The block can have left meanwhile, and even have come back with other content. The generation
-  // alone does not tell that: a sequence that cuts its tail goes on in the same block.
+  // The block can have left meanwhile, and even have come back. Its generation and its slot do not
+  // tell that: a sequence that cuts its tail goes on in the same block. And a tenant can make two
+  // contents with one hash. So the index decides.
   if (Locate(window_index, entry->block, revision) != before ||
       !index_.HadUntil(window_index, *entry, revision)) {
     return std::nullopt;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,6 +40,8 @@ class PeerCache {
     // null if they outlive it anyway.
     std::shared_ptr<const void> owner = nullptr;
     std::string secret = {};  // As RedisOptions::secret.
+    // For tests: Get calls it between its first look at the block and its second.
+    std::function<void()> between_looks = nullptr;
   };
   struct Value {
     StoredHeader header;

@@ -2,7 +2,7 @@
 
     /usr/bin/python3 tests/bench/bench_smoke.py GROUP PROGRAM
 
-GROUP: service, events, kernels, engine, zmq_bridge, tiers, huge_pages, store or router.
+GROUP: service, events, kernels, engine, zmq_bridge, tiers, huge_pages, store, peer or router.
 
 Says nothing about speed: the rounds are too short for that.
 """
@@ -51,12 +51,13 @@ BENCHMARKS = {
     "huge_pages": (HUGE_PAGES, ["--mib", "64"]),
     "tiers": (TIERS, ["--engine", "threads", "--smoke"]),
     "store": (STORE, ["--smoke"]),
+    "peer": ({"peer_fetch_1m", "peer_fetch_128k"}, ["--smoke"]),
     "router": ({f"router_{what}_10" for what in ("bytes", "update", "lookup")}, ["--smoke"]),
 }
 # Benchmarks that can lack all or some of their figures: these depend on the system's pages.
 DEPEND_ON_MACHINE = {"huge_pages"}
 # Scripts that run a benchmark's program and the program that it is compared with.
-SCRIPTS = {name: pathlib.Path(__file__).with_name(f"{name}_bench.py") for name in ("tiers", "store")}
+SCRIPTS = {name: pathlib.Path(__file__).with_name(f"{name}_bench.py") for name in ("tiers", "store", "peer")}
 
 
 def main():

@@ -202,6 +202,28 @@ TEST(DigestIndexTest, ASnapshotGivesTheSame) {
   EXPECT_EQ(index.stats().left_out, 0u);
 }
 
+// Blocks come and go while the index reads a snapshot, so it has to apply the events between the
+// pieces. The log is long enough for that.
+TEST(DigestIndexTest, ASnapshotOfACacheThatChangesGivesTheSame) {
+  std::mt19937 random(12);
+  for (int round = 0; round < 5; ++round) {
+    IndexedCache cache({.blocks = 3000, .secondary_blocks = 500, .log = {.max_events = 10'000}});
+    const auto serve = [&] {
+      Prompt prompt = RandomPrompt(random);
+      // The beginnings are shared, and the ends are new: blocks are evicted everywhere.
+      for (int i = 0; i < 12; ++i) prompt.tokens.push_back(random() % 1000);
+      cache.Serve(prompt);
+    };
+    while (cache.manager().revision().value() < 12'000) serve();
+    DigestIndex index({.manager = &cache.manager()});
+    for (int i = 0; i < 400; ++i) serve();
+    EXPECT_GT(ExpectRight(cache, index), 1000u);
+    EXPECT_EQ(index.stats().resets, 1u);
+    EXPECT_EQ(index.stats().left_out, 0u);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 // While the index reads snapshots and the log, an engine changes the cache. A short log passes the
 // index again and again.
 TEST(DigestIndexTest, CatchesUpWithACacheThatChangesAllTheTime) {
