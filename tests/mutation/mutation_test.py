@@ -27,7 +27,7 @@ FEWEST_FAULTS = 20
 TIMEOUT_SECONDS = 200
 
 # The quickest first.
-SUITES = ["conformance_test", "manager_test", "disk_core_test", "property_test", "sim_test"]
+SUITES = ["conformance_test", "manager_test", "disk_core_test", "property_test", "sim_test", "exchange_sim_test"]
 
 # Fewer seeds than in the suites' own entries: the tests nearly miss a fault that only a long run
 # finds.
@@ -38,6 +38,7 @@ SETTINGS = {
     "property_test": {"PAGODA_PROPERTY_SEEDS": "40"},
     "sim_test": {"PAGODA_SIM_SEEDS": "120", "PAGODA_SIM_OPS": "2500", "PAGODA_SIM_WORKERS": "1",
                  "PAGODA_SIM_SHRINK_SECONDS": "0"},
+    "exchange_sim_test": {"PAGODA_EXCHANGE_SIM_SEEDS": "400", "PAGODA_SIM_WORKERS": "1"},
 }
 
 STARTED = re.compile(r"^\[ RUN      \] ([\w./]+)", re.MULTILINE)
