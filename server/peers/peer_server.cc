@@ -135,7 +135,9 @@ class PeerServer::Loop {
   }
 
   void RemoveCache(const std::string& name) {
-    std::shared_ptr<PeerCache> removed;  // Ends without the lock.
+    // A Stop under way ends first: it ends the caches that it found.
+    absl::MutexLock stop_lock(&stop_mutex_);
+    std::shared_ptr<PeerCache> removed;  // Ends without mutex_.
     absl::MutexLock lock(&mutex_);
     const auto found = FindServed(name);
     if (found == served_.end()) return;
