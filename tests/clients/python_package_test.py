@@ -74,7 +74,8 @@ def test_a_source_distribution_needs_no_compiler(tmp_path):
     assert "pagoda/contract.binpb" in zipfile.ZipFile(tmp_path / output.splitlines()[-1]).namelist()
 
 
-@pytest.mark.parametrize("kind", ["Client", "Sequence", "Batch", "Pin", "Watch", "Mirror", "Pool", "DeviceArray", "SessionRef", "Table", "Pending"])
+@pytest.mark.parametrize("kind", ["Client", "Sequence", "Batch", "Pin", "Watch", "Mirror", "Pool", "DeviceArray", "SessionRef", "Table", "Pending",
+                                  "PendingCall"])
 def test_the_readme_names_everything_that_can_be_called(kind):
     tables = README.partition("## Every call")[2].partition("\n## Errors")[0]
     for name, member in inspect.getmembers(getattr(pagoda, kind)):

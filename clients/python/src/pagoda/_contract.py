@@ -56,6 +56,10 @@ v1 = _messages("pagoda/v1/types.proto", "pagoda/v1/prefixes.proto", "pagoda/v1/c
 rpc = _messages("google/rpc/status.proto", "google/rpc/error_details.proto")
 
 
+def _has_no_futures(*args: Any, **kwargs: Any) -> Any:
+    raise TypeError("calls of grpc.aio have no futures")
+
+
 class Calls:
     """The calls of a channel, of grpc or of grpc.aio. Each carries the caller's metadata."""
 
@@ -66,11 +70,18 @@ class Calls:
                         response_deserializer=_class_of(found.output_type).FromString)
             return functools.partial(call, metadata=metadata) if metadata else call
 
+        def begin(*args: Any, **kwargs: Any) -> Any:
+            """Of a channel of grpc: a call that returns a future. grpc.aio has tasks instead."""
+            return getattr(channel.unary_unary(*args, **kwargs), "future", _has_no_futures)
+
         self.open_cache = call_of(channel.unary_unary, "CacheService", "OpenCache")
         self.open_session = call_of(channel.unary_unary, "CacheService", "OpenSession")
         self.close_session = call_of(channel.unary_unary, "CacheService", "CloseSession")
         self.keep_alive = call_of(channel.unary_unary, "CacheService", "KeepAlive")
         self.execute = call_of(channel.unary_unary, "CacheService", "Execute")
+        self.fetch_prefix = call_of(channel.unary_unary, "CacheService", "FetchPrefix")
+        self.begin_fetch_prefix = call_of(begin, "CacheService", "FetchPrefix")
+        self.export_prefix = call_of(channel.unary_unary, "CacheService", "ExportPrefix")
         self.watch = call_of(channel.unary_stream, "EventService", "Watch")
         self.get_status = call_of(channel.unary_unary, "AdminService", "GetStatus")
         self.list_caches = call_of(channel.unary_unary, "AdminService", "ListCaches")

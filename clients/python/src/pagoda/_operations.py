@@ -18,8 +18,8 @@ from pagoda.pools import Pool
 from pagoda.values import Block, Keys, Lane, Namespace, PrefetchTarget, Retention, Tier, Tokens, key_list, token_list
 
 
-def _prefix(tokens: Tokens, namespace: Namespace | None, extra_token_ids: Tokens,
-            multimodal_items: Sequence[values.MultimodalItem], keys: Keys) -> dict[str, Any]:
+def prefix_fields(tokens: Tokens, namespace: Namespace | None, extra_token_ids: Tokens,
+                  multimodal_items: Sequence[values.MultimodalItem], keys: Keys) -> dict[str, Any]:
     """The fields of a request that name a prefix."""
     named = key_list(keys)
     return {"tokens": token_list(tokens), "namespace": values.named_namespace(namespace, named), "keys": named,
@@ -67,7 +67,7 @@ def match(tokens: Tokens = (), *, namespace: Namespace | None = None, extra_toke
     can match.
     Errors: INVALID_ARGUMENT, KEYS_AND_TOKENS, INVALID_KEY.
     """
-    named = _prefix(tokens, namespace, extra_token_ids, multimodal_items, keys)
+    named = prefix_fields(tokens, namespace, extra_token_ids, multimodal_items, keys)
     request = v1.MatchPrefixRequest(**named)
 
     def take(done: Any) -> values.Match:
@@ -88,7 +88,7 @@ def query_capacity(tokens: Tokens = (), *, max_new_tokens: int = 0, namespace: N
     Errors: INVALID_COUNT (no tokens and no keys), KEYS_AND_TOKENS, INVALID_KEY.
     """
     return Call("query_capacity", v1.QueryCapacityRequest(
-        max_new_tokens=max_new_tokens, **_prefix(tokens, namespace, extra_token_ids, multimodal_items, keys)), take_capacity)
+        max_new_tokens=max_new_tokens, **prefix_fields(tokens, namespace, extra_token_ids, multimodal_items, keys)), take_capacity)
 
 
 def take_capacity(done: Any) -> values.Capacity:
@@ -107,7 +107,7 @@ def offload(tokens: Tokens = (), *, namespace: Namespace | None = None, extra_to
     `keys`: instead of tokens, see Namespace.keyed.
     Errors: INVALID_COUNT (no tokens and no keys), KEYS_AND_TOKENS, INVALID_KEY, INVALID_ARGUMENT.
     """
-    return Call("offload_prefix", v1.OffloadPrefixRequest(**_prefix(tokens, namespace, extra_token_ids, multimodal_items, keys)),
+    return Call("offload_prefix", v1.OffloadPrefixRequest(**prefix_fields(tokens, namespace, extra_token_ids, multimodal_items, keys)),
                 lambda done: values.Moved(done.blocks, done.ready_ticket))
 
 
@@ -128,7 +128,7 @@ def prefetch(tokens: Tokens = (), *, target: PrefetchTarget = PrefetchTarget.PRI
     said = None if target is PrefetchTarget.PRIMARY else int(target)
     return Call("prefetch_prefix", v1.PrefetchPrefixRequest(
         target=said, deadline_ms=values.optional_milliseconds(deadline),
-        **_prefix(tokens, namespace, extra_token_ids, multimodal_items, keys)),
+        **prefix_fields(tokens, namespace, extra_token_ids, multimodal_items, keys)),
                 lambda done: values.Prefetched(done.blocks, done.ready_ticket, done.matched_tokens, done.fetched_blocks,
                                                done.fetch_ticket))
 
@@ -164,7 +164,7 @@ def invalidate(tokens: Tokens = (), *, namespace: Namespace | None = None, extra
     to all sharing tenants).
     """
     return Call("invalidate_prefix", v1.InvalidatePrefixRequest(
-        **_prefix(tokens, namespace, extra_token_ids, multimodal_items, keys)),
+        **prefix_fields(tokens, namespace, extra_token_ids, multimodal_items, keys)),
                 lambda done: values.Invalidated(done.removed_blocks, done.durable_ticket))
 
 
@@ -178,7 +178,7 @@ def set_retention(tokens: Tokens, retention: Sequence[Retention], *, namespace: 
     (ranges that are not ascending, or a priority above 100).
     """
     return Call("set_retention", v1.SetRetentionRequest(
-        retention=[part.message() for part in retention], **_prefix(tokens, namespace, extra_token_ids, multimodal_items, keys)),
+        retention=[part.message() for part in retention], **prefix_fields(tokens, namespace, extra_token_ids, multimodal_items, keys)),
                 lambda done: int(done.blocks))
 
 
@@ -219,5 +219,5 @@ def pin(tokens: Tokens = (), *, lease: float | None = None, namespace: Namespace
     KEYS_AND_TOKENS, INVALID_KEY, INVALID_ARGUMENT.
     """
     request = v1.PinPrefixRequest(lease_ms=values.optional_milliseconds(lease),
-                                  **_prefix(tokens, namespace, extra_token_ids, multimodal_items, keys))
+                                  **prefix_fields(tokens, namespace, extra_token_ids, multimodal_items, keys))
     return Call("pin_prefix", request, lambda done: values.Pinned(done.pin_id, done.pinned_tokens, done.blocks))

@@ -9,11 +9,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
 
-from pagoda import _operations, _sequences, _watch, caches, errors, values
+from pagoda import _exchange, _operations, _sequences, _watch, caches, errors, values
 from pagoda._batch import MAX_WAIT, Recorder, was_cut_short
 from pagoda._call import Call, Pending, present
 from pagoda._contract import Calls, v1
 from pagoda._endpoint import RECONNECT, TRIES, Credentials, client_name, resolve
+from pagoda._exchange import PendingCall, Question
 from pagoda._keep_alive import KeepAlive
 from pagoda._sequences import SequenceView
 from pagoda._session import SessionView, raise_failures
@@ -60,6 +61,29 @@ def _opened_later(build: Callable[Concatenate[SequenceView, P], Call[None]]) -> 
         return sequence
 
     present(method, build, name="sequence", skip=1)
+    return method
+
+
+def _asked(build: Callable[P, Question[R]]) -> Callable[Concatenate[Client, P], R]:
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        question = build(*args, **kwargs)
+        call = getattr(self._calls, question.method)
+        return question.take(self._unary(call, question.request(self._session.ref, self.timeout), question.seconds(self.timeout)))
+
+    present(method, build)
+    return method
+
+
+def _begun(build: Callable[P, Question[R]]) -> Callable[Concatenate[Client, P], PendingCall[R]]:
+    """The same without waiting for the answer."""
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> PendingCall[R]:
+        question = build(*args, **kwargs)
+        begin = getattr(self._calls, f"begin_{question.method}")
+        future = self._unary(begin, question.request(self._session.ref, self.timeout), question.seconds(self.timeout))
+        return PendingCall(future, question.take)
+
+    present(method, build, name=f"{build.__name__}_async")
+    method.__doc__ = f"Like {build.__name__}, but returns a PendingCall at once: it does not wait for the daemon."
     return method
 
 
@@ -230,6 +254,9 @@ class Client(SessionView):
     invalidate = _method(_operations.invalidate)
     set_retention = _method(_operations.set_retention)
     append_step = _method(_sequences.append_step)
+    fetch_prefix = _asked(_exchange.fetch_prefix)
+    fetch_prefix_async = _begun(_exchange.fetch_prefix)
+    export_prefix = _asked(_exchange.export_prefix)
     pools = _method(_operations.pools)
     sequence = _opened(_sequences.open_sequence)
     pin = _pinned(_operations.pin)

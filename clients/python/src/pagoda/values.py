@@ -71,6 +71,32 @@ class PrefetchTarget(_OpenEnum):
     """Blocks in memory stay where they are. Only blocks that are on disk alone are fetched."""
 
 
+class FetchOutcome(_OpenEnum):
+    """How a fetch from another machine ended."""
+
+    FETCHED = 1
+    """Everything that the source has from there on is cached now."""
+    CACHED = 2
+    """The cache had all of it in memory, or brought it up from disk."""
+    MISSING = 3
+    """The source does not have the next block."""
+    PARTLY = 4
+    """Some blocks came. The next one was invalid or late."""
+    FAILED = 5
+    """No block came: the source is away, too slow, or sent invalid values."""
+    SLOWER = 6
+    """Not begun: computing the tokens is predicted to be faster."""
+    NO_ROOM = 7
+    """The cache, or the tenant's quota, has no room for the blocks."""
+    REFUSED = 8
+    """Too many fetches wait already."""
+    CANCELLED = 9
+    """The daemon shuts down."""
+    NO_SOURCE = 10
+    """The daemon has no store and the call names no source, or the cache is not exchanged with other
+    machines."""
+
+
 class MemoryKind(_OpenEnum):
     """The kind of a tier's memory."""
 
@@ -317,6 +343,31 @@ class Pinned:
     pin_id: int
     pinned_tokens: int
     blocks: int
+
+
+@dataclasses.dataclass(frozen=True)
+class FetchedPrefix:
+    """What came of a fetch. Nothing is held, so the blocks can be evicted at any time."""
+
+    outcome: FetchOutcome
+    matched_tokens: int
+    """In memory when the fetch had ended: the tokens that a sequence would match."""
+    fetched_tokens: int
+    """The tokens that this call brought from another machine."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportedPrefix:
+    """A prefix that other daemons can fetch."""
+
+    source: str
+    """The daemon's address for other daemons, "HOST:PORT". "": it answers none."""
+    exported_tokens: int
+    """The tokens from the start that others can fetch: whole blocks in memory."""
+    stored_tokens: int
+    """The tokens of the prefix's blocks that the store has; 0 if nothing was to be written."""
+    pin_id: int
+    """Client.unpin ends it. 0: nothing of the prefix is cached, and there is no pin."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,11 +10,12 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import grpc
 
-from pagoda import _operations, _sequences, _watch, caches, errors, values
+from pagoda import _exchange, _operations, _sequences, _watch, caches, errors, values
 from pagoda._batch import MAX_WAIT, Recorder, was_cut_short
 from pagoda._call import Call, Pending, present
 from pagoda._contract import Calls, v1
 from pagoda._endpoint import RECONNECT, TRIES, Credentials, client_name, resolve
+from pagoda._exchange import Question
 from pagoda._keep_alive import next_delay
 from pagoda._sequences import SequenceView
 from pagoda._session import SessionView, raise_failures
@@ -90,6 +91,25 @@ def _opened_later(build: Callable[Concatenate[SequenceView, P], Call[None]]) -> 
         return sequence
 
     present(method, build, name="sequence", skip=1)
+    return method
+
+
+def _asked(build: Callable[P, Question[R]]) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, R]]:
+    async def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        question = build(*args, **kwargs)
+        call = getattr(self._calls, question.method)
+        return question.take(await self._unary(call, question.request(self._session.ref, self.timeout), question.seconds(self.timeout)))
+
+    present(method, build)
+    return method
+
+
+def _begun(build: Callable[P, Question[R]]) -> Callable[Concatenate[Client, P], asyncio.Task[R]]:
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> asyncio.Task[R]:
+        return asyncio.create_task(_asked(build)(self, *args, **kwargs), name=f"pagoda-{build.__name__}")
+
+    present(method, build, name=f"{build.__name__}_async")
+    method.__doc__ = f"Like {build.__name__}, but returns an asyncio.Task, which is under way at once."
     return method
 
 
@@ -246,6 +266,9 @@ class Client(SessionView):
     invalidate = _method(_operations.invalidate)
     set_retention = _method(_operations.set_retention)
     append_step = _method(_sequences.append_step)
+    fetch_prefix = _asked(_exchange.fetch_prefix)
+    fetch_prefix_async = _begun(_exchange.fetch_prefix)
+    export_prefix = _asked(_exchange.export_prefix)
     pools = _method(_operations.pools)
     sequence = _opened(_sequences.open_sequence)
     pin = _pinned(_operations.pin)
