@@ -1,0 +1,65 @@
+"""A plain redis-server of the test's own, for daemons' stores."""
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+START_SECONDS = 20
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class RedisServer:
+    """Without files, on a free port of loopback, from `start` on or in a `with` block."""
+
+    program = shutil.which("redis-server")
+
+    def __init__(self):
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.process = None
+
+    def start(self):
+        command = ["setpriv", "--pdeathsig", "KILL", self.program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "",
+                   "--appendonly", "no"]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + START_SECONDS
+        while self.ask("PING") != b"+PONG\r\n":
+            assert self.process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+        return self
+
+    def ask(self, *words):
+        """The first bytes of the answer to a command; b"" if there is none."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as one:
+                one.sendall(f"*{len(words)}\r\n".encode() + b"".join(f"${len(word)}\r\n{word}\r\n".encode() for word in words))
+                return one.recv(1 << 16)
+        except OSError:
+            return b""
+
+    def keys(self):
+        """How many keys there are."""
+        return int(self.ask("DBSIZE").strip(b":\r\n"))
+
+    def pause(self):
+        """Connections stay open, and nothing is answered any more."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def kill(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.kill()
