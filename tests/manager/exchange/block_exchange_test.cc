@@ -256,6 +256,21 @@ TEST_F(BlockExchangeTest, SlotsAreWrittenAfterTheirOldBlocksAreOffloaded) {
   EXPECT_EQ(slow.Compute(TokensOf(8, 40)), 36u) << "the engine checks the bytes";
 }
 
+TEST_F(BlockExchangeTest, AFetchEndsByItsDeadlineWhileCopiesRun) {
+  ExchangedCache slow({.blocks = 12, .secondary_blocks = 12, .copy_delay = absl::Seconds(1)});
+  slow.Compute(TokensOf(8, 40));
+  const int gets = store_.calls(Call::kGet);
+  {
+    const auto exchange = Exchange(slow, store_);
+    const absl::Time begin = absl::Now();
+    EXPECT_EQ(Fetch(*exchange, tokens_, absl::Milliseconds(100)).outcome, FetchOutcome::kFailed);
+    EXPECT_LT(absl::Now() - begin, absl::Seconds(1));
+  }  // The exchange ends before the copies.
+  slow.WaitForCopies();
+  EXPECT_TRUE(slow.NothingHeld());
+  EXPECT_EQ(store_.calls(Call::kGet), gets);
+}
+
 TEST_F(BlockExchangeTest, ABlockWhoseCopyFailsIsNotPublished) {
   std::atomic<bool> copies_fail = false;
   ExchangedCache cache({.blocks = 12, .secondary_blocks = 12, .copies_fail = &copies_fail});

@@ -91,6 +91,7 @@ void SimExchange::Fetch(const StoredPrompt& prompt, absl::Duration most, size_t 
 }
 
 void SimExchange::CheckOutcome(const FetchedPrefix& fetched, uint32_t whole_blocks) {
+  surroundings_.Note(static_cast<uint64_t>(fetched.outcome) << 32 | fetched.fetched_tokens);
   const uint32_t size = surroundings_.config.tokens_per_block;
   SIM_CHECK(fetched.cached_tokens % size == 0 && fetched.fetched_tokens % size == 0,
             "a fetch brings whole blocks");
@@ -129,6 +130,7 @@ void SimExchange::Report(size_t job, const char* what) {
   SIM_CHECK(!reported.is_reported, "job ", job, " is reported twice");
   SIM_CHECK(!is_closed_, "job ", job, " is reported after the end of its exchange");
   reported.is_reported = true;
+  surroundings_.Note(job);
   // The store can report a lag after the deadline, and after that the withdrawal of what it read.
   const absl::Duration late = surroundings_.timeline.now() - reported.deadline;
   SIM_CHECK(late <= 2 * surroundings_.config.store.lag, "a fetch ends ", absl::FormatDuration(late),

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -55,6 +56,16 @@ TEST(ExchangeSimTest, EveryRunHolds) {
   for (size_t i = 0; i < kMetNames.size(); ++i) {
     EXPECT_GT(outcome.coverage.counts[i], outcome.seeds / 50) << kMetNames[i];
   }
+}
+
+TEST(ExchangeSimTest, TheSameSeedGivesTheSameReports) {
+  std::set<uint64_t> digests;
+  for (uint64_t seed = 0; seed < 16; ++seed) {
+    const uint64_t digest = DigestOf(seed, 300);
+    EXPECT_EQ(DigestOf(seed, 300), digest) << "seed " << seed;
+    digests.insert(digest);
+  }
+  EXPECT_EQ(digests.size(), 16u);
 }
 
 // --seed=N [--ops=M] [--trace=LINES]: does one run. Returns nothing if the arguments do not ask for

@@ -128,6 +128,14 @@ void RunHere(uint64_t seed, uint32_t operations, size_t lines) {
   g_trace = nullptr;
 }
 
+uint64_t DigestOf(uint64_t seed, uint32_t operations) {
+  sim::Trace trace(0);
+  World world(seed, &trace);
+  for (uint32_t i = 0; i < operations; ++i) world.Step(i);
+  world.Finish();
+  return world.digest();
+}
+
 void Replay(uint64_t seed, uint32_t operations) {
   std::fflush(nullptr);
   const pid_t child = fork();

@@ -27,7 +27,9 @@ Outcome RunAll(const Plan& plan);
 // Runs a seed in this process, and stops it if the run fails. Prints the last `lines` lines of what
 // happened.
 void RunHere(uint64_t seed, uint32_t operations, size_t lines);
-// The same in a process of its own.
+// Runs a seed in this process. Returns the digest of what was reported.
+uint64_t DigestOf(uint64_t seed, uint32_t operations);
+// As RunHere, in a process of its own.
 void Replay(uint64_t seed, uint32_t operations);
 
 }  // namespace pagoda::exchange_sim
