@@ -25,8 +25,14 @@
 #include "absl/strings/strip.h"
 #include "base/check.h"
 
-#define XXH_INLINE_ALL
+#define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
+#if defined(__x86_64__)
+// Its functions replace XXH3_128bits_update: they use the widest vectors of the processor, as found
+// at run time. Large blocks are hashed up to half again as fast as with the vectors that each
+// x86-64 has.
+#include <xxh_x86dispatch.h>
+#endif
 
 namespace pagoda {
 namespace {
