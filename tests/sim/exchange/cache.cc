@@ -115,6 +115,15 @@ void SimCache::Check() {
 
 void SimCache::CheckIdle() {
   SIM_CHECK(copies_.empty(), "a copy has not ended");
+  if (surroundings_.trace->on()) {
+    for (const auto& window : manager_->Stats().windows) {
+      for (const TierOccupancy& tier : window.tiers) {
+        surroundings_.trace->Add(sim::Text(
+            "  of ", tier.capacity, " blocks ", tier.free, " are free, ", tier.cached, " cached, ",
+            tier.active, " active, ", tier.pinned, " pinned, ", tier.in_flight, " in flight"));
+      }
+    }
+  }
   SIM_CHECK(HoldsNothing(*manager_), "something holds a block, and all have left");
 }
 

@@ -51,6 +51,7 @@ enum class Met : uint8_t {
   kStoreStopped,  // Their store was stopped first.
   kFromPeer,      // Fetches that a peer served.
   kNested,        // Fetches that a report began.
+  kRepaired,      // Runs whose store got whole at the end.
   kCount,
 };
 
@@ -61,7 +62,7 @@ inline constexpr std::array<std::string_view, static_cast<size_t>(Met::kCount)> 
     "timed_out", "late_write",    "harmed",      "evicted",     "stalled",    "overloaded",
     "foreign",   "copy",          "copy_failed", "shortened",   "table_read", "matched",
     "exhausted", "quota",         "forked",      "pinned",      "keyed",      "of_tenant",
-    "stopped",   "store_stopped", "from_peer",   "nested"};
+    "stopped",   "store_stopped", "from_peer",   "nested",      "repaired"};
 
 struct Coverage {
   std::array<uint64_t, static_cast<size_t>(Met::kCount)> counts = {};

@@ -68,6 +68,7 @@ void SimExchange::Fetch(const StoredPrompt& prompt, absl::Duration most, size_t 
     const auto done = [this, job, whole, prompt, source](const FetchedPrefix& fetched) {
       Report(job, FetchOutcomeName(fetched.outcome));
       CheckOutcome(fetched, whole);
+      last_fetch_ = fetched;
       surroundings_.coverage.Add(static_cast<Met>(fetched.outcome));
       if (fetched.fetched_tokens > 0 && prompt.name_space.keyed) {
         surroundings_.coverage.Add(Met::kKeyed);
@@ -112,6 +113,7 @@ void SimExchange::Publish(const StoredPrompt& prompt) {
     jobs_->Publish(prompt, [this, job](const PublishedPrefix& published) {
       Report(job, "published");
       SIM_CHECK(published.written <= published.blocks, "more blocks written than in the store");
+      last_publish_ = published;
       published_blocks_ += published.written;
       surroundings_.coverage.Add(Met::kWritten, published.written);
       surroundings_.coverage.Add(Met::kFound, published.blocks - published.written);

@@ -97,6 +97,10 @@ class SimExchange {
   // REQUIRES: has_ended().
   void Close();
 
+  // What the last job that was reported said.
+  const FetchedPrefix& last_fetch() const { return last_fetch_; }
+  const PublishedPrefix& last_publish() const { return last_publish_; }
+
   // What must be true between two steps.
   void Check();
 
@@ -139,6 +143,8 @@ class SimExchange {
   uint64_t block_bytes_ = 0;
   SessionRef session_;  // The exchange's.
   std::vector<Job> all_jobs_;
+  FetchedPrefix last_fetch_;
+  PublishedPrefix last_publish_;
   uint64_t published_blocks_ = 0;
   bool is_stopping_ = false;
   bool is_closed_ = false;

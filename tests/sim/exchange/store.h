@@ -35,6 +35,10 @@ class Values {
   void PutAll(const std::string& model, const StoredPrompt& prompt);
   // Damages, swaps, truncates, forges or drops a value, or writes nonsense.
   void Harm();
+  // From now on no value expires that is there.
+  void KeepAll() {
+    for (auto& [name, value] : values_) value.expires = absl::InfiniteFuture();
+  }
   // From now on nothing is answered until then.
   void Stall(absl::Time until) { stalled_until_ = until; }
   absl::Time stalled_until() const { return stalled_until_; }

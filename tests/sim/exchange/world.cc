@@ -164,7 +164,7 @@ void World::RunSteps(Random& random) {
     ready[random.Below(count)]->RunStep();
     Check();
     // Other threads come in between.
-    if (random.OneIn(8)) {
+    if (engines_run_ && random.OneIn(8)) {
       Machine& machine = machines_[random.Below(kCaches)];
       machine.engine->Do(random.Percent(50) ? Kind::kAdd : Kind::kFree, random);
     }
@@ -218,7 +218,16 @@ void World::Finish() {
               "nothing happens any more, and a job has not ended");
   }
   surroundings_.faults = false;
+  engines_run_ = false;
   for (Machine& machine : machines_) machine.engine->Leave(random);
+  RunUntilIdle(random);
+  StopAll(random);
+  if (surroundings_.config.caches[1].model == surroundings_.config.caches[0].model) {
+    CheckRepair(random);
+  }
+}
+
+void World::StopAll(Random& random) {
   RunUntilIdle(random);
   for (Machine& machine : machines_) {
     machine.cache->CheckIdle();
@@ -231,6 +240,48 @@ void World::Finish() {
     SIM_CHECK(machine.exchange == nullptr, "an exchange without jobs does not end");
     machine.cache->CheckIdle();
   }
+}
+
+// Whatever is wrong in the store, a publish and a fetch find and withdraw it. The second publish
+// writes it again, and then the other machine gets all that is cached here.
+void World::CheckRepair(Random& random) {
+  for (size_t i = 0; i < kCaches; ++i) {
+    surroundings_.config.caches[i].exchange = {.fetch_base = absl::Hours(1),
+                                               .publish_timeout = absl::Hours(1),
+                                               .time_to_live = absl::Hours(1'000)};
+    Open(machines_[i]);
+  }
+  surroundings_.config.store.most_values = 10'000;
+  values_.KeepAll();
+  const StoredPrompt prompt = machines_[0].engine->computed();
+  const uint32_t blocks =
+      prompt.whole_blocks(TokensPerBlock(surroundings_.config.tokens_per_block));
+  uint32_t there = 0;
+  for (int round = 0; round < 2 && !IsEmpty(prompt); ++round) {
+    machines_[0].exchange->Publish(prompt);
+    RunUntilIdle(random);
+    const PublishedPrefix& published = machines_[0].exchange->last_publish();
+    there = published.blocks;
+    // A prefix that fills the first tier or a quota cannot be held with a token behind it.
+    if (published.failed > 0) {
+      SIM_CHECK(
+          blocks >= surroundings_.config.caches[0].blocks || !surroundings_.config.tenants.empty(),
+          "a store without faults does not take a block");
+      return StopAll(random);
+    }
+    machines_[1].exchange->Fetch(prompt, absl::Hours(1), SimExchange::kOwnStore);
+    RunUntilIdle(random);
+  }
+  const FetchedPrefix& fetched = machines_[1].exchange->last_fetch();
+  if (there > 0 && fetched.outcome != FetchOutcome::kNoRoom) {
+    there = std::min(there, surroundings_.config.caches[1].blocks);
+    SIM_CHECK(fetched.cached_tokens + fetched.fetched_tokens >=
+                  there * surroundings_.config.tokens_per_block,
+              "a published prefix of ", blocks,
+              " blocks cannot be fetched: ", FetchOutcomeName(fetched.outcome));
+    surroundings_.coverage.Add(Met::kRepaired);
+  }
+  StopAll(random);
 }
 
 }  // namespace pagoda::exchange_sim

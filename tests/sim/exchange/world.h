@@ -51,6 +51,9 @@ class World {
   // The next planned thing, or the next deadline of a waiting fetch.
   bool RunNext(absl::Time until);
   void CloseEnded();
+  void StopAll(sim::Random& random);
+  // A store that has recovered gets whole again.
+  void CheckRepair(sim::Random& random);
   void Check();
 
   Surroundings surroundings_;
@@ -60,6 +63,7 @@ class World {
   static constexpr uint32_t kRemembered = 4;
   std::array<StoredPrompt, kRemembered> published_;
   uint64_t next_stream_ = 1000;
+  bool engines_run_ = true;
 };
 
 }  // namespace pagoda::exchange_sim
