@@ -117,7 +117,8 @@ class Engine::State {
         asked = {.prompt = request.prompt,
                  .stop_tokens = {},
                  .name_space = request.name_space,
-                 .tenant = request.tenant};
+                 .tenant = request.tenant,
+                 .fetch_source = request.fetch_source};
       }
       Arrival arrival{std::move(request), std::move(on_token), std::move(on_end), time,
                       *std::move(place)};

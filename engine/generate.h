@@ -47,6 +47,9 @@ struct GenerateRequest {
   std::string tenant;
   // When the caller received the request; the report's times count from it. Unset: at Submit.
   std::optional<SteadyTime> arrival;
+  // The other machine that has the prompt's blocks, as Engine::Options::fetch_prompt understands
+  // it. Empty: any.
+  std::string fetch_source;
   // Prompt tokens that were brought from other machines for it. Set by the engine.
   uint32_t fetched_tokens = 0;
   // Called on the engine's thread with each token, after the TokenCallback. True makes the token

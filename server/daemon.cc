@@ -215,9 +215,9 @@ absl::Status Daemon::MakeServices() {
   bridges_ = *std::move(bridges);
   Engine* const engine = own == nullptr ? nullptr : own->engine();
   const ModelText* const text = own == nullptr ? nullptr : own->text();
-  engine_service_ =
-      std::make_unique<EngineService>(engine, text, ModelName(config_.engine.model_dir),
-                                      config_.cache.name, &state_, admission_.get());
+  engine_service_ = std::make_unique<EngineService>(
+      engine, text, ModelName(config_.engine.model_dir), config_.cache.name, &state_,
+      admission_.get(), sources_.get());
   const DaemonParts parts = {.caches = caches_.get(),
                              .opener = opener_.get(),
                              .events = event_service_.get(),

@@ -34,6 +34,7 @@ struct GenerateOptions {
   uint32_t max_new_tokens = 20;
   std::string stop_tokens;
   uint32_t num_samples = 1;
+  std::string source;
   SamplingOptions sampling;
   std::optional<uint32_t> top_logprobs;
 };
@@ -81,6 +82,7 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(const GlobalOptions& globals,
   request.mutable_stop_tokens()->Add(stop->begin(), stop->end());
   request.set_max_new_tokens(options.max_new_tokens);
   request.set_num_samples(options.num_samples);
+  if (!options.source.empty()) request.mutable_source()->set_address(options.source);
   ApplySampling(options.sampling, request);
   if (options.top_logprobs.has_value()) request.set_top_logprobs(*options.top_logprobs);
   return request;
@@ -246,6 +248,10 @@ void AddAnswerOptions(CLI::App& command, GenerateOptions& options) {
   command.add_option(
       "--logprobs", options.top_logprobs,
       "With -o json: add each token's log probability, and those of this many alternatives");
+  command
+      .add_option("--source", options.source,
+                  "Another daemon that has the prompt's blocks: its peer address")
+      ->type_name("HOST:PORT");
 }
 
 }  // namespace

@@ -434,12 +434,17 @@ void ServedCache::Remove(const Remains& remains) {
   }
 }
 
-// For the engine; null if there is no store.
+// For the engine; null if nothing comes from other machines.
 std::function<void(const GenerateRequest&, std::function<void(uint32_t)>)>
 ServedCache::FetchPrompt() {
-  if (config_.engine.kv != KvMode::kPaged || !exchange_->has_store()) return nullptr;
+  if (config_.engine.kv != KvMode::kPaged || !exchange_->unavailable().ok()) return nullptr;
   return [this](const GenerateRequest& request, std::function<void(uint32_t)> done) {
-    exchange_->FetchFromStore(
+    // A source that is not allowed was refused when the request came.
+    absl::StatusOr<std::shared_ptr<FetchSource>> source =
+        FindSource(plan_.sources, request.fetch_source);
+    if (!source.ok()) return done(0);
+    exchange_->FetchFrom(
+        *std::move(source),
         {.name_space = request.name_space, .tenant = request.charged(), .tokens = request.prompt},
         std::move(done));
   };

@@ -20,13 +20,14 @@ constexpr Method kGenerate = MethodNamed("/pagoda.v1.EngineService/Generate");
 
 EngineService::EngineService(Engine* engine, const ModelText* text, std::string model_name,
                              std::string cache_name, const ServingState* state,
-                             const Admission* admission)
+                             const Admission* admission, Sources* sources)
     : engine_(engine),
       text_(text),
       model_name_(std::move(model_name)),
       cache_name_(std::move(cache_name)),
       state_(state),
-      admission_(admission) {}
+      admission_(admission),
+      sources_(sources) {}
 EngineService::~EngineService() = default;
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
@@ -91,6 +92,10 @@ absl::StatusOr<EngineService::Caller> EngineService::CheckRequest(
   }
   const TenantTable& tenants = admission_->tenants();
   if (absl::Status status = CheckPriority(tenants, *caller, request.priority()); !status.ok()) {
+    return status;
+  }
+  if (absl::Status status = FindSource(sources_, request.source().address()).status();
+      !status.ok()) {
     return status;
   }
   absl::StatusOr<NamespaceKey> name_space =

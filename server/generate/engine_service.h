@@ -11,6 +11,7 @@
 #include "server/callers/tenant_queues.h"
 #include "server/generate/generate_stream.h"
 #include "server/serving_state.h"
+#include "server/store/sources.h"
 
 namespace pagoda::server {
 
@@ -19,9 +20,11 @@ namespace pagoda::server {
 class EngineService final : public v1::EngineService::CallbackService {
  public:
   // In a daemon without a model, `engine` and `text` are null and `model_name` is empty.
-  // `cache_name`: the cache that the engine uses. The pointers outlive the service.
+  // `cache_name`: the cache that the engine uses. `sources`: null if nothing is fetched from other
+  // daemons. The pointers outlive the service.
   EngineService(Engine* engine, const ModelText* text, std::string model_name,
-                std::string cache_name, const ServingState* state, const Admission* admission);
+                std::string cache_name, const ServingState* state, const Admission* admission,
+                Sources* sources = nullptr);
   ~EngineService() override;
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
@@ -51,6 +54,7 @@ class EngineService final : public v1::EngineService::CallbackService {
   const std::string cache_name_;
   const ServingState* const state_;
   const Admission* const admission_;
+  Sources* const sources_;
   TenantQueues tokenizing_{TenantQueues::Limits{}};  // Last: its threads use the other members.
 };
 

@@ -18,7 +18,8 @@ GenerateRequest RequestFromProto(const v1::GenerateRequest& proto, GeneratePromp
                           .name_space = std::move(name_space),
                           .num_samples = std::max(1u, proto.num_samples()),
                           .max_draft_tokens = proto.max_draft_tokens(),
-                          .tenant = std::move(tenant)};
+                          .tenant = std::move(tenant),
+                          .fetch_source = proto.source().address()};
   constexpr uint32_t kMostPriority = std::numeric_limits<int32_t>::max();
   request.priority = static_cast<int32_t>(std::min(proto.priority(), kMostPriority));
   SamplingParams& sampling = request.sampling;

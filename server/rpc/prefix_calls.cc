@@ -77,24 +77,16 @@ grpc::ServerUnaryReactor* CacheService::FetchPrefix(grpc::CallbackServerContext*
   absl::StatusOr<StoredPrompt> prompt = PrefixFromProto<StoredPrompt>(*request);
   if (!prompt.ok()) return Answer(context, prompt.status());
   prompt->tenant = request->tenant();
-  std::shared_ptr<FetchSource> source;
-  if (const std::string& address = request->source().address(); !address.empty()) {
-    if (options_.sources == nullptr) {
-      return Answer(context, MakeError(Reason::kPermissionDenied,
-                                       "the daemon fetches from no other daemon: its configuration "
-                                       "has no peers.sources"));
-    }
-    absl::StatusOr<std::shared_ptr<FetchSource>> peer = options_.sources->Peer(address);
-    if (!peer.ok()) return Answer(context, peer.status());
-    source = *std::move(peer);
-  }
+  absl::StatusOr<std::shared_ptr<FetchSource>> source =
+      FindSource(options_.sources, request->source().address());
+  if (!source.ok()) return Answer(context, source.status());
   const absl::Duration most = request->has_deadline_ms()
                                   ? std::min(absl::Milliseconds(request->deadline_ms()), kNoLimit)
                                   : kNoLimit;
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   // The call keeps the cache until it is answered.
   (*cache)->exchange->Fetch(
-      SessionFromProto(request->session()), *std::move(prompt), most, std::move(source),
+      SessionFromProto(request->session()), *std::move(prompt), most, *std::move(source),
       [reactor, response, cache = *cache](const absl::StatusOr<CacheExchange::Fetched>& fetched) {
         if (fetched.ok()) {
           response->set_outcome(FetchOutcomeToProto(fetched->outcome));

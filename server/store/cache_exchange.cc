@@ -121,11 +121,13 @@ void CacheExchange::End(FetchCall& call, FetchOutcome outcome, uint32_t fetched_
                     .fetched_tokens = fetched_tokens});
 }
 
-void CacheExchange::FetchFromStore(StoredPrompt prompt, std::function<void(uint32_t)> done) {
-  if (!has_store()) return done(0);
+void CacheExchange::FetchFrom(std::shared_ptr<FetchSource> source, StoredPrompt prompt,
+                              std::function<void(uint32_t)> done) {
+  if (exchange_ == nullptr) return done(0);
   exchange_->Fetch(
       std::move(prompt), absl::InfiniteDuration(),
-      [done = std::move(done)](const FetchedPrefix& fetched) { done(fetched.fetched_tokens); });
+      [done = std::move(done)](const FetchedPrefix& fetched) { done(fetched.fetched_tokens); },
+      std::move(source));
 }
 
 void CacheExchange::Publish(StoredPrompt prompt, BlockExchange::PublishDone done) {

@@ -58,7 +58,8 @@ class CacheExchange {
 
   // The same without the disk, for a caller that may name each namespace and tenant. `done` gets
   // the tokens that came.
-  void FetchFromStore(StoredPrompt prompt, std::function<void(uint32_t)> done);
+  void FetchFrom(std::shared_ptr<FetchSource> source, StoredPrompt prompt,
+                 std::function<void(uint32_t)> done);
 
   // Whether the configuration lets blocks of this namespace into the store.
   bool MayPublish(const NamespaceKey& name_space) const;

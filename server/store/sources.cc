@@ -146,4 +146,13 @@ void Sources::Stop() {
   for (const std::shared_ptr<Store>& store : stores) store->Stop();
 }
 
+absl::StatusOr<std::shared_ptr<FetchSource>> FindSource(Sources* sources,
+                                                        const std::string& address) {
+  if (address.empty()) return nullptr;
+  if (sources != nullptr) return sources->Peer(address);
+  return MakeError(Reason::kPermissionDenied,
+                   "the daemon fetches from no other daemon: its configuration has no "
+                   "peers.sources");
+}
+
 }  // namespace pagoda::server

@@ -80,6 +80,11 @@ class Sources {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+// The source that a client names; null if it names none. `sources` may be null: then no name is
+// allowed. Errors: those of Sources::Peer.
+absl::StatusOr<std::shared_ptr<FetchSource>> FindSource(Sources* sources,
+                                                        const std::string& address);
+
 }  // namespace pagoda::server
 
 #endif  // PAGODA_SERVER_STORE_SOURCES_H_

@@ -14,62 +14,11 @@
 #include "grpcpp/grpcpp.h"
 #include "server/daemon.h"
 #include "tests/pools/store/redis_servers.h"
+#include "tests/server/store/other_daemon.h"
 #include "tests/server/test_daemon.h"
 
 namespace pagoda::server {
 namespace {
-
-Config ConfigOfOne(const std::string& name) {
-  Config config = TestConfig();
-  config.cache.model.name = "org/model";
-  config.peers.address = "127.0.0.1:0";
-  config.peers.sources = {"127.0.0.1:*"};
-  config.fetch.base = absl::Seconds(5);
-  config.store.publish.min_uses = 0;
-  config.store.publish.delay = absl::ZeroDuration();
-  config.cache.name = absl::StrCat(config.cache.name, name);
-  config.server.unix_socket = absl::StrCat(config.server.unix_socket, name);
-  return config;
-}
-
-// The second daemon.
-struct Other {
-  explicit Other(const Config& config) {
-    absl::StatusOr<std::unique_ptr<Daemon>> started = Daemon::Start(config);
-    EXPECT_TRUE(started.ok()) << started.status();
-    daemon = *std::move(started);
-    cache = v1::CacheService::NewStub(grpc::CreateChannel("unix:" + config.server.unix_socket,
-                                                          grpc::InsecureChannelCredentials()));
-    v1::OpenSessionResponse opened;
-    EXPECT_TRUE(cache->OpenSession(NewContext().get(), {}, &opened).ok());
-    session = opened.session();
-  }
-
-  struct Answer {
-    grpc::Status status;
-    v1::FetchPrefixResponse response;
-  };
-  Answer Fetch(const std::vector<uint32_t>& tokens, const std::string& source = "") const {
-    v1::FetchPrefixRequest request;
-    *request.mutable_session() = session;
-    request.mutable_tokens()->Add(tokens.begin(), tokens.end());
-    if (!source.empty()) request.mutable_source()->set_address(source);
-    Answer answer;
-    answer.status = cache->FetchPrefix(NewContext().get(), request, &answer.response);
-    return answer;
-  }
-  void ExpectFetch(const Answer& answer, v1::FetchOutcome outcome, uint32_t fetched,
-                   uint32_t matched) const {
-    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
-    EXPECT_EQ(v1::FetchOutcome_Name(answer.response.outcome()), v1::FetchOutcome_Name(outcome));
-    EXPECT_EQ(answer.response.fetched_tokens(), fetched);
-    EXPECT_EQ(answer.response.matched_tokens(), matched);
-  }
-
-  std::unique_ptr<Daemon> daemon;
-  std::unique_ptr<v1::CacheService::Stub> cache;
-  v1::SessionRef session;
-};
 
 class PeersTest : public DaemonTest {
  protected:
