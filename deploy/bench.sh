@@ -21,7 +21,9 @@
 #   tiers          a disk tier: its file beside fio (throughput, CPU, the scan of a start), and its
 #                  cost to the memory above it; --folder FOLDER names the disk (/var/tmp)
 #   store          blocks to and from a Redis server on loopback, beside redis-benchmark and
-#                  hiredis; and a prefix from another process's host memory, beside iperf3
+#                  hiredis; a prefix from another process's host memory, beside iperf3; the first
+#                  token of a fetched prompt, beside computing it (1.2 GB of temporary files); and
+#                  copies between tiers while the store has stopped
 #   router         the index of a router for 10, 100 and 1,000 nodes: memory, updates, look-ups
 #                  (2 GB of memory)
 #   engines        the gain and the cost of Pagoda in a real vLLM, and the same beside LMCache
@@ -32,14 +34,14 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,31s/^# \{0,1\}//p' deploy/bench.sh; }
+usage() { sed -n '2,33s/^# \{0,1\}//p' deploy/bench.sh; }
 
 benchmark=${1:-manager} also=
 [ $# -eq 0 ] || shift
 case $benchmark in
   manager | service | events | kernels | engine | warm_restart | zmq_bridge | huge_pages | router) program=${benchmark}_bench ;;
   tiers) program=disk_bench ;;
-  store) program=store_bench also=peer_bench ;;
+  store) program=store_bench also="peer_bench pagodad pagodactl pagoda_python" ;;
   engines) program=pagodad also=pagoda_python ;;
   --help | -h) usage; exit 0 ;;
   *) echo "deploy/bench.sh: no benchmark '$benchmark'" >&2; usage >&2; exit 2 ;;
@@ -49,7 +51,8 @@ esac
   . deploy/setup.sh
   say "Pagoda: building the benchmarks in $build_dir"
   set_up
-  build "$program" ${also:+"$also"}
+  # shellcheck disable=SC2086  # Several names.
+  build "$program" $also
 } >&2
 if [ "$benchmark" = engine ]; then
   peer=${PAGODA_PEER_PYTHON:-python3}
@@ -66,7 +69,8 @@ fi
 if [ "$benchmark" = store ]; then
   command -v iperf3 > /dev/null || echo "deploy/bench.sh: iperf3 is not installed, so fetches from a peer are not compared with it" >&2
   /usr/bin/python3 -B tests/bench/store_bench.py "$build_dir/bin/store_bench" "$@"
-  exec /usr/bin/python3 -B tests/bench/peer_bench.py "$build_dir/bin/peer_bench" "$@"
+  /usr/bin/python3 -B tests/bench/peer_bench.py "$build_dir/bin/peer_bench" "$@"
+  exec /usr/bin/python3 -B tests/bench/fetch_bench.py "$build_dir/bin/pagodad" "$@"
 fi
 if [ "$benchmark" = engines ]; then
   export PAGODA_ENGINES=${PAGODA_ENGINES:-$PWD/build/engines} PAGODA_BIN=$PWD/$build_dir/bin

@@ -52,12 +52,13 @@ BENCHMARKS = {
     "tiers": (TIERS, ["--engine", "threads", "--smoke"]),
     "store": (STORE, ["--smoke"]),
     "peer": ({"peer_fetch_1m", "peer_fetch_128k"}, ["--smoke"]),
+    "fetch": ({"fetch_ttft", "memory_p99_store_stalled"}, ["--smoke"]),
     "router": ({f"router_{what}_10" for what in ("bytes", "update", "lookup")}, ["--smoke"]),
 }
 # Benchmarks that can lack all or some of their figures: these depend on the system's pages.
 DEPEND_ON_MACHINE = {"huge_pages"}
 # Scripts that run a benchmark's program and the program that it is compared with.
-SCRIPTS = {name: pathlib.Path(__file__).with_name(f"{name}_bench.py") for name in ("tiers", "store", "peer")}
+SCRIPTS = {name: pathlib.Path(__file__).with_name(f"{name}_bench.py") for name in ("tiers", "store", "peer", "fetch")}
 
 
 def main():
