@@ -226,6 +226,9 @@ absl::Status Daemon::MakeServices() {
                              .state = &state_,
                              .admission = admission_.get(),
                              .gpu_report = own == nullptr ? nullptr : own->gpu_report(),
+                             .sources = sources_.get(),
+                             .store_servers = config_.store.servers,
+                             .peers = peers_.get(),
                              .start_time = start_time_,
                              .request_drain = request_drain_};
   admin_service_ = std::make_unique<AdminService>(parts);

@@ -40,6 +40,7 @@ struct ExchangeStats {
   uint64_t joined_fetches = 0;                        // That waited for a fetch of the same blocks.
   uint64_t fetched_blocks = 0;
   uint64_t fetched_bytes = 0;
+  uint64_t fetched_tokens = 0;
   uint64_t invalid_blocks = 0;  // Values of the store that were not the block.
   uint64_t published_blocks = 0;
   uint64_t published_bytes = 0;

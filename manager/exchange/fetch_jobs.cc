@@ -215,6 +215,7 @@ void ExchangeJobs::EndFetch(FetchJob& job, FetchOutcome outcome, uint32_t good) 
     ++stats.fetches[static_cast<size_t>(outcome)];
     stats.fetched_blocks += good;
     stats.fetched_bytes += good * block_bytes_;
+    stats.fetched_tokens += uint64_t{good} * tokens_per_block_.value();
   });
   job.done({.outcome = outcome,
             .cached_tokens = job.from * tokens_per_block_.value(),

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
+#include "server/admin/exchange_status.h"
 #include "server/generate/engine_service.h"
 #include "server/log.h"
 #include "server/rpc/reactors.h"
@@ -157,13 +158,15 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
   *response->mutable_uptime() = DurationToProto(absl::Now() - parts_.start_time);
   response->set_draining(parts_.state->draining());
   const absl::StatusOr<CachePtr> cache = CheckCacheCall(*context, kGetStatus, *request);
+  // A daemon that waits for clients to open caches has a status, too.
+  const bool waits = request->cache().empty() && ReasonOf(cache.status()) == Reason::kUnknownCache;
+  if (cache.ok() || waits) OtherMachinesToStatus(parts_, response);
   if (cache.ok()) {
     CacheToStatus(**cache, response);
+    ExchangeToStatus(parts_, **cache, response);
     response->set_subscribers(parts_.Subscribers(**cache));
     if (parts_.HasEngine(**cache)) EngineToStatus(*parts_.engine, response->mutable_engine());
   }
-  // A daemon that waits for clients to open caches has a status, too.
-  const bool waits = request->cache().empty() && ReasonOf(cache.status()) == Reason::kUnknownCache;
   return Answer(context, waits ? absl::OkStatus() : cache.status());
 }
 

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "engine/model/gpu_report.h"
@@ -18,9 +20,12 @@ class CacheDirectory;
 class CacheOpener;
 class EngineService;
 class EventService;
+class PeerServer;
+class Sources;
 
 // The parts of a running daemon that the administration service and the HTTP API read. Each part
-// outlives every holder of this struct. All must be set, but for gpu_report and request_drain.
+// outlives every holder of this struct. All must be set, but for those whose comment says what null
+// means.
 struct DaemonParts {
   const CacheDirectory* caches = nullptr;
   CacheOpener* opener = nullptr;
@@ -30,6 +35,10 @@ struct DaemonParts {
   const ServingState* state = nullptr;
   const Admission* admission = nullptr;
   const GpuSelfTestReport* gpu_report = nullptr;  // Null unless the engine would compute on a GPU.
+  // The store and the daemons that this one fetches from. Null: none are configured.
+  const Sources* sources = nullptr;
+  std::vector<std::string> store_servers = {};  // Of the configuration: "HOST:PORT".
+  const PeerServer* peers = nullptr;            // Null: no other daemon reads from this one.
   absl::Time start_time;
   // Begins the shutdown of the process and returns at once. Null: the process offers no drain.
   std::function<void()> request_drain;

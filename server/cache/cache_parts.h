@@ -34,6 +34,12 @@ constexpr SessionId LastSessionBefore(uint32_t cache_number) {
   return SessionId(uint64_t{cache_number} << 32);
 }
 
+// The name under which PeerServer has a cache. A second cache of the same name can be opened before
+// a dropped one has ended.
+inline std::string PeerNameOf(uint32_t number, const std::string& cache) {
+  return number == 0 ? cache : cache + "-" + std::to_string(number);
+}
+
 // The bytes of the pools or files of a tier.
 struct CacheTierBytes {
   Medium medium = Medium::kHost;

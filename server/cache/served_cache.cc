@@ -401,11 +401,7 @@ void ServedCache::StartExchange() {
   }
 }
 
-// A second cache of the same name can be opened before a dropped one has ended.
-std::string ServedCache::PeerName() const {
-  return plan_.number == 0 ? config_.cache.name
-                           : absl::StrCat(config_.cache.name, "-", plan_.number);
-}
+std::string ServedCache::PeerName() const { return PeerNameOf(plan_.number, config_.cache.name); }
 
 void ServedCache::EndExchange() {
   if (plan_.peers != nullptr) plan_.peers->RemoveCache(PeerName());

@@ -15,6 +15,7 @@
 #include "server/cache/disk_tier.h"
 #include "server/callers/admission.h"
 #include "server/generate/engine_service.h"
+#include "server/http/exchange_json.h"
 #include "server/http/status_history.h"
 #include "server/http/status_json.h"
 #include "server/watch/event_service.h"
@@ -244,6 +245,8 @@ std::string StatusApi::Status(const HttpRequest& request, const CacheParts& cach
   const std::optional<DiskNumbers> disk = DiskOf(cache);
   const absl::Time now = SharedManager::Now();
   const absl::Status access = CheckOperator(request);
+  const MachineDetail machines =
+      access.ok() ? MachineDetail::kForOperators : MachineDetail::kForAll;
   return TextOf(
       {{"version", PAGODA_VERSION},
        {"state", PhaseName(parts_.state->phase())},
@@ -260,6 +263,9 @@ std::string StatusApi::Status(const HttpRequest& request, const CacheParts& cach
        {"windows", WindowsJson(stats, manager.info(), *cache.layout, *cache.pools)},
        {"disk", DiskJson(stats, disk.has_value() ? &*disk : nullptr,
                          access.ok() ? DiskDetail::kForOperators : DiskDetail::kForAll)},
+       {"exchange", ExchangeJson(parts_, cache)},
+       {"store", StoreJson(parts_, machines)},
+       {"peers", PeersJson(parts_, machines)},
        {"sessions", stats.sessions},
        {"sequences", stats.sequences},
        {"pins", stats.pins},

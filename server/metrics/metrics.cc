@@ -20,7 +20,11 @@
 #include "server/metrics/metric_family.h"
 #include "server/metrics/pool_metrics.h"
 #include "server/metrics/process_metrics.h"
+#include "server/metrics/store_metrics.h"
+#include "server/peers/peer_server.h"
 #include "server/rpc/header_guard.h"
+#include "server/store/cache_exchange.h"
+#include "server/store/sources.h"
 #include "server/watch/cache_streams.h"
 #include "server/watch/watch_stream.h"
 
@@ -222,6 +226,12 @@ Families Metrics::CollectCache(const CacheParts& cache) const {
   Append(CollectPoolMetrics(*cache.pools, cache.manager->info()), families);
   Append(CollectTransfers(cache.transfers->stats(), cache.manager->info()), families);
   if (cache.disk != nullptr) Append(CollectDiskMetrics(stats, cache.disk->numbers()), families);
+  if (cache.exchange->has_session()) {
+    Append(CollectExchangeMetrics(cache.exchange->stats()), families);
+    if (cache.exchange->has_store()) {
+      Append(CollectPublisherMetrics(cache.exchange->publisher_stats()), families);
+    }
+  }
   Append(CollectEvents(cache.manager->log()), families);
   std::vector<uint64_t> lags;
   if (IsConfigured(cache)) lags = parts_.bridges->StreamLags();
@@ -229,6 +239,27 @@ Families Metrics::CollectCache(const CacheParts& cache) const {
     lags.push_back(stream->Lag());
   }
   Append(cache.streams->metrics().Collect(lags), families);
+  return families;
+}
+
+Families Metrics::CollectOtherMachines() const {
+  Families families;
+  if (parts_.sources != nullptr) {
+    const Store* const store = parts_.sources->store();
+    if (store != nullptr) Append(CollectStoreMetrics(store->stats()), families);
+    Append(CollectSourceMetrics(parts_.sources->Peers()), families);
+  }
+  if (parts_.peers != nullptr) {
+    Append(CollectPeerMetrics(parts_.peers->stats()), families);
+    std::vector<PeerServer::CacheStats> indexes = parts_.peers->cache_stats();
+    for (PeerServer::CacheStats& index : indexes) {
+      // Names the cache as the other families do.
+      for (const CachePtr& cache : parts_.caches->All()) {
+        if (PeerNameOf(cache->number, cache->name) == index.name) index.name = cache->name;
+      }
+    }
+    Append(CollectPeerIndexMetrics(indexes), families);
+  }
   return families;
 }
 
@@ -241,6 +272,7 @@ Families Metrics::Collect() const {
   }
   Append(Merged(std::move(by_cache)), families);
   Append(CollectBudget(parts_.opener->budget()), families);
+  Append(CollectOtherMachines(), families);
   Append(parts_.bridges->Collect(), families);
   if (parts_.engine->engine() != nullptr) Append(CollectEngine(parts_.engine->Stats()), families);
   if (parts_.gpu_report != nullptr) Append(CollectGpuReport(*parts_.gpu_report), families);

@@ -34,6 +34,8 @@ class Metrics final : public prometheus::Collectable {
 
  private:
   std::vector<prometheus::MetricFamily> CollectCache(const CacheParts& cache) const;
+  // The store, and other daemons.
+  std::vector<prometheus::MetricFamily> CollectOtherMachines() const;
 
   const DaemonParts parts_;
   const RpcMetrics* const rpcs_;

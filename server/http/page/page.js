@@ -65,6 +65,7 @@ async function poll() {
     showRates();
     showPools(status, blocks);
     showTransfers(transfers, status.time);
+    showExchange(status);
     showEvents(events);
     if (slow) showLists(status, { sessions, tenants, subscribers, prefixes });
   } catch (error) {
@@ -110,6 +111,7 @@ async function meet(status, signal) {
   lastRevision = 0;
   shownEvents = [];
   lastTransfers = null;
+  lastExchange = null;
   poolsShape = null;
   polls = 0;
 }
