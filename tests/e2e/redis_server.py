@@ -52,6 +52,9 @@ class RedisServer:
         """Connections stay open, and nothing is answered any more."""
         self.process.send_signal(signal.SIGSTOP)
 
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
     def kill(self):
         if self.process is not None:
             self.process.kill()

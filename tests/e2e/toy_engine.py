@@ -127,16 +127,18 @@ class Request:
         self.loading = False
         self.resumed = False
         self.cached = 0
+        self.source, self.source_tokens = "", 0  # The daemon that has its prefix.
 
 
 class ToyEngine:
     rank_type = Rank
 
     def __init__(self, endpoint, *, windows=(0,), block_sizes=None, layers_per_group=2, heads=2, ranks=1, replicas=1, stages=1, blocks=400,
-                 chunk=16, cache="toy", host="64KiB", disk=None, timeout=10.0, mover=HostMover, reuses_last=False):
+                 chunk=16, cache="toy", host="64KiB", disk=None, timeout=10.0, mover=HostMover, reuses_last=False,
+                 **side):
         """`ranks`: of tensor parallelism, in each of `stages`. `replicas` neighbours have the same
         heads, as in latent attention. `mover` makes each rank's mover. `reuses_last`: the engine
-        takes the block that was freed last first."""
+        takes the block that was freed last first. `side`: more for the SchedulerSide."""
         self.make_mover, self.reuses_last, self.timeout = mover, reuses_last, timeout
         block_sizes = block_sizes or (4,) * len(windows)
         self.windows, self.block_sizes, self.heads, self.ranks, self.blocks, self.chunk = windows, block_sizes, heads, ranks, blocks, chunk
@@ -152,7 +154,7 @@ class ToyEngine:
             return pagoda.connect(endpoint, cache=cache, name="toy", timeout=timeout)
 
         self.link = Link(connect, name="toy", retry=0.05)
-        self.side = SchedulerSide(self.link, self.layout, ranks=len(self.workers))
+        self.side = SchedulerSide(self.link, self.layout, ranks=len(self.workers), **side)
         self.running, self.counts = {}, 0
         self.hit_tokens = self.failed_loads = self.loaded_requests = 0
         self.before_step = lambda: None  # Called between plan and copies.
@@ -202,7 +204,7 @@ class ToyEngine:
         return request
 
     def text(self, request):
-        return Text(request.id, request.tokens)
+        return Text(request.id, request.tokens, source=request.source, source_tokens=request.source_tokens)
 
     def take_blocks(self, request, end):
         """Tables up to `end` tokens. Blocks wholly behind a window are null. Returns the new
@@ -234,11 +236,13 @@ class ToyEngine:
         self.give_back(request)
         request.resumed = True
 
-    def end(self, request):
+    def end(self, request, hands_over=False):
+        """Returns where another machine finds its prefix."""
         assert not request.loading
-        self.side.finished(request.id)
+        handover = self.side.finished(request.id, hands_over=hands_over)
         self.give_back(request)
         del self.running[request.id]
+        return handover
 
     def step(self):
         """Admits, loads, computes a chunk of each running request, and saves. Requests that cannot

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
 import torch
-from pagoda.connector import PageLayout
+from pagoda.connector import Handover, PageLayout
 from pagoda.connector.model_identity import fingerprint
 from pagoda.vllm import keys, pages
 from pagoda.vllm.options import WHERE, Options
@@ -16,7 +16,7 @@ from pagoda.vllm.options import WHERE, Options
 def request(**changes):
     """As much of a vLLM request as keys reads."""
     facts = {"request_id": "1", "all_token_ids": list(range(100)), "num_prompt_tokens": 100, "cache_salt": None, "lora_request": None,
-             "mm_features": [], "prompt_embeds": None}
+             "mm_features": [], "prompt_embeds": None, "kv_transfer_params": None}
     return types.SimpleNamespace(**facts | changes)
 
 
@@ -43,6 +43,30 @@ def test_salts_and_adapters_name_spaces_of_their_own(tmp_path):
     spaces += [keys.text_of(request(cache_salt=space.cache_salt), 16).namespace for space in spaces[1:]]
     assert len(set(spaces)) == len(spaces)
     assert plain.cache_salt == ""
+
+
+def test_a_request_names_the_daemon_that_has_its_prefix():
+    given = keys.handover_params(Handover("node-a:7075", 64))
+    named = keys.text_of(request(kv_transfer_params=given | {"do_remote_prefill": True}), 16)
+    assert (named.source, named.source_tokens) == ("node-a:7075", 64)
+    assert keys.text_of(request(kv_transfer_params=given), 16, takes_source=False).source == ""
+
+
+@pytest.mark.parametrize("given", [None, [], "pagoda", {}, {"pagoda": None}, {"pagoda": "node-a:7075"}, {"pagoda": {"tokens": 64}},
+                                   {"pagoda": {"source": 7, "tokens": 64}}, {"pagoda": {"source": "a" * 300, "tokens": 64}}], ids=str)
+def test_what_clients_write_there_may_be_anything(given):
+    assert keys.source_of(given) == ("", 0)
+
+
+@pytest.mark.parametrize("tokens", [None, -1, 1.5, True, "64"])
+def test_a_source_without_a_number_of_tokens_is_asked_too(tokens):
+    assert keys.source_of({"pagoda": {"source": "node-a:7075", "tokens": tokens}}) == ("node-a:7075", 0)
+
+
+@pytest.mark.parametrize("given, asks", [(None, False), ({}, False), ({"do_remote_decode": True}, True), ({"do_remote_decode": False}, False),
+                                         ({"do_remote_decode": "yes"}, False), ([], False)], ids=str)
+def test_a_request_asks_to_be_continued_elsewhere(given, asks):
+    assert keys.asks_for_handover(given) is asks
 
 
 def test_images_are_items_and_overlapping_ones_are_items_by_block():

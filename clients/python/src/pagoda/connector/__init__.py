@@ -6,6 +6,8 @@ pagoda.lmcache, pagoda.tensorrt_llm. clients/python/CONNECTORS.md describes how 
 together.
 """
 
+from pagoda.connector.fetch import Sources
+from pagoda.connector.handover import Handover, Handovers
 from pagoda.connector.keyed import Chain, KeyedPages
 from pagoda.connector.keyed_options import KeyedOptions
 from pagoda.connector.link import Link
@@ -13,9 +15,10 @@ from pagoda.connector.movers import ArrayMover, Codec, HostMover, Mark, Mover, P
 from pagoda.connector.page_memory import ArrayPages, Buffers
 from pagoda.connector.pages import LayerPages, PageLayout, RankPages
 from pagoda.connector.plan import BlockCopies, StepPlan, StepReport
-from pagoda.connector.scheduler import Counts, Scheduled, SchedulerSide, Text
+from pagoda.connector.request import Counts, Scheduled, Text
+from pagoda.connector.scheduler import SchedulerSide
 from pagoda.connector.worker import Moved, WorkerSide
 
-__all__ = ["ArrayMover", "ArrayPages", "BlockCopies", "Buffers", "Chain", "Codec", "Counts", "HostMover", "KeyedOptions", "KeyedPages",
-           "LayerPages", "Link", "Mark", "Moved", "Mover", "PageLayout", "Places", "RankPages", "Scheduled", "SchedulerSide",
-           "StepPlan", "StepReport", "Stream", "Text", "WorkerSide"]
+__all__ = ["ArrayMover", "ArrayPages", "BlockCopies", "Buffers", "Chain", "Codec", "Counts", "Handover", "Handovers", "HostMover",
+           "KeyedOptions", "KeyedPages", "LayerPages", "Link", "Mark", "Moved", "Mover", "PageLayout", "Places", "RankPages", "Scheduled",
+           "SchedulerSide", "Sources", "StepPlan", "StepReport", "Stream", "Text", "WorkerSide"]

@@ -36,7 +36,8 @@ class DaemonOptions:
     timeout: float = 1.0
     """The most seconds that the engine waits for an answer of the daemon."""
     fetch_deadline: float = 1.0
-    """The most seconds that a request waits for KV on disk to arrive in memory."""
+    """The most seconds that a request waits for KV to arrive in memory, from disk or from another
+    machine."""
     start_timeout: float = 10.0
     """Seconds to wait for the daemon when the engine starts. The engine also starts without it."""
     token_file: str = ""

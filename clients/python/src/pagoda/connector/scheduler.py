@@ -8,8 +8,6 @@ daemon does not answer, the only cost is missed hits.
 """
 
 import collections
-import dataclasses
-import enum
 import logging
 import threading
 import time
@@ -17,12 +15,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from pagoda.client import Client, Sequence as CacheSequence
+from pagoda.connector.fetch import Fetch, Sources
+from pagoda.connector.handover import Handover, Handovers
 from pagoda.connector.link import Link
 from pagoda.connector.pages import PageLayout
 from pagoda.connector.plan import BlockCopies, StepPlan, StepReport
+from pagoda.connector.request import Counts, Held, Scheduled, Text, Work
 from pagoda.errors import (Exhausted, KvLost, PagodaError, PermissionDenied, SessionGone, TimedOut, Unauthenticated, Unavailable,
                            is_broken)
-from pagoda.values import Lane, MultimodalItem, Namespace, PrefetchTarget
+from pagoda.values import Lane, PrefetchTarget
 
 log = logging.getLogger("pagoda.connector")
 
@@ -32,103 +33,29 @@ NOT_THERE = -1  # In a table: a block that a sliding window has passed.
 NULL_BLOCK = 0  # The engine's null block.
 
 
-@dataclasses.dataclass(frozen=True)
-class Text:
-    """The content that names a request's KV."""
-
-    request_id: str
-    tokens: Sequence[int]
-    """All tokens whose ids are known. This is the engine's own list, which grows."""
-    namespace: Namespace = Namespace()
-    items: Sequence[MultimodalItem] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Scheduled:
-    """A request's part of a step."""
-
-    request_id: str
-    new_blocks: Sequence[Sequence[int]] | None
-    """By group: the blocks that its tables get; None for none."""
-    starts_anew: bool
-    """Whether `new_blocks` are whole tables instead of additions."""
-    computed: int
-    """Tokens whose KV is complete after the step."""
-
-
-@dataclasses.dataclass
-class Counts:
-    """Counts since the last call."""
-
-    queries: int = 0
-    queried_tokens: int = 0
-    hit_tokens: int = 0
-    disk_hit_tokens: int = 0
-    saved_blocks: int = 0
-    unsaved_requests: int = 0
-    """Requests that were not saved completely, because there were no free blocks or the engine had
-    no bytes."""
-    failed_loads: int = 0
-    lost_sessions: int = 0
-
-
-@dataclasses.dataclass
-class _Held:
-    """A request and its sequence."""
-
-    text: Text
-    client: Client
-    sequence: CacheSequence
-    cached: int
-    """Blocks from the start that are cached."""
-    from_disk: int = 0
-    """The cached blocks that were fetched from disk."""
-    fetch_ticket: int = 0
-    fetch_deadline: float = 0.0
-    asked: int = 0
-    """The tokens that the engine had at its last question. `promised` are the tokens that it could
-    then have."""
-    promised: int = 0
-    tables: list[list[int]] = dataclasses.field(default_factory=list)
-    """The engine's tables, by group."""
-    load: tuple[int, int] | None = None
-    """The range of tokens whose KV is to be loaded."""
-    saved: int = 0
-    """Blocks from the start that are in the cache or being saved."""
-    saves: collections.deque[tuple[int, int]] = dataclasses.field(default_factory=collections.deque)
-    """(step, blocks from the start that are complete after it)."""
-    saving: bool = True
-    reserving: bool = False
-    busy_step: int = 0
-    """The last step with a copy from or to its slots."""
-
-
-class Work(enum.Enum):
-    """Work that a thread does in the background."""
-
-    RESERVE = enum.auto()
-    COMMIT = enum.auto()
-    FREE = enum.auto()
-
-
 class SchedulerSide:
     """Thread-safe. No method raises because of a failure of the daemon. Between two plans the
     engine waits for the daemon for at most `patience` plus one call. After that the session counts
     as lost."""
 
-    def __init__(self, link: Link, layout: PageLayout, *, ranks: int, fetch_deadline: float = 1.0, patience: float = 1.0) -> None:
+    def __init__(self, link: Link, layout: PageLayout, *, ranks: int, fetch_deadline: float = 1.0, patience: float = 1.0,
+                 sources: Sources | None = None, handovers: Handovers | None = None) -> None:
         """`ranks`: the number of workers whose reports are needed. `fetch_deadline`: seconds that a
-        request may wait for the disk."""
+        request may wait for the disk and for other machines. `sources`: the other machines that are
+        asked; None: none. `handovers`: how prefixes are handed to other machines; None: they are
+        not."""
         self._link = link
         self._layout = layout
         self._size = layout.tokens_per_block
         self._ranks = ranks
         self._fetch_deadline = fetch_deadline
         self._patience = patience
+        self._sources = sources
+        self._handovers = handovers
         self._waited = 0.0  # Seconds since the last plan.
         self._lock = threading.RLock()
-        self._held: dict[str, _Held] = {}
-        self._retired: list[_Held] = []  # Requests that end when no copy uses their slots any more.
+        self._held: dict[str, Held] = {}
+        self._retired: list[Held] = []  # Requests that end when no copy uses their slots any more.
         self._last_plans: dict[Client, int] = {}  # The last step of each session.
         self._refused: set[str] = set()  # Requests for which there are no free blocks.
         self._to_load: list[str] = []
@@ -137,7 +64,7 @@ class SchedulerSide:
         self._done: dict[int, int] = {}
         self._failed_saves: set[int] = set()
         self._counts = Counts()
-        self._work: collections.deque[tuple[Work, _Held, CacheSequence, int]] = collections.deque()
+        self._work: collections.deque[tuple[Work, Held, CacheSequence, int]] = collections.deque()
         self._wake = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="pagoda-commits", daemon=True)
@@ -186,11 +113,17 @@ class SchedulerSide:
                 self._to_load.append(request_id)
                 self._counts.hit_tokens += external
                 self._counts.disk_hit_tokens += self.disk_tokens(request_id, external)
+                self._counts.remote_hit_tokens += self.remote_tokens(request_id, external)
 
     def disk_tokens(self, request_id: str, external: int) -> int:
         """Returns how many of the last `external` matched tokens came from disk."""
         held = self._held.get(request_id)
-        return min(external, held.from_disk * self._size) if held is not None else 0
+        return min(external - self.remote_tokens(request_id, external), held.from_disk * self._size) if held is not None else 0
+
+    def remote_tokens(self, request_id: str, external: int) -> int:
+        """Returns how many of the last `external` matched tokens came from other machines."""
+        held = self._held.get(request_id)
+        return min(external, held.from_remote * self._size) if held is not None else 0
 
     def plan(self, scheduled: Iterable[Scheduled], new_blocks: set[int]) -> StepPlan:
         """Returns the workers' copies for the next step."""
@@ -261,14 +194,21 @@ class SchedulerSide:
                 except PagodaError as error:
                     self._fail(client, error)
 
-    def finished(self, request_id: str) -> None:
-        """The request has ended. Its sequence ends when no copy uses its slots any more."""
-        with self._lock:
+    def finished(self, request_id: str, *, hands_over: bool = False) -> Handover | None:
+        """The request has ended. Its sequence ends when no copy uses its slots any more.
+
+        `hands_over`: another machine continues the request. Returns where that finds its prefix;
+        None if it cannot be handed over. The last blocks are committed a moment later.
+        """
+        with self._lock, self._waiting():
             self._refused.discard(request_id)
             held = self._held.pop(request_id, None)
-            if held is not None:
-                self._retired.append(held)
-                self._end_retired()
+            if held is None:
+                return None
+            handover = self._hand_over(held) if hands_over and not self._is_stale(held) else None
+            self._retired.append(held)
+            self._end_retired()
+            return handover
 
     @property
     def has_copies_under_way(self) -> bool:
@@ -319,7 +259,7 @@ class SchedulerSide:
 
     # --- Holding ---
 
-    def _is_stale(self, held: _Held) -> bool:
+    def _is_stale(self, held: Held) -> bool:
         """Whether its session, and therefore its sequence, is gone."""
         if held.client is self._link.client:
             return False
@@ -327,7 +267,7 @@ class SchedulerSide:
             del self._held[held.text.request_id]
         return True
 
-    def _hold(self, text: Text) -> _Held | None:
+    def _hold(self, text: Text) -> Held | None:
         held = self._held.get(text.request_id)
         if held is not None and not self._is_stale(held):
             return held
@@ -340,11 +280,11 @@ class SchedulerSide:
         if held is None:
             return None
         self._held[text.request_id] = held
-        if held.sequence.matched_below_tokens >= self._size:
+        if not self._fetch_from_others(held) and held.sequence.matched_below_tokens >= self._size:
             self._fetch(held)
         return None if self._is_stale(held) else held
 
-    def _open(self, client: Client, text: Text) -> _Held | None:
+    def _open(self, client: Client, text: Text) -> Held | None:
         whole = len(text.tokens) // self._size * self._size
         # Reserve for the whole prompt, or else only for a match.
         for reserved in dict.fromkeys((max(whole, self._size), self._size)):
@@ -358,12 +298,23 @@ class SchedulerSide:
                 self._fail(client, error)
                 return None
             cached = sequence.matched_tokens // self._size
-            return _Held(text, client, sequence, cached, saved=cached)
+            return Held(text, client, sequence, cached, saved=cached)
         self._refused.add(text.request_id)
         self._counts.unsaved_requests += 1
         return None
 
-    def _fetch(self, held: _Held) -> None:
+    def _fetch_from_others(self, held: Held) -> bool:
+        """Begins a fetch of the blocks that other machines may have. False: there is nothing to
+        ask."""
+        wanted = (len(held.text.tokens) - 1) // self._size * self._size
+        if self._sources is None or held.cached * self._size >= wanted or self._fetch_deadline <= 0:
+            return False
+        sources = self._sources.of(held.client, held.text, held.cached * self._size)
+        if sources:
+            held.fetch = Fetch(held.client, held.text, self._sources, sources, wanted=wanted, seconds=self._fetch_deadline)
+        return bool(sources)
+
+    def _fetch(self, held: Held) -> None:
         """Requests the prefetch of blocks in lower tiers."""
         text = held.text
         try:
@@ -376,8 +327,18 @@ class SchedulerSide:
             held.fetch_ticket = coming.fetch_ticket
             held.fetch_deadline = time.monotonic() + self._fetch_deadline
 
-    def _is_up(self, held: _Held) -> bool:
+    def _is_up(self, held: Held) -> bool:
         """Whether its matched blocks can be read now."""
+        if held.fetch is not None:
+            if not held.fetch.is_over():
+                return False
+            fetch, held.fetch = held.fetch, None
+            if fetch.error is not None:
+                self._fail(held.client, fetch.error)
+            if self._is_stale(held):
+                return False
+            if fetch.matched_tokens is None or fetch.matched_tokens >= (held.cached + 1) * self._size:
+                self._match_again(held, fetch.fetched_tokens // self._size)
         if held.fetch_ticket:
             if not self._is_done(held, held.fetch_ticket, Lane.FETCH) and time.monotonic() < held.fetch_deadline:
                 return False
@@ -387,7 +348,8 @@ class SchedulerSide:
             self._match_again(held)
         return not self._is_stale(held) and self._is_done(held, held.sequence.ready_ticket, Lane.MEMORY)
 
-    def _match_again(self, held: _Held) -> None:
+    def _match_again(self, held: Held, from_remote: int = 0) -> None:
+        """`from_remote`: the blocks that other machines have sent."""
         before = held.cached
         self._later(Work.FREE, held, 0)
         again = self._open(held.client, held.text)
@@ -396,9 +358,11 @@ class SchedulerSide:
             held.saving = False
             return
         held.sequence, held.cached, held.saved = again.sequence, again.cached, again.cached
-        held.from_disk = max(again.cached - before, 0)
+        gained = max(again.cached - before, 0)
+        held.from_remote = min(from_remote, gained)
+        held.from_disk = gained - held.from_remote
 
-    def _is_done(self, held: _Held, ticket: int, lane: Lane) -> bool:
+    def _is_done(self, held: Held, ticket: int, lane: Lane) -> bool:
         if ticket <= held.client.completed_tickets[lane]:
             return True
         try:
@@ -418,16 +382,32 @@ class SchedulerSide:
     def _end_retired(self) -> None:
         done = self._watermark()
         for held in self._retired:
+            if held.fetch is not None:
+                held.fetch.cancel()
+                held.fetch = None
             if held.busy_step <= done:
+                if held.hands_over:  # Pinned before it is freed, so that nothing evicts it between.
+                    self._later(Work.PIN, held, held.saved)
                 self._later(Work.FREE, held, 0)
         self._retired = [held for held in self._retired if held.busy_step > done]
+
+    def _hand_over(self, held: Held) -> Handover | None:
+        if self._handovers is None or not held.saved:
+            return None
+        try:
+            address = self._handovers.address(held.client)
+        except PagodaError as error:
+            self._fail(held.client, error)
+            return None
+        held.hands_over = bool(address)
+        return Handover(address, held.saved * self._size) if address else None
 
     def _watermark(self) -> int:
         return min(self._done.values()) if len(self._done) >= self._ranks else 0
 
     # --- Planning ---
 
-    def _extend(self, held: _Held, row: Scheduled) -> None:
+    def _extend(self, held: Held, row: Scheduled) -> None:
         if row.new_blocks is None:
             return
         if row.starts_anew or not held.tables:
@@ -436,26 +416,26 @@ class SchedulerSide:
         for table, blocks in zip(held.tables, row.new_blocks):
             table.extend(blocks)
 
-    def _slots(self, held: _Held, group: int) -> Sequence[int]:
+    def _slots(self, held: Held, group: int) -> Sequence[int]:
         slots: Sequence[int] = held.sequence.tables[self._layout.group_windows[group]].slots
         return slots
 
-    def _reserved(self, held: _Held) -> int:
+    def _reserved(self, held: Held) -> int:
         """The number of blocks in its tables."""
         return min((len(table.slots) for table in held.sequence.tables.values()), default=0)
 
-    def _reserve_now(self, wanted: list[tuple[_Held, int]]) -> None:
+    def _reserve_now(self, wanted: list[tuple[Held, int]]) -> None:
         """Reserves the slots that this step's saves need."""
         missing = [(held, full) for held, full in wanted if full > self._reserved(held)]
         if missing:
             self._send(missing[0][0].client, [(Work.RESERVE, held, held.sequence, full) for held, full in missing])
 
-    def _reserve_later(self, held: _Held, blocks: int) -> None:
+    def _reserve_later(self, held: Held, blocks: int) -> None:
         if held.saving and not held.reserving and blocks > self._reserved(held):
             held.reserving = True
             self._later(Work.RESERVE, held, blocks)
 
-    def _plan_saves(self, plan: StepPlan, held: _Held, full: int) -> None:
+    def _plan_saves(self, plan: StepPlan, held: Held, full: int) -> None:
         if not held.saving or full <= held.saved:
             return
         if full > self._reserved(held):
@@ -486,7 +466,7 @@ class SchedulerSide:
         plan.loads[request_id] = copies
         plan.new_blocks |= copies.all_blocks()
 
-    def _add(self, copies: BlockCopies, held: _Held, start: int, end: int, *, into_slots: bool) -> bool:
+    def _add(self, copies: BlockCopies, held: Held, start: int, end: int, *, into_slots: bool) -> bool:
         """Adds copies of the tokens from `start` to `end`, without those that the windows have
         passed. False: the engine has no bytes for some of them."""
         for group, per_slot in enumerate(self._layout.blocks_per_slot):
@@ -502,7 +482,7 @@ class SchedulerSide:
                     return False
         return True
 
-    def _stop_saving(self, held: _Held) -> None:
+    def _stop_saving(self, held: Held) -> None:
         if held.saving:
             held.saving = False
             self._counts.unsaved_requests += 1
@@ -520,7 +500,7 @@ class SchedulerSide:
             self._waited = 0.0
             self._link.lost(client, TimeoutError(f"its answers took more than {self._patience:g} s of a step"))
 
-    def _later(self, what: Work, held: _Held, blocks: int) -> None:
+    def _later(self, what: Work, held: Held, blocks: int) -> None:
         """Leaves work to the thread, unless a call of the engine does it before."""
         with self._wake:
             self._work.append((what, held, held.sequence, blocks))
@@ -550,7 +530,7 @@ class SchedulerSide:
             client = self._link.client
             self._send(client, [row for row in work if row[1].client is client])
 
-    def _send(self, client: Client | None, work: list[tuple[Work, _Held, CacheSequence, int]]) -> None:
+    def _send(self, client: Client | None, work: list[tuple[Work, Held, CacheSequence, int]]) -> None:
         if client is None or not work:
             return
         batch = client.batch()
@@ -559,7 +539,10 @@ class SchedulerSide:
         for number, (what, held, sequence, blocks) in enumerate(work):
             if what is Work.COMMIT and last[id(held)] != number:
                 continue  # The last commit includes the earlier ones.
-            if what is Work.FREE:
+            if what is Work.PIN:
+                assert self._handovers is not None
+                sent.append((what, held, self._handovers.pin(batch, held.text)))
+            elif what is Work.FREE:
                 if not sequence.freed:
                     sent.append((what, held, batch.free(sequence)))
             elif what is Work.RESERVE:
@@ -582,7 +565,8 @@ class SchedulerSide:
                 held.cached = held.sequence.computed_tokens // self._size
             if pending.error is None:
                 continue
-            self._stop_saving(held)
+            if what is not Work.PIN:
+                self._stop_saving(held)
             if not isinstance(pending.error, (Exhausted, KvLost)):
                 log.warning("request %s: %s failed: %s", held.text.request_id, what.name, pending.error)
 

@@ -10,9 +10,11 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V
                                                                KVConnectorRole, KVConnectorTransferResults, KVConnectorWorkerMetadata,
                                                                SupportsHMA)
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
+from vllm.v1.request import RequestStatus
 
 import pagoda
-from pagoda.connector import HostMover, Link, PageLayout, RankPages, Scheduled, SchedulerSide, StepPlan, StepReport, WorkerSide
+from pagoda.connector import (Handovers, HostMover, Link, PageLayout, RankPages, Scheduled, SchedulerSide, Sources, StepPlan, StepReport,
+                              WorkerSide)
 from pagoda.vllm import identity, keys, pages
 from pagoda.vllm.options import WHERE, Options
 from pagoda.vllm.stats import PagodaPromMetrics, PagodaStats
@@ -196,8 +198,7 @@ class PagodaConnector(KVConnectorBase_V1, SupportsHMA):
     def request_finished_all_groups(self, request: "Request", block_ids: tuple[list[int], ...]) -> tuple[bool, dict[str, Any] | None]:
         # vLLM may reuse the blocks at once: WorkerSide.begin prevents a step from writing a block
         # that is still being saved.
-        self._own_scheduler.side.finished(request.request_id)
-        return False, None
+        return False, self._own_scheduler.finished(request)
 
     def request_finished(self, request: "Request", block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         return self.request_finished_all_groups(request, (block_ids,))
@@ -222,6 +223,8 @@ class _Scheduler:
         self._link: Link | None = None
         self._layout: PageLayout | None = None
         self._token = options.token
+        assert config.kv_transfer_config is not None
+        self._role = config.kv_transfer_config.kv_role
 
     @property
     def side(self) -> SchedulerSide:
@@ -247,7 +250,8 @@ class _Scheduler:
         self._layout = layout
         self._link = Link(connect, name=f"vllm {name}")
         self._side = SchedulerSide(self._link, layout, ranks=expected, fetch_deadline=options.fetch_deadline,
-                                   patience=options.timeout)
+                                   patience=options.timeout, sources=Sources(store=options.fetch_from_store == "auto"),
+                                   handovers=Handovers(lease=options.export_lease))
         if not self._link.wait(options.start_timeout):
             log.warning("no Pagoda daemon yet: vLLM starts without cached KV, and uses the daemon when it is there")
 
@@ -262,14 +266,28 @@ class _Scheduler:
         if not self._takes_hits or request.resumable:
             return 0
         assert self._layout is not None
-        return self.side.match(keys.text_of(request, self._layout.tokens_per_block), computed)
+        return self.side.match(keys.text_of(request, self._layout.tokens_per_block, takes_source=self._role != "kv_producer"), computed)
+
+    def finished(self, request: "Request") -> dict[str, Any] | None:
+        """Returns the kv_transfer_params of the answer."""
+        handover = self.side.finished(request.request_id, hands_over=self._hands_over(request))
+        return keys.handover_params(handover) if handover is not None else None
+
+    def _hands_over(self, request: "Request") -> bool:
+        """Whether another engine continues the request. An engine of both roles is told so by the
+        request, as vLLM's proxies for separate prefill and decode tell it."""
+        if request.status not in (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED):
+            return False
+        return self._role == "kv_producer" or self._role == "kv_both" and keys.asks_for_handover(request.kv_transfer_params)
 
     def allocated(self, request: "Request", blocks: "KVCacheBlocks", external: int) -> None:
         self.side.allocated(request.request_id, blocks.get_block_ids(), external)
 
     def sources(self, request: "Request", external: int) -> dict[CacheHitSource, int]:
         disk = self.side.disk_tokens(request.request_id, external)
-        return {source: tokens for source, tokens in ((CacheHitSource.HOST, external - disk), (CacheHitSource.DISK, disk)) if tokens}
+        remote = self.side.remote_tokens(request.request_id, external)
+        tokens_of = {CacheHitSource.HOST: external - disk - remote, CacheHitSource.DISK: disk, CacheHitSource.EXTERNAL_UNSPECIFIED: remote}
+        return {source: tokens for source, tokens in tokens_of.items() if tokens}
 
     def plan(self, output: "SchedulerOutput") -> Metadata:
         assert self._layout is not None

@@ -4,9 +4,10 @@ import functools
 import hashlib
 import json
 import pathlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pagoda.connector import Text
+from pagoda.connector import Handover, Text
 from pagoda.connector.model_identity import fingerprint
 from pagoda.values import MultimodalItem, Namespace
 
@@ -14,10 +15,36 @@ if TYPE_CHECKING:
     from vllm.v1.request import Request
 
 
-def text_of(request: "Request", tokens_per_block: int) -> Text:
+MOST_ADDRESS = 255  # Characters.
+
+
+def text_of(request: "Request", tokens_per_block: int, *, takes_source: bool = True) -> Text:
     """The request in the form of the cache. The tokens are the request's own list, so they grow
-    with it."""
-    return Text(request.request_id, request.all_token_ids, _namespace(request), _items(request, tokens_per_block))
+    with it. `takes_source`: whether the daemon that the request names is its source."""
+    source, source_tokens = source_of(request.kv_transfer_params) if takes_source else ("", 0)
+    return Text(request.request_id, request.all_token_ids, _namespace(request), _items(request, tokens_per_block), source, source_tokens)
+
+
+def source_of(kv_transfer_params: Mapping[str, Any] | None) -> tuple[str, int]:
+    """The daemon that a request names, and the tokens that it has: handover_params of a prefill
+    engine. ("", 0) if it names none. A client wrote this, so anything can be in it."""
+    given = kv_transfer_params.get("pagoda") if isinstance(kv_transfer_params, Mapping) else None
+    if not isinstance(given, Mapping):
+        return "", 0
+    source, tokens = given.get("source"), given.get("tokens")
+    if not isinstance(source, str) or len(source) > MOST_ADDRESS:
+        return "", 0
+    return source, tokens if type(tokens) is int and tokens > 0 else 0
+
+
+def asks_for_handover(kv_transfer_params: Mapping[str, Any] | None) -> bool:
+    """Whether a request says that another engine continues it."""
+    return isinstance(kv_transfer_params, Mapping) and kv_transfer_params.get("do_remote_decode") is True
+
+
+def handover_params(handover: Handover) -> dict[str, Any]:
+    """The kv_transfer_params of an answer. The decode engine's request carries them as they are."""
+    return {"pagoda": {"source": handover.source, "tokens": handover.tokens}}
 
 
 def _namespace(request: "Request") -> Namespace:

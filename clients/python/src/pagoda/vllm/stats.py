@@ -9,6 +9,8 @@ COUNTERS = (
     ("queried_tokens", "vllm:pagoda_queried_tokens", "Prompt tokens that the connector asked Pagoda for."),
     ("hit_tokens", "vllm:pagoda_hit_tokens", "Prompt tokens whose KV came from Pagoda."),
     ("disk_hit_tokens", "vllm:pagoda_disk_hit_tokens", "Prompt tokens whose KV came from Pagoda's disk; hit_tokens includes them."),
+    ("remote_hit_tokens", "vllm:pagoda_remote_hit_tokens",
+     "Prompt tokens whose KV came from other machines; hit_tokens includes them."),
     ("loaded_bytes", "vllm:pagoda_loaded_bytes", "Bytes copied from Pagoda's pool to vLLM's KV memory, of all ranks."),
     ("saved_bytes", "vllm:pagoda_saved_bytes", "Bytes copied from vLLM's KV memory to Pagoda's pool, of all ranks."),
     ("load_seconds", "vllm:pagoda_load_seconds", "Time that workers spent on loads; on a GPU the time to begin them."),
