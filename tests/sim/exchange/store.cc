@@ -187,7 +187,10 @@ void SimStore::Report(const Shared& call, StoreOutcome rest) {
 
 void SimStore::Stop() {
   stopped_ = true;
-  while (!calls_.empty()) Report(calls_.begin()->second, StoreOutcome::kCancelled);
+  while (!calls_.empty()) {
+    const Shared call = calls_.begin()->second;
+    Report(call, StoreOutcome::kCancelled);
+  }
 }
 
 // --- Reads ---
