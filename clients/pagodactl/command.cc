@@ -58,7 +58,7 @@ void GroupCommands(CLI::App& app) {
       {"Look",
        {"status", "top", "caches", "sessions", "sequences", "tenants", "inspect", "route", "pins",
         "watch"}},
-      {"Prefixes", {"pin", "unpin", "offload", "prefetch", "invalidate", "retain"}},
+      {"Prefixes", {"pin", "unpin", "offload", "prefetch", "fetch", "invalidate", "retain"}},
       {"Clients and the daemon", {"end-session", "quarantine", "drain"}},
       {"Try and measure", {"generate", "chat", "workload", "bench"}},
       {"Without a daemon", {"replay", "plan", "completion"}}};
@@ -138,6 +138,7 @@ void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
   AddRouteCommand(app, globals, chosen);
   AddWatchCommand(app, globals, chosen);
   AddPrefixCommands(app, globals, chosen);
+  AddFetchCommand(app, globals, chosen);
   AddOperatorCommands(app, globals, chosen);
   AddGenerateCommand(app, globals, chosen);
   AddChatCommand(app, globals, chosen);

@@ -63,6 +63,7 @@ void AddWorkloadCommand(CLI::App& app, const GlobalOptions& globals, Action& cho
 void AddPlanCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 // pin, unpin, pins, offload, prefetch, invalidate and retain.
 void AddPrefixCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddFetchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddReplayCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddTopCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 // sessions, sequences and tenants.

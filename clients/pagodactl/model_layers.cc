@@ -21,8 +21,6 @@
 namespace pagoda {
 namespace {
 
-using nlohmann::json;
-
 constexpr uint32_t kMaxLayers = 1024;
 
 // The layers of published checkpoints. Equal layers are grouped, because their order changes no
@@ -69,17 +67,18 @@ bool ReadGroup(absl::string_view text, uint32_t* count, LayerSpec* layer) {
 // Reads the fields of a model's configuration and keeps the first error.
 class ConfigReader {
  public:
-  ConfigReader(const json& config, std::string path) : config_(config), path_(std::move(path)) {}
+  ConfigReader(const nlohmann::json& config, std::string path)
+      : config_(config), path_(std::move(path)) {}
 
   const absl::Status& status() const { return status_; }
 
-  const json* Find(const char* name) const {
+  const nlohmann::json* Find(const char* name) const {
     const auto it = config_.find(name);
     return it == config_.end() || it->is_null() ? nullptr : &*it;
   }
 
   std::optional<uint32_t> Optional(const char* name) {
-    const json* value = Find(name);
+    const nlohmann::json* value = Find(name);
     if (value == nullptr) return std::nullopt;
     if (value->is_number_unsigned() && value->get<uint64_t>() >= 1 &&
         value->get<uint64_t>() <= std::numeric_limits<uint32_t>::max()) {
@@ -100,7 +99,7 @@ class ConfigReader {
   }
 
  private:
-  const json& config_;
+  const nlohmann::json& config_;
   const std::string path_;
   absl::Status status_;
 };
@@ -108,7 +107,7 @@ class ConfigReader {
 // Other types, such as quantised ones, do not determine the cache's dtype.
 DType DTypeOf(const ConfigReader& config) {
   for (const char* name : {"dtype", "torch_dtype"}) {
-    const json* value = config.Find(name);
+    const nlohmann::json* value = config.Find(name);
     if (value == nullptr || !value->is_string()) continue;
     if (*value == "float32") return DType::kFloat32;
     if (*value == "float16") return DType::kFloat16;
@@ -132,7 +131,7 @@ LayerSpec ShapeOf(ConfigReader& config) {
 }
 
 // Sets the window of the layers whose type is "sliding_attention".
-void SetWindowsByType(ConfigReader& config, const json& types, WindowSize window,
+void SetWindowsByType(ConfigReader& config, const nlohmann::json& types, WindowSize window,
                       std::vector<LayerSpec>& layers) {
   if (!types.is_array() || types.size() != layers.size()) {
     return config.Refuse("layer_types", "is not a list with an entry for each layer");
@@ -150,7 +149,7 @@ void SetWindowsByType(ConfigReader& config, const json& types, WindowSize window
 // Every n-th layer has full attention. If the file does not have n, the model type decides.
 std::optional<uint32_t> PatternOf(ConfigReader& config) {
   if (const auto pattern = config.Optional("sliding_window_pattern")) return pattern;
-  const json* type = config.Find("model_type");
+  const nlohmann::json* type = config.Find("model_type");
   if (type == nullptr) return std::nullopt;
   if (*type == "gemma2") return 2;
   if (*type == "gemma3_text") return 6;
@@ -159,9 +158,9 @@ std::optional<uint32_t> PatternOf(ConfigReader& config) {
 
 void SetWindows(ConfigReader& config, std::vector<LayerSpec>& layers) {
   const auto window = config.Optional("sliding_window");
-  const json* use = config.Find("use_sliding_window");
+  const nlohmann::json* use = config.Find("use_sliding_window");
   if (use != nullptr && *use == false) return;
-  if (const json* types = config.Find("layer_types")) {
+  if (const nlohmann::json* types = config.Find("layer_types")) {
     const bool sliding = types->is_array() && std::find(types->begin(), types->end(),
                                                         "sliding_attention") != types->end();
     if (sliding && !window.has_value()) return config.Refuse("sliding_window", "is missing");
@@ -188,7 +187,7 @@ absl::StatusOr<ModelLayers> ReadModelLayers(const std::string& model_dir) {
   const std::string path = absl::StrCat(model_dir, "/config.json");
   std::ifstream file(path);
   if (!file) return MakeError(Reason::kInvalidCheckpoint, absl::StrCat("cannot read ", path));
-  const json root = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json root = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (!root.is_object()) {
     return MakeError(Reason::kInvalidCheckpoint, absl::StrCat(path, ": is not a JSON object"));
   }

@@ -471,6 +471,7 @@ TEST_F(CachesCommandTest, EveryCommandAboutACacheNamesIt) {
       {"unpin 1", {"OpenSession"}},
       {"offload --tokens 1", {"OpenSession"}},
       {"prefetch --tokens 1", {"OpenSession"}},
+      {"fetch --tokens 1", {"OpenSession"}},
       {"invalidate --all", {"OpenSession"}},
       {"retain --tokens 1 --priority 3", {"OpenSession"}},
       {"workload --conversations 1", {"OpenSession"}},
