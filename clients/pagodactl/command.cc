@@ -59,7 +59,7 @@ void GroupCommands(CLI::App& app) {
        {"status", "top", "caches", "sessions", "sequences", "tenants", "inspect", "route", "pins",
         "watch"}},
       {"Prefixes", {"pin", "unpin", "offload", "prefetch", "fetch", "invalidate", "retain"}},
-      {"Clients and the daemon", {"end-session", "quarantine", "drain"}},
+      {"Clients and the daemon", {"end-session", "quarantine", "drain", "sink"}},
       {"Try and measure", {"generate", "chat", "workload", "bench"}},
       {"Without a daemon", {"replay", "plan", "completion"}}};
   for (const auto& [heading, names] : groups) {
@@ -136,6 +136,7 @@ void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
   AddListCommands(app, globals, chosen);
   AddInspectCommand(app, globals, chosen);
   AddRouteCommand(app, globals, chosen);
+  AddSinkCommand(app, globals, chosen);
   AddWatchCommand(app, globals, chosen);
   AddPrefixCommands(app, globals, chosen);
   AddFetchCommand(app, globals, chosen);

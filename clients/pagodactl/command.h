@@ -72,6 +72,7 @@ void AddListCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen
 void AddCachesCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddInspectCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddRouteCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddSinkCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 // end-session, quarantine and drain.
 void AddOperatorCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddBenchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
