@@ -62,6 +62,7 @@ TEST_F(FetchSourceTest, AWaitingFetchAsksItsOwnSourceIfTheOtherOneMisses) {
   while (exchange->stats().joined_fetches < 2) absl::SleepFor(absl::Milliseconds(1));
   EXPECT_EQ(store_.calls(Call::kGet), 0);
   own_.Release();
+  other.Wait();  // ExpectFetch checks that nothing is held.
   ExpectFetch(first.Wait(), FetchOutcome::kMissing, 0, 0);
   ExpectFetch(same.Wait(), FetchOutcome::kMissing, 0, 0);
   ExpectFetch(other.Wait(), FetchOutcome::kFetched, 0, 10);
