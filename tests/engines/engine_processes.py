@@ -135,8 +135,10 @@ class Vllm:
         """Of a command that was sent."""
         return self._answer(seconds)
 
-    def generate(self, prompts, max_tokens=16, *, seconds=600, adapter=None, logprobs=None, **extra):
-        return self.ask(seconds=seconds, do="generate", prompts=prompts, max_tokens=max_tokens, adapter=adapter, logprobs=logprobs, extra=extra)
+    def generate(self, prompts, max_tokens=16, *, seconds=600, adapter=None, logprobs=None, transfer=None, **extra):
+        """`transfer`: the kv_transfer_params of the prompts."""
+        return self.ask(seconds=seconds, do="generate", prompts=prompts, max_tokens=max_tokens, adapter=adapter, logprobs=logprobs,
+                        transfer=transfer, extra=extra)
 
     def reset(self, connector=False):
         return self.ask(do="reset", connector=connector)["done"]

@@ -32,12 +32,13 @@ def main():
             if kind == "generate":
                 prompts = [{"prompt_token_ids": tokens, **command.get("extra", {})} for tokens in command["prompts"]]
                 sampling = SamplingParams(max_tokens=command["max_tokens"], temperature=0, detokenize=False, ignore_eos=True,
-                                          logprobs=command.get("logprobs"))
+                                          logprobs=command.get("logprobs"), extra_args={"kv_transfer_params": command.get("transfer")})
                 started = time.monotonic()
                 adapter = LoRARequest(command["adapter"]["name"], 1, command["adapter"]["path"]) if command.get("adapter") else None
                 outputs = llm.generate(prompts, sampling, use_tqdm=False, lora_request=adapter)
                 answer(seconds=time.monotonic() - started, tokens=[list(one.outputs[0].token_ids) for one in outputs],
                        reasons=[one.outputs[0].finish_reason for one in outputs], cached=[one.num_cached_tokens for one in outputs],
+                       transfers=[one.kv_transfer_params for one in outputs],
                        logprobs=[{token: one.logprob for token, one in step.items()} for out in outputs for step in out.outputs[0].logprobs or ()])
             elif kind == "reset":
                 answer(done=llm.reset_prefix_cache(reset_connector=command.get("connector", False)))
