@@ -12,10 +12,11 @@ set -euo pipefail
 called_from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . deploy/setup.sh
+. deploy/programs.sh
 
 usage() { sed -n '2,10s/^# \{0,1\}//p' deploy/run.sh; }
 
-once= config= bin= model=
+once='' config='' bin='' model=''
 while [ $# -gt 0 ]; do
   case $1 in
     --once) once=1 ;;
@@ -28,16 +29,11 @@ while [ $# -gt 0 ]; do
   shift
 done
 # Relative paths start where the script was called.
-for path in config bin model; do
-  case ${!path} in '' | /*) ;; *) printf -v "$path" '%s' "$called_from/${!path}" ;; esac
-done
+absolute_paths "$called_from" config bin model
 
 daemon=            # The daemon's process id while it runs.
 daemon_log=$log_dir/pagodad.log
 start_seconds=30
-
-# True if a process listens on a local TCP port.
-is_busy() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
 start_daemon() {
   if [ -z "$config" ]; then
@@ -47,18 +43,16 @@ start_daemon() {
     done
     config=deploy/pagodad.yaml
   fi
-  : >"$daemon_log"  # Drops the lines of an earlier daemon.
-  # In a separate session, so that Ctrl-C reaches only this script. If the script is killed, the
-  # kernel ends the daemon.
-  setsid setpriv --pdeathsig TERM "$bin/pagodad" --config "$config" ${model:+--model "$model"} >"$daemon_log" 2>&1 &
-  daemon=$!
-  local deadline=$((SECONDS + start_seconds))
-  until ready=$(grep -m 1 '^pagodad is ready: ' "$daemon_log"); do
-    kill -0 "$daemon" 2>/dev/null || daemon_failed "The daemon ended while it started." \
-        "correct the error that its last line names. deploy/pagodad.yaml is a good start for a new configuration."
-    [ $SECONDS -lt $deadline ] || daemon_failed "The daemon was not ready within $start_seconds s." "read its last lines above."
-    sleep 0.1
-  done
+  start_program "$daemon_log" "$bin/pagodad" --config "$config" ${model:+--model "$model"}
+  daemon=$started
+  local waited=0
+  await_line "$daemon" "$daemon_log" '^pagodad is ready: ' $start_seconds || waited=$?
+  case $waited in
+    1) daemon_failed "The daemon ended while it started." \
+           "correct the error that its last line names. deploy/pagodad.yaml is a good start for a new configuration." ;;
+    2) daemon_failed "The daemon was not ready within $start_seconds s." "read its last lines above." ;;
+  esac
+  ready=$line
   find_addresses
 }
 
@@ -80,12 +74,10 @@ daemon_failed() {
 
 # Drains the daemon and gives its exit status.
 stop_daemon() {
-  local process=$daemon status=0
+  local process=$daemon
   daemon=
   trap '' INT TERM  # A second Ctrl-C does not end the drain.
-  kill -TERM "$process" 2>/dev/null || true
-  wait "$process" || status=$?
-  return $status
+  end_program "$process"
 }
 
 # A failure leaves no daemon behind.
