@@ -128,6 +128,8 @@ def test_a_changed_file_is_another_revision(tmp_path):
 
 def test_options_say_what_is_wrong():
     assert Options.take({"timeout": 2, "host": "1GiB"}, where=WHERE).timeout == 2
-    for wrong in ({"endpont": "x"}, {"timeout": "1s"}, {"timeout": True}, {"timeout": -1}, {"cache": 3}, {"host": []}, {"disk": True}):
+    assert Options.take({"fetch_from_store": "never"}, where=WHERE).fetch_from_store == "never"
+    for wrong in ({"endpont": "x"}, {"timeout": "1s"}, {"timeout": True}, {"timeout": -1}, {"cache": 3}, {"host": []}, {"disk": True},
+                  {"fetch_from_store": "always"}, {"fetch_from_store": True}, {"export_lease": 0}):
         with pytest.raises(ValueError, match="kv_connector_extra_config"):
             Options.take(wrong, where=WHERE)

@@ -13,7 +13,9 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+from pagoda._call import Pending
 from pagoda.client import Client, Sequence as CacheSequence
 from pagoda.connector.fetch import Fetch, Sources
 from pagoda.connector.handover import Handover, Handovers
@@ -534,7 +536,7 @@ class SchedulerSide:
         if client is None or not work:
             return
         batch = client.batch()
-        sent = []
+        sent: list[tuple[Work, Held, Pending[Any]]] = []
         last = {id(held): number for number, (what, held, _, _) in enumerate(work) if what is Work.COMMIT}
         for number, (what, held, sequence, blocks) in enumerate(work):
             if what is Work.COMMIT and last[id(held)] != number:
