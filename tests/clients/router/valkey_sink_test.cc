@@ -229,6 +229,18 @@ TEST_P(ValkeySinkTest, AGapDrawsANewGeneration) {
   Await([&] { return Fields() == 2; }, "the records of before are purged again");
 }
 
+TEST_P(ValkeySinkTest, RecordsOfAnEarlierGenerationDoNotCount) {
+  ValkeySink::Options options = Usual();
+  options.purge_pause = absl::Hours(1);
+  Start(options);
+  const auto a = Node("a", 7);
+  a->Send(SnapshotMessage(7, 10, Blocks(4)));
+  AwaitFound({"a:127:0"});
+  a->Send(SnapshotMessage(7, 20, Blocks(2)));
+  AwaitFound({"a:64:0"});
+  EXPECT_EQ(Fields(), 4) << "they are still there";
+}
+
 TEST_P(ValkeySinkTest, AServerThatLosesEverythingIsFilledAgain) {
   Start(Usual());
   const auto a = Node("a", 7);
@@ -257,6 +269,7 @@ TEST_P(ValkeySinkTest, ALeaseThatWasLostBeginsAgain) {
   const resp::Value node = client.Do({"HGET", "test:ids", "a"});
   EXPECT_EQ(client.Do({"DEL", absl::StrCat("test:n:", node.text)}).integer, 1);
   Await([&] { return a->requests().size() == 2; }, "a second snapshot");
+  EXPECT_TRUE(a->requests().back().snapshot());
   a->Send(SnapshotMessage(7, 20, Blocks(2)));
   AwaitFound({"a:64:0"});
 }
@@ -286,8 +299,10 @@ TEST_P(ValkeySinkTest, ARemovedNodeAndAStoppedSinkLeaveNoLease) {
   a->Send(SnapshotMessage(7, 10, Blocks(2)));
   b->Send(SnapshotMessage(8, 10, Blocks(1)));
   AwaitFound({"a:64:0", "b:32:0"});
+  const absl::Time start = absl::Now();
   ASSERT_TRUE(router_->RemoveNode("a").ok());
   AwaitFound({"b:32:0"});
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5)) << "its lease did not just expire";
   sink_->Stop();
   EXPECT_THAT(Found(), IsEmpty());
 }
