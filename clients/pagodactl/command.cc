@@ -57,7 +57,7 @@ void GroupCommands(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
       {"Look",
        {"status", "top", "caches", "sessions", "sequences", "tenants", "inspect", "route", "pins",
-        "watch"}},
+        "watch", "store"}},
       {"Prefixes", {"pin", "unpin", "offload", "prefetch", "fetch", "invalidate", "retain"}},
       {"Clients and the daemon", {"end-session", "quarantine", "drain", "sink"}},
       {"Try and measure", {"generate", "chat", "workload", "bench"}},
@@ -141,6 +141,7 @@ void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
   AddPrefixCommands(app, globals, chosen);
   AddFetchCommand(app, globals, chosen);
   AddOperatorCommands(app, globals, chosen);
+  AddStoreCommand(app, globals, chosen);
   AddGenerateCommand(app, globals, chosen);
   AddChatCommand(app, globals, chosen);
   AddWorkloadCommand(app, globals, chosen);

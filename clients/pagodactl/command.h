@@ -75,6 +75,8 @@ void AddRouteCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen
 void AddSinkCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 // end-session, quarantine and drain.
 void AddOperatorCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+// store, with stats and check.
+void AddStoreCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddBenchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddCompletionCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 

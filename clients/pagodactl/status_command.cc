@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/command.h"
+#include "clients/pagodactl/exchange_text.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/terminal.h"
 #include "nlohmann/json.hpp"
@@ -172,6 +173,10 @@ void PrintDaemon(const v1::GetStatusResponse& status, const GlobalOptions& globa
                status.draining() ? Paint(terminal, Style::kYellow, ", draining") : "");
 }
 
+void PrintTexts(const LabelledTexts& texts) {
+  for (const auto& [label, text] : texts) absl::PrintF("%-12s %s\n", label, text);
+}
+
 void PrintCache(const v1::GetStatusResponse& status, const Terminal& terminal) {
   const v1::CacheInfo& cache = status.cache();
   absl::PrintF("cache        %s, model %s, %d tokens per block\n", cache.name(),
@@ -189,6 +194,7 @@ void PrintCache(const v1::GetStatusResponse& status, const Terminal& terminal) {
                  FormatCounted(status.recovered_blocks(), "block"));
   }
   PrintTransfers(status.transfers());
+  PrintTexts(ExchangeTexts(status));
   PrintEngine(status);
   for (const v1::WindowStatus& window : status.windows()) PrintWindow(cache, window, terminal);
 }
@@ -196,6 +202,7 @@ void PrintCache(const v1::GetStatusResponse& status, const Terminal& terminal) {
 void PrintTable(const std::vector<v1::GetStatusResponse>& statuses, const GlobalOptions& globals) {
   const Terminal terminal = DetectTerminal(STDOUT_FILENO);
   PrintDaemon(statuses.front(), globals, terminal);
+  PrintTexts(OtherMachinesTexts(statuses.front()));
   if (!statuses.front().has_cache()) {
     absl::PrintF("caches       none; the daemon waits for clients that open one\n");
   }
@@ -289,7 +296,9 @@ Json EngineJson(const v1::GetStatusResponse& status) {
 Json DaemonJson(const v1::GetStatusResponse& status) {
   return {{"version", status.version()},
           {"draining", status.draining()},
-          {"uptime_seconds", absl::ToDoubleSeconds(DurationFromProto(status.uptime()))}};
+          {"uptime_seconds", absl::ToDoubleSeconds(DurationFromProto(status.uptime()))},
+          {"store", StoreJson(status)},
+          {"peers", PeersJson(status)}};
 }
 
 // Adds the cache's part.
@@ -314,6 +323,7 @@ void AddCacheJson(const v1::GetStatusResponse& status, Json& json) {
                {"quarantined_blocks", status.quarantined_blocks()},
                {"recovered_blocks", status.recovered_blocks()},
                {"transfers", TransfersJson(status.transfers())},
+               {"exchange", ExchangeJson(status)},
                {"windows", windows},
                {"engine", EngineJson(status)}});
 }

@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/event_text.h"
+#include "clients/pagodactl/exchange_text.h"
 #include "clients/pagodactl/format.h"
 #include "nlohmann/json.hpp"
 #include "wire/vocabulary.h"
@@ -195,6 +196,9 @@ nlohmann::ordered_json TopJson(const TopState& state) {
       {"events_per_second", nullptr},
       {"windows", windows},
       {"transfers", TransfersJson(status.transfers(), rates)},
+      {"exchange", ExchangeJson(status)},
+      {"store", StoreJson(status)},
+      {"peers", PeersJson(status)},
       {"tenants", tenants},
       {"stream", StreamJson(*state.sample(), state.stream_rates())}};
   if (state.stream_rates().has_value()) json["events_per_second"] = state.stream_rates()->events;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/event_text.h"
+#include "clients/pagodactl/exchange_text.h"
 #include "clients/pagodactl/format.h"
 #include "wire/vocabulary.h"
 
@@ -368,6 +369,18 @@ Section Transfers(const TopState& state) {
   return section;
 }
 
+// Empty without a store and without other daemons.
+Section OtherMachines(const v1::GetStatusResponse& status) {
+  Section section{.rank = 4, .lines = {}};
+  for (const LabelledTexts& texts : {OtherMachinesTexts(status), ExchangeTexts(status)}) {
+    for (const auto& [label, text] : texts) {
+      section.lines.push_back(Line::Labelled(label));
+      section.lines.back().Add(text);
+    }
+  }
+  return section;
+}
+
 // "120 of 1,000 primary, 7 secondary", over all windows.
 std::string UseText(const v1::TenantInfo& tenant) {
   std::string text;
@@ -487,6 +500,7 @@ std::vector<std::string> TopScreen(const TopState& state, const Terminal& termin
   sections.push_back(Activity(state, now));
   sections.push_back(Tenants(state.sample()->tenants));
   sections.push_back(Transfers(state));
+  sections.push_back(OtherMachines(status));
   if (status.has_engine()) sections.push_back(Engine(status.engine()));
   sections.push_back(Recent(state));
   sections.push_back(Legend(terminal));

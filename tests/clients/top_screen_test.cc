@@ -22,6 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 Terminal Screen(int columns, int rows) {
   Terminal terminal;
@@ -38,6 +39,44 @@ std::vector<std::string> Draw(const TopState& state, const Terminal& terminal) {
 // The beginning of a line of the latest events.
 std::string Clock(absl::Time time) {
   return absl::FormatTime("%H:%M:%E3S ", time, absl::LocalTimeZone());
+}
+
+TEST(TopScreenTest, TheStoreAndOtherDaemonsAreShownIfThereAreAny) {
+  EXPECT_THAT(Draw(TwoLooks(), Screen(120, 60)), Not(Contains(StartsWith("store"))));
+  TopSample sample = Sample(0);
+  v1::StoreStatus& store = *sample.status.mutable_store();
+  store.add_servers("redis-1:6379");
+  store.add_servers("redis-2:6379");
+  store.set_up(true);
+  store.set_nodes(3);
+  store.set_connections(6);
+  v1::NamedCount& refused = *store.add_puts_total();
+  refused.set_name("timed_out");
+  refused.set_count(2000);
+  v1::PeerSourceStatus& source = *sample.status.add_peer_sources();
+  source.set_address("10.0.0.1:7072");
+  source.mutable_connection()->set_last_error("connect: refused");
+  v1::ExchangeStatus& exchange = *sample.status.mutable_exchange();
+  exchange.set_fetched_tokens_total(1);
+  exchange.set_fetched_bytes_total(uint64_t{3} << 20);
+  exchange.set_fetch_bytes_per_second(1 << 20);
+  exchange.set_invalid_blocks_total(1);
+  exchange.mutable_publisher()->set_store_away(true);
+  TopState state("127.0.0.1:7070");
+  state.Add(sample);
+  const std::vector<std::string> lines = Draw(state, Screen(120, 60));
+  for (const char* line :
+       {"store       redis-1:6379, redis-2:6379: up, 6 connections to 3 servers",
+        "            reads: none; writes: timed out 2,000",
+        "source      10.0.0.1:7072: away; last error: connect: refused; reads: none, 0 B",
+        "fetches     none; 1 token, 3.0 MiB at 1.0 MiB/s; 1 invalid value",
+        "publishes   0 blocks, 0 B; 0 of 0 listed prefixes, 0 waiting, 0 in flight; waits, because "
+        "the store is away"}) {
+    EXPECT_THAT(lines, Contains(line));
+  }
+  exchange.set_unavailable("a window slides");
+  state.Add(sample);
+  EXPECT_THAT(Draw(state, Screen(120, 60)), Contains("exchange    none: a window slides"));
 }
 
 TEST(TopScreenTest, ALargeScreenShowsEverything) {
