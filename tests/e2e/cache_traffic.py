@@ -7,7 +7,8 @@ import threading
 
 import grpc
 from pagoda_client import Client, OperationError, authorized
-from pagoda.v1 import admin_pb2, events_pb2, events_pb2_grpc
+from pagoda.v1 import admin_pb2, events_pb2, events_pb2_grpc, prefixes_pb2
+from redis_server import free_port
 
 OPERATOR = "token-of-the-operator-0123456789"
 TENANTS = {"red": "token-of-red-0123456789abcdef", "blue": "token-of-blue-0123456789abcde"}
@@ -28,6 +29,12 @@ SECTIONS = {
 }
 
 
+def other_machines():
+    """Sections for a daemon with a store, which is away, and another daemon, which is itself."""
+    return {"store": {"servers": ["127.0.0.1:1"]},
+            "peers": {"address": f"127.0.0.1:{free_port()}", "sources": ["127.0.0.1:*"]}}
+
+
 class Traffic:
     """Runs on its own threads inside a `with` block. The end of the block raises the error of a
     thread."""
@@ -38,6 +45,8 @@ class Traffic:
         self.errors = []
         self.rounds = 0
         jobs = [(self.serve, "red"), (self.serve, "blue"), (self.operate,), (self.watch,), (self.watch_and_stall,)]
+        if "peers" in daemon.config:
+            jobs.append((self.fetch, daemon.config["peers"]["address"]))
         self.threads = [threading.Thread(target=self.guard, args=job, daemon=True) for job in jobs]
 
     def guard(self, work, *arguments):
@@ -68,6 +77,17 @@ class Traffic:
                 with contextlib.suppress(OperationError):
                     client.allocate(BLUES_QUOTA + 1 if tenant == "blue" else 96)
             self.rounds += 1
+
+    def fetch(self, address):
+        """Asks the store, which is away, and another daemon for prompts that nobody has."""
+        with Client(self.channel(TENANTS["red"]), name="fetch") as client:
+            for number in range(1 << 20):
+                request = prefixes_pb2.FetchPrefixRequest(session=client.session, tokens=[1 << 31 | number] * 8)
+                if number % 2:
+                    request.source.address = address
+                client.stub.FetchPrefix(request, timeout=20)
+                if self.stop.wait(0.2):
+                    return
 
     def operate(self):
         while not self.stop.wait(0.2):

@@ -201,7 +201,9 @@ class Daemon:
         """Closes this process's sessions, waits until other sessions have ended, and looks for
         blocks without an owner."""
         Client.close_all()
-        of_its_own = 1 if self.status().HasField("engine") else 0
+        status = self.status()
+        exchanges = status.HasField("exchange") and not status.exchange.unavailable
+        of_its_own = int(status.HasField("engine")) + int(exchanges)
         self.wait_until(lambda daemon: daemon.status().sessions == of_its_own)
         tier = self.primary(self.settle())
         assert tier.active_blocks == 0 and tier.in_flight_blocks == 0, f"blocks without an owner: {tier}"

@@ -7,12 +7,12 @@ import re
 import time
 
 import pytest
-from cache_traffic import SECTIONS, TIERS_WITH_DISK, Traffic
+from cache_traffic import SECTIONS, TIERS_WITH_DISK, Traffic, other_machines
 from prometheus_server import Prometheus, require
 
 DASHBOARD = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "grafana" / "pagoda.json"
-ROWS = ["Capacity", "Hit rate", "Evictions, and how long blocks last", "Transfers", "Disk", "Sessions and tenants",
-        "Events and subscribers", "RPC latency", "Process"]
+ROWS = ["Capacity", "Hit rate", "Evictions, and how long blocks last", "Transfers", "Disk", "Store and peers",
+        "Sessions and tenants", "Events and subscribers", "RPC latency", "Process"]
 DATA_SECONDS = 60
 # Values for Grafana's variables.
 VARIABLES = {"$__rate_interval": "5s", "$__range": "30s", "$instance": ".*"}
@@ -53,8 +53,9 @@ def prometheus(tmp_path_factory):
     require("prometheus")
     from pagoda_daemon import Daemon
     folder = tmp_path_factory.mktemp("dashboards")
-    sections = SECTIONS | {"server": {"http_address": "127.0.0.1:0"},
-                           "cache": {"tiers": TIERS_WITH_DISK, "model": {"name": "org/traffic"}}}
+    sections = SECTIONS | other_machines() | {
+        "server": {"http_address": "127.0.0.1:0"},
+        "cache": {"tiers": TIERS_WITH_DISK, "model": {"name": "org/traffic"}}}
     with Daemon(folder, **sections) as daemon:
         folder = tmp_path_factory.mktemp("prometheus")
         with Prometheus(folder, daemon.http_address) as server, Traffic(daemon):

@@ -9,7 +9,7 @@ import time
 
 import grpc
 import pytest
-from cache_traffic import SECTIONS, TENANTS, TIERS_WITH_DISK, Traffic
+from cache_traffic import SECTIONS, TENANTS, TIERS_WITH_DISK, Traffic, other_machines
 from pagoda_client import Client
 from prometheus_server import require
 from pagoda.v1 import cache_pb2, events_pb2, events_pb2_grpc
@@ -54,10 +54,11 @@ def table():
 
 @pytest.fixture
 def working(start_daemon):
-    """A daemon with every part: a model, a disk, and memory for clients' caches. Its traffic has
-    reached the end of its first sessions."""
-    daemon = start_daemon(**SECTIONS | HTTP | {"cache": {"tiers": TIERS_WITH_DISK, "tokens_per_block": 8},
-                                               "engine": {"model_dir": str(TINY_MODEL)}, "memory": {"host": "64MiB"}})
+    """A daemon with every part: a model, a disk, memory for clients' caches, a store and another
+    daemon. Its traffic has reached the end of its first sessions."""
+    daemon = start_daemon(**SECTIONS | HTTP | other_machines() | {
+        "cache": {"tiers": TIERS_WITH_DISK, "tokens_per_block": 8},
+        "engine": {"model_dir": str(TINY_MODEL)}, "memory": {"host": "64MiB"}})
     with Traffic(daemon) as traffic:
         daemon.wait_until(lambda _: traffic.rounds >= 2 or traffic.errors)
     return daemon

@@ -13,11 +13,11 @@ import time
 
 import pytest
 from browser import open_browser
-from cache_traffic import TIERS_WITH_DISK
+from cache_traffic import TIERS_WITH_DISK, other_machines
 from chat_load import Engine
 from pagoda_client import Client, authorized
 from pagoda_daemon import Daemon
-from pagoda.v1 import events_pb2, events_pb2_grpc, types_pb2
+from pagoda.v1 import events_pb2, events_pb2_grpc, prefixes_pb2, types_pb2
 
 PRIMARY, SECONDARY = 1024, 12288
 CACHE = {"name": "demo", "primary": PRIMARY, "secondary": SECONDARY, "tokens_per_block": 16}
@@ -275,4 +275,27 @@ def test_a_disk_is_shown_with_how_it_is_used(start_daemon, browser):
         file.unlink()
         client.invalidate([0])  # An erase syncs the file, and notices the loss.
         browser.wait(lambda: "This disk is off" in " ".join(browser.texts(".pool p")), "the disk's end")
+    browser.read_logs()
+
+
+def test_the_store_and_other_daemons_are_shown_if_there_are_any(start_daemon, browser):
+    alone = start_daemon(server=HTTP)
+    browser.resize(1280, 900)
+    browser.open(f"http://{alone.http_address}/")
+    browser.wait(lambda: browser.text("state") == "serving", "the first answer")
+    assert not browser.is_seen("exchange-section")
+    daemon = start_daemon(server=HTTP, cache={"model": {"name": "org/tiny"}}, **other_machines())
+    with Client(daemon.channel) as client:
+        request = prefixes_pb2.FetchPrefixRequest(session=client.session, tokens=range(64))
+        request.source.address = daemon.config["peers"]["address"]
+        client.stub.FetchPrefix(request, timeout=20)
+        browser.open(f"http://{daemon.http_address}/")
+        browser.wait(lambda: browser.is_seen("exchange-section"), "the section")
+        rows = browser.texts("#exchange tbody tr")
+    assert browser.texts("#exchange td:first-child") == [
+        "store 127.0.0.1:1", "fetches", "writes", "read by other daemons", f"daemon {daemon.config['peers']['address']}"]
+    assert "away" in rows[0] and "last error: " in rows[0]
+    assert "missing 1" in rows[1] and "0 of 0 listed prefixes" in rows[2]
+    assert "1 connection to 1 server" in rows[4]
+    assert all(contrast >= 4.5 for contrast, _ in browser.contrasts())
     browser.read_logs()
