@@ -5,9 +5,10 @@ import urllib.error
 import urllib.request
 
 import pytest
+from cache_traffic import other_machines
 from pagoda_client import Client, authorized
 from pagoda_daemon import CALL_SECONDS, HTTP
-from pagoda.v1 import events_pb2, events_pb2_grpc
+from pagoda.v1 import events_pb2, events_pb2_grpc, prefixes_pb2
 
 ON_LOOPBACK = {"http_address": "127.0.0.1:0"}
 OPERATOR, ALICE, STRANGER = (f"token-of-{name}-0123456789" for name in ("the-operator", "alice", "a-stranger"))
@@ -266,6 +267,22 @@ def test_with_operators_tenants_are_theirs_to_see(start_daemon):
         alice = get(daemon, "tenants", OPERATOR)["tenants"][1]
         assert alice["tenant"] == "alice" and alice["use"][0]["quota_blocks"] == 10 and alice["use"][0]["used_blocks"] == 4
         assert get(daemon, "events", OPERATOR)["events"][-1]["tenant"] == "alice"
+
+
+def test_names_of_other_machines_and_their_errors_are_for_operators(start_daemon):
+    daemon = start_daemon(operator_token=OPERATOR, server=ON_LOOPBACK, cache={"model": {"name": "org/tiny"}}, **other_machines())
+    with Client(authorized(daemon.connect(), OPERATOR)) as client:
+        request = prefixes_pb2.FetchPrefixRequest(session=client.session, tokens=range(8))
+        request.source.address = daemon.config["peers"]["address"]
+        client.stub.FetchPrefix(request, timeout=CALL_SECONDS)
+    for token in (None, OPERATOR):
+        said = get(daemon, "status", token)
+        store, (source,) = said["store"], said["peers"]["sources"]
+        assert not store["up"] and source["up"] and said["exchange"]["totals"]["fetches"] == {"missing": 1}
+        told = {"servers": "servers" in store, "last_error": "last_error" in store, "address": "address" in source,
+                "source's error": "last_error" in source}
+        assert set(told.values()) == {token == OPERATOR}, told
+    assert store["servers"] == ["127.0.0.1:1"] and source["address"] == daemon.config["peers"]["address"]
 
 
 def test_without_operators_other_machines_are_told_nothing_of_tenants(start_daemon):
