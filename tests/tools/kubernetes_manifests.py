@@ -1,6 +1,6 @@
 """Compares the manifests of deploy/kubernetes with Kubernetes' own types, the daemon's
 configuration and the image. kubernetes_node_manifests.py checks those of the folders node/ and
-engines/.
+engines/, and kubernetes_cluster_manifests.py those of cluster/.
 
     /usr/bin/python3 tests/tools/kubernetes_manifests.py BIN_DIR [FOLDER]
 
@@ -24,6 +24,8 @@ CONTAINER = "pagodad"
 KINDS = {
     ("apps/v1", "DaemonSet"): "V1DaemonSet",
     ("apps/v1", "Deployment"): "V1Deployment",
+    ("apps/v1", "StatefulSet"): "V1StatefulSet",
+    ("batch/v1", "Job"): "V1Job",
     ("policy/v1", "PodDisruptionBudget"): "V1PodDisruptionBudget",
     ("v1", "ConfigMap"): "V1ConfigMap",
     ("v1", "Service"): "V1Service",
