@@ -13,6 +13,7 @@
 #include "clients/cpp/channel.h"
 #include "clients/cpp/keep_alive.h"
 #include "clients/cpp/map_pools.h"
+#include "clients/cpp/prefix_fetcher.h"
 #include "clients/cpp/resend.h"
 #include "clients/cpp/session_stream.h"
 #include "grpcpp/client_context.h"
@@ -104,6 +105,7 @@ class GrpcCacheClient final : public CacheClient {
   }
 
   const CacheInfo& info() const override { return info_; }
+  const v1::SessionRef& session() const { return session_; }
 
   absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations,
                                       StepRange steps) override {
@@ -245,12 +247,16 @@ class GrpcCacheClient final : public CacheClient {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CacheClient>> OpenGrpcCacheClient(GrpcCacheClientOptions options) {
+absl::StatusOr<std::unique_ptr<CacheClient>> OpenGrpcCacheClient(
+    GrpcCacheClientOptions options, std::unique_ptr<PrefixFetcher>* fetcher) {
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
       Connect(options.endpoint, options.timeout, options.credentials);
   if (!channel.ok()) return channel.status();
-  auto client = std::make_unique<GrpcCacheClient>(*std::move(channel), options);
+  auto client = std::make_unique<GrpcCacheClient>(*channel, options);
   if (absl::Status status = client->Open(options); !status.ok()) return status;
+  if (fetcher != nullptr) {
+    *fetcher = std::make_unique<PrefixFetcher>(*channel, client->session());
+  }
   return client;
 }
 

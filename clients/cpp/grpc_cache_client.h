@@ -15,6 +15,8 @@
 
 namespace pagoda {
 
+class PrefixFetcher;  // prefix_fetcher.h
+
 struct GrpcCacheClientOptions {
   std::string endpoint = "127.0.0.1:7070";  // Or "unix:/path".
   std::string client_name;                  // Shown to operators.
@@ -61,7 +63,11 @@ struct GrpcCacheClientOptions {
 // INVALID_ARGUMENT (a lease above the daemon's maximum, or the credentials: see MakeChannel),
 // MODEL_MISMATCH (the cache is not known to be for model_fingerprint), CACHE_NOT_NAMED (no cache is
 // named and the daemon has several), UNKNOWN_CACHE (no cache has that name, or there is no cache).
-absl::StatusOr<std::unique_ptr<CacheClient>> OpenGrpcCacheClient(GrpcCacheClientOptions options);
+//
+// `fetcher`, if given, receives an object that brings prefixes from other machines into the cache,
+// in the client's session. When the client has ended, its fetches fail.
+absl::StatusOr<std::unique_ptr<CacheClient>> OpenGrpcCacheClient(
+    GrpcCacheClientOptions options, std::unique_ptr<PrefixFetcher>* fetcher = nullptr);
 
 }  // namespace pagoda
 

@@ -51,11 +51,19 @@ std::string TextOf(const absl::Status& status) {
 absl::StatusOr<std::unique_ptr<ConnectedEngine>> ConnectedEngine::Create(Options options) {
   auto connected = absl::WrapUnique(new ConnectedEngine(std::move(options)));
   const Options& chosen = connected->options_;
+  Engine::Options engine_options = chosen.engine;
+  if (chosen.kv == KvMode::kPaged) {
+    engine_options.fetch_prompt = [connected = connected.get()](
+                                      const GenerateRequest& request,
+                                      std::function<void(uint32_t)> done) {
+      connected->FetchPrompt(request, std::move(done));
+    };
+  }
   absl::StatusOr<std::unique_ptr<CacheClient>> client =
       connected->OpenSession(chosen.client.timeout);
   if (!client.ok()) return client.status();
   absl::StatusOr<std::unique_ptr<Engine>> engine =
-      Engine::Create(chosen.engine, *std::move(client));
+      Engine::Create(std::move(engine_options), *std::move(client));
   if (!engine.ok()) return engine.status();
   connected->engine_ = *std::move(engine);
   return connected;
@@ -141,9 +149,38 @@ absl::StatusOr<std::unique_ptr<CacheClient>> ConnectedEngine::OpenSession(absl::
     over_ = session;
     if (options_.on_session_over && session_over()) options_.on_session_over();
   };
-  absl::StatusOr<std::unique_ptr<CacheClient>> client = OpenGrpcCacheClient(std::move(options));
-  if (client.ok()) ++session_;
-  return client;
+  std::unique_ptr<PrefixFetcher> opened;
+  absl::StatusOr<std::unique_ptr<CacheClient>> client =
+      OpenGrpcCacheClient(std::move(options), &opened);
+  if (!client.ok()) return client;
+  ++session_;
+  may_have_store_ = true;
+  std::shared_ptr<PrefixFetcher> fetcher = std::move(opened);
+  {
+    absl::MutexLock lock(&fetcher_mutex_);
+    fetcher.swap(fetcher_);
+  }
+  return client;  // The old fetcher ends here, without the lock: it waits for its calls.
+}
+
+void ConnectedEngine::FetchPrompt(const GenerateRequest& request,
+                                  std::function<void(uint32_t)> done) {
+  std::shared_ptr<PrefixFetcher> fetcher;
+  {
+    absl::MutexLock lock(&fetcher_mutex_);
+    fetcher = fetcher_;
+  }
+  if (fetcher == nullptr || (!may_have_store_ && request.fetch_source.empty())) return done(0);
+  fetcher->Fetch({.name_space = request.name_space,
+                  .tokens = request.prompt,
+                  .tenant = request.tenant,
+                  .source = request.fetch_source},
+                 [this, done = std::move(done)](const absl::StatusOr<FetchedFromAfar>& fetched) {
+                   if (fetched.ok() && fetched->outcome == FetchOutcome::kNoSource) {
+                     may_have_store_ = false;
+                   }
+                   done(fetched.ok() ? fetched->fetched_tokens : 0);
+                 });
 }
 
 absl::Status ConnectedEngine::BringCache(absl::Duration timeout) const {

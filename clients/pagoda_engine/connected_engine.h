@@ -8,12 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "clients/cpp/grpc_cache_client.h"
+#include "clients/cpp/prefix_fetcher.h"
 #include "engine/engine.h"
 #include "wire/caches.h"
 
@@ -94,6 +96,9 @@ class ConnectedEngine {
   // Opens the cache of `options.brings`, or finds it.
   absl::Status BringCache(absl::Duration timeout) const;
   absl::Status OpenAndAttach(absl::Duration timeout);
+  // As Engine::Options::fetch_prompt.
+  void FetchPrompt(const GenerateRequest& request, std::function<void(uint32_t)> done)
+      ABSL_LOCKS_EXCLUDED(fetcher_mutex_);
 
   const Options options_;
   absl::Notification interrupted_;
@@ -101,6 +106,11 @@ class ConnectedEngine {
   // Sessions are numbered from 1. `over_` is the last one that a keep-alive call found to be over.
   std::atomic<int> session_ = 0;
   std::atomic<int> over_ = 0;
+  absl::Mutex fetcher_mutex_;
+  // Of the last session; shared with the calls of FetchPrompt.
+  std::shared_ptr<PrefixFetcher> fetcher_ ABSL_GUARDED_BY(fetcher_mutex_);
+  // Whether the daemon may have a store: until it answers that it has none.
+  std::atomic<bool> may_have_store_ = true;
   std::unique_ptr<Engine> engine_;  // Last: its client uses the others.
 };
 

@@ -4,8 +4,8 @@
     /usr/bin/python3 tests/bench/fetch_bench.py PAGODAD [--smoke] [ID...]
 
 PAGODAD: the built program, with pagodactl beside it and the Python package where the build has it.
-Starts daemons and a redis-server on loopback. Prints one JSON object a line for each figure whose id
-begins with one of the IDs (all, without IDs): medians of the rounds. The figures:
+Starts daemons and a redis-server on loopback. Prints one JSON object a line for each figure whose
+id begins with one of the IDs (all, without IDs): medians of the rounds. The figures:
 
     fetch_ttft
         Milliseconds to the first token of a prompt of 2,000 tokens, by the bundled engine with a

@@ -10,6 +10,7 @@ import pytest
 from engine_process import MODEL, EngineProcess, run
 from pagoda_client import Client
 from pagoda_daemon import QUIET_STOP_SECONDS
+from redis_server import RedisServer
 from tcp_proxy import TcpProxy
 
 EXPECTED = json.loads((MODEL / "expected.json").read_text())
@@ -310,3 +311,25 @@ def test_the_basic_cache_needs_no_daemon_and_gives_the_same_tokens():
     assert status == 2 and "basic" in out + err and "paged" in out + err
     status, out, err = run("--model", MODEL, "--kv", "basic", "--backend", "cuda", "--token", "1")
     assert status == 1 and "--kv basic" in err and "--backend" in err and "primary_memory" not in err
+
+
+@pytest.mark.skipif(RedisServer.program is None, reason="redis-server is not installed")
+def test_a_prompt_that_another_machine_computed_comes_from_the_store(start_daemon):
+    prompt = [1 + token * 7 % 50 for token in range(100)]
+    with RedisServer() as redis:
+        daemons = [start_daemon(cache={"layers": None, "model_dir": str(MODEL), "tokens_per_block": TOKENS_PER_BLOCK, "primary": CAPACITY},
+                                store={"servers": [redis.address], "publish": {"min_uses": 0, "delay": "0s"}}, fetch={"base": "20s"})
+                   for _ in range(2)]
+        with EngineProcess(daemons[0]) as engine:
+            computed = engine.generate(prompt, 8)
+            assert computed["reused_tokens"] == 0
+        # Each whole block of the prompt and of the answer's first seven tokens.
+        daemons[0].wait_until(lambda _: redis.keys() == (len(prompt) + 7) // TOKENS_PER_BLOCK)
+        with EngineProcess(daemons[1]) as engine:
+            fetched = engine.generate(prompt, 8)
+            assert fetched["tokens"] == computed["tokens"]
+            assert fetched["reused_tokens"] == len(prompt) // TOKENS_PER_BLOCK * TOKENS_PER_BLOCK
+            # A store that has gone costs hits alone.
+            redis.kill()
+            other = engine.generate(prompt[::-1], 8)
+            assert other["reused_tokens"] == 0 and len(other["tokens"]) == 8

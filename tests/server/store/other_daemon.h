@@ -35,12 +35,11 @@ inline Config ConfigOfOne(const std::string& name) {
 
 // A daemon, with a session of a client.
 struct Other {
-  explicit Other(const Config& config) {
+  explicit Other(const Config& config) : endpoint("unix:" + config.server.unix_socket) {
     absl::StatusOr<std::unique_ptr<Daemon>> started = Daemon::Start(config);
     EXPECT_TRUE(started.ok()) << started.status();
     daemon = *std::move(started);
-    channel = grpc::CreateChannel("unix:" + config.server.unix_socket,
-                                  grpc::InsecureChannelCredentials());
+    channel = grpc::CreateChannel(endpoint, grpc::InsecureChannelCredentials());
     cache = v1::CacheService::NewStub(channel);
     v1::OpenSessionResponse opened;
     EXPECT_TRUE(cache->OpenSession(NewContext().get(), {}, &opened).ok());
@@ -68,6 +67,7 @@ struct Other {
     EXPECT_EQ(answer.response.matched_tokens(), matched);
   }
 
+  std::string endpoint;
   std::unique_ptr<Daemon> daemon;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::CacheService::Stub> cache;

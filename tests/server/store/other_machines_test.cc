@@ -9,8 +9,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/error.h"
+#include "clients/cpp/prefix_fetcher.h"
 #include "grpcpp/grpcpp.h"
 #include "server/daemon.h"
 #include "tests/pools/store/redis_servers.h"
@@ -19,6 +22,11 @@
 
 namespace pagoda::server {
 namespace {
+
+std::vector<TokenId> TokensOf(uint32_t count) {
+  const std::vector<uint32_t> tokens = TokensTo(count);
+  return {tokens.begin(), tokens.end()};
+}
 
 class PeersTest : public DaemonTest {
  protected:
@@ -92,6 +100,26 @@ TEST_F(PeersTest, AnExportedPrefixStaysUntilItsPinEnds) {
   v1::Operation unpin;
   unpin.mutable_unpin_prefix()->set_pin_id(exported.pin_id());
   Run(session, unpin);
+}
+
+TEST_F(PeersTest, TheClientLibraryFetches) {
+  CacheTokens(OpenRef(), TokensTo(40));
+  const absl::StatusOr<std::unique_ptr<PrefixFetcher>> fetcher =
+      PrefixFetcher::Open({.endpoint = other_.endpoint, .client_name = "test"});
+  ASSERT_TRUE(fetcher.ok()) << fetcher.status();
+  const auto fetch = [&](PrefixToFetch prefix) { return (*fetcher)->Fetch(prefix); };
+  absl::StatusOr<FetchedFromAfar> fetched = fetch({.name_space = {}, .tokens = TokensOf(41)});
+  ASSERT_TRUE(fetched.ok()) << fetched.status();
+  EXPECT_EQ(fetched->outcome, FetchOutcome::kNoSource);
+  fetched = fetch({.name_space = {}, .tokens = TokensOf(41), .source = daemon().peer_endpoint()});
+  ASSERT_TRUE(fetched.ok()) << fetched.status();
+  EXPECT_EQ(fetched->outcome, FetchOutcome::kFetched);
+  EXPECT_EQ(fetched->fetched_tokens, 40u);
+  EXPECT_EQ(fetched->matched_tokens, 40u);
+  fetched = fetch({.name_space = {}, .tokens = TokensOf(41), .source = "127.0.0.2:1"});
+  EXPECT_EQ(ReasonOf(fetched.status()), Reason::kPermissionDenied);
+  fetched = fetch({.name_space = {}, .tokens = {}});
+  EXPECT_EQ(ReasonOf(fetched.status()), Reason::kInvalidCount);
 }
 
 TEST_F(PeersTest, NothingIsExportedThatIsNotCached) {
@@ -177,6 +205,25 @@ TEST_F(StoreBetweenTest, AStoreThatStallsIsAMissByTheDeadline) {
   daemon.ExpectFetch(answer, v1::FETCH_OUTCOME_FAILED, 0, 0);
   EXPECT_GE(took, absl::Milliseconds(250));
   EXPECT_LT(took, absl::Seconds(3));
+}
+
+TEST_F(StoreBetweenTest, AFetcherEndsWhileItsFetchWaits) {
+  const Other daemon(WithStore("-e"));
+  server_->Signal(SIGSTOP);
+  absl::StatusOr<std::unique_ptr<PrefixFetcher>> fetcher =
+      PrefixFetcher::Open({.endpoint = daemon.endpoint, .client_name = "test"});
+  ASSERT_TRUE(fetcher.ok()) << fetcher.status();
+  absl::Notification ended;
+  absl::Status status;
+  (*fetcher)->Fetch({.name_space = {}, .tokens = TokensOf(41)},
+                    [&](const absl::StatusOr<FetchedFromAfar>& fetched) {
+                      status = fetched.status();
+                      ended.Notify();
+                    });
+  fetcher->reset();
+  EXPECT_TRUE(ended.HasBeenNotified());
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  server_->Signal(SIGCONT);
 }
 
 TEST_F(StoreBetweenTest, ADaemonEndsWhileItsStoreStalls) {
