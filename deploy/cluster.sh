@@ -35,7 +35,7 @@ unset "${!PAGODA_@}" REDISCLI_AUTH
 redis_nodes=6 primaries=3 daemons=3
 prompt_tokens=289   # 18 blocks of 16 tokens, and the last token, which is always computed.
 shared_tokens=288
-fetch_base=1s fetch_bound=1.029  # Seconds for a prompt of 289 tokens: base + 0.289 * 100 ms.
+fetch_base=2s fetch_bound=2.029  # Seconds for a prompt of 289 tokens: base + 0.289 * 100 ms.
 slow_machine=2      # Seconds that a busy machine may need on top.
 patience=30         # Seconds to wait for anything.
 
@@ -236,7 +236,7 @@ pagodactl() { (cd "$folder" && "$bin/pagodactl" "$@"); }
 
 # run_quietly ARGUMENT...: pagodactl, with its JSON in $answered.
 run_quietly() {
-  answered=$(pagodactl "$@" -o json 2>"$folder/pagodactl.log") || failed "pagodactl $* failed: $(tail -n 1 "$folder/pagodactl.log")"
+  answered=$(pagodactl "$@" -o json 2>"$folder/pagodactl.log") || failed "pagodactl $* failed: $(head -n 1 "$folder/pagodactl.log")"
 }
 
 # generate DAEMON: sends $prompt to the daemon, and sets answer, reused and first_token.
