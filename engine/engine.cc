@@ -182,9 +182,10 @@ class Engine::State {
   }
 
   EngineStats Stats() const {
+    const size_t arriving = arriving_.size();  // Before the lock: see arriving_.
     absl::MutexLock lock(&mutex_);
     EngineStats stats = stats_;
-    stats.waiting_requests += inbox_.size() + arriving_.size();
+    stats.waiting_requests += inbox_.size() + arriving;
     return stats;
   }
 

@@ -369,8 +369,7 @@ Daemon::~Daemon() {
   http_.reset();
   maintenance_timer_.reset();
   if (peers_ != nullptr) peers_->Stop();
-  // Fetches and publishes end now, so the caches need not wait for the other machines.
-  if (sources_ != nullptr) sources_->Stop();
+  if (sources_ != nullptr) sources_->Stop();  // If the daemon never served.
   if (opener_ != nullptr) opener_->Stop(std::max(drain_end_, absl::Now() + kDiskGrace));
 }
 
@@ -394,6 +393,8 @@ void Daemon::Drain() {
   const size_t cut = rpc_metrics_->WaitUntilNoneOpen(end - absl::Now());
   if (cut > 0)
     Log(LogLevel::kWarning, absl::StrCat("drain_timeout has passed; open calls were cut: ", cut));
+  // Fetches and publishes end now: the calls that wait for them could take longer than the drain.
+  if (sources_ != nullptr) sources_->Stop();
   if (openai_ != nullptr) openai_->Drain(end);
   grpc_->Shutdown(kConnectionGrace);
   supervisor_.Status("drained");

@@ -59,8 +59,8 @@ struct ExchangeStats {
 //    time of its operations on the cache).
 // 2. Only verified blocks become cached, and only those without a gap before them.
 // 3. After the end of a fetch or a publish, it holds no slot of the cache.
-// 4. Of several fetches whose first missing block is the same, one asks its source, and the others
-//    wait for it. If it does not bring the block, a fetch with another source asks that one.
+// 4. Of several fetches from one source whose first missing block is the same, one asks the source,
+//    and the others wait for it.
 // 5. A publish changes in the cache only what a hit changes: blocks in a lower tier in memory are
 //    onboarded. If blocks leave while it begins, it takes new ones in their place until it ends.
 // 6. A value that is not its block is withdrawn from the own store, so that the block can be

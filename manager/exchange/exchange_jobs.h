@@ -152,6 +152,9 @@ class ExchangeJobs : public std::enable_shared_from_this<ExchangeJobs> {
   void GetBlocks(const std::shared_ptr<FetchJob>& job);
   void GotBlocks(const std::shared_ptr<FetchJob>& job, const std::vector<StoreOutcome>& outcomes);
   void NoteRate(const FetchJob& job, const std::vector<StoreOutcome>& outcomes);
+  std::pair<ContentDigest, const FetchSource*> NameOf(const FetchJob& job) const {
+    return {job.digests[job.cached], job.source == own_ ? nullptr : job.source.get()};
+  }
   void LeaveFetch(const std::shared_ptr<FetchJob>& job, FetchOutcome outcome, uint32_t good);
   void EndFetch(FetchJob& job, FetchOutcome outcome, uint32_t good = 0);
 
@@ -177,8 +180,10 @@ class ExchangeJobs : public std::enable_shared_from_this<ExchangeJobs> {
 
   // Of the steps.
   SessionRef session_;
-  // By the first missing block. Ordered, so that the same steps give the same results.
-  absl::btree_map<ContentDigest, std::shared_ptr<FetchJob>> fetches_;
+  // By the first missing block and the source. Ordered, so that the same steps give the same
+  // results.
+  using FetchName = std::pair<ContentDigest, const FetchSource*>;  // Null: the own store.
+  absl::btree_map<FetchName, std::shared_ptr<FetchJob>> fetches_;
   absl::Time next_expiry_ = absl::InfiniteFuture();  // Of a waiting fetch.
   uint64_t last_sequence_ = 0;
   double budget_ = 0;  // Bytes that may be published now, as of budget_at_.

@@ -36,7 +36,7 @@ void ExchangeJobs::StartFetch(const std::shared_ptr<FetchJob>& job) {
     job->deadline = std::min(job->deadline, Now() + Allowed(whole - job->cached));
   }
   if (job->digests.empty()) job->digests = DigestsOf(job->prompt, tokens_per_block_, whole);
-  const auto [running, is_first] = fetches_.try_emplace(job->digests[job->cached], job);
+  const auto [running, is_first] = fetches_.try_emplace(NameOf(*job), job);
   if (!is_first) {
     running->second->waiters.push_back(job);
     next_expiry_ = std::min(next_expiry_, job->deadline);
@@ -63,7 +63,7 @@ void ExchangeJobs::Expire() {
     next_expiry_ = std::min(next_expiry_, job.deadline);
     return false;
   };
-  for (auto& [digest, job] : fetches_) {
+  for (auto& [name, job] : fetches_) {
     std::erase_if(job->waiters, [&](const std::shared_ptr<FetchJob>& waiter) {
       if (!is_expired(*waiter)) return false;
       waiting.push_back(waiter);
@@ -190,17 +190,17 @@ void ExchangeJobs::LeaveFetch(const std::shared_ptr<FetchJob>& job, FetchOutcome
                               uint32_t good) {
   LetGo(job->held);
   job->awaits_copies = false;
-  fetches_.erase(job->digests[job->cached]);
+  fetches_.erase(NameOf(*job));
   const std::vector<std::shared_ptr<FetchJob>> waiters = std::exchange(job->waiters, {});
   EndFetch(*job, outcome, good);
   const absl::Time now = Now();
-  // These hold for each fetch that lacks the block and asks the same source. Otherwise a fetch can
-  // have another source, more time, more room or more blocks to fetch.
+  // These hold for each fetch that lacks the block. Otherwise a fetch can have more time, more room
+  // or more blocks to fetch.
   const bool is_of_all = outcome == FetchOutcome::kMissing || outcome == FetchOutcome::kSlower ||
                          outcome == FetchOutcome::kCancelled ||
                          (outcome == FetchOutcome::kFailed && now < job->deadline);
   for (const std::shared_ptr<FetchJob>& waiter : waiters) {
-    if (is_of_all && (waiter->source == job->source || outcome == FetchOutcome::kCancelled)) {
+    if (is_of_all) {
       EndFetch(*waiter, outcome);
     } else if (waiter->deadline <= now) {
       EndFetch(*waiter, FetchOutcome::kFailed);

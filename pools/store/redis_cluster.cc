@@ -163,7 +163,9 @@ void RedisCluster::OnReply(RedisConnection& connection, std::unique_ptr<RedisCal
   if (call->batch == nullptr) return;
   if (call->reply.kind == resp::Kind::kError) {
     const absl::string_view error = call->reply.text;
-    if (std::optional<Redirection> redirection = ParseRedirection(error, connection.address())) {
+    std::optional<Redirection> redirection;
+    if (!options_.is_plain) redirection = ParseRedirection(error, connection.address());
+    if (redirection.has_value()) {
       return Redirect(std::move(call), *redirection);
     }
     if (absl::StartsWith(error, "CLUSTERDOWN") || absl::StartsWith(error, "READONLY")) {

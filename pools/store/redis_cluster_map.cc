@@ -28,6 +28,7 @@ void RedisCluster::WantMap() {
 }
 
 void RedisCluster::AskForMap() {
+  if (options_.is_plain) return ApplyPlain(NodeAt(options_.seeds.front()));
   // Any ready connection, from a random server on; else the next seed.
   RedisNode* asked = nullptr;
   size_t skip = nodes_.empty() ? 0 : (random_ >> 33) % nodes_.size();

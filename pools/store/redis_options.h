@@ -33,6 +33,10 @@ struct RedisOptions {
   // Get and Exists also ask replicas. A replica can lag behind its primary: then it misses.
   bool read_from_replicas = false;
 
+  // The first seed is one plain server: it is not asked for a map, and cannot redirect the client
+  // to other servers. For servers that are trusted less than their values, which are verified.
+  bool is_plain = false;
+
   uint32_t connections_per_node = 2;  // 1 to 64.
   uint32_t pipeline = 16;             // Operations in flight on a connection. 1 to 1024.
   uint32_t max_waiting = 65536;       // Operations that have not ended. Further ones are

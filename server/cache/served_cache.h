@@ -86,7 +86,7 @@ class ServedCache {
   // core's lock between chunks, so that no call waits long for it.
   void Maintain();
   // Ends the exchange with other machines, and the session that it has. Waits for the fetches and
-  // publishes under way, some seconds at most. A second call does nothing.
+  // publishes under way, which end by their deadlines. A second call does nothing.
   void EndExchange();
   // Calls EndExchange. Ends the copies. With cache.warm_restart or a disk, pending copies first end
   // and their blocks are cached; a disk has until `disk_end` for its last writes. Otherwise copies

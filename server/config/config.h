@@ -216,8 +216,7 @@ struct Config {
     std::string key;
     std::string client_ca;
     uint32_t max_connections = 256;
-    // The daemons that clients can name as sources: "HOST:PORT" with a shell's wildcards. Empty:
-    // none.
+    // The daemons that clients can name as sources: see SourcePatterns. Empty: none.
     std::vector<std::string> sources;
     std::string source_token_file;  // The token that this daemon shows to them.
     Store::Tls source_tls;

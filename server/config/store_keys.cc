@@ -11,6 +11,7 @@
 #include "manager/block_facts.h"
 #include "pools/store/cluster_map.h"
 #include "server/listen_address.h"
+#include "server/store/source_patterns.h"
 
 namespace pagoda::server {
 namespace {
@@ -112,6 +113,7 @@ absl::Status CheckStore(const Config& config) {
     return InvalidArgument("store.username is set, and store.password_file is not");
   }
   for (const std::string& name : store.publish.tenants) {
+    if (name.empty()) continue;  // The default tenant.
     const bool known =
         std::any_of(config.tenants.begin(), config.tenants.end(),
                     [&](const Config::Tenant& tenant) { return tenant.name == name; });
@@ -125,6 +127,21 @@ absl::Status CheckStore(const Config& config) {
 
 absl::Status CheckPeers(const Config& config) {
   const Config::Peers& peers = config.peers;
+  if (absl::Status status = SourcePatterns::Parse(peers.sources).status(); !status.ok()) {
+    return status;
+  }
+  const bool stays_here =
+      std::all_of(peers.sources.begin(), peers.sources.end(), [](const std::string& source) {
+        return absl::StartsWith(source, "127.") || absl::StartsWith(source, "localhost:") ||
+               absl::StartsWith(source, "[::1]:");
+      });
+  if (!peers.source_token_file.empty() && !peers.source_tls.enabled && !stays_here &&
+      !config.server.insecure) {
+    return InvalidArgument(
+        "peers.source_token_file would be shown to other machines without TLS: set "
+        "peers.source_tls.enabled, name only loopback in peers.sources, or say server.insecure: "
+        "true");
+  }
   if (peers.certificate.empty() != peers.key.empty()) {
     return InvalidArgument("peers.certificate and peers.key go together; one of them is empty");
   }

@@ -94,8 +94,7 @@ absl::StatusOr<EngineService::Caller> EngineService::CheckRequest(
   if (absl::Status status = CheckPriority(tenants, *caller, request.priority()); !status.ok()) {
     return status;
   }
-  if (absl::Status status = FindSource(sources_, request.source().address()).status();
-      !status.ok()) {
+  if (absl::Status status = CheckSource(sources_, request.source().address()); !status.ok()) {
     return status;
   }
   absl::StatusOr<NamespaceKey> name_space =

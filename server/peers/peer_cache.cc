@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -23,7 +24,11 @@ absl::StatusOr<std::shared_ptr<PeerCache>> PeerCache::Create(Options options) {
         absl::StrCat("the cache ", options.name,
                      " has no model fingerprint, so its blocks cannot be told from other models'"));
   }
-  return std::shared_ptr<PeerCache>(new PeerCache(std::move(options)));
+  try {
+    return std::shared_ptr<PeerCache>(new PeerCache(std::move(options)));
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(absl::StrCat("an index's thread: ", error.what()));
+  }
 }
 
 PeerCache::PeerCache(Options options)

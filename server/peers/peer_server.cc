@@ -301,7 +301,7 @@ class PeerServer::Loop {
     for (int i = 0; i < kAcceptsPerRound; ++i) {
       FileDescriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!fd.valid()) {
-        if (errno == EMFILE || errno == ENFILE) ListenTo(0);
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) ListenTo(0);
         return;  // Nobody waits any more, or the peer has gone.
       }
       if (peers_.size() >= options_.max_connections) {

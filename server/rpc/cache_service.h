@@ -103,6 +103,10 @@ class CacheService final : public RawBatches {
   absl::StatusOr<CachePtr> CheckRequest(const absl::StatusOr<Identity>& caller,
                                         const google::protobuf::Message& request,
                                         const v1::SessionRef& session);
+  // The same for the calls that move prefixes, with the limits of a batch.
+  absl::StatusOr<CachePtr> CheckPrefixCall(const absl::StatusOr<Identity>& caller,
+                                           const google::protobuf::Message& request,
+                                           const v1::SessionRef& session);
   BatchRun::Context batch_context(const Identity& caller) {
     return {.state = state_,
             .waiting = &waiting_,

@@ -16,6 +16,7 @@
 #include "server/store/cache_exchange.h"
 #include "wire/errors.h"
 #include "wire/prefix_fields.h"
+#include "wire/retention_fields.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
@@ -27,7 +28,7 @@ constexpr Method kExportPrefix = MethodNamed("/pagoda.v1.CacheService/ExportPref
 // Without a limit of the client only the configuration's holds.
 constexpr absl::Duration kNoLimit = absl::Hours(1);
 
-// A prefix is pinned, and what of it can be fetched.
+// A pinned prefix, and how many of its tokens other daemons can fetch.
 struct Exported {
   uint32_t tokens = 0;
   PinId pin{0};
@@ -65,24 +66,36 @@ absl::StatusOr<Exported> Pin(SharedManager& manager, SessionRef session, StoredP
 
 }  // namespace
 
+absl::StatusOr<CachePtr> CacheService::CheckPrefixCall(const absl::StatusOr<Identity>& caller,
+                                                       const google::protobuf::Message& request,
+                                                       const v1::SessionRef& session) {
+  if (!caller.ok()) return caller.status();
+  const BatchRun::Context limits = batch_context(*caller);
+  if (absl::Status status = limits.CheckSize(request.ByteSizeLong()); !status.ok()) return status;
+  if (absl::Status status = limits.CheckCapacity(); !status.ok()) return status;
+  if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
+  return CheckRequest(caller, request, session);
+}
+
 grpc::ServerUnaryReactor* CacheService::FetchPrefix(grpc::CallbackServerContext* context,
                                                     const v1::FetchPrefixRequest* request,
                                                     v1::FetchPrefixResponse* response) {
   const absl::StatusOr<CachePtr> cache =
-      CheckRequest(admission_->Admit(*context, kFetchPrefix), *request, request->session());
+      CheckPrefixCall(admission_->Admit(*context, kFetchPrefix), *request, request->session());
   if (!cache.ok()) return Answer(context, cache.status());
-  if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) {
-    return Answer(context, status);
-  }
   absl::StatusOr<StoredPrompt> prompt = PrefixFromProto<StoredPrompt>(*request);
   if (!prompt.ok()) return Answer(context, prompt.status());
   prompt->tenant = request->tenant();
   absl::StatusOr<std::shared_ptr<FetchSource>> source =
       FindSource(options_.sources, request->source().address());
   if (!source.ok()) return Answer(context, source.status());
-  const absl::Duration most = request->has_deadline_ms()
-                                  ? std::min(absl::Milliseconds(request->deadline_ms()), kNoLimit)
-                                  : kNoLimit;
+  absl::Duration most = kNoLimit;
+  if (request->has_deadline_ms()) {
+    const absl::StatusOr<absl::Duration> deadline =
+        DurationFromMilliseconds("deadline_ms", request->deadline_ms());
+    if (!deadline.ok()) return Answer(context, deadline.status());
+    most = std::min(*deadline, kNoLimit);
+  }
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   // The call keeps the cache until it is answered.
   (*cache)->exchange->Fetch(
@@ -102,17 +115,27 @@ grpc::ServerUnaryReactor* CacheService::ExportPrefix(grpc::CallbackServerContext
                                                      const v1::ExportPrefixRequest* request,
                                                      v1::ExportPrefixResponse* response) {
   const absl::StatusOr<CachePtr> cache =
-      CheckRequest(admission_->Admit(*context, kExportPrefix), *request, request->session());
+      CheckPrefixCall(admission_->Admit(*context, kExportPrefix), *request, request->session());
   if (!cache.ok()) return Answer(context, cache.status());
-  if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) {
-    return Answer(context, status);
-  }
   absl::StatusOr<StoredPrompt> prompt = PrefixFromProto<StoredPrompt>(*request);
   if (!prompt.ok()) return Answer(context, prompt.status());
   const SessionRef session = SessionFromProto(request->session());
   SharedManager& manager = *(*cache)->manager;
-  const absl::Duration lease =
-      request->has_lease_ms() ? absl::Milliseconds(request->lease_ms()) : absl::InfiniteDuration();
+  absl::Duration lease = absl::InfiniteDuration();
+  if (request->has_lease_ms()) {
+    const absl::StatusOr<absl::Duration> given =
+        DurationFromMilliseconds("lease_ms", request->lease_ms());
+    if (!given.ok()) return Answer(context, given.status());
+    lease = *given;
+  }
+  // Everything is checked before the prefix is pinned: an error would lose the pin.
+  absl::StatusOr<StoredPrompt> confined = ConfinedPrompt(manager, session, *prompt);
+  if (!confined.ok()) return Answer(context, confined.status());
+  if (request->to_store() && !(*cache)->exchange->MayPublish(confined->name_space)) {
+    return Answer(context, MakeError(Reason::kPermissionDenied,
+                                     "the daemon's configuration (store.publish.tenants) does not "
+                                     "let this tenant's blocks into the store"));
+  }
   const absl::StatusOr<Exported> exported = Pin(manager, session, *prompt, lease);
   if (!exported.ok()) return Answer(context, exported.status());
   response->set_exported_tokens(exported->tokens);
@@ -121,13 +144,6 @@ grpc::ServerUnaryReactor* CacheService::ExportPrefix(grpc::CallbackServerContext
     response->mutable_source()->set_address(options_.sources->advertised());
   }
   if (!request->to_store()) return Answer(context, absl::OkStatus());
-  absl::StatusOr<StoredPrompt> confined = ConfinedPrompt(manager, session, *std::move(prompt));
-  if (!confined.ok()) return Answer(context, confined.status());
-  if (!(*cache)->exchange->MayPublish(confined->name_space)) {
-    return Answer(context, MakeError(Reason::kPermissionDenied,
-                                     "the daemon's configuration (store.publish.tenants) does not "
-                                     "let this tenant's blocks into the store"));
-  }
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   (*cache)->exchange->Publish(
       *std::move(confined), [reactor, response, cache = *cache](const PublishedPrefix& published) {

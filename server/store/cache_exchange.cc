@@ -4,12 +4,16 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "manager/tenants.h"
 
 namespace pagoda::server {
 namespace {
+
+// A tenant can have one part in so many of the fetches that may wait.
+constexpr uint32_t kTenantsPart = 4;
 
 // The most calls of PrefetchPrefix for one fetch. Each brings a part of the last tier in memory.
 constexpr int kMaxDiskRounds = 16;
@@ -77,12 +81,39 @@ void CacheExchange::Fetch(SessionRef session, StoredPrompt prompt, absl::Duratio
   absl::StatusOr<StoredPrompt> confined =
       ConfinedPrompt(*options_.manager, session, std::move(prompt));
   if (!confined.ok()) return done(confined.status());
+  if (!Enter(confined->tenant)) {
+    return done(MakeError(Reason::kTooManyCalls,
+                          absl::StrCat("the tenant's fetches already wait for ",
+                                       options_.fetch.max_waiting / kTenantsPart, " prefixes")));
+  }
+  // The disk is bounded as the source is.
+  const double tokens = static_cast<double>(std::max(
+      confined->tokens.size(), confined->keys.size() * options_.manager->info().tokens_per_block));
+  most = std::min(most, options_.fetch.base + tokens / 1000 * options_.fetch.per_1k_tokens);
   const auto call = std::make_shared<FetchCall>(FetchCall{.session = session,
                                                           .prompt = *std::move(confined),
                                                           .deadline = SharedManager::Now() + most,
                                                           .source = std::move(source),
-                                                          .done = std::move(done)});
+                                                          .done = nullptr});
+  call->done = [this, tenant = call->prompt.tenant,
+                done = std::move(done)](const absl::StatusOr<Fetched>& fetched) {
+    if (!tenant.empty()) {
+      absl::MutexLock lock(&mutex_);
+      const auto count = fetching_.find(tenant);
+      if (--count->second == 0) fetching_.erase(count);
+    }
+    done(fetched);
+  };
   FromDisk(call);
+}
+
+bool CacheExchange::Enter(const std::string& tenant) {
+  if (tenant.empty()) return true;
+  absl::MutexLock lock(&mutex_);
+  uint32_t& count = fetching_[tenant];
+  if (count >= std::max(1u, options_.fetch.max_waiting / kTenantsPart)) return false;
+  ++count;
+  return true;
 }
 
 void CacheExchange::FromDisk(const std::shared_ptr<FetchCall>& call) {

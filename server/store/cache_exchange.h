@@ -5,9 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "manager/exchange/block_exchange.h"
 #include "manager/operation.h"
@@ -52,7 +56,8 @@ class CacheExchange {
   // Fetches what lies on disk alone, then what the source has behind it. The session names the
   // prompt, and its tenant is charged. `most`: a limit beside that of the configuration. `source`:
   // null is the daemon's store. `done` runs on a thread of the cache, or within the call; it must
-  // not block. Errors: those of PrefetchPrefix, ConfinedPrompt and Execute.
+  // not block. Errors: those of PrefetchPrefix, ConfinedPrompt and Execute; TOO_MANY_CALLS (the
+  // tenant has a quarter of fetch.max_waiting already; the default tenant has no such limit).
   void Fetch(SessionRef session, StoredPrompt prompt, absl::Duration most,
              std::shared_ptr<FetchSource> source, FetchDone done);
 
@@ -79,6 +84,8 @@ class CacheExchange {
  private:
   struct FetchCall;
 
+  // Counts a fetch of the tenant. False: it has too many.
+  bool Enter(const std::string& tenant) ABSL_LOCKS_EXCLUDED(mutex_);
   void FromDisk(const std::shared_ptr<FetchCall>& call);
   void FromSource(const std::shared_ptr<FetchCall>& call);
   void End(FetchCall& call, FetchOutcome outcome, uint32_t fetched_tokens);
@@ -87,6 +94,9 @@ class CacheExchange {
   absl::Status unavailable_;
   std::unique_ptr<BlockExchange> exchange_;    // Null if `unavailable_` is an error.
   std::unique_ptr<StorePublisher> publisher_;  // Null without a store, or without a policy.
+
+  absl::Mutex mutex_;                                                            // A leaf.
+  absl::flat_hash_map<std::string, uint32_t> fetching_ ABSL_GUARDED_BY(mutex_);  // By tenant.
 };
 
 // The session's namespace and the tenant that is charged, as the cache's operations have them: the

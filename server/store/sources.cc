@@ -1,7 +1,5 @@
 #include "server/store/sources.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -74,33 +72,42 @@ absl::StatusOr<std::unique_ptr<Sources>> Sources::Create(const Config& config) {
   }
   const Config::Peers& peers = config.peers;
   sources->advertised_ = peers.AdvertisedAddress();
-  sources->allowed_ = peers.sources;
+  absl::StatusOr<SourcePatterns> allowed = SourcePatterns::Parse(peers.sources);
+  if (!allowed.ok()) return allowed.status();
+  sources->allowed_ = *std::move(allowed);
   // The peer's token is read at each connect, so that it can change.
   const absl::StatusOr<std::string> token =
       ReadSecret("peers.source_token_file", peers.source_token_file, config);
   if (!token.ok()) return token.status();
   sources->peer_options_ = {.password_file = peers.source_token_file,
                             .tls = TlsOf(peers.source_tls),
+                            .is_plain = true,
                             .max_backoff = absl::Seconds(1)};
   return sources;
 }
 
 Sources::~Sources() { Stop(); }
 
-absl::StatusOr<std::shared_ptr<FetchSource>> Sources::Peer(const std::string& address) {
-  const absl::StatusOr<RedisAddress> parsed = ParseRedisAddress(address);
+absl::StatusOr<RedisAddress> Sources::Allowed(const std::string& address) const {
+  absl::StatusOr<RedisAddress> parsed = ParseRedisAddress(address);
   if (!parsed.ok()) return InvalidArgument(absl::StrCat("'", address, "' is not HOST:PORT"));
+  if (allowed_.Allows(*parsed)) return parsed;
+  return MakeError(Reason::kPermissionDenied,
+                   absl::StrCat("the daemon does not fetch from ", ToString(*parsed),
+                                ": peers.sources of its configuration does not allow it"));
+}
+
+absl::Status Sources::CheckAllowed(const std::string& address) const {
+  return Allowed(address).status();
+}
+
+absl::StatusOr<std::shared_ptr<FetchSource>> Sources::Peer(const std::string& address) {
+  const absl::StatusOr<RedisAddress> parsed = Allowed(address);
+  if (!parsed.ok()) return parsed.status();
   const std::string name = ToString(*parsed);
-  const bool is_allowed = std::any_of(
-      allowed_.begin(), allowed_.end(),
-      [&](const std::string& pattern) { return fnmatch(pattern.c_str(), name.c_str(), 0) == 0; });
-  if (!is_allowed) {
-    return MakeError(Reason::kPermissionDenied,
-                     absl::StrCat("the daemon does not fetch from ", name,
-                                  ": peers.sources of its configuration does not allow it"));
-  }
+  std::list<PeerEntry> unused;  // Destroyed after the lock.
   absl::MutexLock lock(&mutex_);
-  Sweep();
+  unused = Sweep();
   const auto found = std::find_if(peers_.begin(), peers_.end(),
                                   [&](const PeerEntry& entry) { return entry.address == name; });
   if (found != peers_.end()) {
@@ -108,6 +115,10 @@ absl::StatusOr<std::shared_ptr<FetchSource>> Sources::Peer(const std::string& ad
     return peers_.front().source;
   }
   if (stopped_) return absl::CancelledError("the daemon shuts down");
+  if (retired_.size() >= kMaxPeers) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("fetches from ", peers_.size() + retired_.size(), " daemons are under way"));
+  }
   RedisOptions options = peer_options_;
   options.seeds = {*parsed};
   absl::StatusOr<std::unique_ptr<RedisStore>> created = RedisStore::Create(std::move(options));
@@ -119,9 +130,15 @@ absl::StatusOr<std::shared_ptr<FetchSource>> Sources::Peer(const std::string& ad
   return source;
 }
 
-void Sources::Sweep() {
-  // Nothing takes a further reference to a retired source, so a count of 1 stays.
-  retired_.remove_if([](const PeerEntry& entry) { return entry.source.use_count() == 1; });
+std::list<Sources::PeerEntry> Sources::Sweep() {
+  std::list<PeerEntry> unused;
+  for (auto entry = retired_.begin(); entry != retired_.end();) {
+    const auto next = std::next(entry);
+    // Nothing takes a further reference to a retired source, so a count of 1 stays.
+    if (entry->source.use_count() == 1) unused.splice(unused.end(), retired_, entry);
+    entry = next;
+  }
+  return unused;
 }
 
 std::vector<Sources::PeerRow> Sources::Peers() const {
@@ -146,13 +163,19 @@ void Sources::Stop() {
   for (const std::shared_ptr<Store>& store : stores) store->Stop();
 }
 
-absl::StatusOr<std::shared_ptr<FetchSource>> FindSource(Sources* sources,
-                                                        const std::string& address) {
-  if (address.empty()) return nullptr;
-  if (sources != nullptr) return sources->Peer(address);
+absl::Status CheckSource(const Sources* sources, const std::string& address) {
+  if (address.empty()) return absl::OkStatus();
+  if (sources != nullptr) return sources->CheckAllowed(address);
   return MakeError(Reason::kPermissionDenied,
                    "the daemon fetches from no other daemon: its configuration has no "
                    "peers.sources");
+}
+
+absl::StatusOr<std::shared_ptr<FetchSource>> FindSource(Sources* sources,
+                                                        const std::string& address) {
+  if (absl::Status status = CheckSource(sources, address); !status.ok()) return status;
+  if (address.empty()) return nullptr;
+  return sources->Peer(address);
 }
 
 }  // namespace pagoda::server

@@ -16,15 +16,17 @@
 #include "pools/store/redis_options.h"
 #include "pools/store/store.h"
 #include "server/config/config.h"
+#include "server/store/source_patterns.h"
 
 namespace pagoda::server {
 
 // The connections that all caches of a daemon share. Thread-safe.
 //
-// 1. The daemon connects only to servers that the configuration names, and to peers that its
-//    `peers.sources` allow. So a client cannot make it connect elsewhere.
-// 2. At most kMaxPeers peers are connected. The one that was used least recently makes place for
-//    another one.
+// 1. Clients can make the daemon connect only to peers that `peers.sources` allow, and a peer
+// cannot
+//    redirect it elsewhere.
+// 2. At most kMaxPeers peers are connected, and as many further ones whose fetches have not ended.
+//    The one that was used least recently makes place for another one.
 class Sources {
  public:
   static constexpr size_t kMaxPeers = 64;
@@ -40,9 +42,11 @@ class Sources {
   // The daemon's store; null if there is none.
   Store* store() const { return store_.get(); }
   // The daemon that answers at this address, "HOST:PORT". Errors: PERMISSION_DENIED (peers.sources
-  // does not allow it), INVALID_ARGUMENT (not an address), ResourceExhausted.
+  // does not allow it), INVALID_ARGUMENT (not an address), ResourceExhausted (too many peers).
   absl::StatusOr<std::shared_ptr<FetchSource>> Peer(const std::string& address)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether Peer() would allow the address. Connects to nothing.
+  absl::Status CheckAllowed(const std::string& address) const;
   // The address at which other daemons reach this one; empty: none.
   const std::string& advertised() const { return advertised_; }
 
@@ -65,13 +69,15 @@ class Sources {
   };
 
   Sources() = default;
-  // Destroys the peers that made place, when no fetch uses them. A fetch that ends on a thread of
-  // its store must not destroy that store.
-  void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<RedisAddress> Allowed(const std::string& address) const;
+  // Takes out the retired peers that no fetch uses any more. The caller destroys them without the
+  // lock, because that joins their threads. A fetch that ends on a thread of its store must not
+  // destroy that store.
+  std::list<PeerEntry> Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::unique_ptr<Store> store_;
   std::string advertised_;
-  std::vector<std::string> allowed_;
+  SourcePatterns allowed_;
   RedisOptions peer_options_;  // Without the address.
 
   mutable absl::Mutex mutex_;                           // Taken before the locks of the stores.
@@ -80,6 +86,8 @@ class Sources {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+// OK if FindSource would allow the address.
+absl::Status CheckSource(const Sources* sources, const std::string& address);
 // The source that a client names; null if it names none. `sources` may be null: then no name is
 // allowed. Errors: those of Sources::Peer.
 absl::StatusOr<std::shared_ptr<FetchSource>> FindSource(Sources* sources,

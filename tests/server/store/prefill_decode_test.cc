@@ -1,13 +1,21 @@
 // Prefill and decode in two daemons, each with the bundled engine.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
 #include "server/daemon.h"
+#include "server/listen_address.h"
 #include "tests/server/store/other_daemon.h"
 #include "tests/server/test_daemon.h"
 
@@ -98,22 +106,67 @@ TEST(PrefillDecodeTest, WithoutItsSourceTheDecoderComputesThePrompt) {
             "PERMISSION_DENIED");
 }
 
-TEST(PrefillDecodeTest, ADaemonEndsWhileAPromptIsFetched) {
-  // Nothing listens at the source, so the fetch lasts for a while.
-  Config slow = WithEngine("-c");
-  slow.server.drain_timeout = absl::ZeroDuration();
-  const std::vector<uint32_t> prompt = PromptOf(150);
-  for (int i = 0; i < 3; ++i) {
-    const Other decode(slow);
-    v1::GenerateRequest request;
-    request.mutable_prompt_tokens()->Add(prompt.begin(), prompt.end());
-    request.set_max_new_tokens(1);
-    request.mutable_source()->set_address("127.0.0.1:1");
-    const auto context = NewContext();
-    const auto stub = v1::EngineService::NewStub(decode.channel);
-    const auto reader = stub->Generate(context.get(), request);
-    // The daemon ends here, with the request where it is.
+// A source that accepts connections and says nothing.
+class SilentSource {
+ public:
+  SilentSource() : listener_(*ListenOn({.host = "127.0.0.1", .port = 0}, 8)) {
+    fcntl(listener_.fd, F_SETFL, 0);  // accept() waits.
   }
+  ~SilentSource() {
+    if (connection_ >= 0) close(connection_);
+    close(listener_.fd);
+  }
+  std::string address() const { return listener_.address.ToString(); }
+  void WaitForConnection() {
+    connection_ = accept(listener_.fd, nullptr, nullptr);
+    EXPECT_GE(connection_, 0);
+  }
+
+ private:
+  const ListeningSocket listener_;
+  int connection_ = -1;
+};
+
+TEST(PrefillDecodeTest, ADaemonEndsWhileAPromptIsFetched) {
+  Config slow = WithEngine("-c");
+  slow.server.drain_timeout = absl::Milliseconds(50);
+  slow.fetch.base = absl::Minutes(5);
+  SilentSource source;
+  auto decode = std::make_unique<Other>(slow);
+  v1::GenerateRequest request;
+  for (const uint32_t token : PromptOf(150)) request.add_prompt_tokens(token);
+  request.set_max_new_tokens(1);
+  request.mutable_source()->set_address(source.address());
+  const auto context = NewContext();
+  const auto stub = v1::EngineService::NewStub(decode->channel);
+  const auto reader = stub->Generate(context.get(), request);
+  source.WaitForConnection();
+  const absl::Time begun = absl::Now();
+  decode.reset();
+  // The client's connection would time out after two seconds, and the fetch after minutes.
+  EXPECT_LT(absl::Now() - begun, absl::Milliseconds(1500));
+}
+
+TEST(PrefillDecodeTest, ADaemonEndsWhileItsClientWaitsForAFetch) {
+  Config slow = ConfigOfOne("-c");
+  slow.server.drain_timeout = absl::Milliseconds(50);
+  slow.fetch.base = absl::Minutes(5);
+  SilentSource source;
+  auto daemon = std::make_unique<Other>(slow);
+  v1::FetchPrefixRequest request;
+  *request.mutable_session() = daemon->session;
+  for (uint32_t token = 0; token < 41; ++token) request.add_tokens(token);
+  request.mutable_source()->set_address(source.address());
+  const auto context = NewContext();
+  v1::FetchPrefixResponse response;
+  absl::Notification answered;
+  daemon->cache->async()->FetchPrefix(context.get(), &request, &response,
+                                      [&](const grpc::Status&) { answered.Notify(); });
+  source.WaitForConnection();
+  const absl::Time begun = absl::Now();
+  daemon->daemon.reset();
+  EXPECT_LT(absl::Now() - begun, absl::Milliseconds(1500));
+  answered.WaitForNotification();
 }
 
 }  // namespace

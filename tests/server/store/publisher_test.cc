@@ -414,7 +414,10 @@ TEST_F(PublisherTest, AStorm) {
       publisher_->stats();
     }
   });
-  for (uint32_t i = 0; i < 300; ++i) cache_->TryCompute(Blocks(i % 17, 1 + i % 9));
+  // Until something was published, too: the timer's thread can begin late.
+  for (uint32_t i = 0; i < 300 || publisher_->stats().published == 0; ++i) {
+    cache_->TryCompute(Blocks(i % 17, 1 + i % 9));
+  }
   publisher_->Stop();
   ends = true;
   timer.join();

@@ -145,14 +145,14 @@ void SimExchange::RunStep() {
   auto [step, context] = pump_->Take();
   const double rate = RateOf(context.source);
   const std::vector<SequenceId> before = HeldSequences();
-  if (context.first.has_value()) asked_.erase(*context.first);
+  if (context.first.has_value()) asked_.erase({context.source, *context.first});
   const bool decides = context.found > 0 && !is_stopping_;
   pump_->In({.kind = context.kind}, step);
   step = nullptr;
   if (!context.first.has_value()) return;
   const std::vector<SequenceId> after = HeldSequences();
   const bool is_begun = after.size() > before.size();
-  if (is_begun) fetched_[after.back()] = *context.first;
+  if (is_begun) fetched_[after.back()] = {context.source, *context.first};
   if (decides) CheckDecision(context, rate, is_begun);
 }
 
@@ -275,7 +275,7 @@ StoreWatcher::Around SimExchange::Source::Asked(const std::vector<StoreKey>& bat
   const Context::Kind kind = exchange->pump_->context().kind;
   SIM_CHECK(kind != Context::Kind::kUnknown, "a question whose job is unknown");
   const Key first = batch.front().digest;
-  if (kind == Context::Kind::kFetch) exchange->CheckOneAsks(first);
+  if (kind == Context::Kind::kFetch) exchange->CheckOneAsks({index, first});
   return [this, kind, first](const std::vector<StoreOutcome>& outcomes, const Store::Done& done) {
     Context context{.kind = kind, .source = index};
     if (kind == Context::Kind::kFetch) {
@@ -289,8 +289,9 @@ StoreWatcher::Around SimExchange::Source::Asked(const std::vector<StoreKey>& bat
   };
 }
 
-// Of the fetches that lack one block, one asks. The others wait until it has let go of its slots.
-void SimExchange::CheckOneAsks(const Key& first) {
+// Of the fetches from a source that lack one block, one asks. The others wait until it has let go
+// of its slots.
+void SimExchange::CheckOneAsks(const Question& first) {
   const std::vector<SequenceId> held = HeldSequences();
   std::erase_if(fetched_, [&held](const auto& fetch) {
     return std::find(held.begin(), held.end(), fetch.first) == held.end();
@@ -298,7 +299,7 @@ void SimExchange::CheckOneAsks(const Key& first) {
   const bool is_fetched = std::any_of(fetched_.begin(), fetched_.end(),
                                       [&](const auto& fetch) { return fetch.second == first; });
   SIM_CHECK(!is_fetched && asked_.insert(first).second,
-            "two fetches ask the store for one block at a time");
+            "two fetches ask a source for one block at a time");
 }
 
 // In any span of time, at most a burst and what the span allows.

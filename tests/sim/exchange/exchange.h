@@ -112,6 +112,7 @@ class SimExchange {
   };
 
   // A store, and what it sees of the exchange.
+  using Question = std::pair<size_t, Key>;  // A source, and the first block that it is asked for.
   struct Source final : public StoreWatcher {
     SimExchange* exchange = nullptr;
     size_t index = 0;
@@ -130,7 +131,7 @@ class SimExchange {
   void CheckOutcome(const FetchedPrefix& fetched, uint32_t whole_blocks);
   double RateOf(size_t source) const;
   void CheckDecision(const Context& context, double rate, bool is_begun);
-  void CheckOneAsks(const Key& first);
+  void CheckOneAsks(const Question& first);
   void CheckBudget(uint64_t bytes);
   std::vector<SequenceId> HeldSequences() const;
 
@@ -149,9 +150,10 @@ class SimExchange {
   bool is_stopping_ = false;
   bool is_closed_ = false;
 
-  // The first missing blocks of the fetches that ask the store, and of those that hold a sequence.
-  std::set<Key> asked_;
-  std::map<SequenceId, Key> fetched_;
+  // The sources and first missing blocks of the fetches that ask, and of those that hold a
+  // sequence.
+  std::set<Question> asked_;
+  std::map<SequenceId, Question> fetched_;
   // Of the publishes.
   std::vector<std::pair<absl::Time, uint64_t>> sent_;
 };
