@@ -164,6 +164,14 @@ absl::Status Daemon::MeetOthers() {
     absl::StatusOr<std::unique_ptr<PeerServer>> server = PeerServer::Start(std::move(options));
     if (!server.ok()) return server.status();
     peers_ = *std::move(server);
+    // ValidateConfig has checked that the operator asked for this.
+    if (!IsLoopback(*address) &&
+        (peers.certificate.empty() || (peers.tokens_file.empty() && peers.client_ca.empty()))) {
+      Log(LogLevel::kWarning,
+          absl::StrCat("insecure: cached blocks can be read by other machines, ",
+                       peers.certificate.empty() ? "without TLS: " : "without a token: ",
+                       peers_->address().ToString()));
+    }
     Log(LogLevel::kInfo,
         absl::StrCat("other daemons read blocks at ", peers_->address().ToString()));
   }

@@ -64,8 +64,7 @@ struct ExchangeStats {
 // 5. A publish changes in the cache only what a hit changes: blocks in a lower tier in memory are
 //    onboarded. If blocks leave while it begins, it takes new ones in their place until it ends.
 // 6. A value that is not its block is withdrawn from the own store, so that the block can be
-// published
-//    again.
+//    published again.
 class BlockExchange {
  public:
   struct Options {

@@ -38,8 +38,7 @@ namespace pagoda::server {
 // 1. An entry that is there after the events up to a revision had its content at that revision.
 //    Entry::stored tells since when: the same entry later means the same content in between.
 // 2. Memory: about 50 bytes for each block of all tiers, and 32 more with a secret. While it reads
-// a
-//    snapshot, also the tokens of blocks that came before their parents.
+//    a snapshot, also the tokens of blocks that came before their parents.
 // 3. mutex_ is held for at most one piece of kPieceTokens tokens or one piece of a snapshot at a
 //    time.
 class DigestIndex {

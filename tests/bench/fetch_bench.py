@@ -13,9 +13,9 @@ id begins with one of the IDs (all, without IDs): medians of the rounds. The fig
         store. The yardstick is the daemon that computed the prompt.
     memory_p99_store_stalled
         Microseconds until a prefix of 16 blocks is onboarded from a second tier in memory, 99th
-        percentile, seen by a client, while the store has stopped, four fetches wait for it at any
-        time, and blocks wait to be published. The yardstick is the same daemon with the store
-        running and nothing to fetch.
+        percentile, seen by a client, while a store says that it has each block and sends none:
+        four fetches hold 16 blocks each and wait, at any time. The yardstick is the same daemon
+        with nothing to fetch.
 """
 
 import argparse
@@ -28,6 +28,7 @@ import random
 import shutil
 import signal
 import socket
+import socketserver
 import statistics
 import subprocess
 import sys
@@ -163,6 +164,60 @@ def stored(port):
     return int(subprocess.run(["redis-cli", "-p", str(port), "dbsize"], stdout=subprocess.PIPE, check=True, text=True).stdout)
 
 
+class StallingStore(socketserver.StreamRequestHandler):
+    """Speaks the protocol of Redis. While `stalls` is set, each block exists and no value comes."""
+
+    stalls = None
+
+    def handle(self):
+        while line := self.rfile.readline():
+            words = []
+            for _ in range(int(line[1:])):
+                words.append(self.rfile.read(int(self.rfile.readline()[1:])))
+                self.rfile.readline()
+            answer = self.answer_to(words[0].upper())
+            if answer is not None:
+                self.wfile.write(answer)
+
+    def answer_to(self, command):
+        if command == b"PING":
+            return b"+PONG\r\n"
+        if command == b"EXISTS":
+            return b":1\r\n" if self.stalls.is_set() else b":0\r\n"
+        if command in (b"GET", b"SET"):
+            return None if self.stalls.is_set() else b"+OK\r\n" if command == b"SET" else b"$-1\r\n"
+        return b"-ERR unknown command\r\n"
+
+
+def serve_store(port, stalls):
+    StallingStore.stalls = stalls
+    socketserver.ThreadingTCPServer.allow_reuse_address = True
+    with socketserver.ThreadingTCPServer(("127.0.0.1", port), StallingStore) as server:
+        server.daemon_threads = True
+        server.serve_forever()
+
+
+@contextlib.contextmanager
+def stalling_store(processes):
+    """(port, the event that makes it stall)"""
+    port, stalls = free_port(), processes.Event()
+    process = processes.Process(target=serve_store, args=(port, stalls), daemon=True)
+    process.start()
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except OSError:
+                assert process.is_alive() and time.monotonic() < deadline, "the store does not start"
+                time.sleep(0.05)
+        yield port, stalls
+    finally:
+        process.terminate()
+        process.join()
+
+
 def p99(values):
     return sorted(values)[int(len(values) * 0.99)]
 
@@ -190,8 +245,10 @@ def memory_p99(binaries, package, smoke):
                         "layers": {"count": 16, "num_kv_heads": 8, "head_dim": 64}},
               "fetch": {"base": "300ms", "per_thousand_tokens": "0s"}}
     prompts = [[rng.randrange(50_000) for _ in range(BLOCKS * TOKENS + 1)] for _ in range(8)]
-    with tempfile.TemporaryDirectory() as folder, redis(folder) as (store, port):
-        config["store"] = {"servers": [f"127.0.0.1:{port}"], "publish": {"min_uses": 0, "delay": "0s"}}
+    # Other processes, so that they do not take turns with this one.
+    processes = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder, stalling_store(processes) as (port, stalls):
+        config["store"] = {"servers": [f"127.0.0.1:{port}"]}
         with pagodad(binaries, folder, "daemon", config) as endpoint, pagoda.connect(endpoint) as client:
             for prompt in prompts:
                 with client.sequence(prompt) as sequence:
@@ -201,9 +258,7 @@ def memory_p99(binaries, package, smoke):
             idle, stalled = [], []
             for _ in range(1 if smoke else ROUNDS):
                 idle.append(p99(onboard(client, prompts, count, rng)))
-                store.send_signal(signal.SIGSTOP)
-                # Other processes, so that they do not take turns with this one.
-                processes = multiprocessing.get_context("spawn")
+                stalls.set()
                 begun, ends = processes.Barrier(FETCHERS + 1), processes.Event()
                 waiters = [processes.Process(target=fetch_on, args=(package, endpoint, begun, ends)) for _ in range(FETCHERS)]
                 for waiter in waiters:
@@ -214,9 +269,9 @@ def memory_p99(binaries, package, smoke):
                 for waiter in waiters:
                     waiter.join()
                     assert waiter.exitcode == 0
-                store.send_signal(signal.SIGCONT)
-                time.sleep(0.5)
-    show("memory_p99_store_stalled", statistics.median(stalled), "us", "the store running", statistics.median(idle))
+                stalls.clear()
+                time.sleep(1)
+    show("memory_p99_store_stalled", statistics.median(stalled), "us", "nothing to fetch", statistics.median(idle))
 
 
 def fetch_on(package, endpoint, begun, ends):
@@ -228,10 +283,8 @@ def fetch_on(package, endpoint, begun, ends):
         begun.wait()
         while not ends.is_set():
             prompt = [rng.randrange(50_000) for _ in range(BLOCKS * TOKENS + 1)]
-            with client.sequence(prompt[:2 * TOKENS + 1]) as sequence:  # To be published.
-                sequence.commit(computed=2 * TOKENS + 1)
             fetched = client.fetch_prefix(prompt)
-            assert fetched.outcome in (pagoda.FetchOutcome.FAILED, pagoda.FetchOutcome.MISSING), fetched
+            assert fetched.outcome is pagoda.FetchOutcome.FAILED, fetched
 
 
 def main():
