@@ -47,7 +47,8 @@ void ExchangeJobs::CloseSession() { manager_.CloseSession(session_).IgnoreError(
 void ExchangeJobs::Fetch(StoredPrompt prompt, absl::Duration most, FetchDone done,
                          std::shared_ptr<FetchSource> source) {
   auto job = std::make_shared<FetchJob>();
-  job->source = source == nullptr ? own_ : std::move(source);
+  if (source == nullptr) source = own_;
+  job->source = std::move(source);
   job->prompt = std::move(prompt);
   job->done = std::move(done);
   job->deadline = Now() + most;

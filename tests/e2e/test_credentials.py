@@ -42,6 +42,8 @@ ALLOWED = {
     "CacheService/KeepAlive": OF_A_SESSION,
     "CacheService/Execute": OF_A_SESSION,
     "CacheService/Session": OF_A_SESSION,
+    "CacheService/FetchPrefix": OF_A_SESSION,
+    "CacheService/ExportPrefix": OF_A_SESSION,
     "EventService/Watch": FOR_ALL,
     SUBSCRIBE: FOR_ALL,
     "EngineService/Generate": ("NO_ENGINE", "NO_ENGINE", "NO_ENGINE"),

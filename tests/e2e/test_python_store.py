@@ -167,7 +167,7 @@ def test_an_export_also_writes_into_the_store(redis, machines):
 
 
 def test_a_source_that_the_daemon_does_not_allow_is_refused(machines):
-    a, b = machines("a", None), machines("b", None, sources=["10.1.*:7072"])
+    a, b = machines("a", None), machines("b", None, sources=["10.1.*.*:7072"])
     a.write(prompt(8), 8)
     source = a.client.export_prefix(prompt(8), lease=5).source
     with pytest.raises(pagoda.PermissionDenied, match=r"peers\.sources"):

@@ -176,7 +176,7 @@ TEST_F(PeerServerTest, GarbageEndsOnlyItsConnection) {
     for (size_t i = 0; i < size; ++i) {
       bytes += random() % 2 == 0 ? static_cast<char>(random()) : "*$0123GET\r\n:-"[random() % 14];
     }
-    if (round % 3 == 0) bytes = Encode({"EXISTS", Name(0)}) + bytes;
+    if (round % 3 == 0) bytes.insert(0, Encode({"EXISTS", Name(0)}));
     SendAll(fd, bytes);
     shutdown(fd.get(), SHUT_WR);
     ReceiveAll(fd);
