@@ -75,13 +75,15 @@ constexpr std::array kRows = {
     Row{Reason::kInvalidKey, "INVALID_KEY", kInvalidArgument},
     Row{Reason::kKeysAndTokens, "KEYS_AND_TOKENS", kInvalidArgument},
     Row{Reason::kWholeBlocksOnly, "WHOLE_BLOCKS_ONLY", kInvalidArgument},
+    Row{Reason::kBlockFinalized, "BLOCK_FINALIZED", kFailedPrecondition},
+    Row{Reason::kUnknownAdapter, "UNKNOWN_ADAPTER", kNotFound},
 };
 
 constexpr bool InOrder() {
   for (size_t i = 0; i < kRows.size(); ++i) {
     if (static_cast<size_t>(kRows[i].reason) != i) return false;
   }
-  return kRows.size() == static_cast<size_t>(Reason::kWholeBlocksOnly) + 1;
+  return kRows.size() == static_cast<size_t>(Reason::kUnknownAdapter) + 1;
 }
 static_assert(InOrder(), "one row for each reason, in the enum's order");
 

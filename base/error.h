@@ -79,6 +79,8 @@ enum class Reason : uint8_t {
   kKeysAndTokens,
   // A length of a keyed sequence is not a whole number of blocks. INVALID_ARGUMENT
   kWholeBlocksOnly,
+  kBlockFinalized,  // Nothing may be written into the block any more. FAILED_PRECONDITION
+  kUnknownAdapter,  // The engine has no adapter of this name. NOT_FOUND
 };
 
 // The reason's stable name: "BLOCKS_EXHAUSTED".
