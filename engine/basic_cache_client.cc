@@ -43,6 +43,7 @@ class BasicCache final : public CacheClient {
   }
 
   const CacheInfo& info() const override { return info_; }
+  uint32_t blocks_per_place() const { return blocks_per_place_; }
 
   using CacheClient::Execute;
   absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations, StepRange) override {
@@ -316,6 +317,11 @@ absl::StatusOr<std::unique_ptr<CacheClient>> MakeBasicCacheClient(
       *layout, {.tiers = {primary}}, absl::StrCat("basic-", getpid(), "-", ++count));
   if (!pools.ok()) return pools.status();
   return std::make_unique<BasicCache>(*std::move(pools), options);
+}
+
+uint32_t SlotsPerSequence(const CacheClient& client) {
+  const auto* const basic = dynamic_cast<const BasicCache*>(&client);
+  return basic == nullptr ? 0 : basic->blocks_per_place();
 }
 
 }  // namespace pagoda

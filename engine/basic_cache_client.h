@@ -21,13 +21,18 @@ struct BasicCacheOptions {
 // from its first token to its last and from its first operation to its end. Nothing is shared,
 // matched, evicted or copied, except that ForkSequence copies everything. The paged cache is
 // compared with this one: it is simple enough to be right, and it needs as much memory as such
-// caches need.
+// caches need. An engine does not use the run as blocks: it keeps one tensor per layer there, and
+// attends over it with loops of its own (model/contiguous_backend.h).
 //
 // Serves the operations of sequences. QueryCapacity, MatchPrefix, OffloadPrefix, PrefetchPrefix and
 // WaitForTicket are served too, and find nothing to do. All others are UNIMPLEMENTED. Block ids
 // number the slots and have one generation. Operations return the errors of BlockManager. Errors of
 // this function: INVALID_ARGUMENT (no sequences or tokens, an impossible layout), OUT_OF_MEMORY.
 absl::StatusOr<std::unique_ptr<CacheClient>> MakeBasicCacheClient(const BasicCacheOptions& options);
+
+// The length of each sequence's run of slots in such a cache. A run begins at a multiple of it. 0
+// for a client that MakeBasicCacheClient has not made.
+uint32_t SlotsPerSequence(const CacheClient& client);
 
 }  // namespace pagoda
 

@@ -9,17 +9,27 @@
 
 namespace pagoda {
 
-// Where KV lies: in the blocks of a cache that shares them, or, for comparison, in a fixed place
-// per sequence (basic_cache_client.h).
-enum class KvMode { kPaged, kBasic };
+// Where KV lies, and how attention reads it.
+enum class KvMode {
+  kPaged,  // In the blocks of a cache that shares them, through block tables.
+  kBasic,  // For comparison: in one tensor per sequence and layer, without blocks
+           // (basic_cache_client.h), by a separate attention (model/contiguous_backend.h).
+};
 
 // Where the model computes. It must be where the primary pools lie, because kernels reach no other
 // memory.
 enum class EngineBackend {
-  kAuto,  // On the GPU that has the pools, or on the CPU.
-  kCpu,   // Refuses pools on a GPU.
-  kCuda,  // Refuses pools on the host. Builds without a GPU backend refuse this choice.
+  kAuto,       // On the GPU that has the pools, or on the CPU.
+  kReference,  // On the CPU by plain loops in fp64, slowly: the yardstick of the others
+               // (model/reference_backend.h). Refuses pools on a GPU.
+  kCpu,        // Refuses pools on a GPU.
+  kCuda,       // Refuses pools on the host. Builds without a GPU backend refuse this choice.
 };
+
+// Whether the choice can only compute over pools in host memory.
+constexpr bool NeedsHostPools(EngineBackend choice) {
+  return choice == EngineBackend::kReference || choice == EngineBackend::kCpu;
+}
 
 // The type of the factors of a product. Sums and everything else are fp32.
 enum class ComputeType {
@@ -50,8 +60,10 @@ using Choices = std::vector<std::pair<std::string, Choice>>;
 
 inline Choices<KvMode> KvModes() { return {{"paged", KvMode::kPaged}, {"basic", KvMode::kBasic}}; }
 inline Choices<EngineBackend> EngineBackends() {
-  return {
-      {"auto", EngineBackend::kAuto}, {"cpu", EngineBackend::kCpu}, {"cuda", EngineBackend::kCuda}};
+  return {{"auto", EngineBackend::kAuto},
+          {"reference", EngineBackend::kReference},
+          {"cpu", EngineBackend::kCpu},
+          {"cuda", EngineBackend::kCuda}};
 }
 inline Choices<ComputeType> ComputeTypes() {
   return {{"auto", ComputeType::kAuto},

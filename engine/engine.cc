@@ -15,10 +15,12 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "engine/arriving_requests.h"
+#include "engine/basic_cache_client.h"
 #include "engine/check_request.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/gpu_self_test.h"
 #include "engine/model/choose_backend.h"
+#include "engine/model/contiguous_backend.h"
 #include "engine/model/kv_pools.h"
 #include "engine/model/transformer.h"
 #include "kernels/cpu/thread_pool.h"
@@ -51,6 +53,14 @@ uint32_t SamplingThreads(uint32_t num_threads) {
   return std::min(num_threads == 0 ? NumProcessors() : num_threads, kMostSamplingThreads);
 }
 
+// K and V of each layer, as the model's backend reads them.
+std::vector<kernels::KvLayer> LayersOf(const KvPools& pools, const CacheClient& client) {
+  if (const uint32_t slots = SlotsPerSequence(client); slots != 0) {
+    return ContiguousLayers(pools, slots);
+  }
+  return {pools.layers().begin(), pools.layers().end()};
+}
+
 absl::Status EngineEnds() { return absl::CancelledError("the engine is shutting down"); }
 
 }  // namespace
@@ -65,11 +75,12 @@ class Engine::State {
         model_(std::move(model)),
         client_(std::move(client)),
         pools_(std::move(pools)),
+        layers_(LayersOf(pools_, *client_)),
         sampling_threads_(SamplingThreads(options.cpu.num_threads)),
         place_(pools_.place()),
         scheduler_(
             options.scheduler, client_.get(), {pools_.windows().begin(), pools_.windows().end()},
-            [this](const ModelInput& input) { return model_->Forward(input, pools_.layers()); },
+            [this](const ModelInput& input) { return model_->Forward(input, layers_); },
             &sampling_threads_),
         fetch_prompt_(options.fetch_prompt),
         arriving_([this](Arrival arrival, uint32_t fetched_tokens) {
@@ -139,6 +150,10 @@ class Engine::State {
     absl::StatusOr<KvPools> pools = KvPools::Map(*client, model_->config());
     if (!pools.ok()) return pools.status();
     if (absl::Status there = CheckPlace(pools->place()); !there.ok()) return there;
+    if ((SlotsPerSequence(*client) != 0) != is_contiguous_) {
+      return MakeError(Reason::kInvalidArgument,
+                       "an engine cannot change between the basic and the paged cache");
+    }
     Attachment attachment{std::move(client), *std::move(pools)};
     absl::MutexLock lock(&mutex_);
     // One at a time.
@@ -266,6 +281,7 @@ class Engine::State {
     // used.
     pools_ = std::move(taken.pools);
     client_.swap(taken.client);
+    layers_ = LayersOf(pools_, *client_);
     info_ = client_->info();
   }
 
@@ -287,8 +303,10 @@ class Engine::State {
   // The engine's thread uses these.
   std::unique_ptr<CacheClient> client_;
   KvPools pools_;
+  std::vector<kernels::KvLayer> layers_;  // Into pools_.
   kernels::cpu::ThreadPool sampling_threads_;
   const MemoryPlace place_;  // The place of every client's primary pools.
+  const bool is_contiguous_ = SlotsPerSequence(*client_) != 0;
   Scheduler scheduler_;
 
   const decltype(Options::fetch_prompt) fetch_prompt_;
@@ -359,6 +377,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
                   {.attention = options.gpu_attention, .self_test = self_test});
   if (!backend.ok()) return backend.status();
   if (pools->place().kind == MemoryKind::kHost) options.gpu_report.reset();
+  if (SlotsPerSequence(*client) != 0) {
+    const uint32_t threads = options.cpu.num_threads;
+    backend = MakeContiguousBackend(*std::move(backend), threads == 0 ? NumProcessors() : threads);
+  }
   absl::StatusOr<std::unique_ptr<Transformer>> model =
       Transformer::Create(*config, *std::move(checkpoint), *std::move(backend));
   if (!model.ok()) return model.status();

@@ -19,9 +19,10 @@ absl::Status CheckBuilt(EngineBackend choice) {
 
 absl::Status CheckReaches(EngineBackend choice, const MemoryPlace& pools) {
   const bool on_host = pools.kind == MemoryKind::kHost;
-  if (choice == EngineBackend::kCpu && !on_host) {
+  if (NeedsHostPools(choice) && !on_host) {
     return Refuse(absl::StrCat("the primary pools lie in the memory of ", PlaceName(pools),
-                               ", which the backend cpu does not reach: the daemon needs "
+                               ", which the backend ", NameOf(EngineBackends(), choice),
+                               " does not reach: the daemon needs "
                                "cache.primary_memory: host, or the engine needs the backend cuda "
                                "(engine.backend, --backend)"));
   }

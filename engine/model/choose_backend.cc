@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "engine/model/cuda/cuda_backend.h"
+#include "engine/model/reference_backend.h"
 
 namespace pagoda {
 namespace {
@@ -36,7 +37,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(EngineBackend choice, const
   if (absl::Status status = CheckBuilt(choice); !status.ok()) return status;
   if (absl::Status status = CheckReaches(choice, pools); !status.ok()) return status;
   if (pools.kind == MemoryKind::kHost) {
-    if (gpu.attention == GpuAttention::kAuto) return MakeCpuBackend(cpu);
+    if (gpu.attention == GpuAttention::kAuto) {
+      if (choice == EngineBackend::kReference) return MakeReferenceBackend();
+      return MakeCpuBackend(cpu);
+    }
     return MakeError(
         Reason::kInvalidArgument,
         absl::StrCat("gpu_attention is ", NameOf(GpuAttentions(), gpu.attention),

@@ -88,7 +88,7 @@ absl::StatusOr<ChosenMemory> ChoosePrimaryMemory(const Config& config, const Gpu
   const bool automatic = cache.primary_memory == PrimaryMemory::kAuto &&
                          !(has_engine && config.engine.backend == EngineBackend::kCuda);
   if (cache.primary_memory == PrimaryMemory::kHost) return OnHost("cache.primary_memory says so");
-  if (automatic && has_engine && config.engine.backend == EngineBackend::kCpu) {
+  if (automatic && has_engine && NeedsHostPools(config.engine.backend)) {
     return OnHost("the daemon's own engine runs on the CPU (engine.backend)");
   }
   if (automatic && cache.warm_restart) {

@@ -149,7 +149,7 @@ absl::Status CheckEngineBackend(const Config& config) {
     return InvalidArgument(absl::StrCat("engine.backend is cuda; ", built.message()));
   }
   // The engine certainly computes on the host. With auto it reports the conflict when it starts.
-  const bool on_cpu = engine.backend == EngineBackend::kCpu || engine.kv == KvMode::kBasic ||
+  const bool on_cpu = NeedsHostPools(engine.backend) || engine.kv == KvMode::kBasic ||
                       config.cache.primary_memory == PrimaryMemory::kHost;
   if (on_cpu && engine.backend != EngineBackend::kCuda &&
       engine.gpu_attention != GpuAttention::kAuto) {
@@ -163,11 +163,11 @@ absl::Status CheckEngineBackend(const Config& config) {
         "engine.backend is cuda and engine.kv is basic, which keeps KV in host memory: say kv: "
         "paged, or backend: cpu");
   }
-  if (engine.backend == EngineBackend::kCpu &&
-      config.cache.primary_memory == PrimaryMemory::kCuda) {
+  if (NeedsHostPools(engine.backend) && config.cache.primary_memory == PrimaryMemory::kCuda) {
     return InvalidArgument(
-        "engine.backend is cpu and cache.primary_memory is cuda; the CPU cannot access GPU "
-        "memory: say primary_memory: host (auto then means host), or backend: cuda");
+        absl::StrCat("engine.backend is ", NameOf(EngineBackends(), engine.backend),
+                     " and cache.primary_memory is cuda; the CPU cannot access GPU "
+                     "memory: say primary_memory: host (auto then means host), or backend: cuda"));
   }
   if (engine.backend != EngineBackend::kCuda) return absl::OkStatus();
   if (config.cache.primary_memory == PrimaryMemory::kHost) {

@@ -26,6 +26,7 @@ constexpr float kTolerance = 1e-4f;
 
 struct Setting {
   TestCache::Sizes blocks = {.primary_blocks = 128};
+  EngineBackend backend = EngineBackend::kAuto;
   uint32_t max_step_tokens = 512;
   uint32_t max_running_sequences = 256;
   Preemption preemption = Preemption::kOffload;
@@ -43,6 +44,7 @@ GenerateRequest RequestFor(const Golden& golden) {
 
 Engine::Options EngineOptions(const GoldenModel& model, const Setting& setting) {
   return {.model_dir = GoldenDir(model.name),
+          .backend = setting.backend,
           .cpu = {.num_threads = 1, .compute = ComputeType::kFloat32},
           .scheduler = {.max_step_tokens = setting.max_step_tokens,
                         .max_running_sequences = setting.max_running_sequences,
@@ -157,6 +159,18 @@ class GoldenEngineTest : public testing::TestWithParam<GoldenModel> {
     return served;
   }
 
+  // Three sequences at a time, with room for the longest golden.
+  std::unique_ptr<Engine> ServeBasic(const Setting& setting) {
+    const Engine::Options options = EngineOptions(GetParam(), setting);
+    absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(
+        options, *MakeBasicCacheClient({.spec = *Engine::CacheSpecForModel(
+                                            options.model_dir, kTokensPerBlock, DType::kFloat32),
+                                        .max_sequences = 3,
+                                        .max_sequence_tokens = 256}));
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    return *std::move(engine);
+  }
+
   const std::vector<Golden> goldens_ = ReadGoldenCases(GetParam());
 };
 INSTANTIATE_TEST_SUITE_P(Models, GoldenEngineTest, testing::ValuesIn(kGoldenModels),
@@ -218,16 +232,23 @@ TEST_P(GoldenEngineTest, InABatchOfSixteen) {
   EXPECT_TRUE(served.cache->NothingHeld());
 }
 
+// One tensor per sequence and layer, and an attention that shares no kernel with the others.
 TEST_P(GoldenEngineTest, WithTheBasicCache) {
-  const Engine::Options options = EngineOptions(GetParam(), {});
-  auto engine = Engine::Create(
-      options, *MakeBasicCacheClient({.spec = *Engine::CacheSpecForModel(
-                                          options.model_dir, kTokensPerBlock, DType::kFloat32),
-                                      .max_sequences = 3,
-                                      .max_sequence_tokens = 256}));
-  ASSERT_TRUE(engine.ok()) << engine.status();
-  const std::vector<Answer> answers = ExpectGoldens(**engine, When::kAtOnce, goldens_);
+  const std::unique_ptr<Engine> engine = ServeBasic({});
+  const std::vector<Answer> answers = ExpectGoldens(*engine, When::kAtOnce, goldens_);
   for (const Answer& answer : answers) EXPECT_EQ(answer.report->reused_tokens, 0u);
+}
+
+TEST_P(GoldenEngineTest, WithTheReferenceBackend) {
+  Served served = Serve({.backend = EngineBackend::kReference});
+  ExpectGoldens(*served.engine, When::kAtOnce, goldens_);
+  EXPECT_TRUE(served.cache->NothingHeld());
+}
+
+TEST_P(GoldenEngineTest, WithTheReferenceBackendAndTheBasicCache) {
+  const std::unique_ptr<Engine> engine =
+      ServeBasic({.backend = EngineBackend::kReference, .max_step_tokens = 7});
+  ExpectGoldens(*engine, When::kInTurn, goldens_);
 }
 
 // Draft tokens from the text change only the number of steps.

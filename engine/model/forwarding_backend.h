@@ -1,0 +1,83 @@
+// A backend that passes every operation on to another one. Derive from it to change some of them.
+#ifndef PAGODA_ENGINE_MODEL_FORWARDING_BACKEND_H_
+#define PAGODA_ENGINE_MODEL_FORWARDING_BACKEND_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "engine/model/backend.h"
+
+namespace pagoda {
+
+class ForwardingBackend : public Backend {
+ public:
+  explicit ForwardingBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
+
+  std::string description() const override { return inner_->description(); }
+
+  absl::StatusOr<std::unique_ptr<LinearWeights>> MakeLinear(absl::Span<const TensorInfo> matrices,
+                                                            absl::Span<const float> bias) override {
+    return inner_->MakeLinear(matrices, bias);
+  }
+  absl::StatusOr<std::unique_ptr<EmbeddingWeights>> MakeEmbedding(
+      const TensorInfo& matrix) override {
+    return inner_->MakeEmbedding(matrix);
+  }
+  absl::StatusOr<std::unique_ptr<VectorWeights>> MakeVector(
+      absl::Span<const float> values) override {
+    return inner_->MakeVector(values);
+  }
+  absl::StatusOr<FloatMemory> Allocate(uint64_t elements) override {
+    return inner_->Allocate(elements);
+  }
+
+  void BeginStep(const ModelInput& input, const ModelConfig& config) override {
+    inner_->BeginStep(input, config);
+  }
+  void Embed(const EmbeddingWeights& weights, float scale, const RowsView& output) override {
+    inner_->Embed(weights, scale, output);
+  }
+  void Multiply(const LinearWeights& weights, const RowsView& input,
+                const RowsView& output) override {
+    inner_->Multiply(weights, input, output);
+  }
+  void RmsNorm(const VectorWeights& weights, float eps, const RowsView& input,
+               const RowsView& output) override {
+    inner_->RmsNorm(weights, eps, input, output);
+  }
+  void Rotate(uint32_t rotary, const VectorWeights* norm, float eps, uint32_t head_dim,
+              const RowsView& heads) override {
+    inner_->Rotate(rotary, norm, eps, head_dim, heads);
+  }
+  void WriteCache(uint32_t window_index, const RowsView& keys, const RowsView& values,
+                  const kernels::KvLayer& kv) override {
+    inner_->WriteCache(window_index, keys, values, kv);
+  }
+  void Attend(const AttentionShape& shape, const RowsView& queries, const kernels::KvLayer& kv,
+              const RowsView& output) override {
+    inner_->Attend(shape, queries, kv, output);
+  }
+  void Gate(Activation activation, const RowsView& gate_up, const RowsView& output) override {
+    inner_->Gate(activation, gate_up, output);
+  }
+  void Add(const RowsView& addend, const RowsView& sum) override { inner_->Add(addend, sum); }
+  void TakeRows(absl::Span<const uint32_t> rows, const RowsView& input,
+                const RowsView& output) override {
+    inner_->TakeRows(rows, input, output);
+  }
+  absl::StatusOr<absl::Span<const float>> EndStep(float soft_cap, const RowsView& logits) override {
+    return inner_->EndStep(soft_cap, logits);
+  }
+
+ protected:
+  Backend& inner() { return *inner_; }
+  const Backend& inner() const { return *inner_; }
+
+ private:
+  const std::unique_ptr<Backend> inner_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_MODEL_FORWARDING_BACKEND_H_
