@@ -34,7 +34,7 @@ class Checkpoint {
   // that are not of a TensorType.
   absl::StatusOr<TensorInfo> Find(const std::string& name, absl::Span<const uint64_t> shape) const;
 
-  // The same as fp32 in row-major order. For kQ8_0, each block's scale times its integers.
+  // The same as fp32 in row-major order (ToFloats).
   absl::StatusOr<std::vector<float>> ReadFloats(const std::string& name,
                                                 absl::Span<const uint64_t> shape) const;
 

@@ -19,19 +19,26 @@ constexpr uint64_t kDefaultAlignment = 32;
 constexpr uint64_t kMaxAlignment = 1 << 20;
 
 // By ggml's numbers.
+constexpr std::pair<uint32_t, TensorType> kGgmlTypes[] = {
+    {0, TensorType::kFloat32}, {1, TensorType::kFloat16}, {2, TensorType::kQ4_0},
+    {3, TensorType::kQ4_1},    {6, TensorType::kQ5_0},    {7, TensorType::kQ5_1},
+    {8, TensorType::kQ8_0},    {10, TensorType::kQ2_K},   {11, TensorType::kQ3_K},
+    {12, TensorType::kQ4_K},   {13, TensorType::kQ5_K},   {14, TensorType::kQ6_K},
+    {20, TensorType::kIQ4_NL}, {23, TensorType::kIQ4_XS}, {30, TensorType::kBFloat16},
+    {39, TensorType::kMxfp4}};
+
 std::optional<TensorType> TensorTypeOfGgml(uint32_t number) {
-  switch (number) {
-    case 0:
-      return TensorType::kFloat32;
-    case 1:
-      return TensorType::kFloat16;
-    case 8:
-      return TensorType::kQ8_0;
-    case 30:
-      return TensorType::kBFloat16;
-    default:
-      return std::nullopt;
+  for (const auto& [of_type, type] : kGgmlTypes) {
+    if (of_type == number) return type;
   }
+  return std::nullopt;
+}
+
+// "F32 (0), F16 (1), ..."
+std::string SupportedTypes() {
+  return absl::StrJoin(kGgmlTypes, ", ", [](std::string* out, const auto& entry) {
+    absl::StrAppend(out, TensorTypeName(entry.second), " (", entry.first, ")");
+  });
 }
 
 absl::StatusOr<uint64_t> ReadAlignment(const GgufMetadata& metadata) {
@@ -67,8 +74,8 @@ absl::StatusOr<TensorEntry> ReadEntry(GgufCursor& cursor) {
   const std::optional<TensorType> type = TensorTypeOfGgml(type_number);
   entry.offset = cursor.Number<uint64_t>();
   if (!type.has_value()) {
-    cursor.Fail(absl::StrCat("has ggml's type ", type_number,
-                             "; F32 (0), F16 (1), Q8_0 (8) and BF16 (30) are supported"));
+    cursor.Fail(
+        absl::StrCat("has ggml's type ", type_number, "; supported are ", SupportedTypes()));
   }
   if (!cursor.ok()) {
     return InvalidCheckpoint(

@@ -76,7 +76,7 @@ absl::StatusOr<Entry> ReadEntry(const json& entry, absl::Span<const std::byte> d
   info.bytes = data.subspan(begin, end - begin);
   const std::optional<TensorType> type = TensorTypeOf(dtype);
   // This format has no type Q8_0.
-  if (!type.has_value() || *type == TensorType::kQ8_0) {
+  if (!type.has_value() || IsQuantised(*type)) {
     result.unread_type = dtype;
     return result;
   }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "base/check.h"
+#include "engine/checkpoint/quantised_blocks.h"
 #include "kernels/numeric.h"
 
 namespace pagoda {
@@ -25,38 +27,32 @@ std::vector<float> Convert(absl::Span<const std::byte> bytes) {
   return floats;
 }
 
-std::vector<float> Dequantise(absl::Span<const std::byte> bytes) {
-  std::vector<float> floats;
-  floats.reserve(bytes.size() / kQ8_0BlockBytes * kQ8_0BlockElements);
-  for (size_t block = 0; block < bytes.size(); block += kQ8_0BlockBytes) {
-    const std::byte* const data = bytes.data() + block;
-    const float scale = kernels::ToFloat(Read<kernels::Half>(data));
-    for (uint64_t i = 0; i < kQ8_0BlockElements; ++i) {
-      floats.push_back(scale * static_cast<float>(Read<int8_t>(data + sizeof(uint16_t) + i)));
-    }
-  }
-  return floats;
+// What tensor.h says of each type, in the order of TensorType.
+struct TypeRow {
+  absl::string_view name;
+  BlockLayout layout;
+};
+constexpr TypeRow kTypes[] = {
+    {"F32", {1, 4}},      {"F16", {1, 2}},      {"BF16", {1, 2}},       {"Q8_0", {32, 34}},
+    {"Q4_0", {32, 18}},   {"Q4_1", {32, 20}},   {"Q5_0", {32, 22}},     {"Q5_1", {32, 24}},
+    {"Q2_K", {256, 84}},  {"Q3_K", {256, 110}}, {"Q4_K", {256, 144}},   {"Q5_K", {256, 176}},
+    {"Q6_K", {256, 210}}, {"IQ4_NL", {32, 18}}, {"IQ4_XS", {256, 136}}, {"MXFP4", {32, 17}},
+};
+static_assert(std::size(kTypes) == std::size(kTensorTypes));
+
+const TypeRow& RowOf(TensorType type) {
+  const auto index = static_cast<size_t>(type);
+  PAGODA_CHECK(index < std::size(kTypes), "a tensor has a type");
+  return kTypes[index];
 }
 
 }  // namespace
 
-absl::string_view TensorTypeName(TensorType type) {
-  switch (type) {
-    case TensorType::kFloat32:
-      return "F32";
-    case TensorType::kFloat16:
-      return "F16";
-    case TensorType::kBFloat16:
-      return "BF16";
-    case TensorType::kQ8_0:
-      return "Q8_0";
-  }
-  PAGODA_CHECK(false, "a tensor has a type");
-}
+BlockLayout LayoutOf(TensorType type) { return RowOf(type).layout; }
+absl::string_view TensorTypeName(TensorType type) { return RowOf(type).name; }
 
 std::optional<TensorType> TensorTypeOf(absl::string_view name) {
-  for (const TensorType type :
-       {TensorType::kFloat32, TensorType::kFloat16, TensorType::kBFloat16, TensorType::kQ8_0}) {
+  for (const TensorType type : kTensorTypes) {
     if (TensorTypeName(type) == name) return type;
   }
   return std::nullopt;
@@ -67,15 +63,14 @@ std::optional<uint64_t> TensorBytes(TensorType type, absl::Span<const uint64_t> 
   for (const uint64_t dimension : shape) {
     if (__builtin_mul_overflow(elements, dimension, &elements)) return std::nullopt;
   }
-  uint64_t bytes = 0;
-  if (type == TensorType::kQ8_0) {
-    if (shape.empty() || shape.back() % kQ8_0BlockElements != 0) return std::nullopt;
-    elements /= kQ8_0BlockElements;
-    if (__builtin_mul_overflow(elements, kQ8_0BlockBytes, &bytes)) return std::nullopt;
-    return bytes;
+  const BlockLayout layout = LayoutOf(type);
+  if (layout.elements > 1 && (shape.empty() || shape.back() % layout.elements != 0)) {
+    return std::nullopt;
   }
-  const uint64_t element_bytes = type == TensorType::kFloat32 ? 4 : 2;
-  if (__builtin_mul_overflow(elements, element_bytes, &bytes)) return std::nullopt;
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(elements / layout.elements, layout.bytes, &bytes)) {
+    return std::nullopt;
+  }
   return bytes;
 }
 
@@ -87,10 +82,33 @@ std::vector<float> ToFloats(const TensorInfo& tensor) {
       return Convert<kernels::Half>(tensor.bytes);
     case TensorType::kBFloat16:
       return Convert<kernels::BFloat16>(tensor.bytes);
-    case TensorType::kQ8_0:
-      return Dequantise(tensor.bytes);
+    default:
+      break;
   }
-  PAGODA_CHECK(false, "a tensor has a type");
+  const BlockLayout layout = LayoutOf(tensor.type);
+  const uint64_t blocks = tensor.bytes.size() / layout.bytes;
+  std::vector<float> floats(blocks * layout.elements);
+  DequantiseBlocks(tensor.type, tensor.bytes.data(), blocks, floats.data());
+  return floats;
+}
+
+TensorInfo RowsOf(const TensorInfo& matrix, uint64_t first, uint64_t count) {
+  PAGODA_CHECK(
+      matrix.shape.size() == 2 && first <= matrix.shape[0] && count <= matrix.shape[0] - first,
+      "the rows are the matrix's");
+  if (count == 0) return {.type = matrix.type, .shape = {0, matrix.shape[1]}, .bytes = {}};
+  const uint64_t row_bytes = matrix.bytes.size() / matrix.shape[0];
+  return {.type = matrix.type,
+          .shape = {count, matrix.shape[1]},
+          .bytes = matrix.bytes.subspan(first * row_bytes, count * row_bytes)};
+}
+
+TensorInfo PartOf(const TensorInfo& tensor, uint64_t index) {
+  PAGODA_CHECK(tensor.shape.size() >= 2 && index < tensor.shape[0], "the part is the tensor's");
+  const uint64_t bytes = tensor.bytes.size() / tensor.shape[0];
+  return {.type = tensor.type,
+          .shape = {tensor.shape.begin() + 1, tensor.shape.end()},
+          .bytes = tensor.bytes.subspan(index * bytes, bytes)};
 }
 
 std::optional<std::string> FindOverlap(const TensorMap& tensors) {

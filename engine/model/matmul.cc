@@ -315,4 +315,13 @@ absl::Status MatMul::Multiply(const SlicedMatrix& weights, const RowsView& input
   }
 }
 
+absl::Status MatMul::MultiplyEach(absl::Span<const ProductCall> calls) {
+  for (const ProductCall& call : calls) {
+    if (absl::Status status = Multiply(*call.weights, call.input, call.output); !status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace pagoda

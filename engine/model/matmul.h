@@ -25,6 +25,13 @@ class SlicedMatrix : public LinearWeights {
   virtual uint64_t bytes() const = 0;  // Of the elements.
 };
 
+// output = input * transpose(weights) + the weights' bias. Several calls can have the same input.
+struct ProductCall {
+  const SlicedMatrix* weights = nullptr;
+  RowsView input;
+  RowsView output;
+};
+
 // Computes a product slice by slice, each on one thread, and starts no OpenMP thread. oneDNN
 // generates code for each number of rows, so PaddedRows rounds it up to one of few numbers. The
 // code and its buffers are kept. The bits of a result do not depend on the number of threads.
@@ -50,6 +57,10 @@ class MatMul {
   // output = input * transpose(weights) + bias, with fp32 sums. REQUIRES: matching shapes; weights
   // loaded by this object. Errors: INTERNAL if oneDNN fails.
   absl::Status Multiply(const SlicedMatrix& weights, const RowsView& input, const RowsView& output);
+
+  // The same for many products: the chosen experts of a mixture, or one product per head. Each has
+  // the bits that Multiply gives it. REQUIRES: no output overlaps an input or another output.
+  absl::Status MultiplyEach(absl::Span<const ProductCall> calls);
 
  private:
   class State;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "engine/checkpoint/quantised_blocks.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/numeric.h"
@@ -49,20 +50,14 @@ void ReadFloats(ElementType from, const std::byte* source, uint64_t count, Eleme
   }
 }
 
-// Blocks of a scale and its elements.
-void ReadQ8(const std::byte* source, uint64_t count, ElementType to, std::byte* output) {
+void ReadBlocks(TensorType type, const std::byte* source, uint64_t count, ElementType to,
+                std::byte* output) {
+  const BlockLayout layout = LayoutOf(type);
   const kernels::cpu::ConvertRows convert = Conversion(ElementType::kFloat32, to);
-  for (uint64_t i = 0; i < count; i += kQ8_0BlockElements, source += kQ8_0BlockBytes) {
-    kernels::Half scale;
-    int8_t elements[kQ8_0BlockElements];
-    std::memcpy(&scale, source, sizeof(scale));
-    std::memcpy(elements, source + sizeof(scale), sizeof(elements));
-    alignas(64) float floats[kQ8_0BlockElements];
-    const float factor = kernels::ToFloat(scale);
-    for (uint64_t k = 0; k < kQ8_0BlockElements; ++k) {
-      floats[k] = factor * static_cast<float>(elements[k]);
-    }
-    Convert(convert, reinterpret_cast<const std::byte*>(floats), kQ8_0BlockElements,
+  alignas(64) float floats[UnpackedBlock::kMostElements];
+  for (uint64_t i = 0; i < count; i += layout.elements, source += layout.bytes) {
+    DequantiseBlocks(type, source, 1, floats);
+    Convert(convert, reinterpret_cast<const std::byte*>(floats), layout.elements,
             output + i * ElementBytes(to));
   }
 }
@@ -75,7 +70,9 @@ void ReadRows(const TensorInfo& matrix, uint64_t first, uint64_t count, ElementT
   PAGODA_CHECK(first + count <= matrix.shape[0], "the rows are the matrix's");
   const uint64_t row_bytes = matrix.bytes.size() / matrix.shape[0];
   const std::byte* source = matrix.bytes.data() + first * row_bytes;
-  if (matrix.type == TensorType::kQ8_0) return ReadQ8(source, count * cols, to, output);
+  if (IsQuantised(matrix.type)) {
+    return ReadBlocks(matrix.type, source, count * cols, to, output);
+  }
   ReadFloats(ElementTypeOf(matrix.type), source, count * cols, to, output);
 }
 

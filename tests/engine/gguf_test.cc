@@ -192,7 +192,8 @@ TEST(GgufTest, RefusesHostileTensors) {
   // Q8_0 has rows of whole blocks.
   EXPECT_THAT(Refusal(Tensors({{"t", {33}, kQ8_0, 0}})), HasSubstr("shape [33] in Q8_0"));
   EXPECT_THAT(Refusal(Tensors({{"t", {}, kQ8_0, 0}})), HasSubstr("shape [] in Q8_0"));
-  EXPECT_THAT(Refusal(Tensors({{"t", {32}, 12, 0}})), HasSubstr("tensor t has ggml's type 12"));
+  EXPECT_THAT(Refusal(Tensors({{"t", {32}, 16, 0}})), HasSubstr("tensor t has ggml's type 16"));
+  EXPECT_THAT(Refusal(Tensors({{"t", {32}, 12, 0}})), HasSubstr("shape [32] in Q4_K"));
   EXPECT_THAT(Refusal(Tensors({{"t", {1}, kF32, 0}, {"t", {1}, kF32, 32}})),
               HasSubstr("tensor t appears twice"));
   EXPECT_THAT(Refusal(Tensors({{"t", {9}, kF32, 0}, {"u", {1}, kF32, 32}})),

@@ -62,6 +62,8 @@ class StoredMatrix {
         values_.push_back(kScale * static_cast<float>(integer));
         break;
       }
+      default:
+        FAIL() << "no stored matrix of this type";
     }
   }
 
@@ -230,6 +232,39 @@ TEST(MatMulTest, NoThreadChangesABit) {
         before = output.numbers();
       }
     }
+  }
+}
+
+// Experts of different shapes and numbers of rows, two of them with the same input.
+TEST(MatMulTest, EachOfManyProductsHasItsOwnBits) {
+  std::mt19937 random(7);
+  for (const ElementType type : Types()) {
+    kernels::cpu::ThreadPool threads(2);
+    MatMul matmul({.threads = &threads, .isa = kernels::cpu::BestIsa()});
+    std::vector<std::unique_ptr<SlicedMatrix>> weights;
+    std::vector<StoredMatrix> matrices;
+    for (const uint64_t outputs : {64, 700, 3, 130}) {
+      matrices.emplace_back(TensorType::kBFloat16, outputs, 96, random);
+      const TensorInfo info = matrices.back().info();
+      weights.push_back(*matmul.Load({&info, 1}, {}, type));
+    }
+    Rows shared(9, 96, random), single(1, 96, random), many(300, 96, random);
+    Rows* const inputs[] = {&shared, &single, &many, &shared};
+    std::vector<Rows> alone, together;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      alone.emplace_back(inputs[i]->view().rows, weights[i]->outputs());
+      together.emplace_back(inputs[i]->view().rows, weights[i]->outputs());
+    }
+    std::vector<ProductCall> calls;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      ASSERT_TRUE(matmul.Multiply(*weights[i], inputs[i]->view(), alone[i].view()).ok());
+      calls.push_back({weights[i].get(), inputs[i]->view(), together[i].view()});
+    }
+    ASSERT_TRUE(matmul.MultiplyEach(calls).ok());
+    for (size_t i = 0; i < weights.size(); ++i) {
+      EXPECT_EQ(together[i].numbers(), alone[i].numbers()) << i;
+    }
+    EXPECT_TRUE(matmul.MultiplyEach({}).ok());
   }
 }
 

@@ -22,8 +22,7 @@ ElementType ExactTypeOf(TensorType type) {
       return ElementType::kFloat16;
     case TensorType::kBFloat16:
       return ElementType::kBFloat16;
-    case TensorType::kFloat32:
-    case TensorType::kQ8_0:
+    default:
       break;
   }
   return ElementType::kFloat32;
