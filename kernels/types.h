@@ -33,8 +33,7 @@ struct KvScales {
   const float* values = nullptr;  // Likewise.
   bool per_head = false;
   // The distance between the scales of two neighbouring slots, in numbers. 0: all slots have the
-  // same scales. Only the CPU kernels accept another value; their attention then uses the portable
-  // loops.
+  // same scales.
   uint64_t slot_stride = 0;
 
   bool per_slot() const { return slot_stride != 0; }

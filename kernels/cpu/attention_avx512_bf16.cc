@@ -151,7 +151,9 @@ void Decode(const DecodeTile& tile) {
   const uint32_t all = tile.tokens == kTileTokens ? ~uint32_t{0} : (1u << tile.tokens) - 1;
   const uint32_t* visible = tile.visible == all ? nullptr : &tile.visible;
   for (uint32_t r = 0; r < kRows; ++r) {
+    ScaleTokens(tile.key_scales, tile.tokens, scores[r]);
     const float factor = Weigh(tile.rule, tile.rows, r, tile.tokens, visible, scores[r]);
+    ScaleTokens(tile.value_scales, tile.tokens, scores[r]);
     Scale(tile.rows.sums + r * tile.rows.sum_stride, tile.rows.sum_stride, factor);
     // In a tile of 16 tokens, the last 16 are unspecified.
     _mm512_store_si512(weights[r], ToBf16(Simd::Load(scores[r]), Simd::Load(scores[r] + kLanes)));
@@ -289,7 +291,9 @@ void Prefill(const PrefillBlock& block) {
     const uint32_t* visible =
         block.visible == nullptr ? nullptr : block.visible + r * kPackWords + first / kTileTokens;
     float* row = scores + r * kPackTokens + first;
+    if (block.key_scales != nullptr) ScaleTokens(block.key_scales + first, tokens, row);
     const float factor = Weigh(block.rule, block.rows, r, tokens, visible, row);
+    if (block.value_scales != nullptr) ScaleTokens(block.value_scales + first, tokens, row);
     Scale(block.rows.sums + r * block.rows.sum_stride, block.value_dim, factor);
     for (uint32_t t = 0; t < tokens; t += kElements) {
       _mm512_storeu_si512(weights + r * kPackTokens + first + t,

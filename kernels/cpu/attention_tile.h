@@ -26,6 +26,17 @@ enum class ElementOrder : uint8_t {
   kEvenOdd,   // In each 2 * lanes elements the even ones first; a smaller rest is natural.
   kUnpacked,  // In each 32 elements those with i % 8 < 4 first; a smaller rest as if filled up
               // to 32.
+  // In each 64 elements, or a smaller rest as if filled up to 64, the registers that come from 64
+  // bytes. Position p of 64 has element
+  kBytePairs,     // p % 16 / 4 * 16 + p % 4 * 2 + p / 16 % 2 + p / 32 * 8,
+  kByteHalves,    // p % 32 / 8 * 16 + p / 32 * 8 + p % 8, or
+  kByteQuarters,  // p % 16 / 4 * 16 + p / 16 * 4 + p % 4.
+};
+
+// Numbers of 8 bits as bf16: the upper and the lower byte for each pattern without the sign.
+struct Float8Table {
+  uint8_t upper[128];
+  uint8_t lower[128];
 };
 
 // Turns q . k into a score in units of log2: cap * tanh(multiplier * dot), or multiplier * dot if
@@ -62,6 +73,11 @@ struct DecodeTile {
   bool near;         // Prefetch into the first cache, else into the second.
   uint32_t tokens;   // A multiple of 16; tokens behind are ignored.
   uint32_t visible;  // Bit t: token t is seen.
+  // Factors of the tokens' scores, and of their weights in the sums: the scales of their slots.
+  // Finite for unseen tokens. Null: all are 1.
+  const float* key_scales;    // [kTileTokens]
+  const float* value_scales;  // [kTileTokens]
+  const Float8Table* float8;  // For the functions of Float8Decode.
   // [head_dim / query_step, rounded up][kQueryRows][query_step]; the rows come first.
   const void* queries;
   uint32_t head_dim;
@@ -79,7 +95,10 @@ struct PrefillBlock {
   uint32_t end_token;    // Likewise.
   // [block_rows][kPackWords]. Bit t of word w: the row sees token 32 * w + t. Null: it sees all.
   const uint32_t* visible;
-  // Set if some values are infinite or NaN: then a weight of 0 does not mask them.
+  // As in DecodeTile, for the whole pack: [kPackTokens].
+  const float* key_scales;
+  const float* value_scales;
+  // Set if some values or their scales are infinite or NaN: then a weight of 0 does not mask them.
   bool select_values;
   uint32_t head_dim;
   uint32_t value_dim;
@@ -112,6 +131,18 @@ struct TileKernels {
                       void* pack) = nullptr;
   void (*prefill)(const PrefillBlock& block) = nullptr;
 };
+
+// Other functions of decode for pools of 8 bits, on processors with VBMI (HasVbmi). They look up
+// all numbers of a line at once. For 1, 2 and 4 rows.
+struct Float8Decode {
+  void (*decode[3])(const DecodeTile& tile) = {};
+  uint32_t query_step = 0;
+  ElementOrder query_order = ElementOrder::kNatural;
+  ElementOrder sum_order = ElementOrder::kNatural;
+};
+
+extern const Float8Decode kAvx512Float8Decode;
+extern const Float8Decode kAvx512Bf16Float8Decode;
 
 // By ElementType. kAvx512Bf16 has none for fp32 and fp16 (null `prefill`); use those of kAvx512.
 extern const TileKernels kAvx2Kernels[5];

@@ -133,6 +133,32 @@ void FindTokens(const AttentionCall& call, uint32_t sequence, uint32_t kv_head, 
   }
 }
 
+void FindScales(const AttentionCall& call, uint32_t sequence, uint32_t kv_head, uint32_t first_key,
+                uint32_t count, const uint32_t* seen, float* __restrict key_scales,
+                float* __restrict value_scales) {
+  const KvLayer& kv = call.params.kv;
+  const int32_t* table =
+      call.params.block_tables.data() + sequence * call.params.block_table_stride;
+  uint32_t block = first_key / kv.tokens_per_block;
+  uint32_t token = first_key % kv.tokens_per_block;
+  for (uint32_t found = 0; found < count; token = 0, ++block) {
+    const uint32_t run = std::min(count - found, kv.tokens_per_block - token);
+    bool any = seen == nullptr;
+    for (uint32_t t = found; t < found + run && !any; ++t) {
+      any = (seen[t / kTileTokens] >> (t % kTileTokens) & 1) != 0;
+    }
+    float key_scale = 1.0f, value_scale = 1.0f;
+    if (any) {
+      const auto slot = static_cast<uint32_t>(table[block]);
+      key_scale = SlotScale(kv.scales, kv.scales.keys, slot, kv_head);
+      value_scale = SlotScale(kv.scales, kv.scales.values, slot, kv_head);
+    }
+    std::fill_n(key_scales + found, run, key_scale);
+    std::fill_n(value_scales + found, run, value_scale);
+    found += run;
+  }
+}
+
 uint32_t VisibleWord(const AttentionMask& mask, uint32_t head, int64_t position, int64_t first_key,
                      int64_t end_key) {
   uint32_t word = Bits(0, end_key - first_key);

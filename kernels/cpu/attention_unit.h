@@ -43,6 +43,7 @@ struct AttentionCall {
   const AttentionPlan& plan;
   const TileKernels* kernels;         // Null: portable.
   const TileKernels* decode_kernels;  // Null if `kernels` is null.
+  const Float8Table* float8;          // Of the pool's type. Null for others.
   FetchAhead fetch;
   QueryConversions conversions;
   PartialRows partials;
@@ -77,6 +78,13 @@ void LoadQuery(const AttentionCall& call, const AttentionItem& item, uint32_t q,
 void FindTokens(const AttentionCall& call, uint32_t sequence, uint32_t kv_head, uint32_t first_key,
                 uint32_t count, const std::byte** __restrict keys,
                 const std::byte** __restrict values);
+
+// The scales of the same keys and values. They are 1 for a block of which no token is seen, because
+// its slot can be missing or unwritten. Bit t % 32 of seen[t / 32]: token t is seen; null: all are.
+// REQUIRES: scales per slot.
+void FindScales(const AttentionCall& call, uint32_t sequence, uint32_t kv_head, uint32_t first_key,
+                uint32_t count, const uint32_t* seen, float* __restrict key_scales,
+                float* __restrict value_scales);
 
 // Bit t: the query head's query at `position` sees the key at first_key + t, which is below
 // end_key.

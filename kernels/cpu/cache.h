@@ -17,6 +17,13 @@ namespace pagoda::kernels::cpu {
 // is written.
 absl::Status WriteCache(const CacheWriteParams& params, const Execution& execution = {});
 
+// For pools with scales per slot: sets or raises the scales of the blocks that WriteCache will
+// write with the same params, by the rules of kernels/float8_scales.h. A raise also changes the
+// block's earlier tokens, so nothing else may read or write these blocks meanwhile. Does nothing
+// for other pools. The tokens of a block are in ascending order, and its earlier tokens are
+// written. REQUIRES: kv.scales is writable. Errors: those of WriteCache; then nothing is changed.
+absl::Status FitScales(const CacheWriteParams& params, const Execution& execution = {});
+
 // Errors: those of CheckShapes, and InvalidArgument for starts that do not ascend from 0, a
 // negative position, a table that is too short, or a slot outside the pool; then nothing is
 // written.

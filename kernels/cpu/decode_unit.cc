@@ -37,9 +37,10 @@ uint32_t RoundUp(uint32_t number, uint32_t granule) {
 DecodeUnit::DecodeUnit(const AttentionCall& call, ScratchCutter& scratch)
     : call_(call),
       kernels_(*call.decode_kernels),
+      scaled_(call.params.kv.scales.per_slot()),
       group_(call.group()),
-      query_elements_(RoundUp(call.params.kv.head_dim, 32)),
-      sum_stride_(SumStride(call.value_dim())),
+      query_elements_(WholeSteps(call.params.kv.head_dim)),
+      sum_stride_(WholeSteps(call.value_dim())),
       tile_rows_(scratch),
       seen_rows_(scratch),
       next_rows_(scratch),
@@ -99,6 +100,9 @@ void DecodeUnit::Start() {
            .near = call_.fetch == FetchAhead::kNear,
            .tokens = 0,
            .visible = 0,
+           .key_scales = scaled_ ? tile_scales_.keys : nullptr,
+           .value_scales = scaled_ ? tile_scales_.values : nullptr,
+           .float8 = call_.float8,
            .queries = nullptr,
            .head_dim = params.kv.head_dim,
            .value_dim = call_.value_dim(),
@@ -111,8 +115,10 @@ void DecodeUnit::TakeQuery(uint32_t row, uint32_t head) {
   const uint32_t q = row / group_;
   if (kernels_.bf16) {
     auto* query = reinterpret_cast<BFloat16*>(natural_);
+    auto* arranged = reinterpret_cast<BFloat16*>(arranged_);
     LoadQuery(call_, item, q, head, query);
-    Interleave(query, row);
+    Arrange(kernels_.query_order, kernels_.lanes, query, call_.params.kv.head_dim, arranged);
+    Interleave(arranged, row);
   } else {
     LoadQuery(call_, item, q, head, natural_);
     Arrange(kernels_.query_order, kernels_.lanes, natural_, call_.params.kv.head_dim, arranged_);
@@ -122,7 +128,8 @@ void DecodeUnit::TakeQuery(uint32_t row, uint32_t head) {
 
 template <class T>
 void DecodeUnit::Interleave(const T* query, uint32_t row) {
-  const uint32_t head_dim = call_.params.kv.head_dim;
+  const uint32_t head_dim =
+      IsOfBytes(kernels_.query_order) ? query_elements_ : call_.params.kv.head_dim;
   const uint32_t step = kernels_.query_step;
   T* out = reinterpret_cast<T*>(queries_) + QueryOffset(row);
   for (uint32_t i = 0; i < head_dim; i += step) {
@@ -159,6 +166,11 @@ void DecodeUnit::AttendTile(uint32_t first_key, uint32_t count) {
       alike &= words[r] == words[0];
     }
   }
+  if (scaled_) {
+    uint32_t seen = words[0];
+    for (uint32_t r = 1; r < num_rows_ && !alike; ++r) seen |= words[r];
+    FindTileScales(first_key, count, seen);
+  }
   if (alike) {
     HideUnseen(words[0]);
     for (uint32_t r = 0; r < num_rows_; r += 4) {
@@ -169,9 +181,11 @@ void DecodeUnit::AttendTile(uint32_t first_key, uint32_t count) {
   // A value that one row sees can be NaN, and must not affect another row.
   std::copy_n(tile_rows_.keys, kTileTokens, seen_rows_.keys);
   std::copy_n(tile_rows_.values, kTileTokens, seen_rows_.values);
+  seen_scales_ = tile_scales_;
   for (uint32_t r = 0; r < num_rows_; ++r) {
     std::copy_n(seen_rows_.keys, kTileTokens, tile_rows_.keys);
     std::copy_n(seen_rows_.values, kTileTokens, tile_rows_.values);
+    tile_scales_ = seen_scales_;
     HideUnseen(words[r]);
     AttendRows(r, 1, words[r]);
   }
@@ -181,7 +195,16 @@ void DecodeUnit::HideUnseen(uint32_t visible) {
   for (uint32_t hidden = ~visible; hidden != 0; hidden &= hidden - 1) {
     tile_rows_.keys[std::countr_zero(hidden)] = zeros_;
     tile_rows_.values[std::countr_zero(hidden)] = zeros_;
+    // An unseen block's scale can be NaN.
+    tile_scales_.values[std::countr_zero(hidden)] = 1.0f;
   }
+}
+
+void DecodeUnit::FindTileScales(uint32_t first_key, uint32_t count, uint32_t seen) {
+  FindScales(call_, unit_.item->sequence, unit_.kv_head, first_key, count, &seen, tile_scales_.keys,
+             tile_scales_.values);
+  std::fill(tile_scales_.keys + count, tile_scales_.keys + kTileTokens, 1.0f);
+  std::fill(tile_scales_.values + count, tile_scales_.values + kTileTokens, 1.0f);
 }
 
 void DecodeUnit::AttendRows(uint32_t first_row, uint32_t rows, uint32_t visible) {

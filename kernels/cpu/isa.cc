@@ -51,6 +51,11 @@ Isa BestIsa() {
   return isa;
 }
 
+bool HasVbmi() {
+  static const bool has = BestIsa() >= Isa::kAvx512 && __builtin_cpu_supports("avx512vbmi") != 0;
+  return has;
+}
+
 Isa FastestIsa() {
   static const Isa isa =
       BestIsa() == Isa::kAvx512Bf16 && __builtin_cpu_is("intel") ? Isa::kAvx512 : BestIsa();

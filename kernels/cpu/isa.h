@@ -20,6 +20,10 @@ std::string_view IsaName(Isa isa);  // "avx512_bf16"
 // The last one that this machine and its system have. Detected once.
 Isa BestIsa();
 
+// Whether this machine has AVX-512 VBMI, which looks bytes up in a table. All processors with
+// AVX-512 have it since Ice Lake and Zen 4. Detected once.
+bool HasVbmi();
+
 // The one whose attention is fastest on this machine. This is BestIsa(), except on processors whose
 // dot product of bf16 pairs is slower than two fused multiplications of fp32, which do the same
 // work. These are Intel's: measured were one dot product every second cycle, and two fused

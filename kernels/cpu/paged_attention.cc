@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <utility>
@@ -23,7 +24,6 @@ constexpr uint32_t kSplitQueryTokens = 4;
 const TileKernels* ChooseKernels(const PagedAttentionParams& params, Isa isa) {
   constexpr uint32_t kGranule = 16;  // The elements of a register.
   const KvLayer& kv = params.kv;
-  if (kv.scales.per_slot()) return nullptr;  // Tiles mix the tokens of several slots.
   if (kv.head_dim % kGranule != 0 || kv.value_elements() % kGranule != 0) return nullptr;
   const auto type = static_cast<size_t>(kv.type);
   switch (isa) {
@@ -38,6 +38,48 @@ const TileKernels* ChooseKernels(const PagedAttentionParams& params, Isa isa) {
       break;
   }
   return nullptr;
+}
+
+// The same with other functions of decode.
+TileKernels WithDecode(TileKernels kernels, const Float8Decode& decode) {
+  std::copy_n(decode.decode, std::size(decode.decode), kernels.decode);
+  kernels.query_step = decode.query_step;
+  kernels.query_order = decode.query_order;
+  kernels.sum_order = decode.sum_order;
+  return kernels;
+}
+
+// The tiles of decode, for this isa. Pools of 8 bits use look-ups where the processor has them.
+const TileKernels* ChooseDecodeKernels(const PagedAttentionParams& params, Isa isa) {
+  const TileKernels* const kernels = ChooseKernels(params, isa);
+  if (kernels == nullptr || isa < Isa::kAvx512 || !IsFloat8(params.kv.type) || !HasVbmi()) {
+    return kernels;
+  }
+  // Those of prefill are the same for both types, except for packing, which decode does not use.
+  static const TileKernels kFloat = WithDecode(
+      kAvx512Kernels[static_cast<size_t>(ElementType::kFloat8E4M3)], kAvx512Float8Decode);
+  if (!kernels->bf16) return &kFloat;
+  static const TileKernels kBf16 = WithDecode(
+      kAvx512Bf16Kernels[static_cast<size_t>(ElementType::kFloat8E4M3)], kAvx512Bf16Float8Decode);
+  return &kBf16;
+}
+
+template <class T>
+constexpr Float8Table MakeTable() {
+  Float8Table table = {};
+  for (uint32_t bits = 0; bits < 128; ++bits) {
+    const uint16_t number = ToBFloat16(ToFloat(T{static_cast<uint8_t>(bits)})).bits;  // Exact.
+    table.upper[bits] = static_cast<uint8_t>(number >> 8);
+    table.lower[bits] = static_cast<uint8_t>(number);
+  }
+  return table;
+}
+
+const Float8Table* TableFor(ElementType type) {
+  static constexpr Float8Table kE4M3 = MakeTable<Float8E4M3>();
+  static constexpr Float8Table kE5M2 = MakeTable<Float8E5M2>();
+  if (!IsFloat8(type)) return nullptr;
+  return type == ElementType::kFloat8E4M3 ? &kE4M3 : &kE5M2;
 }
 
 // The isa of decode's tiles. Decode uses tiles if prefill does.
@@ -125,7 +167,8 @@ class Attention {
       : call_{.params = params,
               .plan = plan,
               .kernels = ChooseKernels(params, execution.isa),
-              .decode_kernels = ChooseKernels(params, DecodeIsa(params, execution)),
+              .decode_kernels = ChooseDecodeKernels(params, DecodeIsa(params, execution)),
+              .float8 = TableFor(params.kv.type),
               .fetch = execution.fetch,
               .conversions = ConversionsOf(params.query_type, execution.isa)},
         queue_(plan),

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -25,13 +26,17 @@ PrefillUnit::PrefillUnit(const AttentionCall& call, ScratchCutter& scratch)
     : call_(call),
       kernels_(*call.kernels),
       group_(call.group()),
-      sum_stride_(SumStride(call.value_dim())),
+      sum_stride_(WholeSteps(call.value_dim())),
       block_bytes_(kernels_.block_rows * call.params.kv.head_dim *
                    (kernels_.bf16 ? sizeof(BFloat16) : sizeof(float))) {
   const uint32_t head_dim = call.params.kv.head_dim;
   const uint32_t rows = BlockRows(kernels_, kMostRows);
   keys_ = scratch.Take<const std::byte*>(kPackTokens);
   values_ = scratch.Take<const std::byte*>(kPackTokens);
+  const uint32_t scales = call.params.kv.scales.per_slot() ? kPackTokens : 0;
+  key_scales_ = scratch.Take<float>(scales);
+  value_scales_ = scratch.Take<float>(scales);
+  if (scales == 0) key_scales_ = value_scales_ = nullptr;
   visible_ = scratch.Take<uint32_t>(uint64_t{rows} * kPackWords);
   zeros_ = scratch.Take<std::byte>(RoundUp(head_dim, 32) * sizeof(float));
   queries_ = scratch.Take<std::byte>(uint64_t{rows} / kernels_.block_rows * block_bytes_);
@@ -141,8 +146,8 @@ uint32_t PrefillUnit::Pack(uint32_t first_key, uint32_t count, bool all_seen) {
   const AttentionItem& item = *unit_.item;
   FindTokens(call_, item.sequence, unit_.kv_head, first_key, count, keys_, values_);
   uint32_t tokens = RoundUp(count, kTileTokens);
+  uint32_t seen[kPackWords] = {};
   if (!all_seen) {
-    uint32_t seen[kPackWords] = {};
     FindVisible(first_key, count, tokens / kTileTokens);
     for (uint32_t r = 0; r < num_rows_; ++r) {
       for (uint32_t w = 0; w < tokens / kTileTokens; ++w) seen[w] |= visible_[r * kPackWords + w];
@@ -158,7 +163,16 @@ uint32_t PrefillUnit::Pack(uint32_t first_key, uint32_t count, bool all_seen) {
   }
   kernels_.pack_keys(keys_, tokens, call_.params.kv.head_dim, key_pack_);
   finite_values_ = kernels_.pack_values(values_, tokens, call_.value_dim(), value_pack_);
+  if (key_scales_ != nullptr) FindPackScales(first_key, count, all_seen ? nullptr : seen);
   return tokens;
+}
+
+void PrefillUnit::FindPackScales(uint32_t first_key, uint32_t count, const uint32_t* seen) {
+  FindScales(call_, unit_.item->sequence, unit_.kv_head, first_key, count, seen, key_scales_,
+             value_scales_);
+  std::fill(key_scales_ + count, key_scales_ + kPackTokens, 1.0f);
+  std::fill(value_scales_ + count, value_scales_ + kPackTokens, 1.0f);
+  for (uint32_t t = 0; t < count; ++t) finite_values_ &= std::isfinite(value_scales_[t]);
 }
 
 // Computes the block of rows that begins at `row`.
@@ -200,6 +214,8 @@ void PrefillUnit::AttendBlock(uint32_t row, uint32_t first_key, uint32_t count, 
                     .first_token = first,
                     .end_token = end,
                     .visible = visible,
+                    .key_scales = key_scales_,
+                    .value_scales = value_scales_,
                     .select_values = !finite_values_,
                     .head_dim = call_.params.kv.head_dim,
                     .value_dim = call_.value_dim(),

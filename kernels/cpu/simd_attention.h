@@ -117,7 +117,9 @@ void Decode(const DecodeTile& tile) {
   const uint32_t all = tile.tokens == kTileTokens ? ~uint32_t{0} : (1u << tile.tokens) - 1;
   const uint32_t* visible = tile.visible == all ? nullptr : &tile.visible;
   for (uint32_t r = 0; r < kRows; ++r) {
+    ScaleTokens(tile.key_scales, tile.tokens, scores[r]);
     const float factor = Weigh(tile.rule, tile.rows, r, tile.tokens, visible, scores[r]);
+    ScaleTokens(tile.value_scales, tile.tokens, scores[r]);
     Scale(tile.rows.sums + r * tile.rows.sum_stride, tile.value_dim, factor);
   }
   uint32_t e = 0;
@@ -234,8 +236,10 @@ void Prefill(const PrefillBlock& block) {
   for (uint32_t r = 0; r < kBlockRows; ++r) {
     const uint32_t* visible =
         block.visible == nullptr ? nullptr : block.visible + r * kPackWords + first / kTileTokens;
-    const float factor =
-        Weigh(block.rule, block.rows, r, tokens, visible, scores + r * kPackTokens + first);
+    float* row = scores + r * kPackTokens + first;
+    if (block.key_scales != nullptr) ScaleTokens(block.key_scales + first, tokens, row);
+    const float factor = Weigh(block.rule, block.rows, r, tokens, visible, row);
+    if (block.value_scales != nullptr) ScaleTokens(block.value_scales + first, tokens, row);
     Scale(block.rows.sums + r * block.rows.sum_stride, block.value_dim, factor);
   }
   if (block.select_values && block.visible != nullptr) return AddSeenValues(block, scores);

@@ -104,6 +104,14 @@ inline float Weigh(const ScoreRule& rule, const RowStates& rows, uint32_t r, uin
   return factor;
 }
 
+// Multiplies each token's number by its scale. `tokens` is a multiple of kLanes; null: 1.
+inline void ScaleTokens(const float* scales, uint32_t tokens, float* numbers) {
+  if (scales == nullptr) return;
+  for (uint32_t t = 0; t < tokens; t += Simd::kLanes) {
+    Simd::Store(numbers + t, Simd::Mul(Simd::Load(numbers + t), Simd::Load(scales + t)));
+  }
+}
+
 inline void Scale(float* sums, uint32_t size, float factor) {
   if (factor == 1.0f) return;
   const F f = Simd::Set(factor);

@@ -9,16 +9,20 @@
 
 namespace pagoda::kernels::cpu {
 
+// Whether rows in this order are whole runs of 64 elements, filled up with zeros.
+constexpr bool IsOfBytes(ElementOrder order) { return order >= ElementOrder::kBytePairs; }
+
 // Copies `elements` numbers of a query to a kernel's order (not kUnpacked), or a kernel's sums back
-// to the natural order.
-void Arrange(ElementOrder order, uint32_t lanes, const float* __restrict natural, uint32_t elements,
-             float* __restrict arranged);
+// to the natural order. T: float or BFloat16.
+template <class T>
+void Arrange(ElementOrder order, uint32_t lanes, const T* __restrict natural, uint32_t elements,
+             T* __restrict arranged);
 void Restore(ElementOrder order, uint32_t lanes, const float* __restrict arranged,
              uint32_t elements, float* __restrict natural);
 
-// The distance between the sums of two rows: a multiple of what a kernel's registers hold at a
-// time.
-inline uint32_t SumStride(uint32_t value_dim) { return (value_dim + 31) / 32 * 32; }
+// The elements of a row with room for whole steps of every kernel. The distance between the sums of
+// two rows is that of a value.
+inline uint32_t WholeSteps(uint32_t elements) { return (elements + 63) / 64 * 64; }
 
 // Few rows: each key is read once, from the pool directly into registers, for all rows. The speed
 // depends on prefetching in time.
@@ -41,6 +45,7 @@ class DecodeUnit {
   void AttendTile(uint32_t first_key, uint32_t count);
   void AttendRows(uint32_t first_row, uint32_t rows, uint32_t visible);
   void HideUnseen(uint32_t visible);
+  void FindTileScales(uint32_t first_key, uint32_t count, uint32_t seen);
   void FindTile(uint32_t first_key, uint32_t count);
   uint64_t NextSeen(uint64_t key) const;
   void FindFetched(uint32_t first_key);
@@ -57,9 +62,15 @@ class DecodeUnit {
     const std::byte** keys;  // [kTileTokens]
     const std::byte** values;
   };
+  // Their scales, if each slot has its own.
+  struct TileScales {
+    float keys[kTileTokens];
+    float values[kTileTokens];
+  };
 
   const AttentionCall& call_;
   const TileKernels& kernels_;
+  const bool scaled_;  // Each slot has its own scales.
   const uint32_t group_;
   const uint32_t query_elements_;  // Of a row, with zeros at the end.
   const uint32_t sum_stride_;
@@ -73,6 +84,8 @@ class DecodeUnit {
   TileRows tile_rows_;  // zeros_ for tokens that no row sees.
   TileRows seen_rows_;  // Likewise, while rows see different tokens.
   TileRows next_rows_;  // The rows to prefetch.
+  TileScales tile_scales_;
+  TileScales seen_scales_;
   // Near: next_rows_ are the unit's tokens from here on, until this is unit_.item->end_key.
   uint32_t next_key_ = 0;
   std::byte* zeros_;  // One token.
@@ -103,6 +116,7 @@ class PrefillUnit {
   void AttendPack(uint32_t first_key, uint32_t count);
   void FindVisible(uint32_t first_key, uint32_t count, uint32_t words);
   uint32_t Pack(uint32_t first_key, uint32_t count, bool all_seen);
+  void FindPackScales(uint32_t first_key, uint32_t count, const uint32_t* seen);
   void AttendBlock(uint32_t block, uint32_t first_key, uint32_t count, uint32_t tokens);
   void Finish();
 
@@ -121,11 +135,13 @@ class PrefillUnit {
   AttentionUnit unit_;
   uint32_t first_row_ = 0;
   uint32_t num_rows_ = 0;
-  bool finite_values_ = true;
+  bool finite_values_ = true;  // And their scales.
   ScoreRule rule_;
 
   const std::byte** keys_;  // [kPackTokens]
   const std::byte** values_;
+  float* key_scales_;  // [kPackTokens]; null unless each slot has its own scales.
+  float* value_scales_;
   uint32_t* visible_;  // [rows][kPackWords]
   std::byte* zeros_;
   std::byte* queries_;

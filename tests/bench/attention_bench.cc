@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -30,41 +31,48 @@ constexpr uint32_t kHeadDim = 128;
 constexpr uint32_t kTokensPerBlock = 32;
 constexpr uint64_t kMeasuredBytes = 256 << 20;  // The least bytes that one measurement reads.
 
-// Random bf16 numbers like a model's: a normal distribution with deviation 1.
-std::vector<kernels::BFloat16> RandomNumbers(size_t count) {
+// Random numbers like a model's: a normal distribution.
+template <class T>
+std::vector<T> RandomNumbers(size_t count, float deviation = 1.0f) {
   std::mt19937 random(1);
-  std::normal_distribution<float> normal;
-  std::vector<kernels::BFloat16> numbers(count);
-  for (kernels::BFloat16& number : numbers) number = kernels::ToBFloat16(normal(random));
+  std::normal_distribution<float> normal(0.0f, deviation);
+  std::vector<T> numbers(count);
+  for (T& number : numbers) number = kernels::FromFloat<T>(normal(random));
   return numbers;
 }
 
 // The memory that calls rotate over.
 class Rotation {
  public:
-  explicit Rotation(uint64_t bytes) : memory_(bytes) {
-    // Repeats one piece of numbers. Its length differs from the distance between heads or slots.
-    const std::vector<kernels::BFloat16> numbers = RandomNumbers(1000 * kHeadDim);
-    const auto piece = absl::MakeConstSpan(reinterpret_cast<const std::byte*>(numbers.data()),
-                                           numbers.size() * sizeof(numbers[0]));
-    for (uint64_t at = 0; at < bytes; at += piece.size()) {
-      std::memcpy(memory_.bytes().data() + at, piece.data(),
-                  std::min<uint64_t>(piece.size(), bytes - at));
-    }
+  Rotation(uint64_t bytes, ElementType type) : type_(type), memory_(bytes) {
+    kernels::VisitElementType(type, [&]<class T>() {
+      // Numbers of 8 bits have the size that fitted scales give them.
+      const std::vector<T> numbers = RandomNumbers<T>(1000 * kHeadDim, sizeof(T) == 1 ? 64 : 1);
+      Fill(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(numbers.data()),
+                               numbers.size() * sizeof(T)));
+    });
   }
 
-  kernels::KvLayer Layer(uint32_t tokens_per_block) const {
+  kernels::KvLayer Layer(uint32_t tokens_per_block) {
     kernels::KvLayer kv;
-    kv.type = ElementType::kBFloat16;
+    kv.type = type_;
     kv.num_kv_heads = kKvHeads;
     kv.tokens_per_block = tokens_per_block;
     kv.head_dim = kHeadDim;
-    kv.token_stride_bytes = kHeadDim * 2;
+    kv.token_stride_bytes = kHeadDim * kernels::ElementBytes(type_);
     kv.head_stride_bytes = kv.token_stride_bytes * tokens_per_block;
     kv.slot_stride_bytes = kv.head_stride_bytes * kKvHeads * 2;
     kv.num_slots = static_cast<uint32_t>(memory_.bytes().size() / kv.slot_stride_bytes);
     kv.keys = memory_.bytes().data();
     kv.values = kv.keys + kv.slot_stride_bytes / 2;
+    if (IsFloat8(type_)) {
+      scales_.resize(uint64_t{kv.num_slots} * 2 * kKvHeads);
+      for (size_t i = 0; i < scales_.size(); ++i) scales_[i] = i % 3 == 0 ? 0x1p-6f : 0x1p-7f;
+      kv.scales = {.keys = scales_.data(),
+                   .values = scales_.data() + kKvHeads,
+                   .per_head = true,
+                   .slot_stride = 2 * kKvHeads};
+    }
     return kv;
   }
 
@@ -77,7 +85,18 @@ class Rotation {
   }
 
  private:
+  // Repeats one piece. Its length differs from the distance between heads or slots.
+  void Fill(absl::Span<const std::byte> piece) {
+    const uint64_t bytes = memory_.bytes().size();
+    for (uint64_t at = 0; at < bytes; at += piece.size()) {
+      std::memcpy(memory_.bytes().data() + at, piece.data(),
+                  std::min<uint64_t>(piece.size(), bytes - at));
+    }
+  }
+
+  const ElementType type_;
   ColdMemory memory_;
+  std::vector<float> scales_;
   uint64_t next_ = 0;
 };
 
@@ -104,7 +123,7 @@ class Call {
     contexts_.assign(batch, context);
     const uint64_t blocks = (context + kv.tokens_per_block - 1) / kv.tokens_per_block;
     tables_.resize(batch * blocks);
-    query_ = RandomNumbers(uint64_t(batch) * queries * kHeads * kHeadDim);
+    query_ = RandomNumbers<kernels::BFloat16>(uint64_t(batch) * queries * kHeads * kHeadDim);
     output_.resize(query_.size());
     params_ = {.query = query_.data(),
                .output = output_.data(),
@@ -127,7 +146,7 @@ class Call {
 
   uint64_t kv_bytes() const {
     return std::accumulate(contexts_.begin(), contexts_.end(), uint64_t{0}) * kKvHeads * kHeadDim *
-           2 * 2;
+           2 * kernels::ElementBytes(params_.kv.type);
   }
 
   double TakeSeconds() {
@@ -168,7 +187,8 @@ std::vector<Isa> NamedIsas(bool smoke) {
 class AttentionBench {
  public:
   explicit AttentionBench(const AttentionBenchOptions& options)
-      : options_(options), rotation_(options.smoke ? 64 << 20 : uint64_t{2} << 30) {}
+      : options_(options),
+        rotation_(options.smoke ? 64 << 20 : uint64_t{2} << 30, ElementType::kBFloat16) {}
 
   void Run() {
     for (const uint32_t threads : {1u, 2u}) {
@@ -191,6 +211,9 @@ class AttentionBench {
         Decode(absl::StrCat(Name(4096, 16), tail, "_", std::string(IsaName(isa))), 4096, 16,
                kTokensPerBlock, {.threads = threads, .isa = isa, .decode_isa = isa});
       }
+    }
+    for (const ElementType type : {ElementType::kFloat8E4M3, ElementType::kFloat8E5M2}) {
+      DecodeFloat8(type);
     }
     ReadBlocks();
     const Isa fastest = kernels::cpu::FastestIsa();
@@ -239,6 +262,48 @@ class AttentionBench {
            .unit = "GB/s",
            .yardstick = absl::StrCat("a read of as many bytes by ", threads, " threads"),
            .yardstick_value = yardstick / 1e9});
+  }
+
+  // Pools of 8 bits beside bf16, for the same tokens.
+  void DecodeFloat8(ElementType type) {
+    std::optional<Rotation> rotation;
+    const auto measure = [&](const std::string& id, int32_t kv, int32_t batch, const How& how) {
+      if (!options_.wanted(id)) return;
+      if (!rotation.has_value()) rotation.emplace(options_.smoke ? 64 << 20 : 1 << 30, type);
+      const int32_t context = options_.smoke ? 128 : kv;
+      Call call(rotation->Layer(kTokensPerBlock), batch, 1, context, how);
+      How bf16_how;
+      bf16_how.threads = how.threads;
+      Call bf16(rotation_.Layer(kTokensPerBlock), batch, 1, context, bf16_how);
+      const int calls =
+          options_.smoke ? 1 : std::max(1, static_cast<int>(kMeasuredBytes / bf16.kv_bytes()));
+      const auto tokens_per_second = [&](Call& measured) {
+        double seconds = 0;
+        for (int i = 0; i < calls; ++i) seconds += measured.TakeSeconds();
+        return static_cast<double>(calls) * batch * context / seconds;
+      };
+      call.TakeSeconds();
+      bf16.TakeSeconds();
+      const auto [value, yardstick] = InterleavedMedians([&] { return tokens_per_second(call); },
+                                                         [&] { return tokens_per_second(bf16); });
+      Print({.id = id,
+             .value = value / 1e6,
+             .unit = "million tokens of context/s",
+             .yardstick = "the same in bf16",
+             .yardstick_value = yardstick / 1e6});
+    };
+    const std::string name =
+        type == ElementType::kFloat8E4M3 ? "cpu_decode_e4m3_kv" : "cpu_decode_e5m2_kv";
+    for (const uint32_t threads : {1u, 2u}) {
+      const std::string tail = absl::StrCat("_t", threads);
+      const How fastest = {.threads = threads};
+      measure(absl::StrCat(name, "16384_b1", tail), 16384, 1, fastest);
+      measure(absl::StrCat(name, "16384_b16", tail), 16384, 16, fastest);
+      for (const Isa isa : NamedIsas(options_.smoke)) {
+        measure(absl::StrCat(name, "16384_b1", tail, "_", std::string(IsaName(isa))), 16384, 1,
+                {.threads = threads, .isa = isa, .decode_isa = isa});
+      }
+    }
   }
 
   // Not attention: the rate at which one thread reads the blocks of one head after another.

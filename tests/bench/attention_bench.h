@@ -20,6 +20,9 @@ struct AttentionBenchOptions {
 //   cpu_decode_bf16_kvKV_bB_tT: bytes of K and V a second on T threads, for B sequences of KV
 //     tokens. The yardstick: the same number of threads reads the same number of bytes.
 //     With _pageN: blocks of N tokens. With an isa's name: its kernels instead of the fastest ones.
+//   cpu_decode_e4m3_kvKV_bB_tT, cpu_decode_e5m2_...: the same over pools of 8 bits with a scale per
+//     slot and head, in tokens of context a second. The yardstick: pools of bf16, by the fastest
+//     kernels.
 //   cpu_prefill_bf16_N, cpu_append_bf16_512_4096: operations a second on one thread. There are 4
 //     operations for each query head, element, and pair of a query and a key that it sees. The
 //     yardstick is the dot product of bf16 pairs. With the name of an isa that lacks it, the

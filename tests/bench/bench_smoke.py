@@ -32,6 +32,11 @@ KERNELS = {
     for threads in (1, 2)
     for shape in [f"kv{kv}_b{batch}_t{threads}" for kv in (4096, 16384) for batch in (1, 16)] +
     [f"kv4096_b16_t{threads}_{what}" for what in ("page16", "page64", "fetch_near", "fetch_far")]
+} | {
+    f"cpu_decode_{type}_kv16384_b{batch}_t{threads}"
+    for type in ("e4m3", "e5m2")
+    for batch in (1, 16)
+    for threads in (1, 2)
 } | {"cpu_read_blocks_t1"} | {f"cpu_prefill_bf16_{tokens}" for tokens in (512, 1024, 2048, 4096)} | {"cpu_append_bf16_512_4096"}
 ENGINE = {
     "decode_b1", "decode_b16_over_b1", "prefill_2048", "ttft_cached_over_uncached", "ttft_host_over_uncached", "bookkeeping_share", "sampling_share",

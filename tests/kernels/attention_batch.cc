@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -187,6 +188,7 @@ void AttentionBatch::LayOut(std::mt19937& random) {
 }
 
 void AttentionBatch::WriteSeen(std::mt19937& random) {
+  std::vector<bool> has_scale(key_scales_.size());
   for (size_t s = 0; s < contexts_.size(); ++s) {
     for (uint32_t h = 0; h < shape_.num_kv_heads; ++h) {
       for (int64_t key = 0; key < contexts_[s]; ++key) {
@@ -199,11 +201,16 @@ void AttentionBatch::WriteSeen(std::mt19937& random) {
         if (!seen) continue;
         const uint32_t slot = shape_.scales_per_slot ? SlotOf(s, key) : 0;
         const uint32_t scale = slot * shape_.num_kv_heads + (shape_.scales_per_head ? h : 0);
+        has_scale[scale] = true;
         WriteToken(Key(s, h, key), shape_.head_dim, key_scales_[scale], random);
         if (!shape_.latents)
           WriteToken(Value(s, h, key), value_dim(), value_scales_[scale], random);
       }
     }
+  }
+  if (!shape_.scales_per_slot) return;
+  for (size_t i = 0; i < has_scale.size(); ++i) {
+    if (!has_scale[i]) key_scales_[i] = value_scales_[i] = std::bit_cast<float>(~uint32_t{0});
   }
 }
 

@@ -1,5 +1,5 @@
 // Batches for attention with every option, over a pool. Only the parts that some query sees are
-// written; the rest is NaN in each element type.
+// written; the rest is NaN in each element type, and so are the scales of slots without such parts.
 #ifndef PAGODA_TESTS_KERNELS_ATTENTION_BATCH_H_
 #define PAGODA_TESTS_KERNELS_ATTENTION_BATCH_H_
 
