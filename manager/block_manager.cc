@@ -23,6 +23,41 @@ absl::Status BlockManager::FreeBlocks(SessionId session, WindowSize window,
   return parts().raw_blocks.FreeBlocks(session, window, blocks, now);
 }
 
+absl::Status BlockManager::FillBlocks(SessionId session, WindowSize window,
+                                      absl::Span<const BlockFill> fills) {
+  return parts().raw_blocks.FillBlocks(session, window, fills);
+}
+
+absl::StatusOr<std::vector<BlockMetadata>> BlockManager::DescribeBlocks(
+    SessionId session, WindowSize window, absl::Span<const BlockRef> blocks) const {
+  const absl::StatusOr<WindowBlockManager*> manager = parts().windows.Require(window);
+  if (!manager.ok()) return manager.status();
+  if (blocks.empty() || blocks.size() > kMaxBatchHandles) {
+    return MakeError(Reason::kInvalidCount,
+                     absl::StrCat(blocks.size(), " blocks to describe; 1 to ", kMaxBatchHandles,
+                                  " are possible"));
+  }
+  const TenantId tenant = parts().sessions.TenantOf(session);
+  absl::StatusOr<WindowBlockManager::Metadata> known =
+      (*manager)->DescribeRaw(tenant, session, blocks);
+  if (!known.ok()) return known.status();
+  const bool all_raw = std::all_of(known->begin(), known->end(),
+                                   [](const auto& entry) { return entry.second.holders != 0; });
+  if (!all_raw) {
+    for (const SequenceId id : parts().sessions.Get(session).sequences) {
+      (*manager)->DescribeHeld(parts().sequences.Get({session, id}), &*known);
+    }
+  }
+  for (const BlockRef& ref : blocks) {
+    if (known->at(ref.id).holders == 0) return (*manager)->ForeignBlock(tenant, ref);
+  }
+  for (auto& [id, metadata] : *known) (*manager)->CompleteMetadata(tenant, id, &metadata);
+  std::vector<BlockMetadata> described;
+  described.reserve(blocks.size());
+  for (const BlockRef& ref : blocks) described.push_back(known->at(ref.id));
+  return described;
+}
+
 absl::StatusOr<SequenceAdded> BlockManager::AddSequence(SessionId session, SequenceId sequence,
                                                         const Prompt& prompt, absl::Time now) {
   return parts().sequences.AddSequence(session, sequence, prompt, now);
@@ -84,6 +119,12 @@ absl::Status BlockManager::FreeSequence(SessionId session, SequenceId sequence, 
 absl::StatusOr<const Sequence*> BlockManager::FindSequence(SessionId session,
                                                            SequenceId sequence) const {
   return parts().sequences.FindSequence(session, sequence);
+}
+
+absl::StatusOr<SequenceKv> BlockManager::ReadSequence(SessionId session, SequenceId sequence,
+                                                      uint32_t window_index, uint32_t first_block,
+                                                      uint32_t max_blocks) const {
+  return parts().sequences.ReadSequence(session, sequence, window_index, first_block, max_blocks);
 }
 
 Ticket BlockManager::ReadyOf(const Sequence& sequence) const {

@@ -175,6 +175,20 @@ class BlockManager final {
   absl::Status FreeBlocks(SessionId session, WindowSize window, absl::Span<const BlockRef> blocks,
                           absl::Time now);
 
+  // Notes how many tokens the client has written into raw blocks, and which of these are finalised;
+  // all or nothing. Applies no expiries. Errors: those of FreeBlocks; BLOCK_FINALIZED (finalised
+  // earlier), INVALID_COUNT (more tokens than a block holds), COMPUTED_BACKWARDS (fewer than
+  // before).
+  absl::Status FillBlocks(SessionId session, WindowSize window, absl::Span<const BlockFill> fills);
+
+  // What is known of raw blocks of the session and of blocks in tables of its sequences, in this
+  // order. A block may be named twice. Changes nothing. Cost: O(blocks), and O(entries of the
+  // session's tables) if one is a sequence's. Errors: UNKNOWN_WINDOW, INVALID_COUNT (none, or more
+  // than kMaxBatchHandles), UNKNOWN_BLOCK, STALE_HANDLE (an earlier generation, or freed),
+  // FOREIGN_BLOCK.
+  absl::StatusOr<std::vector<BlockMetadata>> DescribeBlocks(
+      SessionId session, WindowSize window, absl::Span<const BlockRef> blocks) const;
+
   using Prompt = SequencePrompt;
 
   // Opens a sequence: matches the longest cached prefix that is valid in every window, and reserves
@@ -269,6 +283,11 @@ class BlockManager final {
 
   // The running sequence; valid until the next call. Errors: UNKNOWN_SEQUENCE.
   absl::StatusOr<const Sequence*> FindSequence(SessionId session, SequenceId sequence) const;
+  // The entries [first_block, first_block + max_blocks) of its table in the window with this index,
+  // for a reader of its KV. Cost: O(max_blocks). Errors: UNKNOWN_SEQUENCE.
+  absl::StatusOr<SequenceKv> ReadSequence(SessionId session, SequenceId sequence,
+                                          uint32_t window_index, uint32_t first_block,
+                                          uint32_t max_blocks) const;
   // The ticket that its slots wait for; 0: none. Cost: O(blocks) while copies run.
   Ticket ReadyOf(const Sequence& sequence) const;
 

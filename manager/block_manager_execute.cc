@@ -60,6 +60,17 @@ class Executor {
     return Answer(manager_.FreeBlocks(session_, op.window, op.blocks, now_), FreedBlocks{});
   }
 
+  Result operator()(const FillBlocks& op) {
+    return Answer(manager_.FillBlocks(session_, op.window, op.blocks), FilledBlocks{});
+  }
+
+  Result operator()(const DescribeBlocks& op) {
+    absl::StatusOr<std::vector<BlockMetadata>> blocks =
+        manager_.DescribeBlocks(session_, op.window, op.blocks);
+    if (!blocks.ok()) return blocks.status();
+    return DescribedBlocks{.blocks = *std::move(blocks)};
+  }
+
   Result operator()(const AddSequence& op) {
     const absl::StatusOr<const NamespaceKey*> name_space = Confine(op.name_space);
     if (!name_space.ok()) return name_space.status();

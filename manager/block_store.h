@@ -39,7 +39,9 @@ struct Block {
   SlotIndex slot = kNoSlot;  // In `tier`; has a meaning only if OwnsSlot(state) or kAlias.
   // The number of holders: sequences, pins, deferred releases. Of a raw block: its session's id.
   uint32_t refs = 0;
-  uint32_t token_count : 11 = 0;  // For a block in the tree: the tokens of its content.
+  // For a block in the tree: the tokens of its content. For a raw block: those that its client has
+  // written.
+  uint32_t token_count : 11 = 0;
   uint32_t priority_value : 7 = 0;
   uint32_t state_value : 3 = 0;
   uint32_t tier_value : 2 = 0;
@@ -50,7 +52,7 @@ struct Block {
   uint32_t followed : 1 = 0;  // By ReuseIntervals; only while in the tree.
   // For a block in the tree: which tree it is in, the one cut off or the current one.
   uint32_t tree : 1 = 0;
-  uint32_t uses : 2 = 0;    // For a cached block: BlockFacts::uses.
+  uint32_t uses : 2 = 0;    // For a cached block: BlockFacts::uses. For a raw one: see finalized.
   uint32_t marked : 1 = 0;  // Scratch of a walk over blocks; 0 between calls.
 
   BlockState state() const { return static_cast<BlockState>(state_value); }
@@ -59,6 +61,9 @@ struct Block {
   Priority priority() const { return Priority{static_cast<uint8_t>(priority_value)}; }
   void set_priority(Priority priority) { priority_value = priority.value(); }
   bool in_tree() const { return state() == BlockState::kCached || state() == BlockState::kHole; }
+  // For a raw block: its client writes it no more.
+  bool finalized() const { return uses != 0; }
+  void finalize() { uses = 1; }
   // Taken, and not in the tree. An alias has its own id, but shares its slot.
   bool allocated_outside_tree() const { return !in_tree() && state() != BlockState::kFree; }
 };

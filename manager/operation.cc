@@ -37,6 +37,8 @@ size_t Count(const InvalidatedPrefix&) { return 0; }
 size_t Count(const RetentionSet&) { return 0; }
 size_t Count(const WaitedForTicket&) { return 0; }
 size_t Count(const FreedBlocks&) { return 0; }
+size_t Count(const FilledBlocks&) { return 0; }
+size_t Count(const DescribedBlocks& result) { return result.blocks.size(); }
 size_t Count(const CommittedTokens&) { return 0; }
 size_t Count(const FreedSequence&) { return 0; }
 

@@ -65,6 +65,39 @@ struct FreeBlocks {
 };
 struct FreedBlocks {};
 
+// The client has written the first `filled_tokens` tokens of a raw block. A finalised block is
+// complete.
+struct BlockFill {
+  enum class End : uint8_t { kOpen, kFinal };
+  BlockRef block;
+  uint32_t filled_tokens = 0;
+  End end = End::kOpen;
+  friend bool operator==(const BlockFill&, const BlockFill&) = default;
+};
+struct FillBlocks {
+  WindowSize window = kFullAttention;
+  std::vector<BlockFill> blocks;
+};
+struct FilledBlocks {};
+
+// What the core knows of a block that the client holds.
+struct BlockMetadata {
+  // Sequences that hold it, those of other sessions too; 1 for a raw block. Of the default tenant's
+  // blocks a tenant's session counts its own sequences only.
+  uint32_t holders = 0;
+  uint32_t filled_tokens = 0;  // From the block's start, with complete KV.
+  bool finalized = false;      // Full and committed, or a raw block that its client finalised.
+  bool cached = false;         // In the tree: other sequences can match it.
+  friend bool operator==(const BlockMetadata&, const BlockMetadata&) = default;
+};
+struct DescribeBlocks {
+  WindowSize window = kFullAttention;
+  std::vector<BlockRef> blocks;
+};
+struct DescribedBlocks {
+  std::vector<BlockMetadata> blocks;  // One for each block, in order.
+};
+
 struct AddSequence {
   SequenceId sequence;
   NamespaceKey name_space;
@@ -359,16 +392,17 @@ using OperationVariant =
     std::variant<AllocateBlocks, FreeBlocks, AddSequence, ReserveTokens, CommitTokens, AppendTokens,
                  FreeSequence, MatchPrefix, DescribePools, DescribeSequence, ForkSequence,
                  TruncateSequence, QueryCapacity, OffloadPrefix, PrefetchPrefix, PinPrefix,
-                 UnpinPrefix, ListPins, InvalidatePrefix, SetRetention, WaitForTicket, AppendStep>;
+                 UnpinPrefix, ListPins, InvalidatePrefix, SetRetention, WaitForTicket, AppendStep,
+                 FillBlocks, DescribeBlocks>;
 using OperationResultVariant =
     std::variant<AllocatedBlocks, FreedBlocks, AddedSequence, ReservedTokens, CommittedTokens,
                  AppendedTokens, FreedSequence, MatchedPrefix, DescribedPools, DescribedSequence,
                  ForkedSequence, TruncatedSequence, CapacityAnswer, OffloadedPrefix,
                  PrefetchedPrefix, PinnedPrefix, UnpinnedPrefix, ListedPins, InvalidatedPrefix,
-                 RetentionSet, WaitedForTicket, AppendedStep>;
+                 RetentionSet, WaitedForTicket, AppendedStep, FilledBlocks, DescribedBlocks>;
 
 // Classes, so that copies, moves and destructors are compiled once, in operation.cc. With a plain
-// variant each file would compile them for all 22 alternatives. std::variant_size and
+// variant each file would compile them for all 24 alternatives. std::variant_size and
 // std::variant_alternative need OperationVariant.
 struct Operation : OperationVariant {
   using OperationVariant::OperationVariant;

@@ -52,6 +52,17 @@ absl::Status RawBlocks::FreeBlocks(SessionId session, WindowSize window,
   return absl::OkStatus();
 }
 
+// Changes neither the tree nor what can be evicted, so it applies no expiries.
+absl::Status RawBlocks::FillBlocks(SessionId session, WindowSize window,
+                                   absl::Span<const BlockFill> fills) {
+  absl::StatusOr<WindowBlockManager*> manager = windows_.Require(window);
+  if (!manager.ok()) return manager.status();
+  if (fills.empty()) return MakeError(Reason::kInvalidCount, "no blocks to fill");
+  absl::Status status = (*manager)->CheckFills(sessions_.TenantOf(session), session, fills);
+  if (status.ok()) (*manager)->Fill(fills);
+  return status;
+}
+
 void RawBlocks::Free(OperationScope& op, Session& session, WindowBlockManager& window,
                      absl::Span<const BlockRef> blocks) {
   window.FreeRaw(op, blocks);

@@ -10,6 +10,7 @@
 #include "manager/event_recorder.h"
 #include "manager/ids.h"
 #include "manager/manager_options.h"
+#include "manager/operation.h"
 #include "manager/operation_runner.h"
 #include "manager/operation_scope.h"
 #include "manager/session_table.h"
@@ -44,6 +45,7 @@ class RawBlocks {
                                         absl::Span<BlockHandle> out, absl::Time now);
   absl::Status FreeBlocks(SessionId session, WindowSize window, absl::Span<const BlockRef> blocks,
                           absl::Time now);
+  absl::Status FillBlocks(SessionId session, WindowSize window, absl::Span<const BlockFill> fills);
 
   // Takes blocks back. REQUIRES: the session may free them.
   void Free(OperationScope& op, Session& session, WindowBlockManager& window,

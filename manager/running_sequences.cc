@@ -117,6 +117,7 @@ absl::StatusOr<SequenceAdded> RunningSequences::AddSequence(SessionId session, S
   };
 
   auto added = std::make_unique<Sequence>();
+  added->kv_version = ++last_kv_version_;
   added->key = key;
   added->charge = charge(1, own_bytes);
   added->windows.resize(windows_.size());
@@ -313,6 +314,29 @@ Ticket RunningSequences::ReadyOf(const Sequence& sequence) const {
   return ready;
 }
 
+absl::StatusOr<SequenceKv> RunningSequences::ReadSequence(SessionId session, SequenceId sequence,
+                                                          uint32_t window_index,
+                                                          uint32_t first_block,
+                                                          uint32_t max_blocks) const {
+  const absl::StatusOr<const Sequence*> found = FindSequence(session, sequence);
+  if (!found.ok()) return found.status();
+  const SequenceBlocks& blocks = (*found)->windows[window_index];
+  SequenceKv kv{.version = (*found)->kv_version,
+                .computed_tokens = (*found)->computed_tokens,
+                .losses = (*found)->losses,
+                .must_be_freed = (*found)->must_be_freed,
+                .first_block = blocks.first};
+  const uint64_t end = std::min<uint64_t>(blocks.table.size(), uint64_t{first_block} + max_blocks);
+  for (uint64_t i = first_block; i < end; ++i) {
+    const BlockHandle& block = blocks.table[i];
+    kv.blocks.push_back(block);
+    if (copies_.idle() || block.id == kNoBlock) continue;
+    const Ticket arrival = copies_.Arrival(window_index, {Tier::kPrimary, block.slot});
+    kv.ready = std::max(kv.ready, arrival);
+  }
+  return kv;
+}
+
 absl::Status RunningSequences::CheckCommit(const Sequence& sequence, uint64_t token_count,
                                            uint64_t reserved_tokens, uint32_t computed_tokens,
                                            uint32_t known_losses) const {
@@ -431,6 +455,7 @@ void RunningSequences::Shorten(const CopyTracker::Lost& lost) {
     PAGODA_CHECK(entry.has_value(), "a copy's readers have its target in their tables");
     const uint32_t left = *entry * tokens_per_block_.value();
     if (left >= sequence.computed_tokens) continue;
+    sequence.kv_version = ++last_kv_version_;
     sequence.computed_tokens = left;
     sequence.must_be_freed = !CanGoOn(windows_, sequence);
     if (sequence.must_be_freed) sequence.computed_tokens = 0;

@@ -84,6 +84,9 @@ class RunningSequences {
 
   absl::StatusOr<const Sequence*> FindSequence(SessionId session, SequenceId sequence) const;
   Ticket ReadyOf(const Sequence& sequence) const;
+  absl::StatusOr<SequenceKv> ReadSequence(SessionId session, SequenceId sequence,
+                                          uint32_t window_index, uint32_t first_block,
+                                          uint32_t max_blocks) const;
   std::vector<ShortenedSequence> Shortened(SessionId session);
 
   // --- For other parts ---
@@ -152,6 +155,7 @@ class RunningSequences {
   SessionTable& sessions_;
   OperationRunner& runner_;
   absl::flat_hash_map<SequenceKey, std::unique_ptr<Sequence>> sequences_;
+  uint64_t last_kv_version_ = 0;
 };
 
 // --- Appends: each sequence of a decode step runs one, so they are inline in the facade ---

@@ -35,6 +35,7 @@ absl::StatusOr<SequenceForked> RunningSequences::ForkSequence(SessionId session,
   }
   parent.forked_tokens = std::max(parent.forked_tokens, parent.computed_tokens);
   auto child = std::make_unique<Sequence>();
+  child->kv_version = ++last_kv_version_;
   child->key = {session, new_sequence};
   child->forked_tokens = parent.computed_tokens;
   child->token_count = parent.token_count;
@@ -136,6 +137,7 @@ absl::StatusOr<RunningSequences::Growth> RunningSequences::TruncateSequence(Sess
   if (!cut.has_waiting_tokens()) cut.named = nullptr;
   cut.charge.Resize(cut.charge.bytes() -
                     capacity_.TableBytes(old_entries - TableSize(cut.reserved_tokens)));
+  if (token_count < cut.computed_tokens) cut.kv_version = ++last_kv_version_;
   cut.computed_tokens = std::min(cut.computed_tokens, token_count);
   cut.prompt_tokens = std::min(cut.prompt_tokens, token_count);
   cut.forked_tokens = std::min(cut.forked_tokens, token_count);

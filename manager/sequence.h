@@ -80,6 +80,9 @@ struct Sequence {
   uint32_t losses = 0;                             // How often a failed copy took computed tokens.
   uint32_t known_losses = 0;                       // How many of these the client has acknowledged.
   absl::InlinedVector<SequenceBlocks, 1> windows;  // By window index.
+  // No two sequences ever have the same number. A sequence gets a new one when it loses computed
+  // tokens. So while a reader finds the same number, the KV that it has read has not changed.
+  uint64_t kv_version = 0;
 
   TenantId tenant = kDefaultTenant;  // Whose blocks these are until they are published.
   uint32_t prompt_tokens = 0;

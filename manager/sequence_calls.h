@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -58,6 +59,19 @@ struct SequenceGrowth {
 struct SequenceForked {
   const Sequence* sequence = nullptr;  // The new one.
   Ticket ready;
+};
+
+// What a reader of a sequence's KV needs in one window. A reader reads the slots without a lock,
+// and asks again afterwards: if the version and the blocks are the same, the bytes are the
+// sequence's.
+struct SequenceKv {
+  uint64_t version = 0;  // Sequence::kv_version.
+  uint32_t computed_tokens = 0;
+  uint32_t losses = 0;
+  bool must_be_freed = false;
+  uint32_t first_block = 0;         // The window has no entry of its table before this one.
+  std::vector<BlockHandle> blocks;  // The entries that were asked for, as far as they exist.
+  Ticket ready;                     // When their computed tokens are there; 0: now.
 };
 
 }  // namespace pagoda

@@ -244,6 +244,14 @@ absl::StatusOr<TenantId> SharedManager::TenantOf(SessionRef session) const {
   return core_->TenantOf(session.id);
 }
 
+absl::StatusOr<SequenceKv> SharedManager::ReadSequence(SessionRef session, SequenceId sequence,
+                                                       uint32_t window_index, uint32_t first_block,
+                                                       uint32_t max_blocks) const {
+  FairMutexLock lock(&mutex_);
+  if (absl::Status status = core_->CheckSession(session); !status.ok()) return status;
+  return core_->ReadSequence(session.id, sequence, window_index, first_block, max_blocks);
+}
+
 absl::Status SharedManager::NoteWriter(SessionRef session) {
   FairMutexLock lock(&mutex_);
   return core_->NoteWriter(session);

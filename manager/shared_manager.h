@@ -109,6 +109,12 @@ class SharedManager {
   Revision revision() const;
   void RemovePools();
 
+  // As BlockManager's method of the same name, for an open session. Takes the lock once, so pass a
+  // bounded number of blocks. Errors: also those of CheckSession.
+  absl::StatusOr<SequenceKv> ReadSequence(SessionRef session, SequenceId sequence,
+                                          uint32_t window_index, uint32_t first_block,
+                                          uint32_t max_blocks) const;
+
   // --- Lists ---
 
   std::vector<SessionRow> Sessions(SessionId from, size_t limit) const;

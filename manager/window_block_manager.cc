@@ -230,31 +230,20 @@ absl::Status WindowBlockManager::CheckRaw(TenantId tenant, SessionId owner,
 
 absl::Status WindowBlockManager::CheckOneRaw(TenantId tenant, SessionId owner,
                                              const BlockRef& ref) const {
-  const auto error = [&](Reason reason, std::string_view what) {
-    return MakeError(reason,
-                     absl::StrCat("block ", ref.id.value(), " (generation ", ref.generation.value(),
-                                  ") of window ", WindowName(window()), " ", std::string(what)));
-  };
-  if (ref.id.value() >= store_.num_ids()) {
-    return error(Reason::kUnknownBlock,
-                 absl::StrCat("does not exist; ids end at ", store_.num_ids() - 1));
+  if (ref.id.value() < store_.num_ids() && store_[ref.id].marked) {
+    return BlockError(Reason::kDoubleFree, ref, "is named twice in the call");
   }
+  if (absl::Status status = CheckCurrent(ref); !status.ok()) return status;
   const Block& block = store_[ref.id];
-  if (block.marked) return error(Reason::kDoubleFree, "is named twice in the call");
-  if (block.generation != ref.generation) {
-    return error(Reason::kStaleHandle, "is a stale handle");
-  }
   if (block.state() == BlockState::kRaw && block.refs == LowBits(owner)) return absl::OkStatus();
   // A tenant must not learn what another one does with the block.
   if (tenant != kDefaultTenant && accounts().owner(ref.id) != tenant) {
-    return error(Reason::kStaleHandle, "is a stale handle");
+    return BlockError(Reason::kStaleHandle, ref, "is a stale handle");
   }
-  const bool only_deferred = block.state() == BlockState::kPrivate && block.deferred &&
-                             residency_.deferred(ref.id) == block.refs;
-  if (block.state() == BlockState::kFree || only_deferred) {
-    return error(Reason::kDoubleFree, "is free already");
+  if (block.state() == BlockState::kFree || OnlyDeferred(ref.id)) {
+    return BlockError(Reason::kDoubleFree, ref, "is free already");
   }
-  return error(Reason::kForeignBlock, "does not belong to the session as a raw block");
+  return BlockError(Reason::kForeignBlock, ref, "does not belong to the session as a raw block");
 }
 
 void WindowBlockManager::HoldWritable(const Sequence& sequence, Session& session) {
@@ -274,6 +263,7 @@ void WindowBlockManager::FreeRaw(OperationScope& op, absl::Span<const BlockRef> 
     Block& block = store_[ref.id];
     block.set_state(BlockState::kPrivate);  // No session can free it while its release is deferred.
     block.refs = 1;
+    block.token_count = block.uses = 0;
     Release(op, ref.id, op.tenant);
   }
 }

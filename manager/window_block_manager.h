@@ -8,19 +8,23 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/error.h"
 #include "events/tree_entry.h"
 #include "manager/block_facts.h"
 #include "manager/block_store.h"
 #include "manager/ids.h"
 #include "manager/lifecycle_events.h"
 #include "manager/lists.h"
+#include "manager/operation.h"
 #include "manager/operation_scope.h"
 #include "manager/prefix_tree.h"
 #include "manager/prefix_uses.h"
@@ -268,6 +272,11 @@ class WindowBlockManager final : private CacheExit {
   // OK if `owner` may free all of `blocks`, and each is named once. Errors: those of
   // BlockManager::FreeBlocks.
   absl::Status CheckRaw(TenantId tenant, SessionId owner, absl::Span<const BlockRef> blocks);
+  // OK if `owner` may fill the blocks so, and each is named once (window_block_states.cc). Errors:
+  // those of BlockManager::FillBlocks.
+  absl::Status CheckFills(TenantId tenant, SessionId owner, absl::Span<const BlockFill> fills);
+  // REQUIRES: CheckFills(tenant, owner, fills) is OK.
+  void Fill(absl::Span<const BlockFill> fills);
   // REQUIRES: CheckRaw(op.tenant, owner, blocks) is OK.
   void FreeRaw(OperationScope& op, absl::Span<const BlockRef> blocks);
   // Adds deferred releases to `session` that hold the blocks of its sequence that it may write.
@@ -276,6 +285,21 @@ class WindowBlockManager final : private CacheExit {
   // `max_ids` ids. Sets `*next` to the first id that it did not look at. Cost: O(ids looked at).
   std::vector<BlockRef> NextRawBlocks(SessionId owner, BlockId* next, size_t max_blocks,
                                       uint32_t max_ids) const;
+
+  // --- What a session may know of its blocks (window_block_states.cc) ---
+
+  using Metadata = absl::flat_hash_map<BlockId, BlockMetadata>;
+  // Describes the raw blocks of `owner` among `blocks`, with one holder. The others that a sequence
+  // holds get an entry with no holder. Errors: those of BlockManager::DescribeBlocks, except that
+  // a block may be another session's sequence's.
+  absl::StatusOr<Metadata> DescribeRaw(TenantId tenant, SessionId owner,
+                                       absl::Span<const BlockRef> blocks) const;
+  // Adds what the sequence tells of those of its blocks that `metadata` names. Cost: O(its table).
+  void DescribeHeld(const Sequence& sequence, Metadata* metadata) const;
+  // Completes the description of a block that sequences of the session hold.
+  void CompleteMetadata(TenantId tenant, BlockId id, BlockMetadata* metadata) const;
+  // FOREIGN_BLOCK, or STALE_HANDLE if the tenant must not learn that the block is in use.
+  absl::Status ForeignBlock(TenantId tenant, const BlockRef& ref) const;
 
   // --- Time, copies, operators ---
 
@@ -426,6 +450,14 @@ class WindowBlockManager final : private CacheExit {
   // As LetGo. If the operation defers releases, the hold ends when the client completes the step.
   void Release(OperationScope& op, BlockId id, TenantId tenant);
   absl::Status CheckOneRaw(TenantId tenant, SessionId owner, const BlockRef& ref) const;
+  absl::Status BlockError(Reason reason, const BlockRef& ref, std::string_view what) const;
+  // Errors: UNKNOWN_BLOCK, STALE_HANDLE (another generation).
+  absl::Status CheckCurrent(const BlockRef& ref) const;
+  // Whether the block was freed, and only waits for the end of a step.
+  bool OnlyDeferred(BlockId id) const {
+    return store_[id].state() == BlockState::kPrivate && store_[id].deferred &&
+           residency_.deferred(id) == store_[id].refs;
+  }
   void HoldUntilStep(BlockId id, TenantId tenant, Session& session);
   void DeferRelease(BlockId id, TenantId tenant, Session& session);
   void EndPinsOf(OperationScope& op, BlockId id, RemovalReason removal);

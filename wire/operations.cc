@@ -30,22 +30,65 @@ AllocateBlocks Decode(const v1::AllocateBlocksRequest& proto) {
   return {WindowFromProto(proto.window_size()), proto.count()};
 }
 
-void Encode(const FreeBlocks& op, v1::FreeBlocksRequest* out) {
-  out->set_window_size(WindowToProto(op.window));
-  for (const BlockRef& block : op.blocks) {
-    v1::BlockRef* ref = out->add_blocks();
+using RefProtos = google::protobuf::RepeatedPtrField<v1::BlockRef>;
+
+void RefsToProto(const std::vector<BlockRef>& blocks, RefProtos* out) {
+  out->Reserve(static_cast<int>(blocks.size()));
+  for (const BlockRef& block : blocks) {
+    v1::BlockRef* ref = out->Add();
     ref->set_block_id(block.id.value());
     ref->set_generation(block.generation.value());
   }
 }
 
+std::vector<BlockRef> RefsFromProto(const RefProtos& protos) {
+  std::vector<BlockRef> blocks;
+  blocks.reserve(protos.size());
+  for (const v1::BlockRef& ref : protos) {
+    blocks.push_back({BlockId(ref.block_id()), Generation(ref.generation())});
+  }
+  return blocks;
+}
+
+void Encode(const FreeBlocks& op, v1::FreeBlocksRequest* out) {
+  out->set_window_size(WindowToProto(op.window));
+  RefsToProto(op.blocks, out->mutable_blocks());
+}
+
 FreeBlocks Decode(const v1::FreeBlocksRequest& proto) {
-  FreeBlocks op{WindowFromProto(proto.window_size()), {}};
+  return {WindowFromProto(proto.window_size()), RefsFromProto(proto.blocks())};
+}
+
+void Encode(const FillBlocks& op, v1::FillBlocksRequest* out) {
+  out->set_window_size(WindowToProto(op.window));
+  for (const BlockFill& fill : op.blocks) {
+    v1::BlockFill* proto = out->add_blocks();
+    proto->mutable_block()->set_block_id(fill.block.id.value());
+    proto->mutable_block()->set_generation(fill.block.generation.value());
+    proto->set_filled_tokens(fill.filled_tokens);
+    proto->set_finalize(fill.end == BlockFill::End::kFinal);
+  }
+}
+
+FillBlocks Decode(const v1::FillBlocksRequest& proto) {
+  FillBlocks op{WindowFromProto(proto.window_size()), {}};
   op.blocks.reserve(proto.blocks_size());
-  for (const v1::BlockRef& ref : proto.blocks()) {
-    op.blocks.push_back({BlockId(ref.block_id()), Generation(ref.generation())});
+  for (const v1::BlockFill& fill : proto.blocks()) {
+    op.blocks.push_back(
+        {.block = {BlockId(fill.block().block_id()), Generation(fill.block().generation())},
+         .filled_tokens = fill.filled_tokens(),
+         .end = fill.finalize() ? BlockFill::End::kFinal : BlockFill::End::kOpen});
   }
   return op;
+}
+
+void Encode(const DescribeBlocks& op, v1::DescribeBlocksRequest* out) {
+  out->set_window_size(WindowToProto(op.window));
+  RefsToProto(op.blocks, out->mutable_blocks());
+}
+
+DescribeBlocks Decode(const v1::DescribeBlocksRequest& proto) {
+  return {WindowFromProto(proto.window_size()), RefsFromProto(proto.blocks())};
 }
 
 // --- Sequences ---
@@ -309,6 +352,8 @@ struct MemberOf {
   auto* operator()(const SetRetention&) const { return out->mutable_set_retention(); }
   auto* operator()(const WaitForTicket&) const { return out->mutable_wait_for_ticket(); }
   auto* operator()(const AppendStep&) const { return out->mutable_append_step(); }
+  auto* operator()(const FillBlocks&) const { return out->mutable_fill_blocks(); }
+  auto* operator()(const DescribeBlocks&) const { return out->mutable_describe_blocks(); }
 };
 
 void EncodeAny(const Operation& operation, v1::Operation* out) {
@@ -376,6 +421,10 @@ absl::StatusOr<Operation> OperationFromProto(const v1::Operation& proto) {
       return AnyOf(Decode(proto.wait_for_ticket()));
     case v1::Operation::kAppendStep:
       return Decode(proto.append_step());
+    case v1::Operation::kFillBlocks:
+      return Decode(proto.fill_blocks());
+    case v1::Operation::kDescribeBlocks:
+      return Decode(proto.describe_blocks());
     case v1::Operation::OPERATION_NOT_SET:
       break;
   }

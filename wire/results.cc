@@ -72,6 +72,32 @@ AllocatedBlocks Decode(const v1::AllocateBlocksResult& proto) {
 void Encode(const FreedBlocks&, v1::FreeBlocksResult*) {}
 FreedBlocks Decode(const v1::FreeBlocksResult&) { return {}; }
 
+void Encode(const FilledBlocks&, v1::FillBlocksResult*) {}
+FilledBlocks Decode(const v1::FillBlocksResult&) { return {}; }
+
+void Encode(const DescribedBlocks& result, v1::DescribeBlocksResult* out) {
+  out->mutable_blocks()->Reserve(static_cast<int>(result.blocks.size()));
+  for (const BlockMetadata& block : result.blocks) {
+    v1::BlockState* state = out->add_blocks();
+    state->set_holders(block.holders);
+    state->set_filled_tokens(block.filled_tokens);
+    state->set_finalized(block.finalized);
+    state->set_cached(block.cached);
+  }
+}
+
+DescribedBlocks Decode(const v1::DescribeBlocksResult& proto) {
+  DescribedBlocks result;
+  result.blocks.reserve(proto.blocks_size());
+  for (const v1::BlockState& state : proto.blocks()) {
+    result.blocks.push_back({.holders = state.holders(),
+                             .filled_tokens = state.filled_tokens(),
+                             .finalized = state.finalized(),
+                             .cached = state.cached()});
+  }
+  return result;
+}
+
 // --- Sequences ---
 
 void Encode(const AddedSequence& result, v1::AddSequenceResult* out) {
@@ -419,6 +445,8 @@ struct ResultMemberOf {
   auto* operator()(const RetentionSet&) const { return out->mutable_set_retention(); }
   auto* operator()(const WaitedForTicket&) const { return out->mutable_wait_for_ticket(); }
   auto* operator()(const AppendedStep&) const { return out->mutable_append_step(); }
+  auto* operator()(const FilledBlocks&) const { return out->mutable_fill_blocks(); }
+  auto* operator()(const DescribedBlocks&) const { return out->mutable_describe_blocks(); }
 };
 
 }  // namespace
@@ -484,6 +512,10 @@ absl::StatusOr<OperationResult> OperationResultFromProto(const v1::OperationResu
       return Decode(proto.wait_for_ticket());
     case v1::OperationResult::kAppendStep:
       return Decode(proto.append_step());
+    case v1::OperationResult::kFillBlocks:
+      return Decode(proto.fill_blocks());
+    case v1::OperationResult::kDescribeBlocks:
+      return Decode(proto.describe_blocks());
     case v1::OperationResult::RESULT_NOT_SET:
       break;
   }

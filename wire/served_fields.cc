@@ -12,6 +12,7 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "pagoda/v1/admin.pb.h"
+#include "pagoda/v1/blocks.pb.h"
 #include "pagoda/v1/cache.pb.h"
 #include "pagoda/v1/caches.pb.h"
 #include "pagoda/v1/engine.pb.h"
@@ -52,8 +53,9 @@ Plans MakePlans() {
   AddPlan(v1::Operation::descriptor(), &plans);
   for (const auto* file :
        {v1::ExecuteRequest::descriptor()->file(), v1::OpenCacheRequest::descriptor()->file(),
-        v1::FetchPrefixRequest::descriptor()->file(), v1::WatchRequest::descriptor()->file(),
-        v1::GetStatusRequest::descriptor()->file(), v1::GenerateRequest::descriptor()->file()}) {
+        v1::FetchPrefixRequest::descriptor()->file(), v1::MaterializeRequest::descriptor()->file(),
+        v1::WatchRequest::descriptor()->file(), v1::GetStatusRequest::descriptor()->file(),
+        v1::GenerateRequest::descriptor()->file()}) {
     for (int i = 0; i < file->message_type_count(); ++i) AddPlan(file->message_type(i), &plans);
   }
   return plans;

@@ -303,6 +303,10 @@ constexpr const char* kOperationName<AllocateBlocks> = "allocate_blocks";
 template <>
 constexpr const char* kOperationName<FreeBlocks> = "free_blocks";
 template <>
+constexpr const char* kOperationName<FillBlocks> = "fill_blocks";
+template <>
+constexpr const char* kOperationName<DescribeBlocks> = "describe_blocks";
+template <>
 constexpr const char* kOperationName<AddSequence> = "add_sequence";
 template <>
 constexpr const char* kOperationName<ReserveTokens> = "reserve_tokens";

@@ -171,6 +171,12 @@ class Decoder {
       case 30:
         Prefix(out.mutable_invalidate_prefix());
         break;
+      case 31:
+        Fill(out.mutable_fill_blocks());
+        break;
+      case 32:
+        Describe(out.mutable_describe_blocks());
+        break;
       default:
         Look(&out);
     }
@@ -267,17 +273,45 @@ class Decoder {
     out->set_token_count(Number(in_, tokens + 1));
   }
 
+  // Mostly a raw block of the session, whose window the request then names.
+  template <class Request>
+  void RawBlock(Request* out, v1::BlockRef* block) {
+    if (client_.raw_blocks.empty() || in_.OneIn(8)) {
+      block->set_block_id(Number(in_, 16));
+      block->set_generation(in_.Below(4));
+    } else {
+      const auto& [window, known] = client_.raw_blocks[in_.Byte() % client_.raw_blocks.size()];
+      *block = known;
+      out->set_window_size(window);
+    }
+  }
+
   void FreeBlocks(v1::FreeBlocksRequest* out) {
     out->set_window_size(DrawWindow());
+    for (uint32_t i = in_.Below(4); i > 0; --i) RawBlock(out, out->add_blocks());
+  }
+
+  void Fill(v1::FillBlocksRequest* out) {
+    out->set_window_size(DrawWindow());
     for (uint32_t i = in_.Below(4); i > 0; --i) {
-      v1::BlockRef* block = out->add_blocks();
-      if (client_.raw_blocks.empty() || in_.OneIn(8)) {
-        block->set_block_id(Number(in_, 16));
-        block->set_generation(in_.Below(4));
-      } else {
-        const auto& [window, known] = client_.raw_blocks[in_.Byte() % client_.raw_blocks.size()];
-        *block = known;
-        out->set_window_size(window);
+      v1::BlockFill* fill = out->add_blocks();
+      RawBlock(out, fill->mutable_block());
+      fill->set_filled_tokens(Number(in_, 6));
+      fill->set_finalize(in_.OneIn(4));
+    }
+  }
+
+  // Raw blocks, and blocks of a sequence.
+  void Describe(v1::DescribeBlocksRequest* out) {
+    out->set_window_size(DrawWindow());
+    for (uint32_t i = in_.Below(4); i > 0; --i) RawBlock(out, out->add_blocks());
+    const auto sequence = core_.FindSequence(client_.session.id, SequenceId{DrawSequence(in_)});
+    if (!sequence.ok()) return;
+    for (size_t w = 0; w < (*sequence)->windows.size(); ++w) {
+      if (core_.info().windows[w].window.value() != out->window_size()) continue;
+      for (const BlockHandle& block : (*sequence)->windows[w].table) {
+        out->add_blocks()->set_block_id(block.id.value());
+        out->mutable_blocks(out->blocks_size() - 1)->set_generation(block.generation.value());
       }
     }
   }

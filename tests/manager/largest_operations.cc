@@ -180,6 +180,35 @@ LARGEST(FreeBlocks, {"all blocks", [](Cache& cache) {
                        for (const BlockHandle& block : got.blocks) op.blocks.push_back(block.ref());
                        return op;
                      }});
+LARGEST(FillBlocks,
+        {"all blocks", [](Cache& cache) {
+           FillBlocks op;
+           const auto got = cache.Run<AllocatedBlocks>(AllocateBlocks{.count = kBlocks});
+           for (const BlockHandle& block : got.blocks) {
+             op.blocks.push_back({block.ref(), kTokensPerBlock, BlockFill::End::kFinal});
+           }
+           return op;
+         }});
+LARGEST(DescribeBlocks,
+        {"all blocks, of a sequence and 16 forks",
+         [](Cache& cache) {
+           DescribeBlocks op;
+           ComputeWhole(cache);
+           for (uint64_t i = 0; i < 16; ++i) {
+             cache.Run(ForkSequence{.sequence = kFirst, .new_sequence = SequenceId{100 + i}});
+           }
+           const auto told = cache.Run<DescribedSequence>(DescribeSequence{.sequence = kFirst});
+           for (const BlockHandle& block : told.tables[0].blocks) op.blocks.push_back(block.ref());
+           return op;
+         }},
+        {"1,048,576 blocks, all raw", [](Cache& cache) {
+           DescribeBlocks op;
+           const auto got = cache.Run<AllocatedBlocks>(AllocateBlocks{.count = kBlocks});
+           for (size_t i = 0; i < kMaxBatchHandles; ++i) {
+             op.blocks.push_back(got.blocks[i % kBlocks].ref());
+           }
+           return op;
+         }});
 LARGEST(AddSequence,
         {"all tokens",
          [](Cache&) { return AddSequence{.sequence = kFirst, .tokens = Tokens(kCacheTokens)}; }},

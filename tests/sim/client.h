@@ -62,6 +62,9 @@ struct SimRaw {
   Ticket ready;
   bool written = false;
   Value tag = 0;  // The value that the owner has written.
+  // What the owner has declared.
+  uint32_t filled = 0;
+  bool finalized = false;
 };
 
 struct SimSession {

@@ -248,7 +248,21 @@ void Follow::NoteLower(uint32_t window, const UpdatedEvent& updated) {
     NoteGone(window, config.disk(), id, {.priority = priority, .to = std::nullopt});
     return;
   }
-  if (!moved) world_.coverage.Add(Met::kDuplicateDropped);
+  if (moved) return;
+  world_.coverage.Add(Met::kDuplicateDropped);
+  for (const Tier tier : kTiers) {
+    if (before.contains(tier) && !after.contains(tier)) ForgetDuplicate(window, tier, id);
+  }
+}
+
+// The tier's copy of the block is no duplicate any more, even if the block falls there and is
+// onboarded again in the same call.
+void Follow::ForgetDuplicate(uint32_t window, Tier tier, uint32_t id) {
+  if (victims_.empty()) return;  // Nothing is evicted in this call.
+  std::erase(
+      victims_[(window * kMaxTiers + static_cast<size_t>(tier)) * world_.config.num_tenants()]
+          .duplicates,
+      id);
 }
 
 // Records a block, or a copy of one, that the file has from an earlier run.
@@ -347,11 +361,7 @@ void Follow::NoteMove(uint32_t window, const UpdatedEvent& updated, Priority pri
               .has_children = world_.full(window) && world_.shadows[window].HasChildren(id),
               .freely = freely});
   if (freely) {
-    // It is no duplicate any more, even if it is onboarded again in the same call.
-    std::erase(
-        victims_[(window * kMaxTiers + static_cast<size_t>(to)) * world_.config.num_tenants()]
-            .duplicates,
-        id);
+    ForgetDuplicate(window, to, id);
   } else {
     ++VictimsOf(window, to, id).came;
   }

@@ -44,6 +44,7 @@ class Follow {
   void NoteVictim(uint32_t window, Tier tier, uint32_t id, const Victims::Gone& gone);
   void NoteGone(uint32_t window, Tier tier, uint32_t id, const Victims::Gone& gone);
   void NoteLower(uint32_t window, const UpdatedEvent& updated);
+  void ForgetDuplicate(uint32_t window, Tier tier, uint32_t id);
   void NoteFetched(uint32_t window, const UpdatedEvent& updated);
   void NoteFound(uint32_t window, uint32_t id);
   void Stage(const CopyOrder& order, uint32_t window);

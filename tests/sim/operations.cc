@@ -22,6 +22,8 @@ constexpr std::array kKinds = {
     Kind{"DescribeSequence", 5, DescribeOp},
     Kind{"AllocateBlocks", 20, AllocateOp},
     Kind{"FreeBlocks", 25, FreeBlocksOp},
+    Kind{"FillBlocks", 15, FillBlocksOp},
+    Kind{"DescribeBlocks", 15, DescribeBlocksOp},
     Kind{"MatchPrefix", 15, MatchOp},
     Kind{"QueryCapacity", 10, CapacityOp},
     Kind{"OffloadPrefix", 20, OffloadOp},

@@ -32,6 +32,10 @@ void DescribeOp(World& world);
 void AllocateOp(World& world);
 void FreeBlocksOp(World& world);
 
+// --- What is known of blocks (block_operations.cc) ---
+void FillBlocksOp(World& world);
+void DescribeBlocksOp(World& world);
+
 // --- Prefixes (prefix_operations.cc) ---
 void MatchOp(World& world);
 void CapacityOp(World& world);

@@ -79,6 +79,14 @@ std::vector<std::pair<Operation, std::string>> AllOperations() {
       {AllocateBlocks{kFullAttention, 3}, "allocate_blocks { count: 3 }"},
       {FreeBlocks{WindowSize(128), {{BlockId(4), Generation(2)}}},
        "free_blocks { window_size: 128 blocks { block_id: 4 generation: 2 } }"},
+      {FillBlocks{WindowSize(128),
+                  {{{BlockId(4), Generation(2)}, 3, BlockFill::End::kFinal},
+                   {{BlockId(5), Generation(1)}, 7}}},
+       "fill_blocks { window_size: 128 "
+       "blocks { block { block_id: 4 generation: 2 } filled_tokens: 3 finalize: true } "
+       "blocks { block { block_id: 5 generation: 1 } filled_tokens: 7 } }"},
+      {DescribeBlocks{WindowSize(128), {{BlockId(4), Generation(2)}}},
+       "describe_blocks { window_size: 128 blocks { block_id: 4 generation: 2 } }"},
       {MakeAdd(), kAddText},
       {ReserveTokens{SequenceId(7), 5}, "reserve_tokens { sequence_id: 7 count: 5 }"},
       {CommitTokens{SequenceId(7), {8, 9}, 4, 2},
@@ -187,6 +195,13 @@ TEST(ClientSideTest, BlockResultsKeepHandles) {
   EXPECT_EQ(matched.matched_tokens, 6u);
   EXPECT_THAT(matched.blocks, ElementsAre(kHandle));
   ResultOf<FreedBlocks>("free_blocks {}");
+  ResultOf<FilledBlocks>("fill_blocks {}");
+  const auto described = ResultOf<DescribedBlocks>(
+      "describe_blocks { blocks { holders: 3 filled_tokens: 7 finalized: true }"
+      " blocks { cached: true } }");
+  EXPECT_THAT(described.blocks,
+              ElementsAre(BlockMetadata{.holders = 3, .filled_tokens = 7, .finalized = true},
+                          BlockMetadata{.cached = true}));
 }
 
 TEST(ClientSideTest, SequenceResultsKeepTables) {

@@ -123,6 +123,8 @@ TEST(DaemonSideTest, EveryServedKindGoesThereAndItsResultComesBack) {
       {Kind::kSetRetention, v1::OperationResult::kSetRetention, RetentionSet{}},
       {Kind::kWaitForTicket, v1::OperationResult::kWaitForTicket, WaitedForTicket{}},
       {Kind::kAppendStep, v1::OperationResult::kAppendStep, AppendedStep{}},
+      {Kind::kFillBlocks, v1::OperationResult::kFillBlocks, FilledBlocks{}},
+      {Kind::kDescribeBlocks, v1::OperationResult::kDescribeBlocks, DescribedBlocks{}},
   };
   const auto* type = v1::Operation::descriptor();
   for (size_t i = 0; i < std::size(kinds); ++i) {

@@ -51,8 +51,8 @@ def enum_values(name: str, prefix: str) -> dict[str, int]:
     return {value.name.removeprefix(prefix).lower(): value.number for value in _pool.FindEnumTypeByName(name).values if value.number}
 
 
-v1 = _messages("pagoda/v1/types.proto", "pagoda/v1/prefixes.proto", "pagoda/v1/caches.proto", "pagoda/v1/cache.proto",
-               "pagoda/v1/events.proto", "pagoda/v1/admin.proto", "pagoda/v1/mapping.proto")
+v1 = _messages("pagoda/v1/types.proto", "pagoda/v1/prefixes.proto", "pagoda/v1/caches.proto", "pagoda/v1/blocks.proto",
+               "pagoda/v1/cache.proto", "pagoda/v1/events.proto", "pagoda/v1/admin.proto", "pagoda/v1/mapping.proto")
 rpc = _messages("google/rpc/status.proto", "google/rpc/error_details.proto")
 
 
