@@ -91,8 +91,14 @@ class Fitter {
   // Fits the scale of the heads from index * heads on to the tokens of a run.
   void Fit(const Part& part, uint32_t index, uint32_t heads, const TokenRun& run,
            RescaledBytes& rescaled) const {
-    const float fitted = FittedScale(
-        kv_.type, Largest(part, uint64_t{index} * heads * part.head_elements, heads, run));
+    const uint64_t first_element = uint64_t{index} * heads * part.head_elements;
+    float fitted = FittedScale(kv_.type, Largest(part, first_element, heads, run));
+    if (run.first_token == 0) {
+      TokenRun first = run;
+      first.num_tokens = 1;
+      fitted =
+          std::max(fitted, StartingScale(kv_.type, Largest(part, first_element, heads, first)));
+    }
     // Kernels only read scales, so the pointers are const. The header requires writable ones.
     float* const scale = const_cast<float*>(kv_.scales.At(part.scales, run.slot, index));
     const float before = *scale;

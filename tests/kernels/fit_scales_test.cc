@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -24,11 +25,16 @@ double LargestOf(ElementType type) {
   return type == ElementType::kFloat8E4M3 ? kLargestFloat8E4M3 : kLargestFloat8E5M2;
 }
 
-// The scale of a block whose largest number is `largest`.
-double ExpectedScale(ElementType type, double largest) {
+// The scale that a token needs whose largest number is `largest`.
+double NeededScale(ElementType type, double largest) {
   double scale = kSmallestFittedScale;
   while (largest / scale > LargestOf(type)) scale *= 2;
   return scale;
+}
+
+// The scale of a block, by its first token's largest number and that of all its tokens.
+double ExpectedScale(ElementType type, double first, double largest) {
+  return std::max(32 * NeededScale(type, first), NeededScale(type, largest));
 }
 
 // Half a unit of a number's last bit, after a division by `scale` that may have come in two steps.
@@ -110,7 +116,7 @@ TEST_P(FitScalesTest, TheSmallestPowerOfTwoThatDoesNotSaturate) {
     const float number = std::abs(std::bit_cast<float>(static_cast<uint32_t>(random())));
     if (!std::isfinite(number)) continue;
     const float scale = FittedScale(GetParam(), FiniteMagnitude(number));
-    EXPECT_EQ(scale, ExpectedScale(GetParam(), number)) << number;
+    EXPECT_EQ(scale, NeededScale(GetParam(), number)) << number;
   }
   const auto largest = static_cast<float>(LargestOf(GetParam()));
   EXPECT_EQ(FittedScale(GetParam(), FiniteMagnitude(largest)), 1.0f);
@@ -150,7 +156,7 @@ TEST_P(FitScalesTest, RandomChunksKeepEveryTokenAndTheScalesOfOneCall) {
     for (size_t n = 0; n < token_slots.size(); ++n) {
       const auto slot = static_cast<uint32_t>(token_slots[n] / kTokens);
       for (uint32_t head = 0; head < kHeads; ++head) {
-        double largest_key = 0, largest_value = 0;
+        double first_key = 0, first_value = 0, largest_key = 0, largest_value = 0;
         for (size_t m = 0; m < token_slots.size(); ++m) {
           if (token_slots[m] / kTokens != slot) continue;
           for (uint32_t i = 0; i < kDim; ++i) {
@@ -158,9 +164,12 @@ TEST_P(FitScalesTest, RandomChunksKeepEveryTokenAndTheScalesOfOneCall) {
             largest_key = std::max<double>(largest_key, std::abs(keys[at]));
             largest_value = std::max<double>(largest_value, std::abs(values[at]));
           }
+          if (token_slots[m] % kTokens != 0) continue;
+          first_key = largest_key;
+          first_value = largest_value;
         }
-        ASSERT_EQ(KeyScale(slot, head), ExpectedScale(GetParam(), largest_key));
-        ASSERT_EQ(ValueScale(slot, head), ExpectedScale(GetParam(), largest_value));
+        ASSERT_EQ(KeyScale(slot, head), ExpectedScale(GetParam(), first_key, largest_key));
+        ASSERT_EQ(ValueScale(slot, head), ExpectedScale(GetParam(), first_value, largest_value));
         for (uint32_t i = 0; i < kDim; ++i) {
           const uint64_t at = n * row + head * kDim + i;
           ASSERT_NEAR(Key(token_slots[n], head, i), keys[at],
@@ -170,6 +179,39 @@ TEST_P(FitScalesTest, RandomChunksKeepEveryTokenAndTheScalesOfOneCall) {
         }
       }
     }
+  }
+}
+
+// As long as no token is 32 times as large as the first, the first token fixes the scales. Then the
+// bytes of each token are those of a call of its own, with any tokens behind it.
+TEST_P(FitScalesTest, WithinTheHeadroomChunksChangeNoBit) {
+  std::mt19937 random(3);
+  std::uniform_real_distribution<float> fraction(1.0f, 1.99f);
+  const uint64_t row = kHeads * kDim;
+  for (int round = 0; round < 100; ++round) {
+    std::vector<float> keys(kTokens * row), values(keys.size());
+    const float size = std::exp2(static_cast<float>(random() % 60) - 30.0f);
+    for (uint64_t i = 0; i < keys.size(); ++i) {
+      // Later tokens are up to 32 times as large as the first.
+      const int exponent = i < row ? 0 : static_cast<int>(random() % 15) - 10;
+      keys[i] = size * std::ldexp(fraction(random), exponent);
+      values[i] = -keys[i] / 3;
+    }
+    std::vector<int64_t> token_slots(kTokens);
+    std::iota(token_slots.begin(), token_slots.end(), int64_t{kTokens});
+    Write(token_slots, keys.data(), values.data());
+    const std::vector<std::byte> together = pool_.bytes();
+    const std::vector<float> scales(scales_.begin() + 2 * kHeads, scales_.begin() + 4 * kHeads);
+    for (uint32_t head = 0; head < kHeads; ++head) {
+      EXPECT_EQ(KeyScale(1, head),
+                32 * NeededScale(GetParam(),
+                                 *std::max_element(&keys[head * kDim], &keys[(head + 1) * kDim])));
+    }
+    for (uint32_t t = 0; t < kTokens; ++t) {
+      Write({token_slots[t]}, &keys[t * row], &values[t * row]);
+    }
+    EXPECT_EQ(pool_.bytes(), together);
+    EXPECT_TRUE(std::equal(scales.begin(), scales.end(), scales_.begin() + 2 * kHeads));
   }
 }
 
@@ -201,7 +243,7 @@ TEST_P(FitScalesTest, TheFirstTokenStartsTheBlock) {
   WriteToken(0, 1e4f);
   WriteToken(1, 1e4f);
   WriteToken(0, 1e-4f);
-  EXPECT_EQ(KeyScale(0, 0), ExpectedScale(GetParam(), 1e-4f));
+  EXPECT_EQ(KeyScale(0, 0), ExpectedScale(GetParam(), 1e-4f, 1e-4f));
   EXPECT_NEAR(Key(0, 0, 0), 1e-4, 1e-5);
 }
 
@@ -227,12 +269,12 @@ TEST_P(FitScalesTest, OtherWritersScalesAreRaisedOrReplaced) {
   scales_[0] *= 0.75f;
   const float before = Key(0, 0, 0);
   WriteToken(1, 1e4f);
-  EXPECT_EQ(KeyScale(0, 0), ExpectedScale(GetParam(), 1e4f));
+  EXPECT_EQ(KeyScale(0, 0), NeededScale(GetParam(), 1e4f));
   EXPECT_NEAR(Key(0, 0, 0), before, Tolerance(GetParam(), before, KeyScale(0, 0)));
   for (const float nonsense : {kNan, 0.0f, -1.0f, kInfinity}) {
     scales_[0] = nonsense;
     WriteToken(1, 2.0f);
-    EXPECT_EQ(KeyScale(0, 0), ExpectedScale(GetParam(), 2.0f));
+    EXPECT_EQ(KeyScale(0, 0), NeededScale(GetParam(), 2.0f));
   }
 }
 
@@ -241,8 +283,8 @@ TEST_P(FitScalesTest, OneScaleForAllHeads) {
   std::vector<float> row(kHeads * kDim, 1.0f);
   row.back() = 3e4f;
   Write({0}, row.data(), row.data());
-  EXPECT_EQ(scales_[0], ExpectedScale(GetParam(), 3e4f));
-  EXPECT_EQ(scales_[1], ExpectedScale(GetParam(), 3e4f));
+  EXPECT_EQ(scales_[0], ExpectedScale(GetParam(), 3e4f, 3e4f));
+  EXPECT_EQ(scales_[1], ExpectedScale(GetParam(), 3e4f, 3e4f));
   EXPECT_TRUE(std::isnan(scales_[2]));
 }
 
@@ -254,7 +296,7 @@ TEST_P(FitScalesTest, LatentsHaveOneScale) {
                                    .token_slots = first,
                                    .kv = kv_};
   ASSERT_TRUE(cpu::FitScales(params).ok());
-  EXPECT_EQ(KeyScale(0, 2), ExpectedScale(GetParam(), 7.0f));
+  EXPECT_EQ(KeyScale(0, 2), ExpectedScale(GetParam(), 7.0f, 7.0f));
   EXPECT_TRUE(std::isnan(ValueScale(0, 0)));
 }
 
