@@ -31,6 +31,8 @@ class GgufCursor {
   bool ok() const { return status_.ok(); }
   uint64_t position() const { return position_; }
   uint64_t left() const { return bytes_.size() - position_; }
+  // All bytes that are left, without moving.
+  absl::Span<const std::byte> Rest() const { return bytes_.subspan(position_); }
 
   // The error does not have the file's name.
   void Fail(absl::string_view what) {

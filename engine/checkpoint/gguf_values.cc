@@ -13,63 +13,46 @@ namespace {
 constexpr uint64_t kMaxKeptElements = 4096;
 constexpr uint64_t kMaxKeptTextBytes = 65536;
 
-// Numbered by the format.
-enum class ValueType : uint32_t {
-  kUint8,
-  kInt8,
-  kUint16,
-  kInt16,
-  kUint32,
-  kInt32,
-  kFloat32,
-  kBool,
-  kString,
-  kArray,
-  kUint64,
-  kInt64,
-  kFloat64,
-};
-
 // The size of types with a fixed size; 0 for others.
-uint64_t ValueBytes(ValueType type) {
+uint64_t ValueBytes(GgufType type) {
   switch (type) {
-    case ValueType::kUint8:
-    case ValueType::kInt8:
-    case ValueType::kBool:
+    case GgufType::kUint8:
+    case GgufType::kInt8:
+    case GgufType::kBool:
       return 1;
-    case ValueType::kUint16:
-    case ValueType::kInt16:
+    case GgufType::kUint16:
+    case GgufType::kInt16:
       return 2;
-    case ValueType::kUint32:
-    case ValueType::kInt32:
-    case ValueType::kFloat32:
+    case GgufType::kUint32:
+    case GgufType::kInt32:
+    case GgufType::kFloat32:
       return 4;
-    case ValueType::kUint64:
-    case ValueType::kInt64:
-    case ValueType::kFloat64:
+    case GgufType::kUint64:
+    case GgufType::kInt64:
+    case GgufType::kFloat64:
       return 8;
     default:
       return 0;
   }
 }
 
-int64_t ReadInteger(GgufCursor& cursor, ValueType type) {
+int64_t ReadInteger(GgufCursor& cursor, GgufType type) {
   switch (type) {
-    case ValueType::kUint8:
+    case GgufType::kUint8:
       return cursor.Number<uint8_t>();
-    case ValueType::kInt8:
+    case GgufType::kInt8:
       return cursor.Number<int8_t>();
-    case ValueType::kBool:
+    case GgufType::kBool:
       return cursor.Number<uint8_t>() != 0 ? 1 : 0;
-    case ValueType::kUint16:
+    case GgufType::kUint16:
       return cursor.Number<uint16_t>();
-    case ValueType::kInt16:
+    case GgufType::kInt16:
       return cursor.Number<int16_t>();
-    case ValueType::kUint32:
+    case GgufType::kUint32:
       return cursor.Number<uint32_t>();
-    case ValueType::kInt32:
+    case GgufType::kInt32:
       return cursor.Number<int32_t>();
-    case ValueType::kInt64:
+    case GgufType::kInt64:
       return cursor.Number<int64_t>();
     default: {
       const auto number = cursor.Number<uint64_t>();
@@ -80,12 +63,14 @@ int64_t ReadInteger(GgufCursor& cursor, ValueType type) {
 }
 
 GgufValue ReadArray(GgufCursor& cursor) {
-  const auto type = static_cast<ValueType>(cursor.Number<uint32_t>());
+  const auto type = static_cast<GgufType>(cursor.Number<uint32_t>());
   const auto count = cursor.Number<uint64_t>();
-  if (type == ValueType::kString) {
+  if (type == GgufType::kString) {
     // Each takes at least eight bytes, so this ends with the file.
+    const uint64_t left = cursor.left();
+    const absl::Span<const std::byte> rest = cursor.Rest();
     for (uint64_t i = 0; i < count && cursor.ok(); ++i) cursor.Text();
-    return GgufSkipped();
+    return GgufSkipped{true, type, count, rest.first(left - cursor.left())};
   }
   const uint64_t element_bytes = ValueBytes(type);
   if (element_bytes == 0) {
@@ -96,10 +81,9 @@ GgufValue ReadArray(GgufCursor& cursor) {
     cursor.Fail(absl::StrCat("is an array of ", count, " elements, more than the file has"));
     return GgufSkipped();
   }
-  const bool is_float = type == ValueType::kFloat32 || type == ValueType::kFloat64;
+  const bool is_float = type == GgufType::kFloat32 || type == GgufType::kFloat64;
   if (is_float || count > kMaxKeptElements) {
-    cursor.Take(count * element_bytes);
-    return GgufSkipped();
+    return GgufSkipped{true, type, count, cursor.Take(count * element_bytes)};
   }
   std::vector<int64_t> integers;
   for (uint64_t i = 0; i < count; ++i) integers.push_back(ReadInteger(cursor, type));
@@ -107,18 +91,21 @@ GgufValue ReadArray(GgufCursor& cursor) {
 }
 
 GgufValue ReadValue(GgufCursor& cursor) {
-  const auto type = static_cast<ValueType>(cursor.Number<uint32_t>());
+  const auto type = static_cast<GgufType>(cursor.Number<uint32_t>());
   switch (type) {
-    case ValueType::kFloat32:
+    case GgufType::kFloat32:
       return double{cursor.Number<float>()};
-    case ValueType::kFloat64:
+    case GgufType::kFloat64:
       return cursor.Number<double>();
-    case ValueType::kString: {
+    case GgufType::kString: {
       const absl::string_view text = cursor.Text();
-      if (text.size() > kMaxKeptTextBytes) return GgufSkipped();
+      if (text.size() > kMaxKeptTextBytes) {
+        return GgufSkipped{
+            false, type, 1, {reinterpret_cast<const std::byte*>(text.data()), text.size()}};
+      }
       return std::string(text);
     }
-    case ValueType::kArray:
+    case GgufType::kArray:
       return ReadArray(cursor);
     default:
       break;

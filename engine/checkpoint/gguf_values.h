@@ -2,6 +2,7 @@
 #ifndef PAGODA_ENGINE_CHECKPOINT_GGUF_VALUES_H_
 #define PAGODA_ENGINE_CHECKPOINT_GGUF_VALUES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -9,14 +10,38 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "engine/checkpoint/gguf_cursor.h"
 
 namespace pagoda {
 
-// A skipped value: an array of texts, of floating-point numbers or of more than 4,096 integers, or
-// a text of more than 64 KiB. Tokenizers have such values.
+// The types of values, numbered by the format.
+enum class GgufType : uint32_t {
+  kUint8,
+  kInt8,
+  kUint16,
+  kInt16,
+  kUint32,
+  kInt32,
+  kFloat32,
+  kBool,
+  kString,
+  kArray,
+  kUint64,
+  kInt64,
+  kFloat64,
+};
+
+// A value that is not copied: an array of texts, of floating-point numbers or of more than 4,096
+// integers, or a text of more than 64 KiB. Tokenizers have such values. The bytes were checked, and
+// are valid as long as those that the cursor reads. Two of these count as equal.
 struct GgufSkipped {
-  friend bool operator==(GgufSkipped, GgufSkipped) = default;
+  bool is_array = true;
+  GgufType type = GgufType::kString;  // Of each element, or of the value.
+  uint64_t count = 0;                 // Of elements; 1 for a text.
+  absl::Span<const std::byte> bytes;
+
+  friend bool operator==(const GgufSkipped&, const GgufSkipped&) { return true; }
 };
 
 // Integers and booleans of every width are int64_t (GGUF's u64 above its range is refused).

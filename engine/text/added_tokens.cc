@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/text/bounded_json.h"
-#include "engine/text/bpe.h"
+#include "engine/text/token_table.h"
 #include "engine/text/utf8.h"
 
 namespace pagoda {
@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<AddedToken>> ParseAddedTokens(const nlohmann::json* l
     const std::string path = absl::StrCat("added_tokens[", tokens.size(), "]");
     JsonFields fields(element, path);
     AddedToken token;
-    const uint64_t id = fields.Number("id", Bpe::kMaxTokens);
+    const uint64_t id = fields.Number("id", TokenTable::kMaxTokens);
     token.content = fields.String("content", "");
     token.special = fields.Bool("special", false);
     token.normalized = fields.Bool("normalized", !token.special);
@@ -68,8 +68,8 @@ absl::StatusOr<std::vector<AddedToken>> ParseAddedTokens(const nlohmann::json* l
     token.lstrip = fields.Bool("lstrip", false);
     token.rstrip = fields.Bool("rstrip", false);
     if (!fields.status().ok()) return fields.status();
-    if (id >= Bpe::kMaxTokens || token.content.empty() || token.content.size() > kMaxBytes) {
-      return BadTokenizer(absl::StrCat(path, " has no id below ", Bpe::kMaxTokens,
+    if (id >= TokenTable::kMaxTokens || token.content.empty() || token.content.size() > kMaxBytes) {
+      return BadTokenizer(absl::StrCat(path, " has no id below ", TokenTable::kMaxTokens,
                                        ", or no content of 1 to ", kMaxBytes, " bytes"));
     }
     token.id = static_cast<TokenId>(id);

@@ -11,36 +11,43 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/node_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
+#include "engine/text/token_table.h"
+#include "engine/text/word_cache.h"
 #include "pools/types.h"
 
 namespace pagoda {
 
-// A `model` of type BPE of a tokenizer.json: a vocabulary, and the pairs of tokens that merge into
-// one, the most important first. Thread-safe.
+// A vocabulary, and the pairs of tokens that merge into one, the most important first. Thread-safe.
 class Bpe {
  public:
-  // Tokens have ids below this.
-  static constexpr uint64_t kMaxTokens = 1 << 22;
+  // The rules of llama.cpp for a GGUF file's vocabulary. There, merges are pairs of texts, which
+  // need not be tokens. A text that is no token at the end becomes the tokens of its bytes.
+  struct Gguf {
+    // "a b" merges "a" and "b"; a text without a space behind its first byte is ignored.
+    std::vector<absl::string_view> merges;
+    // The token of a byte: "<0x41>", or the character itself, which only ASCII's have.
+    enum class Bytes : uint8_t { kHex, kAscii };
+    Bytes bytes = Bytes::kAscii;
+    bool ignore_merges = false;  // A word that is a token is that token.
+  };
 
-  // Errors: INVALID_CHECKPOINT, which names the error or the unsupported part.
+  // A `model` of type BPE of a tokenizer.json. Errors: INVALID_CHECKPOINT, which names the error or
+  // the unsupported part.
   static absl::StatusOr<std::unique_ptr<Bpe>> Parse(const nlohmann::json& model);
+
+  static std::unique_ptr<Bpe> FromGguf(TokenTable tokens, const Gguf& gguf);
 
   // Appends the word's tokens. A character outside the vocabulary is left out if the model has no
   // token for unknown ones. Cost: O(n log n) in the word's bytes; short words are cached.
-  void Encode(absl::string_view word, std::vector<TokenId>& out) const ABSL_LOCKS_EXCLUDED(mutex_);
+  void Encode(absl::string_view word, std::vector<TokenId>& out) const;
+  // The same without the cache.
+  void EncodeAnew(absl::string_view word, std::vector<TokenId>& out) const;
 
-  std::optional<TokenId> Find(absl::string_view token) const;
-  // Null if no token has the id.
-  const std::string* Token(TokenId id) const;
-  // One more than the largest id.
-  size_t size() const { return tokens_.size(); }
+  const TokenTable& tokens() const { return tokens_; }
 
  private:
   struct Merge {
@@ -49,17 +56,22 @@ class Bpe {
   };
   class Merger;
 
-  absl::Status ReadVocabulary(const nlohmann::json& vocab);
+  explicit Bpe(TokenTable tokens) : tokens_(std::move(tokens)) {}
+
   absl::Status ReadMerges(const nlohmann::json& merges);
   absl::Status AddMerge(absl::string_view left, absl::string_view right, uint32_t rank);
 
-  void EncodeAnew(absl::string_view word, std::vector<TokenId>& out) const;
-  // The tokens of the word's characters.
+  // The tokens of the word's characters, in a model of a tokenizer.json.
   std::vector<TokenId> Characters(absl::string_view word) const;
   bool AddBytes(absl::string_view character, std::vector<TokenId>& out) const;
 
-  absl::node_hash_map<std::string, TokenId> ids_;
-  std::vector<const std::string*> tokens_;  // By id: the keys of ids_, which do not move.
+  // In a GGUF file's: the token or the piece with this text.
+  std::optional<TokenId> FindPiece(absl::string_view text) const;
+  TokenId Piece(absl::string_view text);
+  void EncodePieces(absl::string_view word, std::vector<TokenId>& out) const;
+  void AddTokensOf(absl::string_view piece, std::vector<TokenId>& out) const;
+
+  const TokenTable tokens_;
   absl::flat_hash_map<std::pair<TokenId, TokenId>, Merge> merges_;
   std::optional<TokenId> unknown_;
   std::vector<std::optional<TokenId>> bytes_;  // By byte, with byte_fallback_.
@@ -67,9 +79,13 @@ class Bpe {
   bool fuse_unknown_ = false;
   bool ignore_merges_ = false;
 
-  mutable absl::Mutex mutex_;
-  mutable absl::flat_hash_map<std::string, std::vector<TokenId>> known_words_
-      ABSL_GUARDED_BY(mutex_);
+  // Of a GGUF file: texts in merges that are no tokens. Their ids follow those of the tokens, and
+  // are never returned.
+  bool has_pieces_ = false;
+  std::vector<std::string> pieces_;
+  absl::flat_hash_map<std::string, TokenId> piece_ids_;
+
+  mutable WordCache cache_;
 };
 
 }  // namespace pagoda

@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdint>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "engine/text/utf8.h"
 
 namespace pagoda {
@@ -32,6 +34,13 @@ constexpr Tables MakeTables() {
 
 constexpr Tables kTables = MakeTables();
 
+int HexDigit(char digit) {
+  if (!absl::ascii_isxdigit(static_cast<unsigned char>(digit))) return -1;
+  return absl::ascii_isdigit(static_cast<unsigned char>(digit))
+             ? digit - '0'
+             : absl::ascii_tolower(static_cast<unsigned char>(digit)) - 'a' + 10;
+}
+
 }  // namespace
 
 std::string BytesToVisible(absl::string_view bytes) {
@@ -54,6 +63,14 @@ std::optional<std::string> VisibleToBytes(absl::string_view text) {
     text.remove_prefix(prefix.size);
   }
   return bytes;
+}
+
+std::optional<char> ByteOfToken(absl::string_view token) {
+  if (token.size() != 6 || !absl::StartsWith(token, "<0x") || token[5] != '>') return std::nullopt;
+  const int high = HexDigit(token[3]);
+  const int low = HexDigit(token[4]);
+  if (high < 0 || low < 0) return std::nullopt;
+  return static_cast<char>(high * 16 + low);
 }
 
 }  // namespace pagoda

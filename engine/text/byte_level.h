@@ -14,6 +14,9 @@ std::string BytesToVisible(absl::string_view bytes);
 // The inverse; nothing if a character stands for no byte.
 std::optional<std::string> VisibleToBytes(absl::string_view text);
 
+// The byte of a token like "<0xE2>", by which SentencePiece writes bytes.
+std::optional<char> ByteOfToken(absl::string_view token);
+
 }  // namespace pagoda
 
 #endif  // PAGODA_ENGINE_TEXT_BYTE_LEVEL_H_

@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -15,22 +14,6 @@
 
 namespace pagoda {
 namespace {
-
-int HexDigit(char digit) {
-  if (!absl::ascii_isxdigit(static_cast<unsigned char>(digit))) return -1;
-  return absl::ascii_isdigit(static_cast<unsigned char>(digit))
-             ? digit - '0'
-             : absl::ascii_tolower(static_cast<unsigned char>(digit)) - 'a' + 10;
-}
-
-// The byte of a token like "<0xE2>".
-std::optional<char> ByteToken(const std::string& token) {
-  if (token.size() != 6 || !absl::StartsWith(token, "<0x") || token[5] != '>') return std::nullopt;
-  const int high = HexDigit(token[3]);
-  const int low = HexDigit(token[4]);
-  if (high < 0 || low < 0) return std::nullopt;
-  return static_cast<char>(high * 16 + low);
-}
 
 // Strips at most `count` of the character from one end.
 std::string StripLeft(const std::string& text, const std::string& character, uint64_t count) {
@@ -145,19 +128,26 @@ absl::Status Decoder::AddStrip(const nlohmann::json& json, Stage stage) {
   return absl::OkStatus();
 }
 
-std::string Decoder::BytesOf(std::string token, const State& state, bool& is_byte) const {
+Decoder Decoder::ForPieces(Replaces replaces, FirstSpace first_space) {
+  Decoder decoder;
+  decoder.bytes_ = replaces == Replaces::kInvalidByte ? Bytes::kByteFallback : Bytes::kByteLevel;
+  decoder.strip_character_ = ' ';
+  decoder.strip_count_ = first_space == FirstSpace::kStrip ? 1 : 0;
+  return decoder;
+}
+
+Decoder::Piece Decoder::PieceOf(std::string token, const State& state) const {
   for (const TokenStep& step : token_steps_) token = step(std::move(token), state.tokens);
   if (bytes_ == Bytes::kByteFallback) {
-    if (const std::optional<char> byte = ByteToken(token)) {
-      is_byte = true;
-      return std::string(1, *byte);
+    if (const std::optional<char> byte = ByteOfToken(token)) {
+      return {.bytes = std::string(1, *byte), .is_byte = true};
     }
   }
   if (bytes_ == Bytes::kByteLevel) {
     // An added token stands for itself.
-    if (std::optional<std::string> bytes = VisibleToBytes(token)) return *std::move(bytes);
+    if (std::optional<std::string> bytes = VisibleToBytes(token)) return {*std::move(bytes)};
   }
-  return token;
+  return {std::move(token)};
 }
 
 void Decoder::Replace(size_t bytes, std::string& out) const {
@@ -195,17 +185,19 @@ void Decoder::StripBeginning(State& state, std::string& text) const {
 }
 
 std::string Decoder::Add(const std::string& token, State& state) const {
+  return AddPiece(PieceOf(token, state), state);
+}
+
+std::string Decoder::AddPiece(Piece piece, State& state) const {
   std::string text;
-  bool is_byte = false;
-  std::string bytes = BytesOf(token, state, is_byte);
-  if (!separator_.empty() && state.tokens > 0) bytes.insert(0, separator_);
+  if (!separator_.empty() && state.tokens > 0) piece.bytes.insert(0, separator_);
   // A character cannot begin in byte tokens and end in another token.
-  if (bytes_ == Bytes::kByteFallback && !is_byte && !state.incomplete.empty()) {
+  if (bytes_ == Bytes::kByteFallback && !piece.is_byte && !state.incomplete.empty()) {
     Replace(state.incomplete.size(), text);
     state.incomplete.clear();
   }
   ++state.tokens;
-  state.incomplete += bytes;
+  state.incomplete += piece.bytes;
   TakeCharacters(state, text);
   StripBeginning(state, text);
   return text;

@@ -14,14 +14,25 @@
 
 namespace pagoda {
 
-// The `decoder` of a tokenizer.json, in this order: steps for each token (Replace, Strip,
-// Metaspace), the conversion of tokens to bytes (ByteLevel, ByteFallback or none), Fuse, and Strip
-// of the beginning. Thread-safe.
+// The `decoder` of a tokenizer.json, or the rules for a GGUF file. The steps, in this order: steps
+// for each token (Replace, Strip, Metaspace), the conversion of tokens to bytes (ByteLevel,
+// ByteFallback or none), Fuse, and Strip of the beginning. Thread-safe.
 class Decoder {
  public:
   // Null: tokens with spaces between them. Errors: INVALID_CHECKPOINT, which names the unsupported
   // part; another order is unsupported too.
   static absl::StatusOr<Decoder> Parse(const nlohmann::json* json);
+
+  // For pieces that the caller makes of tokens. kInvalidRun and kInvalidByte: what becomes U+FFFD.
+  enum class Replaces : uint8_t { kInvalidRun, kInvalidByte };
+  enum class FirstSpace : uint8_t { kKeep, kStrip };
+  static Decoder ForPieces(Replaces replaces, FirstSpace first_space);
+
+  // The text or the byte that a token stands for.
+  struct Piece {
+    std::string bytes;
+    bool is_byte = false;  // With ByteFallback or kInvalidByte: a byte token, not text.
+  };
 
   // The state of a text.
   struct State {
@@ -33,6 +44,7 @@ class Decoder {
   // The whole characters that the next token completes. Invalid bytes become U+FFFD: one for each
   // byte with ByteFallback, otherwise one for each run that begins no character.
   std::string Add(const std::string& token, State& state) const;
+  std::string AddPiece(Piece piece, State& state) const;
   // The rest of the text when no token follows.
   std::string Finish(State& state) const;
 
@@ -46,7 +58,7 @@ class Decoder {
   absl::Status AddStrip(const nlohmann::json& json, Stage stage);
   absl::Status SetBytes(Bytes bytes, Stage& stage);
 
-  std::string BytesOf(std::string token, const State& state, bool& is_byte) const;
+  Piece PieceOf(std::string token, const State& state) const;
   // Moves the whole characters at the beginning of state.incomplete to `out`.
   void TakeCharacters(State& state, std::string& out) const;
   void Replace(size_t bytes, std::string& out) const;

@@ -1,11 +1,36 @@
 #include "engine/text/model_text.h"
 
 #include <filesystem>
+#include <optional>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "engine/checkpoint/gguf.h"
+#include "engine/checkpoint/model_path.h"
+#include "engine/text/gguf_chat.h"
 
 namespace pagoda {
+namespace {
+
+absl::Status NoText() {
+  return MakeError(Reason::kInvalidArgument,
+                   "the model has no tokenizer.json, so it takes no text: send the prompt as token "
+                   "ids");
+}
+
+ModelText WithoutText(const absl::Status& why) { return {why, why}; }
+
+ModelText FromGguf(const std::string& path) {
+  const absl::StatusOr<GgufFile> file = GgufFile::Open(path);
+  if (!file.ok()) return WithoutText(file.status());
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::FromGguf(file->metadata());
+  if (!tokenizer.ok()) return WithoutText(tokenizer.status());
+  absl::StatusOr<ChatFormat> chat =
+      ChatFormat::From(GgufChatSettings(file->metadata(), **tokenizer), **tokenizer);
+  return {std::move(tokenizer), std::move(chat)};
+}
+
+}  // namespace
 
 ModelText ModelText::Load(const std::string& model) {
   std::filesystem::path folder = model;
@@ -14,11 +39,11 @@ ModelText ModelText::Load(const std::string& model) {
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
       Tokenizer::Load((folder / "tokenizer.json").string());
   if (absl::IsNotFound(tokenizer.status())) {
-    tokenizer = MakeError(Reason::kInvalidArgument,
-                          "the model has no tokenizer.json, so it takes no text: send the prompt "
-                          "as token ids");
+    const absl::StatusOr<std::optional<std::string>> gguf = FindGgufFile(model);
+    if (!gguf.ok()) return WithoutText(gguf.status());
+    return gguf->has_value() ? FromGguf(**gguf) : WithoutText(NoText());
   }
-  if (!tokenizer.ok()) return {tokenizer.status(), tokenizer.status()};
+  if (!tokenizer.ok()) return WithoutText(tokenizer.status());
   absl::StatusOr<ChatFormat> chat = ChatFormat::Load(folder.string(), **tokenizer);
   return {std::move(tokenizer), std::move(chat)};
 }

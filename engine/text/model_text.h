@@ -14,12 +14,14 @@ namespace pagoda {
 // A model runs without these parts: without a tokenizer its prompts are token ids, without a chat
 // format it takes no conversations. Immutable; thread-safe.
 struct ModelText {
-  // If absent: INVALID_ARGUMENT if the model has no tokenizer.json, otherwise the errors of
-  // Tokenizer::Load and ChatFormat::Load.
+  // If absent: INVALID_ARGUMENT if the model has neither a tokenizer.json nor a GGUF file with a
+  // vocabulary; otherwise the errors of Tokenizer::Load, Tokenizer::FromGguf, GgufFile::Open and
+  // ChatFormat::Load.
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer;
   absl::StatusOr<ChatFormat> chat;
 
-  // `model` is a model's folder, or its file, whose folder is used.
+  // `model` is a model's folder or its file. A tokenizer.json in the folder wins. Otherwise a GGUF
+  // file's own metadata count: of the file `model`, or of the only one in the folder.
   static ModelText Load(const std::string& model);
 };
 

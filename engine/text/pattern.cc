@@ -25,30 +25,32 @@ icu::UnicodeString Utf16(absl::string_view text) {
       icu::StringPiece(text.data(), static_cast<int32_t>(text.size())));
 }
 
-// Converts ascending UTF-16 positions to positions in the same text in UTF-8.
+// Converts ascending positions between the same text in UTF-16 and in UTF-8.
 class Utf8Cursor {
  public:
   explicit Utf8Cursor(absl::string_view text) : text_(text) {}
 
   size_t At(int32_t utf16) {
-    while (units_ < utf16) {
-      const auto lead = static_cast<uint8_t>(text_[bytes_]);
-      bytes_ += lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-      units_ += lead < 0xF0 ? 1 : 2;
-    }
+    while (units_ < utf16) Advance();
     return bytes_;
   }
 
+  int32_t UnitsAt(size_t bytes) {
+    while (bytes_ < bytes) Advance();
+    return units_;
+  }
+
  private:
+  void Advance() {
+    const auto lead = static_cast<uint8_t>(text_[bytes_]);
+    bytes_ += lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    units_ += lead < 0xF0 ? 1 : 2;
+  }
+
   const absl::string_view text_;
   size_t bytes_ = 0;
   int32_t units_ = 0;
 };
-
-absl::Status TooLong() {
-  return MakeError(Reason::kInvalidPrompt,
-                   "the model's tokenizer takes too long to split the text into words");
-}
 
 std::vector<TextRange> FindString(const std::string& wanted, absl::string_view text) {
   std::vector<TextRange> ranges;
@@ -61,6 +63,11 @@ std::vector<TextRange> FindString(const std::string& wanted, absl::string_view t
 }
 
 }  // namespace
+
+absl::Status TooLongToSplit() {
+  return MakeError(Reason::kInvalidPrompt,
+                   "the model's tokenizer takes too long to split the text into words");
+}
 
 struct Pattern::Compiled {
   std::unique_ptr<icu::RegexPattern> regex;
@@ -101,22 +108,69 @@ absl::StatusOr<Pattern> Pattern::Parse(const nlohmann::json& json, const std::st
 absl::StatusOr<std::vector<TextRange>> Pattern::FindAll(absl::string_view text,
                                                         absl::Time deadline) const {
   if (compiled_ == nullptr) return FindString(text_, text);
-  if (text.size() > std::numeric_limits<int32_t>::max()) return TooLong();
+  if (text.size() > std::numeric_limits<int32_t>::max()) return TooLongToSplit();
   UErrorCode error = U_ZERO_ERROR;
   const icu::UnicodeString utf16 = Utf16(text);
   const std::unique_ptr<icu::RegexMatcher> matcher(compiled_->regex->matcher(utf16, error));
-  if (U_FAILURE(error) != 0) return TooLong();
+  if (U_FAILURE(error) != 0) return TooLongToSplit();
   matcher->setTimeLimit(kMatchTimeLimit, error);
   matcher->setStackLimit(kMatchStackBytes, error);
   Utf8Cursor cursor(text);
   std::vector<TextRange> ranges;
   while (matcher->find(error) != 0) {
-    if (absl::Now() > deadline) return TooLong();
+    if (absl::Now() > deadline) return TooLongToSplit();
     const size_t begin = cursor.At(matcher->start(error));
     ranges.push_back({begin, cursor.At(matcher->end(error))});
   }
-  if (U_FAILURE(error) != 0) return TooLong();
+  if (U_FAILURE(error) != 0) return TooLongToSplit();
   return ranges;
+}
+
+absl::StatusOr<std::vector<TextRange>> Pattern::SplitEach(absl::string_view text,
+                                                          const std::vector<TextRange>& ranges,
+                                                          absl::Time deadline) const {
+  std::vector<TextRange> parts;
+  const auto add = [&](size_t begin, size_t end) {
+    if (begin < end) parts.push_back({begin, end});
+  };
+  if (compiled_ == nullptr) {
+    for (const TextRange& range : ranges) {
+      size_t done = range.begin;
+      for (const TextRange& match :
+           FindString(text_, text.substr(range.begin, range.end - range.begin))) {
+        add(done, range.begin + match.begin);
+        done = range.begin + match.end;
+        add(range.begin + match.begin, done);
+      }
+      add(done, range.end);
+    }
+    return parts;
+  }
+  if (text.size() > std::numeric_limits<int32_t>::max()) return TooLongToSplit();
+  UErrorCode error = U_ZERO_ERROR;
+  const icu::UnicodeString utf16 = Utf16(text);
+  const std::unique_ptr<icu::RegexMatcher> matcher(compiled_->regex->matcher(utf16, error));
+  if (U_FAILURE(error) != 0) return TooLongToSplit();
+  matcher->setTimeLimit(kMatchTimeLimit, error);
+  matcher->setStackLimit(kMatchStackBytes, error);
+  Utf8Cursor region(text);
+  Utf8Cursor cursor(text);
+  for (const TextRange& range : ranges) {
+    const int32_t begin = region.UnitsAt(range.begin);
+    // Anchors and what looks ahead see the region alone.
+    matcher->region(begin, region.UnitsAt(range.end), error);
+    size_t done = range.begin;
+    while (U_SUCCESS(error) != 0 && matcher->find(error) != 0) {
+      if (absl::Now() > deadline) return TooLongToSplit();
+      const size_t match = cursor.At(matcher->start(error));
+      add(done, match);
+      done = cursor.At(matcher->end(error));
+      add(match, done);
+    }
+    if (U_FAILURE(error) != 0) return TooLongToSplit();
+    add(done, range.end);
+  }
+  return parts;
 }
 
 }  // namespace pagoda

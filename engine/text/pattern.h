@@ -19,6 +19,9 @@ struct TextRange {
   size_t end = 0;  // In bytes.
 };
 
+// INVALID_PROMPT: the text takes too long.
+absl::Status TooLongToSplit();
+
 // A string or a regular expression. Regular expressions of tokenizers are valid in ICU's syntax.
 // Thread-safe; copies share the compiled expression, which is immutable.
 class Pattern {
@@ -32,6 +35,14 @@ class Pattern {
   // The matches, from left to right, without overlaps. REQUIRES: `text` is UTF-8. Errors:
   // INVALID_PROMPT if an expression runs beyond the deadline or needs too much memory.
   absl::StatusOr<std::vector<TextRange>> FindAll(absl::string_view text, absl::Time deadline) const;
+
+  // Cuts each of the ranges, as if it were a whole text, into the matches and what is between them.
+  // An empty match cuts too. The result has no empty ranges. REQUIRES: `ranges` are ascending and
+  // do not overlap; the expression does not look behind, because ICU would see the text in front of
+  // a range. Errors: as FindAll.
+  absl::StatusOr<std::vector<TextRange>> SplitEach(absl::string_view text,
+                                                   const std::vector<TextRange>& ranges,
+                                                   absl::Time deadline) const;
 
  private:
   struct Compiled;  // Hides ICU's headers.

@@ -1,24 +1,20 @@
-// Turns text into token ids and back, by a Hugging Face tokenizer.json.
+// Turns text into token ids and back, by a Hugging Face tokenizer.json or a GGUF file.
 #ifndef PAGODA_ENGINE_TEXT_TOKENIZER_H_
 #define PAGODA_ENGINE_TEXT_TOKENIZER_H_
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "engine/text/added_tokens.h"
-#include "engine/text/bpe.h"
+#include "engine/checkpoint/gguf_values.h"
 #include "engine/text/decoder.h"
-#include "engine/text/normalizer.h"
-#include "engine/text/pre_tokenizer.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -29,53 +25,54 @@ enum class SpecialTokens : uint8_t { kLeaveOut, kKeep };
 // A model's tokenizer. Thread-safe.
 class Tokenizer {
  public:
-  // Errors: INVALID_CHECKPOINT, which names the error or the unsupported part; NOT_FOUND if there
-  // is no such file.
+  // A tokenizer.json. Errors: INVALID_CHECKPOINT, which names the error or the unsupported part;
+  // NOT_FOUND if there is no such file.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& file);
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Parse(absl::string_view json);
+  // The keys "tokenizer.ggml..." of a GGUF file, by llama.cpp's rules. Errors: INVALID_CHECKPOINT
+  // as above; INVALID_ARGUMENT if the file has no vocabulary.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> FromGguf(const GgufMetadata& metadata);
 
-  // Finds special tokens in the text. kKeep also adds those that the model wants around the text
-  // (its `post_processor`). Errors: INVALID_PROMPT (not UTF-8, longer than kMaxTextBytes, or an
-  // expression takes too long).
+  virtual ~Tokenizer() = default;
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  // Finds special tokens in the text. kKeep also adds those that the model wants around the text.
+  // Errors: INVALID_PROMPT (not UTF-8, longer than kMaxTextBytes, or an expression takes too long).
   absl::StatusOr<std::vector<TokenId>> Encode(absl::string_view text, SpecialTokens around) const;
 
   // Returns UTF-8. Skips ids that no token has.
   std::string Decode(absl::Span<const TokenId> tokens,
                      SpecialTokens special = SpecialTokens::kLeaveOut) const;
 
-  std::optional<TokenId> Find(absl::string_view token) const;
+  virtual std::optional<TokenId> Find(absl::string_view token) const = 0;
   // The token as in the vocabulary; null if there is none.
-  const std::string* Token(TokenId id) const;
-  bool IsSpecial(TokenId id) const;
+  virtual const std::string* Token(TokenId id) const = 0;
+  virtual bool IsSpecial(TokenId id) const = 0;
   // One more than the largest id.
-  size_t size() const { return size_; }
-
-  const Decoder& decoder() const { return decoder_; }
+  virtual size_t size() const = 0;
+  // The tokens at a text's beginning and end, if a GGUF file names them, whether or not the model
+  // wants them around a text.
+  virtual std::optional<TokenId> bos_token() const { return std::nullopt; }
+  virtual std::optional<TokenId> eos_token() const { return std::nullopt; }
+  // Any of these ends an answer. Empty if the tokenizer does not say it: a tokenizer.json does not.
+  virtual std::vector<TokenId> end_tokens() const { return {}; }
 
   static constexpr size_t kMaxFileBytes = 512 << 20;
   static constexpr size_t kMaxTextBytes = 64 << 20;
 
- private:
+ protected:
   Tokenizer() = default;
 
-  absl::Status Read(const nlohmann::json& root);
-  absl::Status ReadPostProcessor(const nlohmann::json& json, int depth);
-  absl::Status ReadTemplate(const nlohmann::json& json);
-  absl::Status AddFinders();
-  absl::Status EncodePart(absl::string_view text, bool begins_text, absl::Time deadline,
-                          std::vector<TokenId>& out) const;
+ private:
+  friend class StreamDecoder;
 
-  std::unique_ptr<Bpe> bpe_;
-  Normalizer normalizer_;
-  PreTokenizer pre_tokenizer_;
-  Decoder decoder_;
-  absl::flat_hash_map<std::string, TokenId> added_ids_;
-  absl::flat_hash_map<TokenId, AddedToken> added_;
-  AddedTokenFinder raw_finder_;         // For the raw text.
-  AddedTokenFinder normalized_finder_;  // For the normalized text.
-  std::vector<TokenId> before_;
-  std::vector<TokenId> behind_;
-  size_t size_ = 0;
+  // Appends the text's tokens. The text is UTF-8.
+  virtual absl::Status EncodeText(absl::string_view text, SpecialTokens around, absl::Time deadline,
+                                  std::vector<TokenId>& out) const = 0;
+  // The whole characters that the token completes, as StreamDecoder::Add. A token has the id.
+  virtual std::string DecodeToken(TokenId id, Decoder::State& state) const = 0;
+  virtual std::string FinishText(Decoder::State& state) const = 0;
 };
 
 // The text of one answer, token by token. Thread-compatible.
@@ -90,7 +87,7 @@ class StreamDecoder {
   // equal Tokenizer::Decode.
   std::string Add(TokenId token);
   // The rest when no token follows: U+FFFD for bytes of an incomplete character.
-  std::string Finish() { return tokenizer_.decoder().Finish(state_); }
+  std::string Finish() { return tokenizer_.FinishText(state_); }
 
  private:
   const Tokenizer& tokenizer_;

@@ -1,0 +1,17 @@
+// The chat template of a GGUF file.
+#ifndef PAGODA_ENGINE_TEXT_GGUF_CHAT_H_
+#define PAGODA_ENGINE_TEXT_GGUF_CHAT_H_
+
+#include "engine/checkpoint/gguf_values.h"
+#include "engine/text/chat_format.h"
+#include "engine/text/tokenizer.h"
+
+namespace pagoda {
+
+// The file's template, "tokenizer.chat_template". If there is none, but there are named ones: the
+// one named "default", or the only one. `tokenizer` is that of the file.
+ChatSettings GgufChatSettings(const GgufMetadata& metadata, const Tokenizer& tokenizer);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_TEXT_GGUF_CHAT_H_
