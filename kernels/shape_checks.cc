@@ -93,12 +93,6 @@ absl::Status CheckKvLayer(const KvLayer& kv) {
   return absl::OkStatus();
 }
 
-absl::Status CheckOneScaleForAllSlots(const KvScales& scales) {
-  if (!scales.per_slot()) return absl::OkStatus();
-  return InvalidArgument("kv.scales.slot_stride is ", scales.slot_stride,
-                         "; the GPU kernels need the same scales for all slots");
-}
-
 absl::Status CheckMask(const AttentionMask& mask) {
   const BlockSparsity& sparsity = mask.sparsity;
   if (!mask.causal && (mask.window_tokens != 0 || sparsity.block_tokens != 0)) {

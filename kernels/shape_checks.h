@@ -13,9 +13,6 @@ namespace pagoda::kernels {
 // the head's stride covers a head's tokens or the token's stride covers a token's heads.
 absl::Status CheckKvLayer(const KvLayer& kv);
 
-// InvalidArgument unless all slots have the same scales. The GPU kernels need this.
-absl::Status CheckOneScaleForAllSlots(const KvScales& scales);
-
 template <class... Parts>
 absl::Status InvalidArgument(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));

@@ -267,8 +267,6 @@ AttentionFamily FamilyOf(const PagedAttentionParams& params, AttentionKernels ke
 absl::Status PagedAttention(const PagedAttentionParams& params,
                             const AttentionExecution& execution) {
   if (absl::Status status = CheckShapes(params); !status.ok()) return status;
-  absl::Status scales = CheckOneScaleForAllSlots(params.kv.scales);
-  if (!scales.ok()) return scales;
   const PlanCapacity& capacity = execution.capacity;
   if (params.kv.head_dim > kMaxGenericHeadDim) {
     return InvalidArgument("kv.head_dim is ", params.kv.head_dim, ", above ", kMaxGenericHeadDim);

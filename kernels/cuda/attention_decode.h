@@ -130,9 +130,10 @@ class DecodeKernel {
       SyncWarp();
       copy_next();
       const uint32_t keys = RingBase() + stage * kStageBytes;
+      const uint32_t first = unit.item.first_key + tile * kTokens;
       float weights[kColumnTiles][4];
-      Rows::WeighKeys(args, unit, sight, scale, unit.item.first_key + tile * kTokens, keys, queries,
-                      state, weights);
+      Rows::WeighKeys(args, unit, sight, scale, Rows::ScalesOfLane(args, unit, sight, first), first,
+                      keys, queries, state, weights);
       Rows::AddValues(args.kv.type, keys + kTileBytes, weights, state);
       stage = stage + 1 == kStages ? 0 : stage + 1;
     }

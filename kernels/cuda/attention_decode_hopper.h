@@ -213,8 +213,8 @@ class HopperDecodeKernel {
       float weights[kColumnTiles][4];
       WaitFor(Full(place.slot), place.parity);
       if (sees) {
-        Rows::WeighKeys(args, unit, sight, args.scale, warps_first, WarpsRows(place.slot), queries,
-                        state, weights);
+        Rows::WeighKeys(args, unit, sight, args.scale, {}, warps_first, WarpsRows(place.slot),
+                        queries, state, weights);
       }
       Release(place);
       WaitFor(Full(place.slot), place.parity);

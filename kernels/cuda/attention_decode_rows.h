@@ -62,13 +62,38 @@ class DecodeRows {
     }
   }
 
+  // The scales of a lane's tokens of a tile, lane / 4 and lane / 4 + 8, if slots have their own.
+  struct LaneScales {
+    bool used = false;
+    TokenScales of[2];
+  };
+  static PAGODA_DEVICE LaneScales ScalesOfLane(const AttentionArgs& args, const Unit& unit,
+                                               const Sight& sight, uint32_t first) {
+    LaneScales scales;
+    if constexpr (kFloat8) {
+      if (!HasSlotScales(args)) return scales;
+      scales.used = true;
+      for (uint32_t i = 0; i < 2; ++i) {
+        scales.of[i] = FindScales(args, unit, sight, first + LaneIndex() / 4 + i * 8);
+      }
+    }
+    return scales;
+  }
+
   // Adds the 16 tokens from position `first` on, whose K is there, to the softmax. The result is
   // the tokens' weights, for AddValues.
   static PAGODA_DEVICE void WeighKeys(const AttentionArgs& args, const Unit& unit,
-                                      const Sight& sight, float scale, uint32_t first,
-                                      uint32_t keys, const Queries& queries, WarpState& state,
-                                      float (&scores)[kColumnTiles][4]) {
+                                      const Sight& sight, float scale, const LaneScales& lane,
+                                      uint32_t first, uint32_t keys, const Queries& queries,
+                                      WarpState& state, float (&scores)[kColumnTiles][4]) {
     Multiply(args.kv.type, keys, queries, scores);
+    if (kFloat8 && lane.used) {
+#pragma unroll
+      for (uint32_t t = 0; t < kColumnTiles; ++t) {
+#pragma unroll
+        for (uint32_t r = 0; r < 4; ++r) scores[t][r] *= lane.of[r / 2].key;
+      }
+    }
     // Element r belongs to token lane / 4 + r / 2 * 8 and to column 8 t + 2 (lane % 4) + r % 2.
     const bool plain =
         first >= sight.first_key && first + kTokens <= sight.end_key && args.soft_cap == 0 &&
@@ -97,6 +122,8 @@ class DecodeRows {
         // No key seen yet: all scores are -infinity, and weights 0.
         scores[t][r] = Exp2(scores[t][r] - (reference == NegativeInfinity() ? 0.0f : reference));
         state.weights[t][r % 2] += scores[t][r];
+        // The values' scale counts in the sum of values, not in that of weights.
+        if (kFloat8 && lane.used) scores[t][r] *= lane.of[r / 2].value;
       }
     }
   }

@@ -57,7 +57,9 @@ struct GenericKernel {
         product += LoadShared<float>(queries + i * 4) *
                    LoadElement(args.kv.type, args.kv.keys + offset, i);
       }
-      const float score = Score2(args, scale, SumOfWarp(product), head, key - position);
+      TokenScales own;
+      if (HasSlotScales(args)) own = ScalesOfToken(args, unit, key);
+      const float score = Score2(args, scale * own.key, SumOfWarp(product), head, key - position);
       const float higher = score > largest ? score : largest;
       // Both are -infinity while no key has a weight.
       const float rescale = largest == higher ? 1.0f : Exp2(largest - higher);
@@ -65,7 +67,7 @@ struct GenericKernel {
       largest = higher;
       sum = sum * rescale + weight;
       for (uint32_t i = LaneIndex(); i < args.value_dim; i += kWarpThreads) {
-        const float value = LoadElement(args.kv.type, args.kv.values + offset, i);
+        const float value = own.value * LoadElement(args.kv.type, args.kv.values + offset, i);
         StoreShared(values + i * 4, LoadShared<float>(values + i * 4) * rescale + weight * value);
       }
     }

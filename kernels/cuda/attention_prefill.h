@@ -32,7 +32,9 @@ class PrefillKernel {
   static constexpr uint32_t kRowBytes = kDim * (kFloat8 ? 1 : 2);
   static constexpr uint32_t kTileBytes = kTokens * kRowBytes;
   static constexpr uint32_t kQueryBytes = kRows * kDim * 2;
-  static constexpr uint32_t kSharedBytes = kQueryBytes + 4 * kTileBytes;
+  // The scales of the keys and values of two tiles.
+  static constexpr uint32_t kScaleBytes = kFloat8 ? 2 * kTokens * 8 : 0;
+  static constexpr uint32_t kSharedBytes = kQueryBytes + 4 * kTileBytes + kScaleBytes;
   static constexpr uint32_t kMinBlocks = kSharedBytes <= 110 * 1024 ? 2 : 1;
   using Args = AttentionLaunch;
 
@@ -65,6 +67,10 @@ class PrefillKernel {
     return SharedBase() + kQueryBytes + (2 + i % 2) * kTileBytes;
   }
 
+  static PAGODA_DEVICE uint32_t ScalesOfTile(uint32_t i) {
+    return SharedBase() + kQueryBytes + 4 * kTileBytes + i % 2 * kTokens * 8;
+  }
+
   // The unit's row of element r of the warp's tile m.
   static PAGODA_DEVICE uint32_t RowOf(uint32_t first_row, uint32_t m, uint32_t r) {
     return first_row + WarpIndex() * kWarpsRows + m * 16 + LaneIndex() / 4 + r / 2 * 8;
@@ -75,6 +81,42 @@ class PrefillKernel {
                                              const Sight& sight, uint32_t first) {
     return FindRow(args, unit, sight,
                    first + WarpIndex() * kCopiedRows + LaneIndex() % kCopiedRows);
+  }
+
+  // Each warp writes the scales of the tokens that it copies, if slots have their own.
+  static PAGODA_DEVICE void WriteScales(const AttentionArgs& args, const Unit& unit,
+                                        const Sight& sight, uint32_t first, uint32_t tile) {
+    if constexpr (kFloat8) {
+      if (!HasSlotScales(args) || LaneIndex() >= kCopiedRows) return;
+      const uint32_t token = WarpIndex() * kCopiedRows + LaneIndex();
+      const TokenScales scales = FindScales(args, unit, sight, first + token);
+      StoreShared(ScalesOfTile(tile) + token * 8, Vector8{{std::bit_cast<uint32_t>(scales.key),
+                                                           std::bit_cast<uint32_t>(scales.value)}});
+    }
+  }
+
+  // Multiplies the tile's scores, or its weights, by the scales of the lane's keys.
+  enum class ScaledPart : uint8_t { kKeys, kValues };
+  template <ScaledPart kPart>
+  static PAGODA_DEVICE void MultiplyByScales(const AttentionArgs& args, uint32_t tile,
+                                             Scores& scores) {
+    if constexpr (kFloat8) {
+      if (!HasSlotScales(args)) return;
+      constexpr uint32_t kOffset = kPart == ScaledPart::kKeys ? 0 : 4;
+#pragma unroll
+      for (uint32_t n = 0; n < kTokenTiles; ++n) {
+#pragma unroll
+        for (uint32_t r = 0; r < 2; ++r) {
+          const uint32_t token = 8 * n + LaneIndex() % 4 * 2 + r;
+          const float scale = LoadShared<float>(ScalesOfTile(tile) + token * 8 + kOffset);
+#pragma unroll
+          for (uint32_t m = 0; m < kRowTiles; ++m) {
+            scores[m][n][r] *= scale;
+            scores[m][n][r + 2] *= scale;
+          }
+        }
+      }
+    }
   }
 
   static PAGODA_DEVICE void Attend(const AttentionArgs& args, const Unit& unit,
@@ -98,6 +140,7 @@ class PrefillKernel {
     uint32_t first = NextTile<kTokens>(args, sight, unit.item.first_key);
     uint64_t offset = FindLanesRow(args, unit, sight, first);
     if (first < sight.end_key) CopyTile(KeyTile(0), args.kv.keys, offset, key_chunks);
+    WriteScales(args, unit, sight, first, 0);
     CommitCopies();
     if (first < sight.end_key) CopyTile(ValueTile(0), args.kv.values, offset, value_chunks);
     CommitCopies();
@@ -108,13 +151,18 @@ class PrefillKernel {
       if (more) {
         offset = FindLanesRow(args, unit, sight, next);
         CopyTile(KeyTile(i + 1), args.kv.keys, offset, key_chunks);
+        WriteScales(args, unit, sight, next, i + 1);
       }
       CommitCopies();
       WaitForCopies<2>();
       SyncThreads();  // K is there; the previous V is read, and the queries are written.
       Scores scores;
       Multiply(args.kv.type, KeyTile(i), scores);
+      MultiplyByScales<ScaledPart::kKeys>(args, i, scores);
       Weigh(args, unit, sight, scale, first_row, first, scores, state);
+      // In the sum of values, not in that of weights. Before the next barrier, behind which other
+      // warps write the next tile's scales here.
+      MultiplyByScales<ScaledPart::kValues>(args, i, scores);
       if (more) CopyTile(ValueTile(i + 1), args.kv.values, offset, value_chunks);
       CommitCopies();
       WaitForCopies<2>();

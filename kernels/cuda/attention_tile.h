@@ -73,6 +73,12 @@ PAGODA_DEVICE uint64_t FindRow(const AttentionArgs& args, const Unit& unit, cons
   return AnySees(args, unit, sight, key) ? TokenOffset(args, unit, key) : kNoRow;
 }
 
+// The scales of a key in a pool whose slots have their own; 1 if no row of the unit sees it.
+PAGODA_DEVICE TokenScales FindScales(const AttentionArgs& args, const Unit& unit,
+                                     const Sight& sight, uint32_t key) {
+  return AnySees(args, unit, sight, key) ? ScalesOfToken(args, unit, key) : TokenScales{};
+}
+
 // A warp copies kRows rows of a tile, from first_row on. A lane has the offset of row lane % kRows
 // of them. Chunks from `used_chunks` on, and rows with kNoRow, become zeros.
 template <uint32_t kRowBytes, uint32_t kRows>

@@ -43,13 +43,36 @@ PAGODA_DEVICE uint64_t TokenOffset(const AttentionArgs& args, const Unit& unit, 
          key % args.kv.tokens_per_block * args.kv.token_stride_bytes;
 }
 
+// Whether each slot has its own scales.
+PAGODA_DEVICE bool HasSlotScales(const AttentionArgs& args) {
+  return args.kv.scales.slot_stride != 0;
+}
+// The scale of a head in all slots; 1 if each slot has its own.
+PAGODA_DEVICE float ScaleOfAllSlots(const KvScales& scales, const float* part, uint32_t kv_head) {
+  return part == nullptr || scales.slot_stride != 0 ? 1.0f : part[scales.per_head ? kv_head : 0];
+}
 PAGODA_DEVICE float KeyScale(const AttentionArgs& args, uint32_t kv_head) {
-  const KvScales& scales = args.kv.scales;
-  return scales.keys == nullptr ? 1.0f : scales.keys[scales.per_head ? kv_head : 0];
+  return ScaleOfAllSlots(args.kv.scales, args.kv.scales.keys, kv_head);
 }
 PAGODA_DEVICE float ValueScale(const AttentionArgs& args, uint32_t kv_head) {
+  return ScaleOfAllSlots(args.kv.scales, args.kv.scales.values, kv_head);
+}
+
+// The scales of a token, if each slot has its own.
+struct TokenScales {
+  float key = 1;
+  float value = 1;
+};
+
+// REQUIRES: the key's block has a slot.
+PAGODA_DEVICE TokenScales ScalesOfToken(const AttentionArgs& args, const Unit& unit, uint32_t key) {
   const KvScales& scales = args.kv.scales;
-  return scales.values == nullptr ? 1.0f : scales.values[scales.per_head ? kv_head : 0];
+  const auto slot = static_cast<uint32_t>(unit.table[key / args.kv.tokens_per_block]);
+  const uint64_t at = slot * scales.slot_stride + (scales.per_head ? unit.kv_head : 0);
+  TokenScales found;
+  if (scales.keys != nullptr) found.key = scales.keys[at];
+  if (scales.values != nullptr) found.value = scales.values[at];
+  return found;
 }
 
 inline constexpr float kLog2E = 1.44269504088896340736f;

@@ -42,8 +42,6 @@ TokenRows RowsOf(const CacheRows& rows, const KvLayer& kv, uint32_t num_tokens) 
 
 absl::Status WriteCache(const CacheWriteParams& params, Stream stream) {
   if (absl::Status status = CheckShapes(params.rows, params.kv); !status.ok()) return status;
-  absl::Status scales = CheckOneScaleForAllSlots(params.kv.scales);
-  if (!scales.ok()) return scales;
   const TokenPlaces places = {.token_slots = params.token_slots.data()};
   const auto num_tokens = static_cast<uint32_t>(params.token_slots.size());
   if (num_tokens == 0) return absl::OkStatus();
@@ -52,10 +50,19 @@ absl::Status WriteCache(const CacheWriteParams& params, Stream stream) {
       LaunchWrite(ArgsOf(places, RowsOf(params.rows, params.kv, num_tokens), params.kv), stream));
 }
 
+absl::Status FitScales(const CacheWriteParams& params, Stream stream) {
+  if (absl::Status status = CheckShapes(params.rows, params.kv); !status.ok()) return status;
+  const auto num_tokens = static_cast<uint32_t>(params.token_slots.size());
+  if (num_tokens == 0 || !params.kv.scales.per_slot()) return absl::OkStatus();
+  const TokenPlaces places = {.token_slots = params.token_slots.data()};
+  return StatusOf(
+      "fit of scales",
+      LaunchFitScales(ArgsOf(places, RowsOf(params.rows, params.kv, num_tokens), params.kv),
+                      stream));
+}
+
 absl::Status FillCache(const CacheFillParams& params, uint32_t num_tokens, Stream stream) {
   if (absl::Status status = CheckShapes(params); !status.ok()) return status;
-  absl::Status scales = CheckOneScaleForAllSlots(params.kv.scales);
-  if (!scales.ok()) return scales;
   const size_t num_sequences = params.first_positions.size();
   if (num_sequences == 0) return absl::OkStatus();
   const TokenPlaces places = {.starts = params.starts.data(),
@@ -70,8 +77,6 @@ absl::Status FillCache(const CacheFillParams& params, uint32_t num_tokens, Strea
 
 absl::Status GatherCache(const CacheGatherParams& params, uint32_t num_tokens, Stream stream) {
   if (absl::Status status = CheckShapes(params); !status.ok()) return status;
-  absl::Status scales = CheckOneScaleForAllSlots(params.kv.scales);
-  if (!scales.ok()) return scales;
   const size_t num_sequences = params.starts.size() - 1;
   if (num_sequences == 0) return absl::OkStatus();
   const TokenPlaces places = {.starts = params.starts.data(),

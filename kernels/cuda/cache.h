@@ -21,6 +21,13 @@ namespace pagoda::kernels::cuda {
 // Errors: those of CheckShapes; Internal for CUDA's errors.
 absl::Status WriteCache(const CacheWriteParams& params, Stream stream);
 
+// For pools with scales per slot: sets or raises the scales of the blocks that WriteCache will
+// write with the same params, by the rules of kernels/float8_scales.h. A raise also changes the
+// block's earlier tokens. Does nothing for other pools. The tokens of a block are neighbours among
+// token_slots, in ascending order, and its earlier tokens are written. REQUIRES: kv.scales is
+// writable. Errors: as WriteCache.
+absl::Status FitScales(const CacheWriteParams& params, Stream stream);
+
 // num_tokens is the last entry of `starts`, which the host knows. Tokens behind it are not written.
 absl::Status FillCache(const CacheFillParams& params, uint32_t num_tokens, Stream stream);
 

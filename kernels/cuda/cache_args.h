@@ -41,6 +41,8 @@ struct CacheArgs {
 };
 
 int LaunchWrite(const CacheArgs& args, Stream stream);
+// Fits the scales of the blocks that LaunchWrite writes. REQUIRES: token slots, scales per slot.
+int LaunchFitScales(const CacheArgs& args, Stream stream);
 int LaunchGather(const CacheArgs& args, Stream stream);
 
 // Copies `copied_bytes` of each run of a slot; runs are `run_bytes` apart.

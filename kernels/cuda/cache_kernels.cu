@@ -11,7 +11,7 @@ namespace pagoda::kernels::cuda {
 namespace {
 
 constexpr uint32_t kVector = 8;
-constexpr uint64_t kNowhere = ~uint64_t{0};
+constexpr uint32_t kNoSlot = ~uint32_t{0};
 
 // Eight elements of T, as whole words.
 template <class T>
@@ -84,15 +84,20 @@ PAGODA_DEVICE Elements8<T> Pack(const float (&values)[kVector]) {
   return packed;
 }
 
-// The offset of token n's rows in the pool, for head 0; kNowhere for padding and places outside.
-PAGODA_DEVICE uint64_t FindToken(const CacheArgs& args, uint32_t n) {
+// A token's place in the pool. Padding and places outside have kNoSlot.
+struct TokenPlace {
+  uint32_t slot = kNoSlot;
+  uint32_t token = 0;
+};
+
+PAGODA_DEVICE TokenPlace FindToken(const CacheArgs& args, uint32_t n) {
   const TokenPlaces& places = args.places;
   const KvLayer& kv = args.kv;
   int64_t slot;
   uint32_t token;
   if (places.token_slots != nullptr) {
     const int64_t token_slot = places.token_slots[n];
-    if (token_slot < 0) return kNowhere;
+    if (token_slot < 0) return {};
     slot = token_slot / kv.tokens_per_block;
     token = static_cast<uint32_t>(token_slot % kv.tokens_per_block);
   } else {
@@ -107,18 +112,19 @@ PAGODA_DEVICE uint64_t FindToken(const CacheArgs& args, uint32_t n) {
         high = middle;
       }
     }
-    if (static_cast<int32_t>(n) >= places.starts[low + 1]) return kNowhere;
+    if (static_cast<int32_t>(n) >= places.starts[low + 1]) return {};
     const int32_t first = places.first_positions == nullptr ? 0 : places.first_positions[low];
     const int64_t position = int64_t{first} + n - places.starts[low];
     slot = places.block_tables[low * places.block_table_stride + position / kv.tokens_per_block];
     token = static_cast<uint32_t>(position % kv.tokens_per_block);
   }
-  if (slot < 0 || slot >= kv.num_slots) return kNowhere;
-  return static_cast<uint64_t>(slot) * kv.slot_stride_bytes + token * kv.token_stride_bytes;
+  if (slot < 0 || slot >= kv.num_slots) return {};
+  return {.slot = static_cast<uint32_t>(slot), .token = token};
 }
 
-PAGODA_DEVICE float ScaleOf(const float* scales, bool per_head, uint32_t head) {
-  return scales == nullptr ? 1.0f : scales[per_head ? head : 0];
+// The index of a head's scale in a slot.
+PAGODA_DEVICE uint64_t ScaleIndex(const KvScales& scales, uint32_t slot, uint32_t head) {
+  return slot * scales.slot_stride + (scales.per_head ? head : 0);
 }
 
 enum class Direction : uint8_t { kIntoPool, kOutOfPool };
@@ -139,24 +145,28 @@ struct MoveKernel {
     const TokenRows& rows = args.rows;
     const KvScales& scales = args.kv.scales;
     for (uint64_t n = BlockIndex(); n < rows.num_tokens; n += GridBlocks()) {
-      const uint64_t offset = FindToken(args, static_cast<uint32_t>(n));
-      if (offset == kNowhere) continue;
+      const TokenPlace place = FindToken(args, static_cast<uint32_t>(n));
+      if (place.slot == kNoSlot) continue;
+      const uint64_t offset =
+          place.slot * args.kv.slot_stride_bytes + place.token * args.kv.token_stride_bytes;
       if (rows.keys != nullptr) {
         Move(args, rows.keys + n * rows.key_token_stride * sizeof(Row), args.kv.keys + offset,
-             args.kv.head_dim, scales.keys);
+             args.kv.head_dim, scales.keys, place.slot);
       }
       if (rows.values != nullptr) {
         Move(args, rows.values + n * rows.value_token_stride * sizeof(Row), args.kv.values + offset,
-             rows.value_dim, scales.values);
+             rows.value_dim, scales.values, place.slot);
       }
     }
   }
 
   // Moves one part, K or V, of a token's heads.
   static PAGODA_DEVICE void Move(const CacheArgs& args, std::byte* row, std::byte* pool,
-                                 uint32_t dim, const float* scales) {
+                                 uint32_t dim, const float* scales, uint32_t slot) {
     const uint32_t heads = args.kv.num_kv_heads;
-    const bool per_head = args.kv.scales.per_head;
+    const auto scale_of = [&](uint32_t head) {
+      return scales == nullptr ? 1.0f : scales[ScaleIndex(args.kv.scales, slot, head)];
+    };
     if (args.vectors) {
       const uint32_t vectors = dim / kVector;
       for (uint32_t i = ThreadIndex(); i < heads * vectors; i += kThreads) {
@@ -164,14 +174,14 @@ struct MoveKernel {
         std::byte* in_row = row + i * kVector * sizeof(Row);
         std::byte* in_pool =
             pool + head * args.kv.head_stride_bytes + i % vectors * kVector * sizeof(Pool);
-        MoveVector(in_row, in_pool, ScaleOf(scales, per_head, head));
+        MoveVector(in_row, in_pool, scale_of(head));
       }
       return;
     }
     for (uint32_t i = ThreadIndex(); i < heads * dim; i += kThreads) {
       const uint32_t head = i / dim;
       std::byte* in_pool = pool + head * args.kv.head_stride_bytes + i % dim * sizeof(Pool);
-      MoveElement(row + i * sizeof(Row), in_pool, ScaleOf(scales, per_head, head));
+      MoveElement(row + i * sizeof(Row), in_pool, scale_of(head));
     }
   }
 

@@ -58,7 +58,8 @@ std::string AttentionCase::Describe() const {
   for (const Lengths& l : lengths) out << " " << l.queries << "/" << l.context;
   out << ", causal " << mask.causal << ", window " << mask.window_tokens << ", sinks "
       << mask.sink_tokens << ", sparse " << mask.sparsity.block_tokens << ", cap " << soft_cap
-      << ", alibi " << alibi << ", sink logits " << sinks << ", split " << split_tokens;
+      << ", scales " << pool_scales + 2 * slot_scales << ", alibi " << alibi << ", sink logits "
+      << sinks << ", split " << split_tokens;
   return out.str();
 }
 
@@ -169,12 +170,21 @@ void AttentionData::FillPool() {
     }
     kv_.scales = {.keys = key_scales_.data(), .values = value_scales_.data(), .per_head = true};
   }
+  if (case_.slot_scales) {
+    key_scales_.assign(uint64_t{kv_.num_slots} * case_.num_kv_heads, std::nanf(""));
+    value_scales_ = key_scales_;
+    kv_.scales = {.keys = key_scales_.data(),
+                  .values = value_scales_.data(),
+                  .per_head = true,
+                  .slot_stride = case_.num_kv_heads};
+  }
   seen_tables_.assign(tables_.size(), -1);
   for (size_t s = 0; s < context_lengths_.size(); ++s) {
     for (int32_t key = 0; key < context_lengths_[s]; ++key) {
       if (!SeenByAny(s, key)) continue;
       const uint64_t entry = s * table_stride_ + key / case_.tokens_per_block;
       seen_tables_[entry] = tables_[entry];
+      if (case_.slot_scales) SetScales(static_cast<uint32_t>(tables_[entry]));
       for (uint32_t h = 0; h < case_.num_kv_heads; ++h) {
         const uint64_t offset = kv_.offset_bytes(static_cast<uint32_t>(tables_[entry]), h,
                                                  key % case_.tokens_per_block);
@@ -185,6 +195,16 @@ void AttentionData::FillPool() {
         }
       }
     }
+  }
+}
+
+// Different ones for each slot and head, also of K and V unless these are the same.
+void AttentionData::SetScales(uint32_t slot) {
+  for (uint32_t h = 0; h < case_.num_kv_heads; ++h) {
+    const uint64_t at = uint64_t{slot} * case_.num_kv_heads + h;
+    key_scales_[at] = 0.25f + 0.125f * static_cast<float>((5 * slot + 3 * h) % 13);
+    value_scales_[at] =
+        case_.value_dim != 0 ? key_scales_[at] : 0.2f + static_cast<float>((slot + h) % 7);
   }
 }
 
@@ -259,7 +279,7 @@ PagedAttentionParams AttentionData::Params() const {
   params.block_tables = device_->tables.span();
   params.kv.keys = device_->pool.data();
   params.kv.values = device_->pool.data() + values_offset_;
-  if (case_.pool_scales) {
+  if (case_.pool_scales || case_.slot_scales) {
     params.kv.scales.keys = device_->key_scales.data();
     params.kv.scales.values = device_->value_scales.data();
   }

@@ -334,8 +334,8 @@ TEST_P(CudaAttentionIdentitiesTest, RefusesABadArgumentByName) {
   PagedAttentionParams params = data.Params();
   params.num_heads = 3;
   refused(PagedAttention(params, good), "num_heads is 3");
-  (params = data.Params()).kv.scales.slot_stride = 64;
-  refused(PagedAttention(params, good), "kv.scales.slot_stride is 64; the GPU kernels");
+  (params = data.Params()).kv.scales = {.per_head = true, .slot_stride = 1};
+  refused(PagedAttention(params, good), "kv.scales.slot_stride is 1; a slot has 2 scales");
   (params = data.Params()).kv.head_dim = 5000;
   EXPECT_FALSE(PagedAttention(params, good).ok());
 

@@ -205,6 +205,27 @@ TEST_F(CudaAttentionTest, ScalesOfEightBitPools) {
   }
 }
 
+TEST_F(CudaAttentionTest, ScalesOfSlots) {
+  const std::vector<Lengths> decode = {{1, 50}, {1, 7}}, prefill = {{20, 90}};
+  CheckAll({.pool_type = kE5M2, .tokens_per_block = 16, .slot_scales = true}, decode, prefill);
+  CheckAll({.pool_type = kE4M3, .tokens_per_block = 64, .slot_scales = true}, decode, prefill);
+  CheckAll({.pool_type = kE4M3, .head_dim = 128, .slot_scales = true}, decode, prefill);
+  AttentionCase masked = {.pool_type = kE4M3,
+                          .tokens_per_block = 8,
+                          .soft_cap = 20,
+                          .alibi = true,
+                          .sinks = true,
+                          .slot_scales = true,
+                          .split_tokens = 32};
+  masked.mask.window_tokens = 40;
+  masked.mask.sink_tokens = 4;
+  CheckAll(masked, decode, prefill);
+  // Latents, by the plain kernel.
+  CheckAll(
+      {.pool_type = kE4M3, .num_kv_heads = 1, .head_dim = 96, .value_dim = 64, .slot_scales = true},
+      decode, {{20, 50}});
+}
+
 TEST_F(CudaAttentionTest, LargeScores) {
   // Nearly all weight is on one key, which moves from tile to tile.
   CheckAll({.scale = 30, .query_size = 4}, {{1, 300}}, {{20, 200}});
@@ -269,6 +290,7 @@ AttentionCase RandomCase(uint32_t seed) {
   c.shared_blocks = choose({0, 1}) == 1;
   c.padding = choose({0, 0, 8, 3});
   c.split_tokens = choose({0, 0, 16, 40, 64, 1000});
+  c.slot_scales = c.pool_scales && choose({0, 1}) == 1;
   return c;
 }
 

@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/cache.h"
 #include "kernels/cuda/copy.h"
 #include "kernels/numeric.h"
 #include "tests/kernels/cuda/device_memory.h"
@@ -191,6 +194,84 @@ TEST_F(CudaCacheTest, WritesByTokenSlots) {
     EXPECT_TRUE(pool.Get() == data.pool())
         << "rows " << int(shape.rows) << " pool " << int(shape.pool) << " dim " << shape.dim << " "
         << shape.value_dim;
+  }
+}
+
+// Sequences grow by chunks, with numbers of many sizes, so that scales are set and raised. The
+// scales and the pool are those of the CPU's kernels, to the bit.
+TEST_F(CudaCacheTest, FitsTheScalesOfSlots) {
+  constexpr uint32_t kHeads = 3;
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  for (const ElementType type : {ElementType::kFloat8E4M3, ElementType::kFloat8E5M2}) {
+    for (const bool latent : {false, true}) {
+      for (const bool per_head : {true, false}) {
+        const CacheShape shape = {.rows = ElementType::kFloat32, .pool = type, .dim = 20};
+        CacheData data(shape, 1);
+        std::vector<std::byte> expected = data.pool();
+        std::vector<float> expected_scales(kSlots * 2 * kHeads, std::nanf(""));
+        DeviceArray<std::byte> pool(expected);
+        DeviceArray<float> scales(expected_scales);
+        const auto layer = [&](std::byte* bytes, const float* first) {
+          KvLayer kv = data.kv();
+          kv.value_dim = latent ? 12 : 20;
+          kv.keys = bytes;
+          kv.values = latent ? bytes : bytes + data.values_offset();
+          kv.scales = {.keys = first,
+                       .values = latent ? first : first + kHeads,
+                       .per_head = per_head,
+                       .slot_stride = 2 * kHeads};
+          return kv;
+        };
+        // Blocks 7, 2 and 4 in steps of 1 to 6 tokens, and block 9 beside them.
+        for (int64_t done = 0; done < 3 * kBlock;) {
+          constexpr int64_t kBlocks[] = {7, 2, 4};
+          std::vector<int64_t> token_slots = {-1};
+          for (uint32_t left = 1 + random() % 6; left > 0 && done < 3 * kBlock; --left, ++done) {
+            token_slots.push_back(kBlocks[done / kBlock] * kBlock + done % kBlock);
+          }
+          if (done % 3 == 0) token_slots.push_back(9 * kBlock);
+          token_slots.push_back(kSlots * kBlock + 3);  // Outside: only the device skips it.
+          const uint64_t row = kHeads * 20;
+          std::vector<float> keys, values;
+          for (uint64_t n = 0; n < token_slots.size(); ++n) {
+            const float size = std::exp2(static_cast<float>(random() % 24) - 12.0f);
+            for (uint64_t i = 0; i < row; ++i) keys.push_back(size * normal(random));
+            for (uint64_t i = 0; i < row; ++i) values.push_back(normal(random) / size);
+            if (random() % 4 == 0) keys.back() = std::nanf("");
+          }
+          const auto params = [&](const KvLayer& kv, const float* k, const float* v,
+                                  absl::Span<const int64_t> slots) {
+            return CacheWriteParams{.rows = {.keys = k,
+                                             .values = latent ? nullptr : v,
+                                             .key_token_stride = row,
+                                             .value_token_stride = row},
+                                    .token_slots = slots,
+                                    .kv = kv};
+          };
+          const CacheWriteParams on_host =
+              params(layer(expected.data(), expected_scales.data()), keys.data(), values.data(),
+                     absl::MakeConstSpan(token_slots).first(token_slots.size() - 1));
+          ASSERT_TRUE(cpu::FitScales(on_host).ok());
+          ASSERT_TRUE(cpu::WriteCache(on_host).ok());
+          DeviceArray<float> device_keys(keys);
+          DeviceArray<float> device_values(values);
+          DeviceArray<int64_t> slots(token_slots);
+          const CacheWriteParams on_device =
+              params(layer(pool.data(), scales.data()), device_keys.data(), device_values.data(),
+                     slots.span());
+          ASSERT_TRUE(FitScales(on_device, nullptr).ok());
+          ASSERT_TRUE(WriteCache(on_device, nullptr).ok());
+          FinishDevice();
+        }
+        EXPECT_TRUE(pool.Get() == expected);
+        const std::vector<float> fitted = scales.Get();
+        for (size_t i = 0; i < fitted.size(); ++i) {
+          EXPECT_EQ(std::bit_cast<uint32_t>(fitted[i]),
+                    std::bit_cast<uint32_t>(expected_scales[i]));
+        }
+      }
+    }
   }
 }
 
@@ -385,8 +466,8 @@ TEST_F(CudaCacheTest, RefusesWhatTheHostsChecksRefuse) {
   CacheGatherParams bad_gather = gather;
   bad_gather.keys = nullptr;
   refused(GatherCache(bad_gather, 1, nullptr), "keys and values are null");
-  (bad_gather = gather).kv.scales.slot_stride = 64;
-  refused(GatherCache(bad_gather, 1, nullptr), "kv.scales.slot_stride is 64; the GPU kernels");
+  (bad_gather = gather).kv.scales = {.per_head = true, .slot_stride = 1};
+  refused(GatherCache(bad_gather, 1, nullptr), "kv.scales.slot_stride is 1; a slot has 3 scales");
   (bad_gather = gather).keys = rows.data() + 1;
   refused(GatherCache(bad_gather, 1, nullptr), "keys");
   // A product of sequences and stride that wraps around.
