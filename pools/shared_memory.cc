@@ -9,13 +9,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "pools/available_memory.h"
 #include "pools/huge_page_memory.h"
 
 namespace pagoda {
@@ -23,19 +22,6 @@ namespace {
 
 absl::Status SystemError(std::string_view call, const std::string& name) {
   return absl::ErrnoToStatus(errno, absl::StrCat(std::string(call), "(", name, ")"));
-}
-
-// The memory that the kernel estimates to be usable without swapping.
-absl::StatusOr<uint64_t> AvailableMemoryBytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string line;
-  while (std::getline(file, line)) {
-    unsigned long long kibibytes = 0;
-    if (std::sscanf(line.c_str(), "MemAvailable: %llu kB", &kibibytes) == 1) {
-      return uint64_t{kibibytes} * 1024;
-    }
-  }
-  return absl::NotFoundError("/proc/meminfo has no MemAvailable");
 }
 
 int OpenFlags(MemoryAccess access) { return access == MemoryAccess::kRead ? O_RDONLY : O_RDWR; }
