@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/attention.h"
 #include "tests/kernels/test_pool.h"
 
 namespace pagoda::kernels {
@@ -146,6 +148,60 @@ TEST(ExchangeTest, ComesBackByteForByteAndTouchesNothingElse) {
       ASSERT_EQ(pool.bytes(), before) << "form " << static_cast<int>(form);
     }
   }
+}
+
+// vLLM's blocks, exchanged on load: K is split by x, V is transposed.
+TEST(ExchangeTest, AttentionOverImportedBlocksIsThatOverTheTokensThemselves) {
+  const Case c{ElementType::kBFloat16, 16, 64, 0};
+  constexpr int32_t kContext = 59;  // In the slots 6, 0, 3 and 5.
+  const std::vector<int32_t> table = {6, 0, 3, 5}, query_starts = {0, 2}, contexts = {kContext};
+  const std::vector<uint32_t> slots = {6, 0, 3, 5};
+  const PoolShape shape{.type = c.type, .num_kv_heads = 3, .tokens_per_block = 16, .head_dim = 64};
+  TestPool written(shape), imported(shape);
+  std::mt19937 random(4);
+  const std::vector<float> queries = RandomFloats(2 * 6 * 64, random);
+  for (const ExchangeForm form : {ExchangeForm::kSplitByX, ExchangeForm::kTransposed}) {
+    const bool is_keys = form == ExchangeForm::kSplitByX;
+    const std::byte* const part = is_keys ? written.kv().keys : written.kv().values;
+    ExchangeParams params{.form = form,
+                          .part = is_keys ? imported.kv().keys : imported.kv().values,
+                          .slots = slots,
+                          .kv = imported.kv()};
+    // Behind the last token NaN.
+    std::vector<std::byte> blocks(slots.size() * ExchangeBytes(params), std::byte{0xff});
+    params.blocks = blocks.data();
+    for (uint32_t t = 0; t < kContext; ++t) {
+      for (uint32_t head = 0; head < 3; ++head) {
+        for (uint64_t i = 0; i < 64; ++i) {
+          const auto number = FromFloat<BFloat16>(RandomFloats(1, random).front());
+          std::memcpy(
+              const_cast<std::byte*>(InPool(written.kv(), part, slots[t / 16], head, t % 16, i)),
+              &number, sizeof(number));
+          std::memcpy(blocks.data() + 2 * PlaceOf(form, written.kv(), 64, t / 16, head, t % 16, i),
+                      &number, sizeof(number));
+        }
+      }
+    }
+    ASSERT_TRUE(cpu::ImportBlocks(params).ok());
+  }
+  std::vector<std::vector<float>> outputs;
+  for (const TestPool* const pool : {&written, &imported}) {
+    std::vector<float>& output = outputs.emplace_back(2 * 6 * 64);
+    ASSERT_TRUE(cpu::PagedAttention({.query = queries.data(),
+                                     .output = output.data(),
+                                     .query_token_stride = 6 * 64,
+                                     .output_token_stride = 6 * 64,
+                                     .num_heads = 6,
+                                     .scale = 0.125f,
+                                     .query_starts = query_starts,
+                                     .context_lengths = contexts,
+                                     .block_tables = table,
+                                     .block_table_stride = table.size(),
+                                     .kv = pool->kv()})
+                    .ok());
+    for (const float number : output) ASSERT_TRUE(std::isfinite(number));
+  }
+  EXPECT_EQ(outputs[0], outputs[1]);
 }
 
 TEST(ExchangeTest, OnSeveralThreadsTheSame) {
