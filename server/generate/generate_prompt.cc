@@ -42,6 +42,7 @@ absl::StatusOr<GeneratePrompt> ReadPrompt(const v1::GenerateRequest& request, co
     prompt.stop_tokens.insert(prompt.stop_tokens.end(), ids.begin(), ids.end());
   };
   stop(model.eos_token_ids);
+  stop(prompt.tokenizer->end_tokens());
   absl::StatusOr<std::string> words = request.prompt_text();
   if (is_chat) {
     words = RenderMessages(request, text, now);

@@ -241,6 +241,7 @@ absl::StatusOr<GenerateRequest> OpenAiApi::ToEngine(const ApiRequest& request,
       wanted.stop_tokens.insert(wanted.stop_tokens.end(), ids.begin(), ids.end());
     };
     add(engine_->model().eos_token_ids);
+    if (text_->tokenizer.ok()) add((*text_->tokenizer)->end_tokens());
     if (request.kind == Kind::kChat && text_->chat.ok()) add(text_->chat->stop_tokens());
   }
   if (!request.has_seed) {
