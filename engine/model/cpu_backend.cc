@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "engine/model/block_scales.h"
@@ -37,6 +40,19 @@ const std::vector<float>& ValuesOf(const VectorWeights& weights) {
   return static_cast<const CpuVector&>(weights).values;
 }
 
+absl::string_view NameOf(MatMul::Factors factors) {
+  switch (factors) {
+    case MatMul::Factors::kBFloat16:
+      return "bf16";
+    case MatMul::Factors::kInteger:
+      return "int8";
+    case MatMul::Factors::kFloat32:
+    case MatMul::Factors::kSplit:
+      break;
+  }
+  return "fp32";
+}
+
 class CpuBackend : public Backend {
  public:
   CpuBackend(uint32_t num_threads, ComputeType compute)
@@ -47,20 +63,16 @@ class CpuBackend : public Backend {
         matmul_({.threads = &threads_, .isa = kernels::cpu::BestIsa()}) {}
 
   std::string description() const override {
-    const uint64_t all = bytes_[0] + bytes_[1];
     return absl::StrCat("cpu, ", threads_.num_threads(), " threads, products of ",
-                        bytes_[1] == 0     ? "fp32"
-                        : bytes_[1] == all ? "bf16"
-                                           : "bf16 and fp32");
+                        factors_.empty() ? "nothing" : absl::StrJoin(factors_, " and "));
   }
 
   absl::StatusOr<std::unique_ptr<LinearWeights>> MakeLinear(absl::Span<const TensorInfo> matrices,
                                                             absl::Span<const float> bias) override {
-    absl::StatusOr<std::unique_ptr<SlicedMatrix>> made =
-        matmul_.Load(matrices, bias, FactorTypeOf(matrices));
-    if (!made.ok()) return made.status();
-    bytes_[(*made)->type() == ElementType::kBFloat16] += (*made)->bytes();
-    return std::unique_ptr<LinearWeights>(*std::move(made));
+    for (const TensorInfo& matrix : matrices) {
+      factors_.insert(NameOf(matmul_.FactorsOf(matrix.type, compute_, /*rows=*/1)));
+    }
+    return std::unique_ptr<LinearWeights>(matmul_.Load(matrices, bias, compute_));
   }
 
   absl::StatusOr<std::unique_ptr<EmbeddingWeights>> MakeEmbedding(
@@ -223,22 +235,6 @@ class CpuBackend : public Backend {
     kernels::AttentionPlan plan;
   };
 
-  ElementType FactorTypeOf(absl::Span<const TensorInfo> matrices) const {
-    switch (compute_) {
-      case ComputeType::kFloat32:
-        return ElementType::kFloat32;
-      case ComputeType::kBFloat16:
-        return ElementType::kBFloat16;
-      case ComputeType::kAuto:
-        break;
-    }
-    const bool all = std::all_of(matrices.begin(), matrices.end(), [](const TensorInfo& matrix) {
-      return matrix.type == TensorType::kBFloat16;
-    });
-    const bool fast = kernels::cpu::BestIsa() == Isa::kAvx512Bf16;
-    return all && fast ? ElementType::kBFloat16 : ElementType::kFloat32;
-  }
-
   // Keeps the first failure. A kernel's refusal is the engine's fault, not its caller's.
   void Note(const char* operation, const absl::Status& status) {
     if (status.ok() || !status_.ok()) return;
@@ -275,7 +271,7 @@ class CpuBackend : public Backend {
   const kernels::cpu::Execution execution_;  // With the instructions that attention chooses.
   const VectorLoops& loops_;
   MatMul matmul_;
-  uint64_t bytes_[2] = {};  // Bytes of matrices in fp32, and in bf16.
+  std::set<absl::string_view> factors_;  // The names of those of a decode step.
   std::vector<RotaryTable> rotaries_;
 
   // Of the current step.

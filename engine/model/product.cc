@@ -2,8 +2,6 @@
 
 #include <omp.h>
 
-#include "kernels/cpu/isa.h"
-
 namespace pagoda {
 namespace {
 
@@ -22,20 +20,6 @@ memory::dim Dim(uint64_t size) { return static_cast<memory::dim>(size); }
 size_t RowsIndex(uint64_t rows) {
   if (rows <= 16) return rows - 1;
   return rows <= 64 ? 14 + rows / 16 : 17 + rows / 64;
-}
-
-// The order [outputs / 64][inputs / 2][64][2] of few_rows.h. oneDNN describes it as blocks of 32
-// inputs and 64 outputs, each [16 inputs][64 outputs][2 inputs] inside.
-bool IsOrderForFewRows(const memory::desc& weights, uint64_t inputs, uint64_t outputs) {
-  if (weights.data_type() != memory::data_type::bf16) return false;
-  if (kernels::cpu::BestIsa() != kernels::cpu::Isa::kAvx512Bf16) return false;
-  if (inputs % 32 != 0 || outputs % 64 != 0) return false;
-  if (weights.data.format_kind != dnnl_blocked || weights.data.offset0 != 0) return false;
-  const dnnl_blocking_desc_t& blocking = weights.data.format_desc.blocking;
-  return blocking.inner_nblks == 3 && blocking.inner_blks[0] == 16 && blocking.inner_idxs[0] == 0 &&
-         blocking.inner_blks[1] == 64 && blocking.inner_idxs[1] == 1 &&
-         blocking.inner_blks[2] == 2 && blocking.inner_idxs[2] == 0 &&
-         blocking.strides[0] == 32 * 64 && blocking.strides[1] == Dim(inputs) * 64;
 }
 
 }  // namespace
@@ -91,7 +75,6 @@ SliceKind::SliceKind(const dnnl::engine& engine, kernels::ElementType type, uint
        memory::desc({Dim(kRowsOfOrder), Dim(outputs)}, kFloat, Tag::ab)},
       engine_);
   weights_ = description.weights_desc();
-  in_order_for_few_rows_ = IsOrderForFewRows(weights_, inputs, outputs);
 }
 
 void SliceKind::Order(std::byte* plain, const memory& ordered) const {

@@ -69,15 +69,13 @@ class SliceKind {
   uint64_t outputs() const { return outputs_; }
   uint64_t bytes() const { return weights_.get_size(); }
 
-  // Whether a slice's weights are in the order of MultiplyFewRows, and the machine supports it.
-  bool in_order_for_few_rows() const { return in_order_for_few_rows_; }
-
   // A slice at `data`.
   dnnl::memory MemoryAt(std::byte* data) const { return dnnl::memory(weights_, engine_, data); }
   // Copies [outputs][inputs] into oneDNN's order. Throws. Thread-safe.
   void Order(std::byte* plain, const dnnl::memory& ordered) const;
 
-  // `rows` is a result of MatMul::PaddedRows. Throws.
+  // `rows` is a result of MatMul::PaddedRows. Throws. Thread-safe for a number of rows that was
+  // asked for before.
   Product& ForRows(uint64_t rows);
 
  private:
@@ -87,7 +85,6 @@ class SliceKind {
   const uint64_t outputs_;
   const uint32_t num_workers_;
   dnnl::memory::desc weights_;
-  bool in_order_for_few_rows_ = false;
   std::array<std::unique_ptr<Product>, 32> products_;  // By RowsIndex.
 };
 

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,22 +13,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "engine/checkpoint/checkpoint.h"
-#include "engine/model/cpu_backend.h"
-#include "engine/model/transformer.h"
 #include "kernels/cpu/isa.h"
-#include "tests/base/require.h"
 #include "tests/bench/engine_requests.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/machine_peaks.h"
+#include "tests/bench/model_sequences.h"
 #include "tests/bench/random_model.h"
 
 namespace pagoda::bench {
 namespace {
 
-constexpr uint32_t kTokensPerBlock = 32;
 constexpr uint32_t kBatch = 16;
-constexpr uint32_t kChunkTokens = 512;  // The engine's own default.
 
 struct Options {
   uint32_t threads = 2;
@@ -38,69 +32,17 @@ struct Options {
   std::string prefix;
 };
 
-std::unique_ptr<Transformer> LoadModel(const std::string& dir, uint32_t threads) {
-  ModelConfig config = Require(LoadModelConfig(dir));
-  Checkpoint checkpoint = Require(Checkpoint::Open(dir));
-  std::unique_ptr<Backend> backend = Require(MakeCpuBackend({.num_threads = threads}));
-  return Require(Transformer::Create(std::move(config), std::move(checkpoint), std::move(backend)));
-}
-
-// KV in bf16 for some sequences of equal capacity. Each sequence has its own blocks.
-class Sequences {
- public:
-  Sequences(const RandomModelShape& shape, uint32_t count, uint32_t most_tokens)
-      : blocks_((most_tokens + kTokensPerBlock - 1) / kTokensPerBlock),
-        layer_bytes_(uint64_t{count} * blocks_ * SlotBytes(shape)),
-        memory_(layer_bytes_ * shape.num_layers) {
-    for (uint32_t layer = 0; layer < shape.num_layers; ++layer) {
-      kernels::KvLayer kv{.type = kernels::ElementType::kBFloat16,
-                          .num_slots = count * blocks_,
-                          .num_kv_heads = shape.num_kv_heads,
-                          .tokens_per_block = kTokensPerBlock,
-                          .head_dim = shape.head_dim,
-                          .slot_stride_bytes = SlotBytes(shape),
-                          .head_stride_bytes = uint64_t{shape.head_dim} * 2 * kTokensPerBlock,
-                          .token_stride_bytes = uint64_t{shape.head_dim} * 2};
-      kv.keys = memory_.bytes().data() + layer * layer_bytes_;
-      kv.values = kv.keys + kv.slot_stride_bytes / 2;
-      layers_.push_back(kv);
-    }
-    tables_.resize(count);
-    for (uint32_t s = 0; s < count; ++s) {
-      for (uint32_t block = 0; block < blocks_; ++block) {
-        tables_[s].push_back(SlotIndex(s * blocks_ + block));
-      }
-    }
-  }
-
-  absl::Span<const kernels::KvLayer> layers() const { return layers_; }
-  absl::Span<const SlotIndex> table(uint32_t sequence) const { return tables_[sequence]; }
-
- private:
-  static uint64_t SlotBytes(const RandomModelShape& shape) {
-    return uint64_t{2} * shape.num_kv_heads * shape.head_dim * 2 * kTokensPerBlock;
-  }
-
-  const uint32_t blocks_;  // Of a sequence.
-  const uint64_t layer_bytes_;
-  ColdMemory memory_;
-  std::vector<kernels::KvLayer> layers_;
-  std::vector<std::vector<SlotIndex>> tables_;
-};
-
 class EngineBench {
  public:
   EngineBench(const Options& options, const RandomModelShape& shape)
       : options_(options),
         shape_(shape),
         files_(shape),
-        model_(LoadModel(files_.dir(), options.threads)),
+        model_(LoadOnCpu(files_.dir(), options.threads)),
         context_(options.smoke ? 64 : 512),
         prompt_(options.smoke ? 64 : 2048),
-        sequences_(shape, kBatch, prompt_) {
+        sequences_(*model_, kBatch, prompt_) {
     std::fprintf(stderr, "%s\n", model_->backend().description().c_str());
-    std::mt19937 random(1);
-    for (uint32_t i = 0; i < prompt_; ++i) tokens_.push_back(random() % shape.vocab_size);
   }
 
   void Run() {
@@ -126,23 +68,8 @@ class EngineBench {
  private:
   bool Wanted(std::string_view id) const { return id.starts_with(options_.prefix); }
 
-  // One step in which each of `batch` sequences has `count` new tokens after `first` earlier ones.
-  void Step(uint32_t batch, uint32_t first, uint32_t count, uint32_t num_logits) {
-    std::vector<absl::Span<const SlotIndex>> tables;
-    for (uint32_t s = 0; s < batch; ++s) tables.push_back(sequences_.table(s));
-    std::vector<SequenceInput> inputs;
-    for (uint32_t s = 0; s < batch; ++s) {
-      inputs.push_back({.tokens = absl::MakeConstSpan(tokens_).subspan(first, count),
-                        .first_position = first,
-                        .tables = {&tables[s], 1},
-                        .num_logits = num_logits});
-    }
-    MakeInput(inputs, model_->windows(), kTokensPerBlock, input_);
-    PAGODA_CHECK(model_->Forward(input_, sequences_.layers()).ok(), "a benchmark's step is right");
-  }
-
   double DecodeSeconds(uint32_t batch) {
-    return Seconds([&] { Step(batch, context_ - 1, 1, 1); });
+    return Seconds([&] { sequences_.Step(batch, context_ - 1, 1, 1); });
   }
 
   // The bytes that a decode step reads: every weight once, and the contexts' K and V.
@@ -179,14 +106,8 @@ class EngineBench {
            .yardstick_value = yardstick});
   }
 
-  // In the engine's chunks. The last chunk has the logits of one token.
   double PrefillSeconds() {
-    return Seconds([&] {
-      for (uint32_t first = 0; first < prompt_; first += kChunkTokens) {
-        const uint32_t count = std::min(kChunkTokens, prompt_ - first);
-        Step(1, first, count, first + count == prompt_ ? 1 : 0);
-      }
-    });
+    return Seconds([&] { sequences_.Prefill(prompt_); });
   }
 
   static double Median(const std::function<double()>& measure) {
@@ -250,9 +171,7 @@ class EngineBench {
   const std::unique_ptr<Transformer> model_;
   const uint32_t context_;  // Tokens of a sequence that decodes, including the new one.
   const uint32_t prompt_;
-  Sequences sequences_;
-  std::vector<TokenId> tokens_;
-  ModelInput input_;
+  ModelSequences sequences_;
 };
 
 // False if the arguments are not options.
