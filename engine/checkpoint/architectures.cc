@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/checkpoint/bloom_fields.h"
+#include "engine/checkpoint/expert_fields.h"
 #include "kernels/numeric.h"
 
 namespace pagoda {
@@ -59,7 +61,22 @@ void FillGemma3(FieldReader& reader, ModelConfig& config) {
   config.query_key_norm = true;
 }
 
-constexpr Architecture kArchitectures[] = {
+// gpt-oss' embedding if config.json has none of its options.
+const RotaryConfig& GptOssRotary() {
+  static const RotaryConfig rotary = [] {
+    RotaryConfig yarn;
+    yarn.theta = 150000.0f;
+    yarn.scaling = RotaryConfig::Scaling::kYarn;
+    yarn.factor = 32.0f;
+    yarn.original_max_position_embeddings = 4096;
+    yarn.truncate = false;
+    yarn.attention_factor = YarnScale(yarn.factor, 1.0f);
+    return yarn;
+  }();
+  return rotary;
+}
+
+const Architecture kArchitectures[] = {
     {.name = "LlamaForCausalLM", .fill = FillLlama, .max_position_embeddings = 2048},
     {.name = "MistralForCausalLM",
      .fill = FillLlama,
@@ -102,6 +119,33 @@ constexpr Architecture kArchitectures[] = {
      .window_period = 6,
      .activation = Activation::kGeluTanh,
      .activation_field = "hidden_activation"},
+    {.name = "Phi3ForCausalLM",
+     .fill = FillLlama,
+     .max_position_embeddings = 4096,
+     .rotary = {.can_be_partial = true},
+     .window_rule = WindowRule::kEvery,
+     .window = 0,
+     .rms_norm_eps = 1e-5f,
+     .own_options = {"original_max_position_embeddings"}},
+    {.name = "Qwen3MoeForCausalLM",
+     .fill = FillQwen3Moe,
+     .num_kv_heads = 4,
+     .window_rule = WindowRule::kUpperLayers},
+    {.name = "DeepseekV2ForCausalLM", .fill = FillDeepseekV2, .max_position_embeddings = 2048},
+    {.name = "DeepseekV3ForCausalLM", .fill = FillDeepseekV3, .max_position_embeddings = 4096},
+    {.name = "GptOssForCausalLM",
+     .fill = FillGptOss,
+     .num_kv_heads = 8,
+     .head_dim = 64,
+     .max_position_embeddings = 131072,
+     .rotary = {.theta = 150000.0f, .whole = &GptOssRotary()},
+     .window_rule = WindowRule::kPeriodic,
+     .window = 128,
+     .window_period = 2,
+     .rms_norm_eps = 1e-5f,
+     .own_options = {"attention_bias", "quantization_config"}},
+    // ALiBi instead of rotary embeddings.
+    {.name = "BloomForCausalLM", .fill = FillLlama, .read = ReadBloom},
 };
 
 }  // namespace

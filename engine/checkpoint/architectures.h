@@ -2,7 +2,9 @@
 #ifndef PAGODA_ENGINE_CHECKPOINT_ARCHITECTURES_H_
 #define PAGODA_ENGINE_CHECKPOINT_ARCHITECTURES_H_
 
+#include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "engine/checkpoint/field_reader.h"
 #include "engine/checkpoint/model_config.h"
@@ -31,10 +33,16 @@ struct Architecture {
   RotaryDefaults rotary;
   bool tie_word_embeddings = false;
   WindowRule window_rule = WindowRule::kNone;
-  uint32_t window = 4096;
+  uint32_t window = 4096;  // 0: a model without the field has no window.
   uint32_t window_period = 0;
   Activation activation = Activation::kSilu;
   const char* activation_field = "hidden_act";
+  float rms_norm_eps = 1e-6f;
+  // Options that config.json can have with values that other architectures refuse; `fill` reads
+  // them.
+  std::array<std::string_view, 2> own_options = {};
+  // Reads the whole file instead of the common fields. Null: ReadDecoder does.
+  void (*read)(FieldReader&, ModelConfig&) = nullptr;
 };
 
 // The architecture that config.json names. Refuses an unknown one; the result is then some

@@ -15,6 +15,7 @@
 #include "engine/checkpoint/json_text.h"
 #include "engine/checkpoint/mapped_file.h"
 #include "engine/checkpoint/model_path.h"
+#include "engine/checkpoint/mxfp4_pairs.h"
 
 namespace pagoda {
 namespace {
@@ -73,6 +74,8 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& model_dir) {
     const absl::Status added = checkpoint.Add(*std::move(file));
     if (!added.ok()) return added;
   }
+  const absl::Status joined = checkpoint.JoinPairs();
+  if (!joined.ok()) return joined;
   return checkpoint;
 }
 
@@ -86,6 +89,26 @@ absl::Status Checkpoint::Add(SafetensorsFile file) {
   }
   unread_.insert(file.unread().begin(), file.unread().end());
   files_.push_back(std::move(file));
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::JoinPairs() {
+  ByteTensorMap bytes;  // Of all files: a pair can lie in two of them.
+  for (const SafetensorsFile& file : files_) {
+    bytes.insert(file.byte_tensors().begin(), file.byte_tensors().end());
+  }
+  absl::StatusOr<JoinedTensors> joined = JoinMxfp4Pairs(bytes);
+  if (!joined.ok()) {
+    return MakeError(Reason::kInvalidCheckpoint,
+                     absl::StrCat(model_dir_, ": ", joined.status().message()));
+  }
+  for (const auto& [name, tensor] : joined->tensors) {
+    if (!tensors_.emplace(name, tensor).second) {
+      return MakeError(Reason::kInvalidCheckpoint,
+                       absl::StrCat(model_dir_, ": has tensor ", name, " twice, once in MXFP4"));
+    }
+  }
+  copies_ = std::move(joined->copies);
   return absl::OkStatus();
 }
 

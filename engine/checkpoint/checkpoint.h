@@ -25,7 +25,8 @@ class Checkpoint {
   // Opens a Hugging Face folder DIR: DIR/model.safetensors, or the files that
   // DIR/model.safetensors.index.json names, which are in DIR itself. Or opens a GGUF file: its
   // path, or a folder without config.json that has one. For a Llama in GGUF it copies q and k into
-  // memory at once, because their rows have another order. It reads no other tensor yet. Errors:
+  // memory at once, because their rows have another order; for a gpt-oss of MXFP4 in safetensors
+  // it copies the experts, because their bytes have. It reads no other tensor yet. Errors:
   // INVALID_CHECKPOINT with the file and, if one is at fault, the tensor.
   static absl::StatusOr<Checkpoint> Open(const std::string& model_dir);
 
@@ -54,6 +55,8 @@ class Checkpoint {
 
   // Adds a file's tensors. Errors: INVALID_CHECKPOINT if another file has one of them.
   absl::Status Add(SafetensorsFile file);
+  // Adds the MXFP4 tensors that pairs of byte tensors make (mxfp4_pairs.h).
+  absl::Status JoinPairs();
 
   std::string model_dir_;
   std::vector<SafetensorsFile> files_;

@@ -14,12 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint32_t kMaxLayers = 1024;
-constexpr uint32_t kMaxHeads = 1024;
-constexpr uint32_t kMaxHeadDim = 1024;
 constexpr uint32_t kMaxWindow = 1u << 26;
-// transformers' defaults, for all architectures.
-constexpr float kDefaultRmsNormEps = 1e-6f;
+// transformers' default, for all architectures.
 constexpr uint32_t kDefaultMaxWindowLayers = 28;
 
 // One number for all layers, or a list with one per layer.
@@ -64,16 +60,16 @@ void ReadHeadDim(FieldReader& reader, const Architecture& architecture, ModelCon
 }
 
 void ReadShape(FieldReader& reader, const Architecture& architecture, ModelConfig& config) {
-  config.vocab_size = reader.Count("vocab_size", 1u << 24);
-  config.hidden_size = reader.Count("hidden_size", 1u << 17);
-  config.intermediate_size = reader.Count("intermediate_size", 1u << 20);
+  config.vocab_size = reader.Count("vocab_size", kMaxVocabSize);
+  config.hidden_size = reader.Count("hidden_size", kMaxHiddenSize);
+  config.intermediate_size = reader.Count("intermediate_size", kMaxIntermediateSize);
   config.num_heads = reader.Count("num_attention_heads", kMaxHeads);
   config.layers.resize(reader.Count("num_hidden_layers", kMaxLayers));
   ReadKvHeads(reader, architecture, config);
   ReadHeadDim(reader, architecture, config);
   config.max_position_embeddings = reader.CountOr("max_position_embeddings", kMaxPositionEmbeddings,
                                                   architecture.max_position_embeddings);
-  config.rms_norm_eps = reader.PositiveOr("rms_norm_eps", kDefaultRmsNormEps);
+  config.rms_norm_eps = reader.PositiveOr("rms_norm_eps", architecture.rms_norm_eps);
   config.tie_word_embeddings =
       reader.FlagOr("tie_word_embeddings", architecture.tie_word_embeddings);
   config.query_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
@@ -85,6 +81,7 @@ std::optional<WindowSize> ReadWindowSize(FieldReader& reader, const Architecture
   const bool is_qwen = architecture.window_rule == WindowRule::kUpperLayers;
   if (is_qwen && !reader.FlagOr("use_sliding_window", false)) return std::nullopt;
   if (!reader.IsMissing("sliding_window") && reader.IsNull("sliding_window")) return std::nullopt;
+  if (reader.IsMissing("sliding_window") && architecture.window == 0) return std::nullopt;
   return WindowSize(reader.CountOr("sliding_window", kMaxWindow, architecture.window));
 }
 
@@ -152,7 +149,8 @@ void ReadActivation(FieldReader& reader, const Architecture& architecture, Model
   }
 }
 
-// One id, a list of them, or none.
+}  // namespace
+
 void ReadEosTokens(FieldReader& reader, ModelConfig& config) {
   const json& eos = reader.Find("eos_token_id");
   if (eos.is_null()) return;
@@ -164,14 +162,24 @@ void ReadEosTokens(FieldReader& reader, ModelConfig& config) {
   }
 }
 
+namespace {
+
 // Refuses options that would change the result and are not supported. Dropout is only for training.
-void RefuseOptions(FieldReader& reader) {
+void RefuseOptions(FieldReader& reader, const Architecture& architecture) {
+  const auto is_own = [&](std::string_view name) {
+    const auto& own = architecture.own_options;
+    return std::find(own.begin(), own.end(), name) != own.end();
+  };
   for (const char* name : {"attention_bias", "mlp_bias", "use_bidirectional_attention"}) {
-    reader.RefuseUnlessFalse(name);
+    if (!is_own(name)) reader.RefuseUnlessFalse(name);
   }
-  reader.RefuseUnlessNull("quantization_config", "this quantisation of weights is not supported");
-  reader.RefuseUnlessNull("original_max_position_embeddings",
-                          "it belongs in the rotary embedding's options");
+  if (!is_own("quantization_config")) {
+    reader.RefuseUnlessNull("quantization_config", "this quantisation of weights is not supported");
+  }
+  if (!is_own("original_max_position_embeddings")) {
+    reader.RefuseUnlessNull("original_max_position_embeddings",
+                            "it belongs in the rotary embedding's options");
+  }
 }
 
 }  // namespace
@@ -180,12 +188,17 @@ ModelConfig ReadDecoder(FieldReader& reader) {
   ModelConfig config;
   const Architecture& architecture = FindArchitecture(reader);
   config.architecture = architecture.name;
+  if (architecture.read != nullptr) {
+    architecture.read(reader, config);
+    ReadEosTokens(reader, config);
+    return config;
+  }
   ReadShape(reader, architecture, config);
   ReadWindows(reader, architecture, config);
   ReadRotaries(reader, architecture.rotary, config);
   ReadActivation(reader, architecture, config);
   ReadEosTokens(reader, config);
-  RefuseOptions(reader);
+  RefuseOptions(reader, architecture);
   architecture.fill(reader, config);
   return config;
 }

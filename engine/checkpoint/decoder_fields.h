@@ -2,6 +2,8 @@
 #ifndef PAGODA_ENGINE_CHECKPOINT_DECODER_FIELDS_H_
 #define PAGODA_ENGINE_CHECKPOINT_DECODER_FIELDS_H_
 
+#include <cstdint>
+
 #include "engine/checkpoint/field_reader.h"
 #include "engine/checkpoint/model_config.h"
 
@@ -10,6 +12,17 @@ namespace pagoda {
 // Reads it by the rules of the architecture that it names. The reader complains about errors, and
 // about options that would change the result and are not supported.
 ModelConfig ReadDecoder(FieldReader& reader);
+
+// The most layers and heads, and the largest sizes, of a config.json.
+inline constexpr uint32_t kMaxLayers = 1024;
+inline constexpr uint32_t kMaxHeads = 1024;
+inline constexpr uint32_t kMaxHeadDim = 1024;
+inline constexpr uint32_t kMaxHiddenSize = 1u << 17;
+inline constexpr uint32_t kMaxIntermediateSize = 1u << 20;
+inline constexpr uint32_t kMaxVocabSize = 1u << 24;
+
+// eos_token_id: one id, a list of them, or none. Needs config.vocab_size.
+void ReadEosTokens(FieldReader& reader, ModelConfig& config);
 
 }  // namespace pagoda
 

@@ -13,6 +13,8 @@
 namespace pagoda {
 namespace {
 
+using Scaling = RotaryConfig::Scaling;
+
 // XXH3 over numbers, and over bytes with their lengths, so that different lists differ.
 class Hasher {
  public:
@@ -43,6 +45,59 @@ void AddRotary(const RotaryConfig& rotary, Hasher& hasher) {
   hasher.Add(rotary.original_max_position_embeddings);
   hasher.Add(rotary.divisors.size());
   for (const float divisor : rotary.divisors) hasher.AddFloat(divisor);
+  const RotaryConfig plain;
+  // Unchanged for models from the time before these options.
+  if (rotary.rotary_dim == plain.rotary_dim && rotary.pairs == plain.pairs &&
+      rotary.attention_factor == plain.attention_factor && rotary.scaling != Scaling::kYarn) {
+    return;
+  }
+  hasher.AddFloat(rotary.beta_fast);
+  hasher.AddFloat(rotary.beta_slow);
+  hasher.Add(rotary.truncate ? 1 : 0);
+  hasher.AddFloat(rotary.attention_factor);
+  hasher.Add(rotary.rotary_dim);
+  hasher.Add(static_cast<uint64_t>(rotary.pairs));
+}
+
+void AddLatent(const LatentAttentionConfig& latent, Hasher& hasher) {
+  for (const uint32_t number : {latent.query_rank, latent.latent_dim, latent.plain_dim,
+                                latent.rotary_dim, latent.value_dim}) {
+    hasher.Add(number);
+  }
+}
+
+void AddExperts(const ExpertsConfig& experts, Hasher& hasher) {
+  for (const uint32_t number :
+       {experts.count, experts.chosen, experts.intermediate_size, experts.shared_intermediate_size,
+        static_cast<uint32_t>(experts.scores), uint32_t{experts.normalize}, experts.groups,
+        experts.chosen_groups, static_cast<uint32_t>(experts.group_rating),
+        uint32_t{experts.has_correction}, uint32_t{experts.has_bias}}) {
+    hasher.Add(number);
+  }
+  hasher.AddFloat(experts.scale);
+}
+
+// What Llama's descendants until Gemma 3 do not have. Adds nothing for them, so that their
+// fingerprints stay.
+void AddLaterOptions(const ModelConfig& config, Hasher& hasher) {
+  if (config.latent.has_value()) AddLatent(*config.latent, hasher);
+  if (config.experts.has_value()) {
+    AddExperts(*config.experts, hasher);
+    for (const LayerConfig& layer : config.layers) hasher.Add(layer.has_experts ? 1 : 0);
+  }
+  if (config.activation == Activation::kClampedSilu) {
+    hasher.AddFloat(config.activation_alpha);
+    hasher.AddFloat(config.activation_limit);
+  }
+  uint64_t bit = 1;
+  uint64_t flags = config.names == TensorNames::kBloom ? 1 : 0;
+  for (const bool flag :
+       {!config.gated_mlp, config.layer_norms, config.embedding_norm, config.alibi,
+        config.attention_sinks, config.output_bias, config.mlp_bias}) {
+    bit *= 2;
+    flags |= flag ? bit : 0;
+  }
+  if (flags != 0) hasher.Add(flags);
 }
 
 // Leaves out fields that act behind the last layer (final_soft_cap, the head) and bounds.
@@ -68,6 +123,7 @@ void AddConfig(const ModelConfig& config, Hasher& hasher) {
                           config.post_norms}) {
     hasher.Add(flag ? 1 : 0);
   }
+  AddLaterOptions(config, hasher);
 }
 
 }  // namespace

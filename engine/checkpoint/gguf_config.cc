@@ -8,8 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/error.h"
+#include "engine/checkpoint/gguf_expert_fields.h"
 #include "engine/checkpoint/gguf_fields.h"
 #include "engine/checkpoint/gguf_names.h"
+#include "engine/checkpoint/rotary_fields.h"
 #include "kernels/numeric.h"
 
 namespace pagoda {
@@ -32,12 +34,22 @@ struct GgufArchitecture {
   uint32_t window_period = 0;  // Every window_period-th layer has no window; 0: all have it.
   float sliding_theta = 0.0f;  // The base for layers with a window; 0: the common base.
   uint32_t large_layers = 0;   // A model with this number of layers scales scores by hidden_size.
+  GgufExperts experts = GgufExperts::kNone;
 };
 
 constexpr GgufArchitecture kGgufArchitectures[] = {
     {.name = "llama", .hugging_face = "LlamaForCausalLM"},
     {.name = "qwen2", .hugging_face = "Qwen2ForCausalLM", .attention_bias = true},
     {.name = "qwen3", .hugging_face = "Qwen3ForCausalLM", .query_key_norm = true},
+    {.name = "qwen3moe",
+     .hugging_face = "Qwen3MoeForCausalLM",
+     .query_key_norm = true,
+     .experts = GgufExperts::kQwen3Moe},
+    {.name = "gpt-oss",
+     .hugging_face = "GptOssForCausalLM",
+     .attention_bias = true,
+     .window_period = 2,
+     .experts = GgufExperts::kGptOss},
     {.name = "gemma2",
      .hugging_face = "Gemma2ForCausalLM",
      .is_gemma = true,
@@ -71,9 +83,11 @@ void ReadKvHeads(GgufFields& reader, ModelConfig& config) {
   }
 }
 
-void ReadShape(GgufFields& reader, ModelConfig& config) {
+void ReadShape(GgufFields& reader, const GgufArchitecture& architecture, ModelConfig& config) {
   config.hidden_size = reader.Count("embedding_length", 1u << 17);
-  config.intermediate_size = reader.Count("feed_forward_length", 1u << 20);
+  if (architecture.experts == GgufExperts::kNone || reader.Find("feed_forward_length") != nullptr) {
+    config.intermediate_size = reader.Count("feed_forward_length", 1u << 20);
+  }
   config.num_heads = reader.Count("attention.head_count", 1024);
   config.layers.resize(reader.Count("block_count", 1024));
   config.max_position_embeddings = reader.Count("context_length", 1u << 26);
@@ -139,22 +153,48 @@ void ReadDivisors(GgufFields& reader, const GgufFile& file, RotaryConfig& rotary
   }
 }
 
-RotaryConfig ReadScaling(GgufFields& reader) {
+// llama.cpp rounds the bounds of the linear part. The real gpt-oss, as Hugging Face runs it, does
+// not.
+void ReadYarn(GgufFields& reader, const GgufArchitecture& architecture, const ModelConfig& config,
+              RotaryConfig& rotary) {
+  rotary.scaling = RotaryConfig::Scaling::kYarn;
+  rotary.factor = reader.AtLeastOne("rope.scaling.factor");
+  rotary.original_max_position_embeddings = reader.Count("rope.scaling.original_context_length",
+                                                         1u << 26, config.max_position_embeddings);
+  rotary.beta_fast = reader.Positive("rope.scaling.yarn_beta_fast", rotary.beta_fast);
+  rotary.beta_slow = reader.Positive("rope.scaling.yarn_beta_slow", rotary.beta_slow);
+  rotary.truncate = architecture.experts != GgufExperts::kGptOss;
+  rotary.attention_factor = YarnScale(rotary.factor, 1.0f);
+  if (rotary.theta <= 1.0f) reader.Refuse("rope.freq_base", "more than 1 for yarn");
+  for (const char* key : {"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor",
+                          "rope.scaling.attn_factor"}) {
+    const GgufValue* const value = reader.Find(key);
+    if (value != nullptr && *value != GgufValue(1.0)) {
+      reader.Refuse(key, "absent or 1; other values are not supported");
+    }
+  }
+}
+
+RotaryConfig ReadScaling(GgufFields& reader, const GgufArchitecture& architecture,
+                         const ModelConfig& config) {
   RotaryConfig rotary = {.theta = reader.AtLeastOne("rope.freq_base", 10000.0f)};
   const GgufValue* const type = reader.Find("rope.scaling.type");
   const std::string* const name = type == nullptr ? nullptr : std::get_if<std::string>(type);
-  if (type != nullptr && (name == nullptr || (*name != "none" && *name != "linear"))) {
-    reader.Refuse("rope.scaling.type", "none or linear; others are not supported");
-  } else if (name != nullptr && *name == "linear") {
+  if (type == nullptr || (name != nullptr && *name == "none")) return rotary;
+  if (name != nullptr && *name == "linear") {
     rotary.scaling = RotaryConfig::Scaling::kLinear;
     rotary.factor = reader.AtLeastOne("rope.scaling.factor");
+  } else if (name != nullptr && *name == "yarn") {
+    ReadYarn(reader, architecture, config, rotary);
+  } else {
+    reader.Refuse("rope.scaling.type", "none, linear or yarn; others are not supported");
   }
   return rotary;
 }
 
 void ReadRotaries(GgufFields& reader, const GgufFile& file, const GgufArchitecture& architecture,
                   ModelConfig& config) {
-  RotaryConfig rotary = ReadScaling(reader);
+  RotaryConfig rotary = ReadScaling(reader, architecture, config);
   ReadDivisors(reader, file, rotary, config.head_dim);
   config.rotaries = {std::move(rotary)};
   if (architecture.sliding_theta == 0.0f) return;
@@ -229,17 +269,21 @@ absl::StatusOr<const GgufArchitecture*> FindArchitecture(const GgufFile& file) {
   for (const GgufArchitecture& architecture : kGgufArchitectures) {
     if (name != nullptr && *name == architecture.name) return &architecture;
   }
-  return MakeError(Reason::kInvalidCheckpoint,
-                   absl::StrCat(file.path(), ": general.architecture is ",
-                                name == nullptr ? "missing" : name->substr(0, 80),
-                                "; it must be llama, qwen2, qwen3, gemma2 or gemma3"));
+  return MakeError(
+      Reason::kInvalidCheckpoint,
+      absl::StrCat(file.path(), ": general.architecture is ",
+                   name == nullptr ? "missing" : name->substr(0, 80),
+                   "; it must be llama, qwen2, qwen3, qwen3moe, gpt-oss, gemma2 or gemma3"));
 }
 
 // Refuses options that would change the result.
-void RefuseOptions(GgufFields& reader) {
+void RefuseOptions(GgufFields& reader, const GgufArchitecture& architecture) {
   for (const char* key :
        {"expert_count", "attention.shared_kv_layers", "residual_scale", "embedding_scale",
         "logit_scale", "attention.clamp_kqv", "attention.max_alibi_bias"}) {
+    if (architecture.experts != GgufExperts::kNone && key == absl::string_view("expert_count")) {
+      continue;
+    }
     const GgufValue* const value = reader.Find(key);
     const bool is_off =
         value == nullptr || *value == GgufValue(int64_t{0}) || *value == GgufValue(0.0);
@@ -258,15 +302,18 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file) {
   config.architecture = (*architecture)->hugging_face;
   config.attention_bias = (*architecture)->attention_bias;
   config.query_key_norm = (*architecture)->query_key_norm;
-  ReadShape(reader, config);
+  ReadShape(reader, **architecture, config);
   config.query_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   ReadWindows(reader, **architecture, config);
   ReadRotaries(reader, file, **architecture, config);
+  if ((*architecture)->experts != GgufExperts::kNone) {
+    FillGgufExperts(reader, (*architecture)->experts, config);
+  }
   if ((*architecture)->is_gemma) FillGemma(reader, file, **architecture, config);
   if (reader.Find("attention.scale") != nullptr) {
     config.query_scale = reader.Positive("attention.scale");
   }
-  RefuseOptions(reader);
+  RefuseOptions(reader, **architecture);
   ReadVocabulary(reader, file, config);
   if (!reader.status().ok()) return reader.status();
   return config;

@@ -28,9 +28,17 @@ constexpr NamePair kInLayer[] = {
     {"attn_k_norm", "self_attn.k_norm"}, {"ffn_gate", "mlp.gate_proj"},
     {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"},
 };
+constexpr NamePair kOfExperts[] = {
+    {"ffn_gate_inp", "mlp.router"},
+    {"ffn_gate_exps", "mlp.experts.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.up_proj"},
+    {"ffn_down_exps", "mlp.experts.down_proj"},
+};
 // llama.cpp's ffn_norm is the norm before the MLP. In Llama, Hugging Face's
-// post_attention_layernorm is that norm; in Gemma it is a norm behind attention.
-constexpr NamePair kLlamaNorms[] = {{"ffn_norm", "post_attention_layernorm"}};
+// post_attention_layernorm is that norm; in Gemma it is a norm behind attention. gpt-oss has
+// Llama's norm by Gemma's name.
+constexpr NamePair kLlamaNorms[] = {{"ffn_norm", "post_attention_layernorm"},
+                                    {"post_attention_norm", "post_attention_layernorm"}};
 constexpr NamePair kGemmaNorms[] = {
     {"post_attention_norm", "post_attention_layernorm"},
     {"ffn_norm", "pre_feedforward_layernorm"},
@@ -45,7 +53,8 @@ std::optional<absl::string_view> Lookup(absl::Span<const NamePair> pairs, absl::
 }
 
 std::optional<absl::string_view> LookupInLayer(absl::string_view name, bool has_post_norms) {
-  const std::optional<absl::string_view> found = Lookup(kInLayer, name);
+  std::optional<absl::string_view> found = Lookup(kInLayer, name);
+  if (!found.has_value()) found = Lookup(kOfExperts, name);
   if (found.has_value()) return found;
   return has_post_norms ? Lookup(kGemmaNorms, name) : Lookup(kLlamaNorms, name);
 }
@@ -98,6 +107,10 @@ std::optional<std::string> HuggingFaceName(absl::string_view gguf_name, bool has
       number.size() == stem.size()) {
     return std::nullopt;
   }
+  // The file's other tensors have a suffix; Hugging Face's sinks have none.
+  if (stem.substr(number.size()) == ".attn_sinks" && suffix == ".weight") {
+    return absl::StrCat("model.layers.", layer, ".self_attn.sinks");
+  }
   const std::optional<absl::string_view> found =
       LookupInLayer(stem.substr(number.size() + 1), has_post_norms);
   if (!found.has_value()) return std::nullopt;
@@ -125,7 +138,9 @@ absl::StatusOr<TranslatedTensors> TranslateTensors(const GgufFile& file,
       result.copies.push_back(UndoRotaryOrder(info, config.head_dim));
       info.bytes = result.copies.back();
     }
-    result.tensors.emplace(*name, std::move(info));
+    if (!result.tensors.emplace(*name, std::move(info)).second) {
+      return refuse(" is there twice, by two names");
+    }
   }
   return result;
 }

@@ -1,9 +1,12 @@
 #include "engine/checkpoint/model_config.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/checkpoint/decoder_fields.h"
@@ -39,6 +42,33 @@ float ScaleAsLlama3(const RotaryConfig& rotary, float frequency) {
   return (1.0f - smooth) * frequency / rotary.factor + smooth * frequency;
 }
 
+// After transformers' _compute_yarn_parameters, which follows YaRN's authors.
+std::vector<float> YarnFrequencies(const RotaryConfig& rotary, uint32_t dim,
+                                   std::vector<float> plain) {
+  // The index whose frequency turns this number of times within the original positions.
+  const auto index_of = [&](double turns) {
+    const double positions = rotary.original_max_position_embeddings;
+    return dim * std::log(positions / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(double{rotary.theta}));
+  };
+  double low = index_of(rotary.beta_fast);
+  double high = index_of(rotary.beta_slow);
+  if (rotary.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, dim - 1.0);
+  if (low == high) high += 0.001;
+  for (size_t i = 0; i < plain.size(); ++i) {
+    const float ramp = std::clamp(
+        (static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low), 0.0f,
+        1.0f);
+    plain[i] = plain[i] / rotary.factor * ramp + plain[i] * (1.0f - ramp);
+  }
+  return plain;
+}
+
 }  // namespace
 
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir) {
@@ -50,13 +80,19 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir) {
   return ReadGgufConfig(*file);
 }
 
+uint32_t RotaryDim(const RotaryConfig& rotary, uint32_t head_dim) {
+  return rotary.rotary_dim == 0 ? head_dim : rotary.rotary_dim;
+}
+
 std::vector<float> RotaryFrequencies(const RotaryConfig& rotary, uint32_t head_dim) {
-  std::vector<float> frequencies(head_dim / 2);
+  const uint32_t dim = RotaryDim(rotary, head_dim);
+  std::vector<float> frequencies(dim / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
     const float plain = 1.0f / std::pow(rotary.theta, exponent);
     switch (rotary.scaling) {
       case RotaryConfig::Scaling::kNone:
+      case RotaryConfig::Scaling::kYarn:
         frequencies[i] = plain;
         break;
       case RotaryConfig::Scaling::kLinear:
@@ -70,7 +106,18 @@ std::vector<float> RotaryFrequencies(const RotaryConfig& rotary, uint32_t head_d
         break;
     }
   }
-  return frequencies;
+  if (rotary.scaling != RotaryConfig::Scaling::kYarn) return frequencies;
+  return YarnFrequencies(rotary, dim, std::move(frequencies));
+}
+
+std::vector<float> AlibiSlopes(uint32_t num_heads) {
+  std::vector<float> slopes;
+  const uint32_t power = std::bit_floor(num_heads);
+  for (uint32_t i = 1; i <= power; ++i) slopes.push_back(std::exp2(-8.0f * i / power));
+  for (uint32_t i = 1; slopes.size() < num_heads; i += 2) {
+    slopes.push_back(std::exp2(-4.0f * i / power));
+  }
+  return slopes;
 }
 
 }  // namespace pagoda

@@ -1,6 +1,7 @@
 #include "engine/checkpoint/rotary_fields.h"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -20,7 +21,7 @@ constexpr char kSliding[] = "sliding_attention";
 void RefuseOtherKeys(FieldReader& options, std::initializer_list<std::string_view> known) {
   for (const auto& [key, value] : options.object().items()) {
     if (key == "rope_type" || key == "type" || key == "rope_theta") continue;
-    if (key == "partial_rotary_factor" && value == 1) continue;
+    if (key == "partial_rotary_factor") continue;  // ReadPart reads it.
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       options.RefuseUnlessNull(key,
                                "this type of rotary embedding has no such option, or the "
@@ -33,7 +34,7 @@ void RefuseOtherKeys(FieldReader& options, std::initializer_list<std::string_vie
 Scaling ReadType(FieldReader& options) {
   Scaling scaling = Scaling::kNone;
   if (options.IsMissing("rope_type") && options.IsMissing("type")) {
-    options.Refuse("rope_type", R"("default", "linear" or "llama3")");
+    options.Refuse("rope_type", R"("default", "linear", "llama3" or "yarn")");
   }
   for (const char* name : {"type", "rope_type"}) {
     if (options.IsMissing(name)) continue;
@@ -42,8 +43,10 @@ Scaling ReadType(FieldReader& options) {
       scaling = Scaling::kLinear;
     } else if (type == "llama3") {
       scaling = Scaling::kLlama3;
+    } else if (type == "yarn") {
+      scaling = Scaling::kYarn;
     } else if (type != "default") {
-      options.Refuse(name, R"("default", "linear" or "llama3"; others are not supported)");
+      options.Refuse(name, R"("default", "linear", "llama3" or "yarn"; others are not supported)");
     }
   }
   if (!options.IsMissing("type") && !options.IsMissing("rope_type") &&
@@ -53,15 +56,43 @@ Scaling ReadType(FieldReader& options) {
   return scaling;
 }
 
+float AttentionFactor(FieldReader& options, float factor) {
+  if (!options.IsNull("attention_factor")) return options.Positive("attention_factor");
+  if (options.IsNull("mscale") || options.IsNull("mscale_all_dim")) return YarnScale(factor, 1.0f);
+  // transformers takes a 0 as if it were missing.
+  if (options.Find("mscale") == 0 || options.Find("mscale_all_dim") == 0) {
+    return YarnScale(factor, 1.0f);
+  }
+  return YarnScale(factor, options.Positive("mscale")) /
+         YarnScale(factor, options.Positive("mscale_all_dim"));
+}
+
+void ReadYarn(FieldReader& options, uint32_t max_positions, RotaryConfig& rotary) {
+  RefuseOtherKeys(options, {"factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+                            "truncate", "attention_factor", "original_max_position_embeddings"});
+  rotary.factor = options.AtLeastOne("factor");
+  rotary.original_max_position_embeddings =
+      options.CountOr("original_max_position_embeddings", kMaxPositionEmbeddings, max_positions);
+  if (!options.IsNull("beta_fast")) rotary.beta_fast = options.Positive("beta_fast");
+  if (!options.IsNull("beta_slow")) rotary.beta_slow = options.Positive("beta_slow");
+  rotary.truncate = options.FlagOr("truncate", true);
+  rotary.attention_factor = AttentionFactor(options, rotary.factor);
+  if (rotary.theta <= 1.0f) options.Refuse("rope_theta", "more than 1 for yarn");
+}
+
 // One object of options.
 RotaryConfig ReadOptions(FieldReader& options, float theta, uint32_t max_positions) {
   if (!options.IsMissing("rope_theta")) theta = options.AtLeastOne("rope_theta");
-  RotaryConfig rotary = {.theta = theta, .scaling = ReadType(options)};
+  RotaryConfig rotary;
+  rotary.theta = theta;
+  rotary.scaling = ReadType(options);
   if (rotary.scaling == Scaling::kNone) {
     RefuseOtherKeys(options, {});
   } else if (rotary.scaling == Scaling::kLinear) {
     RefuseOtherKeys(options, {"factor"});
     rotary.factor = options.AtLeastOne("factor");
+  } else if (rotary.scaling == Scaling::kYarn) {
+    ReadYarn(options, max_positions, rotary);
   } else {
     RefuseOtherKeys(options, {"factor", "low_freq_factor", "high_freq_factor",
                               "original_max_position_embeddings"});
@@ -77,9 +108,15 @@ RotaryConfig ReadOptions(FieldReader& options, float theta, uint32_t max_positio
   return rotary;
 }
 
+RotaryConfig Plain(float theta) {
+  RotaryConfig rotary;
+  rotary.theta = theta;
+  return rotary;
+}
+
 // One object for all layers; without one, a plain embedding.
 RotaryConfig ReadFlat(FieldReader& reader, const char* name, float theta, uint32_t max_positions) {
-  if (name == nullptr) return {.theta = theta};
+  if (name == nullptr) return Plain(theta);
   FieldReader options = reader.Inside(name);
   return ReadOptions(options, theta, max_positions);
 }
@@ -88,17 +125,45 @@ RotaryConfig ReadFlat(FieldReader& reader, const char* name, float theta, uint32
 // embedding.
 RotaryConfig ReadNested(FieldReader& options, const char* layer_type, float theta,
                         bool may_be_missing, uint32_t max_positions) {
-  if (may_be_missing && options.IsNull(layer_type)) return {.theta = theta};
+  if (may_be_missing && options.IsNull(layer_type)) return Plain(theta);
   FieldReader inner = options.Inside(layer_type);
   return ReadOptions(inner, theta, max_positions);
 }
 
+// The part of each head that is rotated. It is a field of config.json, or of the options.
+void ReadPart(FieldReader& reader, const char* options_name, bool can_be_partial,
+              ModelConfig& config) {
+  const auto read = [&](FieldReader& fields) {
+    constexpr char kName[] = "partial_rotary_factor";
+    if (fields.IsNull(kName) || fields.Find(kName) == 1) return;
+    if (!can_be_partial) {
+      return fields.RefuseUnlessNull(kName, "this architecture rotates whole heads");
+    }
+    const float part = fields.Positive(kName);
+    const auto dim = static_cast<uint32_t>(part * static_cast<float>(config.head_dim));
+    if (part > 1.0f || dim < 2 || dim % 2 != 0) {
+      return fields.Refuse(kName, "at most 1, and an even number of elements of a head");
+    }
+    for (RotaryConfig& rotary : config.rotaries) rotary.rotary_dim = dim;
+  };
+  read(reader);
+  if (options_name == nullptr || !reader.Find(options_name).is_object()) return;
+  FieldReader options = reader.Inside(options_name);
+  read(options);
+  for (const char* type : {kFull, kSliding}) {
+    if (!options.Find(type).is_object()) continue;
+    FieldReader inner = options.Inside(type);
+    read(inner);
+  }
+}
+
 }  // namespace
 
+float YarnScale(float factor, float mscale) {
+  return factor <= 1.0f ? 1.0f : 0.1f * mscale * std::log(factor) + 1.0f;
+}
+
 void ReadRotaries(FieldReader& reader, const RotaryDefaults& defaults, ModelConfig& config) {
-  if (reader.Find("partial_rotary_factor") != 1) {
-    reader.RefuseUnlessNull("partial_rotary_factor", "only whole heads can be rotated");
-  }
   const bool has_sliding_theta = defaults.sliding_theta != 0.0f;
   float theta = defaults.theta;
   if (!reader.IsNull("rope_theta")) theta = reader.AtLeastOne("rope_theta");
@@ -128,8 +193,10 @@ void ReadRotaries(FieldReader& reader, const RotaryDefaults& defaults, ModelConf
       if (!other.IsMissing("rope_theta")) theta = other.AtLeastOne("rope_theta");
     }
     config.rotaries = {ReadFlat(reader, name, theta, max_positions)};
-    if (has_sliding_theta) config.rotaries.push_back({.theta = sliding_theta});
+    if (name == nullptr && defaults.whole != nullptr) config.rotaries = {*defaults.whole};
+    if (has_sliding_theta) config.rotaries.push_back(Plain(sliding_theta));
   }
+  ReadPart(reader, name, defaults.can_be_partial, config);
   for (LayerConfig& layer : config.layers) {
     layer.rotary = config.rotaries.size() > 1 && layer.window != kFullAttention ? 1 : 0;
   }

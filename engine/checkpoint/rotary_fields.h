@@ -11,9 +11,16 @@ namespace pagoda {
 struct RotaryDefaults {
   float theta = 10000.0f;
   float sliding_theta = 0.0f;  // For layers with a window (Gemma 3). 0: theta.
+  // The whole embedding, if config.json has none of its options. Null: a plain one.
+  const RotaryConfig* whole = nullptr;
+  bool can_be_partial = false;  // partial_rotary_factor rotates the first part of each head.
 };
 
-// Fills config.rotaries and each layer's index in it. Needs the layers' windows and
+// YaRN's factor of attention, as far as it depends on `mscale`: 0.1 * mscale * ln(factor) + 1, or 1
+// for a factor of at most 1.
+float YarnScale(float factor, float mscale);
+
+// Fills config.rotaries and each layer's index in it. Needs the layers' windows, head_dim and
 // max_position_embeddings. Reads both forms: transformers 5 has the options in rope_parameters, one
 // object or one per type of layer. Older files have the base in rope_theta (Gemma 3's second one in
 // rope_local_base_freq) and the rest in rope_scaling.

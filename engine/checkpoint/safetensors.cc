@@ -38,6 +38,15 @@ std::optional<std::vector<uint64_t>> ReadIntegers(const json& array) {
   return integers;
 }
 
+// The number of a tensor's elements; nothing if 64 bits cannot count them.
+std::optional<uint64_t> CountOf(const std::vector<uint64_t>& shape) {
+  uint64_t count = 1;
+  for (const uint64_t dimension : shape) {
+    if (__builtin_mul_overflow(count, dimension, &count)) return std::nullopt;
+  }
+  return count;
+}
+
 // An entry of the header. If the engine does not read its dtype, unread_type is the file's name of
 // the dtype, and the tensor's length is not checked.
 struct Entry {
@@ -118,6 +127,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   if (!header.ok()) return header.status();
 
   TensorMap tensors;
+  ByteTensorMap byte_tensors;
   TensorMap all;
   std::map<std::string, std::string> unread;
   std::map<std::string, std::string> metadata;
@@ -130,6 +140,9 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
     if (!read.ok()) return refuse("tensor ", name.substr(0, 200), " ", read.status().message());
     all.emplace(name, read->info);
     if (read->unread_type.has_value()) {
+      if (read->unread_type == "U8" && CountOf(read->info.shape) == read->info.bytes.size()) {
+        byte_tensors.emplace(name, ByteTensor{read->info.shape, read->info.bytes});
+      }
       unread.emplace(name, *std::move(read->unread_type));
     } else {
       tensors.emplace(name, std::move(read->info));
@@ -138,15 +151,16 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   if (const std::optional<std::string> name = FindOverlap(all); name.has_value()) {
     return refuse("tensor ", name->substr(0, 200), " overlaps another");
   }
-  return SafetensorsFile(*std::move(file), std::move(tensors), std::move(unread),
-                         std::move(metadata));
+  return SafetensorsFile(*std::move(file), std::move(tensors), std::move(byte_tensors),
+                         std::move(unread), std::move(metadata));
 }
 
-SafetensorsFile::SafetensorsFile(MappedFile file, TensorMap tensors,
+SafetensorsFile::SafetensorsFile(MappedFile file, TensorMap tensors, ByteTensorMap byte_tensors,
                                  std::map<std::string, std::string> unread,
                                  std::map<std::string, std::string> metadata)
     : file_(std::move(file)),
       tensors_(std::move(tensors)),
+      byte_tensors_(std::move(byte_tensors)),
       unread_(std::move(unread)),
       metadata_(std::move(metadata)) {}
 

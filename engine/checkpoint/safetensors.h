@@ -3,14 +3,26 @@
 #ifndef PAGODA_ENGINE_CHECKPOINT_SAFETENSORS_H_
 #define PAGODA_ENGINE_CHECKPOINT_SAFETENSORS_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "engine/checkpoint/mapped_file.h"
 #include "engine/checkpoint/tensor.h"
 
 namespace pagoda {
+
+// A tensor of bytes ("U8"): quantised weights in a form of their own. Invariant: the number of
+// bytes is the shape's.
+struct ByteTensor {
+  std::vector<uint64_t> shape;
+  absl::Span<const std::byte> bytes;
+};
+using ByteTensorMap = std::map<std::string, ByteTensor>;
 
 // One file. The header is not trusted: every tensor that Open accepts is inside the file, overlaps
 // no other, and has as many bytes as its shape says. Immutable; movable.
@@ -23,17 +35,21 @@ class SafetensorsFile {
   // The tensors of types that the engine reads, by name. The bytes are valid as long as this object
   // exists.
   const TensorMap& tensors() const { return tensors_; }
+  // Those of bytes; unread() has them too.
+  const ByteTensorMap& byte_tensors() const { return byte_tensors_; }
   // The types of the other tensors as the file names them ("I64"), by name.
   const std::map<std::string, std::string>& unread() const { return unread_; }
   // The file's own metadata in the header, texts only.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:
-  SafetensorsFile(MappedFile file, TensorMap tensors, std::map<std::string, std::string> unread,
+  SafetensorsFile(MappedFile file, TensorMap tensors, ByteTensorMap byte_tensors,
+                  std::map<std::string, std::string> unread,
                   std::map<std::string, std::string> metadata);
 
   MappedFile file_;
   TensorMap tensors_;
+  ByteTensorMap byte_tensors_;
   std::map<std::string, std::string> unread_;
   std::map<std::string, std::string> metadata_;
 };

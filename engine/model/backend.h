@@ -45,7 +45,30 @@ struct AttentionShape {
   uint32_t window_index = 0;  // In ModelInput::windows.
   uint32_t num_heads = 0;
   float scale = 1.0f;
-  float soft_cap = 0.0f;  // 0: none.
+  float soft_cap = 0.0f;                        // 0: none.
+  const VectorWeights* sinks = nullptr;         // [num_heads], added to the scores; null: none.
+  const VectorWeights* alibi_slopes = nullptr;  // [num_heads]; null: none.
+};
+
+// Heads of a row: element i of head h is in column h * head_dim + i.
+struct RotationShape {
+  uint32_t rotary = 0;  // In ModelConfig::rotaries. It says how many elements are rotated.
+  uint32_t head_dim = 0;
+  uint32_t first_element = 0;  // Of each head: the first rotated one.
+};
+
+// A factor of Backend::MultiplyEach.
+struct ProductOfRows {
+  const LinearWeights* weights = nullptr;
+  RowsView input;
+  RowsView output;
+};
+
+// An activation and its numbers.
+struct GateShape {
+  Activation activation = Activation::kSilu;
+  float alpha = 0.0f;  // Of kClampedSilu.
+  float limit = 0.0f;
 };
 
 // Thread-compatible. A step is BeginStep, operations, EndStep. Operations run in the order of the
@@ -84,27 +107,50 @@ class Backend {
   // output = input * transpose(weights) + bias. The two do not overlap.
   virtual void Multiply(const LinearWeights& weights, const RowsView& input,
                         const RowsView& output) = 0;
+  // Many products, whose outputs do not overlap. The backend can compute them side by side.
+  virtual void MultiplyEach(absl::Span<const ProductOfRows> products) {
+    for (const ProductOfRows& p : products) Multiply(*p.weights, p.input, p.output);
+  }
   // Divides each row by the root of its mean square (plus eps) and multiplies it by the weights.
   // `output` can be `input`. (Zhang and Sennrich, 2019.)
   virtual void RmsNorm(const VectorWeights& weights, float eps, const RowsView& input,
                        const RowsView& output) = 0;
-  // Rotates the heads [N][num_heads][head_dim] by their tokens' angles, in place. With `norm`, each
-  // head is first normed by these weights. (Su et al., 2021.)
-  virtual void Rotate(uint32_t rotary, const VectorWeights* norm, float eps, uint32_t head_dim,
+  // Subtracts each row's mean, divides by the root of its variance (plus eps), multiplies by the
+  // weights and adds the bias. `output` can be `input`. (Ba et al., 2016.)
+  virtual void LayerNorm(const VectorWeights& weights, const VectorWeights& bias, float eps,
+                         const RowsView& input, const RowsView& output) = 0;
+  // Rotates the heads by their tokens' angles, in place. With `norm`, each head is first normed by
+  // these weights. (Su et al., 2021.)
+  virtual void Rotate(const RotationShape& shape, const VectorWeights* norm, float eps,
                       const RowsView& heads) = 0;
-  // Writes the tokens' K and V [N][num_kv_heads][head_dim] into the cache.
+  // Writes the tokens' K and V [N][num_kv_heads][head_dim] into the cache. For a layer with K only,
+  // `values` has no data.
   virtual void WriteCache(uint32_t window_index, const RowsView& keys, const RowsView& values,
                           const kernels::KvLayer& kv) = 0;
-  // output[n] = attention of token n's queries [num_heads][head_dim] over the cache.
+  // output[n] = attention of token n's queries [num_heads][head_dim] over the cache:
+  // [num_heads][value_dim]. The two do not overlap.
   virtual void Attend(const AttentionShape& shape, const RowsView& queries,
                       const kernels::KvLayer& kv, const RowsView& output) = 0;
   // output = activation(gate) * up. The rows of gate_up have the columns of gate, then those of up.
-  virtual void Gate(Activation activation, const RowsView& gate_up, const RowsView& output) = 0;
+  virtual void Gate(const GateShape& gate, const RowsView& gate_up, const RowsView& output) = 0;
+  // rows = activation(rows), in place. REQUIRES: kGeluTanh.
+  virtual void Activate(Activation activation, const RowsView& rows) = 0;
   // sum += addend.
   virtual void Add(const RowsView& addend, const RowsView& sum) = 0;
-  // output[i] = the row rows[i] of `input`.
+  // sum[rows[i]] += factors[i] * addend[i], in this order. `rows` and `factors` are on the host.
+  virtual void AddRows(absl::Span<const uint32_t> rows, absl::Span<const float> factors,
+                       const RowsView& addend, const RowsView& sum) = 0;
+  // output = 0.
+  virtual void Clear(const RowsView& output) = 0;
+  // Copies the first `count` elements of each of num_heads heads.
+  virtual void CopyHeads(uint32_t num_heads, uint32_t count, const HeadsView& input,
+                         const HeadsView& output) = 0;
+  // output[i] = the row rows[i] of `input`. `rows` is on the host.
   virtual void TakeRows(absl::Span<const uint32_t> rows, const RowsView& input,
                         const RowsView& output) = 0;
+  // The rows on the host, contiguous, after all operations so far. Valid until the next operation.
+  // Empty after a failure.
+  virtual absl::Span<const float> ToHost(const RowsView& rows) = 0;
   // Ends the step and returns `logits`, whose rows are contiguous, on the host. Unless soft_cap is
   // 0, each logit becomes soft_cap * tanh(logit / soft_cap). Valid until the next step. Errors:
   // INTERNAL with the operation that failed; OUT_OF_MEMORY if the operation lacked memory.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -46,6 +48,14 @@ class ContiguousBackend final : public ForwardingBackend {
 
   std::string description() const override {
     return absl::StrCat(inner().description(), ", contiguous kv");
+  }
+
+  // Keeps a copy: sinks and slopes are read here, and only the inner backend reads its vectors.
+  absl::StatusOr<std::unique_ptr<VectorWeights>> MakeVector(
+      absl::Span<const float> values) override {
+    absl::StatusOr<std::unique_ptr<VectorWeights>> made = inner().MakeVector(values);
+    if (made.ok()) vectors_[made->get()].assign(values.begin(), values.end());
+    return made;
   }
 
   void BeginStep(const ModelInput& input, const ModelConfig& config) override {
@@ -148,10 +158,18 @@ class ContiguousBackend final : public ForwardingBackend {
       for (uint32_t h = 0; h < group; ++h) {
         float score = shape.scale * Dot(query + h * kv.head_dim, key, kv.head_dim);
         if (shape.soft_cap > 0) score = shape.soft_cap * std::tanh(score / shape.soft_cap);
+        if (shape.alibi_slopes != nullptr) {
+          const auto distance = static_cast<float>(first + static_cast<int64_t>(k) - position);
+          score += vectors_.at(shape.alibi_slopes)[kv_head * group + h] * distance;
+        }
         space.scores[h * keys + k] = score;
       }
     }
-    for (uint32_t h = 0; h < group; ++h) ToWeights(&space.scores[h * keys], keys);
+    for (uint32_t h = 0; h < group; ++h) {
+      const float sink = shape.sinks == nullptr ? -std::numeric_limits<float>::infinity()
+                                                : vectors_.at(shape.sinks)[kv_head * group + h];
+      ToWeights(&space.scores[h * keys], keys, sink);
+    }
     for (uint64_t k = 0; k < keys; ++k) {
       const uint64_t offset = tensor + (first + k) * kv.token_stride_bytes;
       const float* const value = Row(kv, kv.values, offset, value_dim, space.row.data());
@@ -165,10 +183,10 @@ class ContiguousBackend final : public ForwardingBackend {
               output.data + n * output.stride + uint64_t{kv_head} * group * value_dim);
   }
 
-  // The softmax of the scores, in place.
-  static void ToWeights(float* scores, uint64_t count) {
-    const float largest = *std::max_element(scores, scores + count);
-    double sum = 0;
+  // The softmax of the scores and the sink, in place. The sink has a weight but no value.
+  static void ToWeights(float* scores, uint64_t count, float sink) {
+    const float largest = std::max(sink, *std::max_element(scores, scores + count));
+    double sum = std::exp(sink - largest);
     for (uint64_t k = 0; k < count; ++k) {
       scores[k] = std::exp(scores[k] - largest);
       sum += scores[k];
@@ -179,6 +197,7 @@ class ContiguousBackend final : public ForwardingBackend {
 
   kernels::cpu::ThreadPool threads_;
   std::vector<Space> space_;  // By worker.
+  std::unordered_map<const VectorWeights*, std::vector<float>> vectors_;
 
   // Of the current step.
   const ModelInput* input_ = nullptr;

@@ -13,7 +13,6 @@
 #include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "engine/model/block_scales.h"
 #include "engine/model/host_memory.h"
 #include "engine/model/matmul.h"
 #include "engine/model/rotary.h"
@@ -38,6 +37,10 @@ struct CpuVector : VectorWeights {
 
 const std::vector<float>& ValuesOf(const VectorWeights& weights) {
   return static_cast<const CpuVector&>(weights).values;
+}
+
+const float* DataOf(const VectorWeights* weights) {
+  return weights == nullptr ? nullptr : ValuesOf(*weights).data();
 }
 
 absl::string_view NameOf(MatMul::Factors factors) {
@@ -128,6 +131,15 @@ class CpuBackend : public Backend {
     Note("product", matmul_.Multiply(static_cast<const SlicedMatrix&>(weights), input, output));
   }
 
+  void MultiplyEach(absl::Span<const ProductOfRows> products) override {
+    if (!status_.ok()) return;
+    calls_.clear();
+    for (const ProductOfRows& p : products) {
+      calls_.push_back({static_cast<const SlicedMatrix*>(p.weights), p.input, p.output});
+    }
+    Note("products", matmul_.MultiplyEach(calls_));
+  }
+
   void RmsNorm(const VectorWeights& weights, float eps, const RowsView& input,
                const RowsView& output) override {
     const std::vector<float>& values = ValuesOf(weights);
@@ -140,17 +152,31 @@ class CpuBackend : public Backend {
     });
   }
 
-  void Rotate(uint32_t rotary, const VectorWeights* norm, float eps, uint32_t head_dim,
+  void LayerNorm(const VectorWeights& weights, const VectorWeights& bias, float eps,
+                 const RowsView& input, const RowsView& output) override {
+    const std::vector<float>& values = ValuesOf(weights);
+    PAGODA_CHECK(values.size() == input.cols, "a norm has one weight per column");
+    InPieces(output, 3, [&](uint64_t begin, uint64_t end) {
+      for (uint64_t n = begin; n < end; ++n) {
+        loops_.layer_norm(input.data + n * input.stride, values.data(), ValuesOf(bias).data(),
+                          input.cols, eps, output.data + n * output.stride);
+      }
+    });
+  }
+
+  void Rotate(const RotationShape& shape, const VectorWeights* norm, float eps,
               const RowsView& heads) override {
-    const RotaryTable& table = rotaries_[rotary];
+    const RotaryTable& table = rotaries_[shape.rotary];
+    const auto rotate =
+        table.pairs() == RotaryConfig::Pairs::kHalves ? loops_.rotate : loops_.rotate_neighbours;
     InPieces(heads, 2, [&](uint64_t begin, uint64_t end) {
       for (uint64_t n = begin; n < end; ++n) {
         float* row = heads.data + n * heads.stride;
-        for (float* head = row; head < row + heads.cols; head += head_dim) {
+        for (float* head = row; head < row + heads.cols; head += shape.head_dim) {
           if (norm != nullptr) {
-            loops_.rms_norm(head, ValuesOf(*norm).data(), head_dim, eps, head);
+            loops_.rms_norm(head, ValuesOf(*norm).data(), shape.head_dim, eps, head);
           }
-          loops_.rotate(head, table.cosines(n), table.sines(n), table.half_dim());
+          rotate(head + shape.first_element, table.cosines(n), table.sines(n), table.half_dim());
         }
       }
     });
@@ -159,15 +185,15 @@ class CpuBackend : public Backend {
   void WriteCache(uint32_t window_index, const RowsView& keys, const RowsView& values,
                   const kernels::KvLayer& kv) override {
     if (!status_.ok()) return;
-    StartScales(input_->windows[window_index].token_slots, kv);
-    Note("cache write",
-         kernels::cpu::WriteCache({.rows = {.keys = keys.data,
-                                            .values = values.data,
-                                            .key_token_stride = keys.stride,
-                                            .value_token_stride = values.stride},
-                                   .token_slots = input_->windows[window_index].token_slots,
-                                   .kv = kv},
-                                  execution_));
+    const kernels::CacheWriteParams params = {
+        .rows = {.keys = keys.data,
+                 .values = values.data,
+                 .key_token_stride = keys.stride,
+                 .value_token_stride = values.stride},
+        .token_slots = input_->windows[window_index].token_slots,
+        .kv = kv};
+    if (kv.scales.per_slot()) Note("scales", kernels::cpu::FitScales(params, execution_));
+    Note("cache write", kernels::cpu::WriteCache(params, execution_));
   }
 
   void Attend(const AttentionShape& shape, const RowsView& queries, const kernels::KvLayer& kv,
@@ -183,6 +209,8 @@ class CpuBackend : public Backend {
                                        .num_heads = shape.num_heads,
                                        .scale = shape.scale,
                                        .soft_cap = shape.soft_cap,
+                                       .alibi_slopes = DataOf(shape.alibi_slopes),
+                                       .sink_logits = DataOf(shape.sinks),
                                        .mask = plan.mask,
                                        .query_starts = input_->query_starts,
                                        .context_lengths = input_->context_lengths,
@@ -192,12 +220,32 @@ class CpuBackend : public Backend {
                                       &plan.plan, execution_));
   }
 
-  void Gate(Activation activation, const RowsView& gate_up, const RowsView& output) override {
-    const auto gate = activation == Activation::kSilu ? loops_.gate_silu : loops_.gate_gelu_tanh;
+  void Gate(const GateShape& shape, const RowsView& gate_up, const RowsView& output) override {
     InPieces(output, 4, [&](uint64_t begin, uint64_t end) {
       for (uint64_t n = begin; n < end; ++n) {
-        const float* row = gate_up.data + n * gate_up.stride;
-        gate(row, row + output.cols, output.cols, output.data + n * output.stride);
+        const float* gate = gate_up.data + n * gate_up.stride;
+        const float* up = gate + output.cols;
+        float* result = output.data + n * output.stride;
+        switch (shape.activation) {
+          case Activation::kSilu:
+            loops_.gate_silu(gate, up, output.cols, result);
+            break;
+          case Activation::kGeluTanh:
+            loops_.gate_gelu_tanh(gate, up, output.cols, result);
+            break;
+          case Activation::kClampedSilu:
+            loops_.gate_clamped_silu(gate, up, output.cols, shape.alpha, shape.limit, result);
+            break;
+        }
+      }
+    });
+  }
+
+  void Activate(Activation activation, const RowsView& rows) override {
+    PAGODA_CHECK(activation == Activation::kGeluTanh, "a plain MLP has gelu");
+    InPieces(rows, 4, [&](uint64_t begin, uint64_t end) {
+      for (uint64_t n = begin; n < end; ++n) {
+        loops_.gelu_tanh(rows.cols, rows.data + n * rows.stride);
       }
     });
   }
@@ -210,12 +258,44 @@ class CpuBackend : public Backend {
     });
   }
 
+  void AddRows(absl::Span<const uint32_t> rows, absl::Span<const float> factors,
+               const RowsView& addend, const RowsView& sum) override {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      loops_.add_scaled(factors[i], addend.data + i * addend.stride, sum.cols,
+                        sum.data + rows[i] * sum.stride);
+    }
+  }
+
+  void Clear(const RowsView& output) override {
+    for (uint64_t n = 0; n < output.rows; ++n) {
+      std::memset(output.data + n * output.stride, 0, output.cols * sizeof(float));
+    }
+  }
+
+  void CopyHeads(uint32_t num_heads, uint32_t count, const HeadsView& input,
+                 const HeadsView& output) override {
+    for (uint64_t n = 0; n < output.rows.rows; ++n) {
+      const float* from = input.rows.data + n * input.rows.stride;
+      float* to = output.rows.data + n * output.rows.stride;
+      for (uint32_t h = 0; h < num_heads; ++h) {
+        std::memcpy(to + uint64_t{h} * output.head_dim, from + uint64_t{h} * input.head_dim,
+                    count * sizeof(float));
+      }
+    }
+  }
+
   void TakeRows(absl::Span<const uint32_t> rows, const RowsView& input,
                 const RowsView& output) override {
     for (size_t i = 0; i < rows.size(); ++i) {
       std::memcpy(output.data + i * output.stride, input.data + rows[i] * input.stride,
                   output.cols * sizeof(float));
     }
+  }
+
+  absl::Span<const float> ToHost(const RowsView& rows) override {
+    if (!status_.ok()) return {};
+    PAGODA_CHECK(rows.stride == rows.cols, "the rows are contiguous");
+    return absl::MakeConstSpan(rows.data, rows.rows * rows.cols);
   }
 
   absl::StatusOr<absl::Span<const float>> EndStep(float soft_cap, const RowsView& logits) override {
@@ -278,6 +358,7 @@ class CpuBackend : public Backend {
   const ModelInput* input_ = nullptr;
   absl::Status status_;
   std::vector<Plan> plans_;
+  std::vector<ProductCall> calls_;  // Of MultiplyEach.
 };
 
 }  // namespace

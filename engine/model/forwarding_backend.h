@@ -46,9 +46,16 @@ class ForwardingBackend : public Backend {
                const RowsView& output) override {
     inner_->RmsNorm(weights, eps, input, output);
   }
-  void Rotate(uint32_t rotary, const VectorWeights* norm, float eps, uint32_t head_dim,
+  void MultiplyEach(absl::Span<const ProductOfRows> products) override {
+    inner_->MultiplyEach(products);
+  }
+  void LayerNorm(const VectorWeights& weights, const VectorWeights& bias, float eps,
+                 const RowsView& input, const RowsView& output) override {
+    inner_->LayerNorm(weights, bias, eps, input, output);
+  }
+  void Rotate(const RotationShape& shape, const VectorWeights* norm, float eps,
               const RowsView& heads) override {
-    inner_->Rotate(rotary, norm, eps, head_dim, heads);
+    inner_->Rotate(shape, norm, eps, heads);
   }
   void WriteCache(uint32_t window_index, const RowsView& keys, const RowsView& values,
                   const kernels::KvLayer& kv) override {
@@ -58,9 +65,22 @@ class ForwardingBackend : public Backend {
               const RowsView& output) override {
     inner_->Attend(shape, queries, kv, output);
   }
-  void Gate(Activation activation, const RowsView& gate_up, const RowsView& output) override {
-    inner_->Gate(activation, gate_up, output);
+  void Gate(const GateShape& gate, const RowsView& gate_up, const RowsView& output) override {
+    inner_->Gate(gate, gate_up, output);
   }
+  void Activate(Activation activation, const RowsView& rows) override {
+    inner_->Activate(activation, rows);
+  }
+  void AddRows(absl::Span<const uint32_t> rows, absl::Span<const float> factors,
+               const RowsView& addend, const RowsView& sum) override {
+    inner_->AddRows(rows, factors, addend, sum);
+  }
+  void Clear(const RowsView& output) override { inner_->Clear(output); }
+  void CopyHeads(uint32_t num_heads, uint32_t count, const HeadsView& input,
+                 const HeadsView& output) override {
+    inner_->CopyHeads(num_heads, count, input, output);
+  }
+  absl::Span<const float> ToHost(const RowsView& rows) override { return inner_->ToHost(rows); }
   void Add(const RowsView& addend, const RowsView& sum) override { inner_->Add(addend, sum); }
   void TakeRows(absl::Span<const uint32_t> rows, const RowsView& input,
                 const RowsView& output) override {

@@ -11,23 +11,6 @@
 namespace pagoda {
 namespace {
 
-kernels::ElementType ElementTypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return kernels::ElementType::kFloat16;
-    case DType::kBFloat16:
-      return kernels::ElementType::kBFloat16;
-    case DType::kFloat8E4M3:
-      return kernels::ElementType::kFloat8E4M3;
-    case DType::kFloat8E5M2:
-      return kernels::ElementType::kFloat8E5M2;
-    case DType::kFloat32:
-    case DType::kUint8:
-      break;
-  }
-  return kernels::ElementType::kFloat32;
-}
-
 std::string NameOf(const PoolMapping& mapping) {
   return absl::StrCat("pool ", mapping.pool_index, " of the cache's window ",
                       WindowName(mapping.window));
@@ -71,6 +54,23 @@ absl::Status CheckLayer(const PoolMapping& mapping, uint32_t layer, const ModelC
 
 }  // namespace
 
+kernels::ElementType ElementTypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return kernels::ElementType::kFloat16;
+    case DType::kBFloat16:
+      return kernels::ElementType::kBFloat16;
+    case DType::kFloat8E4M3:
+      return kernels::ElementType::kFloat8E4M3;
+    case DType::kFloat8E5M2:
+      return kernels::ElementType::kFloat8E5M2;
+    case DType::kFloat32:
+    case DType::kUint8:
+      break;
+  }
+  return kernels::ElementType::kFloat32;
+}
+
 kernels::KvLayer LayerOfPool(const PoolLayout& layout, uint64_t index, std::byte* slots,
                              uint32_t num_slots) {
   std::byte* const keys = slots + index * layout.layer_stride_bytes();
@@ -104,11 +104,7 @@ absl::Status KvPools::AddLayers(const MappedPool& pool, const ModelConfig& confi
                                  mapping.num_slots);
     layers_[layer].value_dim = config.layers[layer].value_dim;
   }
-  if (!layout.has_scales() || pool.on_host()) return absl::OkStatus();
-  return MakeError(Reason::kInvalidArgument,
-                   absl::StrCat(NameOf(mapping), " is of ", std::string(DTypeName(layout.dtype)),
-                                " on ", PlaceName(pool.memory().place),
-                                "; the kernels there do not take scales per block"));
+  return absl::OkStatus();
 }
 
 // Adds the scales of layers that AddLayers has added.

@@ -15,6 +15,9 @@
 
 namespace pagoda {
 
+// The same type for kernels. uint8, which no kernel reads, is kFloat32.
+kernels::ElementType ElementTypeOf(DType dtype);
+
 // The layer at `index` of a pool's layer dimension, for a pool whose `num_slots` slots begin at
 // `slots`. Without scales. If the pool has K only, the values are the keys. REQUIRES: a pool of
 // elements, other than uint8.
@@ -32,9 +35,8 @@ class KvPools {
  public:
   // Errors: INVALID_ARGUMENT if the pools do not match the model's layers, with the layer and the
   // difference: another window, number of heads, head_dim, or K only; opaque or uint8 layers, which
-  // no kernel reads; float8 without scales, or on a device, whose kernels do not take scales of
-  // blocks; a layer that no pool holds or the model does not have; pools in several places. Those
-  // of CacheClient::MapPools.
+  // no kernel reads; float8 without scales; a layer that no pool holds or the model does not have;
+  // pools in several places. Those of CacheClient::MapPools.
   static absl::StatusOr<KvPools> Map(CacheClient& client, const ModelConfig& config);
 
   // K and V of each layer, in the model's order. Valid while this object exists, also after a move.

@@ -41,6 +41,7 @@ void MakeInput(absl::Span<const SequenceInput> sequences, absl::Span<const Windo
   input.positions.clear();
   input.query_starts.assign(1, 0);
   input.context_lengths.clear();
+  input.adapters.clear();
   input.logit_rows.clear();
   for (const SequenceInput& sequence : sequences) {
     PAGODA_CHECK(!sequence.tokens.empty(), "a sequence in a step has tokens");
@@ -54,6 +55,7 @@ void MakeInput(absl::Span<const SequenceInput> sequences, absl::Span<const Windo
     for (uint32_t i = end - sequence.num_logits; i < end; ++i) input.logit_rows.push_back(i);
     input.query_starts.push_back(static_cast<int32_t>(end));
     input.context_lengths.push_back(input.positions.back() + 1);
+    input.adapters.push_back(sequence.adapter);
   }
 
   input.windows.resize(windows.size());

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "engine/adapter_index.h"
 #include "engine/checkpoint/model_config.h"
 #include "pools/types.h"
 
@@ -31,6 +32,7 @@ struct ModelInput {
   std::vector<int32_t> query_starts;     // [S + 1] the start of each sequence's tokens, from 0 to
                                          // N.
   std::vector<int32_t> context_lengths;  // [S] the position of its last token, plus one.
+  std::vector<AdapterIndex> adapters;    // [S] the adapter of its tokens. Empty: all kNoAdapter.
   // In the order of WindowsOf. A table's entries are -1 behind the context's end. They can be -1
   // for blocks that the window has passed for all tokens of the input. Kernels do not read these
   // entries.
@@ -48,6 +50,7 @@ struct SequenceInput {
   // including slots for `tokens`. kNoSlot for blocks that the window has passed.
   absl::Span<const absl::Span<const SlotIndex>> tables;
   uint32_t num_logits = 0;  // How many of the last tokens need logits.
+  AdapterIndex adapter = kNoAdapter;
 };
 
 // Concatenates the sequences. `input` keeps its memory from step to step, so that later steps

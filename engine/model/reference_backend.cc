@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "kernels/float8_scales.h"
 #include "kernels/numeric.h"
 #include "kernels/paged_attention.h"
 
@@ -37,6 +38,10 @@ const std::vector<float>& ValuesOf(const VectorWeights& weights) {
   return static_cast<const ReferenceVector&>(weights).values;
 }
 
+const float* DataOf(const VectorWeights* weights) {
+  return weights == nullptr ? nullptr : ValuesOf(*weights).data();
+}
+
 float* RowOf(const RowsView& rows, uint64_t row) { return rows.data + row * rows.stride; }
 
 // output = input / sqrt(mean(input^2) + eps) * weights. `output` can be `input`.
@@ -49,11 +54,20 @@ void Norm(const float* input, const std::vector<float>& weights, float eps, floa
   }
 }
 
-double Activate(Activation activation, double x) {
+double Activated(Activation activation, double x) {
   if (activation == Activation::kSilu) return x / (1.0 + std::exp(-x));
   // GELU with the tanh (Hendrycks and Gimpel, 2016).
   const double inner = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
   return 0.5 * x * (1.0 + std::tanh(inner));
+}
+
+double Gated(const GateShape& shape, double gate, double up) {
+  if (shape.activation != Activation::kClampedSilu) {
+    return Activated(shape.activation, gate) * up;
+  }
+  const double limit = shape.limit;
+  gate = std::min(gate, limit);
+  return (std::clamp(up, -limit, limit) + 1.0) * gate / (1.0 + std::exp(-shape.alpha * gate));
 }
 
 double Cap(double value, float soft_cap) {
@@ -106,6 +120,7 @@ class ReferenceBackend final : public Backend {
     input_ = &input;
     status_ = absl::OkStatus();
     frequencies_.clear();
+    rotaries_ = config.rotaries;
     for (const RotaryConfig& rotary : config.rotaries) {
       frequencies_.push_back(RotaryFrequencies(rotary, config.head_dim));
     }
@@ -149,13 +164,35 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  void Rotate(uint32_t rotary, const VectorWeights* norm, float eps, uint32_t head_dim,
+  void LayerNorm(const VectorWeights& weights, const VectorWeights& bias, float eps,
+                 const RowsView& input, const RowsView& output) override {
+    const std::vector<float>& factors = ValuesOf(weights);
+    PAGODA_CHECK(factors.size() == input.cols, "a norm has one weight per column");
+    const auto count = static_cast<double>(input.cols);
+    for (uint64_t n = 0; n < input.rows; ++n) {
+      const float* const row = RowOf(input, n);
+      double mean = 0;
+      for (uint64_t c = 0; c < input.cols; ++c) mean += row[c] / count;
+      double variance = 0;
+      for (uint64_t c = 0; c < input.cols; ++c) {
+        variance += (row[c] - mean) * (row[c] - mean) / count;
+      }
+      const double scale = 1.0 / std::sqrt(variance + eps);
+      for (uint64_t c = 0; c < input.cols; ++c) {
+        RowOf(output, n)[c] =
+            static_cast<float>((row[c] - mean) * scale * factors[c] + ValuesOf(bias)[c]);
+      }
+    }
+  }
+
+  void Rotate(const RotationShape& shape, const VectorWeights* norm, float eps,
               const RowsView& heads) override {
     for (uint64_t n = 0; n < heads.rows; ++n) {
-      for (uint64_t begin = 0; begin < heads.cols; begin += head_dim) {
+      for (uint64_t begin = 0; begin < heads.cols; begin += shape.head_dim) {
         float* const head = RowOf(heads, n) + begin;
         if (norm != nullptr) Norm(head, ValuesOf(*norm), eps, head);
-        Turn(frequencies_[rotary], input_->positions[n], head);
+        Turn(rotaries_[shape.rotary], frequencies_[shape.rotary], input_->positions[n],
+             head + shape.first_element);
       }
     }
   }
@@ -163,7 +200,6 @@ class ReferenceBackend final : public Backend {
   void WriteCache(uint32_t window_index, const RowsView& keys, const RowsView& values,
                   const kernels::KvLayer& kv) override {
     const std::vector<int64_t>& token_slots = input_->windows[window_index].token_slots;
-    StartScales(token_slots, kv);
     for (uint64_t n = 0; n < keys.rows; ++n) {
       Store(kv, kv.keys, kv.scales.keys, token_slots[n], RowOf(keys, n), kv.head_dim);
       if (kv.values == kv.keys) continue;
@@ -184,6 +220,8 @@ class ReferenceBackend final : public Backend {
                                              .num_heads = shape.num_heads,
                                              .scale = shape.scale,
                                              .soft_cap = shape.soft_cap,
+                                             .alibi_slopes = DataOf(shape.alibi_slopes),
+                                             .sink_logits = DataOf(shape.sinks),
                                              .mask = mask,
                                              .query_starts = input_->query_starts,
                                              .context_lengths = input_->context_lengths,
@@ -192,14 +230,51 @@ class ReferenceBackend final : public Backend {
                                              .kv = kv}));
   }
 
-  void Gate(Activation activation, const RowsView& gate_up, const RowsView& output) override {
+  void Gate(const GateShape& shape, const RowsView& gate_up, const RowsView& output) override {
     for (uint64_t n = 0; n < output.rows; ++n) {
       const float* const gate = RowOf(gate_up, n);
       const float* const up = gate + output.cols;
       for (uint64_t c = 0; c < output.cols; ++c) {
-        RowOf(output, n)[c] = static_cast<float>(Activate(activation, gate[c]) * up[c]);
+        RowOf(output, n)[c] = static_cast<float>(Gated(shape, gate[c], up[c]));
       }
     }
+  }
+
+  void Activate(Activation activation, const RowsView& rows) override {
+    for (uint64_t n = 0; n < rows.rows; ++n) {
+      for (uint64_t c = 0; c < rows.cols; ++c) {
+        RowOf(rows, n)[c] = static_cast<float>(Activated(activation, RowOf(rows, n)[c]));
+      }
+    }
+  }
+
+  void AddRows(absl::Span<const uint32_t> rows, absl::Span<const float> factors,
+               const RowsView& addend, const RowsView& sum) override {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      for (uint64_t c = 0; c < sum.cols; ++c) {
+        RowOf(sum, rows[i])[c] += factors[i] * RowOf(addend, i)[c];
+      }
+    }
+  }
+
+  void Clear(const RowsView& output) override {
+    for (uint64_t n = 0; n < output.rows; ++n) std::fill_n(RowOf(output, n), output.cols, 0.0f);
+  }
+
+  void CopyHeads(uint32_t num_heads, uint32_t count, const HeadsView& input,
+                 const HeadsView& output) override {
+    for (uint64_t n = 0; n < output.rows.rows; ++n) {
+      for (uint64_t h = 0; h < num_heads; ++h) {
+        std::copy_n(RowOf(input.rows, n) + h * input.head_dim, count,
+                    RowOf(output.rows, n) + h * output.head_dim);
+      }
+    }
+  }
+
+  absl::Span<const float> ToHost(const RowsView& rows) override {
+    if (!status_.ok()) return {};
+    PAGODA_CHECK(rows.stride == rows.cols, "the rows are contiguous");
+    return absl::MakeConstSpan(rows.data, rows.rows * rows.cols);
   }
 
   void Add(const RowsView& addend, const RowsView& sum) override {
@@ -229,30 +304,21 @@ class ReferenceBackend final : public Backend {
     status_ = absl::InternalError(absl::StrCat(operation, ": ", status.message()));
   }
 
-  // Element i of the first half is rotated with element i of the second one. The angle is fp32, as
-  // in transformers: its last bits count at far positions.
-  static void Turn(const std::vector<float>& frequencies, int32_t position, float* head) {
+  // The angle is fp32, as in transformers: its last bits count at far positions.
+  static void Turn(const RotaryConfig& rotary, const std::vector<float>& frequencies,
+                   int32_t position, float* head) {
+    const bool halves = rotary.pairs == RotaryConfig::Pairs::kHalves;
     const size_t half = frequencies.size();
     for (size_t i = 0; i < half; ++i) {
       const double angle = static_cast<float>(position) * frequencies[i];
-      const double first = head[i];
-      const double second = head[i + half];
-      head[i] = static_cast<float>(first * std::cos(angle) - second * std::sin(angle));
-      head[i + half] = static_cast<float>(second * std::cos(angle) + first * std::sin(angle));
-    }
-  }
-
-  // The scales of a block whose first token is written: 1, as the engine's other backends start it.
-  static void StartScales(const std::vector<int64_t>& token_slots, const kernels::KvLayer& kv) {
-    if (!kv.scales.per_slot()) return;
-    for (const int64_t token_slot : token_slots) {
-      if (token_slot < 0 || token_slot % kv.tokens_per_block != 0) continue;
-      const auto slot = static_cast<uint32_t>(token_slot / kv.tokens_per_block);
-      for (uint32_t head = 0; head < (kv.scales.per_head ? kv.num_kv_heads : 1); ++head) {
-        for (const float* part : {kv.scales.keys, kv.scales.values}) {
-          if (part != nullptr) *const_cast<float*>(kv.scales.At(part, slot, head)) = 1.0f;
-        }
-      }
+      const double cosine = std::cos(angle) * rotary.attention_factor;
+      const double sine = std::sin(angle) * rotary.attention_factor;
+      float& first = halves ? head[i] : head[2 * i];
+      float& second = halves ? head[i + half] : head[2 * i + 1];
+      const double x = first;
+      const double y = second;
+      first = static_cast<float>(x * cosine - y * sine);
+      second = static_cast<float>(y * cosine + x * sine);
     }
   }
 
@@ -262,20 +328,53 @@ class ReferenceBackend final : public Backend {
     if (token_slot < 0) return;
     const auto slot = static_cast<uint32_t>(token_slot / kv.tokens_per_block);
     const auto token = static_cast<uint32_t>(token_slot % kv.tokens_per_block);
-    for (uint32_t head = 0; head < kv.num_kv_heads; ++head) {
-      const float scale = scales == nullptr ? 1.0f : *kv.scales.At(scales, slot, head);
+    for (uint32_t head = 0; head < kv.num_kv_heads; ++head, from += count) {
+      float scale = 1.0f;
+      if (scales != nullptr) {
+        if (kv.scales.per_slot()) FitScale(kv, part, scales, slot, head, token, from, count);
+        scale = *kv.scales.At(scales, slot, head);
+      }
       kernels::VisitElementType(kv.type, [&]<class T>() {
         auto* const to = reinterpret_cast<T*>(part + kv.offset_bytes(slot, head, token));
-        for (uint32_t i = 0; i < count; ++i) {
-          to[i] = kernels::FromFloat<T>(from[head * uint64_t{count} + i] / scale);
-        }
+        for (uint32_t i = 0; i < count; ++i) to[i] = kernels::FromFloat<T>(from[i] / scale);
       });
+    }
+  }
+
+  // Sets or raises the scale of a head of a block before a token is written into it: the rules of
+  // kernels/float8_scales.h, token by token. REQUIRES: scales per head.
+  static void FitScale(const kernels::KvLayer& kv, std::byte* part, const float* scales,
+                       uint32_t slot, uint32_t head, uint32_t token, const float* from,
+                       uint32_t count) {
+    double largest = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+      if (std::isfinite(from[i])) largest = std::max(largest, std::abs(double{from[i]}));
+    }
+    const double limit = kv.type == kernels::ElementType::kFloat8E4M3 ? 448.0 : 57344.0;
+    float needed = kernels::kSmallestFittedScale;
+    while (largest > limit * needed) needed *= 2;
+    float& scale = *const_cast<float*>(kv.scales.At(scales, slot, head));
+    if (token == 0) {
+      scale = kernels::kHeadroom * needed;
+    } else if (!kernels::IsScale(scale)) {
+      scale = needed;
+    } else if (needed > scale) {
+      for (uint32_t earlier = 0; earlier < token; ++earlier) {
+        kernels::VisitElementType(kv.type, [&]<class T>() {
+          auto* const row = reinterpret_cast<T*>(part + kv.offset_bytes(slot, head, earlier));
+          for (uint32_t i = 0; i < count; ++i) {
+            row[i] = kernels::FromFloat<T>(kernels::ToFloat(row[i]) / (needed / scale));
+          }
+        });
+      }
+      scale = needed;
     }
   }
 
   // Of the current step.
   const ModelInput* input_ = nullptr;
   absl::Status status_;
+  std::vector<RotaryConfig> rotaries_;
   std::vector<std::vector<float>> frequencies_;  // By rotary embedding.
 };
 

@@ -9,20 +9,22 @@
 
 namespace pagoda {
 
-// The angles of a step's tokens in a rotary position embedding (Su et al., 2021). As in Hugging
-// Face's models, element i of a head's first half is rotated with element i of its second half.
+// The angles of a step's tokens in a rotary position embedding (Su et al., 2021).
 class RotaryTable {
  public:
   RotaryTable(const RotaryConfig& config, uint32_t head_dim);
 
   void SetPositions(absl::Span<const int32_t> positions);
 
+  RotaryConfig::Pairs pairs() const { return pairs_; }
   uint32_t half_dim() const { return static_cast<uint32_t>(frequencies_.size()); }
-  // The angles of the row-th position: [half_dim].
+  // The angles of the row-th position, times the embedding's attention_factor: [half_dim].
   const float* cosines(uint64_t row) const { return cosines_.data() + row * half_dim(); }
   const float* sines(uint64_t row) const { return sines_.data() + row * half_dim(); }
 
  private:
+  const RotaryConfig::Pairs pairs_;
+  const float factor_;
   std::vector<float> frequencies_;
   std::vector<float> cosines_;  // [positions][half_dim]
   std::vector<float> sines_;    // [positions][half_dim]

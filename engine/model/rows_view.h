@@ -18,6 +18,13 @@ struct RowsView {
   }
 };
 
+// Rows of heads: element i of head h is in column h * head_dim + i. A last head can have fewer
+// columns.
+struct HeadsView {
+  RowsView rows;
+  uint32_t head_dim = 0;
+};
+
 }  // namespace pagoda
 
 #endif  // PAGODA_ENGINE_MODEL_ROWS_VIEW_H_

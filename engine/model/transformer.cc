@@ -7,39 +7,27 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "engine/model/adapter_backend.h"
+#include "engine/model/attention_layer.h"
+#include "engine/model/growing_rows.h"
+#include "engine/model/mlp_layer.h"
 
 namespace pagoda {
 namespace {
-
-// Rows of activations that keep their memory from step to step.
-class GrowingRows {
- public:
-  absl::Status Resize(Backend& backend, uint64_t rows, uint64_t cols) {
-    view_ = {.data = memory_.get(), .stride = cols, .rows = rows, .cols = cols};
-    if (rows * cols <= capacity_) return absl::OkStatus();
-    absl::StatusOr<FloatMemory> memory = backend.Allocate(rows * cols);
-    if (!memory.ok()) return memory.status();
-    memory_ = *std::move(memory);
-    capacity_ = rows * cols;
-    view_.data = memory_.get();
-    return absl::OkStatus();
-  }
-
-  const RowsView& view() const { return view_; }
-
- private:
-  FloatMemory memory_;
-  uint64_t capacity_ = 0;  // In elements.
-  RowsView view_;
-};
 
 absl::Status CheckConfig(const ModelConfig& config) {
   const auto refuse = [](const auto&... parts) {
     return MakeError(Reason::kInvalidArgument, absl::StrCat(parts...));
   };
   if (config.layers.empty()) return refuse("the model has no layers");
-  if (config.head_dim == 0 || config.head_dim % 2 != 0) {
+  if (config.head_dim == 0 || (config.head_dim % 2 != 0 && !config.alibi)) {
     return refuse("head_dim is ", config.head_dim, ": rotary embeddings need an even number");
+  }
+  for (const RotaryConfig& rotary : config.rotaries) {
+    const uint32_t dim = RotaryDim(rotary, config.head_dim);
+    if (dim % 2 != 0 || dim > config.head_dim) {
+      return refuse("a rotary embedding rotates ", dim, " of ", config.head_dim, " elements");
+    }
   }
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const LayerConfig& layer = config.layers[i];
@@ -47,10 +35,14 @@ absl::Status CheckConfig(const ModelConfig& config) {
       return refuse("layer ", i, " has ", layer.num_kv_heads, " KV heads for ", config.num_heads,
                     " heads");
     }
-    if (layer.kind != KvKind::kKeyAndValue) {
-      return refuse("layer ", i, " has K only; the engine needs K and V");
+    if ((layer.kind == KvKind::kKeyOnly) != config.latent.has_value()) {
+      return refuse("layer ", i, " has ", layer.kind == KvKind::kKeyOnly ? "K only" : "K and V",
+                    ", which does not fit the model's attention");
     }
-    if (layer.rotary >= config.rotaries.size()) {
+    if (layer.has_experts && !config.experts.has_value()) {
+      return refuse("layer ", i, " has experts, but the model has none");
+    }
+    if (!config.alibi && layer.rotary >= config.rotaries.size()) {
       return refuse("layer ", i, " has rotary embedding ", layer.rotary, " of ",
                     config.rotaries.size());
     }
@@ -58,50 +50,56 @@ absl::Status CheckConfig(const ModelConfig& config) {
   return absl::OkStatus();
 }
 
-uint32_t MostKvHeads(const ModelConfig& config) {
-  uint32_t most = 0;
-  for (const LayerConfig& layer : config.layers) most = std::max(most, layer.num_kv_heads);
-  return most;
-}
-
 }  // namespace
 
 struct Transformer::Activations {
   GrowingRows hidden;    // [N][H], the residual stream
   GrowingRows normed;    // [N][H], the input of a layer
-  GrowingRows qkv;       // [N][Q + K + K]; a layer with fewer KV heads uses the first columns
-  GrowingRows attended;  // [N][Q]
-  GrowingRows gate_up;   // [N][I + I]
-  GrowingRows gated;     // [N][I]
   GrowingRows addition;  // [N][H], the layer's addition to `hidden`
   GrowingRows last;      // [logit_rows][H]
   GrowingRows logits;    // [logit_rows][V]
+  GroupedAttention attention;
+  LatentAttention latent;
+  MlpLayer mlp;
+  ExpertsLayer experts;
 
   absl::Status Resize(Backend& backend, const ModelConfig& config, uint64_t tokens,
                       uint64_t wanted) {
     const uint64_t hidden_size = config.hidden_size;
-    const uint64_t queries = uint64_t{config.num_heads} * config.head_dim;
-    const uint64_t keys = uint64_t{MostKvHeads(config)} * config.head_dim;
-    const uint64_t intermediate = config.intermediate_size;
     absl::Status status;
     for (auto& [rows, count, cols] :
          {std::tuple(&hidden, tokens, hidden_size), std::tuple(&normed, tokens, hidden_size),
-          std::tuple(&qkv, tokens, queries + 2 * keys), std::tuple(&attended, tokens, queries),
-          std::tuple(&gate_up, tokens, 2 * intermediate), std::tuple(&gated, tokens, intermediate),
           std::tuple(&addition, tokens, hidden_size), std::tuple(&last, wanted, hidden_size),
           std::tuple(&logits, wanted, uint64_t{config.vocab_size})}) {
       status.Update(rows->Resize(backend, count, cols));
     }
+    if (config.latent.has_value()) {
+      status.Update(latent.Resize(backend, config, tokens));
+    } else {
+      status.Update(attention.Resize(backend, config, tokens));
+    }
+    const auto has_experts = [](const LayerConfig& layer) { return layer.has_experts; };
+    if (!std::all_of(config.layers.begin(), config.layers.end(), has_experts)) {
+      status.Update(mlp.Resize(backend, config, tokens, config.intermediate_size));
+    }
+    if (config.experts.has_value()) status.Update(experts.Resize(backend, config, tokens));
     return status;
   }
 };
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(ModelConfig config,
                                                                  Checkpoint checkpoint,
-                                                                 std::unique_ptr<Backend> backend) {
+                                                                 std::unique_ptr<Backend> backend,
+                                                                 std::vector<Adapter> adapters) {
   if (absl::Status status = CheckConfig(config); !status.ok()) return status;
   absl::StatusOr<ModelWeights> weights = LoadWeights(config, checkpoint, *backend);
   if (!weights.ok()) return weights.status();
+  if (!adapters.empty()) {
+    absl::StatusOr<std::vector<AdapterWeights>> loaded =
+        LoadAdapters(std::move(adapters), *weights, *backend);
+    if (!loaded.ok()) return loaded.status();
+    backend = std::make_unique<AdapterBackend>(std::move(backend), *std::move(loaded));
+  }
   return absl::WrapUnique(new Transformer(std::move(config), std::move(checkpoint),
                                           std::move(backend), *std::move(weights)));
 }
@@ -133,6 +131,7 @@ absl::StatusOr<absl::Span<const float>> Transformer::Forward(
 
   backend_->BeginStep(input, config_);
   backend_->Embed(*weights_.embedding, config_.embedding_scale, a.hidden.view());
+  if (config_.embedding_norm) Norm(weights_.embedding_norm, a.hidden.view(), a.hidden.view());
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     Attend(config_.layers[i], weights_.layers[i], kv[i]);
     ApplyMlp(weights_.layers[i]);
@@ -141,47 +140,47 @@ absl::StatusOr<absl::Span<const float>> Transformer::Forward(
   return backend_->EndStep(config_.final_soft_cap, a.logits.view());
 }
 
+void Transformer::Norm(const ModelWeights::Norm& weights, const RowsView& input,
+                       const RowsView& output) {
+  if (config_.layer_norms) {
+    backend_->LayerNorm(*weights.weight, *weights.bias, config_.rms_norm_eps, input, output);
+  } else {
+    backend_->RmsNorm(*weights.weight, config_.rms_norm_eps, input, output);
+  }
+}
+
 void Transformer::Attend(const LayerConfig& layer, const ModelWeights::Layer& weights,
                          const kernels::KvLayer& kv) {
   Activations& a = *activations_;
-  const float eps = config_.rms_norm_eps;
-  const uint32_t head_dim = config_.head_dim;
-  const uint64_t queries_size = uint64_t{config_.num_heads} * head_dim;
-  const uint64_t keys_size = uint64_t{layer.num_kv_heads} * head_dim;
-  const RowsView qkv = a.qkv.view().Columns(0, queries_size + 2 * keys_size);
-  const RowsView queries = qkv.Columns(0, queries_size);
-  const RowsView keys = qkv.Columns(queries_size, keys_size);
-  const RowsView values = qkv.Columns(queries_size + keys_size, keys_size);
-  const auto window = static_cast<uint32_t>(
-      std::find(windows_.begin(), windows_.end(), layer.window) - windows_.begin());
-
-  backend_->RmsNorm(*weights.attention_norm, eps, a.hidden.view(), a.normed.view());
-  backend_->Multiply(*weights.query_key_value, a.normed.view(), qkv);
-  backend_->Rotate(layer.rotary, weights.query_norm.get(), eps, head_dim, queries);
-  backend_->Rotate(layer.rotary, weights.key_norm.get(), eps, head_dim, keys);
-  backend_->WriteCache(window, keys, values, kv);
-  backend_->Attend({.window_index = window,
-                    .num_heads = config_.num_heads,
-                    .scale = config_.query_scale,
-                    .soft_cap = config_.attention_soft_cap},
-                   queries, kv, a.attended.view());
-  backend_->Multiply(*weights.attention_output, a.attended.view(), a.addition.view());
+  const AttentionShape shape = {
+      .window_index = static_cast<uint32_t>(
+          std::find(windows_.begin(), windows_.end(), layer.window) - windows_.begin()),
+      .num_heads = config_.num_heads,
+      .scale = config_.query_scale,
+      .soft_cap = config_.attention_soft_cap,
+      .alibi_slopes = weights_.alibi_slopes.get()};
+  Norm(weights.attention_norm, a.hidden.view(), a.normed.view());
+  const RowsView& attended =
+      weights.latent.has_value()
+          ? a.latent.Run(*backend_, config_, layer, *weights.latent, shape, a.normed.view(), kv)
+          : a.attention.Run(*backend_, config_, layer, weights.attention, shape, a.normed.view(),
+                            kv);
+  backend_->Multiply(*weights.attention_output, attended, a.addition.view());
   if (config_.post_norms) {
-    backend_->RmsNorm(*weights.attention_post_norm, eps, a.addition.view(), a.addition.view());
+    Norm(weights.attention_post_norm, a.addition.view(), a.addition.view());
   }
   backend_->Add(a.addition.view(), a.hidden.view());
 }
 
 void Transformer::ApplyMlp(const ModelWeights::Layer& weights) {
   Activations& a = *activations_;
-  const float eps = config_.rms_norm_eps;
-  backend_->RmsNorm(*weights.mlp_norm, eps, a.hidden.view(), a.normed.view());
-  backend_->Multiply(*weights.gate_up, a.normed.view(), a.gate_up.view());
-  backend_->Gate(config_.activation, a.gate_up.view(), a.gated.view());
-  backend_->Multiply(*weights.down, a.gated.view(), a.addition.view());
-  if (config_.post_norms) {
-    backend_->RmsNorm(*weights.mlp_post_norm, eps, a.addition.view(), a.addition.view());
+  Norm(weights.mlp_norm, a.hidden.view(), a.normed.view());
+  if (weights.experts.has_value()) {
+    a.experts.Run(*backend_, config_, *weights.experts, a.normed.view(), a.addition.view());
+  } else {
+    a.mlp.Run(*backend_, config_, weights.mlp, a.normed.view(), a.addition.view());
   }
+  if (config_.post_norms) Norm(weights.mlp_post_norm, a.addition.view(), a.addition.view());
   backend_->Add(a.addition.view(), a.hidden.view());
 }
 
@@ -190,7 +189,7 @@ void Transformer::ApplyHead(const ModelInput& input) {
   if (input.logit_rows.empty()) return;
   Activations& a = *activations_;
   backend_->TakeRows(input.logit_rows, a.hidden.view(), a.last.view());
-  backend_->RmsNorm(*weights_.final_norm, config_.rms_norm_eps, a.last.view(), a.last.view());
+  Norm(weights_.final_norm, a.last.view(), a.last.view());
   backend_->Multiply(*weights_.head, a.last.view(), a.logits.view());
 }
 

@@ -1,5 +1,6 @@
-// The decoder of the Llama family as one graph. ModelConfig has the differences between its
-// members.
+// A decoder as one graph: an embedding, layers of attention and MLP, and a head. ModelConfig has
+// the differences between the architectures. attention_layer.h and mlp_layer.h have the parts of a
+// layer.
 #ifndef PAGODA_ENGINE_MODEL_TRANSFORMER_H_
 #define PAGODA_ENGINE_MODEL_TRANSFORMER_H_
 
@@ -8,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/checkpoint/adapter.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/model/backend.h"
@@ -25,10 +27,12 @@ class Transformer {
   // as the model exists, because embeddings are read from it. Errors: INVALID_CHECKPOINT with the
   // tensor that is missing or has another shape; INVALID_ARGUMENT for a configuration that the
   // graph does not support (for example a number of heads that the KV heads do not divide); those
-  // of the backend.
+  // of the backend. `adapters` were opened for this checkpoint; ModelInput::adapters are places in
+  // this list (adapter_backend.h).
   static absl::StatusOr<std::unique_ptr<Transformer>> Create(ModelConfig config,
                                                              Checkpoint checkpoint,
-                                                             std::unique_ptr<Backend> backend);
+                                                             std::unique_ptr<Backend> backend,
+                                                             std::vector<Adapter> adapters = {});
   ~Transformer();
 
   const ModelConfig& config() const { return config_; }
@@ -54,6 +58,7 @@ class Transformer {
   Transformer(ModelConfig config, Checkpoint checkpoint, std::unique_ptr<Backend> backend,
               ModelWeights weights);
 
+  void Norm(const ModelWeights::Norm& weights, const RowsView& input, const RowsView& output);
   void Attend(const LayerConfig& layer, const ModelWeights::Layer& weights,
               const kernels::KvLayer& kv);
   void ApplyMlp(const ModelWeights::Layer& weights);

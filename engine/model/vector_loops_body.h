@@ -80,6 +80,31 @@ void Rotate(float* head, const float* __restrict cosines, const float* __restric
   }
 }
 
+void RotateNeighbours(float* __restrict head, const float* __restrict cosines,
+                      const float* __restrict sines, uint64_t half_count) {
+  for (uint64_t i = 0; i < half_count; ++i) {
+    const float first = head[2 * i];
+    const float second = head[2 * i + 1];
+    head[2 * i] = first * cosines[i] - second * sines[i];
+    head[2 * i + 1] = second * cosines[i] + first * sines[i];
+  }
+}
+
+// The mean is subtracted before the squares are summed, so that a large mean costs no digits.
+void LayerNorm(const float* input, const float* weights, const float* bias, uint64_t count,
+               float eps, float* output) {
+  float sum = 0;
+  for (uint64_t i = 0; i < count; ++i) sum += input[i];
+  const float mean = sum / static_cast<float>(count);
+  float squares = 0;
+  for (uint64_t i = 0; i < count; ++i) squares += (input[i] - mean) * (input[i] - mean);
+  const float scale = 1.0f / __builtin_sqrtf(squares / static_cast<float>(count) + eps);
+#pragma GCC ivdep
+  for (uint64_t i = 0; i < count; ++i) {
+    output[i] = (input[i] - mean) * scale * weights[i] + bias[i];
+  }
+}
+
 void GateSilu(const float* __restrict gate, const float* __restrict up, uint64_t count,
               float* __restrict output) {
   for (uint64_t i = 0; i < count; ++i) output[i] = gate[i] / (1.0f + Exp(-gate[i])) * up[i];
@@ -94,6 +119,29 @@ void GateGeluTanh(const float* __restrict gate, const float* __restrict up, uint
     const float two_u = kTwoRootTwoOverPi * (x + 0.044715f * x * x * x);
     output[i] = x / (1.0f + Exp(-two_u)) * up[i];
   }
+}
+
+void GateClampedSilu(const float* __restrict gate, const float* __restrict up, uint64_t count,
+                     float alpha, float limit, float* __restrict output) {
+  for (uint64_t i = 0; i < count; ++i) {
+    const float g = gate[i] > limit ? limit : gate[i];
+    float u = up[i] > limit ? limit : up[i];
+    u = u < -limit ? -limit : u;
+    output[i] = (u + 1.0f) * (g / (1.0f + Exp(-alpha * g)));
+  }
+}
+
+void GeluTanh(uint64_t count, float* values) {
+  constexpr float kTwoRootTwoOverPi = 1.5957691216f;
+  for (uint64_t i = 0; i < count; ++i) {
+    const float x = values[i];
+    values[i] = x / (1.0f + Exp(-kTwoRootTwoOverPi * (x + 0.044715f * x * x * x)));
+  }
+}
+
+void AddScaled(float factor, const float* __restrict addend, uint64_t count,
+               float* __restrict sum) {
+  for (uint64_t i = 0; i < count; ++i) sum[i] += factor * addend[i];
 }
 
 void Add(const float* __restrict addend, uint64_t count, float* __restrict sum) {
@@ -119,8 +167,13 @@ void SoftCap(float cap, uint64_t count, float* values) {
 
 constexpr VectorLoops kLoops = {.rms_norm = RmsNorm,
                                 .rotate = Rotate,
+                                .rotate_neighbours = RotateNeighbours,
+                                .layer_norm = LayerNorm,
                                 .gate_silu = GateSilu,
                                 .gate_gelu_tanh = GateGeluTanh,
+                                .gate_clamped_silu = GateClampedSilu,
+                                .gelu_tanh = GeluTanh,
+                                .add_scaled = AddScaled,
                                 .add = Add,
                                 .add_bias = AddBias,
                                 .scale = Scale,

@@ -205,8 +205,8 @@ TEST(GgufConfigTest, RefusesWhatItCannotRunByTheKeysName) {
   EXPECT_THAT(count("expert_count", 8), HasSubstr("llama.expert_count is 8; it must be absent"));
   EXPECT_THAT(refusal("logit_scale", GgufFloat32("llama.logit_scale", 0.5f)),
               HasSubstr("llama.logit_scale is 0.5; it must be absent"));
-  EXPECT_THAT(refusal("scaling", GgufString("llama.rope.scaling.type", "yarn")),
-              HasSubstr("llama.rope.scaling.type is yarn"));
+  EXPECT_THAT(refusal("scaling", GgufString("llama.rope.scaling.type", "longrope")),
+              HasSubstr("llama.rope.scaling.type is longrope"));
   EXPECT_THAT(refusal("base", GgufFloat32("llama.rope.freq_base", -1)),
               HasSubstr("rope.freq_base"));
   EXPECT_THAT(refusal("base", GgufString("llama.rope.freq_base", "x")), HasSubstr("is x; it must"));
@@ -226,6 +226,70 @@ TEST(GgufConfigTest, RefusesTensorsThatTheConfigurationNeedsOtherwise) {
   EXPECT_THAT(file.Refusal(), HasSubstr("rope_freqs.weight is not [16] numbers from 1 on"));
   file.tensors[1].dimensions = {15};
   EXPECT_THAT(file.Refusal(), HasSubstr("rope_freqs.weight is not [16] numbers from 1 on"));
+}
+
+// Without a key, llama.cpp's rules for the architecture.
+TEST(GgufConfigTest, ReadsExperts) {
+  File file;
+  const auto add = [&](const std::string& architecture) {
+    file.keys = Keys(architecture);
+    const std::map<std::string, uint32_t> counts = {
+        {"expert_count", 8}, {"expert_used_count", 3}, {"expert_feed_forward_length", 96}};
+    for (const auto& [key, value] : counts) {
+      file.keys[key] = GgufUint32(architecture + "." + key, value);
+    }
+  };
+  add("qwen3moe");
+  const ModelConfig qwen = file.Config();
+  EXPECT_EQ(qwen.architecture, "Qwen3MoeForCausalLM");
+  EXPECT_TRUE(qwen.query_key_norm);
+  const ExpertsConfig of_qwen = {
+      .count = 8, .chosen = 3, .intermediate_size = 96, .normalize = true};
+  EXPECT_EQ(qwen.experts, of_qwen);
+  EXPECT_TRUE(qwen.layers[0].has_experts && qwen.layers[6].has_experts);
+  file.keys["scale"] = GgufFloat32("qwen3moe.expert_weights_scale", 2.5f);
+  EXPECT_EQ(file.Config().experts->scale, 2.5f);
+  file.keys["gating"] = GgufUint32("qwen3moe.expert_gating_func", 2);
+  EXPECT_THAT(file.Refusal(), HasSubstr("expert_gating_func is 2"));
+  add("qwen3moe");
+  file.keys["expert_used_count"] = GgufUint32("qwen3moe.expert_used_count", 9);
+  EXPECT_THAT(file.Refusal(), HasSubstr("at most the 8 experts"));
+  file.keys.erase("expert_used_count");
+  EXPECT_THAT(file.Refusal(), HasSubstr("expert_used_count"));
+
+  add("gpt-oss");
+  file.keys.erase("feed_forward_length");
+  file.keys["window"] = GgufUint32("gpt-oss.attention.sliding_window", 128);
+  const ModelConfig gpt = file.Config();
+  EXPECT_EQ(gpt.architecture, "GptOssForCausalLM");
+  EXPECT_TRUE(gpt.attention_sinks && gpt.attention_bias && gpt.output_bias);
+  EXPECT_TRUE(gpt.experts->has_bias);
+  EXPECT_FALSE(gpt.experts->normalize);
+  EXPECT_EQ(gpt.experts->scores, ExpertsConfig::Scores::kSoftmaxOfChosen);
+  EXPECT_EQ(gpt.activation, Activation::kClampedSilu);
+  EXPECT_EQ(gpt.activation_limit, 7.0f);
+  EXPECT_EQ(gpt.layers[0].window, WindowSize(128));
+  EXPECT_EQ(gpt.layers[1].window, kFullAttention);
+}
+
+TEST(GgufConfigTest, ReadsYarn) {
+  File file;
+  file.keys = Keys("qwen3");
+  file.keys["scaling"] = GgufString("qwen3.rope.scaling.type", "yarn");
+  EXPECT_THAT(file.Refusal(), HasSubstr("rope.scaling.factor"));
+  file.keys["factor"] = GgufFloat32("qwen3.rope.scaling.factor", 4.0f);
+  file.keys["original"] = GgufUint32("qwen3.rope.scaling.original_context_length", 1024);
+  const RotaryConfig rotary = file.Config().rotaries[0];
+  EXPECT_EQ(rotary.scaling, RotaryConfig::Scaling::kYarn);
+  EXPECT_EQ(rotary.factor, 4.0f);
+  EXPECT_EQ(rotary.original_max_position_embeddings, 1024u);
+  EXPECT_EQ(rotary.beta_fast, 32.0f);
+  EXPECT_TRUE(rotary.truncate);
+  EXPECT_FLOAT_EQ(rotary.attention_factor, 0.1f * std::log(4.0f) + 1.0f);
+  file.keys["fast"] = GgufFloat32("qwen3.rope.scaling.yarn_beta_fast", 16.0f);
+  EXPECT_EQ(file.Config().rotaries[0].beta_fast, 16.0f);
+  file.keys["ext"] = GgufFloat32("qwen3.rope.scaling.yarn_ext_factor", 0.5f);
+  EXPECT_THAT(file.Refusal(), HasSubstr("yarn_ext_factor is 0.5"));
 }
 
 }  // namespace

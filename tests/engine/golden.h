@@ -13,7 +13,8 @@ struct Golden {
   std::string model_dir;
   std::vector<TokenId> prompt;
   std::vector<TokenId> ids;
-  std::vector<std::vector<float>> logits;  // For each id, computed in fp32.
+  // For each id, computed in fp32. With an adapter only for the first ids.
+  std::vector<std::vector<float>> logits;
   // The same for the same ids, computed in the checkpoint's type. Empty if there are none.
   std::vector<std::vector<float>> lower_precision_logits;
 };
@@ -21,7 +22,7 @@ struct Golden {
 inline constexpr char kTinyModel[] = "qwen3_tiny";
 inline constexpr char kUntiedModel[] = "qwen3_tiny_untied_bf16";
 
-// A folder of tests/golden, and the folder with this model's answers.
+// A folder of tests/golden, and the folder with this model's answers, or with an adapter's on it.
 struct GoldenModel {
   const char* name;
   const char* answers;
@@ -39,6 +40,15 @@ inline constexpr GoldenModel kGoldenModels[] = {
     {"gemma2_tiny", "gemma2_tiny"},
     {"gemma3_tiny", "gemma3_tiny"},
     {"gemma3_tiny_bf16_gguf", "gemma3_tiny_bf16_gguf"},
+    {"phi3_tiny", "phi3_tiny"},
+    {"qwen3_moe_tiny", "qwen3_moe_tiny"},
+    {"deepseek_v3_tiny", "deepseek_v3_tiny"},
+    {"deepseek_v2_tiny", "deepseek_v2_tiny"},
+    {"gpt_oss_tiny", "gpt_oss_tiny"},
+    {"gpt_oss_tiny_mxfp4", "gpt_oss_tiny_mxfp4"},
+    {"gpt_oss_tiny_mxfp4_gguf", "gpt_oss_tiny_mxfp4"},
+    {"qwen3_moe_tiny_gguf", "qwen3_moe_tiny_gguf"},
+    {"bloom_tiny", "bloom_tiny"},
 };
 
 std::string GoldenDir(const std::string& name);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "tests/engine/config_reading.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/scratch_model.h"
 
@@ -24,33 +25,6 @@ absl::StatusOr<ModelConfig> LoadWith(const ScratchModel::Edit& edit) {
   const ScratchModel model(kTinyModel);
   model.EditJson("config.json", edit);
   return LoadModelConfig(model.dir());
-}
-
-ModelConfig Load(const std::string& model) {
-  const absl::StatusOr<ModelConfig> config = LoadModelConfig(GoldenDir(model));
-  EXPECT_TRUE(config.ok()) << config.status();
-  return config.value_or(ModelConfig());
-}
-
-ModelConfig LoadEdited(const std::string& name, const ScratchModel::Edit& edit) {
-  const ScratchModel model(name);
-  model.EditJson("config.json", edit);
-  const absl::StatusOr<ModelConfig> config = LoadModelConfig(model.dir());
-  EXPECT_TRUE(config.ok()) << config.status();
-  return config.value_or(ModelConfig());
-}
-
-// Why the model is refused with this value; the message names the field.
-std::string Refusal(const std::string& name, const std::string& field, const json& value) {
-  const ScratchModel model(name);
-  model.EditJson("config.json", [&](json& config) {
-    config[field] = value;
-    if (field == "hidden_size") config.erase("head_dim");
-  });
-  const absl::Status status = LoadModelConfig(model.dir()).status();
-  EXPECT_EQ(ReasonOf(status), Reason::kInvalidCheckpoint) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("config.json: " + field + " is "));
-  return std::string(status.message());
 }
 
 std::vector<WindowSize> Windows(const ModelConfig& config) {
@@ -131,7 +105,9 @@ TEST(ModelConfigTest, RefusesWhatItCannotRunByTheFieldsName) {
       {"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}},
       {"rope_scaling",
        {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}},
-      {"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}},
+      {"rope_scaling", {{"type", "yarn"}, {"factor", 0.5}}},
+      {"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}, {"beta_fast", 0}}},
+      {"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}, {"low_freq_factor", 1}}},
       {"rope_scaling", {{"type", "yarn"}}},
       {"rope_scaling", {{"type", "yarn"}, {"rope_type", "default"}}},
       {"rope_scaling", {{"type", "default"}, {"factor", 4.0}}},
@@ -341,7 +317,7 @@ TEST(ModelConfigTest, TakesDefaults) {
 TEST(ModelConfigTest, RotaryFrequenciesAreThoseOfTransformers) {
   std::ifstream file(GoldenDir("rotary.json"));
   const json cases = json::parse(file);
-  ASSERT_EQ(cases.size(), 5u);
+  ASSERT_EQ(cases.size(), 9u);
   for (const json& c : cases) {
     SCOPED_TRACE(c["rope_parameters"].dump());
     const ModelConfig config = LoadEdited("llama3_tiny", [&](json& root) {
@@ -354,6 +330,8 @@ TEST(ModelConfigTest, RotaryFrequenciesAreThoseOfTransformers) {
       const float expected = c["frequencies"][i].get<float>();
       EXPECT_NEAR(frequencies[i], expected, 5e-7f * expected) << i;
     }
+    const float factor = c["attention_factor"].get<float>();
+    EXPECT_NEAR(config.rotaries[0].attention_factor, factor, 5e-7f * factor);
   }
 }
 
@@ -364,8 +342,8 @@ TEST(ModelConfigTest, ReadsTheOlderNameOfTheRotaryType) {
   };
   const absl::StatusOr<ModelConfig> plain = load_with({{"type", "default"}, {"factor", nullptr}});
   EXPECT_TRUE(plain.ok()) << plain.status();
-  EXPECT_THAT(std::string(load_with({{"type", "yarn"}}).status().message()),
-              HasSubstr("rope_scaling.type is \"yarn\"; it must be \"default\""));
+  EXPECT_THAT(std::string(load_with({{"type", "dynamic"}}).status().message()),
+              HasSubstr("rope_scaling.type is \"dynamic\"; it must be \"default\""));
   EXPECT_THAT(std::string(load_with({{"type", "default"}, {"factor", 4.0}}).status().message()),
               HasSubstr("rope_scaling.factor is 4.0; it must be absent"));
 }

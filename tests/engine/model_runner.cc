@@ -1,6 +1,8 @@
 #include "tests/engine/model_runner.h"
 
 #include <algorithm>
+#include <limits>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -40,19 +42,22 @@ ModelRunner::ModelRunner(Transformer& model, const Options& options)
   for (const LayerConfig& layer : config.layers) {
     const uint64_t token = config.head_dim * kernels::ElementBytes(options.kv_type);
     const uint64_t head = token * options.tokens_per_block;
-    const uint64_t slot = head * layer.num_kv_heads * 2;
+    const bool has_values = layer.kind == KvKind::kKeyAndValue;
+    const uint64_t slot = head * layer.num_kv_heads * (has_values ? 2 : 1);
     std::byte* const bytes = memory_.Allocate(slot * options.num_slots);
     memory_.Fill(bytes, kPoison, slot * options.num_slots);
     layers_.push_back({.keys = bytes,
-                       .values = bytes + slot / 2,
+                       .values = has_values ? bytes + slot / 2 : bytes,
                        .type = options.kv_type,
                        .num_slots = options.num_slots,
                        .num_kv_heads = layer.num_kv_heads,
                        .tokens_per_block = options.tokens_per_block,
                        .head_dim = config.head_dim,
+                       .value_dim = layer.value_dim,
                        .slot_stride_bytes = slot,
                        .head_stride_bytes = head,
                        .token_stride_bytes = token});
+    if (kernels::IsFloat8(options.kv_type)) AddScales(layers_.back());
   }
   std::mt19937 random(options.seed);
   for (size_t window = 0; window < model.windows().size(); ++window) {
@@ -60,6 +65,16 @@ ModelRunner::ModelRunner(Transformer& model, const Options& options)
     for (uint32_t slot = 0; slot < options.num_slots; ++slot) slots.push_back(SlotIndex(slot));
     std::shuffle(slots.begin(), slots.end(), random);
   }
+}
+
+void ModelRunner::AddScales(kernels::KvLayer& layer) {
+  const bool has_values = layer.values != layer.keys;
+  const uint64_t stride = uint64_t{has_values ? 2u : 1u} * layer.num_kv_heads;
+  scales_.emplace_back(stride * layer.num_slots, std::numeric_limits<float>::quiet_NaN());
+  layer.scales = {.keys = scales_.back().data(),
+                  .values = scales_.back().data() + (has_values ? layer.num_kv_heads : 0),
+                  .per_head = true,
+                  .slot_stride = stride};
 }
 
 size_t ModelRunner::AddSequence() {
@@ -121,6 +136,10 @@ void ModelRunner::Poison(size_t window, SlotIndex slot) {
     if (WindowOf(layer) != window) continue;
     const uint64_t bytes = layers_[layer].slot_stride_bytes;
     memory_.Fill(layers_[layer].keys + slot.value() * bytes, kPoison, bytes);
+    if (scales_.empty()) continue;
+    const uint64_t stride = layers_[layer].scales.slot_stride;
+    std::fill_n(&scales_[layer][slot.value() * stride], stride,
+                std::numeric_limits<float>::quiet_NaN());
   }
 }
 
@@ -136,7 +155,7 @@ std::string ModelRunner::TokenBytes(size_t sequence, uint32_t layer, uint32_t po
   std::string bytes;
   if (slot == kNoSlot) return bytes;
   const kernels::KvLayer& kv = layers_[layer];
-  for (const std::byte* part : {kv.keys, kv.values}) {
+  for (const std::byte* part : std::set<const std::byte*>{kv.keys, kv.values}) {
     for (uint32_t head = 0; head < kv.num_kv_heads; ++head) {
       const std::byte* token = part + kv.offset_bytes(slot.value(), head, position % block_tokens);
       bytes.append(reinterpret_cast<const char*>(token), kv.token_stride_bytes);

@@ -57,8 +57,8 @@ class ModelRunner {
   uint32_t num_tokens(size_t sequence) const { return sequences_[sequence].num_tokens; }
   const ModelInput& input() const { return input_; }  // Of the last step.
 
-  // The layer's bytes of one token's K and V in all heads; none if the token's block has been
-  // freed. REQUIRES: KV in host memory; likewise below.
+  // The layer's bytes of one token's K and V (or K) in all heads; none if the token's block has
+  // been freed. REQUIRES: KV in host memory; likewise below.
   std::string TokenBytes(size_t sequence, uint32_t layer, uint32_t position) const;
   // The number of bytes of the layer that were ever written, in any slot.
   uint64_t WrittenBytes(uint32_t layer) const;
@@ -69,6 +69,7 @@ class ModelRunner {
     std::vector<std::vector<SlotIndex>> tables;  // By window.
   };
 
+  void AddScales(kernels::KvLayer& layer);
   void Reserve(Sequence& sequence, uint32_t new_tokens);
   void Poison(size_t window, SlotIndex slot);
   size_t WindowOf(uint32_t layer) const;
@@ -77,7 +78,8 @@ class ModelRunner {
   const Options options_;
   std::unique_ptr<KvMemory> own_memory_;
   KvMemory& memory_;
-  std::vector<kernels::KvLayer> layers_;      // [slot][K, V][head][token][head_dim]
+  std::vector<kernels::KvLayer> layers_;      // [slot][K, V or K][head][token][head_dim]
+  std::vector<std::vector<float>> scales_;    // Of float8: by layer, [slot][K, V or K][head].
   std::vector<std::vector<SlotIndex>> free_;  // By window.
   std::vector<Sequence> sequences_;
   ModelInput input_;

@@ -169,7 +169,8 @@ TEST_P(TransformerGoldenTest, InBFloat16WithinItsRounding) {
   }
   const double relative = std::sqrt(errors / squares);
   RecordProperty("relative_error", std::to_string(relative));
-  EXPECT_LT(relative, 0.03);
+  // A rounded router chooses other experts here and there.
+  EXPECT_LT(relative, model->config().experts.has_value() ? 0.1 : 0.03);
   EXPECT_GT(relative, 1e-5) << "it is not computed in bf16";
   if (their_errors == 0) return;
   // Another order of roundings, of about the same size.
@@ -197,8 +198,9 @@ TEST_P(TransformerGoldenTest, EachLayerWritesEachTokenOnce) {
   std::set<std::string> seen;
   std::vector<std::string> last;
   for (uint32_t layer = 0; layer < config.layers.size(); ++layer) {
+    const uint64_t kv_factor = config.layers[layer].kind == KvKind::kKeyAndValue ? 2 : 1;
     const uint64_t token_bytes =
-        uint64_t{2} * config.layers[layer].num_kv_heads * config.head_dim * sizeof(float);
+        kv_factor * config.layers[layer].num_kv_heads * config.head_dim * sizeof(float);
     EXPECT_EQ(runner.WrittenBytes(layer), length * token_bytes) << "layer " << layer;
     std::string all;
     for (uint32_t position = 0; position < length; ++position) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -78,6 +79,51 @@ TEST_P(VectorLoopsTest, RotateTurnsEachPairByItsAngle) {
   }
 }
 
+TEST_P(VectorLoopsTest, RotateNeighboursTurnsEachPairByItsAngle) {
+  std::mt19937 random(4);
+  for (const uint64_t half : {1u, 3u, 4u, 16u, 17u, 32u}) {
+    const std::vector<float> before = RandomFloats(2 * half, random);
+    const std::vector<float> angles = RandomFloats(half, random, 3.0f);
+    std::vector<float> cosines, sines;
+    for (const float angle : angles) {
+      cosines.push_back(std::cos(angle));
+      sines.push_back(std::sin(angle));
+    }
+    std::vector<float> after = before;
+    loops().rotate_neighbours(after.data(), cosines.data(), sines.data(), half);
+    for (uint64_t i = 0; i < half; ++i) {
+      const double cosine = std::cos(double{angles[i]});
+      const double sine = std::sin(double{angles[i]});
+      ASSERT_NEAR(after[2 * i], before[2 * i] * cosine - before[2 * i + 1] * sine, 1e-6);
+      ASSERT_NEAR(after[2 * i + 1], before[2 * i + 1] * cosine + before[2 * i] * sine, 1e-6);
+    }
+  }
+}
+
+TEST_P(VectorLoopsTest, LayerNormSubtractsTheMean) {
+  std::mt19937 random(5);
+  for (const uint64_t count : kCounts) {
+    std::vector<float> input = RandomFloats(count, random, 3.0f);
+    for (float& value : input) value += 20.0f;  // A mean that matters.
+    const std::vector<float> weights = RandomFloats(count, random);
+    const std::vector<float> bias = RandomFloats(count, random);
+    double mean = 0, variance = 0;
+    for (const float value : input) mean += value / static_cast<double>(count);
+    for (const float value : input) {
+      variance += (value - mean) * (value - mean) / static_cast<double>(count);
+    }
+    std::vector<float> output(count);
+    loops().layer_norm(input.data(), weights.data(), bias.data(), count, 0.25f, output.data());
+    std::vector<float> in_place = input;
+    loops().layer_norm(in_place.data(), weights.data(), bias.data(), count, 0.25f, in_place.data());
+    for (uint64_t i = 0; i < count; ++i) {
+      const double expected = (input[i] - mean) / std::sqrt(variance + 0.25) * weights[i] + bias[i];
+      ASSERT_NEAR(output[i], expected, 2e-5) << count;
+    }
+    EXPECT_EQ(in_place, output);
+  }
+}
+
 // From far below to far above the range of exp, and in fine steps around 0.
 std::vector<float> Sweep() {
   std::vector<float> values = {-1e30f, -200.0f, 200.0f, 1e30f, 0.0f, -0.0f};
@@ -103,6 +149,30 @@ TEST_P(VectorLoopsTest, GatesAreWithinAFewRoundings) {
   }
 }
 
+TEST_P(VectorLoopsTest, TheClampedGateIsGptOss) {
+  const std::vector<float> gate = Sweep();
+  std::vector<float> up(gate.rbegin(), gate.rend());
+  std::vector<float> output(gate.size());
+  loops().gate_clamped_silu(gate.data(), up.data(), gate.size(), 1.702f, 7.0f, output.data());
+  for (size_t i = 0; i < gate.size(); ++i) {
+    const double g = std::min<double>(gate[i], 7);
+    const double u = std::clamp<double>(up[i], -7, 7);
+    const double expected = (u + 1) * g / (1 + std::exp(-double{1.702f} * g));
+    ASSERT_NEAR(output[i], expected, 2e-6 * std::abs(expected) + 2e-6) << gate[i] << " " << up[i];
+  }
+}
+
+TEST_P(VectorLoopsTest, GeluIsTheGateWithoutUp) {
+  std::vector<float> values = Sweep();
+  const std::vector<float> ones(values.size(), 1.0f);
+  std::vector<float> expected(values.size());
+  loops().gate_gelu_tanh(values.data(), ones.data(), values.size(), expected.data());
+  loops().gelu_tanh(values.size(), values.data());
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_NEAR(values[i], expected[i], 1e-6f * std::abs(expected[i])) << i;
+  }
+}
+
 TEST_P(VectorLoopsTest, SoftCapIsTheTangentsHyperbola) {
   std::vector<float> values = Sweep();
   const std::vector<float> before = values;
@@ -120,6 +190,8 @@ TEST_P(VectorLoopsTest, NotANumberStaysSo) {
   for (const float value : output) EXPECT_TRUE(std::isnan(value));
   loops().gate_gelu_tanh(gate.data(), up.data(), 40, output.data());
   for (const float value : output) EXPECT_TRUE(std::isnan(value));
+  loops().gate_clamped_silu(gate.data(), up.data(), 40, 1.7f, 7.0f, output.data());
+  for (const float value : output) EXPECT_TRUE(std::isnan(value));
   loops().soft_cap(30.0f, 40, gate.data());
   for (const float value : gate) EXPECT_TRUE(std::isnan(value));
 }
@@ -129,7 +201,8 @@ TEST_P(VectorLoopsTest, SumsAndFactorsAreExact) {
   for (const uint64_t count : kCounts) {
     const std::vector<float> a = RandomFloats(count, random);
     const std::vector<float> b = RandomFloats(count, random);
-    std::vector<float> sum = a, biased(count), scaled = a;
+    std::vector<float> sum = a, biased(count), scaled = a, weighted = a;
+    loops().add_scaled(0.3f, b.data(), count, weighted.data());
     loops().add(b.data(), count, sum.data());
     loops().add_bias(a.data(), b.data(), count, biased.data());
     loops().scale(1.7f, count, scaled.data());
@@ -137,6 +210,7 @@ TEST_P(VectorLoopsTest, SumsAndFactorsAreExact) {
       ASSERT_EQ(sum[i], a[i] + b[i]);
       ASSERT_EQ(biased[i], a[i] + b[i]);
       ASSERT_EQ(scaled[i], a[i] * 1.7f);
+      ASSERT_NEAR(weighted[i], a[i] + 0.3f * b[i], 1e-6);
     }
   }
 }

@@ -4,6 +4,9 @@
 #include <string>
 
 #include "absl/types/span.h"
+#include "base/check.h"
+#include "base/error.h"
+#include "engine/checkpoint/mxfp4_pairs.h"
 #include "engine/checkpoint/safetensors.h"
 #include "tests/fuzz/byte_reader.h"
 #include "tests/fuzz/memory_file.h"
@@ -31,6 +34,16 @@ void Check(const std::string& content) {
   const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(memory.path());
   if (!file.ok()) return CheckRefusal(file.status(), memory.path());
   CheckTensors(file->tensors(), content.size());
+  const absl::StatusOr<JoinedTensors> joined = JoinMxfp4Pairs(file->byte_tensors());
+  if (!joined.ok()) {
+    PAGODA_CHECK(ReasonOf(joined.status()) == Reason::kInvalidCheckpoint,
+                 "a checkpoint is refused with INVALID_CHECKPOINT");
+    return;
+  }
+  for (const auto& [name, tensor] : joined->tensors) {
+    PAGODA_CHECK(ToFloats(tensor).size() == tensor.shape[0] * tensor.shape[1] * tensor.shape[2],
+                 "a tensor has the elements of its shape");
+  }
 }
 
 }  // namespace

@@ -37,14 +37,32 @@ void CheckTensors(const TensorMap& tensors, uint64_t file_bytes) {
                "tensors lie inside the file");
 }
 
+namespace {
+
+void CheckExperts(const ExpertsConfig& experts) {
+  PAGODA_CHECK(experts.intermediate_size > 0 && experts.chosen > 0, "sizes are positive");
+  PAGODA_CHECK(experts.groups > 0 && experts.count % experts.groups == 0, "groups are equal");
+  PAGODA_CHECK(experts.chosen_groups > 0 && experts.chosen_groups <= experts.groups,
+               "there are groups to choose");
+  PAGODA_CHECK(uint64_t{experts.chosen} <=
+                   uint64_t{experts.chosen_groups} * (experts.count / experts.groups),
+               "there are experts to choose");
+}
+
+}  // namespace
+
 void CheckConfig(const ModelConfig& config) {
+  if (config.experts.has_value()) CheckExperts(*config.experts);
   PAGODA_CHECK(config.vocab_size > 0 && config.hidden_size > 0 && config.intermediate_size > 0 &&
                    config.num_heads > 0 && config.max_position_embeddings > 0,
                "sizes are positive");
   PAGODA_CHECK(config.head_dim >= 2 && config.head_dim % 2 == 0, "heads can be rotated");
   PAGODA_CHECK(!config.layers.empty(), "there is a layer");
   for (const LayerConfig& layer : config.layers) {
-    PAGODA_CHECK(layer.rotary < config.rotaries.size(), "a layer's rotary embedding is there");
+    PAGODA_CHECK(config.alibi ? config.rotaries.empty() : layer.rotary < config.rotaries.size(),
+                 "a layer has a rotary embedding or ALiBi");
+    PAGODA_CHECK(!layer.has_experts || config.experts.has_value(), "the experts are described");
+    PAGODA_CHECK(layer.value_dim <= config.head_dim, "a value is a part of a key");
     PAGODA_CHECK(layer.num_kv_heads > (Planted("HeadsNotChecked") ? 1 : 0) &&
                      config.num_heads % layer.num_kv_heads == 0,
                  "KV heads divide the heads");

@@ -21,6 +21,17 @@ COMMON = {
     "model.layers.{}.mlp.down_proj": "blk.{}.ffn_down",
 }
 LLAMA = {**COMMON, "model.layers.{}.post_attention_layernorm": "blk.{}.ffn_norm"}
+QWEN3_MOE = {
+    **LLAMA,
+    "model.layers.{}.self_attn.q_norm": "blk.{}.attn_q_norm",
+    "model.layers.{}.self_attn.k_norm": "blk.{}.attn_k_norm",
+    "model.layers.{}.mlp.gate": "blk.{}.ffn_gate_inp",
+}
+GPT_OSS = {
+    **COMMON,
+    "model.layers.{}.post_attention_layernorm": "blk.{}.post_attention_norm",
+    "model.layers.{}.mlp.router": "blk.{}.ffn_gate_inp",
+}
 GEMMA = {
     **COMMON,
     "model.layers.{}.self_attn.q_norm": "blk.{}.attn_q_norm",
@@ -126,4 +137,89 @@ def write_bf16(model, network, path):
             writer.add_tensor(tensor_name(GEMMA, name), data + numpy.float32(1))
         else:
             writer.add_tensor(tensor_name(GEMMA, name), gguf.quants.quantize(data, kind), raw_dtype=kind)
+    finish(writer)
+
+
+def add_experts(writer, config, count, size):
+    writer.add_expert_count(count)
+    writer.add_expert_used_count(config["num_experts_per_tok"])
+    writer.add_expert_feed_forward_length(size)
+
+
+@torch.no_grad()
+def write_qwen3_moe(model, network, path):
+    """Experts of Q4_0, Q5_0 and Q8_0, which `network` then has as well; the rest is BF16."""
+    config = model.config
+    writer = gguf.GGUFWriter(path, "qwen3moe")
+    add_common(writer, model)
+    add_experts(writer, config, config["num_experts"], config["moe_intermediate_size"])
+    writer.add_rope_freq_base(config["rope_theta"])
+
+    def add_rounded(name, matrices, type_name):
+        kind = gguf.GGMLQuantizationType[type_name]
+        data = gguf.quants.quantize(matrices.numpy(), kind)
+        writer.add_tensor(name, data, raw_dtype=kind)
+        matrices.copy_(torch.from_numpy(gguf.quants.dequantize(data, kind)))
+
+    for name, parameter in network.named_parameters():
+        if parameter.dim() == 3:
+            layer = name.split(".")[2]
+            if "gate_up" in name:
+                gate, up = (half.contiguous() for half in parameter.chunk(2, dim=1))
+                add_rounded(f"blk.{layer}.ffn_gate_exps.weight", gate, "Q4_0")
+                add_rounded(f"blk.{layer}.ffn_up_exps.weight", up, "Q5_0")
+                parameter.copy_(torch.cat([gate, up], dim=1))
+            else:
+                add_rounded(f"blk.{layer}.ffn_down_exps.weight", parameter, "Q8_0")
+        elif parameter.dim() == 1:
+            writer.add_tensor(tensor_name(QWEN3_MOE, name), parameter.numpy())
+        else:
+            add_rounded(tensor_name(QWEN3_MOE, name), parameter, "BF16")
+    finish(writer)
+
+
+@torch.no_grad()
+def write_gpt_oss(model, network, packed, path):
+    """Experts of MXFP4 as `packed` has them; the rest is BF16."""
+    config = model.config
+    rope = config["rope_parameters"]
+    bf16 = gguf.GGMLQuantizationType.BF16
+    writer = gguf.GGUFWriter(path, "gpt-oss")
+    add_common(writer, model)
+    add_experts(writer, config, config["num_local_experts"], config["intermediate_size"])
+    writer.add_sliding_window(config["sliding_window"])
+    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(rope["factor"])
+    writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+
+    def add_blocks(name, blocks, scales):
+        # ggml has elements i and 16 + i in a byte, behind the block's exponent.
+        nibbles = numpy.stack([blocks & 15, blocks >> 4], axis=-1).reshape(*blocks.shape[:-1], 32)
+        nibbles = nibbles[..., :16] | nibbles[..., 16:] << 4
+        data = numpy.concatenate([scales[..., None], nibbles], axis=-1)
+        writer.add_tensor(name, data.reshape(*data.shape[:-2], -1), raw_dtype=gguf.GGMLQuantizationType.MXFP4)
+
+    for name, parameter in network.named_parameters():
+        layer = name.split(".")[2] if ".layers." in name else None
+        data = parameter.numpy()
+        if parameter.dim() == 3:
+            blocks, scales = (packed[name + suffix].numpy() for suffix in ("_blocks", "_scales"))
+            if "gate_up" in name:
+                for i, part in enumerate(("gate", "up")):
+                    add_blocks(f"blk.{layer}.ffn_{part}_exps.weight", blocks[:, i::2], scales[:, i::2])
+            else:
+                add_blocks(f"blk.{layer}.ffn_down_exps.weight", blocks, scales)
+        elif name.endswith("gate_up_proj_bias"):
+            for i, part in enumerate(("gate", "up")):
+                writer.add_tensor(f"blk.{layer}.ffn_{part}_exps.bias", numpy.ascontiguousarray(data[:, i::2]))
+        elif name.endswith("down_proj_bias"):
+            writer.add_tensor(f"blk.{layer}.ffn_down_exps.bias", data)
+        elif name.endswith("sinks"):
+            writer.add_tensor(f"blk.{layer}.attn_sinks.weight", data)
+        elif parameter.dim() == 1:
+            writer.add_tensor(tensor_name(GPT_OSS, name), data)
+        else:
+            writer.add_tensor(tensor_name(GPT_OSS, name), gguf.quants.quantize(data, bf16), raw_dtype=bf16)
     finish(writer)

@@ -24,6 +24,7 @@ class Model:
     # implementations, so equal ids are not a coincidence.
     smallest_gap: float = 0.02
     lower_precision: bool = False  # Whether to compute also in the checkpoint's dtype; see README.md.
+    mxfp4: bool = False  # Whether the experts are drawn in MXFP4; see golden_mxfp4.py.
     one_prompt: bool = False  # Whether to write also expected.*, with one prompt of 64 tokens.
     # Changes of the configuration that must give other logits: the model's special fields are left
     # out or slightly wrong.
@@ -42,6 +43,19 @@ LLAMA3_ROPE = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq
 GEMMA3_ROPE = dict(
     full_attention=dict(rope_type="linear", rope_theta=1000000.0, factor=8.0),
     sliding_attention=dict(rope_type="default", rope_theta=10000.0),
+)
+# Parts of the frequencies of each kind within 200 tokens; scores are scaled too.
+DEEPSEEK_ROPE = dict(
+    rope_type="yarn", rope_theta=10000.0, factor=8.0, beta_fast=8.0, beta_slow=1.0, mscale=0.7, mscale_all_dim=1.0, original_max_position_embeddings=64
+)
+GPT_OSS_ROPE = dict(rope_type="yarn", rope_theta=150000.0, factor=16.0, beta_fast=16.0, beta_slow=1.0, truncate=False, original_max_position_embeddings=64)
+REAL_DEEPSEEK_V3_ROPE = dict(
+    rope_type="yarn", rope_theta=10000.0, factor=40.0, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, original_max_position_embeddings=4096
+)
+REAL_GPT_OSS_ROPE = dict(rope_type="yarn", rope_theta=150000.0, factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False, original_max_position_embeddings=4096)
+DEEPSEEK = dict(
+    max_position_embeddings=512, kv_lora_rank=24, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=12, n_routed_experts=8, num_experts_per_tok=3,
+    moe_intermediate_size=48, n_group=4, topk_group=2, first_k_dense_replace=1, routed_scaling_factor=1.5, rope_parameters=DEEPSEEK_ROPE,
 )
 
 
@@ -133,6 +147,96 @@ MODELS = [
         ),
         wrong=(dict(attn_logit_softcapping=None), dict(final_logit_softcapping=9.0), dict(sliding_window=33)),
     ),
+    # A half of each head is rotated; q, k and v are one matrix, and so are gate and up.
+    Model(
+        name="phi3_tiny",
+        family="Phi3",
+        config=shape(256, 64, 128, 3, 4, 2, max_position_embeddings=4096, rms_norm_eps=1e-5, partial_rotary_factor=0.5),
+        wrong=(dict(partial_rotary_factor=1.0), dict(partial_rotary_factor=0.25)),
+    ),
+    # A mixture of experts in every layer but the first.
+    Model(
+        name="qwen3_moe_tiny",
+        family="Qwen3Moe",
+        config=shape(
+            256, 64, 96, 3, 4, 2, 32, rope_theta=1000000.0, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=48, norm_topk_prob=True,
+            mlp_only_layers=[0], **QWEN3,
+        ),
+        dtype=torch.bfloat16,
+        wrong=(dict(norm_topk_prob=False), dict(num_experts_per_tok=3)),
+    ),
+    # The same in GGUF, with experts of three quantised types; every layer has experts.
+    Model(
+        name="qwen3_moe_tiny_gguf",
+        family="Qwen3Moe",
+        config=shape(
+            256, 64, 96, 2, 4, 2, 32, rope_theta=1000000.0, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64, norm_topk_prob=True,
+            **QWEN3,
+        ),
+        dtype=torch.bfloat16,
+    ),
+    # Latent attention, with queries from a smaller vector; experts in groups, chosen by sigmoids
+    # and a correction, and a shared one.
+    Model(
+        name="deepseek_v3_tiny",
+        family="DeepseekV3",
+        config=shape(256, 64, 96, 3, 4, 4, q_lora_rank=40, n_shared_experts=1, norm_topk_prob=True, **DEEPSEEK),
+        dtype=torch.bfloat16,
+        wrong=(
+            dict(topk_group=1),
+            dict(norm_topk_prob=False),
+            dict(routed_scaling_factor=1.0),
+            dict(rope_interleave=False),
+            dict(rope_parameters={**DEEPSEEK_ROPE, "mscale": 1.0}),
+            dict(rope_parameters={**DEEPSEEK_ROPE, "mscale_all_dim": 0.7, "mscale": 0.49}),
+            dict(rope_parameters={**DEEPSEEK_ROPE, "beta_slow": 4.0}),
+        ),
+    ),
+    # Queries from the hidden state; groups by their best expert; two shared experts; bf16.
+    Model(
+        name="deepseek_v2_tiny",
+        family="DeepseekV2",
+        config=shape(256, 64, 96, 3, 4, 4, q_lora_rank=None, n_shared_experts=2, topk_method="group_limited_greedy", **DEEPSEEK),
+        dtype=torch.bfloat16,
+        wrong=(dict(topk_method="greedy"), dict(routed_scaling_factor=1.0), dict(rope_parameters={**DEEPSEEK_ROPE, "factor": 6.0})),
+    ),
+    # A sink in each head; every other layer has a window; experts with biases and a clamped gate.
+    Model(
+        name="gpt_oss_tiny",
+        family="GptOss",
+        config=shape(
+            256, 64, 48, 3, 4, 2, 16, max_position_embeddings=1024, sliding_window=20, num_local_experts=5, num_experts_per_tok=2,
+            rope_parameters=GPT_OSS_ROPE, swiglu_limit=2.0,
+        ),
+        dtype=torch.bfloat16,
+        wrong=(
+            dict(sliding_window=21),
+            dict(swiglu_limit=1.9),
+            dict(swiglu_alpha=1.5),
+            dict(num_experts_per_tok=3),
+            dict(rope_parameters={**GPT_OSS_ROPE, "truncate": True}),
+            dict(rope_parameters={**GPT_OSS_ROPE, "rope_theta": 10000.0}),
+        ),
+    ),
+    # The same with experts in MXFP4.
+    Model(
+        name="gpt_oss_tiny_mxfp4",
+        family="GptOss",
+        config=shape(
+            256, 64, 64, 2, 4, 2, 16, max_position_embeddings=1024, sliding_window=20, num_local_experts=4, num_experts_per_tok=2,
+            rms_norm_eps=1e-5, rope_parameters=GPT_OSS_ROPE, swiglu_limit=7.0,
+        ),
+        dtype=torch.bfloat16,
+        mxfp4=True,
+    ),
+    # ALiBi with a number of heads that is no power of two; layer norms, biases and a plain MLP.
+    Model(
+        name="bloom_tiny",
+        family="Bloom",
+        config=dict(vocab_size=256, hidden_size=96, n_layer=3, n_head=6),
+        dtype=torch.bfloat16,
+        wrong=(dict(n_head=4), dict(layer_norm_epsilon=0.1)),
+    ),
     # A Gemma 3 as in llama.cpp: its rule for the layers with a window, and a scale from head_dim.
     Model(
         name="gemma3_tiny_bf16_gguf",
@@ -176,7 +280,9 @@ def draw_weights(model, network):
     for name, parameter in sorted(network.named_parameters()):
         noise = torch.randn(parameter.shape, generator=generator)
         if name.endswith("bias"):
-            parameter.copy_(0.5 * noise)
+            parameter.copy_((0.1 if model.family == "Bloom" else 0.5) * noise)
+        elif name.endswith("sinks"):
+            parameter.copy_(1.0 + noise)
         elif parameter.dim() == 1:  # The scales of the norms, all different.
             middle, spread = 1.0, 0.2
             # Gemma stores the scales less one. Some are larger, to sharpen attention and to let
@@ -187,12 +293,21 @@ def draw_weights(model, network):
                 # Scales of both signs. Otherwise the tied embedding would match the last state, and
                 # the model would repeat its input.
                 middle, spread = -1.0, 1.0
+            elif name == "transformer.ln_f.weight":  # Bloom's embedding is tied too.
+                middle, spread = 0.0, 1.0
             parameter.copy_(middle + spread * noise)
-        elif "embed_tokens" in name or "lm_head" in name:
+        elif "embed_tokens" in name or "lm_head" in name or "word_embeddings" in name:
             parameter.copy_(0.3 * noise)
+        elif parameter.dim() == 3:  # The experts of a layer; gpt-oss' matrices are transposed.
+            inputs = parameter.shape[1 if model.family == "GptOss" else 2]
+            parameter.copy_(1.5 * noise / inputs**0.5)
         else:  # A matrix slightly raises the variance of its input.
             parameter.copy_(1.5 * noise / parameter.shape[1] ** 0.5)
         parameter.copy_(parameter.to(model.dtype).to(torch.float32))
+    for name, buffer in sorted(network.named_buffers()):
+        if name.endswith("e_score_correction_bias"):
+            # As large as the differences between the scores.
+            buffer.copy_((0.2 * torch.randn(buffer.shape, generator=generator)).to(model.dtype).to(torch.float32))
 
 
 def rotary_cases():
@@ -205,8 +320,19 @@ def rotary_cases():
         (256, GEMMA3_ROPE["full_attention"]),
         (32, LLAMA3_ROPE),
         (128, real_llama3),
+        (64, dict(DEEPSEEK_ROPE)),
+        (64, dict(GPT_OSS_ROPE)),
+        (64, REAL_DEEPSEEK_V3_ROPE),
+        (64, REAL_GPT_OSS_ROPE),
     ]:
         config = transformers.LlamaConfig(head_dim=head_dim, max_position_embeddings=131072, rope_parameters=dict(rope))
-        frequencies = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config).inv_freq
-        cases.append({"head_dim": head_dim, "rope_parameters": rope, "frequencies": frequencies.tolist()})
+        embedding = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config)
+        cases.append(
+            {
+                "head_dim": head_dim,
+                "rope_parameters": rope,
+                "frequencies": embedding.inv_freq.tolist(),
+                "attention_factor": embedding.attention_scaling,
+            }
+        )
     return cases

@@ -2,7 +2,7 @@
 See README.md.
 
     python3 -m venv /tmp/golden && /tmp/golden/bin/pip install torch transformers safetensors gguf
-    /tmp/golden/bin/python tests/golden/make_golden.py [--output FOLDER] [NAME...]
+    /tmp/golden/bin/python tests/golden/make_golden.py [--output FOLDER] [--only-beams] [NAME...]
 
 Makes all of them without NAMEs, and puts them beside this file without FOLDER. The weights are
 drawn from seeds, so that the same versions of torch and
@@ -15,8 +15,10 @@ import json
 import pathlib
 
 import golden_answers
+import golden_beams
 import golden_gguf
 import golden_models
+import golden_mxfp4
 import safetensors.torch
 import torch
 import transformers
@@ -63,26 +65,42 @@ def write_cases(model, network, folder, check=True):
     print(f"  smallest gap {min(entry['smallest_gap'] for entry in entries):.3f}")
 
 
+def write_beams(model, network, folder):
+    lines = ",\n  ".join(json.dumps(case) for case in golden_beams.cases(model, network, golden_models.SEED + 50000))
+    (folder / "beams.json").write_text(f'{{\n "cases": [\n  {lines}\n ],\n "versions": {json.dumps(VERSIONS)}\n}}\n')
+
+
 def empty(folder):
     folder.mkdir(parents=True, exist_ok=True)
-    for pattern in ("model*", "config.json", "expected.*", "cases.*"):
+    for pattern in ("model*", "config.json", "expected.*", "cases.*", "beams.json"):
         for old in folder.glob(pattern):
             old.unlink()
 
 
-def write(model, output):
+def write(model, output, only_beams):
     folder = output / model.name
     print(folder)
-    empty(folder)
     network = golden_models.build(model)
     golden_models.draw_weights(model, network)
-    if model.name.endswith("_gguf"):
+    packed = golden_mxfp4.draw(network, model.seed) if model.mxfp4 else {}
+    if only_beams:
+        return write_beams(model, network, folder)
+    empty(folder)
+    if model.family == "Qwen3Moe" and model.name.endswith("_gguf"):
+        golden_gguf.write_qwen3_moe(model, network, folder / "model.gguf")
+    elif model.name.endswith("_gguf"):
         golden_gguf.write_bf16(model, network, folder / "model.gguf")
     else:
         write_checkpoint(model, network, folder)
+    if packed:
+        golden_mxfp4.write(packed, folder)
+        twin = output / (model.name + "_gguf")  # The same model, with the same answers.
+        empty(twin)
+        golden_gguf.write_gpt_oss(model, network, packed, twin / "model.gguf")
     if model.one_prompt:
         write_one_prompt(model, network, folder)
     write_cases(model, network, folder)
+    write_beams(model, network, folder)
     if model.name == "llama3_tiny":
         write_llama_gguf(model, network, output)
 
@@ -104,15 +122,16 @@ def write_llama_gguf(model, network, output):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path(__file__).parent)
+    parser.add_argument("--only-beams", action="store_true", help="write only beams.json, with the weights of the seed")
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    if not arguments.names:
+    if not arguments.names and not arguments.only_beams:
         lines = ",\n ".join(json.dumps(case) for case in golden_models.rotary_cases())
         (arguments.output / "rotary.json").write_text(f"[\n {lines}\n]\n")
     for model in golden_models.MODELS:
         if not arguments.names or model.name in arguments.names:
-            write(model, arguments.output)
+            write(model, arguments.output, arguments.only_beams)
 
 
 if __name__ == "__main__":

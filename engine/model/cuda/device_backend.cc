@@ -20,6 +20,7 @@ namespace {
 
 using kernels::ElementBytes;
 using kernels::ElementType;
+using kernels::IsFloat8;
 
 struct DeviceEmbedding : EmbeddingWeights {
   ElementType type = ElementType::kFloat32;
@@ -67,7 +68,10 @@ class DeviceBackend : public Backend {
         angles_(device_.get(), MemorySide::kDevice),
         workspace_(device_.get(), MemorySide::kDevice),
         rounded_(device_.get(), MemorySide::kDevice),
-        logits_(device_.get(), MemorySide::kPinned) {}
+        logits_(device_.get(), MemorySide::kPinned),
+        read_back_(device_.get(), MemorySide::kPinned),
+        pinned_lists_(device_.get(), MemorySide::kPinned),
+        device_lists_(device_.get(), MemorySide::kDevice) {}
 
   std::string description() const override {
     std::string types;
@@ -129,7 +133,6 @@ class DeviceBackend : public Backend {
 
   void BeginStep(const ModelInput& input, const ModelConfig& config) override {
     input_ = &input;
-    half_dim_ = config.head_dim / 2;
     status_ = device_->MakeCurrent();
     Keep("upload", [&] { return step_.Upload(input, config); });
     Keep("angles", [&] { return MakeAngles(config); });
@@ -177,26 +180,36 @@ class DeviceBackend : public Backend {
         [&] { return LaunchRmsNorm(ValuesOf(weights), eps, input, output, device_->stream()); });
   }
 
-  void Rotate(uint32_t rotary, const VectorWeights* norm, float eps, uint32_t head_dim,
+  void LayerNorm(const VectorWeights& weights, const VectorWeights& bias, float eps,
+                 const RowsView& input, const RowsView& output) override {
+    Run("norm", [&] {
+      return LaunchLayerNorm(ValuesOf(weights), ValuesOf(bias), eps, input, output,
+                             device_->stream());
+    });
+  }
+
+  void Rotate(const RotationShape& shape, const VectorWeights* norm, float eps,
               const RowsView& heads) override {
-    PAGODA_CHECK(head_dim == 2 * half_dim_, "all heads of a model have one size");
+    const Rotary& rotary = rotaries_[shape.rotary];
     Run("rotation", [&] {
-      return LaunchRotate(Angles(rotary), norm == nullptr ? nullptr : ValuesOf(*norm), eps, heads,
+      return LaunchRotate({.head_dim = shape.head_dim,
+                           .first_element = shape.first_element,
+                           .neighbours = rotary.config.pairs == RotaryConfig::Pairs::kNeighbours},
+                          rotary.angles, norm == nullptr ? nullptr : ValuesOf(*norm), eps, heads,
                           device_->stream());
     });
   }
 
   void WriteCache(uint32_t window_index, const RowsView& keys, const RowsView& values,
                   const kernels::KvLayer& kv) override {
-    Keep("cache write", [&] {
-      return kernels::cuda::WriteCache({.rows = {.keys = keys.data,
-                                                 .values = values.data,
-                                                 .key_token_stride = keys.stride,
-                                                 .value_token_stride = values.stride},
-                                        .token_slots = step_.token_slots(window_index),
-                                        .kv = kv},
-                                       device_->stream());
-    });
+    const kernels::CacheWriteParams params = {.rows = {.keys = keys.data,
+                                                       .values = values.data,
+                                                       .key_token_stride = keys.stride,
+                                                       .value_token_stride = values.stride},
+                                              .token_slots = step_.token_slots(window_index),
+                                              .kv = kv};
+    Keep("scales", [&] { return kernels::cuda::FitScales(params, device_->stream()); });
+    Keep("cache write", [&] { return kernels::cuda::WriteCache(params, device_->stream()); });
   }
 
   void Attend(const AttentionShape& shape, const RowsView& queries, const kernels::KvLayer& kv,
@@ -211,18 +224,29 @@ class DeviceBackend : public Backend {
         .num_heads = shape.num_heads,
         .scale = shape.scale,
         .soft_cap = shape.soft_cap,
+        .alibi_slopes = shape.alibi_slopes == nullptr ? nullptr : ValuesOf(*shape.alibi_slopes),
+        .sink_logits = shape.sinks == nullptr ? nullptr : ValuesOf(*shape.sinks),
         .mask = plan.mask,
         .query_starts = step_.query_starts(),
         .context_lengths = step_.context_lengths(),
         .block_tables = step_.block_tables(shape.window_index),
         .block_table_stride = input_->windows[shape.window_index].block_table_stride,
         .kv = kv};
-    const bool rounds = IsOf16Bits(kv.type);
+    // Over 8 bits too: the fast kernels take queries of 16 bits only.
+    const ElementType type = IsFloat8(kv.type) ? ElementType::kBFloat16 : kv.type;
+    const bool rounds = IsOf16Bits(type);
     if (rounds) {
-      // The outputs overwrite the queries.
-      params.query = params.output = Rounded(kv.type, queries);
-      params.query_type = kv.type;
-      params.query_token_stride = params.output_token_stride = queries.cols;
+      // The outputs overwrite the queries, unless they are shorter: then they are behind them.
+      const uint64_t elements = queries.rows * queries.cols;
+      const bool apart = output.cols != queries.cols;
+      params.query = Rounded(type, queries, apart ? output.rows * output.cols : 0);
+      params.output = const_cast<void*>(params.query);
+      if (apart && params.output != nullptr) {
+        params.output = static_cast<std::byte*>(params.output) + elements * ElementBytes(type);
+      }
+      params.query_type = type;
+      params.query_token_stride = queries.cols;
+      params.output_token_stride = output.cols;
     }
     Keep("paged attention", [&] {
       return kernels::cuda::PagedAttention(params, {.stream = device_->stream(),
@@ -235,12 +259,50 @@ class DeviceBackend : public Backend {
     });
     if (!rounds) return;
     Run("attention's output",
-        [&] { return LaunchWiden(kv.type, params.output, output, device_->stream()); });
+        [&] { return LaunchWiden(type, params.output, output, device_->stream()); });
   }
 
-  void Gate(Activation activation, const RowsView& gate_up, const RowsView& output) override {
-    const GateKind kind = activation == Activation::kSilu ? GateKind::kSilu : GateKind::kGeluTanh;
-    Run("gate", [&] { return LaunchGate(kind, gate_up, output, device_->stream()); });
+  void Gate(const GateShape& shape, const RowsView& gate_up, const RowsView& output) override {
+    const GateKind kind = shape.activation == Activation::kSilu       ? GateKind::kSilu
+                          : shape.activation == Activation::kGeluTanh ? GateKind::kGeluTanh
+                                                                      : GateKind::kClampedSilu;
+    Run("gate", [&] {
+      return LaunchGate({.kind = kind, .alpha = shape.alpha, .limit = shape.limit}, gate_up, output,
+                        device_->stream());
+    });
+  }
+
+  void Activate(Activation activation, const RowsView& rows) override {
+    PAGODA_CHECK(activation == Activation::kGeluTanh, "a plain MLP has gelu");
+    Run("activation", [&] { return LaunchGeluTanh(rows, device_->stream()); });
+  }
+
+  void AddRows(absl::Span<const uint32_t> rows, absl::Span<const float> factors,
+               const RowsView& addend, const RowsView& sum) override {
+    AddendLists lists;
+    Keep("lists of rows", [&] { return UploadLists(rows, factors, sum.rows, lists); });
+    Run("addition of rows", [&] { return LaunchAddRows(lists, addend, sum, device_->stream()); });
+  }
+
+  void Clear(const RowsView& output) override {
+    Run("clearing", [&] { return LaunchClear(output, device_->stream()); });
+  }
+
+  void CopyHeads(uint32_t num_heads, uint32_t count, const HeadsView& input,
+                 const HeadsView& output) override {
+    Run("copy of heads",
+        [&] { return LaunchCopyHeads(num_heads, count, input, output, device_->stream()); });
+  }
+
+  absl::Span<const float> ToHost(const RowsView& rows) override {
+    PAGODA_CHECK(rows.stride == rows.cols, "the rows are contiguous");
+    const uint64_t elements = rows.rows * rows.cols;
+    Keep("rows", [&] { return read_back_.Grow(elements * sizeof(float)); });
+    Keep("rows",
+         [&] { return device_->Copy(read_back_.data(), rows.data, elements * sizeof(float)); });
+    Keep("rows", [&] { return WaitForAll(); });
+    if (!status_.ok()) return {};
+    return absl::Span<const float>(read_back_.as<float>(), elements);
   }
 
   void Add(const RowsView& addend, const RowsView& sum) override {
@@ -265,7 +327,7 @@ class DeviceBackend : public Backend {
     }
     // Waits even after a failure, because the next step writes memory that kernels of this one
     // could still read.
-    const absl::Status ended = device_->Wait();
+    const absl::Status ended = WaitForAll();
     Keep("step", [&] { return ended; });
     if (!status_.ok()) return status_;
     return absl::Span<const float>(logits_.as<float>(), elements);
@@ -299,41 +361,92 @@ class DeviceBackend : public Backend {
     if (status_.ok()) status_ = kernels::cuda::StatusOf(operation, launch());
   }
 
-  // The rows rounded to 16 bits, contiguous, valid until the next call. Null after a failure.
-  void* Rounded(ElementType type, const RowsView& rows) {
-    Keep("rounding", [&] { return rounded_.Grow(rows.rows * rows.cols * ElementBytes(type)); });
+  // The rows rounded to 16 bits, contiguous, with room for more elements behind them. Valid until
+  // the next call. Null after a failure.
+  void* Rounded(ElementType type, const RowsView& rows, uint64_t more = 0) {
+    const uint64_t elements = rows.rows * rows.cols + more;
+    Keep("rounding", [&] { return rounded_.Grow(elements * ElementBytes(type)); });
     Run("rounding", [&] { return LaunchRound(type, rows, rounded_.data(), device_->stream()); });
-    return rounded_.data();
+    return status_.ok() ? rounded_.data() : nullptr;
   }
 
-  // The angles of all rotary embeddings: [rotaries][cosines, sines][N][half_dim].
+  absl::Status WaitForAll() {
+    lists_in_flight_ = false;
+    return device_->Wait();
+  }
+
+  // For each row of a sum, the list of its addends in ascending order.
+  absl::Status UploadLists(absl::Span<const uint32_t> rows, absl::Span<const float> factors,
+                           uint64_t num_sums, AddendLists& lists) {
+    // The device may still copy from the pinned memory.
+    if (lists_in_flight_) {
+      if (absl::Status waited = WaitForAll(); !waited.ok()) return waited;
+    }
+    const uint64_t count = rows.size();
+    const uint64_t bytes = (num_sums + count) * sizeof(uint32_t) + count * sizeof(float);
+    absl::Status status = pinned_lists_.Grow(bytes);
+    status.Update(device_lists_.Grow(bytes));
+    if (!status.ok()) return status;
+    auto* const first = pinned_lists_.as<uint32_t>();
+    uint32_t* const next = first + num_sums;
+    std::fill_n(first, num_sums, kNoAddend);
+    for (uint64_t i = count; i-- > 0;) {
+      next[i] = first[rows[i]];
+      first[rows[i]] = static_cast<uint32_t>(i);
+    }
+    std::copy(factors.begin(), factors.end(), reinterpret_cast<float*>(next + count));
+    const auto* const there = device_lists_.as<uint32_t>();
+    lists = {.first_of_row = there,
+             .next = there + num_sums,
+             .factors = reinterpret_cast<const float*>(there + num_sums + count)};
+    lists_in_flight_ = true;
+    return device_->Copy(device_lists_.data(), pinned_lists_.data(), bytes);
+  }
+
+  // A rotary embedding and its angles of the step.
+  struct Rotary {
+    RotaryConfig config;
+    uint32_t half_dim = 0;
+    uint64_t first_frequency = 0;  // In frequencies_.
+    AnglesView angles;
+  };
+
+  // The angles of all rotary embeddings, one after the other: [cosines, sines][N][half_dim].
   absl::Status MakeAngles(const ModelConfig& config) {
-    const uint64_t elements = 2 * input_->tokens.size() * half_dim_;
-    absl::Status status = angles_.Grow(config.rotaries.size() * elements * sizeof(float));
-    if (status.ok() && !has_frequencies_) status = BringFrequencies(config);
-    for (uint32_t r = 0; r < config.rotaries.size() && status.ok(); ++r) {
+    absl::Status status;
+    if (!has_frequencies_) status = BringFrequencies(config);
+    uint64_t half_dims = 0;
+    for (const Rotary& rotary : rotaries_) half_dims += rotary.half_dim;
+    const uint64_t tokens = input_->tokens.size();
+    if (status.ok()) status = angles_.Grow(2 * half_dims * tokens * sizeof(float));
+    float* next = angles_.as<float>();
+    for (Rotary& rotary : rotaries_) {
+      if (!status.ok()) return status;
+      rotary.angles = {
+          .cosines = next, .sines = next + tokens * rotary.half_dim, .half_dim = rotary.half_dim};
+      next += 2 * tokens * rotary.half_dim;
       status = kernels::cuda::StatusOf(
-          "angles",
-          LaunchAngles(step_.positions().data(), input_->tokens.size(),
-                       frequencies_.as<float>() + r * half_dim_, Angles(r), device_->stream()));
+          "angles", LaunchAngles(step_.positions().data(), tokens,
+                                 frequencies_.as<float>() + rotary.first_frequency,
+                                 rotary.config.attention_factor, rotary.angles, device_->stream()));
     }
     return status;
   }
 
-  AnglesView Angles(uint32_t rotary) const {
-    const uint64_t elements = input_->tokens.size() * half_dim_;
-    float* const cosines = angles_.as<float>() + 2 * rotary * elements;
-    return {.cosines = cosines, .sines = cosines + elements, .half_dim = half_dim_};
-  }
-
-  // Called once. The frequencies are [rotaries][half_dim].
+  // Called once.
   absl::Status BringFrequencies(const ModelConfig& config) {
     std::vector<float> all;
+    rotaries_.clear();
     for (const RotaryConfig& rotary : config.rotaries) {
       const std::vector<float> frequencies = RotaryFrequencies(rotary, config.head_dim);
+      rotaries_.push_back({.config = rotary,
+                           .half_dim = static_cast<uint32_t>(frequencies.size()),
+                           .first_frequency = all.size(),
+                           .angles = {}});
       all.insert(all.end(), frequencies.begin(), frequencies.end());
     }
-    const absl::Status status = weights_.FloatsInto(all, frequencies_);
+    const absl::Status status =
+        all.empty() ? absl::OkStatus() : weights_.FloatsInto(all, frequencies_);
     has_frequencies_ = status.ok();
     return status;
   }
@@ -361,7 +474,11 @@ class DeviceBackend : public Backend {
   DeviceBuffer workspace_;  // For attention.
   DeviceBuffer rounded_;
   DeviceBuffer logits_;
-  uint32_t half_dim_ = 0;
+  std::vector<Rotary> rotaries_;
+  DeviceBuffer read_back_;
+  DeviceBuffer pinned_lists_;  // See UploadLists.
+  DeviceBuffer device_lists_;
+  bool lists_in_flight_ = false;
 
   // Of the current step.
   const ModelInput* input_ = nullptr;

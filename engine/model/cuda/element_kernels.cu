@@ -47,19 +47,34 @@ int LaunchEmbedOf(const void* table, const uint32_t* tokens, float scale, const 
 
 // x / (1 + exp(-x)); and gelu's approximation by tanh, in which
 // 0.5 * (1 + tanh(u)) = 1 / (1 + exp(-2 u)).
+PAGODA_DEVICE float SigmoidTimes(float x, float alpha) {
+  return x / (1.0f + Exp2(-kLog2E * alpha * x));
+}
+
+PAGODA_DEVICE float GeluTanh(float x) {
+  constexpr float kTwoRootTwoOverPi = 1.5957691216f;
+  return x / (1.0f + Exp2(-kLog2E * kTwoRootTwoOverPi * (x + 0.044715f * x * x * x)));
+}
+
 template <GateKind kKind>
 struct GateOp {
   struct Args {
     uint64_t rows, cols;
     RowsView gate_up;
     RowsView output;
+    float alpha;
+    float limit;
   };
-  static PAGODA_DEVICE float Activate(float x) {
+  static PAGODA_DEVICE float Gated(const Args& args, float gate, float up) {
     if constexpr (kKind == GateKind::kSilu) {
-      return x / (1.0f + Exp2(-kLog2E * x));
+      return SigmoidTimes(gate, 1.0f) * up;
+    } else if constexpr (kKind == GateKind::kGeluTanh) {
+      return GeluTanh(gate) * up;
     } else {
-      constexpr float kTwoRootTwoOverPi = 1.5957691216f;
-      return x / (1.0f + Exp2(-kLog2E * kTwoRootTwoOverPi * (x + 0.044715f * x * x * x)));
+      gate = gate > args.limit ? args.limit : gate;
+      up = up > args.limit ? args.limit : up;
+      up = up < -args.limit ? -args.limit : up;
+      return SigmoidTimes(gate, args.alpha) * (up + 1.0f);
     }
   }
   template <uint32_t kWidth>
@@ -69,9 +84,75 @@ struct GateOp {
     const Piece<kWidth> up = LoadPiece<kWidth>(gates + args.cols + col);
 #pragma unroll
     for (uint32_t i = 0; i < kWidth; ++i) {
-      piece.values[i] = Activate(piece.values[i]) * up.values[i];
+      piece.values[i] = Gated(args, piece.values[i], up.values[i]);
     }
     StorePiece<kWidth>(args.output.data + row * args.output.stride + col, piece);
+  }
+};
+
+struct GeluOp {
+  struct Args {
+    uint64_t rows, cols;
+    RowsView all;
+  };
+  template <uint32_t kWidth>
+  static PAGODA_DEVICE void Apply(const Args& args, uint64_t row, uint64_t col) {
+    float* const target = args.all.data + row * args.all.stride + col;
+    Piece<kWidth> piece = LoadPiece<kWidth>(target);
+#pragma unroll
+    for (float& value : piece.values) value = GeluTanh(value);
+    StorePiece<kWidth>(target, piece);
+  }
+};
+
+struct AddRowsOp {
+  struct Args {
+    uint64_t rows, cols;
+    AddendLists lists;
+    RowsView addend;
+    RowsView sum;
+  };
+  template <uint32_t kWidth>
+  static PAGODA_DEVICE void Apply(const Args& args, uint64_t row, uint64_t col) {
+    float* const target = args.sum.data + row * args.sum.stride + col;
+    Piece<kWidth> piece = LoadPiece<kWidth>(target);
+    for (uint32_t i = args.lists.first_of_row[row]; i != kNoAddend; i = args.lists.next[i]) {
+      const float factor = args.lists.factors[i];
+      const Piece<kWidth> addend =
+          LoadPiece<kWidth>(args.addend.data + i * args.addend.stride + col);
+#pragma unroll
+      for (uint32_t k = 0; k < kWidth; ++k) piece.values[k] += factor * addend.values[k];
+    }
+    StorePiece<kWidth>(target, piece);
+  }
+};
+
+struct ClearOp {
+  struct Args {
+    uint64_t rows, cols;
+    RowsView output;
+  };
+  template <uint32_t kWidth>
+  static PAGODA_DEVICE void Apply(const Args& args, uint64_t row, uint64_t col) {
+    StorePiece<kWidth>(args.output.data + row * args.output.stride + col, Piece<kWidth>{});
+  }
+};
+
+// A row of the grid is a head of a row.
+struct CopyHeadsOp {
+  struct Args {
+    uint64_t rows, cols;
+    uint32_t num_heads;
+    HeadsView input;
+    HeadsView output;
+  };
+  template <uint32_t kWidth>
+  static PAGODA_DEVICE void Apply(const Args& args, uint64_t row, uint64_t col) {
+    static_assert(kWidth == 1);
+    const uint64_t n = row / args.num_heads;
+    const uint64_t head = row % args.num_heads;
+    args.output.rows.data[n * args.output.rows.stride + head * args.output.head_dim + col] =
+        args.input.rows.data[n * args.input.rows.stride + head * args.input.head_dim + col];
   }
 };
 
@@ -162,14 +243,15 @@ struct AnglesOp {
     uint64_t rows, cols;
     const int32_t* positions;
     const float* frequencies;
+    float factor;
     AnglesView angles;
   };
   template <uint32_t kWidth>
   static PAGODA_DEVICE void Apply(const Args& args, uint64_t row, uint64_t col) {
     static_assert(kWidth == 1);
     const float angle = static_cast<float>(args.positions[row]) * args.frequencies[col];
-    args.angles.cosines[row * args.cols + col] = kernels::cuda::Cosine(angle);
-    args.angles.sines[row * args.cols + col] = kernels::cuda::Sine(angle);
+    args.angles.cosines[row * args.cols + col] = kernels::cuda::Cosine(angle) * args.factor;
+    args.angles.sines[row * args.cols + col] = kernels::cuda::Sine(angle) * args.factor;
   }
 };
 
@@ -188,26 +270,71 @@ int LaunchEmbed(ElementType type, const void* table, const uint32_t* tokens, flo
 }
 
 int LaunchAngles(const int32_t* positions, uint64_t num_positions, const float* frequencies,
-                 const AnglesView& angles, Stream stream) {
+                 float factor, const AnglesView& angles, Stream stream) {
   return ElementKernel<AnglesOp, 1>::Start({.rows = num_positions,
                                             .cols = angles.half_dim,
                                             .positions = positions,
                                             .frequencies = frequencies,
+                                            .factor = factor,
                                             .angles = angles},
                                            stream);
 }
 
-int LaunchGate(GateKind kind, const RowsView& gate_up, const RowsView& output, Stream stream) {
+namespace {
+
+template <GateKind kKind>
+int LaunchGateOf(const GateArgs& gate, const RowsView& gate_up, const RowsView& output,
+                 Stream stream) {
   // The columns of `up` begin at output.cols.
-  const bool wide = IsWide({gate_up, output});
-  if (kind == GateKind::kSilu) {
-    return LaunchElements<GateOp<GateKind::kSilu>>(
-        {.rows = output.rows, .cols = output.cols, .gate_up = gate_up, .output = output}, wide,
-        stream);
+  return LaunchElements<GateOp<kKind>>({.rows = output.rows,
+                                        .cols = output.cols,
+                                        .gate_up = gate_up,
+                                        .output = output,
+                                        .alpha = gate.alpha,
+                                        .limit = gate.limit},
+                                       IsWide({gate_up, output}), stream);
+}
+
+}  // namespace
+
+int LaunchGate(const GateArgs& gate, const RowsView& gate_up, const RowsView& output,
+               Stream stream) {
+  switch (gate.kind) {
+    case GateKind::kSilu:
+      return LaunchGateOf<GateKind::kSilu>(gate, gate_up, output, stream);
+    case GateKind::kGeluTanh:
+      return LaunchGateOf<GateKind::kGeluTanh>(gate, gate_up, output, stream);
+    case GateKind::kClampedSilu:
+      break;
   }
-  return LaunchElements<GateOp<GateKind::kGeluTanh>>(
-      {.rows = output.rows, .cols = output.cols, .gate_up = gate_up, .output = output}, wide,
-      stream);
+  return LaunchGateOf<GateKind::kClampedSilu>(gate, gate_up, output, stream);
+}
+
+int LaunchGeluTanh(const RowsView& rows, Stream stream) {
+  return LaunchElements<GeluOp>({.rows = rows.rows, .cols = rows.cols, .all = rows}, IsWide({rows}),
+                                stream);
+}
+
+int LaunchAddRows(const AddendLists& lists, const RowsView& addend, const RowsView& sum,
+                  Stream stream) {
+  return LaunchElements<AddRowsOp>(
+      {.rows = sum.rows, .cols = sum.cols, .lists = lists, .addend = addend, .sum = sum},
+      IsWide({addend, sum}), stream);
+}
+
+int LaunchClear(const RowsView& output, Stream stream) {
+  return LaunchElements<ClearOp>({.rows = output.rows, .cols = output.cols, .output = output},
+                                 IsWide({output}), stream);
+}
+
+int LaunchCopyHeads(uint32_t num_heads, uint32_t count, const HeadsView& input,
+                    const HeadsView& output, Stream stream) {
+  return ElementKernel<CopyHeadsOp, 1>::Start({.rows = output.rows.rows * num_heads,
+                                               .cols = count,
+                                               .num_heads = num_heads,
+                                               .input = input,
+                                               .output = output},
+                                              stream);
 }
 
 int LaunchAdd(const RowsView& addend, const RowsView& sum, Stream stream) {

@@ -79,13 +79,48 @@ int LaunchRmsNormBy(const float* weights, float eps, const RowsView& input, cons
                                        stream, {weights, eps, input, output});
 }
 
-// A lane has the same pairs of elements in both halves; only this lane reads and writes them. Heads
-// of up to 256 elements are read twice, the second time from the caches.
+// One thread block norms a row, each thread with the same elements in all passes.
+struct LayerNormKernel {
+  using Sums = RmsNormKernel<1>;
+  static constexpr uint32_t kThreads = Sums::kThreads;
+  static constexpr uint32_t kMinBlocks = 1;
+  static constexpr uint32_t kSharedBytes = Sums::kSharedBytes;
+  struct Args {
+    const float* weights;
+    const float* bias;
+    float eps;
+    RowsView input;
+    RowsView output;
+  };
+
+  static PAGODA_DEVICE void Run(const Args& args) {
+    const uint64_t cols = args.input.cols;
+    for (uint64_t row = BlockIndex(); row < args.input.rows; row += GridBlocks()) {
+      const float* const input = args.input.data + row * args.input.stride;
+      float* const output = args.output.data + row * args.output.stride;
+      float sum = 0;
+      for (uint64_t i = ThreadIndex(); i < cols; i += kThreads) sum += input[i];
+      const float mean = Sums::SumOfBlock(sum) / static_cast<float>(cols);
+      float squares = 0;
+      for (uint64_t i = ThreadIndex(); i < cols; i += kThreads) {
+        squares += (input[i] - mean) * (input[i] - mean);
+      }
+      const float factor = NormFactor(Sums::SumOfBlock(squares), cols, args.eps);
+      for (uint64_t i = ThreadIndex(); i < cols; i += kThreads) {
+        output[i] = (input[i] - mean) * factor * args.weights[i] + args.bias[i];
+      }
+    }
+  }
+};
+
+// A lane has the same pairs of elements in both passes. Heads are read twice, the second time from
+// the caches.
 struct RotateKernel {
   static constexpr uint32_t kWarps = 4;
   static constexpr uint32_t kThreads = kWarps * kWarpThreads;
   static constexpr uint32_t kMinBlocks = 1;
   struct Args {
+    HeadRotation rotation;
     AnglesView angles;
     const float* norm;
     float eps;
@@ -93,40 +128,43 @@ struct RotateKernel {
   };
 
   static PAGODA_DEVICE void Run(const Args& args) {
-    const uint64_t head_dim = uint64_t{2} * args.angles.half_dim;
+    const uint64_t head_dim = args.rotation.head_dim;
     const uint64_t num_heads = args.heads.cols / head_dim;
     const uint64_t step = uint64_t{GridBlocks()} * kWarps;
     for (uint64_t i = uint64_t{BlockIndex()} * kWarps + WarpIndex();
          i < args.heads.rows * num_heads; i += step) {
       const uint64_t row = i / num_heads;
-      Rotate(args, row, args.heads.data + row * args.heads.stride + i % num_heads * head_dim);
+      float* const head = args.heads.data + row * args.heads.stride + i % num_heads * head_dim;
+      if (args.norm != nullptr) Norm(args, head);
+      Rotate(args, row, head + args.rotation.first_element);
     }
   }
 
-  static PAGODA_DEVICE void Rotate(const Args& args, uint64_t row, float* head) {
+  static PAGODA_DEVICE void Rotate(const Args& args, uint64_t row, float* rotated) {
     const uint32_t half = args.angles.half_dim;
-    const float factor = args.norm == nullptr ? 1.0f : HeadFactor(args, head);
+    const uint32_t apart = args.rotation.neighbours ? 1 : half;
     for (uint32_t i = LaneIndex(); i < half; i += kWarpThreads) {
-      float first = head[i];
-      float second = head[half + i];
-      if (args.norm != nullptr) {
-        first *= factor * args.norm[i];
-        second *= factor * args.norm[half + i];
-      }
+      const uint32_t at = args.rotation.neighbours ? 2 * i : i;
+      const float first = rotated[at];
+      const float second = rotated[at + apart];
       const float cosine = args.angles.cosines[row * half + i];
       const float sine = args.angles.sines[row * half + i];
-      head[i] = first * cosine - second * sine;
-      head[half + i] = second * cosine + first * sine;
+      rotated[at] = first * cosine - second * sine;
+      rotated[at + apart] = second * cosine + first * sine;
     }
   }
 
-  static PAGODA_DEVICE float HeadFactor(const Args& args, const float* head) {
-    const uint32_t half = args.angles.half_dim;
+  // The lanes of a warp see each other's elements after the barrier.
+  static PAGODA_DEVICE void Norm(const Args& args, float* head) {
     float sum = 0;
-    for (uint32_t i = LaneIndex(); i < half; i += kWarpThreads) {
-      sum += head[i] * head[i] + head[half + i] * head[half + i];
+    for (uint32_t i = LaneIndex(); i < args.rotation.head_dim; i += kWarpThreads) {
+      sum += head[i] * head[i];
     }
-    return NormFactor(SumOfWarp(sum), uint64_t{2} * half, args.eps);
+    const float factor = NormFactor(SumOfWarp(sum), args.rotation.head_dim, args.eps);
+    for (uint32_t i = LaneIndex(); i < args.rotation.head_dim; i += kWarpThreads) {
+      head[i] *= factor * args.norm[i];
+    }
+    kernels::cuda::SyncWarp();
   }
 };
 
@@ -140,12 +178,19 @@ int LaunchRmsNorm(const float* weights, float eps, const RowsView& input, const 
               : LaunchRmsNormBy<1>(weights, eps, input, output, stream);
 }
 
-int LaunchRotate(const AnglesView& angles, const float* norm, float eps, const RowsView& heads,
-                 Stream stream) {
-  const uint64_t warps = heads.rows * (heads.cols / (uint64_t{2} * angles.half_dim));
+int LaunchLayerNorm(const float* weights, const float* bias, float eps, const RowsView& input,
+                    const RowsView& output, Stream stream) {
+  return kernels::cuda::Launch<LayerNormKernel>(
+      {.blocks = input.rows, .shared_bytes = LayerNormKernel::kSharedBytes}, stream,
+      {weights, bias, eps, input, output});
+}
+
+int LaunchRotate(const HeadRotation& rotation, const AnglesView& angles, const float* norm,
+                 float eps, const RowsView& heads, Stream stream) {
+  const uint64_t warps = heads.rows * (heads.cols / rotation.head_dim);
   return kernels::cuda::Launch<RotateKernel>(
       {.blocks = (warps + RotateKernel::kWarps - 1) / RotateKernel::kWarps}, stream,
-      {angles, norm, eps, heads});
+      {rotation, angles, norm, eps, heads});
 }
 
 }  // namespace pagoda::cuda

@@ -27,25 +27,63 @@ int LaunchEmbed(kernels::ElementType type, const void* table, const uint32_t* to
 int LaunchRmsNorm(const float* weights, float eps, const RowsView& input, const RowsView& output,
                   Stream stream);
 
-// cosines and sines [num_positions][half_dim] of position * frequency.
+// Subtracts each row's mean, divides by the root of its variance (plus eps), multiplies by the
+// weights [cols] and adds the bias [cols]. `output` can be `input`.
+int LaunchLayerNorm(const float* weights, const float* bias, float eps, const RowsView& input,
+                    const RowsView& output, Stream stream);
+
+// cosines and sines [num_positions][half_dim] of position * frequency, times `factor`.
 struct AnglesView {
   float* cosines = nullptr;
   float* sines = nullptr;
   uint32_t half_dim = 0;
 };
 int LaunchAngles(const int32_t* positions, uint64_t num_positions, const float* frequencies,
-                 const AnglesView& angles, Stream stream);
+                 float factor, const AnglesView& angles, Stream stream);
 
-// Rotates each head of 2 * half_dim elements by the angles of its row: element i of its first half
-// with element i of its second half. With `norm` ([2 * half_dim], or null), the head is normed
-// first. REQUIRES: heads.cols is a multiple of 2 * half_dim.
-int LaunchRotate(const AnglesView& angles, const float* norm, float eps, const RowsView& heads,
-                 Stream stream);
+// The heads of a row, and their elements that are rotated.
+struct HeadRotation {
+  uint32_t head_dim = 0;
+  uint32_t first_element = 0;  // Of each head: the first of 2 * half_dim rotated elements.
+  bool neighbours = false;     // Elements 2i and 2i + 1 are a pair; else i and i + half_dim.
+};
+// Rotates each head by the angles of its row. With `norm` ([head_dim], or null), the head is normed
+// first. REQUIRES: heads.cols is a multiple of head_dim, which has the rotated elements.
+int LaunchRotate(const HeadRotation& rotation, const AnglesView& angles, const float* norm,
+                 float eps, const RowsView& heads, Stream stream);
 
 // output = activation(gate) * up. The rows of gate_up have output.cols columns of gate, then those
-// of up.
-enum class GateKind : uint8_t { kSilu, kGeluTanh };
-int LaunchGate(GateKind kind, const RowsView& gate_up, const RowsView& output, Stream stream);
+// of up. kClampedSilu has `alpha` and `limit` (Backend::Gate).
+enum class GateKind : uint8_t { kSilu, kGeluTanh, kClampedSilu };
+struct GateArgs {
+  GateKind kind = GateKind::kSilu;
+  float alpha = 0.0f;
+  float limit = 0.0f;
+};
+int LaunchGate(const GateArgs& gate, const RowsView& gate_up, const RowsView& output,
+               Stream stream);
+
+// rows = gelu's approximation by tanh, in place.
+int LaunchGeluTanh(const RowsView& rows, Stream stream);
+
+// sum[rows[i]] += factors[i] * addend[i] in the order of i. `first_of_row` and `next` make lists:
+// the addends of row r of the sum are first_of_row[r], next[that], and so on, up to kNoAddend. All
+// arrays are in device memory.
+inline constexpr uint32_t kNoAddend = ~uint32_t{0};
+struct AddendLists {
+  const uint32_t* first_of_row = nullptr;  // [sum.rows]
+  const uint32_t* next = nullptr;          // [addend.rows]
+  const float* factors = nullptr;          // [addend.rows]
+};
+int LaunchAddRows(const AddendLists& lists, const RowsView& addend, const RowsView& sum,
+                  Stream stream);
+
+// output = 0.
+int LaunchClear(const RowsView& output, Stream stream);
+
+// Copies the first `count` elements of each of num_heads heads.
+int LaunchCopyHeads(uint32_t num_heads, uint32_t count, const HeadsView& input,
+                    const HeadsView& output, Stream stream);
 
 // sum += addend.
 int LaunchAdd(const RowsView& addend, const RowsView& sum, Stream stream);

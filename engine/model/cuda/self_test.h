@@ -24,6 +24,8 @@ struct TestedKernels {
       attention = kernels::cuda::PagedAttention;
   std::function<absl::Status(const kernels::CacheWriteParams&, Stream)> write_cache =
       kernels::cuda::WriteCache;
+  std::function<absl::Status(const kernels::CacheWriteParams&, Stream)> fit_scales =
+      kernels::cuda::FitScales;
   std::function<absl::Status(const kernels::BlockCopyParams&, Stream)> copy_blocks =
       kernels::cuda::CopyBlocks;
   decltype(&LaunchEmbed) embed = LaunchEmbed;
@@ -47,11 +49,12 @@ struct TestedKernels {
 //
 // The parts, their families in the order of preference, the largest error that counts as right (see
 // GpuKernelResult), and the reference:
-//   attention_decode, attention_prefill   sm80, hopper, generic. By the pools' type: 1e-2 (bf16),
-//                           2e-3 (fp16), 1e-4 (others). kernels::reference in fp64. Up to three
+//   attention_decode, attention_prefill   sm80, hopper, generic. By the pools' type: 1e-2 (bf16,
+//                           fp8), 2e-3 (fp16), 1e-4 (fp32). kernels::reference in fp64. Up to three
 //                           kinds of layers of the model, of up to two KV heads. sm80 and hopper
 //                           are timed, over request.timing_bytes of KV.
-//   cache_write, block_copy portable. 0: each byte. The engine's steps do not use block_copy.
+//   cache_write, block_copy portable. 0: each byte, also of fp8's scales. The engine's steps do not
+//                           use block_copy.
 //   products_bf16, _fp16, _fp32           cublaslt. 1e-4. fp64. Those of request.compute.
 //   embedding, norm, rotary, gate, rows, rounding  portable. 2e-5 (rotary 1e-4). fp64.
 // REQUIRES: request.config is from LoadModelConfig; tokens_per_block > 0.

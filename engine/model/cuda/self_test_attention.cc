@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "kernels/attention_plan.h"
+#include "kernels/cpu/cache.h"
 #include "kernels/numeric.h"
 #include "kernels/paged_attention.h"
 
@@ -59,12 +61,13 @@ const char* NameOf(AttentionFamily family) {
 }
 
 double ToleranceFor(ElementType kv_type) {
-  if (kv_type == ElementType::kBFloat16) return 1e-2;
+  if (kv_type == ElementType::kBFloat16 || kernels::IsFloat8(kv_type)) return 1e-2;
   return kv_type == ElementType::kFloat16 ? 2e-3 : 1e-4;
 }
 
 // As in the backend (device_backend.cc).
 ElementType QueryTypeFor(ElementType kv_type) {
+  if (kernels::IsFloat8(kv_type)) return ElementType::kBFloat16;
   return kv_type == ElementType::kFloat16 || kv_type == ElementType::kBFloat16
              ? kv_type
              : ElementType::kFloat32;
@@ -108,6 +111,23 @@ KvLayer MakeKv(ElementType type, uint32_t num_kv_heads, uint32_t head_dim, uint3
 void PlaceKv(std::byte* pool, KvLayer& kv) {
   kv.keys = pool + kv.slot_stride_bytes / kLayersOfSlot;
   kv.values = kv.keys + kv.num_kv_heads * kv.head_stride_bytes;
+}
+
+// Scales of float8, [slot][K, V][kv_head]; none for other types. They differ, and are powers of
+// two.
+std::vector<float> MakeScales(const KvLayer& kv) {
+  if (!kernels::IsFloat8(kv.type)) return {};
+  std::vector<float> scales(uint64_t{kv.num_slots} * 2 * kv.num_kv_heads);
+  for (size_t i = 0; i < scales.size(); ++i) scales[i] = std::ldexp(0.25f, static_cast<int>(i % 5));
+  return scales;
+}
+// Does nothing for other types.
+void PlaceScales(const float* scales, KvLayer& kv) {
+  if (!kernels::IsFloat8(kv.type)) return;
+  kv.scales = {.keys = scales,
+               .values = scales + kv.num_kv_heads,
+               .per_head = true,
+               .slot_stride = uint64_t{2} * kv.num_kv_heads};
 }
 
 struct Lengths {
@@ -196,7 +216,9 @@ Problem Solve(Call call) {
   TestNumbers numbers(1);
   problem.pool.assign(c.pool_bytes(), std::byte{0xff});
   KvLayer kv = c.kv;
+  const std::vector<float> scales = MakeScales(kv);
   PlaceKv(problem.pool.data(), kv);
+  PlaceScales(scales.data(), kv);
   for (size_t s = 0; s < c.contexts.size(); ++s) {
     for (uint32_t t = 0; t < static_cast<uint32_t>(c.contexts[s]); ++t) {
       const auto slot =
@@ -253,6 +275,7 @@ Launched Bring(TestBed& bed, const Call& call, const AttentionPlan& plan, std::b
   params.context_lengths = {bed.Bring(call.contexts), call.contexts.size()};
   params.block_tables = {bed.Bring(call.tables), call.tables.size()};
   PlaceKv(pool, params.kv);
+  PlaceScales(bed.Bring(MakeScales(call.kv)), params.kv);
   launched.execution = {.stream = bed.stream(),
                         .plan = bed.Bring(encoded),
                         .capacity = capacity,
@@ -395,14 +418,16 @@ double ErrorOfCacheWrite(TestBed& bed, const GpuSelfTestRequest& request,
   const uint64_t row = uint64_t{num_kv_heads} * request.config.head_dim;
   KvLayer kv =
       MakeKv(request.kv_type, num_kv_heads, request.config.head_dim, block, /*num_slots=*/3);
-  // The last slot, the first one and some in the middle. A row holds a token's keys, then its
-  // values.
-  const std::vector<int64_t> slots = {int64_t{3} * block - 1, 0, block, int64_t{2} * block};
+  // The last token slot, which keeps its block's scales, and the first ones of two blocks. A row
+  // holds a token's keys, then its values.
+  const std::vector<int64_t> slots = {int64_t{3} * block - 1, 0, block};
   const std::vector<float> rows = TestNumbers(2).Many(slots.size() * 2 * row, 3);
   std::vector<std::byte> expected(kv.num_slots * kv.slot_stride_bytes, std::byte{0xff});
   std::byte* const pool = bed.Bring(expected);
   const float* const keys = bed.Bring(rows);
   const int64_t* const device_slots = bed.Bring(slots);
+  std::vector<float> scales = MakeScales(kv);
+  float* const device_scales = bed.Bring(scales);
   if (!bed.status().ok()) return kDifferent;
   kernels::CacheWriteParams params = {.rows = {.keys = keys,
                                                .values = keys + row,
@@ -411,16 +436,31 @@ double ErrorOfCacheWrite(TestBed& bed, const GpuSelfTestRequest& request,
                                       .token_slots = {device_slots, slots.size()},
                                       .kv = kv};
   PlaceKv(pool, params.kv);
+  PlaceScales(device_scales, params.kv);
+  bed.Keep([&] { return kernels.fit_scales(params, bed.stream()); });
   bed.Keep([&] { return kernels.write_cache(params, bed.stream()); });
   PlaceKv(expected.data(), kv);
+  PlaceScales(scales.data(), kv);
+  kernels::CacheWriteParams on_host = params;
+  on_host.rows.keys = rows.data();
+  on_host.rows.values = rows.data() + row;
+  on_host.token_slots = slots;
+  on_host.kv = kv;
+  if (!kernels::cpu::FitScales(on_host).ok()) return kDifferent;
+  if (bed.Take(device_scales, scales.size()) != scales) return kDifferent;
   for (size_t n = 0; n < slots.size(); ++n) {
     for (uint64_t i = 0; i < row; ++i) {
       const uint64_t offset = kv.offset_bytes(static_cast<uint32_t>(slots[n] / block),
                                               static_cast<uint32_t>(i / kv.head_dim),
                                               static_cast<uint32_t>(slots[n] % block)) +
                               i % kv.head_dim * ElementBytes(kv.type);
-      Store(kv.type, kv.keys + offset, rows[2 * n * row + i]);
-      Store(kv.type, kv.values + offset, rows[(2 * n + 1) * row + i]);
+      const auto slot = static_cast<uint32_t>(slots[n] / block);
+      const auto head = static_cast<uint32_t>(i / kv.head_dim);
+      const auto scale = [&](const float* part) {
+        return part == nullptr ? 1.0f : *kv.scales.At(part, slot, head);
+      };
+      Store(kv.type, kv.keys + offset, rows[2 * n * row + i] / scale(kv.scales.keys));
+      Store(kv.type, kv.values + offset, rows[(2 * n + 1) * row + i] / scale(kv.scales.values));
     }
   }
   return bed.Take(pool, expected.size()) == expected ? kSame : kDifferent;

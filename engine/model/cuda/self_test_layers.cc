@@ -125,8 +125,10 @@ double ErrorOfRotary(TestBed& bed, const TestedKernels& kernels, const ModelConf
   const uint64_t cols = 2 * config.head_dim;
   TestNumbers numbers(5);
   const std::vector<int32_t> positions = {0, 1, 17, 1000, 5};
-  const std::vector<float> frequencies =
-      RotaryFrequencies(config.rotaries.front(), config.head_dim);
+  // Whole heads, whatever the model rotates of them.
+  RotaryConfig rotary = config.rotaries.empty() ? RotaryConfig() : config.rotaries.front();
+  rotary.rotary_dim = 0;
+  const std::vector<float> frequencies = RotaryFrequencies(rotary, config.head_dim);
   const std::vector<float> input = numbers.Many(positions.size() * cols, 3);
   const std::vector<float> weights = numbers.Many(config.head_dim, 2);
   const int32_t* const device_positions = bed.Bring(positions);
@@ -137,12 +139,12 @@ double ErrorOfRotary(TestBed& bed, const TestedKernels& kernels, const ModelConf
                              .half_dim = half};
   const RowsView rows = BringRows(bed, input, cols);
   bed.Run("angles", [&] {
-    return kernels.angles(device_positions, positions.size(), device_frequencies, angles,
+    return kernels.angles(device_positions, positions.size(), device_frequencies, 1.0f, angles,
                           bed.stream());
   });
   bed.Run("rotation", [&] {
-    return kernels.rotate(angles, normed ? device_weights : nullptr, config.rms_norm_eps, rows,
-                          bed.stream());
+    return kernels.rotate({.head_dim = 2 * half}, angles, normed ? device_weights : nullptr,
+                          config.rms_norm_eps, rows, bed.stream());
   });
   std::vector<double> expected = Doubles(input);
   for (uint64_t first = 0; first < expected.size(); first += config.head_dim) {
@@ -170,7 +172,7 @@ double ErrorOfGate(TestBed& bed, const TestedKernels& kernels, GateKind kind, ui
   const std::vector<float> input = TestNumbers(6).Many(kRows * 2 * cols, 8);
   const RowsView gate_up = BringRows(bed, input, 2 * cols);
   const RowsView output = BringRows(bed, std::vector<float>(kRows * cols, std::nanf("")), cols);
-  bed.Run("gate", [&] { return kernels.gate(kind, gate_up, output, bed.stream()); });
+  bed.Run("gate", [&] { return kernels.gate({.kind = kind}, gate_up, output, bed.stream()); });
   std::vector<double> expected;
   for (uint64_t r = 0; r < kRows; ++r) {
     for (uint64_t c = 0; c < cols; ++c) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -126,12 +127,90 @@ TEST_P(RowKernelsTest, RmsNormAlsoInPlace) {
   input.Expect(expected);
 }
 
+TEST_P(RowKernelsTest, LayerNormAlsoInPlace) {
+  const Rows input = Random();
+  const Rows output = Random();
+  const std::vector<float> weights = Vector(cols_), bias = Vector(cols_);
+  const DeviceArray<float> device_weights(weights), device_bias(bias);
+  std::vector<double> means, factors;
+  for (uint64_t r = 0; r < rows_; ++r) {
+    double mean = 0, variance = 0;
+    for (uint64_t c = 0; c < cols_; ++c) mean += input.before(r, c) / static_cast<double>(cols_);
+    for (uint64_t c = 0; c < cols_; ++c) variance += std::pow(input.before(r, c) - mean, 2);
+    means.push_back(mean);
+    factors.push_back(1.0 / std::sqrt(variance / static_cast<double>(cols_) + 0.25));
+  }
+  const auto expected = [&](uint64_t r, uint64_t c) {
+    return (input.before(r, c) - means[r]) * factors[r] * weights[c] + bias[c];
+  };
+  for (const Rows* target : {&output, &input}) {
+    ASSERT_EQ(LaunchLayerNorm(device_weights.data(), device_bias.data(), 0.25f, input.view(),
+                              target->view(), nullptr),
+              0);
+    target->Expect(expected, 2e-6);
+  }
+}
+
+TEST_P(RowKernelsTest, ClampedGateAndPlainGelu) {
+  const Rows gate_up(rows_, 2 * cols_, 2 * GetParam().stride, random_, 9.0f);
+  const Rows output = Random();
+  ASSERT_EQ(LaunchGate({.kind = GateKind::kClampedSilu, .alpha = 1.5f, .limit = 4.0f},
+                       gate_up.view(), output.view(), nullptr),
+            0);
+  output.Expect([&](uint64_t r, uint64_t c) {
+    const double g = std::min<double>(gate_up.before(r, c), 4);
+    const double u = std::clamp<double>(gate_up.before(r, cols_ + c), -4, 4);
+    return (u + 1) * g / (1 + std::exp(-1.5 * g));
+  });
+  const Rows rows = Random(6.0f);
+  ASSERT_EQ(LaunchGeluTanh(rows.view(), nullptr), 0);
+  rows.Expect([&](uint64_t r, uint64_t c) {
+    const double x = rows.before(r, c);
+    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  });
+}
+
+// Rows of the sum with several addends, one and none.
+TEST_P(RowKernelsTest, AddsRowsByTheirLists) {
+  const Rows sum = Random();
+  const Rows addend(3, cols_, GetParam().stride, random_);
+  const std::vector<float> factors = {0.5f, -2.0f, 3.0f};
+  // The addends 0 and 2 belong to the last row, 1 to the first one.
+  std::vector<uint32_t> first(rows_, kNoAddend), next(3, kNoAddend);
+  std::vector<std::vector<uint32_t>> of_row(rows_);
+  const auto append = [&](uint64_t row, uint32_t i) {
+    of_row[row].empty() ? first[row] = i : next[of_row[row].back()] = i;
+    of_row[row].push_back(i);
+  };
+  append(rows_ - 1, 0);
+  append(0, 1);
+  append(rows_ - 1, 2);
+  const DeviceArray<uint32_t> device_first(first), device_next(next);
+  const DeviceArray<float> device_factors(factors);
+  ASSERT_EQ(LaunchAddRows({.first_of_row = device_first.data(),
+                           .next = device_next.data(),
+                           .factors = device_factors.data()},
+                          addend.view(), sum.view(), nullptr),
+            0);
+  sum.Expect([&](uint64_t r, uint64_t c) {
+    double expected = sum.before(r, c);
+    for (const uint32_t i : of_row[r]) expected += double{factors[i]} * addend.before(i, c);
+    return expected;
+  });
+}
+
+TEST_P(RowKernelsTest, ClearsRows) {
+  const Rows rows = Random();
+  ASSERT_EQ(LaunchClear(rows.view(), nullptr), 0);
+  rows.Expect([](uint64_t, uint64_t) { return 0.0; }, 0);
+}
+
 TEST_P(RowKernelsTest, Gates) {
   const Rows gate_up(rows_, 2 * cols_, 2 * GetParam().stride, random_, 9.0f);
   const auto up = [&](uint64_t r, uint64_t c) { return double{gate_up.before(r, cols_ + c)}; };
   for (const GateKind kind : {GateKind::kSilu, GateKind::kGeluTanh}) {
     const Rows output = Random();
-    ASSERT_EQ(LaunchGate(kind, gate_up.view(), output.view(), nullptr), 0);
+    ASSERT_EQ(LaunchGate({.kind = kind}, gate_up.view(), output.view(), nullptr), 0);
     output.Expect([&](uint64_t r, uint64_t c) {
       const double x = gate_up.before(r, c);
       if (kind == GateKind::kSilu) return x / (1 + std::exp(-x)) * up(r, c);
@@ -147,9 +226,10 @@ TEST(RowKernelsTest, GatesOfFarNumbers) {
   const DeviceArray<float> gate_up(far);
   for (const GateKind kind : {GateKind::kSilu, GateKind::kGeluTanh}) {
     const DeviceArray<float> output(4);
-    ASSERT_EQ(LaunchGate(kind, {.data = gate_up.data(), .stride = 8, .rows = 1, .cols = 8},
-                         {.data = output.data(), .stride = 4, .rows = 1, .cols = 4}, nullptr),
-              0);
+    ASSERT_EQ(
+        LaunchGate({.kind = kind}, {.data = gate_up.data(), .stride = 8, .rows = 1, .cols = 8},
+                   {.data = output.data(), .stride = 4, .rows = 1, .cols = 4}, nullptr),
+        0);
     FinishDevice();
     const std::vector<float> actual = output.Get();
     EXPECT_NEAR(actual[0], 0, 1e-30);
@@ -259,15 +339,15 @@ TEST(RowKernelsTest, RotatesHeadsWithAndWithoutTheirNorm) {
     const DeviceArray<float> device_frequencies(frequencies), device_norm(norm);
     const DeviceArray<float> cosines(shape.rows * half), sines(shape.rows * half);
     const AnglesView angles = {.cosines = cosines.data(), .sines = sines.data(), .half_dim = half};
-    ASSERT_EQ(LaunchAngles(device_positions.data(), shape.rows, device_frequencies.data(), angles,
-                           nullptr),
+    ASSERT_EQ(LaunchAngles(device_positions.data(), shape.rows, device_frequencies.data(), 1.0f,
+                           angles, nullptr),
               0);
     for (const bool normed : {false, true}) {
       const uint64_t cols = shape.num_heads * 2 * half;
       const Rows heads(shape.rows, cols, cols + 5, random);
-      ASSERT_EQ(
-          LaunchRotate(angles, normed ? device_norm.data() : nullptr, 0.1f, heads.view(), nullptr),
-          0);
+      ASSERT_EQ(LaunchRotate({.head_dim = 2 * half}, angles, normed ? device_norm.data() : nullptr,
+                             0.1f, heads.view(), nullptr),
+                0);
       const auto value = [&](uint64_t r, uint64_t head, uint64_t i) {
         const uint64_t first = head * 2 * half;
         const double number = heads.before(r, first + i);
@@ -292,6 +372,58 @@ TEST(RowKernelsTest, RotatesHeadsWithAndWithoutTheirNorm) {
           2e-6);
     }
   }
+}
+
+// A part of each head, in halves and in neighbours.
+TEST(RowKernelsTest, RotatesAPartOfEachHead) {
+  std::mt19937 random(11);
+  constexpr uint32_t kHeadDim = 24, kFirst = 6, kHalf = 5;
+  constexpr uint64_t kNumHeads = 3, kRows = 4;
+  const std::vector<int32_t> positions = {0, 3, 70, 1000};
+  const std::vector<float> frequencies = {1.0f, 0.5f, 0.3f, 0.01f, 0.002f};
+  const DeviceArray<int32_t> device_positions(positions);
+  const DeviceArray<float> device_frequencies(frequencies);
+  const DeviceArray<float> cosines(kRows * kHalf), sines(kRows * kHalf);
+  const AnglesView angles = {.cosines = cosines.data(), .sines = sines.data(), .half_dim = kHalf};
+  ASSERT_EQ(LaunchAngles(device_positions.data(), kRows, device_frequencies.data(), 1.25f, angles,
+                         nullptr),
+            0);
+  for (const bool neighbours : {false, true}) {
+    const Rows heads(kRows, kNumHeads * kHeadDim, kNumHeads * kHeadDim + 3, random);
+    ASSERT_EQ(
+        LaunchRotate({.head_dim = kHeadDim, .first_element = kFirst, .neighbours = neighbours},
+                     angles, nullptr, 0.0f, heads.view(), nullptr),
+        0);
+    heads.Expect(
+        [&](uint64_t r, uint64_t c) {
+          const uint64_t i = c % kHeadDim;
+          if (i < kFirst || i >= kFirst + 2 * kHalf) return double{heads.before(r, c)};
+          const uint64_t e = i - kFirst;
+          const uint64_t pair = neighbours ? e / 2 : e % kHalf;
+          const bool second = neighbours ? e % 2 == 1 : e >= kHalf;
+          const uint64_t distance = neighbours ? 1 : kHalf;
+          const double angle = static_cast<float>(positions[r]) * frequencies[pair];
+          const double partner = heads.before(r, second ? c - distance : c + distance);
+          const double turned = heads.before(r, c) * std::cos(angle) +
+                                (second ? partner : -partner) * std::sin(angle);
+          return 1.25 * turned;
+        },
+        2e-6);
+  }
+}
+
+TEST(RowKernelsTest, CopiesThePartsOfHeads) {
+  std::mt19937 random(12);
+  const Rows input(3, 4 * 10, 43, random);
+  const Rows output(3, 4 * 7, 30, random);
+  ASSERT_EQ(LaunchCopyHeads(4, 5, {.rows = input.view(), .head_dim = 10},
+                            {.rows = output.view(), .head_dim = 7}, nullptr),
+            0);
+  output.Expect(
+      [&](uint64_t r, uint64_t c) {
+        return c % 7 < 5 ? input.before(r, c / 7 * 10 + c % 7) : output.before(r, c);
+      },
+      0);
 }
 
 // A row's bits depend neither on the rows beside it nor on the grid.

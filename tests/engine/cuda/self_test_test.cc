@@ -233,8 +233,8 @@ TEST_F(SelfTestTest, EachSmallLayerIsLookedAt) {
   };
   TestedKernels kernels;
   kernels.angles = [](const int32_t* positions, uint64_t count, const float* frequencies,
-                      const AnglesView& angles, Stream stream) {
-    const int error = LaunchAngles(positions, count, frequencies, angles, stream);
+                      float factor, const AnglesView& angles, Stream stream) {
+    const int error = LaunchAngles(positions, count, frequencies, factor, angles, stream);
     angles.sines[3 * angles.half_dim] += 0.01f;
     return error;
   };

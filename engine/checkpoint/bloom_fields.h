@@ -1,0 +1,15 @@
+// Reads the config.json of a BLOOM.
+#ifndef PAGODA_ENGINE_CHECKPOINT_BLOOM_FIELDS_H_
+#define PAGODA_ENGINE_CHECKPOINT_BLOOM_FIELDS_H_
+
+#include "engine/checkpoint/field_reader.h"
+#include "engine/checkpoint/model_config.h"
+
+namespace pagoda {
+
+// Everything except the tokens that end a text. The fields have other names than Llama's.
+void ReadBloom(FieldReader& reader, ModelConfig& config);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_CHECKPOINT_BLOOM_FIELDS_H_

@@ -1,0 +1,19 @@
+// Mixtures of experts in GGUF files.
+#ifndef PAGODA_ENGINE_CHECKPOINT_GGUF_EXPERT_FIELDS_H_
+#define PAGODA_ENGINE_CHECKPOINT_GGUF_EXPERT_FIELDS_H_
+
+#include "engine/checkpoint/gguf_fields.h"
+#include "engine/checkpoint/model_config.h"
+
+namespace pagoda {
+
+// What llama.cpp does for an architecture without a key of the metadata.
+enum class GgufExperts { kNone, kQwen3Moe, kGptOss };
+
+// Fills `config` for an architecture whose layers all have experts. REQUIRES: not kNone. Complains
+// of missing or absurd keys, and of options that are not supported.
+void FillGgufExperts(GgufFields& reader, GgufExperts kind, ModelConfig& config);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_CHECKPOINT_GGUF_EXPERT_FIELDS_H_

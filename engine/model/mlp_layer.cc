@@ -1,0 +1,96 @@
+#include "engine/model/mlp_layer.h"
+
+#include "engine/model/routing.h"
+
+namespace pagoda {
+namespace {
+
+GateShape GateOf(const ModelConfig& config) {
+  return {.activation = config.activation,
+          .alpha = config.activation_alpha,
+          .limit = config.activation_limit};
+}
+
+// `count` rows from `first` on.
+RowsView RowsOf(const RowsView& rows, uint64_t first, uint64_t count) {
+  return {.data = rows.data + first * rows.stride,
+          .stride = rows.stride,
+          .rows = count,
+          .cols = rows.cols};
+}
+
+}  // namespace
+
+absl::Status MlpLayer::Resize(Backend& backend, const ModelConfig& config, uint64_t tokens,
+                              uint64_t intermediate_size) {
+  const uint64_t width = config.gated_mlp ? 2 * intermediate_size : intermediate_size;
+  absl::Status status = gate_up_.Resize(backend, tokens, width);
+  if (config.gated_mlp) status.Update(gated_.Resize(backend, tokens, intermediate_size));
+  return status;
+}
+
+void MlpLayer::Run(Backend& backend, const ModelConfig& config, const ModelWeights::Mlp& weights,
+                   const RowsView& input, const RowsView& output) {
+  const RowsView gate_up = gate_up_.view().Columns(0, weights.gate_up->outputs());
+  backend.Multiply(*weights.gate_up, input, gate_up);
+  if (!config.gated_mlp) {
+    backend.Activate(config.activation, gate_up);
+    backend.Multiply(*weights.down, gate_up, output);
+    return;
+  }
+  const RowsView gated = gated_.view().Columns(0, gate_up.cols / 2);
+  backend.Gate(GateOf(config), gate_up, gated);
+  backend.Multiply(*weights.down, gated, output);
+}
+
+absl::Status ExpertsLayer::Resize(Backend& backend, const ModelConfig& config, uint64_t tokens) {
+  const ExpertsConfig& experts = *config.experts;
+  const uint64_t taken = tokens * experts.chosen;
+  absl::Status status = scores_.Resize(backend, tokens, experts.count);
+  status.Update(taken_.Resize(backend, taken, config.hidden_size));
+  status.Update(gate_up_.Resize(backend, taken, uint64_t{2} * experts.intermediate_size));
+  status.Update(gated_.Resize(backend, taken, experts.intermediate_size));
+  status.Update(results_.Resize(backend, taken, config.hidden_size));
+  if (experts.shared_intermediate_size != 0) {
+    status.Update(shared_.Resize(backend, config, tokens, experts.shared_intermediate_size));
+  }
+  return status;
+}
+
+void ExpertsLayer::Run(Backend& backend, const ModelConfig& config,
+                       const ModelWeights::Experts& weights, const RowsView& input,
+                       const RowsView& output) {
+  backend.Multiply(*weights.router, input, scores_.view());
+  if (weights.shared.has_value()) {
+    shared_.Run(backend, config, *weights.shared, input, output);
+  } else {
+    backend.Clear(output);
+  }
+  const absl::Span<const float> scores = backend.ToHost(scores_.view());
+  if (scores.empty()) return;  // A failure, which EndStep reports.
+
+  rows_.clear();
+  factors_.clear();
+  up_products_.clear();
+  down_products_.clear();
+  for (const ExpertTokens& tokens : RouteTokens(*config.experts, weights.correction, scores)) {
+    const ModelWeights::Mlp& expert = weights.experts[tokens.expert];
+    const uint64_t first = rows_.size();
+    const uint64_t count = tokens.rows.size();
+    up_products_.push_back({.weights = expert.gate_up.get(),
+                            .input = RowsOf(taken_.view(), first, count),
+                            .output = RowsOf(gate_up_.view(), first, count)});
+    down_products_.push_back({.weights = expert.down.get(),
+                              .input = RowsOf(gated_.view(), first, count),
+                              .output = RowsOf(results_.view(), first, count)});
+    rows_.insert(rows_.end(), tokens.rows.begin(), tokens.rows.end());
+    factors_.insert(factors_.end(), tokens.factors.begin(), tokens.factors.end());
+  }
+  backend.TakeRows(rows_, input, taken_.view());
+  backend.MultiplyEach(up_products_);
+  backend.Gate(GateOf(config), gate_up_.view(), gated_.view());
+  backend.MultiplyEach(down_products_);
+  backend.AddRows(rows_, factors_, results_.view(), output);
+}
+
+}  // namespace pagoda

@@ -1,0 +1,57 @@
+// The MLP of one layer.
+#ifndef PAGODA_ENGINE_MODEL_MLP_LAYER_H_
+#define PAGODA_ENGINE_MODEL_MLP_LAYER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/checkpoint/model_config.h"
+#include "engine/model/backend.h"
+#include "engine/model/growing_rows.h"
+#include "engine/model/weights.h"
+
+namespace pagoda {
+
+// One MLP, gated or plain. Its activations serve one layer after the other.
+class MlpLayer {
+ public:
+  // For steps of `tokens` rows and MLPs of up to `intermediate_size`. Errors: those of
+  // Backend::Allocate.
+  absl::Status Resize(Backend& backend, const ModelConfig& config, uint64_t tokens,
+                      uint64_t intermediate_size);
+
+  void Run(Backend& backend, const ModelConfig& config, const ModelWeights::Mlp& weights,
+           const RowsView& input, const RowsView& output);
+
+ private:
+  GrowingRows gate_up_;  // [N][I + I]; a smaller MLP uses the first columns.
+  GrowingRows gated_;    // [N][I]
+};
+
+// A mixture of experts. The router's outputs go to the host, which chooses the experts; each expert
+// then computes its own tokens only. The experts' results are added in the order of the experts, so
+// that the bits of a token's sum do not depend on the other tokens of the step.
+class ExpertsLayer {
+ public:
+  absl::Status Resize(Backend& backend, const ModelConfig& config, uint64_t tokens);
+
+  void Run(Backend& backend, const ModelConfig& config, const ModelWeights::Experts& weights,
+           const RowsView& input, const RowsView& output);
+
+ private:
+  MlpLayer shared_;
+  GrowingRows scores_;   // [N][count]
+  GrowingRows taken_;    // [N * chosen][H]: the inputs, expert by expert.
+  GrowingRows gate_up_;  // [N * chosen][I + I]
+  GrowingRows gated_;    // [N * chosen][I]
+  GrowingRows results_;  // [N * chosen][H]
+  std::vector<uint32_t> rows_;
+  std::vector<float> factors_;
+  std::vector<ProductOfRows> up_products_;
+  std::vector<ProductOfRows> down_products_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_MODEL_MLP_LAYER_H_
