@@ -1,5 +1,9 @@
 #include "engine/check_request.h"
 
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "engine/engine.h"
@@ -29,6 +33,43 @@ absl::Status CheckCounts(const GenerateRequest& request) {
                                 Engine::kMaxSamples));
 }
 
+// The options that only a beam search has, and those that it does not have.
+absl::Status CheckBeams(const GenerateRequest& request, const ModelConfig& model) {
+  const auto invalid = [](const auto&... parts) {
+    return MakeError(Reason::kInvalidSampling, absl::StrCat(parts...));
+  };
+  if (!request.is_beam_search()) {
+    if (request.length_penalty != 1) return invalid("length_penalty needs beam_width");
+    if (request.early_stopping) return invalid("early_stopping needs beam_width");
+    return absl::OkStatus();
+  }
+  const uint32_t most = std::min(kMaxBeamWidth, model.vocab_size);
+  if (request.beam_width > most) {
+    return invalid("beam_width is ", request.beam_width, "; it must be at most ", most);
+  }
+  if (!(std::abs(request.length_penalty) <= kMaxLengthPenalty)) {
+    return invalid("length_penalty is ", request.length_penalty, "; it must be from ",
+                   -kMaxLengthPenalty, " to ", kMaxLengthPenalty);
+  }
+  if (request.num_samples > request.beam_width) {
+    return invalid("num_samples is ", request.num_samples, "; it must be at most beam_width, ",
+                   request.beam_width);
+  }
+  const SamplingParams& sampling = request.sampling;
+  const std::pair<const char*, bool> others[] = {
+      {"temperature", sampling.temperature != 0},
+      {"top_k", sampling.top_k != 0},
+      {"top_p", sampling.top_p != 1},
+      {"repetition_penalty", sampling.repetition_penalty != 1},
+      {"top_logprobs", sampling.top_logprobs.has_value()},
+      {"max_draft_tokens", request.max_draft_tokens != 0},
+      {"ends_sample", request.ends_sample != nullptr}};
+  for (const auto& [name, is_set] : others) {
+    if (is_set) return invalid(name, " is set together with beam_width: a beam search has none");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckPrompt(const GenerateRequest& request, const ModelConfig& model) {
   if (request.prompt.empty()) return InvalidPrompt("the prompt has no tokens");
   const uint64_t total_tokens = request.prompt.size() + uint64_t{request.max_new_tokens};
@@ -48,13 +89,15 @@ absl::Status CheckPrompt(const GenerateRequest& request, const ModelConfig& mode
 }  // namespace
 
 absl::Status CheckRequest(const GenerateRequest& request, const ModelConfig& model,
-                          const CacheInfo& cache) {
+                          const NamedAdapters& adapters, const CacheInfo& cache,
+                          uint32_t max_running_sequences) {
   if (request.name_space.lora_id.has_value()) {
-    // Otherwise the base model's answer would be taken for the adapter's.
+    // Otherwise another adapter's KV, or the model's, would be taken for that adapter's.
     return MakeError(Reason::kFieldNotServed,
                      absl::StrCat("namespace.lora_id is ", *request.name_space.lora_id,
-                                  ": the engine runs no adapters, only the base model"));
+                                  ": an adapter is chosen by its name, in `adapter`"));
   }
+  if (absl::Status status = adapters.Find(request.adapter).status(); !status.ok()) return status;
   if (request.name_space.keyed) {
     return MakeError(Reason::kKeysAndTokens,
                      "namespace.keyed is set: the engine's prompts are tokens, not keys");
@@ -62,6 +105,12 @@ absl::Status CheckRequest(const GenerateRequest& request, const ModelConfig& mod
   if (absl::Status status = CheckCounts(request); !status.ok()) return status;
   if (absl::Status status = CheckPrompt(request, model); !status.ok()) return status;
   if (absl::Status status = CheckSampling(request.sampling); !status.ok()) return status;
+  if (absl::Status status = CheckBeams(request, model); !status.ok()) return status;
+  if (request.beam_width > max_running_sequences) {
+    return MakeError(Reason::kInvalidCount,
+                     absl::StrCat("beam_width is ", request.beam_width, "; the engine runs ",
+                                  max_running_sequences, " sequences at once"));
+  }
   return Scheduler::CheckCapacity(cache, request);
 }
 

@@ -4,13 +4,16 @@
 #include "absl/status/status.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/generate.h"
+#include "engine/named_adapters.h"
 #include "manager/cache_client.h"
 
 namespace pagoda {
 
-// Checks that the model and the cache can answer the request; errors as for Engine::Check.
+// Checks that the model and the cache can answer the request, with `max_running_sequences` at once;
+// errors as for Engine::Check.
 absl::Status CheckRequest(const GenerateRequest& request, const ModelConfig& model,
-                          const CacheInfo& cache);
+                          const NamedAdapters& adapters, const CacheInfo& cache,
+                          uint32_t max_running_sequences);
 
 }  // namespace pagoda
 

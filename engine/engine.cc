@@ -22,6 +22,8 @@
 #include "engine/model/choose_backend.h"
 #include "engine/model/contiguous_backend.h"
 #include "engine/model/kv_pools.h"
+#include "engine/model/load_watch.h"
+#include "engine/model/token_flat_layers.h"
 #include "engine/model/transformer.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -58,6 +60,7 @@ std::vector<kernels::KvLayer> LayersOf(const KvPools& pools, const CacheClient& 
   if (const uint32_t slots = SlotsPerSequence(client); slots != 0) {
     return ContiguousLayers(pools, slots);
   }
+  if (ArrangementOf(client) == KvArrangement::kTokenFlat) return TokenFlatLayers(pools);
   return {pools.layers().begin(), pools.layers().end()};
 }
 
@@ -68,10 +71,12 @@ absl::Status EngineEnds() { return absl::CancelledError("the engine is shutting 
 class Engine::State {
  public:
   State(const Options& options, std::unique_ptr<Transformer> model, std::string fingerprint,
-        std::unique_ptr<CacheClient> client, KvPools pools)
+        NamedAdapters adapters, std::unique_ptr<CacheClient> client, KvPools pools)
       : places_(options.waiting, options.tenants),
         fingerprint_(std::move(fingerprint)),
+        adapters_(std::move(adapters)),
         gpu_report_(options.gpu_report),
+        max_running_sequences_(options.scheduler.max_running_sequences),
         model_(std::move(model)),
         client_(std::move(client)),
         pools_(std::move(pools)),
@@ -105,15 +110,17 @@ class Engine::State {
 
   const Transformer& model() const { return *model_; }
   const std::string& fingerprint() const { return fingerprint_; }
+  const NamedAdapters& adapters() const { return adapters_; }
   const std::optional<GpuSelfTestReport>& gpu_report() const { return gpu_report_; }
 
   absl::Status Check(const GenerateRequest& request) const {
     absl::MutexLock lock(&mutex_);
-    return CheckRequest(request, model_->config(), info_);
+    return CheckRequest(request, model_->config(), adapters_, info_, max_running_sequences_);
   }
 
   absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end) {
     if (absl::Status status = Check(request); !status.ok()) return status;
+    adapters_.Apply(request);
     std::optional<Arrival> fetched;
     GenerateRequest asked;
     {
@@ -150,7 +157,7 @@ class Engine::State {
     absl::StatusOr<KvPools> pools = KvPools::Map(*client, model_->config());
     if (!pools.ok()) return pools.status();
     if (absl::Status there = CheckPlace(pools->place()); !there.ok()) return there;
-    if ((SlotsPerSequence(*client) != 0) != is_contiguous_) {
+    if (ArrangementOf(*client) != arrangement_) {
       return MakeError(Reason::kInvalidArgument,
                        "an engine cannot change between the basic and the paged cache");
     }
@@ -297,7 +304,9 @@ class Engine::State {
   // First, so that it is destroyed last: requests outside this object hold places.
   WaitingPlaces places_;
   const std::string fingerprint_;
+  const NamedAdapters adapters_;
   const std::optional<GpuSelfTestReport> gpu_report_;
+  const uint32_t max_running_sequences_;
   const std::unique_ptr<Transformer> model_;
 
   // The engine's thread uses these.
@@ -306,7 +315,7 @@ class Engine::State {
   std::vector<kernels::KvLayer> layers_;  // Into pools_.
   kernels::cpu::ThreadPool sampling_threads_;
   const MemoryPlace place_;  // The place of every client's primary pools.
-  const bool is_contiguous_ = SlotsPerSequence(*client_) != 0;
+  const std::optional<KvArrangement> arrangement_ = ArrangementOf(*client_);
   Scheduler scheduler_;
 
   const decltype(Options::fetch_prompt) fetch_prompt_;
@@ -354,6 +363,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
   if (!config.ok()) return config.status();
   absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(options.model_dir);
   if (!checkpoint.ok()) return checkpoint.status();
+  absl::StatusOr<OpenedAdapters> adapters = OpenAdapters(options.adapters, *config, *checkpoint);
+  if (!adapters.ok()) return adapters.status();
   std::string fingerprint = checkpoint->Fingerprint(*config);
   absl::Status fits = CheckCache(client->info(), fingerprint);
   if (!fits.ok()) return fits;
@@ -381,11 +392,15 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
     const uint32_t threads = options.cpu.num_threads;
     backend = MakeContiguousBackend(*std::move(backend), threads == 0 ? NumProcessors() : threads);
   }
-  absl::StatusOr<std::unique_ptr<Transformer>> model =
-      Transformer::Create(*config, *std::move(checkpoint), *std::move(backend));
+  if (options.on_load != nullptr) {
+    backend = std::make_unique<LoadWatch>(*std::move(backend), options.on_load);
+  }
+  absl::StatusOr<std::unique_ptr<Transformer>> model = Transformer::Create(
+      *config, *std::move(checkpoint), *std::move(backend), std::move(adapters->adapters));
   if (!model.ok()) return model.status();
-  return absl::WrapUnique(new Engine(std::make_unique<State>(
-      options, *std::move(model), std::move(fingerprint), std::move(client), *std::move(pools))));
+  return absl::WrapUnique(new Engine(
+      std::make_unique<State>(options, *std::move(model), std::move(fingerprint),
+                              std::move(adapters->names), std::move(client), *std::move(pools))));
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -430,6 +445,9 @@ const ModelConfig& Engine::model() const { return state_->model().config(); }
 const std::optional<GpuSelfTestReport>& Engine::gpu_report() const { return state_->gpu_report(); }
 
 const std::string& Engine::model_fingerprint() const { return state_->fingerprint(); }
+
+absl::Span<const NamedAdapter> Engine::adapters() const { return state_->adapters().list(); }
+
 std::string Engine::description() const {
   return absl::StrCat(model().architecture, " on ", state_->model().backend().description());
 }

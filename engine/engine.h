@@ -4,6 +4,7 @@
 #define PAGODA_ENGINE_ENGINE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "engine/kv_file.h"
 #include "engine/model/cpu_backend.h"
 #include "engine/model/gpu_report.h"
+#include "engine/named_adapters.h"
 #include "engine/schedule/sample.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/waiting_places.h"
@@ -37,6 +39,7 @@ class Engine {
     // for this model and these options. Otherwise Create runs the self-test (TestGpu).
     std::optional<GpuSelfTestReport> gpu_report;
     CpuBackendOptions cpu;  // Its `compute` also applies to a GPU.
+    std::vector<AdapterFolder> adapters = {};  // See GenerateRequest::adapter.
     Scheduler::Options scheduler;
     // Limits for requests that have not begun: a request above the number or the bytes is refused.
     // The tenants share the limits, by GenerateRequest::tenant. An unlisted name counts as the
@@ -49,6 +52,8 @@ class Engine {
     // are no other machines.
     std::function<void(const GenerateRequest& request, std::function<void(uint32_t)> done)>
         fetch_prompt = nullptr;
+    // Called by Create while it loads the weights, on its thread: see LoadWatch. May be empty.
+    std::function<void(uint64_t bytes)> on_load = nullptr;
   };
 
   // The KV layout that the model in `model_dir` needs. The daemon makes its pools from it before
@@ -56,10 +61,10 @@ class Engine {
   static absl::StatusOr<CacheSpec> CacheSpecForModel(const std::string& model_dir,
                                                      uint32_t tokens_per_block, DType kv_dtype);
 
-  // Loads the checkpoint and maps the client's pools. `client` is the engine's own session. Its
+  // Loads the checkpoint and the adapters, and maps the client's pools. `client` is the engine's own session. Its
   // cache must have the layout and the fingerprint that CacheSpecForModel gives, and primary pools
-  // that the backend reaches. Errors: INVALID_CHECKPOINT (names the file, tensor or field),
-  // MODEL_MISMATCH, INVALID_ARGUMENT; the client's; MakeBackend's, among them FAILED_PRECONDITION
+  // that the backend reaches. Errors: INVALID_CHECKPOINT (names the file, tensor or field, and the
+  // adapter), MODEL_MISMATCH, INVALID_ARGUMENT; the client's; MakeBackend's, among them FAILED_PRECONDITION
   // if the self-test leaves no kernels for the GPU that has the pools.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(Options options,
                                                         std::unique_ptr<CacheClient> client);
@@ -96,9 +101,10 @@ class Engine {
 
   // Checks a request as Submit does. Errors: INVALID_PROMPT (empty, a token outside the vocabulary,
   // or with its new tokens longer than max_position_embeddings), INVALID_COUNT (max_new_tokens or
-  // num_samples is 0, too many samples or draft tokens, or the cache can never hold a sequence),
-  // INVALID_SAMPLING, FIELD_NOT_SERVED (an adapter: the engine has only the base model),
-  // KEYS_AND_TOKENS (a keyed namespace, but the engine's prompts are tokens).
+  // num_samples is 0, too many samples or draft tokens, more beams than sequences run at once, or
+  // the cache can never hold a sequence or all beams), INVALID_SAMPLING, UNKNOWN_ADAPTER,
+  // FIELD_NOT_SERVED (a namespace with a lora_id: `adapter` names the adapter), KEYS_AND_TOKENS (a
+  // keyed namespace, but the engine's prompts are tokens).
   absl::Status Check(const GenerateRequest& request) const;
 
   static constexpr uint32_t kMaxSamples = 128;
@@ -111,6 +117,8 @@ class Engine {
   const std::optional<GpuSelfTestReport>& gpu_report() const;
   // The value that CacheInfo::model_fingerprint must have.
   const std::string& model_fingerprint() const;
+  // The adapters that requests can name, in the order of Options::adapters.
+  absl::Span<const NamedAdapter> adapters() const;
   EngineStats Stats() const;
 
  private:

@@ -11,6 +11,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "engine/adapter_index.h"
 #include "engine/schedule/sampling.h"
 #include "engine/schedule/stopwatch.h"
 #include "manager/operation.h"
@@ -35,13 +36,22 @@ struct GenerateRequest {
   // eos_token_ids stop a sample only if the caller lists them here.
   std::vector<TokenId> stop_tokens;
   NamespaceKey name_space;
+  // The name of one of Engine::Options::adapters. Empty: the model alone. The engine adds the
+  // adapter's fingerprint to the namespace, as its lora_id.
+  std::string adapter;
   SamplingParams sampling;
   // The number of answers. They share the prompt's KV; sample i is drawn with sampling.seed + i.
   uint32_t num_samples = 1;
   // The most draft tokens per step, 0 for none. They are proposed from the sequence's earlier
   // tokens and checked in one pass. The answer is the same, and often arrives sooner.
   uint32_t max_draft_tokens = 0;
-  int32_t priority = 0;  // Higher ones run first, and preempt lower ones.
+  // Beam search (schedule/beam_search.h): the number of beams, at most kMaxBeamWidth; 0 or 1: none.
+  // The samples are then the num_samples best hypotheses, best first. Their tokens come when the
+  // search has ended, without logits and logprobs.
+  uint32_t beam_width = 1;
+  float length_penalty = 1.0f;  // Of a beam search.
+  bool early_stopping = false;  // Likewise.
+  int32_t priority = 0;         // Higher ones run first, and preempt lower ones.
   // The tenant that asks. Tenants get equal shares of the engine among requests of one priority.
   // The request's blocks are charged to charged(). Empty: no tenant.
   std::string tenant;
@@ -50,10 +60,13 @@ struct GenerateRequest {
   // The other machine that has the prompt's blocks, as Engine::Options::fetch_prompt understands
   // it. Empty: any.
   std::string fetch_source;
+  // The adapter's place. Set by the engine.
+  AdapterIndex adapter_index = kNoAdapter;
   // Prompt tokens that were brought from other machines for it. Set by the engine.
   uint32_t fetched_tokens = 0;
   // Called on the engine's thread with each token, after the TokenCallback. True makes the token
-  // its sample's last, as if it were in stop_tokens. Empty: never. Must not block.
+  // its sample's last, as if it were in stop_tokens. Empty: never; a beam search has none. Must not
+  // block.
   std::function<bool(const GeneratedToken&)> ends_sample;
   // Called on the engine's thread once a step. True ends the generation with CANCELLED. Empty:
   // never. Must not block.
@@ -64,7 +77,11 @@ struct GenerateRequest {
   const std::string& charged() const {
     return name_space.tenant.empty() ? tenant : name_space.tenant;
   }
+  bool is_beam_search() const { return beam_width > 1; }
 };
+
+inline constexpr uint32_t kMaxBeamWidth = 32;
+inline constexpr float kMaxLengthPenalty = 10.0f;
 
 // Called with each generated token, on the engine's thread; the spans are valid during the call.
 // Returns false to stop: the generation ends with CANCELLED. Must not block.
@@ -85,6 +102,7 @@ struct GenerateReport {
   uint32_t preemptions = 0;       // How often one of its sequences was preempted.
   uint32_t drafted_tokens = 0;
   uint32_t accepted_draft_tokens = 0;
+  std::vector<float> beam_scores;  // Of a beam search: one per sample.
   absl::Duration queue_time;
   absl::Duration time_to_first_token;  // From the arrival; includes the queue time.
   absl::Duration total_time;

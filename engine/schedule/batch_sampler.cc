@@ -1,5 +1,6 @@
 #include "engine/schedule/batch_sampler.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <utility>
@@ -21,7 +22,29 @@ void BatchSampler::Run(absl::Span<SamplingTask> tasks) {
   });
 }
 
+// Twice the width is enough unless stop tokens are among the most likely ones.
+void BatchSampler::RankCandidates(Sampler& sampler, SamplingTask& task) {
+  const auto ends = [&](TokenId token) {
+    return std::find(task.stop_tokens.begin(), task.stop_tokens.end(), token) !=
+           task.stop_tokens.end();
+  };
+  const size_t vocab_size = task.logits.size();
+  for (size_t count = size_t{2} * task.beam_width;; count *= 2) {
+    const auto ranked = sampler.MostLikely(task.logits, count);
+    task.logits_are_numbers = ranked.has_value();
+    if (!task.logits_are_numbers) return;
+    task.candidates.clear();
+    uint32_t that_go_on = 0;
+    for (const TokenLogprob& row : *ranked) {
+      task.candidates.push_back({row.token, row.logprob, ends(row.token)});
+      that_go_on += task.candidates.back().ends ? 0 : 1;
+    }
+    if (that_go_on >= task.beam_width || count >= vocab_size) return;
+  }
+}
+
 void BatchSampler::Choose(Sampler& sampler, SamplingTask& task) {
+  if (task.beam_width != 0) return RankCandidates(sampler, task);
   task.chosen.clear();
   const size_t vocab_size = task.logits.size() / (1 + task.draft_tokens.size());
   for (size_t i = 0; i <= task.draft_tokens.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "engine/schedule/beam_search.h"
 #include "engine/schedule/sampling.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -26,6 +27,11 @@ struct SamplingTask {
   absl::Span<const float> logits;  // [1 + draft_tokens.size()][vocab_size]
   absl::Span<const TokenId> tokens;
   absl::Span<const TokenId> draft_tokens;
+  // If not 0, no token is chosen: the task ranks the candidates of a beam of this search's width.
+  uint32_t beam_width = 0;
+  absl::Span<const TokenId> stop_tokens;  // Of the beam search.
+  std::vector<BeamSearch::Candidate> candidates =
+      {};  // The beam's, as BeamSearch::Advance takes them.
   // The result: 1 to 1 + draft_tokens.size() tokens, or fewer if one of the logits used is NaN.
   std::vector<ChosenToken> chosen;
   bool logits_are_numbers = true;
@@ -37,11 +43,12 @@ class BatchSampler {
   // Null `threads`: only the caller's thread works. Otherwise `threads` outlives this.
   explicit BatchSampler(kernels::cpu::ThreadPool* threads);
 
-  // Fills in `chosen` of each task. A token depends only on its own task.
+  // Fills in `chosen`, or `candidates`, of each task. A token depends only on its own task.
   void Run(absl::Span<SamplingTask> tasks);
 
  private:
   static void Choose(Sampler& sampler, SamplingTask& task);
+  static void RankCandidates(Sampler& sampler, SamplingTask& task);
 
   kernels::cpu::ThreadPool* const threads_;
   std::vector<Sampler> samplers_;  // By worker.

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/generate.h"
+#include "engine/schedule/beam_search.h"
 #include "engine/schedule/sequence_run.h"
 #include "engine/schedule/stopwatch.h"
 #include "engine/schedule/waiting_places.h"
@@ -21,6 +22,14 @@ namespace pagoda {
 
 // Called once, on the engine's thread, when the cache holds nothing of the request any more.
 using EndCallback = std::function<void(absl::StatusOr<GenerateReport> report)>;
+
+// A running beam search: scheduler_beams.cc.
+struct BeamRun {
+  BeamSearch search;
+  // By beam, what the model said behind it; empty: nothing yet.
+  std::vector<std::vector<BeamSearch::Candidate>> candidates;
+  uint32_t next_index = 1;  // Of its next sample.
+};
 
 struct ActiveRequest {
   GenerateRequest request;
@@ -37,14 +46,16 @@ struct ActiveRequest {
   // hold it.
   std::optional<SteadyTime> at_quota_since;
   // Since when its sequences have been refused because other clients of its tenant have all the
-  // sequences, or all their bytes, that the tenant may have.
+  // sequences, or all their bytes, that the tenant may have. For a beam search also: or because
+  // other clients of the cache have its blocks.
   std::optional<SteadyTime> refused_since;
-  uint32_t open_samples = 0;  // Samples that have not finished.
-  absl::Status status;        // How it ends.
+  std::unique_ptr<BeamRun> beams;  // Null if it is no beam search.
+  uint32_t open_samples = 0;       // Samples that have not finished.
+  absl::Status status;             // How it ends.
 };
 
 // One answer to a request. All samples of a request own it together; each sample's sequence refers
-// to it.
+// to it. A beam search has a sample for each beam that differs from the others so far.
 struct Sample {
   Sample(std::shared_ptr<ActiveRequest> of, uint32_t number, const SequenceRun::Windows& windows,
          std::vector<TokenId> known)
@@ -64,6 +75,11 @@ struct Sample {
   // If set, it is not in the cache yet: it will be forked from this sample's sequence, which is
   // still open then.
   Sample* fork_of = nullptr;
+  bool has_forks = false;  // Such samples exist, so its sequence must stay open until then.
+  // Of a beam search: the beams that begin with its tokens, by their index in the search.
+  std::vector<uint32_t> beams;
+  // Of a beam search that pauses: how many of its tokens are worth offloading.
+  uint32_t kept_tokens = 0;
   bool opening = false;         // The current batch opens its sequence.
   bool refused = false;         // The cache refused its sequence, so closing it releases nothing.
   uint32_t fetched_tokens = 0;  // Fetched from disk into memory for it.
@@ -73,9 +89,18 @@ struct Sample {
   std::vector<TokenId> draft_tokens;
   std::vector<TokenId> step_tokens;                 // With the draft tokens behind them.
   std::vector<absl::Span<const SlotIndex>> tables;  // Of `run`.
-  uint32_t first_logits = 0;  // First row of its logits in the step's, if it computes its last
-                              // token.
+  uint32_t first_logits = 0;                        // First row of its logits in the step's.
+  uint32_t num_logits =
+      0;  // 0 if it does not compute its last token, or its logits are not needed.
 
+  bool is_beam() const { return request->beams != nullptr; }
+  // Whether logits behind its last token are needed. Not if the tokens that its beams have next are
+  // known.
+  bool wants_logits() const {
+    if (!is_beam()) return true;
+    const size_t answer = run.tokens().size() - request->request.prompt.size();
+    return request->beams->search.beams()[beams.front()].tokens.size() == answer;
+  }
   // None before the first token if samples are forked behind the prompt.
   uint32_t most_draft_tokens() const {
     const GenerateRequest& asked = request->request;

@@ -192,13 +192,27 @@ TokenId Sampler::DrawFromRanked(const SamplingParams& params, absl::Span<const f
   return all_ranked_.Find(here).token;
 }
 
+double Sampler::Normalizer(absl::Span<const float> logits, TokenId most_likely) {
+  most_ = logits[most_likely];
+  inverse_temperature_ = 1.0;
+  return double{most_} + std::log(WeighBlocks(logits));
+}
+
+std::optional<absl::Span<const TokenLogprob>> Sampler::MostLikely(absl::Span<const float> logits,
+                                                                  size_t count) {
+  const std::optional<TokenId> most_likely = Scan(logits);
+  if (!most_likely.has_value() || std::isinf(logits[*most_likely])) return std::nullopt;
+  const double normalizer = Normalizer(logits, *most_likely);
+  RankBest(logits, count);
+  for (TokenLogprob& row : ranked_) row.logprob = static_cast<float>(row.logprob - normalizer);
+  return ranked_;
+}
+
 std::pair<float, absl::Span<const TokenLogprob>> Sampler::Logprobs(absl::Span<const float> logits,
                                                                    TokenId token, uint32_t count) {
   const std::optional<TokenId> most_likely = Scan(logits);
   PAGODA_CHECK(most_likely.has_value(), "logits are numbers");
-  most_ = logits[*most_likely];
-  inverse_temperature_ = 1.0;
-  const double normalizer = double{most_} + std::log(WeighBlocks(logits));
+  const double normalizer = Normalizer(logits, *most_likely);
   ranked_.clear();
   if (count > 0) RankBest(logits, count);
   for (TokenLogprob& row : ranked_) row.logprob = static_cast<float>(row.logprob - normalizer);

@@ -59,6 +59,12 @@ class Sampler {
                                 absl::Span<const TokenId> tokens,
                                 absl::Span<const TokenId> more = {});
 
+  // The `count` most likely tokens with the natural logarithms of their probabilities, best first;
+  // tokens of equal logits by their ids. Nothing if a logit is NaN, or all are -infinity. The span
+  // is valid until the next call. Cost: as Choose.
+  std::optional<absl::Span<const TokenLogprob>> MostLikely(absl::Span<const float> logits,
+                                                           size_t count);
+
   // The natural logarithm of a token's probability, and the `count` most likely tokens, in the
   // unmodified distribution of the logits. The span is valid until the next call. REQUIRES: no
   // logit is NaN.
@@ -68,6 +74,9 @@ class Sampler {
  private:
   std::optional<TokenId> Scan(absl::Span<const float> scores);
   double WeighBlocks(absl::Span<const float> scores);
+  // The logarithm of the sum of all exp(logit). REQUIRES: the last Scan was of `logits`, and found
+  // `most_likely`.
+  double Normalizer(absl::Span<const float> logits, TokenId most_likely);
   void RankBest(absl::Span<const float> scores, size_t count);
   TokenId DrawFromAll(absl::Span<const float> scores, double uniform);
   std::optional<TokenId> DrawFromFew(const SamplingParams& params, absl::Span<const float> scores,

@@ -1,7 +1,7 @@
 #include "engine/schedule/scheduler.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -47,10 +47,19 @@ void Scheduler::Add(GenerateRequest request, TokenCallback on_token, EndCallback
   const GenerateRequest& asked = active->request;
   active->report.prompt_tokens = static_cast<uint32_t>(asked.prompt.size());
   active->report.finish_reasons.resize(asked.num_samples, FinishReason::kLength);
+  if (asked.is_beam_search()) {
+    active->beams = std::make_unique<BeamRun>(
+        BeamRun{.search = BeamSearch({.width = asked.beam_width,
+                                      .max_tokens = asked.max_new_tokens,
+                                      .length_penalty = asked.length_penalty,
+                                      .early_stopping = asked.early_stopping}),
+                .candidates = std::vector<std::vector<BeamSearch::Candidate>>(1)});
+  }
   shares_.Enter(asked.tenant);
   ++stats_.waiting_requests;
   auto sample = std::make_unique<Sample>(active, 0, windows_, asked.prompt);
   sample->fetched_tokens = asked.fetched_tokens;
+  if (sample->is_beam()) sample->beams = {0};
   waiting_.Add(std::move(sample));
   if (!quotas_.Knows(asked.charged())) {
     unknown_owners_.insert(asked.charged());
@@ -83,8 +92,9 @@ Scheduler::Progress Scheduler::RunStep() {
   for (const SequenceId leftover : leftovers_) {
     batch.Add(FreeSequence{leftover}, [](absl::StatusOr<OperationResult>) {});
   }
+  AddClosings(Which::kWithoutForks, batch);
   AddForks(batch);
-  AddClosings(batch);
+  AddClosings(Which::kAll, batch);
   const uint32_t budget = ShareBudget();
   AddAdvances(batch);
   Admit(budget, batch);
@@ -129,7 +139,9 @@ void Scheduler::AddForks(StepBatch& batch) {
   for (std::unique_ptr<Sample>& sample : running_) {
     if (sample->fork_of == nullptr) continue;
     Sample* const origin = std::exchange(sample->fork_of, nullptr);
-    if (origin == nullptr || !origin->run.is_open()) {
+    origin->has_forks = false;
+    if (!origin->run.is_open()) {
+      if (sample->is_beam()) continue;  // It is opened with its tokens.
       unborn.push_back(std::move(sample));
       continue;
     }
@@ -140,17 +152,19 @@ void Scheduler::AddForks(StepBatch& batch) {
   for (std::unique_ptr<Sample>& sample : unborn) waiting_.Add(std::move(sample));
 }
 
-void Scheduler::AddClosings(StepBatch& batch) {
+// Sequences are closed before others are forked, so that a search has no more than its width.
+void Scheduler::AddClosings(Which which, StepBatch& batch) {
   for (Closing& closing : closing_) {
     SequenceRun& run = closing.sample->run;
     if (!run.is_open()) continue;
-    const uint32_t computed = run.computed();
+    if (which == Which::kWithoutForks && closing.sample->has_forks) continue;
+    const uint32_t kept =
+        closing.then == Then::kReturn ? run.computed() : closing.sample->kept_tokens;
     run.Close(batch);
-    if (closing.then == Then::kEnd || options_.preemption != Preemption::kOffload || computed == 0)
-      continue;
+    if (options_.preemption != Preemption::kOffload || kept == 0) continue;
     if (!client_->info().has_lower_tiers()) continue;
     OffloadPrefix offload{.name_space = closing.sample->request->request.name_space,
-                          .tokens = {run.tokens().begin(), run.tokens().begin() + computed}};
+                          .tokens = {run.tokens().begin(), run.tokens().begin() + kept}};
     batch.Add(std::move(offload), [](absl::StatusOr<OperationResult>) {});
   }
 }
@@ -185,6 +199,11 @@ uint32_t Scheduler::ShareBudget() {
 void Scheduler::AddAdvances(StepBatch& batch) {
   for (const std::unique_ptr<Sample>& sample : running_) {
     if (sample->num_tokens == 0) continue;
+    if (!sample->run.is_open()) {
+      // A beam that could not be forked. It matches the cached tokens that it shares.
+      sample->run.Open(SequenceId(++sequences_), sample->num_tokens, batch);
+      continue;
+    }
     sample->run.Advance(sample->num_tokens, static_cast<uint32_t>(sample->draft_tokens.size()),
                         batch);
   }
@@ -213,6 +232,10 @@ void Scheduler::HeedLosses() {
     if (it == running_.end()) continue;
     Sample& sample = **it;
     if (!sample.run.Shorten(shortened)) Retire(&sample, Then::kReturn);
+    // Its logits are computed again.
+    if (sample.is_beam() && sample.run.uncomputed() > 0 && sample.wants_logits()) {
+      sample.request->beams->candidates[sample.beams.front()].clear();
+    }
     if (sample.generated > 0) continue;
     // The lost KV was not reused.
     GenerateReport& report = sample.request->report;
@@ -230,20 +253,23 @@ void Scheduler::HeedLosses() {
 }
 
 void Scheduler::HeedRefusals() {
-  bool short_of_blocks = false;
-  std::set<std::string> at_quota;
+  absl::Status short_of_blocks;
+  std::map<std::string, absl::Status> at_quota;
   std::vector<Sample*> refused;
   for (const std::unique_ptr<Sample>& sample : running_) {
     if (!sample->run.status().ok()) refused.push_back(sample.get());
   }
   for (Sample* sample : refused) {
+    if (sample->ended) continue;  // With its request, or it returns with its search.
     const absl::Status status = sample->run.status();
     sample->num_tokens = 0;
     const Reason reason = ReasonOf(status);
     const bool of_sequences = IsOfSequences(reason);
     const bool quota = reason == Reason::kTenantQuotaExceeded || of_sequences;
     const bool no_blocks = quota || reason == Reason::kBlocksExhausted;
-    if (!sample->run.is_open() && of_sequences) {
+    if (sample->is_beam() && !sample->run.is_open() && !sample->opening && no_blocks) {
+      HeedRefusedBeam(sample, status);
+    } else if (!sample->run.is_open() && of_sequences) {
       AwaitSequences(sample, status);
     } else if (!sample->run.is_open() && (no_blocks || reason == Reason::kKvLost)) {
       if (quota) quotas_.NoteFull(sample->owner());
@@ -251,24 +277,28 @@ void Scheduler::HeedRefusals() {
     } else if (reason == Reason::kKvLost) {
       continue;  // Its next commit acknowledges the loss.
     } else if (quota) {
-      at_quota.insert(sample->owner());
+      at_quota.emplace(sample->owner(), status);
     } else if (no_blocks) {
-      short_of_blocks = true;
+      short_of_blocks = status;
     } else {
       EndRequest(sample->request, status);
     }
   }
   // Only the tenant's own releases help against its quota, or against its limit on sequences'
   // bytes.
-  for (const std::string& owner : at_quota) {
-    const auto is_its = [&](const Sample& sample) { return sample.owner() == owner; };
+  for (const auto& [owner, status] : at_quota) {
+    const auto is_its = [&owner = owner](const Sample& sample) { return sample.owner() == owner; };
     const bool gives_back =
         std::any_of(closing_.begin(), closing_.end(),
                     [&](const Closing& closing) { return is_its(*closing.sample); });
     Sample* const lowest = LowestRunningOf(is_its);
-    if (!gives_back && lowest != nullptr) Preempt(lowest);
+    if (gives_back || lowest == nullptr || EndBeamsAfterWait(*lowest, is_its, status)) continue;
+    Preempt(lowest);
   }
-  if (short_of_blocks && closing_.empty()) Preempt(LowestRunning());
+  if (short_of_blocks.ok() || !closing_.empty()) return;
+  Sample* const lowest = LowestRunning();
+  const auto any = [](const Sample&) { return true; };
+  if (!EndBeamsAfterWait(*lowest, any, short_of_blocks)) Preempt(lowest);
 }
 
 }  // namespace pagoda

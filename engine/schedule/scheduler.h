@@ -90,7 +90,8 @@ class Scheduler {
             Forward forward, kernels::cpu::ThreadPool* sampling_threads = nullptr);
   ~Scheduler();
 
-  // INVALID_COUNT if the cache can never hold one of the request's sequences.
+  // INVALID_COUNT if the cache can never hold one of the request's sequences, or all beams of its
+  // search.
   static absl::Status CheckCapacity(const CacheInfo& cache, const GenerateRequest& request);
 
   // REQUIRES: the request is valid. A later TellEnds calls `on_end`. `place` is given back when the
@@ -150,8 +151,9 @@ class Scheduler {
   // The phases of a step, in order.
   void EndCancelled();
   uint32_t ShareBudget();
+  enum class Which : uint8_t { kWithoutForks, kAll };
   void AddForks(StepBatch& batch);
-  void AddClosings(StepBatch& batch);
+  void AddClosings(Which which, StepBatch& batch);
   void AddAdvances(StepBatch& batch);
   void Admit(uint32_t budget, StepBatch& batch);
   void AddProbes(StepBatch& batch);
@@ -162,7 +164,11 @@ class Scheduler {
   Progress WaitForCopies();
   Progress WaitForCapacity();
 
-  bool SlotsAreTaken() const;
+  // The sequences that run or may soon, of the samples for which `counts` is true: a beam search
+  // counts with its whole width.
+  uint64_t SlotsOf(absl::FunctionRef<bool(const Sample&)> counts) const;
+  // Whether the sample does not fit beside the running ones.
+  bool LacksSlots(const Sample& sample) const;
   bool MayTakeSlot(const Sample& sample) const;
   Fit FitFor(const Probe& probe, uint32_t rest, uint32_t budget, Taken& taken) const;
   // Whether the sample waits for a fetch from now on. The fetch is put into the batch.
@@ -187,7 +193,28 @@ class Scheduler {
   // Creates the samples beside the first, from the same logits.
   void ForkSamples(Sample& first, absl::Span<const float> row);
 
-  // Takes a sample out of running_. The next batch closes its sequence.
+  // Beam searches: scheduler_beams.cc.
+  // The searches of which a sequence waits for copies. The others of the search wait with it, so
+  // that all beams go through the model in one pass.
+  std::set<const ActiveRequest*> SearchesThatCopy() const;
+  // The search's next step, if all candidates are there; then splits its samples.
+  void AdvanceBeams(const std::shared_ptr<ActiveRequest>& request);
+  void TakeBeams(const std::shared_ptr<ActiveRequest>& request);
+  void SplitBeams(const std::shared_ptr<ActiveRequest>& request);
+  // Reports the best hypotheses and ends the request.
+  void FinishBeams(const std::shared_ptr<ActiveRequest>& request);
+  // Closes all sequences of the search. It waits, and continues from its beams' tokens.
+  void PauseBeams(const std::shared_ptr<ActiveRequest>& request);
+  // One of the search's further sequences was refused.
+  void HeedRefusedBeam(Sample* sample, const absl::Status& status);
+  // If the sample's search runs alone among the samples for which `competes` is true, other clients
+  // have what it lacks. Ends it with `status` if that has lasted too long; returns whether it did.
+  bool EndBeamsAfterWait(const Sample& sample, absl::FunctionRef<bool(const Sample&)> competes,
+                         const absl::Status& status);
+  std::vector<Sample*> RunningOf(const ActiveRequest& request) const;
+
+  // Takes a sample out of running_. The next batch closes its sequence. A search returns as a
+  // whole.
   void Retire(Sample* sample, Then then);
   void Preempt(Sample* sample);
   void EndRequest(const std::shared_ptr<ActiveRequest>& request, const absl::Status& status);

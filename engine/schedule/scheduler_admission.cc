@@ -1,5 +1,6 @@
 // Admission: which samples are admitted, and how the scheduler learns of free capacity.
 #include <algorithm>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -14,6 +15,20 @@ namespace {
 // The most samples that are admitted in one step.
 constexpr size_t kMostProbes = 8;
 
+// The blocks that a waiting search needs soon beside those of the waiting sample, which has the
+// tokens that all beams have.
+uint64_t BlocksOfOtherBeams(const Sample& sample, WindowSize window,
+                            TokensPerBlock tokens_per_block) {
+  if (!sample.is_beam()) return 0;
+  const GenerateRequest& request = sample.request->request;
+  const uint64_t common = sample.run.tokens().size();
+  const uint64_t tokens =
+      request.prompt.size() + sample.request->beams->search.beams().front().tokens.size() + 1;
+  const uint64_t all = BeamBlocks(request.beam_width, common, std::min(tokens, MostTokens(request)),
+                                  window, tokens_per_block);
+  return all - std::min(all, BeamBlocks(1, common, common, window, tokens_per_block));
+}
+
 }  // namespace
 
 absl::Status Scheduler::CheckCapacity(const CacheInfo& cache, const GenerateRequest& request) {
@@ -25,8 +40,8 @@ absl::Status Scheduler::CheckCapacity(const CacheInfo& cache, const GenerateRequ
     return MakeError(
         Reason::kInvalidCount,
         absl::StrCat("the prompt's ", request.prompt.size(), " tokens and ", request.max_new_tokens,
-                     " new ones take ", blocks, " blocks of window ", WindowName(window.window),
-                     "; the cache has ", most));
+                     " new ones", InBeams(request), " take ", blocks, " blocks of window ",
+                     WindowName(window.window), "; the cache has ", most));
   }
   return absl::OkStatus();
 }
@@ -39,7 +54,25 @@ std::vector<Sample*> Scheduler::Head(size_t count) const {
   });
 }
 
-bool Scheduler::SlotsAreTaken() const { return running_.size() >= options_.max_running_sequences; }
+uint64_t Scheduler::SlotsOf(absl::FunctionRef<bool(const Sample&)> counts) const {
+  uint64_t slots = 0;
+  std::set<const ActiveRequest*> searches;
+  for (const std::unique_ptr<Sample>& sample : running_) {
+    if (!counts(*sample)) continue;
+    if (!sample->is_beam()) {
+      ++slots;
+    } else if (searches.insert(sample->request.get()).second) {
+      slots += sample->request->request.beam_width;
+    }
+  }
+  return slots;
+}
+
+bool Scheduler::LacksSlots(const Sample& sample) const {
+  const uint64_t taken = SlotsOf([](const Sample&) { return true; });
+  const uint64_t needed = sample.is_beam() ? sample.request->request.beam_width : 1;
+  return taken + needed > options_.max_running_sequences;
+}
 
 // Whether the sample can take the slot of a running one.
 bool Scheduler::MayTakeSlot(const Sample& sample) const {
@@ -58,9 +91,9 @@ Scheduler::Fit Scheduler::FitFor(const Probe& probe, uint32_t rest, uint32_t bud
   taken.blocks.resize(windows);
   taken_by_owner.resize(windows);
   // Each running sequence will need its next block soon.
-  const auto running_of_owner = static_cast<uint64_t>(
-      std::count_if(running_.begin(), running_.end(),
-                    [&](const auto& sample) { return sample->owner() == owner; }));
+  const uint64_t running = SlotsOf([](const Sample&) { return true; });
+  const uint64_t running_of_owner =
+      SlotsOf([&](const Sample& sample) { return sample.owner() == owner; });
   uint32_t tokens = std::min(rest, budget);
   std::vector<uint64_t> needs;
   for (size_t w = 0; w < windows; ++w) {
@@ -69,11 +102,12 @@ Scheduler::Fit Scheduler::FitFor(const Probe& probe, uint32_t rest, uint32_t bud
     const bool by_quota = capacity.quota_left_blocks.has_value() &&
                           *capacity.quota_left_blocks <= capacity.available_blocks;
     const uint64_t held =
-        by_quota ? taken_by_owner[w] + running_of_owner : taken.blocks[w] + running_.size();
+        by_quota ? taken_by_owner[w] + running_of_owner : taken.blocks[w] + running;
     const Fit short_of{0, by_quota ? Shortage::kQuota : Shortage::kCapacity};
     if (held >= capacity.available_blocks) return short_of;
     const uint64_t available = capacity.available_blocks - held;
-    uint64_t needed = capacity.blocks_now;
+    uint64_t needed =
+        capacity.blocks_now + BlocksOfOtherBeams(*probe.sample, capacity.window, tokens_per_block);
     if (capacity.window != kFullAttention && needed > available) {
       // The prompt is computed in chunks, and the window releases the blocks that it has passed.
       // The tokens of a window, and of a chunk, begin anywhere in a block.
@@ -98,7 +132,7 @@ void Scheduler::Admit(uint32_t budget, StepBatch& batch) {
   Taken taken;
   blocked_ = false;
   for (const Probe& probe : std::exchange(probes_, {})) {
-    const bool takes_slot = SlotsAreTaken();
+    const bool takes_slot = LacksSlots(*probe.sample);
     if (takes_slot ? !MayTakeSlot(*probe.sample) : budget == 0) return;
     if (quotas_.IsFull(probe.sample->owner(), options_.probe_pause)) continue;
     if (OrderFetch(probe, batch)) continue;
@@ -222,13 +256,16 @@ void Scheduler::AddProbes(StepBatch& batch) {
   if (waiting_.empty()) return;
   // If all slots are taken, a sample of higher priority takes the slot of a lower one, with its
   // part of the budget.
-  const bool taken = SlotsAreTaken();
+  const uint64_t running = SlotsOf([](const Sample&) { return true; });
+  const bool taken = running >= options_.max_running_sequences;
   if (!taken && BudgetOfNextStep() == 0) return;
   // If the first sample does not fit, no other sample passes it.
-  const size_t free = taken ? kMostProbes : options_.max_running_sequences - running_.size();
+  const size_t free = taken ? kMostProbes : options_.max_running_sequences - running;
   std::vector<Sample*> head = Head(std::min<size_t>(blocked_ ? 1 : kMostProbes, free));
   if (taken) std::erase_if(head, [this](const Sample* next) { return !MayTakeSlot(*next); });
   if (head.empty() || !MustProbe(*head.front())) return;
+  // A search waits for as many slots as it has beams.
+  if (LacksSlots(*head.front()) && !MayTakeSlot(*head.front())) return;
   probed_at_ = SteadyNow();
   capacity_changed_ = false;
   for (const Sample* sample : head) AddProbe(sample, batch);

@@ -1,5 +1,6 @@
 // The scheduler's pass through the model, and the use of its logits.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,20 +30,25 @@ Scheduler::Progress Scheduler::Compute() {
   std::vector<SequenceInput> sequences;
   uint32_t rows = 0;
   uint64_t prompt_tokens = 0;
+  const std::set<const ActiveRequest*> copying = SearchesThatCopy();
   for (const std::unique_ptr<Sample>& sample : running_) {
     SequenceRun& run = sample->run;
     if (!run.is_open()) continue;
     if (std::exchange(sample->opening, false)) {
-      sample->request->refused_since.reset();
+      // A search has been refused nothing when all its beams have gone on.
+      if (!sample->is_beam()) sample->request->refused_since.reset();
       NoteAdmission(*sample);
     }
     // A match can differ from the prediction, and a loss adds tokens to compute.
     sample->num_tokens = std::min({sample->num_tokens, run.uncomputed(), run.reserved_left()});
     if (sample->num_tokens == 0 || run.ready() > completed_) continue;
+    if (copying.contains(sample->request.get())) continue;
     const bool whole = sample->num_tokens == run.uncomputed();
     const uint32_t reserved = whole ? run.reserved_left() - sample->num_tokens : 0;
     if (sample->draft_tokens.size() > reserved) sample->draft_tokens.resize(reserved);
-    const uint32_t num_logits = whole ? 1 + static_cast<uint32_t>(sample->draft_tokens.size()) : 0;
+    sample->num_logits = whole && sample->wants_logits()
+                             ? 1 + static_cast<uint32_t>(sample->draft_tokens.size())
+                             : 0;
     const auto next = run.tokens().begin() + run.computed();
     sample->step_tokens.assign(next, next + sample->num_tokens);
     sample->step_tokens.insert(sample->step_tokens.end(), sample->draft_tokens.begin(),
@@ -51,8 +57,9 @@ Scheduler::Progress Scheduler::Compute() {
     sequences.push_back({.tokens = sample->step_tokens,
                          .first_position = run.computed(),
                          .tables = sample->tables,
-                         .num_logits = num_logits});
-    sample->first_logits = std::exchange(rows, rows + num_logits);
+                         .num_logits = sample->num_logits,
+                         .adapter = sample->request->request.adapter_index});
+    sample->first_logits = std::exchange(rows, rows + sample->num_logits);
     if (sample->num_tokens > 1) prompt_tokens += sample->num_tokens;
     computing.push_back(sample.get());
   }
@@ -74,22 +81,33 @@ Scheduler::Progress Scheduler::Compute() {
   }
   ++stats_.steps;
   stats_.computed_tokens += input_.tokens.size();
-  const std::vector<SamplingTask> tasks = ChooseTokens(computing, rows, *logits);
+  std::vector<SamplingTask> tasks = ChooseTokens(computing, rows, *logits);
   // A sample that ends meanwhile moves from running_ to closing_, and is still alive there.
   auto task = tasks.begin();
   for (Sample* sample : computing) {
-    if (sample->num_tokens < sample->run.uncomputed()) {
+    if (sample->num_logits == 0) {
       sample->run.Computed(sample->num_tokens);
       continue;
     }
-    const SamplingTask& chosen = *task++;
+    SamplingTask& chosen = *task++;
     if (!chosen.logits_are_numbers) {
       // Its KV could be NaN too, so the KV of this step does not stay in the cache.
       EndRequest(sample->request, absl::InternalError(kNoNumbers));
       continue;
     }
     sample->run.Computed(sample->num_tokens);
-    if (!sample->request->ending) TakeTokens(*sample, chosen);
+    if (sample->request->ending) continue;
+    if (sample->is_beam()) {
+      sample->request->beams->candidates[sample->beams.front()] = std::move(chosen.candidates);
+    } else {
+      TakeTokens(*sample, chosen);
+    }
+  }
+  std::set<ActiveRequest*> searches;
+  for (const Sample* sample : computing) {
+    if (sample->is_beam() && searches.insert(sample->request.get()).second) {
+      AdvanceBeams(sample->request);
+    }
   }
   return Progress::kMade;
 }
@@ -100,12 +118,15 @@ std::vector<SamplingTask> Scheduler::ChooseTokens(absl::Span<Sample* const> comp
   const uint64_t vocab_size = rows == 0 ? 0 : logits.size() / rows;
   std::vector<SamplingTask> tasks;
   for (const Sample* sample : computing) {
-    if (sample->num_tokens < sample->run.uncomputed()) continue;
+    if (sample->num_logits == 0) continue;
+    const GenerateRequest& request = sample->request->request;
     tasks.push_back({.sampling = sample->sampling,
                      .logits = logits.subspan(sample->first_logits * vocab_size,
                                               (1 + sample->draft_tokens.size()) * vocab_size),
                      .tokens = sample->run.tokens(),
                      .draft_tokens = sample->draft_tokens,
+                     .beam_width = sample->is_beam() ? request.beam_width : 0,
+                     .stop_tokens = request.stop_tokens,
                      .chosen = {},
                      .logits_are_numbers = true});
   }
@@ -204,6 +225,7 @@ void Scheduler::ForkSamples(Sample& first, absl::Span<const float> row) {
                      .logits = row,
                      .tokens = forks.back()->run.tokens(),
                      .draft_tokens = {},
+                     .stop_tokens = {},
                      .chosen = {},
                      .logits_are_numbers = true});
   }
@@ -217,10 +239,11 @@ void Scheduler::ForkSamples(Sample& first, absl::Span<const float> row) {
     }
     Sample& fork = *forks[i];
     fork.fork_of = &first;
+    first.has_forks = true;
     ++request->open_samples;
     running_.push_back(std::move(forks[i]));
     Take(fork, tasks[i].chosen.front(), row);
-    if (running_.size() <= options_.max_running_sequences) continue;
+    if (SlotsOf([](const Sample&) { return true; }) <= options_.max_running_sequences) continue;
     if (running_.back().get() != &fork) continue;  // That token was its last.
     // It matches the prompt when it is admitted.
     fork.fork_of = nullptr;

@@ -25,6 +25,7 @@ void Scheduler::Retire(Sample* sample, Then then) {
   const auto it = std::find_if(running_.begin(), running_.end(),
                                [&](const auto& running) { return running.get() == sample; });
   if (it == running_.end()) return;
+  if (then == Then::kReturn && sample->is_beam()) return PauseBeams(sample->request);
   sample->ended = then == Then::kEnd;
   closing_.push_back({std::move(*it), then});
   running_.erase(it);
@@ -37,16 +38,20 @@ void Scheduler::Preempt(Sample* sample) {
   Retire(sample, Then::kReturn);
 }
 
+std::vector<Sample*> Scheduler::RunningOf(const ActiveRequest& request) const {
+  std::vector<Sample*> samples;
+  for (const std::unique_ptr<Sample>& sample : running_) {
+    if (sample->request.get() == &request) samples.push_back(sample.get());
+  }
+  return samples;
+}
+
 void Scheduler::EndRequest(const std::shared_ptr<ActiveRequest>& request,
                            const absl::Status& status) {
   if (std::exchange(request->ending, true)) return;
   request->status = status;
   std::erase_if(probes_, [&](const Probe& probe) { return probe.sample->request == request; });
-  std::vector<Sample*> samples;
-  for (const std::unique_ptr<Sample>& sample : running_) {
-    if (sample->request == request) samples.push_back(sample.get());
-  }
-  for (Sample* sample : samples) Retire(sample, Then::kEnd);
+  for (Sample* sample : RunningOf(*request)) Retire(sample, Then::kEnd);
   for (Closing& closing : closing_) {
     if (closing.sample->request == request) closing.then = Then::kEnd;
   }
@@ -128,7 +133,7 @@ void Scheduler::FinishClosing() {
 void Scheduler::Shutdown(const absl::Status& status) {
   EndAll(status);
   StepBatch batch;
-  AddClosings(batch);
+  AddClosings(Which::kAll, batch);
   if (absl::Status ran = RunBatch(batch); !ran.ok()) return FailAll(ran);
   FinishClosing();
 }
@@ -142,9 +147,7 @@ void Scheduler::Attach(CacheClient* client) {
   fetches_.Attach(client_->info());
   capacity_changed_ = true;
   completed_ = Ticket();
-  for (std::unique_ptr<Sample>& sample : std::exchange(running_, {})) {
-    closing_.push_back({std::move(sample), Then::kReturn});
-  }
+  while (!running_.empty()) Retire(running_.back().get(), Then::kReturn);
   for (Closing& closing : closing_) {
     closing.sample->run.Forget();
     closing.sample->fork_of = nullptr;

@@ -48,7 +48,7 @@ void SequenceRun::Fork(SequenceId id, const SequenceRun& origin, StepBatch& batc
   batch.Add(ForkSequence{.sequence = origin.id_, .new_sequence = id_},
             [this, foreseen = computed_](absl::StatusOr<OperationResult> result) {
               if (!result.ok()) {
-                open_ = false;
+                Forget();
                 return Note(result.status());
               }
               const auto& forked = std::get<ForkedSequence>(*result);

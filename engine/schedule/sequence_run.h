@@ -59,12 +59,15 @@ class SequenceRun {
   void Open(SequenceId id, uint32_t reserved_tokens, StepBatch& batch);
   // Declares the computed tokens, so that forks have them.
   void Publish(StepBatch& batch);
-  // Opens it as a fork of `origin`. REQUIRES: `origin` has all but this one's last token, and has
-  // just put its Publish into the batch.
+  // Opens it as a fork of `origin`. REQUIRES: the tokens that `origin` has computed are those that
+  // it has named, and the first ones of this sequence, which has more; `origin` has just put its
+  // Publish into the batch.
   void Fork(SequenceId id, const SequenceRun& origin, StepBatch& batch);
   // Commits the new tokens and declares the computed ones. Reserves capacity for `num_tokens`
   // beyond the computed ones, and for `num_draft_tokens` behind them.
   void Advance(uint32_t num_tokens, uint32_t num_draft_tokens, StepBatch& batch);
+  // A refusal has been heeded.
+  void ClearStatus() { status_ = absl::OkStatus(); }
   // Ends it; the computed KV stays cached. It can be opened again after the batch has run.
   void Close(StepBatch& batch);
   // The session is gone, and the sequence with it.

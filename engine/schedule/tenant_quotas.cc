@@ -32,11 +32,11 @@ absl::Status TenantQuotas::Check(const GenerateRequest& request, uint32_t tokens
   for (const Tenant::Quota& quota : it->second.quotas) {
     const uint64_t blocks = MostBlocks(request, quota.window, TokensPerBlock(tokens_per_block));
     if (blocks <= quota.blocks) continue;
-    return MakeError(
-        Reason::kInvalidCount,
-        absl::StrCat("the prompt's ", request.prompt.size(), " tokens and ", request.max_new_tokens,
-                     " new ones take ", blocks, " blocks of window ", WindowName(quota.window),
-                     "; the quota of the tenant '", it->first, "' is ", quota.blocks));
+    return MakeError(Reason::kInvalidCount,
+                     absl::StrCat("the prompt's ", request.prompt.size(), " tokens and ",
+                                  request.max_new_tokens, " new ones", InBeams(request), " take ",
+                                  blocks, " blocks of window ", WindowName(quota.window),
+                                  "; the quota of the tenant '", it->first, "' is ", quota.blocks));
   }
   return absl::OkStatus();
 }

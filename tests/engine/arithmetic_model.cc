@@ -43,10 +43,24 @@ CacheSpec ArithmeticModel::Spec(absl::Span<const WindowSize> windows, uint32_t t
   return spec;
 }
 
+std::vector<float> ArithmeticModel::LogitsBehind(absl::Span<const TokenId> tokens,
+                                                 absl::Span<const WindowSize> windows,
+                                                 uint32_t period) {
+  uint64_t hash = 0;
+  const auto last = static_cast<int64_t>(tokens.size()) - 1;
+  for (const WindowSize window : windows) {
+    for (int64_t i = FirstSeen(window, last); i <= last; ++i) {
+      hash = Mix(Mix(hash, tokens[static_cast<size_t>(i)]), static_cast<uint64_t>(i));
+    }
+  }
+  std::vector<float> logits(kVocabSize);
+  LogitsOf(hash, last, period, absl::MakeSpan(logits));
+  return logits;
+}
+
 std::vector<std::vector<TokenId>> ArithmeticModel::ExpectedAnswer(
     const GenerateRequest& request, absl::Span<const WindowSize> windows, uint32_t period) {
   std::vector<std::vector<TokenId>> samples;
-  std::vector<float> logits(kVocabSize);
   Sampler sampler;
   for (uint32_t sample = 0; sample < request.num_samples; ++sample) {
     SamplingParams sampling = request.sampling;
@@ -54,14 +68,7 @@ std::vector<std::vector<TokenId>> ArithmeticModel::ExpectedAnswer(
     std::vector<TokenId> tokens = request.prompt;
     std::vector<TokenId>& answer = samples.emplace_back();
     while (answer.size() < request.max_new_tokens) {
-      uint64_t hash = 0;
-      const auto last = static_cast<int64_t>(tokens.size()) - 1;
-      for (const WindowSize window : windows) {
-        for (int64_t i = FirstSeen(window, last); i <= last; ++i) {
-          hash = Mix(Mix(hash, tokens[static_cast<size_t>(i)]), static_cast<uint64_t>(i));
-        }
-      }
-      LogitsOf(hash, last, period, absl::MakeSpan(logits));
+      const std::vector<float> logits = LogitsBehind(tokens, windows, period);
       answer.push_back(*sampler.Choose(sampling, logits, tokens));
       tokens.push_back(answer.back());
       const auto& stops = request.stop_tokens;

@@ -27,6 +27,9 @@ class ArithmeticModel {
 
   // One layer per window.
   static CacheSpec Spec(absl::Span<const WindowSize> windows, uint32_t tokens_per_block);
+  // The logits behind these tokens.
+  static std::vector<float> LogitsBehind(absl::Span<const TokenId> tokens,
+                                         absl::Span<const WindowSize> windows, uint32_t period = 0);
   // The answer to a request that runs alone: the tokens of each sample.
   static std::vector<std::vector<TokenId>> ExpectedAnswer(const GenerateRequest& request,
                                                           absl::Span<const WindowSize> windows,
