@@ -4,15 +4,20 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "engine/flat_slots.h"
 #include "pools/pool.h"
 
 namespace pagoda {
@@ -20,6 +25,7 @@ namespace {
 
 struct BasicSequence {
   uint32_t place = 0;
+  std::vector<uint32_t> slots;  // Of its blocks. At least as many as reserved_tokens need.
   uint32_t token_count = 0;
   uint32_t computed_tokens = 0;
   uint32_t reserved_tokens = 0;
@@ -31,6 +37,7 @@ class BasicCache final : public CacheClient {
       : pools_(std::move(pools)),
         tokens_per_block_(options.spec.tokens_per_block),
         blocks_per_place_(tokens_per_block_.BlocksFor(options.max_sequence_tokens)) {
+    if (options.arrangement == KvArrangement::kTokenFlat) flat_.emplace(pools_.get());
     info_.name = options.spec.name;
     info_.model_fingerprint = options.spec.model_fingerprint;
     info_.tokens_per_block = options.spec.tokens_per_block;
@@ -44,6 +51,9 @@ class BasicCache final : public CacheClient {
 
   const CacheInfo& info() const override { return info_; }
   uint32_t blocks_per_place() const { return blocks_per_place_; }
+  KvArrangement arrangement() const {
+    return flat_ ? KvArrangement::kTokenFlat : KvArrangement::kTensorPerSequence;
+  }
 
   using CacheClient::Execute;
   absl::StatusOr<BatchResult> Execute(absl::Span<const Operation> operations, StepRange) override {
@@ -55,9 +65,15 @@ class BasicCache final : public CacheClient {
   }
 
   absl::StatusOr<std::vector<std::unique_ptr<MappedPool>>> MapPools(MemoryAccess access) override {
+    absl::StatusOr<std::vector<FileDescriptor>> descriptors = pools_->OpenDescriptors(access);
+    if (!descriptors.ok()) return descriptors.status();
+    auto next = descriptors->begin();
     std::vector<std::unique_ptr<MappedPool>> mapped;
     for (const PoolMapping& mapping : pools_->Mappings()) {
-      absl::StatusOr<std::unique_ptr<MappedPool>> pool = MappedPool::Open(mapping, access);
+      const auto end = next + static_cast<ptrdiff_t>(mapping.segments.size());
+      absl::StatusOr<std::unique_ptr<MappedPool>> pool = MappedPool::FromDescriptors(
+          mapping, {std::make_move_iterator(next), std::make_move_iterator(end)}, access);
+      next = end;
       if (!pool.ok()) return pool.status();
       mapped.push_back(*std::move(pool));
     }
@@ -70,18 +86,20 @@ class BasicCache final : public CacheClient {
 
   Result Run(const AddSequence& op) {
     if (op.tokens.empty()) return MakeError(Reason::kInvalidCount, "a sequence needs a token");
-    absl::StatusOr<BasicSequence*> added = Place(op.sequence, op.tokens.size());
+    const uint64_t count = op.tokens.size();
+    const uint64_t reserved = op.reserved_tokens == 0 ? count : op.reserved_tokens;
+    absl::StatusOr<BasicSequence*> added = Place(op.sequence, std::max(count, reserved));
     if (!added.ok()) return added.status();
     BasicSequence& sequence = **added;
-    sequence.token_count = static_cast<uint32_t>(op.tokens.size());
-    sequence.reserved_tokens = op.reserved_tokens == 0 ? sequence.token_count : op.reserved_tokens;
+    sequence.token_count = static_cast<uint32_t>(count);
+    sequence.reserved_tokens = static_cast<uint32_t>(reserved);
     return AddedSequence{.tables = Tables(sequence)};
   }
 
   Result Run(const ReserveTokens& op) {
     return On(op.sequence, [&](BasicSequence& sequence) -> Result {
       const uint64_t reserved = uint64_t{sequence.reserved_tokens} + op.count;
-      if (absl::Status status = CheckCapacity(reserved); !status.ok()) return status;
+      if (absl::Status status = Grow(sequence, reserved); !status.ok()) return status;
       sequence.reserved_tokens = static_cast<uint32_t>(reserved);
       return ReservedTokens{.added = Tables(sequence)};
     });
@@ -101,7 +119,8 @@ class BasicCache final : public CacheClient {
       if (absl::Status status = CheckCapacity(end); !status.ok()) return status;
       grown.reserved_tokens = std::max(sequence.reserved_tokens, static_cast<uint32_t>(end));
       if (absl::Status status = Commit(op, grown); !status.ok()) return status;
-      sequence = grown;
+      if (absl::Status status = Grow(grown, end); !status.ok()) return status;
+      sequence = std::move(grown);
       return AppendedTokens{.added = Tables(sequence), .token_count = sequence.token_count};
     });
   }
@@ -140,15 +159,16 @@ class BasicCache final : public CacheClient {
   Result Run(const ForkSequence& op) {
     const auto parent = sequences_.find(op.sequence);
     if (parent == sequences_.end()) return Unknown(op.sequence);
-    absl::StatusOr<BasicSequence*> forked = Place(op.new_sequence, 1);
+    const BasicSequence& from = parent->second;
+    absl::StatusOr<BasicSequence*> forked = Place(op.new_sequence, from.reserved_tokens);
     if (!forked.ok()) return forked.status();
-    const uint32_t place = (*forked)->place;
-    **forked = parent->second;
-    (*forked)->place = place;
-    CopyPlace(parent->second.place, place);
-    return ForkedSequence{.token_count = (*forked)->token_count,
-                          .computed_tokens = (*forked)->computed_tokens,
-                          .tables = Tables(**forked)};
+    BasicSequence& to = **forked;
+    to.token_count = from.token_count;
+    to.computed_tokens = from.computed_tokens;
+    to.reserved_tokens = from.reserved_tokens;
+    Copy(from, to);
+    return ForkedSequence{
+        .token_count = to.token_count, .computed_tokens = to.computed_tokens, .tables = Tables(to)};
   }
 
   Result Run(const TruncateSequence& op) {
@@ -160,6 +180,7 @@ class BasicCache final : public CacheClient {
       }
       sequence.token_count = sequence.reserved_tokens = op.token_count;
       sequence.computed_tokens = std::min(sequence.computed_tokens, op.token_count);
+      Shrink(sequence, tokens_per_block_.BlocksFor(op.token_count));
       return TruncatedSequence{.token_count = op.token_count,
                                .computed_tokens = sequence.computed_tokens,
                                .tables = Tables(sequence)};
@@ -169,6 +190,7 @@ class BasicCache final : public CacheClient {
   Result Run(const FreeSequence& op) {
     const auto it = sequences_.find(op.sequence);
     if (it == sequences_.end()) return Unknown(op.sequence);
+    Shrink(it->second, 0);
     free_places_.push_back(it->second.place);
     sequences_.erase(it);
     return FreedSequence{};
@@ -226,6 +248,7 @@ class BasicCache final : public CacheClient {
                      absl::StrCat("a sequence of ", tokens, " tokens; the limit is ", most));
   }
 
+  // Adds a sequence with slots for `tokens`.
   absl::StatusOr<BasicSequence*> Place(SequenceId id, uint64_t tokens) {
     if (sequences_.contains(id)) {
       return MakeError(Reason::kSequenceExists, absl::StrCat("sequence ", id.value(), " exists"));
@@ -234,10 +257,32 @@ class BasicCache final : public CacheClient {
     if (free_places_.empty()) {
       return MakeError(Reason::kBlocksExhausted, "no place is free for another sequence");
     }
-    BasicSequence& sequence = sequences_[id];
-    sequence.place = free_places_.back();
+    BasicSequence sequence{.place = free_places_.back()};
+    if (!flat_) {
+      sequence.slots.resize(blocks_per_place_);
+      std::iota(sequence.slots.begin(), sequence.slots.end(), sequence.place * blocks_per_place_);
+    }
+    if (absl::Status status = Grow(sequence, tokens); !status.ok()) return status;
     free_places_.pop_back();
-    return &sequence;
+    return &(sequences_[id] = std::move(sequence));
+  }
+
+  // Gives the sequence slots for `tokens`. After an error it has the slots of before.
+  absl::Status Grow(BasicSequence& sequence, uint64_t tokens) {
+    if (absl::Status status = CheckCapacity(tokens); !status.ok()) return status;
+    const uint32_t blocks = tokens_per_block_.BlocksFor(tokens);
+    if (blocks <= sequence.slots.size()) return absl::OkStatus();
+    const absl::StatusOr<std::vector<uint32_t>> taken = flat_->Take(blocks - sequence.slots.size());
+    if (!taken.ok()) return taken.status();
+    sequence.slots.insert(sequence.slots.end(), taken->begin(), taken->end());
+    return absl::OkStatus();
+  }
+
+  // Frees the slots behind the first `blocks`. A run of slots stays whole.
+  void Shrink(BasicSequence& sequence, size_t blocks) {
+    if (!flat_ || sequence.slots.size() <= blocks) return;
+    flat_->GiveBack(absl::MakeConstSpan(sequence.slots).subspan(blocks));
+    sequence.slots.resize(blocks);
   }
 
   template <class Op>
@@ -269,11 +314,17 @@ class BasicCache final : public CacheClient {
       BlockTable& table = tables.emplace_back(BlockTable{.window = window.window});
       const uint32_t blocks = tokens_per_block_.BlocksFor(sequence.reserved_tokens);
       for (uint32_t i = 0; i < blocks; ++i) {
-        const uint32_t slot = sequence.place * blocks_per_place_ + i;
+        const uint32_t slot = sequence.slots[i];
         table.blocks.push_back({.id = BlockId(slot), .slot = SlotIndex(slot)});
       }
     }
     return tables;
+  }
+
+  // Copies the KV of all reserved tokens.
+  void Copy(const BasicSequence& from, const BasicSequence& to) {
+    if (!flat_) return CopyPlace(from.place, to.place);
+    for (size_t i = 0; i < to.slots.size(); ++i) flat_->Copy(from.slots[i], to.slots[i]);
   }
 
   void CopyPlace(uint32_t from, uint32_t to) {
@@ -291,6 +342,7 @@ class BasicCache final : public CacheClient {
   const std::unique_ptr<PoolSet> pools_;
   const TokensPerBlock tokens_per_block_;
   const uint32_t blocks_per_place_;
+  std::optional<FlatSlots> flat_;  // With kTokenFlat.
   CacheInfo info_;
   Sequences sequences_;
   std::vector<uint32_t> free_places_;
@@ -313,15 +365,22 @@ absl::StatusOr<std::unique_ptr<CacheClient>> MakeBasicCacheClient(
   // Unique names, so that caches do not share pools.
   static std::atomic<uint32_t> count = 0;
   const std::vector<uint32_t> primary(layout->windows().size(), static_cast<uint32_t>(slots));
-  absl::StatusOr<std::unique_ptr<PoolSet>> pools = PoolSet::Create(
-      *layout, {.tiers = {primary}}, absl::StrCat("basic-", getpid(), "-", ++count));
+  absl::StatusOr<std::unique_ptr<PoolSet>> pools =
+      PoolSet::Create(*layout, {.tiers = {primary}}, absl::StrCat("basic-", getpid(), "-", ++count),
+                      PoolPlacement{.pages = options.pages});
   if (!pools.ok()) return pools.status();
   return std::make_unique<BasicCache>(*std::move(pools), options);
 }
 
-uint32_t SlotsPerSequence(const CacheClient& client) {
+std::optional<KvArrangement> ArrangementOf(const CacheClient& client) {
   const auto* const basic = dynamic_cast<const BasicCache*>(&client);
-  return basic == nullptr ? 0 : basic->blocks_per_place();
+  if (basic == nullptr) return std::nullopt;
+  return basic->arrangement();
+}
+
+uint32_t SlotsPerSequence(const CacheClient& client) {
+  if (ArrangementOf(client) != KvArrangement::kTensorPerSequence) return 0;
+  return static_cast<const BasicCache&>(client).blocks_per_place();
 }
 
 }  // namespace pagoda

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -28,8 +29,13 @@ namespace {
 
 constexpr char kFormat[] = "pagoda-kv-1";
 
-TensorType TensorTypeFor(kernels::ElementType type) {
-  switch (type) {
+// The type of a layer's numbers in the file. bf16 has every number of 8 bits times a power of two.
+kernels::ElementType FileType(const kernels::KvLayer& layer) {
+  return kernels::IsFloat8(layer.type) ? kernels::ElementType::kBFloat16 : layer.type;
+}
+
+TensorType TensorTypeFor(const kernels::KvLayer& layer) {
+  switch (FileType(layer)) {
     case kernels::ElementType::kFloat16:
       return TensorType::kFloat16;
     case kernels::ElementType::kBFloat16:
@@ -40,8 +46,11 @@ TensorType TensorTypeFor(kernels::ElementType type) {
 }
 
 uint64_t RowBytes(const kernels::KvLayer& layer) {
-  return uint64_t{layer.num_kv_heads} * layer.head_dim * kernels::ElementBytes(layer.type);
+  return uint64_t{layer.num_kv_heads} * layer.head_dim * kernels::ElementBytes(FileType(layer));
 }
+
+// A layer with K only has no values in the file.
+bool HasValues(const kernels::KvLayer& layer) { return layer.values != layer.keys; }
 
 std::string KeysName(size_t layer) { return absl::StrCat("layers.", layer, ".keys"); }
 std::string ValuesName(size_t layer) { return absl::StrCat("layers.", layer, ".values"); }
@@ -120,7 +129,7 @@ class Scratch {
 std::vector<uint64_t> OffsetsOf(const KvPools& pools, uint64_t tokens) {
   std::vector<uint64_t> offsets = {0};
   for (const kernels::KvLayer& layer : pools.layers()) {
-    offsets.push_back(offsets.back() + 2 * tokens * RowBytes(layer));
+    offsets.push_back(offsets.back() + (HasValues(layer) ? 2 : 1) * tokens * RowBytes(layer));
   }
   return offsets;
 }
@@ -134,10 +143,11 @@ std::string MakeHeader(const std::string& model, absl::Span<const TokenId> token
   const std::vector<uint64_t> offsets = OffsetsOf(pools, tokens.size());
   for (size_t i = 0; i < pools.layers().size(); ++i) {
     const kernels::KvLayer& layer = pools.layers()[i];
-    const uint64_t middle = (offsets[i] + offsets[i + 1]) / 2;
+    const uint64_t middle = offsets[i] + tokens.size() * RowBytes(layer);
     for (const auto& [name, begin, end] : {std::tuple(KeysName(i), offsets[i], middle),
                                            std::tuple(ValuesName(i), middle, offsets[i + 1])}) {
-      header[name] = {{"dtype", std::string(TensorTypeName(TensorTypeFor(layer.type)))},
+      if (begin == end) continue;
+      header[name] = {{"dtype", std::string(TensorTypeName(TensorTypeFor(layer)))},
                       {"shape", {tokens.size(), layer.num_kv_heads, layer.head_dim}},
                       {"data_offsets", {begin, end}}};
     }
@@ -148,27 +158,68 @@ std::string MakeHeader(const std::string& model, absl::Span<const TokenId> token
   return text;
 }
 
-// A copy of one block of a pool in host memory, wherever the pool is.
+// A copy of one block of a pool in host memory, wherever the pool is. With the block's scales.
 class BlockOnHost {
  public:
-  explicit BlockOnHost(MappedPool& pool)
-      : pool_(pool), bytes_(pool.mapping().layout.slot_stride_bytes()) {}
+  // `scales`: the pool of scales of a float8 pool, otherwise null.
+  BlockOnHost(MappedPool& pool, MappedPool* scales)
+      : pool_(pool), scales_(scales), bytes_(pool.mapping().layout.slot_stride_bytes()) {
+    if (scales_ != nullptr) scale_bytes_.resize(scales_->mapping().layout.slot_stride_bytes());
+  }
 
   // REQUIRES: a slot of the pool.
-  absl::Status Read(int32_t slot) { return pool_.ReadSlot(IndexOf(slot), absl::MakeSpan(bytes_)); }
-  absl::Status Write(int32_t slot) { return pool_.WriteSlot(IndexOf(slot), bytes_); }
+  absl::Status Read(int32_t slot) {
+    absl::Status read = pool_.ReadSlot(IndexOf(slot), absl::MakeSpan(bytes_));
+    if (!read.ok() || scales_ == nullptr) return read;
+    return scales_->ReadSlot(IndexOf(slot), absl::MakeSpan(scale_bytes_));
+  }
+  absl::Status Write(int32_t slot) {
+    absl::Status written = pool_.WriteSlot(IndexOf(slot), bytes_);
+    if (!written.ok() || scales_ == nullptr) return written;
+    return scales_->WriteSlot(IndexOf(slot), scale_bytes_);
+  }
 
   // The layer at `index` of the pool's layer dimension, whose only slot is this block.
   kernels::KvLayer Layer(size_t index) {
-    return LayerOfPool(pool_.mapping().layout, index, bytes_.data(), /*num_slots=*/1);
+    kernels::KvLayer layer =
+        LayerOfPool(pool_.mapping().layout, index, bytes_.data(), /*num_slots=*/1);
+    if (scales_ != nullptr) {
+      layer.scales = ScalesOfPool(scales_->mapping().layout, index, scale_bytes_.data());
+    }
+    return layer;
   }
 
  private:
   static SlotIndex IndexOf(int32_t slot) { return SlotIndex(static_cast<uint32_t>(slot)); }
 
   MappedPool& pool_;
+  MappedPool* const scales_;
   std::vector<std::byte> bytes_;
+  std::vector<std::byte> scale_bytes_;
 };
+
+// A pool of K and V, and the pool of its scales, or null.
+struct PoolAndScales {
+  MappedPool* pool = nullptr;
+  MappedPool* scales = nullptr;
+};
+
+std::vector<PoolAndScales> WithScales(const KvPools& pools) {
+  std::vector<PoolAndScales> all;
+  for (const std::unique_ptr<MappedPool>& pool : pools.pools()) {
+    if (pool->mapping().layout.content == PoolContent::kScales) continue;
+    PoolAndScales& added = all.emplace_back();
+    added.pool = pool.get();
+    for (const std::unique_ptr<MappedPool>& scales : pools.pools()) {
+      // Each layer is in one pool and at most one pool of scales.
+      if (scales->mapping().layout.content == PoolContent::kScales &&
+          scales->mapping().layout.layers == pool->mapping().layout.layers) {
+        added.scales = scales.get();
+      }
+    }
+  }
+  return all;
+}
 
 // The block table of a single block.
 constexpr int32_t kAlone[] = {0};
@@ -194,25 +245,27 @@ std::vector<BlockTokens> InBlocks(uint32_t first, uint32_t end, uint32_t tokens_
 }
 
 // Writes the tokens' rows of a pool's layers to their places in the file.
-absl::Status SavePool(MappedPool& pool, const std::vector<int32_t>& table, uint32_t tokens,
+absl::Status SavePool(const PoolAndScales& pool, const std::vector<int32_t>& table, uint32_t tokens,
                       uint64_t data_begin, absl::Span<const uint64_t> offsets,
                       std::ofstream& file) {
-  const PoolLayout& layout = pool.mapping().layout;
-  BlockOnHost block(pool);
+  const PoolLayout& layout = pool.pool->mapping().layout;
+  BlockOnHost block(*pool.pool, pool.scales);
   for (const BlockTokens& part : InBlocks(0, tokens, layout.tokens_per_block)) {
     if (absl::Status read = block.Read(table[part.block]); !read.ok()) return read;
     for (size_t i = 0; i < layout.layers.size(); ++i) {
       const kernels::KvLayer layer = block.Layer(i);
       const uint64_t row_bytes = RowBytes(layer);
-      std::vector<std::byte> keys(row_bytes * part.count), values(keys.size());
+      std::vector<std::byte> keys(row_bytes * part.count);
+      std::vector<std::byte> values(HasValues(layer) ? keys.size() : 0);
       const int32_t starts[] = {0, static_cast<int32_t>(part.count)};
-      const absl::Status gathered = kernels::cpu::GatherCache({.keys = keys.data(),
-                                                               .values = values.data(),
-                                                               .type = layer.type,
-                                                               .starts = starts,
-                                                               .block_tables = kAlone,
-                                                               .block_table_stride = 1,
-                                                               .kv = layer});
+      const absl::Status gathered =
+          kernels::cpu::GatherCache({.keys = keys.data(),
+                                     .values = HasValues(layer) ? values.data() : nullptr,
+                                     .type = FileType(layer),
+                                     .starts = starts,
+                                     .block_tables = kAlone,
+                                     .block_table_stride = 1,
+                                     .kv = layer});
       if (!gathered.ok()) return absl::InternalError(gathered.message());
       uint64_t begin = data_begin + offsets[layout.layers[i]] + part.first * row_bytes;
       for (const auto* rows : {&keys, &values}) {
@@ -243,13 +296,13 @@ absl::Status CheckTensor(const SafetensorsFile& file, const std::string& name,
   const auto it = file.tensors().find(name);
   const std::vector<uint64_t> shape = {tokens, layer.num_kv_heads, layer.head_dim};
   if (it != file.tensors().end() && it->second.shape == shape &&
-      it->second.type == TensorTypeFor(layer.type)) {
+      it->second.type == TensorTypeFor(layer)) {
     return absl::OkStatus();
   }
-  return MakeError(Reason::kInvalidCheckpoint,
-                   absl::StrCat(file.path(), ": ", name, " is missing, or is not ",
-                                TensorTypeName(TensorTypeFor(layer.type)), " [",
-                                absl::StrJoin(shape, ", "), "]"));
+  return MakeError(
+      Reason::kInvalidCheckpoint,
+      absl::StrCat(file.path(), ": ", name, " is missing, or is not ",
+                   TensorTypeName(TensorTypeFor(layer)), " [", absl::StrJoin(shape, ", "), "]"));
 }
 
 // A tensor's rows for these tokens, aligned. REQUIRES: CheckTensor.
@@ -260,48 +313,41 @@ std::vector<std::byte> Rows(const SafetensorsFile& file, const std::string& name
   return {rows.begin(), rows.end()};
 }
 
+// Writes a layer's rows of the file into the layer's only block.
+absl::Status FillBlock(const SafetensorsFile& file, uint32_t layer_index, const BlockTokens& part,
+                       const kernels::KvLayer& layer) {
+  const auto keys = Rows(file, KeysName(layer_index), part, RowBytes(layer));
+  std::vector<std::byte> values;
+  if (HasValues(layer)) values = Rows(file, ValuesName(layer_index), part, RowBytes(layer));
+  const uint64_t stride = uint64_t{layer.num_kv_heads} * layer.head_dim;
+  std::vector<int64_t> token_slots(part.count);
+  std::iota(token_slots.begin(), token_slots.end(), int64_t{part.offset});
+  const kernels::CacheWriteParams params = {
+      .rows = {.keys = keys.data(),
+               .values = HasValues(layer) ? values.data() : nullptr,
+               .type = FileType(layer),
+               .key_token_stride = stride,
+               .value_token_stride = stride},
+      .token_slots = token_slots,
+      .kv = layer};
+  if (absl::Status fitted = kernels::cpu::FitScales(params); !fitted.ok()) return fitted;
+  return kernels::cpu::WriteCache(params);
+}
+
 // Writes the KV of the file's tokens `first` to `end` - 1 into a pool's layers. The other tokens of
 // their blocks stay unchanged.
 absl::Status LoadPool(const SafetensorsFile& file, const std::vector<int32_t>& table,
-                      uint32_t first, uint32_t end, MappedPool& pool) {
-  const PoolLayout& layout = pool.mapping().layout;
-  BlockOnHost block(pool);
+                      uint32_t first, uint32_t end, const PoolAndScales& pool) {
+  const PoolLayout& layout = pool.pool->mapping().layout;
+  BlockOnHost block(*pool.pool, pool.scales);
   for (const BlockTokens& part : InBlocks(first, end, layout.tokens_per_block)) {
     const int32_t slot = table[part.block];
     if (absl::Status read = block.Read(slot); !read.ok()) return read;
     for (size_t i = 0; i < layout.layers.size(); ++i) {
-      const kernels::KvLayer layer = block.Layer(i);
-      const auto keys = Rows(file, KeysName(layout.layers[i]), part, RowBytes(layer));
-      const auto values = Rows(file, ValuesName(layout.layers[i]), part, RowBytes(layer));
-      const uint64_t stride = uint64_t{layer.num_kv_heads} * layer.head_dim;
-      const int32_t starts[] = {0, static_cast<int32_t>(part.count)};
-      const int32_t position[] = {static_cast<int32_t>(part.offset)};
-      const absl::Status filled = kernels::cpu::FillCache({.rows = {.keys = keys.data(),
-                                                                    .values = values.data(),
-                                                                    .type = layer.type,
-                                                                    .key_token_stride = stride,
-                                                                    .value_token_stride = stride},
-                                                           .starts = starts,
-                                                           .first_positions = position,
-                                                           .block_tables = kAlone,
-                                                           .block_table_stride = 1,
-                                                           .kv = layer});
+      const absl::Status filled = FillBlock(file, layout.layers[i], part, block.Layer(i));
       if (!filled.ok()) return absl::InternalError(filled.message());
     }
     if (absl::Status written = block.Write(slot); !written.ok()) return written;
-  }
-  return absl::OkStatus();
-}
-
-// Checks that files can hold the layers.
-absl::Status CheckKinds(const KvPools& pools) {
-  for (size_t i = 0; i < pools.layers().size(); ++i) {
-    const kernels::KvLayer& layer = pools.layers()[i];
-    if (!kernels::IsFloat8(layer.type) && layer.values != layer.keys) continue;
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("layer ", i, " of the cache is ",
-                                  layer.values == layer.keys ? "K only" : "float8",
-                                  "; a KV file needs K and V of float32, float16 or bfloat16"));
   }
   return absl::OkStatus();
 }
@@ -322,7 +368,6 @@ absl::Status CheckTables(const KvPools& pools, const Scratch& sequence) {
 absl::StatusOr<KvFileReport> SaveKv(CacheClient& client, SequenceId scratch, const KvPools& pools,
                                     const NamespaceKey& name_space,
                                     absl::Span<const TokenId> tokens, const std::string& path) {
-  if (absl::Status kinds = CheckKinds(pools); !kinds.ok()) return kinds;
   // One more, because a match covers all tokens except the last.
   std::vector<TokenId> wanted(tokens.begin(), tokens.end());
   wanted.push_back(0);
@@ -343,9 +388,10 @@ absl::StatusOr<KvFileReport> SaveKv(CacheClient& client, SequenceId scratch, con
   file << header;
   const uint64_t data_begin = sizeof(length) + header.size();
   const std::vector<uint64_t> offsets = OffsetsOf(pools, saved.size());
-  for (const std::unique_ptr<MappedPool>& pool : pools.pools()) {
-    absl::Status written = SavePool(*pool, sequence.table(pool->mapping().layout.layers.front()),
-                                    *cached, data_begin, offsets, file);
+  for (const PoolAndScales& pool : WithScales(pools)) {
+    absl::Status written =
+        SavePool(pool, sequence.table(pool.pool->mapping().layout.layers.front()), *cached,
+                 data_begin, offsets, file);
     if (!written.ok()) return written;
   }
   file.close();
@@ -357,7 +403,6 @@ absl::StatusOr<KvFileReport> SaveKv(CacheClient& client, SequenceId scratch, con
 
 absl::StatusOr<KvFileReport> LoadKv(CacheClient& client, SequenceId scratch, const KvPools& pools,
                                     const NamespaceKey& name_space, const std::string& path) {
-  if (absl::Status kinds = CheckKinds(pools); !kinds.ok()) return kinds;
   const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
   if (!file.ok()) return file.status();
   const auto refuse = [&](const auto&... why) {
@@ -376,19 +421,19 @@ absl::StatusOr<KvFileReport> LoadKv(CacheClient& client, SequenceId scratch, con
   if (!tokens.ok()) return refuse(tokens.status().message());
   const auto count = static_cast<uint32_t>(tokens->size());
   for (size_t i = 0; i < pools.layers().size(); ++i) {
-    for (const std::string& name : {KeysName(i), ValuesName(i)}) {
-      absl::Status fits = CheckTensor(*file, name, pools.layers()[i], count);
-      if (!fits.ok()) return fits;
-    }
+    const kernels::KvLayer& layer = pools.layers()[i];
+    absl::Status fits = CheckTensor(*file, KeysName(i), layer, count);
+    if (fits.ok() && HasValues(layer)) fits = CheckTensor(*file, ValuesName(i), layer, count);
+    if (!fits.ok()) return fits;
   }
 
   Scratch sequence(client, scratch, pools);
   const absl::StatusOr<uint32_t> cached = sequence.Open(name_space, *tokens, 0);
   if (!cached.ok()) return cached.status();
   if (absl::Status there = CheckTables(pools, sequence); !there.ok()) return there;
-  for (const std::unique_ptr<MappedPool>& pool : pools.pools()) {
-    absl::Status loaded = LoadPool(*file, sequence.table(pool->mapping().layout.layers.front()),
-                                   *cached, count, *pool);
+  for (const PoolAndScales& pool : WithScales(pools)) {
+    absl::Status loaded = LoadPool(
+        *file, sequence.table(pool.pool->mapping().layout.layers.front()), *cached, count, pool);
     if (!loaded.ok()) return loaded;
   }
   if (absl::Status committed = sequence.Commit(count); !committed.ok()) return committed;

@@ -14,9 +14,11 @@
 namespace pagoda {
 
 // The file has the safetensors format. For each layer N of the model it has the tensors
-// "layers.N.keys" and "layers.N.values", [tokens][num_kv_heads][head_dim] in the pool's type. The
-// header's metadata has "format" ("pagoda-kv-1"), "model" (the cache's fingerprint) and "tokens"
-// ("1 2 3").
+// "layers.N.keys" and "layers.N.values", [tokens][num_kv_heads][head_dim] in the pool's type. A
+// layer with K only has keys only. Layers in float8 are bf16 in the file, multiplied by the scales
+// of their blocks: exact for the engine's own scales, which are powers of two. So files of float8
+// and of bf16 caches can be exchanged. The header's metadata has "format" ("pagoda-kv-1"), "model"
+// (the cache's fingerprint) and "tokens" ("1 2 3").
 struct KvFileReport {
   uint32_t tokens = 0;
   uint64_t bytes = 0;  // Size of the file.
@@ -24,17 +26,17 @@ struct KvFileReport {
 
 // Writes the KV of the longest cached prefix of `tokens`. Reads it through a temporary sequence,
 // whose id `scratch` must be unused. The file appears whole or not at all. Errors: NOT_FOUND if no
-// prefix is cached; FAILED_PRECONDITION if a sliding window has passed part of it; INVALID_ARGUMENT
-// for layers in float8 or with K only; errors of the file system with the path, for example
-// PERMISSION_DENIED; those of the client.
+// prefix is cached; FAILED_PRECONDITION if a sliding window has passed part of it; errors of the
+// file system with the path, for example PERMISSION_DENIED; those of the client.
 absl::StatusOr<KvFileReport> SaveKv(CacheClient& client, SequenceId scratch, const KvPools& pools,
                                     const NamespaceKey& name_space,
                                     absl::Span<const TokenId> tokens, const std::string& path);
 
 // Puts a file's KV into the cache, so that the next prompt with this prefix matches it. The form of
-// the file is not trusted; the KV values in it are. Errors: INVALID_CHECKPOINT (not such a file, or
-// of another model or shape), INVALID_ARGUMENT as above; those of the client: INVALID_COUNT,
-// BLOCKS_EXHAUSTED.
+// the file is not trusted; the KV values in it are. Blocks in float8 get new scales by the rules of
+// kernels/float8_scales.h; the numbers that SaveKv has read from such blocks stay what they are.
+// Errors: INVALID_CHECKPOINT (not such a file, or of another model or shape); those of the client:
+// INVALID_COUNT, BLOCKS_EXHAUSTED.
 absl::StatusOr<KvFileReport> LoadKv(CacheClient& client, SequenceId scratch, const KvPools& pools,
                                     const NamespaceKey& name_space, const std::string& path);
 

@@ -160,13 +160,16 @@ class GoldenEngineTest : public testing::TestWithParam<GoldenModel> {
   }
 
   // Three sequences at a time, with room for the longest golden.
-  std::unique_ptr<Engine> ServeBasic(const Setting& setting) {
+  std::unique_ptr<Engine> ServeBasic(
+      const Setting& setting, KvArrangement arrangement = KvArrangement::kTensorPerSequence) {
     const Engine::Options options = EngineOptions(GetParam(), setting);
     absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(
         options, *MakeBasicCacheClient({.spec = *Engine::CacheSpecForModel(
                                             options.model_dir, kTokensPerBlock, DType::kFloat32),
                                         .max_sequences = 3,
-                                        .max_sequence_tokens = 256}));
+                                        .max_sequence_tokens = 256,
+                                        .pages = {.reservation = Reservation::kSparse},
+                                        .arrangement = arrangement}));
     EXPECT_TRUE(engine.ok()) << engine.status();
     return *std::move(engine);
   }
@@ -243,6 +246,14 @@ TEST_P(GoldenEngineTest, WithTheReferenceBackend) {
   Served served = Serve({.backend = EngineBackend::kReference});
   ExpectGoldens(*served.engine, When::kAtOnce, goldens_);
   EXPECT_TRUE(served.cache->NothingHeld());
+}
+
+// The sequences take token slots in turn, so their blocks interleave.
+TEST_P(GoldenEngineTest, InATokenFlatPool) {
+  const std::unique_ptr<Engine> engine =
+      ServeBasic({.max_step_tokens = 40, .max_running_sequences = 3}, KvArrangement::kTokenFlat);
+  ExpectGoldens(*engine, When::kAtOnce, goldens_);
+  ExpectGoldens(*engine, When::kInTurn, goldens_);
 }
 
 TEST_P(GoldenEngineTest, WithTheReferenceBackendAndTheBasicCache) {

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -63,7 +64,8 @@ std::string ScratchPath(const std::string& name) {
 }
 
 class KvFileTest : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Models, KvFileTest, testing::Values(kTinyModel, "pagoda_qwen3_tiny"));
+INSTANTIATE_TEST_SUITE_P(Models, KvFileTest,
+                         testing::Values(kTinyModel, "pagoda_qwen3_tiny", "deepseek_v3_tiny"));
 
 TEST_P(KvFileTest, AnotherCacheGoesOnFromTheFile) {
   const std::string path = ScratchPath("kv.safetensors");
@@ -225,16 +227,62 @@ TEST(KvFileRefusalTest, AFileOfAnotherModelOrShapeIsRefused) {
   std::filesystem::remove(path);
 }
 
-TEST(KvFileRefusalTest, Float8IsNotSavedAndNotLoaded) {
-  Served served(kTinyModel, DType::kFloat8E5M2);
-  served.Generate({1, 2, 3, 4}, 2);
-  const std::string path = testing::TempDir() + "/kv_float8";
-  for (const absl::Status& status : {served.engine().SaveKv({}, {1, 2, 3, 4}, path).status(),
-                                     served.engine().LoadKv({}, path).status()}) {
-    EXPECT_EQ(ReasonOf(status), Reason::kInvalidArgument) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("layer 0 of the cache is float8"));
+std::string BytesOf(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class KvFileFloat8Test : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, KvFileFloat8Test,
+                         testing::Values(DType::kFloat8E4M3, DType::kFloat8E5M2),
+                         [](const auto& type) { return std::string(DTypeName(type.param)); });
+
+// The file has the numbers, not the bytes and scales. From another cache, also one of bf16, the
+// same file can be saved again.
+TEST_P(KvFileFloat8Test, TheNumbersComeBackExactly) {
+  const std::string path = ScratchPath("kv.safetensors");
+  const std::string again = ScratchPath("again.safetensors");
+  const std::vector<TokenId> prompt = ReadGoldenCases({kTinyModel, kTinyModel})[2].prompt;
+  Served served(kTinyModel, GetParam());
+  const Served::Answer answer = served.Generate(prompt, 20);
+  std::vector<TokenId> tokens = prompt;
+  tokens.insert(tokens.end(), answer.ids.begin(), answer.ids.end());
+  const auto saved = served.engine().SaveKv({}, tokens, path);
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  for (const DType dtype : {GetParam(), DType::kBFloat16}) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)));
+    Served other(kTinyModel, dtype);
+    const auto loaded = other.engine().LoadKv({}, path);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->tokens, saved->tokens);
+    ASSERT_TRUE(other.engine().SaveKv({}, tokens, again).ok());
+    EXPECT_EQ(BytesOf(again).size(), saved->bytes);
+    EXPECT_TRUE(BytesOf(again) == BytesOf(path));
+    if (dtype != GetParam()) continue;
+    const Served::Answer same = other.Generate(prompt, 20);
+    EXPECT_EQ(same.ids, answer.ids);
+    EXPECT_EQ(same.reused_tokens, prompt.size() - 1);
+    EXPECT_TRUE(other.cache().NothingHeld());
   }
-  EXPECT_FALSE(std::filesystem::exists(path));
+  std::filesystem::remove(path);
+  std::filesystem::remove(again);
+}
+
+// The first loaded tokens go into a block that has tokens, with scales of their own.
+TEST_P(KvFileFloat8Test, AFileGoesOnInABlockWithScales) {
+  const std::string path = ScratchPath("behind8.safetensors");
+  const std::vector<TokenId> prompt = ReadGoldenCases({kTinyModel, kTinyModel})[2].prompt;
+  Served served(kTinyModel, GetParam());
+  const Served::Answer answer = served.Generate(prompt, 20);
+  ASSERT_TRUE(served.engine().SaveKv({}, prompt, path).ok());
+  Served other(kTinyModel, GetParam());
+  other.Generate({prompt.begin(), prompt.begin() + 41}, 1);
+  const auto loaded = other.engine().LoadKv({}, path);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const Served::Answer same = other.Generate(prompt, 20);
+  EXPECT_EQ(same.ids, answer.ids);
+  EXPECT_EQ(same.reused_tokens, prompt.size() - 1);
+  std::filesystem::remove(path);
 }
 
 // A window of sixteen tokens, which a longer text has passed.

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/model/block_scales.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cache.h"
 #include "tests/engine/golden.h"
@@ -239,21 +238,6 @@ TEST(KvPoolsTest, Float8IsReadByTheScalesOfItsBlocks) {
   std::vector<float> larger = keys;
   for (float& key : larger) key *= 1000;  // As 200 / 0.2.
   ExpectNear(output, Expected(larger, values, 24, query), 1e-3f);
-}
-
-TEST(KvPoolsTest, AFreshBlockOfFloat8StartsWithScalesOfOne) {
-  std::vector<float> scales(3 * 4, 7.0f);
-  const kernels::KvLayer layer = {
-      .num_kv_heads = 2,
-      .tokens_per_block = 16,
-      .scales = {
-          .keys = scales.data(), .values = scales.data() + 2, .per_head = true, .slot_stride = 4}};
-  StartScales({-1, 5, 33, 16, 17}, layer);
-  EXPECT_THAT(scales, ElementsAre(7, 7, 7, 7, 1, 1, 1, 1, 7, 7, 7, 7));
-  kernels::KvLayer common = layer;
-  common.scales.slot_stride = 0;
-  StartScales({0}, common);
-  EXPECT_EQ(scales[0], 7);
 }
 
 TEST(KvPoolsTest, NamesWhatDiffers) {
