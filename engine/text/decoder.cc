@@ -167,7 +167,7 @@ void Decoder::TakeCharacters(State& state, std::string& out) const {
     }
     rest.remove_prefix(prefix.size);
   }
-  state.incomplete = std::string(rest);
+  state.incomplete.erase(0, state.incomplete.size() - rest.size());
 }
 
 void Decoder::StripBeginning(State& state, std::string& text) const {

@@ -130,8 +130,7 @@ absl::Status GgufTokenizer::EncodeText(absl::string_view text, SpecialTokens aro
   return absl::OkStatus();
 }
 
-Decoder::Piece GgufTokenizer::PieceOf(TokenId id) const {
-  const std::string& text = *Token(id);
+Decoder::Piece GgufTokenizer::PieceOf(TokenId id, const std::string& text) const {
   switch (types_[id]) {
     case GgufTokenType::kUnknown:
     case GgufTokenType::kControl:
@@ -153,8 +152,9 @@ Decoder::Piece GgufTokenizer::PieceOf(TokenId id) const {
   return {bytes.has_value() ? *std::move(bytes) : text};
 }
 
-std::string GgufTokenizer::DecodeToken(TokenId id, Decoder::State& state) const {
-  return decoder_.AddPiece(PieceOf(id), state);
+std::string GgufTokenizer::DecodeToken(TokenId id, const std::string& text,
+                                       Decoder::State& state) const {
+  return decoder_.AddPiece(PieceOf(id, text), state);
 }
 
 std::optional<TokenId> GgufTokenizer::Find(absl::string_view token) const {

@@ -48,11 +48,12 @@ class GgufTokenizer final : public Tokenizer {
   absl::Status EncodePart(absl::string_view text, absl::Time deadline,
                           std::vector<TokenId>& out) const;
   void EncodeWord(absl::string_view word, std::vector<TokenId>& out) const;
-  Decoder::Piece PieceOf(TokenId id) const;
+  Decoder::Piece PieceOf(TokenId id, const std::string& text) const;
 
   absl::Status EncodeText(absl::string_view text, SpecialTokens around, absl::Time deadline,
                           std::vector<TokenId>& out) const override;
-  std::string DecodeToken(TokenId id, Decoder::State& state) const override;
+  std::string DecodeToken(TokenId id, const std::string& text,
+                          Decoder::State& state) const override;
   std::string FinishText(Decoder::State& state) const override { return decoder_.Finish(state); }
 
   // One of the two.

@@ -173,8 +173,9 @@ absl::Status JsonTokenizer::EncodeText(absl::string_view text, SpecialTokens aro
   return absl::OkStatus();
 }
 
-std::string JsonTokenizer::DecodeToken(TokenId id, Decoder::State& state) const {
-  return decoder_.Add(*Token(id), state);
+std::string JsonTokenizer::DecodeToken(TokenId /*id*/, const std::string& text,
+                                       Decoder::State& state) const {
+  return decoder_.Add(text, state);
 }
 
 }  // namespace pagoda

@@ -46,7 +46,8 @@ class JsonTokenizer final : public Tokenizer {
 
   absl::Status EncodeText(absl::string_view text, SpecialTokens around, absl::Time deadline,
                           std::vector<TokenId>& out) const override;
-  std::string DecodeToken(TokenId id, Decoder::State& state) const override;
+  std::string DecodeToken(TokenId id, const std::string& text,
+                          Decoder::State& state) const override;
   std::string FinishText(Decoder::State& state) const override { return decoder_.Finish(state); }
 
   std::unique_ptr<Bpe> bpe_;

@@ -65,9 +65,10 @@ std::string Tokenizer::Decode(absl::Span<const TokenId> tokens, SpecialTokens sp
 }
 
 std::string StreamDecoder::Add(TokenId token) {
-  if (tokenizer_.Token(token) == nullptr) return "";
+  const std::string* const text = tokenizer_.Token(token);
+  if (text == nullptr) return "";
   if (special_ == SpecialTokens::kLeaveOut && tokenizer_.IsSpecial(token)) return "";
-  return tokenizer_.DecodeToken(token, state_);
+  return tokenizer_.DecodeToken(token, *text, state_);
 }
 
 }  // namespace pagoda

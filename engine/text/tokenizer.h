@@ -70,8 +70,9 @@ class Tokenizer {
   // Appends the text's tokens. The text is UTF-8.
   virtual absl::Status EncodeText(absl::string_view text, SpecialTokens around, absl::Time deadline,
                                   std::vector<TokenId>& out) const = 0;
-  // The whole characters that the token completes, as StreamDecoder::Add. A token has the id.
-  virtual std::string DecodeToken(TokenId id, Decoder::State& state) const = 0;
+  // The whole characters that the token completes, as StreamDecoder::Add. `text` is Token(id).
+  virtual std::string DecodeToken(TokenId id, const std::string& text,
+                                  Decoder::State& state) const = 0;
   virtual std::string FinishText(Decoder::State& state) const = 0;
 };
 
