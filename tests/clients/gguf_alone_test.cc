@@ -1,0 +1,100 @@
+// A GGUF file alone is a whole model: configuration, weights, tokenizer and chat template.
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "clients/pagoda_run/local_model.h"
+#include "engine/checkpoint/gguf_cursor.h"
+#include "engine/checkpoint/gguf_values.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/base/require.h"
+#include "tests/engine/gguf_content.h"
+#include "tests/engine/golden.h"
+#include "tests/engine/small_vocabulary.h"
+
+namespace pagoda {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+
+constexpr char kTemplate[] =
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "<|im_start|>assistant\n";
+
+// The file with these keys beside its own.
+std::string WithKeys(const std::string& content, const std::vector<std::string>& keys) {
+  GgufCursor cursor({reinterpret_cast<const std::byte*>(content.data()), content.size()});
+  cursor.Take(8);  // The magic and the version.
+  const auto tensors = cursor.Number<uint64_t>();
+  const auto count = cursor.Number<uint64_t>();
+  Require(ReadGgufMetadata(cursor, count));
+  const uint64_t keys_end = cursor.position();
+  for (uint64_t i = 0; i < tensors; ++i) {
+    cursor.Name();
+    cursor.Take(8 * cursor.Number<uint32_t>());  // The shape.
+    cursor.Take(4 + 8);                          // Type and offset.
+  }
+  const uint64_t header_end = cursor.position();
+  std::string changed = content.substr(0, 16) + GgufNumber(count + keys.size(), 8) +
+                        content.substr(24, keys_end - 24);
+  for (const std::string& key : keys) changed += key;
+  changed += content.substr(keys_end, header_end - keys_end);
+  changed.resize((changed.size() + 31) / 32 * 32);
+  return changed + content.substr((header_end + 31) / 32 * 32);
+}
+
+class GgufAloneTest : public testing::Test {
+ protected:
+  GgufAloneTest() {
+    vocabulary_.AddToken("<|im_start|>", SmallVocabulary::kControl);
+    vocabulary_.AddToken("<|im_end|>", SmallVocabulary::kControl);
+    while (vocabulary_.tokens().size() < 512) {
+      vocabulary_.AddToken("word" + std::to_string(vocabulary_.tokens().size()),
+                           SmallVocabulary::kNormal);
+    }
+    vocabulary_.SetPlainText("tokenizer.chat_template", kTemplate);
+    std::ifstream in(GoldenDir("llama3_tiny_f16_gguf") + "/model.gguf", std::ios::binary);
+    const std::string content(std::istreambuf_iterator<char>(in), {});
+    std::ofstream(file_, std::ios::binary) << WithKeys(content, vocabulary_.Keys());
+  }
+  ~GgufAloneTest() override { std::filesystem::remove(file_); }
+
+  const std::filesystem::path file_ = std::filesystem::path(testing::TempDir()) / "alone.gguf";
+  SmallVocabulary vocabulary_ = SmallVocabulary::BytePairs("qwen2", {"hi"}, {"h i"});
+};
+
+TEST_F(GgufAloneTest, TakesTextAndConversations) {
+  const std::unique_ptr<LocalModel> model =
+      Require(LocalModel::Load({.model = file_.string(),
+                                .backend = EngineBackend::kCpu,
+                                .compute = ComputeType::kFloat32,
+                                .threads = 1,
+                                .context = 128}));
+  const LocalPrompt text = Require(model->ReadText("hi\n"));
+  EXPECT_THAT(text.tokens, ElementsAre(vocabulary_.IdOf("hi"), vocabulary_.IdOf("\u010A")));
+  const std::vector<ChatMessage> messages = {{.role = "user", .content = "hi"}};
+  const LocalPrompt chat = Require(model->ReadConversation(messages));
+  EXPECT_EQ(chat.tokens.front(), vocabulary_.IdOf("<|im_start|>"));
+  EXPECT_THAT(chat.tokens,
+              AllOf(Contains(vocabulary_.IdOf("hi")), Contains(vocabulary_.IdOf("<|im_end|>"))));
+  // The file names no end token, but its vocabulary has one.
+  EXPECT_THAT(text.stop_tokens, Contains(vocabulary_.IdOf("<|im_end|>")));
+  EXPECT_THAT(chat.stop_tokens, Contains(vocabulary_.IdOf("<|im_end|>")));
+  std::string streamed;
+  const LocalAnswer answer = Require(model->Answer(
+      {.prompt = chat, .max_new_tokens = 8, .on_token = [&](TokenId, const std::string& piece) {
+         streamed += piece;
+       }}));
+  EXPECT_EQ(answer.tokens.size(), 8);
+  EXPECT_EQ(answer.text.substr(0, streamed.size()), streamed);
+}
+
+}  // namespace
+}  // namespace pagoda
