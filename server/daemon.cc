@@ -1,7 +1,6 @@
 #include "server/daemon.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -65,12 +64,6 @@ absl::StatusOr<std::shared_ptr<TlsCredentials>> MakeTls(const Config::Server& se
   if (!server.tls.enabled() || server.grpc_address.empty()) return nullptr;
   return TlsCredentials::Create(server.tls,
                                 server.insecure ? Exposure::kWarned : Exposure::kRefused);
-}
-
-// The model's name as operators know it: the last part of its folder's path.
-std::string ModelName(const std::string& model_dir) {
-  const std::filesystem::path path(model_dir);
-  return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
 }  // namespace

@@ -463,6 +463,7 @@ absl::Status ServedCache::LoadEngine() {
        .gpu_attention = chosen.gpu_attention,
        .gpu_report = gpu_report_,
        .cpu = {.num_threads = chosen.threads, .compute = chosen.compute},
+       .adapters = chosen.adapters,
        .scheduler = {.max_step_tokens = chosen.max_step_tokens,
                      .max_running_sequences = chosen.max_running_sequences,
                      .preemption = chosen.preemption},
@@ -478,6 +479,10 @@ absl::Status ServedCache::LoadEngine() {
                    text_->chat.ok() ? text_->chat->name() : text_->chat.status().message()));
   Log(LogLevel::kInfo, absl::StrCat("model loaded: ", chosen.model_dir, ": ",
                                     engine_->description(), ", kv ", NameOf(KvModes(), chosen.kv)));
+  for (const NamedAdapter& adapter : engine_->adapters()) {
+    Log(LogLevel::kInfo, absl::StrCat("adapter loaded: ", adapter.name, ", the namespaces of its ",
+                                      "prompts have lora_id ", adapter.fingerprint));
+  }
   return absl::OkStatus();
 }
 

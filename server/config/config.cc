@@ -312,8 +312,13 @@ std::vector<ConfigKey> EventsKeys(Config::Events* events) {
   };
 }
 
+std::vector<ConfigKey> AdapterKeys(AdapterFolder* adapter) {
+  return {TextKey("name", &adapter->name), TextKey("path", &adapter->path)};
+}
+
 std::vector<ConfigKey> EngineKeys(Config::Engine* engine) {
   return {TextKey("model_dir", &engine->model_dir),
+          ListKey("adapters", &engine->adapters, AdapterKeys, /*min_elements=*/0),
           ChoiceKey<KvMode>("kv", &engine->kv, KvModes()),
           ChoiceKey<EngineBackend>("backend", &engine->backend, EngineBackends()),
           ChoiceKey<GpuAttention>("gpu_attention", &engine->gpu_attention, GpuAttentions()),
@@ -488,6 +493,7 @@ std::vector<std::string*> Paths(Config& config) {
   paths.push_back(&config.memory.disk.path);
   for (std::string* path : StorePaths(config)) paths.push_back(path);
   for (Config::Cache::TierConfig& tier : config.cache.tiers) paths.push_back(&tier.path);
+  for (AdapterFolder& adapter : config.engine.adapters) paths.push_back(&adapter.path);
   for (Config::Tenant& tenant : config.tenants) {
     paths.push_back(&tenant.credentials.tokens_file);
   }
@@ -495,6 +501,11 @@ std::vector<std::string*> Paths(Config& config) {
 }
 
 }  // namespace
+
+std::string ModelName(const std::string& model_dir) {
+  const std::filesystem::path path(model_dir);
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
 
 absl::Status CheckCacheName(const std::string& name) {
   constexpr size_t kMaxBytes = 64;

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "engine/adapter_folders.h"
 #include "engine/choices.h"
 #include "events/event.h"
 #include "manager/lifecycle_events.h"
@@ -326,6 +327,7 @@ struct Config {
 
   struct Engine {
     std::string model_dir;  // Empty: no engine.
+    std::vector<AdapterFolder> adapters;
     KvMode kv = KvMode::kPaged;
     EngineBackend backend = EngineBackend::kAuto;
     GpuAttention gpu_attention = GpuAttention::kAuto;
@@ -348,6 +350,9 @@ struct Config {
 // The most caches that memory.max_caches allows.
 inline constexpr uint32_t kMaxCaches = 1024;
 
+// The model's name as its users know it: the last part of its folder's path.
+std::string ModelName(const std::string& model_dir);
+
 // A cache's name is part of the names of shared memory and of folders. Errors: INVALID_ARGUMENT
 // unless it has 1 to 64 letters, digits, '-', '_' or '.' and is neither "." nor "..".
 absl::Status CheckCacheName(const std::string& name);
@@ -366,6 +371,7 @@ absl::StatusOr<Config> LoadConfig(const std::string& file);
 //   model.
 // * Tiers have distinct names, and quotas name existing tiers. A tier on disk is the last one, lies
 //   below host memory, and has a folder.
+// * The adapters have a model, and distinct names that are not the model's.
 // * The daemon's own engine can reach the primary tier. A warm restart needs host memory.
 // * Addresses of the store and of peers are addresses. What is published, and what peers read, does
 //   not go to strangers: see CheckStore and CheckPeers.

@@ -141,6 +141,24 @@ absl::Status CheckModel(const Config& config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckAdapters(const Config& config) {
+  const Config::Engine& engine = config.engine;
+  if (engine.adapters.empty()) return absl::OkStatus();
+  if (engine.model_dir.empty()) {
+    return InvalidArgument("engine.adapters needs engine.model_dir, the model that they change");
+  }
+  if (absl::Status status = CheckAdapterFolders(engine.adapters); !status.ok()) {
+    return InvalidArgument(absl::StrCat("engine.adapters: ", status.message()));
+  }
+  const std::string model = ModelName(engine.model_dir);
+  for (const AdapterFolder& adapter : engine.adapters) {
+    if (adapter.name != model) continue;
+    return InvalidArgument(
+        absl::StrCat("engine.adapters: '", model, "' is the model's own name; say another one"));
+  }
+  return absl::OkStatus();
+}
+
 // An engine computes on the device that holds its KV.
 absl::Status CheckEngineBackend(const Config& config) {
   const Config::Engine& engine = config.engine;
@@ -345,6 +363,7 @@ absl::Status ValidateConfig(const Config& config) {
   if (absl::Status status = CheckDiskTier(config); !status.ok()) return status;
   if (absl::Status status = CheckModel(config); !status.ok()) return status;
   if (absl::Status status = CheckQuotas(config); !status.ok()) return status;
+  if (absl::Status status = CheckAdapters(config); !status.ok()) return status;
   if (absl::Status status = CheckEngineBackend(config); !status.ok()) return status;
   if (absl::Status status = CheckPrimaryMemory(config); !status.ok()) return status;
   if (absl::Status status = CheckTls(config.server.tls); !status.ok()) return status;

@@ -16,12 +16,16 @@ GenerateRequest RequestFromProto(const v1::GenerateRequest& proto, GeneratePromp
                           .max_new_tokens = proto.max_new_tokens(),
                           .stop_tokens = std::move(prompt.stop_tokens),
                           .name_space = std::move(name_space),
+                          .adapter = proto.adapter(),
                           .num_samples = std::max(1u, proto.num_samples()),
                           .max_draft_tokens = proto.max_draft_tokens(),
+                          .beam_width = std::max(1u, proto.beam_width()),
+                          .early_stopping = proto.early_stopping(),
                           .tenant = std::move(tenant),
                           .fetch_source = proto.source().address()};
   constexpr uint32_t kMostPriority = std::numeric_limits<int32_t>::max();
   request.priority = static_cast<int32_t>(std::min(proto.priority(), kMostPriority));
+  if (proto.has_length_penalty()) request.length_penalty = proto.length_penalty();
   SamplingParams& sampling = request.sampling;
   if (proto.has_temperature()) sampling.temperature = proto.temperature();
   if (proto.has_top_k()) sampling.top_k = proto.top_k();
@@ -65,6 +69,7 @@ void ReportToProto(const GenerateReport& report, ReuseNumbers reuse, v1::Generat
   *out->mutable_total_time() = DurationToProto(report.total_time);
   *out->mutable_queue_time() = DurationToProto(report.queue_time);
   out->set_tokens_per_second(report.tokens_per_second());
+  out->mutable_beam_scores()->Add(report.beam_scores.begin(), report.beam_scores.end());
 }
 
 }  // namespace

@@ -102,6 +102,8 @@ class OpenAiApi {
   void Post(ApiRequest::Kind kind, const HttpRequest& request, HttpExchange& exchange);
   absl::StatusOr<std::unique_ptr<Place>> TakePlace(const Identity& caller)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether a request can ask for it: the model itself, or one of its adapters.
+  bool Serves(const std::string& model) const;
   absl::StatusOr<Asked> Read(ApiRequest::Kind kind, const Identity& caller, HttpExchange& exchange);
   // Tokenises through the tenant's queue. Errors: TOO_MANY_CALLS if too much work of the tenant
   // waits.
