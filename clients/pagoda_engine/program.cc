@@ -46,7 +46,8 @@ constexpr char kFooter[] = R"(Examples:
 A request is one line of JSON. Only "prompt" is required:
   {"id": ..., "prompt": [ids], "max_new_tokens": N, "stop_tokens": [ids], "cache_salt": "text",
    "temperature": T, "top_k": K, "top_p": P, "repetition_penalty": R, "seed": S,
-   "num_samples": N, "max_draft_tokens": N, "priority": N}
+   "num_samples": N, "max_draft_tokens": N, "priority": N, "beam_width": N,
+   "length_penalty": X, "early_stopping": true, "adapter": "name"}
 Its answer is one line of JSON:
   {"id": ..., "tokens": [ids], "prompt_tokens": N, "reused_tokens": N,
    "reused_secondary_tokens": N, "generated_tokens": N,
@@ -83,6 +84,7 @@ struct ProgramOptions {
   GpuAttention gpu_attention = GpuAttention::kAuto;
   ComputeType compute = ComputeType::kAuto;
   uint32_t threads = 0;
+  std::vector<std::string> adapters;  // NAME=PATH.
 
   std::string prompt_tokens;
   std::string prompt_file;
@@ -93,6 +95,7 @@ struct ProgramOptions {
   uint32_t max_new_tokens = 20;
   std::string stop_tokens;
   std::string salt;
+  std::string adapter;
   std::string load_kv;
   std::string save_kv;
 };
@@ -156,6 +159,14 @@ void AddEngineOptions(CLI::App& app, ProgramOptions& options) {
   AddChoice(app, "--compute", options.compute, ComputeTypes(), "The type of matrix products");
   app.add_option("--threads", options.threads, "CPU threads; 0: one per processor")
       ->capture_default_str();
+  app.add_option("--adapter", options.adapters,
+                 "A LoRA adapter that requests can name, and its folder; can be repeated")
+      ->type_name("NAME=PATH")
+      ->check([](const std::string& text) {
+        const size_t equals = text.find('=');
+        const bool good = equals != std::string::npos && equals != 0 && equals + 1 != text.size();
+        return good ? std::string() : "must be NAME=PATH, not " + text;
+      });
   app.add_option("--max-step-tokens", options.max_step_tokens,
                  "The most tokens that go through the model in one step")
       ->check(CLI::PositiveNumber)
@@ -187,16 +198,28 @@ void AddRequestOptions(CLI::App& app, ProgramOptions& options) {
       ->check(CheckTokens);
   app.add_option("--salt", options.salt,
                  "Only prompts with the same salt share their cached prefixes");
+  app.add_option("--use-adapter", options.adapter, "The adapter of a single generation")
+      ->type_name("NAME");
   app.add_option("--load-kv", options.load_kv,
                  "A file whose KV is put into the cache before the first request");
   app.add_option("--save-kv", options.save_kv,
-                 "A file for the KV of a single generation, prompt and answer");
+                 "A file for the KV of a single generation, prompt and answer")
+      ->excludes("--use-adapter");
   const std::map<std::string, OutputFormat> formats = {{"table", OutputFormat::kTable},
                                                        {"json", OutputFormat::kJson}};
   app.add_option("-o,--output", options.output,
                  "The output of a single generation: table for people, json for programs")
       ->transform(CLI::CheckedTransformer(formats))
       ->option_text("table|json [table]");
+}
+
+std::vector<AdapterFolder> AdaptersOf(const ProgramOptions& options) {
+  std::vector<AdapterFolder> adapters;
+  for (const std::string& text : options.adapters) {
+    const size_t equals = text.find('=');
+    adapters.push_back({.name = text.substr(0, equals), .path = text.substr(equals + 1)});
+  }
+  return adapters;
 }
 
 absl::StatusOr<ConnectedEngine::Options> EngineOptions(const ProgramOptions& options) {
@@ -223,6 +246,7 @@ absl::StatusOr<ConnectedEngine::Options> EngineOptions(const ProgramOptions& opt
                  .backend = options.backend,
                  .gpu_attention = options.gpu_attention,
                  .cpu = {.num_threads = options.threads, .compute = options.compute},
+                 .adapters = AdaptersOf(options),
                  .scheduler = {.max_step_tokens = options.max_step_tokens}},
       .kv = options.kv,
       .reconnect = absl::Seconds(options.reconnect_seconds),
@@ -243,6 +267,7 @@ absl::StatusOr<GenerateRequest> SingleRequest(const ProgramOptions& options,
                           .max_new_tokens = options.max_new_tokens,
                           .stop_tokens = *std::move(stop_tokens)};
   request.name_space.cache_salt = options.salt;
+  request.adapter = options.adapter;
   return request;
 }
 

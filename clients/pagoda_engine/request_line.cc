@@ -51,6 +51,8 @@ absl::Status ReadField(const std::string& name, const Json& value, GenerateReque
   if (name == "seed") return ReadNumber(name, value, &sampling.seed);
   if (name == "num_samples") return ReadNumber(name, value, &request.num_samples);
   if (name == "max_draft_tokens") return ReadNumber(name, value, &request.max_draft_tokens);
+  if (name == "beam_width") return ReadNumber(name, value, &request.beam_width);
+  if (name == "length_penalty") return ReadNumber(name, value, &request.length_penalty);
   if (name == "priority") return ReadNumber(name, value, &request.priority);
   if (name == "prompt" || name == "stop_tokens") {
     absl::StatusOr<std::vector<TokenId>> tokens = TokensFrom(name, value);
@@ -59,9 +61,13 @@ absl::Status ReadField(const std::string& name, const Json& value, GenerateReque
   } else if (name == "max_new_tokens") {
     if (!IsUint32(value)) return Refuse(absl::StrCat(name, " is not a count: ", value.dump()));
     request.max_new_tokens = value.get<uint32_t>();
-  } else if (name == "cache_salt") {
+  } else if (name == "early_stopping") {
+    if (!value.is_boolean()) return Refuse(absl::StrCat(name, " is not a flag: ", value.dump()));
+    request.early_stopping = value.get<bool>();
+  } else if (name == "cache_salt" || name == "adapter") {
     if (!value.is_string()) return Refuse(absl::StrCat(name, " is not a string: ", value.dump()));
-    request.name_space.cache_salt = value.get<std::string>();
+    (name == "adapter" ? request.adapter : request.name_space.cache_salt) =
+        value.get<std::string>();
   } else {
     return Refuse(absl::StrCat("unknown field '", name, "'"));
   }
@@ -113,6 +119,7 @@ Json GeneratedToJson(const Generated& generated) {
                {"preemptions", report.preemptions},
                {"drafted_tokens", report.drafted_tokens},
                {"accepted_draft_tokens", report.accepted_draft_tokens}};
+  if (!report.beam_scores.empty()) json["beam_scores"] = report.beam_scores;
   if (generated.tokens.size() == 1) return json;
   for (size_t i = 0; i < generated.tokens.size(); ++i) {
     json["samples"].push_back(

@@ -35,8 +35,12 @@ struct GenerateOptions {
   std::string stop_tokens;
   uint32_t num_samples = 1;
   std::string source;
+  std::string adapter;
   SamplingOptions sampling;
   std::optional<uint32_t> top_logprobs;
+  uint32_t beams = 1;
+  std::optional<float> length_penalty;
+  bool early_stopping = false;
 };
 
 // A random prompt needs the vocabulary's size, which the daemon knows.
@@ -83,16 +87,24 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(const GlobalOptions& globals,
   request.set_max_new_tokens(options.max_new_tokens);
   request.set_num_samples(options.num_samples);
   if (!options.source.empty()) request.mutable_source()->set_address(options.source);
+  request.set_adapter(options.adapter);
   ApplySampling(options.sampling, request);
   if (options.top_logprobs.has_value()) request.set_top_logprobs(*options.top_logprobs);
+  if (options.beams > 1) request.set_beam_width(options.beams);
+  if (options.length_penalty.has_value()) request.set_length_penalty(*options.length_penalty);
+  request.set_early_stopping(options.early_stopping);
   return request;
 }
 
 void PrintSamples(const std::vector<std::vector<TokenId>>& samples,
                   const v1::GenerateReport& report) {
   for (size_t i = 0; i < samples.size(); ++i) {
-    absl::PrintF("sample %d  %s  (%s)\n", i, absl::StrJoin(samples[i], " "),
-                 FinishText(report.finish_reasons(static_cast<int>(i))));
+    const int index = static_cast<int>(i);
+    const std::string score = index < report.beam_scores_size()
+                                  ? absl::StrFormat(", score %.4f", report.beam_scores(index))
+                                  : "";
+    absl::PrintF("sample %d  %s  (%s%s)\n", i, absl::StrJoin(samples[i], " "),
+                 FinishText(report.finish_reasons(index)), score);
   }
 }
 
@@ -170,6 +182,7 @@ void PrintJson(const GenerateOptions& options, const Said& said, const v1::Gener
   }
   if (!options.text.empty()) json["text"] = said.text;
   if (options.num_samples > 1) json["samples"] = said.samples;
+  if (options.beams > 1) json["beam_scores"] = report.beam_scores();
   if (options.top_logprobs.has_value()) json["logprobs"] = said.details;
   std::cout << json.dump() << std::endl;
 }
@@ -187,8 +200,9 @@ absl::Status RunGenerate(const GlobalOptions& globals, const GenerateOptions& op
   Said said{.samples = std::vector<std::vector<TokenId>>(options.num_samples)};
   v1::GenerateReport report;
   v1::GenerateResponse message;
-  // Several samples arrive interleaved, so they are printed at the end.
-  const bool live = globals.output == OutputFormat::kTable && options.num_samples == 1;
+  // Several samples arrive interleaved, so they are printed at the end; and scores come at the end.
+  const bool live =
+      globals.output == OutputFormat::kTable && options.num_samples == 1 && options.beams == 1;
   while (stream->Read(&message)) {
     if (live) {
       if (!options.text.empty()) {
@@ -225,7 +239,7 @@ void AddPromptOptions(CLI::App& command, GenerateOptions& options) {
       ->add_option("--prompt-file", options.prompt_file,
                    "A file of token ids, separated by commas or whitespace; - is standard input")
       ->type_name("FILE");
-  prompt->add_option("--prompt", options.text, "Text, if the model has a tokenizer.json")
+  prompt->add_option("--prompt", options.text, "Text, if the model has a tokenizer")
       ->check([](const std::string& text) {
         return text.empty() ? std::string("must not be empty") : std::string();
       });
@@ -249,6 +263,21 @@ void AddAnswerOptions(CLI::App& command, GenerateOptions& options) {
       "--logprobs", options.top_logprobs,
       "With -o json: add each token's log probability, and those of this many alternatives");
   command
+      .add_option("--beams", options.beams,
+                  "Beam search with this many beams, 2 to 32; --samples of the best answers are "
+                  "printed")
+      ->check(CLI::Range(1, 32));
+  command.add_option("--length-penalty", options.length_penalty,
+                     "With --beams: scores are divided by the answer's length to this power; "
+                     "default 1");
+  command.add_flag("--early-stopping", options.early_stopping,
+                   "With --beams: end as soon as as many answers have ended as there are beams");
+  command
+      .add_option(
+          "--adapter", options.adapter,
+          "A LoRA adapter of the daemon's engine (engine.adapters); default: the model alone")
+      ->type_name("NAME");
+  command
       .add_option("--source", options.source,
                   "Another daemon that has the prompt's blocks: its peer address")
       ->type_name("HOST:PORT");
@@ -270,6 +299,7 @@ void AddGenerateCommand(CLI::App& app, const GlobalOptions& globals, Action& cho
       "  pagodactl generate --prompt-tokens 1,2,3\n"
       "  pagodactl generate --random-prompt 64 --seed 7 --max-new-tokens 40\n"
       "  pagodactl generate --prompt-tokens 1,2,3 --temperature 0.8 --top-p 0.95 --samples 4\n"
+      "  pagodactl generate --prompt-tokens 1,2,3 --beams 4 --samples 2 --length-penalty 0.8\n"
       "  echo 5 6 7 | pagodactl generate --prompt-file - -o json");
   command->callback([&globals, &chosen, options] {
     chosen = [&globals, options] { return RunGenerate(globals, *options); };
