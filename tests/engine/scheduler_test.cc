@@ -450,9 +450,9 @@ TEST(BasicCacheTest, ATokenFlatCacheGivesSlotsAsSequencesGrow) {
     return *client->Execute({&operation, 1})->results.front();
   };
   const auto slots = [&](SequenceId id) {
+    const OperationResult described = run(DescribeSequence{id});
     std::vector<uint32_t> list;
-    for (const auto& block :
-         std::get<DescribedSequence>(run(DescribeSequence{id})).tables.front().blocks) {
+    for (const auto& block : std::get<DescribedSequence>(described).tables.front().blocks) {
       list.push_back(block.slot.value());
     }
     return list;
