@@ -100,7 +100,7 @@ TEST(GgufPreTokenizerTest, EveryNameCutsAsInLlamaCpp) {
   const json cases = ReadJson("words.json");
   const GgufFile file = OpenKind("bytes");
   GgufMetadata metadata = file.metadata();
-  std::set<std::string> seen = {"gemma4", "sarvam-moe"};  // These need other vocabularies.
+  std::set<std::string> seen = {"gemma4", "sarvam-moe"};  // These need another vocabulary.
   for (const json& result : cases["results"]) {
     for (const std::string name : result["names"]) {
       SCOPED_TRACE(name);
@@ -117,6 +117,22 @@ TEST(GgufPreTokenizerTest, EveryNameCutsAsInLlamaCpp) {
     }
   }
   EXPECT_THAT(GgufPreTokenizerNames(), ElementsAreArray(seen));
+}
+
+TEST(GgufPreTokenizerTest, LinesWithVisibleSpacesAreThoseOfLlamaCpp) {
+  const json cases = ReadJson("words.json");
+  const GgufFile file = OpenKind("gemma4");
+  GgufMetadata metadata = file.metadata();
+  metadata["tokenizer.ggml.model"] = "gpt2";
+  metadata["tokenizer.ggml.pre"] = "sarvam-moe";
+  const auto tokenizer = Tokenizer::FromGguf(metadata);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  for (size_t i = 0; i < cases["texts"].size(); ++i) {
+    const auto ids =
+        (*tokenizer)->Encode(cases["texts"][i].get<std::string>(), SpecialTokens::kLeaveOut);
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    EXPECT_THAT(*ids, ElementsAreArray(Ids(cases["sarvam-moe"][i]))) << cases["texts"][i];
+  }
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 * KIND.json: texts with the ids, alone and with the special tokens around them, and ids with the
   text of their tokens.
 * words.json: the ids of texts with bytes.gguf, if tokenizer.ggml.pre has another name. Names with
-  the same results are together.
+  the same results are together. "sarvam-moe" has those with gemma4.gguf, as model "gpt2".
 
 Merges are learnt from whole lines, so that they cross words: where a text is cut shows in its ids.
 """
@@ -188,7 +188,7 @@ def write_spaces(path):
           add_eos_token=True, add_space_prefix=True, chat_template=TEMPLATE)
 
 
-def write_gemma4(path):
+def write_gemma4(path, model="gemma4", **fields):
     lines = [re.findall("[^\n]+|\n+", "".join(line)) for line in spaced_lines()]
     merges = learn([list(part) for line in lines for part in line], 350)
     characters = [character for character, _ in collections.Counter(c for line in spaced_lines() for c in line).most_common(90)]
@@ -201,8 +201,8 @@ def write_gemma4(path):
     for name in ("<tool>", "</tool>", "<|a|>", "<|ab|>", "<|x|>"):
         tokens.append(name)
         types.append(USER)
-    write(path, "gemma4", tokens, types, token_scores=[0.0] * len(tokens), token_merges=[f"{left} {right}" for left, right in merges],
-          bos_token_id=2, eos_token_id=1, unk_token_id=3, add_bos_token=True, add_space_prefix=False)
+    write(path, model, tokens, types, token_scores=[0.0] * len(tokens), token_merges=[f"{left} {right}" for left, right in merges],
+          bos_token_id=2, eos_token_id=1, unk_token_id=3, add_bos_token=True, add_space_prefix=False, **fields)
 
 
 def cases(reference, size):
@@ -241,7 +241,9 @@ def words():
             write_bytes(path, name)
             reference = Reference(path)
             results[json.dumps([reference.encode(text, False) for text in WORDS])].append(name)
-    return {"texts": WORDS, "results": [{"names": names, "ids": json.loads(ids)} for ids, names in results.items()]}
+        write_gemma4(path, "gpt2", tokenizer_pre="sarvam-moe")
+        sarvam = [Reference(path).encode(text, False) for text in WORDS]
+    return {"texts": WORDS, "sarvam-moe": sarvam, "results": [{"names": names, "ids": json.loads(ids)} for ids, names in results.items()]}
 
 
 def dump(path, value):
