@@ -61,11 +61,12 @@ class Engine {
   static absl::StatusOr<CacheSpec> CacheSpecForModel(const std::string& model_dir,
                                                      uint32_t tokens_per_block, DType kv_dtype);
 
-  // Loads the checkpoint and the adapters, and maps the client's pools. `client` is the engine's own session. Its
-  // cache must have the layout and the fingerprint that CacheSpecForModel gives, and primary pools
-  // that the backend reaches. Errors: INVALID_CHECKPOINT (names the file, tensor or field, and the
-  // adapter), MODEL_MISMATCH, INVALID_ARGUMENT; the client's; MakeBackend's, among them FAILED_PRECONDITION
-  // if the self-test leaves no kernels for the GPU that has the pools.
+  // Loads the checkpoint and the adapters, and maps the client's pools. `client` is the engine's
+  // own session. Its cache must have the layout and the fingerprint that CacheSpecForModel gives,
+  // and primary pools that the backend reaches. Errors: INVALID_CHECKPOINT (names the file, tensor
+  // or field, and the adapter), MODEL_MISMATCH, INVALID_ARGUMENT; the client's; MakeBackend's,
+  // among them FAILED_PRECONDITION if the self-test leaves no kernels for the GPU that has the
+  // pools.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(Options options,
                                                         std::unique_ptr<CacheClient> client);
   ~Engine();
