@@ -8,12 +8,9 @@
 #include <vector>
 
 #include "clients/pagoda_run/local_model.h"
-#include "engine/checkpoint/gguf_cursor.h"
-#include "engine/checkpoint/gguf_values.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/base/require.h"
-#include "tests/engine/gguf_content.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/small_vocabulary.h"
 
@@ -28,28 +25,6 @@ constexpr char kTemplate[] =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "<|im_start|>assistant\n";
 
-// The file with these keys beside its own.
-std::string WithKeys(const std::string& content, const std::vector<std::string>& keys) {
-  GgufCursor cursor({reinterpret_cast<const std::byte*>(content.data()), content.size()});
-  cursor.Take(8);  // The magic and the version.
-  const auto tensors = cursor.Number<uint64_t>();
-  const auto count = cursor.Number<uint64_t>();
-  Require(ReadGgufMetadata(cursor, count));
-  const uint64_t keys_end = cursor.position();
-  for (uint64_t i = 0; i < tensors; ++i) {
-    cursor.Name();
-    cursor.Take(8 * cursor.Number<uint32_t>());  // The shape.
-    cursor.Take(4 + 8);                          // Type and offset.
-  }
-  const uint64_t header_end = cursor.position();
-  std::string changed = content.substr(0, 16) + GgufNumber(count + keys.size(), 8) +
-                        content.substr(24, keys_end - 24);
-  for (const std::string& key : keys) changed += key;
-  changed += content.substr(keys_end, header_end - keys_end);
-  changed.resize((changed.size() + 31) / 32 * 32);
-  return changed + content.substr((header_end + 31) / 32 * 32);
-}
-
 class GgufAloneTest : public testing::Test {
  protected:
   GgufAloneTest() {
@@ -62,7 +37,7 @@ class GgufAloneTest : public testing::Test {
     vocabulary_.SetPlainText("tokenizer.chat_template", kTemplate);
     std::ifstream in(GoldenDir("llama3_tiny_f16_gguf") + "/model.gguf", std::ios::binary);
     const std::string content(std::istreambuf_iterator<char>(in), {});
-    std::ofstream(file_, std::ios::binary) << WithKeys(content, vocabulary_.Keys());
+    std::ofstream(file_, std::ios::binary) << vocabulary_.AddTo(content);
   }
   ~GgufAloneTest() override { std::filesystem::remove(file_); }
 

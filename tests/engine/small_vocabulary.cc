@@ -112,6 +112,27 @@ std::vector<std::string> SmallVocabulary::Keys() const {
   return keys;
 }
 
+std::string SmallVocabulary::AddTo(const std::string& content) const {
+  GgufCursor cursor({reinterpret_cast<const std::byte*>(content.data()), content.size()});
+  cursor.Take(8);  // The magic and the version.
+  const auto tensors = cursor.Number<uint64_t>();
+  const auto count = cursor.Number<uint64_t>();
+  PAGODA_CHECK(ReadGgufMetadata(cursor, count).ok(), "the file's own keys are valid");
+  const uint64_t keys_end = cursor.position();
+  for (uint64_t i = 0; i < tensors; ++i) {
+    cursor.Name();
+    cursor.Take(8 * cursor.Number<uint32_t>());  // The shape.
+    cursor.Take(4 + 8);                          // Type and offset.
+  }
+  const uint64_t header_end = cursor.position();
+  std::string changed = content.substr(0, 16) + GgufNumber(count + keys_.size(), 8) +
+                        content.substr(24, keys_end - 24);
+  for (const auto& [key, bytes] : keys_) changed += bytes;
+  changed += content.substr(keys_end, header_end - keys_end);
+  changed.resize((changed.size() + 31) / 32 * 32);
+  return changed + content.substr((header_end + 31) / 32 * 32);
+}
+
 const GgufMetadata& SmallVocabulary::Metadata() {
   bytes_.clear();
   for (const auto& [key, bytes] : keys_) bytes_ += bytes;

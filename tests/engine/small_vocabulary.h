@@ -46,6 +46,8 @@ class SmallVocabulary {
 
   // The keys with their values in the format.
   std::vector<std::string> Keys() const;
+  // A GGUF file's content with these keys beside its own.
+  std::string AddTo(const std::string& content) const;
   // Refers to this object, until the next call.
   const GgufMetadata& Metadata();
   absl::StatusOr<std::unique_ptr<Tokenizer>> Make() { return Tokenizer::FromGguf(Metadata()); }
