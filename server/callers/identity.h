@@ -56,6 +56,7 @@ inline constexpr Method kMethods[] = {
     {"/pagoda.v1.CacheService/Session", Access::kTenants},
     {"/pagoda.v1.CacheService/FetchPrefix", Access::kTenants},
     {"/pagoda.v1.CacheService/ExportPrefix", Access::kTenants},
+    {"/pagoda.v1.CacheService/Materialize", Access::kTenants},
     {"/pagoda.v1.EventService/Watch", Access::kTenants},
     {"/pagoda.v1.EngineService/Generate", Access::kTenants},
     {"/pagoda.v1.AdminService/GetStatus", Access::kOperators},

@@ -13,8 +13,10 @@
 #include "server/callers/admission.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/rpc/batch_run.h"
+#include "server/rpc/layer_reader.h"
 #include "server/rpc/session_owners.h"
 #include "server/rpc/session_stream.h"
+#include "server/rpc/stream_slots.h"
 #include "server/serving_state.h"
 #include "server/store/sources.h"
 
@@ -30,7 +32,8 @@ using RawBatches =
                     v1::CacheService::WithCallbackMethod_OpenCache<
                         v1::CacheService::WithCallbackMethod_FetchPrefix<
                             v1::CacheService::WithCallbackMethod_ExportPrefix<
-                                v1::CacheService::Service>>>>>>>>;
+                                v1::CacheService::WithCallbackMethod_Materialize<
+                                    v1::CacheService::Service>>>>>>>>>;
 
 // pagoda.v1.CacheService: sessions and their batches. Thread-safe. While the daemon drains, it
 // serves only KeepAlive and CloseSession. A tenant's credentials give access to its own sessions
@@ -77,6 +80,9 @@ class CacheService final : public RawBatches {
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Session(
       grpc::CallbackServerContext* context) override;
 
+  grpc::ServerWriteReactor<v1::MaterializeResponse>* Materialize(
+      grpc::CallbackServerContext* context, const v1::MaterializeRequest* request) override;
+
   // The cache whose pools a process can map with this session's token. Errors: UNKNOWN_SESSION,
   // STALE_SESSION, DRAINING; UNAUTHENTICATED if the credential that the session's client used last
   // was revoked. A call of that client with a valid credential makes the session usable again.
@@ -116,6 +122,14 @@ class CacheService final : public RawBatches {
             .max_message_bytes = options_.max_message_bytes,
             .metrics = metrics_};
   }
+  // The same for Materialize. The reader is of the returned cache.
+  struct Readable {
+    CachePtr cache;
+    LayerReader reader;
+    StreamSlots::Slot slot;
+  };
+  absl::StatusOr<Readable> CheckMaterialize(const absl::StatusOr<Identity>& caller,
+                                            const v1::MaterializeRequest& request);
   absl::StatusOr<absl::Duration> LeaseFromProto(uint64_t lease_ms) const;
 
   const Options options_;

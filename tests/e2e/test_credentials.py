@@ -44,6 +44,7 @@ ALLOWED = {
     "CacheService/Session": OF_A_SESSION,
     "CacheService/FetchPrefix": OF_A_SESSION,
     "CacheService/ExportPrefix": OF_A_SESSION,
+    "CacheService/Materialize": ("UNKNOWN_SEQUENCE", "UNKNOWN_SESSION", "UNKNOWN_SEQUENCE"),
     "EventService/Watch": FOR_ALL,
     SUBSCRIBE: FOR_ALL,
     "EngineService/Generate": ("NO_ENGINE", "NO_ENGINE", "NO_ENGINE"),

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pagoda
 import pool_view
 import pytest
@@ -80,6 +81,28 @@ def test_blocks_are_offloaded_and_onboarded_with_their_bytes(driver, start_daemo
     down, up = (types_pb2.TIER_PRIMARY, types_pb2.TIER_SECONDARY), (types_pb2.TIER_SECONDARY, types_pb2.TIER_PRIMARY)
     assert copies(daemon)[down] >= 10 and copies(daemon)[up] >= 10
     assert daemon.status().transfers.failed_total == 0
+
+
+def kv(prompt, block, pool_index, shape):
+    """The bits that gpu_pool_client writes with seed 1."""
+    state, made = (1 << 32) + prompt * 1000 + block * 10 + pool_index, bytearray()
+    for _ in range(4 * np.prod(shape)):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        made.append(state >> 56)
+    return np.frombuffer(made, np.uint32).reshape(shape)
+
+
+def test_the_daemon_reads_a_sequence_out_of_gpu_memory(driver, start_daemon):
+    driver()
+    daemon = start_daemon(cache=CUDA)
+    assert run_client(daemon, "write", 1, 1)[0] == 0
+    with pagoda.connect(f"unix:{daemon.unix_socket}") as session, session.sequence([*range(12), 7]) as sequence:
+        assert sequence.matched_tokens == 12
+        for layer, (pool_index, index, *shape) in enumerate([(0, 0, 2, 2, 2, 4, 8), (0, 1, 2, 2, 2, 4, 8), (1, 0, 1, 2, 1, 4, 8)]):
+            got = sequence.materialize(layer)
+            # (block, K and V, head, token, element) as (K and V, token, head, element).
+            expected = np.stack([kv(0, block, pool_index, shape)[index] for block in range(3)]).transpose(1, 0, 3, 2, 4).reshape(2, 12, shape[2], 8)
+            assert np.array_equal(np.stack([got.keys, got.values]).view(np.uint32), expected), layer
 
 
 def test_everybody_says_where_the_tiers_lie(driver, start_daemon):

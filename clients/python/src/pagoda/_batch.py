@@ -62,6 +62,8 @@ class Recorder:
 
     allocate_blocks = _recorded(_operations.allocate_blocks)
     free_blocks = _recorded(_operations.free_blocks)
+    fill_blocks = _recorded(_operations.fill_blocks)
+    describe_blocks = _recorded(_operations.describe_blocks)
     match = _recorded(_operations.match)
     query_capacity = _recorded(_operations.query_capacity)
     offload = _recorded(_operations.offload)

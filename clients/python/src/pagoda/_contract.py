@@ -82,6 +82,7 @@ class Calls:
         self.fetch_prefix = call_of(channel.unary_unary, "CacheService", "FetchPrefix")
         self.begin_fetch_prefix = call_of(begin, "CacheService", "FetchPrefix")
         self.export_prefix = call_of(channel.unary_unary, "CacheService", "ExportPrefix")
+        self.materialize = call_of(channel.unary_stream, "CacheService", "Materialize")
         self.watch = call_of(channel.unary_stream, "EventService", "Watch")
         self.get_status = call_of(channel.unary_unary, "AdminService", "GetStatus")
         self.list_caches = call_of(channel.unary_unary, "AdminService", "ListCaches")

@@ -52,6 +52,33 @@ def free_blocks(blocks: Iterable[Block], *, window_size: int = 0) -> Call[None]:
     return Call("free_blocks", v1.FreeBlocksRequest(window_size=window_size, blocks=refs), lambda done: None)
 
 
+def fill_blocks(fills: Iterable[values.BlockFill], *, window_size: int = 0) -> Call[None]:
+    """Declares how far raw blocks are written, and which of them are complete. All or nothing. The
+    bytes themselves are written into the pools.
+
+    Errors: BLOCK_FINALIZED (a block was finalised earlier), COMPUTED_BACKWARDS (fewer tokens than
+    declared before), INVALID_COUNT (no blocks, or more tokens than a block has), and those of
+    free_blocks.
+    """
+    filled = [v1.BlockFill(block=v1.BlockRef(block_id=fill.block.block_id, generation=fill.block.generation),
+                           filled_tokens=fill.filled_tokens, finalize=fill.finalize) for fill in fills]
+    return Call("fill_blocks", v1.FillBlocksRequest(window_size=window_size, blocks=filled), lambda done: None)
+
+
+def describe_blocks(blocks: Iterable[Block], *, window_size: int = 0) -> Call[tuple[values.BlockState, ...]]:
+    """Returns the states of raw blocks of this session, and of blocks in tables of its sequences,
+    in their order.
+
+    Errors: STALE_HANDLE (also of a freed block), FOREIGN_BLOCK, UNKNOWN_BLOCK, UNKNOWN_WINDOW,
+    INVALID_COUNT (no blocks).
+    """
+    refs = [v1.BlockRef(block_id=block.block_id, generation=block.generation) for block in blocks]
+    return Call("describe_blocks", v1.DescribeBlocksRequest(window_size=window_size, blocks=refs),
+                lambda done: tuple(values.BlockState(state.holders, state.filled_tokens, state.finalized, state.cached)
+                                   for state in done.blocks),
+                handles=lambda tokens_per_block: len(refs))
+
+
 def _with_tier_names(found: values.Match, session: Surroundings) -> values.Match:
     """Puts in the cache's own names of its tiers."""
     named = {session.cache.tier_name(Tier(place)): tokens for place, tokens in enumerate(found.tokens_by_tier.values(), 1)}

@@ -16,6 +16,7 @@ from pagoda._contract import Calls, v1
 from pagoda._endpoint import RECONNECT, TRIES, Credentials, client_name, resolve
 from pagoda._exchange import PendingCall, Question
 from pagoda._keep_alive import KeepAlive
+from pagoda._materialize import Materialized, Reading
 from pagoda._sequences import SequenceView
 from pagoda._session import SessionView, raise_failures
 from pagoda.caches import CacheIdentity, Caches, Layers, OpenedCache, Size
@@ -135,6 +136,20 @@ class Sequence(SequenceView):
         if (loss := self.loss) is not None:
             raise loss
 
+    def materialize(self, layer: int, *, begin: int | None = None, end: int | None = None, timeout: float | None = None) -> Materialized:
+        """Returns a copy of the K and V of one layer's computed tokens, as numpy arrays. It is for
+        tests, for debugging, and for clients that cannot map the pools: the bytes come through the
+        daemon. It waits for copies into the sequence's slots.
+
+        `layer`: the layer's number in the model. `begin`, `end`: the range of tokens; default: all
+        computed tokens that the layer's window still holds. `timeout`: seconds to wait for the
+        whole answer; default: the client's.
+        Errors: UNKNOWN_SEQUENCE; INVALID_ARGUMENT (no such layer, an opaque layer, tokens that are
+        not computed, or the sequence was truncated meanwhile); WINDOW_PASSED (`begin` is before the
+        tokens that the window holds); KV_LOST; TOO_MANY_CALLS.
+        """
+        return self._client._materialize(Reading(self, layer, begin, end), timeout)
+
     def __enter__(self) -> Sequence:
         return self
 
@@ -245,6 +260,8 @@ class Client(SessionView):
 
     allocate_blocks = _method(_operations.allocate_blocks)
     free_blocks = _method(_operations.free_blocks)
+    fill_blocks = _method(_operations.fill_blocks)
+    describe_blocks = _method(_operations.describe_blocks)
     match = _method(_operations.match)
     query_capacity = _method(_operations.query_capacity)
     offload = _method(_operations.offload)
@@ -387,6 +404,24 @@ class Client(SessionView):
         except ValueError:  # See _unary.
             return False
         return True
+
+    def _materialize(self, reading: Reading, timeout: float | None) -> Materialized:
+        deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
+        while True:
+            try:
+                self._read(reading, deadline - time.monotonic())
+                return reading.result()
+            except PagodaError as error:
+                if (final := reading.failed(error)) is not None:
+                    raise final from None
+
+    def _read(self, reading: Reading, timeout: float) -> None:
+        stream = self._unary(self._calls.materialize, reading.request(self._session.ref), timeout)
+        try:
+            for message in stream:
+                reading.take(message)
+        except grpc.RpcError as error:
+            raise errors.of_call(error) from None
 
     def _unary(self, call: Any, request: Any, timeout: float | None = None) -> Any:
         try:

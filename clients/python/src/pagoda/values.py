@@ -346,6 +346,32 @@ class Pinned:
 
 
 @dataclasses.dataclass(frozen=True)
+class BlockFill:
+    """How far the client has written a raw block, from the block's start. A finalised block is
+    complete: nothing may be written into it any more."""
+
+    block: Block
+    filled_tokens: int
+    finalize: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockState:
+    """The daemon's state of a block."""
+
+    holders: int
+    """The sequences that hold the block, those of other sessions too. 1 for a raw block. Of a block
+    that tenants share, a tenant's client sees its own sequences only."""
+    filled_tokens: int
+    """Its tokens with complete KV, from the block's start."""
+    finalized: bool
+    """Nothing may be written into the block: it is full and committed, or a raw block that its
+    client has finalised. A sequence's block is so until the sequence is truncated."""
+    cached: bool
+    """Other sequences can match it."""
+
+
+@dataclasses.dataclass(frozen=True)
 class FetchedPrefix:
     """What came of a fetch. Nothing is held, so the blocks can be evicted at any time."""
 

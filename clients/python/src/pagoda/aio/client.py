@@ -17,6 +17,7 @@ from pagoda._contract import Calls, v1
 from pagoda._endpoint import RECONNECT, TRIES, Credentials, client_name, resolve
 from pagoda._exchange import Question
 from pagoda._keep_alive import next_delay
+from pagoda._materialize import Materialized, Reading
 from pagoda._sequences import SequenceView
 from pagoda._session import SessionView, raise_failures
 from pagoda._watch import Reader
@@ -162,6 +163,10 @@ class Sequence(SequenceView):
         if (loss := self.loss) is not None:
             raise loss
 
+    async def materialize(self, layer: int, *, begin: int | None = None, end: int | None = None, timeout: float | None = None) -> Materialized:
+        """See pagoda.Sequence.materialize."""
+        return await self._client._materialize(Reading(self, layer, begin, end), timeout)
+
     async def __aenter__(self) -> Sequence:
         return self
 
@@ -257,6 +262,8 @@ class Client(SessionView):
 
     allocate_blocks = _method(_operations.allocate_blocks)
     free_blocks = _method(_operations.free_blocks)
+    fill_blocks = _method(_operations.fill_blocks)
+    describe_blocks = _method(_operations.describe_blocks)
     match = _method(_operations.match)
     query_capacity = _method(_operations.query_capacity)
     offload = _method(_operations.offload)
@@ -369,6 +376,23 @@ class Client(SessionView):
         except grpc.RpcError as error:
             return errors.was_connected(errors.of_call(error))
         return True
+
+    async def _materialize(self, reading: Reading, timeout: float | None) -> Materialized:
+        deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
+        while True:
+            try:
+                await self._read(reading, deadline - time.monotonic())
+                return reading.result()
+            except PagodaError as error:
+                if (final := reading.failed(error)) is not None:
+                    raise final from None
+
+    async def _read(self, reading: Reading, timeout: float) -> None:
+        try:
+            async for message in self._calls.materialize(reading.request(self._session.ref), timeout=timeout):
+                reading.take(message)
+        except grpc.RpcError as error:
+            raise errors.of_call(error) from None
 
     async def _unary(self, call: Any, request: Any, timeout: float | None = None) -> Any:
         try:
