@@ -17,7 +17,7 @@
 namespace pagoda {
 
 // Cuts a text by llama.cpp's rule: the longest of all tokens first, wherever they are, each from
-// left to right, then the next shorter one in what is left. Thread-safe.
+// left to right, then the next shorter one in what is left. Thread-compatible.
 class SpecialTokenFinder {
  public:
   struct Part {
