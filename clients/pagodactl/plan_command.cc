@@ -120,6 +120,17 @@ std::string DTypesOf(const ModelLayers& model) {
   return absl::StrJoin(names, ", ");
 }
 
+// The bytes of a block in all windows that are scales of fp8. They are in the other figures too.
+uint64_t ScaleBytes(const CacheLayout& layout) {
+  uint64_t bytes = 0;
+  for (const WindowLayout& window : layout.windows()) {
+    for (const PoolLayout& pool : window.pools) {
+      if (pool.content == PoolContent::kScales) bytes += pool.slot_stride_bytes();
+    }
+  }
+  return bytes;
+}
+
 // The daemon's configuration for these tiers. It has one dtype for all layers.
 std::string ConfigText(const Plan& plan, const PlanOptions& options) {
   std::string text = absl::StrCat("cache:\n  tokens_per_block: ", options.tokens_per_block, "\n");
@@ -204,6 +215,10 @@ void PrintTable(const Plan& plan, const PlanOptions& options) {
   absl::PrintF("layers     %s\n", DescribeLayers(plan.model.layers));
   absl::PrintF("a token    %s in all layers\n", FormatBytes(BytesPerToken(plan.layout)));
   absl::PrintF("a block    %d tokens\n", options.tokens_per_block);
+  if (const uint64_t scales = ScaleBytes(plan.layout); scales > 0) {
+    absl::PrintF("scales     %s of a block: a float32 per layer and head, for K and for V\n",
+                 FormatBytes(scales));
+  }
   absl::PrintF("sequences  %s of %s tokens at once take %s of primary memory\n\n",
                FormatCount(options.sequences), FormatCount(options.sequence_tokens),
                FormatBytes(plan.workload_bytes));
@@ -274,6 +289,7 @@ void PrintJson(const Plan& plan, const PlanOptions& options) {
                {"layers", plan.model.layers.size()},
                {"tokens_per_block", options.tokens_per_block},
                {"bytes_per_token", BytesPerToken(plan.layout)},
+               {"scale_bytes_per_block", ScaleBytes(plan.layout)},
                {"sequence_tokens", options.sequence_tokens},
                {"sequences", options.sequences},
                {"sequences_bytes", plan.workload_bytes},

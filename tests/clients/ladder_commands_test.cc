@@ -52,6 +52,26 @@ TEST(LadderCommandsTest, BadUsageExitsWithTwoAndPrintsNoResult) {
   }
 }
 
+// Half of bf16's bytes, and the scales: a float32 for K and V of each head and layer of a block.
+TEST(LadderCommandsTest, PlanShowsThatFloat8TakesHalf) {
+  constexpr uint64_t kScales = 36 * 2 * 8 * 4;
+  const std::string plan = "plan --preset qwen3-8b --primary 80GiB --dtype ";
+  for (const char* dtype : {"fp8_e4m3", "fp8_e5m2"}) {
+    const Json json = RunJson(plan + dtype);
+    EXPECT_EQ(json["scale_bytes_per_block"], kScales);
+    EXPECT_EQ(json["windows"][0]["bytes_per_block"], 32 * (72 << 10) + kScales);
+    EXPECT_EQ(json["bytes_per_token"], (72 << 10) + kScales / 32);
+    EXPECT_EQ(json["primary"]["max_concurrent_sequences"], 142);
+  }
+  const Json bf16 = RunJson(plan + "bfloat16");
+  EXPECT_EQ(bf16["scale_bytes_per_block"], 0);
+  EXPECT_EQ(bf16["windows"][0]["bytes_per_block"], 32 * (144 << 10));
+  EXPECT_EQ(bf16["primary"]["max_concurrent_sequences"], 71);
+  EXPECT_THAT(RunProgram(plan + "fp8_e4m3").out,
+              HasSubstr("scales     2.3 KiB of a block: a float32 per layer and head"));
+  EXPECT_THAT(RunProgram(plan + "bfloat16").out, Not(HasSubstr("scales")));
+}
+
 // The trace that replay_ladder_test.cc follows, with bytes: a block of 512 tokens of one layer of
 // K and V, of one head of one element of 2 bytes, is 2 KiB.
 TEST(LadderCommandsTest, ReplayPrintsTheFiguresOfEachTier) {
