@@ -74,6 +74,58 @@ def start_warm(tmp_path):
         yield start
 
 
+class Float8Engine(Engine):
+    """Numbers of 8 bits, and a scale for each layer, K or V, and head of a block. The scale is a number
+    made of the tokens up to the block's first one."""
+
+    def __init__(self, daemon):
+        self.client = Client(daemon.connect())
+        elements, scales = (pool for pool in self.client.pools() if pool.tier == types_pb2.TIER_PRIMARY)
+        self.kv, self.scales = pool_view.map_pool(elements), pool_view.map_pool(scales)
+        self.sequences = 0
+
+    @staticmethod
+    def value(tokens, position):
+        return np.uint8(hash(tuple(tokens[:position + 1])) % 251)
+
+    def run(self, tokens):
+        self.sequences += 1
+        added = self.client.add(self.sequences, tokens)
+        self.client.wait(added.ready_ticket)
+        blocks = added.tables[0].blocks
+        for position in range(len(tokens)):
+            scales = self.scales[blocks[position // TOKENS_PER_BLOCK].slot_index]
+            first = position // TOKENS_PER_BLOCK * TOKENS_PER_BLOCK
+            scale = Engine.value(tokens, first)
+            if position < added.matched_tokens:
+                assert (self.at(blocks, position) == self.value(tokens, position)).all(), (tokens, position)
+                assert (scales == scale).all(), (tokens, position)
+                continue
+            self.at(blocks, position)[:] = self.value(tokens, position)
+            if position == first:
+                scales[:] = scale
+        self.client.commit(self.sequences, len(tokens))
+        self.client.free_sequence(self.sequences)
+        return added.matched_tokens
+
+
+@pytest.mark.parametrize("end", [drain, kill])
+def test_fp8_and_its_scales_are_found_again(start_warm, end):
+    daemon = start_warm(kv_dtype="fp8_e4m3")
+    prompts = [[number] * 8 + [number, 7, 8] for number in range(10)]  # 30 blocks: some are offloaded.
+    engine = Float8Engine(daemon)
+    for prompt in prompts:
+        assert engine.run(prompt) == 0
+    daemon.wait_until_stamped()
+    cached = daemon.cached()
+    assert cached > PRIMARY, "both tiers hold blocks"
+    del engine
+
+    assert daemon.again(end) == (cached, cached)
+    engine = Float8Engine(daemon)
+    assert sum(engine.run(prompt) for prompt in prompts) >= 4 * len(prompts) * 2
+
+
 @pytest.mark.parametrize("end", [drain, kill])
 def test_prefixes_and_bytes_are_found_again(start_warm, end):
     daemon = start_warm()

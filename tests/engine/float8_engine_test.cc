@@ -16,12 +16,13 @@ namespace pagoda {
 namespace {
 
 // See kMovedNumbers in float8_kv_test.cc. The logits are of a few units.
-constexpr float kTolerance = 0.1f;
+constexpr float kTolerance = 0.05f;
 
 constexpr GoldenModel kModels[] = {
     {kTinyModel, kTinyModel},
     {"gemma3_tiny", "gemma3_tiny"},            // Sliding windows.
     {"deepseek_v3_tiny", "deepseek_v3_tiny"},  // Latents.
+    {"gpt_oss_tiny", "gpt_oss_tiny"},          // Sinks.
 };
 
 class Float8EngineTest : public testing::TestWithParam<std::tuple<GoldenModel, DType>> {
@@ -50,7 +51,6 @@ class Float8EngineTest : public testing::TestWithParam<std::tuple<GoldenModel, D
     ASSERT_TRUE(answer.report.ok()) << answer.report.status();
     EXPECT_EQ(answer.ids, alone.ids);
     EXPECT_LE(answer.worst_logit_difference, kTolerance);
-    std::printf("W %g\n", answer.worst_logit_difference);
   }
   void ExpectSame(const std::vector<GoldenAnswer>& answers) const {
     for (size_t i = 0; i < answers.size(); ++i) ExpectSame(alone_[i % alone_.size()], answers[i]);
