@@ -107,10 +107,9 @@ void AddConfig(const ModelConfig& config, Hasher& hasher) {
   for (const LayerConfig& layer : config.layers) {
     hasher.Add(layer.window.value());
     hasher.Add(layer.num_kv_heads);
-    AddRotary(config.rotaries[layer.rotary], hasher);
-    if (layer.kind == KvKind::kKeyAndValue)
-      continue;  // Unchanged from the time when this was the
-                 // only kind.
+    if (!config.alibi) AddRotary(config.rotaries[layer.rotary], hasher);
+    // This kind adds nothing, as at the time when it was the only one.
+    if (layer.kind == KvKind::kKeyAndValue) continue;
     hasher.Add(static_cast<uint64_t>(layer.kind));
     hasher.Add(layer.value_dim);
   }
