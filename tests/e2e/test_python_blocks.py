@@ -2,6 +2,7 @@
 sequence as arrays."""
 
 import asyncio
+import concurrent.futures
 import threading
 
 import numpy as np
@@ -183,3 +184,40 @@ def test_what_is_read_is_the_sequences_while_others_take_and_free_blocks(start_d
         finally:
             stopped.set()
             thread.join()
+
+
+# The daemon reads slots without a lock. What it sends must be the KV of one moment, even if the
+# client cuts the sequence and writes other KV in the same place while the daemon reads.
+def test_a_message_is_never_of_two_lives_of_a_sequence(start_daemon):
+    # A token has 8 MiB: reading it takes longer than a call.
+    daemon = start_daemon(cache={"layers": [{"count": 1, "num_kv_heads": 256, "head_dim": 4096}], "primary": 2})
+    counts = {"read": 0, "refused": 0}
+    stopped = threading.Event()
+
+    def read():
+        while not stopped.is_set():
+            try:
+                got = sequence.materialize(0, begin=1, end=2)
+            except pagoda.BadRequest:  # Cut, and not computed again yet; or cut meanwhile.
+                counts["refused"] += 1
+                continue
+            counts["read"] += 1
+            number = got.keys[0, 0, 0]
+            assert number > 0 and (got.keys == number).all() and (got.values == number).all()
+
+    with connected(daemon) as client, client.sequence(range(1)) as sequence, concurrent.futures.ThreadPoolExecutor() as pool:
+        (memory,) = client.pools()
+        token = memory.writable_array[sequence.table.slots[0], 0, :, :, 1]
+        reading = pool.submit(read)
+        try:
+            for number in range(1, 5000):
+                if reading.done() or (number > 120 and min(counts.values()) > 10):
+                    break
+                sequence.truncate(1)
+                sequence.append(number)
+                token[...] = number
+                sequence.commit(computed=2)
+        finally:
+            stopped.set()
+        reading.result()
+    assert counts["read"] and counts["refused"], counts
