@@ -79,14 +79,6 @@ std::vector<std::pair<Operation, std::string>> AllOperations() {
       {AllocateBlocks{kFullAttention, 3}, "allocate_blocks { count: 3 }"},
       {FreeBlocks{WindowSize(128), {{BlockId(4), Generation(2)}}},
        "free_blocks { window_size: 128 blocks { block_id: 4 generation: 2 } }"},
-      {FillBlocks{WindowSize(128),
-                  {{{BlockId(4), Generation(2)}, 3, BlockFill::End::kFinal},
-                   {{BlockId(5), Generation(1)}, 7}}},
-       "fill_blocks { window_size: 128 "
-       "blocks { block { block_id: 4 generation: 2 } filled_tokens: 3 finalize: true } "
-       "blocks { block { block_id: 5 generation: 1 } filled_tokens: 7 } }"},
-      {DescribeBlocks{WindowSize(128), {{BlockId(4), Generation(2)}}},
-       "describe_blocks { window_size: 128 blocks { block_id: 4 generation: 2 } }"},
       {MakeAdd(), kAddText},
       {ReserveTokens{SequenceId(7), 5}, "reserve_tokens { sequence_id: 7 count: 5 }"},
       {CommitTokens{SequenceId(7), {8, 9}, 4, 2},
@@ -122,6 +114,14 @@ std::vector<std::pair<Operation, std::string>> AllOperations() {
                   .tokens = {8, 5, 6}},
        "append_step { sequence_ids: [7, 9] tokens: [8, 5, 6] token_counts: [1, 2]"
        " computed_tokens: [3, 0] known_losses: [1, 0] }"},
+      {FillBlocks{WindowSize(128),
+                  {{{BlockId(4), Generation(2)}, 3, BlockFill::End::kFinal},
+                   {{BlockId(5), Generation(1)}, 7}}},
+       "fill_blocks { window_size: 128 "
+       "blocks { block { block_id: 4 generation: 2 } filled_tokens: 3 finalize: true } "
+       "blocks { block { block_id: 5 generation: 1 } filled_tokens: 7 } }"},
+      {DescribeBlocks{WindowSize(128), {{BlockId(4), Generation(2)}}},
+       "describe_blocks { window_size: 128 blocks { block_id: 4 generation: 2 } }"},
   };
 }
 
