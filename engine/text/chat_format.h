@@ -2,7 +2,6 @@
 #ifndef PAGODA_ENGINE_TEXT_CHAT_FORMAT_H_
 #define PAGODA_ENGINE_TEXT_CHAT_FORMAT_H_
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,85 +10,60 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/civil_time.h"
 #include "absl/types/span.h"
+#include "engine/text/chat_settings.h"
+#include "engine/text/jinja/template.h"
 #include "engine/text/tokenizer.h"
 #include "pools/types.h"
 
 namespace pagoda {
 
 struct ChatMessage {
-  std::string role;  // "system", "user" or "assistant".
+  std::string role;  // One that the model's template knows: "system", "user", "assistant", "tool".
   std::string content;
+  // The other fields as a JSON object: {"tool_calls": [...]}. Empty: none. A `content` here
+  // replaces the one above; it can be null or a list of parts.
+  std::string fields = "";
 };
 
-// The part of tokenizer_config.json about conversations.
-struct ChatSettings {
-  std::optional<std::string> chat_template;  // Jinja.
-  std::string bos_token;                     // Empty: none.
-  std::string eos_token;
+// What a template is told.
+struct Conversation {
+  absl::Span<const ChatMessage> messages;
+  absl::Span<const std::string> tools = {};  // Each a JSON object.
+  // Further variables as a JSON object: {"enable_thinking": false}. Empty: none.
+  std::string template_kwargs = "";
 };
 
-// One of the known formats. A model's template is a Jinja program, which is not run. It is
-// recognised by the tokens and words that it writes; an unknown template is refused. Thread-safe.
+// The chat template of a model, a program in Jinja. It is run as transformers runs it, with bounds
+// (jinja/template.h). Thread-safe; copies share the program.
 class ChatFormat {
  public:
-  // Reads tokenizer_config.json and chat_template.jinja in the model's folder; both are optional.
-  // Errors: INVALID_CHECKPOINT (damaged files; those of From).
+  // Errors: those of LoadChatSettings and From.
   static absl::StatusOr<ChatFormat> Load(const std::string& model_dir, const Tokenizer& tokenizer);
 
-  // Without a template: ChatML, if the vocabulary has its tokens. Errors: INVALID_CHECKPOINT, which
-  // names the known formats.
+  // Without a template: ChatML, if the vocabulary has its tokens. Errors: INVALID_CHECKPOINT (there
+  // is no template, or it cannot be parsed).
   static absl::StatusOr<ChatFormat> From(const ChatSettings& settings, const Tokenizer& tokenizer);
 
-  // The prompt with its special tokens, up to the beginning of the answer. `today` is for models
-  // that are told the date. Errors: INVALID_PROMPT (no messages, the last one is not the user's, or
-  // roles or an order that the format does not have).
-  absl::StatusOr<std::string> Render(absl::Span<const ChatMessage> messages,
-                                     absl::CivilDay today) const;
+  // The prompt with its special tokens, up to the beginning of the answer. `now` is for models that
+  // are told the date. Errors: INVALID_PROMPT (there are no messages; something is not JSON; the
+  // template refuses the conversation, fails on it, or needs more than its bounds),
+  // INVALID_CHECKPOINT (the template uses a filter that does not exist).
+  absl::StatusOr<std::string> Render(const Conversation& conversation, absl::CivilSecond now) const;
 
-  // Any of these ends the answer.
+  // Any of these ends the answer: the end-of-text tokens, and the end-of-turn tokens that the
+  // template names.
   const std::vector<TokenId>& stop_tokens() const { return stop_tokens_; }
-  // "ChatML".
-  absl::string_view name() const;
+  // "its own template" or "ChatML".
+  absl::string_view name() const { return name_; }
 
  private:
-  enum class Kind : uint8_t { kChatMl, kLlama3, kMistral, kGemma };
-  // The place of the system message in the formats of Mistral and Gemma.
-  enum class SystemPlace : uint8_t { kNone, kFirstUser, kLastUser, kOwnTurn };
+  explicit ChatFormat(jinja::Template main) : main_(std::move(main)) {}
 
-  ChatFormat() = default;
-
-  void ReadChatMl(absl::string_view text);
-  void ReadLlama3(absl::string_view text);
-  void ReadMistral(absl::string_view text);
-  void ReadGemma(absl::string_view text);
-  absl::Status CheckVocabulary(const Tokenizer& tokenizer);
-
-  absl::Status CheckRoles(absl::Span<const ChatMessage> messages) const;
-  std::string RenderChatMl(absl::Span<const ChatMessage> messages) const;
-  std::string RenderLlama3(absl::Span<const ChatMessage> messages, absl::CivilDay today) const;
-  std::string RenderMistral(absl::Span<const ChatMessage> messages) const;
-  std::string RenderGemma(absl::Span<const ChatMessage> messages) const;
-
-  Kind kind_ = Kind::kChatMl;
-  std::string begin_;  // The beginning of every prompt.
-  std::string eos_;
+  jinja::Template main_;
+  std::optional<jinja::Template> for_tools_;
+  absl::string_view name_;
+  std::vector<jinja::Field> tokens_;  // The special tokens, as variables.
   std::vector<TokenId> stop_tokens_;
-  // ChatML: the system message of conversations without one, and whether thoughts are dropped from
-  // earlier answers.
-  std::optional<std::string> default_system_;
-  bool drops_thoughts_ = false;
-  // Llama 3: whether the system message has the training and current dates. An empty fixed_date_
-  // means today.
-  bool tells_date_ = false;
-  std::string fixed_date_;
-  // Mistral: the text around the messages of the user and the assistant.
-  SystemPlace system_ = SystemPlace::kNone;
-  absl::string_view before_system_;
-  absl::string_view before_user_;
-  absl::string_view behind_user_;
-  absl::string_view before_assistant_;
-  std::string behind_assistant_;
-  bool trims_assistant_ = false;
 };
 
 }  // namespace pagoda

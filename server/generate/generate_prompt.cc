@@ -14,9 +14,13 @@ absl::StatusOr<std::string> RenderMessages(const v1::GenerateRequest& request,
   if (!text.chat.ok()) return text.chat.status();
   std::vector<ChatMessage> messages;
   for (const v1::ChatMessage& message : request.messages()) {
-    messages.push_back({.role = message.role(), .content = message.content()});
+    messages.push_back(
+        {.role = message.role(), .content = message.content(), .fields = message.fields()});
   }
-  return text.chat->Render(messages, absl::ToCivilDay(now, absl::UTCTimeZone()));
+  const std::vector<std::string> tools(request.tools().begin(), request.tools().end());
+  return text.chat->Render(
+      {.messages = messages, .tools = tools, .template_kwargs = request.chat_template_kwargs()},
+      absl::ToCivilSecond(now, absl::UTCTimeZone()));
 }
 
 }  // namespace
@@ -29,6 +33,11 @@ absl::StatusOr<GeneratePrompt> ReadPrompt(const v1::GenerateRequest& request, co
   if (is_chat + is_text + is_ids > 1) {
     return MakeError(Reason::kInvalidPrompt,
                      "a prompt is one of prompt_tokens, prompt_text and messages");
+  }
+  if (!is_chat && (request.tools_size() > 0 || !request.chat_template_kwargs().empty())) {
+    return MakeError(
+        Reason::kInvalidPrompt,
+        "tools and chat_template_kwargs are for messages: the chat template gets them");
   }
   GeneratePrompt prompt;
   prompt.stop_tokens = {request.stop_tokens().begin(), request.stop_tokens().end()};

@@ -1,13 +1,16 @@
 #include "server/openai/api_request.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/engine.h"
+#include "engine/generate.h"
 #include "engine/text/bounded_json.h"
+#include "server/openai/api_conversation.h"
 #include "server/openai/api_error.h"
 #include "server/openai/api_fields.h"
 
@@ -16,9 +19,6 @@ namespace {
 
 using Kind = ApiRequest::Kind;
 
-// The deepest supported value is a part of a message in the list of messages. Fields that are
-// refused by name can be deeper.
-constexpr int kMaxDepth = 32;
 constexpr int64_t kMaxNumber = std::numeric_limits<int32_t>::max();
 // OpenAI's default, for completions only.
 constexpr uint32_t kDefaultCompletionTokens = 16;
@@ -50,44 +50,6 @@ void ReadPrompts(ApiFields& fields, ApiRequest& request) {
         "prompt", absl::StrCat("must have at least one element and at most ", kMaxApiChoices)));
   }
   for (const nlohmann::json& element : *prompt) add(element);
-}
-
-// A text, or a list of text parts.
-absl::StatusOr<std::string> ContentOf(const nlohmann::json& message, const std::string& path) {
-  const auto content = message.find("content");
-  if (content == message.end()) return BadField(path, "is missing");
-  if (content->is_string()) return content->get<std::string>();
-  if (!content->is_array()) return BadField(path, "is neither a string nor a list of parts");
-  std::string text;
-  for (const nlohmann::json& part : *content) {
-    if (!part.is_object() || part.value("type", nlohmann::json()) != "text" ||
-        !part.contains("text") || !part["text"].is_string()) {
-      return FieldNotServed(path, "has a part that is not text");
-    }
-    text += part["text"].get<std::string>();
-  }
-  return text;
-}
-
-void ReadMessages(ApiFields& fields, ApiRequest& request) {
-  const nlohmann::json* messages = fields.Find("messages");
-  if (messages == nullptr || !messages->is_array()) {
-    return fields.Complain(BadField("messages", "is not a list"));
-  }
-  for (const nlohmann::json& message : *messages) {
-    const std::string path = absl::StrCat("messages[", request.messages.size(), "]");
-    if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
-      return fields.Complain(BadField(path, "has no role"));
-    }
-    for (const char* name : {"tool_calls", "tool_call_id", "function_call", "audio"}) {
-      if (message.contains(name) && !message[name].is_null()) {
-        return fields.Complain(FieldNotServed(absl::StrCat(path, ".", name)));
-      }
-    }
-    absl::StatusOr<std::string> content = ContentOf(message, path + ".content");
-    if (!content.ok()) return fields.Complain(content.status());
-    request.messages.push_back({message["role"].get<std::string>(), *std::move(content)});
-  }
 }
 
 void ReadStops(ApiFields& fields, ApiRequest& request) {
@@ -191,7 +153,50 @@ void ReadExtensions(ApiFields& fields, ApiRequest& request) {
   fields.Read("return_token_ids", &request.return_token_ids);
 }
 
-void RefuseTheRest(ApiFields& fields, Kind kind, uint32_t samples) {
+// As vLLM names them. The width is best_of, or n without it. A beam search of one beam is greedy.
+void ReadBeams(ApiFields& fields, ApiRequest& request) {
+  bool wanted = false;
+  fields.Read("use_beam_search", &wanted);
+  fields.Read("length_penalty", &request.length_penalty);
+  fields.Read("early_stopping", &request.early_stopping);
+  if (!wanted) {
+    if (request.length_penalty != 1) {
+      fields.Complain(BadField("length_penalty", "needs use_beam_search"));
+    }
+    if (request.early_stopping)
+      fields.Complain(BadField("early_stopping", "needs use_beam_search"));
+    return;
+  }
+  int64_t width = request.samples;
+  fields.ReadInteger("best_of", request.samples, kMaxBeamWidth, &width);
+  if (width > kMaxBeamWidth) {
+    fields.Complain(BadField("n", absl::StrCat("is above ", kMaxBeamWidth, ", the most beams")));
+  }
+  request.beam_width = static_cast<uint32_t>(width);
+  if (!(std::abs(request.length_penalty) <= kMaxLengthPenalty)) {
+    fields.Complain(BadField("length_penalty", absl::StrCat("must be from ", -kMaxLengthPenalty,
+                                                            " to ", kMaxLengthPenalty)));
+  }
+  SamplingParams& sampling = request.sampling;
+  if (fields.Find("temperature") == nullptr) sampling.temperature = 0;
+  const std::pair<const char*, bool> others[] = {
+      {"temperature", sampling.temperature != 0},
+      {"top_k", sampling.top_k != 0},
+      {"top_p", sampling.top_p != 1},
+      {"repetition_penalty", sampling.repetition_penalty != 1},
+      {"logprobs", sampling.top_logprobs.has_value()},
+      {"stop", !request.stop.empty()},
+      {"max_draft_tokens", request.max_draft_tokens != 0}};
+  for (const auto& [name, is_set] : others) {
+    if (is_set) fields.Complain(BadField(name, "cannot be combined with use_beam_search"));
+  }
+  if (request.beam_width == 1) {
+    request.length_penalty = 1;
+    request.early_stopping = false;
+  }
+}
+
+void RefuseTheRest(ApiFields& fields, const ApiRequest& request) {
   for (const char* name :
        {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}) {
     fields.Ignore(name);
@@ -199,13 +204,11 @@ void RefuseTheRest(ApiFields& fields, Kind kind, uint32_t samples) {
   fields.RefuseUnless("presence_penalty", 0);
   fields.RefuseUnless("frequency_penalty", 0);
   fields.RefuseUnless("logit_bias", nlohmann::json::object());
-  if (kind == Kind::kCompletion) {
+  if (request.kind == Kind::kCompletion) {
     fields.RefuseUnless("echo", false);
     fields.RefuseUnless("suffix", "");
-    fields.RefuseUnless("best_of", samples);
+    if (request.beam_width == 1) fields.RefuseUnless("best_of", request.samples);
   } else {
-    fields.RefuseUnless("tools", nlohmann::json::array());
-    fields.RefuseUnless("tool_choice", "none");
     fields.RefuseUnless("functions", nlohmann::json::array());
     fields.RefuseUnless("function_call", "none");
     fields.RefuseUnless("response_format", {{"type", "text"}});
@@ -217,7 +220,7 @@ void RefuseTheRest(ApiFields& fields, Kind kind, uint32_t samples) {
 }  // namespace
 
 absl::StatusOr<ApiRequest> ParseApiRequest(Kind kind, absl::string_view body) {
-  const absl::StatusOr<nlohmann::json> root = ParseBoundedJson(body, kMaxDepth);
+  const absl::StatusOr<nlohmann::json> root = ParseBoundedJson(body, kMaxBodyDepth);
   if (!root.ok()) return BadField("body", root.status().message());
   if (!root->is_object()) return BadField("body", "is not a JSON object");
   ApiFields fields(*root);
@@ -227,7 +230,7 @@ absl::StatusOr<ApiRequest> ParseApiRequest(Kind kind, absl::string_view body) {
   if (kind == Kind::kCompletion) {
     ReadPrompts(fields, request);
   } else {
-    ReadMessages(fields, request);
+    ReadConversation(fields, body, request);
   }
   ReadCounts(fields, request);
   ReadSampling(fields, request);
@@ -235,7 +238,8 @@ absl::StatusOr<ApiRequest> ParseApiRequest(Kind kind, absl::string_view body) {
   ReadStops(fields, request);
   ReadStreaming(fields, request);
   ReadExtensions(fields, request);
-  RefuseTheRest(fields, kind, request.samples);
+  ReadBeams(fields, request);
+  RefuseTheRest(fields, request);
   if (absl::Status status = fields.Finish(); !status.ok()) return status;
   return request;
 }

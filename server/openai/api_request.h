@@ -27,6 +27,8 @@ struct ApiRequest {
   std::string model;
   std::vector<ApiPrompt> prompts;     // For a completion; at least one.
   std::vector<ChatMessage> messages;  // For a chat.
+  std::vector<std::string> tools;     // For a chat: JSON objects.
+  std::string template_kwargs;        // For a chat: a JSON object, or empty.
   std::optional<uint32_t> max_tokens;
   uint32_t samples = 1;  // `n`.
   SamplingParams sampling;
@@ -41,6 +43,9 @@ struct ApiRequest {
   int32_t priority = 0;
   uint32_t max_draft_tokens = 0;
   std::string cache_salt;
+  uint32_t beam_width = 1;  // Above 1: a beam search, whose `samples` best answers are wanted.
+  float length_penalty = 1;
+  bool early_stopping = false;
 };
 
 // The limit on the prompts of one request, and on its answers (prompts times samples).

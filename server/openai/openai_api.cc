@@ -95,6 +95,12 @@ HttpResponse OpenAiApi::Models(const HttpRequest& request) const {
                       {"created", absl::ToUnixSeconds(start_time_)},
                       {"owned_by", "pagoda"},
                       {"max_model_len", engine_->model().max_position_embeddings}});
+    for (const NamedAdapter& adapter : engine_->adapters()) {
+      Json model = models.front();
+      model["id"] = adapter.name;
+      model["parent"] = model_name_;
+      models.push_back(std::move(model));
+    }
   }
   return {.content_type = "application/json",
           .body = TextOf({{"object", "list"}, {"data", std::move(models)}})};
@@ -204,7 +210,10 @@ absl::StatusOr<std::vector<std::vector<TokenId>>> OpenAiApi::PromptsOf(
   if (request.kind == Kind::kChat) {
     if (!text_->chat.ok()) return text_->chat.status();
     const absl::StatusOr<std::string> text =
-        text_->chat->Render(request.messages, absl::ToCivilDay(absl::Now(), absl::UTCTimeZone()));
+        text_->chat->Render({.messages = request.messages,
+                             .tools = request.tools,
+                             .template_kwargs = request.template_kwargs},
+                            absl::ToCivilSecond(absl::Now(), absl::UTCTimeZone()));
     if (!text.ok()) return text.status();
     // The chat format already contains the special tokens.
     if (absl::Status status = encode(*text, SpecialTokens::kLeaveOut); !status.ok()) return status;
@@ -230,12 +239,16 @@ absl::StatusOr<GenerateRequest> OpenAiApi::ToEngine(const ApiRequest& request,
                          .sampling = request.sampling,
                          .num_samples = request.samples,
                          .max_draft_tokens = request.max_draft_tokens,
+                         .beam_width = request.beam_width,
+                         .length_penalty = request.length_penalty,
+                         .early_stopping = request.early_stopping,
                          .priority = request.priority,
                          .tenant = (*tenants_)[caller.tenant].name};
   absl::StatusOr<NamespaceKey> name_space =
       tenants_->Confine(caller.tenant, {.cache_salt = request.cache_salt});
   if (!name_space.ok()) return name_space.status();
   wanted.name_space = *std::move(name_space);
+  if (request.model != model_name_) wanted.adapter = request.model;
   if (!request.ignore_eos) {
     const auto add = [&](const auto& ids) {
       wanted.stop_tokens.insert(wanted.stop_tokens.end(), ids.begin(), ids.end());
@@ -251,6 +264,13 @@ absl::StatusOr<GenerateRequest> OpenAiApi::ToEngine(const ApiRequest& request,
   return wanted;
 }
 
+bool OpenAiApi::Serves(const std::string& model) const {
+  const absl::Span<const NamedAdapter> adapters = engine_->adapters();
+  return model == model_name_ ||
+         std::any_of(adapters.begin(), adapters.end(),
+                     [&](const NamedAdapter& adapter) { return adapter.name == model; });
+}
+
 absl::StatusOr<OpenAiApi::Asked> OpenAiApi::Read(Kind kind, const Identity& caller,
                                                  HttpExchange& exchange) {
   const absl::StatusOr<std::string> body = exchange.ReadBody(options_.max_body_bytes, kBodyTime);
@@ -262,7 +282,7 @@ absl::StatusOr<OpenAiApi::Asked> OpenAiApi::Read(Kind kind, const Identity& call
     return MakeError(Reason::kNoEngine,
                      "the daemon runs without a model; start it with engine.model_dir");
   }
-  if (request->model != model_name_) return UnknownModel(request->model, model_name_);
+  if (!Serves(request->model)) return UnknownModel(request->model, model_name_);
   if (!request->stop.empty() && !text_->tokenizer.ok()) return text_->tokenizer.status();
   const absl::StatusOr<GenerateRequest> wanted = ToEngine(*request, caller);
   if (!wanted.ok()) return wanted.status();
@@ -300,7 +320,7 @@ void OpenAiApi::Answer(const Asked& asked, std::unique_ptr<Place> place, HttpExc
 
 ApiAnswer OpenAiApi::NewAnswer(const Asked& asked) const {
   const bool ids = asked.request.return_token_ids || !text_->tokenizer.ok();
-  return ApiAnswer(asked.request.kind, model_name_,
+  return ApiAnswer(asked.request.kind, asked.request.model,
                    ids ? ApiAnswer::TokenIds::kShow : ApiAnswer::TokenIds::kLeaveOut,
                    ReuseNumbersFor(*tenants_, asked.caller), absl::Now());
 }

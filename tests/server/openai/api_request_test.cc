@@ -178,8 +178,8 @@ TEST(ApiRequestTest, RefusesByNameWhatIsNotServed) {
     EXPECT_EQ(RefusedField(Kind::kCompletion, Completion({{field, value}})), field);
   }
   const std::vector<std::pair<std::string, json>> chats = {
-      {"tools", {{{"type", "function"}}}},
-      {"tool_choice", "auto"},
+      {"tool_choice", "required"},
+      {"tool_choice", {{"type", "function"}, {"function", {{"name", "f"}}}}},
       {"functions", {1}},
       {"response_format", {{"type", "json_object"}}},
       {"modalities", {"audio"}},
@@ -192,6 +192,108 @@ TEST(ApiRequestTest, RefusesByNameWhatIsNotServed) {
   EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"messages", {image}}})), "messages[0].content");
   const json call = {{"role", "assistant"}, {"content", ""}, {"tool_calls", {1}}};
   EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"messages", {call}}})), "messages[0].tool_calls");
+}
+
+TEST(ApiRequestTest, AChatKeepsToolsAndFieldsInTheirOrder) {
+  const std::string body =
+      R"({"model": "m", "tools": [{"type": "function", "b": 1, "a": {"d": 1, "c": 2}}],
+      "tool_choice": "auto", "chat_template_kwargs": {"z": 1, "enable_thinking": false},
+      "messages": [
+        {"role": "user", "content": "Hi", "name": null},
+        {"role": "assistant", "reasoning_content": "Hm.", "tool_calls": [
+          {"id": "1", "function": {"name": "f", "arguments": "{\"y\": 1, \"x\": [2]}"}},
+          {"id": "2", "function": {"name": "f", "arguments": ""}},
+          {"id": "3", "function": {"name": "f", "arguments": "no JSON"}},
+          {"id": "4", "function": {"name": "f", "arguments": {"w": 1}}}]},
+        {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "21"}]}]})";
+  const absl::StatusOr<ApiRequest> request = ParseApiRequest(Kind::kChat, body);
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_THAT(request->tools, ElementsAre(R"({"type":"function","b":1,"a":{"d":1,"c":2}})"));
+  EXPECT_EQ(request->template_kwargs, R"({"z":1,"enable_thinking":false})");
+  ASSERT_EQ(request->messages.size(), 3);
+  EXPECT_EQ(request->messages[0].fields, "");
+  EXPECT_EQ(request->messages[1].content, "");
+  EXPECT_EQ(request->messages[1].fields,
+            R"({"reasoning_content":"Hm.","tool_calls":[)"
+            R"({"id":"1","function":{"name":"f","arguments":{"y":1,"x":[2]}}},)"
+            R"({"id":"2","function":{"name":"f","arguments":{}}},)"
+            R"({"id":"3","function":{"name":"f","arguments":"no JSON"}},)"
+            R"({"id":"4","function":{"name":"f","arguments":{"w":1}}}]})");
+  EXPECT_EQ(request->messages[2].content, "21");
+  EXPECT_EQ(request->messages[2].fields, R"({"tool_call_id":"1"})");
+}
+
+TEST(ApiRequestTest, WithoutAChoiceOfToolsTheModelSeesNone) {
+  const json tools = {{{"type", "function"}}};
+  const auto shown = [&](const json& more) {
+    return ParseApiRequest(Kind::kChat, Chat(more).dump())->tools.size();
+  };
+  EXPECT_EQ(shown({{"tools", tools}}), 1);
+  EXPECT_EQ(shown({{"tools", tools}, {"tool_choice", "none"}}), 0);
+  const std::vector<std::pair<std::string, json>> wrong = {
+      {"tools", 7},
+      {"tools", {7}},
+      {"tools", json::array_t(129, json::object())},
+      {"chat_template_kwargs", {1}}};
+  for (const auto& [field, value] : wrong) {
+    EXPECT_EQ(RefusedField(Kind::kChat, Chat({{field, value}})), field) << value;
+  }
+  for (const json& calls : std::vector<json>{7, {7}, {{{"function", 7}}}, {{{"id", "1"}}}}) {
+    const json message = {{"role", "assistant"}, {"content", ""}, {"tool_calls", calls}};
+    EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"messages", {message}}})), "messages[0].tool_calls");
+  }
+  EXPECT_EQ(RefusedField(Kind::kCompletion, Completion({{"tools", tools}})), "tools");
+}
+
+TEST(ApiRequestTest, ABeamSearchIsNamedAsInVllm) {
+  const auto parsed = [](json more) {
+    more["use_beam_search"] = true;
+    return ParseApiRequest(Kind::kCompletion, Completion(more).dump());
+  };
+  const auto search =
+      parsed({{"n", 2}, {"best_of", 4}, {"length_penalty", 0.5}, {"early_stopping", true}});
+  ASSERT_TRUE(search.ok()) << search.status();
+  EXPECT_EQ(search->beam_width, 4u);
+  EXPECT_EQ(search->samples, 2u);
+  EXPECT_EQ(search->length_penalty, 0.5f);
+  EXPECT_TRUE(search->early_stopping);
+  EXPECT_EQ(search->sampling.temperature, 0.0f) << "the default of 1 is for sampling";
+  EXPECT_EQ(parsed({{"n", 3}})->beam_width, 3u) << "as many beams as answers";
+  // A search with one beam is greedy, and the engine gets no beam options.
+  const auto greedy = parsed({{"length_penalty", 0.5}, {"early_stopping", true}});
+  ASSERT_TRUE(greedy.ok()) << greedy.status();
+  EXPECT_EQ(greedy->beam_width, 1u);
+  EXPECT_EQ(greedy->length_penalty, 1.0f);
+  EXPECT_FALSE(greedy->early_stopping);
+  const auto chat =
+      ParseApiRequest(Kind::kChat, Chat({{"n", 2}, {"use_beam_search", true}}).dump());
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->beam_width, 2u);
+  EXPECT_EQ(ParseApiRequest(Kind::kCompletion, Completion({{"n", 2}}).dump())->beam_width, 1u);
+}
+
+TEST(ApiRequestTest, RefusesWhatABeamSearchDoesNotHave) {
+  const std::vector<std::pair<std::string, json>> wrong = {{"use_beam_search", 1},
+                                                           {"n", 33},
+                                                           {"best_of", 1},
+                                                           {"best_of", 33},
+                                                           {"length_penalty", 10.5},
+                                                           {"length_penalty", "long"},
+                                                           {"early_stopping", "never"},
+                                                           {"temperature", 0.5},
+                                                           {"top_k", 5},
+                                                           {"top_p", 0.5},
+                                                           {"repetition_penalty", 1.5},
+                                                           {"logprobs", 1},
+                                                           {"stop", "a"},
+                                                           {"max_draft_tokens", 1}};
+  for (const auto& [field, value] : wrong) {
+    json more = {{"use_beam_search", true}, {"n", 2}};
+    more[field] = value;
+    EXPECT_EQ(RefusedField(Kind::kCompletion, Completion(more)), field) << value;
+  }
+  EXPECT_EQ(RefusedField(Kind::kCompletion, Completion({{"length_penalty", 2}})), "length_penalty");
+  EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"early_stopping", true}})), "early_stopping");
 }
 
 TEST(ApiRequestTest, RefusesWhatIsNoRequestAtAll) {
