@@ -21,20 +21,9 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 
-constexpr char kTemplate[] =
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "<|im_start|>assistant\n";
-
 class GgufAloneTest : public testing::Test {
  protected:
   GgufAloneTest() {
-    vocabulary_.AddToken("<|im_start|>", SmallVocabulary::kControl);
-    vocabulary_.AddToken("<|im_end|>", SmallVocabulary::kControl);
-    while (vocabulary_.tokens().size() < 512) {
-      vocabulary_.AddToken("word" + std::to_string(vocabulary_.tokens().size()),
-                           SmallVocabulary::kNormal);
-    }
-    vocabulary_.SetPlainText("tokenizer.chat_template", kTemplate);
     std::ifstream in(GoldenDir("llama3_tiny_f16_gguf") + "/model.gguf", std::ios::binary);
     const std::string content(std::istreambuf_iterator<char>(in), {});
     std::ofstream(file_, std::ios::binary) << vocabulary_.AddTo(content);
@@ -42,7 +31,7 @@ class GgufAloneTest : public testing::Test {
   ~GgufAloneTest() override { std::filesystem::remove(file_); }
 
   const std::filesystem::path file_ = std::filesystem::path(testing::TempDir()) / "alone.gguf";
-  SmallVocabulary vocabulary_ = SmallVocabulary::BytePairs("qwen2", {"hi"}, {"h i"});
+  const SmallVocabulary vocabulary_ = SmallVocabulary::Chat();
 };
 
 TEST_F(GgufAloneTest, TakesTextAndConversations) {

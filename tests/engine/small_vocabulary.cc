@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
@@ -34,6 +35,24 @@ SmallVocabulary SmallVocabulary::BytePairs(const std::string& pre,
   vocabulary.SetText("model", "gpt2");
   vocabulary.SetText("pre", pre);
   vocabulary.SetTexts("merges", merges);
+  return vocabulary;
+}
+
+SmallVocabulary SmallVocabulary::Chat() {
+  SmallVocabulary vocabulary;
+  vocabulary.AddToken(BytesToVisible("\n"), kNormal);
+  for (char character = ' '; character <= '~'; ++character) {
+    vocabulary.AddToken(BytesToVisible(std::string(1, character)), kNormal);
+  }
+  vocabulary.AddToken("hi", kNormal);
+  vocabulary.AddToken("<|im_start|>", kControl);
+  vocabulary.AddToken("<|im_end|>", kControl);
+  vocabulary.SetText("model", "gpt2");
+  vocabulary.SetText("pre", "qwen2");
+  vocabulary.SetTexts("merges", {"h i"});
+  vocabulary.SetPlainText("tokenizer.chat_template",
+                          "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+                          "<|im_end|>\n{% endfor %}<|im_start|>assistant\n");
   return vocabulary;
 }
 
@@ -117,7 +136,14 @@ std::string SmallVocabulary::AddTo(const std::string& content) const {
   cursor.Take(8);  // The magic and the version.
   const auto tensors = cursor.Number<uint64_t>();
   const auto count = cursor.Number<uint64_t>();
-  PAGODA_CHECK(ReadGgufMetadata(cursor, count).ok(), "the file's own keys are valid");
+  std::vector<std::string> keys = Keys();
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t begin = cursor.position();
+    const absl::StatusOr<GgufMetadata> key = ReadGgufMetadata(cursor, 1);
+    PAGODA_CHECK(key.ok(), "the file's own keys are valid");
+    if (absl::StartsWith(key->begin()->first, "tokenizer.")) continue;
+    keys.push_back(content.substr(begin, cursor.position() - begin));
+  }
   const uint64_t keys_end = cursor.position();
   for (uint64_t i = 0; i < tensors; ++i) {
     cursor.Name();
@@ -125,9 +151,8 @@ std::string SmallVocabulary::AddTo(const std::string& content) const {
     cursor.Take(4 + 8);                          // Type and offset.
   }
   const uint64_t header_end = cursor.position();
-  std::string changed = content.substr(0, 16) + GgufNumber(count + keys_.size(), 8) +
-                        content.substr(24, keys_end - 24);
-  for (const auto& [key, bytes] : keys_) changed += bytes;
+  std::string changed = content.substr(0, 16) + GgufNumber(keys.size(), 8);
+  for (const std::string& key : keys) changed += key;
   changed += content.substr(keys_end, header_end - keys_end);
   changed.resize((changed.size() + 31) / 32 * 32);
   return changed + content.substr((header_end + 31) / 32 * 32);

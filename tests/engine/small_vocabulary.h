@@ -24,6 +24,10 @@ class SmallVocabulary {
   // Byte pairs: the tokens are the visible characters of all bytes, and these.
   static SmallVocabulary BytePairs(const std::string& pre, const std::vector<std::string>& tokens,
                                    const std::vector<std::string>& merges);
+  // Byte pairs of the visible characters of ASCII, spaces and line ends alone, with the
+  // pre-tokenizer of Qwen 2, "hi", "<|im_start|>", "<|im_end|>" and a template with them: fewer
+  // than 256 tokens.
+  static SmallVocabulary Chat();
   // SentencePiece: <unk>, <s>, </s>, the 256 byte tokens, and these with their scores.
   static SmallVocabulary SentencePiece(const std::vector<std::pair<std::string, float>>& tokens);
 
@@ -46,7 +50,7 @@ class SmallVocabulary {
 
   // The keys with their values in the format.
   std::vector<std::string> Keys() const;
-  // A GGUF file's content with these keys beside its own.
+  // A GGUF file's content with these keys instead of those of its tokenizer.
   std::string AddTo(const std::string& content) const;
   // Refers to this object, until the next call.
   const GgufMetadata& Metadata();

@@ -21,20 +21,10 @@ class WholeFile {
   WholeFile()
       : path_(std::filesystem::path(testing::TempDir()) /
               absl::StrCat("whole-", getpid(), ".gguf")) {
-    SmallVocabulary vocabulary = SmallVocabulary::BytePairs("qwen2", {"hi"}, {"h i"});
-    vocabulary.AddToken("<|im_start|>", SmallVocabulary::kControl);
-    vocabulary.AddToken("<|im_end|>", SmallVocabulary::kControl);
-    while (vocabulary.tokens().size() < 512) {
-      vocabulary.AddToken(absl::StrCat("word", vocabulary.tokens().size()),
-                          SmallVocabulary::kNormal);
-    }
-    vocabulary.SetPlainText("tokenizer.chat_template",
-                            "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
-                            "<|im_end|>\n{% endfor %}<|im_start|>assistant\n");
     std::ifstream in(absl::StrCat(GOLDEN_MODEL, "/../llama3_tiny_f16_gguf/model.gguf"),
                      std::ios::binary);
     const std::string content(std::istreambuf_iterator<char>(in), {});
-    std::ofstream(path_, std::ios::binary) << vocabulary.AddTo(content);
+    std::ofstream(path_, std::ios::binary) << SmallVocabulary::Chat().AddTo(content);
   }
   ~WholeFile() { std::filesystem::remove(path_); }
   WholeFile(const WholeFile&) = delete;
