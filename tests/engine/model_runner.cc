@@ -1,7 +1,6 @@
 #include "tests/engine/model_runner.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <utility>
 
@@ -70,9 +69,13 @@ ModelRunner::ModelRunner(Transformer& model, const Options& options)
 void ModelRunner::AddScales(kernels::KvLayer& layer) {
   const bool has_values = layer.values != layer.keys;
   const uint64_t stride = uint64_t{has_values ? 2u : 1u} * layer.num_kv_heads;
-  scales_.emplace_back(stride * layer.num_slots, std::numeric_limits<float>::quiet_NaN());
-  layer.scales = {.keys = scales_.back().data(),
-                  .values = scales_.back().data() + (has_values ? layer.num_kv_heads : 0),
+  const uint64_t bytes = stride * layer.num_slots * sizeof(float);
+  std::byte* const memory = memory_.Allocate(bytes);
+  memory_.Fill(memory, kPoison, bytes);
+  scales_.push_back(memory);
+  const auto* keys = reinterpret_cast<const float*>(memory);
+  layer.scales = {.keys = keys,
+                  .values = keys + (has_values ? layer.num_kv_heads : 0),
                   .per_head = true,
                   .slot_stride = stride};
 }
@@ -137,9 +140,8 @@ void ModelRunner::Poison(size_t window, SlotIndex slot) {
     const uint64_t bytes = layers_[layer].slot_stride_bytes;
     memory_.Fill(layers_[layer].keys + slot.value() * bytes, kPoison, bytes);
     if (scales_.empty()) continue;
-    const uint64_t stride = layers_[layer].scales.slot_stride;
-    std::fill_n(&scales_[layer][slot.value() * stride], stride,
-                std::numeric_limits<float>::quiet_NaN());
+    const uint64_t scale_bytes = layers_[layer].scales.slot_stride * sizeof(float);
+    memory_.Fill(scales_[layer] + slot.value() * scale_bytes, kPoison, scale_bytes);
   }
 }
 

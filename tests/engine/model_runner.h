@@ -79,7 +79,7 @@ class ModelRunner {
   std::unique_ptr<KvMemory> own_memory_;
   KvMemory& memory_;
   std::vector<kernels::KvLayer> layers_;      // [slot][K, V or K][head][token][head_dim]
-  std::vector<std::vector<float>> scales_;    // Of float8: by layer, [slot][K, V or K][head].
+  std::vector<std::byte*> scales_;            // Of float8: by layer, [slot][K, V or K][head].
   std::vector<std::vector<SlotIndex>> free_;  // By window.
   std::vector<Sequence> sequences_;
   ModelInput input_;

@@ -146,5 +146,36 @@ TEST_P(CudaGoldenTest, In16BitsWithinTheirRounding) {
   }
 }
 
+// fp8, with scales of blocks that the GPU fits: at most as far from fp32 as on the CPU
+// (float8_kv_test), for one prompt in two chunks and single tokens.
+TEST(CudaFloat8Test, LogitsStayNearThoseOverFloat32) {
+  if (const std::string why = WhyNoBackend(); !why.empty()) GTEST_SKIP() << why;
+  const std::unique_ptr<KvMemory> memory = MakeTestKvMemory();
+  const auto model = LoadModel(GoldenDir(kTinyModel), MakeTestBackend(ComputeType::kFloat32));
+  const Golden golden = ReadGoldenCases({kTinyModel, kTinyModel})[1];
+  ModelRunner runner(*model, {.kv_type = ElementType::kFloat8E4M3,
+                              .tokens_per_block = 8,
+                              .num_slots = 20,
+                              .memory = memory.get()});
+  const size_t sequence = runner.AddSequence();
+  const auto middle = golden.prompt.begin() + 19;
+  runner.Run({{{.sequence = sequence, .tokens = {golden.prompt.begin(), middle}}}});
+  auto logits = runner.Run(
+      {{{.sequence = sequence, .tokens = {middle, golden.prompt.end()}, .num_logits = 1}}});
+  double squares = 0, errors = 0;
+  for (size_t i = 0; i < 8; ++i) {
+    ASSERT_EQ(logits.size(), 1u);
+    for (size_t t = 0; t < logits[0].size(); ++t) {
+      errors += std::pow(double{logits[0][t]} - golden.logits[i][t], 2);
+      squares += std::pow(double{golden.logits[i][t]}, 2);
+    }
+    logits = runner.Run({{{.sequence = sequence, .tokens = {golden.ids[i]}, .num_logits = 1}}});
+  }
+  const double relative = std::sqrt(errors / squares);
+  RecordProperty("relative_distance", std::to_string(relative));
+  EXPECT_LT(relative, 0.07);
+  EXPECT_GT(relative, 1e-3) << "it is not stored in float8";
+}
+
 }  // namespace
 }  // namespace pagoda

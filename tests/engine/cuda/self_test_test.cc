@@ -87,8 +87,8 @@ absl::Status Spoil(const PagedAttentionParams& params) {
 }
 
 TEST_F(SelfTestTest, AllThatTheEngineRunsIsRight) {
-  for (const ElementType type :
-       {ElementType::kBFloat16, ElementType::kFloat16, ElementType::kFloat32}) {
+  for (const ElementType type : {ElementType::kBFloat16, ElementType::kFloat16,
+                                 ElementType::kFloat32, ElementType::kFloat8E4M3}) {
     const GpuSelfTestReport report = Run(Request(type));
     EXPECT_TRUE(report.Check().ok()) << report.Check();
     EXPECT_EQ(report.device, "cuda:0, emulated");
@@ -201,10 +201,9 @@ TEST_F(SelfTestTest, AKernelThatDoesNothingIsWrong) {
   kernels.rms_norm = [](const float*, float, const RowsView&, const RowsView&, Stream) {
     return 0;
   };
-  kernels.rotate = [](const AnglesView&, const float*, float, const RowsView&, Stream) {
-    return 0;
-  };
-  kernels.gate = [](GateKind, const RowsView&, const RowsView&, Stream) { return 0; };
+  kernels.rotate = [](const HeadRotation&, const AnglesView&, const float*, float, const RowsView&,
+                      Stream) { return 0; };
+  kernels.gate = [](const GateArgs&, const RowsView&, const RowsView&, Stream) { return 0; };
   kernels.add = [](const RowsView&, const RowsView&, Stream) { return 0; };
   kernels.widen = [](ElementType, const void*, const RowsView&, Stream) { return 0; };
   class Nothing : public DeviceProducts {
@@ -221,6 +220,14 @@ TEST_F(SelfTestTest, AKernelThatDoesNothingIsWrong) {
 }
 
 // Each launch of the small layers is checked.
+TEST_F(SelfTestTest, ScalesThatDoNotFitAreWrong) {
+  TestedKernels kernels;
+  kernels.fit_scales = [](const kernels::CacheWriteParams&, Stream) { return absl::OkStatus(); };
+  const GpuSelfTestRequest request = Request(ElementType::kFloat8E5M2);
+  EXPECT_TRUE(Of(Run(request), "cache_write", "portable").right());
+  EXPECT_EQ(Of(Run(request, kernels), "cache_write", "portable").outcome, GpuOutcome::kWrong);
+}
+
 TEST_F(SelfTestTest, EachSmallLayerIsLookedAt) {
   GpuSelfTestRequest request = Request();
   for (const char* part : {kAttentionDecode, kAttentionPrefill}) {
