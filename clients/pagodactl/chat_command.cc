@@ -2,16 +2,19 @@
 // cache.
 #include <unistd.h>
 
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
+#include "base/error.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/interrupt.h"
@@ -32,18 +35,33 @@ constexpr char kHelp[] =
 struct ChatOptions {
   SamplingOptions sampling;
   std::string system;
+  std::string tools_file;
+  std::string template_kwargs;
   uint32_t max_new_tokens = 256;
 };
 
+// A file with a JSON list of tools, as in OpenAI's API.
+absl::Status ReadTools(const std::string& path, v1::GenerateRequest& request) {
+  std::ifstream in(path);
+  const auto list = nlohmann::ordered_json::parse(in, nullptr, /*allow_exceptions=*/false);
+  if (!in.is_open() || !list.is_array()) {
+    return MakeError(Reason::kInvalidArgument, absl::StrCat(path, " is not a JSON list of tools"));
+  }
+  for (const auto& tool : list) request.add_tools(tool.dump());
+  return absl::OkStatus();
+}
+
 class Chat {
  public:
-  Chat(const GlobalOptions& globals, const ChatOptions& options,
+  // `conversation` has no messages yet.
+  Chat(const GlobalOptions& globals, const ChatOptions& options, v1::GenerateRequest conversation,
        std::unique_ptr<v1::EngineService::Stub> stub)
       : globals_(globals),
         options_(options),
         terminal_(DetectTerminal(STDOUT_FILENO)),
         prompts_(isatty(STDIN_FILENO) != 0 && terminal_.interactive),
-        stub_(std::move(stub)) {
+        stub_(std::move(stub)),
+        conversation_(std::move(conversation)) {
     Reset();
   }
 
@@ -179,9 +197,14 @@ absl::Status RunChat(const GlobalOptions& globals, const ChatOptions& options) {
     // If there is no answer to stop, end the program.
     if (running == nullptr || !running->Stop()) _exit(kExitFailed);
   });
+  v1::GenerateRequest request;
+  request.set_chat_template_kwargs(options.template_kwargs);
+  if (!options.tools_file.empty()) {
+    if (absl::Status status = ReadTools(options.tools_file, request); !status.ok()) return status;
+  }
   const auto channel = ConnectToDaemon(globals);
   if (!channel.ok()) return channel.status();
-  Chat chat(globals, options, v1::EngineService::NewStub(*channel));
+  Chat chat(globals, options, std::move(request), v1::EngineService::NewStub(*channel));
   {
     absl::MutexLock lock(&mutex);
     running = &chat;
@@ -201,6 +224,10 @@ void AddChatCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen)
   // Owned by the parser's callback and by the action it makes.
   const auto options = std::make_shared<ChatOptions>();
   command->add_option("--system", options->system, "The system prompt before the first turn");
+  command->add_option("--tools", options->tools_file,
+                      "A JSON file: a list of tools, as in OpenAI's API, for the chat template");
+  command->add_option("--template-kwargs", options->template_kwargs,
+                      "Further variables for the chat template: a JSON object");
   command->add_option("--max-new-tokens", options->max_new_tokens, "The most tokens of an answer")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -209,6 +236,7 @@ void AddChatCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen)
                                "\n\nExamples:\n"
                                "  pagodactl chat\n"
                                "  pagodactl chat --system 'Answer in one line.' --temperature 0.7\n"
+                               "  pagodactl chat --template-kwargs '{\"enable_thinking\": false}'\n"
                                "  printf 'Hello\\nAnd again\\n' | pagodactl chat -o json"));
   command->callback([&globals, &chosen, options] {
     chosen = [&globals, options] { return RunChat(globals, *options); };

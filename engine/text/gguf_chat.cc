@@ -44,6 +44,7 @@ ChatSettings GgufChatSettings(const GgufMetadata& metadata, const Tokenizer& tok
   };
   ChatSettings settings;
   settings.chat_template = Template(metadata);
+  settings.tool_template = TextOf(metadata, absl::StrCat(kTemplate, ".tool_use"));
   settings.bos_token = token(tokenizer.bos_token(), tokenizer);
   settings.eos_token = token(tokenizer.eos_token(), tokenizer);
   return settings;

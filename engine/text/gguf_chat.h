@@ -9,7 +9,8 @@
 namespace pagoda {
 
 // The file's template, "tokenizer.chat_template". If there is none, but there are named ones: the
-// one named "default", or the only one. `tokenizer` is that of the file.
+// one named "default", or the only one. The one named "tool_use" is for tools. `tokenizer` is that
+// of the file.
 ChatSettings GgufChatSettings(const GgufMetadata& metadata, const Tokenizer& tokenizer);
 
 }  // namespace pagoda

@@ -68,8 +68,20 @@ def test_a_prompt_is_one_thing(engine):
     assert refused() == "INVALID_PROMPT"
     assert refused(prompt_text="a", prompt_tokens=[1]) == "INVALID_PROMPT"
     assert refused(prompt_text="a", messages=messages(("user", "b"))) == "INVALID_PROMPT"
-    assert refused(messages=messages(("judge", "b"))) == "INVALID_PROMPT"
-    assert refused(messages=messages(("user", "a"), ("assistant", "b"))) == "INVALID_PROMPT"
+    assert refused(prompt_text="a", tools=["{}"]) == "INVALID_PROMPT"
+    assert refused(prompt_tokens=[1], chat_template_kwargs="{}") == "INVALID_PROMPT"
+    assert refused(messages=messages(("user", "b")), tools=["["]) == "INVALID_PROMPT"
+    assert refused(messages=messages(("user", "b")), chat_template_kwargs="[]") == "INVALID_PROMPT"
+    assert refused(messages=[engine_pb2.ChatMessage(role="user", fields="{")]) == "INVALID_PROMPT"
+
+
+def test_a_template_decides_which_messages_there_are(engine):
+    # Without a template of its own, the model has ChatML, which takes any role.
+    one, _, report = generate(engine, messages=messages(("user", "a"), ("assistant", "b")))
+    assert one and report.prompt_tokens > 0
+    kept = [engine_pb2.ChatMessage(role="judge", content="never read", fields='{"content": "a"}')]
+    same, _, _ = generate(engine, messages=messages(("judge", "a")))
+    assert generate(engine, messages=kept)[0] == same
 
 
 def test_a_model_without_a_tokenizer_says_so(start_daemon):

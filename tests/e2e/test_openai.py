@@ -19,25 +19,30 @@ from pagoda_daemon import QUIET_STOP_SECONDS
 GOLDEN = pathlib.Path(os.environ["PAGODA_GOLDEN"])
 EXPECTED = json.loads((GOLDEN / "qwen3_tiny" / "expected.json").read_text())
 CHAT = {form["name"]: form for form in json.loads((GOLDEN / "text" / "chat.json").read_text())["formats"]}
+PUBLIC = json.loads((GOLDEN / "chat_templates" / "cases.json").read_text())
 SECONDS = 60
 LONG_TOKENS = 3500
 
 
-def make_model(folder, text=True):
+def public_text(numbers):
+    return "\n".join(PUBLIC["lines"][number] for number in numbers)
+
+
+def make_model(folder, text=True, template=CHAT["qwen3"]["template"]):
     """The tiny Qwen 3, with a tokenizer of the kind that its family has."""
     folder.mkdir()
     for name in ("config.json", "model.safetensors"):
         (folder / name).symlink_to(GOLDEN / "qwen3_tiny" / name)
     if text:
         (folder / "tokenizer.json").symlink_to(GOLDEN / "text" / "qwen" / "tokenizer.json")
-        (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHAT["qwen3"]["template"], "eos_token": "<|im_end|>"}))
+        (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template, "eos_token": "<|im_end|>"}))
     return folder
 
 
 @pytest.fixture
 def start(start_daemon, tmp_path_factory):
-    def start_with(text=True, server=None, **sections):
-        model = make_model(tmp_path_factory.mktemp("model") / "tiny", text)
+    def start_with(text=True, server=None, template=CHAT["qwen3"]["template"], **sections):
+        model = make_model(tmp_path_factory.mktemp("model") / "tiny", text, template)
         return start_daemon(engine={"model_dir": str(model)}, cache={"layers": None, "primary": 2048},
                             server={"http_address": "127.0.0.1:0"} | (server or {}), **sections)
     return start_with
@@ -160,6 +165,31 @@ def test_a_chat_has_the_prompt_of_its_template(daemon):
     assert all(chunk["object"] == "chat.completion.chunk" for chunk in chunks)
 
 
+def test_a_template_gets_tools_calls_and_variables(start):
+    public = next(example for example in PUBLIC["templates"] if example["name"] == "Qwen-Qwen3-0.6B")
+    daemon = start(template="{% if messages[0].role == 'tool' %}{{ raise_exception('No result ' ~ 'first') }}{% endif %}"
+                   + public_text(public["template"]))
+    short = {"max_tokens": 4, "ignore_eos": True}
+
+    def check(asked, conversation):
+        told = complete(daemon, prompt=public_text(public["prompts"][conversation]), **short)
+        assert asked["usage"]["prompt_tokens"] == told["usage"]["prompt_tokens"]
+        assert asked["choices"][0]["message"]["content"] == told["choices"][0]["text"]
+
+    called = json.loads(json.dumps(PUBLIC["conversations"]["called"]))
+    for message in called["messages"]:
+        for call in message.get("tool_calls", []):
+            # As clients of the API write it.
+            call["function"]["arguments"] = json.dumps(call["function"]["arguments"])
+    check(chat(daemon, "", messages=called["messages"], tools=called["tools"], tool_choice="auto", **short), "called")
+    question = PUBLIC["conversations"]["one"]["messages"]
+    check(chat(daemon, "", messages=question, tools=called["tools"], tool_choice="none", **short), "one")
+    check(chat(daemon, "", messages=PUBLIC["conversations"]["no_thinking"]["messages"], chat_template_kwargs={"enable_thinking": False}, **short),
+          "no_thinking")
+    error = refused(daemon, 400, "/v1/chat/completions", messages=[{"role": "tool", "content": "a"}])
+    assert error["code"] == "invalid_prompt" and "line 1: No result first" in error["message"]
+
+
 def test_a_stop_string_ends_the_text_before_it(daemon):
     text = complete(daemon, prompt=EXPECTED["prompt"], max_tokens=60)["choices"][0]["text"]
     assert len(text) > 20
@@ -205,7 +235,7 @@ def test_errors_have_the_shape_of_openai(daemon):
     for field, value in {"echo": True, "suffix": "x", "best_of": 3, "logit_bias": {"1": 2}, "presence_penalty": 0.5, "nonsense": 1}.items():
         error = refused(daemon, 400, **{"prompt": "a", field: value})
         assert error["code"] == "unsupported_parameter" and error["param"] == field
-    for field, value in {"tools": [{"type": "function"}], "response_format": {"type": "json_object"}, "functions": [{}]}.items():
+    for field, value in {"tool_choice": "required", "response_format": {"type": "json_object"}, "functions": [{}]}.items():
         error = refused(daemon, 400, "/v1/chat/completions", messages=[{"role": "user", "content": "a"}], **{field: value})
         assert error["code"] == "unsupported_parameter" and error["param"] == field
     assert refused(daemon, 400, body=b"{")["param"] == "body"
@@ -213,7 +243,6 @@ def test_errors_have_the_shape_of_openai(daemon):
     assert refused(daemon, 400, body=b'{"model": "tiny", "prompt": "\xff"}')["param"] == "body"
     assert refused(daemon, 400, prompt=[999999])["code"] == "invalid_prompt"
     assert refused(daemon, 400, prompt="a", max_tokens=10**9)["code"] == "invalid_prompt"
-    assert refused(daemon, 400, "/v1/chat/completions", messages=[{"role": "tool", "content": "a"}])["code"] == "invalid_prompt"
     assert refused(daemon, 400, "/v1/chat/completions", messages=[])["code"] == "invalid_prompt"
     connection = connect(daemon)
     connection.request("GET", "/v1/completions")
@@ -462,7 +491,9 @@ def test_openais_own_client(daemon):
     pieces = list(pieces)
     assert "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices) == answer.choices[0].message.content
     assert pieces[-1].usage.completion_tokens == answer.usage.completion_tokens
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    assert client.chat.completions.create(model="tiny", messages=messages, tools=tools, max_tokens=2).choices
     with pytest.raises(openai.NotFoundError):
         client.completions.create(model="other", prompt="a")
     with pytest.raises(openai.BadRequestError):
-        client.chat.completions.create(model="tiny", messages=messages, tools=[{"type": "function", "function": {"name": "f"}}])
+        client.chat.completions.create(model="tiny", messages=messages, tools=tools, tool_choice="required")

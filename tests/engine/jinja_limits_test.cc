@@ -28,7 +28,9 @@ std::string Nested(const std::string& left, const std::string& inside, const std
   return absl::StrCat(Repeated(left, count), inside, Repeated(right, count));
 }
 
-absl::Status RenderStatus(const std::string& source, const RenderLimits& limits = {}) {
+// A slow machine meets another bound than the time, unless a test sets the time.
+absl::Status RenderStatus(const std::string& source, RenderLimits limits = {}) {
+  if (limits.time == RenderLimits{}.time) limits.time = absl::Hours(1);
   const absl::StatusOr<Template> parsed = Template::Parse(source);
   return parsed.ok() ? parsed->Render({}, limits).status() : parsed.status();
 }
@@ -41,7 +43,7 @@ std::string Failure(const std::string& source, const RenderLimits& limits = {}) 
 
 TEST(JinjaLimitsTest, StepsAreBounded) {
   const std::string loops = Nested("{% for i in range(90000) %}", "{{ i }}", "{% endfor %}", 4);
-  EXPECT_THAT(Failure(loops, {.steps = 2'000'000}), HasSubstr("too many steps"));
+  EXPECT_THAT(Failure(loops, {.steps = 500'000}), HasSubstr("too many steps"));
   // The limit itself: a loop of n rounds takes a number of steps in proportion to n.
   const auto loop = [](int n) {
     return absl::StrCat("{% for i in range(", n, ") %}x{% endfor %}");
@@ -75,7 +77,7 @@ TEST(JinjaLimitsTest, WorkInsideOneOperationCounts) {
   };
   for (const std::string& source : sources) {
     const absl::Time begin = absl::Now();
-    const std::string failure = Failure(source, {.steps = 2'000'000});
+    const std::string failure = Failure(source, {.steps = 500'000});
     EXPECT_THAT(failure, HasSubstr("too ")) << source;
     EXPECT_LT(absl::Now() - begin, absl::Seconds(30)) << source;
   }

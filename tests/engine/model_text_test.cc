@@ -118,6 +118,7 @@ TEST_F(GgufChatTest, ChoosesAmongNamedTemplates) {
   EXPECT_EQ(Settings().chat_template, std::nullopt);
   vocabulary_.SetPlainText("tokenizer.chat_template.default", "default");
   EXPECT_EQ(Settings().chat_template, "default");
+  EXPECT_EQ(Settings().tool_template, "tools");
   vocabulary_.SetPlainText("tokenizer.chat_template", kTemplate);
   EXPECT_EQ(Settings().chat_template, kTemplate);
 }

@@ -17,9 +17,10 @@ namespace {
 
 std::string Digits(Integer value, uint64_t base, bool upper) {
   auto rest = static_cast<uint64_t>(value < 0 ? -value : value);
+  const char* const digits = upper ? "0123456789ABCDEF" : "0123456789abcdef";
   std::string out;
   do {
-    out += (upper ? "0123456789ABCDEF" : "0123456789abcdef")[rest % base];
+    out += digits[rest % base];
     rest /= base;
   } while (rest > 0);
   std::reverse(out.begin(), out.end());
