@@ -102,6 +102,11 @@ Json PagodaJson(absl::Span<const GenerateReport> reports, ReuseNumbers reuse) {
     numbers["reused_tokens"] = Sum(reports, &GenerateReport::reused_tokens);
     numbers["reused_secondary_tokens"] = Sum(reports, &GenerateReport::reused_secondary_tokens);
   }
+  Json scores = Json::array();
+  for (const GenerateReport& report : reports) {
+    for (const float score : report.beam_scores) scores.push_back(score);
+  }
+  if (!scores.empty()) numbers["beam_scores"] = std::move(scores);
   numbers["preemptions"] = Sum(reports, &GenerateReport::preemptions);
   numbers["drafted_tokens"] = Sum(reports, &GenerateReport::drafted_tokens);
   numbers["accepted_draft_tokens"] = Sum(reports, &GenerateReport::accepted_draft_tokens);

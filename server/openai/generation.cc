@@ -22,9 +22,11 @@ absl::Status Generation::Submit(Engine& engine, GenerateRequest request) {
   }
   const std::shared_ptr<Generation> self = shared_from_this();
   request.cancelled = [self] { return self->cancelled_.load(std::memory_order_relaxed); };
-  request.ends_sample = [texts](const GeneratedToken& token) {
-    return (*texts)[token.sample].stopped();
-  };
+  if (!stop_.empty()) {
+    request.ends_sample = [texts](const GeneratedToken& token) {
+      return (*texts)[token.sample].stopped();
+    };
+  }
   const auto on_token = [self, texts](const GeneratedToken& token) {
     self->Add((*texts)[token.sample].Add(token));
     return true;

@@ -97,7 +97,8 @@ TEST(RequestLineTest, ReadsEveryField) {
   const RequestLine line = ParseRequestLine(
       R"({"id": "a", "prompt": [1, 2], "max_new_tokens": 7, "stop_tokens": [3], "cache_salt": "s",
           "temperature": 0.5, "top_k": 4, "top_p": 0.25, "repetition_penalty": 1.5, "seed": 9,
-          "num_samples": 2, "max_draft_tokens": 3, "priority": 1})",
+          "num_samples": 2, "max_draft_tokens": 3, "priority": 1, "beam_width": 4,
+          "length_penalty": 0.5, "early_stopping": true})",
       kDefaultTokens);
   ASSERT_TRUE(line.request.ok()) << line.request.status();
   EXPECT_EQ(line.id, "a");
@@ -114,10 +115,14 @@ TEST(RequestLineTest, ReadsEveryField) {
   EXPECT_EQ(line.request->num_samples, 2u);
   EXPECT_EQ(line.request->max_draft_tokens, 3u);
   EXPECT_EQ(line.request->priority, 1);
+  EXPECT_EQ(line.request->beam_width, 4u);
+  EXPECT_EQ(line.request->length_penalty, 0.5f);
+  EXPECT_TRUE(line.request->early_stopping);
   const RequestLine least = ParseRequestLine(R"({"prompt": [1]})", kDefaultTokens);
   ASSERT_TRUE(least.request.ok());
   EXPECT_TRUE(least.id.is_null());
   EXPECT_EQ(least.request->max_new_tokens, kDefaultTokens);
+  EXPECT_FALSE(least.request->is_beam_search());
 }
 
 TEST(RequestLineTest, NamesWhatIsWrong) {
@@ -134,6 +139,9 @@ TEST(RequestLineTest, NamesWhatIsWrong) {
            std::pair(R"({"prompt": [1], "best_of": 1})", "unknown field 'best_of'"),
            std::pair(R"({"prompt": [1], "top_k": -1})", "top_k is not a valid number"),
            std::pair(R"({"prompt": [1], "id": [2]})", "id is neither"),
+           std::pair(R"({"prompt": [1], "beam_width": -1})", "beam_width is not a valid number"),
+           std::pair(R"({"prompt": [1], "length_penalty": "1"})", "length_penalty is not a valid"),
+           std::pair(R"({"prompt": [1], "early_stopping": 1})", "early_stopping is not a flag: 1"),
        }) {
     const absl::Status status = ParseRequestLine(text, kDefaultTokens).request.status();
     EXPECT_EQ(ReasonOf(status), Reason::kInvalidArgument) << text;
@@ -159,6 +167,11 @@ TEST(RequestLineTest, AnswersAreOneLine) {
       R"("generated_tokens":2,"finish_reason":"stop token","time_to_first_token_ms":1.5,)"
       R"("queue_ms":1.0,"total_ms":2.0,"tokens_per_second":2000.0,"preemptions":1,)"
       R"("drafted_tokens":4,"accepted_draft_tokens":3})");
+  Generated search = generated;
+  search.tokens.push_back({7});
+  search.report.finish_reasons.push_back(FinishReason::kLength);
+  search.report.beam_scores = {-0.5f, -0.75f};
+  EXPECT_THAT(AnswerLine(7, search), HasSubstr(R"("beam_scores":[-0.5,-0.75])"));
   EXPECT_EQ(AnswerLine("x", MakeError(Reason::kInvalidPrompt, "a\nb")),
             R"({"id":"x","error":{"reason":"INVALID_PROMPT","message":"a\nb"}})");
   EXPECT_EQ(AnswerLine(nullptr, absl::UnavailableError("gone")),

@@ -88,6 +88,26 @@ TEST_F(EngineTest, TheEnginesOwnRefusalsComeThrough) {
   EXPECT_EQ(InfoOf(Generate(channel(), Prompt(0, 1)).status).reason(), "INVALID_PROMPT");
 }
 
+TEST_F(EngineTest, ABeamSearchSaysItsBestAnswersAndScoresAtTheEnd) {
+  v1::GenerateRequest request = Prompt(40, 6);
+  request.set_beam_width(4);
+  request.set_num_samples(2);
+  request.set_length_penalty(0);
+  const Generation search = Generate(channel(), request);
+  ASSERT_TRUE(search.status.ok()) << search.status.error_message();
+  EXPECT_EQ(search.tokens.size(), 12u);
+  ASSERT_EQ(search.report->beam_scores_size(), 2);
+  // Without a penalty a score is a sum. With the default it is divided by the length.
+  request.clear_length_penalty();
+  const Generation divided = Generate(channel(), request);
+  ASSERT_EQ(divided.report->beam_scores_size(), 2);
+  EXPECT_NEAR(divided.report->beam_scores(0), search.report->beam_scores(0) / 6, 1e-4);
+  EXPECT_GT(search.report->beam_scores(0), search.report->beam_scores(1));
+  EXPECT_EQ(Primary().active_blocks(), 0u);
+  request.set_temperature(0.5);
+  EXPECT_EQ(InfoOf(Generate(channel(), request).status).reason(), "INVALID_SAMPLING");
+}
+
 TEST_F(EngineTest, ACancelledGenerationStopsAndTheNextOneRuns) {
   const auto stub = v1::EngineService::NewStub(channel());
   const auto context = NewContext();

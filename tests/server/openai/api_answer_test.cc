@@ -91,6 +91,15 @@ TEST(ApiAnswerTest, SumsTheReports) {
   EXPECT_EQ(pagoda["tokens_per_second"], TokensPerSecond(Reports()));
   EXPECT_EQ(PagodaJson({}, ReuseNumbers::kShow)["tokens_per_second"], 0.0);
   EXPECT_EQ(pagoda["reused_secondary_tokens"], 2);
+  EXPECT_FALSE(pagoda.contains("beam_scores"));
+}
+
+TEST(ApiAnswerTest, TheScoresOfBeamsAreInTheOrderOfTheChoices) {
+  std::vector<GenerateReport> reports = Reports();
+  reports[0].beam_scores = {-0.5f, -0.75f};
+  reports[1].beam_scores = {-0.25f, -1.5f};
+  EXPECT_EQ(PagodaJson(reports, ReuseNumbers::kShow)["beam_scores"].dump(),
+            "[-0.5,-0.75,-0.25,-1.5]");
 }
 
 TEST(ApiAnswerTest, ACompletionAndAChat) {
