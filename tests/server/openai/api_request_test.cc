@@ -194,6 +194,57 @@ TEST(ApiRequestTest, RefusesByNameWhatIsNotServed) {
   EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"messages", {call}}})), "messages[0].tool_calls");
 }
 
+TEST(ApiRequestTest, AChatKeepsToolsAndFieldsInTheirOrder) {
+  const std::string body =
+      R"({"model": "m", "tools": [{"type": "function", "b": 1, "a": {"d": 1, "c": 2}}],
+      "tool_choice": "auto", "chat_template_kwargs": {"z": 1, "enable_thinking": false},
+      "messages": [
+        {"role": "user", "content": "Hi", "name": null},
+        {"role": "assistant", "reasoning_content": "Hm.", "tool_calls": [
+          {"id": "1", "function": {"name": "f", "arguments": "{\"y\": 1, \"x\": [2]}"}},
+          {"id": "2", "function": {"name": "f", "arguments": ""}},
+          {"id": "3", "function": {"name": "f", "arguments": "no JSON"}},
+          {"id": "4", "function": {"name": "f", "arguments": {"w": 1}}}]},
+        {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "21"}]}]})";
+  const absl::StatusOr<ApiRequest> request = ParseApiRequest(Kind::kChat, body);
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_THAT(request->tools, ElementsAre(R"({"type":"function","b":1,"a":{"d":1,"c":2}})"));
+  EXPECT_EQ(request->template_kwargs, R"({"z":1,"enable_thinking":false})");
+  ASSERT_EQ(request->messages.size(), 3);
+  EXPECT_EQ(request->messages[0].fields, "");
+  EXPECT_EQ(request->messages[1].content, "");
+  EXPECT_EQ(request->messages[1].fields,
+            R"({"reasoning_content":"Hm.","tool_calls":[)"
+            R"({"id":"1","function":{"name":"f","arguments":{"y":1,"x":[2]}}},)"
+            R"({"id":"2","function":{"name":"f","arguments":{}}},)"
+            R"({"id":"3","function":{"name":"f","arguments":"no JSON"}},)"
+            R"({"id":"4","function":{"name":"f","arguments":{"w":1}}}]})");
+  EXPECT_EQ(request->messages[2].content, "21");
+  EXPECT_EQ(request->messages[2].fields, R"({"tool_call_id":"1"})");
+}
+
+TEST(ApiRequestTest, WithoutAChoiceOfToolsTheModelSeesNone) {
+  const json tools = {{{"type", "function"}}};
+  const auto shown = [&](const json& more) {
+    return ParseApiRequest(Kind::kChat, Chat(more).dump())->tools.size();
+  };
+  EXPECT_EQ(shown({{"tools", tools}}), 1);
+  EXPECT_EQ(shown({{"tools", tools}, {"tool_choice", "none"}}), 0);
+  const std::vector<std::pair<std::string, json>> wrong = {
+      {"tools", 7},
+      {"tools", {7}},
+      {"tools", json::array_t(129, json::object())},
+      {"chat_template_kwargs", {1}}};
+  for (const auto& [field, value] : wrong) {
+    EXPECT_EQ(RefusedField(Kind::kChat, Chat({{field, value}})), field) << value;
+  }
+  for (const json& calls : std::vector<json>{7, {7}, {{{"function", 7}}}, {{{"id", "1"}}}}) {
+    const json message = {{"role", "assistant"}, {"content", ""}, {"tool_calls", calls}};
+    EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"messages", {message}}})), "messages[0].tool_calls");
+  }
+  EXPECT_EQ(RefusedField(Kind::kCompletion, Completion({{"tools", tools}})), "tools");
+}
+
 TEST(ApiRequestTest, ABeamSearchIsNamedAsInVllm) {
   const auto parsed = [](json more) {
     more["use_beam_search"] = true;
