@@ -10,9 +10,9 @@
 namespace pagoda {
 
 // While the object exists, the first SIGINT or SIGTERM calls `on_interrupt` on a separate thread
-// instead of ending the process. The second one ends the process at once, with exit code 130.
-// Create it before other threads, above all gRPC's: they inherit the signal mask. Only one object
-// may exist at a time.
+// instead of ending the process. The second one ends the process at once, with exit code 130,
+// unless Rearm was called in between. Create it before other threads, above all gRPC's: they
+// inherit the signal mask. Only one object may exist at a time.
 class InterruptScope {
  public:
   explicit InterruptScope(std::function<void()> on_interrupt);
@@ -21,6 +21,8 @@ class InterruptScope {
   InterruptScope& operator=(const InterruptScope&) = delete;
 
   bool interrupted() const { return interrupted_; }
+  // The next signal is again a first one.
+  void Rearm() { interrupted_ = false; }
 
  private:
   void Watch();

@@ -26,7 +26,7 @@ for package in ("pagoda", "pagoda-server"):
     print(package, fields.get("License-Expression") or fields.get("License"))
     assert "Apache-2.0" in (fields.get("License-Expression"), fields.get("License"))
     assert any(file.name == "LICENSE" and "dist-info" in str(file) for file in metadata.files(package))'
-for program in pagodad pagodactl pagoda-engine; do
+for program in pagodad pagodactl pagoda-engine pagoda-run; do
   [ "$($program --version)" = "$program $version" ] || fail "$program says '$($program --version)'"
 done
 
@@ -57,6 +57,7 @@ show pagoda-engine --cache tiny --open-cache 8MiB "${request[@]}"
 again=$(show pagoda-engine --cache tiny "${request[@]}")
 echo "$again"
 [[ $again == *"63 reused from the cache"* ]] || fail "the engine's prefix is gone"
+show pagoda-run qwen3_tiny --tokens 1,2,3 --max-new-tokens 8
 show pagodactl caches
 show python -c 'import urllib.request
 print(urllib.request.urlopen("http://127.0.0.1:7071/").status, "from the status page")'

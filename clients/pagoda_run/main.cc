@@ -1,0 +1,11 @@
+#include <optional>
+
+#include "clients/pagoda_run/program.h"
+#include "engine/gpu_self_test.h"
+
+int main(int argc, char** argv) {
+  if (const std::optional<int> tested = pagoda::GpuSelfTestMain(argc, argv); tested.has_value()) {
+    return *tested;
+  }
+  return pagoda::RunPagodaRun(argc, argv);
+}

@@ -1,0 +1,71 @@
+#include "clients/pagoda_run/report_text.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "clients/pagodactl/format.h"
+
+namespace pagoda {
+namespace {
+
+double Rate(uint64_t tokens, absl::Duration time) {
+  const double seconds = absl::ToDoubleSeconds(time);
+  return tokens > 0 && seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
+}
+
+std::string EndText(const LocalAnswer& answer) {
+  if (answer.is_stopped) return "stopped";
+  return answer.report.finish_reasons.front() == FinishReason::kLength ? "length" : "stop token";
+}
+
+}  // namespace
+
+double PromptTokensPerSecond(const GenerateReport& report) {
+  return Rate(report.prompt_tokens - report.reused_tokens,
+              report.time_to_first_token - report.queue_time);
+}
+
+double DecodeTokensPerSecond(const GenerateReport& report) {
+  if (report.generated_tokens < 2) return 0;
+  return Rate(report.generated_tokens - 1, report.total_time - report.time_to_first_token);
+}
+
+std::string ReportText(const LocalAnswer& answer) {
+  const GenerateReport& report = answer.report;
+  if (report.generated_tokens == 0) return "stopped before the first token";
+  std::string text = absl::StrFormat(
+      "%s prompt tokens, %s reused (%s); first token after %s; prompt %.1f tokens/s",
+      FormatCount(report.prompt_tokens), FormatCount(report.reused_tokens),
+      FormatShare(Share(report.reused_tokens, report.prompt_tokens)),
+      FormatElapsed(report.time_to_first_token), PromptTokensPerSecond(report));
+  if (report.generated_tokens > 1) {
+    absl::StrAppendFormat(&text, ", decode %.1f tokens/s", DecodeTokensPerSecond(report));
+  }
+  absl::StrAppend(&text, "; ", FormatCounted(report.generated_tokens, "token"), ", ended by ",
+                  EndText(answer));
+  if (report.drafted_tokens > 0) {
+    absl::StrAppend(&text, ", ", FormatCount(report.accepted_draft_tokens), " of ",
+                    FormatCount(report.drafted_tokens), " draft tokens accepted");
+  }
+  return text;
+}
+
+nlohmann::ordered_json AnswerJson(const LocalAnswer& answer) {
+  nlohmann::ordered_json json = {
+      {"tokens", answer.tokens}, {"text", answer.text}, {"stopped", answer.is_stopped}};
+  const GenerateReport& report = answer.report;
+  if (report.generated_tokens == 0) return json;
+  json["prompt_tokens"] = report.prompt_tokens;
+  json["reused_tokens"] = report.reused_tokens;
+  json["generated_tokens"] = report.generated_tokens;
+  json["finish_reason"] = EndText(answer);
+  json["time_to_first_token_seconds"] = absl::ToDoubleSeconds(report.time_to_first_token);
+  json["prompt_tokens_per_second"] = PromptTokensPerSecond(report);
+  json["decode_tokens_per_second"] = DecodeTokensPerSecond(report);
+  if (report.drafted_tokens > 0) {
+    json["drafted_tokens"] = report.drafted_tokens;
+    json["accepted_draft_tokens"] = report.accepted_draft_tokens;
+  }
+  return json;
+}
+
+}  // namespace pagoda
