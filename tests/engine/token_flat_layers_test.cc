@@ -156,6 +156,7 @@ TEST(TokenFlatLayersTest, AttentionHasTheBitsOfAttentionOverBlocks) {
           LayerOfTokenFlatPool(layout, layer, memory->bytes().data(), kNumSlots);
       in_blocks.value_dim = in_tokens.value_dim = c.value_dim;
       ASSERT_EQ(in_tokens.keys, flat.part(layer, 0).data());
+      ASSERT_EQ(in_tokens.values, flat.part(layer, c.value_dim == 0 ? 1 : 0).data());
       const std::vector<std::vector<float>> expected = sequences.Run(in_blocks);
       EXPECT_EQ(sequences.Run(in_tokens), expected);
       EXPECT_NE(expected[0], std::vector<float>(expected[0].size(), 0.0f));
