@@ -111,9 +111,9 @@ struct FitKernel {
     const uint32_t row = heads.num_heads * heads.dim;
     float largest = 0;
     for (uint32_t i = ThreadIndex(); i < num_tokens * row; i += kThreads) {
-      const float number = LoadElement(args.rows.type, heads.rows,
-                                       (tokens.first_row + i / row) * heads.row_stride +
-                                           heads.first_head * heads.dim + i % row);
+      const float number = LoadElement(
+          args.rows.type, heads.rows,
+          (tokens.first_row + i / row) * heads.row_stride + heads.first_head * heads.dim + i % row);
       largest = LargerOf(largest, std::bit_cast<float>(FiniteMagnitude(number)));
     }
     for (uint32_t mask = kWarpThreads / 2; mask > 0; mask /= 2) {
