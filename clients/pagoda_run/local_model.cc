@@ -69,6 +69,14 @@ uint32_t ContextOf(const LocalModel::Options& options, const ModelConfig& config
   return std::min(wanted, config.max_position_embeddings);
 }
 
+// There is at most one adapter, so its name is no option.
+constexpr char kAdapterName[] = "adapter";
+
+std::vector<AdapterFolder> AdaptersOf(const std::string& path) {
+  if (path.empty()) return {};
+  return {{.name = kAdapterName, .path = path}};
+}
+
 // The tokens of an answer on their way from the engine's thread to the caller's.
 struct Stream {
   absl::Mutex mutex;
@@ -95,6 +103,7 @@ absl::StatusOr<std::unique_ptr<LocalModel>> LocalModel::Load(Options options) {
                             .backend = options.backend,
                             .gpu_report = std::nullopt,
                             .cpu = {.num_threads = options.threads, .compute = options.compute},
+                            .adapters = AdaptersOf(options.adapter),
                             .scheduler = {.max_step_tokens = options.max_step_tokens},
                             .on_load = options.on_load};
   const absl::StatusOr<std::optional<MemoryPlace>> place = ChoosePlace(options, engine.gpu_report);
@@ -175,6 +184,7 @@ absl::StatusOr<LocalAnswer> LocalModel::Answer(Request request) {
       {.prompt = std::move(request.prompt.tokens),
        .max_new_tokens = std::min(request.max_new_tokens, room),
        .stop_tokens = std::move(request.prompt.stop_tokens),
+       .adapter = options_.adapter.empty() ? "" : kAdapterName,
        .sampling = request.sampling,
        .max_draft_tokens = request.max_draft_tokens,
        // With a token the answer ends early and has a report.

@@ -47,7 +47,8 @@ struct LocalAnswer {
 class LocalModel {
  public:
   struct Options {
-    std::string model;  // A Hugging Face folder, a GGUF file, or a folder with one.
+    std::string model;    // A Hugging Face folder, a GGUF file, or a folder with one.
+    std::string adapter;  // The folder of a LoRA adapter for all answers; empty: none.
     LocalKv kv = LocalKv::kPaged;
     EngineBackend backend = EngineBackend::kAuto;
     DType kv_dtype = DType::kFloat32;

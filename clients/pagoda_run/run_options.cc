@@ -30,6 +30,8 @@ void AddModelOptions(CLI::App& app, LocalModel::Options& model) {
   app.add_option("MODEL", model.model,
                  "A GGUF file, or a model's folder (Hugging Face's files, or one GGUF file)")
       ->required();
+  app.add_option("--adapter", model.adapter, "The folder of a LoRA adapter, as PEFT saves it")
+      ->type_name("FOLDER");
   AddChoice(app, "--kv", model.kv, LocalKvs(),
             "Where the KV is. paged: in blocks, whose prefixes later turns reuse. flat: in one "
             "tensor per layer, for the same attention. basic: in one tensor per layer, with its "

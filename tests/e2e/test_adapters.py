@@ -1,5 +1,5 @@
-"""LoRA adapters over gRPC, HTTP, `pagodactl` and `pagoda-engine`: the answers of Hugging Face's
-peft, and prefixes of their own, also after a warm restart."""
+"""LoRA adapters over gRPC, HTTP, `pagodactl`, `pagoda-engine` and `pagoda-run`: the answers of
+Hugging Face's peft, and prefixes of their own, also after a warm restart."""
 
 import contextlib
 import json
@@ -14,6 +14,7 @@ from pagoda_client import call_status, reason_of
 from pagoda.v1 import engine_pb2, engine_pb2_grpc, types_pb2
 from test_generate import generate
 from test_openai import connect, post
+from test_pagoda_run import run
 from warm_daemon import WarmDaemon
 
 ADAPTERS = pathlib.Path(os.environ["PAGODA_GOLDEN"]).resolve() / "adapters"
@@ -101,6 +102,15 @@ def test_pagoda_engine_loads_its_own(start_daemon):
             assert answer["tokens"] == case["ids"], name
         assert engine.generate([1, 2], 1, adapter="nothing")["error"]["reason"] == "UNKNOWN_ADAPTER"
         assert engine.finish() == 1, "a request has failed"
+
+
+@pytest.mark.parametrize("kv", ["paged", "flat", "basic"])
+def test_pagoda_run_has_one_for_all_answers(kv):
+    case = CASES["all"][1]
+    arguments = [MODEL, "--adapter", PATHS["all"], "--tokens", ",".join(map(str, case["prompt"])), "--max-new-tokens", len(case["ids"])]
+    status, out, err = run(*arguments, "--compute", "fp32", "--kv", kv)
+    assert status == 0 and "1 adapter" in err, err
+    assert [int(word) for word in out.split()] == case["ids"]
 
 
 def test_a_changed_adapter_finds_no_prefix_of_the_old_one_after_a_warm_restart(tmp_path):
