@@ -15,7 +15,11 @@
 
 namespace pagoda::jinja {
 
+namespace {
+
 using ExpressionKind = Expression::Kind;
+
+}  // namespace
 
 Value Evaluator::Lookup(absl::string_view name) {
   for (Frame* frame = frame_.get(); frame != nullptr; frame = frame->outer.get()) {

@@ -7,7 +7,11 @@
 
 namespace pagoda::jinja {
 
+namespace {
+
 using TokenKind = Token::Kind;
+
+}  // namespace
 
 const Token& Parser::Next() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
 

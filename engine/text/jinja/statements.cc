@@ -10,7 +10,11 @@
 
 namespace pagoda::jinja {
 
+namespace {
+
 using StatementKind = Statement::Kind;
+
+}  // namespace
 
 Value* Frame::Find(absl::string_view name) {
   for (auto& [variable, value] : variables) {
