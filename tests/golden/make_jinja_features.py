@@ -133,6 +133,12 @@ TEMPLATES = r"""
 ---
 {% macro m(a) %}{{ a }}{{ later }}{% endmacro %}{% set later = "L" %}{{ m(1) }}
 ---
+{% macro a() %}{{ p is defined }}{{ v is defined }}{% endmacro %}{% macro b(p) %}{{ a() }}{% endmacro %}{{ b(1) }}{% for v in [1] %}{{ a() }}{% endfor %}
+---
+{% macro m(p) %}{{ caller() }}{% endmacro %}{% for v in l %}{% call m(1) %}{{ p is defined }}{{ v }}{% endcall %}{% endfor %}
+---
+{% set x = 1 %}{% macro m(x) %}{{ x }}{% set x = 5 %}{{ x }}{% endmacro %}{{ m(2) }}{{ x }}{% set y %}{% set x = 7 %}{{ x }}{% endset %}{{ y }}{{ x }}{% with x = 8 %}{{ x }}{% endwith %}{{ x }}
+---
 {% macro m() %}<{{ caller() }}>{% endmacro %}{% call m() %}in{{ n }}{% endcall %}
 ---
 {% macro m() %}{% for i in l %}{{ caller(i, 2) }}{% endfor %}{% endmacro %}{% call(a, b) m() %}[{{ a }}{{ b }}]{% endcall %}
