@@ -112,3 +112,13 @@ def test_a_chat_remembers_and_forgets(engine):
     assert turns[2]["reused_tokens"] == turns[2]["prompt_tokens"] - 1
     shown = chat(engine, "Hello there\n/quit\nnever said\n")
     assert turns[0]["content"] in shown and "prompt tokens" in shown and shown.count("first token after") == 1
+
+
+def test_a_chat_has_tools_and_variables(engine, tmp_path):
+    tools = tmp_path / "tools.json"
+    tools.write_text('[{"type": "function", "function": {"name": "clock"}}]')
+    assert json.loads(chat(engine, "Hi\n", "--tools", str(tools), "--template-kwargs", '{"mode": 1}', "-o", "json"))["content"]
+    for options, why in ((["--template-kwargs", "[]"], "chat_template_kwargs is not a JSON object"),
+                         (["--tools", str(tmp_path / "absent")], "is not a JSON list of tools")):
+        ended = subprocess.run(pagodactl.command(engine, "chat", *options), input="Hi\n", capture_output=True, text=True)
+        assert ended.returncode != 0 and why in ended.stderr
