@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,7 +60,7 @@ int Run(const Options& options) {
   ModelSequences sequences(*model, 1, std::max(options.longest_prompt, kContext + kDecodeSteps));
   std::fprintf(stderr, "%s\n", model->backend().description().c_str());
   nlohmann::json line;
-  for (const uint32_t prompt : {kContext, options.longest_prompt}) {
+  for (const uint32_t prompt : std::set<uint32_t>{kContext, options.longest_prompt}) {
     Measure(
         options, "prefill_" + std::to_string(prompt), prompt, [&] { sequences.Prefill(prompt); },
         line);

@@ -46,7 +46,7 @@ class Llama:
         of_model.use_extra_bufts = not plain_buffers
         model = llama_cpp.llama_model_load_from_file(path.encode(), of_model)
         of_context = llama_cpp.llama_context_default_params()
-        of_context.n_ctx = longest + 256
+        of_context.n_ctx = max(longest, PROMPT) + 256
         of_context.n_batch = longest
         of_context.n_threads = of_context.n_threads_batch = threads
         self.context = llama_cpp.llama_init_from_model(model, of_context)
@@ -82,7 +82,7 @@ def rates(work, tokens, threads, rounds):
 def measure_llama(options):
     llama = Llama(options.llama, options.threads, options.longest_prompt, options.plain_buffers)
     line = {}
-    for prompt in (PROMPT, options.longest_prompt):
+    for prompt in sorted({PROMPT, options.longest_prompt}):
         wall, processor = rates(lambda: llama.prefill(prompt), prompt, options.threads, options.rounds)
         line |= {f"prefill_{prompt}": wall, f"prefill_{prompt}_cpu": processor}
     llama.prefill(PROMPT)

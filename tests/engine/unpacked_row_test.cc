@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
@@ -46,6 +47,31 @@ TEST_P(UnpackedRowTest, HasTheNumbersOfItsBlocks) {
         ASSERT_EQ(row.scales[i / group], 0.0f);
         ASSERT_EQ(row.minimums[i / group], 0.0f);
       }
+    }
+  }
+}
+
+// Bytes from a file that nobody has checked: scales can be NaN, infinite or denormal.
+TEST_P(UnpackedRowTest, AllImplementationsGiveTheSameBitsForAnyBytes) {
+  if (!HasAvx2()) GTEST_SKIP() << "this processor has no AVX2";
+  std::mt19937 random(2);
+  const uint64_t inputs = 12 * LayoutOf(GetParam()).elements;
+  const uint64_t bytes = UnpackedRow::Bytes(inputs);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::byte> row(12 * LayoutOf(GetParam()).bytes);
+    for (std::byte& byte : row) byte = static_cast<std::byte>(random());
+    HostMemory memories[2] = {Memory(bytes), Memory(bytes)};
+    UnpackRowPortable(GetParam(), row.data(), inputs, UnpackedRow::In(memories[0].data(), inputs));
+    UnpackRowAvx2(GetParam(), row.data(), inputs, UnpackedRow::In(memories[1].data(), inputs));
+    const auto* plain = reinterpret_cast<const uint8_t*>(memories[0].data());
+    const auto* fast = reinterpret_cast<const uint8_t*>(memories[1].data());
+    for (uint64_t i = 0; i < PaddedInputs(inputs); ++i) ASSERT_EQ(plain[i], fast[i]) << i;
+    for (uint64_t i = PaddedInputs(inputs); i < bytes; i += sizeof(float)) {
+      float numbers[2];
+      std::memcpy(&numbers[0], plain + i, sizeof(float));
+      std::memcpy(&numbers[1], fast + i, sizeof(float));
+      if (std::isnan(numbers[0]) && std::isnan(numbers[1])) continue;  // With any payload.
+      ASSERT_EQ(numbers[0], numbers[1]) << i;
     }
   }
 }

@@ -64,7 +64,10 @@ void UnpackRowPortable(TensorType type, const std::byte* row, uint64_t inputs,
     }
     for (uint64_t g = 0; g < layout.elements / block.group_elements; ++g, ++group) {
       to.scales[group] = block.scales[g];
-      to.minimums[group] = block.scales[g] * static_cast<float>(offset) + block.minimums[g];
+      // Without an offset, 0 times a scale that is not finite must not make the minimum NaN.
+      to.minimums[group] = offset == 0
+                               ? block.minimums[g]
+                               : block.scales[g] * static_cast<float>(offset) + block.minimums[g];
     }
   }
 }
