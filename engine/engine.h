@@ -38,7 +38,7 @@ class Engine {
     // The report of the device that has the client's pools, if the self-test has already run there
     // for this model and these options. Otherwise Create runs the self-test (TestGpu).
     std::optional<GpuSelfTestReport> gpu_report;
-    CpuBackendOptions cpu;  // Its `compute` also applies to a GPU.
+    CpuBackendOptions cpu;                     // Its `compute` also applies to a GPU.
     std::vector<AdapterFolder> adapters = {};  // See GenerateRequest::adapter.
     Scheduler::Options scheduler;
     // Limits for requests that have not begun: a request above the number or the bytes is refused.
