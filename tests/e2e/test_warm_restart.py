@@ -75,8 +75,8 @@ def start_warm(tmp_path):
 
 
 class Float8Engine(Engine):
-    """Numbers of 8 bits, and a scale for each layer, K or V, and head of a block. The scale is a number
-    made of the tokens up to the block's first one."""
+    """Numbers of 8 bits, and a scale for each layer, K or V, and head of a block. The scale is a
+    number made of the tokens up to the block's first one."""
 
     def __init__(self, daemon):
         self.client = Client(daemon.connect())
