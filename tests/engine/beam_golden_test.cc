@@ -42,8 +42,9 @@ struct BeamGolden {
 
 std::vector<BeamGolden> ReadBeamGoldens(const std::string& model) {
   std::ifstream file(GoldenDir(model) + "/beams.json");
+  const nlohmann::json document = nlohmann::json::parse(file);
   std::vector<BeamGolden> goldens;
-  for (const nlohmann::json& entry : nlohmann::json::parse(file)["cases"]) {
+  for (const nlohmann::json& entry : document["cases"]) {
     BeamGolden& golden = goldens.emplace_back();
     golden.ids = entry["ids"].get<std::vector<std::vector<TokenId>>>();
     golden.scores = entry["scores"].get<std::vector<float>>();
@@ -136,6 +137,8 @@ void ExpectNothingHeld(TestCache& cache) {
 
 class BeamGoldenTest : public testing::TestWithParam<GoldenModel> {
  protected:
+  void SetUp() override { ASSERT_EQ(goldens_.size(), 9u); }
+
   struct Served {
     std::unique_ptr<TestCache> cache;
     std::unique_ptr<Engine> engine;
@@ -195,8 +198,8 @@ INSTANTIATE_TEST_SUITE_P(Models, BeamGoldenTest, testing::ValuesIn(kBeamModels),
 
 TEST_P(BeamGoldenTest, AloneAndAgainFromTheCache) {
   Served served = Serve({});
-  for (const BeamGolden& golden : goldens_) Alone(*served.engine, golden);
   for (const BeamGolden& golden : goldens_) {
+    Alone(*served.engine, golden);
     const Answer again = Alone(*served.engine, golden);
     EXPECT_EQ(again.report->reused_tokens, golden.request.prompt.size() - 1);
   }
@@ -224,14 +227,17 @@ TEST_P(BeamGoldenTest, OffloadedAndBroughtUpInTheMiddle) {
                           brought_up += order.source.tier == Tier::kSecondary;
                           return absl::OkStatus();
                         });
-  Requests requests(served.engine.get());
-  std::vector<Answer*> answers;
-  for (const BeamGolden& golden : goldens_) answers.push_back(&requests.Submit(golden.request));
-  requests.Wait();
   uint32_t preemptions = 0;
-  for (size_t i = 0; i < goldens_.size(); ++i) {
-    ExpectGolden(goldens_[i], *answers[i]);
-    if (answers[i]->report.ok()) preemptions += answers[i]->report->preemptions;
+  // What runs at the same time depends on the threads, so there can be several rounds.
+  for (int round = 0; round < 8 && (preemptions == 0 || brought_up == 0); ++round) {
+    Requests requests(served.engine.get());
+    std::vector<Answer*> answers;
+    for (const BeamGolden& golden : goldens_) answers.push_back(&requests.Submit(golden.request));
+    requests.Wait();
+    for (size_t i = 0; i < goldens_.size(); ++i) {
+      ExpectGolden(goldens_[i], *answers[i]);
+      if (answers[i]->report.ok()) preemptions += answers[i]->report->preemptions;
+    }
   }
   EXPECT_GT(preemptions, 0u);
   EXPECT_GT(brought_up, 0);
@@ -274,9 +280,9 @@ GenerateRequest FourBeams() {
 }
 
 TEST(BeamRequestTest, RefusesWhatDoesNotGoTogether) {
-  TestCache cache(*Engine::CacheSpecForModel(GoldenDir(kTinyModel.name), kTokensPerBlock,
-                                             DType::kFloat32),
-                  {.primary_blocks = 64});
+  TestCache cache(
+      *Engine::CacheSpecForModel(GoldenDir(kTinyModel.name), kTokensPerBlock, DType::kFloat32),
+      {.primary_blocks = 64});
   const auto engine =
       Engine::Create(EngineOptions(kTinyModel, {.max_running_sequences = 30}), cache.OpenClient());
   ASSERT_TRUE(engine.ok()) << engine.status();
@@ -291,14 +297,16 @@ TEST(BeamRequestTest, RefusesWhatDoesNotGoTogether) {
   using Request = GenerateRequest;
   constexpr Reason kInvalid = Reason::kInvalidSampling;
   EXPECT_TRUE((*engine)->Check(FourBeams()).ok());
-  refused([](Request& r) { r.beam_width = 33; }, kInvalid, "beam_width is 33; it must be at most 32");
+  refused([](Request& r) { r.beam_width = 33; }, kInvalid,
+          "beam_width is 33; it must be at most 32");
   refused([](Request& r) { r.beam_width = 31; }, Reason::kInvalidCount,
           "beam_width is 31; the engine runs 30 sequences at once");
   refused([](Request& r) { r.num_samples = 5; }, kInvalid, "it must be at most beam_width, 4");
   for (const float penalty : {10.5f, -10.5f, std::nanf("")}) {
     refused([&](Request& r) { r.length_penalty = penalty; }, kInvalid, "must be from -10 to 10");
   }
-  refused([](Request& r) { r.sampling.temperature = 0.5f; }, kInvalid, "temperature is set together");
+  refused([](Request& r) { r.sampling.temperature = 0.5f; }, kInvalid,
+          "temperature is set together");
   refused([](Request& r) { r.sampling.top_k = 3; }, kInvalid, "top_k is set together");
   refused([](Request& r) { r.sampling.top_p = 0.5f; }, kInvalid, "top_p is set together");
   refused([](Request& r) { r.sampling.repetition_penalty = 2; }, kInvalid, "repetition_penalty is");
