@@ -33,10 +33,10 @@ constexpr bool NeedsHostPools(EngineBackend choice) {
 
 // The type of the factors of a product. Sums and everything else are fp32.
 enum class ComputeType {
-  kAuto,      // On the CPU: bf16 for matrices that the checkpoint has as bf16, if the processor
-              // multiplies bf16 directly. On a GPU: bf16 and fp16 as in the checkpoint. Otherwise
-              // fp32.
-  kFloat32,   // Exact for every checkpoint; needs twice the memory of 16 bits.
+  kAuto,      // The fastest that is as exact as the file. On the CPU: bf16 for matrices of bf16, if
+              // the processor multiplies it directly; for quantised matrices, activations of 8
+              // bits. On a GPU: bf16 and fp16 as in the checkpoint. Otherwise fp32.
+  kFloat32,   // Exact for every checkpoint.
   kBFloat16,  // Rounds the inputs of products, and the weights that have more digits.
 };
 

@@ -70,6 +70,11 @@ absl::StatusOr<std::unique_ptr<ConnectedEngine>> ConnectedEngine::Create(Options
 }
 
 absl::StatusOr<Generated> ConnectedEngine::Generate(GenerateRequest request) {
+  if (options_.kv == KvMode::kBasic && request.beam_width > kBasicSequences) {
+    return MakeError(Reason::kInvalidCount,
+                     absl::StrCat("beam_width is ", request.beam_width, "; --kv basic has ",
+                                  kBasicSequences, " sequences"));
+  }
   const absl::Time arrival = absl::Now();
   request.cancelled = [this] { return interrupted_.HasBeenNotified(); };
   for (int run = 1;; ++run) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "engine/model/kv_pools.h"
 #include "pools/shared_memory.h"
 
 namespace pagoda::server {
@@ -45,23 +46,6 @@ std::string NameOfWish(const Config& config) {
   if (config.engine.gpu_attention == GpuAttention::kAuto) return "";
   return absl::StrCat("engine.gpu_attention is ",
                       NameOf(GpuAttentions(), config.engine.gpu_attention));
-}
-
-kernels::ElementType ElementTypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return kernels::ElementType::kFloat16;
-    case DType::kBFloat16:
-      return kernels::ElementType::kBFloat16;
-    case DType::kFloat8E4M3:
-      return kernels::ElementType::kFloat8E4M3;
-    case DType::kFloat8E5M2:
-      return kernels::ElementType::kFloat8E5M2;
-    case DType::kFloat32:
-    case DType::kUint8:  // The engine refuses it.
-      break;
-  }
-  return kernels::ElementType::kFloat32;
 }
 
 // Whether the engine finds kernels on the chosen device. Stores the report in `chosen`.

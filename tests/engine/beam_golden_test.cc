@@ -28,11 +28,23 @@ constexpr uint32_t kTokensPerBlock = 16;
 // Scores are sums of up to 16 logarithms, each within 1e-4.
 constexpr float kTolerance = 2e-3f;
 
-constexpr GoldenModel kBeamModels[] = {{"qwen3_tiny", ""},           {"qwen3_tiny_untied_bf16", ""},
-                                       {"pagoda_qwen3_tiny", ""},    {"qwen2_tiny", ""},
-                                       {"llama3_tiny", ""},          {"mistral_tiny", ""},
-                                       {"gemma2_tiny", ""},          {"gemma3_tiny", ""},
-                                       {"gemma3_tiny_bf16_gguf", ""}};
+constexpr GoldenModel kBeamModels[] = {{"qwen3_tiny", ""},
+                                       {"qwen3_tiny_untied_bf16", ""},
+                                       {"pagoda_qwen3_tiny", ""},
+                                       {"qwen2_tiny", ""},
+                                       {"llama3_tiny", ""},
+                                       {"mistral_tiny", ""},
+                                       {"gemma2_tiny", ""},
+                                       {"gemma3_tiny", ""},
+                                       {"gemma3_tiny_bf16_gguf", ""},
+                                       {"phi3_tiny", ""},
+                                       {"qwen3_moe_tiny", ""},
+                                       {"qwen3_moe_tiny_gguf", ""},
+                                       {"deepseek_v3_tiny", ""},
+                                       {"deepseek_v2_tiny", ""},
+                                       {"gpt_oss_tiny", ""},
+                                       {"gpt_oss_tiny_mxfp4", ""},
+                                       {"bloom_tiny", ""}};
 
 struct BeamGolden {
   GenerateRequest request;
