@@ -141,7 +141,8 @@ TEST_P(CudaGoldenTest, In16BitsWithinTheirRounding) {
     }
     const double relative = std::sqrt(errors / squares);
     RecordProperty(type == ElementType::kBFloat16 ? "bf16" : "fp16", std::to_string(relative));
-    EXPECT_LT(relative, 0.03);
+    // A rounded router chooses other experts here and there.
+    EXPECT_LT(relative, model->config().experts.has_value() ? 0.2 : 0.03);
     EXPECT_GT(relative, 1e-6) << "it is not computed in 16 bits";
   }
 }

@@ -16,7 +16,8 @@ v1::GenerateRequest Prompt(uint32_t prompt_tokens, uint32_t max_new_tokens) {
 }
 
 struct Generation {
-  std::vector<uint32_t> tokens;
+  std::vector<uint32_t> tokens;  // Of the first sample.
+  int generated = 0;             // Tokens of all samples, if there are several.
   std::optional<v1::GenerateReport> report;
   grpc::Status status;
 };
@@ -31,6 +32,7 @@ Generation Generate(const std::shared_ptr<grpc::Channel>& channel,
   while (reader->Read(&response)) {
     EXPECT_FALSE(result.report.has_value()) << "the report is in the last message";
     result.tokens.insert(result.tokens.end(), response.tokens().begin(), response.tokens().end());
+    result.generated += response.generated_size();
     if (response.has_report()) result.report = response.report();
   }
   result.status = reader->Finish();
@@ -95,7 +97,8 @@ TEST_F(EngineTest, ABeamSearchSaysItsBestAnswersAndScoresAtTheEnd) {
   request.set_length_penalty(0);
   const Generation search = Generate(channel(), request);
   ASSERT_TRUE(search.status.ok()) << search.status.error_message();
-  EXPECT_EQ(search.tokens.size(), 12u);
+  EXPECT_EQ(search.tokens.size(), 6u);
+  EXPECT_EQ(search.generated, 12);
   ASSERT_EQ(search.report->beam_scores_size(), 2);
   // Without a penalty a score is a sum. With the default it is divided by the length.
   request.clear_length_penalty();
