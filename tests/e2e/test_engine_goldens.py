@@ -10,7 +10,7 @@ from pagoda.v1 import admin_pb2
 
 GOLDEN = MODEL.parent
 # By folder of tests/golden: the folder that has the model's answers.
-MODELS = {"llama3_tiny_f16_gguf": "llama3_tiny"} | {folder.parent.name: folder.parent.name for folder in GOLDEN.glob("*/cases.json")}
+MODELS = {"llama3_tiny_f16_gguf": "llama3_tiny", "gpt_oss_tiny_mxfp4_gguf": "gpt_oss_tiny_mxfp4"} | {folder.parent.name: folder.parent.name for folder in GOLDEN.glob("*tiny*/cases.json")}
 # In blocks of 16 tokens. If all windows of a model slide, a sequence has few blocks.
 PLENTY, TOO_FEW, TOO_FEW_THAT_SLIDE = 64, 18, 5
 SLIDES = {"mistral_tiny"}
