@@ -25,6 +25,11 @@ absl::Status CheckCounts(const GenerateRequest& request) {
                      absl::StrCat("max_draft_tokens is ", request.max_draft_tokens,
                                   "; it must be at most ", Engine::kMaxDraftTokens));
   }
+  if (request.stop_tokens.size() > kMaxStopTokens) {
+    return MakeError(Reason::kInvalidCount,
+                     absl::StrCat("the request has ", request.stop_tokens.size(),
+                                  " stop tokens; it may have ", kMaxStopTokens));
+  }
   if (request.num_samples >= 1 && request.num_samples <= Engine::kMaxSamples) {
     return absl::OkStatus();
   }

@@ -1,6 +1,9 @@
 #ifndef PAGODA_ENGINE_CHECK_REQUEST_H_
 #define PAGODA_ENGINE_CHECK_REQUEST_H_
 
+#include <cstddef>
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/generate.h"
@@ -8,6 +11,9 @@
 #include "manager/cache_client.h"
 
 namespace pagoda {
+
+// The most stop tokens of a request, those that a caller adds for the model included.
+inline constexpr size_t kMaxStopTokens = 4096;
 
 // Checks that the model and the cache can answer the request, with `max_running_sequences` at once;
 // errors as for Engine::Check.

@@ -43,7 +43,8 @@ struct GenerateRequest {
   // The number of answers. They share the prompt's KV; sample i is drawn with sampling.seed + i.
   uint32_t num_samples = 1;
   // The most draft tokens per step, 0 for none. They are proposed from the sequence's earlier
-  // tokens and checked in one pass. The answer is the same, and often arrives sooner.
+  // tokens and checked in one pass. The answer often arrives sooner. In fp32 it is the same; other
+  // types can round differently.
   uint32_t max_draft_tokens = 0;
   // Beam search (schedule/beam_search.h): the number of beams, at most kMaxBeamWidth; 0 or 1: none.
   // The samples are then the num_samples best hypotheses, best first. Their tokens come when the

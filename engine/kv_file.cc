@@ -363,11 +363,19 @@ absl::Status CheckTables(const KvPools& pools, const Scratch& sequence) {
   return absl::OkStatus();
 }
 
+// A KV file does not say which adapter its KV is of.
+absl::Status CheckNamespace(const NamespaceKey& name_space) {
+  if (!name_space.lora_id.has_value()) return absl::OkStatus();
+  return MakeError(Reason::kInvalidArgument,
+                   "namespace.lora_id is set: a KV file has the KV of the model without adapters");
+}
+
 }  // namespace
 
 absl::StatusOr<KvFileReport> SaveKv(CacheClient& client, SequenceId scratch, const KvPools& pools,
                                     const NamespaceKey& name_space,
                                     absl::Span<const TokenId> tokens, const std::string& path) {
+  if (absl::Status status = CheckNamespace(name_space); !status.ok()) return status;
   // One more, because a match covers all tokens except the last.
   std::vector<TokenId> wanted(tokens.begin(), tokens.end());
   wanted.push_back(0);
@@ -403,6 +411,7 @@ absl::StatusOr<KvFileReport> SaveKv(CacheClient& client, SequenceId scratch, con
 
 absl::StatusOr<KvFileReport> LoadKv(CacheClient& client, SequenceId scratch, const KvPools& pools,
                                     const NamespaceKey& name_space, const std::string& path) {
+  if (absl::Status status = CheckNamespace(name_space); !status.ok()) return status;
   const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
   if (!file.ok()) return file.status();
   const auto refuse = [&](const auto&... why) {

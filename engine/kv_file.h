@@ -18,7 +18,8 @@ namespace pagoda {
 // layer with K only has keys only. Layers in float8 are bf16 in the file, multiplied by the scales
 // of their blocks: exact for the engine's own scales, which are powers of two. So files of float8
 // and of bf16 caches can be exchanged. The header's metadata has "format" ("pagoda-kv-1"), "model"
-// (the cache's fingerprint) and "tokens" ("1 2 3").
+// (the cache's fingerprint) and "tokens" ("1 2 3"). It has none for an adapter, so both functions
+// refuse a namespace with a lora_id (INVALID_ARGUMENT).
 struct KvFileReport {
   uint32_t tokens = 0;
   uint64_t bytes = 0;  // Size of the file.

@@ -140,8 +140,10 @@ void ReadPart(FieldReader& reader, const char* options_name, bool can_be_partial
       return fields.RefuseUnlessNull(kName, "this architecture rotates whole heads");
     }
     const float part = fields.Positive(kName);
-    const auto dim = static_cast<uint32_t>(part * static_cast<float>(config.head_dim));
-    if (part > 1.0f || dim < 2 || dim % 2 != 0) {
+    // A larger part can be more than a uint32_t holds.
+    const auto dim =
+        part <= 1.0f ? static_cast<uint32_t>(part * static_cast<float>(config.head_dim)) : 0u;
+    if (dim < 2 || dim % 2 != 0) {
       return fields.Refuse(kName, "at most 1, and an even number of elements of a head");
     }
     for (RotaryConfig& rotary : config.rotaries) rotary.rotary_dim = dim;

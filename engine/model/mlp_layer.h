@@ -30,8 +30,9 @@ class MlpLayer {
 };
 
 // A mixture of experts. The router's outputs go to the host, which chooses the experts; each expert
-// then computes its own tokens only. The experts' results are added in the order of the experts, so
-// that the bits of a token's sum do not depend on the other tokens of the step.
+// then computes its own tokens only. The experts' results are added in the order of the experts.
+// The other tokens of the step change a token's result only by the number of rows of each product
+// (matmul.h, invariant 3): in fp32 by the last bits at most, in other types by other factors too.
 class ExpertsLayer {
  public:
   absl::Status Resize(Backend& backend, const ModelConfig& config, uint64_t tokens);

@@ -25,8 +25,7 @@ void BatchSampler::Run(absl::Span<SamplingTask> tasks) {
 // Twice the width is enough unless stop tokens are among the most likely ones.
 void BatchSampler::RankCandidates(Sampler& sampler, SamplingTask& task) {
   const auto ends = [&](TokenId token) {
-    return std::find(task.stop_tokens.begin(), task.stop_tokens.end(), token) !=
-           task.stop_tokens.end();
+    return std::binary_search(task.stop_tokens.begin(), task.stop_tokens.end(), token);
   };
   const size_t vocab_size = task.logits.size();
   for (size_t count = size_t{2} * task.beam_width;; count *= 2) {

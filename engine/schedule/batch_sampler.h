@@ -29,7 +29,7 @@ struct SamplingTask {
   absl::Span<const TokenId> draft_tokens;
   // If not 0, no token is chosen: the task ranks the candidates of a beam of this search's width.
   uint32_t beam_width = 0;
-  absl::Span<const TokenId> stop_tokens;  // Of the beam search.
+  absl::Span<const TokenId> stop_tokens;  // Of the beam search, in ascending order.
   std::vector<BeamSearch::Candidate> candidates =
       {};  // The beam's, as BeamSearch::Advance takes them.
   // The result: 1 to 1 + draft_tokens.size() tokens, or fewer if one of the logits used is NaN.

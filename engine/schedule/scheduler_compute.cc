@@ -18,8 +18,8 @@ constexpr uint64_t kGeneratedCost = 2;
 constexpr char kNoNumbers[] = "one of the model's logits is NaN";
 
 bool IsStop(const GenerateRequest& request, const GeneratedToken& generated) {
-  const auto& stops = request.stop_tokens;
-  return std::find(stops.begin(), stops.end(), generated.token) != stops.end() ||
+  const auto& stops = request.stop_tokens;  // In order: see Scheduler::Add.
+  return std::binary_search(stops.begin(), stops.end(), generated.token) ||
          (request.ends_sample && request.ends_sample(generated));
 }
 

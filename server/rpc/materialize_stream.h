@@ -31,6 +31,12 @@ namespace pagoda::server {
 // Takes no hold of the sequence. It reads the slots without the core's lock. Afterwards it asks the
 // core whether the version of the KV and the blocks are the same. If the blocks are others, it
 // reads again. A message therefore has the sequence's bytes, or the call ends with an error.
+//
+// The limit: a float8 block with scales that is not full yet. If its client computes further tokens
+// meanwhile, a larger one can raise the block's scale, and the client then writes the block's
+// earlier elements anew. A message can have old elements with the new scale, or the reverse, and
+// these tokens' numbers are then wrong by a power of two. Nothing tells the core of such writes. So
+// a caller reads full blocks only, or reads while the client computes nothing for the sequence.
 class MaterializeStream final : public grpc::ServerWriteReactor<v1::MaterializeResponse> {
  public:
   struct Options {

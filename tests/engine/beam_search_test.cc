@@ -124,6 +124,7 @@ TEST(BeamSearchTest, RandomSearchesAreThePlainOnes) {
     for (size_t i = 0; i < stops; ++i) {
       request.stop_tokens.push_back(static_cast<TokenId>(stops == vocab ? i : random() % vocab));
     }
+    std::sort(request.stop_tokens.begin(), request.stop_tokens.end());
     const auto logits_behind = [&](const std::vector<TokenId>& text) {
       return CoarseLogits(text, static_cast<uint64_t>(round), vocab);
     };

@@ -14,6 +14,7 @@
 
 #include "absl/time/clock.h"
 #include "base/error.h"
+#include "engine/check_request.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/test_cache.h"
 
@@ -514,6 +515,18 @@ TEST(EngineTest, RefusesABadRequestByReason) {
   refused({1, 2}, 0, Reason::kInvalidCount, "max_new_tokens");
   refused(std::vector<TokenId>(4096), 1, Reason::kInvalidPrompt, "4096");
   refused({1}, 0xffffffff, Reason::kInvalidPrompt, "4294967295");
+  on.ExpectNothingHeld();
+}
+
+TEST(EngineTest, LimitsTheNumberOfStopTokens) {
+  EngineOn on(kTinyModel);
+  GenerateRequest request = on.Request();
+  request.stop_tokens.assign(kMaxStopTokens, 511);
+  ExpectGolden(on.golden(), on.Generate(request), 1e-4f);
+  request.stop_tokens.push_back(511);
+  const Answer answer = on.Generate(request);
+  EXPECT_EQ(ReasonOf(answer.report.status()), Reason::kInvalidCount);
+  EXPECT_THAT(std::string(answer.report.status().message()), HasSubstr("4097 stop tokens"));
   on.ExpectNothingHeld();
 }
 

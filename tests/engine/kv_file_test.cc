@@ -199,6 +199,22 @@ TEST(KvFileRefusalTest, WhatIsNotCachedIsNotSaved) {
   EXPECT_TRUE(served.cache().NothingHeld());
 }
 
+TEST(KvFileRefusalTest, TheKvOfAnAdapterIsNeitherSavedNorLoaded) {
+  Served served(kTinyModel);
+  const std::string path = ScratchPath("adapter.safetensors");
+  served.Generate({1, 2, 3}, 2);
+  const auto saved = served.engine().SaveKv({.lora_id = 7}, {1, 2, 3}, path);
+  EXPECT_EQ(ReasonOf(saved.status()), Reason::kInvalidArgument);
+  EXPECT_THAT(std::string(saved.status().message()), HasSubstr("lora_id"));
+  EXPECT_FALSE(std::filesystem::exists(path));
+  ASSERT_TRUE(served.engine().SaveKv({}, {1, 2, 3}, path).ok());
+  const auto loaded = served.engine().LoadKv({.lora_id = 7}, path);
+  EXPECT_EQ(ReasonOf(loaded.status()), Reason::kInvalidArgument);
+  EXPECT_TRUE(served.engine().LoadKv({}, path).ok());
+  EXPECT_TRUE(served.cache().NothingHeld());
+  std::filesystem::remove(path);
+}
+
 TEST(KvFileRefusalTest, AFileOfAnotherModelOrShapeIsRefused) {
   const std::string path = ScratchPath("other.safetensors");
   {

@@ -61,7 +61,9 @@ TEST_P(TokenizerKindTest, GivesTheIdsAndTheTextsOfTheReference) {
 
 TEST_P(TokenizerKindTest, DecodesAnyIdsAsTheReferenceDoes) {
   const std::unique_ptr<Tokenizer> tokenizer = LoadKind(GetParam());
-  for (const json& example : ReadJson(Folder(GetParam()) + "cases.json")["answers"]) {
+  const json cases = ReadJson(Folder(GetParam()) + "cases.json");
+  ASSERT_FALSE(cases["answers"].empty());
+  for (const json& example : cases["answers"]) {
     SCOPED_TRACE(example.dump());
     EXPECT_EQ(tokenizer->Decode(example["ids"].get<std::vector<TokenId>>()),
               example["decoded"].get<std::string>());
