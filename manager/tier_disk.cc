@@ -418,7 +418,17 @@ Ticket TierResidency::OrderErase(FileErase::What what) {
     disk_.uses[backup.file] = {.erases = 1, .orphaned = true};
     disk_.to_erase.push_back(backup.file);
   }
-  if (what == FileErase::What::kSlots) EraseDroppedInUse();
+  // The carrier is told of a dropped slot only when the reads of it have ended, and erases only the
+  // dropped slots that it knows of. So the others are named, in the order of their numbers.
+  std::vector<SlotIndex> dropped;
+  for (auto& [slot, use] : disk_.uses) {
+    if (what == FileErase::What::kAll || !use.dropped) continue;
+    use.dropped = false;
+    ++use.erases;
+    dropped.push_back(slot);
+  }
+  std::sort(dropped.begin(), dropped.end());
+  disk_.to_erase.insert(disk_.to_erase.end(), dropped.begin(), dropped.end());
   Disk::Erasing erasing{.what = what, .slots = std::exchange(disk_.to_erase, {}), .tickets = {}};
   disk_.stats.erased_blocks += erasing.slots.size();
   if (what == FileErase::What::kAll) {
@@ -427,19 +437,6 @@ Ticket TierResidency::OrderErase(FileErase::What what) {
   }
   OrderErase(std::move(erasing));
   return services_.files->last(Lane::kBackup);
-}
-
-// The carrier is told of a dropped slot only when the reads of it have ended, and erases only the
-// dropped slots that it knows of. So the others are named, in the order of their numbers.
-void TierResidency::EraseDroppedInUse() {
-  const size_t first = disk_.to_erase.size();
-  for (auto& [slot, use] : disk_.uses) {
-    if (!use.dropped) continue;
-    use.dropped = false;
-    ++use.erases;
-    disk_.to_erase.push_back(slot);
-  }
-  std::sort(disk_.to_erase.begin() + static_cast<ptrdiff_t>(first), disk_.to_erase.end());
 }
 
 void TierResidency::OrderErase(Disk::Erasing erasing) {

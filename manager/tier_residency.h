@@ -561,7 +561,6 @@ class TierResidency {
   void DetachOnDisk(OperationScope& op, BlockId id, SlotIndex slot, Lost lost);
   void LetFileSlotGo(SlotIndex slot, Lost lost);
   void EndFileUse(SlotIndex slot);
-  void EraseDroppedInUse();
   void OrderErase(Disk::Erasing erasing);
   void EraseEnded(Ticket ticket, const absl::Status& status);
   Ticket FetchOf(BlockId id) const;

@@ -68,7 +68,7 @@ TEST(LadderCommandsTest, PlanShowsThatFloat8TakesHalf) {
   EXPECT_EQ(bf16["windows"][0]["bytes_per_block"], 32 * (144 << 10));
   EXPECT_EQ(bf16["primary"]["max_concurrent_sequences"], 71);
   EXPECT_THAT(RunProgram(plan + "fp8_e4m3").out,
-              HasSubstr("scales     2.3 KiB of a block: a float32 per layer and head"));
+              HasSubstr("scales     2.2 KiB of a block: a float32 per layer and head"));
   EXPECT_THAT(RunProgram(plan + "bfloat16").out, Not(HasSubstr("scales")));
 }
 

@@ -5,38 +5,110 @@
 namespace pagoda {
 namespace {
 
-void AddLayer(const ModelConfig& config, const LayerConfig& layer, const std::string& prefix,
-              std::map<std::string, std::vector<uint64_t>>& tensors) {
+using Tensors = std::map<std::string, std::vector<uint64_t>>;
+
+void AddLatentAttention(const ModelConfig& config, const std::string& prefix, Tensors& tensors) {
+  const LatentAttentionConfig& latent = *config.latent;
+  const uint64_t hidden = config.hidden_size;
+  const uint64_t heads = config.num_heads;
+  const uint64_t queries = heads * (latent.plain_dim + latent.rotary_dim);
+  if (latent.query_rank == 0) {
+    tensors[prefix + "q_proj.weight"] = {queries, hidden};
+  } else {
+    tensors[prefix + "q_a_proj.weight"] = {latent.query_rank, hidden};
+    tensors[prefix + "q_a_layernorm.weight"] = {latent.query_rank};
+    tensors[prefix + "q_b_proj.weight"] = {queries, latent.query_rank};
+  }
+  tensors[prefix + "kv_a_proj_with_mqa.weight"] = {latent.latent_dim + latent.rotary_dim, hidden};
+  tensors[prefix + "kv_a_layernorm.weight"] = {latent.latent_dim};
+  tensors[prefix + "kv_b_proj.weight"] = {heads * (latent.plain_dim + latent.value_dim),
+                                          latent.latent_dim};
+  tensors[prefix + "o_proj.weight"] = {hidden, heads * latent.value_dim};
+}
+
+void AddAttention(const ModelConfig& config, const LayerConfig& layer, const std::string& prefix,
+                  Tensors& tensors) {
   const uint64_t hidden = config.hidden_size;
   const uint64_t queries = uint64_t{config.num_heads} * config.head_dim;
   const uint64_t keys = uint64_t{layer.num_kv_heads} * config.head_dim;
+  tensors[prefix + "o_proj.weight"] = {hidden, queries};
+  if (config.output_bias) tensors[prefix + "o_proj.bias"] = {hidden};
+  if (config.attention_sinks) tensors[prefix + "sinks"] = {config.num_heads};
+  if (config.architecture == "Phi3ForCausalLM") {
+    tensors[prefix + "qkv_proj.weight"] = {queries + 2 * keys, hidden};
+    return;
+  }
   const std::map<std::string, uint64_t> outputs = {{"q", queries}, {"k", keys}, {"v", keys}};
   for (const auto& [name, size] : outputs) {
-    const std::string projection = prefix + "self_attn." + name + "_proj";
+    const std::string projection = prefix + name + "_proj";
     tensors[projection + ".weight"] = {size, hidden};
     if (config.attention_bias) tensors[projection + ".bias"] = {size};
     if (config.query_key_norm && name != "v") {
-      tensors[prefix + "self_attn." + name + "_norm.weight"] = {config.head_dim};
+      tensors[prefix + name + "_norm.weight"] = {config.head_dim};
     }
   }
-  tensors[prefix + "self_attn.o_proj.weight"] = {hidden, queries};
+}
+
+void AddMlp(const ModelConfig& config, const std::string& prefix, Tensors& tensors) {
+  tensors[prefix + "down_proj.weight"] = {config.hidden_size, config.intermediate_size};
+  if (config.architecture == "Phi3ForCausalLM") {
+    tensors[prefix + "gate_up_proj.weight"] = {uint64_t{2} * config.intermediate_size,
+                                               config.hidden_size};
+    return;
+  }
   for (const char* name : {"gate", "up"}) {
-    tensors[prefix + "mlp." + name + "_proj.weight"] = {config.intermediate_size, hidden};
+    tensors[prefix + name + "_proj.weight"] = {config.intermediate_size, config.hidden_size};
   }
-  tensors[prefix + "mlp.down_proj.weight"] = {hidden, config.intermediate_size};
-  for (const char* name : {"input_layernorm", "post_attention_layernorm"}) {
-    tensors[prefix + name + ".weight"] = {hidden};
+}
+
+void AddLayer(const ModelConfig& config, const LayerConfig& layer, const std::string& prefix,
+              Tensors& tensors) {
+  if (config.latent.has_value()) {
+    AddLatentAttention(config, prefix + "self_attn.", tensors);
+  } else {
+    AddAttention(config, layer, prefix + "self_attn.", tensors);
   }
-  if (!config.post_norms) return;
-  for (const char* name : {"pre_feedforward_layernorm", "post_feedforward_layernorm"}) {
-    tensors[prefix + name + ".weight"] = {hidden};
+  if (!layer.has_experts) AddMlp(config, prefix + "mlp.", tensors);
+  std::vector<std::string> norms = {"input_layernorm", "post_attention_layernorm"};
+  if (config.post_norms) {
+    norms.insert(norms.end(), {"pre_feedforward_layernorm", "post_feedforward_layernorm"});
   }
+  for (const std::string& name : norms) tensors[prefix + name + ".weight"] = {config.hidden_size};
+}
+
+void AddBloomLayer(const ModelConfig& config, const std::string& prefix, Tensors& tensors) {
+  const uint64_t hidden = config.hidden_size;
+  const Tensors matrices = {{"self_attention.query_key_value", {3 * hidden, hidden}},
+                            {"self_attention.dense", {hidden, hidden}},
+                            {"mlp.dense_h_to_4h", {4 * hidden, hidden}},
+                            {"mlp.dense_4h_to_h", {hidden, 4 * hidden}},
+                            {"input_layernorm", {hidden}},
+                            {"post_attention_layernorm", {hidden}}};
+  for (const auto& [name, shape] : matrices) {
+    tensors[prefix + name + ".weight"] = shape;
+    tensors[prefix + name + ".bias"] = {shape[0]};
+  }
+}
+
+Tensors BloomTensors(const ModelConfig& config) {
+  Tensors tensors = {
+      {"transformer.word_embeddings.weight", {config.vocab_size, config.hidden_size}}};
+  for (const char* name : {"ln_f", "word_embeddings_layernorm"}) {
+    for (const char* part : {".weight", ".bias"}) {
+      tensors[absl::StrCat("transformer.", name, part)] = {config.hidden_size};
+    }
+  }
+  for (uint32_t i = 0; i < config.layers.size(); ++i) {
+    AddBloomLayer(config, absl::StrCat("transformer.h.", i, "."), tensors);
+  }
+  return tensors;
 }
 
 }  // namespace
 
 std::map<std::string, std::vector<uint64_t>> ExpectedTensors(const ModelConfig& config) {
-  std::map<std::string, std::vector<uint64_t>> tensors;
+  if (config.names == TensorNames::kBloom) return BloomTensors(config);
+  Tensors tensors;
   tensors["model.embed_tokens.weight"] = {config.vocab_size, config.hidden_size};
   tensors["model.norm.weight"] = {config.hidden_size};
   if (!config.tie_word_embeddings) {

@@ -13,7 +13,8 @@
 
 namespace pagoda {
 
-// Shapes by name.
+// Shapes by name. Without the tensors of experts, which have several forms; transformer_test.cc
+// loads those.
 std::map<std::string, std::vector<uint64_t>> ExpectedTensors(const ModelConfig& config);
 
 // OK if the checkpoint at this path has a configuration and all its tensors.

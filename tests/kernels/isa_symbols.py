@@ -3,7 +3,7 @@ that are chosen at run time.
 
     /usr/bin/python3 tests/kernels/isa_symbols.py LIBRARY.a...
 
-An object whose name contains avx2 or avx512 may use those instructions, but must not define a weak
+An object whose name contains avx or amx may use those instructions, but must not define a weak
 symbol: the linker uses one object's copy of an inline function for all objects, and could choose
 that one. All other objects must not use these instructions.
 """
@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-NEWER = re.compile(r"avx2|avx512")
+NEWER = re.compile(r"avx|amx")
 # Registers that came with AVX, and instructions that only VEX and EVEX encode.
 AVX = re.compile(r"%[yz]mm|\tv(?:mov|add|mul|fmadd|pxor|zeroupper|sub|div|cvt|broadcast|pand|por)")
 # Functions with a target attribute that are chosen at run time; their names contain it.
