@@ -74,10 +74,16 @@ bool Scheduler::LacksSlots(const Sample& sample) const {
   return taken + needed > options_.max_running_sequences;
 }
 
-// Whether the sample can take the slot of a running one.
+// Whether the sample fits beside the running ones if those of lower priority are preempted. So a
+// search preempts none unless it can then begin.
 bool Scheduler::MayTakeSlot(const Sample& sample) const {
+  const int32_t priority = sample.request->request.priority;
   const Sample* const lowest = LowestRunning();
-  return lowest != nullptr && lowest->request->request.priority < sample.request->request.priority;
+  if (lowest == nullptr || lowest->request->request.priority >= priority) return false;
+  const uint64_t kept =
+      SlotsOf([&](const Sample& other) { return other.request->request.priority >= priority; });
+  const uint64_t needed = sample.is_beam() ? sample.request->request.beam_width : 1;
+  return kept + needed <= options_.max_running_sequences;
 }
 
 // How many tokens of the prompt's rest fit now: all that `budget` allows, or fewer if a sliding

@@ -220,6 +220,51 @@ TEST_P(BeamTest, AHigherPriorityTakesItsPlace) {
   EXPECT_EQ(second.report->preemptions, 0u);
 }
 
+TEST(BeamSlotsTest, PreemptsNoneUnlessItCanThenBegin) {
+  World world({.blocks = {.primary_blocks = 400}, .options = {.max_running_sequences = 4}});
+  GenerateRequest high = RandomRequest(1, 20, 60);
+  high.priority = 2;
+  const GenerateRequest low = RandomRequest(2, 20, 40);
+  GenerateRequest search = Search(3, 20, 10, 4);
+  search.priority = 1;
+  Outcome& of_high = world.Add(high);
+  Outcome& of_low = world.Add(low);
+  world.RunSteps(5);
+  Outcome& of_search = world.Add(search);
+  world.RunUntilIdle();
+  // It needs all four places, and one is taken by a request of higher priority.
+  world.ExpectSoloAnswer(high, of_high);
+  world.ExpectSoloAnswer(low, of_low);
+  ExpectPlain(search, kFull, of_search);
+  EXPECT_EQ(of_low.report->preemptions, 0u);
+  EXPECT_LT(of_low.ended_in_step, of_high.ended_in_step);
+  EXPECT_LT(of_high.ended_in_step, of_search.ended_in_step);
+}
+
+TEST(BeamSlotsTest, PreemptsAsManyAsItNeeds) {
+  World world({.blocks = {.primary_blocks = 400}, .options = {.max_running_sequences = 4}});
+  GenerateRequest high = RandomRequest(1, 20, 60);
+  high.priority = 2;
+  std::vector<GenerateRequest> lows;
+  for (uint64_t i = 0; i < 3; ++i) lows.push_back(RandomRequest(2 + i, 20, 40));
+  GenerateRequest search = Search(5, 20, 10, 3);
+  search.priority = 1;
+  Outcome& of_high = world.Add(high);
+  std::vector<Outcome*> of_lows;
+  for (const GenerateRequest& low : lows) of_lows.push_back(&world.Add(low));
+  world.RunSteps(5);
+  Outcome& of_search = world.Add(search);
+  world.RunUntilIdle();
+  world.ExpectSoloAnswer(high, of_high);
+  ExpectPlain(search, kFull, of_search);
+  EXPECT_EQ(of_high.report->preemptions, 0u);
+  for (size_t i = 0; i < lows.size(); ++i) {
+    world.ExpectSoloAnswer(lows[i], *of_lows[i]);
+    EXPECT_EQ(of_lows[i]->report->preemptions, 1u);
+    EXPECT_LT(of_search.ended_in_step, of_lows[i]->ended_in_step);
+  }
+}
+
 TEST(BeamSlotsTest, NoMoreSequencesRunThanAllowed) {
   World world({.blocks = {.primary_blocks = 400}, .options = {.max_running_sequences = 8}});
   std::vector<GenerateRequest> requests;
