@@ -442,11 +442,11 @@ kill_all_nodes
 start_the_nodes_again
 
 if [ -z "$once" ]; then
+  interrupted=
+  trap 'interrupted=1' INT TERM HUP  # Before anybody is told of Ctrl-C.
   title "Everything was as described. The daemons and the Redis nodes stay up; Ctrl-C ends them. To use them:"
   say "    cd $folder; PATH=$bin:\$PATH"
   say "    pagodactl --endpoint unix:1.sock status"
-  interrupted=
-  trap 'interrupted=1' INT TERM HUP
   until [ -n "$interrupted" ]; do
     sleep 1 || true
     for i in "${!daemon_pids[@]}"; do

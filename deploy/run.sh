@@ -124,8 +124,8 @@ show_it_at_work
 where_to_look_next
 
 if [ -z "$once" ]; then
+  trap 'interrupted=1' INT TERM  # Before anybody is told of Ctrl-C.
   printf '\nThe daemon stays up. Ctrl-C drains and ends it.\n'
-  trap 'interrupted=1' INT TERM
   interrupted=
   # A trapped signal ends `wait` early.
   wait "$daemon" || true
