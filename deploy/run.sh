@@ -124,9 +124,9 @@ show_it_at_work
 where_to_look_next
 
 if [ -z "$once" ]; then
+  interrupted=
   trap 'interrupted=1' INT TERM  # Before anybody is told of Ctrl-C.
   printf '\nThe daemon stays up. Ctrl-C drains and ends it.\n'
-  interrupted=
   # A trapped signal ends `wait` early.
   wait "$daemon" || true
   [ -n "$interrupted" ] || daemon_failed "The daemon ended by itself." "read its last lines above."
