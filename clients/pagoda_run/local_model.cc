@@ -1,6 +1,7 @@
 #include "clients/pagoda_run/local_model.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -120,6 +121,11 @@ absl::StatusOr<std::unique_ptr<LocalModel>> LocalModel::Load(Options options) {
   } else {
     const uint64_t tokens = std::max(context, options.cached_tokens);
     const uint64_t blocks = tokens / options.tokens_per_block + 1 + kSpareBlocks;
+    if (blocks > std::numeric_limits<uint32_t>::max()) {
+      return MakeError(Reason::kInvalidArgument,
+                       absl::StrCat("--cached-tokens ", options.cached_tokens, " needs ", blocks,
+                                    " blocks; at most ", std::numeric_limits<uint32_t>::max()));
+    }
     absl::StatusOr<std::unique_ptr<LocalCache>> cache = LocalCache::Create(
         {.spec = *std::move(spec), .blocks = static_cast<uint32_t>(blocks), .device = *place});
     if (!cache.ok()) return cache.status();

@@ -54,6 +54,7 @@ void AddModelOptions(CLI::App& app, LocalModel::Options& model) {
       ->capture_default_str();
   app.add_option("--tokens-per-block", model.tokens_per_block,
                  "With --kv paged: tokens per block, a power of two up to 1,024")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--max-step-tokens", model.max_step_tokens,
                  "The most tokens of a prompt that go through the model at once")

@@ -91,10 +91,7 @@ absl::Status GgufTokenizer::EncodePart(absl::string_view text, absl::Time deadli
     visible = SpacesToVisible(text);
     text = visible;
   }
-  if (scores_ != nullptr) {
-    scores_->Encode(text, out);
-    return absl::OkStatus();
-  }
+  if (scores_ != nullptr) return scores_->Encode(text, deadline, out);
   const absl::StatusOr<std::vector<TextRange>> words = words_.Split(text, deadline);
   if (!words.ok()) return words.status();
   for (const TextRange& word : *words) {

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "engine/text/pattern.h"
 #include "engine/text/utf8.h"
 #include "engine/text/visible_spaces.h"
 
@@ -12,13 +14,15 @@ namespace pagoda {
 namespace {
 
 constexpr uint32_t kNone = ~uint32_t{0};
+constexpr uint32_t kStepsBetweenLooks = 4096;  // At the clock. Short words have fewer.
 
 }  // namespace
 
 // Merges the symbols of one word. Each symbol is a part of the word's text.
 class ScoreBpe::Merger {
  public:
-  Merger(const ScoreBpe& bpe, absl::string_view word) : bpe_(bpe), word_(word) {
+  Merger(const ScoreBpe& bpe, absl::string_view word, absl::Time deadline)
+      : bpe_(bpe), word_(word), deadline_(deadline) {
     for (size_t at = 0; at < word.size();) {
       const size_t size = ReadUtf8(word.substr(at)).size;
       const auto index = static_cast<uint32_t>(symbols_.size());
@@ -26,12 +30,12 @@ class ScoreBpe::Merger {
       at += size;
     }
     if (!symbols_.empty()) symbols_.back().next = kNone;
-    for (uint32_t i = 0; i + 1 < symbols_.size(); ++i) Propose(i);
+    for (uint32_t i = 0; i + 1 < symbols_.size() && !IsLate(); ++i) Propose(i);
   }
 
   template <class Visit>
-  void Run(Visit visit) {
-    while (!pairs_.empty()) {
+  absl::Status Run(Visit visit) {
+    while (!pairs_.empty() && !IsLate()) {
       const Pair pair = pairs_.top();
       pairs_.pop();
       Symbol& left = symbols_[pair.left];
@@ -42,9 +46,11 @@ class ScoreBpe::Merger {
       }
       Join(pair);
     }
+    if (is_late_) return TooLongToSplit();
     for (uint32_t i = symbols_.empty() ? kNone : 0; i != kNone; i = symbols_[i].next) {
       visit(word_.substr(symbols_[i].begin, symbols_[i].size));
     }
+    return absl::OkStatus();
   }
 
  private:
@@ -64,6 +70,12 @@ class ScoreBpe::Merger {
       return score != other.score ? score < other.score : left > other.left;
     }
   };
+
+  // Looks at the clock now and then.
+  bool IsLate() {
+    if (++steps_ % kStepsBetweenLooks == 0 && absl::Now() > deadline_) is_late_ = true;
+    return is_late_;
+  }
 
   void Propose(uint32_t left) {
     const Symbol& first = symbols_[left];
@@ -86,6 +98,9 @@ class ScoreBpe::Merger {
 
   const ScoreBpe& bpe_;
   const absl::string_view word_;
+  const absl::Time deadline_;
+  uint32_t steps_ = 0;
+  bool is_late_ = false;
   std::vector<Symbol> symbols_;
   std::priority_queue<Pair> pairs_;
 };
@@ -104,8 +119,9 @@ ScoreBpe::ScoreBpe(TokenTable tokens, std::vector<float> scores, std::optional<T
   }
 }
 
-void ScoreBpe::EncodeWord(absl::string_view word, std::vector<TokenId>& out) const {
-  Merger(*this, word).Run([&](absl::string_view symbol) {
+absl::Status ScoreBpe::EncodeWord(absl::string_view word, absl::Time deadline,
+                                  std::vector<TokenId>& out) const {
+  return Merger(*this, word, deadline).Run([&](absl::string_view symbol) {
     if (const std::optional<TokenId> token = tokens_.Find(symbol)) {
       out.push_back(*token);
       return;
@@ -117,15 +133,24 @@ void ScoreBpe::EncodeWord(absl::string_view word, std::vector<TokenId>& out) con
   });
 }
 
-void ScoreBpe::Encode(absl::string_view text, std::vector<TokenId>& out) const {
-  if (merges_across_words_) return EncodeWord(text, out);
-  while (!text.empty()) {
+absl::Status ScoreBpe::Encode(absl::string_view text, absl::Time deadline,
+                              std::vector<TokenId>& out) const {
+  if (merges_across_words_) return EncodeWord(text, deadline, out);
+  // A word that the cache keeps is too short to be late.
+  static_assert(WordCache::kMaxWordBytes * 4 < kStepsBetweenLooks);
+  absl::Status status;
+  for (uint32_t words = 1; !text.empty() && status.ok(); ++words) {
     const absl::string_view word = FirstSpacedWord(text);
     cache_.Encode(
-        word, [this](absl::string_view anew, std::vector<TokenId>& to) { EncodeWord(anew, to); },
+        word,
+        [&](absl::string_view anew, std::vector<TokenId>& to) {
+          status = EncodeWord(anew, deadline, to);
+        },
         out);
     text.remove_prefix(word.size());
+    if (words % kStepsBetweenLooks == 0 && absl::Now() > deadline) return TooLongToSplit();
   }
+  return status;
 }
 
 }  // namespace pagoda

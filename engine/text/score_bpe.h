@@ -6,7 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "engine/text/token_table.h"
 #include "engine/text/word_cache.h"
 #include "pools/types.h"
@@ -25,14 +27,16 @@ class ScoreBpe {
   // Appends the tokens of a text in which SentencePiece's visible character replaces spaces.
   // REQUIRES: UTF-8. Cost: O(n log n) in the longest word, if tokens have spaces only at their
   // beginning, as real ones do; otherwise in the whole text. Short words are cached.
-  void Encode(absl::string_view text, std::vector<TokenId>& out) const;
+  // Errors: INVALID_PROMPT after the deadline; `out` then has no meaning.
+  absl::Status Encode(absl::string_view text, absl::Time deadline, std::vector<TokenId>& out) const;
 
   const TokenTable& tokens() const { return tokens_; }
 
  private:
   class Merger;
 
-  void EncodeWord(absl::string_view word, std::vector<TokenId>& out) const;
+  absl::Status EncodeWord(absl::string_view word, absl::Time deadline,
+                          std::vector<TokenId>& out) const;
 
   const TokenTable tokens_;
   const std::vector<float> scores_;

@@ -1,6 +1,5 @@
 #include "engine/text/word_cache.h"
 
-#include <cstddef>
 #include <utility>
 
 namespace pagoda {
@@ -8,7 +7,6 @@ namespace {
 
 // A full cache is emptied, which costs less than tracking the last use.
 constexpr size_t kMaxWords = 1 << 16;
-constexpr size_t kMaxWordBytes = 64;
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 #ifndef PAGODA_ENGINE_TEXT_WORD_CACHE_H_
 #define PAGODA_ENGINE_TEXT_WORD_CACHE_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ namespace pagoda {
 // Keeps about 10 MiB of short words. Thread-safe.
 class WordCache {
  public:
+  static constexpr size_t kMaxWordBytes = 64;  // Longer words are not kept.
+
   using Encoder = absl::FunctionRef<void(absl::string_view word, std::vector<TokenId>& out)>;
 
   // Appends the word's tokens: those of an earlier call, or those that `encode` appends. `encode`

@@ -11,6 +11,8 @@ namespace pagoda::server {
 // How deep a request can nest: the schemas of tools are the deepest part.
 inline constexpr int kMaxBodyDepth = 32;
 inline constexpr size_t kMaxTools = 128;
+// The members of one object of a chat request.
+inline constexpr size_t kMaxMembers = 4096;
 
 // Reads messages, tools, tool_choice and chat_template_kwargs. `body` is the text of the request, a
 // valid JSON object: templates write a tool's keys in its order. Errors of `fields`:

@@ -296,6 +296,7 @@ TEST(RunOptionsTest, TakesOneKindOfPromptOrChats) {
   EXPECT_FALSE(parse({"m", "--tokens", "a"}, wrong));
   EXPECT_FALSE(parse({"m", "--kv", "none"}, wrong));
   EXPECT_FALSE(parse({"m", "--priority", "1"}, wrong));
+  EXPECT_FALSE(parse({"m", "--tokens-per-block", "0"}, wrong));
 }
 
 }  // namespace

@@ -12,9 +12,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/error.h"
 #include "engine/text/bpe.h"
 #include "engine/text/pattern.h"
 #include "engine/text/score_bpe.h"
+#include "engine/text/visible_spaces.h"
 
 namespace pagoda {
 namespace {
@@ -82,7 +84,7 @@ TEST(ScoreBpeTest, MergesAsAPlainLoopDoes) {
         wanted.push_back(vocabulary.ids.at(piece));
       }
       std::vector<TokenId> ids;
-      bpe.Encode(word, ids);
+      ASSERT_TRUE(bpe.Encode(word, absl::InfiniteFuture(), ids).ok());
       ASSERT_EQ(ids, wanted) << word;
     }
   }
@@ -98,9 +100,19 @@ TEST(ScoreBpeTest, OneLongWordTakesSeconds) {
   const ScoreBpe bpe(std::move(tokens), scores, std::nullopt);
   const absl::Time begin = absl::Now();
   std::vector<TokenId> ids;
-  bpe.Encode(std::string(1 << 20, 'a'), ids);
+  const std::string word(1 << 20, 'a');
+  ASSERT_TRUE(bpe.Encode(word, absl::InfiniteFuture(), ids).ok());
   EXPECT_EQ(ids.size(), (1 << 20) / 8);
   EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
+  // Words and whole texts end at their deadline.
+  EXPECT_EQ(ReasonOf(bpe.Encode(word, absl::InfinitePast(), ids)), Reason::kInvalidPrompt);
+  std::string words;
+  for (int i = 0; i < 5000; ++i) absl::StrAppend(&words, kVisibleSpace, "a");
+  EXPECT_EQ(ReasonOf(bpe.Encode(words, absl::InfinitePast(), ids)), Reason::kInvalidPrompt);
+  // A late text leaves nothing wrong in the cache.
+  ids.clear();
+  ASSERT_TRUE(bpe.Encode("aaaaaaaa", absl::InfiniteFuture(), ids).ok());
+  EXPECT_THAT(ids, ::testing::ElementsAre(3));
 }
 
 TEST(GgufBpeTest, MergesAsAPlainLoopDoesAlsoThroughTextsThatAreNoTokens) {

@@ -74,6 +74,12 @@ TEST(JinjaLimitsTest, WorkInsideOneOperationCounts) {
       "{% set l = range(90000)|list %}{% for i in range(90000) %}{% set x = l|sort %}{% endfor %}",
       "{% set l = range(90000)|list %}{% for i in l %}{{ (0 - i) in l }}{% endfor %}",
       "{% set s = 'é' * 100000 %}{% for i in range(90000) %}{% set x = s[99999] %}{% endfor %}",
+      // Characters to strip that are searched to their end.
+      "{{ ('b' * 1000000).strip('a' * 1000000 ~ 'b') }}",
+      "{% set s = 'a' * 1000000 %}{% set t = 'a' * 1000000 %}"
+      "{% for i in range(90000) %}{{ s == t }}{{ s < t }}{% endfor %}",
+      "{% set s = 'a' * 1000000 %}{% for i in range(90000) %}{{ s.startswith((s, s, s)) }}"
+      "{% endfor %}",
   };
   for (const std::string& source : sources) {
     const absl::Time begin = absl::Now();
@@ -81,6 +87,53 @@ TEST(JinjaLimitsTest, WorkInsideOneOperationCounts) {
     EXPECT_THAT(failure, HasSubstr("too ")) << source;
     EXPECT_LT(absl::Now() - begin, absl::Seconds(30)) << source;
   }
+}
+
+// A part that is nearly everywhere costs the product of both sizes.
+TEST(JinjaLimitsTest, SearchesCountWhatTheyCompare) {
+  for (const char* const search :
+       {"p in s", "s.find(p)", "s.rfind(p)", "s.count(p)", "s.split(p)", "s.rsplit(p, 1)",
+        "s.partition(p)", "s.rpartition(p)", "s.replace(p, '')", "s|replace(p, '')"}) {
+    const absl::Time begin = absl::Now();
+    EXPECT_THAT(Failure(absl::StrCat("{% set s = 'a' * 2000000 %}{% set p = 'a' * 999999 ~ 'b' %}",
+                                     "{{ ", search, " }}")),
+                HasSubstr("too many steps"))
+        << search;
+    EXPECT_LT(absl::Now() - begin, absl::Seconds(30)) << search;
+  }
+}
+
+// An error in the middle of an operation leaves undefined values behind.
+TEST(JinjaLimitsTest, OperationsSurviveValuesOfAFailure) {
+  const std::string large = "{% set l = ['x' * 1000000] * 200 %}";
+  for (const char* const use : {"l|title", "l|trim", "l|upper", "l|center", "l|format(1)",
+                                "l|truncate", "l|indent", "l|join|title", "l|escape|title"}) {
+    EXPECT_THAT(Failure(absl::StrCat(large, "{{ ", use, " }}")), HasSubstr("line 1")) << use;
+  }
+  EXPECT_THAT(Failure("{{ ('a'|safe).replace(1, 'b') }}"), HasSubstr("not a string"));
+  EXPECT_THAT(Failure("{{ 'a'.replace('a', 1) }}"), HasSubstr("not a string"));
+  EXPECT_TRUE(RenderStatus("{{ ('a'|safe).replace('a', 1) }}").ok());
+}
+
+TEST(JinjaLimitsTest, VariablesOfARequestAreBounded) {
+  const Template parsed = *Template::Parse("{{ k7 }}");
+  const auto render = [&](int members) {
+    std::string object = "{";
+    for (int i = 0; i < members; ++i) {
+      absl::StrAppend(&object, i == 0 ? "" : ",", "\"k", i, "\":", i);
+    }
+    TemplateInput input;
+    input.variables = {{"chat_template_kwargs", Field::Form::kMembers, object + "}"}};
+    return parsed.Render(input, {.time = absl::Hours(1)});
+  };
+  EXPECT_EQ(*render(1024), "7");
+  const absl::Time begin = absl::Now();
+  for (const int members : {1025, 200'000}) {
+    const absl::Status refused = render(members).status();
+    EXPECT_EQ(ReasonOf(refused), Reason::kInvalidPrompt);
+    EXPECT_EQ(std::string(refused.message()), "chat_template_kwargs has more than 1024 members");
+  }
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
 }
 
 TEST(JinjaLimitsTest, MemoryIsBounded) {
@@ -143,6 +196,23 @@ TEST(JinjaLimitsTest, RecursionIsBounded) {
   EXPECT_THAT(Failure("{% set ns = namespace(l={}) %}{% for i in range(1000) %}"
                       "{% set ns.l = {'a': ns.l} %}{% endfor %}"),
               HasSubstr("nest too deeply"));
+}
+
+// Recursive loops and macros keep the scopes around them, also when those have ended.
+TEST(JinjaLimitsTest, ChainsOfScopesAreBounded) {
+  const std::string call = "{% for i in range(90000) %}{{ ns.l([ns]) }}{% endfor %}";
+  EXPECT_THAT(Failure(absl::StrCat("{% set ns = namespace() %}{% for x in [ns] recursive %}"
+                                   "{% set x.l = loop %}{% endfor %}",
+                                   call, call, call)),
+              HasSubstr("nests too deeply"));
+  // A scope with many variables, which a small macro keeps.
+  std::string sets;
+  for (int i = 0; i < 50; ++i) absl::StrAppend(&sets, "{% set a", i, " = 1 %}");
+  const std::string loop = "{% for i in range(2000) %}" + sets;
+  EXPECT_TRUE(RenderStatus(loop + "{% endfor %}", {.memory_bytes = 2 << 20}).ok());
+  EXPECT_THAT(
+      Failure(loop + "{% macro m() %}{% endmacro %}{% endfor %}", {.memory_bytes = 2 << 20}),
+      HasSubstr("too much memory"));
 }
 
 TEST(JinjaLimitsTest, TheSyntaxNestsBoundedly) {

@@ -33,7 +33,8 @@ void Evaluator::BindMacro(const Macro& macro, const Arguments& arguments) {
   const MacroSyntax& syntax = *macro.syntax;
   const size_t count = syntax.parameters.size();
   const size_t bound = std::min(count, arguments.positional.size());
-  for (size_t i = 0; i < bound; ++i) frame_->Set(syntax.parameters[i], arguments.positional[i]);
+  for (size_t i = 0; i < bound; ++i)
+    frame_->Set(run_, syntax.parameters[i], arguments.positional[i]);
   auto more = std::make_shared<Dict>();
   bool has_caller = false;
   for (const auto& [name, value] : arguments.named) {
@@ -42,10 +43,10 @@ void Evaluator::BindMacro(const Macro& macro, const Arguments& arguments) {
       if (static_cast<size_t>(found - syntax.parameters.begin()) < bound) {
         run_.Fail(absl::StrCat("macro '", syntax.name, "' gets '", name, "' twice"));
       }
-      frame_->Set(name, value);
+      frame_->Set(run_, name, value);
     } else if (name == "caller" && syntax.uses_caller) {
       has_caller = true;
-      frame_->Set(name, value);
+      frame_->Set(run_, name, value);
     } else if (syntax.uses_kwargs) {
       more->Set(run_, run_.NewText(name), value);
     } else {
@@ -56,13 +57,14 @@ void Evaluator::BindMacro(const Macro& macro, const Arguments& arguments) {
     run_.Fail(absl::StrCat("macro '", syntax.name, "' takes at most ", count, " arguments"));
   }
   if (syntax.uses_caller && !has_caller) {
-    frame_->Set("caller", run_.NewUndefined("no caller is defined"));
+    frame_->Set(run_, "caller", run_.NewUndefined("no caller is defined"));
   }
-  if (syntax.uses_kwargs) frame_->Set("kwargs", run_.NewDict(std::move(more)));
+  if (syntax.uses_kwargs) frame_->Set(run_, "kwargs", run_.NewDict(std::move(more)));
   if (syntax.uses_varargs) {
-    frame_->Set("varargs", run_.NewList({arguments.positional.begin() + static_cast<int64_t>(bound),
-                                         arguments.positional.end()},
-                                        List::Form::kTuple));
+    frame_->Set(run_, "varargs",
+                run_.NewList({arguments.positional.begin() + static_cast<int64_t>(bound),
+                              arguments.positional.end()},
+                             List::Form::kTuple));
   }
   const size_t without_default = count - syntax.defaults.size();
   for (size_t i = 0; i < count && !run_.failed(); ++i) {
@@ -71,7 +73,7 @@ void Evaluator::BindMacro(const Macro& macro, const Arguments& arguments) {
                       ? run_.NewUndefined(
                             absl::StrCat("parameter '", syntax.parameters[i], "' was not provided"))
                       : Evaluate(*syntax.defaults[i - without_default]);
-    frame_->Set(syntax.parameters[i], std::move(value));
+    frame_->Set(run_, syntax.parameters[i], std::move(value));
   }
 }
 

@@ -62,7 +62,8 @@ bool Equal(Run& run, const Value& left, const Value& right) {
   if (left.kind() != right.kind()) return false;
   switch (left.kind()) {
     case Kind::kText:
-      return left.bytes() == right.bytes();
+      return left.bytes().size() == right.bytes().size() && run.WorkOnBytes(left.bytes().size()) &&
+             left.bytes() == right.bytes();
     case Kind::kList:
       return left.IsTuple() == right.IsTuple() &&
              EqualLists(run, left.list().items, right.list().items);
@@ -92,7 +93,10 @@ std::optional<std::partial_ordering> Order(Run& run, const Value& left, const Va
     return left.number() <=> right.number();
   }
   // The order of UTF-8's bytes is the order of the characters.
-  if (left.IsText() && right.IsText()) return left.bytes() <=> right.bytes();
+  if (left.IsText() && right.IsText()) {
+    run.WorkOnBytes(std::min(left.bytes().size(), right.bytes().size()));
+    return left.bytes() <=> right.bytes();
+  }
   if (left.IsList() && right.IsList() && left.IsTuple() == right.IsTuple()) {
     const std::vector<Value>& a = left.list().items;
     const std::vector<Value>& b = right.list().items;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/civil_time.h"
 #include "engine/text/jinja/arguments.h"
@@ -17,19 +18,30 @@
 
 namespace pagoda::jinja {
 
-// The variables of a scope. A macro keeps the scope in which it was defined.
+// The variables of a scope. A macro keeps the scope in which it was defined, and a recursive loop
+// the scope around it: both can outlive the statements that made the scope. Its bytes count as
+// memory of the run.
 struct Frame {
-  std::shared_ptr<Frame> outer;
-  std::vector<std::pair<std::string, Value>> variables;
+  // Errors of the run: more scopes within each other than its depth.
+  Frame(Run& run, std::shared_ptr<Frame> around);
 
   Value* Find(absl::string_view name);
-  void Set(absl::string_view name, Value value);
+  void Set(Run& run, absl::string_view name, Value value);
+
+  const std::shared_ptr<Frame> outer;
+  // Of scopes around this one. It is bounded because a frame's destructor runs those of the frames
+  // that it alone keeps.
+  const int depth;
+
+ private:
+  std::vector<std::pair<std::string, Value>> variables_;
+  Charge charge_;
 };
 
 // Thread-compatible. Errors are those of the run; after one, results have no meaning.
 class Evaluator {
  public:
-  using Variables = std::vector<std::pair<std::string, Value>>;
+  using Variables = absl::flat_hash_map<std::string, Value>;
 
   // `variables` are the template's; `now` is the time that it is told.
   Evaluator(Run& run, Variables variables, absl::CivilSecond now);

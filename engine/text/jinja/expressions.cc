@@ -26,9 +26,7 @@ Value Evaluator::Lookup(absl::string_view name) {
     if (!run_.Work()) return {};
     if (const Value* found = frame->Find(name)) return *found;
   }
-  for (const auto& [variable, value] : variables_) {
-    if (variable == name) return value;
-  }
+  if (const auto found = variables_.find(name); found != variables_.end()) return found->second;
   if (const Function::Call call = FindGlobal(name)) {
     auto* function = run_.New<Function>();
     function->name = std::string(name);

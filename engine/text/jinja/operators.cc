@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "engine/text/jinja/compare.h"
 #include "engine/text/jinja/format.h"
 #include "engine/text/jinja/python_text.h"
+#include "engine/text/jinja/text_edit.h"
 
 namespace pagoda::jinja {
 namespace {
@@ -157,7 +157,7 @@ bool Contains(Run& run, const Value& container, const Value& item) {
         return false;
       }
       return run.WorkOnBytes(container.bytes().size()) &&
-             absl::StrContains(container.bytes(), item.bytes());
+             FindText(run, container.bytes(), item.bytes()) != std::string::npos;
     case Kind::kDict:
       if (!IsHashable(run, item)) run.Fail(absl::StrCat("unhashable type: '", TypeName(item), "'"));
       return container.dict().Find(run, item) != nullptr;

@@ -16,8 +16,7 @@ class Evaluator::Scope {
  public:
   Scope(Evaluator& evaluator, std::shared_ptr<Frame> outer)
       : evaluator_(evaluator), before_(evaluator.frame_) {
-    evaluator_.frame_ = std::make_shared<Frame>();
-    evaluator_.frame_->outer = std::move(outer);
+    evaluator_.frame_ = std::make_shared<Frame>(evaluator_.run_, std::move(outer));
   }
   explicit Scope(Evaluator& evaluator) : Scope(evaluator, evaluator.frame_) {}
   Scope(const Scope&) = delete;

@@ -14,25 +14,40 @@ namespace {
 
 using StatementKind = Statement::Kind;
 
+// What a scope and a variable take.
+constexpr size_t kFrameBytes = sizeof(Frame) + 32;
+constexpr size_t kVariableBytes = sizeof(std::pair<std::string, Value>);
+
 }  // namespace
 
+Frame::Frame(Run& run, std::shared_ptr<Frame> around)
+    : outer(std::move(around)),
+      depth(outer == nullptr ? 0 : outer->depth + 1),
+      charge_(&run.memory(), run.Holds(kFrameBytes) ? kFrameBytes : 0) {
+  if (depth > run.limits().depth) run.Fail("the template nests too deeply");
+}
+
 Value* Frame::Find(absl::string_view name) {
-  for (auto& [variable, value] : variables) {
+  for (auto& [variable, value] : variables_) {
     if (variable == name) return &value;
   }
   return nullptr;
 }
 
-void Frame::Set(absl::string_view name, Value value) {
+void Frame::Set(Run& run, absl::string_view name, Value value) {
   if (Value* found = Find(name)) {
     *found = std::move(value);
-  } else {
-    variables.emplace_back(name, std::move(value));
+  } else if (run.Holds(kVariableBytes)) {
+    charge_.Add(kVariableBytes);
+    variables_.emplace_back(name, std::move(value));
   }
 }
 
 Evaluator::Evaluator(Run& run, Variables variables, absl::CivilSecond now)
-    : run_(run), now_(now), variables_(std::move(variables)), frame_(std::make_shared<Frame>()) {}
+    : run_(run),
+      now_(now),
+      variables_(std::move(variables)),
+      frame_(std::make_shared<Frame>(run, nullptr)) {}
 
 std::string Evaluator::Render(const Body& body) {
   Output output(*this);
@@ -75,7 +90,7 @@ Evaluator::Flow Evaluator::Execute(const Statement& node) {
       Assign(*node.target, ApplyFilters(node.expression.get(), Capture(node.body)));
       break;
     case StatementKind::kMacro:
-      frame_->Set(node.macro.name, Value(NewMacro(node.macro)));
+      frame_->Set(run_, node.macro.name, Value(NewMacro(node.macro)));
       break;
     case StatementKind::kCall:
       ExecuteCallBlock(node);
@@ -137,7 +152,7 @@ void Evaluator::ExecuteLoop(const Statement& node, const Value& iterable, int de
   for (size_t i = 0; i < items->items.size() && run_.Work(); ++i) {
     Scope scope(*this);
     loop->index = i;
-    frame_->Set("loop", Value(loop));
+    frame_->Set(run_, "loop", Value(loop));
     Assign(*node.target, items->items[i]);
     if (Execute(node.body) == Flow::kBreak) break;
   }
@@ -150,7 +165,8 @@ void Evaluator::ExecuteLoop(const Statement& node, const Value& iterable, int de
 void Evaluator::Assign(const Expression& target, Value value) {
   if (run_.failed()) return;
   run_.line = target.line;
-  if (target.kind == Expression::Kind::kName) return frame_->Set(target.name, std::move(value));
+  if (target.kind == Expression::Kind::kName)
+    return frame_->Set(run_, target.name, std::move(value));
   if (target.kind == Expression::Kind::kNamespaceField) {
     const Value space_value = Lookup(target.name);
     auto* space = ObjectAs<Namespace>(space_value);

@@ -1,6 +1,5 @@
 #include "engine/text/jinja/template.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +15,7 @@ namespace pagoda::jinja {
 namespace {
 
 constexpr size_t kMaxSourceBytes = 1 << 20;
+constexpr size_t kMaxMembers = 1024;  // Of an object whose members are variables.
 
 // `path` names the field in errors.
 Value ValueOf(Run& run, const Field& field, absl::string_view path) {
@@ -32,14 +32,19 @@ Value ValueOf(Run& run, const Field& field, absl::string_view path) {
 }
 
 // Calls add(name, value) for each field and member. `path` is put before the names in errors.
+// An object can have `most` members.
 template <typename Add>
-void AddFields(Run& run, const std::vector<Field>& fields, absl::string_view path, const Add& add) {
+void AddFields(Run& run, const std::vector<Field>& fields, absl::string_view path, size_t most,
+               const Add& add) {
   for (const Field& field : fields) {
     const Value value = ValueOf(run, field, absl::StrCat(path, field.name));
     if (run.failed()) return;
     if (field.form != Field::Form::kMembers) {
       add(field.name, value);
       continue;
+    }
+    if (value.dict().entries.size() > most) {
+      return run.Refuse(absl::StrCat(path, field.name, " has more than ", most, " members"));
     }
     for (const auto& [key, member] : value.dict().entries) add(key.bytes(), member);
   }
@@ -69,7 +74,7 @@ Value MessagesOf(Run& run, const std::vector<std::vector<Field>>& messages) {
   std::vector<Value> list;
   for (size_t i = 0; i < messages.size() && !run.failed(); ++i) {
     auto dict = std::make_shared<Dict>();
-    AddFields(run, messages[i], absl::StrCat("messages[", i, "]."),
+    AddFields(run, messages[i], absl::StrCat("messages[", i, "]."), SIZE_MAX,
               [&](const std::string& name, const Value& value) { Set(run, *dict, name, value); });
     list.push_back(WithReasoning(run, std::move(dict)));
   }
@@ -111,15 +116,9 @@ absl::StatusOr<std::string> Template::Render(const TemplateInput& input,
   Run run(limits);
   Evaluator::Variables variables;
   const auto set = [&](const std::string& name, const Value& value) {
-    const auto found = std::find_if(variables.begin(), variables.end(),
-                                    [&](const auto& variable) { return variable.first == name; });
-    if (found == variables.end()) {
-      variables.emplace_back(name, value);
-    } else {
-      found->second = value;
-    }
+    variables.insert_or_assign(name, value);
   };
-  AddFields(run, input.variables, "", set);
+  AddFields(run, input.variables, "", kMaxMembers, set);
   set("tools", ToolsOf(run, input.tools));
   set("messages", MessagesOf(run, input.messages));
   if (run.failed()) return run.status();

@@ -17,9 +17,10 @@ namespace pagoda::jinja {
 // A variable of a template, or an entry of a dict.
 struct Field {
   enum class Form : uint8_t {
-    kText,    // The value is the text itself.
-    kJson,    // The value is what the JSON text says.
-    kMembers  // The text is a JSON object; each member is a field. The name has no meaning.
+    kText,  // The value is the text itself.
+    kJson,  // The value is what the JSON text says.
+    // The text is a JSON object; each member is a field. The name is only for errors.
+    kMembers
   };
   std::string name;
   Form form = Form::kText;
@@ -28,7 +29,8 @@ struct Field {
 
 // What a template is told. Later fields replace earlier ones of the same name.
 struct TemplateInput {
-  // `messages` and `tools` cannot be among them: the members below replace them.
+  // `messages` and `tools` cannot be among them: the members below replace them. A JSON object
+  // whose members are variables has at most 1,024.
   std::vector<Field> variables;
   // The variable `messages`: a list of dicts.
   std::vector<std::vector<Field>> messages;

@@ -5,6 +5,7 @@
 #include <unicode/unistr.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/text/utf8.h"
@@ -21,6 +22,31 @@ icu::UnicodeString Wide(absl::string_view text) {
   return icu::UnicodeString::fromUTF8(
       icu::StringPiece(text.data(), static_cast<int32_t>(text.size())));
 }
+
+// Compares a part with places of a text, and counts the bytes.
+class Comparisons {
+ public:
+  Comparisons(Run& run, absl::string_view part) : run_(run), part_(part) {}
+  Comparisons(const Comparisons&) = delete;
+  Comparisons& operator=(const Comparisons&) = delete;
+  ~Comparisons() { run_.WorkOnBytes(bytes_); }
+
+  // False after an error of the run. REQUIRES: the text has as many bytes behind `at`.
+  bool IsAt(absl::string_view text, size_t at) {
+    const auto differs = std::mismatch(part_.begin(), part_.end(), text.begin() + at).first;
+    bytes_ += kPlaceBytes + static_cast<size_t>(differs - part_.begin());
+    if (bytes_ >= kBytesBetweenCounts) run_.WorkOnBytes(std::exchange(bytes_, 0));
+    return differs == part_.end() && !run_.failed();
+  }
+
+ private:
+  static constexpr size_t kPlaceBytes = 4;  // What a place costs beside its bytes.
+  static constexpr size_t kBytesBetweenCounts = 1 << 12;
+
+  Run& run_;
+  const absl::string_view part_;
+  size_t bytes_ = 0;  // Not counted yet.
+};
 
 std::string Narrow(const icu::UnicodeString& text) {
   std::string out;
@@ -55,18 +81,46 @@ absl::string_view Characters(absl::string_view text, size_t begin, size_t count)
   return text.substr(0, size);
 }
 
-size_t Occurrences(absl::string_view text, absl::string_view part) {
+size_t FindText(Run& run, absl::string_view text, absl::string_view part) {
+  if (part.empty()) return 0;
+  Comparisons comparisons(run, part);
+  for (size_t at = 0; at + part.size() <= text.size(); ++at) {
+    at = text.substr(0, text.size() - part.size() + 1).find(part[0], at);
+    if (at == absl::string_view::npos) break;
+    if (comparisons.IsAt(text, at)) return at;
+    if (run.failed()) break;
+  }
+  return absl::string_view::npos;
+}
+
+size_t FindLastText(Run& run, absl::string_view text, absl::string_view part) {
+  if (part.empty()) return text.size();
+  if (part.size() > text.size()) return absl::string_view::npos;
+  Comparisons comparisons(run, part);
+  for (size_t behind = text.size() - part.size() + 1; behind > 0;) {
+    const size_t at = text.rfind(part[0], behind - 1);
+    if (at == absl::string_view::npos) break;
+    if (comparisons.IsAt(text, at)) return at;
+    if (run.failed()) break;
+    behind = at;
+  }
+  return absl::string_view::npos;
+}
+
+size_t Occurrences(Run& run, absl::string_view text, absl::string_view part) {
   size_t count = 0;
-  for (size_t at = text.find(part); at != absl::string_view::npos;
-       at = text.find(part, at + part.size())) {
+  while (run.Work()) {
+    const size_t at = FindText(run, text, part);
+    if (at == absl::string_view::npos) break;
     ++count;
+    text.remove_prefix(at + part.size());
   }
   return count;
 }
 
 std::string ReplaceIn(Run& run, absl::string_view text, absl::string_view from,
                       absl::string_view to, int64_t most) {
-  const size_t found = from.empty() ? CountCharacters(text) + 1 : Occurrences(text, from);
+  const size_t found = from.empty() ? CountCharacters(text) + 1 : Occurrences(run, text, from);
   size_t left = most < 0 ? found : std::min<size_t>(found, static_cast<size_t>(most));
   if (!run.WorkOnBytes(text.size()) || !run.Holds(text.size() + left * to.size())) return "";
   std::string out;
@@ -77,7 +131,8 @@ std::string ReplaceIn(Run& run, absl::string_view text, absl::string_view from,
       text.remove_prefix(size);
       continue;
     }
-    const size_t at = text.find(from);
+    const size_t at = FindText(run, text, from);
+    if (at == absl::string_view::npos) return "";
     absl::StrAppend(&out, text.substr(0, at), to);
     text.remove_prefix(at + from.size());
   }

@@ -22,8 +22,14 @@ std::vector<Line> LinesOf(absl::string_view text);
 // The part of `count` characters from character `begin`.
 absl::string_view Characters(absl::string_view text, size_t begin, size_t count);
 
-// How often `part`, which is not empty, occurs without overlaps.
-size_t Occurrences(absl::string_view text, absl::string_view part);
+// The first or last place of `part`, or npos. Counts the bytes that it compares as work of the run:
+// a part that is nearly everywhere costs the product of the sizes. The caller counts the text's own
+// bytes. npos after an error of the run.
+size_t FindText(Run& run, absl::string_view text, absl::string_view part);
+size_t FindLastText(Run& run, absl::string_view text, absl::string_view part);
+
+// How often `part`, which is not empty, occurs without overlaps. Counts work as FindText does.
+size_t Occurrences(Run& run, absl::string_view text, absl::string_view part);
 
 // str.replace; a negative number replaces all. Empty after an error of the run (too much memory).
 std::string ReplaceIn(Run& run, absl::string_view text, absl::string_view from,

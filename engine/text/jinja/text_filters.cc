@@ -68,7 +68,7 @@ Value Title(Evaluator& evaluator, const Value& value, const Arguments& arguments
   Run& run = evaluator.run();
   const Parameters in(run, "title", arguments, {});
   const Value text = Soft(run, value);
-  if (!run.WorkOnBytes(4 * text.bytes().size())) return {};
+  if (run.failed() || !run.WorkOnBytes(4 * text.bytes().size())) return {};
   std::string out;
   absl::string_view rest = text.bytes();
   while (!rest.empty()) {
@@ -117,6 +117,7 @@ Value Format(Evaluator& evaluator, const Value& value, const Arguments& argument
     return {};
   }
   const Value text = Soft(run, value);
+  if (run.failed()) return {};
   if (arguments.named.empty()) {
     const Value values = run.NewList(arguments.positional, List::Form::kTuple);
     return run.failed() ? Value() : FormatPercent(run, text, values);
@@ -162,7 +163,7 @@ Value Truncate(Evaluator& evaluator, const Value& value, const Arguments& argume
   const auto end_length = static_cast<int64_t>(CountCharacters(end));
   if (!value.IsText()) run.Fail("truncate: the value is not a string");
   if (length < end_length || leeway < 0) run.Fail("truncate: the length or leeway is too small");
-  if (!run.WorkOnBytes(value.IsText() ? value.bytes().size() : 0)) return {};
+  if (run.failed() || !run.WorkOnBytes(value.bytes().size())) return {};
   const auto size = static_cast<int64_t>(value.text().length);
   if (size - leeway <= length) return value;
   absl::string_view kept = Characters(value.bytes(), 0, static_cast<size_t>(length - end_length));

@@ -36,6 +36,7 @@ Value StripWith(Run& run, const Value& self, const Arguments& arguments) {
   const Parameters in(run, "strip", arguments, {"chars"});
   if (!in.Has(0) || in[0].IsNone()) return Part(run, self, kRight(kLeft(self.bytes())));
   const std::string set = in.Text(0);
+  if (!run.WorkOnBytes(self.bytes().size() * set.size())) return {};
   return Part(run, self, kRightOf(kLeftOf(self.bytes(), set), set));
 }
 
@@ -76,7 +77,7 @@ Value Split(Run& run, const Value& self, const Arguments& arguments) {
   absl::string_view rest = self.bytes();
   if (by.separator.has_value()) {
     while (parts.size() < by.most && run.Work()) {
-      const size_t at = rest.find(*by.separator);
+      const size_t at = FindText(run, rest, *by.separator);
       if (at == absl::string_view::npos) break;
       parts.push_back(rest.substr(0, at));
       rest.remove_prefix(at + by.separator->size());
@@ -107,7 +108,7 @@ Value SplitRight(Run& run, const Value& self, const Arguments& arguments) {
   absl::string_view rest = self.bytes();
   if (by.separator.has_value()) {
     while (parts.size() < by.most && run.Work()) {
-      const size_t at = rest.rfind(*by.separator);
+      const size_t at = FindLastText(run, rest, *by.separator);
       if (at == absl::string_view::npos) break;
       parts.push_back(rest.substr(at + by.separator->size()));
       rest = rest.substr(0, at);
@@ -152,7 +153,8 @@ Value Partition(Run& run, const Value& self, const Arguments& arguments) {
   const std::string by = Parameters(run, "partition", arguments, {"sep"}, 1).Text(0);
   if (by.empty()) run.Fail("partition(): the separator is empty");
   const absl::string_view text = self.bytes();
-  const size_t at = text.find(by);
+  if (!run.WorkOnBytes(text.size())) return {};
+  const size_t at = FindText(run, text, by);
   if (at == absl::string_view::npos) return Triple(run, self, text, "", "");
   return Triple(run, self, text.substr(0, at), by, text.substr(at + by.size()));
 }
@@ -161,7 +163,8 @@ Value PartitionRight(Run& run, const Value& self, const Arguments& arguments) {
   const std::string by = Parameters(run, "rpartition", arguments, {"sep"}, 1).Text(0);
   if (by.empty()) run.Fail("rpartition(): the separator is empty");
   const absl::string_view text = self.bytes();
-  const size_t at = text.rfind(by);
+  if (!run.WorkOnBytes(text.size())) return {};
+  const size_t at = FindLastText(run, text, by);
   if (at == absl::string_view::npos) return Triple(run, self, "", "", text);
   return Triple(run, self, text.substr(0, at), by, text.substr(at + by.size()));
 }
@@ -200,6 +203,7 @@ Value HasEnd(Run& run, const Value& self, const Arguments& arguments) {
                             TypeName(affix)));
       return false;
     }
+    run.WorkOnBytes(std::min(affix.bytes().size(), window.text.size()));
     return window.exists && (kAtEnd ? absl::EndsWith(window.text, affix.bytes())
                                     : absl::StartsWith(window.text, affix.bytes()));
   };
@@ -216,7 +220,7 @@ int64_t Search(Run& run, const Value& self, const Arguments& arguments) {
   const Parameters in(run, "find", arguments, {"sub", "start", "end"}, 1);
   const Window window = WindowOf(run, self, in);
   const std::string sub = in.Text(0);
-  const size_t at = kLast ? window.text.rfind(sub) : window.text.find(sub);
+  const size_t at = kLast ? FindLastText(run, window.text, sub) : FindText(run, window.text, sub);
   if (!window.exists || at == absl::string_view::npos) return -1;
   return static_cast<int64_t>(window.begin + CountCharacters(window.text.substr(0, at)));
 }
@@ -239,19 +243,16 @@ Value Count(Run& run, const Value& self, const Arguments& arguments) {
   const std::string sub = in.Text(0);
   if (!window.exists) return Value::OfInteger(0);
   if (sub.empty()) return Value::OfInteger(CountCharacters(window.text) + 1);
-  return Value::OfInteger(Occurrences(window.text, sub));
+  return Value::OfInteger(Occurrences(run, window.text, sub));
 }
 
 Value ReplaceText(Run& run, const Value& self, const Arguments& arguments) {
   const Parameters in(run, "replace", arguments, {"old", "new", "count"}, 2);
-  const bool plain = !self.text().markup;
-  if (plain) {
-    in.Text(0);
-    in.Text(1);
-  }
+  const std::string from = in.Text(0);
+  if (!self.text().markup) in.Text(1);  // A Markup takes anything, and escapes it.
   const int64_t most = in.Integer(2, -1);
   if (run.failed()) return {};
-  return run.NewText(ReplaceIn(run, self.bytes(), in[0].bytes(), Argument(run, self, in[1]), most),
+  return run.NewText(ReplaceIn(run, self.bytes(), from, Argument(run, self, in[1]), most),
                      self.text().markup);
 }
 

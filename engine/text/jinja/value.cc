@@ -7,6 +7,17 @@
 
 namespace pagoda::jinja {
 
+namespace {
+
+// What a value of another kind gives instead of its content.
+template <typename T>
+const T& Empty() {
+  static const T* const kEmpty = new T;  // Never freed: values can outlive static objects.
+  return *kEmpty;
+}
+
+}  // namespace
+
 size_t CountCharacters(absl::string_view bytes) {
   return static_cast<size_t>(std::count_if(
       bytes.begin(), bytes.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
@@ -26,6 +37,21 @@ Integer Value::whole() const {
 }
 
 double Value::number() const { return Is(Kind::kFloat) ? real() : static_cast<double>(whole()); }
+
+const Text& Value::text() const {
+  const auto* text = std::get_if<std::shared_ptr<const Text>>(&data_);
+  return text == nullptr ? Empty<Text>() : **text;
+}
+
+const List& Value::list() const {
+  const auto* list = std::get_if<std::shared_ptr<const List>>(&data_);
+  return list == nullptr ? Empty<List>() : **list;
+}
+
+const Dict& Value::dict() const {
+  const auto* dict = std::get_if<std::shared_ptr<const Dict>>(&data_);
+  return dict == nullptr ? Empty<Dict>() : **dict;
+}
 
 const std::string& Value::bytes() const { return text().bytes; }
 

@@ -73,9 +73,10 @@ class Value {
   // REQUIRES: the kind.
   bool boolean() const { return std::get<bool>(data_); }
   double real() const { return std::get<double>(data_); }
-  const Text& text() const { return *std::get<std::shared_ptr<const Text>>(data_); }
-  const List& list() const { return *std::get<std::shared_ptr<const List>>(data_); }
-  const Dict& dict() const { return *std::get<std::shared_ptr<const Dict>>(data_); }
+  // Values of another kind give an empty one: after an error of the run, values have no meaning.
+  const Text& text() const;
+  const List& list() const;
+  const Dict& dict() const;
   std::shared_ptr<const List> shared_list() const {
     return std::get<std::shared_ptr<const List>>(data_);
   }
@@ -84,8 +85,7 @@ class Value {
   Integer whole() const;
   // REQUIRES: IsNumber().
   double number() const;
-  // REQUIRES: IsText().
-  const std::string& bytes() const;
+  const std::string& bytes() const;  // Of text().
   // Why the value is undefined; REQUIRES: IsUndefined().
   std::string reason() const;
 

@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "base/error.h"
 #include "server/openai/api_error.h"
 
@@ -223,6 +226,53 @@ TEST(ApiRequestTest, AChatKeepsToolsAndFieldsInTheirOrder) {
   EXPECT_EQ(request->messages[2].fields, R"({"tool_call_id":"1"})");
 }
 
+// {"k0": 0, ...}.
+std::string ObjectOf(int members) {
+  std::string text = "{";
+  for (int i = 0; i < members; ++i) absl::StrAppend(&text, i == 0 ? "" : ",", "\"k", i, "\":", i);
+  return absl::StrCat(text, "}");
+}
+
+TEST(ApiRequestTest, ObjectsOfAChatHaveBoundedMembers) {
+  const auto body = [](const std::string& more) {
+    return absl::StrCat(R"({"model": "m", "messages": [{"role": "user", "content": "Hi"}], )", more,
+                        "}");
+  };
+  const auto status = [&](const std::string& more) {
+    return ParseApiRequest(Kind::kChat, body(more)).status();
+  };
+  const absl::Time begin = absl::Now();
+  EXPECT_TRUE(status(absl::StrCat(R"("tools": [)", ObjectOf(4096), "]")).ok());
+  for (const std::string& more :
+       {absl::StrCat(R"("tools": [)", ObjectOf(4097), "]"),
+        absl::StrCat(R"("chat_template_kwargs": )", ObjectOf(400'000)),
+        absl::StrCat(R"("metadata": [)", ObjectOf(400'000), "]"),
+        // Each is within the bound.
+        absl::StrCat(R"("metadata": [)", absl::StrJoin(std::vector(100, ObjectOf(4000)), ","),
+                     "]")}) {
+    const absl::Status refused = status(more);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("more than 4096 members"));
+  }
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(60));
+}
+
+TEST(ApiRequestTest, ArgumentsOfACallAreBounded) {
+  const auto body = [](const std::string& arguments) {
+    const json call = {{"function", {{"name", "f"}, {"arguments", arguments}}}};
+    return Chat({{"messages", {{{"role", "assistant"}, {"tool_calls", {call}}}}}});
+  };
+  const auto nested = [](int depth) {
+    return absl::StrCat(R"({"a":)", std::string(depth - 1, '['), std::string(depth - 1, ']'), "}");
+  };
+  const absl::StatusOr<ApiRequest> deepest = ParseApiRequest(Kind::kChat, body(nested(31)).dump());
+  ASSERT_TRUE(deepest.ok()) << deepest.status();
+  EXPECT_THAT(deepest->messages[0].fields,
+              HasSubstr(absl::StrCat(R"("arguments":)", nested(31), ",")));
+  EXPECT_EQ(RefusedField(Kind::kChat, body(nested(40))), "messages[0].tool_calls");
+  EXPECT_EQ(RefusedField(Kind::kChat, body(ObjectOf(400'000))), "messages[0].tool_calls");
+}
+
 TEST(ApiRequestTest, WithoutAChoiceOfToolsTheModelSeesNone) {
   const json tools = {{{"type", "function"}}};
   const auto shown = [&](const json& more) {
@@ -303,8 +353,7 @@ TEST(ApiRequestTest, RefusesWhatIsNoRequestAtAll) {
     const absl::StatusOr<ApiRequest> request = ParseApiRequest(Kind::kCompletion, body);
     EXPECT_EQ(ReasonOf(request.status()), Reason::kInvalidArgument) << body.substr(0, 20);
   }
-  std::string deep = "0";
-  for (int i = 0; i < 40; ++i) deep = "[" + deep + "]";
+  const std::string deep = std::string(40, '[') + "0" + std::string(40, ']');
   EXPECT_THAT(
       std::string(ParseApiRequest(Kind::kChat, "{\"tools\": " + deep + "}").status().message()),
       HasSubstr("deep"));
