@@ -22,7 +22,7 @@ struct ChatMessage {
   std::string content;
   // The other fields as a JSON object: {"tool_calls": [...]}. Empty: none. A `content` here
   // replaces the one above; it can be null or a list of parts.
-  std::string fields = "";
+  std::string fields;
 };
 
 // What a template is told.
@@ -30,7 +30,7 @@ struct Conversation {
   absl::Span<const ChatMessage> messages;
   absl::Span<const std::string> tools = {};  // Each a JSON object.
   // Further variables as a JSON object: {"enable_thinking": false}. Empty: none.
-  std::string template_kwargs = "";
+  std::string template_kwargs;
 };
 
 // The chat template of a model, a program in Jinja. It is run as transformers runs it, with bounds

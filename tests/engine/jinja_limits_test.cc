@@ -66,11 +66,11 @@ TEST(JinjaLimitsTest, WorkInsideOneOperationCounts) {
             return text;
           }(),
           "{{ l60 == l60 }}{{ l60 }}"),
-      "{% set s = 'ab' * 1000000 %}{% for i in range(90000) %}{% set x = s.replace('a', 'b') %}"
-      "{% endfor %}",
+      ("{% set s = 'ab' * 1000000 %}{% for i in range(90000) %}{% set x = s.replace('a', 'b') %}"
+       "{% endfor %}"),
       "{% set s = 'a' * 1000000 %}{% for i in range(90000) %}{{ 'b' in s }}{% endfor %}",
-      "{% set s = 'a ' * 100000 %}{% for i in range(90000) %}{% set x = s.rsplit(none, 50000) %}"
-      "{% endfor %}",
+      ("{% set s = 'a ' * 100000 %}{% for i in range(90000) %}{% set x = s.rsplit(none, 50000) %}"
+       "{% endfor %}"),
       "{% set l = range(90000)|list %}{% for i in range(90000) %}{% set x = l|sort %}{% endfor %}",
       "{% set l = range(90000)|list %}{% for i in l %}{{ (0 - i) in l }}{% endfor %}",
       "{% set s = 'é' * 100000 %}{% for i in range(90000) %}{% set x = s[99999] %}{% endfor %}",
@@ -78,8 +78,8 @@ TEST(JinjaLimitsTest, WorkInsideOneOperationCounts) {
       "{{ ('b' * 1000000).strip('a' * 1000000 ~ 'b') }}",
       "{% set s = 'a' * 1000000 %}{% set t = 'a' * 1000000 %}"
       "{% for i in range(90000) %}{{ s == t }}{{ s < t }}{% endfor %}",
-      "{% set s = 'a' * 1000000 %}{% for i in range(90000) %}{{ s.startswith((s, s, s)) }}"
-      "{% endfor %}",
+      ("{% set s = 'a' * 1000000 %}{% for i in range(90000) %}{{ s.startswith((s, s, s)) }}"
+       "{% endfor %}"),
   };
   for (const std::string& source : sources) {
     const absl::Time begin = absl::Now();
@@ -148,10 +148,10 @@ TEST(JinjaLimitsTest, MemoryIsBounded) {
       "{{ ('x' * 1000000).replace('', 'y' * 100000) }}",
       "{{ ('a' * 100000).join('b' * 100000) }}",
       "{{ '\t'.expandtabs(1000000000) }}",
-      "{% set ns = namespace(s='x') %}{% for i in range(90000) %}{% set ns.s = ns.s ~ ns.s %}"
-      "{% endfor %}",
-      "{% set ns = namespace(l=[1]) %}{% for i in range(90000) %}{% set ns.l = ns.l + ns.l %}"
-      "{% endfor %}",
+      ("{% set ns = namespace(s='x') %}{% for i in range(90000) %}{% set ns.s = ns.s ~ ns.s %}"
+       "{% endfor %}"),
+      ("{% set ns = namespace(l=[1]) %}{% for i in range(90000) %}{% set ns.l = ns.l + ns.l %}"
+       "{% endfor %}"),
   };
   for (const std::string& source : sources) {
     EXPECT_THAT(Failure(source), HasSubstr("too much memory")) << source;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <compare>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -183,13 +184,13 @@ bool Ordered(Run& run, Operator op, const Value& left, const Value& right) {
   }
   switch (op) {
     case Operator::kLess:
-      return *order < 0;
+      return std::is_lt(*order);
     case Operator::kLessEqual:
-      return *order <= 0;
+      return std::is_lteq(*order);
     case Operator::kGreater:
-      return *order > 0;
+      return std::is_gt(*order);
     default:
-      return *order >= 0;
+      return std::is_gteq(*order);
   }
 }
 
