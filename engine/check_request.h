@@ -13,7 +13,7 @@
 namespace pagoda {
 
 // The most stop tokens of a request, those that a caller adds for the model included.
-inline constexpr size_t kMaxStopTokens = 4096;
+inline constexpr size_t kMaxStopTokens = 1 << 18;
 
 // Checks that the model and the cache can answer the request, with `max_running_sequences` at once;
 // errors as for Engine::Check.

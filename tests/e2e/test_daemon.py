@@ -74,7 +74,7 @@ def test_the_manual_names_every_key(tmp_path):
     list_keys = set(key_names(as_list)) | {key for tier in as_list["tiers"] for key in tier}
     # Layers have heads, or bytes.
     list_keys |= set(key_names(printed_of("cache: {layers: {kind: opaque, bytes_per_block: 8}}")["cache"]))
-    adapter_keys = set(printed_of("engine: {adapters: [{name: a, path: /p}]}")["engine"]["adapters"][0])
+    adapter_keys = set(key_names(printed_of("engine: {model_dir: /m, adapters: [{name: a, path: /p}]}")["engine"]))
     page = (README.parent / "CONFIGURATION.md").read_text()
     listed = page.partition("\n## Sections and keys\n")[2].partition("\nNotes:\n")[0]
     rows = re.findall(r"^\* `(\w+)`(?: \(a list\))?: (`.*(?:\n  .*)*)$", listed, re.MULTILINE)

@@ -207,10 +207,14 @@ TEST(GgufTest, KnowsTheNamesOfHuggingFace) {
             "model.layers.0.post_attention_layernorm.weight");
   EXPECT_EQ(HuggingFaceName("blk.0.ffn_norm.weight", true),
             "model.layers.0.pre_feedforward_layernorm.weight");
+  EXPECT_EQ(HuggingFaceName("blk.0.ffn_gate_exps.weight", false),
+            "model.layers.0.mlp.experts.gate_proj.weight");
+  EXPECT_EQ(HuggingFaceName("blk.3.ffn_gate_inp.bias", false), "model.layers.3.mlp.router.bias");
+  EXPECT_EQ(HuggingFaceName("blk.3.attn_sinks.weight", false), "model.layers.3.self_attn.sinks");
   for (const char* name :
        {"blk.0.post_ffw_norm.weight", "blk.01.attn_q.weight", "blk.+1.attn_q.weight",
         "blk.-1.attn_q.weight", "blk.attn_q.weight", "blk..attn_q.weight",
-        "blk.4294967296.attn_q.weight", "blk.0.weight", "blk.0.ffn_gate_exps.weight",
+        "blk.4294967296.attn_q.weight", "blk.0.weight", "blk.0.ffn_gate_shexp.weight",
         "blk.0.attn_q.scale", "attn_q", "", ".weight"}) {
     EXPECT_EQ(HuggingFaceName(name, false), std::nullopt) << name;
   }
