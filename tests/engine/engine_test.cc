@@ -526,7 +526,7 @@ TEST(EngineTest, LimitsTheNumberOfStopTokens) {
   request.stop_tokens.push_back(511);
   const Answer answer = on.Generate(request);
   EXPECT_EQ(ReasonOf(answer.report.status()), Reason::kInvalidCount);
-  EXPECT_THAT(std::string(answer.report.status().message()), HasSubstr("4097 stop tokens"));
+  EXPECT_THAT(std::string(answer.report.status().message()), HasSubstr("262145 stop tokens"));
   on.ExpectNothingHeld();
 }
 
