@@ -3,15 +3,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
 #include "engine/text/utf8.h"
@@ -39,6 +43,33 @@ std::unique_ptr<Tokenizer> LoadKind(const std::string& kind) {
 
 absl::Status ParseStatus(const json& root) { return Tokenizer::Parse(root.dump()).status(); }
 
+// The bytes of a vocabulary's tokens <0x00> to <0xFF>, if it has them.
+std::map<TokenId, char> ByteTokens(const std::string& kind) {
+  const json model = ReadJson(Folder(kind) + "tokenizer.json")["model"];
+  std::map<TokenId, char> bytes;
+  if (!model.contains("byte_fallback") || model["byte_fallback"] != true) return bytes;
+  for (int byte = 0; byte < 256; ++byte) {
+    bytes[model["vocab"][absl::StrFormat("<0x%02X>", byte)]] = static_cast<char>(byte);
+  }
+  return bytes;
+}
+
+// The reference turns each byte of a run of byte tokens into U+FFFD if the run as a whole is not
+// UTF-8. Ours keeps the run's whole characters, as SentencePiece does, because a stream cannot wait
+// for the run's end. Of bytes that are never UTF-8, both make the same.
+void SpoilBrokenRuns(const std::map<TokenId, char>& bytes, std::vector<TokenId>& ids) {
+  if (bytes.empty()) return;
+  TokenId never = 0;
+  for (const auto& [id, byte] : bytes) never = byte == '\xff' ? id : never;
+  for (size_t begin = 0; begin < ids.size();) {
+    std::string run;
+    size_t end = begin;
+    for (; end < ids.size() && bytes.contains(ids[end]); ++end) run += bytes.at(ids[end]);
+    if (!IsUtf8(run)) std::fill(ids.begin() + begin, ids.begin() + end, never);
+    begin = std::max(end, begin + 1);
+  }
+}
+
 class TokenizerKindTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(TokenizerKindTest, GivesTheIdsAndTheTextsOfTheReference) {
@@ -63,23 +94,20 @@ TEST_P(TokenizerKindTest, DecodesAnyIdsAsTheReferenceDoes) {
   const std::unique_ptr<Tokenizer> tokenizer = LoadKind(GetParam());
   const json cases = ReadJson(Folder(GetParam()) + "cases.json");
   ASSERT_FALSE(cases["answers"].empty());
-  // The reference turns each byte of a run of byte tokens into U+FFFD if the run as a whole is not
-  // UTF-8. Ours keeps the run's whole characters, because a stream cannot wait for its end.
-  const json model = ReadJson(Folder(GetParam()) + "tokenizer.json")["model"];
-  const bool has_byte_tokens = model.contains("byte_fallback") && model["byte_fallback"] == true;
-  size_t equal = 0;
+  const std::map<TokenId, char> bytes = ByteTokens(GetParam());
+  std::set<TokenId> special;
+  const json vocabulary = ReadJson(Folder(GetParam()) + "tokenizer.json");
+  for (const json& token : vocabulary.at("added_tokens")) {
+    if (token["special"] == true) special.insert(token["id"].get<TokenId>());
+  }
   for (const json& example : cases["answers"]) {
     SCOPED_TRACE(example.dump());
-    const auto expected = example["decoded"].get<std::string>();
-    const std::string decoded = tokenizer->Decode(example["ids"].get<std::vector<TokenId>>());
-    if (has_byte_tokens && decoded != expected) {
-      EXPECT_NE(expected.find("\xEF\xBF\xBD"), std::string::npos) << decoded;
-      continue;
-    }
-    EXPECT_EQ(decoded, expected);
-    ++equal;
+    auto ids = example["ids"].get<std::vector<TokenId>>();
+    // Special tokens are left out, and end no run.
+    std::erase_if(ids, [&](TokenId id) { return special.contains(id); });
+    SpoilBrokenRuns(bytes, ids);
+    EXPECT_EQ(tokenizer->Decode(ids), example["decoded"].get<std::string>());
   }
-  EXPECT_GT(equal, cases["answers"].size() / 2);
 }
 
 TEST_P(TokenizerKindTest, StreamsWholeCharactersAlone) {
