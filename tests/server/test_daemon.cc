@@ -1,5 +1,6 @@
 #include "tests/server/test_daemon.h"
 
+#include <grpc/grpc.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -14,6 +15,13 @@ namespace {
 
 // Only a hang takes this long.
 constexpr std::chrono::seconds kCallDeadline(30);
+
+// Keeps gRPC from ending with each daemon of a test, which may take 10 s. See main() of pagodad.
+class KeptGrpc : public testing::Environment {
+  void SetUp() override { grpc_init(); }
+};
+[[maybe_unused]] const testing::Environment* const kKeptGrpc =
+    testing::AddGlobalTestEnvironment(new KeptGrpc);
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <memory>
 #include <optional>
 #include <string>
@@ -112,6 +113,7 @@ class LazyReader {
     size_t read = 0;
     while (read < size) {
       const ssize_t got = recv(fd_.get(), part.data(), std::min(part.size(), size - read), 0);
+      if (got < 0 && errno == EINTR) continue;
       if (got <= 0) break;
       read += static_cast<size_t>(got);
     }
@@ -162,7 +164,7 @@ TEST(PeerTransfersTest, AClientThatNeverReadsIsClosed) {
   ASSERT_TRUE(WaitUntil([&] { return server->stats().hits > 0; }));
   EXPECT_TRUE(WaitUntil([&] { return server->stats().connections == 0; }));
   EXPECT_LT(lazy.Read(kLargeBlocks * kReplyBytes), kLargeBlocks * kReplyBytes);
-  EXPECT_EQ(server->stats().failed, 1u);
+  EXPECT_TRUE(WaitUntil([&] { return server->stats().failed == 1; }));
 }
 
 TEST(PeerTransfersTest, ADroppedCacheIsNotTouchedAnyMore) {
@@ -209,9 +211,14 @@ TEST(PeerTransfersTest, CachesComeAndGoWhileClientsFetch) {
       }
     });
   }
-  const absl::Time end = absl::Now() + absl::Seconds(3);
+  // On a busy machine, three seconds may pass before a client gets a value.
+  const absl::Time enough = absl::Now() + absl::Seconds(3), latest = enough + absl::Seconds(60);
+  const auto goes_on = [&](int rounds) {
+    const absl::Time now = absl::Now();
+    return now < enough || (now < latest && (values == 0 || rounds <= 5));
+  };
   int rounds = 0;
-  for (; absl::Now() < end; ++rounds) {
+  for (; goes_on(rounds); ++rounds) {
     auto cache = std::make_shared<LargeCache>("peers-come-");
     ASSERT_TRUE(server->AddCache(cache->Served(cache)).ok());
     absl::SleepFor(absl::Milliseconds(rounds % 20));
