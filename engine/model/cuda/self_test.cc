@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/model/cuda/self_test_attention.h"
+#include "engine/model/cuda/self_test_cache.h"
 #include "engine/model/cuda/self_test_layers.h"
+#include "engine/model/cuda/self_test_model_layers.h"
 
 namespace pagoda::cuda {
 namespace {
@@ -41,7 +43,8 @@ GpuSelfTestReport RunSelfTest(ComputeDevice& device, DeviceProducts& products,
   std::vector<SelfTestItem> items;
   for (std::vector<SelfTestItem>& some :
        std::array{AttentionItems(request, kernels), CacheItems(request, kernels),
-                  ProductItems(request, products), LayerItems(request, kernels)}) {
+                  ProductItems(request, products), LayerItems(request, kernels),
+                  ModelLayerItems(request, kernels)}) {
     std::move(some.begin(), some.end(), std::back_inserter(items));
   }
   GpuSelfTestReport report{.device = device.description(), .results = {}};

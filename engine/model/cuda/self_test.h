@@ -30,9 +30,14 @@ struct TestedKernels {
       kernels::cuda::CopyBlocks;
   decltype(&LaunchEmbed) embed = LaunchEmbed;
   decltype(&LaunchRmsNorm) rms_norm = LaunchRmsNorm;
+  decltype(&LaunchLayerNorm) layer_norm = LaunchLayerNorm;
   decltype(&LaunchAngles) angles = LaunchAngles;
   decltype(&LaunchRotate) rotate = LaunchRotate;
   decltype(&LaunchGate) gate = LaunchGate;
+  decltype(&LaunchGeluTanh) gelu_tanh = LaunchGeluTanh;
+  decltype(&LaunchAddRows) add_rows = LaunchAddRows;
+  decltype(&LaunchClear) clear = LaunchClear;
+  decltype(&LaunchCopyHeads) copy_heads = LaunchCopyHeads;
   decltype(&LaunchAdd) add = LaunchAdd;
   decltype(&LaunchAddBias) add_bias = LaunchAddBias;
   decltype(&LaunchTakeRows) take_rows = LaunchTakeRows;
@@ -49,14 +54,20 @@ struct TestedKernels {
 //
 // The parts, their families in the order of preference, the largest error that counts as right (see
 // GpuKernelResult), and the reference:
-//   attention_decode, attention_prefill   sm80, hopper, generic. By the pools' type: 1e-2 (bf16,
-//                           fp8), 2e-3 (fp16), 1e-4 (fp32). kernels::reference in fp64. Up to three
-//                           kinds of layers of the model, of up to two KV heads. sm80 and hopper
-//                           are timed, over request.timing_bytes of KV.
-//   cache_write, block_copy portable. 0: each byte, also of fp8's scales. The engine's steps do not
-//                           use block_copy.
+//   attention_decode, attention_prefill   sm80, hopper, latent, generic. By the pools' type: 1e-2
+//                           (bf16, fp8), 2e-3 (fp16), 1e-4 (fp32). kernels::reference in fp64. Up
+//                           to three kinds of layers of the model, of up to two KV heads, with K
+//                           only, sinks and ALiBi if the model has them. All but generic are timed,
+//                           over request.timing_bytes of KV.
+//   cache_write, block_copy portable. 0: each byte, also of fp8's scales, some of which are raised.
+//                           With K only if the model has it. The engine's steps do not use
+//                           block_copy.
 //   products_bf16, _fp16, _fp32           cublaslt. 1e-4. fp64. Those of request.compute.
-//   embedding, norm, rotary, gate, rows, rounding  portable. 2e-5 (rotary 1e-4). fp64.
+//   embedding, norm, gate, rows, row_lists, rounding  portable. 2e-5 (rounding 0). fp64.
+//   rotary                  portable. 1e-4. fp64. The model's rotated elements, pairs and factors;
+//                           left out with ALiBi.
+//   layer_norm, clamped_gate, gelu, head_copy  portable. 2e-5 (head_copy 0). fp64. Each only if the
+//                           model needs it.
 // REQUIRES: request.config is from LoadModelConfig; tokens_per_block > 0.
 GpuSelfTestReport RunSelfTest(ComputeDevice& device, DeviceProducts& products,
                               const GpuSelfTestRequest& request, const GpuTestObserver& observer,

@@ -5,16 +5,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/model/cuda/self_test_kv.h"
 #include "kernels/attention_plan.h"
-#include "kernels/cpu/cache.h"
-#include "kernels/numeric.h"
 #include "kernels/paged_attention.h"
 
 namespace pagoda::cuda {
@@ -29,19 +26,14 @@ using kernels::cuda::AttentionFamily;
 using kernels::cuda::AttentionKernels;
 using kernels::cuda::kShortRows;
 
-// The numbers of different layers of a model that are tested, and of KV heads in each. Kernels
-// depend on the number of query heads per KV head, not on the number of KV heads.
+// The number of different layers of a model that are tested.
 constexpr size_t kMostLayers = 3;
-constexpr uint32_t kMostKvHeads = 2;
 // Windows are cut to this length, so that the short contexts here reach beyond them.
 constexpr uint32_t kMostWindow = 90;
 // Several tiles of keys for every kernel; the last one is not full.
 constexpr int32_t kLongContext = 276;
 // Decode's contexts are cut at multiples of this, so that partial results are merged.
 constexpr uint32_t kSplitTokens = 64;
-// A slot has the K and V of two layers. The second one is used.
-constexpr uint64_t kLayersOfSlot = 2;
-
 constexpr uint32_t kTimedSequences = 16;
 constexpr uint32_t kTimedQueries = 512;
 constexpr uint32_t kMostTimedTokens = 1 << 15;
@@ -73,63 +65,6 @@ ElementType QueryTypeFor(ElementType kv_type) {
              : ElementType::kFloat32;
 }
 
-// Writes the number in the type, and returns it as rounded.
-float Store(ElementType type, std::byte* at, float number) {
-  return kernels::VisitElementType(type, [&]<class T>() {
-    const T element = kernels::FromFloat<T>(number);
-    std::memcpy(at, &element, sizeof(element));
-    return kernels::ToFloat(element);
-  });
-}
-
-std::vector<float> FloatsOf(ElementType type, const std::vector<std::byte>& bytes) {
-  std::vector<float> numbers(bytes.size() / ElementBytes(type));
-  kernels::VisitElementType(type, [&]<class T>() {
-    for (size_t i = 0; i < numbers.size(); ++i) {
-      T element;
-      std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));
-      numbers[i] = kernels::ToFloat(element);
-    }
-  });
-  return numbers;
-}
-
-KvLayer MakeKv(ElementType type, uint32_t num_kv_heads, uint32_t head_dim, uint32_t block,
-               uint32_t num_slots) {
-  KvLayer kv = {.type = type,
-                .num_slots = num_slots,
-                .num_kv_heads = num_kv_heads,
-                .tokens_per_block = block,
-                .head_dim = head_dim};
-  kv.token_stride_bytes = head_dim * ElementBytes(type);
-  kv.head_stride_bytes = block * kv.token_stride_bytes;
-  kv.slot_stride_bytes = kLayersOfSlot * 2 * num_kv_heads * kv.head_stride_bytes;
-  return kv;
-}
-
-// Points `kv` at the second layer of the slots of a pool at this address.
-void PlaceKv(std::byte* pool, KvLayer& kv) {
-  kv.keys = pool + kv.slot_stride_bytes / kLayersOfSlot;
-  kv.values = kv.keys + kv.num_kv_heads * kv.head_stride_bytes;
-}
-
-// Scales of float8, [slot][K, V][kv_head]; none for other types. They differ, and are powers of
-// two.
-std::vector<float> MakeScales(const KvLayer& kv) {
-  if (!kernels::IsFloat8(kv.type)) return {};
-  std::vector<float> scales(uint64_t{kv.num_slots} * 2 * kv.num_kv_heads);
-  for (size_t i = 0; i < scales.size(); ++i) scales[i] = std::ldexp(0.25f, static_cast<int>(i % 5));
-  return scales;
-}
-// Does nothing for other types.
-void PlaceScales(const float* scales, KvLayer& kv) {
-  if (!kernels::IsFloat8(kv.type)) return;
-  kv.scales = {.keys = scales,
-               .values = scales + kv.num_kv_heads,
-               .per_head = true,
-               .slot_stride = uint64_t{2} * kv.num_kv_heads};
-}
-
 struct Lengths {
   int32_t queries = 1;
   int32_t context = 1;
@@ -137,9 +72,12 @@ struct Lengths {
 
 // One call of attention. The arrays are in host memory.
 struct Call {
+  LayerConfig layer;
   uint32_t num_heads = 0;
   float scale = 1;
   float soft_cap = 0;
+  std::vector<float> alibi_slopes;  // [num_heads], or none; likewise the sinks.
+  std::vector<float> sinks;
   kernels::AttentionMask mask;
   ElementType query_type = ElementType::kFloat32;
   KvLayer kv;  // Without pointers.
@@ -150,6 +88,7 @@ struct Call {
 
   uint64_t num_queries() const { return static_cast<uint64_t>(query_starts.back()); }
   uint64_t query_elements() const { return num_queries() * num_heads * kv.head_dim; }
+  uint64_t output_elements() const { return num_queries() * num_heads * kv.value_elements(); }
   uint64_t pool_bytes() const { return kv.num_slots * kv.slot_stride_bytes; }
   kernels::PlanShape plan_shape() const {
     return {.query_starts = query_starts,
@@ -163,10 +102,14 @@ Call MakeCall(const GpuSelfTestRequest& request, const LayerConfig& layer, uint3
               const std::vector<Lengths>& lengths) {
   const ModelConfig& config = request.config;
   const auto block = static_cast<int32_t>(request.tokens_per_block);
-  Call call = {.num_heads = config.num_heads / layer.num_kv_heads * num_kv_heads,
+  Call call = {.layer = layer,
+               .num_heads = config.num_heads / layer.num_kv_heads * num_kv_heads,
                .scale = config.query_scale,
                .soft_cap = config.attention_soft_cap,
                .query_type = QueryTypeFor(request.kv_type)};
+  if (config.alibi) call.alibi_slopes = AlibiSlopes(call.num_heads);
+  // As large as the scores.
+  if (config.attention_sinks) call.sinks = TestNumbers(10).Many(call.num_heads, 3);
   if (layer.window != kFullAttention) call.mask.window_tokens = layer.window.value();
   uint32_t slots = 0;
   for (const Lengths& l : lengths) {
@@ -176,7 +119,8 @@ Call MakeCall(const GpuSelfTestRequest& request, const LayerConfig& layer, uint3
     call.table_stride = std::max<uint64_t>(call.table_stride, blocks + 1);
     slots += blocks;
   }
-  call.kv = MakeKv(request.kv_type, num_kv_heads, config.head_dim, request.tokens_per_block, slots);
+  call.kv = MakeKv(layer, request.kv_type, num_kv_heads, config.head_dim, request.tokens_per_block,
+                   slots);
   call.tables.assign(lengths.size() * call.table_stride, -1);
   for (size_t s = 0; s < lengths.size(); ++s) {
     for (int32_t b = 0; b * block < lengths[s].context; ++b) {
@@ -186,14 +130,20 @@ Call MakeCall(const GpuSelfTestRequest& request, const LayerConfig& layer, uint3
   return call;
 }
 
+// Null for an empty array.
+const float* DataOf(const std::vector<float>& numbers) {
+  return numbers.empty() ? nullptr : numbers.data();
+}
+
 PagedAttentionParams ParamsOf(const Call& call) {
-  const uint64_t stride = uint64_t{call.num_heads} * call.kv.head_dim;
   return {.query_type = call.query_type,
-          .query_token_stride = stride,
-          .output_token_stride = stride,
+          .query_token_stride = uint64_t{call.num_heads} * call.kv.head_dim,
+          .output_token_stride = uint64_t{call.num_heads} * call.kv.value_elements(),
           .num_heads = call.num_heads,
           .scale = call.scale,
           .soft_cap = call.soft_cap,
+          .alibi_slopes = DataOf(call.alibi_slopes),
+          .sink_logits = DataOf(call.sinks),
           .mask = call.mask,
           .query_starts = call.query_starts,
           .context_lengths = call.contexts,
@@ -207,7 +157,7 @@ struct Problem {
   Call call;
   std::vector<std::byte> pool;  // NaN where there is no token.
   std::vector<std::byte> queries;
-  std::vector<double> expected;  // [N][num_heads][head_dim]
+  std::vector<double> expected;  // [N][num_heads][value_dim]
 };
 
 Problem Solve(Call call) {
@@ -216,9 +166,9 @@ Problem Solve(Call call) {
   TestNumbers numbers(1);
   problem.pool.assign(c.pool_bytes(), std::byte{0xff});
   KvLayer kv = c.kv;
-  const std::vector<float> scales = MakeScales(kv);
-  PlaceKv(problem.pool.data(), kv);
-  PlaceScales(scales.data(), kv);
+  const std::vector<float> scales = MakeScales(c.layer, kv);
+  PlaceKv(c.layer, problem.pool.data(), kv);
+  PlaceScales(c.layer, scales.data(), kv);
   for (size_t s = 0; s < c.contexts.size(); ++s) {
     for (uint32_t t = 0; t < static_cast<uint32_t>(c.contexts[s]); ++t) {
       const auto slot =
@@ -227,6 +177,7 @@ Problem Solve(Call call) {
         const uint64_t offset = kv.offset_bytes(slot, h, t % kv.tokens_per_block);
         for (uint64_t i = 0; i < kv.token_stride_bytes; i += ElementBytes(kv.type)) {
           Store(kv.type, kv.keys + offset + i, numbers.Next(1));
+          // With K only, this is the same element once more.
           Store(kv.type, kv.values + offset + i, numbers.Next(1));
         }
       }
@@ -240,7 +191,7 @@ Problem Solve(Call call) {
     queries[i] = Store(c.query_type, problem.queries.data() + i * ElementBytes(c.query_type),
                        numbers.Next(range));
   }
-  std::vector<float> outputs(queries.size());
+  std::vector<float> outputs(c.output_elements());
   PagedAttentionParams params = ParamsOf(c);
   params.query = queries.data();
   params.output = outputs.data();
@@ -266,7 +217,7 @@ Launched Bring(TestBed& bed, const Call& call, const AttentionPlan& plan, std::b
     return kernels::cuda::EncodePlan(plan, call.num_heads, capacity, absl::MakeSpan(encoded));
   });
   const uint64_t workspace =
-      kernels::cuda::WorkspaceBytes(capacity, call.num_heads, call.kv.head_dim);
+      kernels::cuda::WorkspaceBytes(capacity, call.num_heads, call.kv.value_elements());
   Launched launched{.params = ParamsOf(call), .execution = {}};
   PagedAttentionParams& params = launched.params;
   params.query = queries;
@@ -274,8 +225,10 @@ Launched Bring(TestBed& bed, const Call& call, const AttentionPlan& plan, std::b
   params.query_starts = {bed.Bring(call.query_starts), call.query_starts.size()};
   params.context_lengths = {bed.Bring(call.contexts), call.contexts.size()};
   params.block_tables = {bed.Bring(call.tables), call.tables.size()};
-  PlaceKv(pool, params.kv);
-  PlaceScales(bed.Bring(MakeScales(call.kv)), params.kv);
+  if (!call.alibi_slopes.empty()) params.alibi_slopes = bed.Bring(call.alibi_slopes);
+  if (!call.sinks.empty()) params.sink_logits = bed.Bring(call.sinks);
+  PlaceKv(call.layer, pool, params.kv);
+  PlaceScales(call.layer, bed.Bring(MakeScales(call.layer, call.kv)), params.kv);
   launched.execution = {.stream = bed.stream(),
                         .plan = bed.Bring(encoded),
                         .capacity = capacity,
@@ -305,22 +258,22 @@ double ErrorOf(TestBed& bed, const TestedKernels& kernels, const Problem& proble
   const Call& call = problem.call;
   std::byte* const pool = bed.Bring(problem.pool);
   std::byte* const queries = bed.Bring(problem.queries);
-  std::byte* const outputs =
-      bed.Bring(std::vector<std::byte>(problem.queries.size(), std::byte{0xff}));
+  const uint64_t output_bytes = call.output_elements() * ElementBytes(call.query_type);
+  std::byte* const outputs = bed.Bring(std::vector<std::byte>(output_bytes, std::byte{0xff}));
   if (!bed.status().ok()) return 0;
   const Launched launched =
       Bring(bed, call, PlanFor(call, kind, bed.device()), pool, queries, outputs, asked);
   bed.Keep([&] { return kernels.attention(launched.params, launched.execution); });
-  const std::vector<std::byte> result = bed.Take(outputs, problem.queries.size());
+  const std::vector<std::byte> result = bed.Take(outputs, output_bytes);
   if (!bed.status().ok()) return 0;
-  return RowError(FloatsOf(call.query_type, result), problem.expected, call.kv.head_dim);
+  return RowError(FloatsOf(call.query_type, result), problem.expected, call.kv.value_elements());
 }
 
 // Uses uninitialised memory, because the time of attention does not depend on the numbers.
 double SecondsOf(TestBed& bed, const TestedKernels& kernels, const GpuSelfTestRequest& request,
                  const LayerConfig& layer, Kind kind, AttentionKernels asked) {
-  const uint64_t token_bytes = kLayersOfSlot * 2 * layer.num_kv_heads * request.config.head_dim *
-                               ElementBytes(request.kv_type);
+  const uint64_t token_bytes = kLayersOfSlot * PartsOf(layer) * layer.num_kv_heads *
+                               request.config.head_dim * ElementBytes(request.kv_type);
   const auto tokens = static_cast<int32_t>(
       std::clamp<uint64_t>(request.timing_bytes / token_bytes, kTimedSequences, kMostTimedTokens));
   std::vector<Lengths> lengths(kTimedSequences,
@@ -330,10 +283,10 @@ double SecondsOf(TestBed& bed, const TestedKernels& kernels, const GpuSelfTestRe
     lengths = {{.queries = queries, .context = std::min(tokens, 4 * queries)}};
   }
   const Call call = MakeCall(request, layer, layer.num_kv_heads, lengths);
-  const uint64_t bytes = call.query_elements() * ElementBytes(call.query_type);
+  const uint64_t element_bytes = ElementBytes(call.query_type);
   auto* const pool = bed.Allocate<std::byte>(call.pool_bytes());
-  auto* const queries = bed.Allocate<std::byte>(bytes);
-  auto* const outputs = bed.Allocate<std::byte>(bytes);
+  auto* const queries = bed.Allocate<std::byte>(call.query_elements() * element_bytes);
+  auto* const outputs = bed.Allocate<std::byte>(call.output_elements() * element_bytes);
   if (!bed.status().ok()) return 0;
   const AttentionPlan plan =
       kernels::cuda::PlanForCuda(call.plan_shape(), call.num_heads,
@@ -347,7 +300,8 @@ std::vector<LayerConfig> LayersOf(const ModelConfig& config) {
   std::vector<LayerConfig> layers;
   for (const LayerConfig& layer : config.layers) {
     const bool seen = std::any_of(layers.begin(), layers.end(), [&](const LayerConfig& other) {
-      return other.window == layer.window && other.num_kv_heads == layer.num_kv_heads;
+      return other.window == layer.window && other.num_kv_heads == layer.num_kv_heads &&
+             other.kind == layer.kind && other.value_dim == layer.value_dim;
     });
     if (!seen && layers.size() < kMostLayers) layers.push_back(layer);
   }
@@ -356,12 +310,11 @@ std::vector<LayerConfig> LayersOf(const ModelConfig& config) {
 
 std::vector<Lengths> LengthsFor(Kind kind, uint32_t group) {
   if (kind == Kind::kPrefill) {
-    // More rows than the tile of any kernel.
-    const auto queries = static_cast<int32_t>(std::max(24u, 160 / group));
+    // More rows than the tile of any kernel, and few for the plain loops on the host.
+    const auto queries = static_cast<int32_t>(std::max(group > kShortRows ? 3u : 24u, 160 / group));
     std::vector<Lengths> lengths = {{queries, queries + kLongContext}, {17, 17}};
-    if (group > kShortRows)
-      lengths.push_back({1, 90});  // With this many rows, decode is such an
-                                   // item too.
+    // With this many rows, decode is such an item too.
+    if (group > kShortRows) lengths = {{queries, queries + kLongContext}, {5, 5}, {1, 90}};
     return lengths;
   }
   std::vector<Lengths> lengths = {{1, kLongContext}, {1, 64}, {1, 7}};
@@ -402,95 +355,9 @@ std::vector<AttentionKernels> AskedFor(GpuAttention attention) {
 AttentionFamily FamilyOf(Problem& problem, AttentionKernels asked) {
   PagedAttentionParams params = ParamsOf(problem.call);
   // The host's memory has the same alignment as the device's.
-  PlaceKv(problem.pool.data(), params.kv);
+  PlaceKv(problem.call.layer, problem.pool.data(), params.kv);
   params.query = params.output = problem.pool.data();
   return kernels::cuda::FamilyOf(params, asked);
-}
-
-// Bytes are equal or not.
-constexpr double kSame = 0;
-constexpr double kDifferent = std::numeric_limits<double>::infinity();
-
-double ErrorOfCacheWrite(TestBed& bed, const GpuSelfTestRequest& request,
-                         const TestedKernels& kernels) {
-  const uint32_t num_kv_heads = std::min(request.config.layers.front().num_kv_heads, kMostKvHeads);
-  const uint32_t block = request.tokens_per_block;
-  const uint64_t row = uint64_t{num_kv_heads} * request.config.head_dim;
-  KvLayer kv =
-      MakeKv(request.kv_type, num_kv_heads, request.config.head_dim, block, /*num_slots=*/3);
-  // The last token slot, which keeps its block's scales, and the first ones of two blocks. A row
-  // holds a token's keys, then its values.
-  const std::vector<int64_t> slots = {int64_t{3} * block - 1, 0, block};
-  const std::vector<float> rows = TestNumbers(2).Many(slots.size() * 2 * row, 3);
-  std::vector<std::byte> expected(kv.num_slots * kv.slot_stride_bytes, std::byte{0xff});
-  std::byte* const pool = bed.Bring(expected);
-  const float* const keys = bed.Bring(rows);
-  const int64_t* const device_slots = bed.Bring(slots);
-  std::vector<float> scales = MakeScales(kv);
-  float* const device_scales = bed.Bring(scales);
-  if (!bed.status().ok()) return kDifferent;
-  kernels::CacheWriteParams params = {.rows = {.keys = keys,
-                                               .values = keys + row,
-                                               .key_token_stride = 2 * row,
-                                               .value_token_stride = 2 * row},
-                                      .token_slots = {device_slots, slots.size()},
-                                      .kv = kv};
-  PlaceKv(pool, params.kv);
-  PlaceScales(device_scales, params.kv);
-  bed.Keep([&] { return kernels.fit_scales(params, bed.stream()); });
-  bed.Keep([&] { return kernels.write_cache(params, bed.stream()); });
-  PlaceKv(expected.data(), kv);
-  PlaceScales(scales.data(), kv);
-  kernels::CacheWriteParams on_host = params;
-  on_host.rows.keys = rows.data();
-  on_host.rows.values = rows.data() + row;
-  on_host.token_slots = slots;
-  on_host.kv = kv;
-  if (!kernels::cpu::FitScales(on_host).ok()) return kDifferent;
-  if (bed.Take(device_scales, scales.size()) != scales) return kDifferent;
-  for (size_t n = 0; n < slots.size(); ++n) {
-    for (uint64_t i = 0; i < row; ++i) {
-      const uint64_t offset = kv.offset_bytes(static_cast<uint32_t>(slots[n] / block),
-                                              static_cast<uint32_t>(i / kv.head_dim),
-                                              static_cast<uint32_t>(slots[n] % block)) +
-                              i % kv.head_dim * ElementBytes(kv.type);
-      const auto slot = static_cast<uint32_t>(slots[n] / block);
-      const auto head = static_cast<uint32_t>(i / kv.head_dim);
-      const auto scale = [&](const float* part) {
-        return part == nullptr ? 1.0f : *kv.scales.At(part, slot, head);
-      };
-      Store(kv.type, kv.keys + offset, rows[2 * n * row + i] / scale(kv.scales.keys));
-      Store(kv.type, kv.values + offset, rows[(2 * n + 1) * row + i] / scale(kv.scales.values));
-    }
-  }
-  return bed.Take(pool, expected.size()) == expected ? kSame : kDifferent;
-}
-
-double ErrorOfBlockCopy(TestBed& bed, const TestedKernels& kernels) {
-  constexpr uint64_t kSlotBytes = 16 * 1024 + 64;
-  constexpr uint32_t kSlots = 3;
-  std::vector<std::byte> source(kSlots * kSlotBytes);
-  for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<std::byte>(i * 7 + i / 251);
-  std::vector<std::byte> expected(source.size(), std::byte{0xff});
-  const std::vector<kernels::SlotCopy> copies = {{.source = 2, .target = 0},
-                                                 {.source = 0, .target = 2}};
-  const std::byte* const from = bed.Bring(source);
-  std::byte* const to = bed.Bring(expected);
-  const kernels::SlotCopy* const pairs = bed.Bring(copies);
-  bed.Keep([&] {
-    return kernels.copy_blocks({.source = from,
-                                .target = to,
-                                .source_slots = kSlots,
-                                .target_slots = kSlots,
-                                .slot_bytes = kSlotBytes,
-                                .copies = {pairs, copies.size()}},
-                               bed.stream());
-  });
-  for (const kernels::SlotCopy& copy : copies) {
-    std::copy_n(source.data() + copy.source * kSlotBytes, kSlotBytes,
-                expected.data() + copy.target * kSlotBytes);
-  }
-  return bed.Take(to, expected.size()) == expected ? kSame : kDifferent;
 }
 
 }  // namespace
@@ -527,25 +394,6 @@ std::vector<SelfTestItem> AttentionItems(const GpuSelfTestRequest& request,
                        }});
     }
   }
-  return items;
-}
-
-std::vector<SelfTestItem> CacheItems(const GpuSelfTestRequest& request,
-                                     const TestedKernels& kernels) {
-  std::vector<SelfTestItem> items;
-  items.push_back({.part = "cache_write",
-                   .family = "portable",
-                   .tolerance = kSame,
-                   .test = [&request, &kernels](TestBed& bed) {
-                     return Measured{.error = ErrorOfCacheWrite(bed, request, kernels)};
-                   }});
-  items.push_back({.part = "block_copy",
-                   .family = "portable",
-                   .needed = false,
-                   .tolerance = kSame,
-                   .test = [&kernels](TestBed& bed) {
-                     return Measured{.error = ErrorOfBlockCopy(bed, kernels)};
-                   }});
   return items;
 }
 

@@ -7,11 +7,9 @@
 
 namespace pagoda::cuda {
 
-// The families of attention's two parts, and the cache's write and copy kernels.
+// The families of attention's two parts.
 std::vector<SelfTestItem> AttentionItems(const GpuSelfTestRequest& request,
                                          const TestedKernels& kernels);
-std::vector<SelfTestItem> CacheItems(const GpuSelfTestRequest& request,
-                                     const TestedKernels& kernels);
 
 }  // namespace pagoda::cuda
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/model/cuda/self_test_rows.h"
 #include "kernels/numeric.h"
 
 namespace pagoda::cuda {
@@ -17,18 +18,6 @@ using kernels::ElementType;
 
 // For sums in fp32 over rounded factors, whose products are exact in fp32.
 constexpr double kProductTolerance = 1e-4;
-constexpr double kLayerTolerance = 2e-5;
-// For sines and cosines of large angles.
-constexpr double kRotaryTolerance = 1e-4;
-
-constexpr uint64_t kRows = 5;
-
-// Numbers of columns: one that kernels access by 16 bytes per thread, and one that they do not.
-constexpr uint64_t kColumns[] = {256, 33};
-
-std::vector<double> Doubles(const std::vector<float>& numbers) {
-  return {numbers.begin(), numbers.end()};
-}
 
 // Returns the numbers in the type, and rounds `numbers` in place to it.
 template <class T>
@@ -39,14 +28,6 @@ std::vector<T> RoundedTo(std::vector<float>& numbers) {
     number = kernels::ToFloat(rounded.back());
   }
   return rounded;
-}
-
-// Contiguous rows on the device.
-RowsView BringRows(TestBed& bed, const std::vector<float>& numbers, uint64_t cols) {
-  return {.data = bed.Bring(numbers), .stride = cols, .rows = numbers.size() / cols, .cols = cols};
-}
-std::vector<float> TakeRowsOf(TestBed& bed, const RowsView& rows) {
-  return bed.Take(rows.data, rows.rows * rows.cols);
 }
 
 double ErrorOfProduct(TestBed& bed, DeviceProducts& products, ElementType type, uint64_t rows,
@@ -96,68 +77,16 @@ double ErrorOfEmbedding(TestBed& bed, const TestedKernels& kernels, ElementType 
   return NumberError(TakeRowsOf(bed, output), expected);
 }
 
-// Divides a row by the root of its mean square, and multiplies it by the weights.
-void Norm(absl::Span<double> row, const std::vector<float>& weights, float eps) {
-  double squares = 0;
-  for (const double number : row) squares += number * number;
-  const double root = std::sqrt(squares / static_cast<double>(row.size()) + eps);
-  for (size_t i = 0; i < row.size(); ++i) row[i] *= weights[i] / root;
-}
-
 double ErrorOfNorm(TestBed& bed, const TestedKernels& kernels, float eps, uint64_t cols) {
   TestNumbers numbers(4);
-  const std::vector<float> input = numbers.Many(kRows * cols, 3);
+  const std::vector<float> input = numbers.Many(kTestRows * cols, 3);
   const std::vector<float> weights = numbers.Many(cols, 2);
   const RowsView rows = BringRows(bed, input, cols);
   const float* const device_weights = bed.Bring(weights);
   bed.Run("norm", [&] { return kernels.rms_norm(device_weights, eps, rows, rows, bed.stream()); });
   std::vector<double> expected = Doubles(input);
-  for (uint64_t r = 0; r < kRows; ++r) {
+  for (uint64_t r = 0; r < kTestRows; ++r) {
     Norm(absl::MakeSpan(expected).subspan(r * cols, cols), weights, eps);
-  }
-  return NumberError(TakeRowsOf(bed, rows), expected);
-}
-
-// Two heads per row. `normed`: each head is normed first.
-double ErrorOfRotary(TestBed& bed, const TestedKernels& kernels, const ModelConfig& config,
-                     bool normed) {
-  const uint32_t half = config.head_dim / 2;
-  const uint64_t cols = 2 * config.head_dim;
-  TestNumbers numbers(5);
-  const std::vector<int32_t> positions = {0, 1, 17, 1000, 5};
-  // Whole heads, whatever the model rotates of them.
-  RotaryConfig rotary = config.rotaries.empty() ? RotaryConfig() : config.rotaries.front();
-  rotary.rotary_dim = 0;
-  const std::vector<float> frequencies = RotaryFrequencies(rotary, config.head_dim);
-  const std::vector<float> input = numbers.Many(positions.size() * cols, 3);
-  const std::vector<float> weights = numbers.Many(config.head_dim, 2);
-  const int32_t* const device_positions = bed.Bring(positions);
-  const float* const device_frequencies = bed.Bring(frequencies);
-  const float* const device_weights = bed.Bring(weights);
-  const AnglesView angles = {.cosines = bed.Allocate<float>(positions.size() * half),
-                             .sines = bed.Allocate<float>(positions.size() * half),
-                             .half_dim = half};
-  const RowsView rows = BringRows(bed, input, cols);
-  bed.Run("angles", [&] {
-    return kernels.angles(device_positions, positions.size(), device_frequencies, 1.0f, angles,
-                          bed.stream());
-  });
-  bed.Run("rotation", [&] {
-    return kernels.rotate({.head_dim = 2 * half}, angles, normed ? device_weights : nullptr,
-                          config.rms_norm_eps, rows, bed.stream());
-  });
-  std::vector<double> expected = Doubles(input);
-  for (uint64_t first = 0; first < expected.size(); first += config.head_dim) {
-    const auto head = absl::MakeSpan(expected).subspan(first, config.head_dim);
-    if (normed) Norm(head, weights, config.rms_norm_eps);
-    for (uint32_t i = 0; i < half; ++i) {
-      // The angle itself is rounded to fp32, as in transformers.
-      const double angle = static_cast<float>(positions[first / cols]) * frequencies[i];
-      const double low = head[i];
-      const double high = head[half + i];
-      head[i] = low * std::cos(angle) - high * std::sin(angle);
-      head[half + i] = high * std::cos(angle) + low * std::sin(angle);
-    }
   }
   return NumberError(TakeRowsOf(bed, rows), expected);
 }
@@ -169,12 +98,12 @@ double Activated(GateKind kind, double x) {
 }
 
 double ErrorOfGate(TestBed& bed, const TestedKernels& kernels, GateKind kind, uint64_t cols) {
-  const std::vector<float> input = TestNumbers(6).Many(kRows * 2 * cols, 8);
+  const std::vector<float> input = TestNumbers(6).Many(kTestRows * 2 * cols, 8);
   const RowsView gate_up = BringRows(bed, input, 2 * cols);
-  const RowsView output = BringRows(bed, std::vector<float>(kRows * cols, std::nanf("")), cols);
+  const RowsView output = BringRows(bed, std::vector<float>(kTestRows * cols, std::nanf("")), cols);
   bed.Run("gate", [&] { return kernels.gate({.kind = kind}, gate_up, output, bed.stream()); });
   std::vector<double> expected;
-  for (uint64_t r = 0; r < kRows; ++r) {
+  for (uint64_t r = 0; r < kTestRows; ++r) {
     for (uint64_t c = 0; c < cols; ++c) {
       const uint64_t i = r * 2 * cols + c;
       expected.push_back(Activated(kind, input[i]) * input[i + cols]);
@@ -187,8 +116,8 @@ double ErrorOfGate(TestBed& bed, const TestedKernels& kernels, GateKind kind, ui
 double ErrorOfRows(TestBed& bed, const TestedKernels& kernels, uint64_t cols) {
   constexpr float kCap = 2.5f;
   TestNumbers numbers(7);
-  const std::vector<float> addend = numbers.Many(kRows * cols, 3);
-  const std::vector<float> sum = numbers.Many(kRows * cols, 3);
+  const std::vector<float> addend = numbers.Many(kTestRows * cols, 3);
+  const std::vector<float> sum = numbers.Many(kTestRows * cols, 3);
   const std::vector<float> bias = numbers.Many(cols, 3);
   const std::vector<uint32_t> chosen = {4, 0, 2};
   const RowsView device_addend = BringRows(bed, addend, cols);
@@ -214,7 +143,7 @@ double ErrorOfRows(TestBed& bed, const TestedKernels& kernels, uint64_t cols) {
 // Rounds to 16 bits and back, and compares the bits.
 double ErrorOfRounding(TestBed& bed, const TestedKernels& kernels, ElementType type,
                        uint64_t cols) {
-  std::vector<float> numbers = TestNumbers(8).Many(kRows * cols, 3);
+  std::vector<float> numbers = TestNumbers(8).Many(kTestRows * cols, 3);
   const RowsView input = BringRows(bed, numbers, cols);
   const RowsView output = BringRows(bed, std::vector<float>(numbers.size(), std::nanf("")), cols);
   auto* const rounded = bed.Allocate<uint16_t>(numbers.size());
@@ -262,18 +191,8 @@ std::vector<SelfTestItem> ProductItems(const GpuSelfTestRequest& request,
 std::vector<SelfTestItem> LayerItems(const GpuSelfTestRequest& request,
                                      const TestedKernels& kernels) {
   std::vector<SelfTestItem> items;
-  // The largest error over both numbers of columns.
   const auto add = [&](const char* part, double tolerance, auto error_of) {
-    items.push_back({.part = part,
-                     .family = "portable",
-                     .tolerance = tolerance,
-                     .test = [error_of](TestBed& bed) {
-                       Measured measured;
-                       for (const uint64_t cols : kColumns) {
-                         measured.error = std::max(measured.error, error_of(bed, cols));
-                       }
-                       return measured;
-                     }});
+    items.push_back(RowsItem(part, tolerance, std::move(error_of)));
   };
   add("embedding", kLayerTolerance, [&kernels](TestBed& bed, uint64_t cols) {
     double worst = 0;
@@ -286,15 +205,6 @@ std::vector<SelfTestItem> LayerItems(const GpuSelfTestRequest& request,
   add("norm", kLayerTolerance, [&request, &kernels](TestBed& bed, uint64_t cols) {
     return ErrorOfNorm(bed, kernels, request.config.rms_norm_eps, cols);
   });
-  items.push_back(
-      {.part = "rotary",
-       .family = "portable",
-       .tolerance = kRotaryTolerance,
-       .test = [&request, &kernels](TestBed& bed) {
-         return Measured{
-             .error = std::max(ErrorOfRotary(bed, kernels, request.config, /*normed=*/false),
-                               ErrorOfRotary(bed, kernels, request.config, /*normed=*/true))};
-       }});
   add("gate", kLayerTolerance, [&kernels](TestBed& bed, uint64_t cols) {
     return std::max(ErrorOfGate(bed, kernels, GateKind::kSilu, cols),
                     ErrorOfGate(bed, kernels, GateKind::kGeluTanh, cols));
