@@ -236,13 +236,16 @@ class DeviceBackend : public Backend {
     const ElementType type = IsFloat8(kv.type) ? ElementType::kBFloat16 : kv.type;
     const bool rounds = IsOf16Bits(type);
     if (rounds) {
-      // The outputs overwrite the queries, unless they are shorter: then they are behind them.
+      // The outputs overwrite the queries, unless they are shorter: then they are behind them, at a
+      // multiple of 16 bytes.
       const uint64_t elements = queries.rows * queries.cols;
+      const uint64_t first_output = (elements + 7) / 8 * 8;
       const bool apart = output.cols != queries.cols;
-      params.query = Rounded(type, queries, apart ? output.rows * output.cols : 0);
+      params.query =
+          Rounded(type, queries, apart ? first_output - elements + output.rows * output.cols : 0);
       params.output = const_cast<void*>(params.query);
       if (apart && params.output != nullptr) {
-        params.output = static_cast<std::byte*>(params.output) + elements * ElementBytes(type);
+        params.output = static_cast<std::byte*>(params.output) + first_output * ElementBytes(type);
       }
       params.query_type = type;
       params.query_token_stride = queries.cols;
