@@ -161,13 +161,20 @@ TEST(GpuKernelsTest, BlocksGoAcrossAndBackOnAStream) {
   for (void* memory : pinned) PAGODA_CUDA_CHECK(cudaFreeHost(memory));
 }
 
-// Moves the blocks of a small pool to the far end of a pool of 6 GiB.
+// Moves the blocks of a small pool to the far end of a pool of 6 GiB. The last two have latents.
 TEST(GpuKernelsTest, OffsetsBeyondFourGiB) {
-  for (const bool decode : {true, false}) {
-    AttentionData data(
-        {.num_kv_heads = 8,
-         .head_dim = 128,
-         .lengths = decode ? std::vector<Lengths>{{1, 700}} : std::vector<Lengths>{{100, 700}}});
+  const AttentionCase plain = {.num_kv_heads = 8, .head_dim = 128, .lengths = {{1, 700}}};
+  AttentionCase long_items = plain;
+  long_items.lengths = {{100, 700}};
+  const AttentionCase latents = {.num_kv_heads = 1,
+                                 .group = 16,
+                                 .head_dim = 576,
+                                 .value_dim = 512,
+                                 .lengths = {{1, 700}, {20, 300}}};
+  AttentionCase generic = latents;
+  generic.kernels = AttentionKernels::kGeneric;
+  for (const AttentionCase& attention_case : {plain, long_items, latents, generic}) {
+    AttentionData data(attention_case);
     const AttentionResult expected = Result(data);
     PagedAttentionParams params = data.Params();
     const uint64_t slot_bytes = params.kv.slot_stride_bytes;
@@ -190,13 +197,15 @@ TEST(GpuKernelsTest, OffsetsBeyondFourGiB) {
     const AttentionPlan plan = data.Plan();
     const PlanCapacity capacity = CapacityFor(plan, params.num_heads);
     DeviceArray<std::byte> device_plan(PlanBytes(capacity));
-    DeviceArray<std::byte> workspace(WorkspaceBytes(capacity, params.num_heads, 128));
+    DeviceArray<std::byte> workspace(
+        WorkspaceBytes(capacity, params.num_heads, params.kv.value_elements()));
     ASSERT_TRUE(CopyPlan(plan, params.num_heads, capacity, device_plan.data(), nullptr).ok());
     data.PoisonOutput();
     ASSERT_TRUE(PagedAttention(params, {.plan = device_plan.data(),
                                         .capacity = capacity,
                                         .workspace = workspace.data(),
-                                        .workspace_bytes = workspace.size()})
+                                        .workspace_bytes = workspace.size(),
+                                        .kernels = attention_case.kernels})
                     .ok());
     FinishDevice();
     const absl::StatusOr<AttentionResult> result = data.TakeResult();
@@ -206,13 +215,15 @@ TEST(GpuKernelsTest, OffsetsBeyondFourGiB) {
     // Writes a token to the very last slot, and reads it back.
     const std::vector<int64_t> last = {int64_t{large_slots} * 16 - 1};
     DeviceArray<int64_t> token_slots(last);
-    const std::vector<BFloat16> row(8 * 128, BFloat16{0x3f80});
+    const uint64_t row_size = uint64_t{params.kv.num_kv_heads} * params.kv.head_dim;
+    const std::vector<BFloat16> row(row_size, BFloat16{0x3f80});
     DeviceArray<BFloat16> rows(row);
+    const bool has_values = params.kv.values != params.kv.keys;
     ASSERT_TRUE(WriteCache({.rows = {.keys = rows.data(),
-                                     .values = rows.data(),
+                                     .values = has_values ? rows.data() : nullptr,
                                      .type = ElementType::kBFloat16,
-                                     .key_token_stride = 8 * 128,
-                                     .value_token_stride = 8 * 128},
+                                     .key_token_stride = row_size,
+                                     .value_token_stride = row_size},
                             .token_slots = token_slots.span(),
                             .kv = params.kv},
                            nullptr)
