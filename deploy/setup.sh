@@ -5,8 +5,9 @@
 #   install_disassembler   if nvcc is there, installs two packages of PyPI for the test that reads
 #                          the GPU kernels' machine code
 #   install_valkey         unpacks Valkey 8, for the tests of stores
-#   set_up                 installs missing Debian packages, and configures build/release; quick if
-#                          nothing is missing
+#   install_xgrammar       unpacks the sources of XGrammar, for the engine's structured output
+#   set_up                 installs missing Debian packages and XGrammar, and configures
+#                          build/release; quick if nothing is missing
 #   build [TARGET...]      builds the targets, or everything; quick if nothing changed
 #   step NAME ADVICE COMMAND...
 #                          runs COMMAND with its output in build/logs/NAME.log, and prints one line
@@ -25,7 +26,7 @@ service_packages=(libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-
                   libmsgpack-cxx-dev)                                       # gRPC, metrics over HTTP, configuration, sd_notify, vLLM's events
 core_packages=(libabsl-dev libxxhash-dev libssl-dev nlohmann-json3-dev
                libcli11-dev liburing-dev)                                   # containers, block hash, SHA-256 and TLS, checkpoints, flags, disk I/O
-engine_packages=(libdnnl-dev libicu-dev)                                    # matrix products on the CPU, text
+engine_packages=(libdnnl-dev libicu-dev python3-pip)                        # matrix products on the CPU, text; XGrammar is only on PyPI
 unit_test_packages=(libgtest-dev libgmock-dev)                              # CMake always asks for them
 tour_packages=(python3 python3-grpcio python3-protobuf python3-numpy)       # the Python client and the tour of README.md
 docs_packages=(python3-sphinx python3-myst-parser furo)                     # the manual
@@ -130,9 +131,25 @@ install_valkey() {
   say "  It cannot be unpacked ($log_dir/valkey.log), so redis_store_test runs on Redis alone. Remove $folder to try again."
 }
 
+# Without it the engine is built without structured output, and refuses requests for it.
+install_xgrammar() {
+  local folder=build/xgrammar
+  # One attempt for each build folder, as above.
+  [ ! -e $folder/LICENSE ] && [ ! -e $folder/absent ] || return 0
+  mkdir -p $log_dir $folder
+  say "  The sources of XGrammar from PyPI, 3 MB"
+  if deploy/xgrammar.sh $folder >$log_dir/xgrammar.log 2>&1; then
+    rm -f $build_dir/packages.txt  # Configures again.
+    return 0
+  fi
+  touch $folder/absent
+  say "  They cannot be unpacked ($log_dir/xgrammar.log), so the engine has no structured output. Remove $folder to try again."
+}
+
 set_up() {
   local packages=$build_dir/packages.txt
   install_packages
+  install_xgrammar
   # If a CMakeLists.txt changes, ninja configures again by itself. After a script with another list
   # of packages, this configures again: the packages can have tools that were not found then.
   if [ ! -f $build_dir/build.ninja ] || [ "${all_packages[*]}" != "$(cat "$packages" 2>/dev/null)" ]; then

@@ -142,6 +142,21 @@ def copy_cuda_license(programs, folder):
     shutil.copyfile(texts[0], folder / "cuda-runtime" / "EULA.txt")
 
 
+def copy_xgrammar_licenses(programs, folder):
+    """Copies the licences of XGrammar and of the JSON parser in it, if the programs hold them."""
+    if not any(b"RecursionGuard: Maximum recursion depth" in program.read_bytes()
+               for program in programs):
+        return
+    sources = pathlib.Path("build/xgrammar")
+    if not (sources / "LICENSE").is_file():
+        sys.exit(f"the programs hold XGrammar, but {sources} has no licence for it")
+    (folder / "xgrammar").mkdir()
+    for name in ("LICENSE", "NOTICE"):
+        shutil.copyfile(sources / name, folder / "xgrammar" / name)
+    parser = (sources / "3rdparty/picojson/picojson.h").read_text()
+    (folder / "xgrammar" / "picojson.txt").write_text(parser[:parser.index("*/") + 3])
+
+
 def main():
     if platform.machine() != "x86_64":
         sys.exit(f"the wheel is for x86_64, and this machine is {platform.machine()}")
@@ -157,6 +172,7 @@ def main():
     copy_licenses({*owners.values(), *sys.argv[3:]}, licenses)
     list_libraries(owners, licenses / "libraries.txt")
     copy_cuda_license(programs, licenses)
+    copy_xgrammar_licenses(programs, licenses)
     tag = f"manylinux_{major}_{minor}_x86_64"
     (folder / "setup.cfg").write_text(f"[bdist_wheel]\nplat_name = {tag}\n")
     print(f"{len(programs)} programs, {len(libraries)} libraries, glibc {major}.{minor}")

@@ -45,6 +45,7 @@ LIBRARIES = {
     "nlohmann/": EDGE | {"engine"},
     "oneapi/": {"engine", "tests"},
     "unicode/": {"engine", "tests"},
+    "xgrammar/": {"engine"},
     "dnnl": {"engine", "tests"},
     "xxhash": {"engine", "events", "manager", "pools", "tests"},
     "liburing": {"pools", "tests"},

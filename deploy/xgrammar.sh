@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# deploy/xgrammar.sh FOLDER
+# Unpacks the sources of XGrammar 0.2.8 (Apache-2.0) into FOLDER, for the engine's structured
+# output: 3 MB from the Python package index that pip uses. Needs python3 with pip. Nothing is
+# installed, and nothing of the archive is run.
+set -euo pipefail
+version=0.2.8
+sha256=8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80
+folder=$(mkdir -p "$1" && cd "$1" && pwd)
+[ ! -f "$folder/LICENSE" ] || exit 0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+
+# `pip download` would first install the archive's build system, and ask it for the package's name.
+# pip's own parts find and fetch the archive alone, with the user's settings of pip.
+python3 - "$version" <<'PYTHON'
+import sys
+
+from pip._internal.commands import create_command
+
+version = sys.argv[1]
+command = create_command("download")
+options, _ = command.parse_args(["--no-binary", ":all:", "--retries", "1", "--timeout", "10", "xgrammar"])
+with command.main_context():
+    session = command.get_default_session(options)
+    candidates = command._build_package_finder(options, session).find_all_candidates("xgrammar")
+    links = [found.link for found in candidates if str(found.version) == version]
+    if not links:
+        sys.exit(f"the package index has no sources of xgrammar {version}")
+    answer = session.get(links[0].url_without_fragment)
+    answer.raise_for_status()
+    with open("xgrammar.tar.gz", "wb") as archive:
+        archive.write(answer.content)
+PYTHON
+echo "$sha256  xgrammar.tar.gz" | sha256sum --check --quiet
+mkdir unpacked
+top=xgrammar-$version
+tar --extract --file xgrammar.tar.gz --directory unpacked --strip-components 1 --no-same-owner \
+  --exclude $top/cpp/tvm_ffi $top/NOTICE $top/cpp $top/include $top/3rdparty/picojson $top/3rdparty/dlpack/include $top/LICENSE
+cp -r unpacked/cpp unpacked/include unpacked/3rdparty unpacked/NOTICE "$folder/"
+# Last: it says that the folder is complete.
+cp unpacked/LICENSE "$folder/"

@@ -1,0 +1,13 @@
+// A build without the library of grammars.
+#include "engine/structured/grammar_compiler.h"
+#include "engine/structured/grammar_library.h"
+
+namespace pagoda {
+
+bool HasStructuredOutput() { return false; }
+
+std::unique_ptr<GrammarLibrary> MakeGrammarLibrary(AnswerVocabulary /*vocabulary*/) {
+  return nullptr;
+}
+
+}  // namespace pagoda

@@ -1,0 +1,20 @@
+#ifndef PAGODA_ENGINE_STRUCTURED_CHECK_GRAMMAR_TEXT_H_
+#define PAGODA_ENGINE_STRUCTURED_CHECK_GRAMMAR_TEXT_H_
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "engine/structured/grammar.h"
+
+namespace pagoda {
+
+// What the library of grammars does not check itself: how deeply brackets nest, that a text is
+// UTF-8 without zeros, and that a schema is JSON without a keyword that the library ignores: `not`,
+// `if`, `then`, `else`, `dependentRequired`, `dependentSchemas`, `uniqueItems`, `contains`,
+// `minContains`, `maxContains` and `$dynamicRef`. An answer could break what they demand.
+// Errors: INVALID_ARGUMENT.
+absl::Status CheckGrammarText(const StructuredOutput& wanted, size_t max_depth);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_STRUCTURED_CHECK_GRAMMAR_TEXT_H_

@@ -1,0 +1,114 @@
+#include "engine/structured/grammar_compiler.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "base/error.h"
+#include "engine/structured/check_grammar_text.h"
+
+namespace pagoda {
+namespace {
+
+bool Equal(const StructuredOutput& a, const StructuredOutput& b) {
+  return a.kind == b.kind && a.text == b.text;
+}
+
+// Runs the work on a thread with a stack of this size, and waits for its end. Of the stack, only
+// what is used is in memory.
+absl::Status RunWithStack(size_t bytes, absl::FunctionRef<void()> work) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, bytes);
+  pthread_t thread;
+  const int failed = pthread_create(
+      &thread, &attributes,
+      [](void* argument) -> void* {
+        (*static_cast<absl::FunctionRef<void()>*>(argument))();
+        return nullptr;
+      },
+      &work);
+  pthread_attr_destroy(&attributes);
+  if (failed != 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no thread to compile a grammar: ", std::strerror(failed)));
+  }
+  pthread_join(thread, nullptr);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+GrammarCompiler::GrammarCompiler(std::function<AnswerVocabulary()> vocabulary)
+    : vocabulary_(std::move(vocabulary)) {}
+
+absl::StatusOr<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::Compile(
+    const StructuredOutput& wanted) {
+  if (!HasStructuredOutput()) {
+    return MakeError(Reason::kFieldNotServed,
+                     "this build has no structured output: it was built without the sources of "
+                     "XGrammar (deploy/xgrammar.sh)");
+  }
+  if (wanted.text.size() > kMaxTextBytes) {
+    return InvalidArgument(absl::StrCat("the grammar has ", wanted.text.size(),
+                                        " bytes; it may have ", kMaxTextBytes));
+  }
+  if (auto cached = FindCached(wanted)) return cached;
+  if (absl::Status status = CheckGrammarText(wanted, kMaxDepth); !status.ok()) return status;
+  absl::MutexLock lock(&compiling_);
+  // Another thread can have compiled it meanwhile.
+  if (auto cached = FindCached(wanted)) return cached;
+  absl::StatusOr<LibraryGrammar> compiled = absl::UnknownError("not compiled");
+  const absl::Status ran =
+      RunWithStack(kStackBytes, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(compiling_) {
+        if (library_ == nullptr) library_ = MakeGrammarLibrary(vocabulary_());
+        compiled = library_->Compile(wanted);
+      });
+  if (!ran.ok()) return ran;
+  if (compiled.ok()) compiled = Count(*std::move(compiled));
+  if (!compiled.ok()) return compiled.status();
+  Keep(wanted, *compiled);
+  return compiled->grammar;
+}
+
+absl::StatusOr<LibraryGrammar> GrammarCompiler::Count(LibraryGrammar grammar) {
+  const size_t bytes = grammar.bytes;
+  if (*held_bytes_ + bytes > kMaxHeldBytes) {
+    return MakeError(Reason::kQueueFull,
+                     absl::StrCat("the grammars of other requests hold ", held_bytes_->load(),
+                                  " bytes, of ", kMaxHeldBytes, "; this one needs ", bytes));
+  }
+  *held_bytes_ += bytes;
+  const CompiledGrammar* const inner = grammar.grammar.get();
+  grammar.grammar = std::shared_ptr<const CompiledGrammar>(
+      inner, [held = held_bytes_, bytes, owner = grammar.grammar](const CompiledGrammar*) mutable {
+        owner.reset();
+        *held -= bytes;
+      });
+  return grammar;
+}
+
+std::shared_ptr<const CompiledGrammar> GrammarCompiler::FindCached(const StructuredOutput& wanted) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = std::find_if(cache_.begin(), cache_.end(),
+                                  [&](const Entry& entry) { return Equal(entry.key, wanted); });
+  if (found == cache_.end()) return nullptr;
+  cache_.splice(cache_.begin(), cache_, found);
+  return found->grammar.grammar;
+}
+
+void GrammarCompiler::Keep(const StructuredOutput& wanted, const LibraryGrammar& grammar) {
+  absl::MutexLock lock(&mutex_);
+  cache_.push_front({wanted, grammar});
+  cached_bytes_ += grammar.bytes;
+  while (cache_.size() > kMaxCached || cached_bytes_ > kMaxCachedBytes) {
+    cached_bytes_ -= cache_.back().grammar.bytes;
+    cache_.pop_back();
+  }
+}
+
+}  // namespace pagoda

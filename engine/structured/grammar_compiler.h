@@ -1,0 +1,77 @@
+#ifndef PAGODA_ENGINE_STRUCTURED_GRAMMAR_COMPILER_H_
+#define PAGODA_ENGINE_STRUCTURED_GRAMMAR_COMPILER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "engine/structured/answer_vocabulary.h"
+#include "engine/structured/grammar.h"
+#include "engine/structured/grammar_library.h"
+
+namespace pagoda {
+
+// Whether this build has the library of grammars. Without it Compile refuses every request with
+// FIELD_NOT_SERVED.
+bool HasStructuredOutput();
+
+// Compiles grammars of untrusted callers for one model, and keeps the last ones. Thread-safe.
+//
+// Invariants
+// 1. The cache holds at most kMaxCached grammars of kMaxCachedBytes together.
+// 2. A compilation runs on a thread of its own with a stack of kStackBytes. It is refused when it
+//    has taken 10 s of processor time or 256 MiB of memory (see WorkBudget).
+// 3. One grammar at a time is compiled. Cached ones do not wait for it.
+// 4. All its grammars, those that requests hold included, have at most kMaxHeldBytes together.
+class GrammarCompiler {
+ public:
+  // `vocabulary` is called once, for the first grammar.
+  explicit GrammarCompiler(std::function<AnswerVocabulary()> vocabulary);
+
+  // Errors: INVALID_ARGUMENT (too long, nested too deeply, not valid, a keyword of a schema that
+  // is not supported, or too large to compile; the message has the library's words),
+  // FIELD_NOT_SERVED (HasStructuredOutput() is false), QUEUE_FULL (invariant 4). Cost: microseconds
+  // if it is cached; otherwise milliseconds to seconds.
+  absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(const StructuredOutput& wanted);
+
+  static constexpr size_t kMaxTextBytes = 64 << 10;
+  static constexpr size_t kMaxDepth = 128;  // Of brackets.
+  static constexpr size_t kMaxCached = 64;
+  static constexpr size_t kMaxCachedBytes = 256 << 20;
+  static constexpr size_t kMaxHeldBytes = size_t{1} << 30;
+  static constexpr size_t kStackBytes = 256 << 20;
+
+ private:
+  // The requests and the cache own a grammar together.
+  struct Entry {
+    StructuredOutput key;
+    LibraryGrammar grammar;
+  };
+
+  std::shared_ptr<const CompiledGrammar> FindCached(const StructuredOutput& wanted)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Counts the grammar until its last owner releases it.
+  absl::StatusOr<LibraryGrammar> Count(LibraryGrammar grammar);
+  void Keep(const StructuredOutput& wanted, const LibraryGrammar& grammar)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const std::function<AnswerVocabulary()> vocabulary_;
+  // The grammars share it, and can outlive this.
+  const std::shared_ptr<std::atomic<size_t>> held_bytes_ = std::make_shared<std::atomic<size_t>>();
+  absl::Mutex compiling_;  // Taken before mutex_.
+  std::unique_ptr<GrammarLibrary> library_ ABSL_GUARDED_BY(compiling_);
+  absl::Mutex mutex_;
+  std::list<Entry> cache_ ABSL_GUARDED_BY(mutex_);  // The last used one first.
+  size_t cached_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_STRUCTURED_GRAMMAR_COMPILER_H_

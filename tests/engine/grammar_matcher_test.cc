@@ -1,0 +1,281 @@
+// Grammars over a small vocabulary, held against a plain search of all texts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/structured/grammar_compiler.h"
+
+namespace pagoda {
+namespace {
+
+using ::testing::HasSubstr;
+using Kind = StructuredOutput::Kind;
+
+// The last two are no text: padding, and an end token.
+const std::vector<std::string> kTokens = {
+    "a", "b", "ab", "ba",  "bb",  "(",     ")", "()", "((", "1",    "12",   "2", "true", "false",
+    "{", "}", "\"", "\":", "\"a", "\"a\"", ":", ",",  " ",  "\xc3", "\xa9", "é", "",     ""};
+constexpr TokenId kEnd = 27;
+
+GrammarCompiler CompilerOf(std::vector<TokenId> not_first = {}) {
+  return GrammarCompiler(
+      [not_first] { return AnswerVocabulary{.bytes = kTokens, .not_first = not_first}; });
+}
+
+class GrammarMatcherTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!HasStructuredOutput()) GTEST_SKIP() << "this build has no structured output";
+  }
+
+  absl::Status Compile(Kind kind, const std::string& text) {
+    return compiler_.Compile({kind, text}).status();
+  }
+
+  GrammarCompiler compiler_ = CompilerOf();
+};
+
+// The texts of a language, and what begins one of them.
+struct Language {
+  std::set<std::string> members;
+  std::set<std::string> beginnings;
+  size_t longest = 0;  // Longer beginnings are not known.
+
+  void Add(const std::string& text) {
+    members.insert(text);
+    for (size_t n = 0; n <= text.size(); ++n) beginnings.insert(text.substr(0, n));
+  }
+};
+
+// Tries all texts of at most `length` characters of the alphabet. Longer ones have other
+// beginnings too, so only those of half the length are known.
+Language Search(const std::function<bool(const std::string&)>& is_member,
+                const std::string& alphabet, size_t length) {
+  Language language{.longest = length / 2};
+  std::vector<std::string> texts = {""};
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const std::string text = texts[i];
+    if (is_member(text)) language.Add(text);
+    if (text.size() == length) continue;
+    for (const char c : alphabet) texts.push_back(text + c);
+  }
+  return language;
+}
+
+// Follows all sequences of tokens.
+void ExpectExactMasks(const StructuredOutput& wanted, const Language& language) {
+  GrammarCompiler compiler = CompilerOf();
+  const auto grammar = compiler.Compile(wanted);
+  ASSERT_TRUE(grammar.ok()) << grammar.status();
+  const std::vector<TokenId> ends = {kEnd};
+  size_t compared = 0;
+  std::vector<std::vector<TokenId>> paths = {{}};
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const std::vector<TokenId> path = paths[i];
+    auto matcher = (*grammar)->NewMatcher(ends);
+    std::string text;
+    for (const TokenId token : path) {
+      ASSERT_TRUE(matcher->Accept(token).ok()) << text << "|" << kTokens[token];
+      text += kTokens[token];
+    }
+    const auto mask = matcher->Mask();
+    ASSERT_TRUE(mask.ok()) << text << ": " << mask.status();
+    for (TokenId token = 0; token < kTokens.size(); ++token) {
+      const std::string after = text + kTokens[token];
+      if (after.size() > language.longest) continue;
+      const bool expected = token == kEnd
+                                ? language.members.contains(text)
+                                : !kTokens[token].empty() && language.beginnings.contains(after);
+      EXPECT_EQ(Allows(**mask, token), expected) << "'" << text << "' | '" << kTokens[token] << "'";
+      ++compared;
+      if (expected && token != kEnd) paths.push_back({path});
+      if (expected && token != kEnd) paths.back().push_back(token);
+    }
+  }
+  EXPECT_GT(compared, 10 * kTokens.size());
+}
+
+TEST_F(GrammarMatcherTest, ARegularExpressionAllowsExactlyItsTexts) {
+  const std::regex expression("(ab|b)*a{0,2}(1|12)?b");
+  const auto matches = [&](const std::string& text) { return std::regex_match(text, expression); };
+  ExpectExactMasks({Kind::kRegex, "(ab|b)*a{0,2}(1|12)?b"}, Search(matches, "ab12", 8));
+}
+
+TEST_F(GrammarMatcherTest, AGrammarAllowsExactlyItsTexts) {
+  const auto is_balanced = [](const std::string& text) {
+    int depth = 0;
+    for (const char c : text) {
+      depth += c == '(' ? 1 : -1;
+      if (depth < 0) return false;
+    }
+    return depth == 0;
+  };
+  ExpectExactMasks({Kind::kGrammar, "root ::= (\"(\" root \")\")*"}, Search(is_balanced, "()", 12));
+}
+
+TEST_F(GrammarMatcherTest, ASchemaAllowsExactlyItsTexts) {
+  Language language{.longest = 100};
+  for (const char* value : {"true", "12", "1221", "\"a\"", "\"abab\"", "\"a:,(){}\"", "false"}) {
+    language.Add(value);
+  }
+  ExpectExactMasks(
+      {Kind::kJsonSchema, R"({"enum": [true, 12, 1221, "a", "abab", "a:,(){}", false]})"},
+      language);
+}
+
+TEST_F(GrammarMatcherTest, ACharacterCanBeSpreadOverTokens) {
+  const auto grammar = compiler_.Compile({Kind::kRegex, "[é-ü]a"});
+  ASSERT_TRUE(grammar.ok()) << grammar.status();
+  const std::vector<TokenId> ends = {kEnd};
+  auto matcher = (*grammar)->NewMatcher(ends);
+  EXPECT_TRUE(Allows(**matcher->Mask(), 23));
+  EXPECT_TRUE(Allows(**matcher->Mask(), 25));
+  ASSERT_TRUE(matcher->Accept(23).ok());
+  EXPECT_TRUE(Allows(**matcher->Mask(), 24));
+  EXPECT_FALSE(Allows(**matcher->Mask(), 0));
+  EXPECT_FALSE(Allows(**matcher->Mask(), kEnd));
+}
+
+TEST_F(GrammarMatcherTest, TheEndIsAllowedOnlyWhereTheTextIsComplete) {
+  const auto grammar = compiler_.Compile({Kind::kRegex, "ab?"});
+  ASSERT_TRUE(grammar.ok()) << grammar.status();
+  const std::vector<TokenId> ends = {1, kEnd};  // "b" ends an answer too, where it may.
+  auto matcher = (*grammar)->NewMatcher(ends);
+  EXPECT_FALSE(Allows(**matcher->Mask(), kEnd));
+  EXPECT_FALSE(Allows(**matcher->Mask(), 1));
+  ASSERT_TRUE(matcher->Accept(0).ok());
+  EXPECT_TRUE(Allows(**matcher->Mask(), kEnd));
+  EXPECT_TRUE(Allows(**matcher->Mask(), 1));
+  EXPECT_FALSE(matcher->has_ended());
+  ASSERT_TRUE(matcher->Accept(kEnd).ok());
+  EXPECT_TRUE(matcher->has_ended());
+}
+
+TEST_F(GrammarMatcherTest, WithoutEndTokensItEndsWhereNothingCanFollow) {
+  const auto grammar = compiler_.Compile({Kind::kRegex, "ab?"});
+  ASSERT_TRUE(grammar.ok()) << grammar.status();
+  auto matcher = (*grammar)->NewMatcher({});
+  ASSERT_TRUE(matcher->Accept(0).ok());
+  EXPECT_FALSE(matcher->has_ended());
+  ASSERT_TRUE(matcher->Accept(1).ok());
+  EXPECT_TRUE(matcher->has_ended());
+}
+
+TEST_F(GrammarMatcherTest, ATokenThatChangesAtTheBeginningIsNotFirst) {
+  GrammarCompiler compiler = CompilerOf({0});
+  const auto grammar = compiler.Compile({Kind::kRegex, "a*b"});
+  ASSERT_TRUE(grammar.ok()) << grammar.status();
+  auto matcher = (*grammar)->NewMatcher({});
+  EXPECT_FALSE(Allows(**matcher->Mask(), 0));
+  EXPECT_TRUE(Allows(**matcher->Mask(), 2));  // "ab"
+  EXPECT_TRUE(Allows(**matcher->Mask(), 1));
+}
+
+TEST_F(GrammarMatcherTest, ATextThatNoTokenContinuesIsAnError) {
+  const auto grammar = compiler_.Compile({Kind::kRegex, "az"});
+  ASSERT_TRUE(grammar.ok()) << grammar.status();
+  auto matcher = (*grammar)->NewMatcher({});
+  ASSERT_TRUE(matcher->Accept(0).ok());
+  EXPECT_EQ(ReasonOf(matcher->Mask().status()), Reason::kInvalidArgument);
+  EXPECT_THAT(matcher->Mask().status().message(), HasSubstr("no token"));
+}
+
+TEST_F(GrammarMatcherTest, BadGrammarsAreRefusedWithTheLibrarysWords) {
+  const struct {
+    Kind kind;
+    std::string text;
+    const char* says;
+  } cases[] = {{Kind::kJsonSchema, "{", "not JSON"},
+               {Kind::kJsonSchema, "12", "neither an object"},
+               {Kind::kJsonSchema, R"({"type": "nonsense"})", "nonsense"},
+               {Kind::kJsonSchema, R"({"properties": {"a": {"not": {}}}})", "'not'"},
+               {Kind::kJsonSchema, R"({"items": {"uniqueItems": true}})", "'uniqueItems'"},
+               {Kind::kJsonSchema, R"({"$ref": "http://nowhere"})", "URI"},
+               {Kind::kJsonSchema, R"({"type": "number", "multipleOf": 3})", "multipleOf"},
+               {Kind::kRegex, "(a", "grammar: "},
+               {Kind::kRegex, "a(?=b)", "grammar: "},
+               {Kind::kGrammar, "root ::= missing", "missing"},
+               {Kind::kGrammar, "no rule", "grammar: "},
+               {Kind::kGrammar, std::string("root ::= \"a\0\"", 13), "zero"}};
+  for (const auto& [kind, text, says] : cases) {
+    const absl::Status status = Compile(kind, text);
+    EXPECT_EQ(ReasonOf(status), Reason::kInvalidArgument) << text << ": " << status;
+    EXPECT_THAT(status.message(), HasSubstr(says)) << text;
+    EXPECT_THAT(status.message(), Not(HasSubstr(".cc"))) << text;
+  }
+  // A property may have a keyword's name.
+  EXPECT_TRUE(Compile(Kind::kJsonSchema, R"({"properties": {"not": {"type": "null"}}})").ok());
+}
+
+TEST_F(GrammarMatcherTest, LargeAndDeepGrammarsAreRefused) {
+  const auto repeated = [](const std::string& text, int count) {
+    std::string all;
+    for (int i = 0; i < count; ++i) all += text;
+    return all;
+  };
+  const std::pair<Kind, std::string> refused[] = {
+      {Kind::kRegex, std::string(GrammarCompiler::kMaxTextBytes + 1, 'a')},
+      {Kind::kRegex, repeated("(", 20'000) + "a" + repeated(")", 20'000)},
+      {Kind::kJsonSchema, repeated(R"({"items":)", 5'000) + "{}" + repeated("}", 5'000)},
+      {Kind::kGrammar, "root ::= " + repeated("(", 20'000) + "\"a\"" + repeated(")", 20'000)}};
+  for (const auto& [kind, text] : refused) {
+    EXPECT_EQ(ReasonOf(Compile(kind, text)), Reason::kInvalidArgument) << text.substr(0, 20);
+  }
+  // Brackets in a class of characters do not nest.
+  EXPECT_TRUE(Compile(Kind::kRegex, "[" + std::string(1'000, '(') + "]").ok());
+}
+
+// Each ends, with a grammar or an error, and does not stop the process.
+TEST_F(GrammarMatcherTest, CostlyGrammarsEnd) {
+  std::string chain = "root ::= r0\n";
+  for (int i = 0; i < 3'000; ++i) {
+    chain += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + "\n";
+  }
+  chain += "r3000 ::= \"a\"\n";
+  const std::pair<Kind, std::string> costly[] = {
+      {Kind::kRegex, "a{1000000}"},
+      {Kind::kRegex, "((((a{1,99}){1,99}){1,99}){1,99}){1,99}"},
+      {Kind::kRegex, "(a|b)*a(a|b){18}"},
+      {Kind::kGrammar, chain},
+      {Kind::kGrammar, "root ::= \"a\"{0,2000000000}"},
+      {Kind::kJsonSchema, R"({"type": "string", "maxLength": 100000000})"},
+      {Kind::kJsonSchema,
+       R"({"type": "array", "minItems": 1000000, "items": {"type": "integer"}})"}};
+  for (const auto& [kind, text] : costly) {
+    const auto grammar = compiler_.Compile({kind, text});
+    if (!grammar.ok()) {
+      EXPECT_EQ(ReasonOf(grammar.status()), Reason::kInvalidArgument) << grammar.status();
+      continue;
+    }
+    auto matcher = (*grammar)->NewMatcher({});
+    for (int i = 0; i < 20 && !matcher->has_ended() && matcher->Mask().ok(); ++i) {
+      const TokenMask mask = **matcher->Mask();
+      for (TokenId token = 0; token < kTokens.size(); ++token) {
+        if (!Allows(mask, token)) continue;
+        ASSERT_TRUE(matcher->Accept(token).ok()) << text.substr(0, 40) << token;
+        break;
+      }
+    }
+  }
+}
+
+TEST_F(GrammarMatcherTest, CompiledGrammarsAreKeptToALimit) {
+  const auto first = compiler_.Compile({Kind::kRegex, "a"});
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(*compiler_.Compile({Kind::kRegex, "a"}), *first);
+  EXPECT_NE(*compiler_.Compile({Kind::kGrammar, "root ::= \"a\""}), *first);
+  for (size_t i = 0; i < GrammarCompiler::kMaxCached; ++i) {
+    ASSERT_TRUE(Compile(Kind::kRegex, "a" + std::string(i + 1, 'b')).ok());
+  }
+  EXPECT_NE(*compiler_.Compile({Kind::kRegex, "a"}), *first);
+}
+
+}  // namespace
+}  // namespace pagoda
