@@ -19,6 +19,7 @@
 #include "engine/check_request.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/gpu_self_test.h"
+#include "engine/long_context.h"
 #include "engine/model/choose_backend.h"
 #include "engine/model/contiguous_backend.h"
 #include "engine/model/kv_pools.h"
@@ -121,6 +122,7 @@ class Engine::State {
   absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end) {
     if (absl::Status status = Check(request); !status.ok()) return status;
     adapters_.Apply(request);
+    ApplyRotaryRange(model_->config(), request);
     std::optional<Arrival> fetched;
     GenerateRequest asked;
     {

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/adapter_index.h"
+#include "engine/rotary_range.h"
 #include "engine/schedule/sampling.h"
 #include "engine/schedule/stopwatch.h"
 #include "manager/operation.h"
@@ -63,6 +64,8 @@ struct GenerateRequest {
   std::string fetch_source;
   // The adapter's place. Set by the engine.
   AdapterIndex adapter_index = kNoAdapter;
+  // Of all its sequences. Set by the engine (long_context.h).
+  RotaryRange rotary_range = RotaryRange::kShort;
   // Prompt tokens that were brought from other machines for it. Set by the engine.
   uint32_t fetched_tokens = 0;
   // Called on the engine's thread with each token, after the TokenCallback. True makes the token

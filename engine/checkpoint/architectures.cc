@@ -122,7 +122,7 @@ const Architecture kArchitectures[] = {
     {.name = "Phi3ForCausalLM",
      .fill = FillLlama,
      .max_position_embeddings = 4096,
-     .rotary = {.can_be_partial = true},
+     .rotary = {.can_be_partial = true, .phi3_original_positions = 4096},
      .window_rule = WindowRule::kEvery,
      .window = 0,
      .rms_norm_eps = 1e-5f,

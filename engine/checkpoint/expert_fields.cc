@@ -15,8 +15,6 @@ using nlohmann::json;
 using Scores = ExpertsConfig::Scores;
 using GroupRating = ExpertsConfig::GroupRating;
 
-constexpr uint32_t kMaxExperts = 4096;
-
 // transformers' defaults.
 constexpr uint32_t kQwen3MoeExperts = 128;
 constexpr uint32_t kQwen3MoeChosen = 8;
@@ -100,6 +98,9 @@ void ReadLatent(FieldReader& reader, RotaryConfig::Pairs pairs, ModelConfig& con
   }
   config.query_scale = 1.0f / std::sqrt(static_cast<float>(latent.plain_dim + latent.rotary_dim));
   for (RotaryConfig& rotary : config.rotaries) {
+    if (rotary.scaling == RotaryConfig::Scaling::kLongRope) {
+      reader.Refuse("rope_parameters", "of another type than longrope");
+    }
     rotary.rotary_dim = latent.rotary_dim;
     rotary.pairs = pairs;
   }

@@ -45,6 +45,7 @@ void AddRotary(const RotaryConfig& rotary, Hasher& hasher) {
   hasher.Add(rotary.original_max_position_embeddings);
   hasher.Add(rotary.divisors.size());
   for (const float divisor : rotary.divisors) hasher.AddFloat(divisor);
+  for (const float divisor : rotary.long_divisors) hasher.AddFloat(divisor);
   const RotaryConfig plain;
   // Unchanged for models from the time before these options.
   if (rotary.rotary_dim == plain.rotary_dim && rotary.pairs == plain.pairs &&

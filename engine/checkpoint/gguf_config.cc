@@ -8,8 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/error.h"
+#include "engine/checkpoint/gguf_deepseek_fields.h"
 #include "engine/checkpoint/gguf_expert_fields.h"
 #include "engine/checkpoint/gguf_fields.h"
+#include "engine/checkpoint/gguf_long_rope.h"
 #include "engine/checkpoint/gguf_names.h"
 #include "engine/checkpoint/rotary_fields.h"
 #include "kernels/numeric.h"
@@ -31,6 +33,7 @@ struct GgufArchitecture {
   bool attention_bias = false;
   bool query_key_norm = false;
   bool is_gemma = false;
+  bool is_phi3 = false;
   uint32_t window_period = 0;  // Every window_period-th layer has no window; 0: all have it.
   float sliding_theta = 0.0f;  // The base for layers with a window; 0: the common base.
   uint32_t large_layers = 0;   // A model with this number of layers scales scores by hidden_size.
@@ -62,6 +65,10 @@ constexpr GgufArchitecture kGgufArchitectures[] = {
      .window_period = 6,
      .sliding_theta = 1e4f,
      .large_layers = kGemma3LargeLayers},
+    {.name = "phi3", .hugging_face = "Phi3ForCausalLM", .is_phi3 = true},
+    {.name = "deepseek2",
+     .hugging_face = "DeepseekV2ForCausalLM",
+     .experts = GgufExperts::kDeepseek},
 };
 
 // One number for all layers, or an array with one per layer.
@@ -93,6 +100,10 @@ void ReadShape(GgufFields& reader, const GgufArchitecture& architecture, ModelCo
   config.max_position_embeddings = reader.Count("context_length", 1u << 26);
   config.rms_norm_eps = reader.Positive("attention.layer_norm_rms_epsilon");
   ReadKvHeads(reader, config);
+}
+
+// The elements of a head, all of which are rotated except in Phi 3.
+void ReadHeadDim(GgufFields& reader, const GgufArchitecture& architecture, ModelConfig& config) {
   const uint32_t derived = config.hidden_size / config.num_heads;
   config.head_dim = reader.Count("attention.key_length", 1024, derived);
   if (config.head_dim < 2 || config.head_dim > 1024 || config.head_dim % 2 != 0) {
@@ -101,7 +112,8 @@ void ReadShape(GgufFields& reader, const GgufArchitecture& architecture, ModelCo
   if (reader.Count("attention.value_length", 1024, config.head_dim) != config.head_dim) {
     reader.Refuse("attention.value_length", "the same as attention.key_length");
   }
-  if (reader.Count("rope.dimension_count", 1024, config.head_dim) != config.head_dim) {
+  if (!architecture.is_phi3 &&
+      reader.Count("rope.dimension_count", 1024, config.head_dim) != config.head_dim) {
     reader.Refuse("rope.dimension_count", "the size of a head: only whole heads can be rotated");
   }
 }
@@ -111,6 +123,9 @@ void ReadWindows(GgufFields& reader, const GgufArchitecture& architecture, Model
   if (reader.Find("attention.sliding_window") == nullptr) {
     // Without this key, Gemma 3 has only full attention, and Gemma 2 has a window of 4,096.
     if (architecture.name != "gemma2") return;
+  } else if (architecture.is_phi3 &&
+             *reader.Find("attention.sliding_window") == GgufValue(int64_t{0})) {
+    return;
   }
   const WindowSize window(reader.Count("attention.sliding_window", 1u << 26, 4096));
   const std::string pattern_key = "attention.sliding_window_pattern";
@@ -192,8 +207,25 @@ RotaryConfig ReadScaling(GgufFields& reader, const GgufArchitecture& architectur
   return rotary;
 }
 
+// A part of each head can be rotated, and the factors of the frequencies can be tensors.
+RotaryConfig ReadPhi3Rotary(GgufFields& reader, const GgufFile& file,
+                            const GgufArchitecture& architecture, const ModelConfig& config) {
+  const uint32_t dim = reader.Count("rope.dimension_count", 1024, config.head_dim);
+  if (dim < 2 || dim % 2 != 0 || dim > config.head_dim) {
+    reader.Refuse("rope.dimension_count", "even, and at most the size of a head");
+  }
+  RotaryConfig rotary = HasGgufLongRope(file) ? ReadGgufLongRope(reader, file, dim, config)
+                                              : ReadScaling(reader, architecture, config);
+  if (dim != config.head_dim) rotary.rotary_dim = dim;
+  return rotary;
+}
+
 void ReadRotaries(GgufFields& reader, const GgufFile& file, const GgufArchitecture& architecture,
                   ModelConfig& config) {
+  if (architecture.is_phi3) {
+    config.rotaries = {ReadPhi3Rotary(reader, file, architecture, config)};
+    return;
+  }
   RotaryConfig rotary = ReadScaling(reader, architecture, config);
   ReadDivisors(reader, file, rotary, config.head_dim);
   config.rotaries = {std::move(rotary)};
@@ -273,7 +305,8 @@ absl::StatusOr<const GgufArchitecture*> FindArchitecture(const GgufFile& file) {
       Reason::kInvalidCheckpoint,
       absl::StrCat(file.path(), ": general.architecture is ",
                    name == nullptr ? "missing" : name->substr(0, 80),
-                   "; it must be llama, qwen2, qwen3, qwen3moe, gpt-oss, gemma2 or gemma3"));
+                   "; it must be llama, qwen2, qwen3, qwen3moe, gpt-oss, gemma2, gemma3, phi3 or "
+                   "deepseek2"));
 }
 
 // Refuses options that would change the result.
@@ -302,11 +335,15 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file) {
   config.architecture = (*architecture)->hugging_face;
   config.attention_bias = (*architecture)->attention_bias;
   config.query_key_norm = (*architecture)->query_key_norm;
+  const bool is_deepseek = (*architecture)->experts == GgufExperts::kDeepseek;
   ReadShape(reader, **architecture, config);
+  if (!is_deepseek) ReadHeadDim(reader, **architecture, config);
   config.query_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
-  ReadWindows(reader, **architecture, config);
+  if (!is_deepseek) ReadWindows(reader, **architecture, config);
   ReadRotaries(reader, file, **architecture, config);
-  if ((*architecture)->experts != GgufExperts::kNone) {
+  if (is_deepseek) {
+    FillGgufDeepseek(reader, file, config);
+  } else if ((*architecture)->experts != GgufExperts::kNone) {
     FillGgufExperts(reader, (*architecture)->experts, config);
   }
   if ((*architecture)->is_gemma) FillGemma(reader, file, **architecture, config);

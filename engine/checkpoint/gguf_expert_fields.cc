@@ -1,13 +1,13 @@
 #include "engine/checkpoint/gguf_expert_fields.h"
 
 #include "absl/strings/str_cat.h"
+#include "engine/checkpoint/decoder_fields.h"
 
 namespace pagoda {
 namespace {
 
 using Scores = ExpertsConfig::Scores;
 
-constexpr uint32_t kMaxExperts = 4096;
 // llama.cpp's numbers for expert_gating_func.
 constexpr int64_t kGatingSoftmax = 1;
 constexpr int64_t kGatingSoftmaxOfChosen = 3;

@@ -8,9 +8,10 @@
 namespace pagoda {
 
 // What llama.cpp does for an architecture without a key of the metadata.
-enum class GgufExperts { kNone, kQwen3Moe, kGptOss };
+enum class GgufExperts { kNone, kQwen3Moe, kGptOss, kDeepseek };
 
-// Fills `config` for an architecture whose layers all have experts. REQUIRES: not kNone. Complains
+// Fills `config` for an architecture whose layers all have experts. REQUIRES: kQwen3Moe or kGptOss
+// (kDeepseek: gguf_deepseek_fields.h). Complains
 // of missing or absurd keys, and of options that are not supported.
 void FillGgufExperts(GgufFields& reader, GgufExperts kind, ModelConfig& config);
 

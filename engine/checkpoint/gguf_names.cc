@@ -34,6 +34,21 @@ constexpr NamePair kOfExperts[] = {
     {"ffn_up_exps", "mlp.experts.up_proj"},
     {"ffn_down_exps", "mlp.experts.down_proj"},
 };
+// Fused matrices. Phi 3's ffn_up has the rows of the gate and then those of up.
+constexpr NamePair kOfPhi3[] = {{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}};
+// attn_k_b is [heads][latent][plain], attn_v_b [heads][value][latent]; attn_kv_b is as in Hugging
+// Face.
+constexpr NamePair kOfDeepseek[] = {{"attn_q_a", "self_attn.q_a_proj"},
+                                    {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+                                    {"attn_q_b", "self_attn.q_b_proj"},
+                                    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+                                    {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+                                    {"attn_kv_b", "self_attn.kv_b_proj"},
+                                    {"attn_k_b", "self_attn.k_b_proj"},
+                                    {"attn_v_b", "self_attn.v_b_proj"},
+                                    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+                                    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+                                    {"ffn_down_shexp", "mlp.shared_experts.down_proj"}};
 // llama.cpp's ffn_norm is the norm before the MLP. In Llama, Hugging Face's
 // post_attention_layernorm is that norm; in Gemma it is a norm behind attention. gpt-oss has
 // Llama's norm by Gemma's name.
@@ -85,36 +100,82 @@ uint64_t RotatedHeads(absl::string_view name, const ModelConfig& config) {
   return 0;
 }
 
+// A tensor of a layer: "blk.LAYER.STEM", and ".weight" or ".bias".
+struct LayerTensor {
+  uint32_t layer = 0;
+  absl::string_view stem;
+  absl::string_view suffix;
+};
+
+std::optional<LayerTensor> ParseLayerTensor(absl::string_view stem, absl::string_view suffix) {
+  constexpr absl::string_view kLayerPrefix = "blk.";
+  if (!absl::StartsWith(stem, kLayerPrefix)) return std::nullopt;
+  stem.remove_prefix(kLayerPrefix.size());
+  const absl::string_view number = stem.substr(0, stem.find('.'));
+  LayerTensor tensor = {.suffix = suffix};
+  // The number must be in its canonical form: "+3" and "03" would be second names of layer 3.
+  if (!absl::SimpleAtoi(number, &tensor.layer) || absl::StrCat(tensor.layer) != number ||
+      number.size() == stem.size()) {
+    return std::nullopt;
+  }
+  tensor.stem = stem.substr(number.size() + 1);
+  return tensor;
+}
+
+// The part of a name before its suffix.
+absl::string_view StemOf(absl::string_view gguf_name) {
+  return gguf_name.substr(0, gguf_name.rfind('.'));
+}
+
+absl::string_view SuffixOf(absl::string_view gguf_name) {
+  const size_t dot = gguf_name.rfind('.');
+  return dot == absl::string_view::npos ? "" : gguf_name.substr(dot);
+}
+
+// The names that only this architecture has, or that mean something else in it.
+std::optional<std::string> OwnName(absl::string_view gguf_name, const ModelConfig& config) {
+  const std::optional<LayerTensor> tensor =
+      ParseLayerTensor(StemOf(gguf_name), SuffixOf(gguf_name));
+  if (!tensor.has_value()) return std::nullopt;
+  const std::string layer = absl::StrCat("model.layers.", tensor->layer, ".");
+  if (config.latent.has_value() && tensor->stem == "exp_probs_b" && tensor->suffix == ".bias") {
+    return absl::StrCat(layer, "mlp.router.e_score_correction_bias");
+  }
+  if (tensor->suffix != ".weight") return std::nullopt;
+  std::optional<absl::string_view> found;
+  if (config.latent.has_value()) found = Lookup(kOfDeepseek, tensor->stem);
+  if (config.architecture == "Phi3ForCausalLM") found = Lookup(kOfPhi3, tensor->stem);
+  if (!found.has_value()) return std::nullopt;
+  return absl::StrCat(layer, *found, ".weight");
+}
+
+// Whether the tensor is a part of the configuration, which has been read.
+bool IsOfConfig(absl::string_view gguf_name, const ModelConfig& config) {
+  if (gguf_name == kGgufRotaryDivisors) return true;
+  return config.rotaries[0].scaling == RotaryConfig::Scaling::kLongRope &&
+         (gguf_name == kGgufShortFactors || gguf_name == kGgufLongFactors);
+}
+
 }  // namespace
 
 std::optional<std::string> HuggingFaceName(absl::string_view gguf_name, bool has_post_norms) {
-  const size_t dot = gguf_name.rfind('.');
-  if (dot == absl::string_view::npos) return std::nullopt;
-  const absl::string_view suffix = gguf_name.substr(dot);
+  const absl::string_view suffix = SuffixOf(gguf_name);
   if (suffix != ".weight" && suffix != ".bias") return std::nullopt;
-  absl::string_view stem = gguf_name.substr(0, dot);
-  constexpr absl::string_view kLayerPrefix = "blk.";
-  if (!absl::StartsWith(stem, kLayerPrefix)) {
+  const absl::string_view stem = StemOf(gguf_name);
+  if (!absl::StartsWith(stem, "blk.")) {
     const std::optional<absl::string_view> found = Lookup(kOutside, stem);
     if (!found.has_value()) return std::nullopt;
     return absl::StrCat(*found, suffix);
   }
-  stem.remove_prefix(kLayerPrefix.size());
-  const absl::string_view number = stem.substr(0, stem.find('.'));
-  uint32_t layer = 0;
-  // The number must be in its canonical form: "+3" and "03" would be second names of layer 3.
-  if (!absl::SimpleAtoi(number, &layer) || absl::StrCat(layer) != number ||
-      number.size() == stem.size()) {
-    return std::nullopt;
-  }
+  const std::optional<LayerTensor> tensor = ParseLayerTensor(stem, suffix);
+  if (!tensor.has_value()) return std::nullopt;
   // The file's other tensors have a suffix; Hugging Face's sinks have none.
-  if (stem.substr(number.size()) == ".attn_sinks" && suffix == ".weight") {
-    return absl::StrCat("model.layers.", layer, ".self_attn.sinks");
+  if (tensor->stem == "attn_sinks" && suffix == ".weight") {
+    return absl::StrCat("model.layers.", tensor->layer, ".self_attn.sinks");
   }
-  const std::optional<absl::string_view> found =
-      LookupInLayer(stem.substr(number.size() + 1), has_post_norms);
+  const std::optional<absl::string_view> found = LookupInLayer(tensor->stem, has_post_norms);
   if (!found.has_value()) return std::nullopt;
-  return absl::StrCat("model.layers.", layer, ".", *found, suffix);
+  return absl::StrCat("model.layers.", tensor->layer, ".", *found, suffix);
 }
 
 absl::StatusOr<TranslatedTensors> TranslateTensors(const GgufFile& file,
@@ -122,8 +183,9 @@ absl::StatusOr<TranslatedTensors> TranslateTensors(const GgufFile& file,
   const bool is_llama = config.architecture == "LlamaForCausalLM";
   TranslatedTensors result;
   for (const auto& [gguf_name, tensor] : file.tensors()) {
-    if (gguf_name == kGgufRotaryDivisors) continue;
-    const std::optional<std::string> name = HuggingFaceName(gguf_name, config.post_norms);
+    if (IsOfConfig(gguf_name, config)) continue;
+    std::optional<std::string> name = OwnName(gguf_name, config);
+    if (!name.has_value()) name = HuggingFaceName(gguf_name, config.post_norms);
     const auto refuse = [&](const auto&... what) {
       return MakeError(Reason::kInvalidCheckpoint,
                        absl::StrCat(file.path(), ": tensor ", gguf_name.substr(0, 80), what...));

@@ -18,6 +18,9 @@ namespace pagoda {
 // Divisors of the rotary frequencies, [head_dim / 2]. They are part of the configuration, not
 // weights.
 inline constexpr char kGgufRotaryDivisors[] = "rope_freqs.weight";
+// Likewise, LongRoPE's: [RotaryDim / 2].
+inline constexpr char kGgufShortFactors[] = "rope_factors_short.weight";
+inline constexpr char kGgufLongFactors[] = "rope_factors_long.weight";
 
 // A GGUF file's tensors by their names in transformers. They point into the file, or into `copies`,
 // which the caller keeps.

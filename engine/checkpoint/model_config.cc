@@ -84,7 +84,8 @@ uint32_t RotaryDim(const RotaryConfig& rotary, uint32_t head_dim) {
   return rotary.rotary_dim == 0 ? head_dim : rotary.rotary_dim;
 }
 
-std::vector<float> RotaryFrequencies(const RotaryConfig& rotary, uint32_t head_dim) {
+std::vector<float> RotaryFrequencies(const RotaryConfig& rotary, uint32_t head_dim,
+                                     RotaryRange range) {
   const uint32_t dim = RotaryDim(rotary, head_dim);
   std::vector<float> frequencies(dim / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) {
@@ -104,10 +105,26 @@ std::vector<float> RotaryFrequencies(const RotaryConfig& rotary, uint32_t head_d
       case RotaryConfig::Scaling::kDivisors:
         frequencies[i] = plain / rotary.divisors[i];
         break;
+      case RotaryConfig::Scaling::kLongRope: {
+        const bool is_long = range == RotaryRange::kLong;
+        const float divisor = is_long ? rotary.long_divisors[i] : rotary.divisors[i];
+        frequencies[i] = 1.0f / (divisor * std::pow(rotary.theta, exponent));
+        break;
+      }
     }
   }
   if (rotary.scaling != RotaryConfig::Scaling::kYarn) return frequencies;
   return YarnFrequencies(rotary, dim, std::move(frequencies));
+}
+
+RotaryRange RotaryRangeOf(const ModelConfig& config, uint64_t tokens) {
+  for (const RotaryConfig& rotary : config.rotaries) {
+    if (rotary.scaling == RotaryConfig::Scaling::kLongRope &&
+        tokens > rotary.original_max_position_embeddings) {
+      return RotaryRange::kLong;
+    }
+  }
+  return RotaryRange::kShort;
 }
 
 std::vector<float> AlibiSlopes(uint32_t num_heads) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/rotary_range.h"
 #include "pools/layout.h"
 #include "pools/types.h"
 
@@ -35,6 +36,10 @@ struct RotaryConfig {
     // original_max_position_embeddings are divided by `factor`. Those that turn more than beta_fast
     // times stay. Between the two the scaling is linear.
     kYarn,
+    // LongRoPE (Ding et al., 2024): frequency i is divided by divisors[i] in a sequence of at most
+    // original_max_position_embeddings tokens, and by long_divisors[i] in a longer one. The limit
+    // of the whole sequence decides (RotaryRangeOf), because K is kept rotated.
+    kLongRope,
   };
   // The elements that are rotated with each other: i and i + d / 2, or 2i and 2i + 1.
   enum class Pairs : uint8_t { kHalves, kNeighbours };
@@ -44,8 +49,10 @@ struct RotaryConfig {
   float low_freq_factor = 1.0f;
   float high_freq_factor = 4.0f;
   uint32_t original_max_position_embeddings = 0;
-  std::vector<float> divisors;  // kDivisors: head_dim / 2 numbers, from 1 on. Otherwise empty.
-  float beta_fast = 32.0f;      // kYarn.
+  // kDivisors and kLongRope: a number for each frequency. Otherwise empty.
+  std::vector<float> divisors;
+  std::vector<float> long_divisors;  // kLongRope: likewise.
+  float beta_fast = 32.0f;           // kYarn.
   float beta_slow = 1.0f;
   bool truncate = true;           // kYarn: the bounds of the linear part are whole indices.
   float attention_factor = 1.0f;  // Multiplies cosines and sines.
@@ -158,7 +165,12 @@ uint32_t RotaryDim(const RotaryConfig& rotary, uint32_t head_dim);
 
 // theta^(-2i / d) for i = 0 to d / 2 - 1 with d = RotaryDim, scaled, in radians per position.
 // Computed in fp32 as in transformers, because the last bits change the angles of far positions.
-std::vector<float> RotaryFrequencies(const RotaryConfig& rotary, uint32_t head_dim);
+std::vector<float> RotaryFrequencies(const RotaryConfig& rotary, uint32_t head_dim,
+                                     RotaryRange range = RotaryRange::kShort);
+
+// The range of a sequence whose K is computed for at most `tokens` tokens. kLong if these are more
+// than original_max_position_embeddings of a kLongRope.
+RotaryRange RotaryRangeOf(const ModelConfig& config, uint64_t tokens);
 
 // ALiBi's slope of each head (Press et al., 2021): the powers of 2^(-8 / n), where n is the number
 // of heads; if n is no power of two, those of the next lower one, then every other one of the next

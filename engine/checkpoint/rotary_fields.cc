@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -16,6 +18,14 @@ using Scaling = RotaryConfig::Scaling;
 
 constexpr char kFull[] = "full_attention";
 constexpr char kSliding[] = "sliding_attention";
+constexpr char kRotaryTypes[] = R"("default", "linear", "llama3", "yarn" or "longrope")";
+
+// The numbers of positions that options can depend on.
+struct Positions {
+  uint32_t max = 0;
+  // original_max_position_embeddings of a Phi 3; 0: another model.
+  uint32_t phi3_original = 0;
+};
 
 // Refuses options outside `known`: they belong to other variants of the embedding.
 void RefuseOtherKeys(FieldReader& options, std::initializer_list<std::string_view> known) {
@@ -31,10 +41,10 @@ void RefuseOtherKeys(FieldReader& options, std::initializer_list<std::string_vie
 }
 
 // Files from before transformers 4.43 call the rope_type `type`; some have both.
-Scaling ReadType(FieldReader& options) {
+Scaling ReadType(FieldReader& options, bool is_phi3) {
   Scaling scaling = Scaling::kNone;
   if (options.IsMissing("rope_type") && options.IsMissing("type")) {
-    options.Refuse("rope_type", R"("default", "linear", "llama3" or "yarn")");
+    options.Refuse("rope_type", kRotaryTypes);
   }
   for (const char* name : {"type", "rope_type"}) {
     if (options.IsMissing(name)) continue;
@@ -43,10 +53,12 @@ Scaling ReadType(FieldReader& options) {
       scaling = Scaling::kLinear;
     } else if (type == "llama3") {
       scaling = Scaling::kLlama3;
+    } else if (type == "longrope" || (is_phi3 && (type == "su" || type == "yarn"))) {
+      scaling = Scaling::kLongRope;
     } else if (type == "yarn") {
       scaling = Scaling::kYarn;
     } else if (type != "default") {
-      options.Refuse(name, R"("default", "linear", "llama3" or "yarn"; others are not supported)");
+      options.Refuse(name, absl::StrCat(kRotaryTypes, "; others are not supported"));
     }
   }
   if (!options.IsMissing("type") && !options.IsMissing("rope_type") &&
@@ -80,19 +92,57 @@ void ReadYarn(FieldReader& options, uint32_t max_positions, RotaryConfig& rotary
   if (rotary.theta <= 1.0f) options.Refuse("rope_theta", "more than 1 for yarn");
 }
 
+std::vector<float> ReadFactors(FieldReader& options, const char* name) {
+  std::vector<float> factors;
+  const json& values = options.Find(name);
+  bool are_sound = values.is_array();
+  for (const json& value : are_sound ? values : json::array()) {
+    const double factor = value.is_number() ? value.get<double>() : 0.0;
+    are_sound = are_sound && factor >= kSmallestLongRopeFactor &&
+                factor <= double{std::numeric_limits<float>::max()};
+    factors.push_back(are_sound ? static_cast<float>(factor) : 1.0f);
+  }
+  if (!are_sound) options.Refuse(name, "a list of numbers from 1/1024 on");
+  return factors;
+}
+
+void ReadLongRope(FieldReader& options, const Positions& positions, RotaryConfig& rotary) {
+  constexpr char kOriginal[] = "original_max_position_embeddings";
+  RefuseOtherKeys(options,
+                  {"factor", "attention_factor", "short_factor", "long_factor", kOriginal});
+  rotary.original_max_position_embeddings =
+      positions.phi3_original != 0
+          ? positions.phi3_original
+          : options.CountOr(kOriginal, kMaxPositionEmbeddings, positions.max);
+  const double original = rotary.original_max_position_embeddings;
+  if (original < 2) options.Refuse(kOriginal, "more than 1 for longrope");
+  rotary.divisors = ReadFactors(options, "short_factor");
+  rotary.long_divisors = ReadFactors(options, "long_factor");
+  const double factor =
+      options.IsNull("factor") ? positions.max / original : double{options.Positive("factor")};
+  if (!options.IsNull("attention_factor")) {
+    rotary.attention_factor = options.Positive("attention_factor");
+  } else if (factor > 1.0) {
+    rotary.attention_factor =
+        static_cast<float>(std::sqrt(1.0 + std::log(factor) / std::log(original)));
+  }
+}
+
 // One object of options.
-RotaryConfig ReadOptions(FieldReader& options, float theta, uint32_t max_positions) {
+RotaryConfig ReadOptions(FieldReader& options, float theta, const Positions& positions) {
   if (!options.IsMissing("rope_theta")) theta = options.AtLeastOne("rope_theta");
   RotaryConfig rotary;
   rotary.theta = theta;
-  rotary.scaling = ReadType(options);
+  rotary.scaling = ReadType(options, positions.phi3_original != 0);
   if (rotary.scaling == Scaling::kNone) {
     RefuseOtherKeys(options, {});
   } else if (rotary.scaling == Scaling::kLinear) {
     RefuseOtherKeys(options, {"factor"});
     rotary.factor = options.AtLeastOne("factor");
   } else if (rotary.scaling == Scaling::kYarn) {
-    ReadYarn(options, max_positions, rotary);
+    ReadYarn(options, positions.max, rotary);
+  } else if (rotary.scaling == Scaling::kLongRope) {
+    ReadLongRope(options, positions, rotary);
   } else {
     RefuseOtherKeys(options, {"factor", "low_freq_factor", "high_freq_factor",
                               "original_max_position_embeddings"});
@@ -100,7 +150,7 @@ RotaryConfig ReadOptions(FieldReader& options, float theta, uint32_t max_positio
     rotary.low_freq_factor = options.Positive("low_freq_factor");
     rotary.high_freq_factor = options.Positive("high_freq_factor");
     rotary.original_max_position_embeddings =
-        options.CountOr("original_max_position_embeddings", kMaxPositionEmbeddings, max_positions);
+        options.CountOr("original_max_position_embeddings", kMaxPositionEmbeddings, positions.max);
     if (rotary.high_freq_factor <= rotary.low_freq_factor) {
       options.Refuse("high_freq_factor", "more than low_freq_factor");
     }
@@ -115,19 +165,20 @@ RotaryConfig Plain(float theta) {
 }
 
 // One object for all layers; without one, a plain embedding.
-RotaryConfig ReadFlat(FieldReader& reader, const char* name, float theta, uint32_t max_positions) {
+RotaryConfig ReadFlat(FieldReader& reader, const char* name, float theta,
+                      const Positions& positions) {
   if (name == nullptr) return Plain(theta);
   FieldReader options = reader.Inside(name);
-  return ReadOptions(options, theta, max_positions);
+  return ReadOptions(options, theta, positions);
 }
 
 // The object of a type of layer. If it is missing where transformers allows that, a plain
 // embedding.
 RotaryConfig ReadNested(FieldReader& options, const char* layer_type, float theta,
-                        bool may_be_missing, uint32_t max_positions) {
+                        bool may_be_missing, const Positions& positions) {
   if (may_be_missing && options.IsNull(layer_type)) return Plain(theta);
   FieldReader inner = options.Inside(layer_type);
-  return ReadOptions(inner, theta, max_positions);
+  return ReadOptions(inner, theta, positions);
 }
 
 // The part of each head that is rotated. It is a field of config.json, or of the options.
@@ -159,6 +210,18 @@ void ReadPart(FieldReader& reader, const char* options_name, bool can_be_partial
   }
 }
 
+// Each LongRoPE has a factor for each of its frequencies.
+void CheckFactors(FieldReader& reader, const char* options_name, const ModelConfig& config) {
+  for (const RotaryConfig& rotary : config.rotaries) {
+    if (rotary.scaling != Scaling::kLongRope) continue;
+    const uint32_t count = RotaryDim(rotary, config.head_dim) / 2;
+    if (rotary.divisors.size() == count && rotary.long_divisors.size() == count) continue;
+    reader.Refuse(options_name,
+                  absl::StrCat("an object with ", count, " numbers in short_factor and ", count,
+                               " in long_factor, one for each pair of rotated elements"));
+  }
+}
+
 }  // namespace
 
 float YarnScale(float factor, float mscale) {
@@ -180,13 +243,17 @@ void ReadRotaries(FieldReader& reader, const RotaryDefaults& defaults, ModelConf
     if (!reader.IsNull(candidate)) name = candidate;
   }
   const json& options = name == nullptr ? reader.Find("") : reader.Find(name);
-  const uint32_t max_positions = config.max_position_embeddings;
+  Positions positions = {.max = config.max_position_embeddings};
+  if (defaults.phi3_original_positions != 0) {
+    positions.phi3_original =
+        reader.CountOr("original_max_position_embeddings", kMaxPositionEmbeddings,
+                       defaults.phi3_original_positions);
+  }
   const bool is_nested = options.contains(kFull) || options.contains(kSliding);
   if (is_nested) {
     FieldReader inner = reader.Inside(name);
-    config.rotaries = {
-        ReadNested(inner, kFull, theta, has_sliding_theta, max_positions),
-        ReadNested(inner, kSliding, sliding_theta, has_sliding_theta, max_positions)};
+    config.rotaries = {ReadNested(inner, kFull, theta, has_sliding_theta, positions),
+                       ReadNested(inner, kSliding, sliding_theta, has_sliding_theta, positions)};
   } else {
     if (name != nullptr && std::string_view(name) == "rope_scaling" && options.is_object() &&
         !options.contains("rope_theta") && reader.Find("rope_parameters").is_object()) {
@@ -194,11 +261,12 @@ void ReadRotaries(FieldReader& reader, const RotaryDefaults& defaults, ModelConf
       FieldReader other = reader.Inside("rope_parameters");
       if (!other.IsMissing("rope_theta")) theta = other.AtLeastOne("rope_theta");
     }
-    config.rotaries = {ReadFlat(reader, name, theta, max_positions)};
+    config.rotaries = {ReadFlat(reader, name, theta, positions)};
     if (name == nullptr && defaults.whole != nullptr) config.rotaries = {*defaults.whole};
     if (has_sliding_theta) config.rotaries.push_back(Plain(sliding_theta));
   }
   ReadPart(reader, name, defaults.can_be_partial, config);
+  CheckFactors(reader, name, config);
   for (LayerConfig& layer : config.layers) {
     layer.rotary = config.rotaries.size() > 1 && layer.window != kFullAttention ? 1 : 0;
   }

@@ -2,6 +2,8 @@
 #ifndef PAGODA_ENGINE_CHECKPOINT_ROTARY_FIELDS_H_
 #define PAGODA_ENGINE_CHECKPOINT_ROTARY_FIELDS_H_
 
+#include <cstdint>
+
 #include "engine/checkpoint/field_reader.h"
 #include "engine/checkpoint/model_config.h"
 
@@ -14,7 +16,13 @@ struct RotaryDefaults {
   // The whole embedding, if config.json has none of its options. Null: a plain one.
   const RotaryConfig* whole = nullptr;
   bool can_be_partial = false;  // partial_rotary_factor rotates the first part of each head.
+  // Phi 3: the default of a field of the whole file, original_max_position_embeddings, which wins
+  // over the one in the options. Its older files call LongRoPE "su" or "yarn". 0: another model.
+  uint32_t phi3_original_positions = 0;
 };
+
+// Of LongRoPE's factors. Smaller ones would make angles without meaning.
+inline constexpr double kSmallestLongRopeFactor = 1.0 / 1024;
 
 // YaRN's factor of attention, as far as it depends on `mscale`: 0.1 * mscale * ln(factor) + 1, or 1
 // for a factor of at most 1.

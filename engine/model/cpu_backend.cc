@@ -109,7 +109,9 @@ class CpuBackend : public Backend {
         rotaries_.emplace_back(rotary, config.head_dim);
       }
     }
-    for (RotaryTable& rotary : rotaries_) rotary.SetPositions(input.positions);
+    for (RotaryTable& rotary : rotaries_) {
+      rotary.SetPositions(input.positions, input.rotary_ranges);
+    }
     plans_.clear();
   }
 

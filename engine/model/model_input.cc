@@ -42,6 +42,7 @@ void MakeInput(absl::Span<const SequenceInput> sequences, absl::Span<const Windo
   input.query_starts.assign(1, 0);
   input.context_lengths.clear();
   input.adapters.clear();
+  input.rotary_ranges.clear();
   input.logit_rows.clear();
   for (const SequenceInput& sequence : sequences) {
     PAGODA_CHECK(!sequence.tokens.empty(), "a sequence in a step has tokens");
@@ -56,6 +57,13 @@ void MakeInput(absl::Span<const SequenceInput> sequences, absl::Span<const Windo
     input.query_starts.push_back(static_cast<int32_t>(end));
     input.context_lengths.push_back(input.positions.back() + 1);
     input.adapters.push_back(sequence.adapter);
+    if (sequence.rotary_range == RotaryRange::kLong) {
+      input.rotary_ranges.resize(end - sequence.tokens.size(), RotaryRange::kShort);
+      input.rotary_ranges.resize(end, RotaryRange::kLong);
+    }
+  }
+  if (!input.rotary_ranges.empty()) {
+    input.rotary_ranges.resize(input.tokens.size(), RotaryRange::kShort);
   }
 
   input.windows.resize(windows.size());

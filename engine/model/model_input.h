@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "engine/adapter_index.h"
 #include "engine/checkpoint/model_config.h"
+#include "engine/rotary_range.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -27,12 +28,13 @@ struct ModelInput {
     uint64_t block_table_stride = 0;    // In elements.
   };
 
-  std::vector<TokenId> tokens;           // [N]
-  std::vector<int32_t> positions;        // [N]
-  std::vector<int32_t> query_starts;     // [S + 1] the start of each sequence's tokens, from 0 to
-                                         // N.
-  std::vector<int32_t> context_lengths;  // [S] the position of its last token, plus one.
-  std::vector<AdapterIndex> adapters;    // [S] the adapter of its tokens. Empty: all kNoAdapter.
+  std::vector<TokenId> tokens;             // [N]
+  std::vector<int32_t> positions;          // [N]
+  std::vector<int32_t> query_starts;       // [S + 1] the start of each sequence's tokens, from 0 to
+                                           // N.
+  std::vector<int32_t> context_lengths;    // [S] the position of its last token, plus one.
+  std::vector<AdapterIndex> adapters;      // [S] the adapter of its tokens. Empty: all kNoAdapter.
+  std::vector<RotaryRange> rotary_ranges;  // [N]. Empty: all kShort.
   // In the order of WindowsOf. A table's entries are -1 behind the context's end. They can be -1
   // for blocks that the window has passed for all tokens of the input. Kernels do not read these
   // entries.
@@ -51,6 +53,7 @@ struct SequenceInput {
   absl::Span<const absl::Span<const SlotIndex>> tables;
   uint32_t num_logits = 0;  // How many of the last tokens need logits.
   AdapterIndex adapter = kNoAdapter;
+  RotaryRange rotary_range = RotaryRange::kShort;  // The same in all steps of the sequence.
 };
 
 // Concatenates the sequences. `input` keeps its memory from step to step, so that later steps

@@ -120,9 +120,11 @@ class ReferenceBackend final : public Backend {
     input_ = &input;
     status_ = absl::OkStatus();
     frequencies_.clear();
+    long_frequencies_.clear();
     rotaries_ = config.rotaries;
     for (const RotaryConfig& rotary : config.rotaries) {
       frequencies_.push_back(RotaryFrequencies(rotary, config.head_dim));
+      long_frequencies_.push_back(RotaryFrequencies(rotary, config.head_dim, RotaryRange::kLong));
     }
   }
 
@@ -187,11 +189,15 @@ class ReferenceBackend final : public Backend {
 
   void Rotate(const RotationShape& shape, const VectorWeights* norm, float eps,
               const RowsView& heads) override {
+    const std::vector<RotaryRange>& ranges = input_->rotary_ranges;
     for (uint64_t n = 0; n < heads.rows; ++n) {
+      const bool is_long = !ranges.empty() && ranges[n] == RotaryRange::kLong;
+      const std::vector<float>& frequencies =
+          is_long ? long_frequencies_[shape.rotary] : frequencies_[shape.rotary];
       for (uint64_t begin = 0; begin < heads.cols; begin += shape.head_dim) {
         float* const head = RowOf(heads, n) + begin;
         if (norm != nullptr) Norm(head, ValuesOf(*norm), eps, head);
-        Turn(rotaries_[shape.rotary], frequencies_[shape.rotary], input_->positions[n],
+        Turn(rotaries_[shape.rotary], frequencies, input_->positions[n],
              head + shape.first_element);
       }
     }
@@ -375,7 +381,8 @@ class ReferenceBackend final : public Backend {
   const ModelInput* input_ = nullptr;
   absl::Status status_;
   std::vector<RotaryConfig> rotaries_;
-  std::vector<std::vector<float>> frequencies_;  // By rotary embedding.
+  std::vector<std::vector<float>> frequencies_;       // By rotary embedding.
+  std::vector<std::vector<float>> long_frequencies_;  // Likewise, of RotaryRange::kLong.
 };
 
 }  // namespace

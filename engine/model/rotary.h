@@ -14,7 +14,8 @@ class RotaryTable {
  public:
   RotaryTable(const RotaryConfig& config, uint32_t head_dim);
 
-  void SetPositions(absl::Span<const int32_t> positions);
+  // `ranges`: of each position; empty: all kShort.
+  void SetPositions(absl::Span<const int32_t> positions, absl::Span<const RotaryRange> ranges = {});
 
   RotaryConfig::Pairs pairs() const { return pairs_; }
   uint32_t half_dim() const { return static_cast<uint32_t>(frequencies_.size()); }
@@ -25,9 +26,10 @@ class RotaryTable {
  private:
   const RotaryConfig::Pairs pairs_;
   const float factor_;
-  std::vector<float> frequencies_;
-  std::vector<float> cosines_;  // [positions][half_dim]
-  std::vector<float> sines_;    // [positions][half_dim]
+  std::vector<float> frequencies_;       // Of kShort.
+  std::vector<float> long_frequencies_;  // Of kLong.
+  std::vector<float> cosines_;           // [positions][half_dim]
+  std::vector<float> sines_;             // [positions][half_dim]
 };
 
 }  // namespace pagoda

@@ -28,6 +28,10 @@ absl::Status CheckConfig(const ModelConfig& config) {
     if (dim % 2 != 0 || dim > config.head_dim) {
       return refuse("a rotary embedding rotates ", dim, " of ", config.head_dim, " elements");
     }
+    if (rotary.scaling == RotaryConfig::Scaling::kLongRope &&
+        (rotary.divisors.size() != dim / 2 || rotary.long_divisors.size() != dim / 2)) {
+      return refuse("LongRoPE has other numbers of factors than ", dim / 2);
+    }
   }
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const LayerConfig& layer = config.layers[i];

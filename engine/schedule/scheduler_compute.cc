@@ -58,7 +58,8 @@ Scheduler::Progress Scheduler::Compute() {
                          .first_position = run.computed(),
                          .tables = sample->tables,
                          .num_logits = sample->num_logits,
-                         .adapter = sample->request->request.adapter_index});
+                         .adapter = sample->request->request.adapter_index,
+                         .rotary_range = sample->request->request.rotary_range});
     sample->first_logits = std::exchange(rows, rows + sample->num_logits);
     if (sample->num_tokens > 1) prompt_tokens += sample->num_tokens;
     computing.push_back(sample.get());

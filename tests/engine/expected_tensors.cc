@@ -1,5 +1,6 @@
 #include "tests/engine/expected_tensors.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace pagoda {
@@ -120,12 +121,32 @@ std::map<std::string, std::vector<uint64_t>> ExpectedTensors(const ModelConfig& 
   return tensors;
 }
 
+// Keys and values of heads as two tensors, the keys transposed.
+static absl::Status FindSplit(const Checkpoint& checkpoint, const ModelConfig& config,
+                              const std::string& name) {
+  const LatentAttentionConfig& latent = *config.latent;
+  const std::string prefix = name.substr(0, name.rfind("kv_b_proj"));
+  absl::Status keys =
+      checkpoint
+          .Find(prefix + "k_b_proj.weight", {config.num_heads, latent.latent_dim, latent.plain_dim})
+          .status();
+  if (!keys.ok()) return keys;
+  return checkpoint
+      .Find(prefix + "v_b_proj.weight", {config.num_heads, latent.value_dim, latent.latent_dim})
+      .status();
+}
+
 absl::Status LoadAll(const std::string& path) {
   const absl::StatusOr<ModelConfig> config = LoadModelConfig(path);
   if (!config.ok()) return config.status();
   const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(path);
   if (!checkpoint.ok()) return checkpoint.status();
   for (const auto& [name, shape] : ExpectedTensors(*config)) {
+    // Newer GGUF files of DeepSeek have two tensors instead.
+    if (absl::EndsWith(name, ".kv_b_proj.weight") && !checkpoint->Has(name)) {
+      if (absl::Status split = FindSplit(*checkpoint, *config, name); !split.ok()) return split;
+      continue;
+    }
     const absl::StatusOr<TensorInfo> tensor = checkpoint->Find(name, shape);
     if (!tensor.ok()) return tensor.status();
   }

@@ -9,10 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "tests/engine/gguf_content.h"
+#include "tests/engine/gguf_scratch.h"
 #include "tests/engine/golden.h"
-#include "tests/engine/scratch_model.h"
 
 namespace pagoda {
 namespace {
@@ -20,56 +19,7 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr char kFile[] = "model.gguf";
-
-// Keys of a small model, by name, which tests change. No tensors except the embedding.
-std::map<std::string, std::string> Keys(const std::string& architecture) {
-  std::map<std::string, std::string> keys = {
-      {"general.architecture", GgufString("general.architecture", architecture)}};
-  const std::map<std::string, uint32_t> counts = {
-      {"embedding_length", 64},     {"feed_forward_length", 128},   {"block_count", 7},
-      {"context_length", 4096},     {"attention.head_count", 4},    {"attention.head_count_kv", 2},
-      {"attention.key_length", 32}, {"attention.value_length", 32}, {"rope.dimension_count", 32}};
-  for (const auto& [key, value] : counts) {
-    keys[key] = GgufUint32(architecture + "." + key, value);
-  }
-  keys["attention.layer_norm_rms_epsilon"] =
-      GgufFloat32(architecture + ".attention.layer_norm_rms_epsilon", 1e-5f);
-  return keys;
-}
-
-struct File {
-  std::map<std::string, std::string> keys;
-  std::vector<GgufTensorEntry> tensors = {{"token_embd.weight", {64, 8}, 0, 0}};
-  std::string data = std::string(8192, 0);
-
-  absl::StatusOr<ModelConfig> Read() const {
-    const ScratchModel model("llama3_tiny_f16_gguf");
-    std::vector<std::string> list;
-    for (const auto& [name, key] : keys) list.push_back(key);
-    model.Write(kFile, GgufContent(list, tensors, data));
-    return LoadModelConfig(model.dir());
-  }
-  ModelConfig Config() const {
-    const absl::StatusOr<ModelConfig> config = Read();
-    EXPECT_TRUE(config.ok()) << config.status();
-    return config.value_or(ModelConfig());
-  }
-  // Why the file is refused.
-  std::string Refusal() const {
-    const absl::Status status = Read().status();
-    EXPECT_EQ(ReasonOf(status), Reason::kInvalidCheckpoint) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(kFile));
-    return std::string(status.message());
-  }
-};
-
-File With(const std::string& architecture, const std::string& key, const std::string& entry) {
-  File file = {.keys = Keys(architecture)};
-  file.keys[key] = entry;
-  return file;
-}
+using File = GgufScratchFile;
 
 std::vector<WindowSize> Windows(const ModelConfig& config) {
   std::vector<WindowSize> windows;
@@ -123,15 +73,15 @@ TEST(GgufConfigTest, ReadsGemma3) {
 }
 
 TEST(GgufConfigTest, ReadsEachArchitecture) {
-  const ModelConfig qwen2 = File{.keys = Keys("qwen2")}.Config();
+  const ModelConfig qwen2 = File{.keys = GgufKeys("qwen2")}.Config();
   EXPECT_EQ(qwen2.architecture, "Qwen2ForCausalLM");
   EXPECT_TRUE(qwen2.attention_bias);
   EXPECT_THAT(Windows(qwen2), Each(kFullAttention));
-  const ModelConfig qwen3 = File{.keys = Keys("qwen3")}.Config();
+  const ModelConfig qwen3 = File{.keys = GgufKeys("qwen3")}.Config();
   EXPECT_EQ(qwen3.architecture, "Qwen3ForCausalLM");
   EXPECT_TRUE(qwen3.query_key_norm);
   EXPECT_FALSE(qwen3.attention_bias);
-  const ModelConfig gemma2 = File{.keys = Keys("gemma2")}.Config();
+  const ModelConfig gemma2 = File{.keys = GgufKeys("gemma2")}.Config();
   EXPECT_EQ(gemma2.architecture, "Gemma2ForCausalLM");
   EXPECT_EQ(gemma2.attention_soft_cap, 50.0f);
   EXPECT_EQ(gemma2.final_soft_cap, 30.0f);
@@ -141,24 +91,25 @@ TEST(GgufConfigTest, ReadsEachArchitecture) {
   EXPECT_THAT(Windows(gemma2), ElementsAre(window, kFullAttention, window, kFullAttention, window,
                                            kFullAttention, window));
   // A Gemma 3 of llama.cpp can lack a window.
-  EXPECT_THAT(Windows(File{.keys = Keys("gemma3")}.Config()), Each(kFullAttention));
+  EXPECT_THAT(Windows(File{.keys = GgufKeys("gemma3")}.Config()), Each(kFullAttention));
 }
 
 // The largest Gemmas' scores have the scale of hidden_size / heads.
 TEST(GgufConfigTest, KnowsTheLargestGemmasByTheirLayers) {
   const ModelConfig gemma2 =
-      With("gemma2", "block_count", GgufUint32("gemma2.block_count", 46)).Config();
+      GgufFileWith("gemma2", "block_count", GgufUint32("gemma2.block_count", 46)).Config();
   EXPECT_EQ(gemma2.query_scale, 0.25f);
   const ModelConfig gemma3 =
-      With("gemma3", "block_count", GgufUint32("gemma3.block_count", 62)).Config();
+      GgufFileWith("gemma3", "block_count", GgufUint32("gemma3.block_count", 62)).Config();
   EXPECT_EQ(gemma3.query_scale, 0.25f);
-  EXPECT_EQ(
-      With("gemma3", "scale", GgufFloat32("gemma3.attention.scale", 0.125f)).Config().query_scale,
-      0.125f);
+  EXPECT_EQ(GgufFileWith("gemma3", "scale", GgufFloat32("gemma3.attention.scale", 0.125f))
+                .Config()
+                .query_scale,
+            0.125f);
 }
 
 TEST(GgufConfigTest, ReadsWindowsAndKvHeadsOfEachLayer) {
-  File file = With("llama", "window", GgufUint32("llama.attention.sliding_window", 24));
+  File file = GgufFileWith("llama", "window", GgufUint32("llama.attention.sliding_window", 24));
   EXPECT_THAT(Windows(file.Config()), Each(WindowSize(24)));
   std::string flags = std::string("\1\0\0\1\0\0\0", 7);
   file.keys["pattern"] = GgufArray("llama.attention.sliding_window_pattern", 7, 7, flags);
@@ -170,15 +121,15 @@ TEST(GgufConfigTest, ReadsWindowsAndKvHeadsOfEachLayer) {
 
   std::string heads;
   for (const uint32_t number : {1, 2, 4, 1, 2, 4, 1}) heads += GgufNumber(number, 4);
-  file = With("llama", "attention.head_count_kv",
-              GgufArray("llama.attention.head_count_kv", 4, 7, heads));
+  file = GgufFileWith("llama", "attention.head_count_kv",
+                      GgufArray("llama.attention.head_count_kv", 4, 7, heads));
   EXPECT_EQ(file.Config().layers[1].num_kv_heads, 2u);
   EXPECT_EQ(file.Config().layers[5].num_kv_heads, 4u);
 }
 
 TEST(GgufConfigTest, RefusesWhatItCannotRunByTheKeysName) {
   const auto refusal = [](const std::string& key, const std::string& entry) {
-    return With("llama", key, entry).Refusal();
+    return GgufFileWith("llama", key, entry).Refusal();
   };
   const auto count = [&](const std::string& key, uint32_t value) {
     return refusal(key, GgufUint32("llama." + key, value));
@@ -186,13 +137,13 @@ TEST(GgufConfigTest, RefusesWhatItCannotRunByTheKeysName) {
   EXPECT_THAT(refusal("general.architecture", GgufString("general.architecture", "mamba")),
               HasSubstr("general.architecture is mamba"));
   EXPECT_THAT(refusal("general.architecture", ""), HasSubstr("ends within"));
-  for (const auto& [key, entry] : Keys("llama")) {
+  for (const auto& [key, entry] : GgufKeys("llama")) {
     if (key == "general.architecture" || key == "attention.value_length" ||
         key == "rope.dimension_count" || key == "attention.key_length" ||
         key == "attention.head_count_kv") {
       continue;
     }
-    File file = {.keys = Keys("llama")};
+    File file = {.keys = GgufKeys("llama")};
     file.keys.erase(key);
     EXPECT_THAT(file.Refusal(), HasSubstr("llama." + key + " is missing"));
   }
@@ -216,7 +167,7 @@ TEST(GgufConfigTest, RefusesWhatItCannotRunByTheKeysName) {
 }
 
 TEST(GgufConfigTest, RefusesTensorsThatTheConfigurationNeedsOtherwise) {
-  File file = {.keys = Keys("llama")};
+  File file = {.keys = GgufKeys("llama")};
   file.tensors = {};
   EXPECT_THAT(file.Refusal(), HasSubstr("has no tensor token_embd.weight"));
   file.tensors = {{"token_embd.weight", {64}, 0, 0}};
@@ -232,7 +183,7 @@ TEST(GgufConfigTest, RefusesTensorsThatTheConfigurationNeedsOtherwise) {
 TEST(GgufConfigTest, ReadsExperts) {
   File file;
   const auto add = [&](const std::string& architecture) {
-    file.keys = Keys(architecture);
+    file.keys = GgufKeys(architecture);
     const std::map<std::string, uint32_t> counts = {
         {"expert_count", 8}, {"expert_used_count", 3}, {"expert_feed_forward_length", 96}};
     for (const auto& [key, value] : counts) {
@@ -274,7 +225,7 @@ TEST(GgufConfigTest, ReadsExperts) {
 
 TEST(GgufConfigTest, ReadsYarn) {
   File file;
-  file.keys = Keys("qwen3");
+  file.keys = GgufKeys("qwen3");
   file.keys["scaling"] = GgufString("qwen3.rope.scaling.type", "yarn");
   EXPECT_THAT(file.Refusal(), HasSubstr("rope.scaling.factor"));
   file.keys["factor"] = GgufFloat32("qwen3.rope.scaling.factor", 4.0f);

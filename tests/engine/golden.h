@@ -2,6 +2,7 @@
 #ifndef PAGODA_TESTS_ENGINE_GOLDEN_H_
 #define PAGODA_TESTS_ENGINE_GOLDEN_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ struct Golden {
   std::vector<std::vector<float>> logits;
   // The same for the same ids, computed in the checkpoint's type. Empty if there are none.
   std::vector<std::vector<float>> lower_precision_logits;
+
+  // The prompt and the ids without the last: the tokens whose K is computed.
+  uint64_t computed_tokens() const { return prompt.size() + ids.size() - 1; }
 };
 
 inline constexpr char kTinyModel[] = "qwen3_tiny";
@@ -41,9 +45,14 @@ inline constexpr GoldenModel kGoldenModels[] = {
     {"gemma3_tiny", "gemma3_tiny"},
     {"gemma3_tiny_bf16_gguf", "gemma3_tiny_bf16_gguf"},
     {"phi3_tiny", "phi3_tiny"},
+    {"phi3_longrope_tiny", "phi3_longrope_tiny"},
+    {"phi3_longrope_tiny_f32_gguf", "phi3_longrope_tiny"},
+    {"phi3_longrope_tiny_q8_0_gguf", "phi3_longrope_tiny_q8_0_gguf"},
     {"qwen3_moe_tiny", "qwen3_moe_tiny"},
     {"deepseek_v3_tiny", "deepseek_v3_tiny"},
     {"deepseek_v2_tiny", "deepseek_v2_tiny"},
+    {"deepseek_v3_tiny_gguf", "deepseek_v3_tiny_gguf"},
+    {"deepseek_v2_tiny_gguf", "deepseek_v2_tiny_gguf"},
     {"gpt_oss_tiny", "gpt_oss_tiny"},
     {"gpt_oss_tiny_mxfp4", "gpt_oss_tiny_mxfp4"},
     {"gpt_oss_tiny_mxfp4_gguf", "gpt_oss_tiny_mxfp4"},

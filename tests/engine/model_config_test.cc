@@ -317,7 +317,8 @@ TEST(ModelConfigTest, TakesDefaults) {
 TEST(ModelConfigTest, RotaryFrequenciesAreThoseOfTransformers) {
   std::ifstream file(GoldenDir("rotary.json"));
   const json cases = json::parse(file);
-  ASSERT_EQ(cases.size(), 9u);
+  ASSERT_EQ(cases.size(), 10u);
+  int long_ones = 0;
   for (const json& c : cases) {
     SCOPED_TRACE(c["rope_parameters"].dump());
     const ModelConfig config = LoadEdited("llama3_tiny", [&](json& root) {
@@ -330,9 +331,20 @@ TEST(ModelConfigTest, RotaryFrequenciesAreThoseOfTransformers) {
       const float expected = c["frequencies"][i].get<float>();
       EXPECT_NEAR(frequencies[i], expected, 5e-7f * expected) << i;
     }
+    const std::vector<float> others =
+        RotaryFrequencies(config.rotaries[0], config.head_dim, RotaryRange::kLong);
+    const json& long_frequencies = c.contains("long_frequencies") ? c["long_frequencies"] : json();
+    if (long_frequencies.is_null()) {
+      EXPECT_EQ(others, frequencies);
+    }
+    for (size_t i = 0; i < long_frequencies.size(); ++i, ++long_ones) {
+      const float expected = long_frequencies[i].get<float>();
+      EXPECT_NEAR(others.at(i), expected, 5e-7f * expected) << i;
+    }
     const float factor = c["attention_factor"].get<float>();
     EXPECT_NEAR(config.rotaries[0].attention_factor, factor, 5e-7f * factor);
   }
+  EXPECT_EQ(long_ones, 48);
 }
 
 // Files from before transformers 4.43 call a rotary embedding's rope_type `type`.

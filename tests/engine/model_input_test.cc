@@ -11,6 +11,7 @@ namespace pagoda {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 std::vector<SlotIndex> Slots(std::initializer_list<uint32_t> slots) {
   std::vector<SlotIndex> result;
@@ -25,6 +26,30 @@ TEST(WindowsOfTest, AscendEachOnce) {
     config.layers.push_back({.window = window});
   }
   EXPECT_THAT(WindowsOf(config), ElementsAre(WindowSize(8), WindowSize(24), kFullAttention));
+}
+
+// Only inputs with a sequence of the long range have ranges at all.
+TEST(MakeInputTest, GivesEachTokenItsSequencesRotaryRange) {
+  const WindowSize windows[] = {kFullAttention};
+  const std::vector<TokenId> tokens = {1, 2, 3};
+  const auto slots = Slots({0});
+  const absl::Span<const SlotIndex> tables[] = {slots};
+  const auto sequence = [&](size_t count, RotaryRange range) {
+    return SequenceInput{.tokens = absl::MakeConstSpan(tokens).first(count),
+                         .tables = tables,
+                         .rotary_range = range};
+  };
+  constexpr RotaryRange kShort = RotaryRange::kShort, kLong = RotaryRange::kLong;
+  ModelInput input;
+  MakeInput({sequence(1, kShort), sequence(2, kLong), sequence(1, kShort), sequence(1, kLong),
+             sequence(3, kShort)},
+            windows, 4, input);
+  EXPECT_THAT(input.rotary_ranges,
+              ElementsAre(kShort, kLong, kLong, kShort, kLong, kShort, kShort, kShort));
+  MakeInput({sequence(3, kLong)}, windows, 4, input);
+  EXPECT_THAT(input.rotary_ranges, ElementsAre(kLong, kLong, kLong));
+  MakeInput({sequence(2, kShort), sequence(1, kShort)}, windows, 4, input);
+  EXPECT_THAT(input.rotary_ranges, IsEmpty());
 }
 
 TEST(MakeInputTest, PutsSequencesSideBySide) {

@@ -80,8 +80,9 @@ void ModelRunner::AddScales(kernels::KvLayer& layer) {
                   .slot_stride = stride};
 }
 
-size_t ModelRunner::AddSequence() {
-  sequences_.push_back({.tables = std::vector<std::vector<SlotIndex>>(free_.size())});
+size_t ModelRunner::AddSequence(uint64_t limit) {
+  sequences_.push_back({.range = RotaryRangeOf(model_.config(), limit),
+                        .tables = std::vector<std::vector<SlotIndex>>(free_.size())});
   return sequences_.size() - 1;
 }
 
@@ -97,7 +98,8 @@ std::vector<std::vector<float>> ModelRunner::Run(absl::Span<const Share> shares)
     inputs.push_back({.tokens = shares[i].tokens,
                       .first_position = sequences_[shares[i].sequence].num_tokens,
                       .tables = tables[i],
-                      .num_logits = shares[i].num_logits});
+                      .num_logits = shares[i].num_logits,
+                      .rotary_range = sequences_[shares[i].sequence].range});
   }
   MakeInput(inputs, model_.windows(), options_.tokens_per_block, input_);
   const absl::Span<const float> logits = Require(model_.Forward(input_, layers_));

@@ -41,8 +41,9 @@ class ModelRunner {
   };
   ModelRunner(Transformer& model, const Options& options);
 
-  // A new sequence, by number.
-  size_t AddSequence();
+  // A new sequence, by number. `limit`: the most tokens that it will have, which decide its
+  // RotaryRange.
+  size_t AddSequence(uint64_t limit = 0);
 
   // A sequence's next tokens.
   struct Share {
@@ -65,6 +66,7 @@ class ModelRunner {
 
  private:
   struct Sequence {
+    RotaryRange range = RotaryRange::kShort;
     uint32_t num_tokens = 0;
     std::vector<std::vector<SlotIndex>> tables;  // By window.
   };

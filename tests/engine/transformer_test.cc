@@ -56,7 +56,7 @@ TEST_P(TransformerGoldenTest, InOneShotAndTokenByToken) {
   for (const Golden& golden : ReadGoldenCases(GetParam())) {
     SCOPED_TRACE(golden.prompt.size());
     ModelRunner runner(*model, {});
-    const size_t sequence = runner.AddSequence();
+    const size_t sequence = runner.AddSequence(golden.computed_tokens());
     auto logits = runner.Run({{{.sequence = sequence, .tokens = golden.prompt, .num_logits = 1}}});
     for (size_t i = 0; i < golden.ids.size(); ++i) {
       ASSERT_EQ(logits.size(), 1u);
@@ -74,7 +74,7 @@ TEST_P(TransformerGoldenTest, InChunksOfSeven) {
   for (const Golden& golden : ReadGoldenCases(GetParam())) {
     SCOPED_TRACE(golden.prompt.size());
     ModelRunner runner(*model, {.tokens_per_block = 8, .num_slots = 64});
-    const size_t sequence = runner.AddSequence();
+    const size_t sequence = runner.AddSequence(golden.computed_tokens());
     std::vector<TokenId> text = golden.prompt;
     text.insert(text.end(), golden.ids.begin(), golden.ids.end() - 1);
     size_t answered = 0;
@@ -103,7 +103,7 @@ TEST_P(TransformerGoldenTest, InRaggedBatches) {
   std::mt19937 random(5);
   std::vector<std::vector<TokenId>> texts;
   for (const Golden& golden : cases) {
-    runner.AddSequence();
+    runner.AddSequence(golden.computed_tokens());
     texts.push_back(golden.prompt);
     texts.back().insert(texts.back().end(), golden.ids.begin(), golden.ids.end() - 1);
   }
@@ -148,7 +148,7 @@ TEST_P(TransformerGoldenTest, InTheDefaultTypeWithinItsRounding) {
   double squares = 0, errors = 0;
   for (const Golden& golden : ReadGoldenCases(GetParam())) {
     ModelRunner runner(*model, {});
-    const size_t sequence = runner.AddSequence();
+    const size_t sequence = runner.AddSequence(golden.computed_tokens());
     auto logits = runner.Run({{{.sequence = sequence, .tokens = golden.prompt, .num_logits = 1}}});
     for (size_t i = 0; i < golden.ids.size(); ++i) {
       ASSERT_EQ(logits.size(), 1u);
@@ -174,7 +174,7 @@ TEST_P(TransformerGoldenTest, InBFloat16WithinItsRounding) {
   double their_errors = 0, between = 0;
   for (const Golden& golden : ReadGoldenCases(GetParam())) {
     ModelRunner runner(*model, {.kv_type = ElementType::kBFloat16});
-    const size_t sequence = runner.AddSequence();
+    const size_t sequence = runner.AddSequence(golden.computed_tokens());
     std::vector<TokenId> text = golden.prompt;
     text.insert(text.end(), golden.ids.begin(), golden.ids.end() - 1);
     const auto logits = runner.Run({{{.sequence = sequence,
@@ -211,7 +211,7 @@ TEST_P(TransformerGoldenTest, EachLayerWritesEachTokenOnce) {
   const Golden golden = ReadGoldenCases(GetParam())[2];
   const auto length = static_cast<uint32_t>(golden.prompt.size());
   ModelRunner runner(*model, {});
-  const size_t sequence = runner.AddSequence();
+  const size_t sequence = runner.AddSequence(golden.computed_tokens());
   const auto logits =
       runner.Run({{{.sequence = sequence, .tokens = golden.prompt, .num_logits = 1}}});
   EXPECT_EQ(runner.num_tokens(sequence), length);

@@ -24,7 +24,8 @@ void Check(const std::string& content) {
   CheckConfig(*config);
   const absl::StatusOr<TranslatedTensors> tensors = TranslateTensors(*file, *config);
   if (!tensors.ok()) return CheckRefusal(tensors.status(), memory.path());
-  const size_t weights = file->tensors().size() - file->tensors().count(kGgufRotaryDivisors);
+  size_t weights = file->tensors().size() - file->tensors().count(kGgufRotaryDivisors);
+  if (config->rotaries[0].scaling == RotaryConfig::Scaling::kLongRope) weights -= 2;
   PAGODA_CHECK(tensors->tensors.size() == weights, "every tensor has one other name");
 }
 

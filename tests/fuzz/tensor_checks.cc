@@ -69,8 +69,10 @@ void CheckConfig(const ModelConfig& config) {
     PAGODA_CHECK(layer.window.value() > 0, "a window has a token");
   }
   for (const RotaryConfig& rotary : config.rotaries) {
-    for (const float frequency : RotaryFrequencies(rotary, config.head_dim)) {
-      PAGODA_CHECK(std::isfinite(frequency) && frequency >= 0, "a frequency is a number");
+    for (const RotaryRange range : {RotaryRange::kShort, RotaryRange::kLong}) {
+      for (const float frequency : RotaryFrequencies(rotary, config.head_dim, range)) {
+        PAGODA_CHECK(std::isfinite(frequency) && frequency >= 0, "a frequency is a number");
+      }
     }
   }
   for (const float number : {config.rms_norm_eps, config.query_scale, config.embedding_scale}) {

@@ -50,16 +50,18 @@ def tensor_name(names, name):
     return names[pattern].format(layer) + "." + suffix
 
 
-def add_common(writer, model):
+def add_common(writer, model, kv_heads=None):
     config = model.config
+    head_dim = config.get("head_dim")
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_key_length(config["head_dim"])
-    writer.add_value_length(config["head_dim"])
+    writer.add_head_count_kv(config["num_key_value_heads"] if kv_heads is None else kv_heads)
+    if head_dim is not None:
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
     writer.add_layer_norm_rms_eps(config.get("rms_norm_eps", 1e-6))
     writer.add_vocab_size(config["vocab_size"])
     # One value of each kind that an engine ignores.
@@ -146,6 +148,14 @@ def add_experts(writer, config, count, size):
     writer.add_expert_feed_forward_length(size)
 
 
+def add_rounded(writer, name, matrix, type_name):
+    """Adds it, and gives `matrix` the numbers that the file then has."""
+    kind = gguf.GGMLQuantizationType[type_name]
+    data = gguf.quants.quantize(matrix.numpy(), kind)
+    writer.add_tensor(name, data, raw_dtype=kind)
+    matrix.copy_(torch.from_numpy(gguf.quants.dequantize(data, kind)))
+
+
 @torch.no_grad()
 def write_qwen3_moe(model, network, path):
     """Experts of Q4_0, Q5_0 and Q8_0, which `network` then has as well; the rest is BF16."""
@@ -155,26 +165,20 @@ def write_qwen3_moe(model, network, path):
     add_experts(writer, config, config["num_experts"], config["moe_intermediate_size"])
     writer.add_rope_freq_base(config["rope_theta"])
 
-    def add_rounded(name, matrices, type_name):
-        kind = gguf.GGMLQuantizationType[type_name]
-        data = gguf.quants.quantize(matrices.numpy(), kind)
-        writer.add_tensor(name, data, raw_dtype=kind)
-        matrices.copy_(torch.from_numpy(gguf.quants.dequantize(data, kind)))
-
     for name, parameter in network.named_parameters():
         if parameter.dim() == 3:
             layer = name.split(".")[2]
             if "gate_up" in name:
                 gate, up = (half.contiguous() for half in parameter.chunk(2, dim=1))
-                add_rounded(f"blk.{layer}.ffn_gate_exps.weight", gate, "Q4_0")
-                add_rounded(f"blk.{layer}.ffn_up_exps.weight", up, "Q5_0")
+                add_rounded(writer, f"blk.{layer}.ffn_gate_exps.weight", gate, "Q4_0")
+                add_rounded(writer, f"blk.{layer}.ffn_up_exps.weight", up, "Q5_0")
                 parameter.copy_(torch.cat([gate, up], dim=1))
             else:
-                add_rounded(f"blk.{layer}.ffn_down_exps.weight", parameter, "Q8_0")
+                add_rounded(writer, f"blk.{layer}.ffn_down_exps.weight", parameter, "Q8_0")
         elif parameter.dim() == 1:
             writer.add_tensor(tensor_name(QWEN3_MOE, name), parameter.numpy())
         else:
-            add_rounded(tensor_name(QWEN3_MOE, name), parameter, "BF16")
+            add_rounded(writer, tensor_name(QWEN3_MOE, name), parameter, "BF16")
     finish(writer)
 
 
@@ -222,4 +226,126 @@ def write_gpt_oss(model, network, packed, path):
             writer.add_tensor(tensor_name(GPT_OSS, name), data)
         else:
             writer.add_tensor(tensor_name(GPT_OSS, name), gguf.quants.quantize(data, bf16), raw_dtype=bf16)
+    finish(writer)
+
+
+PHI3 = {
+    **LLAMA,
+    "model.layers.{}.self_attn.qkv_proj": "blk.{}.attn_qkv",
+    "model.layers.{}.mlp.gate_up_proj": "blk.{}.ffn_up",
+}
+
+
+@torch.no_grad()
+def write_phi3(model, network, path, type_name):
+    """The matrices of a layer's inputs in F32 or in `type_name`, which `network` then has as well;
+    the others in BF16 or in `type_name`."""
+    config = model.config
+    rope = config["rope_parameters"]
+    writer = gguf.GGUFWriter(path, "phi3")
+    add_common(writer, model)
+    head_dim = config["hidden_size"] // config["num_attention_heads"]
+    writer.add_rope_dimension_count(int(head_dim * rope["partial_rotary_factor"]))
+    writer.add_rope_freq_base(rope["rope_theta"])
+    original = config["original_max_position_embeddings"]
+    writer.add_rope_scaling_orig_ctx_len(original)
+    factor = config["max_position_embeddings"] / original
+    writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(factor) / math.log(original)))
+    writer.add_sliding_window(0)  # The converter writes 0 for none.
+    for kind in ("long", "short"):
+        writer.add_tensor(f"rope_factors_{kind}.weight", numpy.array(rope[f"{kind}_factor"], dtype=numpy.float32))
+    for name, parameter in network.named_parameters():
+        if parameter.dim() == 1:
+            writer.add_tensor(tensor_name(PHI3, name), parameter.numpy())
+        elif type_name == "F32":
+            is_input = "qkv_proj" in name or "gate_up_proj" in name
+            add_rounded(writer, tensor_name(PHI3, name), parameter, "F32" if is_input else "BF16")
+        else:
+            add_rounded(writer, tensor_name(PHI3, name), parameter, type_name)
+    finish(writer)
+
+
+DEEPSEEK2 = {
+    **LLAMA,
+    "model.layers.{}.self_attn.q_a_proj": "blk.{}.attn_q_a",
+    "model.layers.{}.self_attn.q_a_layernorm": "blk.{}.attn_q_a_norm",
+    "model.layers.{}.self_attn.q_b_proj": "blk.{}.attn_q_b",
+    "model.layers.{}.self_attn.kv_a_proj_with_mqa": "blk.{}.attn_kv_a_mqa",
+    "model.layers.{}.self_attn.kv_a_layernorm": "blk.{}.attn_kv_a_norm",
+    "model.layers.{}.self_attn.kv_b_proj": "blk.{}.attn_kv_b",
+    "model.layers.{}.mlp.gate": "blk.{}.ffn_gate_inp",
+    "model.layers.{}.mlp.shared_experts.gate_proj": "blk.{}.ffn_gate_shexp",
+    "model.layers.{}.mlp.shared_experts.up_proj": "blk.{}.ffn_up_shexp",
+    "model.layers.{}.mlp.shared_experts.down_proj": "blk.{}.ffn_down_shexp",
+}
+
+
+def add_deepseek_keys(writer, model, split):
+    config = model.config
+    rope = config["rope_parameters"]
+    heads, rotary = config["num_attention_heads"], config["qk_rope_head_dim"]
+    head_dim = config["qk_nope_head_dim"] + rotary
+    add_common(writer, model, kv_heads=1 if split else heads)
+    if split:
+        writer.add_key_length(config["kv_lora_rank"] + rotary)
+        writer.add_value_length(config["kv_lora_rank"])
+        writer.add_key_length_mla(head_dim)
+        writer.add_value_length_mla(config["v_head_dim"])
+    else:
+        writer.add_key_length(head_dim)
+        writer.add_value_length(config["v_head_dim"])
+    writer.add_rope_dimension_count(rotary)
+    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(rope["factor"])
+    writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+    writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+    writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
+    writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+    if config["q_lora_rank"] is not None:
+        writer.add_q_lora_rank(config["q_lora_rank"])
+    writer.add_kv_lora_rank(config["kv_lora_rank"])
+    add_experts(writer, config, config["n_routed_experts"], config["moe_intermediate_size"])
+    writer.add_expert_shared_count(config["n_shared_experts"])
+    writer.add_expert_weights_scale(config["routed_scaling_factor"])
+    writer.add_expert_group_count(config["n_group"])
+    writer.add_expert_group_used_count(config["topk_group"])
+    if model.family == "DeepseekV3":
+        writer.add_expert_weights_norm(config["norm_topk_prob"])
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+
+
+@torch.no_grad()
+def write_deepseek(model, network, path, split):
+    """Experts of Q8_0 and Q5_0 and the heads' keys and values of Q8_0, which `network` then has as
+    well; the rest is BF16. `split`: keys and values are two tensors, the keys transposed."""
+    config = model.config
+    plain = config["qk_nope_head_dim"]
+    writer = gguf.GGUFWriter(path, "deepseek2")
+    add_deepseek_keys(writer, model, split)
+    for name, parameter in network.named_parameters():
+        layer = name.split(".")[2] if ".layers." in name else None
+        if parameter.dim() == 3:
+            if "gate_up" in name:
+                gate, up = (half.contiguous() for half in parameter.chunk(2, dim=1))
+                add_rounded(writer, f"blk.{layer}.ffn_gate_exps.weight", gate, "Q8_0")
+                add_rounded(writer, f"blk.{layer}.ffn_up_exps.weight", up, "Q5_0")
+                parameter.copy_(torch.cat([gate, up], dim=1))
+            else:
+                add_rounded(writer, f"blk.{layer}.ffn_down_exps.weight", parameter, "Q8_0")
+        elif parameter.dim() == 1:
+            writer.add_tensor(tensor_name(DEEPSEEK2, name), parameter.numpy())
+        elif "kv_b_proj" in name and split:
+            heads = parameter.view(config["num_attention_heads"], -1, parameter.shape[-1])
+            keys = heads[:, :plain].transpose(1, 2).contiguous()
+            values = heads[:, plain:].contiguous()
+            add_rounded(writer, f"blk.{layer}.attn_k_b.weight", keys, "Q8_0")
+            add_rounded(writer, f"blk.{layer}.attn_v_b.weight", values, "Q8_0")
+            heads.copy_(torch.cat([keys.transpose(1, 2), values], dim=1))
+        else:
+            add_rounded(writer, tensor_name(DEEPSEEK2, name), parameter, "Q8_0" if "kv_b_proj" in name else "BF16")
+    for name, buffer in network.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            writer.add_tensor(f"blk.{name.split('.')[2]}.exp_probs_b.bias", buffer.numpy().astype(numpy.float32))
     finish(writer)

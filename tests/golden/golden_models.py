@@ -49,6 +49,15 @@ DEEPSEEK_ROPE = dict(
     rope_type="yarn", rope_theta=10000.0, factor=8.0, beta_fast=8.0, beta_slow=1.0, mscale=0.7, mscale_all_dim=1.0, original_max_position_embeddings=64
 )
 GPT_OSS_ROPE = dict(rope_type="yarn", rope_theta=150000.0, factor=16.0, beta_fast=16.0, beta_slow=1.0, truncate=False, original_max_position_embeddings=64)
+# Short contexts have up to 32 tokens.
+PHI3_ROPE = dict(
+    rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75, short_factor=[1.0, 1.1, 1.2, 1.3, 1.5, 1.7],
+    long_factor=[1.0, 1.6, 3.0, 6.0, 12.0, 20.0], original_max_position_embeddings=32,
+)
+REAL_PHI3_ROPE = dict(
+    rope_type="longrope", rope_theta=10000.0, factor=32.0, original_max_position_embeddings=4096,
+    short_factor=[1.0 + 0.03125 * i for i in range(48)], long_factor=[1.0 + 0.03125 * i * i for i in range(48)],
+)
 REAL_DEEPSEEK_V3_ROPE = dict(
     rope_type="yarn", rope_theta=10000.0, factor=40.0, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, original_max_position_embeddings=4096
 )
@@ -57,6 +66,10 @@ DEEPSEEK = dict(
     max_position_embeddings=512, kv_lora_rank=24, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=12, n_routed_experts=8, num_experts_per_tok=3,
     moe_intermediate_size=48, n_group=4, topk_group=2, first_k_dense_replace=1, routed_scaling_factor=1.5, rope_parameters=DEEPSEEK_ROPE,
 )
+DEEPSEEK_GGUF = {
+    **DEEPSEEK, "kv_lora_rank": 32, "qk_nope_head_dim": 32, "v_head_dim": 32, "moe_intermediate_size": 32,
+    "rope_parameters": {**DEEPSEEK_ROPE, "mscale": 1.0, "mscale_all_dim": 1.0},
+}
 
 
 def shape(vocab, hidden, intermediate, layers, heads, kv_heads, head_dim=None, **rest):
@@ -154,6 +167,22 @@ MODELS = [
         config=shape(256, 64, 128, 3, 4, 2, max_position_embeddings=4096, rms_norm_eps=1e-5, partial_rotary_factor=0.5),
         wrong=(dict(partial_rotary_factor=1.0), dict(partial_rotary_factor=0.25)),
     ),
+    # Other factors of the rotary frequencies in long contexts, and scaled attention.
+    Model(
+        name="phi3_longrope_tiny",
+        family="Phi3",
+        config=shape(
+            128, 64, 96, 2, 4, 2, max_position_embeddings=1024, original_max_position_embeddings=32, rms_norm_eps=1e-5, rope_parameters=PHI3_ROPE,
+        ),
+        dtype=torch.bfloat16,
+        wrong=(
+            dict(rope_parameters={**PHI3_ROPE, "short_factor": PHI3_ROPE["long_factor"]}),
+            dict(rope_parameters={**PHI3_ROPE, "long_factor": PHI3_ROPE["short_factor"]}),
+            dict(rope_parameters={**PHI3_ROPE, "attention_factor": 1.0}),
+            dict(original_max_position_embeddings=36),
+            dict(original_max_position_embeddings=20),
+        ),
+    ),
     # A mixture of experts in every layer but the first.
     Model(
         name="qwen3_moe_tiny",
@@ -199,6 +228,30 @@ MODELS = [
         config=shape(256, 64, 96, 3, 4, 4, q_lora_rank=None, n_shared_experts=2, topk_method="group_limited_greedy", **DEEPSEEK),
         dtype=torch.bfloat16,
         wrong=(dict(topk_method="greedy"), dict(routed_scaling_factor=1.0), dict(rope_parameters={**DEEPSEEK_ROPE, "factor": 6.0})),
+    ),
+    # The same in GGUF: V3 as llama.cpp's converter writes it now, V2 as it wrote it at first, with
+    # one matrix for the heads' keys and values. GGUF has no mscale, so it is mscale_all_dim.
+    Model(
+        name="deepseek_v3_tiny_gguf",
+        family="DeepseekV3",
+        config=shape(128, 64, 64, 2, 2, 2, q_lora_rank=32, n_shared_experts=1, norm_topk_prob=True, **DEEPSEEK_GGUF),
+        dtype=torch.bfloat16,
+        wrong=(
+            dict(topk_group=1),
+            dict(rope_interleave=False),
+            dict(rope_parameters={**DEEPSEEK_ROPE, "mscale": 1.1}),
+            dict(rope_parameters={**DEEPSEEK_ROPE, "mscale": 0.9, "mscale_all_dim": 0.9}),
+        ),
+    ),
+    Model(
+        name="deepseek_v2_tiny_gguf",
+        family="DeepseekV2",
+        config=shape(
+            128, 32, 32, 2, 2, 2, q_lora_rank=None, n_shared_experts=2, topk_method="group_limited_greedy",
+            **{**DEEPSEEK_GGUF, "rope_parameters": {**DEEPSEEK_ROPE, "mscale": 0.707, "mscale_all_dim": 0.707}},
+        ),
+        dtype=torch.bfloat16,
+        wrong=(dict(topk_method="greedy"), dict(rope_parameters={**DEEPSEEK_ROPE, "mscale": 0.8, "mscale_all_dim": 0.8})),
     ),
     # A sink in each head; every other layer has a window; experts with biases and a clamped gate.
     Model(
@@ -324,15 +377,19 @@ def rotary_cases():
         (64, dict(GPT_OSS_ROPE)),
         (64, REAL_DEEPSEEK_V3_ROPE),
         (64, REAL_GPT_OSS_ROPE),
+        (96, REAL_PHI3_ROPE),
     ]:
         config = transformers.LlamaConfig(head_dim=head_dim, max_position_embeddings=131072, rope_parameters=dict(rope))
         embedding = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config)
-        cases.append(
-            {
-                "head_dim": head_dim,
-                "rope_parameters": rope,
-                "frequencies": embedding.inv_freq.tolist(),
-                "attention_factor": embedding.attention_scaling,
-            }
-        )
+        case = {
+            "head_dim": head_dim,
+            "rope_parameters": rope,
+            "frequencies": embedding.inv_freq.tolist(),
+            "attention_factor": embedding.attention_scaling,
+        }
+        if rope["rope_type"] == "longrope":
+            longrope = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["longrope"]
+            frequencies, _ = longrope(config, None, seq_len=rope["original_max_position_embeddings"] + 1)
+            case["long_frequencies"] = frequencies.tolist()
+        cases.append(case)
     return cases

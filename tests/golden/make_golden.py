@@ -88,6 +88,8 @@ def write(model, output, only_beams):
     empty(folder)
     if model.family == "Qwen3Moe" and model.name.endswith("_gguf"):
         golden_gguf.write_qwen3_moe(model, network, folder / "model.gguf")
+    elif model.family.startswith("Deepseek") and model.name.endswith("_gguf"):
+        golden_gguf.write_deepseek(model, network, folder / "model.gguf", split=model.family == "DeepseekV3")
     elif model.name.endswith("_gguf"):
         golden_gguf.write_bf16(model, network, folder / "model.gguf")
     else:
@@ -102,20 +104,22 @@ def write(model, output, only_beams):
     write_cases(model, network, folder)
     write_beams(model, network, folder)
     if model.name == "llama3_tiny":
-        write_llama_gguf(model, network, output)
+        write_twins(golden_gguf.write_llama, "F16", model, network, output)
+    if model.name == "phi3_longrope_tiny":
+        write_twins(golden_gguf.write_phi3, "F32", model, network, output)
 
 
-def write_llama_gguf(model, network, output):
+def write_twins(write_gguf, exact_type, model, network, output):
     """The same model in GGUF: once with its own weights, which give the answers above, and once
     with coarser ones."""
-    folder = output / "llama3_tiny_f16_gguf"
+    folder = output / f"{model.name}_{exact_type.lower()}_gguf"
     empty(folder)
-    golden_gguf.write_llama(model, network, folder / "model.gguf", "F16")
-    folder = output / "llama3_tiny_q8_0_gguf"
+    write_gguf(model, network, folder / "model.gguf", exact_type)
+    folder = output / f"{model.name}_q8_0_gguf"
     print(folder)
     empty(folder)
     # After this call the weights are rounded as in Q8_0.
-    golden_gguf.write_llama(model, network, folder / "model.gguf", "Q8_0")
+    write_gguf(model, network, folder / "model.gguf", "Q8_0")
     write_cases(model, network, folder, check=False)
 
 

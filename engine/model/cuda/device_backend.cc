@@ -410,7 +410,7 @@ class DeviceBackend : public Backend {
   struct Rotary {
     RotaryConfig config;
     uint32_t half_dim = 0;
-    uint64_t first_frequency = 0;  // In frequencies_.
+    uint64_t first_frequency = 0;  // In frequencies_; those of RotaryRange::kLong come behind.
     AnglesView angles;
   };
 
@@ -428,10 +428,33 @@ class DeviceBackend : public Backend {
       rotary.angles = {
           .cosines = next, .sines = next + tokens * rotary.half_dim, .half_dim = rotary.half_dim};
       next += 2 * tokens * rotary.half_dim;
+      status = MakeAnglesOf(rotary);
+    }
+    return status;
+  }
+
+  // A launch for each run of tokens of one range; without LongRoPE there is one run.
+  absl::Status MakeAnglesOf(const Rotary& rotary) {
+    const std::vector<RotaryRange>& ranges = input_->rotary_ranges;
+    const uint64_t tokens = input_->tokens.size();
+    absl::Status status;
+    for (uint64_t begin = 0, end = 0; begin < tokens && status.ok(); begin = end) {
+      end = tokens;
+      bool is_long = false;
+      if (!ranges.empty()) {
+        const auto first = ranges.begin() + static_cast<std::ptrdiff_t>(begin);
+        is_long = *first == RotaryRange::kLong;
+        const auto other = [&](RotaryRange range) { return range != *first; };
+        end = static_cast<uint64_t>(std::find_if(first, ranges.end(), other) - ranges.begin());
+      }
+      AnglesView angles = rotary.angles;
+      angles.cosines += begin * rotary.half_dim;
+      angles.sines += begin * rotary.half_dim;
       status = kernels::cuda::StatusOf(
-          "angles", LaunchAngles(step_.positions().data(), tokens,
-                                 frequencies_.as<float>() + rotary.first_frequency,
-                                 rotary.config.attention_factor, rotary.angles, device_->stream()));
+          "angles", LaunchAngles(step_.positions().data() + begin, end - begin,
+                                 frequencies_.as<float>() + rotary.first_frequency +
+                                     (is_long ? rotary.half_dim : 0),
+                                 rotary.config.attention_factor, angles, device_->stream()));
     }
     return status;
   }
@@ -447,6 +470,9 @@ class DeviceBackend : public Backend {
                            .first_frequency = all.size(),
                            .angles = {}});
       all.insert(all.end(), frequencies.begin(), frequencies.end());
+      const std::vector<float> others =
+          RotaryFrequencies(rotary, config.head_dim, RotaryRange::kLong);
+      all.insert(all.end(), others.begin(), others.end());
     }
     const absl::Status status =
         all.empty() ? absl::OkStatus() : weights_.FloatsInto(all, frequencies_);

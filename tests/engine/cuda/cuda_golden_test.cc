@@ -59,7 +59,7 @@ TEST_P(CudaGoldenTest, InOneShotAndTokenByToken) {
   for (const Golden& golden : cases) {
     SCOPED_TRACE(golden.prompt.size());
     ModelRunner runner(*model, {.num_slots = 20, .memory = memory_.get()});
-    const size_t sequence = runner.AddSequence();
+    const size_t sequence = runner.AddSequence(golden.computed_tokens());
     auto logits = runner.Run({{{.sequence = sequence, .tokens = golden.prompt, .num_logits = 1}}});
     const size_t steps = Steps(golden, golden.prompt.size() < 90 ? 8 : 2);
     for (size_t i = 0; i < steps; ++i) {
@@ -80,8 +80,8 @@ TEST_P(CudaGoldenTest, InRaggedBatches) {
   const Golden& chunked = cases[1];
   ModelRunner runner(*model,
                      {.tokens_per_block = 8, .num_slots = 24, .seed = 3, .memory = memory_.get()});
-  const size_t first = runner.AddSequence();
-  const size_t second = runner.AddSequence();
+  const size_t first = runner.AddSequence(decoding.computed_tokens());
+  const size_t second = runner.AddSequence(chunked.computed_tokens());
   auto logits = runner.Run({{{.sequence = first, .tokens = decoding.prompt, .num_logits = 1}}});
   std::vector<TokenId> text = chunked.prompt;
   text.insert(text.end(), chunked.ids.begin(), chunked.ids.end() - 1);
@@ -122,7 +122,7 @@ TEST_P(CudaGoldenTest, In16BitsWithinTheirRounding) {
     if (IsEmulated()) cases.resize(2);
     for (const Golden& golden : cases) {
       ModelRunner runner(*model, {.kv_type = type, .num_slots = 20, .memory = memory_.get()});
-      const size_t sequence = runner.AddSequence();
+      const size_t sequence = runner.AddSequence(golden.computed_tokens());
       const size_t steps = Steps(golden, 4);
       std::vector<TokenId> text = golden.prompt;
       text.insert(text.end(), golden.ids.begin(),
