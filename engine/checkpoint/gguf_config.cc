@@ -92,7 +92,10 @@ void ReadKvHeads(GgufFields& reader, ModelConfig& config) {
 
 void ReadShape(GgufFields& reader, const GgufArchitecture& architecture, ModelConfig& config) {
   config.hidden_size = reader.Count("embedding_length", 1u << 17);
-  if (architecture.experts == GgufExperts::kNone || reader.Find("feed_forward_length") != nullptr) {
+  // Models whose layers all have experts need not have the size of a plain MLP.
+  const bool can_lack_mlp = architecture.experts == GgufExperts::kQwen3Moe ||
+                            architecture.experts == GgufExperts::kGptOss;
+  if (!can_lack_mlp || reader.Find("feed_forward_length") != nullptr) {
     config.intermediate_size = reader.Count("feed_forward_length", 1u << 20);
   }
   config.num_heads = reader.Count("attention.head_count", 1024);

@@ -236,8 +236,9 @@ TEST(GgufDeepseekTest, RefusesWhatItCannotRunByTheKeysName) {
   file = Deepseek();
   file.keys["scaling"] = GgufString("deepseek2.rope.scaling.type", "linear");
   EXPECT_THAT(file.Refusal(), HasSubstr("rope.scaling.type is linear"));
-  for (const char* key : {"attention.kv_lora_rank", "rope.dimension_count", "expert_count",
-                          "attention.value_length_mla", "expert_feed_forward_length"}) {
+  for (const char* key :
+       {"attention.kv_lora_rank", "rope.dimension_count", "expert_count",
+        "attention.value_length_mla", "expert_feed_forward_length", "feed_forward_length"}) {
     file = Deepseek();
     file.keys.erase(key);
     EXPECT_THAT(file.Refusal(), HasSubstr(std::string("deepseek2.") + key + " is missing"));
