@@ -38,6 +38,36 @@ mkdir unpacked
 top=xgrammar-$version
 tar --extract --file xgrammar.tar.gz --directory unpacked --strip-components 1 --no-same-owner \
   --exclude $top/cpp/tvm_ffi $top/NOTICE $top/cpp $top/include $top/3rdparty/picojson $top/3rdparty/dlpack/include $top/LICENSE
+
+# Four places of version 0.2.8 let a schema's string have characters that JSON's strings must not
+# have: control characters where the length is bounded, quotes and backslashes in two formats, and
+# all of them where a pattern is not understood. With these changes, every answer is JSON. The last
+# one becomes a warning, for which the engine refuses the schema.
+python3 - unpacked/cpp/json_schema_converter.cc <<'PYTHON'
+import pathlib
+import sys
+
+CHANGES = (
+    (r"""{{'"', '"'}, {'\\', '\\'}, {'\r', '\r'}, {'\n', '\n'}}, true);""",
+     r"""{{'"', '"'}, {'\\', '\\'}, {0, 0x1f}}, true);"""),
+    (r"""m["email"] = "^(" + dot_string + "|" + quoted_string + ")@" + domain + "$";""",
+     r"""m["email"] = "^" + dot_string + "@" + domain + "$";"""),
+    (r"""m["json-pointer"] = "^(/([\\x00-\\x2E]|[\\x30-\\x7D]|""",
+     r"""m["json-pointer"] = "^(/([\\x20\\x21\\x23-\\x2E]|[\\x30-\\x5B\\x5D-\\x7D]|"""),
+    (r""""^(0|[1-9][0-9]*)(#|(/([\\x00-\\x2E]|[\\x30-\\x7D]|""",
+     r""""^(0|[1-9][0-9]*)(#|(/([\\x20\\x21\\x23-\\x2E]|[\\x30-\\x5B\\x5D-\\x7D]|"""),
+    ("  // Keep regex conversion independent. Only the uncommon fallback path",
+     "  if (json_string) XGRAMMAR_LOG(WARNING) << \"the pattern \" << regex << \" is not supported\";\n"
+     "  // Keep regex conversion independent. Only the uncommon fallback path"),
+)
+path = pathlib.Path(sys.argv[1])
+text = path.read_text()
+for old, new in CHANGES:
+    if text.count(old) != 1:
+        sys.exit(f"{path} does not have once: {old}")
+    text = text.replace(old, new)
+path.write_text("// Changed for Pagoda by deploy/xgrammar.sh.\n" + text)
+PYTHON
 cp -r unpacked/cpp unpacked/include unpacked/3rdparty unpacked/NOTICE "$folder/"
 # Last: it says that the folder is complete.
 cp unpacked/LICENSE "$folder/"

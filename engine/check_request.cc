@@ -68,7 +68,8 @@ absl::Status CheckBeams(const GenerateRequest& request, const ModelConfig& model
       {"repetition_penalty", sampling.repetition_penalty != 1},
       {"top_logprobs", sampling.top_logprobs.has_value()},
       {"max_draft_tokens", request.max_draft_tokens != 0},
-      {"ends_sample", request.ends_sample != nullptr}};
+      {"ends_sample", request.ends_sample != nullptr},
+      {"structured output", request.grammar != nullptr}};
   for (const auto& [name, is_set] : others) {
     if (is_set) return invalid(name, " is set together with beam_width: a beam search has none");
   }

@@ -122,6 +122,13 @@ class Engine::State {
   absl::Status Submit(GenerateRequest request, TokenCallback on_token, EndCallback on_end) {
     if (absl::Status status = Check(request); !status.ok()) return status;
     adapters_.Apply(request);
+    if (request.grammar != nullptr) {
+      const std::vector<TokenId>& ends = model_->config().eos_token_ids;
+      request.stop_tokens.insert(request.stop_tokens.end(), ends.begin(), ends.end());
+      // The others cannot come, and would make each mask as long as the largest of them.
+      std::erase_if(request.stop_tokens,
+                    [&](TokenId token) { return token >= model_->config().vocab_size; });
+    }
     ApplyRotaryRange(model_->config(), request);
     std::optional<Arrival> fetched;
     GenerateRequest asked;

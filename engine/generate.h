@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "engine/rotary_range.h"
 #include "engine/schedule/sampling.h"
 #include "engine/schedule/stopwatch.h"
+#include "engine/structured/grammar.h"
 #include "manager/operation.h"
 #include "pools/types.h"
 
@@ -68,6 +70,11 @@ struct GenerateRequest {
   RotaryRange rotary_range = RotaryRange::kShort;
   // Prompt tokens that were brought from other machines for it. Set by the engine.
   uint32_t fetched_tokens = 0;
+  // What the answers' text must be (engine/text/model_text.h compiles it); null: anything. The
+  // request and the compiler's cache own it together. The model's eos_token_ids end the answers
+  // too, besides stop_tokens. All these are allowed only where an answer is complete. Not for a
+  // beam search.
+  std::shared_ptr<const CompiledGrammar> grammar = nullptr;
   // Called on the engine's thread with each token, after the TokenCallback. True makes the token
   // its sample's last, as if it were in stop_tokens. Empty: never; a beam search has none. Must not
   // block.

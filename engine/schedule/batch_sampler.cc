@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/error.h"
+
 namespace pagoda {
 
 BatchSampler::BatchSampler(kernels::cpu::ThreadPool* threads)
@@ -48,8 +50,20 @@ void BatchSampler::Choose(Sampler& sampler, SamplingTask& task) {
   const size_t vocab_size = task.logits.size() / (1 + task.draft_tokens.size());
   for (size_t i = 0; i <= task.draft_tokens.size(); ++i) {
     const absl::Span<const float> row = task.logits.subspan(i * vocab_size, vocab_size);
+    const TokenMask* allowed = nullptr;
+    if (task.matcher != nullptr) {
+      const absl::StatusOr<const TokenMask*> mask = task.matcher->Mask();
+      task.status = mask.status();
+      if (!mask.ok()) return;
+      allowed = *mask;
+      if (!AllowsAnyBelow(**mask, vocab_size)) {
+        // The tokenizer can have more tokens than the model.
+        task.status = InvalidArgument("grammar: no token of the model can continue the text");
+        return;
+      }
+    }
     const std::optional<TokenId> token =
-        sampler.Choose(task.sampling, row, task.tokens, task.draft_tokens.first(i));
+        sampler.Choose(task.sampling, row, task.tokens, task.draft_tokens.first(i), allowed);
     task.logits_are_numbers = token.has_value();
     if (!task.logits_are_numbers) return;
     ChosenToken chosen{.token = *token};
@@ -58,7 +72,13 @@ void BatchSampler::Choose(Sampler& sampler, SamplingTask& task) {
       chosen.logprob = logprob;
       chosen.top_logprobs = {top.begin(), top.end()};
     }
+    if (task.matcher != nullptr) {
+      task.status = task.matcher->Accept(chosen.token);
+      if (!task.status.ok()) return;
+      chosen.ends = task.matcher->has_ended();
+    }
     task.chosen.push_back(std::move(chosen));
+    if (task.chosen.back().ends) return;
     if (i == task.draft_tokens.size() || task.chosen.back().token != task.draft_tokens[i]) return;
   }
 }

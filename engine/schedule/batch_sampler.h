@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "engine/schedule/beam_search.h"
 #include "engine/schedule/sampling.h"
+#include "engine/structured/grammar.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace pagoda {
@@ -18,6 +20,7 @@ struct ChosenToken {
   // Set if the sampling's top_logprobs is set: see Sampler::Logprobs.
   float logprob = 0;
   std::vector<TokenLogprob> top_logprobs;
+  bool ends = false;  // The answer's grammar allows nothing behind it.
 };
 
 // The choice of one sequence in a step: a token behind `tokens`. If that token equals the first
@@ -32,9 +35,12 @@ struct SamplingTask {
   absl::Span<const TokenId> stop_tokens;  // Of the beam search, in ascending order.
   std::vector<BeamSearch::Candidate> candidates =
       {};  // The beam's, as BeamSearch::Advance takes them.
+  // If not null, it allows each chosen token, and has accepted all of them afterwards.
+  GrammarMatcher* matcher = nullptr;
   // The result: 1 to 1 + draft_tokens.size() tokens, or fewer if one of the logits used is NaN.
   std::vector<ChosenToken> chosen;
   bool logits_are_numbers = true;
+  absl::Status status = absl::OkStatus();  // Of the matcher.
 };
 
 // Thread-compatible.

@@ -64,12 +64,16 @@ struct Sample {
         sampling(request->request.sampling),
         run(request->request, windows, std::move(known)) {
     sampling.seed += number;
+    const GenerateRequest& asked = request->request;
+    if (asked.grammar != nullptr) matcher = asked.grammar->NewMatcher(asked.stop_tokens);
   }
 
   const std::shared_ptr<ActiveRequest> request;
   const uint32_t index;
   SamplingParams sampling;
   SequenceRun run;
+  // Has accepted the generated tokens. Null if the request has no grammar.
+  std::unique_ptr<GrammarMatcher> matcher;
   uint32_t generated = 0;
   bool ended = false;
   // If set, it is not in the cache yet: it will be forked from this sample's sequence, which is

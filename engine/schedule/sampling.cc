@@ -29,6 +29,23 @@ void Penalise(float penalty, absl::Span<const TokenId> tokens, absl::Span<const 
   }
 }
 
+// Copies the scores of the allowed tokens; the others are -infinity.
+void Mask(absl::Span<const float> scores, const TokenMask& allowed, absl::Span<float> masked) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  for (size_t begin = 0; begin < scores.size(); begin += 32) {
+    const size_t end = std::min(begin + 32, scores.size());
+    const uint32_t word = begin / 32 < allowed.size() ? allowed[begin / 32] : 0;
+    if (word == 0) {
+      std::fill(masked.begin() + static_cast<ptrdiff_t>(begin),
+                masked.begin() + static_cast<ptrdiff_t>(end), kNone);
+      continue;
+    }
+    for (size_t i = begin; i < end; ++i) {
+      masked[i] = (word >> (i - begin) & 1) != 0 ? scores[i] : kNone;
+    }
+  }
+}
+
 // The element at which the running sum of weights, which begins with `sum`, passes `point`. Never
 // picks an element without weight if another has one.
 size_t Pick(absl::Span<const double> weights, double sum, double point) {
@@ -71,7 +88,7 @@ Sampler::Sampler(kernels::cpu::Isa isa) : loops_(SamplingLoopsFor(isa)) {}
 
 std::optional<TokenId> Sampler::Choose(const SamplingParams& params, absl::Span<const float> logits,
                                        absl::Span<const TokenId> tokens,
-                                       absl::Span<const TokenId> more) {
+                                       absl::Span<const TokenId> more, const TokenMask* allowed) {
   absl::Span<const float> scores = logits;
   if (params.repetition_penalty != 1.0f) {
     penalised_.assign(logits.begin(), logits.end());
@@ -79,12 +96,38 @@ std::optional<TokenId> Sampler::Choose(const SamplingParams& params, absl::Span<
     Penalise(params.repetition_penalty, more, logits, absl::MakeSpan(penalised_));
     scores = penalised_;
   }
+  const uint64_t position = tokens.size() + more.size();
+  return allowed == nullptr ? ChooseByScores(params, scores, position)
+                            : ChooseAllowed(params, scores, position, *allowed);
+}
+
+// The other tokens get no probability.
+std::optional<TokenId> Sampler::ChooseAllowed(const SamplingParams& params,
+                                              absl::Span<const float> scores, uint64_t position,
+                                              const TokenMask& allowed) {
+  if (!Scan(scores).has_value()) return std::nullopt;  // Also for a NaN that the mask would hide.
+  masked_.resize(scores.size());
+  Mask(scores, allowed, absl::MakeSpan(masked_));
+  const TokenId chosen = *ChooseByScores(params, masked_, position);
+  if (Allows(allowed, chosen)) return chosen;
+  // Rounding can lead a draw beyond the last token with a probability; or no token has one.
+  const TokenId best = *Scan(masked_);
+  if (Allows(allowed, best)) return best;
+  for (TokenId token = 0; token < scores.size(); ++token) {
+    if (Allows(allowed, token)) return token;
+  }
+  PAGODA_CHECK(false, "a token of the vocabulary is allowed");
+  return std::nullopt;
+}
+
+std::optional<TokenId> Sampler::ChooseByScores(const SamplingParams& params,
+                                               absl::Span<const float> scores, uint64_t position) {
   const std::optional<TokenId> most_likely = Scan(scores);
   if (!most_likely.has_value()) return std::nullopt;
   most_ = scores[*most_likely];
   if (params.temperature == 0 || params.top_k == 1 || std::isinf(most_)) return most_likely;
   inverse_temperature_ = 1.0 / params.temperature;
-  const double uniform = UniformDraw(params.seed, tokens.size() + more.size());
+  const double uniform = UniformDraw(params.seed, position);
   if (params.top_k == 0 && params.top_p == 1.0f) return DrawFromAll(scores, uniform);
   const size_t few = params.top_k == 0 ? kFewRanked : params.top_k;
   if (few <= kFewRanked) {

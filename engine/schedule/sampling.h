@@ -12,12 +12,14 @@
 #include "absl/types/span.h"
 #include "engine/schedule/ranked_scores.h"
 #include "engine/schedule/sampling_loops.h"
+#include "engine/structured/grammar.h"
 #include "kernels/cpu/isa.h"
 #include "pools/types.h"
 
 namespace pagoda {
 
-// The steps apply in this order: repetition penalty, temperature, top_k, top_p, draw.
+// The steps apply in this order: repetition penalty, allowed tokens, temperature, top_k, top_p,
+// draw.
 struct SamplingParams {
   float temperature = 0.0f;  // 0: the most likely token; of equal ones, the lowest id.
   uint32_t top_k = 0;        // Only the k most likely tokens; 0: all.
@@ -50,14 +52,16 @@ class Sampler {
   // tokens.
   explicit Sampler(kernels::cpu::Isa isa);
 
-  // The token behind `tokens` and then `more`; nothing if one of the logits is NaN. `logits` is
+  // The token behind `tokens` and then `more`; nothing if one of the logits is NaN. If `allowed` is
+  // not null, one of these tokens; REQUIRES: one of them is in the vocabulary. `logits` is
   // [vocab_size], without +infinity. The draw depends only on the seed and on the number of these
   // tokens, not on the batch or the order of computation. Cost: some passes over the logits, which
   // the compiler vectorises. It sorts 256 candidates or top_k; if more tokens are likely enough, it
   // sorts one of RankedScores's 4,096 buckets.
   std::optional<TokenId> Choose(const SamplingParams& params, absl::Span<const float> logits,
                                 absl::Span<const TokenId> tokens,
-                                absl::Span<const TokenId> more = {});
+                                absl::Span<const TokenId> more = {},
+                                const TokenMask* allowed = nullptr);
 
   // The `count` most likely tokens with the natural logarithms of their probabilities, best first;
   // tokens of equal logits by their ids. Nothing if a logit is NaN, or all are -infinity. The span
@@ -72,6 +76,10 @@ class Sampler {
                                                             TokenId token, uint32_t count);
 
  private:
+  std::optional<TokenId> ChooseByScores(const SamplingParams& params,
+                                        absl::Span<const float> scores, uint64_t position);
+  std::optional<TokenId> ChooseAllowed(const SamplingParams& params, absl::Span<const float> scores,
+                                       uint64_t position, const TokenMask& allowed);
   std::optional<TokenId> Scan(absl::Span<const float> scores);
   double WeighBlocks(absl::Span<const float> scores);
   // The logarithm of the sum of all exp(logit). REQUIRES: the last Scan was of `logits`, and found
@@ -92,6 +100,7 @@ class Sampler {
   std::vector<double> sums_;   // Sums of weights, likewise.
   // Buffers.
   std::vector<float> penalised_;      // [vocab_size]
+  std::vector<float> masked_;         // Likewise.
   std::vector<float> descending_;     // Maxima, or the scores of ranked_.
   std::vector<TokenLogprob> ranked_;  // Candidates, best first; `logprob` is their score.
   std::vector<double> weights_;       // Of candidates, or of a block.

@@ -98,6 +98,10 @@ Scheduler::Progress Scheduler::Compute() {
     }
     sample->run.Computed(sample->num_tokens);
     if (sample->request->ending) continue;
+    if (!chosen.status.ok()) {
+      EndRequest(sample->request, chosen.status);
+      continue;
+    }
     if (sample->is_beam()) {
       sample->request->beams->candidates[sample->beams.front()] = std::move(chosen.candidates);
     } else {
@@ -128,6 +132,7 @@ std::vector<SamplingTask> Scheduler::ChooseTokens(absl::Span<Sample* const> comp
                      .draft_tokens = sample->draft_tokens,
                      .beam_width = sample->is_beam() ? request.beam_width : 0,
                      .stop_tokens = request.stop_tokens,
+                     .matcher = sample->matcher.get(),
                      .chosen = {},
                      .logits_are_numbers = true});
   }
@@ -208,7 +213,7 @@ void Scheduler::Take(Sample& sample, const ChosenToken& chosen, absl::Span<const
   }
   if (!request->on_token(generated)) {
     EndRequest(request, absl::CancelledError("the caller stopped the generation"));
-  } else if (const bool stop = IsStop(request->request, generated);
+  } else if (const bool stop = IsStop(request->request, generated) || chosen.ends;
              stop || sample.tokens_left() == 0) {
     request->report.finish_reasons[sample.index] =
         stop ? FinishReason::kStopToken : FinishReason::kLength;
@@ -227,6 +232,7 @@ void Scheduler::ForkSamples(Sample& first, absl::Span<const float> row) {
                      .tokens = forks.back()->run.tokens(),
                      .draft_tokens = {},
                      .stop_tokens = {},
+                     .matcher = forks.back()->matcher.get(),
                      .chosen = {},
                      .logits_are_numbers = true});
   }
@@ -238,6 +244,7 @@ void Scheduler::ForkSamples(Sample& first, absl::Span<const float> row) {
     if (!tasks[i].logits_are_numbers) {
       return EndRequest(request, absl::InternalError(kNoNumbers));
     }
+    if (!tasks[i].status.ok()) return EndRequest(request, tasks[i].status);
     Sample& fork = *forks[i];
     fork.fork_of = &first;
     first.has_forks = true;

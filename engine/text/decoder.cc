@@ -203,6 +203,17 @@ std::string Decoder::AddPiece(Piece piece, State& state) const {
   return text;
 }
 
+std::string Decoder::BytesOf(const std::string& token, Place place) const {
+  return BytesOfPiece(PieceOf(token, StateAt(place)), place);
+}
+
+std::string Decoder::BytesOfPiece(Piece piece, Place place) const {
+  State state = StateAt(place);
+  if (state.tokens > 0) piece.bytes.insert(0, separator_);
+  StripBeginning(state, piece.bytes);
+  return piece.bytes;
+}
+
 std::string Decoder::Finish(State& state) const {
   std::string text;
   if (!state.incomplete.empty()) Replace(state.incomplete.size(), text);

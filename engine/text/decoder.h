@@ -48,6 +48,12 @@ class Decoder {
   // The rest of the text when no token follows.
   std::string Finish(State& state) const;
 
+  // What the token adds to a text, before bytes are joined to characters: behind other text, or as
+  // the text's first token.
+  enum class Place : uint8_t { kFirst, kLater };
+  std::string BytesOf(const std::string& token, Place place) const;
+  std::string BytesOfPiece(Piece piece, Place place) const;
+
  private:
   enum class Stage : uint8_t { kTokens, kBytes, kText };
   enum class Bytes : uint8_t { kText, kByteLevel, kByteFallback };
@@ -58,6 +64,9 @@ class Decoder {
   absl::Status AddStrip(const nlohmann::json& json, Stage stage);
   absl::Status SetBytes(Bytes bytes, Stage& stage);
 
+  static State StateAt(Place place) {
+    return place == Place::kFirst ? State{} : State{.tokens = 1, .has_begun = true};
+  }
   Piece PieceOf(std::string token, const State& state) const;
   // Moves the whole characters at the beginning of state.incomplete to `out`.
   void TakeCharacters(State& state, std::string& out) const;

@@ -55,6 +55,10 @@ class GgufTokenizer final : public Tokenizer {
   std::string DecodeToken(TokenId id, const std::string& text,
                           Decoder::State& state) const override;
   std::string FinishText(Decoder::State& state) const override { return decoder_.Finish(state); }
+  std::string BytesOfToken(TokenId id, const std::string& text,
+                           Decoder::Place place) const override {
+    return decoder_.BytesOfPiece(PieceOf(id, text), place);
+  }
 
   // One of the two.
   std::unique_ptr<Bpe> bpe_;

@@ -49,6 +49,10 @@ class JsonTokenizer final : public Tokenizer {
   std::string DecodeToken(TokenId id, const std::string& text,
                           Decoder::State& state) const override;
   std::string FinishText(Decoder::State& state) const override { return decoder_.Finish(state); }
+  std::string BytesOfToken(TokenId /*id*/, const std::string& text,
+                           Decoder::Place place) const override {
+    return decoder_.BytesOf(text, place);
+  }
 
   std::unique_ptr<Bpe> bpe_;
   Normalizer normalizer_;

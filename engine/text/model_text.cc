@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/model_path.h"
+#include "engine/text/answer_tokens.h"
 #include "engine/text/gguf_chat.h"
 
 namespace pagoda {
@@ -20,6 +21,12 @@ absl::Status NoText() {
 
 ModelText WithoutText(const absl::Status& why) { return {why, why}; }
 
+ModelText WithText(std::unique_ptr<Tokenizer> tokenizer, absl::StatusOr<ChatFormat> chat) {
+  auto grammars = std::make_unique<GrammarCompiler>(
+      [tokens = tokenizer.get()] { return AnswerTokens(*tokens); });
+  return {std::move(tokenizer), std::move(chat), std::move(grammars)};
+}
+
 ModelText FromGguf(const std::string& path) {
   const absl::StatusOr<GgufFile> file = GgufFile::Open(path);
   if (!file.ok()) return WithoutText(file.status());
@@ -27,10 +34,16 @@ ModelText FromGguf(const std::string& path) {
   if (!tokenizer.ok()) return WithoutText(tokenizer.status());
   absl::StatusOr<ChatFormat> chat =
       ChatFormat::From(GgufChatSettings(file->metadata(), **tokenizer), **tokenizer);
-  return {std::move(tokenizer), std::move(chat)};
+  return WithText(*std::move(tokenizer), std::move(chat));
 }
 
 }  // namespace
+
+absl::StatusOr<std::shared_ptr<const CompiledGrammar>> ModelText::CompileGrammar(
+    const StructuredOutput& wanted) const {
+  if (!tokenizer.ok()) return tokenizer.status();
+  return grammars->Compile(wanted);
+}
 
 ModelText ModelText::Load(const std::string& model) {
   std::filesystem::path folder = model;
@@ -45,7 +58,7 @@ ModelText ModelText::Load(const std::string& model) {
   }
   if (!tokenizer.ok()) return WithoutText(tokenizer.status());
   absl::StatusOr<ChatFormat> chat = ChatFormat::Load(folder.string(), **tokenizer);
-  return {std::move(tokenizer), std::move(chat)};
+  return WithText(*std::move(tokenizer), std::move(chat));
 }
 
 }  // namespace pagoda

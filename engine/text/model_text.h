@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "engine/structured/grammar_compiler.h"
 #include "engine/text/chat_format.h"
 #include "engine/text/tokenizer.h"
 
@@ -19,6 +20,13 @@ struct ModelText {
   // ChatFormat::Load.
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer;
   absl::StatusOr<ChatFormat> chat;
+  // For structured output; null without a tokenizer. Uses the tokenizer.
+  std::unique_ptr<GrammarCompiler> grammars = nullptr;
+
+  // A grammar for answers of the model. Errors: those of GrammarCompiler::Compile; if there is no
+  // tokenizer, as above. Cost: as there; the first one takes longer.
+  absl::StatusOr<std::shared_ptr<const CompiledGrammar>> CompileGrammar(
+      const StructuredOutput& wanted) const;
 
   // `model` is a model's folder or its file. A tokenizer.json in the folder wins. Otherwise a GGUF
   // file's own metadata count: of the file `model`, or of the only one in the folder.

@@ -64,6 +64,11 @@ std::string Tokenizer::Decode(absl::Span<const TokenId> tokens, SpecialTokens sp
   return text + stream.Finish();
 }
 
+std::string Tokenizer::Bytes(TokenId id, Decoder::Place place) const {
+  const std::string* const text = Token(id);
+  return text == nullptr ? std::string() : BytesOfToken(id, *text, place);
+}
+
 std::string StreamDecoder::Add(TokenId token) {
   const std::string* const text = tokenizer_.Token(token);
   if (text == nullptr) return "";

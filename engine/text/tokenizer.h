@@ -49,6 +49,9 @@ class Tokenizer {
   // The token as in the vocabulary; null if there is none.
   virtual const std::string* Token(TokenId id) const = 0;
   virtual bool IsSpecial(TokenId id) const = 0;
+  // The bytes that the token adds to a decoded text with special tokens: a character can be spread
+  // over several tokens. Empty if no token has the id.
+  std::string Bytes(TokenId id, Decoder::Place place) const;
   // One more than the largest id.
   virtual size_t size() const = 0;
   // The tokens at a text's beginning and end, if a GGUF file names them, whether or not the model
@@ -74,6 +77,9 @@ class Tokenizer {
   virtual std::string DecodeToken(TokenId id, const std::string& text,
                                   Decoder::State& state) const = 0;
   virtual std::string FinishText(Decoder::State& state) const = 0;
+  // As Bytes. `text` is Token(id).
+  virtual std::string BytesOfToken(TokenId id, const std::string& text,
+                                   Decoder::Place place) const = 0;
 };
 
 // The text of one answer, token by token. Thread-compatible.

@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
 #include <regex>
 #include <set>
 #include <string>
@@ -199,6 +201,7 @@ TEST_F(GrammarMatcherTest, BadGrammarsAreRefusedWithTheLibrarysWords) {
                {Kind::kJsonSchema, R"({"items": {"uniqueItems": true}})", "'uniqueItems'"},
                {Kind::kJsonSchema, R"({"$ref": "http://nowhere"})", "URI"},
                {Kind::kJsonSchema, R"({"type": "number", "multipleOf": 3})", "multipleOf"},
+               {Kind::kJsonSchema, R"({"type": "string", "pattern": "é+"})", "pattern"},
                {Kind::kRegex, "(a", "grammar: "},
                {Kind::kRegex, "a(?=b)", "grammar: "},
                {Kind::kGrammar, "root ::= missing", "missing"},
@@ -212,6 +215,54 @@ TEST_F(GrammarMatcherTest, BadGrammarsAreRefusedWithTheLibrarysWords) {
   }
   // A property may have a keyword's name.
   EXPECT_TRUE(Compile(Kind::kJsonSchema, R"({"properties": {"not": {"type": "null"}}})").ok());
+}
+
+// JSON's strings have no raw control characters, quotes and backslashes.
+TEST_F(GrammarMatcherTest, AStringOfASchemaIsAlwaysAStringOfJson) {
+  std::vector<std::string> bytes;
+  for (int byte = 0; byte < 128; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
+  bytes.insert(bytes.end(), {"é", "\xef\xbf", "\xbd"});
+  const auto end = static_cast<TokenId>(bytes.size());
+  const std::vector<TokenId> ends = {end};
+  GrammarCompiler compiler([&] { return AnswerVocabulary{.bytes = bytes, .not_first = {}}; });
+  for (const char* schema :
+       {R"({"type": "string"})", R"({"type": "string", "maxLength": 9})",
+        R"({"type": "string", "minLength": 2})", R"({"type": "string", "pattern": "^.{1,5}$"})",
+        R"({"type": "string", "pattern": "^[^a]+$"})", R"({"type": "string", "format": "email"})",
+        R"({"type": "string", "format": "uri"})", R"({"type": "string", "format": "uuid"})",
+        R"({"type": "string", "format": "date-time"})",
+        R"({"type": "string", "format": "json-pointer"})",
+        R"({"type": "string", "format": "relative-json-pointer"})",
+        R"({"type": "object", "additionalProperties": {"type": "string", "maxLength": 3}})",
+        R"({"type": "object", "patternProperties": {"^.b*$": {"type": "null"}}})",
+        R"({"type": "object", "propertyNames": {"pattern": "^\\S*$"},
+            "additionalProperties": {"type": "integer"}})"}) {
+    const auto grammar = compiler.Compile({Kind::kJsonSchema, schema});
+    ASSERT_TRUE(grammar.ok()) << schema << ": " << grammar.status();
+    std::mt19937 random(1);
+    int whole = 0;
+    for (int answer = 0; answer < 200; ++answer) {
+      auto matcher = (*grammar)->NewMatcher(ends);
+      std::string text;
+      while (!matcher->has_ended() && text.size() < 200) {
+        const auto mask = matcher->Mask();
+        ASSERT_TRUE(mask.ok()) << mask.status();
+        std::vector<TokenId> allowed;
+        for (TokenId token = 0; token <= end; ++token) {
+          if (Allows(**mask, token)) allowed.push_back(token);
+        }
+        // Ends, closes and control characters more often than by chance.
+        TokenId token = allowed[random() % allowed.size()];
+        if (random() % 4 == 0) token = random() % 2 == 0 ? allowed.front() : allowed.back();
+        if (token != end) text += bytes[token];
+        ASSERT_TRUE(matcher->Accept(token).ok());
+      }
+      if (!matcher->has_ended()) continue;
+      ++whole;
+      ASSERT_TRUE(nlohmann::json::accept(text)) << schema << ": " << text;
+    }
+    EXPECT_GT(whole, 0) << schema;
+  }
 }
 
 TEST_F(GrammarMatcherTest, LargeAndDeepGrammarsAreRefused) {
