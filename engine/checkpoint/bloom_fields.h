@@ -10,6 +10,9 @@ namespace pagoda {
 // Everything except the tokens that end a text. The fields have other names than Llama's.
 void ReadBloom(FieldReader& reader, ModelConfig& config);
 
+// What all BLOOMs have in common, from any file. Needs hidden_size, num_heads and the layers.
+void SetBloomParts(ModelConfig& config);
+
 }  // namespace pagoda
 
 #endif  // PAGODA_ENGINE_CHECKPOINT_BLOOM_FIELDS_H_

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/error.h"
+#include "engine/checkpoint/bloom_fields.h"
 #include "engine/checkpoint/gguf_deepseek_fields.h"
 #include "engine/checkpoint/gguf_expert_fields.h"
 #include "engine/checkpoint/gguf_fields.h"
@@ -34,6 +35,7 @@ struct GgufArchitecture {
   bool query_key_norm = false;
   bool is_gemma = false;
   bool is_phi3 = false;
+  bool is_bloom = false;
   uint32_t window_period = 0;  // Every window_period-th layer has no window; 0: all have it.
   float sliding_theta = 0.0f;  // The base for layers with a window; 0: the common base.
   uint32_t large_layers = 0;   // A model with this number of layers scales scores by hidden_size.
@@ -66,6 +68,7 @@ constexpr GgufArchitecture kGgufArchitectures[] = {
      .sliding_theta = 1e4f,
      .large_layers = kGemma3LargeLayers},
     {.name = "phi3", .hugging_face = "Phi3ForCausalLM", .is_phi3 = true},
+    {.name = "bloom", .hugging_face = "BloomForCausalLM", .is_bloom = true},
     {.name = "deepseek2",
      .hugging_face = "DeepseekV2ForCausalLM",
      .experts = GgufExperts::kDeepseek},
@@ -101,7 +104,8 @@ void ReadShape(GgufFields& reader, const GgufArchitecture& architecture, ModelCo
   config.num_heads = reader.Count("attention.head_count", 1024);
   config.layers.resize(reader.Count("block_count", 1024));
   config.max_position_embeddings = reader.Count("context_length", 1u << 26);
-  config.rms_norm_eps = reader.Positive("attention.layer_norm_rms_epsilon");
+  config.rms_norm_eps = reader.Positive(architecture.is_bloom ? "attention.layer_norm_epsilon"
+                                                              : "attention.layer_norm_rms_epsilon");
   ReadKvHeads(reader, config);
 }
 
@@ -225,6 +229,7 @@ RotaryConfig ReadPhi3Rotary(GgufFields& reader, const GgufFile& file,
 
 void ReadRotaries(GgufFields& reader, const GgufFile& file, const GgufArchitecture& architecture,
                   ModelConfig& config) {
+  if (architecture.is_bloom) return;
   if (architecture.is_phi3) {
     config.rotaries = {ReadPhi3Rotary(reader, file, architecture, config)};
     return;
@@ -257,6 +262,19 @@ void FillGemma(GgufFields& reader, const GgufFile& file, const GgufArchitecture&
     config.query_scale =
         1.0f / std::sqrt(static_cast<float>(config.hidden_size / config.num_heads));
   }
+}
+
+// Every head of a BLOOM has its own K and V.
+void FillBloom(GgufFields& reader, ModelConfig& config) {
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.num_kv_heads != config.num_heads) {
+      reader.Refuse("attention.head_count_kv", absl::StrCat("head_count ", config.num_heads));
+    }
+  }
+  if (config.hidden_size != config.num_heads * config.head_dim) {
+    reader.Refuse("embedding_length", absl::StrCat("a multiple of head_count ", config.num_heads));
+  }
+  SetBloomParts(config);
 }
 
 // The size of the vocabulary is the embedding's number of rows. Without a head in the file, the
@@ -308,8 +326,8 @@ absl::StatusOr<const GgufArchitecture*> FindArchitecture(const GgufFile& file) {
       Reason::kInvalidCheckpoint,
       absl::StrCat(file.path(), ": general.architecture is ",
                    name == nullptr ? "missing" : name->substr(0, 80),
-                   "; it must be llama, qwen2, qwen3, qwen3moe, gpt-oss, gemma2, gemma3, phi3 or "
-                   "deepseek2"));
+                   "; it must be llama, qwen2, qwen3, qwen3moe, gpt-oss, gemma2, gemma3, phi3, "
+                   "deepseek2 or bloom"));
 }
 
 // Refuses options that would change the result.
@@ -349,6 +367,7 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file) {
   } else if ((*architecture)->experts != GgufExperts::kNone) {
     FillGgufExperts(reader, (*architecture)->experts, config);
   }
+  if ((*architecture)->is_bloom) FillBloom(reader, config);
   if ((*architecture)->is_gemma) FillGemma(reader, file, **architecture, config);
   if (reader.Find("attention.scale") != nullptr) {
     config.query_scale = reader.Positive("attention.scale");

@@ -10,7 +10,7 @@ namespace pagoda {
 
 // Reads it from the file's metadata. For missing keys it follows llama.cpp's rules.
 // general.architecture is llama (Llama and Mistral), qwen2, qwen3, qwen3moe, gpt-oss,
-// gemma2, gemma3, phi3 or deepseek2.
+// gemma2, gemma3, phi3, deepseek2 or bloom.
 // ModelConfig::architecture is transformers' name for it. Errors: INVALID_CHECKPOINT with the path
 // and the key.
 absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file);

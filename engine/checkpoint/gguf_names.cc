@@ -49,6 +49,15 @@ constexpr NamePair kOfDeepseek[] = {{"attn_q_a", "self_attn.q_a_proj"},
                                     {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
                                     {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
                                     {"ffn_down_shexp", "mlp.shared_experts.down_proj"}};
+constexpr NamePair kOutsideBloom[] = {{"token_embd", "word_embeddings"},
+                                      {"token_embd_norm", "word_embeddings_layernorm"},
+                                      {"output_norm", "ln_f"}};
+// attn_qkv has the rows of all queries, then keys, then values. Hugging Face's query_key_value has
+// the three of each head together, so this has a name of its own.
+constexpr NamePair kOfBloom[] = {
+    {"attn_norm", "input_layernorm"},        {"attn_qkv", "self_attention.qkv_proj"},
+    {"attn_output", "self_attention.dense"}, {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_up", "mlp.dense_h_to_4h"},         {"ffn_down", "mlp.dense_4h_to_h"}};
 // llama.cpp's ffn_norm is the norm before the MLP. In Llama, Hugging Face's
 // post_attention_layernorm is that norm; in Gemma it is a norm behind attention. gpt-oss has
 // Llama's norm by Gemma's name.
@@ -149,8 +158,30 @@ std::optional<std::string> OwnName(absl::string_view gguf_name, const ModelConfi
   return absl::StrCat(layer, *found, ".weight");
 }
 
+std::optional<std::string> BloomName(absl::string_view gguf_name) {
+  const absl::string_view stem = StemOf(gguf_name);
+  const absl::string_view suffix = SuffixOf(gguf_name);
+  if (suffix != ".weight" && suffix != ".bias") return std::nullopt;
+  if (gguf_name == "output.weight") return "lm_head.weight";
+  if (const auto found = Lookup(kOutsideBloom, stem)) {
+    return absl::StrCat("transformer.", *found, suffix);
+  }
+  const std::optional<LayerTensor> tensor = ParseLayerTensor(stem, suffix);
+  if (!tensor.has_value()) return std::nullopt;
+  const auto found = Lookup(kOfBloom, tensor->stem);
+  if (!found.has_value()) return std::nullopt;
+  return absl::StrCat("transformer.h.", tensor->layer, ".", *found, suffix);
+}
+
+std::optional<std::string> NameOf(absl::string_view gguf_name, const ModelConfig& config) {
+  if (config.names == TensorNames::kBloom) return BloomName(gguf_name);
+  std::optional<std::string> name = OwnName(gguf_name, config);
+  return name.has_value() ? name : HuggingFaceName(gguf_name, config.post_norms);
+}
+
 // Whether the tensor is a part of the configuration, which has been read.
 bool IsOfConfig(absl::string_view gguf_name, const ModelConfig& config) {
+  if (config.rotaries.empty()) return false;
   if (gguf_name == kGgufRotaryDivisors) return true;
   return config.rotaries[0].scaling == RotaryConfig::Scaling::kLongRope &&
          (gguf_name == kGgufShortFactors || gguf_name == kGgufLongFactors);
@@ -184,8 +215,7 @@ absl::StatusOr<TranslatedTensors> TranslateTensors(const GgufFile& file,
   TranslatedTensors result;
   for (const auto& [gguf_name, tensor] : file.tensors()) {
     if (IsOfConfig(gguf_name, config)) continue;
-    std::optional<std::string> name = OwnName(gguf_name, config);
-    if (!name.has_value()) name = HuggingFaceName(gguf_name, config.post_norms);
+    const std::optional<std::string> name = NameOf(gguf_name, config);
     const auto refuse = [&](const auto&... what) {
       return MakeError(Reason::kInvalidCheckpoint,
                        absl::StrCat(file.path(), ": tensor ", gguf_name.substr(0, 80), what...));

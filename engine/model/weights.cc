@@ -161,8 +161,11 @@ ModelWeights::Layer LoadBloomLayer(WeightLoader& load, uint32_t layer) {
   const std::string prefix = absl::StrCat("transformer.h.", layer, ".");
   ModelWeights::Layer weights;
   weights.attention_norm = load.Norm(prefix + "input_layernorm", hidden);
+  const std::string ordered = prefix + "self_attention.qkv_proj";  // GGUF.
   weights.attention.query_key_value =
-      LoadBloomAttention(load, prefix + "self_attention.query_key_value");
+      load.Has(ordered + ".weight")
+          ? load.Linear({{ordered, 3 * hidden}}, hidden, Bias::kHas)
+          : LoadBloomAttention(load, prefix + "self_attention.query_key_value");
   weights.attention_output =
       load.Linear({{prefix + "self_attention.dense", hidden}}, hidden, Bias::kHas);
   weights.mlp_norm = load.Norm(prefix + "post_attention_layernorm", hidden);

@@ -2,6 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 namespace pagoda {
 namespace {
@@ -142,6 +143,13 @@ absl::Status LoadAll(const std::string& path) {
   const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(path);
   if (!checkpoint.ok()) return checkpoint.status();
   for (const auto& [name, shape] : ExpectedTensors(*config)) {
+    // GGUF files of BLOOM have these rows in another order.
+    if (absl::StrContains(name, "query_key_value") && !checkpoint->Has(name)) {
+      const std::string ordered = absl::StrReplaceAll(name, {{"query_key_value", "qkv_proj"}});
+      const absl::Status found = checkpoint->Find(ordered, shape).status();
+      if (!found.ok()) return found;
+      continue;
+    }
     // Newer GGUF files of DeepSeek have two tensors instead.
     if (absl::EndsWith(name, ".kv_b_proj.weight") && !checkpoint->Has(name)) {
       if (absl::Status split = FindSplit(*checkpoint, *config, name); !split.ok()) return split;

@@ -1,4 +1,4 @@
-// Phi 3 and DeepSeek in GGUF files: metadata, names and tensors that are configuration.
+// Phi 3, DeepSeek and BLOOM in GGUF files: metadata, names and tensors that are configuration.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -252,6 +252,33 @@ TEST(GgufDeepseekTest, RefusesWhatItCannotRunByTheKeysName) {
   EXPECT_THAT(file.Refusal(), HasSubstr("because there is a correction"));
 }
 
+TEST(GgufBloomTest, ReadsWhatConfigJsonSays) {
+  File file = {.keys = GgufKeys("bloom")};
+  for (const char* key : {"attention.key_length", "attention.value_length", "rope.dimension_count",
+                          "attention.layer_norm_rms_epsilon"}) {
+    file.keys.erase(key);
+  }
+  file.keys["attention.head_count_kv"] = GgufUint32("bloom.attention.head_count_kv", 4);
+  EXPECT_THAT(file.Refusal(), HasSubstr("bloom.attention.layer_norm_epsilon is missing"));
+  file.keys["epsilon"] = GgufFloat32("bloom.attention.layer_norm_epsilon", 1e-3f);
+  const ModelConfig config = file.Config();
+  EXPECT_EQ(config.architecture, "BloomForCausalLM");
+  EXPECT_EQ(config.names, TensorNames::kBloom);
+  EXPECT_EQ(config.head_dim, 16u);
+  EXPECT_EQ(config.query_scale, 0.25f);
+  EXPECT_EQ(config.rms_norm_eps, 1e-3f);
+  EXPECT_EQ(config.activation, Activation::kGeluTanh);
+  EXPECT_TRUE(config.alibi && config.layer_norms && config.embedding_norm && config.mlp_bias &&
+              config.attention_bias && config.output_bias && !config.gated_mlp);
+  EXPECT_TRUE(config.rotaries.empty());
+  EXPECT_TRUE(config.tie_word_embeddings);
+  file.keys["attention.head_count_kv"] = GgufUint32("bloom.attention.head_count_kv", 2);
+  EXPECT_THAT(file.Refusal(), HasSubstr("head_count_kv is 2; it must be head_count 4"));
+  file.keys["attention.head_count_kv"] = GgufUint32("bloom.attention.head_count_kv", 6);
+  file.keys["attention.head_count"] = GgufUint32("bloom.attention.head_count", 6);
+  EXPECT_THAT(file.Refusal(), HasSubstr("embedding_length is 64; it must be a multiple"));
+}
+
 // A tensor's name has its meaning only in the architecture that has it.
 TEST(GgufDeepseekTest, OtherArchitecturesDoNotHaveTheseTensors) {
   struct Case {
@@ -262,6 +289,7 @@ TEST(GgufDeepseekTest, OtherArchitecturesDoNotHaveTheseTensors) {
   for (const Case& c :
        {Case{"llama3_tiny_f16_gguf", "blk.1.ffn_down.weight", "blk.1.attn_qkv.weight"},
         Case{"llama3_tiny_f16_gguf", "blk.1.ffn_gate.weight", "blk.1.attn_q_a.weight"},
+        Case{"bloom_tiny_gguf", "blk.0.ffn_down.weight", "blk.0.ffn_gate.weight"},
         Case{"deepseek_v2_tiny_gguf", "blk.1.attn_kv_b.weight", "blk.1.attn_qkvb.weight"},
         Case{"deepseek_v3_tiny_gguf", "blk.1.exp_probs_b.bias", "blk.1.exp_probs_c.bias"},
         Case{"phi3_longrope_tiny_f32_gguf", "blk.1.attn_qkv.weight", "blk.1.attn_q_b.weight"}}) {

@@ -58,6 +58,7 @@ inline constexpr GoldenModel kGoldenModels[] = {
     {"gpt_oss_tiny_mxfp4_gguf", "gpt_oss_tiny_mxfp4"},
     {"qwen3_moe_tiny_gguf", "qwen3_moe_tiny_gguf"},
     {"bloom_tiny", "bloom_tiny"},
+    {"bloom_tiny_gguf", "bloom_tiny_gguf"},
 };
 
 std::string GoldenDir(const std::string& name);

@@ -24,8 +24,9 @@ void Check(const std::string& content) {
   CheckConfig(*config);
   const absl::StatusOr<TranslatedTensors> tensors = TranslateTensors(*file, *config);
   if (!tensors.ok()) return CheckRefusal(tensors.status(), memory.path());
-  size_t weights = file->tensors().size() - file->tensors().count(kGgufRotaryDivisors);
-  if (config->rotaries[0].scaling == RotaryConfig::Scaling::kLongRope) weights -= 2;
+  size_t weights = file->tensors().size();
+  if (!config->rotaries.empty()) weights -= file->tensors().count(kGgufRotaryDivisors);
+  if (RotaryRangeOf(*config, ~uint64_t{0}) == RotaryRange::kLong) weights -= 2;
   PAGODA_CHECK(tensors->tensors.size() == weights, "every tensor has one other name");
 }
 

@@ -238,8 +238,8 @@ PHI3 = {
 
 @torch.no_grad()
 def write_phi3(model, network, path, type_name):
-    """The matrices of a layer's inputs in F32 or in `type_name`, which `network` then has as well;
-    the others in BF16 or in `type_name`."""
+    """F32 (the others than qkv_proj in BF16), or all matrices in `type_name`, which `network` then
+    has as well."""
     config = model.config
     rope = config["rope_parameters"]
     writer = gguf.GGUFWriter(path, "phi3")
@@ -258,8 +258,7 @@ def write_phi3(model, network, path, type_name):
         if parameter.dim() == 1:
             writer.add_tensor(tensor_name(PHI3, name), parameter.numpy())
         elif type_name == "F32":
-            is_input = "qkv_proj" in name or "gate_up_proj" in name
-            add_rounded(writer, tensor_name(PHI3, name), parameter, "F32" if is_input else "BF16")
+            add_rounded(writer, tensor_name(PHI3, name), parameter, "F32" if "qkv_proj" in name else "BF16")
         else:
             add_rounded(writer, tensor_name(PHI3, name), parameter, type_name)
     finish(writer)
@@ -348,4 +347,54 @@ def write_deepseek(model, network, path, split):
     for name, buffer in network.named_buffers():
         if name.endswith("e_score_correction_bias"):
             writer.add_tensor(f"blk.{name.split('.')[2]}.exp_probs_b.bias", buffer.numpy().astype(numpy.float32))
+    finish(writer)
+
+
+BLOOM = {
+    "word_embeddings": "token_embd",
+    "word_embeddings_layernorm": "token_embd_norm",
+    "ln_f": "output_norm",
+    "input_layernorm": "attn_norm",
+    "self_attention.query_key_value": "attn_qkv",
+    "self_attention.dense": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.dense_h_to_4h": "ffn_up",
+    "mlp.dense_4h_to_h": "ffn_down",
+}
+
+
+@torch.no_grad()
+def write_bloom(model, network, path):
+    """Matrices in Q8_0, which `network` then has as well."""
+    config = model.config
+    hidden, heads = config["hidden_size"], config["n_head"]
+    writer = gguf.GGUFWriter(path, "bloom")
+    writer.add_context_length(2048)
+    writer.add_embedding_length(hidden)
+    writer.add_feed_forward_length(4 * hidden)
+    writer.add_block_count(config["n_layer"])
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(heads)
+    writer.add_layer_norm_eps(network.config.layer_norm_epsilon)
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_tokenizer_model("none")
+    writer.add_array("tokenizer.ggml.tokens", [f"t{i}" for i in range(config["vocab_size"])])
+    writer.add_eos_token_id(2)
+    for name, parameter in network.named_parameters():
+        parts = name.removeprefix("transformer.").split(".")
+        prefix = ""
+        if parts[0] == "h":
+            prefix = f"blk.{parts[1]}."
+            parts = parts[2:]
+        target = prefix + BLOOM[".".join(parts[:-1])] + "." + parts[-1]
+        ordered = parameter
+        if "query_key_value" in name:  # From [heads][q, k, v] to [q, k, v][heads].
+            split = parameter.view(heads, 3, hidden // heads, -1)
+            ordered = split.transpose(0, 1).reshape(parameter.shape).contiguous()
+        if parameter.dim() == 1:
+            writer.add_tensor(target, ordered.numpy())
+            continue
+        add_rounded(writer, target, ordered, "Q8_0")
+        if "query_key_value" in name:
+            split.copy_(ordered.view(3, heads, hidden // heads, -1).transpose(0, 1))
     finish(writer)

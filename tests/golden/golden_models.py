@@ -290,6 +290,13 @@ MODELS = [
         dtype=torch.bfloat16,
         wrong=(dict(n_head=4), dict(layer_norm_epsilon=0.1)),
     ),
+    # The same in GGUF, which has queries, keys and values one after the other.
+    Model(
+        name="bloom_tiny_gguf",
+        family="Bloom",
+        config=dict(vocab_size=128, hidden_size=64, n_layer=1, n_head=4),
+        dtype=torch.bfloat16,
+    ),
     # A Gemma 3 as in llama.cpp: its rule for the layers with a window, and a scale from head_dim.
     Model(
         name="gemma3_tiny_bf16_gguf",

@@ -90,6 +90,8 @@ def write(model, output, only_beams):
         golden_gguf.write_qwen3_moe(model, network, folder / "model.gguf")
     elif model.family.startswith("Deepseek") and model.name.endswith("_gguf"):
         golden_gguf.write_deepseek(model, network, folder / "model.gguf", split=model.family == "DeepseekV3")
+    elif model.family == "Bloom" and model.name.endswith("_gguf"):
+        golden_gguf.write_bloom(model, network, folder / "model.gguf")
     elif model.name.endswith("_gguf"):
         golden_gguf.write_bf16(model, network, folder / "model.gguf")
     else:
