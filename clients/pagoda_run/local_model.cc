@@ -178,6 +178,13 @@ absl::StatusOr<LocalAnswer> LocalModel::Answer(Request request) {
         absl::StrCat("the prompt has ", FormatCount(prompt_tokens), " tokens, the context ",
                      FormatCount(context_), ": it has no room for an answer (--context)"));
   }
+  std::shared_ptr<const CompiledGrammar> grammar;
+  if (request.structured.has_value()) {
+    absl::StatusOr<std::shared_ptr<const CompiledGrammar>> compiled =
+        text_.CompileGrammar(*request.structured);
+    if (!compiled.ok()) return compiled.status();
+    grammar = *std::move(compiled);
+  }
   const auto room = static_cast<uint32_t>(context_ - prompt_tokens);
   Stream stream;
   LocalAnswer answer;
@@ -193,6 +200,7 @@ absl::StatusOr<LocalAnswer> LocalModel::Answer(Request request) {
        .adapter = options_.adapter.empty() ? "" : kAdapterName,
        .sampling = request.sampling,
        .max_draft_tokens = request.max_draft_tokens,
+       .grammar = std::move(grammar),
        // With a token the answer ends early and has a report.
        .ends_sample = [this](const GeneratedToken&) { return is_stopping_.load(); },
        .cancelled = [this, &stream] { return is_stopping_ && !stream.has_begun; }},

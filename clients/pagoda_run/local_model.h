@@ -15,6 +15,7 @@
 #include "engine/choices.h"
 #include "engine/engine.h"
 #include "engine/model/gpu_report.h"
+#include "engine/structured/grammar.h"
 #include "engine/text/model_text.h"
 #include "pools/layout.h"
 
@@ -77,13 +78,14 @@ class LocalModel {
     uint32_t max_new_tokens = 1;  // Fewer if the context ends before.
     SamplingParams sampling;
     uint32_t max_draft_tokens = 0;
+    std::optional<StructuredOutput> structured = std::nullopt;  // What the text must be.
     // All are called on the caller's thread, and may be empty. `on_token` gets the text that the
     // token completes. `on_prompt` is called some times a second until the first token.
     std::function<void(TokenId token, const std::string& text)> on_token = nullptr;
     std::function<void(uint64_t done_tokens, uint64_t tokens)> on_prompt = nullptr;
   };
-  // Answers, and returns when the answer is complete or stopped. Errors: those of Engine::Submit
-  // and of the report; INVALID_PROMPT if the prompt fills the context.
+  // Answers, and returns when the answer is complete or stopped. Errors: those of Engine::Submit,
+  // ModelText::CompileGrammar and the report; INVALID_PROMPT if the prompt fills the context.
   absl::StatusOr<LocalAnswer> Answer(Request request);
 
   // Ends the running answer after its next token. Returns false if there is none.

@@ -38,6 +38,7 @@ constexpr char kFooter[] = R"(Examples:
   pagoda-run model.gguf --system 'Answer in one line.' --temperature 0.7
   pagoda-run DIR --prompt 'Once upon a time' --max-new-tokens 40
   pagoda-run DIR --tokens 1,2,3 --json
+  pagoda-run DIR --prompt 'Is water wet?' --regex 'yes|no'
   pagoda-run DIR --tokens 1,2,3 --kv basic --backend reference    the same ids, to compare
 
 In a chat each line of standard input is a turn. /reset starts a new conversation. /quit or the end
@@ -109,6 +110,8 @@ class Runner {
     const absl::StatusOr<std::vector<TokenId>> stops = ParseTokens(options_.stop_tokens);
     if (!stops.ok()) return stops.status();
     prompt.stop_tokens.insert(prompt.stop_tokens.end(), stops->begin(), stops->end());
+    absl::StatusOr<std::optional<StructuredOutput>> format = ReadFormat(options_.format);
+    if (!format.ok()) return format.status();
     const bool is_json = options_.output == OutputFormat::kJson;
     const bool is_ids = !options_.tokens.empty();
     const char* separator = "";
@@ -116,7 +119,8 @@ class Runner {
     LocalModel::Request request{.prompt = std::move(prompt),
                                 .max_new_tokens = options_.max_new_tokens,
                                 .sampling = SamplingOf(options_.sampling),
-                                .max_draft_tokens = options_.sampling.max_draft_tokens};
+                                .max_draft_tokens = options_.sampling.max_draft_tokens,
+                                .structured = *std::move(format)};
     request.on_prompt = [&](uint64_t done, uint64_t) { bar.Update(done, "tokens", absl::Now()); };
     request.on_token = [&, first = true](TokenId token, const std::string& text) mutable {
       if (std::exchange(first, false)) bar.Clear();

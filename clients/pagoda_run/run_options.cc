@@ -86,6 +86,7 @@ void AddRunOptions(CLI::App& app, RunOptions& options) {
   AddModelOptions(app, options.model);
   AddPromptOptions(app, options);
   AddSamplingOptions(app, options.sampling, "The seed of sampling");
+  AddFormatOptions(app, options.format);
   // Nothing else shares the engine and the cache.
   app.remove_option(app.get_option("--priority"));
   app.remove_option(app.get_option("--salt"));

@@ -6,6 +6,7 @@
 
 #include "clients/pagoda_run/local_model.h"
 #include "clients/pagodactl/command.h"
+#include "clients/pagodactl/format_options.h"
 #include "clients/pagodactl/sampling_options.h"
 
 namespace CLI {
@@ -24,6 +25,7 @@ struct RunOptions {
   std::string system;
   uint32_t max_new_tokens = 256;
   SamplingOptions sampling;
+  FormatOptions format;
   OutputFormat output = OutputFormat::kTable;
 
   bool chats() const { return prompt.empty() && prompt_file.empty() && tokens.empty(); }

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
+#include "clients/pagodactl/format_options.h"
 #include "clients/pagodactl/interrupt.h"
 #include "clients/pagodactl/sampling_options.h"
 #include "clients/pagodactl/terminal.h"
@@ -34,6 +35,7 @@ constexpr char kHelp[] =
 
 struct ChatOptions {
   SamplingOptions sampling;
+  FormatOptions format;
   std::string system;
   std::string tools_file;
   std::string template_kwargs;
@@ -202,6 +204,7 @@ absl::Status RunChat(const GlobalOptions& globals, const ChatOptions& options) {
   if (!options.tools_file.empty()) {
     if (absl::Status status = ReadTools(options.tools_file, request); !status.ok()) return status;
   }
+  if (absl::Status read = ApplyFormat(options.format, request); !read.ok()) return read;
   const auto channel = ConnectToDaemon(globals);
   if (!channel.ok()) return channel.status();
   Chat chat(globals, options, std::move(request), v1::EngineService::NewStub(*channel));
@@ -232,11 +235,13 @@ void AddChatCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen)
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   AddSamplingOptions(*command, options->sampling, "The seed of sampling");
+  AddFormatOptions(*command, options->format);
   command->footer(absl::StrCat(kHelp,
                                "\n\nExamples:\n"
                                "  pagodactl chat\n"
                                "  pagodactl chat --system 'Answer in one line.' --temperature 0.7\n"
                                "  pagodactl chat --template-kwargs '{\"enable_thinking\": false}'\n"
+                               "  pagodactl chat --json-schema answer.json\n"
                                "  printf 'Hello\\nAnd again\\n' | pagodactl chat -o json"));
   command->callback([&globals, &chosen, options] {
     chosen = [&globals, options] { return RunChat(globals, *options); };

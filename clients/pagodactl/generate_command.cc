@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
+#include "clients/pagodactl/format_options.h"
 #include "clients/pagodactl/interrupt.h"
 #include "clients/pagodactl/sampling_options.h"
 #include "clients/pagodactl/terminal.h"
@@ -37,6 +38,7 @@ struct GenerateOptions {
   std::string source;
   std::string adapter;
   SamplingOptions sampling;
+  FormatOptions format;
   std::optional<uint32_t> top_logprobs;
   uint32_t beams = 1;
   std::optional<float> length_penalty;
@@ -89,6 +91,7 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(const GlobalOptions& globals,
   if (!options.source.empty()) request.mutable_source()->set_address(options.source);
   request.set_adapter(options.adapter);
   ApplySampling(options.sampling, request);
+  if (absl::Status read = ApplyFormat(options.format, request); !read.ok()) return read;
   if (options.top_logprobs.has_value()) request.set_top_logprobs(*options.top_logprobs);
   if (options.beams > 1) request.set_beam_width(options.beams);
   if (options.length_penalty.has_value()) request.set_length_penalty(*options.length_penalty);
@@ -293,6 +296,7 @@ void AddGenerateCommand(CLI::App& app, const GlobalOptions& globals, Action& cho
   AddPromptOptions(*command, *options);
   AddAnswerOptions(*command, *options);
   AddSamplingOptions(*command, options->sampling, "The seed of the random prompt and of sampling");
+  AddFormatOptions(*command, options->format);
   command->footer(
       "Examples:\n"
       "  pagodactl generate --prompt 'Once upon a time'\n"
@@ -300,6 +304,7 @@ void AddGenerateCommand(CLI::App& app, const GlobalOptions& globals, Action& cho
       "  pagodactl generate --random-prompt 64 --seed 7 --max-new-tokens 40\n"
       "  pagodactl generate --prompt-tokens 1,2,3 --temperature 0.8 --top-p 0.95 --samples 4\n"
       "  pagodactl generate --prompt-tokens 1,2,3 --beams 4 --samples 2 --length-penalty 0.8\n"
+      "  pagodactl generate --prompt 'Is water wet?' --regex 'yes|no'\n"
       "  echo 5 6 7 | pagodactl generate --prompt-file - -o json");
   command->callback([&globals, &chosen, options] {
     chosen = [&globals, options] { return RunGenerate(globals, *options); };

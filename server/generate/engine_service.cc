@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "manager/tenants.h"
 #include "server/generate/generate_prompt.h"
+#include "server/generate/structured_output.h"
 #include "server/rpc/reactors.h"
 #include "wire/served_fields.h"
 #include "wire/vocabulary.h"
@@ -42,12 +43,14 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
                            [admission = admission_, identity = caller->identity] {
                              return admission->CheckStillKnown(identity);
                            });
-  if (request->prompt_text().empty() && request->messages().empty()) {
+  if (request->prompt_text().empty() && request->messages().empty() &&
+      !request->has_structured_output()) {
     Submit(*request, *std::move(caller), stream);
     return stream;
   }
-  // A long text takes milliseconds, too long for a gRPC thread. The request and its context exist
-  // as long as the call, and the call cannot end before Submit or Refuse.
+  // A long text takes milliseconds, and a grammar can take seconds: too long for a gRPC thread. The
+  // request and its context exist as long as the call, and the call cannot end before Submit or
+  // Refuse.
   const TenantId tenant = caller->identity.tenant;
   if (absl::Status status = tokenizing_.CheckCapacity(tenant); !status.ok()) {
     stream->Refuse(status);
@@ -71,6 +74,10 @@ void EngineService::Submit(const v1::GenerateRequest& request, Caller caller,
   absl::StatusOr<GeneratePrompt> prompt =
       ReadPrompt(request, *text_, engine_->model(), absl::Now());
   if (!prompt.ok()) return stream->Refuse(prompt.status());
+  absl::StatusOr<std::shared_ptr<const CompiledGrammar>> grammar =
+      ReadStructuredOutput(request, *text_);
+  if (!grammar.ok()) return stream->Refuse(grammar.status());
+  prompt->grammar = *std::move(grammar);
   stream->Submit(engine_, request, *std::move(prompt), std::move(caller.name_space),
                  std::move(caller.tenant));
 }

@@ -1,11 +1,13 @@
 #ifndef PAGODA_SERVER_GENERATE_GENERATE_PROMPT_H_
 #define PAGODA_SERVER_GENERATE_GENERATE_PROMPT_H_
 
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/checkpoint/model_config.h"
+#include "engine/structured/grammar.h"
 #include "engine/text/model_text.h"
 #include "pagoda/v1/engine.pb.h"
 #include "pools/types.h"
@@ -15,7 +17,8 @@ namespace pagoda::server {
 // Turns a request's prompt into the form that the engine takes.
 struct GeneratePrompt {
   std::vector<TokenId> tokens;
-  std::vector<TokenId> stop_tokens;  // The request's and, for a text, the model's.
+  std::vector<TokenId> stop_tokens;                // The request's and, for a text, the model's.
+  std::shared_ptr<const CompiledGrammar> grammar;  // As in GenerateRequest.
   // The tokenizer that decodes the answer; null if the prompt was token ids.
   const Tokenizer* tokenizer = nullptr;
 };

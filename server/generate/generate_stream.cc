@@ -22,7 +22,8 @@ GenerateRequest RequestFromProto(const v1::GenerateRequest& proto, GeneratePromp
                           .beam_width = std::max(1u, proto.beam_width()),
                           .early_stopping = proto.early_stopping(),
                           .tenant = std::move(tenant),
-                          .fetch_source = proto.source().address()};
+                          .fetch_source = proto.source().address(),
+                          .grammar = std::move(prompt.grammar)};
   constexpr uint32_t kMostPriority = std::numeric_limits<int32_t>::max();
   request.priority = static_cast<int32_t>(std::min(proto.priority(), kMostPriority));
   if (proto.has_length_penalty()) request.length_penalty = proto.length_penalty();

@@ -13,6 +13,7 @@
 #include "server/openai/api_conversation.h"
 #include "server/openai/api_error.h"
 #include "server/openai/api_fields.h"
+#include "server/openai/api_structured.h"
 
 namespace pagoda::server {
 namespace {
@@ -211,7 +212,6 @@ void RefuseTheRest(ApiFields& fields, const ApiRequest& request) {
   } else {
     fields.RefuseUnless("functions", nlohmann::json::array());
     fields.RefuseUnless("function_call", "none");
-    fields.RefuseUnless("response_format", {{"type", "text"}});
     fields.RefuseUnless("modalities", {"text"});
     fields.Ignore("parallel_tool_calls");
   }
@@ -239,6 +239,7 @@ absl::StatusOr<ApiRequest> ParseApiRequest(Kind kind, absl::string_view body) {
   ReadStreaming(fields, request);
   ReadExtensions(fields, request);
   ReadBeams(fields, request);
+  ReadStructured(fields, body, request);
   RefuseTheRest(fields, request);
   if (absl::Status status = fields.Finish(); !status.ok()) return status;
   return request;

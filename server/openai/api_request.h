@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/schedule/sampling.h"
+#include "engine/structured/grammar.h"
 #include "engine/text/chat_format.h"
 #include "pools/types.h"
 
@@ -34,6 +35,7 @@ struct ApiRequest {
   SamplingParams sampling;
   bool has_seed = false;
   std::vector<std::string> stop;
+  std::optional<StructuredOutput> structured;  // Of `response_format` or a field of vLLM.
   bool stream = false;
   bool include_usage = false;
   // Pagoda's extensions.

@@ -184,17 +184,28 @@ void OpenAiApi::Post(Kind kind, const HttpRequest& request, HttpExchange& exchan
   Answer(*asked, *std::move(place), exchange);
 }
 
-absl::StatusOr<std::vector<std::vector<TokenId>>> OpenAiApi::PromptsQueued(
-    const ApiRequest& request, const Identity& caller, size_t bytes) const {
+absl::StatusOr<OpenAiApi::Prepared> OpenAiApi::PrepareQueued(const ApiRequest& request,
+                                                             const Identity& caller,
+                                                             size_t bytes) const {
   if (absl::Status status = tokenizing_->CheckCapacity(caller.tenant); !status.ok()) return status;
-  absl::StatusOr<std::vector<std::vector<TokenId>>> prompts;
+  absl::StatusOr<Prepared> prepared;
   absl::Notification done;
   tokenizing_->RunLater(caller.tenant, bytes, [&] {
-    prompts = PromptsOf(request);
+    prepared = Prepare(request);
     done.Notify();
   });
   done.WaitForNotification();
-  return prompts;
+  return prepared;
+}
+
+absl::StatusOr<OpenAiApi::Prepared> OpenAiApi::Prepare(const ApiRequest& request) const {
+  absl::StatusOr<std::vector<std::vector<TokenId>>> prompts = PromptsOf(request);
+  if (!prompts.ok()) return prompts.status();
+  if (!request.structured.has_value()) return Prepared{*std::move(prompts), nullptr};
+  absl::StatusOr<std::shared_ptr<const CompiledGrammar>> grammar =
+      text_->CompileGrammar(*request.structured);
+  if (!grammar.ok()) return grammar.status();
+  return Prepared{*std::move(prompts), *std::move(grammar)};
 }
 
 absl::StatusOr<std::vector<std::vector<TokenId>>> OpenAiApi::PromptsOf(
@@ -286,12 +297,12 @@ absl::StatusOr<OpenAiApi::Asked> OpenAiApi::Read(Kind kind, const Identity& call
   if (!request->stop.empty() && !text_->tokenizer.ok()) return text_->tokenizer.status();
   const absl::StatusOr<GenerateRequest> wanted = ToEngine(*request, caller);
   if (!wanted.ok()) return wanted.status();
-  absl::StatusOr<std::vector<std::vector<TokenId>>> prompts =
-      PromptsQueued(*request, caller, body->size());
-  if (!prompts.ok()) return prompts.status();
+  absl::StatusOr<Prepared> prepared = PrepareQueued(*request, caller, body->size());
+  if (!prepared.ok()) return prepared.status();
   Asked asked{.caller = caller, .request = *std::move(request), .requests = {}};
-  for (std::vector<TokenId>& prompt : *prompts) {
+  for (std::vector<TokenId>& prompt : prepared->prompts) {
     GenerateRequest one = *wanted;
+    one.grammar = prepared->grammar;
     one.max_new_tokens = asked.request.max_tokens.value_or(DefaultTokens(*engine_, prompt.size()));
     one.prompt = std::move(prompt);
     one.arrival = arrival;

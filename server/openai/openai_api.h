@@ -105,11 +105,15 @@ class OpenAiApi {
   // Whether a request can ask for it: the model itself, or one of its adapters.
   bool Serves(const std::string& model) const;
   absl::StatusOr<Asked> Read(ApiRequest::Kind kind, const Identity& caller, HttpExchange& exchange);
-  // Tokenises through the tenant's queue. Errors: TOO_MANY_CALLS if too much work of the tenant
-  // waits.
-  absl::StatusOr<std::vector<std::vector<TokenId>>> PromptsQueued(const ApiRequest& request,
-                                                                  const Identity& caller,
-                                                                  size_t bytes) const;
+  struct Prepared {
+    std::vector<std::vector<TokenId>> prompts;
+    std::shared_ptr<const CompiledGrammar> grammar;  // Null: the answers can be anything.
+  };
+  // Tokenises, and compiles the answers' grammar, through the tenant's queue. Errors:
+  // TOO_MANY_CALLS if too much work of the tenant waits.
+  absl::StatusOr<Prepared> PrepareQueued(const ApiRequest& request, const Identity& caller,
+                                         size_t bytes) const;
+  absl::StatusOr<Prepared> Prepare(const ApiRequest& request) const;
   absl::StatusOr<std::vector<std::vector<TokenId>>> PromptsOf(const ApiRequest& request) const;
   absl::StatusOr<GenerateRequest> ToEngine(const ApiRequest& request, const Identity& caller) const;
 

@@ -235,7 +235,7 @@ def test_errors_have_the_shape_of_openai(daemon):
     for field, value in {"echo": True, "suffix": "x", "best_of": 3, "logit_bias": {"1": 2}, "presence_penalty": 0.5, "nonsense": 1}.items():
         error = refused(daemon, 400, **{"prompt": "a", field: value})
         assert error["code"] == "unsupported_parameter" and error["param"] == field
-    for field, value in {"tool_choice": "required", "response_format": {"type": "json_object"}, "functions": [{}]}.items():
+    for field, value in {"tool_choice": "required", "response_format": {"type": "yaml"}, "functions": [{}]}.items():
         error = refused(daemon, 400, "/v1/chat/completions", messages=[{"role": "user", "content": "a"}], **{field: value})
         assert error["code"] == "unsupported_parameter" and error["param"] == field
     assert refused(daemon, 400, body=b"{")["param"] == "body"

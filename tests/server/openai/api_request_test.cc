@@ -184,7 +184,8 @@ TEST(ApiRequestTest, RefusesByNameWhatIsNotServed) {
       {"tool_choice", "required"},
       {"tool_choice", {{"type", "function"}, {"function", {{"name", "f"}}}}},
       {"functions", {1}},
-      {"response_format", {{"type", "json_object"}}},
+      {"response_format", {{"type", "yaml"}}},
+      {"response_format", "json_object"},
       {"modalities", {"audio"}},
       {"audio", json::object()},
       {"prompt", "a"}};
@@ -195,6 +196,53 @@ TEST(ApiRequestTest, RefusesByNameWhatIsNotServed) {
   EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"messages", {image}}})), "messages[0].content");
   const json call = {{"role", "assistant"}, {"content", ""}, {"tool_calls", {1}}};
   EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"messages", {call}}})), "messages[0].tool_calls");
+}
+
+using Format = StructuredOutput::Kind;
+
+std::optional<StructuredOutput> StructuredIn(const std::string& more) {
+  const std::string body =
+      R"({"model": "m", "messages": [{"role": "user", "content": "Hi"}], )" + more + "}";
+  const absl::StatusOr<ApiRequest> request = ParseApiRequest(Kind::kChat, body);
+  EXPECT_TRUE(request.ok()) << request.status();
+  return request->structured;
+}
+
+TEST(ApiRequestTest, AnAnswerCanHaveAFormat) {
+  EXPECT_FALSE(StructuredIn(R"("response_format": {"type": "text"})").has_value());
+  EXPECT_FALSE(StructuredIn(R"("response_format": null)").has_value());
+  EXPECT_EQ(StructuredIn(R"("response_format": {"type": "json_object"})")->kind,
+            Format::kJsonObject);
+  // As the client wrote it: the order of properties counts, and texts can look like members.
+  const std::string schema =
+      R"({"properties": {"z": {"const": "\",\"schema\":{"}, "a": {}, "schema": {"enum": [[1]]}} })";
+  const auto read =
+      StructuredIn(R"("response_format" : {"json_schema": {"name": "n", "\u0073chema" :)" + schema +
+                   R"(, "strict": true}, "type": "json_schema"}, "n": 1)");
+  EXPECT_EQ(read->kind, Format::kJsonSchema);
+  EXPECT_EQ(read->text, schema);
+  EXPECT_EQ(StructuredIn(R"("guided_json": {"b": 1, "a": 2})")->text, R"( {"b": 1, "a": 2})");
+  EXPECT_EQ(StructuredIn(R"("guided_json": "{\"b\": 1}")")->text, R"({"b": 1})");
+  EXPECT_EQ(StructuredIn(R"("guided_regex": "a+")")->kind, Format::kRegex);
+  EXPECT_EQ(StructuredIn(R"("guided_grammar": "root ::= x")")->text, "root ::= x");
+}
+
+TEST(ApiRequestTest, AWrongFormatIsRefusedByName) {
+  const json schema = {{"type", "json_schema"}};
+  EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"response_format", schema}})),
+            "response_format.json_schema");
+  json unnamed = schema;
+  unnamed["json_schema"] = {{"name", "n"}};
+  EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"response_format", unnamed}})),
+            "response_format.json_schema.schema");
+  const json extra = {{"type", "json_object"}, {"schema", json::object()}};
+  EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"response_format", extra}})), "schema");
+  EXPECT_EQ(RefusedField(Kind::kChat, Chat({{"guided_regex", "a"}, {"guided_grammar", "b"}})),
+            "guided_grammar");
+  EXPECT_EQ(RefusedField(Kind::kCompletion, Completion({{"guided_regex", 1}})), "guided_regex");
+  EXPECT_EQ(RefusedField(Kind::kCompletion,
+                         Completion({{"guided_regex", "a"}, {"use_beam_search", true}, {"n", 2}})),
+            "use_beam_search");
 }
 
 TEST(ApiRequestTest, AChatKeepsToolsAndFieldsInTheirOrder) {

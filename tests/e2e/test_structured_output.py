@@ -1,0 +1,110 @@
+"""Answers that must conform to a schema, an expression or a grammar: over HTTP, by pagodactl and by
+pagoda-run. The model's weights are random, so that without a grammar it says something else."""
+
+import json
+import re
+
+import grpc
+import pagodactl
+import pytest
+from pagoda.v1 import engine_pb2, engine_pb2_grpc
+from pagoda_client import call_status, reason_of
+from test_openai import daemon, make_model, post, start  # noqa: F401  (fixtures)
+from test_pagoda_run import run
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"size": {"enum": ["small", "large"]}, "count": {"type": "integer", "minimum": 1, "maximum": 20}},
+    "required": ["size", "count"],
+}
+GRAMMAR = 'root ::= "(" [ab]{2} root? ")"'
+
+
+@pytest.fixture(autouse=True)
+def needs_the_library(tmp_path):
+    _, _, told = run(make_model(tmp_path / "probe"), "--tokens", "1", "--regex", "a")
+    if "FIELD_NOT_SERVED" in told:
+        pytest.skip("the programs were built without structured output")
+
+
+def chat(daemon, **fields):  # noqa: F811
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 400} | fields
+    status, _, text = post(daemon, "/v1/chat/completions", body)
+    return status, json.loads(text)
+
+
+def said(answer):
+    choice = answer["choices"][0]
+    assert choice["finish_reason"] == "stop", answer
+    return choice["message"]["content"]
+
+
+def check(value):
+    assert list(value) == ["size", "count"], "the properties come in the schema's order"
+    assert value["size"] in ("small", "large") and 1 <= value["count"] <= 20
+
+
+def test_a_chat_answers_in_the_wanted_format(daemon):  # noqa: F811
+    schema = {"type": "json_schema", "json_schema": {"name": "thing", "schema": SCHEMA, "strict": True}}
+    for seed in range(10):
+        status, answer = chat(daemon, response_format=schema, temperature=1.5, seed=seed)
+        assert status == 200, answer
+        check(json.loads(said(answer)))
+    status, answer = chat(daemon, guided_regex="(yes|no), [a-z]{3}", temperature=1.0, seed=1)
+    assert status == 200 and re.fullmatch("(yes|no), [a-z]{3}", said(answer)), answer
+    status, answer = chat(daemon, guided_grammar=GRAMMAR, temperature=1.0, seed=1)
+    assert status == 200 and re.fullmatch(r"(\([ab]{2})+\)+", said(answer)), answer
+    status, answer = chat(daemon, response_format={"type": "json_object"}, max_tokens=20)
+    assert status == 200 and answer["choices"][0]["message"]["content"].startswith("{"), answer
+    # A stream has the same text, and a completion is as well behaved as a chat.
+    body = {"model": "tiny", "prompt": "a", "guided_json": SCHEMA, "max_tokens": 400, "seed": 3, "temperature": 1.0}
+    whole = json.loads(post(daemon, "/v1/completions", body)[2])["choices"][0]["text"]
+    check(json.loads(whole))
+    stream = post(daemon, "/v1/completions", body | {"stream": True})[2]
+    events = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: {")]
+    assert "".join(event["choices"][0]["text"] for event in events) == whole
+
+
+def test_a_bad_format_is_the_callers_error(daemon):  # noqa: F811
+    for fields, says in [({"guided_regex": "(a"}, "grammar: "), ({"guided_grammar": "root ::= x"}, "x"),
+                         ({"guided_json": {"not": {}}}, "'not'"), ({"guided_regex": "a" * 70000}, "65536"),
+                         ({"guided_regex": "(" * 1000 + ")" * 1000}, "nests")]:
+        status, answer = chat(daemon, **fields)
+        assert status == 400 and says in answer["error"]["message"], answer
+    status, _ = chat(daemon, max_tokens=2)
+    assert status == 200, "the daemon goes on"
+
+
+def test_pagodactl_and_pagoda_run_take_files(daemon, tmp_path):  # noqa: F811
+    schema, grammar = tmp_path / "schema.json", tmp_path / "grammar.ebnf"
+    schema.write_text(json.dumps(SCHEMA))
+    grammar.write_text(GRAMMAR)
+    common = ["--prompt", "Hi", "--max-new-tokens", "400", "--temperature", "1.0"]
+    model = make_model(tmp_path / "tiny")
+    check(json.loads(pagodactl.run_json(daemon, "generate", *common, "--json-schema", str(schema))["text"]))
+    assert re.fullmatch(r"(\([ab]{2})+\)+", pagodactl.run_json(daemon, "generate", *common, "--grammar", str(grammar))["text"])
+    check(json.loads(run(model, *common, "--json-schema", schema)[1]))
+    assert re.fullmatch("(cat|dog)s\n", run(model, *common, "--regex", "(cat|dog)s")[1])
+    status, _, told = run(model, *common, "--grammar", "/nowhere")
+    assert status == 1 and "cannot read" in told
+    status, _, told = run(model, *common, "--grammar", grammar, "--regex", "a")
+    assert status == 2, told
+
+
+def test_a_batch_has_formats_of_its_own(daemon):  # noqa: F811
+    stub = engine_pb2_grpc.EngineServiceStub(daemon.channel)
+    common = {"prompt_text": "Hi", "max_new_tokens": 400, "temperature": 1.0}
+    expressions = ["a{%d}b" % count for count in range(1, 9)]
+    calls = [stub.Generate(engine_pb2.GenerateRequest(**common, structured_output={"regex": text}), timeout=120) for text in expressions]
+    for text, call in zip(expressions, calls):
+        responses = list(call)
+        assert re.fullmatch(text, "".join(response.text for response in responses))
+        assert responses[-1].report.finish_reason == engine_pb2.FINISH_REASON_STOP_TOKEN
+    for wanted in ({}, {"json_object": False}):
+        with pytest.raises(grpc.RpcError) as refused:
+            list(stub.Generate(engine_pb2.GenerateRequest(**common, structured_output=wanted), timeout=60))
+        assert reason_of(call_status(refused.value)) == "INVALID_ARGUMENT"
+    with pytest.raises(grpc.RpcError) as refused:
+        request = engine_pb2.GenerateRequest(prompt_tokens=[1], max_new_tokens=2, beam_width=2, structured_output={"regex": "a"})
+        list(stub.Generate(request, timeout=60))
+    assert reason_of(call_status(refused.value)) == "INVALID_SAMPLING"
