@@ -73,8 +73,8 @@ absl::Status CopyPlan(const AttentionPlan& plan, uint32_t num_heads, const PlanC
 uint64_t WorkspaceBytes(const PlanCapacity& capacity, uint32_t num_heads, uint32_t value_dim);
 
 enum class AttentionKernels : uint8_t {
-  // The Hopper kernels if they are proved on this kind of GPU (the table in attention_choice.cc,
-  // which has the H200), separately for decode and for longer items. Otherwise as kSm80.
+  // The Hopper kernels if they are proved on this kind of GPU (the table in attention_choice.cc),
+  // separately for decode and for longer items. Otherwise as kSm80.
   kAuto,
   // Tensor cores, under these conditions:
   // - K and V are in fp16 or bf16 with queries of the same type, or in 8 bits with queries of 16

@@ -11,7 +11,8 @@
 namespace pagoda::kernels::cuda {
 
 // The result of tests/gpu/run.sh for the Hopper kernels on one kind of GPU: every test passed, and
-// the kernels were faster than those for sm_80.
+// the kernels were faster than those for sm_80: in the geometric mean over the figures of prefill,
+// and for decode in both means, over large batches and over small ones.
 struct ProvedKernels {
   std::string_view device;  // cudaDeviceProp::name.
   bool hopper_decode = false;

@@ -3,9 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstddef>
+#include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <string>
+
+#include "absl/strings/str_cat.h"
 
 namespace pagoda::kernels::cuda {
 namespace {
@@ -84,6 +90,66 @@ TEST(AttentionChoiceTest, AFamilyIsNamedByWhatItsKernelsTake) {
             AttentionFamily::kSm80);
   EXPECT_EQ(family(AttentionKernels::kHopper, kFp32, kFp32), AttentionFamily::kGeneric);
   EXPECT_EQ(family(AttentionKernels::kSm80, kBf16, kBf16, 16, 60), AttentionFamily::kGeneric);
+}
+
+// One results.json of tests/gpu/run.sh.
+struct Results {
+  std::string gpu;
+  std::map<std::string, double> figures;
+};
+
+Results ReadResults(const std::filesystem::path& file) {
+  Results results;
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    char name[100] = "";
+    double value = 0;
+    if (std::sscanf(line.c_str(), R"({"date":%*[^,],"gpu":"%99[^,])", name) == 1) {
+      results.gpu = name;
+    } else if (std::sscanf(line.c_str(), R"({"figure": "%99[^"]", "value": %lf)", name, &value) ==
+               2) {
+      results.figures[name] = value;
+    }
+  }
+  return results;
+}
+
+// The geometric mean of the Hopper kernels' figures, divided by those of the kernels for sm_80.
+double MeanRatio(const Results& results, const std::string& shapes) {
+  double logarithms = 0;
+  int count = 0;
+  for (const auto& [name, value] : results.figures) {
+    const std::string hopper = absl::StrCat("gpu_hopper_", shapes);
+    if (name.compare(0, hopper.size(), hopper) != 0) continue;
+    const auto other = results.figures.find(absl::StrCat("gpu_", name.substr(11)));
+    if (other == results.figures.end()) continue;
+    logarithms += std::log(value / other->second);
+    ++count;
+  }
+  EXPECT_GE(count, 12) << shapes;
+  return std::exp(logarithms / count);
+}
+
+// What the table says is what the figures of its results say.
+TEST(AttentionChoiceTest, WhatCountsAsProvedWasFasterOnThatDevice) {
+  for (const ProvedKernels& kernels : AllProved()) {
+    const Results results = ReadResults(std::filesystem::path(PAGODA_SOURCE_DIR) /
+                                        "tests/gpu/results" / std::string(kernels.results));
+    EXPECT_EQ(results.gpu, kernels.device);
+    // Figures of speed, but for small batches figures of time.
+    EXPECT_EQ(kernels.hopper_decode,
+              MeanRatio(results, "decode_bf16_") > 1 && MeanRatio(results, "decode_small_") < 1)
+        << kernels.device;
+    EXPECT_EQ(kernels.hopper_prefill, MeanRatio(results, "prefill_bf16_") > 1) << kernels.device;
+  }
+}
+
+TEST(AttentionChoiceTest, AnH100TakesPrefillOnly) {
+  const HopperDevice h100 = {
+      .present = true, .num_multiprocessors = 132, .name = "NVIDIA H100 80GB HBM3"};
+  EXPECT_EQ(ChooseHopper(AttentionKernels::kAuto, h100, AllProved()),
+            (HopperChoice{.decode = false, .prefill = true}));
+  EXPECT_EQ(ChooseHopper(AttentionKernels::kAuto, kH200, AllProved()), kBoth);
 }
 
 // Fails if a row is added without its results.
