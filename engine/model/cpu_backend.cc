@@ -26,7 +26,9 @@ namespace pagoda {
 namespace {
 
 using kernels::ElementType;
+using kernels::cpu::BestMatrixUnit;
 using kernels::cpu::Isa;
+using kernels::cpu::MatrixUnit;
 
 struct CpuEmbedding : EmbeddingWeights {
   TensorInfo matrix;
@@ -61,7 +63,9 @@ class CpuBackend : public Backend {
   CpuBackend(uint32_t num_threads, ComputeType compute)
       : compute_(compute),
         threads_(num_threads),
-        execution_{.threads = &threads_},
+        execution_{
+            .threads = &threads_,
+            .matrices = compute == ComputeType::kFloat32 ? MatrixUnit::kNone : BestMatrixUnit()},
         loops_(VectorLoopsFor(kernels::cpu::BestIsa())),
         matmul_({.threads = &threads_, .isa = kernels::cpu::BestIsa()}) {}
 

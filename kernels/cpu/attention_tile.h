@@ -59,6 +59,19 @@ struct RowStates {
   const float* biases_per_token = nullptr;
 };
 
+// The query rows that AMX multiplies at once.
+inline constexpr uint32_t kMostTileRows = 16;
+
+// Values that AmxDecode has not added to the sums yet. Several tiles at a time cost less, because
+// each addition reads and writes all sums.
+struct AmxValues {
+  static constexpr uint32_t kTiles = 4;
+
+  uint32_t count = 0;
+  const std::byte* values[kTiles][kTileTokens];
+  alignas(64) uint16_t weights[kTiles][kMostTileRows][kTileTokens];  // bf16
+};
+
 // Some rows against kTileTokens tokens. All rows are at one position, or see the same of these
 // tokens. All pointers are to readable rows of head_dim and value_dim elements. Invisible tokens
 // can have any finite numbers there.
@@ -77,13 +90,18 @@ struct DecodeTile {
   // Finite for unseen tokens. Null: all are 1.
   const float* key_scales;    // [kTileTokens]
   const float* value_scales;  // [kTileTokens]
-  const Float8Table* float8;  // For the functions of Float8Decode.
-  // [head_dim / query_step, rounded up][kQueryRows][query_step]; the rows come first.
+  const Float8Table* float8;  // For the functions of Float8Decode and AmxDecode.
+  // [head_dim / query_step, rounded up][kQueryRows][query_step]; the rows come first. For
+  // AmxDecode, pairs of bf16: [head_dim / 32][16][kMostTileRows][2], the rows from column 0 on.
   const void* queries;
   uint32_t head_dim;
   uint32_t value_dim;
   ScoreRule rule;
   RowStates rows;
+  // For AmxDecode: 1 to kMostTileRows, and 2 * kTileTokens * head_dim bytes, aligned to 64.
+  uint32_t num_rows;
+  std::byte* scratch;
+  AmxValues* waiting;
 };
 
 // A block of block_rows rows against a pack of keys and values.
@@ -107,10 +125,13 @@ struct PrefillBlock {
   void* scratch;  // scratch_bytes, aligned to 64 bytes.
 };
 
+struct AmxDecode;
+
 // The functions for one instruction set and one element type of a pool.
 struct TileKernels {
   // For 1, 2 and 4 rows.
   void (*decode[3])(const DecodeTile& tile) = {};
+  const AmxDecode* amx = nullptr;  // If set, it is used instead.
   // Whether queries of prefill and decode are bf16 (k = 2), not fp32.
   bool bf16 = false;
   // Elements per step of decode's queries. Elements behind head_dim are zeros.
@@ -143,6 +164,23 @@ struct Float8Decode {
 
 extern const Float8Decode kAvx512Float8Decode;
 extern const Float8Decode kAvx512Bf16Float8Decode;
+
+// Decode by AMX, for head_dim and value_dim that are multiples of the granule. Queries are bf16.
+struct AmxDecode {
+  // Prepares the thread's registers for tiles of so many rows, 1 to kMostTileRows.
+  void (*begin)(uint32_t num_rows) = nullptr;
+  // Weighs the tile's values, which may wait in tile.waiting for their addition.
+  void (*decode)(const DecodeTile& tile) = nullptr;
+  // Adds those that wait. The tile has the rows with which they were weighed.
+  void (*add_waiting)(const DecodeTile& tile) = nullptr;
+  void (*end)() = nullptr;  // After the last begin.
+  ElementOrder query_order = ElementOrder::kNatural;
+  ElementOrder sum_order = ElementOrder::kNatural;
+  uint32_t granule = 0;
+};
+
+extern const AmxDecode kAmxBFloat16Decode;
+extern const AmxDecode kAmxFloat8Decode;  // For processors with VBMI.
 
 // By ElementType. kAvx512Bf16 has none for fp32 and fp16 (null `prefill`); use those of kAvx512.
 extern const TileKernels kAvx2Kernels[5];

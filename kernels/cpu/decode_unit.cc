@@ -38,6 +38,7 @@ DecodeUnit::DecodeUnit(const AttentionCall& call, ScratchCutter& scratch)
     : call_(call),
       kernels_(*call.decode_kernels),
       scaled_(call.params.kv.scales.per_slot()),
+      amx_(kernels_.amx),
       group_(call.group()),
       query_elements_(WholeSteps(call.params.kv.head_dim)),
       sum_stride_(WholeSteps(call.value_dim())),
@@ -52,7 +53,10 @@ DecodeUnit::DecodeUnit(const AttentionCall& call, ScratchCutter& scratch)
       largest_(scratch.Take<float>(kMostRows)),
       weight_sums_(scratch.Take<float>(kMostRows)),
       slopes_(scratch.Take<float>(kMostRows)),
-      biases_(scratch.Take<float>(kMostRows)) {}
+      biases_(scratch.Take<float>(kMostRows)),
+      tile_scratch_(scratch.Take<std::byte>(
+          amx_ == nullptr ? 0 : uint64_t{2} * kTileTokens * call.params.kv.head_dim)),
+      waiting_(scratch.Take<AmxValues>(amx_ == nullptr ? 0 : 1)) {}
 
 bool DecodeUnit::Run(const AttentionUnit& unit, const AttentionUnit& next, bool fetched) {
   unit_ = unit;
@@ -107,7 +111,11 @@ void DecodeUnit::Start() {
            .head_dim = params.kv.head_dim,
            .value_dim = call_.value_dim(),
            .rule = RuleOf(params, unit_.kv_head),
-           .rows = {}};
+           .rows = {},
+           .num_rows = 0,
+           .scratch = tile_scratch_,
+           .waiting = waiting_};
+  if (amx_ != nullptr) waiting_->count = 0;
 }
 
 void DecodeUnit::TakeQuery(uint32_t row, uint32_t head) {
@@ -118,7 +126,11 @@ void DecodeUnit::TakeQuery(uint32_t row, uint32_t head) {
     auto* arranged = reinterpret_cast<BFloat16*>(arranged_);
     LoadQuery(call_, item, q, head, query);
     Arrange(kernels_.query_order, kernels_.lanes, query, call_.params.kv.head_dim, arranged);
-    Interleave(arranged, row);
+    if (amx_ != nullptr) {
+      InterleavePairs(arranged, row);
+    } else {
+      Interleave(arranged, row);
+    }
   } else {
     LoadQuery(call_, item, q, head, natural_);
     Arrange(kernels_.query_order, kernels_.lanes, natural_, call_.params.kv.head_dim, arranged_);
@@ -134,6 +146,13 @@ void DecodeUnit::Interleave(const T* query, uint32_t row) {
   T* out = reinterpret_cast<T*>(queries_) + QueryOffset(row);
   for (uint32_t i = 0; i < head_dim; i += step) {
     std::copy_n(query + i, std::min(step, head_dim - i), out + i * kQueryRows);
+  }
+}
+
+void DecodeUnit::InterleavePairs(const BFloat16* query, uint32_t row) {
+  auto* const out = reinterpret_cast<BFloat16*>(queries_) + 2 * row;
+  for (uint32_t i = 0; i < call_.params.kv.head_dim; i += 2) {
+    std::copy_n(query + i, 2, out + uint64_t{i} * kMostTileRows);
   }
 }
 
@@ -173,8 +192,9 @@ void DecodeUnit::AttendTile(uint32_t first_key, uint32_t count) {
   }
   if (alike) {
     HideUnseen(words[0]);
-    for (uint32_t r = 0; r < num_rows_; r += 4) {
-      AttendRows(r, std::min(4u, num_rows_ - r), words[0]);
+    const uint32_t step = amx_ != nullptr ? kMostTileRows : kQueryRows;
+    for (uint32_t r = 0; r < num_rows_; r += step) {
+      AttendRows(r, std::min(step, num_rows_ - r), words[0]);
     }
     return;
   }
@@ -209,19 +229,34 @@ void DecodeUnit::FindTileScales(uint32_t first_key, uint32_t count, uint32_t see
 
 void DecodeUnit::AttendRows(uint32_t first_row, uint32_t rows, uint32_t visible) {
   if (visible == 0) return;
+  float* const sums = sums_ + uint64_t{first_row} * sum_stride_;
+  if (amx_ != nullptr && (rows != tile_.num_rows || sums != tile_.rows.sums)) {
+    AddWaiting();
+    amx_->begin(rows);
+  }
+  tile_.num_rows = rows;
   tile_.tokens = RoundUp(static_cast<uint32_t>(std::bit_width(visible)), 16);
   tile_.visible = visible;
-  tile_.queries =
-      queries_ + QueryOffset(first_row) * (kernels_.bf16 ? sizeof(BFloat16) : sizeof(float));
+  const uint64_t offset = amx_ != nullptr ? 2 * first_row : QueryOffset(first_row);
+  tile_.queries = queries_ + offset * (kernels_.bf16 ? sizeof(BFloat16) : sizeof(float));
   const bool biased = call_.params.alibi_slopes != nullptr;
   tile_.rows = {.largest = largest_ + first_row,
                 .weight_sums = weight_sums_ + first_row,
-                .sums = sums_ + uint64_t{first_row} * sum_stride_,
+                .sums = sums,
                 .sum_stride = sum_stride_,
                 .first_biases = biased ? biases_ + first_row : nullptr,
                 .biases_per_token = biased ? slopes_ + first_row : nullptr};
-  kernels_.decode[rows == 1 ? 0 : rows == 2 ? 1 : 2](tile_);
+  if (amx_ != nullptr) {
+    amx_->decode(tile_);
+  } else {
+    kernels_.decode[rows == 1 ? 0 : rows == 2 ? 1 : 2](tile_);
+  }
   tile_.num_next_tokens = 0;  // The rows are prefetched only once.
+}
+
+// tile_ still has the rows with which they were weighed.
+void DecodeUnit::AddWaiting() {
+  if (tile_.num_rows != 0) amx_->add_waiting(tile_);
 }
 
 void DecodeUnit::FindTile(uint32_t first_key, uint32_t count) {
@@ -284,6 +319,7 @@ void DecodeUnit::FindFetched(uint32_t first_key) {
     FindTokens(call_, item.sequence, unit.kv_head, static_cast<uint32_t>(key), counts[stream],
                one_stream ? next_rows_.keys : keys + first,
                one_stream ? next_rows_.values : values + first);
+    if (scaled_) FetchScales(item.sequence, unit.kv_head, static_cast<uint32_t>(key));
     key += kTileTokens;
   }
   if (one_stream) {
@@ -301,6 +337,16 @@ void DecodeUnit::FindFetched(uint32_t first_key) {
   tile_.next_keys = next_rows_.keys;
   tile_.next_values =
       call_.params.kv.values == call_.params.kv.keys ? next_rows_.keys : next_rows_.values;
+}
+
+void DecodeUnit::FetchScales(uint32_t sequence, uint32_t kv_head, uint32_t key) const {
+  const PagedAttentionParams& params = call_.params;
+  const KvScales& scales = params.kv.scales;
+  const int32_t slot =
+      params.block_tables[sequence * params.block_table_stride + key / params.kv.tokens_per_block];
+  const uint64_t at = static_cast<uint64_t>(slot) * scales.slot_stride + kv_head;
+  _mm_prefetch(reinterpret_cast<const char*>(scales.keys + at), _MM_HINT_T0);
+  _mm_prefetch(reinterpret_cast<const char*>(scales.values + at), _MM_HINT_T0);
 }
 
 template <_mm_hint kHint>
@@ -325,6 +371,10 @@ void DecodeUnit::FetchFirst() {
 }
 
 void DecodeUnit::Finish() {
+  if (amx_ != nullptr && tile_.num_rows != 0) {
+    AddWaiting();
+    amx_->end();
+  }
   for (uint32_t r = 0; r < num_rows_; ++r) {
     Restore(kernels_.sum_order, kernels_.lanes, sums_ + uint64_t{r} * sum_stride_,
             call_.value_dim(), natural_);

@@ -14,6 +14,10 @@ struct Execution {
   // only between kAvx2 and `isa`.
   Isa decode_isa = FastestDecodeIsa();
   FetchAhead fetch = FastestFetchAhead();
+  // For decode with more than kFewHeads query heads per KV head, over pools of bf16 and of 8 bits,
+  // where `isa` has AVX-512. Queries and weights are rounded to bf16 then. kAmx REQUIRES:
+  // BestMatrixUnit() is kAmx.
+  MatrixUnit matrices = MatrixUnit::kNone;
 };
 
 }  // namespace pagoda::kernels::cpu

@@ -1,6 +1,8 @@
 #include "kernels/cpu/isa.h"
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -30,7 +32,25 @@ bool IsZen5() {
   return (eax >> 8 & 0xf) == 0xf && (eax >> 20 & 0xff) == 0xb;
 }
 
+bool AskForAmx() {
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (BestIsa() != Isa::kAvx512Bf16 || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) {
+    return false;
+  }
+  // CPUID leaf 7 (Intel's manual, volume 2): AMX-BF16 and AMX-TILE.
+  if ((edx >> 22 & 1) == 0 || (edx >> 24 & 1) == 0) return false;
+  // Linux (Documentation/arch/x86/xstate.rst): a process asks before it uses the large registers.
+  constexpr long kRequestPermission = 0x1023;
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
 }  // namespace
+
+MatrixUnit BestMatrixUnit() {
+  static const MatrixUnit unit = AskForAmx() ? MatrixUnit::kAmx : MatrixUnit::kNone;
+  return unit;
+}
 
 std::string_view IsaName(Isa isa) {
   switch (isa) {

@@ -36,6 +36,13 @@ Isa FastestIsa();
 Isa FastestDecodeIsa();
 inline constexpr uint32_t kFewHeads = 4;
 
+// Instructions that multiply matrices in registers of their own.
+enum class MatrixUnit : uint8_t { kNone, kAmx };
+
+// kAmx if the processor has AMX for bf16 and the system lets this process use it. The first call
+// asks the system, on behalf of all threads.
+MatrixUnit BestMatrixUnit();
+
 // How decode prefetches K and V.
 enum class FetchAhead : uint8_t {
   kNear,  // The next tile of 32 tokens, into the first cache.

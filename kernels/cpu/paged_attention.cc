@@ -49,6 +49,35 @@ TileKernels WithDecode(TileKernels kernels, const Float8Decode& decode) {
   return kernels;
 }
 
+TileKernels WithDecode(TileKernels kernels, const AmxDecode& decode) {
+  kernels.amx = &decode;
+  kernels.bf16 = true;
+  kernels.query_order = decode.query_order;
+  kernels.sum_order = decode.sum_order;
+  return kernels;
+}
+
+// Decode by AMX, or null if it does not support the call, or is not faster: for few heads, nearly
+// all of its time goes into preparing keys and values.
+const TileKernels* ChooseAmxKernels(const PagedAttentionParams& params,
+                                    const Execution& execution) {
+  const KvLayer& kv = params.kv;
+  if (execution.matrices != MatrixUnit::kAmx || execution.isa < Isa::kAvx512) return nullptr;
+  if (params.num_heads / kv.num_kv_heads <= kFewHeads) return nullptr;
+  const auto divides = [&](uint32_t granule) {
+    return kv.head_dim % granule == 0 && kv.value_elements() % granule == 0;
+  };
+  if (IsFloat8(kv.type)) {
+    static const TileKernels kFloat8 =
+        WithDecode(kAvx512Kernels[static_cast<size_t>(ElementType::kFloat8E4M3)], kAmxFloat8Decode);
+    return HasVbmi() && divides(kAmxFloat8Decode.granule) ? &kFloat8 : nullptr;
+  }
+  static const TileKernels kBFloat16 =
+      WithDecode(kAvx512Kernels[static_cast<size_t>(ElementType::kBFloat16)], kAmxBFloat16Decode);
+  const bool supported = kv.type == ElementType::kBFloat16 && divides(kAmxBFloat16Decode.granule);
+  return supported ? &kBFloat16 : nullptr;
+}
+
 // The tiles of decode, for this isa. Pools of 8 bits use look-ups where the processor has them.
 const TileKernels* ChooseDecodeKernels(const PagedAttentionParams& params, Isa isa) {
   const TileKernels* const kernels = ChooseKernels(params, isa);
@@ -87,6 +116,11 @@ Isa DecodeIsa(const PagedAttentionParams& params, const Execution& execution) {
   const uint32_t group = params.num_heads / params.kv.num_kv_heads;
   if (group > kFewHeads || params.kv.type != ElementType::kBFloat16) return execution.isa;
   return std::min(execution.isa, std::max(execution.decode_isa, Isa::kAvx2));
+}
+
+const TileKernels* DecodeKernels(const PagedAttentionParams& params, const Execution& execution) {
+  const TileKernels* const amx = ChooseAmxKernels(params, execution);
+  return amx != nullptr ? amx : ChooseDecodeKernels(params, DecodeIsa(params, execution));
 }
 
 QueryConversions ConversionsOf(ElementType query_type, Isa isa) {
@@ -167,7 +201,7 @@ class Attention {
       : call_{.params = params,
               .plan = plan,
               .kernels = ChooseKernels(params, execution.isa),
-              .decode_kernels = ChooseDecodeKernels(params, DecodeIsa(params, execution)),
+              .decode_kernels = DecodeKernels(params, execution),
               .float8 = TableFor(params.kv.type),
               .fetch = execution.fetch,
               .conversions = ConversionsOf(params.query_type, execution.isa)},

@@ -40,15 +40,19 @@ class DecodeUnit {
   void TakeQuery(uint32_t row, uint32_t head);
   template <class T>
   void Interleave(const T* query, uint32_t row);
+  // The same for AmxDecode.
+  void InterleavePairs(const BFloat16* query, uint32_t row);
   // The offset of a row in queries_, in elements.
   uint64_t QueryOffset(uint32_t row) const;
   void AttendTile(uint32_t first_key, uint32_t count);
   void AttendRows(uint32_t first_row, uint32_t rows, uint32_t visible);
+  void AddWaiting();
   void HideUnseen(uint32_t visible);
   void FindTileScales(uint32_t first_key, uint32_t count, uint32_t seen);
   void FindTile(uint32_t first_key, uint32_t count);
   uint64_t NextSeen(uint64_t key) const;
   void FindFetched(uint32_t first_key);
+  void FetchScales(uint32_t sequence, uint32_t kv_head, uint32_t key) const;
   template <_mm_hint kHint>
   void FetchFirst();
   void Finish();
@@ -70,7 +74,8 @@ class DecodeUnit {
 
   const AttentionCall& call_;
   const TileKernels& kernels_;
-  const bool scaled_;  // Each slot has its own scales.
+  const bool scaled_;           // Each slot has its own scales.
+  const AmxDecode* const amx_;  // Null: not used.
   const uint32_t group_;
   const uint32_t query_elements_;  // Of a row, with zeros at the end.
   const uint32_t sum_stride_;
@@ -97,6 +102,9 @@ class DecodeUnit {
   float* weight_sums_;
   float* slopes_;
   float* biases_;
+  // For AmxDecode.
+  std::byte* tile_scratch_;
+  AmxValues* waiting_;
 };
 
 // Many rows: a piece of keys and values at a time is packed once, in the form that the

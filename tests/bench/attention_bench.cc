@@ -29,6 +29,9 @@ constexpr uint32_t kKvHeads = 8;
 constexpr uint32_t kHeads = 32;
 constexpr uint32_t kHeadDim = 128;
 constexpr uint32_t kTokensPerBlock = 32;
+// DeepSeek's latent attention: a token has one key for all heads, and its value is the beginning.
+constexpr uint32_t kLatentDim = 576;
+constexpr uint32_t kLatentValueDim = 512;
 constexpr uint64_t kMeasuredBytes = 256 << 20;  // The least bytes that one measurement reads.
 
 // Random numbers like a model's: a normal distribution.
@@ -76,6 +79,21 @@ class Rotation {
     return kv;
   }
 
+  kernels::KvLayer LatentLayer() {
+    kernels::KvLayer kv;
+    kv.type = type_;
+    kv.num_kv_heads = 1;
+    kv.tokens_per_block = kTokensPerBlock;
+    kv.head_dim = kLatentDim;
+    kv.value_dim = kLatentValueDim;
+    kv.token_stride_bytes = kLatentDim * kernels::ElementBytes(type_);
+    kv.head_stride_bytes = kv.token_stride_bytes * kTokensPerBlock;
+    kv.slot_stride_bytes = kv.head_stride_bytes;
+    kv.num_slots = static_cast<uint32_t>(memory_.bytes().size() / kv.slot_stride_bytes);
+    kv.keys = kv.values = memory_.bytes().data();
+    return kv;
+  }
+
   // `bytes` in one piece that have not been touched for long.
   absl::Span<const std::byte> Piece(uint64_t bytes) {
     if (next_ + bytes > memory_.bytes().size()) next_ = 0;
@@ -102,9 +120,11 @@ class Rotation {
 
 struct How {
   uint32_t threads = 1;
+  uint32_t heads = kHeads;
   Isa isa = kernels::cpu::FastestIsa();
   Isa decode_isa = kernels::cpu::FastestDecodeIsa();
   FetchAhead fetch = kernels::cpu::FastestFetchAhead();
+  kernels::cpu::MatrixUnit matrices = kernels::cpu::BestMatrixUnit();
 };
 
 // Sequences of similar lengths. Each call has other blocks.
@@ -115,7 +135,8 @@ class Call {
         execution_{.threads = threads_.get(),
                    .isa = how.isa,
                    .decode_isa = how.decode_isa,
-                   .fetch = how.fetch},
+                   .fetch = how.fetch,
+                   .matrices = how.matrices},
         slots_(kv.num_slots) {
     std::iota(slots_.begin(), slots_.end(), 0);
     std::shuffle(slots_.begin(), slots_.end(), std::mt19937(1));
@@ -123,15 +144,16 @@ class Call {
     contexts_.assign(batch, context);
     const uint64_t blocks = (context + kv.tokens_per_block - 1) / kv.tokens_per_block;
     tables_.resize(batch * blocks);
-    query_ = RandomNumbers<kernels::BFloat16>(uint64_t(batch) * queries * kHeads * kHeadDim);
-    output_.resize(query_.size());
+    const uint32_t value_dim = kv.value_dim == 0 ? kv.head_dim : kv.value_dim;
+    query_ = RandomNumbers<kernels::BFloat16>(uint64_t(batch) * queries * how.heads * kv.head_dim);
+    output_.resize(uint64_t(batch) * queries * how.heads * value_dim);
     params_ = {.query = query_.data(),
                .output = output_.data(),
                .query_type = ElementType::kBFloat16,
-               .query_token_stride = kHeads * kHeadDim,
-               .output_token_stride = kHeads * kHeadDim,
-               .num_heads = kHeads,
-               .scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim)),
+               .query_token_stride = how.heads * kv.head_dim,
+               .output_token_stride = how.heads * value_dim,
+               .num_heads = how.heads,
+               .scale = 1.0f / std::sqrt(static_cast<float>(kv.head_dim)),
                .query_starts = query_starts_,
                .context_lengths = contexts_,
                .block_tables = tables_,
@@ -140,13 +162,15 @@ class Call {
     plan_ = kernels::cpu::PlanForCpu({.query_starts = query_starts_,
                                       .context_lengths = contexts_,
                                       .mask = {},
-                                      .num_kv_heads = kKvHeads},
+                                      .num_kv_heads = kv.num_kv_heads},
                                      execution_);
   }
 
   uint64_t kv_bytes() const {
-    return std::accumulate(contexts_.begin(), contexts_.end(), uint64_t{0}) * kKvHeads * kHeadDim *
-           2 * kernels::ElementBytes(params_.kv.type);
+    const kernels::KvLayer& kv = params_.kv;
+    const uint32_t parts = kv.values == kv.keys ? 1 : 2;
+    return std::accumulate(contexts_.begin(), contexts_.end(), uint64_t{0}) * kv.num_kv_heads *
+           kv.head_dim * parts * kernels::ElementBytes(kv.type);
   }
 
   double TakeSeconds() {
@@ -214,6 +238,9 @@ class AttentionBench {
     }
     for (const ElementType type : {ElementType::kFloat8E4M3, ElementType::kFloat8E5M2}) {
       DecodeFloat8(type);
+    }
+    for (const uint32_t threads : {1u, 2u}) {
+      for (const uint32_t heads : {16u, 128u}) DecodeLatent(heads, threads);
     }
     ReadBlocks();
     const Isa fastest = kernels::cpu::FastestIsa();
@@ -304,6 +331,43 @@ class AttentionBench {
                 {.threads = threads, .isa = isa, .decode_isa = isa});
       }
     }
+  }
+
+  // Latent attention does the arithmetic of all heads on each byte, so it has two yardsticks: what
+  // the same threads read, and how fast they multiply pairs of bf16.
+  void DecodeLatent(uint32_t heads, uint32_t threads) {
+    const std::string id = absl::StrCat("cpu_decode_latent_h", heads, "_kv4096_b16_t", threads);
+    const std::string dots_id = absl::StrCat(id, "_dots");
+    if (!options_.wanted(id) && !options_.wanted(dots_id)) return;
+    const int32_t context = options_.smoke ? 128 : 4096;
+    Call call(rotation_.LatentLayer(), 16, 1, context, {.threads = threads, .heads = heads});
+    const auto bytes = static_cast<double>(call.kv_bytes());
+    const double operations =
+        2.0 * 16 * context * heads * static_cast<double>(kLatentDim + kLatentValueDim);
+    call.TakeSeconds();
+    if (options_.wanted(id)) {
+      const auto [value, yardstick] = InterleavedMedians(
+          [&] { return bytes / call.TakeSeconds(); },
+          [&] { return ReadBytesPerSecond(rotation_.Piece(call.kv_bytes()), threads); });
+      Print({.id = id,
+             .value = value / 1e9,
+             .unit = "GB/s",
+             .yardstick = absl::StrCat("a read of as many bytes by ", threads, " threads"),
+             .yardstick_value = yardstick / 1e9});
+    }
+    const bool dots = kernels::cpu::BestIsa() == Isa::kAvx512Bf16;
+    if (!options_.wanted(dots_id)) return;
+    const auto [value, yardstick] =
+        InterleavedMedians([&] { return operations / call.TakeSeconds(); },
+                           [&] {
+                             return dots ? Bf16DotFlops(threads)
+                                         : Float32Flops(kernels::cpu::FastestDecodeIsa(), threads);
+                           });
+    Print({.id = dots_id,
+           .value = value / 1e9,
+           .unit = "GFLOP/s",
+           .yardstick = dots ? "dot products of bf16 pairs" : "fused multiplications of fp32",
+           .yardstick_value = yardstick / 1e9});
   }
 
   // Not attention: the rate at which one thread reads the blocks of one head after another.

@@ -21,17 +21,18 @@ namespace {
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-class AttentionAdversarialTest : public testing::TestWithParam<cpu::Isa> {
+class AttentionAdversarialTest : public AttentionWayTest {
  protected:
   void ExpectRight(const AttentionBatch& batch, Tolerance least = {0, 0}) {
     SCOPED_TRACE(batch.shape().Describe());
-    Tolerance tolerance = ToleranceOf(batch.shape(), GetParam());
+    Tolerance tolerance = ToleranceOf(batch.shape(), isa(), matrices());
     tolerance.output = std::max(tolerance.output, least.output);
     tolerance.lse = std::max(tolerance.lse, least.lse);
     const AttentionRows expected = batch.Expected();
     for (const cpu::FetchAhead fetch : {cpu::FetchAhead::kNear, cpu::FetchAhead::kFar}) {
       SCOPED_TRACE(std::string(FetchAheadName(fetch)));
-      ExpectClose(batch, batch.Run({.isa = GetParam(), .fetch = fetch}), expected, tolerance);
+      ExpectClose(batch, batch.Run({.isa = isa(), .matrices = matrices(), .fetch = fetch}),
+                  expected, tolerance);
     }
   }
 };
@@ -86,7 +87,7 @@ TEST_P(AttentionAdversarialTest, WhatOthersSeeMayBeNaNOrInfinite) {
             batch.FillKey(0, h, 69, kNaN);
             batch.FillValue(0, h, 69, saturates ? kNaN : number);
           }
-          AttentionRows rows = batch.Run({.isa = GetParam()});
+          AttentionRows rows = batch.Run({.isa = isa(), .matrices = matrices()});
           const size_t last = (size_t(queries) - 1) * batch.num_heads();
           for (size_t i = last * batch.value_dim(); i < rows.output.size(); ++i) {
             EXPECT_TRUE(std::isnan(rows.output[i])) << "the last row sees it";
@@ -95,7 +96,7 @@ TEST_P(AttentionAdversarialTest, WhatOthersSeeMayBeNaNOrInfinite) {
             r->lse.resize(last);
             r->output.resize(last * batch.value_dim());
           }
-          ExpectClose(batch, rows, expected, ToleranceOf(shape, GetParam()));
+          ExpectClose(batch, rows, expected, ToleranceOf(shape, isa(), matrices()));
           if (HasFailure()) return;
         }
       }
@@ -125,26 +126,26 @@ TEST_P(AttentionAdversarialTest, WhatOtherHeadsSeeMayBeNaN) {
       batch.FillKey(0, 0, key, kNaN);
       if (values_too) batch.FillValue(0, 0, key, kNaN);
     }
-    AttentionRows rows = batch.Run({.isa = GetParam()});
+    AttentionRows rows = batch.Run({.isa = isa(), .matrices = matrices()});
     for (size_t row = 0; row < rows.lse.size(); row += 4) {
       EXPECT_TRUE(std::isnan(rows.output[row * 64]));
       std::fill_n(rows.output.begin() + static_cast<ptrdiff_t>(row * 64), 64, 0.0f);
       std::fill_n(expected.output.begin() + static_cast<ptrdiff_t>(row * 64), 64, 0.0f);
       rows.lse[row] = expected.lse[row] = 0;
     }
-    ExpectClose(batch, rows, expected, ToleranceOf(shape, GetParam()));
+    ExpectClose(batch, rows, expected, ToleranceOf(shape, isa(), matrices()));
   }
 }
 
 TEST_P(AttentionAdversarialTest, EntriesBehindATablesEndAreNotRead) {
   std::mt19937 random(5);
   AttentionBatch batch({.tokens_per_block = 8, .lengths = {{1, 41}, {20, 64}}}, random);
-  const AttentionRows before = batch.Run({.isa = GetParam()});
+  const AttentionRows before = batch.Run({.isa = isa(), .matrices = matrices()});
   for (const int32_t entry : {INT_MAX, INT_MIN, -2}) {
     for (int32_t& slot : batch.tables()) {
       if (slot < 0 || slot == INT_MAX) slot = entry;
     }
-    EXPECT_EQ(batch.Run({.isa = GetParam()}), before);
+    EXPECT_EQ(batch.Run({.isa = isa(), .matrices = matrices()}), before);
   }
 }
 
@@ -217,7 +218,7 @@ TEST_P(AttentionAdversarialTest, TablesHaveNoBlocksWhereAWindowHasPassed) {
                               .mask = {.window_tokens = window},
                               .lengths = {{1, 1200}, {5, 333}, {100, 300}, {70, 70}}};
     AttentionBatch batch(shape, random);
-    const AttentionRows before = batch.Run({.isa = GetParam()});
+    const AttentionRows before = batch.Run({.isa = isa(), .matrices = matrices()});
     const uint64_t stride = batch.params().block_table_stride;
     int gone = 0;
     for (size_t s = 0; s < shape.lengths.size(); ++s) {
@@ -228,7 +229,7 @@ TEST_P(AttentionAdversarialTest, TablesHaveNoBlocksWhereAWindowHasPassed) {
       }
     }
     EXPECT_GT(gone, 40);
-    EXPECT_EQ(batch.Run({.isa = GetParam()}), before);
+    EXPECT_EQ(batch.Run({.isa = isa(), .matrices = matrices()}), before);
     ExpectRight(batch);
     // The block of the first key that the first query sees is needed.
     const int64_t needed = (1200 - int64_t{window}) / 16;
@@ -236,8 +237,8 @@ TEST_P(AttentionAdversarialTest, TablesHaveNoBlocksWhereAWindowHasPassed) {
     PagedAttentionParams params = batch.params();
     std::vector<float> rows(uint64_t{176} * 4 * 32);
     params.query = params.output = rows.data();
-    const absl::Status refused =
-        cpu::PagedAttention(params, nullptr, {.isa = GetParam(), .decode_isa = GetParam()});
+    const absl::Status refused = cpu::PagedAttention(
+        params, nullptr, {.isa = isa(), .decode_isa = isa(), .matrices = matrices()});
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
     if (HasFailure()) return;
   }
@@ -311,7 +312,7 @@ TEST_P(AttentionAdversarialTest, PoolsBeyondFourGibibytes) {
                         .head_dim = 64,
                         .lengths = {{1, 48}, {30, 48}}},
                        random);
-  const AttentionRows expected = batch.Run({.isa = GetParam()});
+  const AttentionRows expected = batch.Run({.isa = isa(), .matrices = matrices()});
 
   constexpr uint32_t kSlots = 1200;
   constexpr uint64_t kSlotBytes = 16 << 20;  // 18.75 GiB in all; 2^33 elements of 16 bits.
@@ -336,8 +337,9 @@ TEST_P(AttentionAdversarialTest, PoolsBeyondFourGibibytes) {
   params.query = batch.queries().data();
   params.output = output.data();
   params.query_token_stride = params.output_token_stride = uint64_t{batch.num_heads()} * 64;
-  ASSERT_TRUE(
-      cpu::PagedAttention(params, nullptr, {.isa = GetParam(), .decode_isa = GetParam()}).ok());
+  ASSERT_TRUE(cpu::PagedAttention(params, nullptr,
+                                  {.isa = isa(), .decode_isa = isa(), .matrices = matrices()})
+                  .ok());
   EXPECT_EQ(output, expected.output);
 }
 
@@ -345,7 +347,7 @@ TEST_P(AttentionAdversarialTest, ManySequencesAndALongOne) {
   std::mt19937 random(13);
   BatchShape shape = {.num_kv_heads = 1, .group = 1, .head_dim = 16, .lengths = {{1, 16}}};
   AttentionBatch batch(shape, random);
-  const AttentionRows one = batch.Run({.isa = GetParam()});
+  const AttentionRows one = batch.Run({.isa = isa(), .matrices = matrices()});
   constexpr int32_t kSequences = 70'000;
   std::vector<int32_t> starts(kSequences + 1);
   for (int32_t s = 0; s <= kSequences; ++s) starts[s] = s;
@@ -363,8 +365,9 @@ TEST_P(AttentionAdversarialTest, ManySequencesAndALongOne) {
   params.context_lengths = contexts;
   params.block_tables = tables;
   params.block_table_stride = 1;
-  ASSERT_TRUE(
-      cpu::PagedAttention(params, nullptr, {.isa = GetParam(), .decode_isa = GetParam()}).ok());
+  ASSERT_TRUE(cpu::PagedAttention(params, nullptr,
+                                  {.isa = isa(), .decode_isa = isa(), .matrices = matrices()})
+                  .ok());
   for (int32_t s = 0; s < kSequences; ++s) {
     ASSERT_EQ(std::memcmp(output.data() + s * 16, one.output.data(), 64), 0) << "sequence " << s;
   }
@@ -379,14 +382,15 @@ TEST_P(AttentionAdversarialTest, ManySequencesAndALongOne) {
   params.block_table_stride = long_table.size();
   float lse = 0;
   params.lse = &lse;
-  ASSERT_TRUE(
-      cpu::PagedAttention(params, nullptr, {.isa = GetParam(), .decode_isa = GetParam()}).ok());
+  ASSERT_TRUE(cpu::PagedAttention(params, nullptr,
+                                  {.isa = isa(), .decode_isa = isa(), .matrices = matrices()})
+                  .ok());
   for (int i = 0; i < 16; ++i) EXPECT_NEAR(output[i], one.output[i], 1e-4);
   EXPECT_NEAR(lse, one.lse[0] + std::log(1e5), 1e-3);
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, AttentionAdversarialTest, testing::ValuesIn(Isas()),
-                         [](const auto& isa) { return std::string(IsaName(isa.param)); });
+INSTANTIATE_TEST_SUITE_P(Ways, AttentionAdversarialTest, testing::ValuesIn(Ways()),
+                         [](const auto& way) { return WayName(way.param); });
 
 }  // namespace
 }  // namespace pagoda::kernels

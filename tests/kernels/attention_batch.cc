@@ -316,7 +316,8 @@ AttentionRows AttentionBatch::Run(const Runner& runner) const {
                                                     {.threads = runner.threads,
                                                      .isa = runner.isa,
                                                      .decode_isa = runner.decode_isa,
-                                                     .fetch = runner.fetch});
+                                                     .fetch = runner.fetch,
+                                                     .matrices = runner.matrices});
     EXPECT_TRUE(status.ok()) << status;
     const T* results = reinterpret_cast<const T*>(output.data());
     for (uint64_t n = 0; n < tokens; ++n) {
@@ -351,9 +352,11 @@ AttentionRows AttentionBatch::Expected() const {
   return rows;
 }
 
-Tolerance ToleranceOf(const BatchShape& shape, cpu::Isa isa) {
+Tolerance ToleranceOf(const BatchShape& shape, cpu::Isa isa, cpu::MatrixUnit matrices) {
   Tolerance tolerance{.output = 1e-5, .lse = 1e-5};
-  const bool rounds = isa == cpu::Isa::kAvx512Bf16 && shape.pool_type != ElementType::kFloat32 &&
+  const bool amx = matrices == cpu::MatrixUnit::kAmx && isa >= cpu::Isa::kAvx512;
+  const bool rounds = (isa == cpu::Isa::kAvx512Bf16 || amx) &&
+                      shape.pool_type != ElementType::kFloat32 &&
                       shape.pool_type != ElementType::kFloat16;
   if (rounds && shape.head_dim % 16 == 0) {
     // A query that is exact in bf16 is not rounded; only its weights are.
@@ -401,6 +404,20 @@ std::vector<cpu::Isa> Isas() {
     if (isa <= cpu::BestIsa()) isas.push_back(isa);
   }
   return isas;
+}
+
+std::vector<AttentionWay> Ways() {
+  std::vector<AttentionWay> ways;
+  for (const cpu::Isa isa : Isas()) {
+    ways.push_back({.isa = isa});
+    const bool with_amx = cpu::BestMatrixUnit() == cpu::MatrixUnit::kAmx;
+    if (with_amx && isa >= cpu::Isa::kAvx512) ways.push_back({isa, cpu::MatrixUnit::kAmx});
+  }
+  return ways;
+}
+
+std::string WayName(const AttentionWay& way) {
+  return std::string(IsaName(way.isa)) + (way.matrices == cpu::MatrixUnit::kAmx ? "_amx" : "");
 }
 
 }  // namespace pagoda::kernels

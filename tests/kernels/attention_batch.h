@@ -3,6 +3,8 @@
 #ifndef PAGODA_TESTS_KERNELS_ATTENTION_BATCH_H_
 #define PAGODA_TESTS_KERNELS_ATTENTION_BATCH_H_
 
+#include <gtest/gtest.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -82,6 +84,7 @@ struct AttentionRows {
 // Runs attention with the params.
 struct Runner {
   cpu::Isa isa = cpu::BestIsa();
+  cpu::MatrixUnit matrices = cpu::MatrixUnit::kNone;
   cpu::Isa decode_isa = cpu::Isa::kAvx512Bf16;  // Decode uses `isa`, on every machine.
   cpu::FetchAhead fetch = cpu::FastestFetchAhead();
   cpu::ThreadPool* threads = nullptr;
@@ -156,7 +159,8 @@ struct Tolerance {
 // in scores of some units that exp magnifies, stays below 1e-5. The bf16 tiles round queries and
 // weights to 8 bits: 2^-9 of each, with random sign. A result is rounded to its type at the end:
 // 2^-9 for bf16, 2^-12 for fp16.
-Tolerance ToleranceOf(const BatchShape& shape, cpu::Isa isa);
+Tolerance ToleranceOf(const BatchShape& shape, cpu::Isa isa,
+                      cpu::MatrixUnit matrices = cpu::MatrixUnit::kNone);
 
 // Fails if a row is further away than that, or is not finite although the expected row is.
 void ExpectClose(const AttentionBatch& batch, const AttentionRows& actual,
@@ -164,6 +168,20 @@ void ExpectClose(const AttentionBatch& batch, const AttentionRows& actual,
 
 // The instruction sets of this machine.
 std::vector<cpu::Isa> Isas();
+
+// Each of them, and the last two with AMX too where the processor has it.
+struct AttentionWay {
+  cpu::Isa isa;
+  cpu::MatrixUnit matrices = cpu::MatrixUnit::kNone;
+};
+std::vector<AttentionWay> Ways();
+std::string WayName(const AttentionWay& way);
+
+class AttentionWayTest : public testing::TestWithParam<AttentionWay> {
+ protected:
+  static cpu::Isa isa() { return GetParam().isa; }
+  static cpu::MatrixUnit matrices() { return GetParam().matrices; }
+};
 
 }  // namespace pagoda::kernels
 

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class AttentionIdentitiesTest : public testing::TestWithParam<cpu::Isa> {};
+class AttentionIdentitiesTest : public AttentionWayTest {};
 
 // Long enough for splits and packs: a decode, a chunk of few tokens, and a prompt.
 BatchShape MixedShape() {
@@ -60,14 +60,17 @@ void CopyQueries(AttentionBatch& from, uint32_t first, AttentionBatch& to, uint3
 TEST_P(AttentionIdentitiesTest, ThreadsChangeNoBit) {
   std::mt19937 random(1);
   const AttentionBatch batch(MixedShape(), random);
-  const AttentionRows alone = batch.Run({.isa = GetParam()});
+  const AttentionRows alone = batch.Run({.isa = isa(), .matrices = matrices()});
   for (const uint32_t num_threads : {1u, 2u, 3u, 8u}) {
     cpu::ThreadPool threads(num_threads);
     // A plan for another number of threads also works.
     const AttentionPlan plan = cpu::PlanForCpu(batch.plan_shape(), {.threads = nullptr});
     for (int run = 0; run < 3; ++run) {
-      EXPECT_EQ(batch.Run({.isa = GetParam(), .threads = &threads}), alone) << num_threads;
-      EXPECT_EQ(batch.Run({.isa = GetParam(), .threads = &threads, .plan = &plan}), alone);
+      EXPECT_EQ(batch.Run({.isa = isa(), .matrices = matrices(), .threads = &threads}), alone)
+          << num_threads;
+      EXPECT_EQ(
+          batch.Run({.isa = isa(), .matrices = matrices(), .threads = &threads, .plan = &plan}),
+          alone);
     }
   }
 }
@@ -75,14 +78,16 @@ TEST_P(AttentionIdentitiesTest, ThreadsChangeNoBit) {
 TEST_P(AttentionIdentitiesTest, WhatIsFetchedAheadChangesNoBit) {
   std::mt19937 random(7);
   const AttentionBatch batch(MixedShape(), random);
-  const AttentionRows near = batch.Run({.isa = GetParam(), .fetch = cpu::FetchAhead::kNear});
-  EXPECT_EQ(batch.Run({.isa = GetParam(), .fetch = cpu::FetchAhead::kFar}), near);
+  const AttentionRows near =
+      batch.Run({.isa = isa(), .matrices = matrices(), .fetch = cpu::FetchAhead::kNear});
+  EXPECT_EQ(batch.Run({.isa = isa(), .matrices = matrices(), .fetch = cpu::FetchAhead::kFar}),
+            near);
 }
 
 TEST_P(AttentionIdentitiesTest, TheRestOfTheBatchChangesNoBit) {
   std::mt19937 random(2);
   AttentionBatch batch(MixedShape(), random);
-  const AttentionRows together = batch.Run({.isa = GetParam()});
+  const AttentionRows together = batch.Run({.isa = isa(), .matrices = matrices()});
   uint32_t first = 0;
   for (size_t s = 0; s < batch.shape().lengths.size(); ++s) {
     BatchShape shape = batch.shape();
@@ -91,20 +96,21 @@ TEST_P(AttentionIdentitiesTest, TheRestOfTheBatchChangesNoBit) {
     CopySequence(batch, s, alone, 0, shape.lengths[0].context);
     CopyQueries(batch, first, alone, shape.lengths[0].queries);
     first += shape.lengths[0].queries;
-    EXPECT_EQ(alone.Run({.isa = GetParam()}), RowsOf(batch, together, s)) << "sequence " << s;
+    EXPECT_EQ(alone.Run({.isa = isa(), .matrices = matrices()}), RowsOf(batch, together, s))
+        << "sequence " << s;
   }
 }
 
 TEST_P(AttentionIdentitiesTest, TheBlocksSlotsChangeNoBit) {
   std::mt19937 random(3);
   AttentionBatch batch(MixedShape(), random);
-  const AttentionRows before = batch.Run({.isa = GetParam()});
+  const AttentionRows before = batch.Run({.isa = isa(), .matrices = matrices()});
   batch.MoveBlocks(random);
-  EXPECT_EQ(batch.Run({.isa = GetParam()}), before);
+  EXPECT_EQ(batch.Run({.isa = isa(), .matrices = matrices()}), before);
 }
 
 TEST_P(AttentionIdentitiesTest, TheBlocksSizeChangesNoBit) {
-  if (GetParam() == cpu::Isa::kPortable) GTEST_SKIP() << "goes block by block";
+  if (isa() == cpu::Isa::kPortable) GTEST_SKIP() << "goes block by block";
   std::mt19937 random(4);
   AttentionBatch small(MixedShape(), random);
   BatchShape shape = MixedShape();
@@ -115,7 +121,8 @@ TEST_P(AttentionIdentitiesTest, TheBlocksSizeChangesNoBit) {
     CopySequence(small, s, large, s, shape.lengths[s].context);
   }
   large.queries() = small.queries();
-  EXPECT_EQ(large.Run({.isa = GetParam()}), small.Run({.isa = GetParam()}));
+  EXPECT_EQ(large.Run({.isa = isa(), .matrices = matrices()}),
+            small.Run({.isa = isa(), .matrices = matrices()}));
 }
 
 TEST_P(AttentionIdentitiesTest, ChunksAreLikeOneShotAndDecodeIsLikePrefillsLastRow) {
@@ -126,7 +133,7 @@ TEST_P(AttentionIdentitiesTest, ChunksAreLikeOneShotAndDecodeIsLikePrefillsLastR
     shape.mask.window_tokens = window;
     shape.lengths = {{150, 150}};
     AttentionBatch whole(shape, random);
-    const AttentionRows one_shot = whole.Run({.isa = GetParam()});
+    const AttentionRows one_shot = whole.Run({.isa = isa(), .matrices = matrices()});
     int32_t begin = 0;
     for (const int32_t count : {1, 2, 16, 17, 64, 49, 1}) {
       BatchShape chunk_shape = shape;
@@ -134,7 +141,7 @@ TEST_P(AttentionIdentitiesTest, ChunksAreLikeOneShotAndDecodeIsLikePrefillsLastR
       AttentionBatch chunk(chunk_shape, random);
       CopySequence(whole, 0, chunk, 0, begin + count);
       CopyQueries(whole, begin, chunk, count);
-      const AttentionRows rows = chunk.Run({.isa = GetParam()});
+      const AttentionRows rows = chunk.Run({.isa = isa(), .matrices = matrices()});
       AttentionRows expected;
       const auto heads = static_cast<ptrdiff_t>(whole.num_heads());
       const ptrdiff_t row = heads * whole.value_dim();
@@ -142,7 +149,7 @@ TEST_P(AttentionIdentitiesTest, ChunksAreLikeOneShotAndDecodeIsLikePrefillsLastR
                              one_shot.output.begin() + (begin + count) * row);
       expected.lse.assign(one_shot.lse.begin() + begin * heads,
                           one_shot.lse.begin() + (begin + count) * heads);
-      ExpectClose(chunk, rows, expected, ToleranceOf(shape, GetParam()));
+      ExpectClose(chunk, rows, expected, ToleranceOf(shape, isa(), matrices()));
       begin += count;
     }
     ASSERT_EQ(begin, 150);
@@ -157,22 +164,23 @@ TEST_P(AttentionIdentitiesTest, SequencesMayShareBlocksAndATableMayRepeatThem) {
   const size_t stride = batch.params().block_table_stride;
   for (size_t b = 0; b < 12; ++b) batch.tables()[stride + b] = batch.tables()[b];
   for (size_t b = 0; b < 4; ++b) batch.tables()[2 * stride + b] = batch.tables()[3];
-  ExpectClose(batch, batch.Run({.isa = GetParam()}), batch.Expected(),
-              ToleranceOf(shape, GetParam()));
+  ExpectClose(batch, batch.Run({.isa = isa(), .matrices = matrices()}), batch.Expected(),
+              ToleranceOf(shape, isa(), matrices()));
 }
 
 TEST_P(AttentionIdentitiesTest, TheOutputMayBeTheQuery) {
   std::mt19937 random(7);
   const AttentionBatch batch(MixedShape(), random);
-  const AttentionRows apart = batch.Run({.isa = GetParam()});
+  const AttentionRows apart = batch.Run({.isa = isa(), .matrices = matrices()});
   std::vector<float> in_place = const_cast<AttentionBatch&>(batch).queries();
   PagedAttentionParams params = batch.params();
   params.query = in_place.data();
   params.output = in_place.data();
   params.query_token_stride = uint64_t{batch.num_heads()} * batch.value_dim();
   params.output_token_stride = params.query_token_stride;
-  ASSERT_TRUE(
-      cpu::PagedAttention(params, nullptr, {.isa = GetParam(), .decode_isa = GetParam()}).ok());
+  ASSERT_TRUE(cpu::PagedAttention(params, nullptr,
+                                  {.isa = isa(), .decode_isa = isa(), .matrices = matrices()})
+                  .ok());
   EXPECT_EQ(in_place, apart.output);
 }
 
@@ -185,15 +193,16 @@ TEST_P(AttentionIdentitiesTest, APlanForOtherLengthsIsRefused) {
   params.output = output.data();
   params.query_token_stride = params.output_token_stride = batch.num_heads() * 64;
   const auto refused = [&](const AttentionPlan& plan) {
-    const absl::Status status =
-        cpu::PagedAttention(params, &plan, {.isa = GetParam(), .decode_isa = GetParam()});
+    const absl::Status status = cpu::PagedAttention(
+        params, &plan, {.isa = isa(), .decode_isa = isa(), .matrices = matrices()});
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr("plan was made for"));
   };
   const PlanShape good = batch.plan_shape();
   const AttentionPlan plan = cpu::PlanForCpu(good);
-  ASSERT_TRUE(
-      cpu::PagedAttention(params, &plan, {.isa = GetParam(), .decode_isa = GetParam()}).ok());
+  ASSERT_TRUE(cpu::PagedAttention(params, &plan,
+                                  {.isa = isa(), .decode_isa = isa(), .matrices = matrices()})
+                  .ok());
 
   PlanShape other = good;
   other.num_kv_heads = 3;
@@ -230,8 +239,8 @@ TEST_P(AttentionIdentitiesTest, APlanForOtherLengthsIsRefused) {
   refused(broken);
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, AttentionIdentitiesTest, testing::ValuesIn(Isas()),
-                         [](const auto& isa) { return std::string(IsaName(isa.param)); });
+INSTANTIATE_TEST_SUITE_P(Ways, AttentionIdentitiesTest, testing::ValuesIn(Ways()),
+                         [](const auto& way) { return WayName(way.param); });
 
 }  // namespace
 }  // namespace pagoda::kernels

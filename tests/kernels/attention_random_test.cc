@@ -58,6 +58,14 @@ TEST_P(AttentionRandomTest, AgreesWithTheReference) {
       ExpectClose(batch, batch.Run(runner), expected, ToleranceOf(batch.shape(), isa));
       if (HasFailure()) return;
       ++comparisons;
+      if (cpu::BestMatrixUnit() == cpu::MatrixUnit::kNone || isa < cpu::Isa::kAvx512) continue;
+      Runner with_amx = runner;
+      with_amx.matrices = cpu::BestMatrixUnit();
+      SCOPED_TRACE("with AMX");
+      ExpectClose(batch, batch.Run(with_amx), expected,
+                  ToleranceOf(batch.shape(), isa, with_amx.matrices));
+      if (HasFailure()) return;
+      ++comparisons;
     }
     ++shapes;
   }

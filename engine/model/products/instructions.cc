@@ -1,8 +1,6 @@
 #include "engine/model/products/instructions.h"
 
 #include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "engine/model/products/tiles.h"
 
@@ -25,15 +23,6 @@ bool HasLeaf7(uint32_t sub_leaf, uint32_t which, uint32_t bit) {
 bool HasAvx512Vnni() { return BestIsa() >= Isa::kAvx512 && HasLeaf7(0, 2, 11); }
 bool HasAvxVnni() { return BestIsa() >= Isa::kAvx2 && HasLeaf7(1, 0, 4); }
 
-bool AskForTiles() {
-  const bool has = BestIsa() == Isa::kAvx512Bf16 && HasLeaf7(0, 3, 22) && HasLeaf7(0, 3, 24);
-  if (!has) return false;
-  // Linux (Documentation/arch/x86/xstate.rst): a process asks before it uses the large registers.
-  constexpr long kRequestPermission = 0x1023;
-  constexpr long kTileData = 18;
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-}
-
 std::vector<IntegerInstructions> IntegersOf(Isa isa) {
   std::vector<IntegerInstructions> all = {IntegerInstructions::kPortable};
   if (isa >= Isa::kAvx2) all.push_back(IntegerInstructions::kAvx2);
@@ -45,8 +34,7 @@ std::vector<IntegerInstructions> IntegersOf(Isa isa) {
 }  // namespace
 
 bool TilesAreUsable() {
-  static const bool usable = AskForTiles();
-  return usable;
+  return kernels::cpu::BestMatrixUnit() == kernels::cpu::MatrixUnit::kAmx;
 }
 
 ProductInstructions BestInstructions(Isa isa) {
