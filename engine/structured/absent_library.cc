@@ -6,7 +6,8 @@ namespace pagoda {
 
 bool HasStructuredOutput() { return false; }
 
-std::unique_ptr<GrammarLibrary> MakeGrammarLibrary(AnswerVocabulary /*vocabulary*/) {
+std::unique_ptr<GrammarLibrary> MakeGrammarLibrary(AnswerVocabulary /*vocabulary*/,
+                                                   const GrammarLimits& /*limits*/) {
   return nullptr;
 }
 

@@ -4,13 +4,24 @@
 #define PAGODA_ENGINE_STRUCTURED_GRAMMAR_LIBRARY_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "engine/structured/answer_vocabulary.h"
 #include "engine/structured/grammar.h"
+#include "engine/structured/work_budget.h"
 
 namespace pagoda {
+
+// Usual schemas take milliseconds to compile, and usual steps of a matcher microseconds.
+struct GrammarLimits {
+  WorkBudget::Limits compilation = {.processor_time = absl::Seconds(10),
+                                    .bytes = int64_t{256} << 20};
+  absl::Duration step_time = absl::Seconds(1);
+  int64_t matcher_bytes = int64_t{64} << 20;
+};
 
 struct LibraryGrammar {
   std::shared_ptr<const CompiledGrammar> grammar;
@@ -27,7 +38,8 @@ class GrammarLibrary {
 };
 
 // Null in a build without the library.
-std::unique_ptr<GrammarLibrary> MakeGrammarLibrary(AnswerVocabulary vocabulary);
+std::unique_ptr<GrammarLibrary> MakeGrammarLibrary(AnswerVocabulary vocabulary,
+                                                   const GrammarLimits& limits = {});
 
 }  // namespace pagoda
 

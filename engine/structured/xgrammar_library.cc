@@ -18,12 +18,6 @@
 namespace pagoda {
 namespace {
 
-// A compilation that takes longer is refused; usual schemas take milliseconds.
-constexpr WorkBudget::Limits kCompileLimits = {.processor_time = absl::Seconds(10),
-                                               .bytes = int64_t{256} << 20};
-// For one step of a matcher, and for all that it keeps. Usual steps take some microseconds.
-constexpr absl::Duration kStepTime = absl::Seconds(1);
-constexpr int64_t kMatcherBytes = int64_t{64} << 20;
 // More white space between two tokens of JSON is not allowed, so that a model cannot go on with it
 // until its tokens are used up.
 constexpr int kMostWhitespace = 32;
@@ -65,8 +59,8 @@ class Matcher final : public GrammarMatcher {
  public:
   // Both outlive it.
   Matcher(const xgrammar::CompiledGrammar* grammar, const AnswerVocabulary* vocabulary,
-          absl::Span<const TokenId> end_tokens)
-      : grammar_(*grammar), vocabulary_(*vocabulary), end_tokens_(end_tokens) {
+          const GrammarLimits& limits, absl::Span<const TokenId> end_tokens)
+      : grammar_(*grammar), vocabulary_(*vocabulary), limits_(limits), end_tokens_(end_tokens) {
     const size_t vocab_size = vocabulary_.bytes.size();
     library_words_ = (vocab_size + 31) / 32;
     const size_t all = std::max<size_t>(vocab_size, end_tokens.empty() ? 0 : end_tokens.back() + 1);
@@ -119,10 +113,11 @@ class Matcher final : public GrammarMatcher {
   }
 
   absl::Status Do(const std::function<void()>& work) {
-    return Run({.processor_time = kStepTime, .bytes = kMatcherBytes - bytes_}, &bytes_, [&] {
-      if (!matcher_.has_value()) matcher_.emplace(grammar_);
-      work();
-    });
+    return Run({.processor_time = limits_.step_time, .bytes = limits_.matcher_bytes - bytes_},
+               &bytes_, [&] {
+                 if (!matcher_.has_value()) matcher_.emplace(grammar_);
+                 work();
+               });
   }
 
   // The tokens of text.
@@ -161,6 +156,7 @@ class Matcher final : public GrammarMatcher {
 
   const xgrammar::CompiledGrammar& grammar_;
   const AnswerVocabulary& vocabulary_;
+  const GrammarLimits limits_;
   const absl::Span<const TokenId> end_tokens_;
   std::optional<xgrammar::GrammarMatcher> matcher_;
   size_t library_words_ = 0;
@@ -176,22 +172,25 @@ class Matcher final : public GrammarMatcher {
 class Grammar final : public CompiledGrammar {
  public:
   // The library and its grammars own the vocabulary together.
-  Grammar(xgrammar::CompiledGrammar grammar, std::shared_ptr<const AnswerVocabulary> vocabulary)
-      : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)) {}
+  Grammar(xgrammar::CompiledGrammar grammar, std::shared_ptr<const AnswerVocabulary> vocabulary,
+          const GrammarLimits& limits)
+      : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)), limits_(limits) {}
 
   std::unique_ptr<GrammarMatcher> NewMatcher(absl::Span<const TokenId> end_tokens) const override {
-    return std::make_unique<Matcher>(&grammar_, vocabulary_.get(), end_tokens);
+    return std::make_unique<Matcher>(&grammar_, vocabulary_.get(), limits_, end_tokens);
   }
 
  private:
   const xgrammar::CompiledGrammar grammar_;
   const std::shared_ptr<const AnswerVocabulary> vocabulary_;
+  const GrammarLimits limits_;
 };
 
 class Library final : public GrammarLibrary {
  public:
-  explicit Library(AnswerVocabulary vocabulary)
+  Library(AnswerVocabulary vocabulary, const GrammarLimits& limits)
       : vocabulary_(std::make_shared<const AnswerVocabulary>(std::move(vocabulary))),
+        limits_(limits),
         // Without stop tokens: each request has its own.
         compiler_(xgrammar::TokenizerInfo(vocabulary_->bytes, xgrammar::VocabType::RAW,
                                           std::nullopt, std::vector<int32_t>{}),
@@ -203,12 +202,13 @@ class Library final : public GrammarLibrary {
     int64_t bytes = 0;
     first_warning = &warning;
     const absl::Status status =
-        Run(kCompileLimits, &bytes, [&] { compiled = CompileByKind(wanted); });
+        Run(limits_.compilation, &bytes, [&] { compiled = CompileByKind(wanted); });
     first_warning = nullptr;
     if (!status.ok()) return status;
     if (!warning.empty()) return InvalidArgument(absl::StrCat("grammar: ", warning));
-    return LibraryGrammar{.grammar = std::make_shared<Grammar>(*std::move(compiled), vocabulary_),
-                          .bytes = static_cast<size_t>(std::max<int64_t>(bytes, 0))};
+    return LibraryGrammar{
+        .grammar = std::make_shared<Grammar>(*std::move(compiled), vocabulary_, limits_),
+        .bytes = static_cast<size_t>(std::max<int64_t>(bytes, 0))};
   }
 
  private:
@@ -231,6 +231,7 @@ class Library final : public GrammarLibrary {
   }
 
   const std::shared_ptr<const AnswerVocabulary> vocabulary_;
+  const GrammarLimits limits_;
   xgrammar::GrammarCompiler compiler_;
 };
 
@@ -238,8 +239,9 @@ class Library final : public GrammarLibrary {
 
 bool HasStructuredOutput() { return true; }
 
-std::unique_ptr<GrammarLibrary> MakeGrammarLibrary(AnswerVocabulary vocabulary) {
-  return std::make_unique<Library>(std::move(vocabulary));
+std::unique_ptr<GrammarLibrary> MakeGrammarLibrary(AnswerVocabulary vocabulary,
+                                                   const GrammarLimits& limits) {
+  return std::make_unique<Library>(std::move(vocabulary), limits);
 }
 
 }  // namespace pagoda

@@ -13,6 +13,8 @@
 
 #include "base/error.h"
 #include "engine/structured/grammar_compiler.h"
+#include "engine/structured/grammar_library.h"
+#include "engine/structured/work_budget.h"
 
 namespace pagoda {
 namespace {
@@ -315,6 +317,34 @@ TEST_F(GrammarMatcherTest, CostlyGrammarsEnd) {
       }
     }
   }
+}
+
+TEST_F(GrammarMatcherTest, WorkBeyondTheLimitsIsAnError) {
+  if (!WorkBudget::kIsEnforced) GTEST_SKIP() << "sanitizers have their own allocator";
+  const AnswerVocabulary vocabulary{.bytes = kTokens, .not_first = {}};
+  const auto expect_too_much = [](const absl::Status& status) {
+    EXPECT_EQ(ReasonOf(status), Reason::kInvalidArgument) << status;
+    EXPECT_THAT(status.message(), HasSubstr("too much time or memory"));
+  };
+  const StructuredOutput wanted = {Kind::kGrammar, "root ::= \"a\" root | \"b\""};
+  const WorkBudget::Limits few_bytes = {.processor_time = absl::Minutes(1), .bytes = 500};
+  expect_too_much(
+      MakeGrammarLibrary(vocabulary, {.compilation = few_bytes})->Compile(wanted).status());
+  // Enough allocations that the time is looked at.
+  const StructuredOutput object = {Kind::kJsonObject, ""};
+  const WorkBudget::Limits no_time = {.processor_time = absl::ZeroDuration(), .bytes = 1 << 30};
+  expect_too_much(
+      MakeGrammarLibrary(vocabulary, {.compilation = no_time})->Compile(object).status());
+  // A matcher that may have little memory ends after some tokens, and stays at its error.
+  const auto grammar = MakeGrammarLibrary(vocabulary, {.matcher_bytes = 20'000})->Compile(wanted);
+  ASSERT_TRUE(grammar.ok()) << grammar.status();
+  auto matcher = grammar->grammar->NewMatcher({});
+  int accepted = 0;
+  while (accepted < 10'000 && matcher->Mask().ok() && matcher->Accept(0).ok()) ++accepted;
+  EXPECT_GT(accepted, 1);
+  EXPECT_LT(accepted, 10'000);
+  expect_too_much(matcher->Mask().status());
+  expect_too_much(matcher->Accept(1));
 }
 
 TEST_F(GrammarMatcherTest, CompiledGrammarsAreKeptToALimit) {
