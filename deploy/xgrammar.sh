@@ -43,11 +43,14 @@ tar --extract --file xgrammar.tar.gz --directory unpacked --strip-components 1 -
 # have: control characters where the length is bounded, quotes and backslashes in two formats, and
 # all of them where a pattern is not understood. With these changes, every answer is JSON. The last
 # one becomes a warning, for which the engine refuses the schema.
-python3 - unpacked/cpp/json_schema_converter.cc <<'PYTHON'
+# Its messages are destructors that call our functions. They must not throw while another exception
+# passes, and the one of warnings never: the engine ends a compilation by an exception of operator
+# new, and the process would end.
+python3 - unpacked/cpp <<'PYTHON'
 import pathlib
 import sys
 
-CHANGES = (
+SCHEMA = (
     (r"""{{'"', '"'}, {'\\', '\\'}, {'\r', '\r'}, {'\n', '\n'}}, true);""",
      r"""{{'"', '"'}, {'\\', '\\'}, {0, 0x1f}}, true);"""),
     (r"""m["email"] = "^(" + dot_string + "|" + quoted_string + ")@" + domain + "$";""",
@@ -60,14 +63,33 @@ CHANGES = (
      "  if (json_string) XGRAMMAR_LOG(WARNING) << \"the pattern \" << regex << \" is not supported\";\n"
      "  // Keep regex conversion independent. Only the uncommon fallback path"),
 )
-path = pathlib.Path(sys.argv[1])
-text = path.read_text()
-for old, new in CHANGES:
-    if text.count(old) != 1:
-        sys.exit(f"{path} does not have once: {old}")
-    text = text.replace(old, new)
-path.write_text("// Changed for Pagoda by deploy/xgrammar.sh.\n" + text)
+LOGGING = (
+    ("  [[noreturn]] ~LogFatal() noexcept(false) { LogFatalImpl(file_, lineno_, stream_.str()); }",
+     "  ~LogFatal() noexcept(false) {\n"
+     "    if (std::uncaught_exceptions() == uncaught_) LogFatalImpl(file_, lineno_, stream_.str());\n"
+     "  }\n"
+     "  const int uncaught_ = std::uncaught_exceptions();"),
+    ("  ~LogMessage() { LogMessageImpl(file_, lineno_, level_, stream_.str()); }",
+     "  ~LogMessage() {\n"
+     "    try {\n"
+     "      LogMessageImpl(file_, lineno_, level_, stream_.str());\n"
+     "    } catch (...) {\n"
+     "    }\n"
+     "  }"),
+    ("#include <ctime>", "#include <ctime>\n#include <exception>"),
+)
+for name, changes in (("json_schema_converter.cc", SCHEMA), ("support/logging.h", LOGGING)):
+    path = pathlib.Path(sys.argv[1]) / name
+    text = path.read_text()
+    for old, new in changes:
+        if text.count(old) != 1:
+            sys.exit(f"{path} does not have once: {old}")
+        text = text.replace(old, new)
+    path.write_text("// Changed for Pagoda by deploy/xgrammar.sh.\n" + text)
+# picojson's licence is the beginning of its header.
+parser = (pathlib.Path(sys.argv[1]) / "../3rdparty/picojson/picojson.h").read_text()
+(pathlib.Path(sys.argv[1]) / "../picojson.txt").write_text(parser[:parser.index("*/") + 3])
 PYTHON
-cp -r unpacked/cpp unpacked/include unpacked/3rdparty unpacked/NOTICE "$folder/"
+cp -r unpacked/cpp unpacked/include unpacked/3rdparty unpacked/NOTICE unpacked/picojson.txt "$folder/"
 # Last: it says that the folder is complete.
 cp unpacked/LICENSE "$folder/"

@@ -151,10 +151,8 @@ def copy_xgrammar_licenses(programs, folder):
     if not (sources / "LICENSE").is_file():
         sys.exit(f"the programs hold XGrammar, but {sources} has no licence for it")
     (folder / "xgrammar").mkdir()
-    for name in ("LICENSE", "NOTICE"):
+    for name in ("LICENSE", "NOTICE", "picojson.txt"):
         shutil.copyfile(sources / name, folder / "xgrammar" / name)
-    parser = (sources / "3rdparty/picojson/picojson.h").read_text()
-    (folder / "xgrammar" / "picojson.txt").write_text(parser[:parser.index("*/") + 3])
 
 
 def main():

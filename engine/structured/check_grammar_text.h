@@ -8,8 +8,8 @@
 
 namespace pagoda {
 
-// What the library of grammars does not check itself: how deeply brackets nest, that a text is
-// UTF-8 without zeros, and that a schema is JSON without a keyword that the library ignores: `not`,
+// What the library of grammars does not check itself: how deeply brackets nest, that a text has no
+// zeros, and that a schema is JSON without a keyword that the library ignores: `not`,
 // `if`, `then`, `else`, `dependentRequired`, `dependentSchemas`, `uniqueItems`, `contains`,
 // `minContains`, `maxContains` and `$dynamicRef`. An answer could break what they demand.
 // Errors: INVALID_ARGUMENT.

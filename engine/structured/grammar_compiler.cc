@@ -66,7 +66,9 @@ absl::StatusOr<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::Compile(
   const absl::Status ran =
       RunWithStack(kStackBytes, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(compiling_) {
         if (library_ == nullptr) library_ = MakeGrammarLibrary(vocabulary_());
-        compiled = library_->Compile(wanted);
+        compiled = library_ != nullptr
+                       ? library_->Compile(wanted)
+                       : absl::InternalError("XGrammar does not take this model's vocabulary");
       });
   if (!ran.ok()) return ran;
   if (compiled.ok()) compiled = Count(*std::move(compiled));

@@ -27,7 +27,7 @@ bool HasStructuredOutput();
 // Invariants
 // 1. The cache holds at most kMaxCached grammars of kMaxCachedBytes together.
 // 2. A compilation runs on a thread of its own with a stack of kStackBytes. It is refused when it
-//    has taken 10 s of processor time or 256 MiB of memory (see WorkBudget).
+//    has taken 3 s of processor time or 256 MiB of memory (see WorkBudget).
 // 3. One grammar at a time is compiled. Cached ones do not wait for it.
 // 4. All its grammars, those that requests hold included, have at most kMaxHeldBytes together.
 class GrammarCompiler {

@@ -17,9 +17,9 @@ namespace pagoda {
 
 // Usual schemas take milliseconds to compile, and usual steps of a matcher microseconds.
 struct GrammarLimits {
-  WorkBudget::Limits compilation = {.processor_time = absl::Seconds(10),
+  WorkBudget::Limits compilation = {.processor_time = absl::Seconds(3),
                                     .bytes = int64_t{256} << 20};
-  absl::Duration step_time = absl::Seconds(1);
+  absl::Duration step_time = absl::Milliseconds(200);
   int64_t matcher_bytes = int64_t{64} << 20;
 };
 
@@ -37,7 +37,7 @@ class GrammarLibrary {
   virtual absl::StatusOr<LibraryGrammar> Compile(const StructuredOutput& wanted) = 0;
 };
 
-// Null in a build without the library.
+// Null in a build without the library, and if the library does not take the vocabulary.
 std::unique_ptr<GrammarLibrary> MakeGrammarLibrary(AnswerVocabulary vocabulary,
                                                    const GrammarLimits& limits = {});
 

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 
 #include "base/check.h"
 
@@ -44,11 +45,13 @@ WorkBudget::~WorkBudget() { budget_of_this_thread = nullptr; }
 WorkBudget* WorkBudget::OfThisThread() { return budget_of_this_thread; }
 
 void WorkBudget::Admit(size_t bytes) {
-  if (bytes_ + static_cast<int64_t>(bytes) > limits_.bytes) throw BudgetExceeded();
-  if (++admissions_ % kAdmissionsPerLook != 0) return;
-  if (ProcessorNanoseconds() <= end_nanoseconds_) return;
-  --admissions_;  // The next one fails too, if somebody catches this exception.
-  throw BudgetExceeded();
+  if (!exceeded_) {
+    const bool looks = ++admissions_ % kAdmissionsPerLook == 0;
+    exceeded_ = bytes_ + static_cast<int64_t>(bytes) > limits_.bytes ||
+                (looks && ProcessorNanoseconds() > end_nanoseconds_);
+  }
+  // All further ones fail too, if somebody catches this exception.
+  if (exceeded_ && std::uncaught_exceptions() == 0) throw BudgetExceeded();
 }
 
 #ifdef PAGODA_SANITIZED

@@ -32,11 +32,14 @@ class WorkBudget {
   WorkBudget(const WorkBudget&) = delete;
   WorkBudget& operator=(const WorkBudget&) = delete;
 
+  // Whether a limit was reached. Code can catch the exception, and go on with wrong data.
+  bool exceeded() const { return exceeded_; }
   // Allocated and not freed since the beginning; can be negative.
   int64_t bytes() const { return bytes_; }
 
   // For operator new and delete. Admit throws if an allocation is too much; Count counts it.
   static WorkBudget* OfThisThread();
+  // Nothing is thrown while another exception passes: the process would end.
   void Admit(size_t bytes);
   void Count(int64_t bytes) { bytes_ += bytes; }
 
@@ -45,6 +48,7 @@ class WorkBudget {
   const int64_t end_nanoseconds_;  // Of the thread's processor time.
   int64_t bytes_ = 0;
   uint32_t admissions_ = 0;
+  bool exceeded_ = false;
 };
 
 }  // namespace pagoda

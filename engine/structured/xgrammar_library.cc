@@ -40,6 +40,8 @@ absl::Status Run(const WorkBudget::Limits& limits, int64_t* bytes,
     const WorkBudget budget(limits);
     try {
       work();
+      // Streams, for one, catch what operator new throws.
+      if (budget.exceeded()) failure = std::make_exception_ptr(BudgetExceeded());
     } catch (...) {
       failure = std::current_exception();
     }
@@ -241,7 +243,11 @@ bool HasStructuredOutput() { return true; }
 
 std::unique_ptr<GrammarLibrary> MakeGrammarLibrary(AnswerVocabulary vocabulary,
                                                    const GrammarLimits& limits) {
-  return std::make_unique<Library>(std::move(vocabulary), limits);
+  try {
+    return std::make_unique<Library>(std::move(vocabulary), limits);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
 }
 
 }  // namespace pagoda

@@ -34,7 +34,8 @@ bool IsZen5() {
 
 bool AskForAmx() {
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (BestIsa() != Isa::kAvx512Bf16 || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) {
+  if (BestIsa() != Isa::kAvx512Bf16 || !HasVbmi() ||
+      __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) {
     return false;
   }
   // CPUID leaf 7 (Intel's manual, volume 2): AMX-BF16 and AMX-TILE.

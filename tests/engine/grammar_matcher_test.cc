@@ -312,7 +312,9 @@ TEST_F(GrammarMatcherTest, CostlyGrammarsEnd) {
       const TokenMask mask = **matcher->Mask();
       for (TokenId token = 0; token < kTokens.size(); ++token) {
         if (!Allows(mask, token)) continue;
-        ASSERT_TRUE(matcher->Accept(token).ok()) << text.substr(0, 40) << token;
+        if (const absl::Status accepted = matcher->Accept(token); !accepted.ok()) {
+          ASSERT_THAT(accepted.message(), HasSubstr("too much time")) << text.substr(0, 40);
+        }
         break;
       }
     }
@@ -345,6 +347,32 @@ TEST_F(GrammarMatcherTest, WorkBeyondTheLimitsIsAnError) {
   EXPECT_LT(accepted, 10'000);
   expect_too_much(matcher->Mask().status());
   expect_too_much(matcher->Accept(1));
+}
+
+// Wherever operator new throws, the work ends with an error: also in the library's messages, whose
+// destructors allocate, and in streams, which catch the exception.
+TEST_F(GrammarMatcherTest, ALimitEndsTheWorkWhereverItIs) {
+  if (!WorkBudget::kIsEnforced) GTEST_SKIP() << "sanitizers have their own allocator";
+  const AnswerVocabulary vocabulary{.bytes = kTokens, .not_first = {}};
+  std::string carets = "a";
+  for (int i = 0; i < 100; ++i) carets += "(^b)";
+  const StructuredOutput works[] = {
+      {Kind::kRegex, carets},      // A warning for each.
+      {Kind::kRegex, "a{2,1}(["},  // A failure.
+      {Kind::kJsonSchema, R"({"$ref": "http://)" + std::string(5'000, 'x') + R"("})"},
+      {Kind::kJsonSchema, R"({"type": "string", "format": "email", "maxLength": 40})"},
+      {Kind::kJsonObject, ""}};
+  for (const StructuredOutput& work : works) {
+    int refused = 0;
+    for (int64_t bytes = 100; bytes < int64_t{1} << 25; bytes += bytes / 16 + 1) {
+      const WorkBudget::Limits limits = {.processor_time = absl::Minutes(1), .bytes = bytes};
+      const auto grammar = MakeGrammarLibrary(vocabulary, {.compilation = limits})->Compile(work);
+      if (grammar.ok()) continue;
+      EXPECT_EQ(ReasonOf(grammar.status()), Reason::kInvalidArgument) << grammar.status();
+      ++refused;
+    }
+    EXPECT_GT(refused, 20);
+  }
 }
 
 TEST_F(GrammarMatcherTest, CompiledGrammarsAreKeptToALimit) {

@@ -54,16 +54,33 @@ TEST_F(WorkBudgetTest, BoundsTheProcessorTime) {
 }
 
 TEST_F(WorkBudgetTest, DoesNotBoundOtherThreads) {
-  std::unique_ptr<std::thread> other;
   std::string text;
-  const auto grow = [&] { text.assign(2 << 20, 'a'); };
+  const auto grow = [&] { text = std::string(2 << 20, 'a'); };
   {
     const WorkBudget budget(kMegabyte);
-    EXPECT_THROW(grow(), BudgetExceeded);
     std::thread(grow).join();
+    EXPECT_EQ(text.size(), size_t{2} << 20);
+    EXPECT_FALSE(budget.exceeded());
+    EXPECT_THROW(grow(), BudgetExceeded);
+    EXPECT_TRUE(budget.exceeded());
   }
-  EXPECT_EQ(text.size(), size_t{2} << 20);
   grow();
+}
+
+// Otherwise code that catches the exception could go on with smaller pieces of wrong data.
+TEST_F(WorkBudgetTest, ALimitThatWasReachedStaysReached) {
+  int thrown = 0;
+  {
+    const WorkBudget budget(kMegabyte);
+    for (const size_t size : {size_t{2} << 20, size_t{100}}) {
+      try {
+        std::vector<char>(size, 'a').shrink_to_fit();
+      } catch (const BudgetExceeded&) {
+        ++thrown;
+      }
+    }
+  }
+  EXPECT_EQ(thrown, 2);
 }
 
 }  // namespace
