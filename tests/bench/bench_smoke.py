@@ -37,6 +37,11 @@ KERNELS = {
     for type in ("e4m3", "e5m2")
     for batch in (1, 16)
     for threads in (1, 2)
+} | {
+    f"cpu_decode_latent_h{heads}_kv4096_b16_t{threads}{unit}"
+    for heads in (16, 128)
+    for threads in (1, 2)
+    for unit in ("", "_dots")
 } | {"cpu_read_blocks_t1"} | {f"cpu_prefill_bf16_{tokens}" for tokens in (512, 1024, 2048, 4096)} | {"cpu_append_bf16_512_4096"}
 ENGINE = {
     "decode_b1", "decode_b16_over_b1", "prefill_2048", "ttft_cached_over_uncached", "ttft_host_over_uncached", "bookkeeping_share", "sampling_share",

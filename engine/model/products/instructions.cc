@@ -33,9 +33,7 @@ std::vector<IntegerInstructions> IntegersOf(Isa isa) {
 
 }  // namespace
 
-bool TilesAreUsable() {
-  return kernels::cpu::BestMatrixUnit() == kernels::cpu::MatrixUnit::kAmx;
-}
+bool TilesAreUsable() { return kernels::cpu::BestMatrixUnit() == kernels::cpu::MatrixUnit::kAmx; }
 
 ProductInstructions BestInstructions(Isa isa) {
   const bool tiles = isa == Isa::kAvx512Bf16 && TilesAreUsable();
