@@ -3,6 +3,7 @@
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <functional>
 #include <optional>
@@ -57,17 +58,25 @@ absl::Status Run(const WorkBudget::Limits& limits, int64_t* bytes,
   }
 }
 
+// The bytes of all matchers of a library.
+using MatcherBytes = std::shared_ptr<std::atomic<int64_t>>;
+
 class Matcher final : public GrammarMatcher {
  public:
-  // Both outlive it.
+  // The grammar and the vocabulary outlive it.
   Matcher(const xgrammar::CompiledGrammar* grammar, const AnswerVocabulary* vocabulary,
-          const GrammarLimits& limits, absl::Span<const TokenId> end_tokens)
-      : grammar_(*grammar), vocabulary_(*vocabulary), limits_(limits), end_tokens_(end_tokens) {
+          const GrammarLimits& limits, MatcherBytes all_bytes, absl::Span<const TokenId> end_tokens)
+      : grammar_(*grammar),
+        vocabulary_(*vocabulary),
+        limits_(limits),
+        all_bytes_(std::move(all_bytes)),
+        end_tokens_(end_tokens) {
     const size_t vocab_size = vocabulary_.bytes.size();
     library_words_ = (vocab_size + 31) / 32;
     const size_t all = std::max<size_t>(vocab_size, end_tokens.empty() ? 0 : end_tokens.back() + 1);
     mask_.resize((all + 31) / 32);
   }
+  ~Matcher() override { *all_bytes_ -= bytes_; }
 
   absl::StatusOr<const TokenMask*> Mask() override {
     if (status_.ok() && !is_filled_) status_ = Fill();
@@ -115,11 +124,16 @@ class Matcher final : public GrammarMatcher {
   }
 
   absl::Status Do(const std::function<void()>& work) {
-    return Run({.processor_time = limits_.step_time, .bytes = limits_.matcher_bytes - bytes_},
-               &bytes_, [&] {
-                 if (!matcher_.has_value()) matcher_.emplace(grammar_);
-                 work();
-               });
+    const int64_t before = bytes_;
+    const int64_t left =
+        std::min(limits_.matcher_bytes - before, limits_.all_matcher_bytes - all_bytes_->load());
+    const absl::Status status =
+        Run({.processor_time = limits_.step_time, .bytes = left}, &bytes_, [&] {
+          if (!matcher_.has_value()) matcher_.emplace(grammar_);
+          work();
+        });
+    *all_bytes_ += bytes_ - before;
+    return status;
   }
 
   // The tokens of text.
@@ -159,6 +173,7 @@ class Matcher final : public GrammarMatcher {
   const xgrammar::CompiledGrammar& grammar_;
   const AnswerVocabulary& vocabulary_;
   const GrammarLimits limits_;
+  const MatcherBytes all_bytes_;
   const absl::Span<const TokenId> end_tokens_;
   std::optional<xgrammar::GrammarMatcher> matcher_;
   size_t library_words_ = 0;
@@ -175,17 +190,22 @@ class Grammar final : public CompiledGrammar {
  public:
   // The library and its grammars own the vocabulary together.
   Grammar(xgrammar::CompiledGrammar grammar, std::shared_ptr<const AnswerVocabulary> vocabulary,
-          const GrammarLimits& limits)
-      : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)), limits_(limits) {}
+          const GrammarLimits& limits, MatcherBytes matcher_bytes)
+      : grammar_(std::move(grammar)),
+        vocabulary_(std::move(vocabulary)),
+        limits_(limits),
+        matcher_bytes_(std::move(matcher_bytes)) {}
 
   std::unique_ptr<GrammarMatcher> NewMatcher(absl::Span<const TokenId> end_tokens) const override {
-    return std::make_unique<Matcher>(&grammar_, vocabulary_.get(), limits_, end_tokens);
+    return std::make_unique<Matcher>(&grammar_, vocabulary_.get(), limits_, matcher_bytes_,
+                                     end_tokens);
   }
 
  private:
   const xgrammar::CompiledGrammar grammar_;
   const std::shared_ptr<const AnswerVocabulary> vocabulary_;
   const GrammarLimits limits_;
+  const MatcherBytes matcher_bytes_;
 };
 
 class Library final : public GrammarLibrary {
@@ -208,9 +228,9 @@ class Library final : public GrammarLibrary {
     first_warning = nullptr;
     if (!status.ok()) return status;
     if (!warning.empty()) return InvalidArgument(absl::StrCat("grammar: ", warning));
-    return LibraryGrammar{
-        .grammar = std::make_shared<Grammar>(*std::move(compiled), vocabulary_, limits_),
-        .bytes = static_cast<size_t>(std::max<int64_t>(bytes, 0))};
+    return LibraryGrammar{.grammar = std::make_shared<Grammar>(*std::move(compiled), vocabulary_,
+                                                               limits_, matcher_bytes_),
+                          .bytes = static_cast<size_t>(std::max<int64_t>(bytes, 0))};
   }
 
  private:
@@ -234,6 +254,7 @@ class Library final : public GrammarLibrary {
 
   const std::shared_ptr<const AnswerVocabulary> vocabulary_;
   const GrammarLimits limits_;
+  const MatcherBytes matcher_bytes_ = std::make_shared<std::atomic<int64_t>>(0);
   xgrammar::GrammarCompiler compiler_;
 };
 

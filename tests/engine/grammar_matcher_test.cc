@@ -349,6 +349,26 @@ TEST_F(GrammarMatcherTest, WorkBeyondTheLimitsIsAnError) {
   expect_too_much(matcher->Accept(1));
 }
 
+TEST_F(GrammarMatcherTest, AllMatchersHaveACommonLimit) {
+  if (!WorkBudget::kIsEnforced) GTEST_SKIP() << "sanitizers have their own allocator";
+  const AnswerVocabulary vocabulary{.bytes = kTokens, .not_first = {}};
+  const auto grammar = MakeGrammarLibrary(vocabulary, {.all_matcher_bytes = 100'000})
+                           ->Compile({Kind::kGrammar, "root ::= \"a\" root | \"b\""});
+  ASSERT_TRUE(grammar.ok()) << grammar.status();
+  const auto steps_of = [](GrammarMatcher& matcher) {
+    int steps = 0;
+    while (steps < 100'000 && matcher.Mask().ok() && matcher.Accept(0).ok()) ++steps;
+    return steps;
+  };
+  auto first = grammar->grammar->NewMatcher({});
+  const int alone = steps_of(*first);
+  EXPECT_GT(alone, 100);
+  EXPECT_LT(alone, 100'000);
+  EXPECT_LT(steps_of(*grammar->grammar->NewMatcher({})), alone / 2) << "the first holds the most";
+  first.reset();
+  EXPECT_EQ(steps_of(*grammar->grammar->NewMatcher({})), alone);
+}
+
 // Wherever operator new throws, the work ends with an error: also in the library's messages, whose
 // destructors allocate, and in streams, which catch the exception.
 TEST_F(GrammarMatcherTest, ALimitEndsTheWorkWhereverItIs) {
