@@ -241,13 +241,13 @@ absl::StatusOr<LocalAnswer> LocalModel::Answer(Request request) {
                                                   now.reused_tokens - before.reused_tokens),
                       prompt_tokens);
   }
-  is_answering_ = false;
-  answer.is_stopped = is_stopping_;
   if (decoder != nullptr && !answer.tokens.empty()) {
     if (const std::string rest = decoder->Finish(); !rest.empty()) {
       give(answer.tokens.back(), rest);
     }
   }
+  is_answering_ = false;
+  answer.is_stopped = is_stopping_;
   if (end->ok()) {
     answer.report = **std::move(end);
   } else if (!answer.is_stopped) {
