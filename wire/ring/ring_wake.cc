@@ -1,0 +1,52 @@
+#include "wire/ring/ring_wake.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <thread>
+
+namespace pagoda::ring {
+namespace {
+
+// A budget below this is none: the spin would end before another thread can answer.
+constexpr Clock::duration kLeast = std::chrono::microseconds(2);
+
+}  // namespace
+
+bool MakeWakeSockets(Descriptor* first, Descriptor* second) {
+  std::array<int, 2> ends;
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return false;
+  *first = Descriptor(ends[0]);
+  *second = Descriptor(ends[1]);
+  return true;
+}
+
+// If the socket is full, the other side has wakes that it has not taken yet.
+void Wake(int socket) {
+  const char wake = 1;
+  static_cast<void>(send(socket, &wake, 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+}
+
+Taken TakeWakes(int socket) {
+  std::array<char, 4096> wakes;
+  const ssize_t size = recv(socket, wakes.data(), wakes.size(), MSG_DONTWAIT);
+  if (size > 0) return Taken::kWakes;
+  if (size == 0) return Taken::kClosed;
+  return errno == EAGAIN || errno == EINTR ? Taken::kNothing : Taken::kClosed;
+}
+
+Spin::Spin() : Spin(std::thread::hardware_concurrency() > 1 ? kMost : Clock::duration::zero()) {}
+
+void Spin::Learn(Clock::duration waited) {
+  if (waited <= most_) {
+    budget_ = std::min(most_, std::max(2 * budget_, kLeast));
+  } else {
+    budget_ /= 2;
+    if (budget_ < kLeast) budget_ = Clock::duration::zero();
+  }
+}
+
+}  // namespace pagoda::ring
