@@ -79,6 +79,8 @@ absl::Status EmulatedDevice::Copy(void* target, const void* source, uint64_t byt
     state_.good_copies = 0;
     return state_.copy;
   }
+  ++state_.copies;
+  state_.copied_bytes += bytes;
   std::memcpy(target, source, bytes);
   return absl::OkStatus();
 }
@@ -91,6 +93,7 @@ absl::StatusOr<double> EmulatedDevice::SecondsOf(const std::function<absl::Statu
 }
 
 absl::Status HostProducts::Multiply(const DeviceProduct& product, kernels::cuda::Stream) {
+  if (state_ != nullptr) ++state_->products;
   PAGODA_CHECK(product.rows > 0 && product.inputs > 0 && product.outputs > 0,
                "a product has no size of 0");
   PAGODA_CHECK(product.input_stride >= product.inputs && product.output_stride >= product.outputs,

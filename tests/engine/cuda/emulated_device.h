@@ -27,6 +27,11 @@ class EmulatedDevice final : public ComputeDevice {
     uint32_t good_copies = 0;
     absl::Status wait;
     double seconds = 1e-3;  // The time that any work takes on this device.
+    // Of all devices of this state.
+    uint64_t copies = 0;
+    uint64_t copied_bytes = 0;
+    uint64_t waits = 0;
+    uint64_t products = 0;
   };
   // `state` outlives the device.
   explicit EmulatedDevice(State* state) : state_(*state) {}
@@ -39,7 +44,10 @@ class EmulatedDevice final : public ComputeDevice {
   absl::StatusOr<std::byte*> Allocate(MemorySide side, uint64_t bytes) override;
   void Free(MemorySide side, std::byte* memory) override;
   absl::Status Copy(void* target, const void* source, uint64_t bytes) override;
-  absl::Status Wait() override { return state_.wait; }
+  absl::Status Wait() override {
+    ++state_.waits;
+    return state_.wait;
+  }
   absl::StatusOr<double> SecondsOf(const std::function<absl::Status()>& work) override;
 
  private:
@@ -51,8 +59,13 @@ class EmulatedDevice final : public ComputeDevice {
 // As cuBLASLt computes them: unchanged factors, and sums in fp32 in another order.
 class HostProducts final : public DeviceProducts {
  public:
+  // `state`, if it is not null, counts the products and outlives this.
+  explicit HostProducts(EmulatedDevice::State* state = nullptr) : state_(state) {}
   std::string name() const override { return "plain loops"; }
   absl::Status Multiply(const DeviceProduct& product, kernels::cuda::Stream stream) override;
+
+ private:
+  EmulatedDevice::State* const state_;
 };
 
 }  // namespace pagoda::cuda

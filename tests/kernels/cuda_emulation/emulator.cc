@@ -9,6 +9,7 @@
 
 #include "tests/kernels/cuda_emulation/barriers.h"
 #include "tests/kernels/cuda_emulation/fiber.h"
+#include "tests/kernels/cuda_emulation/launch_count.h"
 #include "tests/kernels/cuda_emulation/ordering.h"
 #include "tests/kernels/cuda_emulation/shared_memory.h"
 
@@ -286,6 +287,7 @@ class Block {
 
 thread_local Block* running = nullptr;
 thread_local std::vector<std::string> thread_problems;
+thread_local uint64_t thread_launches = 0;
 thread_local uint32_t thread_schedule = 0;
 thread_local uint32_t most_shared_bytes = 227 * 1024;
 
@@ -301,6 +303,7 @@ uint32_t MostSharedBytes() { return most_shared_bytes; }
 int Launch(uint64_t blocks, uint32_t threads, uint32_t shared_bytes,
            const std::function<void()>& kernel) {
   constexpr int kLaunchFailure = 719;
+  ++thread_launches;
   thread_local FiberStacks stacks;
   const size_t problems_before = thread_problems.size();
   if (threads == 0 || threads % kLanes != 0 || threads > 1024 || shared_bytes > most_shared_bytes) {
@@ -352,6 +355,7 @@ void OfWarp(const std::function<void(Products& products, uint32_t warp)>& work) 
   work(running->products(), running->current() / kLanes);
 }
 uint64_t CountProducts() { return Products::count(); }
+uint64_t CountLaunches() { return thread_launches; }
 void Collect(std::string_view operation, LaneData& data, Exchange exchange) {
   running->Collect(operation, data, exchange);
 }

@@ -1,0 +1,139 @@
+// How many kernels, products and copies a decode step starts on a GPU, counted on the emulation. A
+// step of few sequences takes as long as its launches, so the bounds below only go down.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/model/cuda/device_backend.h"
+#include "engine/model/forwarding_backend.h"
+#include "engine/model/transformer.h"
+#include "tests/base/require.h"
+#include "tests/engine/cuda/emulated_device.h"
+#include "tests/engine/cuda/test_backend.h"
+#include "tests/engine/golden.h"
+#include "tests/engine/model_runner.h"
+#include "tests/kernels/cuda_emulation/launch_count.h"
+
+namespace pagoda::cuda {
+namespace {
+
+using kernels::ElementType;
+
+struct Work {
+  uint64_t kernels = 0;
+  uint64_t products = 0;
+  uint64_t copies = 0;
+  uint64_t waits = 0;
+
+  uint64_t launches() const { return kernels + products + copies; }
+  friend Work operator-(const Work& a, const Work& b) {
+    return {a.kernels - b.kernels, a.products - b.products, a.copies - b.copies, a.waits - b.waits};
+  }
+};
+
+Work WorkOf(const EmulatedDevice::State& state) {
+  return {.kernels = kernels::cuda::emulation::CountLaunches(),
+          .products = state.products,
+          .copies = state.copies,
+          .waits = state.waits};
+}
+
+// Notes the work done so far at each attention.
+class Watched final : public ForwardingBackend {
+ public:
+  Watched(std::unique_ptr<Backend> inner, const EmulatedDevice::State& state,
+          std::vector<Work>* at_attention)
+      : ForwardingBackend(std::move(inner)), state_(state), at_attention_(*at_attention) {}
+
+  void Attend(const AttentionShape& shape, const RowsView& queries, const kernels::KvLayer& kv,
+              const RowsView& output) override {
+    at_attention_.push_back(WorkOf(state_));
+    inner().Attend(shape, queries, kv, output);
+  }
+
+ private:
+  const EmulatedDevice::State& state_;
+  std::vector<Work>& at_attention_;
+};
+
+struct Counts {
+  Work layer;  // From one layer's attention to the next one's.
+  Work step;
+};
+
+// The work of a decode step of three sequences.
+Counts CountDecode(const std::string& name, ElementType kv_type) {
+  EmulatedDevice::State state;
+  std::vector<Work> at_attention;
+  const std::string dir = GoldenDir(name);
+  const auto model = Require(Transformer::Create(
+      Require(LoadModelConfig(dir)), Require(Checkpoint::Open(dir)),
+      std::make_unique<Watched>(
+          MakeDeviceBackend(std::make_unique<EmulatedDevice>(&state),
+                            std::make_unique<HostProducts>(&state), ComputeType::kBFloat16),
+          state, &at_attention)));
+  const std::unique_ptr<KvMemory> memory = MakeTestKvMemory();
+  ModelRunner runner(*model, {.kv_type = kv_type, .memory = memory.get()});
+  std::vector<ModelRunner::Share> prompts, decode;
+  for (uint32_t s = 0; s < 3; ++s) {
+    const size_t sequence = runner.AddSequence();
+    prompts.push_back({.sequence = sequence, .tokens = std::vector<TokenId>(3 + s, 7)});
+    decode.push_back({.sequence = sequence, .tokens = {11}, .num_logits = 1});
+  }
+  runner.Run(prompts);
+  runner.Run(decode);
+  // The buffers have grown, and the permanent copies are made.
+  at_attention.clear();
+  const Work before = WorkOf(state);
+  runner.Run(decode);
+  return {.layer = at_attention.at(1) - at_attention.at(0), .step = WorkOf(state) - before};
+}
+
+struct CountedModel {
+  const char* name;
+  ElementType kv_type;
+  uint64_t most_in_layer;   // Kernels, products and copies.
+  uint64_t most_elsewhere;  // Of a step: outside its layers.
+};
+
+class LaunchCountTest : public testing::TestWithParam<CountedModel> {};
+
+INSTANTIATE_TEST_SUITE_P(Models, LaunchCountTest,
+                         testing::Values(CountedModel{kUntiedModel, ElementType::kBFloat16, 20, 8},
+                                         CountedModel{"llama3_tiny", ElementType::kBFloat16, 20, 8},
+                                         CountedModel{"qwen2_tiny", ElementType::kBFloat16, 21, 8},
+                                         CountedModel{"gemma2_tiny", ElementType::kBFloat16, 22, 9},
+                                         CountedModel{"phi3_tiny", ElementType::kBFloat16, 20, 8},
+                                         CountedModel{"bloom_tiny", ElementType::kBFloat16, 22, 8},
+                                         CountedModel{kTinyModel, ElementType::kFloat32, 18, 8},
+                                         CountedModel{kTinyModel, ElementType::kFloat8E4M3, 21, 8}),
+                         [](const auto& model) {
+                           return std::string(model.param.name) +
+                                  std::to_string(int(model.param.kv_type));
+                         });
+
+TEST_P(LaunchCountTest, OfADecodeStep) {
+  const CountedModel& model = GetParam();
+  const Counts counts = CountDecode(model.name, model.kv_type);
+  const ModelConfig config = Require(LoadModelConfig(GoldenDir(model.name)));
+  const uint64_t elsewhere =
+      counts.step.launches() - config.layers.size() * counts.layer.launches();
+  std::cout << model.name << ": a layer has " << counts.layer.kernels << " kernels, "
+            << counts.layer.products << " products and " << counts.layer.copies
+            << " copies; the step has " << counts.step.launches() << " launches, " << elsewhere
+            << " of them outside its layers, " << counts.step.copies << " copies and "
+            << counts.step.waits << " waits\n";
+  EXPECT_LE(counts.layer.launches(), model.most_in_layer);
+  EXPECT_LE(elsewhere, model.most_elsewhere);
+  EXPECT_EQ(counts.step.waits, 1u);
+  EXPECT_EQ(counts.step.copies, 2u) << "the input and the logits";
+}
+
+}  // namespace
+}  // namespace pagoda::cuda
