@@ -6,7 +6,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -23,13 +22,13 @@
 #include "tests/bench/figure.h"
 #include "tests/gpu/cuda_check.h"
 #include "tests/gpu/gpu_timer.h"
+#include "tests/gpu/timed_attention.h"
 #include "tests/gpu/yardsticks.h"
 #include "tests/kernels/cuda/device_memory.h"
 
 namespace pagoda::kernels::cuda {
 namespace {
 
-constexpr uint64_t kColdBytes = uint64_t{256} << 20;  // More than any L2.
 constexpr uint32_t kHeadDim = 128;
 
 std::vector<std::string> wanted;
@@ -40,34 +39,10 @@ bool Wanted(const std::string& id) {
          });
 }
 
-void Require(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
-
 void RequireLaunch(int error) {
   if (error == 0) return;
   std::fprintf(stderr, "launch: error %d\n", error);
   std::exit(1);
-}
-
-// bf16 numbers of a normal distribution, some of them repeated. Random data takes more power than
-// zeros, and so more time.
-void FillRandom(std::byte* memory, uint64_t bytes) {
-  constexpr uint64_t kPieceBytes = uint64_t{8} << 20;
-  std::mt19937 random(1);
-  std::normal_distribution<float> normal;
-  std::vector<uint16_t> piece(std::min(kPieceBytes, bytes) / 2);
-  for (uint16_t& element : piece) {
-    const float value = normal(random);
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof(bits));
-    element = static_cast<uint16_t>(bits >> 16);
-  }
-  for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
-    CopyToDevice(memory + at, piece.data(), std::min(kPieceBytes, bytes - at));
-  }
 }
 
 struct Machine {
@@ -122,24 +97,6 @@ Machine Measure() {
   return machine;
 }
 
-// A batch of equal sequences with its pool and tables: `rounds` copies over disjoint blocks.
-struct Batch {
-  uint32_t sequences;
-  int32_t queries;
-  int32_t context;
-  uint32_t num_heads;
-  uint32_t num_kv_heads;
-  uint32_t tokens_per_block;
-  uint32_t head_dim = kHeadDim;
-  uint32_t value_dim = 0;  // Not 0: latents, K only.
-
-  uint32_t parts() const { return value_dim == 0 ? 2 : 1; }  // K and V, or K.
-  uint32_t value_elements() const { return value_dim == 0 ? head_dim : value_dim; }
-  uint64_t kv_bytes() const {
-    return uint64_t{sequences} * context * num_kv_heads * head_dim * parts() * 2;
-  }
-};
-
 // The kernels with figures, and the beginnings of the figures' names.
 struct Family {
   AttentionKernels kernels;
@@ -152,74 +109,13 @@ std::vector<Family> Families(const Machine& machine) {
   return families;
 }
 
-// Returns the seconds of one call.
-double AttentionSeconds(const Batch& batch, const Machine& machine, AttentionKernels kernels) {
-  const uint64_t blocks = (batch.context + batch.tokens_per_block - 1) / batch.tokens_per_block;
-  const int rounds =
-      static_cast<int>(std::clamp<uint64_t>(kColdBytes / batch.kv_bytes() + 1, 3, 64));
-  const uint64_t slots = uint64_t(rounds) * batch.sequences * blocks;
-  KvLayer kv = {.type = ElementType::kBFloat16,
-                .num_slots = static_cast<uint32_t>(slots),
-                .num_kv_heads = batch.num_kv_heads,
-                .tokens_per_block = batch.tokens_per_block,
-                .head_dim = batch.head_dim,
-                .value_dim = batch.value_dim};
-  kv.token_stride_bytes = batch.head_dim * 2;
-  kv.head_stride_bytes = kv.token_stride_bytes * batch.tokens_per_block;
-  kv.slot_stride_bytes = batch.parts() * kv.head_stride_bytes * batch.num_kv_heads;
-  DeviceArray<std::byte> pool(kv.slot_stride_bytes * slots);
-  FillRandom(pool.data(), pool.size());
-  kv.keys = pool.data();
-  kv.values = pool.data() + (batch.parts() - 1) * kv.head_stride_bytes * batch.num_kv_heads;
-
-  std::vector<int32_t> order(slots);
-  std::iota(order.begin(), order.end(), 0);
-  std::shuffle(order.begin(), order.end(), std::mt19937(2));
-  DeviceArray<int32_t> tables(order);
-  std::vector<int32_t> starts(batch.sequences + 1);
-  for (uint32_t s = 0; s <= batch.sequences; ++s)
-    starts[s] = static_cast<int32_t>(s) * batch.queries;
-  const std::vector<int32_t> contexts(batch.sequences, batch.context);
-  DeviceArray<int32_t> device_starts(starts);
-  DeviceArray<int32_t> device_contexts(contexts);
-  const uint64_t row = uint64_t{batch.num_heads} * batch.head_dim;
-  const uint64_t output_row = uint64_t{batch.num_heads} * batch.value_elements();
-  DeviceArray<std::byte> query(starts.back() * row * 2);
-  DeviceArray<std::byte> output(starts.back() * output_row * 2);
-  FillRandom(query.data(), query.size());
-
-  const AttentionPlan plan =
-      PlanForCuda({.query_starts = starts,
-                   .context_lengths = contexts,
-                   .mask = {},
-                   .num_kv_heads = batch.num_kv_heads},
-                  batch.num_heads, {.num_multiprocessors = machine.multiprocessors});
-  const PlanCapacity capacity = CapacityFor(plan, batch.num_heads);
-  DeviceArray<std::byte> device_plan(PlanBytes(capacity));
-  DeviceArray<std::byte> workspace(
-      WorkspaceBytes(capacity, batch.num_heads, batch.value_elements()));
-  Require(CopyPlan(plan, batch.num_heads, capacity, device_plan.data(), nullptr));
-  PagedAttentionParams params = {.query = query.data(),
-                                 .output = output.data(),
-                                 .query_type = ElementType::kBFloat16,
-                                 .query_token_stride = row,
-                                 .output_token_stride = output_row,
-                                 .num_heads = batch.num_heads,
-                                 .scale = 1.0f / std::sqrt(static_cast<float>(batch.head_dim)),
-                                 .query_starts = device_starts.span(),
-                                 .context_lengths = device_contexts.span(),
-                                 .block_table_stride = blocks,
-                                 .kv = kv};
-  return GraphSeconds(rounds, [&](Stream stream, int round) {
-    const uint64_t entries = batch.sequences * blocks;
-    params.block_tables = absl::MakeConstSpan(tables.data() + round * entries, entries);
-    Require(PagedAttention(params, {.stream = stream,
-                                    .plan = device_plan.data(),
-                                    .capacity = capacity,
-                                    .workspace = workspace.data(),
-                                    .workspace_bytes = workspace.size(),
-                                    .kernels = kernels}));
-  });
+void PrintDecode(const std::string& id, const AttentionBatch& batch, const Machine& machine,
+                 const Family& family) {
+  if (!Wanted(id)) return;
+  const double seconds = AttentionSeconds(batch, machine.multiprocessors, family.kernels);
+  const double bytes =
+      static_cast<double>(batch.kv_bytes()) + 4.0 * batch.sequences * batch.num_heads * kHeadDim;
+  bench::Print({id, 1e-9 * bytes / seconds, "GB/s", "copy", machine.copy_gbs});
 }
 
 void Decode(const Machine& machine, const Family& family) {
@@ -229,12 +125,7 @@ void Decode(const Machine& machine, const Family& family) {
         const uint32_t sequences = context == 4096 ? 64 : 16;  // 1 GiB of K and V.
         const std::string id = absl::StrCat(family.prefix, "decode_bf16_g", num_heads / 8, "_p",
                                             tokens, "_kv", context, "_b", sequences);
-        if (!Wanted(id)) continue;
-        const Batch batch = {sequences, 1, context, num_heads, 8, tokens};
-        const double seconds = AttentionSeconds(batch, machine, family.kernels);
-        const double bytes =
-            static_cast<double>(batch.kv_bytes()) + 4.0 * sequences * num_heads * kHeadDim;
-        bench::Print({id, 1e-9 * bytes / seconds, "GB/s", "copy", machine.copy_gbs});
+        PrintDecode(id, {sequences, 1, context, num_heads, 8, tokens}, machine, family);
       }
     }
   }
@@ -248,8 +139,9 @@ void DecodeLatents(const Machine& machine) {
       const std::string id =
           absl::StrCat("gpu_decode_mla_h", num_heads, "_kv", context, "_b", sequences);
       if (!Wanted(id)) continue;
-      const Batch batch = {sequences, 1, context, num_heads, 1, 64, 576, 512};
-      const double seconds = AttentionSeconds(batch, machine, AttentionKernels::kSm80);
+      const AttentionBatch batch = {sequences, 1, context, num_heads, 1, 64, 576, 512};
+      const double seconds =
+          AttentionSeconds(batch, machine.multiprocessors, AttentionKernels::kSm80);
       bench::Print({id, 1e-9 * batch.kv_bytes() / seconds, "GB/s", "copy", machine.copy_gbs});
     }
   }
@@ -262,10 +154,65 @@ void DecodeSmall(const Machine& machine, const Family& family) {
       const std::string id =
           absl::StrCat(family.prefix, "decode_small_b", sequences, "_kv", context);
       if (!Wanted(id)) continue;
-      const Batch batch = {sequences, 1, context, 32, 8, 16};
-      bench::Print({id, 1e6 * AttentionSeconds(batch, machine, family.kernels), "us", "read",
-                    1e-3 * batch.kv_bytes() / machine.read_gbs});
+      const AttentionBatch batch = {sequences, 1, context, 32, 8, 16};
+      bench::Print({id, 1e6 * AttentionSeconds(batch, machine.multiprocessors, family.kernels),
+                    "us", "read", 1e-3 * batch.kv_bytes() / machine.read_gbs});
     }
+  }
+}
+
+// Large batches, contexts of different lengths, and fp8 pools.
+void DecodeKinds(const Machine& machine, const Family& family) {
+  const std::string start = absl::StrCat(family.prefix, "decode_");
+  PrintDecode(absl::StrCat(start, "many_kv4096_b128"), {128, 1, 4096, 32, 8, 16}, machine, family);
+  PrintDecode(absl::StrCat(start, "many_kv2048_b256"), {256, 1, 2048, 32, 8, 16}, machine, family);
+  for (const uint32_t sequences : {8u, 64u}) {
+    AttentionBatch batch = {sequences, 1, 4096, 32, 8, 16};
+    batch.lengths = Lengths::kRagged;
+    PrintDecode(absl::StrCat(start, "ragged_kv4096_b", sequences), batch, machine, family);
+  }
+  for (const uint32_t tokens : {16u, 64u}) {
+    for (const int32_t context : {4096, 16384}) {
+      const uint32_t sequences = context == 4096 ? 128 : 32;  // 1 GiB of K and V.
+      AttentionBatch batch = {sequences, 1, context, 32, 8, tokens};
+      batch.type = ElementType::kFloat8E4M3;
+      PrintDecode(absl::StrCat(start, "fp8_p", tokens, "_kv", context, "_b", sequences), batch,
+                  machine, family);
+    }
+  }
+}
+
+// A few queries of each sequence, in microseconds, beside the time to read K and V.
+void ShortChunks(const Machine& machine, const Family& family) {
+  for (const int32_t queries : {4, 16, 64}) {
+    for (const uint32_t sequences : {1u, 16u}) {
+      const std::string id = absl::StrCat(family.prefix, "chunk_", queries, "_kv4096_b", sequences);
+      if (!Wanted(id)) continue;
+      const AttentionBatch batch = {sequences, queries, 4096, 32, 8, 16};
+      bench::Print({id, 1e6 * AttentionSeconds(batch, machine.multiprocessors, family.kernels),
+                    "us", "read", 1e-3 * batch.kv_bytes() / machine.read_gbs});
+    }
+  }
+}
+
+// The host's work before a step's first kernel, in microseconds, beside one layer's attention.
+void Plans(const Machine& machine) {
+  struct Shape {
+    const char* name;
+    AttentionBatch batch;
+  };
+  for (const Shape& shape :
+       {Shape{"decode_b1", {1, 1, 4096, 32, 8, 16}}, Shape{"decode_b64", {64, 1, 4096, 32, 8, 16}},
+        Shape{"decode_b256", {256, 1, 2048, 32, 8, 16}},
+        Shape{"prefill_512", {1, 512, 512, 32, 8, 16}}}) {
+    const std::string plan = absl::StrCat("gpu_plan_", shape.name);
+    const std::string upload = absl::StrCat("gpu_plan_upload_", shape.name);
+    if (!Wanted(plan) && !Wanted(upload)) continue;
+    const PlanSeconds seconds = TimePlan(shape.batch, machine.multiprocessors);
+    const double attention =
+        1e6 * AttentionSeconds(shape.batch, machine.multiprocessors, AttentionKernels::kSm80);
+    bench::Print({plan, 1e6 * seconds.plan, "us", "attention", attention});
+    bench::Print({upload, 1e6 * seconds.upload, "us", "attention", attention});
   }
 }
 
@@ -284,8 +231,9 @@ void Prefill(const Machine& machine, const Family& family) {
     for (const uint32_t tokens : {16u, 64u}) {
       const std::string id = absl::StrCat(family.prefix, "prefill_bf16_", shape.name, "_p", tokens);
       if (!Wanted(id)) continue;
-      const double seconds = AttentionSeconds(
-          {shape.sequences, shape.queries, shape.context, 32, 8, tokens}, machine, family.kernels);
+      const double seconds =
+          AttentionSeconds({shape.sequences, shape.queries, shape.context, 32, 8, tokens},
+                           machine.multiprocessors, family.kernels);
       const double pairs =
           static_cast<double>(shape.queries) * (shape.context - (shape.queries - 1) / 2.0);
       const double operations = 4.0 * kHeadDim * 32 * pairs * shape.sequences;
@@ -368,9 +316,12 @@ int main(int argc, char** argv) {
   for (const cuda::Family& family : cuda::Families(machine)) {
     cuda::Decode(machine, family);
     cuda::DecodeSmall(machine, family);
+    cuda::DecodeKinds(machine, family);
+    cuda::ShortChunks(machine, family);
     cuda::Prefill(machine, family);
   }
   cuda::DecodeLatents(machine);
+  cuda::Plans(machine);
   cuda::BlockCopy(machine);
   return 0;
 }

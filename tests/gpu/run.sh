@@ -104,7 +104,7 @@ wait
 PAGODA_MUST_HAVE_CUDA=1 step pools 60 "$bin/gpu_pools_test"
 
 # Figures, one at a time: first the kernels for any GPU, then those for Hopper.
-step kernels_bench 90 "$bin/gpu_kernels_bench" gpu_read gpu_mma_sync gpu_decode gpu_prefill gpu_block_copy
+step kernels_bench 90 "$bin/gpu_kernels_bench" gpu_read gpu_mma_sync gpu_decode gpu_chunk gpu_prefill gpu_plan gpu_block_copy
 step hopper_bench 60 "$bin/gpu_kernels_bench" gpu_hopper
 step transfers_bench 40 "$bin/gpu_transfers_bench"
 step engine_bench 90 "$bin/gpu_engine_bench"
