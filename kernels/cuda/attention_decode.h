@@ -17,6 +17,7 @@
 #include "kernels/cuda/attention_decode_rows.h"
 #include "kernels/cuda/attention_tile.h"
 #include "kernels/cuda/attention_unit.h"
+#include "kernels/cuda/attention_walk.h"
 #include "kernels/cuda/device.h"
 
 namespace pagoda::kernels::cuda {
@@ -74,18 +75,13 @@ class DecodeKernel {
     return SharedBase() + kQueryBytes + kStateBytes + WarpIndex() * kRingBytes;
   }
 
-  // The next tile after `tile` that can be seen.
+  // The warp's first tile from `tile` on that can be seen; at or behind the end if there is none.
   static PAGODA_DEVICE uint32_t NextTile(const AttentionArgs& args, const Unit& unit,
-                                         const Sight& sight, uint32_t tile, uint32_t end) {
-    while (tile < end) {
-      const uint32_t first = unit.item.first_key + tile * kTokens;
-      if (MaySee(args.mask, sight.first_position, sight.last_position, first,
-                 first + kTokens - 1)) {
-        break;
-      }
-      tile += kWarps;
-    }
-    return tile;
+                                         const Sight& sight, uint32_t tile) {
+    const uint32_t first = NextSeenTile<kTokens, kWarps * kTokens>(
+        args.mask, sight.first_position, sight.last_position, sight.end_key,
+        unit.item.first_key + tile * kTokens);
+    return (first - unit.item.first_key) / kTokens;
   }
 
   static PAGODA_DEVICE void WalkKeys(const AttentionArgs& args, const Unit& unit,
@@ -104,7 +100,7 @@ class DecodeKernel {
 
     // The tile to copy next, and the offset of this lane's token in it. The offset is looked up one
     // tile ahead.
-    uint32_t copied = NextTile(args, unit, sight, WarpIndex(), end);
+    uint32_t copied = NextTile(args, unit, sight, WarpIndex());
     uint64_t offset = FindRow(args, unit, sight, KeyOfLane(unit, copied));
     uint32_t copy_stage = 0;
     const auto copy_next = [&] {
@@ -112,7 +108,7 @@ class DecodeKernel {
         const uint32_t stage = RingBase() + copy_stage * kStageBytes;
         CopyRows<kRowBytes, kTokens>(stage, 0, args.kv.keys, offset, key_chunks);
         CopyRows<kRowBytes, kTokens>(stage + kTileBytes, 0, args.kv.values, offset, value_chunks);
-        copied = NextTile(args, unit, sight, copied + kWarps, end);
+        copied = NextTile(args, unit, sight, copied + kWarps);
         offset = FindRow(args, unit, sight, KeyOfLane(unit, copied));
       }
       CommitCopies();
@@ -123,8 +119,8 @@ class DecodeKernel {
 
     uint32_t stage = 0;
 #pragma unroll 1
-    for (uint32_t tile = NextTile(args, unit, sight, WarpIndex(), end); tile < end;
-         tile = NextTile(args, unit, sight, tile + kWarps, end)) {
+    for (uint32_t tile = NextTile(args, unit, sight, WarpIndex()); tile < end;
+         tile = NextTile(args, unit, sight, tile + kWarps)) {
       WaitForCopies<kStages - 2>();
       // All lanes see the copies of all lanes, and have read the stage that is filled next.
       SyncWarp();

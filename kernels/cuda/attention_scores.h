@@ -19,6 +19,7 @@ template <uint32_t kTiles>
 PAGODA_DEVICE void BendRow(const AttentionArgs& args, const Unit& unit, float scale, uint32_t row,
                            uint32_t first, uint32_t e, float (&scores)[kTiles][4]) {
   const float cap = args.soft_cap;
+  const float inverse_cap = 1 / cap;  // Used if there is a cap.
   float slope = 0;
   float distance = 0;  // Of the lane's first key. Distances are exact up to 2^24.
   if (args.alibi_slopes != nullptr) {
@@ -31,7 +32,7 @@ PAGODA_DEVICE void BendRow(const AttentionArgs& args, const Unit& unit, float sc
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
       float score = scores[n][2 * e + r] * scale;
-      if (cap > 0) score = cap * Tanh(score / cap);
+      if (cap > 0) score = cap * Tanh(score * inverse_cap);
       score += slope * (distance + static_cast<float>(8 * n + r));
       scores[n][2 * e + r] = score * kLog2E;
     }
@@ -67,9 +68,10 @@ PAGODA_DEVICE void MaskRow(const AttentionArgs& args, const Unit& unit, const Si
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
       const int32_t at = key + static_cast<int32_t>(8 * n + r);
-      const bool seen =
-          at < end && (at >= begin || at < sinks) && (sparse >> (2 * n + r) & 1u) != 0;
-      if (!seen) scores[n][2 * e + r] = NegativeInfinity();
+      // Without branches: && and || would make one for each key.
+      const bool hidden = (at >= end) | ((at < begin) & (at >= sinks)) |
+                          (kSparse && (sparse >> (2 * n + r) & 1u) == 0);
+      if (hidden) scores[n][2 * e + r] = NegativeInfinity();
     }
   }
 }

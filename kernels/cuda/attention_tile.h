@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/attention_args.h"
 #include "kernels/cuda/attention_unit.h"
+#include "kernels/cuda/attention_walk.h"
 #include "kernels/cuda/device.h"
 
 namespace pagoda::kernels::cuda {
@@ -43,11 +44,8 @@ struct Sight {
 // The first tile of `tokens` tokens, at `first` or later, of which a row can see a key.
 template <uint32_t kTokens>
 PAGODA_DEVICE uint32_t NextTile(const AttentionArgs& args, const Sight& sight, uint32_t first) {
-  while (first < sight.end_key && !MaySee(args.mask, sight.first_position, sight.last_position,
-                                          first, int64_t{first} + kTokens - 1)) {
-    first += kTokens;
-  }
-  return first;
+  return NextSeenTile<kTokens>(args.mask, sight.first_position, sight.last_position, sight.end_key,
+                               first);
 }
 
 // Whether any row of the unit sees the key. A key that no row sees is not read and is zero in the

@@ -28,6 +28,14 @@ PAGODA_DEVICE bool SeesBox(const AttentionArgs& args, const Sight& sight, uint32
                 int64_t{key} + tokens - 1);
 }
 
+// Whether some row sees each of these keys. False promises nothing.
+PAGODA_DEVICE bool SeesEachKey(const AttentionArgs& args, const Sight& sight, uint32_t key,
+                               uint32_t tokens) {
+  return key >= sight.first_key && key + tokens <= sight.end_key &&
+         (args.mask.window_tokens == 0 || key + tokens <= args.mask.sink_tokens ||
+          int64_t{sight.first_position} - key < args.mask.window_tokens);
+}
+
 // The slot of the key's box. If no row sees any key of the box: a slot that does not exist, so that
 // the box is zeros.
 PAGODA_DEVICE uint32_t SlotAt(const HopperLaunch& launch, const Unit& unit, const Sight& sight,

@@ -53,6 +53,12 @@ PAGODA_DEVICE void SyncSome(uint32_t id, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// The same without waiting, and without ordering any access to memory: the other threads of the
+// barrier wait until these have come.
+PAGODA_DEVICE void ArriveSome(uint32_t id, uint32_t threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // The first element, token, head and slot of a box.
 struct BoxPlace {
   uint32_t element;

@@ -11,7 +11,8 @@ The rules, for every kernel of LIBRARY and each architecture:
   warpgroups (HGMMA) that the compiler has not serialized, and registers that change hands
   (USETMAXREG). They exist for sm_90a only.
 * Their softmax runs in parallel to the products of the previous tile: in the loop, no exponential
-  and only few instructions follow the wait for these products.
+  and only few instructions follow the wait for these products. Their warpgroups take turns
+  (BAR.ARV), and rows leave by stores of 16 bytes.
 * An exponential is one instruction everywhere, and so is the larger of two numbers.
 * The merge loads at least four vectors of 16 bytes before it uses one.
 * Kernels of the cache and of block copies whose vectors have 16 bytes use LDG and STG of 128 bits.
@@ -191,6 +192,10 @@ def problems_for_hopper(title, kernel):
     if kernel.count("WARPGROUP.DEPBAR") > 4:
         yield f"waits {kernel.count('WARPGROUP.DEPBAR')} times for its products"
     if prefill:
+        if not kernel.count("BAR.ARV"):
+            yield "has warpgroups that take no turns"
+        if not kernel.wide("STG")[0]:
+            yield "does not store rows by 16 bytes"
         # The loop's wait has exponentials before it: those of S, which run in parallel to O's
         # products.
         dim = int(re.search(r"(\d+)>", title)[1])

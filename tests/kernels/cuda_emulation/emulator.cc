@@ -47,6 +47,7 @@ struct Warp {
 struct NamedBarrier {
   uint32_t threads = 0;
   std::vector<uint32_t> arrived;
+  std::vector<uint32_t> waiting;  // Those of `arrived` that wait.
 };
 
 // A running block.
@@ -100,6 +101,9 @@ class Block {
     if (barriers_.EndBox(0)) Report("the block ends with a box on its way");
     products_.CheckNoneLeft();
     CheckRegisters();
+    for (const NamedBarrier& barrier : named_) {
+      if (!barrier.arrived.empty()) Report("the block ends with arrivals at a barrier of threads");
+    }
   }
 
   Place place() const { return {current_, index_, blocks_}; }
@@ -148,30 +152,19 @@ class Block {
 
   // Barrier `id` of `threads` threads (whole warps).
   void SyncSome(uint32_t id, uint32_t threads) {
-    Thread& self = threads_[current_];
-    if (id == 0 || id >= kNamedBarriers || threads % kLanes != 0 || threads > threads_.size()) {
-      Report("barrier " + std::to_string(id) + " of " + std::to_string(threads) + " threads");
-      return;
+    if (!ComeToBarrier(id, threads)) return;
+    threads_[current_].at_barrier = true;
+    named_[id].waiting.push_back(current_);
+    if (named_[id].arrived.size() < threads) {
+      threads_[current_].fiber->Suspend();
+    } else {
+      EndBarrier(named_[id]);
     }
-    NamedBarrier& barrier = named_[id];
-    if (barrier.arrived.empty()) barrier.threads = threads;
-    if (barrier.threads != threads) Report("a barrier of different numbers of threads");
-    barrier.arrived.push_back(current_);
-    self.at_barrier = true;
-    if (barrier.arrived.size() < barrier.threads) {
-      self.fiber->Suspend();
-      return;
-    }
-    std::vector<uint32_t> lanes(warps_.size(), 0);
-    for (const uint32_t thread : barrier.arrived) ++lanes[thread / kLanes];
-    std::vector<uint32_t> whole;
-    for (uint32_t warp = 0; warp < lanes.size(); ++warp) {
-      if (lanes[warp] == kLanes) whole.push_back(warp);
-      if (lanes[warp] % kLanes != 0) Report("some lanes of a warp come to a barrier of threads");
-    }
-    ordering_.Meet(whole);
-    for (const uint32_t thread : barrier.arrived) threads_[thread].at_barrier = false;
-    barrier.arrived.clear();
+  }
+
+  // The same without waiting.
+  void ArriveSome(uint32_t id, uint32_t threads) {
+    if (ComeToBarrier(id, threads) && named_[id].arrived.size() == threads) EndBarrier(named_[id]);
   }
 
   void WaitFor(uint32_t address, uint32_t parity) {
@@ -236,6 +229,34 @@ class Block {
   }
 
  private:
+  bool ComeToBarrier(uint32_t id, uint32_t threads) {
+    if (id == 0 || id >= kNamedBarriers || threads % kLanes != 0 || threads > threads_.size()) {
+      Report("barrier " + std::to_string(id) + " of " + std::to_string(threads) + " threads");
+      return false;
+    }
+    NamedBarrier& barrier = named_[id];
+    if (barrier.arrived.empty()) barrier.threads = threads;
+    if (barrier.threads != threads) Report("a barrier of different numbers of threads");
+    barrier.arrived.push_back(current_);
+    return true;
+  }
+
+  // All threads have come. If one of them did not wait, nobody learns what the others have done.
+  void EndBarrier(NamedBarrier& barrier) {
+    std::vector<uint32_t> lanes(warps_.size(), 0);
+    for (const uint32_t thread : barrier.arrived) ++lanes[thread / kLanes];
+    std::vector<uint32_t> whole;
+    for (uint32_t warp = 0; warp < lanes.size(); ++warp) {
+      if (lanes[warp] == kLanes) whole.push_back(warp);
+      if (lanes[warp] % kLanes != 0) Report("some lanes of a warp come to a barrier of threads");
+      if (lanes[warp] > kLanes) Report("a warp comes to a barrier of threads twice");
+    }
+    if (barrier.waiting.size() == barrier.arrived.size()) ordering_.Meet(whole);
+    for (const uint32_t thread : barrier.waiting) threads_[thread].at_barrier = false;
+    barrier.arrived.clear();
+    barrier.waiting.clear();
+  }
+
   void CheckCopiesAtEnd(const Thread& thread) {
     bool pending = !thread.uncommitted.empty();
     for (const auto& group : thread.groups) pending |= !group.empty();
@@ -345,6 +366,7 @@ void ArriveExpecting(uint32_t address, uint32_t bytes) {
 }
 void WaitFor(uint32_t address, uint32_t parity) { running->WaitFor(address, parity); }
 void SyncSome(uint32_t id, uint32_t threads) { running->SyncSome(id, threads); }
+void ArriveSome(uint32_t id, uint32_t threads) { running->ArriveSome(id, threads); }
 void StartBox(uint32_t shared, const TensorMap& map, const uint32_t (&place)[4], uint32_t barrier) {
   running->barriers().StartBox(running->current(), shared, map, place, barrier);
 }

@@ -13,7 +13,8 @@
 //    the product is in flight, writes of its matrices in shared memory, a group of products without
 //    a fence of its registers, and warps of a warpgroup that start different products;
 //  * threads of a warp that reach different collective operations; a barrier that a thread has
-//    passed by ending; a barrier that waits for bytes that do not come; too many arrivals;
+//    passed by ending; a barrier that waits for bytes that do not come; too many arrivals; arrivals
+//    that are left over at the block's end;
 //  * registers of warpgroups whose sum differs from that at the block's start.
 // Shared memory begins as NaN. Warps run in an order that a seed shuffles. An asynchronous copy or
 // product reads its source when a thread waits for it, which is the last moment that hardware
@@ -74,6 +75,7 @@ void FenceBarriers();
 void ArriveExpecting(uint32_t address, uint32_t bytes);
 void WaitFor(uint32_t address, uint32_t parity);
 void SyncSome(uint32_t id, uint32_t threads);
+void ArriveSome(uint32_t id, uint32_t threads);
 void StartBox(uint32_t shared, const TensorMap& map, const uint32_t (&place)[4], uint32_t barrier);
 void FenceAsync();
 void SetRegisters(uint32_t registers, bool more);

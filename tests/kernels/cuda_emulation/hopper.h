@@ -23,6 +23,7 @@ PAGODA_DEVICE void WaitFor(uint32_t barrier, uint32_t parity) {
   emulation::WaitFor(barrier, parity);
 }
 PAGODA_DEVICE void SyncSome(uint32_t id, uint32_t threads) { emulation::SyncSome(id, threads); }
+PAGODA_DEVICE void ArriveSome(uint32_t id, uint32_t threads) { emulation::ArriveSome(id, threads); }
 
 struct BoxPlace {
   uint32_t element;

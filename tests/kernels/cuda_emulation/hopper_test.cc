@@ -260,6 +260,44 @@ TEST(HopperEmulationTest, SumsThatAreWrittenUnderAProductAreFound) {
               HasSubstr("sums were touched"));
 }
 
+// Threads that come to a barrier without waiting: the others wait for them, in turn.
+TEST(HopperEmulationTest, WarpsTakeTurns) {
+  for (uint32_t seed = 0; seed < 20; seed += 2) {
+    emulation::SetSchedule(seed);
+    std::string turns;
+    EXPECT_THAT(Problems(64,
+                         [&turns] {
+                           const uint32_t self = WarpIndex();
+                           if (self == 1) ArriveSome(1, 64);
+                           for (int i = 0; i < 3; ++i) {
+                             SyncSome(1 + self, 64);
+                             if (LaneIndex() == 0) turns += self == 0 ? 'a' : 'b';
+                             SyncWarp();
+                             ArriveSome(2 - self, 64);
+                           }
+                           if (self == 0) SyncSome(1, 64);
+                         }),
+                IsEmpty());
+    EXPECT_EQ(turns, "ababab");
+  }
+  EXPECT_THAT(Problems(64, [] { ArriveSome(1, 96); }), HasSubstr("of 96 threads"));
+  EXPECT_THAT(Problems(64,
+                       [] {
+                         if (WarpIndex() == 0) ArriveSome(1, 64);
+                       }),
+              HasSubstr("arrivals at a barrier"));
+  // Such a barrier orders no access.
+  EXPECT_THAT(Problems(64,
+                       [] {
+                         if (ThreadIndex() == 0) StoreShared(SharedBase(), 7u);
+                         SyncWarp();
+                         if (WarpIndex() == 0) ArriveSome(1, 64);
+                         if (WarpIndex() == 1) SyncSome(1, 64);
+                         if (ThreadIndex() == 32) LoadShared<uint32_t>(SharedBase());
+                       }),
+              HasSubstr("races"));
+}
+
 // Barriers of some threads, and barriers in shared memory, order earlier accesses, but only for the
 // participating threads.
 TEST(HopperEmulationTest, BarriersOrderWhoTakesPart) {

@@ -1,0 +1,122 @@
+// Work that a producer hands to the consumers of a Hopper kernel in shared memory: some rows of a
+// unit, and their queries.
+#ifndef PAGODA_KERNELS_CUDA_ATTENTION_WORK_HOPPER_H_
+#define PAGODA_KERNELS_CUDA_ATTENTION_WORK_HOPPER_H_
+
+#include <cstdint>
+
+#include "kernels/cuda/attention_args.h"
+#include "kernels/cuda/attention_unit.h"
+#include "kernels/cuda/hopper.h"
+
+namespace pagoda::kernels::cuda {
+
+// A Unit as consumers need it, without its table.
+struct Work {
+  PlannedItem item;
+  uint32_t kv_head;
+  uint32_t num_rows;  // Of the unit.
+  uint32_t first_position;
+  uint32_t first_row;  // The first row of this work.
+};
+inline constexpr uint32_t kWorkBytes = 48;
+static_assert(sizeof(Work) == kWorkBytes);
+
+PAGODA_DEVICE void StoreWork(const Unit& unit, uint32_t first_row, uint32_t address) {
+  const PlannedItem& item = unit.item;
+  StoreShared(address,
+              Vector16{{item.sequence, item.first_query, item.num_queries, item.first_key}});
+  StoreShared(address + 16, Vector16{{item.end_key, item.partial, 0, 0}});
+  StoreShared(address + 32,
+              Vector16{{unit.kv_head, unit.num_rows, unit.first_position, first_row}});
+}
+
+PAGODA_DEVICE Work LoadWork(uint32_t address) {
+  const auto a = LoadShared<Vector16>(address);
+  const auto b = LoadShared<Vector16>(address + 16);
+  const auto c = LoadShared<Vector16>(address + 32);
+  return {.item = {.sequence = a.words[0],
+                   .first_query = a.words[1],
+                   .num_queries = a.words[2],
+                   .first_key = a.words[3],
+                   .end_key = b.words[0],
+                   .partial = b.words[1],
+                   .unused = {}},
+          .kv_head = c.words[0],
+          .num_rows = c.words[1],
+          .first_position = c.words[2],
+          .first_row = c.words[3]};
+}
+
+PAGODA_DEVICE Unit UnitOf(const Work& work) {
+  return {.item = work.item,
+          .kv_head = work.kv_head,
+          .num_rows = work.num_rows,
+          .first_position = work.first_position,
+          .table = nullptr};
+}
+
+// The last kThreads threads of a warpgroup load the unit's rows first_row to first_row + num_rows -
+// 1 of kDim elements: 64 rows after 64 rows, each 64 in columns (hopper.h), with zeros behind the
+// last row and element.
+template <uint32_t kDim, uint32_t kRows, uint32_t kThreads>
+PAGODA_DEVICE void LoadRows(const AttentionArgs& args, const Unit& unit, uint32_t first_row,
+                            uint32_t num_rows, uint32_t tile) {
+  constexpr uint32_t kGroupRows = 64;
+  constexpr uint32_t kChunks = kDim / 8;
+  constexpr uint32_t kStepRows = kThreads / kChunks;
+  constexpr uint32_t kAtATime = 8;  // Loads of a thread in flight.
+  static_assert(kRows % (kStepRows * kAtATime) == 0);
+  constexpr uint32_t kColumnBytes = kGroupRows * kColumnRowBytes;
+  const uint32_t thread = ThreadIndex() % kWarpgroupThreads - (kWarpgroupThreads - kThreads);
+  const uint32_t chunk = thread % kChunks;
+  uint32_t row = thread / kChunks;
+  uint32_t token = (first_row + row) / args.group;
+  uint32_t head = (first_row + row) % args.group;
+  const std::byte* const queries =
+      args.query + (uint64_t{unit.item.first_query} * args.query_token_stride +
+                    uint64_t{unit.kv_head} * args.group * args.kv.head_dim + chunk * 8) *
+                       2;
+  const uint32_t step_tokens = kStepRows / args.group;
+  const uint32_t step_heads = kStepRows % args.group;
+#pragma unroll 1
+  while (row < kRows) {
+    Vector16 vectors[kAtATime];
+#pragma unroll
+    for (uint32_t i = 0; i < kAtATime; ++i) {
+      vectors[i] = {};
+      if (row + i * kStepRows < num_rows && chunk * 8 < args.kv.head_dim) {
+        vectors[i] = LoadGlobal16(
+            queries + (token * args.query_token_stride + uint64_t{head} * args.kv.head_dim) * 2);
+      }
+      token += step_tokens;
+      head += step_heads;
+      if (head >= args.group) {
+        head -= args.group;
+        ++token;
+      }
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kAtATime; ++i) {
+      const uint32_t group_row = row % kGroupRows;
+      StoreShared(tile + (row / kGroupRows * (kChunks / 8) + chunk / 8) * kColumnBytes +
+                      SwizzledOffset(group_row, chunk % 8),
+                  vectors[i]);
+      row += kStepRows;
+    }
+  }
+}
+
+// Stores 8 elements of a row of a whole item, from `element` on.
+PAGODA_DEVICE void StoreChunk(const AttentionArgs& args, const Unit& unit, uint32_t row,
+                              uint32_t element, Vector16 chunk) {
+  const uint32_t token = row / args.group;
+  const uint32_t head = unit.kv_head * args.group + row % args.group;
+  const uint64_t at = (uint64_t{unit.item.first_query} + token) * args.output_token_stride +
+                      uint64_t{head} * args.value_dim + element;
+  StoreGlobal16(args.output + at * 2, chunk);
+}
+
+}  // namespace pagoda::kernels::cuda
+
+#endif  // PAGODA_KERNELS_CUDA_ATTENTION_WORK_HOPPER_H_
