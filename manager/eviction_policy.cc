@@ -38,6 +38,13 @@ constexpr std::array kPolicies = {
 
 }  // namespace
 
+SlotIndex EvictionPolicy::Evicted(const BlockFacts& victim, const BlockFacts* unparked) {
+  Withdrawn(victim);
+  Removed(victim);
+  if (unparked != nullptr) Unparked(*unparked);
+  return Victim();
+}
+
 absl::StatusOr<Policies> MakeEvictionPolicies(std::string_view name, uint32_t num_slots,
                                               uint16_t num_tenants) {
   const auto entry = std::find_if(kPolicies.begin(), kPolicies.end(),

@@ -25,4 +25,10 @@ SlotIndex PriorityLruPolicy::Victim() const {
   return list == CandidateLists<kNumLists>::kNoList ? kNoSlot : lists_.front(list);
 }
 
+SlotIndex PriorityLruPolicy::Evicted(const BlockFacts& victim, const BlockFacts* unparked) {
+  lists_.Remove(victim.slot);
+  if (unparked != nullptr) lists_.PushFront(unparked->priority.value(), unparked->slot);
+  return Victim();
+}
+
 }  // namespace pagoda

@@ -32,6 +32,7 @@ class PriorityLruPolicy final : public EvictionPolicy {
   void Unparked(const BlockFacts& block) override;
   void Withdrawn(const BlockFacts& block) override;
   SlotIndex Victim() const override;
+  SlotIndex Evicted(const BlockFacts& victim, const BlockFacts* unparked) override;
 
  private:
   static constexpr uint32_t kNumLists = kMaxPriority + 1;

@@ -443,6 +443,48 @@ TEST_P(EveryPolicyTest, EachTenantsEqualsANaiveModelOfItsOwn) {
   }
 }
 
+TEST_P(EveryPolicyTest, OneCallForAnEvictionEqualsTheCallsOneByOne) {
+  constexpr uint32_t kSlots = 400;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::mt19937_64 random(seed);
+    Cache batched(GetParam(), kSlots), single(GetParam(), kSlots);
+    // Chains: the parent of slot s is s - 1, except at the heads. Only the ends are candidates.
+    const auto is_head = [](uint32_t slot) { return slot % 8 == 0; };
+    const auto priority = [&](uint32_t slot) { return kPriorities[slot / 8 % 4]; };
+    const auto add_chain = [&](uint32_t head) {
+      for (Cache* cache : {&batched, &single}) {
+        for (uint32_t slot = head; slot < head + 8; ++slot) {
+          cache->policy().Inserted(Facts(slot, priority(slot), slot));
+          if (seed % 2 == 0 && slot % 3 == 0) cache->policy().Touched(Facts(slot, priority(slot)));
+        }
+        cache->policy().Released(Facts(head + 7, priority(head)));
+      }
+    };
+    std::vector<uint32_t> absent;
+    for (uint32_t head = 0; head < kSlots; head += 8) add_chain(head);
+    for (int step = 0; step < 5'000; ++step) {
+      ASSERT_EQ(batched.Victim(), single.Victim()) << "seed " << seed << " step " << step;
+      if (batched.policy().Victim() == kNoSlot || (!absent.empty() && random() % 10 == 0)) {
+        const size_t pick = random() % absent.size();
+        std::swap(absent[pick], absent.back());
+        add_chain(absent.back());
+        absent.pop_back();
+        continue;
+      }
+      const uint32_t victim = batched.Victim();
+      const BlockFacts facts = Facts(victim, priority(victim), victim);
+      const BlockFacts parent = Facts(victim - 1, priority(victim), victim - 1);
+      const bool unparks = !is_head(victim);
+      const SlotIndex next = batched.policy().Evicted(facts, unparks ? &parent : nullptr);
+      single.policy().Withdrawn(facts);
+      single.policy().Removed(facts);
+      if (unparks) single.policy().Unparked(parent);
+      ASSERT_EQ(next, single.policy().Victim()) << "seed " << seed << " step " << step;
+      if (!unparks) absent.push_back(victim);
+    }
+  }
+}
+
 // --- What the policies are for ---
 
 TEST(PriorityLruPolicyTest, AParkedBlockGoesNextWheneverItsChildLeaves) {
