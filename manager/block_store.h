@@ -2,7 +2,9 @@
 #ifndef PAGODA_MANAGER_BLOCK_STORE_H_
 #define PAGODA_MANAGER_BLOCK_STORE_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -68,6 +70,15 @@ struct Block {
   bool allocated_outside_tree() const { return !in_tree() && state() != BlockState::kFree; }
 };
 static_assert(sizeof(Block) == 16 && kMaxTiers <= 4);
+
+// Copies 64 bytes at a time, because memcpy of a constant size is a few inline instructions.
+inline void CopyTokenIds(absl::Span<const TokenId> from, TokenId* to) {
+  constexpr size_t kRun = 64 / sizeof(TokenId);
+  for (; from.size() >= kRun; from.remove_prefix(kRun), to += kRun) {
+    std::memcpy(to, from.data(), kRun * sizeof(TokenId));
+  }
+  std::copy(from.begin(), from.end(), to);
+}
 
 // Thread-compatible. All memory is taken at the start, except for token extras and clients' keys.
 //

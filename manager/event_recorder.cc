@@ -128,6 +128,22 @@ StoredEvent* EventRecorder::AppendStore(WindowSize window, const NamespaceKey& n
   return last_stored_ = &fresh;
 }
 
+EventRecorder::StoredRun EventRecorder::StoreRun(WindowSize window, const NamespaceKey& name_space,
+                                                 const TreeBlock& parent, size_t count,
+                                                 size_t block_tokens, TenantId tenant) {
+  StoredEvent* stored = OpenStore(window, parent.id);
+  if (stored == nullptr) stored = AppendStore(window, name_space, parent, tenant);
+  const size_t blocks = stored->blocks.size(), tokens = stored->tokens.size();
+  // A block can begin while the event has fewer than kMaxStoredTokens tokens.
+  const size_t fit = (kMaxStoredTokens - tokens + block_tokens - 1) / block_tokens;
+  count = std::min({count, fit, kMaxStoredBlocks - blocks});
+  stored->blocks.resize(blocks + count);
+  stored->tokens.resize(tokens + count * block_tokens);
+  if (!stored->extras.empty()) stored->extras.resize(stored->tokens.size());
+  return {.blocks = absl::MakeSpan(stored->blocks).subspan(blocks),
+          .tokens = absl::MakeSpan(stored->tokens).subspan(tokens)};
+}
+
 // REQUIRES: the block's tokens are not added yet. The event has extras once one of its blocks has
 // any that is not empty.
 void EventRecorder::AppendExtras(const BlockKey& key, StoredEvent& stored) {

@@ -74,6 +74,17 @@ class EventRecorder {
     if (key.has_extras() || !stored->extras.empty()) AppendExtras(key, *stored);
     stored->tokens.insert(stored->tokens.end(), key.tokens.begin(), key.tokens.end());
   }
+  // A part of an event, for the caller to fill in whole.
+  struct StoredRun {
+    absl::Span<StoredBlock> blocks;
+    absl::Span<TokenId> tokens;
+  };
+  // As Stored() for each block of a chain of whole blocks of `block_tokens` tokens without extras,
+  // whose first is a child of `parent`: at least one of them, and at most `count`. Valid until the
+  // next call. REQUIRES: records().
+  StoredRun StoreRun(WindowSize window, const NamespaceKey& name_space, const TreeBlock& parent,
+                     size_t count, size_t block_tokens, TenantId tenant);
+  bool records() const { return record_ == RecordEvents::kYes; }
   // A cached block's nearest tier, its copies in farther tiers, or its priority changed. Under full
   // attention a block is offloaded after its children and onboarded before them.
   void CopiesChanged(WindowSize window, const TreeBlock& block, Change<Tier> tier,

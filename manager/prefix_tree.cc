@@ -298,13 +298,7 @@ void PrefixTree::Insert(BlockId id, NodeRef parent, const BlockKey& key, Content
     PAGODA_CHECK(above.in_tree() && above.token_count == store_->tokens_per_block(),
                  "rule 12: a child's parent is in the tree, and no tail");
   }
-  const BlockHash hash = HashBlock(this->hash(parent), key);
-  nodes_[id.value()] = {.parent = parent,
-                        .hash_low = static_cast<uint32_t>(hash.value()),
-                        .hash_high = static_cast<uint32_t>(hash.value() >> 32),
-                        .whole = block.token_count == store_->tokens_per_block(),
-                        .beside = block.beside,
-                        .facts = facts.bits()};
+  SetNode(id, parent, key, facts);
   end_tokens_[id.value()] = end_token(parent) + block.token_count;
   AddChild(children(parent), id, key);
 }

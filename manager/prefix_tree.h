@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
+#include "base/check.h"
 #include "events/block_hash.h"
 #include "events/block_key.h"
 #include "events/event.h"
@@ -119,10 +120,36 @@ class PrefixTree {
   // no tail, and has no child whose content is `key`, the content of `id`.
   void Insert(BlockId id, NodeRef parent, const BlockKey& key, ContentFacts facts = {});
   void Insert(BlockId id, NodeRef parent) { Insert(id, parent, store_->key(id)); }
+  // As Insert() and MoveChild() to the primary tier, for the only child of a block: `parent` is in
+  // the tree, no tail, and has no children.
+  void Extend(BlockId id, BlockId parent, const BlockKey& key, ContentFacts facts) {
+    Node& node = nodes_[id.value()];
+    ChildSet& siblings = nodes_[parent.value()].children;
+    PAGODA_CHECK(node.children.top == kNoLink && siblings.top == kNoLink,
+                 "a chain grows at its end");
+    SetNode(id, NodeRef::Block(parent), key, facts);
+    end_tokens_[id.value()] = end_tokens_[parent.value()] + (*store_)[id].token_count;
+    siblings.top = id.value();
+    MoveChild(id, kNowhere, Tier::kPrimary);
+  }
   // Another request published the node's content. REQUIRES: `id` is in the tree.
   void SetFacts(BlockId id, ContentFacts facts) { nodes_[id.value()].facts = facts.bits(); }
   // REQUIRES: `id` is in the tree and has no children, and its bytes are nowhere by MoveChild().
   void Erase(BlockId id);
+  // Whether EraseEnd() can erase the node: it ends a chain. Its parent is a block without another
+  // child, and no match ended at the node.
+  bool EndsChain(BlockId id) const {
+    const Node& node = nodes_[id.value()];
+    return node.children.top == kNoLink && !node.children.counted && !node.parent.is_root() &&
+           nodes_[node.parent.block().value()].children.top == id.value();
+  }
+  // As MoveChild() from the primary tier and Erase(). REQUIRES: EndsChain(id).
+  void EraseEnd(BlockId id) {
+    MoveChild(id, Tier::kPrimary, kNowhere);
+    Node& node = nodes_[id.value()];
+    nodes_[node.parent.block().value()].children.top = kNoLink;
+    node = {};
+  }
   // The child's bytes move from `from` to `to`. Its parent counts it among its near children by
   // these calls alone: the tree never looks at the block's own state. REQUIRES: `id` is in the
   // tree, and its bytes are in `from`.
@@ -264,6 +291,16 @@ class PrefixTree {
   bool IsCached(BlockId id) const { return (*store_)[id].state() == BlockState::kCached; }
   // `id` if `key` is its content, else kNoBlock.
   BlockId IfSame(BlockId id, const BlockKey& key) const;
+  void SetNode(BlockId id, NodeRef parent, const BlockKey& key, ContentFacts facts) {
+    const Block& block = (*store_)[id];
+    const BlockHash hash = HashBlock(this->hash(parent), key);
+    nodes_[id.value()] = {.parent = parent,
+                          .hash_low = static_cast<uint32_t>(hash.value()),
+                          .hash_high = static_cast<uint32_t>(hash.value() >> 32),
+                          .whole = block.token_count == store_->tokens_per_block(),
+                          .beside = block.beside,
+                          .facts = facts.bits()};
+  }
   void AddChild(ChildSet& siblings, BlockId id, const BlockKey& key);
   void RemoveChild(ChildSet& siblings, BlockId id);
   void DropRootIfUnused(uint32_t index);

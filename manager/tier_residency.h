@@ -7,21 +7,19 @@
 #include <array>
 #include <cstdint>
 #include <deque>
-#include <list>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/check.h"
-#include "manager/backup_queue.h"
 #include "manager/big_array.h"
 #include "manager/block_facts.h"
 #include "manager/block_store.h"
 #include "manager/deferred_release_counts.h"
+#include "manager/disk_tier_state.h"
 #include "manager/eviction_policy.h"
 #include "manager/file_orders.h"
 #include "manager/ids.h"
@@ -162,6 +160,24 @@ class TierResidency {
   void GiveUpAboveQuota(OperationScope& op, TenantId tenant) {
     while (accounts_.AboveQuota(Tier::kPrimary, tenant)) FreeOneSlot(op, tenant);
   }
+
+  // --- Many blocks of one request (tier_residency_runs.h) ---
+
+  // As LetGo, where the last holder lets go of a block that becomes evictable and is no candidate
+  // yet, because it has cached children. Returns false, and does nothing, if that is not so.
+  bool LetGoOfParent(BlockId id, TenantId tenant);
+  // As Enter, for a block that PrefixTree::Extend() put into the tree.
+  void EnterTree(OperationScope& op, BlockId id, TenantId owner);
+  // Whether Reuse() can give the slots of victims to a request: the window has one tier, no quotas
+  // and no copies under way.
+  bool CanReuse() const;
+  // The block to evict first; kNoBlock if there is none. REQUIRES: CanReuse().
+  BlockId FirstVictim() const;
+  // Evicts a victim without pins, clock, extras or client key, and takes its slot and its id for a
+  // new block in `state`: as Leave(), PrefixTree::Erase(), Forget(), ChildLeft() and Take().
+  // Returns the next victim. REQUIRES: CanReuse(), no slot is free, PrefixTree::EndsChain(id), and
+  // no block is cut off.
+  BlockId Reuse(OperationScope& op, BlockId id, BlockState state);
 
   // Adds or removes one deferred release of the block. The caller counts the hold itself.
   void AddDeferred(BlockId id);
@@ -363,70 +379,11 @@ class TierResidency {
     uint32_t first_staging = 0;          // Slots from here on are staging slots.
   };
 
-  // A block that is being written to disk.
-  struct Backup {
-    BlockRef block;
-    SlotIndex file;
-    SlotIndex staging;
-    Ticket copy;             // The copy in the memory lane that fills the staging slot.
-    Ticket ticket;           // 0: the carrier has no order for it yet.
-    bool filled = false;     // The copy succeeded.
-    bool failed = false;     // The copy failed.
-    bool abandoned = false;  // The block left the tree.
-    bool erased = false;     // Abandoned, and an erase was ordered for it.
-  };
-  // A block that is being read from disk.
-  struct Fetched {
-    Ticket ticket;
-    BlockRef block;
-    SlotIndex file;
-    SlotIndex memory;
-    enum class State : uint8_t { kRunning, kRead, kFailed } state = State::kRunning;
-    bool given_up = false;
-  };
-  // The fetches of one call. The blocks become usable in this order.
-  struct FetchJob {
-    absl::Time deadline;
-    std::deque<Fetched> blocks;
-  };
-  // The uses of a file slot by fetches and erases. Backups are not counted here.
-  struct FileUse {
-    uint32_t reads = 0;
-    uint32_t erases = 0;
-    bool orphaned = false;  // Its block has left it. It becomes free when nothing touches it.
-    bool dropped = false;   // Orphaned, and the carrier has to be told.
-    bool retired = false;   // Its write failed: it is not used again.
-  };
-  struct Disk {
-    size_t tier = kMaxTiers;   // kNoTier: there is none.
-    size_t above = kMaxTiers;  // The tier that the staging slots are in.
-    // By block id. `children`: child blocks with a copy on disk or a backup under way.
-    struct Entry {
-      uint32_t children : 29 = 0;
-      uint32_t queued : 1 = 0;
-      uint32_t queued_uses : 2 = 0;  // Block::uses when it was last queued.
-    };
-    BigArray<Entry> entries;
-    std::vector<bool> listed;  // By slot: a candidate of its owner's policy.
-    BackupQueue queue;
-    std::vector<SlotIndex> staging;  // The free ones.
-    std::deque<Backup> backups;      // In the order of their orders.
-    BlockId ordering = kNoBlock;     // The block for whose backup a slot is being freed.
-    std::list<FetchJob> jobs;
-    uint32_t fetching = 0;  // Memory slots that fetches have taken.
-    absl::flat_hash_map<SlotIndex, FileUse> uses;
-    std::vector<SlotIndex> to_erase;
-    struct Erasing {
-      FileErase::What what = FileErase::What::kSlots;
-      std::vector<SlotIndex> slots;
-      // Closed when it ends: its own ticket and those of its earlier tries.
-      std::vector<Ticket> tickets;
-    };
-    absl::flat_hash_map<Ticket, Erasing> erasing;
-    uint32_t resets = 0;        // Erases of kAll that are under way.
-    uint32_t write_errors = 0;  // In a row.
-    DiskTierStats stats;
-  };
+  using Disk = DiskTierState;
+  using Backup = Disk::Backup;
+  using Fetched = Disk::Fetched;
+  using FetchJob = Disk::FetchJob;
+  using FileUse = Disk::FileUse;
 
   struct Leaving {
     Tier tier;

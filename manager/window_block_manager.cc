@@ -208,11 +208,8 @@ void WindowBlockManager::TakeRaw(OperationScope& op, SessionId owner, absl::Span
   CountAllocated(op, out.size());
   const uint32_t free = residency_.free_slots(Tier::kPrimary);
   if (out.size() > free) recorder().ExpectRemoved(out.size() - free);
-  for (BlockHandle& handle : out) {
-    const BlockId id = residency_.Take(op, BlockState::kRaw);
-    store_[id].refs = LowBits(owner);
-    handle = store_.handle(id);
-  }
+  Take(op, BlockState::kRaw, out);
+  for (const BlockHandle& handle : out) store_[handle.id].refs = LowBits(owner);
 }
 
 absl::Status WindowBlockManager::CheckRaw(TenantId tenant, SessionId owner,

@@ -470,6 +470,13 @@ class WindowBlockManager final : private CacheExit {
     return it != pins_.end() && it->block == id && it->tenant == tenant;
   }
 
+  // --- Many blocks of one request (window_runs.cc) ---
+  void Take(OperationScope& op, BlockState state, absl::Span<BlockHandle> out);
+  size_t ReuseVictims(OperationScope& op, BlockState state, absl::Span<BlockHandle> out);
+  uint32_t PublishChain(OperationScope& op, const Sequence& sequence, const SequenceBlocks& blocks,
+                        uint32_t first, uint32_t end);
+  void ReleaseAll(OperationScope& op, const Sequence& sequence);
+
   // --- Leaving (window_exits.cc) ---
   void Evict(OperationScope& op, BlockId victim, RemovalReason reason) override;
   // The remains of a block that leaves the tree.

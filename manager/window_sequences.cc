@@ -168,10 +168,9 @@ void WindowBlockManager::Grow(OperationScope& op, Sequence& sequence, uint32_t t
   const uint32_t free = residency_.free_slots(Tier::kPrimary);
   if (count > free) recorder().ExpectRemoved(count - free);
   CountAllocated(op, count);
-  for (uint32_t i = 0; i < count; ++i) {
-    blocks.table.push_back(store_.handle(residency_.Take(op, BlockState::kPrivate)));
-    blocks.canonical.push_back(kNoBlock);
-  }
+  blocks.table.resize(table_size);
+  blocks.canonical.resize(table_size, kNoBlock);
+  Take(op, BlockState::kPrivate, absl::MakeSpan(blocks.table).last(count));
 }
 
 void WindowBlockManager::WriteTokens(Sequence& sequence, uint32_t position,
@@ -182,7 +181,7 @@ void WindowBlockManager::WriteTokens(Sequence& sequence, uint32_t position,
     const uint32_t offset = tokens_per_block().OffsetInBlock(position);
     PAGODA_CHECK(index >= blocks.published, "rule 10: a published block is not written");
     const size_t count = std::min<size_t>(tokens.size(), tokens_per_block().value() - offset);
-    std::copy_n(tokens.begin(), count, store_.tokens(blocks.table[index].id).begin() + offset);
+    CopyTokenIds(tokens.first(count), store_.tokens(blocks.table[index].id).data() + offset);
     tokens.remove_prefix(count);
     position += static_cast<uint32_t>(count);
   }
@@ -256,6 +255,10 @@ void WindowBlockManager::Publish(OperationScope& op, Sequence& sequence) {
       const BlockId canonical = blocks.canonical[index];
       blocks.tip = NodeRef::Block(canonical != kNoBlock ? canonical : blocks.table[index].id);
       blocks.published = index + 1;
+      if (canonical != kNoBlock || blocks.published == full_blocks) continue;
+      // The new block has no children yet, so the rest of the content is new too.
+      blocks.published = PublishChain(op, sequence, blocks, blocks.published, full_blocks);
+      blocks.tip = NodeRef::Block(blocks.table[blocks.published - 1].id);
     }
   }
   if (sliding()) Slide(op, sequence);
@@ -451,16 +454,7 @@ void WindowBlockManager::End(OperationScope& op, Sequence& sequence, ComputedTai
   SequenceBlocks& blocks = BlocksOf(sequence);
   Publish(op, sequence);
   if (tail == ComputedTail::kPublish && !Detached(blocks)) PublishTail(op, sequence);
-  // Tail first: the last blocks of a sequence become the oldest.
-  const bool reads_copies = !residency_.copies_idle();
-  for (auto i = static_cast<uint32_t>(blocks.table.size()); i-- > blocks.first;) {
-    if (reads_copies) {
-      ReleaseEntry(op, sequence, i);
-      continue;
-    }
-    Release(op, blocks.table[i].id, sequence.tenant);
-    if (blocks.canonical[i] != kNoBlock) Release(op, blocks.canonical[i], sequence.tenant);
-  }
+  ReleaseAll(op, sequence);
   tree_.ReleaseRoot(blocks.root);
   blocks = {};
 }
