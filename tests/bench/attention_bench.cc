@@ -236,9 +236,17 @@ class AttentionBench {
                kTokensPerBlock, {.threads = threads, .isa = isa, .decode_isa = isa});
       }
     }
+    for (const uint32_t threads : {1u, 2u}) {
+      for (const uint32_t group : {1u, 8u, 16u}) {
+        Decode(absl::StrCat("cpu_decode_bf16_g", group, "_kv4096_b16_t", threads), 4096, 16,
+               kTokensPerBlock, {.threads = threads, .heads = group * kKvHeads});
+      }
+    }
+    DecodeFloat16();
     for (const ElementType type : {ElementType::kFloat8E4M3, ElementType::kFloat8E5M2}) {
       DecodeFloat8(type);
     }
+    for (const int32_t queries : {5, 16, 64}) Chunk(queries);
     for (const uint32_t threads : {1u, 2u}) {
       for (const uint32_t heads : {16u, 128u}) DecodeLatent(heads, threads);
     }
@@ -262,8 +270,24 @@ class AttentionBench {
   }
 
   void Decode(const std::string& id, int32_t kv, int32_t batch, uint32_t page, const How& how) {
-    if (!options_.wanted(id)) return;
-    Call call(rotation_.Layer(page), batch, 1, options_.smoke ? 128 : kv, how);
+    if (options_.wanted(id)) DecodeFrom(rotation_, id, kv, batch, page, how);
+  }
+
+  void DecodeFloat16() {
+    std::optional<Rotation> rotation;
+    for (const uint32_t threads : {1u, 2u}) {
+      const std::string id = absl::StrCat("cpu_decode_f16_kv4096_b16_t", threads);
+      if (!options_.wanted(id)) continue;
+      if (!rotation.has_value()) {
+        rotation.emplace(options_.smoke ? 64 << 20 : 1 << 30, ElementType::kFloat16);
+      }
+      DecodeFrom(*rotation, id, 4096, 16, kTokensPerBlock, {.threads = threads});
+    }
+  }
+
+  void DecodeFrom(Rotation& rotation, const std::string& id, int32_t kv, int32_t batch,
+                  uint32_t page, const How& how) {
+    Call call(rotation.Layer(page), batch, 1, options_.smoke ? 128 : kv, how);
     const uint32_t threads = how.threads;
     const auto bytes = static_cast<double>(call.kv_bytes());
     // Runs a short call several times, as the reads do, because the machine's other work comes in
@@ -280,7 +304,7 @@ class AttentionBench {
         [&] {
           double seconds = 0;
           for (int i = 0; i < calls; ++i) {
-            seconds += bytes / ReadBytesPerSecond(rotation_.Piece(call.kv_bytes()), threads);
+            seconds += bytes / ReadBytesPerSecond(rotation.Piece(call.kv_bytes()), threads);
           }
           return calls * bytes / seconds;
         });
@@ -289,6 +313,30 @@ class AttentionBench {
            .unit = "GB/s",
            .yardstick = absl::StrCat("a read of as many bytes by ", threads, " threads"),
            .yardstick_value = yardstick / 1e9});
+  }
+
+  // A short chunk of one sequence: what a second thread brings.
+  void Chunk(int32_t queries) {
+    const std::string id = absl::StrCat("cpu_chunk_", queries, "_kv4096_b1_t2");
+    if (!options_.wanted(id)) return;
+    const int32_t context = options_.smoke ? 128 : 4096;
+    Call two(rotation_.Layer(kTokensPerBlock), 1, queries, context, {.threads = 2});
+    Call one(rotation_.Layer(kTokensPerBlock), 1, queries, context, {.threads = 1});
+    two.TakeSeconds();
+    one.TakeSeconds();
+    const auto tokens_per_second = [&](Call& call) {
+      constexpr int kCalls = 8;
+      double seconds = 0;
+      for (int i = 0; i < kCalls; ++i) seconds += call.TakeSeconds();
+      return kCalls * queries / seconds;
+    };
+    const auto [value, yardstick] = InterleavedMedians([&] { return tokens_per_second(two); },
+                                                       [&] { return tokens_per_second(one); });
+    Print({.id = id,
+           .value = value / 1e3,
+           .unit = "thousand query tokens/s",
+           .yardstick = "the same by one thread",
+           .yardstick_value = yardstick / 1e3});
   }
 
   // Pools of 8 bits beside bf16, for the same tokens.

@@ -20,6 +20,10 @@ struct AttentionBenchOptions {
 //   cpu_decode_bf16_kvKV_bB_tT: bytes of K and V a second on T threads, for B sequences of KV
 //     tokens. The yardstick: the same number of threads reads the same number of bytes.
 //     With _pageN: blocks of N tokens. With an isa's name: its kernels instead of the fastest ones.
+//   cpu_decode_bf16_gG_kv4096_b16_tT: the same with G query heads for each KV head.
+//   cpu_decode_f16_kv4096_b16_tT: the same over pools of fp16.
+//   cpu_chunk_Q_kv4096_b1_t2: the last Q tokens of a context of 4,096, on two threads, in tokens a
+//     second. The yardstick: the same on one thread.
 //   cpu_decode_e4m3_kvKV_bB_tT, cpu_decode_e5m2_...: the same over pools of 8 bits with a scale per
 //     slot and head, in tokens of context a second. The yardstick: pools of bf16, by the fastest
 //     kernels.

@@ -31,8 +31,11 @@ KERNELS = {
     f"cpu_decode_bf16_{shape}"
     for threads in (1, 2)
     for shape in [f"kv{kv}_b{batch}_t{threads}" for kv in (4096, 16384) for batch in (1, 16)] +
-    [f"kv4096_b16_t{threads}_{what}" for what in ("page16", "page64", "fetch_near", "fetch_far")]
-} | {
+    [f"kv4096_b16_t{threads}_{what}" for what in ("page16", "page64", "fetch_near", "fetch_far")] +
+    [f"g{group}_kv4096_b16_t{threads}" for group in (1, 8, 16)]
+} | {f"cpu_decode_f16_kv4096_b16_t{threads}"
+     for threads in (1, 2)} | {f"cpu_chunk_{queries}_kv4096_b1_t2"
+                               for queries in (5, 16, 64)} | {
     f"cpu_decode_{type}_kv16384_b{batch}_t{threads}"
     for type in ("e4m3", "e5m2")
     for batch in (1, 16)
