@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # deploy/wheel.sh [--bin DIR] [--out DIR]
-# Makes two Python wheels from the existing release build. `pagoda` is the client. `pagoda-server`
-# has pagodad, pagodactl and pagoda-engine with every library that they load except glibc: it runs
-# on any x86-64 Linux with glibc 2.36 or newer. Needs Debian 12, and installs missing tools.
+# Makes two Python wheels from the existing release build. `pagoda` is the client, with its native
+# extension. `pagoda-server` has pagodad, pagodactl and pagoda-engine with every library that they
+# load except glibc: it runs on any x86-64 Linux with glibc 2.36 or newer. Needs Debian 12, and
+# installs missing tools.
 #   --bin DIR   the folder of the built programs; default: build/release/bin
 #   --out DIR   the folder for the wheels; default: build/wheels. Older wheels of both packages are
 #               removed from it
@@ -12,7 +13,7 @@ called_from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . deploy/setup.sh
 
-usage() { sed -n '2,9s/^# \{0,1\}//p' deploy/wheel.sh; }
+usage() { sed -n '2,10s/^# \{0,1\}//p' deploy/wheel.sh; }
 
 bin=$PWD/$build_dir/bin out=$PWD/build/wheels
 while [ $# -gt 0 ]; do
@@ -48,10 +49,12 @@ check_programs() {
 # Copies the sources, so that no file of an earlier build gets into a wheel.
 stage() {
   rm -rf "$work"
-  mkdir -p "$work/clients" "$work/wheels"
+  mkdir -p "$work/clients" "$work/wire" "$work/wheels"
   cp -r clients/python "$work/clients/python"
+  cp -r wire/ring "$work/wire/ring"
   cp -r proto "$work/proto"
   rm -rf "$work/clients/python/build" "$work"/clients/python/src/*.egg-info
+  rm -f "$work"/clients/python/src/pagoda/_native*.so
   cp -r deploy/wheel "$work/server"
   cp clients/python/src/pagoda/version.py "$work/server/pagoda_server/version.py"
   cp LICENSE "$work/clients/python/"
@@ -67,13 +70,14 @@ compiled_in() {
 
 make_wheels() {
   /usr/bin/python3 -m venv "$work/venv"
-  "$work/venv/bin/pip" wheel --disable-pip-version-check --no-deps --wheel-dir "$work/wheels" \
-                       "./$work/clients/python" "./$work/server"
+  # Without its extension, the client's wheel is not made.
+  PAGODA_NATIVE=1 "$work/venv/bin/pip" wheel --disable-pip-version-check --no-deps \
+                  --wheel-dir "$work/wheels" "./$work/clients/python" "./$work/server"
 }
 
 check_programs
 say "Pagoda: making wheels of $bin"
-all_packages=(python3 python3-venv binutils patchelf)
+all_packages=(g++ python3 python3-dev python3-venv binutils patchelf)
 install_packages
 mapfile -t licensed < <(compiled_in)
 step "sources" "read the log." stage

@@ -29,13 +29,15 @@ make_base() {
 
 # What the client needs from PyPI, for the bare system's Python. The client's wheel names it.
 fetch_dependencies() {
-  local version
+  local version client platform
+  client=$(echo "$wheels"/pagoda-*.whl)
+  platform=${client##*-}
   version=$(chroot "$base" python3 -c 'import sys; print("{}.{}".format(*sys.version_info))')
   /usr/bin/python3 -m pip download --quiet --disable-pip-version-check --only-binary :all: \
-      --python-version "$version" \
+      --python-version "$version" --platform "${platform%.whl}" \
       --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \
       --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
-      --dest "$wheels" "$wheels"/pagoda-*.whl
+      --dest "$wheels" "$client"
 }
 
 mkdir -p "$folder"

@@ -20,6 +20,7 @@ PATH=/tour/venv/bin:$PATH
 requires=$(python -c 'import importlib.metadata; print(importlib.metadata.requires("pagoda"))')
 [[ $requires == *"'pagoda-server==$version; extra == \"server\"'"* ]] ||
   fail "pagoda[server] does not ask for pagoda-server==$version: $requires"
+show python -c 'from pagoda import _native; print(_native.__file__)'
 show python -c 'import importlib.metadata as metadata
 for package in ("pagoda", "pagoda-server"):
     fields = metadata.metadata(package)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from pagoda._map_socket import MapSocket
+from pagoda._wire import operation
 from pagoda.errors import Details, PagodaError, make
 from pagoda.values import CacheInfo
 
@@ -40,7 +41,7 @@ def _none(tokens_per_block: int) -> int:
 @dataclasses.dataclass(frozen=True)
 class Call(Generic[R]):
     """One operation: its name and request on the wire, and how this client processes its result or
-    error."""
+    error. `packed`: serialized fields that follow the request's own."""
 
     name: str
     request: Any
@@ -53,12 +54,11 @@ class Call(Generic[R]):
     complete: Callable[[R, Surroundings], R] = _as_it_is
     # Finishes the result after the answer's losses have been applied.
     behind_losses: Callable[[R], R] = _the_same
+    packed: bytes = b""
 
-    def put(self, operation: Any) -> None:
-        """Sets the v1.Operation to this operation. Long prompts are copied once."""
-        mine = getattr(operation, self.name)
-        mine.SetInParent()  # Needed for a request without fields.
-        mine.MergeFrom(self.request)
+    def serialized(self) -> bytes:
+        """The v1.Operation of this operation."""
+        return operation(self.name, self.request, self.packed)
 
 
 class Pending(Generic[R]):

@@ -8,11 +8,14 @@ and one file serves every version of the protobuf runtime.
 
 import functools
 import importlib.resources
+import operator
 import types
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from pagoda._extension import native
 
 _FILE = "contract.binpb"
 
@@ -56,6 +59,18 @@ v1 = _messages("pagoda/v1/types.proto", "pagoda/v1/prefixes.proto", "pagoda/v1/c
 rpc = _messages("google/rpc/status.proto", "google/rpc/error_details.proto")
 
 
+class Answered(NamedTuple):
+    """An ExecuteResponse or a SessionResponse whose result the extension has read."""
+
+    result: Any
+
+
+def read_answer(serialized: bytes) -> Any:
+    """The answer to a batch: an ExecuteResponse, or an Answered if the extension can read it."""
+    answer = native.read_answer(serialized) if native is not None else None
+    return v1.ExecuteResponse.FromString(serialized) if answer is None else Answered(answer)
+
+
 def _has_no_futures(*args: Any, **kwargs: Any) -> Any:
     raise TypeError("calls of grpc.aio have no futures")
 
@@ -64,10 +79,10 @@ class Calls:
     """The calls of a channel, of grpc or of grpc.aio. Each carries the caller's metadata."""
 
     def __init__(self, channel: "grpc.Channel | grpc.aio.Channel", metadata: tuple[tuple[str, str], ...] = ()) -> None:
-        def call_of(kind: Any, service: str, method: str) -> Any:
+        def call_of(kind: Any, service: str, method: str, **own: Any) -> Any:
             found = _pool.FindServiceByName(f"pagoda.v1.{service}").methods_by_name[method]
-            call = kind(f"/pagoda.v1.{service}/{method}", request_serializer=_class_of(found.input_type).SerializeToString,
-                        response_deserializer=_class_of(found.output_type).FromString)
+            call = kind(f"/pagoda.v1.{service}/{method}", **({"request_serializer": _class_of(found.input_type).SerializeToString,
+                                                              "response_deserializer": _class_of(found.output_type).FromString} | own))
             return functools.partial(call, metadata=metadata) if metadata else call
 
         def begin(*args: Any, **kwargs: Any) -> Any:
@@ -78,7 +93,8 @@ class Calls:
         self.open_session = call_of(channel.unary_unary, "CacheService", "OpenSession")
         self.close_session = call_of(channel.unary_unary, "CacheService", "CloseSession")
         self.keep_alive = call_of(channel.unary_unary, "CacheService", "KeepAlive")
-        self.execute = call_of(channel.unary_unary, "CacheService", "Execute")
+        self.execute = call_of(channel.unary_unary, "CacheService", "Execute", request_serializer=operator.methodcaller("SerializeToString"),
+                               response_deserializer=read_answer)
         self.fetch_prefix = call_of(channel.unary_unary, "CacheService", "FetchPrefix")
         self.begin_fetch_prefix = call_of(begin, "CacheService", "FetchPrefix")
         self.export_prefix = call_of(channel.unary_unary, "CacheService", "ExportPrefix")

@@ -14,6 +14,7 @@ from typing import Any
 from pagoda import values
 from pagoda._call import Call, Surroundings
 from pagoda._contract import v1
+from pagoda._wire import TokenField
 from pagoda.pools import Pool
 from pagoda.values import Block, Keys, Lane, Namespace, PrefetchTarget, Retention, Tier, Tokens, key_list, token_list
 
@@ -24,6 +25,18 @@ def prefix_fields(tokens: Tokens, namespace: Namespace | None, extra_token_ids: 
     named = key_list(keys)
     return {"tokens": token_list(tokens), "namespace": values.named_namespace(namespace, named), "keys": named,
             "extra_token_ids": token_list(extra_token_ids), "multimodal_items": [item.message() for item in multimodal_items]}
+
+
+class _Prefix:
+    """A prefix in a frequent request: `fields` of the message, and `packed` tokens behind it."""
+
+    def __init__(self, request: Any, tokens: Tokens, *rest: Any) -> None:
+        """`request`: the class of the message. `rest`: the other arguments of prefix_fields."""
+        encoded = TokenField(tokens, request)
+        self.fields = prefix_fields(encoded.ids, *rest)
+        self.packed = encoded.packed
+        self.tokens = encoded.count
+        self.keys = len(self.fields["keys"])
 
 
 def _description(tokens_per_block: int) -> int:
@@ -94,16 +107,15 @@ def match(tokens: Tokens = (), *, namespace: Namespace | None = None, extra_toke
     can match.
     Errors: INVALID_ARGUMENT, KEYS_AND_TOKENS, INVALID_KEY.
     """
-    named = prefix_fields(tokens, namespace, extra_token_ids, multimodal_items, keys)
-    request = v1.MatchPrefixRequest(**named)
+    prefix = _Prefix(v1.MatchPrefixRequest, tokens, namespace, extra_token_ids, multimodal_items, keys)
 
     def take(done: Any) -> values.Match:
         blocks = tuple(Block(block.block_id, block.generation, block.slot_index) for block in done.blocks)
         return values.Match(done.matched_tokens, blocks, done.cached_tokens,
                             {Tier(place).name.lower(): count for place, count in enumerate(done.tokens_by_tier, 1)})
 
-    return Call("match_prefix", request, take, complete=_with_tier_names,
-                handles=lambda tokens_per_block: len(named["tokens"]) // tokens_per_block + len(named["keys"]) + 1)
+    return Call("match_prefix", v1.MatchPrefixRequest(**prefix.fields), take, complete=_with_tier_names, packed=prefix.packed,
+                handles=lambda tokens_per_block: prefix.tokens // tokens_per_block + prefix.keys + 1)
 
 
 def query_capacity(tokens: Tokens = (), *, max_new_tokens: int = 0, namespace: Namespace | None = None, extra_token_ids: Tokens = (),
@@ -114,8 +126,8 @@ def query_capacity(tokens: Tokens = (), *, max_new_tokens: int = 0, namespace: N
     `keys`: instead of tokens, see Namespace.keyed.
     Errors: INVALID_COUNT (no tokens and no keys), KEYS_AND_TOKENS, INVALID_KEY.
     """
-    return Call("query_capacity", v1.QueryCapacityRequest(
-        max_new_tokens=max_new_tokens, **prefix_fields(tokens, namespace, extra_token_ids, multimodal_items, keys)), take_capacity)
+    prefix = _Prefix(v1.QueryCapacityRequest, tokens, namespace, extra_token_ids, multimodal_items, keys)
+    return Call("query_capacity", v1.QueryCapacityRequest(max_new_tokens=max_new_tokens, **prefix.fields), take_capacity, packed=prefix.packed)
 
 
 def take_capacity(done: Any) -> values.Capacity:
@@ -153,11 +165,11 @@ def prefetch(tokens: Tokens = (), *, target: PrefetchTarget = PrefetchTarget.PRI
     """
     # The default is not sent: an older daemon refuses fields that it does not know.
     said = None if target is PrefetchTarget.PRIMARY else int(target)
-    return Call("prefetch_prefix", v1.PrefetchPrefixRequest(
-        target=said, deadline_ms=values.optional_milliseconds(deadline),
-        **prefix_fields(tokens, namespace, extra_token_ids, multimodal_items, keys)),
+    prefix = _Prefix(v1.PrefetchPrefixRequest, tokens, namespace, extra_token_ids, multimodal_items, keys)
+    return Call("prefetch_prefix",
+                v1.PrefetchPrefixRequest(target=said, deadline_ms=values.optional_milliseconds(deadline), **prefix.fields),
                 lambda done: values.Prefetched(done.blocks, done.ready_ticket, done.matched_tokens, done.fetched_blocks,
-                                               done.fetch_ticket))
+                                               done.fetch_ticket), packed=prefix.packed)
 
 
 def unpin(pin_id: int) -> Call[None]:

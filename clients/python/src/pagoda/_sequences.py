@@ -11,6 +11,7 @@ from pagoda import values
 from pagoda._call import Call, Surroundings
 from pagoda._contract import v1
 from pagoda._operations import take_capacity
+from pagoda._wire import TokenField
 from pagoda.errors import Details, KvLost, Loss, PagodaError, make, of_result
 from pagoda.tables import Table
 from pagoda.values import Block, Keys, MultimodalItem, Namespace, Retention, Tokens, key_list, token_list
@@ -141,10 +142,11 @@ class SequenceView:
         return KvLost(details, self._loss or Loss(self.id, 0, self._known_losses, must_be_freed=False))
 
 
-def _call(sequence: SequenceView, name: str, request: Any, take: Any, told_tokens: int = 0) -> Call[Any]:
+def _call(sequence: SequenceView, name: str, request: Any, take: Any, told_tokens: int = 0, packed: bytes = b"") -> Call[Any]:
     """An operation whose answer has the blocks of `told_tokens` tokens, and perhaps a replaced tail
     block."""
-    return Call(name, request, take, error=sequence._error_of, handles=lambda tokens_per_block: told_tokens // tokens_per_block + 2)
+    return Call(name, request, take, error=sequence._error_of, packed=packed,
+                handles=lambda tokens_per_block: told_tokens // tokens_per_block + 2)
 
 
 def open_sequence(sequence: SequenceView, tokens: Tokens = (), *, reserved_tokens: int = 0, namespace: Namespace | None = None,
@@ -171,11 +173,11 @@ def open_sequence(sequence: SequenceView, tokens: Tokens = (), *, reserved_token
     Errors: BLOCKS_EXHAUSTED, INVALID_COUNT, INVALID_ARGUMENT, KEYS_AND_TOKENS, INVALID_KEY,
     WHOLE_BLOCKS_ONLY.
     """
-    ids, named = token_list(tokens), key_list(keys)
-    size = len(ids) + len(named) * sequence._tokens_per_block
+    prompt, named = TokenField(tokens, v1.AddSequenceRequest), key_list(keys)
+    size = prompt.count + len(named) * sequence._tokens_per_block
     sequence._reserved_tokens = max(size, reserved_tokens)
     request = v1.AddSequenceRequest(
-        sequence_id=sequence.id, tokens=ids, reserved_tokens=reserved_tokens, namespace=values.named_namespace(namespace, named), keys=named,
+        sequence_id=sequence.id, tokens=prompt.ids, reserved_tokens=reserved_tokens, namespace=values.named_namespace(namespace, named), keys=named,
         extra_token_ids=token_list(extra_token_ids), multimodal_items=[item.message() for item in multimodal_items],
         retention=[part.message() for part in retention], generated_priority=generated_priority,
         generated_duration_ms=values.optional_milliseconds(generated_duration), whole_blocks_only=whole_blocks_only)
@@ -184,7 +186,7 @@ def open_sequence(sequence: SequenceView, tokens: Tokens = (), *, reserved_token
         sequence._open = _Open(done.matched_tokens, size, done.matched_tokens, 0, {}, done.matched_below_tokens)
         sequence._take_tables(done.tables, done.ready_ticket)
 
-    return Call("add_sequence", request, take, sequence._never_opened,
+    return Call("add_sequence", request, take, sequence._never_opened, packed=prompt.packed,
                 handles=lambda tokens_per_block: sequence._reserved_tokens // tokens_per_block + 1)
 
 
@@ -197,10 +199,10 @@ def append(sequence: SequenceView, tokens: SupportsIndex | Tokens = (), *, compu
     tokens.
     Errors: BLOCKS_EXHAUSTED, UNKNOWN_SEQUENCE, and those of commit.
     """
-    ids, named = token_list(tokens) if isinstance(tokens, Iterable) else [int(tokens)], key_list(keys)
-    size = len(ids) + len(named) * sequence._tokens_per_block
+    added, named = TokenField(tokens if isinstance(tokens, Iterable) else [int(tokens)], v1.AppendTokensRequest), key_list(keys)
+    size = added.count + len(named) * sequence._tokens_per_block
     sequence._reserved_tokens += size
-    request = v1.AppendTokensRequest(sequence_id=sequence.id, tokens=ids, computed_tokens=computed or 0,
+    request = v1.AppendTokensRequest(sequence_id=sequence.id, tokens=added.ids, computed_tokens=computed or 0,
                                      known_losses=sequence.known_losses, keys=named)
 
     def take(done: Any) -> None:
@@ -208,7 +210,7 @@ def append(sequence: SequenceView, tokens: SupportsIndex | Tokens = (), *, compu
         _take_computed(sequence, computed)
         sequence._take_tables(done.added, done.ready_ticket)
 
-    return _call(sequence, "append_tokens", request, take, size)
+    return _call(sequence, "append_tokens", request, take, size, added.packed)
 
 
 def append_step(sequences: Sequence[SequenceView], tokens: Sequence[SupportsIndex | Tokens], *,
@@ -243,7 +245,7 @@ def append_step(sequences: Sequence[SequenceView], tokens: Sequence[SupportsInde
         for index, first, count, ready in zip(done.grown, done.first_blocks, done.block_counts, done.ready_tickets):
             opened = sequences[index]._opened()
             for window in session.cache.windows:
-                opened.tables[window.window_size]._put(first, itertools.islice(blocks, count))
+                opened.tables[window.window_size]._put_blocks(first, itertools.islice(blocks, count))
             opened.ready_ticket = max(opened.ready_ticket, ready)
         return failed
 
@@ -278,14 +280,15 @@ def commit(sequence: SequenceView, tokens: Tokens = (), *, computed: int | None 
     Errors: UNKNOWN_SEQUENCE, RESERVATION_EXCEEDED, COMPUTED_BACKWARDS, COMPUTED_BEYOND_TOKENS,
     KEYS_AND_TOKENS, INVALID_KEY, WHOLE_BLOCKS_ONLY (of a keyed sequence), KV_LOST (see KvLost).
     """
-    request = v1.CommitTokensRequest(sequence_id=sequence.id, tokens=token_list(tokens), computed_tokens=computed or 0,
+    named = TokenField(tokens, v1.CommitTokensRequest)
+    request = v1.CommitTokensRequest(sequence_id=sequence.id, tokens=named.ids, computed_tokens=computed or 0,
                                      known_losses=sequence.known_losses, keys=key_list(keys))
 
     def take(done: Any) -> None:
         sequence._opened().token_count = done.token_count
         _take_computed(sequence, computed)
 
-    return _call(sequence, "commit_tokens", request, take)
+    return _call(sequence, "commit_tokens", request, take, packed=named.packed)
 
 
 def _take_computed(sequence: SequenceView, computed: int | None) -> None:

@@ -9,9 +9,10 @@ from types import MappingProxyType
 from typing import Any
 
 from pagoda._call import Pending, Surroundings
-from pagoda._contract import v1
+from pagoda._extension import native
 from pagoda._map_socket import MapSocket, SessionRef
 from pagoda._sequences import SequenceView
+from pagoda._wire import BatchRequest, session_field
 from pagoda.errors import BatchFailed, Loss, of_result
 from pagoda.values import CacheInfo, Lane
 
@@ -25,6 +26,7 @@ class Session:
 
     def __init__(self, opened: Any) -> None:
         self.ref = opened.session
+        self._ref_field = session_field(self.ref)
         self.lease: float = opened.lease_ms / 1000
         self.epoch: int = opened.epoch
         self.cache = CacheInfo.take(opened.cache)
@@ -47,18 +49,11 @@ class Session:
         with self._lock:
             self._sequences[sequence.id] = sequence
 
-    def request(self, pending: Sequence[Pending[Any]], step: int | None = None, completed_step: int | None = None) -> Any:
+    def request(self, pending: Sequence[Pending[Any]], step: int | None = None, completed_step: int | None = None) -> BatchRequest:
         """Builds an ExecuteRequest. Steps that are None are those of the last batch that ran."""
         current, completed = self._steps
-        request = v1.ExecuteRequest(session=self.ref)
-        batch = request.batch
-        batch.step = current if step is None else step
-        batch.completed_step = completed if completed_step is None else completed_step
-        batch.retry_id = self._retry_id(pending)
-        batch.SetInParent()
-        for one in pending:
-            one._call.put(batch.operations.add())
-        return request
+        return BatchRequest(self._ref_field, [one._call.serialized() for one in pending], step=current if step is None else step,
+                            completed_step=completed if completed_step is None else completed_step, retry_id=self._retry_id(pending))
 
     def _retry_id(self, pending: Sequence[Pending[Any]]) -> int:
         """An id with which the batch can be sent again; 0 if its answer may be too large for the
@@ -66,28 +61,39 @@ class Session:
         handles = sum(one._call.handles(self.cache.tokens_per_block) for one in pending) * len(self.cache.windows)
         return next(self._retry_ids) if handles <= _MOST_HANDLES else 0
 
-    def settle(self, request: Any, pending: Sequence[Pending[Any]], result: Any) -> None:
+    def settle(self, request: BatchRequest, pending: Sequence[Pending[Any]], result: Any) -> None:
         """Applies a BatchResult in this order: the successes, the losses, and the failures, which
         the losses may have caused."""
         with self._lock:
-            steps = (request.batch.step, request.batch.completed_step)
-            self._steps = (max(self._steps[0], steps[0]), max(self._steps[1], steps[1]))
+            self._steps = (max(self._steps[0], request.step), max(self._steps[1], request.completed_step))
             self.revision = max(self.revision, result.revision)
             completed = (result.completed_ticket, result.completed_fetch_ticket, result.completed_backup_ticket)
             for lane, ticket in zip(Lane, completed, strict=True):
                 self.completed_tickets[lane] = max(self.completed_tickets[lane], ticket)
-            for one, outcome in zip(pending, result.results, strict=True):
-                if not outcome.HasField("error"):
-                    one._succeed(getattr(outcome, outcome.WhichOneof("result")), self._surroundings)
-            for lost in result.shortened:
-                sequence = self._sequences.get(lost.sequence_id)
-                if sequence is not None:
-                    sequence._take_loss(Loss(lost.sequence_id, lost.computed_tokens, lost.losses, lost.must_be_freed))
-            for one, outcome in zip(pending, result.results, strict=True):
-                if outcome.HasField("error"):
-                    one._fail(of_result(outcome.error))
-                else:
-                    one._take_losses()
+            if native is not None and isinstance(result, native.Answer):
+                self._settle_successes(pending, result.results)
+            else:
+                self._settle_all(pending, result)
+
+    def _settle_successes(self, pending: Sequence[Pending[Any]], results: Sequence[Any]) -> None:
+        for one, result in zip(pending, results, strict=True):
+            one._succeed(result, self._surroundings)
+        for one in pending:
+            one._take_losses()
+
+    def _settle_all(self, pending: Sequence[Pending[Any]], result: Any) -> None:
+        for one, outcome in zip(pending, result.results, strict=True):
+            if not outcome.HasField("error"):
+                one._succeed(getattr(outcome, outcome.WhichOneof("result")), self._surroundings)
+        for lost in result.shortened:
+            sequence = self._sequences.get(lost.sequence_id)
+            if sequence is not None:
+                sequence._take_loss(Loss(lost.sequence_id, lost.computed_tokens, lost.losses, lost.must_be_freed))
+        for one, outcome in zip(pending, result.results, strict=True):
+            if outcome.HasField("error"):
+                one._fail(of_result(outcome.error))
+            else:
+                one._take_losses()
 
 
 class SessionView:

@@ -19,6 +19,7 @@ from pagoda._keep_alive import KeepAlive
 from pagoda._materialize import Materialized, Reading
 from pagoda._sequences import SequenceView
 from pagoda._session import SessionView, raise_failures
+from pagoda._wire import BatchRequest
 from pagoda.caches import CacheIdentity, Caches, Layers, OpenedCache, Size
 from pagoda.errors import PagodaError, SessionGone
 from pagoda.status import Status
@@ -382,14 +383,14 @@ class Client(SessionView):
             raise
         self._session.settle(request, pending, response.result)
 
-    def _execute(self, request: Any, timeout: float) -> Any:
+    def _execute(self, request: BatchRequest, timeout: float) -> Any:
         """Sends a batch, and sends it again if its answer is lost: the daemon runs it only once."""
         deadline = time.monotonic() + timeout
         for tries_left in reversed(range(TRIES)):
             try:
                 return self._unary(self._calls.execute, request, deadline - time.monotonic())
             except PagodaError as error:
-                if not tries_left or error.reason or not errors.is_broken(error) or not request.batch.retry_id:
+                if not tries_left or error.reason or not errors.is_broken(error) or not request.retry_id:
                     raise
                 if not self._connected_within(min(RECONNECT, deadline - time.monotonic())):
                     raise

@@ -424,7 +424,7 @@ class SchedulerSide:
 
     def _reserved(self, held: Held) -> int:
         """The number of blocks in its tables."""
-        return min((len(table.slots) for table in held.sequence.tables.values()), default=0)
+        return min((len(table) for table in held.sequence.tables.values()), default=0)
 
     def _reserve_now(self, wanted: list[tuple[Held, int]]) -> None:
         """Reserves the slots that this step's saves need."""

@@ -1,0 +1,271 @@
+// The client's side of a pair of rings as a Python object.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "clients/python/native/python_api.h"
+#include "wire/ring/ring_client.h"
+
+namespace pagoda::python {
+namespace {
+
+using ring::Clock;
+using Outcome = ring::Client::Outcome;
+
+// How long a call waits before it looks for signals, such as Ctrl-C.
+constexpr std::chrono::milliseconds kBetweenSignals(100);
+// The longest timeout, so that no deadline overflows.
+constexpr double kMaxSeconds = 1e6;
+
+// What `call` returns if it has no answer.
+enum Without : long {
+  kNotSent = 1,         // Nothing was sent.
+  kAnswerTooLarge = 2,  // The batch ran. Its answer must be fetched over gRPC.
+  kTimeout = 3,         // Whether the batch runs is unknown. The pair is over.
+  kEnded = 4,           // Whether the batch ran is unknown. The pair is over.
+};
+
+// Releases the interpreter's lock while it lives.
+class WithoutInterpreter {
+ public:
+  WithoutInterpreter() : state_(PyEval_SaveThread()) {}
+  ~WithoutInterpreter() { PyEval_RestoreThread(state_); }
+  WithoutInterpreter(const WithoutInterpreter&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+// A pair, and the turn of the thread that uses it. The turn is a lock of CPython. The interpreter's
+// lock guards the other fields; a thread in `Exchange` uses `client` without it, under its turn.
+class Pair {
+ public:
+  explicit Pair(std::unique_ptr<ring::Client> opened) : client_(std::move(opened)) {}
+  ~Pair() {
+    if (turn_ != nullptr) PyThread_free_lock(turn_);
+  }
+  Pair(const Pair&) = delete;
+  bool has_lock() const { return turn_ != nullptr; }
+
+  // Whether requests can be sent. A forked child must not use its parent's pair.
+  bool is_open() const { return client_ != nullptr && !closed_ && getpid() == owner_; }
+  const std::string& reason() const { return reason_; }
+  const std::string& error() const { return error_; }
+
+  // The answer as bytes, or a Without. nullptr with an exception.
+  PyObject* Call(std::string_view request, Clock::time_point deadline);
+  // Ends the pair, now or after the call that uses it.
+  void Close();
+
+ private:
+  bool TakeTurn(Clock::time_point deadline);
+  void GiveTurn();
+  PyObject* Exchange(std::string_view request, Clock::time_point deadline);
+  // REQUIRES: the caller has the turn.
+  void End(const std::string& error);
+
+  const PyThread_type_lock turn_ = PyThread_allocate_lock();
+  const pid_t owner_ = getpid();
+  std::unique_ptr<ring::Client> client_;  // nullptr: the pair is over.
+  bool closed_ = false;
+  std::string reason_;
+  std::string error_;
+};
+
+PyObject* Pair::Call(std::string_view request, Clock::time_point deadline) {
+  // The lock can be taken in a forked child, by a thread that the child does not have.
+  if (!is_open() || !TakeTurn(deadline)) return PyLong_FromLong(kNotSent);
+  PyObject* result = is_open() ? Exchange(request, deadline) : PyLong_FromLong(kNotSent);
+  GiveTurn();
+  return result;
+}
+
+void Pair::Close() {
+  closed_ = true;
+  if (getpid() != owner_ || PyThread_acquire_lock(turn_, NOWAIT_LOCK) == 0) return;
+  GiveTurn();
+}
+
+bool Pair::TakeTurn(Clock::time_point deadline) {
+  if (PyThread_acquire_lock(turn_, NOWAIT_LOCK) != 0) return true;
+  const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline - Clock::now()).count();
+  if (left <= 0) return false;
+  const WithoutInterpreter released;
+  return PyThread_acquire_lock_timed(turn_, left, 0) == PY_LOCK_ACQUIRED;
+}
+
+void Pair::GiveTurn() {
+  if (closed_) End("this client is closed");
+  PyThread_release_lock(turn_);
+}
+
+PyObject* Pair::Exchange(std::string_view request, Clock::time_point deadline) {
+  const Outcome sent = client_->Send(request);
+  if (sent == Outcome::kEnded) End(client_->error());
+  if (sent != Outcome::kOk) return PyLong_FromLong(kNotSent);
+  std::string answer;
+  Outcome outcome;
+  do {
+    {
+      const WithoutInterpreter released;
+      outcome = client_->Receive(std::min(deadline, Clock::now() + kBetweenSignals), &answer);
+    }
+    if (outcome != Outcome::kTimeout) break;
+    if (PyErr_CheckSignals() != 0) {
+      End("a signal has interrupted a call");
+      return nullptr;
+    }
+  } while (Clock::now() < deadline);
+  switch (outcome) {
+    case Outcome::kOk:
+      return PyBytes_FromStringAndSize(answer.data(), static_cast<Py_ssize_t>(answer.size()));
+    case Outcome::kAnswerTooLarge:
+      return PyLong_FromLong(kAnswerTooLarge);
+    case Outcome::kTimeout:
+      // The answer can still come, and no later request may take it for its own.
+      End("an answer did not come in time");
+      return PyLong_FromLong(kTimeout);
+    default:
+      End(client_->error());
+      return PyLong_FromLong(kEnded);
+  }
+}
+
+void Pair::End(const std::string& error) {
+  if (client_ == nullptr) return;
+  error_ = error;
+  reason_ = client_->reason();
+  client_.reset();
+}
+
+struct RingObject {
+  PyObject_HEAD  // NOLINT
+      Pair* pair;
+};
+
+RingObject* Of(PyObject* self) { return reinterpret_cast<RingObject*>(self); }
+
+PyObject* NewRing(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
+  int memory_fd;
+  int wake_fd;
+  unsigned int version;
+  unsigned int bytes;
+  if (keywords != nullptr && PyDict_Size(keywords) != 0) {
+    PyErr_SetString(PyExc_TypeError, "Ring() takes no keyword arguments");
+    return nullptr;
+  }
+  if (!PyArg_ParseTuple(arguments, "iiII:Ring", &memory_fd, &wake_fd, &version, &bytes)) {
+    return nullptr;
+  }
+  return Guarded([&]() -> PyObject* {
+    // dup tells a descriptor from a number, and the caller keeps its own.
+    ring::Descriptor memory(fcntl(memory_fd, F_DUPFD_CLOEXEC, 0));
+    ring::Descriptor wake(memory.valid() ? fcntl(wake_fd, F_DUPFD_CLOEXEC, 0) : -1);
+    if (!wake.valid()) return PyErr_SetFromErrno(PyExc_OSError);
+    std::string error;
+    auto opened = ring::Client::Open(std::move(memory), std::move(wake), version, bytes, &error);
+    if (opened == nullptr) {
+      PyErr_SetString(PyExc_ValueError, error.c_str());
+      return nullptr;
+    }
+    auto pair = std::make_unique<Pair>(std::move(opened));
+    if (!pair->has_lock()) return PyErr_NoMemory();
+    auto* allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
+    PyObject* self = allocate(type, 0);
+    if (self != nullptr) Of(self)->pair = pair.release();
+    return self;
+  });
+}
+
+void FreeRing(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  delete Of(self)->pair;
+  reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+PyObject* CallRing(PyObject* self, PyObject* arguments) {
+  PyObject* request;
+  double seconds;
+  if (!PyArg_ParseTuple(arguments, "Sd:call", &request, &seconds)) return nullptr;
+  if (std::isnan(seconds)) {
+    PyErr_SetString(PyExc_ValueError, "a timeout must be a number");
+    return nullptr;
+  }
+  const std::chrono::duration<double> wait(std::clamp(seconds, 0.0, kMaxSeconds));
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(wait);
+  return Guarded([&] {
+    const auto size = static_cast<size_t>(PyBytes_Size(request));
+    return Of(self)->pair->Call({PyBytes_AsString(request), size}, deadline);
+  });
+}
+
+PyObject* CloseRing(PyObject* self, PyObject* /*nothing*/) {
+  return Guarded([&] {
+    Of(self)->pair->Close();
+    Py_INCREF(Py_None);
+    return Py_None;
+  });
+}
+
+PyObject* IsOpen(PyObject* self, void* /*closure*/) {
+  return PyBool_FromLong(Of(self)->pair->is_open());
+}
+PyObject* Reason(PyObject* self, void* /*closure*/) {
+  const std::string& reason = Of(self)->pair->reason();
+  return PyBytes_FromStringAndSize(reason.data(), static_cast<Py_ssize_t>(reason.size()));
+}
+PyObject* Error(PyObject* self, void* /*closure*/) {
+  const std::string& error = Of(self)->pair->error();
+  return PyUnicode_DecodeUTF8(error.data(), static_cast<Py_ssize_t>(error.size()), "replace");
+}
+
+PyMethodDef methods[] = {
+    {"call", CallRing, METH_VARARGS,
+     "call(request, timeout): sends a serialized SessionRequest and waits for its answer at most "
+     "`timeout` seconds. Returns the serialized SessionResponse; without one, NOT_SENT, "
+     "ANSWER_TOO_LARGE, TIMEOUT or ENDED. Threads take turns."},
+    {"close", CloseRing, METH_NOARGS, "close(): ends the pair when no call uses it any more."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyGetSetDef attributes[] = {
+    {"is_open", IsOpen, nullptr, "Whether requests can be sent.", nullptr},
+    {"reason", Reason, nullptr,
+     "The serialized google.rpc.Status by which the daemon has ended the pair; b\"\" if there is "
+     "none.",
+     nullptr},
+    {"error", Error, nullptr, "Why the pair is over, as text.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+constexpr const char* kDoc =
+    "Ring(memory_fd, wake_fd, version, bytes): the client's side of a pair of rings, from the "
+    "answer on the map socket. It duplicates the descriptors. ValueError: this client cannot use "
+    "the pair.";
+
+PyType_Slot slots[] = {{Py_tp_doc, const_cast<char*>(kDoc)},
+                       {Py_tp_new, reinterpret_cast<void*>(NewRing)},
+                       {Py_tp_dealloc, reinterpret_cast<void*>(FreeRing)},
+                       {Py_tp_methods, methods},
+                       {Py_tp_getset, attributes},
+                       {0, nullptr}};
+PyType_Spec spec = {"pagoda._native.Ring", sizeof(RingObject), 0, Py_TPFLAGS_DEFAULT, slots};
+
+}  // namespace
+
+bool AddRing(PyObject* module) {
+  const Object type(PyType_FromSpec(&spec));
+  return type != nullptr && PyModule_AddObjectRef(module, "Ring", type.get()) == 0 &&
+         PyModule_AddIntConstant(module, "NOT_SENT", kNotSent) == 0 &&
+         PyModule_AddIntConstant(module, "ANSWER_TOO_LARGE", kAnswerTooLarge) == 0 &&
+         PyModule_AddIntConstant(module, "TIMEOUT", kTimeout) == 0 &&
+         PyModule_AddIntConstant(module, "ENDED", kEnded) == 0;
+}
+
+}  // namespace pagoda::python

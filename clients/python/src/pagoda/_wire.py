@@ -1,0 +1,105 @@
+"""Serialized messages that are put together from parts, because prompts are long: a prompt's tokens
+are encoded once, and then only copied as bytes."""
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from pagoda._contract import v1
+from pagoda._extension import native
+from pagoda.values import Tokens, token_list
+
+
+def varint(value: int) -> bytes:
+    """A number of 0 to 2**64 - 1 on the wire."""
+    made = bytearray()
+    while value > 127:
+        made.append(value & 127 | 128)
+        value >>= 7
+    made.append(value)
+    return bytes(made)
+
+
+def _tag(number: int) -> bytes:
+    """In front of a field of bytes or of a message."""
+    return varint(number << 3 | 2)
+
+
+_OPERATIONS = {field.name: _tag(field.number) for field in v1.Operation.DESCRIPTOR.fields}
+_OPERATION, _SESSION, _BATCH = _tag(1), _tag(1), _tag(2)
+_STEP, _COMPLETED_STEP, _RETRY_ID = b"\x10", b"\x18", b"\x20"
+
+
+def _row(tokens: Tokens) -> Any:
+    """The tokens as a list, or as an array without a copy."""
+    if type(tokens) is not list and hasattr(tokens, "__array__"):
+        try:
+            array = np.asarray(tokens)
+        except (TypeError, RuntimeError):  # A tensor on a GPU, or with a gradient.
+            return token_list(tokens)
+        if array.ndim == 1 and array.dtype.kind in "iu" and array.dtype.isnative:
+            return array
+    return token_list(tokens)
+
+
+@functools.cache
+def _number(request: Any) -> int:
+    number: int = request.DESCRIPTOR.fields_by_name["tokens"].number
+    return number
+
+
+class TokenField:
+    """Token ids on their way into a request. Without the extension they go into the message as
+    `ids`. With it they are `packed`: bytes that follow the serialized message."""
+
+    __slots__ = ("count", "ids", "packed")
+
+    def __init__(self, tokens: Tokens, request: Any) -> None:
+        """`request`: the class of the message. ValueError, TypeError: something is no token id."""
+        row = token_list(tokens) if native is None else _row(tokens)
+        self.count = len(row)
+        self.ids: list[int] | tuple[()] = row if native is None else ()
+        self.packed: bytes = native.packed(_number(request), row) if native is not None and self.count else b""
+
+
+def session_field(session: Any) -> bytes:
+    """The first field of an ExecuteRequest or a SessionRequest: a v1.SessionRef."""
+    serialized: bytes = session.SerializeToString()
+    return _SESSION + varint(len(serialized)) + serialized
+
+
+def operation(name: str, request: Any, packed: bytes = b"") -> bytes:
+    """A v1.Operation: the request `name`, with `packed` behind its fields."""
+    content = request.SerializeToString() + packed
+    return _OPERATIONS[name] + varint(len(content)) + content
+
+
+class BatchRequest:
+    """A serialized ExecuteRequest. The same bytes are a SessionRequest."""
+
+    __slots__ = ("step", "completed_step", "retry_id", "_serialized")
+
+    def __init__(self, session: bytes, operations: Iterable[bytes], *, step: int, completed_step: int, retry_id: int) -> None:
+        """`session`: of session_field. `operations`: of operation."""
+        self.step = step
+        self.completed_step = completed_step
+        self.retry_id = retry_id
+        parts = []
+        for one in operations:
+            parts += (_OPERATION, varint(len(one)), one)
+        for tag, value in ((_STEP, step), (_COMPLETED_STEP, completed_step), (_RETRY_ID, retry_id)):
+            if value:
+                parts += (tag, varint(value))
+        size = sum(map(len, parts))
+        self._serialized = b"".join((session, _BATCH, varint(size), *parts))
+
+    def SerializeToString(self) -> bytes:
+        """Like a message's method of that name."""
+        return self._serialized
+
+    @property
+    def batch(self) -> Any:
+        """The v1.Batch, read from the bytes."""
+        return v1.ExecuteRequest.FromString(self._serialized).batch
