@@ -42,6 +42,8 @@ size_t WindowBlockManager::ReuseVictims(OperationScope& op, BlockState state,
     recorder().Removed(window(), RemovalReason::kEvicted, tree_.Named(victim));
     const BlockId next = residency_.Reuse(op, victim, state);
     out[taken] = store_.handle(victim);
+    // The request writes the tokens when it has all its blocks.
+    __builtin_prefetch(store_.tokens(victim).data(), 1);
     victim = next;
   }
   return taken;
