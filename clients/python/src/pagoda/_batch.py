@@ -9,6 +9,7 @@ import grpc
 
 from pagoda import _operations, _sequences
 from pagoda._call import Call, Pending, present
+from pagoda._session import waits_in
 from pagoda.errors import PagodaError, TimedOut
 
 P = ParamSpec("P")
@@ -54,8 +55,7 @@ class Recorder:
         if self._sent:
             raise RuntimeError("the batch has been sent")
         self._sent = True
-        waits = any(one._call.name == "wait_for_ticket" for one in self._pending)
-        return self._pending, self._timeout + (MAX_WAIT if waits else 0.0)
+        return self._pending, self._timeout + (MAX_WAIT if waits_in(self._pending) else 0.0)
 
     def __len__(self) -> int:
         return len(self._pending)

@@ -77,7 +77,7 @@ class Credentials:
         ValueError: the token would go to another machine in plaintext. OSError: a file cannot be
         read.
         """
-        if self.ca_file and not _is_unix_socket(endpoint):
+        if self.ca_file and not is_unix_socket(endpoint):
             return make.secure_channel(endpoint, self._tls(), options=OPTIONS)
         if self.token and not _is_on_this_machine(endpoint):
             raise ValueError(f"the token would go to {endpoint} in plaintext: use TLS by naming the daemon's CA")
@@ -102,14 +102,14 @@ def _token() -> str:
     raise ValueError(f"there is no token in {file}")
 
 
-def _is_unix_socket(endpoint: str) -> bool:
+def is_unix_socket(endpoint: str) -> bool:
     return endpoint.startswith(("unix:", "unix-abstract:"))
 
 
 def _is_on_this_machine(endpoint: str) -> bool:
     # The name of a remote host may also begin with "127.".
     in_numbers = not endpoint.strip("0123456789.:")
-    return _is_unix_socket(endpoint) or in_numbers and endpoint.startswith("127.") or endpoint.startswith(("localhost:", "[::1]:"))
+    return is_unix_socket(endpoint) or in_numbers and endpoint.startswith("127.") or endpoint.startswith(("localhost:", "[::1]:"))
 
 
 def client_name(name: str | None) -> str:

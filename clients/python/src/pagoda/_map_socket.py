@@ -134,13 +134,24 @@ class MapSocket:
         finally:
             _close(descriptors)
 
+    def open_rings(self, wanted_bytes: int) -> tuple[Any, list[int]]:
+        """Returns a RingPair and its descriptors: the memory, and the socket that wakes the sides.
+        The caller closes them. Errors: those of open; NotServed (the daemon has no rings)."""
+        response, descriptors = self._ask(v1.MapPoolsRequest(session=self._session._message(), rings={"bytes": wanted_bytes}))
+        if not response.HasField("rings"):
+            _close(descriptors)
+            raise errors.NotServed(Details(grpc.StatusCode.UNIMPLEMENTED, "the daemon has no rings"))
+        return response.rings, descriptors
+
     def _request(self, access: int) -> tuple[Any, list[int]]:
+        return self._ask(v1.MapPoolsRequest(session=self._session._message(), access=access))
+
+    def _ask(self, request: Any) -> tuple[Any, list[int]]:
         """Returns an answer without an error, and its descriptors. The caller closes them."""
         if not self._session.map_socket:
             raise CannotMap(Details(grpc.StatusCode.FAILED_PRECONDITION,
-                                    "the daemon has no map socket (server.map_socket), so its pools cannot be mapped"))
-        response, descriptors = _ask(self._session.map_socket, v1.MapPoolsRequest(session=self._session._message(), access=access),
-                                     self._timeout)
+                                    "the daemon has no map socket (server.map_socket), so its memory cannot be mapped"))
+        response, descriptors = _ask(self._session.map_socket, request, self._timeout)
         if response.HasField("error"):
             _close(descriptors)
             raise errors.make(errors.of_result(response.error))

@@ -4,7 +4,7 @@ layers around it."""
 import itertools
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +19,11 @@ from pagoda.values import CacheInfo, Lane
 # The daemon remembers the last answers of a session, up to 1 MiB. A block handle takes up to 20
 # bytes. The bound is an eighth of that, so that answers of other threads fit too.
 _MOST_HANDLES = (1 << 17) // 20
+
+
+def waits_in(pending: Iterable[Pending[Any]]) -> bool:
+    """Whether one of the operations waits for a ticket."""
+    return any(one._call.name == "wait_for_ticket" for one in pending)
 
 
 class Session:
@@ -53,7 +58,8 @@ class Session:
         """Builds an ExecuteRequest. Steps that are None are those of the last batch that ran."""
         current, completed = self._steps
         return BatchRequest(self._ref_field, [one._call.serialized() for one in pending], step=current if step is None else step,
-                            completed_step=completed if completed_step is None else completed_step, retry_id=self._retry_id(pending))
+                            completed_step=completed if completed_step is None else completed_step, retry_id=self._retry_id(pending),
+                            waits=waits_in(pending))
 
     def _retry_id(self, pending: Sequence[Pending[Any]]) -> int:
         """An id with which the batch can be sent again; 0 if its answer may be too large for the

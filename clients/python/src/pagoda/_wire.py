@@ -79,10 +79,13 @@ def operation(name: str, request: Any, packed: bytes = b"") -> bytes:
 class BatchRequest:
     """A serialized ExecuteRequest. The same bytes are a SessionRequest."""
 
-    __slots__ = ("step", "completed_step", "retry_id", "_serialized")
+    __slots__ = ("step", "completed_step", "retry_id", "waits", "_serialized")
 
-    def __init__(self, session: bytes, operations: Iterable[bytes], *, step: int, completed_step: int, retry_id: int) -> None:
-        """`session`: of session_field. `operations`: of operation."""
+    def __init__(self, session: bytes, operations: Iterable[bytes], *, step: int, completed_step: int, retry_id: int,
+                 waits: bool = False) -> None:
+        """`session`: of session_field. `operations`: of operation. `waits`: whether one of them
+        waits for a ticket."""
+        self.waits = waits
         self.step = step
         self.completed_step = completed_step
         self.retry_id = retry_id

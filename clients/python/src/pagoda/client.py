@@ -13,10 +13,12 @@ from pagoda import _exchange, _operations, _sequences, _watch, caches, errors, v
 from pagoda._batch import MAX_WAIT, Recorder, was_cut_short
 from pagoda._call import Call, Pending, present
 from pagoda._contract import Calls, v1
-from pagoda._endpoint import RECONNECT, TRIES, Credentials, client_name, resolve
+from pagoda._endpoint import RECONNECT, TRIES, Credentials, client_name, is_unix_socket, resolve
 from pagoda._exchange import PendingCall, Question
 from pagoda._keep_alive import KeepAlive
+from pagoda._map_socket import SessionRef
 from pagoda._materialize import Materialized, Reading
+from pagoda._rings import Rings, choose, open_rings
 from pagoda._sequences import SequenceView
 from pagoda._session import SessionView, raise_failures
 from pagoda._wire import BatchRequest
@@ -245,9 +247,10 @@ class Client(SessionView):
     os.fork().
     """
 
-    def __init__(self, channel: grpc.Channel, calls: Calls, opened: Any, timeout: float) -> None:
-        """Called by pagoda.connect."""
+    def __init__(self, channel: grpc.Channel, calls: Calls, opened: Any, timeout: float, rings: Rings | None = None) -> None:
+        """Called by pagoda.connect. `rings`: the way of the batches; None: gRPC."""
         super().__init__(opened, timeout)
+        self._rings = rings
         self._channel = channel
         self._calls = calls
         self._keep_alive = KeepAlive(self._calls, self._session.ref, self._session.lease)
@@ -349,6 +352,8 @@ class Client(SessionView):
         if self._closed:
             return
         self._closed = True
+        if self._rings is not None:
+            self._rings.close()
         self._keep_alive.stopped.set()
         try:
             self._unary(self._calls.close_session, v1.CloseSessionRequest(session=self._session.ref))
@@ -386,6 +391,10 @@ class Client(SessionView):
     def _execute(self, request: BatchRequest, timeout: float) -> Any:
         """Sends a batch, and sends it again if its answer is lost: the daemon runs it only once."""
         deadline = time.monotonic() + timeout
+        # A wait would delay the batches of other threads in the rings.
+        if self._rings is not None and request.retry_id and not request.waits:
+            if (answer := self._rings.execute(request, timeout)) is not None:
+                return answer
         for tries_left in reversed(range(TRIES)):
             try:
                 return self._unary(self._calls.execute, request, deadline - time.monotonic())
@@ -438,7 +447,7 @@ class Client(SessionView):
 
 def connect(endpoint: str | None = None, *, name: str | None = None, lease: float | None = None, timeout: float = 10.0,
             token: str | None = None, ca_file: str | None = None, certificate_file: str | None = None,
-            key_file: str | None = None, model: str | None = None, cache: str | None = None) -> Client:
+            key_file: str | None = None, model: str | None = None, cache: str | None = None, transport: str | None = None) -> Client:
     """Opens a session.
 
     `endpoint`: "host:port" or "unix:/path"; default: the environment's PAGODA_ENDPOINT, else
@@ -459,20 +468,35 @@ def connect(endpoint: str | None = None, *, name: str | None = None, lease: floa
 
     `cache`: the name of the daemon's cache; None: the only one.
 
-    Errors: Unavailable (no daemon answers), TOO_MANY_SESSIONS, DRAINING, UNAUTHENTICATED,
+    `transport`: how batches get to the daemon. "auto": on a Unix socket through shared memory, if
+    the daemon and this package have that; otherwise over gRPC. "grpc": always over gRPC. "ring":
+    through shared memory, or raise. Default: the environment's PAGODA_TRANSPORT, else "auto".
+
+    Errors: CannotMap (transport "ring": the package has no native extension, or the daemon no
+    rings); Unavailable (no daemon answers), TOO_MANY_SESSIONS, DRAINING, UNAUTHENTICATED,
     INVALID_ARGUMENT (a lease above the daemon's maximum), MODEL_MISMATCH, CACHE_NOT_NAMED (there
     are several caches), UNKNOWN_CACHE.
     """
     credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
+    chosen = choose(transport)
     request = v1.OpenSessionRequest(client_name=client_name(name), lease_ms=values.optional_milliseconds(lease),
                                     model_fingerprint=model or "", cache=cache or "")
     channel = credentials.channel(resolve(endpoint), grpc)
     try:
         calls = Calls(channel, credentials.metadata)
-        return Client(channel, calls, calls.open_session(request, timeout=timeout), timeout)
+        opened = calls.open_session(request, timeout=timeout)
+        try:
+            rings = open_rings(chosen, SessionRef.take(opened), is_local=is_unix_socket(resolve(endpoint)))
+        except PagodaError:
+            calls.close_session(v1.CloseSessionRequest(session=opened.session), timeout=timeout)
+            raise
+        return Client(channel, calls, opened, timeout, rings)
     except grpc.RpcError as error:
         channel.close()
         raise errors.of_call(error) from None
+    except PagodaError:
+        channel.close()
+        raise
 
 
 def _ask(endpoint: str | None, credentials: Credentials, timeout: float, method: str, request: Any) -> Any:

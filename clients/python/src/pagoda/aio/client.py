@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterable
@@ -14,10 +15,12 @@ from pagoda import _exchange, _operations, _sequences, _watch, caches, errors, v
 from pagoda._batch import MAX_WAIT, Recorder, was_cut_short
 from pagoda._call import Call, Pending, present
 from pagoda._contract import Calls, v1
-from pagoda._endpoint import RECONNECT, TRIES, Credentials, client_name, resolve
+from pagoda._endpoint import RECONNECT, TRIES, Credentials, client_name, is_unix_socket, resolve
 from pagoda._exchange import Question
 from pagoda._keep_alive import next_delay
+from pagoda._map_socket import SessionRef
 from pagoda._materialize import Materialized, Reading
+from pagoda._rings import Rings, choose, open_rings
 from pagoda._sequences import SequenceView
 from pagoda._session import SessionView, raise_failures
 from pagoda._wire import BatchRequest
@@ -247,9 +250,13 @@ present(Batch.fork, _sequences.fork)
 class Client(SessionView):
     """Like pagoda.Client. pagoda.aio.connect opens it."""
 
-    def __init__(self, channel: grpc.aio.Channel, calls: Calls, opened: Any, timeout: float) -> None:
-        """Called by pagoda.aio.connect, in the client's event loop."""
+    def __init__(self, channel: grpc.aio.Channel, calls: Calls, opened: Any, timeout: float, rings: Rings | None = None) -> None:
+        """Called by pagoda.aio.connect, in the client's event loop. `rings`: as in
+        pagoda.Client."""
         super().__init__(opened, timeout)
+        self._rings = rings
+        # Waits for the rings' answers instead of the event loop. It starts with the first batch.
+        self._waiter = concurrent.futures.ThreadPoolExecutor(1, "pagoda-rings")
         self._channel = channel
         self._calls = calls
         self._closed = False
@@ -324,6 +331,9 @@ class Client(SessionView):
         if self._closed:
             return
         self._closed = True
+        if self._rings is not None:
+            self._rings.close()
+        self._waiter.shutdown(wait=False)
         await self._beats.stop()
         try:
             await self._unary(self._calls.close_session, v1.CloseSessionRequest(session=self._session.ref))
@@ -361,6 +371,10 @@ class Client(SessionView):
     async def _execute(self, request: BatchRequest, timeout: float) -> Any:
         """Sends a batch, and sends it again if its answer is lost: the daemon runs it only once."""
         deadline = time.monotonic() + timeout
+        if self._rings is not None and request.retry_id and not request.waits and not self._closed:
+            answer = await asyncio.get_running_loop().run_in_executor(self._waiter, self._rings.execute, request, timeout)
+            if answer is not None:
+                return answer
         for tries_left in reversed(range(TRIES)):
             try:
                 return await self._unary(self._calls.execute, request, deadline - time.monotonic())
@@ -442,9 +456,12 @@ class _Beats:
 
 def connect(endpoint: str | None = None, *, name: str | None = None, lease: float | None = None,
             timeout: float = 10.0, token: str | None = None, ca_file: str | None = None, certificate_file: str | None = None,
-            key_file: str | None = None, model: str | None = None, cache: str | None = None) -> Opening[Client]:
-    """Like pagoda.connect, with `await` or `async with`."""
+            key_file: str | None = None, model: str | None = None, cache: str | None = None,
+            transport: str | None = None) -> Opening[Client]:
+    """Like pagoda.connect, with `await` or `async with`. A thread waits for the answers in shared
+    memory."""
     credentials = Credentials.choose(token, ca_file, certificate_file, key_file)
+    chosen = choose(transport)
     request = v1.OpenSessionRequest(client_name=client_name(name), lease_ms=values.optional_milliseconds(lease),
                                     model_fingerprint=model or "", cache=cache or "")
 
@@ -452,7 +469,13 @@ def connect(endpoint: str | None = None, *, name: str | None = None, lease: floa
         channel = credentials.channel(resolve(endpoint), grpc.aio)
         try:
             calls = Calls(channel, credentials.metadata)
-            return Client(channel, calls, await calls.open_session(request, timeout=timeout), timeout)
+            opened = await calls.open_session(request, timeout=timeout)
+            try:
+                rings = await asyncio.to_thread(open_rings, chosen, SessionRef.take(opened), is_local=is_unix_socket(resolve(endpoint)))
+            except PagodaError:
+                await calls.close_session(v1.CloseSessionRequest(session=opened.session), timeout=timeout)
+                raise
+            return Client(channel, calls, opened, timeout, rings)
         except BaseException as error:
             await channel.close(None)
             if isinstance(error, grpc.RpcError):
