@@ -1,5 +1,6 @@
 // Decode by AMX, whose tiles multiply 16 x 32 by 32 x 16 numbers of bf16. Only this file of the
 // kernels is compiled for it (CMakeLists.txt). Queries and weights are rounded to bf16.
+#include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/simd_avx512.h"
 // Must follow the header of their registers.
 #include "kernels/cpu/row_fetcher.h"
@@ -14,17 +15,8 @@ constexpr uint32_t kTileBytes = 64;     // Of a row of a tile.
 constexpr uint32_t kTileElements = 32;  // bf16 numbers in them.
 constexpr uint32_t kWholeTileBytes = kTileRows * kTileBytes;
 
-// The operand of LDTILECFG (Intel's manual, volume 1, chapter 18). Tiles 0 to 4 have 16 rows: two
-// of scores (a row for each token), one of queries, and two of keys or of values. Tile 5 has the
-// weights and tiles 6 and 7 the sums, with a row for each query row.
-struct alignas(64) TileConfiguration {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16};
-};
-
+// Tiles 0 to 4 have 16 rows: two of scores (a row for each token), one of queries, and two of keys
+// or of values. Tile 5 has the weights and tiles 6 and 7 the sums, with a row for each query row.
 struct TileConfigurations {
   TileConfiguration of[kTileRows + 1];  // By the number of query rows.
 };
@@ -39,39 +31,6 @@ constexpr TileConfigurations kConfigurations = MakeConfigurations();
 
 // The compiler does not know that the instructions of tiles read and write memory.
 [[gnu::always_inline]] inline void MemoryBarrier() { __asm__ volatile("" ::: "memory"); }
-
-// Registers r[0] to r[15] as a matrix of 16 x 16, transposed.
-inline void Transpose(__m512* r) {
-  __m512 t[16];
-#pragma GCC unroll 8
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {
-    const __m512d a = _mm512_castps_pd(t[i]), b = _mm512_castps_pd(t[i + 1]);
-    const __m512d c = _mm512_castps_pd(t[i + 2]), d = _mm512_castps_pd(t[i + 3]);
-    r[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
-    r[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
-    r[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
-    r[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
-    t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
-    t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
-    t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
-    r[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
-    r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
-    r[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
-  }
-}
 
 // 16 keys as the rows of a tile, `stride` bytes apart.
 struct KeyRows {

@@ -1,8 +1,9 @@
 // Compiled for AMX and AVX-512 with BF16. Calls no inline function of another header except
-// intrinsics: see vector_loops_body.h.
+// intrinsics and those of amx_tiles.h: see vector_loops_body.h.
 #include <immintrin.h>
 
 #include "engine/model/products/tiles.h"
+#include "kernels/cpu/amx_tiles.h"
 
 namespace pagoda {
 namespace {
@@ -10,45 +11,9 @@ namespace {
 constexpr uint64_t kGroup = 16;  // Rows and outputs of a tile.
 constexpr uint64_t kStepBytes = 1024;
 
-// All eight tiles have 16 rows of 64 bytes.
-struct alignas(64) TileConfiguration {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-// Not a local variable: the compiler does not know that the instruction reads all of it.
-constexpr TileConfiguration kConfiguration;
+using kernels::cpu::Transpose;
 
-// Registers r[0] to r[15] as a matrix of 16 x 16, transposed.
-void Transpose(__m512* r) {
-  __m512 t[16];
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4) {
-    const __m512d a = _mm512_castps_pd(t[i]), b = _mm512_castps_pd(t[i + 1]);
-    const __m512d c = _mm512_castps_pd(t[i + 2]), d = _mm512_castps_pd(t[i + 3]);
-    r[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
-    r[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
-    r[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
-    r[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
-  }
-  for (int i = 0; i < 4; ++i) {
-    t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
-    t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
-    t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
-    t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
-  }
-  for (int i = 0; i < 4; ++i) {
-    r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
-    r[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
-    r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
-    r[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
-  }
-}
+constexpr kernels::cpu::TileConfiguration kConfiguration;
 
 // Writes a tile of results [16 outputs][16 rows].
 void StoreTile(const TileCall& call, const float* tile, uint64_t first_output, uint64_t first_row) {
