@@ -124,7 +124,8 @@ absl::Status AttendItems(const AttentionArgs& args, ItemKind kind,
   if (generic || !HasTensorKernels(args)) {
     return StatusOf(name, LaunchGeneric(launch, capacity.items, stream));
   }
-  if ((is_short ? choice.decode : choice.prefill) && HasHopperKernels(args)) {
+  const bool decode = IsFloat8(args.kv.type) ? choice.decode_float8 : choice.decode;
+  if ((is_short ? decode : choice.prefill) && HasHopperKernels(args, kind)) {
     HopperLaunch hopper;
     if (absl::Status status = MakeHopperLaunch(args, kind, &hopper); !status.ok()) return status;
     const uint64_t units = uint64_t{capacity.items} * args.kv.num_kv_heads;
@@ -135,6 +136,18 @@ absl::Status AttendItems(const AttentionArgs& args, ItemKind kind,
   }
   return StatusOf(name, is_short ? LaunchDecode(launch, capacity.items, capacity.short_rows, stream)
                                  : LaunchPrefill(launch, capacity.items, stream));
+}
+
+AttentionFamily FamilyOfItems(const PagedAttentionParams& params, AttentionKernels kernels,
+                              ItemKind kind) {
+  if (kernels == AttentionKernels::kGeneric) return AttentionFamily::kGeneric;
+  const PlanHeader no_plan = {};
+  const AttentionArgs args = ArgsOf(params, {.plan = &no_plan});
+  if (HasLatentKernel(args)) return AttentionFamily::kLatent;
+  if (!HasTensorKernels(args)) return AttentionFamily::kGeneric;
+  return kernels == AttentionKernels::kHopper && HasHopperKernels(args, kind)
+             ? AttentionFamily::kHopper
+             : AttentionFamily::kSm80;
 }
 
 }  // namespace
@@ -255,13 +268,10 @@ uint64_t WorkspaceBytes(const PlanCapacity& capacity, uint32_t num_heads, uint32
 }
 
 AttentionFamily FamilyOf(const PagedAttentionParams& params, AttentionKernels kernels) {
-  if (kernels == AttentionKernels::kGeneric) return AttentionFamily::kGeneric;
-  const PlanHeader no_plan = {};
-  const AttentionArgs args = ArgsOf(params, {.plan = &no_plan});
-  if (HasLatentKernel(args)) return AttentionFamily::kLatent;
-  if (!HasTensorKernels(args)) return AttentionFamily::kGeneric;
-  return kernels == AttentionKernels::kHopper && HasHopperKernels(args) ? AttentionFamily::kHopper
-                                                                        : AttentionFamily::kSm80;
+  return FamilyOfItems(params, kernels, ItemKind::kShort);
+}
+AttentionFamily FamilyOfLongItems(const PagedAttentionParams& params, AttentionKernels kernels) {
+  return FamilyOfItems(params, kernels, ItemKind::kLong);
 }
 
 absl::Status PagedAttention(const PagedAttentionParams& params,

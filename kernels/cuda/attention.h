@@ -85,9 +85,10 @@ enum class AttentionKernels : uint8_t {
   // Also on sm_90: latents of 16 bits (values == keys) with at most 576 elements and values of 512.
   // All other calls run on kGeneric.
   kSm80,
-  // The Hopper kernels (sm_90a) for calls that kSm80 runs on tensor cores, if the pool has 16 bits,
-  // its blocks are a multiple of 8 tokens, and there is no block sparsity. All other calls as
-  // kSm80. The engine selects them if its self-test has found them right and fastest
+  // The Hopper kernels (sm_90a) for calls that kSm80 runs on tensor cores, if the pool has 16 bits
+  // (for short items also e4m3), its blocks are a multiple of 8 tokens, and there is no block
+  // sparsity. All other calls as kSm80. The engine selects them if its self-test has found them
+  // right and fastest
   // (engine/model/cuda/self_test.h).
   kHopper,
   // A plain kernel for every type and shape, written for readability.
@@ -111,10 +112,12 @@ struct AttentionExecution {
 // does not support to another family.
 enum class AttentionFamily : uint8_t { kGeneric, kSm80, kHopper, kLatent };
 
-// The family that `kernels` leads to for the params' types, shapes, strides and alignment. Reads no
-// memory. Short items can still run on kGeneric if a block cannot have the shared memory that kSm80
-// needs. kAuto counts as kSm80. REQUIRES: CheckShapes is OK.
+// The family that `kernels` leads to for the params' types, shapes, strides and alignment: for
+// short items, and for long ones. Reads no memory. Short items can still run on kGeneric if a block
+// cannot have the shared memory that kSm80 needs. kAuto counts as kSm80. REQUIRES: CheckShapes is
+// OK.
 AttentionFamily FamilyOf(const PagedAttentionParams& params, AttentionKernels kernels);
+AttentionFamily FamilyOfLongItems(const PagedAttentionParams& params, AttentionKernels kernels);
 
 // The pointers and spans of `params` are device memory. Their contents are not checked: a table or
 // length that PagedAttention forbids is undefined behaviour. Without context_lengths nothing is

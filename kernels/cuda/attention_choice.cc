@@ -17,11 +17,15 @@ absl::Span<const ProvedKernels> AllProved() {
 HopperChoice ChooseHopper(AttentionKernels asked, const HopperDevice& device,
                           absl::Span<const ProvedKernels> proved) {
   if (!device.present) return {};
-  if (asked == AttentionKernels::kHopper) return {.decode = true, .prefill = true};
+  if (asked == AttentionKernels::kHopper) {
+    return {.decode = true, .decode_float8 = true, .prefill = true};
+  }
   if (asked != AttentionKernels::kAuto) return {};
   for (const ProvedKernels& kernels : proved) {
     if (kernels.device == device.name) {
-      return {.decode = kernels.hopper_decode, .prefill = kernels.hopper_prefill};
+      return {.decode = kernels.hopper_decode,
+              .decode_float8 = kernels.hopper_decode_float8,
+              .prefill = kernels.hopper_prefill};
     }
   }
   return {};

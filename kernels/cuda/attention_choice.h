@@ -12,10 +12,12 @@ namespace pagoda::kernels::cuda {
 
 // The result of tests/gpu/run.sh for the Hopper kernels on one kind of GPU: every test passed, and
 // the kernels were faster than those for sm_80: in the geometric mean over the figures of prefill,
-// and for decode in both means, over large batches and over small ones.
+// for decode in both means, over large batches and over small ones, and for decode of 8-bit pools
+// over the figures of these.
 struct ProvedKernels {
   std::string_view device;  // cudaDeviceProp::name.
   bool hopper_decode = false;
+  bool hopper_decode_float8 = false;
   bool hopper_prefill = false;
   std::string_view results;  // The file in tests/gpu/results/ with the proof.
 };
@@ -25,12 +27,13 @@ absl::Span<const ProvedKernels> AllProved();
 
 // The items that the Hopper kernels compute, if types and shapes permit it.
 struct HopperChoice {
-  bool decode = false;
+  bool decode = false;         // Of pools of 16 bits.
+  bool decode_float8 = false;  // Of pools of 8 bits.
   bool prefill = false;
   friend bool operator==(const HopperChoice&, const HopperChoice&) = default;
 };
 
-// kHopper: both kinds. kAuto: the kinds that `proved` lists for this device. Otherwise none.
+// kHopper: all kinds. kAuto: the kinds that `proved` lists for this device. Otherwise none.
 HopperChoice ChooseHopper(AttentionKernels asked, const HopperDevice& device,
                           absl::Span<const ProvedKernels> proved);
 

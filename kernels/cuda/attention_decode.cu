@@ -14,29 +14,35 @@ int LaunchKernel(const AttentionLaunch& launch, uint64_t max_items, Stream strea
       stream, launch);
 }
 
-template <class T, bool kFloat8, uint32_t kDim>
+template <class T, KvFormat kFormat, uint32_t kDim>
 int LaunchColumns(const AttentionLaunch& launch, uint64_t max_items, uint32_t most_rows,
                   Stream stream) {
   if (most_rows <= 8) {
-    return LaunchKernel<DecodeKernel<T, kFloat8, kDim, 1>>(launch, max_items, stream);
+    return LaunchKernel<DecodeKernel<T, kFormat, kDim, 1>>(launch, max_items, stream);
   }
-  return LaunchKernel<DecodeKernel<T, kFloat8, kDim, 2>>(launch, max_items, stream);
+  return LaunchKernel<DecodeKernel<T, kFormat, kDim, 2>>(launch, max_items, stream);
 }
 
-template <class T, bool kFloat8>
+template <class T, KvFormat kFormat>
 int LaunchDim(const AttentionLaunch& launch, uint64_t max_items, uint32_t most_rows,
               Stream stream) {
   const uint32_t head_dim = launch.args.kv.head_dim;
-  if (head_dim <= 64) return LaunchColumns<T, kFloat8, 64>(launch, max_items, most_rows, stream);
-  if (head_dim <= 128) return LaunchColumns<T, kFloat8, 128>(launch, max_items, most_rows, stream);
-  return LaunchColumns<T, kFloat8, 256>(launch, max_items, most_rows, stream);
+  if (head_dim <= 64) return LaunchColumns<T, kFormat, 64>(launch, max_items, most_rows, stream);
+  if (head_dim <= 128) return LaunchColumns<T, kFormat, 128>(launch, max_items, most_rows, stream);
+  return LaunchColumns<T, kFormat, 256>(launch, max_items, most_rows, stream);
 }
 
 template <class T>
 int LaunchType(const AttentionLaunch& launch, uint64_t max_items, uint32_t most_rows,
                Stream stream) {
-  return IsFloat8(launch.args.kv.type) ? LaunchDim<T, true>(launch, max_items, most_rows, stream)
-                                       : LaunchDim<T, false>(launch, max_items, most_rows, stream);
+  switch (launch.args.kv.type) {
+    case ElementType::kFloat8E4M3:
+      return LaunchDim<T, KvFormat::kE4M3>(launch, max_items, most_rows, stream);
+    case ElementType::kFloat8E5M2:
+      return LaunchDim<T, KvFormat::kE5M2>(launch, max_items, most_rows, stream);
+    default:
+      return LaunchDim<T, KvFormat::k16Bits>(launch, max_items, most_rows, stream);
+  }
 }
 
 }  // namespace

@@ -22,11 +22,12 @@
 
 namespace pagoda::kernels::cuda {
 
-// T: Half or BFloat16, the type of the products. kFloat8: K and V have 8 bits, else they are T.
+// T: Half or BFloat16, the type of the products. kFormat: that of K and V; 16 bits are T.
 // kDim: at least head_dim. kColumnTiles x 8: at least the unit's rows.
-template <class T, bool kFloat8, uint32_t kDim, uint32_t kColumnTiles>
+template <class T, KvFormat kFormat, uint32_t kDim, uint32_t kColumnTiles>
 class DecodeKernel {
  public:
+  static constexpr bool kFloat8 = kFormat != KvFormat::k16Bits;
   static constexpr uint32_t kWarps = 4;
   static constexpr uint32_t kThreads = kWarps * kWarpThreads;
   static constexpr uint32_t kRowBytes = kDim * (kFloat8 ? 1 : 2);
@@ -37,7 +38,7 @@ class DecodeKernel {
       return TileOffset<kRowBytes>(row, chunk);
     }
   };
-  using Rows = DecodeRows<T, kFloat8, kDim, kColumnTiles, Layout>;
+  using Rows = DecodeRows<T, kFormat, kDim, kColumnTiles, Layout>;
   static constexpr uint32_t kTokens = Rows::kTokens;  // Per tile of a warp.
   static constexpr uint32_t kRows = Rows::kRows;
   static constexpr uint32_t kTileBytes = kTokens * kRowBytes;
@@ -130,7 +131,7 @@ class DecodeKernel {
       float weights[kColumnTiles][4];
       Rows::WeighKeys(args, unit, sight, scale, Rows::ScalesOfLane(args, unit, sight, first), first,
                       keys, queries, state, weights);
-      Rows::AddValues(args.kv.type, keys + kTileBytes, weights, state);
+      Rows::AddValues(keys + kTileBytes, weights, state);
       stage = stage + 1 == kStages ? 0 : stage + 1;
     }
     WaitForCopies<0>();

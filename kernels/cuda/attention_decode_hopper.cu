@@ -14,26 +14,37 @@ int LaunchKernel(const HopperLaunch& launch, uint64_t units, uint32_t num_multip
   return Launch<Kernel>({.blocks = blocks, .shared_bytes = Kernel::kSharedBytes}, stream, launch);
 }
 
-template <class T, uint32_t kDim>
+template <class T, KvFormat kFormat, uint32_t kDim>
 int LaunchColumns(const HopperLaunch& launch, uint64_t units, uint32_t most_rows,
                   uint32_t num_multiprocessors, Stream stream) {
   if (most_rows <= 8) {
-    return LaunchKernel<HopperDecodeKernel<T, kDim, 1>>(launch, units, num_multiprocessors, stream);
+    return LaunchKernel<HopperDecodeKernel<T, kFormat, kDim, 1>>(launch, units, num_multiprocessors,
+                                                                 stream);
   }
-  return LaunchKernel<HopperDecodeKernel<T, kDim, 2>>(launch, units, num_multiprocessors, stream);
+  return LaunchKernel<HopperDecodeKernel<T, kFormat, kDim, 2>>(launch, units, num_multiprocessors,
+                                                               stream);
+}
+
+template <class T, KvFormat kFormat>
+int LaunchDim(const HopperLaunch& launch, uint64_t units, uint32_t most_rows,
+              uint32_t num_multiprocessors, Stream stream) {
+  const uint32_t head_dim = launch.args.kv.head_dim;
+  if (head_dim <= 64) {
+    return LaunchColumns<T, kFormat, 64>(launch, units, most_rows, num_multiprocessors, stream);
+  }
+  if (head_dim <= 128) {
+    return LaunchColumns<T, kFormat, 128>(launch, units, most_rows, num_multiprocessors, stream);
+  }
+  return LaunchColumns<T, kFormat, 256>(launch, units, most_rows, num_multiprocessors, stream);
 }
 
 template <class T>
 int LaunchType(const HopperLaunch& launch, uint64_t units, uint32_t most_rows,
                uint32_t num_multiprocessors, Stream stream) {
-  const uint32_t head_dim = launch.args.kv.head_dim;
-  if (head_dim <= 64) {
-    return LaunchColumns<T, 64>(launch, units, most_rows, num_multiprocessors, stream);
-  }
-  if (head_dim <= 128) {
-    return LaunchColumns<T, 128>(launch, units, most_rows, num_multiprocessors, stream);
-  }
-  return LaunchColumns<T, 256>(launch, units, most_rows, num_multiprocessors, stream);
+  return launch.args.kv.type == ElementType::kFloat8E4M3
+             ? LaunchDim<T, KvFormat::kE4M3>(launch, units, most_rows, num_multiprocessors, stream)
+             : LaunchDim<T, KvFormat::k16Bits>(launch, units, most_rows, num_multiprocessors,
+                                               stream);
 }
 
 }  // namespace

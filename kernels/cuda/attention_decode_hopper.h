@@ -1,5 +1,5 @@
-// Attention of few rows on Hopper: decode, and short chunks, over pools of 16 bits. It is bound by
-// memory, so the number of bytes in flight matters most.
+// Attention of few rows on Hopper: decode, and short chunks, over pools of 16 bits and of e4m3. It
+// is bound by memory, so the number of bytes in flight matters most.
 //
 // A block has five warps. The last one brings tiles of 64 keys by TMA into a ring, alternating K
 // and V, as far ahead as the ring is long, and across the ends of units. Two blocks of a
@@ -41,16 +41,20 @@
 
 namespace pagoda::kernels::cuda {
 
-// T: Half or BFloat16, as in the pool. kDim: 64, 128 or 256, at least head_dim. kColumnTiles x 8:
-// at least the unit's rows.
-template <class T, uint32_t kDim, uint32_t kColumnTiles>
+// T: Half or BFloat16, the type of the products. kFormat: that of K and V; 16 bits are T. kDim: 64,
+// 128 or 256, at least head_dim. kColumnTiles x 8: at least the unit's rows.
+template <class T, KvFormat kFormat, uint32_t kDim, uint32_t kColumnTiles>
 class HopperDecodeKernel {
  public:
+  static constexpr bool kFloat8 = kFormat != KvFormat::k16Bits;
   static constexpr uint32_t kConsumers = 4;  // Warps.
   static constexpr uint32_t kConsumerThreads = kConsumers * kWarpThreads;
   static constexpr uint32_t kThreads = kConsumerThreads + kWarpThreads;
   static constexpr uint32_t kTokens = kConsumers * 16;
-  static constexpr uint32_t kColumns = kDim / kColumnElements;
+  static constexpr uint32_t kRowBytes = kDim * (kFloat8 ? 1 : 2);
+  // Columns of 128 bytes. Rows of 64 bytes are followed by zeros.
+  static constexpr uint32_t kColumns =
+      kRowBytes < kColumnRowBytes ? 1 : kRowBytes / kColumnRowBytes;
   static constexpr uint32_t kTileColumnBytes = kTokens * kColumnRowBytes;
   static constexpr uint32_t kTileBytes = kColumns * kTileColumnBytes;
   static constexpr uint32_t kRows = kColumnTiles * 8;
@@ -94,7 +98,7 @@ class HopperDecodeKernel {
       return chunk / 8 * kTileColumnBytes + SwizzledOffset(row, chunk % 8);
     }
   };
-  using Rows = DecodeRows<T, /*kFloat8=*/false, kDim, kColumnTiles, Layout>;
+  using Rows = DecodeRows<T, kFormat, kDim, kColumnTiles, Layout>;
   using WarpState = typename Rows::WarpState;
   static_assert(kResultBytes == kRows * Rows::kResultBytes);
 
@@ -184,15 +188,17 @@ class HopperDecodeKernel {
 #pragma unroll 1
     for (uint64_t u = BlockIndex(); u < num_units; u += GridBlocks()) {
       const Unit unit = FindUnit(args, launch.kind, u);
-      LoadQueries<kDim, kRows, false>(args, unit, 0, unit.num_rows, QueryBase(), kConsumerThreads);
+      LoadQueries<kDim, kRows, kFloat8>(args, unit, 0, unit.num_rows, QueryBase(),
+                                        kConsumerThreads);
       SyncConsumers();  // The queries are loaded, and the previous unit is stored.
       WarpState state;
       WalkKeys(launch, unit, place, state);
       Rows::StoreWarp(state, ResultBase() + WarpIndex() * kResultBytes,
                       EndBase() + WarpIndex() * kRows * 8);
       SyncConsumers();
+      const float value_scale = kFloat8 ? ValueScale(args, unit.kv_head) : 1.0f;
       for (uint32_t i = ThreadIndex(); i < unit.num_rows * pairs; i += kConsumerThreads) {
-        Rows::template StoreResult<kConsumers>(args, unit, i / pairs, i % pairs * 2, /*scale=*/1,
+        Rows::template StoreResult<kConsumers>(args, unit, i / pairs, i % pairs * 2, value_scale,
                                                ResultBase(), kResultBytes, EndBase());
       }
     }
@@ -205,22 +211,25 @@ class HopperDecodeKernel {
     Rows::Clear(state);
     typename Rows::Queries queries;
     Rows::KeepQueries(queries);
+    const float scale = kFloat8 ? args.scale * KeyScale(args, unit.kv_head) : args.scale;
 #pragma unroll 1
     for (uint32_t first = FirstTile<kTokens>(launch, sight); first < sight.end_key;
          first = NextTile<kTokens>(args, sight, first + kTokens)) {
       const uint32_t warps_first = first + WarpIndex() * 16;
       const bool sees = SeesBox(args, sight, warps_first, 16);
+      typename Rows::LaneScales scales;
+      if (sees) scales = Rows::ScalesOfLane(args, unit, sight, warps_first);
       float weights[kColumnTiles][4];
       WaitFor(Full(place.slot), place.parity);
       if (sees) {
-        Rows::WeighKeys(args, unit, sight, args.scale, {}, warps_first, WarpsRows(place.slot),
+        Rows::WeighKeys(args, unit, sight, scale, scales, warps_first, WarpsRows(place.slot),
                         queries, state, weights);
       }
       Release(place);
       WaitFor(Full(place.slot), place.parity);
       if (sees) {
         ClearUnseen(args, unit, sight, warps_first, WarpsRows(place.slot));
-        Rows::AddValues(args.kv.type, WarpsRows(place.slot), weights, state);
+        Rows::AddValues(WarpsRows(place.slot), weights, state);
       }
       Release(place);
     }
@@ -245,7 +254,7 @@ class HopperDecodeKernel {
     const bool unseen = !AnySees(args, unit, sight, first + row);
     if (!AnyOfWarp(unseen)) return;
     // Two lanes share a row; each has every second chunk.
-    for (uint32_t chunk = LaneIndex() / 16; chunk < kDim / 8 && unseen; chunk += 2) {
+    for (uint32_t chunk = LaneIndex() / 16; chunk < kRowBytes / 16 && unseen; chunk += 2) {
       StoreShared(rows + Layout::Offset(row, chunk), Vector16{});
     }
     FenceAsync();

@@ -10,10 +10,11 @@
 #include "kernels/cuda/attention_tile.h"
 #include "kernels/cuda/attention_unit.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/float8.h"
 
 namespace pagoda::kernels::cuda {
 
-// T: Half or BFloat16, the type of the products. kFloat8: K and V have 8 bits, else they are T.
+// T: Half or BFloat16, the type of the products. kFormat: that of K and V; 16 bits are T.
 // kDim: at least head_dim. kColumnTiles x 8: at least the unit's rows. Layout gives the places:
 //   static constexpr uint32_t kMostKept;
 //     // The most right matrices of a unit to keep in registers; if there are more, none is kept.
@@ -21,9 +22,10 @@ namespace pagoda::kernels::cuda {
 //     // Where LoadQueries writes the queries.
 //   static uint32_t Offset(uint32_t row, uint32_t chunk);
 //     // The offset of 16 bytes in 16 tokens of K or V.
-template <class T, bool kFloat8, uint32_t kDim, uint32_t kColumnTiles, class Layout>
+template <class T, KvFormat kFormat, uint32_t kDim, uint32_t kColumnTiles, class Layout>
 class DecodeRows {
  public:
+  static constexpr bool kFloat8 = kFormat != KvFormat::k16Bits;
   static constexpr uint32_t kTokens = 16;
   static constexpr uint32_t kRows = kColumnTiles * 8;
   static constexpr uint32_t kResultBytes = (kDim + 4) * 4;  // Per row.
@@ -86,7 +88,7 @@ class DecodeRows {
                                       const Sight& sight, float scale, const LaneScales& lane,
                                       uint32_t first, uint32_t keys, const Queries& queries,
                                       WarpState& state, float (&scores)[kColumnTiles][4]) {
-    Multiply(args.kv.type, keys, queries, scores);
+    Multiply(keys, queries, scores);
     if (kFloat8 && lane.used) {
 #pragma unroll
       for (uint32_t t = 0; t < kColumnTiles; ++t) {
@@ -130,8 +132,8 @@ class DecodeRows {
 
   // O^T += V^T P^T. The product of K and Q leaves the weights with tokens downwards; the right
   // matrix needs them across.
-  static PAGODA_DEVICE void AddValues(ElementType type, uint32_t values,
-                                      const float (&weights)[kColumnTiles][4], WarpState& state) {
+  static PAGODA_DEVICE void AddValues(uint32_t values, const float (&weights)[kColumnTiles][4],
+                                      WarpState& state) {
     const uint32_t lane = LaneIndex();
     uint32_t columns[kColumnTiles][2];
 #pragma unroll
@@ -148,8 +150,8 @@ class DecodeRows {
         LoadMatricesTransposed(bytes, values + Layout::Offset(lane % 16, i + lane / 16));
 #pragma unroll
         for (uint32_t k = 0; k < 2; ++k) {
-          FromFloat8<T>(PermuteBytes(bytes[2 * k], 0x3120), type, rows[k][0], rows[k][1]);
-          FromFloat8<T>(PermuteBytes(bytes[2 * k + 1], 0x3120), type, rows[k][2], rows[k][3]);
+          FromFloat8<kFormat, T>(PermuteBytes(bytes[2 * k], 0x3120), rows[k][0], rows[k][1]);
+          FromFloat8<kFormat, T>(PermuteBytes(bytes[2 * k + 1], 0x3120), rows[k][2], rows[k][3]);
         }
       } else {
 #pragma unroll
@@ -256,7 +258,7 @@ class DecodeRows {
   }
 
   // Computes S^T of a tile.
-  static PAGODA_DEVICE void Multiply(ElementType type, uint32_t keys, const Queries& queries,
+  static PAGODA_DEVICE void Multiply(uint32_t keys, const Queries& queries,
                                      float (&scores)[kColumnTiles][4]) {
     const uint32_t lane = LaneIndex();
 #pragma unroll
@@ -272,8 +274,8 @@ class DecodeRows {
         LoadMatrices(bytes, keys + Layout::Offset(lane % 16, step + lane / 16));
 #pragma unroll
         for (uint32_t k = 0; k < 2; ++k) {
-          FromFloat8<T>(bytes[2 * k], type, rows[k][0], rows[k][2]);
-          FromFloat8<T>(bytes[2 * k + 1], type, rows[k][1], rows[k][3]);
+          FromFloat8<kFormat, T>(bytes[2 * k], rows[k][0], rows[k][2]);
+          FromFloat8<kFormat, T>(bytes[2 * k + 1], rows[k][1], rows[k][3]);
         }
       } else {
 #pragma unroll

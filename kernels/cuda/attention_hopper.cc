@@ -12,7 +12,7 @@ constexpr uint32_t kMostTokens = 64;
 TensorShape ShapeOf(const KvLayer& kv, const std::byte* base, uint32_t elements,
                     uint32_t box_tokens) {
   return {.base = base,
-          .elements = elements,
+          .elements = static_cast<uint32_t>(elements * ElementBytes(kv.type) / 2),
           .tokens = kv.tokens_per_block,
           .heads = kv.num_kv_heads,
           .slots = kv.num_slots,
@@ -24,9 +24,11 @@ TensorShape ShapeOf(const KvLayer& kv, const std::byte* base, uint32_t elements,
 
 }  // namespace
 
-bool HasHopperKernels(const AttentionArgs& args) {
-  return HasTensorKernels(args) && args.kv.type == args.query_type &&
-         args.kv.tokens_per_block % kFewestTokens == 0 && args.mask.sparsity.block_tokens == 0;
+bool HasHopperKernels(const AttentionArgs& args, ItemKind kind) {
+  const bool has_type = args.kv.type == args.query_type ||
+                        (kind == ItemKind::kShort && args.kv.type == ElementType::kFloat8E4M3);
+  return HasTensorKernels(args) && has_type && args.kv.tokens_per_block % kFewestTokens == 0 &&
+         args.mask.sparsity.block_tokens == 0;
 }
 
 absl::Status MakeHopperLaunch(const AttentionArgs& args, ItemKind kind, HopperLaunch* launch) {

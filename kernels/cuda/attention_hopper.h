@@ -20,9 +20,10 @@ struct HopperLaunch {
   TensorMap values;
 };
 
-// Whether the Hopper kernels support a call for which HasTensorKernels is true. They need a pool of
-// 16 bits, blocks of a multiple of 8 tokens, and no block sparsity.
-bool HasHopperKernels(const AttentionArgs& args);
+// Whether the Hopper kernel for these items supports a call for which HasTensorKernels is true. It
+// needs a pool of 16 bits (short items: or of e4m3), blocks of a multiple of 8 tokens, and no block
+// sparsity.
+bool HasHopperKernels(const AttentionArgs& args, ItemKind kind);
 
 // Errors: those of EncodeTensorMap.
 absl::Status MakeHopperLaunch(const AttentionArgs& args, ItemKind kind, HopperLaunch* launch);

@@ -15,10 +15,12 @@
 #include "kernels/cuda/attention_tile.h"
 #include "kernels/cuda/attention_unit.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/float8.h"
 
 namespace pagoda::kernels::cuda {
 
-// T and kFloat8: as in DecodeKernel. kDim: at least head_dim. A warp has kRowTiles x 16 rows.
+// T: Half or BFloat16, the type of the products. kFloat8: K and V have 8 bits, else they are T.
+// kDim: at least head_dim. A warp has kRowTiles x 16 rows.
 template <class T, bool kFloat8, uint32_t kDim, uint32_t kRowTiles>
 class PrefillKernel {
  public:

@@ -55,54 +55,6 @@ PAGODA_DEVICE float SumOfWarp(float value) {
   return value;
 }
 
-// The special values of a float8 converter: NaN and (if the format has one) infinity, in one byte
-// whose magnitude is above the largest finite number.
-template <class T>
-PAGODA_DEVICE uint32_t SpecialOfFloat8(uint32_t byte, ElementType type) {
-  constexpr uint32_t kInfinity = std::is_same_v<T, Half> ? 0x7c00u : 0x7f80u;
-  constexpr uint32_t kNan = std::is_same_v<T, Half> ? 0x7e00u : 0x7fc0u;
-  const uint32_t sign = (byte & 0x80u) << 8;
-  const bool infinite = type == ElementType::kFloat8E5M2 && (byte & 0x7fu) == 0x7cu;
-  return sign | (infinite ? kInfinity : kNan);
-}
-
-// Converts two elements of 8 bits, at bits 8 and 24 of `spread`, to a pair of T (Half or BFloat16).
-// Shifts their exponent and fraction to T's positions; a product corrects the exponent's bias, for
-// subnormals too. Exact for finite numbers.
-template <class T>
-PAGODA_DEVICE uint32_t PairOfFloat8(uint32_t spread, ElementType type) {
-  const uint32_t sign = spread & 0x80008000u;
-  const uint32_t magnitude = spread & 0x7f007f00u;
-  if constexpr (std::is_same_v<T, Half>) {
-    if (type == ElementType::kFloat8E5M2) return spread;  // A binary16 without its low byte.
-    return MultiplyPairs<Half>(sign | magnitude >> 1, 0x5c005c00u);  // 2^8
-  } else {
-    return type == ElementType::kFloat8E5M2
-               ? MultiplyPairs<BFloat16>(sign | magnitude >> 3, 0x77807780u)   // 2^112
-               : MultiplyPairs<BFloat16>(sign | magnitude >> 4, 0x7b807b80u);  // 2^120
-  }
-}
-
-// Converts the four elements of 8 bits in `bytes`, first in the low bits, to two pairs of T.
-template <class T>
-PAGODA_DEVICE void FromFloat8(uint32_t bytes, ElementType type, uint32_t& first, uint32_t& second) {
-  first = PairOfFloat8<T>(PermuteBytes(bytes, 0x1404), type);
-  second = PairOfFloat8<T>(PermuteBytes(bytes, 0x3424), type);
-  const uint32_t past_largest = type == ElementType::kFloat8E5M2 ? 0x04040404u : 0x01010101u;
-  const uint32_t special = ((bytes & 0x7f7f7f7fu) + past_largest) & 0x80808080u;
-  if (special == 0) return;
-  if (special & 0x80u) first = (first & 0xffff0000u) | SpecialOfFloat8<T>(bytes, type);
-  if (special & 0x8000u) {
-    first = (first & 0xffffu) | SpecialOfFloat8<T>(bytes >> 8, type) << 16;
-  }
-  if (special & 0x800000u) {
-    second = (second & 0xffff0000u) | SpecialOfFloat8<T>(bytes >> 16, type);
-  }
-  if (special & 0x80000000u) {
-    second = (second & 0xffffu) | SpecialOfFloat8<T>(bytes >> 24, type) << 16;
-  }
-}
-
 }  // namespace pagoda::kernels::cuda
 
 #endif  // PAGODA_KERNELS_CUDA_DEVICE_H_

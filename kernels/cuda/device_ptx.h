@@ -156,6 +156,33 @@ PAGODA_DEVICE uint32_t PackPair(float low, float high) {
   return pair;
 }
 
+// The numbers of a pair of Half.
+PAGODA_DEVICE float LowOfHalves(uint32_t pair) {
+  float number;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(number) : "h"(static_cast<uint16_t>(pair)));
+  return number;
+}
+PAGODA_DEVICE float HighOfHalves(uint32_t pair) { return LowOfHalves(pair >> 16); }
+
+// Whether HalvesOfE4M3 exists: in hardware from sm_89 on.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+inline constexpr bool kConvertsE4M3 = true;
+#else
+inline constexpr bool kConvertsE4M3 = false;
+#endif
+
+// The two e4m3 elements in the low 16 bits, as a pair of Half. Exact; NaN stays NaN.
+PAGODA_DEVICE uint32_t HalvesOfE4M3(uint32_t bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  uint32_t halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(bytes)));
+  return halves;
+#else
+  asm volatile("trap;");
+  return bytes;
+#endif
+}
+
 template <class T>
 PAGODA_DEVICE uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
   uint32_t product;

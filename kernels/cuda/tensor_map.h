@@ -16,7 +16,8 @@ struct alignas(128) TensorMap {
   std::byte bytes[128];
 };
 
-// K or V, or another part of a pool, as [slot][head][token][element] of 16 bits.
+// K or V, or another part of a pool, as [slot][head][token][element] of 16 bits. A pool of 8 bits
+// has pairs of its elements here.
 struct TensorShape {
   const std::byte* base = nullptr;  // Aligned to 16 bytes.
   uint32_t elements = 0;            // Per token and head.

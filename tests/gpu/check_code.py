@@ -13,6 +13,7 @@ The rules, for every kernel of LIBRARY and each architecture:
 * Their softmax runs in parallel to the products of the previous tile: in the loop, no exponential
   and only few instructions follow the wait for these products. Their warpgroups take turns
   (BAR.ARV), and rows leave by stores of 16 bytes.
+* Decode over e4m3 converts by F2FP, except on sm_80.
 * An exponential is one instruction everywhere, and so is the larger of two numbers.
 * The merge loads at least four vectors of 16 bytes before it uses one.
 * Kernels of the cache and of block copies whose vectors have 16 bytes use LDG and STG of 128 bits.
@@ -136,7 +137,7 @@ def kernels_of(cuobjdump, library):
 
 
 def short_names(names):
-    """DecodeKernel<BFloat16, false, 128, 1> of a mangled entry."""
+    """DecodeKernel<BFloat16, E4M3, 128, 1> of a mangled entry."""
     names = sorted(names)
     shown = subprocess.run(["c++filt"], input="\n".join(names), check=True, capture_output=True, text=True).stdout.splitlines()
     result = {}
@@ -145,11 +146,13 @@ def short_names(names):
         text = match[1] if match else text
         text = re.sub(r"pagoda::kernels::(cuda::)?(\(anonymous namespace\)::)?", "", text)
         text = re.sub(r"\((bool|unsigned int)\)|(?<=\d)u\b|\s+$", "", text)
-        result[name] = text.replace("(Direction)0", "in").replace("(Direction)1", "out")
+        for number, shown_as in (("(Direction)0", "in"), ("(Direction)1", "out"), ("(KvFormat)0", "16 bits"), ("(KvFormat)1", "E4M3"), ("(KvFormat)2", "E5M2")):
+            text = text.replace(number, shown_as)
+        result[name] = text
     return result
 
 
-def problems_of(title, kernel):
+def problems_of(title, kernel, architecture):
     if kernel.registers is None or not kernel.instructions:
         yield "was not found in both listings"
         return
@@ -163,6 +166,10 @@ def problems_of(title, kernel):
         yield f"has {scaled} exponentials of four instructions"
     if title.startswith(("DecodeKernel", "PrefillKernel", "LatentKernel", "Hopper")) and not kernel.count("FMNMX"):
         yield "has no FMNMX: the larger of two numbers takes a comparison and a choice"
+    # sm_89 and later convert two elements by one instruction.
+    converts = kernel.count("F2FP.F16.E4M3")
+    if re.search(r"Decode\w*<.*E4M3", title) and architecture != "sm_80" and not converts:
+        yield "converts e4m3 by steps, without F2FP"
     if title == "PartialMergeKernel" and kernel.loads_before_use() < 4:
         yield f"loads {kernel.loads_before_use()} vectors before it uses one"
     if title.startswith(("DecodeKernel", "PrefillKernel", "LatentKernel")):
@@ -233,7 +240,7 @@ def main():
         if title.startswith("Hopper") and architecture != "sm_90a":
             bad += 1
             print(f"{title} is there for {architecture}")
-        for problem in problems_of(title, kernel):
+        for problem in problems_of(title, kernel, architecture):
             bad += 1
             print(f"{title}, {architecture}: {problem}")
     expected = {"DecodeKernel", "PrefillKernel", "LatentKernel", "GenericKernel", "PartialMergeKernel", "CallMergeKernel", "MoveKernel", "BlockCopyKernel",

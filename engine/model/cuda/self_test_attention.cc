@@ -352,12 +352,13 @@ std::vector<AttentionKernels> AskedFor(GpuAttention attention) {
   return {AttentionKernels::kSm80, AttentionKernels::kHopper, AttentionKernels::kGeneric};
 }
 
-AttentionFamily FamilyOf(Problem& problem, AttentionKernels asked) {
+AttentionFamily FamilyOf(Problem& problem, Kind kind, AttentionKernels asked) {
   PagedAttentionParams params = ParamsOf(problem.call);
   // The host's memory has the same alignment as the device's.
   PlaceKv(problem.call.layer, problem.pool.data(), params.kv);
   params.query = params.output = problem.pool.data();
-  return kernels::cuda::FamilyOf(params, asked);
+  return kind == Kind::kDecode ? kernels::cuda::FamilyOf(params, asked)
+                               : kernels::cuda::FamilyOfLongItems(params, asked);
 }
 
 }  // namespace
@@ -371,7 +372,7 @@ std::vector<SelfTestItem> AttentionItems(const GpuSelfTestRequest& request,
     std::vector<AttentionFamily> families;
     for (const AttentionKernels asked : AskedFor(request.attention)) {
       Problem first = problems->front();
-      const AttentionFamily family = FamilyOf(first, asked);
+      const AttentionFamily family = FamilyOf(first, kind, asked);
       // For these types and shapes, the requested family falls back to one that is already in the
       // list.
       if (std::find(families.begin(), families.end(), family) != families.end()) continue;

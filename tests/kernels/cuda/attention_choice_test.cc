@@ -18,6 +18,7 @@ namespace {
 
 constexpr HopperChoice kNone = {};
 constexpr HopperChoice kBoth = {.decode = true, .prefill = true};
+constexpr HopperChoice kAll = {.decode = true, .decode_float8 = true, .prefill = true};
 const HopperDevice kH200 = {.present = true, .num_multiprocessors = 132, .name = "NVIDIA H200"};
 const HopperDevice kA100 = {.present = false, .num_multiprocessors = 108, .name = "NVIDIA A100"};
 
@@ -38,10 +39,13 @@ TEST(AttentionChoiceTest, DecodeAndPrefillAreDecidedApart) {
                                    {.device = "NVIDIA H200", .hopper_prefill = true}};
   EXPECT_EQ(ChooseHopper(AttentionKernels::kAuto, kH200, prefill),
             (HopperChoice{.decode = false, .prefill = true}));
+  const ProvedKernels float8[] = {{.device = "NVIDIA H200", .hopper_decode_float8 = true}};
+  EXPECT_EQ(ChooseHopper(AttentionKernels::kAuto, kH200, float8),
+            (HopperChoice{.decode_float8 = true}));
 }
 
 TEST(AttentionChoiceTest, WhatIsAskedByNameIsTaken) {
-  EXPECT_EQ(ChooseHopper(AttentionKernels::kHopper, kH200, {}), kBoth);
+  EXPECT_EQ(ChooseHopper(AttentionKernels::kHopper, kH200, {}), kAll);
   const ProvedKernels all[] = {
       {.device = "NVIDIA H200", .hopper_decode = true, .hopper_prefill = true}};
   EXPECT_EQ(ChooseHopper(AttentionKernels::kAuto, kH200, all), kBoth);
@@ -59,26 +63,28 @@ TEST(AttentionChoiceTest, ADeviceThatIsNoHopperHasNone) {
 // The family depends only on the call's types, shapes and strides; memory is not read.
 TEST(AttentionChoiceTest, AFamilyIsNamedByWhatItsKernelsTake) {
   alignas(16) std::byte memory[16] = {};
+  const auto params = [&](ElementType query, ElementType pool, uint32_t block, uint32_t dim) {
+    const uint64_t row = dim * ElementBytes(pool);
+    return PagedAttentionParams{.query = memory,
+                                .output = memory,
+                                .query_type = query,
+                                .query_token_stride = 8 * dim,
+                                .output_token_stride = 8 * dim,
+                                .num_heads = 8,
+                                .kv = {.keys = memory,
+                                       .values = memory,
+                                       .type = pool,
+                                       .num_slots = 2,
+                                       .num_kv_heads = 2,
+                                       .tokens_per_block = block,
+                                       .head_dim = dim,
+                                       .slot_stride_bytes = 4 * block * row,
+                                       .head_stride_bytes = block * row,
+                                       .token_stride_bytes = row}};
+  };
   const auto family = [&](AttentionKernels kernels, ElementType query, ElementType pool,
                           uint32_t block = 16, uint32_t dim = 64) {
-    const uint64_t row = dim * ElementBytes(pool);
-    return FamilyOf({.query = memory,
-                     .output = memory,
-                     .query_type = query,
-                     .query_token_stride = 8 * dim,
-                     .output_token_stride = 8 * dim,
-                     .num_heads = 8,
-                     .kv = {.keys = memory,
-                            .values = memory,
-                            .type = pool,
-                            .num_slots = 2,
-                            .num_kv_heads = 2,
-                            .tokens_per_block = block,
-                            .head_dim = dim,
-                            .slot_stride_bytes = 4 * block * row,
-                            .head_stride_bytes = block * row,
-                            .token_stride_bytes = row}},
-                    kernels);
+    return FamilyOf(params(query, pool, block, dim), kernels);
   };
   constexpr ElementType kBf16 = ElementType::kBFloat16;
   constexpr ElementType kFp32 = ElementType::kFloat32;
@@ -87,9 +93,17 @@ TEST(AttentionChoiceTest, AFamilyIsNamedByWhatItsKernelsTake) {
   EXPECT_EQ(family(AttentionKernels::kGeneric, kBf16, kBf16), AttentionFamily::kGeneric);
   EXPECT_EQ(family(AttentionKernels::kHopper, kBf16, kBf16, 12), AttentionFamily::kSm80);
   EXPECT_EQ(family(AttentionKernels::kHopper, kBf16, ElementType::kFloat8E4M3),
+            AttentionFamily::kHopper);
+  EXPECT_EQ(family(AttentionKernels::kHopper, kBf16, ElementType::kFloat8E5M2),
             AttentionFamily::kSm80);
   EXPECT_EQ(family(AttentionKernels::kHopper, kFp32, kFp32), AttentionFamily::kGeneric);
   EXPECT_EQ(family(AttentionKernels::kSm80, kBf16, kBf16, 16, 60), AttentionFamily::kGeneric);
+  // Long items have no Hopper kernel over 8 bits.
+  EXPECT_EQ(
+      FamilyOfLongItems(params(kBf16, ElementType::kFloat8E4M3, 16, 64), AttentionKernels::kHopper),
+      AttentionFamily::kSm80);
+  EXPECT_EQ(FamilyOfLongItems(params(kBf16, kBf16, 16, 64), AttentionKernels::kHopper),
+            AttentionFamily::kHopper);
 }
 
 // One results.json of tests/gpu/run.sh.
@@ -115,7 +129,7 @@ Results ReadResults(const std::filesystem::path& file) {
 }
 
 // The geometric mean of the Hopper kernels' figures, divided by those of the kernels for sm_80.
-double MeanRatio(const Results& results, const std::string& shapes) {
+double MeanRatio(const Results& results, const std::string& shapes, int fewest = 12) {
   double logarithms = 0;
   int count = 0;
   for (const auto& [name, value] : results.figures) {
@@ -126,7 +140,7 @@ double MeanRatio(const Results& results, const std::string& shapes) {
     logarithms += std::log(value / other->second);
     ++count;
   }
-  EXPECT_GE(count, 12) << shapes;
+  EXPECT_GE(count, fewest) << shapes;
   return std::exp(logarithms / count);
 }
 
@@ -141,6 +155,13 @@ TEST(AttentionChoiceTest, WhatCountsAsProvedWasFasterOnThatDevice) {
               MeanRatio(results, "decode_bf16_") > 1 && MeanRatio(results, "decode_small_") < 1)
         << kernels.device;
     EXPECT_EQ(kernels.hopper_prefill, MeanRatio(results, "prefill_bf16_") > 1) << kernels.device;
+    // The first results have no figures of 8 bits.
+    if (results.figures.count("gpu_hopper_decode_fp8_p16_kv4096_b128") != 0) {
+      EXPECT_EQ(kernels.hopper_decode_float8, MeanRatio(results, "decode_fp8_", 4) > 1)
+          << kernels.device;
+    } else {
+      EXPECT_FALSE(kernels.hopper_decode_float8) << kernels.device;
+    }
   }
 }
 

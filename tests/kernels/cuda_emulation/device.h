@@ -188,6 +188,15 @@ template <class T>
 PAGODA_DEVICE uint32_t PackPair(float low, float high) {
   return uint32_t{FromFloat<T>(high).bits} << 16 | FromFloat<T>(low).bits;
 }
+PAGODA_DEVICE float LowOfHalves(uint32_t pair) { return emulation::LowOf<Half>(pair); }
+PAGODA_DEVICE float HighOfHalves(uint32_t pair) { return emulation::HighOf<Half>(pair); }
+
+inline constexpr bool kConvertsE4M3 = true;
+PAGODA_DEVICE uint32_t HalvesOfE4M3(uint32_t bytes) {
+  return PackPair<Half>(ToFloat(Float8E4M3{static_cast<uint8_t>(bytes)}),
+                        ToFloat(Float8E4M3{static_cast<uint8_t>(bytes >> 8)}));
+}
+
 template <class T>
 PAGODA_DEVICE uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
   return PackPair<T>(emulation::LowOf<T>(a) * emulation::LowOf<T>(b),
