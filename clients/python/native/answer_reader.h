@@ -13,6 +13,8 @@ struct BlockHandle {
   uint32_t block_id = 0;
   uint32_t generation = 0;
   uint32_t slot_index = 0;
+
+  friend bool operator==(const BlockHandle&, const BlockHandle&) = default;
 };
 
 // A v1::BlockTable.
@@ -20,6 +22,8 @@ struct BlockTable {
   uint32_t window_size = 0;
   uint32_t first_block = 0;
   std::vector<BlockHandle> blocks;
+
+  friend bool operator==(const BlockTable&, const BlockTable&) = default;
 };
 
 // The result of an operation on one sequence: AddSequence, ReserveTokens, CommitTokens,
@@ -34,6 +38,8 @@ struct SequenceResult {
   uint32_t losses = 0;
   uint64_t ready_ticket = 0;
   std::vector<BlockTable> tables;  // Or the `added` of the result.
+
+  friend bool operator==(const SequenceResult&, const SequenceResult&) = default;
 };
 
 // A v1::BatchResult without errors and without shortened sequences.
@@ -43,6 +49,8 @@ struct Answer {
   uint64_t completed_ticket = 0;
   uint64_t completed_fetch_ticket = 0;
   uint64_t completed_backup_ticket = 0;
+
+  friend bool operator==(const Answer&, const Answer&) = default;
 };
 
 // Reads a serialized ExecuteResponse or SessionResponse. False if it has anything that an Answer

@@ -32,7 +32,10 @@ class WireReader {
   std::string_view bytes() const { return bytes_; }
 
  private:
-  bool ReadVarint(uint64_t* value);
+  // Protobuf accepts tags and lengths of at most 5 bytes, and values of at most 10.
+  static constexpr size_t kTagBytes = 5;
+  static constexpr size_t kValueBytes = 10;
+  bool ReadVarint(size_t most_bytes, uint64_t* value);
 
   std::string_view rest_;
   bool failed_ = false;
@@ -41,9 +44,9 @@ class WireReader {
   std::string_view bytes_;
 };
 
-inline bool WireReader::ReadVarint(uint64_t* value) {
+inline bool WireReader::ReadVarint(size_t most_bytes, uint64_t* value) {
   *value = 0;
-  for (size_t i = 0; i < rest_.size() && i < 10; ++i) {
+  for (size_t i = 0; i < rest_.size() && i < most_bytes; ++i) {
     const auto byte = static_cast<uint8_t>(rest_[i]);
     *value |= uint64_t{byte & 0x7fu} << (7 * i);
     if (byte < 0x80) {
@@ -57,12 +60,12 @@ inline bool WireReader::ReadVarint(uint64_t* value) {
 inline bool WireReader::Next() {
   if (rest_.empty()) return false;
   failed_ = true;
-  if (!ReadVarint(&tag_) || tag_ >> 3 == 0) return false;
+  if (!ReadVarint(kTagBytes, &tag_) || tag_ >> 3 == 0) return false;
   if ((tag_ & 7) == 0) {
-    failed_ = !ReadVarint(&value_);
+    failed_ = !ReadVarint(kValueBytes, &value_);
   } else if ((tag_ & 7) == 2) {
     uint64_t size;
-    if (!ReadVarint(&size) || size > rest_.size()) return false;
+    if (!ReadVarint(kTagBytes, &size) || size > rest_.size()) return false;
     bytes_ = rest_.substr(0, size);
     rest_.remove_prefix(size);
     failed_ = false;
