@@ -1,10 +1,13 @@
 // Token ids as a packed field of a message.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "clients/python/native/python_api.h"
 #include "clients/python/native/varints.h"
@@ -12,9 +15,8 @@
 namespace pagoda::python {
 namespace {
 
-constexpr size_t kMaxTokenBytes = 5;
 // The field's tag and the length of its content, at their longest.
-constexpr size_t kHeaderBytes = 10;
+constexpr size_t kHeaderBytes = 2 * kMaxVarintBytes;
 
 bool OutOfRange(PyObject* value) {
   PyErr_Format(PyExc_ValueError, "Value out of range: %S", value);
@@ -42,16 +44,13 @@ bool TokenFromIndex(PyObject* item, uint32_t* token) {
 class Field {
  public:
   void Begin(Py_ssize_t tokens) {
-    tokens_ = tokens;
-    const size_t most = kHeaderBytes + static_cast<size_t>(tokens) * kMaxTokenBytes;
-    bytes_ = std::make_unique_for_overwrite<char[]>(most + kVarintBytes);
+    const size_t most = kHeaderBytes + static_cast<size_t>(tokens) * kMaxVarintBytes;
+    bytes_ = std::make_unique_for_overwrite<char[]>(most + kVarintSlack);
     end_ = bytes_.get() + kHeaderBytes;
   }
 
-  // As Begin was told.
-  Py_ssize_t tokens() const { return tokens_; }
-  // REQUIRES: at most tokens() calls.
-  void Add(uint32_t token) { end_ = PutVarint(token, end_); }
+  // REQUIRES: not more tokens than Begin was told.
+  void Add(std::span<const uint32_t> tokens) { end_ = PutVarints(tokens, end_); }
 
   // The field of this number. Without tokens it is empty.
   PyObject* End(uint32_t number) const {
@@ -62,55 +61,59 @@ class Field {
       PyErr_SetString(PyExc_ValueError, "the tokens take more than 2 GiB");
       return nullptr;
     }
-    char header[kHeaderBytes + kVarintBytes];
-    const char* header_end =
-        PutVarint(static_cast<uint32_t>(size), PutVarint(number * 8 + 2, header));
-    // The header is put directly in front of the content.
-    const auto header_size = static_cast<size_t>(header_end - header);
+    const std::array<uint32_t, 2> header = {number * 8 + 2, static_cast<uint32_t>(size)};
+    std::array<char, kHeaderBytes + kVarintSlack> header_bytes;
+    const auto header_size =
+        static_cast<size_t>(PutVarints(header, header_bytes.data()) - header_bytes.data());
+    // Directly in front of the content.
     char* begin = bytes_.get() + kHeaderBytes - header_size;
-    std::memcpy(begin, header, header_size);
+    std::memcpy(begin, header_bytes.data(), header_size);
     return PyBytes_FromStringAndSize(begin, end_ - begin);
   }
 
  private:
   std::unique_ptr<char[]> bytes_;
-  Py_ssize_t tokens_ = 0;
   char* end_ = nullptr;
 };
 
-bool AddList(PyObject* list, Field* field) {
-  field->Begin(PyList_Size(list));
-  for (Py_ssize_t i = 0; i < field->tokens(); ++i) {
-    PyObject* item = PyList_GetItem(list, i);  // Borrowed. NULL if the list has become shorter.
-    if (item == nullptr) return false;
-    uint32_t token;
-    if (!(Py_IS_TYPE(item, &PyLong_Type) ? TokenFromInt(item, &token)
-                                         : TokenFromIndex(item, &token))) {
-      return false;
+// Adds `count` tokens. `read(i, token)` reads one; false with an exception.
+template <class Read>
+bool AddTokensOf(Py_ssize_t count, const Read& read, Field* field) {
+  field->Begin(count);
+  std::array<uint32_t, 512> tokens;
+  for (Py_ssize_t i = 0; i < count;) {
+    size_t read_tokens = 0;
+    for (; i < count && read_tokens < tokens.size(); ++i) {
+      if (!read(i, &tokens[read_tokens++])) return false;
     }
-    field->Add(token);
+    field->Add(std::span(tokens).first(read_tokens));
   }
   return true;
 }
 
+bool AddList(PyObject* list, Field* field) {
+  const auto read = [list](Py_ssize_t i, uint32_t* token) {
+    PyObject* item = PyList_GetItem(list, i);  // Borrowed. NULL if the list has become shorter.
+    if (item == nullptr) return false;
+    return Py_IS_TYPE(item, &PyLong_Type) ? TokenFromInt(item, token) : TokenFromIndex(item, token);
+  };
+  return AddTokensOf(PyList_Size(list), read, field);
+}
+
 template <class Integer>
 bool AddArray(const Py_buffer& view, Field* field) {
-  const auto* at = static_cast<const char*>(view.buf);
-  for (Py_ssize_t i = 0; i < view.shape[0]; ++i, at += view.strides[0]) {
+  const auto read = [&view](Py_ssize_t i, uint32_t* token) {
     Integer value;
-    std::memcpy(&value, at, sizeof(value));
-    bool fits = true;
-    if constexpr (std::is_signed_v<Integer>) fits = value >= 0;
-    if constexpr (sizeof(Integer) > 4) fits = fits && value <= Integer{UINT32_MAX};
-    if (!fits) {
-      const Object shown(std::is_signed_v<Integer>
-                             ? PyLong_FromLongLong(static_cast<int64_t>(value))
-                             : PyLong_FromUnsignedLongLong(static_cast<uint64_t>(value)));
-      return shown != nullptr && OutOfRange(shown.get());
-    }
-    field->Add(static_cast<uint32_t>(value));
-  }
-  return true;
+    std::memcpy(&value, static_cast<const char*>(view.buf) + i * view.strides[0], sizeof(value));
+    *token = static_cast<uint32_t>(value);
+    if (std::in_range<uint32_t>(value)) [[likely]]
+      return true;
+    const Object shown(std::is_signed_v<Integer>
+                           ? PyLong_FromLongLong(static_cast<int64_t>(value))
+                           : PyLong_FromUnsignedLongLong(static_cast<uint64_t>(value)));
+    return shown != nullptr && OutOfRange(shown.get());
+  };
+  return AddTokensOf(view.shape[0], read, field);
 }
 
 template <class Small, class Short, class Int, class Long>
@@ -169,7 +172,6 @@ bool AddBuffer(PyObject* array, Field* field) {
     PyErr_SetString(PyExc_TypeError, "tokens must be one row of integers");
     return false;
   }
-  field->Begin(view.shape[0]);
   return sign == Sign::kSigned ? AddOfSize<int8_t, int16_t, int32_t, int64_t>(view, field)
                                : AddOfSize<uint8_t, uint16_t, uint32_t, uint64_t>(view, field);
 }

@@ -19,6 +19,7 @@ from pagoda.values import CacheInfo, Lane
 # The daemon remembers the last answers of a session, up to 1 MiB. A block handle takes up to 20
 # bytes. The bound is an eighth of that, so that answers of other threads fit too.
 _MOST_HANDLES = (1 << 17) // 20
+_LANES = tuple(Lane)
 
 
 def waits_in(pending: Iterable[Pending[Any]]) -> bool:
@@ -74,8 +75,9 @@ class Session:
             self._steps = (max(self._steps[0], request.step), max(self._steps[1], request.completed_step))
             self.revision = max(self.revision, result.revision)
             completed = (result.completed_ticket, result.completed_fetch_ticket, result.completed_backup_ticket)
-            for lane, ticket in zip(Lane, completed, strict=True):
-                self.completed_tickets[lane] = max(self.completed_tickets[lane], ticket)
+            for lane, ticket in zip(_LANES, completed, strict=True):
+                if ticket > self.completed_tickets[lane]:
+                    self.completed_tickets[lane] = ticket
             if native is not None and isinstance(result, native.Answer):
                 self._settle_successes(pending, result.results)
             else:

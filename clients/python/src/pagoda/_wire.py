@@ -12,8 +12,13 @@ from pagoda._extension import native
 from pagoda.values import Tokens, token_list
 
 
+_SMALL = tuple(bytes((value,)) for value in range(128))
+
+
 def varint(value: int) -> bytes:
     """A number of 0 to 2**64 - 1 on the wire."""
+    if value < 128:
+        return _SMALL[value]
     made = bytearray()
     while value > 127:
         made.append(value & 127 | 128)

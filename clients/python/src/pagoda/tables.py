@@ -10,6 +10,9 @@ from pagoda._extension import native
 from pagoda.values import NO_BLOCK, Block
 
 
+_NO_HANDLES: npt.NDArray[np.uint32] = np.empty((0, 3), np.uint32)
+
+
 class Table:
     """The blocks of a sequence in one window, in token order: token t is in entry t //
     tokens_per_block.
@@ -26,7 +29,7 @@ class Table:
         # Entries become Blocks on demand: a connector needs only the slots. They are an array of
         # handles, one row each, if the extension has read all of them; else a list of messages,
         # Blocks and None.
-        self._handles: npt.NDArray[np.uint32] | None = np.empty((0, 3), np.uint32)
+        self._handles: npt.NDArray[np.uint32] | None = _NO_HANDLES
         self._entries: list[Any] = []
         self._are_blocks = True
         # Of the entries; None: not made yet.
