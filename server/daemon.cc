@@ -242,7 +242,7 @@ absl::Status Daemon::MakeServices() {
         OpenAiApi::Options{.max_generations = config_.server.max_http_generations,
                            .max_body_bytes = config_.server.max_message_bytes},
         engine, engine_service_->model_name(), text, &state_, http_fence_.get(), tenants_.get(),
-        &engine_service_->tokenizing());
+        &engine_service_->prompt_queues());
   }
   metrics_ = std::make_unique<Metrics>(
       parts, rpc_metrics_.get(), openai_.get(),

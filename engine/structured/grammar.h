@@ -58,8 +58,9 @@ class GrammarMatcher {
 
   // The tokens that can come next, until the next Accept. REQUIRES: !has_ended(). Errors:
   // INVALID_ARGUMENT if no token of the model can continue the text, or if the grammar takes more
-  // than 1 s of processor time or 64 MiB of memory here. Cost: some microseconds to some hundred,
-  // by the vocabulary and the grammar. Repeated calls are free.
+  // than 0.2 s of processor time or 64 MiB of memory here; QUEUE_FULL if the matchers of other
+  // answers use the memory of all. Cost: some microseconds to some hundred, by the vocabulary and
+  // the grammar. Repeated calls are free.
   virtual absl::StatusOr<const TokenMask*> Mask() = 0;
 
   // Goes on behind the token. REQUIRES: Mask() allows it. Errors: as Mask, for the tokens behind

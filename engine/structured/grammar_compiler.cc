@@ -57,11 +57,11 @@ absl::StatusOr<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::Compile(
     return InvalidArgument(absl::StrCat("the grammar has ", wanted.text.size(),
                                         " bytes; it may have ", kMaxTextBytes));
   }
-  if (auto cached = FindCached(wanted)) return cached;
+  if (auto known = FindCached(wanted)) return *std::move(known);
   if (absl::Status status = CheckGrammarText(wanted, kMaxDepth); !status.ok()) return status;
   absl::MutexLock lock(&compiling_);
   // Another thread can have compiled it meanwhile.
-  if (auto cached = FindCached(wanted)) return cached;
+  if (auto known = FindCached(wanted)) return *std::move(known);
   absl::StatusOr<LibraryGrammar> compiled = absl::UnknownError("not compiled");
   const absl::Status ran =
       RunWithStack(kStackBytes, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(compiling_) {
@@ -71,9 +71,16 @@ absl::StatusOr<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::Compile(
                        : absl::InternalError("XGrammar does not take this model's vocabulary");
       });
   if (!ran.ok()) return ran;
-  if (compiled.ok()) compiled = Count(*std::move(compiled));
+  if (!compiled.ok()) {
+    // Otherwise a client could make the daemon compile it again and again.
+    if (absl::IsInvalidArgument(compiled.status())) {
+      Keep({wanted, compiled.status(), wanted.text.size()});
+    }
+    return compiled.status();
+  }
+  compiled = Count(*std::move(compiled));
   if (!compiled.ok()) return compiled.status();
-  Keep(wanted, *compiled);
+  Keep({wanted, compiled->grammar, compiled->bytes});
   return compiled->grammar;
 }
 
@@ -94,21 +101,22 @@ absl::StatusOr<LibraryGrammar> GrammarCompiler::Count(LibraryGrammar grammar) {
   return grammar;
 }
 
-std::shared_ptr<const CompiledGrammar> GrammarCompiler::FindCached(const StructuredOutput& wanted) {
+std::optional<GrammarCompiler::Compiled> GrammarCompiler::FindCached(
+    const StructuredOutput& wanted) {
   absl::MutexLock lock(&mutex_);
   const auto found = std::find_if(cache_.begin(), cache_.end(),
                                   [&](const Entry& entry) { return Equal(entry.key, wanted); });
-  if (found == cache_.end()) return nullptr;
+  if (found == cache_.end()) return std::nullopt;
   cache_.splice(cache_.begin(), cache_, found);
-  return found->grammar.grammar;
+  return found->compiled;
 }
 
-void GrammarCompiler::Keep(const StructuredOutput& wanted, const LibraryGrammar& grammar) {
+void GrammarCompiler::Keep(Entry entry) {
   absl::MutexLock lock(&mutex_);
-  cache_.push_front({wanted, grammar});
-  cached_bytes_ += grammar.bytes;
+  cached_bytes_ += entry.bytes;
+  cache_.push_front(std::move(entry));
   while (cache_.size() > kMaxCached || cached_bytes_ > kMaxCachedBytes) {
-    cached_bytes_ -= cache_.back().grammar.bytes;
+    cached_bytes_ -= cache_.back().bytes;
     cache_.pop_back();
   }
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -25,7 +26,8 @@ bool HasStructuredOutput();
 // Compiles grammars of untrusted callers for one model, and keeps the last ones. Thread-safe.
 //
 // Invariants
-// 1. The cache holds at most kMaxCached grammars of kMaxCachedBytes together.
+// 1. The cache holds at most kMaxCached grammars of kMaxCachedBytes together. It also holds the
+//    grammars that the library refused, by their texts.
 // 2. A compilation runs on a thread of its own with a stack of kStackBytes. It is refused when it
 //    has taken 3 s of processor time or 256 MiB of memory (see WorkBudget).
 // 3. One grammar at a time is compiled. Cached ones do not wait for it.
@@ -40,6 +42,8 @@ class GrammarCompiler {
   // FIELD_NOT_SERVED (HasStructuredOutput() is false), QUEUE_FULL (invariant 4). Cost: microseconds
   // if it is cached; otherwise milliseconds to seconds.
   absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(const StructuredOutput& wanted);
+  // Whether Compile takes microseconds, because the cache has the grammar or its refusal.
+  bool Knows(const StructuredOutput& wanted) { return FindCached(wanted).has_value(); }
 
   static constexpr size_t kMaxTextBytes = 64 << 10;
   static constexpr size_t kMaxDepth = 128;  // Of brackets.
@@ -49,18 +53,18 @@ class GrammarCompiler {
   static constexpr size_t kStackBytes = 256 << 20;
 
  private:
+  using Compiled = absl::StatusOr<std::shared_ptr<const CompiledGrammar>>;
   // The requests and the cache own a grammar together.
   struct Entry {
     StructuredOutput key;
-    LibraryGrammar grammar;
+    Compiled compiled;  // Or why the library refused it.
+    size_t bytes = 0;
   };
 
-  std::shared_ptr<const CompiledGrammar> FindCached(const StructuredOutput& wanted)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  std::optional<Compiled> FindCached(const StructuredOutput& wanted) ABSL_LOCKS_EXCLUDED(mutex_);
   // Counts the grammar until its last owner releases it.
   absl::StatusOr<LibraryGrammar> Count(LibraryGrammar grammar);
-  void Keep(const StructuredOutput& wanted, const LibraryGrammar& grammar)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  void Keep(Entry entry) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::function<AnswerVocabulary()> vocabulary_;
   // The grammars share it, and can outlive this.

@@ -47,8 +47,8 @@ WorkBudget* WorkBudget::OfThisThread() { return budget_of_this_thread; }
 void WorkBudget::Admit(size_t bytes) {
   if (!exceeded_) {
     const bool looks = ++admissions_ % kAdmissionsPerLook == 0;
-    exceeded_ = bytes_ + static_cast<int64_t>(bytes) > limits_.bytes ||
-                (looks && ProcessorNanoseconds() > end_nanoseconds_);
+    bytes_exceeded_ = bytes_ + static_cast<int64_t>(bytes) > limits_.bytes;
+    exceeded_ = bytes_exceeded_ || (looks && ProcessorNanoseconds() > end_nanoseconds_);
   }
   // All further ones fail too, if somebody catches this exception.
   if (exceeded_ && std::uncaught_exceptions() == 0) throw BudgetExceeded();

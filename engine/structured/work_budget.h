@@ -34,6 +34,8 @@ class WorkBudget {
 
   // Whether a limit was reached. Code can catch the exception, and go on with wrong data.
   bool exceeded() const { return exceeded_; }
+  // Whether that was the limit of bytes.
+  bool bytes_exceeded() const { return bytes_exceeded_; }
   // Allocated and not freed since the beginning; can be negative.
   int64_t bytes() const { return bytes_; }
 
@@ -49,6 +51,7 @@ class WorkBudget {
   int64_t bytes_ = 0;
   uint32_t admissions_ = 0;
   bool exceeded_ = false;
+  bool bytes_exceeded_ = false;
 };
 
 }  // namespace pagoda

@@ -33,10 +33,13 @@ absl::Status ErrorOf(const std::exception& error) {
       "grammar: ", fatal != nullptr ? fatal->std::runtime_error::what() : error.what()));
 }
 
-// Runs `work` within the limits, and returns its exceptions as errors.
+// Runs `work` within the limits, and returns its exceptions as errors. `too_many_bytes`: of those
+// errors that come from using up the limit of bytes.
 absl::Status Run(const WorkBudget::Limits& limits, int64_t* bytes,
-                 const std::function<void()>& work) {
+                 const std::function<void()>& work,
+                 Reason too_many_bytes = Reason::kInvalidArgument) {
   std::exception_ptr failure;
+  bool bytes_exceeded = false;
   {
     const WorkBudget budget(limits);
     try {
@@ -47,8 +50,12 @@ absl::Status Run(const WorkBudget::Limits& limits, int64_t* bytes,
       failure = std::current_exception();
     }
     *bytes += budget.bytes();
+    bytes_exceeded = budget.bytes_exceeded();
   }
   if (failure == nullptr) return absl::OkStatus();
+  if (bytes_exceeded && too_many_bytes != Reason::kInvalidArgument) {
+    return MakeError(too_many_bytes, "the grammars of other requests use the memory for grammars");
+  }
   try {
     std::rethrow_exception(failure);
   } catch (const std::exception& error) {
@@ -125,13 +132,15 @@ class Matcher final : public GrammarMatcher {
 
   absl::Status Do(const std::function<void()>& work) {
     const int64_t before = bytes_;
-    const int64_t left =
-        std::min(limits_.matcher_bytes - before, limits_.all_matcher_bytes - all_bytes_->load());
-    const absl::Status status =
-        Run({.processor_time = limits_.step_time, .bytes = left}, &bytes_, [&] {
+    const int64_t own = limits_.matcher_bytes - before;
+    const int64_t shared = limits_.all_matcher_bytes - all_bytes_->load();
+    const absl::Status status = Run(
+        {.processor_time = limits_.step_time, .bytes = std::min(own, shared)}, &bytes_,
+        [&] {
           if (!matcher_.has_value()) matcher_.emplace(grammar_);
           work();
-        });
+        },
+        shared < own ? Reason::kQueueFull : Reason::kInvalidArgument);
     *all_bytes_ += bytes_ - before;
     return status;
   }

@@ -45,6 +45,10 @@ absl::StatusOr<std::shared_ptr<const CompiledGrammar>> ModelText::CompileGrammar
   return grammars->Compile(wanted);
 }
 
+bool ModelText::MustCompile(const StructuredOutput& wanted) const {
+  return tokenizer.ok() && !grammars->Knows(wanted);
+}
+
 ModelText ModelText::Load(const std::string& model) {
   std::filesystem::path folder = model;
   std::error_code error;

@@ -27,6 +27,8 @@ struct ModelText {
   // tokenizer, as above. Cost: as there; the first one takes longer.
   absl::StatusOr<std::shared_ptr<const CompiledGrammar>> CompileGrammar(
       const StructuredOutput& wanted) const;
+  // Whether CompileGrammar may take long, because nothing is known of the grammar yet.
+  bool MustCompile(const StructuredOutput& wanted) const;
 
   // `model` is a model's folder or its file. A tokenizer.json in the folder wins. Otherwise a GGUF
   // file's own metadata count: of the file `model`, or of the only one in the folder.

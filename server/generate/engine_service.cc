@@ -52,20 +52,21 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* EngineService::Generate(
   // request and its context exist as long as the call, and the call cannot end before Submit or
   // Refuse.
   const TenantId tenant = caller->identity.tenant;
-  if (absl::Status status = tokenizing_.CheckCapacity(tenant); !status.ok()) {
+  TenantQueues& queue =
+      MustCompile(*request, *text_) ? prompt_queues_.grammars : prompt_queues_.texts;
+  if (absl::Status status = queue.CheckCapacity(tenant); !status.ok()) {
     stream->Refuse(status);
     return stream;
   }
-  tokenizing_.RunLater(tenant, request->ByteSizeLong(),
-                       [this, context, request, caller = *std::move(caller), stream]() mutable {
-                         // Skips the work if the client has left meanwhile.
-                         absl::Status wanted =
-                             CheckInTime(absl::FromChrono(context->deadline()), absl::Now());
-                         if (stream->Cancelled())
-                           wanted = absl::CancelledError("the client is gone");
-                         if (!wanted.ok()) return stream->Refuse(wanted);
-                         Submit(*request, std::move(caller), stream);
-                       });
+  queue.RunLater(tenant, request->ByteSizeLong(),
+                 [this, context, request, caller = *std::move(caller), stream]() mutable {
+                   // Skips the work if the client has left meanwhile.
+                   absl::Status wanted =
+                       CheckInTime(absl::FromChrono(context->deadline()), absl::Now());
+                   if (stream->Cancelled()) wanted = absl::CancelledError("the client is gone");
+                   if (!wanted.ok()) return stream->Refuse(wanted);
+                   Submit(*request, std::move(caller), stream);
+                 });
   return stream;
 }
 

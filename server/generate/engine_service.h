@@ -8,8 +8,8 @@
 #include "manager/tenants.h"
 #include "pagoda/v1/engine.grpc.pb.h"
 #include "server/callers/admission.h"
-#include "server/callers/tenant_queues.h"
 #include "server/generate/generate_stream.h"
+#include "server/generate/prompt_queues.h"
 #include "server/serving_state.h"
 #include "server/store/sources.h"
 
@@ -32,9 +32,8 @@ class EngineService final : public v1::EngineService::CallbackService {
 
   const Engine* engine() const { return engine_; }
   const std::string& model_name() const { return model_name_; }
-  // The queues that tokenise texts, one text of a tenant at a time, on a few threads. The OpenAI
-  // API uses them, too.
-  TenantQueues& tokenizing() { return tokenizing_; }
+  // The OpenAI API uses them, too.
+  PromptQueues& prompt_queues() { return prompt_queues_; }
   // REQUIRES: engine() is not nullptr.
   EngineStats Stats() const;
 
@@ -55,7 +54,7 @@ class EngineService final : public v1::EngineService::CallbackService {
   const ServingState* const state_;
   const Admission* const admission_;
   Sources* const sources_;
-  TenantQueues tokenizing_{TenantQueues::Limits{}};  // Last: its threads use the other members.
+  PromptQueues prompt_queues_;  // Last: its threads use the other members.
 };
 
 }  // namespace pagoda::server

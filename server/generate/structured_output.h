@@ -16,6 +16,9 @@ namespace pagoda::server {
 absl::StatusOr<std::shared_ptr<const CompiledGrammar>> ReadStructuredOutput(
     const v1::GenerateRequest& request, const ModelText& text);
 
+// Whether ReadStructuredOutput may take long, because nothing is known of the grammar yet.
+bool MustCompile(const v1::GenerateRequest& request, const ModelText& text);
+
 }  // namespace pagoda::server
 
 #endif  // PAGODA_SERVER_GENERATE_STRUCTURED_OUTPUT_H_

@@ -60,7 +60,7 @@ void Append(const ChoicePiece& piece, ChoicePiece& whole) {
 
 OpenAiApi::OpenAiApi(Options options, Engine* engine, std::string model_name, const ModelText* text,
                      const ServingState* state, const HttpFence* fence, const TenantTable* tenants,
-                     TenantQueues* tokenizing)
+                     PromptQueues* prompt_queues)
     : options_(options),
       engine_(engine),
       model_name_(std::move(model_name)),
@@ -68,7 +68,7 @@ OpenAiApi::OpenAiApi(Options options, Engine* engine, std::string model_name, co
       state_(state),
       fence_(fence),
       tenants_(tenants),
-      tokenizing_(tokenizing),
+      prompt_queues_(prompt_queues),
       start_time_(absl::Now()),
       slots_(options.max_generations, tenants->size()),
       writing_slots_(options.max_generations, tenants->size()) {}
@@ -187,10 +187,12 @@ void OpenAiApi::Post(Kind kind, const HttpRequest& request, HttpExchange& exchan
 absl::StatusOr<OpenAiApi::Prepared> OpenAiApi::PrepareQueued(const ApiRequest& request,
                                                              const Identity& caller,
                                                              size_t bytes) const {
-  if (absl::Status status = tokenizing_->CheckCapacity(caller.tenant); !status.ok()) return status;
+  const bool compiles = request.structured.has_value() && text_->MustCompile(*request.structured);
+  TenantQueues& queue = compiles ? prompt_queues_->grammars : prompt_queues_->texts;
+  if (absl::Status status = queue.CheckCapacity(caller.tenant); !status.ok()) return status;
   absl::StatusOr<Prepared> prepared;
   absl::Notification done;
-  tokenizing_->RunLater(caller.tenant, bytes, [&] {
+  queue.RunLater(caller.tenant, bytes, [&] {
     prepared = Prepare(request);
     done.Notify();
   });

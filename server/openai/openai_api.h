@@ -15,7 +15,7 @@
 #include "engine/engine.h"
 #include "engine/text/model_text.h"
 #include "manager/tenants.h"
-#include "server/callers/tenant_queues.h"
+#include "server/generate/prompt_queues.h"
 #include "server/http/http_fence.h"
 #include "server/http/http_server.h"
 #include "server/openai/api_answer.h"
@@ -38,8 +38,9 @@ namespace pagoda::server {
 //   3. HttpFence identifies the caller and checks its rights, as for gRPC. The prompts and answers
 //      of a tenant are cached as that tenant's. Revoking a token ends its generations.
 //   4. If the client disconnects, its generation is cancelled.
-//   5. Texts are tokenised through the per-tenant queue, on the few threads that also tokenise for
-//      gRPC.
+//   5. Texts are tokenised, and grammars compiled, through the per-tenant queues, on the few
+//   threads
+//      that also work for gRPC.
 class OpenAiApi {
  public:
   struct Options {
@@ -50,7 +51,7 @@ class OpenAiApi {
   // outlive this object, and `text` must outlive the engine.
   OpenAiApi(Options options, Engine* engine, std::string model_name, const ModelText* text,
             const ServingState* state, const HttpFence* fence, const TenantTable* tenants,
-            TenantQueues* tokenizing);
+            PromptQueues* prompt_queues);
 
   // The routes use this object, which must outlive them.
   void AddRoutes(HttpServer::Routes* routes, HttpServer::Posts* posts);
@@ -137,7 +138,7 @@ class OpenAiApi {
   const ServingState* const state_;
   const HttpFence* const fence_;
   const TenantTable* const tenants_;
-  TenantQueues* const tokenizing_;
+  PromptQueues* const prompt_queues_;
   const absl::Time start_time_;
   StreamSlots slots_;
   StreamSlots writing_slots_;

@@ -349,6 +349,24 @@ TEST_F(GrammarMatcherTest, WorkBeyondTheLimitsIsAnError) {
   expect_too_much(matcher->Accept(1));
 }
 
+// A client cannot make the daemon work for the same wrong grammar again and again.
+TEST_F(GrammarMatcherTest, ARefusalIsRemembered) {
+  const StructuredOutput wrong = {Kind::kGrammar, "root ::= missing"};
+  const StructuredOutput right = {Kind::kGrammar, "root ::= \"a\""};
+  EXPECT_FALSE(compiler_.Knows(wrong));
+  EXPECT_FALSE(compiler_.Knows(right));
+  const absl::Status refused = Compile(wrong.kind, wrong.text);
+  EXPECT_EQ(ReasonOf(refused), Reason::kInvalidArgument) << refused;
+  EXPECT_TRUE(compiler_.Knows(wrong));
+  EXPECT_EQ(Compile(wrong.kind, wrong.text), refused);
+  EXPECT_TRUE(Compile(right.kind, right.text).ok());
+  EXPECT_TRUE(compiler_.Knows(right));
+  for (size_t i = 0; i < GrammarCompiler::kMaxCached; ++i) {
+    EXPECT_FALSE(Compile(Kind::kGrammar, "root ::= missing" + std::to_string(i)).ok());
+  }
+  EXPECT_FALSE(compiler_.Knows(wrong)) << "refusals do not take more places than grammars";
+}
+
 TEST_F(GrammarMatcherTest, AllMatchersHaveACommonLimit) {
   if (!WorkBudget::kIsEnforced) GTEST_SKIP() << "sanitizers have their own allocator";
   const AnswerVocabulary vocabulary{.bytes = kTokens, .not_first = {}};
@@ -364,7 +382,10 @@ TEST_F(GrammarMatcherTest, AllMatchersHaveACommonLimit) {
   const int alone = steps_of(*first);
   EXPECT_GT(alone, 100);
   EXPECT_LT(alone, 100'000);
-  EXPECT_LT(steps_of(*grammar->grammar->NewMatcher({})), alone / 2) << "the first holds the most";
+  auto second = grammar->grammar->NewMatcher({});
+  EXPECT_LT(steps_of(*second), alone / 2) << "the first holds the most";
+  EXPECT_EQ(ReasonOf(second->Mask().status()), Reason::kQueueFull) << "not this client's fault";
+  second.reset();
   first.reset();
   EXPECT_EQ(steps_of(*grammar->grammar->NewMatcher({})), alone);
 }

@@ -1,0 +1,19 @@
+#ifndef PAGODA_SERVER_GENERATE_PROMPT_QUEUES_H_
+#define PAGODA_SERVER_GENERATE_PROMPT_QUEUES_H_
+
+#include "server/callers/tenant_queues.h"
+
+namespace pagoda::server {
+
+// The work on prompts that is too long for the threads of gRPC and HTTP. Each queue has threads of
+// its own, so no text waits for a grammar. Thread-safe.
+struct PromptQueues {
+  // Texts to tokenise: milliseconds.
+  TenantQueues texts{TenantQueues::Limits{}};
+  // Grammars to compile, and the texts beside them: up to seconds.
+  TenantQueues grammars{TenantQueues::Limits{}};
+};
+
+}  // namespace pagoda::server
+
+#endif  // PAGODA_SERVER_GENERATE_PROMPT_QUEUES_H_
