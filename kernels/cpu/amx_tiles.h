@@ -1,5 +1,5 @@
-// What code for AMX shares. In an anonymous namespace on purpose: each file that is compiled for AMX
-// has a separate copy, which the linker gives to no other file.
+// What code for AMX shares. In an anonymous namespace on purpose: each file that is compiled for
+// AMX has a separate copy, which the linker gives to no other file.
 #ifndef PAGODA_KERNELS_CPU_AMX_TILES_H_
 #define PAGODA_KERNELS_CPU_AMX_TILES_H_
 
