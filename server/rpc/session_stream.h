@@ -8,20 +8,17 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "google/protobuf/arena.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
-#include "pagoda/v1/cache.pb.h"
 #include "server/cache/cache_directory.h"
 #include "server/callers/identity.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/rpc/batch_run.h"
+#include "server/rpc/session_batches.h"
 #include "server/rpc/session_owners.h"
 #include "server/rpc/stream_set.h"
 #include "server/rpc/stream_slots.h"
-#include "wire/message_bytes.h"
 
 namespace pagoda::server {
 
@@ -34,9 +31,7 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   using Set = StreamSet<SessionStream>;
 
   // Begins to read the messages of `caller`. The stream is in `streams` until its call is over.
-  // `streams`, `caches`, `owners` and everything in `context` must outlive it. `context` lacks the
-  // manager: each batch finds the manager of its session's cache, so that an idle stream does not
-  // keep a cache alive.
+  // `streams` must outlive it; for the other pointers see SessionBatches.
   static SessionStream* Start(const BatchRun::Context& context, const CacheDirectory* caches,
                               SessionOwners* owners, const Identity& caller,
                               RpcMetrics::Call counted, StreamSlots::Slot slot, Set* streams);
@@ -48,7 +43,7 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
-  void OnCancel() override ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnCancel() override { batches_.Cancel(); }
   void OnDone() override;
 
  private:
@@ -58,32 +53,23 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
                 SessionOwners* owners, const Identity& caller, RpcMetrics::Call counted,
                 StreamSlots::Slot slot, Set* streams)
       : context_(context),
-        caches_(caches),
-        owners_(owners),
         caller_(caller),
         counted_(std::move(counted)),
         slot_(std::move(slot)),
-        streams_(streams) {}
+        streams_(streams),
+        batches_(context, caches, owners, caller) {}
 
   void ReadNext();
   // Parses and runs the message that was read. The tenant's queue calls it.
   void Run();
-  // The cache that the batch is for. Errors: everything wrong with the message except its
-  // operations.
-  absl::StatusOr<CachePtr> ReadRequest();
-  void StartBatch(const CachePtr& cache) ABSL_LOCKS_EXCLUDED(mutex_);
   // Called when the batch is answered or refused as a whole, not always from a gRPC reaction.
   void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Attaches the stream to its session, at the first message. Later messages are only checked.
-  absl::StatusOr<CachePtr> Attach();
   // Finishes the call. REQUIRES: the call is not finished yet, and the step is not kReading.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // Call this when the step is kFinished. This object must not be used afterwards.
   void FinishCall(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const BatchRun::Context context_;
-  const CacheDirectory* const caches_;
-  SessionOwners* const owners_;
   const Identity caller_;
   std::optional<RpcMetrics::Call> counted_;  // Until the call is over.
   std::optional<StreamSlots::Slot> slot_;    // Until the call is over.
@@ -91,20 +77,15 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   std::shared_ptr<SessionStream>
       self_;  // The call's ownership; given up in OnDone. Batches hold their own references.
 
-  // Used by one reaction at a time. The arena holds the current batch. It is emptied when the batch
-  // is answered: a client that does not read its results keeps only their bytes here.
-  google::protobuf::Arena memory_{MessageArenaOptions()};
-  v1::SessionRequest* request_ = nullptr;    // In memory_, until the batch is answered.
-  v1::SessionResponse* response_ = nullptr;  // In memory_, until the batch is answered.
+  // Used by one reaction at a time. A batch is freed when it is answered: a client that does not
+  // read its results keeps only their bytes here.
+  SessionBatches batches_;
   grpc::ByteBuffer request_bytes_;
   grpc::ByteBuffer response_bytes_;
-  std::optional<SessionRef> session_;  // The attached session.
 
   absl::Mutex mutex_;  // Locked before gRPC's own locks.
   Step step_ ABSL_GUARDED_BY(mutex_) = Step::kReading;
   absl::Status ending_ ABSL_GUARDED_BY(mutex_);  // OK: the stream continues.
-  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<BatchRun> batch_ ABSL_GUARDED_BY(mutex_);  // Until it is answered.
 };
 
 }  // namespace pagoda::server
