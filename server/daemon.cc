@@ -205,7 +205,8 @@ absl::Status Daemon::MakeServices() {
           .max_message_bytes = config_.server.max_message_bytes,
           .map_socket = config_.server.MapSocketPath(),
           .opener = opener_.get(),
-          .sources = sources_.get()},
+          .sources = sources_.get(),
+          .rings = config_.server.rings ? CacheService::Rings::kOn : CacheService::Rings::kOff},
       caches_.get(), &state_, admission_.get(), rpc_metrics_.get());
   event_service_ = std::make_unique<EventService>(caches_.get(), &state_, admission_.get());
   ServedCache* const own = opener_->own();
@@ -270,7 +271,7 @@ absl::Status Daemon::MakeServices() {
                                              " sessions closed: their leases expired"));
       }
     }
-    cache_service_->SweepAnswers();
+    cache_service_->SweepSessions();
   });
   maintenance_timer_ =
       std::make_unique<PeriodicTask>(kMaintenanceInterval, [this] { opener_->Maintain(); });
@@ -353,6 +354,13 @@ absl::Status Daemon::ListenForMapping() {
         const absl::Status noted = (*cache)->writers->Note(session, std::move(process));
         if (!noted.ok()) return noted;
         return export_of(*cache);
+      },
+      .open_rings = [this](SessionRef session, uint32_t bytes) -> absl::StatusOr<MapSocket::Rings> {
+        absl::StatusOr<RingHub::Opened> opened = cache_service_->OpenRings(session, bytes);
+        if (!opened.ok()) return opened.status();
+        return MapSocket::Rings{.bytes = opened->bytes,
+                                .descriptors = {FileDescriptor(opened->memory.Release()),
+                                                FileDescriptor(opened->wake.Release())}};
       }};
   absl::StatusOr<std::unique_ptr<MapSocket>> socket =
       MapSocket::Listen(std::move(path), std::move(gate));
@@ -394,6 +402,7 @@ void Daemon::Drain() {
   const size_t cut = rpc_metrics_->WaitUntilNoneOpen(end - absl::Now());
   if (cut > 0)
     Log(LogLevel::kWarning, absl::StrCat("drain_timeout has passed; open calls were cut: ", cut));
+  cache_service_->StopRings();
   // Fetches and publishes end now: the calls that wait for them could take longer than the drain.
   if (sources_ != nullptr) sources_->Stop();
   if (openai_ != nullptr) openai_->Drain(end);

@@ -6,16 +6,17 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
 #include "clients/cpp/backoff.h"
+#include "clients/cpp/batch_sender.h"
 #include "clients/cpp/channel.h"
 #include "clients/cpp/keep_alive.h"
 #include "clients/cpp/map_pools.h"
 #include "clients/cpp/prefix_fetcher.h"
 #include "clients/cpp/resend.h"
-#include "clients/cpp/session_stream.h"
 #include "grpcpp/client_context.h"
 #include "pagoda/v1/cache.grpc.pb.h"
 #include "wire/cache_info.h"
@@ -70,7 +71,7 @@ class GrpcCacheClient final : public CacheClient {
   // Ignores errors: if the call fails, the lease ends the session.
   ~GrpcCacheClient() override {
     keep_alive_.reset();
-    stream_.reset();
+    sender_.reset();
     if (session_.session_id() == 0) return;
     v1::CloseSessionRequest request;
     *request.mutable_session() = session_;
@@ -101,8 +102,11 @@ class GrpcCacheClient final : public CacheClient {
     map_socket_ = response.map_socket();
     keep_alive_ = std::make_unique<KeepAlive>(
         channel_, session_, absl::Milliseconds(response.lease_ms()), options.on_session_over);
-    return absl::OkStatus();
+    sender_ = std::make_unique<BatchSender>(stub_.get(), session_);
+    return ChooseTransport(options);
   }
+
+  Transport transport() const { return sender_->transport(); }
 
   const CacheInfo& info() const override { return info_; }
   const v1::SessionRef& session() const { return session_; }
@@ -128,6 +132,18 @@ class GrpcCacheClient final : public CacheClient {
   }
 
  private:
+  absl::Status ChooseTransport(const GrpcCacheClientOptions& options) {
+    const bool local = absl::StartsWith(options.endpoint, "unix:") && !map_socket_.empty();
+    if (options.transport == Transport::kGrpc) return absl::OkStatus();
+    if (options.transport == Transport::kAuto && !local) return absl::OkStatus();
+    if (map_socket_.empty()) {
+      return absl::UnimplementedError(
+          "the daemon has no map socket (server.map_socket), so it gives no rings");
+    }
+    const absl::Status status = sender_->UseRings(map_socket_, timeout_);
+    return options.transport == Transport::kRings ? status : absl::OkStatus();
+  }
+
   // Sends one batch, again if necessary, and converts its result.
   absl::StatusOr<BatchResult> Run(absl::Span<const Operation> operations, StepRange steps,
                                   absl::Duration attempt_timeout, absl::Time deadline) {
@@ -139,10 +155,10 @@ class GrpcCacheClient final : public CacheClient {
     if (resend == Resend::kUnderId) request.mutable_batch()->set_retry_id(last_batch_id_);
 
     const absl::StatusOr<v1::SessionResponse> response =
-        Send(request, resend, attempt_timeout, deadline);
+        SendUntilAnswered(request, resend, attempt_timeout, deadline);
     if (!response.ok()) return response.status();
     if (response->batch_id() != request.batch_id()) {
-      stream_.reset();
+      sender_->Reset();
       return absl::InternalError(absl::StrCat(
           "sent batch ", request.batch_id(), ", the daemon answered batch ", response->batch_id()));
     }
@@ -151,17 +167,17 @@ class GrpcCacheClient final : public CacheClient {
     return result;
   }
 
-  absl::StatusOr<v1::SessionResponse> Send(v1::SessionRequest& request, Resend resend,
-                                           absl::Duration attempt_timeout, absl::Time deadline) {
+  absl::StatusOr<v1::SessionResponse> SendUntilAnswered(v1::SessionRequest& request, Resend resend,
+                                                        absl::Duration attempt_timeout,
+                                                        absl::Time deadline) {
     Backoff backoff(kFirstDelay, kMostDelay);
     bool sent = false;
     for (int attempt = 1;; ++attempt) {
       if (absl::Status status = SessionError(); !status.ok()) return status;
       const absl::Time end =
           resend == Resend::kNever ? deadline : std::min(deadline, absl::Now() + attempt_timeout);
-      absl::StatusOr<v1::SessionResponse> response = Attempt(request, end, sent);
+      absl::StatusOr<v1::SessionResponse> response = sender_->Send(request, resend, end, sent);
       if (response.ok()) return response;
-      stream_.reset();
       if (IsSessionOver(response.status())) return session_error_ = SessionOver(response.status());
       if (!IsAnswerLost(response.status())) return response;
 
@@ -177,18 +193,6 @@ class GrpcCacheClient final : public CacheClient {
       }
       absl::SleepFor(delay);
     }
-  }
-
-  // Sets `sent` to true as soon as the daemon may have received the batch.
-  absl::StatusOr<v1::SessionResponse> Attempt(v1::SessionRequest& request, absl::Time deadline,
-                                              bool& sent) {
-    if (stream_ == nullptr) {
-      stream_ = std::make_unique<SessionStream>(*stub_);
-      if (absl::Status status = stream_->Start(deadline); !status.ok()) return status;
-      *request.mutable_session() = session_;
-    }
-    sent = true;
-    return stream_->Call(request, deadline);
   }
 
   // Repeats the ticket waits that were cut short, in a batch that holds only them, and puts their
@@ -240,9 +244,9 @@ class GrpcCacheClient final : public CacheClient {
   CacheInfo info_;
   std::string map_socket_;
   absl::Status session_error_;
-  std::unique_ptr<SessionStream> stream_;  // Null before the first batch and after a broken one.
+  std::unique_ptr<BatchSender> sender_;  // Null before the session is open, like keep_alive_.
   uint64_t last_batch_id_ = 0;
-  std::unique_ptr<KeepAlive> keep_alive_;  // Null before the session is open.
+  std::unique_ptr<KeepAlive> keep_alive_;
 };
 
 }  // namespace
@@ -258,6 +262,10 @@ absl::StatusOr<std::unique_ptr<CacheClient>> OpenGrpcCacheClient(
     *fetcher = std::make_unique<PrefixFetcher>(*channel, client->session());
   }
   return client;
+}
+
+Transport TransportOf(const CacheClient& client) {
+  return static_cast<const GrpcCacheClient&>(client).transport();
 }
 
 }  // namespace pagoda

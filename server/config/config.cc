@@ -265,6 +265,7 @@ std::vector<ConfigKey> ServerKeys(Config::Server* server) {
       NumberKey("max_calls_per_connection", &server->max_calls_per_connection, 1, 1 << 20),
       NumberKey("max_grpc_bytes", &server->max_grpc_bytes, 16 << 20, uint64_t{1} << 40),
       FlagKey("reflection", &server->reflection),
+      FlagKey("rings", &server->rings),
       NumberKey("max_http_generations", &server->max_http_generations, 1, 1024),
   };
 }

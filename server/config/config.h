@@ -172,6 +172,7 @@ struct Config {
     uint32_t max_calls_per_connection = 2048;
     uint64_t max_grpc_bytes = uint64_t{2} << 30;
     bool reflection = true;
+    bool rings = true;  // Batches through shared memory, for clients on this machine.
     uint32_t max_http_generations = 16;
 
     // The absolute path that map_socket stands for; empty: none.

@@ -22,6 +22,7 @@
 #include "pagoda/v1/mapping.pb.h"
 #include "server/listen_address.h"
 #include "wire/errors.h"
+#include "wire/ring/ring_layout.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda::server {
@@ -185,14 +186,29 @@ absl::StatusOr<MapSocket::Grant> MapSocket::Decide(const Packet& packet, int con
     return Invalid("the packet is not a MapPoolsRequest");
   }
   const SessionRef session = SessionFromProto(request.session());
+  if (request.has_rings()) {
+    if (request.access() != v1::MAP_ACCESS_UNSPECIFIED) {
+      return Invalid("a request for rings names no access");
+    }
+    absl::StatusOr<Rings> rings = gate_.open_rings(session, request.rings().bytes());
+    if (!rings.ok()) return rings.status();
+    Grant grant;
+    grant.rings = *std::move(rings);
+    return grant;
+  }
   if (request.access() == v1::MAP_ACCESS_READ) {
     absl::StatusOr<ExportPtr> pool_export = gate_.admit_reader(session);
     if (!pool_export.ok()) return pool_export.status();
-    return Grant{*std::move(pool_export), MemoryAccess::kRead};
+    return Grant{*std::move(pool_export), MemoryAccess::kRead, std::nullopt};
   }
   if (request.access() != v1::MAP_ACCESS_READ_WRITE) {
     return Invalid("access is neither MAP_ACCESS_READ nor MAP_ACCESS_READ_WRITE");
   }
+  return DecideWriter(session, packet, connection);
+}
+
+absl::StatusOr<MapSocket::Grant> MapSocket::DecideWriter(SessionRef session, const Packet& packet,
+                                                         int connection) {
   absl::StatusOr<PeerProcess> peer = PeerProcess::Of(connection);
   if (!peer.ok()) return peer.status();
   // The recorded process must be the one that gets the descriptors.
@@ -203,23 +219,30 @@ absl::StatusOr<MapSocket::Grant> MapSocket::Decide(const Packet& packet, int con
   }
   absl::StatusOr<ExportPtr> pool_export = gate_.admit_writer(session, *std::move(peer));
   if (!pool_export.ok()) return pool_export.status();
-  return Grant{*std::move(pool_export), MemoryAccess::kReadWrite};
+  return Grant{*std::move(pool_export), MemoryAccess::kReadWrite, std::nullopt};
+}
+
+std::string MapSocket::Grant::answer() const {
+  if (pool_export != nullptr) return pool_export->answer();
+  v1::MapPoolsResponse response;
+  response.mutable_rings()->set_version(ring::kVersion);
+  response.mutable_rings()->set_bytes(rings->bytes);
+  return response.SerializeAsString();
+}
+
+absl::Span<const FileDescriptor> MapSocket::Grant::descriptors() const {
+  if (pool_export != nullptr) return pool_export->descriptors(access);
+  return rings->descriptors;
 }
 
 MapSocket::Next MapSocket::Answer(int connection, const absl::StatusOr<Grant>& decision) {
-  std::string error;
-  iovec data = {};
+  std::string answer;
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * PoolExport::kMaxSegments)> control =
       {};
   msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
   if (decision.ok()) {
-    // The bytes are only read; iovec has no const.
-    const std::string& answer = decision->pool_export->answer();
-    data = {.iov_base = const_cast<char*>(answer.data()), .iov_len = answer.size()};
-    const absl::Span<const FileDescriptor> descriptors =
-        decision->pool_export->descriptors(decision->access);
+    answer = decision->answer();
+    const absl::Span<const FileDescriptor> descriptors = decision->descriptors();
     message.msg_control = control.data();
     message.msg_controllen = CMSG_SPACE(sizeof(int) * descriptors.size());
     cmsghdr* part = CMSG_FIRSTHDR(&message);
@@ -235,9 +258,11 @@ MapSocket::Next MapSocket::Answer(int connection, const absl::StatusOr<Grant>& d
   } else {
     v1::MapPoolsResponse response;
     *response.mutable_error() = ToProtoStatus(decision.status());
-    error = response.SerializeAsString();
-    data = {.iov_base = error.data(), .iov_len = error.size()};
+    answer = response.SerializeAsString();
   }
+  iovec data = {.iov_base = answer.data(), .iov_len = answer.size()};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
   const ssize_t sent = sendmsg(connection, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent < 0 ? Next::kHangUp : Next::kGoOn;
 }

@@ -2,9 +2,11 @@
 #ifndef PAGODA_SERVER_MEMORY_MAP_SOCKET_H_
 #define PAGODA_SERVER_MEMORY_MAP_SOCKET_H_
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,8 +20,9 @@
 
 namespace pagoda::server {
 
-// A Unix socket that hands out descriptors of the pools. It runs on one thread, which never waits
-// for a peer: a peer that is silent or does not read its answer does not delay other peers.
+// A Unix socket that hands out descriptors of the pools and of rings. It runs on one thread, which
+// never waits for a peer: a peer that is silent or does not read its answer does not delay other
+// peers.
 class MapSocket {
  public:
   // Simultaneous connections. When the limit is reached, a new connection replaces the one that has
@@ -28,11 +31,18 @@ class MapSocket {
   static constexpr size_t kMaxRequestBytes = 1024;
 
   using ExportPtr = std::shared_ptr<const PoolExport>;
-  // Decides whether a process can map, and returns the pools of the session's cache. Called on the
-  // socket's thread, before a descriptor is sent.
+  // A new pair of rings: the bytes of each ring, and the client's descriptors, as
+  // proto/pagoda/v1/mapping.proto says. They are closed when they are sent.
+  struct Rings {
+    uint32_t bytes;
+    std::array<FileDescriptor, 2> descriptors;
+  };
+  // Decides whether a process can map, and returns the pools of the session's cache, or new rings
+  // of the wanted size. Called on the socket's thread, before a descriptor is sent.
   struct Gate {
     std::function<absl::StatusOr<ExportPtr>(SessionRef)> admit_reader;
     std::function<absl::StatusOr<ExportPtr>(SessionRef, PeerProcess)> admit_writer;
+    std::function<absl::StatusOr<Rings>(SessionRef, uint32_t bytes)> open_rings;
   };
 
   // Listens at `path`, mode 0660. Replaces a socket file on which no process listens. Errors:
@@ -63,13 +73,18 @@ class MapSocket {
   void HangUpOnTheIdlest();
   // Takes one packet, and answers it.
   Next Serve(const Connection& connection);
-  // A positive answer.
+  // A positive answer: pools or rings.
   struct Grant {
-    ExportPtr pool_export;
-    MemoryAccess access;
+    ExportPtr pool_export;  // Null: rings.
+    MemoryAccess access = MemoryAccess::kRead;
+    std::optional<Rings> rings;
+
+    std::string answer() const;
+    absl::Span<const FileDescriptor> descriptors() const;
   };
   // Errors if the request is invalid or the gate refuses it.
   absl::StatusOr<Grant> Decide(const Packet& packet, int connection);
+  absl::StatusOr<Grant> DecideWriter(SessionRef session, const Packet& packet, int connection);
   Next Answer(int connection, const absl::StatusOr<Grant>& decision);
 
   const std::string path_;

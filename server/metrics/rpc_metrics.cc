@@ -174,9 +174,14 @@ std::vector<prometheus::MetricFamily> RpcMetrics::Collect() const {
   }
   prometheus::MetricFamily batches = HistogramFamily(
       "pagoda_batch_duration_seconds",
-      "Time from a batch's start to its answer, of Session streams and of Execute.");
+      "Time from a batch's start to its answer, of Session streams, rings and Execute.");
   batches.metric.push_back(batches_.Collect());
-  return {std::move(requests), std::move(durations), std::move(batches)};
+  return {std::move(requests), std::move(durations), std::move(batches),
+          Counter("pagoda_ring_batches_total",
+                  "Batches answered through rings in shared memory; the others used gRPC.",
+                  static_cast<double>(ring_batches_.load(std::memory_order_relaxed))),
+          Gauge("pagoda_rings", "Pairs of rings in shared memory that are open.",
+                static_cast<double>(rings_.load(std::memory_order_relaxed)))};
 }
 
 }  // namespace pagoda::server

@@ -56,6 +56,12 @@ class RpcMetrics {
   // the batch's wait in its tenant's queue.
   void RecordBatch(absl::Duration duration) { batches_.Observe(absl::ToDoubleSeconds(duration)); }
 
+  // A pair of rings opens or ends.
+  void RecordRingOpen() { rings_.fetch_add(1, std::memory_order_relaxed); }
+  void RecordRingEnd() { rings_.fetch_sub(1, std::memory_order_relaxed); }
+  // Counts an answered batch that came through shared memory. RecordBatch counts it too.
+  void RecordRingBatch() { ring_batches_.fetch_add(1, std::memory_order_relaxed); }
+
   // Makes the factory for one server. These metrics must outlive that server.
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptorFactory();
 
@@ -65,8 +71,8 @@ class RpcMetrics {
   // are still open.
   size_t WaitUntilNoneOpen(absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // pagoda_grpc_requests_total{method,code}, pagoda_grpc_request_duration_seconds{method} and
-  // pagoda_batch_duration_seconds.
+  // pagoda_grpc_requests_total{method,code}, pagoda_grpc_request_duration_seconds{method},
+  // pagoda_batch_duration_seconds, pagoda_ring_batches_total and pagoda_rings.
   std::vector<prometheus::MetricFamily> Collect() const;
 
  private:
@@ -79,6 +85,8 @@ class RpcMetrics {
   // By full name, "/pagoda.v1.CacheService/Execute". Does not change after the constructor.
   std::map<std::string, std::unique_ptr<Method>> methods_;
   prometheus::Histogram batches_;
+  std::atomic<uint64_t> ring_batches_ = 0;
+  std::atomic<int64_t> rings_ = 0;        // Open pairs.
   mutable absl::Mutex mutex_;             // No other lock is taken under it.
   std::atomic<uint64_t> open_calls_ = 0;  // Written under the mutex, for waiting threads.
 };

@@ -54,7 +54,8 @@ CacheService::CacheService(Options options, const CacheDirectory* caches, const 
       admission_(admission),
       metrics_(metrics),
       owners_(options_.max_sessions + kRememberedSessions),
-      tenant_queues_(options_.tenant_queues) {}
+      tenant_queues_(options_.tenant_queues),
+      rings_(RingHub::DefaultLimits(), caches, admission->tenants().size(), metrics) {}
 CacheService::~CacheService() = default;
 
 // Allocating the memory takes time, so another thread opens the cache.
@@ -165,11 +166,14 @@ bool CacheService::AcknowledgeOld(const Identity& caller, const CacheParts& cach
   return cache.writers->AcknowledgeOld(session, admission_->tenants()[caller.tenant].name);
 }
 
-void CacheService::SweepAnswers() {
-  answers_.Sweep([this](SessionRef session) {
+void CacheService::SweepSessions() {
+  const auto check = [this](SessionRef session) {
     const absl::StatusOr<CachePtr> cache = caches_->OfSession(session.id);
-    return cache.ok() && (*cache)->manager->CheckSession(session).ok();
-  });
+    return cache.ok() ? (*cache)->manager->CheckSession(session) : cache.status();
+  };
+  answers_.Sweep([&](SessionRef session) { return check(session).ok(); });
+  rings_.EndIf(check);
+  rings_.Sweep();
 }
 
 grpc::ServerUnaryReactor* CacheService::KeepAlive(grpc::CallbackServerContext* context,
@@ -222,17 +226,42 @@ absl::StatusOr<CachePtr> CacheService::CacheToMap(SessionRef session) const {
   absl::StatusOr<CachePtr> cache = caches_->OfSession(session.id);
   if (!cache.ok()) return cache;
   if (absl::Status status = (*cache)->manager->CheckSession(session); !status.ok()) return status;
-  const std::optional<Identity> opener = owners_.OpenerOf(session.id);
-  if (!opener.has_value() || admission_->CheckStillKnown(*opener).ok()) return cache;
+  if (absl::Status status = CheckOpener(session.id); !status.ok()) return status;
+  return cache;
+}
+
+absl::Status CacheService::CheckOpener(SessionId session) const {
+  const std::optional<Identity> opener = owners_.OpenerOf(session);
+  if (!opener.has_value() || admission_->CheckStillKnown(*opener).ok()) return absl::OkStatus();
   return MakeError(
       Reason::kUnauthenticated,
-      absl::StrCat("the token that session ", session.id.value(), " used last is no longer valid"));
+      absl::StrCat("the token that session ", session.value(), " used last is no longer valid"));
 }
+
+absl::StatusOr<RingHub::Opened> CacheService::OpenRings(SessionRef session, uint32_t wanted_bytes) {
+  if (options_.rings == Rings::kOff) {
+    return absl::UnimplementedError("this daemon serves no rings (server.rings)");
+  }
+  const absl::StatusOr<CachePtr> cache = CacheToMap(session);
+  if (!cache.ok()) return cache.status();
+  // A session whose opener is not recorded runs as an operator's, without a tenant's queue.
+  const Identity caller = owners_.OpenerOf(session.id).value_or(Identity{});
+  absl::StatusOr<RingHub::Opened> opened =
+      rings_.Open(batch_context(caller), session, wanted_bytes);
+  // Either the drain finds the new pair, or this check finds the drain.
+  if (state_->draining()) rings_.EndIf([](SessionRef) { return SessionDraining(); });
+  return opened;
+}
+
+void CacheService::StopRings() { rings_.Stop(SessionDraining()); }
 
 void CacheService::EndWaitsOf(const CacheParts& cache, const absl::Status& reason) {
   for (const std::shared_ptr<BatchRun>& batch : waiting_.All()) {
     if (CacheNumberOf(batch->session()) == cache.number) batch->EndWaits(reason);
   }
+  rings_.EndIf([&](SessionRef session) {
+    return CacheNumberOf(session.id) == cache.number ? reason : absl::OkStatus();
+  });
 }
 
 void CacheService::EndRevokedStreams() {
@@ -240,11 +269,13 @@ void CacheService::EndRevokedStreams() {
     const absl::Status known = admission_->CheckStillKnown(stream->caller());
     if (!known.ok()) stream->EndSoon(known);
   }
+  rings_.EndIf([this](SessionRef session) { return CheckOpener(session.id); });
 }
 
 void CacheService::EndStreamsForDrain() {
   const absl::Status reason = SessionDraining();
   for (const std::shared_ptr<SessionStream>& stream : streams_.All()) stream->EndSoon(reason);
+  rings_.EndIf([&](SessionRef) { return reason; });
   const absl::Status draining = state_->CheckAcceptsWork();
   for (const std::shared_ptr<BatchRun>& batch : waiting_.All()) batch->EndWaits(draining);
 }

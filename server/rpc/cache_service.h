@@ -1,6 +1,7 @@
 #ifndef PAGODA_SERVER_RPC_CACHE_SERVICE_H_
 #define PAGODA_SERVER_RPC_CACHE_SERVICE_H_
 
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "server/cache/cache_opener.h"
 #include "server/callers/admission.h"
 #include "server/metrics/rpc_metrics.h"
+#include "server/ring/ring_hub.h"
 #include "server/rpc/batch_run.h"
 #include "server/rpc/layer_reader.h"
 #include "server/rpc/session_owners.h"
@@ -40,6 +42,8 @@ using RawBatches =
 // only.
 class CacheService final : public RawBatches {
  public:
+  // Whether clients on this machine can send batches through shared memory.
+  enum class Rings : uint8_t { kOff, kOn };
   struct Options {
     absl::Duration default_lease;
     absl::Duration max_lease;
@@ -49,6 +53,7 @@ class CacheService final : public RawBatches {
     std::string map_socket;         // The map socket's path; empty: there is none.
     CacheOpener* opener = nullptr;  // Null: clients cannot open caches.
     Sources* sources = nullptr;     // Null: the daemon fetches from no other machine.
+    Rings rings = Rings::kOn;
   };
 
   // All pointers must outlive the service.
@@ -88,14 +93,23 @@ class CacheService final : public RawBatches {
   // was revoked. A call of that client with a valid credential makes the session usable again.
   absl::StatusOr<CachePtr> CacheToMap(SessionRef session) const;
 
-  // Forgets the answers of sessions that no longer exist.
-  void SweepAnswers();
+  // Opens a pair of rings for the session; see RingHub::Open. Errors: also those of CacheToMap;
+  // UNIMPLEMENTED without a reason if rings are off.
+  absl::StatusOr<RingHub::Opened> OpenRings(SessionRef session, uint32_t wanted_bytes);
+  // Open pairs of rings.
+  size_t num_rings() const { return rings_.size(); }
+
+  // Forgets the answers of sessions that no longer exist, and ends their rings.
+  void SweepSessions();
   // Ends the waits of the cache's batches with `reason`.
   void EndWaitsOf(const CacheParts& cache, const absl::Status& reason);
-  // Ends every open Session stream and every batch's wait. Call it when the state is draining.
+  // Ends every open Session stream, every pair of rings and every batch's wait. Call it when the
+  // state is draining.
   void EndStreamsForDrain();
-  // Ends the streams whose callers' tokens were revoked.
+  // Ends the streams and rings whose callers' tokens were revoked.
   void EndRevokedStreams();
+  // Ends the rings whose batches still run. Returns when none runs any more.
+  void StopRings();
 
  private:
   // How many ended sessions without quarantined blocks keep their recorded owner.
@@ -131,6 +145,8 @@ class CacheService final : public RawBatches {
   absl::StatusOr<Readable> CheckMaterialize(const absl::StatusOr<Identity>& caller,
                                             const v1::MaterializeRequest& request);
   absl::StatusOr<absl::Duration> LeaseFromProto(uint64_t lease_ms) const;
+  // Errors: UNAUTHENTICATED if the credential that the session's client used last was revoked.
+  absl::Status CheckOpener(SessionId session) const;
 
   const Options options_;
   const CacheDirectory* const caches_;
@@ -142,6 +158,7 @@ class CacheService final : public RawBatches {
   BatchRun::Set waiting_;
   AnswerMemory answers_;
   TenantQueues tenant_queues_;
+  RingHub rings_;
 };
 
 }  // namespace pagoda::server

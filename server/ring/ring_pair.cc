@@ -1,0 +1,180 @@
+#include "server/ring/ring_pair.h"
+
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "wire/errors.h"
+#include "wire/ring/ring_wake.h"
+
+namespace pagoda::server {
+namespace {
+
+// A pair keeps a buffer up to this size between its batches.
+constexpr size_t kKeptBufferBytes = size_t{16} << 10;
+
+absl::Status Damaged(const char* what) { return MakeError(Reason::kInvalidArgument, what); }
+
+}  // namespace
+
+RingInbox::RingInbox() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+void RingInbox::Put(News news, std::shared_ptr<RingPair> pair) {
+  {
+    absl::MutexLock lock(&mutex_);
+    items_.push_back({news, std::move(pair)});
+  }
+  Poke();
+}
+
+void RingInbox::Poke() { eventfd_write(event_.get(), 1); }
+
+std::vector<RingInbox::Item> RingInbox::TakeAll() {
+  eventfd_t pokes;
+  eventfd_read(event_.get(), &pokes);
+  absl::MutexLock lock(&mutex_);
+  return std::exchange(items_, {});
+}
+
+RingPair::RingPair(const BatchRun::Context& context, const CacheDirectory* caches,
+                   SessionRef session, std::unique_ptr<ring::Memory> memory, ring::Descriptor wake,
+                   RpcMetrics* metrics, StreamSlots::Slot slot)
+    : context_(context),
+      session_(session),
+      memory_(std::move(memory)),
+      wake_(std::move(wake)),
+      metrics_(metrics),
+      requests_(&memory_->control().requests, memory_->requests(), memory_->bytes()),
+      answers_(&memory_->control().answers, memory_->answers(), memory_->bytes()),
+      batches_(context, caches, session),
+      counted_(Counted{metrics->Begin(RpcMetrics::HandlerCounted::kSession), std::move(slot)}) {
+  metrics_->RecordRingOpen();
+}
+
+void RingPair::End(const absl::Status& reason) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (step_ == Step::kEnded) return;
+    if (step_ == Step::kRunning) {
+      if (!ending_.has_value()) ending_ = reason;
+      return;  // OnBatchDone ends the pair.
+    }
+    step_ = Step::kEnded;
+  }
+  Close(reason);
+}
+
+void RingPair::Close(const absl::Status& reason) {
+  const std::string text = reason.ok() ? "" : ToProtoStatus(reason).SerializeAsString();
+  const size_t bytes = text.size() <= ring::kMaxReasonBytes ? text.size() : 0;
+  ring::Ending& ending = memory_->control().ending;
+  std::memcpy(ending.reason.data(), text.data(), bytes);
+  ending.state.store(static_cast<uint32_t>(1 + bytes), std::memory_order_release);
+  // Wakes the client, and the poller, which then forgets the pair.
+  shutdown(wake_.get(), SHUT_RDWR);
+  absl::MutexLock lock(&mutex_);
+  metrics_->RecordRingEnd();
+  counted_->call.Record(ToGrpcStatus(reason).error_code());
+  counted_.reset();
+}
+
+void RingPair::EndNow(const absl::Status& reason) {
+  batches_.Cancel();
+  End(reason);
+  const auto closed = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !counted_.has_value(); };
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&closed));
+}
+
+bool RingPair::ended() const {
+  absl::MutexLock lock(&mutex_);
+  return step_ == Step::kEnded;
+}
+
+bool RingPair::running() const {
+  absl::MutexLock lock(&mutex_);
+  return step_ == Step::kRunning;
+}
+
+RingPair::Served RingPair::Serve() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (step_ == Step::kEnded) return Served::kEnded;
+    step_ = Step::kRunning;
+  }
+  // The request stays in the ring until its turn.
+  context_.InTurn(0, [self = shared_from_this()] { self->Run(); });
+  absl::MutexLock lock(&mutex_);
+  if (step_ == Step::kEnded) return Served::kEnded;
+  if (step_ == Step::kIdle) return Served::kAnswered;
+  announce_ = true;
+  return Served::kRunning;
+}
+
+void RingPair::Run() {
+  ring::Kind kind;
+  if (requests_.Read(&kind, &bytes_) != ring::Reader::Outcome::kMessage) {
+    return OnBatchDone(Damaged("the ring of requests is damaged"));
+  }
+  if (kind != ring::Kind::kRequest) {
+    return OnBatchDone(Damaged("the ring of requests has a message of another kind"));
+  }
+  batches_.Run(
+      bytes_.size(),
+      [this](v1::SessionRequest* request) {
+        return request->ParseFromString(bytes_) ? absl::OkStatus()
+                                                : Damaged("the message is not a SessionRequest");
+      },
+      [self = shared_from_this()](const absl::Status& status) { self->OnBatchDone(status); });
+}
+
+void RingPair::OnBatchDone(const absl::Status& status) {
+  const absl::Status written = status.ok() ? WriteAnswer() : status;
+  batches_.Clear();
+  if (bytes_.capacity() > kKeptBufferBytes) std::string().swap(bytes_);
+  std::optional<absl::Status> ending;
+  bool announce = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    ending = written.ok() ? std::exchange(ending_, std::nullopt) : written;
+    step_ = ending.has_value() ? Step::kEnded : Step::kIdle;
+    announce = std::exchange(announce_, false);
+  }
+  if (ending.has_value()) Close(*ending);
+  if (announce) inbox_->Put(RingInbox::News::kBatchDone, shared_from_this());
+}
+
+absl::Status RingPair::WriteAnswer() {
+  const v1::SessionResponse& answer = batches_.response();
+  ring::Writer::Outcome outcome = ring::Writer::Outcome::kTooLarge;
+  if (answer.ByteSizeLong() <= ring::MaxMessageBytes(memory_->bytes())) {
+    answer.SerializeToString(&bytes_);
+    outcome = answers_.Write(ring::Kind::kAnswer, bytes_);
+  }
+  if (outcome == ring::Writer::Outcome::kTooLarge) {
+    outcome = answers_.Write(ring::Kind::kAnswerTooLarge, "");
+  }
+  if (outcome != ring::Writer::Outcome::kWritten) {
+    return Damaged(outcome == ring::Writer::Outcome::kNoRoom ? "the client has not read its answers"
+                                                             : "the ring of answers is damaged");
+  }
+  metrics_->RecordRingBatch();
+  if (answers_.ReaderWaits()) ring::Wake(wake_.get());
+  return absl::OkStatus();
+}
+
+void RingPair::OnClientGone() {
+  bool running = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    running = step_ == Step::kRunning;
+  }
+  if (running) batches_.Cancel();
+  End(running ? ClientGone() : absl::OkStatus());
+}
+
+}  // namespace pagoda::server

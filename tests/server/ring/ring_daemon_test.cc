@@ -1,0 +1,357 @@
+// A whole daemon whose clients send batches through rings: what they see, and how pairs end.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/error.h"
+#include "clients/cpp/grpc_cache_client.h"
+#include "clients/cpp/map_socket_call.h"
+#include "clients/cpp/ring_stream.h"
+#include "server/daemon.h"
+#include "tests/server/child_process.h"
+#include "tests/server/test_daemon.h"
+#include "wire/ring/ring_memory.h"
+
+namespace pagoda::server {
+namespace {
+
+constexpr absl::Duration kLong = absl::Seconds(60);
+constexpr uint64_t kShortLeaseMs = 50;
+
+v1::SessionRequest Request(uint64_t batch_id, const std::vector<v1::Operation>& operations) {
+  v1::SessionRequest request;
+  request.set_batch_id(batch_id);
+  request.mutable_batch()->mutable_operations()->Add(operations.begin(), operations.end());
+  return request;
+}
+
+class RingDaemonTest : public DaemonTest {
+ protected:
+  RingDaemonTest() : RingDaemonTest(TestConfig()) {}
+  explicit RingDaemonTest(const Config& config)
+      : DaemonTest(config), endpoint_(absl::StrCat("unix:", config.server.unix_socket)) {}
+
+  absl::StatusOr<std::unique_ptr<RingStream>> TryRings(const v1::OpenSessionResponse& opened) {
+    return RingStream::Open(opened.map_socket(), opened.session(), kLong);
+  }
+  std::unique_ptr<RingStream> Rings(const v1::OpenSessionResponse& opened) {
+    auto rings = TryRings(opened);
+    EXPECT_TRUE(rings.ok()) << rings.status();
+    return *std::move(rings);
+  }
+  // nullopt: not answered through the rings.
+  static std::optional<v1::SessionResponse> Call(RingStream& rings,
+                                                 const v1::SessionRequest& request) {
+    bool sent = false;
+    const auto answer = rings.Call(request, absl::Now() + kLong, sent);
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    return answer.ok() ? *answer : std::nullopt;
+  }
+  // Sends batches until the pair has ended, and returns why.
+  static absl::Status EndOf(RingStream& rings) {
+    const absl::Time end = absl::Now() + kLong;
+    while (rings.ended().ok() && absl::Now() < end) Call(rings, Request(1, {}));
+    return rings.ended();
+  }
+  // Waits for what another thread or process does, in wall-clock time.
+  template <class Condition>
+  static bool Eventually(const Condition& condition) {
+    const absl::Time end = absl::Now() + kLong;
+    while (absl::Now() < end) {
+      if (condition()) return true;
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    return false;
+  }
+  static size_t Threads() {
+    const std::filesystem::directory_iterator threads("/proc/self/task");
+    return static_cast<size_t>(std::distance(begin(threads), end(threads)));
+  }
+
+  const std::string endpoint_;
+};
+
+TEST_F(RingDaemonTest, BatchesAreAnsweredInOrderWithTheirIds) {
+  const auto rings = Rings(Open());
+  v1::SessionRequest request = Request(100, {AllocateOp(1)});
+  for (uint64_t id = 100; id < 2000; ++id) {
+    request.set_batch_id(id);
+    const auto answer = Call(*rings, request);
+    ASSERT_TRUE(answer.has_value()) << rings->ended();
+    ASSERT_EQ(answer->batch_id(), id);
+    ASSERT_EQ(answer->result().results_size(), 1);
+    request = Request(id, {});
+    const auto& blocks = answer->result().results(0);
+    *request.mutable_batch()->add_operations() =
+        blocks.has_allocate_blocks() ? FreeOp({blocks.allocate_blocks().blocks().begin(),
+                                               blocks.allocate_blocks().blocks().end()})
+                                     : AllocateOp(3);
+    ASSERT_FALSE(blocks.has_error()) << blocks.error().message();
+  }
+}
+
+TEST_F(RingDaemonTest, APairServesItsSessionAlone) {
+  const v1::OpenSessionResponse opened = Open();
+  const auto rings = Rings(opened);
+  v1::SessionRequest request = Request(1, {});
+  *request.mutable_session() = opened.session();
+  EXPECT_TRUE(Call(*rings, request).has_value());
+  *request.mutable_session() = OpenRef();
+  EXPECT_FALSE(Call(*rings, request).has_value());
+  EXPECT_EQ(ReasonOf(rings->ended()), Reason::kInvalidArgument) << rings->ended();
+}
+
+TEST_F(RingDaemonTest, WhatConcernsTheWholeBatchEndsThePair) {
+  const auto rings = Rings(Open());
+  EXPECT_FALSE(
+      Call(*rings, Request(1, std::vector<v1::Operation>(5000, AllocateOp(0)))).has_value());
+  EXPECT_EQ(ReasonOf(rings->ended()), Reason::kBatchTooLarge) << rings->ended();
+}
+
+TEST_F(RingDaemonTest, OnlyASessionsTokenGivesRings) {
+  v1::OpenSessionResponse opened = Open();
+  opened.mutable_session()->set_token(opened.session().token() + 1);
+  EXPECT_NE(ReasonOf(TryRings(opened).status()), Reason::kNone);
+  v1::MapPoolsRequest both;
+  *both.mutable_session() = OpenRef();
+  both.mutable_rings();
+  both.set_access(v1::MAP_ACCESS_READ);
+  EXPECT_EQ(ReasonOf(CallMapSocket(opened.map_socket(), both, kLong).status()),
+            Reason::kInvalidArgument);
+}
+
+TEST_F(RingDaemonTest, ASecondPairReplacesTheFirst) {
+  const v1::OpenSessionResponse opened = Open();
+  const auto first = Rings(opened);
+  EXPECT_TRUE(Call(*first, Request(1, {})).has_value());
+  const auto second = Rings(opened);
+  EXPECT_TRUE(absl::IsAborted(EndOf(*first))) << first->ended();
+  EXPECT_TRUE(Call(*second, Request(2, {})).has_value());
+}
+
+TEST_F(RingDaemonTest, ClosingTheSessionEndsItsPair) {
+  const v1::OpenSessionResponse opened = Open();
+  const auto rings = Rings(opened);
+  ASSERT_TRUE(Close(opened.session()).ok());
+  EXPECT_EQ(ReasonOf(EndOf(*rings)), Reason::kStaleSession) << rings->ended();
+}
+
+TEST_F(RingDaemonTest, BatchesRenewTheLeaseAndAnIdlePairDoesNotHoldIt) {
+  const v1::OpenSessionResponse opened = Open(/*lease_ms=*/500);
+  const auto rings = Rings(opened);
+  const absl::Time end = absl::Now() + absl::Seconds(2);
+  while (absl::Now() < end) {
+    ASSERT_TRUE(Call(*rings, Request(1, {})).has_value()) << rings->ended();
+  }
+  EXPECT_TRUE(Eventually([&] { return Status().sessions() == 0; }));
+  EXPECT_EQ(ReasonOf(EndOf(*rings)), Reason::kStaleSession) << rings->ended();
+}
+
+// The batch runs once, and gRPC repeats its answer.
+TEST_F(RingDaemonTest, AnAnswerLongerThanTheRingComesOverGrpc) {
+  const v1::OpenSessionResponse opened = Open();
+  v1::MapPoolsRequest ask;
+  *ask.mutable_session() = opened.session();
+  ask.mutable_rings()->set_bytes(1);
+  auto answer = CallMapSocket(opened.map_socket(), ask, kLong);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->response.rings().bytes(), ring::kMinBytes);
+  std::string error;
+  const auto rings = ring::Client::Open(ring::Descriptor(answer->descriptors[0].Release()),
+                                        ring::Descriptor(answer->descriptors[1].Release()),
+                                        answer->response.rings().version(),
+                                        answer->response.rings().bytes(), &error);
+  ASSERT_NE(rings, nullptr) << error;
+
+  v1::Operation capacity;
+  capacity.mutable_query_capacity();
+  std::vector<v1::Operation> operations(300, capacity);
+  operations[0] = AllocateOp(5);
+  v1::SessionRequest request = Request(1, operations);
+  request.mutable_batch()->set_retry_id(7);
+  ASSERT_EQ(rings->Send(request.SerializeAsString()), ring::Client::Outcome::kOk);
+  std::string bytes;
+  ASSERT_EQ(rings->Receive(ring::Clock::now() + std::chrono::minutes(1), &bytes),
+            ring::Client::Outcome::kAnswerTooLarge);
+
+  const auto context = NewContext();
+  v1::ExecuteRequest again;
+  *again.mutable_session() = opened.session();
+  *again.mutable_batch() = request.batch();
+  v1::ExecuteResponse repeated;
+  ASSERT_TRUE(cache().Execute(context.get(), again, &repeated).ok());
+  EXPECT_EQ(repeated.result().results_size(), 300);
+  EXPECT_EQ(repeated.result().results(0).allocate_blocks().blocks_size(), 5);
+  EXPECT_EQ(Primary().active_blocks(), 5u) << "the batch ran once";
+  // The pair goes on.
+  ASSERT_EQ(rings->Send(Request(2, {}).SerializeAsString()), ring::Client::Outcome::kOk);
+  ASSERT_EQ(rings->Receive(ring::Clock::now() + std::chrono::minutes(1), &bytes),
+            ring::Client::Outcome::kOk);
+}
+
+TEST_F(RingDaemonTest, ADrainEndsPairsAndGivesNoNewOnes) {
+  const v1::OpenSessionResponse opened = Open();
+  const auto rings = Rings(opened);
+  EXPECT_TRUE(Call(*rings, Request(1, {AllocateOp(1)})).has_value());
+  std::thread drain([this] { daemon().Drain(); });
+  EXPECT_EQ(ReasonOf(EndOf(*rings)), Reason::kDraining) << rings->ended();
+  drain.join();
+  const auto late = TryRings(opened);
+  EXPECT_EQ(ReasonOf(late.status()), Reason::kDraining) << late.status();
+}
+
+TEST_F(RingDaemonTest, AKilledClientsPairEndsAndItsSessionWithItsLease) {
+  const v1::OpenSessionResponse opened = Open(kShortLeaseMs);
+  const size_t threads = Threads();
+  {
+    ChildProcess client(
+        [&] {
+          auto rings = RingStream::Open(opened.map_socket(), opened.session(), kLong);
+          bool sent = false;
+          if (!rings.ok() ||
+              !(*rings)->Call(Request(1, {AllocateOp(3)}), absl::Now() + kLong, sent).ok()) {
+            _exit(1);
+          }
+          // Dies in the middle of a stream of batches.
+          std::thread([rings = std::move(*rings)]() mutable {
+            bool more_sent = false;
+            while (rings->Call(Request(2, {}), absl::Now() + kLong, more_sent).ok()) {
+            }
+          }).detach();
+        },
+        ChildProcess::Files::kNone);
+    EXPECT_GT(Threads(), threads) << "a poller serves the pair";
+    EXPECT_EQ(Primary().active_blocks(), 3u);
+  }
+  EXPECT_TRUE(Eventually([&] { return Threads() == threads; })) << "the poller ends";
+  EXPECT_TRUE(Eventually([&] { return Status().sessions() == 0; }));
+  EXPECT_EQ(Primary().active_blocks(), 0u);
+}
+
+// The other session goes on, whatever one client does to its own memory.
+TEST_F(RingDaemonTest, AClientThatScribblesOverItsRingsEndsItsOwnPairOnly) {
+  const auto rings = Rings(Open());
+  uint64_t batches = 0;
+  for (int round = 0; round < 30; ++round) {
+    const v1::OpenSessionResponse opened = Open();
+    ChildProcess client(
+        [&] {
+          v1::MapPoolsRequest ask;
+          *ask.mutable_session() = opened.session();
+          ask.mutable_rings();
+          auto answer = CallMapSocket(opened.map_socket(), ask, kLong);
+          if (!answer.ok()) _exit(1);
+          const ring::Descriptor memory_fd(answer->descriptors[0].Release());
+          const int wake = answer->descriptors[1].get();
+          std::string error;
+          const auto memory = ring::Memory::Map(memory_fd, ring::kVersion,
+                                                answer->response.rings().bytes(), &error);
+          if (memory == nullptr) _exit(1);
+          std::mt19937_64 random(static_cast<uint64_t>(round));
+          char* const bytes = reinterpret_cast<char*>(&memory->control());
+          ring::Writer writer(&memory->control().requests, memory->requests(), memory->bytes());
+          const std::string request = Request(1, {AllocateOp(1)}).SerializeAsString();
+          for (int i = 0; i < 200; ++i) {
+            writer.Write(ring::Kind::kRequest, request);
+            ring::Wake(wake);
+            const size_t place = random() % (round % 2 == 0 ? 640 : 8192);
+            bytes[place] = static_cast<char>(random());
+          }
+        },
+        ChildProcess::Files::kNone);
+    for (int i = 0; i < 20; ++i) {
+      const auto answer = Call(*rings, Request(++batches, {AllocateOp(0)}));
+      ASSERT_TRUE(answer.has_value()) << rings->ended();
+      ASSERT_EQ(answer->batch_id(), batches);
+    }
+    client.Kill();
+    ASSERT_TRUE(Close(opened.session()).ok());
+  }
+}
+
+TEST_F(RingDaemonTest, AClientThatNeverReadsItsAnswersEndsItsPair) {
+  const v1::OpenSessionResponse opened = Open();
+  v1::MapPoolsRequest ask;
+  *ask.mutable_session() = opened.session();
+  ask.mutable_rings()->set_bytes(ring::kMinBytes);
+  auto answer = CallMapSocket(opened.map_socket(), ask, kLong);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const ring::Descriptor memory_fd(answer->descriptors[0].Release());
+  std::string error;
+  const auto memory =
+      ring::Memory::Map(memory_fd, ring::kVersion, answer->response.rings().bytes(), &error);
+  ASSERT_NE(memory, nullptr) << error;
+  ring::Writer writer(&memory->control().requests, memory->requests(), memory->bytes());
+  const std::string request = Request(1, {AllocateOp(0)}).SerializeAsString();
+  const auto ended = [&] { return memory->control().ending.state.load() != 0; };
+  EXPECT_TRUE(Eventually([&] {
+    for (int i = 0; i < 100; ++i) writer.Write(ring::Kind::kRequest, request);
+    ring::Wake(answer->descriptors[1].get());
+    return ended();
+  }));
+  const auto other = Rings(Open());
+  EXPECT_TRUE(Call(*other, Request(1, {})).has_value());
+}
+
+TEST_F(RingDaemonTest, ThePollerEndsWithTheLastPair) {
+  const v1::OpenSessionResponse opened = Open();
+  const v1::OpenSessionResponse other = Open();
+  const size_t threads = Threads();
+  auto first = Rings(opened);
+  auto second = Rings(other);
+  EXPECT_TRUE(Call(*first, Request(1, {})).has_value());
+  EXPECT_TRUE(Call(*second, Request(1, {})).has_value());
+  EXPECT_EQ(Threads(), threads + 1) << "one poller for the sessions of a cache";
+  first.reset();
+  second.reset();
+  EXPECT_TRUE(Eventually([&] { return Threads() == threads; }));
+  EXPECT_TRUE(Call(*Rings(opened), Request(2, {})).has_value());
+}
+
+TEST_F(RingDaemonTest, ClientsOfAUnixSocketUseRingsByThemselves) {
+  const auto client = OpenGrpcCacheClient({.endpoint = endpoint_, .client_name = "test"});
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_EQ(TransportOf(**client), Transport::kRings);
+  EXPECT_TRUE(RunOne<AllocatedBlocks>(**client, AllocateBlocks{kFullAttention, 1}).ok());
+  const auto other = OpenGrpcCacheClient(
+      {.endpoint = endpoint_, .client_name = "test", .transport = Transport::kGrpc});
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(TransportOf(**other), Transport::kGrpc);
+}
+
+class RingsOffTest : public RingDaemonTest {
+ protected:
+  static Config WithoutRings() {
+    Config config = TestConfig();
+    config.server.rings = false;
+    return config;
+  }
+  RingsOffTest() : RingDaemonTest(WithoutRings()) {}
+};
+
+TEST_F(RingsOffTest, ClientsUseGrpc) {
+  EXPECT_TRUE(absl::IsUnimplemented(TryRings(Open()).status()));
+  const auto client = OpenGrpcCacheClient({.endpoint = endpoint_, .client_name = "test"});
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_EQ(TransportOf(**client), Transport::kGrpc);
+  EXPECT_TRUE(RunOne<AllocatedBlocks>(**client, AllocateBlocks{kFullAttention, 1}).ok());
+  const auto forced = OpenGrpcCacheClient(
+      {.endpoint = endpoint_, .client_name = "test", .transport = Transport::kRings});
+  EXPECT_TRUE(absl::IsUnimplemented(forced.status())) << forced.status();
+}
+
+}  // namespace
+}  // namespace pagoda::server

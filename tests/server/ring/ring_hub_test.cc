@@ -1,0 +1,246 @@
+// Pairs of rings without a daemon: waits for copies, limits, tenants, and credentials.
+#include "server/ring/ring_hub.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "base/error.h"
+#include "manager/tenants.h"
+#include "server/callers/tenant_queues.h"
+#include "server/config/config.h"
+#include "server/rpc/answer_memory.h"
+#include "tests/server/held_copies.h"
+#include "wire/errors.h"
+#include "wire/ring/ring_client.h"
+
+namespace pagoda::server {
+namespace {
+
+using Outcome = ring::Client::Outcome;
+
+ring::Clock::time_point Long() { return ring::Clock::now() + std::chrono::minutes(1); }
+ring::Clock::time_point Soon() { return ring::Clock::now() + std::chrono::milliseconds(50); }
+
+class RingHubTest : public ::testing::Test {
+ protected:
+  RingHubTest() {
+    CacheParts parts;
+    parts.manager = &copies_.manager();
+    caches_.Add(std::make_shared<const CacheParts>(std::move(parts)));
+    state_.Enter(ServingState::Phase::kServing);
+  }
+
+  BatchRun::Context ContextOf(TenantId tenant = kDefaultTenant) {
+    return {.state = &state_,
+            .waiting = &waiting_,
+            .answers = &answers_,
+            .tenant_queues = &queues_,
+            .tenant = tenant,
+            .max_message_bytes = 1 << 20,
+            .metrics = &metrics_};
+  }
+  std::unique_ptr<ring::Client> Open(RingHub& hub, SessionRef session,
+                                     TenantId tenant = kDefaultTenant) {
+    absl::StatusOr<RingHub::Opened> opened = hub.Open(ContextOf(tenant), session, 0);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    std::string error;
+    auto rings = ring::Client::Open(std::move(opened->memory), std::move(opened->wake),
+                                    ring::kVersion, opened->bytes, &error);
+    EXPECT_NE(rings, nullptr) << error;
+    return rings;
+  }
+  static std::string WaitThenAllocate(Ticket ticket) {
+    v1::SessionRequest request;
+    request.set_batch_id(1);
+    request.mutable_batch()->add_operations()->mutable_wait_for_ticket()->set_ticket(
+        ticket.value());
+    request.mutable_batch()->add_operations()->mutable_allocate_blocks()->set_count(1);
+    return request.SerializeAsString();
+  }
+  static std::string Nothing() { return v1::SessionRequest().SerializeAsString(); }
+  static Outcome Call(ring::Client& rings, const std::string& request) {
+    std::string answer;
+    const Outcome sent = rings.Send(request);
+    return sent == Outcome::kOk ? rings.Receive(Long(), &answer) : sent;
+  }
+  static Reason WhyEnded(const ring::Client& rings) {
+    google::rpc::Status status;
+    EXPECT_TRUE(status.ParseFromString(rings.reason()));
+    return ReasonOf(StatusFromProto(status));
+  }
+
+  HeldCopies copies_;
+  const SessionRef session_ = copies_.Open();
+  const Ticket ticket_ = copies_.Offload(session_, {1, 2, 3, 4, 5, 6, 7, 8});
+  CacheDirectory caches_;
+  ServingState state_;
+  RpcMetrics metrics_;
+  BatchRun::Set waiting_;
+  AnswerMemory answers_;
+  TenantQueues queues_{{}};
+  RingHub hub_{{.pairs = 4}, &caches_, /*num_tenants=*/2, &metrics_};
+};
+
+TEST_F(RingHubTest, AWaitHoldsUpItsOwnPairOnly) {
+  const auto waiting = Open(hub_, session_);
+  const auto other = Open(hub_, copies_.Open());
+  std::string answer;
+  ASSERT_EQ(waiting->Send(WaitThenAllocate(ticket_)), Outcome::kOk);
+  EXPECT_EQ(waiting->Receive(Soon(), &answer), Outcome::kTimeout);
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(Call(*other, Nothing()), Outcome::kOk);
+  copies_.Finish();
+  ASSERT_EQ(waiting->Receive(Long(), &answer), Outcome::kOk);
+  v1::SessionResponse response;
+  ASSERT_TRUE(response.ParseFromString(answer));
+  EXPECT_EQ(response.result().results(0).wait_for_ticket().completed_ticket(), ticket_.value());
+  EXPECT_EQ(response.result().results(1).allocate_blocks().blocks_size(), 1);
+  // The poller watches the pair again.
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(Call(*waiting, Nothing()), Outcome::kOk);
+}
+
+TEST_F(RingHubTest, AnEndWaitsForTheBatchUnderWay) {
+  const auto rings = Open(hub_, session_);
+  std::string answer;
+  ASSERT_EQ(rings->Send(WaitThenAllocate(ticket_)), Outcome::kOk);
+  EXPECT_EQ(rings->Receive(Soon(), &answer), Outcome::kTimeout);
+  hub_.EndIf([](SessionRef) { return MakeError(Reason::kDraining, "test"); });
+  EXPECT_EQ(rings->Receive(Soon(), &answer), Outcome::kTimeout);
+  EXPECT_EQ(metrics_.open_calls(), 1u);
+  copies_.Finish();
+  EXPECT_EQ(rings->Receive(Long(), &answer), Outcome::kOk);
+  EXPECT_EQ(metrics_.WaitUntilNoneOpen(absl::Seconds(60)), 0u);
+  EXPECT_EQ(rings->Send(Nothing()), Outcome::kEnded);
+  EXPECT_EQ(WhyEnded(*rings), Reason::kDraining);
+}
+
+TEST_F(RingHubTest, AClientThatGoesEndsItsWait) {
+  auto rings = Open(hub_, session_);
+  std::string answer;
+  ASSERT_EQ(rings->Send(WaitThenAllocate(ticket_)), Outcome::kOk);
+  EXPECT_EQ(rings->Receive(Soon(), &answer), Outcome::kTimeout);
+  rings.reset();
+  // The copies never finish. The batch ends, and with it the pair.
+  EXPECT_EQ(metrics_.WaitUntilNoneOpen(absl::Seconds(60)), 0u);
+}
+
+TEST_F(RingHubTest, StopEndsTheWaitsToo) {
+  const auto rings = Open(hub_, session_);
+  std::string answer;
+  ASSERT_EQ(rings->Send(WaitThenAllocate(ticket_)), Outcome::kOk);
+  EXPECT_EQ(rings->Receive(Soon(), &answer), Outcome::kTimeout);
+  hub_.Stop(MakeError(Reason::kDraining, "test"));
+  EXPECT_EQ(metrics_.open_calls(), 0u);
+  EXPECT_EQ(rings->Receive(Long(), &answer), Outcome::kOk) << "the wait's operation failed";
+  EXPECT_EQ(ReasonOf(hub_.Open(ContextOf(), session_, 0).status()), Reason::kDraining);
+}
+
+TEST_F(RingHubTest, TheBatchesOfATenantRunInTurn) {
+  constexpr TenantId kTenant{1};
+  constexpr int kPairs = 3;
+  constexpr int kBatches = 2000;
+  std::vector<std::unique_ptr<ring::Client>> clients;
+  for (int i = 0; i < kPairs; ++i) clients.push_back(Open(hub_, copies_.Open(), kTenant));
+  // Other work of the tenant runs already, so the first batch runs on the queue's thread.
+  absl::Mutex mutex;
+  bool runs = false;
+  bool go_on = false;
+  std::thread first([&] {
+    queues_.Run(kTenant, 0, [&] {
+      absl::MutexLock lock(&mutex);
+      runs = true;
+      mutex.Await(absl::Condition(&go_on));
+    });
+  });
+  std::string answer;
+  {
+    absl::MutexLock lock(&mutex);
+    mutex.Await(absl::Condition(&runs));
+  }
+  EXPECT_EQ(clients[0]->Send(Nothing()), Outcome::kOk);
+  EXPECT_EQ(clients[0]->Receive(Soon(), &answer), Outcome::kTimeout);
+  {
+    absl::MutexLock lock(&mutex);
+    go_on = true;
+  }
+  first.join();
+  EXPECT_EQ(clients[0]->Receive(Long(), &answer), Outcome::kOk);
+  std::vector<std::thread> threads;
+  for (const auto& client : clients) {
+    threads.emplace_back([&client] {
+      for (int i = 0; i < kBatches; ++i) ASSERT_EQ(Call(*client, Nothing()), Outcome::kOk);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(RingHubTest, ATenantCannotTakeEveryPair) {
+  constexpr TenantId kTenant{1};
+  std::vector<std::unique_ptr<ring::Client>> clients;
+  absl::Status status;
+  for (int i = 0; i < 5 && status.ok(); ++i) {
+    const SessionRef session = copies_.Open();
+    status = hub_.Open(ContextOf(kTenant), session, 0).status();
+  }
+  EXPECT_EQ(ReasonOf(status), Reason::kTooManyCalls) << status;
+  EXPECT_TRUE(hub_.Open(ContextOf(), session_, 0).ok());
+}
+
+TEST_F(RingHubTest, TheMemoryOfAllPairsIsBounded) {
+  RingHub hub({.pairs = 100, .bytes = 3 * ring::MemoryBytes(ring::kDefaultBytes)}, &caches_, 2,
+              &metrics_);
+  std::vector<std::unique_ptr<ring::Client>> clients;
+  for (int i = 0; i < 3; ++i) clients.push_back(Open(hub, copies_.Open()));
+  EXPECT_TRUE(absl::IsResourceExhausted(hub.Open(ContextOf(), session_, 0).status()));
+  clients.pop_back();
+  // The memory of the pair that ended can be used again.
+  const absl::Time end = absl::Now() + absl::Seconds(60);
+  while (hub.size() > 2 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+  hub.Sweep();
+  EXPECT_TRUE(hub.Open(ContextOf(), session_, 0).ok());
+}
+
+TEST_F(RingHubTest, ALargeRequestIsTheLargestThatIsGiven) {
+  const auto opened = hub_.Open(ContextOf(), session_, 0xffffffff);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->bytes, ring::kMaxBytes);
+  EXPECT_EQ(hub_.Open(ContextOf(), session_, 5000)->bytes, 8192u);
+}
+
+TEST_F(RingHubTest, AMessageThatIsNoneOrAboveTheLimitEndsThePair) {
+  const auto rings = Open(hub_, session_);
+  EXPECT_EQ(Call(*rings, "\xff\xff\xff"), Outcome::kEnded);
+  EXPECT_EQ(WhyEnded(*rings), Reason::kInvalidArgument);
+  BatchRun::Context context = ContextOf();
+  context.max_message_bytes = 100;
+  absl::StatusOr<RingHub::Opened> opened = hub_.Open(context, session_, 0);
+  ASSERT_TRUE(opened.ok());
+  std::string error;
+  const auto small = ring::Client::Open(std::move(opened->memory), std::move(opened->wake),
+                                        ring::kVersion, opened->bytes, &error);
+  EXPECT_EQ(Call(*small, std::string(200, 'x')), Outcome::kEnded);
+  EXPECT_EQ(WhyEnded(*small), Reason::kMessageTooLarge);
+}
+
+TEST_F(RingHubTest, ManyPairsShareAPoller) {
+  RingHub hub({.pairs = 100}, &caches_, 2, &metrics_);
+  std::vector<std::unique_ptr<ring::Client>> clients;
+  for (int i = 0; i < 40; ++i) clients.push_back(Open(hub, copies_.Open()));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&clients, t] {
+      for (int i = 0; i < 4000; ++i) {
+        ASSERT_EQ(Call(*clients[static_cast<size_t>(t + 4 * (i % 10))], Nothing()), Outcome::kOk);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace pagoda::server
