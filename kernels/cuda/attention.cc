@@ -118,8 +118,14 @@ absl::Status AttendItems(const AttentionArgs& args, ItemKind kind,
   const AttentionKernels asked = KernelsOf(kind, execution);
   const bool generic = asked == AttentionKernels::kGeneric;
   const HopperChoice choice = ChooseHopper(asked, device, AllProved());
+  const uint64_t units = uint64_t{capacity.items} * args.kv.num_kv_heads;
   if (!generic && HasLatentKernel(args)) {
-    return StatusOf(name, LaunchLatent(launch, capacity.items, stream));
+    if (!choice.latent || !HasHopperLatent(args)) {
+      return StatusOf(name, LaunchLatent(launch, capacity.items, stream));
+    }
+    HopperLaunch hopper;
+    if (absl::Status status = MakeHopperLaunch(args, kind, &hopper); !status.ok()) return status;
+    return StatusOf(name, LaunchHopperLatent(hopper, units, device.num_multiprocessors, stream));
   }
   if (generic || !HasTensorKernels(args)) {
     return StatusOf(name, LaunchGeneric(launch, capacity.items, stream));
@@ -128,7 +134,6 @@ absl::Status AttendItems(const AttentionArgs& args, ItemKind kind,
   if ((is_short ? decode : choice.prefill) && HasHopperKernels(args, kind)) {
     HopperLaunch hopper;
     if (absl::Status status = MakeHopperLaunch(args, kind, &hopper); !status.ok()) return status;
-    const uint64_t units = uint64_t{capacity.items} * args.kv.num_kv_heads;
     return StatusOf(
         name, is_short ? LaunchHopperDecode(hopper, units, capacity.short_rows,
                                             device.num_multiprocessors, stream)
@@ -143,11 +148,12 @@ AttentionFamily FamilyOfItems(const PagedAttentionParams& params, AttentionKerne
   if (kernels == AttentionKernels::kGeneric) return AttentionFamily::kGeneric;
   const PlanHeader no_plan = {};
   const AttentionArgs args = ArgsOf(params, {.plan = &no_plan});
-  if (HasLatentKernel(args)) return AttentionFamily::kLatent;
+  const bool hopper = kernels == AttentionKernels::kHopper;
+  if (HasLatentKernel(args)) {
+    return hopper && HasHopperLatent(args) ? AttentionFamily::kHopper : AttentionFamily::kLatent;
+  }
   if (!HasTensorKernels(args)) return AttentionFamily::kGeneric;
-  return kernels == AttentionKernels::kHopper && HasHopperKernels(args, kind)
-             ? AttentionFamily::kHopper
-             : AttentionFamily::kSm80;
+  return hopper && HasHopperKernels(args, kind) ? AttentionFamily::kHopper : AttentionFamily::kSm80;
 }
 
 }  // namespace

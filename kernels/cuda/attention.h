@@ -87,9 +87,8 @@ enum class AttentionKernels : uint8_t {
   kSm80,
   // The Hopper kernels (sm_90a) for calls that kSm80 runs on tensor cores, if the pool has 16 bits
   // (for short items also e4m3), its blocks are a multiple of 8 tokens, and there is no block
-  // sparsity. All other calls as kSm80. The engine selects them if its self-test has found them
-  // right and fastest
-  // (engine/model/cuda/self_test.h).
+  // sparsity. Likewise latents. All other calls as kSm80. The engine selects them if its self-test
+  // has found them right and fastest (engine/model/cuda/self_test.h).
   kHopper,
   // A plain kernel for every type and shape, written for readability.
   kGeneric,

@@ -18,14 +18,15 @@ HopperChoice ChooseHopper(AttentionKernels asked, const HopperDevice& device,
                           absl::Span<const ProvedKernels> proved) {
   if (!device.present) return {};
   if (asked == AttentionKernels::kHopper) {
-    return {.decode = true, .decode_float8 = true, .prefill = true};
+    return {.decode = true, .decode_float8 = true, .prefill = true, .latent = true};
   }
   if (asked != AttentionKernels::kAuto) return {};
   for (const ProvedKernels& kernels : proved) {
     if (kernels.device == device.name) {
       return {.decode = kernels.hopper_decode,
               .decode_float8 = kernels.hopper_decode_float8,
-              .prefill = kernels.hopper_prefill};
+              .prefill = kernels.hopper_prefill,
+              .latent = kernels.hopper_latent};
     }
   }
   return {};

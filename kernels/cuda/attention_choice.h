@@ -13,12 +13,13 @@ namespace pagoda::kernels::cuda {
 // The result of tests/gpu/run.sh for the Hopper kernels on one kind of GPU: every test passed, and
 // the kernels were faster than those for sm_80: in the geometric mean over the figures of prefill,
 // for decode in both means, over large batches and over small ones, and for decode of 8-bit pools
-// over the figures of these.
+// and of latents over the figures of these.
 struct ProvedKernels {
   std::string_view device;  // cudaDeviceProp::name.
   bool hopper_decode = false;
   bool hopper_decode_float8 = false;
   bool hopper_prefill = false;
+  bool hopper_latent = false;
   std::string_view results;  // The file in tests/gpu/results/ with the proof.
 };
 
@@ -30,6 +31,7 @@ struct HopperChoice {
   bool decode = false;         // Of pools of 16 bits.
   bool decode_float8 = false;  // Of pools of 8 bits.
   bool prefill = false;
+  bool latent = false;  // Items of either kind.
   friend bool operator==(const HopperChoice&, const HopperChoice&) = default;
 };
 

@@ -22,14 +22,19 @@ TensorShape ShapeOf(const KvLayer& kv, const std::byte* base, uint32_t elements,
           .box_tokens = box_tokens};
 }
 
+bool HasBoxes(const AttentionArgs& args) {
+  return args.kv.tokens_per_block % kFewestTokens == 0 && args.mask.sparsity.block_tokens == 0;
+}
+
 }  // namespace
 
 bool HasHopperKernels(const AttentionArgs& args, ItemKind kind) {
   const bool has_type = args.kv.type == args.query_type ||
                         (kind == ItemKind::kShort && args.kv.type == ElementType::kFloat8E4M3);
-  return HasTensorKernels(args) && has_type && args.kv.tokens_per_block % kFewestTokens == 0 &&
-         args.mask.sparsity.block_tokens == 0;
+  return HasTensorKernels(args) && has_type && HasBoxes(args);
 }
+
+bool HasHopperLatent(const AttentionArgs& args) { return HasLatentKernel(args) && HasBoxes(args); }
 
 absl::Status MakeHopperLaunch(const AttentionArgs& args, ItemKind kind, HopperLaunch* launch) {
   const KvLayer& kv = args.kv;

@@ -25,6 +25,10 @@ struct HopperLaunch {
 // sparsity.
 bool HasHopperKernels(const AttentionArgs& args, ItemKind kind);
 
+// Whether the Hopper kernel for latents supports a call for which HasLatentKernel is true: with
+// blocks of a multiple of 8 tokens, and no block sparsity.
+bool HasHopperLatent(const AttentionArgs& args);
+
 // Errors: those of EncodeTensorMap.
 absl::Status MakeHopperLaunch(const AttentionArgs& args, ItemKind kind, HopperLaunch* launch);
 
@@ -34,6 +38,9 @@ int LaunchHopperPrefill(const HopperLaunch& launch, uint64_t max_units,
                         uint32_t num_multiprocessors, Stream stream);
 int LaunchHopperDecode(const HopperLaunch& launch, uint64_t max_units, uint32_t most_rows,
                        uint32_t num_multiprocessors, Stream stream);
+// For items of either kind.
+int LaunchHopperLatent(const HopperLaunch& launch, uint64_t max_units, uint32_t num_multiprocessors,
+                       Stream stream);
 
 }  // namespace pagoda::kernels::cuda
 

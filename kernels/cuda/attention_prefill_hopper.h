@@ -172,18 +172,6 @@ class HopperPrefillKernel {
   using Place = PlaceOf<kStages>;
   using WorkPlace = PlaceOf<kWorkStages>;
 
-  // The keys that kRows rows of the unit, from first_row on, can see.
-  static PAGODA_DEVICE Sight SightOf(const AttentionArgs& args, const Unit& unit,
-                                     uint32_t first_row, uint32_t num_rows) {
-    Sight sight = {.first_position = unit.first_position + first_row / args.group,
-                   .last_position = unit.first_position + (first_row + num_rows - 1) / args.group,
-                   .end_key = unit.item.end_key,
-                   .first_key = unit.item.first_key};
-    if (args.mask.causal && sight.last_position + 1 < sight.end_key) {
-      sight.end_key = sight.last_position + 1;
-    }
-    return sight;
-  }
   static PAGODA_DEVICE uint32_t RowsAt(uint32_t num_rows, uint32_t first_row) {
     return num_rows - first_row < kRows ? num_rows - first_row : kRows;
   }
@@ -226,7 +214,7 @@ class HopperPrefillKernel {
       const Unit unit = FindUnit(args, launch.kind, u);
 #pragma unroll 1
       for (uint32_t row = 0; row < unit.num_rows; row += kRows) {
-        const Sight sight = SightOf(args, unit, row, RowsAt(unit.num_rows, row));
+        const Sight sight = SightOfRows(args, unit, row, RowsAt(unit.num_rows, row));
         uint32_t first = FirstTile<kTokens>(launch, sight);
         uint32_t slot = SlotOfBox<kTokens>(launch, unit, sight, first);
 #pragma unroll 1
@@ -264,18 +252,7 @@ class HopperPrefillKernel {
                                         const Sight& sight, uint32_t first, uint32_t slot,
                                         uint32_t stage, uint32_t& landings) {
     const uint32_t tile = Tile(kValues, stage);
-    uint32_t unseen = 0;  // Bit i: row LaneIndex() + 32 i is unseen, but its box is seen.
-    if (!SeesEachKey(launch.args, sight, first, kTokens)) {
-#pragma unroll
-      for (uint32_t i = 0; i < kTokens / kWarpThreads; ++i) {
-        const uint32_t key = first + LaneIndex() + i * kWarpThreads;
-        const uint32_t box = key / launch.box_tokens * launch.box_tokens;
-        if (SeesBox(launch.args, sight, box, launch.box_tokens) &&
-            !AnySees(launch.args, unit, sight, key)) {
-          unseen |= 1u << i;
-        }
-      }
-    }
+    const uint32_t unseen = UnseenRows<kTokens>(launch, unit, sight, first);
     if (!AnyOfWarp(unseen != 0)) {
       BringTile(launch, launch.values, unit, first, slot, tile, Full(kValues, stage));
       return;
@@ -283,15 +260,7 @@ class HopperPrefillKernel {
     BringTile(launch, launch.values, unit, first, slot, tile, Landed());
     WaitFor(Landed(), landings % 2);
     ++landings;
-#pragma unroll
-    for (uint32_t i = 0; i < kTokens / kWarpThreads; ++i) {
-      if ((unseen >> i & 1u) == 0) continue;
-      for (uint32_t column = 0; column < kColumns; ++column) {
-        const uint32_t row =
-            tile + column * kTileColumnBytes + (LaneIndex() + i * kWarpThreads) * kColumnRowBytes;
-        for (uint32_t chunk = 0; chunk < 8; ++chunk) StoreShared(row + chunk * 16, Vector16{});
-      }
-    }
+    ClearRows<kTokens, kColumns>(tile, unseen);
     FenceAsync();
     SyncWarp();  // All lanes have stored and fenced.
     if (LaneIndex() == 0) Arrive(Full(kValues, stage));
@@ -312,7 +281,8 @@ class HopperPrefillKernel {
       for (uint32_t row = 0; row < unit.num_rows; row += kRows) {
         WaitFor(EmptyWork(place.stage()), place.parity() ^ 1);
         LoadRows<kDim, kRows, kLoadingWarps * kWarpThreads>(
-            args, unit, row, RowsAt(unit.num_rows, row), QueryBase(place.stage(), 0));
+            args, unit, row, RowsAt(unit.num_rows, row), QueryBase(place.stage(), 0),
+            ThreadIndex() - (kGroupWarps - kLoadingWarps) * kWarpThreads);
         FinishWork(unit, row, place);
       }
     }
@@ -375,7 +345,7 @@ class HopperPrefillKernel {
     const AttentionArgs& args = launch.args;
     const Unit unit = UnitOf(work);
     const uint32_t num_rows = RowsAt(work.num_rows, work.first_row);
-    const Sight sight = SightOf(args, unit, work.first_row, num_rows);
+    const Sight sight = SightOfRows(args, unit, work.first_row, num_rows);
     const uint32_t row = WarpsRow(work.first_row);
     const uint32_t queries = QueryBase(work_stage, ConsumerIndex());
 

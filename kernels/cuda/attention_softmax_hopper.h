@@ -88,6 +88,13 @@ class HopperSoftmax {
   // exponent. The caller must multiply the existing sums by `factors`.
   static PAGODA_DEVICE void Weigh(float factor, Scores& scores, SoftmaxState& state,
                                   float (&factors)[2]) {
+    float largest[2];
+    FindLargest(factor, scores, largest);
+    WeighBelow(largest, factor, scores, state, factors);
+  }
+
+  // The largest scores of the lane's rows. NaN only if all of a row's products are.
+  static PAGODA_DEVICE void FindLargest(float factor, const Scores& scores, float (&rows)[2]) {
     // Two chains of each row, because an operation waits for the previous one of its chain.
     float largest[2][2];
 #pragma unroll
@@ -102,20 +109,20 @@ class HopperSoftmax {
         largest[r / 2][n % 2] = LargerOf(largest[r / 2][n % 2], scores[n][r]);
       }
     }
-    float reference[2];
 #pragma unroll
     for (uint32_t e = 0; e < 2; ++e) {
       float row = LargerOf(largest[e][0], largest[e][1]);
       row = LargerOf(row, ShuffleXor(row, 1));
-      row = LargerOf(row, ShuffleXor(row, 2));
-      // NaN if all products are NaN; LargerOf leaves it out.
-      row = LargerOf(row * factor, state.largest[e]);
-      // No key seen yet: all scores are -infinity, and weights 0.
-      reference[e] = row == NegativeInfinity() ? 0.0f : row;
-      factors[e] = Exp2(state.largest[e] - reference[e]);
-      state.largest[e] = row;
+      rows[e] = LargerOf(row, ShuffleXor(row, 2)) * factor;
     }
-    float sums[2][2] = {{state.weights[0] * factors[0], 0}, {state.weights[1] * factors[1], 0}};
+  }
+
+  // Weigh, with `largest` scores of the rows that other tiles can have.
+  static PAGODA_DEVICE void WeighBelow(const float (&largest)[2], float factor, Scores& scores,
+                                       SoftmaxState& state, float (&factors)[2]) {
+    float reference[2];
+    MoveReference(largest, state, reference, factors);
+    float sums[2][2] = {{state.weights[0], 0}, {state.weights[1], 0}};
 #pragma unroll
     for (uint32_t n = 0; n < kTokenTiles; ++n) {
 #pragma unroll
@@ -128,7 +135,28 @@ class HopperSoftmax {
     state.weights[1] = sums[1][0] + sums[1][1];
   }
 
+  // WeighBelow without keys.
+  static PAGODA_DEVICE void Rescale(const float (&largest)[2], SoftmaxState& state,
+                                    float (&factors)[2]) {
+    float reference[2];
+    MoveReference(largest, state, reference, factors);
+  }
+
  private:
+  // Moves the rows' references to the largest scores, and rescales their sums.
+  static PAGODA_DEVICE void MoveReference(const float (&largest)[2], SoftmaxState& state,
+                                          float (&reference)[2], float (&factors)[2]) {
+#pragma unroll
+    for (uint32_t e = 0; e < 2; ++e) {
+      const float row = LargerOf(largest[e], state.largest[e]);  // Leaves NaN out.
+      // No key seen yet: all scores are -infinity, and weights 0.
+      reference[e] = row == NegativeInfinity() ? 0.0f : row;
+      factors[e] = Exp2(state.largest[e] - reference[e]);
+      state.largest[e] = row;
+      state.weights[e] *= factors[e];
+    }
+  }
+
   // Whether every row sees every key of the tile; tiles before sight.first_key count as seen.
   static PAGODA_DEVICE bool SeesTile(const AttentionArgs& args, const Sight& sight,
                                      uint32_t first) {

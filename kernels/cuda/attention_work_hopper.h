@@ -56,19 +56,18 @@ PAGODA_DEVICE Unit UnitOf(const Work& work) {
           .table = nullptr};
 }
 
-// The last kThreads threads of a warpgroup load the unit's rows first_row to first_row + num_rows -
-// 1 of kDim elements: 64 rows after 64 rows, each 64 in columns (hopper.h), with zeros behind the
-// last row and element.
+// kThreads threads, of which this one is number `thread`, load the unit's rows first_row to
+// first_row + num_rows - 1 of kDim elements: 64 rows after 64 rows, each 64 in columns (hopper.h),
+// with zeros behind the last row and element.
 template <uint32_t kDim, uint32_t kRows, uint32_t kThreads>
 PAGODA_DEVICE void LoadRows(const AttentionArgs& args, const Unit& unit, uint32_t first_row,
-                            uint32_t num_rows, uint32_t tile) {
+                            uint32_t num_rows, uint32_t tile, uint32_t thread) {
   constexpr uint32_t kGroupRows = 64;
   constexpr uint32_t kChunks = kDim / 8;
   constexpr uint32_t kStepRows = kThreads / kChunks;
   constexpr uint32_t kAtATime = 8;  // Loads of a thread in flight.
-  static_assert(kRows % (kStepRows * kAtATime) == 0);
   constexpr uint32_t kColumnBytes = kGroupRows * kColumnRowBytes;
-  const uint32_t thread = ThreadIndex() % kWarpgroupThreads - (kWarpgroupThreads - kThreads);
+  if (thread >= kStepRows * kChunks) return;
   const uint32_t chunk = thread % kChunks;
   uint32_t row = thread / kChunks;
   uint32_t token = (first_row + row) / args.group;
@@ -98,10 +97,12 @@ PAGODA_DEVICE void LoadRows(const AttentionArgs& args, const Unit& unit, uint32_
     }
 #pragma unroll
     for (uint32_t i = 0; i < kAtATime; ++i) {
-      const uint32_t group_row = row % kGroupRows;
-      StoreShared(tile + (row / kGroupRows * (kChunks / 8) + chunk / 8) * kColumnBytes +
-                      SwizzledOffset(group_row, chunk % 8),
-                  vectors[i]);
+      // Always below kRows if kRows consists of whole steps.
+      if (kRows % (kStepRows * kAtATime) == 0 || row < kRows) {
+        StoreShared(tile + (row / kGroupRows * (kChunks / 8) + chunk / 8) * kColumnBytes +
+                        SwizzledOffset(row % kGroupRows, chunk % 8),
+                    vectors[i]);
+      }
       row += kStepRows;
     }
   }

@@ -140,6 +140,13 @@ PAGODA_DEVICE void PinRegisters(uint32_t (&left)[kSteps][4]) {
   }
 }
 
+// The same number. The compiler cannot compute with it earlier: without this, it computes all
+// descriptors of a loop's matrices before the loop, and has no registers left.
+PAGODA_DEVICE uint32_t PinNumber(uint32_t number) {
+  asm volatile("" : "+r"(number)::"memory");
+  return number;
+}
+
 // Makes the assembler finish two sums of weights here. Otherwise it moves the following wait for
 // products up, above the arithmetic of the sums, which then no longer runs in parallel to the
 // products. It never traps: a sum of weights is not negative, and NaN is not less than 0.
@@ -252,6 +259,24 @@ PAGODA_DEVICE void MultiplyRegisters(float (&sums)[kTiles][4], const uint32_t (&
                  "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;\n"
                  : PAGODA_SUMS_128
                  : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
+  }
+}
+
+// sums[64 x 128] += left[64 x 16] * right[16 x 128], in the background. `left` is in shared memory,
+// with rows along the sum (RowsOfColumn); `right` has contiguous columns (ColumnsOfRows).
+template <class T>
+PAGODA_DEVICE void MultiplySharedColumns(float (&sums)[16][4], Matrix left, Matrix right) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " PAGODA_SUM_NAMES_128
+                 "%64, %65, 1, 1, 1, 0, 1;\n"
+                 : PAGODA_SUMS_128
+                 : "l"(left), "l"(right));
+  } else {
+    static_assert(std::is_same_v<T, Half>);
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 " PAGODA_SUM_NAMES_128
+                 "%64, %65, 1, 1, 1, 0, 1;\n"
+                 : PAGODA_SUMS_128
+                 : "l"(left), "l"(right));
   }
 }
 

@@ -7,12 +7,12 @@ The rules, for every kernel of LIBRARY and each architecture:
 * No kernel spills registers or uses local memory.
 * Kernels on tensor cores have products of matrices (HMMA) and loads of matrices (LDSM). Their K and
   V come only by asynchronous copies of 16 bytes (LDGSTS...128).
-* Kernels for Hopper have boxes by TMA (UTMALDG) instead. In prefill they have products of
-  warpgroups (HGMMA) that the compiler has not serialized, and registers that change hands
-  (USETMAXREG). They exist for sm_90a only.
-* Their softmax runs in parallel to the products of the previous tile: in the loop, no exponential
-  and only few instructions follow the wait for these products. Their warpgroups take turns
-  (BAR.ARV), and rows leave by stores of 16 bytes.
+* Kernels for Hopper have boxes by TMA (UTMALDG) instead. In prefill and with latents they have
+  products of warpgroups (HGMMA) that the compiler has not serialized, and registers that change
+  hands (USETMAXREG). They exist for sm_90a only.
+* In prefill their softmax runs in parallel to the products of the previous tile: in the loop, no
+  exponential and only few instructions follow the wait for these products. Their warpgroups take
+  turns (BAR.ARV), and rows leave by stores of 16 bytes.
 * Decode over e4m3 converts by F2FP, except on sm_80.
 * An exponential is one instruction everywhere, and so is the larger of two numbers.
 * The merge loads at least four vectors of 16 bytes before it uses one.
@@ -190,13 +190,15 @@ def problems_of(title, kernel, architecture):
 
 def problems_for_hopper(title, kernel):
     prefill = title.startswith("HopperPrefill")
-    for instruction in ("UTMALDG", "SYNCS", "LDG") + (("HGMMA", "USETMAXREG") if prefill else ("HMMA", "LDSM")):
+    warpgroups = not title.startswith("HopperDecode")
+    for instruction in ("UTMALDG", "SYNCS", "LDG") + (("HGMMA", "USETMAXREG") if warpgroups else ("HMMA", "LDSM")):
         if not kernel.count(instruction):
             yield f"has no {instruction}"
     if kernel.count("LDGSTS"):
         yield "has asynchronous copies that are not boxes"
-    # One wait per group of products: S and O, in the first tile, the loop and the last tile.
-    if kernel.count("WARPGROUP.DEPBAR") > 4:
+    # One wait per group of products: S and O, in the first tile, the loop and the last tile. With
+    # latents: S and O of two tiles, and of one.
+    if kernel.count("WARPGROUP.DEPBAR") > (5 if title.startswith("HopperLatent") else 4):
         yield f"waits {kernel.count('WARPGROUP.DEPBAR')} times for its products"
     if prefill:
         if not kernel.count("BAR.ARV"):
@@ -244,7 +246,7 @@ def main():
             bad += 1
             print(f"{title}, {architecture}: {problem}")
     expected = {"DecodeKernel", "PrefillKernel", "LatentKernel", "GenericKernel", "PartialMergeKernel", "CallMergeKernel", "MoveKernel", "BlockCopyKernel",
-                "HopperDecodeKernel", "HopperPrefillKernel"}
+                "HopperDecodeKernel", "HopperLatentKernel", "HopperPrefillKernel"}
     missing = expected - {title.split("<")[0] for title in titles.values()}
     if missing:
         bad += 1

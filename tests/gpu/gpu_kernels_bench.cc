@@ -132,16 +132,15 @@ void Decode(const Machine& machine, const Family& family) {
 }
 
 // Multi-head latent attention: with 16 heads, as on a rank of eight, and with all 128.
-void DecodeLatents(const Machine& machine) {
+void DecodeLatents(const Machine& machine, const Family& family) {
   for (const uint32_t num_heads : {16u, 128u}) {
     for (const int32_t context : {4096, 16384}) {
       const uint32_t sequences = context == 4096 ? 128 : 32;  // 576 MiB of K.
       const std::string id =
-          absl::StrCat("gpu_decode_mla_h", num_heads, "_kv", context, "_b", sequences);
+          absl::StrCat(family.prefix, "decode_mla_h", num_heads, "_kv", context, "_b", sequences);
       if (!Wanted(id)) continue;
       const AttentionBatch batch = {sequences, 1, context, num_heads, 1, 64, 576, 512};
-      const double seconds =
-          AttentionSeconds(batch, machine.multiprocessors, AttentionKernels::kSm80);
+      const double seconds = AttentionSeconds(batch, machine.multiprocessors, family.kernels);
       bench::Print({id, 1e-9 * batch.kv_bytes() / seconds, "GB/s", "copy", machine.copy_gbs});
     }
   }
@@ -319,8 +318,8 @@ int main(int argc, char** argv) {
     cuda::DecodeKinds(machine, family);
     cuda::ShortChunks(machine, family);
     cuda::Prefill(machine, family);
+    cuda::DecodeLatents(machine, family);
   }
-  cuda::DecodeLatents(machine);
   cuda::Plans(machine);
   cuda::BlockCopy(machine);
   return 0;

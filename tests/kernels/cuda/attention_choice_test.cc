@@ -18,7 +18,8 @@ namespace {
 
 constexpr HopperChoice kNone = {};
 constexpr HopperChoice kBoth = {.decode = true, .prefill = true};
-constexpr HopperChoice kAll = {.decode = true, .decode_float8 = true, .prefill = true};
+constexpr HopperChoice kAll = {
+    .decode = true, .decode_float8 = true, .prefill = true, .latent = true};
 const HopperDevice kH200 = {.present = true, .num_multiprocessors = 132, .name = "NVIDIA H200"};
 const HopperDevice kA100 = {.present = false, .num_multiprocessors = 108, .name = "NVIDIA A100"};
 
@@ -42,6 +43,8 @@ TEST(AttentionChoiceTest, DecodeAndPrefillAreDecidedApart) {
   const ProvedKernels float8[] = {{.device = "NVIDIA H200", .hopper_decode_float8 = true}};
   EXPECT_EQ(ChooseHopper(AttentionKernels::kAuto, kH200, float8),
             (HopperChoice{.decode_float8 = true}));
+  const ProvedKernels latent[] = {{.device = "NVIDIA H200", .hopper_latent = true}};
+  EXPECT_EQ(ChooseHopper(AttentionKernels::kAuto, kH200, latent), (HopperChoice{.latent = true}));
 }
 
 TEST(AttentionChoiceTest, WhatIsAskedByNameIsTaken) {
@@ -98,6 +101,15 @@ TEST(AttentionChoiceTest, AFamilyIsNamedByWhatItsKernelsTake) {
             AttentionFamily::kSm80);
   EXPECT_EQ(family(AttentionKernels::kHopper, kFp32, kFp32), AttentionFamily::kGeneric);
   EXPECT_EQ(family(AttentionKernels::kSm80, kBf16, kBf16, 16, 60), AttentionFamily::kGeneric);
+  for (const uint32_t block : {16u, 12u}) {
+    PagedAttentionParams latents = params(kBf16, kBf16, block, 576);
+    latents.kv.value_dim = 512;
+    EXPECT_EQ(FamilyOf(latents, AttentionKernels::kSm80), AttentionFamily::kLatent);
+    const AttentionFamily hopper =
+        block == 16 ? AttentionFamily::kHopper : AttentionFamily::kLatent;
+    EXPECT_EQ(FamilyOf(latents, AttentionKernels::kHopper), hopper);
+    EXPECT_EQ(FamilyOfLongItems(latents, AttentionKernels::kHopper), hopper);
+  }
   // Long items have no Hopper kernel over 8 bits.
   EXPECT_EQ(
       FamilyOfLongItems(params(kBf16, ElementType::kFloat8E4M3, 16, 64), AttentionKernels::kHopper),
@@ -155,12 +167,17 @@ TEST(AttentionChoiceTest, WhatCountsAsProvedWasFasterOnThatDevice) {
               MeanRatio(results, "decode_bf16_") > 1 && MeanRatio(results, "decode_small_") < 1)
         << kernels.device;
     EXPECT_EQ(kernels.hopper_prefill, MeanRatio(results, "prefill_bf16_") > 1) << kernels.device;
-    // The first results have no figures of 8 bits.
+    // The first results have no figures of 8 bits, and none of latents by the Hopper kernels.
     if (results.figures.count("gpu_hopper_decode_fp8_p16_kv4096_b128") != 0) {
       EXPECT_EQ(kernels.hopper_decode_float8, MeanRatio(results, "decode_fp8_", 4) > 1)
           << kernels.device;
     } else {
       EXPECT_FALSE(kernels.hopper_decode_float8) << kernels.device;
+    }
+    if (results.figures.count("gpu_hopper_decode_mla_h16_kv4096_b128") != 0) {
+      EXPECT_EQ(kernels.hopper_latent, MeanRatio(results, "decode_mla_", 4) > 1) << kernels.device;
+    } else {
+      EXPECT_FALSE(kernels.hopper_latent) << kernels.device;
     }
   }
 }

@@ -78,6 +78,7 @@ template <uint32_t kTiles>
 PAGODA_DEVICE void PinRegisters(float (&)[kTiles][4]) {}
 template <uint32_t kSteps>
 PAGODA_DEVICE void PinRegisters(uint32_t (&)[kSteps][4]) {}
+PAGODA_DEVICE uint32_t PinNumber(uint32_t number) { return number; }
 PAGODA_DEVICE void ComputeFirst(const float (&weights)[2]) {
   if (weights[0] < 0 || weights[1] < 0) emulation::ReportProblem("a sum of weights is negative");
 }
@@ -85,7 +86,7 @@ PAGODA_DEVICE void ComputeFirst(const float (&weights)[2]) {
 namespace emulation {
 
 // Starts the product of the lanes' input: in[0..5] are the matrices and whether to add.
-template <class T, uint32_t kTiles, bool kLeftInRegisters>
+template <class T, uint32_t kTiles, bool kLeftInRegisters, bool kColumnsOfRight = kLeftInRegisters>
 void StartProduct(LaneData* lanes) {
   Product product = {.to_float = [](uint16_t bits) { return ToFloat(T{bits}); },
                      .columns = kTiles * 8,
@@ -93,7 +94,7 @@ void StartProduct(LaneData* lanes) {
                      .left_in_registers = kLeftInRegisters,
                      .left = uint64_t{lanes[0].in[1]} << 32 | lanes[0].in[0],
                      .right = uint64_t{lanes[0].in[3]} << 32 | lanes[0].in[2],
-                     .right_transposed = kLeftInRegisters,
+                     .right_transposed = kColumnsOfRight,
                      .sums = {},
                      .registers = {}};
   for (uint32_t i = 0; i < kWarpLanes; ++i) {
@@ -128,6 +129,16 @@ PAGODA_DEVICE void MultiplyRegisters(float (&sums)[kTiles][4], const uint32_t (&
       .target = &sums[0][0],
       .source = left};
   emulation::Collect("MultiplyRegisters", data, emulation::StartProduct<T, kTiles, true>);
+}
+
+template <class T>
+PAGODA_DEVICE void MultiplySharedColumns(float (&sums)[16][4], uint64_t left, uint64_t right) {
+  emulation::LaneData data = {
+      .in = {static_cast<uint32_t>(left), static_cast<uint32_t>(left >> 32),
+             static_cast<uint32_t>(right), static_cast<uint32_t>(right >> 32), 1u},
+      .target = &sums[0][0]};
+  emulation::Collect("MultiplySharedColumns", data,
+                     emulation::StartProduct<T, 16, false, /*kColumnsOfRight=*/true>);
 }
 
 }  // namespace pagoda::kernels::cuda

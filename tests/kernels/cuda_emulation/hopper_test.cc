@@ -391,6 +391,15 @@ TEST(HopperEmulationTest, KernelsForHopperAreTakenWhereTheyAreFor) {
   other = good;
   other.mask.sparsity.block_tokens = 16;
   EXPECT_EQ(products(other), 0u);
+  const AttentionCase latents = {
+      .num_kv_heads = 1, .head_dim = 576, .value_dim = 512, .kernels = AttentionKernels::kHopper};
+  EXPECT_GT(products(latents), 0u);
+  other = latents;
+  other.kernels = AttentionKernels::kSm80;
+  EXPECT_EQ(products(other), 0u);
+  other = latents;
+  other.tokens_per_block = 12;
+  EXPECT_EQ(products(other), 0u);
 }
 
 }  // namespace
