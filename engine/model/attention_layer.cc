@@ -5,6 +5,8 @@
 namespace pagoda {
 namespace {
 
+using kernels::ElementType;
+
 uint32_t MostKvHeads(const ModelConfig& config) {
   uint32_t most = 0;
   for (const LayerConfig& layer : config.layers) most = std::max(most, layer.num_kv_heads);
@@ -22,27 +24,31 @@ absl::Status GroupedAttention::Resize(Backend& backend, const ModelConfig& confi
   return status;
 }
 
-const RowsView& GroupedAttention::Run(Backend& backend, const ModelConfig& config,
-                                      const LayerConfig& layer,
-                                      const ModelWeights::Attention& weights, AttentionShape shape,
-                                      const RowsView& input, const kernels::KvLayer& kv) {
-  const float eps = config.rms_norm_eps;
+RowsView GroupedAttention::Run(Backend& backend, const ModelConfig& config,
+                               const LayerConfig& layer, const ModelWeights::Attention& weights,
+                               AttentionShape shape, const RowsView& input,
+                               const kernels::KvLayer& kv, ElementType output) {
   const uint64_t queries_size = uint64_t{config.num_heads} * config.head_dim;
   const uint64_t keys_size = uint64_t{layer.num_kv_heads} * config.head_dim;
   const RowsView qkv = qkv_.view().Columns(0, queries_size + 2 * keys_size);
-  const RowsView queries = qkv.Columns(0, queries_size);
-  const RowsView keys = qkv.Columns(queries_size, keys_size);
-  const RowsView values = qkv.Columns(queries_size + keys_size, keys_size);
+  const RotationShape rotation = {.rotary = layer.rotary, .head_dim = config.head_dim};
+  const LayerHeads heads = {.queries = qkv.Columns(0, queries_size),
+                            .keys = qkv.Columns(queries_size, keys_size),
+                            .values = qkv.Columns(queries_size + keys_size, keys_size),
+                            .rotation = config.alibi ? nullptr : &rotation,
+                            .query_norm = weights.query_norm.get(),
+                            .key_norm = weights.key_norm.get(),
+                            .eps = config.rms_norm_eps,
+                            .window_index = shape.window_index};
+  const ElementType type = backend.QueryType(kv);
+  const RowsView queries =
+      type == ElementType::kFloat32 ? heads.queries : attended_.view().As(type);
   backend.Multiply(*weights.query_key_value, input, qkv);
-  if (!config.alibi) {
-    const RotationShape rotation = {.rotary = layer.rotary, .head_dim = config.head_dim};
-    backend.Rotate(rotation, weights.query_norm.get(), eps, queries);
-    backend.Rotate(rotation, weights.key_norm.get(), eps, keys);
-  }
-  backend.WriteCache(shape.window_index, keys, values, kv);
+  backend.PlaceHeads(heads, kv, queries);
   shape.sinks = weights.sinks.get();
-  backend.Attend(shape, queries, kv, attended_.view());
-  return attended_.view();
+  const RowsView attended = attended_.view().As(output);
+  backend.Attend(shape, queries, kv, attended);
+  return attended;
 }
 
 absl::Status LatentAttention::Resize(Backend& backend, const ModelConfig& config, uint64_t tokens) {
@@ -89,11 +95,10 @@ void LatentAttention::MakeQueries(Backend& backend, const ModelConfig& config,
       {queries.Columns(latent.latent_dim, queries.cols - latent.latent_dim), query_dim});
 }
 
-const RowsView& LatentAttention::Run(Backend& backend, const ModelConfig& config,
-                                     const LayerConfig& layer,
-                                     const ModelWeights::LatentAttention& weights,
-                                     const AttentionShape& shape, const RowsView& input,
-                                     const kernels::KvLayer& kv) {
+RowsView LatentAttention::Run(Backend& backend, const ModelConfig& config, const LayerConfig& layer,
+                              const ModelWeights::LatentAttention& weights,
+                              const AttentionShape& shape, const RowsView& input,
+                              const kernels::KvLayer& kv) {
   const LatentAttentionConfig& latent = *config.latent;
   MakeQueries(backend, config, layer, weights, input);
   const RowsView& keys = keys_.view();
@@ -104,12 +109,13 @@ const RowsView& LatentAttention::Run(Backend& backend, const ModelConfig& config
       {.rotary = layer.rotary, .head_dim = config.head_dim, .first_element = latent.latent_dim},
       /*norm=*/nullptr, config.rms_norm_eps, keys);
   backend.WriteCache(shape.window_index, keys, /*values=*/{}, kv);
-  backend.Attend(shape, queries_.view(), kv, latents_.view());
+  const RowsView attended = latents_.view().As(backend.FactorType(*weights.value_up.front()));
+  backend.Attend(shape, queries_.view(), kv, attended);
   products_.clear();
   for (uint32_t h = 0; h < config.num_heads; ++h) {
     products_.push_back(
         {.weights = weights.value_up[h].get(),
-         .input = latents_.view().Columns(uint64_t{h} * latent.latent_dim, latent.latent_dim),
+         .input = attended.Columns(uint64_t{h} * latent.latent_dim, latent.latent_dim),
          .output = attended_.view().Columns(uint64_t{h} * latent.value_dim, latent.value_dim)});
   }
   backend.MultiplyEach(products_);

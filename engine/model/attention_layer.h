@@ -21,15 +21,16 @@ class GroupedAttention {
   // For steps of `tokens` rows. Errors: those of Backend::Allocate.
   absl::Status Resize(Backend& backend, const ModelConfig& config, uint64_t tokens);
 
-  // Writes K and V of the rows into the cache, and attends. Returns [N][num_heads * head_dim],
-  // valid until the next call. `shape` has the window, and the slopes if the model has any.
-  const RowsView& Run(Backend& backend, const ModelConfig& config, const LayerConfig& layer,
-                      const ModelWeights::Attention& weights, AttentionShape shape,
-                      const RowsView& input, const kernels::KvLayer& kv);
+  // Writes K and V of the rows into the cache, and attends. Returns [N][num_heads * head_dim] of
+  // the type `output`, valid until the next call. `shape` has the window, and the slopes if the
+  // model has any.
+  RowsView Run(Backend& backend, const ModelConfig& config, const LayerConfig& layer,
+               const ModelWeights::Attention& weights, AttentionShape shape, const RowsView& input,
+               const kernels::KvLayer& kv, kernels::ElementType output);
 
  private:
   GrowingRows qkv_;       // [N][Q + K + K]; a layer with fewer KV heads uses the first columns.
-  GrowingRows attended_;  // [N][Q]
+  GrowingRows attended_;  // [N][Q]; queries of 16 bits before that.
 };
 
 // Multi-head latent attention (DeepSeek-AI, 2024), with the matrices to keys and values absorbed:
@@ -38,10 +39,10 @@ class LatentAttention {
  public:
   absl::Status Resize(Backend& backend, const ModelConfig& config, uint64_t tokens);
 
-  // As GroupedAttention::Run. Returns [N][num_heads * value_dim].
-  const RowsView& Run(Backend& backend, const ModelConfig& config, const LayerConfig& layer,
-                      const ModelWeights::LatentAttention& weights, const AttentionShape& shape,
-                      const RowsView& input, const kernels::KvLayer& kv);
+  // As GroupedAttention::Run. Returns [N][num_heads * value_dim] of fp32.
+  RowsView Run(Backend& backend, const ModelConfig& config, const LayerConfig& layer,
+               const ModelWeights::LatentAttention& weights, const AttentionShape& shape,
+               const RowsView& input, const kernels::KvLayer& kv);
 
  private:
   // The queries of the latent, and the rotated parts.

@@ -57,6 +57,26 @@ struct RotationShape {
   uint32_t first_element = 0;  // Of each head: the first rotated one.
 };
 
+// RMSNorm (Zhang and Sennrich, 2019), or LayerNorm (Ba et al., 2016) if there is a bias.
+struct NormShape {
+  const VectorWeights* weights = nullptr;  // [cols]
+  const VectorWeights* bias = nullptr;     // [cols], or null.
+  float eps = 0.0f;
+};
+
+// The heads of one layer, as the product of its three matrices makes them, and what becomes of
+// them before attention.
+struct LayerHeads {
+  RowsView queries;                           // [N][num_heads][head_dim]
+  RowsView keys;                              // [N][num_kv_heads][head_dim]
+  RowsView values;                            // [N][num_kv_heads][head_dim]
+  const RotationShape* rotation = nullptr;    // Of queries and keys; null: none.
+  const VectorWeights* query_norm = nullptr;  // [head_dim], before the rotation; null: none.
+  const VectorWeights* key_norm = nullptr;    // Likewise.
+  float eps = 0.0f;
+  uint32_t window_index = 0;  // In ModelInput::windows.
+};
+
 // A factor of Backend::MultiplyEach.
 struct ProductOfRows {
   const LinearWeights* weights = nullptr;
@@ -94,6 +114,22 @@ class Backend {
       absl::Span<const float> values) = 0;
   // For activations. Aligned to 64 bytes.
   virtual absl::StatusOr<FloatMemory> Allocate(uint64_t elements) = 0;
+  // The number of rows for which memory of `rows` rows should have room (RowsView::room): at least
+  // `rows`. Products of a few numbers of rows only can be cheaper.
+  virtual uint64_t RoomFor(uint64_t rows) const { return rows; }
+
+  // --- Types of rows. Rows are fp32 unless these functions say that 16 bits are better: then the
+  // next operation reads what it would round anyway. ---
+
+  // The type in which products with this matrix read their input, where the operation before them
+  // can write it: RmsNorm, LayerNorm, AddAndNorm, Gate, TakeRows and Attend.
+  virtual kernels::ElementType FactorType(const LinearWeights&) const {
+    return kernels::ElementType::kFloat32;
+  }
+  // The type in which attention over this cache reads queries that PlaceHeads writes.
+  virtual kernels::ElementType QueryType(const kernels::KvLayer&) const {
+    return kernels::ElementType::kFloat32;
+  }
 
   // --- A step ---
 
@@ -112,13 +148,30 @@ class Backend {
     for (const ProductOfRows& p : products) Multiply(*p.weights, p.input, p.output);
   }
   // Divides each row by the root of its mean square (plus eps) and multiplies it by the weights.
-  // `output` can be `input`. (Zhang and Sennrich, 2019.)
+  // `output` can be `input` if it is fp32.
   virtual void RmsNorm(const VectorWeights& weights, float eps, const RowsView& input,
                        const RowsView& output) = 0;
   // Subtracts each row's mean, divides by the root of its variance (plus eps), multiplies by the
-  // weights and adds the bias. `output` can be `input`. (Ba et al., 2016.)
+  // weights and adds the bias. `output` can be `input` if it is fp32.
   virtual void LayerNorm(const VectorWeights& weights, const VectorWeights& bias, float eps,
                          const RowsView& input, const RowsView& output) = 0;
+  // One of the two.
+  void NormRows(const NormShape& norm, const RowsView& input, const RowsView& output) {
+    if (norm.bias != nullptr) return LayerNorm(*norm.weights, *norm.bias, norm.eps, input, output);
+    RmsNorm(*norm.weights, norm.eps, input, output);
+  }
+  // sum += addend, which is normed before that if `addend_norm` is not null; then output = the norm
+  // of the sum. The addend's content is lost.
+  virtual void AddAndNorm(const NormShape* addend_norm, const RowsView& addend, const RowsView& sum,
+                          const NormShape& norm, const RowsView& output) {
+    AddNormed(addend_norm, addend, sum);
+    NormRows(norm, sum, output);
+  }
+  // The first half of that.
+  void AddNormed(const NormShape* addend_norm, const RowsView& addend, const RowsView& sum) {
+    if (addend_norm != nullptr) NormRows(*addend_norm, addend, addend);
+    Add(addend, sum);
+  }
   // Rotates the heads by their tokens' angles, in place. With `norm`, each head is first normed by
   // these weights. (Su et al., 2021.)
   virtual void Rotate(const RotationShape& shape, const VectorWeights* norm, float eps,
@@ -127,8 +180,19 @@ class Backend {
   // `values` has no data.
   virtual void WriteCache(uint32_t window_index, const RowsView& keys, const RowsView& values,
                           const kernels::KvLayer& kv) = 0;
+  // Norms and rotates queries and keys, writes keys and values into the cache, and leaves the
+  // queries in `queries`, of the type QueryType(kv). If that is fp32, `queries` is heads.queries.
+  virtual void PlaceHeads(const LayerHeads& heads, const kernels::KvLayer& kv,
+                          const RowsView& queries) {
+    if (heads.rotation != nullptr) {
+      Rotate(*heads.rotation, heads.query_norm, heads.eps, queries);
+      Rotate(*heads.rotation, heads.key_norm, heads.eps, heads.keys);
+    }
+    WriteCache(heads.window_index, heads.keys, heads.values, kv);
+  }
   // output[n] = attention of token n's queries [num_heads][head_dim] over the cache:
-  // [num_heads][value_dim]. The two do not overlap.
+  // [num_heads][value_dim]. The two do not overlap, or are the same memory if the queries have 16
+  // bits and as many columns.
   virtual void Attend(const AttentionShape& shape, const RowsView& queries,
                       const kernels::KvLayer& kv, const RowsView& output) = 0;
   // output = activation(gate) * up. The rows of gate_up have the columns of gate, then those of up.
@@ -145,7 +209,7 @@ class Backend {
   // Copies the first `count` elements of each of num_heads heads.
   virtual void CopyHeads(uint32_t num_heads, uint32_t count, const HeadsView& input,
                          const HeadsView& output) = 0;
-  // output[i] = the row rows[i] of `input`. `rows` is on the host.
+  // output[i] = the row rows[i] of `input`, of the same type. `rows` is on the host.
   virtual void TakeRows(absl::Span<const uint32_t> rows, const RowsView& input,
                         const RowsView& output) = 0;
   // The rows on the host, contiguous, after all operations so far. Valid until the next operation.

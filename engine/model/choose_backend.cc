@@ -26,7 +26,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeOnGpu(int device, ComputeType compu
   const absl::StatusOr<GpuSelfTestReport> report = gpu.self_test();
   if (!report.ok()) return report.status();
   if (absl::Status right = report->Check(); !right.ok()) return right;
-  return MakeCudaBackend({.device = device, .compute = compute, .attention = report->attention()});
+  return MakeCudaBackend({.device = device,
+                          .compute = compute,
+                          .attention = report->attention(),
+                          .fused = report->fused()});
 }
 
 }  // namespace

@@ -64,6 +64,12 @@ class ContiguousBackend final : public ForwardingBackend {
     inner().BeginStep(input, config);
   }
 
+  // With the cache write below.
+  void PlaceHeads(const LayerHeads& heads, const kernels::KvLayer& kv,
+                  const RowsView& queries) override {
+    Backend::PlaceHeads(heads, kv, queries);
+  }
+
   void WriteCache(uint32_t window_index, const RowsView& keys, const RowsView& values,
                   const kernels::KvLayer& kv) override {
     const std::vector<int64_t>& rows = input_->windows[window_index].token_slots;

@@ -32,6 +32,14 @@ class ForwardingBackend : public Backend {
     return inner_->Allocate(elements);
   }
 
+  uint64_t RoomFor(uint64_t rows) const override { return inner_->RoomFor(rows); }
+  kernels::ElementType FactorType(const LinearWeights& weights) const override {
+    return inner_->FactorType(weights);
+  }
+  kernels::ElementType QueryType(const kernels::KvLayer& kv) const override {
+    return inner_->QueryType(kv);
+  }
+
   void BeginStep(const ModelInput& input, const ModelConfig& config) override {
     inner_->BeginStep(input, config);
   }
@@ -53,6 +61,10 @@ class ForwardingBackend : public Backend {
                  const RowsView& input, const RowsView& output) override {
     inner_->LayerNorm(weights, bias, eps, input, output);
   }
+  void AddAndNorm(const NormShape* addend_norm, const RowsView& addend, const RowsView& sum,
+                  const NormShape& norm, const RowsView& output) override {
+    inner_->AddAndNorm(addend_norm, addend, sum, norm, output);
+  }
   void Rotate(const RotationShape& shape, const VectorWeights* norm, float eps,
               const RowsView& heads) override {
     inner_->Rotate(shape, norm, eps, heads);
@@ -60,6 +72,10 @@ class ForwardingBackend : public Backend {
   void WriteCache(uint32_t window_index, const RowsView& keys, const RowsView& values,
                   const kernels::KvLayer& kv) override {
     inner_->WriteCache(window_index, keys, values, kv);
+  }
+  void PlaceHeads(const LayerHeads& heads, const kernels::KvLayer& kv,
+                  const RowsView& queries) override {
+    inner_->PlaceHeads(heads, kv, queries);
   }
   void Attend(const AttentionShape& shape, const RowsView& queries, const kernels::KvLayer& kv,
               const RowsView& output) override {

@@ -1,5 +1,6 @@
 #include "engine/model/gpu_report.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -35,6 +36,12 @@ AttentionKernels KernelsOf(const GpuSelfTestReport& report, const std::string& p
     return result.family == kFamilyGeneric ? AttentionKernels::kGeneric : AttentionKernels::kSm80;
   }
   return AttentionKernels::kAuto;
+}
+
+bool Runs(const GpuSelfTestReport& report, const std::string& part) {
+  return std::any_of(report.results.begin(), report.results.end(), [&](const auto& result) {
+    return result.part == part && result.outcome == GpuOutcome::kRuns;
+  });
 }
 
 }  // namespace
@@ -91,6 +98,10 @@ absl::Status GpuSelfTestReport::Check() const {
 AttentionChoice GpuSelfTestReport::attention() const {
   return {.decode = KernelsOf(*this, kAttentionDecode),
           .prefill = KernelsOf(*this, kAttentionPrefill)};
+}
+
+FusedChoice GpuSelfTestReport::fused() const {
+  return {.rows = Runs(*this, kFusedRows), .heads = Runs(*this, kFusedHeads)};
 }
 
 std::string Describe(const GpuKernelResult& result) {

@@ -52,6 +52,15 @@ struct AttentionChoice {
   friend bool operator==(const AttentionChoice&, const AttentionChoice&) = default;
 };
 
+// The fused kernels that a backend uses. Instead of the others, it runs separate kernels.
+struct FusedChoice {
+  bool rows = true;   // Additions, norms and gates, which then leave rows of 16 bits.
+  bool heads = true;  // Norms and rotations of heads with the cache write.
+  friend bool operator==(const FusedChoice&, const FusedChoice&) = default;
+};
+inline constexpr const char* kFusedRows = "fused_rows";
+inline constexpr const char* kFusedHeads = "fused_heads";
+
 // The families of attention by name, in the order of preference between equally fast ones: the one
 // that asks least of a GPU first, the plain one last.
 inline constexpr const char* kAttentionDecode = "attention_decode";
@@ -77,6 +86,8 @@ struct GpuSelfTestReport {
 
   // kAuto for a part that was not tested, because the model has no items of that kind.
   AttentionChoice attention() const;
+  // Those that run. Those that were not tested do not.
+  FusedChoice fused() const;
 
   friend bool operator==(const GpuSelfTestReport&, const GpuSelfTestReport&) = default;
 };

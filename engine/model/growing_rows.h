@@ -15,12 +15,13 @@ class GrowingRows {
  public:
   // The rows' content is lost if they grow. Errors: those of Backend::Allocate.
   absl::Status Resize(Backend& backend, uint64_t rows, uint64_t cols) {
-    view_ = {.data = memory_.get(), .stride = cols, .rows = rows, .cols = cols};
-    if (rows * cols <= capacity_) return absl::OkStatus();
-    absl::StatusOr<FloatMemory> memory = backend.Allocate(rows * cols);
+    const uint64_t room = backend.RoomFor(rows);
+    view_ = {.data = memory_.get(), .stride = cols, .rows = rows, .cols = cols, .room = room};
+    if (room * cols <= capacity_) return absl::OkStatus();
+    absl::StatusOr<FloatMemory> memory = backend.Allocate(room * cols);
     if (!memory.ok()) return memory.status();
     memory_ = *std::move(memory);
-    capacity_ = rows * cols;
+    capacity_ = room * cols;
     view_.data = memory_.get();
     return absl::OkStatus();
   }

@@ -11,14 +11,6 @@ GateShape GateOf(const ModelConfig& config) {
           .limit = config.activation_limit};
 }
 
-// `count` rows from `first` on.
-RowsView RowsOf(const RowsView& rows, uint64_t first, uint64_t count) {
-  return {.data = rows.data + first * rows.stride,
-          .stride = rows.stride,
-          .rows = count,
-          .cols = rows.cols};
-}
-
 }  // namespace
 
 absl::Status MlpLayer::Resize(Backend& backend, const ModelConfig& config, uint64_t tokens,
@@ -38,7 +30,8 @@ void MlpLayer::Run(Backend& backend, const ModelConfig& config, const ModelWeigh
     backend.Multiply(*weights.down, gate_up, output);
     return;
   }
-  const RowsView gated = gated_.view().Columns(0, gate_up.cols / 2);
+  const RowsView gated =
+      gated_.view().As(backend.FactorType(*weights.down)).Columns(0, gate_up.cols / 2);
   backend.Gate(GateOf(config), gate_up, gated);
   backend.Multiply(*weights.down, gated, output);
 }
@@ -69,6 +62,8 @@ void ExpertsLayer::Run(Backend& backend, const ModelConfig& config,
   const absl::Span<const float> scores = backend.ToHost(scores_.view());
   if (scores.empty()) return;  // A failure, which EndStep reports.
 
+  const RowsView taken = taken_.view().As(input.type);
+  const RowsView gated = gated_.view().As(backend.FactorType(*weights.experts.front().down));
   rows_.clear();
   factors_.clear();
   up_products_.clear();
@@ -78,17 +73,17 @@ void ExpertsLayer::Run(Backend& backend, const ModelConfig& config,
     const uint64_t first = rows_.size();
     const uint64_t count = tokens.rows.size();
     up_products_.push_back({.weights = expert.gate_up.get(),
-                            .input = RowsOf(taken_.view(), first, count),
-                            .output = RowsOf(gate_up_.view(), first, count)});
+                            .input = taken.Rows(first, count),
+                            .output = gate_up_.view().Rows(first, count)});
     down_products_.push_back({.weights = expert.down.get(),
-                              .input = RowsOf(gated_.view(), first, count),
-                              .output = RowsOf(results_.view(), first, count)});
+                              .input = gated.Rows(first, count),
+                              .output = results_.view().Rows(first, count)});
     rows_.insert(rows_.end(), tokens.rows.begin(), tokens.rows.end());
     factors_.insert(factors_.end(), tokens.factors.begin(), tokens.factors.end());
   }
-  backend.TakeRows(rows_, input, taken_.view());
+  backend.TakeRows(rows_, input, taken);
   backend.MultiplyEach(up_products_);
-  backend.Gate(GateOf(config), gate_up_.view(), gated_.view());
+  backend.Gate(GateOf(config), gate_up_.view(), gated);
   backend.MultiplyEach(down_products_);
   backend.AddRows(rows_, factors_, results_.view(), output);
 }

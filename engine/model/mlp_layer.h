@@ -30,7 +30,8 @@ class MlpLayer {
 };
 
 // A mixture of experts. The router's outputs go to the host, which chooses the experts; each expert
-// then computes its own tokens only. The experts' results are added in the order of the experts.
+// then computes its own tokens only, in the order of the experts: a product can spoil the rows of
+// later ones (RowsView::room). The experts' results are added in the same order.
 // The other tokens of the step change a token's result only by the number of rows of each product
 // (matmul.h, invariant 3): in fp32 by the last bits at most, in other types by other factors too.
 class ExpertsLayer {

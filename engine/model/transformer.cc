@@ -54,6 +54,15 @@ absl::Status CheckConfig(const ModelConfig& config) {
   return absl::OkStatus();
 }
 
+// Whether logits of each token are wanted, in the order of the tokens, as in a step of decode.
+bool WantsAllRows(const ModelInput& input) {
+  if (input.logit_rows.size() != input.tokens.size()) return false;
+  for (size_t i = 0; i < input.logit_rows.size(); ++i) {
+    if (input.logit_rows[i] != i) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 struct Transformer::Activations {
@@ -135,22 +144,72 @@ absl::StatusOr<absl::Span<const float>> Transformer::Forward(
 
   backend_->BeginStep(input, config_);
   backend_->Embed(*weights_.embedding, config_.embedding_scale, a.hidden.view());
-  if (config_.embedding_norm) Norm(weights_.embedding_norm, a.hidden.view(), a.hidden.view());
-  for (size_t i = 0; i < weights_.layers.size(); ++i) {
-    Attend(config_.layers[i], weights_.layers[i], kv[i]);
-    ApplyMlp(weights_.layers[i]);
+  if (config_.embedding_norm) {
+    backend_->NormRows(Shape(weights_.embedding_norm), a.hidden.view(), a.hidden.view());
   }
-  ApplyHead(input);
+  const RowsView first = AttentionInput(weights_.layers.front());
+  backend_->NormRows(Shape(weights_.layers.front().attention_norm), a.hidden.view(), first);
+  const bool all_rows = WantsAllRows(input);
+  for (size_t i = 0; i < weights_.layers.size(); ++i) {
+    const ModelWeights::Layer& layer = weights_.layers[i];
+    Attend(config_.layers[i], layer, kv[i]);
+    AddAndNorm(layer.attention_post_norm, layer.mlp_norm, MlpInput(layer));
+    ApplyMlp(layer);
+    if (i + 1 < weights_.layers.size()) {
+      const ModelWeights::Layer& next = weights_.layers[i + 1];
+      AddAndNorm(layer.mlp_post_norm, next.attention_norm, AttentionInput(next));
+    } else if (all_rows) {
+      AddAndNorm(layer.mlp_post_norm, weights_.final_norm, HeadInput(a.normed.view()));
+    } else {
+      const NormShape post = Shape(layer.mlp_post_norm);
+      backend_->AddNormed(config_.post_norms ? &post : nullptr, a.addition.view(), a.hidden.view());
+    }
+  }
+  ApplyHead(input, all_rows);
   return backend_->EndStep(config_.final_soft_cap, a.logits.view());
 }
 
-void Transformer::Norm(const ModelWeights::Norm& weights, const RowsView& input,
-                       const RowsView& output) {
-  if (config_.layer_norms) {
-    backend_->LayerNorm(*weights.weight, *weights.bias, config_.rms_norm_eps, input, output);
-  } else {
-    backend_->RmsNorm(*weights.weight, config_.rms_norm_eps, input, output);
-  }
+NormShape Transformer::Shape(const ModelWeights::Norm& norm) const {
+  return {.weights = norm.weight.get(), .bias = norm.bias.get(), .eps = config_.rms_norm_eps};
+}
+
+// Adds `addition` to the residual stream, and norms that into `output`.
+void Transformer::AddAndNorm(const ModelWeights::Norm& post_norm, const ModelWeights::Norm& norm,
+                             const RowsView& output) {
+  Activations& a = *activations_;
+  const NormShape post = Shape(post_norm);
+  backend_->AddAndNorm(config_.post_norms ? &post : nullptr, a.addition.view(), a.hidden.view(),
+                       Shape(norm), output);
+}
+
+RowsView Transformer::AttentionInput(const ModelWeights::Layer& layer) const {
+  if (!layer.latent.has_value()) return InputOf({layer.attention.query_key_value.get()});
+  const ModelWeights::LatentAttention& latent = *layer.latent;
+  const LinearWeights* queries =
+      latent.query_down == nullptr ? latent.query_up.get() : latent.query_down.get();
+  return InputOf({queries, latent.key_down.get()});
+}
+
+RowsView Transformer::MlpInput(const ModelWeights::Layer& layer) const {
+  if (!layer.experts.has_value()) return InputOf({layer.mlp.gate_up.get()});
+  const ModelWeights::Experts& experts = *layer.experts;
+  const LinearWeights* first = experts.experts.front().gate_up.get();
+  return InputOf({experts.router.get(), first,
+                  experts.shared.has_value() ? experts.shared->gate_up.get() : first});
+}
+
+RowsView Transformer::HeadInput(const RowsView& rows) const {
+  return rows.As(backend_->FactorType(*weights_.head));
+}
+
+// The normed rows, in the type in which products with these matrices read them; fp32 if they
+// differ.
+RowsView Transformer::InputOf(std::initializer_list<const LinearWeights*> matrices) const {
+  const kernels::ElementType type = backend_->FactorType(**matrices.begin());
+  const bool same = std::all_of(matrices.begin(), matrices.end(), [&](const LinearWeights* matrix) {
+    return backend_->FactorType(*matrix) == type;
+  });
+  return activations_->normed.view().As(same ? type : kernels::ElementType::kFloat32);
 }
 
 void Transformer::Attend(const LayerConfig& layer, const ModelWeights::Layer& weights,
@@ -163,38 +222,36 @@ void Transformer::Attend(const LayerConfig& layer, const ModelWeights::Layer& we
       .scale = config_.query_scale,
       .soft_cap = config_.attention_soft_cap,
       .alibi_slopes = weights_.alibi_slopes.get()};
-  Norm(weights.attention_norm, a.hidden.view(), a.normed.view());
-  const RowsView& attended =
+  const RowsView input = AttentionInput(weights);
+  const kernels::ElementType output = backend_->FactorType(*weights.attention_output);
+  const RowsView attended =
       weights.latent.has_value()
-          ? a.latent.Run(*backend_, config_, layer, *weights.latent, shape, a.normed.view(), kv)
-          : a.attention.Run(*backend_, config_, layer, weights.attention, shape, a.normed.view(),
-                            kv);
+          ? a.latent.Run(*backend_, config_, layer, *weights.latent, shape, input, kv)
+          : a.attention.Run(*backend_, config_, layer, weights.attention, shape, input, kv, output);
   backend_->Multiply(*weights.attention_output, attended, a.addition.view());
-  if (config_.post_norms) {
-    Norm(weights.attention_post_norm, a.addition.view(), a.addition.view());
-  }
-  backend_->Add(a.addition.view(), a.hidden.view());
 }
 
 void Transformer::ApplyMlp(const ModelWeights::Layer& weights) {
   Activations& a = *activations_;
-  Norm(weights.mlp_norm, a.hidden.view(), a.normed.view());
+  const RowsView input = MlpInput(weights);
   if (weights.experts.has_value()) {
-    a.experts.Run(*backend_, config_, *weights.experts, a.normed.view(), a.addition.view());
+    a.experts.Run(*backend_, config_, *weights.experts, input, a.addition.view());
   } else {
-    a.mlp.Run(*backend_, config_, weights.mlp, a.normed.view(), a.addition.view());
+    a.mlp.Run(*backend_, config_, weights.mlp, input, a.addition.view());
   }
-  if (config_.post_norms) Norm(weights.mlp_post_norm, a.addition.view(), a.addition.view());
-  backend_->Add(a.addition.view(), a.hidden.view());
 }
 
-// Rows without wanted logits end here.
-void Transformer::ApplyHead(const ModelInput& input) {
+// Rows without wanted logits end here. `normed`: the normed rows are all rows, in their order.
+void Transformer::ApplyHead(const ModelInput& input, bool normed) {
   if (input.logit_rows.empty()) return;
   Activations& a = *activations_;
-  backend_->TakeRows(input.logit_rows, a.hidden.view(), a.last.view());
-  Norm(weights_.final_norm, a.last.view(), a.last.view());
-  backend_->Multiply(*weights_.head, a.last.view(), a.logits.view());
+  RowsView rows = HeadInput(a.normed.view());
+  if (!normed) {
+    backend_->TakeRows(input.logit_rows, a.hidden.view(), a.last.view());
+    rows = HeadInput(a.normed.view().Rows(0, input.logit_rows.size()));
+    backend_->NormRows(Shape(weights_.final_norm), a.last.view(), rows);
+  }
+  backend_->Multiply(*weights_.head, rows, a.logits.view());
 }
 
 }  // namespace pagoda

@@ -4,6 +4,7 @@
 #ifndef PAGODA_ENGINE_MODEL_TRANSFORMER_H_
 #define PAGODA_ENGINE_MODEL_TRANSFORMER_H_
 
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -58,11 +59,18 @@ class Transformer {
   Transformer(ModelConfig config, Checkpoint checkpoint, std::unique_ptr<Backend> backend,
               ModelWeights weights);
 
-  void Norm(const ModelWeights::Norm& weights, const RowsView& input, const RowsView& output);
+  NormShape Shape(const ModelWeights::Norm& norm) const;
+  void AddAndNorm(const ModelWeights::Norm& post_norm, const ModelWeights::Norm& norm,
+                  const RowsView& output);
+  // The normed rows, as the next products read them.
+  RowsView AttentionInput(const ModelWeights::Layer& layer) const;
+  RowsView MlpInput(const ModelWeights::Layer& layer) const;
+  RowsView HeadInput(const RowsView& rows) const;
+  RowsView InputOf(std::initializer_list<const LinearWeights*> matrices) const;
   void Attend(const LayerConfig& layer, const ModelWeights::Layer& weights,
               const kernels::KvLayer& kv);
   void ApplyMlp(const ModelWeights::Layer& weights);
-  void ApplyHead(const ModelInput& input);
+  void ApplyHead(const ModelInput& input, bool normed);
 
   const ModelConfig config_;
   const std::vector<WindowSize> windows_;

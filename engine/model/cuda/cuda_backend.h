@@ -22,6 +22,7 @@ struct CudaBackendOptions {
   int device = 0;  // Numbered as in this process.
   ComputeType compute = ComputeType::kAuto;
   AttentionChoice attention;  // From GpuSelfTestReport::attention.
+  FusedChoice fused;          // From GpuSelfTestReport::fused.
 };
 
 // The needs of an engine that the self-test covers.

@@ -1,6 +1,7 @@
 #include "engine/model/cuda/device_backend.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,7 +10,9 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "engine/model/cuda/device_weights.h"
+#include "engine/model/cuda/fused_kernels.h"
 #include "engine/model/cuda/row_kernels.h"
+#include "engine/model/cuda/step_angles.h"
 #include "engine/model/cuda/step_upload.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cache.h"
@@ -50,6 +53,10 @@ const float* ValuesOf(const VectorWeights& weights) {
   return static_cast<const DeviceVector&>(weights).values->as<float>();
 }
 
+const float* ValuesOrNull(const VectorWeights* weights) {
+  return weights == nullptr ? nullptr : ValuesOf(*weights);
+}
+
 bool IsOf16Bits(ElementType type) {
   return type == ElementType::kFloat16 || type == ElementType::kBFloat16;
 }
@@ -57,17 +64,17 @@ bool IsOf16Bits(ElementType type) {
 class DeviceBackend : public Backend {
  public:
   DeviceBackend(std::unique_ptr<ComputeDevice> device, std::unique_ptr<DeviceProducts> products,
-                ComputeType compute, const AttentionChoice& attention)
+                ComputeType compute, const AttentionChoice& attention, const FusedChoice& fused)
       : compute_(compute),
         attention_(attention),
+        fused_(fused),
         device_(std::move(device)),
         products_(std::move(products)),
         weights_(device_.get()),
         step_(device_.get()),
-        frequencies_(device_.get(), MemorySide::kDevice),
-        angles_(device_.get(), MemorySide::kDevice),
+        angles_(device_.get(), &weights_),
         workspace_(device_.get(), MemorySide::kDevice),
-        rounded_(device_.get(), MemorySide::kDevice),
+        converted_(device_.get(), MemorySide::kDevice),
         logits_(device_.get(), MemorySide::kPinned),
         read_back_(device_.get(), MemorySide::kPinned),
         pinned_lists_(device_.get(), MemorySide::kPinned),
@@ -131,11 +138,27 @@ class DeviceBackend : public Backend {
     });
   }
 
+  // Each number of rows costs cuBLASLt's choice of an algorithm, and often the load of its code. So
+  // products have few: up to 8 powers of two, then multiples of 8 or of about a sixteenth.
+  uint64_t RoomFor(uint64_t rows) const override {
+    const uint64_t power = std::bit_ceil(rows);
+    if (rows <= 8) return rows == 0 ? 0 : power;
+    const uint64_t step = std::max<uint64_t>(8, power / 16);
+    return (rows + step - 1) / step * step;
+  }
+
+  ElementType FactorType(const LinearWeights& weights) const override {
+    return fused_.rows ? static_cast<const DeviceLinear&>(weights).type : ElementType::kFloat32;
+  }
+  ElementType QueryType(const kernels::KvLayer& kv) const override {
+    return fused_.heads && IsOf16Bits(kv.type) ? kv.type : ElementType::kFloat32;
+  }
+
   void BeginStep(const ModelInput& input, const ModelConfig& config) override {
     input_ = &input;
     status_ = device_->MakeCurrent();
     Keep("upload", [&] { return step_.Upload(input, config); });
-    Keep("angles", [&] { return MakeAngles(config); });
+    Keep("angles", [&] { return angles_.Make(input, step_.positions(), config); });
     uint64_t workspace_bytes = 0;
     for (const StepUpload::Plan& plan : step_.plans()) {
       workspace_bytes =
@@ -156,22 +179,21 @@ class DeviceBackend : public Backend {
   void Multiply(const LinearWeights& weights, const RowsView& input,
                 const RowsView& output) override {
     const auto& linear = static_cast<const DeviceLinear&>(weights);
-    DeviceProduct product = {.type = linear.type,
-                             .rows = input.rows,
-                             .inputs = linear.inputs(),
-                             .outputs = linear.outputs(),
-                             .input = input.data,
-                             .input_stride = input.stride,
-                             .weights = linear.matrix->data(),
-                             .output = output.data,
-                             .output_stride = output.stride};
-    if (linear.type != ElementType::kFloat32) {
-      product.input = Rounded(linear.type, input);
-      product.input_stride = input.cols;
-    }
+    const RowsView factors = Converted(linear.type, input);
+    const uint64_t padded = RoomFor(input.rows);
+    const bool has_room = std::min(factors.room, output.room) >= padded;
+    const DeviceProduct product = {
+        .type = linear.type,
+        .rows = has_room ? padded : input.rows,
+        .inputs = linear.inputs(),
+        .outputs = linear.outputs(),
+        .input = factors.data,
+        .input_stride = factors.stride,
+        .weights = linear.matrix->data(),
+        .bias = linear.bias == nullptr ? nullptr : linear.bias->as<float>(),
+        .output = output.data,
+        .output_stride = output.stride};
     Keep("product", [&] { return products_->Multiply(product, device_->stream()); });
-    if (linear.bias == nullptr) return;
-    Run("bias", [&] { return LaunchAddBias(linear.bias->as<float>(), output, device_->stream()); });
   }
 
   void RmsNorm(const VectorWeights& weights, float eps, const RowsView& input,
@@ -188,16 +210,53 @@ class DeviceBackend : public Backend {
     });
   }
 
+  void AddAndNorm(const NormShape* addend_norm, const RowsView& addend, const RowsView& sum,
+                  const NormShape& norm, const RowsView& output) override {
+    // LayerNorm has no fused kernel.
+    if (!fused_.rows || norm.bias != nullptr) {
+      return Backend::AddAndNorm(addend_norm, addend, sum, norm, output);
+    }
+    Run("addition and norm", [&] {
+      return LaunchAddNorm(
+          {.addend_norm = addend_norm == nullptr ? nullptr : ValuesOf(*addend_norm->weights),
+           .addend_eps = addend_norm == nullptr ? 0.0f : addend_norm->eps,
+           .norm = ValuesOf(*norm.weights),
+           .eps = norm.eps,
+           .addend = addend,
+           .sum = sum,
+           .output = output},
+          device_->stream());
+    });
+  }
+
   void Rotate(const RotationShape& shape, const VectorWeights* norm, float eps,
               const RowsView& heads) override {
-    const Rotary& rotary = rotaries_[shape.rotary];
     Run("rotation", [&] {
-      return LaunchRotate({.head_dim = shape.head_dim,
-                           .first_element = shape.first_element,
-                           .neighbours = rotary.config.pairs == RotaryConfig::Pairs::kNeighbours},
-                          rotary.angles, norm == nullptr ? nullptr : ValuesOf(*norm), eps, heads,
-                          device_->stream());
+      return LaunchRotate(angles_.RotationOf(shape), angles_.angles(shape), ValuesOrNull(norm), eps,
+                          heads, device_->stream());
     });
+  }
+
+  void PlaceHeads(const LayerHeads& heads, const kernels::KvLayer& kv,
+                  const RowsView& queries) override {
+    if (!status_.ok()) return;
+    // Scales are fitted before anything is written.
+    if (!fused_.heads || IsFloat8(kv.type)) return Backend::PlaceHeads(heads, kv, queries);
+    PlaceHeadsArgs args = {.rotation = {.head_dim = kv.head_dim},
+                           .query_norm = ValuesOrNull(heads.query_norm),
+                           .key_norm = ValuesOrNull(heads.key_norm),
+                           .eps = heads.eps,
+                           .queries = heads.queries,
+                           .keys = heads.keys,
+                           .values = heads.values,
+                           .placed = queries,
+                           .token_slots = step_.token_slots(heads.window_index).data(),
+                           .kv = kv};
+    if (heads.rotation != nullptr) {
+      args.rotation = angles_.RotationOf(*heads.rotation);
+      args.angles = angles_.angles(*heads.rotation);
+    }
+    Run("heads", [&] { return LaunchPlaceHeads(args, device_->stream()); });
   }
 
   void WriteCache(uint32_t window_index, const RowsView& keys, const RowsView& values,
@@ -216,41 +275,26 @@ class DeviceBackend : public Backend {
               const RowsView& output) override {
     if (!status_.ok()) return;
     const StepUpload::Plan& plan = PlanFor(shape.window_index, kv.num_kv_heads);
-    kernels::PagedAttentionParams params = {
-        .query = queries.data,
-        .output = output.data,
-        .query_token_stride = queries.stride,
-        .output_token_stride = output.stride,
+    // Over 8 bits too: the fast kernels take queries of 16 bits only.
+    const ElementType type = IsFloat8(kv.type) ? ElementType::kBFloat16 : kv.type;
+    const AttentionRows rows = AttentionRowsOf(type, queries, output);
+    const kernels::PagedAttentionParams params = {
+        .query = rows.queries.data,
+        .output = rows.output.data,
+        .query_type = type,
+        .query_token_stride = rows.queries.stride,
+        .output_token_stride = rows.output.stride,
         .num_heads = shape.num_heads,
         .scale = shape.scale,
         .soft_cap = shape.soft_cap,
-        .alibi_slopes = shape.alibi_slopes == nullptr ? nullptr : ValuesOf(*shape.alibi_slopes),
-        .sink_logits = shape.sinks == nullptr ? nullptr : ValuesOf(*shape.sinks),
+        .alibi_slopes = ValuesOrNull(shape.alibi_slopes),
+        .sink_logits = ValuesOrNull(shape.sinks),
         .mask = plan.mask,
         .query_starts = step_.query_starts(),
         .context_lengths = step_.context_lengths(),
         .block_tables = step_.block_tables(shape.window_index),
         .block_table_stride = input_->windows[shape.window_index].block_table_stride,
         .kv = kv};
-    // Over 8 bits too: the fast kernels take queries of 16 bits only.
-    const ElementType type = IsFloat8(kv.type) ? ElementType::kBFloat16 : kv.type;
-    const bool rounds = IsOf16Bits(type);
-    if (rounds) {
-      // The outputs overwrite the queries, unless they are shorter: then they are behind them, at a
-      // multiple of 16 bytes.
-      const uint64_t elements = queries.rows * queries.cols;
-      const uint64_t first_output = (elements + 7) / 8 * 8;
-      const bool apart = output.cols != queries.cols;
-      params.query =
-          Rounded(type, queries, apart ? first_output - elements + output.rows * output.cols : 0);
-      params.output = const_cast<void*>(params.query);
-      if (apart && params.output != nullptr) {
-        params.output = static_cast<std::byte*>(params.output) + first_output * ElementBytes(type);
-      }
-      params.query_type = type;
-      params.query_token_stride = queries.cols;
-      params.output_token_stride = output.cols;
-    }
     Keep("paged attention", [&] {
       return kernels::cuda::PagedAttention(params, {.stream = device_->stream(),
                                                     .plan = step_.Encoded(plan),
@@ -260,9 +304,12 @@ class DeviceBackend : public Backend {
                                                     .kernels = attention_.decode,
                                                     .long_kernels = attention_.prefill});
     });
-    if (!rounds) return;
-    Run("attention's output",
-        [&] { return LaunchWiden(type, params.output, output, device_->stream()); });
+    if (output.type == type) return;
+    Run("attention's output", [&] {
+      return type == ElementType::kFloat32
+                 ? LaunchRound(output.type, rows.output, output.data, device_->stream())
+                 : LaunchWiden(rows.output, output, device_->stream());
+    });
   }
 
   void Gate(const GateShape& shape, const RowsView& gate_up, const RowsView& output) override {
@@ -364,13 +411,56 @@ class DeviceBackend : public Backend {
     if (status_.ok()) status_ = kernels::cuda::StatusOf(operation, launch());
   }
 
-  // The rows rounded to 16 bits, contiguous, with room for more elements behind them. Valid until
-  // the next call. Null after a failure.
-  void* Rounded(ElementType type, const RowsView& rows, uint64_t more = 0) {
-    const uint64_t elements = rows.rows * rows.cols + more;
-    Keep("rounding", [&] { return rounded_.Grow(elements * ElementBytes(type)); });
-    Run("rounding", [&] { return LaunchRound(type, rows, rounded_.data(), device_->stream()); });
-    return status_.ok() ? rounded_.data() : nullptr;
+  // The rows in this type: they themselves, or contiguous rows that are valid until the next call.
+  RowsView Converted(ElementType type, const RowsView& rows) {
+    if (rows.type == type) return rows;
+    const uint64_t room = RoomFor(rows.rows);
+    Keep("rounding", [&] { return converted_.Grow(room * rows.cols * ElementBytes(type)); });
+    const RowsView converted = {.data = converted_.as<float>(),
+                                .stride = rows.cols,
+                                .rows = rows.rows,
+                                .cols = rows.cols,
+                                .room = room,
+                                .type = type};
+    Run("rounding", [&] {
+      return rows.type == ElementType::kFloat32
+                 ? LaunchRound(type, rows, converted.data, device_->stream())
+                 : LaunchWiden(rows, converted, device_->stream());
+    });
+    return converted;
+  }
+
+  // Queries and outputs in attention's type.
+  struct AttentionRows {
+    RowsView queries;
+    RowsView output;
+  };
+
+  // They themselves, or rows in converted_, of which the queries are converted.
+  AttentionRows AttentionRowsOf(ElementType type, const RowsView& queries, const RowsView& output) {
+    AttentionRows rows = {queries, output};
+    const auto contiguous = [&](const RowsView& like, uint64_t offset_bytes) {
+      return RowsView{.data = reinterpret_cast<float*>(converted_.data() + offset_bytes),
+                      .stride = like.cols,
+                      .rows = like.rows,
+                      .cols = like.cols,
+                      .type = type};
+    };
+    const auto bytes_of = [&](const RowsView& like) {
+      return like.type == type ? 0 : (like.rows * like.cols * ElementBytes(type) + 15) / 16 * 16;
+    };
+    // Outputs overwrite converted queries of the same size.
+    const uint64_t behind =
+        output.cols == queries.cols && queries.type != type ? 0 : bytes_of(queries);
+    const uint64_t bytes = std::max(bytes_of(queries), behind + bytes_of(output));
+    Keep("rounding", [&] { return converted_.Grow(bytes); });
+    if (!status_.ok()) return rows;
+    if (output.type != type) rows.output = contiguous(output, behind);
+    if (queries.type == type) return rows;
+    rows.queries = contiguous(queries, 0);
+    Run("rounding",
+        [&] { return LaunchRound(type, queries, converted_.data(), device_->stream()); });
+    return rows;
   }
 
   absl::Status WaitForAll() {
@@ -406,80 +496,6 @@ class DeviceBackend : public Backend {
     return device_->Copy(device_lists_.data(), pinned_lists_.data(), bytes);
   }
 
-  // A rotary embedding and its angles of the step.
-  struct Rotary {
-    RotaryConfig config;
-    uint32_t half_dim = 0;
-    uint64_t first_frequency = 0;  // In frequencies_; those of RotaryRange::kLong come behind.
-    AnglesView angles;
-  };
-
-  // The angles of all rotary embeddings, one after the other: [cosines, sines][N][half_dim].
-  absl::Status MakeAngles(const ModelConfig& config) {
-    absl::Status status;
-    if (!has_frequencies_) status = BringFrequencies(config);
-    uint64_t half_dims = 0;
-    for (const Rotary& rotary : rotaries_) half_dims += rotary.half_dim;
-    const uint64_t tokens = input_->tokens.size();
-    if (status.ok()) status = angles_.Grow(2 * half_dims * tokens * sizeof(float));
-    float* next = angles_.as<float>();
-    for (Rotary& rotary : rotaries_) {
-      if (!status.ok()) return status;
-      rotary.angles = {
-          .cosines = next, .sines = next + tokens * rotary.half_dim, .half_dim = rotary.half_dim};
-      next += 2 * tokens * rotary.half_dim;
-      status = MakeAnglesOf(rotary);
-    }
-    return status;
-  }
-
-  // A launch for each run of tokens of one range; without LongRoPE there is one run.
-  absl::Status MakeAnglesOf(const Rotary& rotary) {
-    const std::vector<RotaryRange>& ranges = input_->rotary_ranges;
-    const uint64_t tokens = input_->tokens.size();
-    absl::Status status;
-    for (uint64_t begin = 0, end = 0; begin < tokens && status.ok(); begin = end) {
-      end = tokens;
-      bool is_long = false;
-      if (!ranges.empty()) {
-        const auto first = ranges.begin() + static_cast<std::ptrdiff_t>(begin);
-        is_long = *first == RotaryRange::kLong;
-        const auto other = [&](RotaryRange range) { return range != *first; };
-        end = static_cast<uint64_t>(std::find_if(first, ranges.end(), other) - ranges.begin());
-      }
-      AnglesView angles = rotary.angles;
-      angles.cosines += begin * rotary.half_dim;
-      angles.sines += begin * rotary.half_dim;
-      status = kernels::cuda::StatusOf(
-          "angles", LaunchAngles(step_.positions().data() + begin, end - begin,
-                                 frequencies_.as<float>() + rotary.first_frequency +
-                                     (is_long ? rotary.half_dim : 0),
-                                 rotary.config.attention_factor, angles, device_->stream()));
-    }
-    return status;
-  }
-
-  // Called once.
-  absl::Status BringFrequencies(const ModelConfig& config) {
-    std::vector<float> all;
-    rotaries_.clear();
-    for (const RotaryConfig& rotary : config.rotaries) {
-      const std::vector<float> frequencies = RotaryFrequencies(rotary, config.head_dim);
-      rotaries_.push_back({.config = rotary,
-                           .half_dim = static_cast<uint32_t>(frequencies.size()),
-                           .first_frequency = all.size(),
-                           .angles = {}});
-      all.insert(all.end(), frequencies.begin(), frequencies.end());
-      const std::vector<float> others =
-          RotaryFrequencies(rotary, config.head_dim, RotaryRange::kLong);
-      all.insert(all.end(), others.begin(), others.end());
-    }
-    const absl::Status status =
-        all.empty() ? absl::OkStatus() : weights_.FloatsInto(all, frequencies_);
-    has_frequencies_ = status.ok();
-    return status;
-  }
-
   const StepUpload::Plan& PlanFor(uint32_t window_index, uint32_t num_kv_heads) const {
     const auto plan = std::find_if(step_.plans().begin(), step_.plans().end(), [&](const auto& p) {
       return p.window_index == window_index && p.num_kv_heads == num_kv_heads;
@@ -490,6 +506,7 @@ class DeviceBackend : public Backend {
 
   const ComputeType compute_;
   const AttentionChoice attention_;
+  const FusedChoice fused_;
   const std::unique_ptr<ComputeDevice> device_;  // Before everything in its memory.
   const std::unique_ptr<DeviceProducts> products_;
   WeightUpload weights_;
@@ -497,13 +514,10 @@ class DeviceBackend : public Backend {
 
   // Kept from step to step.
   StepUpload step_;
-  DeviceBuffer frequencies_;
-  bool has_frequencies_ = false;
-  DeviceBuffer angles_;
+  StepAngles angles_;
   DeviceBuffer workspace_;  // For attention.
-  DeviceBuffer rounded_;
+  DeviceBuffer converted_;
   DeviceBuffer logits_;
-  std::vector<Rotary> rotaries_;
   DeviceBuffer read_back_;
   DeviceBuffer pinned_lists_;  // See UploadLists.
   DeviceBuffer device_lists_;
@@ -518,9 +532,10 @@ class DeviceBackend : public Backend {
 
 std::unique_ptr<Backend> MakeDeviceBackend(std::unique_ptr<ComputeDevice> device,
                                            std::unique_ptr<DeviceProducts> products,
-                                           ComputeType compute, const AttentionChoice& attention) {
-  return std::make_unique<DeviceBackend>(std::move(device), std::move(products), compute,
-                                         attention);
+                                           ComputeType compute, const AttentionChoice& attention,
+                                           const FusedChoice& fused) {
+  return std::make_unique<DeviceBackend>(std::move(device), std::move(products), compute, attention,
+                                         fused);
 }
 
 }  // namespace pagoda::cuda

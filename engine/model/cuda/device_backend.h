@@ -15,12 +15,13 @@ namespace pagoda::cuda {
 
 // KV pools, weights and activations are in the device's memory. Everything is in the order of its
 // one stream. The logits are copied to pinned memory. Over 16-bit pools, queries are rounded to the
-// pool's type, so that attention runs on tensor cores. `compute` and `attention`: see
-// CudaBackendOptions. REQUIRES: the device runs the kernels of `attention`.
+// pool's type, so that attention runs on tensor cores. `compute`, `attention` and `fused`: see
+// CudaBackendOptions. REQUIRES: the device runs the kernels of `attention` and `fused`.
 std::unique_ptr<Backend> MakeDeviceBackend(std::unique_ptr<ComputeDevice> device,
                                            std::unique_ptr<DeviceProducts> products,
                                            ComputeType compute,
-                                           const AttentionChoice& attention = {});
+                                           const AttentionChoice& attention = {},
+                                           const FusedChoice& fused = {});
 
 }  // namespace pagoda::cuda
 

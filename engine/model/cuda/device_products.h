@@ -10,8 +10,8 @@
 
 namespace pagoda::cuda {
 
-// output[r][o] = sum over i of input[r][i] * weights[o][i], with sums in fp32. All in device
-// memory.
+// output[r][o] = bias[o] + sum over i of input[r][i] * weights[o][i], with sums in fp32. All in
+// device memory.
 struct DeviceProduct {
   // The type of input and weights: fp16, bf16, or fp32, whose products are full fp32 without fewer
   // digits.
@@ -22,6 +22,7 @@ struct DeviceProduct {
   const void* input = nullptr;    // [rows][input_stride]
   uint64_t input_stride = 0;      // In elements, at least `inputs`.
   const void* weights = nullptr;  // [outputs][inputs]
+  const float* bias = nullptr;    // [outputs], or null.
   float* output = nullptr;        // [rows][output_stride], does not overlap the others.
   uint64_t output_stride = 0;     // In elements, at least `outputs`.
 };

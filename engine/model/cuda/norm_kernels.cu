@@ -2,20 +2,12 @@
 // head.
 #include "engine/model/cuda/row_access.h"
 #include "engine/model/cuda/row_kernels.h"
+#include "engine/model/cuda/row_sums.h"
 
 namespace pagoda::cuda {
 namespace {
 
-using kernels::cuda::LoadShared;
-using kernels::cuda::SharedBase;
-using kernels::cuda::StoreShared;
 using kernels::cuda::SumOfWarp;
-using kernels::cuda::SyncThreads;
-
-PAGODA_DEVICE float NormFactor(float sum_of_squares, uint64_t count, float eps) {
-  const float mean = sum_of_squares / static_cast<float>(count);
-  return 1.0f / kernels::cuda::SquareRoot(mean + eps);
-}
 
 template <uint32_t kWidth>
 struct RmsNormKernel {
@@ -32,13 +24,12 @@ struct RmsNormKernel {
 
   static PAGODA_DEVICE void Run(const Args& args) {
     for (uint64_t row = BlockIndex(); row < args.input.rows; row += GridBlocks()) {
-      Norm(args, args.input.data + row * args.input.stride,
-           args.output.data + row * args.output.stride);
+      Norm(args, args.input.data + row * args.input.stride, row);
     }
   }
 
   // Each thread writes only elements that it alone has read, so that `output` can be `input`.
-  static PAGODA_DEVICE void Norm(const Args& args, const float* input, float* output) {
+  static PAGODA_DEVICE void Norm(const Args& args, const float* input, uint64_t row) {
     const uint64_t cols = args.input.cols;
     float sum = 0;
     for (uint64_t i = ThreadIndex() * kWidth; i < cols; i += kThreads * kWidth) {
@@ -46,28 +37,14 @@ struct RmsNormKernel {
 #pragma unroll
       for (const float value : piece.values) sum += value * value;
     }
-    const float factor = NormFactor(SumOfBlock(sum), cols, args.eps);
+    const float factor = NormFactor(SumOfBlock<kWarps>(sum), cols, args.eps);
     for (uint64_t i = ThreadIndex() * kWidth; i < cols; i += kThreads * kWidth) {
       Piece<kWidth> piece = LoadPiece<kWidth>(input + i);
       const Piece<kWidth> weights = LoadPiece<kWidth>(args.weights + i);
 #pragma unroll
       for (uint32_t k = 0; k < kWidth; ++k) piece.values[k] *= factor * weights.values[k];
-      StorePiece<kWidth>(output + i, piece);
+      StoreInRow<kWidth>(args.output, row, i, piece);
     }
-  }
-
-  // All threads get the same bits.
-  static PAGODA_DEVICE float SumOfBlock(float value) {
-    const float of_warp = SumOfWarp(value);
-    SyncThreads();  // The sum of the previous row has been read.
-    if (LaneIndex() == 0) StoreShared(SharedBase() + WarpIndex() * sizeof(float), of_warp);
-    SyncThreads();
-    float sum = 0;
-#pragma unroll
-    for (uint32_t warp = 0; warp < kWarps; ++warp) {
-      sum += LoadShared<float>(SharedBase() + warp * sizeof(float));
-    }
-    return sum;
   }
 };
 
@@ -81,10 +58,10 @@ int LaunchRmsNormBy(const float* weights, float eps, const RowsView& input, cons
 
 // One thread block norms a row, each thread with the same elements in all passes.
 struct LayerNormKernel {
-  using Sums = RmsNormKernel<1>;
-  static constexpr uint32_t kThreads = Sums::kThreads;
+  static constexpr uint32_t kWarps = 4;
+  static constexpr uint32_t kThreads = kWarps * kWarpThreads;
   static constexpr uint32_t kMinBlocks = 1;
-  static constexpr uint32_t kSharedBytes = Sums::kSharedBytes;
+  static constexpr uint32_t kSharedBytes = kWarps * sizeof(float);
   struct Args {
     const float* weights;
     const float* bias;
@@ -97,17 +74,17 @@ struct LayerNormKernel {
     const uint64_t cols = args.input.cols;
     for (uint64_t row = BlockIndex(); row < args.input.rows; row += GridBlocks()) {
       const float* const input = args.input.data + row * args.input.stride;
-      float* const output = args.output.data + row * args.output.stride;
       float sum = 0;
       for (uint64_t i = ThreadIndex(); i < cols; i += kThreads) sum += input[i];
-      const float mean = Sums::SumOfBlock(sum) / static_cast<float>(cols);
+      const float mean = SumOfBlock<kWarps>(sum) / static_cast<float>(cols);
       float squares = 0;
       for (uint64_t i = ThreadIndex(); i < cols; i += kThreads) {
         squares += (input[i] - mean) * (input[i] - mean);
       }
-      const float factor = NormFactor(Sums::SumOfBlock(squares), cols, args.eps);
+      const float factor = NormFactor(SumOfBlock<kWarps>(squares), cols, args.eps);
       for (uint64_t i = ThreadIndex(); i < cols; i += kThreads) {
-        output[i] = (input[i] - mean) * factor * args.weights[i] + args.bias[i];
+        StoreInRow<1>(args.output, row, i,
+                      {{(input[i] - mean) * factor * args.weights[i] + args.bias[i]}});
       }
     }
   }

@@ -78,13 +78,33 @@ PAGODA_DEVICE void StorePieceOf(T* to, const Piece<kWidth>& piece) {
   }
 }
 
+// Rounds to the rows' type: fp32, fp16 or bf16.
+template <uint32_t kWidth>
+PAGODA_DEVICE void StoreInRow(const RowsView& rows, uint64_t row, uint64_t col,
+                              const Piece<kWidth>& piece) {
+  const uint64_t at = row * rows.stride + col;
+  switch (rows.type) {
+    case kernels::ElementType::kFloat16:
+      return StorePieceOf<kernels::Half, kWidth>(reinterpret_cast<kernels::Half*>(rows.data) + at,
+                                                 piece);
+    case kernels::ElementType::kBFloat16:
+      return StorePieceOf<kernels::BFloat16, kWidth>(
+          reinterpret_cast<kernels::BFloat16*>(rows.data) + at, piece);
+    default:
+      StorePiece<kWidth>(rows.data + at, piece);
+  }
+}
+
 // Whether each of the rows can be accessed four elements at a time, aligned and without a rest.
 inline bool IsWide(std::initializer_list<RowsView> all) {
-  uint64_t bits = 0;
+  constexpr uint64_t kWidth = 4;
+  bool wide = true;
   for (const RowsView& rows : all) {
-    bits |= reinterpret_cast<uintptr_t>(rows.data) | (rows.stride | rows.cols) * sizeof(float);
+    const uint64_t access = kWidth * kernels::ElementBytes(rows.type);
+    wide = wide && reinterpret_cast<uintptr_t>(rows.data) % access == 0 &&
+           (rows.stride | rows.cols) % kWidth == 0;
   }
-  return bits % sizeof(Vector16) == 0;
+  return wide;
 }
 
 // A kernel that handles each element independently. `Op` is a type with

@@ -2,8 +2,10 @@
 // asynchronous on a stream and allocate nothing. Each returns 0 or CUDA's error. A result's bits
 // depend only on its own row: sums have a fixed order, whatever the grid.
 //
-// Each thread accesses 16 bytes at a time in rows whose pointers and strides are multiples of 16
-// bytes and whose number of columns is a multiple of 4. In other rows it accesses 4 bytes.
+// Rows are of fp32, except where a function says that they can be of any type: then also of fp16 or
+// bf16, to which it rounds to nearest, ties to even. Each thread accesses 4 elements at a time in
+// rows whose pointers and strides are multiples of 4 elements and whose number of columns is one.
+// In other rows it accesses single elements.
 #ifndef PAGODA_ENGINE_MODEL_CUDA_ROW_KERNELS_H_
 #define PAGODA_ENGINE_MODEL_CUDA_ROW_KERNELS_H_
 
@@ -23,12 +25,13 @@ int LaunchEmbed(kernels::ElementType type, const void* table, const uint32_t* to
                 const RowsView& output, Stream stream);
 
 // Divides each row by the root of its mean square (plus eps) and multiplies it by the weights
-// [cols]. `output` can be `input`.
+// [cols]. `output` is of any type, and can be `input` if it is fp32.
 int LaunchRmsNorm(const float* weights, float eps, const RowsView& input, const RowsView& output,
                   Stream stream);
 
 // Subtracts each row's mean, divides by the root of its variance (plus eps), multiplies by the
-// weights [cols] and adds the bias [cols]. `output` can be `input`.
+// weights [cols] and adds the bias [cols]. `output` is of any type, and can be `input` if it is
+// fp32.
 int LaunchLayerNorm(const float* weights, const float* bias, float eps, const RowsView& input,
                     const RowsView& output, Stream stream);
 
@@ -53,7 +56,7 @@ int LaunchRotate(const HeadRotation& rotation, const AnglesView& angles, const f
                  float eps, const RowsView& heads, Stream stream);
 
 // output = activation(gate) * up. The rows of gate_up have output.cols columns of gate, then those
-// of up. kClampedSilu has `alpha` and `limit` (Backend::Gate).
+// of up. kClampedSilu has `alpha` and `limit` (Backend::Gate). `output` is of any type.
 enum class GateKind : uint8_t { kSilu, kGeluTanh, kClampedSilu };
 struct GateArgs {
   GateKind kind = GateKind::kSilu;
@@ -92,7 +95,7 @@ int LaunchAdd(const RowsView& addend, const RowsView& sum, Stream stream);
 int LaunchAddBias(const float* bias, const RowsView& rows, Stream stream);
 
 // output[i] = the row indices[i] of `input`. The indices, in host memory, are read before the call
-// returns. A launch takes kMostTakenRows of them.
+// returns. A launch takes kMostTakenRows of them. Both are of any type, but the same.
 inline constexpr uint32_t kMostTakenRows = 512;
 int LaunchTakeRows(const uint32_t* indices, const RowsView& input, const RowsView& output,
                    Stream stream);
@@ -101,10 +104,9 @@ int LaunchTakeRows(const uint32_t* indices, const RowsView& input, const RowsVie
 int LaunchSoftCap(float cap, const RowsView& rows, Stream stream);
 
 // LaunchRound rounds to fp16 or bf16, [rows][cols] contiguous, to nearest, ties to even.
-// LaunchWiden is the inverse.
+// LaunchWiden is the inverse, from rows of 16 bits; into rows of 16 bits it converts.
 int LaunchRound(kernels::ElementType type, const RowsView& rows, void* rounded, Stream stream);
-int LaunchWiden(kernels::ElementType type, const void* rounded, const RowsView& rows,
-                Stream stream);
+int LaunchWiden(const RowsView& rounded, const RowsView& rows, Stream stream);
 
 }  // namespace pagoda::cuda
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/model/cuda/self_test_attention.h"
 #include "engine/model/cuda/self_test_cache.h"
+#include "engine/model/cuda/self_test_fused.h"
 #include "engine/model/cuda/self_test_layers.h"
 #include "engine/model/cuda/self_test_model_layers.h"
 
@@ -44,7 +45,7 @@ GpuSelfTestReport RunSelfTest(ComputeDevice& device, DeviceProducts& products,
   for (std::vector<SelfTestItem>& some :
        std::array{AttentionItems(request, kernels), CacheItems(request, kernels),
                   ProductItems(request, products), LayerItems(request, kernels),
-                  ModelLayerItems(request, kernels)}) {
+                  ModelLayerItems(request, kernels), FusedItems(request, kernels)}) {
     std::move(some.begin(), some.end(), std::back_inserter(items));
   }
   GpuSelfTestReport report{.device = device.description(), .results = {}};

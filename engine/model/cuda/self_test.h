@@ -9,6 +9,7 @@
 #include "engine/model/cuda/compute_device.h"
 #include "engine/model/cuda/cuda_backend.h"
 #include "engine/model/cuda/device_products.h"
+#include "engine/model/cuda/fused_kernels.h"
 #include "engine/model/cuda/row_kernels.h"
 #include "engine/model/gpu_report.h"
 #include "kernels/cuda/attention.h"
@@ -44,6 +45,8 @@ struct TestedKernels {
   decltype(&LaunchSoftCap) soft_cap = LaunchSoftCap;
   decltype(&LaunchRound) round = LaunchRound;
   decltype(&LaunchWiden) widen = LaunchWiden;
+  decltype(&LaunchAddNorm) add_norm = LaunchAddNorm;
+  decltype(&LaunchPlaceHeads) place_heads = LaunchPlaceHeads;
 };
 
 // Runs the test and chooses (GpuSelfTestReport::Choose). The report has the families that fail, and
@@ -62,12 +65,16 @@ struct TestedKernels {
 //   cache_write, block_copy portable. 0: each byte, also of fp8's scales, some of which are raised.
 //                           With K only if the model has it. The engine's steps do not use
 //                           block_copy.
-//   products_bf16, _fp16, _fp32           cublaslt. 1e-4. fp64. Those of request.compute.
+//   products_bf16, _fp16, _fp32           cublaslt. 1e-4. fp64. Those of request.compute, with and
+//                           without a bias.
 //   embedding, norm, gate, rows, row_lists, rounding  portable. 2e-5 (rounding 0). fp64.
 //   rotary                  portable. 1e-4. fp64. The model's rotated elements, pairs and factors;
 //                           left out with ALiBi.
 //   layer_norm, clamped_gate, gelu, head_copy  portable. 2e-5 (head_copy 0). fp64. Each only if the
 //                           model needs it.
+//   fused_rows, fused_heads  portable. 2e-5, 1e-4, beyond the rounding to 16 bits. fp64. Without
+//                           them an engine runs the separate kernels. fused_heads: only for pools
+//                           of K and V of fp32, fp16 and bf16.
 // REQUIRES: request.config is from LoadModelConfig; tokens_per_block > 0.
 GpuSelfTestReport RunSelfTest(ComputeDevice& device, DeviceProducts& products,
                               const GpuSelfTestRequest& request, const GpuTestObserver& observer,

@@ -30,8 +30,10 @@ std::vector<T> RoundedTo(std::vector<float>& numbers) {
   return rounded;
 }
 
+enum class Adds : uint8_t { kNothing, kBias };
+
 double ErrorOfProduct(TestBed& bed, DeviceProducts& products, ElementType type, uint64_t rows,
-                      uint64_t inputs, uint64_t outputs) {
+                      uint64_t inputs, uint64_t outputs, Adds adds) {
   TestNumbers numbers(static_cast<uint32_t>(rows));
   std::vector<float> input = numbers.Many(rows * inputs, 1);
   std::vector<float> weights = numbers.Many(outputs * inputs, 1);
@@ -45,8 +47,11 @@ double ErrorOfProduct(TestBed& bed, DeviceProducts& products, ElementType type, 
     product.input = bed.Bring(RoundedTo<T>(input));
     product.weights = bed.Bring(RoundedTo<T>(weights));
   });
+  const std::vector<float> bias = numbers.Many(outputs, 2);
+  if (adds == Adds::kBias) product.bias = bed.Bring(bias);
   std::vector<double> expected(rows * outputs);
   for (uint64_t i = 0; i < expected.size(); ++i) {
+    if (adds == Adds::kBias) expected[i] = bias[i % outputs];
     for (uint64_t k = 0; k < inputs; ++k) {
       expected[i] += double{input[i / outputs * inputs + k]} * weights[i % outputs * inputs + k];
     }
@@ -146,9 +151,9 @@ double ErrorOfRounding(TestBed& bed, const TestedKernels& kernels, ElementType t
   std::vector<float> numbers = TestNumbers(8).Many(kTestRows * cols, 3);
   const RowsView input = BringRows(bed, numbers, cols);
   const RowsView output = BringRows(bed, std::vector<float>(numbers.size(), std::nanf("")), cols);
-  auto* const rounded = bed.Allocate<uint16_t>(numbers.size());
-  bed.Run("rounding", [&] { return kernels.round(type, input, rounded, bed.stream()); });
-  bed.Run("widening", [&] { return kernels.widen(type, rounded, output, bed.stream()); });
+  const RowsView rounded = EmptyRows(bed, kTestRows, cols).As(type);
+  bed.Run("rounding", [&] { return kernels.round(type, input, rounded.data, bed.stream()); });
+  bed.Run("widening", [&] { return kernels.widen(rounded, output, bed.stream()); });
   kernels::VisitElementType(type, [&]<class T>() { RoundedTo<T>(numbers); });
   return NumberError(TakeRowsOf(bed, output), Doubles(numbers));
 }
@@ -175,15 +180,16 @@ std::vector<SelfTestItem> ProductItems(const GpuSelfTestRequest& request,
                                        DeviceProducts& products) {
   std::vector<SelfTestItem> items;
   for (const auto& [type, part] : FactorTypes(request.compute)) {
-    items.push_back({.part = part,
-                     .family = "cublaslt",
-                     .tolerance = kProductTolerance,
-                     .test = [&products, type = type](TestBed& bed) {
-                       // A decode step, and a chunk of a prompt.
-                       return Measured{
-                           .error = std::max(ErrorOfProduct(bed, products, type, 1, 128, 96),
-                                             ErrorOfProduct(bed, products, type, 40, 192, 64))};
-                     }});
+    items.push_back(
+        {.part = part,
+         .family = "cublaslt",
+         .tolerance = kProductTolerance,
+         .test = [&products, type = type](TestBed& bed) {
+           // A decode step, and a chunk of a prompt.
+           return Measured{
+               .error = std::max(ErrorOfProduct(bed, products, type, 1, 128, 96, Adds::kBias),
+                                 ErrorOfProduct(bed, products, type, 40, 192, 64, Adds::kNothing))};
+         }});
   }
   return items;
 }

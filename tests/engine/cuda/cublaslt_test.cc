@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "engine/model/cuda/cublaslt_library.h"
 #include "engine/model/cuda/cublaslt_products.h"
 #include "kernels/numeric.h"
@@ -65,19 +66,34 @@ class CublasLtProductsTest : public testing::Test {
     };
     const DeviceArray<T> input(random(product.rows * product.input_stride));
     const DeviceArray<T> weights(random(product.outputs * product.inputs));
+    std::vector<float> numbers_of_bias(product.outputs);
+    for (float& number : numbers_of_bias) number = numbers(random_);
+    const DeviceArray<float> bias(numbers_of_bias);
     const std::vector<float> before(product.rows * product.output_stride, 7.0f);
     const DeviceArray<float> actual(before), expected(before);
     product.type = type;
     product.input = input.data();
     product.weights = weights.data();
-    product.output = actual.data();
-    const absl::Status status = products_->Multiply(product, nullptr);
-    ASSERT_TRUE(status.ok()) << status;
-    product.output = expected.data();
-    ASSERT_TRUE(HostProducts().Multiply(product, nullptr).ok());
-    for (uint64_t i = 0; i < before.size(); ++i) {
-      ASSERT_NEAR(actual.Get()[i], expected.Get()[i], 1e-5) << i;
+    for (float* added : {static_cast<float*>(nullptr), bias.data()}) {
+      product.bias = added;
+      product.output = actual.data();
+      const absl::Status status = products_->Multiply(product, nullptr);
+      ASSERT_TRUE(status.ok()) << status;
+      product.output = expected.data();
+      ASSERT_TRUE(HostProducts().Multiply(product, nullptr).ok());
+      for (uint64_t i = 0; i < before.size(); ++i) {
+        ASSERT_NEAR(actual.Get()[i], expected.Get()[i], 1e-5) << i;
+      }
     }
+  }
+
+  // A function of the fake library.
+  template <class Function>
+  static Function* Of(const char* name) {
+    void* const library = dlopen("libcublasLt.so.13", RTLD_NOW);
+    auto* const function = reinterpret_cast<Function*>(dlsym(library, name));
+    PAGODA_CHECK(function != nullptr, "the library is that of fake_cublaslt/");
+    return function;
   }
 
   std::mt19937 random_{1};
@@ -103,10 +119,8 @@ TEST_F(CublasLtProductsTest, AreThoseOfPlainLoops) {
 
 // The library is asked once for each kind of product.
 TEST_F(CublasLtProductsTest, KeepWhatTheyHaveChosen) {
-  void* const library = dlopen("libcublasLt.so.13", RTLD_NOW);
-  const auto heuristics =
-      reinterpret_cast<uint64_t (*)()>(dlsym(library, "fakeCublasLtHeuristics"));
-  ASSERT_NE(heuristics, nullptr) << "this is not the library of fake_cublaslt/";
+  const auto heuristics = Of<uint64_t()>("fakeCublasLtHeuristics");
+  const auto descriptions = Of<uint64_t()>("fakeCublasLtDescriptions");
   const DeviceArray<float> numbers(std::vector<float>(64, 1.0f)), output(64);
   DeviceProduct product = {.rows = 2,
                            .inputs = 4,
@@ -117,14 +131,48 @@ TEST_F(CublasLtProductsTest, KeepWhatTheyHaveChosen) {
                            .output = output.data(),
                            .output_stride = 4};
   const uint64_t before = heuristics();
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(products_->Multiply(product, nullptr).ok());
+  ASSERT_TRUE(products_->Multiply(product, nullptr).ok());
+  const uint64_t described = descriptions();
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(products_->Multiply(product, nullptr).ok());
   EXPECT_EQ(heuristics(), before + 1);
+  EXPECT_EQ(descriptions(), described) << "a known kind of product needs no new description";
   product.rows = 3;
   ASSERT_TRUE(products_->Multiply(product, nullptr).ok());
   // Another address, with a smaller alignment.
   product.output += 1;
   ASSERT_TRUE(products_->Multiply(product, nullptr).ok());
   EXPECT_EQ(heuristics(), before + 3);
+}
+
+// Two products of one kind can have different biases.
+TEST_F(CublasLtProductsTest, AddTheBiasOfTheCall) {
+  const DeviceArray<float> ones(std::vector<float>(16, 1.0f)), output(8);
+  const DeviceArray<float> biases(std::vector<float>(64, 0.0f));
+  const DeviceArray<float> others(std::vector<float>(64, 5.0f));
+  DeviceProduct product = {.rows = 2,
+                           .inputs = 4,
+                           .outputs = 4,
+                           .input = ones.data(),
+                           .input_stride = 4,
+                           .weights = ones.data(),
+                           .bias = biases.data(),
+                           .output = output.data(),
+                           .output_stride = 4};
+  ASSERT_TRUE(products_->Multiply(product, nullptr).ok());
+  EXPECT_EQ(output.Get(), std::vector<float>(8, 4.0f));
+  product.bias = others.data();
+  ASSERT_TRUE(products_->Multiply(product, nullptr).ok());
+  EXPECT_EQ(output.Get(), std::vector<float>(8, 9.0f));
+}
+
+// Where the library has no algorithm for it, a kernel adds the bias.
+TEST_F(CublasLtProductsTest, AddABiasThatTheLibraryDoesNotAdd) {
+  const auto refuse = Of<void(bool)>("fakeCublasLtRefuseBiases");
+  refuse(true);
+  ExpectTheSame<BFloat16>(
+      ElementType::kBFloat16,
+      {.rows = 3, .inputs = 5, .outputs = 7, .input_stride = 5, .output_stride = 9});
+  refuse(false);
 }
 
 TEST(CublasLtErrorsTest, NoMemoryForTheWorkspaceIsOutOfMemory) {

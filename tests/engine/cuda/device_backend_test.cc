@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "tests/engine/golden.h"
 #include "tests/engine/model_runner.h"
 #include "tests/kernels/cuda_emulation/emulator.h"
+#include "tests/kernels/cuda_emulation/launch_count.h"
 
 namespace pagoda::cuda {
 namespace {
@@ -23,12 +26,13 @@ using ::testing::HasSubstr;
 
 absl::StatusOr<std::unique_ptr<Transformer>> Load(EmulatedDevice::State* state, const char* name,
                                                   ComputeType compute = ComputeType::kFloat32,
-                                                  const AttentionChoice& attention = {}) {
+                                                  const AttentionChoice& attention = {},
+                                                  const FusedChoice& fused = {}) {
   const std::string dir = GoldenDir(name);
   return Transformer::Create(
       *LoadModelConfig(dir), *Checkpoint::Open(dir),
       MakeDeviceBackend(std::make_unique<EmulatedDevice>(state), std::make_unique<HostProducts>(),
-                        compute, attention));
+                        compute, attention, fused));
 }
 
 // The logits of the last of some tokens. Their KV is not used afterwards.
@@ -97,6 +101,38 @@ TEST(DeviceBackendTest, RunsTheKernelsOfAttentionThatAreAskedFor) {
   EXPECT_EQ(products({.decode = kHopper, .prefill = kSm80}), 0u);
   EXPECT_EQ(products({.decode = kSm80, .prefill = kSm80}), 0u);
   EXPECT_EQ(products({}), 0u) << "nothing is proved";
+}
+
+// The same numbers are rounded to bf16 in both, so they differ by the order of sums only.
+TEST(DeviceBackendTest, SeparateKernelsComputeWhatFusedOnesDo) {
+  using kernels::cuda::emulation::CountLaunches;
+  const std::vector<TokenId> tokens = {3, 141, 59, 26, 5, 35, 89, 79, 32};
+  for (const char* name : {kUntiedModel, "qwen2_tiny", "gemma2_tiny", "phi3_tiny", "bloom_tiny"}) {
+    SCOPED_TRACE(name);
+    std::vector<std::vector<float>> logits;
+    std::vector<uint64_t> launches;
+    for (const FusedChoice& fused :
+         {FusedChoice{.rows = false, .heads = false}, FusedChoice{.rows = true, .heads = false},
+          FusedChoice{.rows = false, .heads = true}, FusedChoice{}}) {
+      EmulatedDevice::State state;
+      const auto model = *Load(&state, name, ComputeType::kBFloat16, {}, fused);
+      const uint64_t before = CountLaunches();
+      const auto step = Step(*model, tokens, kernels::ElementType::kBFloat16);
+      ASSERT_TRUE(step.ok()) << step.status();
+      launches.push_back(CountLaunches() - before);
+      logits.push_back(*step);
+    }
+    for (size_t i = 1; i < logits.size(); ++i) {
+      EXPECT_LT(launches[i], launches[0]) << i;
+      double errors = 0, squares = 0;
+      for (size_t t = 0; t < logits[0].size(); ++t) {
+        errors += std::pow(double{logits[i][t]} - logits[0][t], 2);
+        squares += std::pow(double{logits[0][t]}, 2);
+      }
+      EXPECT_LT(std::sqrt(errors / squares), 3e-3) << i;
+    }
+    EXPECT_LT(launches[3], std::min(launches[1], launches[2]));
+  }
 }
 
 // Weights exist once; a head that is tied to the embedding is not a second copy.

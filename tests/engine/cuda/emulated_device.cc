@@ -35,7 +35,7 @@ void MultiplyAs(const DeviceProduct& product) {
       for (uint64_t i = 0; i < product.inputs; ++i) {
         sums[i % 8] += row[i] * kernels::ToFloat(weights[o * product.inputs + i]);
       }
-      float sum = 0;
+      float sum = product.bias == nullptr ? 0 : product.bias[o];
       for (const float part : sums) sum += part;
       product.output[r * product.output_stride + o] = sum;
     }

@@ -105,14 +105,14 @@ struct CountedModel {
 class LaunchCountTest : public testing::TestWithParam<CountedModel> {};
 
 INSTANTIATE_TEST_SUITE_P(Models, LaunchCountTest,
-                         testing::Values(CountedModel{kUntiedModel, ElementType::kBFloat16, 20, 8},
-                                         CountedModel{"llama3_tiny", ElementType::kBFloat16, 20, 8},
-                                         CountedModel{"qwen2_tiny", ElementType::kBFloat16, 21, 8},
-                                         CountedModel{"gemma2_tiny", ElementType::kBFloat16, 22, 9},
-                                         CountedModel{"phi3_tiny", ElementType::kBFloat16, 20, 8},
-                                         CountedModel{"bloom_tiny", ElementType::kBFloat16, 22, 8},
-                                         CountedModel{kTinyModel, ElementType::kFloat32, 18, 8},
-                                         CountedModel{kTinyModel, ElementType::kFloat8E4M3, 21, 8}),
+                         testing::Values(CountedModel{kUntiedModel, ElementType::kBFloat16, 10, 6},
+                                         CountedModel{"llama3_tiny", ElementType::kBFloat16, 10, 6},
+                                         CountedModel{"qwen2_tiny", ElementType::kBFloat16, 10, 6},
+                                         CountedModel{"gemma2_tiny", ElementType::kBFloat16, 10, 7},
+                                         CountedModel{"phi3_tiny", ElementType::kBFloat16, 10, 6},
+                                         CountedModel{"bloom_tiny", ElementType::kBFloat16, 13, 6},
+                                         CountedModel{kTinyModel, ElementType::kFloat32, 11, 6},
+                                         CountedModel{kTinyModel, ElementType::kFloat8E4M3, 14, 6}),
                          [](const auto& model) {
                            return std::string(model.param.name) +
                                   std::to_string(int(model.param.kv_type));

@@ -278,7 +278,12 @@ void ExpectRoundedAndBack(ElementType type, const Rows& rows, const Rows& back) 
     const float number = rows.before(i / view.cols, i % view.cols);
     ASSERT_EQ(actual[i].bits, FromFloat<T>(number).bits) << number;
   }
-  ASSERT_EQ(LaunchWiden(type, rounded.data(), back.view(), nullptr), 0);
+  const RowsView view_of_rounded = {.data = reinterpret_cast<float*>(rounded.data()),
+                                    .stride = view.cols,
+                                    .rows = view.rows,
+                                    .cols = view.cols,
+                                    .type = type};
+  ASSERT_EQ(LaunchWiden(view_of_rounded, back.view(), nullptr), 0);
   back.Expect([&](uint64_t r, uint64_t c) { return ToFloat(FromFloat<T>(rows.before(r, c))); }, 0);
 }
 

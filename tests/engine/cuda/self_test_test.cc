@@ -98,7 +98,7 @@ TEST_F(SelfTestTest, AllThatTheEngineRunsIsRight) {
     }
     for (const char* part : {"attention_decode", "attention_prefill", "cache_write", "block_copy",
                              "products_bf16", "products_fp16", "products_fp32", "embedding", "norm",
-                             "rotary", "gate", "rows", "row_lists", "rounding"}) {
+                             "rotary", "gate", "rows", "row_lists", "rounding", "fused_rows"}) {
       int runs = 0;
       for (const GpuKernelResult& result : report.results) {
         runs += result.part == part && result.outcome == GpuOutcome::kRuns ? 1 : 0;
@@ -206,7 +206,9 @@ TEST_F(SelfTestTest, AKernelThatDoesNothingIsWrong) {
   kernels.gate = [](const GateArgs&, const RowsView&, const RowsView&, Stream) { return 0; };
   kernels.add = [](const RowsView&, const RowsView&, Stream) { return 0; };
   kernels.add_rows = [](const AddendLists&, const RowsView&, const RowsView&, Stream) { return 0; };
-  kernels.widen = [](ElementType, const void*, const RowsView&, Stream) { return 0; };
+  kernels.widen = [](const RowsView&, const RowsView&, Stream) { return 0; };
+  kernels.add_norm = [](const AddNormArgs&, Stream) { return 0; };
+  kernels.place_heads = [](const PlaceHeadsArgs&, Stream) { return 0; };
   class Nothing : public DeviceProducts {
    public:
     std::string name() const override { return "nothing"; }

@@ -24,6 +24,8 @@ struct Description {
   cudaDataType_t scale;
   int32_t transpose_a = CUBLAS_OP_N;
   int32_t transpose_b = CUBLAS_OP_N;
+  int32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const float* bias = nullptr;
 };
 struct Layout {
   cudaDataType_t type;
@@ -87,6 +89,8 @@ struct Algorithm {
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 
 uint64_t heuristics = 0;
+uint64_t descriptions = 0;
+bool refuses_biases = false;
 
 }  // namespace
 
@@ -94,6 +98,10 @@ extern "C" {
 
 // How often an algorithm was asked for.
 uint64_t fakeCublasLtHeuristics() { return heuristics; }
+// How many descriptions of operations and layouts were made.
+uint64_t fakeCublasLtDescriptions() { return descriptions; }
+// From now on, whether there is an algorithm that adds a bias.
+void fakeCublasLtRefuseBiases(bool refuse) { refuses_biases = refuse; }
 
 size_t cublasLtGetVersion() { return 130002; }
 const char* cublasLtGetStatusName(cublasStatus_t status) {
@@ -110,6 +118,7 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
+  ++descriptions;
   *made = As<cublasLtMatmulDescOpaque_t>(new Description{.compute = compute, .scale = scale});
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -120,18 +129,30 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, size_t bytes) {
-  if (description == nullptr || bytes != sizeof(int32_t)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (description == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
   Description& held = *As<Description>(description);
-  if (attribute != CUBLASLT_MATMUL_DESC_TRANSA && attribute != CUBLASLT_MATMUL_DESC_TRANSB) {
-    return CUBLAS_STATUS_NOT_SUPPORTED;
+  const auto set = [&](auto& field) {
+    if (bytes != sizeof(field)) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(&field, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return set(held.transpose_a);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      return set(held.transpose_b);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      return set(held.epilogue);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      return set(held.bias);
+    default:
+      return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  std::memcpy(attribute == CUBLASLT_MATMUL_DESC_TRANSA ? &held.transpose_a : &held.transpose_b,
-              value, bytes);
-  return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType type,
                                           uint64_t rows, uint64_t cols, int64_t leading_dimension) {
+  ++descriptions;
   *made = As<cublasLtMatrixLayoutOpaque_t>(new Layout{type, rows, cols, leading_dimension});
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -175,6 +196,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                sizes)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  const int32_t epilogue = As<Description>(operation)->epilogue;
+  if (epilogue != CUBLASLT_EPILOGUE_DEFAULT && epilogue != CUBLASLT_EPILOGUE_BIAS) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  if (epilogue == CUBLASLT_EPILOGUE_BIAS && refuses_biases) return CUBLAS_STATUS_NOT_SUPPORTED;
   // What is not said is 256 bytes, which not every product has.
   const auto alignment = [&](int attribute) {
     const std::map<int, uint32_t>& said = As<Preference>(preference)->alignments;
@@ -210,7 +236,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   if (!SizesOf(held, a_layout, b_layout, d_layout, sizes) || chosen.m != sizes.m ||
       chosen.n != sizes.n || chosen.k != sizes.k || !IsAligned(a_data, chosen.alignment_a) ||
       !IsAligned(b_data, chosen.alignment_b) || !IsAligned(d_data, chosen.alignment_d) ||
-      c_data != d_data || workspace == nullptr || workspace_bytes == 0) {
+      (held.epilogue == CUBLASLT_EPILOGUE_BIAS && held.bias == nullptr) || c_data != d_data ||
+      workspace == nullptr || workspace_bytes == 0) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const float factor = *static_cast<const float*>(alpha);
@@ -226,7 +253,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                ElementOf(b_layout, b_data, b_turned ? col : i, b_turned ? i : col);
       }
       float& target = output[row + col * static_cast<uint64_t>(d_layout.leading_dimension)];
-      target = factor * sum + (before == 0 ? 0 : before * target);
+      const float bias = held.epilogue == CUBLASLT_EPILOGUE_BIAS ? held.bias[row] : 0;
+      target = factor * sum + (before == 0 ? 0 : before * target) + bias;
     }
   }
   return CUBLAS_STATUS_SUCCESS;

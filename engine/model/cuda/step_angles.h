@@ -1,0 +1,64 @@
+#ifndef PAGODA_ENGINE_MODEL_CUDA_STEP_ANGLES_H_
+#define PAGODA_ENGINE_MODEL_CUDA_STEP_ANGLES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/checkpoint/model_config.h"
+#include "engine/model/backend.h"
+#include "engine/model/cuda/compute_device.h"
+#include "engine/model/cuda/device_weights.h"
+#include "engine/model/cuda/row_kernels.h"
+#include "engine/model/model_input.h"
+
+namespace pagoda::cuda {
+
+// The angles of a step's positions, for each of the model's rotary embeddings. Memory is kept from
+// step to step. Thread-compatible.
+class StepAngles {
+ public:
+  // Both outlive this.
+  StepAngles(ComputeDevice* device, WeightUpload* weights)
+      : device_(*device),
+        weights_(*weights),
+        frequencies_(device, MemorySide::kDevice),
+        memory_(device, MemorySide::kDevice) {}
+
+  // In the stream's order. `positions` are the input's, in device memory. The configuration is the
+  // same in all calls. Errors: OUT_OF_MEMORY; INTERNAL.
+  absl::Status Make(const ModelInput& input, absl::Span<const int32_t> positions,
+                    const ModelConfig& config);
+
+  // REQUIRES: the shape's rotary embedding is one of the model's. Valid until the next Make.
+  const AnglesView& angles(const RotationShape& shape) const {
+    return rotaries_[shape.rotary].angles;
+  }
+  HeadRotation RotationOf(const RotationShape& shape) const;
+
+ private:
+  // [cosines, sines][N][half_dim]
+  struct Rotary {
+    RotaryConfig config;
+    uint32_t half_dim = 0;
+    uint64_t first_frequency = 0;  // In frequencies_; those of RotaryRange::kLong come behind.
+    AnglesView angles;
+  };
+
+  // Called once.
+  absl::Status BringFrequencies(const ModelConfig& config);
+  absl::Status MakeOf(const Rotary& rotary, const std::vector<RotaryRange>& ranges,
+                      absl::Span<const int32_t> positions);
+
+  ComputeDevice& device_;
+  WeightUpload& weights_;
+  DeviceBuffer frequencies_;
+  bool has_frequencies_ = false;
+  DeviceBuffer memory_;
+  std::vector<Rotary> rotaries_;
+};
+
+}  // namespace pagoda::cuda
+
+#endif  // PAGODA_ENGINE_MODEL_CUDA_STEP_ANGLES_H_
