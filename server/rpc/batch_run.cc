@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "base/error.h"
+#include "google/protobuf/arena.h"
+#include "google/protobuf/repeated_field.h"
 #include "wire/errors.h"
 #include "wire/operations.h"
 #include "wire/results.h"
@@ -21,37 +24,49 @@ absl::StatusOr<Operation> Decode(const v1::Operation& proto) {
   return OperationFromProto(proto);
 }
 
-using TokenIds = google::protobuf::RepeatedField<uint32_t>;
-
-// Prompts from this length on are hashed as they lie in memory: serialized again, 7,000 tokens would
-// take 12 to 30 us.
+// Prompts from this length on are hashed as they lie in memory: serialized again, 7,000 tokens
+// would take 12 to 30 us.
 constexpr int kLongPrompt = 256;
 
-// The prompt of the operation, if it is long. nullptr: it is not, or there is none.
-TokenIds* LongPrompt(v1::Operation& operation) {
-  TokenIds* tokens = nullptr;
-  if (operation.has_add_sequence()) {
-    tokens = operation.mutable_add_sequence()->mutable_tokens();
-  } else if (operation.has_match_prefix()) {
-    tokens = operation.mutable_match_prefix()->mutable_tokens();
-  } else if (operation.has_query_capacity()) {
-    tokens = operation.mutable_query_capacity()->mutable_tokens();
+// The prompt of an operation that opens a sequence or asks about a prompt; nullptr for others.
+const google::protobuf::RepeatedField<uint32_t>* PromptOf(const v1::Operation& operation) {
+  switch (operation.operation_case()) {
+    case v1::Operation::kAddSequence:
+      return &operation.add_sequence().tokens();
+    case v1::Operation::kMatchPrefix:
+      return &operation.match_prefix().tokens();
+    case v1::Operation::kQueryCapacity:
+      return &operation.query_capacity().tokens();
+    default:
+      return nullptr;
   }
-  return tokens != nullptr && tokens->size() >= kLongPrompt ? tokens : nullptr;
 }
 
-// Tells the batch from others under the same retry_id. Equal batches have equal fingerprints, however
-// their bytes came.
+bool HasLongPrompt(const v1::Operation& operation) {
+  const auto* prompt = PromptOf(operation);
+  return prompt != nullptr && prompt->size() >= kLongPrompt;
+}
+
+void ClearPrompt(v1::Operation& operation) {
+  if (operation.has_add_sequence()) operation.mutable_add_sequence()->clear_tokens();
+  if (operation.has_match_prefix()) operation.mutable_match_prefix()->clear_tokens();
+  if (operation.has_query_capacity()) operation.mutable_query_capacity()->clear_tokens();
+}
+
+// Tells a batch from others under the same retry_id. It does not depend on how the bytes of the
+// batch were made.
 uint64_t FingerprintOf(const v1::Batch& batch) {
+  if (absl::c_none_of(batch.operations(), HasLongPrompt)) {
+    return absl::HashOf(batch.SerializeAsString());
+  }
   google::protobuf::Arena arena;
   auto* rest = google::protobuf::Arena::CreateMessage<v1::Batch>(&arena);
   *rest = batch;
   uint64_t prompts = 0;
   for (v1::Operation& operation : *rest->mutable_operations()) {
-    if (TokenIds* tokens = LongPrompt(operation)) {
-      prompts = absl::HashOf(prompts, absl::MakeConstSpan(*tokens));
-      tokens->Clear();
-    }
+    if (!HasLongPrompt(operation)) continue;
+    prompts = absl::HashOf(prompts, absl::MakeConstSpan(*PromptOf(operation)));
+    ClearPrompt(operation);
   }
   return absl::HashOf(prompts, rest->SerializeAsString());
 }

@@ -127,6 +127,36 @@ TEST_F(BatchRunTest, ABatchSentAgainIsNotRunAgain) {
   EXPECT_EQ(allocated() - before, 2u);
 }
 
+TEST_F(BatchRunTest, ALongPromptIsToldFromAnyOther) {
+  const auto match = [](uint32_t changed, uint32_t value, const std::string& salt = "") {
+    v1::Operation operation;
+    for (uint32_t i = 0; i < 300; ++i) {
+      operation.mutable_match_prefix()->add_tokens(i == changed ? value : i);
+    }
+    operation.mutable_match_prefix()->mutable_namespace_()->set_cache_salt(salt);
+    return operation;
+  };
+  const auto capacity = [](int tokens) {
+    v1::Operation operation;
+    for (int i = 0; i < tokens; ++i) operation.mutable_query_capacity()->add_tokens(7);
+    return operation;
+  };
+  const auto reason = [this](const std::vector<v1::Operation>& operations) {
+    return ReasonOf(StartFor(session_, operations, {}, 9)->status);
+  };
+  const std::vector<v1::Operation> sent = {match(0, 0), AllocateOp(1), capacity(300)};
+  EXPECT_EQ(reason(sent), Reason::kNone);
+  EXPECT_EQ(reason(sent), Reason::kNone);
+  EXPECT_EQ(reason({match(0, 1), AllocateOp(1), capacity(300)}), Reason::kInvalidArgument);
+  EXPECT_EQ(reason({match(299, 1), AllocateOp(1), capacity(300)}), Reason::kInvalidArgument);
+  EXPECT_EQ(reason({match(0, 0, "x"), AllocateOp(1), capacity(300)}), Reason::kInvalidArgument);
+  EXPECT_EQ(reason({match(0, 0), AllocateOp(2), capacity(300)}), Reason::kInvalidArgument);
+  EXPECT_EQ(reason({match(0, 0), AllocateOp(1), capacity(301)}), Reason::kInvalidArgument);
+  EXPECT_EQ(reason({match(0, 0), AllocateOp(1), capacity(1)}), Reason::kInvalidArgument);
+  EXPECT_EQ(reason({capacity(300), AllocateOp(1), match(0, 0)}), Reason::kInvalidArgument);
+  EXPECT_EQ(reason({match(0, 0), AllocateOp(1)}), Reason::kInvalidArgument);
+}
+
 TEST_F(BatchRunTest, ABatchSentAgainWhileItWaitsGetsTheSameAnswer) {
   const auto first = StartFor(session_, {AllocateOp(1), WaitOp(ticket_)}, {}, 5);
   const auto again = StartFor(session_, {AllocateOp(1), WaitOp(ticket_)}, {}, 5);
