@@ -43,6 +43,22 @@ TEST(GpuKernelsTest, SeventyThousandSequences) {
   EXPECT_EQ(Compare(attention_case, Result(data), data.Reference()), "");
 }
 
+// A launch reports its own error, not one that other code has left in the thread; and it leaves
+// that one to whoever asks for it.
+TEST(GpuKernelsTest, AnEarlierErrorIsNotReportedAsItsOwn) {
+  for (const AttentionKernels kernels :
+       {AttentionKernels::kSm80, AttentionKernels::kHopper, AttentionKernels::kGeneric}) {
+    if (kernels == AttentionKernels::kHopper && !HasHopper()) continue;
+    // Decode, prefill, and a merge.
+    AttentionData data({.lengths = {{1, 300}, {70, 300}}, .split_tokens = 64, .kernels = kernels});
+    EXPECT_EQ(cudaSetDevice(-1), cudaErrorInvalidDevice);
+    EXPECT_EQ(cudaPeekAtLastError(), cudaErrorInvalidDevice);
+    const absl::StatusOr<AttentionResult> result = data.Run();
+    EXPECT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
+  }
+}
+
 // A graph is captured once, and runs again with shorter contexts and another plan at the same
 // addresses.
 TEST(GpuKernelsTest, AGraphRunsAgainWithOtherLengths) {
