@@ -15,11 +15,13 @@ import sys
 
 SERVICE = {
     "session_256_tcp", "session_256_unix", "session_256_retry", "unary_p50", "unary_64", "decode_step_256_p50", "decode_step_256_p99",
-    "decode_step_256_packed_p50", "decode_step_256_packed_p99", "two_caches", "open_cache_64gib", "idle_sessions_20_bytes",
+    "decode_step_256_packed_p50", "decode_step_256_packed_p99", "ring_round_trip_p50", "decode_step_256_ring_p50", "decode_step_256_ring_p99",
+    "decode_step_256_each_ring_p50", "decode_step_256_each_ring_p99", "ring_idle_cpu", "two_caches", "open_cache_64gib", "idle_sessions_20_bytes",
     "beside_idle_session_256_unix", "beside_idle_unary_p50", "beside_idle_decode_step_256_p50"
 }
 EVENTS = {
-    "log_append_removed", "log_append_stored", "watch_batched", "alloc_p99_with_64_subscribers", "stalled_subscriber_bytes",
+    "log_append_removed", "log_append_stored", "watch_batched", "alloc_p99_with_64_subscribers", "event_latency_p99_64",
+    "stalled_subscriber_bytes",
     "stalled_subscriber_alone_bytes", "snapshot_1m", "snapshot_1m_longest_pause", "snapshot_1m_alloc_p99", "snapshot_1m_alloc_longest"
 }
 KERNELS = {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -63,6 +64,17 @@ double SettledResidentBytes(pid_t pid) {
     last = now;
   }
   return last;
+}
+
+double ProcessorSeconds(pid_t pid) {
+  double nanoseconds = 0;
+  for (const auto& thread :
+       std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/task"))) {
+    double one = 0;
+    std::ifstream(thread.path() / "schedstat") >> one;
+    nanoseconds += one;
+  }
+  return nanoseconds / 1e9;
 }
 
 double ForeignUse::Seconds() const {

@@ -14,6 +14,9 @@ double ResidentBytes(pid_t pid);
 // work after a call (closing connections, giving memory back). Stops the process after a minute.
 double SettledResidentBytes(pid_t pid);
 
+// The processor seconds that the threads of the process have taken.
+double ProcessorSeconds(pid_t pid);
+
 // Measures how much processor time was taken by others than the benchmark's own processes: by other
 // processes of this machine, and by the host if the machine is virtual. In steps of 10 ms.
 class ForeignUse {

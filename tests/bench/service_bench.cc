@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/check.h"
 #include "tests/bench/bench_server.h"
 #include "tests/bench/figure.h"
@@ -70,6 +72,15 @@ class ServiceBench {
     if (Wanted("unary_64")) UnaryRateFigure();
     if (Wanted("decode_step_256_p50") || Wanted("decode_step_256_p99")) DecodeFigures();
     if (Wanted("decode_step_256_packed")) PackedDecodeFigures();
+    if (Wanted("ring_round_trip_p50")) RingRoundTripFigure();
+    // Packed: so engines send their steps.
+    if (Wanted("decode_step_256_ring")) {
+      RingDecodeFigures("decode_step_256_ring", StepForm::kPacked);
+    }
+    if (Wanted("decode_step_256_each_ring")) {
+      RingDecodeFigures("decode_step_256_each_ring", StepForm::kEach);
+    }
+    if (Wanted("ring_idle_cpu")) RingIdleFigure();
     if (Wanted("two_caches")) TwoCachesFigure();
     if (Wanted("open_cache_64gib")) OpenCacheFigure();
     const std::string bytes = absl::StrCat("idle_sessions_", options_.idle_sessions, "_bytes");
@@ -152,6 +163,41 @@ class ServiceBench {
     const Compared us = Rounds("decode_step_256_packed", StepsOf(packed), empty);
     Show("decode_step_256_packed_p50", "us", kEmptyCall, us, 0);
     Show("decode_step_256_packed_p99", "us", kEmptyCall, us, 1);
+  }
+
+  void RingRoundTripFigure() {
+    SessionStream rings(server().unix_endpoint(), Target::kRings);
+    Connection connection(server().unix_endpoint(), Target::kCache);
+    const Slice through_rings = [&] {
+      return std::vector{EmptyBatchMedian(rings, 10 * options_.decode_steps)};
+    };
+    const Slice unary = [&] { return EmptyCallPercentiles(connection, options_.decode_steps); };
+    Show("ring_round_trip_p50", "us", "a unary call of an empty batch",
+         Rounds("ring_round_trip_p50", through_rings, unary));
+  }
+  void RingDecodeFigures(const std::string& id, StepForm form) {
+    constexpr char kOverGrpc[] = "the same on a Session stream";
+    DecodeLoad rings(server().unix_endpoint(), Target::kRings, form);
+    DecodeLoad stream(server().unix_endpoint(), Target::kCache, form);
+    const Compared us = Rounds(id, StepsOf(rings), StepsOf(stream));
+    Show(absl::StrCat(id, "_p50"), "us", kOverGrpc, us, 0);
+    Show(absl::StrCat(id, "_p99"), "us", kOverGrpc, us, 1);
+  }
+  // Milliseconds of the processor that a daemon takes in ten slices, while its client does nothing.
+  double IdleMilliseconds(Target target) const {
+    const BenchServer fresh;
+    SessionStream client(fresh.unix_endpoint(), target);
+    EmptyBatchMedian(client, options_.decode_steps);
+    absl::SleepFor(absl::Seconds(slice_seconds_));
+    const double before = ProcessorSeconds(fresh.pid());
+    absl::SleepFor(absl::Seconds(10 * slice_seconds_));
+    return 1e3 * (ProcessorSeconds(fresh.pid()) - before);
+  }
+  void RingIdleFigure() const {
+    const Slice with = [this] { return std::vector{IdleMilliseconds(Target::kRings)}; };
+    const Slice without = [this] { return std::vector{IdleMilliseconds(Target::kCache)}; };
+    Show("ring_idle_cpu", "ms", "with a client on a Session stream",
+         RunRounds("ring_idle_cpu", std::min(options_.rounds, 5), {getpid()}, with, without));
   }
 
   // Two clients at once, each on its own cache, and one of them alone: the operations a second of

@@ -105,6 +105,7 @@ SessionRef Connection::OpenSession() {
   grpc::ClientContext context;
   context.set_wait_for_ready(true);  // On a busy machine the first attempt to connect can time out.
   RequireOk(cache_.OpenSession(&context, request, &response), "a session opens");
+  map_socket_ = response.map_socket();
   return response.session();
 }
 
@@ -118,15 +119,14 @@ void Connection::CloseSession(const SessionRef& session) {
 
 void Connection::Execute(const ExecuteRequest& request, ExecuteResponse* response) {
   grpc::ClientContext context;
-  const grpc::Status status = target_ == Target::kCache
-                                  ? cache_.Execute(&context, request, response)
-                                  : noop_.Execute(&context, request, response);
+  const grpc::Status status = target_ != Target::kNoop ? cache_.Execute(&context, request, response)
+                                                       : noop_.Execute(&context, request, response);
   RequireOk(status, "a call succeeds");
 }
 
 void Connection::ExecuteAsync(grpc::ClientContext* context, const ExecuteRequest* request,
                               ExecuteResponse* response, std::function<void(grpc::Status)> done) {
-  if (target_ == Target::kCache) {
+  if (target_ != Target::kNoop) {
     cache_.async()->Execute(context, request, response, std::move(done));
   } else {
     noop_.async()->Execute(context, request, response, std::move(done));
@@ -134,11 +134,11 @@ void Connection::ExecuteAsync(grpc::ClientContext* context, const ExecuteRequest
 }
 
 std::unique_ptr<SessionStub> Connection::Session(grpc::ClientContext* context) {
-  return target_ == Target::kCache ? cache_.Session(context) : noop_.Session(context);
+  return target_ != Target::kNoop ? cache_.Session(context) : noop_.Session(context);
 }
 
 void Connection::SessionAsync(grpc::ClientContext* context, SessionReactor* reactor) {
-  if (target_ == Target::kCache) {
+  if (target_ != Target::kNoop) {
     cache_.async()->Session(context, reactor);
   } else {
     noop_.async()->Session(context, reactor);
@@ -146,9 +146,14 @@ void Connection::SessionAsync(grpc::ClientContext* context, SessionReactor* reac
 }
 
 SessionStream::SessionStream(const std::string& endpoint, Target target, std::string cache)
-    : connection_(endpoint, target, std::move(cache)),
-      session_(connection_.OpenSession()),
-      stream_(connection_.Session(&context_)) {
+    : connection_(endpoint, target, std::move(cache)), session_(connection_.OpenSession()) {
+  if (target == Target::kRings) {
+    auto rings = RingStream::Open(connection_.map_socket(), session_, absl::Seconds(10));
+    PAGODA_CHECK(rings.ok(), "the daemon gives rings");
+    rings_ = *std::move(rings);
+  } else {
+    stream_ = connection_.Session(&context_);
+  }
   SessionRequest request;
   *request.mutable_session() = session_;
   SessionResponse response;
@@ -156,13 +161,22 @@ SessionStream::SessionStream(const std::string& endpoint, Target target, std::st
 }
 
 SessionStream::~SessionStream() {
-  stream_->WritesDone();
-  RequireOk(stream_->Finish(), "a stream ends well");
+  if (stream_ != nullptr) {
+    stream_->WritesDone();
+    RequireOk(stream_->Finish(), "a stream ends well");
+  }
   connection_.CloseSession(session_);
 }
 
 void SessionStream::Call(const SessionRequest& request, SessionResponse* response) {
-  PAGODA_CHECK(stream_->Write(request) && stream_->Read(response), "a batch is answered");
+  if (rings_ != nullptr) {
+    bool sent = false;
+    auto answer = rings_->Call(request, absl::Now() + absl::Seconds(10), sent);
+    PAGODA_CHECK(answer.ok() && answer->has_value(), "a batch is answered");
+    *response = **std::move(answer);
+  } else {
+    PAGODA_CHECK(stream_->Write(request) && stream_->Read(response), "a batch is answered");
+  }
   const pagoda::v1::BatchResult& result = response->result();
   PAGODA_CHECK(result.results_size() == request.batch().operations_size(),
                "every operation is answered");

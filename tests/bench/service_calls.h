@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "clients/cpp/ring_stream.h"
 #include "grpcpp/grpcpp.h"
 #include "pagoda/v1/admin.grpc.pb.h"
 #include "pagoda/v1/cache.grpc.pb.h"
@@ -16,7 +17,8 @@ namespace pagoda::bench {
 using SessionReactor =
     grpc::ClientBidiReactor<pagoda::v1::SessionRequest, pagoda::v1::SessionResponse>;
 
-enum class Target { kCache, kNoop };
+// kRings: the cache, with a session's batches through rings in shared memory.
+enum class Target { kCache, kNoop, kRings };
 
 using SessionStub =
     grpc::ClientReaderWriter<pagoda::v1::SessionRequest, pagoda::v1::SessionResponse>;
@@ -42,6 +44,8 @@ class Connection {
   // Always opens a session of the cache, because the yardstick's messages have a session too.
   pagoda::v1::SessionRef OpenSession();
   void CloseSession(const pagoda::v1::SessionRef& session);
+  // The map socket of the daemon that opened the last session.
+  const std::string& map_socket() const { return map_socket_; }
 
   void Execute(const pagoda::v1::ExecuteRequest& request, pagoda::v1::ExecuteResponse* response);
   void ExecuteAsync(grpc::ClientContext* context, const pagoda::v1::ExecuteRequest* request,
@@ -55,13 +59,14 @@ class Connection {
 
   const Target target_;
   const std::string cache_name_;
+  std::string map_socket_;
   const std::shared_ptr<grpc::Channel> channel_;
   pagoda::v1::CacheService::Stub cache_;
   pagoda::v1::AdminService::Stub admin_;
   v1::NoopService::Stub noop_;
 };
 
-// A session with its stream, with one message in flight. Not thread-safe.
+// A session with its stream or its rings, with one message in flight. Not thread-safe.
 class SessionStream {
  public:
   SessionStream(const std::string& endpoint, Target target, std::string cache = "");
@@ -75,7 +80,8 @@ class SessionStream {
   Connection connection_;
   const pagoda::v1::SessionRef session_;
   grpc::ClientContext context_;
-  std::unique_ptr<SessionStub> stream_;
+  std::unique_ptr<SessionStub> stream_;  // Null with rings.
+  std::unique_ptr<RingStream> rings_;    // Null with a stream.
 };
 
 }  // namespace pagoda::bench

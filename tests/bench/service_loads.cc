@@ -144,6 +144,16 @@ std::vector<double> EmptyCallPercentiles(Connection& connection, int calls) {
   return {p50, Percentile(std::move(microseconds), 0.99)};
 }
 
+double EmptyBatchMedian(SessionStream& stream, int calls) {
+  pagoda::v1::SessionRequest request;
+  pagoda::v1::SessionResponse response;
+  std::vector<double> microseconds(calls);
+  for (double& one : microseconds) {
+    one = 1e6 * Seconds([&] { stream.Call(request, &response); });
+  }
+  return Percentile(std::move(microseconds), 0.5);
+}
+
 double UnaryRate(const std::vector<std::unique_ptr<Connection>>& connections, int outstanding_each,
                  double seconds) {
   std::vector<pagoda::v1::SessionRef> sessions;

@@ -48,6 +48,10 @@ double UnaryRate(const std::vector<std::unique_ptr<Connection>>& connections, in
 // Uses a new session, and closes it.
 std::vector<double> EmptyCallPercentiles(Connection& connection, int calls);
 
+// The p50, in microseconds, of `calls` batches without operations on a new session's stream or
+// rings.
+double EmptyBatchMedian(SessionStream& stream, int calls);
+
 // How the appends of a step are sent: as 256 operations, or as one in packed arrays.
 enum class StepForm { kEach, kPacked };
 
