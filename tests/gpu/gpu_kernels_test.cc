@@ -55,7 +55,7 @@ TEST(GpuKernelsTest, AnEarlierErrorIsNotReportedAsItsOwn) {
     EXPECT_EQ(cudaPeekAtLastError(), cudaErrorInvalidDevice);
     const absl::StatusOr<AttentionResult> result = data.Run();
     EXPECT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
+    cudaGetLastError();  // Clears it, if a call in between has not (CUDA 13 does).
   }
 }
 
