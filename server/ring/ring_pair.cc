@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "wire/errors.h"
+#include "wire/request_bytes.h"
 #include "wire/ring/ring_wake.h"
 
 namespace pagoda::server {
@@ -126,8 +127,9 @@ void RingPair::Run() {
   batches_.Run(
       bytes_.size(),
       [this](v1::SessionRequest* request) {
-        return request->ParseFromString(bytes_) ? absl::OkStatus()
-                                                : Damaged("the message is not a SessionRequest");
+        return ParseSessionRequest(bytes_, request)
+                   ? absl::OkStatus()
+                   : Damaged("the message is not a SessionRequest");
       },
       [self = shared_from_this()](const absl::Status& status) { self->OnBatchDone(status); });
 }
