@@ -80,10 +80,9 @@ enum class AttentionKernels : uint8_t {
   // - K and V are in fp16 or bf16 with queries of the same type, or in 8 bits with queries of 16
   // bits;
   // - head_dim and value_dim are at most 256;
-  // - rows of tokens and strides are multiples of 16 bytes;
-  // - a block can have the needed shared memory (on sm_86 and sm_89 not for every head_dim).
-  // Also on sm_90: latents of 16 bits (values == keys) with at most 576 elements and values of 512.
-  // All other calls run on kGeneric.
+  // - rows of tokens and strides are multiples of 16 bytes.
+  // Also, where a block can have 185 KiB of shared memory (sm_90): latents of 16 bits (values ==
+  // keys) with at most 576 elements and values of 512. All other calls run on kGeneric.
   kSm80,
   // The Hopper kernels (sm_90a) for calls that kSm80 runs on tensor cores, if the pool has 16 bits
   // (for short items also e4m3), its blocks are a multiple of 8 tokens, and there is no block
@@ -112,9 +111,8 @@ struct AttentionExecution {
 enum class AttentionFamily : uint8_t { kGeneric, kSm80, kHopper, kLatent };
 
 // The family that `kernels` leads to for the params' types, shapes, strides and alignment: for
-// short items, and for long ones. Reads no memory. Short items can still run on kGeneric if a block
-// cannot have the shared memory that kSm80 needs. kAuto counts as kSm80. REQUIRES: CheckShapes is
-// OK.
+// short items, and for long ones. Reads no memory. kLatent still runs on kGeneric if a block cannot
+// have the shared memory that it needs. kAuto counts as kSm80. REQUIRES: CheckShapes is OK.
 AttentionFamily FamilyOf(const PagedAttentionParams& params, AttentionKernels kernels);
 AttentionFamily FamilyOfLongItems(const PagedAttentionParams& params, AttentionKernels kernels);
 

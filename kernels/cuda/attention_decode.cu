@@ -5,22 +5,32 @@
 namespace pagoda::kernels::cuda {
 namespace {
 
-// Uses the plain kernel if the device has too little shared memory for this one.
 template <class Kernel>
 int LaunchKernel(const AttentionLaunch& launch, uint64_t max_items, Stream stream) {
-  if (!HasSharedBytes(Kernel::kSharedBytes)) return LaunchGeneric(launch, max_items, stream);
   return Launch<Kernel>(
       {.blocks = max_items * launch.args.kv.num_kv_heads, .shared_bytes = Kernel::kSharedBytes},
       stream, launch);
 }
 
+// With four warps, or with two if the device has too little shared memory for four.
+template <class T, KvFormat kFormat, uint32_t kDim, uint32_t kColumnTiles>
+int LaunchWarps(const AttentionLaunch& launch, uint64_t max_items, Stream stream) {
+  using Kernel = DecodeKernel<T, kFormat, kDim, kColumnTiles>;
+  if constexpr (Kernel::kSharedBytes > kSharedBytesEverywhere) {
+    using Smaller = DecodeKernel<T, kFormat, kDim, kColumnTiles, 2>;
+    static_assert(Smaller::kSharedBytes <= kSharedBytesEverywhere);
+    if (!HasSharedBytes(Kernel::kSharedBytes)) {
+      return LaunchKernel<Smaller>(launch, max_items, stream);
+    }
+  }
+  return LaunchKernel<Kernel>(launch, max_items, stream);
+}
+
 template <class T, KvFormat kFormat, uint32_t kDim>
 int LaunchColumns(const AttentionLaunch& launch, uint64_t max_items, uint32_t most_rows,
                   Stream stream) {
-  if (most_rows <= 8) {
-    return LaunchKernel<DecodeKernel<T, kFormat, kDim, 1>>(launch, max_items, stream);
-  }
-  return LaunchKernel<DecodeKernel<T, kFormat, kDim, 2>>(launch, max_items, stream);
+  return most_rows <= 8 ? LaunchWarps<T, kFormat, kDim, 1>(launch, max_items, stream)
+                        : LaunchWarps<T, kFormat, kDim, 2>(launch, max_items, stream);
 }
 
 template <class T, KvFormat kFormat>

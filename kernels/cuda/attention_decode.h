@@ -23,17 +23,18 @@
 namespace pagoda::kernels::cuda {
 
 // T: Half or BFloat16, the type of the products. kFormat: that of K and V; 16 bits are T.
-// kDim: at least head_dim. kColumnTiles x 8: at least the unit's rows.
-template <class T, KvFormat kFormat, uint32_t kDim, uint32_t kColumnTiles>
+// kDim: at least head_dim. kColumnTiles x 8: at least the unit's rows. kNumWarps: 4, or 2 for GPUs
+// whose blocks cannot have the shared memory of 4.
+template <class T, KvFormat kFormat, uint32_t kDim, uint32_t kColumnTiles, uint32_t kNumWarps = 4>
 class DecodeKernel {
  public:
   static constexpr bool kFloat8 = kFormat != KvFormat::k16Bits;
-  static constexpr uint32_t kWarps = 4;
+  static constexpr uint32_t kWarps = kNumWarps;
   static constexpr uint32_t kThreads = kWarps * kWarpThreads;
   static constexpr uint32_t kRowBytes = kDim * (kFloat8 ? 1 : 2);
   struct Layout {
     static constexpr uint32_t kMostKept = 16;
-    static PAGODA_DEVICE uint32_t Queries() { return SharedBase(); }
+    static PAGODA_DEVICE uint32_t Queries() { return QueryBase(); }
     static PAGODA_DEVICE uint32_t Offset(uint32_t row, uint32_t chunk) {
       return TileOffset<kRowBytes>(row, chunk);
     }
@@ -50,7 +51,12 @@ class DecodeKernel {
   static constexpr uint32_t kRingBytes = kStages * kStageBytes;  // Per warp.
   static constexpr uint32_t kQueryBytes = kRows * kDim * 2;
   static constexpr uint32_t kStateBytes = kWarps * kRows * 8;  // The rows' largest and sum.
-  static constexpr uint32_t kSharedBytes = kQueryBytes + kStateBytes + kWarps * kRingBytes;
+  // Queries that registers keep lie in the ring if not all GPUs have place for both.
+  static constexpr bool kQueriesInRing =
+      Rows::kKeepQueries &&
+      kQueryBytes + kStateBytes + kWarps * kRingBytes > kSharedBytesEverywhere;
+  static constexpr uint32_t kQueryPlace = kQueriesInRing ? 0 : kQueryBytes;
+  static constexpr uint32_t kSharedBytes = kQueryPlace + kStateBytes + kWarps * kRingBytes;
   static constexpr uint32_t kMinBlocks = kSharedBytes <= 110 * 1024 ? 2 : 1;
   static_assert(kRows * Rows::kResultBytes <= kRingBytes);  // The ring also holds a warp's results.
   using Args = AttentionLaunch;
@@ -60,7 +66,8 @@ class DecodeKernel {
     const uint64_t num_units = NumUnits(args, launch.kind);
     for (uint64_t u = BlockIndex(); u < num_units; u += GridBlocks()) {
       const Unit unit = FindUnit(args, launch.kind, u);
-      LoadQueries<kDim, kRows, kFloat8>(args, unit, 0, unit.num_rows, SharedBase(), kThreads);
+      if (kQueriesInRing && u != BlockIndex()) SyncThreads();  // The previous unit is stored.
+      LoadQueries<kDim, kRows, kFloat8>(args, unit, 0, unit.num_rows, QueryBase(), kThreads);
       SyncThreads();  // The queries are loaded, and the previous unit is stored.
       WarpState state;
       WalkKeys(args, unit, state);
@@ -71,10 +78,12 @@ class DecodeKernel {
  private:
   using WarpState = typename Rows::WarpState;
 
-  static PAGODA_DEVICE uint32_t StateBase() { return SharedBase() + kQueryBytes; }
-  static PAGODA_DEVICE uint32_t RingBase() {
-    return SharedBase() + kQueryBytes + kStateBytes + WarpIndex() * kRingBytes;
+  static PAGODA_DEVICE uint32_t QueryBase() {
+    return SharedBase() + (kQueriesInRing ? kStateBytes : 0);
   }
+  static PAGODA_DEVICE uint32_t StateBase() { return SharedBase() + kQueryPlace; }
+  static PAGODA_DEVICE uint32_t FirstRing() { return StateBase() + kStateBytes; }
+  static PAGODA_DEVICE uint32_t RingBase() { return FirstRing() + WarpIndex() * kRingBytes; }
 
   // The warp's first tile from `tile` on that can be seen; at or behind the end if there is none.
   static PAGODA_DEVICE uint32_t NextTile(const AttentionArgs& args, const Unit& unit,
@@ -98,6 +107,7 @@ class DecodeKernel {
 
     typename Rows::Queries queries;
     Rows::KeepQueries(queries);
+    if (kQueriesInRing) SyncThreads();  // The queries are in registers.
 
     // The tile to copy next, and the offset of this lane's token in it. The offset is looked up one
     // tile ahead.
@@ -150,9 +160,8 @@ class DecodeKernel {
     const float scale = ValueScale(args, unit.kv_head);
     const uint32_t pairs = args.value_dim / 2;
     for (uint32_t i = ThreadIndex(); i < unit.num_rows * pairs; i += kThreads) {
-      Rows::template StoreResult<kWarps>(args, unit, i / pairs, i % pairs * 2, scale,
-                                         SharedBase() + kQueryBytes + kStateBytes, kRingBytes,
-                                         StateBase());
+      Rows::template StoreResult<kWarps>(args, unit, i / pairs, i % pairs * 2, scale, FirstRing(),
+                                         kRingBytes, StateBase());
     }
   }
 };

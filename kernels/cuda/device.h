@@ -36,6 +36,8 @@ struct alignas(8) Vector8 {
 namespace pagoda::kernels::cuda {
 
 inline constexpr uint32_t kWarpThreads = 32;
+// The shared memory that a block can have on every GPU: sm_86, sm_89 and sm_120 have no more.
+inline constexpr uint32_t kSharedBytesEverywhere = 99 * 1024;
 
 PAGODA_DEVICE uint32_t LaneIndex() { return ThreadIndex() % kWarpThreads; }
 PAGODA_DEVICE uint32_t WarpIndex() { return ThreadIndex() / kWarpThreads; }

@@ -53,8 +53,7 @@ int Launch(const Grid& grid, Stream stream, const typename Kernel::Args& args) {
 
 // Whether a block can have this much shared memory on the current device.
 inline bool HasSharedBytes(uint32_t bytes) {
-  constexpr uint32_t kEverywhere = 99 * 1024;  // sm_86 and sm_89; sm_80 and sm_90 have more.
-  if (bytes <= kEverywhere) return true;
+  if (bytes <= kSharedBytesEverywhere) return true;
   int device = 0;
   int most = 0;
   return cudaGetDevice(&device) == cudaSuccess &&

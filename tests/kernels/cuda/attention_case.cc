@@ -51,7 +51,7 @@ bool HasHopper() {
 
 std::string AttentionCase::Describe() const {
   std::ostringstream out;
-  constexpr const char* kKernels[] = {"auto", "hopper", "generic"};
+  constexpr const char* kKernels[] = {"auto", "sm80", "hopper", "generic"};
   out << kKernels[static_cast<int>(kernels)] << ", seed " << seed << ", " << TypeName(query_type)
       << " over " << TypeName(pool_type) << ", heads " << num_kv_heads << " x " << group << ", dim "
       << head_dim << "/" << value_dim << ", block " << tokens_per_block << ", lengths";

@@ -135,6 +135,7 @@ float HighOf(uint32_t pair) {
 // [g+8][2c+1].
 template <class T>
 void MultiplyFragments(LaneData* lanes) {
+  ++warp_products;
   float a[16][16];
   float b[16][8];
   for (int i = 0; i < 32; ++i) {

@@ -324,7 +324,7 @@ uint32_t MostSharedBytes() { return most_shared_bytes; }
 int Launch(uint64_t blocks, uint32_t threads, uint32_t shared_bytes,
            const std::function<void()>& kernel) {
   constexpr int kLaunchFailure = 719;
-  ++thread_launches;
+  if (blocks > 0) ++thread_launches;
   thread_local FiberStacks stacks;
   const size_t problems_before = thread_problems.size();
   if (threads == 0 || threads % kLanes != 0 || threads > 1024 || shared_bytes > most_shared_bytes) {

@@ -83,6 +83,9 @@ void ReportProblem(const std::string& text);
 // Calls the function with the block's products and the warp of the running thread.
 void OfWarp(const std::function<void(Products& products, uint32_t warp)>& work);
 
+// The number of products of single warps (mma.sync) that this thread's launches have made.
+inline thread_local uint64_t warp_products = 0;
+
 // The number of warpgroup products that this thread's launches have started, counted by warps.
 uint64_t CountProducts();
 

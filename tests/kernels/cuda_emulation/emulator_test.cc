@@ -215,22 +215,35 @@ TEST(CudaEmulationTest, EightBitsBecomeSixteenExactly) {
   ExpectExact<Half>(ElementType::kFloat8E4M3, FromE4M3BySteps<Half>);
 }
 
-// sm_86 and sm_89: kAuto runs the plain kernel if decode needs more shared memory than a block can
-// have.
-TEST(CudaEmulationTest, LittleSharedMemoryIsNoFailure) {
+// sm_86, sm_89 and sm_120: decode and prefill run on tensor cores, with the shared memory that a
+// block can have there.
+TEST(CudaEmulationTest, LittleSharedMemoryIsEnoughForTensorCores) {
   emulation::SetMostSharedBytes(99 * 1024);
-  for (const uint32_t dim : {64u, 128u, 256u}) {
-    for (const ElementType pool : {ElementType::kBFloat16, ElementType::kFloat8E4M3}) {
+  for (const uint32_t dim : {64u, 128u, 192u, 256u}) {
+    for (const ElementType pool :
+         {ElementType::kBFloat16, ElementType::kFloat8E4M3, ElementType::kFloat8E5M2}) {
+      // 4 rows, 16 rows, and a long item; each walks several tiles, and some blocks several units.
       for (const int32_t queries : {1, 4, 30}) {
-        const AttentionCase attention_case = {
-            .pool_type = pool, .num_kv_heads = 1, .head_dim = dim, .lengths = {{queries, 40}}};
-        AttentionData data(attention_case);
-        const absl::StatusOr<AttentionResult> result = data.Run();
-        ASSERT_TRUE(result.ok()) << attention_case.Describe() << ": " << result.status();
-        EXPECT_EQ(Compare(attention_case, *result, data.Reference()), "");
+        AttentionCase attention_case = {.seed = dim + static_cast<uint32_t>(queries),
+                                        .pool_type = pool,
+                                        .num_kv_heads = 2,
+                                        .head_dim = dim,
+                                        .lengths = {{queries, 150}, {queries, 40}},
+                                        .split_tokens = queries == 1 ? 64u : 0u,
+                                        .kernels = AttentionKernels::kSm80};
+        for (const uint32_t schedule : {0u, 1u}) {
+          emulation::SetSchedule(schedule);
+          AttentionData data(attention_case);
+          const uint64_t before = emulation::warp_products;
+          const absl::StatusOr<AttentionResult> result = data.Run();
+          ASSERT_TRUE(result.ok()) << attention_case.Describe() << ": " << result.status();
+          EXPECT_EQ(Compare(attention_case, *result, data.Reference()), "");
+          EXPECT_GT(emulation::warp_products, before) << attention_case.Describe();
+        }
       }
     }
   }
+  emulation::SetSchedule(0);
   emulation::SetMostSharedBytes(227 * 1024);
 }
 

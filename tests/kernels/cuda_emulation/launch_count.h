@@ -5,7 +5,8 @@
 
 namespace pagoda::kernels::cuda::emulation {
 
-// The number of kernels that this thread has launched, those that failed included.
+// The number of kernels that this thread has launched, those that failed included. A grid without
+// blocks is not launched.
 uint64_t CountLaunches();
 
 }  // namespace pagoda::kernels::cuda::emulation
