@@ -48,6 +48,8 @@ struct alignas(kScratchAlignment) WorkerScratch {
   size_t bytes = 0;
 };
 
+thread_local ThreadPool::CallerTimes times_of_this_thread;
+
 }  // namespace
 
 struct ThreadPool::State {
@@ -74,6 +76,8 @@ struct ThreadPool::State {
 
   // REQUIRES: `callers` is held.
   void Run(absl::FunctionRef<void(uint32_t)> round_work);
+  // Waits for the other threads.
+  void AwaitOthers();
 
   std::mutex callers;  // Held for a whole Run. Before `mutex`.
   std::mutex mutex;    // Guards sleeping and waking, nothing else.
@@ -111,6 +115,8 @@ uint32_t ThreadPool::num_threads() const { return static_cast<uint32_t>(state_->
 void ThreadPool::State::Run(absl::FunctionRef<void(uint32_t)> round_work) {
   const auto others = static_cast<uint32_t>(threads.size());
   if (others == 0) return Call(round_work, 0);
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begun = Clock::now();
   work = &round_work;
   running.store(others, std::memory_order_relaxed);
   {
@@ -119,11 +125,23 @@ void ThreadPool::State::Run(absl::FunctionRef<void(uint32_t)> round_work) {
   }
   wake.notify_all();
   Call(round_work, 0);
+  const Clock::time_point own_end = Clock::now();
+  AwaitOthers();
+  const Clock::time_point end = Clock::now();
+  CallerTimes& times = times_of_this_thread;
+  ++times.runs;
+  times.in_runs += end - begun;
+  times.waiting += end - own_end;
+}
+
+void ThreadPool::State::AwaitOthers() {
   const auto finished = [&] { return running.load(std::memory_order_acquire) == 0; };
   if (SpinUntil(finished)) return;
   std::unique_lock lock(mutex);
   done.wait(lock, finished);
 }
+
+ThreadPool::CallerTimes ThreadPool::OfThisThread() { return times_of_this_thread; }
 
 void ThreadPool::Run(absl::FunctionRef<void(uint32_t)> work) {
   const std::lock_guard one_caller(state_->callers);

@@ -2,6 +2,7 @@
 #ifndef PAGODA_KERNELS_CPU_THREAD_POOL_H_
 #define PAGODA_KERNELS_CPU_THREAD_POOL_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -39,6 +40,15 @@ class ThreadPool {
   // bytes; the content is unspecified. Used by the caller between calls of Run, or by worker w only
   // within one.
   absl::Span<std::byte> Scratch(uint32_t worker, size_t bytes);
+
+  // What the calling thread has spent in Run so far, over all pools of more than one thread.
+  struct CallerTimes {
+    uint64_t runs = 0;
+    std::chrono::nanoseconds in_runs{0};
+    // Of that: after its own part, until the last other thread's part was done.
+    std::chrono::nanoseconds waiting{0};
+  };
+  static CallerTimes OfThisThread();
 
  private:
   struct State;

@@ -49,8 +49,8 @@ KERNELS = {
     for unit in ("", "_dots")
 } | {"cpu_read_blocks_t1"} | {f"cpu_prefill_bf16_{tokens}" for tokens in (512, 1024, 2048, 4096)} | {"cpu_append_bf16_512_4096"}
 ENGINE = {
-    "decode_b1", "decode_b16_over_b1", "prefill_2048", "ttft_cached_over_uncached", "ttft_host_over_uncached", "bookkeeping_share", "sampling_share",
-    "kv_waste_share"
+    "decode_b1", "decode_waits", "decode_serial", "decode_b16_over_b1", "prefill_2048", "ttft_cached_over_uncached", "ttft_host_over_uncached",
+    "bookkeeping_share", "sampling_share", "kv_waste_share"
 }
 TIERS = {f"disk_{figure}" for figure in ("write_128k", "read_128k", "cpu_s_per_gb", "scan", "scan_mb", "write_1m", "read_1m", "cpu_s_per_gb_1m")} | {"free_eviction", "memory_p99_disk_stalled"}
 HUGE_PAGES = {f"{figure}_{pages}" for figure in ("random_8k", "page_tables") for pages in ("transparent", "2MiB", "1GiB")}

@@ -1,5 +1,6 @@
 // The speed of the engine's model on the CPU, compared with the most that the machine can do.
 // deploy/bench.sh engine runs it.
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/thread_pool.h"
 #include "tests/bench/engine_requests.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/machine_peaks.h"
@@ -47,6 +49,7 @@ class EngineBench {
 
   void Run() {
     if (Wanted("decode_b1")) DecodeOne();
+    if (Wanted("decode_waits") || Wanted("decode_serial")) DecodeWaits();
     if (Wanted("decode_b16_over_b1")) DecodeBatch();
     if (Wanted("prefill_2048")) Prefill();
     if (!options_.peer.empty() && Wanted("peer")) Peer();
@@ -92,6 +95,38 @@ class EngineBench {
            .unit = "GB/s",
            .yardstick = absl::StrCat("a read of memory by ", options_.threads, " threads"),
            .yardstick_value = yardstick / 1e9});
+  }
+
+  // What a step of one sequence loses to the ends of the threads' common work, and to what only one
+  // thread does.
+  void DecodeWaits() {
+    constexpr int kSteps = 16;
+    using kernels::cpu::ThreadPool;
+    DecodeSeconds(1);
+    std::vector<double> waits, serials;
+    for (int i = 0; i < kSteps; ++i) {
+      const ThreadPool::CallerTimes before = ThreadPool::OfThisThread();
+      const double step = DecodeSeconds(1);
+      const ThreadPool::CallerTimes after = ThreadPool::OfThisThread();
+      const auto seconds = [](std::chrono::nanoseconds time) {
+        return std::chrono::duration<double>(time).count();
+      };
+      waits.push_back(seconds(after.waiting - before.waiting) / step);
+      serials.push_back(1 - seconds(after.in_runs - before.in_runs) / step);
+      if (i == 0)
+        std::fprintf(stderr, "%lu rounds of the threads in a step\n",
+                     static_cast<unsigned long>(after.runs - before.runs));
+    }
+    const auto print = [&](const std::string& id, std::vector<double> shares) {
+      if (!Wanted(id)) return;
+      Print({.id = id,
+             .value = Percentile(std::move(shares), 0.5),
+             .unit = "of a step",
+             .yardstick = "a step",
+             .yardstick_value = 1});
+    };
+    print("decode_waits", std::move(waits));
+    print("decode_serial", std::move(serials));
   }
 
   void DecodeBatch() {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -40,6 +41,24 @@ TEST(ThreadPoolTest, WhatOneCallWroteTheNextOneSees) {
     pool.Run([&](uint32_t w) { numbers[w] = before[(w + 1) % 4] + 1; });
     for (const uint64_t number : numbers) ASSERT_EQ(number, round);
   }
+}
+
+TEST(ThreadPoolTest, TheCallersTimesCountItsWaits) {
+  using std::chrono::milliseconds;
+  constexpr milliseconds kLong(20);
+  ThreadPool pool(2);
+  const ThreadPool::CallerTimes before = ThreadPool::OfThisThread();
+  pool.Run([&](uint32_t w) {
+    if (w == 1) std::this_thread::sleep_for(2 * kLong);
+    if (w == 0) std::this_thread::sleep_for(kLong);
+  });
+  ThreadPool(1).Run([](uint32_t) {});  // Has nobody to wait for.
+  const ThreadPool::CallerTimes after = ThreadPool::OfThisThread();
+  EXPECT_EQ(after.runs - before.runs, 1u);
+  EXPECT_GE(after.in_runs - before.in_runs, 2 * kLong);
+  EXPECT_LE(after.waiting - before.waiting, after.in_runs - before.in_runs - kLong)
+      << "its own part is no wait";
+  std::thread([] { EXPECT_EQ(ThreadPool::OfThisThread().runs, 0u); }).join();
 }
 
 TEST(ThreadPoolTest, SleepingThreadsWake) {
