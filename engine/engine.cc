@@ -86,7 +86,7 @@ class Engine::State {
         place_(pools_.place()),
         scheduler_(
             options.scheduler, client_.get(), {pools_.windows().begin(), pools_.windows().end()},
-            [this](const ModelInput& input) { return model_->Forward(input, layers_); },
+            [this](const ModelInput& input) { return model_->ForwardWithDraws(input, layers_); },
             &sampling_threads_),
         fetch_prompt_(options.fetch_prompt),
         arriving_([this](Arrival arrival, uint32_t fetched_tokens) {

@@ -29,7 +29,9 @@ struct GeneratedToken {
   float logprob = 0;
   // The most likely tokens, best first: sampling.top_logprobs of them.
   absl::Span<const TokenLogprob> top_logprobs;
-  absl::Span<const float> logits;  // [vocab_size], before sampling.
+  // [vocab_size], before sampling. Empty if the model's backend chose the token itself, as a GPU
+  // does where the request needs nothing but tokens.
+  absl::Span<const float> logits;
 };
 
 struct GenerateRequest {

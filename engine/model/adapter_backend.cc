@@ -89,4 +89,11 @@ absl::StatusOr<absl::Span<const float>> AdapterBackend::EndStep(float soft_cap,
   return ended;
 }
 
+absl::StatusOr<ModelOutput> AdapterBackend::EndStepWithDraws(float soft_cap,
+                                                             const RowsView& logits) {
+  absl::StatusOr<ModelOutput> ended = inner().EndStepWithDraws(soft_cap, logits);
+  if (!status_.ok()) return status_;
+  return ended;
+}
+
 }  // namespace pagoda

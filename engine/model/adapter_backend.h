@@ -35,6 +35,7 @@ class AdapterBackend final : public ForwardingBackend {
   void Multiply(const LinearWeights& weights, const RowsView& input,
                 const RowsView& output) override;
   absl::StatusOr<absl::Span<const float>> EndStep(float soft_cap, const RowsView& logits) override;
+  absl::StatusOr<ModelOutput> EndStepWithDraws(float soft_cap, const RowsView& logits) override;
 
  private:
   // Makes room for the largest products of an adapter with `rows` rows.

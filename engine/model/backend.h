@@ -220,6 +220,13 @@ class Backend {
   // INTERNAL with the operation that failed; OUT_OF_MEMORY if the operation lacked memory.
   virtual absl::StatusOr<absl::Span<const float>> EndStep(float soft_cap,
                                                           const RowsView& logits) = 0;
+  // The same, but the backend may choose the tokens of ModelInput::draws, and leave out the logits
+  // of their rows.
+  virtual absl::StatusOr<ModelOutput> EndStepWithDraws(float soft_cap, const RowsView& logits) {
+    const absl::StatusOr<absl::Span<const float>> ended = EndStep(soft_cap, logits);
+    if (!ended.ok()) return ended.status();
+    return ModelOutput(*ended);
+  }
 };
 
 }  // namespace pagoda

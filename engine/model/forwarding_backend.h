@@ -105,6 +105,9 @@ class ForwardingBackend : public Backend {
   absl::StatusOr<absl::Span<const float>> EndStep(float soft_cap, const RowsView& logits) override {
     return inner_->EndStep(soft_cap, logits);
   }
+  absl::StatusOr<ModelOutput> EndStepWithDraws(float soft_cap, const RowsView& logits) override {
+    return inner_->EndStepWithDraws(soft_cap, logits);
+  }
 
  protected:
   Backend& inner() { return *inner_; }

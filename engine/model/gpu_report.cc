@@ -101,7 +101,9 @@ AttentionChoice GpuSelfTestReport::attention() const {
 }
 
 FusedChoice GpuSelfTestReport::fused() const {
-  return {.rows = Runs(*this, kFusedRows), .heads = Runs(*this, kFusedHeads)};
+  return {.rows = Runs(*this, kFusedRows),
+          .heads = Runs(*this, kFusedHeads),
+          .draws = Runs(*this, kTokenDraws)};
 }
 
 std::string Describe(const GpuKernelResult& result) {

@@ -56,10 +56,12 @@ struct AttentionChoice {
 struct FusedChoice {
   bool rows = true;   // Additions, norms and gates, which then leave rows of 16 bits.
   bool heads = true;  // Norms and rotations of heads with the cache write.
+  bool draws = true;  // The choice of tokens, so that their logits do not go to the host.
   friend bool operator==(const FusedChoice&, const FusedChoice&) = default;
 };
 inline constexpr const char* kFusedRows = "fused_rows";
 inline constexpr const char* kFusedHeads = "fused_heads";
+inline constexpr const char* kTokenDraws = "token_draws";
 
 // The families of attention by name, in the order of preference between equally fast ones: the one
 // that asks least of a GPU first, the plain one last.

@@ -44,6 +44,7 @@ void MakeInput(absl::Span<const SequenceInput> sequences, absl::Span<const Windo
   input.adapters.clear();
   input.rotary_ranges.clear();
   input.logit_rows.clear();
+  input.draws.clear();
   for (const SequenceInput& sequence : sequences) {
     PAGODA_CHECK(!sequence.tokens.empty(), "a sequence in a step has tokens");
     PAGODA_CHECK(sequence.num_logits <= sequence.tokens.size(), "logits are of the step's tokens");

@@ -9,6 +9,7 @@
 #include "engine/adapter_index.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/rotary_range.h"
+#include "engine/token_draw.h"
 #include "pools/types.h"
 
 namespace pagoda {
@@ -40,6 +41,24 @@ struct ModelInput {
   // entries.
   std::vector<Window> windows;
   std::vector<uint32_t> logit_rows;  // The tokens, as indices below N, that need logits.
+  // How the backend can choose the tokens behind logit_rows, if it does that. Empty: not at all.
+  std::vector<TokenDraw> draws;
+};
+
+// The result of a step, valid until the next one.
+struct ModelOutput {
+  ModelOutput() = default;
+  // Without chosen tokens. Implicit, so that functions that know no draws can return it.
+  ModelOutput(absl::Span<const float> all) : logits(all) {}  // NOLINT(google-explicit-constructor)
+
+  // Whether the row's logits are there.
+  bool has_logits(size_t row) const { return tokens.empty() || tokens[row] == kNotDrawn; }
+
+  // [logit_rows][vocab_size] on the host, after the model's soft cap. Rows for which has_logits is
+  // false are undefined.
+  absl::Span<const float> logits;
+  // [logit_rows], or empty if the backend chose none: the chosen token, kNotDrawn or kNoNumber.
+  absl::Span<const uint32_t> tokens;
 };
 
 // One sequence's part of a step. The spans must stay valid until MakeInput has returned.
@@ -57,7 +76,8 @@ struct SequenceInput {
 };
 
 // Concatenates the sequences. `input` keeps its memory from step to step, so that later steps
-// allocate nothing. Logit rows are in the order of the sequences and of their tokens. REQUIRES: a
+// allocate nothing. Logit rows are in the order of the sequences and of their tokens, and have no
+// draws. REQUIRES: a
 // table for each of `windows`, with a slot for each of the tokens.
 void MakeInput(absl::Span<const SequenceInput> sequences, absl::Span<const WindowSize> windows,
                uint32_t tokens_per_block, ModelInput& input);

@@ -130,6 +130,19 @@ Transformer::~Transformer() = default;
 
 absl::StatusOr<absl::Span<const float>> Transformer::Forward(
     const ModelInput& input, absl::Span<const kernels::KvLayer> kv) {
+  if (absl::Status status = Compute(input, kv); !status.ok()) return status;
+  return backend_->EndStep(config_.final_soft_cap, activations_->logits.view());
+}
+
+absl::StatusOr<ModelOutput> Transformer::ForwardWithDraws(const ModelInput& input,
+                                                          absl::Span<const kernels::KvLayer> kv) {
+  PAGODA_CHECK(input.draws.empty() || input.draws.size() == input.logit_rows.size(),
+               "a draw for each of the logit rows");
+  if (absl::Status status = Compute(input, kv); !status.ok()) return status;
+  return backend_->EndStepWithDraws(config_.final_soft_cap, activations_->logits.view());
+}
+
+absl::Status Transformer::Compute(const ModelInput& input, absl::Span<const kernels::KvLayer> kv) {
   PAGODA_CHECK(kv.size() == config_.layers.size(), "one KV layer for each layer of the model");
   PAGODA_CHECK(input.windows.size() == windows_.size(), "the input has the model's windows");
   for (const TokenId token : input.tokens) {
@@ -166,7 +179,7 @@ absl::StatusOr<absl::Span<const float>> Transformer::Forward(
     }
   }
   ApplyHead(input, all_rows);
-  return backend_->EndStep(config_.final_soft_cap, a.logits.view());
+  return absl::OkStatus();
 }
 
 NormShape Transformer::Shape(const ModelWeights::Norm& norm) const {

@@ -52,6 +52,10 @@ class Transformer {
   // KV of the tokens is then undefined.
   absl::StatusOr<absl::Span<const float>> Forward(const ModelInput& input,
                                                   absl::Span<const kernels::KvLayer> kv);
+  // The same, but the backend may choose the tokens of input.draws, which are empty or have one for
+  // each of the logit rows.
+  absl::StatusOr<ModelOutput> ForwardWithDraws(const ModelInput& input,
+                                               absl::Span<const kernels::KvLayer> kv);
 
  private:
   struct Activations;
@@ -59,6 +63,8 @@ class Transformer {
   Transformer(ModelConfig config, Checkpoint checkpoint, std::unique_ptr<Backend> backend,
               ModelWeights weights);
 
+  // All of a step before its end.
+  absl::Status Compute(const ModelInput& input, absl::Span<const kernels::KvLayer> kv);
   NormShape Shape(const ModelWeights::Norm& norm) const;
   void AddAndNorm(const ModelWeights::Norm& post_norm, const ModelWeights::Norm& norm,
                   const RowsView& output);

@@ -62,8 +62,12 @@ void BatchSampler::Choose(Sampler& sampler, SamplingTask& task) {
         return;
       }
     }
-    const std::optional<TokenId> token =
-        sampler.Choose(task.sampling, row, task.tokens, task.draft_tokens.first(i), allowed);
+    std::optional<TokenId> token;
+    if (!task.is_drawn(i)) {
+      token = sampler.Choose(task.sampling, row, task.tokens, task.draft_tokens.first(i), allowed);
+    } else if (task.drawn[i] != kNoNumber) {
+      token = task.drawn[i];
+    }
     task.logits_are_numbers = token.has_value();
     if (!task.logits_are_numbers) return;
     ChosenToken chosen{.token = *token};

@@ -11,6 +11,7 @@
 #include "engine/schedule/beam_search.h"
 #include "engine/schedule/sampling.h"
 #include "engine/structured/grammar.h"
+#include "engine/token_draw.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace pagoda {
@@ -28,6 +29,9 @@ struct ChosenToken {
 struct SamplingTask {
   SamplingParams sampling;
   absl::Span<const float> logits;  // [1 + draft_tokens.size()][vocab_size]
+  // [1 + draft_tokens.size()], or empty: tokens that the model's backend has chosen
+  // (ModelOutput::tokens). The logits of their rows are not read.
+  absl::Span<const uint32_t> drawn = {};
   absl::Span<const TokenId> tokens;
   absl::Span<const TokenId> draft_tokens;
   // If not 0, no token is chosen: the task ranks the candidates of a beam of this search's width.
@@ -41,6 +45,8 @@ struct SamplingTask {
   std::vector<ChosenToken> chosen;
   bool logits_are_numbers = true;
   absl::Status status = absl::OkStatus();  // Of the matcher.
+
+  bool is_drawn(size_t row) const { return !drawn.empty() && drawn[row] != kNotDrawn; }
 };
 
 // Thread-compatible.

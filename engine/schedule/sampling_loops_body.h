@@ -1,5 +1,5 @@
 // The loops of sampling_loops.h. Each file that compiles them for its instructions includes this
-// once. Everything is in an anonymous namespace and calls nothing from another header: code
+// once. Everything is in an anonymous namespace and calls nothing else from another header: code
 // compiled here for AVX-512 must not be linked into code for other machines.
 #ifndef PAGODA_ENGINE_SCHEDULE_SAMPLING_LOOPS_BODY_H_
 #define PAGODA_ENGINE_SCHEDULE_SAMPLING_LOOPS_BODY_H_
@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "engine/schedule/sampling_loops.h"
+#include "kernels/exp_of_negative.h"
 
 namespace pagoda {
 namespace {
@@ -14,39 +15,6 @@ namespace {
 // The numbers of partial results. The lanes of every register divide them.
 constexpr uint64_t kFloatLanes = 16;
 constexpr uint64_t kDoubleLanes = 8;
-
-// 2^n * exp(r) with x = n * ln 2 + r and |r| <= ln 2 / 2, exp(r) by its series to r^13 / 13!.
-inline double ExpOfNegative(double x) {
-  constexpr double kLeast = -707.0;  // Below this the result is 0.
-  const double clamped = x < kLeast ? kLeast : x;
-  // After adding this, the last bits of the sum are the number's integer part.
-  constexpr double kRounder = 6755399441055744.0;  // 1.5 * 2^52
-  const double shifted = clamped * 1.4426950408889634 + kRounder;
-  const double n = shifted - kRounder;
-  // ln 2 in two parts. The first has few enough digits for an exact product (Cephes).
-  double r = clamped - n * 6.93145751953125e-1;
-  r = r - n * 1.42860682030941723212e-6;
-  double p = 1.0 / 6227020800.0;
-  p = p * r + 1.0 / 479001600.0;
-  p = p * r + 1.0 / 39916800.0;
-  p = p * r + 1.0 / 3628800.0;
-  p = p * r + 1.0 / 362880.0;
-  p = p * r + 1.0 / 40320.0;
-  p = p * r + 1.0 / 5040.0;
-  p = p * r + 1.0 / 720.0;
-  p = p * r + 1.0 / 120.0;
-  p = p * r + 1.0 / 24.0;
-  p = p * r + 1.0 / 6.0;
-  p = p * r + 0.5;
-  p = p * r + 1.0;
-  p = p * r + 1.0;
-  uint64_t bits;
-  __builtin_memcpy(&bits, &shifted, sizeof(bits));
-  bits = (bits + 1023) << 52;
-  double power;
-  __builtin_memcpy(&power, &bits, sizeof(power));
-  return x < kLeast ? 0.0 : p * power;
-}
 
 inline float Greater(float a, float b) { return a > b ? a : b; }
 

@@ -82,7 +82,7 @@ class Scheduler {
   };
   // Runs a step's tokens through the model. Returns logits [logit_rows][vocab_size], valid until
   // the next call.
-  using Forward = std::function<absl::StatusOr<absl::Span<const float>>(const ModelInput& input)>;
+  using Forward = std::function<absl::StatusOr<ModelOutput>(const ModelInput& input)>;
 
   // `client` outlives this, or is replaced by Attach. `windows` are the model's. Tokens are chosen
   // on `sampling_threads`, which outlive this; if null, on the caller's thread.
@@ -186,7 +186,7 @@ class Scheduler {
   std::vector<Sample*> Head(size_t count) const;
   void NoteAdmission(Sample& sample);
   std::vector<SamplingTask> ChooseTokens(absl::Span<Sample* const> computing, uint32_t rows,
-                                         absl::Span<const float> logits);
+                                         const ModelOutput& output);
   void TakeTokens(Sample& sample, const SamplingTask& task);
   // Reports the sample's next token, which can end the sample.
   void Take(Sample& sample, const ChosenToken& chosen, absl::Span<const float> row);

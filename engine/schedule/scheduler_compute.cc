@@ -23,6 +23,23 @@ bool IsStop(const GenerateRequest& request, const GeneratedToken& generated) {
          (request.ends_sample && request.ends_sample(generated));
 }
 
+// How the model's backend can choose the sample's token behind `ahead` of its draft tokens.
+TokenDraw DrawOf(const Sample& sample, uint32_t ahead) {
+  const GenerateRequest& request = sample.request->request;
+  const SamplingParams& sampling = sample.sampling;
+  const bool has_forks = request.num_samples > 1 && sample.index == 0 && sample.generated == 0;
+  if (sample.is_beam() || sample.matcher != nullptr || has_forks ||
+      sampling.top_logprobs.has_value() || sampling.repetition_penalty != 1.0f ||
+      sampling.top_k > kMostRankedDraw) {
+    return {.kind = TokenDraw::Kind::kLogits};
+  }
+  return {.kind = TokenDraw::Kind::kToken,
+          .temperature = sampling.temperature,
+          .top_k = sampling.top_k,
+          .top_p = sampling.top_p,
+          .uniform = UniformDraw(sampling.seed, sample.run.tokens().size() + ahead)};
+}
+
 }  // namespace
 
 Scheduler::Progress Scheduler::Compute() {
@@ -67,14 +84,17 @@ Scheduler::Progress Scheduler::Compute() {
   if (computing.empty()) return WaitForCopies();
 
   MakeInput(sequences, windows_.sizes, windows_.tokens_per_block, input_);
+  for (const Sample* sample : computing) {
+    for (uint32_t i = 0; i < sample->num_logits; ++i) input_.draws.push_back(DrawOf(*sample, i));
+  }
   const absl::Duration model_time_before = stats_.model_time;
-  absl::StatusOr<absl::Span<const float>> logits = absl::Span<const float>();
+  absl::StatusOr<ModelOutput> output = ModelOutput();
   {
     const Stopwatch watch(stats_.model_time);
-    logits = forward_(input_);
+    output = forward_(input_);
   }
-  if (!logits.ok()) {
-    EndAll(logits.status());
+  if (!output.ok()) {
+    EndAll(output.status());
     return Progress::kMade;
   }
   if (2 * prompt_tokens >= input_.tokens.size()) {
@@ -82,7 +102,7 @@ Scheduler::Progress Scheduler::Compute() {
   }
   ++stats_.steps;
   stats_.computed_tokens += input_.tokens.size();
-  std::vector<SamplingTask> tasks = ChooseTokens(computing, rows, *logits);
+  std::vector<SamplingTask> tasks = ChooseTokens(computing, rows, *output);
   // A sample that ends meanwhile moves from running_ to closing_, and is still alive there.
   auto task = tasks.begin();
   for (Sample* sample : computing) {
@@ -119,22 +139,25 @@ Scheduler::Progress Scheduler::Compute() {
 
 // One task for each sample that has logits, in their order.
 std::vector<SamplingTask> Scheduler::ChooseTokens(absl::Span<Sample* const> computing,
-                                                  uint32_t rows, absl::Span<const float> logits) {
-  const uint64_t vocab_size = rows == 0 ? 0 : logits.size() / rows;
+                                                  uint32_t rows, const ModelOutput& output) {
+  const uint64_t vocab_size = rows == 0 ? 0 : output.logits.size() / rows;
   std::vector<SamplingTask> tasks;
   for (const Sample* sample : computing) {
     if (sample->num_logits == 0) continue;
     const GenerateRequest& request = sample->request->request;
-    tasks.push_back({.sampling = sample->sampling,
-                     .logits = logits.subspan(sample->first_logits * vocab_size,
-                                              (1 + sample->draft_tokens.size()) * vocab_size),
-                     .tokens = sample->run.tokens(),
-                     .draft_tokens = sample->draft_tokens,
-                     .beam_width = sample->is_beam() ? request.beam_width : 0,
-                     .stop_tokens = request.stop_tokens,
-                     .matcher = sample->matcher.get(),
-                     .chosen = {},
-                     .logits_are_numbers = true});
+    const size_t count = 1 + sample->draft_tokens.size();
+    tasks.push_back(
+        {.sampling = sample->sampling,
+         .logits = output.logits.subspan(sample->first_logits * vocab_size, count * vocab_size),
+         .drawn = output.tokens.empty() ? output.tokens
+                                        : output.tokens.subspan(sample->first_logits, count),
+         .tokens = sample->run.tokens(),
+         .draft_tokens = sample->draft_tokens,
+         .beam_width = sample->is_beam() ? request.beam_width : 0,
+         .stop_tokens = request.stop_tokens,
+         .matcher = sample->matcher.get(),
+         .chosen = {},
+         .logits_are_numbers = true});
   }
   const Stopwatch watch(stats_.sampling_time);
   sampler_.Run(absl::MakeSpan(tasks));
@@ -178,7 +201,10 @@ void Scheduler::NoteAdmission(Sample& sample) {
 
 void Scheduler::TakeTokens(Sample& sample, const SamplingTask& task) {
   const uint64_t vocab_size = task.logits.size() / (1 + sample.draft_tokens.size());
-  const auto row = [&](size_t i) { return task.logits.subspan(i * vocab_size, vocab_size); };
+  const auto row = [&](size_t i) {
+    return task.is_drawn(i) ? absl::Span<const float>()
+                            : task.logits.subspan(i * vocab_size, vocab_size);
+  };
   const bool first = sample.generated == 0 && sample.index == 0;
   size_t accepted = 0;
   for (size_t i = 0; i < task.chosen.size(); ++i) {

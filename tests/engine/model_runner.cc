@@ -86,7 +86,7 @@ size_t ModelRunner::AddSequence(uint64_t limit) {
   return sequences_.size() - 1;
 }
 
-std::vector<std::vector<float>> ModelRunner::Run(absl::Span<const Share> shares) {
+void ModelRunner::Prepare(absl::Span<const Share> shares) {
   std::vector<std::vector<absl::Span<const SlotIndex>>> tables;
   std::vector<SequenceInput> inputs;
   for (const Share& share : shares) {
@@ -102,10 +102,27 @@ std::vector<std::vector<float>> ModelRunner::Run(absl::Span<const Share> shares)
                       .rotary_range = sequences_[shares[i].sequence].range});
   }
   MakeInput(inputs, model_.windows(), options_.tokens_per_block, input_);
-  const absl::Span<const float> logits = Require(model_.Forward(input_, layers_));
+}
+
+void ModelRunner::Finish(absl::Span<const Share> shares) {
   for (const Share& share : shares) {
     sequences_[share.sequence].num_tokens += static_cast<uint32_t>(share.tokens.size());
   }
+}
+
+ModelOutput ModelRunner::RunWithDraws(absl::Span<const Share> shares,
+                                      std::vector<TokenDraw> draws) {
+  Prepare(shares);
+  input_.draws = std::move(draws);
+  const ModelOutput output = Require(model_.ForwardWithDraws(input_, layers_));
+  Finish(shares);
+  return output;
+}
+
+std::vector<std::vector<float>> ModelRunner::Run(absl::Span<const Share> shares) {
+  Prepare(shares);
+  const absl::Span<const float> logits = Require(model_.Forward(input_, layers_));
+  Finish(shares);
   std::vector<std::vector<float>> rows;
   const uint64_t vocab = model_.config().vocab_size;
   for (uint64_t first = 0; first < logits.size(); first += vocab) {

@@ -54,6 +54,8 @@ class ModelRunner {
   // Runs one step. First it frees the blocks that a window has passed. All bytes of a free slot are
   // such that reading them gives NaN. Returns the wanted logits, row by row.
   std::vector<std::vector<float>> Run(absl::Span<const Share> shares);
+  // The same, with a draw for each wanted logit. The result is valid until the next step.
+  ModelOutput RunWithDraws(absl::Span<const Share> shares, std::vector<TokenDraw> draws);
 
   uint32_t num_tokens(size_t sequence) const { return sequences_[sequence].num_tokens; }
   const ModelInput& input() const { return input_; }  // Of the last step.
@@ -71,6 +73,10 @@ class ModelRunner {
     std::vector<std::vector<SlotIndex>> tables;  // By window.
   };
 
+  // Makes the step's input.
+  void Prepare(absl::Span<const Share> shares);
+  // Counts the tokens as computed.
+  void Finish(absl::Span<const Share> shares);
   void AddScales(kernels::KvLayer& layer);
   void Reserve(Sequence& sequence, uint32_t new_tokens);
   void Poison(size_t window, SlotIndex slot);

@@ -9,6 +9,11 @@ namespace pagoda {
 
 TokenId ChoosePlainly(const SamplingParams& params, absl::Span<const float> logits,
                       absl::Span<const TokenId> tokens) {
+  return ChoosePlainly(params, logits, tokens, UniformDraw(params.seed, tokens.size()));
+}
+
+TokenId ChoosePlainly(const SamplingParams& params, absl::Span<const float> logits,
+                      absl::Span<const TokenId> tokens, double uniform) {
   std::vector<float> scores(logits.begin(), logits.end());
   for (const TokenId token : tokens) {
     const float penalty = params.repetition_penalty;
@@ -35,7 +40,7 @@ TokenId ChoosePlainly(const SamplingParams& params, absl::Span<const float> logi
   while (size < kept.size() && (size == 0 || params.top_p == 1.0f || sum < least)) {
     sum += weight(kept[size++]);
   }
-  const double point = UniformDraw(params.seed, tokens.size()) * sum;
+  const double point = uniform * sum;
   double reached = 0;
   for (size_t i = 0; i < size; ++i) {
     reached += weight(kept[i]);

@@ -11,6 +11,9 @@ namespace pagoda {
 // As Sampler::Choose. Sorts the whole vocabulary.
 TokenId ChoosePlainly(const SamplingParams& params, absl::Span<const float> logits,
                       absl::Span<const TokenId> tokens);
+// The same with this random number.
+TokenId ChoosePlainly(const SamplingParams& params, absl::Span<const float> logits,
+                      absl::Span<const TokenId> tokens, double uniform);
 
 }  // namespace pagoda
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <random>
 #include <string>
@@ -16,6 +17,7 @@
 #include "base/error.h"
 #include "engine/basic_cache_client.h"
 #include "tests/engine/arithmetic_model.h"
+#include "tests/engine/plain_sampler.h"
 #include "tests/engine/scheduler_world.h"
 
 namespace pagoda {
@@ -165,8 +167,19 @@ TEST(SchedulerTest, WhatTheCacheRefusesEndsAndTheOthersRun) {
 // An error of the model or of memory: other requests continue, and the KV of the step is not
 // reused.
 TEST_P(WindowsTest, LogitsThatAreNoNumbersEndTheirRequestAlone) {
-  for (const bool all : {true, false}) {
-    World world({.windows = GetParam(), .period = 5, .no_numbers_at = 39, .all_are_none = all});
+  const auto draw = [](const TokenDraw& row, absl::Span<const float> logits) -> uint32_t {
+    for (const float logit : logits) {
+      if (std::isnan(logit)) return kNoNumber;
+    }
+    return ChoosePlainly({.temperature = row.temperature, .top_k = row.top_k}, logits, {},
+                         row.uniform);
+  };
+  for (const auto& [all, draws] : {std::pair(true, false), std::pair(false, false),
+                                   std::pair(true, true), std::pair(false, true)}) {
+    World::Setting setting = {
+        .windows = GetParam(), .period = 5, .no_numbers_at = 39, .all_are_none = all};
+    if (draws) setting.draw = draw;
+    World world(std::move(setting));
     std::vector<GenerateRequest> requests;
     // Behind the prompt, behind a chosen token, behind draft tokens; with one sample and with
     // several.
@@ -239,6 +252,43 @@ TEST_P(WindowsTest, DraftTokensDoNotChangeTheAnswer) {
   world.ExpectSoloAnswers(requests);
   EXPECT_GT(world.stats().drafted_tokens, 0u);
   EXPECT_LT(world.stats().accepted_draft_tokens, world.stats().drafted_tokens);
+}
+
+// With a model that draws: its tokens are taken, and everything that needs logits still gets them.
+TEST_P(WindowsTest, TokensThatTheModelDrawsAreTheAnswer) {
+  uint64_t drawn = 0;
+  const auto draw = [&](const TokenDraw& row, absl::Span<const float> logits) -> uint32_t {
+    ++drawn;
+    for (const float logit : logits) {
+      if (std::isnan(logit)) return kNoNumber;
+    }
+    return ChoosePlainly({.temperature = row.temperature, .top_k = row.top_k, .top_p = row.top_p},
+                         logits, {}, row.uniform);
+  };
+  World world({.windows = GetParam(), .blocks = {.primary_blocks = 256}, .draw = draw});
+  std::vector<GenerateRequest> requests;
+  for (const SamplingParams& sampling :
+       {SamplingParams{}, SamplingParams{.temperature = 0.4f, .seed = 3},
+        SamplingParams{.temperature = 1.0f, .top_k = 7, .seed = 4},
+        SamplingParams{.temperature = 0.8f, .top_p = 0.7f, .seed = 5}}) {
+    requests.push_back(Request(20 + requests.size(), 12, 20));
+    requests.back().sampling = sampling;
+    requests.push_back(Repetitive(requests.size()));
+    requests.back().sampling = sampling;
+    requests.push_back(Request(20 + requests.size(), 9, 15));
+    requests.back().sampling = sampling;
+    requests.back().num_samples = 3;
+  }
+  world.ExpectSoloAnswers(requests);
+  EXPECT_GT(drawn, 300u);
+  // These need logits.
+  drawn = 0;
+  requests = {Request(50, 12, 20), Request(51, 12, 20), Request(52, 12, 20)};
+  requests[0].sampling = {.temperature = 1.0f, .repetition_penalty = 1.3f, .seed = 6};
+  requests[1].sampling = {.top_logprobs = 3};
+  requests[2].sampling = {.temperature = 1.0f, .top_k = 300, .seed = 7};
+  world.ExpectSoloAnswers(requests);
+  EXPECT_EQ(drawn, 0u);
 }
 
 TEST(SchedulerTest, AcceptedDraftTokensSaveSteps) {

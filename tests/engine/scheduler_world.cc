@@ -28,12 +28,32 @@ SchedulerWorld::SchedulerWorld(Setting setting)
       no_numbers_at_(setting.no_numbers_at),
       all_are_none_(setting.all_are_none),
       time_per_token_(setting.time_per_token),
+      draw_(setting.draw),
       cache_(ArithmeticModel::Spec(windows_, kTokensPerBlock), setting.blocks, setting.before_copy,
              std::move(setting.tenants)),
       client_(cache_.OpenClient()),
       model_(client_, windows_, kTokensPerBlock, period_),
       scheduler_(setting.options, &client_, windows_,
-                 [this](const ModelInput& input) { return Forward(input); }) {}
+                 [this](const ModelInput& input) { return ForwardWithDraws(input); }) {}
+
+absl::StatusOr<ModelOutput> SchedulerWorld::ForwardWithDraws(const ModelInput& input) {
+  const absl::StatusOr<absl::Span<const float>> logits = Forward(input);
+  if (!logits.ok()) return logits.status();
+  if (draw_ == nullptr) return ModelOutput(*logits);
+  EXPECT_EQ(input.draws.size(), input.logit_rows.size());
+  drawn_.assign(input.draws.size(), kNotDrawn);
+  undrawn_logits_.assign(logits->begin(), logits->end());
+  for (size_t row = 0; row < drawn_.size(); ++row) {
+    if (input.draws[row].kind != TokenDraw::Kind::kToken) continue;
+    constexpr size_t kVocabSize = ArithmeticModel::kVocabSize;
+    drawn_[row] = draw_(input.draws[row], logits->subspan(row * kVocabSize, kVocabSize));
+    std::fill_n(undrawn_logits_.begin() + static_cast<ptrdiff_t>(row * kVocabSize), kVocabSize,
+                std::numeric_limits<float>::quiet_NaN());
+  }
+  ModelOutput output(undrawn_logits_);
+  output.tokens = drawn_;
+  return output;
+}
 
 absl::StatusOr<absl::Span<const float>> SchedulerWorld::Forward(const ModelInput& input) {
   absl::SleepFor(time_per_token_ * static_cast<int64_t>(input.tokens.size()));

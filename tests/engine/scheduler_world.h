@@ -65,6 +65,9 @@ class SchedulerWorld {
     std::optional<int32_t> no_numbers_at;
     bool all_are_none = false;
     absl::Duration time_per_token = {};  // The model's time.
+    // If set, the model draws the tokens itself where it may, as a GPU does. It spoils the logits
+    // of these rows.
+    std::function<uint32_t(const TokenDraw&, absl::Span<const float>)> draw = nullptr;
   };
   struct Outcome {
     std::vector<std::vector<TokenId>> samples;
@@ -94,12 +97,16 @@ class SchedulerWorld {
 
  private:
   absl::StatusOr<absl::Span<const float>> Forward(const ModelInput& input);
+  absl::StatusOr<ModelOutput> ForwardWithDraws(const ModelInput& input);
 
   const std::vector<WindowSize> windows_;
   const uint32_t period_;
   const std::optional<int32_t> no_numbers_at_;
   const bool all_are_none_;
   const absl::Duration time_per_token_;
+  const std::function<uint32_t(const TokenDraw&, absl::Span<const float>)> draw_;
+  std::vector<uint32_t> drawn_;
+  std::vector<float> undrawn_logits_;
   std::vector<float> spoilt_logits_;
   size_t spoilt_ = 0;
   TestCache cache_;

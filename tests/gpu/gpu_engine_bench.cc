@@ -101,8 +101,10 @@ class Model {
 
   std::string description() const { return model_->backend().description(); }
 
-  // `batch` sequences have `count` new tokens each, after `first` earlier ones.
-  void Step(uint32_t batch, uint32_t first, uint32_t count, uint32_t num_logits) {
+  // `batch` sequences have `count` new tokens each, after `first` earlier ones. With `draw`, the
+  // device chooses a token for each of the logits, if it can.
+  void Step(uint32_t batch, uint32_t first, uint32_t count, uint32_t num_logits,
+            const TokenDraw& draw = {}) {
     std::vector<absl::Span<const SlotIndex>> tables(tables_.begin(), tables_.begin() + batch);
     std::vector<SequenceInput> inputs;
     for (uint32_t s = 0; s < batch; ++s) {
@@ -112,7 +114,8 @@ class Model {
                         .num_logits = num_logits});
     }
     MakeInput(inputs, model_->windows(), kTokensPerBlock, input_);
-    const absl::Status status = model_->Forward(input_, layers_).status();
+    input_.draws.assign(input_.logit_rows.size(), draw);
+    const absl::Status status = model_->ForwardWithDraws(input_, layers_).status();
     PAGODA_CHECK(status.ok(), status.ToString().c_str());
   }
 
@@ -159,6 +162,18 @@ void Run(const Options& options, const RandomModelShape& shape) {
            .unit = "token/s",
            .yardstick = "one sequence",
            .yardstick_value = 1 / decode(1)});
+  }
+  // The device chooses the tokens: the most likely ones, and by draws.
+  TokenDraw draw = {.kind = TokenDraw::Kind::kToken};
+  for (const char* name : {"gpu_engine_greedy_b64", "gpu_engine_drawn_b64"}) {
+    if (wanted(name)) {
+      Print({.id = name,
+             .value = kBatch / MedianOfSteps([&] { model.Step(kBatch, context - 1, 1, 1, draw); }),
+             .unit = "token/s",
+             .yardstick = "with all logits on the host",
+             .yardstick_value = kBatch / decode(kBatch)});
+    }
+    draw = {.kind = TokenDraw::Kind::kToken, .temperature = 0.8f, .top_k = 40, .uniform = 0.4};
   }
   if (wanted("gpu_engine_prefill_2048")) {
     const double pairs = 0.5 * prompt * (prompt + 1.0);

@@ -13,6 +13,7 @@
 #include "engine/model/cuda/fused_kernels.h"
 #include "engine/model/cuda/row_kernels.h"
 #include "engine/model/cuda/step_angles.h"
+#include "engine/model/cuda/step_sampling.h"
 #include "engine/model/cuda/step_upload.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cache.h"
@@ -76,6 +77,7 @@ class DeviceBackend : public Backend {
         workspace_(device_.get(), MemorySide::kDevice),
         converted_(device_.get(), MemorySide::kDevice),
         logits_(device_.get(), MemorySide::kPinned),
+        sampling_(device_.get()),
         read_back_(device_.get(), MemorySide::kPinned),
         pinned_lists_(device_.get(), MemorySide::kPinned),
         device_lists_(device_.get(), MemorySide::kDevice) {}
@@ -366,24 +368,67 @@ class DeviceBackend : public Backend {
   }
 
   absl::StatusOr<absl::Span<const float>> EndStep(float soft_cap, const RowsView& logits) override {
-    const uint64_t elements = logits.rows * logits.cols;
-    if (elements > 0) {
-      if (soft_cap != 0.0f) {
-        Run("soft cap", [&] { return LaunchSoftCap(soft_cap, logits, device_->stream()); });
-      }
-      Keep("logits", [&] { return logits_.Grow(elements * sizeof(float)); });
-      Keep("logits",
-           [&] { return device_->Copy(logits_.data(), logits.data, elements * sizeof(float)); });
+    CapLogits(soft_cap, logits);
+    CopyLogits(logits, [](uint64_t) { return true; });
+    return WaitForLogits(logits);
+  }
+
+  absl::StatusOr<ModelOutput> EndStepWithDraws(float soft_cap, const RowsView& logits) override {
+    const std::vector<TokenDraw>& draws = input_->draws;
+    if (!fused_.draws || logits.rows == 0 || !StepSampling::CanDraw(draws, logits.cols)) {
+      return Backend::EndStepWithDraws(soft_cap, logits);
     }
+    CapLogits(soft_cap, logits);
+    Keep("choice", [&] { return sampling_.Draw(logits, draws, step_.draws().data()); });
+    const auto wanted = [&](uint64_t row) { return draws[row].kind == TokenDraw::Kind::kLogits; };
+    CopyLogits(logits, wanted);
+    absl::StatusOr<absl::Span<const float>> ended = WaitForLogits(logits);
+    if (!ended.ok()) return ended.status();
+    ModelOutput output(*ended);
+    output.tokens = sampling_.tokens();
+    // The few rows that the device could not choose a token of.
+    const auto left = [&](uint64_t row) { return output.has_logits(row) && !wanted(row); };
+    bool any = false;
+    for (uint64_t row = 0; row < logits.rows; ++row) any = any || left(row);
+    if (!any) return output;
+    CopyLogits(logits, left);
+    ended = WaitForLogits(logits);
+    if (!ended.ok()) return ended.status();
+    return output;
+  }
+
+ private:
+  void CapLogits(float soft_cap, const RowsView& logits) {
+    if (soft_cap == 0.0f || logits.rows == 0) return;
+    Run("soft cap", [&] { return LaunchSoftCap(soft_cap, logits, device_->stream()); });
+  }
+
+  // Starts the copies of the wanted rows to their places in logits_, which has room for all.
+  template <class Wanted>
+  void CopyLogits(const RowsView& logits, const Wanted& wanted) {
+    Keep("logits", [&] { return logits_.Grow(logits.rows * logits.cols * sizeof(float)); });
+    for (uint64_t begin = 0, end = 0; begin < logits.rows; begin = end) {
+      end = begin + 1;
+      if (!wanted(begin)) continue;
+      while (end < logits.rows && wanted(end)) ++end;
+      Keep("logits", [&] {
+        return device_->Copy(logits_.as<float>() + begin * logits.cols,
+                             logits.Rows(begin, end - begin).data,
+                             (end - begin) * logits.cols * sizeof(float));
+      });
+    }
+  }
+
+  // The logits on the host, when the step so far has ended.
+  absl::StatusOr<absl::Span<const float>> WaitForLogits(const RowsView& logits) {
     // Waits even after a failure, because the next step writes memory that kernels of this one
     // could still read.
     const absl::Status ended = WaitForAll();
     Keep("step", [&] { return ended; });
     if (!status_.ok()) return status_;
-    return absl::Span<const float>(logits_.as<float>(), elements);
+    return absl::Span<const float>(logits_.as<float>(), logits.rows * logits.cols);
   }
 
- private:
   ElementType FactorTypeOf(absl::Span<const TensorInfo> matrices) const {
     if (compute_ == ComputeType::kFloat32) return ElementType::kFloat32;
     if (compute_ == ComputeType::kBFloat16) return ElementType::kBFloat16;
@@ -518,6 +563,7 @@ class DeviceBackend : public Backend {
   DeviceBuffer workspace_;  // For attention.
   DeviceBuffer converted_;
   DeviceBuffer logits_;
+  StepSampling sampling_;
   DeviceBuffer read_back_;
   DeviceBuffer pinned_lists_;  // See UploadLists.
   DeviceBuffer device_lists_;

@@ -11,6 +11,7 @@
 #include "engine/model/cuda/device_products.h"
 #include "engine/model/cuda/fused_kernels.h"
 #include "engine/model/cuda/row_kernels.h"
+#include "engine/model/cuda/sampling_kernels.h"
 #include "engine/model/gpu_report.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cache.h"
@@ -47,6 +48,9 @@ struct TestedKernels {
   decltype(&LaunchWiden) widen = LaunchWiden;
   decltype(&LaunchAddNorm) add_norm = LaunchAddNorm;
   decltype(&LaunchPlaceHeads) place_heads = LaunchPlaceHeads;
+  decltype(&LaunchMostLikely) most_likely = LaunchMostLikely;
+  decltype(&LaunchDrawWeights) draw_weights = LaunchDrawWeights;
+  decltype(&LaunchDraw) draw = LaunchDraw;
 };
 
 // Runs the test and chooses (GpuSelfTestReport::Choose). The report has the families that fail, and
@@ -75,6 +79,9 @@ struct TestedKernels {
 //   fused_rows, fused_heads  portable. 2e-5, 1e-4, beyond the rounding to 16 bits. fp64. Without
 //                           them an engine runs the separate kernels. fused_heads: only for pools
 //                           of K and V of fp32, fp16 and bf16.
+//   token_draws             portable. 0: the number of wrong tokens. Plain loops in fp64. Without
+//   it
+//                           the host chooses the tokens.
 // REQUIRES: request.config is from LoadModelConfig; tokens_per_block > 0.
 GpuSelfTestReport RunSelfTest(ComputeDevice& device, DeviceProducts& products,
                               const GpuSelfTestRequest& request, const GpuTestObserver& observer,

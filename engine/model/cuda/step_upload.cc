@@ -58,6 +58,7 @@ absl::Status StepUpload::Upload(const ModelInput& input, const ModelConfig& conf
   positions_ = Add(input.positions);
   query_starts_ = Add(input.query_starts);
   context_lengths_ = Add(input.context_lengths);
+  draws_ = Add(input.draws);
   windows_.clear();
   for (const ModelInput::Window& window : input.windows) {
     windows_.push_back({Add(window.token_slots), Add(window.block_tables)});

@@ -37,6 +37,7 @@ class StepUpload {
   absl::Span<const int32_t> positions() const { return Of<int32_t>(positions_); }
   absl::Span<const int32_t> query_starts() const { return Of<int32_t>(query_starts_); }
   absl::Span<const int32_t> context_lengths() const { return Of<int32_t>(context_lengths_); }
+  absl::Span<const TokenDraw> draws() const { return Of<TokenDraw>(draws_); }
   absl::Span<const int64_t> token_slots(uint32_t window) const {
     return Of<int64_t>(windows_[window].token_slots);
   }
@@ -88,7 +89,7 @@ class StepUpload {
   // Of the current step.
   uint64_t total_bytes_ = 0;
   std::vector<Piece> pieces_;
-  Place tokens_, positions_, query_starts_, context_lengths_;
+  Place tokens_, positions_, query_starts_, context_lengths_, draws_;
   std::vector<Window> windows_;
   std::vector<Plan> plans_;
 };

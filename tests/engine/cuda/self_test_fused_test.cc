@@ -1,6 +1,7 @@
 // Faults in the fused kernels are found by the self-test, and the engine then runs without them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -119,6 +120,23 @@ std::vector<Fault> Faults() {
            return LaunchPlaceHeads(changed, stream);
          };
        }},
+      {"the random number is not used", "Phi", kTokenDraws,
+       [](TestedKernels& k) { k.draw = [](const DrawArgs&, Stream) { return 0; }; }},
+      {"the weights are not summed", "Bloom", kTokenDraws,
+       [](TestedKernels& k) {
+         k.draw_weights = [](const DrawArgs& args, Stream) {
+           std::fill_n(args.sums, args.logits.rows * args.blocks(), 1.0);
+           return 0;
+         };
+       }},
+      {"the most likely token is not the first one", "Phi", kTokenDraws,
+       [](TestedKernels& k) {
+         k.most_likely = [](const DrawArgs& args, Stream stream) {
+           const int error = LaunchMostLikely(args, stream);
+           ++args.tokens[0];
+           return error;
+         };
+       }},
   };
 }
 
@@ -145,18 +163,22 @@ TEST(SelfTestFusedTest, AFaultLeavesOneOfThemOutAndTheModelRuns) {
         TestFused(ModelNamed(fault.model).Request(ElementType::kBFloat16, 1 << 14), kernels);
     EXPECT_TRUE(report.Check().ok()) << report.Check();
     for (const GpuKernelResult& result : report.results) {
-      if (result.part != kFusedRows && result.part != kFusedHeads) continue;
+      if (result.part != kFusedRows && result.part != kFusedHeads && result.part != kTokenDraws) {
+        continue;
+      }
       EXPECT_EQ(result.outcome,
                 result.part == std::string(fault.part) ? GpuOutcome::kWrong : GpuOutcome::kRuns)
           << Describe(result);
     }
     EXPECT_EQ(report.fused(), (FusedChoice{.rows = fault.part != std::string(kFusedRows),
-                                           .heads = fault.part != std::string(kFusedHeads)}));
+                                           .heads = fault.part != std::string(kFusedHeads),
+                                           .draws = fault.part != std::string(kTokenDraws)}));
   }
 }
 
 TEST(SelfTestFusedTest, WhatWasNotTestedDoesNotRun) {
-  EXPECT_EQ(GpuSelfTestReport().fused(), (FusedChoice{.rows = false, .heads = false}));
+  EXPECT_EQ(GpuSelfTestReport().fused(),
+            (FusedChoice{.rows = false, .heads = false, .draws = false}));
 }
 
 }  // namespace
