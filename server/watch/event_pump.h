@@ -11,12 +11,20 @@
 
 namespace pagoda::server {
 
-// One thread for all subscribers. It waits for the log to grow, then lets every idle stream send
-// the new events. A busy stream finds them by itself when its write is done.
+// One thread for all subscribers. It lets every idle stream send the new events, in rounds. A busy
+// stream finds them by itself when its write is done.
+//
+// Invariants
+// 1. While nothing happens, the first event begins a round after flush_interval. While events keep
+// coming, rounds follow each other by the clock: flush_interval and four times the last round's
+// duration apart. So a stream that keeps up gets an event at most that, and one round, later.
+// 2. A caller that makes events wakes this thread only after a pause of the events, and never while
+// there is no stream.
 class EventPump {
  public:
   struct Options {
-    // The time from the first new event to the wake-up. Events in between share one message.
+    // The time from the first event after a pause to the round, and the least time between rounds.
+    // Events in between share one message.
     absl::Duration flush_interval;
     absl::Duration progress_interval;
   };

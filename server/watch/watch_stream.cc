@@ -41,6 +41,7 @@ WatchStream* WatchStream::Start(const SharedManager* manager, Set* streams, cons
     }
   }
   streams->Add(stream);
+  manager->log().Wake();  // The pump does not wait for events while there is no stream.
   return stream.get();
 }
 

@@ -82,6 +82,44 @@ v1::WatchRequest From(uint64_t revision) {
   return request;
 }
 
+// No progress mark comes during a test: only the events wake the streams.
+class QuietStreamsTest : public DaemonTest {
+ protected:
+  QuietStreamsTest() : DaemonTest(QuietConfig()) {}
+  void MakeEvents() {
+    const v1::SessionRef session = OpenRef();
+    Run(session, FreeOp(Allocate(session, 1)));
+    Close(session);
+  }
+
+ private:
+  static Config QuietConfig() {
+    Config config = TestConfig();
+    config.events.progress_interval = absl::Hours(1);
+    return config;
+  }
+};
+
+TEST_F(QuietStreamsTest, AStreamThatOpensAfterAQuietTimeGetsTheNextEvents) {
+  MakeEvents();  // Nobody reads these.
+  Watcher watcher(events(), {});
+  ASSERT_TRUE(watcher.started());
+  const uint64_t before = watcher.revision();
+  MakeEvents();
+  EXPECT_EQ(watcher.ReadTo(before + 2).size(), 2u);
+  watcher.Cancel();
+}
+
+TEST_F(QuietStreamsTest, EventsArriveWithoutLaterEventsThatPushThem) {
+  Watcher watcher(events(), {});
+  ASSERT_TRUE(watcher.started());
+  for (int round = 0; round < 200; ++round) {
+    MakeEvents();
+    ASSERT_EQ(watcher.ReadTo(watcher.revision() + 2).size(), 2u) << "round " << round;
+  }
+  watcher.Cancel();
+}
+
 TEST_F(EventServiceTest, FromNowShowsOnlyWhatComes) {
   MakeEvents(3);
   Watcher watcher(events(), {});
