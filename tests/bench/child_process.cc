@@ -31,8 +31,13 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
   stdout_ = fdopen(out[0], "r");
 }
 
+void ChildProcess::TellToEnd() {
+  if (stdin_ >= 0) close(stdin_);
+  stdin_ = -1;
+}
+
 ChildProcess::~ChildProcess() {
-  close(stdin_);
+  TellToEnd();
   int status = 0;
   waitpid(pid_, &status, 0);
   std::fclose(stdout_);

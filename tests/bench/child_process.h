@@ -25,6 +25,8 @@ class ChildProcess {
   // The next line of the child's standard output, without its line end. Stops the process if there
   // is none; the child has then printed the reason on standard error.
   std::string ReadLine();
+  // Closes the child's standard input, which tells it to end. What it prints can still be read.
+  void TellToEnd();
 
  private:
   pid_t pid_;

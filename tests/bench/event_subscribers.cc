@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -67,6 +68,14 @@ class Reader {
   google::protobuf::Arena memory_;
 };
 
+// From the first event of the message until now.
+double MicrosecondsOnTheWay(const pv1::WatchResponse& message) {
+  const auto& time = message.events(0).time();
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const double now_us = std::chrono::duration<double, std::micro>(now).count();
+  return now_us - 1e6 * static_cast<double>(time.seconds()) - 1e-3 * time.nanos();
+}
+
 }  // namespace
 
 double WatchRate(const std::string& endpoint, uint32_t events, Stream stream) {
@@ -111,10 +120,18 @@ Subscribers::Subscribers(const std::string& endpoint, const SubscriberCounts& co
   process_.ReadLine();
 }
 
+Latency Subscribers::End() {
+  process_.TellToEnd();
+  Latency latency;
+  std::istringstream(process_.ReadLine()) >> latency.p50 >> latency.p99;
+  return latency;
+}
+
 int RunSubscribers(const std::string& endpoint, const SubscriberCounts& counts) {
   std::atomic<bool> stop = false;
   std::vector<std::unique_ptr<Reader>> readers;
   std::vector<std::thread> threads;
+  std::vector<std::vector<double>> on_the_way(static_cast<size_t>(counts.fast));
   for (int i = 0; i < counts.fast + counts.slow + counts.stalled + counts.alone; ++i) {
     pv1::WatchRequest from_now;
     const int filter = i - (counts.fast + counts.slow + counts.stalled) + 1;
@@ -125,8 +142,10 @@ int RunSubscribers(const std::string& endpoint, const SubscriberCounts& counts) 
     if (readers.back()->Next() == nullptr) Fail("a subscriber is refused");
     if (i >= counts.fast + counts.slow) continue;
     const bool slow = i >= counts.fast;
-    threads.emplace_back([&stop, slow, reader = readers.back().get()] {
+    std::vector<double>* const us = slow ? nullptr : &on_the_way[static_cast<size_t>(i)];
+    threads.emplace_back([&stop, slow, us, reader = readers.back().get()] {
       while (const pv1::WatchResponse* message = reader->Next()) {
+        if (!slow && message->events_size() > 0) us->push_back(MicrosecondsOnTheWay(*message));
         if (!slow) continue;
         const auto until =
             std::chrono::steady_clock::now() +
@@ -142,6 +161,9 @@ int RunSubscribers(const std::string& endpoint, const SubscriberCounts& counts) 
   stop = true;
   for (const auto& reader : readers) reader->Cancel();
   for (std::thread& thread : threads) thread.join();
+  std::vector<double> all = {0};
+  for (const auto& us : on_the_way) all.insert(all.end(), us.begin(), us.end());
+  std::cout << Percentile(all, 0.5) << " " << Percentile(all, 0.99) << "\n" << std::flush;
   return EXIT_SUCCESS;
 }
 

@@ -27,10 +27,20 @@ struct SubscriberCounts {
   int alone = 0;    // Like `stalled`, each with a different filter. At most 15.
 };
 
+// How long events take to the subscribers that read every message: from the operation to the
+// reader, in microseconds.
+struct Latency {
+  double p50 = 0;
+  double p99 = 0;
+};
+
 // Subscribers with a connection each, in a separate process, until they are destroyed.
 class Subscribers {
  public:
   Subscribers(const std::string& endpoint, const SubscriberCounts& counts);
+  pid_t pid() const { return process_.pid(); }
+  // Ends the subscriptions. Of each message the oldest event counts.
+  Latency End();
 
  private:
   ChildProcess process_;
