@@ -29,3 +29,13 @@ def daemon(start_daemon):
     """A running daemon with 64 small blocks and no engine. It is stopped at the end, with every
     check of Daemon.stop."""
     return start_daemon()
+
+
+@pytest.fixture(params=["grpc", "rings"])
+def transport(request, monkeypatch):
+    """The way of a Python client's batches on a Unix socket. A module that uses it runs once for
+    each way."""
+    if request.param == "rings":
+        pytest.importorskip("pagoda._native", reason="the build has no native extension for the Python package")
+    monkeypatch.setenv("PAGODA_TRANSPORT", {"grpc": "grpc", "rings": "auto"}[request.param])
+    return request.param

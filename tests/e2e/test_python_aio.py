@@ -11,6 +11,8 @@ import pytest
 from losing_daemon import LosingDaemon
 from tcp_proxy import TcpProxy
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 LEASE = 1.0
 
 

@@ -6,6 +6,8 @@ import threading
 import pagoda
 import pytest
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 
 @pytest.fixture
 def daemon(start_daemon):
@@ -18,12 +20,13 @@ def client(daemon):
         yield opened
 
 
-def calls(daemon):
+def batches_run(daemon, transport):
     """How many batches the daemon has run."""
-    return sum(int(count) for count in re.findall(r'^pagoda_grpc_requests_total\{.*Execute".*\} (\d+)$', daemon.http("/metrics")[1], re.M))
+    counter = {"grpc": r'^pagoda_grpc_requests_total\{.*Execute".*\} (\d+)$', "rings": r"^pagoda_ring_batches_total (\d+)$"}
+    return sum(int(count) for count in re.findall(counter[transport], daemon.http("/metrics")[1], re.M))
 
 
-def test_a_batch_is_one_call(daemon, client):
+def test_a_batch_is_one_call(daemon, client, transport):
     with client.batch() as batch:
         sequence = batch.sequence(range(10))
         batch.commit(sequence, computed=10)
@@ -36,7 +39,7 @@ def test_a_batch_is_one_call(daemon, client):
             found.result()
         with pytest.raises(RuntimeError):
             sequence.table
-    assert calls(daemon) == 1
+    assert batches_run(daemon, transport) == 1
     assert (sequence.token_count, sequence.computed_tokens, child.token_count) == (11, 10, 11)
     assert (found.result().matched_tokens, len(blocks.result())) == (8, 2)
     with client.batch() as batch:
@@ -114,11 +117,11 @@ def test_a_batch_that_is_sent_by_hand_raises_for_itself_alone(client):
     assert failure.value.reason == first.error.reason == "BATCH_TOO_LARGE"
 
 
-def test_nothing_is_sent_where_the_block_raises(daemon, client):
+def test_nothing_is_sent_where_the_block_raises(daemon, client, transport):
     with pytest.raises(ZeroDivisionError), client.batch() as batch:
         batch.allocate_blocks(1)
         1 / 0
-    assert calls(daemon) == 0
+    assert batches_run(daemon, transport) == 0
 
 
 def test_a_slot_is_released_when_its_step_is_completed(daemon, client):

@@ -11,6 +11,8 @@ import pagoda.aio
 import pytest
 from pagoda import BlockFill, BlockState
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 # Two layers with full attention, one with a window of 8 tokens, one with K only, and opaque bytes.
 LAYERS = [{"count": 2, "num_kv_heads": 2, "head_dim": 8}, {"count": 1, "window": 8, "num_kv_heads": 1, "head_dim": 4},
           {"count": 1, "num_kv_heads": 1, "head_dim": 8, "kind": "key_only"}, {"count": 1, "kind": "opaque", "bytes_per_block": 16}]

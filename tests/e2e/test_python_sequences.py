@@ -4,6 +4,8 @@ import numpy as np
 import pagoda
 import pytest
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 CAPACITY = 64
 PROMPT = list(range(10))
 

@@ -10,6 +10,8 @@ import weakref
 import pagoda
 import pytest
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 LEASE = 1.0
 # A client that makes a call for each line of its input, and prints the result.
 OBEDIENT = """
