@@ -124,7 +124,8 @@ absl::Status AttendItems(const AttentionArgs& args, ItemKind kind,
       return StatusOf(name, LaunchLatent(launch, capacity.items, stream));
     }
     HopperLaunch hopper;
-    if (absl::Status status = MakeHopperLaunch(args, kind, &hopper); !status.ok()) return status;
+    if (absl::Status status = MakeHopperLatentLaunch(args, kind, &hopper); !status.ok())
+      return status;
     return StatusOf(name, LaunchHopperLatent(hopper, units, device.num_multiprocessors, stream));
   }
   if (generic || !HasTensorKernels(args)) {

@@ -37,6 +37,7 @@
 #include "kernels/cuda/attention_tile.h"
 #include "kernels/cuda/attention_tile_hopper.h"
 #include "kernels/cuda/attention_unit.h"
+#include "kernels/cuda/attention_walk.h"
 #include "kernels/cuda/hopper.h"
 
 namespace pagoda::kernels::cuda {
@@ -134,10 +135,11 @@ class HopperDecodeKernel {
       PrefetchMap(launch.values);
     }
     const AttentionArgs& args = launch.args;
-    const uint64_t num_units = NumUnits(args, launch.kind);
+    const auto num_units = static_cast<uint32_t>(NumUnits(args, launch.kind));
     Place place;
+    uint32_t u = 0;
 #pragma unroll 1
-    for (uint64_t u = BlockIndex(); u < num_units; u += GridBlocks()) {
+    for (uint32_t r = 0; (u = UnitOfRound(r, BlockIndex(), GridBlocks())) < num_units; ++r) {
       const Unit unit = FindUnit(args, launch.kind, u);
       const Sight sight = SightOf(unit);
       // The slot of the lane's box is looked up one tile ahead.
@@ -182,11 +184,12 @@ class HopperDecodeKernel {
 
   static PAGODA_DEVICE void Consume(const HopperLaunch& launch) {
     const AttentionArgs& args = launch.args;
-    const uint64_t num_units = NumUnits(args, launch.kind);
+    const auto num_units = static_cast<uint32_t>(NumUnits(args, launch.kind));
     const uint32_t pairs = args.value_dim / 2;
     Place place;
+    uint32_t u = 0;
 #pragma unroll 1
-    for (uint64_t u = BlockIndex(); u < num_units; u += GridBlocks()) {
+    for (uint32_t r = 0; (u = UnitOfRound(r, BlockIndex(), GridBlocks())) < num_units; ++r) {
       const Unit unit = FindUnit(args, launch.kind, u);
       LoadQueries<kDim, kRows, kFloat8>(args, unit, 0, unit.num_rows, QueryBase(),
                                         kConsumerThreads);

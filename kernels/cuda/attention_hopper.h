@@ -14,7 +14,8 @@ namespace pagoda::kernels::cuda {
 struct HopperLaunch {
   AttentionArgs args;
   ItemKind kind;
-  // Tokens per box: the largest power of two that divides tokens_per_block, at most 64.
+  // Tokens per box: the largest power of two that divides tokens_per_block, at most 64 (latents:
+  // 32).
   uint32_t box_tokens;
   TensorMap keys;
   TensorMap values;
@@ -29,8 +30,10 @@ bool HasHopperKernels(const AttentionArgs& args, ItemKind kind);
 // blocks of a multiple of 8 tokens, and no block sparsity.
 bool HasHopperLatent(const AttentionArgs& args);
 
-// Errors: those of EncodeTensorMap.
+// The arguments of the kernel for these items, or of the one for latents. Errors: those of
+// EncodeTensorMap.
 absl::Status MakeHopperLaunch(const AttentionArgs& args, ItemKind kind, HopperLaunch* launch);
+absl::Status MakeHopperLatentLaunch(const AttentionArgs& args, ItemKind kind, HopperLaunch* launch);
 
 // Launches as many blocks as the units need and the multiprocessors hold. Returns 0 or CUDA's
 // error.

@@ -2,21 +2,21 @@
 // pools of 16 bits. All query heads of a token share one key of up to 576 elements, whose first 512
 // elements are its value.
 //
-// A block has 64 rows of a unit (row = token * group + head) against all keys, 64 at a time, by
-// wgmma. The method is that of FlashMLA (DeepSeek, 2025). Keys come by TMA into two stages; both
-// products read them there. Sums of 64 rows x 512 elements need the registers of two warpgroups. So
-// consumer w computes S of the keys in stage w, and O of the value's half w, for both stages. The
-// consumers exchange the largest scores of their keys, and give their weights to each other in
-// shared memory: in the last 64 elements of the keys' stage, which only S needs.
+// A block has 64 rows of a unit (row = token * group + head) against all keys, by wgmma. As in
+// FlashMLA (DeepSeek, 2025), sums of 64 rows x 512 elements take the registers of two warpgroups,
+// which share the work. Keys come by TMA, 32 a tile, into four stages; both products read them
+// there. Two tiles are a pair: consumer w computes S of the pair's tile w, and O of the value's
+// half w for both tiles. The consumers exchange their largest scores, and their weights, in shared
+// memory. Meanwhile the next pair comes into the other two stages.
 //
 // Invariants
-// 1. The n-th tile of some rows is in stage n % 2. The producer and the consumers walk the same
-// tiles in the same order: from FirstTile by NextTile.
+// 1. Tile w of the block's pair p, counted over all its rows, is in stage p % 2 * 2 + w. The last
+// pair of some rows can be without tile 1. The producer and the consumers walk the same tiles in
+// the same order: from FirstTile by NextTile.
 // 2. A box of which no row sees a key is zeros; its table entry is not read. Keys in other boxes
 // that no row sees are cleared before "full" is reached, as in HopperPrefillKernel.
-// 3. Consumer w writes the weights of stage w after its own product has read the stage's keys; the
-// other consumer reads only their first 512 elements. It fences, so that products see the weights
-// and the next boxes come after them.
+// 3. A consumer writes its weights when the other one has ended its products of the previous pair,
+// and fences: products see them after the next barrier.
 // 4. A consumer arrives at "empty" after its products of the stage.
 #ifndef PAGODA_KERNELS_CUDA_ATTENTION_LATENT_HOPPER_H_
 #define PAGODA_KERNELS_CUDA_ATTENTION_LATENT_HOPPER_H_
@@ -44,18 +44,22 @@ class HopperLatentKernel {
   static constexpr uint32_t kConsumerThreads = kConsumers * kWarpgroupThreads;
   static constexpr uint32_t kThreads = kConsumerThreads + kWarpgroupThreads;
   static constexpr uint32_t kMinBlocks = 1;
-  static constexpr uint32_t kTokens = 64;
+  static constexpr uint32_t kTokens = 32;
   static constexpr uint32_t kRows = 64;
-  static constexpr uint32_t kStages = 2;
+  static constexpr uint32_t kStages = 4;
   static constexpr uint32_t kColumns = kMostLatentElements / kColumnElements;
   static constexpr uint32_t kValueColumns = kMostLatentValues / kColumnElements;
-  static constexpr uint32_t kColumnBytes = kTokens * kColumnRowBytes;  // Of keys and of queries.
+  static constexpr uint32_t kColumnBytes = kTokens * kColumnRowBytes;  // Of keys.
   static constexpr uint32_t kTileBytes = kColumns * kColumnBytes;
+  static constexpr uint32_t kQueryColumnBytes = kRows * kColumnRowBytes;
+  static constexpr uint32_t kQueryBytes = kColumns * kQueryColumnBytes;
+  // A left matrix of 64 rows and a pair's 64 keys: one column.
+  static constexpr uint32_t kWeightBytes = kQueryColumnBytes;
   static constexpr uint32_t kStateBytes = kConsumers * kRows * 4;  // A number of each row.
   static constexpr uint32_t kBarriers = 2 * kStages + 1;
   static constexpr uint32_t kSharedBytes =
-      (1 + kStages) * kTileBytes + 2 * kStateBytes + kBarriers * 8;
-  static_assert(kRows == kTokens && kColumns == kValueColumns + 1);
+      kQueryBytes + kStages * kTileBytes + kWeightBytes + 2 * kStateBytes + kBarriers * 8;
+  static_assert(kConsumers * kTokens == kColumnElements);
   using Args = HopperLaunch;
 
   static PAGODA_DEVICE void Run(const HopperLaunch& launch) {
@@ -91,25 +95,23 @@ class HopperLatentKernel {
 
   static PAGODA_DEVICE uint32_t QueryBase() { return SharedBase(); }
   static PAGODA_DEVICE uint32_t Tile(uint32_t stage) {
-    return SharedBase() + (1 + stage) * kTileBytes;
+    return QueryBase() + kQueryBytes + stage * kTileBytes;
   }
-  static PAGODA_DEVICE uint32_t WeightsOf(uint32_t stage) {
-    return Tile(stage) + kValueColumns * kColumnBytes;
-  }
+  static PAGODA_DEVICE uint32_t WeightBase() { return Tile(kStages); }
   // The largest scores of a pair of tiles, and the sums of weights.
   static PAGODA_DEVICE uint32_t LargestAt(uint32_t consumer, uint32_t row) {
-    return Tile(kStages) + (consumer * kRows + row) * 4;
+    return WeightBase() + kWeightBytes + (consumer * kRows + row) * 4;
   }
   static PAGODA_DEVICE uint32_t SumAt(uint32_t consumer, uint32_t row) {
     return LargestAt(consumer, row) + kStateBytes;
   }
   static PAGODA_DEVICE uint32_t Full(uint32_t stage) {
-    return Tile(kStages) + 2 * kStateBytes + stage * 8;
+    return LargestAt(0, 0) + 2 * kStateBytes + stage * 8;
   }
   static PAGODA_DEVICE uint32_t Empty(uint32_t stage) { return Full(kStages + stage); }
   static PAGODA_DEVICE uint32_t Landed() { return Full(2 * kStages); }
 
-  // The parities of the next phases of both stages.
+  // The parities of the stages' next phases.
   struct Phases {
     uint32_t parities = 0;
     PAGODA_DEVICE uint32_t parity(uint32_t stage) const { return parities >> stage & 1u; }
@@ -128,6 +130,7 @@ class HopperLatentKernel {
     const auto num_units = static_cast<uint32_t>(NumUnits(args, launch.kind));
     Phases phases;
     uint32_t landings = 0;
+    uint32_t stage = 0;
     uint32_t u = 0;
 #pragma unroll 1
     for (uint32_t r = 0; (u = UnitOfRound(r, BlockIndex(), GridBlocks())) < num_units; ++r) {
@@ -139,16 +142,18 @@ class HopperLatentKernel {
         uint32_t first = FirstTile<kTokens>(launch, sight);
         uint32_t slot = SlotOfBox<kTokens>(launch, unit, sight, first);
 #pragma unroll 1
-        for (uint32_t stage = 0; first < sight.end_key; stage ^= 1) {
+        while (first < sight.end_key) {
           const uint32_t next = NextTile<kTokens>(args, sight, first + kTokens);
           const uint32_t next_slot = SlotOfBox<kTokens>(launch, unit, sight, next);
           const uint32_t unseen = UnseenRows<kTokens>(launch, unit, sight, first);
           WaitFor(Empty(stage), phases.parity(stage) ^ 1);
           phases.Next(stage);
           BringKeys(launch, unit, first, slot, stage, unseen, landings);
+          stage = (stage + 1) % kStages;
           first = next;
           slot = next_slot;
         }
+        stage = (stage + stage % 2) % kStages;  // The last pair can have one tile.
       }
     }
   }
@@ -205,19 +210,20 @@ class HopperLatentKernel {
     const AttentionArgs& args = launch.args;
     const auto num_units = static_cast<uint32_t>(NumUnits(args, launch.kind));
     Phases phases;
+    uint32_t stage = 0;  // Of the next pair's first tile.
     uint32_t u = 0;
 #pragma unroll 1
     for (uint32_t r = 0; (u = UnitOfRound(r, BlockIndex(), GridBlocks())) < num_units; ++r) {
       const Unit unit = FindUnit(args, launch.kind, u);
 #pragma unroll 1
       for (uint32_t row = 0; row < unit.num_rows; row += kRows) {
-        Attend(launch, unit, row, SightOfRows(args, unit, row, RowsAt(unit, row)), phases);
+        Attend(launch, unit, row, SightOfRows(args, unit, row, RowsAt(unit, row)), stage, phases);
       }
     }
   }
 
   static PAGODA_DEVICE void Attend(const HopperLaunch& launch, const Unit& unit, uint32_t first_row,
-                                   const Sight& sight, Phases& phases) {
+                                   const Sight& sight, uint32_t& stage, Phases& phases) {
     const AttentionArgs& args = launch.args;
     SyncConsumers();  // The previous rows have been stored.
     LoadRows<kMostLatentElements, kRows, kConsumerThreads>(args, unit, first_row,
@@ -233,11 +239,11 @@ class HopperLatentKernel {
     while (first < sight.end_key) {
       second = NextTile<kTokens>(args, sight, first + kTokens);
       if (second >= sight.end_key) break;
-      AddPair<Pair::kBoth>(args, unit, sight, first_row, first, second, phases, state);
+      AddPair<Pair::kBoth>(args, unit, sight, first_row, first, second, stage, phases, state);
       first = NextTile<kTokens>(args, sight, second + kTokens);
     }
     if (first < sight.end_key) {
-      AddPair<Pair::kFirstOnly>(args, unit, sight, first_row, first, second, phases, state);
+      AddPair<Pair::kFirstOnly>(args, unit, sight, first_row, first, second, stage, phases, state);
     }
     Store(args, unit, first_row, RowsAt(unit, first_row), state);
   }
@@ -254,11 +260,11 @@ class HopperLatentKernel {
     Softmax::Clear(state.softmax);
   }
 
-  // The tiles in both stages, or only the one in stage 0.
+  // Both tiles of a pair, or only the first one.
   template <Pair kPair>
   static PAGODA_DEVICE void AddPair(const AttentionArgs& args, const Unit& unit, const Sight& sight,
                                     uint32_t first_row, uint32_t first, uint32_t second,
-                                    Phases& phases, RowState& state) {
+                                    uint32_t& stage, Phases& phases, RowState& state) {
     const uint32_t own = ConsumerIndex();
     const bool has_tile = kPair == Pair::kBoth || own == 0;
     Scores scores;
@@ -267,8 +273,8 @@ class HopperLatentKernel {
     if (has_tile) {
       const uint32_t key = own == 0 ? first : second;
       const bool plain = Softmax::IsPlain(args, sight, key);
-      WaitFor(Full(own), phases.parity(own));
-      MultiplyKeys(own, scores);
+      WaitFor(Full(stage + own), phases.parity(stage + own));
+      MultiplyKeys(stage + own, scores);
       WaitForProducts<0>();
       PinRegisters(scores);
       if (!plain) factor = Softmax::Prepare(args, unit, sight, first_row + WarpsRow(), key, scores);
@@ -278,36 +284,39 @@ class HopperLatentKernel {
     float factors[2];
     if (has_tile) {
       Softmax::WeighBelow(largest, factor, scores, state.softmax, factors);
-      StoreWeights(own, scores);
+      StoreWeights(scores);
     } else {
       Softmax::Rescale(largest, state.softmax, factors);
     }
-    Rescale(factors, state);
+    // In most tiles no row has a larger score than before.
+    if (AnyOfWarp(factors[0] != 1 || factors[1] != 1)) Rescale(factors, state);
     FenceAsync();
     SyncConsumers();  // The weights are there.
-    AddStage<kPair>(phases, state);
+    AddValues<kPair>(stage, phases, state);
+    stage = (stage + 2) % kStages;
   }
 
   // O += P V for the consumer's half of the value.
   template <Pair kPair>
-  static PAGODA_DEVICE void AddStage(Phases& phases, RowState& state) {
-    // A consumer has not waited for the other one's keys; the weights came after them.
-    WaitFor(Full(0), phases.parity(0));
-    if (kPair == Pair::kBoth) WaitFor(Full(1), phases.parity(1));
+  static PAGODA_DEVICE void AddValues(uint32_t stage, Phases& phases, RowState& state) {
+    // For the other consumer's tile, too, which this one has not waited for.
+    WaitFor(Full(stage), phases.parity(stage));
+    if (kPair == Pair::kBoth) WaitFor(Full(stage + 1), phases.parity(stage + 1));
     PinSums(state);
-    MultiplyValues(0, state);
+    MultiplyValues(stage, 0, state);
     if constexpr (kPair == Pair::kBoth) {
-      MultiplyValues(1, state);
+      MultiplyValues(stage + 1, 1, state);
       WaitForProducts<1>();
-      Release(0, phases);
+      Release(stage, phases);
     }
     WaitForProducts<0>();
     PinSums(state);
-    Release(kPair == Pair::kBoth ? 1 : 0, phases);
+    Release(kPair == Pair::kBoth ? stage + 1 : stage, phases);
   }
 
-  static PAGODA_DEVICE void MultiplyValues(uint32_t stage, RowState& state) {
-    const Matrix weights = RowsOfColumn(PinNumber(WeightsOf(stage)));
+  // The products of the pair's tile `tile`, which is in `stage`.
+  static PAGODA_DEVICE void MultiplyValues(uint32_t stage, uint32_t tile, RowState& state) {
+    const Matrix weights = RowsOfColumn(PinNumber(WeightBase() + tile * kTokens * 2));
     const Matrix values = ColumnsOfRows(
         PinNumber(Tile(stage) + ConsumerIndex() * kHalfColumns * kColumnBytes), kColumnBytes);
     FenceProducts();
@@ -330,8 +339,10 @@ class HopperLatentKernel {
     FenceProducts();
 #pragma unroll
     for (uint32_t step = 0; step < kSteps; ++step) {
-      const uint32_t bytes = step / 4 * kColumnBytes + step % 4 * 32;
-      MultiplyShared<T>(scores, Advance(queries, bytes), Advance(keys, bytes), step > 0);
+      const uint32_t column = step / 4;
+      const uint32_t bytes = step % 4 * 32;
+      MultiplyShared<T>(scores, Advance(queries, column * kQueryColumnBytes + bytes),
+                        Advance(keys, column * kColumnBytes + bytes), step > 0);
     }
     CommitProducts();
   }
@@ -354,14 +365,16 @@ class HopperLatentKernel {
     }
   }
 
-  // Stores the weights as a left matrix, a column of 64 keys.
-  static PAGODA_DEVICE void StoreWeights(uint32_t stage, const Scores& scores) {
+  // Stores the weights of the consumer's tile.
+  static PAGODA_DEVICE void StoreWeights(const Scores& scores) {
     const uint32_t row = WarpsRow() + LaneIndex() / 4;
 #pragma unroll
     for (uint32_t n = 0; n < kTokens / 8; ++n) {
 #pragma unroll
       for (uint32_t e = 0; e < 2; ++e) {
-        StoreShared(WeightsOf(stage) + SwizzledOffset(row + 8 * e, n) + LaneIndex() % 4 * 4,
+        StoreShared(WeightBase() +
+                        SwizzledOffset(row + 8 * e, ConsumerIndex() * (kTokens / 8) + n) +
+                        LaneIndex() % 4 * 4,
                     PackPair<T>(scores[n][2 * e], scores[n][2 * e + 1]));
       }
     }
@@ -445,7 +458,7 @@ class HopperLatentKernel {
   }
 
   static PAGODA_DEVICE uint32_t ResultAt(uint32_t row, uint32_t chunk) {
-    return QueryBase() + chunk / 8 * kColumnBytes + SwizzledOffset(row, chunk % 8);
+    return QueryBase() + chunk / 8 * kQueryColumnBytes + SwizzledOffset(row, chunk % 8);
   }
 };
 

@@ -154,6 +154,13 @@ PAGODA_DEVICE void ComputeFirst(const float (&weights)[2]) {
   if (weights[0] < 0 || weights[1] < 0) asm volatile("trap;");
 }
 
+#define PAGODA_SUMS_32                                                                          \
+  "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]), "+f"(sums[1][0]),     \
+      "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3]), "+f"(sums[2][0]), "+f"(sums[2][1]), \
+      "+f"(sums[2][2]), "+f"(sums[2][3]), "+f"(sums[3][0]), "+f"(sums[3][1]), "+f"(sums[3][2]), \
+      "+f"(sums[3][3])
+#define PAGODA_SUM_NAMES_32 \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
 #define PAGODA_SUMS_64                                                                          \
   "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]), "+f"(sums[1][0]),     \
       "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3]), "+f"(sums[2][0]), "+f"(sums[2][1]), \
@@ -186,9 +193,29 @@ PAGODA_DEVICE void ComputeFirst(const float (&weights)[2]) {
 // the sum (RowsOfColumn).
 template <class T, uint32_t kTiles>
 PAGODA_DEVICE void MultiplyShared(float (&sums)[kTiles][4], Matrix left, Matrix right, bool add) {
-  static_assert(kTiles == 8 || kTiles == 16);
+  static_assert(kTiles == 4 || kTiles == 8 || kTiles == 16);
   const uint32_t scale = add ? 1 : 0;
-  if constexpr (std::is_same_v<T, BFloat16> && kTiles == 8) {
+  if constexpr (std::is_same_v<T, BFloat16> && kTiles == 4) {
+    asm volatile(
+        "{\n"
+        ".reg .pred add;\n"
+        "setp.ne.b32 add, %18, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " PAGODA_SUM_NAMES_32
+        "%16, %17, add, 1, 1, 0, 0;\n"
+        "}\n"
+        : PAGODA_SUMS_32
+        : "l"(left), "l"(right), "r"(scale));
+  } else if constexpr (kTiles == 4) {
+    asm volatile(
+        "{\n"
+        ".reg .pred add;\n"
+        "setp.ne.b32 add, %18, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 " PAGODA_SUM_NAMES_32
+        "%16, %17, add, 1, 1, 0, 0;\n"
+        "}\n"
+        : PAGODA_SUMS_32
+        : "l"(left), "l"(right), "r"(scale));
+  } else if constexpr (std::is_same_v<T, BFloat16> && kTiles == 8) {
     asm volatile(
         "{\n"
         ".reg .pred add;\n"
@@ -280,6 +307,8 @@ PAGODA_DEVICE void MultiplySharedColumns(float (&sums)[16][4], Matrix left, Matr
   }
 }
 
+#undef PAGODA_SUMS_32
+#undef PAGODA_SUM_NAMES_32
 #undef PAGODA_SUMS_64
 #undef PAGODA_SUMS_128
 #undef PAGODA_SUM_NAMES_64

@@ -112,7 +112,7 @@ void StartProduct(LaneData* lanes) {
 template <class T, uint32_t kTiles>
 PAGODA_DEVICE void MultiplyShared(float (&sums)[kTiles][4], uint64_t left, uint64_t right,
                                   bool add) {
-  static_assert(kTiles == 8 || kTiles == 16);
+  static_assert(kTiles == 4 || kTiles == 8 || kTiles == 16);
   emulation::LaneData data = {
       .in = {static_cast<uint32_t>(left), static_cast<uint32_t>(left >> 32),
              static_cast<uint32_t>(right), static_cast<uint32_t>(right >> 32), add ? 1u : 0u},
