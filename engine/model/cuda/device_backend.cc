@@ -26,34 +26,6 @@ using kernels::ElementBytes;
 using kernels::ElementType;
 using kernels::IsFloat8;
 
-struct DeviceEmbedding : EmbeddingWeights {
-  ElementType type = ElementType::kFloat32;
-  std::shared_ptr<DeviceBuffer> table;  // Shared with the head if they are tied.
-};
-
-struct DeviceVector : VectorWeights {
-  std::shared_ptr<DeviceBuffer> values;
-};
-
-class DeviceLinear : public LinearWeights {
- public:
-  DeviceLinear(uint64_t inputs, uint64_t outputs) : inputs_(inputs), outputs_(outputs) {}
-  uint64_t inputs() const override { return inputs_; }
-  uint64_t outputs() const override { return outputs_; }
-
-  ElementType type = ElementType::kFloat32;
-  std::shared_ptr<DeviceBuffer> matrix;  // [outputs][inputs]; shared if it is tied.
-  std::shared_ptr<DeviceBuffer> bias;    // [outputs], or null.
-
- private:
-  const uint64_t inputs_;
-  const uint64_t outputs_;
-};
-
-const float* ValuesOf(const VectorWeights& weights) {
-  return static_cast<const DeviceVector&>(weights).values->as<float>();
-}
-
 const float* ValuesOrNull(const VectorWeights* weights) {
   return weights == nullptr ? nullptr : ValuesOf(*weights);
 }
@@ -181,21 +153,33 @@ class DeviceBackend : public Backend {
   void Multiply(const LinearWeights& weights, const RowsView& input,
                 const RowsView& output) override {
     const auto& linear = static_cast<const DeviceLinear&>(weights);
-    const RowsView factors = Converted(linear.type, input);
-    const uint64_t padded = RoomFor(input.rows);
-    const bool has_room = std::min(factors.room, output.room) >= padded;
-    const DeviceProduct product = {
-        .type = linear.type,
-        .rows = has_room ? padded : input.rows,
-        .inputs = linear.inputs(),
-        .outputs = linear.outputs(),
-        .input = factors.data,
-        .input_stride = factors.stride,
-        .weights = linear.matrix->data(),
-        .bias = linear.bias == nullptr ? nullptr : linear.bias->as<float>(),
-        .output = output.data,
-        .output_stride = output.stride};
-    Keep("product", [&] { return products_->Multiply(product, device_->stream()); });
+    MultiplyFactors(linear, Converted(linear.type, input), output);
+  }
+
+  // Inputs that are columns of the same rows, as those of heads, are converted together.
+  void MultiplyEach(absl::Span<const ProductOfRows> products) override {
+    if (products.empty()) return;
+    const RowsView& first = products.front().input;
+    const ElementType type = static_cast<const DeviceLinear&>(*products.front().weights).type;
+    const float* end = first.data;
+    bool together = type != ElementType::kFloat32;
+    for (const ProductOfRows& p : products) {
+      together = together && static_cast<const DeviceLinear&>(*p.weights).type == type &&
+                 p.input.type == ElementType::kFloat32 && p.input.rows == first.rows &&
+                 p.input.stride == first.stride && p.input.data >= first.data &&
+                 p.input.data + p.input.cols <= first.data + first.stride;
+      end = std::max<const float*>(end, p.input.data + p.input.cols);
+    }
+    if (!together) return Backend::MultiplyEach(products);
+    RowsView all = first;
+    all.cols = static_cast<uint64_t>(end - first.data);
+    const RowsView converted = Converted(type, all);
+    for (const ProductOfRows& p : products) {
+      MultiplyFactors(
+          static_cast<const DeviceLinear&>(*p.weights),
+          converted.Columns(static_cast<uint64_t>(p.input.data - first.data), p.input.cols),
+          p.output);
+    }
   }
 
   void RmsNorm(const VectorWeights& weights, float eps, const RowsView& input,
@@ -454,6 +438,25 @@ class DeviceBackend : public Backend {
   template <class Launch>
   void Run(const char* operation, const Launch& launch) {
     if (status_.ok()) status_ = kernels::cuda::StatusOf(operation, launch());
+  }
+
+  // Of factors in the matrix's type.
+  void MultiplyFactors(const DeviceLinear& linear, const RowsView& factors,
+                       const RowsView& output) {
+    const uint64_t padded = RoomFor(factors.rows);
+    const bool has_room = std::min(factors.room, output.room) >= padded;
+    const DeviceProduct product = {
+        .type = linear.type,
+        .rows = has_room ? padded : factors.rows,
+        .inputs = linear.inputs(),
+        .outputs = linear.outputs(),
+        .input = factors.data,
+        .input_stride = factors.stride,
+        .weights = linear.matrix->data(),
+        .bias = linear.bias == nullptr ? nullptr : linear.bias->as<float>(),
+        .output = output.data,
+        .output_stride = output.stride};
+    Keep("product", [&] { return products_->Multiply(product, device_->stream()); });
   }
 
   // The rows in this type: they themselves, or contiguous rows that are valid until the next call.

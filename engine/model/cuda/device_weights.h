@@ -11,10 +11,40 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/model/backend.h"
 #include "engine/model/cuda/compute_device.h"
 #include "kernels/types.h"
 
 namespace pagoda::cuda {
+
+// The forms of the backend's weights.
+struct DeviceEmbedding : EmbeddingWeights {
+  kernels::ElementType type = kernels::ElementType::kFloat32;
+  std::shared_ptr<DeviceBuffer> table;  // Shared with the head if they are tied.
+};
+
+struct DeviceVector : VectorWeights {
+  std::shared_ptr<DeviceBuffer> values;
+};
+
+class DeviceLinear : public LinearWeights {
+ public:
+  DeviceLinear(uint64_t inputs, uint64_t outputs) : inputs_(inputs), outputs_(outputs) {}
+  uint64_t inputs() const override { return inputs_; }
+  uint64_t outputs() const override { return outputs_; }
+
+  kernels::ElementType type = kernels::ElementType::kFloat32;
+  std::shared_ptr<DeviceBuffer> matrix;  // [outputs][inputs]; shared if it is tied.
+  std::shared_ptr<DeviceBuffer> bias;    // [outputs], or null.
+
+ private:
+  const uint64_t inputs_;
+  const uint64_t outputs_;
+};
+
+inline const float* ValuesOf(const VectorWeights& weights) {
+  return static_cast<const DeviceVector&>(weights).values->as<float>();
+}
 
 // Copies a checkpoint's numbers into device memory, through a piece of pinned memory.
 // Thread-compatible.

@@ -135,6 +135,57 @@ TEST(DeviceBackendTest, SeparateKernelsComputeWhatFusedOnesDo) {
   }
 }
 
+// Products of all heads, whose inputs are columns of the same rows, round these once. Products of
+// other rows, or with matrices of other types, round their own.
+TEST(DeviceBackendTest, InputsOfTheSameRowsAreRoundedOnce) {
+  using kernels::cuda::emulation::CountLaunches;
+  EmulatedDevice::State state;
+  const auto backend = MakeDeviceBackend(std::make_unique<EmulatedDevice>(&state),
+                                         std::make_unique<HostProducts>(), ComputeType::kAuto);
+  constexpr uint64_t kRows = 3, kHeads = 4, kInputs = 8, kOutputs = 2;
+  std::vector<uint16_t> bits(kInputs * kOutputs);
+  for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<uint16_t>(0x3f80 + 0x10 * i);
+  const TensorInfo matrix = {.type = TensorType::kBFloat16,
+                             .shape = {kOutputs, kInputs},
+                             .bytes = absl::MakeConstSpan(
+                                 reinterpret_cast<const std::byte*>(bits.data()), 2 * bits.size())};
+  const auto weights = *backend->MakeLinear({&matrix, 1}, {});
+  const FloatMemory memory = *backend->Allocate(8 * (kHeads * (kInputs + 1)));
+  const FloatMemory apart = *backend->Allocate(8 * kInputs),
+                    out = *backend->Allocate(8 * kHeads * 2);
+  const FloatMemory alone = *backend->Allocate(8 * kHeads * 2);
+  const auto view = [&](const FloatMemory& of, uint64_t cols) {
+    return RowsView{.data = of.get(), .stride = cols, .rows = kRows, .cols = cols};
+  };
+  const RowsView all = view(memory, kHeads * (kInputs + 1));
+  for (uint64_t i = 0; i < kRows * all.cols; ++i) all.data[i] = 0.01f * static_cast<float>(i);
+  std::fill_n(apart.get(), kRows * kInputs, 1.0f);
+  std::vector<ProductOfRows> products;
+  for (uint64_t h = 0; h < kHeads; ++h) {
+    products.push_back({.weights = weights.get(),
+                        .input = all.Columns(h * (kInputs + 1), kInputs),
+                        .output = view(out, kHeads * kOutputs).Columns(h * kOutputs, kOutputs)});
+  }
+  ModelInput input;
+  ModelConfig config;
+  backend->BeginStep(input, config);
+  uint64_t before = CountLaunches();
+  backend->MultiplyEach(products);
+  EXPECT_EQ(CountLaunches() - before, 1u);
+  for (uint64_t h = 0; h < kHeads; ++h) {
+    backend->Multiply(*weights, products[h].input,
+                      view(alone, kHeads * kOutputs).Columns(h * kOutputs, kOutputs));
+  }
+  for (uint64_t i = 0; i < kRows * kHeads * kOutputs; ++i) {
+    EXPECT_EQ(out.get()[i], alone.get()[i]) << i;
+    EXPECT_NE(out.get()[i], 0);
+  }
+  products[1].input = view(apart, kInputs);
+  before = CountLaunches();
+  backend->MultiplyEach(products);
+  EXPECT_EQ(CountLaunches() - before, kHeads);
+}
+
 // Weights exist once; a head that is tied to the embedding is not a second copy.
 TEST(DeviceBackendTest, WeightsTakeTheirOwnBytes) {
   EmulatedDevice::State state;
