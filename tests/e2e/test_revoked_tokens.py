@@ -3,17 +3,20 @@ with it. Those of other tokens go on."""
 
 import contextlib
 import json
+import mmap
 import os
 import queue
 import socket
+import struct
 import threading
 import time
 
 import grpc
 import pytest
-from pagoda_client import Client, OperationError, authorized, call_status, reason_of
+from google.rpc import status_pb2
+from pagoda_client import Client, OperationError, ask_to_map, authorized, call_status, reason_of
 from pagoda_daemon import CALL_SECONDS
-from pagoda.v1 import cache_pb2, cache_pb2_grpc, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc, mapping_pb2
+from pagoda.v1 import admin_pb2, admin_pb2_grpc, cache_pb2, cache_pb2_grpc, engine_pb2, engine_pb2_grpc, events_pb2, events_pb2_grpc, mapping_pb2
 from smg.grpc import kv_events_pb2
 from test_generate import GOLDEN
 
@@ -78,6 +81,33 @@ def open_generation(channel):
     return Stream(engine_pb2_grpc.EngineServiceStub(channel).Generate(request))
 
 
+class Rings(Stream):
+    """A session's pair of rings, without batches. wire/ring/ring_layout.h: the ending is at 320."""
+
+    def __init__(self, channel):
+        stub = cache_pb2_grpc.CacheServiceStub(channel)
+        # A pair does not hold the lease.
+        self.opened = stub.OpenSession(cache_pb2.OpenSessionRequest(lease_ms=60_000), timeout=CALL_SECONDS)
+        request = mapping_pb2.MapPoolsRequest(session=self.opened.session, rings=mapping_pb2.RingOptions())
+        response, (memory, wake) = ask_to_map(self.opened.map_socket, request)
+        assert response.rings.version == 1
+        self.memory = mmap.mmap(memory, 4096)
+        os.close(memory)
+        self.socket = socket.socket(fileno=wake)
+        super().__init__(self, first=lambda _: None)
+
+    def cancel(self):
+        self.socket.shutdown(socket.SHUT_RDWR)
+
+    def read(self):
+        while self.socket.recv(64):
+            pass
+        (state,) = struct.unpack_from("<I", self.memory, 320)
+        # 0: open; 1: ended without a reason, because this side has closed it.
+        self.reason = reason_of(status_pb2.Status.FromString(self.memory[324:324 + state - 1])) if state > 1 else "CANCELLED"
+        self.ended.set()
+
+
 class HttpStream(Stream):
     """A generation over HTTP; the reason is that of its last event."""
 
@@ -100,7 +130,8 @@ class HttpStream(Stream):
 
 def open_all(daemon, token):
     channel = authorized(daemon.connect(), token)
-    return {"Session": open_session(channel), "Watch": open_watch(channel), "SubscribeKvEvents": open_smg(channel)}
+    return {"Session": open_session(channel), "Watch": open_watch(channel), "SubscribeKvEvents": open_smg(channel),
+            "rings": Rings(channel)}
 
 
 def revoke(daemon):
@@ -130,6 +161,10 @@ def test_open_streams_end_with_their_token_and_others_go_on(daemon):
     for stream in (*kept.values(), *operators.values()):
         stream.call.cancel()
         assert stream.ended.wait(CALL_SECONDS) and stream.reason == "CANCELLED"
+    operator = admin_pb2_grpc.AdminServiceStub(authorized(daemon.connect(), OPERATOR))
+    for streams in (revoked, kept, operators):
+        session = streams["rings"].opened.session
+        operator.EndSession(admin_pb2.EndSessionRequest(session_id=session.session_id), timeout=CALL_SECONDS)
 
 
 def test_generations_end_with_their_token(daemon):
