@@ -445,16 +445,11 @@ class HopperLatentKernel {
     }
     SyncWarp();
     if (!whole) return;
-    // The warp's 16 rows of the half: 32 chunks, one of each lane.
-    const uint32_t chunk = ConsumerIndex() * kParts * kPartTiles + lane;
-    if (chunk * 8 >= args.value_dim) return;
-#pragma unroll 4
-    for (uint32_t i = 0; i < 16; ++i) {
-      const uint32_t row_of_block = WarpsRow() + i;
-      if (row_of_block >= num_rows) break;
-      StoreChunk(args, unit, first_row + row_of_block, chunk * 8,
-                 LoadShared<Vector16>(ResultAt(row_of_block, chunk)));
-    }
+    constexpr uint32_t kHalfChunks = kParts * kPartTiles;
+    StoreRows<kHalfChunks>(args, unit, first_row + WarpsRow(), first_row + num_rows,
+                           ConsumerIndex() * kHalfChunks, [](uint32_t row_of_warp, uint32_t chunk) {
+                             return ResultAt(WarpsRow() + row_of_warp, chunk);
+                           });
   }
 
   static PAGODA_DEVICE uint32_t ResultAt(uint32_t row, uint32_t chunk) {

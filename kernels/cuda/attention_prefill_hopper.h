@@ -510,27 +510,16 @@ class HopperPrefillKernel {
       }
     }
     SyncWarp();
-    if (whole) StoreResults(args, unit, first_row, num_rows, queries);
+    if (!whole) return;
+    StoreRows<kDim / 8>(
+        args, unit, WarpsRow(first_row), first_row + num_rows, 0,
+        [queries](uint32_t row, uint32_t chunk) { return ResultAt(queries, row, chunk); });
   }
 
   // The place of a chunk of 8 elements of the warp's row 0 to 15.
   static PAGODA_DEVICE uint32_t ResultAt(uint32_t queries, uint32_t row, uint32_t chunk) {
     return queries + chunk / 8 * kQueryColumnBytes +
            SwizzledOffset(WarpIndex() % kGroupWarps * 16 + row, chunk % 8);
-  }
-
-  static PAGODA_DEVICE void StoreResults(const AttentionArgs& args, const Unit& unit,
-                                         uint32_t first_row, uint32_t num_rows, uint32_t queries) {
-    constexpr uint32_t kChunks = kDim / 8;
-    constexpr uint32_t kRowsAtATime = kWarpThreads / kChunks;
-    const uint32_t chunk = LaneIndex() % kChunks;
-    if (chunk * 8 >= args.value_dim) return;
-#pragma unroll 4
-    for (uint32_t i = LaneIndex() / kChunks; i < 16; i += kRowsAtATime) {
-      const uint32_t row = WarpsRow(first_row) + i;
-      if (row >= first_row + num_rows) break;
-      StoreChunk(args, unit, row, chunk * 8, LoadShared<Vector16>(ResultAt(queries, i, chunk)));
-    }
   }
 };
 

@@ -56,6 +56,35 @@ PAGODA_DEVICE Unit UnitOf(const Work& work) {
           .table = nullptr};
 }
 
+// Walks a unit's rows in equal steps without a division for each row. A row is a query token, and a
+// head of its group.
+class RowWalk {
+ public:
+  PAGODA_DEVICE RowWalk(uint32_t group, uint32_t row, uint32_t step)
+      : group_(group),
+        token_(row / group),
+        head_(row % group),
+        step_tokens_(step / group),
+        step_heads_(step % group) {}
+  PAGODA_DEVICE uint32_t token() const { return token_; }
+  PAGODA_DEVICE uint32_t head() const { return head_; }
+  PAGODA_DEVICE void Next() {
+    token_ += step_tokens_;
+    head_ += step_heads_;
+    if (head_ >= group_) {
+      head_ -= group_;
+      ++token_;
+    }
+  }
+
+ private:
+  uint32_t group_;
+  uint32_t token_;
+  uint32_t head_;
+  uint32_t step_tokens_;
+  uint32_t step_heads_;
+};
+
 // kThreads threads, of which this one is number `thread`, load the unit's rows first_row to
 // first_row + num_rows - 1 of kDim elements: 64 rows after 64 rows, each 64 in columns (hopper.h),
 // with zeros behind the last row and element.
@@ -70,14 +99,11 @@ PAGODA_DEVICE void LoadRows(const AttentionArgs& args, const Unit& unit, uint32_
   if (thread >= kStepRows * kChunks) return;
   const uint32_t chunk = thread % kChunks;
   uint32_t row = thread / kChunks;
-  uint32_t token = (first_row + row) / args.group;
-  uint32_t head = (first_row + row) % args.group;
+  RowWalk place(args.group, first_row + row, kStepRows);
   const std::byte* const queries =
       args.query + (uint64_t{unit.item.first_query} * args.query_token_stride +
                     uint64_t{unit.kv_head} * args.group * args.kv.head_dim + chunk * 8) *
                        2;
-  const uint32_t step_tokens = kStepRows / args.group;
-  const uint32_t step_heads = kStepRows % args.group;
 #pragma unroll 1
   while (row < kRows) {
     Vector16 vectors[kAtATime];
@@ -85,15 +111,11 @@ PAGODA_DEVICE void LoadRows(const AttentionArgs& args, const Unit& unit, uint32_
     for (uint32_t i = 0; i < kAtATime; ++i) {
       vectors[i] = {};
       if (row + i * kStepRows < num_rows && chunk * 8 < args.kv.head_dim) {
-        vectors[i] = LoadGlobal16(
-            queries + (token * args.query_token_stride + uint64_t{head} * args.kv.head_dim) * 2);
+        vectors[i] = LoadGlobal16(queries + (place.token() * args.query_token_stride +
+                                             uint64_t{place.head()} * args.kv.head_dim) *
+                                                2);
       }
-      token += step_tokens;
-      head += step_heads;
-      if (head >= args.group) {
-        head -= args.group;
-        ++token;
-      }
+      place.Next();
     }
 #pragma unroll
     for (uint32_t i = 0; i < kAtATime; ++i) {
@@ -108,14 +130,43 @@ PAGODA_DEVICE void LoadRows(const AttentionArgs& args, const Unit& unit, uint32_
   }
 }
 
-// Stores 8 elements of a row of a whole item, from `element` on.
-PAGODA_DEVICE void StoreChunk(const AttentionArgs& args, const Unit& unit, uint32_t row,
-                              uint32_t element, Vector16 chunk) {
-  const uint32_t token = row / args.group;
-  const uint32_t head = unit.kv_head * args.group + row % args.group;
-  const uint64_t at = (uint64_t{unit.item.first_query} + token) * args.output_token_stride +
-                      uint64_t{head} * args.value_dim + element;
-  StoreGlobal16(args.output + at * 2, chunk);
+// A warp stores 16 rows of a whole item, from the unit's row `row` on: the kChunks chunks of 8
+// elements from first_chunk on. address(i, chunk) is the place of a chunk of row i in shared
+// memory. Rows from end_row on, and chunks behind the value, are left out.
+template <uint32_t kChunks, class Address>
+PAGODA_DEVICE void StoreRows(const AttentionArgs& args, const Unit& unit, uint32_t row,
+                             uint32_t end_row, uint32_t first_chunk, const Address& address) {
+  static_assert(kWarpThreads % kChunks == 0);
+  constexpr uint32_t kStepRows = kWarpThreads / kChunks;
+  constexpr uint32_t kSteps = 16 / kStepRows;
+  constexpr uint32_t kAtATime = kSteps < 8 ? kSteps : 8;
+  const uint32_t chunk = first_chunk + LaneIndex() % kChunks;
+  if (chunk * 8 >= args.value_dim) return;
+  uint32_t i = LaneIndex() / kChunks;
+  RowWalk place(args.group, row + i, kStepRows);
+  std::byte* const outputs =
+      args.output + (uint64_t{unit.item.first_query} * args.output_token_stride +
+                     uint64_t{unit.kv_head} * args.group * args.value_dim + chunk * 8) *
+                        2;
+#pragma unroll 1
+  for (uint32_t step = 0; step < kSteps; step += kAtATime) {
+    Vector16 vectors[kAtATime];
+#pragma unroll
+    for (uint32_t k = 0; k < kAtATime; ++k) {
+      vectors[k] = LoadShared<Vector16>(address(i + k * kStepRows, chunk));
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < kAtATime; ++k) {
+      if (row + i < end_row) {
+        StoreGlobal16(outputs + (place.token() * args.output_token_stride +
+                                 uint64_t{place.head()} * args.value_dim) *
+                                    2,
+                      vectors[k]);
+      }
+      i += kStepRows;
+      place.Next();
+    }
+  }
 }
 
 }  // namespace pagoda::kernels::cuda
