@@ -225,10 +225,20 @@ struct DrawKernel {
     for (uint64_t b = ThreadIndex(); b < blocks; b += kThreads) Store(kBlocks, b, sums[b]);
     SyncThreads();
     if (ThreadIndex() == 0) {
+      // Loads some at a time, so that additions do not wait for each load.
+      constexpr uint32_t kAtATime = 8;
       double sum = 0;
-      for (uint64_t b = 0; b < blocks; ++b) {
-        sum += Load<double>(kBlocks, b);
-        Store(kBlocks, b, sum);
+      for (uint64_t first = 0; first < blocks; first += kAtATime) {
+        double parts[kAtATime];
+#pragma unroll
+        for (uint32_t k = 0; k < kAtATime; ++k) {
+          parts[k] = first + k < blocks ? Load<double>(kBlocks, first + k) : 0.0;
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < kAtATime; ++k) {
+          sum += parts[k];
+          if (first + k < blocks) Store(kBlocks, first + k, sum);
+        }
       }
     }
     SyncThreads();
