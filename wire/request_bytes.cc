@@ -136,8 +136,8 @@ bool ParseSessionRequest(absl::string_view bytes, v1::SessionRequest* request) {
     if (!request->ParseFromString(cut->rest)) return false;
     TokenIds* tokens = cut->kind->field(*request->mutable_batch()->mutable_operations(0));
     const auto count = static_cast<int>(CountVarints(cut->tokens));
-    tokens->Resize(count, 0);
-    if (ReadVarints(cut->tokens, tokens->mutable_data())) return true;
+    tokens->Reserve(count);
+    if (ReadVarints(cut->tokens, tokens->AddNAlreadyReserved(count))) return true;
   }
   return request->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
 }

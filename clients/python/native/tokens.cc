@@ -24,12 +24,15 @@ bool OutOfRange(PyObject* value) {
 }
 
 bool TokenFromInt(PyObject* value, uint32_t* token) {
-  int overflow = 0;
-  const int64_t read = PyLong_AsLongLongAndOverflow(value, &overflow);
-  if (read == -1 && PyErr_Occurred()) return false;
-  if (overflow != 0 || read < 0 || read > int64_t{UINT32_MAX}) return OutOfRange(value);
+  const long read = PyLong_AsLong(value);
   *token = static_cast<uint32_t>(read);
-  return true;
+  if (std::in_range<uint32_t>(read)) [[likely]]
+    return true;
+  if (read == -1 && PyErr_Occurred() != nullptr) {
+    if (PyErr_ExceptionMatches(PyExc_OverflowError) == 0) return false;
+    PyErr_Clear();
+  }
+  return OutOfRange(value);
 }
 
 // Anything with __index__, which can run any code.

@@ -45,6 +45,11 @@ class WireReader {
 };
 
 inline bool WireReader::ReadVarint(size_t most_bytes, uint64_t* value) {
+  if (!rest_.empty() && rest_[0] >= 0) [[likely]] {
+    *value = static_cast<uint8_t>(rest_[0]);
+    rest_.remove_prefix(1);
+    return true;
+  }
   *value = 0;
   for (size_t i = 0; i < rest_.size() && i < most_bytes; ++i) {
     const auto byte = static_cast<uint8_t>(rest_[i]);

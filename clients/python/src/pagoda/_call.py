@@ -56,8 +56,8 @@ class Call(Generic[R]):
     behind_losses: Callable[[R], R] = _the_same
     packed: bytes = b""
 
-    def serialized(self) -> bytes:
-        """The v1.Operation of this operation."""
+    def serialized(self) -> tuple[bytes, bytes]:
+        """The v1.Operation of this operation, in two parts."""
         return operation(self.name, self.request, self.packed)
 
 

@@ -75,10 +75,11 @@ def session_field(session: Any) -> bytes:
     return _SESSION + varint(len(serialized)) + serialized
 
 
-def operation(name: str, request: Any, packed: bytes = b"") -> bytes:
-    """A v1.Operation: the request `name`, with `packed` behind its fields."""
-    content = request.SerializeToString() + packed
-    return _OPERATIONS[name] + varint(len(content)) + content
+def operation(name: str, request: Any, packed: bytes = b"") -> tuple[bytes, bytes]:
+    """A v1.Operation: the request `name`, with `packed` behind its fields. In two parts, so that
+    long tokens are not copied."""
+    fields: bytes = request.SerializeToString()
+    return _OPERATIONS[name] + varint(len(fields) + len(packed)) + fields, packed
 
 
 class BatchRequest:
@@ -86,7 +87,7 @@ class BatchRequest:
 
     __slots__ = ("step", "completed_step", "retry_id", "waits", "_serialized")
 
-    def __init__(self, session: bytes, operations: Iterable[bytes], *, step: int, completed_step: int, retry_id: int,
+    def __init__(self, session: bytes, operations: Iterable[tuple[bytes, bytes]], *, step: int, completed_step: int, retry_id: int,
                  waits: bool = False) -> None:
         """`session`: of session_field. `operations`: of operation. `waits`: whether one of them
         waits for a ticket."""
@@ -95,8 +96,8 @@ class BatchRequest:
         self.completed_step = completed_step
         self.retry_id = retry_id
         parts = []
-        for one in operations:
-            parts += (_OPERATION, varint(len(one)), one)
+        for fields, packed in operations:
+            parts += (_OPERATION, varint(len(fields) + len(packed)), fields, packed)
         for tag, value in ((_STEP, step), (_COMPLETED_STEP, completed_step), (_RETRY_ID, retry_id)):
             if value:
                 parts += (tag, varint(value))
