@@ -95,6 +95,7 @@ class Calls:
         self.keep_alive = call_of(channel.unary_unary, "CacheService", "KeepAlive")
         self.execute = call_of(channel.unary_unary, "CacheService", "Execute", request_serializer=operator.methodcaller("SerializeToString"),
                                response_deserializer=read_answer)
+        self.execute_message = call_of(channel.unary_unary, "CacheService", "Execute")
         self.fetch_prefix = call_of(channel.unary_unary, "CacheService", "FetchPrefix")
         self.begin_fetch_prefix = call_of(begin, "CacheService", "FetchPrefix")
         self.export_prefix = call_of(channel.unary_unary, "CacheService", "ExportPrefix")
