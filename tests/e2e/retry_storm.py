@@ -7,6 +7,7 @@ import threading
 
 import pagoda
 import pagoda.client
+from pagoda._contract import v1
 
 BATCH = 10
 MOST_SEQUENCES = 12
@@ -26,7 +27,7 @@ class Wire:
     retry_id from the batches, so a batch that is sent again runs again."""
 
     def __init__(self, client, named):
-        self._execute = client._calls.execute
+        self._execute = client._calls.execute_message
         self._named = named
         self.sent = 0
         self.uses = set()  # Pairs of a block id and a generation.
@@ -34,12 +35,10 @@ class Wire:
 
     def __call__(self, request, **options):
         self.sent += 1
+        message = v1.ExecuteRequest.FromString(request.SerializeToString())
         if not self._named:
-            unnamed = type(request)()
-            unnamed.CopyFrom(request)
-            unnamed.batch.retry_id = 0
-            request = unnamed
-        response = self._execute(request, **options)
+            message.batch.retry_id = 0
+        response = self._execute(message, **options)
         for outcome in response.result.results:
             if (kind := outcome.WhichOneof("result")) in GIVING:
                 self._count(getattr(outcome, kind))
@@ -66,7 +65,7 @@ class Worker(threading.Thread):
 
     def __init__(self, endpoint, seed, operations, *, kinds=KINDS, named=True):
         super().__init__(name=f"storm-{seed}", daemon=True)
-        self.client = pagoda.connect(endpoint, name=self.name, timeout=60)
+        self.client = pagoda.connect(endpoint, name=self.name, timeout=60, transport="grpc")
         self.wire = Wire(self.client, named)
         self.differences = []
         self.ran = 0  # Operations.
