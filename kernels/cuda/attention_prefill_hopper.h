@@ -34,7 +34,8 @@
 // any more. It arrives at "empty" of the queries after it has stored the rows, which pass through
 // the queries' place.
 // 5. Work n of the block is kRows rows of a unit. It has stage n % kWorkStages. Work without rows
-// ends the block.
+// ends the block. Each thread that read or wrote a work's place arrives at its barriers itself,
+// once a unit: so compute-sanitizer sees that the accesses are in order.
 // 6. A consumer starts products only in its turn, from TakeTurn to GiveTurn. Both consumers have
 // the same tiles, so both have the same number of turns.
 //
@@ -100,8 +101,8 @@ class HopperPrefillKernel {
       }
       InitBarrier(Landed(), 1);
       for (uint32_t s = 0; s < kWorkStages; ++s) {
-        InitBarrier(FullWork(s), kLoadingWarps);
-        InitBarrier(EmptyWork(s), kConsumerWarps);
+        InitBarrier(FullWork(s), kLoadingWarps * kWarpThreads);
+        InitBarrier(EmptyWork(s), kConsumerWarps * kWarpThreads);
       }
       FenceBarriers();
     }
@@ -294,7 +295,7 @@ class HopperPrefillKernel {
     if (WarpIndex() == 2 && LaneIndex() == 0) StoreWork(unit, row, WorkAt(place.stage()));
     FenceAsync();  // Products read the queries.
     SyncWarp();
-    if (LaneIndex() == 0) Arrive(FullWork(place.stage()));
+    Arrive(FullWork(place.stage()));
     place.Next();
   }
 
@@ -334,7 +335,7 @@ class HopperPrefillKernel {
       if (work.num_rows == 0) break;
       Attend(launch, work, work_place.stage(), place);
       SyncWarp();
-      if (LaneIndex() == 0) Arrive(EmptyWork(work_place.stage()));
+      Arrive(EmptyWork(work_place.stage()));
       work_place.Next();
     }
     if (ConsumerIndex() == 0) TakeTurn();
