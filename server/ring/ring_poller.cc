@@ -48,19 +48,25 @@ void RingPoller::Add(std::shared_ptr<RingPair> pair) {
 
 void RingPoller::Run() {
   ring::Clock::time_point idle_since = ring::Clock::now();
+  bool slept = true;
   while (!stopping_.load(std::memory_order_acquire)) {
     if (AnyRequest() || SpinForRequest()) {
-      spin_.Learn(ring::Clock::now() - idle_since);
+      spin_.Learn(slept ? ring::Spin::End::kAfterSleep : ring::Spin::End::kWhileSpinning,
+                  ring::Clock::now() - idle_since);
       const ring::Clock::time_point round_end = ring::Clock::now() + kLookAround;
       do {
         ServeAwake();
       } while (AnyRequest() && ring::Clock::now() < round_end);
       TakeEvents(0);
       idle_since = ring::Clock::now();
+      slept = false;
       continue;
     }
     PutToSleep();
     if (!awake_.empty()) continue;
+    // The spin can have taken the destructor's poke.
+    if (stopping_.load(std::memory_order_acquire)) return;
+    slept = true;
     TakeEvents(-1);
   }
 }

@@ -58,9 +58,12 @@ Client::Outcome Client::Receive(Clock::time_point deadline, std::string* answer)
   if (!memory_->InOwner()) return End("the rings belong to the parent process");
   const Clock::time_point began = Clock::now();
   const auto ready = [this] { return Ready(); };
-  const bool is_ready =
-      SpinUntil(ready, std::min(spin_.budget(), deadline - began)) || Sleep(deadline);
-  spin_.Learn(Clock::now() - began);
+  if (SpinUntil(ready, std::min(spin_.budget(), deadline - began))) {
+    spin_.Learn(Spin::End::kWhileSpinning, Clock::now() - began);
+    return TakeAnswer(answer);
+  }
+  const bool is_ready = Sleep(deadline);
+  spin_.Learn(Spin::End::kAfterSleep, Clock::now() - began);
   return is_ready ? TakeAnswer(answer) : Outcome::kTimeout;
 }
 

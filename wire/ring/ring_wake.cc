@@ -40,12 +40,17 @@ Taken TakeWakes(int socket) {
 
 Spin::Spin() : Spin(std::thread::hardware_concurrency() > 1 ? kMost : Clock::duration::zero()) {}
 
-void Spin::Learn(Clock::duration waited) {
-  if (waited <= most_) {
-    budget_ = std::min(most_, std::max(2 * budget_, kLeast));
-  } else {
+void Spin::Learn(End end, Clock::duration waited) {
+  if (end == End::kWhileSpinning) {
+    budget_ = std::min(most_, 2 * budget_);
+    pause_ = kFirstPause;
+  } else if (budget_ > Clock::duration::zero()) {
     budget_ /= 2;
     if (budget_ < kLeast) budget_ = Clock::duration::zero();
+  } else if (waited <= most_ && ++short_sleeps_ >= pause_) {
+    short_sleeps_ = 0;
+    pause_ = std::min(2 * pause_, kMostPause);
+    budget_ = most_;
   }
 }
 

@@ -2,6 +2,8 @@
 #ifndef PAGODA_WIRE_RING_RING_WAKE_H_
 #define PAGODA_WIRE_RING_RING_WAKE_H_
 
+#include <sched.h>
+
 #include <chrono>
 #include <cstdint>
 
@@ -23,8 +25,10 @@ Taken TakeWakes(int socket);
 
 using Clock = std::chrono::steady_clock;
 
-// How long a side looks at its ring before it sleeps. A wait that was short makes the next spin
-// longer, a long one makes it shorter, down to none. Thread-compatible.
+// How long a side looks at its ring before it sleeps. A spin that saw what it waited for makes the
+// next one longer; one that did not makes it shorter, down to none. While there is none, waits that
+// were short make the side try a spin again, ever less often while it does not help.
+// Thread-compatible.
 class Spin {
  public:
   static constexpr Clock::duration kMost = std::chrono::microseconds(50);
@@ -35,12 +39,18 @@ class Spin {
 
   // The longest spin now.
   Clock::duration budget() const { return budget_; }
-  // A wait, with its spin and its sleep, took this long.
-  void Learn(Clock::duration waited);
+  enum class End : uint8_t { kWhileSpinning, kAfterSleep };
+  // A wait has ended. `waited`: its spin and its sleep together.
+  void Learn(End end, Clock::duration waited);
 
  private:
+  static constexpr uint32_t kFirstPause = 4;
+  static constexpr uint32_t kMostPause = 256;
+
   Clock::duration most_;
   Clock::duration budget_;
+  uint32_t short_sleeps_ = 0;     // Since the last spin.
+  uint32_t pause_ = kFirstPause;  // Short sleeps before the next try.
 };
 
 // Tells the processor that the thread spins.
@@ -52,7 +62,8 @@ inline void Pause() {
 #endif
 }
 
-// Spins until `ready` returns true, at most for `budget`. Returns whether it did.
+// Spins until `ready` returns true, at most for `budget`. Returns whether it did. Gives other
+// threads the processor now and then: the other side can be one that waits for this very processor.
 template <class Ready>
 bool SpinUntil(const Ready& ready, Clock::duration budget) {
   if (ready()) return true;
@@ -63,6 +74,7 @@ bool SpinUntil(const Ready& ready, Clock::duration budget) {
       if (ready()) return true;
       Pause();
     }
+    sched_yield();
   } while (Clock::now() < end);
   return ready();
 }

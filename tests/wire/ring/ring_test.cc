@@ -217,20 +217,41 @@ TEST(RingWake, NeverWaitsAndSeesTheEnd) {
   Wake(second.get());  // Without SIGPIPE.
 }
 
-TEST(RingSpin, LearnsWhetherItPays) {
+TEST(RingSpin, GoesOnWhileItHelpsAndEndsWhenItDoesNot) {
   Spin spin(Spin::kMost);
-  const auto longer = 2 * Spin::kMost;
-  for (int i = 0; i < 10; ++i) spin.Learn(longer);
-  EXPECT_EQ(spin.budget(), Clock::duration::zero());
-  for (int i = 0; i < 10; ++i) spin.Learn(Spin::kMost / 2);
-  EXPECT_EQ(spin.budget(), Spin::kMost);
-  spin.Learn(longer);
+  spin.Learn(Spin::End::kAfterSleep, Spin::kMost);
   EXPECT_EQ(spin.budget(), Spin::kMost / 2);
+  for (int i = 0; i < 10; ++i) spin.Learn(Spin::End::kWhileSpinning, Spin::kMost);
+  EXPECT_EQ(spin.budget(), Spin::kMost);
+  for (int i = 0; i < 10; ++i) spin.Learn(Spin::End::kAfterSleep, 2 * Spin::kMost);
+  EXPECT_EQ(spin.budget(), Clock::duration::zero());
+  // Long sleeps give no reason to spin.
+  for (int i = 0; i < 1000; ++i) spin.Learn(Spin::End::kAfterSleep, 2 * Spin::kMost);
+  EXPECT_EQ(spin.budget(), Clock::duration::zero());
+}
+
+// As when both sides share one processor: sleeps are short, and a spin never helps.
+TEST(RingSpin, TriesAgainEverLessOften) {
+  Spin spin(Spin::kMost);
+  int spins = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    spins += spin.budget() > Clock::duration::zero() ? 1 : 0;
+    spin.Learn(Spin::End::kAfterSleep, Spin::kMost / 4);
+  }
+  EXPECT_GT(spins, 10);
+  EXPECT_LT(spins, 10'000 / 30);
+  // It helps again.
+  while (spin.budget() == Clock::duration::zero()) spin.Learn(Spin::End::kAfterSleep, Spin::kMost);
+  for (int i = 0; i < 10; ++i) spin.Learn(Spin::End::kWhileSpinning, Spin::kMost);
+  EXPECT_EQ(spin.budget(), Spin::kMost);
 }
 
 TEST(RingSpin, ASideThatMayNotSpinNeverDoes) {
   Spin none{Clock::duration::zero()};
-  for (int i = 0; i < 10; ++i) none.Learn(Clock::duration::zero());
+  for (int i = 0; i < 1000; ++i) {
+    none.Learn(i % 2 == 0 ? Spin::End::kAfterSleep : Spin::End::kWhileSpinning,
+               Clock::duration::zero());
+  }
   EXPECT_EQ(none.budget(), Clock::duration::zero());
 }
 
