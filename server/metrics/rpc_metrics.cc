@@ -154,11 +154,21 @@ void RpcMetrics::CallEnds() {
   --open_calls_;
 }
 
+void RpcMetrics::RecordRingOpen() {
+  absl::MutexLock lock(&mutex_);
+  ++rings_;
+}
+
+void RpcMetrics::RecordRingEnd() {
+  absl::MutexLock lock(&mutex_);
+  --rings_;
+}
+
 size_t RpcMetrics::WaitUntilNoneOpen(absl::Duration timeout) const {
-  const auto none = [this] { return open_calls() == 0; };
+  const auto none = [this] { return open_calls() + open_rings() == 0; };
   absl::MutexLock lock(&mutex_);
   mutex_.AwaitWithTimeout(absl::Condition(&none), timeout);
-  return open_calls();
+  return open_calls() + open_rings();
 }
 
 std::vector<prometheus::MetricFamily> RpcMetrics::Collect() const {
@@ -181,7 +191,7 @@ std::vector<prometheus::MetricFamily> RpcMetrics::Collect() const {
                   "Batches answered through rings in shared memory; the others used gRPC.",
                   static_cast<double>(ring_batches_.load(std::memory_order_relaxed))),
           Gauge("pagoda_rings", "Pairs of rings in shared memory that are open.",
-                static_cast<double>(rings_.load(std::memory_order_relaxed)))};
+                static_cast<double>(open_rings()))};
 }
 
 }  // namespace pagoda::server

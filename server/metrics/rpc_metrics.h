@@ -56,9 +56,10 @@ class RpcMetrics {
   // the batch's wait in its tenant's queue.
   void RecordBatch(absl::Duration duration) { batches_.Observe(absl::ToDoubleSeconds(duration)); }
 
-  // A pair of rings opens or ends.
-  void RecordRingOpen() { rings_.fetch_add(1, std::memory_order_relaxed); }
-  void RecordRingEnd() { rings_.fetch_sub(1, std::memory_order_relaxed); }
+  // A pair of rings opens or ends. An open pair is no call: admission does not count it.
+  void RecordRingOpen() ABSL_LOCKS_EXCLUDED(mutex_);
+  void RecordRingEnd() ABSL_LOCKS_EXCLUDED(mutex_);
+  uint64_t open_rings() const { return rings_.load(std::memory_order_relaxed); }
   // Counts an answered batch that came through shared memory. RecordBatch counts it too.
   void RecordRingBatch() { ring_batches_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -67,8 +68,8 @@ class RpcMetrics {
 
   // Counted calls that have begun and not ended.
   uint64_t open_calls() const { return open_calls_.load(std::memory_order_relaxed); }
-  // Waits until no counted call is open, at most for `timeout`. Returns the number of calls that
-  // are still open.
+  // Waits until no counted call and no pair of rings is open, at most for `timeout`. Returns how
+  // many are still open.
   size_t WaitUntilNoneOpen(absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // pagoda_grpc_requests_total{method,code}, pagoda_grpc_request_duration_seconds{method},
@@ -86,9 +87,10 @@ class RpcMetrics {
   std::map<std::string, std::unique_ptr<Method>> methods_;
   prometheus::Histogram batches_;
   std::atomic<uint64_t> ring_batches_ = 0;
-  std::atomic<int64_t> rings_ = 0;        // Open pairs.
-  mutable absl::Mutex mutex_;             // No other lock is taken under it.
-  std::atomic<uint64_t> open_calls_ = 0;  // Written under the mutex, for waiting threads.
+  mutable absl::Mutex mutex_;  // No other lock is taken under it.
+  // Written under the mutex, for waiting threads.
+  std::atomic<uint64_t> open_calls_ = 0;
+  std::atomic<uint64_t> rings_ = 0;  // Open pairs.
 };
 
 }  // namespace pagoda::server

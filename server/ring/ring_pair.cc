@@ -27,6 +27,7 @@ RingInbox::RingInbox() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 void RingInbox::Put(News news, std::shared_ptr<RingPair> pair) {
   {
     absl::MutexLock lock(&mutex_);
+    if (closed_) return;
     items_.push_back({news, std::move(pair)});
   }
   Poke();
@@ -41,6 +42,13 @@ std::vector<RingInbox::Item> RingInbox::TakeAll() {
   return std::exchange(items_, {});
 }
 
+void RingInbox::Close() {
+  std::vector<Item> dropped;  // Freed without the lock.
+  absl::MutexLock lock(&mutex_);
+  closed_ = true;
+  dropped.swap(items_);
+}
+
 RingPair::RingPair(const BatchRun::Context& context, const CacheDirectory* caches,
                    SessionRef session, std::unique_ptr<ring::Memory> memory, ring::Descriptor wake,
                    RpcMetrics* metrics, StreamSlots::Slot slot)
@@ -52,7 +60,7 @@ RingPair::RingPair(const BatchRun::Context& context, const CacheDirectory* cache
       requests_(&memory_->control().requests, memory_->requests(), memory_->bytes()),
       answers_(&memory_->control().answers, memory_->answers(), memory_->bytes()),
       batches_(context, caches, session),
-      counted_(Counted{metrics->Begin(RpcMetrics::HandlerCounted::kSession), std::move(slot)}) {
+      slot_(std::move(slot)) {
   metrics_->RecordRingOpen();
 }
 
@@ -79,14 +87,13 @@ void RingPair::Close(const absl::Status& reason) {
   shutdown(wake_.get(), SHUT_RDWR);
   absl::MutexLock lock(&mutex_);
   metrics_->RecordRingEnd();
-  counted_->call.Record(ToGrpcStatus(reason).error_code());
-  counted_.reset();
+  slot_.reset();
 }
 
 void RingPair::EndNow(const absl::Status& reason) {
   batches_.Cancel();
   End(reason);
-  const auto closed = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !counted_.has_value(); };
+  const auto closed = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !slot_.has_value(); };
   absl::MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(&closed));
 }
@@ -151,6 +158,7 @@ void RingPair::OnBatchDone(const absl::Status& status) {
 }
 
 absl::Status RingPair::WriteAnswer() {
+  metrics_->RecordRingBatch();  // A client that has the answer finds its batch counted.
   const v1::SessionResponse& answer = batches_.response();
   ring::Writer::Outcome outcome = ring::Writer::Outcome::kTooLarge;
   if (answer.ByteSizeLong() <= ring::MaxMessageBytes(memory_->bytes())) {
@@ -164,7 +172,6 @@ absl::Status RingPair::WriteAnswer() {
     return Damaged(outcome == ring::Writer::Outcome::kNoRoom ? "the client has not read its answers"
                                                              : "the ring of answers is damaged");
   }
-  metrics_->RecordRingBatch();
   if (answers_.ReaderWaits()) ring::Wake(wake_.get());
   return absl::OkStatus();
 }

@@ -39,15 +39,20 @@ class RingInbox {
   bool valid() const { return event_.valid(); }
   // An eventfd, which no other process has.
   int event() const { return event_.get(); }
+  // After Close it does nothing.
   void Put(News news, std::shared_ptr<RingPair> pair) ABSL_LOCKS_EXCLUDED(mutex_);
   // Wakes the poller.
   void Poke();
   std::vector<Item> TakeAll() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The poller has ended. Drops the items: their pairs own this object, so they would never be
+  // freed.
+  void Close() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   const ring::Descriptor event_;
-  absl::Mutex mutex_;  // No other lock is taken under it.
-  std::vector<Item> items_ ABSL_GUARDED_BY(mutex_);
+  absl::Mutex mutex_;                                // No other lock is taken under it.
+  std::vector<Item> items_ ABSL_GUARDED_BY(mutex_);  // Empty once closed.
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 // Runs the batches of one session, one at a time. The client can write anything into the rings. All
@@ -120,17 +125,12 @@ class RingPair : public std::enable_shared_from_this<RingPair> {
   SessionBatches batches_;
   std::string bytes_;  // Of the request, then of the answer.
 
-  // Freed by Close: the objects that count can be destroyed before the last user of this.
-  struct Counted {
-    RpcMetrics::Call call;
-    StreamSlots::Slot slot;
-  };
-
   mutable absl::Mutex mutex_;
   Step step_ ABSL_GUARDED_BY(mutex_) = Step::kIdle;
   bool announce_ ABSL_GUARDED_BY(mutex_) = false;  // The batch's end goes into the inbox.
   std::optional<absl::Status> ending_ ABSL_GUARDED_BY(mutex_);  // Set while a batch runs.
-  std::optional<Counted> counted_ ABSL_GUARDED_BY(mutex_);      // Until the pair has ended.
+  // Until the pair has ended: what it counts in can be destroyed before the last user of this.
+  std::optional<StreamSlots::Slot> slot_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace pagoda::server

@@ -1,13 +1,16 @@
 #include "server/ring/ring_poller.h"
 
+#include <pthread.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
 
 namespace pagoda::server {
 namespace {
@@ -27,7 +30,13 @@ absl::StatusOr<std::unique_ptr<RingPoller>> RingPoller::Start() {
     return absl::ResourceExhaustedError("this process has reached its limit of open files");
   }
   auto poller = absl::WrapUnique(new RingPoller(std::move(epoll), std::move(inbox)));
-  poller->thread_ = std::thread([self = poller.get()] { self->Run(); });
+  try {
+    poller->thread_ = std::thread([self = poller.get()] { self->Run(); });
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the daemon cannot start a thread for rings: ", error.what()));
+  }
+  pthread_setname_np(poller->thread_.native_handle(), kThreadName);
   return poller;
 }
 
@@ -37,7 +46,8 @@ RingPoller::RingPoller(ring::Descriptor epoll, std::shared_ptr<RingInbox> inbox)
 RingPoller::~RingPoller() {
   stopping_.store(true, std::memory_order_release);
   inbox_->Poke();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
+  inbox_->Close();
 }
 
 void RingPoller::Add(std::shared_ptr<RingPair> pair) {

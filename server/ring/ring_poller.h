@@ -20,7 +20,10 @@ namespace pagoda::server {
 // takes no time of the processor while no client sends. Thread-safe.
 class RingPoller {
  public:
-  // Errors: RESOURCE_EXHAUSTED without a reason (no descriptor is left).
+  // Of the thread, as the system shows it.
+  static constexpr const char* kThreadName = "pagoda-ring";
+
+  // Errors: RESOURCE_EXHAUSTED without a reason (no descriptor or no thread is left).
   static absl::StatusOr<std::unique_ptr<RingPoller>> Start();
   // REQUIRES: every pair has ended.
   ~RingPoller();

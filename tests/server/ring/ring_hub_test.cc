@@ -2,7 +2,9 @@
 #include "server/ring/ring_hub.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -14,10 +16,13 @@
 #include "manager/tenants.h"
 #include "server/callers/tenant_queues.h"
 #include "server/config/config.h"
+#include "server/ring/ring_poller.h"
 #include "server/rpc/answer_memory.h"
 #include "tests/server/held_copies.h"
 #include "wire/errors.h"
 #include "wire/ring/ring_client.h"
+#include "wire/ring/ring_memory.h"
+#include "wire/ring/ring_wake.h"
 
 namespace pagoda::server {
 namespace {
@@ -75,6 +80,26 @@ class RingHubTest : public ::testing::Test {
     return ReasonOf(StatusFromProto(status));
   }
 
+  // Rings that this process maps.
+  static size_t MappedRings() {
+    std::ifstream maps("/proc/self/maps");
+    size_t count = 0;
+    for (std::string line; std::getline(maps, line);) {
+      count += line.find("/memfd:pagoda-rings") != std::string::npos ? 1 : 0;
+    }
+    return count;
+  }
+  // Waits for what another thread does.
+  template <class Condition>
+  static bool Eventually(const Condition& condition) {
+    const absl::Time end = absl::Now() + absl::Seconds(60);
+    while (absl::Now() < end) {
+      if (condition()) return true;
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    return false;
+  }
+
   HeldCopies copies_;
   const SessionRef session_ = copies_.Open();
   const Ticket ticket_ = copies_.Offload(session_, {1, 2, 3, 4, 5, 6, 7, 8});
@@ -111,7 +136,7 @@ TEST_F(RingHubTest, AnEndWaitsForTheBatchUnderWay) {
   EXPECT_EQ(rings->Receive(Soon(), &answer), Outcome::kTimeout);
   hub_.EndIf([](SessionRef) { return MakeError(Reason::kDraining, "test"); });
   EXPECT_EQ(rings->Receive(Soon(), &answer), Outcome::kTimeout);
-  EXPECT_EQ(metrics_.open_calls(), 1u);
+  EXPECT_EQ(metrics_.open_rings(), 1u);
   copies_.Finish();
   EXPECT_EQ(rings->Receive(Long(), &answer), Outcome::kOk);
   EXPECT_EQ(metrics_.WaitUntilNoneOpen(absl::Seconds(60)), 0u);
@@ -135,7 +160,7 @@ TEST_F(RingHubTest, StopEndsTheWaitsToo) {
   ASSERT_EQ(rings->Send(WaitThenAllocate(ticket_)), Outcome::kOk);
   EXPECT_EQ(rings->Receive(Soon(), &answer), Outcome::kTimeout);
   hub_.Stop(MakeError(Reason::kDraining, "test"));
-  EXPECT_EQ(metrics_.open_calls(), 0u);
+  EXPECT_EQ(metrics_.open_rings(), 0u);
   EXPECT_EQ(rings->Receive(Long(), &answer), Outcome::kOk) << "the wait's operation failed";
   EXPECT_EQ(ReasonOf(hub_.Open(ContextOf(), session_, 0).status()), Reason::kDraining);
 }
@@ -240,6 +265,98 @@ TEST_F(RingHubTest, ManyPairsShareAPoller) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// News can arrive when the poller ends, and after it.
+TEST_F(RingHubTest, AnInboxThatIsClosedKeepsNoPair) {
+  const auto inbox = std::make_shared<RingInbox>();
+  const auto make = [&] {
+    ring::Descriptor memory_fd, own, others;
+    auto memory = ring::Memory::Create(ring::kDefaultBytes, &memory_fd);
+    EXPECT_TRUE(ring::MakeWakeSockets(&own, &others));
+    auto pair = std::make_shared<RingPair>(ContextOf(), &caches_, session_, std::move(memory),
+                                           std::move(own), &metrics_,
+                                           StreamSlots::Slot(nullptr, kDefaultTenant));
+    pair->JoinPoller(inbox);
+    pair->End(absl::OkStatus());
+    return pair;
+  };
+  std::weak_ptr<RingPair> before, after;
+  {
+    const auto pair = make();
+    before = pair;
+    inbox->Put(RingInbox::News::kBatchDone, pair);
+  }
+  EXPECT_FALSE(before.expired());
+  inbox->Close();
+  EXPECT_TRUE(before.expired());
+  {
+    const auto pair = make();
+    after = pair;
+    inbox->Put(RingInbox::News::kBatchDone, pair);
+  }
+  EXPECT_TRUE(after.expired());
+}
+
+// In most rounds the hub ends before its poller has seen the pair.
+TEST_F(RingHubTest, NoPairOutlivesItsHub) {
+  for (int round = 0; round < 50; ++round) {
+    RingHub hub({.pairs = 4}, &caches_, 2, &metrics_);
+    ASSERT_TRUE(hub.Open(ContextOf(), session_, 0).ok());
+  }
+  EXPECT_EQ(MappedRings(), 0u);
+  {
+    RingHub hub({.pairs = 4}, &caches_, 2, &metrics_);
+    auto rings = Open(hub, session_);
+    ASSERT_EQ(rings->Send(WaitThenAllocate(ticket_)), Outcome::kOk);
+    EXPECT_TRUE(Eventually([&] { return waiting_.size() == 1; }));
+    rings.reset();
+  }
+  EXPECT_TRUE(Eventually([&] { return MappedRings() == 0; }));
+}
+
+TEST_F(RingHubTest, PairsAreNoCallsButADrainWaitsForThem) {
+  const auto first = Open(hub_, session_);
+  const auto second = Open(hub_, copies_.Open());
+  EXPECT_EQ(metrics_.open_rings(), 2u);
+  EXPECT_EQ(metrics_.open_calls(), 0u) << "admission counts these";
+  EXPECT_EQ(metrics_.WaitUntilNoneOpen(absl::ZeroDuration()), 2u);
+  hub_.EndIf([](SessionRef) { return MakeError(Reason::kDraining, "test"); });
+  EXPECT_EQ(metrics_.WaitUntilNoneOpen(absl::Seconds(60)), 0u);
+  for (const prometheus::MetricFamily& family : metrics_.Collect()) {
+    if (family.name != "pagoda_grpc_requests_total") continue;
+    for (const prometheus::ClientMetric& sample : family.metric) {
+      EXPECT_EQ(sample.counter.value, 0) << sample.label[0].value;
+    }
+  }
+}
+
+TEST_F(RingHubTest, AnAnsweredBatchIsCounted) {
+  const auto counted = [&] {
+    for (const prometheus::MetricFamily& family : metrics_.Collect()) {
+      if (family.name == "pagoda_ring_batches_total") return family.metric[0].counter.value;
+    }
+    return -1.0;
+  };
+  const auto rings = Open(hub_, session_);
+  for (int i = 1; i <= 1000; ++i) {
+    ASSERT_EQ(Call(*rings, Nothing()), Outcome::kOk);
+    ASSERT_EQ(counted(), i);
+  }
+}
+
+// No address space has room for the stack of a further thread.
+TEST_F(RingHubTest, WithoutAThreadThereIsNoPair) {
+  pthread_attr_t usual, huge;
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  ASSERT_EQ(pthread_attr_init(&huge), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 47), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  const absl::Status status = hub_.Open(ContextOf(), session_, 0).status();
+  ASSERT_EQ(pthread_setattr_default_np(&usual), 0);
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_EQ(hub_.size(), 0u);
+  EXPECT_EQ(Call(*Open(hub_, session_), Nothing()), Outcome::kOk);
 }
 
 }  // namespace
