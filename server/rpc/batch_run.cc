@@ -1,15 +1,14 @@
 #include "server/rpc/batch_run.h"
 
 #include <algorithm>
+#include <deque>
 #include <variant>
 
-#include "absl/algorithm/container.h"
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "base/error.h"
-#include "google/protobuf/arena.h"
 #include "google/protobuf/repeated_field.h"
 #include "wire/errors.h"
 #include "wire/operations.h"
@@ -28,52 +27,60 @@ absl::StatusOr<Operation> Decode(const v1::Operation& proto) {
 // would take 12 to 30 us.
 constexpr int kLongPrompt = 256;
 
-// The prompt of an operation that opens a sequence or asks about a prompt; nullptr for others.
-const google::protobuf::RepeatedField<uint32_t>* PromptOf(const v1::Operation& operation) {
+using Prompt = google::protobuf::RepeatedField<uint32_t>;
+
+// The long prompt of an operation that opens a sequence or asks about a prompt; nullptr if it has
+// none.
+Prompt* LongPromptOf(v1::Operation& operation) {
+  Prompt* prompt = nullptr;
   switch (operation.operation_case()) {
     case v1::Operation::kAddSequence:
-      return &operation.add_sequence().tokens();
+      prompt = operation.mutable_add_sequence()->mutable_tokens();
+      break;
     case v1::Operation::kMatchPrefix:
-      return &operation.match_prefix().tokens();
+      prompt = operation.mutable_match_prefix()->mutable_tokens();
+      break;
     case v1::Operation::kQueryCapacity:
-      return &operation.query_capacity().tokens();
+      prompt = operation.mutable_query_capacity()->mutable_tokens();
+      break;
     default:
-      return nullptr;
+      break;
   }
+  return prompt != nullptr && prompt->size() >= kLongPrompt ? prompt : nullptr;
 }
 
-bool HasLongPrompt(const v1::Operation& operation) {
-  const auto* prompt = PromptOf(operation);
-  return prompt != nullptr && prompt->size() >= kLongPrompt;
-}
+// Takes a prompt out of its operation, without a copy, and puts it back at the end.
+class PromptAside {
+ public:
+  explicit PromptAside(Prompt* prompt) : prompt_(prompt), aside_(prompt->GetArena()) {
+    prompt_->UnsafeArenaSwap(&aside_);  // Both are in the same arena.
+  }
+  ~PromptAside() { prompt_->UnsafeArenaSwap(&aside_); }
+  PromptAside(const PromptAside&) = delete;
+  PromptAside& operator=(const PromptAside&) = delete;
 
-void ClearPrompt(v1::Operation& operation) {
-  if (operation.has_add_sequence()) operation.mutable_add_sequence()->clear_tokens();
-  if (operation.has_match_prefix()) operation.mutable_match_prefix()->clear_tokens();
-  if (operation.has_query_capacity()) operation.mutable_query_capacity()->clear_tokens();
-}
+ private:
+  Prompt* const prompt_;
+  Prompt aside_;
+};
 
 // Tells a batch from others under the same retry_id. It does not depend on how the bytes of the
-// batch were made.
-uint64_t FingerprintOf(const v1::Batch& batch) {
-  if (absl::c_none_of(batch.operations(), HasLongPrompt)) {
-    return absl::HashOf(batch.SerializeAsString());
-  }
-  google::protobuf::Arena arena;
-  auto* rest = google::protobuf::Arena::CreateMessage<v1::Batch>(&arena);
-  *rest = batch;
+// batch were made. A long prompt counts with the place of its operation.
+uint64_t FingerprintOf(v1::Batch& batch) {
   uint64_t prompts = 0;
-  for (v1::Operation& operation : *rest->mutable_operations()) {
-    if (!HasLongPrompt(operation)) continue;
-    prompts = absl::HashOf(prompts, absl::MakeConstSpan(*PromptOf(operation)));
-    ClearPrompt(operation);
+  std::deque<PromptAside> aside;
+  for (int i = 0; i < batch.operations_size(); ++i) {
+    Prompt* const prompt = LongPromptOf(*batch.mutable_operations(i));
+    if (prompt == nullptr) continue;
+    prompts = absl::HashOf(prompts, i, absl::MakeConstSpan(*prompt));
+    aside.emplace_back(prompt);
   }
-  return absl::HashOf(prompts, rest->SerializeAsString());
+  return absl::HashOf(prompts, batch.SerializeAsString());
 }
 
 }  // namespace
 
-void BatchRun::Start(const v1::Batch& batch) {
+void BatchRun::Start(v1::Batch& batch) {
   if (batch.retry_id() != 0) {
     const absl::StatusOr<bool> ran_before = RanBefore(batch);
     if (!ran_before.ok()) return Finish(ran_before.status());
@@ -84,7 +91,7 @@ void BatchRun::Start(const v1::Batch& batch) {
   Advance();
 }
 
-absl::StatusOr<bool> BatchRun::RanBefore(const v1::Batch& batch) {
+absl::StatusOr<bool> BatchRun::RanBefore(v1::Batch& batch) {
   // Only a caller with the session's token can get the session's answers.
   if (absl::Status status = context_.manager->CheckSession(session_); !status.ok()) return status;
   const absl::StatusOr<AnswerMemory::Begun> begun = context_.answers->Begin(

@@ -97,8 +97,9 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
       : context_(context), session_(session), out_(out), done_(std::move(done)) {}
 
   // Begins to run. Call it once, when the tenant's queue gives the turn. `done` can be called
-  // before this returns. `batch` is not read after this returns or `done` is called.
-  void Start(const v1::Batch& batch);
+  // before this returns. `batch` is not used after this returns or `done` is called, and stays as
+  // it is.
+  void Start(v1::Batch& batch);
 
   // Ends the current wait, if any, and every later one. Their operations fail with `error`.
   void EndWaits(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -107,7 +108,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
  private:
   // Whether the batch already ran under its retry_id. If so, it gets that run's answer, now or
   // later.
-  absl::StatusOr<bool> RanBefore(const v1::Batch& batch);
+  absl::StatusOr<bool> RanBefore(v1::Batch& batch);
   // Decodes the operations, and answers those that cannot run.
   absl::Status Read(const v1::Batch& batch);
   // Runs the remaining operations, up to the next wait or to the end.

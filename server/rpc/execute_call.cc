@@ -67,7 +67,7 @@ void ExecuteCall::Run() {
     cancelled = cancelled_;
   }
   if (cancelled) batch->EndWaits(ClientGone());
-  batch->Start(request_->batch());
+  batch->Start(*request_->mutable_batch());
 }
 
 absl::StatusOr<CachePtr> ExecuteCall::Read() {

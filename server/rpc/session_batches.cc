@@ -9,17 +9,19 @@
 namespace pagoda::server {
 
 void SessionBatches::Run(size_t bytes, Parse parse, BatchRun::Done done) {
-  const absl::StatusOr<CachePtr> cache = Read(bytes, parse);
-  cache.ok() ? Start(*cache, std::move(done)) : done(cache.status());
+  const absl::Status read = Read(bytes, parse);
+  read.ok() ? Start(std::move(done)) : done(read);
 }
 
-absl::StatusOr<CachePtr> SessionBatches::Read(size_t bytes, Parse parse) {
+absl::Status SessionBatches::Read(size_t bytes, Parse parse) {
   request_ = google::protobuf::Arena::CreateMessage<v1::SessionRequest>(&memory_);
   response_ = google::protobuf::Arena::CreateMessage<v1::SessionResponse>(&memory_);
   if (absl::Status status = context_.CheckSize(bytes); !status.ok()) return status;
   if (absl::Status status = parse(request_); !status.ok()) return status;
   if (absl::Status status = CheckServed(*request_); !status.ok()) return status;
-  return FindCache();
+  absl::StatusOr<CachePtr> cache = FindCache();
+  if (cache.ok()) cache_ = *std::move(cache);
+  return cache.status();
 }
 
 absl::StatusOr<CachePtr> SessionBatches::FindCache() {
@@ -46,7 +48,8 @@ absl::StatusOr<CachePtr> SessionBatches::Attach(SessionRef named) {
   return cache;
 }
 
-void SessionBatches::Start(const CachePtr& cache, BatchRun::Done done) {
+void SessionBatches::Start(BatchRun::Done done) {
+  const CachePtr cache = std::exchange(cache_, nullptr);
   response_->set_batch_id(request_->batch_id());
   const auto batch = std::make_shared<BatchRun>(context_.Of(cache->manager, cache), *session_,
                                                 response_->mutable_result(), std::move(done));
@@ -57,7 +60,7 @@ void SessionBatches::Start(const CachePtr& cache, BatchRun::Done done) {
     cancelled = cancelled_;
   }
   if (cancelled) batch->EndWaits(ClientGone());
-  batch->Start(request_->batch());
+  batch->Start(*request_->mutable_batch());
 }
 
 void SessionBatches::Clear() {

@@ -47,6 +47,11 @@ class SessionBatches {
   // Errors: MESSAGE_TOO_LARGE, INVALID_ARGUMENT and FIELD_NOT_SERVED (the message), UNKNOWN_SESSION
   // and STALE_SESSION; those of BatchRun::Done.
   void Run(size_t bytes, Parse parse, BatchRun::Done done) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The two halves of Run, which can be on different threads: Read, then Start if it was OK.
+  absl::Status Read(size_t bytes, Parse parse);
+  void Start(BatchRun::Done done) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of the batch that was read.
+  int num_operations() const { return request_->batch().operations_size(); }
   const v1::SessionResponse& response() const { return *response_; }
   // Frees what the answered batch used.
   void Clear() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -57,12 +62,9 @@ class SessionBatches {
   void Detach();
 
  private:
-  // The cache that the batch is for.
-  absl::StatusOr<CachePtr> Read(size_t bytes, Parse parse);
   // Checks the session that the message names, and attaches it if it is the first.
   absl::StatusOr<CachePtr> FindCache();
   absl::StatusOr<CachePtr> Attach(SessionRef named);
-  void Start(const CachePtr& cache, BatchRun::Done done) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const BatchRun::Context context_;
   const CacheDirectory* const caches_;
@@ -73,6 +75,7 @@ class SessionBatches {
   google::protobuf::Arena memory_{MessageArenaOptions()};
   v1::SessionRequest* request_ = nullptr;
   v1::SessionResponse* response_ = nullptr;
+  CachePtr cache_;  // Of the batch, from Read until Start.
   std::optional<SessionRef> session_;
 
   absl::Mutex mutex_;

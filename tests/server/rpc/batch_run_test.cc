@@ -157,6 +157,22 @@ TEST_F(BatchRunTest, ALongPromptIsToldFromAnyOther) {
   EXPECT_EQ(reason({match(0, 0), AllocateOp(1)}), Reason::kInvalidArgument);
 }
 
+// The operations differ only in which of them has the prompt.
+TEST_F(BatchRunTest, ALongPromptBelongsToItsOperation) {
+  const auto capacity = [](int tokens) {
+    v1::Operation operation;
+    operation.mutable_query_capacity();
+    for (int i = 0; i < tokens; ++i) operation.mutable_query_capacity()->add_tokens(7);
+    return operation;
+  };
+  const auto reason = [this](const std::vector<v1::Operation>& operations) {
+    return ReasonOf(StartFor(session_, operations, {}, 9)->status);
+  };
+  EXPECT_EQ(reason({capacity(300), capacity(0)}), Reason::kNone);
+  EXPECT_EQ(reason({capacity(300), capacity(0)}), Reason::kNone);
+  EXPECT_EQ(reason({capacity(0), capacity(300)}), Reason::kInvalidArgument);
+}
+
 TEST_F(BatchRunTest, ABatchSentAgainWhileItWaitsGetsTheSameAnswer) {
   const auto first = StartFor(session_, {AllocateOp(1), WaitOp(ticket_)}, {}, 5);
   const auto again = StartFor(session_, {AllocateOp(1), WaitOp(ticket_)}, {}, 5);
