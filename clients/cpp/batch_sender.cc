@@ -13,19 +13,18 @@ namespace {
 // millisecond.
 constexpr absl::Duration kFirstPause = absl::Seconds(1);
 constexpr absl::Duration kMostPause = absl::Minutes(1);
-// The longest such try: the batch waits for it.
-constexpr absl::Duration kReopenTimeout = absl::Milliseconds(100);
 
 }  // namespace
 
 absl::Status BatchSender::UseRings(std::string map_socket, absl::Duration timeout) {
   absl::StatusOr<std::unique_ptr<RingStream>> rings =
       RingStream::Open(map_socket, session_, timeout);
-  if (!rings.ok()) return rings.status();
-  rings_ = *std::move(rings);
+  if (absl::IsUnimplemented(rings.status())) return rings.status();
   map_socket_ = std::move(map_socket);
   reopen_pause_ = kFirstPause;
-  return absl::OkStatus();
+  reopen_at_ = absl::Now() + reopen_pause_;
+  if (rings.ok()) rings_ = *std::move(rings);
+  return rings.status();
 }
 
 absl::StatusOr<v1::SessionResponse> BatchSender::Send(v1::SessionRequest& request, Resend resend,
@@ -70,7 +69,7 @@ void BatchSender::Reset() {
 void BatchSender::Reopen() {
   if (map_socket_.empty() || absl::Now() < reopen_at_) return;
   absl::StatusOr<std::unique_ptr<RingStream>> rings =
-      RingStream::Open(map_socket_, session_, kReopenTimeout);
+      RingStream::Open(map_socket_, session_, kShortTimeout);
   if (rings.ok()) {
     rings_ = *std::move(rings);
   } else {

@@ -26,8 +26,12 @@ class BatchSender {
   BatchSender(v1::CacheService::Stub* stub, v1::SessionRef session)
       : stub_(stub), session_(std::move(session)) {}
 
+  // A longest time to wait for rings that need not be had.
+  static constexpr absl::Duration kShortTimeout = absl::Milliseconds(100);
+
   // From now on batches go through rings, which the daemon at `map_socket` gives. Errors: those of
-  // RingStream::Open.
+  // RingStream::Open. Batches then go over gRPC, and later batches ask for rings again, unless the
+  // error is UNIMPLEMENTED: then the daemon gives none.
   absl::Status UseRings(std::string map_socket, absl::Duration timeout);
   // How the last batch went, or how the next one goes if there was none.
   Transport transport() const { return rings_ != nullptr ? Transport::kRings : Transport::kGrpc; }

@@ -140,8 +140,10 @@ class GrpcCacheClient final : public CacheClient {
       return absl::UnimplementedError(
           "the daemon has no map socket (server.map_socket), so it gives no rings");
     }
-    const absl::Status status = sender_->UseRings(map_socket_, timeout_);
-    return options.transport == Transport::kRings ? status : absl::OkStatus();
+    if (options.transport == Transport::kRings) return sender_->UseRings(map_socket_, timeout_);
+    // The client works without them.
+    sender_->UseRings(map_socket_, BatchSender::kShortTimeout).IgnoreError();
+    return absl::OkStatus();
   }
 
   // Sends one batch, again if necessary, and converts its result.

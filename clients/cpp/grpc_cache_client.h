@@ -27,7 +27,9 @@ enum class Transport {
 struct GrpcCacheClientOptions {
   std::string endpoint = "127.0.0.1:7070";  // Or "unix:/path".
   std::string client_name;                  // Shown to operators.
-  // How long the session outlives a broken stream. Zero: the daemon's default.
+  // How long the session outlives its client. It runs from the last batch or keep-alive call; while
+  // a Session stream is open it does not run. Rings do not hold it: a process that a dead client
+  // has forked could keep its rings open. Zero: the daemon's default.
   absl::Duration lease;
   // How long to wait for the connection, and then for each answer over all resends. A batch with a
   // WaitForTicket may take kMaxTicketWait longer.

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -339,6 +341,32 @@ TEST_F(RingDaemonTest, ClientsOfAUnixSocketUseRingsByThemselves) {
       {.endpoint = endpoint_, .client_name = "test", .transport = Transport::kGrpc});
   ASSERT_TRUE(other.ok()) << other.status();
   EXPECT_EQ(TransportOf(**other), Transport::kGrpc);
+}
+
+// The daemon is busy when the client opens, or its map socket comes later.
+TEST_F(RingDaemonTest, AClientWithoutRingsAsksForThemAgain) {
+  const std::string socket = Open().map_socket();
+  const std::string away = absl::StrCat(socket, ".away");
+  std::filesystem::rename(socket, away);
+  // A socket that nobody answers.
+  const ring::Descriptor silent(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  ASSERT_LT(socket.size(), sizeof(address.sun_path));
+  socket.copy(address.sun_path, socket.size());
+  ASSERT_EQ(bind(silent.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(silent.get(), 1), 0);
+  const absl::Time begun = absl::Now();
+  const auto client =
+      OpenGrpcCacheClient({.endpoint = endpoint_, .client_name = "test", .timeout = 2 * kLong});
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_LT(absl::Now() - begun, kLong) << "rings are not worth the whole timeout";
+  EXPECT_EQ(TransportOf(**client), Transport::kGrpc);
+  std::filesystem::rename(away, socket);
+  EXPECT_TRUE(Eventually([&] {
+    EXPECT_TRUE((*client)->Execute({}, {}).ok());
+    return TransportOf(**client) == Transport::kRings;
+  }));
 }
 
 class FewCallsTest : public RingDaemonTest {
