@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "manager/fair_count.h"
 #include "server/cache/cache_parts.h"
 #include "wire/ring/ring_layout.h"
 #include "wire/ring/ring_wake.h"
@@ -40,7 +41,11 @@ RingHub::Limits RingHub::DefaultLimits() {
 
 RingHub::RingHub(Limits limits, const CacheDirectory* caches, size_t num_tenants,
                  RpcMetrics* metrics)
-    : limits_(limits), caches_(caches), metrics_(metrics), slots_(limits.pairs, num_tenants) {}
+    : limits_(limits),
+      num_tenants_(num_tenants),
+      caches_(caches),
+      metrics_(metrics),
+      slots_(limits.pairs, num_tenants) {}
 
 RingHub::~RingHub() { Stop(absl::CancelledError("the daemon has ended")); }
 
@@ -56,8 +61,9 @@ absl::StatusOr<RingHub::Opened> RingHub::Open(const BatchRun::Context& context, 
   {
     absl::MutexLock lock(&mutex_);
     if (stopped_) return MakeError(Reason::kDraining, "the daemon is shutting down");
-    if (MemoryBytes() + ring::MemoryBytes(opened.bytes) > limits_.bytes) {
-      return absl::ResourceExhaustedError("the rings of all sessions have reached their memory");
+    ForgetEnded();
+    if (!HasRoom(context.tenant, ring::MemoryBytes(opened.bytes))) {
+      return absl::ResourceExhaustedError("the rings of this tenant have reached their memory");
     }
     absl::StatusOr<StreamSlots::Slot> slot = slots_.Take(context.tenant);
     if (!slot.ok()) return slot.status();
@@ -75,11 +81,19 @@ absl::StatusOr<RingHub::Opened> RingHub::Open(const BatchRun::Context& context, 
   return opened;
 }
 
-uint64_t RingHub::MemoryBytes() const {
-  uint64_t bytes = 0;
-  for (const auto& [id, pair] : pairs_) bytes += pair->memory_bytes();
-  for (const PairPtr& pair : replaced_) bytes += pair->memory_bytes();
-  return bytes;
+void RingHub::ForgetEnded() {
+  absl::erase_if(pairs_, [](const auto& entry) { return entry.second->ended(); });
+  std::erase_if(replaced_, [](const PairPtr& pair) { return pair->ended(); });
+}
+
+bool RingHub::HasRoom(TenantId tenant, uint64_t bytes) const {
+  FairCount count(limits_.bytes, num_tenants_);
+  const auto add = [&](const RingPair& pair) {
+    count.Overdraw(pair.tenant().value(), pair.memory_bytes());
+  };
+  for (const auto& [id, pair] : pairs_) add(*pair);
+  for (const PairPtr& pair : replaced_) add(*pair);
+  return bytes <= count.left(tenant.value());
 }
 
 absl::StatusOr<RingPoller*> RingHub::PollerOf(SessionId session) {
@@ -112,8 +126,7 @@ void RingHub::EndIf(const std::function<absl::Status(SessionRef)>& check) {
 void RingHub::Sweep() {
   std::vector<std::unique_ptr<RingPoller>> idle;  // They end without the lock.
   absl::MutexLock lock(&mutex_);
-  absl::erase_if(pairs_, [](const auto& entry) { return entry.second->ended(); });
-  std::erase_if(replaced_, [](const PairPtr& pair) { return pair->ended(); });
+  ForgetEnded();
   for (auto it = pollers_.begin(); it != pollers_.end();) {
     if (it->second->size() == 0) {
       idle.push_back(std::move(it->second));

@@ -31,7 +31,8 @@ class RingHub {
  public:
   struct Limits {
     size_t pairs = 1024;
-    uint64_t bytes = uint64_t{512} << 20;  // Of the memory of all pairs.
+    // Of the memory of all pairs that have not ended. Shared among the tenants: see FairCount.
+    uint64_t bytes = uint64_t{512} << 20;
   };
   // A pair takes one descriptor. All pairs take at most an eighth of those that this process can
   // have.
@@ -50,7 +51,8 @@ class RingHub {
   };
   // Opens a pair for the session, and ends the one that it had. `context` is that of the session's
   // owner. `wanted_bytes`: of each ring; 0 means the default. Errors: TOO_MANY_CALLS (the tenant
-  // has its share of the pairs); RESOURCE_EXHAUSTED without a reason.
+  // has its share of the pairs); RESOURCE_EXHAUSTED without a reason (it has its share of the
+  // memory, or the system gives no more).
   absl::StatusOr<Opened> Open(const BatchRun::Context& context, SessionRef session,
                               uint32_t wanted_bytes) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -69,11 +71,13 @@ class RingHub {
  private:
   using PairPtr = std::shared_ptr<RingPair>;
   std::vector<PairPtr> All() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The memory of every pair that is not forgotten.
-  uint64_t MemoryBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the tenant can have that much more memory.
+  bool HasRoom(TenantId tenant, uint64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<RingPoller*> PollerOf(SessionId session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Limits limits_;
+  const size_t num_tenants_;
   const CacheDirectory* const caches_;
   RpcMetrics* const metrics_;
   StreamSlots slots_;

@@ -18,6 +18,12 @@ namespace {
 // A pair keeps a buffer up to this size between its batches.
 constexpr size_t kKeptBufferBytes = size_t{16} << 10;
 
+// Above either, a batch does not run on the poller's thread. A decode step of 256 sequences is one
+// operation of a few KiB, and a prompt of 7,000 tokens has 21 KiB: both take less time than another
+// thread takes to begin.
+constexpr size_t kLargeRequestBytes = size_t{32} << 10;
+constexpr int kManyOperations = 256;
+
 absl::Status Damaged(const char* what) { return MakeError(Reason::kInvalidArgument, what); }
 
 }  // namespace
@@ -115,7 +121,12 @@ RingPair::Served RingPair::Serve() {
     step_ = Step::kRunning;
   }
   // The request stays in the ring until its turn.
-  context_.InTurn(0, [self = shared_from_this()] { self->Run(); });
+  TenantQueues* const queues = context_.tenant_queues;
+  if (queues != nullptr && requests_.NextBytes() > kLargeRequestBytes) {
+    queues->RunLater(context_.tenant, 0, [self = shared_from_this()] { self->Run(Place::kQueue); });
+  } else {
+    context_.InTurn(0, [self = shared_from_this()] { self->Run(Place::kPoller); });
+  }
   absl::MutexLock lock(&mutex_);
   if (step_ == Step::kEnded) return Served::kEnded;
   if (step_ == Step::kIdle) return Served::kAnswered;
@@ -123,7 +134,8 @@ RingPair::Served RingPair::Serve() {
   return Served::kRunning;
 }
 
-void RingPair::Run() {
+void RingPair::Run(Place place) {
+  TenantQueues* const queues = place == Place::kPoller ? context_.tenant_queues : nullptr;
   ring::Kind kind;
   if (requests_.Read(&kind, &bytes_) != ring::Reader::Outcome::kMessage) {
     return OnBatchDone(Damaged("the ring of requests is damaged"));
@@ -131,13 +143,23 @@ void RingPair::Run() {
   if (kind != ring::Kind::kRequest) {
     return OnBatchDone(Damaged("the ring of requests has a message of another kind"));
   }
-  batches_.Run(
-      bytes_.size(),
-      [this](v1::SessionRequest* request) {
-        return ParseSessionRequest(bytes_, request)
-                   ? absl::OkStatus()
-                   : Damaged("the message is not a SessionRequest");
-      },
+  if (queues != nullptr && bytes_.size() > kLargeRequestBytes) {
+    return OnBatchDone(Damaged("a request's length has changed"));
+  }
+  const absl::Status read = batches_.Read(bytes_.size(), [this](v1::SessionRequest* request) {
+    return ParseSessionRequest(bytes_, request) ? absl::OkStatus()
+                                                : Damaged("the message is not a SessionRequest");
+  });
+  if (!read.ok()) return OnBatchDone(read);
+  if (queues != nullptr && batches_.num_operations() > kManyOperations) {
+    return queues->RunLater(context_.tenant, bytes_.size(),
+                            [self = shared_from_this()] { self->Start(); });
+  }
+  Start();
+}
+
+void RingPair::Start() {
+  batches_.Start(
       [self = shared_from_this()](const absl::Status& status) { self->OnBatchDone(status); });
 }
 

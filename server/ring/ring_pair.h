@@ -70,6 +70,7 @@ class RingPair : public std::enable_shared_from_this<RingPair> {
            StreamSlots::Slot slot);
 
   SessionRef session() const { return session_; }
+  TenantId tenant() const { return context_.tenant; }
   uint64_t memory_bytes() const { return ring::MemoryBytes(memory_->bytes()); }
 
   // Ends the pair as soon as the current batch is answered. The client learns the reason. A second
@@ -96,7 +97,8 @@ class RingPair : public std::enable_shared_from_this<RingPair> {
     kRunning,  // The batch ends later. Then the pair comes into the inbox.
     kEnded,
   };
-  // Runs the next batch. REQUIRES: HasRequest.
+  // Runs the next batch. One that takes long runs on a thread of the tenants' queues, so the other
+  // pairs need not wait for it. REQUIRES: HasRequest.
   Served Serve() ABSL_LOCKS_EXCLUDED(mutex_);
   // The client has closed its end.
   void OnClientGone() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -104,8 +106,12 @@ class RingPair : public std::enable_shared_from_this<RingPair> {
  private:
   enum class Step : uint8_t { kIdle, kRunning, kEnded };
 
-  // Reads a request and runs it. The tenant's queue calls it.
-  void Run();
+  enum class Place : uint8_t { kPoller, kQueue };
+
+  // Reads a request and runs it. The tenant's queue calls it. `place`: kPoller if that can be on
+  // the poller's thread.
+  void Run(Place place);
+  void Start();
   void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // Puts the answer of the batch into the ring.
   absl::Status WriteAnswer();

@@ -74,7 +74,7 @@ void RingPoller::Run() {
     }
     PutToSleep();
     if (!awake_.empty()) continue;
-    // The spin can have taken the destructor's poke.
+    // The spin can have taken the destructor's wake.
     if (stopping_.load(std::memory_order_acquire)) return;
     slept = true;
     TakeEvents(-1);

@@ -199,8 +199,8 @@ grpc::ServerUnaryReactor* CacheService::Execute(grpc::CallbackServerContext* con
     reactor->Finish(refusal);
     return reactor;
   }
-  return ExecuteCall::Start(batch_context(*caller), caches_, &owners_, *caller, context, request,
-                            response, std::move(counted));
+  return ExecuteCall::Start(batch_context(caller->tenant), caches_, &owners_, *caller, context,
+                            request, response, std::move(counted));
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CacheService::Session(
@@ -214,8 +214,9 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CacheService::Sessi
     counted.Record(refusal.error_code());
     return new RefusedStream<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>(refusal);
   }
-  SessionStream* stream = SessionStream::Start(batch_context(*caller), caches_, &owners_, *caller,
-                                               std::move(counted), *std::move(slot), &streams_);
+  SessionStream* stream =
+      SessionStream::Start(batch_context(caller->tenant), caches_, &owners_, *caller,
+                           std::move(counted), *std::move(slot), &streams_);
   // Either the drain finds the new stream in the set, or this check finds the drain.
   if (state_->draining()) stream->EndSoon(SessionDraining());
   return stream;
@@ -244,10 +245,13 @@ absl::StatusOr<RingHub::Opened> CacheService::OpenRings(SessionRef session, uint
   }
   const absl::StatusOr<CachePtr> cache = CacheToMap(session);
   if (!cache.ok()) return cache.status();
-  // A session whose opener is not recorded runs as an operator's, without a tenant's queue.
-  const Identity caller = owners_.OpenerOf(session.id).value_or(Identity{});
+  const std::optional<TenantId> tenant = owners_.TenantOf(session.id);
+  if (!tenant.has_value()) {
+    return MakeError(Reason::kUnknownSession,
+                     absl::StrCat("no owner of session ", session.id.value(), " is known"));
+  }
   absl::StatusOr<RingHub::Opened> opened =
-      rings_.Open(batch_context(caller), session, wanted_bytes);
+      rings_.Open(batch_context(*tenant), session, wanted_bytes);
   // Either the drain finds the new pair, or this check finds the drain.
   if (state_->draining()) rings_.EndIf([](SessionRef) { return SessionDraining(); });
   return opened;

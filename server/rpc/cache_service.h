@@ -127,12 +127,12 @@ class CacheService final : public RawBatches {
   absl::StatusOr<CachePtr> CheckPrefixCall(const absl::StatusOr<Identity>& caller,
                                            const google::protobuf::Message& request,
                                            const v1::SessionRef& session);
-  BatchRun::Context batch_context(const Identity& caller) {
+  BatchRun::Context batch_context(TenantId tenant) {
     return {.state = state_,
             .waiting = &waiting_,
             .answers = &answers_,
             .tenant_queues = &tenant_queues_,
-            .tenant = caller.tenant,
+            .tenant = tenant,
             .max_message_bytes = options_.max_message_bytes,
             .metrics = metrics_};
   }

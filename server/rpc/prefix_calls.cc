@@ -70,7 +70,7 @@ absl::StatusOr<CachePtr> CacheService::CheckPrefixCall(const absl::StatusOr<Iden
                                                        const google::protobuf::Message& request,
                                                        const v1::SessionRef& session) {
   if (!caller.ok()) return caller.status();
-  const BatchRun::Context limits = batch_context(*caller);
+  const BatchRun::Context limits = batch_context(caller->tenant);
   if (absl::Status status = limits.CheckSize(request.ByteSizeLong()); !status.ok()) return status;
   if (absl::Status status = limits.CheckCapacity(); !status.ok()) return status;
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;

@@ -78,6 +78,13 @@ std::optional<Identity> SessionOwners::OpenerOf(SessionId session) const {
   return owner == owners_.end() ? std::nullopt : std::optional(owner->second.opener);
 }
 
+std::optional<TenantId> SessionOwners::TenantOf(SessionId session) const {
+  absl::MutexLock lock(&mutex_);
+  const auto owner = owners_.find(session);
+  if (owner == owners_.end()) return std::nullopt;
+  return owner->second.tenant;
+}
+
 size_t SessionOwners::size() const {
   absl::ReaderMutexLock lock(&mutex_);
   return owners_.size();

@@ -48,6 +48,9 @@ class SessionOwners {
   // session is not recorded.
   std::optional<Identity> OpenerOf(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // The tenant that the session is for. nullopt if the session is not recorded.
+  std::optional<TenantId> TenantOf(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
+
   size_t size() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -20,6 +20,12 @@ Reader::Outcome Reader::Read(Kind* kind, std::string* message) {
   return Outcome::kMessage;
 }
 
+uint32_t Reader::NextBytes() const {
+  MessageHeader header;
+  CopyOut(position_, reinterpret_cast<char*>(&header), sizeof(header));
+  return header.bytes;
+}
+
 void Reader::CopyOut(uint64_t position, char* out, uint32_t bytes) const {
   const auto index = static_cast<uint32_t>(position & (bytes_ - 1));
   const uint32_t first = std::min(bytes, bytes_ - index);

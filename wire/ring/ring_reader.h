@@ -26,6 +26,10 @@ class Reader {
     return positions_->written.load(std::memory_order_acquire) != position_;
   }
 
+  // The length of the next message as the writer gives it now: it can be any number, and Read can
+  // find another one. REQUIRES: HasMessage.
+  uint32_t NextBytes() const;
+
   enum class Outcome {
     kMessage,
     kEmpty,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -217,17 +218,74 @@ TEST_F(RingHubTest, ATenantCannotTakeEveryPair) {
 }
 
 TEST_F(RingHubTest, TheMemoryOfAllPairsIsBounded) {
-  RingHub hub({.pairs = 100, .bytes = 3 * ring::MemoryBytes(ring::kDefaultBytes)}, &caches_, 2,
+  RingHub hub({.pairs = 100, .bytes = 3 * ring::MemoryBytes(ring::kDefaultBytes)}, &caches_, 1,
               &metrics_);
   std::vector<std::unique_ptr<ring::Client>> clients;
   for (int i = 0; i < 3; ++i) clients.push_back(Open(hub, copies_.Open()));
   EXPECT_TRUE(absl::IsResourceExhausted(hub.Open(ContextOf(), session_, 0).status()));
   clients.pop_back();
-  // The memory of the pair that ended can be used again.
-  const absl::Time end = absl::Now() + absl::Seconds(60);
-  while (hub.size() > 2 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
-  hub.Sweep();
+  // The memory of the pair that ended can be used again, before the next sweep.
+  EXPECT_TRUE(Eventually([&] { return hub.size() == 2; }));
   EXPECT_TRUE(hub.Open(ContextOf(), session_, 0).ok());
+}
+
+TEST_F(RingHubTest, ATenantCannotTakeAllTheMemory) {
+  constexpr TenantId kTenant{1};
+  RingHub hub({.pairs = 100, .bytes = 8 * ring::MemoryBytes(ring::kDefaultBytes)}, &caches_, 2,
+              &metrics_);
+  std::vector<std::unique_ptr<ring::Client>> clients;
+  for (int i = 0; i < 6; ++i) clients.push_back(Open(hub, copies_.Open(), kTenant));
+  EXPECT_TRUE(absl::IsResourceExhausted(hub.Open(ContextOf(kTenant), copies_.Open(), 0).status()));
+  for (int i = 0; i < 2; ++i) clients.push_back(Open(hub, copies_.Open()));
+  EXPECT_TRUE(absl::IsResourceExhausted(hub.Open(ContextOf(), session_, 0).status()));
+}
+
+// The threads of the queues are taken, so the long batches cannot run. The poller goes on.
+TEST_F(RingHubTest, ALongBatchHoldsUpItsOwnPairOnly) {
+  absl::Mutex mutex;
+  unsigned held = 0;
+  bool go_on = false;
+  const unsigned threads = std::max(1u, std::thread::hardware_concurrency() / 2);
+  for (unsigned i = 0; i < threads; ++i) {
+    queues_.RunLater(TenantId{static_cast<uint16_t>(100 + i)}, 0, [&] {
+      absl::MutexLock lock(&mutex);
+      ++held;
+      mutex.Await(absl::Condition(&go_on));
+    });
+  }
+  EXPECT_TRUE(Eventually([&] {
+    absl::MutexLock lock(&mutex);
+    return held == threads;
+  }));
+  const auto large = Open(hub_, session_);
+  const auto many = Open(hub_, copies_.Open());
+  const auto other = Open(hub_, copies_.Open());
+  v1::SessionRequest request;
+  for (int i = 0; i < 40'000; ++i) {
+    if (i == 0) request.mutable_batch()->add_operations()->mutable_match_prefix();
+    request.mutable_batch()->mutable_operations(0)->mutable_match_prefix()->add_tokens(i);
+  }
+  ASSERT_EQ(large->Send(request.SerializeAsString()), Outcome::kOk);
+  request.Clear();
+  for (int i = 0; i < 4096; ++i) {
+    request.mutable_batch()->add_operations()->mutable_allocate_blocks();
+  }
+  const std::string of_many = request.SerializeAsString();
+  EXPECT_LT(of_many.size(), 32u << 10);
+  ASSERT_EQ(many->Send(of_many), Outcome::kOk);
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(Call(*other, Nothing()), Outcome::kOk);
+  std::string answer;
+  EXPECT_EQ(large->Receive(Soon(), &answer), Outcome::kTimeout);
+  EXPECT_EQ(many->Receive(Soon(), &answer), Outcome::kTimeout);
+  {
+    absl::MutexLock lock(&mutex);
+    go_on = true;
+  }
+  EXPECT_EQ(large->Receive(Long(), &answer), Outcome::kOk);
+  const Outcome outcome = many->Receive(Long(), &answer);
+  EXPECT_TRUE(outcome == Outcome::kOk || outcome == Outcome::kAnswerTooLarge);
+  EXPECT_EQ(Call(*large, Nothing()), Outcome::kOk);
+  EXPECT_EQ(Call(*many, Nothing()), Outcome::kOk);
 }
 
 TEST_F(RingHubTest, ALargeRequestIsTheLargestThatIsGiven) {
