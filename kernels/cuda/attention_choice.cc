@@ -5,8 +5,10 @@ namespace pagoda::kernels::cuda {
 absl::Span<const ProvedKernels> AllProved() {
   static constexpr ProvedKernels kProved[] = {{.device = "NVIDIA H200",
                                                .hopper_decode = true,
+                                               .hopper_decode_float8 = true,
                                                .hopper_prefill = true,
-                                               .results = "2026-11-26-h200.json"},
+                                               .hopper_latent = true,
+                                               .results = "2026-11-27-h200.json"},
                                               // Decode of large batches is not faster.
                                               {.device = "NVIDIA H100 80GB HBM3",
                                                .hopper_prefill = true,

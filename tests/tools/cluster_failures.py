@@ -33,8 +33,8 @@ class Run:
     def __init__(self, bin_dir, place, programs=None, path=os.environ["PATH"], arguments=("--once",)):
         self.place = place
         environment = {**os.environ, "TMPDIR": str(place), "PATH": f"{programs}:{path}" if programs else path}
-        # A process that a shell has started in the background ignores SIGINT, and so do its children. A
-        # shell script cannot trap a signal that it was started to ignore.
+        # A process that a shell has started in the background ignores SIGINT, and so do its
+        # children. A shell script cannot trap a signal that it was started to ignore.
         self.process = subprocess.Popen([SCRIPT, *arguments, "--bin", bin_dir], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                         env=environment, start_new_session=True,
                                         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
