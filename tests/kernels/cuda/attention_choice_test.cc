@@ -187,7 +187,7 @@ TEST(AttentionChoiceTest, AnH100TakesPrefillOnly) {
       .present = true, .num_multiprocessors = 132, .name = "NVIDIA H100 80GB HBM3"};
   EXPECT_EQ(ChooseHopper(AttentionKernels::kAuto, h100, AllProved()),
             (HopperChoice{.decode = false, .prefill = true}));
-  EXPECT_EQ(ChooseHopper(AttentionKernels::kAuto, kH200, AllProved()), kBoth);
+  EXPECT_EQ(ChooseHopper(AttentionKernels::kAuto, kH200, AllProved()), kAll);
 }
 
 // Fails if a row is added without its results.
