@@ -108,7 +108,8 @@ bool AddArray(const Py_buffer& view, Field* field) {
   const auto read = [&view](Py_ssize_t i, uint32_t* token) {
     Integer value;
     std::memcpy(&value, static_cast<const char*>(view.buf) + i * view.strides[0], sizeof(value));
-    *token = static_cast<uint32_t>(value);
+    // By way of 64 bits: a negative number is refused below.
+    *token = static_cast<uint32_t>(static_cast<int64_t>(value));
     if (std::in_range<uint32_t>(value)) [[likely]]
       return true;
     const Object shown(std::is_signed_v<Integer>

@@ -207,12 +207,12 @@ TEST_F(RingHubTest, TheBatchesOfATenantRunInTurn) {
 
 TEST_F(RingHubTest, ATenantCannotTakeEveryPair) {
   constexpr TenantId kTenant{1};
-  std::vector<std::unique_ptr<ring::Client>> clients;
-  absl::Status status;
-  for (int i = 0; i < 5 && status.ok(); ++i) {
-    const SessionRef session = copies_.Open();
-    status = hub_.Open(ContextOf(kTenant), session, 0).status();
+  // Each holds the client's end: without it the pair ends.
+  std::vector<absl::StatusOr<RingHub::Opened>> opened;
+  for (int i = 0; i < 5 && (opened.empty() || opened.back().ok()); ++i) {
+    opened.push_back(hub_.Open(ContextOf(kTenant), copies_.Open(), 0));
   }
+  const absl::Status status = opened.back().status();
   EXPECT_EQ(ReasonOf(status), Reason::kTooManyCalls) << status;
   EXPECT_TRUE(hub_.Open(ContextOf(), session_, 0).ok());
 }
