@@ -26,6 +26,9 @@ namespace pagoda::server {
 
 // Opens pairs and ends them. A cache whose sessions have pairs has one poller. Thread-safe.
 //
+// A pair does not hold its session's lease, unlike a Session stream: a forked child can keep the
+// client's end open after its parent died. Batches and KeepAlive renew the lease.
+//
 // Invariant: a session has at most one pair that has not ended.
 class RingHub {
  public:
