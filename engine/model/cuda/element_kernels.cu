@@ -1,6 +1,7 @@
 // The kernels that handle each element independently.
 #include <cstring>
 
+#include "engine/model/cuda/activations.h"
 #include "engine/model/cuda/row_access.h"
 #include "engine/model/cuda/row_kernels.h"
 
@@ -10,9 +11,6 @@ namespace {
 using kernels::BFloat16;
 using kernels::ElementType;
 using kernels::Half;
-using kernels::cuda::Exp2;
-
-constexpr float kLog2E = 1.4426950408889634f;
 
 template <class T>
 struct EmbedOp {
@@ -45,17 +43,6 @@ int LaunchEmbedOf(const void* table, const uint32_t* tokens, float scale, const 
                                     IsWide({output}), stream);
 }
 
-// x / (1 + exp(-x)); and gelu's approximation by tanh, in which
-// 0.5 * (1 + tanh(u)) = 1 / (1 + exp(-2 u)).
-PAGODA_DEVICE float SigmoidTimes(float x, float alpha) {
-  return x / (1.0f + Exp2(-kLog2E * alpha * x));
-}
-
-PAGODA_DEVICE float GeluTanh(float x) {
-  constexpr float kTwoRootTwoOverPi = 1.5957691216f;
-  return x / (1.0f + Exp2(-kLog2E * kTwoRootTwoOverPi * (x + 0.044715f * x * x * x)));
-}
-
 template <GateKind kKind>
 struct GateOp {
   struct Args {
@@ -65,18 +52,6 @@ struct GateOp {
     float alpha;
     float limit;
   };
-  static PAGODA_DEVICE float Gated(const Args& args, float gate, float up) {
-    if constexpr (kKind == GateKind::kSilu) {
-      return SigmoidTimes(gate, 1.0f) * up;
-    } else if constexpr (kKind == GateKind::kGeluTanh) {
-      return GeluTanh(gate) * up;
-    } else {
-      gate = gate > args.limit ? args.limit : gate;
-      up = up > args.limit ? args.limit : up;
-      up = up < -args.limit ? -args.limit : up;
-      return SigmoidTimes(gate, args.alpha) * (up + 1.0f);
-    }
-  }
   template <uint32_t kWidth>
   static PAGODA_DEVICE void Apply(const Args& args, uint64_t row, uint64_t col) {
     const float* const gates = args.gate_up.data + row * args.gate_up.stride;
@@ -84,7 +59,7 @@ struct GateOp {
     const Piece<kWidth> up = LoadPiece<kWidth>(gates + args.cols + col);
 #pragma unroll
     for (uint32_t i = 0; i < kWidth; ++i) {
-      piece.values[i] = Gated(args, piece.values[i], up.values[i]);
+      piece.values[i] = Gated<kKind>(args.alpha, args.limit, piece.values[i], up.values[i]);
     }
     StoreInRow<kWidth>(args.output, row, col, piece);
   }
