@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,13 +14,22 @@
 
 namespace pagoda {
 
+// How long requests run when they overlap: a request arrives at its timestamp, computes the tokens
+// of its prompt that did not match, and then generates its reply.
+struct ServiceModel {
+  // Rates of one request. Requests that run at once do not slow each other down.
+  double prefill_tokens_per_second = 10'000;
+  double decode_tokens_per_second = 40;
+};
+
 struct ReplayOptions {
-  // Blocks of kTraceBlockTokens tokens by tier, nearest first. Empty: one tier that is large enough
-  // to evict nothing.
+  // Blocks by tier, nearest first. Empty: one tier that is large enough to evict nothing.
   std::vector<uint32_t> tier_blocks;
   std::string policy;  // One of EvictionPolicyNames(); empty: the first.
   // Called after each request with the report so far. May be empty.
   std::function<void(const struct ReplayReport&)> on_request;
+  uint32_t tokens_per_block = kMooncakeBlockTokens;    // The trace's.
+  std::optional<ServiceModel> service = std::nullopt;  // nullopt: requests run one by one.
 };
 
 // The figures of one tier. They do not include the blocks that requests compute in the first tier.
@@ -33,7 +43,25 @@ struct ReplayedTier {
   uint64_t free_evictions = 0;
 };
 
+// The figures of requests that overlap.
+struct OverlapFigures {
+  uint32_t most_running = 0;      // Requests at once.
+  uint32_t most_held_blocks = 0;  // Blocks that running requests had, or were sure to need.
+  uint64_t waiting_requests = 0;  // Requests that found no blocks when they arrived.
+  absl::Duration total_wait;      // Of all requests.
+  absl::Duration longest_wait;
+  uint64_t reply_blocks = 0;  // Blocks that replies filled.
+  uint64_t found_reply_blocks =
+      0;                     // Of these, the ones that a later prompt has: see FindReplies().
+  uint64_t cut_replies = 0;  // Replies that got no more blocks, so that their rest was lost.
+
+  absl::Duration mean_wait(uint64_t requests) const {
+    return requests == 0 ? absl::ZeroDuration() : total_wait / static_cast<int64_t>(requests);
+  }
+};
+
 struct ReplayReport {
+  uint32_t tokens_per_block = 0;
   std::vector<ReplayedTier> tiers;  // Nearest first.
   uint64_t requests = 0;
   uint64_t skipped_requests = 0;  // As large as the whole first tier, or larger.
@@ -44,8 +72,11 @@ struct ReplayReport {
   uint64_t offloads = 0;          // Blocks that were offloaded by a copy.
   uint64_t onboards = 0;          // Blocks that were onboarded.
   uint64_t operations = 0;        // Calls of the manager.
-  absl::Duration trace_time;      // From the trace's start to the latest request.
+  // From the trace's start to the latest request. If requests overlap: to the latest arrival or
+  // end.
+  absl::Duration trace_time;
   absl::Duration elapsed;
+  std::optional<OverlapFigures> overlap = std::nullopt;  // nullopt: requests ran one by one.
 
   double hit_rate() const;
   double lower_hit_rate() const;
@@ -54,23 +85,45 @@ struct ReplayReport {
   double operations_per_second() const;
 };
 
-// Replays a trace, request by request, against a BlockManager in this process. Each request adds
-// its sequence, commits its blocks and frees the sequence. The core has no memory behind its
-// blocks, so a cache of any size can be tried. But each cached block keeps its 512 token ids (2
-// KiB) in this process's memory. Copies between tiers complete as soon as they are ordered.
+// Replays a trace against a BlockManager in this process. The core has no memory behind its blocks,
+// so a cache of any size can be tried. But each cached block keeps its token ids (2 KiB for 512) in
+// this process's memory. Copies between tiers complete as soon as they are ordered. A hit is a
+// block of the longest cached prefix, in any tier. If a timestamp goes back, the time stays. A
+// request without blocks counts as a request.
 //
-// A request's prompt is its blocks and one more token, because the last token of a prompt is never
-// matched. The sequence reserves capacity only for the blocks, so that only the trace is measured.
-// A hit is a block of the longest cached prefix, in any tier. Requests run one after another, each
-// at its timestamp. If a timestamp goes back, the time stays. A first tier of N blocks can hold a
-// prompt of at most N - 1 blocks and that token. A larger request is skipped, and its blocks count
-// as requested and missed. A request without blocks counts as a request.
+// Without a service model, requests run one after another, each at its timestamp: each adds its
+// sequence, commits its blocks and frees the sequence. Replies are ignored. A request's prompt is
+// its blocks, a partial last one like a full one, and one more token, because the last token of a
+// prompt is never matched. The sequence reserves capacity only for the blocks, so that only the
+// trace is measured. A first tier of N blocks can hold a prompt of at most N - 1 blocks and that
+// token. A larger request is skipped, and its blocks count as requested and missed.
+//
+// With a service model, requests overlap:
+// * A request holds the blocks of its prompt from its arrival until its end. Its end is its
+// arrival,
+//   the missed tokens / prefill_tokens_per_second, and output_length / decode_tokens_per_second.
+// * The full blocks of a prompt are visible to later requests at once, as in an engine that
+// computes
+//   prompts in the order of their arrival. A partial last block is never cached; it counts as
+//   requested and missed.
+// * A reply takes its blocks one by one while it grows. A block is cached when it is full, with the
+//   content that FindReplies() gives it: so the next turn can match it. If the next turn arrives
+//   before this model ends the reply, the reply's further blocks are not cached: the next turn
+//   computes them itself.
+// * A request starts only if its blocks, and those that it and the running requests will still take
+//   for their replies, fit the first tier. So a reply always gets its blocks, and nothing is
+//   preempted. Else the request waits, and later ones behind it, until others end. Blocks that
+//   requests share count once.
+// * A request that does not fit an empty first tier, with at least one token of a reply, is
+// skipped;
+//   its blocks count as requested and missed.
+// * Arrivals do not move: a turn comes at its timestamp even if the turn before it still runs.
 //
 // Every tier runs as a memory tier, even a disk: blocks move and are evicted by the same rules. The
 // figures do not include a disk's latency, late prefetches, or a write budget.
 //
-// Errors: INVALID_ARGUMENT for an unknown policy, a first tier without blocks, and unsupported
-// sizes or numbers of tiers.
+// Errors: INVALID_ARGUMENT for an unknown policy, a first tier without blocks, unsupported sizes or
+// numbers of tiers or tokens per block, and rates that are not above 0.
 absl::StatusOr<ReplayReport> ReplayTrace(absl::Span<const TraceRequest> requests,
                                          const ReplayOptions& options);
 

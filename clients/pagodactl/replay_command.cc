@@ -59,22 +59,22 @@ struct TraceSizes {
 
 // A block of the trace is a block of every layer. Sliding windows count as full attention: the
 // trace does not say which tokens are attended to.
-absl::StatusOr<CacheLayout> TraceLayout(const ModelOptions& options) {
+absl::StatusOr<CacheLayout> TraceLayout(const ModelOptions& options, uint32_t tokens_per_block) {
   absl::StatusOr<ModelLayers> model = LayersOf(options);
   if (!model.ok()) return model.status();
   for (LayerSpec& layer : model->layers) layer.window = kFullAttention;
-  return CacheLayout::Create({.tokens_per_block = kTraceBlockTokens, .layers = model->layers});
+  return CacheLayout::Create({.tokens_per_block = tokens_per_block, .layers = model->layers});
 }
 
-absl::StatusOr<TraceSizes> SizesOf(const ReplayCommandOptions& options) {
+absl::StatusOr<TraceSizes> SizesOf(const ReplayCommandOptions& options, uint32_t tokens_per_block) {
   TraceSizes sizes;
   if (options.model.given()) {
-    const absl::StatusOr<CacheLayout> layout = TraceLayout(options.model);
+    const absl::StatusOr<CacheLayout> layout = TraceLayout(options.model, tokens_per_block);
     if (!layout.ok()) return layout.status();
     sizes.block_bytes = layout->windows().front().block_bytes();
     if (options.tiers.empty()) return sizes;
     const absl::StatusOr<SizingPlan> plan =
-        PlanSizes(*layout, {.workload = {.max_sequence_tokens = kTraceBlockTokens},
+        PlanSizes(*layout, {.workload = {.max_sequence_tokens = tokens_per_block},
                             .tiers = TierRequests(options.ladder())});
     if (!plan.ok()) return plan.status();
     for (const SizingPlan::TierPlan& tier : plan->windows.front().tiers) {
@@ -124,7 +124,7 @@ void PrintTrace(const ReplayReport& trace) {
   absl::PrintF("requests  %s, %s skipped for their size\n", FormatCount(trace.requests),
                FormatCount(trace.skipped_requests));
   absl::PrintF("blocks    %s of %d tokens requested\n", FormatCount(trace.blocks_requested),
-               kTraceBlockTokens);
+               trace.tokens_per_block);
 }
 
 void PrintTable(const std::vector<Run>& runs, const ReplayCommandOptions& options) {
@@ -250,7 +250,7 @@ void PrintJson(const std::vector<Run>& runs, const ReplayCommandOptions& options
                {"skipped_requests", trace.skipped_requests},
                {"blocks_requested", trace.blocks_requested},
                {"capacity_blocks", trace.tiers.front().capacity_blocks},
-               {"tokens_per_block", kTraceBlockTokens},
+               {"tokens_per_block", trace.tokens_per_block},
                {"trace_seconds", absl::ToDoubleSeconds(trace.trace_time)}};
   if (block_bytes > 0) json["block_bytes"] = block_bytes;
   json["runs"] = rows;
@@ -288,21 +288,22 @@ class ReplayProgress {
 };
 
 absl::Status RunReplay(const GlobalOptions& globals, const ReplayCommandOptions& options) {
-  const auto requests = ReadTrace(options.file, options.limit);
-  if (!requests.ok()) return requests.status();
+  const auto trace = ReadTrace(options.file, {.limit = options.limit});
+  if (!trace.ok()) return trace.status();
 
-  const absl::StatusOr<TraceSizes> sizes = SizesOf(options);
+  const absl::StatusOr<TraceSizes> sizes = SizesOf(options, trace->tokens_per_block);
   if (!sizes.ok()) return sizes.status();
 
   std::vector<Run> runs = RunsOf(options, *sizes);
   {
-    ReplayProgress progress(requests->size() * runs.size());
+    ReplayProgress progress(trace->requests.size() * runs.size());
     for (Run& run : runs) {
-      const auto report = ReplayTrace(*requests, {.tier_blocks = run.tier_blocks,
-                                                  .policy = run.policy,
-                                                  .on_request = [&](const ReplayReport& so_far) {
-                                                    progress.Show(run, so_far);
-                                                  }});
+      const auto report = ReplayTrace(
+          trace->requests,
+          {.tier_blocks = run.tier_blocks,
+           .policy = run.policy,
+           .on_request = [&](const ReplayReport& so_far) { progress.Show(run, so_far); },
+           .tokens_per_block = trace->tokens_per_block});
       if (!report.ok()) return report.status();
       run.report = *report;
     }

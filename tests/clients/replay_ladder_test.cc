@@ -14,7 +14,7 @@
 namespace pagoda {
 namespace {
 
-constexpr uint64_t kBlock = kTraceBlockTokens;
+constexpr uint64_t kBlock = kMooncakeBlockTokens;
 
 ReplayReport ReplayLadder(const std::vector<TraceRequest>& requests,
                           const std::vector<uint32_t>& tier_blocks,
@@ -185,9 +185,9 @@ TEST(ReplayLadderTest, TheFiguresOfTheTiersAddUp) {
 
 // A copy below stays. So a lower tier that holds everything is written once for each block.
 TEST(ReplayLadderTest, ATierThatHoldsEverythingIsWrittenOncePerBlock) {
-  const auto requests = ReadTrace(CHAT_TRACE, /*limit=*/0);
-  ASSERT_TRUE(requests.ok()) << requests.status();
-  const ReplayReport report = ReplayLadder(*requests, {100, 5000});
+  const auto trace = ReadTrace(CHAT_TRACE);
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  const ReplayReport report = ReplayLadder(trace->requests, {100, 5000});
   const uint64_t distinct = report.blocks_requested - report.blocks_hit;
   EXPECT_EQ(report.evictions, 0u);
   EXPECT_LE(report.tiers[1].blocks_written, distinct);
@@ -200,15 +200,15 @@ TEST(ReplayLadderTest, ATierThatHoldsEverythingIsWrittenOncePerBlock) {
 
 // On a trace of conversations all tiers together are one LRU list, however they are divided.
 TEST(ReplayLadderTest, TheTiersTogetherHitWhatOneOfTheirSumHits) {
-  const auto requests = ReadTrace(CHAT_TRACE, /*limit=*/0);
-  ASSERT_TRUE(requests.ok()) << requests.status();
+  const auto trace = ReadTrace(CHAT_TRACE);
+  ASSERT_TRUE(trace.ok()) << trace.status();
   for (const std::vector<uint32_t>& ladder : std::vector<std::vector<uint32_t>>{
            {70, 30, 100}, {100, 1, 99}, {70, 10, 20, 300}, {100, 100, 100, 100}}) {
     uint32_t sum = 0;
     for (const uint32_t blocks : ladder) sum += blocks;
     SCOPED_TRACE(testing::Message() << ladder.size() << " tiers of " << sum << " blocks");
-    const ReplayReport cut = ReplayLadder(*requests, ladder);
-    const ReplayReport whole = ReplayLadder(*requests, {sum});
+    const ReplayReport cut = ReplayLadder(trace->requests, ladder);
+    const ReplayReport whole = ReplayLadder(trace->requests, {sum});
     EXPECT_EQ(cut.skipped_requests, 0u);
     EXPECT_EQ(cut.blocks_hit, whole.blocks_hit);
     EXPECT_EQ(cut.evictions, whole.evictions);

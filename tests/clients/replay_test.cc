@@ -101,9 +101,9 @@ void ExpectAsNaive(const std::vector<TraceRequest>& requests, uint32_t capacity)
 }
 
 std::vector<TraceRequest> ChatTrace() {
-  const auto requests = ReadTrace(CHAT_TRACE, /*limit=*/0);
-  EXPECT_TRUE(requests.ok()) << requests.status();
-  return *requests;
+  const auto trace = ReadTrace(CHAT_TRACE);
+  EXPECT_TRUE(trace.ok()) << trace.status();
+  return trace->requests;
 }
 
 TEST(ReplayTest, EqualsANaiveLruOnTheChatTrace) {
