@@ -89,6 +89,7 @@ class Engine::State {
             [this](const ModelInput& input) { return model_->ForwardWithDraws(input, layers_); },
             &sampling_threads_),
         fetch_prompt_(options.fetch_prompt),
+        on_warning_(options.on_warning),
         arriving_([this](Arrival arrival, uint32_t fetched_tokens) {
           arrival.request.fetched_tokens = fetched_tokens;
           {
@@ -253,11 +254,21 @@ class Engine::State {
   }
 
   void TellOfStep() {
+    StepGraphCounts graphs = model_->backend().graph_counts();
+    WarnOf(graphs);
     {
       absl::MutexLock lock(&mutex_);
-      stats_ = scheduler_.stats();
+      stats_ = {scheduler_.stats(), std::move(graphs)};
     }
     scheduler_.TellEnds();
+  }
+
+  void WarnOf(const StepGraphCounts& graphs) {
+    if (graphs.problem.empty() || on_warning_ == nullptr) return;
+    std::exchange(on_warning_, nullptr)(
+        absl::StrCat(graphs.failures > 0 ? "decode steps run without CUDA graphs from now on: "
+                                         : "the launches of a step were not those of its graph: ",
+                     graphs.problem));
   }
 
   // Waits until there is work, and takes it. False when the engine ends.
@@ -328,7 +339,8 @@ class Engine::State {
   Scheduler scheduler_;
 
   const decltype(Options::fetch_prompt) fetch_prompt_;
-  ArrivingRequests<Arrival> arriving_;  // Its lock comes before mutex_.
+  decltype(Options::on_warning) on_warning_;  // Empty after its call. For the engine's thread.
+  ArrivingRequests<Arrival> arriving_;        // Its lock comes before mutex_.
 
   mutable absl::Mutex mutex_;
   CacheInfo info_ ABSL_GUARDED_BY(mutex_);
@@ -392,9 +404,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
     if (report.ok()) options.gpu_report = *report;
     return report;
   };
-  absl::StatusOr<std::unique_ptr<Backend>> backend =
-      MakeBackend(options.backend, pools->place(), options.cpu,
-                  {.attention = options.gpu_attention, .self_test = self_test});
+  absl::StatusOr<std::unique_ptr<Backend>> backend = MakeBackend(
+      options.backend, pools->place(), options.cpu,
+      {.attention = options.gpu_attention, .graphs = options.gpu_graphs, .self_test = self_test});
   if (!backend.ok()) return backend.status();
   if (pools->place().kind == MemoryKind::kHost) options.gpu_report.reset();
   if (SlotsPerSequence(*client) != 0) {

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/generate.h"
+#include "engine/gpu_graphs.h"
 #include "engine/kv_file.h"
 #include "engine/model/cpu_backend.h"
 #include "engine/model/gpu_report.h"
@@ -25,7 +26,9 @@
 
 namespace pagoda {
 
-using EngineStats = SchedulerStats;
+struct EngineStats : SchedulerStats {
+  StepGraphCounts graphs;  // All 0 on a CPU.
+};
 
 // One model. Requests run side by side on the engine's thread (schedule/scheduler.h). Thread-safe.
 // The destructor ends the remaining requests with CANCELLED.
@@ -35,6 +38,7 @@ class Engine {
     std::string model_dir;
     EngineBackend backend = EngineBackend::kAuto;
     GpuAttention gpu_attention = GpuAttention::kAuto;
+    GpuGraphs gpu_graphs = GpuGraphs::kAuto;
     // The report of the device that has the client's pools, if the self-test has already run there
     // for this model and these options. Otherwise Create runs the self-test (TestGpu).
     std::optional<GpuSelfTestReport> gpu_report;
@@ -54,6 +58,9 @@ class Engine {
         fetch_prompt = nullptr;
     // Called by Create while it loads the weights, on its thread: see LoadWatch. May be empty.
     std::function<void(uint64_t bytes)> on_load = nullptr;
+    // Called with a sentence when the engine goes on in a slower way than it began: at most once,
+    // on the engine's thread. May be empty.
+    std::function<void(const std::string& what)> on_warning = nullptr;
   };
 
   // The KV layout that the model in `model_dir` needs. The daemon makes its pools from it before

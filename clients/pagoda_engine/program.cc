@@ -82,6 +82,7 @@ struct ProgramOptions {
   KvMode kv = KvMode::kPaged;
   EngineBackend backend = EngineBackend::kAuto;
   GpuAttention gpu_attention = GpuAttention::kAuto;
+  GpuGraphs gpu_graphs = GpuGraphs::kAuto;
   ComputeType compute = ComputeType::kAuto;
   uint32_t threads = 0;
   std::vector<std::string> adapters;  // NAME=PATH.
@@ -156,6 +157,9 @@ void AddEngineOptions(CLI::App& app, ProgramOptions& options) {
   AddChoice(app, "--gpu-attention", options.gpu_attention, GpuAttentions(),
             "Which attention kernels a GPU runs; auto takes the fastest ones that the self-test "
             "found correct");
+  AddChoice(app, "--gpu-graphs", options.gpu_graphs, GpuGraphChoices(),
+            "Whether a GPU runs a decode step as one CUDA graph; auto does it if the self-test "
+            "found that correct; check compares each step with its graph first");
   AddChoice(app, "--compute", options.compute, ComputeTypes(), "The type of matrix products");
   app.add_option("--threads", options.threads, "CPU threads; 0: one per processor")
       ->capture_default_str();
@@ -245,9 +249,11 @@ absl::StatusOr<ConnectedEngine::Options> EngineOptions(const ProgramOptions& opt
       .engine = {.model_dir = options.model_dir,
                  .backend = options.backend,
                  .gpu_attention = options.gpu_attention,
+                 .gpu_graphs = options.gpu_graphs,
                  .cpu = {.num_threads = options.threads, .compute = options.compute},
                  .adapters = AdaptersOf(options),
-                 .scheduler = {.max_step_tokens = options.max_step_tokens}},
+                 .scheduler = {.max_step_tokens = options.max_step_tokens},
+                 .on_warning = Say},
       .kv = options.kv,
       .reconnect = absl::Seconds(options.reconnect_seconds),
       .say = Say};

@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/model_config.h"
+#include "engine/gpu_graphs.h"
 #include "engine/model/model_input.h"
 #include "engine/model/rows_view.h"
 #include "kernels/types.h"
@@ -133,10 +134,24 @@ class Backend {
 
   // --- A step ---
 
+  // The number of rows with which a step of this input computes: that of its tokens, or more if the
+  // backend then can replay the step. More only if the wanted logits are those of all tokens in
+  // their order; they are then behind each other in the first rows. The rows behind the tokens have
+  // undefined numbers, and change nothing.
+  virtual uint64_t StepRows(const ModelInput& input, const ModelConfig&) const {
+    return input.tokens.size();
+  }
   // The following operations are for this input, which must not change until the step ends. Does
   // the work that each step needs once: uploads, the angles of positions for each of
   // config.rotaries, and an attention plan for each window and number of KV heads of config.layers.
   virtual void BeginStep(const ModelInput& input, const ModelConfig& config) = 0;
+  // Runs the operations of the step between BeginStep and EndStep, which `operations` calls in
+  // their order, over rows of StepRows and these pools, one for each layer. A backend can call
+  // `operations` again after a failure, or replay an earlier step instead.
+  virtual void RunOperations(absl::Span<const kernels::KvLayer>,
+                             const std::function<void()>& operations) {
+    operations();
+  }
 
   // output[n] = scale * the row of the input's token n.
   virtual void Embed(const EmbeddingWeights& weights, float scale, const RowsView& output) = 0;
@@ -227,6 +242,9 @@ class Backend {
     if (!ended.ok()) return ended.status();
     return ModelOutput(*ended);
   }
+
+  // How many steps were replayed.
+  virtual StepGraphCounts graph_counts() const { return {}; }
 };
 
 }  // namespace pagoda

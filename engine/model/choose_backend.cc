@@ -29,7 +29,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeOnGpu(int device, ComputeType compu
   return MakeCudaBackend({.device = device,
                           .compute = compute,
                           .attention = report->attention(),
-                          .fused = report->fused()});
+                          .fused = report->fused(),
+                          .graphs = report->graphs() ? gpu.graphs : GpuGraphs::kOff});
 }
 
 }  // namespace

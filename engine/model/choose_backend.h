@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/choices.h"
+#include "engine/gpu_graphs.h"
 #include "engine/model/backend.h"
 #include "engine/model/cpu_backend.h"
 #include "engine/model/gpu_report.h"
@@ -25,6 +26,8 @@ absl::Status CheckReaches(EngineBackend choice, const MemoryPlace& pools);
 // Options of a backend on a GPU.
 struct GpuBackendOptions {
   GpuAttention attention = GpuAttention::kAuto;
+  // Only if the self-test finds them right.
+  GpuGraphs graphs = GpuGraphs::kAuto;
   // Finds the kernels that are right on the device (TestGpu, or an earlier report of it). Called at
   // most once, if the pools are on a GPU that could be opened.
   std::function<absl::StatusOr<GpuSelfTestReport>()> self_test;

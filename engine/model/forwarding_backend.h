@@ -2,6 +2,7 @@
 #ifndef PAGODA_ENGINE_MODEL_FORWARDING_BACKEND_H_
 #define PAGODA_ENGINE_MODEL_FORWARDING_BACKEND_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -40,8 +41,15 @@ class ForwardingBackend : public Backend {
     return inner_->QueryType(kv);
   }
 
+  uint64_t StepRows(const ModelInput& input, const ModelConfig& config) const override {
+    return inner_->StepRows(input, config);
+  }
   void BeginStep(const ModelInput& input, const ModelConfig& config) override {
     inner_->BeginStep(input, config);
+  }
+  void RunOperations(absl::Span<const kernels::KvLayer> pools,
+                     const std::function<void()>& operations) override {
+    inner_->RunOperations(pools, operations);
   }
   void Embed(const EmbeddingWeights& weights, float scale, const RowsView& output) override {
     inner_->Embed(weights, scale, output);
@@ -108,6 +116,7 @@ class ForwardingBackend : public Backend {
   absl::StatusOr<ModelOutput> EndStepWithDraws(float soft_cap, const RowsView& logits) override {
     return inner_->EndStepWithDraws(soft_cap, logits);
   }
+  StepGraphCounts graph_counts() const override { return inner_->graph_counts(); }
 
  protected:
   Backend& inner() { return *inner_; }

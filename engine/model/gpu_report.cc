@@ -106,6 +106,8 @@ FusedChoice GpuSelfTestReport::fused() const {
           .draws = Runs(*this, kTokenDraws)};
 }
 
+bool GpuSelfTestReport::graphs() const { return Runs(*this, kStepGraphs); }
+
 std::string Describe(const GpuKernelResult& result) {
   const std::string what = absl::StrCat(result.part, " by ", result.family);
   const auto numbers = [&] {

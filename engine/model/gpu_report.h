@@ -62,6 +62,8 @@ struct FusedChoice {
 inline constexpr const char* kFusedRows = "fused_rows";
 inline constexpr const char* kFusedHeads = "fused_heads";
 inline constexpr const char* kTokenDraws = "token_draws";
+// Captured launches, which a backend replays.
+inline constexpr const char* kStepGraphs = "step_graphs";
 
 // The families of attention by name, in the order of preference between equally fast ones: the one
 // that asks least of a GPU first, the plain one last.
@@ -90,6 +92,8 @@ struct GpuSelfTestReport {
   AttentionChoice attention() const;
   // Those that run. Those that were not tested do not.
   FusedChoice fused() const;
+  // Whether graphs run. Not if they were not tested.
+  bool graphs() const;
 
   friend bool operator==(const GpuSelfTestReport&, const GpuSelfTestReport&) = default;
 };

@@ -131,7 +131,7 @@ Transformer::~Transformer() = default;
 absl::StatusOr<absl::Span<const float>> Transformer::Forward(
     const ModelInput& input, absl::Span<const kernels::KvLayer> kv) {
   if (absl::Status status = Compute(input, kv); !status.ok()) return status;
-  return backend_->EndStep(config_.final_soft_cap, activations_->logits.view());
+  return backend_->EndStep(config_.final_soft_cap, Logits(input));
 }
 
 absl::StatusOr<ModelOutput> Transformer::ForwardWithDraws(const ModelInput& input,
@@ -139,7 +139,12 @@ absl::StatusOr<ModelOutput> Transformer::ForwardWithDraws(const ModelInput& inpu
   PAGODA_CHECK(input.draws.empty() || input.draws.size() == input.logit_rows.size(),
                "a draw for each of the logit rows");
   if (absl::Status status = Compute(input, kv); !status.ok()) return status;
-  return backend_->EndStepWithDraws(config_.final_soft_cap, activations_->logits.view());
+  return backend_->EndStepWithDraws(config_.final_soft_cap, Logits(input));
+}
+
+// Without the rows behind the wanted ones.
+RowsView Transformer::Logits(const ModelInput& input) const {
+  return activations_->logits.view().Rows(0, input.logit_rows.size());
 }
 
 absl::Status Transformer::Compute(const ModelInput& input, absl::Span<const kernels::KvLayer> kv) {
@@ -151,18 +156,28 @@ absl::Status Transformer::Compute(const ModelInput& input, absl::Span<const kern
   for (const uint32_t row : input.logit_rows) {
     PAGODA_CHECK(row < input.tokens.size(), "a logit row is one of the tokens");
   }
-  Activations& a = *activations_;
-  absl::Status resized = a.Resize(*backend_, config_, input.tokens.size(), input.logit_rows.size());
+  const bool all_rows = WantsAllRows(input);
+  const uint64_t rows = backend_->StepRows(input, config_);
+  PAGODA_CHECK(rows == input.tokens.size() || (rows > input.tokens.size() && all_rows),
+               "only steps that want all rows have rows behind their tokens");
+  absl::Status resized =
+      activations_->Resize(*backend_, config_, rows, all_rows ? rows : input.logit_rows.size());
   if (!resized.ok()) return resized;
 
   backend_->BeginStep(input, config_);
+  backend_->RunOperations(kv, [&] { Operate(input, kv, all_rows); });
+  return absl::OkStatus();
+}
+
+void Transformer::Operate(const ModelInput& input, absl::Span<const kernels::KvLayer> kv,
+                          bool all_rows) {
+  Activations& a = *activations_;
   backend_->Embed(*weights_.embedding, config_.embedding_scale, a.hidden.view());
   if (config_.embedding_norm) {
     backend_->NormRows(Shape(weights_.embedding_norm), a.hidden.view(), a.hidden.view());
   }
   const RowsView first = AttentionInput(weights_.layers.front());
   backend_->NormRows(Shape(weights_.layers.front().attention_norm), a.hidden.view(), first);
-  const bool all_rows = WantsAllRows(input);
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const ModelWeights::Layer& layer = weights_.layers[i];
     Attend(config_.layers[i], layer, kv[i]);
@@ -179,7 +194,6 @@ absl::Status Transformer::Compute(const ModelInput& input, absl::Span<const kern
     }
   }
   ApplyHead(input, all_rows);
-  return absl::OkStatus();
 }
 
 NormShape Transformer::Shape(const ModelWeights::Norm& norm) const {

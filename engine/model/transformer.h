@@ -15,6 +15,7 @@
 #include "engine/checkpoint/model_config.h"
 #include "engine/model/backend.h"
 #include "engine/model/model_input.h"
+#include "engine/model/rows_view.h"
 #include "engine/model/weights.h"
 #include "kernels/types.h"
 
@@ -65,6 +66,9 @@ class Transformer {
 
   // All of a step before its end.
   absl::Status Compute(const ModelInput& input, absl::Span<const kernels::KvLayer> kv);
+  // The operations of that, without BeginStep. `all_rows`: the wanted logits are those of all rows.
+  void Operate(const ModelInput& input, absl::Span<const kernels::KvLayer> kv, bool all_rows);
+  RowsView Logits(const ModelInput& input) const;
   NormShape Shape(const ModelWeights::Norm& norm) const;
   void AddAndNorm(const ModelWeights::Norm& post_norm, const ModelWeights::Norm& norm,
                   const RowsView& output);

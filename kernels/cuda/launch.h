@@ -7,8 +7,10 @@
 #define PAGODA_KERNELS_CUDA_LAUNCH_H_
 
 #include <cstdint>
+#include <string_view>
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/launch_record.h"
 #include "kernels/cuda/stream.h"
 
 namespace pagoda::kernels::cuda {
@@ -42,6 +44,8 @@ int Launch(const Grid& grid, Stream stream, const typename Kernel::Args& args) {
     if (error != cudaSuccess) return error;
   }
   const auto blocks = static_cast<uint32_t>(grid.blocks < kMaxBlocks ? grid.blocks : kMaxBlocks);
+  static constexpr std::string_view kName = KernelIn(__PRETTY_FUNCTION__);
+  RecordLaunch(kName, blocks, Kernel::kThreads, grid.shared_bytes, args);
   cudaLaunchConfig_t config = {};
   config.gridDim = blocks;
   config.blockDim = Kernel::kThreads;
@@ -68,8 +72,13 @@ inline bool HasSharedBytes(uint32_t bytes) { return bytes <= emulation::MostShar
 
 template <class Kernel>
 int Launch(const Grid& grid, Stream, const typename Kernel::Args& args) {
-  return emulation::Launch(grid.blocks < kMaxBlocks ? grid.blocks : kMaxBlocks, Kernel::kThreads,
-                           grid.shared_bytes, [&args] { Kernel::Run(args); });
+  if (grid.blocks == 0) return 0;
+  const uint64_t blocks = grid.blocks < kMaxBlocks ? grid.blocks : kMaxBlocks;
+  static constexpr std::string_view kName = KernelIn(__PRETTY_FUNCTION__);
+  RecordLaunch(kName, blocks, Kernel::kThreads, grid.shared_bytes, args);
+  // By value, as hardware takes them: a captured launch outlives the caller's arguments.
+  return emulation::Launch(blocks, Kernel::kThreads, grid.shared_bytes,
+                           [args] { Kernel::Run(args); });
 }
 
 #endif

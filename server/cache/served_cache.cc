@@ -461,6 +461,7 @@ absl::Status ServedCache::LoadEngine() {
       {.model_dir = chosen.model_dir,
        .backend = chosen.backend,
        .gpu_attention = chosen.gpu_attention,
+       .gpu_graphs = chosen.gpu_graphs,
        .gpu_report = gpu_report_,
        .cpu = {.num_threads = chosen.threads, .compute = chosen.compute},
        .adapters = chosen.adapters,
@@ -469,7 +470,8 @@ absl::Status ServedCache::LoadEngine() {
                      .preemption = chosen.preemption},
        .waiting = {.requests = chosen.max_waiting_requests, .bytes = chosen.max_waiting_bytes},
        .tenants = NamesOf(*plan_.tenants),
-       .fetch_prompt = FetchPrompt()},
+       .fetch_prompt = FetchPrompt(),
+       .on_warning = [](const std::string& what) { Log(LogLevel::kWarning, what); }},
       *std::move(client));
   if (!engine.ok()) return engine.status();
   engine_ = *std::move(engine);

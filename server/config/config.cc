@@ -323,6 +323,7 @@ std::vector<ConfigKey> EngineKeys(Config::Engine* engine) {
           ChoiceKey<KvMode>("kv", &engine->kv, KvModes()),
           ChoiceKey<EngineBackend>("backend", &engine->backend, EngineBackends()),
           ChoiceKey<GpuAttention>("gpu_attention", &engine->gpu_attention, GpuAttentions()),
+          ChoiceKey<GpuGraphs>("gpu_graphs", &engine->gpu_graphs, GpuGraphChoices()),
           NumberKey("threads", &engine->threads, 0, 1024),
           ChoiceKey<ComputeType>("compute", &engine->compute, ComputeTypes()),
           NumberKey("max_step_tokens", &engine->max_step_tokens, 1, 1 << 20),

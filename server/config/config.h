@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "engine/adapter_folders.h"
 #include "engine/choices.h"
+#include "engine/gpu_graphs.h"
 #include "events/event.h"
 #include "manager/lifecycle_events.h"
 #include "pools/file/slab_file.h"
@@ -332,6 +333,7 @@ struct Config {
     KvMode kv = KvMode::kPaged;
     EngineBackend backend = EngineBackend::kAuto;
     GpuAttention gpu_attention = GpuAttention::kAuto;
+    GpuGraphs gpu_graphs = GpuGraphs::kAuto;
     uint32_t threads = 0;  // 0: one for each processor.
     ComputeType compute = ComputeType::kAuto;
     uint32_t max_step_tokens = 512;

@@ -133,6 +133,14 @@ Families CollectEngine(const EngineStats& stats) {
       Counter("pagoda_engine_sampling_seconds_total",
               "Part of the step time: choosing tokens from logits.",
               absl::ToDoubleSeconds(stats.sampling_time)),
+      Counter("pagoda_engine_graph_captures_total",
+              "Decode steps that were captured as CUDA graphs.", AsDouble(stats.graphs.captured)),
+      Counter("pagoda_engine_graph_replays_total",
+              "Decode steps that an earlier step's CUDA graph ran.",
+              AsDouble(stats.graphs.replayed)),
+      Counter("pagoda_engine_graph_failures_total",
+              "Failed captures or launches of CUDA graphs. After the first, none are used.",
+              AsDouble(stats.graphs.failures)),
   };
 }
 

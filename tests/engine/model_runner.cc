@@ -80,8 +80,9 @@ void ModelRunner::AddScales(kernels::KvLayer& layer) {
                   .slot_stride = stride};
 }
 
-size_t ModelRunner::AddSequence(uint64_t limit) {
+size_t ModelRunner::AddSequence(uint64_t limit, AdapterIndex adapter) {
   sequences_.push_back({.range = RotaryRangeOf(model_.config(), limit),
+                        .adapter = adapter,
                         .tables = std::vector<std::vector<SlotIndex>>(free_.size())});
   return sequences_.size() - 1;
 }
@@ -99,6 +100,7 @@ void ModelRunner::Prepare(absl::Span<const Share> shares) {
                       .first_position = sequences_[shares[i].sequence].num_tokens,
                       .tables = tables[i],
                       .num_logits = shares[i].num_logits,
+                      .adapter = sequences_[shares[i].sequence].adapter,
                       .rotary_range = sequences_[shares[i].sequence].range});
   }
   MakeInput(inputs, model_.windows(), options_.tokens_per_block, input_);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "engine/adapter_index.h"
 #include "engine/model/backend.h"
 #include "engine/model/transformer.h"
 #include "kernels/types.h"
@@ -43,7 +44,7 @@ class ModelRunner {
 
   // A new sequence, by number. `limit`: the most tokens that it will have, which decide its
   // RotaryRange.
-  size_t AddSequence(uint64_t limit = 0);
+  size_t AddSequence(uint64_t limit = 0, AdapterIndex adapter = kNoAdapter);
 
   // A sequence's next tokens.
   struct Share {
@@ -69,6 +70,7 @@ class ModelRunner {
  private:
   struct Sequence {
     RotaryRange range = RotaryRange::kShort;
+    AdapterIndex adapter = kNoAdapter;
     uint32_t num_tokens = 0;
     std::vector<std::vector<SlotIndex>> tables;  // By window.
   };

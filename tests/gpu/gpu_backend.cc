@@ -43,8 +43,8 @@ std::string WhyNoBackend() {
   return status->ok() ? std::string() : std::string(status->message());
 }
 
-std::unique_ptr<Backend> MakeTestBackend(ComputeType compute) {
-  return Require(MakeCudaBackend({.device = 0, .compute = compute}));
+std::unique_ptr<Backend> MakeTestBackend(ComputeType compute, GpuGraphs graphs) {
+  return Require(MakeCudaBackend({.device = 0, .compute = compute, .graphs = graphs}));
 }
 
 }  // namespace pagoda

@@ -2,10 +2,12 @@
 // The engine's model on a GPU, one JSON object per line, each figure beside a yardstick of the same
 // run: a Qwen3-0.6B with random bf16 weights, KV in bf16, each step from tokens to logits on the
 // host. ID: the beginning of the wanted figures' names; without any, all figures. --smoke: a tiny
-// model. Exit status 77 without a device or without cuBLASLt.
+// model. gpu_engine_graphs_* also compare the tokens with and without CUDA graphs, and the program
+// fails if they differ. Exit status 77 without a device or without cuBLASLt.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -16,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/gpu_graphs.h"
 #include "engine/model/transformer.h"
 #include "tests/base/require.h"
 #include "tests/bench/figure.h"
@@ -68,11 +71,13 @@ double MmaTflops() {
 // Some sequences with separate KV, in random blocks.
 class Model {
  public:
-  Model(const RandomModelShape& shape, uint32_t sequences, uint32_t most_tokens)
-      : files_(shape), memory_(MakeTestKvMemory()), tables_(sequences) {
-    model_ = Require(Transformer::Create(Require(LoadModelConfig(files_.dir())),
-                                         Require(Checkpoint::Open(files_.dir())),
-                                         MakeTestBackend(ComputeType::kAuto)));
+  // `files` has a model of this shape.
+  Model(const RandomModel& files, const RandomModelShape& shape, uint32_t sequences,
+        uint32_t most_tokens, GpuGraphs graphs)
+      : memory_(MakeTestKvMemory()), tables_(sequences) {
+    model_ = Require(Transformer::Create(Require(LoadModelConfig(files.dir())),
+                                         Require(Checkpoint::Open(files.dir())),
+                                         MakeTestBackend(ComputeType::kAuto, graphs)));
     const uint32_t blocks = (most_tokens + kTokensPerBlock - 1) / kTokensPerBlock;
     std::mt19937 random(1);
     std::vector<SlotIndex> slots;
@@ -100,27 +105,51 @@ class Model {
   }
 
   std::string description() const { return model_->backend().description(); }
+  StepGraphCounts graph_counts() const { return model_->backend().graph_counts(); }
 
   // `batch` sequences have `count` new tokens each, after `first` earlier ones. With `draw`, the
   // device chooses a token for each of the logits, if it can.
   void Step(uint32_t batch, uint32_t first, uint32_t count, uint32_t num_logits,
             const TokenDraw& draw = {}) {
-    std::vector<absl::Span<const SlotIndex>> tables(tables_.begin(), tables_.begin() + batch);
-    std::vector<SequenceInput> inputs;
+    Run(std::vector(batch, absl::MakeConstSpan(tokens_).subspan(first, count)), first, num_logits,
+        draw);
+  }
+
+  // The tokens of `batch` sequences behind prompts of their own of this length, by step.
+  std::vector<std::vector<TokenId>> Continue(uint32_t batch, uint32_t prompt, uint32_t steps) {
+    std::vector<absl::Span<const TokenId>> next;
     for (uint32_t s = 0; s < batch; ++s) {
-      inputs.push_back({.tokens = absl::MakeConstSpan(tokens_).subspan(first, count),
+      next.push_back(absl::MakeConstSpan(tokens_).subspan(s, prompt));
+    }
+    std::vector<std::vector<TokenId>> all;
+    for (uint32_t step = 0; step < steps; ++step) {
+      all.push_back(
+          Run(next, step == 0 ? 0 : prompt + step - 1, 1, {.kind = TokenDraw::Kind::kToken}));
+      for (uint32_t s = 0; s < batch; ++s) next[s] = {&all.back()[s], 1};
+    }
+    return all;
+  }
+
+ private:
+  // One step, at the same position for all sequences. Returns the tokens that the device chose.
+  std::vector<TokenId> Run(const std::vector<absl::Span<const TokenId>>& tokens, uint32_t first,
+                           uint32_t num_logits, const TokenDraw& draw) {
+    std::vector<absl::Span<const SlotIndex>> tables(tables_.begin(),
+                                                    tables_.begin() + tokens.size());
+    std::vector<SequenceInput> inputs;
+    for (uint32_t s = 0; s < tokens.size(); ++s) {
+      inputs.push_back({.tokens = tokens[s],
                         .first_position = first,
                         .tables = {&tables[s], 1},
                         .num_logits = num_logits});
     }
     MakeInput(inputs, model_->windows(), kTokensPerBlock, input_);
     input_.draws.assign(input_.logit_rows.size(), draw);
-    const absl::Status status = model_->ForwardWithDraws(input_, layers_).status();
-    PAGODA_CHECK(status.ok(), status.ToString().c_str());
+    const absl::StatusOr<ModelOutput> output = model_->ForwardWithDraws(input_, layers_);
+    PAGODA_CHECK(output.ok(), output.status().ToString().c_str());
+    return {output->tokens.begin(), output->tokens.end()};
   }
 
- private:
-  const RandomModel files_;
   const std::unique_ptr<KvMemory> memory_;
   std::unique_ptr<Transformer> model_;
   std::vector<std::vector<SlotIndex>> tables_;
@@ -134,6 +163,45 @@ double MedianOfSteps(const std::function<void()>& step) {
   return MedianSeconds([&] { return Seconds(step); });
 }
 
+// Decode steps with and without CUDA graphs: that their tokens are equal, and both times.
+void CompareGraphs(const RandomModel& files, const RandomModelShape& shape, bool smoke,
+                   const std::function<bool(const std::string&)>& wanted) {
+  constexpr uint32_t kPrompt = 60;
+  constexpr uint32_t kSteps = 40;  // Over the borders of blocks. At most kBatch.
+  const uint32_t context = smoke ? 64 : 512;
+  std::unique_ptr<Model> plain, graphed;
+  for (const uint32_t batch : {1u, 8u, 64u}) {
+    const std::string id = absl::StrCat("gpu_engine_graphs_b", batch);
+    if (!wanted(id)) continue;
+    if (plain == nullptr) {
+      const uint32_t most_tokens = std::max(context, kPrompt + kBatch);
+      plain = std::make_unique<Model>(files, shape, kBatch, most_tokens, GpuGraphs::kOff);
+      graphed = std::make_unique<Model>(files, shape, kBatch, most_tokens, GpuGraphs::kAuto);
+    }
+    PAGODA_CHECK(
+        plain->Continue(batch, kPrompt, kSteps) == graphed->Continue(batch, kPrompt, kSteps),
+        "graphs change no token");
+    const auto seconds = [&](Model& model) {
+      // The first step of a shape runs without a graph, and the second one is captured.
+      for (int i = 0; i < 3; ++i) model.Step(batch, context - 1, 1, 1);
+      return Seconds([&] { model.Step(batch, context - 1, 1, 1); });
+    };
+    const uint64_t replayed = graphed->graph_counts().replayed;
+    const auto [with, without] =
+        InterleavedMedians([&] { return seconds(*graphed); }, [&] { return seconds(*plain); });
+    const StepGraphCounts counts = graphed->graph_counts();
+    PAGODA_CHECK(counts.failures == 0, counts.problem.c_str());
+    PAGODA_CHECK(counts.replayed > replayed, "the timed steps are replayed");
+    std::fprintf(stderr, "%u sequences: a step takes %.1f us with graphs, %.1f us without\n", batch,
+                 1e6 * with, 1e6 * without);
+    Print({.id = id,
+           .value = batch / with,
+           .unit = "token/s",
+           .yardstick = "without graphs",
+           .yardstick_value = batch / without});
+  }
+}
+
 void Run(const Options& options, const RandomModelShape& shape) {
   const auto wanted = [&](const std::string& id) {
     return options.ids.empty() ||
@@ -142,7 +210,13 @@ void Run(const Options& options, const RandomModelShape& shape) {
   };
   const uint32_t context = options.smoke ? 64 : 512;
   const uint32_t prompt = options.smoke ? 64 : 2048;
-  Model model(shape, kBatch, prompt);
+  const RandomModel files(shape);
+  CompareGraphs(files, shape, options.smoke, wanted);
+  const auto is_wanted = [&](const char* id) { return wanted(id); };
+  const auto others = {"gpu_engine_decode_b1", "gpu_engine_decode_b64", "gpu_engine_greedy_b64",
+                       "gpu_engine_drawn_b64", "gpu_engine_prefill_2048"};
+  if (std::none_of(others.begin(), others.end(), is_wanted)) return;
+  Model model(files, shape, kBatch, prompt, GpuGraphs::kOff);
   std::fprintf(stderr, "%s\n", model.description().c_str());
   const auto decode = [&](uint32_t batch) {
     return MedianOfSteps([&] { model.Step(batch, context - 1, 1, 1); });

@@ -20,6 +20,13 @@ namespace pagoda::cuda {
 // The device's own memory, or pinned host memory, which the device copies from and to.
 enum class MemorySide : uint8_t { kDevice, kPinned };
 
+// Work that was captured from a stream, in a form that the device can run many times. It is
+// destroyed before its device, and after its last run has ended.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+};
+
 // Thread-compatible.
 class ComputeDevice {
  public:
@@ -49,6 +56,20 @@ class ComputeDevice {
   // How many seconds the work that `work` puts into the stream runs there. Waits for it. Errors:
   // those of `work`; INTERNAL.
   virtual absl::StatusOr<double> SecondsOf(const std::function<absl::Status()>& work) = 0;
+
+  // Captures what `work` puts into the stream, which does not run. The graph has the arguments of
+  // each launch by value, and reads the memory at their addresses when it runs. `work` must not
+  // wait, and all code that it runs must have run before, because CUDA loads code at its first use.
+  // Errors: those of `work`; INTERNAL. After an error the stream can be used as before.
+  virtual absl::StatusOr<std::unique_ptr<DeviceGraph>> Capture(
+      const std::function<absl::Status()>& work) = 0;
+  // Puts the whole graph into the stream. Asynchronous. REQUIRES: this device made it. Errors:
+  // INTERNAL.
+  virtual absl::Status Launch(DeviceGraph& graph) = 0;
+
+  // How often memory was allocated or freed. If the number is the same, memory that existed then
+  // exists now, at the same address.
+  virtual uint64_t memory_changes() const = 0;
 };
 
 // A piece of a device's memory, freed by the destructor. Movable; a moved-from buffer is empty.

@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOption
       cuda::MakeCublasLtProducts(device->get());
   if (!products.ok()) return products.status();
   return cuda::MakeDeviceBackend(*std::move(device), *std::move(products), options.compute,
-                                 options.attention, options.fused);
+                                 options.attention, options.fused, options.graphs);
 }
 
 absl::StatusOr<GpuSelfTestReport> TestCudaKernels(const GpuSelfTestRequest& request,

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/choices.h"
+#include "engine/gpu_graphs.h"
 #include "engine/model/backend.h"
 #include "engine/model/gpu_report.h"
 #include "kernels/types.h"
@@ -23,6 +24,8 @@ struct CudaBackendOptions {
   ComputeType compute = ComputeType::kAuto;
   AttentionChoice attention;  // From GpuSelfTestReport::attention.
   FusedChoice fused;          // From GpuSelfTestReport::fused.
+  // kOff unless GpuSelfTestReport::graphs.
+  GpuGraphs graphs = GpuGraphs::kOff;
 };
 
 // The needs of an engine that the self-test covers.

@@ -9,14 +9,18 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "engine/model/cuda/converted_rows.h"
 #include "engine/model/cuda/device_weights.h"
 #include "engine/model/cuda/fused_kernels.h"
 #include "engine/model/cuda/row_kernels.h"
 #include "engine/model/cuda/step_angles.h"
+#include "engine/model/cuda/step_graphs.h"
+#include "engine/model/cuda/step_lists.h"
 #include "engine/model/cuda/step_sampling.h"
 #include "engine/model/cuda/step_upload.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cache.h"
+#include "kernels/cuda/launch_record.h"
 #include "kernels/cuda/runtime.h"
 
 namespace pagoda::cuda {
@@ -37,7 +41,8 @@ bool IsOf16Bits(ElementType type) {
 class DeviceBackend : public Backend {
  public:
   DeviceBackend(std::unique_ptr<ComputeDevice> device, std::unique_ptr<DeviceProducts> products,
-                ComputeType compute, const AttentionChoice& attention, const FusedChoice& fused)
+                ComputeType compute, const AttentionChoice& attention, const FusedChoice& fused,
+                GpuGraphs graphs)
       : compute_(compute),
         attention_(attention),
         fused_(fused),
@@ -47,12 +52,12 @@ class DeviceBackend : public Backend {
         step_(device_.get()),
         angles_(device_.get(), &weights_),
         workspace_(device_.get(), MemorySide::kDevice),
-        converted_(device_.get(), MemorySide::kDevice),
+        converted_(device_.get()),
         logits_(device_.get(), MemorySide::kPinned),
         sampling_(device_.get()),
         read_back_(device_.get(), MemorySide::kPinned),
-        pinned_lists_(device_.get(), MemorySide::kPinned),
-        device_lists_(device_.get(), MemorySide::kDevice) {}
+        lists_(device_.get()),
+        graphs_(device_.get(), graphs) {}
 
   std::string description() const override {
     std::string types;
@@ -128,10 +133,19 @@ class DeviceBackend : public Backend {
     return fused_.heads && IsOf16Bits(kv.type) ? kv.type : ElementType::kFloat32;
   }
 
+  uint64_t StepRows(const ModelInput& input, const ModelConfig& config) const override {
+    return graphs_.on() && CanReplay(input, config) ? RoomFor(input.tokens.size())
+                                                    : input.tokens.size();
+  }
+
   void BeginStep(const ModelInput& input, const ModelConfig& config) override {
     input_ = &input;
     status_ = device_->MakeCurrent();
-    Keep("upload", [&] { return step_.Upload(input, config); });
+    replayable_ = graphs_.on() && CanReplay(input, config);
+    Keep("upload", [&] {
+      return replayable_ ? step_.UploadRounded(input, config, RoomFor(input.tokens.size()))
+                         : step_.Upload(input, config);
+    });
     Keep("angles", [&] { return angles_.Make(input, step_.positions(), config); });
     uint64_t workspace_bytes = 0;
     for (const StepUpload::Plan& plan : step_.plans()) {
@@ -140,6 +154,19 @@ class DeviceBackend : public Backend {
                    kernels::cuda::WorkspaceBytes(plan.capacity, config.num_heads, config.head_dim));
     }
     Keep("workspace", [&] { return workspace_.Grow(workspace_bytes); });
+  }
+
+  void RunOperations(absl::Span<const kernels::KvLayer> pools,
+                     const std::function<void()>& operations) override {
+    if (!status_.ok() || !replayable_) return operations();
+    in_graph_ = true;
+    const absl::Status ran = graphs_.Run(step_.shape(), pools, [&] {
+      status_ = absl::OkStatus();
+      operations();
+      return status_;
+    });
+    in_graph_ = false;
+    status_ = ran;
   }
 
   void Embed(const EmbeddingWeights& weights, float scale, const RowsView& output) override {
@@ -263,7 +290,8 @@ class DeviceBackend : public Backend {
     const StepUpload::Plan& plan = PlanFor(shape.window_index, kv.num_kv_heads);
     // Over 8 bits too: the fast kernels take queries of 16 bits only.
     const ElementType type = IsFloat8(kv.type) ? ElementType::kBFloat16 : kv.type;
-    const AttentionRows rows = AttentionRowsOf(type, queries, output);
+    ConvertedRows::AttentionRows rows = {queries, output};
+    Keep("rounding", [&] { return converted_.ForAttention(type, &rows); });
     const kernels::PagedAttentionParams params = {
         .query = rows.queries.data,
         .output = rows.output.data,
@@ -279,7 +307,7 @@ class DeviceBackend : public Backend {
         .query_starts = step_.query_starts(),
         .context_lengths = step_.context_lengths(),
         .block_tables = step_.block_tables(shape.window_index),
-        .block_table_stride = input_->windows[shape.window_index].block_table_stride,
+        .block_table_stride = step_.block_table_stride(shape.window_index),
         .kv = kv};
     Keep("paged attention", [&] {
       return kernels::cuda::PagedAttention(params, {.stream = device_->stream(),
@@ -316,7 +344,8 @@ class DeviceBackend : public Backend {
   void AddRows(absl::Span<const uint32_t> rows, absl::Span<const float> factors,
                const RowsView& addend, const RowsView& sum) override {
     AddendLists lists;
-    Keep("lists of rows", [&] { return UploadLists(rows, factors, sum.rows, lists); });
+    Keep("lists of rows", [&] { return OutsideGraph(); });
+    Keep("lists of rows", [&] { return lists_.Upload(rows, factors, sum.rows, lists); });
     Run("addition of rows", [&] { return LaunchAddRows(lists, addend, sum, device_->stream()); });
   }
 
@@ -333,6 +362,7 @@ class DeviceBackend : public Backend {
   absl::Span<const float> ToHost(const RowsView& rows) override {
     PAGODA_CHECK(rows.stride == rows.cols, "the rows are contiguous");
     const uint64_t elements = rows.rows * rows.cols;
+    Keep("rows", [&] { return OutsideGraph(); });
     Keep("rows", [&] { return read_back_.Grow(elements * sizeof(float)); });
     Keep("rows",
          [&] { return device_->Copy(read_back_.data(), rows.data, elements * sizeof(float)); });
@@ -347,9 +377,12 @@ class DeviceBackend : public Backend {
 
   void TakeRows(absl::Span<const uint32_t> rows, const RowsView& input,
                 const RowsView& output) override {
+    Keep("choice of rows", [&] { return OutsideGraph(); });
     Run("choice of rows",
         [&] { return LaunchTakeRows(rows.data(), input, output, device_->stream()); });
   }
+
+  StepGraphCounts graph_counts() const override { return graphs_.counts(); }
 
   absl::StatusOr<absl::Span<const float>> EndStep(float soft_cap, const RowsView& logits) override {
     CapLogits(soft_cap, logits);
@@ -456,92 +489,27 @@ class DeviceBackend : public Backend {
         .bias = linear.bias == nullptr ? nullptr : linear.bias->as<float>(),
         .output = output.data,
         .output_stride = output.stride};
+    kernels::cuda::RecordLaunch("product", 0, 0, 0, product);
     Keep("product", [&] { return products_->Multiply(product, device_->stream()); });
   }
 
-  // The rows in this type: they themselves, or contiguous rows that are valid until the next call.
+  // The rows in this type, valid until the next call.
   RowsView Converted(ElementType type, const RowsView& rows) {
-    if (rows.type == type) return rows;
-    const uint64_t room = RoomFor(rows.rows);
-    Keep("rounding", [&] { return converted_.Grow(room * rows.cols * ElementBytes(type)); });
-    const RowsView converted = {.data = converted_.as<float>(),
-                                .stride = rows.cols,
-                                .rows = rows.rows,
-                                .cols = rows.cols,
-                                .room = room,
-                                .type = type};
-    Run("rounding", [&] {
-      return rows.type == ElementType::kFloat32
-                 ? LaunchRound(type, rows, converted.data, device_->stream())
-                 : LaunchWiden(rows, converted, device_->stream());
-    });
+    RowsView converted = rows;
+    Keep("rounding",
+         [&] { return converted_.Convert(type, rows, RoomFor(rows.rows), &converted); });
     return converted;
   }
 
-  // Queries and outputs in attention's type.
-  struct AttentionRows {
-    RowsView queries;
-    RowsView output;
-  };
-
-  // They themselves, or rows in converted_, of which the queries are converted.
-  AttentionRows AttentionRowsOf(ElementType type, const RowsView& queries, const RowsView& output) {
-    AttentionRows rows = {queries, output};
-    const auto contiguous = [&](const RowsView& like, uint64_t offset_bytes) {
-      return RowsView{.data = reinterpret_cast<float*>(converted_.data() + offset_bytes),
-                      .stride = like.cols,
-                      .rows = like.rows,
-                      .cols = like.cols,
-                      .type = type};
-    };
-    const auto bytes_of = [&](const RowsView& like) {
-      return like.type == type ? 0 : (like.rows * like.cols * ElementBytes(type) + 15) / 16 * 16;
-    };
-    // Outputs overwrite converted queries of the same size.
-    const uint64_t behind =
-        output.cols == queries.cols && queries.type != type ? 0 : bytes_of(queries);
-    const uint64_t bytes = std::max(bytes_of(queries), behind + bytes_of(output));
-    Keep("rounding", [&] { return converted_.Grow(bytes); });
-    if (!status_.ok()) return rows;
-    if (output.type != type) rows.output = contiguous(output, behind);
-    if (queries.type == type) return rows;
-    rows.queries = contiguous(queries, 0);
-    Run("rounding",
-        [&] { return LaunchRound(type, queries, converted_.data(), device_->stream()); });
-    return rows;
+  // Not with values of this step that its launches have in their arguments.
+  absl::Status OutsideGraph() const {
+    if (!in_graph_) return absl::OkStatus();
+    return absl::InternalError("an operation of a replayed step takes values of the host");
   }
 
   absl::Status WaitForAll() {
-    lists_in_flight_ = false;
+    lists_.Waited();
     return device_->Wait();
-  }
-
-  // For each row of a sum, the list of its addends in ascending order.
-  absl::Status UploadLists(absl::Span<const uint32_t> rows, absl::Span<const float> factors,
-                           uint64_t num_sums, AddendLists& lists) {
-    // The device may still copy from the pinned memory.
-    if (lists_in_flight_) {
-      if (absl::Status waited = WaitForAll(); !waited.ok()) return waited;
-    }
-    const uint64_t count = rows.size();
-    const uint64_t bytes = (num_sums + count) * sizeof(uint32_t) + count * sizeof(float);
-    absl::Status status = pinned_lists_.Grow(bytes);
-    status.Update(device_lists_.Grow(bytes));
-    if (!status.ok()) return status;
-    auto* const first = pinned_lists_.as<uint32_t>();
-    uint32_t* const next = first + num_sums;
-    std::fill_n(first, num_sums, kNoAddend);
-    for (uint64_t i = count; i-- > 0;) {
-      next[i] = first[rows[i]];
-      first[rows[i]] = static_cast<uint32_t>(i);
-    }
-    std::copy(factors.begin(), factors.end(), reinterpret_cast<float*>(next + count));
-    const auto* const there = device_lists_.as<uint32_t>();
-    lists = {.first_of_row = there,
-             .next = there + num_sums,
-             .factors = reinterpret_cast<const float*>(there + num_sums + count)};
-    lists_in_flight_ = true;
-    return device_->Copy(device_lists_.data(), pinned_lists_.data(), bytes);
   }
 
   const StepUpload::Plan& PlanFor(uint32_t window_index, uint32_t num_kv_heads) const {
@@ -564,16 +532,17 @@ class DeviceBackend : public Backend {
   StepUpload step_;
   StepAngles angles_;
   DeviceBuffer workspace_;  // For attention.
-  DeviceBuffer converted_;
+  ConvertedRows converted_;
   DeviceBuffer logits_;
   StepSampling sampling_;
   DeviceBuffer read_back_;
-  DeviceBuffer pinned_lists_;  // See UploadLists.
-  DeviceBuffer device_lists_;
-  bool lists_in_flight_ = false;
+  StepLists lists_;
+  StepGraphs graphs_;
 
   // Of the current step.
   const ModelInput* input_ = nullptr;
+  bool replayable_ = false;  // Its arrays have the rounded sizes of a step that can be replayed.
+  bool in_graph_ = false;    // Its operations could be captured just now.
   absl::Status status_;
 };
 
@@ -582,9 +551,9 @@ class DeviceBackend : public Backend {
 std::unique_ptr<Backend> MakeDeviceBackend(std::unique_ptr<ComputeDevice> device,
                                            std::unique_ptr<DeviceProducts> products,
                                            ComputeType compute, const AttentionChoice& attention,
-                                           const FusedChoice& fused) {
+                                           const FusedChoice& fused, GpuGraphs graphs) {
   return std::make_unique<DeviceBackend>(std::move(device), std::move(products), compute, attention,
-                                         fused);
+                                         fused, graphs);
 }
 
 }  // namespace pagoda::cuda

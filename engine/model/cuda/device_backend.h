@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "engine/choices.h"
+#include "engine/gpu_graphs.h"
 #include "engine/model/backend.h"
 #include "engine/model/cuda/compute_device.h"
 #include "engine/model/cuda/device_products.h"
@@ -15,13 +16,14 @@ namespace pagoda::cuda {
 
 // KV pools, weights and activations are in the device's memory. Everything is in the order of its
 // one stream. The logits are copied to pinned memory. Over 16-bit pools, queries are rounded to the
-// pool's type, so that attention runs on tensor cores. `compute`, `attention` and `fused`: see
+// pool's type, so that attention runs on tensor cores. `compute` and the following: see
 // CudaBackendOptions. REQUIRES: the device runs the kernels of `attention` and `fused`.
 std::unique_ptr<Backend> MakeDeviceBackend(std::unique_ptr<ComputeDevice> device,
                                            std::unique_ptr<DeviceProducts> products,
                                            ComputeType compute,
                                            const AttentionChoice& attention = {},
-                                           const FusedChoice& fused = {});
+                                           const FusedChoice& fused = {},
+                                           GpuGraphs graphs = GpuGraphs::kOff);
 
 }  // namespace pagoda::cuda
 

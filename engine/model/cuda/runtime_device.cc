@@ -22,6 +22,21 @@ struct DestroyEvent {
 };
 using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
 
+struct DestroyGraph {
+  void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
+};
+using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
+
+class RuntimeGraph final : public DeviceGraph {
+ public:
+  explicit RuntimeGraph(cudaGraphExec_t graph) : graph_(graph) {}
+  ~RuntimeGraph() override { cudaGraphExecDestroy(graph_); }
+  cudaGraphExec_t get() const { return graph_; }
+
+ private:
+  const cudaGraphExec_t graph_;
+};
+
 class RuntimeDevice final : public ComputeDevice {
  public:
   RuntimeDevice(int device, const cudaDeviceProp& properties, cudaStream_t stream)
@@ -42,6 +57,7 @@ class RuntimeDevice final : public ComputeDevice {
 
   absl::StatusOr<std::byte*> Allocate(MemorySide side, uint64_t bytes) override {
     if (absl::Status status = MakeCurrent(); !status.ok()) return status;
+    ++memory_changes_;
     void* memory = nullptr;
     const bool pinned = side == MemorySide::kPinned;
     const cudaError_t error = pinned ? cudaMallocHost(&memory, bytes) : cudaMalloc(&memory, bytes);
@@ -55,6 +71,7 @@ class RuntimeDevice final : public ComputeDevice {
 
   // If the device is lost, there is nothing to free.
   void Free(MemorySide side, std::byte* memory) override {
+    ++memory_changes_;
     if (!MakeCurrent().ok()) return;
     if (side == MemorySide::kPinned) {
       cudaFreeHost(memory);
@@ -96,6 +113,39 @@ class RuntimeDevice final : public ComputeDevice {
     return milliseconds * 1e-3;
   }
 
+  // Other threads use CUDA meanwhile (copies between tiers), so only this thread's calls are
+  // restricted.
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> Capture(
+      const std::function<absl::Status()>& work) override {
+    if (absl::Status status = MakeCurrent(); !status.ok()) return status;
+    absl::Status status =
+        StatusOf("cudaStreamBeginCapture",
+                 cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    if (!status.ok()) return status;
+    status = work();
+    // Ends the capture after a failure too.
+    cudaGraph_t captured = nullptr;
+    const cudaError_t ended = cudaStreamEndCapture(stream_, &captured);
+    const Graph graph(captured);
+    if (status.ok()) status = StatusOf("cudaStreamEndCapture", ended);
+    cudaGraphExec_t executable = nullptr;
+    if (status.ok()) {
+      status = StatusOf("cudaGraphInstantiate", cudaGraphInstantiate(&executable, captured, 0));
+    }
+    if (!status.ok()) {
+      cudaGetLastError();  // Forgets it.
+      return status;
+    }
+    return std::make_unique<RuntimeGraph>(executable);
+  }
+
+  absl::Status Launch(DeviceGraph& graph) override {
+    return StatusOf("cudaGraphLaunch",
+                    cudaGraphLaunch(static_cast<RuntimeGraph&>(graph).get(), stream_));
+  }
+
+  uint64_t memory_changes() const override { return memory_changes_; }
+
  private:
   absl::Status OutOfMemory(MemorySide side, uint64_t bytes) const {
     if (side == MemorySide::kPinned) {
@@ -114,6 +164,7 @@ class RuntimeDevice final : public ComputeDevice {
   const std::string name_;
   const uint32_t num_multiprocessors_;
   const cudaStream_t stream_;
+  uint64_t memory_changes_ = 0;
 };
 
 // The driver's reason why no device is usable.

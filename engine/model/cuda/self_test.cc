@@ -12,6 +12,7 @@
 #include "engine/model/cuda/self_test_cache.h"
 #include "engine/model/cuda/self_test_draws.h"
 #include "engine/model/cuda/self_test_fused.h"
+#include "engine/model/cuda/self_test_graphs.h"
 #include "engine/model/cuda/self_test_layers.h"
 #include "engine/model/cuda/self_test_model_layers.h"
 
@@ -43,10 +44,11 @@ GpuSelfTestReport RunSelfTest(ComputeDevice& device, DeviceProducts& products,
                               const GpuSelfTestRequest& request, const GpuTestObserver& observer,
                               const TestedKernels& kernels) {
   std::vector<SelfTestItem> items;
-  for (std::vector<SelfTestItem>& some : std::array{
-           AttentionItems(request, kernels), CacheItems(request, kernels),
-           ProductItems(request, products), LayerItems(request, kernels),
-           ModelLayerItems(request, kernels), FusedItems(request, kernels), DrawItems(kernels)}) {
+  for (std::vector<SelfTestItem>& some :
+       std::array{AttentionItems(request, kernels), CacheItems(request, kernels),
+                  ProductItems(request, products), LayerItems(request, kernels),
+                  ModelLayerItems(request, kernels), FusedItems(request, kernels),
+                  DrawItems(kernels), GraphItems(request, products)}) {
     std::move(some.begin(), some.end(), std::back_inserter(items));
   }
   GpuSelfTestReport report{.device = device.description(), .results = {}};

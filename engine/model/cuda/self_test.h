@@ -80,8 +80,10 @@ struct TestedKernels {
 //                           them an engine runs the separate kernels. fused_heads: only for pools
 //                           of K and V of fp32, fp16 and bf16.
 //   token_draws             portable. 0: the number of wrong tokens. Plain loops in fp64. Without
-//   it
-//                           the host chooses the tokens.
+//                           it the host chooses the tokens.
+//   step_graphs             captured. 0: the number of floats that differ between some launches and
+//                           their graph, which is replayed over other numbers at the same
+//                           addresses. Without it an engine launches each kernel by a call.
 // REQUIRES: request.config is from LoadModelConfig; tokens_per_block > 0.
 GpuSelfTestReport RunSelfTest(ComputeDevice& device, DeviceProducts& products,
                               const GpuSelfTestRequest& request, const GpuTestObserver& observer,

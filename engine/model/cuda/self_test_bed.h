@@ -45,14 +45,19 @@ class TestBed {
   template <class T>
   T* Bring(const std::vector<T>& host) {
     T* const allocated = Allocate<T>(host.size());
-    const uint64_t bytes = host.size() * sizeof(T);
-    if (bytes == 0) return allocated;
-    Keep([&] { return pinned_.Reserve(bytes); });
-    if (!status_.ok()) return nullptr;
-    std::memcpy(pinned_.data(), host.data(), bytes);
-    Keep([&] { return device_.Copy(allocated, pinned_.data(), bytes); });
-    Wait();
+    Overwrite(allocated, host);
     return status_.ok() ? allocated : nullptr;
+  }
+  // Replaces the content of an array of the device.
+  template <class T>
+  void Overwrite(T* device, const std::vector<T>& host) {
+    const uint64_t bytes = host.size() * sizeof(T);
+    if (bytes == 0) return;
+    Keep([&] { return pinned_.Reserve(bytes); });
+    if (!status_.ok()) return;
+    std::memcpy(pinned_.data(), host.data(), bytes);
+    Keep([&] { return device_.Copy(device, pinned_.data(), bytes); });
+    Wait();
   }
   // Waits for all earlier work, and returns an array of the device. Empty after a failure.
   template <class T>

@@ -13,23 +13,24 @@ absl::Status StepAngles::Make(const ModelInput& input, absl::Span<const int32_t>
   if (!has_frequencies_) status = BringFrequencies(config);
   uint64_t half_dims = 0;
   for (const Rotary& rotary : rotaries_) half_dims += rotary.half_dim;
-  const uint64_t tokens = positions.size();
-  if (status.ok()) status = memory_.Grow(2 * half_dims * tokens * sizeof(float));
+  const uint64_t rows = positions.size();
+  if (status.ok()) status = memory_.Grow(2 * half_dims * rows * sizeof(float));
   float* next = memory_.as<float>();
   for (Rotary& rotary : rotaries_) {
     if (!status.ok()) return status;
     rotary.angles = {
-        .cosines = next, .sines = next + tokens * rotary.half_dim, .half_dim = rotary.half_dim};
-    next += 2 * tokens * rotary.half_dim;
-    status = MakeOf(rotary, input.rotary_ranges, positions);
+        .cosines = next, .sines = next + rows * rotary.half_dim, .half_dim = rotary.half_dim};
+    next += 2 * rows * rotary.half_dim;
+    status = MakeOf(rotary, input, positions);
   }
   return status;
 }
 
 // A launch for each run of tokens of one range; without LongRoPE there is one run.
-absl::Status StepAngles::MakeOf(const Rotary& rotary, const std::vector<RotaryRange>& ranges,
+absl::Status StepAngles::MakeOf(const Rotary& rotary, const ModelInput& input,
                                 absl::Span<const int32_t> positions) {
-  const uint64_t tokens = positions.size();
+  const std::vector<RotaryRange>& ranges = input.rotary_ranges;
+  const uint64_t tokens = input.tokens.size();
   absl::Status status;
   for (uint64_t begin = 0, end = 0; begin < tokens && status.ok(); begin = end) {
     end = tokens;

@@ -26,8 +26,9 @@ class StepAngles {
         frequencies_(device, MemorySide::kDevice),
         memory_(device, MemorySide::kDevice) {}
 
-  // In the stream's order. `positions` are the input's, in device memory. The configuration is the
-  // same in all calls. Errors: OUT_OF_MEMORY; INTERNAL.
+  // In the stream's order. `positions` are the input's, in device memory, and can have more behind
+  // them, whose angles are undefined. The places of the angles depend on the size of `positions`
+  // only. The configuration is the same in all calls. Errors: OUT_OF_MEMORY; INTERNAL.
   absl::Status Make(const ModelInput& input, absl::Span<const int32_t> positions,
                     const ModelConfig& config);
 
@@ -48,7 +49,7 @@ class StepAngles {
 
   // Called once.
   absl::Status BringFrequencies(const ModelConfig& config);
-  absl::Status MakeOf(const Rotary& rotary, const std::vector<RotaryRange>& ranges,
+  absl::Status MakeOf(const Rotary& rotary, const ModelInput& input,
                       absl::Span<const int32_t> positions);
 
   ComputeDevice& device_;

@@ -31,6 +31,15 @@ class StepUpload {
   // in the stream's order. `input` is not used after the return. REQUIRES: the previous step's copy
   // has ended. Errors: OUT_OF_MEMORY; INTERNAL.
   absl::Status Upload(const ModelInput& input, const ModelConfig& config);
+  // The same for a step that can be replayed. The arrays are as large as for `rows` sequences of
+  // one token. Table strides and the plans' capacities are rounded up, so that few shapes occur.
+  // The sequences behind those of the input have token 0 at position 0, no place in the cache, and
+  // no attention. REQUIRES: each sequence has one token, and `rows` is at least their number.
+  absl::Status UploadRounded(const ModelInput& input, const ModelConfig& config, uint64_t rows);
+
+  // The sizes of all arrays, table strides and capacities. Steps of equal shapes have their arrays
+  // at the same places in memory, and their kernels' grids are equal.
+  const std::vector<uint64_t>& shape() const { return shape_; }
 
   // The arrays of ModelInput as spans of device memory, valid until the next Upload.
   absl::Span<const TokenId> tokens() const { return Of<TokenId>(tokens_); }
@@ -44,6 +53,7 @@ class StepUpload {
   absl::Span<const int32_t> block_tables(uint32_t window) const {
     return Of<int32_t>(windows_[window].block_tables);
   }
+  uint64_t block_table_stride(uint32_t window) const { return windows_[window].stride; }
 
   struct Plan {
     uint32_t window_index = 0;
@@ -65,6 +75,7 @@ class StepUpload {
   struct Window {
     Place token_slots;
     Place block_tables;
+    uint64_t stride = 0;  // Of block_tables, in elements.
   };
   // An array to be copied.
   struct Piece {
@@ -72,15 +83,25 @@ class StepUpload {
     uint64_t offset_bytes = 0;
     uint64_t bytes = 0;
   };
+  // Bytes behind an array, all of one value.
+  struct Padding {
+    uint64_t offset_bytes = 0;
+    uint64_t bytes = 0;
+    uint8_t value = 0;
+  };
 
   template <class T>
   absl::Span<const T> Of(const Place& place) const {
     return {reinterpret_cast<const T*>(memory_.data() + place.offset_bytes), place.size};
   }
+  // `rows` is 0 for steps that cannot be replayed.
+  absl::Status Upload(const ModelInput& input, const ModelConfig& config, uint64_t rows);
   uint64_t Allocate(uint64_t bytes);
+  // Room for `size` values, or as many as there are if that is more.
   template <class T>
-  Place Add(const std::vector<T>& values);
-  void MakePlans(const ModelInput& input, const ModelConfig& config);
+  Place Add(const std::vector<T>& values, uint64_t size = 0, uint8_t padding = 0);
+  Window AddWindow(const ModelInput::Window& window, uint64_t sequences, uint64_t rows);
+  void MakePlans(const ModelInput& input, const ModelConfig& config, uint64_t rows);
 
   ComputeDevice* const device_;
   DeviceBuffer pinned_;
@@ -89,6 +110,9 @@ class StepUpload {
   // Of the current step.
   uint64_t total_bytes_ = 0;
   std::vector<Piece> pieces_;
+  std::vector<Padding> paddings_;
+  std::vector<int32_t> query_starts_values_;
+  std::vector<uint64_t> shape_;
   Place tokens_, positions_, query_starts_, context_lengths_, draws_;
   std::vector<Window> windows_;
   std::vector<Plan> plans_;

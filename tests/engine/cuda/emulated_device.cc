@@ -7,9 +7,11 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "engine/model/cuda/device_backend.h"
+#include "kernels/cuda/runtime.h"
 #include "kernels/numeric.h"
 #include "tests/engine/cuda/test_backend.h"
 #include "tests/kernels/cuda/device_memory.h"
+#include "tests/kernels/cuda_emulation/capture.h"
 
 namespace pagoda {
 namespace cuda {
@@ -18,6 +20,7 @@ namespace {
 using kernels::BFloat16;
 using kernels::ElementType;
 using kernels::Half;
+namespace emulation = kernels::cuda::emulation;
 
 // The memory ends at the end of a page, so its size decides its alignment.
 constexpr uint64_t kDeviceAlignment = 64;
@@ -42,6 +45,50 @@ void MultiplyAs(const DeviceProduct& product) {
   }
 }
 
+void MultiplyNow(const DeviceProduct& product) {
+  switch (product.type) {
+    case ElementType::kFloat16:
+      MultiplyAs<Half>(product);
+      break;
+    case ElementType::kBFloat16:
+      MultiplyAs<BFloat16>(product);
+      break;
+    default:
+      MultiplyAs<float>(product);
+  }
+}
+
+// Does the work, or captures it.
+void DoOrCapture(std::function<void()> work) {
+  if (!emulation::IsCapturing()) return work();
+  emulation::Capture([work = std::move(work)] {
+    work();
+    return 0;
+  });
+}
+
+class EmulatedGraph final : public DeviceGraph {
+ public:
+  EmulatedGraph(emulation::CapturedWork work, EmulatedDevice::State* state)
+      : work_(std::move(work)), state_(*state) {
+    ++state_.graphs;
+    state_.most_graphs = std::max(state_.most_graphs, state_.graphs);
+  }
+  ~EmulatedGraph() override { --state_.graphs; }
+
+  absl::Status Run() {
+    for (const auto& piece : work_) {
+      absl::Status status = kernels::cuda::StatusOf("graph", piece());
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const emulation::CapturedWork work_;
+  EmulatedDevice::State& state_;
+};
+
 }  // namespace
 
 EmulatedDevice::~EmulatedDevice() {
@@ -49,6 +96,9 @@ EmulatedDevice::~EmulatedDevice() {
 }
 
 absl::StatusOr<std::byte*> EmulatedDevice::Allocate(MemorySide side, uint64_t bytes) {
+  ++memory_changes_;
+  // CUDA refuses it, and the capture fails.
+  if (emulation::IsCapturing()) return absl::InternalError("memory is allocated in a capture");
   const uint64_t padded = (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
   if (side == MemorySide::kDevice) {
     if (state_.used_bytes + padded > state_.device_bytes) {
@@ -69,6 +119,7 @@ void EmulatedDevice::Free(MemorySide side, std::byte* memory) {
   const auto found = memory_.find(memory);
   PAGODA_CHECK(found != memory_.end() && found->second.first == side,
                "what is given back was taken on the same side");
+  ++memory_changes_;
   if (side == MemorySide::kDevice) state_.used_bytes -= found->second.second;
   memory_.erase(found);
   kernels::cuda::FreeDevice(memory);
@@ -81,8 +132,32 @@ absl::Status EmulatedDevice::Copy(void* target, const void* source, uint64_t byt
   }
   ++state_.copies;
   state_.copied_bytes += bytes;
-  std::memcpy(target, source, bytes);
+  DoOrCapture([=] { std::memcpy(target, source, bytes); });
   return absl::OkStatus();
+}
+
+absl::Status EmulatedDevice::Wait() {
+  if (emulation::IsCapturing()) return absl::InternalError("a wait in a capture");
+  ++state_.waits;
+  return state_.wait;
+}
+
+absl::StatusOr<std::unique_ptr<DeviceGraph>> EmulatedDevice::Capture(
+    const std::function<absl::Status()>& work) {
+  ++state_.captures;
+  emulation::CapturedWork captured;
+  emulation::CaptureInto(&captured);
+  absl::Status status = work();
+  emulation::CaptureInto(nullptr);
+  status.Update(state_.capture);
+  if (!status.ok()) return status;
+  return std::make_unique<EmulatedGraph>(std::move(captured), &state_);
+}
+
+absl::Status EmulatedDevice::Launch(DeviceGraph& graph) {
+  if (!state_.launch.ok()) return state_.launch;
+  ++state_.graph_launches;
+  return static_cast<EmulatedGraph&>(graph).Run();
 }
 
 absl::StatusOr<double> EmulatedDevice::SecondsOf(const std::function<absl::Status()>& work) {
@@ -98,16 +173,7 @@ absl::Status HostProducts::Multiply(const DeviceProduct& product, kernels::cuda:
                "a product has no size of 0");
   PAGODA_CHECK(product.input_stride >= product.inputs && product.output_stride >= product.outputs,
                "rows do not overlap");
-  switch (product.type) {
-    case ElementType::kFloat16:
-      MultiplyAs<Half>(product);
-      break;
-    case ElementType::kBFloat16:
-      MultiplyAs<BFloat16>(product);
-      break;
-    default:
-      MultiplyAs<float>(product);
-  }
+  DoOrCapture([product] { MultiplyNow(product); });
   return absl::OkStatus();
 }
 
@@ -132,10 +198,10 @@ std::unique_ptr<KvMemory> MakeTestKvMemory() { return std::make_unique<EmulatedK
 
 std::string WhyNoBackend() { return ""; }
 
-std::unique_ptr<Backend> MakeTestBackend(ComputeType compute) {
+std::unique_ptr<Backend> MakeTestBackend(ComputeType compute, GpuGraphs graphs) {
   static auto* const state = new cuda::EmulatedDevice::State();
   return cuda::MakeDeviceBackend(std::make_unique<cuda::EmulatedDevice>(state),
-                                 std::make_unique<cuda::HostProducts>(), compute);
+                                 std::make_unique<cuda::HostProducts>(), compute, {}, {}, graphs);
 }
 
 }  // namespace pagoda

@@ -32,6 +32,12 @@ class EmulatedDevice final : public ComputeDevice {
     uint64_t copied_bytes = 0;
     uint64_t waits = 0;
     uint64_t products = 0;
+    uint64_t captures = 0;
+    uint64_t graph_launches = 0;
+    uint64_t graphs = 0;       // That exist.
+    uint64_t most_graphs = 0;  // That existed at the same time.
+    absl::Status capture;      // The status of captures after their work.
+    absl::Status launch;       // Of the launches of graphs.
   };
   // `state` outlives the device.
   explicit EmulatedDevice(State* state) : state_(*state) {}
@@ -44,14 +50,17 @@ class EmulatedDevice final : public ComputeDevice {
   absl::StatusOr<std::byte*> Allocate(MemorySide side, uint64_t bytes) override;
   void Free(MemorySide side, std::byte* memory) override;
   absl::Status Copy(void* target, const void* source, uint64_t bytes) override;
-  absl::Status Wait() override {
-    ++state_.waits;
-    return state_.wait;
-  }
+  absl::Status Wait() override;
   absl::StatusOr<double> SecondsOf(const std::function<absl::Status()>& work) override;
+  // Kernels, products and copies of `work` are kept with copies of their arguments.
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> Capture(
+      const std::function<absl::Status()>& work) override;
+  absl::Status Launch(DeviceGraph& graph) override;
+  uint64_t memory_changes() const override { return memory_changes_; }
 
  private:
   State& state_;
+  uint64_t memory_changes_ = 0;
   std::map<std::byte*, std::pair<MemorySide, uint64_t>> memory_;  // The existing allocations and
                                                                   // their bytes.
 };

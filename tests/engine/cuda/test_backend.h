@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/choices.h"
+#include "engine/gpu_graphs.h"
 #include "engine/model/backend.h"
 #include "tests/engine/model_runner.h"
 
@@ -15,7 +16,7 @@ namespace pagoda {
 std::string WhyNoBackend();
 
 // Stops the process if there is none.
-std::unique_ptr<Backend> MakeTestBackend(ComputeType compute);
+std::unique_ptr<Backend> MakeTestBackend(ComputeType compute, GpuGraphs graphs = GpuGraphs::kOff);
 
 // KV that the backend's kernels reach. On a GPU it is mapped by a descriptor, as in a client of the
 // cache. Stops the process if that fails.

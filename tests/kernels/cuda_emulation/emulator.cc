@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tests/kernels/cuda_emulation/barriers.h"
+#include "tests/kernels/cuda_emulation/capture.h"
 #include "tests/kernels/cuda_emulation/fiber.h"
 #include "tests/kernels/cuda_emulation/launch_count.h"
 #include "tests/kernels/cuda_emulation/ordering.h"
@@ -311,20 +312,11 @@ thread_local std::vector<std::string> thread_problems;
 thread_local uint64_t thread_launches = 0;
 thread_local uint32_t thread_schedule = 0;
 thread_local uint32_t most_shared_bytes = 227 * 1024;
+thread_local CapturedWork* captured = nullptr;
 
-}  // namespace
-
-std::vector<std::string> TakeProblems() { return std::exchange(thread_problems, {}); }
-
-void SetSchedule(uint32_t seed) { thread_schedule = seed; }
-
-void SetMostSharedBytes(uint32_t bytes) { most_shared_bytes = bytes; }
-uint32_t MostSharedBytes() { return most_shared_bytes; }
-
-int Launch(uint64_t blocks, uint32_t threads, uint32_t shared_bytes,
-           const std::function<void()>& kernel) {
+int RunBlocks(uint64_t blocks, uint32_t threads, uint32_t shared_bytes,
+              const std::function<void()>& kernel) {
   constexpr int kLaunchFailure = 719;
-  if (blocks > 0) ++thread_launches;
   thread_local FiberStacks stacks;
   const size_t problems_before = thread_problems.size();
   if (threads == 0 || threads % kLanes != 0 || threads > 1024 || shared_bytes > most_shared_bytes) {
@@ -343,6 +335,27 @@ int Launch(uint64_t blocks, uint32_t threads, uint32_t shared_bytes,
   }
   return thread_problems.size() == problems_before ? 0 : kLaunchFailure;
 }
+
+}  // namespace
+
+std::vector<std::string> TakeProblems() { return std::exchange(thread_problems, {}); }
+
+void SetSchedule(uint32_t seed) { thread_schedule = seed; }
+
+void SetMostSharedBytes(uint32_t bytes) { most_shared_bytes = bytes; }
+uint32_t MostSharedBytes() { return most_shared_bytes; }
+
+int Launch(uint64_t blocks, uint32_t threads, uint32_t shared_bytes,
+           const std::function<void()>& kernel) {
+  if (blocks > 0) ++thread_launches;
+  if (captured == nullptr) return RunBlocks(blocks, threads, shared_bytes, kernel);
+  captured->push_back([=] { return RunBlocks(blocks, threads, shared_bytes, kernel); });
+  return 0;
+}
+
+void CaptureInto(CapturedWork* work) { captured = work; }
+bool IsCapturing() { return captured != nullptr; }
+void Capture(std::function<int()> piece) { captured->push_back(std::move(piece)); }
 
 Place CurrentPlace() { return running->place(); }
 void SyncThreads() { running->SyncThreads(); }

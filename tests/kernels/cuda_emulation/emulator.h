@@ -52,7 +52,8 @@ void SetMostSharedBytes(uint32_t bytes);
 uint32_t MostSharedBytes();
 
 // Runs the kernel's blocks one after another, and returns when all have ended. Returns 0, or 719
-// (CUDA's cudaErrorLaunchFailure) if there was a problem.
+// (CUDA's cudaErrorLaunchFailure) if there was a problem. While this thread captures (capture.h),
+// keeps a copy of the kernel instead, and returns 0.
 int Launch(uint64_t blocks, uint32_t threads, uint32_t shared_bytes,
            const std::function<void()>& kernel);
 

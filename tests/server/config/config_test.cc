@@ -322,7 +322,7 @@ TEST(ConfigTest, AnEngineAndThePrimaryTierGoTogether) {
   EXPECT_EQ(verdict("primary_memory: cuda", "kv: basic"), "accepted");
   EXPECT_THAT(verdict("primary_memory: cuda", "backend: cpu"),
               AllOf(HasSubstr("engine.backend is cpu"), HasSubstr("primary_memory: host")));
-  EXPECT_EQ(verdict("primary_memory: cuda", "gpu_attention: hopper"), "accepted");
+  EXPECT_EQ(verdict("primary_memory: cuda", "gpu_attention: hopper, gpu_graphs: off"), "accepted");
   EXPECT_EQ(verdict("primary_memory: auto", "gpu_attention: sm80"), "accepted");
   EXPECT_EQ(verdict("primary_memory: host", "gpu_attention: auto"), "accepted");
   EXPECT_THAT(verdict("primary_memory: host", "gpu_attention: hopper"),
