@@ -188,6 +188,7 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
         .max_holes = options.max_holes == 0 ? std::min(most_blocks, kMaxBlocks) : options.max_holes,
         .pin_budget_blocks = PinBudget(options, window),
         .reuse_sample = options.reuse_sample,
+        .max_distance_samples = options.max_distance_samples,
         .tenants = &tenants,
         .block_bytes = options.layout.windows()[windows.size()].block_bytes()};
     // The largest window names all blocks of a prompt.

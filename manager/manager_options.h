@@ -53,6 +53,8 @@ struct ManagerOptions {
   bool journal_slots = false;
   // One in this many block ids is sampled for WindowStats::reuse_intervals; 0: none.
   uint32_t reuse_sample = 64;
+  // The most blocks that ReuseDistances follows in each window; 0: none.
+  uint32_t max_distance_samples = 16'384;
   // Blocks are worth publishing to a store after so many prefix matches, at most
   // BlockFacts::kMaxUses; 0: as soon as they are stored. nullopt: never, and
   // BlockManager::TakePublishable() returns nothing.

@@ -12,6 +12,7 @@
 #include "manager/ids.h"
 #include "manager/prefix_tree.h"
 #include "manager/retention.h"
+#include "manager/reuse_distances.h"
 #include "manager/sequence_accounts.h"
 #include "manager/sequence_content.h"
 #include "manager/sequence_extras.h"
@@ -54,6 +55,7 @@ struct SequenceBlocks {
   NodeRef root;
   NodeRef tip;
   uint64_t tree_epoch = 0;
+  ReuseDistances::Moment looked_up = 0;
   // No tree has this epoch.
   static constexpr uint64_t kNoTree = std::numeric_limits<uint64_t>::max();
 };

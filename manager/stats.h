@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/error.h"
 #include "events/event.h"
+#include "manager/hit_rate_curve.h"
 #include "manager/ids.h"
 #include "manager/retention.h"
 #include "manager/reuse_intervals.h"
@@ -113,7 +114,8 @@ struct WindowStats {
   std::array<uint64_t, kMaxTiers> freely_evicted_blocks = {};
   std::vector<TenantCounters> tenants;  // By TenantId.
   ReuseIntervals::Histograms reuse_intervals;
-  DiskTierStats disk;  // Zero without a tier on disk.
+  ReuseCounts reuse_distances;  // For HitRateCurve.
+  DiskTierStats disk;           // Zero without a tier on disk.
 };
 
 // How a session ended.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,6 +29,10 @@ void AddTo(WindowCounters& sum, const TenantCounters& tenant) {
   sum.prefix_lookup_tokens += tenant.prefix_lookup_tokens;
   for (size_t t = 0; t < kMaxTiers; ++t) sum.prefix_hit_tokens += tenant.prefix_hit_tokens[t];
   for (size_t t = 1; t < kMaxTiers; ++t) sum.secondary_hit_tokens += tenant.prefix_hit_tokens[t];
+}
+
+uint64_t Sum(const std::vector<uint32_t>& blocks) {
+  return std::accumulate(blocks.begin(), blocks.end(), uint64_t{0});
 }
 
 }  // namespace
@@ -69,7 +74,9 @@ WindowBlockManager::WindowBlockManager(const Options& options, Policies policies
       next_cut_off_(store_.num_ids()),
       tenant_pinned_(options.tenants->size()),
       tenant_counters_(options.tenants->size()),
-      reuse_intervals_(options.reuse_sample) {
+      reuse_intervals_(options.reuse_sample),
+      reuse_distances_({.capacity_blocks = Sum(BlocksPerTier(options)),
+                        .max_samples = sliding() ? 0 : options.max_distance_samples}) {
   if (options.publish_min_uses.has_value()) {
     publish_queue_.emplace(*options.publish_min_uses, store_.num_ids());
   }
@@ -80,6 +87,7 @@ WindowBlockManager::WindowBlockManager(const Options& options, Policies policies
 void WindowBlockManager::Hold(OperationScope& op, BlockId id, TenantId tenant) {
   const bool is_first = residency_.Hold(op, id, tenant);
   if (is_first && store_[id].timed) expiries_.Stop(id);
+  if (is_first) reuse_distances_.Held(tree_.hash(id));
 }
 
 void WindowBlockManager::LetGo(OperationScope& op, BlockId id, TenantId tenant) {
@@ -87,6 +95,7 @@ void WindowBlockManager::LetGo(OperationScope& op, BlockId id, TenantId tenant) 
     case TierResidency::Fate::kEvictable:
       if (store_[id].timed) StartClock(op, id);
       if (store_[id].followed) reuse_intervals_.Released(id, op.now);
+      if (!IsCutOff(id)) reuse_distances_.Released(tree_.hash(id));
       return;
     case TierResidency::Fate::kFreed:
       ++counters_.freed_blocks;
@@ -321,6 +330,7 @@ WindowStats WindowBlockManager::Stats() const {
   stats.tenants = tenant_counters_;
   if (!accounts().any()) stats.tenants.front().removed_blocks = default_tenant_removed_;
   stats.reuse_intervals = reuse_intervals_.histograms();
+  stats.reuse_distances = reuse_distances_.counts();
   for (const TenantCounters& tenant : stats.tenants) AddTo(stats.counters, tenant);
   stats.holes = holes_;
   stats.pin_budget_blocks = options_.pin_budget_blocks;

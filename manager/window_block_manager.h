@@ -33,6 +33,7 @@
 #include "manager/publishable_prefix.h"
 #include "manager/recovered_block.h"
 #include "manager/retention.h"
+#include "manager/reuse_distances.h"
 #include "manager/reuse_intervals.h"
 #include "manager/sequence.h"
 #include "manager/stats.h"
@@ -66,6 +67,7 @@ class WindowBlockManager final : private CacheExit {
     uint32_t pin_budget_blocks = 0;
     // One of so many blocks is followed for Stats().reuse_intervals; 0: none.
     uint32_t reuse_sample = 0;
+    uint32_t max_distance_samples = 0;     // Of ReuseDistances, under full attention.
     const TenantTable* tenants = nullptr;  // Outlives the manager.
     uint64_t block_bytes = 0;              // In all pools.
     // See ManagerOptions.
@@ -529,6 +531,9 @@ class WindowBlockManager final : private CacheExit {
   void StartClock(OperationScope& op, BlockId id);
   void SetPriority(OperationScope& op, BlockId id, Priority priority);
   void SetBlockRetention(OperationScope& op, BlockId id, const BlockRetention& retention);
+  void CountMatch(OperationScope& op, SequenceBlocks& blocks, const Match& match);
+  void CountPublished(const Sequence& sequence, uint32_t first, uint32_t end);
+  void NotePublished(const Sequence& sequence, uint32_t index, BlockId id);
 
   // --- Publishing (window_publishing.cc) ---
   void Used(BlockId id) override;
@@ -585,6 +590,7 @@ class WindowBlockManager final : private CacheExit {
   // Used instead of TenantCounters::removed_blocks in a cache without tenants.
   RemovalCounts default_tenant_removed_ = {};
   ReuseIntervals reuse_intervals_;
+  ReuseDistances reuse_distances_;
   std::optional<PublishQueue> publish_queue_;
   std::vector<TokenExtra> key_extras_;  // Of the key that KeyOf() made last.
 };

@@ -37,6 +37,9 @@ void WindowBlockManager::LeaveTree(OperationScope& op, BlockId id, RemovalReason
     expiries_.Forget(id);
     block.timed = 0;
   }
+  // A larger cache would still have what was evicted, and nothing else.
+  const bool evicted = reason == RemovalReason::kEvicted || reason == RemovalReason::kDisplaced;
+  if (!evicted && !IsCutOff(id)) reuse_distances_.Removed(tree_.hash(id));
   residency_.Leave(
       op, id,
       remains == Remains::kSlot ? TierResidency::SlotAfter::kKept : TierResidency::SlotAfter::kFree,

@@ -12,6 +12,7 @@ uint64_t WindowBlockManager::CutOffTree() {
   if (left == 0) return 0;
   cached_blocks_ = 0;
   tree_.CutOff();
+  reuse_distances_.Clear();
   next_cut_off_ = 0;
   recorder().WindowCleared(window());
   return left;

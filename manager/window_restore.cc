@@ -96,7 +96,10 @@ void WindowBlockManager::Restore(OperationScope& op, absl::Span<const RecoveredB
     if (store_[id].followed) reuse_intervals_.Released(id, op.now);
     if (services_.slot_changes != nullptr) services_.slot_changes->back().found = true;
   }
-  for (size_t i = ids.size(); i-- > 0;) residency_.OfferRecovered(op, ids[i]);
+  for (size_t i = ids.size(); i-- > 0;) {
+    residency_.OfferRecovered(op, ids[i]);
+    reuse_distances_.Found(tree_.hash(ids[i]));
+  }
 }
 
 absl::StatusOr<uint64_t> WindowBlockManager::RestoreDisk(OperationScope& op,
@@ -149,7 +152,9 @@ absl::StatusOr<uint64_t> WindowBlockManager::RestoreDisk(OperationScope& op,
   }
   for (size_t i = entered.size(); i-- > 0;) {
     const BlockRef block = entered[i];
-    if (store_[block.id].generation == block.generation) residency_.OfferRecovered(op, block.id);
+    if (store_[block.id].generation != block.generation) continue;
+    residency_.OfferRecovered(op, block.id);
+    reuse_distances_.Found(tree_.hash(block.id));
   }
   return copies;
 }

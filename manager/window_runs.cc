@@ -86,6 +86,7 @@ uint32_t WindowBlockManager::PublishChain(OperationScope& op, const Sequence& se
         block.followed = 1;
         reuse_intervals_.Stored(id, op.now);
       }
+      if (reuse_distances_.Samples(tree_.hash(id))) NotePublished(sequence, first, id);
       tip = id;
       if (run.blocks.empty()) continue;
       run.blocks[i] = {.id = id, .hash = tree_.hash(id), .token_count = size};
@@ -109,6 +110,9 @@ void WindowBlockManager::ReleaseAll(OperationScope& op, const Sequence& sequence
     const bool nobody_follows = op.deferring == nullptr && !block.timed && !block.followed;
     if (!nobody_follows || !residency_.LetGoOfParent(own, sequence.tenant)) {
       Release(op, own, sequence.tenant);
+    } else {
+      // Cut-off blocks can have children too.
+      if (!IsCutOff(own)) reuse_distances_.Released(tree_.hash(own));
     }
     if (blocks.canonical[i] != kNoBlock) Release(op, blocks.canonical[i], sequence.tenant);
   }

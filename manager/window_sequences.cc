@@ -65,6 +65,7 @@ void WindowBlockManager::Begin(OperationScope& op, Sequence& sequence,
   blocks.table.reserve(table_size);
   blocks.table.resize(match.first);
   for (uint32_t i = match.first; i < whole; ++i) NoteMatched(op, match.blocks[i]);
+  CountMatch(op, blocks, match);
   if (tail != Tail::kNone) NoteMatched(op, match.source);
   // All matched blocks are held before the first block is taken, so none of them is a victim.
   for (uint32_t i = match.first; i < whole; ++i) Hold(op, match.blocks[i], sequence.tenant);
@@ -246,6 +247,7 @@ void WindowBlockManager::Publish(OperationScope& op, Sequence& sequence) {
   SequenceBlocks& blocks = BlocksOf(sequence);
   const uint32_t full_blocks = tokens_per_block().BlockForToken(sequence.computed_tokens);
   if (full_blocks > blocks.published && !Detached(blocks)) {
+    const uint32_t first = blocks.published;
     const size_t count = full_blocks - blocks.published;
     const size_t entries = sequence.keyed ? ClientKey::kWords : tokens_per_block().value();
     recorder().ExpectStored(count, count * entries);
@@ -260,6 +262,7 @@ void WindowBlockManager::Publish(OperationScope& op, Sequence& sequence) {
       blocks.published = PublishChain(op, sequence, blocks, blocks.published, full_blocks);
       blocks.tip = NodeRef::Block(blocks.table[blocks.published - 1].id);
     }
+    CountPublished(sequence, first, blocks.published);
   }
   if (sliding()) Slide(op, sequence);
 }
@@ -291,6 +294,7 @@ bool WindowBlockManager::PublishBlock(OperationScope& op, const Sequence& sequen
     blocks.tree_epoch = SequenceBlocks::kNoTree;
     return false;
   }
+  if (reuse_distances_.Samples(tree_.hash(existing))) NotePublished(sequence, index, existing);
   Hold(op, existing, sequence.tenant);
   blocks.canonical[index] = existing;
   ++counters_.merged_blocks;
@@ -353,6 +357,7 @@ void WindowBlockManager::InsertIntoTree(OperationScope& op, BlockId id, const Se
     if (kept.has_value()) block.set_priority(kept->priority);
   }
   RecordStored(op, id, blocks.root, key);
+  if (reuse_distances_.Samples(tree_.hash(id))) NotePublished(sequence, index, id);
   if (kept.has_value()) SetBlockRetention(op, id, *kept);
   if (!prefixes.empty()) RemovePrefixes(op, prefixes);
 }

@@ -1,0 +1,128 @@
+#include "manager/hit_rate_curve.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace pagoda {
+namespace {
+
+// Student's t for 95 % and one degree less than there are groups.
+constexpr double kStudent = 2.365;
+// What did not occur in the sample at all has, with 95 %, a share below 3 / (its size).
+constexpr double kFewLookups = 3;
+constexpr double kMostLeverage = 4;
+static_assert(ReuseCounts::kGroups == 8);
+
+using Distances = std::array<double, ReuseCounts::kBuckets>;
+
+// The lookups with a distance below `blocks`, in sampled blocks. The distances of a bucket count as
+// evenly spread over it.
+double Below(const Distances& lookups, double blocks) {
+  double sum = 0;
+  for (size_t i = 0; i < lookups.size(); ++i) {
+    const double begin = ReuseCounts::BeginOf(i), end = ReuseCounts::BeginOf(i + 1);
+    if (blocks <= begin) break;
+    sum += lookups[i] * std::min(1.0, (blocks - begin) / (end - begin));
+  }
+  return sum;
+}
+
+// The smallest number of sampled blocks below which as many lookups lie.
+double CapacityFor(const Distances& lookups, double wanted) {
+  double sum = 0;
+  for (size_t i = 0; i < lookups.size(); ++i) {
+    if (lookups[i] > 0 && sum + lookups[i] >= wanted) {
+      const double begin = ReuseCounts::BeginOf(i), end = ReuseCounts::BeginOf(i + 1);
+      return begin + (end - begin) * std::max(0.0, wanted - sum) / lookups[i];
+    }
+    sum += lookups[i];
+  }
+  return ReuseCounts::kMaxDistance;
+}
+
+}  // namespace
+
+HitRateCurve::HitRateCurve(const ReuseCounts* counts)
+    : counts_(*counts), expected_(counts->lookups * counts->rate) {
+  whole_ = Without(ReuseCounts::kGroups);
+  for (size_t group = 0; group < parts_.size(); ++group) parts_[group] = Without(group);
+}
+
+// Without any group: the whole sample.
+HitRateCurve::Part HitRateCurve::Without(size_t group) const {
+  Part part;
+  for (size_t g = 0; g < counts_.groups.size(); ++g) {
+    if (g == group) continue;
+    const ReuseCounts::Group& counts = counts_.groups[g];
+    for (size_t i = 0; i < part.by_distance.size(); ++i) {
+      part.by_distance[i] += counts.by_distance[i];
+      part.all += counts.by_distance[i];
+    }
+    part.hits += counts.hits;
+    part.expected += expected_ / ReuseCounts::kGroups;
+  }
+  return part;
+}
+
+// The size of an LRU cache with the part's hits. Where the curve is flat, a few hits would be many
+// blocks. So the size differs at most kMostLeverage times as much as the hits.
+double HitRateCurve::ActsAs(const Part& part, double now, double lru_now) const {
+  if (lru_now <= 0) return now;
+  const double most = kMostLeverage * now * std::abs(part.hits - lru_now) / lru_now;
+  const double size = CapacityFor(part.by_distance, part.hits);
+  return part.hits > lru_now ? std::clamp(size, now, now + most)
+                             : std::clamp(size, std::max(0.0, now - most), now);
+}
+
+HitRateCurve::Guess HitRateCurve::GuessFrom(const Part& part, double factor) const {
+  const double now = static_cast<double>(counts_.capacity_blocks) * counts_.rate;
+  const double lru_now = Below(part.by_distance, now);
+  const auto rate_with = [&](double gain) {  // In lookups of the part.
+    return std::clamp(hit_rate() + gain / part.expected, 0.0, 1.0);
+  };
+  const double lru_then = Below(part.by_distance, now * factor);
+  const double left_now = part.all - lru_now;
+  const double closed = left_now > 0 ? (part.hits - lru_now) / left_now : 0;
+  const double by_share = rate_with((lru_then - lru_now) * (1 - closed));
+  const bool hits_more = part.hits > lru_now;
+  const double acts_as = ActsAs(part, now, lru_now);
+  const double acts_then = hits_more ? factor * acts_as : factor * now - (now - acts_as);
+  const double by_size = rate_with(Below(part.by_distance, acts_then) - part.hits);
+  return {.hit_rate = hits_more && factor > 1 ? by_share : (by_share + by_size) / 2,
+          .doubt = std::abs(by_share - by_size) / 2};
+}
+
+HitRateCurve::Estimate HitRateCurve::At(double factor) const {
+  const Guess guess = GuessFrom(whole_, std::min(factor, kMaxFactor));
+  if (factor == 1) return {.hit_rate = hit_rate()};
+  std::array<double, ReuseCounts::kGroups> without;
+  double mean = 0;
+  for (size_t g = 0; g < without.size(); ++g) {
+    without[g] = GuessFrom(parts_[g], std::min(factor, kMaxFactor)).hit_rate;
+    mean += without[g] / ReuseCounts::kGroups;
+  }
+  double squares = 0;
+  for (const double value : without) squares += (value - mean) * (value - mean);
+  constexpr double kGroups = ReuseCounts::kGroups;
+  const double spread = kStudent * std::sqrt(squares * (kGroups - 1) / kGroups);
+  return {.hit_rate = guess.hit_rate,
+          .error = std::min(1.0, std::hypot(spread, guess.doubt, kFewLookups / expected_))};
+}
+
+double HitRateCurve::known_factor() const {
+  return std::min(kMaxFactor, counts_.known_blocks / static_cast<double>(counts_.capacity_blocks));
+}
+
+double HitRateCurve::GainEnd() const {
+  constexpr int kStepsPerDoubling = 16;
+  const double end = GuessFrom(whole_, kMaxFactor).hit_rate;
+  for (int step = 0; step <= 4 * kStepsPerDoubling; ++step) {
+    const double factor = std::exp2(static_cast<double>(step) / kStepsPerDoubling);
+    if (end - GuessFrom(whole_, factor).hit_rate >= kSmallGain) continue;
+    // The curve is flat beyond the blocks that were seen, whatever comes.
+    return known_factor() == kMaxFactor || known_factor() >= 2 * factor ? factor : 0;
+  }
+  return 0;
+}
+
+}  // namespace pagoda
