@@ -1,23 +1,29 @@
 // pagodactl replay: replays a trace against the cache's core in this process.
 #include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
 #include <iostream>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/error.h"
+#include "clients/pagodactl/block_counts.h"
 #include "clients/pagodactl/command.h"
-#include "clients/pagodactl/drive_life.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/ladder.h"
 #include "clients/pagodactl/model_options.h"
 #include "clients/pagodactl/progress_bar.h"
 #include "clients/pagodactl/replay.h"
+#include "clients/pagodactl/replay_opt.h"
+#include "clients/pagodactl/replay_text.h"
 #include "clients/pagodactl/trace.h"
 #include "manager/eviction_policy.h"
 #include "nlohmann/json.hpp"
@@ -27,28 +33,27 @@
 namespace pagoda {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct ReplayCommandOptions {
   std::string file;
-  std::string tiers;  // A list of tiers; empty: the short forms below are used.
-  uint32_t blocks = 0;
+  TraceReadOptions read;
+  std::string tiers;                  // A list of tiers; empty: the short forms below are used.
+  std::string blocks;                 // A list of capacities.
   std::vector<uint32_t> host_blocks;  // One run for each, and one run without a host tier.
   ModelOptions model;
   std::vector<std::string> policies = {std::string(EvictionPolicyNames().front())};
-  uint64_t limit = 0;
+  bool one_by_one = false;
+  ServiceModel service;
+  std::string svg;  // A file; empty: no picture.
 
-  // REQUIRES: `tiers` is a valid list.
-  std::vector<LadderTier> ladder() const { return *ParseLadder(tiers); }
-};
-
-// One replay of the trace: a row of the table.
-struct Run {
-  std::string policy;
-  std::vector<uint32_t> tier_blocks;  // None: unlimited.
-  ReplayReport report;
-
-  uint32_t host_blocks() const { return tier_blocks.size() > 1 ? tier_blocks[1] : 0; }
+  // REQUIRES: `tiers` is a valid list. Empty without one.
+  std::vector<LadderTier> ladder() const {
+    return tiers.empty() ? std::vector<LadderTier>() : *ParseLadder(tiers);
+  }
+  // REQUIRES: `blocks` is a valid list.
+  std::vector<uint32_t> capacities() const { return *ParseBlockCounts(blocks); }
+  std::optional<ServiceModel> schedule() const {
+    return one_by_one ? std::nullopt : std::optional(service);
+  }
 };
 
 // The sizes that the model gives to the trace.
@@ -89,172 +94,25 @@ absl::StatusOr<TraceSizes> SizesOf(const ReplayCommandOptions& options, uint32_t
   return sizes;
 }
 
-std::vector<Run> RunsOf(const ReplayCommandOptions& options, const TraceSizes& sizes) {
-  std::vector<Run> runs;
+std::vector<ReplayRun> RunsOf(const ReplayCommandOptions& options, const TraceSizes& sizes) {
+  std::vector<ReplayRun> runs;
   for (const std::string& policy : options.policies) {
     if (!options.tiers.empty()) {
       runs.push_back({policy, sizes.tier_blocks, {}});
       continue;
     }
-    if (options.blocks == 0) {
-      runs.push_back({policy, {}, {}});
-      continue;
-    }
-    runs.push_back({policy, {options.blocks}, {}});
-    for (const uint32_t host_blocks : options.host_blocks) {
-      if (host_blocks > 0) runs.push_back({policy, {options.blocks, host_blocks}, {}});
+    for (const uint32_t blocks : options.capacities()) {
+      if (blocks == 0) {
+        runs.push_back({policy, {}, {}});
+        continue;
+      }
+      runs.push_back({policy, {blocks}, {}});
+      for (const uint32_t host_blocks : options.host_blocks) {
+        if (host_blocks > 0) runs.push_back({policy, {blocks, host_blocks}, {}});
+      }
     }
   }
   return runs;
-}
-
-// The tiers of --tiers, or those of the short forms.
-std::vector<LadderTier> LadderOf(const ReplayCommandOptions& options, const Run& run) {
-  if (!options.tiers.empty()) return options.ladder();
-  std::vector<LadderTier> ladder;
-  for (size_t t = 0; t < run.report.tiers.size(); ++t) {
-    ladder.push_back({.name = DefaultTierName(static_cast<Tier>(t)), .size = ""});
-  }
-  return ladder;
-}
-
-// --- For people ---
-
-void PrintTrace(const ReplayReport& trace) {
-  absl::PrintF("requests  %s, %s skipped for their size\n", FormatCount(trace.requests),
-               FormatCount(trace.skipped_requests));
-  absl::PrintF("blocks    %s of %d tokens requested\n", FormatCount(trace.blocks_requested),
-               trace.tokens_per_block);
-}
-
-void PrintTable(const std::vector<Run>& runs, const ReplayCommandOptions& options) {
-  const ReplayReport& trace = runs.front().report;
-  PrintTrace(trace);
-  absl::PrintF("primary   %s blocks%s\n\n", FormatCount(trace.tiers.front().capacity_blocks),
-               options.blocks == 0 ? " (unlimited)" : "");
-  absl::PrintF("%-8s  %12s  %9s  %9s  %11s  %11s  %11s  %12s\n", "POLICY", "HOST BLOCKS",
-               "HIT RATE", "IN HOST", "EVICTED", "OFFLOADED", "ONBOARDED", "OPERATIONS/S");
-  for (const Run& run : runs) {
-    const ReplayReport& report = run.report;
-    absl::PrintF("%-8s  %12s  %9s  %9s  %11s  %11s  %11s  %12s\n", run.policy,
-                 FormatCount(run.host_blocks()), FormatShare(report.hit_rate()),
-                 FormatShare(report.lower_hit_rate()), FormatCount(report.evictions),
-                 FormatCount(report.offloads), FormatCount(report.onboards),
-                 FormatCount(static_cast<uint64_t>(report.operations_per_second())));
-  }
-}
-
-// The average bytes per second that copies write into a tier; 0 if the trace takes no time.
-double WriteRate(const ReplayedTier& tier, const ReplayReport& report, uint64_t block_bytes) {
-  const double seconds = absl::ToDoubleSeconds(report.trace_time);
-  return seconds > 0 ? static_cast<double>(tier.blocks_written * block_bytes) / seconds : 0;
-}
-
-void PrintTier(const LadderTier& tier, const ReplayedTier& figures, const ReplayReport& report,
-               uint64_t block_bytes) {
-  absl::PrintF("  %-12s  %-6s  %11s  %13s  %9s  %11s  %11s  %11s  %14s", tier.name,
-               std::string(MediumName(tier.medium)), FormatCount(figures.capacity_blocks),
-               FormatCount(figures.hit_tokens), FormatShare(report.hit_rate(figures)),
-               FormatCount(figures.blocks_written), FormatCount(figures.blocks_read),
-               FormatCount(figures.evictions), FormatCount(figures.free_evictions));
-  if (block_bytes > 0) {
-    absl::PrintF("  %13s  %13s", FormatBytes(figures.blocks_written * block_bytes),
-                 FormatBytes(figures.blocks_read * block_bytes));
-  }
-  absl::PrintF("\n");
-}
-
-void PrintLadder(const std::vector<Run>& runs, const ReplayCommandOptions& options,
-                 uint64_t block_bytes) {
-  const std::vector<LadderTier> ladder = options.ladder();
-  PrintTrace(runs.front().report);
-  if (block_bytes > 0) absl::PrintF("a block   %s\n", FormatBytes(block_bytes));
-  const LadderTier* disk = FindDisk(ladder);
-  if (disk != nullptr) {
-    absl::PrintF(
-        "disk      %s ran as a tier in memory: blocks move by the same rules, and no budget "
-        "limits the writes\n",
-        disk->name);
-  }
-  for (const Run& run : runs) {
-    const ReplayReport& report = run.report;
-    absl::PrintF("\n%s: %s hit, %s blocks evicted, %s operations per second\n", run.policy,
-                 FormatShare(report.hit_rate()), FormatCount(report.evictions),
-                 FormatCount(static_cast<uint64_t>(report.operations_per_second())));
-    absl::PrintF("  %-12s  %-6s  %11s  %13s  %9s  %11s  %11s  %11s  %14s%s\n", "TIER", "MEDIUM",
-                 "BLOCKS", "HIT TOKENS", "HIT RATE", "WRITTEN", "READ", "EVICTED", "FREE EVICTIONS",
-                 block_bytes > 0 ? "  BYTES WRITTEN     BYTES READ" : "");
-    for (size_t t = 0; t < ladder.size(); ++t) {
-      PrintTier(ladder[t], report.tiers[t], report, block_bytes);
-    }
-    if (disk == nullptr || block_bytes == 0) continue;
-    const ReplayedTier& figures = report.tiers[static_cast<size_t>(disk - ladder.data())];
-    absl::PrintF("  %s is written at %s/s on average, over the %s of the trace\n", disk->name,
-                 FormatDecimalBytes(WriteRate(figures, report, block_bytes)),
-                 FormatElapsed(report.trace_time));
-  }
-}
-
-// --- For programs ---
-
-Json TiersJson(const std::vector<LadderTier>& ladder, const ReplayReport& report,
-               uint64_t block_bytes) {
-  Json tiers = Json::array();
-  for (size_t t = 0; t < ladder.size(); ++t) {
-    const ReplayedTier& figures = report.tiers[t];
-    Json tier = {{"name", ladder[t].name},
-                 {"medium", std::string(MediumName(ladder[t].medium))},
-                 {"ran_as", "host"},
-                 {"capacity_blocks", figures.capacity_blocks},
-                 {"hit_tokens", figures.hit_tokens},
-                 {"hit_rate", report.hit_rate(figures)},
-                 {"blocks_written", figures.blocks_written},
-                 {"blocks_read", figures.blocks_read},
-                 {"evictions", figures.evictions},
-                 {"free_evictions", figures.free_evictions}};
-    if (block_bytes > 0) {
-      tier["capacity_bytes"] = figures.capacity_blocks * block_bytes;
-      tier["bytes_written"] = figures.blocks_written * block_bytes;
-      tier["bytes_read"] = figures.blocks_read * block_bytes;
-      tier["bytes_written_per_second"] = WriteRate(figures, report, block_bytes);
-    }
-    tiers.push_back(tier);
-  }
-  return tiers;
-}
-
-void PrintJson(const std::vector<Run>& runs, const ReplayCommandOptions& options,
-               uint64_t block_bytes) {
-  Json rows = Json::array();
-  for (const Run& run : runs) {
-    const ReplayReport& report = run.report;
-    Json row = {{"policy", run.policy},
-                {"blocks_hit", report.blocks_hit},
-                {"hit_rate", report.hit_rate()},
-                {"evictions", report.evictions},
-                {"offloads", report.offloads},
-                {"onboards", report.onboards},
-                {"tiers", TiersJson(LadderOf(options, run), report, block_bytes)},
-                {"operations", report.operations},
-                {"operations_per_second", report.operations_per_second()},
-                {"elapsed_seconds", absl::ToDoubleSeconds(report.elapsed)}};
-    if (options.tiers.empty()) {
-      row["host_blocks"] = run.host_blocks();
-      row["host_blocks_hit"] = report.lower_blocks_hit;
-      row["host_hit_rate"] = report.lower_hit_rate();
-    }
-    rows.push_back(row);
-  }
-  const ReplayReport& trace = runs.front().report;
-  Json json = {{"requests", trace.requests},
-               {"skipped_requests", trace.skipped_requests},
-               {"blocks_requested", trace.blocks_requested},
-               {"capacity_blocks", trace.tiers.front().capacity_blocks},
-               {"tokens_per_block", trace.tokens_per_block},
-               {"trace_seconds", absl::ToDoubleSeconds(trace.trace_time)}};
-  if (block_bytes > 0) json["block_bytes"] = block_bytes;
-  json["runs"] = rows;
-  std::cout << json.dump() << std::endl;
 }
 
 // Shows the current run and the progress of all runs.
@@ -264,65 +122,92 @@ class ReplayProgress {
       : bar_("requests", total, DetectTerminal(STDERR_FILENO), std::cerr, absl::Now()) {}
   ~ReplayProgress() { bar_.Clear(); }
 
-  void Show(const Run& run, const ReplayReport& so_far) {
+  void Show(const ReplayRun& run, const ReplayReport& so_far) {
     ++done_;
     const absl::Time now = absl::Now();
     if (!bar_.Due(now)) return;
     bar_.Update(
         done_,
-        absl::StrCat(run.policy, ", ", TiersText(run), "  hit rate ",
+        absl::StrCat(run.policy, ", ", run.TiersText(), "  hit rate ",
                      FormatShare(so_far.hit_rate()), "  evicted ", FormatCount(so_far.evictions)),
         now);
   }
 
  private:
-  // "100 + 300 blocks".
-  static std::string TiersText(const Run& run) {
-    if (run.tier_blocks.empty()) return "unlimited";
-    const auto count = [](std::string* out, uint32_t n) { out->append(FormatCount(n)); };
-    return absl::StrCat(absl::StrJoin(run.tier_blocks, " + ", count), " blocks");
-  }
-
   ProgressBar bar_;
   uint64_t done_ = 0;
 };
 
+absl::Status RunAll(const Trace& trace, ReplayResults& results) {
+  ReplayProgress progress(trace.requests.size() * results.runs.size());
+  for (ReplayRun& run : results.runs) {
+    const bool is_opt = run.policy == kOptPolicy;
+    const ReplayOptions options = {
+        .tier_blocks = run.tier_blocks,
+        .policy = is_opt ? "" : run.policy,
+        .on_request = [&](const ReplayReport& so_far) { progress.Show(run, so_far); },
+        .tokens_per_block = trace.tokens_per_block,
+        .service = results.service};
+    const auto report =
+        is_opt ? ReplayOptimal(trace.requests, options) : ReplayTrace(trace.requests, options);
+    if (!report.ok()) return report.status();
+    run.report = *report;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (file) return absl::OkStatus();
+  return MakeError(Reason::kInvalidArgument, absl::StrCat("cannot write ", path));
+}
+
+// A trace of other blocks than the reader took it for gives figures that mean nothing.
+void WarnOfLengths(const Trace& trace, const std::string& file) {
+  if (trace.odd_lengths * 10 <= trace.requests.size()) return;
+  absl::FPrintF(
+      stderr,
+      "pagodactl: %s:%d: input_length is not as long as hash_ids of %d tokens, as in %s of "
+      "%s; --tokens-per-block names the tokens of an id\n",
+      file, trace.first_odd_line, trace.tokens_per_block, FormatCount(trace.odd_lengths),
+      FormatCounted(trace.requests.size(), "request"));
+}
+
 absl::Status RunReplay(const GlobalOptions& globals, const ReplayCommandOptions& options) {
-  const auto trace = ReadTrace(options.file, {.limit = options.limit});
+  const auto trace = ReadTrace(options.file, options.read);
   if (!trace.ok()) return trace.status();
+  WarnOfLengths(*trace, options.file);
 
   const absl::StatusOr<TraceSizes> sizes = SizesOf(options, trace->tokens_per_block);
   if (!sizes.ok()) return sizes.status();
-
-  std::vector<Run> runs = RunsOf(options, *sizes);
-  {
-    ReplayProgress progress(trace->requests.size() * runs.size());
-    for (Run& run : runs) {
-      const auto report = ReplayTrace(
-          trace->requests,
-          {.tier_blocks = run.tier_blocks,
-           .policy = run.policy,
-           .on_request = [&](const ReplayReport& so_far) { progress.Show(run, so_far); },
-           .tokens_per_block = trace->tokens_per_block});
-      if (!report.ok()) return report.status();
-      run.report = *report;
+  ReplayResults results{.format = trace->format,
+                        .service = options.schedule(),
+                        .ladder = options.ladder(),
+                        .block_bytes = sizes->block_bytes,
+                        .runs = RunsOf(options, *sizes)};
+  if (const absl::Status status = RunAll(*trace, results); !status.ok()) return status;
+  if (!options.svg.empty()) {
+    if (const absl::Status status = WriteFile(options.svg, ReplaySvg(results)); !status.ok()) {
+      return status;
     }
   }
   if (globals.output == OutputFormat::kJson) {
-    PrintJson(runs, options, sizes->block_bytes);
-  } else if (options.tiers.empty()) {
-    PrintTable(runs, options);
+    std::cout << ReplayJson(results).dump() << std::endl;
   } else {
-    PrintLadder(runs, options, sizes->block_bytes);
+    std::cout << ReplayText(results) << std::flush;
   }
-  std::fflush(stdout);
   return absl::OkStatus();
 }
 
 // A host tier receives the blocks that leave the primary one.
 void RefuseHostBelowUnlimited(const ReplayCommandOptions& options) {
-  if (options.blocks > 0 || options.host_blocks.empty()) return;
-  throw CLI::ValidationError("--host-blocks", "no block leaves a primary tier of --blocks 0");
+  if (options.blocks.empty() || options.host_blocks.empty()) return;
+  for (const uint32_t blocks : options.capacities()) {
+    if (blocks > 0) continue;
+    throw CLI::ValidationError("--host-blocks", "no block leaves a primary tier of --blocks 0");
+  }
 }
 
 // Without a model, the bytes of a block are unknown.
@@ -334,16 +219,50 @@ void RefuseBytesWithoutModel(const ReplayCommandOptions& options) {
   }
 }
 
+// Clairvoyance knows the order of the requests, but not when they end.
+void RefuseOptElsewhere(const ReplayCommandOptions& options) {
+  if (std::find(options.policies.begin(), options.policies.end(), kOptPolicy) ==
+      options.policies.end()) {
+    return;
+  }
+  if (!options.one_by_one || !options.tiers.empty()) {
+    throw CLI::ValidationError("--policy", "opt needs --blocks and --one-by-one");
+  }
+}
+
+void AddTraceOptions(CLI::App& command, ReplayCommandOptions& options) {
+  command
+      .add_option("FILE", options.file, "A trace in Mooncake's or Qwen-Bailian's JSON Lines format")
+      ->required()
+      ->check(CLI::ExistingFile);
+  const std::map<std::string, TraceFormat> formats = {{"mooncake", TraceFormat::kMooncake},
+                                                      {"bailian", TraceFormat::kBailian}};
+  command
+      .add_option("--format", options.read.format,
+                  "The trace's format; without it, the first request decides")
+      ->transform(CLI::CheckedTransformer(formats))
+      ->option_text("mooncake|bailian");
+  command
+      .add_option("--tokens-per-block", options.read.tokens_per_block,
+                  "Tokens of each hash id; without it, 512 for mooncake and 16 for bailian")
+      ->check(CLI::Range(kMinTraceBlockTokens, kMaxTraceBlockTokens));
+  command.add_option("--limit", options.read.limit, "Replay only this many requests")
+      ->check(CLI::PositiveNumber);
+}
+
 void AddTierOptions(CLI::App& command, ReplayCommandOptions& options) {
   CLI::Option_group* tiers = command.add_option_group("tiers", "Exactly one of");
   tiers
       ->add_option("--tiers", options.tiers,
                    "NAME:MEDIUM:SIZE of each tier, nearest first, separated by commas. MEDIUM is "
-                   "gpu, host or disk; SIZE is blocks of 512 tokens, or bytes (80GiB) with a model")
+                   "gpu, host or disk; SIZE is blocks of the trace, or bytes (80GiB) with a model")
       ->check(CheckLadder);
   CLI::Option* const blocks =
-      tiers->add_option("--blocks", options.blocks,
-                        "Short form: the primary tier's blocks of 512 tokens; 0: unlimited");
+      tiers
+          ->add_option("--blocks", options.blocks,
+                       "Short form: the primary tier's blocks, separated by commas, or a range "
+                       "(1000:100000:x2); 0: unlimited")
+          ->check(CheckBlockCounts);
   tiers->require_option(1);
   command
       .add_option(
@@ -352,7 +271,64 @@ void AddTierOptions(CLI::App& command, ReplayCommandOptions& options) {
           "give one row each")
       ->delimiter(',')
       ->needs(blocks);
+  command
+      .add_option("--svg", options.svg,
+                  "Writes a picture of the hit rates by capacity to this FILE")
+      ->type_name("FILE")
+      ->needs(blocks);
 }
+
+void AddScheduleOptions(CLI::App& command, ReplayCommandOptions& options) {
+  std::vector<std::string> policies(EvictionPolicyNames().begin(), EvictionPolicyNames().end());
+  policies.emplace_back(kOptPolicy);
+  command
+      .add_option("--policy", options.policies,
+                  "The eviction policy; separate several with commas. opt is no policy but the "
+                  "bound of them all: it knows the future")
+      ->delimiter(',')
+      ->check(CLI::IsMember(policies))
+      ->capture_default_str();
+  CLI::Option* const one_by_one =
+      command.add_flag("--one-by-one", options.one_by_one,
+                       "Requests do not overlap: each ends before the next one. Replies are "
+                       "ignored");
+  command
+      .add_option("--prefill-tokens-per-second", options.service.prefill_tokens_per_second,
+                  "How fast a request computes the tokens of its prompt that are not cached")
+      ->check(CLI::PositiveNumber)
+      ->excludes(one_by_one)
+      ->capture_default_str();
+  command
+      .add_option("--decode-tokens-per-second", options.service.decode_tokens_per_second,
+                  "How fast a request generates its reply")
+      ->check(CLI::PositiveNumber)
+      ->excludes(one_by_one)
+      ->capture_default_str();
+}
+
+constexpr char kFooter[] =
+    R"(This command needs no daemon. A hit is a block of the longest cached prefix, in any tier. A request
+that does not fit the first tier is skipped; its blocks count as missed.
+Requests overlap: a request holds its blocks from its arrival until its reply ends, and its reply
+takes blocks too, which the next turn hits. A request without room waits until others end:
+  RUNNING         the most requests that ran at once
+  WAITED          requests that waited, and LONGEST WAIT how long
+With --tiers, each tier has its own figures:
+  WRITTEN, READ   blocks that copies moved into the tier and out of it
+  EVICTED         blocks that left the cache from this tier
+  FREE EVICTIONS  blocks that left the tier without a copy, because a lower tier already had their
+                  bytes
+A disk tier runs like a memory tier: blocks move by the same rules, its speed is not in the figures,
+and no budget limits its writes. A model gives the blocks their size in bytes; all its layers count
+as full attention.
+Examples:
+  pagodactl replay clients/pagodactl/testdata/chat.jsonl --blocks 0
+  pagodactl replay trace.jsonl --blocks 1000:100000:x2 --policy lru,mq --svg hit_rates.svg
+  pagodactl replay trace.jsonl --one-by-one --blocks 1000,10000 --policy lru,opt
+  pagodactl replay trace.jsonl --blocks 10000 --host-blocks 10000,40000 --policy lru,mq
+  pagodactl replay trace.jsonl --tiers hbm:gpu:1000,dram:host:9000,nvme:disk:40000
+  pagodactl replay trace.jsonl --preset qwen3-8b \
+      --tiers hbm:gpu:80GiB,dram:host:400GiB,nvme:disk:2TiB -o json)";
 
 }  // namespace
 
@@ -361,43 +337,15 @@ void AddReplayCommand(CLI::App& app, const GlobalOptions& globals, Action& chose
       app.add_subcommand("replay", "Replays a request trace against a cache in this process");
   // Owned by the parser's callback and by the action it makes.
   const auto options = std::make_shared<ReplayCommandOptions>();
-  command->add_option("FILE", options->file, "A trace in Mooncake's JSON Lines format")
-      ->required()
-      ->check(CLI::ExistingFile);
+  AddTraceOptions(*command, *options);
   AddTierOptions(*command, *options);
   AddModelOptions(*command, options->model, ModelNeed::kAtMostOne);
-  const auto& policies = EvictionPolicyNames();
-  command
-      ->add_option("--policy", options->policies,
-                   "The eviction policy; separate several with commas")
-      ->delimiter(',')
-      ->check(CLI::IsMember(std::vector<std::string>(policies.begin(), policies.end())))
-      ->capture_default_str();
-  command->add_option("--limit", options->limit, "Replay only this many requests")
-      ->check(CLI::PositiveNumber);
-  command->footer(
-      "This command needs no daemon. A hit is a block of the longest cached prefix, in any tier. "
-      "A\n"
-      "request as large as the first tier or larger is skipped; its blocks count as missed.\n"
-      "With --tiers, each tier has its own figures:\n"
-      "  WRITTEN, READ   blocks that copies moved into the tier and out of it\n"
-      "  EVICTED         blocks that left the cache from this tier\n"
-      "  FREE EVICTIONS  blocks that left the tier without a copy, because a lower tier already\n"
-      "                  had their bytes\n"
-      "A disk tier runs like a memory tier: blocks move by the same rules, its speed is not in "
-      "the\n"
-      "figures, and no budget limits its writes. A model gives the blocks their size in bytes; "
-      "all\n"
-      "its layers count as full attention.\n"
-      "Examples:\n"
-      "  pagodactl replay clients/pagodactl/testdata/chat.jsonl --blocks 0\n"
-      "  pagodactl replay trace.jsonl --blocks 10000 --host-blocks 10000,40000 --policy lru,mq\n"
-      "  pagodactl replay trace.jsonl --tiers hbm:gpu:1000,dram:host:9000,nvme:disk:40000\n"
-      "  pagodactl replay trace.jsonl --preset qwen3-8b \\\n"
-      "      --tiers hbm:gpu:80GiB,dram:host:400GiB,nvme:disk:2TiB -o json");
+  AddScheduleOptions(*command, *options);
+  command->footer(kFooter);
   command->callback([&globals, &chosen, options] {
     RefuseHostBelowUnlimited(*options);
     RefuseBytesWithoutModel(*options);
+    RefuseOptElsewhere(*options);
     chosen = [&globals, options] { return RunReplay(globals, *options); };
   });
 }

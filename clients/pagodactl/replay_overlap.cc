@@ -11,7 +11,7 @@
 namespace pagoda {
 namespace {
 
-using Index = size_t;  // Of a request.
+using RequestIndex = size_t;
 
 // The blocks that the running requests have, or are sure to take for their replies. A prompt's
 // block that several of them have counts once.
@@ -60,7 +60,7 @@ class Overlapping {
         runs_(requests.size()) {}
 
   void Run() {
-    for (Index i = 0; i < requests_.size(); ++i) {
+    for (RequestIndex i = 0; i < requests_.size(); ++i) {
       const absl::Time arrival = absl::UnixEpoch() + absl::Milliseconds(requests_[i].timestamp_ms);
       while (!events_.empty() && events_.top().time <= arrival) Happen();
       AdvanceTo(arrival);
@@ -74,7 +74,7 @@ class Overlapping {
   struct Event {
     absl::Time time;
     uint64_t order = 0;  // Of two events at one time, the first that was planned comes first.
-    Index request = 0;
+    RequestIndex request = 0;
 
     friend bool operator>(const Event& a, const Event& b) {
       return std::pair(a.time, a.order) > std::pair(b.time, b.order);
@@ -91,12 +91,12 @@ class Overlapping {
   };
 
   uint32_t tokens_per_block() const { return report_.tokens_per_block; }
-  uint32_t TotalBlocks(Index i) const {
+  uint32_t TotalBlocks(RequestIndex i) const {
     const uint64_t tokens = uint64_t{turns_[i].prompt_tokens} + turns_[i].output_tokens;
     return static_cast<uint32_t>((tokens + tokens_per_block() - 1) / tokens_per_block());
   }
   // With the block that has the end of the prompt.
-  uint32_t ReplyBlocks(Index i) const {
+  uint32_t ReplyBlocks(RequestIndex i) const {
     return TotalBlocks(i) - static_cast<uint32_t>(turns_[i].prompt_nodes.size());
   }
   uint32_t capacity() const { return report_.tiers.front().capacity_blocks; }
@@ -106,7 +106,7 @@ class Overlapping {
     report_.trace_time = now_ - absl::UnixEpoch();
   }
 
-  void Arrive(Index i) {
+  void Arrive(RequestIndex i) {
     ++report_.requests;
     report_.blocks_requested += requests_[i].hash_ids.size();
     // The core wants room for one token after a prompt.
@@ -128,7 +128,7 @@ class Overlapping {
   }
 
   // Returns whether there was room.
-  bool Start(Index i) {
+  bool Start(RequestIndex i) {
     const TraceTurn& turn = turns_[i];
     if (held_.blocks() + held_.Added(turn, ReplyBlocks(i)) > capacity()) return false;
     const auto full_blocks = static_cast<uint32_t>(turn.prompt_nodes.size());
@@ -156,7 +156,7 @@ class Overlapping {
     return true;
   }
 
-  void NoteStart(Index i) {
+  void NoteStart(RequestIndex i) {
     RunState& run = runs_[i];
     run.started = true;
     held_.Take(turns_[i], ReplyBlocks(i));
@@ -168,7 +168,7 @@ class Overlapping {
 
   // The tokens of the full blocks, and one more, because the last token of a prompt is never
   // matched. It is the first one of the next block.
-  absl::Span<const TokenId> PromptTokens(Index i) {
+  absl::Span<const TokenId> PromptTokens(RequestIndex i) {
     const TraceTurn& turn = turns_[i];
     tokens_.clear();
     for (size_t k = 0; k < turn.prompt_nodes.size(); ++k) {
@@ -180,7 +180,7 @@ class Overlapping {
   }
 
   // The next event of a running request is the end of a block, or its own end.
-  void PlanNext(Index i) {
+  void PlanNext(RequestIndex i) {
     const TraceTurn& turn = turns_[i];
     const uint64_t end_of_block = uint64_t{runs_[i].blocks_taken} * tokens_per_block();
     const uint64_t prompt_and_reply = uint64_t{turn.prompt_tokens} + turn.output_tokens;
@@ -196,14 +196,14 @@ class Overlapping {
     const Event event = events_.top();
     events_.pop();
     AdvanceTo(event.time);
-    const Index i = event.request;
+    const RequestIndex i = event.request;
     CacheFullBlock(i);
     if (runs_[i].blocks_taken == TotalBlocks(i) || !TakeBlock(i)) return End(i);
     PlanNext(i);
   }
 
   // The latest block of the reply is complete, unless it is the last one.
-  void CacheFullBlock(Index i) {
+  void CacheFullBlock(RequestIndex i) {
     const TraceTurn& turn = turns_[i];
     RunState& run = runs_[i];
     const auto full = static_cast<uint32_t>(turn.prompt_nodes.size());
@@ -223,7 +223,7 @@ class Overlapping {
   }
 
   // Returns whether the reply got its next block.
-  bool TakeBlock(Index i) {
+  bool TakeBlock(RequestIndex i) {
     if (!core_.Reserve(SequenceId(i + 1), tokens_per_block(), now_).ok()) {
       ++figures_.cut_replies;
       return false;
@@ -232,7 +232,7 @@ class Overlapping {
     return true;
   }
 
-  void End(Index i) {
+  void End(RequestIndex i) {
     core_.Free(SequenceId(i + 1), now_);
     held_.GiveBack(turns_[i], ReplyBlocks(i));
     --running_;
@@ -251,7 +251,7 @@ class Overlapping {
   std::vector<RunState> runs_;  // By request.
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   uint64_t planned_ = 0;
-  std::deque<Index> waiting_;
+  std::deque<RequestIndex> waiting_;
   HeldBlocks held_;
   uint32_t running_ = 0;
   std::vector<TokenId> tokens_;  // A member to reuse its memory.

@@ -13,13 +13,13 @@
 namespace pagoda {
 namespace {
 
-using Json = nlohmann::json;
+using JsonLine = nlohmann::json;
 
 constexpr size_t kMaxLineBytes = size_t{64} << 20;
 // About thirty thousand years. Larger times would not fit absl::Duration's arithmetic as integers.
 constexpr double kMaxMilliseconds = 1e15;
 
-absl::Status Invalid(const std::string& message) {
+absl::Status InvalidTrace(const std::string& message) {
   return MakeError(Reason::kInvalidArgument, message);
 }
 
@@ -32,69 +32,69 @@ absl::StatusOr<bool> ReadLine(std::istream& in, std::string& line) {
   if (bytes.sgetc() == kEnd) return false;
   for (int c = bytes.sbumpc(); c != '\n' && c != kEnd; c = bytes.sbumpc()) {
     if (line.size() == kMaxLineBytes) {
-      return Invalid(absl::StrCat("the line is longer than ", kMaxLineBytes >> 20, " MiB"));
+      return InvalidTrace(absl::StrCat("the line is longer than ", kMaxLineBytes >> 20, " MiB"));
     }
     line.push_back(static_cast<char>(c));
   }
   return true;
 }
 
-absl::StatusOr<int64_t> Milliseconds(const Json& object, TraceFormat format) {
+absl::StatusOr<int64_t> Milliseconds(const JsonLine& object, TraceFormat format) {
   const auto found = object.find("timestamp");
   if (found == object.end() || !found->is_number()) {
-    return Invalid("\"timestamp\" is missing or not a number");
+    return InvalidTrace("\"timestamp\" is missing or not a number");
   }
   const double value = found->get<double>() * (format == TraceFormat::kBailian ? 1000 : 1);
   if (!(std::abs(value) <= kMaxMilliseconds)) {
-    return Invalid(absl::StrCat("\"timestamp\" ", found->dump(), " is out of range"));
+    return InvalidTrace(absl::StrCat("\"timestamp\" ", found->dump(), " is out of range"));
   }
   // Mooncake's are whole numbers: a fraction is cut off.
   return static_cast<int64_t>(format == TraceFormat::kBailian ? std::round(value) : value);
 }
 
 // A number of tokens; nullopt if there is no such member.
-absl::StatusOr<std::optional<uint32_t>> Tokens(const Json& object, const char* name) {
+absl::StatusOr<std::optional<uint32_t>> Tokens(const JsonLine& object, const char* name) {
   const auto found = object.find(name);
   if (found == object.end()) return std::nullopt;
   if (!found->is_number_unsigned() || found->get<uint64_t>() > kMaxTraceRequestTokens) {
-    return Invalid(absl::StrCat("\"", name, "\" ", found->dump(), " is not an integer from 0 to ",
-                                kMaxTraceRequestTokens));
+    return InvalidTrace(absl::StrCat("\"", name, "\" ", found->dump(),
+                                     " is not an integer from 0 to ", kMaxTraceRequestTokens));
   }
   return found->get<uint32_t>();
 }
 
 // The id of a request or of its parent; nullopt if there is none.
-absl::StatusOr<std::optional<int64_t>> ChatId(const Json& object, const char* name) {
+absl::StatusOr<std::optional<int64_t>> ChatId(const JsonLine& object, const char* name) {
   const auto found = object.find(name);
   if (found == object.end()) return std::nullopt;
   if (!found->is_number_integer()) {
-    return Invalid(absl::StrCat("\"", name, "\" ", found->dump(), " is not an integer"));
+    return InvalidTrace(absl::StrCat("\"", name, "\" ", found->dump(), " is not an integer"));
   }
   const auto id = found->get<int64_t>();
   return id < 0 ? std::nullopt : std::optional(id);
 }
 
-absl::StatusOr<std::vector<uint64_t>> HashIds(const Json& object, uint32_t tokens_per_block) {
+absl::StatusOr<std::vector<uint64_t>> HashIds(const JsonLine& object, uint32_t tokens_per_block) {
   const auto hash_ids = object.find("hash_ids");
   if (hash_ids == object.end() || !hash_ids->is_array()) {
-    return Invalid("\"hash_ids\" is missing or not an array");
+    return InvalidTrace("\"hash_ids\" is missing or not an array");
   }
   if (hash_ids->size() > kMaxTraceRequestTokens / tokens_per_block) {
-    return Invalid(absl::StrCat(hash_ids->size(), " hash ids of ", tokens_per_block,
-                                " tokens are more than ", kMaxTraceRequestTokens, " tokens"));
+    return InvalidTrace(absl::StrCat(hash_ids->size(), " hash ids of ", tokens_per_block,
+                                     " tokens are more than ", kMaxTraceRequestTokens, " tokens"));
   }
   std::vector<uint64_t> ids;
   ids.reserve(hash_ids->size());
-  for (const Json& id : *hash_ids) {
+  for (const JsonLine& id : *hash_ids) {
     if (!id.is_number_unsigned()) {
-      return Invalid(absl::StrCat("hash id ", id.dump(), " is not an unsigned integer"));
+      return InvalidTrace(absl::StrCat("hash id ", id.dump(), " is not an unsigned integer"));
     }
     ids.push_back(id.get<uint64_t>());
   }
   return ids;
 }
 
-absl::StatusOr<TraceRequest> RequestOf(const Json& object, const Trace& trace) {
+absl::StatusOr<TraceRequest> RequestOf(const JsonLine& object, const Trace& trace) {
   TraceRequest request;
   const absl::StatusOr<int64_t> time = Milliseconds(object, trace.format);
   if (!time.ok()) return time.status();
@@ -111,7 +111,8 @@ absl::StatusOr<TraceRequest> RequestOf(const Json& object, const Trace& trace) {
   if (!output.ok()) return output.status();
   request.output_tokens = output->value_or(0);
   if (uint64_t{input->value_or(0)} + request.output_tokens > kMaxTraceRequestTokens) {
-    return Invalid(absl::StrCat("the request has more than ", kMaxTraceRequestTokens, " tokens"));
+    return InvalidTrace(
+        absl::StrCat("the request has more than ", kMaxTraceRequestTokens, " tokens"));
   }
 
   if (trace.format != TraceFormat::kBailian) return request;
@@ -132,7 +133,7 @@ bool IsOdd(const TraceRequest& request, uint32_t tokens_per_block) {
 }
 
 // Decides about the properties of the whole trace, by its first request.
-absl::Status Recognise(const Json& first, const TraceReadOptions& options, Trace& trace) {
+absl::Status Recognise(const JsonLine& first, const TraceReadOptions& options, Trace& trace) {
   const bool has_chats = first.contains("chat_id") || first.contains("parent_chat_id");
   trace.format =
       options.format.value_or(has_chats ? TraceFormat::kBailian : TraceFormat::kMooncake);
@@ -148,9 +149,9 @@ absl::Status Recognise(const Json& first, const TraceReadOptions& options, Trace
   if (!std::has_single_bit(trace.tokens_per_block) ||
       trace.tokens_per_block < kMinTraceBlockTokens ||
       trace.tokens_per_block > kMaxTraceBlockTokens) {
-    return Invalid(absl::StrCat(trace.tokens_per_block,
-                                " tokens per block are no power of two from ", kMinTraceBlockTokens,
-                                " to ", kMaxTraceBlockTokens));
+    return InvalidTrace(absl::StrCat(trace.tokens_per_block,
+                                     " tokens per block are no power of two from ",
+                                     kMinTraceBlockTokens, " to ", kMaxTraceBlockTokens));
   }
   return absl::OkStatus();
 }
@@ -177,8 +178,8 @@ class Parser {
 
  private:
   absl::Status Add(const std::string& line) {
-    const Json object = Json::parse(line, /*cb=*/nullptr, /*allow_exceptions=*/false);
-    if (!object.is_object()) return Invalid("not a JSON object");
+    const JsonLine object = JsonLine::parse(line, /*cb=*/nullptr, /*allow_exceptions=*/false);
+    if (!object.is_object()) return InvalidTrace("not a JSON object");
     if (trace.requests.empty()) {
       if (const absl::Status status = Recognise(object, options_, trace); !status.ok()) {
         return status;
@@ -207,12 +208,12 @@ absl::StatusOr<Trace> ParseTrace(std::istream& in, const std::string& name,
   Parser parser(options);
   const absl::Status status = parser.Read(in);
   if (status.ok()) return std::move(parser.trace);
-  return Invalid(absl::StrCat(name, ":", parser.line_number, ": ", status.message()));
+  return InvalidTrace(absl::StrCat(name, ":", parser.line_number, ": ", status.message()));
 }
 
 absl::StatusOr<Trace> ReadTrace(const std::string& path, const TraceReadOptions& options) {
   std::ifstream file(path);
-  if (!file) return Invalid(absl::StrCat("cannot read ", path));
+  if (!file) return InvalidTrace(absl::StrCat("cannot read ", path));
   return ParseTrace(file, path, options);
 }
 

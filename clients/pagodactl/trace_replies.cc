@@ -9,7 +9,7 @@
 namespace pagoda {
 namespace {
 
-using Index = size_t;  // Of a request.
+using RequestIndex = size_t;
 
 // Ids that the trace does not have: their upper half is one that no id of the trace has.
 class FreshIds {
@@ -39,10 +39,10 @@ class Finder {
       : requests_(requests), tokens_per_block_(tokens_per_block), fresh_(requests) {}
 
   std::vector<TraceTurn> Find() {
-    for (Index i = 0; i < requests_.size(); ++i) {
+    for (RequestIndex i = 0; i < requests_.size(); ++i) {
       turns_.push_back(Divide(requests_[i]));
       conversations_.push_back(i);
-      if (const std::optional<Index> before = TurnBefore(i)) Continue(*before, i);
+      if (const std::optional<RequestIndex> before = TurnBefore(i)) Continue(*before, i);
       Remember(i);
     }
     for (TraceTurn& turn : turns_) {
@@ -65,7 +65,7 @@ class Finder {
     return turn;
   }
 
-  std::optional<Index> TurnBefore(Index i) const {
+  std::optional<RequestIndex> TurnBefore(RequestIndex i) const {
     const TraceRequest& request = requests_[i];
     if (request.parent_chat_id.has_value()) {
       const auto parent = by_chat_id_.find(*request.parent_chat_id);
@@ -84,7 +84,7 @@ class Finder {
     return std::nullopt;
   }
 
-  bool IsNextTurn(Index before, Index after) const {
+  bool IsNextTurn(RequestIndex before, RequestIndex after) const {
     const TraceTurn& a = turns_[before];
     const TraceTurn& b = turns_[after];
     return !a.next.has_value() && a.prompt_nodes.size() <= b.prompt_nodes.size() &&
@@ -93,7 +93,7 @@ class Finder {
            b.prompt_tokens >= uint64_t{a.prompt_tokens} + a.output_tokens;
   }
 
-  void Continue(Index before, Index after) {
+  void Continue(RequestIndex before, RequestIndex after) {
     turns_[before].next = after;
     conversations_[after] = conversations_[before];
     if (const auto ends =
@@ -105,7 +105,7 @@ class Finder {
   }
 
   // Later requests can be the next turn of this one.
-  void Remember(Index i) {
+  void Remember(RequestIndex i) {
     if (requests_[i].chat_id.has_value()) {
       by_chat_id_[*requests_[i].chat_id] = i;
       return;
@@ -116,12 +116,12 @@ class Finder {
       owners_[*node] = conversations_[i];
     }
     if (path.empty() || owners_[path.back()] != conversations_[i]) return;
-    std::vector<Index>& ends = open_[path.back()];
+    std::vector<RequestIndex>& ends = open_[path.back()];
     if (ends.size() == kMostOpen) ends.erase(ends.begin());
     ends.push_back(i);
   }
 
-  static constexpr Index kNobody = ~Index{0};
+  static constexpr RequestIndex kNobody = ~RequestIndex{0};
   // Attempts from one prefix that are remembered, so that many equal prompts stay cheap.
   static constexpr size_t kMostOpen = 16;
 
@@ -130,11 +130,11 @@ class Finder {
   PrefixNodes nodes_;
   FreshIds fresh_;
   std::vector<TraceTurn> turns_;
-  std::vector<Index> conversations_;  // By request: the first turn.
-  std::vector<Index> owners_;         // By node: the conversation that had it first.
+  std::vector<RequestIndex> conversations_;  // By request: the first turn.
+  std::vector<RequestIndex> owners_;         // By node: the conversation that had it first.
   // By the node of the last full block: requests without a next turn.
-  absl::flat_hash_map<uint32_t, std::vector<Index>> open_;
-  absl::flat_hash_map<int64_t, Index> by_chat_id_;
+  absl::flat_hash_map<uint32_t, std::vector<RequestIndex>> open_;
+  absl::flat_hash_map<int64_t, RequestIndex> by_chat_id_;
 };
 
 }  // namespace

@@ -186,8 +186,8 @@ TEST(PagodactlTest, ReplayPrintsItsFiguresAsJson) {
 }
 
 TEST(PagodactlTest, ReplayShowsHostTiersBesideNone) {
-  const Outcome outcome = RunProgram("replay " CHAT_TRACE
-                                     " --blocks 100 --host-blocks 100,300 --policy lru,mq -o json");
+  const std::string replay = "replay " CHAT_TRACE " --one-by-one --blocks 100 --host-blocks ";
+  const Outcome outcome = RunProgram(replay + "100,300 --policy lru,mq -o json");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const Json runs = Json::parse(outcome.out)["runs"];
   ASSERT_THAT(runs, SizeIs(6));
@@ -206,7 +206,7 @@ TEST(PagodactlTest, ReplayShowsHostTiersBesideNone) {
     EXPECT_EQ(large["onboards"], large["host_blocks_hit"]);
   }
 
-  const Outcome table = RunProgram("replay " CHAT_TRACE " --blocks 100 --host-blocks 100");
+  const Outcome table = RunProgram(replay + "100");
   ASSERT_EQ(table.exit_code, 0) << table.err;
   const std::vector<std::string> lines = Lines(table.out);
   ASSERT_THAT(lines, SizeIs(6));
