@@ -159,13 +159,11 @@ class DeviceBackend : public Backend {
   void RunOperations(absl::Span<const kernels::KvLayer> pools,
                      const std::function<void()>& operations) override {
     if (!status_.ok() || !replayable_) return operations();
-    in_graph_ = true;
     const absl::Status ran = graphs_.Run(step_.shape(), pools, [&] {
       status_ = absl::OkStatus();
       operations();
       return status_;
     });
-    in_graph_ = false;
     status_ = ran;
   }
 
@@ -501,10 +499,10 @@ class DeviceBackend : public Backend {
     return converted;
   }
 
-  // Not with values of this step that its launches have in their arguments.
+  // A graph would keep the values that an operation takes from the host.
   absl::Status OutsideGraph() const {
-    if (!in_graph_) return absl::OkStatus();
-    return absl::InternalError("an operation of a replayed step takes values of the host");
+    if (!graphs_.capturing()) return absl::OkStatus();
+    return absl::InternalError("it takes values of the host, which a graph would keep");
   }
 
   absl::Status WaitForAll() {
@@ -542,7 +540,6 @@ class DeviceBackend : public Backend {
   // Of the current step.
   const ModelInput* input_ = nullptr;
   bool replayable_ = false;  // Its arrays have the rounded sizes of a step that can be replayed.
-  bool in_graph_ = false;    // Its operations could be captured just now.
   absl::Status status_;
 };
 

@@ -81,11 +81,13 @@ void StepGraphs::DropAll() {
 
 absl::Status StepGraphs::CaptureAndRun(Kept& kept, const std::function<absl::Status()>& launch) {
   kernels::cuda::LaunchRecord launches;
+  capturing_ = true;
   absl::StatusOr<std::unique_ptr<DeviceGraph>> captured = device_.Capture([&] {
     if (choice_ != GpuGraphs::kCheck) return launch();
     const kernels::cuda::ScopedLaunchRecord record(&launches);
     return launch();
   });
+  capturing_ = false;
   // A buffer grew all the same. The graph, and all others, can have its old address.
   if (device_.memory_changes() != memory_changes_) {
     DropAll();

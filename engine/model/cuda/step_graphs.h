@@ -45,10 +45,12 @@ class StepGraphs {
 
   // Whether graphs are used.
   bool on() const { return on_; }
+  // Whether `launch` of Run is being captured.
+  bool capturing() const { return capturing_; }
 
   // Runs a step in the stream's order. `shape` determines, with the pools and the memory, each
-  // launch of the step and its arguments. `launch` puts these launches into the stream; it waits
-  // for nothing, and is called at most twice. The first step of a shape runs without a graph, so
+  // launch of the step and its arguments. `launch` puts these launches into the stream; while it is
+  // captured, it fails if it would wait or take values of the host. It is called at most twice. The first step of a shape runs without a graph, so
   // that its buffers grow and its code is loaded; the next one is captured. Errors: those of
   // `launch`.
   absl::Status Run(const std::vector<uint64_t>& shape, absl::Span<const kernels::KvLayer> pools,
@@ -74,6 +76,7 @@ class StepGraphs {
   ComputeDevice& device_;
   const GpuGraphs choice_;
   bool on_;
+  bool capturing_ = false;
   std::list<Kept> kept_;  // The most recently used one first.
   std::vector<kernels::KvLayer> pools_;
   uint64_t memory_changes_ = 0;

@@ -33,10 +33,11 @@ TokenDraw DrawOfKind(uint32_t kind) {
 
 Played Play(Transformer& model, KvMemory* memory, const PlayOptions& options) {
   constexpr uint32_t kTokensPerBlock = 8;
+  constexpr uint32_t kNumSlots = 512;
   std::mt19937 random(options.seed);
   ModelRunner runner(model, {.kv_type = options.kv_type,
                              .tokens_per_block = kTokensPerBlock,
-                             .num_slots = options.most_sequences * options.steps,
+                             .num_slots = kNumSlots,
                              .seed = options.seed,
                              .memory = memory});
   const uint64_t vocab = model.config().vocab_size;
@@ -55,7 +56,8 @@ Played Play(Transformer& model, KvMemory* memory, const PlayOptions& options) {
       added.sequence = runner.AddSequence(
           /*limit=*/random() % 2 == 0 ? 1 : 1'000'000,
           adapter >= options.num_adapters ? kNoAdapter : AdapterIndex(adapter));
-      added.next.resize(1 + random() % 14);
+      // Some contexts are so long that attention is cut.
+      added.next.resize(random() % 4 == 0 ? 70 + random() % 80 : 1 + random() % 14);
       for (TokenId& token : added.next) token = static_cast<TokenId>(random() % vocab);
       added.draw = DrawOfKind(static_cast<uint32_t>(random()));
     }

@@ -15,7 +15,7 @@ namespace pagoda {
 struct PlayOptions {
   kernels::ElementType kv_type = kernels::ElementType::kFloat32;
   uint32_t steps = 0;
-  uint32_t most_sequences = 6;
+  uint32_t most_sequences = 7;
   uint32_t num_adapters = 0;  // Some sequences have one of these.
   uint32_t seed = 1;
 };

@@ -56,7 +56,7 @@ class StepGraphsTest : public testing::TestWithParam<GraphedModel> {
                                  .steps = !IsEmulated()                 ? 400u
                                           : GetParam().adapters.empty() ? 40u
                                                                         : 100u,
-                                 .most_sequences = GetParam().adapters.empty() ? 6u : 3u,
+                                 .most_sequences = GetParam().adapters.empty() ? 7u : 3u,
                                  .num_adapters = static_cast<uint32_t>(GetParam().adapters.size())};
     Played played = Play(*model, memory.get(), options);
     *counts = model->backend().graph_counts();
