@@ -61,7 +61,7 @@ void GroupCommands(CLI::App& app) {
       {"Prefixes", {"pin", "unpin", "offload", "prefetch", "fetch", "invalidate", "retain"}},
       {"Clients and the daemon", {"end-session", "quarantine", "drain", "sink"}},
       {"Try and measure", {"generate", "chat", "workload", "bench"}},
-      {"Without a daemon", {"replay", "plan", "completion"}}};
+      {"Without a daemon", {"replay", "trace", "plan", "completion"}}};
   for (const auto& [heading, names] : groups) {
     for (const char* name : names) app.get_subcommand(name)->group(heading);
   }
@@ -147,6 +147,7 @@ void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
   AddWorkloadCommand(app, globals, chosen);
   AddBenchCommand(app, globals, chosen);
   AddReplayCommand(app, globals, chosen);
+  AddTraceCommand(app, globals, chosen);
   AddPlanCommand(app, globals, chosen);
   AddCompletionCommand(app, globals, chosen);
   GroupCommands(app);

@@ -65,6 +65,8 @@ void AddPlanCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen)
 void AddPrefixCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddFetchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddReplayCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+// trace generate.
+void AddTraceCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddTopCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 // sessions, sequences and tenants.
 void AddListCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen);

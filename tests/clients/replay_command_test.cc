@@ -1,4 +1,4 @@
-// The options of replay: runs the program.
+// The options of replay and trace: runs the program.
 #include <fstream>
 #include <string>
 
@@ -88,6 +88,30 @@ TEST(ReplayCommandTest, DrawsAPicture) {
       RunProgram("replay " CHAT_TRACE " --blocks 50 --svg /nonexistent/hits.svg");
   EXPECT_EQ(failed.exit_code, 1);
   EXPECT_THAT(failed.err, HasSubstr("cannot write /nonexistent/hits.svg"));
+}
+
+TEST(TraceCommandTest, WhatItWritesCanBeReplayed) {
+  const TempDirectory directory;
+  const std::string path = directory.File("agents.jsonl");
+  const std::string command = "trace generate --kind agents --requests 50 --tokens-per-block 256 ";
+  const Outcome written = RunProgram(command + path);
+  EXPECT_EQ(written.exit_code, 0) << written.err;
+  EXPECT_EQ(written.out, "");
+  EXPECT_EQ(RunProgram(command).out, ReadFile(path));
+  EXPECT_NE(RunProgram(command + "--seed 2").out, ReadFile(path));
+  const auto json = ReplayToJson(path + " --blocks 0");
+  EXPECT_EQ(json["requests"], 50);
+  EXPECT_EQ(json["tokens_per_block"], 256);
+}
+
+TEST(TraceCommandTest, BadUsageIsRefused) {
+  for (const char* bad : {"trace", "trace generate --kind x", "trace generate --requests 0",
+                          "trace generate --hours 0", "trace generate --tokens-per-block 48"}) {
+    EXPECT_EQ(RunProgram(bad).exit_code, 2) << bad;
+  }
+  const Outcome failed = RunProgram("trace generate --requests 5 /nonexistent/trace.jsonl");
+  EXPECT_EQ(failed.exit_code, 1);
+  EXPECT_THAT(failed.err, HasSubstr("cannot write /nonexistent/trace.jsonl"));
 }
 
 }  // namespace
