@@ -67,6 +67,12 @@ void AdapterBackend::Multiply(const LinearWeights& weights, const RowsView& inpu
   }
 }
 
+bool AdapterBackend::CanFuse(const FusedProduct& product) const {
+  const bool has_adapters =
+      std::any_of(rows_.begin(), rows_.end(), [](const auto& rows) { return !rows.empty(); });
+  return !has_adapters && inner().CanFuse(product);
+}
+
 void AdapterBackend::AddChange(const AdapterWeights::Change& change,
                                absl::Span<const uint32_t> rows, const RowsView& input,
                                const RowsView& output) {

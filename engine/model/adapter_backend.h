@@ -24,7 +24,7 @@ namespace pagoda {
 // 1. The parts of a row's change are computed from this row alone and added in the order of the
 // matrix's outputs. So the other rows of a step do not change a row's result, beyond what the inner
 // backend's products do.
-// 2. Only Multiply meets matrices that adapters change.
+// 2. Only Multiply meets matrices that adapters change: a step with adapters fuses no products.
 class AdapterBackend final : public ForwardingBackend {
  public:
   // `adapters` were loaded into `inner`. ModelInput::adapters are places in this list.
@@ -34,6 +34,7 @@ class AdapterBackend final : public ForwardingBackend {
   void BeginStep(const ModelInput& input, const ModelConfig& config) override;
   void Multiply(const LinearWeights& weights, const RowsView& input,
                 const RowsView& output) override;
+  bool CanFuse(const FusedProduct& product) const override;
   absl::StatusOr<absl::Span<const float>> EndStep(float soft_cap, const RowsView& logits) override;
   absl::StatusOr<ModelOutput> EndStepWithDraws(float soft_cap, const RowsView& logits) override;
 

@@ -24,13 +24,24 @@ absl::Status GroupedAttention::Resize(Backend& backend, const ModelConfig& confi
   return status;
 }
 
+FusedProduct GroupedAttention::FirstProduct(const ModelConfig& config, const LayerConfig& layer,
+                                            const ModelWeights::Attention& weights,
+                                            const LayerInput& input) const {
+  const uint64_t heads = uint64_t{config.num_heads} + 2 * uint64_t{layer.num_kv_heads};
+  return {.weights = weights.query_key_value.get(),
+          .norm = input.norm,
+          .input = input.rows,
+          .output = qkv_.view().Columns(0, heads * config.head_dim)};
+}
+
 RowsView GroupedAttention::Run(Backend& backend, const ModelConfig& config,
                                const LayerConfig& layer, const ModelWeights::Attention& weights,
-                               AttentionShape shape, const RowsView& input,
+                               AttentionShape shape, const LayerInput& input,
                                const kernels::KvLayer& kv, ElementType output) {
   const uint64_t queries_size = uint64_t{config.num_heads} * config.head_dim;
   const uint64_t keys_size = uint64_t{layer.num_kv_heads} * config.head_dim;
-  const RowsView qkv = qkv_.view().Columns(0, queries_size + 2 * keys_size);
+  const FusedProduct first = FirstProduct(config, layer, weights, input);
+  const RowsView& qkv = first.output;
   const RotationShape rotation = {.rotary = layer.rotary, .head_dim = config.head_dim};
   const LayerHeads heads = {.queries = qkv.Columns(0, queries_size),
                             .keys = qkv.Columns(queries_size, keys_size),
@@ -43,7 +54,11 @@ RowsView GroupedAttention::Run(Backend& backend, const ModelConfig& config,
   const ElementType type = backend.QueryType(kv);
   const RowsView queries =
       type == ElementType::kFloat32 ? heads.queries : attended_.view().As(type);
-  backend.Multiply(*weights.query_key_value, input, qkv);
+  if (input.needs_norm()) {
+    backend.MultiplyFused(first);
+  } else {
+    backend.Multiply(*weights.query_key_value, input.rows, qkv);
+  }
   backend.PlaceHeads(heads, kv, queries);
   shape.sinks = weights.sinks.get();
   const RowsView attended = attended_.view().As(output);

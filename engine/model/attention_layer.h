@@ -9,6 +9,7 @@
 #include "engine/checkpoint/model_config.h"
 #include "engine/model/backend.h"
 #include "engine/model/growing_rows.h"
+#include "engine/model/layer_input.h"
 #include "engine/model/weights.h"
 #include "kernels/types.h"
 
@@ -21,12 +22,17 @@ class GroupedAttention {
   // For steps of `tokens` rows. Errors: those of Backend::Allocate.
   absl::Status Resize(Backend& backend, const ModelConfig& config, uint64_t tokens);
 
+  // The product for queries, keys and values. Run computes it with the input's norm if the input
+  // still needs that. REQUIRES of Run: the backend then fuses this product.
+  FusedProduct FirstProduct(const ModelConfig& config, const LayerConfig& layer,
+                            const ModelWeights::Attention& weights, const LayerInput& input) const;
+
   // Writes K and V of the rows into the cache, and attends. Returns [N][num_heads * head_dim] of
   // the type `output`, valid until the next call. `shape` has the window, and the slopes if the
   // model has any.
   RowsView Run(Backend& backend, const ModelConfig& config, const LayerConfig& layer,
-               const ModelWeights::Attention& weights, AttentionShape shape, const RowsView& input,
-               const kernels::KvLayer& kv, kernels::ElementType output);
+               const ModelWeights::Attention& weights, AttentionShape shape,
+               const LayerInput& input, const kernels::KvLayer& kv, kernels::ElementType output);
 
  private:
   GrowingRows qkv_;       // [N][Q + K + K]; a layer with fewer KV heads uses the first columns.

@@ -11,10 +11,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/check.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/gpu_graphs.h"
 #include "engine/model/model_input.h"
+#include "engine/model/product_end.h"
 #include "engine/model/rows_view.h"
 #include "kernels/types.h"
 
@@ -92,6 +94,16 @@ struct GateShape {
   float limit = 0.0f;
 };
 
+// A product with the operations before and behind it.
+struct FusedProduct {
+  const LinearWeights* weights = nullptr;
+  NormShape norm;  // Of the input's rows; without weights: none.
+  RowsView input;  // Of fp32; without a norm also of FactorType(*weights).
+  ProductEnd end = ProductEnd::kStore;
+  GateShape gate;   // Of kGate and kActivate.
+  RowsView output;  // Of fp32; with kGate and kActivate of any type. Overlaps nothing else.
+};
+
 // Thread-compatible. A step is BeginStep, operations, EndStep. Operations run in the order of the
 // calls, possibly later; EndStep waits for them. They return nothing, so that the graph is easy to
 // read. After the first failure all further operations do nothing, and EndStep reports the failure.
@@ -161,6 +173,13 @@ class Backend {
   // Many products, whose outputs do not overlap. The backend can compute them side by side.
   virtual void MultiplyEach(absl::Span<const ProductOfRows> products) {
     for (const ProductOfRows& p : products) Multiply(*p.weights, p.input, p.output);
+  }
+  // Whether MultiplyFused takes the product. The answer depends on the product's numbers in no way,
+  // and is the same in the whole step.
+  virtual bool CanFuse(const FusedProduct&) const { return false; }
+  // The product with all that belongs to it. REQUIRES: CanFuse.
+  virtual void MultiplyFused(const FusedProduct&) {
+    PAGODA_CHECK(false, "this backend fuses no products");
   }
   // Divides each row by the root of its mean square (plus eps) and multiplies it by the weights.
   // `output` can be `input` if it is fp32.

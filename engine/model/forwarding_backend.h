@@ -58,6 +58,8 @@ class ForwardingBackend : public Backend {
                 const RowsView& output) override {
     inner_->Multiply(weights, input, output);
   }
+  bool CanFuse(const FusedProduct& product) const override { return inner_->CanFuse(product); }
+  void MultiplyFused(const FusedProduct& product) override { inner_->MultiplyFused(product); }
   void RmsNorm(const VectorWeights& weights, float eps, const RowsView& input,
                const RowsView& output) override {
     inner_->RmsNorm(weights, eps, input, output);

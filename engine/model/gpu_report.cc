@@ -44,6 +44,12 @@ bool Runs(const GpuSelfTestReport& report, const std::string& part) {
   });
 }
 
+bool RunsBy(const GpuSelfTestReport& report, const std::string& part, const std::string& family) {
+  return std::any_of(report.results.begin(), report.results.end(), [&](const auto& result) {
+    return result.part == part && result.family == family && result.outcome == GpuOutcome::kRuns;
+  });
+}
+
 }  // namespace
 
 const char* GpuOutcomeName(GpuOutcome outcome) {
@@ -103,7 +109,8 @@ AttentionChoice GpuSelfTestReport::attention() const {
 FusedChoice GpuSelfTestReport::fused() const {
   return {.rows = Runs(*this, kFusedRows),
           .heads = Runs(*this, kFusedHeads),
-          .draws = Runs(*this, kTokenDraws)};
+          .draws = Runs(*this, kTokenDraws),
+          .products = RunsBy(*this, kFusedProducts, kFamilySm80)};
 }
 
 bool GpuSelfTestReport::graphs() const { return Runs(*this, kStepGraphs); }

@@ -57,11 +57,14 @@ struct FusedChoice {
   bool rows = true;   // Additions, norms and gates, which then leave rows of 16 bits.
   bool heads = true;  // Norms and rotations of heads with the cache write.
   bool draws = true;  // The choice of tokens, so that their logits do not go to the host.
+  // Products of few rows with the norm before them, and the addition or gate behind them.
+  bool products = true;
   friend bool operator==(const FusedChoice&, const FusedChoice&) = default;
 };
 inline constexpr const char* kFusedRows = "fused_rows";
 inline constexpr const char* kFusedHeads = "fused_heads";
 inline constexpr const char* kTokenDraws = "token_draws";
+inline constexpr const char* kFusedProducts = "fused_products";
 // Captured launches, which a backend replays.
 inline constexpr const char* kStepGraphs = "step_graphs";
 
@@ -72,6 +75,8 @@ inline constexpr const char* kAttentionPrefill = "attention_prefill";
 inline constexpr const char* kFamilySm80 = "sm80";
 inline constexpr const char* kFamilyHopper = "hopper";
 inline constexpr const char* kFamilyGeneric = "generic";
+// Of products: the library, and the separate kernels beside it.
+inline constexpr const char* kFamilyCublasLt = "cublaslt";
 
 // A plain value.
 struct GpuSelfTestReport {

@@ -21,19 +21,36 @@ absl::Status MlpLayer::Resize(Backend& backend, const ModelConfig& config, uint6
   return status;
 }
 
-void MlpLayer::Run(Backend& backend, const ModelConfig& config, const ModelWeights::Mlp& weights,
-                   const RowsView& input, const RowsView& output) {
-  const RowsView gate_up = gate_up_.view().Columns(0, weights.gate_up->outputs());
-  backend.Multiply(*weights.gate_up, input, gate_up);
-  if (!config.gated_mlp) {
-    backend.Activate(config.activation, gate_up);
-    backend.Multiply(*weights.down, gate_up, output);
-    return;
+FusedProduct MlpLayer::FirstProduct(const Backend& backend, const ModelConfig& config,
+                                    const ModelWeights::Mlp& weights,
+                                    const LayerInput& input) const {
+  const uint64_t outputs = weights.gate_up->outputs();
+  const kernels::ElementType type = backend.FactorType(*weights.down);
+  return {.weights = weights.gate_up.get(),
+          .norm = input.norm,
+          .input = input.rows,
+          .end = config.gated_mlp ? ProductEnd::kGate : ProductEnd::kActivate,
+          .gate = GateOf(config),
+          .output = config.gated_mlp ? gated_.view().As(type).Columns(0, outputs / 2)
+                                     : gate_up_.view().As(type).Columns(0, outputs)};
+}
+
+Addition MlpLayer::Run(Backend& backend, const ModelConfig& config,
+                       const ModelWeights::Mlp& weights, const LayerInput& input,
+                       const Residual& residual) {
+  const FusedProduct first = FirstProduct(backend, config, weights, input);
+  if (backend.CanFuse(first)) {
+    backend.MultiplyFused(first);
+    return MultiplyInto(backend, *weights.down, first.output, residual);
   }
-  const RowsView gated =
-      gated_.view().As(backend.FactorType(*weights.down)).Columns(0, gate_up.cols / 2);
-  backend.Gate(GateOf(config), gate_up, gated);
-  backend.Multiply(*weights.down, gated, output);
+  const RowsView gate_up = gate_up_.view().Columns(0, weights.gate_up->outputs());
+  backend.Multiply(*weights.gate_up, input.rows, gate_up);
+  if (config.gated_mlp) {
+    backend.Gate(GateOf(config), gate_up, first.output);
+    return MultiplyInto(backend, *weights.down, first.output, residual);
+  }
+  backend.Activate(config.activation, gate_up);
+  return MultiplyInto(backend, *weights.down, gate_up, residual);
 }
 
 absl::Status ExpertsLayer::Resize(Backend& backend, const ModelConfig& config, uint64_t tokens) {
@@ -55,7 +72,7 @@ void ExpertsLayer::Run(Backend& backend, const ModelConfig& config,
                        const RowsView& output) {
   backend.Multiply(*weights.router, input, scores_.view());
   if (weights.shared.has_value()) {
-    shared_.Run(backend, config, *weights.shared, input, output);
+    shared_.Run(backend, config, *weights.shared, {.rows = input}, {.addition = output});
   } else {
     backend.Clear(output);
   }

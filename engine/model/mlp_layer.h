@@ -9,6 +9,7 @@
 #include "engine/checkpoint/model_config.h"
 #include "engine/model/backend.h"
 #include "engine/model/growing_rows.h"
+#include "engine/model/layer_input.h"
 #include "engine/model/weights.h"
 
 namespace pagoda {
@@ -21,8 +22,13 @@ class MlpLayer {
   absl::Status Resize(Backend& backend, const ModelConfig& config, uint64_t tokens,
                       uint64_t intermediate_size);
 
-  void Run(Backend& backend, const ModelConfig& config, const ModelWeights::Mlp& weights,
-           const RowsView& input, const RowsView& output);
+  // The product for gate and up, with the activation. Run computes it so if the backend fuses it,
+  // which it must if the input still needs its norm.
+  FusedProduct FirstProduct(const Backend& backend, const ModelConfig& config,
+                            const ModelWeights::Mlp& weights, const LayerInput& input) const;
+
+  Addition Run(Backend& backend, const ModelConfig& config, const ModelWeights::Mlp& weights,
+               const LayerInput& input, const Residual& residual);
 
  private:
   GrowingRows gate_up_;  // [N][I + I]; a smaller MLP uses the first columns.

@@ -176,62 +176,96 @@ void Transformer::Operate(const ModelInput& input, absl::Span<const kernels::KvL
   if (config_.embedding_norm) {
     backend_->NormRows(Shape(weights_.embedding_norm), a.hidden.view(), a.hidden.view());
   }
-  const RowsView first = AttentionInput(weights_.layers.front());
-  backend_->NormRows(Shape(weights_.layers.front().attention_norm), a.hidden.view(), first);
+  Before before;
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
-    const ModelWeights::Layer& layer = weights_.layers[i];
-    Attend(config_.layers[i], layer, kv[i]);
-    AddAndNorm(layer.attention_post_norm, layer.mlp_norm, MlpInput(layer));
-    ApplyMlp(layer);
-    if (i + 1 < weights_.layers.size()) {
-      const ModelWeights::Layer& next = weights_.layers[i + 1];
-      AddAndNorm(layer.mlp_post_norm, next.attention_norm, AttentionInput(next));
-    } else if (all_rows) {
-      AddAndNorm(layer.mlp_post_norm, weights_.final_norm, HeadInput(a.normed.view()));
-    } else {
-      const NormShape post = Shape(layer.mlp_post_norm);
-      backend_->AddNormed(config_.post_norms ? &post : nullptr, a.addition.view(), a.hidden.view());
-    }
+    const LayerConfig& layer = config_.layers[i];
+    const ModelWeights::Layer& weights = weights_.layers[i];
+    const LayerInput input_rows = AttentionInput(before, layer, weights);
+    before = {Attend(layer, weights, input_rows, kv[i]), &weights.attention_post_norm};
+    const LayerInput mlp_rows = MlpInput(before, weights);
+    before = {ApplyMlp(weights, mlp_rows), &weights.mlp_post_norm};
   }
-  ApplyHead(input, all_rows);
+  if (!all_rows) {
+    ApplyHeadToSome(input, before);
+    return;
+  }
+  const LayerInput rows = HeadInput(before);
+  if (rows.needs_norm()) {
+    backend_->MultiplyFused(HeadProduct(rows));
+  } else {
+    backend_->Multiply(*weights_.head, rows.rows, a.logits.view());
+  }
 }
 
 NormShape Transformer::Shape(const ModelWeights::Norm& norm) const {
   return {.weights = norm.weight.get(), .bias = norm.bias.get(), .eps = config_.rms_norm_eps};
 }
 
-// Adds `addition` to the residual stream, and norms that into `output`.
-void Transformer::AddAndNorm(const ModelWeights::Norm& post_norm, const ModelWeights::Norm& norm,
-                             const RowsView& output) {
-  Activations& a = *activations_;
-  const NormShape post = Shape(post_norm);
-  backend_->AddAndNorm(config_.post_norms ? &post : nullptr, a.addition.view(), a.hidden.view(),
-                       Shape(norm), output);
+Residual Transformer::residual() const {
+  return {.addition = activations_->addition.view(),
+          .sum = config_.post_norms ? nullptr : &activations_->hidden.view()};
 }
 
-RowsView Transformer::AttentionInput(const ModelWeights::Layer& layer) const {
-  if (!layer.latent.has_value()) return InputOf({layer.attention.query_key_value.get()});
-  const ModelWeights::LatentAttention& latent = *layer.latent;
-  const LinearWeights* queries =
-      latent.query_down == nullptr ? latent.query_up.get() : latent.query_down.get();
-  return InputOf({queries, latent.key_down.get()});
+LayerInput Transformer::Unnormed(const ModelWeights::Norm& norm) const {
+  return {.rows = activations_->hidden.view(), .norm = Shape(norm)};
 }
 
-RowsView Transformer::MlpInput(const ModelWeights::Layer& layer) const {
-  if (!layer.experts.has_value()) return InputOf({layer.mlp.gate_up.get()});
-  const ModelWeights::Experts& experts = *layer.experts;
-  const LinearWeights* first = experts.experts.front().gate_up.get();
-  return InputOf({experts.router.get(), first,
-                  experts.shared.has_value() ? experts.shared->gate_up.get() : first});
+LayerInput Transformer::NextInput(const Before& before, const ModelWeights::Norm& norm,
+                                  const FusedProduct& first, const RowsView& normed) {
+  const RowsView& hidden = activations_->hidden.view();
+  if (before.addition == Addition::kPending) {
+    const NormShape post = Shape(*before.post_norm);
+    backend_->AddAndNorm(config_.post_norms ? &post : nullptr, activations_->addition.view(),
+                         hidden, Shape(norm), normed);
+    return {.rows = normed, .norm = {}};
+  }
+  if (first.weights != nullptr && backend_->CanFuse(first)) return Unnormed(norm);
+  backend_->NormRows(Shape(norm), hidden, normed);
+  return {.rows = normed, .norm = {}};
 }
 
-RowsView Transformer::HeadInput(const RowsView& rows) const {
-  return rows.As(backend_->FactorType(*weights_.head));
+LayerInput Transformer::AttentionInput(const Before& before, const LayerConfig& layer,
+                                       const ModelWeights::Layer& weights) {
+  if (weights.latent.has_value()) {
+    const ModelWeights::LatentAttention& latent = *weights.latent;
+    const LinearWeights* queries =
+        latent.query_down == nullptr ? latent.query_up.get() : latent.query_down.get();
+    return NextInput(before, weights.attention_norm, {},
+                     NormedRows({queries, latent.key_down.get()}));
+  }
+  const FusedProduct first = activations_->attention.FirstProduct(config_, layer, weights.attention,
+                                                                  Unnormed(weights.attention_norm));
+  return NextInput(before, weights.attention_norm, first,
+                   NormedRows({weights.attention.query_key_value.get()}));
 }
 
-// The normed rows, in the type in which products with these matrices read them; fp32 if they
-// differ.
-RowsView Transformer::InputOf(std::initializer_list<const LinearWeights*> matrices) const {
+LayerInput Transformer::MlpInput(const Before& before, const ModelWeights::Layer& weights) {
+  if (weights.experts.has_value()) {
+    const ModelWeights::Experts& experts = *weights.experts;
+    const LinearWeights* some = experts.experts.front().gate_up.get();
+    const LinearWeights* shared = experts.shared.has_value() ? experts.shared->gate_up.get() : some;
+    return NextInput(before, weights.mlp_norm, {},
+                     NormedRows({experts.router.get(), some, shared}));
+  }
+  const FusedProduct first =
+      activations_->mlp.FirstProduct(*backend_, config_, weights.mlp, Unnormed(weights.mlp_norm));
+  return NextInput(before, weights.mlp_norm, first, NormedRows({weights.mlp.gate_up.get()}));
+}
+
+LayerInput Transformer::HeadInput(const Before& before) {
+  return NextInput(before, weights_.final_norm, HeadProduct(Unnormed(weights_.final_norm)),
+                   NormedRows({weights_.head.get()}));
+}
+
+FusedProduct Transformer::HeadProduct(const LayerInput& input) const {
+  return {.weights = weights_.head.get(),
+          .norm = input.norm,
+          .input = input.rows,
+          .output = activations_->logits.view()};
+}
+
+// In the type in which products with these matrices read them; fp32 if they differ.
+RowsView Transformer::NormedRows(std::initializer_list<const LinearWeights*> matrices) const {
   const kernels::ElementType type = backend_->FactorType(**matrices.begin());
   const bool same = std::all_of(matrices.begin(), matrices.end(), [&](const LinearWeights* matrix) {
     return backend_->FactorType(*matrix) == type;
@@ -239,8 +273,8 @@ RowsView Transformer::InputOf(std::initializer_list<const LinearWeights*> matric
   return activations_->normed.view().As(same ? type : kernels::ElementType::kFloat32);
 }
 
-void Transformer::Attend(const LayerConfig& layer, const ModelWeights::Layer& weights,
-                         const kernels::KvLayer& kv) {
+Addition Transformer::Attend(const LayerConfig& layer, const ModelWeights::Layer& weights,
+                             const LayerInput& input, const kernels::KvLayer& kv) {
   Activations& a = *activations_;
   const AttentionShape shape = {
       .window_index = static_cast<uint32_t>(
@@ -249,35 +283,34 @@ void Transformer::Attend(const LayerConfig& layer, const ModelWeights::Layer& we
       .scale = config_.query_scale,
       .soft_cap = config_.attention_soft_cap,
       .alibi_slopes = weights_.alibi_slopes.get()};
-  const RowsView input = AttentionInput(weights);
   const kernels::ElementType output = backend_->FactorType(*weights.attention_output);
   const RowsView attended =
       weights.latent.has_value()
-          ? a.latent.Run(*backend_, config_, layer, *weights.latent, shape, input, kv)
+          ? a.latent.Run(*backend_, config_, layer, *weights.latent, shape, input.rows, kv)
           : a.attention.Run(*backend_, config_, layer, weights.attention, shape, input, kv, output);
-  backend_->Multiply(*weights.attention_output, attended, a.addition.view());
+  return MultiplyInto(*backend_, *weights.attention_output, attended, residual());
 }
 
-void Transformer::ApplyMlp(const ModelWeights::Layer& weights) {
+Addition Transformer::ApplyMlp(const ModelWeights::Layer& weights, const LayerInput& input) {
   Activations& a = *activations_;
-  const RowsView input = MlpInput(weights);
-  if (weights.experts.has_value()) {
-    a.experts.Run(*backend_, config_, *weights.experts, input, a.addition.view());
-  } else {
-    a.mlp.Run(*backend_, config_, weights.mlp, input, a.addition.view());
+  if (!weights.experts.has_value()) {
+    return a.mlp.Run(*backend_, config_, weights.mlp, input, residual());
   }
+  a.experts.Run(*backend_, config_, *weights.experts, input.rows, a.addition.view());
+  return Addition::kPending;
 }
 
-// Rows without wanted logits end here. `normed`: the normed rows are all rows, in their order.
-void Transformer::ApplyHead(const ModelInput& input, bool normed) {
+// Rows without wanted logits end here.
+void Transformer::ApplyHeadToSome(const ModelInput& input, const Before& before) {
+  Activations& a = *activations_;
+  if (before.addition == Addition::kPending) {
+    const NormShape post = Shape(*before.post_norm);
+    backend_->AddNormed(config_.post_norms ? &post : nullptr, a.addition.view(), a.hidden.view());
+  }
   if (input.logit_rows.empty()) return;
-  Activations& a = *activations_;
-  RowsView rows = HeadInput(a.normed.view());
-  if (!normed) {
-    backend_->TakeRows(input.logit_rows, a.hidden.view(), a.last.view());
-    rows = HeadInput(a.normed.view().Rows(0, input.logit_rows.size()));
-    backend_->NormRows(Shape(weights_.final_norm), a.last.view(), rows);
-  }
+  const RowsView rows = NormedRows({weights_.head.get()}).Rows(0, input.logit_rows.size());
+  backend_->TakeRows(input.logit_rows, a.hidden.view(), a.last.view());
+  backend_->NormRows(Shape(weights_.final_norm), a.last.view(), rows);
   backend_->Multiply(*weights_.head, rows, a.logits.view());
 }
 

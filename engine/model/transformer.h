@@ -14,6 +14,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/model/backend.h"
+#include "engine/model/layer_input.h"
 #include "engine/model/model_input.h"
 #include "engine/model/rows_view.h"
 #include "engine/model/weights.h"
@@ -70,17 +71,28 @@ class Transformer {
   void Operate(const ModelInput& input, absl::Span<const kernels::KvLayer> kv, bool all_rows);
   RowsView Logits(const ModelInput& input) const;
   NormShape Shape(const ModelWeights::Norm& norm) const;
-  void AddAndNorm(const ModelWeights::Norm& post_norm, const ModelWeights::Norm& norm,
-                  const RowsView& output);
-  // The normed rows, as the next products read them.
-  RowsView AttentionInput(const ModelWeights::Layer& layer) const;
-  RowsView MlpInput(const ModelWeights::Layer& layer) const;
-  RowsView HeadInput(const RowsView& rows) const;
-  RowsView InputOf(std::initializer_list<const LinearWeights*> matrices) const;
-  void Attend(const LayerConfig& layer, const ModelWeights::Layer& weights,
-              const kernels::KvLayer& kv);
-  void ApplyMlp(const ModelWeights::Layer& weights);
-  void ApplyHead(const ModelInput& input, bool normed);
+  // What the last part of a layer has left behind, and the norm of its result before the addition.
+  struct Before {
+    Addition addition = Addition::kAdded;
+    const ModelWeights::Norm* post_norm = nullptr;
+  };
+  // The input of the next part, whose products read it.
+  LayerInput AttentionInput(const Before& before, const LayerConfig& layer,
+                            const ModelWeights::Layer& weights);
+  LayerInput MlpInput(const Before& before, const ModelWeights::Layer& weights);
+  LayerInput HeadInput(const Before& before);
+  // `first` is the next product, with the norm; without weights there are several. `normed`: where
+  // the normed rows go if the product does not norm them.
+  LayerInput NextInput(const Before& before, const ModelWeights::Norm& norm,
+                       const FusedProduct& first, const RowsView& normed);
+  LayerInput Unnormed(const ModelWeights::Norm& norm) const;
+  RowsView NormedRows(std::initializer_list<const LinearWeights*> matrices) const;
+  FusedProduct HeadProduct(const LayerInput& input) const;
+  Residual residual() const;
+  Addition Attend(const LayerConfig& layer, const ModelWeights::Layer& weights,
+                  const LayerInput& input, const kernels::KvLayer& kv);
+  Addition ApplyMlp(const ModelWeights::Layer& weights, const LayerInput& input);
+  void ApplyHeadToSome(const ModelInput& input, const Before& before);
 
   const ModelConfig config_;
   const std::vector<WindowSize> windows_;

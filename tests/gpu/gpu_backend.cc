@@ -43,8 +43,10 @@ std::string WhyNoBackend() {
   return status->ok() ? std::string() : std::string(status->message());
 }
 
-std::unique_ptr<Backend> MakeTestBackend(ComputeType compute, GpuGraphs graphs) {
-  return Require(MakeCudaBackend({.device = 0, .compute = compute, .graphs = graphs}));
+std::unique_ptr<Backend> MakeTestBackend(ComputeType compute, GpuGraphs graphs,
+                                         const FusedChoice& fused) {
+  return Require(
+      MakeCudaBackend({.device = 0, .compute = compute, .fused = fused, .graphs = graphs}));
 }
 
 }  // namespace pagoda

@@ -73,11 +73,11 @@ class Model {
  public:
   // `files` has a model of this shape.
   Model(const RandomModel& files, const RandomModelShape& shape, uint32_t sequences,
-        uint32_t most_tokens, GpuGraphs graphs)
+        uint32_t most_tokens, GpuGraphs graphs, const FusedChoice& fused = {})
       : memory_(MakeTestKvMemory()), tables_(sequences) {
     model_ = Require(Transformer::Create(Require(LoadModelConfig(files.dir())),
                                          Require(Checkpoint::Open(files.dir())),
-                                         MakeTestBackend(ComputeType::kAuto, graphs)));
+                                         MakeTestBackend(ComputeType::kAuto, graphs, fused)));
     const uint32_t blocks = (most_tokens + kTokensPerBlock - 1) / kTokensPerBlock;
     std::mt19937 random(1);
     std::vector<SlotIndex> slots;
@@ -202,6 +202,40 @@ void CompareGraphs(const RandomModel& files, const RandomModelShape& shape, bool
   }
 }
 
+// Decode steps with fused products and with cuBLASLt's, each with and without CUDA graphs.
+void CompareProducts(const RandomModel& files, const RandomModelShape& shape, bool smoke,
+                     const std::function<bool(const std::string&)>& wanted) {
+  const uint32_t context = smoke ? 64 : 512;
+  for (const auto& [graphs, name] : {std::pair(GpuGraphs::kOff, "gpu_engine_products_b"),
+                                     std::pair(GpuGraphs::kAuto, "gpu_engine_products_graphs_b")}) {
+    if (!wanted(absl::StrCat(name, 1)) && !wanted(absl::StrCat(name, 4)) &&
+        !wanted(absl::StrCat(name, 8))) {
+      continue;
+    }
+    Model fused(files, shape, /*sequences=*/8, context, graphs);
+    Model apart(files, shape, /*sequences=*/8, context, graphs, {.products = false});
+    for (const uint32_t batch : {1u, 4u, 8u}) {
+      const std::string id = absl::StrCat(name, batch);
+      if (!wanted(id)) continue;
+      const auto seconds = [&](Model& model) {
+        // The first step of a shape runs without a graph, and the second one is captured.
+        for (int i = 0; i < 3; ++i) model.Step(batch, context - 1, 1, 1);
+        return Seconds([&] { model.Step(batch, context - 1, 1, 1); });
+      };
+      const auto [with, without] =
+          InterleavedMedians([&] { return seconds(fused); }, [&] { return seconds(apart); });
+      std::fprintf(
+          stderr, "%u sequences: a step takes %.1f us with fused products, %.1f us with cuBLASLt\n",
+          batch, 1e6 * with, 1e6 * without);
+      Print({.id = id,
+             .value = batch / with,
+             .unit = "token/s",
+             .yardstick = "products by cuBLASLt",
+             .yardstick_value = batch / without});
+    }
+  }
+}
+
 void Run(const Options& options, const RandomModelShape& shape) {
   const auto wanted = [&](const std::string& id) {
     return options.ids.empty() ||
@@ -212,6 +246,7 @@ void Run(const Options& options, const RandomModelShape& shape) {
   const uint32_t prompt = options.smoke ? 64 : 2048;
   const RandomModel files(shape);
   CompareGraphs(files, shape, options.smoke, wanted);
+  CompareProducts(files, shape, options.smoke, wanted);
   const auto is_wanted = [&](const char* id) { return wanted(id); };
   const auto others = {"gpu_engine_decode_b1", "gpu_engine_decode_b64", "gpu_engine_greedy_b64",
                        "gpu_engine_drawn_b64", "gpu_engine_prefill_2048"};

@@ -7,8 +7,8 @@
 #                     (pack.sh puts them there), they are tested too
 #   --out FOLDER      default: this folder
 #   --steps "NAME..." only these, of: kernels pools engine daemon connector; kernels_bench
-#                     hopper_bench transfers_bench graphs engine_bench connector_bench; random
-#                     memcheck racecheck peers
+#                     hopper_bench transfers_bench graphs products engine_bench connector_bench;
+#                     random memcheck racecheck peers
 #   --budget SECONDS  later steps are skipped, and a running one is ended; default 530
 # Needs only a driver. If they are there, it uses Python with PyTorch (daemon, connector, peers,
 # cuBLASLt for the engine), FlashInfer and compute-sanitizer.
@@ -17,7 +17,7 @@ set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 bin=$here/../../build/gpu-tests/bin
 out=$PWD
-wanted="kernels pools engine daemon connector kernels_bench hopper_bench transfers_bench graphs engine_bench connector_bench random memcheck racecheck peers"
+wanted="kernels pools engine daemon connector kernels_bench hopper_bench transfers_bench graphs products engine_bench connector_bench random memcheck racecheck peers"
 budget=530
 while [ $# -gt 0 ]; do
   case $1 in
@@ -109,6 +109,8 @@ step hopper_bench 60 "$bin/gpu_kernels_bench" gpu_hopper
 step transfers_bench 40 "$bin/gpu_transfers_bench"
 # The engine with and without CUDA graphs: equal tokens, and both times.
 step graphs 60 "$bin/gpu_engine_bench" gpu_engine_graphs
+# Decode steps with fused products and with cuBLASLt's.
+step products 40 "$bin/gpu_engine_bench" gpu_engine_products
 step engine_bench 90 "$bin/gpu_engine_bench" gpu_engine_decode gpu_engine_greedy gpu_engine_drawn gpu_engine_prefill
 [ -n "$has_server" ] && step connector_bench 60 python3 -B "$here/connector_bench.py"
 

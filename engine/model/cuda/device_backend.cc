@@ -12,6 +12,7 @@
 #include "engine/model/cuda/converted_rows.h"
 #include "engine/model/cuda/device_weights.h"
 #include "engine/model/cuda/fused_kernels.h"
+#include "engine/model/cuda/fused_product_args.h"
 #include "engine/model/cuda/row_kernels.h"
 #include "engine/model/cuda/step_angles.h"
 #include "engine/model/cuda/step_graphs.h"
@@ -207,6 +208,16 @@ class DeviceBackend : public Backend {
     }
   }
 
+  bool CanFuse(const FusedProduct& product) const override {
+    return fused_.products && CanLaunchFusedProduct(FusedProductArgsOf(product));
+  }
+  void MultiplyFused(const FusedProduct& product) override {
+    Run("fused product", [&] {
+      return LaunchFusedProduct(FusedProductArgsOf(product), device_->num_multiprocessors(),
+                                device_->stream());
+    });
+  }
+
   void RmsNorm(const VectorWeights& weights, float eps, const RowsView& input,
                const RowsView& output) override {
     Run("norm",
@@ -325,13 +336,7 @@ class DeviceBackend : public Backend {
   }
 
   void Gate(const GateShape& shape, const RowsView& gate_up, const RowsView& output) override {
-    const GateKind kind = shape.activation == Activation::kSilu       ? GateKind::kSilu
-                          : shape.activation == Activation::kGeluTanh ? GateKind::kGeluTanh
-                                                                      : GateKind::kClampedSilu;
-    Run("gate", [&] {
-      return LaunchGate({.kind = kind, .alpha = shape.alpha, .limit = shape.limit}, gate_up, output,
-                        device_->stream());
-    });
+    Run("gate", [&] { return LaunchGate(GateArgsOf(shape), gate_up, output, device_->stream()); });
   }
 
   void Activate(Activation activation, const RowsView& rows) override {

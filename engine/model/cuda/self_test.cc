@@ -15,6 +15,7 @@
 #include "engine/model/cuda/self_test_graphs.h"
 #include "engine/model/cuda/self_test_layers.h"
 #include "engine/model/cuda/self_test_model_layers.h"
+#include "engine/model/cuda/self_test_products.h"
 
 namespace pagoda::cuda {
 namespace {
@@ -48,7 +49,8 @@ GpuSelfTestReport RunSelfTest(ComputeDevice& device, DeviceProducts& products,
        std::array{AttentionItems(request, kernels), CacheItems(request, kernels),
                   ProductItems(request, products), LayerItems(request, kernels),
                   ModelLayerItems(request, kernels), FusedItems(request, kernels),
-                  DrawItems(kernels), GraphItems(request, products)}) {
+                  FusedProductItems(request, products, kernels), DrawItems(kernels),
+                  GraphItems(request, products)}) {
     std::move(some.begin(), some.end(), std::back_inserter(items));
   }
   GpuSelfTestReport report{.device = device.description(), .results = {}};

@@ -10,6 +10,7 @@
 #include "engine/model/cuda/cuda_backend.h"
 #include "engine/model/cuda/device_products.h"
 #include "engine/model/cuda/fused_kernels.h"
+#include "engine/model/cuda/fused_products.h"
 #include "engine/model/cuda/row_kernels.h"
 #include "engine/model/cuda/sampling_kernels.h"
 #include "engine/model/gpu_report.h"
@@ -48,6 +49,7 @@ struct TestedKernels {
   decltype(&LaunchWiden) widen = LaunchWiden;
   decltype(&LaunchAddNorm) add_norm = LaunchAddNorm;
   decltype(&LaunchPlaceHeads) place_heads = LaunchPlaceHeads;
+  decltype(&LaunchFusedProduct) fused_product = LaunchFusedProduct;
   decltype(&LaunchMostLikely) most_likely = LaunchMostLikely;
   decltype(&LaunchDrawWeights) draw_weights = LaunchDrawWeights;
   decltype(&LaunchDraw) draw = LaunchDraw;
@@ -79,6 +81,10 @@ struct TestedKernels {
 //   fused_rows, fused_heads  portable. 2e-5, 1e-4, beyond the rounding to 16 bits. fp64. Without
 //                           them an engine runs the separate kernels. fused_heads: only for pools
 //                           of K and V of fp32, fp16 and bf16.
+//   fused_products          sm80, cublaslt. 4e-3. fp64. For engines that multiply in 16 bits. Both
+//                           are timed with a layer of the model and one row, over
+//                           request.timing_bytes of weights. sm80: one kernel for a product of few
+//                           rows and what is beside it. cublaslt: the separate kernels.
 //   token_draws             portable. 0: the number of wrong tokens. Plain loops in fp64. Without
 //                           it the host chooses the tokens.
 //   step_graphs             captured. 0: the number of floats that differ between some launches and

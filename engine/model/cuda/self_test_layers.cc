@@ -182,7 +182,7 @@ std::vector<SelfTestItem> ProductItems(const GpuSelfTestRequest& request,
   for (const auto& [type, part] : FactorTypes(request.compute)) {
     items.push_back(
         {.part = part,
-         .family = "cublaslt",
+         .family = kFamilyCublasLt,
          .tolerance = kProductTolerance,
          .test = [&products, type = type](TestBed& bed) {
            // A decode step, and a chunk of a prompt.

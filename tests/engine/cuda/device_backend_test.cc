@@ -31,8 +31,8 @@ absl::StatusOr<std::unique_ptr<Transformer>> Load(EmulatedDevice::State* state, 
   const std::string dir = GoldenDir(name);
   return Transformer::Create(
       *LoadModelConfig(dir), *Checkpoint::Open(dir),
-      MakeDeviceBackend(std::make_unique<EmulatedDevice>(state), std::make_unique<HostProducts>(),
-                        compute, attention, fused));
+      MakeDeviceBackend(std::make_unique<EmulatedDevice>(state),
+                        std::make_unique<HostProducts>(state), compute, attention, fused));
 }
 
 // The logits of the last of some tokens. Their KV is not used afterwards.
@@ -132,6 +132,43 @@ TEST(DeviceBackendTest, SeparateKernelsComputeWhatFusedOnesDo) {
       EXPECT_LT(std::sqrt(errors / squares), 3e-3) << i;
     }
     EXPECT_LT(launches[3], std::min(launches[1], launches[2]));
+  }
+}
+
+// Products of few rows with what is beside them, in models with each norm, end and kind of input.
+// Both ways round the same numbers to bf16.
+TEST(DeviceBackendTest, SeparateProductsComputeWhatFusedOnesDo) {
+  const std::vector<TokenId> few = {3, 141, 59, 26, 5, 35, 89, 79};
+  std::vector<TokenId> many = few;
+  many.push_back(32);
+  for (const char* name :
+       {kUntiedModel, "qwen2_tiny", "gemma2_tiny", "bloom_tiny", "gpt_oss_tiny"}) {
+    SCOPED_TRACE(name);
+    for (const bool rows : {true, false}) {
+      // The number of the library's products.
+      const auto run = [&](bool products, const std::vector<TokenId>& tokens, uint64_t* count) {
+        EmulatedDevice::State state;
+        const auto model =
+            *Load(&state, name, ComputeType::kBFloat16, {}, {.rows = rows, .products = products});
+        const auto step = Step(*model, tokens, kernels::ElementType::kBFloat16);
+        EXPECT_TRUE(step.ok()) << step.status();
+        *count = state.products;
+        return *step;
+      };
+      uint64_t apart = 0, fused = 0;
+      const std::vector<float> expected = run(false, few, &apart);
+      const std::vector<float> logits = run(true, few, &fused);
+      EXPECT_LT(fused, apart);
+      double errors = 0, squares = 0;
+      for (size_t t = 0; t < expected.size(); ++t) {
+        errors += std::pow(double{logits[t]} - expected[t], 2);
+        squares += std::pow(double{expected[t]}, 2);
+      }
+      EXPECT_LT(std::sqrt(errors / squares), 3e-3) << rows;
+      // With more rows, both are the same launches.
+      EXPECT_EQ(run(true, many, &fused), run(false, many, &apart));
+      EXPECT_EQ(fused, apart);
+    }
   }
 }
 

@@ -198,10 +198,11 @@ std::unique_ptr<KvMemory> MakeTestKvMemory() { return std::make_unique<EmulatedK
 
 std::string WhyNoBackend() { return ""; }
 
-std::unique_ptr<Backend> MakeTestBackend(ComputeType compute, GpuGraphs graphs) {
+std::unique_ptr<Backend> MakeTestBackend(ComputeType compute, GpuGraphs graphs,
+                                         const FusedChoice& fused) {
   static auto* const state = new cuda::EmulatedDevice::State();
   return cuda::MakeDeviceBackend(std::make_unique<cuda::EmulatedDevice>(state),
-                                 std::make_unique<cuda::HostProducts>(), compute, {}, {}, graphs);
+                                 std::make_unique<cuda::HostProducts>(), compute, {}, fused, graphs);
 }
 
 }  // namespace pagoda

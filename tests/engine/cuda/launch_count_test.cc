@@ -68,16 +68,16 @@ struct Counts {
 };
 
 // The work of a decode step of three sequences.
-Counts CountDecode(const std::string& name, ElementType kv_type) {
+Counts CountDecode(const std::string& name, ElementType kv_type, const FusedChoice& fused) {
   EmulatedDevice::State state;
   std::vector<Work> at_attention;
   const std::string dir = GoldenDir(name);
   const auto model = Require(Transformer::Create(
       Require(LoadModelConfig(dir)), Require(Checkpoint::Open(dir)),
-      std::make_unique<Watched>(
-          MakeDeviceBackend(std::make_unique<EmulatedDevice>(&state),
-                            std::make_unique<HostProducts>(&state), ComputeType::kBFloat16),
-          state, &at_attention)));
+      std::make_unique<Watched>(MakeDeviceBackend(std::make_unique<EmulatedDevice>(&state),
+                                                  std::make_unique<HostProducts>(&state),
+                                                  ComputeType::kBFloat16, {}, fused),
+                                state, &at_attention)));
   const std::unique_ptr<KvMemory> memory = MakeTestKvMemory();
   ModelRunner runner(*model, {.kv_type = kv_type, .memory = memory.get()});
   std::vector<ModelRunner::Share> prompts, decode;
@@ -98,41 +98,46 @@ Counts CountDecode(const std::string& name, ElementType kv_type) {
 struct CountedModel {
   const char* name;
   ElementType kv_type;
-  uint64_t most_in_layer;   // Kernels, products and copies.
-  uint64_t most_elsewhere;  // Of a step: outside its layers.
+  // Kernels, products and copies; with the library's products, and with fused ones.
+  uint64_t most_in_layer;
+  uint64_t most_in_fused_layer;
+  // Of a step, outside its layers: with the library's products. Fused ones save the last norm.
+  uint64_t most_elsewhere;
 };
 
 class LaunchCountTest : public testing::TestWithParam<CountedModel> {};
 
-INSTANTIATE_TEST_SUITE_P(Models, LaunchCountTest,
-                         testing::Values(CountedModel{kUntiedModel, ElementType::kBFloat16, 9, 6},
-                                         CountedModel{"llama3_tiny", ElementType::kBFloat16, 9, 6},
-                                         CountedModel{"qwen2_tiny", ElementType::kBFloat16, 9, 6},
-                                         CountedModel{"gemma2_tiny", ElementType::kBFloat16, 9, 7},
-                                         CountedModel{"phi3_tiny", ElementType::kBFloat16, 9, 6},
-                                         CountedModel{"bloom_tiny", ElementType::kBFloat16, 12, 6},
-                                         CountedModel{kTinyModel, ElementType::kFloat32, 10, 6},
-                                         CountedModel{kTinyModel, ElementType::kFloat8E4M3, 13, 6}),
-                         [](const auto& model) {
-                           return std::string(model.param.name) +
-                                  std::to_string(int(model.param.kv_type));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, LaunchCountTest,
+    testing::Values(CountedModel{kUntiedModel, ElementType::kBFloat16, 9, 6, 6},
+                    CountedModel{"llama3_tiny", ElementType::kBFloat16, 9, 6, 6},
+                    CountedModel{"qwen2_tiny", ElementType::kBFloat16, 9, 6, 6},
+                    CountedModel{"gemma2_tiny", ElementType::kBFloat16, 9, 8, 7},
+                    CountedModel{"phi3_tiny", ElementType::kBFloat16, 9, 6, 6},
+                    CountedModel{"bloom_tiny", ElementType::kBFloat16, 12, 6, 6},
+                    CountedModel{kTinyModel, ElementType::kFloat32, 10, 7, 6},
+                    CountedModel{kTinyModel, ElementType::kFloat8E4M3, 13, 10, 6}),
+    [](const auto& model) {
+      return std::string(model.param.name) + std::to_string(int(model.param.kv_type));
+    });
 
 TEST_P(LaunchCountTest, OfADecodeStep) {
   const CountedModel& model = GetParam();
-  const Counts counts = CountDecode(model.name, model.kv_type);
   const ModelConfig config = Require(LoadModelConfig(GoldenDir(model.name)));
-  const uint64_t elsewhere =
-      counts.step.launches() - config.layers.size() * counts.layer.launches();
-  std::cout << model.name << ": a layer has " << counts.layer.kernels << " kernels, "
-            << counts.layer.products << " products and " << counts.layer.copies
-            << " copies; the step has " << counts.step.launches() << " launches, " << elsewhere
-            << " of them outside its layers, " << counts.step.copies << " copies and "
-            << counts.step.waits << " waits\n";
-  EXPECT_LE(counts.layer.launches(), model.most_in_layer);
-  EXPECT_LE(elsewhere, model.most_elsewhere);
-  EXPECT_EQ(counts.step.waits, 1u);
-  EXPECT_EQ(counts.step.copies, 2u) << "the input and the logits";
+  for (const bool fused : {false, true}) {
+    const Counts counts = CountDecode(model.name, model.kv_type, {.products = fused});
+    const uint64_t elsewhere =
+        counts.step.launches() - config.layers.size() * counts.layer.launches();
+    std::cout << model.name << (fused ? ", fused products" : "") << ": a layer has "
+              << counts.layer.kernels << " kernels, " << counts.layer.products << " products and "
+              << counts.layer.copies << " copies; the step has " << counts.step.launches()
+              << " launches, " << elsewhere << " of them outside its layers, " << counts.step.copies
+              << " copies and " << counts.step.waits << " waits\n";
+    EXPECT_LE(counts.layer.launches(), fused ? model.most_in_fused_layer : model.most_in_layer);
+    EXPECT_LE(elsewhere, model.most_elsewhere - (fused && !config.post_norms ? 1 : 0));
+    EXPECT_EQ(counts.step.waits, 1u);
+    EXPECT_EQ(counts.step.copies, 2u) << "the input and the logits";
+  }
 }
 
 // Tokens that the device draws come back without logits, after one wait.

@@ -178,7 +178,7 @@ TEST(SelfTestFusedTest, AFaultLeavesOneOfThemOutAndTheModelRuns) {
 
 TEST(SelfTestFusedTest, WhatWasNotTestedDoesNotRun) {
   EXPECT_EQ(GpuSelfTestReport().fused(),
-            (FusedChoice{.rows = false, .heads = false, .draws = false}));
+            (FusedChoice{.rows = false, .heads = false, .draws = false, .products = false}));
 }
 
 }  // namespace

@@ -99,7 +99,7 @@ TEST_F(SelfTestTest, AllThatTheEngineRunsIsRight) {
     for (const char* part :
          {"attention_decode", "attention_prefill", "cache_write", "block_copy", "products_bf16",
           "products_fp16", "products_fp32", "embedding", "norm", "rotary", "gate", "rows",
-          "row_lists", "rounding", "fused_rows", "token_draws"}) {
+          "row_lists", "rounding", "fused_rows", "fused_products", "token_draws"}) {
       int runs = 0;
       for (const GpuKernelResult& result : report.results) {
         runs += result.part == part && result.outcome == GpuOutcome::kRuns ? 1 : 0;
@@ -210,6 +210,7 @@ TEST_F(SelfTestTest, AKernelThatDoesNothingIsWrong) {
   kernels.widen = [](const RowsView&, const RowsView&, Stream) { return 0; };
   kernels.add_norm = [](const AddNormArgs&, Stream) { return 0; };
   kernels.place_heads = [](const PlaceHeadsArgs&, Stream) { return 0; };
+  kernels.fused_product = [](const FusedProductArgs&, uint32_t, Stream) { return 0; };
   kernels.most_likely = kernels.draw_weights =
       kernels.draw = [](const DrawArgs&, Stream) { return 0; };
   class Nothing : public DeviceProducts {

@@ -8,6 +8,7 @@
 #include "engine/choices.h"
 #include "engine/gpu_graphs.h"
 #include "engine/model/backend.h"
+#include "engine/model/gpu_report.h"
 #include "tests/engine/model_runner.h"
 
 namespace pagoda {
@@ -16,7 +17,8 @@ namespace pagoda {
 std::string WhyNoBackend();
 
 // Stops the process if there is none.
-std::unique_ptr<Backend> MakeTestBackend(ComputeType compute, GpuGraphs graphs = GpuGraphs::kOff);
+std::unique_ptr<Backend> MakeTestBackend(ComputeType compute, GpuGraphs graphs = GpuGraphs::kOff,
+                                         const FusedChoice& fused = {});
 
 // KV that the backend's kernels reach. On a GPU it is mapped by a descriptor, as in a client of the
 // cache. Stops the process if that fails.
