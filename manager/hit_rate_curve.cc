@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
 
 namespace pagoda {
 namespace {
@@ -107,6 +110,16 @@ HitRateCurve::Estimate HitRateCurve::At(double factor) const {
   const double spread = kStudent * std::sqrt(squares * (kGroups - 1) / kGroups);
   return {.hit_rate = guess.hit_rate,
           .error = std::min(1.0, std::hypot(spread, guess.doubt, kFewLookups / expected_))};
+}
+
+std::string HitRateCurve::WhyUnavailable() const {
+  if (available()) return "";
+  if (counts_.rate == 0) {
+    return "a sliding window has no curve, because its hits depend on more than single blocks";
+  }
+  return absl::StrCat("too little traffic: ", static_cast<int>(expected_), " of the ",
+                      static_cast<int>(kMinSampledLookups),
+                      " blocks that the sample needs were looked up");
 }
 
 double HitRateCurve::known_factor() const {

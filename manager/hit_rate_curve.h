@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "absl/time/time.h"
 
@@ -83,6 +84,8 @@ class HitRateCurve {
   static constexpr double kMaxFactor = 16;
   // With fewer lookups in the sample there is no curve.
   static constexpr double kMinSampledLookups = 100;
+  // The factors for a quick look.
+  static constexpr double kShownFactors[] = {0.5, 1, 2, 4, 8};
   // A gain below this is not worth memory.
   static constexpr double kSmallGain = 0.005;
 
@@ -98,6 +101,8 @@ class HitRateCurve {
 
   // Whether the sample is large enough. The rest requires it.
   bool available() const { return expected_ >= kMinSampledLookups; }
+  // A sentence for people. Empty: it is available.
+  std::string WhyUnavailable() const;
   double hit_rate() const { return counts_.hits / counts_.lookups; }
   double lookups_per_hour() const {
     return counts_.seconds > 0 ? counts_.lookups / counts_.seconds * 3600 : 0;

@@ -23,8 +23,7 @@ ReuseDistances::ReuseDistances(const Options& options)
   const double reach = HitRateCurve::kMaxFactor * static_cast<double>(capacity_blocks_);
   counts_.rate = std::min(1.0, max_samples_ / reach);
   counts_.capacity_blocks = capacity_blocks_;
-  picked_below_ =
-      counts_.rate == 1 ? ~uint64_t{0} : static_cast<uint64_t>(std::ldexp(counts_.rate, 64));
+  picked_below_ = static_cast<uint64_t>(std::ldexp(counts_.rate, 32));
   entries_.resize(max_samples_);
   table_.resize(std::bit_ceil(size_t{2} * max_samples_));
   table_mask_ = table_.size() - 1;
@@ -150,9 +149,12 @@ void ReuseDistances::CountMiss(BlockHash hash, Moment since) {
     // Moments wrap around, and no request lasts for half of them.
     const bool counted_since =
         entry.missed_at != 0 && static_cast<int32_t>(entry.missed_at - since) > 0;
-    if (counted_since) return Count(hash, entry.missed_bucket);
-    entry.missed_bucket = static_cast<uint16_t>(ReuseCounts::BucketOf(DistanceOf(entry)));
+    if (!counted_since) {
+      entry.missed_bucket = static_cast<uint16_t>(ReuseCounts::BucketOf(DistanceOf(entry)));
+    }
     Count(hash, entry.missed_bucket);
+    LeavePlace(entry);
+    if (counted_since) return;
   }
   entries_[index].missed_at = lookups_;
 }

@@ -60,7 +60,11 @@ class ReuseDistances {
 
   explicit ReuseDistances(const Options& options);
 
-  bool Samples(BlockHash hash) const { return Mixed(hash) < picked_below_; }
+  // Looks at the low half of the hash alone (Knuth, TAOCP 3, 6.4). The groups and the table use the
+  // other half.
+  bool Samples(BlockHash hash) const {
+    return static_cast<uint32_t>(hash.value()) * 0x9E37'79B1u < picked_below_;
+  }
   Moment now() const { return lookups_; }
 
   // --- For any block. Does nothing for a block that is not in the sample. ---
@@ -73,7 +77,7 @@ class ReuseDistances {
   }
   // A request that looked at the block at `since` has computed and published it. It counts as the
   // request found it: if another request counted a miss of the block since then, the distance is
-  // that one's.
+  // that one's. The request holds the block, or is about to.
   void Missed(BlockHash hash, Moment since) {
     if (Samples(hash)) [[unlikely]] {
       CountMiss(hash, since);
@@ -125,8 +129,8 @@ class ReuseDistances {
     uint16_t missed_bucket = kNone;  // kNone: it was the first use.
   };
 
-  static uint64_t Mixed(BlockHash hash) { return hash.value() * 0x9E37'79B9'7F4A'7C15u; }
-  static size_t GroupOf(BlockHash hash) { return Mixed(hash) >> 16 & (ReuseCounts::kGroups - 1); }
+  static size_t GroupOf(BlockHash hash) { return hash.value() >> 61; }
+  static_assert(ReuseCounts::kGroups == 8);
 
   void CountHit(BlockHash hash);
   void CountMiss(BlockHash hash, Moment since);
@@ -134,9 +138,7 @@ class ReuseDistances {
   void Release(BlockHash hash);
   void Remove(BlockHash hash);
   Index* Find(BlockHash hash);
-  Index Home(uint64_t hash) const {
-    return static_cast<Index>(Mixed(BlockHash{hash}) & table_mask_);
-  }
+  size_t Home(uint64_t hash) const { return hash >> 32 & table_mask_; }
   Index Insert(BlockHash hash);
   void Erase(Index* cell);
   void DropOldest();

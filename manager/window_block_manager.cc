@@ -95,7 +95,9 @@ void WindowBlockManager::LetGo(OperationScope& op, BlockId id, TenantId tenant) 
     case TierResidency::Fate::kEvictable:
       if (store_[id].timed) StartClock(op, id);
       if (store_[id].followed) reuse_intervals_.Released(id, op.now);
-      if (!IsCutOff(id)) reuse_distances_.Released(tree_.hash(id));
+      if (reuse_distances_.Samples(tree_.hash(id)) && !IsCutOff(id)) {
+        reuse_distances_.Released(tree_.hash(id));
+      }
       return;
     case TierResidency::Fate::kFreed:
       ++counters_.freed_blocks;

@@ -39,9 +39,9 @@ void WindowBlockManager::NotePublished(const Sequence& sequence, uint32_t index,
   const bool is_whole = store_[id].token_count == tokens_per_block().value();
   if (is_whole && index < LookupBlocks(sequence, tokens_per_block())) {
     reuse_distances_.Missed(hash, BlocksOf(sequence).looked_up);
+  } else {
+    reuse_distances_.Held(hash);
   }
-  // The sequence holds its own block. It is about to hold another one's.
-  if (store_[id].refs != 0) reuse_distances_.Held(hash);
 }
 
 }  // namespace pagoda

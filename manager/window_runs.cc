@@ -110,9 +110,8 @@ void WindowBlockManager::ReleaseAll(OperationScope& op, const Sequence& sequence
     const bool nobody_follows = op.deferring == nullptr && !block.timed && !block.followed;
     if (!nobody_follows || !residency_.LetGoOfParent(own, sequence.tenant)) {
       Release(op, own, sequence.tenant);
-    } else {
-      // Cut-off blocks can have children too.
-      if (!IsCutOff(own)) reuse_distances_.Released(tree_.hash(own));
+    } else if (reuse_distances_.Samples(tree_.hash(own)) && !IsCutOff(own)) {
+      reuse_distances_.Released(tree_.hash(own));
     }
     if (blocks.canonical[i] != kNoBlock) Release(op, blocks.canonical[i], sequence.tenant);
   }
