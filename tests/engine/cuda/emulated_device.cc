@@ -157,6 +157,7 @@ absl::StatusOr<std::unique_ptr<DeviceGraph>> EmulatedDevice::Capture(
 absl::Status EmulatedDevice::Launch(DeviceGraph& graph) {
   if (!state_.launch.ok()) return state_.launch;
   ++state_.graph_launches;
+  if (!state_.graphs_run) return absl::OkStatus();
   return static_cast<EmulatedGraph&>(graph).Run();
 }
 

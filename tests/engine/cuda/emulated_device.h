@@ -38,6 +38,7 @@ class EmulatedDevice final : public ComputeDevice {
     uint64_t most_graphs = 0;  // That existed at the same time.
     absl::Status capture;      // The status of captures after their work.
     absl::Status launch;       // Of the launches of graphs.
+    bool graphs_run = true;    // Whether the launch of a graph does anything.
   };
   // `state` outlives the device.
   explicit EmulatedDevice(State* state) : state_(*state) {}

@@ -56,8 +56,8 @@ Played Play(Transformer& model, KvMemory* memory, const PlayOptions& options) {
       added.sequence = runner.AddSequence(
           /*limit=*/random() % 2 == 0 ? 1 : 1'000'000,
           adapter >= options.num_adapters ? kNoAdapter : AdapterIndex(adapter));
-      // Some contexts are so long that attention is cut.
-      added.next.resize(random() % 4 == 0 ? 70 + random() % 80 : 1 + random() % 14);
+      // Attention over the first context is cut, unless there are many others.
+      added.next.resize(step == 0 ? 280 : 1 + random() % 14);
       for (TokenId& token : added.next) token = static_cast<TokenId>(random() % vocab);
       added.draw = DrawOfKind(static_cast<uint32_t>(random()));
     }

@@ -403,5 +403,34 @@ TEST_F(SelfTestTest, WhatIsKnownIsNotTestedAgain) {
   EXPECT_EQ(heard_.front().outcome, GpuOutcome::kRunning);
 }
 
+// An engine needs no graphs, and uses them only if they were tested and right.
+TEST_F(SelfTestTest, GraphsRunOnlyIfTheyGiveTheNumbersOfTheirLaunches) {
+  GpuSelfTestRequest request = Request();
+  const GpuSelfTestReport right = Run(request);
+  EXPECT_TRUE(right.graphs());
+  EXPECT_EQ(Of(right, kStepGraphs, "captured").outcome, GpuOutcome::kRuns);
+  EXPECT_GT(state_.graph_launches, 0u);
+  EXPECT_EQ(state_.graphs, 0u) << "none is left";
+  EXPECT_FALSE(GpuSelfTestReport().graphs());
+  for (const GpuKernelResult& result : right.results) {
+    if (result.part != kStepGraphs) request.known.push_back(result);
+  }
+  const auto expect = [&](GpuOutcome outcome, const std::string& why) {
+    const GpuSelfTestReport report = Run(request);
+    EXPECT_EQ(Of(report, kStepGraphs, "captured").outcome, outcome);
+    EXPECT_THAT(Of(report, kStepGraphs, "captured").why, HasSubstr(why));
+    EXPECT_FALSE(report.graphs());
+    EXPECT_TRUE(report.Check().ok()) << report.Check();
+  };
+  state_.graphs_run = false;
+  expect(GpuOutcome::kWrong, "its error is");
+  state_ = EmulatedDevice::State();
+  state_.launch = absl::InternalError("no launch");
+  expect(GpuOutcome::kFailed, "no launch");
+  state_ = EmulatedDevice::State();
+  state_.capture = absl::InternalError("no graph");
+  expect(GpuOutcome::kFailed, "no graph");
+}
+
 }  // namespace
 }  // namespace pagoda::cuda
