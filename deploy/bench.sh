@@ -24,6 +24,10 @@
 #                  hiredis; a prefix from another process's host memory, beside iperf3; the first
 #                  token of a fetched prompt, beside computing it (1.2 GB of temporary files); and
 #                  copies between tiers while the store has stopped
+#   eviction       the hit rates of the eviction policies beside lru's and clairvoyance, on generated
+#                  traces, and on Mooncake's conversation trace if ../shared/traces has it or
+#                  PAGODA_CONVERSATION_TRACE names it; and the cost of the policy learned beside
+#                  that of lru
 #   router         the index of a router for 10, 100 and 1,000 nodes: memory, updates, look-ups
 #                  (2 GB of memory)
 #   engines        the gain and the cost of Pagoda in a real vLLM, and the same beside LMCache
@@ -34,12 +38,13 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,33s/^# \{0,1\}//p' deploy/bench.sh; }
+usage() { sed -n '2,37s/^# \{0,1\}//p' deploy/bench.sh; }
 
 benchmark=${1:-manager} also=
 [ $# -eq 0 ] || shift
 case $benchmark in
   manager | service | events | kernels | engine | warm_restart | zmq_bridge | huge_pages | router) program=${benchmark}_bench ;;
+  eviction) program=eviction_bench also=manager_bench ;;
   tiers) program=disk_bench ;;
   store) program=store_bench also="peer_bench pagodad pagodactl pagoda_python" ;;
   engines) program=pagodad also=pagoda_python ;;
@@ -71,6 +76,23 @@ if [ "$benchmark" = store ]; then
   /usr/bin/python3 -B tests/bench/store_bench.py "$build_dir/bin/store_bench" "$@"
   /usr/bin/python3 -B tests/bench/peer_bench.py "$build_dir/bin/peer_bench" "$@"
   exec /usr/bin/python3 -B tests/bench/fetch_bench.py "$build_dir/bin/pagodad" "$@"
+fi
+if [ "$benchmark" = eviction ]; then
+  trace=${PAGODA_CONVERSATION_TRACE:-../shared/traces/mooncake_conversation.jsonl} given=()
+  if [ -f "$trace" ]; then
+    given=(--trace "$trace")
+  else
+    echo "deploy/bench.sh: there is no trace at $trace, so the figures of the conversation trace are missing. PAGODA_CONVERSATION_TRACE can name it: FAST25-release/traces/conversation_trace.jsonl of kvcache-ai/Mooncake." >&2
+  fi
+  # Two programs share the ids. The second one has the costs, policy_*.
+  rates=() costs=()
+  for id in "$@"; do
+    if [[ $id = policy* ]]; then costs+=("$id"); else rates+=("$id"); fi
+  done
+  [ $# -eq 0 ] && costs=(policy_)
+  [ $# -gt 0 ] && [ ${#rates[@]} -eq 0 ] || "$build_dir/bin/eviction_bench" "${given[@]}" "${rates[@]}"
+  for id in "${costs[@]}"; do "$build_dir/bin/manager_bench" "$id"; done
+  exit
 fi
 if [ "$benchmark" = engines ]; then
   export PAGODA_ENGINES=${PAGODA_ENGINES:-$PWD/build/engines} PAGODA_BIN=$PWD/$build_dir/bin

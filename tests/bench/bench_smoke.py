@@ -2,7 +2,8 @@
 
     /usr/bin/python3 tests/bench/bench_smoke.py GROUP PROGRAM
 
-GROUP: service, events, kernels, engine, zmq_bridge, tiers, huge_pages, store, peer or router.
+GROUP: service, events, kernels, engine, zmq_bridge, tiers, huge_pages, store, peer, router or
+eviction.
 
 Says nothing about speed: the rounds are too short for that.
 """
@@ -55,6 +56,9 @@ ENGINE = {
 TIERS = {f"disk_{figure}" for figure in ("write_128k", "read_128k", "cpu_s_per_gb", "scan", "scan_mb", "write_1m", "read_1m", "cpu_s_per_gb_1m")} | {"free_eviction", "memory_p99_disk_stalled"}
 HUGE_PAGES = {f"{figure}_{pages}" for figure in ("random_8k", "page_tables") for pages in ("transparent", "2MiB", "1GiB")}
 STORE = {f"redis_{what}_{size}" for what in ("get", "put", "get_cpu", "put_cpu") for size in ("1m", "128k")}
+EVICTION = {f"eviction_{trace}_{policy}_400{host}"
+            for trace in ("agents", "chat", "shift") for policy in ("mq", "opt") for host in ("", "_host")
+            } | {"eviction_shift_hour_mq_400", "eviction_shift_hour_mq_400_host", "eviction_worst_mq"}
 # By benchmark: its figures, and the arguments of its smallest run.
 BENCHMARKS = {
     "service": (SERVICE, ["--rounds", "1", "--slice-ms", "20", "--decode-steps", "40", "--idle-sessions", "20"]),
@@ -68,6 +72,7 @@ BENCHMARKS = {
     "store": (STORE, ["--smoke"]),
     "peer": ({"peer_fetch_1m", "peer_fetch_128k"}, ["--smoke"]),
     "fetch": ({"fetch_ttft", "memory_p99_store_stalled"}, ["--smoke"]),
+    "eviction": (EVICTION, ["--smoke"]),
     "router": ({f"router_{what}_10" for what in ("bytes", "update", "lookup")}, ["--smoke"]),
 }
 # Benchmarks that can lack all or some of their figures: these depend on the system's pages.
