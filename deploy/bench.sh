@@ -24,9 +24,9 @@
 #                  hiredis; a prefix from another process's host memory, beside iperf3; the first
 #                  token of a fetched prompt, beside computing it (1.2 GB of temporary files); and
 #                  copies between tiers while the store has stopped
-#   eviction       the hit rates of the eviction policies beside lru's and clairvoyance, on generated
-#                  traces, and on Mooncake's conversation trace if ../shared/traces has it or
-#                  PAGODA_CONVERSATION_TRACE names it; and the cost of the policy learned beside
+#   eviction       the hit rates of the eviction policies beside lru's, and clairvoyance's; on
+#                  generated traces, and on Mooncake's conversation trace if ../shared/traces has it
+#                  or PAGODA_CONVERSATION_TRACE names it; and the cost of the policy learned beside
 #                  that of lru
 #   router         the index of a router for 10, 100 and 1,000 nodes: memory, updates, look-ups
 #                  (2 GB of memory)
