@@ -20,9 +20,9 @@ inline GateArgs GateArgsOf(const GateShape& shape) {
 inline FusedProductArgs FusedProductArgsOf(const FusedProduct& product) {
   const auto& linear = static_cast<const DeviceLinear&>(*product.weights);
   const NormShape& norm = product.norm;
-  PAGODA_CHECK(product.end != ProductEnd::kActivate ||
-                   product.gate.activation == Activation::kGeluTanh,
-               "a plain MLP has gelu");
+  PAGODA_CHECK(
+      product.end != ProductEnd::kActivate || product.gate.activation == Activation::kGeluTanh,
+      "a plain MLP has gelu");
   return {.type = linear.type,
           .weights = linear.matrix->data(),
           .bias = linear.bias == nullptr ? nullptr : linear.bias->as<float>(),

@@ -200,43 +200,42 @@ struct FusedProductKernel {
   }
 
   // Norms and rounds the input's rows into shared memory. Each block does it for itself: the rows
-  // are short beside the weights. A thread has the same elements of a row in all passes.
+  // are short beside the weights. A thread has the same elements of a row in all passes, and loads
+  // those of all rows together.
   static PAGODA_DEVICE void Stage(const Args& args) {
     const uint32_t base = kernels::cuda::SharedBase() + 2 * kSumsBytes;
     const bool is_normed = args.norm != nullptr;
     const bool is_centred = args.norm_bias != nullptr;
-    const auto mean = [&](uint32_t row) {
-      return is_centred ? SumOf(base, row) / static_cast<float>(args.inputs) : 0.0f;
-    };
+    const auto inputs = static_cast<float>(args.inputs);
+    float centres[kMostFusedRows] = {};
+    float factors[kMostFusedRows] = {};
     if (is_centred) {
       SumRows(
-          args, base, [](uint32_t) { return 0.0f; }, [](float value) { return value; });
+          args, base, centres, [](float value) { return value; },
+          [&](float sum) { return sum / inputs; }, centres);
     }
     if (is_normed) {
-      SumRows(args, base + kNormBytes, mean, [](float value) { return value * value; });
+      SumRows(
+          args, base + kNormBytes, centres, [](float value) { return value * value; },
+          [&](float sum) { return NormFactor(sum, args.inputs, args.eps); }, factors);
     }
-    for (uint32_t row = 0; row < args.input.rows; ++row) {
-      const float* const input = args.input.data + row * args.input.stride;
-      const uint32_t staged = kernels::cuda::SharedBase() + kRowsBegin +
-                              static_cast<uint32_t>(row * StagedRowBytes(args.inputs));
-      const float centre = mean(row);
-      const float factor =
-          is_normed ? NormFactor(SumOf(base + kNormBytes, row), args.inputs, args.eps) : 1.0f;
-      for (uint64_t i = ThreadIndex() * 4; i < args.inputs; i += kThreads * 4) {
-        Piece<4> piece = LoadPiece<4>(input + i);
-        if (is_normed) {
-          const Piece<4> weights = LoadPiece<4>(args.norm + i);
+    for (uint64_t i = ThreadIndex() * 4; i < args.inputs; i += kThreads * 4) {
+      Piece<4> pieces[kMostFusedRows];
+      LoadRows(args, i, pieces);
+      const Piece<4> weights = is_normed ? LoadPiece<4>(args.norm + i) : Piece<4>{};
+      const Piece<4> bias = is_centred ? LoadPiece<4>(args.norm_bias + i) : Piece<4>{};
 #pragma unroll
-          for (uint32_t k = 0; k < 4; ++k) {
-            piece.values[k] = (piece.values[k] - centre) * (factor * weights.values[k]);
-          }
-        }
-        if (is_centred) {
-          const Piece<4> bias = LoadPiece<4>(args.norm_bias + i);
+      for (uint32_t row = 0; row < kMostFusedRows; ++row) {
+        if (row >= args.input.rows) break;
+        Piece<4>& piece = pieces[row];
 #pragma unroll
-          for (uint32_t k = 0; k < 4; ++k) piece.values[k] += bias.values[k];
+        for (uint32_t k = 0; k < 4; ++k) {
+          if (!is_normed) break;
+          piece.values[k] = (piece.values[k] - centres[row]) * (factors[row] * weights.values[k]) +
+                            bias.values[k];
         }
-        StoreShared(staged + static_cast<uint32_t>(2 * i),
+        StoreShared(kernels::cuda::SharedBase() + kRowsBegin +
+                        static_cast<uint32_t>(row * StagedRowBytes(args.inputs) + 2 * i),
                     Vector8{{kernels::cuda::PackPair<T>(piece.values[0], piece.values[1]),
                              kernels::cuda::PackPair<T>(piece.values[2], piece.values[3])}});
       }
@@ -244,36 +243,65 @@ struct FusedProductKernel {
     SyncThreads();
   }
 
-  // Each warp's part of the sums over each row, of of(value - centre(row)).
-  template <class Centre, class Of>
-  static PAGODA_DEVICE void SumRows(const Args& args, uint32_t base, const Centre& centre,
-                                    const Of& of) {
-#pragma unroll 4
-    for (uint32_t row = 0; row < args.input.rows; ++row) {
-      const float* const input = args.input.data + row * args.input.stride;
-      const float centre_of_row = centre(row);
-      float sum = 0;
-      for (uint64_t i = ThreadIndex() * 4; i < args.inputs; i += kThreads * 4) {
-        const Piece<4> piece = LoadPiece<4>(input + i);
+  static PAGODA_DEVICE void LoadRows(const Args& args, uint64_t i,
+                                     Piece<4> (&pieces)[kMostFusedRows]) {
 #pragma unroll
-        for (const float value : piece.values) sum += of(value - centre_of_row);
+    for (uint32_t row = 0; row < kMostFusedRows; ++row) {
+      if (row < args.input.rows) {
+        pieces[row] = LoadPiece<4>(args.input.data + row * args.input.stride + i);
       }
-      sum = kernels::cuda::SumOfWarp(sum);
-      if (LaneIndex() == 0) {
-        StoreShared(base + (row * kWarps + WarpIndex()) * static_cast<uint32_t>(sizeof(float)),
-                    sum);
+    }
+  }
+
+  // For each row, end(the sum over its numbers of of(number - centre)). One thread computes the end
+  // of a row for all, in memory from `base` on.
+  template <class Of, class End>
+  static PAGODA_DEVICE void SumRows(const Args& args, uint32_t base,
+                                    const float (&centres)[kMostFusedRows], const Of& of,
+                                    const End& end, float (&results)[kMostFusedRows]) {
+    float sums[kMostFusedRows] = {};
+    for (uint64_t i = ThreadIndex() * 4; i < args.inputs; i += kThreads * 4) {
+      Piece<4> pieces[kMostFusedRows];
+      LoadRows(args, i, pieces);
+#pragma unroll
+      for (uint32_t row = 0; row < kMostFusedRows; ++row) {
+        if (row >= args.input.rows) break;
+#pragma unroll
+        for (const float value : pieces[row].values) sums[row] += of(value - centres[row]);
+      }
+    }
+    // The exchanges of four rows run side by side.
+#pragma unroll
+    for (uint32_t first = 0; first < kMostFusedRows; first += 4) {
+      if (first >= args.input.rows) break;
+#pragma unroll
+      for (uint32_t row = first; row < first + 4; ++row) {
+        sums[row] = kernels::cuda::SumOfWarp(sums[row]);
+      }
+#pragma unroll
+      for (uint32_t row = first; row < first + 4; ++row) {
+        if (LaneIndex() == 0) StoreShared(PartAt(base, row, WarpIndex()), sums[row]);
       }
     }
     SyncThreads();
+    static_assert(kWarps >= kMostFusedRows || !kStaged);
+    if (WarpIndex() < args.input.rows && LaneIndex() == 0) {
+      float sum = 0;
+#pragma unroll
+      for (uint32_t warp = 0; warp < kWarps; ++warp) {
+        sum += LoadShared<float>(PartAt(base, WarpIndex(), warp));
+      }
+      StoreShared(PartAt(base, WarpIndex(), 0), end(sum));
+    }
+    SyncThreads();
+#pragma unroll
+    for (uint32_t row = 0; row < kMostFusedRows; ++row) {
+      if (row < args.input.rows) results[row] = LoadShared<float>(PartAt(base, row, 0));
+    }
   }
 
-  static PAGODA_DEVICE float SumOf(uint32_t base, uint32_t row) {
-    float sum = 0;
-#pragma unroll
-    for (uint32_t warp = 0; warp < kWarps; ++warp) {
-      sum += LoadShared<float>(base + (row * kWarps + warp) * static_cast<uint32_t>(sizeof(float)));
-    }
-    return sum;
+  static PAGODA_DEVICE uint32_t PartAt(uint32_t base, uint32_t row, uint32_t warp) {
+    return base + (row * kWarps + warp) * static_cast<uint32_t>(sizeof(float));
   }
 };
 
