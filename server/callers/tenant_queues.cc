@@ -22,6 +22,8 @@ size_t NumThreads() { return std::max(1u, std::thread::hardware_concurrency() / 
 // backlog gets almost no processor time if other processes want all processors.
 constexpr absl::Duration kProcessorTurn = absl::Microseconds(500);
 
+thread_local bool on_its_thread = false;
+
 }  // namespace
 
 TenantQueues::TenantQueues(Limits limits) : limits_(limits) {
@@ -88,6 +90,7 @@ void TenantQueues::RunReady() {
   const auto something = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return !ready_.empty() || (stopping_ && waiting_ == 0);
   };
+  on_its_thread = true;
   // Calls that need not wait run on other threads, which have precedence.
   GiveWay();
   SteadyTime began = SteadyNow();
@@ -118,6 +121,8 @@ void TenantQueues::RunReady() {
     }
   }
 }
+
+bool TenantQueues::OnItsThread() { return on_its_thread; }
 
 size_t TenantQueues::waiting() const {
   absl::MutexLock lock(&mutex_);

@@ -19,8 +19,9 @@ namespace pagoda::server {
 // Each tenant runs one batch, or one text to tokenise, at a time. Further work of the tenant queues
 // here without a thread, so a tenant with many batches competes for the core's lock once, as every
 // other tenant does. Queued work runs on a few threads of this object, which serve the tenants one
-// after another; gRPC's threads stay free for tenants that send less. The threads yield their
-// processors now and then. Thread-safe.
+// after another; gRPC's threads stay free for tenants that send less. So long batches are moved to
+// these threads too (BatchRun::Context::RunRead). The threads yield their processors now and then.
+// Thread-safe.
 class TenantQueues {
  public:
   struct Limits {
@@ -46,6 +47,9 @@ class TenantQueues {
   // caller's thread.
   void RunLater(TenantId tenant, size_t bytes, std::function<void()> work)
       ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Whether this thread belongs to an object of this class.
+  static bool OnItsThread();
 
   // The pieces of work that wait now, of all tenants.
   size_t waiting() const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -33,6 +33,10 @@ namespace pagoda::server {
 // The error of a batch whose client no longer waits for the answer.
 inline absl::Status ClientGone() { return absl::CancelledError("the client has disconnected"); }
 
+// Operations from which on a tenant's batch is long. 64 take about as long as a thread takes to
+// begin. A decode step in packed arrays is one operation.
+inline constexpr int kLongBatch = 64;
+
 // Runs the operations in order. An operation that is empty, not supported or out of bounds gets its
 // error in its own result; the others still run. Without a wait the batch runs on the caller's
 // thread. At a WaitForTicket whose copies are not done, the batch is suspended. It continues on a
@@ -83,6 +87,18 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
     template <class Work>
     void InTurn(size_t bytes, Work work) const {
       tenant == kDefaultTenant ? work() : tenant_queues->Run(tenant, bytes, std::move(work));
+    }
+    // Runs a batch of a message that was read in the tenant's turn: at once, or if the batch is
+    // long on a thread of the tenants' queues. There are only a few of gRPC's threads, and calls of
+    // other tenants would wait for them. `bytes`: of the message. `work` runs the batch.
+    template <class Work>
+    void RunRead(int num_operations, size_t bytes, Work work) const {
+      // A message that waits again is in memory as objects. On a thread of the queues it does not
+      // wait, so a tenant has at most one such message.
+      if (tenant == kDefaultTenant || num_operations < kLongBatch || TenantQueues::OnItsThread()) {
+        return work();
+      }
+      tenant_queues->RunLater(tenant, bytes, std::move(work));
     }
   };
 

@@ -56,8 +56,13 @@ grpc::ServerUnaryReactor* ExecuteCall::Start(const BatchRun::Context& context,
 void ExecuteCall::Run() {
   const absl::StatusOr<CachePtr> cache = Read();
   if (!cache.ok()) return OnBatchDone(cache.status());
+  context_.RunRead(request_->batch().operations_size(), request_bytes_->Length(),
+                   [self = shared_from_this(), cache = *cache] { self->RunBatch(cache); });
+}
+
+void ExecuteCall::RunBatch(const CachePtr& cache) {
   const auto batch = std::make_shared<BatchRun>(
-      context_.Of((*cache)->manager, *cache), SessionFromProto(request_->session()),
+      context_.Of(cache->manager, cache), SessionFromProto(request_->session()),
       answer_->mutable_result(),
       [self = shared_from_this()](const absl::Status& status) { self->OnBatchDone(status); });
   bool cancelled = false;

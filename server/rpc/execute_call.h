@@ -51,7 +51,9 @@ class ExecuteCall : public std::enable_shared_from_this<ExecuteCall> {
         request_bytes_(request),
         answer_bytes_(answer) {}
 
-  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Parses the request, and runs its batch now or later. The tenant's queue calls it.
+  void Run();
+  void RunBatch(const CachePtr& cache) ABSL_LOCKS_EXCLUDED(mutex_);
   // Parses the request and returns the cache that the batch is for.
   absl::StatusOr<CachePtr> Read();
   // Called when the batch is answered, or refused as a whole. The caller must not use this object

@@ -41,14 +41,16 @@ void SessionStream::OnReadDone(bool ok) {
 }
 
 void SessionStream::Run() {
-  batches_.Run(
-      request_bytes_.Length(),
-      [this](v1::SessionRequest* request) {
-        absl::Status parsed = ParseMessage(request_bytes_, request);
-        request_bytes_.Clear();
-        return parsed;
-      },
-      [self = self_](const absl::Status& status) { self->OnBatchDone(status); });
+  const size_t bytes = request_bytes_.Length();
+  const absl::Status read = batches_.Read(bytes, [this](v1::SessionRequest* request) {
+    absl::Status parsed = ParseMessage(request_bytes_, request);
+    request_bytes_.Clear();
+    return parsed;
+  });
+  if (!read.ok()) return OnBatchDone(read);
+  context_.RunRead(batches_.num_operations(), bytes, [self = self_] {
+    self->batches_.Start([self](const absl::Status& status) { self->OnBatchDone(status); });
+  });
 }
 
 void SessionStream::OnBatchDone(const absl::Status& status) {

@@ -60,7 +60,7 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
         batches_(context, caches, owners, caller) {}
 
   void ReadNext();
-  // Parses and runs the message that was read. The tenant's queue calls it.
+  // Parses the message that was read, and runs its batch now or later. The tenant's queue calls it.
   void Run();
   // Called when the batch is answered or refused as a whole, not always from a gRPC reaction.
   void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);

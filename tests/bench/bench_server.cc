@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <utility>
@@ -16,6 +18,7 @@
 #include "pools/huge_pages.h"
 #include "server/config/config.h"
 #include "server/daemon.h"
+#include "server/rpc/processor_share.h"
 #include "tests/bench/noop_service.h"
 
 namespace pagoda::bench {
@@ -50,20 +53,48 @@ server::Config BenchConfig() {
   return config;
 }
 
+// A file with a tenant's token, until this object is destroyed.
+class TokenFile {
+ public:
+  TokenFile(const std::string& tenant, const char* token)
+      : path_((std::filesystem::temp_directory_path() /
+               absl::StrCat("service-bench-", getpid(), "-", tenant))
+                  .string()) {
+    std::ofstream(path_) << token << "\n";
+    std::filesystem::permissions(path_, std::filesystem::perms::owner_read);
+  }
+  ~TokenFile() { std::filesystem::remove(path_); }
+  TokenFile(const TokenFile&) = delete;
+  TokenFile& operator=(const TokenFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+};
+
 }  // namespace
 
-int RunBenchServer(bool sparse) {
+int RunBenchServer(ServerRole role) {
   signal(SIGPIPE, SIG_IGN);
+  server::AskForShortSlices();  // As pagodad does.
   server::SetLogLevel(server::LogLevel::kWarning);
   // pagodad makes both calls too.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   grpc_init();
   NoopService noop;
   server::Config config = BenchConfig();
-  if (sparse) {
+  if (role == ServerRole::kSparse) {
     config.own_cache = false;
     config.memory.host = kSparseBytes;
     config.memory.reservation = Reservation::kSparse;
+  }
+  std::deque<TokenFile> tokens;
+  if (role == ServerRole::kTenants) {
+    for (const auto& [name, token] :
+         {std::pair("quiet", kQuietToken), {"busy", kBusyTokens[0]}, {"busier", kBusyTokens[1]}}) {
+      config.tenants.push_back(
+          {.name = name, .credentials = {.tokens_file = tokens.emplace_back(name, token).path()}});
+    }
   }
   absl::StatusOr<std::unique_ptr<server::Daemon>> daemon =
       server::Daemon::Start(std::move(config), /*request_drain=*/{}, {&noop});

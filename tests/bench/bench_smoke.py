@@ -17,7 +17,11 @@ import sys
 SERVICE = {
     "session_256_tcp", "session_256_unix", "session_256_retry", "unary_p50", "unary_64", "decode_step_256_p50", "decode_step_256_p99",
     "decode_step_256_packed_p50", "decode_step_256_packed_p99", "ring_round_trip_p50", "decode_step_256_ring_p50", "decode_step_256_ring_p99",
-    "decode_step_256_each_ring_p50", "decode_step_256_each_ring_p99", "ring_idle_cpu", "two_caches", "open_cache_64gib", "idle_sessions_20_bytes",
+    "decode_step_256_each_ring_p50", "decode_step_256_each_ring_p99", "decode_step_256_paced_ring_p50",
+    "decode_step_256_paced_ring_p99", "ring_idle_cpu",
+    "quiet_step_p50_beside_256", "quiet_step_p50_sharing_256", "quiet_step_p99_beside_256", "quiet_step_p99_sharing_256",
+    "quiet_ring_step_p50_beside_256", "quiet_ring_step_p50_sharing_256", "quiet_ring_step_p99_beside_256", "quiet_ring_step_p99_sharing_256",
+    "two_caches", "open_cache_64gib", "idle_sessions_20_bytes",
     "beside_idle_session_256_unix", "beside_idle_unary_p50", "beside_idle_decode_step_256_p50"
 }
 EVENTS = {

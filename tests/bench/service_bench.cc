@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "tests/bench/bench_server.h"
+#include "tests/bench/busy_tenants.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/idle_sessions.h"
 #include "tests/bench/process_use.h"
@@ -80,7 +81,10 @@ class ServiceBench {
     if (Wanted("decode_step_256_each_ring")) {
       RingDecodeFigures("decode_step_256_each_ring", StepForm::kEach);
     }
+    if (Wanted("decode_step_256_paced_ring")) PacedDecodeFigures();
     if (Wanted("ring_idle_cpu")) RingIdleFigure();
+    if (Wanted("quiet_step")) QuietStepFigures("quiet_step", Target::kCache);
+    if (Wanted("quiet_ring_step")) QuietStepFigures("quiet_ring_step", Target::kRings);
     if (Wanted("two_caches")) TwoCachesFigure();
     if (Wanted("open_cache_64gib")) OpenCacheFigure();
     const std::string bytes = absl::StrCat("idle_sessions_", options_.idle_sessions, "_bytes");
@@ -183,6 +187,21 @@ class ServiceBench {
     Show(absl::StrCat(id, "_p50"), "us", kOverGrpc, us, 0);
     Show(absl::StrCat(id, "_p99"), "us", kOverGrpc, us, 1);
   }
+  // As an engine sends its steps, one each 10 ms: both sides sleep between two steps.
+  void PacedDecodeFigures() {
+    constexpr absl::Duration kPause = absl::Milliseconds(10);
+    DecodeLoad rings(server().unix_endpoint(), Target::kRings, StepForm::kPacked);
+    DecodeLoad stream(server().unix_endpoint(), Target::kCache, StepForm::kPacked);
+    const auto paced = [this, kPause](DecodeLoad& load) {
+      return [&load, steps = std::max(1, options_.decode_steps / 4), kPause] {
+        return load.Percentiles(steps, kPause);
+      };
+    };
+    const Compared us = RunRounds("decode_step_256_paced_ring", std::min(options_.rounds, 9),
+                                  {getpid(), server().pid()}, paced(rings), paced(stream));
+    Show("decode_step_256_paced_ring_p50", "us", "the same on a Session stream", us, 0);
+    Show("decode_step_256_paced_ring_p99", "us", "the same on a Session stream", us, 1);
+  }
   // Milliseconds of the processor that a daemon takes in ten slices, while its client does nothing.
   double IdleMilliseconds(Target target) const {
     const BenchServer fresh;
@@ -200,6 +219,37 @@ class ServiceBench {
          RunRounds("ring_idle_cpu", std::min(options_.rounds, 5), {getpid()}, with, without));
   }
 
+  // A quiet tenant's decode steps, one each 2 ms, beside two tenants that send batches of 256
+  // operations without pause. Beside them stand the same steps alone, and while the batches go to
+  // another server on this machine.
+  void QuietStepFigures(const std::string& id, Target target) const {
+    constexpr absl::Duration kPause = absl::Milliseconds(2);
+    const BenchServer server(ServerRole::kTenants), other(ServerRole::kTenants);
+    DecodeLoad quiet(server.unix_endpoint(), target, StepForm::kPacked, {.token = kQuietToken});
+    BusyTenants here(server.unix_endpoint(), target), elsewhere(other.unix_endpoint(), target);
+    const auto steps = [&] { return quiet.Percentiles(options_.decode_steps, kPause); };
+    const auto beside = [&](BusyTenants& busy) {
+      busy.GoOn();
+      std::vector<double> us = steps();
+      busy.Stop();
+      return us;
+    };
+    const Slice yardsticks = [&] {
+      std::vector<double> us = steps();
+      for (const double each : beside(elsewhere)) us.push_back(each);
+      return us;
+    };
+    const Compared us = RunRounds(
+        id, options_.rounds, {getpid(), server.pid(), other.pid(), here.pid(), elsewhere.pid()},
+        [&] { return beside(here); }, yardsticks);
+    const size_t numbers = us.value.size();
+    for (size_t i = 0; i < numbers; ++i) {
+      const std::string name = absl::StrCat(id, i == 0 ? "_p50" : "_p99");
+      Show(name + "_beside_256", "us", "the quiet tenant alone", us, i, i);
+      Show(name + "_sharing_256", "us", "the batches go to another server", us, i, numbers + i);
+    }
+  }
+
   // Two clients at once, each on its own cache, and one of them alone: the operations a second of
   // all clients. Uses a separate server, because sessions have to name their cache there.
   void TwoCachesFigure() const {
@@ -209,8 +259,8 @@ class ServiceBench {
     std::vector<std::unique_ptr<SessionLoad>> loads;
     for (const char* name : {"first", "second"}) {
       opener.OpenCache(name, kBytes);
-      loads.push_back(
-          std::make_unique<SessionLoad>(server.unix_endpoint(), Target::kCache, Retry::kOff, name));
+      loads.push_back(std::make_unique<SessionLoad>(server.unix_endpoint(), Target::kCache,
+                                                    Retry::kOff, Caller{.cache = name}));
     }
     const Slice both = [&] {
       std::vector<double> rates(loads.size());
@@ -229,7 +279,7 @@ class ServiceBench {
   // The milliseconds to open a cache of 64 GiB whose memory is taken when it is touched.
   void OpenCacheFigure() const {
     constexpr uint64_t kBytes = uint64_t{64} << 30;
-    const BenchServer server("--serve-sparse");
+    const BenchServer server(ServerRole::kSparse);
     Connection connection(server.unix_endpoint(), Target::kCache);
     int opened = 0;
     const Slice open = [&] {
@@ -287,11 +337,15 @@ class ServiceBench {
 
   static void Show(const std::string& id, const std::string& unit, const std::string& yardstick,
                    const Compared& compared, size_t number = 0) {
+    Show(id, unit, yardstick, compared, number, number);
+  }
+  static void Show(const std::string& id, const std::string& unit, const std::string& yardstick,
+                   const Compared& compared, size_t number, size_t yardstick_number) {
     Print({.id = id,
            .value = compared.value[number],
            .unit = unit,
            .yardstick = yardstick,
-           .yardstick_value = compared.yardstick[number]});
+           .yardstick_value = compared.yardstick[yardstick_number]});
   }
 
   const Options options_;
@@ -320,18 +374,19 @@ int Main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   // For the program's own children only.
   constexpr char kNotShown[] = "";
-  bool serve = false, serve_sparse = false, noop = false;
-  int hold = 0;
+  bool noop = false;
+  int serve = -1, busy = -1, hold = 0;
   std::string endpoint;
-  app.add_flag("--serve", serve)->group(kNotShown);
-  app.add_flag("--serve-sparse", serve_sparse)->group(kNotShown);
+  app.add_option("--serve", serve)->group(kNotShown);
+  app.add_option("--busy", busy)->group(kNotShown);
   app.add_option("--hold", hold)->group(kNotShown);
   app.add_option("--endpoint", endpoint)->group(kNotShown);
   app.add_flag("--noop,!--cache", noop)->group(kNotShown);
   CLI11_PARSE(app, argc, argv);
 
   AllowManyFiles();
-  if (serve || serve_sparse) return RunBenchServer(serve_sparse);
+  if (serve >= 0) return RunBenchServer(static_cast<ServerRole>(serve));
+  if (busy >= 0) return RunBusyTenants(endpoint, static_cast<Target>(busy));
   if (hold > 0) return HoldIdleSessions(endpoint, noop ? Target::kNoop : Target::kCache, hold);
   ServiceBench(options).Run();
   return EXIT_SUCCESS;

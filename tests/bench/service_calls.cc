@@ -25,10 +25,10 @@ void RequireOk(const grpc::Status& status, const char* what) {
   PAGODA_CHECK(status.ok(), what);
 }
 
-Connection::Connection(const std::string& endpoint, Target target, std::string cache)
+Connection::Connection(const std::string& endpoint, Target target, const Caller& caller)
     : target_(target),
-      cache_name_(std::move(cache)),
-      channel_(*MakeChannel(endpoint)),
+      cache_name_(caller.cache),
+      channel_(*MakeChannel(endpoint, {.token = caller.token})),
       cache_(channel_),
       admin_(channel_),
       noop_(channel_) {}
@@ -145,8 +145,8 @@ void Connection::SessionAsync(grpc::ClientContext* context, SessionReactor* reac
   }
 }
 
-SessionStream::SessionStream(const std::string& endpoint, Target target, std::string cache)
-    : connection_(endpoint, target, std::move(cache)), session_(connection_.OpenSession()) {
+SessionStream::SessionStream(const std::string& endpoint, Target target, const Caller& caller)
+    : connection_(endpoint, target, caller), session_(connection_.OpenSession()) {
   if (target == Target::kRings) {
     auto rings = RingStream::Open(connection_.map_socket(), session_, absl::Seconds(10));
     PAGODA_CHECK(rings.ok(), "the daemon gives rings");

@@ -26,13 +26,18 @@ using SessionStub =
 // Stops the process if the call failed, and prints the error on standard error.
 void RequireOk(const grpc::Status& status, const char* what);
 
+// Whose calls a connection makes.
+struct Caller {
+  std::string cache;  // Of its sessions. Empty: the configuration's cache, if it is the only one.
+  std::string token;  // Of its tenant. Empty: the server knows no tenants.
+};
+
 // A separate connection to the server. A failed call stops the process, because a benchmark's calls
 // succeed. Thread-safe.
 class Connection {
  public:
-  // `endpoint`: "unix:/path" or "host:port". `cache`: the cache whose sessions it opens. Empty: the
-  // configuration's cache, if it is the only one.
-  Connection(const std::string& endpoint, Target target, std::string cache = "");
+  // `endpoint`: "unix:/path" or "host:port".
+  Connection(const std::string& endpoint, Target target, const Caller& caller = {});
 
   // Opens a cache for this client, with 128 bytes a block, beside the configuration's.
   void OpenCache(const std::string& name, uint64_t host_bytes);
@@ -69,7 +74,7 @@ class Connection {
 // A session with its stream or its rings, with one message in flight. Not thread-safe.
 class SessionStream {
  public:
-  SessionStream(const std::string& endpoint, Target target, std::string cache = "");
+  SessionStream(const std::string& endpoint, Target target, const Caller& caller = {});
   // Closes the session: its blocks become free, and its sequences stay cached.
   ~SessionStream();
 

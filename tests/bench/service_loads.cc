@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/synchronization/blocking_counter.h"
+#include "absl/time/clock.h"
 #include "base/check.h"
 #include "tests/bench/figure.h"
 
@@ -71,8 +72,9 @@ class OutstandingCall {
 
 }  // namespace
 
-SessionLoad::SessionLoad(const std::string& endpoint, Target target, Retry retry, std::string cache)
-    : retry_(retry), stream_(endpoint, target, std::move(cache)) {
+SessionLoad::SessionLoad(const std::string& endpoint, Target target, Retry retry,
+                         const Caller& caller)
+    : retry_(retry), stream_(endpoint, target, caller) {
   Batch* batch = request_.mutable_batch();
   for (int i = 0; i < kOperations / 2; ++i) {
     batch->add_operations()->mutable_allocate_blocks()->set_count(1);
@@ -179,10 +181,13 @@ double UnaryRate(const std::vector<std::unique_ptr<Connection>>& connections, in
   return static_cast<double>(answers) / elapsed;
 }
 
-std::vector<double> DecodeLoad::Percentiles(int steps) {
+std::vector<double> DecodeLoad::Percentiles(int steps, absl::Duration pause) {
   AddSequences();
   std::vector<double> microseconds(steps);
-  for (double& one : microseconds) one = Step() * 1e6;
+  for (double& one : microseconds) {
+    if (pause > absl::ZeroDuration()) absl::SleepFor(pause);
+    one = Step() * 1e6;
+  }
   FreeSequences();
   const double p50 = Percentile(microseconds, 0.5);
   return {p50, Percentile(std::move(microseconds), 0.99)};

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "tests/bench/service_calls.h"
 
 namespace pagoda::bench {
@@ -18,9 +19,9 @@ enum class Retry { kOff, kOn };
 // the others free the blocks of the previous message. Not thread-safe.
 class SessionLoad {
  public:
-  // `retry`: whether each batch has a different retry_id. `cache`: see Connection.
+  // `retry`: whether each batch has a different retry_id.
   SessionLoad(const std::string& endpoint, Target target, Retry retry = Retry::kOff,
-              std::string cache = "");
+              const Caller& caller = {});
 
   // One message.
   void Call();
@@ -59,12 +60,13 @@ enum class StepForm { kEach, kPacked };
 // previous token computed. Not thread-safe.
 class DecodeLoad {
  public:
-  DecodeLoad(const std::string& endpoint, Target target, StepForm form = StepForm::kEach)
-      : stream_(endpoint, target), form_(form) {}
+  DecodeLoad(const std::string& endpoint, Target target, StepForm form = StepForm::kEach,
+             const Caller& caller = {})
+      : stream_(endpoint, target, caller), form_(form) {}
 
-  // The p50 and the p99, in microseconds, of `steps` steps. The sequences are new, with a prompt of
-  // 100 tokens. Freeing them afterwards is not measured.
-  std::vector<double> Percentiles(int steps);
+  // The p50 and the p99, in microseconds, of `steps` steps, with `pause` before each. The sequences
+  // are new, with a prompt of 100 tokens. Freeing them afterwards is not measured.
+  std::vector<double> Percentiles(int steps, absl::Duration pause = absl::ZeroDuration());
 
  private:
   void AddSequences();
