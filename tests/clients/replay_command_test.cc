@@ -65,7 +65,7 @@ TEST(ReplayCommandTest, ReadsTheOtherFormat) {
   EXPECT_EQ(json["format"], "bailian");
   EXPECT_EQ(json["tokens_per_block"], 16);
   EXPECT_EQ(json["requests"], 6);
-  EXPECT_EQ(json["runs"][0]["overlap"]["found_reply_blocks"], 4);
+  EXPECT_EQ(json["runs"][0]["overlap"]["found_reply_blocks"], 5);
   const Outcome table = RunProgram("replay " BAILIAN_TRACE " --blocks 20");
   EXPECT_THAT(table.out, AllOf(HasSubstr("34 of 16 tokens requested"), HasSubstr("LONGEST WAIT")));
 }
