@@ -84,9 +84,9 @@ TEST(LadderCommandsTest, ReplayPrintsTheFiguresOfEachTier) {
     time += 1000;
   }
   trace.close();
-  const std::string command =
-      absl::StrCat("replay ", path,
-                   " --one-by-one --layers 1x1x1 --tiers hbm:gpu:4KiB,dram:host:36KiB,nvme:disk:1");
+  const std::string command = absl::StrCat(
+      "replay ", path,
+      " --one-by-one --policy lru --layers 1x1x1 --tiers hbm:gpu:4KiB,dram:host:36KiB,nvme:disk:1");
   const Json json = RunJson(command);
   EXPECT_EQ(json["block_bytes"], 2048);
   EXPECT_EQ(json["trace_seconds"], 5);

@@ -27,7 +27,7 @@ HIT_RATES = {
 
 def faults(pagodactl, trace, tiers, hit_rate):
     """What is wrong with a replay through these tiers."""
-    command = [pagodactl, "replay", trace, "--one-by-one", *tiers.split(), "-o", "json"]
+    command = [pagodactl, "replay", trace, "--one-by-one", "--policy", "lru", *tiers.split(), "-o", "json"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     except subprocess.TimeoutExpired:

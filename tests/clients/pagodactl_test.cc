@@ -206,7 +206,7 @@ TEST(PagodactlTest, ReplayShowsHostTiersBesideNone) {
     EXPECT_EQ(large["onboards"], large["host_blocks_hit"]);
   }
 
-  const Outcome table = RunProgram(replay + "100");
+  const Outcome table = RunProgram(replay + "100 --policy lru");
   ASSERT_EQ(table.exit_code, 0) << table.err;
   const std::vector<std::string> lines = Lines(table.out);
   ASSERT_THAT(lines, SizeIs(6));
