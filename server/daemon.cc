@@ -222,6 +222,7 @@ absl::Status Daemon::MakeServices() {
       admission_.get(), sources_.get());
   const DaemonParts parts = {.caches = caches_.get(),
                              .opener = opener_.get(),
+                             .cache_service = cache_service_.get(),
                              .events = event_service_.get(),
                              .bridges = bridges_.get(),
                              .engine = engine_service_.get(),

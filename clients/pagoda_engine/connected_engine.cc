@@ -159,6 +159,9 @@ absl::StatusOr<std::unique_ptr<CacheClient>> ConnectedEngine::OpenSession(absl::
       OpenGrpcCacheClient(std::move(options), &opened);
   if (!client.ok()) return client;
   ++session_;
+  options_.say(absl::StrCat(
+      "batches reach ", options_.client.endpoint,
+      TransportOf(**client) == Transport::kRings ? " through shared memory" : " over gRPC"));
   may_have_store_ = true;
   std::shared_ptr<PrefixFetcher> fetcher = std::move(opened);
   {

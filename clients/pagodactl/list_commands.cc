@@ -69,6 +69,17 @@ std::string LeaseLeftText(const v1::SessionInfo& session) {
   return FormatElapsed(DurationFromProto(session.lease_left()));
 }
 
+std::string TransportText(const v1::SessionInfo& session) {
+  switch (session.transport()) {
+    case v1::SESSION_TRANSPORT_GRPC:
+      return "grpc";
+    case v1::SESSION_TRANSPORT_RINGS:
+      return "rings";
+    default:
+      return "-";
+  }
+}
+
 Json SessionJson(const v1::SessionInfo& session) {
   Json json = {{"session_id", session.session_id()},
                {"client_name", session.client_name()},
@@ -83,6 +94,7 @@ Json SessionJson(const v1::SessionInfo& session) {
                {"deferred_blocks", session.deferred_blocks()},
                {"step", session.step()},
                {"completed_step", session.completed_step()},
+               {"transport", TransportText(session)},
                {"writer_pids", Json::array()}};
   if (session.has_lease()) {
     json["lease_seconds"] = absl::ToDoubleSeconds(DurationFromProto(session.lease()));
@@ -95,19 +107,19 @@ Json SessionJson(const v1::SessionInfo& session) {
 }
 
 void PrintSessions(const std::vector<v1::SessionInfo>& sessions) {
-  absl::PrintF("%10s  %-20s  %-12s  %-12s  %-10s  %-10s  %7s  %9s  %8s  %8s  %10s  %s\n", "SESSION",
-               "CLIENT", "TENANT", "OPEN FOR", "LEASE", "LEFT", "STREAMS", "SEQUENCES", "RAW",
-               "DEFERRED", "STEP", "WRITERS");
+  absl::PrintF("%10s  %-20s  %-12s  %-12s  %-10s  %-10s  %7s  %9s  %8s  %8s  %10s  %-5s  %s\n",
+               "SESSION", "CLIENT", "TENANT", "OPEN FOR", "LEASE", "LEFT", "STREAMS", "SEQUENCES",
+               "RAW", "DEFERRED", "STEP", "VIA", "WRITERS");
   const absl::Time now = absl::Now();
   for (const v1::SessionInfo& session : sessions) {
     const absl::Duration age =
         std::max(absl::ZeroDuration(), now - TimeFromProto(session.open_time()));
-    absl::PrintF("%10d  %-20s  %-12s  %-12s  %-10s  %-10s  %7d  %9s  %8s  %8s  %10s  %s\n",
+    absl::PrintF("%10d  %-20s  %-12s  %-12s  %-10s  %-10s  %7d  %9s  %8s  %8s  %10s  %-5s  %s\n",
                  session.session_id(), OrDash(session.client_name()), OrDash(session.tenant()),
                  FormatElapsed(age), LeaseText(session), LeaseLeftText(session), session.streams(),
                  FormatCount(session.sequences()), FormatCount(session.raw_blocks()),
                  FormatCount(session.deferred_blocks()), FormatCount(session.step()),
-                 OrDash(absl::StrJoin(session.writer_pids(), ",")));
+                 TransportText(session), OrDash(absl::StrJoin(session.writer_pids(), ",")));
   }
   absl::PrintF("%s\n", FormatCounted(sessions.size(), "session"));
   std::fflush(stdout);

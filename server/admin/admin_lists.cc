@@ -3,6 +3,7 @@
 
 #include "server/admin/admin_service.h"
 #include "server/admin/page.h"
+#include "server/rpc/cache_service.h"
 #include "server/rpc/reactors.h"
 #include "wire/lists.h"
 #include "wire/operations.h"
@@ -37,6 +38,8 @@ grpc::ServerUnaryReactor* AdminService::ListSessions(grpc::CallbackServerContext
     v1::SessionInfo* info = response->add_sessions();
     SessionRowToProto(row, info);
     info->set_tenant(parts_.admission->tenants()[row.tenant].name);
+    info->set_transport(parts_.cache_service->HasRings(row.session) ? v1::SESSION_TRANSPORT_RINGS
+                                                                    : v1::SESSION_TRANSPORT_GRPC);
     for (const pid_t pid : (*cache)->writers->Pids(row.session)) {
       info->add_writer_pids(static_cast<uint32_t>(pid));
     }

@@ -18,6 +18,7 @@ class Admission;
 class Bridges;
 class CacheDirectory;
 class CacheOpener;
+class CacheService;
 class EngineService;
 class EventService;
 class PeerServer;
@@ -29,6 +30,7 @@ class Sources;
 struct DaemonParts {
   const CacheDirectory* caches = nullptr;
   CacheOpener* opener = nullptr;
+  const CacheService* cache_service = nullptr;
   const EventService* events = nullptr;
   const Bridges* bridges = nullptr;  // Over the configuration's cache.
   const EngineService* engine = nullptr;

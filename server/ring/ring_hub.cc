@@ -150,6 +150,12 @@ void RingHub::Stop(const absl::Status& reason) {
   pollers.swap(pollers_);
 }
 
+bool RingHub::Has(SessionId session) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = pairs_.find(session);
+  return found != pairs_.end() && !found->second->ended();
+}
+
 size_t RingHub::size() const {
   const std::vector<PairPtr> all = All();
   return std::count_if(all.begin(), all.end(), [](const PairPtr& pair) { return !pair->ended(); });

@@ -70,6 +70,8 @@ class RingHub {
 
   // Open pairs.
   size_t size() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether the session has an open pair.
+  bool Has(SessionId session) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   using PairPtr = std::shared_ptr<RingPair>;

@@ -98,6 +98,8 @@ class CacheService final : public RawBatches {
   absl::StatusOr<RingHub::Opened> OpenRings(SessionRef session, uint32_t wanted_bytes);
   // Open pairs of rings.
   size_t num_rings() const { return rings_.size(); }
+  // Whether the session has an open pair.
+  bool HasRings(SessionId session) const { return rings_.Has(session); }
 
   // Forgets the answers of sessions that no longer exist, and ends their rings.
   void SweepSessions();

@@ -74,6 +74,8 @@ class FakeAdmin final : public v1::AdminService::Service {
       if (session->session_id() == 3) session->mutable_lease_left()->set_seconds(12);
       session->add_writer_pids(17);
       session->add_writer_pids(18);
+      if (session->session_id() == 1) session->set_transport(v1::SESSION_TRANSPORT_RINGS);
+      if (session->session_id() == 2) session->set_transport(v1::SESSION_TRANSPORT_GRPC);
     }
     if (next <= kSessions) response->set_next_page_token(absl::StrCat(next));
     return grpc::Status::OK;
@@ -195,6 +197,19 @@ TEST_F(OperatorCommandsTest, ASessionsLeaseIsNoneHeldOrRuns) {
   EXPECT_TRUE(sessions[0]["lease_seconds"].is_null());
   EXPECT_EQ(sessions[2]["lease_left_seconds"], 12.0);
   EXPECT_THAT(sessions[2]["writer_pids"], ElementsAre(17, 18));
+}
+
+TEST_F(OperatorCommandsTest, ASessionsTransportIsTold) {
+  const std::vector<std::string> lines = Lines(Print("sessions --limit 3"));
+  ASSERT_THAT(lines, SizeIs(5));
+  EXPECT_THAT(lines[0], HasSubstr("VIA"));
+  EXPECT_THAT(lines[1], HasSubstr("  rings  "));
+  EXPECT_THAT(lines[2], HasSubstr("  grpc   "));
+  EXPECT_THAT(lines[3], HasSubstr("  -      ")) << "a daemon that does not tell";
+  const Json sessions = PrintJson("sessions --limit 3")["sessions"];
+  EXPECT_EQ(sessions[0]["transport"], "rings");
+  EXPECT_EQ(sessions[1]["transport"], "grpc");
+  EXPECT_EQ(sessions[2]["transport"], "-");
 }
 
 TEST_F(OperatorCommandsTest, SequencesAreThoseOfTheSession) {

@@ -160,6 +160,7 @@ def test_a_generation_outlives_its_daemon(cache, restart):
         assert answer["id"] == 7 and "error" not in answer, answer
         assert len(answer["tokens"]) == LONG_TOKENS and answer["tokens"][:len(IDS)] == IDS
         assert "lost the session" in engine.said and "continues in a new session" in engine.said
+        assert engine.said.count("through shared memory") == 2, "it says so of each session"
         assert engine.generate(PROMPT, len(IDS))["tokens"] == IDS
         assert engine.finish() == 0
     wait_until_nothing_is_held(cache)
