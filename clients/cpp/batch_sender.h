@@ -31,7 +31,7 @@ class BatchSender {
 
   // From now on batches go through rings, which the daemon at `map_socket` gives. Errors: those of
   // RingStream::Open. Batches then go over gRPC, and later batches ask for rings again, unless the
-  // error is UNIMPLEMENTED: then the daemon gives none.
+  // error is UNIMPLEMENTED: then the daemon gives none, or has another version of them.
   absl::Status UseRings(std::string map_socket, absl::Duration timeout);
   // How the last batch went, or how the next one goes if there was none.
   Transport transport() const { return rings_ != nullptr ? Transport::kRings : Transport::kGrpc; }

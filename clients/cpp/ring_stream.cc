@@ -35,6 +35,10 @@ absl::StatusOr<std::unique_ptr<RingStream>> RingStream::Open(const std::string& 
     return absl::InternalError(absl::StrCat("map socket ", map_socket, ": rings without memory"));
   }
   const v1::RingPair& pair = answer->response.rings();
+  if (pair.version() != ring::kVersion) {
+    return absl::UnimplementedError(absl::StrCat("the daemon's rings have version ", pair.version(),
+                                                 ", this client knows ", ring::kVersion));
+  }
   std::string error;
   std::unique_ptr<ring::Client> rings = ring::Client::Open(
       ring::Descriptor(answer->descriptors[0].Release()),
@@ -59,6 +63,12 @@ absl::StatusOr<std::optional<v1::SessionResponse>> RingStream::Call(
       if (response.ParseFromString(bytes_)) return response;
       ended_ = absl::InternalError("the daemon's answer is not a SessionResponse");
       return std::nullopt;
+    case Outcome::kRefused: {
+      google::rpc::Status refusal;
+      if (refusal.ParseFromString(bytes_) && refusal.code() != 0) return StatusFromProto(refusal);
+      ended_ = absl::InternalError("the daemon's refusal is not a Status");
+      return std::nullopt;
+    }
     case Outcome::kRequestTooLarge:
     case Outcome::kAnswerTooLarge:
       return std::nullopt;

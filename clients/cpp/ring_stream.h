@@ -16,16 +16,17 @@ namespace pagoda {
 // A session's batches through rings in shared memory (wire/ring), in lockstep. Thread-compatible.
 class RingStream {
  public:
-  // Asks the daemon at `map_socket` for a pair of rings. Errors: those of CallMapSocket; Internal
-  // if this client cannot use what the daemon gave.
+  // Asks the daemon at `map_socket` for a pair of rings. Errors: those of CallMapSocket;
+  // Unimplemented if this client does not know the daemon's version of rings; Internal if it cannot
+  // use what the daemon gave.
   static absl::StatusOr<std::unique_ptr<RingStream>> Open(const std::string& map_socket,
                                                           const v1::SessionRef& session,
                                                           absl::Duration timeout);
 
   // Sends a batch and waits for its answer. nullopt: the batch must go over gRPC, because the
   // request or the answer is longer than the ring, or because the rings have ended. `sent` becomes
-  // true as soon as the daemon may have received the batch. Errors: DEADLINE_EXCEEDED, without a
-  // reason.
+  // true as soon as the daemon may have received the batch. Errors: those by which the daemon
+  // refuses a batch as a whole; DEADLINE_EXCEEDED, without a reason.
   absl::StatusOr<std::optional<v1::SessionResponse>> Call(const v1::SessionRequest& request,
                                                           absl::Time deadline, bool& sent);
 

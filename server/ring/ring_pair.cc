@@ -138,18 +138,20 @@ void RingPair::Run(Place place) {
   TenantQueues* const queues = place == Place::kPoller ? context_.tenant_queues : nullptr;
   ring::Kind kind;
   if (requests_.Read(&kind, &bytes_) != ring::Reader::Outcome::kMessage) {
-    return OnBatchDone(Damaged("the ring of requests is damaged"));
+    return FinishBatch(Damaged("the ring of requests is damaged"));
   }
   if (kind != ring::Kind::kRequest) {
-    return OnBatchDone(Damaged("the ring of requests has a message of another kind"));
+    return FinishBatch(Damaged("the ring of requests has a message of another kind"));
   }
   if (queues != nullptr && bytes_.size() > kLargeRequestBytes) {
-    return OnBatchDone(Damaged("a request's length has changed"));
+    return FinishBatch(Damaged("a request's length has changed"));
   }
-  const absl::Status read = batches_.Read(bytes_.size(), [this](v1::SessionRequest* request) {
-    return ParseSessionRequest(bytes_, request) ? absl::OkStatus()
-                                                : Damaged("the message is not a SessionRequest");
+  bool is_request = true;
+  const absl::Status read = batches_.Read(bytes_.size(), [&](v1::SessionRequest* request) {
+    is_request = ParseSessionRequest(bytes_, request);
+    return is_request ? absl::OkStatus() : Damaged("the message is not a SessionRequest");
   });
+  if (!is_request) return FinishBatch(read);
   if (!read.ok()) return OnBatchDone(read);
   if (queues != nullptr && batches_.num_operations() > kManyOperations) {
     return queues->RunLater(context_.tenant, bytes_.size(),
@@ -164,7 +166,11 @@ void RingPair::Start() {
 }
 
 void RingPair::OnBatchDone(const absl::Status& status) {
-  const absl::Status written = status.ok() ? WriteAnswer() : status;
+  metrics_->RecordRingBatch();  // A client that has the answer finds its batch counted.
+  FinishBatch(status.ok() ? WriteAnswer() : WriteRefusal(status));
+}
+
+void RingPair::FinishBatch(const absl::Status& written) {
   batches_.Clear();
   if (bytes_.capacity() > kKeptBufferBytes) std::string().swap(bytes_);
   std::optional<absl::Status> ending;
@@ -180,7 +186,6 @@ void RingPair::OnBatchDone(const absl::Status& status) {
 }
 
 absl::Status RingPair::WriteAnswer() {
-  metrics_->RecordRingBatch();  // A client that has the answer finds its batch counted.
   const v1::SessionResponse& answer = batches_.response();
   ring::Writer::Outcome outcome = ring::Writer::Outcome::kTooLarge;
   if (answer.ByteSizeLong() <= ring::MaxMessageBytes(memory_->bytes())) {
@@ -190,6 +195,17 @@ absl::Status RingPair::WriteAnswer() {
   if (outcome == ring::Writer::Outcome::kTooLarge) {
     outcome = answers_.Write(ring::Kind::kAnswerTooLarge, "");
   }
+  return Announce(outcome);
+}
+
+absl::Status RingPair::WriteRefusal(const absl::Status& why) {
+  ToProtoStatus(why).SerializeToString(&bytes_);
+  const ring::Writer::Outcome outcome = answers_.Write(ring::Kind::kRefusal, bytes_);
+  // A reason that long ends the pair, and gRPC tells it.
+  return outcome == ring::Writer::Outcome::kTooLarge ? why : Announce(outcome);
+}
+
+absl::Status RingPair::Announce(ring::Writer::Outcome outcome) {
   if (outcome != ring::Writer::Outcome::kWritten) {
     return Damaged(outcome == ring::Writer::Outcome::kNoRoom ? "the client has not read its answers"
                                                              : "the ring of answers is damaged");

@@ -112,9 +112,15 @@ class RingPair : public std::enable_shared_from_this<RingPair> {
   // the poller's thread.
   void Run(Place place);
   void Start();
+  // `status`: OK, or why the batch as a whole was refused.
   void OnBatchDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Puts the answer of the batch into the ring.
+  // The batch is over. `written`: whether the client has an answer. An error ends the pair.
+  void FinishBatch(const absl::Status& written) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Put the answer of the batch into the ring.
   absl::Status WriteAnswer();
+  absl::Status WriteRefusal(const absl::Status& why);
+  // Wakes the client if the answer is in the ring.
+  absl::Status Announce(ring::Writer::Outcome outcome);
   // Tells the client why, and wakes both sides. Call it once, when the step is kEnded.
   void Close(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -9,11 +9,12 @@ import select
 import socket
 import threading
 
-from pagoda._contract import v1
+from pagoda._contract import rpc, v1
 
 CONTROL = 4096
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-REQUEST, ANSWER, ANSWER_TOO_LARGE = 1, 2, 3
+VERSION = 2
+REQUEST, ANSWER, ANSWER_TOO_LARGE, REFUSAL = 1, 2, 3, 4
 # Places in the memory, in bytes.
 REQUESTS_WRITTEN, REQUESTS_READ, REQUESTS_WAITING = 64, 128, 136
 ANSWERS_WRITTEN, ANSWERS_READ, ANSWERS_WAITING, ENDING = 192, 256, 264, 320
@@ -31,7 +32,7 @@ class Pair:
         self.wake, self.client_wake = socket.socketpair()
         self._map = mmap.mmap(self.memory, CONTROL + 2 * size)
         self._bytes, self.words, self.halves = memoryview(self._map), memoryview(self._map).cast("Q"), memoryview(self._map).cast("I")
-        self.halves[0], self.halves[1] = 1, size
+        self.halves[0], self.halves[1] = VERSION, size
         self._answer = answer
         self._read = self._written = 0
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -82,6 +83,10 @@ class Pair:
         if self.halves[ANSWERS_WAITING // 4]:
             self.wake.send(b"!")
 
+    def refuse(self, code, message):
+        """Refuses the batch as a whole."""
+        self.write(REFUSAL, rpc.Status(code=code, message=message).SerializeToString())
+
     def reply(self, result):
         """Writes a BatchResult."""
         self.write(ANSWER, v1.SessionResponse(result=result).SerializeToString())
@@ -101,10 +106,10 @@ class Pair:
 
 class MapSocket:
     """A map socket. Each request for rings gets the next pair of `make_pair()`; an exception's text
-    becomes an error."""
+    becomes an error. `version` is what it says of the pairs. `garbage`: what it says instead."""
 
     def __init__(self, path, make_pair):
-        self.path, self.asked, self.pairs = str(path), [], []
+        self.path, self.asked, self.pairs, self.version, self.garbage = str(path), [], [], VERSION, None
         self._make_pair = make_pair
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.bind(self.path)
@@ -127,11 +132,14 @@ class MapSocket:
         try:
             pair = self._make_pair()
             self.pairs.append(pair)
-            response.rings.version, response.rings.bytes = 1, pair.size
+            response.rings.version, response.rings.bytes = self.version, pair.size
             descriptors = [pair.memory, pair.client_wake.fileno()]
         except ValueError as error:
             response.error.code, response.error.message = 12, str(error)
-        socket.send_fds(connection, [response.SerializeToString()], descriptors)
+        try:
+            socket.send_fds(connection, [self.garbage or response.SerializeToString()], descriptors)
+        except OSError:
+            pass  # The client has not waited.
         if descriptors:
             pair.client_wake.close()
 

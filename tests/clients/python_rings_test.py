@@ -1,119 +1,23 @@
 """Batches of the Python package through rings, against a daemon's side in plain Python
 (fake_rings.py), which also does what no daemon does."""
 
-import asyncio
 import contextlib
+import ctypes
 import os
+import resource
 import signal
 import threading
 import time
 
 import pagoda
-import pagoda.aio
 import pytest
-from fake_rings import ANSWER, ANSWER_TOO_LARGE, MapSocket, Pair
+from fake_rings import ANSWER, ANSWER_TOO_LARGE, Pair
 from pagoda import _extension, _rings
 from pagoda._contract import v1
-from pagoda._map_socket import SessionRef
+from ring_setting import SECONDS, SIZE, refuse, serve, start  # pylint: disable=unused-import
 
 if _extension.native is None:
     pytest.skip("the build has no native extension, or PAGODA_NATIVE=0 turns it off", allow_module_level=True)
-
-SIZE = 4096
-SECONDS = 30
-
-
-def result_of(request):
-    """A BatchResult for a batch: each sequence gets as many tokens as its id says."""
-    made = v1.BatchResult(revision=request.batch.retry_id)
-    for operation in request.batch.operations:
-        kind = operation.WhichOneof("operation")
-        result = getattr(made.results.add(), kind)
-        result.SetInParent()
-        if kind == "describe_sequence":
-            result.token_count = operation.describe_sequence.sequence_id
-    return made
-
-
-def serve(pair, request):
-    pair.reply(result_of(request))
-
-
-class Calls:
-    """The calls over gRPC. Keeps the batches."""
-
-    def __init__(self):
-        self.batches = []
-        self.keep_alive = self.close_session = lambda request, **options: None
-
-    def execute(self, request, timeout):
-        assert timeout > 0
-        self.batches.append(request.batch)
-        return v1.ExecuteResponse(result=result_of(request))
-
-
-class AioCalls(Calls):
-    def __init__(self):
-        super().__init__()
-        self.keep_alive = self.close_session = self._nothing
-
-    async def _nothing(self, request, **options):
-        return None
-
-    async def execute(self, request, timeout):  # pylint: disable=invalid-overridden-method
-        return super().execute(request, timeout)
-
-
-class Channel:
-    def close(self):
-        """There is nothing."""
-
-
-class AioChannel:
-    async def close(self, grace):
-        """There is nothing."""
-
-
-class Setting:
-    """A client with rings of a daemon that answers as `answer` says."""
-
-    def __init__(self, tmp_path, answer=serve, *, size=SIZE, timeout=SECONDS):
-        self.answer = answer
-        self.seen = []  # The batches that came through rings.
-        self.map_socket = MapSocket(tmp_path / "map.sock", lambda: Pair(size, self._answer))
-        self.opened = v1.OpenSessionResponse(session={"session_id": 5, "token": 6, "token_high": 7}, lease_ms=1000_000,
-                                             map_socket=self.map_socket.path)
-        self.opened.cache.tokens_per_block = 4
-        self.opened.cache.windows.add()
-        self.ref = SessionRef.take(self.opened)
-        self.calls = Calls()
-        rings = _rings.open_rings("ring", self.ref, is_local=True)
-        self.client = pagoda.Client(Channel(), self.calls, self.opened, timeout, rings)
-
-    def _answer(self, pair, request):
-        self.seen.append(request.batch)
-        self.answer(pair, request)
-
-    @property
-    def pair(self):
-        return self.map_socket.pairs[-1]
-
-    def sequence(self):
-        """A sequence with one batch to the daemon."""
-        return self.client.sequence([1, 2, 3])
-
-
-@pytest.fixture
-def start(tmp_path, monkeypatch):
-    monkeypatch.setattr(_rings, "_PAUSE", 0.0)
-    with contextlib.ExitStack() as stack:
-        def make(*args, **options):
-            setting = Setting(tmp_path, *args, **options)
-            stack.callback(setting.map_socket.close)
-            stack.enter_context(setting.client)
-            return setting
-
-        yield make
 
 
 def test_batches_go_through_the_rings_and_their_answers_come_back(start):
@@ -155,6 +59,23 @@ def test_a_request_that_is_longer_than_the_ring_goes_over_grpc(start):
     assert not setting.seen and len(setting.calls.batches) == 1
     setting.client.match([1])
     assert len(setting.seen) == 1 and len(setting.map_socket.pairs) == 1
+
+
+def test_a_batch_that_is_refused_as_a_whole_raises_and_the_pair_goes_on(start):
+    setting = start(refuse)
+    for _ in range(3):
+        with pytest.raises(pagoda.BadRequest, match="not this one") as failure:
+            setting.client.advance()
+        assert failure.value.code.name == "INVALID_ARGUMENT"
+    setting.answer = serve
+    setting.client.advance()
+    assert len(setting.seen) == 4 and not setting.calls.batches and len(setting.map_socket.pairs) == 1
+
+
+def test_a_refusal_without_a_reason_that_another_way_may_not_meet_is_asked_for_over_grpc(start):
+    setting = start(lambda pair, request: pair.refuse(14, "broken"))
+    setting.client.advance()
+    assert len(setting.seen) == 1 and setting.calls.batches == setting.seen
 
 
 def too_large(pair, request):
@@ -236,24 +157,41 @@ def test_a_pair_that_ended_between_two_batches_is_replaced(start, end):
     assert len(setting.calls.batches) <= 1
 
 
-def test_without_new_rings_everything_goes_over_grpc(start):
-    setting = start()
-    setting.sequence()
-    setting.map_socket.close()
-    setting.pair.end()
-    for _ in range(3):
-        setting.sequence()
-    assert len(setting.calls.batches) == 3
+@contextlib.contextmanager
+def little_memory():
+    """No block of a mebibyte can be allocated."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+    before, taken = resource.getrlimit(resource.RLIMIT_AS), []
+    with open("/proc/self/statm", encoding="ascii") as file:
+        size = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size, before[1]))
+    try:
+        while (block := libc.malloc(1 << 20)) is not None:
+            taken.append(block)
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+        for block in taken:
+            libc.free(block)
 
 
-def test_new_rings_are_not_asked_for_with_each_batch(start, monkeypatch):
-    monkeypatch.setattr(_rings, "_PAUSE", 1e6)
-    setting = start()
-    for _ in range(4):
-        setting.pair.end()
-        setting.sequence()
-        setting.sequence()
-    assert len(setting.map_socket.pairs) == 2
+def test_a_call_without_memory_for_its_answer_gives_its_turn_back(start):
+    length = (4 << 20) - 8
+
+    def large(pair, request):
+        pair.write(ANSWER, size=length)
+        pair.publish(8 + length)
+
+    setting = start(large, size=4 << 20)
+    ring = setting.client._rings._ring
+    with pytest.raises(MemoryError), little_memory():
+        ring.call(b"", SECONDS)
+    assert ring.error == "out of memory" and not ring.is_open, "its answer may still come"
+    assert ring.call(b"", 0.0) == _extension.native.NOT_SENT
+    setting.answer = serve
+    setting.client.advance()
+    assert not setting.calls.batches and len(setting.map_socket.pairs) == 2
 
 
 def test_no_answer_in_time_is_an_error_and_a_late_answer_is_nobodys(start):
@@ -373,36 +311,6 @@ def test_a_forked_child_leaves_the_rings_alone(start):
     assert len(setting.seen) == 2 and len(setting.map_socket.pairs) == 1 and not setting.calls.batches
 
 
-def test_asyncio_waits_in_a_thread(start):
-    setting = start()
-    busy = threading.Event()
-
-    def slow(pair, request):
-        busy.wait(SECONDS)
-        serve(pair, request)
-
-    setting.answer = slow
-    calls = AioCalls()
-
-    async def run():
-        async with pagoda.aio.Client(AioChannel(), calls, setting.opened, SECONDS, setting.client._rings) as client:
-            waiting = asyncio.create_task(client.advance())
-            while not setting.seen:
-                await asyncio.sleep(0.01)  # The loop goes on.
-            busy.set()
-            await waiting
-            setting.answer = serve
-            sequences = await asyncio.gather(*(client.sequence([1]) for _ in range(20)))
-            described = await asyncio.gather(*(sequence.describe() for sequence in sequences))
-            assert [told.token_count for told in described] == [sequence.id for sequence in sequences]
-            setting.answer = ended
-            await client.advance()
-            return client.revision
-
-    assert asyncio.run(run()) == 42
-    assert len(setting.seen) == 42 and len(calls.batches) == 1
-
-
 @pytest.mark.parametrize("arguments, error", [((), TypeError), ((b"",), TypeError), (("", 1.0), TypeError), ((b"", "1"), TypeError),
                                               ((bytearray(), 1.0), TypeError), ((b"", float("nan")), ValueError), ((None, 1.0), TypeError)])
 def test_wrong_arguments_of_a_call_are_refused(start, arguments, error):
@@ -421,43 +329,3 @@ def test_the_reason_of_the_daemon_can_be_read(start):
     setting = start(ended_with_reason)
     setting.client.advance()
     assert setting.client._rings._ring.reason == b"\x08\x09\x12\x02no"
-
-
-def test_a_pair_that_is_none_is_refused(tmp_path):
-    pairs = [Pair(SIZE, serve, seals=0)]
-
-    def make():
-        if not pairs:
-            raise ValueError("this daemon has no rings")
-        return pairs.pop()
-
-    map_socket = MapSocket(tmp_path / "map.sock", make)
-    session = SessionRef(1, (2, 3), map_socket.path)
-    with pytest.raises(pagoda.CannotMap, match="not sealed"):
-        _rings.open_rings("ring", session, is_local=True)
-    with pytest.raises(pagoda.NotServed, match="this daemon has no rings"):
-        _rings.open_rings("ring", session, is_local=True)
-    assert _rings.open_rings("auto", session, is_local=True) is None and len(map_socket.asked) == 3
-    assert _rings.open_rings("auto", session, is_local=False) is None
-    assert _rings.open_rings("grpc", session, is_local=True) is None and len(map_socket.asked) == 3
-    map_socket.close()
-    assert _rings.open_rings("auto", SessionRef(1, (2, 3), ""), is_local=True) is None
-    with pytest.raises(pagoda.CannotMap):
-        _rings.open_rings("ring", SessionRef(1, (2, 3), ""), is_local=True)
-
-
-def test_the_transport_is_an_argument_or_in_the_environment(monkeypatch):
-    monkeypatch.delenv("PAGODA_TRANSPORT", raising=False)
-    assert [_rings.choose(given) for given in (None, "grpc", "ring", "auto")] == ["auto", "grpc", "ring", "auto"]
-    monkeypatch.setenv("PAGODA_TRANSPORT", "grpc")
-    assert (_rings.choose(None), _rings.choose("ring")) == ("grpc", "ring")
-    with pytest.raises(ValueError, match="unknown transport 'tcp'; the transports are auto, grpc, ring"):
-        pagoda.connect("unix:/nowhere", transport="tcp")
-
-
-def test_without_the_extension_the_transport_ring_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(_rings, "native", None)
-    session = SessionRef(1, (2, 3), str(tmp_path / "map.sock"))
-    assert _rings.open_rings("auto", session, is_local=True) is None
-    with pytest.raises(pagoda.CannotMap, match="no native extension"):
-        _rings.open_rings("ring", session, is_local=True)

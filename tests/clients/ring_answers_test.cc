@@ -138,6 +138,17 @@ TEST_F(RingAnswersTest, ResultsAreThoseOfGrpcWhileTheRingsBreak) {
   ExpectSameContent();
 }
 
+TEST_F(RingAnswersTest, ABatchThatIsRefusedAsAWholeHasTheErrorOfGrpc) {
+  auto expected = Open(grpc_config_, Transport::kGrpc);
+  auto tested = Open(ring_config_, Transport::kRings);
+  const std::vector<Operation> batch(5000, FreeSequence{SequenceId(1)});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(TextOf(tested->Execute(batch)), TextOf(expected->Execute(batch)));
+    EXPECT_EQ(TransportOf(*tested), Transport::kRings);
+  }
+  EXPECT_FALSE(tested->Execute(batch).ok());
+}
+
 // The answer does not fit in the ring. The batch is not run twice.
 TEST_F(RingAnswersTest, LongMessagesGoOverGrpc) {
   auto expected = Open(grpc_config_, Transport::kGrpc);

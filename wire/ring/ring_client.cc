@@ -92,6 +92,7 @@ Client::Outcome Client::TakeAnswer(std::string* answer) {
     case Reader::Outcome::kMessage:
       if (kind == Kind::kAnswer) return Outcome::kOk;
       if (kind == Kind::kAnswerTooLarge) return Outcome::kAnswerTooLarge;
+      if (kind == Kind::kRefusal) return Outcome::kRefused;
       return End("the daemon sent a message of another kind");
     case Reader::Outcome::kEmpty:
       return End(closed_ ? "the daemon has closed the pair" : "the daemon has ended the pair");

@@ -33,14 +33,16 @@ class Client {
     kOk,
     kRequestTooLarge,  // Nothing was sent. The request must go over gRPC.
     kAnswerTooLarge,   // The batch ran. Its answer must be fetched over gRPC.
+    kRefused,          // The daemon refused the batch as a whole. The pair goes on.
     kTimeout,          // The request is still under way.
     kEnded,            // No request can be sent any more: see `reason` and `error`.
   };
   // Sends a serialized SessionRequest. Never waits. REQUIRES: no request is under way. Outcomes:
   // kOk (the request is under way), kRequestTooLarge, kEnded.
   Outcome Send(std::string_view request);
-  // Waits for the answer, a serialized SessionResponse. Outcomes: kOk, kAnswerTooLarge; kTimeout at
-  // `deadline`, then the caller can wait again; kEnded. REQUIRES: a request is under way.
+  // Waits for the answer. Outcomes: kOk (`answer` is a serialized SessionResponse), kRefused (it is
+  // a serialized google.rpc.Status), kAnswerTooLarge; kTimeout at `deadline`, then the caller can
+  // wait again; kEnded. REQUIRES: a request is under way.
   Outcome Receive(Clock::time_point deadline, std::string* answer);
 
   // After kEnded: the serialized google.rpc.Status by which the daemon ended the pair. Empty if it

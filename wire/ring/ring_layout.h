@@ -14,7 +14,7 @@
 namespace pagoda::ring {
 
 // RingPair.version. A change of anything in this file needs another number.
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 
 // The bytes of one ring: a power of two in these bounds.
 inline constexpr uint32_t kMinBytes = 4096;
@@ -66,6 +66,8 @@ enum class Kind : uint32_t {
   // Without bytes: the batch ran, but its answer is longer than the ring. The client sends the same
   // batch with the same retry_id over gRPC.
   kAnswerTooLarge = 3,
+  // A serialized google.rpc.Status: the daemon refused the batch as a whole. The pair stays open.
+  kRefusal = 4,
 };
 
 // Why the daemon has ended the pair. The daemon writes it once.

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,7 +25,7 @@ constexpr std::chrono::milliseconds kBetweenSignals(100);
 // The longest timeout, so that no deadline overflows.
 constexpr double kMaxSeconds = 1e6;
 
-// What `call` returns if it has no answer.
+// What `call` returns if it has neither an answer nor a refusal.
 enum Without : long {
   kNotSent = 1,         // Nothing was sent.
   kAnswerTooLarge = 2,  // The batch ran. Its answer must be fetched over gRPC.
@@ -59,17 +60,26 @@ class Pair {
   const std::string& reason() const { return reason_; }
   const std::string& error() const { return error_; }
 
-  // The answer as bytes, or a Without. nullptr with an exception.
+  // The answer as bytes, a refusal as a tuple of its bytes, or a Without. nullptr with an
+  // exception.
   PyObject* Call(std::string_view request, Clock::time_point deadline);
   // Ends the pair, now or after the call that uses it.
   void Close();
 
  private:
+  // The turn of the calling thread, until this is destroyed.
+  struct Turn {
+    explicit Turn(Pair* of) : pair(of) {}
+    Turn(const Turn&) = delete;
+    ~Turn() { pair->GiveTurn(); }
+    Pair* const pair;
+  };
+
   bool TakeTurn(Clock::time_point deadline);
-  void GiveTurn();
+  void GiveTurn() noexcept;
   PyObject* Exchange(std::string_view request, Clock::time_point deadline);
   // REQUIRES: the caller has the turn.
-  void End(const std::string& error);
+  void End(const std::string& error) noexcept;
 
   const PyThread_type_lock turn_ = PyThread_allocate_lock();
   const pid_t owner_ = getpid();
@@ -82,9 +92,15 @@ class Pair {
 PyObject* Pair::Call(std::string_view request, Clock::time_point deadline) {
   // The lock can be taken in a forked child, by a thread that the child does not have.
   if (!is_open() || !TakeTurn(deadline)) return PyLong_FromLong(kNotSent);
-  PyObject* result = is_open() ? Exchange(request, deadline) : PyLong_FromLong(kNotSent);
-  GiveTurn();
-  return result;
+  const Turn turn(this);
+  if (!is_open()) return PyLong_FromLong(kNotSent);
+  try {
+    return Exchange(request, deadline);
+  } catch (const std::bad_alloc&) {
+    // The answer can still come, and no later request may take it for its own.
+    End("out of memory");
+    throw;
+  }
 }
 
 void Pair::Close() {
@@ -101,7 +117,7 @@ bool Pair::TakeTurn(Clock::time_point deadline) {
   return PyThread_acquire_lock_timed(turn_, left, 0) == PY_LOCK_ACQUIRED;
 }
 
-void Pair::GiveTurn() {
+void Pair::GiveTurn() noexcept {
   if (closed_) End("this client is closed");
   PyThread_release_lock(turn_);
 }
@@ -126,6 +142,8 @@ PyObject* Pair::Exchange(std::string_view request, Clock::time_point deadline) {
   switch (outcome) {
     case Outcome::kOk:
       return PyBytes_FromStringAndSize(answer.data(), static_cast<Py_ssize_t>(answer.size()));
+    case Outcome::kRefused:
+      return Py_BuildValue("(y#)", answer.data(), static_cast<Py_ssize_t>(answer.size()));
     case Outcome::kAnswerTooLarge:
       return PyLong_FromLong(kAnswerTooLarge);
     case Outcome::kTimeout:
@@ -138,10 +156,13 @@ PyObject* Pair::Exchange(std::string_view request, Clock::time_point deadline) {
   }
 }
 
-void Pair::End(const std::string& error) {
+void Pair::End(const std::string& error) noexcept {
   if (client_ == nullptr) return;
-  error_ = error;
-  reason_ = client_->reason();
+  try {
+    error_ = error;
+    reason_ = client_->reason();
+  } catch (const std::bad_alloc&) {  // Then nobody learns why.
+  }
   client_.reset();
 }
 
@@ -230,7 +251,9 @@ PyObject* Error(PyObject* self, void* /*closure*/) {
 PyMethodDef methods[] = {
     {"call", CallRing, METH_VARARGS,
      "call(request, timeout): sends a serialized SessionRequest and waits for its answer at most "
-     "`timeout` seconds. Returns the serialized SessionResponse; without one, NOT_SENT, "
+     "`timeout` seconds. Returns the serialized SessionResponse. If the daemon refused the batch "
+     "as "
+     "a whole, returns a tuple with the serialized google.rpc.Status. Without an answer: NOT_SENT, "
      "ANSWER_TOO_LARGE, TIMEOUT or ENDED. Threads take turns."},
     {"close", CloseRing, METH_NOARGS, "close(): ends the pair when no call uses it any more."},
     {nullptr, nullptr, 0, nullptr}};

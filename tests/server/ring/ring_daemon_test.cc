@@ -7,9 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -65,10 +69,17 @@ class RingDaemonTest : public DaemonTest {
     EXPECT_TRUE(answer.ok()) << answer.status();
     return answer.ok() ? *answer : std::nullopt;
   }
+  // The error by which the daemon refuses the batch as a whole.
+  static absl::Status Refusal(RingStream& rings, const v1::SessionRequest& request) {
+    bool sent = false;
+    return rings.Call(request, absl::Now() + kLong, sent).status();
+  }
   // Sends batches until the pair has ended, and returns why.
   static absl::Status EndOf(RingStream& rings) {
     const absl::Time end = absl::Now() + kLong;
-    while (rings.ended().ok() && absl::Now() < end) Call(rings, Request(1, {}));
+    while (rings.ended().ok() && absl::Now() < end) {
+      Refusal(rings, Request(1, {})).IgnoreError();
+    }
     return rings.ended();
   }
   // Waits for what another thread or process does, in wall-clock time.
@@ -80,6 +91,17 @@ class RingDaemonTest : public DaemonTest {
       absl::SleepFor(absl::Milliseconds(10));
     }
     return false;
+  }
+  // By session.
+  std::map<uint64_t, v1::SessionTransport> Transports() {
+    v1::ListSessionsResponse list;
+    const grpc::Status status = admin().ListSessions(NewContext().get(), {}, &list);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    std::map<uint64_t, v1::SessionTransport> transports;
+    for (const v1::SessionInfo& session : list.sessions()) {
+      transports[session.session_id()] = session.transport();
+    }
+    return transports;
   }
   // The threads that serve rings. Others come and go by themselves.
   static size_t Pollers() {
@@ -121,15 +143,19 @@ TEST_F(RingDaemonTest, APairServesItsSessionAlone) {
   *request.mutable_session() = opened.session();
   EXPECT_TRUE(Call(*rings, request).has_value());
   *request.mutable_session() = OpenRef();
-  EXPECT_FALSE(Call(*rings, request).has_value());
-  EXPECT_EQ(ReasonOf(rings->ended()), Reason::kInvalidArgument) << rings->ended();
+  const absl::Status refusal = Refusal(*rings, request);
+  EXPECT_EQ(ReasonOf(refusal), Reason::kInvalidArgument) << refusal;
 }
 
-TEST_F(RingDaemonTest, WhatConcernsTheWholeBatchEndsThePair) {
+TEST_F(RingDaemonTest, ABatchThatIsRefusedAsAWholeLeavesThePairOpen) {
   const auto rings = Rings(Open());
-  EXPECT_FALSE(
-      Call(*rings, Request(1, std::vector<v1::Operation>(5000, AllocateOp(0)))).has_value());
-  EXPECT_EQ(ReasonOf(rings->ended()), Reason::kBatchTooLarge) << rings->ended();
+  for (int i = 0; i < 3; ++i) {
+    const absl::Status refusal =
+        Refusal(*rings, Request(1, std::vector<v1::Operation>(5000, AllocateOp(1))));
+    EXPECT_EQ(ReasonOf(refusal), Reason::kBatchTooLarge) << refusal;
+    EXPECT_TRUE(Call(*rings, Request(2, {AllocateOp(1)})).has_value()) << rings->ended();
+  }
+  EXPECT_EQ(Primary().active_blocks(), 3u);
 }
 
 TEST_F(RingDaemonTest, OnlyASessionsTokenGivesRings) {
@@ -367,6 +393,107 @@ TEST_F(RingDaemonTest, AClientWithoutRingsAsksForThemAgain) {
     EXPECT_TRUE((*client)->Execute({}, {}).ok());
     return TransportOf(**client) == Transport::kRings;
   }));
+}
+
+TEST_F(RingDaemonTest, OperatorsSeeHowTheBatchesOfASessionCome) {
+  const v1::OpenSessionResponse with_rings = Open();
+  auto rings = Rings(with_rings);
+  const v1::OpenSessionResponse without = Open();
+  EXPECT_THAT(Transports(),
+              testing::ElementsAre(
+                  testing::Pair(with_rings.session().session_id(), v1::SESSION_TRANSPORT_RINGS),
+                  testing::Pair(without.session().session_id(), v1::SESSION_TRANSPORT_GRPC)));
+  rings.reset();
+  EXPECT_TRUE(Eventually([&] {
+    return Transports()[with_rings.session().session_id()] == v1::SESSION_TRANSPORT_GRPC;
+  })) << "the pair has ended";
+}
+
+// A daemon of another version, as a client sees it: its map socket forwards each request, and says
+// another version in the answer.
+class OtherVersion {
+ public:
+  OtherVersion(const std::string& path, std::string real, uint32_t version)
+      : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    EXPECT_EQ(bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(listen(socket_.get(), 8), 0);
+    thread_ = std::thread([this, real = std::move(real), version] {
+      while (true) {
+        const ring::Descriptor client(accept(socket_.get(), nullptr, nullptr));
+        if (!client.valid()) return;
+        Serve(client.get(), real, version);
+      }
+    });
+  }
+  ~OtherVersion() {
+    shutdown(socket_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+
+  int asked() const { return asked_; }
+
+ private:
+  void Serve(int client, const std::string& real, uint32_t version) {
+    std::array<char, 1024> packet;
+    v1::MapPoolsRequest request;
+    request.ParseFromArray(packet.data(), static_cast<int>(recv(client, packet.data(), 1024, 0)));
+    auto answer = CallMapSocket(real, request, kLong);
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    answer->response.mutable_rings()->set_version(version);
+    std::string bytes = answer->response.SerializeAsString();
+    iovec data = {.iov_base = bytes.data(), .iov_len = bytes.size()};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control = {};
+    msghdr message = {};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* const part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(2 * sizeof(int));
+    const std::array<int, 2> fds = {answer->descriptors[0].get(), answer->descriptors[1].get()};
+    std::memcpy(CMSG_DATA(part), fds.data(), sizeof(fds));
+    ++asked_;
+    EXPECT_GT(sendmsg(client, &message, MSG_NOSIGNAL), 0);
+  }
+
+  const ring::Descriptor socket_;
+  std::atomic<int> asked_ = 0;
+  std::thread thread_;
+};
+
+TEST_F(RingDaemonTest, AClientOfAnotherVersionUsesGrpcAndAsksOnce) {
+  const std::string socket = Open().map_socket();
+  const std::string away = absl::StrCat(socket, ".away");
+  for (const uint32_t version : {ring::kVersion - 1, ring::kVersion + 1}) {
+    std::filesystem::rename(socket, away);
+    {
+      OtherVersion other(socket, away, version);
+      const auto forced = OpenGrpcCacheClient(
+          {.endpoint = endpoint_, .client_name = "test", .transport = Transport::kRings});
+      EXPECT_TRUE(absl::IsUnimplemented(forced.status())) << forced.status();
+      const auto client = OpenGrpcCacheClient({.endpoint = endpoint_, .client_name = "test"});
+      ASSERT_TRUE(client.ok()) << client.status();
+      EXPECT_EQ(other.asked(), 2);
+      // Longer than the first pause between two requests for rings.
+      const absl::Time end = absl::Now() + absl::Seconds(2);
+      while (absl::Now() < end) {
+        ASSERT_TRUE((*client)->Execute({}, {}).ok());
+        EXPECT_EQ(TransportOf(**client), Transport::kGrpc);
+        absl::SleepFor(absl::Milliseconds(50));
+      }
+      EXPECT_EQ(other.asked(), 2) << "no daemon changes its version while it runs";
+    }
+    std::filesystem::remove(socket);
+    std::filesystem::rename(away, socket);
+  }
+  const auto client = OpenGrpcCacheClient({.endpoint = endpoint_, .client_name = "test"});
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_EQ(TransportOf(**client), Transport::kRings);
 }
 
 class FewCallsTest : public RingDaemonTest {

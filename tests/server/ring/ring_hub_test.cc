@@ -75,11 +75,12 @@ class RingHubTest : public ::testing::Test {
     const Outcome sent = rings.Send(request);
     return sent == Outcome::kOk ? rings.Receive(Long(), &answer) : sent;
   }
-  static Reason WhyEnded(const ring::Client& rings) {
+  static Reason ReasonIn(const std::string& bytes) {
     google::rpc::Status status;
-    EXPECT_TRUE(status.ParseFromString(rings.reason()));
+    EXPECT_TRUE(status.ParseFromString(bytes));
     return ReasonOf(StatusFromProto(status));
   }
+  static Reason WhyEnded(const ring::Client& rings) { return ReasonIn(rings.reason()); }
 
   // Rings that this process maps.
   static size_t MappedRings() {
@@ -143,6 +144,63 @@ TEST_F(RingHubTest, AnEndWaitsForTheBatchUnderWay) {
   EXPECT_EQ(metrics_.WaitUntilNoneOpen(absl::Seconds(60)), 0u);
   EXPECT_EQ(rings->Send(Nothing()), Outcome::kEnded);
   EXPECT_EQ(WhyEnded(*rings), Reason::kDraining);
+}
+
+// As over gRPC, a waiting batch holds the lease.
+TEST_F(RingHubTest, TheLeaseDoesNotEndWhileABatchWaitsAndEndsLater) {
+  const SessionRef session = copies_.Open(absl::Minutes(10));
+  const auto rings = Open(hub_, session);
+  std::string answer;
+  ASSERT_EQ(rings->Send(WaitThenAllocate(ticket_)), Outcome::kOk);
+  EXPECT_TRUE(Eventually([&] { return waiting_.size() == 1; }));
+  copies_.PutClockForward(absl::Minutes(30));
+  EXPECT_EQ(copies_.manager().ExpireSessions(), 0u);
+  copies_.Finish();
+  ASSERT_EQ(rings->Receive(Long(), &answer), Outcome::kOk);
+  v1::SessionResponse response;
+  ASSERT_TRUE(response.ParseFromString(answer));
+  EXPECT_EQ(response.result().results(1).allocate_blocks().blocks_size(), 1);
+  // The batch's end renewed the lease.
+  copies_.PutClockForward(absl::Minutes(9));
+  EXPECT_EQ(copies_.manager().ExpireSessions(), 0u);
+  copies_.PutClockForward(absl::Minutes(2));
+  EXPECT_EQ(copies_.manager().ExpireSessions(), 1u);
+  ASSERT_EQ(rings->Send(Nothing()), Outcome::kOk);
+  ASSERT_EQ(rings->Receive(Long(), &answer), Outcome::kRefused);
+  EXPECT_EQ(ReasonIn(answer), Reason::kStaleSession);
+}
+
+TEST_F(RingHubTest, ASessionThatEndsWhileItsBatchWaitsAllocatesNothing) {
+  const SessionRef session = copies_.Open(absl::Hours(1));
+  const auto rings = Open(hub_, session);
+  std::string answer;
+  ASSERT_EQ(rings->Send(WaitThenAllocate(ticket_)), Outcome::kOk);
+  EXPECT_TRUE(Eventually([&] { return waiting_.size() == 1; }));
+  const absl::Status ended = copies_.manager().EndSession(session.id);
+  ASSERT_TRUE(ended.ok()) << ended;
+  copies_.Finish();
+  ASSERT_EQ(rings->Receive(Long(), &answer), Outcome::kOk);
+  v1::SessionResponse response;
+  ASSERT_TRUE(response.ParseFromString(answer));
+  ASSERT_EQ(response.result().results_size(), 2);
+  EXPECT_EQ(ReasonOf(StatusFromProto(response.result().results(1).error())), Reason::kStaleSession);
+  EXPECT_EQ(copies_.manager().Stats().windows[0].tiers[0].active, 0u);
+}
+
+TEST_F(RingHubTest, ABatchOfASessionThatNeverWasIsRefused) {
+  SessionRef never = copies_.Open();
+  never.id = SessionId(never.id.value() + 1000);
+  const auto rings = Open(hub_, never);
+  std::string answer;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(rings->Send(Nothing()), Outcome::kOk);
+    ASSERT_EQ(rings->Receive(Long(), &answer), Outcome::kRefused);
+    EXPECT_EQ(ReasonIn(answer), Reason::kUnknownSession);
+  }
+  // As the daemon's sweep does.
+  hub_.EndIf([&](SessionRef session) { return copies_.manager().CheckSession(session); });
+  EXPECT_EQ(rings->Send(Nothing()), Outcome::kEnded);
+  EXPECT_EQ(WhyEnded(*rings), Reason::kUnknownSession);
 }
 
 TEST_F(RingHubTest, AClientThatGoesEndsItsWait) {
@@ -295,7 +353,7 @@ TEST_F(RingHubTest, ALargeRequestIsTheLargestThatIsGiven) {
   EXPECT_EQ(hub_.Open(ContextOf(), session_, 5000)->bytes, 8192u);
 }
 
-TEST_F(RingHubTest, AMessageThatIsNoneOrAboveTheLimitEndsThePair) {
+TEST_F(RingHubTest, AMessageThatIsNoneEndsThePairAndOneAboveTheLimitIsRefused) {
   const auto rings = Open(hub_, session_);
   EXPECT_EQ(Call(*rings, "\xff\xff\xff"), Outcome::kEnded);
   EXPECT_EQ(WhyEnded(*rings), Reason::kInvalidArgument);
@@ -306,8 +364,11 @@ TEST_F(RingHubTest, AMessageThatIsNoneOrAboveTheLimitEndsThePair) {
   std::string error;
   const auto small = ring::Client::Open(std::move(opened->memory), std::move(opened->wake),
                                         ring::kVersion, opened->bytes, &error);
-  EXPECT_EQ(Call(*small, std::string(200, 'x')), Outcome::kEnded);
-  EXPECT_EQ(WhyEnded(*small), Reason::kMessageTooLarge);
+  std::string refusal;
+  ASSERT_EQ(small->Send(std::string(200, 'x')), Outcome::kOk);
+  EXPECT_EQ(small->Receive(Long(), &refusal), Outcome::kRefused);
+  EXPECT_EQ(ReasonIn(refusal), Reason::kMessageTooLarge);
+  EXPECT_EQ(Call(*small, Nothing()), Outcome::kOk);
 }
 
 TEST_F(RingHubTest, ManyPairsShareAPoller) {

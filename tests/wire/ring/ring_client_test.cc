@@ -102,6 +102,19 @@ TEST_F(RingClientTest, MessagesThatAreTooLongGoElsewhere) {
   EXPECT_EQ(client->Receive(Long(), &answer_), Outcome::kOk);
 }
 
+TEST_F(RingClientTest, ARefusalIsAnAnswerAndThePairGoesOn) {
+  const std::unique_ptr<Client> client = Open();
+  ASSERT_EQ(client->Send("bad request"), Outcome::kOk);
+  daemon_.Take();
+  daemon_.Answer(Kind::kRefusal, "why");
+  EXPECT_EQ(client->Receive(Long(), &answer_), Outcome::kRefused);
+  EXPECT_EQ(answer_, "why");
+  ASSERT_EQ(client->Send("good request"), Outcome::kOk);
+  EXPECT_EQ(daemon_.Take(), "good request");
+  daemon_.Answer(Kind::kAnswer, "answer");
+  EXPECT_EQ(client->Receive(Long(), &answer_), Outcome::kOk);
+}
+
 TEST_F(RingClientTest, ALateAnswerCanStillBeReceived) {
   const std::unique_ptr<Client> client = Open();
   ASSERT_EQ(client->Send("request"), Outcome::kOk);

@@ -1,5 +1,7 @@
 // One ring: a writer and a reader, and a writer or a reader that means harm.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -201,6 +203,50 @@ TEST_F(RingTest, RandomMemoryNeverLeadsOutOfTheRing) {
     }
   }
   EXPECT_GT(messages, 1000u);
+}
+
+// What a writer does in the middle of a Read: the message's second page cannot be read, and the
+// handler of that signal changes the length in the first page.
+MessageHeader* changed_header = nullptr;
+char* hidden_page = nullptr;
+size_t page_bytes = 0;
+
+void ChangeLength(int /*signal*/) {
+  changed_header->bytes = 4000;
+  mprotect(hidden_page, page_bytes, PROT_READ | PROT_WRITE);
+}
+
+TEST(RingReader, ALengthThatChangesMeanwhileIsLookedAtOnce) {
+  page_bytes = static_cast<size_t>(getpagesize());
+  const auto bytes = static_cast<uint32_t>(2 * page_bytes);
+  Descriptor fd;
+  const std::unique_ptr<Memory> memory = Memory::Create(bytes, &fd);
+  Positions& positions = memory->control().requests;
+  Writer writer(&positions, memory->requests(), bytes);
+  Reader reader(&positions, memory->requests(), bytes);
+  // The second header is at the end of the first page.
+  const std::string first(page_bytes - 2 * sizeof(MessageHeader), 'x');
+  ASSERT_EQ(writer.Write(Kind::kRequest, first), Writer::Outcome::kWritten);
+  ASSERT_EQ(writer.Write(Kind::kRequest, "message"), Writer::Outcome::kWritten);
+  Kind kind;
+  std::string message;
+  ASSERT_EQ(reader.Read(&kind, &message), Reader::Outcome::kMessage);
+
+  hidden_page = memory->requests() + page_bytes;
+  changed_header = reinterpret_cast<MessageHeader*>(hidden_page - sizeof(MessageHeader));
+  ASSERT_EQ(changed_header->bytes, 7u);
+  struct sigaction change = {};
+  struct sigaction before;
+  change.sa_handler = ChangeLength;
+  ASSERT_EQ(sigaction(SIGSEGV, &change, &before), 0);
+  ASSERT_EQ(mprotect(hidden_page, page_bytes, PROT_NONE), 0);
+  const Reader::Outcome outcome = reader.Read(&kind, &message);
+  ASSERT_EQ(sigaction(SIGSEGV, &before, nullptr), 0);
+  ASSERT_EQ(changed_header->bytes, 4000u) << "the length has changed";
+  EXPECT_EQ(outcome, Reader::Outcome::kMessage);
+  EXPECT_EQ(message, "message");
+  EXPECT_EQ(positions.read.load(), positions.written.load());
+  EXPECT_EQ(reader.Read(&kind, &message), Reader::Outcome::kEmpty);
 }
 
 TEST(RingWake, NeverWaitsAndSeesTheEnd) {

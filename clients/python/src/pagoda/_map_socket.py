@@ -9,6 +9,7 @@ import struct
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from pagoda import errors
 from pagoda._contract import v1
@@ -51,7 +52,11 @@ def _ask(path: str, request: Any, timeout: float) -> tuple[Any, list[int]]:
         _close(descriptors)
         what = "the daemon hung up" if not packet else "this process cannot open enough files for all pools; raise its limit (ulimit -n)"
         raise errors.make(Details(grpc.StatusCode.UNAVAILABLE, f"map socket {path}: {what}"))
-    return v1.MapPoolsResponse.FromString(packet), descriptors
+    try:
+        return v1.MapPoolsResponse.FromString(packet), descriptors
+    except DecodeError:
+        _close(descriptors)
+        raise errors.make(Details(grpc.StatusCode.INTERNAL, f"map socket {path}: not a MapPoolsResponse")) from None
 
 
 def _close(descriptors: list[int]) -> None:
@@ -134,24 +139,24 @@ class MapSocket:
         finally:
             _close(descriptors)
 
-    def open_rings(self, wanted_bytes: int) -> tuple[Any, list[int]]:
+    def open_rings(self, wanted_bytes: int, timeout: float) -> tuple[Any, list[int]]:
         """Returns a RingPair and its descriptors: the memory, and the socket that wakes the sides.
         The caller closes them. Errors: those of open; NotServed (the daemon has no rings)."""
-        response, descriptors = self._ask(v1.MapPoolsRequest(session=self._session._message(), rings={"bytes": wanted_bytes}))
+        response, descriptors = self._ask(v1.MapPoolsRequest(session=self._session._message(), rings={"bytes": wanted_bytes}), timeout)
         if not response.HasField("rings"):
             _close(descriptors)
             raise errors.NotServed(Details(grpc.StatusCode.UNIMPLEMENTED, "the daemon has no rings"))
         return response.rings, descriptors
 
     def _request(self, access: int) -> tuple[Any, list[int]]:
-        return self._ask(v1.MapPoolsRequest(session=self._session._message(), access=access))
+        return self._ask(v1.MapPoolsRequest(session=self._session._message(), access=access), self._timeout)
 
-    def _ask(self, request: Any) -> tuple[Any, list[int]]:
+    def _ask(self, request: Any, timeout: float) -> tuple[Any, list[int]]:
         """Returns an answer without an error, and its descriptors. The caller closes them."""
         if not self._session.map_socket:
             raise CannotMap(Details(grpc.StatusCode.FAILED_PRECONDITION,
                                     "the daemon has no map socket (server.map_socket), so its memory cannot be mapped"))
-        response, descriptors = _ask(self._session.map_socket, request, self._timeout)
+        response, descriptors = _ask(self._session.map_socket, request, timeout)
         if response.HasField("error"):
             _close(descriptors)
             raise errors.make(errors.of_result(response.error))

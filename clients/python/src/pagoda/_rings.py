@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 
 from pagoda import errors
-from pagoda._contract import read_answer
+from pagoda._contract import read_answer, rpc
 from pagoda._extension import native
 from pagoda._map_socket import MapSocket, SessionRef
 from pagoda._wire import BatchRequest
@@ -19,8 +19,10 @@ from pagoda.errors import CannotMap, Details, PagodaError, TimedOut
 
 # Bytes of each ring that a client asks for. Pages that no message reaches take no memory.
 _RING_BYTES = 1 << 20
-# Seconds for the map socket, which answers at once, and between two attempts to replace a pair.
-_OPEN_SECONDS = 1.0
+# Seconds to wait for the map socket, which answers at once: if rings must be had, and if not.
+_MUST_SECONDS = 10.0
+_MAY_SECONDS = 0.1
+# Seconds between two attempts to replace a pair.
 _PAUSE = 1.0
 
 TRANSPORTS = ("auto", "grpc", "ring")
@@ -47,7 +49,7 @@ def open_rings(transport: str, session: SessionRef, *, is_local: bool) -> Rings 
         return None
     rings = Rings(session)
     try:
-        rings.open()
+        rings.open(_MUST_SECONDS if transport == "ring" else _MAY_SECONDS)
     except PagodaError:
         if transport == "ring":
             raise
@@ -60,39 +62,55 @@ class Rings:
 
     def __init__(self, session: SessionRef) -> None:
         """They are not open yet."""
-        self._map_socket = MapSocket(session, timeout=_OPEN_SECONDS)
+        self._map_socket = MapSocket(session)
         self._owner = os.getpid()
         self._ring: Any = None
         self._closed = False
+        self._opening = False  # A thread asks for a new pair.
         self._next_attempt = 0.0
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # Nobody waits for the daemon under it.
 
-    def open(self) -> None:
-        """Gets a pair from the daemon, which ends the session's earlier pair. Errors: CannotMap;
-        those of the map socket."""
+    def open(self, timeout: float) -> None:
+        """Gets a pair from the daemon, which ends the session's earlier pair. `timeout`: seconds
+        for each step of the exchange. Errors: CannotMap; those of the map socket."""
         if native is None:
             raise _cannot("the package has no native extension here")
-        pair, descriptors = self._map_socket.open_rings(_RING_BYTES)
+        pair, descriptors = self._map_socket.open_rings(_RING_BYTES, timeout)
         try:
-            self._ring = native.Ring(*descriptors, pair.version, pair.bytes)
+            ring = native.Ring(*descriptors, pair.version, pair.bytes)
         except (OSError, TypeError, ValueError) as error:
             raise _cannot(str(error)) from None
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
+        with self._lock:
+            self._ring = ring
+            if self._closed:
+                ring.close()
 
-    def execute(self, request: BatchRequest, timeout: float) -> Any:
+    def execute(self, request: BatchRequest, timeout: float, deadline: float | None = None) -> Any:
         """The answer to a batch. None: send it over gRPC, where it runs if it did not run here: its
-        retry_id tells the daemon. Errors: TimedOut.
+        retry_id tells the daemon.
+
+        `timeout`: the caller's, in seconds. `deadline`: its end, by time.monotonic (default:
+        `timeout` from now).
+        Errors: TimedOut; those by which the daemon refuses a batch as a whole.
 
         REQUIRES: the batch has a retry_id, and waits for nothing.
         """
+        if deadline is None:
+            deadline = time.monotonic() + timeout
         ring = self._ring
         if not ring.is_open and (ring := self._reopened()) is None:
             return None
-        answer = ring.call(request.SerializeToString(), timeout)
+        answer = ring.call(request.SerializeToString(), deadline - time.monotonic())
         if isinstance(answer, bytes):
             return read_answer(answer)
+        if isinstance(answer, tuple):
+            refusal = errors.make(errors.of_result(rpc.Status.FromString(answer[0])))
+            if errors.is_broken(refusal) and not refusal.reason:
+                return None
+            raise refusal
         if answer == native.TIMEOUT:
             raise TimedOut(Details(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer in {timeout:g} s"))
         return None
@@ -104,19 +122,21 @@ class Rings:
         self._ring.close()
 
     def _reopened(self) -> Any:
-        """The daemon ends a pair with each batch that is refused as a whole, for example. Returns a
-        new pair; None if there is none now."""
+        """Returns a new pair; None if there is none now, or another thread asks for it."""
         with self._lock:
             if self._ring.is_open:
                 return self._ring
-            if self._closed or os.getpid() != self._owner or time.monotonic() < self._next_attempt:
+            if self._closed or self._opening or os.getpid() != self._owner or time.monotonic() < self._next_attempt:
                 return None
             self._next_attempt = time.monotonic() + _PAUSE
-            try:
-                self.open()
-            except PagodaError:
-                return None
-            return self._ring
+            self._opening = True
+        try:
+            self.open(_MAY_SECONDS)
+        except PagodaError:
+            return None
+        finally:
+            self._opening = False
+        return self._ring
 
 
 def _cannot(why: str) -> CannotMap:

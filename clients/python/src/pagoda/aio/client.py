@@ -31,6 +31,9 @@ from pagoda.errors import PagodaError, SessionGone
 from pagoda.status import Status
 from pagoda.values import Lane
 
+# Seconds that a batch waits for the thread of the rings before it goes over gRPC.
+_TURN = 0.05
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -257,6 +260,7 @@ class Client(SessionView):
         self._rings = rings
         # Waits for the rings' answers instead of the event loop. It starts with the first batch.
         self._waiter = concurrent.futures.ThreadPoolExecutor(1, "pagoda-rings")
+        self._waiter_free = asyncio.Lock()
         self._channel = channel
         self._calls = calls
         self._closed = False
@@ -372,8 +376,7 @@ class Client(SessionView):
         """Sends a batch, and sends it again if its answer is lost: the daemon runs it only once."""
         deadline = time.monotonic() + timeout
         if self._rings is not None and request.retry_id and not request.waits and not self._closed:
-            answer = await asyncio.get_running_loop().run_in_executor(self._waiter, self._rings.execute, request, timeout)
-            if answer is not None:
+            if (answer := await self._by_rings(self._rings, request, timeout, deadline)) is not None:
                 return answer
         for tries_left in reversed(range(TRIES)):
             try:
@@ -383,6 +386,27 @@ class Client(SessionView):
                     raise
                 if not await self._connected_within(min(RECONNECT, deadline - time.monotonic())):
                     raise
+
+    async def _by_rings(self, rings: Rings, request: BatchRequest, timeout: float, deadline: float) -> Any:
+        """See Rings.execute. None also if the thread is busy with other batches: over gRPC they run
+        beside each other."""
+        try:
+            async with asyncio.timeout(min(_TURN, deadline - time.monotonic())):
+                await self._waiter_free.acquire()
+        except TimeoutError:
+            return None
+        if self._closed:
+            self._waiter_free.release()
+            return None
+        call = asyncio.get_running_loop().run_in_executor(self._waiter, rings.execute, request, timeout, deadline)
+        call.add_done_callback(self._after_rings)
+        # A caller that gives up does not end the call. The thread stays busy until it is over.
+        return await asyncio.shield(call)
+
+    def _after_rings(self, call: asyncio.Future[Any]) -> None:
+        self._waiter_free.release()
+        if not call.cancelled():
+            call.exception()  # The caller can have given up.
 
     async def _connected_within(self, seconds: float) -> bool:
         """See pagoda.Client."""
