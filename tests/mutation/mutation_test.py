@@ -27,11 +27,12 @@ FEWEST_FAULTS = 20
 TIMEOUT_SECONDS = 200
 
 # The quickest first.
-SUITES = ["conformance_test", "manager_test", "disk_core_test", "property_test", "sim_test", "exchange_sim_test"]
+SUITES = ["ring_test", "conformance_test", "manager_test", "disk_core_test", "property_test", "sim_test", "exchange_sim_test"]
 
 # Fewer seeds than in the suites' own entries: the tests nearly miss a fault that only a long run
 # finds.
 SETTINGS = {
+    "ring_test": {},
     "conformance_test": {},
     "manager_test": {},
     "disk_core_test": {},

@@ -1,15 +1,15 @@
-"""Plants the faults of faults/ in a copy of the core.
+"""Plants the faults of faults/ in a copy of the core and of the rings.
 
     /usr/bin/python3 tests/mutation/plant.py --check | --out FOLDER | --refresh
 
 The first line of each faults/<Name>.patch says what goes wrong. The patch changes one .cc of
-manager/, and adds PAGODA_FAULT(<Name>) to it once. plant.py finds a hunk by its lines, which are in
-the file exactly once. Only `git apply` uses the line numbers.
+manager/ or wire/ring/, and adds PAGODA_FAULT(<Name>) to it once. plant.py finds a hunk by its
+lines, which are in the file exactly once. Only `git apply` uses the line numbers.
 
 --check    Every patch applies, alone and with all the others. The list in tests/mutation/FAULTS.md
            is that of the patches, in their words. Nothing outside tests/ knows of planted faults.
---out      Writes the files that the patches change to FOLDER/manager/, with all faults in them, and
-           the faults' names to FOLDER/tests/mutation/faults.def.
+--out      Writes the files that the patches change to FOLDER, with all faults in them, and the
+           faults' names to FOLDER/tests/mutation/faults.def.
 --refresh  Writes each patch again, with the line numbers and the context of the present tree. It
            finds code that moved to another file, or whose surroundings changed, if only one place
            is possible, and says so.
@@ -30,7 +30,7 @@ FAULTS = pathlib.Path("tests/mutation/faults")
 LIST = pathlib.Path("tests/mutation/FAULTS.md")
 NAMES_FILE = pathlib.Path("tests/mutation/faults.def")
 INCLUDE = '#include "tests/mutation/fault.h"'
-CORE = "manager"
+CORE = "manager/ or wire/ring/"
 CONTEXT = 3
 # (lines before, lines after). If a hunk's whole context is no longer there, it is found by this
 # part of its context.
@@ -38,7 +38,7 @@ NEARER = [(2, 2), (1, 1), (3, 0), (0, 3), (2, 0), (0, 2), (0, 0)]
 TELLING = 8  # The fewest characters of a line that can identify a place. A lone brace cannot.
 
 HUNK = re.compile(r"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
-CORE_SOURCE = re.compile(rf"^{CORE}/[\w/]+\.cc$")
+CORE_SOURCE = re.compile(r"^(?:manager|wire/ring)/[\w/]+\.cc$")
 PLANTED = re.compile(r"\bPAGODA_FAULT(?:\((\w+)\))?")
 LISTED = re.compile(r"^\* `(\w+)`: (.+?)\.\n  Caught by `([\w./]+)`\.$", re.MULTILINE | re.DOTALL)
 TRACE = re.compile(r"PAGODA_FAULT|PAGODA_PLANTED_FAULTS|\bfault\.h\b|\bfaults\.def\b")
@@ -211,7 +211,7 @@ def apply(lines, edits):
 def check_rules(patch):
     """What a patch must be, whatever it is applied to."""
     if not CORE_SOURCE.match(patch.path):
-        yield f"{patch.name}: it changes {patch.path}; a fault is planted in a .cc of {CORE}/, which no test compiles"
+        yield f"{patch.name}: it changes {patch.path}; a fault is planted in a .cc of {CORE}, which no test compiles"
     added = PLANTED.findall("\n".join(text for hunk in patch.hunks for text in hunk.side("+")))
     if added != [patch.fault]:
         yield f"{patch.name}: it plants {', '.join(name or 'PAGODA_FAULT' for name in added) or 'nothing'}, not {patch.fault} once"
@@ -348,7 +348,7 @@ def locate(patch, files):
                 found += [(path, edits, strict)] if edits else []
             if len(found) == 1:
                 return found[0]
-    raise BadPatch(f"{patch.name}: no one place in {CORE}/ has its lines; edit the patch")
+    raise BadPatch(f"{patch.name}: no one place in {CORE} has its lines; edit the patch")
 
 
 def refresh(root):

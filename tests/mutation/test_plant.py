@@ -165,7 +165,7 @@ LOST = "tests/mutation/faults/LostDecrement.patch"
     ("manager/core.cc", CORE, CORE + CORE, "NeverFreed.patch: its lines are 2 times in manager/core.cc"),
     (NEVER, "core.cc", "gone.cc", "NeverFreed.patch: there is no manager/gone.cc"),
     (NEVER, "manager/core.cc", "manager/core.h", "changes manager/core.h; a fault is planted in a .cc"),
-    (NEVER, "manager/core.cc", "pools/core.cc", "changes pools/core.cc; a fault is planted in a .cc of manager/"),
+    (NEVER, "manager/core.cc", "pools/core.cc", "changes pools/core.cc; a fault is planted in a .cc of manager/ or wire/ring/"),
     (NEVER, "FAULT(NeverFreed)", "FAULT(Other)", "NeverFreed.patch: it plants Other, not NeverFreed once"),
     (NEVER, " && !PAGODA_FAULT(NeverFreed)", " && false", "it plants nothing, not NeverFreed once"),
     (NEVER, "refs == 0 && !", "refs == 0 && !PAGODA_FAULT(NeverFreed) && !", "plants NeverFreed, NeverFreed"),
@@ -269,7 +269,7 @@ def test_refreshing_does_not_guess(tree, capsys, name, text):
     before = tree.read_patch("LostDecrement")
     tree.write(name, text)
     assert tree.run("--refresh") == 1
-    assert "LostDecrement.patch: no one place in manager/ has its lines; edit the patch" in capsys.readouterr().out
+    assert "LostDecrement.patch: no one place in manager/ or wire/ring/ has its lines; edit the patch" in capsys.readouterr().out
     assert tree.read_patch("LostDecrement") == before
 
 
