@@ -26,6 +26,7 @@
 #include "server/cache/cache_directory.h"
 #include "server/config/config.h"
 #include "server/daemon.h"
+#include "server/rpc/processor_share.h"
 #include "tests/bench/figure.h"
 #include "tests/bench/noop_service.h"
 
@@ -171,6 +172,7 @@ std::vector<double> EventServer::ReadWindow() {
 
 int RunEventServer(const std::string& fill, uint32_t number) {
   signal(SIGPIPE, SIG_IGN);
+  server::AskForShortSlices();  // As pagodad does.
   server::SetLogLevel(server::LogLevel::kWarning);
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   grpc_init();
