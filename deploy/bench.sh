@@ -4,6 +4,8 @@
 # yardstick that was measured in the same run. BENCHMARK is one of:
 #   manager        the default. The core in process, on a single thread: the cost of operations, and
 #                  the memory of a block
+#   advise         the hit rates of other capacities that a running cache predicts, beside replays
+#                  of a synthetic trace and of the trace in the file that is named
 #   service        a daemon and its clients in separate processes, on loopback TCP and on the Unix
 #                  socket, beside a handler that does nothing
 #   events         the log in process; a daemon and its subscribers in separate processes, beside
@@ -38,12 +40,12 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,37s/^# \{0,1\}//p' deploy/bench.sh; }
+usage() { sed -n '2,39s/^# \{0,1\}//p' deploy/bench.sh; }
 
 benchmark=${1:-manager} also=
 [ $# -eq 0 ] || shift
 case $benchmark in
-  manager | service | events | kernels | engine | warm_restart | zmq_bridge | huge_pages | router) program=${benchmark}_bench ;;
+  manager | advise | service | events | kernels | engine | warm_restart | zmq_bridge | huge_pages | router) program=${benchmark}_bench ;;
   eviction) program=eviction_bench also=manager_bench ;;
   tiers) program=disk_bench ;;
   store) program=store_bench also="peer_bench pagodad pagodactl pagoda_python" ;;

@@ -22,7 +22,8 @@ void WindowBlockManager::Fork(const Sequence& parent, Sequence& child) {
         .published = from.published,
         .root = from.root,
         .tip = from.tip,
-        .tree_epoch = from.tree_epoch};
+        .tree_epoch = from.tree_epoch,
+        .looked_up = from.looked_up};
   to.taken_over = from.taken_over;
   // Reserves only for the shared entries, whatever the parent's table has reserved.
   to.table.assign(from.table.begin(), from.table.begin() + shared);

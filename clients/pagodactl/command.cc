@@ -56,8 +56,8 @@ void AddGlobalOptions(CLI::App& app, GlobalOptions& globals) {
 void GroupCommands(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
       {"Look",
-       {"status", "top", "caches", "sessions", "sequences", "tenants", "inspect", "route", "pins",
-        "watch", "store"}},
+       {"status", "top", "advise", "caches", "sessions", "sequences", "tenants", "inspect", "route",
+        "pins", "watch", "store"}},
       {"Prefixes", {"pin", "unpin", "offload", "prefetch", "fetch", "invalidate", "retain"}},
       {"Clients and the daemon", {"end-session", "quarantine", "drain", "sink"}},
       {"Try and measure", {"generate", "chat", "workload", "bench"}},
@@ -132,6 +132,7 @@ void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
   AddGlobalOptions(app, globals);
   AddStatusCommand(app, globals, chosen);
   AddTopCommand(app, globals, chosen);
+  AddAdviseCommand(app, globals, chosen);
   AddCachesCommand(app, globals, chosen);
   AddListCommands(app, globals, chosen);
   AddInspectCommand(app, globals, chosen);

@@ -56,6 +56,7 @@ using Action = std::function<absl::Status()>;
 // Each function adds one command to the parser. The parser puts the given command's action into
 // `chosen`. `globals` and `chosen` must outlive the parser.
 void AddStatusCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
+void AddAdviseCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddWatchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddGenerateCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);
 void AddChatCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen);

@@ -29,6 +29,11 @@ class AdminService final : public v1::AdminService::CallbackService {
                                   const v1::DrainRequest* request,
                                   v1::DrainResponse* response) override;
 
+  // --- Other capacities (admin_advice.cc) ---
+  grpc::ServerUnaryReactor* GetHitRateCurve(grpc::CallbackServerContext* context,
+                                            const v1::GetHitRateCurveRequest* request,
+                                            v1::GetHitRateCurveResponse* response) override;
+
   // --- Caches (admin_caches.cc) ---
   // A tenant sees its own caches and the caches without a tenant.
   grpc::ServerUnaryReactor* ListCaches(grpc::CallbackServerContext* context,

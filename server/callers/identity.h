@@ -68,6 +68,7 @@ inline constexpr Method kMethods[] = {
     {"/pagoda.v1.AdminService/ReleaseQuarantine", Access::kOperators},
     {"/pagoda.v1.AdminService/EndSession", Access::kOperators},
     {"/pagoda.v1.AdminService/InspectPrefix", Access::kOperators},
+    {"/pagoda.v1.AdminService/GetHitRateCurve", Access::kOperators},
     {"/pagoda.v1.AdminService/ListCaches", Access::kTenants},
     {"/pagoda.v1.AdminService/DropCache", Access::kOperators},
     {"/pagoda.v1.AdminService/Drain", Access::kOperators},

@@ -63,6 +63,28 @@ Json TierJson(Tier tier, uint32_t window_index, const WindowStats& window, const
       {"cached_by_priority", PrioritiesJson(window.cached_by_priority[static_cast<size_t>(tier)])}};
 }
 
+Json HitRateCurveJson(const ReuseCounts& counts, uint32_t tokens_per_block) {
+  const HitRateCurve curve(&counts);
+  Json json = {{"unavailable", nullptr},
+               {"observed_seconds", absl::ToDoubleSeconds(counts.observed)},
+               {"observed_requests", counts.requests},
+               {"points", Json::array()}};
+  if (!curve.available()) {
+    json["unavailable"] = curve.WhyUnavailable();
+    return json;
+  }
+  json["lookup_tokens_per_hour"] = curve.lookups_per_hour() * tokens_per_block;
+  json["known_factor"] = curve.known_factor();
+  const double end = curve.GainEnd();
+  json["gain_ends_factor"] = end > 0 ? Json(end) : Json();
+  for (const double factor : HitRateCurve::kShownFactors) {
+    const HitRateCurve::Estimate estimate = curve.At(factor);
+    json["points"].push_back(Json{
+        {"capacity_factor", factor}, {"hit_rate", estimate.hit_rate}, {"error", estimate.error}});
+  }
+  return json;
+}
+
 Json NamespaceJson(const NamespaceKey& key) {
   Json json = Json::object();
   if (key.lora_id.has_value()) json["lora_id"] = *key.lora_id;
@@ -198,14 +220,16 @@ Json WindowsJson(const ManagerStats& stats, const CacheInfo& cache, const CacheL
     for (const CounterField& field : kCounters) {
       counters[field.name] = window.counters.*field.value;
     }
-    windows.push_back({{"window", WindowName(window.window)},
-                       {"layers", layers},
-                       {"block_bytes", layout.windows()[w].block_bytes()},
-                       {"tiers", std::move(tiers)},
-                       {"holes", window.holes},
-                       {"pinned_blocks", window.pinned_blocks},
-                       {"pin_budget_blocks", window.pin_budget_blocks},
-                       {"totals", std::move(counters)}});
+    windows.push_back(
+        {{"window", WindowName(window.window)},
+         {"layers", layers},
+         {"block_bytes", layout.windows()[w].block_bytes()},
+         {"tiers", std::move(tiers)},
+         {"holes", window.holes},
+         {"pinned_blocks", window.pinned_blocks},
+         {"pin_budget_blocks", window.pin_budget_blocks},
+         {"hit_rate_curve", HitRateCurveJson(window.reuse_distances, cache.tokens_per_block)},
+         {"totals", std::move(counters)}});
   }
   return windows;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <string>
@@ -263,6 +264,31 @@ void CollectReuseIntervals(const CacheNumbers& numbers, Families& out) {
   }
 }
 
+// Hit rates of whole blocks; not a number while there is too little traffic. Only windows under
+// full attention have them.
+void CollectHitRateCurve(const ManagerStats& stats, Families& out) {
+  auto rates = GaugeFamily("pagoda_predicted_hit_rate",
+                           "Hit rate of prompt blocks at a multiple of the capacity of all tiers, "
+                           "estimated from a sample of the blocks; at 1 it is measured.");
+  auto errors = GaugeFamily("pagoda_predicted_hit_rate_error",
+                            "Half the width of the 95 % interval of pagoda_predicted_hit_rate.");
+  for (const WindowStats& window : stats.windows) {
+    if (window.reuse_distances.rate == 0) continue;
+    const HitRateCurve curve(&window.reuse_distances);
+    for (const double factor : HitRateCurve::kShownFactors) {
+      constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+      const HitRateCurve::Estimate estimate =
+          curve.available() ? curve.At(factor) : HitRateCurve::Estimate{kNone, kNone};
+      const MetricLabels labels = WithLabel(WindowLabels(window), "capacity", absl::StrCat(factor));
+      AddSample(rates, labels, estimate.hit_rate);
+      AddSample(errors, labels, estimate.error);
+    }
+  }
+  if (rates.metric.empty()) return;
+  out.push_back(std::move(rates));
+  out.push_back(std::move(errors));
+}
+
 // In the order of SessionEnd.
 constexpr const char* kEndNames[] = {"closed", "lease_expired", "ended_by_operator"};
 static_assert(std::size(kEndNames) == kNumSessionEnds);
@@ -397,6 +423,7 @@ Families CollectCacheMetrics(const CacheNumbers& numbers, TenantLabels labels) {
   CollectTenantUses(numbers, by_tenant, families);
   CollectWindows(numbers.stats, families);
   CollectReuseIntervals(numbers, families);
+  CollectHitRateCurve(numbers.stats, families);
   CollectSessions(numbers.stats, families);
   CollectOperations(numbers, by_tenant, families);
   return families;

@@ -59,6 +59,7 @@ ALLOWED = {
     "AdminService/ReleaseQuarantine": ("PERMISSION_DENIED", "PERMISSION_DENIED", "UNKNOWN_QUARANTINE"),
     "AdminService/EndSession": FOR_OPERATORS,
     "AdminService/InspectPrefix": FOR_OPERATORS,
+    "AdminService/GetHitRateCurve": FOR_OPERATORS,
     # It is last, because it ends the daemon.
     "AdminService/Drain": FOR_OPERATORS,
 }

@@ -18,6 +18,22 @@ function diskText(disk, window, tier) {
 }
 const windowText = name => name === "full" ? "full attention" : `sliding window of ${count(Number(name))} tokens`;
 
+// The hit rates of other capacities. A window without a curve does not speak if another one has one.
+function showAdvice(status) {
+  const window = status.windows.find(one => one.hit_rate_curve.unavailable === null) || status.windows[status.windows.length - 1];
+  const curve = window.hit_rate_curve;
+  const blocks = window.tiers.reduce((all, tier) => all + tier.capacity_blocks, 0);
+  const now = (curve.points.find(point => point.capacity_factor === 1) || {}).hit_rate;
+  fill("advice", curve.points.map(point => [
+    [`${point.capacity_factor}x`, "left"], [count(point.capacity_factor * blocks), "wide"], share(point.hit_rate),
+    point.error > 0 ? `± ${tenth.format(100 * point.error)}` : "measured", count((point.hit_rate - now) * curve.lookup_tokens_per_hour)]),
+    curve.unavailable || "");
+  const end = curve.gain_ends_factor === null ? `So far the daemon has seen blocks for ${tenth.format(curve.known_factor || 0)}x.` :
+    `The gain ends at ${tenth.format(curve.gain_ends_factor)}x.`;
+  set("advice-text", "The hit rate of prompt blocks at other capacities of all tiers together, from a sample of the blocks." +
+    (curve.unavailable === null ? ` ${plural(curve.observed_requests, "request")} in ${duration(curve.observed_seconds)}. ${end}` : ""));
+}
+
 // Empty if every cached block has the default priority.
 const prioritiesText = all => all.every(one => one.priority === 35) ? "" :
   "Cached by priority, the lowest is evicted first: " + all.map(one => `${one.priority}: ${count(one.blocks)}`).join(", ") + ".";

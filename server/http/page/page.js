@@ -64,6 +64,7 @@ async function poll() {
     showStatus(status);
     showRates();
     showPools(status, blocks);
+    showAdvice(status);
     showTransfers(transfers, status.time);
     showExchange(status);
     showEvents(events);

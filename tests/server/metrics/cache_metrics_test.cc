@@ -149,6 +149,23 @@ TEST_F(CacheMetricsTest, CachedBlocksAreCountedByTensOfPriorities) {
   EXPECT_THAT(text, Not(HasSubstr("pagoda_cached_blocks{window=\"full\",tier=\"secondary\"")));
 }
 
+// Prompts of two blocks, of which red has had two lookups of one block each so far.
+TEST_F(CacheMetricsTest, HitRatesOfOtherCapacitiesNeedAHundredLookups) {
+  const std::string name = "pagoda_predicted_hit_rate{window=\"full\",capacity=";
+  EXPECT_THAT(Text(TenantLabels::kSummed), HasSubstr(name + "\"2\"} Nan\n"));
+  const SessionId session = Open(kDefaultTenant);
+  for (uint32_t i = 0; i < 120; ++i) {
+    const std::vector<TokenId> prompt(8, i % 30);  // More than 16 blocks hold, and fewer than 64.
+    Run(session, AddSequence{.sequence = SequenceId{1}, .tokens = prompt});
+    Run(session, CommitTokens{.sequence = SequenceId{1}, .computed_tokens = 8});
+    Run(session, FreeSequence{SequenceId{1}});
+  }
+  const std::string text = Text(TenantLabels::kSummed);
+  EXPECT_THAT(text, AllOf(HasSubstr(name + "\"0.5\"} 0"), HasSubstr(name + "\"8\"} 0.7")));
+  EXPECT_THAT(text,
+              HasSubstr("pagoda_predicted_hit_rate_error{window=\"full\",capacity=\"1\"} 0\n"));
+}
+
 TEST_F(CacheMetricsTest, AHistogramCountsUpToEachBound) {
   Run(Open(kBlue), AllocateBlocks{.window = kFullAttention, .count = 11});  // Not an eviction yet.
   Run(Open(kBlue), AllocateBlocks{.window = kFullAttention, .count = 2});

@@ -1,0 +1,96 @@
+"""The hit rate that more memory would bring: over gRPC, as JSON, as a metric and by pagodactl."""
+
+import json
+import subprocess
+
+import grpc
+import pytest
+from pagoda_client import Client, call_status, reason_of
+from pagoda_daemon import CALL_SECONDS, PAGODAD
+from pagoda.v1 import admin_pb2
+
+BLOCKS = 64
+PROMPTS = 24
+PROMPT_BLOCKS = 4  # Of four tokens.
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    """Has served 24 prompts of 4 blocks and a tail in turn, ten times, with memory for half of
+    them. LRU finds nothing, and would find almost everything in twice the memory."""
+    from pagoda_daemon import Daemon
+    sections = {"server": {"http_address": "127.0.0.1:0"}, "cache": {"primary": BLOCKS, "eviction_policy": "lru"}}
+    with Daemon(tmp_path_factory.mktemp("advise"), **sections) as running:
+        with Client(running.connect(), "engine") as client:
+            for turn in range(10 * PROMPTS):
+                first = 100 * (turn % PROMPTS)
+                client.cache(turn + 1, [*range(first, first + 4 * PROMPT_BLOCKS), 7])
+        yield running
+
+
+def curve(daemon, *factors):
+    request = admin_pb2.GetHitRateCurveRequest(capacity_factors=factors)
+    (window,) = daemon.admin.GetHitRateCurve(request, timeout=CALL_SECONDS).windows
+    return window
+
+
+def test_the_curve_rises_where_everything_fits(daemon):
+    window = curve(daemon, 1, 1.5, 2.2, 100)
+    assert window.unavailable == ""
+    assert (window.capacity_blocks, window.sampled_share, window.observed_requests) == (BLOCKS, 1, 10 * PROMPTS)
+    assert window.capacity_bytes == BLOCKS * daemon.status().windows[0].tiers[0].block_bytes
+    assert window.lookup_tokens_per_hour > 0
+    now, more, all_fit, most = window.points
+    assert (now.hit_rate, now.error) == (window.hit_rate, 0) and now.hit_rate < 0.05
+    assert more.hit_rate < 0.3 and all_fit.hit_rate > 0.8
+    assert (most.capacity_factor, most.hit_rate) == (16, all_fit.hit_rate)
+    assert 0 < all_fit.error < 0.2
+    assert 1.8 < window.known_factor < 2.1
+
+
+def test_without_factors_there_are_four_for_each_doubling(daemon):
+    factors = [point.capacity_factor for point in curve(daemon).points]
+    assert len(factors) == 25 and factors[0] == 0.25 and factors[8] == 1 and factors[-1] == 16
+
+
+@pytest.mark.parametrize("factors, reason", [([0], "INVALID_ARGUMENT"), ([-1], "INVALID_ARGUMENT"), ([float("nan")], "INVALID_ARGUMENT"),
+                                             ([float("inf")], "INVALID_ARGUMENT"), ([1] * 65, "INVALID_COUNT")])
+def test_factors_are_checked(daemon, factors, reason):
+    with pytest.raises(grpc.RpcError) as refused:
+        curve(daemon, *factors)
+    assert reason_of(call_status(refused.value)) == reason
+
+
+def test_the_page_and_the_metrics_say_the_same(daemon):
+    window = curve(daemon, 0.5, 1, 2, 4, 8)
+    code, body = daemon.http("/api/v1/status")
+    assert code == 200
+    said = json.loads(body)["windows"][0]["hit_rate_curve"]
+    assert said["unavailable"] is None and said["observed_requests"] == window.observed_requests
+    for point, truth in zip(said["points"], window.points, strict=True):
+        assert point == {"capacity_factor": truth.capacity_factor, "hit_rate": pytest.approx(truth.hit_rate),
+                         "error": pytest.approx(truth.error)}
+    metrics = daemon.http("/metrics")[1]
+    for factor, truth in zip(("0.5", "1", "2", "4", "8"), window.points, strict=True):
+        (line,) = [line for line in metrics.splitlines()
+                   if line.startswith("pagoda_predicted_hit_rate{") and f'capacity="{factor}"' in line]
+        assert float(line.split()[-1]) == pytest.approx(truth.hit_rate)
+
+
+def test_pagodactl_advises_in_sentences(daemon):
+    def advise(*arguments):
+        command = [PAGODAD.with_name("pagodactl"), "--endpoint", daemon.grpc_address, "advise", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=CALL_SECONDS).stdout
+
+    text = advise()
+    assert f"window full: {BLOCKS} blocks" in text
+    assert "with 2x the memory (2x in all) the hit rate would be" in text and "saving" in text
+    (window,) = json.loads(advise("--host-memory", "3x", "-o", "json"))["windows"]
+    (answer,) = window["answers"]
+    assert answer["factor"] == 3 and answer["hit_rate"] > 0.8 and answer["saved_tokens_per_hour"] > 0
+
+
+def test_little_traffic_has_no_curve(start_daemon):
+    daemon = start_daemon()
+    window = curve(daemon)
+    assert window.unavailable.startswith("too little traffic") and not window.points
