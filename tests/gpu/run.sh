@@ -122,6 +122,9 @@ if sanitizer=$(command -v compute-sanitizer); then
   step memcheck 120 "$sanitizer" --tool memcheck --error-exitcode 3 "$bin/gpu_kernels_test" --gtest_filter="$short:*AnEarlierError*" &
   small='CudaAttentionTest.LengthsAroundBlocksAndTiles:CudaAttentionTest.EveryTypeAndDimension:CudaAttentionTest.Windows:CudaCacheTest.*'
   step racecheck 80 "$sanitizer" --tool racecheck --error-exitcode 3 "$bin/gpu_kernels_test" --gtest_filter="$small" &
+  for tool in memcheck racecheck; do
+    step $tool-products 60 "$sanitizer" --tool $tool --error-exitcode 3 "$bin/gpu_engine_test" --gtest_filter='*FusedProducts*' &
+  done
 else
   echo "memcheck, racecheck: compute-sanitizer is not here"
 fi

@@ -35,10 +35,6 @@ const float* ValuesOrNull(const VectorWeights* weights) {
   return weights == nullptr ? nullptr : ValuesOf(*weights);
 }
 
-bool IsOf16Bits(ElementType type) {
-  return type == ElementType::kFloat16 || type == ElementType::kBFloat16;
-}
-
 class DeviceBackend : public Backend {
  public:
   DeviceBackend(std::unique_ptr<ComputeDevice> device, std::unique_ptr<DeviceProducts> products,
@@ -131,7 +127,8 @@ class DeviceBackend : public Backend {
     return fused_.rows ? static_cast<const DeviceLinear&>(weights).type : ElementType::kFloat32;
   }
   ElementType QueryType(const kernels::KvLayer& kv) const override {
-    return fused_.heads && IsOf16Bits(kv.type) ? kv.type : ElementType::kFloat32;
+    if (!fused_.heads) return ElementType::kFloat32;
+    return IsFloat8(kv.type) ? ElementType::kBFloat16 : kv.type;
   }
 
   uint64_t StepRows(const ModelInput& input, const ModelConfig& config) const override {
@@ -262,8 +259,9 @@ class DeviceBackend : public Backend {
   void PlaceHeads(const LayerHeads& heads, const kernels::KvLayer& kv,
                   const RowsView& queries) override {
     if (!status_.ok()) return;
+    if (!fused_.heads) return Backend::PlaceHeads(heads, kv, queries);
     // Scales are fitted before anything is written.
-    if (!fused_.heads || IsFloat8(kv.type)) return Backend::PlaceHeads(heads, kv, queries);
+    const bool is_scaled = IsFloat8(kv.type);
     PlaceHeadsArgs args = {.rotation = {.head_dim = kv.head_dim},
                            .query_norm = ValuesOrNull(heads.query_norm),
                            .key_norm = ValuesOrNull(heads.key_norm),
@@ -273,12 +271,13 @@ class DeviceBackend : public Backend {
                            .values = heads.values,
                            .placed = queries,
                            .token_slots = step_.token_slots(heads.window_index).data(),
-                           .kv = kv};
+                           .kv = is_scaled ? kernels::KvLayer{} : kv};
     if (heads.rotation != nullptr) {
       args.rotation = angles_.RotationOf(*heads.rotation);
       args.angles = angles_.angles(*heads.rotation);
     }
     Run("heads", [&] { return LaunchPlaceHeads(args, device_->stream()); });
+    if (is_scaled) WriteCache(heads.window_index, heads.keys, heads.values, kv);
   }
 
   void WriteCache(uint32_t window_index, const RowsView& keys, const RowsView& values,

@@ -87,8 +87,8 @@ PAGODA_DEVICE T RoundedTo(float value) {
   }
 }
 
-// A warp handles a head of a row's queries, keys or values. T: the type of the pool and of the
-// placed queries.
+// A warp handles a head of a row's queries, keys or values. T: the type of the placed queries, and
+// of the pool if there is one.
 template <class T>
 struct PlaceHeadsKernel {
   static constexpr uint32_t kWarps = 4;
@@ -100,7 +100,8 @@ struct PlaceHeadsKernel {
     const uint64_t dim = args.rotation.head_dim;
     const uint64_t num_queries = args.queries.cols / dim;
     const uint64_t num_keys = args.keys.cols / dim;
-    const uint64_t num_heads = num_queries + 2 * num_keys;
+    const bool has_pool = args.kv.keys != nullptr;
+    const uint64_t num_heads = num_queries + (has_pool ? 2 : 1) * num_keys;
     const uint64_t step = uint64_t{GridBlocks()} * kWarps;
     for (uint64_t i = uint64_t{BlockIndex()} * kWarps + WarpIndex();
          i < args.queries.rows * num_heads; i += step) {
@@ -112,10 +113,14 @@ struct PlaceHeadsKernel {
               args.query_norm, placed + row * args.placed.stride + head * dim);
       } else if (head < num_queries + num_keys) {
         const uint64_t key = head - num_queries;
+        float* const from = args.keys.data + row * args.keys.stride + key * dim;
+        if (!has_pool) {
+          Place(args, row, from, args.key_norm, from);
+          continue;
+        }
         T* const target = InPool(args, row, args.kv.keys, key);
         if (target == nullptr) continue;
-        Place(args, row, args.keys.data + row * args.keys.stride + key * dim, args.key_norm,
-              target);
+        Place(args, row, from, args.key_norm, target);
       } else {
         const uint64_t value = head - num_queries - num_keys;
         T* const target = InPool(args, row, args.kv.values, value);
@@ -139,8 +144,9 @@ struct PlaceHeadsKernel {
   }
 
   // Norms and rotates a head. `target` can be `head`: a lane writes what it alone still reads.
+  template <class To>
   static PAGODA_DEVICE void Place(const Args& args, uint64_t row, const float* head,
-                                  const float* norm, T* target) {
+                                  const float* norm, To* target) {
     const uint32_t dim = args.rotation.head_dim;
     float factor = 1;
     if (norm != nullptr) {
@@ -161,12 +167,12 @@ struct PlaceHeadsKernel {
       const float y = normed(other);
       const float cosine = args.angles.cosines[row * half + i];
       const float sine = args.angles.sines[row * half + i];
-      target[at] = RoundedTo<T>(x * cosine - y * sine);
-      target[other] = RoundedTo<T>(y * cosine + x * sine);
+      target[at] = RoundedTo<To>(x * cosine - y * sine);
+      target[other] = RoundedTo<To>(y * cosine + x * sine);
     }
     for (uint32_t i = LaneIndex(); i < dim; i += kWarpThreads) {
       if (i >= first && i < first + 2 * half) continue;
-      target[i] = RoundedTo<T>(normed(i));
+      target[i] = RoundedTo<To>(normed(i));
     }
   }
 };
@@ -191,7 +197,7 @@ int LaunchAddNorm(const AddNormArgs& args, Stream stream) {
 }
 
 int LaunchPlaceHeads(const PlaceHeadsArgs& args, Stream stream) {
-  switch (args.kv.type) {
+  switch (args.placed.type) {
     case ElementType::kFloat16:
       return LaunchPlaceHeadsOf<Half>(args, stream);
     case ElementType::kBFloat16:

@@ -29,7 +29,8 @@ int LaunchAddNorm(const AddNormArgs& args, Stream stream);
 // queries are written to `placed`, and keys and values into the pool, all in the pool's type. Rows
 // whose token slot is negative or outside the pool are left out of it. REQUIRES: a pool of fp32,
 // fp16 or bf16 with K and V of head_dim elements; `placed` has its type, and can be `queries` if
-// that is fp32.
+// that is fp32. Without a pool (kv.keys is null) the keys stay in their rows, and the values are
+// not touched; `placed` is then of any type.
 struct PlaceHeadsArgs {
   HeadRotation rotation;              // Of all heads.
   AnglesView angles;                  // half_dim 0: nothing is rotated.

@@ -13,9 +13,10 @@
 
 namespace pagoda::cuda {
 
-// The rows of the tensor cores' smallest product that one lane's load of 16 bytes fills. Up to here
-// a further row costs no further load of weights and no further product. Steps of more rows are
-// bound by arithmetic sooner, and cuBLASLt is better at that.
+// Up to so many rows, a further one costs no load of weights and no product: a product of tensor
+// cores has 16 rows, and each lane has elements of two of them. Here a lane has one row, which
+// leaves its registers for more weights in flight. More rows are bound by arithmetic sooner, and
+// cuBLASLt is better at that.
 inline constexpr uint64_t kMostFusedRows = 8;
 
 struct FusedProductArgs {

@@ -80,7 +80,7 @@ struct TestedKernels {
 //                           model needs it.
 //   fused_rows, fused_heads  portable. 2e-5, 1e-4, beyond the rounding to 16 bits. fp64. Without
 //                           them an engine runs the separate kernels. fused_heads: only for pools
-//                           of K and V of fp32, fp16 and bf16.
+//                           of K and V; with scales, the cache write stays separate.
 //   fused_products          sm80, cublaslt. 4e-3. fp64. For engines that multiply in 16 bits. Both
 //                           are timed with a layer of the model and one row, over
 //                           request.timing_bytes of weights. sm80: one kernel for a product of few

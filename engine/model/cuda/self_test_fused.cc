@@ -163,7 +163,10 @@ class PlaceHeadsTest {
     const std::vector<float> key_norm = numbers.Many(dim_, 2);
     const RowsView all = BringRows(bed, input, 2 * query_cols);
     std::byte* const pool = bed.Bring(pool_);
-    const RowsView placed = EmptyRows(bed, rows, query_cols).As(kv_.type);
+    // Over a pool with scales, keys stay in their rows.
+    const bool is_scaled = kernels::IsFloat8(kv_.type);
+    const RowsView placed =
+        EmptyRows(bed, rows, query_cols).As(is_scaled ? ElementType::kBFloat16 : kv_.type);
     PlaceHeadsArgs args = {.rotation = {.head_dim = dim_},
                            .eps = config_.rms_norm_eps,
                            .queries = all.Columns(0, query_cols),
@@ -173,6 +176,7 @@ class PlaceHeadsTest {
                            .token_slots = bed.Bring(slots_),
                            .kv = kv_};
     PlaceKv(layer_, pool, args.kv);
+    if (is_scaled) args.kv = {};
     std::vector<float> frequencies;
     if (rotation_ != nullptr) {
       frequencies = RotaryFrequencies(rotation_->rotary, dim_);
@@ -199,7 +203,14 @@ class PlaceHeadsTest {
       const auto begin = expected.begin() + static_cast<std::ptrdiff_t>(row * 2 * query_cols);
       queries.insert(queries.end(), begin, begin + static_cast<std::ptrdiff_t>(query_cols));
     }
-    return std::max(ErrorBeyondRounding(TakeTyped(bed, placed), queries, kv_.type),
+    const double error = ErrorBeyondRounding(TakeTyped(bed, placed), queries, placed.type);
+    if (is_scaled) {
+      for (size_t i = 0; i < expected.size(); ++i) {
+        if (i % (2 * query_cols) < query_cols) expected[i] = input[i];
+      }
+      return std::max(error, NumberError(TakeRowsOf(bed, all), expected));
+    }
+    return std::max(error,
                     ErrorOfPool(bed.Take(pool, pool_.size()), expected, query_cols, key_cols));
   }
 
@@ -276,7 +287,7 @@ std::vector<SelfTestItem> FusedItems(const GpuSelfTestRequest& request,
       }));
   items.back().needed = false;
   const bool has_values = config.layers.front().kind == KvKind::kKeyAndValue;
-  if (!has_values || kernels::IsFloat8(request.kv_type)) return items;
+  if (!has_values) return items;
   items.push_back({.part = kFusedHeads,
                    .family = "portable",
                    .needed = false,

@@ -256,6 +256,74 @@ TEST_P(PlaceHeadsTest, NormsRotatesAndWritesWhatBelongsToTokens) {
   }
 }
 
+// Without a pool, the queries leave their rows, the keys change in theirs, and the values stay.
+TEST_P(PlaceHeadsTest, KeysStayInTheirRowsWithoutAPool) {
+  constexpr uint64_t kTokens = 3, kQueries = 4, kKeys = 2;
+  const HeadsCase& heads = GetParam();
+  const uint64_t dim = heads.head_dim, half = heads.half_dim;
+  std::mt19937 random(heads.head_dim + heads.half_dim);
+  const uint64_t cols = (kQueries + 2 * kKeys) * dim;
+  const std::vector<float> input = Numbers(kTokens * cols, 3, random);
+  const std::vector<float> query_norm = Numbers(dim, 2, random), key_norm = Numbers(dim, 2, random);
+  const std::vector<float> cosines = Numbers(kTokens * half + 1, 1, random),
+                           sines = Numbers(kTokens * half + 1, 1, random);
+  const DeviceArray<float> device_query_norm(query_norm), device_key_norm(key_norm),
+      device_cosines(cosines), device_sines(sines), pool(2 * kTokens * kKeys * dim);
+  std::vector<int64_t> places;
+  for (int64_t token = 0; token < int64_t{kTokens}; ++token) places.push_back(token);
+  const DeviceArray<int64_t> slots(places);
+  // The same with a pool of fp32, which the test above compares with plain loops.
+  const auto place = [&](const DeviceArray<float>& memory, const TypedRows& placed,
+                         std::byte* keys) {
+    const RowsView all = {.data = memory.data(), .stride = cols, .rows = kTokens, .cols = cols};
+    return LaunchPlaceHeads(
+        {.rotation = {.head_dim = heads.head_dim,
+                      .first_element = heads.first_element,
+                      .neighbours = heads.neighbours},
+         .angles = {.cosines = device_cosines.data(),
+                    .sines = device_sines.data(),
+                    .half_dim = heads.half_dim},
+         .query_norm = heads.normed ? device_query_norm.data() : nullptr,
+         .key_norm = heads.normed ? device_key_norm.data() : nullptr,
+         .eps = 0.25f,
+         .queries = all.Columns(0, kQueries * dim),
+         .keys = all.Columns(kQueries * dim, kKeys * dim),
+         .values = all.Columns((kQueries + kKeys) * dim, kKeys * dim),
+         .placed = placed.view(),
+         .token_slots = slots.data(),
+         .kv = {.keys = keys,
+                .values = keys == nullptr ? nullptr : keys + kTokens * kKeys * dim * sizeof(float),
+                .num_slots = kTokens,
+                .num_kv_heads = kKeys,
+                .tokens_per_block = 1,
+                .head_dim = heads.head_dim,
+                .slot_stride_bytes = kKeys * dim * sizeof(float),
+                .head_stride_bytes = dim * sizeof(float),
+                .token_stride_bytes = dim * sizeof(float)}},
+        nullptr);
+  };
+  const DeviceArray<float> apart(input);
+  const TypedRows exact(ElementType::kFloat32, kTokens, kQueries * dim, kQueries * dim);
+  ASSERT_EQ(place(apart, exact, reinterpret_cast<std::byte*>(pool.data())), 0);
+  FinishDevice();
+  EXPECT_EQ(apart.Get(), input);
+  const std::vector<float> written = pool.Get();
+  std::vector<float> queries(kTokens * kQueries * dim);
+  kernels::cuda::CopyFromDevice(queries.data(), exact.view().data, queries.size() * sizeof(float));
+
+  const DeviceArray<float> in_rows(input);
+  const TypedRows placed(ElementType::kBFloat16, kTokens, kQueries * dim, kQueries * dim + 8);
+  ASSERT_EQ(place(in_rows, placed, nullptr), 0);
+  placed.Expect([&](uint64_t token, uint64_t c) { return queries[token * kQueries * dim + c]; });
+  std::vector<float> expected = input;
+  for (uint64_t token = 0; token < kTokens; ++token) {
+    const auto from = written.begin() + static_cast<ptrdiff_t>(token * kKeys * dim);
+    std::copy(from, from + static_cast<ptrdiff_t>(kKeys * dim),
+              expected.begin() + static_cast<ptrdiff_t>(token * cols + kQueries * dim));
+  }
+  EXPECT_EQ(in_rows.Get(), expected);
+}
+
 // In fp32, queries can be rotated in place.
 TEST(PlaceHeadsInPlaceTest, QueriesCanBeRotatedWhereTheyAre) {
   constexpr uint64_t kDim = 8;

@@ -147,8 +147,8 @@ TEST(SelfTestFusedTest, RightKernelsRunForEachModelAndPool) {
       SCOPED_TRACE(model.name);
       const GpuSelfTestReport report = TestFused(model.Request(type, 1 << 14));
       EXPECT_TRUE(report.Check().ok()) << report.Check();
-      // Latents, and pools with scales, have separate kernels.
-      const bool has_heads = !model.config.latent.has_value() && !kernels::IsFloat8(type);
+      // Latents have separate kernels.
+      const bool has_heads = !model.config.latent.has_value();
       EXPECT_EQ(report.fused(), (FusedChoice{.rows = true, .heads = has_heads}));
     }
   }
