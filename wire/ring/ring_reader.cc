@@ -33,12 +33,12 @@ void Reader::CopyOut(uint64_t position, char* out, uint32_t bytes) const {
   std::memcpy(out + first, data_, bytes - first);
 }
 
-// The fence orders the store before the load. The writer has the other half, in ReaderWaits: it
-// stores its position before it loads `waiting`. So at least one side sees the other's store.
+// The store and the load are sequentially consistent. So are the writer's store of its position and
+// its load of `waiting`, in ReaderWaits. So at least one side sees the other's store. (Fences would
+// do, too, but the thread sanitizer does not know them.)
 bool Reader::BeginWait() {
-  positions_->waiting.store(1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!HasMessage()) return true;
+  positions_->waiting.store(1, std::memory_order_seq_cst);
+  if (positions_->written.load(std::memory_order_seq_cst) == position_) return true;
   EndWait();
   return false;
 }

@@ -15,7 +15,7 @@ Writer::Outcome Writer::Write(Kind kind, std::string_view message) {
   CopyIn(position_, reinterpret_cast<const char*>(&header), sizeof(header));
   CopyIn(position_ + sizeof(header), message.data(), header.bytes);
   position_ += PaddedBytes(message.size());
-  positions_->written.store(position_, std::memory_order_release);
+  positions_->written.store(position_, std::memory_order_seq_cst);  // See ReaderWaits.
   return Outcome::kWritten;
 }
 
@@ -29,8 +29,7 @@ void Writer::CopyIn(uint64_t position, const char* from, uint32_t bytes) {
 
 // The other half of Reader::BeginWait.
 bool Writer::ReaderWaits() const {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  return positions_->waiting.load(std::memory_order_relaxed) != 0;
+  return positions_->waiting.load(std::memory_order_seq_cst) != 0;
 }
 
 }  // namespace pagoda::ring
