@@ -91,15 +91,17 @@ std::string_view PolicyName(const BlockManager::Options& options) {
                                          : std::string_view(options.eviction_policy);
 }
 
-// The policies of one window and tier, by tenant. REQUIRES: there is a policy of that name.
-std::vector<std::unique_ptr<EvictionPolicy>> MakePolicies(const BlockManager::Options& options,
-                                                          uint32_t num_slots,
-                                                          uint16_t num_tenants) {
+// The policies of one window. REQUIRES: there is a policy of that name.
+TierPolicies MakePolicies(const BlockManager::Options& options, const PolicyTiers& tiers,
+                          uint16_t num_tenants) {
   if (!options.make_policies) {
-    return *MakeEvictionPolicies(PolicyName(options), num_slots, num_tenants);
+    return *MakeEvictionPolicies(PolicyName(options), tiers, num_tenants);
   }
-  auto policies = options.make_policies(num_slots, num_tenants);
-  PAGODA_CHECK(policies.size() == num_tenants, "each tenant has its own policy");
+  TierPolicies policies = options.make_policies(tiers, num_tenants);
+  for (size_t t = 0; t < kMaxTiers; ++t) {
+    PAGODA_CHECK(policies[t].size() == (tiers[t].num_slots == 0 ? 0 : num_tenants),
+                 "each tenant has its own policy in each tier");
+  }
   return policies;
 }
 
@@ -127,7 +129,7 @@ uint64_t PinBudget(const BlockManager::Options& options, const CacheInfo& info) 
 
 absl::StatusOr<std::unique_ptr<BlockManager>> BlockManager::Create(Options options) {
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
-  if (absl::Status status = MakeEvictionPolicies(PolicyName(options), 1, 1).status();
+  if (absl::Status status = MakeEvictionPolicies(PolicyName(options), {}, 1).status();
       !status.ok()) {
     return status;
   }
@@ -200,14 +202,14 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
           .on_disk = options.tiers[t].medium == Medium::kDisk,
           .staging_slots = has_disk && t + 2 == options.tiers.size() ? kStagingSlots : 0};
     }
-    WindowBlockManager::Policies policies;
+    PolicyTiers tiers;
     for (size_t t = 0; t < kMaxTiers; ++t) {
-      if (window_options.tiers[t].blocks == 0) continue;
-      const uint32_t num_slots = window_options.tiers[t].num_slots(static_cast<Tier>(t));
-      policies[t] = MakePolicies(options, num_slots, tenants.size());
+      const auto& tier = window_options.tiers[t];
+      if (tier.blocks == 0) continue;
+      tiers[t] = {.num_slots = tier.num_slots(static_cast<Tier>(t)), .on_disk = tier.on_disk};
     }
-    windows.Add(
-        std::make_unique<WindowBlockManager>(window_options, std::move(policies), services));
+    windows.Add(std::make_unique<WindowBlockManager>(
+        window_options, MakePolicies(options, tiers, tenants.size()), services));
     recorder.PoolsCreated(window.window, WindowBlockManager::BlocksPerTier(window_options));
   }
 }

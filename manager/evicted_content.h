@@ -29,6 +29,10 @@ class EvictedContent {
     uint32_t note = 0;
     uint64_t age = 0;  // About how many others have left since.
   };
+  // Brings what the two calls read into the processor's cache.
+  void Prefetch(BlockHash content) const {
+    __builtin_prefetch(&buckets_[(content.value() >> 32) * buckets_.size() >> 32], 1);
+  }
   // Returns the memory of `content`, and forgets it.
   std::optional<Memory> Take(BlockHash content);
 

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
+#include "manager/learned_policy.h"
 #include "manager/lfu_aging_policy.h"
 #include "manager/multi_queue_policy.h"
 #include "manager/priority_lru_policy.h"
@@ -15,25 +18,30 @@
 namespace pagoda {
 namespace {
 
-using Policies = std::vector<std::unique_ptr<EvictionPolicy>>;
-
+// The tables of these policies are of one tier.
 template <class Policy>
-Policies Make(uint32_t num_slots, uint16_t num_tenants) {
-  const auto shared = std::make_shared<typename Policy::Shared>(num_slots, num_tenants);
-  Policies policies;
-  for (uint16_t i = 0; i < num_tenants; ++i) policies.push_back(std::make_unique<Policy>(shared));
+TierPolicies Make(const PolicyTiers& tiers, uint16_t num_tenants) {
+  TierPolicies policies;
+  for (size_t t = 0; t < kMaxTiers; ++t) {
+    if (tiers[t].num_slots == 0) continue;
+    const auto shared = std::make_shared<typename Policy::Shared>(tiers[t].num_slots, num_tenants);
+    for (uint16_t i = 0; i < num_tenants; ++i) {
+      policies[t].push_back(std::make_unique<Policy>(shared));
+    }
+  }
   return policies;
 }
 
 struct Entry {
   std::string_view name;
-  Policies (*make)(uint32_t num_slots, uint16_t num_tenants);
+  TierPolicies (*make)(const PolicyTiers& tiers, uint16_t num_tenants);
 };
 
 constexpr std::array kPolicies = {
     Entry{"lru", &Make<PriorityLruPolicy>},
     Entry{"mq", &Make<MultiQueuePolicy>},
     Entry{"lfuda", &Make<LfuAgingPolicy>},
+    Entry{"learned", &MakeLearnedPolicies},
 };
 
 }  // namespace
@@ -45,8 +53,8 @@ SlotIndex EvictionPolicy::Evicted(const BlockFacts& victim, const BlockFacts* un
   return Victim();
 }
 
-absl::StatusOr<Policies> MakeEvictionPolicies(std::string_view name, uint32_t num_slots,
-                                              uint16_t num_tenants) {
+absl::StatusOr<TierPolicies> MakeEvictionPolicies(std::string_view name, const PolicyTiers& tiers,
+                                                  uint16_t num_tenants) {
   const auto entry = std::find_if(kPolicies.begin(), kPolicies.end(),
                                   [name](const Entry& policy) { return policy.name == name; });
   if (entry == kPolicies.end()) {
@@ -54,7 +62,7 @@ absl::StatusOr<Policies> MakeEvictionPolicies(std::string_view name, uint32_t nu
     for (const Entry& policy : kPolicies) (message += ' ').append(policy.name);
     return MakeError(Reason::kInvalidArgument, message);
   }
-  return entry->make(num_slots, num_tenants);
+  return entry->make(tiers, num_tenants);
 }
 
 const std::vector<std::string_view>& EvictionPolicyNames() {

@@ -3,6 +3,7 @@
 #ifndef PAGODA_MANAGER_EVICTION_POLICY_H_
 #define PAGODA_MANAGER_EVICTION_POLICY_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -52,6 +53,13 @@ class EvictionPolicy {
   virtual void Withdrawn(const BlockFacts&) = 0;
   // The slot of the candidate to evict first, which stays a candidate; kNoSlot if there is none.
   virtual SlotIndex Victim() const = 0;
+  // Whether the candidate is worth more than `comes`, a candidate of the tier `from` above, which
+  // would take its place. Then `comes` leaves the cache instead. Their priorities were compared
+  // before.
+  virtual bool Keeps(const BlockFacts& /*candidate*/, const BlockFacts& /*comes*/,
+                     Tier /*from*/) const {
+    return false;
+  }
 
   // One call for an eviction among many: Withdrawn(victim), Removed(victim), then
   // Unparked(*unparked) unless it is null. Returns the next Victim(). A request that evicts
@@ -60,11 +68,20 @@ class EvictionPolicy {
   virtual SlotIndex Evicted(const BlockFacts& victim, const BlockFacts* unparked);
 };
 
-// Makes the policies of that name for one window and tier, one for each tenant, for slots below
-// `num_slots`. Their shared tables exist as long as any of them. Names: EvictionPolicyNames().
-// Errors: INVALID_ARGUMENT, with the names that exist.
-absl::StatusOr<std::vector<std::unique_ptr<EvictionPolicy>>> MakeEvictionPolicies(
-    std::string_view name, uint32_t num_slots, uint16_t num_tenants);
+// One tier of a window, for its policies.
+struct PolicyTier {
+  uint32_t num_slots = 0;  // 0: the window has no blocks in the tier.
+  bool on_disk = false;
+};
+using PolicyTiers = std::array<PolicyTier, kMaxTiers>;  // Nearest first.
+// By tier, then by tenant. Empty for a tier without slots.
+using TierPolicies = std::array<std::vector<std::unique_ptr<EvictionPolicy>>, kMaxTiers>;
+
+// Makes the policies of that name for one window: for each of its tiers, one for each tenant. Their
+// shared tables exist as long as any of them. Names: EvictionPolicyNames(). Errors:
+// INVALID_ARGUMENT, with the names that exist.
+absl::StatusOr<TierPolicies> MakeEvictionPolicies(std::string_view name, const PolicyTiers& tiers,
+                                                  uint16_t num_tenants);
 const std::vector<std::string_view>& EvictionPolicyNames();  // The first one is the default.
 
 }  // namespace pagoda

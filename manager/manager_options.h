@@ -32,10 +32,8 @@ struct ManagerOptions {
   uint32_t max_holes = 0;
   std::string eviction_policy;  // One of EvictionPolicyNames(); empty: the first.
   // Makes policies instead of the named ones, as MakeEvictionPolicies() does. Called once for each
-  // window and tier that has blocks, nearest first. Empty: `eviction_policy` applies.
-  std::function<std::vector<std::unique_ptr<EvictionPolicy>>(uint32_t num_slots,
-                                                             uint16_t num_tenants)>
-      make_policies;
+  // window. Empty: `eviction_policy` applies.
+  std::function<TierPolicies(const PolicyTiers& tiers, uint16_t num_tenants)> make_policies;
   // The most blocks that can be pinned, in thousandths of each window's capacity over all tiers.
   uint32_t pin_budget_permille = 250;
   // The longest lease of a pin that a tenant's session makes, and the lease of its pins that name

@@ -72,6 +72,7 @@ TierResidency::Offloaded TierResidency::MoveDown(OperationScope& op, BlockId vic
     if (!wants(tier)) continue;
     const SlotRef left = Lower(store_.slot(victim));
     PAGODA_CHECK(left.slot == kNoSlot || tier < left.tier, "children lie above the lower copy");
+    if (!whatever_priority && IsWorthLess(op, victim, tier)) continue;
     const bool has_slot = FreeSlotFor(op, victim, tier);
     if (gone()) return Offloaded::kGone;
     // The displaced block may have been the victim's last child.
@@ -108,6 +109,20 @@ bool TierResidency::HasSlotFor(Tier tier, TenantId owner) const {
   if (!accounts_.AtQuota(tier, owner)) return true;
   return leaving_.has_value() && leaving_->tier == tier && leaving_->owner == owner &&
          !accounts_.AboveQuota(tier, owner);
+}
+
+// Whether the block that it would displace in the full tier is worth more, says that block's
+// policy.
+bool TierResidency::IsWorthLess(const OperationScope& op, BlockId comes, Tier tier) const {
+  const TenantId owner = accounts_.owner(comes);
+  if (!At(tier).follows_contents || MustGoDown(comes) || HasSlotFor(tier, owner)) return false;
+  const BlockId displaced = Victim(tier, owner);
+  if (displaced == kNoBlock || store_[displaced].priority() != store_[comes].priority() ||
+      tree_.IsCutOff(displaced)) {
+    return false;
+  }
+  return policy(tier, displaced)
+      .Keeps(Facts(op, displaced), Facts(op, comes), store_[comes].tier());
 }
 
 // Returns whether TakeSlot() has a slot for the block afterwards. If needed, offloads a victim or

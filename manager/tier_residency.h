@@ -82,8 +82,7 @@ class CacheExit {
 // 9. A backup begins only if the parent has a copy on disk, or an earlier backup under way.
 class TierResidency {
  public:
-  // By tier, then by tenant, over the tier's slots (SlotsFor()). Empty for a tier without blocks.
-  using Policies = std::array<std::vector<std::unique_ptr<EvictionPolicy>>, kMaxTiers>;
+  using Policies = TierPolicies;  // Over the slots of each tier (SlotsFor()).
 
   struct Options {
     WindowSize window = kFullAttention;
@@ -406,16 +405,16 @@ class TierResidency {
     if (IsCandidate(id)) policy(store_[id].tier(), id).Withdrawn(Facts(op, id));
   }
   // The policy of the block's owner.
-  EvictionPolicy& policy(Tier tier, BlockId id) {
-    TierState& at = At(tier);
+  EvictionPolicy& policy(Tier tier, BlockId id) const {
+    const TierState& at = At(tier);
     return accounts_.any() ? *at.policies[accounts_.owner(id).value()] : *at.default_tenant_policy;
   }
   // The facts of a block in the tree, for the policies.
-  BlockFacts Facts(OperationScope& op, BlockId id) const {
+  BlockFacts Facts(const OperationScope& op, BlockId id) const {
     return FactsIn(op, id, store_[id].slot);
   }
   // As Facts, with the slot that the block had before it moved.
-  BlockFacts FactsIn(OperationScope& op, BlockId id, SlotIndex slot) const {
+  BlockFacts FactsIn(const OperationScope& op, BlockId id, SlotIndex slot) const {
     const Block& block = store_[id];
     return {.slot = slot,
             .block = id,
@@ -463,6 +462,7 @@ class TierResidency {
   bool Wants(Tier tier, BlockId victim) const;
   bool MustGoDown(BlockId victim) const;
   bool HasSlotFor(Tier tier, TenantId owner) const;
+  bool IsWorthLess(const OperationScope& op, BlockId comes, Tier tier) const;
   bool FreeSlotFor(OperationScope& op, BlockId comes, Tier tier);
   void CountPassedOver(BlockId victim);
   void MoveTo(OperationScope& op, BlockId victim, SlotRef to);

@@ -18,6 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/check.h"
 #include "manager/block_manager.h"
+#include "manager/eviction_policy.h"
 #include "manager/shared_manager.h"
 #include "tests/bench/figure.h"
 #include "tests/manager/host_tiers.h"
@@ -36,11 +37,13 @@ std::string Suffix(uint32_t blocks) { return blocks >= 1'000'000 ? "1m" : "10k";
 // A core with a session, and prompts that it has cached.
 class Bed {
  public:
-  explicit Bed(uint32_t blocks, RecordEvents record = RecordEvents::kYes)
+  explicit Bed(uint32_t blocks, RecordEvents record = RecordEvents::kYes,
+               std::string_view policy = EvictionPolicyNames().front())
       : core_(*BlockManager::Create(
             {.layout = *CacheLayout::Create({.tokens_per_block = kTokensPerBlock,
                                              .layers = {{.num_kv_heads = 1, .head_dim = 1}}}),
              .tiers = HostTiers({blocks}),
+             .eviction_policy = std::string(policy),
              .lifecycle_events = LifecycleEvents::kOff,
              .record_events = record})),
         session_(core_->OpenSession("bench", absl::InfiniteDuration(), kNow)->ref.id) {}
@@ -201,7 +204,9 @@ void PrintScans(uint32_t blocks) {
 // One repetition with prompts that a full pool does not have cached.
 class MissBed {
  public:
-  MissBed(uint32_t blocks, RecordEvents record) : bed_(blocks, record) {
+  MissBed(uint32_t blocks, RecordEvents record,
+          std::string_view policy = EvictionPolicyNames().front())
+      : bed_(blocks, record, policy) {
     bed_.Fill(kPromptTokens, 0);
     evicted_before_ = Evicted();
   }
@@ -250,35 +255,65 @@ std::pair<double, double> MissWithAndWithoutEvents(uint32_t blocks) {
   return {with, without[without.size() / 2]};
 }
 
-// Evicts one request of 64 tokens from a pool full of such requests. Freeing the blocks that this
-// took is not measured.
-double EvictRequest(uint32_t blocks) {
-  constexpr int kCalls = 500;
-  constexpr uint32_t kRequestTokens = 64;
-  Bed bed(blocks);
-  bed.Fill(kRequestTokens, 0);
-  std::vector<BlockHandle> handles(kRequestTokens / kTokensPerBlock);
-  std::vector<BlockRef> taken;
-  const double seconds = MedianSeconds([&] {
-    for (uint32_t i = 0; i * handles.size() < taken.size(); ++i) {  // Fill up again.
-      Bed::Require(bed.core().FreeBlocks(
-          bed.session(), kFullAttention,
-          absl::MakeSpan(taken).subspan(i * handles.size(), handles.size()), kNow));
-      bed.Serve(bed.RandomTokens(kRequestTokens), kRequestTokens);
+// Evicts requests of 64 tokens from a pool full of such requests. Freeing the blocks that this took
+// is not measured.
+class EvictionBed {
+ public:
+  explicit EvictionBed(uint32_t blocks, std::string_view policy = EvictionPolicyNames().front())
+      : bed_(blocks, RecordEvents::kYes, policy), handles_(kRequestTokens / kTokensPerBlock) {
+    bed_.Fill(kRequestTokens, 0);
+  }
+
+  // Of one request.
+  double SecondsOfOne() {
+    for (uint32_t i = 0; i * handles_.size() < taken_.size(); ++i) {  // Fill up again.
+      Bed::Require(bed_.core().FreeBlocks(
+          bed_.session(), kFullAttention,
+          absl::MakeSpan(taken_).subspan(i * handles_.size(), handles_.size()), kNow));
+      bed_.Serve(bed_.RandomTokens(kRequestTokens), kRequestTokens);
     }
-    taken.clear();
-    return Seconds([&] {
+    taken_.clear();
+    const double seconds = Seconds([&] {
       for (int i = 0; i < kCalls; ++i) {
         Bed::Require(
-            bed.core()
-                .AllocateBlocks(bed.session(), kFullAttention, absl::MakeSpan(handles), kNow)
+            bed_.core()
+                .AllocateBlocks(bed_.session(), kFullAttention, absl::MakeSpan(handles_), kNow)
                 .status());
-        bed.core().TakeEvents();
-        for (const BlockHandle& handle : handles) taken.push_back(handle.ref());
+        bed_.core().TakeEvents();
+        for (const BlockHandle& handle : handles_) taken_.push_back(handle.ref());
       }
     });
+    return seconds / kCalls;
+  }
+
+ private:
+  static constexpr int kCalls = 500;
+  static constexpr uint32_t kRequestTokens = 64;
+
+  Bed bed_;
+  std::vector<BlockHandle> handles_;
+  std::vector<BlockRef> taken_;
+};
+
+double EvictRequest(uint32_t blocks) {
+  EvictionBed bed(blocks);
+  return MedianSeconds([&] { return bed.SecondsOfOne(); });
+}
+
+// The two alternate, so that a disturbance affects both.
+template <class Bed>
+void PrintLearnedBesideLru(const std::string& id, Bed& learned, Bed& lru) {
+  std::vector<double> of_lru;
+  const double seconds = MedianSeconds([&] {
+    of_lru.push_back(lru.SecondsOfOne());
+    return learned.SecondsOfOne();
   });
-  return seconds / kCalls;
+  std::sort(of_lru.begin(), of_lru.end());
+  Print({.id = id,
+         .value = seconds * 1e6,
+         .unit = "us",
+         .yardstick = "policy lru",
+         .yardstick_value = of_lru[of_lru.size() / 2] * 1e6});
 }
 
 // The time of a decode step of 256 sequences, for each of them. step(bed, first, computed) appends
@@ -388,6 +423,15 @@ void Run(std::string_view prefix) {
              .yardstick_value = silent * 1e6});
     }
     beside("evict_request_" + suffix, EvictRequest, "us", 1e6);
+    if (const std::string id = "policy_miss_4096_" + suffix; wanted(id)) {
+      MissBed learned(blocks, RecordEvents::kYes, "learned"),
+          lru(blocks, RecordEvents::kYes, "lru");
+      PrintLearnedBesideLru(id, learned, lru);
+    }
+    if (const std::string id = "policy_evict_request_" + suffix; wanted(id)) {
+      EvictionBed learned(blocks, "learned"), lru(blocks, "lru");
+      PrintLearnedBesideLru(id, learned, lru);
+    }
     if (blocks == 10'000u) {
       beside("append_decode_256", AppendDecode, "ns", 1e9);
       beside("append_step_256", AppendOneStep, "ns", 1e9);

@@ -21,7 +21,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using Policies = std::vector<std::unique_ptr<EvictionPolicy>>;
 
 constexpr uint32_t kBlockTokens = 4;
 constexpr TenantId kRed{1};
@@ -107,12 +106,14 @@ class PolicyFactsTest : public ::testing::Test {
     ManagerOptions options{.layout = TinyLayout(kBlockTokens), .tiers = {}, .epoch = Epoch{1}};
     options.tiers = tiers.size() == 1 ? HostTiers({tiers[0]}) : HostTiers({tiers[0]}, {tiers[1]});
     options.tenants = std::move(tenants);
-    options.make_policies = [this](uint32_t num_slots, uint16_t num_tenants) {
-      num_slots_.push_back(num_slots);
-      Policies policies = *MakeEvictionPolicies("lru", num_slots, num_tenants);
-      for (uint16_t i = 0; i < num_tenants; ++i) {
-        policies[i] = std::make_unique<RecordingPolicy>(num_slots_.size() - 1, TenantId{i},
-                                                        std::move(policies[i]), &heard_);
+    options.make_policies = [this](const PolicyTiers& of_window, uint16_t num_tenants) {
+      TierPolicies policies = *MakeEvictionPolicies("lru", of_window, num_tenants);
+      for (size_t t = 0; t < kMaxTiers; ++t) {
+        if (of_window[t].num_slots != 0) num_slots_.push_back(of_window[t].num_slots);
+        for (uint16_t i = 0; i < policies[t].size(); ++i) {
+          policies[t][i] =
+              std::make_unique<RecordingPolicy>(t, TenantId{i}, std::move(policies[t][i]), &heard_);
+        }
       }
       return policies;
     };
@@ -159,7 +160,7 @@ class PolicyFactsTest : public ::testing::Test {
   }
 
   Heard heard_;
-  std::vector<uint32_t> num_slots_;  // In the order in which policies were requested.
+  std::vector<uint32_t> num_slots_;  // By tier.
   absl::Time now_ = absl::UnixEpoch();
   NamespaceKey name_space_;
   SessionId session_;

@@ -60,11 +60,11 @@ TEST_P(PolicyMemoryTest, AMillionSlotsTakeTheirBytesOnceForAHundredTenants) {
   constexpr uint32_t kSlots = 1'000'000;
   constexpr uint16_t kTenants = 100;
   const int64_t before = AllocatedBytes();
-  const auto policies = MakeEvictionPolicies(GetParam(), kSlots, kTenants);
+  const auto policies = MakeEvictionPolicies(GetParam(), {PolicyTier{kSlots}}, kTenants);
   const int64_t bytes = AllocatedBytes() - before;
   ASSERT_TRUE(policies.ok());
-  ASSERT_EQ(policies->size(), kTenants);
-  const int64_t bytes_per_slot = GetParam() == "lru" ? 8 : 16;
+  ASSERT_EQ(policies->front().size(), kTenants);
+  const int64_t bytes_per_slot = GetParam() == "lru" ? 8 : GetParam() == "learned" ? 15 : 16;
   EXPECT_GE(bytes, bytes_per_slot * kSlots) << "the arrays are counted";
   // Large arrays end at a huge page: up to three of them.
   const int64_t kilobytes_a_tenant = GetParam() == "lru" ? 1 : 28;

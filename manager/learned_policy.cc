@@ -1,0 +1,92 @@
+#include "manager/learned_policy.h"
+
+#include <bit>
+#include <memory>
+
+namespace pagoda {
+
+void LearnedPolicy::Inserted(const BlockFacts& block) {
+  if (on_disk_) {
+    window_->CameToDisk(tier_, block);
+  } else {
+    window_->Came(tier_, block);
+  }
+}
+
+// A match of a block that is only on disk brings it to memory, and counts there.
+void LearnedPolicy::Touched(const BlockFacts& block) {
+  if (on_disk_) {
+    window_->CameToDisk(tier_, block);
+  } else {
+    window_->Matched(tier_, block);
+  }
+}
+
+// The disk's copies are no part of the cache of which the window counts the hits.
+void LearnedPolicy::Removed(const BlockFacts& block) {
+  if (!on_disk_) window_->Left(tier_, block);
+}
+
+void LearnedPolicy::Released(const BlockFacts& block) {
+  window_->Released(tier_, block);
+  candidates_.PushBack(block.slot, block.priority, window_->ClassOf(tier_, block.slot),
+                       KeyOf(block.slot), present());
+}
+
+void LearnedPolicy::Unparked(const BlockFacts& block) {
+  candidates_.PushFront(block.slot, block.priority, window_->ClassOf(tier_, block.slot),
+                        KeyOf(block.slot), present());
+}
+
+void LearnedPolicy::Withdrawn(const BlockFacts& block) {
+  candidates_.Remove(block.slot, block.priority);
+}
+
+SlotIndex LearnedPolicy::Victim() const {
+  const uint32_t priority = candidates_.LowestPriority();
+  if (priority == ClassedCandidates::kNoPriority) return kNoSlot;
+  const bool by_index = window_->trusts_index();
+  SlotIndex victim = kNoSlot;
+  float least = 0;
+  uint64_t oldest = 0;
+  for (uint32_t classes = candidates_.Classes(priority); classes != 0; classes &= classes - 1) {
+    const auto c = static_cast<uint32_t>(std::countr_zero(classes));
+    const SlotIndex slot = candidates_.Oldest(priority, c);
+    const uint64_t age = window_->AgeOf(tier_, slot);
+    const float index = by_index ? window_->IndexOf(c, age) : 0;
+    if (victim != kNoSlot && (index > least || (index == least && age <= oldest))) continue;
+    victim = slot;
+    least = index;
+    oldest = age;
+  }
+  return victim;
+}
+
+bool LearnedPolicy::Keeps(const BlockFacts& candidate, const BlockFacts& comes, Tier from) const {
+  if (!window_->trusts_index()) return false;
+  const auto index = [this](size_t tier, SlotIndex slot) {
+    return window_->IndexOf(window_->ClassOf(tier, slot), window_->AgeOf(tier, slot));
+  };
+  return index(tier_, candidate.slot) > index(static_cast<size_t>(from), comes.slot);
+}
+
+SlotIndex LearnedPolicy::Evicted(const BlockFacts& victim, const BlockFacts* unparked) {
+  candidates_.Remove(victim.slot, victim.priority);
+  LearnedPolicy::Removed(victim);
+  if (unparked != nullptr) LearnedPolicy::Unparked(*unparked);
+  return LearnedPolicy::Victim();
+}
+
+TierPolicies MakeLearnedPolicies(const PolicyTiers& tiers, uint16_t num_tenants) {
+  const auto window = std::make_shared<LearnedWindow>(tiers);
+  TierPolicies policies;
+  for (size_t t = 0; t < kMaxTiers; ++t) {
+    if (tiers[t].num_slots == 0) continue;
+    for (uint16_t i = 0; i < num_tenants; ++i) {
+      policies[t].push_back(std::make_unique<LearnedPolicy>(window, t, tiers[t].on_disk));
+    }
+  }
+  return policies;
+}
+
+}  // namespace pagoda

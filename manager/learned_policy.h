@@ -1,0 +1,69 @@
+#ifndef PAGODA_MANAGER_LEARNED_POLICY_H_
+#define PAGODA_MANAGER_LEARNED_POLICY_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "manager/classed_candidates.h"
+#include "manager/eviction_policy.h"
+#include "manager/learned_window.h"
+
+namespace pagoda {
+
+// "learned": evicts the block whose content is expected to bring the fewest hits for the time that
+// it stays cached, strictly by priority first. The expectation is learned from the requests: see
+// ReuseIndex. A class is what is known of a block: how often requests used its content before, also
+// before it was last evicted, and whether it is of a prompt or a reply, or a request's last block.
+//
+// Each class is a list by last use, and gives up its oldest block. Of these the one with the
+// smallest index goes first. It starts as LRU. It goes back to LRU while a shadow of the cache on
+// a sample of the contents says that LRU has more hits (see ReuseSample).
+//
+// All tiers of a window learn together, because a block's worth does not depend on where it lies. A
+// block that is worth less than all of the next tier leaves the cache instead of displacing one.
+// All tenants of a window learn together too; each gives up blocks of its own.
+//
+// Memory beyond "lru": see LearnedWindow. A tenant takes 0.7 KiB in each tier, and 3.3 KiB for each
+// priority that its blocks have.
+class LearnedPolicy final : public EvictionPolicy {
+ public:
+  LearnedPolicy(std::shared_ptr<LearnedWindow> window, size_t tier, bool on_disk)
+      : window_(std::move(window)),
+        tier_(tier),
+        on_disk_(on_disk),
+        key_shift_(window_->KeyShift(tier)),
+        candidates_(&window_->arena(tier)) {}
+
+  void Inserted(const BlockFacts& block) override;
+  void Touched(const BlockFacts& block) override;
+  void Removed(const BlockFacts& block) override;
+  void Released(const BlockFacts& block) override;
+  void Unparked(const BlockFacts& block) override;
+  void Withdrawn(const BlockFacts& block) override;
+  SlotIndex Victim() const override;
+  bool Keeps(const BlockFacts& candidate, const BlockFacts& comes, Tier from) const override;
+  SlotIndex Evicted(const BlockFacts& victim, const BlockFacts* unparked) override;
+
+ private:
+  uint64_t present() const { return window_->step() >> key_shift_; }
+  // Of the block's last use.
+  uint64_t KeyOf(SlotIndex slot) const {
+    return (window_->step() - std::min(window_->step(), window_->AgeOf(tier_, slot))) >> key_shift_;
+  }
+
+  const std::shared_ptr<LearnedWindow> window_;  // Of all policies of the window.
+  const size_t tier_;
+  const bool on_disk_;
+  const uint32_t key_shift_;
+  ClassedCandidates candidates_;
+};
+
+// As MakeEvictionPolicies().
+TierPolicies MakeLearnedPolicies(const PolicyTiers& tiers, uint16_t num_tenants);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_LEARNED_POLICY_H_

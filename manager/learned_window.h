@@ -1,0 +1,143 @@
+// What the policies "learned" of one window share.
+#ifndef PAGODA_MANAGER_LEARNED_WINDOW_H_
+#define PAGODA_MANAGER_LEARNED_WINDOW_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "manager/big_array.h"
+#include "manager/block_facts.h"
+#include "manager/candidate_arena.h"
+#include "manager/evicted_content.h"
+#include "manager/eviction_policy.h"
+#include "manager/reuse_sample.h"
+#include "pools/types.h"
+
+namespace pagoda {
+
+// The uses of all blocks of a window, in all its tiers, and what is learned from them.
+//
+// A step of time is 1/128 of the accesses that fill the first tier. A block's last use is kept in
+// 16 bits of steps. One that was not used for 2^15 of them counts as that old.
+//
+// Each slot takes 3 bytes, and each slot in memory 4 more for contents that left: twice as many as
+// there are slots, and eight times as many in a small window, which can take 256 KiB for them.
+// With the sample (see ReuseSample) a window takes at most 0.5 MB besides. Thread-compatible,
+// together with all policies of the window.
+class LearnedWindow {
+ public:
+  explicit LearnedWindow(const PolicyTiers& tiers);
+
+  // --- Blocks. A slot in the tier has the block's state while the tier has the block. ---
+
+  // A memory tier got the block: new content, or from another memory tier, which has lost it just
+  // before. Only new content is an access.
+  void Came(size_t tier, const BlockFacts& block);
+  // The disk got a copy, or a request matched the copy there.
+  void CameToDisk(size_t tier, const BlockFacts& block);
+  // A request matched the block.
+  void Matched(size_t tier, const BlockFacts& block);
+  // The block left the memory tier.
+  void Left(size_t tier, const BlockFacts& block);
+  // The block became a candidate: its last holder released it, or it came from another tier.
+  void Released(size_t tier, const BlockFacts& block);
+
+  // --- Worth ---
+
+  // Of a block that was a candidate before, or is one.
+  uint32_t ClassOf(size_t tier, SlotIndex slot) const {
+    return tiers_[tier].states[slot.value()].reuse_class;
+  }
+  uint64_t step() const { return step_; }
+  // Steps since the block's last use.
+  uint64_t AgeOf(size_t tier, SlotIndex slot) const {
+    return static_cast<uint16_t>(step_ - tiers_[tier].last_uses[slot.value()]);
+  }
+  // Whether blocks go by their index; otherwise by the time of their last use.
+  bool trusts_index() const { return sample_.trusts_index(); }
+  float IndexOf(uint32_t reuse_class, uint64_t age) const {
+    return sample_.index().at(reuse_class, sample_.BinOf(age * accesses_a_step_));
+  }
+  // A key of the tier's calendars is 2^KeyShift() steps: about an eighth of the tier's slots.
+  uint32_t KeyShift(size_t tier) const { return tiers_[tier].key_shift; }
+  CandidateArena& arena(size_t tier) { return *tiers_[tier].arena; }
+
+ private:
+  struct State {
+    uint8_t reuse_class : 6 = 0;
+    uint8_t is_new : 1 = 0;  // No request has matched or released it since it came.
+    uint8_t moved : 1 = 0;   // It came from another tier. It is about to be a candidate there.
+  };
+  struct TierTables {
+    std::unique_ptr<CandidateArena> arena;
+    BigArray<uint16_t> last_uses;  // By slot: the step's low bits.
+    BigArray<State> states;
+    uint32_t key_shift = 0;
+    uint32_t next_swept = 0;
+  };
+  // A block that left a memory tier in the last call. It may come to another one in the next.
+  struct Moving {
+    size_t tier = 0;
+    BlockId block = kNoBlock;
+    BlockHash content;
+    uint16_t last_use = 0;
+    State state;
+  };
+
+  // New content, of which the window does not yet know whether it was there before.
+  struct Arrival {
+    uint8_t tier;
+    uint8_t uses;
+    ContentKind kind;
+    SlotIndex slot;
+    BlockHash content;
+  };
+  struct Departure {
+    BlockHash content;
+    uint32_t uses;
+  };
+  // A few look-ups wait, so that the processor fetches their memory meanwhile.
+  template <class T>
+  struct Waiting {
+    static constexpr uint32_t kMost = 16;
+    std::array<T, kMost> items;
+    uint32_t first = 0;
+    uint32_t size = 0;
+
+    void Push(const T& item) { items[(first + size++) % kMost] = item; }
+    T Pop() {
+      --size;
+      return items[first++ % kMost];
+    }
+    bool full() const { return size == kMost; }
+  };
+
+  // Ends the waiting arrivals: their classes are known then.
+  void Settle() {
+    if (arrivals_.size != 0) SettleAll();
+  }
+  void SettleAll();
+  void SettleOne();
+  void Remember(BlockHash content, uint32_t uses);
+  void Use(size_t tier, SlotIndex slot, BlockHash content, uint32_t reuse_class);
+  void EndMove();
+  void NextStep();
+
+  const uint32_t accesses_a_step_;
+  uint32_t accesses_left_;  // In this step.
+  uint64_t step_ = 0;
+  std::array<TierTables, kMaxTiers> tiers_;
+  const bool has_several_tiers_;
+  Moving moving_;
+  EvictedContent evicted_;  // With the uses of each content.
+  Waiting<Arrival> arrivals_;
+  Waiting<Departure> departures_;
+  ReuseSample sample_;
+};
+
+}  // namespace pagoda
+
+#endif  // PAGODA_MANAGER_LEARNED_WINDOW_H_

@@ -1,0 +1,245 @@
+#include "manager/reuse_sample.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "base/check.h"
+
+namespace pagoda {
+namespace {
+
+// The smallest shift with which the cache's share of the sample is at most kMostShare.
+uint32_t ShiftFor(uint32_t capacity) {
+  uint32_t shift = 0;
+  while (capacity >> shift > ReuseSample::kMostShare) ++shift;
+  return shift;
+}
+
+}  // namespace
+
+ReuseSample::ReuseSample(uint32_t capacity)
+    : shift_(ShiftFor(capacity)),
+      picked_below_((uint64_t{1} << 32) >> shift_),
+      share_(std::max(1u, capacity >> shift_)) {
+  const uint32_t remembered = share_ * kRemembered;
+  static_assert(kMostShare * kRemembered < kNone);
+  entries_.resize(remembered);
+  free_.reserve(remembered);
+  for (uint32_t i = remembered; i-- > 0;) free_.push_back(static_cast<uint16_t>(i));
+  places_.assign(std::bit_ceil(remembered * 2), kNone);
+}
+
+// --- The table ---
+
+uint32_t ReuseSample::PlaceOf(BlockHash content) const {
+  return static_cast<uint32_t>(content.value() >> 20) & static_cast<uint32_t>(places_.size() - 1);
+}
+
+uint16_t ReuseSample::Find(BlockHash content) const {
+  for (uint32_t at = PlaceOf(content);; at = (at + 1) & static_cast<uint32_t>(places_.size() - 1)) {
+    if (places_[at] == kNone || entries_[places_[at]].content == content) return places_[at];
+  }
+}
+
+uint16_t ReuseSample::Add(BlockHash content) {
+  if (free_.empty()) {
+    for (uint32_t bin = ReuseIndex::kBins; bin-- > 0;) {
+      if (bins_[bin].oldest == kNone) continue;
+      Forget(bins_[bin].oldest);
+      break;
+    }
+  }
+  const uint16_t entry = free_.back();
+  free_.pop_back();
+  entries_[entry] = {.content = content};
+  uint32_t at = PlaceOf(content);
+  while (places_[at] != kNone) at = (at + 1) & static_cast<uint32_t>(places_.size() - 1);
+  places_[at] = entry;
+  return entry;
+}
+
+void ReuseSample::Forget(uint16_t entry) {
+  Entry& of = entries_[entry];
+  Remove<&Entry::by_age>(bins_[of.bin], entry);
+  if (of.in_lru) {
+    Remove<&Entry::by_lru>(lru_, entry);
+    --lru_size_;
+  }
+  if (of.in_learned) {
+    Remove<&Entry::by_class>(learned_[of.reuse_class], entry);
+    --learned_size_;
+  }
+  const auto mask = static_cast<uint32_t>(places_.size() - 1);
+  uint32_t hole = PlaceOf(of.content);
+  while (places_[hole] != entry) hole = (hole + 1) & mask;
+  places_[hole] = kNone;
+  // Entries behind the hole move up if they would not be found otherwise.
+  for (uint32_t at = (hole + 1) & mask; places_[at] != kNone; at = (at + 1) & mask) {
+    const uint32_t wanted = PlaceOf(entries_[places_[at]].content);
+    if (((at - wanted) & mask) < ((at - hole) & mask)) continue;
+    places_[hole] = places_[at];
+    places_[at] = kNone;
+    hole = at;
+  }
+  free_.push_back(entry);
+}
+
+// --- Learning ---
+
+void ReuseSample::AccessedSampled(BlockHash content, uint32_t reuse_class) {
+  Age();
+  uint16_t entry = Find(content);
+  if (entry == kNone) {
+    entry = Add(content);
+  } else {
+    Entry& of = entries_[entry];
+    const uint32_t bin = std::max<uint32_t>(of.bin, ReuseIndex::BinOf(clock() - of.last_used));
+    for (uint32_t k = of.bin + 1u; k <= bin; ++k) index_.Reached(of.reuse_class, k);
+    index_.Reused(of.reuse_class, bin);
+    Remove<&Entry::by_age>(bins_[of.bin], entry);
+  }
+  const bool lru_hit = entries_[entry].in_lru;
+  const bool learned_hit = entries_[entry].in_learned;
+  ShadowLearned(entry, reuse_class);
+  Entry& of = entries_[entry];
+  of.last_used = clock();
+  of.bin = 0;
+  PushNewest<&Entry::by_age>(bins_[0], entry);
+  index_.Reached(reuse_class, 0);
+  ShadowLru(entry);
+  Judge(lru_hit, learned_hit);
+  ++sampled_;
+  if (sampled_ >= next_rebuild_) Learn();
+}
+
+void ReuseSample::ReclassifySampled(BlockHash content, uint32_t reuse_class) {
+  const uint16_t entry = Find(content);
+  if (entry == kNone) return;
+  Entry& of = entries_[entry];
+  index_.Reclassified(of.reuse_class, reuse_class, of.bin);
+  if (of.in_learned) Remove<&Entry::by_class>(learned_[of.reuse_class], entry);
+  of.reuse_class = static_cast<uint8_t>(reuse_class);
+  if (of.in_learned) PushNewest<&Entry::by_class>(learned_[reuse_class], entry);
+}
+
+// Moves the contents that have outlived their bin. The bins that change slowly are looked at
+// rarely.
+void ReuseSample::Age() {
+  const auto turn = static_cast<uint32_t>(std::countr_zero(sampled_ + 1));
+  const uint32_t end = std::min(3 * turn + 3, ReuseIndex::kBins - 1);
+  for (uint32_t bin = end; bin-- > 0;) {
+    const uint64_t limit = ReuseIndex::StartOf(bin + 1);
+    while (bins_[bin].oldest != kNone) {
+      const uint16_t entry = bins_[bin].oldest;
+      Entry& of = entries_[entry];
+      if (clock() - of.last_used < limit) break;
+      Remove<&Entry::by_age>(bins_[bin], entry);
+      ++of.bin;
+      PushNewest<&Entry::by_age>(bins_[of.bin], entry);
+      index_.Reached(of.reuse_class, of.bin);
+    }
+  }
+}
+
+// More often at first; later as often as the cache's share is used once.
+void ReuseSample::Learn() {
+  index_.Rebuild();
+  next_rebuild_ = sampled_ + std::clamp<uint64_t>(sampled_ / 2, 64, std::max(64u, share_));
+}
+
+// --- The shadow caches ---
+
+void ReuseSample::ShadowLru(uint16_t entry) {
+  Entry& of = entries_[entry];
+  if (of.in_lru) {
+    Remove<&Entry::by_lru>(lru_, entry);
+  } else {
+    of.in_lru = true;
+    ++lru_size_;
+  }
+  PushNewest<&Entry::by_lru>(lru_, entry);
+  if (lru_size_ <= share_) return;
+  const uint16_t victim = lru_.oldest;
+  Remove<&Entry::by_lru>(lru_, victim);
+  entries_[victim].in_lru = false;
+  --lru_size_;
+}
+
+void ReuseSample::ShadowLearned(uint16_t entry, uint32_t reuse_class) {
+  Entry& of = entries_[entry];
+  if (of.in_learned) {
+    Remove<&Entry::by_class>(learned_[of.reuse_class], entry);
+  } else {
+    if (learned_size_ == share_) {
+      const uint16_t victim = LearnedVictim();
+      Remove<&Entry::by_class>(learned_[entries_[victim].reuse_class], victim);
+      entries_[victim].in_learned = false;
+      --learned_size_;
+    }
+    of.in_learned = true;
+    ++learned_size_;
+  }
+  of.reuse_class = static_cast<uint8_t>(reuse_class);
+  PushNewest<&Entry::by_class>(learned_[reuse_class], entry);
+}
+
+uint16_t ReuseSample::LearnedVictim() const {
+  uint16_t victim = kNone;
+  float least = 0;
+  for (uint32_t c = 0; c < ReuseClass::kCount; ++c) {
+    const uint16_t oldest = learned_[c].oldest;
+    if (oldest == kNone) continue;
+    const float worth = index_.at(c, ReuseIndex::BinOf(clock() - entries_[oldest].last_used));
+    if (victim != kNone && worth >= least) continue;
+    victim = oldest;
+    least = worth;
+  }
+  PAGODA_CHECK(victim != kNone, "a full shadow cache has a victim");
+  return victim;
+}
+
+// The index loses the cache's trust when it is behind by more than two standard deviations of an
+// even game, and gets it back when it is behind by less than half of one.
+void ReuseSample::Judge(bool lru_hit, bool learned_hit) {
+  const float keep = 1 - 1 / static_cast<float>(4 * share_ + 64);
+  lead_ *= keep;
+  disagreements_ *= keep;
+  if (lru_hit != learned_hit) {
+    lead_ += learned_hit ? 1.0F : -1.0F;
+    disagreements_ += 1;
+  }
+  const float deviation = std::sqrt(std::max(1.0F, disagreements_));
+  trusts_index_ = lead_ > (trusts_index_ ? -2 : -0.5F) * deviation;
+}
+
+// --- Lists ---
+
+template <ReuseSample::Links ReuseSample::Entry::*kLinks>
+void ReuseSample::PushNewest(List& list, uint16_t entry) {
+  entries_[entry].*kLinks = {.newer = kNone, .older = list.newest};
+  if (list.newest == kNone) {
+    list.oldest = entry;
+  } else {
+    (entries_[list.newest].*kLinks).newer = entry;
+  }
+  list.newest = entry;
+}
+
+template <ReuseSample::Links ReuseSample::Entry::*kLinks>
+void ReuseSample::Remove(List& list, uint16_t entry) {
+  const Links links = entries_[entry].*kLinks;
+  if (links.newer == kNone) {
+    list.newest = links.older;
+  } else {
+    (entries_[links.newer].*kLinks).older = links.older;
+  }
+  if (links.older == kNone) {
+    list.oldest = links.newer;
+  } else {
+    (entries_[links.older].*kLinks).newer = links.newer;
+  }
+}
+
+}  // namespace pagoda

@@ -1,0 +1,342 @@
+#include "manager/learned_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "manager/learned_window.h"
+#include "tests/manager/policy_cache.h"
+
+namespace pagoda {
+namespace {
+
+constexpr PolicyTiers kOneTier = {PolicyTier{64}};
+
+BlockFacts Content(uint32_t slot, uint64_t content, ContentOrigin origin = ContentOrigin::kPrompt) {
+  BlockFacts facts = Facts(slot, kDefaultPriority, content);
+  facts.content = ContentFacts(1, 0, origin);
+  return facts;
+}
+
+// --- What a window knows of a block ---
+
+TEST(LearnedWindowTest, ContentThatComesBackKeepsItsUses) {
+  LearnedWindow window(kOneTier);
+  const auto come_and_go = [&](uint32_t matches) {
+    window.Came(0, Content(3, 77));
+    for (uint32_t i = 0; i < matches; ++i) window.Matched(0, Content(3, 77));
+    window.Released(0, Content(3, 77));
+    const uint32_t of_class = window.ClassOf(0, SlotIndex{3});
+    window.Left(0, Content(3, 77));
+    return of_class;
+  };
+  EXPECT_EQ(come_and_go(0), ReuseClass::Of(0, ContentKind::kLast));
+  EXPECT_EQ(come_and_go(0), ReuseClass::Of(1, ContentKind::kLast)) << "it came back";
+  EXPECT_EQ(come_and_go(1), ReuseClass::Of(3, ContentKind::kPrompt)) << "and was matched";
+  EXPECT_EQ(come_and_go(9), ReuseClass::Of(3, ContentKind::kPrompt));
+}
+
+TEST(LearnedWindowTest, TheLastBlockOfARequestIsToldByItsRelease) {
+  LearnedWindow window(kOneTier);
+  window.Came(0, Content(1, 11, ContentOrigin::kReply));
+  window.Came(0, Content(2, 12, ContentOrigin::kReply));
+  window.Released(0, Content(2, 12, ContentOrigin::kReply));
+  EXPECT_EQ(window.ClassOf(0, SlotIndex{1}), ReuseClass::Of(0, ContentKind::kReply));
+  EXPECT_EQ(window.ClassOf(0, SlotIndex{2}), ReuseClass::Of(0, ContentKind::kLast));
+  // The conversation goes on behind it after all.
+  window.Matched(0, Content(2, 12, ContentOrigin::kReply));
+  window.Released(0, Content(2, 12, ContentOrigin::kReply));
+  EXPECT_EQ(window.ClassOf(0, SlotIndex{2}), ReuseClass::Of(1, ContentKind::kReply));
+}
+
+TEST(LearnedWindowTest, ABlockThatMovesKeepsItsClassAndItsAge) {
+  LearnedWindow window({PolicyTier{64}, PolicyTier{64}});
+  window.Came(0, Content(5, 99));
+  window.Matched(0, Content(5, 99));
+  window.Released(0, Content(5, 99));
+  for (uint32_t i = 0; i < 20; ++i) window.Came(0, Content(20 + i, 1'000 + i));
+  window.Released(0, Content(39, 1'019));
+  EXPECT_EQ(window.AgeOf(0, SlotIndex{5}), 20u);
+  window.Left(0, Content(5, 99));
+  BlockFacts below = Content(7, 99);
+  below.block = Content(5, 99).block;
+  window.Came(1, below);
+  window.Released(1, below);
+  EXPECT_EQ(window.ClassOf(1, SlotIndex{7}), ReuseClass::Of(1, ContentKind::kPrompt));
+  EXPECT_EQ(window.AgeOf(1, SlotIndex{7}), 20u);
+  // A release by a holder is a use.
+  window.Released(1, below);
+  EXPECT_EQ(window.AgeOf(1, SlotIndex{7}), 0u);
+}
+
+TEST(LearnedWindowTest, TheSameBlockIdWithOtherContentIsNoMove) {
+  LearnedWindow window({PolicyTier{64}, PolicyTier{64}});
+  window.Came(0, Content(5, 99));
+  window.Matched(0, Content(5, 99));
+  window.Left(0, Content(5, 99));
+  BlockFacts other = Content(7, 100);
+  other.block = Content(5, 99).block;
+  window.Came(1, other);
+  window.Matched(1, other);
+  EXPECT_EQ(window.ClassOf(1, SlotIndex{7}), ReuseClass::Of(1, ContentKind::kPrompt));
+}
+
+TEST(LearnedWindowTest, ABlockThatIsNotUsedForLongStaysOld) {
+  LearnedWindow window(kOneTier);
+  window.Came(0, Content(0, 1));
+  window.Released(0, Content(0, 1));
+  uint64_t oldest = 0;
+  for (uint32_t i = 0; i < 200'000; ++i) {
+    window.Came(0, Content(1, 2 + i));
+    window.Released(0, Content(1, 2 + i));
+    window.Left(0, Content(1, 2 + i));
+    if (i < 30'000) continue;
+    ASSERT_GE(window.AgeOf(0, SlotIndex{0}), 29'000u) << "after " << i;
+    oldest = std::max(oldest, window.AgeOf(0, SlotIndex{0}));
+  }
+  EXPECT_LT(oldest, 65'536u);
+}
+
+// --- The policy beside its definition ---
+
+// All candidates, and a window of its own that gets the same calls. The oldest of each class is the
+// one that was released first.
+class Naive {
+ public:
+  explicit Naive(const PolicyTiers& tiers) : window(tiers) {}
+
+  std::optional<uint32_t> Victim() const {
+    std::optional<uint32_t> victim;
+    for (const auto& [slot, candidate] : candidates) {
+      if (!IsOldestOfItsClass(slot)) continue;
+      if (!victim.has_value() || Before(slot, *victim)) victim = slot;
+    }
+    return victim;
+  }
+
+  struct Candidate {
+    Priority priority;
+    uint64_t released = 0;  // A number that grows.
+  };
+
+  LearnedWindow window;
+  std::map<uint32_t, Candidate> candidates;
+
+ private:
+  bool IsOldestOfItsClass(uint32_t slot) const {
+    const Candidate& one = candidates.at(slot);
+    return std::none_of(candidates.begin(), candidates.end(), [&](const auto& entry) {
+      return entry.second.priority == one.priority && ClassOf(entry.first) == ClassOf(slot) &&
+             entry.second.released < one.released;
+    });
+  }
+  // The lowest priority, then the lowest index, then the oldest, then the lowest class.
+  bool Before(uint32_t a, uint32_t b) const {
+    const Priority priority_a = candidates.at(a).priority, priority_b = candidates.at(b).priority;
+    if (priority_a != priority_b) return priority_a < priority_b;
+    const float index_a = IndexOf(a), index_b = IndexOf(b);
+    if (index_a != index_b) return index_a < index_b;
+    if (AgeOf(a) != AgeOf(b)) return AgeOf(a) > AgeOf(b);
+    return ClassOf(a) < ClassOf(b);
+  }
+  float IndexOf(uint32_t slot) const {
+    return window.trusts_index() ? window.IndexOf(ClassOf(slot), AgeOf(slot)) : 0;
+  }
+  uint32_t ClassOf(uint32_t slot) const { return window.ClassOf(0, SlotIndex{slot}); }
+  uint64_t AgeOf(uint32_t slot) const { return window.AgeOf(0, SlotIndex{slot}); }
+};
+
+// With 64 slots each access is a step of the clock.
+TEST(LearnedPolicyTest, EqualsItsDefinitionOnRandomCalls) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::mt19937_64 random(seed);
+    const auto policies = MakeLearnedPolicies(kOneTier, 1);
+    EvictionPolicy& policy = *policies[0][0];
+    Naive naive(kOneTier);
+    std::map<uint32_t, uint64_t> held;     // Content by slot.
+    std::map<uint32_t, uint64_t> content;  // Of candidates.
+    std::deque<uint64_t> gone;
+    uint64_t next = 1;
+    uint64_t releases = 0;
+    int by_index = 0;
+    for (int step = 0; step < 4'000; ++step) {
+      const auto slot = static_cast<uint32_t>(random() % 64);
+      if (held.contains(slot)) {
+        const Priority priority{static_cast<uint8_t>(random() % 20 == 0 ? 20 : 35)};
+        const BlockFacts facts = Facts(slot, priority, held[slot]);
+        policy.Released(facts);
+        naive.window.Released(0, facts);
+        naive.candidates[slot] = {.priority = priority, .released = ++releases};
+        content[slot] = held[slot];
+        held.erase(slot);
+      } else if (content.contains(slot)) {
+        const BlockFacts facts = Facts(slot, naive.candidates[slot].priority, content[slot]);
+        policy.Withdrawn(facts);
+        policy.Touched(facts);
+        naive.window.Matched(0, facts);
+        naive.candidates.erase(slot);
+        held[slot] = content[slot];
+        content.erase(slot);
+      } else {
+        uint64_t hash = ++next * 0x9E37'79B9'7F4A'7C15u;
+        if (!gone.empty() && random() % 3 == 0) hash = gone[random() % gone.size()];
+        const BlockFacts facts = Facts(slot, kDefaultPriority, hash);
+        policy.Inserted(facts);
+        naive.window.Came(0, facts);
+        held[slot] = hash;
+      }
+      if (content.size() > 40) {
+        const uint32_t victim = policy.Victim().value();
+        const BlockFacts facts = Facts(victim, naive.candidates[victim].priority, content[victim]);
+        policy.Evicted(facts, nullptr);
+        naive.window.Left(0, facts);
+        naive.candidates.erase(victim);
+        gone.push_back(content[victim]);
+        if (gone.size() > 100) gone.pop_front();
+        content.erase(victim);
+      }
+      const std::optional<uint32_t> expected = naive.Victim();
+      ASSERT_EQ(policy.Victim(), expected ? SlotIndex{*expected} : kNoSlot)
+          << "seed " << seed << " step " << step;
+      by_index += naive.window.trusts_index();
+    }
+    EXPECT_GT(by_index, 0);
+  }
+}
+
+// --- What it is for ---
+
+// Blocks of a cache with one tier, without prefixes. Returns the share of hits.
+double HitRate(std::string_view name, uint32_t capacity, const std::vector<uint64_t>& accesses) {
+  const TierPolicies policies = *MakeEvictionPolicies(name, {PolicyTier{capacity}}, 1);
+  EvictionPolicy& policy = *policies[0][0];
+  std::unordered_map<uint64_t, uint32_t> slots;
+  std::vector<uint64_t> contents(capacity);
+  uint64_t hits = 0;
+  for (const uint64_t content : accesses) {
+    const auto found = slots.find(content);
+    if (found != slots.end()) {
+      ++hits;
+      const BlockFacts facts = Facts(found->second, kDefaultPriority, content);
+      policy.Withdrawn(facts);
+      policy.Touched(facts);
+      policy.Released(facts);
+      continue;
+    }
+    auto slot = static_cast<uint32_t>(slots.size());
+    if (slot == capacity) {
+      slot = policy.Victim().value();
+      policy.Evicted(Facts(slot, kDefaultPriority, contents[slot]), nullptr);
+      slots.erase(contents[slot]);
+    }
+    contents[slot] = content;
+    slots[content] = slot;
+    policy.Inserted(Facts(slot, kDefaultPriority, content));
+    policy.Released(Facts(slot, kDefaultPriority, content));
+  }
+  return static_cast<double>(hits) / static_cast<double>(accesses.size());
+}
+
+uint64_t Hash(uint64_t number) { return (number + 1) * 0x9E37'79B9'7F4A'7C15u; }
+
+// A third of the accesses go round a set of 300 contents, the others are never repeated: LRU of 400
+// blocks has forgotten a content before it comes again.
+std::vector<uint64_t> LoopInAScan(uint64_t count) {
+  std::vector<uint64_t> accesses;
+  for (uint64_t i = 0; i < count; ++i) {
+    accesses.push_back(i % 3 == 0 ? Hash(i / 3 % 300) : Hash(1'000 + i));
+  }
+  return accesses;
+}
+
+TEST(LearnedPolicyTest, AScanPassesByWhatComesBack) {
+  const std::vector<uint64_t> accesses = LoopInAScan(60'000);
+  EXPECT_LT(HitRate("lru", 400, accesses), 0.01);
+  EXPECT_GT(HitRate("learned", 400, accesses), 0.25) << "of 0.33 that are repeated";
+}
+
+// What LRU does best: recent content comes back, whatever happened to it before.
+TEST(LearnedPolicyTest, IsNoWorseThanLruWhereRecencyIsAllThereIs) {
+  std::mt19937_64 random(1);
+  std::vector<uint64_t> accesses;
+  std::vector<uint64_t> recent;
+  for (uint64_t i = 0; i < 100'000; ++i) {
+    if (i % 2 == 0 || recent.size() < 350) {
+      recent.push_back(Hash(i));
+      accesses.push_back(recent.back());
+    } else {
+      accesses.push_back(recent[recent.size() - 1 - random() % 350]);
+    }
+  }
+  const double lru = HitRate("lru", 400, accesses);
+  EXPECT_GT(lru, 0.4);
+  EXPECT_GT(HitRate("learned", 400, accesses), lru - 0.005);
+}
+
+TEST(LearnedPolicyTest, AChangeOfTheRequestsCostsLittle) {
+  std::vector<uint64_t> accesses = LoopInAScan(60'000);
+  // From now on only recent content comes back, once.
+  for (uint64_t i = 0; i < 60'000; ++i) {
+    accesses.push_back(i % 2 == 0 ? Hash(1'000'000 + i) : Hash(1'000'000 + i - 401));
+  }
+  const std::vector<uint64_t> first(accesses.begin(), accesses.begin() + 60'000);
+  const auto second_half = [&](std::string_view name) {
+    return 2 * HitRate(name, 420, accesses) - HitRate(name, 420, first);
+  };
+  EXPECT_GT(second_half("lru"), 0.45);
+  EXPECT_GT(second_half("learned"), second_half("lru") - 0.02);
+}
+
+TEST(LearnedPolicyTest, ABlockWorthLessThanAllBelowDoesNotDisplaceOne) {
+  const PolicyTiers tiers = {PolicyTier{8}, PolicyTier{64}};
+  const TierPolicies policies = MakeLearnedPolicies(tiers, 1);
+  EvictionPolicy& above = *policies[0][0];
+  EvictionPolicy& below = *policies[1][0];
+  // Prompts are used again and again, replies never.
+  for (uint32_t round = 0; round < 400; ++round) {
+    for (uint32_t slot = 0; slot < 4; ++slot) {
+      const BlockFacts prompt = Content(slot, Hash(slot));
+      if (round == 0) {
+        above.Inserted(prompt);
+      } else {
+        above.Withdrawn(prompt);
+        above.Touched(prompt);
+      }
+      above.Released(prompt);
+      const BlockFacts reply = Content(4, Hash(100 + round * 4 + slot), ContentOrigin::kReply);
+      above.Inserted(reply);
+      above.Released(reply);
+      above.Withdrawn(reply);
+      above.Removed(reply);
+    }
+  }
+  const auto move_down = [&](uint32_t from, const BlockFacts& block, uint32_t to) {
+    above.Withdrawn(block);
+    above.Removed(block);
+    BlockFacts moved = block;
+    moved.slot = SlotIndex{to};
+    below.Inserted(moved);
+    below.Released(moved);
+    EXPECT_EQ(block.slot.value(), from);
+    return moved;
+  };
+  const BlockFacts prompt = move_down(0, Content(0, Hash(0)), 0);
+  const BlockFacts reply = Content(4, Hash(1'000'000), ContentOrigin::kReply);
+  above.Inserted(reply);
+  above.Released(reply);
+  EXPECT_TRUE(below.Keeps(prompt, reply, Tier::kPrimary));
+  EXPECT_FALSE(below.Keeps(move_down(4, reply, 1), Content(1, Hash(1)), Tier::kPrimary));
+}
+
+}  // namespace
+}  // namespace pagoda

@@ -1,0 +1,110 @@
+#include "manager/reuse_sample.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+namespace pagoda {
+namespace {
+
+constexpr uint32_t kOnce = ReuseClass::Of(0, ContentKind::kPrompt);
+constexpr uint32_t kAgain = ReuseClass::Of(1, ContentKind::kPrompt);
+constexpr uint32_t kReply = ReuseClass::Of(0, ContentKind::kReply);
+
+BlockHash Content(uint64_t number) {
+  std::mt19937_64 hash(number);
+  return BlockHash{hash() | 1};
+}
+
+// Of each ten contents two are used again, `distance` new contents later. The others are scanned.
+// If `told`, those that will be used again have a class of their own.
+void RunScans(ReuseSample& sample, uint64_t first, uint64_t count, uint64_t distance, bool told) {
+  for (uint64_t i = first; i < first + count; ++i) {
+    const bool comes_back = i % 10 < 2;
+    sample.Accessed(Content(i), told && comes_back ? kReply : kOnce);
+    if (i < distance || (i - distance) % 10 >= 2) continue;
+    sample.Accessed(Content(i - distance), kAgain);
+  }
+}
+
+TEST(ReuseSampleTest, TheClassThatComesBackBecomesWorthMore) {
+  ReuseSample sample(200);
+  EXPECT_EQ(sample.index().at(kReply, sample.BinOf(100)),
+            sample.index().at(kOnce, sample.BinOf(100)));
+  RunScans(sample, 0, 5'000, 400, true);
+  EXPECT_GT(sample.index().at(kReply, sample.BinOf(100)),
+            5 * sample.index().at(kOnce, sample.BinOf(100)));
+  EXPECT_TRUE(sample.trusts_index());
+}
+
+TEST(ReuseSampleTest, ALargeCacheLearnsTheSameFromASampleOfItsContents) {
+  ReuseSample sample(200'000);
+  RunScans(sample, 0, 2'000'000, 400'000, true);
+  EXPECT_GT(sample.index().at(kReply, sample.BinOf(100'000)),
+            5 * sample.index().at(kOnce, sample.BinOf(100'000)));
+}
+
+TEST(ReuseSampleTest, TheClockCountsAllAccesses) {
+  ReuseSample sample(1'000'000);
+  for (uint64_t i = 0; i < 1'000; ++i) sample.Accessed(Content(i), kOnce);
+  sample.Accessed(BlockHash{}, kOnce);
+  EXPECT_EQ(sample.now(), 1'001u);
+}
+
+// The index learns that replies come back. Then they do not any more, and prompts do instead.
+TEST(ReuseSampleTest, AnIndexThatFallsBehindLosesTheTrustAndGetsItBack) {
+  ReuseSample sample(500);
+  std::mt19937_64 random(1);
+  uint64_t next = 0;
+  std::vector<uint64_t> recent;
+  const auto run = [&](uint32_t comes_back, uint32_t never, uint64_t accesses) {
+    bool lost = false;
+    for (uint64_t i = 0; i < accesses; ++i) {
+      sample.Accessed(Content(++next), never);
+      recent.push_back(++next);
+      sample.Accessed(Content(next), comes_back);
+      // Within the reach of LRU, but not of a cache that prefers the other class.
+      if (recent.size() > 150) {
+        sample.Accessed(Content(recent[recent.size() - 150 + random() % 50]), comes_back);
+      }
+      lost |= !sample.trusts_index();
+    }
+    recent.clear();
+    return lost;
+  };
+  EXPECT_FALSE(run(kReply, kOnce, 20'000));
+  EXPECT_TRUE(run(kOnce, kReply, 5'000)) << "LRU was better for a while";
+  run(kOnce, kReply, 40'000);
+  EXPECT_TRUE(sample.trusts_index()) << "LRU has no advantage any more";
+}
+
+TEST(ReuseSampleTest, TheSameAccessesTeachTheSame) {
+  ReuseSample one(300), other(300);
+  RunScans(one, 0, 3'000, 500, true);
+  RunScans(other, 0, 3'000, 500, true);
+  for (uint32_t c = 0; c < ReuseClass::kCount; ++c) {
+    for (uint32_t bin = 0; bin < ReuseIndex::kBins; ++bin) {
+      ASSERT_EQ(one.index().at(c, bin), other.index().at(c, bin));
+    }
+  }
+}
+
+TEST(ReuseSampleTest, ATinyCacheIsNoSpecialCase) {
+  for (const uint32_t capacity : {0u, 1u, 2u, 5u}) {
+    ReuseSample sample(capacity);
+    std::mt19937_64 random(capacity);
+    for (int i = 0; i < 20'000; ++i) {
+      const BlockHash content = Content(random() % 40);
+      sample.Accessed(content, static_cast<uint32_t>(random() % ReuseClass::kCount));
+      if (i % 3 == 0) {
+        sample.Reclassify(content, static_cast<uint32_t>(random() % ReuseClass::kCount));
+      }
+    }
+    EXPECT_EQ(sample.now(), 20'000u);
+  }
+}
+
+}  // namespace
+}  // namespace pagoda
