@@ -65,7 +65,8 @@ TEST(CompletionTest, ValuesThatAreKnownComplete) {
   // As bash cuts "--output=j".
   EXPECT_THAT(Complete({"status", "--output", "=", "j"}), ElementsAre("json"));
   EXPECT_THAT(Complete({"status", "--output", "="}), UnorderedElementsAre("table", "json"));
-  EXPECT_THAT(Complete({"replay", "--policy", "l"}), UnorderedElementsAre("lru", "lfuda"));
+  EXPECT_THAT(Complete({"replay", "--policy", "l"}),
+              UnorderedElementsAre("lru", "lfuda", "learned"));
   EXPECT_THAT(Complete({"watch", "--type", "c"}), ElementsAre("created"));
   EXPECT_THAT(Complete({"watch", "--tier", ""}),
               UnorderedElementsAre("primary", "secondary", "third", "fourth"));
