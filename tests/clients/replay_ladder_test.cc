@@ -166,7 +166,9 @@ void ExpectConsistent(const ReplayReport& report, GoDown go_down = GoDown::kAll)
   EXPECT_EQ(report.onboards, report.lower_blocks_hit);
   // There is no tier below the last one.
   EXPECT_EQ(report.tiers.back().free_evictions, 0u);
-  if (go_down == GoDown::kAll) EXPECT_EQ(report.tiers.back().evictions, report.evictions);
+  if (go_down == GoDown::kAll) {
+    EXPECT_EQ(report.tiers.back().evictions, report.evictions);
+  }
   // Every cached block entered the first tier. It is still in some tier, or it has left.
   const ReplayedTier& first = report.tiers.front();
   const uint64_t down = first.blocks_read + first.free_evictions + first.evictions;
