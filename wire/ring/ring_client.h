@@ -64,7 +64,7 @@ class Client {
   const Descriptor wake_;
   Writer requests_;
   Reader answers_;
-  Spin spin_;
+  Spin spin_ = Spin::ForAnswers();
   bool closed_ = false;  // The daemon has closed its end of the socket.
   bool ended_ = false;
   std::string reason_;

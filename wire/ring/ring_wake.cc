@@ -11,6 +11,11 @@
 namespace pagoda::ring {
 namespace {
 
+// Nothing if the other side cannot run meanwhile.
+Clock::duration IfHelpful(Clock::duration most) {
+  return std::thread::hardware_concurrency() > 1 ? most : Clock::duration::zero();
+}
+
 // A budget below this is none: the spin would end before another thread can answer.
 constexpr Clock::duration kLeast = std::chrono::microseconds(2);
 
@@ -38,7 +43,9 @@ Taken TakeWakes(int socket) {
   return errno == EAGAIN || errno == EINTR ? Taken::kNothing : Taken::kClosed;
 }
 
-Spin::Spin() : Spin(std::thread::hardware_concurrency() > 1 ? kMost : Clock::duration::zero()) {}
+Spin::Spin() : Spin(IfHelpful(kMost)) {}
+
+Spin Spin::ForAnswers() { return Spin(IfHelpful(kMostForAnswer)); }
 
 void Spin::Learn(End end, Clock::duration waited) {
   if (end == End::kWhileSpinning) {

@@ -292,6 +292,21 @@ TEST(RingSpin, TriesAgainEverLessOften) {
   EXPECT_EQ(spin.budget(), Spin::kMost);
 }
 
+// Otherwise every step that begins new blocks would end with a sleep, and the next spin be shorter.
+TEST(RingSpin, AnAnswerIsWaitedForAsLongAsAStepWithNewBlocksTakes) {
+  Spin spin = Spin::ForAnswers();
+  if (std::thread::hardware_concurrency() == 1) {
+    EXPECT_EQ(spin.budget(), Clock::duration::zero());
+    return;
+  }
+  EXPECT_EQ(spin.budget(), Spin::kMostForAnswer);
+  EXPECT_GE(Spin::kMostForAnswer, std::chrono::microseconds(120));
+  spin.Learn(Spin::End::kAfterSleep, Spin::kMostForAnswer);
+  for (int i = 0; i < 10; ++i) spin.Learn(Spin::End::kWhileSpinning, Spin::kMostForAnswer);
+  EXPECT_EQ(spin.budget(), Spin::kMostForAnswer);
+  EXPECT_EQ(Spin().budget(), Spin::kMost);
+}
+
 TEST(RingSpin, ASideThatMayNotSpinNeverDoes) {
   Spin none{Clock::duration::zero()};
   for (int i = 0; i < 1000; ++i) {
