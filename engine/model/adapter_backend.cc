@@ -76,7 +76,7 @@ bool AdapterBackend::CanFuse(const FusedProduct& product) const {
 void AdapterBackend::AddChange(const AdapterWeights::Change& change,
                                absl::Span<const uint32_t> rows, const RowsView& input,
                                const RowsView& output) {
-  const RowsView taken = ViewOf(taken_, rows.size(), input.cols);
+  const RowsView taken = ViewOf(taken_, rows.size(), input.cols).As(input.type);
   const RowsView ranks = ViewOf(ranks_, rows.size(), change.down->outputs());
   inner().TakeRows(rows, input, taken);
   inner().Multiply(*change.down, taken, ranks);
