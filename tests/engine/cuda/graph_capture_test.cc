@@ -278,6 +278,60 @@ TEST(ReplayedStepTest, WritesTheKvOfItsSequencesOnly) {
   }
 }
 
+// A context grows within its table's stride until attention cuts it, and needs a merge.
+TEST(ReplayedStepTest, AContextThatIsCutHasAnotherGraph) {
+  const auto play = [](GpuGraphs graphs, StepGraphCounts* counts) {
+    const auto model =
+        LoadModel(GoldenDir(kUntiedModel), MakeTestBackend(ComputeType::kAuto, graphs));
+    const std::unique_ptr<KvMemory> memory = MakeTestKvMemory();
+    ModelRunner runner(*model,
+                       {.kv_type = kernels::ElementType::kBFloat16, .memory = memory.get()});
+    std::vector<std::vector<float>> logits;
+    // The first context is cut, so that the workspace does not grow later. The second one is cut
+    // from 208 tokens on.
+    for (const size_t prompt : {260, 200}) {
+      const size_t sequence = runner.AddSequence();
+      runner.Run({{{.sequence = sequence, .tokens = std::vector<TokenId>(prompt, 5)}}});
+      for (TokenId step = 0; step < 14; ++step) {
+        logits.push_back(
+            runner.Run({{{.sequence = sequence, .tokens = {step}, .num_logits = 1}}}).front());
+      }
+    }
+    *counts = model->backend().graph_counts();
+    return logits;
+  };
+  StepGraphCounts off, on, checked;
+  const auto expected = play(GpuGraphs::kOff, &off);
+  EXPECT_EQ(play(GpuGraphs::kAuto, &on), expected);
+  EXPECT_GE(on.captured - on.dropped, 2u) << "whole, and cut";
+  EXPECT_EQ(play(GpuGraphs::kCheck, &checked), expected);
+  EXPECT_EQ(checked.mismatches, 0u) << checked.problem;
+}
+
+// Steps with different numbers of draws have one graph.
+TEST(ReplayedStepTest, DrawsAreNotAPartOfTheShape) {
+  DecodeModel world(GpuGraphs::kCheck);
+  for (uint32_t s = 3; s < 8; ++s) {
+    world.decode.push_back(
+        {.sequence = world.runner.AddSequence(), .tokens = {s}, .num_logits = 1});
+  }
+  const auto run = [&](size_t sequences) {
+    const std::vector<ModelRunner::Share> some(
+        world.decode.begin(), world.decode.begin() + static_cast<std::ptrdiff_t>(sequences));
+    world.runner.RunWithDraws(some,
+                              std::vector<TokenDraw>(sequences, {.kind = TokenDraw::Kind::kToken}));
+  };
+  for (int i = 0; i < 4; ++i) run(8);
+  const uint64_t replayed = world.model->backend().graph_counts().replayed;
+  run(5);
+  world.runner.Run({world.decode.data(), 6});
+  run(7);
+  const StepGraphCounts counts = world.model->backend().graph_counts();
+  EXPECT_EQ(counts.replayed, replayed + 3);
+  EXPECT_EQ(counts.mismatches, 0u) << counts.problem;
+  EXPECT_EQ(world.state.graphs, 1u);
+}
+
 TEST(ReplayedStepTest, AFailedCaptureDoesNotFailTheStep) {
   DecodeModel plain(GpuGraphs::kOff), failing(GpuGraphs::kAuto);
   failing.state.capture = absl::InternalError("no graph");

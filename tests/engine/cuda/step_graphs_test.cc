@@ -27,6 +27,7 @@ struct GraphedModel {
   const char* name;
   ElementType kv_type;
   std::vector<std::string> adapters = {};
+  FusedChoice fused = {};
 };
 
 std::unique_ptr<Transformer> Load(const GraphedModel& model, GpuGraphs graphs) {
@@ -39,7 +40,7 @@ std::unique_ptr<Transformer> Load(const GraphedModel& model, GpuGraphs graphs) {
     adapters.push_back(Require(Adapter::Open(GoldenDir(adapter), modules)));
   }
   return Require(Transformer::Create(config, std::move(checkpoint),
-                                     MakeTestBackend(ComputeType::kAuto, graphs),
+                                     MakeTestBackend(ComputeType::kAuto, graphs, model.fused),
                                      std::move(adapters)));
 }
 
@@ -64,22 +65,26 @@ class StepGraphsTest : public testing::TestWithParam<GraphedModel> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Models, StepGraphsTest,
-                         testing::Values(GraphedModel{kUntiedModel, ElementType::kBFloat16},
-                                         GraphedModel{"llama3_tiny", ElementType::kBFloat16},
-                                         GraphedModel{"gemma2_tiny", ElementType::kFloat16},
-                                         GraphedModel{"phi3_longrope_tiny", ElementType::kFloat32},
-                                         GraphedModel{"bloom_tiny", ElementType::kBFloat16},
-                                         GraphedModel{kTinyModel, ElementType::kFloat8E4M3},
-                                         GraphedModel{
-                                             kTinyModel,
-                                             ElementType::kBFloat16,
-                                             {"adapters/qwen3_all", "adapters/qwen3_attention"}}),
-                         [](const auto& model) {
-                           return std::string(model.param.name) +
-                                  std::to_string(int(model.param.kv_type)) +
-                                  (model.param.adapters.empty() ? "" : "WithAdapters");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, StepGraphsTest,
+    testing::Values(GraphedModel{kUntiedModel, ElementType::kBFloat16},
+                    GraphedModel{"llama3_tiny", ElementType::kBFloat16},
+                    GraphedModel{"gemma2_tiny", ElementType::kFloat16},
+                    GraphedModel{"phi3_longrope_tiny", ElementType::kFloat32},
+                    GraphedModel{"bloom_tiny", ElementType::kBFloat16},
+                    GraphedModel{kTinyModel, ElementType::kFloat8E4M3},
+                    GraphedModel{kTinyModel,
+                                 ElementType::kBFloat16,
+                                 {},
+                                 {.rows = false, .heads = false, .products = false}},
+                    GraphedModel{kTinyModel,
+                                 ElementType::kBFloat16,
+                                 {"adapters/qwen3_all", "adapters/qwen3_attention"}}),
+    [](const auto& model) {
+      return std::string(model.param.name) + std::to_string(int(model.param.kv_type)) +
+             (model.param.adapters.empty() ? "" : "WithAdapters") +
+             (model.param.fused.rows ? "" : "NotFused");
+    });
 
 TEST_P(StepGraphsTest, AnswerAsStepsWithoutGraphs) {
   StepGraphCounts off, on;
