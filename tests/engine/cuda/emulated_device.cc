@@ -203,7 +203,8 @@ std::unique_ptr<Backend> MakeTestBackend(ComputeType compute, GpuGraphs graphs,
                                          const FusedChoice& fused) {
   static auto* const state = new cuda::EmulatedDevice::State();
   return cuda::MakeDeviceBackend(std::make_unique<cuda::EmulatedDevice>(state),
-                                 std::make_unique<cuda::HostProducts>(), compute, {}, fused, graphs);
+                                 std::make_unique<cuda::HostProducts>(), compute, {}, fused,
+                                 graphs);
 }
 
 }  // namespace pagoda
