@@ -270,7 +270,7 @@ std::vector<ProductShape> ShapesOf(const ModelConfig& config) {
 double SecondsOfLayers(
     TestBed& bed, const GpuSelfTestRequest& request, ElementType type,
     const std::function<MultiplyFunction(TestBed& bed, uint64_t inputs, uint64_t outputs)>& make) {
-  constexpr uint64_t kMostLayers = 8;
+  constexpr uint64_t kMostTimedLayers = 8;
   constexpr uint64_t kOutputStep = 16;
   const ModelConfig& config = request.config;
   std::vector<ProductShape> shapes = ShapesOf(config);
@@ -287,7 +287,7 @@ double SecondsOfLayers(
   }
   all = 0;
   for (const ProductShape& shape : shapes) all += shape.inputs * shape.outputs * sizeof(uint16_t);
-  const uint64_t layers = std::clamp(request.timing_bytes / all, uint64_t{1}, kMostLayers);
+  const uint64_t layers = std::clamp(request.timing_bytes / all, uint64_t{1}, kMostTimedLayers);
 
   std::byte* const weights = bed.Allocate<std::byte>(layers * all);
   float* const input = bed.Allocate<float>(inputs);
