@@ -169,7 +169,8 @@ class LiveCoreTest : public ::testing::Test {
   }
 
   absl::Time now_ = absl::UnixEpoch();
-  std::unique_ptr<BlockManager> core_ = MakeCore(40, 4);
+  std::unique_ptr<BlockManager> core_ = *BlockManager::Create(
+      {.layout = TinyLayout(4), .tiers = HostTiers({40}), .eviction_policy = "lru"});
   SessionId session_ = core_->OpenSession("test", absl::InfiniteDuration(), now_)->ref.id;
 };
 
