@@ -207,7 +207,12 @@ void World::CheckPassed(const Victims& from, const Victims::Gone& gone) {
     SIM_CHECK(came >= free_before, "rule 14: a block of priority ", gone.priority, " of the ",
               DefaultTierName(from.tier), " tier found no place in the ", DefaultTierName(tier),
               " tier, which had ", free_before, " free slots, of which ", came, " were taken");
-    SIM_CHECK(!stayed.has_value() || (gone.priority < stayed->priority && !gone.has_children),
+    // "learned" may also keep a block of the same priority that it expects to bring more hits.
+    const bool may_stay =
+        stayed.has_value() && !gone.has_children &&
+        (gone.priority < stayed->priority ||
+         (gone.priority == stayed->priority && !gone.named && config.eviction_policy == "learned"));
+    SIM_CHECK(!stayed.has_value() || may_stay,
               "rule 14: a block of priority ", gone.priority, " of the ",
               DefaultTierName(from.tier), " tier found no place in the ", DefaultTierName(tier),
               " tier, where block ", stayed->id, " of priority ", stayed->priority, " stayed");
