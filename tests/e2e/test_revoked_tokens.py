@@ -90,7 +90,7 @@ class Rings(Stream):
         self.opened = stub.OpenSession(cache_pb2.OpenSessionRequest(lease_ms=60_000), timeout=CALL_SECONDS)
         request = mapping_pb2.MapPoolsRequest(session=self.opened.session, rings=mapping_pb2.RingOptions())
         response, (memory, wake) = ask_to_map(self.opened.map_socket, request)
-        assert response.rings.version == 1
+        assert response.rings.version == 2
         self.memory = mmap.mmap(memory, 4096)
         os.close(memory)
         self.socket = socket.socket(fileno=wake)

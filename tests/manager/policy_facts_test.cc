@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -30,6 +31,7 @@ struct Heard {
   std::vector<std::string> calls;
   // By tier and block: its slot and its hash.
   std::map<std::pair<size_t, BlockId>, std::pair<SlotIndex, BlockHash>> blocks;
+  bool keeps = false;  // What Keeps() answers.
 };
 
 // "lru", which records its calls.
@@ -74,6 +76,14 @@ class RecordingPolicy final : public EvictionPolicy {
     lru_->Withdrawn(block);
   }
   SlotIndex Victim() const override { return lru_->Victim(); }
+  bool Keeps(const BlockFacts& candidate, const BlockFacts& comes, Tier from) const override {
+    CheckPlace(candidate);
+    EXPECT_EQ(candidate.slot, Victim());
+    const auto above = heard_.blocks.find({static_cast<size_t>(from), comes.block});
+    EXPECT_NE(above, heard_.blocks.end());
+    EXPECT_LT(static_cast<size_t>(from), tier_);
+    return heard_.keeps;
+  }
 
  private:
   void Note(const char* call, const BlockFacts& block) {
@@ -248,6 +258,43 @@ TEST_F(PolicyFactsTest, FactsGoDownAndComeUpWithTheBlock) {
               ElementsAre("t9 tier 1: removed depth 0 prompt of 3 uses 1 priority 35",
                           "t9 tier 0: inserted depth 0 prompt of 3 uses 1 priority 35",
                           "t9 tier 0: touched depth 0 prompt of 3 uses 2 priority 35"));
+}
+
+TEST_F(PolicyFactsTest, APolicyCanKeepABlockInsteadOfOneFromAbove) {
+  for (const bool keeps : {false, true}) {
+    Make({4, 4});
+    heard_ = {};
+    Open();
+    uint64_t name = 0;
+    const auto serve = [&] {
+      ++name;
+      Add(name, Tokens(16, static_cast<TokenId>(1'000 * name)));
+      Append(name, {}, 16);
+      Free(name);
+      TakeHeard();
+    };
+    const auto in_tier = [&](size_t tier) {
+      return std::count_if(heard_.blocks.begin(), heard_.blocks.end(),
+                           [tier](const auto& block) { return block.first.first == tier; });
+    };
+    serve();
+    heard_.keeps = keeps;
+    serve();
+    EXPECT_EQ(in_tier(1), 4) << "the tier had space";
+    const auto below = heard_.blocks;
+    serve();
+    EXPECT_EQ(in_tier(0), 4);
+    EXPECT_EQ(in_tier(1), 4);
+    const auto stayed = std::count_if(below.begin(), below.end(), [&](const auto& block) {
+      const auto now = heard_.blocks.find(block.first);
+      return block.first.first == 1 && now != heard_.blocks.end() && now->second == block.second;
+    });
+    EXPECT_EQ(stayed, keeps ? 4 : 0);
+    // An operator's order is obeyed nevertheless.
+    Tick();
+    ASSERT_EQ(core_->OffloadPrefix(name_space_, Tokens(16, 3'000), now_)->blocks, 4u);
+    EXPECT_EQ(in_tier(0), 0);
+  }
 }
 
 TEST_F(PolicyFactsTest, ABlockIsHeardOfByItsOwnersPolicy) {
