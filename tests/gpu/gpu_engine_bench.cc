@@ -182,7 +182,8 @@ void CompareGraphs(const RandomModel& files, const RandomModelShape& shape, bool
         plain->Continue(batch, kPrompt, kSteps) == graphed->Continue(batch, kPrompt, kSteps),
         "graphs change no token");
     const auto seconds = [&](Model& model) {
-      // The first step of a shape runs without a graph, and the second one is captured.
+      // The first step of a shape runs without a graph, and so does the second one if a buffer
+      // grew in the first one. The third one is captured at the latest.
       for (int i = 0; i < 3; ++i) model.Step(batch, context - 1, 1, 1);
       return Seconds([&] { model.Step(batch, context - 1, 1, 1); });
     };
@@ -218,7 +219,8 @@ void CompareProducts(const RandomModel& files, const RandomModelShape& shape, bo
       const std::string id = absl::StrCat(name, batch);
       if (!wanted(id)) continue;
       const auto seconds = [&](Model& model) {
-        // The first step of a shape runs without a graph, and the second one is captured.
+        // The first step of a shape runs without a graph, and so does the second one if a buffer
+        // grew in the first one. The third one is captured at the latest.
         for (int i = 0; i < 3; ++i) model.Step(batch, context - 1, 1, 1);
         return Seconds([&] { model.Step(batch, context - 1, 1, 1); });
       };

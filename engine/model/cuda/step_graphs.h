@@ -51,8 +51,9 @@ class StepGraphs {
   // Runs a step in the stream's order. `shape` determines, with the pools and the memory, each
   // launch of the step and its arguments. `launch` puts these launches into the stream; while it is
   // captured, it fails if it would wait or take values of the host. It is called at most twice. The
-  // first step of a shape runs without a graph, so that its buffers grow and its code is loaded;
-  // the next one is captured. Errors: those of `launch`.
+  // first step of a shape runs without a graph, so that its buffers grow and its code is loaded.
+  // The next one is captured. But if memory or the pools have changed since the first one began, it
+  // counts as a first one again. Errors: those of `launch`.
   absl::Status Run(const std::vector<uint64_t>& shape, absl::Span<const kernels::KvLayer> pools,
                    const std::function<absl::Status()>& launch);
 
