@@ -19,6 +19,7 @@
 #include "engine/check_request.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/gpu_self_test.h"
+#include "engine/graph_warnings.h"
 #include "engine/long_context.h"
 #include "engine/model/choose_backend.h"
 #include "engine/model/contiguous_backend.h"
@@ -264,11 +265,8 @@ class Engine::State {
   }
 
   void WarnOf(const StepGraphCounts& graphs) {
-    if (graphs.problem.empty() || on_warning_ == nullptr) return;
-    std::exchange(on_warning_, nullptr)(
-        absl::StrCat(graphs.failures > 0 ? "decode steps run without CUDA graphs from now on: "
-                                         : "the launches of a step were not those of its graph: ",
-                     graphs.problem));
+    if (on_warning_ == nullptr) return;
+    if (const std::string what = graph_warnings_.Next(graphs); !what.empty()) on_warning_(what);
   }
 
   // Waits until there is work, and takes it. False when the engine ends.
@@ -339,8 +337,11 @@ class Engine::State {
   Scheduler scheduler_;
 
   const decltype(Options::fetch_prompt) fetch_prompt_;
-  decltype(Options::on_warning) on_warning_;  // Empty after its call. For the engine's thread.
-  ArrivingRequests<Arrival> arriving_;        // Its lock comes before mutex_.
+  // For the engine's thread.
+  const decltype(Options::on_warning) on_warning_;
+  GraphWarnings graph_warnings_;
+
+  ArrivingRequests<Arrival> arriving_;  // Its lock comes before mutex_.
 
   mutable absl::Mutex mutex_;
   CacheInfo info_ ABSL_GUARDED_BY(mutex_);

@@ -58,8 +58,8 @@ class Engine {
         fetch_prompt = nullptr;
     // Called by Create while it loads the weights, on its thread: see LoadWatch. May be empty.
     std::function<void(uint64_t bytes)> on_load = nullptr;
-    // Called with a sentence when the engine goes on in a slower way than it began: at most once,
-    // on the engine's thread. May be empty.
+    // Called with a sentence when the engine goes on in a slower way than it began: at most once
+    // for each reason, on the engine's thread. May be empty.
     std::function<void(const std::string& what)> on_warning = nullptr;
   };
 

@@ -13,6 +13,7 @@
 
 #include "absl/types/span.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/graph_warnings.h"
 #include "engine/model/cuda/device_backend.h"
 #include "engine/model/cuda/row_kernels.h"
 #include "engine/model/cuda/step_graphs.h"
@@ -363,6 +364,22 @@ TEST(ReplayedStepTest, OtherPoolsAreNotThoseOfTheGraph) {
   const size_t sequence = other.AddSequence();
   other.Run({{{.sequence = sequence, .tokens = {1}, .num_logits = 1}}});
   EXPECT_EQ(world.state.graphs, 0u);
+}
+
+// An earlier mismatch does not hide that there are no graphs any more.
+TEST(GraphWarningsTest, EachKindIsToldOnce) {
+  GraphWarnings warnings;
+  StepGraphCounts counts;
+  EXPECT_EQ(warnings.Next(counts), "");
+  counts.mismatches = 1;
+  counts.problem = "a grid";
+  EXPECT_EQ(warnings.Next(counts), "the launches of a step were not those of its graph: a grid");
+  ++counts.mismatches;
+  EXPECT_EQ(warnings.Next(counts), "");
+  counts.failures = 1;
+  counts.problem = "no memory";
+  EXPECT_EQ(warnings.Next(counts), "decode steps run without CUDA graphs from now on: no memory");
+  EXPECT_EQ(warnings.Next(counts), "");
 }
 
 TEST(LaunchRecordTest, TellsTheFirstDifference) {
