@@ -7,21 +7,13 @@
 #include "absl/time/clock.h"
 
 namespace pagoda {
-namespace {
-
-// The pauses between two tries to get rings again. The daemon answers a try in a fraction of a
-// millisecond.
-constexpr absl::Duration kFirstPause = absl::Seconds(1);
-constexpr absl::Duration kMostPause = absl::Minutes(1);
-
-}  // namespace
 
 absl::Status BatchSender::UseRings(std::string map_socket, absl::Duration timeout) {
   absl::StatusOr<std::unique_ptr<RingStream>> rings =
       RingStream::Open(map_socket, session_, timeout);
   if (absl::IsUnimplemented(rings.status())) return rings.status();
   map_socket_ = std::move(map_socket);
-  reopen_pause_ = kFirstPause;
+  reopen_pause_ = retry_.first_pause;
   reopen_at_ = absl::Now() + reopen_pause_;
   if (rings.ok()) rings_ = *std::move(rings);
   return rings.status();
@@ -38,7 +30,7 @@ absl::StatusOr<v1::SessionResponse> BatchSender::Send(v1::SessionRequest& reques
     if (!rings_->ended().ok()) DropRings();
     if (!answer.ok()) return answer.status();
     if (answer->has_value()) {
-      reopen_pause_ = kFirstPause;
+      reopen_pause_ = retry_.first_pause;
       return **std::move(answer);
     }
   }
@@ -69,19 +61,21 @@ void BatchSender::Reset() {
 void BatchSender::Reopen() {
   if (map_socket_.empty() || absl::Now() < reopen_at_) return;
   absl::StatusOr<std::unique_ptr<RingStream>> rings =
-      RingStream::Open(map_socket_, session_, kShortTimeout);
+      RingStream::Open(map_socket_, session_, retry_.timeout);
   if (rings.ok()) {
     rings_ = *std::move(rings);
+  } else if (absl::IsUnimplemented(rings.status())) {
+    map_socket_.clear();
   } else {
     reopen_at_ = absl::Now() + reopen_pause_;
-    reopen_pause_ = std::min(2 * reopen_pause_, kMostPause);
+    reopen_pause_ = std::min(2 * reopen_pause_, retry_.most_pause);
   }
 }
 
 void BatchSender::DropRings() {
   rings_.reset();
   reopen_at_ = absl::Now() + reopen_pause_;
-  reopen_pause_ = std::min(2 * reopen_pause_, kMostPause);
+  reopen_pause_ = std::min(2 * reopen_pause_, retry_.most_pause);
 }
 
 }  // namespace pagoda

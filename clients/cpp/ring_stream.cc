@@ -51,6 +51,9 @@ absl::StatusOr<std::optional<v1::SessionResponse>> RingStream::Call(
     const v1::SessionRequest& request, absl::Time deadline, bool& sent) {
   using Outcome = ring::Client::Outcome;
   if (!ended_.ok() || request.ByteSizeLong() > rings_->max_request_bytes()) return std::nullopt;
+  if (absl::Now() >= deadline) {
+    return absl::DeadlineExceededError("the deadline was over before the batch was sent");
+  }
   request.SerializeToString(&bytes_);
   Outcome outcome = rings_->Send(bytes_);
   if (outcome == Outcome::kOk) {

@@ -25,8 +25,9 @@ class RingStream {
 
   // Sends a batch and waits for its answer. nullopt: the batch must go over gRPC, because the
   // request or the answer is longer than the ring, or because the rings have ended. `sent` becomes
-  // true as soon as the daemon may have received the batch. Errors: those by which the daemon
-  // refuses a batch as a whole; DEADLINE_EXCEEDED, without a reason.
+  // true as soon as the daemon may have received the batch; after `deadline` no batch is sent.
+  // Errors: those by which the daemon refuses a batch as a whole; DEADLINE_EXCEEDED, without a
+  // reason.
   absl::StatusOr<std::optional<v1::SessionResponse>> Call(const v1::SessionRequest& request,
                                                           absl::Time deadline, bool& sent);
 

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -24,6 +25,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
+#include "clients/cpp/batch_sender.h"
 #include "clients/cpp/grpc_cache_client.h"
 #include "clients/cpp/map_socket_call.h"
 #include "clients/cpp/ring_stream.h"
@@ -39,6 +41,9 @@ namespace {
 constexpr absl::Duration kLong = absl::Seconds(60);
 // Longer than a busy machine keeps a thread from its processor.
 constexpr uint64_t kShortLeaseMs = 5000;
+// A sender that asks for rings with each batch, and waits for the answer however busy the machine.
+constexpr RingRetry kWithEachBatch = {
+    .first_pause = absl::ZeroDuration(), .most_pause = absl::ZeroDuration(), .timeout = kLong};
 
 v1::SessionRequest Request(uint64_t batch_id, const std::vector<v1::Operation>& operations) {
   v1::SessionRequest request;
@@ -81,6 +86,13 @@ class RingDaemonTest : public DaemonTest {
       Refusal(rings, Request(1, {})).IgnoreError();
     }
     return rings.ended();
+  }
+  // A client may give up one request for rings on a busy machine. It asks again.
+  static bool GetsRings(CacheClient& client) {
+    return Eventually([&] {
+      EXPECT_TRUE(client.Execute({}, {}).ok());
+      return TransportOf(client) == Transport::kRings;
+    });
   }
   // Waits for what another thread or process does, in wall-clock time.
   template <class Condition>
@@ -240,6 +252,19 @@ TEST_F(RingDaemonTest, AnAnswerLongerThanTheRingComesOverGrpc) {
             ring::Client::Outcome::kOk);
 }
 
+TEST_F(RingDaemonTest, ABatchWhoseDeadlineIsOverIsNotSentAndThePairGoesOn) {
+  const auto rings = Rings(Open());
+  for (const absl::Time over : {absl::Now(), absl::InfinitePast()}) {
+    bool sent = false;
+    const auto answer = rings->Call(Request(1, {AllocateOp(1)}), over, sent);
+    EXPECT_TRUE(absl::IsDeadlineExceeded(answer.status())) << answer.status();
+    EXPECT_EQ(ReasonOf(answer.status()), Reason::kNone);
+    EXPECT_FALSE(sent);
+  }
+  EXPECT_TRUE(Call(*rings, Request(2, {AllocateOp(1)})).has_value()) << rings->ended();
+  EXPECT_EQ(Primary().active_blocks(), 1u) << "only the last batch ran";
+}
+
 TEST_F(RingDaemonTest, ADrainEndsPairsAndGivesNoNewOnes) {
   const v1::OpenSessionResponse opened = Open();
   const auto rings = Rings(opened);
@@ -361,7 +386,7 @@ TEST_F(RingDaemonTest, ThePollerEndsWithTheLastPair) {
 TEST_F(RingDaemonTest, ClientsOfAUnixSocketUseRingsByThemselves) {
   const auto client = OpenGrpcCacheClient({.endpoint = endpoint_, .client_name = "test"});
   ASSERT_TRUE(client.ok()) << client.status();
-  EXPECT_EQ(TransportOf(**client), Transport::kRings);
+  EXPECT_TRUE(GetsRings(**client));
   EXPECT_TRUE(RunOne<AllocatedBlocks>(**client, AllocateBlocks{kFullAttention, 1}).ok());
   const auto other = OpenGrpcCacheClient(
       {.endpoint = endpoint_, .client_name = "test", .transport = Transport::kGrpc});
@@ -389,10 +414,7 @@ TEST_F(RingDaemonTest, AClientWithoutRingsAsksForThemAgain) {
   EXPECT_LT(absl::Now() - begun, kLong) << "rings are not worth the whole timeout";
   EXPECT_EQ(TransportOf(**client), Transport::kGrpc);
   std::filesystem::rename(away, socket);
-  EXPECT_TRUE(Eventually([&] {
-    EXPECT_TRUE((*client)->Execute({}, {}).ok());
-    return TransportOf(**client) == Transport::kRings;
-  }));
+  EXPECT_TRUE(GetsRings(**client));
 }
 
 TEST_F(RingDaemonTest, OperatorsSeeHowTheBatchesOfASessionCome) {
@@ -439,7 +461,9 @@ class OtherVersion {
   void Serve(int client, const std::string& real, uint32_t version) {
     std::array<char, 1024> packet;
     v1::MapPoolsRequest request;
-    request.ParseFromArray(packet.data(), static_cast<int>(recv(client, packet.data(), 1024, 0)));
+    const ssize_t size = recv(client, packet.data(), packet.size(), 0);
+    ASSERT_GT(size, 0) << std::strerror(errno);
+    ASSERT_TRUE(request.ParseFromArray(packet.data(), static_cast<int>(size)));
     auto answer = CallMapSocket(real, request, kLong);
     ASSERT_TRUE(answer.ok()) << answer.status();
     answer->response.mutable_rings()->set_version(version);
@@ -458,7 +482,8 @@ class OtherVersion {
     const std::array<int, 2> fds = {answer->descriptors[0].get(), answer->descriptors[1].get()};
     std::memcpy(CMSG_DATA(part), fds.data(), sizeof(fds));
     ++asked_;
-    EXPECT_GT(sendmsg(client, &message, MSG_NOSIGNAL), 0);
+    // Each client of this test waits long enough for it.
+    EXPECT_GT(sendmsg(client, &message, MSG_NOSIGNAL), 0) << std::strerror(errno);
   }
 
   const ring::Descriptor socket_;
@@ -466,26 +491,38 @@ class OtherVersion {
   std::thread thread_;
 };
 
-TEST_F(RingDaemonTest, AClientOfAnotherVersionUsesGrpcAndAsksOnce) {
-  const std::string socket = Open().map_socket();
+class OtherVersionTest : public RingDaemonTest {
+ protected:
+  // Sends a few batches, which must go over gRPC.
+  static void SendOverGrpc(BatchSender& sender) {
+    for (uint64_t id = 1; id <= 3; ++id) {
+      v1::SessionRequest request = Request(id, {});
+      bool sent = false;
+      const auto answer = sender.Send(request, Resend::kFreely, absl::Now() + kLong, sent);
+      EXPECT_TRUE(answer.ok()) << answer.status();
+      EXPECT_EQ(sender.transport(), Transport::kGrpc);
+    }
+  }
+};
+
+TEST_F(OtherVersionTest, AClientUsesGrpcAndAsksOnce) {
+  const v1::OpenSessionResponse opened = Open();
+  const std::string& socket = opened.map_socket();
   const std::string away = absl::StrCat(socket, ".away");
   for (const uint32_t version : {ring::kVersion - 1, ring::kVersion + 1}) {
     std::filesystem::rename(socket, away);
     {
       OtherVersion other(socket, away, version);
-      const auto forced = OpenGrpcCacheClient(
-          {.endpoint = endpoint_, .client_name = "test", .transport = Transport::kRings});
+      const auto forced = OpenGrpcCacheClient({.endpoint = endpoint_,
+                                               .client_name = "test",
+                                               .timeout = kLong,
+                                               .transport = Transport::kRings});
       EXPECT_TRUE(absl::IsUnimplemented(forced.status())) << forced.status();
-      const auto client = OpenGrpcCacheClient({.endpoint = endpoint_, .client_name = "test"});
-      ASSERT_TRUE(client.ok()) << client.status();
+      BatchSender sender(&cache(), opened.session(), kWithEachBatch);
+      const absl::Status refused = sender.UseRings(socket, kLong);
+      EXPECT_TRUE(absl::IsUnimplemented(refused)) << refused;
       EXPECT_EQ(other.asked(), 2);
-      // Longer than the first pause between two requests for rings.
-      const absl::Time end = absl::Now() + absl::Seconds(2);
-      while (absl::Now() < end) {
-        ASSERT_TRUE((*client)->Execute({}, {}).ok());
-        EXPECT_EQ(TransportOf(**client), Transport::kGrpc);
-        absl::SleepFor(absl::Milliseconds(50));
-      }
+      SendOverGrpc(sender);
       EXPECT_EQ(other.asked(), 2) << "no daemon changes its version while it runs";
     }
     std::filesystem::remove(socket);
@@ -493,7 +530,19 @@ TEST_F(RingDaemonTest, AClientOfAnotherVersionUsesGrpcAndAsksOnce) {
   }
   const auto client = OpenGrpcCacheClient({.endpoint = endpoint_, .client_name = "test"});
   ASSERT_TRUE(client.ok()) << client.status();
-  EXPECT_EQ(TransportOf(**client), Transport::kRings);
+  EXPECT_TRUE(GetsRings(**client));
+}
+
+TEST_F(OtherVersionTest, AClientThatAsksAgainStopsWhenItLearnsTheVersion) {
+  const v1::OpenSessionResponse opened = Open();
+  const std::string later = absl::StrCat(opened.map_socket(), ".later");
+  BatchSender sender(&cache(), opened.session(), kWithEachBatch);
+  const absl::Status missing = sender.UseRings(later, kLong);
+  EXPECT_TRUE(absl::IsNotFound(missing)) << missing;
+  OtherVersion other(later, opened.map_socket(), ring::kVersion + 1);
+  SendOverGrpc(sender);
+  EXPECT_EQ(other.asked(), 1);
+  std::filesystem::remove(later);
 }
 
 class FewCallsTest : public RingDaemonTest {
