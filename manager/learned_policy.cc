@@ -13,7 +13,7 @@ void LearnedPolicy::Inserted(const BlockFacts& block) {
   }
 }
 
-// A match of a block that is only on disk brings it to memory, and counts there.
+// A match of a copy on disk is counted in memory, where the block is brought to.
 void LearnedPolicy::Touched(const BlockFacts& block) {
   if (on_disk_) {
     window_->CameToDisk(tier_, block);
@@ -34,6 +34,7 @@ void LearnedPolicy::Released(const BlockFacts& block) {
 }
 
 void LearnedPolicy::Unparked(const BlockFacts& block) {
+  window_->Unparked(tier_, block);
   candidates_.PushFront(block.slot, block.priority, window_->ClassOf(tier_, block.slot),
                         KeyOf(block.slot), present());
 }

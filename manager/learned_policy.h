@@ -26,7 +26,7 @@ namespace pagoda {
 // block that is worth less than all of the next tier leaves the cache instead of displacing one.
 // All tenants of a window learn together too; each gives up blocks of its own.
 //
-// Memory beyond "lru": see LearnedWindow. A tenant takes 0.7 KiB in each tier, and 3.3 KiB for each
+// Memory beyond "lru": see LearnedWindow. A tenant takes 0.2 KiB in each tier, and 3.2 KiB for each
 // priority that its blocks have.
 class LearnedPolicy final : public EvictionPolicy {
  public:

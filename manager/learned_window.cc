@@ -69,6 +69,7 @@ void LearnedWindow::Came(size_t tier, const BlockFacts& block) {
     return;
   }
   EndMove();
+  RememberAll();  // What arrives may have left just before.
   if (arrivals_.full()) SettleOne();
   evicted_.Prefetch(block.hash);
   arrivals_.Push({.tier = static_cast<uint8_t>(tier),
@@ -87,13 +88,15 @@ void LearnedWindow::SettleOne() {
   Use(arrival.tier, arrival.slot, arrival.content, ReuseClass::Of(uses, arrival.kind));
 }
 
-// What left is remembered first: it may be what arrives.
 void LearnedWindow::SettleAll() {
+  while (arrivals_.size != 0) SettleOne();
+}
+
+void LearnedWindow::RememberAll() {
   while (departures_.size != 0) {
     const Departure departure = departures_.Pop();
     evicted_.Remember(departure.content, departure.uses);
   }
-  while (arrivals_.size != 0) SettleOne();
 }
 
 void LearnedWindow::Remember(BlockHash content, uint32_t uses) {
@@ -128,8 +131,9 @@ void LearnedWindow::Use(size_t tier, SlotIndex slot, BlockHash content, uint32_t
   tiers_[tier].last_uses[slot.value()] = static_cast<uint16_t>(step_);
 }
 
-// Only a leaf is told of its release. If no request has used it since it came, it is the end of the
-// request that published it.
+// Under full attention only a leaf is told of its release. If no request has used it since it came,
+// it is the end of the request that published it. In a sliding window every block is told, so there
+// all new blocks are of this kind.
 void LearnedWindow::Released(size_t tier, const BlockFacts& block) {
   Settle();
   State& state = tiers_[tier].states[block.slot.value()];

@@ -52,6 +52,11 @@ class LearnedWindow {
     return tiers_[tier].states[slot.value()].reuse_class;
   }
   uint64_t step() const { return step_; }
+  // The block became a candidate because its last child left: it is not the end of a request.
+  void Unparked(size_t tier, const BlockFacts& block) {
+    Settle();
+    tiers_[tier].states[block.slot.value()].is_new = 0;
+  }
   // Steps since the block's last use.
   uint64_t AgeOf(size_t tier, SlotIndex slot) const {
     return static_cast<uint16_t>(step_ - tiers_[tier].last_uses[slot.value()]);
@@ -121,6 +126,7 @@ class LearnedWindow {
   }
   void SettleAll();
   void SettleOne();
+  void RememberAll();
   void Remember(BlockHash content, uint32_t uses);
   void Use(size_t tier, SlotIndex slot, BlockHash content, uint32_t reuse_class);
   void EndMove();

@@ -59,7 +59,7 @@ class ReuseIndex {
   // It was used again at that age.
   void Reused(uint32_t reuse_class, uint32_t bin) { ++counts_[reuse_class][bin].reused; }
 
-  // A block that has just reached the bin is of another class.
+  // A block that has reached the bin is of another class.
   void Reclassified(uint32_t from, uint32_t to, uint32_t bin) {
     counts_[from][bin].reached = std::max(0.0F, counts_[from][bin].reached - 1);
     ++counts_[to][bin].reached;

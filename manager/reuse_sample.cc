@@ -118,7 +118,9 @@ void ReuseSample::ReclassifySampled(BlockHash content, uint32_t reuse_class) {
   const uint16_t entry = Find(content);
   if (entry == kNone) return;
   Entry& of = entries_[entry];
-  index_.Reclassified(of.reuse_class, reuse_class, of.bin);
+  for (uint32_t bin = 0; bin <= of.bin; ++bin) {
+    index_.Reclassified(of.reuse_class, reuse_class, bin);
+  }
   if (of.in_learned) Remove<&Entry::by_class>(learned_[of.reuse_class], entry);
   of.reuse_class = static_cast<uint8_t>(reuse_class);
   if (of.in_learned) PushNewest<&Entry::by_class>(learned_[reuse_class], entry);

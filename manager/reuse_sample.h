@@ -22,14 +22,14 @@ namespace pagoda {
 // trusted as long as its shadow has not clearly fewer hits (see trusts_index()).
 //
 // Deterministic. Cost of an access outside the sample: a multiplication. Within the sample it is
-// amortised O(classes). Takes 28 bytes and a look-up entry of 4 for each remembered content: at
-// most 0.2 MB. Thread-compatible.
+// amortised O(classes). Takes 40 bytes for each remembered content: at most 0.2 MB.
+// Thread-compatible.
 //
 // Invariants
 // 1. A remembered content is in the list of its age's bin, the most recent first, but for an age
 // that has just passed the bin's end.
 // 2. Each shadow cache holds at most its capacity. Its lists hold the contents in the order of
-// their last access.
+// their last access; one that changed its class counts as accessed then.
 class ReuseSample {
  public:
   static constexpr uint32_t kMostShare = 512;

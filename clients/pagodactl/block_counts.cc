@@ -40,7 +40,9 @@ absl::Status AppendRange(const std::vector<std::string>& parts, std::vector<uint
     return InvalidCounts(
         absl::StrCat("the range from ", *first, " to ", *last, " does not rise from 1"));
   }
-  for (double count = *first; count < *last; count *= factor) {
+  // Each count is above the one before, however small the factor is.
+  for (double count = *first; count < *last;
+       count = std::max(count * factor, std::floor(count) + 1)) {
     const auto rounded = static_cast<uint32_t>(std::lround(count));
     if (counts.empty() || counts.back() != rounded) counts.push_back(rounded);
     if (counts.size() > kMaxBlockCounts) break;

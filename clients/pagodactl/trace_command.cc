@@ -24,7 +24,8 @@ absl::Status RunTraceGenerate(const TraceGenerateOptions& options) {
   if (options.file.empty()) {
     WriteTrace(trace, std::cout);
     std::cout.flush();
-    return absl::OkStatus();
+    if (std::cout) return absl::OkStatus();
+    return MakeError(Reason::kInvalidArgument, "cannot write to standard output");
   }
   std::ofstream file(options.file);
   WriteTrace(trace, file);

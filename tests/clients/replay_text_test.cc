@@ -26,6 +26,7 @@ TEST(BlockCountsTest, ReadsListsAndRanges) {
   EXPECT_THAT(*ParseBlockCounts("1000,3000"), ElementsAre(1000, 3000));
   EXPECT_THAT(*ParseBlockCounts("10:100:x2"), ElementsAre(10, 20, 40, 80, 100));
   EXPECT_THAT(*ParseBlockCounts("10:40:x2"), ElementsAre(10, 20, 40));
+  EXPECT_THAT(*ParseBlockCounts("1:5:x1.000000000001"), ElementsAre(1, 2, 3, 4, 5));
   EXPECT_THAT(*ParseBlockCounts("7,2:4:x1.5,9"), ElementsAre(7, 2, 3, 4, 9));
 }
 

@@ -28,6 +28,8 @@ BlockFacts Content(uint32_t slot, uint64_t content, ContentOrigin origin = Conte
   return facts;
 }
 
+uint64_t Hash(uint64_t number) { return (number + 1) * 0x9E37'79B9'7F4A'7C15u; }
+
 // --- What a window knows of a block ---
 
 TEST(LearnedWindowTest, ContentThatComesBackKeepsItsUses) {
@@ -57,6 +59,29 @@ TEST(LearnedWindowTest, TheLastBlockOfARequestIsToldByItsRelease) {
   window.Matched(0, Content(2, 12, ContentOrigin::kReply));
   window.Released(0, Content(2, 12, ContentOrigin::kReply));
   EXPECT_EQ(window.ClassOf(0, SlotIndex{2}), ReuseClass::Of(1, ContentKind::kReply));
+}
+
+TEST(LearnedWindowTest, ABlockWhoseChildLeftIsNotTheEndOfARequest) {
+  LearnedWindow window(kOneTier);
+  window.Came(0, Content(1, 11));
+  window.Came(0, Content(2, 12));
+  window.Released(0, Content(2, 12));
+  window.Unparked(0, Content(1, 11));
+  window.Released(0, Content(1, 11));  // Its priority changed.
+  EXPECT_EQ(window.ClassOf(0, SlotIndex{1}), ReuseClass::Of(0, ContentKind::kPrompt));
+}
+
+// A prompt that is a little larger than its place evicts blocks of itself and brings them back.
+TEST(LearnedWindowTest, ContentThatLeftJustBeforeIsKnown) {
+  LearnedWindow window(kOneTier);
+  constexpr uint32_t kBlocks = 40;
+  for (uint32_t i = 0; i < kBlocks; ++i) window.Came(0, Content(i, Hash(i)));
+  for (uint32_t i = 0; i < kBlocks; ++i) window.Left(0, Content(i, Hash(i)));
+  for (uint32_t i = kBlocks; i-- > 0;) window.Came(0, Content(i, Hash(i)));
+  window.Released(0, Content(0, Hash(0)));
+  for (uint32_t i = 1; i < kBlocks; ++i) {
+    EXPECT_EQ(window.ClassOf(0, SlotIndex{i}), ReuseClass::Of(1, ContentKind::kPrompt)) << i;
+  }
 }
 
 TEST(LearnedWindowTest, ABlockThatMovesKeepsItsClassAndItsAge) {
@@ -246,8 +271,6 @@ double HitRate(std::string_view name, uint32_t capacity, const std::vector<uint6
   }
   return static_cast<double>(hits) / static_cast<double>(accesses.size());
 }
-
-uint64_t Hash(uint64_t number) { return (number + 1) * 0x9E37'79B9'7F4A'7C15u; }
 
 // A third of the accesses go round a set of 300 contents, the others are never repeated: LRU of 400
 // blocks has forgotten a content before it comes again.
