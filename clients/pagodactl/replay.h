@@ -99,8 +99,8 @@ struct ReplayReport {
 // token. A larger request is skipped, and its blocks count as requested and missed.
 //
 // With a service model, requests overlap:
-// * A request holds the blocks of its prompt from its arrival until its end. It lasts for the missed
-//   tokens / prefill_tokens_per_second and output_length / decode_tokens_per_second.
+// * A request holds the blocks of its prompt from its arrival until its end. It lasts for the
+//   missed tokens / prefill_tokens_per_second and output_length / decode_tokens_per_second.
 // * The full blocks of a prompt are visible to later requests at once, as in an engine that works
 //   on prompts in the order of their arrival. A partial last block is never cached; it counts as
 //   requested and missed.
@@ -112,8 +112,8 @@ struct ReplayReport {
 //   for their replies, fit the first tier. So a reply always gets its blocks, and nothing is
 //   preempted. Else the request waits, and later ones behind it, until others end. Blocks that
 //   requests share count once.
-// * A request that does not fit an empty first tier, with a token of a reply, is skipped; its blocks
-//   count as requested and missed.
+// * A request that does not fit an empty first tier, with a token of a reply, is skipped. Its
+//   blocks count as requested and missed.
 // * Arrivals do not move: a turn comes at its timestamp even if the turn before it still runs.
 //
 // Every tier runs as a memory tier, even a disk: blocks move and are evicted by the same rules. The
