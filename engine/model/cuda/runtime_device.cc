@@ -7,6 +7,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
@@ -69,14 +70,13 @@ class RuntimeDevice final : public ComputeDevice {
     return static_cast<std::byte*>(memory);
   }
 
-  // If the device is lost, there is nothing to free.
+  // In a capture CUDA refuses to free memory, which would then be lost.
   void Free(MemorySide side, std::byte* memory) override {
     ++memory_changes_;
-    if (!MakeCurrent().ok()) return;
-    if (side == MemorySide::kPinned) {
-      cudaFreeHost(memory);
+    if (capturing_) {
+      freed_in_capture_.push_back({side, memory});
     } else {
-      cudaFree(memory);
+      FreeNow(side, memory);
     }
   }
 
@@ -122,10 +122,13 @@ class RuntimeDevice final : public ComputeDevice {
         StatusOf("cudaStreamBeginCapture",
                  cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
     if (!status.ok()) return status;
+    capturing_ = true;
     status = work();
     // Ends the capture after a failure too.
     cudaGraph_t captured = nullptr;
     const cudaError_t ended = cudaStreamEndCapture(stream_, &captured);
+    capturing_ = false;
+    for (const auto& [side, memory] : std::exchange(freed_in_capture_, {})) FreeNow(side, memory);
     const Graph graph(captured);
     if (status.ok()) status = StatusOf("cudaStreamEndCapture", ended);
     cudaGraphExec_t executable = nullptr;
@@ -147,6 +150,16 @@ class RuntimeDevice final : public ComputeDevice {
   uint64_t memory_changes() const override { return memory_changes_; }
 
  private:
+  // If the device is lost, there is nothing to free.
+  void FreeNow(MemorySide side, std::byte* memory) {
+    if (!MakeCurrent().ok()) return;
+    if (side == MemorySide::kPinned) {
+      cudaFreeHost(memory);
+    } else {
+      cudaFree(memory);
+    }
+  }
+
   absl::Status OutOfMemory(MemorySide side, uint64_t bytes) const {
     if (side == MemorySide::kPinned) {
       return MakeError(Reason::kOutOfMemory,
@@ -165,6 +178,8 @@ class RuntimeDevice final : public ComputeDevice {
   const uint32_t num_multiprocessors_;
   const cudaStream_t stream_;
   uint64_t memory_changes_ = 0;
+  bool capturing_ = false;
+  std::vector<std::pair<MemorySide, std::byte*>> freed_in_capture_;
 };
 
 // The driver's reason why no device is usable.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -120,7 +121,18 @@ void EmulatedDevice::Free(MemorySide side, std::byte* memory) {
   PAGODA_CHECK(found != memory_.end() && found->second.first == side,
                "what is given back was taken on the same side");
   ++memory_changes_;
-  if (side == MemorySide::kDevice) state_.used_bytes -= found->second.second;
+  if (emulation::IsCapturing()) {
+    freed_in_capture_.push_back(memory);
+  } else {
+    FreeNow(memory);
+  }
+}
+
+void EmulatedDevice::FreeNow(std::byte* memory) {
+  const auto found = memory_.find(memory);
+  PAGODA_CHECK(found != memory_.end(), "memory is given back once");
+  const auto [side, bytes] = found->second;
+  if (side == MemorySide::kDevice) state_.used_bytes -= bytes;
   memory_.erase(found);
   kernels::cuda::FreeDevice(memory);
 }
@@ -149,6 +161,7 @@ absl::StatusOr<std::unique_ptr<DeviceGraph>> EmulatedDevice::Capture(
   emulation::CaptureInto(&captured);
   absl::Status status = work();
   emulation::CaptureInto(nullptr);
+  for (std::byte* const memory : std::exchange(freed_in_capture_, {})) FreeNow(memory);
   status.Update(state_.capture);
   if (!status.ok()) return status;
   return std::make_unique<EmulatedGraph>(std::move(captured), &state_);

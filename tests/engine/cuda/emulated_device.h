@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/model/cuda/compute_device.h"
 #include "engine/model/cuda/device_products.h"
@@ -60,8 +61,11 @@ class EmulatedDevice final : public ComputeDevice {
   uint64_t memory_changes() const override { return memory_changes_; }
 
  private:
+  void FreeNow(std::byte* memory);
+
   State& state_;
   uint64_t memory_changes_ = 0;
+  std::vector<std::byte*> freed_in_capture_;
   std::map<std::byte*, std::pair<MemorySide, uint64_t>> memory_;  // The existing allocations and
                                                                   // their bytes.
 };

@@ -186,6 +186,30 @@ TEST_F(GraphKeepingTest, ACaptureInWhichMemoryGrowsIsTriedAgainLater) {
   EXPECT_EQ(graphs_.counts().replayed, 1u);
 }
 
+// CUDA refuses to free memory in a capture. The old memory of a buffer is not lost by that.
+TEST_F(GraphKeepingTest, ABufferThatGrowsInACaptureGivesItsOldMemoryBack) {
+  DeviceBuffer growing(&device_, MemorySide::kDevice);
+  ASSERT_TRUE(growing.Grow(128).ok());
+  const uint64_t used = state_.used_bytes;
+  uint64_t wanted = 128;
+  uint64_t used_in_capture = 0;
+  const auto step = [&] {
+    return graphs_.Run({1}, pools_, [&] {
+      const absl::Status grown = growing.Grow(wanted);
+      if (graphs_.capturing()) used_in_capture = state_.used_bytes;
+      return grown;
+    });
+  };
+  EXPECT_TRUE(step().ok());
+  wanted = 1024;
+  EXPECT_TRUE(step().ok());
+  EXPECT_EQ(used_in_capture, used) << "it is freed behind the capture";
+  EXPECT_EQ(growing.bytes(), 1024u);
+  EXPECT_EQ(state_.used_bytes, used + 1024 - 128);
+  EXPECT_EQ(state_.graphs, 0u);
+  EXPECT_TRUE(graphs_.on());
+}
+
 // A backend whose attention has an argument that changes from step to step.
 class ChangingBackend final : public ForwardingBackend {
  public:
