@@ -22,7 +22,7 @@ constexpr size_t kKeptBufferBytes = size_t{16} << 10;
 // operation of a few KiB, and a prompt of 7,000 tokens has 21 KiB: both take less time than another
 // thread takes to begin.
 constexpr size_t kLargeRequestBytes = size_t{32} << 10;
-constexpr int kManyOperations = 256;
+constexpr int kManyOperations = 256;  // Of operators; see kLongBatch for tenants.
 
 absl::Status Damaged(const char* what) { return MakeError(Reason::kInvalidArgument, what); }
 
@@ -135,7 +135,10 @@ RingPair::Served RingPair::Serve() {
 }
 
 void RingPair::Run(Place place) {
-  TenantQueues* const queues = place == Place::kPoller ? context_.tenant_queues : nullptr;
+  // What has waited in a tenant's queue runs at once: if it waited again, it would be in memory as
+  // objects.
+  const bool may_wait = place == Place::kPoller && !TenantQueues::OnItsThread();
+  TenantQueues* const queues = may_wait ? context_.tenant_queues : nullptr;
   ring::Kind kind;
   if (requests_.Read(&kind, &bytes_) != ring::Reader::Outcome::kMessage) {
     return FinishBatch(Damaged("the ring of requests is damaged"));
@@ -153,7 +156,8 @@ void RingPair::Run(Place place) {
   });
   if (!is_request) return FinishBatch(read);
   if (!read.ok()) return OnBatchDone(read);
-  if (queues != nullptr && batches_.num_operations() > kManyOperations) {
+  const int many = context_.tenant == kDefaultTenant ? kManyOperations : kLongBatch - 1;
+  if (queues != nullptr && batches_.num_operations() > many) {
     return queues->RunLater(context_.tenant, bytes_.size(),
                             [self = shared_from_this()] { self->Start(); });
   }
