@@ -71,11 +71,15 @@ class Pair:
 
     def write(self, kind, message=b"", *, size=None):
         """Writes an answer. `size`: what its header says; default: the truth."""
+        self.prepare(kind, message, size=size)
+        self.publish(self._written)
+
+    def prepare(self, kind, message=b"", *, size=None):
+        """Writes an answer that the client does not see yet."""
         data = (len(message) if size is None else size).to_bytes(4, "little") + kind.to_bytes(4, "little") + message
         for offset, byte in enumerate(data):
             self._bytes[CONTROL + self.size + (self._written + offset) % self.size] = byte
         self._written += 8 + (len(message) + 7) // 8 * 8
-        self.publish(self._written)
 
     def publish(self, position):
         """Everything before the position counts as written."""

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,6 +47,8 @@ class WithoutInterpreter {
 
 // A pair, and the turn of the thread that uses it. The turn is a lock of CPython. The interpreter's
 // lock guards the other fields; a thread in `Exchange` uses `client` without it, under its turn.
+// A signal handler can run in `Exchange`. Its batches go over gRPC, because it would wait for the
+// turn of its own thread.
 class Pair {
  public:
   explicit Pair(std::unique_ptr<ring::Client> opened) : client_(std::move(opened)) {}
@@ -69,7 +72,7 @@ class Pair {
  private:
   // The turn of the calling thread, until this is destroyed.
   struct Turn {
-    explicit Turn(Pair* of) : pair(of) {}
+    explicit Turn(Pair* of) : pair(of) { pair->holder_ = PyThread_get_thread_ident(); }
     Turn(const Turn&) = delete;
     ~Turn() { pair->GiveTurn(); }
     Pair* const pair;
@@ -79,9 +82,10 @@ class Pair {
   void GiveTurn() noexcept;
   PyObject* Exchange(std::string_view request, Clock::time_point deadline);
   // REQUIRES: the caller has the turn.
-  void End(const std::string& error) noexcept;
+  void End(std::string_view error) noexcept;
 
   const PyThread_type_lock turn_ = PyThread_allocate_lock();
+  std::optional<unsigned long> holder_;  // NOLINT: The thread that has the turn, as CPython says.
   const pid_t owner_ = getpid();
   std::unique_ptr<ring::Client> client_;  // nullptr: the pair is over.
   bool closed_ = false;
@@ -91,9 +95,12 @@ class Pair {
 
 PyObject* Pair::Call(std::string_view request, Clock::time_point deadline) {
   // The lock can be taken in a forked child, by a thread that the child does not have.
-  if (!is_open() || !TakeTurn(deadline)) return PyLong_FromLong(kNotSent);
+  if (!is_open() || holder_ == PyThread_get_thread_ident() || !TakeTurn(deadline)) {
+    return PyLong_FromLong(kNotSent);
+  }
   const Turn turn(this);
-  if (!is_open()) return PyLong_FromLong(kNotSent);
+  // A batch that nobody waits for any more is not sent, and the pair goes on.
+  if (!is_open() || Clock::now() >= deadline) return PyLong_FromLong(kNotSent);
   try {
     return Exchange(request, deadline);
   } catch (const std::bad_alloc&) {
@@ -119,6 +126,7 @@ bool Pair::TakeTurn(Clock::time_point deadline) {
 
 void Pair::GiveTurn() noexcept {
   if (closed_) End("this client is closed");
+  holder_.reset();
   PyThread_release_lock(turn_);
 }
 
@@ -156,7 +164,7 @@ PyObject* Pair::Exchange(std::string_view request, Clock::time_point deadline) {
   }
 }
 
-void Pair::End(const std::string& error) noexcept {
+void Pair::End(std::string_view error) noexcept {
   if (client_ == nullptr) return;
   try {
     error_ = error;
@@ -252,9 +260,9 @@ PyMethodDef methods[] = {
     {"call", CallRing, METH_VARARGS,
      "call(request, timeout): sends a serialized SessionRequest and waits for its answer at most "
      "`timeout` seconds. Returns the serialized SessionResponse. If the daemon refused the batch "
-     "as "
-     "a whole, returns a tuple with the serialized google.rpc.Status. Without an answer: NOT_SENT, "
-     "ANSWER_TOO_LARGE, TIMEOUT or ENDED. Threads take turns."},
+     "as a whole, returns a tuple with the serialized google.rpc.Status. Without an answer: "
+     "NOT_SENT, ANSWER_TOO_LARGE, TIMEOUT or ENDED. Threads take turns. NOT_SENT also if `timeout` "
+     "is over before the batch can be sent."},
     {"close", CloseRing, METH_NOARGS, "close(): ends the pair when no call uses it any more."},
     {nullptr, nullptr, 0, nullptr}};
 
