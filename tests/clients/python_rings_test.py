@@ -11,7 +11,7 @@ import time
 
 import pagoda
 import pytest
-from fake_rings import ANSWER, ANSWER_TOO_LARGE, Pair
+from fake_rings import ANSWER, ANSWER_TOO_LARGE, REFUSAL, Pair
 from pagoda import _extension, _rings
 from pagoda._contract import v1
 from ring_setting import SECONDS, SIZE, refuse, serve, start  # pylint: disable=unused-import
@@ -128,8 +128,16 @@ def reads_too_far(pair, request):
     pair.vanish()
 
 
+def not_an_answer(pair, request):
+    pair.write(ANSWER, b"\xff")
+
+
+def not_a_refusal(pair, request):
+    pair.write(REFUSAL, b"\xff")
+
+
 BREAKS = [ended, ended_with_reason, ended_with_a_bad_reason, vanished, too_far, backwards, not_aligned, too_long, longest, of_another_kind,
-          reads_too_far]
+          reads_too_far, not_an_answer, not_a_refusal]
 
 
 @pytest.mark.parametrize("broken", [too_large, *BREAKS])
@@ -180,7 +188,7 @@ def test_a_call_without_memory_for_its_answer_gives_its_turn_back(start):
     length = (4 << 20) - 8
 
     def large(pair, request):
-        pair.write(ANSWER, size=length)
+        pair.prepare(ANSWER, size=length)
         pair.publish(8 + length)
 
     setting = start(large, size=4 << 20)
@@ -202,15 +210,27 @@ def test_no_answer_in_time_is_an_error_and_a_late_answer_is_nobodys(start):
         pair.reply(v1.BatchResult(revision=1 << 40))
 
     setting = start(slow)
-    setting.client.timeout = 0.2
-    with pytest.raises(pagoda.TimedOut, match="no answer in 0.2 s") as failure:
+    ring = setting.client._rings._ring
+    setting.client.timeout = 2.0
+    with pytest.raises(pagoda.TimedOut, match="no answer in 2 s") as failure:
         setting.client.advance()
     assert failure.value.reason == "" and not setting.calls.batches
+    assert not ring.is_open and ring.error == "an answer did not come in time" and ring.reason == b""
+    assert ring.call(b"", float("inf")) == _extension.native.NOT_SENT
     setting.answer = serve
     late.set()
     setting.client.timeout = SECONDS
     setting.client.advance()
     assert setting.client.revision == 2
+
+
+def test_a_call_whose_time_is_over_sends_nothing_and_the_pair_goes_on(start):
+    setting = start()
+    ring = setting.client._rings._ring
+    for seconds in (0.0, -1.0, float("-inf")):
+        assert ring.call(b"", seconds) == _extension.native.NOT_SENT
+    setting.client.advance()
+    assert len(setting.seen) == 1 and not setting.calls.batches and len(setting.map_socket.pairs) == 1
 
 
 def test_threads_take_turns_and_get_their_own_answers(start):
@@ -289,6 +309,31 @@ def test_a_signals_exception_ends_the_wait(start):
     assert not setting.calls.batches and len(setting.map_socket.pairs) == 2
 
 
+def test_a_batch_of_a_signal_handler_does_not_wait_for_the_call_that_it_interrupts(start):
+    handled = threading.Event()
+
+    def interrupted(pair, request):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        handled.wait(SECONDS)
+        serve(pair, request)
+
+    setting = start(interrupted)
+
+    def handle(number, frame):
+        setting.client.advance()
+        handled.set()
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        setting.client.advance()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert handled.is_set() and len(setting.seen) == 1 and len(setting.calls.batches) == 1
+    setting.answer = serve
+    setting.client.advance()
+    assert len(setting.seen) == 2 and len(setting.map_socket.pairs) == 1, "the turn is free again"
+
+
 def test_a_forked_child_leaves_the_rings_alone(start):
     setting = start()
     setting.sequence()
@@ -319,10 +364,6 @@ def test_wrong_arguments_of_a_call_are_refused(start, arguments, error):
     with pytest.raises(error):
         ring.call(*arguments)
     assert not setting.seen and ring.is_open
-    assert ring.call(b"", -1.0) == _extension.native.TIMEOUT  # Sent, but not waited for.
-    assert not ring.is_open and ring.error == "an answer did not come in time" and ring.reason == b""
-    assert ring.call(b"", float("inf")) == _extension.native.NOT_SENT
-    setting.answer = serve
 
 
 def test_the_reason_of_the_daemon_can_be_read(start):
