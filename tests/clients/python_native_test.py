@@ -286,19 +286,19 @@ def test_a_ring_needs_the_memory_of_a_ring(tmp_path):
     memory = os.memfd_create("rings", os.MFD_ALLOW_SEALING)
     os.truncate(memory, 4096 + 2 * 4096)
     try:
-        for arguments, error in (((memory, read, 1, 4096), "not sealed"), ((memory, read, 1, 8192), "another size"),
-                                 ((memory, read, 1, 5000), "cannot have 5000 bytes"), ((memory, read, 2, 4096), "version 2"),
-                                 ((read, read, 1, 4096), "another size")):
+        for arguments, error in (((memory, read, 2, 4096), "not sealed"), ((memory, read, 2, 8192), "another size"),
+                                 ((memory, read, 2, 5000), "cannot have 5000 bytes"), ((memory, read, 3, 4096), "version 3"),
+                                 ((memory, read, 1, 4096), "version 1"), ((read, read, 2, 4096), "another size")):
             with pytest.raises(ValueError, match=error):
                 native.Ring(*arguments)
-        for arguments in ((-1, read, 1, 4096), (memory, 10_000, 1, 4096)):
+        for arguments in ((-1, read, 2, 4096), (memory, 10_000, 2, 4096)):
             with pytest.raises(OSError):
                 native.Ring(*arguments)
-        for arguments in ((), (1,), ("a", 1, 1, 1), (memory, read, 1, 1 << 40)):
+        for arguments in ((), (1,), ("a", 1, 1, 1), (memory, read, 2, 1 << 40)):
             with pytest.raises((TypeError, OverflowError, ValueError)):
                 native.Ring(*arguments)
         with pytest.raises(TypeError):
-            native.Ring(memory, read, 1, bytes=4096)
+            native.Ring(memory, read, 2, bytes=4096)
         os.fstat(memory)  # The descriptors are still the caller's.
         os.fstat(read)
     finally:
