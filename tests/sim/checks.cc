@@ -212,10 +212,10 @@ void World::CheckPassed(const Victims& from, const Victims::Gone& gone) {
         stayed.has_value() && !gone.has_children &&
         (gone.priority < stayed->priority ||
          (gone.priority == stayed->priority && !gone.named && config.eviction_policy == "learned"));
-    SIM_CHECK(!stayed.has_value() || may_stay,
-              "rule 14: a block of priority ", gone.priority, " of the ",
-              DefaultTierName(from.tier), " tier found no place in the ", DefaultTierName(tier),
-              " tier, where block ", stayed->id, " of priority ", stayed->priority, " stayed");
+    SIM_CHECK(!stayed.has_value() || may_stay, "rule 14: a block of priority ", gone.priority,
+              " of the ", DefaultTierName(from.tier), " tier found no place in the ",
+              DefaultTierName(tier), " tier, where block ", stayed->id, " of priority ",
+              stayed->priority, " stayed");
   }
 }
 
