@@ -13,6 +13,7 @@ uint32_t ClassedCandidates::ShelfFor(Priority priority) {
   if (shelf == kNoShelf) {
     shelf = static_cast<uint8_t>(shelves_.size());
     shelves_.push_back(std::make_unique<Shelf>());
+    shelves_.back()->priority = priority;
     for (uint32_t list = 0; list < kLists; ++list) {
       const uint32_t place = num_slots_ + shelf * kLists + list;
       shelves_.back()->ends[list] = {place, place};

@@ -47,8 +47,7 @@ class ClassedCandidates {
                 uint64_t present);
   void PushFront(SlotIndex slot, Priority priority, uint32_t of_class, uint64_t key,
                  uint64_t present);
-  // `priority`: the one with which it was inserted.
-  void Remove(SlotIndex slot, Priority priority);
+  void Remove(SlotIndex slot);
 
   // The lowest priority that has a candidate; kNoPriority if there is none.
   static constexpr uint32_t kNoPriority = kMaxPriority + 1;
@@ -80,10 +79,9 @@ class ClassedCandidates {
     std::array<uint32_t, kClasses> filled = {};
     std::array<uint64_t, kClasses> floors = {};  // The oldest key of each class.
     uint32_t classes = 0;                        // A bit for each that has a candidate.
-    uint32_t size = 0;                           // Candidates.
+    Priority priority;
   };
 
-  static uint64_t BitOf(Priority priority) { return uint64_t{1} << (priority.value() % 64); }
   Links& At(uint32_t place) {
     if (place < num_slots_) return links_[place];
     const uint32_t list = place - num_slots_;
@@ -117,6 +115,9 @@ inline void ClassedCandidates::Mark(uint32_t place, bool filled) {
   lists = filled ? lists | bit : lists & ~bit;
   const uint32_t class_bit = 1u << (list / kKeys);
   shelf.classes = lists != 0 ? shelf.classes | class_bit : shelf.classes & ~class_bit;
+  uint64_t& used = used_[shelf.priority.value() / 64];
+  const uint64_t used_bit = uint64_t{1} << (shelf.priority.value() % 64);
+  used = shelf.classes != 0 ? used | used_bit : used & ~used_bit;
 }
 
 inline void ClassedCandidates::Link(uint32_t index, uint32_t previous, uint32_t next) {
@@ -139,7 +140,6 @@ inline void ClassedCandidates::PushBack(SlotIndex slot, Priority priority, uint3
   const uint32_t list = ListFor(shelf, of_class, key, present);
   Link(slot.value(), At(list).previous, list);
   Mark(list, true);
-  if (shelves_[shelf]->size++ == 0) used_[priority.value() / 64] |= BitOf(priority);
 }
 
 inline void ClassedCandidates::PushFront(SlotIndex slot, Priority priority, uint32_t of_class,
@@ -148,10 +148,9 @@ inline void ClassedCandidates::PushFront(SlotIndex slot, Priority priority, uint
   const uint32_t list = ListFor(shelf, of_class, key, present);
   Link(slot.value(), list, At(list).next);
   Mark(list, true);
-  if (shelves_[shelf]->size++ == 0) used_[priority.value() / 64] |= BitOf(priority);
 }
 
-inline void ClassedCandidates::Remove(SlotIndex slot, Priority priority) {
+inline void ClassedCandidates::Remove(SlotIndex slot) {
   const Links links = links_[slot.value()];
   PAGODA_CHECK(links.next != slot.value(), "only a candidate is withdrawn");
   At(links.previous).next = links.next;
@@ -159,8 +158,6 @@ inline void ClassedCandidates::Remove(SlotIndex slot, Priority priority) {
   links_[slot.value()] = {slot.value(), slot.value()};
   // Both neighbours are the same only if they are the list's ends: the list is empty now.
   if (links.previous == links.next && links.next >= num_slots_) Mark(links.next, false);
-  uint32_t& size = shelves_[shelf_of_[priority.value()]]->size;
-  if (--size == 0) used_[priority.value() / 64] &= ~BitOf(priority);
 }
 
 inline SlotIndex ClassedCandidates::Oldest(uint32_t priority, uint32_t of_class) const {

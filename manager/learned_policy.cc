@@ -39,9 +39,7 @@ void LearnedPolicy::Unparked(const BlockFacts& block) {
                         KeyOf(block.slot), present());
 }
 
-void LearnedPolicy::Withdrawn(const BlockFacts& block) {
-  candidates_.Remove(block.slot, block.priority);
-}
+void LearnedPolicy::Withdrawn(const BlockFacts& block) { candidates_.Remove(block.slot); }
 
 SlotIndex LearnedPolicy::Victim() const {
   const uint32_t priority = candidates_.LowestPriority();
@@ -72,7 +70,7 @@ bool LearnedPolicy::Keeps(const BlockFacts& candidate, const BlockFacts& comes, 
 }
 
 SlotIndex LearnedPolicy::Evicted(const BlockFacts& victim, const BlockFacts* unparked) {
-  candidates_.Remove(victim.slot, victim.priority);
+  candidates_.Remove(victim.slot);
   LearnedPolicy::Removed(victim);
   if (unparked != nullptr) LearnedPolicy::Unparked(*unparked);
   return LearnedPolicy::Victim();

@@ -27,7 +27,7 @@ TEST(ClassedCandidatesTest, WhoIsACandidateIsTheCallersToSay) {
   ClassedCandidates candidates(&arena);
   candidates.PushBack(SlotIndex{1}, Priority{3}, 0, 0, 0);
   EXPECT_DEATH(candidates.PushBack(SlotIndex{1}, Priority{3}, 1, 0, 0), "candidate once");
-  EXPECT_DEATH(candidates.Remove(SlotIndex{2}, Priority{3}), "only a candidate");
+  EXPECT_DEATH(candidates.Remove(SlotIndex{2}), "only a candidate");
   EXPECT_DEATH(candidates.PushBack(SlotIndex{2}, Priority{101}, 0, 0, 0), "at most 100");
 }
 
@@ -77,7 +77,7 @@ TEST(ClassedCandidatesTest, EqualsSortedListsOnRandomCalls) {
       const auto slot = static_cast<uint32_t>(random() % kSlots);
       std::optional<Naive::Row>& row = rows[slot];
       if (row.has_value()) {
-        candidates.Remove(SlotIndex{slot}, Priority{static_cast<uint8_t>(row->first)});
+        candidates.Remove(SlotIndex{slot});
         naive.Remove(slot, *row);
         row.reset();
       } else {
