@@ -243,6 +243,9 @@ TEST(BeamSlotsTest, PreemptsNoneUnlessItCanThenBegin) {
 
 TEST(BeamSlotsTest, PreemptsAsManyAsItNeeds) {
   World world({.blocks = {.primary_blocks = 400}, .options = {.max_running_sequences = 4}});
+  // A search copies blocks. If they are done before the next step, the number of its steps does not
+  // depend on the speed of threads.
+  world.SetBetweenSteps([&world] { world.cache().WaitForCopies(); });
   GenerateRequest high = RandomRequest(1, 20, 60);
   high.priority = 2;
   std::vector<GenerateRequest> lows;
