@@ -140,7 +140,7 @@ class ReuseDistances {
   Index* Find(BlockHash hash);
   size_t Home(uint64_t hash) const { return hash >> 32 & table_mask_; }
   Index Insert(BlockHash hash);
-  void Erase(Index* cell);
+  void Erase(Index* erased);
   void DropOldest();
   // A free place that is more recent than all others.
   uint32_t NextPlace();
