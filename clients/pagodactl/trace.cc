@@ -15,7 +15,7 @@ namespace {
 
 using JsonLine = nlohmann::json;
 
-constexpr size_t kMaxLineBytes = size_t{64} << 20;
+constexpr size_t kMaxLineBytes = size_t{4} << 20;
 // About thirty thousand years. Larger times would not fit absl::Duration's arithmetic as integers.
 constexpr double kMaxMilliseconds = 1e15;
 

@@ -81,7 +81,7 @@ TEST_F(TraceTest, HostileNumbersAreRefused) {
 }
 
 TEST_F(TraceTest, AnEndlessLineIsRefused) {
-  EXPECT_THAT(ErrorFor(std::string((64 << 20) + 1, ' ')), HasSubstr("longer than 64 MiB"));
+  EXPECT_THAT(ErrorFor(std::string((4 << 20) + 1, ' ')), HasSubstr("longer than 4 MiB"));
 }
 
 constexpr char kChat[] =
