@@ -282,6 +282,20 @@ absl::StatusOr<uint64_t> BlockManager::Restore(absl::Span<const RecoveredWindow>
   return parts().recovered_blocks;
 }
 
+std::vector<std::byte> BlockManager::Learned(uint32_t window_index) const {
+  PAGODA_CHECK(window_index < parts().policies.size(), "a window of the cache");
+  const EvictionPolicy* const policy = parts().policies[window_index];
+  return policy == nullptr ? std::vector<std::byte>() : policy->Learned();
+}
+
+absl::Status BlockManager::RestoreLearned(uint32_t window_index,
+                                          absl::Span<const std::byte> learned) {
+  PAGODA_CHECK(window_index < parts().policies.size(), "a window of the cache");
+  EvictionPolicy* const policy = parts().policies[window_index];
+  if (policy == nullptr) return MakeError(Reason::kInvalidArgument, "the window has no blocks");
+  return policy->RestoreLearned(learned);
+}
+
 // --- Events ---
 
 EventBatch BlockManager::TakeEvents() { return parts().recorder.Take(); }

@@ -105,6 +105,13 @@ TierPolicies MakePolicies(const BlockManager::Options& options, const PolicyTier
   return policies;
 }
 
+// Null if the window has no blocks.
+EvictionPolicy* AnyOf(const TierPolicies& policies) {
+  const auto tier = std::find_if(policies.begin(), policies.end(),
+                                 [](const auto& of_tier) { return !of_tier.empty(); });
+  return tier == policies.end() ? nullptr : tier->front().get();
+}
+
 // The pin budget of one window.
 uint32_t PinBudget(const BlockManager::Options& options, const CacheInfo::Window& window) {
   uint64_t blocks = 0;
@@ -208,8 +215,10 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
       if (tier.blocks == 0) continue;
       tiers[t] = {.num_slots = tier.num_slots(static_cast<Tier>(t)), .on_disk = tier.on_disk};
     }
-    windows.Add(std::make_unique<WindowBlockManager>(
-        window_options, MakePolicies(options, tiers, tenants.size()), services));
+    TierPolicies window_policies = MakePolicies(options, tiers, tenants.size());
+    policies.push_back(AnyOf(window_policies));
+    windows.Add(std::make_unique<WindowBlockManager>(window_options, std::move(window_policies),
+                                                     services));
     recorder.PoolsCreated(window.window, WindowBlockManager::BlocksPerTier(window_options));
   }
 }

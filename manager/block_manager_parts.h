@@ -12,6 +12,7 @@
 #include "manager/copy_tracker.h"
 #include "manager/deferred_releases.h"
 #include "manager/event_recorder.h"
+#include "manager/eviction_policy.h"
 #include "manager/operation_runner.h"
 #include "manager/operation_scope.h"
 #include "manager/prefix_matcher.h"
@@ -52,6 +53,8 @@ struct BlockManager::Parts {
   SequenceAccounts accounts;
   SessionTable sessions;
   WindowSet windows;
+  // By window: one of its policies, which the window owns.
+  std::vector<EvictionPolicy*> policies;
   CapacityChecks capacity;
   PrefixMatcher matcher;
   PrefixPins pins;

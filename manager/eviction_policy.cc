@@ -53,6 +53,10 @@ SlotIndex EvictionPolicy::Evicted(const BlockFacts& victim, const BlockFacts* un
   return Victim();
 }
 
+absl::Status EvictionPolicy::RestoreLearned(absl::Span<const std::byte> /*learned*/) {
+  return MakeError(Reason::kInvalidArgument, "the eviction policy learns nothing");
+}
+
 absl::StatusOr<TierPolicies> MakeEvictionPolicies(std::string_view name, const PolicyTiers& tiers,
                                                   uint16_t num_tenants) {
   const auto entry = std::find_if(kPolicies.begin(), kPolicies.end(),

@@ -4,12 +4,15 @@
 #define PAGODA_MANAGER_EVICTION_POLICY_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "manager/block_facts.h"
 #include "pools/types.h"
 
@@ -33,12 +36,14 @@ class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
 
-  // Whether the next three calls do anything; constant. If no policy of a tier wants them, the
+  // Whether the next four calls do anything; constant. If no policy of a tier wants them, the
   // manager skips them.
   virtual bool follows_contents() const { return true; }
   // The block entered the tier's cache: new content, or a block from another tier. It is no
   // candidate yet. A policy can recognise content that it evicted before by the hash.
   virtual void Inserted(const BlockFacts&) {}
+  // As Inserted, for a block of an earlier run of the daemon. It enters before any request.
+  virtual void Recovered(const BlockFacts& block) { Inserted(block); }
   // A prefix match used the block; `uses` counts it already. The block can be a candidate or not.
   virtual void Touched(const BlockFacts&) {}
   // The block left the tier's cache, with the same hash and slot. It is no candidate at that time.
@@ -66,6 +71,13 @@ class EvictionPolicy {
   // hundreds of blocks makes this call for each instead of four. Override it only to do the same
   // faster.
   virtual SlotIndex Evicted(const BlockFacts& victim, const BlockFacts* unparked);
+
+  // What the policies of the window have learned from requests, for policies of the same name in
+  // another run of the daemon; empty: they learn nothing. Each of them answers for all.
+  virtual std::vector<std::byte> Learned() const { return {}; }
+  // Takes that over, before any other call. Errors: INVALID_ARGUMENT (the policy learns nothing, or
+  // cannot use these bytes); then it begins anew.
+  virtual absl::Status RestoreLearned(absl::Span<const std::byte> learned);
 };
 
 // One tier of a window, for its policies.

@@ -3,6 +3,8 @@
 #include <bit>
 #include <memory>
 
+#include "manager/reuse_table.h"
+
 namespace pagoda {
 
 void LearnedPolicy::Inserted(const BlockFacts& block) {
@@ -10,6 +12,14 @@ void LearnedPolicy::Inserted(const BlockFacts& block) {
     window_->CameToDisk(tier_, block);
   } else {
     window_->Came(tier_, block);
+  }
+}
+
+void LearnedPolicy::Recovered(const BlockFacts& block) {
+  if (on_disk_) {
+    window_->CameToDisk(tier_, block);
+  } else {
+    window_->Recovered(tier_, block);
   }
 }
 
@@ -74,6 +84,15 @@ SlotIndex LearnedPolicy::Evicted(const BlockFacts& victim, const BlockFacts* unp
   LearnedPolicy::Removed(victim);
   if (unparked != nullptr) LearnedPolicy::Unparked(*unparked);
   return LearnedPolicy::Victim();
+}
+
+std::vector<std::byte> LearnedPolicy::Learned() const { return Encode(window_->Learned()); }
+
+absl::Status LearnedPolicy::RestoreLearned(absl::Span<const std::byte> learned) {
+  const absl::StatusOr<ReuseTable> table = DecodeReuseTable(learned);
+  if (!table.ok()) return table.status();
+  window_->Restore(*table);
+  return absl::OkStatus();
 }
 
 TierPolicies MakeLearnedPolicies(const PolicyTiers& tiers, uint16_t num_tenants) {

@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "manager/classed_candidates.h"
 #include "manager/eviction_policy.h"
 #include "manager/learned_window.h"
@@ -38,6 +41,7 @@ class LearnedPolicy final : public EvictionPolicy {
         candidates_(&window_->arena(tier)) {}
 
   void Inserted(const BlockFacts& block) override;
+  void Recovered(const BlockFacts& block) override;
   void Touched(const BlockFacts& block) override;
   void Removed(const BlockFacts& block) override;
   void Released(const BlockFacts& block) override;
@@ -46,6 +50,8 @@ class LearnedPolicy final : public EvictionPolicy {
   SlotIndex Victim() const override;
   bool Keeps(const BlockFacts& candidate, const BlockFacts& comes, Tier from) const override;
   SlotIndex Evicted(const BlockFacts& victim, const BlockFacts* unparked) override;
+  std::vector<std::byte> Learned() const override;
+  absl::Status RestoreLearned(absl::Span<const std::byte> learned) override;
 
  private:
   uint64_t present() const { return window_->step() >> key_shift_; }

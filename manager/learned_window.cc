@@ -108,6 +108,11 @@ void LearnedWindow::Remember(BlockHash content, uint32_t uses) {
   departures_.Push({.content = content, .uses = uses});
 }
 
+void LearnedWindow::Recovered(size_t tier, const BlockFacts& block) {
+  CameToDisk(tier, block);
+  tiers_[tier].states[block.slot.value()].is_new = 1;
+}
+
 void LearnedWindow::CameToDisk(size_t tier, const BlockFacts& block) {
   const uint32_t uses = std::min<uint32_t>(block.uses, ReuseClass::kUses - 1);
   tiers_[tier].states[block.slot.value()] = {

@@ -36,6 +36,9 @@ class LearnedWindow {
   // A memory tier got the block: new content, or from another memory tier, which has lost it just
   // before. Only new content is an access.
   void Came(size_t tier, const BlockFacts& block);
+  // A block of an earlier run lies in the memory tier. That is no access: its uses and its age are
+  // not known, so nothing can be learned from it.
+  void Recovered(size_t tier, const BlockFacts& block);
   // The disk got a copy, or a request matched the copy there.
   void CameToDisk(size_t tier, const BlockFacts& block);
   // A request matched the block.
@@ -66,6 +69,9 @@ class LearnedWindow {
   float IndexOf(uint32_t reuse_class, uint64_t age) const {
     return sample_.index().at(reuse_class, sample_.BinOf(age * accesses_a_step_));
   }
+  // What was learned, for the window's policies in another run of the daemon.
+  ReuseTable Learned() const { return sample_.Learned(); }
+  void Restore(const ReuseTable& table) { sample_.Restore(table); }
   // A key of the tier's calendars is 2^KeyShift() steps: about an eighth of the tier's slots.
   uint32_t KeyShift(size_t tier) const { return tiers_[tier].key_shift; }
   CandidateArena& arena(size_t tier) { return *tiers_[tier].arena; }

@@ -47,6 +47,12 @@ class ReuseIndex {
  public:
   static constexpr uint32_t kBins = 64;
 
+  struct Counts {
+    float reached = 0;
+    float reused = 0;
+  };
+  using CountTable = std::array<std::array<Counts, kBins>, ReuseClass::kCount>;
+
   ReuseIndex();
 
   // The bin of an age. Cost: O(1).
@@ -68,6 +74,13 @@ class ReuseIndex {
   // Computes the index from the counts. Cost: O(classes * bins), some 10 us.
   void Rebuild();
 
+  // What was seen, for another run of the daemon. Restore() computes the index from it.
+  const CountTable& counts() const { return counts_; }
+  void Restore(const CountTable& counts) {
+    counts_ = counts;
+    Rebuild();
+  }
+
   float at(uint32_t reuse_class, uint32_t bin) const { return index_[reuse_class][bin]; }
 
   using Chances = std::array<float, kBins>;  // By bin: of a re-use before its end.
@@ -75,18 +88,12 @@ class ReuseIndex {
   static std::array<float, kBins> IndexOf(const Chances& chances);
 
  private:
-  struct Counts {
-    float reached = 0;
-    float reused = 0;
-  };
-  template <class T>
-  using Table = std::array<std::array<T, kBins>, ReuseClass::kCount>;
   static Counts Smoothed(const std::array<Counts, kBins>& counts, uint32_t bin);
   Chances PooledChances() const;
   std::array<float, ReuseClass::kCount> Factors(const Chances& pooled) const;
 
-  Table<Counts> counts_ = {};
-  Table<float> index_ = {};
+  CountTable counts_ = {};
+  std::array<std::array<float, kBins>, ReuseClass::kCount> index_ = {};
 };
 
 }  // namespace pagoda

@@ -151,6 +151,21 @@ void ReuseSample::Learn() {
   next_rebuild_ = sampled_ + std::clamp<uint64_t>(sampled_ / 2, 64, std::max(64u, share_));
 }
 
+ReuseTable ReuseSample::Learned() const {
+  return {.shift = shift_,
+          .counts = index_.counts(),
+          .lead = lead_,
+          .disagreements = disagreements_,
+          .trusts_index = trusts_index_};
+}
+
+void ReuseSample::Restore(const ReuseTable& table) {
+  index_.Restore(Rescaled(table, shift_).counts);
+  lead_ = table.lead;
+  disagreements_ = table.disagreements;
+  trusts_index_ = table.trusts_index;
+}
+
 // --- The shadow caches ---
 
 void ReuseSample::ShadowLru(uint16_t entry) {

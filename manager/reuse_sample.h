@@ -8,6 +8,7 @@
 
 #include "events/block_hash.h"
 #include "manager/reuse_index.h"
+#include "manager/reuse_table.h"
 
 namespace pagoda {
 
@@ -57,6 +58,11 @@ class ReuseSample {
   uint32_t BinOf(uint64_t age) const { return ReuseIndex::BinOf(age >> shift_); }
   const ReuseIndex& index() const { return index_; }
   bool trusts_index() const { return trusts_index_; }
+
+  // What the accesses taught, without the sampled contents. Restore() takes it over from a sample
+  // of any capacity.
+  ReuseTable Learned() const;
+  void Restore(const ReuseTable& table);
 
  private:
   static constexpr uint16_t kNone = 0xffff;

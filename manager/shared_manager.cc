@@ -349,6 +349,11 @@ ManagerStats SharedManager::Stats() const {
   return core_->Stats();
 }
 
+std::vector<std::byte> SharedManager::Learned(uint32_t window_index) const {
+  FairMutexLock lock(&mutex_);
+  return core_->Learned(window_index);
+}
+
 Revision SharedManager::revision() const {
   FairMutexLock lock(&mutex_);
   return core_->revision();

@@ -106,6 +106,8 @@ class SharedManager {
   uint64_t ResetPrefixCache();
   static constexpr uint32_t kResetPiece = 1024;
   ManagerStats Stats() const;
+  // See BlockManager::Learned.
+  std::vector<std::byte> Learned(uint32_t window_index) const;
   Revision revision() const;
   void RemovePools();
 

@@ -481,7 +481,7 @@ void TierResidency::EnterOnDisk(OperationScope& op, BlockId id, SlotIndex slot, 
   GiveSlot(id, FileSlot(slot));
   CountEvictable(id, static_cast<Tier>(disk_.tier), +1);
   tree_.MoveChild(id, PrefixTree::kNowhere, static_cast<Tier>(disk_.tier));
-  TellInserted(op, id);
+  TellRecovered(op, id);
   CountChildOnDisk(op, id, +1);
 }
 

@@ -192,7 +192,7 @@ void TierResidency::EnterRecovered(OperationScope& op, BlockId id, SlotRef slot,
   GiveSlot(id, slot);
   CountEvictable(id, slot.tier, +1);
   tree_.MoveChild(id, PrefixTree::kNowhere, slot.tier);
-  TellInserted(op, id);
+  TellRecovered(op, id);
 }
 
 void TierResidency::OfferRecovered(OperationScope& op, BlockId id) {

@@ -446,6 +446,10 @@ class TierResidency {
     const Tier tier = store_[id].tier();
     if (At(tier).follows_contents) policy(tier, id).Inserted(Facts(op, id));
   }
+  void TellRecovered(OperationScope& op, BlockId id) {
+    const Tier tier = store_[id].tier();
+    if (At(tier).follows_contents) policy(tier, id).Recovered(Facts(op, id));
+  }
   // The block left `slot`.
   void TellRemoved(OperationScope& op, BlockId id, SlotRef slot) {
     if (!At(slot.tier).follows_contents) return;

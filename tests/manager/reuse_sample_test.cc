@@ -91,6 +91,55 @@ TEST(ReuseSampleTest, TheSameAccessesTeachTheSame) {
   }
 }
 
+// --- The next run of the daemon ---
+
+TEST(ReuseSampleTest, ATableThatWasTakenOverIsWorthTheSameAtOnce) {
+  ReuseSample sample(200);
+  RunScans(sample, 0, 5'000, 400, true);
+  ReuseSample next(200);
+  next.Restore(sample.Learned());
+  ReuseIndex expected;
+  expected.Restore(sample.Learned().counts);
+  for (uint32_t c = 0; c < ReuseClass::kCount; ++c) {
+    for (uint32_t bin = 0; bin < ReuseIndex::kBins; ++bin) {
+      ASSERT_EQ(next.index().at(c, bin), expected.at(c, bin));
+    }
+  }
+  EXPECT_GT(next.index().at(kReply, next.BinOf(100)), 5 * next.index().at(kOnce, next.BinOf(100)));
+  EXPECT_EQ(next.now(), 0u);
+}
+
+// An index counts hits for a step of the sample's clock, which is four times as long there.
+TEST(ReuseSampleTest, ACacheOfAnotherSizeTakesATableOver) {
+  ReuseSample sample(2'000);
+  RunScans(sample, 0, 60'000, 4'000, true);
+  for (const uint32_t capacity : {500u, 8'000u}) {
+    ReuseSample other(capacity);
+    other.Restore(sample.Learned());
+    const float longer = static_cast<float>(capacity) / 2'000;
+    for (const uint64_t age : {500u, 1'000u, 2'000u, 4'000u, 8'000u}) {
+      for (const uint32_t c : {kOnce, kReply}) {
+        const float index = sample.index().at(c, sample.BinOf(age));
+        EXPECT_NEAR(other.index().at(c, other.BinOf(age)), longer * index, longer * index / 5)
+            << "class " << c << " at " << age << " of " << capacity;
+      }
+    }
+  }
+}
+
+TEST(ReuseSampleTest, ALostTrustIsTakenOver) {
+  ReuseTable table{.lead = -100, .disagreements = 900, .trusts_index = false};
+  ReuseSample sample(100);
+  sample.Restore(table);
+  EXPECT_FALSE(sample.trusts_index());
+  sample.Accessed(Content(1), kOnce);
+  EXPECT_FALSE(sample.trusts_index()) << "it is far behind";
+  const ReuseTable next = sample.Learned();
+  EXPECT_NEAR(next.lead, -100, 1);
+  EXPECT_NEAR(next.disagreements, 900, 3);
+  EXPECT_FALSE(next.trusts_index);
+}
+
 TEST(ReuseSampleTest, ATinyCacheIsNoSpecialCase) {
   for (const uint32_t capacity : {0u, 1u, 2u, 5u}) {
     ReuseSample sample(capacity);
