@@ -27,9 +27,10 @@
 #                  token of a fetched prompt, beside computing it (1.2 GB of temporary files); and
 #                  copies between tiers while the store has stopped
 #   eviction       the hit rates of the eviction policies beside lru's, and clairvoyance's; on
-#                  generated traces, and on Mooncake's conversation trace if ../shared/traces has it
-#                  or PAGODA_CONVERSATION_TRACE names it; and the cost of the policy learned beside
-#                  that of lru
+#                  traces generated from three seeds, and on Mooncake's conversation trace if
+#                  ../shared/traces has it or PAGODA_CONVERSATION_TRACE names it, one request after
+#                  another and overlapping in time; and the cost of the policy learned beside that
+#                  of lru
 #   router         the index of a router for 10, 100 and 1,000 nodes: memory, updates, look-ups
 #                  (2 GB of memory)
 #   engines        the gain and the cost of Pagoda in a real vLLM, and the same beside LMCache
@@ -40,7 +41,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,39s/^# \{0,1\}//p' deploy/bench.sh; }
+usage() { sed -n '2,40s/^# \{0,1\}//p' deploy/bench.sh; }
 
 benchmark=${1:-manager} also=
 [ $# -eq 0 ] || shift

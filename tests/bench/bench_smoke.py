@@ -60,9 +60,11 @@ ENGINE = {
 TIERS = {f"disk_{figure}" for figure in ("write_128k", "read_128k", "cpu_s_per_gb", "scan", "scan_mb", "write_1m", "read_1m", "cpu_s_per_gb_1m")} | {"free_eviction", "memory_p99_disk_stalled"}
 HUGE_PAGES = {f"{figure}_{pages}" for figure in ("random_8k", "page_tables") for pages in ("transparent", "2MiB", "1GiB")}
 STORE = {f"redis_{what}_{size}" for what in ("get", "put", "get_cpu", "put_cpu") for size in ("1m", "128k")}
-EVICTION = {f"eviction_{trace}_{policy}_400{host}"
-            for trace in ("agents", "chat", "shift") for policy in ("mq", "opt") for host in ("", "_host")
-            } | {"eviction_shift_hour_mq_400", "eviction_shift_hour_mq_400_host", "eviction_worst_mq"}
+EVICTION = {f"eviction_{trace}{way}_400{host}"
+            for trace in ("agents", "chat", "shift") for way in ("_mq", "_opt", "_overlap_mq", "_seed2_mq", "_seed2_overlap_mq")
+            for host in ("", "_host")
+            } | {f"eviction_shift{way}_hour_mq_400{host}" for way in ("", "_overlap", "_seed2", "_seed2_overlap") for host in ("", "_host")
+                 } - {"eviction_shift_overlap_hour_mq_400"} | {"eviction_worst_mq", "eviction_worst_hour_mq"}  # Requests waited.
 # By benchmark: its figures, and the arguments of its smallest run.
 BENCHMARKS = {
     "service": (SERVICE, ["--rounds", "1", "--slice-ms", "20", "--decode-steps", "40", "--idle-sessions", "20"]),
