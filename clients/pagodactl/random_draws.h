@@ -1,4 +1,4 @@
-// Random numbers that do not depend on the C++ library.
+// Random numbers that depend neither on the C++ library nor on the machine.
 #ifndef PAGODA_CLIENTS_PAGODACTL_RANDOM_DRAWS_H_
 #define PAGODA_CLIENTS_PAGODACTL_RANDOM_DRAWS_H_
 
@@ -6,14 +6,16 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <numbers>
 #include <random>
 #include <vector>
 
+#include "clients/pagodactl/portable_math.h"
+
 namespace pagoda {
 
-// Draws from distributions. The distributions of <random> differ between libraries; these do not.
-// Thread-compatible.
+// Draws from distributions. The distributions of <random> differ between libraries, and so do the
+// last bits of <cmath>'s log, exp, cos and pow, so these use portable_math.h. Sums of products are
+// the same everywhere in code that is compiled with -ffp-contract=off. Thread-compatible.
 class RandomDraws {
  public:
   explicit RandomDraws(uint64_t seed) : bits_(seed) {}
@@ -26,15 +28,15 @@ class RandomDraws {
   uint64_t Below(uint64_t count) {
     return std::min(count - 1, static_cast<uint64_t>(Uniform() * static_cast<double>(count)));
   }
-  double Exponential(double mean) { return -mean * std::log1p(-Uniform()); }
+  double Exponential(double mean) { return -mean * PortableLog(1 - Uniform()); }
   // `sigma` is the deviation of the logarithm. The mean is median * exp(sigma^2 / 2).
   double LogNormal(double median, double sigma) {
-    const double radius = std::sqrt(-2 * std::log1p(-Uniform()));
-    return median * std::exp(sigma * radius * std::cos(2 * std::numbers::pi * Uniform()));
+    const double radius = std::sqrt(-2 * PortableLog(1 - Uniform()));
+    return median * PortableExp(sigma * radius * PortableCosOfTurns(Uniform()));
   }
-  // At least 1.
+  // At least 1. REQUIRES: mean > 1.
   uint32_t Geometric(double mean) {
-    return 1 + static_cast<uint32_t>(std::log1p(-Uniform()) / std::log1p(-1 / mean));
+    return 1 + static_cast<uint32_t>(PortableLog(1 - Uniform()) / PortableLog(1 - 1 / mean));
   }
 
  private:
@@ -47,7 +49,7 @@ class ZipfRanks {
   ZipfRanks(size_t count, double exponent) {
     double sum = 0;
     for (size_t rank = 0; rank < count; ++rank) {
-      sum += std::pow(static_cast<double>(rank + 1), -exponent);
+      sum += PortableExp(-exponent * PortableLog(static_cast<double>(rank + 1)));
       sums_.push_back(sum);
     }
   }

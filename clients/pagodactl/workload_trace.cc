@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <numbers>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "clients/pagodactl/portable_math.h"
 #include "clients/pagodactl/prompt_builder.h"
 #include "clients/pagodactl/random_draws.h"
 
@@ -52,7 +52,7 @@ class SessionMaker {
       const double day = hour / options_.hours;
       const double from_peak = (kFirstHourOfDay - kBusiestHourOfDay) / 24 + day;
       // From 0.1 to 1.
-      if (random_.Happens(0.55 + 0.45 * std::cos(2 * std::numbers::pi * from_peak))) return hour;
+      if (random_.Happens(0.55 + 0.45 * PortableCosOfTurns(from_peak))) return hour;
     }
   }
 

@@ -29,7 +29,8 @@ struct WorkloadOptions {
   uint32_t tokens_per_block = kMooncakeBlockTokens;
 };
 
-// The same options give the same trace. Ids count from 0 in the order of their first use.
+// The same options give the same trace, on every machine. Ids count from 0 in the order of their
+// first use.
 //
 // Agents. A prompt is one of 40 applications (system prompt and tool descriptions, log-normal,
 // median 6,000 tokens), one of its 12 projects (median 2,000) and a task (median 300); applications
@@ -47,19 +48,24 @@ struct WorkloadOptions {
 // or comes back after an hour or more in one of twenty turns. One of twenty-five replies is
 // generated again from the same prompt.
 //
-// Sources:
-// * Agents: traces of Codex on SWE-bench Pro (vLLM's blog, "Serving Agentic Workloads at Scale with
-//   vLLM x Mooncake", May 2026): about 80,000 tokens of context by turn 30, the longest beyond
-//   180,000; some hundred to some thousand new tokens a turn; 131 times as many tokens of input as
-//   of output. Manus ("Context Engineering for AI Agents", July 2025) has 100 times as many. The
-//   steps of a task: SWE-bench Pro trajectories of four models have 29 to 78 in the median
-//   (nilenso's analysis).
-// * Chat: lengths on average as in Mooncake's conversation trace (FAST'25: 12,035 and 343 tokens);
-//   exponential output lengths and log-normal input lengths as in ServeGen (NSDI'26); turns and
-//   times between them, and popular shared prefixes, as in "KVCache Cache in the Wild" (ATC'25).
-// * The time of day: as in "BurstGPT" (KDD'25).
-// * Not published, and chosen: the numbers of applications and projects, Zipf's exponent of 1, the
-//   times of tools and people, and the shares of attempts and repeated replies.
+// Published, and how close the traces come:
+// * Agents: traces of Codex and GPT-5.4 on SWE-bench Pro ("Serving Agentic Workloads at Scale with
+//   vLLM x Mooncake", vLLM's blog, 6 May 2026): 33 turns in the median, about 80,000 tokens of
+//   context by turn 30, the longest beyond 180,000; some hundred to some thousand new tokens a
+//   turn; 131 tokens of input for one of output. Manus has about 100 ("Context Engineering for AI
+//   Agents", 18 July 2025); 8,000 generated requests in 1.5 hours have 186. SWE-bench Pro
+//   trajectories of four models have 29 to 78 steps in the median (nilenso's analysis).
+// * Chat: replies are as long as in the conversation trace of "Mooncake" (FAST'25), 343 tokens on
+//   average. Its prompts have 12,035 on average, 30,000 generated requests in 3 hours have 7,400.
+//   The exponential form of output lengths, and the log-normal one of input lengths without its
+//   Pareto tail, are those of "ServeGen" (NSDI'26). "KVCache Cache in the Wild" (USENIX ATC '25)
+//   says of chats that 80 % of the reuses of blocks come within 10 minutes, and that a tenth of the
+//   blocks has 77 % of the reuses. Generated: 95 % and 49 %.
+// * "BurstGPT" (KDD'25) describes how the load of a service rises and falls over 213 days.
+// Not taken from a source, but chosen before any policy was tried: the other medians and
+// deviations of lengths, the turns of a chat, all times between turns, the form and the size of the
+// swing over the day, the numbers of applications and projects, Zipf's exponent of 1, and the
+// shares of attempts and repeated replies.
 //
 // Cost: O(blocks) time and memory. REQUIRES: requests > 0, hours > 0, a valid tokens_per_block.
 Trace GenerateWorkload(const WorkloadOptions& options);

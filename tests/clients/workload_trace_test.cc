@@ -92,6 +92,20 @@ TEST(WorkloadTraceTest, TheSameSeedGivesTheSameTrace) {
   }
 }
 
+// FNV-1a of the text.
+uint64_t DigestOf(const std::string& text) {
+  uint64_t digest = 14695981039346656037u;
+  for (const char c : text) digest = (digest ^ static_cast<uint8_t>(c)) * 1099511628211u;
+  return digest;
+}
+
+// As it was when this was written. Figures of generated traces are comparable only while it holds.
+TEST(WorkloadTraceTest, IsTheSameOnEveryMachine) {
+  EXPECT_EQ(DigestOf(Written(Generate(WorkloadKind::kAgents))), 0xc5362788e9459d4fu);
+  EXPECT_EQ(DigestOf(Written(Generate(WorkloadKind::kChat))), 0x6b9d5a973871338bu);
+  EXPECT_EQ(DigestOf(Written(Generate(WorkloadKind::kShift))), 0x8668d4f9da267f71u);
+}
+
 TEST(WorkloadTraceTest, ReadsBackAsItWasMade) {
   for (const WorkloadKind kind : kKinds) {
     for (const uint32_t tokens : {512u, 64u}) {
