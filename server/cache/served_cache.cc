@@ -188,7 +188,13 @@ absl::Status ServedCache::MakeCore(const SizingPlan& sizes) {
                                                 .max_bytes = config_.server.max_sequence_bytes},
                             .start_time = plan_.start_time});
   if (!core.ok()) return core.status();
-  if (kept_ != nullptr) Restore(**core);
+  if (kept_ != nullptr) {
+    absl::StatusOr<std::unique_ptr<KeptLearning>> learning =
+        KeptLearning::Open(*layout_, InstanceName(config_, plan_.number), core->get());
+    if (!learning.ok()) return learning.status();
+    learning_ = *std::move(learning);
+    Restore(**core);
+  }
   if (disk_ != nullptr) {
     disk_->TellRestored((*core)->RestoreDisk(disk_->TakeFound(), plan_.start_time));
   }
@@ -248,7 +254,9 @@ absl::StatusOr<SizingPlan> ServedCache::TakeMemory() {
   if (begins_anew) {
     // Memory of an earlier daemon is removed if warm_restart is off, or if the table of the
     // processes that can write to it is missing.
-    if (absl::Status status = RemoveLeftMemory(*layout_, instance); !status.ok()) return status;
+    absl::Status status = RemoveLeftMemory(*layout_, instance);
+    status.Update(RemoveLeftLearning(*layout_, instance));
+    if (!status.ok()) return status;
   }
   return MakePools(instance);
 }
@@ -256,6 +264,7 @@ absl::StatusOr<SizingPlan> ServedCache::TakeMemory() {
 void ServedCache::Keep() {
   if (kept_ == nullptr) return;
   kept_->Keep();
+  learning_->Keep();
   writers_->LeaveTable();
 }
 
@@ -417,6 +426,7 @@ ServedCache::Remains ServedCache::remains() const {
 
 void ServedCache::Remove(const Remains& remains) {
   absl::Status status = RemoveLeftMemory(remains.layout, remains.instance);
+  status.Update(RemoveLeftLearning(remains.layout, remains.instance));
   status.Update(SharedMemory::RemoveLeftover(WritersName(remains.instance)));
   if (!remains.disk_folder.empty()) {
     std::error_code error;
@@ -491,6 +501,7 @@ absl::Status ServedCache::LoadEngine() {
 // Pauses while many copies wait: more offloads would only fill their queue.
 void ServedCache::Maintain() {
   if (disk_ != nullptr) disk_->Watch();
+  if (learning_ != nullptr) learning_->Tick(*manager_, SharedManager::Now());
   exchange_->Tick();
   if (transfers_->stats().queued > kMaxQueuedCopies) return;
   for (uint32_t piece = 0; piece < kMaintenancePieces; ++piece) {
@@ -512,6 +523,7 @@ void ServedCache::Stop(absl::Time disk_end) {
     transfers_->WaitUntilIdle();
     kept_->stamper().Flush();
     kept_->stamper().Stop();
+    learning_->Save(*manager_);
   }
   transfers_->Stop();
   manager_->SetTransfers(nullptr);

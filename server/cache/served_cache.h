@@ -24,6 +24,7 @@
 #include "pools/transfers.h"
 #include "server/cache/cache_parts.h"
 #include "server/cache/disk_tier.h"
+#include "server/cache/kept_learning.h"
 #include "server/cache/kept_memory.h"
 #include "server/config/config.h"
 #include "server/http/status_history.h"
@@ -152,7 +153,8 @@ class ServedCache {
   std::optional<GpuSelfTestReport> gpu_report_;
   std::optional<CacheLayout> layout_;
   std::unique_ptr<PoolSet> pools_;
-  std::unique_ptr<KeptMemory> kept_;  // With cache.warm_restart.
+  std::unique_ptr<KeptMemory> kept_;        // With cache.warm_restart.
+  std::unique_ptr<KeptLearning> learning_;  // With cache.warm_restart.
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<SharedManager> manager_;
   std::unique_ptr<DiskTier> disk_;

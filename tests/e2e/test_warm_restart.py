@@ -149,6 +149,53 @@ def test_prefixes_and_bytes_are_found_again(start_warm, end):
     assert sum(engine.run(prompt) for prompt in prompts) >= 4 * len(prompts) * 2
 
 
+def learned_tables(daemon):
+    return [path for path in daemon.files() if path.name.endswith("-learned")]
+
+
+@pytest.mark.parametrize("end", [drain, kill])
+def test_what_the_policy_learned_is_found_again(start_warm, end):
+    daemon = start_warm(eviction_policy="learned")
+    Engine(daemon).run(list(range(12)))
+    (table,) = learned_tables(daemon)
+    daemon.wait_until(lambda _: end is drain or any(table.read_bytes()))
+    for _ in range(2):
+        daemon.again(end)
+        assert "window full: the eviction policy knows what the last run learned" in daemon.log.read_text()
+
+
+def test_a_cache_of_another_size_keeps_what_was_learned_and_no_blocks(start_warm):
+    daemon = start_warm(eviction_policy="learned")
+    Engine(daemon).run(list(range(12)))
+    daemon.config["cache"]["primary"] = 2 * PRIMARY
+    assert daemon.again(drain) == (0, 0)
+    assert "window full: the eviction policy knows what the last run learned" in daemon.log.read_text()
+
+
+def test_a_damaged_table_of_the_policy_is_ignored(start_warm):
+    daemon = start_warm(eviction_policy="learned")
+    Engine(daemon).run(list(range(12)))
+
+    def end(daemon):
+        drain(daemon)
+        (table,) = learned_tables(daemon)
+        table.write_bytes(b"x" * table.stat().st_size)
+
+    assert daemon.again(end) == (3, 3), "the blocks are found"
+    assert "the eviction policy begins anew, because the table that was left is damaged" in daemon.log.read_text()
+    daemon.again(drain)
+    assert "the eviction policy knows what the last run learned" in daemon.log.read_text()
+
+
+def test_a_policy_that_learns_nothing_keeps_no_table(start_warm):
+    daemon = start_warm(eviction_policy="learned")
+    Engine(daemon).run(list(range(12)))
+    daemon.config["cache"]["eviction_policy"] = "lru"
+    assert daemon.again(drain) == (3, 3), "the blocks are found"
+    assert learned_tables(daemon) == []
+    assert "the eviction policy" not in daemon.log.read_text()
+
+
 def test_the_end_without_warm_restart_leaves_nothing(start_warm):
     daemon = start_warm(warm_restart=False)
     Engine(daemon).run(list(range(12)))
@@ -157,7 +204,7 @@ def test_the_end_without_warm_restart_leaves_nothing(start_warm):
 
 
 def test_memory_that_was_kept_goes_when_it_is_not_wanted_any_more(start_warm):
-    daemon = start_warm()
+    daemon = start_warm(eviction_policy="learned")
     Engine(daemon).run(list(range(12)))
     daemon.config["cache"]["warm_restart"] = False
     Client.opened_here.clear()
@@ -165,7 +212,7 @@ def test_memory_that_was_kept_goes_when_it_is_not_wanted_any_more(start_warm):
     assert len(daemon.files()) > 2
     daemon.start()
     assert daemon.cached() == 0
-    assert not [path for path in daemon.files() if "stamps" in path.name]
+    assert not [path for path in daemon.files() if "stamps" in path.name or "learned" in path.name]
 
 
 def test_another_layout_begins_anew(start_warm):

@@ -116,6 +116,29 @@ TEST(LearnedWindowTest, TheSameBlockIdWithOtherContentIsNoMove) {
   EXPECT_EQ(window.ClassOf(1, SlotIndex{7}), ReuseClass::Of(1, ContentKind::kPrompt));
 }
 
+TEST(LearnedWindowTest, ARecoveredBlockTeachesNothingUntilItIsUsed) {
+  LearnedWindow window({PolicyTier{64}, PolicyTier{64}});
+  window.Recovered(0, Content(5, Hash(1)));
+  window.Recovered(1, Content(6, Hash(2)));
+  window.Released(1, Content(6, Hash(2)));
+  const auto seen = [&] {
+    float sum = 0;
+    const ReuseTable table = window.Learned();
+    for (const auto& of_class : table.counts) {
+      for (const ReuseIndex::Counts& counts : of_class) sum += counts.reached + counts.reused;
+    }
+    return sum;
+  };
+  EXPECT_EQ(seen(), 0);
+  EXPECT_EQ(window.ClassOf(0, SlotIndex{5}), ReuseClass::Of(0, ContentKind::kPrompt));
+  EXPECT_EQ(window.ClassOf(1, SlotIndex{6}), ReuseClass::Of(0, ContentKind::kLast))
+      << "nothing was below it";
+  EXPECT_EQ(window.AgeOf(0, SlotIndex{5}), 0u);
+  window.Matched(0, Content(5, Hash(1)));
+  EXPECT_EQ(window.ClassOf(0, SlotIndex{5}), ReuseClass::Of(1, ContentKind::kPrompt));
+  EXPECT_GT(seen(), 0);
+}
+
 TEST(LearnedWindowTest, ABlockThatIsNotUsedForLongStaysOld) {
   LearnedWindow window(kOneTier);
   window.Came(0, Content(0, 1));
@@ -236,6 +259,120 @@ TEST(LearnedPolicyTest, EqualsItsDefinitionOnRandomCalls) {
       by_index += naive.window.trusts_index();
     }
     EXPECT_GT(by_index, 0);
+  }
+}
+
+// --- The next run of the daemon ---
+
+// Calls for a cache of one tier without prefixes. Each content is used and released at once.
+class Driver {
+ public:
+  explicit Driver(uint32_t capacity)
+      : policies_(MakeLearnedPolicies({PolicyTier{capacity}}, 1)), contents_(capacity) {}
+
+  EvictionPolicy& policy() { return *policies_[0][0]; }
+  // All contents, in the order in which they are evicted.
+  std::vector<uint64_t> EvictAll() {
+    std::vector<uint64_t> order;
+    for (SlotIndex slot = policy().Victim(); slot != kNoSlot; slot = policy().Victim()) {
+      order.push_back(contents_[slot.value()]);
+      policy().Evicted(Content(slot.value(), order.back()), nullptr);
+    }
+    slots_.clear();
+    return order;
+  }
+  // Returns whether it was there.
+  bool Use(uint64_t content, ContentOrigin origin) {
+    const auto found = slots_.find(content);
+    if (found != slots_.end()) {
+      const BlockFacts facts = Content(found->second, content, origin);
+      policy().Withdrawn(facts);
+      policy().Touched(facts);
+      policy().Released(facts);
+      return true;
+    }
+    auto slot = static_cast<uint32_t>(slots_.size());
+    if (slot == contents_.size()) {
+      slot = policy().Victim().value();
+      policy().Evicted(Content(slot, contents_[slot], origin), nullptr);
+      slots_.erase(contents_[slot]);
+    }
+    contents_[slot] = content;
+    slots_[content] = slot;
+    policy().Inserted(Content(slot, content, origin));
+    // Its child leaves before it: it is no last block.
+    policy().Unparked(Content(slot, content, origin));
+    return false;
+  }
+
+ private:
+  TierPolicies policies_;
+  std::unordered_map<uint64_t, uint32_t> slots_;
+  std::vector<uint64_t> contents_;
+};
+
+// Replies come back, prompts do not.
+void Teach(Driver& driver, uint64_t from, uint64_t count) {
+  for (uint64_t i = from; i < from + count; ++i) {
+    driver.Use(Hash(i), ContentOrigin::kPrompt);
+    driver.Use(Hash(500'000 + i % 30), ContentOrigin::kReply);
+  }
+}
+
+// The index is computed anew every 64 accesses or more. `first` has just done so, and all three use
+// fewer afterwards.
+TEST(LearnedPolicyTest, AnotherRunDecidesAsTheOneThatItLearnedFrom) {
+  Driver first(64), next(64), fresh(64);
+  Teach(first, 0, 20'000);
+  const auto seen = [&] {
+    const absl::StatusOr<ReuseTable> table = DecodeReuseTable(first.policy().Learned());
+    float sum = 0;
+    for (const auto& of_class : table->counts) {
+      for (const ReuseIndex::Counts& counts : of_class) sum += counts.reached;
+    }
+    return sum;
+  };
+  for (float before = 0, now = seen(); now >= before; now = seen()) {
+    before = now;
+    first.Use(Hash(1), ContentOrigin::kPrompt);
+  }
+  first.EvictAll();
+  const std::vector<std::byte> learned = first.policy().Learned();
+  for (Driver* driver : {&first, &next}) {
+    ASSERT_TRUE(driver->policy().RestoreLearned(learned).ok());
+  }
+  std::vector<std::vector<uint64_t>> orders;
+  for (Driver* driver : {&first, &next, &fresh}) {
+    for (uint64_t i = 0; i < 60; ++i) {
+      driver->Use(Hash(700'000 + i), i % 3 == 0 ? ContentOrigin::kReply : ContentOrigin::kPrompt);
+    }
+    orders.push_back(driver->EvictAll());
+    EXPECT_EQ(orders.back().size(), 60u);
+  }
+  EXPECT_EQ(orders[0], orders[1]);
+  EXPECT_NE(orders[1], orders[2]) << "what was learned matters";
+}
+
+TEST(LearnedPolicyTest, BytesThatAreNoTableLeaveItAsItIs) {
+  Driver taught(64), fresh(64);
+  Teach(taught, 0, 5'000);
+  std::vector<std::byte> learned = taught.policy().Learned();
+  learned[4] ^= std::byte{1};  // The number of classes.
+  const std::vector<std::byte> before = fresh.policy().Learned();
+  EXPECT_FALSE(fresh.policy().RestoreLearned(learned).ok());
+  EXPECT_EQ(fresh.policy().Learned(), before);
+  learned[4] ^= std::byte{1};
+  EXPECT_TRUE(fresh.policy().RestoreLearned(learned).ok());
+  EXPECT_NE(fresh.policy().Learned(), before);
+}
+
+TEST(LearnedPolicyTest, OtherPoliciesHaveNothingToKeep) {
+  Driver taught(64);
+  for (const std::string_view name : EvictionPolicyNames()) {
+    if (name == "learned") continue;
+    const TierPolicies policies = *MakeEvictionPolicies(name, kOneTier, 1);
+    EXPECT_TRUE(policies[0][0]->Learned().empty()) << name;
+    EXPECT_FALSE(policies[0][0]->RestoreLearned(taught.policy().Learned()).ok()) << name;
   }
 }
 
