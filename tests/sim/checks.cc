@@ -156,6 +156,19 @@ void World::CheckVictims() {
     }
   }
   victims_.clear();
+  CheckRefusals();
+}
+
+// A block that a tier refused for another one does not lie there.
+void World::CheckRefusals() {
+  for (const Witness::Refusal& refusal : witness.refusals()) {
+    const Node& node = shadows[refusal.window].node(refusal.refused.value());
+    SIM_CHECK(!node.cached() || node.tier != refusal.tier, "block ", refusal.refused.value(),
+              " got a place in the ", DefaultTierName(refusal.tier),
+              " tier, which kept another one for it");
+    coverage.Add(Met::kKeptOut);
+  }
+  witness.Forget();
 }
 
 bool World::IsCandidate(uint32_t window, uint32_t id) {
@@ -207,11 +220,11 @@ void World::CheckPassed(const Victims& from, const Victims::Gone& gone) {
     SIM_CHECK(came >= free_before, "rule 14: a block of priority ", gone.priority, " of the ",
               DefaultTierName(from.tier), " tier found no place in the ", DefaultTierName(tier),
               " tier, which had ", free_before, " free slots, of which ", came, " were taken");
-    // "learned" may also keep a block of the same priority that it expects to bring more hits.
-    const bool may_stay =
-        stayed.has_value() && !gone.has_children &&
-        (gone.priority < stayed->priority ||
-         (gone.priority == stayed->priority && !gone.named && config.eviction_policy == "learned"));
+    // The tier's policy may also keep a block of the same priority that it says is worth more.
+    const bool may_stay = stayed.has_value() && !gone.has_children &&
+                          (gone.priority < stayed->priority ||
+                           (gone.priority == stayed->priority && !gone.named &&
+                            witness.HeardRefusal(from.window, tier, BlockId{gone.id})));
     SIM_CHECK(!stayed.has_value() || may_stay, "rule 14: a block of priority ", gone.priority,
               " of the ", DefaultTierName(from.tier), " tier found no place in the ",
               DefaultTierName(tier), " tier, where block ", stayed->id, " of priority ",

@@ -21,6 +21,7 @@ enum class Met : uint8_t {
   kOffloaded,   // Blocks that fell to a lower tier.
   kMiddleFell,  // Blocks that fell from a tier below the first.
   kFellPast,    // Blocks that fell past a tier that the window has.
+  kKeptOut,     // Times that a tier's policy kept its victim instead of the block that came.
   kOnboarded,
   kOnboardedFar,      // Blocks onboarded from beyond the second tier.
   kSwappedFar,        // Swaps through the spare of a tier beyond the second.
@@ -98,6 +99,7 @@ inline constexpr std::array<std::string_view, static_cast<size_t>(Met::kCount)> 
     "offloaded",
     "middle_fell",
     "fell_past",
+    "kept_out",
     "onboarded",
     "onboarded_far",
     "swapped_far",

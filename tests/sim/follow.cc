@@ -159,7 +159,7 @@ void Follow::NoteGone(uint32_t window, Tier tier, uint32_t id, const Victims::Go
               " for nothing of such a priority");
   }
   Victims& victims = VictimsOf(window, tier, id);
-  victims.gone.push_back(gone);
+  victims.gone.emplace_back(gone).id = id;
   // If its id occurs again in the same call, that is another block.
   std::erase_if(victims.candidates,
                 [id](const Victims::Candidate& candidate) { return candidate.id == id; });

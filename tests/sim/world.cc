@@ -19,9 +19,14 @@ constexpr uint64_t kPublishingStream = uint64_t{1} << 44;
 
 absl::Time StartTime() { return absl::FromUnixSeconds(1'000'000'000); }
 
-std::unique_ptr<BlockManager> MakeCore(const SimConfig& config, absl::Time now, uint64_t restarts) {
-  absl::StatusOr<std::unique_ptr<BlockManager>> core =
-      BlockManager::Create(CoreOptions(config, now, restarts));
+std::unique_ptr<BlockManager> MakeCore(const SimConfig& config, absl::Time now, uint64_t restarts,
+                                       Witness& witness) {
+  BlockManager::Options options = CoreOptions(config, now, restarts);
+  // The others refuse no block for another of its priority.
+  if (config.eviction_policy == "learned") {
+    options.make_policies = witness.Wrapped(config.eviction_policy);
+  }
+  absl::StatusOr<std::unique_ptr<BlockManager>> core = BlockManager::Create(std::move(options));
   SIM_CHECK(core.ok(), core.status().ToString());
   return *std::move(core);
 }
@@ -30,7 +35,7 @@ std::unique_ptr<BlockManager> MakeCore(const SimConfig& config, absl::Time now, 
 
 World::World(uint64_t seed, Trace* trace)
     : config(DrawConfig(seed, OperationWeights())),
-      core(MakeCore(config, StartTime(), 0)),
+      core(MakeCore(config, StartTime(), 0, witness)),
       now(StartTime()),
       journal(&config),
       memory(&config),
@@ -104,8 +109,17 @@ void World::Restart() {
     for (uint32_t w = 0; w < num_windows(); ++w) files.CheckErased(w, completed);
     on_disk = files.Recover();
   }
-  core = MakeCore(config, now, ++restarts_);
+  std::vector<std::vector<std::byte>> learned;
+  for (uint32_t w = 0; w < num_windows(); ++w) learned.push_back(core->Learned(w));
+  core = MakeCore(config, now, ++restarts_, witness);
   BeginRun();
+  for (uint32_t w = 0; w < num_windows(); ++w) {
+    SIM_CHECK(learned[w].empty() == (config.eviction_policy != "learned"), "a policy learned ",
+              learned[w].size(), " bytes");
+    if (learned[w].empty()) continue;
+    const absl::Status status = core->RestoreLearned(w, learned[w]);
+    SIM_CHECK(status.ok(), "RestoreLearned: ", status.ToString());
+  }
   const absl::StatusOr<uint64_t> restored = core->Restore(windows, now);
   SIM_CHECK(restored.ok() && *restored == recovered, "Restore: ", restored.status().ToString());
   coverage.Add(Met::kRestarted);

@@ -37,6 +37,7 @@
 #include "tests/sim/random.h"
 #include "tests/sim/shadow.h"
 #include "tests/sim/trace.h"
+#include "tests/sim/witness.h"
 
 namespace pagoda::sim {
 
@@ -95,6 +96,7 @@ struct Victims {
     bool named = false;         // An operation named it, so its priority did not matter.
     bool has_children = false;  // Without it its children would be unreachable.
     bool freely = false;        // It had a copy in the lower tier.
+    uint32_t id = kNone;
   };
   std::vector<Gone> gone;
   uint32_t came = 0;  // The number of blocks that fell to this tier.
@@ -228,6 +230,7 @@ class World {
   bool full(uint32_t window) const { return config.windows[window].full(); }
 
   const SimConfig config;
+  Witness witness;  // Of the policies of a core that learns; outlives it.
   std::unique_ptr<BlockManager> core;
   Random random;  // For this operation.
   absl::Time now;
@@ -295,6 +298,7 @@ class World {
   std::optional<Victims::Candidate> LowestThatStayed(const Victims& victims);
   void CheckDuplicatesWentFirst(const Victims& from, const Victims::Gone& gone);
   void CheckPassed(const Victims& from, const Victims::Gone& gone);
+  void CheckRefusals();
   void CheckSequences();
   void CheckTables(const SimSequence& sequence, const Sequence& told);
   void CheckNodes(uint32_t window);
