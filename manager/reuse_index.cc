@@ -92,7 +92,8 @@ ReuseIndex::Counts ReuseIndex::Smoothed(const std::array<Counts, kBins>& counts,
           .reused = below.reused / 2 + counts[bin].reused + above.reused / 2};
 }
 
-// Of all classes together.
+// Of all classes together. Ages that hardly any block has reached yet tell nothing, and few blocks
+// come back so late. So their chances halve with each bin.
 ReuseIndex::Chances ReuseIndex::PooledChances() const {
   std::array<Counts, kBins> sums = {};
   for (const auto& of_class : counts_) {
@@ -101,12 +102,15 @@ ReuseIndex::Chances ReuseIndex::PooledChances() const {
       sums[k].reused += of_class[k].reused;
     }
   }
+  uint32_t observed = kBins;
+  while (observed > 1 && sums[observed - 1].reached < kPriorReached) --observed;
   Chances chances;
   for (uint32_t k = 0; k < kBins; ++k) {
     const Counts seen = Smoothed(sums, k);
     const float prior = k == 0 ? kFirstPriorChance : kPriorChance;
-    chances[k] = std::min(kMostChance,
-                          (seen.reused + prior * kPriorReached) / (seen.reached + kPriorReached));
+    chances[k] = k < observed ? std::min(kMostChance, (seen.reused + prior * kPriorReached) /
+                                                          (seen.reached + kPriorReached))
+                              : std::min(prior, chances[k - 1]) / 2;
   }
   return chances;
 }

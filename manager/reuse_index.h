@@ -40,7 +40,8 @@ class ReuseClass {
 // Ages are in steps of the caller's clock. Their bins grow by a third of an octave, so that neither
 // the size of a cache nor the speed of its requests needs a constant. At first every class has the
 // same index, which falls with age: the order of LRU. A class that was hardly seen follows the
-// others. Counts lose half of their weight in 64 rebuilds.
+// others. Ages beyond all that were observed are worth less with each bin. Counts lose half of
+// their weight in 64 rebuilds.
 //
 // Deterministic. Takes 9 KB. Thread-compatible.
 class ReuseIndex {

@@ -217,8 +217,8 @@ uint16_t ReuseSample::LearnedVictim() const {
   return victim;
 }
 
-// The index loses the cache's trust when it is behind by more than two standard deviations of an
-// even game, and gets it back when it is behind by less than half of one.
+// The index gets the trust when it is ahead by more than one standard deviation of an even game,
+// and loses it when it is ahead no more.
 void ReuseSample::Judge(bool lru_hit, bool learned_hit) {
   const float keep = 1 - 1 / static_cast<float>(4 * share_ + 64);
   lead_ *= keep;
@@ -228,7 +228,7 @@ void ReuseSample::Judge(bool lru_hit, bool learned_hit) {
     disagreements_ += 1;
   }
   const float deviation = std::sqrt(std::max(1.0F, disagreements_));
-  trusts_index_ = lead_ > (trusts_index_ ? -2 : -0.5F) * deviation;
+  trusts_index_ = lead_ > (trusts_index_ ? 0 : deviation);
 }
 
 // --- Lists ---

@@ -19,11 +19,11 @@ namespace pagoda {
 // that were evicted long ago. The clock of the ages is the number of all accesses / 2^shift.
 //
 // Two shadow caches run on the sample, each with the cache's share: one evicts by LRU, the other by
-// the index. They know no prefixes, holders or tiers, so neither has an advantage. The index is
-// trusted as long as its shadow has not clearly fewer hits (see trusts_index()).
+// the index. They know no prefixes, holders or tiers, so neither has an advantage. The index has to
+// earn the trust: its shadow must be ahead (see trusts_index()). So a cache starts by LRU.
 //
 // Deterministic. Cost of an access outside the sample: a multiplication. Within the sample it is
-// amortised O(classes). Takes 40 bytes for each remembered content: at most 0.2 MB.
+// amortised O(classes). Takes 40 bytes for each remembered content: at most 0.8 MB.
 // Thread-compatible.
 //
 // Invariants
@@ -33,7 +33,7 @@ namespace pagoda {
 // their last access; one that changed its class counts as accessed then.
 class ReuseSample {
  public:
-  static constexpr uint32_t kMostShare = 512;
+  static constexpr uint32_t kMostShare = 2048;
 
   // `capacity`: blocks of the cache, over all its memory.
   explicit ReuseSample(uint32_t capacity);
@@ -130,7 +130,7 @@ class ReuseSample {
   // and their number. Both fade with each sampled access.
   float lead_ = 0;
   float disagreements_ = 0;
-  bool trusts_index_ = true;
+  bool trusts_index_ = false;
 };
 
 }  // namespace pagoda

@@ -20,7 +20,7 @@ struct ReuseTable {
   // How the guard saw the index last; see ReuseSample.
   float lead = 0;
   float disagreements = 0;
-  bool trusts_index = true;
+  bool trusts_index = false;
 };
 
 // As bytes:

@@ -217,7 +217,7 @@ TEST(LearnedPolicyTest, EqualsItsDefinitionOnRandomCalls) {
     uint64_t next = 1;
     uint64_t releases = 0;
     int by_index = 0;
-    for (int step = 0; step < 4'000; ++step) {
+    for (int step = 0; step < 8'000; ++step) {
       const auto slot = static_cast<uint32_t>(random() % 64);
       if (held.contains(slot)) {
         const Priority priority{static_cast<uint8_t>(random() % 20 == 0 ? 20 : 35)};
@@ -228,6 +228,7 @@ TEST(LearnedPolicyTest, EqualsItsDefinitionOnRandomCalls) {
         content[slot] = held[slot];
         held.erase(slot);
       } else if (content.contains(slot)) {
+        if (random() % 8 != 0) continue;
         const BlockFacts facts = Facts(slot, naive.candidates[slot].priority, content[slot]);
         policy.Withdrawn(facts);
         policy.Touched(facts);
@@ -236,8 +237,10 @@ TEST(LearnedPolicyTest, EqualsItsDefinitionOnRandomCalls) {
         held[slot] = content[slot];
         content.erase(slot);
       } else {
+        // Some contents come back, later than LRU keeps them. So the index earns the trust.
         uint64_t hash = ++next * 0x9E37'79B9'7F4A'7C15u;
-        if (!gone.empty() && random() % 3 == 0) hash = gone[random() % gone.size()];
+        if (random() % 3 == 0) hash = (1'000'000 + random() % 48) * 0x9E37'79B9'7F4A'7C15u;
+        if (!gone.empty() && random() % 8 == 0) hash = gone[random() % gone.size()];
         const BlockFacts facts = Facts(slot, kDefaultPriority, hash);
         policy.Inserted(facts);
         naive.window.Came(0, facts);
@@ -311,11 +314,11 @@ class Driver {
   std::vector<uint64_t> contents_;
 };
 
-// Replies come back, prompts do not.
+// Replies come back, later than LRU keeps them. Prompts do not.
 void Teach(Driver& driver, uint64_t from, uint64_t count) {
   for (uint64_t i = from; i < from + count; ++i) {
     driver.Use(Hash(i), ContentOrigin::kPrompt);
-    driver.Use(Hash(500'000 + i % 30), ContentOrigin::kReply);
+    driver.Use(Hash(500'000 + i % 50), ContentOrigin::kReply);
   }
 }
 
@@ -462,7 +465,8 @@ TEST(LearnedPolicyTest, ABlockWorthLessThanAllBelowDoesNotDisplaceOne) {
   const TierPolicies policies = MakeLearnedPolicies(tiers, 1);
   EvictionPolicy& above = *policies[0][0];
   EvictionPolicy& below = *policies[1][0];
-  // Prompts are used again and again, replies never.
+  // Prompts are used again and again, later than LRU keeps them. Replies never are.
+  uint64_t replies = 0;
   for (uint32_t round = 0; round < 400; ++round) {
     for (uint32_t slot = 0; slot < 4; ++slot) {
       const BlockFacts prompt = Content(slot, Hash(slot));
@@ -473,11 +477,13 @@ TEST(LearnedPolicyTest, ABlockWorthLessThanAllBelowDoesNotDisplaceOne) {
         above.Touched(prompt);
       }
       above.Released(prompt);
-      const BlockFacts reply = Content(4, Hash(100 + round * 4 + slot), ContentOrigin::kReply);
-      above.Inserted(reply);
-      above.Released(reply);
-      above.Withdrawn(reply);
-      above.Removed(reply);
+      for (int i = 0; i < 24; ++i) {
+        const BlockFacts reply = Content(4, Hash(100 + ++replies), ContentOrigin::kReply);
+        above.Inserted(reply);
+        above.Released(reply);
+        above.Withdrawn(reply);
+        above.Removed(reply);
+      }
     }
   }
   const auto move_down = [&](uint32_t from, const BlockFacts& block, uint32_t to) {

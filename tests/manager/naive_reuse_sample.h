@@ -17,7 +17,7 @@ namespace pagoda {
 class NaiveReuseSample {
  public:
   explicit NaiveReuseSample(uint32_t capacity) {
-    while ((capacity >> shift) > 512) ++shift;
+    while ((capacity >> shift) > 2048) ++shift;
     share = std::max(1u, capacity >> shift);
   }
 
@@ -74,7 +74,7 @@ class NaiveReuseSample {
   // How far the lead of the index is above the one at which it loses the trust, or gets it back.
   double Margin() const {
     const double deviation = std::sqrt(std::max(1.0, disagreements));
-    return lead + (trusts ? 2 : 0.5) * deviation;
+    return lead - (trusts ? 0 : deviation);
   }
 
   uint32_t shift = 0;
@@ -82,7 +82,7 @@ class NaiveReuseSample {
   ReuseIndex index;
   double lead = 0;
   double disagreements = 0;
-  bool trusts = true;
+  bool trusts = false;
   bool has_learned = false;  // The last sampled access changed the index.
   double last_margin = 1;    // Of the last judgement.
 

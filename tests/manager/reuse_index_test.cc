@@ -107,6 +107,25 @@ TEST(ReuseIndexTest, AClassThatIsUsedAgainIsWorthMoreAtEveryAge) {
   EXPECT_GT(index.at(reply, 10), index.at(ReuseClass::Of(0, ContentKind::kReply), 10));
 }
 
+// No block has been seen as old as that, so none is known to come back.
+TEST(ReuseIndexTest, AnAgeBeyondAllThatWereSeenIsWorthLittle) {
+  ReuseIndex index;
+  constexpr uint32_t kSeen = 20;
+  for (uint32_t bin = 0; bin < kSeen; ++bin) {
+    for (int i = 0; i < 1'000; ++i) {
+      index.Reached(kOften, bin);
+      if (i % 2 == 0) index.Reused(kOften, bin);
+      index.Reached(kOnce, bin);
+    }
+  }
+  index.Rebuild();
+  for (uint32_t bin = 1; bin + kSeen < kBins; ++bin) {
+    EXPECT_LT(index.at(kOften, kSeen + bin), index.at(kOften, kSeen + bin - 1));
+  }
+  EXPECT_LT(index.at(kOften, kSeen + 12), index.at(kOnce, kSeen - 1))
+      << "the class that is used again most, at sixteen times the age";
+}
+
 TEST(ReuseIndexTest, WhatWasLearnedIsForgottenInTime) {
   ReuseIndex index;
   Observe(index, kOnce, 20, 2'000, 20);
