@@ -198,6 +198,7 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
         .pin_budget_blocks = PinBudget(options, window),
         .reuse_sample = options.reuse_sample,
         .max_distance_samples = options.max_distance_samples,
+        .policy = options.make_policies ? std::string_view() : PolicyName(options),
         .tenants = &tenants,
         .block_bytes = options.layout.windows()[windows.size()].block_bytes()};
     // The largest window names all blocks of a prompt.
@@ -217,8 +218,8 @@ BlockManager::Parts::Parts(Options from, TenantTable table, const CacheInfo& inf
     }
     TierPolicies window_policies = MakePolicies(options, tiers, tenants.size());
     policies.push_back(AnyOf(window_policies));
-    windows.Add(std::make_unique<WindowBlockManager>(window_options, std::move(window_policies),
-                                                     services));
+    windows.Add(
+        std::make_unique<WindowBlockManager>(window_options, std::move(window_policies), services));
     recorder.PoolsCreated(window.window, WindowBlockManager::BlocksPerTier(window_options));
   }
 }

@@ -36,9 +36,17 @@ struct ReuseCounts {
     return static_cast<uint32_t>((16 + (bucket - 32) % 16) << (octave + 1));
   }
 
+  // The multiples of today's capacity at which small caches run the sample under the policy; the
+  // second one is today's.
+  static constexpr size_t kSimulated = 4;
+  static constexpr std::array<double, kSimulated> kSimulatedFactors = {0.5, 1, 2, 4};
+  static constexpr size_t kToday = 1;
+  static_assert(kSimulatedFactors[kToday] == 1);
+
   // A part of the sample, chosen by the hash. The spread of the groups shows the sampling error.
   struct Group {
     std::array<double, kBuckets> by_distance = {};
+    std::array<double, kSimulated> simulated_hits = {};
     double hits = 0;  // Those of the lookups, in any bucket or in none, that the cache answered.
   };
   std::array<Group, kGroups> groups;
@@ -47,6 +55,7 @@ struct ReuseCounts {
   double hits = 0;
   double seconds = 0;  // The time in which they came.
 
+  bool is_simulated = false;     // There are simulated_hits.
   double rate = 0;               // The part of the blocks that is in the sample. 0: there is none.
   uint64_t capacity_blocks = 0;  // Of the cache, over all tiers.
   // The cache would have had to be this large before the sample could tell about evictions.
@@ -65,10 +74,16 @@ struct ReuseCounts {
 // SHARDS-adj counts are divided by the expected size of the sample, not by the actual one: a
 // popular block that is or is not in the sample then moves no difference between two capacities.
 //
-// The estimate begins with the measured hit rate and adds the difference of the curve between the
-// two capacities. So it is exact at factor 1. The cache is not an LRU cache of its nominal size:
-// its policy is another one, and blocks that are not published yet take memory too. The sample
-// tells its hits and those of the curve. Two rules carry the difference to another capacity:
+// The estimate begins with the measured hit rate and adds the difference between the two
+// capacities. So it is exact at factor 1.
+//
+// With another policy the difference is that of the simulated caches, at their factors (see
+// PolicySimulation). Between two of them the estimate rises as the curve of LRU does there. Beyond
+// the largest one, rule 1 below applies to that one.
+//
+// Without simulated caches the difference is that of the curve of LRU. The cache is not an LRU
+// cache of its nominal size: blocks that are not published yet take memory too. The sample tells
+// its hits and those of the curve. Two rules carry the difference to another capacity:
 // 1. The same share of the distance between the LRU curve and the curve's end is closed or lost.
 // 2. The cache acts as a larger LRU cache, by the same factor; or as a smaller one, by the same
 // number of blocks.
@@ -92,7 +107,8 @@ class HitRateCurve {
   struct Estimate {
     double hit_rate = 0;
     // Of 20 samples of the blocks, 19 give a hit rate so near to that of all blocks: by the
-    // jackknife over the groups of the sample. With the doubt about the rules.
+    // jackknife over the groups of the sample. With the doubt about the rules, or about the
+    // simulated caches.
     double error = 0;
   };
 
@@ -119,6 +135,7 @@ class HitRateCurve {
   // The sample, or all of it but one group.
   struct Part {
     std::array<double, ReuseCounts::kBuckets> by_distance = {};
+    std::array<double, ReuseCounts::kSimulated> simulated_hits = {};
     double all = 0;  // By any distance.
     double hits = 0;
     double expected = 0;  // Lookups in it.
@@ -129,7 +146,10 @@ class HitRateCurve {
     double doubt = 0;
   };
   double ActsAs(const Part& part, double now, double lru_now) const;
+  double Blocks(double factor) const;
   Guess GuessFrom(const Part& part, double factor) const;
+  Guess GuessByRules(const Part& part, double factor) const;
+  Guess GuessBySimulation(const Part& part, double factor) const;
 
   const ReuseCounts& counts_;
   Part whole_;

@@ -31,6 +31,10 @@ ReuseDistances::ReuseDistances(const Options& options)
   places_up_to_.resize(places_.size() + 1);
   lookups_until_forgetting_ = LookupsPerStep();
   Clear();
+  if (!PolicySimulation::IsNeededFor(options.policy)) return;
+  simulation_ = std::make_unique<PolicySimulation>(
+      options.policy, static_cast<double>(capacity_blocks_) * counts_.rate, max_samples_);
+  counts_.is_simulated = true;
 }
 
 // --- The table ---
@@ -62,6 +66,7 @@ ReuseDistances::Index ReuseDistances::Insert(BlockHash hash) {
 // Moves later entries of the same run of cells forward, so that no probe ends early.
 void ReuseDistances::Erase(Index* erased) {
   Entry& entry = entries_[*erased];
+  if (simulation_ != nullptr) simulation_->Remove(*erased);
   LeavePlace(entry);
   entry.place = first_free_;
   first_free_ = *erased;
@@ -131,14 +136,30 @@ void ReuseDistances::Count(BlockHash hash, size_t bucket) {
   if (bucket != kNone) ++counts_.groups[GroupOf(hash)].by_distance[bucket];
 }
 
-void ReuseDistances::CountHit(BlockHash hash) {
+PolicySimulation::Caches ReuseDistances::Simulate(Index index, ContentFacts facts,
+                                                  Request& request) {
+  if (simulation_ == nullptr) return 0;
+  const PolicySimulation::Caches had =
+      simulation_->Use(index, request.last, BlockHash{entries_[index].hash}, facts);
+  request.last = index;
+  return had;
+}
+
+void ReuseDistances::CountSimulated(BlockHash hash, PolicySimulation::Caches had) {
+  for (size_t i = 0; i < PolicySimulation::kCaches; ++i) {
+    counts_.groups[GroupOf(hash)].simulated_hits[i] += had >> i & 1;
+  }
+}
+
+void ReuseDistances::CountHit(BlockHash hash, ContentFacts facts, Request& request) {
   const Index index = *Find(hash);
   if (index == kNone) return;
   ++counts_.groups[GroupOf(hash)].hits;
   Count(hash, ReuseCounts::BucketOf(DistanceOf(entries_[index])));
+  CountSimulated(hash, Simulate(index, facts, request));
 }
 
-void ReuseDistances::CountMiss(BlockHash hash, Moment since) {
+void ReuseDistances::CountMiss(BlockHash hash, ContentFacts facts, Request& request) {
   Index index = *Find(hash);
   if (index == kNone) {
     Count(hash, kNone);
@@ -148,29 +169,40 @@ void ReuseDistances::CountMiss(BlockHash hash, Moment since) {
     Entry& entry = entries_[index];
     // Moments wrap around, and no request lasts for half of them.
     const bool counted_since =
-        entry.missed_at != 0 && static_cast<int32_t>(entry.missed_at - since) > 0;
+        entry.missed_at != 0 && static_cast<int32_t>(entry.missed_at - request.since) > 0;
     if (!counted_since) {
       entry.missed_bucket = static_cast<uint16_t>(ReuseCounts::BucketOf(DistanceOf(entry)));
     }
     Count(hash, entry.missed_bucket);
     LeavePlace(entry);
-    if (counted_since) return;
+    if (counted_since) {
+      CountSimulated(hash, entry.had);
+      if (simulation_ != nullptr) simulation_->Hold(index, request.last, hash, facts);
+      request.last = index;
+      return;
+    }
   }
   entries_[index].missed_at = lookups_;
+  entries_[index].had = Simulate(index, facts, request);
+  CountSimulated(hash, entries_[index].had);
 }
 
-void ReuseDistances::Hold(BlockHash hash) {
-  const Index index = *Find(hash);
+void ReuseDistances::Hold(BlockHash hash, ContentFacts facts, Request& request) {
+  Index index = *Find(hash);
   if (index == kNone) {
-    Insert(hash);
+    index = Insert(hash);
+    if (index == kNone) return;
   } else {
     LeavePlace(entries_[index]);
   }
+  if (simulation_ != nullptr) simulation_->Hold(index, request.last, hash, facts);
+  request.last = index;
 }
 
 void ReuseDistances::Release(BlockHash hash) {
   const Index index = *Find(hash);
   if (index == kNone || entries_[index].place != kNoPlace) return;
+  if (simulation_ != nullptr) simulation_->Release(index);
   const uint32_t place = NextPlace();
   places_[place] = index;
   entries_[index].place = place;
@@ -185,6 +217,7 @@ void ReuseDistances::Remove(BlockHash hash) {
 
 void ReuseDistances::Clear() {
   if (max_samples_ == 0) return;
+  if (simulation_ != nullptr) simulation_->Clear();
   for (uint32_t i = 0; i < entries_.size(); ++i) entries_[i] = {.place = i + 1};
   first_free_ = next_place_ = oldest_ = followed_ = placed_ = 0;
   std::fill(table_.begin(), table_.end(), kNone);
@@ -197,6 +230,7 @@ void ReuseDistances::Clear() {
 
 void ReuseDistances::CountRequest(absl::Time now) {
   ++counts_.requests;
+  if (counts_.requests == 1) last_forgetting_ = now;
   first_request_ = std::min(first_request_, now);
   if (last_request_ != absl::InfinitePast()) {
     counts_.seconds += absl::ToDoubleSeconds(now - last_request_);
@@ -208,15 +242,29 @@ void ReuseDistances::CountLookups(uint64_t hits, uint64_t misses) {
   counts_.hits += static_cast<double>(hits);
   counts_.lookups += static_cast<double>(hits + misses);
   uint64_t left = hits + misses;
-  for (; left >= lookups_until_forgetting_; Forget()) left -= lookups_until_forgetting_;
+  for (; left >= lookups_until_forgetting_; Forget()) {
+    if (IsTooEarlyToForget()) {
+      lookups_until_forgetting_ = 0;
+      return;
+    }
+    left -= lookups_until_forgetting_;
+  }
   lookups_until_forgetting_ -= left;
+}
+
+// Without a request there is no time.
+bool ReuseDistances::IsTooEarlyToForget() const {
+  return counts_.requests != 0 &&
+         last_request_ - last_forgetting_ < kLeastHalfLife / kForgettingSteps;
 }
 
 void ReuseDistances::Forget() {
   lookups_until_forgetting_ = LookupsPerStep();
+  last_forgetting_ = last_request_;
   const double kept = std::exp2(-1.0 / kForgettingSteps);
   for (ReuseCounts::Group& group : counts_.groups) {
     for (double& count : group.by_distance) count *= kept;
+    for (double& count : group.simulated_hits) count *= kept;
     group.hits *= kept;
   }
   counts_.lookups *= kept;

@@ -5,11 +5,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string_view>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "events/block_hash.h"
+#include "manager/block_facts.h"
 #include "manager/hit_rate_curve.h"
+#include "manager/policy_simulation.h"
 
 namespace pagoda {
 
@@ -27,6 +31,9 @@ namespace pagoda {
 // block of memory. Blocks that are not published are not seen; HitRateCurve accounts for their
 // memory by the hits that the cache really has.
 //
+// The distances tell the hits of LRU. For another policy the sample also runs through small caches
+// that evict by it: see PolicySimulation.
+//
 // A lookup is a whole block of a prompt that could match. A hit counts when the sequence is added,
 // a miss when the block is published: its content has no hash before. Other requests that ran in
 // between make such a distance a little longer.
@@ -36,8 +43,8 @@ namespace pagoda {
 // a cache of 1,024. The rate is fixed, unlike that of SHARDS of a fixed size, which falls for ever
 // as new content comes: here the oldest sample leaves instead, and it was beyond kMaxFactor.
 //
-// The counts halve each time that kHalfLife times the capacity has been looked up. In that time the
-// longest distance can occur four times; for a cache of a million blocks it is a matter of hours.
+// The counts halve after a day, or when kHalfLife times the capacity has been looked up, whichever
+// is later. So they cover the hours of a day alike, and the longest distance can occur four times.
 //
 // Invariants
 // 1. A block that is followed is held, or has exactly one place in the order. A later place is more
@@ -46,17 +53,26 @@ namespace pagoda {
 // 3. The tree of counts (Fenwick, "A new data structure for cumulative frequency tables", 1994) has
 // at place i the number of taken places that it covers.
 //
-// Takes all memory at the start: 36 bytes for each sample, 576 KiB by default. Deterministic.
-// Thread-compatible. Cost: Samples() is a multiplication and a comparison. For a sampled block a
-// look-up in a hash table, and O(log max_samples) for a distance or a place.
+// Takes all memory at the start: 36 bytes for each sample, 576 KiB by default, and what a
+// simulation takes. Deterministic. Thread-compatible. Cost: Samples() is a multiplication and a
+// comparison. For a sampled block a look-up in a hash table, and O(log max_samples) for a distance
+// or a place. A simulation adds four times the policy's work.
 class ReuseDistances {
  public:
   struct Options {
     uint64_t capacity_blocks = 0;  // Of the window, over all tiers.
     uint32_t max_samples = 0;      // At most ReuseCounts::kMaxDistance. 0: follows nothing.
+    std::string_view policy;       // What the window evicts by; empty: unknown, as LRU.
   };
   // A moment in the order of lookups.
   using Moment = uint32_t;
+  // What a request has used.
+  struct Request {
+    Moment since = 0;  // When it looked at its blocks.
+    // The number of the last whole block of its prefix that is followed. A hint: the block can be
+    // another one by now.
+    uint16_t last = PolicySimulation::kNoContent;
+  };
 
   explicit ReuseDistances(const Options& options);
 
@@ -65,28 +81,35 @@ class ReuseDistances {
   bool Samples(BlockHash hash) const {
     return static_cast<uint32_t>(hash.value()) * 0x9E37'79B1u < picked_below_;
   }
-  Moment now() const { return lookups_; }
+  Request Begin() const { return {.since = lookups_}; }
 
   // --- For any block. Does nothing for a block that is not in the sample. ---
 
-  // A request looked at the block and found it.
-  void Hit(BlockHash hash) {
+  // The request looked at the block and found it. It is about to hold it.
+  void Hit(BlockHash hash, ContentFacts facts, Request& request) {
     if (Samples(hash)) [[unlikely]] {
-      CountHit(hash);
+      CountHit(hash, facts, request);
     }
   }
-  // A request that looked at the block at `since` has computed and published it. It counts as the
-  // request found it: if another request counted a miss of the block since then, the distance is
-  // that one's. The request holds the block, or is about to.
-  void Missed(BlockHash hash, Moment since) {
+  // The request, which looked at the block, has computed and published it. It counts as the request
+  // found it: if another request counted a miss of the block since then, the distance is that
+  // one's. The request holds the block, or is about to.
+  void Missed(BlockHash hash, ContentFacts facts, Request& request) {
     if (Samples(hash)) [[unlikely]] {
-      CountMiss(hash, since);
+      CountMiss(hash, facts, request);
+    }
+  }
+  // The request has published the block without having looked at it, and holds it.
+  void Published(BlockHash hash, ContentFacts facts, Request& request) {
+    if (Samples(hash)) [[unlikely]] {
+      Hold(hash, facts, request);
     }
   }
   // The first holder holds the block. Follows it from now on.
   void Held(BlockHash hash) {
     if (Samples(hash)) [[unlikely]] {
-      Hold(hash);
+      Request nobody;
+      Hold(hash, {}, nobody);
     }
   }
   // The last holder released it.
@@ -124,17 +147,18 @@ class ReuseDistances {
   // A block that is followed. In a free entry, `place` is the next free one.
   struct Entry {
     uint64_t hash = 0;
-    uint32_t place = kNoPlace;       // kNoPlace: it is held.
-    Moment missed_at = 0;            // Of the last miss that counted.
-    uint16_t missed_bucket = kNone;  // kNone: it was the first use.
+    uint32_t place = kNoPlace;         // kNoPlace: it is held.
+    Moment missed_at = 0;              // Of the last miss that counted.
+    uint16_t missed_bucket = kNone;    // kNone: it was the first use.
+    PolicySimulation::Caches had = 0;  // The simulated caches that had it then.
   };
 
   static size_t GroupOf(BlockHash hash) { return hash.value() >> 61; }
   static_assert(ReuseCounts::kGroups == 8);
 
-  void CountHit(BlockHash hash);
-  void CountMiss(BlockHash hash, Moment since);
-  void Hold(BlockHash hash);
+  void CountHit(BlockHash hash, ContentFacts facts, Request& request);
+  void CountMiss(BlockHash hash, ContentFacts facts, Request& request);
+  void Hold(BlockHash hash, ContentFacts facts, Request& request);
   void Release(BlockHash hash);
   void Remove(BlockHash hash);
   Index* Find(BlockHash hash);
@@ -152,10 +176,15 @@ class ReuseDistances {
     return entry.place == kNoPlace ? 0 : followed_ - PlacesUpTo(entry.place);
   }
   void Count(BlockHash hash, size_t bucket);
+  // The request looked at the block, which is followed. Returns the simulated caches that had it.
+  PolicySimulation::Caches Simulate(Index index, ContentFacts facts, Request& request);
+  void CountSimulated(BlockHash hash, PolicySimulation::Caches had);
   static constexpr uint64_t kHalfLife = 64;
+  static constexpr absl::Duration kLeastHalfLife = absl::Hours(24);
   // The counts halve in so many steps.
   static constexpr uint64_t kForgettingSteps = 16;
   uint64_t LookupsPerStep() const { return kHalfLife * capacity_blocks_ / kForgettingSteps; }
+  bool IsTooEarlyToForget() const;
   void Forget();
 
   const uint64_t capacity_blocks_;
@@ -174,7 +203,9 @@ class ReuseDistances {
   bool has_dropped_ = false;
   Moment lookups_ = 0;
   ReuseCounts counts_;
+  std::unique_ptr<PolicySimulation> simulation_;  // Null: the policy is LRU.
   uint64_t lookups_until_forgetting_ = 0;
+  absl::Time last_forgetting_ = absl::InfinitePast();
   absl::Time first_request_ = absl::InfiniteFuture();
   absl::Time last_request_ = absl::InfinitePast();
 };

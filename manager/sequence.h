@@ -55,7 +55,7 @@ struct SequenceBlocks {
   NodeRef root;
   NodeRef tip;
   uint64_t tree_epoch = 0;
-  ReuseDistances::Moment looked_up = 0;
+  ReuseDistances::Request followed;
   // No tree has this epoch.
   static constexpr uint64_t kNoTree = std::numeric_limits<uint64_t>::max();
 };

@@ -76,7 +76,8 @@ WindowBlockManager::WindowBlockManager(const Options& options, Policies policies
       tenant_counters_(options.tenants->size()),
       reuse_intervals_(options.reuse_sample),
       reuse_distances_({.capacity_blocks = Sum(BlocksPerTier(options)),
-                        .max_samples = sliding() ? 0 : options.max_distance_samples}) {
+                        .max_samples = sliding() ? 0 : options.max_distance_samples,
+                        .policy = options.policy}) {
   if (options.publish_min_uses.has_value()) {
     publish_queue_.emplace(*options.publish_min_uses, store_.num_ids());
   }

@@ -68,10 +68,10 @@ class WindowBlockManager final : private CacheExit {
     // One of so many blocks is followed for Stats().reuse_intervals; 0: none.
     uint32_t reuse_sample = 0;
     uint32_t max_distance_samples = 0;     // Of ReuseDistances, under full attention.
+    std::string_view policy;               // Its name, if it is in EvictionPolicyNames().
     const TenantTable* tenants = nullptr;  // Outlives the manager.
     uint64_t block_bytes = 0;              // In all pools.
-    // See ManagerOptions.
-    std::optional<uint8_t> publish_min_uses = std::nullopt;
+    std::optional<uint8_t> publish_min_uses = std::nullopt;  // See ManagerOptions.
   };
   using Policies = TierResidency::Policies;
 
@@ -475,7 +475,7 @@ class WindowBlockManager final : private CacheExit {
   // --- Many blocks of one request (window_runs.cc) ---
   void Take(OperationScope& op, BlockState state, absl::Span<BlockHandle> out);
   size_t ReuseVictims(OperationScope& op, BlockState state, absl::Span<BlockHandle> out);
-  uint32_t PublishChain(OperationScope& op, const Sequence& sequence, const SequenceBlocks& blocks,
+  uint32_t PublishChain(OperationScope& op, const Sequence& sequence, SequenceBlocks& blocks,
                         uint32_t first, uint32_t end);
   void ReleaseAll(OperationScope& op, const Sequence& sequence);
 
@@ -533,7 +533,7 @@ class WindowBlockManager final : private CacheExit {
   void SetBlockRetention(OperationScope& op, BlockId id, const BlockRetention& retention);
   void CountMatch(OperationScope& op, SequenceBlocks& blocks, const Match& match);
   void CountPublished(const Sequence& sequence, uint32_t first, uint32_t end);
-  void NotePublished(const Sequence& sequence, uint32_t index, BlockId id);
+  void NotePublished(const Sequence& sequence, SequenceBlocks& blocks, uint32_t index, BlockId id);
 
   // --- Publishing (window_publishing.cc) ---
   void Used(BlockId id) override;
@@ -561,7 +561,7 @@ class WindowBlockManager final : private CacheExit {
                     uint32_t index, uint32_t token_count);
   ContentFacts FactsOf(const Sequence& sequence, uint32_t index, uint32_t token_count) const;
   void InsertIntoTree(OperationScope& op, BlockId id, const Sequence& sequence,
-                      const SequenceBlocks& blocks, uint32_t index, const BlockKey& key);
+                      SequenceBlocks& blocks, uint32_t index, const BlockKey& key);
   using Prefixes = absl::InlinedVector<BlockId, 4>;
   Prefixes EvictablePrefixes(NodeRef parent, const BlockKey& key) const;
   void RemovePrefixes(OperationScope& op, const Prefixes& prefixes);

@@ -19,11 +19,11 @@ uint32_t LookupBlocks(const Sequence& sequence, TokensPerBlock tokens_per_block)
 void WindowBlockManager::CountMatch(OperationScope& op, SequenceBlocks& blocks,
                                     const Match& match) {
   if (sliding()) return;
-  blocks.looked_up = reuse_distances_.now();
+  blocks.followed = reuse_distances_.Begin();
   reuse_distances_.CountRequest(op.now);
   reuse_distances_.CountLookups(match.blocks.size(), 0);
   for (const BlockId id : match.blocks) {
-    reuse_distances_.Hit(tree_.hash(id));
+    reuse_distances_.Hit(tree_.hash(id), tree_.facts(id), blocks.followed);
   }
 }
 
@@ -34,13 +34,14 @@ void WindowBlockManager::CountPublished(const Sequence& sequence, uint32_t first
 }
 
 // The sequence published the block, which is in the sample.
-void WindowBlockManager::NotePublished(const Sequence& sequence, uint32_t index, BlockId id) {
+void WindowBlockManager::NotePublished(const Sequence& sequence, SequenceBlocks& blocks,
+                                       uint32_t index, BlockId id) {
   const BlockHash hash = tree_.hash(id);
   const bool is_whole = store_[id].token_count == tokens_per_block().value();
   if (is_whole && index < LookupBlocks(sequence, tokens_per_block())) {
-    reuse_distances_.Missed(hash, BlocksOf(sequence).looked_up);
+    reuse_distances_.Missed(hash, tree_.facts(id), blocks.followed);
   } else {
-    reuse_distances_.Held(hash);
+    reuse_distances_.Published(hash, tree_.facts(id), blocks.followed);
   }
 }
 

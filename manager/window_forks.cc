@@ -23,7 +23,7 @@ void WindowBlockManager::Fork(const Sequence& parent, Sequence& child) {
         .root = from.root,
         .tip = from.tip,
         .tree_epoch = from.tree_epoch,
-        .looked_up = from.looked_up};
+        .followed = from.followed};
   to.taken_over = from.taken_over;
   // Reserves only for the shared entries, whatever the parent's table has reserved.
   to.table.assign(from.table.begin(), from.table.begin() + shared);

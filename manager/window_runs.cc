@@ -52,8 +52,7 @@ size_t WindowBlockManager::ReuseVictims(OperationScope& op, BlockState state,
 // Publishes entries [first, end) of the sequence's table below the sequence's tip, which has no
 // children. Returns the end of what it published: `first` if the sequence has more than tokens.
 uint32_t WindowBlockManager::PublishChain(OperationScope& op, const Sequence& sequence,
-                                          const SequenceBlocks& blocks, uint32_t first,
-                                          uint32_t end) {
+                                          SequenceBlocks& blocks, uint32_t first, uint32_t end) {
   const bool plain = !sequence.keyed && sequence.extras.bytes() == 0 &&
                      sequence.wishes == nullptr && !blocks.taken_over.has_value() &&
                      options_.publish_min_uses != 0;
@@ -86,7 +85,7 @@ uint32_t WindowBlockManager::PublishChain(OperationScope& op, const Sequence& se
         block.followed = 1;
         reuse_intervals_.Stored(id, op.now);
       }
-      if (reuse_distances_.Samples(tree_.hash(id))) NotePublished(sequence, first, id);
+      if (reuse_distances_.Samples(tree_.hash(id))) NotePublished(sequence, blocks, first, id);
       tip = id;
       if (run.blocks.empty()) continue;
       run.blocks[i] = {.id = id, .hash = tree_.hash(id), .token_count = size};

@@ -294,7 +294,9 @@ bool WindowBlockManager::PublishBlock(OperationScope& op, const Sequence& sequen
     blocks.tree_epoch = SequenceBlocks::kNoTree;
     return false;
   }
-  if (reuse_distances_.Samples(tree_.hash(existing))) NotePublished(sequence, index, existing);
+  if (reuse_distances_.Samples(tree_.hash(existing))) {
+    NotePublished(sequence, blocks, index, existing);
+  }
   Hold(op, existing, sequence.tenant);
   blocks.canonical[index] = existing;
   ++counters_.merged_blocks;
@@ -322,7 +324,7 @@ ContentFacts WindowBlockManager::FactsOf(const Sequence& sequence, uint32_t inde
 
 // Inserts under the sequence's tip, which the sequence holds.
 void WindowBlockManager::InsertIntoTree(OperationScope& op, BlockId id, const Sequence& sequence,
-                                        const SequenceBlocks& blocks, uint32_t index,
+                                        SequenceBlocks& blocks, uint32_t index,
                                         const BlockKey& key) {
   Block& block = store_[id];
   if (key.has_extras()) store_.SetExtras(id, key.extras);
@@ -357,7 +359,7 @@ void WindowBlockManager::InsertIntoTree(OperationScope& op, BlockId id, const Se
     if (kept.has_value()) block.set_priority(kept->priority);
   }
   RecordStored(op, id, blocks.root, key);
-  if (reuse_distances_.Samples(tree_.hash(id))) NotePublished(sequence, index, id);
+  if (reuse_distances_.Samples(tree_.hash(id))) NotePublished(sequence, blocks, index, id);
   if (kept.has_value()) SetBlockRetention(op, id, *kept);
   if (!prefixes.empty()) RemovePrefixes(op, prefixes);
 }

@@ -1,9 +1,11 @@
 // The distances of a sample, beside a list that is kept by hand.
 #include "manager/reuse_distances.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <random>
@@ -11,6 +13,8 @@
 
 namespace pagoda {
 namespace {
+
+using ::testing::DoubleNear;
 
 double Total(const ReuseCounts& counts, size_t bucket) {
   double sum = 0;
@@ -120,6 +124,7 @@ TEST(ReuseDistancesTest, CountsWhatAListKeptByHandCounts) {
     for (int step = 0; step < 30'000; ++step) {
       const BlockHash hash = hashes[random() % hashes.size()];
       const std::optional<uint32_t> distance = naive.DistanceOf(hash.value());
+      ReuseDistances::Request request = distances.Begin();
       switch (random() % 64) {
         case 0:
           distances.Removed(hash);
@@ -134,10 +139,10 @@ TEST(ReuseDistancesTest, CountsWhatAListKeptByHandCounts) {
         default:
           if (random() % 4 == 0) {
             // Found in the cache, if it is followed.
-            distances.Hit(hash);
+            distances.Hit(hash, {}, request);
             if (distance.has_value()) ++expected[ReuseCounts::BucketOf(*distance)], ++hits;
           } else {
-            distances.Missed(hash, distances.now());
+            distances.Missed(hash, {}, request);
             if (distance.has_value()) ++expected[ReuseCounts::BucketOf(*distance)];
           }
           distances.Held(hash);
@@ -173,6 +178,13 @@ class SmallDistancesTest : public ::testing::Test {
     distances_.Held(BlockHash{hash});
     distances_.Released(BlockHash{hash});
   }
+  void Hit(uint64_t hash) {
+    ReuseDistances::Request request = distances_.Begin();
+    distances_.Hit(BlockHash{hash}, {}, request);
+  }
+  void Miss(uint64_t hash, ReuseDistances::Request request) {
+    distances_.Missed(BlockHash{hash}, {}, request);
+  }
   ReuseDistances distances_{{.capacity_blocks = 4, .max_samples = 64}};
 };
 
@@ -181,11 +193,11 @@ TEST_F(SmallDistancesTest, AHeldBlockIsMoreRecentThanAllOthers) {
   distances_.Held(BlockHash{2});
   Use(3);
   Use(4);
-  distances_.Hit(BlockHash{1});  // Behind 2, 3 and 4.
+  Hit(1);  // Behind 2, 3 and 4.
   EXPECT_EQ(Total(distances_.counts(), 3), 1);
-  distances_.Hit(BlockHash{3});  // Behind 4 and 2, which is held since before.
+  Hit(3);  // Behind 4 and 2, which is held since before.
   EXPECT_EQ(Total(distances_.counts(), 2), 1);
-  distances_.Hit(BlockHash{2});
+  Hit(2);
   EXPECT_EQ(Total(distances_.counts(), 0), 1);
 }
 
@@ -193,25 +205,25 @@ TEST_F(SmallDistancesTest, AHeldBlockIsMoreRecentThanAllOthers) {
 TEST_F(SmallDistancesTest, ABlockThatAnotherRequestMissedMeanwhileCountsWithItsDistance) {
   Use(1);
   for (const uint64_t hash : {2, 3, 4, 5, 6}) Use(hash);
-  const ReuseDistances::Moment first = distances_.now(), second = distances_.now();
-  distances_.Missed(BlockHash{1}, first);
+  ReuseDistances::Request first = distances_.Begin(), second = distances_.Begin();
+  distances_.Missed(BlockHash{1}, {}, first);
   Use(1);
-  distances_.Missed(BlockHash{1}, second);
+  distances_.Missed(BlockHash{1}, {}, second);
   EXPECT_EQ(Total(distances_.counts(), 5), 2);
   EXPECT_EQ(Total(distances_.counts(), 0), 0);
   // And a first use is one for both.
-  const ReuseDistances::Moment both = distances_.now();
-  distances_.Missed(BlockHash{7}, both);
+  const ReuseDistances::Request both = distances_.Begin();
+  Miss(7, both);
   Use(7);
-  distances_.Missed(BlockHash{7}, both);
+  Miss(7, both);
   EXPECT_EQ(Total(distances_.counts(), 0), 0);
-  distances_.Missed(BlockHash{7}, distances_.now());
+  Miss(7, distances_.Begin());
   EXPECT_EQ(Total(distances_.counts(), 0), 1);
 }
 
 TEST_F(SmallDistancesTest, CountsHalveAfterAHalfLife) {
   Use(1);
-  distances_.Hit(BlockHash{1});
+  Hit(1);
   distances_.CountLookups(1, 3);
   const double before = distances_.counts().lookups;
   const double hit_before = Total(distances_.counts(), 0);
@@ -220,6 +232,78 @@ TEST_F(SmallDistancesTest, CountsHalveAfterAHalfLife) {
   EXPECT_NEAR(distances_.counts().hits, 0.5, 0.05);
   EXPECT_LT(distances_.counts().lookups, before + 252 - 50);
   EXPECT_EQ(distances_.counts().rate, 1);
+}
+
+// 64 times the capacity pass in an hour. In a day nothing has halved.
+TEST_F(SmallDistancesTest, CountsDoNotHalveBeforeADayIsOver) {
+  const absl::Time start = absl::UnixEpoch() + absl::Hours(5);
+  const auto look_up = [&](absl::Duration until) {
+    distances_.CountRequest(start + until);
+    for (int i = 0; i < 64; ++i) distances_.CountLookups(1, 3);
+    return distances_.counts().lookups;
+  };
+  EXPECT_EQ(look_up(absl::ZeroDuration()), 256);
+  EXPECT_EQ(look_up(absl::Hours(1)), 512);
+  double all = 512;
+  for (int hour = 2; hour <= 24; ++hour) all = look_up(absl::Hours(hour));
+  EXPECT_GT(all, 25 * 256 / 2);
+  EXPECT_LT(all, 25 * 256 * 0.9);
+  // Many lookups at once do not make up for the time.
+  const double before = distances_.counts().lookups;
+  distances_.CountLookups(0, 100'000);
+  EXPECT_EQ(distances_.counts().lookups, before + 100'000);
+  // Much time does not make up for lookups: after a month one step is due, with the next lookup.
+  distances_.CountRequest(start + absl::Hours(24 * 30));
+  distances_.CountLookups(0, 1);
+  EXPECT_NEAR(distances_.counts().lookups, (before + 100'001) * 0.9576, 1);
+}
+
+TEST(ReuseDistancesTest, ASimulationCountsForEachFactorUnderThePolicy) {
+  ReuseDistances distances({.capacity_blocks = 40, .max_samples = 640, .policy = "mq"});
+  const auto simulated = [&] {
+    std::array<double, ReuseCounts::kSimulated> sums = {};
+    for (const ReuseCounts::Group& group : distances.counts().groups) {
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += group.simulated_hits[i];
+    }
+    return sums;
+  };
+  const auto miss = [&](uint64_t hash) {
+    ReuseDistances::Request request = distances.Begin();
+    distances.Missed(BlockHash{hash}, {}, request);
+    distances.Released(BlockHash{hash});
+  };
+  EXPECT_TRUE(distances.counts().is_simulated);
+  miss(1);
+  for (uint64_t hash = 2; hash <= 61; ++hash) miss(hash);
+  EXPECT_THAT(simulated(), testing::ElementsAre(0, 0, 0, 0));
+  miss(1);  // Behind 60 others.
+  EXPECT_THAT(simulated(), testing::ElementsAre(0, 0, 1, 1));
+  // Two requests miss the same block at the same time: it counts alike for both.
+  const ReuseDistances::Request both = distances.Begin();
+  for (ReuseDistances::Request request : {both, both}) {
+    distances.Missed(BlockHash{15}, {}, request);
+  }
+  EXPECT_THAT(simulated(), testing::ElementsAre(0, 0, 3, 3));
+  // It is not there any more, but what was counted stays.
+  distances.Released(BlockHash{15});
+  distances.Removed(BlockHash{15});
+  miss(15);
+  EXPECT_THAT(simulated(), testing::ElementsAre(0, 0, 3, 3));
+  distances.Clear();
+  miss(15);
+  EXPECT_THAT(simulated(), testing::ElementsAre(0, 0, 3, 3));
+  miss(15);
+  EXPECT_THAT(simulated(), testing::ElementsAre(1, 1, 4, 4));
+  for (int i = 0; i < 64; ++i) distances.CountLookups(0, 40);
+  EXPECT_THAT(simulated(), testing::ElementsAre(DoubleNear(0.5, 0.01), DoubleNear(0.5, 0.01),
+                                                DoubleNear(2, 0.01), DoubleNear(2, 0.01)));
+}
+
+TEST(ReuseDistancesTest, LruNeedsNoSimulation) {
+  for (const char* policy : {"lru", ""}) {
+    const ReuseDistances distances({.capacity_blocks = 40, .max_samples = 640, .policy = policy});
+    EXPECT_FALSE(distances.counts().is_simulated) << policy;
+  }
 }
 
 TEST_F(SmallDistancesTest, TimeRunsFromTheFirstRequestToTheLast) {

@@ -1,0 +1,148 @@
+#include "manager/policy_simulation.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace pagoda {
+namespace {
+
+constexpr std::string_view kLru = "lru";
+
+}  // namespace
+
+bool PolicySimulation::IsNeededFor(std::string_view policy) {
+  return !policy.empty() && policy != kLru;
+}
+
+PolicySimulation::PolicySimulation(std::string_view policy, double capacity, size_t num_contents)
+    : places_(num_contents) {
+  PAGODA_CHECK(num_contents < kNoContent, "each content has a number");
+  for (auto& places : places_) places.fill(kNoPlace);
+  for (size_t i = 0; i < kCaches; ++i) {
+    const auto size = static_cast<uint32_t>(std::max(1L, std::lround(capacity * kFactors[i])));
+    PAGODA_CHECK(size < kNoPlace, "each place has a number");
+    Cache& cache = caches_[i];
+    PolicyTiers tiers;
+    tiers[0].num_slots = size;
+    cache.policies = *MakeEvictionPolicies(policy, tiers, 1);
+    cache.policy = cache.policies[0].front().get();
+    cache.entries.resize(size);
+    for (uint32_t place = size; place-- > 0;) cache.free.push_back(static_cast<Place>(place));
+  }
+}
+
+BlockFacts PolicySimulation::FactsOf(const Cache& cache, Place place) {
+  const Entry& entry = cache.entries[place];
+  return {.slot = SlotIndex{place},
+          .block = BlockId{place},
+          .hash = entry.hash,
+          .uses = entry.uses,
+          .content = entry.facts};
+}
+
+void PolicySimulation::Withdraw(Cache& cache, Place place) {
+  Entry& entry = cache.entries[place];
+  if (!entry.is_candidate) return;
+  cache.policy->Withdrawn(FactsOf(cache, place));
+  entry.is_candidate = false;
+}
+
+PolicySimulation::Caches PolicySimulation::Use(Content content, Content parent, BlockHash hash,
+                                               ContentFacts facts) {
+  Caches had = 0;
+  for (size_t i = 0; i < kCaches; ++i) {
+    const Place place = PlaceOf(i, content);
+    if (place == kNoPlace) {
+      Enter(i, content, parent, hash, facts);
+      continue;
+    }
+    had |= static_cast<Caches>(1 << i);
+    Cache& cache = caches_[i];
+    Withdraw(cache, place);
+    Entry& entry = cache.entries[place];
+    entry.is_held = true;
+    entry.uses = static_cast<uint8_t>(std::min<int>(entry.uses + 1, BlockFacts::kMaxUses));
+    cache.policy->Touched(FactsOf(cache, place));
+  }
+  return had;
+}
+
+void PolicySimulation::Hold(Content content, Content parent, BlockHash hash, ContentFacts facts) {
+  for (size_t i = 0; i < kCaches; ++i) {
+    const Place place = PlaceOf(i, content);
+    if (place == kNoPlace) {
+      Enter(i, content, parent, hash, facts);
+    } else {
+      Withdraw(caches_[i], place);
+      caches_[i].entries[place].is_held = true;
+    }
+  }
+}
+
+void PolicySimulation::Enter(size_t index, Content content, Content parent, BlockHash hash,
+                             ContentFacts facts) {
+  Cache& cache = caches_[index];
+  if (cache.free.empty()) {
+    const SlotIndex victim = cache.policy->Victim();
+    if (victim == kNoSlot) return;
+    Leave(index, static_cast<Place>(victim.value()));
+  }
+  const Place place = cache.free.back();
+  cache.free.pop_back();
+  Entry& entry = cache.entries[place];
+  entry = {
+      .hash = hash, .birth = ++cache.arrivals, .content = content, .facts = facts, .is_held = true};
+  places_[content][index] = place;
+  const Place above = parent == kNoContent ? kNoPlace : PlaceOf(index, parent);
+  if (above != kNoPlace && above != place) {
+    Withdraw(cache, above);
+    ++cache.entries[above].children;
+    entry.parent = above;
+    entry.parent_birth = cache.entries[above].birth;
+  }
+  cache.policy->Inserted(FactsOf(cache, place));
+}
+
+void PolicySimulation::Release(Content content) {
+  for (size_t i = 0; i < kCaches; ++i) {
+    const Place place = PlaceOf(i, content);
+    if (place == kNoPlace) continue;
+    Entry& entry = caches_[i].entries[place];
+    if (!entry.is_held) continue;
+    entry.is_held = false;
+    if (entry.children != 0) continue;
+    entry.is_candidate = true;
+    caches_[i].policy->Released(FactsOf(caches_[i], place));
+  }
+}
+
+void PolicySimulation::Leave(size_t index, Place place) {
+  Cache& cache = caches_[index];
+  Withdraw(cache, place);
+  cache.policy->Removed(FactsOf(cache, place));
+  const Entry left = cache.entries[place];
+  cache.entries[place] = {};
+  cache.free.push_back(place);
+  places_[left.content][index] = kNoPlace;
+  if (left.parent == kNoPlace) return;
+  Entry& above = cache.entries[left.parent];
+  if (above.birth != left.parent_birth || --above.children != 0 || above.is_held) return;
+  above.is_candidate = true;
+  cache.policy->Unparked(FactsOf(cache, left.parent));
+}
+
+void PolicySimulation::Remove(Content content) {
+  for (size_t i = 0; i < kCaches; ++i) {
+    if (const Place place = PlaceOf(i, content); place != kNoPlace) Leave(i, place);
+  }
+}
+
+void PolicySimulation::Clear() {
+  for (size_t content = 0; content < places_.size(); ++content) {
+    Remove(static_cast<Content>(content));
+  }
+}
+
+}  // namespace pagoda
