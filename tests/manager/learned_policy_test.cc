@@ -4,14 +4,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
-#include <optional>
 #include <random>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "manager/learned_window.h"
@@ -153,116 +149,6 @@ TEST(LearnedWindowTest, ABlockThatIsNotUsedForLongStaysOld) {
     oldest = std::max(oldest, window.AgeOf(0, SlotIndex{0}));
   }
   EXPECT_LT(oldest, 65'536u);
-}
-
-// --- The policy beside its definition ---
-
-// All candidates, and a window of its own that gets the same calls. The oldest of each class is the
-// one that was released first.
-class Naive {
- public:
-  explicit Naive(const PolicyTiers& tiers) : window(tiers) {}
-
-  std::optional<uint32_t> Victim() const {
-    std::optional<uint32_t> victim;
-    for (const auto& [slot, candidate] : candidates) {
-      if (!IsOldestOfItsClass(slot)) continue;
-      if (!victim.has_value() || Before(slot, *victim)) victim = slot;
-    }
-    return victim;
-  }
-
-  struct Candidate {
-    Priority priority;
-    uint64_t released = 0;  // A number that grows.
-  };
-
-  LearnedWindow window;
-  std::map<uint32_t, Candidate> candidates;
-
- private:
-  bool IsOldestOfItsClass(uint32_t slot) const {
-    const Candidate& one = candidates.at(slot);
-    return std::none_of(candidates.begin(), candidates.end(), [&](const auto& entry) {
-      return entry.second.priority == one.priority && ClassOf(entry.first) == ClassOf(slot) &&
-             entry.second.released < one.released;
-    });
-  }
-  // The lowest priority, then the lowest index, then the oldest, then the lowest class.
-  bool Before(uint32_t a, uint32_t b) const {
-    const Priority priority_a = candidates.at(a).priority, priority_b = candidates.at(b).priority;
-    if (priority_a != priority_b) return priority_a < priority_b;
-    const float index_a = IndexOf(a), index_b = IndexOf(b);
-    if (index_a != index_b) return index_a < index_b;
-    if (AgeOf(a) != AgeOf(b)) return AgeOf(a) > AgeOf(b);
-    return ClassOf(a) < ClassOf(b);
-  }
-  float IndexOf(uint32_t slot) const {
-    return window.trusts_index() ? window.IndexOf(ClassOf(slot), AgeOf(slot)) : 0;
-  }
-  uint32_t ClassOf(uint32_t slot) const { return window.ClassOf(0, SlotIndex{slot}); }
-  uint64_t AgeOf(uint32_t slot) const { return window.AgeOf(0, SlotIndex{slot}); }
-};
-
-// With 64 slots each access is a step of the clock.
-TEST(LearnedPolicyTest, EqualsItsDefinitionOnRandomCalls) {
-  for (uint64_t seed = 0; seed < 20; ++seed) {
-    std::mt19937_64 random(seed);
-    const auto policies = MakeLearnedPolicies(kOneTier, 1);
-    EvictionPolicy& policy = *policies[0][0];
-    Naive naive(kOneTier);
-    std::map<uint32_t, uint64_t> held;     // Content by slot.
-    std::map<uint32_t, uint64_t> content;  // Of candidates.
-    std::deque<uint64_t> gone;
-    uint64_t next = 1;
-    uint64_t releases = 0;
-    int by_index = 0;
-    for (int step = 0; step < 8'000; ++step) {
-      const auto slot = static_cast<uint32_t>(random() % 64);
-      if (held.contains(slot)) {
-        const Priority priority{static_cast<uint8_t>(random() % 20 == 0 ? 20 : 35)};
-        const BlockFacts facts = Facts(slot, priority, held[slot]);
-        policy.Released(facts);
-        naive.window.Released(0, facts);
-        naive.candidates[slot] = {.priority = priority, .released = ++releases};
-        content[slot] = held[slot];
-        held.erase(slot);
-      } else if (content.contains(slot)) {
-        if (random() % 8 != 0) continue;
-        const BlockFacts facts = Facts(slot, naive.candidates[slot].priority, content[slot]);
-        policy.Withdrawn(facts);
-        policy.Touched(facts);
-        naive.window.Matched(0, facts);
-        naive.candidates.erase(slot);
-        held[slot] = content[slot];
-        content.erase(slot);
-      } else {
-        // Some contents come back, later than LRU keeps them. So the index earns the trust.
-        uint64_t hash = ++next * 0x9E37'79B9'7F4A'7C15u;
-        if (random() % 3 == 0) hash = (1'000'000 + random() % 48) * 0x9E37'79B9'7F4A'7C15u;
-        if (!gone.empty() && random() % 8 == 0) hash = gone[random() % gone.size()];
-        const BlockFacts facts = Facts(slot, kDefaultPriority, hash);
-        policy.Inserted(facts);
-        naive.window.Came(0, facts);
-        held[slot] = hash;
-      }
-      if (content.size() > 40) {
-        const uint32_t victim = policy.Victim().value();
-        const BlockFacts facts = Facts(victim, naive.candidates[victim].priority, content[victim]);
-        policy.Evicted(facts, nullptr);
-        naive.window.Left(0, facts);
-        naive.candidates.erase(victim);
-        gone.push_back(content[victim]);
-        if (gone.size() > 100) gone.pop_front();
-        content.erase(victim);
-      }
-      const std::optional<uint32_t> expected = naive.Victim();
-      ASSERT_EQ(policy.Victim(), expected ? SlotIndex{*expected} : kNoSlot)
-          << "seed " << seed << " step " << step;
-      by_index += naive.window.trusts_index();
-    }
-    EXPECT_GT(by_index, 0);
-  }
 }
 
 // --- The next run of the daemon ---
