@@ -38,10 +38,10 @@ struct Entry {
 };
 
 constexpr std::array kPolicies = {
+    Entry{"learned", &MakeLearnedPolicies},
     Entry{"lru", &Make<PriorityLruPolicy>},
     Entry{"mq", &Make<MultiQueuePolicy>},
     Entry{"lfuda", &Make<LfuAgingPolicy>},
-    Entry{"learned", &MakeLearnedPolicies},
 };
 
 }  // namespace

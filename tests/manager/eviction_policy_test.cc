@@ -20,15 +20,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(EvictionPolicyTest, LruIsTheDefault) {
-  EXPECT_THAT(EvictionPolicyNames(), ElementsAre("lru", "mq", "lfuda", "learned"));
+TEST(EvictionPolicyTest, LearnedIsTheDefault) {
+  EXPECT_THAT(EvictionPolicyNames(), ElementsAre("learned", "lru", "mq", "lfuda"));
 }
 
 TEST(EvictionPolicyTest, AnUnknownPolicyIsRefusedWithTheNamesThereAre) {
   const auto policies = MakeEvictionPolicies("belady", {PolicyTier{10}}, 1);
   EXPECT_EQ(ReasonOf(policies.status()), Reason::kInvalidArgument);
   EXPECT_THAT(std::string(policies.status().message()), HasSubstr("\"belady\""));
-  EXPECT_THAT(std::string(policies.status().message()), HasSubstr("lru mq lfuda learned"));
+  EXPECT_THAT(std::string(policies.status().message()), HasSubstr("learned lru mq lfuda"));
   EXPECT_FALSE(MakeEvictionPolicies("", {PolicyTier{10}}, 1).ok());
 }
 

@@ -36,7 +36,11 @@ class Scenario {
       : random_(seed),
         tokens_per_block_(1u << Pick(4)),
         capacity_(2 + Pick(38)),
-        core_(MakeCore(capacity_, tokens_per_block_)),
+        // The model evicts by lru.
+        core_(*BlockManager::Create({.layout = TinyLayout(tokens_per_block_),
+                                     .tiers = HostTiers({capacity_}),
+                                     .eviction_policy = "lru",
+                                     .epoch = Epoch{1}})),
         model_(capacity_, tokens_per_block_) {
     for (int i = 0; i < kSessions; ++i) {
       sessions_.push_back(core_->OpenSession("random", absl::InfiniteDuration(), now_)->ref);
