@@ -36,7 +36,7 @@ class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
 
-  // Whether the next four calls do anything; constant. If no policy of a tier wants them, the
+  // Whether the next five calls do anything; constant. If no policy of a tier wants them, the
   // manager skips them.
   virtual bool follows_contents() const { return true; }
   // The block entered the tier's cache: new content, or a block from another tier. It is no
@@ -48,6 +48,13 @@ class EvictionPolicy {
   virtual void Touched(const BlockFacts&) {}
   // The block left the tier's cache, with the same hash and slot. It is no candidate at that time.
   virtual void Removed(const BlockFacts&) {}
+  // What is known of the block's copy in `other`, in another tier of the window, holds for the copy
+  // here. Only copies on disk have others that policies know. The call comes
+  // * to the disk's policy: after Inserted, and before Released, while the block is in memory; and
+  //   when it leaves memory for its copy on disk, after Removed there;
+  // * to a memory tier's policy: before Inserted, if the block comes from the disk, which keeps its
+  //   copy.
+  virtual void Inherited(const BlockFacts& /*block*/, SlotRef /*other*/) {}
 
   // The block became a candidate: its last holder released it, or its priority changed. In the
   // second case Withdrawn came just before, with the old priority.
@@ -58,9 +65,9 @@ class EvictionPolicy {
   virtual void Withdrawn(const BlockFacts&) = 0;
   // The slot of the candidate to evict first, which stays a candidate; kNoSlot if there is none.
   virtual SlotIndex Victim() const = 0;
-  // Whether the candidate is worth more than `comes`, a candidate of the tier `from` above, which
-  // would take its place. Then `comes` leaves the cache instead. Their priorities were compared
-  // before.
+  // Whether the candidate is worth more than `comes`, a cached block of the tier `from` above that
+  // would take its place. Then `comes` leaves the cache instead, or is not written to the disk.
+  // Their priorities were compared before.
   virtual bool Keeps(const BlockFacts& /*candidate*/, const BlockFacts& /*comes*/,
                      Tier /*from*/) const {
     return false;

@@ -48,6 +48,7 @@ void TierResidency::ListOnDisk(OperationScope& op, BlockId id) {
   if (slot == kNoSlot || disk_.listed[slot.value()]) return;
   if (!IsDiskCandidate(id, slot)) return UnlistOnDisk(op, id);
   disk_.listed[slot.value()] = true;
+  if (!IsOnDisk(store_[id].tier())) TellInheritedOnDisk(op, id, slot, store_.slot(id));
   policy(static_cast<Tier>(disk_.tier), id).Released(FactsIn(op, id, slot));
 }
 
@@ -181,12 +182,23 @@ bool TierResidency::OrderBackup(OperationScope& op, BlockId id) {
   return true;
 }
 
-// Frees a slot of the file if none is free. A copy there is given up only for a block whose
-// priority is not lower.
+// Whether the candidate's copy on disk stays, rather than that of a block in memory: it has a
+// higher priority, or its policy says that it is worth more. A block with children below memory is
+// worth all of them.
+bool TierResidency::StaysOnDisk(const OperationScope& op, BlockId id, BlockId comes) const {
+  const Priority own = store_[id].priority(), other = store_[comes].priority();
+  if (own != other) return own > other;
+  const bool has_children = disk_.entries[comes.value()].children != 0;
+  return OnDisk().follows_contents && !has_children && !tree_.IsCutOff(id) &&
+         policy(static_cast<Tier>(disk_.tier), id)
+             .Keeps(FactsIn(op, id, CopyOnDisk(id)), Facts(op, comes), store_[comes].tier());
+}
+
+// Frees a slot of the file if none is free and a copy there does not stay.
 bool TierResidency::FreeSlotOnDisk(OperationScope& op, BlockId comes) {
   if (OnDisk().slots.free() > 0) return true;
   const BlockId victim = Victim(static_cast<Tier>(disk_.tier), kDefaultTenant);
-  if (victim == kNoBlock || store_[victim].priority() > store_[comes].priority()) return false;
+  if (victim == kNoBlock || StaysOnDisk(op, victim, comes)) return false;
   GiveUpOnDisk(op, victim);
   return OnDisk().slots.free() > 0;
 }
@@ -200,7 +212,7 @@ bool TierResidency::MakeQuotaOnDisk(OperationScope& op, BlockId comes) {
   for (int i = 0; accounts_.AtQuota(disk, owner); ++i) {
     UnlistOnDisk(op, comes);  // It is a candidate again when its last child on disk has gone.
     const BlockId victim = i < kMaxGivenUp ? Victim(disk, owner) : kNoBlock;
-    if (victim == kNoBlock || store_[victim].priority() > store_[comes].priority()) return false;
+    if (victim == kNoBlock || StaysOnDisk(op, victim, comes)) return false;
     GiveUpOnDisk(op, victim);
     const Block& block = store_[comes];
     if (block.generation != life || block.state() != BlockState::kCached) return false;
@@ -325,6 +337,7 @@ void TierResidency::AttachOnDisk(OperationScope& op, BlockId id, SlotIndex slot)
   if (OnDisk().follows_contents) {
     policy(static_cast<Tier>(disk_.tier), id).Inserted(FactsIn(op, id, slot));
   }
+  TellInheritedOnDisk(op, id, slot, store_.slot(id));
   ListOnDisk(op, id);
   const Tier tier = store_[id].tier();
   recorder().CopiesChanged(options_.window, tree_.Named(id), {tier, tier}, {before, LowerTiers(id)},

@@ -229,8 +229,16 @@ void TierResidency::ChangeTier(OperationScope& op, BlockId id, SlotRef slot, Old
   if (!is_cut_off) NoteContent(id);
   tree_.MoveChild(id, old.tier, slot.tier);
   // The disk's policies know a copy on disk as long as it exists.
-  if (!IsOnDisk(old.tier)) TellRemoved(op, id, old);
-  if (!IsOnDisk(slot.tier)) TellInserted(op, id);
+  if (IsOnDisk(old.tier)) {
+    TellInheritedFromDisk(op, id, old);
+  } else {
+    TellRemoved(op, id, old);
+  }
+  if (IsOnDisk(slot.tier)) {
+    TellInheritedOnDisk(op, id, slot.slot, old);
+  } else {
+    TellInserted(op, id);
+  }
   if (has_disk()) ListOnDisk(op, id);
   if (is_cut_off) return;
   recorder().CopiesChanged(options_.window, tree_.Named(id), {old.tier, slot.tier},

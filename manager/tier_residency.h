@@ -450,6 +450,16 @@ class TierResidency {
     const Tier tier = store_[id].tier();
     if (At(tier).follows_contents) policy(tier, id).Recovered(Facts(op, id));
   }
+  // The block's copy on disk is one of a block that lies, or lay until now, in `memory` too.
+  void TellInheritedOnDisk(OperationScope& op, BlockId id, SlotIndex slot, SlotRef memory) {
+    if (!OnDisk().follows_contents) return;
+    policy(static_cast<Tier>(disk_.tier), id).Inherited(FactsIn(op, id, slot), memory);
+  }
+  // The block has left the disk for memory, and its copy in `file` stays there.
+  void TellInheritedFromDisk(OperationScope& op, BlockId id, SlotRef file) {
+    const Tier tier = store_[id].tier();
+    if (At(tier).follows_contents) policy(tier, id).Inherited(Facts(op, id), file);
+  }
   // The block left `slot`.
   void TellRemoved(OperationScope& op, BlockId id, SlotRef slot) {
     if (!At(slot.tier).follows_contents) return;
@@ -509,6 +519,7 @@ class TierResidency {
   // recent.
   void ReleasedAboveDisk(OperationScope& op, BlockId id);
   bool OrderBackup(OperationScope& op, BlockId id);
+  bool StaysOnDisk(const OperationScope& op, BlockId id, BlockId comes) const;
   bool FreeSlotOnDisk(OperationScope& op, BlockId comes);
   bool MakeQuotaOnDisk(OperationScope& op, BlockId comes);
   void GiveUpOnDisk(OperationScope& op, BlockId victim);

@@ -18,6 +18,9 @@ class Witness::Wrapper final : public EvictionPolicy {
   void Recovered(const pagoda::BlockFacts& block) override { policy_->Recovered(block); }
   void Touched(const pagoda::BlockFacts& block) override { policy_->Touched(block); }
   void Removed(const pagoda::BlockFacts& block) override { policy_->Removed(block); }
+  void Inherited(const pagoda::BlockFacts& block, SlotRef other) override {
+    policy_->Inherited(block, other);
+  }
   void Released(const pagoda::BlockFacts& block) override { policy_->Released(block); }
   void Unparked(const pagoda::BlockFacts& block) override { policy_->Unparked(block); }
   void Withdrawn(const pagoda::BlockFacts& block) override { policy_->Withdrawn(block); }
