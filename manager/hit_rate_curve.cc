@@ -96,13 +96,23 @@ HitRateCurve::Guess HitRateCurve::GuessFrom(const Part& part, double factor) con
 
 HitRateCurve::Guess HitRateCurve::GuessBySimulation(const Part& part, double factor) const {
   constexpr const auto& kFactors = ReuseCounts::kSimulatedFactors;
-  const auto simulated = [&](size_t i) {
-    const double gain = part.simulated_hits[i] - part.simulated_hits[ReuseCounts::kToday];
-    return std::clamp(hit_rate() + gain / part.expected, 0.0, 1.0);
-  };
+  constexpr size_t kToday = ReuseCounts::kToday;
+  // How much more the small cache of today's size hits than the cache.
+  const double excess = (part.simulated_hits[kToday] - part.hits) / part.expected;
+  std::array<double, ReuseCounts::kSimulated> simulated;
+  for (size_t i = 0; i < simulated.size(); ++i) {
+    const double gain = part.simulated_hits[i] - part.simulated_hits[kToday];
+    const double stays = hit_rate() + gain / part.expected, goes = stays + excess;
+    simulated[i] = i == kToday ? hit_rate() : std::clamp((stays + goes) / 2, 0.0, 1.0);
+  }
+  for (size_t i = kToday; i-- > 0;) simulated[i] = std::min(simulated[i], simulated[i + 1]);
+  for (size_t i = kToday + 1; i < simulated.size(); ++i) {
+    simulated[i] = std::max(simulated[i], simulated[i - 1]);
+  }
   const auto doubtful = [&](double rate) {
+    const double change = kDoubtOfChange * (rate - hit_rate());
     return Guess{.hit_rate = std::clamp(rate, 0.0, 1.0),
-                 .doubt = std::hypot(kSimulationDoubt, kDoubtOfChange * (rate - hit_rate()))};
+                 .doubt = std::hypot(kSimulationDoubt, change, excess / 2)};
   };
   const auto lru = [&](double at) { return Below(part.by_distance, Blocks(at)) / part.expected; };
   const size_t next = static_cast<size_t>(
@@ -112,9 +122,9 @@ HitRateCurve::Guess HitRateCurve::GuessBySimulation(const Part& part, double fac
     const double left = part.all / part.expected - lru_last;
     const double simulated_lru = part.simulated_hits.back() / part.expected;
     const double closed = left > 0 ? std::min(1.0, (simulated_lru - lru_last) / left) : 0;
-    return doubtful(simulated(next - 1) + (lru(factor) - lru_last) * (1 - closed));
+    return doubtful(simulated.back() + (lru(factor) - lru_last) * (1 - closed));
   }
-  const double end = simulated(next), begin = next == 0 ? 0 : simulated(next - 1);
+  const double end = simulated[next], begin = next == 0 ? 0 : simulated[next - 1];
   const double begin_factor = next == 0 ? 0 : kFactors[next - 1];
   // Where the curve of LRU is flat, a straight line takes its place.
   const auto shape = [&](double at) { return lru(at) + kStraight * at; };

@@ -78,8 +78,10 @@ struct ReuseCounts {
 // capacities. So it is exact at factor 1.
 //
 // With another policy the difference is that of the simulated caches, at their factors (see
-// PolicySimulation). Between two of them the estimate rises as the curve of LRU does there. Beyond
-// the largest one, rule 1 below applies to that one.
+// PolicySimulation). If today's one hits more than the cache did, or less, that can be so at other
+// capacities too, or not. The estimate is the mean of both, and half the excess is part of the
+// error. Between two factors the estimate rises as the curve of LRU does there. Beyond the largest
+// one, rule 1 below applies to that one.
 //
 // Without simulated caches the difference is that of the curve of LRU. The cache is not an LRU
 // cache of its nominal size: blocks that are not published yet take memory too. The sample tells

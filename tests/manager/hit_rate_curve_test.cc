@@ -185,14 +185,16 @@ TEST(HitRateCurveTest, CarriesADifferenceFromLruToOtherCapacities) {
   EXPECT_DOUBLE_EQ(EstimateWith(50, 2).error, std::hypot(3, 12.5 / 2) / 400);
 }
 
-// As above, with 120 hits, and small caches of the policy that had 60, 130, 220 and 300.
-HitRateCurve::Estimate SimulatedEstimate(double factor) {
+// As above, with 120 hits, and small caches of the policy that had 60, 130, 220 and 300. The sample
+// had `sampled_hits` of 400.
+HitRateCurve::Estimate SimulatedEstimate(double factor, double sampled_hits = 130) {
   ReuseCounts counts{
       .lookups = 400, .hits = 120, .is_simulated = true, .rate = 1, .capacity_blocks = 100};
   for (ReuseCounts::Group& group : counts.groups) {
     for (const uint32_t distance : {50, 150, 250, 450}) {
       group.by_distance[ReuseCounts::BucketOf(distance)] = 80.0 / ReuseCounts::kGroups;
     }
+    group.hits = sampled_hits / ReuseCounts::kGroups;
     for (size_t i = 0; i < ReuseCounts::kSimulated; ++i) {
       group.simulated_hits[i] = std::array{60.0, 130.0, 220.0, 300.0}[i] / ReuseCounts::kGroups;
     }
@@ -224,6 +226,20 @@ TEST(HitRateCurveTest, SimulatedCachesTellTheDifferences) {
   // point, and a twentieth of the change.
   EXPECT_DOUBLE_EQ(SimulatedEstimate(2).error, std::hypot(3.0 / 400, 0.0035, 0.05 * 90 / 400));
   EXPECT_EQ(SimulatedEstimate(1).error, 0);
+}
+
+// The small cache of today's size had 130 hits, the cache 120 of the same lookups. Half of that is
+// expected at other capacities.
+TEST(HitRateCurveTest, ACacheWithFewerHitsThanSimulatedKeepsHalfOfTheDifference) {
+  EXPECT_DOUBLE_EQ(SimulatedEstimate(0.5, 120).hit_rate, (120 - 70 + 5) / 400.0);
+  EXPECT_DOUBLE_EQ(SimulatedEstimate(1, 120).hit_rate, 120 / 400.0);
+  EXPECT_DOUBLE_EQ(SimulatedEstimate(2, 120).hit_rate, (120 + 90 + 5) / 400.0);
+  EXPECT_NEAR(SimulatedEstimate(5, 120).hit_rate, (120 + 170 + 5 + 80 / 4.0) / 400, 1e-9);
+  EXPECT_DOUBLE_EQ(SimulatedEstimate(4, 120).error,
+                   std::hypot(std::hypot(0.0035, 0.05 * 175 / 400, 5 / 400.0), 3.0 / 400));
+  // More memory never costs hits, however far the small cache is off.
+  EXPECT_EQ(SimulatedEstimate(2, 330).hit_rate, SimulatedEstimate(1, 330).hit_rate);
+  EXPECT_EQ(SimulatedEstimate(0.5, 0).hit_rate, 115 / 400.0);
 }
 
 class LiveCoreTest : public ::testing::Test {
