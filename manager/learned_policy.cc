@@ -23,22 +23,22 @@ void LearnedPolicy::Recovered(const BlockFacts& block) {
   }
 }
 
-// A match of a copy on disk is counted in memory, where the block is brought to.
+// Requests match blocks in memory only.
 void LearnedPolicy::Touched(const BlockFacts& block) {
+  if (!on_disk_) window_->Matched(tier_, block);
+}
+
+void LearnedPolicy::Removed(const BlockFacts& block) {
   if (on_disk_) {
-    window_->CameToDisk(tier_, block);
+    window_->LeftDisk(tier_, block);
   } else {
-    window_->Matched(tier_, block);
+    window_->Left(tier_, block);
   }
 }
 
-// The disk's copies are no part of the cache of which the window counts the hits.
-void LearnedPolicy::Removed(const BlockFacts& block) {
-  if (!on_disk_) window_->Left(tier_, block);
-}
-
+// A copy on disk is listed again when its last child leaves the disk, which is no use of it.
 void LearnedPolicy::Released(const BlockFacts& block) {
-  window_->Released(tier_, block);
+  if (!on_disk_) window_->Released(tier_, block);
   candidates_.PushBack(block.slot, block.priority, window_->ClassOf(tier_, block.slot),
                        KeyOf(block.slot), present());
 }
@@ -73,6 +73,7 @@ SlotIndex LearnedPolicy::Victim() const {
 
 bool LearnedPolicy::Keeps(const BlockFacts& candidate, const BlockFacts& comes, Tier from) const {
   if (!window_->trusts_index()) return false;
+  window_->Settle();  // A block that comes to the disk need not have been a candidate.
   const auto index = [this](size_t tier, SlotIndex slot) {
     return window_->IndexOf(window_->ClassOf(tier, slot), window_->AgeOf(tier, slot));
   };

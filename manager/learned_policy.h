@@ -26,8 +26,9 @@ namespace pagoda {
 // a sample of the contents says that LRU has more hits (see ReuseSample).
 //
 // All tiers of a window learn together, because a block's worth does not depend on where it lies. A
-// block that is worth less than all of the next tier leaves the cache instead of displacing one.
-// All tenants of a window learn together too; each gives up blocks of its own.
+// block that is worth less than all of the next tier leaves the cache instead of displacing one,
+// and is not written to a full disk. A copy on disk has the class and the age of the block. All
+// tenants of a window learn together too; each gives up blocks of its own.
 //
 // Memory beyond "lru": see LearnedWindow. A tenant takes 0.2 KiB in each tier, and 3.2 KiB for each
 // priority that its blocks have.
@@ -44,6 +45,9 @@ class LearnedPolicy final : public EvictionPolicy {
   void Recovered(const BlockFacts& block) override;
   void Touched(const BlockFacts& block) override;
   void Removed(const BlockFacts& block) override;
+  void Inherited(const BlockFacts& block, SlotRef other) override {
+    window_->Inherit(tier_, block, other);
+  }
   void Released(const BlockFacts& block) override;
   void Unparked(const BlockFacts& block) override;
   void Withdrawn(const BlockFacts& block) override;

@@ -27,6 +27,15 @@ uint32_t MemorySlots(const PolicyTiers& tiers) {
   return slots;
 }
 
+// The blocks that all tiers hold together: most blocks in memory have a copy on disk too.
+uint32_t CachedBlocks(const PolicyTiers& tiers) {
+  uint32_t blocks = MemorySlots(tiers);
+  for (const PolicyTier& tier : tiers) {
+    if (tier.on_disk) blocks = std::max(blocks, tier.num_slots);
+  }
+  return blocks;
+}
+
 // The slots for which EvictedContent remembers as much as wanted.
 uint32_t RememberedFor(uint32_t slots) {
   return std::max(slots, std::min(4 * slots, kLeastRemembered / kRememberedASlot));
@@ -48,11 +57,12 @@ LearnedWindow::LearnedWindow(const PolicyTiers& tiers)
                                        [](const PolicyTier& tier) { return tier.num_slots != 0; }) >
                          1),
       evicted_(RememberedFor(MemorySlots(tiers))),
-      sample_(MemorySlots(tiers)) {
+      sample_(CachedBlocks(tiers)) {
   for (size_t t = 0; t < kMaxTiers; ++t) {
     const uint32_t slots = tiers[t].num_slots;
     if (slots == 0) continue;
-    tiers_[t] = {.arena = std::make_unique<CandidateArena>(slots, 0),
+    tiers_[t] = {.on_disk = tiers[t].on_disk,
+                 .arena = std::make_unique<CandidateArena>(slots, 0),
                  .last_uses = BigArray<uint16_t>(slots),
                  .states = BigArray<State>(slots),
                  .key_shift = static_cast<uint32_t>(
@@ -116,8 +126,35 @@ void LearnedWindow::Recovered(size_t tier, const BlockFacts& block) {
 void LearnedWindow::CameToDisk(size_t tier, const BlockFacts& block) {
   const uint32_t uses = std::min<uint32_t>(block.uses, ReuseClass::kUses - 1);
   tiers_[tier].states[block.slot.value()] = {
-      .reuse_class = static_cast<uint8_t>(ReuseClass::Of(uses, KindOf(block)))};
+      .reuse_class = static_cast<uint8_t>(ReuseClass::Of(uses, KindOf(block))),
+      .moved = tiers_[tier].on_disk};
   tiers_[tier].last_uses[block.slot.value()] = static_cast<uint16_t>(step_);
+}
+
+void LearnedWindow::Inherit(size_t tier, const BlockFacts& block, SlotRef other) {
+  Settle();
+  TierTables& from = tiers_[static_cast<size_t>(other.tier)];
+  State& state = from.states[other.slot.value()];
+  const uint16_t last_use = from.last_uses[other.slot.value()];
+  if (from.on_disk) {
+    EndMove();
+    moving_ = {.tier = static_cast<size_t>(other.tier),
+               .block = block.block,
+               .content = block.hash,
+               .last_use = last_use,
+               .state = state};
+    state.moved = 0;
+    return;
+  }
+  const bool fell = moving_.block == block.block && moving_.content == block.hash;
+  if (fell) moving_.block = kNoBlock;
+  tiers_[tier].states[block.slot.value()] = {.reuse_class = state.reuse_class, .moved = fell};
+  tiers_[tier].last_uses[block.slot.value()] = last_use;
+}
+
+void LearnedWindow::LeftDisk(size_t tier, const BlockFacts& block) {
+  const State state = tiers_[tier].states[block.slot.value()];
+  if (state.moved) Remember(block.hash, ReuseClass::UsesOf(state.reuse_class));
 }
 
 void LearnedWindow::Matched(size_t tier, const BlockFacts& block) {

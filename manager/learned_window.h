@@ -39,8 +39,14 @@ class LearnedWindow {
   // A block of an earlier run lies in the memory tier. That is no access: its uses and its age are
   // not known, so nothing can be learned from it.
   void Recovered(size_t tier, const BlockFacts& block);
-  // The disk got a copy, or a request matched the copy there.
+  // The block lies on disk, and no more is known of it than these facts. Its last use is now.
   void CameToDisk(size_t tier, const BlockFacts& block);
+  // The block's copy in the tier has the class and the age of its copy in `other`. One of the two
+  // tiers is on disk. If the block leaves memory for its copy on disk, Left came just before. If it
+  // comes to memory, Came is next, and is no access.
+  void Inherit(size_t tier, const BlockFacts& block, SlotRef other);
+  // The copy on disk is gone.
+  void LeftDisk(size_t tier, const BlockFacts& block);
   // A request matched the block.
   void Matched(size_t tier, const BlockFacts& block);
   // The block left the memory tier.
@@ -53,6 +59,10 @@ class LearnedWindow {
   // Of a block that was a candidate before, or is one.
   uint32_t ClassOf(size_t tier, SlotIndex slot) const {
     return tiers_[tier].states[slot.value()].reuse_class;
+  }
+  // Ends the waiting arrivals: their classes are known then.
+  void Settle() {
+    if (arrivals_.size != 0) SettleAll();
   }
   uint64_t step() const { return step_; }
   // The block became a candidate because its last child left: it is not the end of a request.
@@ -80,16 +90,20 @@ class LearnedWindow {
   struct State {
     uint8_t reuse_class : 6 = 0;
     uint8_t is_new : 1 = 0;  // No request has matched or released it since it came.
-    uint8_t moved : 1 = 0;   // It came from another tier. It is about to be a candidate there.
+    // In memory: it came from another tier, and is about to be a candidate. On disk: it is not in
+    // memory.
+    uint8_t moved : 1 = 0;
   };
   struct TierTables {
+    bool on_disk = false;
     std::unique_ptr<CandidateArena> arena;
     BigArray<uint16_t> last_uses;  // By slot: the step's low bits.
     BigArray<State> states;
     uint32_t key_shift = 0;
     uint32_t next_swept = 0;
   };
-  // A block that left a memory tier in the last call. It may come to another one in the next.
+  // A block that left a memory tier in the last call, or is about to leave the disk for memory. It
+  // may come to another tier in the next call.
   struct Moving {
     size_t tier = 0;
     BlockId block = kNoBlock;
@@ -126,10 +140,6 @@ class LearnedWindow {
     bool full() const { return size == kMost; }
   };
 
-  // Ends the waiting arrivals: their classes are known then.
-  void Settle() {
-    if (arrivals_.size != 0) SettleAll();
-  }
   void SettleAll();
   void SettleOne();
   void RememberAll();

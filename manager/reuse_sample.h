@@ -35,7 +35,7 @@ class ReuseSample {
  public:
   static constexpr uint32_t kMostShare = 2048;
 
-  // `capacity`: blocks of the cache, over all its memory.
+  // `capacity`: blocks of the cache, over all its tiers.
   explicit ReuseSample(uint32_t capacity);
   ReuseSample(const ReuseSample&) = delete;
   ReuseSample& operator=(const ReuseSample&) = delete;
