@@ -113,7 +113,7 @@ absl::StatusOr<ReplayReport> ReplayTrace(absl::Span<const TraceRequest> requests
   }
   ReplayReport report;
   const absl::StatusOr<std::unique_ptr<ReplayCore>> core =
-      ReplayCore::Create(tier_blocks, options.policy, options.tokens_per_block, report);
+      ReplayCore::Create(tier_blocks, options, report);
   if (!core.ok()) return core.status();
 
   const absl::Time start = absl::Now();

@@ -22,6 +22,14 @@ struct ServiceModel {
   double decode_tokens_per_second = 40;
 };
 
+// Where the last of several tiers lies.
+enum class LastTier : uint8_t {
+  kMemory,
+  // A request's prompt is fetched before it starts. What it leaves is written when it ends, as far
+  // as the disk takes it. Reads and writes take no time.
+  kDisk,
+};
+
 struct ReplayOptions {
   // Blocks by tier, nearest first. Empty: one tier that is large enough to evict nothing.
   std::vector<uint32_t> tier_blocks;
@@ -30,6 +38,7 @@ struct ReplayOptions {
   std::function<void(const struct ReplayReport&)> on_request;
   uint32_t tokens_per_block = kMooncakeBlockTokens;    // The trace's.
   std::optional<ServiceModel> service = std::nullopt;  // nullopt: requests run one by one.
+  LastTier last_tier = LastTier::kMemory;
 };
 
 // The figures of one tier. They do not include the blocks that requests compute in the first tier.
@@ -116,11 +125,12 @@ struct ReplayReport {
 //   blocks count as requested and missed.
 // * Arrivals do not move: a turn comes at its timestamp even if the turn before it still runs.
 //
-// Every tier runs as a memory tier, even a disk: blocks move and are evicted by the same rules. The
-// figures do not include a disk's latency, late prefetches, or a write budget.
+// Unless `last_tier` says otherwise, every tier runs as a memory tier, even a disk: blocks move and
+// are evicted by the same rules. The figures do not include a disk's latency, late prefetches, or a
+// write budget. With LastTier::kDisk a block that was fetched counts as a hit of the tier above.
 //
 // Errors: INVALID_ARGUMENT for an unknown policy, a first tier without blocks, unsupported sizes or
-// numbers of tiers or tokens per block, and rates that are not above 0.
+// numbers of tiers or tokens per block, a disk as the only tier, and rates that are not above 0.
 absl::StatusOr<ReplayReport> ReplayTrace(absl::Span<const TraceRequest> requests,
                                          const ReplayOptions& options);
 

@@ -1,32 +1,41 @@
 #include "clients/pagodactl/replay_core.h"
 
+#include <variant>
+
 #include "absl/memory/memory.h"
 #include "base/check.h"
 
 namespace pagoda {
 namespace {
 
-std::vector<TierSpec> TierSpecs(const std::vector<uint32_t>& tier_blocks) {
+// A fetch takes at most a part of the memory, so a long prompt needs several. What they bring can
+// displace other blocks of the prompt, so they need not come to an end.
+constexpr int kMaxFetches = 8;
+
+std::vector<TierSpec> TierSpecs(const std::vector<uint32_t>& tier_blocks, LastTier last) {
   std::vector<TierSpec> tiers;
   for (const uint32_t blocks : tier_blocks) {
     tiers.push_back({.name = DefaultTierName(static_cast<Tier>(tiers.size())), .blocks = {blocks}});
+  }
+  if (last == LastTier::kDisk) {
+    tiers.back().medium = Medium::kDisk;
+    tiers.back().min_priority = Priority{0};
   }
   return tiers;
 }
 
 // One tiny layer is enough: the core uses only tokens_per_block.
 absl::StatusOr<std::unique_ptr<BlockManager>> MakeManager(const std::vector<uint32_t>& tier_blocks,
-                                                          const std::string& policy,
-                                                          uint32_t tokens_per_block) {
+                                                          const ReplayOptions& options) {
   absl::StatusOr<CacheLayout> layout =
       CacheLayout::Create({.name = "replay",
                            .model_fingerprint = "trace",
-                           .tokens_per_block = tokens_per_block,
+                           .tokens_per_block = options.tokens_per_block,
                            .layers = {{.num_kv_heads = 1, .head_dim = 1}}});
   if (!layout.ok()) return layout.status();
   return BlockManager::Create({.layout = *std::move(layout),
-                               .tiers = TierSpecs(tier_blocks),
-                               .eviction_policy = policy,
+                               .tiers = TierSpecs(tier_blocks, options.last_tier),
+                               .eviction_policy = options.policy,
                                .pool_mappings = {},
                                // There are no subscribers.
                                .record_events = RecordEvents::kNo,
@@ -42,22 +51,20 @@ void AppendBlockTokens(uint64_t hash_id, uint32_t tokens_per_block, std::vector<
 }
 
 absl::StatusOr<std::unique_ptr<ReplayCore>> ReplayCore::Create(
-    const std::vector<uint32_t>& tier_blocks, const std::string& policy, uint32_t tokens_per_block,
-    ReplayReport& report) {
-  absl::StatusOr<std::unique_ptr<BlockManager>> manager =
-      MakeManager(tier_blocks, policy, tokens_per_block);
+    const std::vector<uint32_t>& tier_blocks, const ReplayOptions& options, ReplayReport& report) {
+  absl::StatusOr<std::unique_ptr<BlockManager>> manager = MakeManager(tier_blocks, options);
   if (!manager.ok()) return manager.status();
   const absl::StatusOr<BlockManager::OpenedSession> session =
       (*manager)->OpenSession("replay", absl::InfiniteDuration(), absl::UnixEpoch());
   if (!session.ok()) return session.status();
-  report.tokens_per_block = tokens_per_block;
+  report.tokens_per_block = options.tokens_per_block;
   for (const uint32_t blocks : tier_blocks) report.tiers.push_back({.capacity_blocks = blocks});
-  return absl::WrapUnique(
-      new ReplayCore(*std::move(manager), session->ref.id, tokens_per_block, report));
+  return absl::WrapUnique(new ReplayCore(*std::move(manager), session->ref.id, options, report));
 }
 
 absl::StatusOr<uint32_t> ReplayCore::Add(SequenceId sequence, absl::Span<const TokenId> tokens,
                                          uint32_t reserved_tokens, absl::Time now) {
+  if (has_disk_) FetchFromDisk(tokens, now);
   ++report_.operations;
   const absl::StatusOr<SequenceAdded> added =
       manager_->AddSequence(session_, sequence, {}, tokens, reserved_tokens, now);
@@ -87,16 +94,49 @@ void ReplayCore::Free(SequenceId sequence, absl::Time now) {
   PAGODA_CHECK(manager_->FreeSequence(session_, sequence, now).ok(),
                "a request's sequence could not be freed");
   FinishCopies(now);
+  if (has_disk_) WriteToDisk(now);
 }
 
-void ReplayCore::FinishCopies(absl::Time now) {
+void ReplayCore::FetchFromDisk(absl::Span<const TokenId> tokens, absl::Time now) {
+  const NamespaceKey name_space;
+  for (int i = 0; i < kMaxFetches; ++i) {
+    ++report_.operations;
+    const absl::StatusOr<PrefetchedPrefix> prefetched = manager_->PrefetchPrefix(
+        {.name_space = name_space, .tokens = tokens}, now,
+        {.target = PrefetchTarget::kMemory, .deadline = absl::InfiniteFuture()});
+    if (!prefetched.ok() || prefetched->fetched_blocks == 0) return;
+    FinishCopies(now);
+  }
+}
+
+void ReplayCore::WriteToDisk(absl::Time now) {
+  do {
+    ++report_.operations;
+    manager_->Maintain(now, 0);
+  } while (FinishCopies(now));
+}
+
+bool ReplayCore::FinishCopies(absl::Time now) {
+  bool any = false;
   for (const CopyOrder& copy : manager_->TakeCopies()) {
+    any = true;
     if (copy.source.tier != copy.target.tier) {
       ++TierOf(copy.source).blocks_read;
       ++TierOf(copy.target).blocks_written;
     }
     manager_->CompleteCopy(copy.ticket, absl::OkStatus(), now);
   }
+  if (!has_disk_) return any;
+  for (const FileCommand& command : manager_->TakeFileCommands()) {
+    const auto* order = std::get_if<FileOrder>(&command);
+    if (order == nullptr) continue;
+    any = true;
+    const bool is_read = order->lane == Lane::kFetch;
+    ++TierOf(is_read ? order->file : order->memory).blocks_read;
+    ++TierOf(is_read ? order->memory : order->file).blocks_written;
+    manager_->CompleteFile(order->lane, order->ticket, absl::OkStatus(), now);
+  }
+  return any;
 }
 
 void ReplayCore::ReadCounters() {

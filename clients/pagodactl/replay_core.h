@@ -27,15 +27,15 @@ void AppendBlockTokens(uint64_t hash_id, uint32_t tokens_per_block, std::vector<
 absl::StatusOr<uint32_t> UnlimitedBlocks(absl::Span<const TraceRequest> requests,
                                          const ReplayOptions& options);
 
-// A BlockManager with one session. Its copies between tiers complete as soon as they are ordered.
+// A BlockManager with one session. Its copies between tiers, and its reads and writes of a disk,
+// complete as soon as they are ordered.
 // Thread-compatible. Each call brings the time, which never goes back. Counts into `report`, which
 // must outlive the core.
 class ReplayCore {
  public:
   // Errors: those of BlockManager::Create() and CacheLayout::Create().
   static absl::StatusOr<std::unique_ptr<ReplayCore>> Create(
-      const std::vector<uint32_t>& tier_blocks, const std::string& policy,
-      uint32_t tokens_per_block, ReplayReport& report);
+      const std::vector<uint32_t>& tier_blocks, const ReplayOptions& options, ReplayReport& report);
 
   // Opens a sequence with these tokens, and with blocks for `reserved_tokens`. Returns the matched
   // tokens. Errors: those of BlockManager::AddSequence().
@@ -54,19 +54,24 @@ class ReplayCore {
   void ReadCounters();
 
  private:
-  ReplayCore(std::unique_ptr<BlockManager> manager, SessionId session, uint32_t tokens_per_block,
+  ReplayCore(std::unique_ptr<BlockManager> manager, SessionId session, const ReplayOptions& options,
              ReplayReport& report)
       : manager_(std::move(manager)),
         session_(session),
-        tokens_per_block_(tokens_per_block),
+        tokens_per_block_(options.tokens_per_block),
+        has_disk_(options.last_tier == LastTier::kDisk),
         report_(report) {}
 
-  void FinishCopies(absl::Time now);
+  // Returns whether there were any, or orders for a disk.
+  bool FinishCopies(absl::Time now);
+  void FetchFromDisk(absl::Span<const TokenId> tokens, absl::Time now);
+  void WriteToDisk(absl::Time now);
   ReplayedTier& TierOf(SlotRef slot) { return report_.tiers[static_cast<size_t>(slot.tier)]; }
 
   const std::unique_ptr<BlockManager> manager_;
   const SessionId session_;
   const uint32_t tokens_per_block_;
+  const bool has_disk_;
   ReplayReport& report_;
 };
 

@@ -63,7 +63,7 @@ STORE = {f"redis_{what}_{size}" for what in ("get", "put", "get_cpu", "put_cpu")
 EVICTION = {f"eviction_{trace}{way}_400{host}"
             for trace in ("agents", "chat", "shift") for way in ("_mq", "_opt", "_overlap_mq", "_seed2_mq", "_seed2_overlap_mq")
             for host in ("", "_host")
-            } | {f"eviction_shift{way}_hour_mq_400{host}" for way in ("", "_overlap", "_seed2", "_seed2_overlap") for host in ("", "_host")
+            } | {f"eviction_{trace}_mq_400_disk" for trace in ("agents", "chat", "shift")} | {f"eviction_shift{way}_hour_mq_400{host}" for way in ("", "_overlap", "_seed2", "_seed2_overlap") for host in ("", "_host")
                  } - {"eviction_shift_overlap_hour_mq_400"} | {"eviction_worst_mq", "eviction_worst_hour_mq"}  # Requests waited.
 # By benchmark: its figures, and the arguments of its smallest run.
 BENCHMARKS = {

@@ -12,6 +12,9 @@
 // (clairvoyance). Elsewhere it is mq and learned. A row without evictions is left out.
 //   eviction_TRACE_POLICY_BLOCKS        the hit rate; beside lru's
 //   eviction_TRACE_POLICY_BLOCKS_host   with a host tier of three times as many blocks
+//   eviction_TRACE_POLICY_BLOCKS_disk   with a disk of three times as many instead; one by one,
+//   from
+//                                       seed 1, for 1,000 to 10,000 blocks
 //   eviction_TRACE_hour_POLICY_BLOCKS   TRACE is a `shift`: the hour in which the policy does worst
 //                                       against lru; beside lru's in this hour. With _host as
 //                                       above. Left out if requests waited for blocks
@@ -38,6 +41,8 @@
 
 namespace pagoda::bench {
 namespace {
+
+constexpr uint32_t kMostAboveDisk = 10'000;  // Blocks of memory.
 
 struct Options {
   bool smoke = false;
@@ -101,17 +106,25 @@ void Measure(const Options& options) {
                     .trace = &trace.trace,
                     .policies = trace.has_all_policies ? all_policies : few_policies,
                     .blocks = blocks,
-                    .host_blocks = host_blocks,
+                    .lower_blocks = host_blocks,
                     .service = std::nullopt,
                     .by_hour = by_hour});
         matrix.Add({.name = trace.name + "_overlap",
                     .trace = &trace.trace,
                     .policies = few_policies,
                     .blocks = blocks,
-                    .host_blocks = host_blocks,
+                    .lower_blocks = host_blocks,
                     .service = ServiceModel{},
                     .by_hour = by_hour});
       }
+      if (!trace.has_all_policies || blocks > kMostAboveDisk) continue;
+      matrix.Add({.name = trace.name,
+                  .trace = &trace.trace,
+                  .policies = few_policies,
+                  .blocks = blocks,
+                  .lower_blocks = 3 * blocks,
+                  .service = std::nullopt,
+                  .last_tier = LastTier::kDisk});
     }
   }
   matrix.Run();

@@ -32,6 +32,11 @@ std::string WorstHourId(const std::string& policy) {
   return absl::StrCat("eviction_worst_hour_", policy);
 }
 
+std::string SuffixOf(const EvictionMatrix::RowOptions& row) {
+  if (row.lower_blocks == 0) return "";
+  return row.last_tier == LastTier::kDisk ? "_disk" : "_host";
+}
+
 // Lets replays start while their caches fit together. Thread-safe.
 class MemoryBudget {
  public:
@@ -87,11 +92,11 @@ uint64_t EvictionMatrix::DistinctBlocks(const Trace& trace,
 
 void EvictionMatrix::Add(const RowOptions& options) {
   Row row{.name = options.name,
-          .suffix = absl::StrCat(options.blocks, options.host_blocks > 0 ? "_host" : ""),
+          .suffix = absl::StrCat(options.blocks, SuffixOf(options)),
           .by_hour = options.by_hour,
           .jobs = {}};
   std::vector<uint32_t> tiers = {options.blocks};
-  if (options.host_blocks > 0) tiers.push_back(options.host_blocks);
+  if (options.lower_blocks > 0) tiers.push_back(options.lower_blocks);
   const uint64_t blocks = std::accumulate(tiers.begin(), tiers.end(), uint64_t{0});
   const uint64_t distinct = DistinctBlocks(*options.trace, options.service);
   if (blocks >= distinct) return;
@@ -105,6 +110,7 @@ void EvictionMatrix::Add(const RowOptions& options) {
                        .policy = needed,
                        .tiers = tiers,
                        .service = options.service,
+                       .last_tier = options.last_tier,
                        .bytes = bytes,
                        .all = {},
                        .hours = {}});
@@ -130,7 +136,8 @@ void EvictionMatrix::Job::Run() {
                                        before = {so_far.blocks_requested, so_far.blocks_hit};
                                      },
                                  .tokens_per_block = trace->tokens_per_block,
-                                 .service = service};
+                                 .service = service,
+                                 .last_tier = last_tier};
   const auto report = policy == kOptPolicy ? ReplayOptimal(trace->requests, options)
                                            : ReplayTrace(trace->requests, options);
   PAGODA_CHECK(report.ok(), std::string(report.status().message()).c_str());

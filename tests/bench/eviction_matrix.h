@@ -38,9 +38,10 @@ class EvictionMatrix {
     const Trace* trace = nullptr;       // Outlives the matrix.
     std::vector<std::string> policies;  // Beside lru.
     uint32_t blocks = 0;
-    uint32_t host_blocks = 0;             // 0: no host tier.
-    std::optional<ServiceModel> service;  // nullopt: requests run one by one.
-    bool by_hour = false;                 // The row has the figures of its worst hour too.
+    uint32_t lower_blocks = 0;               // 0: one tier.
+    std::optional<ServiceModel> service;     // nullopt: requests run one by one.
+    bool by_hour = false;                    // The row has the figures of its worst hour too.
+    LastTier last_tier = LastTier::kMemory;  // The one with `lower_blocks`.
   };
   // Adds the replays that the wanted figures need. Leaves the row out if all blocks fit its tiers:
   // then no policy evicts anything.
@@ -62,6 +63,7 @@ class EvictionMatrix {
     std::string policy;
     std::vector<uint32_t> tiers;
     std::optional<ServiceModel> service;
+    LastTier last_tier = LastTier::kMemory;
     uint64_t bytes = 0;  // Of its cache.
 
     Tally all;

@@ -50,6 +50,26 @@ void ExpectTier(const ReplayedTier& tier, const Figures& expected) {
   EXPECT_EQ(tier.free_evictions, expected.free_evictions);
 }
 
+// Each block is written when its request ends. 1 falls to its copy when 3 comes, 2 when 1 is
+// fetched for the last request.
+TEST(ReplayLadderTest, ADiskIsWrittenWhenRequestsEndAndReadBeforeTheyStart) {
+  ReplayOptions options = {.tier_blocks = {2, 4}, .policy = "lru", .on_request = {}};
+  options.last_tier = LastTier::kDisk;
+  const auto report = ReplayTrace(OneBlockEach({1, 2, 3, 1}), options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  {
+    SCOPED_TRACE("memory");
+    ExpectTier(report->tiers[0], {.hit_blocks = 1, .written = 1, .read = 3, .free_evictions = 2});
+  }
+  {
+    SCOPED_TRACE("disk");
+    ExpectTier(report->tiers[1], {.written = 3, .read = 1});
+  }
+  EXPECT_EQ(report->blocks_hit, 1u);
+  options.tier_blocks = {4};
+  EXPECT_FALSE(ReplayTrace(OneBlockEach({1}), options).ok()) << "a disk needs memory above it";
+}
+
 // After 1 to 5 the tiers hold 5 4 | 3 | 2, and 1 has left the last one. The first tier offloaded
 // three blocks; two of them were offloaded further. Then 2 is onboarded from the full last tier.
 // The blocks offloaded for it fill its place: 4 goes to the second tier, 3 to the third.
