@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -148,6 +149,60 @@ TEST(LearnedDiskPolicyTest, AListedCopyKeepsItsAge) {
 
 // --- A core with a disk ---
 
+// Notes the calls about contents.
+class Listener final : public EvictionPolicy {
+ public:
+  Listener(std::unique_ptr<EvictionPolicy> policy, std::string tier,
+           std::vector<std::string>* calls)
+      : policy_(std::move(policy)), tier_(std::move(tier)), calls_(*calls) {}
+
+  void Inserted(const BlockFacts&) override { calls_.push_back(tier_ + " inserted"); }
+  void Removed(const BlockFacts&) override { calls_.push_back(tier_ + " removed"); }
+  void Inherited(const BlockFacts&, SlotRef other) override {
+    calls_.push_back(tier_ + " inherited from " + std::string(DefaultTierName(other.tier)));
+  }
+  void Released(const BlockFacts& block) override {
+    calls_.push_back(tier_ + " released");
+    policy_->Released(block);
+  }
+  void Unparked(const BlockFacts& block) override { policy_->Unparked(block); }
+  void Withdrawn(const BlockFacts& block) override { policy_->Withdrawn(block); }
+  SlotIndex Victim() const override { return policy_->Victim(); }
+
+ private:
+  const std::unique_ptr<EvictionPolicy> policy_;
+  const std::string tier_;
+  std::vector<std::string>& calls_;
+};
+
+TEST(DiskLadderTest, PoliciesHearWhatACopyInAnotherTierIsKnownFor) {
+  std::vector<std::string> calls;
+  const auto listeners = [&](const PolicyTiers& tiers, uint16_t num_tenants) {
+    TierPolicies policies = *MakeEvictionPolicies("lru", tiers, num_tenants);
+    policies[kMemory][0] =
+        std::make_unique<Listener>(std::move(policies[kMemory][0]), "memory", &calls);
+    policies[kDisk][0] = std::make_unique<Listener>(std::move(policies[kDisk][0]), "disk", &calls);
+    return policies;
+  };
+  DiskLadder ladder(
+      {.memory_blocks = 2, .disk_blocks = 4, .policy = "", .make_policies = listeners});
+  const std::string memory(DefaultTierName(Tier::kPrimary)),
+      disk(DefaultTierName(Tier::kSecondary));
+  const auto in_turn = [&](const std::vector<std::string>& names) {
+    return std::search(calls.begin(), calls.end(), names.begin(), names.end()) != calls.end();
+  };
+  ladder.Run({1});
+  const std::string inherited = "disk inherited from " + memory;
+  EXPECT_TRUE(in_turn({"disk inserted", inherited, inherited, "disk released"})) << "it is written";
+  ladder.Run({2});
+  calls.clear();
+  ladder.Run({3});
+  EXPECT_TRUE(in_turn({"memory removed", inherited})) << "1 falls";
+  calls.clear();
+  EXPECT_EQ(ladder.Run({1}), 1u);
+  EXPECT_TRUE(in_turn({"memory inherited from " + disk, "memory inserted"})) << "it is fetched";
+}
+
 TEST(LearnedDiskLadderTest, AMatchInMemoryMakesTheCopyOnDiskYoung) {
   DiskLadder ladder({.memory_blocks = 8, .disk_blocks = 3, .policy = "learned"});
   for (const uint64_t id : {1, 2, 3}) ladder.Run({id});
@@ -170,14 +225,14 @@ TEST(LearnedDiskLadderTest, ACopyWhoseLastChildLeavesTheDiskKeepsItsAge) {
   EXPECT_TRUE(ladder.HasOnDisk(3) && ladder.HasOnDisk(4) && ladder.HasOnDisk(5));
 }
 
-// Requests over 16 documents of 8 blocks, in turn. Between any two comes one of 12 blocks that is
-// never seen again. So 320 blocks lie between two uses of a document.
+// Requests over 40 documents of 8 blocks, in turn. Between any two comes one of 12 blocks that is
+// never seen again. So 800 blocks lie between two uses of a document, twelve times the memory.
 struct Figures {
   double hit_rate = 0;  // Of the documents, when the policy has had time to learn.
   uint64_t backups = 0;
 };
 Figures RunDocuments(DiskLadder::Options options) {
-  constexpr uint64_t kDocuments = 16, kRounds = 60, kWarm = 20;
+  constexpr uint64_t kDocuments = 40, kRounds = 40, kWarm = 16;
   DiskLadder ladder(options);
   uint64_t hits = 0, once = 1'000'000;
   const auto run = [&](uint64_t first, uint32_t blocks) {
@@ -205,11 +260,11 @@ TierPolicies LearnedAboveLru(const PolicyTiers& tiers, uint16_t num_tenants) {
 }
 
 TEST(LearnedDiskLadderTest, KeepsOnDiskWhatIsUsedAgain) {
-  const Figures lru = RunDocuments({.memory_blocks = 64, .disk_blocks = 256, .policy = "lru"});
+  const Figures lru = RunDocuments({.memory_blocks = 64, .disk_blocks = 640, .policy = "lru"});
   const Figures above_lru = RunDocuments(
-      {.memory_blocks = 64, .disk_blocks = 256, .policy = "", .make_policies = LearnedAboveLru});
+      {.memory_blocks = 64, .disk_blocks = 640, .policy = "", .make_policies = LearnedAboveLru});
   const Figures learned =
-      RunDocuments({.memory_blocks = 64, .disk_blocks = 256, .policy = "learned"});
+      RunDocuments({.memory_blocks = 64, .disk_blocks = 640, .policy = "learned"});
   EXPECT_LT(lru.hit_rate, 0.2);
   EXPECT_LT(above_lru.hit_rate, 0.4);
   EXPECT_GT(learned.hit_rate, 0.9);
