@@ -1,4 +1,6 @@
 // pagodactl advise: what more memory would bring.
+#include <unistd.h>
+
 #include <iostream>
 #include <memory>
 #include <string>
@@ -6,9 +8,15 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/advice_text.h"
 #include "clients/pagodactl/command.h"
+#include "clients/pagodactl/interrupt.h"
+#include "clients/pagodactl/terminal.h"
 #include "nlohmann/json.hpp"
 
 namespace pagoda {
@@ -21,10 +29,12 @@ using Stub = AdminClient::Stub;
 constexpr double kFactors[] = {0.5, 1, 1.5, 2, 3, 4, 8, 16};
 // The daemon answers 64 factors.
 constexpr size_t kMaxQuestions = 16;
+constexpr char kClearScreen[] = "\x1b[H\x1b[2J";
 
 struct AdviseOptions {
   std::vector<std::string> host_memory;
   std::vector<std::string> disk;
+  double watch_seconds = 0;  // Between two answers. 0: there is one.
 };
 
 absl::StatusOr<std::vector<AdviceQuestion>> QuestionsOf(const v1::GetStatusResponse& status,
@@ -63,29 +73,79 @@ absl::StatusOr<std::vector<Advice>> AdviceFor(AdminClient& admin,
   return all;
 }
 
-absl::Status RunAdvise(const GlobalOptions& globals, const AdviseOptions& options) {
-  absl::StatusOr<AdminClient> admin = AdminClient::Connect(globals);
-  if (!admin.ok()) return admin.status();
-  const absl::StatusOr<std::vector<v1::GetStatusResponse>> statuses = admin->Statuses();
+absl::StatusOr<std::vector<Advice>> AllAdvice(AdminClient& admin, const AdviseOptions& options) {
+  const absl::StatusOr<std::vector<v1::GetStatusResponse>> statuses = admin.Statuses();
   if (!statuses.ok()) return statuses.status();
-  std::string text;
-  Json windows = Json::array();
+  std::vector<Advice> all;
   for (const v1::GetStatusResponse& status : *statuses) {
     if (!status.has_cache()) continue;
-    const absl::StatusOr<std::vector<Advice>> all = AdviceFor(*admin, status, options);
-    if (!all.ok()) return all.status();
-    for (const Advice& advice : *all) {
-      if (!text.empty()) text += "\n";
-      text += AdviceText(advice);
-      windows.push_back(AdviceJson(advice));
-    }
+    absl::StatusOr<std::vector<Advice>> of_cache = AdviceFor(admin, status, options);
+    if (!of_cache.ok()) return of_cache.status();
+    for (Advice& advice : *of_cache) all.push_back(std::move(advice));
   }
-  if (text.empty()) text = "the daemon has no cache; it waits for clients that open one\n";
+  return all;
+}
+
+std::string TextOf(const std::vector<Advice>& all) {
+  if (all.empty()) return "the daemon has no cache; it waits for clients that open one\n";
+  std::string text;
+  for (const Advice& advice : all)
+    absl::StrAppend(&text, text.empty() ? "" : "\n", AdviceText(advice));
+  return text;
+}
+
+Json JsonOf(const std::vector<Advice>& all) {
+  Json windows = Json::array();
+  for (const Advice& advice : all) windows.push_back(AdviceJson(advice));
+  return windows;
+}
+
+absl::Status RunOnce(const GlobalOptions& globals, const AdviseOptions& options) {
+  absl::StatusOr<AdminClient> admin = AdminClient::Connect(globals);
+  if (!admin.ok()) return admin.status();
+  const absl::StatusOr<std::vector<Advice>> all = AllAdvice(*admin, options);
+  if (!all.ok()) return all.status();
   if (globals.output == OutputFormat::kJson) {
-    std::cout << Json({{"windows", windows}}).dump() << std::endl;
+    std::cout << Json({{"windows", JsonOf(*all)}}).dump() << std::endl;
   } else {
-    std::cout << text << std::flush;
+    std::cout << TextOf(*all) << std::flush;
   }
+  return absl::OkStatus();
+}
+
+void PrintAt(absl::Time time, OutputFormat output, const Terminal& terminal,
+             const std::vector<Advice>& all) {
+  if (output == OutputFormat::kJson) {
+    const std::string text = absl::FormatTime(absl::RFC3339_full, time, absl::UTCTimeZone());
+    std::cout << Json({{"time", text}, {"windows", JsonOf(all)}}).dump() << std::endl;
+    return;
+  }
+  std::cout << (terminal.interactive ? kClearScreen : "")
+            << absl::FormatTime("--- %Y-%m-%d %H:%M:%S ---", time, absl::LocalTimeZone()) << "\n\n"
+            << TextOf(all) << (terminal.interactive ? "" : "\n") << std::flush;
+}
+
+// The first error ends the command. A later one is told, and the next answer can be better.
+absl::Status RunWatch(const GlobalOptions& globals, const AdviseOptions& options) {
+  absl::Notification ended;
+  const InterruptScope interrupt([&ended] { ended.Notify(); });
+  absl::StatusOr<AdminClient> admin = AdminClient::Connect(globals);
+  if (!admin.ok()) return admin.status();
+  const Terminal terminal = DetectTerminal(STDOUT_FILENO);
+  bool is_first = true;
+  do {
+    const absl::StatusOr<std::vector<Advice>> all = AllAdvice(*admin, options);
+    if (ended.HasBeenNotified()) break;
+    if (all.ok()) {
+      PrintAt(absl::Now(), globals.output, terminal, *all);
+    } else if (is_first) {
+      return all.status();
+    } else {
+      std::cerr << all.status().message() << std::endl;
+    }
+    if (!std::cout) return absl::AbortedError("cannot write the output: its reader is gone");
+    is_first = false;
+  } while (!ended.WaitForNotificationWithTimeout(absl::Seconds(options.watch_seconds)));
   return absl::OkStatus();
 }
 
@@ -105,18 +165,30 @@ void AddAdviseCommand(CLI::App& app, const GlobalOptions& globals, Action& chose
                    "A disk tier instead of today's, or a new one: a size, or a multiple")
       ->type_name("SIZE")
       ->expected(1, static_cast<int>(kMaxQuestions));
+  advise
+      ->add_option("--watch", options->watch_seconds,
+                   "Answers again and again until Ctrl-C, after so many seconds")
+      ->type_name("SECONDS")
+      ->expected(0, 1)
+      ->default_str("10")
+      ->check(CLI::Range(0.1, 3600.0));
   advise->footer(
       "The daemon follows a sample of the blocks, also after their eviction. Each number has the\n"
       "error of the sample. It is about the requests so far: those that come later can differ.\n"
       "Hit rates count whole blocks of prompts. The capacity is that of all tiers together. A "
       "disk\n"
       "gives its hits only to clients that prefetch prefixes.\n"
+      "With --watch, a terminal shows the latest answer, and other output has each one below its\n"
+      "time; with -o json, an object in each line.\n"
       "Examples:\n"
       "  pagodactl advise\n"
       "  pagodactl advise --host-memory 256GiB 512GiB\n"
-      "  pagodactl advise --disk 500GiB -o json | jq '.windows[0].answers'");
+      "  pagodactl advise --disk 500GiB -o json | jq '.windows[0].answers'\n"
+      "  pagodactl advise --watch 60");
   advise->callback([&globals, &chosen, options] {
-    chosen = [&globals, options] { return RunAdvise(globals, *options); };
+    chosen = [&globals, options] {
+      return options->watch_seconds > 0 ? RunWatch(globals, *options) : RunOnce(globals, *options);
+    };
   });
 }
 

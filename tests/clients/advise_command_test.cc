@@ -1,5 +1,11 @@
 // pagodactl advise against a small AdminService whose curve is known.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -153,6 +159,76 @@ TEST_F(AdviseCommandTest, RefusesWhatIsNoSize) {
     EXPECT_THAT(outcome.err, HasSubstr("INVALID_ARGUMENT")) << arguments;
     EXPECT_EQ(outcome.out, "");
   }
+}
+
+// What a `--watch` prints until its second answer, and how it ends on Ctrl-C.
+class AdviseWatchTest : public AdviseCommandTest {
+ protected:
+  void Start(const std::string& output) {
+    int out[2];
+    ASSERT_EQ(pipe(out), 0);
+    child_ = fork();
+    ASSERT_GE(child_, 0);
+    if (child_ == 0) {
+      dup2(out[1], STDOUT_FILENO);
+      close(out[0]);
+      execl(PAGODACTL, "pagodactl", "--endpoint", endpoint_.c_str(), "-o", output.c_str(), "advise",
+            "--watch", "0.1", nullptr);
+      _exit(127);
+    }
+    close(out[1]);
+    out_ = fdopen(out[0], "r");
+  }
+  void TearDown() override {
+    if (child_ > 0) {
+      kill(child_, SIGINT);
+      int status = 0;
+      EXPECT_EQ(waitpid(child_, &status, 0), child_);
+      EXPECT_TRUE(WIFEXITED(status));
+      EXPECT_EQ(WEXITSTATUS(status), 0);
+    }
+    if (out_ != nullptr) fclose(out_);
+    AdviseCommandTest::TearDown();
+  }
+  // Empty: it printed no further line.
+  std::string NextLine() {
+    std::array<char, 1 << 16> line = {};
+    return fgets(line.data(), line.size(), out_) == nullptr ? "" : line.data();
+  }
+
+  pid_t child_ = 0;
+  FILE* out_ = nullptr;
+};
+
+TEST_F(AdviseWatchTest, EachAnswerIsNewAndHasItsTime) {
+  Start("json");
+  const Json first = Json::parse(NextLine());
+  EXPECT_NEAR(first["windows"][0]["answers"][0]["hit_rate"], 0.275, 1e-9);
+  const Json second = Json::parse(NextLine());
+  EXPECT_LT(first["time"].get<std::string>(), second["time"].get<std::string>());
+  EXPECT_EQ(first["windows"], second["windows"]);
+}
+
+TEST_F(AdviseWatchTest, AFileHasEachAnswerBelowItsTime) {
+  Start("table");
+  int times = 0, answers = 0;
+  while (answers < 3) {
+    const std::string line = NextLine();
+    ASSERT_NE(line, "");
+    times += line.starts_with("--- ") ? 1 : 0;
+    answers += line.starts_with("with 2x the host memory") ? 1 : 0;
+    EXPECT_THAT(line, Not(HasSubstr("\x1b")));
+  }
+  EXPECT_EQ(times, 3);
+}
+
+TEST_F(AdviseWatchTest, AFailureAtTheBeginningEndsIt) {
+  EXPECT_EQ(RunProgram("--endpoint unix:/nowhere --timeout 1 advise --watch").exit_code, 3);
+  const Outcome refused = RunProgram(
+      absl::StrCat("--endpoint ", endpoint_, " advise --watch 0.1 --disk 2x"), "timeout 30");
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("INVALID_ARGUMENT"));
+  EXPECT_EQ(Advise("--watch 0").exit_code, 2);
 }
 
 }  // namespace
