@@ -23,4 +23,13 @@ void* AllocateBigArray(size_t bytes) {
   return memory;
 }
 
+void* AllocateScattered(size_t bytes) {
+  const size_t whole_pages = bytes / kHugePage * kHugePage;
+  if (whole_pages == 0) return AllocateBigArray(bytes);
+  void* memory = std::aligned_alloc(kHugePage, bytes);
+  PAGODA_CHECK(memory != nullptr, "there is memory for the tables of the blocks");
+  static_cast<void>(madvise(memory, whole_pages, MADV_HUGEPAGE));
+  return memory;
+}
+
 }  // namespace pagoda

@@ -16,15 +16,19 @@ namespace pagoda {
 // the process if there is no memory. Free it with std::free.
 void* AllocateBigArray(size_t bytes);
 
+// As above, for memory that is read at random even while it is small: asks for huge pages from one
+// on. Its end stays in small pages.
+void* AllocateScattered(size_t bytes);
+
 // A fixed number of elements, each value-initialised. Thread-compatible.
-template <class T>
+template <class T, void* (*kAllocate)(size_t) = &AllocateBigArray>
 class BigArray {
   static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 64);
 
  public:
   BigArray() = default;
   explicit BigArray(size_t size)
-      : elements_(static_cast<T*>(AllocateBigArray(size * sizeof(T)))), size_(size) {
+      : elements_(static_cast<T*>(kAllocate(size * sizeof(T)))), size_(size) {
     std::uninitialized_value_construct_n(elements_.get(), size);
   }
 

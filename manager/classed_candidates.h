@@ -65,7 +65,15 @@ class ClassedCandidates {
   uint32_t Classes(uint32_t priority) const { return shelves_[shelf_of_[priority]]->classes; }
   // The slot of the class that was used least recently; kNoSlot if it has none. REQUIRES: the
   // priority was used.
-  SlotIndex Oldest(uint32_t priority, uint32_t of_class) const;
+  SlotIndex Oldest(uint32_t priority, uint32_t of_class) const {
+    const Shelf& shelf = *shelves_[shelf_of_[priority]];
+    if (shelf.filled[of_class] == 0) return kNoSlot;
+    return SlotIndex{shelf.ends[of_class * kKeys + OldestKey(shelf, of_class) % kKeys].next};
+  }
+  // Its key. REQUIRES: the class has one.
+  uint64_t OldestKey(uint32_t priority, uint32_t of_class) const {
+    return OldestKey(*shelves_[shelf_of_[priority]], of_class);
+  }
 
  private:
   using Links = CandidateArena::Links;
@@ -92,6 +100,11 @@ class ClassedCandidates {
   uint32_t ListFor(uint32_t shelf, uint32_t of_class, uint64_t key, uint64_t present);
   uint32_t PlaceOf(uint32_t shelf, uint32_t of_class, uint64_t key) const {
     return num_slots_ + shelf * kLists + of_class * kKeys + static_cast<uint32_t>(key % kKeys);
+  }
+  static uint64_t OldestKey(const Shelf& shelf, uint32_t of_class) {
+    const uint64_t floor = shelf.floors[of_class];
+    const uint32_t from_floor = std::rotr(shelf.filled[of_class], static_cast<int>(floor % kKeys));
+    return floor + static_cast<uint64_t>(std::countr_zero(from_floor));
   }
   void RaiseFloor(uint32_t shelf, uint32_t of_class, uint64_t floor);
   void Prepend(uint32_t from, uint32_t to);
@@ -158,17 +171,6 @@ inline void ClassedCandidates::Remove(SlotIndex slot) {
   links_[slot.value()] = {slot.value(), slot.value()};
   // Both neighbours are the same only if they are the list's ends: the list is empty now.
   if (links.previous == links.next && links.next >= num_slots_) Mark(links.next, false);
-}
-
-inline SlotIndex ClassedCandidates::Oldest(uint32_t priority, uint32_t of_class) const {
-  const uint32_t shelf = shelf_of_[priority];
-  const Shelf& of = *shelves_[shelf];
-  const uint32_t filled = of.filled[of_class];
-  if (filled == 0) return kNoSlot;
-  const auto start = static_cast<uint32_t>(of.floors[of_class] % kKeys);
-  const auto above =
-      static_cast<uint32_t>(std::countr_zero(std::rotr(filled, static_cast<int>(start))));
-  return SlotIndex{of.ends[of_class * kKeys + (start + above) % kKeys].next};
 }
 
 }  // namespace pagoda

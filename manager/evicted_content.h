@@ -2,12 +2,12 @@
 #ifndef PAGODA_MANAGER_EVICTED_CONTENT_H_
 #define PAGODA_MANAGER_EVICTED_CONTENT_H_
 
-#include <array>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
+#include "base/check.h"
 #include "events/block_hash.h"
+#include "manager/big_array.h"
 
 namespace pagoda {
 
@@ -30,21 +30,59 @@ class EvictedContent {
     uint64_t age = 0;  // About how many others have left since.
   };
   // Brings what the two calls read into the processor's cache.
-  void Prefetch(BlockHash content) const {
-    __builtin_prefetch(&buckets_[(content.value() >> 32) * buckets_.size() >> 32], 1);
-  }
+  void Prefetch(BlockHash content) const { __builtin_prefetch(&buckets_[IndexOf(content)], 1); }
   // Returns the memory of `content`, and forgets it.
   std::optional<Memory> Take(BlockHash content);
 
  private:
   static constexpr uint32_t kWays = 8;
-  // A fingerprint above a note; 0 is empty. The newest comes first.
-  using Bucket = std::array<uint16_t, kWays>;
+  static constexpr uint32_t kWaysAWord = 4;
+  static constexpr uint32_t kWayBits = 16;
+  static constexpr uint32_t kNoteBits = 4;
+  static constexpr uint64_t kEachWay = 0x0001'0001'0001'0001;
 
-  Bucket& BucketOf(BlockHash content);
+  // Eight ways: a fingerprint above a note; 0 is empty. The newest is in the low bits of `newer`.
+  struct alignas(16) Bucket {
+    uint64_t newer = 0;
+    uint64_t older = 0;
+  };
 
-  std::vector<Bucket> buckets_;
+  // From the hash's high bits.
+  uint64_t IndexOf(BlockHash content) const {
+    return (content.value() >> 32) * buckets_.size() >> 32;
+  }
+  // From the hash's low bits, never 0.
+  static uint64_t Fingerprint(BlockHash content) { return 1 + content.value() % 4095; }
+  // The top bit of each way with that fingerprint. Ways above the lowest one can be wrong.
+  static uint64_t Matches(uint64_t word, uint64_t fingerprint) {
+    const uint64_t differs =
+        (word ^ fingerprint * (kEachWay << kNoteBits)) & ~(kEachWay * kMaxNote);
+    return (differs - kEachWay) & ~differs & kEachWay << (kWayBits - 1);
+  }
+  Memory TakeFrom(Bucket& bucket, uint64_t in_newer, uint64_t in_older);
+
+  BigArray<Bucket, &AllocateScattered> buckets_;
 };
+
+// Inline, because a request makes these calls for hundreds of blocks.
+
+inline void EvictedContent::Remember(BlockHash content, uint32_t note) {
+  PAGODA_CHECK(note <= kMaxNote, "a note has four bits");
+  if (content == BlockHash{}) return;
+  Bucket& bucket = buckets_[IndexOf(content)];
+  bucket.older = bucket.older << kWayBits | bucket.newer >> (64 - kWayBits);
+  bucket.newer = bucket.newer << kWayBits | Fingerprint(content) << kNoteBits | note;
+}
+
+inline std::optional<EvictedContent::Memory> EvictedContent::Take(BlockHash content) {
+  if (content == BlockHash{}) return std::nullopt;
+  Bucket& bucket = buckets_[IndexOf(content)];
+  const uint64_t fingerprint = Fingerprint(content);
+  const uint64_t in_newer = Matches(bucket.newer, fingerprint);
+  const uint64_t in_older = Matches(bucket.older, fingerprint);
+  if ((in_newer | in_older) == 0) return std::nullopt;
+  return TakeFrom(bucket, in_newer, in_older);
+}
 
 }  // namespace pagoda
 

@@ -25,6 +25,7 @@ void LearnedPolicy::Recovered(const BlockFacts& block) {
 
 // Requests match blocks in memory only.
 void LearnedPolicy::Touched(const BlockFacts& block) {
+  PutBack();  // Its age can change.
   if (!on_disk_) window_->Matched(tier_, block);
 }
 
@@ -38,37 +39,78 @@ void LearnedPolicy::Removed(const BlockFacts& block) {
 
 // A copy on disk is listed again when its last child leaves the disk, which is no use of it.
 void LearnedPolicy::Released(const BlockFacts& block) {
+  PutBack();
   if (!on_disk_) window_->Released(tier_, block);
   candidates_.PushBack(block.slot, block.priority, window_->ClassOf(tier_, block.slot),
                        KeyOf(block.slot), present());
 }
 
 void LearnedPolicy::Unparked(const BlockFacts& block) {
+  PutBack();
   window_->Unparked(tier_, block);
+  PushFront(block);
+}
+
+void LearnedPolicy::PushFront(const BlockFacts& block) {
   candidates_.PushFront(block.slot, block.priority, window_->ClassOf(tier_, block.slot),
                         KeyOf(block.slot), present());
 }
 
-void LearnedPolicy::Withdrawn(const BlockFacts& block) { candidates_.Remove(block.slot); }
+void LearnedPolicy::Withdrawn(const BlockFacts& block) {
+  if (block.slot == in_hand_.slot) {
+    in_hand_.slot = kNoSlot;
+    return;
+  }
+  PutBack();  // What lies behind the block can be the next victim.
+  candidates_.Remove(block.slot);
+}
 
-SlotIndex LearnedPolicy::Victim() const {
-  const uint32_t priority = candidates_.LowestPriority();
-  if (priority == ClassedCandidates::kNoPriority) return kNoSlot;
+LearnedPolicy::InHand LearnedPolicy::FindVictim() const {
+  const uint64_t version = window_->version();
+  if (in_hand_.slot != kNoSlot && in_hand_.version == version) return in_hand_;
+  const uint32_t priority =
+      in_hand_.slot != kNoSlot ? in_hand_.priority.value() : candidates_.LowestPriority();
+  if (priority == ClassedCandidates::kNoPriority) return {};
+  uint32_t classes = candidates_.Classes(priority);
+  if (in_hand_.slot != kNoSlot) classes |= 1u << in_hand_.of_class;
   const bool by_index = window_->trusts_index();
-  SlotIndex victim = kNoSlot;
+  InHand victim;
   float least = 0;
   uint64_t oldest = 0;
-  for (uint32_t classes = candidates_.Classes(priority); classes != 0; classes &= classes - 1) {
+  for (; classes != 0; classes &= classes - 1) {
     const auto c = static_cast<uint32_t>(std::countr_zero(classes));
-    const SlotIndex slot = candidates_.Oldest(priority, c);
+    const bool in_hand = in_hand_.slot != kNoSlot && c == in_hand_.of_class;
+    const SlotIndex slot = in_hand ? in_hand_.slot : candidates_.Oldest(priority, c);
     const uint64_t age = window_->AgeOf(tier_, slot);
     const float index = by_index ? window_->IndexOf(c, age) : 0;
-    if (victim != kNoSlot && (index > least || (index == least && age <= oldest))) continue;
-    victim = slot;
+    if (victim.slot != kNoSlot && (index > least || (index == least && age <= oldest))) continue;
+    victim.slot = slot;
+    victim.of_class = c;
     least = index;
     oldest = age;
   }
+  victim.priority = Priority{static_cast<uint8_t>(priority)};
+  victim.version = version;
   return victim;
+}
+
+SlotIndex LearnedPolicy::TakeVictim() {
+  InHand victim = FindVictim();
+  if (victim.slot == kNoSlot) return kNoSlot;
+  victim.key = candidates_.OldestKey(victim.priority.value(), victim.of_class);
+  victim.known = window_->KnownOf(tier_, victim.slot);
+  victim.goes_by_known =
+      victim.known.reuse_class == victim.of_class && KeyOf(victim.slot) <= victim.key;
+  candidates_.Remove(victim.slot);
+  in_hand_ = victim;
+  return victim.slot;
+}
+
+void LearnedPolicy::PutBack() {
+  if (in_hand_.slot == kNoSlot) return;
+  candidates_.PushFront(in_hand_.slot, in_hand_.priority, in_hand_.of_class, in_hand_.key,
+                        present());
+  in_hand_.slot = kNoSlot;
 }
 
 bool LearnedPolicy::Keeps(const BlockFacts& candidate, const BlockFacts& comes, Tier from) const {
@@ -81,10 +123,22 @@ bool LearnedPolicy::Keeps(const BlockFacts& candidate, const BlockFacts& comes, 
 }
 
 SlotIndex LearnedPolicy::Evicted(const BlockFacts& victim, const BlockFacts* unparked) {
-  candidates_.Remove(victim.slot);
+  const bool was_in_hand = victim.slot == in_hand_.slot;
+  if (!was_in_hand) {
+    PutBack();
+    candidates_.Remove(victim.slot);
+  }
   LearnedPolicy::Removed(victim);
-  if (unparked != nullptr) LearnedPolicy::Unparked(*unparked);
-  return LearnedPolicy::Victim();
+  if (unparked != nullptr) {
+    window_->Unparked(tier_, *unparked);
+    if (was_in_hand && IsNext(*unparked)) {
+      in_hand_.slot = unparked->slot;
+      return unparked->slot;
+    }
+  }
+  in_hand_.slot = kNoSlot;
+  if (unparked != nullptr) PushFront(*unparked);
+  return TakeVictim();
 }
 
 std::vector<std::byte> LearnedPolicy::Learned() const { return Encode(window_->Learned()); }

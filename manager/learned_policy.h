@@ -51,7 +51,7 @@ class LearnedPolicy final : public EvictionPolicy {
   void Released(const BlockFacts& block) override;
   void Unparked(const BlockFacts& block) override;
   void Withdrawn(const BlockFacts& block) override;
-  SlotIndex Victim() const override;
+  SlotIndex Victim() const override { return FindVictim().slot; }
   bool Keeps(const BlockFacts& candidate, const BlockFacts& comes, Tier from) const override;
   SlotIndex Evicted(const BlockFacts& victim, const BlockFacts* unparked) override;
   std::vector<std::byte> Learned() const override;
@@ -64,11 +64,34 @@ class LearnedPolicy final : public EvictionPolicy {
     return (window_->step() - std::min(window_->step(), window_->AgeOf(tier_, slot))) >> key_shift_;
   }
 
+  // The victim, of the window's version. It lies in no list. It comes before all others of its
+  // class: if its parent is known by the same when it leaves, the parent is the next victim, and no
+  // list changes. So a chain of blocks leaves without a look at the lists.
+  struct InHand {
+    SlotIndex slot = kNoSlot;
+    Priority priority;
+    uint32_t of_class = 0;
+    uint64_t key = 0;  // Of its list.
+    uint64_t version = 0;
+    LearnedWindow::Known known;
+    bool goes_by_known = false;  // `known` has that class and no later key.
+  };
+  bool IsNext(const BlockFacts& unparked) const {
+    return in_hand_.goes_by_known && in_hand_.version == window_->version() &&
+           in_hand_.priority == unparked.priority &&
+           in_hand_.known == window_->KnownOf(tier_, unparked.slot);
+  }
+  void PushFront(const BlockFacts& block);
+  InHand FindVictim() const;
+  SlotIndex TakeVictim();
+  void PutBack();
+
   const std::shared_ptr<LearnedWindow> window_;  // Of all policies of the window.
   const size_t tier_;
   const bool on_disk_;
   const uint32_t key_shift_;
-  ClassedCandidates candidates_;
+  ClassedCandidates candidates_;  // All but the one in hand.
+  InHand in_hand_;
 };
 
 // As MakeEvictionPolicies().

@@ -41,11 +41,6 @@ uint32_t RememberedFor(uint32_t slots) {
   return std::max(slots, std::min(4 * slots, kLeastRemembered / kRememberedASlot));
 }
 
-ContentKind KindOf(const BlockFacts& block) {
-  return block.content.origin() == ContentOrigin::kReply ? ContentKind::kReply
-                                                         : ContentKind::kPrompt;
-}
-
 uint32_t OneMore(uint32_t uses) { return std::min(uses + 1, ReuseClass::kUses - 1); }
 
 }  // namespace
@@ -63,114 +58,94 @@ LearnedWindow::LearnedWindow(const PolicyTiers& tiers)
     if (slots == 0) continue;
     tiers_[t] = {.on_disk = tiers[t].on_disk,
                  .arena = std::make_unique<CandidateArena>(slots, 0),
-                 .last_uses = BigArray<uint16_t>(slots),
-                 .states = BigArray<State>(slots),
+                 .known = BigArray<Known>(slots),
                  .key_shift = static_cast<uint32_t>(
                      std::bit_width(std::max(1u, slots / accesses_a_step_ / kKeysATier)) - 1)};
   }
 }
 
-void LearnedWindow::Came(size_t tier, const BlockFacts& block) {
-  if (moving_.block == block.block && moving_.content == block.hash && moving_.tier != tier) {
-    tiers_[tier].last_uses[block.slot.value()] = moving_.last_use;
-    tiers_[tier].states[block.slot.value()] = moving_.state;
-    tiers_[tier].states[block.slot.value()].moved = 1;
-    moving_.block = kNoBlock;
-    return;
+bool LearnedWindow::CameFromAnotherTier(size_t tier, const BlockFacts& block) {
+  const bool moves =
+      moving_.block == block.block && moving_.content == block.hash && moving_.tier != tier;
+  if (!moves) {
+    EndMove();
+    return false;
   }
-  EndMove();
-  RememberAll();  // What arrives may have left just before.
-  if (arrivals_.full()) SettleOne();
-  evicted_.Prefetch(block.hash);
-  arrivals_.Push({.tier = static_cast<uint8_t>(tier),
-                  .uses = std::min<uint8_t>(block.uses, ReuseClass::kUses - 1),
-                  .kind = KindOf(block),
-                  .slot = block.slot,
-                  .content = block.hash});
+  Known& known = tiers_[tier].known[block.slot.value()];
+  known = moving_.known;
+  known.moved = 1;
+  moving_.block = kNoBlock;
+  return true;
 }
 
-void LearnedWindow::SettleOne() {
-  const Arrival arrival = arrivals_.Pop();
-  uint32_t uses = arrival.uses;
-  const std::optional<EvictedContent::Memory> memory = evicted_.Take(arrival.content);
-  if (memory.has_value()) uses = std::max(uses, OneMore(memory->note));
-  tiers_[arrival.tier].states[arrival.slot.value()] = {.is_new = 1};
-  Use(arrival.tier, arrival.slot, arrival.content, ReuseClass::Of(uses, arrival.kind));
+inline void LearnedWindow::Use(Known& known, BlockHash content, uint32_t reuse_class) {
+  known.reuse_class = static_cast<uint8_t>(reuse_class);
+  sample_.Accessed(content, reuse_class);
+  if (--accesses_left_ == 0) NextStep();
+  known.last_use = static_cast<uint16_t>(step_);
 }
 
-void LearnedWindow::SettleAll() {
-  while (arrivals_.size != 0) SettleOne();
+void LearnedWindow::EndArrivals(uint32_t count) {
+  arrivals_.Pop(count, [this](const Arrival& arrival) {
+    uint32_t uses = arrival.uses;
+    const std::optional<EvictedContent::Memory> memory = evicted_.Take(arrival.content);
+    if (memory.has_value()) uses = std::max(uses, OneMore(memory->note));
+    Known& known = tiers_[arrival.tier].known[arrival.slot.value()];
+    known = {.is_new = 1};
+    Use(known, arrival.content, ReuseClass::Of(uses, arrival.kind));
+  });
 }
 
-void LearnedWindow::RememberAll() {
-  while (departures_.size != 0) {
-    const Departure departure = departures_.Pop();
+void LearnedWindow::EndDepartures(uint32_t count) {
+  departures_.Pop(count, [this](const Departure& departure) {
     evicted_.Remember(departure.content, departure.uses);
-  }
-}
-
-void LearnedWindow::Remember(BlockHash content, uint32_t uses) {
-  if (departures_.full()) {
-    const Departure departure = departures_.Pop();
-    evicted_.Remember(departure.content, departure.uses);
-  }
-  evicted_.Prefetch(content);
-  departures_.Push({.content = content, .uses = uses});
+  });
 }
 
 void LearnedWindow::Recovered(size_t tier, const BlockFacts& block) {
   CameToDisk(tier, block);
-  tiers_[tier].states[block.slot.value()].is_new = 1;
+  tiers_[tier].known[block.slot.value()].is_new = 1;
 }
 
 void LearnedWindow::CameToDisk(size_t tier, const BlockFacts& block) {
   const uint32_t uses = std::min<uint32_t>(block.uses, ReuseClass::kUses - 1);
-  tiers_[tier].states[block.slot.value()] = {
+  tiers_[tier].known[block.slot.value()] = {
+      .last_use = static_cast<uint16_t>(step_),
       .reuse_class = static_cast<uint8_t>(ReuseClass::Of(uses, KindOf(block))),
       .moved = tiers_[tier].on_disk};
-  tiers_[tier].last_uses[block.slot.value()] = static_cast<uint16_t>(step_);
 }
 
 void LearnedWindow::Inherit(size_t tier, const BlockFacts& block, SlotRef other) {
   Settle();
   TierTables& from = tiers_[static_cast<size_t>(other.tier)];
-  State& state = from.states[other.slot.value()];
-  const uint16_t last_use = from.last_uses[other.slot.value()];
+  Known& known = from.known[other.slot.value()];
   if (from.on_disk) {
     EndMove();
     moving_ = {.tier = static_cast<size_t>(other.tier),
                .block = block.block,
                .content = block.hash,
-               .last_use = last_use,
-               .state = state};
-    state.moved = 0;
+               .known = known};
+    known.moved = 0;
     return;
   }
   const bool fell = moving_.block == block.block && moving_.content == block.hash;
   if (fell) moving_.block = kNoBlock;
-  tiers_[tier].states[block.slot.value()] = {.reuse_class = state.reuse_class, .moved = fell};
-  tiers_[tier].last_uses[block.slot.value()] = last_use;
+  tiers_[tier].known[block.slot.value()] = {
+      .last_use = known.last_use, .reuse_class = known.reuse_class, .moved = fell};
 }
 
 void LearnedWindow::LeftDisk(size_t tier, const BlockFacts& block) {
-  const State state = tiers_[tier].states[block.slot.value()];
-  if (state.moved) Remember(block.hash, ReuseClass::UsesOf(state.reuse_class));
+  const Known known = tiers_[tier].known[block.slot.value()];
+  if (known.moved) Remember(block.hash, ReuseClass::UsesOf(known.reuse_class));
 }
 
 void LearnedWindow::Matched(size_t tier, const BlockFacts& block) {
   Settle();
-  State& state = tiers_[tier].states[block.slot.value()];
-  state.is_new = 0;
-  state.moved = 0;
-  Use(tier, block.slot, block.hash,
-      ReuseClass::Of(OneMore(ReuseClass::UsesOf(state.reuse_class)), KindOf(block)));
-}
-
-void LearnedWindow::Use(size_t tier, SlotIndex slot, BlockHash content, uint32_t reuse_class) {
-  tiers_[tier].states[slot.value()].reuse_class = static_cast<uint8_t>(reuse_class);
-  sample_.Accessed(content, reuse_class);
-  if (--accesses_left_ == 0) NextStep();
-  tiers_[tier].last_uses[slot.value()] = static_cast<uint16_t>(step_);
+  Known& known = tiers_[tier].known[block.slot.value()];
+  known.is_new = 0;
+  known.moved = 0;
+  Use(known, block.hash,
+      ReuseClass::Of(OneMore(ReuseClass::UsesOf(known.reuse_class)), KindOf(block)));
 }
 
 // Under full attention only a leaf is told of its release. If no request has used it since it came,
@@ -178,36 +153,30 @@ void LearnedWindow::Use(size_t tier, SlotIndex slot, BlockHash content, uint32_t
 // all new blocks are of this kind.
 void LearnedWindow::Released(size_t tier, const BlockFacts& block) {
   Settle();
-  State& state = tiers_[tier].states[block.slot.value()];
-  const bool moved = state.moved;
-  state.moved = 0;
+  Known& known = tiers_[tier].known[block.slot.value()];
+  const bool moved = known.moved;
+  known.moved = 0;
   if (moved) return;
-  tiers_[tier].last_uses[block.slot.value()] = static_cast<uint16_t>(step_);
-  if (!state.is_new) return;
-  state.is_new = 0;
-  state.reuse_class = static_cast<uint8_t>(
-      ReuseClass::Of(ReuseClass::UsesOf(state.reuse_class), ContentKind::kLast));
-  sample_.Reclassify(block.hash, state.reuse_class);
+  known.last_use = static_cast<uint16_t>(step_);
+  if (!known.is_new) return;
+  known.is_new = 0;
+  known.reuse_class = static_cast<uint8_t>(
+      ReuseClass::Of(ReuseClass::UsesOf(known.reuse_class), ContentKind::kLast));
+  sample_.Reclassify(block.hash, known.reuse_class);
 }
 
-void LearnedWindow::Left(size_t tier, const BlockFacts& block) {
-  Settle();
+// It may come to another tier in the next call.
+void LearnedWindow::LeftOneOfSeveralTiers(size_t tier, const BlockFacts& block) {
   EndMove();
-  const State state = tiers_[tier].states[block.slot.value()];
-  if (!has_several_tiers_) {
-    Remember(block.hash, ReuseClass::UsesOf(state.reuse_class));
-    return;
-  }
   moving_ = {.tier = tier,
              .block = block.block,
              .content = block.hash,
-             .last_use = tiers_[tier].last_uses[block.slot.value()],
-             .state = state};
+             .known = tiers_[tier].known[block.slot.value()]};
 }
 
 void LearnedWindow::EndMove() {
   if (moving_.block == kNoBlock) return;
-  Remember(moving_.content, ReuseClass::UsesOf(moving_.state.reuse_class));
+  Remember(moving_.content, ReuseClass::UsesOf(moving_.known.reuse_class));
   moving_.block = kNoBlock;
 }
 
@@ -216,11 +185,11 @@ void LearnedWindow::NextStep() {
   ++step_;
   accesses_left_ = accesses_a_step_;
   for (TierTables& tier : tiers_) {
-    const auto slots = static_cast<uint32_t>(tier.last_uses.size());
+    const auto slots = static_cast<uint32_t>(tier.known.size());
     for (uint32_t i = 0; i < slots / (kOldest / 2) + 1 && slots != 0; ++i) {
-      uint16_t& last_use = tier.last_uses[tier.next_swept];
-      if (static_cast<uint16_t>(step_ - last_use) > kOldest) {
-        last_use = static_cast<uint16_t>(step_ - kOldest);
+      Known& known = tier.known[tier.next_swept];
+      if (static_cast<uint16_t>(step_ - known.last_use) > kOldest) {
+        known.last_use = static_cast<uint16_t>(step_ - kOldest);
       }
       tier.next_swept = tier.next_swept + 1 == slots ? 0 : tier.next_swept + 1;
     }

@@ -2,11 +2,11 @@
 #ifndef PAGODA_MANAGER_LEARNED_WINDOW_H_
 #define PAGODA_MANAGER_LEARNED_WINDOW_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 
 #include "manager/big_array.h"
 #include "manager/block_facts.h"
@@ -29,6 +29,19 @@ namespace pagoda {
 // together with all policies of the window.
 class LearnedWindow {
  public:
+  // What is known of a block. Three bytes, which mostly lie in one cache line.
+  struct [[gnu::packed]] Known {
+    uint16_t last_use = 0;  // The step's low bits.
+    uint8_t reuse_class : 6 = 0;
+    uint8_t is_new : 1 = 0;  // No request has matched or released it since it came.
+    // In memory: it came from another tier, and is about to be a candidate. On disk: it is not in
+    // memory.
+    uint8_t moved : 1 = 0;
+
+    friend bool operator==(const Known&, const Known&) = default;
+  };
+  static_assert(sizeof(Known) == 3 && ReuseClass::kCount <= 64);
+
   explicit LearnedWindow(const PolicyTiers& tiers);
 
   // --- Blocks. A slot in the tier has the block's state while the tier has the block. ---
@@ -53,27 +66,30 @@ class LearnedWindow {
   void Left(size_t tier, const BlockFacts& block);
   // The block became a candidate: its last holder released it, or it came from another tier.
   void Released(size_t tier, const BlockFacts& block);
-
-  // --- Worth ---
-
-  // Of a block that was a candidate before, or is one.
-  uint32_t ClassOf(size_t tier, SlotIndex slot) const {
-    return tiers_[tier].states[slot.value()].reuse_class;
-  }
-  // Ends the waiting arrivals: their classes are known then.
-  void Settle() {
-    if (arrivals_.size != 0) SettleAll();
-  }
-  uint64_t step() const { return step_; }
   // The block became a candidate because its last child left: it is not the end of a request.
   void Unparked(size_t tier, const BlockFacts& block) {
     Settle();
-    tiers_[tier].states[block.slot.value()].is_new = 0;
+    tiers_[tier].known[block.slot.value()].is_new = 0;
   }
+
+  // --- Worth ---
+
+  Known KnownOf(size_t tier, SlotIndex slot) const { return tiers_[tier].known[slot.value()]; }
+  // Of a block that was a candidate before, or is one.
+  uint32_t ClassOf(size_t tier, SlotIndex slot) const {
+    return tiers_[tier].known[slot.value()].reuse_class;
+  }
+  // Ends the waiting arrivals: their classes are known then.
+  void Settle() {
+    if (arrivals_.size != 0) EndArrivals(arrivals_.size);
+  }
+  uint64_t step() const { return step_; }
   // Steps since the block's last use.
   uint64_t AgeOf(size_t tier, SlotIndex slot) const {
-    return static_cast<uint16_t>(step_ - tiers_[tier].last_uses[slot.value()]);
+    return static_cast<uint16_t>(step_ - tiers_[tier].known[slot.value()].last_use);
   }
+  // Until it changes, IndexOf() gives the same and blocks get no older.
+  uint64_t version() const { return step_ + sample_.sampled(); }
   // Whether blocks go by their index; otherwise by the time of their last use.
   bool trusts_index() const { return sample_.trusts_index(); }
   float IndexOf(uint32_t reuse_class, uint64_t age) const {
@@ -87,18 +103,10 @@ class LearnedWindow {
   CandidateArena& arena(size_t tier) { return *tiers_[tier].arena; }
 
  private:
-  struct State {
-    uint8_t reuse_class : 6 = 0;
-    uint8_t is_new : 1 = 0;  // No request has matched or released it since it came.
-    // In memory: it came from another tier, and is about to be a candidate. On disk: it is not in
-    // memory.
-    uint8_t moved : 1 = 0;
-  };
   struct TierTables {
     bool on_disk = false;
     std::unique_ptr<CandidateArena> arena;
-    BigArray<uint16_t> last_uses;  // By slot: the step's low bits.
-    BigArray<State> states;
+    BigArray<Known> known;  // By slot.
     uint32_t key_shift = 0;
     uint32_t next_swept = 0;
   };
@@ -108,17 +116,16 @@ class LearnedWindow {
     size_t tier = 0;
     BlockId block = kNoBlock;
     BlockHash content;
-    uint16_t last_use = 0;
-    State state;
+    Known known;
   };
 
   // New content, of which the window does not yet know whether it was there before.
   struct Arrival {
+    BlockHash content;
+    SlotIndex slot;
     uint8_t tier;
     uint8_t uses;
     ContentKind kind;
-    SlotIndex slot;
-    BlockHash content;
   };
   struct Departure {
     BlockHash content;
@@ -132,19 +139,27 @@ class LearnedWindow {
     uint32_t first = 0;
     uint32_t size = 0;
 
-    void Push(const T& item) { items[(first + size++) % kMost] = item; }
-    T Pop() {
-      --size;
-      return items[first++ % kMost];
+    // To be filled in place: a copy of a few small fields waits until they are written.
+    T& Push() { return items[(first + size++) % kMost]; }
+    template <class End>
+    void Pop(uint32_t count, End end) {
+      for (uint32_t i = 0; i < count; ++i) end(items[(first + i) % kMost]);
+      first += count;
+      size -= count;
     }
     bool full() const { return size == kMost; }
   };
 
-  void SettleAll();
-  void SettleOne();
-  void RememberAll();
+  static ContentKind KindOf(const BlockFacts& block) {
+    return block.content.origin() == ContentOrigin::kReply ? ContentKind::kReply
+                                                           : ContentKind::kPrompt;
+  }
+  void EndArrivals(uint32_t count);
+  void EndDepartures(uint32_t count);
   void Remember(BlockHash content, uint32_t uses);
-  void Use(size_t tier, SlotIndex slot, BlockHash content, uint32_t reuse_class);
+  bool CameFromAnotherTier(size_t tier, const BlockFacts& block);
+  void LeftOneOfSeveralTiers(size_t tier, const BlockFacts& block);
+  void Use(Known& known, BlockHash content, uint32_t reuse_class);
   void EndMove();
   void NextStep();
 
@@ -159,6 +174,36 @@ class LearnedWindow {
   Waiting<Departure> departures_;
   ReuseSample sample_;
 };
+
+// Inline, because a request makes these calls for hundreds of blocks.
+
+inline void LearnedWindow::Came(size_t tier, const BlockFacts& block) {
+  if (has_several_tiers_ && CameFromAnotherTier(tier, block)) return;
+  // What arrives may have left just before.
+  if (departures_.size != 0) EndDepartures(departures_.size);
+  if (arrivals_.full()) EndArrivals(1);
+  evicted_.Prefetch(block.hash);
+  Arrival& arrival = arrivals_.Push();
+  arrival.content = block.hash;
+  arrival.slot = block.slot;
+  arrival.tier = static_cast<uint8_t>(tier);
+  arrival.uses = std::min<uint8_t>(block.uses, ReuseClass::kUses - 1);
+  arrival.kind = KindOf(block);
+}
+
+inline void LearnedWindow::Left(size_t tier, const BlockFacts& block) {
+  Settle();
+  if (has_several_tiers_) return LeftOneOfSeveralTiers(tier, block);
+  Remember(block.hash, ReuseClass::UsesOf(tiers_[tier].known[block.slot.value()].reuse_class));
+}
+
+inline void LearnedWindow::Remember(BlockHash content, uint32_t uses) {
+  if (departures_.full()) EndDepartures(1);
+  evicted_.Prefetch(content);
+  Departure& departure = departures_.Push();
+  departure.content = content;
+  departure.uses = uses;
+}
 
 }  // namespace pagoda
 

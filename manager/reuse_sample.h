@@ -54,6 +54,8 @@ class ReuseSample {
 
   // All accesses.
   uint64_t now() const { return now_; }
+  // Those of the sample. Only these change index() and trusts_index().
+  uint64_t sampled() const { return sampled_; }
   // The bin of the index for a block that was last used that many accesses ago.
   uint32_t BinOf(uint64_t age) const { return ReuseIndex::BinOf(age >> shift_); }
   const ReuseIndex& index() const { return index_; }
