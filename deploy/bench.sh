@@ -5,7 +5,7 @@
 #   manager        the default. The core in process, on a single thread: the cost of operations, and
 #                  the memory of a block
 #   advise         the hit rates of other capacities that a running cache predicts, beside replays
-#                  of a synthetic trace and of the trace in the file that is named
+#                  of generated traces and of the trace in the file that is named
 #   service        a daemon and its clients in separate processes, on loopback TCP and on the Unix
 #                  socket, beside a handler that does nothing
 #   events         the log in process; a daemon and its subscribers in separate processes, beside

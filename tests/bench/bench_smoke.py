@@ -2,8 +2,8 @@
 
     /usr/bin/python3 tests/bench/bench_smoke.py GROUP PROGRAM
 
-GROUP: service, events, kernels, engine, zmq_bridge, tiers, huge_pages, store, peer, router or
-eviction.
+GROUP: service, events, kernels, engine, zmq_bridge, tiers, huge_pages, store, peer, router,
+eviction or advise.
 
 Says nothing about speed: the rounds are too short for that.
 """
@@ -65,6 +65,12 @@ EVICTION = {f"eviction_{trace}{way}_400{host}"
             for host in ("", "_host")
             } | {f"eviction_{trace}_mq_400_disk" for trace in ("agents", "chat", "shift")} | {f"eviction_shift{way}_hour_mq_400{host}" for way in ("", "_overlap", "_seed2", "_seed2_overlap") for host in ("", "_host")
                  } - {"eviction_shift_overlap_hour_mq_400"} | {"eviction_worst_mq", "eviction_worst_hour_mq"}  # Requests waited.
+ADVISE = {
+    f"advise_error_synthetic_{policy}{tiers}_2000_{factor}x"
+    for policy in ("lru", "mq", "lfuda", "learned")
+    for tiers in ("", "_ladder")
+    for factor in ("0.5", "2", "4")
+} | {"advise_worst_error", "advise_within_error"}
 # By benchmark: its figures, and the arguments of its smallest run.
 BENCHMARKS = {
     "service": (SERVICE, ["--rounds", "1", "--slice-ms", "20", "--decode-steps", "40", "--idle-sessions", "20"]),
@@ -79,6 +85,7 @@ BENCHMARKS = {
     "peer": ({"peer_fetch_1m", "peer_fetch_128k"}, ["--smoke"]),
     "fetch": ({"fetch_ttft", "memory_p99_store_stalled"}, ["--smoke"]),
     "eviction": (EVICTION, ["--smoke"]),
+    "advise": (ADVISE, ["--smoke"]),
     "router": ({f"router_{what}_10" for what in ("bytes", "update", "lookup")}, ["--smoke"]),
 }
 # Benchmarks that can lack all or some of their figures: these depend on the system's pages.
