@@ -16,7 +16,7 @@ constexpr uint64_t kTableMagic = 0x4c'42'54'54'50'45'4b'50;  // "PKEPTTBL" in me
 constexpr uint32_t kTableFormat = 1;
 constexpr size_t kTableRestAt = 16;
 constexpr size_t kTableHeadBytes = 8 + 8 + 4 + 4 + 8 + 32;
-constexpr size_t kTableCopyBytes = 32 * 1024;
+constexpr size_t kTableCopyBytes = 64 * 1024;
 static_assert(kTableHeadBytes + KeptTable::kMaxBytes == kTableCopyBytes);
 
 struct TableCopy {

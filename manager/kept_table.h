@@ -27,7 +27,7 @@ namespace pagoda {
 // The memory belongs to one process at a time; no client maps it. Thread-compatible. Movable.
 class KeptTable {
  public:
-  static constexpr size_t kMaxBytes = 32 * 1024 - 64;
+  static constexpr size_t kMaxBytes = 64 * 1024 - 64;
 
   // Takes over the memory of that name that a dead daemon left, or makes it. Memory that was taken
   // over stays when this object ends; new memory is removed then, unless KeepName was called.

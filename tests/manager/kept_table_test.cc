@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "manager/reuse_table.h"
 #include "manager/slot_checksum.h"
+#include "pools/types.h"
 
 namespace pagoda {
 namespace {
@@ -21,7 +23,9 @@ using Bytes = std::vector<std::byte>;
 using Left = std::optional<Bytes>;
 
 const ContentDigest kFingerprint = {{std::byte{42}}};
-constexpr size_t kCopyBytes = 32 * 1024;
+constexpr size_t kCopyBytes = 64 * 1024;
+// What a window can learn, in each of its tiers. The bytes are about the numbers.
+static_assert(kMaxTiers * (sizeof(ReuseTable) + 64) <= KeptTable::kMaxBytes);
 
 Bytes Table(size_t size, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -99,9 +103,11 @@ TEST_F(KeptTableTest, AWriteThatWasCutShortLeavesTheOneBefore) {
   for (int round = 0; round < 2'000; ++round) {
     // The new bytes up to some place, or a random choice of them.
     const size_t end = random() % 400;
-    for (size_t i = 0; i < after.size(); ++i) {
-      const bool written = round % 2 == 0 ? i % kCopyBytes < end : random() % 8 != 0;
-      table.bytes()[i] = written ? after[i] : before[i];
+    for (const size_t copy : {size_t{0}, kCopyBytes}) {
+      for (size_t i = 0; i < 400; ++i) {
+        const bool written = round % 2 == 0 ? i < end : random() % 8 != 0;
+        table.bytes()[copy + i] = written ? after[copy + i] : before[copy + i];
+      }
     }
     const Left left = Read(table);
     ASSERT_TRUE(left == second || left == third) << "after " << end << " bytes";
