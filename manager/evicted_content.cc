@@ -6,11 +6,13 @@
 
 namespace pagoda {
 
-EvictedContent::EvictedContent(uint32_t num_slots) : buckets_(std::max(1u, num_slots / 4)) {}
+template <uint32_t kNoteBits>
+EvictedNotes<kNoteBits>::EvictedNotes(uint32_t num_slots) : buckets_(std::max(1u, num_slots / 4)) {}
 
 // The ways behind the one that is found move up.
-EvictedContent::Memory EvictedContent::TakeFrom(Bucket& bucket, uint64_t in_newer,
-                                                uint64_t in_older) {
+template <uint32_t kNoteBits>
+auto EvictedNotes<kNoteBits>::TakeFrom(Bucket& bucket, uint64_t in_newer, uint64_t in_older)
+    -> Memory {
   const bool is_newer = in_newer != 0;
   uint64_t& word = is_newer ? bucket.newer : bucket.older;
   const auto way =
@@ -26,5 +28,8 @@ EvictedContent::Memory EvictedContent::TakeFrom(Bucket& bucket, uint64_t in_newe
   }
   return memory;
 }
+
+template class EvictedNotes<2>;
+template class EvictedNotes<4>;
 
 }  // namespace pagoda

@@ -11,16 +11,17 @@
 
 namespace pagoda {
 
-// Remembers the contents that left last, with four bits for each. It remembers about two contents
+// Remembers the contents that left last, with a note for each. It remembers about two contents
 // for each slot of its tier. It is a history buffer, like 2Q's A1out, MQ's Qout and S3-FIFO's ghost
-// queue. It is a set-associative table of 12-bit fingerprints: one look-up in 500 finds content
-// that was never there. Takes 4 bytes for each slot at once. Every call touches one 16-byte bucket.
-// Thread-compatible.
-class EvictedContent {
+// queue. It is a set-associative table of fingerprints of 16 - kNoteBits bits: with notes of four
+// bits, one look-up in 500 finds content that was never there; with two bits, one in 2,000. Takes 4
+// bytes for each slot at once. Every call touches one 16-byte bucket. Thread-compatible.
+template <uint32_t kNoteBits>
+class EvictedNotes {
  public:
-  static constexpr uint32_t kMaxNote = 15;
+  static constexpr uint32_t kMaxNote = (1u << kNoteBits) - 1;
 
-  explicit EvictedContent(uint32_t num_slots);
+  explicit EvictedNotes(uint32_t num_slots);
 
   // `content` left; `note` is at most kMaxNote. BlockHash{} is not remembered.
   void Remember(BlockHash content, uint32_t note);
@@ -38,7 +39,6 @@ class EvictedContent {
   static constexpr uint32_t kWays = 8;
   static constexpr uint32_t kWaysAWord = 4;
   static constexpr uint32_t kWayBits = 16;
-  static constexpr uint32_t kNoteBits = 4;
   static constexpr uint64_t kEachWay = 0x0001'0001'0001'0001;
 
   // Eight ways: a fingerprint above a note; 0 is empty. The newest is in the low bits of `newer`.
@@ -52,7 +52,9 @@ class EvictedContent {
     return (content.value() >> 32) * buckets_.size() >> 32;
   }
   // From the hash's low bits, never 0.
-  static uint64_t Fingerprint(BlockHash content) { return 1 + content.value() % 4095; }
+  static uint64_t Fingerprint(BlockHash content) {
+    return 1 + content.value() % ((1u << (kWayBits - kNoteBits)) - 1);
+  }
   // The top bit of each way with that fingerprint. Ways above the lowest one can be wrong.
   static uint64_t Matches(uint64_t word, uint64_t fingerprint) {
     const uint64_t differs =
@@ -64,17 +66,21 @@ class EvictedContent {
   BigArray<Bucket, &AllocateScattered> buckets_;
 };
 
+using EvictedContent = EvictedNotes<4>;
+
 // Inline, because a request makes these calls for hundreds of blocks.
 
-inline void EvictedContent::Remember(BlockHash content, uint32_t note) {
-  PAGODA_CHECK(note <= kMaxNote, "a note has four bits");
+template <uint32_t kNoteBits>
+void EvictedNotes<kNoteBits>::Remember(BlockHash content, uint32_t note) {
+  PAGODA_CHECK(note <= kMaxNote, "a note has its bits");
   if (content == BlockHash{}) return;
   Bucket& bucket = buckets_[IndexOf(content)];
   bucket.older = bucket.older << kWayBits | bucket.newer >> (64 - kWayBits);
   bucket.newer = bucket.newer << kWayBits | Fingerprint(content) << kNoteBits | note;
 }
 
-inline std::optional<EvictedContent::Memory> EvictedContent::Take(BlockHash content) {
+template <uint32_t kNoteBits>
+auto EvictedNotes<kNoteBits>::Take(BlockHash content) -> std::optional<Memory> {
   if (content == BlockHash{}) return std::nullopt;
   Bucket& bucket = buckets_[IndexOf(content)];
   const uint64_t fingerprint = Fingerprint(content);

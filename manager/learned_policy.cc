@@ -66,14 +66,14 @@ void LearnedPolicy::Withdrawn(const BlockFacts& block) {
 }
 
 LearnedPolicy::InHand LearnedPolicy::FindVictim() const {
-  const uint64_t version = window_->version();
+  const uint64_t version = window_->version(tier_);
   if (in_hand_.slot != kNoSlot && in_hand_.version == version) return in_hand_;
   const uint32_t priority =
       in_hand_.slot != kNoSlot ? in_hand_.priority.value() : candidates_.LowestPriority();
   if (priority == ClassedCandidates::kNoPriority) return {};
   uint32_t classes = candidates_.Classes(priority);
   if (in_hand_.slot != kNoSlot) classes |= 1u << in_hand_.of_class;
-  const bool by_index = window_->trusts_index();
+  const bool by_index = window_->trusts_index(tier_);
   InHand victim;
   float least = 0;
   uint64_t oldest = 0;
@@ -82,7 +82,7 @@ LearnedPolicy::InHand LearnedPolicy::FindVictim() const {
     const bool in_hand = in_hand_.slot != kNoSlot && c == in_hand_.of_class;
     const SlotIndex slot = in_hand ? in_hand_.slot : candidates_.Oldest(priority, c);
     const uint64_t age = window_->AgeOf(tier_, slot);
-    const float index = by_index ? window_->IndexOf(c, age) : 0;
+    const float index = by_index ? window_->IndexOf(tier_, c, age) : 0;
     if (victim.slot != kNoSlot && (index > least || (index == least && age <= oldest))) continue;
     victim.slot = slot;
     victim.of_class = c;
@@ -114,10 +114,10 @@ void LearnedPolicy::PutBack() {
 }
 
 bool LearnedPolicy::Keeps(const BlockFacts& candidate, const BlockFacts& comes, Tier from) const {
-  if (!window_->trusts_index()) return false;
+  if (!window_->trusts_index(tier_)) return false;
   window_->Settle();  // A block that comes to the disk need not have been a candidate.
   const auto index = [this](size_t tier, SlotIndex slot) {
-    return window_->IndexOf(window_->ClassOf(tier, slot), window_->AgeOf(tier, slot));
+    return window_->IndexOf(tier_, window_->ClassOf(tier, slot), window_->AgeOf(tier, slot));
   };
   return index(tier_, candidate.slot) > index(static_cast<size_t>(from), comes.slot);
 }
@@ -144,9 +144,9 @@ SlotIndex LearnedPolicy::Evicted(const BlockFacts& victim, const BlockFacts* unp
 std::vector<std::byte> LearnedPolicy::Learned() const { return Encode(window_->Learned()); }
 
 absl::Status LearnedPolicy::RestoreLearned(absl::Span<const std::byte> learned) {
-  const absl::StatusOr<ReuseTable> table = DecodeReuseTable(learned);
-  if (!table.ok()) return table.status();
-  window_->Restore(*table);
+  const absl::StatusOr<std::vector<ReuseTable>> tables = DecodeReuseTables(learned);
+  if (!tables.ok()) return tables.status();
+  window_->Restore(*tables);
   return absl::OkStatus();
 }
 

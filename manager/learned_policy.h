@@ -22,11 +22,11 @@ namespace pagoda {
 // before it was last evicted, and whether it is of a prompt or a reply, or a request's last block.
 //
 // Each class is a list by last use, and gives up its oldest block. Of these the one with the
-// smallest index goes first. It starts as LRU. It goes back to LRU while a shadow of the cache on
-// a sample of the contents says that LRU has more hits (see ReuseSample).
+// smallest index goes first. It starts as LRU. A tier goes by the index while a shadow of it on a
+// sample of the contents says that this has more hits (see ReuseSample).
 //
-// All tiers of a window learn together, because a block's worth does not depend on where it lies. A
-// block that is worth less than all of the next tier leaves the cache instead of displacing one,
+// All tiers of a window learn from the same requests, each for its own size. A block that is worth
+// less than all of the next tier leaves the cache instead of displacing one,
 // and is not written to a full disk. A copy on disk has the class and the age of the block. All
 // tenants of a window learn together too; each gives up blocks of its own.
 //
@@ -77,7 +77,7 @@ class LearnedPolicy final : public EvictionPolicy {
     bool goes_by_known = false;  // `known` has that class and no later key.
   };
   bool IsNext(const BlockFacts& unparked) const {
-    return in_hand_.goes_by_known && in_hand_.version == window_->version() &&
+    return in_hand_.goes_by_known && in_hand_.version == window_->version(tier_) &&
            in_hand_.priority == unparked.priority &&
            in_hand_.known == window_->KnownOf(tier_, unparked.slot);
   }

@@ -10,9 +10,9 @@ namespace {
 
 constexpr uint32_t kStepsAFirstTier = 128;
 constexpr uint32_t kKeysATier = 8;
-// Contents that every window remembers, as far as that is not more than eight times its slots.
+// Contents that every window remembers, as far as that is not more than four times its slots.
 constexpr uint32_t kLeastRemembered = 128 * 1024;
-constexpr uint32_t kRememberedASlot = 2;  // By EvictedContent.
+constexpr uint32_t kRememberedASlot = 2;  // By EvictedNotes.
 constexpr uint16_t kOldest = 1 << 15;
 
 uint32_t FirstTier(const PolicyTiers& tiers) {
@@ -27,18 +27,19 @@ uint32_t MemorySlots(const PolicyTiers& tiers) {
   return slots;
 }
 
-// The blocks that all tiers hold together: most blocks in memory have a copy on disk too.
-uint32_t CachedBlocks(const PolicyTiers& tiers) {
-  uint32_t blocks = MemorySlots(tiers);
-  for (const PolicyTier& tier : tiers) {
-    if (tier.on_disk) blocks = std::max(blocks, tier.num_slots);
+// The blocks that the tier and those above hold together. Most blocks in memory have a copy on disk
+// too.
+uint32_t BlocksDownTo(const PolicyTiers& tiers, size_t tier) {
+  uint32_t in_memory = 0, on_disk = 0;
+  for (size_t t = 0; t <= tier; ++t) {
+    (tiers[t].on_disk ? on_disk : in_memory) += tiers[t].num_slots;
   }
-  return blocks;
+  return std::max(in_memory, on_disk);
 }
 
-// The slots for which EvictedContent remembers as much as wanted.
+// The slots for which EvictedNotes remembers as much as wanted.
 uint32_t RememberedFor(uint32_t slots) {
-  return std::max(slots, std::min(4 * slots, kLeastRemembered / kRememberedASlot));
+  return std::max(slots, std::min(2 * slots, kLeastRemembered / kRememberedASlot));
 }
 
 uint32_t OneMore(uint32_t uses) { return std::min(uses + 1, ReuseClass::kUses - 1); }
@@ -51,12 +52,13 @@ LearnedWindow::LearnedWindow(const PolicyTiers& tiers)
       has_several_tiers_(std::count_if(tiers.begin(), tiers.end(),
                                        [](const PolicyTier& tier) { return tier.num_slots != 0; }) >
                          1),
-      evicted_(RememberedFor(MemorySlots(tiers))),
-      sample_(CachedBlocks(tiers)) {
+      evicted_(RememberedFor(MemorySlots(tiers))) {
   for (size_t t = 0; t < kMaxTiers; ++t) {
     const uint32_t slots = tiers[t].num_slots;
     if (slots == 0) continue;
+    samples_.push_back(std::make_unique<ReuseSample>(BlocksDownTo(tiers, t)));
     tiers_[t] = {.on_disk = tiers[t].on_disk,
+                 .sample = samples_.back().get(),
                  .arena = std::make_unique<CandidateArena>(slots, 0),
                  .known = BigArray<Known>(slots),
                  .key_shift = static_cast<uint32_t>(
@@ -80,7 +82,7 @@ bool LearnedWindow::CameFromAnotherTier(size_t tier, const BlockFacts& block) {
 
 inline void LearnedWindow::Use(Known& known, BlockHash content, uint32_t reuse_class) {
   known.reuse_class = static_cast<uint8_t>(reuse_class);
-  sample_.Accessed(content, reuse_class);
+  for (const auto& sample : samples_) sample->Accessed(content, reuse_class);
   if (--accesses_left_ == 0) NextStep();
   known.last_use = static_cast<uint16_t>(step_);
 }
@@ -88,7 +90,7 @@ inline void LearnedWindow::Use(Known& known, BlockHash content, uint32_t reuse_c
 void LearnedWindow::EndArrivals(uint32_t count) {
   arrivals_.Pop(count, [this](const Arrival& arrival) {
     uint32_t uses = arrival.uses;
-    const std::optional<EvictedContent::Memory> memory = evicted_.Take(arrival.content);
+    const std::optional<EvictedUses::Memory> memory = evicted_.Take(arrival.content);
     if (memory.has_value()) uses = std::max(uses, OneMore(memory->note));
     Known& known = tiers_[arrival.tier].known[arrival.slot.value()];
     known = {.is_new = 1};
@@ -162,7 +164,7 @@ void LearnedWindow::Released(size_t tier, const BlockFacts& block) {
   known.is_new = 0;
   known.reuse_class = static_cast<uint8_t>(
       ReuseClass::Of(ReuseClass::UsesOf(known.reuse_class), ContentKind::kLast));
-  sample_.Reclassify(block.hash, known.reuse_class);
+  for (const auto& sample : samples_) sample->Reclassify(block.hash, known.reuse_class);
 }
 
 // It may come to another tier in the next call.
@@ -178,6 +180,18 @@ void LearnedWindow::EndMove() {
   if (moving_.block == kNoBlock) return;
   Remember(moving_.content, ReuseClass::UsesOf(moving_.known.reuse_class));
   moving_.block = kNoBlock;
+}
+
+std::vector<ReuseTable> LearnedWindow::Learned() const {
+  std::vector<ReuseTable> tables;
+  for (const auto& sample : samples_) tables.push_back(sample->Learned());
+  return tables;
+}
+
+void LearnedWindow::Restore(absl::Span<const ReuseTable> tables) {
+  for (size_t i = 0; i < samples_.size(); ++i) {
+    samples_[i]->Restore(tables[std::min(i, tables.size() - 1)]);
+  }
 }
 
 // Looks at a few slots of each tier, so that each is seen before its last use looks recent again.

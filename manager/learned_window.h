@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "absl/types/span.h"
 #include "manager/big_array.h"
 #include "manager/block_facts.h"
 #include "manager/candidate_arena.h"
@@ -23,10 +25,13 @@ namespace pagoda {
 // A step of time is 1/128 of the accesses that fill the first tier. A block's last use is kept in
 // 16 bits of steps. One that was not used for 2^15 of them counts as that old.
 //
+// Each tier learns from a sample of its own (see ReuseSample), as if it and the tiers above were
+// one cache: an age that is short for the host is long for the GPU.
+//
 // Each slot takes 3 bytes, and each slot in memory 4 more for contents that left: twice as many as
-// there are slots, and eight times as many in a small window, which can take 256 KiB for them.
-// With the sample (see ReuseSample) a window takes at most 0.5 MB besides. Thread-compatible,
-// together with all policies of the window.
+// there are slots, and four times as many in a small window, which can take 256 KiB for them. The
+// samples take at most 0.8 MB for each tier besides. Thread-compatible, together with all policies
+// of the window.
 class LearnedWindow {
  public:
   // What is known of a block. Three bytes, which mostly lie in one cache line.
@@ -88,16 +93,19 @@ class LearnedWindow {
   uint64_t AgeOf(size_t tier, SlotIndex slot) const {
     return static_cast<uint16_t>(step_ - tiers_[tier].known[slot.value()].last_use);
   }
-  // Until it changes, IndexOf() gives the same and blocks get no older.
-  uint64_t version() const { return step_ + sample_.sampled(); }
-  // Whether blocks go by their index; otherwise by the time of their last use.
-  bool trusts_index() const { return sample_.trusts_index(); }
-  float IndexOf(uint32_t reuse_class, uint64_t age) const {
-    return sample_.index().at(reuse_class, sample_.BinOf(age * accesses_a_step_));
+  // Until it changes, the tier's IndexOf() gives the same and blocks get no older.
+  uint64_t version(size_t tier) const { return step_ + tiers_[tier].sample->sampled(); }
+  // Whether the tier's blocks go by their index; otherwise by the time of their last use.
+  bool trusts_index(size_t tier) const { return tiers_[tier].sample->trusts_index(); }
+  // What a block is worth to that tier.
+  float IndexOf(size_t tier, uint32_t reuse_class, uint64_t age) const {
+    const ReuseSample& sample = *tiers_[tier].sample;
+    return sample.index().at(reuse_class, sample.BinOf(age * accesses_a_step_));
   }
-  // What was learned, for the window's policies in another run of the daemon.
-  ReuseTable Learned() const { return sample_.Learned(); }
-  void Restore(const ReuseTable& table) { sample_.Restore(table); }
+  // What was learned, by tier, for the window's policies in another run of the daemon.
+  std::vector<ReuseTable> Learned() const;
+  // If the tables are fewer than the tiers, the last tiers get the last table. REQUIRES: a table.
+  void Restore(absl::Span<const ReuseTable> tables);
   // A key of the tier's calendars is 2^KeyShift() steps: about an eighth of the tier's slots.
   uint32_t KeyShift(size_t tier) const { return tiers_[tier].key_shift; }
   CandidateArena& arena(size_t tier) { return *tiers_[tier].arena; }
@@ -105,6 +113,7 @@ class LearnedWindow {
  private:
   struct TierTables {
     bool on_disk = false;
+    ReuseSample* sample = nullptr;
     std::unique_ptr<CandidateArena> arena;
     BigArray<Known> known;  // By slot.
     uint32_t key_shift = 0;
@@ -169,10 +178,11 @@ class LearnedWindow {
   std::array<TierTables, kMaxTiers> tiers_;
   const bool has_several_tiers_;
   Moving moving_;
-  EvictedContent evicted_;  // With the uses of each content.
+  using EvictedUses = EvictedNotes<2>;
+  EvictedUses evicted_;
   Waiting<Arrival> arrivals_;
   Waiting<Departure> departures_;
-  ReuseSample sample_;
+  std::vector<std::unique_ptr<ReuseSample>> samples_;  // In the order of the tiers.
 };
 
 // Inline, because a request makes these calls for hundreds of blocks.

@@ -17,6 +17,9 @@ using OfClass = std::array<Counts, ReuseIndex::kBins>;
 
 // Change it when a class, a bin or a count means something else.
 constexpr uint32_t kTableFormat = 1;
+constexpr size_t kTableBytes = 4 * sizeof(uint32_t) +
+                               ReuseClass::kCount * ReuseIndex::kBins * 2 * sizeof(uint32_t) +
+                               3 * sizeof(uint32_t);
 constexpr uint32_t kMostShift = 31;
 constexpr float kMostCount = 1e9F;  // Far more than a sample sees.
 constexpr uint32_t kBinsAnOctave = 3;
@@ -65,7 +68,7 @@ OfClass Shrunk(const OfClass& from, uint32_t bins) {
 
 std::vector<std::byte> Encode(const ReuseTable& table) {
   std::vector<std::byte> bytes;
-  bytes.reserve(sizeof(ReuseTable) + 64);
+  bytes.reserve(kTableBytes);
   ByteWriter out(&bytes);
   out.Put(kTableFormat);
   out.Put(ReuseClass::kCount);
@@ -111,6 +114,26 @@ absl::StatusOr<ReuseTable> DecodeReuseTable(absl::Span<const std::byte> bytes) {
   table.trusts_index = trusts == 1;
   if (!sane || trusts > 1 || !in.ok() || !in.at_end()) return refuse("is damaged");
   return table;
+}
+
+std::vector<std::byte> Encode(absl::Span<const ReuseTable> tables) {
+  std::vector<std::byte> bytes;
+  for (const ReuseTable& table : tables) {
+    const std::vector<std::byte> of_one = Encode(table);
+    bytes.insert(bytes.end(), of_one.begin(), of_one.end());
+  }
+  return bytes;
+}
+
+absl::StatusOr<std::vector<ReuseTable>> DecodeReuseTables(absl::Span<const std::byte> bytes) {
+  std::vector<ReuseTable> tables;
+  do {
+    absl::StatusOr<ReuseTable> table = DecodeReuseTable(bytes.subspan(0, kTableBytes));
+    if (!table.ok()) return table.status();
+    tables.push_back(*std::move(table));
+    bytes.remove_prefix(kTableBytes);
+  } while (!bytes.empty());
+  return tables;
 }
 
 ReuseTable Rescaled(const ReuseTable& table, uint32_t shift) {

@@ -33,6 +33,11 @@ std::vector<std::byte> Encode(const ReuseTable& table);
 // Errors: INVALID_ARGUMENT (another format, other classes, or numbers that no table has).
 absl::StatusOr<ReuseTable> DecodeReuseTable(absl::Span<const std::byte> bytes);
 
+// The bytes of the tables, one after the other.
+std::vector<std::byte> Encode(absl::Span<const ReuseTable> tables);
+// At least one table. Errors: as DecodeReuseTable.
+absl::StatusOr<std::vector<ReuseTable>> DecodeReuseTables(absl::Span<const std::byte> bytes);
+
 // The same table with ages in steps of 2^shift accesses. A factor of two is three bins. What was
 // seen in the first bin is spread evenly over the bins that it becomes, because nothing is known of
 // the ages within a bin. Ages beyond the last bin go into it. REQUIRES: both shifts are below 64.

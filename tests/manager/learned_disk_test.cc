@@ -29,7 +29,7 @@ BlockFacts At(uint32_t slot, uint64_t content) {
 
 float Seen(const LearnedWindow& window) {
   float sum = 0;
-  const ReuseTable table = window.Learned();
+  const ReuseTable table = window.Learned().back();
   for (const auto& of_class : table.counts) {
     for (const ReuseIndex::Counts& counts : of_class) sum += counts.reached + counts.reused;
   }

@@ -45,7 +45,7 @@ class Pair {
       const std::optional<SlotIndex> expected = naive_.Victim(tier);
       ASSERT_EQ(policy(tier).Victim(), expected.value_or(kNoSlot)) << "tier " << tier;
     }
-    by_index_ += naive_.trusts_index();
+    by_index_ += naive_.trusts_index(0);
   }
 
   uint64_t by_index() const { return by_index_; }

@@ -119,7 +119,7 @@ TEST(LearnedWindowTest, ARecoveredBlockTeachesNothingUntilItIsUsed) {
   window.Released(1, Content(6, Hash(2)));
   const auto seen = [&] {
     float sum = 0;
-    const ReuseTable table = window.Learned();
+    const ReuseTable table = window.Learned().back();
     for (const auto& of_class : table.counts) {
       for (const ReuseIndex::Counts& counts : of_class) sum += counts.reached + counts.reused;
     }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -26,7 +27,10 @@ namespace pagoda {
 class NaiveLearned {
  public:
   NaiveLearned(uint32_t tiers, uint32_t slots)
-      : several_(tiers > 1), evicted_(4 * tiers * slots), sample_(tiers * slots), tiers_(tiers) {
+      : several_(tiers > 1), evicted_(2 * tiers * slots), tiers_(tiers) {
+    for (uint32_t t = 1; t <= tiers; ++t) {
+      samples_.push_back(std::make_unique<ReuseSample>(t * slots));
+    }
     // A key is the largest power of two of steps that is at most an eighth of the slots.
     while (uint64_t{2} << key_shift_ <= slots / 8) ++key_shift_;
   }
@@ -70,7 +74,7 @@ class NaiveLearned {
       known.last_use = now_;
       if (std::exchange(known.is_new, false)) {
         known.kind = ContentKind::kLast;
-        sample_.Reclassify(block.hash, known.reuse_class());
+        for (const auto& sample : samples_) sample->Reclassify(block.hash, known.reuse_class());
       }
     }
     List(tier, block, End::kBack);
@@ -105,12 +109,16 @@ class NaiveLearned {
     return std::nullopt;
   }
   bool Keeps(uint32_t tier, SlotIndex candidate, uint32_t from, SlotIndex comes) const {
-    return sample_.trusts_index() && Index(tier, candidate) > Index(from, comes);
+    return trusts_index(tier) && Index(tier, candidate, tier) > Index(from, comes, tier);
   }
 
-  bool trusts_index() const { return sample_.trusts_index(); }
+  bool trusts_index(uint32_t tier) const { return samples_[tier]->trusts_index(); }
   bool settled() const { return arrivals_.empty(); }
-  ReuseTable learned() const { return sample_.Learned(); }
+  std::vector<ReuseTable> learned() const {
+    std::vector<ReuseTable> tables;
+    for (const auto& sample : samples_) tables.push_back(sample->Learned());
+    return tables;
+  }
 
  private:
   struct Block {
@@ -148,7 +156,7 @@ class NaiveLearned {
                                                            : ContentKind::kPrompt;
   }
   void Use(Block& known, BlockHash content) {
-    sample_.Accessed(content, known.reuse_class());
+    for (const auto& sample : samples_) sample->Accessed(content, known.reuse_class());
     known.last_use = ++now_;
   }
   void Settle() {
@@ -185,20 +193,21 @@ class NaiveLearned {
   uint64_t AgeOf(uint32_t tier, SlotIndex slot) const {
     return now_ - tiers_[tier].blocks.at(slot).last_use;
   }
-  float Index(uint32_t tier, SlotIndex slot) const {
-    return sample_.index().at(tiers_[tier].blocks.at(slot).reuse_class(),
-                              sample_.BinOf(AgeOf(tier, slot)));
+  // What the block is worth to the tier `to`.
+  float Index(uint32_t tier, SlotIndex slot, uint32_t to) const {
+    return samples_[to]->index().at(tiers_[tier].blocks.at(slot).reuse_class(),
+                                    samples_[to]->BinOf(AgeOf(tier, slot)));
   }
   bool GoesBefore(uint32_t tier, SlotIndex slot, SlotIndex other) const {
-    if (sample_.trusts_index() && Index(tier, slot) != Index(tier, other)) {
-      return Index(tier, slot) < Index(tier, other);
+    if (trusts_index(tier) && Index(tier, slot, tier) != Index(tier, other, tier)) {
+      return Index(tier, slot, tier) < Index(tier, other, tier);
     }
     return AgeOf(tier, slot) > AgeOf(tier, other);
   }
 
   const bool several_;
-  EvictedContent evicted_;
-  ReuseSample sample_;
+  EvictedNotes<2> evicted_;
+  std::vector<std::unique_ptr<ReuseSample>> samples_;  // By tier: of it and those above.
   std::vector<Tier> tiers_;
   uint32_t key_shift_ = 0;
   uint64_t now_ = 0;

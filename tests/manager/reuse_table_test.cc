@@ -56,6 +56,18 @@ TEST(ReuseTableTest, ItsBytesMakeTheSameTable) {
   }
 }
 
+TEST(ReuseTableTest, TablesFollowEachOther) {
+  const std::vector<ReuseTable> tables = {RandomTable(1), RandomTable(2), RandomTable(3)};
+  std::vector<std::byte> bytes = Encode(tables);
+  const absl::StatusOr<std::vector<ReuseTable>> decoded = DecodeReuseTables(bytes);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ASSERT_EQ(decoded->size(), tables.size());
+  for (size_t i = 0; i < tables.size(); ++i) ExpectEqual((*decoded)[i], tables[i]);
+  bytes.pop_back();
+  EXPECT_FALSE(DecodeReuseTables(bytes).ok());
+  EXPECT_FALSE(DecodeReuseTables({}).ok());
+}
+
 // The message of the refusal.
 std::string Refusal(const std::vector<std::byte>& bytes) {
   const absl::Status status = DecodeReuseTable(bytes).status();

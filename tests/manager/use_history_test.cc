@@ -63,6 +63,29 @@ TEST(EvictedContentTest, TheAgeIsAboutHowManyLeftSince) {
   EXPECT_NEAR(static_cast<double>(total / found), kSlots, kSlots / 3);
 }
 
+// Of contents that never left.
+template <class Notes>
+int FalselyFound() {
+  constexpr uint32_t kSlots = 1'000;
+  Notes evicted(kSlots);
+  std::mt19937_64 random(1);
+  for (uint32_t i = 0; i < 4 * kSlots; ++i) evicted.Remember(BlockHash{random()}, i % 4);
+  int found = 0;
+  for (int i = 0; i < 200'000; ++i) {
+    const BlockHash hash{random()};
+    const auto memory = evicted.Take(hash);
+    if (!memory.has_value()) continue;
+    ++found;
+    evicted.Remember(hash, memory->note);
+  }
+  return found;
+}
+
+TEST(EvictedContentTest, ShorterNotesFindFewerWrongContents) {
+  EXPECT_NEAR(FalselyFound<EvictedNotes<4>>(), 200'000 * 8 / 4'095, 60);
+  EXPECT_NEAR(FalselyFound<EvictedNotes<2>>(), 200'000 * 8 / 16'383, 30);
+}
+
 TEST(EvictedContentTest, NothingIsRememberedByTheEmptyHash) {
   EvictedContent evicted(1);
   evicted.Remember(BlockHash{}, 3);
