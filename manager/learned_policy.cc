@@ -94,9 +94,33 @@ LearnedPolicy::InHand LearnedPolicy::FindVictim() const {
   return victim;
 }
 
+// Takes the unparked block in hand, as if it were the victim, if it comes before all others of its
+// class. Mostly it is the victim then.
+bool LearnedPolicy::TakeUnparked(const BlockFacts& block) {
+  const uint32_t of_class = window_->ClassOf(tier_, block.slot);
+  const uint32_t priority = block.priority.value();
+  const uint64_t key = KeyOf(block.slot);
+  if (priority != candidates_.LowestPriority()) return false;
+  const bool has_others = (candidates_.Classes(priority) >> of_class & 1) != 0;
+  if (has_others && key > candidates_.OldestKey(priority, of_class)) return false;
+  in_hand_ = {.slot = block.slot,
+              .priority = block.priority,
+              .of_class = of_class,
+              .key = key,
+              .version = kNoVersion,
+              .known = window_->KnownOf(tier_, block.slot),
+              .goes_by_known = true};
+  return true;
+}
+
 SlotIndex LearnedPolicy::TakeVictim() {
   InHand victim = FindVictim();
   if (victim.slot == kNoSlot) return kNoSlot;
+  if (victim.slot == in_hand_.slot) {
+    in_hand_.version = window_->version(tier_);
+    return victim.slot;
+  }
+  PutBack();
   victim.key = candidates_.OldestKey(victim.priority.value(), victim.of_class);
   victim.known = window_->KnownOf(tier_, victim.slot);
   victim.goes_by_known =
@@ -137,7 +161,7 @@ SlotIndex LearnedPolicy::Evicted(const BlockFacts& victim, const BlockFacts* unp
     }
   }
   in_hand_.slot = kNoSlot;
-  if (unparked != nullptr) PushFront(*unparked);
+  if (unparked != nullptr && !TakeUnparked(*unparked)) PushFront(*unparked);
   return TakeVictim();
 }
 

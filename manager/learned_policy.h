@@ -67,6 +67,7 @@ class LearnedPolicy final : public EvictionPolicy {
   // The victim, of the window's version. It lies in no list. It comes before all others of its
   // class: if its parent is known by the same when it leaves, the parent is the next victim, and no
   // list changes. So a chain of blocks leaves without a look at the lists.
+  static constexpr uint64_t kNoVersion = ~uint64_t{0};
   struct InHand {
     SlotIndex slot = kNoSlot;
     Priority priority;
@@ -83,6 +84,7 @@ class LearnedPolicy final : public EvictionPolicy {
   }
   void PushFront(const BlockFacts& block);
   InHand FindVictim() const;
+  bool TakeUnparked(const BlockFacts& block);
   SlotIndex TakeVictim();
   void PutBack();
 
