@@ -44,13 +44,7 @@ uint16_t ReuseSample::Find(BlockHash content) const {
 }
 
 uint16_t ReuseSample::Add(BlockHash content) {
-  if (free_.empty()) {
-    for (uint32_t bin = ReuseIndex::kBins; bin-- > 0;) {
-      if (bins_[bin].oldest == kNone) continue;
-      Forget(bins_[bin].oldest);
-      break;
-    }
-  }
+  if (free_.empty()) Forget(ages_.oldest);
   const uint16_t entry = free_.back();
   free_.pop_back();
   entries_[entry] = {.content = content};
@@ -62,7 +56,8 @@ uint16_t ReuseSample::Add(BlockHash content) {
 
 void ReuseSample::Forget(uint16_t entry) {
   Entry& of = entries_[entry];
-  Remove<&Entry::by_age>(bins_[of.bin], entry);
+  Age(of);
+  Remove<&Entry::by_age>(ages_, entry);
   if (of.in_lru) {
     Remove<&Entry::by_lru>(lru_, entry);
     --lru_size_;
@@ -83,22 +78,21 @@ void ReuseSample::Forget(uint16_t entry) {
     places_[at] = kNone;
     hole = at;
   }
+  of.content = {};
   free_.push_back(entry);
 }
 
 // --- Learning ---
 
 void ReuseSample::AccessedSampled(BlockHash content, uint32_t reuse_class) {
-  Age();
   uint16_t entry = Find(content);
   if (entry == kNone) {
     entry = Add(content);
   } else {
     Entry& of = entries_[entry];
-    const uint32_t bin = std::max<uint32_t>(of.bin, ReuseIndex::BinOf(clock() - of.last_used));
-    for (uint32_t k = of.bin + 1u; k <= bin; ++k) index_.Reached(of.reuse_class, k);
-    index_.Reused(of.reuse_class, bin);
-    Remove<&Entry::by_age>(bins_[of.bin], entry);
+    Age(of);
+    index_.Reused(of.reuse_class, of.bin);
+    Remove<&Entry::by_age>(ages_, entry);
   }
   const bool lru_hit = entries_[entry].in_lru;
   const bool learned_hit = entries_[entry].in_learned;
@@ -106,7 +100,7 @@ void ReuseSample::AccessedSampled(BlockHash content, uint32_t reuse_class) {
   Entry& of = entries_[entry];
   of.last_used = clock();
   of.bin = 0;
-  PushNewest<&Entry::by_age>(bins_[0], entry);
+  PushNewest<&Entry::by_age>(ages_, entry);
   index_.Reached(reuse_class, 0);
   ShadowLru(entry);
   Judge(lru_hit, learned_hit);
@@ -126,27 +120,18 @@ void ReuseSample::ReclassifySampled(BlockHash content, uint32_t reuse_class) {
   if (of.in_learned) PushNewest<&Entry::by_class>(learned_[reuse_class], entry);
 }
 
-// Moves the contents that have outlived their bin. The bins that change slowly are looked at
-// rarely.
-void ReuseSample::Age() {
-  const auto turn = static_cast<uint32_t>(std::countr_zero(sampled_ + 1));
-  const uint32_t end = std::min(3 * turn + 3, ReuseIndex::kBins - 1);
-  for (uint32_t bin = end; bin-- > 0;) {
-    const uint64_t limit = ReuseIndex::StartOf(bin + 1);
-    while (bins_[bin].oldest != kNone) {
-      const uint16_t entry = bins_[bin].oldest;
-      Entry& of = entries_[entry];
-      if (clock() - of.last_used < limit) break;
-      Remove<&Entry::by_age>(bins_[bin], entry);
-      ++of.bin;
-      PushNewest<&Entry::by_age>(bins_[of.bin], entry);
-      index_.Reached(of.reuse_class, of.bin);
-    }
-  }
+// Counts the bins that the content has reached since it was looked at last.
+void ReuseSample::Age(Entry& of) {
+  const uint32_t bin = std::max<uint32_t>(of.bin, ReuseIndex::BinOf(clock() - of.last_used));
+  for (uint32_t k = of.bin + 1u; k <= bin; ++k) index_.Reached(of.reuse_class, k);
+  of.bin = static_cast<uint8_t>(bin);
 }
 
 // More often at first; later as often as the cache's share is used once.
 void ReuseSample::Learn() {
+  for (Entry& of : entries_) {
+    if (of.content != BlockHash{}) Age(of);
+  }
   index_.Rebuild();
   next_rebuild_ = sampled_ + std::clamp<uint64_t>(sampled_ / 2, 64, std::max(64u, share_));
 }

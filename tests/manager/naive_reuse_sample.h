@@ -30,14 +30,15 @@ class NaiveReuseSample {
   void Accessed(BlockHash content, uint32_t reuse_class) {
     ++now;
     if (!IsSampled(content)) return;
-    Age();
     const auto found = Find(content);
     One one{.content = content};
     if (found != contents.end()) {
       one = *found;
       contents.erase(found);
-      CountReuse(one);
+      Age(one);
+      index.Reused(one.reuse_class, one.bin);
     } else if (contents.size() == 8 * size_t{share}) {
+      Age(contents.front());
       contents.erase(contents.begin());
     }
     const bool lru_hit = one.in_lru, index_hit = one.in_learned;
@@ -54,6 +55,7 @@ class NaiveReuseSample {
     ++sampled;
     has_learned = sampled >= next_rebuild;
     if (!has_learned) return;
+    for (One& each : contents) Age(each);
     index.Rebuild();
     // Half as many accesses again; at least 64, and at most the cache's share.
     const uint64_t most = std::max(64u, share);
@@ -103,22 +105,9 @@ class NaiveReuseSample {
                         [content](const One& one) { return one.content == content; });
   }
 
-  // In access n the contents of the first 3 z + 3 bins may move up by one bin, where 2^z is the
-  // largest power of two that divides n.
-  void Age() {
-    uint32_t z = 0;
-    while (((sampled + 1) >> z) % 2 == 0) ++z;
-    const uint32_t end = std::min(3 * z + 3, ReuseIndex::kBins - 1);
-    for (One& one : contents) {
-      if (one.bin >= end || clock() - one.last_used < ReuseIndex::StartOf(one.bin + 1)) continue;
-      index.Reached(one.reuse_class, ++one.bin);
-    }
-  }
-
-  void CountReuse(const One& one) {
+  void Age(One& one) {
     const uint32_t bin = std::max(one.bin, ReuseIndex::BinOf(clock() - one.last_used));
-    for (uint32_t k = one.bin + 1; k <= bin; ++k) index.Reached(one.reuse_class, k);
-    index.Reused(one.reuse_class, bin);
+    while (one.bin < bin) index.Reached(one.reuse_class, ++one.bin);
   }
 
   // The first class whose oldest content has the smallest index.
