@@ -10,6 +10,8 @@
 namespace pagoda {
 namespace {
 
+constexpr float kDeviationsToTrust = 1.5F;
+
 // The smallest shift with which the cache's share of the sample is at most kMostShare.
 uint32_t ShiftFor(uint32_t capacity) {
   uint32_t shift = 0;
@@ -140,14 +142,14 @@ ReuseTable ReuseSample::Learned() const {
   return {.shift = shift_,
           .counts = index_.counts(),
           .lead = lead_,
-          .disagreements = disagreements_,
+          .variance = variance_,
           .trusts_index = trusts_index_};
 }
 
 void ReuseSample::Restore(const ReuseTable& table) {
   index_.Restore(Rescaled(table, shift_).counts);
   lead_ = table.lead;
-  disagreements_ = table.disagreements;
+  variance_ = table.variance;
   trusts_index_ = table.trusts_index;
 }
 
@@ -202,18 +204,26 @@ uint16_t ReuseSample::LearnedVictim() const {
   return victim;
 }
 
-// The index gets the trust when it is ahead by more than one standard deviation of an even game,
-// and loses it when it is ahead no more.
+// The index gets the trust when it is ahead by more than 1.5 standard deviations of an even game,
+// which one even game in 15 is, and loses it when it is ahead no more. The blocks of a conversation
+// hit or miss together. So what counts for the deviation is the lead of each batch, and a batch is
+// longer than most requests.
 void ReuseSample::Judge(bool lru_hit, bool learned_hit) {
-  const float keep = 1 - 1 / static_cast<float>(4 * share_ + 64);
-  lead_ *= keep;
-  disagreements_ *= keep;
+  const auto window = static_cast<float>(4 * share_ + 64);
+  lead_ *= 1 - 1 / window;
   if (lru_hit != learned_hit) {
-    lead_ += learned_hit ? 1.0F : -1.0F;
-    disagreements_ += 1;
+    const float one = learned_hit ? 1.0F : -1.0F;
+    lead_ += one;
+    lead_of_batch_ += one;
   }
-  const float deviation = std::sqrt(std::max(1.0F, disagreements_));
-  trusts_index_ = lead_ > (trusts_index_ ? 0 : deviation);
+  if (++size_of_batch_ == kBatch) {
+    variance_ *= std::max(0.0F, 1 - static_cast<float>(kBatch) / window);
+    variance_ += lead_of_batch_ * lead_of_batch_;
+    lead_of_batch_ = 0;
+    size_of_batch_ = 0;
+  }
+  const float deviation = std::sqrt(std::max(1.0F, variance_ + lead_of_batch_ * lead_of_batch_));
+  trusts_index_ = lead_ > (trusts_index_ ? 0 : kDeviationsToTrust * deviation);
 }
 
 // --- Lists ---

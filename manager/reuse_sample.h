@@ -68,6 +68,7 @@ class ReuseSample {
 
  private:
   static constexpr uint16_t kNone = 0xffff;
+  static constexpr uint32_t kBatch = 128;
   static constexpr uint32_t kRemembered = 8;  // Times the cache's share.
 
   struct Links {
@@ -128,10 +129,12 @@ class ReuseSample {
   uint32_t lru_size_ = 0;
   std::array<List, ReuseClass::kCount> learned_;
   uint32_t learned_size_ = 0;
-  // Of the last accesses on which the shadows disagreed: the hits of the index less those of LRU,
-  // and their number. Both fade with each sampled access.
+  // Of the last accesses: the hits of the index less those of LRU, and the variance of that in an
+  // even game. Both fade with each sampled access.
   float lead_ = 0;
-  float disagreements_ = 0;
+  float variance_ = 0;
+  float lead_of_batch_ = 0;
+  uint32_t size_of_batch_ = 0;
   bool trusts_index_ = false;
 };
 

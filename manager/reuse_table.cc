@@ -16,7 +16,7 @@ using Counts = ReuseIndex::Counts;
 using OfClass = std::array<Counts, ReuseIndex::kBins>;
 
 // Change it when a class, a bin or a count means something else.
-constexpr uint32_t kTableFormat = 1;
+constexpr uint32_t kTableFormat = 2;
 constexpr size_t kTableBytes = 4 * sizeof(uint32_t) +
                                ReuseClass::kCount * ReuseIndex::kBins * 2 * sizeof(uint32_t) +
                                3 * sizeof(uint32_t);
@@ -81,7 +81,7 @@ std::vector<std::byte> Encode(const ReuseTable& table) {
     }
   }
   PutFloat(table.lead, out);
-  PutFloat(table.disagreements, out);
+  PutFloat(table.variance, out);
   out.Put(uint32_t{table.trusts_index});
   return bytes;
 }
@@ -109,7 +109,7 @@ absl::StatusOr<ReuseTable> DecodeReuseTable(absl::Span<const std::byte> bytes) {
     }
   }
   sane &= GetFloat(in, -kMostCount, kMostCount, &table.lead);
-  sane &= GetFloat(in, 0, kMostCount, &table.disagreements);
+  sane &= GetFloat(in, 0, kMostCount, &table.variance);
   const auto trusts = in.Get<uint32_t>();
   table.trusts_index = trusts == 1;
   if (!sane || trusts > 1 || !in.ok() || !in.at_end()) return refuse("is damaged");

@@ -19,14 +19,14 @@ struct ReuseTable {
   ReuseIndex::CountTable counts = {};
   // How the guard saw the index last; see ReuseSample.
   float lead = 0;
-  float disagreements = 0;
+  float variance = 0;
   bool trusts_index = false;
 };
 
 // As bytes:
 //
 //   u32 format, u32 classes, u32 bins, u32 shift, then of each class and bin the counts reached and
-//   reused, then lead, disagreements, u32 trusts_index
+//   reused, then lead, variance, u32 trusts_index
 //
 // Integers are little-endian, and counts are the 32 bits of a float.
 std::vector<std::byte> Encode(const ReuseTable& table);

@@ -75,15 +75,16 @@ class NaiveReuseSample {
 
   // How far the lead of the index is above the one at which it loses the trust, or gets it back.
   double Margin() const {
-    const double deviation = std::sqrt(std::max(1.0, disagreements));
-    return lead - (trusts ? 0 : deviation);
+    const double own = lead_of_batch * lead_of_batch;
+    return lead - (trusts ? 0 : 1.5 * std::sqrt(std::max(1.0, variance + own)));
   }
 
   uint32_t shift = 0;
   uint32_t share = 1;
   ReuseIndex index;
   double lead = 0;
-  double disagreements = 0;
+  double variance = 0;  // Of all whole batches.
+  double lead_of_batch = 0;
   bool trusts = false;
   bool has_learned = false;  // The last sampled access changed the index.
   double last_margin = 1;    // Of the last judgement.
@@ -143,7 +144,13 @@ class NaiveReuseSample {
   void Judge(bool lru_hit, bool index_hit) {
     const double keep = 1 - 1 / (4.0 * share + 64);
     lead = lead * keep + (index_hit ? 1 : 0) - (lru_hit ? 1 : 0);
-    disagreements = disagreements * keep + (lru_hit != index_hit ? 1 : 0);
+    lead_of_batch += (index_hit ? 1 : 0) - (lru_hit ? 1 : 0);
+    // The access that is counted next.
+    if ((sampled + 1) % 128 == 0) {
+      variance =
+          variance * std::max(0.0, 1 - 128 / (4.0 * share + 64)) + lead_of_batch * lead_of_batch;
+      lead_of_batch = 0;
+    }
     last_margin = Margin();
     trusts = last_margin > 0;
   }

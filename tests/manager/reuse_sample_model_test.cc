@@ -82,7 +82,7 @@ int Compare(const Stream& stream, uint64_t seed) {
     if (naive.has_learned || i % 97 == 0) {
       ExpectSameCounts(sample, naive);
       EXPECT_NEAR(sample.Learned().lead, naive.lead, 0.01) << "access " << i;
-      EXPECT_NEAR(sample.Learned().disagreements, naive.disagreements, 0.05) << "access " << i;
+      EXPECT_NEAR(sample.Learned().variance, naive.variance, 0.05) << "access " << i;
     }
     if (testing::Test::HasFailure()) break;
     changes += naive.trusts != trusted;

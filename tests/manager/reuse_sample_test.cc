@@ -135,7 +135,7 @@ TEST(ReuseSampleTest, ACacheOfAnotherSizeTakesATableOver) {
 }
 
 TEST(ReuseSampleTest, ALostTrustIsTakenOver) {
-  ReuseTable table{.lead = -100, .disagreements = 900, .trusts_index = false};
+  ReuseTable table{.lead = -100, .variance = 900, .trusts_index = false};
   ReuseSample sample(100);
   sample.Restore(table);
   EXPECT_FALSE(sample.trusts_index());
@@ -143,7 +143,7 @@ TEST(ReuseSampleTest, ALostTrustIsTakenOver) {
   EXPECT_FALSE(sample.trusts_index()) << "it is far behind";
   const ReuseTable next = sample.Learned();
   EXPECT_NEAR(next.lead, -100, 1);
-  EXPECT_NEAR(next.disagreements, 900, 3);
+  EXPECT_NEAR(next.variance, 900, 3);
   EXPECT_FALSE(next.trusts_index);
 }
 

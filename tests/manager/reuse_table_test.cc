@@ -29,7 +29,7 @@ ReuseTable RandomTable(uint64_t seed) {
     }
   }
   table.lead = -2.5F;
-  table.disagreements = 17;
+  table.variance = 17;
   table.trusts_index = seed % 2 == 0;
   return table;
 }
@@ -43,7 +43,7 @@ void ExpectEqual(const ReuseTable& a, const ReuseTable& b) {
     }
   }
   EXPECT_EQ(a.lead, b.lead);
-  EXPECT_EQ(a.disagreements, b.disagreements);
+  EXPECT_EQ(a.variance, b.variance);
   EXPECT_EQ(a.trusts_index, b.trusts_index);
 }
 
@@ -83,7 +83,7 @@ std::vector<std::byte> With(std::vector<std::byte> bytes, size_t at, T value) {
 
 TEST(ReuseTableTest, AnotherFormatOrOtherClassesAreRefusedByName) {
   const std::vector<std::byte> bytes = Encode(RandomTable(1));
-  EXPECT_EQ(Refusal(With(bytes, 0, uint32_t{2})), "the learned table has format 2, not 1");
+  EXPECT_EQ(Refusal(With(bytes, 0, uint32_t{1})), "the learned table has format 1, not 2");
   const uint32_t more = ReuseClass::kCount + 1;
   EXPECT_EQ(Refusal(With(bytes, 4, more)), "the learned table has " + std::to_string(more) +
                                                " classes and " + std::to_string(kBins) +
@@ -95,12 +95,12 @@ TEST(ReuseTableTest, AnotherFormatOrOtherClassesAreRefusedByName) {
 TEST(ReuseTableTest, NumbersThatNoTableHasAreRefused) {
   constexpr size_t kShiftAt = 12, kCountsAt = 16;
   const std::vector<std::byte> bytes = Encode(RandomTable(1));
-  const size_t trusts_at = bytes.size() - 4, disagreements_at = bytes.size() - 8,
+  const size_t trusts_at = bytes.size() - 4, variance_at = bytes.size() - 8,
                lead_at = bytes.size() - 12;
   const std::string damaged = "the learned table is damaged";
   EXPECT_EQ(Refusal(With(bytes, kShiftAt, uint32_t{32})), damaged);
   EXPECT_EQ(Refusal(With(bytes, trusts_at, uint32_t{2})), damaged);
-  for (const size_t at : {kCountsAt, kCountsAt + 4, lead_at - 4, disagreements_at, lead_at}) {
+  for (const size_t at : {kCountsAt, kCountsAt + 4, lead_at - 4, variance_at, lead_at}) {
     EXPECT_EQ(Refusal(With(bytes, at, std::nanf(""))), damaged) << at;
     EXPECT_EQ(Refusal(With(bytes, at, std::numeric_limits<float>::infinity())), damaged) << at;
     EXPECT_EQ(Refusal(With(bytes, at, -2e9F)), damaged) << at;
