@@ -60,11 +60,16 @@ ENGINE = {
 TIERS = {f"disk_{figure}" for figure in ("write_128k", "read_128k", "cpu_s_per_gb", "scan", "scan_mb", "write_1m", "read_1m", "cpu_s_per_gb_1m")} | {"free_eviction", "memory_p99_disk_stalled"}
 HUGE_PAGES = {f"{figure}_{pages}" for figure in ("random_8k", "page_tables") for pages in ("transparent", "2MiB", "1GiB")}
 STORE = {f"redis_{what}_{size}" for what in ("get", "put", "get_cpu", "put_cpu") for size in ("1m", "128k")}
-EVICTION = {f"eviction_{trace}{way}_400{host}"
-            for trace in ("agents", "chat", "shift") for way in ("_mq", "_opt", "_overlap_mq", "_seed2_mq", "_seed2_overlap_mq")
-            for host in ("", "_host")
-            } | {f"eviction_{trace}_mq_400_disk" for trace in ("agents", "chat", "shift")} | {f"eviction_shift{way}_hour_mq_400{host}" for way in ("", "_overlap", "_seed2", "_seed2_overlap") for host in ("", "_host")
-                 } - {"eviction_shift_overlap_hour_mq_400"} | {"eviction_worst_mq", "eviction_worst_hour_mq"}  # Requests waited.
+TRACES = ("agents", "chat", "shift")
+TRACE_WAYS = ("", "_overlap", "_seed2", "_seed2_overlap")
+EVICTION = {
+    figure for policy in ("mq", "learned") for figure in (
+        [f"eviction_{trace}{way}_{policy}_400{host}" for trace in TRACES for way in TRACE_WAYS for host in ("", "_host")] +
+        [f"eviction_{trace}_{policy}_400_disk" for trace in TRACES] +
+        [f"eviction_shift{way}_hour_{policy}_400{host}" for way in TRACE_WAYS for host in ("", "_host")
+         if way + host != "_overlap"] +  # Requests waited there.
+        [f"eviction_worst_{policy}", f"eviction_worst_hour_{policy}"])
+} | {f"eviction_{trace}_opt_400{host}" for trace in TRACES for host in ("", "_host")}
 ADVISE = {
     f"advise_error_synthetic_{policy}{tiers}_2000_{factor}x"
     for policy in ("lru", "mq", "lfuda", "learned")

@@ -12,9 +12,8 @@
 // (clairvoyance). Elsewhere it is mq and learned. A row without evictions is left out.
 //   eviction_TRACE_POLICY_BLOCKS        the hit rate; beside lru's
 //   eviction_TRACE_POLICY_BLOCKS_host   with a host tier of three times as many blocks
-//   eviction_TRACE_POLICY_BLOCKS_disk   with a disk of three times as many instead; one by one,
-//   from
-//                                       seed 1, for 1,000 to 10,000 blocks
+//   eviction_TRACE_POLICY_BLOCKS_disk   with a disk of three times as many instead; one by one and
+//                                       from seed 1, for 1,000 to 10,000 blocks
 //   eviction_TRACE_hour_POLICY_BLOCKS   TRACE is a `shift`: the hour in which the policy does worst
 //                                       against lru; beside lru's in this hour. With _host as
 //                                       above. Left out if requests waited for blocks
@@ -87,7 +86,7 @@ std::deque<NamedTrace> MakeTraces(const Options& options) {
 void Measure(const Options& options) {
   std::vector<std::string> all_policies, few_policies;
   for (const std::string_view policy : EvictionPolicyNames()) {
-    const bool is_one_of_few = policy == "mq" || (policy == "learned" && !options.smoke);
+    const bool is_one_of_few = policy == "mq" || policy == "learned";
     if (is_one_of_few) few_policies.emplace_back(policy);
     if (is_one_of_few || (policy != "lru" && !options.smoke)) all_policies.emplace_back(policy);
   }
