@@ -527,8 +527,9 @@ def open_cache(endpoint: str | None, name: str, *, identity: CacheIdentity, laye
     `gpu`, `host`, `disk`: the sizes of the tiers. The first one given is the tier where engines
     compute or copy from. A disk tier needs a host tier above it. A size is bytes, as an integer or
     as "8GiB", or a share of the free memory, "50%". Without any size: half of the free host memory.
-    `eviction_policy`: one of the daemon's; "": its first. `tenant`: the tenant that owns the cache,
-    if an operator opens it. `timeout`: seconds to wait for the answer. The rest as in connect.
+    `eviction_policy`: one of the daemon's; "": the daemon's default. `tenant`: the tenant that owns
+    the cache, if an operator opens it. `timeout`: seconds to wait for the answer. The rest as in
+    connect.
 
     Errors: CACHE_MISMATCH (the cache of that name has another identity, other layers or another
     tenant), OUT_OF_MEMORY (the daemon's or the tenant's memory budget is too small),
