@@ -90,6 +90,33 @@ def test_pagodactl_advises_in_sentences(daemon):
     assert answer["factor"] == 3 and answer["hit_rate"] > 0.8 and answer["saved_tokens_per_hour"] > 0
 
 
+def test_the_default_policy_is_estimated_by_what_it_evicts(start_daemon):
+    """Twelve prompts come again and again, with a new prompt between each two. LRU finds none of
+    them in this memory, so by its order half the memory would hit as often as today's. The default
+    policy learns to keep them, and has fewer hits in half the memory."""
+    daemon = start_daemon(server={"http_address": "127.0.0.1:0"}, cache={"primary": BLOCKS})
+    requests = 960
+    with Client(daemon.connect(), "engine") as client:
+        for turn in range(requests):
+            first = 100 * (turn // 2 % (PROMPTS // 2)) if turn % 2 else 100 * (PROMPTS + turn)
+            client.cache(turn + 1, [*range(first, first + 4 * PROMPT_BLOCKS), 7])
+    command = [PAGODAD.with_name("pagodactl"), "--endpoint", daemon.grpc_address, "advise", "-o", "json"]
+    (window,) = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=CALL_SECONDS).stdout)["windows"]
+    assert window["unavailable"] is None and window["observed_requests"] == requests
+    rates = {point["capacity_factor"]: point["hit_rate"] for point in window["points"]}
+    assert rates[1] == window["hit_rate"] > 0.05
+    assert rates[0.5] < rates[1] / 2
+    # All that comes again fits: every second request, but for the first ones.
+    assert rates[1] < rates[2] and 0.4 < rates[2] <= 0.5
+    assert all(0 <= point["error"] < 0.2 for point in window["points"])
+
+    lines = [line for line in daemon.http("/metrics")[1].splitlines() if line.startswith("pagoda_predicted_hit_rate{")]
+    assert len(lines) == 5
+    for factor in (0.5, 1, 2, 4, 8):
+        (line,) = [line for line in lines if f'capacity="{factor}"' in line]
+        assert float(line.split()[-1]) == pytest.approx(rates[factor])
+
+
 def test_little_traffic_has_no_curve(start_daemon):
     daemon = start_daemon()
     window = curve(daemon)
