@@ -159,8 +159,10 @@ void LearnedWindow::Released(size_t tier, const BlockFacts& block) {
   const bool moved = known.moved;
   known.moved = 0;
   if (moved) return;
+  const uint64_t held = AgeOf(tier, block.slot) * accesses_a_step_;
   known.last_use = static_cast<uint16_t>(step_);
   if (!known.is_new) return;
+  for (const auto& sample : samples_) sample->Ended(held);
   known.is_new = 0;
   known.reuse_class = static_cast<uint8_t>(
       ReuseClass::Of(ReuseClass::UsesOf(known.reuse_class), ContentKind::kLast));
@@ -190,7 +192,10 @@ std::vector<ReuseTable> LearnedWindow::Learned() const {
 
 void LearnedWindow::Restore(absl::Span<const ReuseTable> tables) {
   for (size_t i = 0; i < samples_.size(); ++i) {
-    samples_[i]->Restore(tables[std::min(i, tables.size() - 1)]);
+    ReuseTable table = tables[std::min(i, tables.size() - 1)];
+    if (i >= tables.size()) table.lead = table.variance = 0;
+    if (i >= tables.size()) table.trusts_index = false;
+    samples_[i]->Restore(table);
   }
 }
 

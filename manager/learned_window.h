@@ -104,7 +104,8 @@ class LearnedWindow {
   }
   // What was learned, by tier, for the window's policies in another run of the daemon.
   std::vector<ReuseTable> Learned() const;
-  // If the tables are fewer than the tiers, the last tiers get the last table. REQUIRES: a table.
+  // If the tables are fewer than the tiers, the last tiers begin with the last table's counts, and
+  // have yet to earn the trust. REQUIRES: a table.
   void Restore(absl::Span<const ReuseTable> tables);
   // A key of the tier's calendars is 2^KeyShift() steps: about an eighth of the tier's slots.
   uint32_t KeyShift(size_t tier) const { return tiers_[tier].key_shift; }

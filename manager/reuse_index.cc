@@ -33,8 +33,8 @@ constexpr std::array<float, kBins> MakeWidths() {
 }
 constexpr std::array<float, kBins> kWidths = MakeWidths();
 
-// Before anything is known, a hazard that falls as 1 / age: the same chance in each bin. The first
-// bin is wider. This is the order of LRU.
+// What little was seen is mixed with a hazard that falls as 1 / age: the same chance in each bin.
+// The first bin is wider. This is the order of LRU.
 constexpr float kPriorChance = 0.07F;
 constexpr float kFirstPriorChance = 0.3F;
 // The prior counts as much as so many observations in each bin, and what all classes together tell
@@ -48,6 +48,9 @@ constexpr float kMostFactor = 20;
 constexpr float kMostChance = 0.9F;
 constexpr int kFittingRounds = 3;
 constexpr float kKeep = 0.98923F;  // 2^(-1/64).
+
+// Numbers that fade for ever become slow.
+float Faded(float count) { return count < 1e-3F ? 0 : count * kKeep; }
 
 }  // namespace
 
@@ -78,8 +81,8 @@ void ReuseIndex::Rebuild() {
   }
   for (auto& of_class : counts_) {
     for (Counts& counts : of_class) {
-      counts.reached *= kKeep;
-      counts.reused *= kKeep;
+      counts.reached = Faded(counts.reached);
+      counts.reused = Faded(counts.reused);
     }
   }
 }

@@ -11,6 +11,7 @@ namespace pagoda {
 namespace {
 
 constexpr float kDeviationsToTrust = 1.5F;
+constexpr float kNothing = 1e-3F;  // A lead that has faded. Much smaller numbers are slow.
 
 // The smallest shift with which the cache's share of the sample is at most kMostShare.
 uint32_t ShiftFor(uint32_t capacity) {
@@ -189,15 +190,22 @@ void ReuseSample::ShadowLearned(uint16_t entry, uint32_t reuse_class) {
   PushNewest<&Entry::by_class>(learned_[reuse_class], entry);
 }
 
+// If all are held, the oldest one.
 uint16_t ReuseSample::LearnedVictim() const {
+  const uint64_t held = held_sum_ / kRequestsAveraged >> shift_;
   uint16_t victim = kNone;
+  bool victim_is_held = true;
   float least = 0;
   for (uint32_t c = 0; c < ReuseClass::kCount; ++c) {
     const uint16_t oldest = learned_[c].oldest;
     if (oldest == kNone) continue;
-    const float worth = index_.at(c, ReuseIndex::BinOf(clock() - entries_[oldest].last_used));
-    if (victim != kNone && worth >= least) continue;
+    const uint32_t age = clock() - entries_[oldest].last_used;
+    const bool is_held = age < held;
+    const float worth = is_held ? -static_cast<float>(age) : index_.at(c, ReuseIndex::BinOf(age));
+    const bool goes_first = is_held == victim_is_held ? worth < least : victim_is_held;
+    if (victim != kNone && !goes_first) continue;
     victim = oldest;
+    victim_is_held = is_held;
     least = worth;
   }
   PAGODA_CHECK(victim != kNone, "a full shadow cache has a victim");
@@ -211,6 +219,7 @@ uint16_t ReuseSample::LearnedVictim() const {
 void ReuseSample::Judge(bool lru_hit, bool learned_hit) {
   const auto window = static_cast<float>(4 * share_ + 64);
   lead_ *= 1 - 1 / window;
+  if (std::abs(lead_) < kNothing) lead_ = 0;
   if (lru_hit != learned_hit) {
     const float one = learned_hit ? 1.0F : -1.0F;
     lead_ += one;

@@ -19,8 +19,9 @@ namespace pagoda {
 // that were evicted long ago. The clock of the ages is the number of all accesses / 2^shift.
 //
 // Two shadow caches run on the sample, each with the cache's share: one evicts by LRU, the other by
-// the index. They know no prefixes, holders or tiers, so neither has an advantage. The index has to
-// earn the trust: its shadow must be ahead (see trusts_index()). So a cache starts by LRU.
+// the index. Neither evicts what was used so recently that its request still holds it: LRU would
+// not anyway, but the index has less room for what it prefers. They know no prefixes. The index has
+// to earn the trust: its shadow must be ahead (see trusts_index()). So a cache starts by LRU.
 //
 // Deterministic. Cost of an access outside the sample: a multiplication. Within the sample it is
 // amortised O(classes + bins): each time that the index is computed anew, all remembered contents
@@ -52,6 +53,9 @@ class ReuseSample {
     if (IsSampled(content)) ReclassifySampled(content, reuse_class);
   }
 
+  // A request ended, which held its blocks while so many accesses were made.
+  void Ended(uint64_t accesses) { held_sum_ += accesses - held_sum_ / kRequestsAveraged; }
+
   // All accesses.
   uint64_t now() const { return now_; }
   // Those of the sample. Only these change index() and trusts_index().
@@ -69,6 +73,7 @@ class ReuseSample {
  private:
   static constexpr uint16_t kNone = 0xffff;
   static constexpr uint32_t kBatch = 128;
+  static constexpr uint32_t kRequestsAveraged = 64;
   static constexpr uint32_t kRemembered = 8;  // Times the cache's share.
 
   struct Links {
@@ -129,6 +134,8 @@ class ReuseSample {
   uint32_t lru_size_ = 0;
   std::array<List, ReuseClass::kCount> learned_;
   uint32_t learned_size_ = 0;
+  // For how many accesses a request holds its blocks, on average, times kRequestsAveraged.
+  uint64_t held_sum_ = 0;
   // Of the last accesses: the hits of the index less those of LRU, and the variance of that in an
   // even game. Both fade with each sampled access.
   float lead_ = 0;

@@ -148,10 +148,49 @@ TEST(LearnedWindowTest, ABlockThatIsNotUsedForLongStaysOld) {
     ASSERT_GE(window.AgeOf(0, SlotIndex{0}), 29'000u) << "after " << i;
     oldest = std::max(oldest, window.AgeOf(0, SlotIndex{0}));
   }
-  EXPECT_LT(oldest, 65'536u);
+  EXPECT_LE(oldest, 49'152u);
+}
+
+// The next victim is in hand when time passes. It stays one, though it is the last of its class.
+TEST(LearnedPolicyTest, TheOnlyCandidateStaysTheVictimWhenTimePasses) {
+  const TierPolicies policies = MakeLearnedPolicies(kOneTier, 1);
+  EvictionPolicy& policy = *policies[0][0];
+  for (const uint32_t slot : {0u, 1u}) {
+    policy.Inserted(Content(slot, Hash(slot)));
+    policy.Released(Content(slot, Hash(slot)));
+  }
+  const SlotIndex victim = policy.Victim();
+  const SlotIndex other{1 - victim.value()};
+  EXPECT_EQ(policy.Evicted(Content(victim.value(), Hash(victim.value())), nullptr), other);
+  // So many that the last ones end the wait of the first.
+  for (uint32_t slot = 2; slot < 60; ++slot) policy.Inserted(Content(slot, Hash(slot)));
+  EXPECT_EQ(policy.Victim(), other);
 }
 
 // --- The next run of the daemon ---
+
+TEST(LearnedWindowTest, EachTierTakesItsTableOver) {
+  const PolicyTiers tiers = {PolicyTier{64}, PolicyTier{64}, PolicyTier{64}};
+  ReuseTable first{.lead = 9, .variance = 4, .trusts_index = true};
+  ReuseTable second{.lead = -3, .variance = 2};
+  first.counts[0][0].reached = 100;
+  second.counts[1][2].reached = 200;
+  for (const size_t tables : {size_t{1}, size_t{2}}) {
+    LearnedWindow window(tiers);
+    window.Restore(absl::Span<const ReuseTable>({first, second}).subspan(0, tables));
+    const std::vector<ReuseTable> learned = window.Learned();
+    ASSERT_EQ(learned.size(), 3u);
+    EXPECT_NEAR(learned[0].counts[0][0].reached, 100, 2);  // They fade a little.
+    EXPECT_TRUE(window.trusts_index(0));
+    const ReuseTable& last = tables == 1 ? first : second;
+    for (const size_t tier : {1u, 2u}) {
+      EXPECT_NEAR(learned[tier].counts[1][2].reached, last.counts[1][2].reached, 4);
+      EXPECT_FALSE(window.trusts_index(tier)) << "it was not seen to be ahead there";
+    }
+    EXPECT_EQ(learned[1].lead, tables == 1 ? 0 : -3);
+    EXPECT_EQ(learned[2].lead, 0);
+  }
+}
 
 // Calls for a cache of one tier without prefixes. Each content is used and released at once.
 class Driver {

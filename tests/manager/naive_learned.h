@@ -71,8 +71,10 @@ class NaiveLearned {
     Settle();
     Block& known = tiers_[tier].blocks[block.slot];
     if (!std::exchange(known.has_moved, false)) {
+      const uint64_t held = now_ - known.last_use;
       known.last_use = now_;
       if (std::exchange(known.is_new, false)) {
+        for (const auto& sample : samples_) sample->Ended(held);
         known.kind = ContentKind::kLast;
         for (const auto& sample : samples_) sample->Reclassify(block.hash, known.reuse_class());
       }

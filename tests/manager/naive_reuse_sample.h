@@ -62,6 +62,8 @@ class NaiveReuseSample {
     next_rebuild = sampled + std::clamp<uint64_t>(sampled / 2, 64, most);
   }
 
+  void Ended(uint64_t accesses) { held = held - held / 64 + accesses; }
+
   void Reclassify(BlockHash content, uint32_t reuse_class) {
     if (!IsSampled(content)) return;
     const auto found = Find(content);
@@ -82,6 +84,7 @@ class NaiveReuseSample {
   uint32_t shift = 0;
   uint32_t share = 1;
   ReuseIndex index;
+  uint64_t held = 0;  // By a request on average, in accesses, times 64.
   double lead = 0;
   double variance = 0;  // Of all whole batches.
   double lead_of_batch = 0;
@@ -111,24 +114,29 @@ class NaiveReuseSample {
     while (one.bin < bin) index.Reached(one.reuse_class, ++one.bin);
   }
 
-  // The first class whose oldest content has the smallest index.
+  // The first class whose oldest content has the smallest index, of those that no request holds. If
+  // all are held, the oldest one goes.
   void MakeRoomInLearned() {
     if (std::count_if(contents.begin(), contents.end(),
                       [](const One& one) { return one.in_learned; }) < share) {
       return;
     }
     One* victim = nullptr;
+    One* oldest_of_all = nullptr;
     for (uint32_t c = 0; c < ReuseClass::kCount; ++c) {
       One* oldest = nullptr;
       for (One& one : contents) {
         if (!one.in_learned || one.reuse_class != c) continue;
         if (oldest == nullptr || one.placed < oldest->placed) oldest = &one;
       }
-      if (oldest != nullptr && (victim == nullptr || Worth(*oldest) < Worth(*victim))) {
-        victim = oldest;
+      if (oldest == nullptr) continue;
+      if (oldest_of_all == nullptr || oldest->last_used < oldest_of_all->last_used) {
+        oldest_of_all = oldest;
       }
+      if (clock() - oldest->last_used < held / 64 >> shift) continue;
+      if (victim == nullptr || Worth(*oldest) < Worth(*victim)) victim = oldest;
     }
-    victim->in_learned = false;
+    (victim != nullptr ? victim : oldest_of_all)->in_learned = false;
   }
   float Worth(const One& one) const {
     return index.at(one.reuse_class, ReuseIndex::BinOf(clock() - one.last_used));
