@@ -39,7 +39,9 @@ absl::StatusOr<std::unique_ptr<BlockManager>> MakeManager(const std::vector<uint
                                .pool_mappings = {},
                                // There are no subscribers.
                                .record_events = RecordEvents::kNo,
-                               .epoch = {}});
+                               .epoch = {},
+                               // Nobody asks for the hit rates of other capacities.
+                               .max_distance_samples = 0});
 }
 
 }  // namespace

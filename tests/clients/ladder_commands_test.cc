@@ -133,7 +133,7 @@ TEST(LadderCommandsTest, ReplayOfBlocksKnowsNoBytes) {
   EXPECT_EQ(json["runs"][1]["policy"], "mq");
   EXPECT_FALSE(json["runs"][0]["tiers"][1].contains("bytes_written"));
   // The same figures as for the short form of the options.
-  const Json brief = RunJson("replay " CHAT_TRACE " --blocks 100 --host-blocks 300");
+  const Json brief = RunJson("replay " CHAT_TRACE " --blocks 100 --host-blocks 300 --policy lru");
   const Json& in_short = brief["runs"][1];
   EXPECT_EQ(in_short["hit_rate"], json["runs"][0]["hit_rate"]);
   EXPECT_EQ(in_short["host_hit_rate"], json["runs"][0]["tiers"][1]["hit_rate"]);
