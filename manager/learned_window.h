@@ -30,7 +30,7 @@ namespace pagoda {
 //
 // Each slot takes 3 bytes, and each slot in memory 4 more for contents that left: twice as many as
 // there are slots, and four times as many in a small window, which can take 256 KiB for them. The
-// samples take at most 0.8 MB for each tier besides. Thread-compatible, together with all policies
+// samples take at most 0.7 MB for each tier besides. Thread-compatible, together with all policies
 // of the window.
 class LearnedWindow {
  public:
