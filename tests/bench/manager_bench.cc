@@ -18,7 +18,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/check.h"
 #include "manager/block_manager.h"
-#include "manager/eviction_policy.h"
 #include "manager/shared_manager.h"
 #include "tests/bench/figure.h"
 #include "tests/manager/host_tiers.h"
@@ -34,11 +33,15 @@ const absl::Time kNow = absl::UnixEpoch();
 
 std::string Suffix(uint32_t blocks) { return blocks >= 1'000'000 ? "1m" : "10k"; }
 
+// Of all figures but those that compare policies, so that they can be compared over the years. The
+// default policy is in those.
+constexpr std::string_view kPolicy = "lru";
+
 // A core with a session, and prompts that it has cached.
 class Bed {
  public:
   explicit Bed(uint32_t blocks, RecordEvents record = RecordEvents::kYes,
-               std::string_view policy = EvictionPolicyNames().front())
+               std::string_view policy = kPolicy)
       : core_(*BlockManager::Create(
             {.layout = *CacheLayout::Create({.tokens_per_block = kTokensPerBlock,
                                              .layers = {{.num_kv_heads = 1, .head_dim = 1}}}),
@@ -204,8 +207,7 @@ void PrintScans(uint32_t blocks) {
 // One repetition with prompts that a full pool does not have cached.
 class MissBed {
  public:
-  MissBed(uint32_t blocks, RecordEvents record,
-          std::string_view policy = EvictionPolicyNames().front())
+  MissBed(uint32_t blocks, RecordEvents record, std::string_view policy = kPolicy)
       : bed_(blocks, record, policy) {
     bed_.Fill(kPromptTokens, 0);
     evicted_before_ = Evicted();
@@ -259,7 +261,7 @@ std::pair<double, double> MissWithAndWithoutEvents(uint32_t blocks) {
 // is not measured.
 class EvictionBed {
  public:
-  explicit EvictionBed(uint32_t blocks, std::string_view policy = EvictionPolicyNames().front())
+  explicit EvictionBed(uint32_t blocks, std::string_view policy = kPolicy)
       : bed_(blocks, RecordEvents::kYes, policy), handles_(kRequestTokens / kTokensPerBlock) {
     bed_.Fill(kRequestTokens, 0);
   }
