@@ -9,6 +9,8 @@ namespace pagoda {
 namespace {
 
 constexpr std::string_view kLru = "lru";
+// About so many computed contents tell the share that a small cache has.
+constexpr double kRemembered = 256;
 
 }  // namespace
 
@@ -69,14 +71,37 @@ PolicySimulation::Caches PolicySimulation::Use(Content content, Content parent, 
   return had;
 }
 
-void PolicySimulation::Hold(Content content, Content parent, BlockHash hash, ContentFacts facts) {
+PolicySimulation::Caches PolicySimulation::Hold(Content content, Content parent, BlockHash hash,
+                                                ContentFacts facts) {
+  Caches had = 0;
   for (size_t i = 0; i < kCaches; ++i) {
     const Place place = PlaceOf(i, content);
     if (place == kNoPlace) {
       Enter(i, content, parent, hash, facts);
     } else {
+      had |= static_cast<Caches>(1 << i);
       Withdraw(caches_[i], place);
       caches_[i].entries[place].is_held = true;
+    }
+  }
+  return had;
+}
+
+void PolicySimulation::Computed(Caches had) {
+  for (size_t i = 0; i < kCaches; ++i) {
+    const double computed = had >> i & 1 ? 0 : 1;
+    caches_[i].computes += (computed - caches_[i].computes) / kRemembered;
+  }
+}
+
+void PolicySimulation::Reserve(double contents) {
+  for (size_t i = 0; i < kCaches; ++i) {
+    Cache& cache = caches_[i];
+    const auto wanted = static_cast<size_t>(std::lround(contents * cache.computes));
+    while (cache.free.size() < std::min(wanted, cache.entries.size())) {
+      const SlotIndex victim = cache.policy->Victim();
+      if (victim == kNoSlot) break;
+      Leave(i, static_cast<Place>(victim.value()));
     }
   }
 }

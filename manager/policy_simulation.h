@@ -25,6 +25,9 @@ namespace pagoda {
 // The parent of a content is the last one before it in the request that is in the sample. Without
 // this rule the hit rates were up to 2.8 points off, with it 1.0 (manager/BENCHMARKS.md).
 //
+// A cache evicts when a request takes memory, and what the request computes is published later. In
+// between, other requests look at their blocks. So Reserve() tells of memory without content.
+//
 // A simulated cache is one tier in memory, of one tenant, without priorities. Content that is held
 // is no candidate. If all of a cache is held, further content does not enter it.
 //
@@ -59,7 +62,13 @@ class PolicySimulation {
   // of the first call.
   Caches Use(Content content, Content parent, BlockHash hash, ContentFacts facts);
   // As Use(), but nobody looked: the request has computed it, or something else holds it.
-  void Hold(Content content, Content parent, BlockHash hash, ContentFacts facts);
+  Caches Hold(Content content, Content parent, BlockHash hash, ContentFacts facts);
+  // The cache has computed and published a sampled content, which these small caches had.
+  void Computed(Caches had);
+  // Requests have taken memory for `contents` of the sample that they have not published yet. A
+  // small cache needs no memory for what it has, so it makes room for the same share of them as of
+  // the last ones: evicts until so many places are free, or nothing is a candidate.
+  void Reserve(double contents);
   // The last holder released it.
   void Release(Content content);
   // It leaves all caches, whatever the policies say. Its number is free for another content.
@@ -89,6 +98,7 @@ class PolicySimulation {
     std::vector<Entry> entries;        // By place.
     std::vector<Place> free;
     uint32_t arrivals = 0;
+    double computes = 1;  // The share of the computed contents that it did not have.
   };
 
   static BlockFacts FactsOf(const Cache& cache, Place place);

@@ -184,19 +184,23 @@ void ReuseDistances::CountMiss(BlockHash hash, ContentFacts facts, Request& requ
   }
   entries_[index].missed_at = lookups_;
   entries_[index].had = Simulate(index, facts, request);
+  Computed(entries_[index].had);
   CountSimulated(hash, entries_[index].had);
 }
 
-void ReuseDistances::Hold(BlockHash hash, ContentFacts facts, Request& request) {
+PolicySimulation::Caches ReuseDistances::Hold(BlockHash hash, ContentFacts facts,
+                                              Request& request) {
   Index index = *Find(hash);
   if (index == kNone) {
     index = Insert(hash);
-    if (index == kNone) return;
+    if (index == kNone) return 0;
   } else {
     LeavePlace(entries_[index]);
   }
-  if (simulation_ != nullptr) simulation_->Hold(index, request.last, hash, facts);
+  PolicySimulation::Caches had = 0;
+  if (simulation_ != nullptr) had = simulation_->Hold(index, request.last, hash, facts);
   request.last = index;
+  return had;
 }
 
 void ReuseDistances::Release(BlockHash hash) {

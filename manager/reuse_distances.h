@@ -102,7 +102,7 @@ class ReuseDistances {
   // The request has published the block without having looked at it, and holds it.
   void Published(BlockHash hash, ContentFacts facts, Request& request) {
     if (Samples(hash)) [[unlikely]] {
-      Hold(hash, facts, request);
+      Computed(Hold(hash, facts, request));
     }
   }
   // The first holder holds the block. Follows it from now on.
@@ -137,6 +137,11 @@ class ReuseDistances {
   // A request came.
   void CountRequest(absl::Time now);
   void CountLookups(uint64_t hits, uint64_t misses);
+  // So many blocks of memory have no published content: running sequences have taken them. Called
+  // for each request, after its hits.
+  void Reserve(uint64_t blocks) {
+    if (simulation_ != nullptr) simulation_->Reserve(static_cast<double>(blocks) * counts_.rate);
+  }
 
   ReuseCounts counts() const;
 
@@ -158,7 +163,11 @@ class ReuseDistances {
 
   void CountHit(BlockHash hash, ContentFacts facts, Request& request);
   void CountMiss(BlockHash hash, ContentFacts facts, Request& request);
-  void Hold(BlockHash hash, ContentFacts facts, Request& request);
+  // Returns the simulated caches that had it.
+  PolicySimulation::Caches Hold(BlockHash hash, ContentFacts facts, Request& request);
+  void Computed(PolicySimulation::Caches had) {
+    if (simulation_ != nullptr) simulation_->Computed(had);
+  }
   void Release(BlockHash hash);
   void Remove(BlockHash hash);
   Index* Find(BlockHash hash);

@@ -53,6 +53,12 @@ uint32_t TierResidency::held_blocks() const {
   return held;
 }
 
+uint32_t TierResidency::evictable_blocks() const {
+  uint32_t evictable = 0;
+  for (const TierState& tier : tiers_) evictable += tier.evictable;
+  return evictable;
+}
+
 uint32_t TierResidency::pinned_blocks() const {
   uint32_t pinned = 0;
   for (const TierState& tier : tiers_) pinned += tier.pinned;

@@ -123,6 +123,7 @@ class TierResidency {
   }
   // Over all tiers.
   uint32_t held_blocks() const;
+  uint32_t evictable_blocks() const;
   uint32_t pinned_blocks() const;
   const TenantAccounts& accounts() const { return accounts_; }
   TenantId owner(BlockId id) const { return accounts_.owner(id); }

@@ -531,7 +531,7 @@ class WindowBlockManager final : private CacheExit {
   void StartClock(OperationScope& op, BlockId id);
   void SetPriority(OperationScope& op, BlockId id, Priority priority);
   void SetBlockRetention(OperationScope& op, BlockId id, const BlockRetention& retention);
-  void CountMatch(OperationScope& op, SequenceBlocks& blocks, const Match& match);
+  void CountMatch(OperationScope& op, SequenceBlocks& blocks, const Match& match, uint32_t fresh);
   void CountPublished(const Sequence& sequence, uint32_t first, uint32_t end);
   void NotePublished(const Sequence& sequence, SequenceBlocks& blocks, uint32_t index, BlockId id);
 

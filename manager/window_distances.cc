@@ -15,9 +15,9 @@ uint32_t LookupBlocks(const Sequence& sequence, TokensPerBlock tokens_per_block)
 
 }  // namespace
 
-// Called before the match is held.
-void WindowBlockManager::CountMatch(OperationScope& op, SequenceBlocks& blocks,
-                                    const Match& match) {
+// Called before the match is held, and before the sequence takes `fresh` blocks.
+void WindowBlockManager::CountMatch(OperationScope& op, SequenceBlocks& blocks, const Match& match,
+                                    uint32_t fresh) {
   if (sliding()) return;
   blocks.followed = reuse_distances_.Begin();
   reuse_distances_.CountRequest(op.now);
@@ -25,6 +25,9 @@ void WindowBlockManager::CountMatch(OperationScope& op, SequenceBlocks& blocks,
   for (const BlockId id : match.blocks) {
     reuse_distances_.Hit(tree_.hash(id), tree_.facts(id), blocks.followed);
   }
+  // Blocks in transit between tiers are in the tree, but neither held nor evictable.
+  const uint32_t used = residency_.held_blocks() + residency_.evictable_blocks();
+  reuse_distances_.Reserve(uint64_t{used - std::min(used, cached_blocks_)} + fresh);
 }
 
 // Counts blocks [first, end) of the sequence, which it computed.
