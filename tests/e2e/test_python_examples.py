@@ -36,7 +36,8 @@ def test_every_example_is_run():
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_prints_what_it_should(daemon, name):
+def test_an_example_prints_what_it_should(start_daemon, name):
+    daemon = start_daemon(cache={"eviction_policy": "lru"})  # What stays cached is printed.
     for _ in range(2):  # The second run finds the blocks of the first, and resets the cache.
         printed = run(FOLDER / "examples" / f"{name}.py", f"unix:{daemon.unix_socket}")
         assert [line for line in EXAMPLES[name] if line not in printed] == []
