@@ -192,7 +192,7 @@ TEST_P(BeamTest, PreemptedAsAWholeItGoesOnLater) {
                    .blocks = {.primary_blocks = 26, .secondary_blocks = secondary},
                    .options = {.max_step_tokens = budget, .preemption = preemption}});
       std::vector<GenerateRequest> requests;
-      for (uint64_t i = 0; i < 6; ++i) {
+      for (uint64_t i = 0; i < 9; ++i) {
         requests.push_back(i % 3 == 2 ? RandomRequest(i, 20 + i, 50) : Search(i, 20 + i, 30, 5));
       }
       ExpectAll(world, GetParam(), requests);
