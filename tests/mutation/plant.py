@@ -40,7 +40,7 @@ TELLING = 8  # The fewest characters of a line that can identify a place. A lone
 HUNK = re.compile(r"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 CORE_SOURCE = re.compile(r"^(?:manager|wire/ring)/[\w/]+\.cc$")
 PLANTED = re.compile(r"\bPAGODA_FAULT(?:\((\w+)\))?")
-LISTED = re.compile(r"^\* `(\w+)`: (.+?)\.\n  Caught by `([\w./]+)`\.$", re.MULTILINE | re.DOTALL)
+LISTED = re.compile(r"^\* `(\w+)`: (.+?)\.\n  Caught by\s+`([\w./]+)`\.$", re.MULTILINE | re.DOTALL)
 TRACE = re.compile(r"PAGODA_FAULT|PAGODA_PLANTED_FAULTS|\bfault\.h\b|\bfaults\.def\b")
 TRACED = (".h", ".cc", ".cu", ".cuh", ".def", ".py", ".sh", ".proto", ".cmake", "CMakeLists.txt", ".md", ".yaml")
 
