@@ -193,8 +193,10 @@ std::vector<ReuseTable> LearnedWindow::Learned() const {
 void LearnedWindow::Restore(absl::Span<const ReuseTable> tables) {
   for (size_t i = 0; i < samples_.size(); ++i) {
     ReuseTable table = tables[std::min(i, tables.size() - 1)];
-    if (i >= tables.size()) table.lead = table.variance = 0;
-    if (i >= tables.size()) table.trusts_index = false;
+    if (i >= tables.size()) {
+      table.lead = table.variance = 0;
+      table.trusts_index = false;
+    }
     samples_[i]->Restore(table);
   }
 }

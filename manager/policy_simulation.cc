@@ -53,20 +53,13 @@ void PolicySimulation::Withdraw(Cache& cache, Place place) {
 
 PolicySimulation::Caches PolicySimulation::Use(Content content, Content parent, BlockHash hash,
                                                ContentFacts facts) {
-  Caches had = 0;
+  const Caches had = Hold(content, parent, hash, facts);
   for (size_t i = 0; i < kCaches; ++i) {
+    if ((had >> i & 1) == 0) continue;
     const Place place = PlaceOf(i, content);
-    if (place == kNoPlace) {
-      Enter(i, content, parent, hash, facts);
-      continue;
-    }
-    had |= static_cast<Caches>(1 << i);
-    Cache& cache = caches_[i];
-    Withdraw(cache, place);
-    Entry& entry = cache.entries[place];
-    entry.is_held = true;
+    Entry& entry = caches_[i].entries[place];
     entry.uses = static_cast<uint8_t>(std::min<int>(entry.uses + 1, BlockFacts::kMaxUses));
-    cache.policy->Touched(FactsOf(cache, place));
+    caches_[i].policy->Touched(FactsOf(caches_[i], place));
   }
   return had;
 }
