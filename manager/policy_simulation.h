@@ -103,9 +103,9 @@ class PolicySimulation {
 
   static BlockFacts FactsOf(const Cache& cache, Place place);
   static void Withdraw(Cache& cache, Place place);
-  Place PlaceOf(size_t cache, Content content) const { return places_[content][cache]; }
-  void Enter(size_t cache, Content content, Content parent, BlockHash hash, ContentFacts facts);
-  void Leave(size_t cache, Place place);
+  Place PlaceOf(size_t index, Content content) const { return places_[content][index]; }
+  void Enter(size_t index, Content content, Content parent, BlockHash hash, ContentFacts facts);
+  void Leave(size_t index, Place place);
 
   std::array<Cache, kCaches> caches_;
   std::vector<std::array<Place, kCaches>> places_;  // By content.
