@@ -256,10 +256,10 @@ std::vector<TenantUsage> BlockManager::TenantUses() const {
 
 // --- A warm restart ---
 
-absl::StatusOr<uint64_t> BlockManager::Restore(absl::Span<const RecoveredWindow> recovered,
+absl::StatusOr<uint64_t> BlockManager::Restore(absl::Span<const RecoveredWindow> windows,
                                                absl::Time now) {
   std::vector<WindowBlockManager*> targets;
-  for (const RecoveredWindow& window : recovered) {
+  for (const RecoveredWindow& window : windows) {
     const absl::StatusOr<WindowBlockManager*> target = parts().windows.Require(window.window);
     if (!target.ok()) return target.status();
     if (std::find(targets.begin(), targets.end(), *target) != targets.end()) {
@@ -273,8 +273,8 @@ absl::StatusOr<uint64_t> BlockManager::Restore(absl::Span<const RecoveredWindow>
   }
   OperationScope op = parts().runner.Begin(now);
   for (size_t i = 0; i < targets.size(); ++i) {
-    targets[i]->Restore(op, recovered[i].blocks);
-    for (const RecoveredBlock& block : recovered[i].blocks) {
+    targets[i]->Restore(op, windows[i].blocks);
+    for (const RecoveredBlock& block : windows[i].blocks) {
       parts().recovered_blocks += block.slot.slot == kNoSlot ? 0 : 1;
     }
   }
