@@ -17,7 +17,8 @@ BlockId TierResidency::Victim(Tier tier, TenantId tenant) const {
   if (accounts_.AtQuota(tier, tenant)) return OwnerOfVictim(tier, *policies[tenant.value()]);
   SlotIndex victim = kNoSlot;
   TenantId gives;
-  for (uint16_t i = 0; i < policies.size(); ++i) {
+  const auto num_tenants = static_cast<uint16_t>(policies.size());
+  for (uint16_t i = 0; i < num_tenants; ++i) {
     // The accounts are checked first: they lie side by side, and few tenants pass.
     if (victim != kNoSlot && !accounts_.GivesBefore(tier, TenantId{i}, gives)) continue;
     const SlotIndex own = policies[i]->Victim();

@@ -207,7 +207,7 @@ class TierResidency {
   // Prepares a cached block, which is still in the tree, to leave it. If it is held, its only
   // holder owns it from now on (see TenantAccounts, invariant 1).
   enum class SlotAfter : uint8_t { kFree, kKept };
-  void Leave(OperationScope& op, BlockId id, SlotAfter slot, RemovalReason reason);
+  void Leave(OperationScope& op, BlockId id, SlotAfter after, RemovalReason reason);
   // A child of `parent` left `tier`: the parent can now be a candidate.
   void ChildLeft(OperationScope& op, NodeRef parent, Tier tier);
   // `canonical`, a hole or a block in a farther tier, gets the primary slot of `own`, which only
@@ -482,7 +482,7 @@ class TierResidency {
   void CountPassedOver(BlockId victim);
   void MoveTo(OperationScope& op, BlockId victim, SlotRef to);
   bool CanFallTo(BlockId id, SlotRef lower) const;
-  void FallTo(OperationScope& op, BlockId victim, SlotRef lower);
+  void FallTo(OperationScope& op, BlockId victim, SlotRef to);
   SlotIndex TakeSlot(Tier tier);
   void DropDuplicate(BlockId id, SlotRef slot);
   void DropDuplicates(BlockId id);
