@@ -55,15 +55,24 @@ absl::StatusOr<LadderTier> ParseTier(const std::string& text) {
   return TierOfSize(parts[0], *medium, parts[2]);
 }
 
-// The daemon has the same rules.
-absl::Status CheckPlace(const LadderTier& tier, bool is_first) {
-  if (is_first && tier.medium == Medium::kDisk) {
+// The daemon has the same rules. `above`: null for the first tier.
+absl::Status CheckPlace(const LadderTier& tier, const LadderTier* above) {
+  const bool is_disk = tier.medium == Medium::kDisk;
+  if (above == nullptr) {
+    if (!is_disk) return absl::OkStatus();
     return Refuse(absl::StrCat("tier '", tier.name,
                                "' is the first tier, where engines compute; it cannot be on disk"));
   }
-  if (!is_first && tier.medium == Medium::kGpu) {
+  if (tier.medium == Medium::kGpu) {
     return Refuse(
         absl::StrCat("tier '", tier.name, "' is in GPU memory; only the first tier can be"));
+  }
+  if (above->medium == Medium::kDisk) {
+    return Refuse(absl::StrCat("tier '", above->name, "' is on disk; only the last tier can be"));
+  }
+  if (is_disk && above->medium != Medium::kHost) {
+    return Refuse(absl::StrCat("tier '", tier.name,
+                               "' is on disk; the tier right above it must be in host memory"));
   }
   return absl::OkStatus();
 }
@@ -86,7 +95,8 @@ absl::StatusOr<std::vector<LadderTier>> ParseLadder(const std::string& text) {
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     absl::StatusOr<LadderTier> tier = ParseTier(std::string(part));
     if (!tier.ok()) return tier.status();
-    if (absl::Status status = CheckPlace(*tier, ladder.empty()); !status.ok()) return status;
+    const LadderTier* above = ladder.empty() ? nullptr : &ladder.back();
+    if (absl::Status status = CheckPlace(*tier, above); !status.ok()) return status;
     for (const LadderTier& other : ladder) {
       if (other.name != tier->name) continue;
       return Refuse(absl::StrCat("two tiers are named '", tier->name, "'"));

@@ -29,7 +29,8 @@ LadderTier TierOfSize(std::string name, Medium medium, const std::string& size);
 // checks a name. A medium is gpu, host or disk. A size is blocks of each window (1000) or bytes of
 // all windows (see ParseBytes). Errors: INVALID_ARGUMENT for no tier or more than kMaxTiers, a
 // malformed tier, a size of 0 or above kMaxBlocks blocks, two tiers of one name, a first tier on
-// disk, and a later tier on a GPU.
+// disk, a disk that is not the last tier or not directly below one in host memory, and a later tier
+// on a GPU.
 absl::StatusOr<std::vector<LadderTier>> ParseLadder(const std::string& text);
 
 // For options of CLI11: the error in a list of tiers; empty if it is valid.

@@ -361,19 +361,11 @@ void AddSizeOptions(CLI::App& command, PlanOptions& options) {
       ->capture_default_str();
 }
 
-// The options of a drive describe the drive of exactly one tier.
+// The options of a drive describe the drive of the disk tier.
 void RefuseDriveWithoutDisk(const PlanOptions& options) {
   if (!options.drive.given()) return;
-  size_t disks = 0;
-  if (!options.tiers.empty()) {
-    for (const LadderTier& tier : *ParseLadder(options.tiers)) {
-      if (tier.medium == Medium::kDisk) ++disks;
-    }
-  }
-  if (disks == 1) return;
-  throw CLI::ValidationError(
-      "--tiers",
-      absl::StrCat("--write-budget and --drive-... need exactly one disk tier; there are ", disks));
+  if (!options.tiers.empty() && FindDisk(*ParseLadder(options.tiers)) != nullptr) return;
+  throw CLI::ValidationError("--tiers", "--write-budget and --drive-... need a disk tier");
 }
 
 }  // namespace

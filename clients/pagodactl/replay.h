@@ -25,8 +25,9 @@ struct ServiceModel {
 // Where the last of several tiers lies.
 enum class LastTier : uint8_t {
   kMemory,
-  // A request's prompt is fetched before it starts. What it leaves is written when it ends, as far
-  // as the disk takes it. Reads and writes take no time.
+  // Before a request starts, the blocks of its prompt that lie on disk alone are fetched into the
+  // tier above. The blocks that it leaves are written when it ends, as far as the disk takes them.
+  // Reads and writes take no time, and no budget limits the writes.
   kDisk,
 };
 
@@ -44,7 +45,9 @@ struct ReplayOptions {
 // The figures of one tier. They do not include the blocks that requests compute in the first tier.
 struct ReplayedTier {
   uint32_t capacity_blocks = 0;
-  uint64_t hit_tokens = 0;      // Matched tokens whose nearest copy was here.
+  // Matched tokens whose nearest copy was here. For a disk: those whose blocks were fetched for the
+  // request that matched them.
+  uint64_t hit_tokens = 0;
   uint64_t blocks_written = 0;  // By copies from other tiers.
   uint64_t blocks_read = 0;     // By copies to other tiers.
   uint64_t evictions = 0;       // Blocks that left the cache from this tier.
@@ -125,9 +128,9 @@ struct ReplayReport {
 //   blocks count as requested and missed.
 // * Arrivals do not move: a turn comes at its timestamp even if the turn before it still runs.
 //
-// Unless `last_tier` says otherwise, every tier runs as a memory tier, even a disk: blocks move and
-// are evicted by the same rules. The figures do not include a disk's latency, late prefetches, or a
-// write budget. With LastTier::kDisk a block that was fetched counts as a hit of the tier above.
+// With LastTier::kDisk the last tier follows the rules of a disk in the daemon (manager/DESIGN.md).
+// A prompt is fetched as far as it fits the tier above the disk. A fetched block counts once, for
+// the request that it was fetched for: later requests hit it in memory.
 //
 // Errors: INVALID_ARGUMENT for an unknown policy, a first tier without blocks, unsupported sizes or
 // numbers of tiers or tokens per block, a disk as the only tier, and rates that are not above 0.

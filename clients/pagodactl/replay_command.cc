@@ -147,7 +147,8 @@ absl::Status RunAll(const Trace& trace, ReplayResults& results) {
         .policy = is_opt ? "" : run.policy,
         .on_request = [&](const ReplayReport& so_far) { progress.Show(run, so_far); },
         .tokens_per_block = trace.tokens_per_block,
-        .service = results.service};
+        .service = results.service,
+        .last_tier = FindDisk(results.ladder) == nullptr ? LastTier::kMemory : LastTier::kDisk};
     const auto report =
         is_opt ? ReplayOptimal(trace.requests, options) : ReplayTrace(trace.requests, options);
     if (!report.ok()) return report.status();
@@ -318,9 +319,10 @@ With --tiers, each tier has its own figures:
   EVICTED         blocks that left the cache from this tier
   FREE EVICTIONS  blocks that left the tier without a copy, because a lower tier already had their
                   bytes
-A disk tier runs like a memory tier: blocks move by the same rules, its speed is not in the figures,
-and no budget limits its writes. A model gives the blocks their size in bytes; all its layers count
-as full attention.
+A prompt is fetched from a disk before its request starts, and the blocks that the request leaves
+are written to it when the request ends. The hits of a disk are the matched tokens that were
+fetched. Its speed is not in the figures, and no budget limits its writes.
+A model gives the blocks their size in bytes; all its layers count as full attention.
 Examples:
   pagodactl replay clients/pagodactl/testdata/chat.jsonl --blocks 0
   pagodactl replay trace.jsonl --blocks 1000:100000:x2 --policy lru,mq --svg hit_rates.svg

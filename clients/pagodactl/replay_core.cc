@@ -1,5 +1,6 @@
 #include "clients/pagodactl/replay_core.h"
 
+#include <algorithm>
 #include <variant>
 
 #include "absl/memory/memory.h"
@@ -7,10 +8,6 @@
 
 namespace pagoda {
 namespace {
-
-// A fetch takes at most a part of the memory, so a long prompt needs several. What they bring can
-// displace other blocks of the prompt, so they need not come to an end.
-constexpr int kMaxFetches = 8;
 
 std::vector<TierSpec> TierSpecs(const std::vector<uint32_t>& tier_blocks, LastTier last) {
   std::vector<TierSpec> tiers;
@@ -66,12 +63,24 @@ absl::StatusOr<std::unique_ptr<ReplayCore>> ReplayCore::Create(
 
 absl::StatusOr<uint32_t> ReplayCore::Add(SequenceId sequence, absl::Span<const TokenId> tokens,
                                          uint32_t reserved_tokens, absl::Time now) {
-  if (has_disk_) FetchFromDisk(tokens, now);
+  const NamespaceKey name_space;
+  const BlockManager::Prompt prompt{
+      .name_space = name_space, .tokens = tokens, .reserved_tokens = reserved_tokens};
+  // What matches behind the blocks in memory has been fetched.
+  uint32_t blocks_in_memory = 0;
+  if (has_disk_) {
+    blocks_in_memory = manager_->MatchPrefix(prompt, nullptr) / tokens_per_block_;
+    FetchFromDisk(prompt, now);
+  }
   ++report_.operations;
   const absl::StatusOr<SequenceAdded> added =
-      manager_->AddSequence(session_, sequence, {}, tokens, reserved_tokens, now);
+      manager_->AddSequence(session_, sequence, prompt, now);
   if (!added.ok()) return added.status();
   const uint32_t matched = added->matched_tokens;
+  if (has_disk_) {
+    const uint32_t matched_blocks = matched / tokens_per_block_;
+    fetched_blocks_hit_ += matched_blocks - std::min(blocks_in_memory, matched_blocks);
+  }
   FinishCopies(now);
   return matched;
 }
@@ -99,13 +108,13 @@ void ReplayCore::Free(SequenceId sequence, absl::Time now) {
   if (has_disk_) WriteToDisk(now);
 }
 
-void ReplayCore::FetchFromDisk(absl::Span<const TokenId> tokens, absl::Time now) {
-  const NamespaceKey name_space;
-  for (int i = 0; i < kMaxFetches; ++i) {
+void ReplayCore::FetchFromDisk(const BlockManager::Prompt& prompt, absl::Time now) {
+  // A fetch takes at most a part of the tier above the disk, so a long prompt needs several. Each
+  // one brings at least one block, and displaces none of the prompt.
+  for (size_t i = 0; i < prompt.tokens.size() / tokens_per_block_; ++i) {
     ++report_.operations;
     const absl::StatusOr<PrefetchedPrefix> prefetched = manager_->PrefetchPrefix(
-        {.name_space = name_space, .tokens = tokens}, now,
-        {.target = PrefetchTarget::kMemory, .deadline = absl::InfiniteFuture()});
+        prompt, now, {.target = PrefetchTarget::kMemory, .deadline = absl::InfiniteFuture()});
     if (!prefetched.ok() || prefetched->fetched_blocks == 0) return;
     FinishCopies(now);
   }
@@ -145,7 +154,6 @@ void ReplayCore::ReadCounters() {
   const ManagerStats stats = manager_->Stats();
   const WindowStats& window = stats.windows.front();
   const TenantCounters& all = window.tenants[kDefaultTenant.value()];
-  report_.lower_blocks_hit = window.counters.secondary_hit_tokens / tokens_per_block_;
   report_.evictions = window.counters.evicted_blocks + window.counters.displaced_blocks;
   report_.offloads = window.counters.offloaded_blocks;
   report_.onboards = window.counters.onboarded_blocks;
@@ -157,6 +165,14 @@ void ReplayCore::ReadCounters() {
                      removed[static_cast<size_t>(RemovalReason::kDisplaced)];
     tier.free_evictions = window.freely_evicted_blocks[t];
   }
+  if (has_disk_) {
+    const uint64_t fetched_tokens = fetched_blocks_hit_ * tokens_per_block_;
+    report_.tiers.end()[-1].hit_tokens += fetched_tokens;
+    report_.tiers.end()[-2].hit_tokens -= fetched_tokens;
+  }
+  uint64_t lower_tokens = 0;
+  for (size_t t = 1; t < report_.tiers.size(); ++t) lower_tokens += report_.tiers[t].hit_tokens;
+  report_.lower_blocks_hit = lower_tokens / tokens_per_block_;
 }
 
 }  // namespace pagoda

@@ -64,7 +64,7 @@ class ReplayCore {
 
   // Returns whether there were any, or orders for a disk.
   bool FinishCopies(absl::Time now);
-  void FetchFromDisk(absl::Span<const TokenId> tokens, absl::Time now);
+  void FetchFromDisk(const BlockManager::Prompt& prompt, absl::Time now);
   void WriteToDisk(absl::Time now);
   ReplayedTier& TierOf(SlotRef slot) { return report_.tiers[static_cast<size_t>(slot.tier)]; }
 
@@ -72,6 +72,9 @@ class ReplayCore {
   const SessionId session_;
   const uint32_t tokens_per_block_;
   const bool has_disk_;
+  // Blocks that matched because they were fetched for their request. The manager counts them as
+  // hits of the tier above the disk.
+  uint64_t fetched_blocks_hit_ = 0;
   ReplayReport& report_;
 };
 

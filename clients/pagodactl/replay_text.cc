@@ -142,9 +142,8 @@ std::string LadderText(const ReplayResults& results) {
   if (block_bytes > 0) absl::StrAppend(&text, "a block   ", FormatBytes(block_bytes), "\n");
   const LadderTier* disk = FindDisk(ladder);
   if (disk != nullptr) {
-    absl::StrAppend(&text, "disk      ", disk->name,
-                    " ran as a tier in memory: blocks move by the same rules, and no budget "
-                    "limits the writes\n");
+    absl::StrAppend(&text, "disk      reads and writes of ", disk->name,
+                    " take no time, and no budget limits the writes\n");
   }
   for (const ReplayRun& run : results.runs) {
     const ReplayReport& report = run.report;
@@ -188,7 +187,6 @@ Json TiersJson(const std::vector<LadderTier>& ladder, const ReplayReport& report
     const ReplayedTier& figures = report.tiers[t];
     Json tier = {{"name", ladder[t].name},
                  {"medium", std::string(MediumName(ladder[t].medium))},
-                 {"ran_as", "host"},
                  {"capacity_blocks", figures.capacity_blocks},
                  {"hit_tokens", figures.hit_tokens},
                  {"hit_rate", report.hit_rate(figures)},

@@ -59,6 +59,9 @@ TEST(LadderTest, WhatIsNoLadderIsRefusedAndNamed) {
       {"hbm:gpu:268435457", "268435456 blocks"},
       {"a:disk:1", "engines compute"},
       {"a:gpu:1,b:gpu:1", "GPU memory"},
+      {"a:host:1,b:disk:1,c:host:1", "tier 'b' is on disk; only the last tier can be"},
+      {"a:host:1,b:disk:1,c:disk:1", "tier 'b' is on disk; only the last tier can be"},
+      {"a:gpu:1,b:disk:1", "tier 'b' is on disk; the tier right above it must be in host memory"},
       {"a:gpu:1,a:host:1", "two tiers are named 'a'"},
       {"a:host:1,b:host:1,c:host:1,d:host:1,e:host:1", "5 tiers"}};
   for (const auto& [text, why] : bad) {

@@ -2,6 +2,7 @@
 // that hold for every trace.
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -16,13 +17,26 @@ namespace {
 
 constexpr uint64_t kBlock = kMooncakeBlockTokens;
 
+ReplayReport Replay(const std::vector<TraceRequest>& requests, const ReplayOptions& options) {
+  const auto report = ReplayTrace(requests, options);
+  EXPECT_TRUE(report.ok()) << report.status();
+  return *report;
+}
+
 ReplayReport ReplayLadder(const std::vector<TraceRequest>& requests,
                           const std::vector<uint32_t>& tier_blocks,
                           const std::string& policy = "lru") {
-  const auto report =
-      ReplayTrace(requests, {.tier_blocks = tier_blocks, .policy = policy, .on_request = {}});
-  EXPECT_TRUE(report.ok()) << report.status();
-  return *report;
+  return Replay(requests, {.tier_blocks = tier_blocks, .policy = policy, .on_request = {}});
+}
+
+// The last tier is a disk.
+ReplayReport ReplayDisk(const std::vector<TraceRequest>& requests,
+                        const std::vector<uint32_t>& tier_blocks,
+                        const std::string& policy = "lru") {
+  return Replay(requests, {.tier_blocks = tier_blocks,
+                           .policy = policy,
+                           .on_request = {},
+                           .last_tier = LastTier::kDisk});
 }
 
 // Requests of one block each, a second apart.
@@ -53,21 +67,79 @@ void ExpectTier(const ReplayedTier& tier, const Figures& expected) {
 // Each block is written when its request ends. 1 falls to its copy when 3 comes, 2 when 1 is
 // fetched for the last request.
 TEST(ReplayLadderTest, ADiskIsWrittenWhenRequestsEndAndReadBeforeTheyStart) {
-  ReplayOptions options = {.tier_blocks = {2, 4}, .policy = "lru", .on_request = {}};
-  options.last_tier = LastTier::kDisk;
-  const auto report = ReplayTrace(OneBlockEach({1, 2, 3, 1}), options);
-  ASSERT_TRUE(report.ok()) << report.status();
+  const ReplayReport report = ReplayDisk(OneBlockEach({1, 2, 3, 1}), {2, 4});
   {
     SCOPED_TRACE("memory");
-    ExpectTier(report->tiers[0], {.hit_blocks = 1, .written = 1, .read = 3, .free_evictions = 2});
+    ExpectTier(report.tiers[0], {.written = 1, .read = 3, .free_evictions = 2});
   }
   {
     SCOPED_TRACE("disk");
-    ExpectTier(report->tiers[1], {.written = 3, .read = 1});
+    ExpectTier(report.tiers[1], {.hit_blocks = 1, .written = 3, .read = 1});
   }
-  EXPECT_EQ(report->blocks_hit, 1u);
-  options.tier_blocks = {4};
-  EXPECT_FALSE(ReplayTrace(OneBlockEach({1}), options).ok()) << "a disk needs memory above it";
+  EXPECT_EQ(report.blocks_hit, 1u);
+  EXPECT_EQ(report.lower_blocks_hit, 1u);
+  EXPECT_FALSE(
+      ReplayTrace(OneBlockEach({1}), {.tier_blocks = {4}, .last_tier = LastTier::kDisk}).ok())
+      << "a disk needs memory above it";
+}
+
+// 1 falls from the first tier straight to its copy on disk when 3 comes. The second tier gets the
+// blocks that are on their way to the disk, and 1 when it is fetched. 3 stays in the first tier.
+TEST(ReplayLadderTest, ADiskIsReadIntoTheTierAboveIt) {
+  const ReplayReport report = ReplayDisk(OneBlockEach({1, 2, 3, 1, 3}), {2, 1, 4});
+  {
+    SCOPED_TRACE("first");
+    ExpectTier(report.tiers[0], {.hit_blocks = 1, .written = 1, .read = 3, .free_evictions = 2});
+  }
+  {
+    SCOPED_TRACE("second");
+    ExpectTier(report.tiers[1], {.written = 4, .read = 4});
+  }
+  {
+    SCOPED_TRACE("disk");
+    ExpectTier(report.tiers[2], {.hit_blocks = 1, .written = 3, .read = 1});
+  }
+  EXPECT_EQ(report.blocks_hit, 2u);
+  EXPECT_EQ(report.lower_blocks_hit, 1u);
+}
+
+// A memory of three blocks takes one block from the disk at once. First 5 evicts 1, and 4 has
+// evicted 2.
+TEST(ReplayLadderTest, APromptIsFetchedFromADiskInSeveralRounds) {
+  const ReplayReport report =
+      ReplayDisk({{0, {1, 2}}, {1, {3}}, {2, {4}}, {3, {5}}, {4, {1, 2}}}, {3, 9});
+  {
+    SCOPED_TRACE("memory");
+    ExpectTier(report.tiers[0], {.written = 2, .read = 5, .free_evictions = 4});
+  }
+  {
+    SCOPED_TRACE("disk");
+    ExpectTier(report.tiers[1], {.hit_blocks = 2, .written = 5, .read = 2});
+  }
+  EXPECT_EQ(report.blocks_hit, 2u);
+}
+
+// 2 leaves memory before 1, and 1 is then the oldest block there. But the fetch of 2 displaces 3.
+TEST(ReplayLadderTest, AFetchDisplacesNoBlockOfItsOwnPrompt) {
+  const ReplayReport report = ReplayDisk({{0, {1, 2}}, {1, {3}}, {2, {4}}, {3, {1, 2}}}, {3, 9});
+  {
+    SCOPED_TRACE("memory");
+    ExpectTier(report.tiers[0], {.hit_blocks = 1, .written = 1, .read = 4, .free_evictions = 2});
+  }
+  {
+    SCOPED_TRACE("disk");
+    ExpectTier(report.tiers[1], {.hit_blocks = 1, .written = 4, .read = 1});
+  }
+  EXPECT_EQ(report.blocks_hit, 2u);
+}
+
+// The second tier has room for 1 alone. So 2 is computed again.
+TEST(ReplayLadderTest, APromptIsFetchedAsFarAsTheTierAboveTheDiskHoldsIt) {
+  const ReplayReport report =
+      ReplayDisk({{0, {1, 2}}, {1, {3}}, {2, {4}}, {3, {5}}, {4, {1, 2}}}, {3, 1, 9});
+  EXPECT_EQ(report.blocks_hit, 1u);
+  EXPECT_EQ(report.tiers[2].hit_tokens, kBlock);
+  EXPECT_EQ(report.tiers[2].blocks_read, 1u);
 }
 
 // After 1 to 5 the tiers hold 5 4 | 3 | 2, and 1 has left the last one. The first tier offloaded
@@ -155,6 +227,17 @@ std::vector<TraceRequest> RandomTrace(uint64_t seed) {
   return requests;
 }
 
+void ExpectHitsAddUp(const ReplayReport& report) {
+  uint64_t hit = 0;
+  uint64_t lower_hit = 0;
+  for (size_t t = 0; t < report.tiers.size(); ++t) {
+    hit += report.tiers[t].hit_tokens;
+    if (t > 0) lower_hit += report.tiers[t].hit_tokens;
+  }
+  EXPECT_EQ(hit, report.blocks_hit * kBlock);
+  EXPECT_EQ(lower_hit, report.lower_blocks_hit * kBlock);
+}
+
 // Which blocks go to the next tier when they leave a tier.
 enum class GoDown {
   kAll,         // Only the last tier evicts.
@@ -163,21 +246,15 @@ enum class GoDown {
 
 // The rules that connect the tiers' figures, for every trace.
 void ExpectConsistent(const ReplayReport& report, GoDown go_down = GoDown::kAll) {
-  uint64_t hit = 0;
-  uint64_t lower_hit = 0;
+  ExpectHitsAddUp(report);
   uint64_t written = 0;
   uint64_t read = 0;
   uint64_t evictions = 0;
-  for (size_t t = 0; t < report.tiers.size(); ++t) {
-    const ReplayedTier& tier = report.tiers[t];
-    hit += tier.hit_tokens;
-    if (t > 0) lower_hit += tier.hit_tokens;
+  for (const ReplayedTier& tier : report.tiers) {
     written += tier.blocks_written;
     read += tier.blocks_read;
     evictions += tier.evictions;
   }
-  EXPECT_EQ(hit, report.blocks_hit * kBlock);
-  EXPECT_EQ(lower_hit, report.lower_blocks_hit * kBlock);
   EXPECT_EQ(evictions, report.evictions);
   EXPECT_EQ(written, read);
   EXPECT_EQ(written, report.offloads + report.onboards);
@@ -242,6 +319,88 @@ TEST(ReplayLadderTest, TheTiersTogetherHitWhatOneOfTheirSumHits) {
     EXPECT_EQ(cut.blocks_hit, whole.blocks_hit);
     EXPECT_EQ(cut.evictions, whole.evictions);
     ExpectConsistent(cut);
+  }
+}
+
+// The first tier holds the same blocks, whatever lies below it.
+TEST(ReplayLadderTest, TheFirstTierHitsWhatItHitsAlone) {
+  const auto trace = ReadTrace(CHAT_TRACE);
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  for (const std::vector<uint32_t>& ladder :
+       std::vector<std::vector<uint32_t>>{{100, 50}, {100, 400}, {70, 30, 100}, {70, 130, 900}}) {
+    SCOPED_TRACE(testing::Message() << ladder.size() << " tiers, last " << ladder.back());
+    const uint64_t alone = ReplayLadder(trace->requests, {ladder.front()}).blocks_hit * kBlock;
+    EXPECT_EQ(ReplayLadder(trace->requests, ladder).tiers.front().hit_tokens, alone);
+    EXPECT_EQ(ReplayDisk(trace->requests, ladder).tiers.front().hit_tokens, alone);
+  }
+}
+
+// Most blocks in memory have a copy on the disk too, so the tiers hold fewer different blocks than
+// tiers in memory of the same sizes.
+TEST(ReplayLadderTest, ADiskHitsAtMostWhatMemoryOfItsSizeHits) {
+  const auto trace = ReadTrace(CHAT_TRACE);
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  for (const std::vector<uint32_t>& ladder : std::vector<std::vector<uint32_t>>{
+           {100, 100}, {100, 300}, {100, 400}, {70, 30, 300}, {70, 130, 100}, {70, 130, 300}}) {
+    SCOPED_TRACE(testing::Message() << ladder.size() << " tiers, last " << ladder.back());
+    const ReplayReport disk = ReplayDisk(trace->requests, ladder);
+    EXPECT_EQ(disk.skipped_requests, 0u);
+    EXPECT_GT(disk.tiers.back().hit_tokens, 0u);
+    EXPECT_LT(disk.blocks_hit, ReplayLadder(trace->requests, ladder).blocks_hit);
+  }
+}
+
+// Everything that was ever computed matches. Each block is written once, and read only for a hit.
+TEST(ReplayLadderTest, ADiskThatHoldsEverythingHitsWhatAnUnlimitedTierHits) {
+  const auto trace = ReadTrace(CHAT_TRACE);
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  const uint64_t unlimited = ReplayLadder(trace->requests, {}).blocks_hit;
+  for (const std::vector<uint32_t>& ladder :
+       std::vector<std::vector<uint32_t>>{{100, 5000}, {70, 130, 5000}}) {
+    SCOPED_TRACE(ladder.size());
+    const ReplayReport report = ReplayDisk(trace->requests, ladder);
+    EXPECT_EQ(report.skipped_requests, 0u);
+    EXPECT_EQ(report.blocks_hit, unlimited);
+    EXPECT_EQ(report.evictions, 0u);
+    EXPECT_EQ(report.tiers.back().blocks_written, report.blocks_requested - report.blocks_hit);
+    EXPECT_EQ(report.tiers.back().hit_tokens, report.tiers.back().blocks_read * kBlock);
+  }
+}
+
+// Checks after each request that it hit exactly the blocks on disk that were read for it. Returns
+// the disk's hits.
+uint64_t ExpectHitsAreReads(uint64_t seed, ReplayOptions options) {
+  ReplayReport before;
+  before.tiers.resize(options.tier_blocks.size());
+  options.on_request = [&](const ReplayReport& report) {
+    const ReplayedTier& disk = report.tiers.back();
+    const uint64_t hit = (disk.hit_tokens - before.tiers.back().hit_tokens) / kBlock;
+    EXPECT_EQ(hit, disk.blocks_read - before.tiers.back().blocks_read);
+    EXPECT_LE(hit, report.blocks_hit - before.blocks_hit);
+    ExpectHitsAddUp(report);
+    before = report;
+  };
+  options.last_tier = LastTier::kDisk;
+  return Replay(RandomTrace(seed), options).tiers.back().hit_tokens;
+}
+
+TEST(ReplayLadderTest, HitsOfADiskWereReadForTheirRequest) {
+  for (const std::string_view policy : EvictionPolicyNames()) {
+    uint64_t hits = 0;
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      const auto n = static_cast<uint32_t>(seed);
+      const std::vector<uint32_t> ladder = {9 + n % 7, 1 + n % 5, 5 + n % 30};
+      for (const std::vector<uint32_t>& tiers : {ladder, {ladder[0], ladder[2]}}) {
+        SCOPED_TRACE(testing::Message()
+                     << policy << ", seed " << seed << ", tiers " << tiers.size());
+        ReplayOptions options = {
+            .tier_blocks = tiers, .policy = std::string(policy), .on_request = {}};
+        hits += ExpectHitsAreReads(seed, options);
+        options.service = ServiceModel{};
+        hits += ExpectHitsAreReads(seed, options);
+      }
+    }
+    EXPECT_GT(hits, 0u) << policy;
   }
 }
 

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "clients/pagodactl/replay.h"
@@ -24,12 +25,14 @@ TraceRequest Request(int64_t time_ms, std::vector<uint64_t> ids, uint32_t input,
 }
 
 ReplayReport Overlap(const std::vector<TraceRequest>& requests,
-                     const std::vector<uint32_t>& tier_blocks, const std::string& policy = "lru") {
+                     const std::vector<uint32_t>& tier_blocks, const std::string& policy = "lru",
+                     LastTier last_tier = LastTier::kMemory) {
   const auto report = ReplayTrace(requests, {.tier_blocks = tier_blocks,
                                              .policy = policy,
                                              .on_request = {},
                                              .tokens_per_block = kBlock,
-                                             .service = kService});
+                                             .service = kService,
+                                             .last_tier = last_tier});
   EXPECT_TRUE(report.ok()) << report.status();
   EXPECT_TRUE(report->overlap.has_value());
   return *report;
@@ -92,6 +95,21 @@ TEST(ReplayOverlapTest, RunningRequestsAreNotEvicted) {
   EXPECT_EQ(Overlap(requests, {4}).blocks_hit, 1u);
 }
 
+// 5 and 6 displace 1 and 2, which the fourth request has fetched. It still runs when the fifth one
+// comes.
+TEST(ReplayOverlapTest, AFetchedBlockIsAHitOfTheDiskForOneRequest) {
+  const ReplayReport report =
+      Overlap({Request(0, {1, 2}, 32, 0), Request(100, {3, 4}, 32, 0), Request(200, {5, 6}, 32, 0),
+               Request(300, {1, 2}, 32, 10), Request(310, {1, 2}, 32, 0)},
+              {4, 20}, "lru", LastTier::kDisk);
+  EXPECT_EQ(report.overlap->most_running, 2u);
+  EXPECT_EQ(report.blocks_hit, 4u);
+  EXPECT_EQ(report.lower_blocks_hit, 2u);
+  EXPECT_EQ(report.tiers[0].hit_tokens, 2 * kBlock);
+  EXPECT_EQ(report.tiers[1].hit_tokens, 2 * kBlock);
+  EXPECT_EQ(report.tiers[1].blocks_read, 2u);
+}
+
 // 40 tokens and a reply of 30: blocks 1, 2, and of the reply 4 and 5. It ends at 340 ms.
 std::vector<TraceRequest> Conversation(int64_t second_turn_ms) {
   return {Request(0, {1, 2, 3}, 40, 30), Request(second_turn_ms, {1, 2, 4, 5, 6, 7}, 90, 0)};
@@ -151,9 +169,12 @@ TEST(ReplayOverlapTest, AnInstantServiceIsOneByOne) {
     request.input_tokens.reset();
   }
   for (const std::string_view policy : EvictionPolicyNames()) {
-    for (const std::vector<uint32_t>& tiers : {std::vector<uint32_t>{100}, {100, 200}}) {
+    for (const auto& [tiers, last] :
+         std::vector<std::pair<std::vector<uint32_t>, LastTier>>{{{100}, LastTier::kMemory},
+                                                                 {{100, 200}, LastTier::kMemory},
+                                                                 {{100, 200}, LastTier::kDisk}}) {
       ReplayOptions options = {
-          .tier_blocks = tiers, .policy = std::string(policy), .on_request = {}};
+          .tier_blocks = tiers, .policy = std::string(policy), .on_request = {}, .last_tier = last};
       const auto one_by_one = ReplayTrace(requests, options);
       options.service = ServiceModel{1e15, 1e15};
       const auto instant = ReplayTrace(requests, options);
@@ -161,6 +182,7 @@ TEST(ReplayOverlapTest, AnInstantServiceIsOneByOne) {
       EXPECT_EQ(one_by_one->blocks_hit, instant->blocks_hit) << policy;
       EXPECT_EQ(one_by_one->evictions, instant->evictions) << policy;
       EXPECT_EQ(one_by_one->onboards, instant->onboards) << policy;
+      EXPECT_EQ(one_by_one->lower_blocks_hit, instant->lower_blocks_hit) << policy;
     }
   }
 }
