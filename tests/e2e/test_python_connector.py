@@ -2,6 +2,7 @@
 each byte of KV that it reads."""
 
 import dataclasses
+import os
 import pathlib
 import random
 import re
@@ -315,9 +316,9 @@ def test_blocks_that_were_overwritten_on_disk_are_computed(over_a_disk, tmp_path
 @pytest.mark.parametrize("moment", ["before a load", "before a save"])
 def test_the_daemon_is_killed(tmp_path, moment):
     """Between the plan and the copies. The next daemon is found, with what was cached."""
-    before = set(SHM.glob("pagoda-*"))
+    cache = f"killed-{os.getpid()}"  # Only this test makes files of that name.
     daemon = CachesDaemon(tmp_path, memory={"warm_restart": True}).start()
-    engine = ToyEngine(daemon.endpoint, host="2MiB")
+    engine = ToyEngine(daemon.endpoint, host="2MiB", cache=cache)
     assert engine.link.wait(10)
     asked = prompts(random.Random(5), 8)
     try:
@@ -339,7 +340,7 @@ def test_the_daemon_is_killed(tmp_path, moment):
         # Until the dead daemon's session is closed, all slots without content are quarantined. What
         # fits then depends on the order of the calls.
         deadline = time.monotonic() + 20
-        while (tier := daemon.caches()["toy"].tiers[0]).used_blocks > tier.capacity_blocks // 2:
+        while (tier := daemon.caches()[cache].tiers[0]).used_blocks > tier.capacity_blocks // 2:
             assert time.monotonic() < deadline, tier
             time.sleep(0.02)
         engine.run(asked)
@@ -347,7 +348,7 @@ def test_the_daemon_is_killed(tmp_path, moment):
         assert engine.run(asked) == [(len(prompt) - 1) // 4 * 4 for prompt in asked]
         # New content is cached too: the slots that the dead daemon's session could write are free
         # again.
-        capacity = daemon.caches()["toy"].tiers[0].capacity_blocks
+        capacity = daemon.caches()[cache].tiers[0].capacity_blocks
         fresh = prompts(random.Random(50), 40)
         deadline = time.monotonic() + 20
         while engine.run(fresh) != [(len(prompt) - 1) // 4 * 4 for prompt in fresh]:
@@ -356,8 +357,10 @@ def test_the_daemon_is_killed(tmp_path, moment):
     finally:
         engine.close()
         daemon.kill()
-        for path in set(SHM.glob("pagoda-*")) - before:
+        for path in SHM.glob(f"pagoda-{cache}-*"):
+            address = path.name.removeprefix(f"pagoda-{cache}-").partition("-")[0]
             path.unlink()
+            (SHM / f"pagoda-{address}-caches").unlink(missing_ok=True)  # The dead daemon's list.
 
 
 def test_a_daemon_that_is_stopped_costs_one_time_out(daemon, engines):
