@@ -50,8 +50,8 @@ class EvictionPolicy {
   virtual void Removed(const BlockFacts&) {}
   // What is known of the block's copy in `other`, in another tier of the window, holds for the copy
   // here. Only copies on disk have others that policies know. The call comes
-  // * to the disk's policy: after Inserted, and before Released, while the block is in memory; and
-  //   when it leaves memory for its copy on disk, after Removed there;
+  // * to the disk's policy: after Inserted, and before Released or Unparked, while the block is in
+  //   memory; and when it leaves memory for its copy on disk, after Removed there;
   // * to a memory tier's policy: before Inserted, if the block comes from the disk, which keeps its
   //   copy.
   virtual void Inherited(const BlockFacts& /*block*/, SlotRef /*other*/) {}

@@ -37,7 +37,8 @@ void LearnedPolicy::Removed(const BlockFacts& block) {
   }
 }
 
-// A copy on disk is listed again when its last child leaves the disk, which is no use of it.
+// A copy on disk is also released when it is written and when memory evicts its block. That is no
+// use of it.
 void LearnedPolicy::Released(const BlockFacts& block) {
   PutBack();
   if (!on_disk_) window_->Released(tier_, block);

@@ -43,13 +43,15 @@ bool TierResidency::IsDiskCandidate(BlockId id, SlotIndex slot) const {
   return !disk_.uses.contains(slot) && disk_.entries[id.value()].children == 0;
 }
 
-void TierResidency::ListOnDisk(OperationScope& op, BlockId id) {
+void TierResidency::ListOnDisk(OperationScope& op, BlockId id, DiskListing why) {
   const SlotIndex slot = CopyOnDisk(id);
   if (slot == kNoSlot || disk_.listed[slot.value()]) return;
   if (!IsDiskCandidate(id, slot)) return UnlistOnDisk(op, id);
   disk_.listed[slot.value()] = true;
   if (!IsOnDisk(store_[id].tier())) TellInheritedOnDisk(op, id, slot, store_.slot(id));
-  policy(static_cast<Tier>(disk_.tier), id).Released(FactsIn(op, id, slot));
+  EvictionPolicy& policy_on_disk = policy(static_cast<Tier>(disk_.tier), id);
+  const BlockFacts facts = FactsIn(op, id, slot);
+  why == DiskListing::kUnparked ? policy_on_disk.Unparked(facts) : policy_on_disk.Released(facts);
 }
 
 void TierResidency::UnlistOnDisk(OperationScope& op, BlockId id) {
@@ -59,14 +61,15 @@ void TierResidency::UnlistOnDisk(OperationScope& op, BlockId id) {
   policy(static_cast<Tier>(disk_.tier), id).Withdrawn(FactsIn(op, id, slot));
 }
 
-void TierResidency::CountChildOnDisk(OperationScope& op, BlockId child, int change) {
+void TierResidency::CountChildOnDisk(OperationScope& op, BlockId child, int change,
+                                     DiskListing why) {
   const NodeRef parent = tree_.parent(child);
   if (parent.is_root()) return;
   const BlockId above = parent.block();
   Disk::Entry& entry = disk_.entries[above.value()];
   entry.children += static_cast<uint32_t>(change);
   if (entry.children == 0) {
-    ListOnDisk(op, above);
+    ListOnDisk(op, above, why);
   } else {
     UnlistOnDisk(op, above);
   }
@@ -377,7 +380,8 @@ void TierResidency::DetachOnDisk(OperationScope& op, BlockId id, SlotIndex slot,
   if (OnDisk().follows_contents) {
     policy(static_cast<Tier>(disk_.tier), id).Removed(FactsIn(op, id, slot));
   }
-  CountChildOnDisk(op, id, -1);
+  // That is no use of its parent.
+  CountChildOnDisk(op, id, -1, DiskListing::kUnparked);
   if (!IsOnDisk(store_[id].tier())) {
     SlotRef above = store_.slot(id);
     while (Lower(above) != FileSlot(slot)) above = Lower(above);

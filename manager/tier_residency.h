@@ -512,10 +512,14 @@ class TierResidency {
     return CopyOnDisk(id) != kNoSlot || BackupOf(id) != nullptr;
   }
   bool IsDiskCandidate(BlockId id, SlotIndex slot) const;
+  // Why the disk can give up a copy from now on. See EvictionPolicy::Released and Unparked.
+  enum class DiskListing : uint8_t { kReleased, kUnparked };
   // List or unlist the block's copy on disk by invariant 8.
-  void ListOnDisk(OperationScope& op, BlockId id);
+  void ListOnDisk(OperationScope& op, BlockId id, DiskListing why = DiskListing::kReleased);
   void UnlistOnDisk(OperationScope& op, BlockId id);
-  void CountChildOnDisk(OperationScope& op, BlockId child, int change);
+  // The child's parent has one more or less child on disk, or about to be.
+  void CountChildOnDisk(OperationScope& op, BlockId child, int change,
+                        DiskListing why = DiskListing::kReleased);
   // Nothing holds the block any more. Queues it for a backup, or makes its copy on disk the most
   // recent.
   void ReleasedAboveDisk(OperationScope& op, BlockId id);

@@ -350,6 +350,18 @@ TEST(ReplayLadderTest, ADiskHitsAtMostWhatMemoryOfItsSizeHits) {
   }
 }
 
+// With lru the disk is one LRU list with a copy of nearly all that memory has. So both together hit
+// what the disk would hit as the only tier.
+TEST(ReplayLadderTest, AnLruDiskHitsWithItsMemoryWhatOneTierOfItsSizeHits) {
+  const auto trace = ReadTrace(CHAT_TRACE);
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  for (const uint32_t blocks : {300u, 400u, 1'000u}) {
+    SCOPED_TRACE(blocks);
+    EXPECT_EQ(ReplayDisk(trace->requests, {100, blocks}).blocks_hit,
+              ReplayLadder(trace->requests, {blocks}).blocks_hit);
+  }
+}
+
 // Everything that was ever computed matches. Each block is written once, and read only for a hit.
 TEST(ReplayLadderTest, ADiskThatHoldsEverythingHitsWhatAnUnlimitedTierHits) {
   const auto trace = ReadTrace(CHAT_TRACE);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -130,7 +131,7 @@ TEST_F(LearnedDiskTest, ContentThatFallsToDiskIsNotRememberedMeanwhile) {
   EXPECT_EQ(ClassOfNew(99), ReuseClass::Of(0, ContentKind::kPrompt));
 }
 
-// A copy on disk is released when its last child leaves the disk. That is no use of it.
+// A copy on disk is also released when memory evicts its block. That is no use of it.
 TEST(LearnedDiskPolicyTest, AListedCopyKeepsItsAge) {
   TierPolicies policies = MakeLearnedPolicies(kTiers, 1);
   EvictionPolicy& memory = *policies[kMemory][0];
@@ -214,15 +215,18 @@ TEST(LearnedDiskLadderTest, AMatchInMemoryMakesTheCopyOnDiskYoung) {
 }
 
 // The last child of 1 leaves the disk. So its copy can go too, and is older than that of 3.
-TEST(LearnedDiskLadderTest, ACopyWhoseLastChildLeavesTheDiskKeepsItsAge) {
-  DiskLadder ladder({.memory_blocks = 8, .disk_blocks = 3, .policy = "learned"});
-  ladder.Run({1, 2});
-  ladder.Run({3});
-  ladder.Run({4});
-  EXPECT_FALSE(ladder.HasOnDisk(2)) << "1 has a child on disk";
-  ladder.Run({5});
-  EXPECT_FALSE(ladder.HasOnDisk(1));
-  EXPECT_TRUE(ladder.HasOnDisk(3) && ladder.HasOnDisk(4) && ladder.HasOnDisk(5));
+TEST(DiskLadderTest, ACopyWhoseLastChildLeavesTheDiskKeepsItsAge) {
+  for (const std::string_view policy : EvictionPolicyNames()) {
+    SCOPED_TRACE(policy);
+    DiskLadder ladder({.memory_blocks = 8, .disk_blocks = 3, .policy = std::string(policy)});
+    ladder.Run({1, 2});
+    ladder.Run({3});
+    ladder.Run({4});
+    EXPECT_FALSE(ladder.HasOnDisk(2)) << "1 has a child on disk";
+    ladder.Run({5});
+    EXPECT_FALSE(ladder.HasOnDisk(1));
+    EXPECT_TRUE(ladder.HasOnDisk(3) && ladder.HasOnDisk(4) && ladder.HasOnDisk(5));
+  }
 }
 
 // Requests over 40 documents of 8 blocks, in turn. Between any two comes one of 12 blocks that is
