@@ -58,14 +58,23 @@ absl::string_view NameOf(MatMul::Factors factors) {
   return "fp32";
 }
 
+// kFloat32: attention rounds no queries and weights to bf16.
+kernels::cpu::Execution AttentionOf(ComputeType compute, kernels::cpu::ThreadPool* threads) {
+  kernels::cpu::Execution execution{.threads = threads};
+  if (compute == ComputeType::kFloat32) {
+    execution.isa = std::min(execution.isa, Isa::kAvx512);
+  } else {
+    execution.matrices = BestMatrixUnit();
+  }
+  return execution;
+}
+
 class CpuBackend : public Backend {
  public:
   CpuBackend(uint32_t num_threads, ComputeType compute)
       : compute_(compute),
         threads_(num_threads),
-        execution_{
-            .threads = &threads_,
-            .matrices = compute == ComputeType::kFloat32 ? MatrixUnit::kNone : BestMatrixUnit()},
+        execution_(AttentionOf(compute, &threads_)),
         loops_(VectorLoopsFor(kernels::cpu::BestIsa())),
         matmul_({.threads = &threads_, .isa = kernels::cpu::BestIsa()}) {}
 
