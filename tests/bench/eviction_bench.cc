@@ -2,6 +2,7 @@
 // not depend on the machine. `deploy/bench.sh eviction` runs it: five minutes on two cores.
 //
 //   eviction_bench [--smoke] [--trace FILE] [ID...]     only figures that begin with an ID
+//   eviction_bench --random N [ID...]                   on N random traces instead
 //
 // TRACE is `conversation`, which is FILE, a trace of Mooncake's (left out without one), or one that
 // is generated: `agents`, `chat` or `shift`, which changes its nature halfway. Each is generated
@@ -21,7 +22,10 @@
 //   eviction_worst_hour_POLICY          the hour of all rows in which it does
 //
 // Standard error names these two, and every other row or hour in which a policy is below lru by
-// more than 0.3 points.
+// more than 0.3 points. It also counts the rows in which a policy is above or below by more.
+//
+// A random trace is for policies that were made with the traces above: see random_traces.h. It is
+// called `random1` if its seed is 1; standard error says what it is like. N of 100 takes TIME.
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -30,6 +34,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "clients/pagodactl/replay_opt.h"
@@ -37,6 +42,7 @@
 #include "clients/pagodactl/workload_trace.h"
 #include "manager/eviction_policy.h"
 #include "tests/bench/eviction_matrix.h"
+#include "tests/bench/random_traces.h"
 
 namespace pagoda::bench {
 namespace {
@@ -45,7 +51,8 @@ constexpr uint32_t kMostAboveDisk = 10'000;  // Blocks of memory.
 
 struct Options {
   bool smoke = false;
-  std::string conversation;  // A file; empty: left out.
+  uint64_t random_traces = 0;  // 0: the other traces.
+  std::string conversation;    // A file; empty: left out.
   std::vector<std::string> ids;
 };
 
@@ -55,8 +62,20 @@ struct NamedTrace {
   bool has_all_policies = false;
 };
 
+std::deque<NamedTrace> MakeRandomTraces(uint64_t count) {
+  std::deque<NamedTrace> traces;
+  for (uint64_t seed = 1; seed <= count; ++seed) {
+    RandomTrace made = MakeRandomTrace(seed);
+    traces.push_back({.name = absl::StrCat("random", seed), .trace = std::move(made.trace)});
+    std::fprintf(stderr, "eviction_bench: %s: %s\n", traces.back().name.c_str(),
+                 made.about.c_str());
+  }
+  return traces;
+}
+
 // A deque, because the matrix keeps the addresses.
 std::deque<NamedTrace> MakeTraces(const Options& options) {
+  if (options.random_traces > 0) return MakeRandomTraces(options.random_traces);
   std::deque<NamedTrace> traces;
   const auto add = [&](WorkloadKind kind, size_t requests, double hours, uint64_t seed) {
     std::string name(WorkloadKindName(kind));
@@ -138,10 +157,13 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--smoke") == 0) {
       options.smoke = true;
+    } else if (std::strcmp(argv[i], "--random") == 0 && i + 1 < argc &&
+               absl::SimpleAtoi(argv[i + 1], &options.random_traces) && options.random_traces > 0) {
+      ++i;
     } else if (std::strcmp(argv[i], "--trace") == 0 && i + 1 < argc) {
       options.conversation = argv[++i];
     } else if (argv[i][0] == '-') {
-      std::fprintf(stderr, "eviction_bench [--smoke] [--trace FILE] [ID...]\n");
+      std::fprintf(stderr, "eviction_bench [--smoke] [--trace FILE | --random N] [ID...]\n");
       return 2;
     } else {
       options.ids.emplace_back(argv[i]);

@@ -213,6 +213,20 @@ void EvictionMatrix::PrintFigures() const {
   for (const std::string& policy : policies) PrintWorst(policy);
 }
 
+void EvictionMatrix::PrintSummary(const std::string& policy, const std::vector<Pair>& rows) {
+  const auto above = std::count_if(rows.begin(), rows.end(),
+                                   [](const Pair& row) { return row.lost() < -kTolerated; });
+  const auto below = std::count_if(rows.begin(), rows.end(),
+                                   [](const Pair& row) { return row.lost() > kTolerated; });
+  const double lost = std::accumulate(rows.begin(), rows.end(), 0.0,
+                                      [](double sum, const Pair& row) { return sum + row.lost(); });
+  std::fprintf(stderr,
+               "eviction_bench: %s: of %zu rows, %td are above lru by more than %.1f points, %td "
+               "below; mean %+.2f points\n",
+               policy.c_str(), rows.size(), above, kTolerated, below,
+               -lost / static_cast<double>(rows.size()));
+}
+
 void EvictionMatrix::PrintWorst(const std::string& policy) const {
   std::vector<Pair> rows, hours;
   for (const Row& row : rows_) {
@@ -233,6 +247,7 @@ void EvictionMatrix::PrintWorst(const std::string& policy) const {
     }
     Print({id, pairs.front().policy, pairs.front().lru});
   };
+  PrintSummary(policy, rows);
   print(WorstId(policy), rows);
   print(WorstHourId(policy), hours);
 }

@@ -45,7 +45,7 @@ class EvictionMatrix {
   };
   // Adds the replays that the wanted figures need. Leaves the row out if all blocks fit its tiers:
   // then no policy evicts anything.
-  void Add(const RowOptions& row);
+  void Add(const RowOptions& options);
 
   // Runs all replays, as many at once as there are processors and as half of the available memory
   // holds. Replays of one trace share it, but each has a cache with the tokens of its blocks.
@@ -92,6 +92,7 @@ class EvictionMatrix {
   uint64_t DistinctBlocks(const Trace& trace, const std::optional<ServiceModel>& service);
   std::optional<Pair> WorstHour(const Row& row, const std::string& policy) const;
   void Print(const Pair& pair) const;
+  static void PrintSummary(const std::string& policy, const std::vector<Pair>& rows);
   void PrintWorst(const std::string& policy) const;
 
   const std::vector<std::string> ids_;
