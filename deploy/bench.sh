@@ -30,7 +30,7 @@
 #                  traces generated from three seeds, and on Mooncake's conversation trace if
 #                  ../shared/traces has it or PAGODA_CONVERSATION_TRACE names it, one request after
 #                  another and overlapping in time; and the cost of the policy learned beside that
-#                  of lru
+#                  of lru. `eviction --random 60` replays 60 random traces instead
 #   router         the index of a router for 10, 100 and 1,000 nodes: memory, updates, look-ups
 #                  (2 GB of memory)
 #   engines        the gain and the cost of Pagoda in a real vLLM, and the same beside LMCache

@@ -25,7 +25,8 @@
 // more than 0.3 points. It also counts the rows in which a policy is above or below by more.
 //
 // A random trace is for policies that were made with the traces above: see random_traces.h. It is
-// called `random1` if its seed is 1; standard error says what it is like. N of 100 takes TIME.
+// called `random1` if its seed is 1; standard error says what it is like. 60 of
+// them take twelve minutes of processor time.
 #include <cstdio>
 #include <cstring>
 #include <deque>

@@ -60,7 +60,7 @@ TEST(EvictedContentTest, TheAgeIsAboutHowManyLeftSince) {
     ++found;
   }
   ASSERT_GT(found, 80u);
-  EXPECT_NEAR(static_cast<double>(total / found), kSlots, kSlots / 3);
+  EXPECT_NEAR(static_cast<double>(total) / found, kSlots, kSlots / 3.0);
 }
 
 // Of contents that never left.
@@ -82,8 +82,8 @@ int FalselyFound() {
 }
 
 TEST(EvictedContentTest, ShorterNotesFindFewerWrongContents) {
-  EXPECT_NEAR(FalselyFound<EvictedNotes<4>>(), 200'000 * 8 / 4'095, 60);
-  EXPECT_NEAR(FalselyFound<EvictedNotes<2>>(), 200'000 * 8 / 16'383, 30);
+  EXPECT_NEAR(FalselyFound<EvictedNotes<4>>(), 200'000 * 8 / 4'095.0, 60);
+  EXPECT_NEAR(FalselyFound<EvictedNotes<2>>(), 200'000 * 8 / 16'383.0, 30);
 }
 
 TEST(EvictedContentTest, NothingIsRememberedByTheEmptyHash) {

@@ -274,7 +274,7 @@ class World {
  private:
   uint32_t ComputedWithout(const SimSequence& sequence, uint32_t window, SlotRef lost) const;
   void BeginRun();
-  void TakePublishable(Random& random);
+  void TakePublishable(Random& own);
   LateJoiner MakeLateJoiner() const;
   HashReader MakeHashReader() const;
   void Adopt(const std::vector<RecoveredWindow>& windows, const std::vector<SlotChange>& changes);
