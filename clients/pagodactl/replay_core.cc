@@ -167,6 +167,9 @@ void ReplayCore::ReadCounters() {
   }
   if (has_disk_) {
     const uint64_t fetched_tokens = fetched_blocks_hit_ * tokens_per_block_;
+    // No block lies nearer than the one before it. So all behind those that were in memory lie in
+    // the tier to which they were fetched.
+    PAGODA_CHECK(report_.tiers.end()[-2].hit_tokens >= fetched_tokens, "fetched blocks hit there");
     report_.tiers.end()[-1].hit_tokens += fetched_tokens;
     report_.tiers.end()[-2].hit_tokens -= fetched_tokens;
   }

@@ -10,7 +10,7 @@
 namespace pagoda::bench {
 
 struct RandomTrace {
-  std::string about;  // What was drawn: "cycle of 300, 40 blocks each".
+  std::string about;  // What was drawn: "a cycle of 300 documents of 40, ...".
   Trace trace;
 };
 
@@ -21,7 +21,7 @@ struct RandomTrace {
 //   ones, any, or mostly one of the last ones and seldom a very old one;
 // * a cycle: the same documents again and again, partly in another order, among new ones;
 // * branches: attempts from common prefixes, which are hot for a while;
-// * phases: two of these in turn;
+// * phases: two kinds in turn, which can be the same; each phase draws its numbers and contents;
 // * a mixture: two of these at once.
 //
 // 120,000 to 400,000 blocks of 16 tokens are requested. Arrivals are a Poisson process of 1 to 8

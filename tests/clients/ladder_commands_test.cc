@@ -129,7 +129,7 @@ TEST(LadderCommandsTest, ReplayPrintsTheFiguresOfEachTier) {
                     HasSubstr("nvme is written at 2.05 kB/s on average, over the 5.00 s")));
 }
 
-TEST(LadderCommandsTest, ADiskHitsForEveryPolicyAndSchedule) {
+TEST(LadderCommandsTest, ADiskHitsWithEachSchedule) {
   for (const char* schedule : {"", " --one-by-one"}) {
     const Json json = RunJson(absl::StrCat(
         "replay " CHAT_TRACE " --policy lru,learned --tiers hbm:gpu:100,dram:host:50,nvme:disk:400",

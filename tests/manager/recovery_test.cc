@@ -38,6 +38,7 @@ TEST_F(RecoveryTest, FindsExactlyWhatTheModelHas) {
     SCOPED_TRACE(seed);
     WarmCache cache(instance_, seed);
     const Recovery& recovery = cache.recovery();
+    // The first cache finds no memory of an earlier one. If a later one does not, it was deleted.
     ASSERT_EQ(recovery.report.not_adopted.empty(), seed > 1) << Describe(recovery.report);
     ASSERT_EQ(WarmCache::Check(cache.pools(), recovery.windows), "");
     ASSERT_EQ(WarmCache::ContentOf(recovery.windows), expected);
