@@ -3,7 +3,7 @@
     /usr/bin/python3 tests/bench/bench_smoke.py GROUP PROGRAM
 
 GROUP: service, events, kernels, engine, zmq_bridge, tiers, huge_pages, store, peer, router,
-eviction or advise.
+eviction, random_traces or advise.
 
 Says nothing about speed: the rounds are too short for that.
 """
@@ -70,6 +70,7 @@ EVICTION = {
          if way + host != "_overlap"] +  # Requests waited there.
         [f"eviction_worst_{policy}", f"eviction_worst_hour_{policy}"])
 } | {f"eviction_{trace}_opt_400{host}" for trace in TRACES for host in ("", "_host")}
+RANDOM_TRACES = {f"eviction_random1_overlap_learned_3000{more}" for more in ("", "0", "_host")}
 ADVISE = {
     f"advise_error_synthetic_{policy}{tiers}_2000_{factor}x"
     for policy in ("lru", "mq", "lfuda", "learned")
@@ -90,6 +91,7 @@ BENCHMARKS = {
     "peer": ({"peer_fetch_1m", "peer_fetch_128k"}, ["--smoke"]),
     "fetch": ({"fetch_ttft", "memory_p99_store_stalled"}, ["--smoke"]),
     "eviction": (EVICTION, ["--smoke"]),
+    "random_traces": (RANDOM_TRACES, ["--random", "1", "eviction_random1_overlap_learned_3000"]),
     "advise": (ADVISE, ["--smoke"]),
     "router": ({f"router_{what}_10" for what in ("bytes", "update", "lookup")}, ["--smoke"]),
 }

@@ -50,9 +50,14 @@ double Percentile(std::vector<double> numbers, double share) {
 void Print(const Figure& figure) {
   std::printf(
       "{\"figure\": \"%s\", \"value\": %.4g, \"unit\": \"%s\", \"yardstick\": \"%s\", "
-      "\"yardstick_value\": %.4g, \"ratio\": %.4g}\n",
+      "\"yardstick_value\": %.4g, \"ratio\": ",
       figure.id.c_str(), figure.value, figure.unit.c_str(), figure.yardstick.c_str(),
-      figure.yardstick_value, figure.value / figure.yardstick_value);
+      figure.yardstick_value);
+  if (figure.yardstick_value == 0) {
+    std::puts("null}");  // JSON has no infinity.
+  } else {
+    std::printf("%.4g}\n", figure.value / figure.yardstick_value);
+  }
   std::fflush(stdout);
 }
 

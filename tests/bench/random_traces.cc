@@ -68,7 +68,7 @@ class Generator {
     absl::StrAppend(&about_, about_.empty() ? "" : "; ", parts...);
   }
 
-  // Each requests blocks until there are so many.
+  // Each of these adds requests until `blocks` blocks are requested in all.
   void RequestKind(uint64_t kind, uint64_t blocks) {
     if (kind == 0) return Documents(blocks);
     if (kind == 1) return Chats(blocks);
@@ -82,8 +82,8 @@ class Generator {
     const auto length = OneOf<double>({4, 16, 64});
     const auto question = OneOf<uint64_t>({1, 2, 8});
     const auto replaced_every = OneOf<uint64_t>({0, 0, 10, 100});
-    Tell(count, " documents of ", length, ", Zipf ", exponent, ", one replaced every ",
-         replaced_every);
+    Tell(count, " documents of ", length, ", Zipf ", exponent,
+         replaced_every == 0 ? "" : absl::StrCat(", one replaced every ", replaced_every));
     const ZipfRanks ranks(count, exponent);
     std::vector<Prompt> documents(count);
     for (uint64_t i = 1; blocks_ < blocks; ++i) {
@@ -96,14 +96,16 @@ class Generator {
 
   void Chats(uint64_t blocks) {
     enum Next : uint8_t { kLongestWaiting, kOneOfTheLast, kAny, kHeavyTailed };
+    constexpr const char* kNames[] = {"the longest waiting", "one of the last", "any",
+                                      "mostly one of the last"};
     const auto count = OneOf<size_t>({20, 100, 400, 1'500});
     const double goes_on = 0.3 + 0.67 * random_.Uniform();
     const auto first = OneOf<double>({1, 4, 20});
     const auto turn = OneOf<double>({1, 3, 8});
     const auto next = OneOf<Next>({kLongestWaiting, kOneOfTheLast, kAny, kHeavyTailed});
     const Prompt system = New(OneOf<uint64_t>({0, 1, 4}));
-    Tell(count, " chats of ", first, " and ", turn, " a turn, go on by ", goes_on, ", order ",
-         static_cast<int>(next), ", system prompt of ", system.size());
+    Tell(count, " chats of ", first, " and ", turn, " a turn, go on by ", goes_on, ", next ",
+         kNames[next], ", system prompt of ", system.size());
     std::vector<Prompt> live;
     while (blocks_ < blocks) {
       if (live.size() < count) {
