@@ -45,16 +45,22 @@ function(pagoda_binary name)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${PAGODA_WARNINGS}>)
 endfunction()
 
-# pagoda_test(NAME [COMPUTES] [GRPC] SRCS ... DEPS ... [TIMEOUT SECONDS]): one GoogleTest binary,
-# one ctest entry. Tests are compiled with -O1: compiling them takes longer than running them.
+# pagoda_test(NAME [COMPUTES] [GRPC] SRCS ... [APART ...] DEPS ... [TIMEOUT SECONDS]): one GoogleTest
+# binary, one ctest entry. Tests are compiled with -O1: compiling them takes longer than running them.
 # COMPUTES: the test's own code runs long, so it is optimised like the code under test.
 # GRPC: its files use gRPC, whose headers are precompiled then (see pagoda_precompile).
+# APART: sources that are compiled one by one, because they declare names that other sources of the
+# test declare too (see pagoda_batch).
 function(pagoda_test name)
-  cmake_parse_arguments(ARG "COMPUTES;GRPC" "TIMEOUT" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "COMPUTES;GRPC" "TIMEOUT" "SRCS;APART;DEPS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
   pagoda_binary(${name} SRCS ${ARG_SRCS} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  pagoda_batch(${name})
+  set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  # A local name may be that of a constant in a neighbour of the batch.
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow>)
   if(NOT ARG_COMPUTES)
     target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:RelWithDebInfo>>:-O1>)
   endif()
@@ -65,6 +71,29 @@ function(pagoda_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# pagoda_long([TARGETS ...] [TESTS ...]): parts of `deploy/test.sh --long`. The default build leaves
+# the targets out, and the test preset "release" the tests.
+add_custom_target(long_tests)
+function(pagoda_long)
+  cmake_parse_arguments(ARG "" "" "TARGETS;TESTS" ${ARGN})
+  foreach(target ${ARG_TARGETS})
+    set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+    add_dependencies(long_tests ${target})
+  endforeach()
+  if(ARG_TESTS)
+    set_property(TEST ${ARG_TESTS} APPEND PROPERTY LABELS long)
+  endif()
+endfunction()
+
+# pagoda_deep(TEST): the test TEST_deep of `deploy/test.sh --long` runs the program of TEST with as
+# many seeds as that script asks for.
+function(pagoda_deep test)
+  get_test_property(${test} TIMEOUT timeout)
+  add_test(NAME ${test}_deep COMMAND ${test})
+  set_tests_properties(${test}_deep PROPERTIES TIMEOUT ${timeout} PROCESSORS 2)
+  pagoda_long(TESTS ${test}_deep)
 endfunction()
 
 # pagoda_precompile(TARGET KIND...): compiles the headers of these kinds once, and includes them

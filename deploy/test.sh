@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
-# deploy/test.sh [--all] [--engines] [--strict] [-- CTEST_ARGUMENT...]
-# Builds Pagoda and runs its tests. On a bare Debian 12 it first installs the packages it needs.
-#   --all       runs the long tests too. The property tests run 10,000 seeds instead of 1,000, the
-#               simulations 20,000 instead of 2,000. Each fuzz target runs 60 s instead of 5, with
-#               ten times as many hostile connections. The batteries of tests/e2e run at full size.
-#               The CPU's kernels are built with sanitizers, and tested. The container image is
-#               built, and run by podman and by a systemd in a container, if that is allowed. Both
-#               Python wheels are installed and run on a bare Debian 12
+# deploy/test.sh [--long | --all] [--engines] [--strict] [-- CTEST_ARGUMENT...]
+# Builds Pagoda and runs its tests. On a bare Debian 12 it first installs the packages it needs. At
+# the end it prints what the build and the tests cost.
+#   --long      runs only the tests that the default run leaves out: the property tests and the
+#               simulations with many seeds, the planted faults, the fuzzers, the batteries,
+#               clang-tidy on changed files, and every benchmark at its smallest size. It builds
+#               their programs first
+#   --all       runs the default tests, and then those of --long at full size. The property tests
+#               run 10,000 seeds, the simulations 20,000. Each fuzz target runs 60 s instead of 5,
+#               with ten times as many hostile connections. The batteries of tests/e2e run at full
+#               size. The CPU's kernels are built with sanitizers, and tested. The container image
+#               is built, and run by podman and by a systemd in a container, if that is allowed.
+#               Both Python wheels are installed and run on a bare Debian 12
 #   --engines   runs tests/engines too, with vLLM, SGLang and LMCache from PyPI under build/engines
 #               (about 7 GB, some minutes the first time)
 #   --          further arguments go to ctest, for example: deploy/test.sh -- -R block_manager
@@ -17,12 +22,17 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,16s/^# \{0,1\}//p' deploy/test.sh; }
+usage() { sed -n '2,22s/^# \{0,1\}//p' deploy/test.sh; }
 
-ctest_arguments=() image_packages=() engines= repeat=(--repeat until-pass:2)
+ctest_arguments=() image_packages=() engines='' presets=(release) repeat=(--repeat until-pass:2)
 while [ $# -gt 0 ]; do
   case $1 in
+    --long)
+      presets=(long)
+      export PAGODA_PROPERTY_SEEDS=${PAGODA_PROPERTY_SEEDS:-1000} PAGODA_SIM_SEEDS=${PAGODA_SIM_SEEDS:-2000}
+      ;;
     --all)
+      presets=(release long)
       export PAGODA_PROPERTY_SEEDS=10000 PAGODA_SIM_SEEDS=20000 PAGODA_IMAGE_TEST=1
       export PAGODA_EXCHANGE_SIM_SEEDS=20000
       export PAGODA_FUZZ_SECONDS=60 PAGODA_WIRE_CONNECTIONS=20000 PAGODA_LONG=1
@@ -43,17 +53,24 @@ say "Pagoda: building and testing in $build_dir"
 set_up
 install_disassembler
 install_valkey
-build
+case " ${presets[*]} " in
+  *' long '*) build all long_tests ;;
+  *) build ;;
+esac
 if [ -n "$engines" ]; then
   step "the engines" "check that PyPI is reachable and 10 GB are free, then run this again." \
     tests/engines/environment.sh build/engines
   export PAGODA_ENGINES=$PWD/build/engines
 fi
 case " ${ctest_arguments[*]} " in *' --repeat'*) repeat=() ;; esac  # The user's own.
-log=$log_dir/tests.log status=0
-ctest --preset release -j 2 "${repeat[@]}" "${ctest_arguments[@]}" 2>&1 | tee "$log" || status=$?
-failed=$(sed -nE 's/^ *([0-9]+\/[0-9]+)? *Test +#[0-9]+: +([^ ]+) \.*\*\*\*(Failed|Timeout|Exception).*/\2/p' "$log" | sort -u | tr '\n' ' ')
+status=0 logs=()
+for preset in "${presets[@]}"; do
+  logs+=("$log_dir/tests-$preset.log")
+  ctest --preset "$preset" -j 2 "${repeat[@]}" "${ctest_arguments[@]}" 2>&1 | tee "${logs[-1]}" || status=$?
+done
+failed=$(sed -nE 's/^ *([0-9]+\/[0-9]+)? *Test +#[0-9]+: +([^ ]+) \.*\*\*\*(Failed|Timeout|Exception).*/\2/p' "${logs[@]}" | sort -u | tr '\n' ' ')
 if [ $status -eq 0 ] && [ -n "$failed" ]; then
-  say "These tests failed and then passed: ${failed% }. $log has the output of both runs."
+  say "These tests failed and then passed: ${failed% }. ${logs[*]} has the output of both runs."
 fi
+/usr/bin/python3 -B tests/tools/costs.py --build "$build_dir" --tests "${logs[@]}"
 exit $status
