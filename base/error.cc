@@ -72,6 +72,7 @@ constexpr std::array kRows = {
     Row{Reason::kCacheMismatch, "CACHE_MISMATCH", kAlreadyExists},
     Row{Reason::kCacheInUse, "CACHE_IN_USE", kFailedPrecondition},
     Row{Reason::kTooManyCaches, "TOO_MANY_CACHES", kResourceExhausted},
+    Row{Reason::kThreadsExhausted, "THREADS_EXHAUSTED", kResourceExhausted},
     Row{Reason::kInvalidKey, "INVALID_KEY", kInvalidArgument},
     Row{Reason::kKeysAndTokens, "KEYS_AND_TOKENS", kInvalidArgument},
     Row{Reason::kWholeBlocksOnly, "WHOLE_BLOCKS_ONLY", kInvalidArgument},

@@ -70,8 +70,9 @@ enum class Reason : uint8_t {
   // The name belongs to a cache with another identity, other layers or another tenant.
   // ALREADY_EXISTS
   kCacheMismatch,
-  kCacheInUse,     // The cache has sessions. FAILED_PRECONDITION
-  kTooManyCaches,  // The limit on open caches is reached. RESOURCE_EXHAUSTED
+  kCacheInUse,        // The cache has sessions. FAILED_PRECONDITION
+  kTooManyCaches,     // The limit on open caches is reached. RESOURCE_EXHAUSTED
+  kThreadsExhausted,  // The system refuses a further thread. RESOURCE_EXHAUSTED
   // A client's key is empty or too long. INVALID_ARGUMENT
   kInvalidKey,
   // Keys for a namespace or sequence that has tokens, or tokens for one that has keys.

@@ -40,8 +40,8 @@ struct OpenedCache {
 // Errors: UNAVAILABLE, DEADLINE_EXCEEDED (no daemon, or no answer in time), CACHE_MISMATCH (the
 // cache of that name has another identity, other layers or another tenant), OUT_OF_MEMORY (the
 // daemon's or the tenant's memory budget is too small), TOO_MANY_CACHES, TOO_MANY_CALLS,
-// INVALID_ARGUMENT (the message names the field), DRAINING, UNAUTHENTICATED, PERMISSION_DENIED. A
-// refused call changes nothing.
+// THREADS_EXHAUSTED, INVALID_ARGUMENT (the message names the field), DRAINING, UNAUTHENTICATED,
+// PERMISSION_DENIED. A refused call changes nothing.
 absl::StatusOr<OpenedCache> OpenCache(const OpenCacheOptions& options, const OpenCacheCall& call);
 
 // The same for a wire request, whose own tenant field is used (not options.tenant). The daemon, not

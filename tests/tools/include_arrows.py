@@ -15,7 +15,7 @@ CORE = {"base", "kernels", "pools", "events", "manager", "engine"}
 # A folder may always include itself. "proto" stands for the headers generated from proto/.
 ALLOWED = {
     "base": set(),
-    "kernels": set(),
+    "kernels": {"base"},
     "pools": {"base", "kernels"},
     "events": {"base", "pools"},
     "manager": {"base", "pools", "events"},

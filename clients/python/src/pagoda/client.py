@@ -533,8 +533,9 @@ def open_cache(endpoint: str | None, name: str, *, identity: CacheIdentity, laye
 
     Errors: CACHE_MISMATCH (the cache of that name has another identity, other layers or another
     tenant), OUT_OF_MEMORY (the daemon's or the tenant's memory budget is too small),
-    TOO_MANY_CACHES, TOO_MANY_CALLS, INVALID_ARGUMENT, DRAINING, UNAUTHENTICATED, PERMISSION_DENIED,
-    Unavailable. A refused call changes nothing. ValueError: an invalid size or dtype.
+    TOO_MANY_CACHES, TOO_MANY_CALLS, THREADS_EXHAUSTED, INVALID_ARGUMENT, DRAINING,
+    UNAUTHENTICATED, PERMISSION_DENIED, Unavailable. A refused call changes nothing. ValueError: an
+    invalid size or dtype.
     """
     request = caches.opening(name, identity=identity, layers=layers, tokens_per_block=tokens_per_block, host=host, gpu=gpu, disk=disk,
                              eviction_policy=eviction_policy, tenant=tenant)

@@ -166,6 +166,7 @@ _FAMILIES: dict[str, type[PagodaError]] = {
     "TENANT_QUOTA_EXCEEDED": Exhausted,
     "TOO_MANY_CALLS": Exhausted,
     "TOO_MANY_CACHES": Exhausted,
+    "THREADS_EXHAUSTED": Exhausted,
     "INVALID_COUNT": BadRequest,
     "INVALID_ARGUMENT": BadRequest,
     "COMPUTED_BACKWARDS": BadRequest,
