@@ -19,9 +19,8 @@ HostTransfers::HostTransfers(PoolSet* pools, Options options, Completion complet
   PAGODA_CHECK(pools_ == nullptr || pools_->place(Tier::kPrimary).kind == MemoryKind::kHost,
                "the pools lie in host memory");
   threads_.reserve(options_.num_threads);
-  for (uint32_t i = 0; i < options_.num_threads; ++i) {
-    threads_.emplace_back([this] { RunThread(); });
-  }
+  started_ = StartThreads(
+      "pagoda-copies", options_.num_threads, [this] { RunThread(); }, &threads_);
 }
 
 HostTransfers::~HostTransfers() { Stop(); }
@@ -98,7 +97,7 @@ void HostTransfers::Stop() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  for (std::thread& thread : threads_) thread.join();
+  for (Thread& thread : threads_) thread.Join();
   threads_.clear();
   absl::MutexLock lock(&mutex_);
   PAGODA_CHECK(pending_.empty(), "every order is reported");

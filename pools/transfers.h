@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/thread.h"
 #include "pools/copy_order.h"
 #include "pools/duration_histogram.h"
 #include "pools/pool.h"
@@ -107,6 +107,9 @@ class HostTransfers final : public Transfers {
   HostTransfers(PoolSet* pools, Options options, Completion completion);
   ~HostTransfers() override;
 
+  // OK, or why a thread is missing (Thread::Start). No order may be submitted then.
+  const absl::Status& started() const { return started_; }
+
   void Submit(absl::Span<const CopyOrder> orders) override ABSL_LOCKS_EXCLUDED(mutex_);
   void WaitUntilIdle() override ABSL_LOCKS_EXCLUDED(mutex_);
   void Stop() override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -142,7 +145,8 @@ class HostTransfers final : public Transfers {
   TransferStats stats_ ABSL_GUARDED_BY(mutex_);       // Without `queued`.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;  // Used by the constructor and Stop only.
+  std::vector<Thread> threads_;  // Used by the constructor and Stop only, like the next one.
+  absl::Status started_;
 };
 
 // For simulations and replays. Carries out each order inside Submit, on the caller's thread; the

@@ -7,8 +7,10 @@
 #include <condition_variable>
 #include <mutex>
 #include <new>
-#include <thread>
+#include <utility>
 #include <vector>
+
+#include "base/thread.h"
 
 namespace pagoda::kernels::cpu {
 namespace {
@@ -91,12 +93,15 @@ struct ThreadPool::State {
   std::atomic<uint32_t> running = 0;  // Threads of the pool that still work.
 
   std::vector<WorkerScratch> scratch;
-  std::vector<std::thread> threads;
+  std::vector<Thread> threads;
+  absl::Status started;
 };
 
 ThreadPool::ThreadPool(uint32_t num_threads) : state_(std::make_unique<State>(num_threads)) {
-  for (uint32_t w = 1; w < num_threads; ++w) {
-    state_->threads.emplace_back(&State::Loop, state_.get(), w);
+  for (uint32_t w = 1; w < num_threads && state_->started.ok(); ++w) {
+    Thread thread;
+    state_->started = thread.Start("pagoda-kernels", [s = state_.get(), w] { s->Loop(w); });
+    if (state_->started.ok()) state_->threads.push_back(std::move(thread));
   }
 }
 
@@ -107,8 +112,10 @@ ThreadPool::~ThreadPool() {
     state_->round.fetch_add(1, std::memory_order_release);
   }
   state_->wake.notify_all();
-  for (std::thread& thread : state_->threads) thread.join();
+  for (Thread& thread : state_->threads) thread.Join();
 }
+
+absl::Status ThreadPool::started() const { return state_->started; }
 
 uint32_t ThreadPool::num_threads() const { return static_cast<uint32_t>(state_->scratch.size()); }
 

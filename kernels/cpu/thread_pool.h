@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 
 namespace pagoda::kernels::cpu {
@@ -23,6 +24,8 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
+  // OK, or why a thread is missing (Thread::Start). The pool may then not be used.
+  absl::Status started() const;
   uint32_t num_threads() const;
 
   // Calls work(w) for w = 0 to num_threads() - 1, each on a separate thread, work(0) on the

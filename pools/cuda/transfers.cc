@@ -5,7 +5,6 @@
 #include <chrono>
 #include <deque>
 #include <map>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "pools/copy_work.h"
 #include "pools/cuda/context.h"
 #include "pools/cuda/copy_batch.h"
@@ -136,7 +136,7 @@ class CudaTransfers final : public Transfers {
   TransferStats stats_ ABSL_GUARDED_BY(mutex_);  // Without `running` and `queued`.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;  // Used by Start and Stop only.
+  std::vector<Thread> threads_;  // Used by Start and Stop only.
 };
 
 absl::Status CudaTransfers::Start() {
@@ -164,12 +164,16 @@ absl::Status CudaTransfers::Start() {
                             driver_->cuStreamCreate(&lane.stream, CU_STREAM_NON_BLOCKING));
     if (!status.ok()) return status;
   }
-  threads_.emplace_back([this] { RunDispatcher(); });
-  threads_.emplace_back([this] { RunHost(); });
-  for (size_t lane = 0; lane < kNumLanes; ++lane) {
-    threads_.emplace_back([this, lane] { RunLane(lane); });
+  status = StartThreads(
+      "pagoda-copies", 1, [this] { RunDispatcher(); }, &threads_);
+  if (!status.ok()) return status;
+  status = StartThreads(
+      "pagoda-copies", 1, [this] { RunHost(); }, &threads_);
+  for (size_t lane = 0; lane < kNumLanes && status.ok(); ++lane) {
+    status = StartThreads(
+        "pagoda-copies", 1, [this, lane] { RunLane(lane); }, &threads_);
   }
-  return absl::OkStatus();
+  return status;
 }
 
 CudaTransfers::~CudaTransfers() {
@@ -438,7 +442,7 @@ void CudaTransfers::Stop() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  for (std::thread& thread : threads_) thread.join();
+  for (Thread& thread : threads_) thread.Join();
   threads_.clear();
   absl::MutexLock lock(&mutex_);
   PAGODA_CHECK(pending_.empty(), "every order is reported");

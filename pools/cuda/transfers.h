@@ -34,7 +34,7 @@ struct TransferOptions {
 // written. After a failure from which the device does not recover, every later order fails too.
 //
 // `pools` must outlive the transfers. Errors: UNAVAILABLE (no CUDA), INVALID_ARGUMENT (no pool lies
-// on a device), INTERNAL for failures of the driver.
+// on a device), INTERNAL for failures of the driver; those of Thread::Start.
 absl::StatusOr<std::unique_ptr<Transfers>> MakeTransfers(PoolSet* pools, TransferOptions options,
                                                          Transfers::Completion completion);
 

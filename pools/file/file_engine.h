@@ -72,8 +72,9 @@ absl::StatusOr<std::unique_ptr<FileEngine>> MakeFileEngine(EngineKind kind, int 
 
 // The two engines. MakeUringEngine returns Unimplemented in a build without liburing; otherwise its
 // errors are those of io_uring_queue_init: ENOSYS, EPERM (a container's seccomp profile), ENOMEM.
+// Both also have those of Thread::Start.
 absl::StatusOr<std::unique_ptr<FileEngine>> MakeUringEngine(int fd, uint32_t depth);
-std::unique_ptr<FileEngine> MakeThreadEngine(int fd, uint32_t depth);
+absl::StatusOr<std::unique_ptr<FileEngine>> MakeThreadEngine(int fd, uint32_t depth);
 
 // Drops the first `bytes` of the request, which were moved. Returns whether nothing is left.
 bool Advance(FileRequest& request, uint64_t bytes);

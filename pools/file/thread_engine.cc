@@ -8,13 +8,13 @@
 #include <deque>
 #include <memory>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "base/check.h"
+#include "base/thread.h"
 #include "pools/file/file_engine.h"
 
 namespace pagoda {
@@ -46,11 +46,13 @@ int Sync(int fd) {
 
 class ThreadEngine final : public FileEngine {
  public:
-  ThreadEngine(int fd, uint32_t depth) : fd_(fd), depth_(depth) {
-    const uint32_t num_threads = std::min(depth, kMaxThreads);
-    for (uint32_t i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Run(); });
-  }
+  ThreadEngine(int fd, uint32_t depth) : fd_(fd), depth_(depth) {}
   ~ThreadEngine() override { Stop(); }
+
+  absl::Status Start() {
+    return StartThreads(
+        "pagoda-file", std::min(depth_, kMaxThreads), [this] { Run(); }, &threads_);
+  }
 
   void Submit(FileRequest request) override ABSL_LOCKS_EXCLUDED(mutex_) {
     const absl::MutexLock lock(&mutex_);
@@ -65,7 +67,7 @@ class ThreadEngine final : public FileEngine {
       const absl::MutexLock lock(&mutex_);
       stopping_ = true;
     }
-    for (std::thread& thread : threads_) thread.join();
+    for (Thread& thread : threads_) thread.Join();
     threads_.clear();
   }
 
@@ -110,13 +112,15 @@ class ThreadEngine final : public FileEngine {
   uint32_t unreported_ ABSL_GUARDED_BY(mutex_) = 0;
   uint32_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // Includes running `done` calls.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
+  std::vector<Thread> threads_;
 };
 
 }  // namespace
 
-std::unique_ptr<FileEngine> MakeThreadEngine(int fd, uint32_t depth) {
-  return std::make_unique<ThreadEngine>(fd, depth);
+absl::StatusOr<std::unique_ptr<FileEngine>> MakeThreadEngine(int fd, uint32_t depth) {
+  auto engine = std::make_unique<ThreadEngine>(fd, depth);
+  if (absl::Status status = engine->Start(); !status.ok()) return status;
+  return engine;
 }
 
 }  // namespace pagoda

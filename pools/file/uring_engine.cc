@@ -3,6 +3,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/thread.h"
 #include "pools/file/file_engine.h"
 
 #ifdef PAGODA_HAS_LIBURING
@@ -12,7 +13,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -40,11 +40,14 @@ bool IsWorthRetrying(int error) {
 class UringEngine final : public FileEngine {
  public:
   // Takes over a ring of at least `depth` + 1 entries. The last entry is for Stop.
-  UringEngine(int fd, uint32_t depth, const io_uring& ring)
-      : fd_(fd), depth_(depth), ring_(ring), reaper_([this] { Reap(); }) {}
+  UringEngine(int fd, uint32_t depth, const io_uring& ring) : fd_(fd), depth_(depth), ring_(ring) {}
   ~UringEngine() override {
     Stop();
     io_uring_queue_exit(&ring_);
+  }
+
+  absl::Status Start() {
+    return reaper_.Start("pagoda-uring", [this] { Reap(); });
   }
 
   void Submit(FileRequest request) override ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -66,6 +69,7 @@ class UringEngine final : public FileEngine {
   }
 
   void Stop() override ABSL_LOCKS_EXCLUDED(mutex_) {
+    if (!reaper_.joinable()) return;
     {
       const absl::MutexLock lock(&mutex_);
       if (stopping_) return;
@@ -74,7 +78,7 @@ class UringEngine final : public FileEngine {
       Queue(nullptr);
       Flush();
     }
-    reaper_.join();
+    reaper_.Join();
   }
 
   std::string_view name() const override { return "io_uring"; }
@@ -182,7 +186,7 @@ class UringEngine final : public FileEngine {
   uint32_t unreported_ ABSL_GUARDED_BY(mutex_) = 0;
   uint32_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // Includes running `done` calls.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread reaper_;
+  Thread reaper_;
 };
 
 }  // namespace
@@ -191,7 +195,9 @@ absl::StatusOr<std::unique_ptr<FileEngine>> MakeUringEngine(int fd, uint32_t dep
   io_uring ring;
   const int result = io_uring_queue_init(depth + 1, &ring, 0);
   if (result < 0) return absl::ErrnoToStatus(-result, absl::StrCat("io_uring_queue_init"));
-  return std::make_unique<UringEngine>(fd, depth, ring);
+  auto engine = std::make_unique<UringEngine>(fd, depth, ring);
+  if (absl::Status status = engine->Start(); !status.ok()) return status;
+  return engine;
 }
 
 }  // namespace pagoda

@@ -6,11 +6,9 @@
 #include <cstddef>
 #include <cstring>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/thread.h"
 
 namespace pagoda {
 namespace {
@@ -74,16 +73,17 @@ void AddressResolver::Begin(const RedisAddress& address) {
   absl::MutexLock lock(&shared_->mutex);
   shared_->waiting.push_back(address);
   if (shared_->threads >= kMaxThreads) return;
-  try {
-    std::thread([shared = shared_] { LookUpAll(shared); }).detach();
+  Thread thread;
+  absl::Status started = thread.Start("pagoda-lookup", [shared = shared_] { LookUpAll(shared); });
+  if (started.ok()) {
+    thread.Detach();
     ++shared_->threads;
-  } catch (const std::exception& error) {
-    if (shared_->threads > 0) return;  // One of them will come to it.
-    shared_->waiting.pop_back();
-    shared_->ended.emplace_back(
-        address, absl::UnavailableError(absl::StrCat("a thread for a look-up: ", error.what())));
-    shared_->wake();
+    return;
   }
+  if (shared_->threads > 0) return;  // One of them will come to it.
+  shared_->waiting.pop_back();
+  shared_->ended.emplace_back(address, absl::UnavailableError(started.message()));
+  shared_->wake();
 }
 
 // A thread: looks up what waits, then ends.

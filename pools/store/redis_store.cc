@@ -12,11 +12,9 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -27,6 +25,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/check.h"
+#include "base/thread.h"
 #include "pools/file_descriptor.h"
 #include "pools/store/redis_call.h"
 #include "pools/store/redis_cluster.h"
@@ -115,12 +114,7 @@ class RedisStore::Loop : private RedisCluster::Ends {
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) != 0) {
       return absl::ResourceExhaustedError("epoll_ctl fails for a new store");
     }
-    try {
-      thread_ = std::thread([this] { Run(); });
-    } catch (const std::exception& error) {
-      return absl::ResourceExhaustedError(absl::StrCat("a store's thread: ", error.what()));
-    }
-    return absl::OkStatus();
+    return thread_.Start("pagoda-store", [this] { Run(); });
   }
 
   void Submit(std::unique_ptr<RedisBatch> batch, size_t size, absl::Duration timeout) {
@@ -151,7 +145,7 @@ class RedisStore::Loop : private RedisCluster::Ends {
     }
     Wake();
     absl::MutexLock lock(&stop_mutex_);
-    if (thread_.joinable()) thread_.join();
+    thread_.Join();
   }
 
   StoreStats stats() const {
@@ -190,7 +184,6 @@ class RedisStore::Loop : private RedisCluster::Ends {
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, nullptr);
-    pthread_setname_np(pthread_self(), "pagoda-store");
     absl::Time now = MonotonicNow();
     cluster_.Tick(now);
     while (TakeSubmitted(now)) {
@@ -375,7 +368,7 @@ class RedisStore::Loop : private RedisCluster::Ends {
   const std::unique_ptr<TlsContext> tls_;  // Null: no TLS.
   const FileDescriptor epoll_;
   const FileDescriptor wake_;
-  std::thread thread_ ABSL_GUARDED_BY(stop_mutex_);
+  Thread thread_ ABSL_GUARDED_BY(stop_mutex_);
 
   // Of the thread.
   StoreStats stats_;

@@ -258,7 +258,7 @@ class Ladder {
     DiskFiles::Options options{.directory = folder, .num_slots = {kBlocks * 8}};
     options.make_engine = [this](uint32_t, int fd, uint32_t depth) {
       return absl::StatusOr<std::unique_ptr<FileEngine>>(
-          std::make_unique<StallingEngine>(MakeThreadEngine(fd, depth), &stalls_));
+          std::make_unique<StallingEngine>(*MakeThreadEngine(fd, depth), &stalls_));
     };
     absl::StatusOr<std::unique_ptr<DiskFiles>> files = DiskFiles::Open(layout_, options);
     Require(files.status());

@@ -58,7 +58,7 @@ class DiskCarrierFixture : public testing::Test {
     files_.max_read_errors = 3;
     files_.make_engine = [this](uint32_t w, int fd, uint32_t depth) {
       return absl::StatusOr<std::unique_ptr<FileEngine>>(std::make_unique<FaultyEngine>(
-          MakeThreadEngine(fd, depth), [this, w](const FileRequest& request) {
+          *MakeThreadEngine(fd, depth), [this, w](const FileRequest& request) {
             gates_[w][static_cast<size_t>(request.kind)].Pass();
             return w == kFull && request.kind == failing_ ? error_.load() : 0;
           }));

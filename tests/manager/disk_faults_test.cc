@@ -268,7 +268,7 @@ TEST_F(DiskFaultsTest, BackupsLeavePlacesToFetches) {
       std::atomic<int>* const most_;
     };
     return absl::StatusOr<std::unique_ptr<FileEngine>>(
-        std::make_unique<Slow>(MakeThreadEngine(fd, depth), &running, &most));
+        std::make_unique<Slow>(*MakeThreadEngine(fd, depth), &running, &most));
   };
   Start();
   most = 0;

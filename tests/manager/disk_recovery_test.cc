@@ -388,7 +388,7 @@ TEST_F(DiskLinksTest, AFileThatCannotBeReadGivesNothingAndAllOfItIsStale) {
   std::atomic<bool> fails = false;
   options.make_engine = [&](uint32_t, int fd, uint32_t depth) {
     return absl::StatusOr<std::unique_ptr<FileEngine>>(std::make_unique<FaultyEngine>(
-        MakeThreadEngine(fd, depth), [&](const FileRequest&) { return fails ? EIO : 0; }));
+        *MakeThreadEngine(fd, depth), [&](const FileRequest&) { return fails ? EIO : 0; }));
   };
   files_ = *DiskFiles::Open(DiskCache::Layout(), options);
   fails = true;
