@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -12,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "base/thread.h"
 #include "manager/content_digest.h"
 #include "manager/slot_checksum.h"
 
@@ -44,10 +44,13 @@ class SlotScan {
   // Returns the number of bytes read.
   uint64_t Run() {
     PAGODA_CHECK(options_.num_threads > 0, "a scan has a thread");
-    std::vector<std::thread> others;
-    for (uint32_t i = 1; i < options_.num_threads; ++i) others.emplace_back([this] { Work(); });
+    std::vector<Thread> others;
+    // If one cannot start, the others do its part.
+    StartThreads(
+        "pagoda-recovery", options_.num_threads - 1, [this] { Work(); }, &others)
+        .IgnoreError();
     Work();
-    for (std::thread& other : others) other.join();
+    for (Thread& other : others) other.Join();
     return total_bytes_;
   }
 

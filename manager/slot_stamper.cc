@@ -28,7 +28,7 @@ SlotStamper::SlotStamper(PoolSet* pools, StampSet* stamps, Options options)
       options_(std::move(options)),
       next_deferred_(kNever),
       known_(stamps->num_windows()) {
-  worker_ = std::thread([this] { RunWorker(); });
+  started_ = worker_.Start("pagoda-stamper", [this] { RunWorker(); });
 }
 
 void SlotStamper::Stop() {
@@ -38,7 +38,7 @@ void SlotStamper::Stop() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  worker_.join();
+  worker_.Join();
 }
 
 // --- On the caller's thread ---

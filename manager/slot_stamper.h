@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
+#include "base/thread.h"
 #include "manager/content_digest.h"
 #include "manager/slot_journal.h"
 #include "manager/slot_stamps.h"
@@ -64,6 +64,9 @@ class SlotStamper final : public SlotChangeSink {
   SlotStamper(PoolSet* pools, StampSet* stamps, Options options);
   SlotStamper(PoolSet* pools, StampSet* stamps) : SlotStamper(pools, stamps, Options{}) {}
   ~SlotStamper() override { Stop(); }
+
+  // OK, or why the worker is missing (Thread::Start). Nothing may be applied then.
+  const absl::Status& started() const { return started_; }
 
   // A found content keeps its stamp; the worker takes its digest from there. A change with kNoSlot
   // reports the content of a hole. Cost: an atomic store for each change, and one lock a call.
@@ -143,7 +146,8 @@ class SlotStamper final : public SlotChangeSink {
   // By window and block: the block's last reported content. At most one entry for each id.
   std::vector<absl::flat_hash_map<BlockId, Known>> known_;
 
-  std::thread worker_;  // Last: it uses all of the above.
+  absl::Status started_;
+  Thread worker_;  // Last: it uses all of the above.
 };
 
 }  // namespace pagoda

@@ -26,6 +26,14 @@ DiskCarrier::DiskCarrier(PoolSet* pools, std::unique_ptr<DiskFiles> files,
 
 DiskCarrier::~DiskCarrier() { Stop(); }
 
+absl::Status DiskCarrier::started() const {
+  absl::Status started;
+  for (const std::unique_ptr<DiskWindow>& one : windows_) {
+    if (one != nullptr) started.Update(one->started());
+  }
+  return started;
+}
+
 DiskWindow& DiskCarrier::window(uint32_t window_index) const {
   PAGODA_CHECK(window_index < windows_.size() && windows_[window_index] != nullptr,
                "a window with file orders has a file");

@@ -67,6 +67,9 @@ class DiskCarrier final : public FileCommandSink {
               Options options, Completion completion);
   ~DiskCarrier() override;
 
+  // OK, or why a thread is missing (Thread::Start). Nothing may be submitted then.
+  absl::Status started() const;
+
   // Takes orders. Waits for no I/O. Cost: an erase takes a step for each slot that was dropped
   // since the last erase, and kAll a step for each slot. REQUIRES: the windows have files; a backup
   // has content; within a window, tickets of a lane ascend from call to call; the slots are as

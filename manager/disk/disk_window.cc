@@ -48,8 +48,8 @@ DiskWindow::DiskWindow(PoolSet* pools, uint32_t window_index, SlabFile* file, Wr
       completion_(completion),
       ledger_(std::move(ledger)) {
   PAGODA_CHECK(options_->max_running_backups > 0, "at least one backup can run");
-  backup_thread_ = std::thread([this] { RunBackups(); });
-  fetch_thread_ = std::thread([this] { RunFetches(); });
+  started_ = backup_thread_.Start("pagoda-backup", [this] { RunBackups(); });
+  if (started_.ok()) started_ = fetch_thread_.Start("pagoda-fetch", [this] { RunFetches(); });
 }
 
 // ---- On the caller's thread ----
@@ -164,8 +164,8 @@ void DiskWindow::StopThreads() {
     stopping_ = true;
   }
   file_->Stop();
-  backup_thread_.join();
-  fetch_thread_.join();
+  backup_thread_.Join();
+  fetch_thread_.Join();
 }
 
 bool DiskWindow::CancelWaiting() {

@@ -8,13 +8,13 @@
 #include <deque>
 #include <map>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "base/thread.h"
 #include "manager/disk/disk_carrier.h"
 
 namespace pagoda {
@@ -29,6 +29,9 @@ class DiskWindow {
   DiskWindow(PoolSet* pools, uint32_t window_index, SlabFile* file, WriteLedger ledger,
              const DiskCarrier::Options* options, const DiskCarrier::Completion* completion);
   ~DiskWindow() { StopThreads(); }
+
+  // OK, or why a thread is missing (Thread::Start). Nothing may be submitted then.
+  const absl::Status& started() const { return started_; }
 
   void Submit(FileOrder order) ABSL_LOCKS_EXCLUDED(mutex_);
   void Submit(FileErase erase) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -116,7 +119,8 @@ class DiskWindow {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   DiskStats::Window stats_ ABSL_GUARDED_BY(mutex_);  // The counters since the start.
 
-  std::thread backup_thread_, fetch_thread_;  // Last: they use all of the above.
+  absl::Status started_;
+  Thread backup_thread_, fetch_thread_;  // Last: they use all of the above.
 };
 
 }  // namespace pagoda

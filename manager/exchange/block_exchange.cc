@@ -1,9 +1,7 @@
 #include "manager/exchange/block_exchange.h"
 
 #include <deque>
-#include <exception>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -12,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "manager/exchange/exchange_jobs.h"
 
 namespace pagoda {
@@ -66,20 +65,16 @@ class BlockExchange::Core {
   absl::Status Start() {
     if (absl::Status status = jobs_->OpenSession(); !status.ok()) return status;
     absl::MutexLock lock(&stop_mutex_);
-    try {
-      thread_ = std::thread([this] { Run(); });
-    } catch (const std::exception& error) {
-      jobs_->CloseSession();
-      return absl::ResourceExhaustedError(absl::StrCat("an exchange's thread: ", error.what()));
-    }
-    return absl::OkStatus();
+    const absl::Status started = thread_.Start("pagoda-exchange", [this] { Run(); });
+    if (!started.ok()) jobs_->CloseSession();
+    return started;
   }
   void Stop() {
     absl::MutexLock lock(&stop_mutex_);
     jobs_->BeginStop();
     if (!thread_.joinable()) return;
     steps_->Post([] {});  // Wakes the thread.
-    thread_.join();
+    thread_.Join();
     jobs_->CloseSession();
   }
   ExchangeJobs& jobs() { return *jobs_; }
@@ -96,7 +91,7 @@ class BlockExchange::Core {
   const std::shared_ptr<StepQueue> steps_;    // Also owned by the jobs.
   const std::shared_ptr<ExchangeJobs> jobs_;  // Also owned by the operations under way.
   absl::Mutex stop_mutex_;
-  std::thread thread_ ABSL_GUARDED_BY(stop_mutex_);
+  Thread thread_ ABSL_GUARDED_BY(stop_mutex_);
 };
 
 absl::StatusOr<std::unique_ptr<BlockExchange>> BlockExchange::Create(SharedManager* manager,
