@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "engine/arriving_requests.h"
 #include "engine/basic_cache_client.h"
 #include "engine/check_request.h"
@@ -99,18 +99,22 @@ class Engine::State {
           }
           arrival.on_end(EngineEnds());
         }),
-        info_(client_->info()),
-        thread_([this] { Run(); }) {}
+        info_(client_->info()) {
+    started_ = sampling_threads_.started();
+    if (started_.ok()) started_ = thread_.Start("pagoda-engine", [this] { Run(); });
+  }
 
   ~State() {
     {
       absl::MutexLock lock(&mutex_);
       stopping_ = true;
     }
-    thread_.join();
+    thread_.Join();
     for (const Arrival& arrival : arriving_.End()) arrival.on_end(EngineEnds());
   }
 
+  // OK, or why a thread is missing. Then nothing may be submitted.
+  const absl::Status& started() const { return started_; }
   const Transformer& model() const { return *model_; }
   const std::string& fingerprint() const { return fingerprint_; }
   const NamedAdapters& adapters() const { return adapters_; }
@@ -352,7 +356,8 @@ class Engine::State {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // The thread accepts no more requests.
   EngineStats stats_ ABSL_GUARDED_BY(mutex_);
 
-  std::thread thread_;  // Last: it uses the others.
+  absl::Status started_;
+  Thread thread_;  // Last: it uses the others.
 };
 
 absl::StatusOr<CacheSpec> Engine::CacheSpecForModel(const std::string& model_dir,
@@ -413,6 +418,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
   if (SlotsPerSequence(*client) != 0) {
     const uint32_t threads = options.cpu.num_threads;
     backend = MakeContiguousBackend(*std::move(backend), threads == 0 ? NumProcessors() : threads);
+    if (!backend.ok()) return backend.status();
   }
   if (options.on_load != nullptr) {
     backend = std::make_unique<LoadWatch>(*std::move(backend), options.on_load);
@@ -420,9 +426,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options,
   absl::StatusOr<std::unique_ptr<Transformer>> model = Transformer::Create(
       *config, *std::move(checkpoint), *std::move(backend), std::move(adapters->adapters));
   if (!model.ok()) return model.status();
-  return absl::WrapUnique(new Engine(
+  auto state =
       std::make_unique<State>(options, *std::move(model), std::move(fingerprint),
-                              std::move(adapters->names), std::move(client), *std::move(pools))));
+                              std::move(adapters->names), std::move(client), *std::move(pools));
+  if (absl::Status status = state->started(); !status.ok()) return status;
+  return absl::WrapUnique(new Engine(std::move(state)));
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -46,6 +46,8 @@ class ContiguousBackend final : public ForwardingBackend {
   ContiguousBackend(std::unique_ptr<Backend> inner, uint32_t num_threads)
       : ForwardingBackend(std::move(inner)), threads_(num_threads), space_(num_threads) {}
 
+  absl::Status started() const { return threads_.started(); }
+
   std::string description() const override {
     return absl::StrCat(inner().description(), ", contiguous kv");
   }
@@ -236,9 +238,11 @@ std::vector<kernels::KvLayer> ContiguousLayers(const KvPools& pools, uint32_t sl
   return layers;
 }
 
-std::unique_ptr<Backend> MakeContiguousBackend(std::unique_ptr<Backend> inner,
-                                               uint32_t num_threads) {
-  return std::make_unique<ContiguousBackend>(std::move(inner), num_threads);
+absl::StatusOr<std::unique_ptr<Backend>> MakeContiguousBackend(std::unique_ptr<Backend> inner,
+                                                               uint32_t num_threads) {
+  auto backend = std::make_unique<ContiguousBackend>(std::move(inner), num_threads);
+  if (absl::Status status = backend->started(); !status.ok()) return status;
+  return backend;
 }
 
 }  // namespace pagoda

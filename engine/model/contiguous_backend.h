@@ -28,9 +28,9 @@ std::vector<kernels::KvLayer> ContiguousLayers(const KvPools& pools, uint32_t sl
 // `inner`, with a cache write and an attention of its own for the layers of ContiguousLayers. They
 // read no block table. Scores, softmax and sums are fp32 or wider. The bits of a result do not
 // depend on the number of threads. A step whose tokens are not at the rows of their positions fails
-// with INTERNAL. REQUIRES: `inner` computes in host memory.
-std::unique_ptr<Backend> MakeContiguousBackend(std::unique_ptr<Backend> inner,
-                                               uint32_t num_threads);
+// with INTERNAL. Errors: those of Thread::Start. REQUIRES: `inner` computes in host memory.
+absl::StatusOr<std::unique_ptr<Backend>> MakeContiguousBackend(std::unique_ptr<Backend> inner,
+                                                               uint32_t num_threads);
 
 }  // namespace pagoda
 

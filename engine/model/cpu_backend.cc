@@ -78,6 +78,8 @@ class CpuBackend : public Backend {
         loops_(VectorLoopsFor(kernels::cpu::BestIsa())),
         matmul_({.threads = &threads_, .isa = kernels::cpu::BestIsa()}) {}
 
+  absl::Status started() const { return threads_.started(); }
+
   std::string description() const override {
     return absl::StrCat("cpu, ", threads_.num_threads(), " threads, products of ",
                         factors_.empty() ? "nothing" : absl::StrJoin(factors_, " and "));
@@ -392,7 +394,9 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions&
                                   std::string(kernels::cpu::IsaName(best))));
   }
   const uint32_t num_threads = options.num_threads == 0 ? NumProcessors() : options.num_threads;
-  return std::make_unique<CpuBackend>(num_threads, options.compute);
+  auto backend = std::make_unique<CpuBackend>(num_threads, options.compute);
+  if (absl::Status status = backend->started(); !status.ok()) return status;
+  return backend;
 }
 
 }  // namespace pagoda

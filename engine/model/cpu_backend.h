@@ -19,7 +19,8 @@ struct CpuBackendOptions {
 // The number of processors that this process can run on.
 uint32_t NumProcessors();
 
-// Errors: INVALID_ARGUMENT for kBFloat16 if the processor has no bf16 products.
+// Errors: INVALID_ARGUMENT for kBFloat16 if the processor has no bf16 products; those of
+// Thread::Start.
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& options);
 
 }  // namespace pagoda

@@ -1,14 +1,12 @@
 #include "engine/structured/grammar_compiler.h"
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "engine/structured/check_grammar_text.h"
 
 namespace pagoda {
@@ -21,24 +19,10 @@ bool Equal(const StructuredOutput& a, const StructuredOutput& b) {
 // Runs the work on a thread with a stack of this size, and waits for its end. Of the stack, only
 // what is used is in memory.
 absl::Status RunWithStack(size_t bytes, absl::FunctionRef<void()> work) {
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, bytes);
-  pthread_t thread;
-  const int failed = pthread_create(
-      &thread, &attributes,
-      [](void* argument) -> void* {
-        (*static_cast<absl::FunctionRef<void()>*>(argument))();
-        return nullptr;
-      },
-      &work);
-  pthread_attr_destroy(&attributes);
-  if (failed != 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no thread to compile a grammar: ", std::strerror(failed)));
-  }
-  pthread_join(thread, nullptr);
-  return absl::OkStatus();
+  Thread thread;
+  const absl::Status started = thread.Start("pagoda-grammar", work, bytes);
+  thread.Join();
+  return started;
 }
 
 }  // namespace
