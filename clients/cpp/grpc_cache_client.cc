@@ -102,6 +102,7 @@ class GrpcCacheClient final : public CacheClient {
     map_socket_ = response.map_socket();
     keep_alive_ = std::make_unique<KeepAlive>(
         channel_, session_, absl::Milliseconds(response.lease_ms()), options.on_session_over);
+    if (!keep_alive_->started().ok()) return keep_alive_->started();
     sender_ = std::make_unique<BatchSender>(stub_.get(), session_);
     return ChooseTransport(options);
   }

@@ -19,8 +19,9 @@ KeepAlive::KeepAlive(const std::shared_ptr<grpc::Channel>& channel, const v1::Se
     : stub_(v1::CacheService::NewStub(channel)),
       session_(session),
       lease_(std::max(lease, 3 * kShortestPause)),
-      on_session_over_(std::move(on_session_over)),
-      thread_([this] { Run(); }) {}
+      on_session_over_(std::move(on_session_over)) {
+  started_ = thread_.Start("pagoda-lease", [this] { Run(); });
+}
 
 KeepAlive::~KeepAlive() {
   {
@@ -28,7 +29,7 @@ KeepAlive::~KeepAlive() {
     stopped_ = true;
     if (under_way_ != nullptr) under_way_->TryCancel();
   }
-  thread_.join();
+  thread_.Join();
 }
 
 absl::Status KeepAlive::session_error() const {

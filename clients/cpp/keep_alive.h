@@ -3,12 +3,12 @@
 
 #include <functional>
 #include <memory>
-#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/thread.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "pagoda/v1/cache.grpc.pb.h"
@@ -29,6 +29,9 @@ class KeepAlive {
   KeepAlive(const KeepAlive&) = delete;
   KeepAlive& operator=(const KeepAlive&) = delete;
 
+  // OK, or why its thread is missing (Thread::Start): the lease is not renewed then.
+  const absl::Status& started() const { return started_; }
+
   // Why the session is over: UNKNOWN_SESSION or STALE_SESSION. OK until a keep-alive call learns
   // that the session is over.
   absl::Status session_error() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -48,7 +51,8 @@ class KeepAlive {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::ClientContext* under_way_ ABSL_GUARDED_BY(mutex_) = nullptr;
   absl::Status session_error_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;  // Last: it uses the others.
+  absl::Status started_;
+  Thread thread_;  // Last: it uses the others.
 };
 
 }  // namespace pagoda

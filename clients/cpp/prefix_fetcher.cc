@@ -70,8 +70,9 @@ class PrefixFetcher::Calls {
   }
 
   // The session is this object's own.
-  void Keep(const std::shared_ptr<grpc::Channel>& channel, absl::Duration lease) {
+  absl::Status Keep(const std::shared_ptr<grpc::Channel>& channel, absl::Duration lease) {
     keep_alive_ = std::make_unique<KeepAlive>(channel, session_, lease, nullptr);
+    return keep_alive_->started();
   }
 
   void Fetch(const PrefixToFetch& prefix, Done done) {
@@ -127,7 +128,8 @@ absl::StatusOr<std::unique_ptr<PrefixFetcher>> PrefixFetcher::Open(
       v1::CacheService::NewStub(*channel)->OpenSession(&context, request, &opened);
   if (!status.ok()) return StatusFromGrpc(status);
   auto fetcher = std::make_unique<PrefixFetcher>(*channel, opened.session());
-  fetcher->calls_->Keep(*channel, absl::Milliseconds(opened.lease_ms()));
+  absl::Status kept = fetcher->calls_->Keep(*channel, absl::Milliseconds(opened.lease_ms()));
+  if (!kept.ok()) return kept;
   return fetcher;
 }
 

@@ -342,6 +342,9 @@ class RequestServer {
         on_end_(std::move(on_end)),
         workers_(options.concurrency) {}
 
+  // OK, or why it cannot take requests.
+  const absl::Status& started() const { return workers_.started(); }
+
   // Starts a request. Waits while `concurrency` requests run.
   void Take(const std::string& line) {
     workers_.Push([this, request = ParseRequestLine(line, max_new_tokens_)] { Answer(request); });
@@ -394,6 +397,7 @@ class RequestServer {
 absl::Status RunRequests(const ProgramOptions& options, LineReader& lines, ConnectedEngine& engine,
                          const InterruptScope& interrupt) {
   RequestServer server(options, engine, [&lines] { lines.Wake(); });
+  if (!server.started().ok()) return server.started();
   for (std::string line;;) {
     const absl::StatusOr<LineReader::Event> event = lines.Next(line);
     if (!event.ok()) return event.status();

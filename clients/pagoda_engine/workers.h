@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "base/thread.h"
 
 namespace pagoda {
 
@@ -20,9 +21,13 @@ class Workers {
   using Job = std::function<void()>;
 
   explicit Workers(uint32_t count) {
-    for (uint32_t i = 0; i < count; ++i) threads_.emplace_back([this] { Run(); });
+    started_ = StartThreads(
+        "pagoda-worker", count, [this] { Run(); }, &threads_);
   }
   ~Workers() { Finish(); }
+
+  // OK, or why a thread is missing (Thread::Start). Push may not be called then.
+  const absl::Status& started() const { return started_; }
 
   // Waits for the running jobs and ends the threads.
   void Finish() {
@@ -30,7 +35,7 @@ class Workers {
       absl::MutexLock lock(&mutex_);
       stopping_ = true;
     }
-    for (std::thread& thread : threads_) thread.join();
+    for (Thread& thread : threads_) thread.Join();
     threads_.clear();
   }
 
@@ -63,7 +68,8 @@ class Workers {
   absl::Mutex mutex_;
   std::optional<Job> job_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
+  absl::Status started_;
+  std::vector<Thread> threads_;
 };
 
 }  // namespace pagoda

@@ -59,8 +59,10 @@ absl::StatusOr<std::unique_ptr<LocalCache>> LocalCache::Create(const Options& op
     if (!transfers.ok()) return transfers.status();
     cache->transfers_ = *std::move(transfers);
   } else {
-    cache->transfers_ =
+    auto transfers =
         std::make_unique<HostTransfers>(cache->pools_.get(), HostTransfers::Options{}, done);
+    if (!transfers->started().ok()) return transfers->started();
+    cache->transfers_ = std::move(transfers);
   }
   cache->manager_.SetTransfers(cache->transfers_.get());
   return cache;

@@ -4,12 +4,12 @@
 #include <atomic>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/thread.h"
 #include "clients/cpp/grpc_cache_client.h"
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/format.h"
@@ -215,18 +215,22 @@ class Bench {
       benches.push_back(std::make_unique<BenchThread>(*std::move(client), window_, batch));
     }
     std::atomic<bool> stop = false;
-    std::vector<std::thread> threads;
+    std::vector<Thread> threads;
+    absl::Status started;
     const absl::Time begin = absl::Now();
     for (const auto& bench : benches) {
-      threads.emplace_back([&stop, bench = bench.get()] { bench->Run(stop); });
+      if (!started.ok()) break;
+      started = StartThreads(
+          "pagoda-bench", 1, [&stop, bench = bench.get()] { bench->Run(stop); }, &threads);
     }
     const absl::Time end = begin + absl::Seconds(options_.seconds) / 2;
-    while (!stopped_ && absl::Now() < end) {
+    while (started.ok() && !stopped_ && absl::Now() < end) {
       absl::SleepFor(std::min(kProgressInterval, end - absl::Now()));
       stopped_ = !on_progress_(elapsed_ + (absl::Now() - begin));
     }
     stop = true;
-    for (std::thread& thread : threads) thread.join();
+    for (Thread& thread : threads) thread.Join();
+    if (!started.ok()) return started;
     phase->elapsed = absl::Now() - begin;
     elapsed_ += phase->elapsed;
     for (const auto& bench : benches) {

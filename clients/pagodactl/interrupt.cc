@@ -19,13 +19,16 @@ InterruptScope::InterruptScope(std::function<void()> on_interrupt)
   sigaddset(&signals_, SIGINT);
   sigaddset(&signals_, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals_, &previous_mask_);
-  watcher_ = std::thread([this] { Watch(); });
+  if (!watcher_.Start("pagoda-signals", [this] { Watch(); }).ok()) {
+    pthread_sigmask(SIG_SETMASK, &previous_mask_, nullptr);
+  }
 }
 
 InterruptScope::~InterruptScope() {
+  if (!watcher_.joinable()) return;
   leaving_ = true;
-  pthread_kill(watcher_.native_handle(), SIGTERM);
-  watcher_.join();
+  pthread_kill(watcher_.handle(), SIGTERM);
+  watcher_.Join();
   pthread_sigmask(SIG_SETMASK, &previous_mask_, nullptr);
 }
 

@@ -5,7 +5,8 @@
 
 #include <atomic>
 #include <functional>
-#include <thread>
+
+#include "base/thread.h"
 
 namespace pagoda {
 
@@ -32,7 +33,7 @@ class InterruptScope {
   sigset_t previous_mask_;
   std::atomic<bool> interrupted_ = false;
   std::atomic<bool> leaving_ = false;
-  std::thread watcher_;
+  Thread watcher_;  // None if the system refuses a thread: signals then end the process.
 };
 
 }  // namespace pagoda

@@ -98,7 +98,8 @@ absl::Status RunSink(const GlobalOptions& globals, const SinkOptions& options) {
     node.credentials = *credentials;
     if (absl::Status added = (*router)->AddNode(std::move(node)); !added.ok()) return added;
   }
-  (*sink)->Start([&router](NodeId id) { (*router)->Refresh(id); });
+  absl::Status started = (*sink)->Start([&router](NodeId id) { (*router)->Refresh(id); });
+  if (!started.ok()) return started;
   while (!interrupted.WaitForNotificationWithTimeout(absl::Seconds(options.interval_seconds))) {
     PrintFigures(globals.output, **router, **sink);
   }

@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -30,16 +31,23 @@ absl::StatusOr<TopSample> TopPoller::Poll() {
 }
 
 TopPollThread::TopPollThread(TopPoller poller, absl::Duration interval, int event_fd)
-    : interval_(interval),
-      event_fd_(event_fd),
-      thread_([this, poller = std::move(poller)]() mutable { Run(std::move(poller)); }) {}
+    : interval_(interval), event_fd_(event_fd) {
+  // Shared with the thread: a std::function is copied.
+  const auto owned = std::make_shared<TopPoller>(std::move(poller));
+  const absl::Status started =
+      thread_.Start("pagoda-poll", [this, owned] { Run(std::move(*owned)); });
+  if (started.ok()) return;
+  absl::MutexLock lock(&mutex_);
+  answers_.emplace_back(started);  // The reader sees why there are no others.
+  eventfd_write(event_fd_, 1);
+}
 
 TopPollThread::~TopPollThread() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  thread_.join();
+  thread_.Join();
 }
 
 std::vector<absl::StatusOr<TopSample>> TopPollThread::Take() {

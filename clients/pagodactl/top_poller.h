@@ -2,12 +2,12 @@
 #define PAGODA_CLIENTS_PAGODACTL_TOP_POLLER_H_
 
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "base/thread.h"
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/top_state.h"
@@ -52,7 +52,7 @@ class TopPollThread {
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<absl::StatusOr<TopSample>> answers_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace pagoda

@@ -1,6 +1,7 @@
 #include "clients/pagodactl/top_stream.h"
 
 #include <memory>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include "clients/cpp/backoff.h"
@@ -16,8 +17,12 @@ constexpr absl::Duration kLongestWait = absl::Seconds(2);
 
 }  // namespace
 
-TopStream::TopStream(const GlobalOptions& globals)
-    : globals_(globals), phase_since_(absl::Now()), thread_([this] { Run(); }) {}
+TopStream::TopStream(const GlobalOptions& globals) : globals_(globals), phase_since_(absl::Now()) {
+  absl::Status started = thread_.Start("pagoda-stream", [this] { Run(); });
+  if (started.ok()) return;
+  absl::MutexLock lock(&mutex_);
+  interruption_ = std::move(started);  // The reader sees why there is no stream.
+}
 
 TopStream::~TopStream() {
   {
@@ -25,7 +30,7 @@ TopStream::~TopStream() {
     stopping_ = true;
     if (context_ != nullptr) context_->TryCancel();
   }
-  thread_.join();
+  thread_.Join();
 }
 
 StreamLook TopStream::Look() const {

@@ -3,12 +3,12 @@
 #define PAGODA_CLIENTS_PAGODACTL_TOP_STREAM_H_
 
 #include <cstdint>
-#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/thread.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/stream_tally.h"
 #include "grpcpp/client_context.h"
@@ -63,7 +63,7 @@ class TopStream {
   absl::Time last_message_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   absl::Status interruption_ ABSL_GUARDED_BY(mutex_);
   StreamTally tally_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace pagoda

@@ -57,15 +57,18 @@ double BytesPerSecond(const RouteCosts& costs, Medium medium) {
 
 absl::StatusOr<std::unique_ptr<PrefixRouter>> PrefixRouter::Create(const Options& options) {
   if (absl::Status valid = Check(options); !valid.ok()) return valid;
-  return std::unique_ptr<PrefixRouter>(new PrefixRouter(options));
+  std::unique_ptr<PrefixRouter> router(new PrefixRouter(options));
+  absl::Status started = router->thread_.Start("pagoda-router", [r = router.get()] { r->Run(); });
+  if (!started.ok()) return started;
+  return router;
 }
 
 PrefixRouter::PrefixRouter(const Options& options)
-    : options_(options), slots_(options.max_snapshots), thread_([this] { Run(); }) {}
+    : options_(options), slots_(options.max_snapshots) {}
 
 PrefixRouter::~PrefixRouter() {
   stop_.Notify();
-  thread_.join();
+  thread_.Join();
   absl::MutexLock lock(&nodes_mutex_);
   for (const auto& [name, watch] : nodes_) watch->Stop();
 }

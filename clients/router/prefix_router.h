@@ -10,7 +10,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -20,6 +19,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/thread.h"
 #include "clients/router/chunk_hashes.h"
 #include "clients/router/node_watch.h"
 #include "clients/router/prefix_index.h"
@@ -99,7 +99,7 @@ class PrefixRouter final : private NodeWatch::Records {
     RouterSink* sink = nullptr;
   };
 
-  // Errors: INVALID_ARGUMENT.
+  // Errors: INVALID_ARGUMENT; those of Thread::Start.
   static absl::StatusOr<std::unique_ptr<PrefixRouter>> Create(const Options& options);
   ~PrefixRouter() override;
   PrefixRouter(const PrefixRouter&) = delete;
@@ -208,7 +208,7 @@ class PrefixRouter final : private NodeWatch::Records {
   std::optional<ServedCache> cache_ ABSL_GUARDED_BY(index_mutex_);
 
   absl::Notification stop_;
-  std::thread thread_;  // Last: it uses the others.
+  Thread thread_;  // Last: it uses the others.
 };
 
 }  // namespace pagoda

@@ -71,9 +71,9 @@ ValkeySink::ValkeySink(const Options& options)
 
 ValkeySink::~ValkeySink() { Stop(); }
 
-void ValkeySink::Start(std::function<void(NodeId)> refresh) {
+absl::Status ValkeySink::Start(std::function<void(NodeId)> refresh) {
   refresh_ = std::move(refresh);
-  thread_ = std::thread([this] { Run(); });
+  return thread_.Start("pagoda-sink", [this] { Run(); });
 }
 
 void ValkeySink::Stop() {
@@ -81,7 +81,7 @@ void ValkeySink::Stop() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  if (thread_.joinable()) thread_.join();
+  thread_.Join();
 }
 
 ValkeySink::Figures ValkeySink::figures() const {

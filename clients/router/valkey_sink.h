@@ -10,7 +10,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -18,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/thread.h"
 #include "clients/cpp/backoff.h"
 #include "clients/router/prefix_router.h"
 #include "clients/router/store_layout.h"
@@ -63,8 +63,8 @@ class ValkeySink final : public RouterSink {
   ~ValkeySink() override;
 
   // Begins to write. `refresh` is called on the sink's thread until Stop returns: the router begins
-  // again with the node.
-  void Start(std::function<void(NodeId)> refresh);
+  // again with the node. Errors: those of Thread::Start.
+  absl::Status Start(std::function<void(NodeId)> refresh);
   // Deletes the nodes' leases if the server answers, and ends the thread.
   void Stop();
 
@@ -146,7 +146,7 @@ class ValkeySink final : public RouterSink {
   std::vector<router_store::StoreNode> ended_ ABSL_GUARDED_BY(mutex_);  // Their leases go.
   std::deque<Batch> queue_ ABSL_GUARDED_BY(mutex_);
   Figures figures_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace pagoda

@@ -57,7 +57,7 @@ class ValkeySinkTest : public testing::TestWithParam<ServerKind> {
                                      .first_pause = absl::Milliseconds(5),
                                      .longest_pause = absl::Milliseconds(20),
                                      .sink = sink_.get()});
-    sink_->Start([this](NodeId id) { router_->Refresh(id); });
+    ASSERT_TRUE(sink_->Start([this](NodeId id) { router_->Refresh(id); }).ok());
     reader_ = std::make_unique<ValkeyReader>(
         ValkeyReader::Options{.store = {.address = server_.address()}, .prefix = "test"});
   }
