@@ -27,6 +27,8 @@ class Heartbeat {
 
   // How long the current beat has waited for the core; zero if none is waiting.
   absl::Duration waiting() const;
+  // Of its thread; see PeriodicTask.
+  const absl::Status& started() const { return beats_.started(); }
 
  private:
   void Beat();

@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "CLI/CLI.hpp"
@@ -16,6 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "base/thread.h"
 #include "engine/gpu_self_test.h"
 #include "server/config/byte_count_key.h"
 #include "server/config/config.h"
@@ -47,12 +48,18 @@ std::string WaitForSignal(const sigset_t& signals) {
   return strsignal(number);
 }
 
-// Ends the process at the next signal, even if the drain is still waiting.
-void ForceExitAtNextSignal(const sigset_t& signals) {
-  std::thread([signals] {
+// Starts a thread that waits for `draining`. Then it ends the process at the next signal, even if
+// the drain is still waiting. The thread exists from the start, because a shutdown must not need a
+// new one. `draining` is never destroyed.
+absl::Status PrepareForcedExit(const sigset_t& signals, absl::Notification* draining) {
+  Thread thread;
+  absl::Status started = thread.Start("pagoda-signals", [signals, draining] {
+    draining->WaitForNotification();
     Log(LogLevel::kError, absl::StrCat(WaitForSignal(signals), " again: exiting without a drain"));
     _exit(kForcedExit);
-  }).detach();
+  });
+  thread.Detach();
+  return started;
 }
 
 int Fail(const absl::Status& status) {
@@ -68,6 +75,10 @@ int Run(Config config) {
   // tests leave the check on.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   CaptureGrpcLog();
+  static auto& draining = *new absl::Notification;
+  if (absl::Status status = PrepareForcedExit(signals, &draining); !status.ok()) {
+    return Fail(status);
+  }
   // Never undone. The shutdown of gRPC's last user waits for a poller thread of gRPC, for ten
   // seconds or more after a slow client. The process can end without that wait.
   grpc_init();
@@ -82,7 +93,7 @@ int Run(Config config) {
             << (probes.empty() ? "" : absl::StrCat(", probes on ", probes)) << std::endl;
   const std::string received = WaitForSignal(signals);
   Log(LogLevel::kInfo, absl::StrCat(received, ": draining"));
-  ForceExitAtNextSignal(signals);
+  draining.Notify();
   (*daemon)->Drain();
   daemon->reset();
   Log(LogLevel::kInfo, "drained");

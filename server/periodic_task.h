@@ -2,11 +2,11 @@
 #define PAGODA_SERVER_PERIODIC_TASK_H_
 
 #include <functional>
-#include <thread>
 #include <utility>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "base/thread.h"
 
 namespace pagoda::server {
 
@@ -15,17 +15,21 @@ namespace pagoda::server {
 class PeriodicTask {
  public:
   PeriodicTask(absl::Duration interval, std::function<void()> task)
-      : thread_([this, interval, task = std::move(task)] {
+      : started_(thread_.Start("pagoda-timer", [this, interval, task = std::move(task)] {
           while (!stop_.WaitForNotificationWithTimeout(interval)) task();
-        }) {}
+        })) {}
   ~PeriodicTask() {
     stop_.Notify();
-    thread_.join();
+    thread_.Join();
   }
+
+  // OK, or why its thread is missing (Thread::Start): nothing is called then.
+  const absl::Status& started() const { return started_; }
 
  private:
   absl::Notification stop_;
-  std::thread thread_;
+  Thread thread_;
+  const absl::Status started_;  // After the thread, which it starts.
 };
 
 }  // namespace pagoda::server

@@ -146,6 +146,7 @@ absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
                       .window = cache.windows.back().window,
                       .data_parallel_rank = static_cast<int32_t>(events.smg.data_parallel_rank)}},
         state, admission, subscribers);
+    if (!bridges->smg_->started().ok()) return bridges->smg_->started();
     sinks.push_back(bridges->smg_.get());
   }
   if (sinks.empty()) return bridges;
@@ -159,6 +160,7 @@ absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
                 return manager->ReadSnapshot(from, kSnapshotBlocks, kSnapshotTokens);
               }},
       &manager->log(), std::move(sinks));
+  if (!bridges->feed_->started().ok()) return bridges->feed_->started();
   return bridges;
 }
 

@@ -71,7 +71,8 @@ absl::StatusOr<std::unique_ptr<ReplayServer>> ReplayServer::Start(Options option
   auto server =
       absl::WrapUnique(new ReplayServer(std::move(options), ring, std::move(socket), stop_fd));
   server->endpoint_ = *endpoint;
-  server->thread_ = std::thread([s = server.get()] { s->Run(); });
+  absl::Status started = server->thread_.Start("pagoda-replay", [s = server.get()] { s->Run(); });
+  if (!started.ok()) return started;
   return server;
 }
 
@@ -82,7 +83,7 @@ ReplayServer::ReplayServer(Options options, const ReplayRing* ring, zmq::socket_
 ReplayServer::~ReplayServer() {
   const uint64_t one = 1;
   PAGODA_CHECK(write(stop_fd_, &one, sizeof(one)) == sizeof(one), "eventfd takes 8 bytes");
-  thread_.join();
+  thread_.Join();
   close(stop_fd_);
 }
 

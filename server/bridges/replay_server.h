@@ -10,10 +10,10 @@
 #include <deque>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/thread.h"
 #include "server/bridges/numbered_ring.h"
 #include "server/bridges/zmq_endpoint.h"
 
@@ -107,7 +107,7 @@ class ReplayServer {
   std::atomic<uint64_t> refused_ = 0;
   std::atomic<uint64_t> incomplete_ = 0;
   std::atomic<uint64_t> batches_ = 0;
-  std::thread thread_;  // Last: it uses the other members.
+  Thread thread_;  // Last: it uses the other members.
 };
 
 }  // namespace pagoda::server

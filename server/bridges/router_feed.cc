@@ -32,12 +32,13 @@ RouterFeed::RouterFeed(Options options, const EventLog* log, std::vector<RouterS
       log_(log),
       sinks_(std::move(sinks)),
       translator_(options_.cache),
-      next_number_(options_.first_number),
-      thread_([this] { Run(); }) {}
+      next_number_(options_.first_number) {
+  started_ = thread_.Start("pagoda-feed", [this] { Run(); });
+}
 
 RouterFeed::~RouterFeed() {
   stop_.Notify();
-  thread_.join();
+  thread_.Join();
 }
 
 RouterFeed::Stats RouterFeed::stats() const {

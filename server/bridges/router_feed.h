@@ -5,13 +5,13 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "base/thread.h"
 #include "events/event_log.h"
 #include "events/snapshot.h"
 #include "server/bridges/router_events.h"
@@ -63,6 +63,9 @@ class RouterFeed {
   // Publishes the events that the log has, then ends the thread. REQUIRES: the log is not closed.
   ~RouterFeed();
 
+  // OK, or why its thread is missing (Thread::Start). It may not be used then.
+  const absl::Status& started() const { return started_; }
+
   Stats stats() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Waits until the sinks have the events up to `revision`. Returns false after the timeout.
@@ -110,7 +113,8 @@ class RouterFeed {
   Revision read_ ABSL_GUARDED_BY(mutex_);
 
   absl::Notification stop_;
-  std::thread thread_;  // Last: it uses the other members.
+  absl::Status started_;
+  Thread thread_;  // Last: it uses the other members.
 };
 
 }  // namespace pagoda::server

@@ -27,8 +27,9 @@ SmgService::SmgService(const Options& options, const ServingState* state,
       admission_(admission),
       metrics_(subscribers),
       ring_(options.ring, options.first_number),
-      messages_(options.shape, &admission->tenants()),
-      thread_([this] { Run(); }) {}
+      messages_(options.shape, &admission->tenants()) {
+  started_ = thread_.Start("pagoda-smg", [this] { Run(); });
+}
 
 SmgService::~SmgService() {
   stop_.Notify();
@@ -36,7 +37,7 @@ SmgService::~SmgService() {
     absl::MutexLock lock(&wake_mutex_);
     woken_ = true;
   }
-  thread_.join();
+  thread_.Join();
 }
 
 void SmgService::Run() {

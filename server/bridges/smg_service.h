@@ -2,13 +2,13 @@
 #define PAGODA_SERVER_BRIDGES_SMG_SERVICE_H_
 
 #include <cstdint>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "base/thread.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/bridges/router_feed.h"
 #include "server/bridges/smg_messages.h"
@@ -43,6 +43,9 @@ class SmgService final
              SubscriberMetrics* subscribers);
 
   ~SmgService() override;
+
+  // OK, or why its thread is missing (Thread::Start). It may not be used then.
+  const absl::Status& started() const { return started_; }
 
   // A raw method, because all streams that see the same events share the encoded messages.
   grpc::ServerWriteReactor<grpc::ByteBuffer>* SubscribeKvEvents(
@@ -79,7 +82,8 @@ class SmgService final
   absl::Mutex wake_mutex_;  // A leaf lock: no other lock is taken under it.
   bool woken_ ABSL_GUARDED_BY(wake_mutex_) = false;
   absl::Notification stop_;
-  std::thread thread_;  // Last: it uses the other members.
+  absl::Status started_;
+  Thread thread_;  // Last: it uses the other members.
 };
 
 }  // namespace pagoda::server

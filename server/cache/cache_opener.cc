@@ -178,8 +178,7 @@ absl::Status CacheOpener::Start() {
   if (file_.has_value()) remembered = ReadRemembered();
   RemoveStrays(AddressHash(options_.config), remembered);
   OpenRemembered(remembered);
-  thread_ = std::thread([this] { Run(); });
-  return absl::OkStatus();
+  return thread_.Start("pagoda-opener", [this] { Run(); });
 }
 
 BroughtCaches CacheOpener::ReadRemembered() const {
@@ -579,7 +578,7 @@ void CacheOpener::Stop(absl::Time disk_end) {
       absl::MutexLock lock(&mutex_);
       stopping_ = true;
     }
-    thread_.join();
+    thread_.Join();
   }
   for (Brought& brought : std::exchange(retired_, {})) Bury(std::move(brought));
   if (own_ != nullptr) own_->Stop(disk_end);

@@ -10,7 +10,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/thread.h"
 #include "manager/tenants.h"
 #include "server/cache/brought_caches.h"
 #include "server/cache/cache_directory.h"
@@ -67,7 +67,8 @@ class CacheOpener {
 
   // Opens the configuration's cache, if it has one, with its engine. Then reopens the caches that
   // clients opened in an earlier run, as far as they were kept; if one fails, the log says why.
-  // Errors: those of ServedCache::Create and LoadEngine for the configuration's cache.
+  // Errors: those of ServedCache::Create and LoadEngine for the configuration's cache, and of
+  // Thread::Start.
   absl::Status Start();
   // The configuration's cache; null if it has none.
   ServedCache* own() const { return own_.get(); }
@@ -81,7 +82,7 @@ class CacheOpener {
   using OpenDone = std::function<void(const absl::StatusOr<Opened>&)>;
   // Opens the cache, or finds the same cache if it is open already. Calls `done` once, on another
   // thread or on this one. Errors: CACHE_MISMATCH, TOO_MANY_CACHES, OUT_OF_MEMORY,
-  // INVALID_ARGUMENT, DRAINING, TOO_MANY_CALLS.
+  // THREADS_EXHAUSTED, INVALID_ARGUMENT, DRAINING, TOO_MANY_CALLS.
   void OpenLater(OpenCacheCall call, TenantId tenant, OpenDone done) ABSL_LOCKS_EXCLUDED(mutex_);
 
   using DropDone = std::function<void(const absl::StatusOr<uint64_t>&)>;
@@ -164,7 +165,7 @@ class CacheOpener {
   std::map<uint32_t, Brought> brought_ ABSL_GUARDED_BY(mutex_);
   std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace pagoda::server

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
-#include <thread>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/match.h"
@@ -65,8 +64,9 @@ absl::Status Explain(const absl::Status& status, const Config::Cache::TierConfig
         "; name another path, or say on_foreign: replace for one start, which drops the file's "
         "content";
   }
-  return absl::Status(status.code(),
-                      absl::StrCat("cache.tiers: ", NameOf(config), ": ", what, remedy));
+  const std::string text = absl::StrCat("cache.tiers: ", NameOf(config), ": ", what, remedy);
+  const Reason reason = ReasonOf(status);
+  return reason == Reason::kNone ? absl::Status(status.code(), text) : MakeError(reason, text);
 }
 
 }  // namespace
@@ -147,7 +147,7 @@ void DiskTier::TellRestored(const absl::StatusOr<uint64_t>& restored) const {
   }
 }
 
-void DiskTier::Start(PoolSet* pools, SharedManager* manager) {
+absl::Status DiskTier::Start(PoolSet* pools, SharedManager* manager) {
   PAGODA_CHECK(carrier_ == nullptr, "a tier on disk is started once");
   manager_ = manager;
   modes_.assign(files_->num_windows(), SlabMode::kReadWrite);
@@ -156,7 +156,16 @@ void DiskTier::Start(PoolSet* pools, SharedManager* manager) {
       [this](Lane lane, Ticket ticket, const absl::Status& status) {
         OnDone(lane, ticket, status);
       });
+  absl::Status started = carrier_->started();
+  if (!started.ok()) return started;
+  started = drainer_.Start("pagoda-drainer", [this] {
+    finish_.WaitForNotification();
+    if (is_finishing_) drain_status_ = carrier_->WaitUntilIdle();
+    drained_.Notify();
+  });
+  if (!started.ok()) return started;
   manager_->SetDisk(carrier_.get());
+  return absl::OkStatus();
 }
 
 // ---- While it is served ----
@@ -229,14 +238,10 @@ DiskNumbers DiskTier::numbers() const {
 // ---- At the end ----
 
 void DiskTier::Finish(absl::Time end) {
-  if (carrier_ == nullptr || stopped_) return;
-  absl::Status drained;
-  absl::Notification is_drained;
-  std::thread drainer([&] {
-    drained = carrier_->WaitUntilIdle();
-    is_drained.Notify();
-  });
-  const bool in_time = is_drained.WaitForNotificationWithDeadline(end);
+  if (carrier_ == nullptr || stopped_ || finish_.HasBeenNotified()) return;
+  is_finishing_ = true;
+  finish_.Notify();
+  const bool in_time = drained_.WaitForNotificationWithDeadline(end);
   if (!in_time) {
     size_t waiting = 0;
     for (const DiskStats::Window& window : carrier_->stats().windows) {
@@ -246,10 +251,10 @@ void DiskTier::Finish(absl::Time end) {
         absl::StrCat(Name(), ": the time for the last writes is over; orders cut: ", waiting));
     Stop();
   }
-  drainer.join();
-  if (in_time && !drained.ok()) {
-    Log(LogLevel::kError,
-        absl::StrCat(Name(), ": the last writes may be lost: ", std::string(drained.message())));
+  drainer_.Join();
+  if (in_time && !drain_status_.ok()) {
+    Log(LogLevel::kError, absl::StrCat(Name(), ": the last writes may be lost: ",
+                                       std::string(drain_status_.message())));
   }
 }
 
@@ -260,6 +265,9 @@ void DiskTier::Stop() {
   carrier_->Stop();
 }
 
-DiskTier::~DiskTier() { Stop(); }
+DiskTier::~DiskTier() {
+  Stop();
+  if (!finish_.HasBeenNotified()) finish_.Notify();
+}
 
 }  // namespace pagoda::server

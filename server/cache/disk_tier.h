@@ -15,7 +15,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "base/thread.h"
 #include "events/block_hash.h"
 #include "manager/disk/disk_carrier.h"
 #include "manager/disk/disk_files.h"
@@ -69,7 +71,8 @@ class DiskTier {
   void TellRestored(const absl::StatusOr<uint64_t>& restored) const;
 
   // Executes the manager's orders from now on. Both arguments outlive this.
-  void Start(PoolSet* pools, SharedManager* manager);
+  // Errors: those of Thread::Start.
+  absl::Status Start(PoolSet* pools, SharedManager* manager);
   // Waits until `end` at most for the pending orders and makes their writes durable. If the time is
   // not enough, logs how many orders are cut and calls Stop. Some orders wait for copies, which
   // must go on meanwhile. Does nothing without Start.
@@ -113,7 +116,14 @@ class DiskTier {
   uint64_t left_out_ ABSL_GUARDED_BY(mutex_) = 0;
   bool told_too_large_ ABSL_GUARDED_BY(mutex_) = false;
 
-  std::unique_ptr<DiskCarrier> carrier_;  // Destroyed first: its threads use the other members.
+  std::unique_ptr<DiskCarrier> carrier_;  // Destroyed early: its threads use the other members.
+
+  // Waits for the pending orders when Finish begins. It exists from Start on, because the end of
+  // the daemon must not need a new thread.
+  bool is_finishing_ = false;  // Written before finish_ is notified.
+  absl::Notification finish_, drained_;
+  absl::Status drain_status_;  // Written before drained_ is notified.
+  Thread drainer_;             // Destroyed first: it uses the other members.
 };
 
 }  // namespace pagoda::server

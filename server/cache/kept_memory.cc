@@ -97,8 +97,10 @@ absl::StatusOr<std::unique_ptr<KeptMemory>> KeptMemory::Open(PoolSet* pools, con
              absl::StrCat("starting: checking the last run's memory: ", percent, " %"));
        }});
   Log(LogLevel::kInfo, absl::StrCat("warm restart: ", Describe(recovery.report)));
-  return absl::WrapUnique(
+  auto kept = absl::WrapUnique(
       new KeptMemory(pools, *std::move(stamps), std::move(recovery), pools->HasOtherUsers()));
+  if (!kept->stamper_.started().ok()) return kept->stamper_.started();
+  return kept;
 }
 
 }  // namespace pagoda::server

@@ -202,8 +202,7 @@ absl::Status ServedCache::MakeCore(const SizingPlan& sizes) {
                                                      .max_bytes = config_.events.max_bytes});
   manager_ = std::make_unique<SharedManager>(*std::move(core), log_.get());
   if (kept_ != nullptr) manager_->SetSlotSink(&kept_->stamper());
-  if (disk_ != nullptr) disk_->Start(pools_.get(), manager_.get());
-  return absl::OkStatus();
+  return disk_ == nullptr ? absl::OkStatus() : disk_->Start(pools_.get(), manager_.get());
 }
 
 absl::Status ServedCache::OpenDisk(const SizingPlan& sizes) {
@@ -233,9 +232,11 @@ absl::Status ServedCache::StartTransfers() {
     OnCopyDone(ticket, status);
   };
   if (pools_->place(Tier::kPrimary).kind == MemoryKind::kHost) {
-    transfers_ = std::make_unique<HostTransfers>(
+    auto transfers = std::make_unique<HostTransfers>(
         pools_.get(), HostTransfers::Options{.num_threads = config_.cache.offload.copy_threads},
         done);
+    if (!transfers->started().ok()) return transfers->started();
+    transfers_ = std::move(transfers);
   } else {
     absl::StatusOr<std::unique_ptr<Transfers>> transfers =
         cuda::MakeTransfers(pools_.get(), cuda::TransferOptions(), done);
@@ -366,8 +367,10 @@ absl::Status ServedCache::OpenInterfaces() {
       EventPump::Options{.flush_interval = config_.events.flush_interval,
                          .progress_interval = config_.events.progress_interval},
       manager_.get());
+  if (!streams_->started().ok()) return streams_->started();
   if (!config_.server.http_address.empty()) {
     history_ = std::make_unique<StatusHistory>(manager_.get(), transfers_.get());
+    if (!history_->started().ok()) return history_->started();
   }
   StartExchange();
   parts_ = {.number = plan_.number,

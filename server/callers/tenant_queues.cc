@@ -27,7 +27,8 @@ thread_local bool on_its_thread = false;
 }  // namespace
 
 TenantQueues::TenantQueues(Limits limits) : limits_(limits) {
-  for (size_t i = 0; i < NumThreads(); ++i) threads_.emplace_back([this] { RunReady(); });
+  started_ = StartThreads(
+      "pagoda-tenants", NumThreads(), [this] { RunReady(); }, &threads_);
 }
 
 TenantQueues::~TenantQueues() {
@@ -35,7 +36,7 @@ TenantQueues::~TenantQueues() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  for (std::thread& thread : threads_) thread.join();
+  for (Thread& thread : threads_) thread.Join();
 }
 
 absl::Status TenantQueues::CheckCapacity(TenantId tenant) const {

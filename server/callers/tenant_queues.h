@@ -5,13 +5,13 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/node_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "base/thread.h"
 #include "events/tenant_id.h"
 
 namespace pagoda::server {
@@ -33,6 +33,8 @@ class TenantQueues {
   explicit TenantQueues(Limits limits);
   // Runs the waiting work, then ends the threads. REQUIRES: no further call of Run or RunLater.
   ~TenantQueues();
+  // OK, or why a thread is missing (Thread::Start). It may not be used then.
+  const absl::Status& started() const { return started_; }
   TenantQueues(const TenantQueues&) = delete;
   TenantQueues& operator=(const TenantQueues&) = delete;
 
@@ -76,7 +78,8 @@ class TenantQueues {
   std::deque<TenantId> ready_ ABSL_GUARDED_BY(mutex_);  // Tenants whose next work can run.
   size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
+  absl::Status started_;
+  std::vector<Thread> threads_;
 };
 
 }  // namespace pagoda::server

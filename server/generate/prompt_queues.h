@@ -1,6 +1,7 @@
 #ifndef PAGODA_SERVER_GENERATE_PROMPT_QUEUES_H_
 #define PAGODA_SERVER_GENERATE_PROMPT_QUEUES_H_
 
+#include "absl/status/status.h"
 #include "server/callers/tenant_queues.h"
 
 namespace pagoda::server {
@@ -12,6 +13,10 @@ struct PromptQueues {
   TenantQueues texts{TenantQueues::Limits{}};
   // Grammars to compile, and the texts beside them: up to seconds.
   TenantQueues grammars{TenantQueues::Limits{}};
+
+  absl::Status started() const {
+    return texts.started().ok() ? grammars.started() : texts.started();
+  }
 };
 
 }  // namespace pagoda::server

@@ -3,7 +3,6 @@
 #include <civetweb.h>
 
 #include <array>
-#include <thread>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -38,6 +37,11 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const TcpAddress& 
                                                               Routes routes, Posts posts) {
   if (absl::Status status = CheckCanListen(address); !status.ok()) return status;
   auto server = absl::WrapUnique(new HttpServer(std::move(routes), std::move(posts.routes)));
+  absl::Status started = server->knocker_.Start("pagoda-knocker", [s = server.get()] {
+    s->stopping_.WaitForNotification();
+    while (!s->stopped_.WaitForNotificationWithTimeout(kKnockInterval)) Knock(s->address_);
+  });
+  if (!started.ok()) return started;
   const std::string listen = address.ToString();
   const std::string threads = absl::StrCat(kThreads + posts.threads);
   const char* options[] = {"listening_ports",    listen.c_str(),    "num_threads", threads.c_str(),
@@ -63,16 +67,11 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const TcpAddress& 
 }
 
 HttpServer::~HttpServer() {
-  if (context_ == nullptr) return;
-  // civetweb checks its stop flag when a connection arrives, or every two seconds. Connects until
-  // it has stopped.
-  absl::Notification stopped;
-  std::thread knocker([&] {
-    while (!stopped.WaitForNotificationWithTimeout(kKnockInterval)) Knock(address_);
-  });
-  mg_stop(context_);
-  stopped.Notify();
-  knocker.join();
+  // civetweb checks its stop flag when a connection arrives, or every two seconds.
+  stopping_.Notify();
+  if (context_ != nullptr) mg_stop(context_);
+  stopped_.Notify();
+  knocker_.Join();
 }
 
 int HttpServer::Handle(mg_connection* connection) {

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
+#include "base/thread.h"
 #include "server/http/http_exchange.h"
 #include "server/listen_address.h"
 
@@ -66,6 +68,10 @@ class HttpServer {
   const PostRoutes posts_;
   TcpAddress address_;
   mg_context* context_ = nullptr;
+  // Connects until civetweb has stopped. It exists from the start, because the end of the daemon
+  // must not need a new thread.
+  absl::Notification stopping_, stopped_;
+  Thread knocker_;
 };
 
 }  // namespace pagoda::server

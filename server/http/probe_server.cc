@@ -45,14 +45,15 @@ absl::StatusOr<std::unique_ptr<ProbeServer>> ProbeServer::Start(const TcpAddress
   PAGODA_CHECK(stop_fd >= 0, "there is a descriptor for eventfd()");
   auto server = absl::WrapUnique(
       new ProbeServer(listener->address, std::move(routes), listener->fd, stop_fd));
-  server->thread_ = std::thread([s = server.get()] { s->Run(); });
+  absl::Status started = server->thread_.Start("pagoda-probes", [s = server.get()] { s->Run(); });
+  if (!started.ok()) return started;
   return server;
 }
 
 ProbeServer::~ProbeServer() {
   const uint64_t one = 1;
   PAGODA_CHECK(write(stop_fd_, &one, sizeof(one)) == sizeof(one), "eventfd takes 8 bytes");
-  thread_.join();
+  thread_.Join();
   for (const Connection& connection : connections_) close(connection.fd);
   close(listener_);
   close(stop_fd_);

@@ -6,10 +6,10 @@
 #include <list>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/thread.h"
 #include "server/http/http_server.h"
 #include "server/listen_address.h"
 
@@ -64,7 +64,7 @@ class ProbeServer {
   const int listener_;
   const int stop_fd_;
   std::list<Connection> connections_;  // The oldest first. Used by the thread only.
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace pagoda::server

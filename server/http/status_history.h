@@ -44,6 +44,9 @@ class StatusHistory {
   // Both outlive this.
   StatusHistory(const SharedManager* manager, const Transfers* transfers);
 
+  // Of its thread; see PeriodicTask.
+  const absl::Status& started() const { return timer_.started(); }
+
   // Oldest first.
   std::vector<StatusSample> Samples() const ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -88,7 +88,8 @@ struct MapSocket::Packet {
 absl::StatusOr<std::unique_ptr<MapSocket>> MapSocket::Listen(std::string path, Gate gate) {
   auto socket = absl::WrapUnique(new MapSocket(std::move(path), std::move(gate)));
   if (absl::Status status = socket->Bind(); !status.ok()) return status;
-  socket->thread_ = std::thread([self = socket.get()] { self->Run(); });
+  absl::Status started = socket->thread_.Start("pagoda-map", [s = socket.get()] { s->Run(); });
+  if (!started.ok()) return started;
   return socket;
 }
 
@@ -119,7 +120,7 @@ absl::Status MapSocket::Bind() {
 MapSocket::~MapSocket() {
   if (thread_.joinable()) {
     eventfd_write(stop_.get(), 1);
-    thread_.join();
+    thread_.Join();
   }
   if (listener_.valid()) unlink(path_.c_str());
 }

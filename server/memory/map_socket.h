@@ -8,11 +8,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/thread.h"
 #include "manager/ids.h"
 #include "pools/file_descriptor.h"
 #include "server/memory/peer_process.h"
@@ -95,7 +95,7 @@ class MapSocket {
   // Used by the thread alone.
   std::vector<Connection> connections_;
   uint64_t uses_ = 0;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace pagoda::server

@@ -169,13 +169,13 @@ DigestIndex::DigestIndex(Options options)
       windows_.push_back(std::make_unique<Window>(window, !options_.secret.empty()));
     }
   }
-  thread_ = std::thread([this] { Run(); });
+  started_ = thread_.Start("pagoda-digests", [this] { Run(); });
 }
 
 DigestIndex::~DigestIndex() {
   stopping_ = true;
   log_.Wake();
-  thread_.join();
+  thread_.Join();
 }
 
 std::optional<DigestIndex::Entry> DigestIndex::Find(uint32_t window_index, const Name& name) {
@@ -199,7 +199,6 @@ DigestIndex::Stats DigestIndex::stats() const {
 }
 
 void DigestIndex::Run() {
-  pthread_setname_np(pthread_self(), "pagoda-digests");
   uint64_t wakes = 0;
   while (!stopping_) {
     Revision seen;

@@ -9,13 +9,13 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/thread.h"
 #include "events/event_log.h"
 #include "events/snapshot.h"
 #include "manager/content_digest.h"
@@ -65,6 +65,9 @@ class DigestIndex {
   explicit DigestIndex(Options options);
   // REQUIRES: the log is not closed.
   ~DigestIndex();
+
+  // OK, or why its thread is missing (Thread::Start). It may not be used then.
+  const absl::Status& started() const { return started_; }
 
   // Each of these first reads what is new in the log, at most kCatchUpPieces pieces. So a block is
   // found as soon as the call that stored it has returned.
@@ -117,7 +120,8 @@ class DigestIndex {
   int snapshots_ ABSL_GUARDED_BY(mutex_) = 0;  // Begun since the last whole one.
   Stats stats_ ABSL_GUARDED_BY(mutex_);
 
-  std::thread thread_;  // Last: it uses the other members.
+  absl::Status started_;
+  Thread thread_;  // Last: it uses the other members.
 };
 
 }  // namespace pagoda::server

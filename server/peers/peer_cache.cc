@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -24,11 +23,9 @@ absl::StatusOr<std::shared_ptr<PeerCache>> PeerCache::Create(Options options) {
         absl::StrCat("the cache ", options.name,
                      " has no model fingerprint, so its blocks cannot be told from other models'"));
   }
-  try {
-    return std::shared_ptr<PeerCache>(new PeerCache(std::move(options)));
-  } catch (const std::system_error& error) {
-    return absl::ResourceExhaustedError(absl::StrCat("an index's thread: ", error.what()));
-  }
+  std::shared_ptr<PeerCache> cache(new PeerCache(std::move(options)));
+  if (!cache->index_.started().ok()) return cache->index_.started();
+  return cache;
 }
 
 PeerCache::PeerCache(Options options)

@@ -50,7 +50,7 @@ class PeerCache {
   };
 
   // Starts the index. Errors: INVALID_ARGUMENT if the cache has no model fingerprint: blocks of
-  // different models could be mixed.
+  // different models could be mixed; those of Thread::Start.
   static absl::StatusOr<std::shared_ptr<PeerCache>> Create(Options options);
 
   const std::string& name() const { return options_.name; }

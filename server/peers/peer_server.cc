@@ -17,7 +17,6 @@
 #include <exception>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -29,6 +28,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "pools/file_descriptor.h"
 #include "server/peers/peer_connection.h"
 #include "server/peers/peer_tls.h"
@@ -90,12 +90,7 @@ class PeerServer::Loop {
       return absl::ResourceExhaustedError("epoll_ctl fails for the peers' server");
     }
     absl::MutexLock lock(&stop_mutex_);
-    try {
-      thread_ = std::thread([this] { Run(); });
-    } catch (const std::exception& error) {
-      return absl::ResourceExhaustedError(absl::StrCat("the peers' thread: ", error.what()));
-    }
-    return absl::OkStatus();
+    return thread_.Start("pagoda-peers", [this] { Run(); });
   }
 
   void Stop() {
@@ -105,7 +100,7 @@ class PeerServer::Loop {
       is_stopping_ = true;
     }
     Wake();
-    if (thread_.joinable()) thread_.join();
+    thread_.Join();
     // Their indexes end here, without the lock that stats() takes.
     PeerCommands::Caches ended;
     absl::MutexLock lock(&mutex_);
@@ -189,7 +184,6 @@ class PeerServer::Loop {
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, nullptr);
-    pthread_setname_np(pthread_self(), "pagoda-peers");
     now_ = MonotonicNow();
     next_scan_ = now_ + kScanInterval;
     while (true) {
@@ -386,7 +380,7 @@ class PeerServer::Loop {
   FileDescriptor listener_;
   const FileDescriptor epoll_;
   FileDescriptor wake_;
-  std::thread thread_ ABSL_GUARDED_BY(stop_mutex_);
+  Thread thread_ ABSL_GUARDED_BY(stop_mutex_);
 
   // Of the thread.
   PeerTokens tokens_;

@@ -1,12 +1,10 @@
 #include "server/ring/ring_poller.h"
 
-#include <pthread.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -30,13 +28,8 @@ absl::StatusOr<std::unique_ptr<RingPoller>> RingPoller::Start() {
     return absl::ResourceExhaustedError("this process has reached its limit of open files");
   }
   auto poller = absl::WrapUnique(new RingPoller(std::move(epoll), std::move(inbox)));
-  try {
-    poller->thread_ = std::thread([self = poller.get()] { self->Run(); });
-  } catch (const std::system_error& error) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the daemon cannot start a thread for rings: ", error.what()));
-  }
-  pthread_setname_np(poller->thread_.native_handle(), kThreadName);
+  absl::Status started = poller->thread_.Start(kThreadName, [self = poller.get()] { self->Run(); });
+  if (!started.ok()) return started;
   return poller;
 }
 
@@ -46,7 +39,7 @@ RingPoller::RingPoller(ring::Descriptor epoll, std::shared_ptr<RingInbox> inbox)
 RingPoller::~RingPoller() {
   stopping_.store(true, std::memory_order_release);
   inbox_->Poke();
-  if (thread_.joinable()) thread_.join();
+  thread_.Join();
   inbox_->Close();
 }
 

@@ -5,11 +5,11 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "base/thread.h"
 #include "server/ring/ring_pair.h"
 #include "wire/ring/ring_wake.h"
 
@@ -23,7 +23,7 @@ class RingPoller {
   // Of the thread, as the system shows it.
   static constexpr const char* kThreadName = "pagoda-ring";
 
-  // Errors: RESOURCE_EXHAUSTED without a reason (no descriptor or no thread is left).
+  // Errors: RESOURCE_EXHAUSTED without a reason (no descriptor is left); THREADS_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<RingPoller>> Start();
   // REQUIRES: every pair has ended.
   ~RingPoller();
@@ -65,7 +65,7 @@ class RingPoller {
   absl::flat_hash_map<RingPair*, std::shared_ptr<RingPair>> pairs_;
   std::vector<RingPair*> awake_;
   ring::Spin spin_;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace pagoda::server

@@ -61,6 +61,9 @@ class CacheService final : public RawBatches {
                const Admission* admission, RpcMetrics* metrics);
   ~CacheService() override;
 
+  // OK, or why a thread is missing (Thread::Start). It may not be served then.
+  const absl::Status& started() const { return tenant_queues_.started(); }
+
   grpc::ServerUnaryReactor* OpenCache(grpc::CallbackServerContext* context,
                                       const v1::OpenCacheRequest* request,
                                       v1::OpenCacheResponse* response) override;

@@ -25,6 +25,9 @@ class CacheStreams {
         feeds_(manager),
         pump_(options, &manager->log(), &streams_) {}
 
+  // OK, or why its thread is missing (Thread::Start). It may not be used then.
+  const absl::Status& started() const { return pump_.started(); }
+
   // Opens a stream of the events that pass `filter`. This object fills in the options of the cache.
   WatchStream* Open(WatchStream::Options options, const EventFilter& filter,
                     StreamSlots::Slot slot) {

@@ -21,12 +21,14 @@ constexpr Revision kNever{std::numeric_limits<uint64_t>::max()};
 }  // namespace
 
 EventPump::EventPump(Options options, EventLog* log, const WatchStream::Set* streams)
-    : options_(options), log_(log), streams_(streams), thread_([this] { Run(); }) {}
+    : options_(options), log_(log), streams_(streams) {
+  started_ = thread_.Start("pagoda-events", [this] { Run(); });
+}
 
 EventPump::~EventPump() {
   stop_.Notify();
   log_->Close();
-  thread_.join();
+  thread_.Join();
 }
 
 void EventPump::Run() {

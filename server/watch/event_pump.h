@@ -2,10 +2,9 @@
 #ifndef PAGODA_SERVER_WATCH_EVENT_PUMP_H_
 #define PAGODA_SERVER_WATCH_EVENT_PUMP_H_
 
-#include <thread>
-
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "base/thread.h"
 #include "events/event_log.h"
 #include "server/watch/watch_stream.h"
 
@@ -34,6 +33,9 @@ class EventPump {
   // Closes the log and ends the thread.
   ~EventPump();
 
+  // OK, or why its thread is missing (Thread::Start). It may not be used then.
+  const absl::Status& started() const { return started_; }
+
  private:
   void Run();
 
@@ -41,7 +43,8 @@ class EventPump {
   EventLog* const log_;
   const WatchStream::Set* const streams_;
   absl::Notification stop_;
-  std::thread thread_;
+  absl::Status started_;
+  Thread thread_;
 };
 
 }  // namespace pagoda::server
