@@ -12,6 +12,10 @@
 #include "absl/time/clock.h"
 #include "manager/shared_manager.h"
 #include "manager/tenants.h"
+#include "pagoda/v1/admin.grpc.pb.h"
+#include "pagoda/v1/cache.grpc.pb.h"
+#include "pagoda/v1/engine.grpc.pb.h"
+#include "pagoda/v1/events.grpc.pb.h"
 #include "server/admin/admin_service.h"
 #include "server/bridges/bridges.h"
 #include "server/cache/cache_directory.h"
@@ -36,9 +40,11 @@
 #include "server/periodic_task.h"
 #include "server/rpc/cache_service.h"
 #include "server/rpc/grpc_server.h"
+#include "server/rpc/reflection_service.h"
 #include "server/rpc/tls_credentials.h"
 #include "server/store/sources.h"
 #include "server/watch/event_service.h"
+#include "vllm/grpc/engine.grpc.pb.h"
 
 namespace pagoda::server {
 namespace {
@@ -235,6 +241,15 @@ absl::Status Daemon::MakeServices() {
                              .start_time = start_time_,
                              .request_drain = request_drain_};
   admin_service_ = std::make_unique<AdminService>(parts);
+  if (config_.server.reflection) {
+    std::vector<std::string> names = {
+        v1::CacheService::service_full_name(), v1::EventService::service_full_name(),
+        v1::EngineService::service_full_name(), v1::AdminService::service_full_name()};
+    if (bridges_->service() != nullptr) {
+      names.emplace_back(vllm::grpc::engine::VllmEngine::service_full_name());
+    }
+    reflection_ = std::make_unique<ReflectionService>(std::move(names), &state_, admission_.get());
+  }
   if (http_address_.has_value()) {
     http_fence_ = std::make_unique<HttpFence>(
         HttpFence::Options{.address = *http_address_, .knows_callers = config_.knows_callers()},
@@ -261,6 +276,7 @@ absl::Status Daemon::MakeServices() {
       cache_service_->EndRevokedStreams();
       event_service_->EndRevokedStreams();
       bridges_->EndRevokedStreams();
+      if (reflection_ != nullptr) reflection_->EndRevokedStreams();
     });
   }
   lease_timer_ = std::make_unique<PeriodicTask>(kLeaseCheckInterval, [this] {
@@ -276,7 +292,18 @@ absl::Status Daemon::MakeServices() {
   });
   maintenance_timer_ =
       std::make_unique<PeriodicTask>(kMaintenanceInterval, [this] { opener_->Maintain(); });
-  return absl::OkStatus();
+  return CheckThreads();
+}
+
+absl::Status Daemon::CheckThreads() const {
+  absl::Status started = heartbeat_->started();
+  for (const PeriodicTask* timer :
+       {tokens_timer_.get(), lease_timer_.get(), maintenance_timer_.get()}) {
+    if (timer != nullptr) started.Update(timer->started());
+  }
+  started.Update(cache_service_->started());
+  started.Update(engine_service_->prompt_queues().started());
+  return started;
 }
 
 absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
@@ -293,13 +320,14 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
           2 * uint64_t{config_.server.max_message_bytes}, std::numeric_limits<int>::max())),
       .max_calls_per_connection = static_cast<int>(config_.server.max_calls_per_connection),
       .max_grpc_bytes = config_.server.max_grpc_bytes,
-      .reflection =
-          config_.server.reflection ? GrpcServer::Reflection::kOn : GrpcServer::Reflection::kOff,
       .services = {cache_service_.get(), event_service_.get(), engine_service_.get(),
                    admin_service_.get()},
       .interceptors = rpc_metrics_->MakeInterceptorFactory(),
       .allow_unguarded = config_.server.insecure};
   if (bridges_->service() != nullptr) options.services.push_back(bridges_->service());
+  if (reflection_ != nullptr) {
+    for (grpc::Service* version : reflection_->services()) options.services.push_back(version);
+  }
   options.services.insert(options.services.end(), extra_services.begin(), extra_services.end());
   absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(std::move(options));
   if (!server.ok()) return server.status();
@@ -399,6 +427,7 @@ void Daemon::Drain() {
   cache_service_->EndStreamsForDrain();
   event_service_->EndStreamsForDrain();
   bridges_->EndStreamsForDrain(end - absl::Now());
+  if (reflection_ != nullptr) reflection_->EndStreamsForDrain();
   // Until then a new call is answered with DRAINING instead of a refused connection.
   const size_t cut = rpc_metrics_->WaitUntilNoneOpen(end - absl::Now());
   if (cut > 0)

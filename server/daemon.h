@@ -49,6 +49,7 @@ class OpenAiApi;
 class PeerServer;
 class PeriodicTask;
 class ProbeServer;
+class ReflectionService;
 class RpcMetrics;
 class Sources;
 class StatusApi;
@@ -68,7 +69,7 @@ class Daemon {
   // - UNAVAILABLE: cache.primary_memory is cuda and no GPU memory is available.
   // - FAILED_PRECONDITION: the configuration names a GPU, and the self-test leaves the engine no
   //   kernel to run there.
-  // - The errors of DiskTier::Open.
+  // - The errors of DiskTier::Open and of Thread::Start.
   //
   // `request_drain` is called at most once, on a gRPC thread, when an operator asks for a drain. It
   // must return at once and let the daemon's owner call Drain. Without it, AdminService refuses the
@@ -107,6 +108,8 @@ class Daemon {
   absl::Status MeetOthers();
   absl::Status OpenCaches();
   absl::Status MakeServices();
+  // Whether the threads run that constructors started in MakeServices.
+  absl::Status CheckThreads() const;
   absl::Status Listen(const std::vector<grpc::Service*>& extra_services);
   absl::Status ListenHttp();
   absl::Status ListenForMapping();
@@ -134,6 +137,7 @@ class Daemon {
   std::unique_ptr<Bridges> bridges_;
   std::unique_ptr<EngineService> engine_service_;
   std::unique_ptr<AdminService> admin_service_;
+  std::unique_ptr<ReflectionService> reflection_;  // Null: switched off.
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<HttpFence> http_fence_;  // Null without HTTP, like the next two.
   std::unique_ptr<StatusApi> status_api_;

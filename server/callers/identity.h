@@ -45,8 +45,8 @@ struct Method {
   Access access;
 };
 
-// Every method of the contract. A test compares the list with the descriptors. gRPC's built-in
-// services, health and reflection, require no credentials.
+// Every method that is served, except gRPC's own service of health checks, which requires no
+// credentials. A test compares the list with the descriptors.
 inline constexpr Method kMethods[] = {
     {"/pagoda.v1.CacheService/OpenCache", Access::kTenants},
     {"/pagoda.v1.CacheService/OpenSession", Access::kTenants},
@@ -73,6 +73,8 @@ inline constexpr Method kMethods[] = {
     {"/pagoda.v1.AdminService/DropCache", Access::kOperators},
     {"/pagoda.v1.AdminService/Drain", Access::kOperators},
     {"/vllm.grpc.engine.VllmEngine/SubscribeKvEvents", Access::kTenants},
+    {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Access::kTenants},
+    {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Access::kTenants},
 };
 
 // The row of a method. A name without a row does not compile.

@@ -19,7 +19,7 @@
 
 namespace pagoda::server {
 
-// Counts the calls of the pagoda.v1 services. Other calls, such as health checks and unknown
+// Counts the calls of the methods of kMethods. Other calls, such as health checks and unknown
 // methods, are not counted, so a client cannot create new label values. A stream counts once, when
 // it ends, with its whole duration. Thread-safe.
 class RpcMetrics {

@@ -11,11 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
-#include "grpcpp/impl/server_builder_option.h"
-#include "grpcpp/impl/server_builder_plugin.h"
 #include "grpcpp/resource_quota.h"
 #include "pagoda/v1/admin.grpc.pb.h"
 #include "pagoda/v1/cache.grpc.pb.h"
@@ -27,17 +24,6 @@
 
 namespace pagoda::server {
 namespace {
-
-// Once switched on, reflection is a plugin of every server in the process. This option removes it
-// from one server.
-class WithoutReflection final : public grpc::ServerBuilderOption {
- public:
-  void UpdateArguments(grpc::ChannelArguments*) override {}
-  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
-    std::erase_if(*plugins,
-                  [](const auto& plugin) { return plugin->name() == "proto_server_reflection"; });
-  }
-};
 
 // A connection that completes no handshake is closed after this time.
 constexpr int kHandshakeTimeoutMs = 20'000;
@@ -59,11 +45,6 @@ void Configure(GrpcServer::Options& options, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_calls_per_connection);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
   builder.SetResourceQuota(grpc::ResourceQuota("pagodad").Resize(options.max_grpc_bytes));
-  if (options.reflection == GrpcServer::Reflection::kOn) {
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  } else {
-    builder.SetOption(std::make_unique<WithoutReflection>());
-  }
   if (options.interceptors != nullptr) {
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> factories;
     factories.push_back(std::move(options.interceptors));

@@ -21,12 +21,10 @@ namespace pagoda::server {
 // Serves plaintext on the Unix socket, and TLS on TCP if it has credentials. The memory that calls
 // and connections use inside gRPC is bounded: near the bound gRPC ends calls and refuses
 // connections. A connection whose headers exceed HeaderLimit ends (header_guard.h). grpc.health.v1
-// answers for the whole server ("") and for each service. grpc.reflection.v1alpha is served if it
-// is switched on. Thread-safe.
+// answers for the whole server ("") and for each service. Every service is asynchronous: gRPC gives
+// each call of a synchronous one a thread. Thread-safe.
 class GrpcServer {
  public:
-  enum class Reflection { kOff, kOn };
-
   struct Options {
     std::string unix_socket;  // Empty: none.
     std::optional<TcpAddress> tcp;
@@ -34,7 +32,6 @@ class GrpcServer {
     int max_message_bytes = 4 << 20;
     int max_calls_per_connection = 2048;  // Further calls wait at the client.
     size_t max_grpc_bytes = size_t{2} << 30;
-    Reflection reflection = Reflection::kOn;
     std::vector<grpc::Service*> services;  // Must outlive the server.
     std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> interceptors;
     // Whether the header guard is in place. Without it, TCP beyond loopback requires

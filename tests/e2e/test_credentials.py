@@ -166,12 +166,22 @@ def test_every_credential_with_every_method(guarded, over):
     daemon.kill()  # It drains, and would wait for the sessions that OpenSession's row has opened.
 
 
-def test_health_and_reflection_ask_for_nothing(guarded):
-    channel = guarded().connect()
+def test_health_asks_for_nothing_and_reflection_for_any_credentials(guarded):
+    daemon = guarded()
+    channel = daemon.connect()
     assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"\x0a\x00", timeout=CALL_SECONDS) == b"\x08\x01"
-    reflect = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
-    (answer,) = reflect(iter([b"\x3a\x01*"]), timeout=CALL_SECONDS)
-    assert b"pagoda.v1.CacheService" in answer
+    for version in ("v1", "v1alpha"):
+        path = f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo"
+        for name, token in TOKENS.items():
+            reflect = channel_of(daemon, token).stream_stream(path)
+            answers = reflect(iter([b"\x3a\x01*"]), timeout=CALL_SECONDS)
+            if name in ("nobody", "a stranger"):
+                with pytest.raises(grpc.RpcError) as failure:
+                    next(answers)
+                assert reason_of(call_status(failure.value)) == "UNAUTHENTICATED", (version, name)
+            else:
+                (answer,) = answers
+                assert b"pagoda.v1.CacheService" in answer, (version, name)
 
 
 def refusal(call, *arguments):

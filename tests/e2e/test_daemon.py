@@ -184,11 +184,15 @@ def test_health_is_serving_for_the_daemon_and_each_service(daemon):
     assert failure.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-def test_reflection_lists_the_services(daemon):
-    reflect = daemon.channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+def test_reflection_lists_the_services_and_describes_each(daemon, version):
+    reflect = daemon.channel.stream_stream(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo")
     (answer,) = reflect(iter([b"\x3a\x01*"]), timeout=5)
-    for service in SERVICES:
+    for service in [*SERVICES, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"]:
         assert service.encode() in answer
+        # {4: the name of a symbol}. The answer has its file's descriptor; an error has none.
+        (described,) = reflect(iter([b"\x22" + bytes([len(service)]) + service.encode()]), timeout=5)
+        assert b".proto" in described and b"no symbol" not in described, service
 
 
 def samples(text):

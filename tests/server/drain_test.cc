@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 
 class DrainTest : public DaemonTest {};
 
-// grpc.health.v1 is part of gRPC and has no generated classes here. The test therefore writes its
+// grpc.health.v1 is part of gRPC and has no generated client here. The test therefore writes its
 // messages as bytes: the request {1: service}, the answer {1: status}.
 constexpr char kServing = 1;
 constexpr char kNotServing = 2;

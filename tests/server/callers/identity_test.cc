@@ -19,6 +19,8 @@
 #include "base/error.h"
 #include "events/event.h"
 #include "google/protobuf/descriptor.h"
+#include "grpc/reflection/v1/reflection.pb.h"
+#include "grpc/reflection/v1alpha/reflection.pb.h"
 #include "manager/tenants.h"
 #include "pagoda/v1/admin.pb.h"
 #include "pagoda/v1/cache.pb.h"
@@ -49,7 +51,9 @@ TEST(MethodsTest, EveryMethodOfTheContractHasOneRow) {
   std::multiset<std::string> methods;
   for (const google::protobuf::FileDescriptor* file :
        {v1::ExecuteRequest::descriptor()->file(), v1::WatchRequest::descriptor()->file(),
-        v1::GetStatusRequest::descriptor()->file(), v1::GenerateRequest::descriptor()->file()}) {
+        v1::GetStatusRequest::descriptor()->file(), v1::GenerateRequest::descriptor()->file(),
+        grpc::reflection::v1::ServerReflectionRequest::descriptor()->file(),
+        grpc::reflection::v1alpha::ServerReflectionRequest::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       for (int m = 0; m < file->service(s)->method_count(); ++m) {
         methods.insert(absl::StrCat("/", file->service(s)->full_name(), "/",
