@@ -7,6 +7,7 @@
 * Every folder at the top has a README.md.
 * A header's guard is its path: PAGODA_POOLS_TYPES_H_ in pools/types.h.
 * A source file ends with one newline and holds no tabs and no trailing blanks.
+* The product starts threads in base/thread.cc alone, which returns a Status. Tests may use others.
 """
 
 import pathlib
@@ -19,6 +20,11 @@ MAX_LINES = 600
 SOURCES = (".h", ".cc", ".cu", ".cuh", ".py", ".sh", ".proto", ".cmake", "CMakeLists.txt", ".md", ".yaml")
 # CMake's own modules: one file that explains itself.
 NO_README = {"cmake"}
+# Each throws or reports by itself when the system refuses a thread. Names of std::thread's members,
+# such as hardware_concurrency, start none.
+CODE = (".h", ".cc", ".cu", ".cuh")
+STARTS_A_THREAD = re.compile(r"\bstd::(?:j?thread|async)\b(?!::)|\b(?:pthread_create|thrd_create)\b")
+THREADS_START = pathlib.Path("base/thread.cc")
 # Written so that this file does not find itself.
 REMINDER = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]) + r")\b")
 
@@ -45,6 +51,10 @@ def check_text(path, text):
             yield f"{path}:{number}: a tab or blanks at the end of the line"
     if not text.endswith("\n") or text.endswith("\n\n"):
         yield f"{path}: does not end with one newline"
+    if path.suffix in CODE and path.parts[0] != "tests" and path != THREADS_START:
+        for number, line in enumerate(lines, start=1):
+            if STARTS_A_THREAD.search(line.split("//")[0]):
+                yield f"{path}:{number}: starts a thread; use Thread of base/thread.h: {line.strip()}"
     if path.suffix in (".h", ".cuh"):
         yield from check_header(path, text)
 

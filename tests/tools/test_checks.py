@@ -76,6 +76,10 @@ GUARDED = "#ifndef PAGODA_POOLS_A_H_\n#define PAGODA_POOLS_A_H_\n#endif  // PAGO
     ("pools/a.cc", "\tint x;\n", "tab"),
     ("pools/a.cc", "int x;", "newline"),
     ("events/a.cc", "int x;\n", "README"),
+    ("pools/a.cc", "std::thread thread_;\n", "starts a thread"),
+    ("pools/a.cc", "std::vector<std::jthread> threads_;\n", "starts a thread"),
+    ("pools/a.cc", "auto answer = std::async(Work);\n", "starts a thread"),
+    ("pools/cuda/a.cu", "pthread_create(&thread, nullptr, Run, this);\n", "starts a thread"),
 ])
 def test_a_breach_of_style_is_found(tmp_path, name, text, word):
     files = plant(tmp_path, {"README.md": "Pagoda\n", "pools/README.md": "Pools\n", name: text})
@@ -85,6 +89,18 @@ def test_a_breach_of_style_is_found(tmp_path, name, text, word):
 
 def test_clean_files_are_left_alone(tmp_path):
     files = plant(tmp_path, {"pools/README.md": "Pools\n", "pools/a.h": GUARDED, "pools/a.cc": "int x;\n" * 600})
+    assert style.violations(tmp_path, files) == []
+
+
+@pytest.mark.parametrize("name, line", [
+    ("base/thread.cc", "const int failed = pthread_create(&handle, &attributes, RunWork, work.get());"),
+    ("base/a.cc", "const unsigned count = std::thread::hardware_concurrency();"),
+    ("base/a.cc", "std::this_thread::yield();  // Unlike std::thread it starts none."),
+    ("tests/base/a.cc", "std::thread thread([] {});"),
+])
+def test_code_that_starts_no_thread_of_the_product_is_left_alone(tmp_path, name, line):
+    folder = name.split("/")[0]
+    files = plant(tmp_path, {f"{folder}/README.md": "Words\n", name: line + "\n"})
     assert style.violations(tmp_path, files) == []
 
 
