@@ -45,8 +45,9 @@ function(pagoda_binary name)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${PAGODA_WARNINGS}>)
 endfunction()
 
-# pagoda_test(NAME [COMPUTES] [GRPC] SRCS ... [APART ...] DEPS ... [TIMEOUT SECONDS]): one GoogleTest
-# binary, one ctest entry. Tests are compiled with -O1: compiling them takes longer than running them.
+# pagoda_test(NAME [COMPUTES] [GRPC] SRCS ... [APART ...] DEPS ... [TIMEOUT SECONDS]): one
+# GoogleTest binary, one ctest entry. Tests are compiled with -O1: compiling them takes longer than
+# running them.
 # COMPUTES: the test's own code runs long, so it is optimised like the code under test.
 # GRPC: its files use gRPC, whose headers are precompiled then (see pagoda_precompile).
 # APART: sources that are compiled one by one, because they declare names that other sources of the

@@ -61,10 +61,10 @@ struct ThreadPool::State {
   void Loop(uint32_t w) {
     uint64_t seen = 0;
     while (true) {
-      const auto started = [&] { return round.load(std::memory_order_acquire) != seen; };
-      if (!SpinUntil(started)) {
+      const auto begun = [&] { return round.load(std::memory_order_acquire) != seen; };
+      if (!SpinUntil(begun)) {
         std::unique_lock lock(mutex);
-        wake.wait(lock, started);
+        wake.wait(lock, begun);
       }
       seen = round.load(std::memory_order_acquire);
       if (stop) return;
