@@ -62,18 +62,27 @@ def test_an_array_is_packed_like_the_list_of_its_elements(kind):
     assert native.packed(2, row[::-1]) == by_protobuf(tokens[::-1])
     assert native.packed(2, row[::3]) == by_protobuf(tokens[::3])
     if np.iinfo(kind).min < 0:
-        with pytest.raises(ValueError, match="Value out of range: -1"):
+        with pytest.raises(ValueError, match="token 1 is -1; a token id is from 0 to 4294967295"):
             native.packed(2, np.array([5, -1], kind))
 
 
 @pytest.mark.parametrize("bad, error", [
     ([-1], ValueError), ([LIMIT], ValueError), ([1 << 80], ValueError), ([1.0], TypeError), (["1"], TypeError), ([None], TypeError),
-    ([Index(-1)], ValueError), ([Index("no")], TypeError), (7, TypeError), ("text", TypeError), (None, TypeError),
+    ([True], TypeError), ([Index(-1)], ValueError), ([Index("no")], TypeError), (7, TypeError), ("text", TypeError), (None, TypeError),
     (np.array([1.0]), TypeError), (np.zeros((2, 2), int), TypeError), (np.array(5), TypeError), (np.array([LIMIT]), ValueError),
     (np.array([1], ">i4"), TypeError), (np.array(["a"]), TypeError), (np.array([True]), TypeError)])
 def test_what_is_no_row_of_tokens_is_refused(bad, error):
     with pytest.raises(error):
         native.packed(2, bad)
+
+
+@pytest.mark.parametrize("bad", [-1, LIMIT, 1 << 80, True, 1.0, "1", None, Index(-1)])
+def test_the_extension_refuses_a_token_with_the_words_of_plain_python(bad):
+    with pytest.raises((TypeError, ValueError)) as plain:
+        values.token_list([5, 6, bad])
+    with pytest.raises(type(plain.value)) as packed:
+        native.packed(2, [5, 6, bad])
+    assert str(packed.value) == str(plain.value) and str(packed.value).startswith("token 2 is ")
 
 
 @pytest.mark.parametrize("number", [0, 1 << 29, -1, 1 << 40, "2"])

@@ -18,12 +18,19 @@ namespace {
 // The field's tag and the length of its content, at their longest.
 constexpr size_t kHeaderBytes = 2 * kMaxVarintBytes;
 
-bool OutOfRange(PyObject* value) {
-  PyErr_Format(PyExc_ValueError, "Value out of range: %S", value);
+// The same rules and messages as token_list in values.py. `index`: the place in the tokens.
+bool OutOfRange(Py_ssize_t index, PyObject* value) {
+  PyErr_Format(PyExc_ValueError, "token %zd is %S; a token id is from 0 to 4294967295", index,
+               value);
   return false;
 }
 
-bool TokenFromInt(PyObject* value, uint32_t* token) {
+bool NoInteger(Py_ssize_t index, PyObject* item) {
+  PyErr_Format(PyExc_TypeError, "token %zd is %.100R, which is no integer", index, item);
+  return false;
+}
+
+bool TokenFromInt(Py_ssize_t index, PyObject* value, uint32_t* token) {
   const long read = PyLong_AsLong(value);
   *token = static_cast<uint32_t>(read);
   if (std::in_range<uint32_t>(read)) [[likely]]
@@ -32,15 +39,19 @@ bool TokenFromInt(PyObject* value, uint32_t* token) {
     if (PyErr_ExceptionMatches(PyExc_OverflowError) == 0) return false;
     PyErr_Clear();
   }
-  return OutOfRange(value);
+  return OutOfRange(index, value);
 }
 
-// Anything with __index__, which can run any code.
-bool TokenFromIndex(PyObject* item, uint32_t* token) {
+// Anything with __index__, which can run any code. A bool is an error of the caller.
+bool TokenFromIndex(Py_ssize_t index, PyObject* item, uint32_t* token) {
   Py_INCREF(item);
   const Object held(item);
+  if (PyBool_Check(item)) return NoInteger(index, item);
   const Object value(PyNumber_Index(item));
-  return value != nullptr && TokenFromInt(value.get(), token);
+  if (value != nullptr) return TokenFromInt(index, value.get(), token);
+  if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) return false;
+  PyErr_Clear();
+  return NoInteger(index, item);
 }
 
 // The growing field.
@@ -98,7 +109,8 @@ bool AddList(PyObject* list, Field* field) {
   const auto read = [list](Py_ssize_t i, uint32_t* token) {
     PyObject* item = PyList_GetItem(list, i);  // Borrowed. NULL if the list has become shorter.
     if (item == nullptr) return false;
-    return Py_IS_TYPE(item, &PyLong_Type) ? TokenFromInt(item, token) : TokenFromIndex(item, token);
+    return Py_IS_TYPE(item, &PyLong_Type) ? TokenFromInt(i, item, token)
+                                          : TokenFromIndex(i, item, token);
   };
   return AddTokensOf(PyList_Size(list), read, field);
 }
@@ -115,7 +127,7 @@ bool AddArray(const Py_buffer& view, Field* field) {
     const Object shown(std::is_signed_v<Integer>
                            ? PyLong_FromLongLong(static_cast<int64_t>(value))
                            : PyLong_FromUnsignedLongLong(static_cast<uint64_t>(value)));
-    return shown != nullptr && OutOfRange(shown.get());
+    return shown != nullptr && OutOfRange(i, shown.get());
   };
   return AddTokensOf(view.shape[0], read, field);
 }
@@ -199,7 +211,7 @@ PyMethodDef functions[] = {
     {"packed", Packed, METH_VARARGS,
      "packed(number, tokens): a packed field of uint32 with this number, serialized. `tokens` is a "
      "list of integers or a buffer with one row of integers. ValueError: an integer is no uint32. "
-     "TypeError: something else is no integer."},
+     "TypeError: something else is no integer. The message has the index."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

@@ -16,7 +16,7 @@ from pagoda._call import Call, Surroundings
 from pagoda._contract import v1
 from pagoda._wire import TokenField
 from pagoda.pools import Pool
-from pagoda.values import Block, Keys, Lane, Namespace, PrefetchTarget, Retention, Tier, Tokens, key_list, token_list
+from pagoda.values import Block, Keys, Lane, Namespace, PrefetchTarget, Retention, Tier, Tokens, extra_id_list, key_list, token_list
 
 
 def prefix_fields(tokens: Tokens, namespace: Namespace | None, extra_token_ids: Tokens,
@@ -24,7 +24,7 @@ def prefix_fields(tokens: Tokens, namespace: Namespace | None, extra_token_ids: 
     """The fields of a request that name a prefix."""
     named = key_list(keys)
     return {"tokens": token_list(tokens), "namespace": values.named_namespace(namespace, named), "keys": named,
-            "extra_token_ids": token_list(extra_token_ids), "multimodal_items": [item.message() for item in multimodal_items]}
+            "extra_token_ids": extra_id_list(extra_token_ids), "multimodal_items": [item.message() for item in multimodal_items]}
 
 
 class _Prefix:

@@ -14,7 +14,7 @@ from pagoda._operations import take_capacity
 from pagoda._wire import TokenField
 from pagoda.errors import Details, KvLost, Loss, PagodaError, make, of_result
 from pagoda.tables import Table
-from pagoda.values import Block, Keys, MultimodalItem, Namespace, Retention, Tokens, key_list, token_list
+from pagoda.values import Block, Keys, MultimodalItem, Namespace, Retention, Tokens, extra_id_list, key_list, token_list, token_row
 
 
 @dataclasses.dataclass
@@ -178,7 +178,7 @@ def open_sequence(sequence: SequenceView, tokens: Tokens = (), *, reserved_token
     sequence._reserved_tokens = max(size, reserved_tokens)
     request = v1.AddSequenceRequest(
         sequence_id=sequence.id, tokens=prompt.ids, reserved_tokens=reserved_tokens, namespace=values.named_namespace(namespace, named), keys=named,
-        extra_token_ids=token_list(extra_token_ids), multimodal_items=[item.message() for item in multimodal_items],
+        extra_token_ids=extra_id_list(extra_token_ids), multimodal_items=[item.message() for item in multimodal_items],
         retention=[part.message() for part in retention], generated_priority=generated_priority,
         generated_duration_ms=values.optional_milliseconds(generated_duration), whole_blocks_only=whole_blocks_only)
 
@@ -199,7 +199,7 @@ def append(sequence: SequenceView, tokens: SupportsIndex | Tokens = (), *, compu
     tokens.
     Errors: BLOCKS_EXHAUSTED, UNKNOWN_SEQUENCE, and those of commit.
     """
-    added, named = TokenField(tokens if isinstance(tokens, Iterable) else [int(tokens)], v1.AppendTokensRequest), key_list(keys)
+    added, named = TokenField(tokens if isinstance(tokens, Iterable) else [tokens], v1.AppendTokensRequest), key_list(keys)
     size = added.count + len(named) * sequence._tokens_per_block
     sequence._reserved_tokens += size
     request = v1.AppendTokensRequest(sequence_id=sequence.id, tokens=added.ids, computed_tokens=computed or 0,
@@ -225,13 +225,22 @@ def append_step(sequences: Sequence[SequenceView], tokens: Sequence[SupportsInde
     """
     if len(tokens) != len(sequences) or (computed is not None and len(computed) != len(sequences)):
         raise ValueError(f"{len(sequences)} sequences, tokens for {len(tokens)}, computed for {len(computed or ())}")
-    named = [token_list(some) if isinstance(some, Iterable) else [int(some)] for some in tokens]
+    named = [token_row(some) if isinstance(some, Iterable) else [some] for some in tokens]
+    try:
+        flat = token_list([token for ids in named for token in ids])
+    except (TypeError, ValueError):
+        for index, ids in enumerate(named):
+            try:
+                token_list(ids)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"sequence {index}: {error}") from None
+        raise
     complete = [0] * len(sequences) if computed is None else [some or 0 for some in computed]
     for sequence, ids in zip(sequences, named):
         sequence._reserved_tokens += len(ids)
     losses = [sequence.known_losses for sequence in sequences]
     request = v1.AppendStepRequest(
-        sequence_ids=[sequence.id for sequence in sequences], tokens=[token for ids in named for token in ids],
+        sequence_ids=[sequence.id for sequence in sequences], tokens=flat,
         token_counts=() if all(len(ids) == 1 for ids in named) else [len(ids) for ids in named],
         computed_tokens=complete if any(complete) else (), known_losses=losses if any(losses) else ())
 

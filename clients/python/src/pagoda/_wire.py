@@ -9,7 +9,7 @@ import numpy as np
 
 from pagoda._contract import v1
 from pagoda._extension import native
-from pagoda.values import Tokens, token_list
+from pagoda.values import Tokens, token_list, token_row
 
 
 _SMALL = tuple(bytes((value,)) for value in range(128))
@@ -38,15 +38,15 @@ _STEP, _COMPLETED_STEP, _RETRY_ID = b"\x10", b"\x18", b"\x20"
 
 
 def _row(tokens: Tokens) -> Any:
-    """The tokens as a list, or as an array without a copy."""
+    """The tokens as a list, or as an array without a copy. The extension checks the elements."""
     if type(tokens) is not list and hasattr(tokens, "__array__"):
         try:
             array = np.asarray(tokens)
         except (TypeError, RuntimeError):  # A tensor on a GPU, or with a gradient.
-            return token_list(tokens)
+            return token_row(tokens)
         if array.ndim == 1 and array.dtype.kind in "iu" and array.dtype.isnative:
             return array
-    return token_list(tokens)
+    return token_row(tokens)
 
 
 @functools.cache

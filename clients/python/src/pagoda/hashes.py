@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pagoda import _xxh3
-from pagoda.values import Keys, MultimodalItem, Namespace, Tokens, key_list, token_list
+from pagoda.values import Keys, MultimodalItem, Namespace, Tokens, extra_id_list, key_list, token_list
 
 
 def _find_xxh3() -> Any:
@@ -41,7 +41,7 @@ def block_hashes(tokens: Tokens, tokens_per_block: int, *, namespace: Namespace 
     The prompt's arguments are those of Client.sequence. Uses the package xxhash if it is installed,
     otherwise plain Python, a few microseconds per block.
     """
-    ids, extra_ids = token_list(tokens), token_list(extra_token_ids)
+    ids, extra_ids = token_list(tokens), extra_id_list(extra_token_ids)
     if extra_ids and len(extra_ids) != len(ids):
         raise ValueError(f"{len(ids)} tokens have {len(extra_ids)} extra ids: give one per token, or none at all")
     hashes, parent = [], namespace_hash(namespace)

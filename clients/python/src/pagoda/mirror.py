@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pagoda.events import Created, Gap, Item, RemovalReason, Removed, SnapshotBegin, SnapshotEnd, Stored, Updated
 from pagoda.hashes import block_hashes, key_hashes
-from pagoda.values import Keys, MultimodalItem, Namespace, Tier, Tokens, key_list, token_list
+from pagoda.values import Keys, MultimodalItem, Namespace, Tier, Tokens, extra_id_list, key_list, token_list
 
 
 class CachedPrefix(NamedTuple):
@@ -142,7 +142,7 @@ class Mirror:
         ValueError: both are given.
         """
         if named := key_list(keys):
-            if token_list(tokens) or token_list(extra_token_ids) or multimodal_items:
+            if token_list(tokens) or extra_id_list(extra_token_ids) or multimodal_items:
                 raise ValueError("a prompt is named by keys or by tokens, not by both")
             return self.find(key_hashes(named, namespace=namespace))
         hashes = block_hashes(tokens, self.tokens_per_block, namespace=namespace, extra_token_ids=extra_token_ids,

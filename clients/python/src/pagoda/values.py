@@ -4,7 +4,8 @@ seconds."""
 import dataclasses
 import datetime
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from pagoda._contract import v1
@@ -17,11 +18,16 @@ Keys: TypeAlias = Iterable[bytes]
 hash that the engine makes."""
 
 NO_BLOCK = 0xFFFFFFFF
+MOST_TOKEN = 0xFFFFFFFF
+MOST_EXTRA_ID = 0xFFFFFFFFFFFFFFFF
 
 
 class _OpenEnum(enum.IntEnum):
     """An enum of the wire. An unknown value of a later daemon becomes a member without a name
-    instead of an error."""
+    instead of an error. str and print show the name."""
+
+    __str__ = enum.Enum.__str__
+    __format__ = enum.Enum.__format__
 
     @classmethod
     def _missing_(cls, value: object) -> "_OpenEnum | None":
@@ -429,13 +435,46 @@ class SequenceInfo:
     losses: int
 
 
-def token_list(tokens: Tokens) -> list[int]:
-    """The tokens as plain integers. A list is returned without a copy, because prompts can be
-    long."""
+def token_row(tokens: Tokens) -> list[Any]:
+    """The tokens in a list, whose elements are not checked. A list is returned without a copy,
+    because prompts can be long. TypeError: text, bytes, or something without an order."""
     plain: Any = tokens
     if type(plain) is list:
         return plain
-    return plain.tolist() if hasattr(plain, "tolist") else [int(token) for token in plain]
+    if isinstance(plain, (str, bytes, bytearray, Set, Mapping)):
+        raise TypeError(f"tokens must be a row of token ids, such as a list or an array, not {type(plain).__name__} {plain!r:.100}")
+    row = plain.tolist() if hasattr(plain, "tolist") else list(plain)
+    if type(row) is not list:
+        raise TypeError(f"tokens must be a row of token ids, not the single value {row!r:.100}")
+    return row
+
+
+def token_list(tokens: Tokens, most: int = MOST_TOKEN) -> list[int]:
+    """The tokens as plain integers of 0 to `most`. ValueError, TypeError: an element is no token id; the message
+    has its index. Without an error, a list of plain integers is returned without a copy."""
+    row = token_row(tokens)
+    if set(map(type, row)) <= {int} and (not row or (min(row) >= 0 and max(row) <= most)):
+        return row
+    return [_token(element, index, most) for index, element in enumerate(row)]
+
+
+def _token(element: Any, index: int, most: int) -> int:
+    """The same rule as in native/tokens.cc. A bool is an error of the caller, though Python counts
+    with it."""
+    try:
+        token = None if isinstance(element, bool) else operator.index(element)
+    except TypeError:
+        token = None
+    if token is None:
+        raise TypeError(f"token {index} is {element!r:.100}, which is no integer")
+    if not 0 <= token <= most:
+        raise ValueError(f"token {index} is {token}; a token id is from 0 to {most}")
+    return token
+
+
+def extra_id_list(extra_token_ids: Tokens) -> list[int]:
+    """The same for extra token ids, which have 64 bits."""
+    return token_list(extra_token_ids, MOST_EXTRA_ID)
 
 
 def key_list(keys: Keys) -> list[bytes]:
