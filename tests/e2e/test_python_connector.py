@@ -508,6 +508,17 @@ def test_large_copies_are_shared_among_threads():
     assert all((target == source).all() for target, source in zip(slots, sources))
 
 
+def test_new_weights_in_place_find_nothing_of_the_old_ones_and_the_log_names_them(engines, caplog):
+    engine = engines(host="2MiB")
+    asked = prompts(random.Random(8), 4)
+    engine.run(asked)
+    settled(engine)
+    assert engine.side.weights_updated("step 7")
+    assert engine.run(asked) == [0] * len(asked)
+    assert [record.getMessage() for record in caplog.records if "step 7" in record.getMessage()] == [
+        f"{engine.link.name}: the weights were updated in place to step 7: all cached KV is removed"]
+
+
 def test_a_reset_forgets_everything(engines):
     engine = engines(host="2MiB")
     asked = prompts(random.Random(8), 4)

@@ -66,6 +66,13 @@ def test_the_example_of_a_connector_loads_what_it_saved(tmp_path):
                                                      "turn 2: 80 of 110 prompt tokens loaded"]
 
 
+def test_the_example_of_a_connector_fails_without_a_daemon(tmp_path):
+    done = subprocess.run([sys.executable, FOLDER / "examples" / "connector.py", f"unix:{tmp_path}/none"], capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert done.returncode == 1 and "turn 0" not in done.stdout
+    assert "no session" in done.stderr and done.stderr.splitlines()[-1].startswith("no daemon, or it refuses the cache")
+
+
 def test_the_readmes_tour_runs_as_printed(daemon, monkeypatch):
     tour = (FOLDER / "README.md").read_text().partition("## A five-minute tour")[2].partition("\n## ")[0]
     blocks = re.findall(r"^```python\n(.*?)^```$", tour, re.M | re.S)

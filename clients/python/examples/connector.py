@@ -32,7 +32,8 @@ def connect():
 class Engine:
     def __init__(self) -> None:
         self.link = Link(connect, name="example")
-        self.link.wait(10)
+        if not self.link.wait(10):
+            sys.exit("no daemon, or it refuses the cache: its reason is above")
         self.scheduler = SchedulerSide(self.link, LAYOUT, ranks=1)
         self.worker = WorkerSide(0, HostMover())
         self.memory = [np.zeros((BLOCKS, BLOCK), np.int64) for _ in range(LAYERS)]

@@ -450,8 +450,8 @@ def token_row(tokens: Tokens) -> list[Any]:
 
 
 def token_list(tokens: Tokens, most: int = MOST_TOKEN) -> list[int]:
-    """The tokens as plain integers of 0 to `most`. ValueError, TypeError: an element is no token id; the message
-    has its index. Without an error, a list of plain integers is returned without a copy."""
+    """The tokens as plain integers of 0 to `most`. A list of plain integers is returned without a
+    copy. ValueError, TypeError: an element is no token id; the message has its index."""
     row = token_row(tokens)
     if set(map(type, row)) <= {int} and (not row or (min(row) >= 0 and max(row) <= most)):
         return row

@@ -3,6 +3,7 @@ failure is a miss instead of an error."""
 
 import dataclasses
 import functools
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,8 @@ from pagoda.connector.keyed_session import Budget, MappedSession, SharedSession
 from pagoda.connector.page_memory import Copier, PageMemory
 from pagoda.errors import PagodaError, make, of_result
 from pagoda.values import PrefetchTarget
+
+log = logging.getLogger("pagoda.connector")
 
 R = TypeVar("R")
 
@@ -223,6 +226,12 @@ class KeyedPages:
                 session.client.reset_prefix_cache()
                 done = True
         return done
+
+    def weights_updated(self, version: str) -> bool:
+        """The engine has new weights in place: removes every page, as clear does. `version`: what
+        the log calls the new weights."""
+        log.warning("%s: the weights were updated in place to %s: all cached KV is removed", self.name, version)
+        return self.clear()
 
     def usage(self) -> tuple[int, int]:
         """Returns the used and the total bytes over all tiers of the cache; (0, 0) if the daemon

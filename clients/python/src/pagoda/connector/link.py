@@ -49,6 +49,10 @@ class Link:
         self._thread.start()
 
     @property
+    def name(self) -> str:
+        return self._name
+
+    @property
     def client(self) -> Client | None:
         """The session; None if there is none now. Costs nothing."""
         client = self._client

@@ -1,9 +1,17 @@
 """Identifies the model that an engine runs, from its files and names."""
 
+import collections
 import hashlib
 import json
+import logging
+import os
 import pathlib
 import re
+import secrets
+import threading
+from typing import Any
+
+log = logging.getLogger("pagoda.connector")
 
 _WEIGHTS = ("*.safetensors", "*.bin", "*.gguf", "*.pt", "*.json")
 
@@ -43,3 +51,63 @@ def revision_of(model: str, revision: str | None, folder: str | None = None) -> 
     except Exception:  # Any error of the hub's package: the revision's name remains.
         pass
     return printable(revision or "main")
+
+
+class AdapterFiles:
+    """Names adapters by their files as they are now: an engine can load new files from the same
+    path. Thread-safe."""
+
+    _MOST = 1024  # The adapters whose last name is kept, to log a change.
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: collections.OrderedDict[str, str] = collections.OrderedDict()
+
+    def fingerprint(self, name: str, path: str) -> str:
+        """The fingerprint of the files at `path`; "" if there are none: the path is then a name of
+        the hub. Logs when it differs from the last one."""
+        folder = pathlib.Path(path)
+        now = fingerprint(folder) if folder.exists() else ""
+        with self._lock:
+            before = self._last.pop(path, now)
+            self._last[path] = now
+            while len(self._last) > self._MOST:
+                self._last.popitem(last=False)
+        if before != now:
+            log.warning("the files of adapter %s in %s changed (%s, before %s): its cached KV no longer matches", name, path,
+                        now or "no files", before or "no files")
+        return now
+
+
+def long_rope_fact(config: Any, max_model_len: int) -> bool | int | None:
+    """Which of LongRoPE's factors an engine applies that decides it once, by its longest request:
+    True for the long ones. They give other K. The longest request itself, if the configuration
+    does not say where the long factors begin. None: the model has no LongRoPE. `config`: the
+    model's config.json, as JSON."""
+    kinds, originals = set(), set()
+
+    def visit(value: Any) -> None:
+        if isinstance(value, dict):
+            for key, held in value.items():
+                if key in ("type", "rope_type"):
+                    kinds.add(str(held))
+                elif key == "original_max_position_embeddings" and isinstance(held, int):
+                    originals.add(held)
+                visit(held)
+        elif isinstance(value, list):
+            for held in value:
+                visit(held)
+
+    visit(config)
+    if not kinds & {"longrope", "su"}:
+        return None
+    return max_model_len > originals.pop() if len(originals) == 1 else max_model_len
+
+
+_PROCESS = secrets.token_hex(8)
+
+
+def own_scales() -> str:
+    """A fact that no other process has, for KV whose scales an engine measures on its first
+    requests. No other engine can read such KV."""
+    return f"{_PROCESS}-{os.getpid()}"

@@ -246,6 +246,12 @@ class SchedulerSide:
             client = self._link.reset_when_back()  # The thread can wait longer than the engine.
         return True
 
+    def weights_updated(self, version: str) -> bool:
+        """The engine has new weights in place: removes all cached KV, as reset does. Call it after
+        the last step with the old weights. `version`: what the log calls the new ones."""
+        log.warning("%s: the weights were updated in place to %s: all cached KV is removed", self._link.name, version)
+        return self.reset()
+
     def take_counts(self) -> Counts:
         with self._lock:
             counts, self._counts = self._counts, Counts()

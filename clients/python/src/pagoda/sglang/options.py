@@ -3,12 +3,13 @@
 import dataclasses
 import hashlib
 import json
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 from pagoda.caches import CacheIdentity
 from pagoda.connector.keyed_options import KeyedOptions
-from pagoda.connector.model_identity import printable, revision_of
+from pagoda.connector.model_identity import fingerprint, printable, revision_of
 
 _WHERE = 'the extra config\'s "pagoda"'
 
@@ -51,6 +52,16 @@ def says_prefixes() -> bool:
         return False
 
 
+def _adapters() -> list[list[str]]:
+    """The adapters of --lora-paths with their files. SGLang names them by name and path alone, so
+    their pages match after a start with other files. An adapter that is loaded later has a new name
+    each time."""
+    from sglang.srt.runtime_context import get_lora
+
+    return [[str(adapter.lora_name), fingerprint(pathlib.Path(adapter.lora_path))] for adapter in get_lora().lora_paths or ()
+            if pathlib.Path(adapter.lora_path).exists()]
+
+
 def identity(pool: str, *, model: str, dtype: str, layout: str, options: KeyedOptions) -> CacheIdentity:
     """The identity of a cache's KV. `model`: SGLang's name of the model. `layout`: everything that
     determines the meaning of a page's bytes."""
@@ -61,7 +72,8 @@ def identity(pool: str, *, model: str, dtype: str, layout: str, options: KeyedOp
         served = get_model()
         path, revision, kv_dtype = str(served.model_path), served.revision, str(served.kv_cache_dtype)
         # Settings that change KV under the same path and revision.
-        told = [str(getattr(served, name, None)) for name in ("quantization", "json_model_override_args")]
+        told: list[Any] = [str(getattr(served, name, None)) for name in ("quantization", "json_model_override_args", "context_length", "quantization_param_path")]
+        told += _adapters()
         facts = "+" + hashlib.sha256(json.dumps([*told, getattr(served, "load_format", "") == "dummy"]).encode()).hexdigest()[:16]
     except Exception:  # Outside a server nothing is published.
         pass

@@ -204,7 +204,12 @@ class PagodaConnector(KVConnectorBase_V1, SupportsHMA):
         return self.request_finished_all_groups(request, (block_ids,))
 
     def reset_cache(self) -> bool:
+        log.warning("vLLM resets its external cache: all cached KV is removed, for all replicas")
         return self._own_scheduler.side.reset()
+
+    def weights_updated(self, version: str) -> bool:
+        """The weights were updated in place. See SchedulerSide.weights_updated."""
+        return self._own_scheduler.side.weights_updated(version)
 
 
 class _Scheduler:

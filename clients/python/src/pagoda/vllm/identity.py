@@ -3,11 +3,11 @@
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pagoda.caches import CacheIdentity
 from pagoda.connector import PageLayout
-from pagoda.connector.model_identity import printable, revision_of
+from pagoda.connector.model_identity import long_rope_fact, own_scales, printable, revision_of
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -26,8 +26,12 @@ def identity_of(config: "VllmConfig", layout: PageLayout) -> CacheIdentity:
 def configuration_of(config: "VllmConfig") -> str:
     """16 digits of the settings that change KV under one name and revision."""
     model = config.model_config
-    facts = [model.hf_config.to_json_string(use_diff=False), str(model.dtype), str(model.quantization),
-             str(config.load_config.load_format) == "dummy"]  # Random weights.
+    told = model.hf_config.to_json_string(use_diff=False)  # With --hf-overrides, so with other RoPE scaling.
+    facts: list[Any] = [told, str(model.dtype), str(model.quantization), str(config.load_config.load_format) == "dummy"]  # Random weights.
+    if (factors := long_rope_fact(json.loads(told), int(model.max_model_len))) is not None:
+        facts.append(f"long rope {factors}")
+    if getattr(config.cache_config, "calculate_kv_scales", False):
+        facts.append(own_scales())
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 

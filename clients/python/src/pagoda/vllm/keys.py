@@ -1,14 +1,12 @@
 """The name of a request's KV: its tokens, and everything else that determines the KV of a token."""
 
-import functools
 import hashlib
 import json
-import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pagoda.connector import Handover, Text
-from pagoda.connector.model_identity import fingerprint
+from pagoda.connector.model_identity import AdapterFiles
 from pagoda.values import MultimodalItem, Namespace
 
 if TYPE_CHECKING:
@@ -16,6 +14,8 @@ if TYPE_CHECKING:
 
 
 MOST_ADDRESS = 255  # Characters.
+
+_adapters = AdapterFiles()
 
 
 def text_of(request: "Request", tokens_per_block: int, *, takes_source: bool = True) -> Text:
@@ -49,21 +49,17 @@ def handover_params(handover: Handover) -> dict[str, Any]:
 
 def _namespace(request: "Request") -> Namespace:
     """The cache salt and the adapter. The adapter is named by its name, path and files, because its
-    number differs between engines. The text begins with a prefix that no other salt can have, so
+    number differs between engines. The files are looked at for each request, because vLLM can load
+    an adapter again in place. The text begins with a prefix that no other salt can have, so
     that no salt looks like an adapter."""
     lora = request.lora_request
     if lora is None and not request.cache_salt:
         return Namespace()
-    facts = ["salt", request.cache_salt] if lora is None else ["lora", lora.lora_name, lora.lora_path, _files(lora.lora_path),
-                                                               request.cache_salt or ""]
+    facts = ["salt", request.cache_salt]
+    if lora is not None:
+        facts = ["lora", lora.lora_name, lora.lora_path, _adapters.fingerprint(lora.lora_name, lora.lora_path), request.cache_salt or ""]
     text = json.dumps(facts)
     return Namespace(cache_salt=text if len(text) <= 200 else "sha256:" + hashlib.sha256(text.encode()).hexdigest())
-
-
-@functools.lru_cache(maxsize=1024)
-def _files(path: str) -> str:
-    """The adapter's files, as they were when it was first used."""
-    return fingerprint(pathlib.Path(path)) if pathlib.Path(path).exists() else ""
 
 
 def _items(request: "Request", tokens_per_block: int) -> tuple[MultimodalItem, ...]:

@@ -1,0 +1,153 @@
+"""What distinguishes KV in the connectors, without an engine. The modules of pagoda.vllm that are
+loaded here need nothing of vLLM."""
+
+import importlib.util
+import json
+import logging
+import os
+import pathlib
+import sys
+import types
+
+import pytest
+from pagoda.connector import LayerPages, PageLayout, RankPages, model_identity
+
+FOLDER = pathlib.Path(model_identity.__file__).resolve().parents[1]
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(f"loaded_{name.replace('/', '_')}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+keys, identity = load("vllm/keys"), load("vllm/identity")
+
+
+@pytest.fixture
+def adapter(tmp_path):
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"first")
+    return types.SimpleNamespace(lora_name="tuned", lora_path=str(tmp_path))
+
+
+def salt_of(adapter):
+    request = types.SimpleNamespace(request_id="1", all_token_ids=[1, 2], num_prompt_tokens=2, cache_salt=None, lora_request=adapter,
+                                    mm_features=[], prompt_embeds=None, kv_transfer_params=None)
+    return keys.text_of(request, 16).namespace.cache_salt
+
+
+@pytest.mark.parametrize("change", ["longer", "later", "gone"])
+def test_an_adapter_whose_files_change_in_place_has_another_namespace(adapter, change, caplog):
+    file = pathlib.Path(adapter.lora_path) / "adapter_model.safetensors"
+    before = salt_of(adapter)
+    assert salt_of(adapter) == before and not caplog.records
+    if change == "longer":
+        file.write_bytes(b"second one")
+    elif change == "later":
+        os.utime(file, ns=(1, 1))
+    else:
+        file.unlink()
+    with caplog.at_level(logging.WARNING, "pagoda.connector"):
+        assert salt_of(adapter) != before
+    (record,) = caplog.records
+    assert f"the files of adapter tuned in {adapter.lora_path} changed" in record.getMessage()
+
+
+def test_few_adapters_are_remembered_for_the_log(adapter):
+    files = model_identity.AdapterFiles()
+    for number in range(files._MOST + 10):
+        files.fingerprint("x", f"/no/such/path/{number}")
+    assert len(files._last) == files._MOST
+
+
+def configuration(*, rope=None, max_model_len=4096, calculates=False, **others):
+    text = json.dumps({"max_position_embeddings": 131072, "rope_scaling": rope, **others})
+    return types.SimpleNamespace(
+        model_config=types.SimpleNamespace(hf_config=types.SimpleNamespace(to_json_string=lambda use_diff: text), dtype="torch.bfloat16",
+                                           quantization=None, max_model_len=max_model_len),
+        load_config=types.SimpleNamespace(load_format="auto"), cache_config=types.SimpleNamespace(calculate_kv_scales=calculates))
+
+
+LONG = {"rope_type": "longrope", "original_max_position_embeddings": 4096}
+
+
+def test_engines_with_short_and_with_long_factors_share_nothing():
+    named = [identity.configuration_of(configuration(rope=LONG, max_model_len=length)) for length in (2048, 4096, 4097, 131072)]
+    assert named[0] == named[1] != named[2] == named[3]
+    # The field is beside rope_scaling in Phi's files; without it every length is its own.
+    outside = {"rope": {"type": "su"}, "original_max_position_embeddings": 4096}
+    assert identity.configuration_of(configuration(**outside, max_model_len=4096)) != \
+        identity.configuration_of(configuration(**outside, max_model_len=4097))
+    unknown = {"rope": {"rope_type": "longrope"}}
+    assert identity.configuration_of(configuration(**unknown, max_model_len=100)) != \
+        identity.configuration_of(configuration(**unknown, max_model_len=200))
+
+
+def test_the_longest_request_does_not_matter_without_longrope():
+    for rope in (None, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}):
+        assert identity.configuration_of(configuration(rope=rope, max_model_len=100)) == \
+            identity.configuration_of(configuration(rope=rope, max_model_len=131072))
+
+
+def test_an_override_of_rope_scaling_is_another_identity():
+    named = {identity.configuration_of(configuration(rope=rope))
+             for rope in (None, {"rope_type": "yarn", "factor": 4.0}, {"rope_type": "yarn", "factor": 2.0}, {"rope_type": "linear", "factor": 2.0})}
+    assert len(named) == 4
+    assert identity.configuration_of(configuration(rope_theta=1e6)) != identity.configuration_of(configuration(rope_theta=1e4))
+
+
+def test_scales_that_an_engine_measures_are_its_own(monkeypatch):
+    calibrated = identity.configuration_of(configuration(calculates=True))
+    assert calibrated != identity.configuration_of(configuration())
+    assert calibrated == identity.configuration_of(configuration(calculates=True))
+    monkeypatch.setattr(model_identity, "_PROCESS", "another")
+    assert identity.configuration_of(configuration(calculates=True)) != calibrated
+
+
+def test_another_attention_backend_is_another_identity(tmp_path):
+    """Where it packs a page in another way, and also where it does not."""
+    layer = LayerPages("layer.0", group=0, window=0, pieces=1, heads=1, chunk_bytes=128, shard=0, shards=1, is_writer=True)
+    config = configuration()
+    config.model_config.model, config.model_config.revision = str(tmp_path), None
+    config.load_config.download_dir, config.cache_config.cache_dtype = None, "auto"
+    made = []
+    for backend in ("FLASH_ATTN", "FLASHINFER"):
+        layout = PageLayout.merge([RankPages(stage=0, layers=(layer,), packing=f"{backend}:HNC:vllm-0.32")], block_sizes=[16])
+        whose = identity.identity_of(config, layout)
+        made.append((whose.kernel_packing, identity.cache_name(whose, layout)))
+    assert made[0][0] != made[1][0] and made[0][1] != made[1][1]
+
+
+@pytest.fixture
+def sglang(monkeypatch):
+    """As much of SGLang's published configuration as the identity reads, and the identity now."""
+    options = load("sglang/options")
+    context = types.ModuleType("sglang.srt.runtime_context")
+    served = types.SimpleNamespace(model_path="m", revision=None, kv_cache_dtype="auto", quantization=None, json_model_override_args="{}",
+                                   context_length=None, quantization_param_path=None, load_format="auto")
+    lora = types.SimpleNamespace(lora_paths=None)
+    context.get_model, context.get_lora = lambda: served, lambda: lora
+    for name in ("sglang", "sglang.srt"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "sglang.srt.runtime_context", context)
+    return served, lora, lambda: options.identity("kv", model="m", dtype="torch.bfloat16", layout="x", options=options.KeyedOptions())
+
+
+@pytest.mark.parametrize("fact, value", [("json_model_override_args", '{"rope_scaling": {"type": "yarn"}}'), ("context_length", 8192),
+                                         ("quantization_param_path", "scales.json"), ("kv_cache_dtype", "fp8_e5m2"), ("quantization", "fp8")])
+def test_sglangs_settings_that_change_kv_are_in_the_identity(sglang, fact, value):
+    served, _, identity_now = sglang
+    before = identity_now()
+    assert identity_now() == before
+    setattr(served, fact, value)
+    assert identity_now() != before
+
+
+def test_an_adapter_of_sglangs_start_is_named_by_its_files(sglang, adapter):
+    _, lora, identity_now = sglang
+    plain, lora.lora_paths = identity_now(), [adapter]
+    before = identity_now()
+    assert before != plain and identity_now() == before
+    (pathlib.Path(adapter.lora_path) / "adapter_model.safetensors").write_bytes(b"second one")
+    assert identity_now() != before
