@@ -9,6 +9,8 @@
 * Each file name in backticks in a Markdown file is that of a file of the tree, from the root, from
   the document's folder, or as the end of a path.
 * The words of OLD_WORDS do not come back.
+* A README that says how many libraries its folder builds agrees with the folder's CMakeLists.txt.
+* A reason of errors that CHANGELOG.md calls removed is not in base/error.cc.
 * The sentences of the Markdown files stay short: see MAX_MEDIAN and MAX_95TH. The check prints both
   numbers.
 """
@@ -28,6 +30,8 @@ MAX_COLUMNS = 100
 # Words in a sentence, over all Markdown files: the median and the 95th percentile.
 MAX_MEDIAN = 12
 MAX_95TH = 25
+
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 # Files with table rows above MAX_COLUMNS, because a test reads each row on one line.
 LONG_ROWS = {
@@ -204,6 +208,29 @@ def check_names(path, text, names):
                 yield f"{path}:{number}: there is no {name}"
 
 
+def check_libraries(path, text, root):
+    for number, line in markdown_lines(text):
+        said = re.search(r"\b(\w+) libraries\b", line) if "folder builds" in line else None
+        lists = root / path.parent / "CMakeLists.txt"
+        if said and lists.is_file():
+            count = len(re.findall(r"^pagoda_library\(", lists.read_text(), re.M))
+            if said[1] != (NUMBERS[count] if count < len(NUMBERS) else str(count)):
+                yield f"{path}:{number}: {said[1]} libraries; {path.parent}/CMakeLists.txt has {count}"
+
+
+def check_removed_reasons(path, text, root):
+    table = root / "base" / "error.cc"
+    if str(path) != "CHANGELOG.md" or not table.is_file():
+        return
+    there = set(re.findall(r'"([A-Z][A-Z_]+)"', table.read_text()))
+    section = ""
+    for number, line in markdown_lines(text):
+        section = line.strip("# ") if line.startswith("#") else section
+        for reason in re.findall(r"`([A-Z][A-Z_]+)`", line) if section == "Removed" else ():
+            if reason in there:
+                yield f"{path}:{number}: {reason} is removed here, but base/error.cc has it"
+
+
 def sentences(text):
     """The sentences of a Markdown file's prose, without headings and tables. A name in backticks is
     one word."""
@@ -243,6 +270,8 @@ def violations(root, files):
             pages.append(text)
             found.extend(check_links(path, text, names, root))
             found.extend(check_names(path, text, names))
+            found.extend(check_libraries(path, text, root))
+            found.extend(check_removed_reasons(path, text, root))
     count, median, last = lengths_of_sentences(pages)
     print(f"documents: {count} sentences; of their words the median is {median:g}, the 95th percentile {last}")
     if median > MAX_MEDIAN or last > MAX_95TH:

@@ -102,3 +102,17 @@ def test_a_sentence_is_counted_without_tables_and_headings():
 def test_long_sentences_are_found(tmp_path, text):
     (found,) = check(tmp_path, {"pools/b.md": f"A {text}\n"})
     assert found.startswith("the sentences are too long")
+
+
+def test_a_count_of_libraries_is_that_of_the_build(tmp_path):
+    build = {"wire/CMakeLists.txt": "pagoda_library(a SRCS a.cc)\npagoda_library(b SRCS b.cc)\n"}
+    assert check(tmp_path, build | {"wire/README.md": "The folder builds two libraries:\n"}) == []
+    (found,) = check(tmp_path, build | {"wire/README.md": "The folder builds four libraries:\n"})
+    assert found == "wire/README.md:1: four libraries; wire/CMakeLists.txt has 2"
+
+
+def test_a_reason_that_is_still_there_was_not_removed(tmp_path):
+    table = {"base/error.cc": 'Row{Reason::kHere, "STILL_HERE"},\n'}
+    assert check(tmp_path, table | {"CHANGELOG.md": "### Removed\n\n* `GONE_AWAY`.\n\n### Fixed\n\n* `STILL_HERE`.\n"}) == []
+    (found,) = check(tmp_path, table | {"CHANGELOG.md": "### Removed\n\n* `STILL_HERE`.\n"})
+    assert found == "CHANGELOG.md:3: STILL_HERE is removed here, but base/error.cc has it"
