@@ -56,9 +56,13 @@ def _adapters() -> list[list[str]]:
     """The adapters of --lora-paths with their files. SGLang names them by name and path alone, so
     their pages match after a start with other files. An adapter that is loaded later has a new name
     each time."""
-    from sglang.srt.runtime_context import get_lora
+    try:
+        from sglang.srt.runtime_context import get_lora
 
-    return [[str(adapter.lora_name), fingerprint(pathlib.Path(adapter.lora_path))] for adapter in get_lora().lora_paths or ()
+        adapters = get_lora().lora_paths or ()
+    except Exception:  # A process to which SGLang publishes no adapters.
+        return []
+    return [[str(adapter.lora_name), fingerprint(pathlib.Path(adapter.lora_path))] for adapter in adapters
             if pathlib.Path(adapter.lora_path).exists()]
 
 
