@@ -10,9 +10,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "base/address_form.h"
 #include "base/error.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/completion_queue.h"
 #include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/security/credentials.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/channel_arguments.h"
 #include "grpcpp/support/client_interceptor.h"
 
@@ -23,6 +28,27 @@ absl::Status Refuse(const std::string& what) { return MakeError(Reason::kInvalid
 
 bool IsUnixSocket(const std::string& endpoint) {
   return absl::StartsWith(endpoint, "unix:") || absl::StartsWith(endpoint, "unix-abstract:");
+}
+
+// gRPC resolves the rest of these names itself.
+bool HasScheme(const std::string& endpoint) {
+  for (const char* scheme : {"unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:", "xds:"}) {
+    if (absl::StartsWith(endpoint, scheme)) return true;
+  }
+  return false;
+}
+
+// gRPC takes any text for a name, and then says only that no daemon answers there.
+absl::Status CheckEndpoint(const std::string& endpoint) {
+  if (HasScheme(endpoint)) return absl::OkStatus();
+  const std::string mistake = AddressMistake(endpoint);
+  if (mistake.empty()) return absl::OkStatus();
+  const bool is_path = absl::StartsWith(endpoint, "/") || absl::StartsWith(endpoint, ".");
+  return Refuse(absl::StrCat(
+      "the endpoint '", endpoint, "' is not HOST:PORT: ", mistake, "; ",
+      is_path ? absl::StrCat("write unix:", endpoint)
+              : "name the daemon's gRPC address (server.grpc_address, such as 127.0.0.1:7070) or "
+                "its Unix socket (unix:/path)"));
 }
 
 bool IsOnThisMachine(const std::string& endpoint) {
@@ -97,6 +123,26 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ToGrpc(
   return grpc::SslCredentials(options);
 }
 
+// Whether an HTTP/1 server answers instead of gRPC. The channel's connection has just failed, so a
+// call fails at once, with gRPC's own words about it.
+bool IsHttpServer(const std::shared_ptr<grpc::Channel>& channel) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
+  grpc::CompletionQueue queue;
+  const grpc::Slice nothing;
+  const grpc::ByteBuffer request(&nothing, 1);
+  const auto call = grpc::GenericStub(channel).PrepareUnaryCall(
+      &context, "/grpc.health.v1.Health/Check", request, &queue);
+  call->StartCall();
+  grpc::ByteBuffer reply;
+  grpc::Status status;
+  call->Finish(&reply, &status, nullptr);
+  void* tag = nullptr;
+  bool is_done = false;
+  queue.Next(&tag, &is_done);
+  return absl::StrContains(status.error_message(), "http1");
+}
+
 grpc::ChannelArguments Arguments() {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
@@ -131,6 +177,7 @@ absl::StatusOr<std::string> ReadBearerToken(const std::string& path) {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& endpoint,
                                                            const ClientCredentials& credentials) {
+  if (absl::Status status = CheckEndpoint(endpoint); !status.ok()) return status;
   const auto channel_credentials = ToGrpc(endpoint, credentials);
   if (!channel_credentials.ok()) return channel_credentials.status();
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> factories;
@@ -157,6 +204,11 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& endpoi
   grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);
   while (state != GRPC_CHANNEL_READY) {
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) {
+      if (IsHttpServer(channel)) {
+        return absl::UnavailableError(
+            absl::StrCat("an HTTP server answers at ", endpoint,
+                         ", and gRPC is meant: name the daemon's server.grpc_address"));
+      }
       return absl::UnavailableError(absl::StrCat(daemon, " answers at ", endpoint));
     }
     if (!channel->WaitForStateChange(state, absl::ToChronoTime(deadline))) {

@@ -33,8 +33,9 @@ absl::StatusOr<std::string> ReadBearerToken(const std::string& path);
 
 // Makes a channel to a daemon at "unix:/path" or "host:port". The channel never uses an HTTP proxy.
 // It is plaintext, or TLS over TCP if `ca_file` is set. It connects lazily.
-// Errors: INVALID_ARGUMENT if a file cannot be read, if the files do not fit together, or if the
-// token would go to another machine in plaintext.
+// Errors: INVALID_ARGUMENT if the endpoint has another form (the message says which form is meant),
+// if a file cannot be read, if the files do not fit together, or if the token would go to another
+// machine in plaintext.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
     const std::string& endpoint, const ClientCredentials& credentials = {});
 

@@ -52,7 +52,10 @@ bool StaysHere(const std::string& endpoint) {
   if (!absl::StartsWith(endpoint, kTcp)) return true;
   std::string_view host;
   if (!SplitTcp(std::string_view(endpoint).substr(std::strlen(kTcp)), &host)) return false;
-  const absl::StatusOr<TcpAddress> address = ParseAddress(absl::StrCat(std::string(host), ":0"));
+  // ZMQ takes IPv6 addresses without brackets too.
+  const bool is_bare = host.find(':') != std::string_view::npos && !host.starts_with('[');
+  const absl::StatusOr<TcpAddress> address =
+      ParseAddress(absl::StrCat(is_bare ? "[" : "", std::string(host), is_bare ? "]" : "", ":0"));
   return address.ok() && IsLoopback(*address);
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/address_form.h"
 #include "base/error.h"
 #include "manager/block_facts.h"
 #include "pools/store/cluster_map.h"
@@ -38,7 +39,9 @@ absl::Status CheckHostPort(const std::string& key, const std::string& address) {
   if (parsed.ok() && absl::EndsWith(address, absl::StrCat(":", parsed->port))) {
     return absl::OkStatus();
   }
-  return InvalidArgument(absl::StrCat(key, ": '", address, "' is not HOST:PORT"));
+  const std::string mistake = AddressMistake(address);
+  return InvalidArgument(absl::StrCat(key, ": '", address, "' is not HOST:PORT",
+                                      mistake.empty() ? "" : absl::StrCat(": ", mistake)));
 }
 
 }  // namespace

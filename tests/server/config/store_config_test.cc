@@ -96,12 +96,15 @@ fetch: {base: 10ms, per_thousand_tokens: 20ms, recompute_tokens_per_second: 5000
 }
 
 TEST(StoreConfigTest, BadAddressesAreRefused) {
-  EXPECT_EQ(ErrorOf("store: {servers: [redis]}"),
-            "pagodad.yaml: store.servers: 'redis' is not HOST:PORT");
+  EXPECT_EQ(
+      ErrorOf("store: {servers: [redis]}"),
+      "pagodad.yaml: store.servers: 'redis' is not HOST:PORT: it has no port, as in redis:7070");
   EXPECT_EQ(ErrorOf("store: {servers: ['redis:x']}"),
-            "pagodad.yaml: store.servers: 'redis:x' is not HOST:PORT");
-  EXPECT_EQ(ErrorOf("peers: {address: '127.0.0.1:1', advertised: node}"),
-            "pagodad.yaml: peers.advertised: 'node' is not HOST:PORT");
+            "pagodad.yaml: store.servers: 'redis:x' is not HOST:PORT: its port 'x' is no number up "
+            "to 65535");
+  EXPECT_EQ(
+      ErrorOf("peers: {address: '127.0.0.1:1', advertised: node}"),
+      "pagodad.yaml: peers.advertised: 'node' is not HOST:PORT: it has no port, as in node:7070");
   EXPECT_EQ(ErrorOf("peers: {advertised: 'node:1'}"),
             "pagodad.yaml: peers.advertised is set, and peers.address is not");
 }

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import re
 import sys
 from typing import Any
 
@@ -37,10 +38,37 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 
+# gRPC resolves the rest of these names itself.
+_SCHEMES = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:", "xds:")
+_HOST_AND_PORT = re.compile(r"(?:\[[^\[\]/]+\]|[^:/\[\]]+):(\d{1,5})")
+
+
 def resolve(endpoint: str | None) -> str:
     """`endpoint`, else the environment's PAGODA_ENDPOINT, else the daemon's default. The form is
-    "host:port" or "unix:/path"."""
-    return endpoint or os.environ.get("PAGODA_ENDPOINT") or "127.0.0.1:7070"
+    "host:port" or "unix:/path".
+
+    ValueError: the endpoint has another form. gRPC would take it for a name and say only that no
+    daemon answers there.
+    """
+    chosen = endpoint or os.environ.get("PAGODA_ENDPOINT") or "127.0.0.1:7070"
+    match = _HOST_AND_PORT.fullmatch(chosen)
+    if chosen.startswith(_SCHEMES) or match and int(match[1]) <= 65535:
+        return chosen
+    raise ValueError(f"the endpoint {chosen!r} is not HOST:PORT: {_mistake(chosen)}")
+
+
+def _mistake(endpoint: str) -> str:
+    """Which form is meant instead of an endpoint that has none."""
+    if "://" in endpoint:
+        return (f"it begins with {endpoint[:endpoint.index('://') + 3]}; name the daemon's gRPC address "
+                "(server.grpc_address, such as 127.0.0.1:7070) or its Unix socket (unix:/path)")
+    if "/" in endpoint:
+        return f"it is a path; write unix:{endpoint}"
+    if endpoint.count(":") > 1 and "]" not in endpoint:
+        return "an IPv6 address needs brackets, as in [::1]:7070"
+    if ":" not in endpoint[endpoint.rfind("]") + 1:]:
+        return f"it has no port, as in {endpoint}:7070"
+    return "write it as 127.0.0.1:7070, [::1]:7070, host.example:7070 or unix:/path"
 
 
 @dataclasses.dataclass(frozen=True)
