@@ -12,8 +12,10 @@
 #include <filesystem>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "base/error.h"
 
@@ -71,17 +73,23 @@ Endpoint EndpointOf(int socket, Ask ask) {
 }
 
 // civetweb does not expose a connection's socket. This finds it by its two addresses; -1 if it is
-// not found. The socket stays open while the handler runs, so the number is not reused.
+// not found. The socket stays open while the handler runs, so the number is not reused. Of an IPv6
+// client, civetweb knows only the port. If two such clients have the same one, none is found.
 int SocketOf(const mg_request_info& info) {
+  const absl::string_view client = info.remote_addr;
+  int found = -1;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
     int socket = -1;
     if (!absl::SimpleAtoi(entry.path().filename().string(), &socket)) continue;
     const Endpoint peer = EndpointOf(socket, getpeername);
-    if (peer.port != info.remote_port || peer.address != info.remote_addr) continue;
-    if (EndpointOf(socket, getsockname).port == info.server_port) return socket;
+    if (peer.port != info.remote_port) continue;
+    if (client.empty() ? !absl::StrContains(peer.address, ':') : peer.address != client) continue;
+    if (EndpointOf(socket, getsockname).port != info.server_port) continue;
+    if (found >= 0) return -1;
+    found = socket;
   }
-  return -1;
+  return found;
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 #include "server/http/http_server.h"
 
 #include <civetweb.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/match.h"
@@ -12,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "server/http/civetweb_exchange.h"
 #include "server/log.h"
@@ -24,7 +28,14 @@ namespace {
 // at once.
 constexpr uint32_t kThreads = 32;
 constexpr char kRequestTimeoutMs[] = "1000";
+// civetweb in Debian knows no IPv6. It begins with a port of its own, and its socket is then
+// replaced by one that listens at the server's address.
+constexpr char kCivetwebsOwn[] = "127.0.0.1:0";
+constexpr int kMasterThread = 0;
 constexpr absl::Duration kKnockInterval = absl::Milliseconds(10);
+
+// As civetweb's own.
+constexpr int kHttpBacklog = 200;
 
 int LogMessage(const mg_connection*, const char* message) {
   Log(LogLevel::kWarning, absl::StrCat("http: ", message));
@@ -35,22 +46,25 @@ int LogMessage(const mg_connection*, const char* message) {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const TcpAddress& address,
                                                               Routes routes, Posts posts) {
-  if (absl::Status status = CheckCanListen(address); !status.ok()) return status;
+  absl::StatusOr<ListeningSocket> listener = ListenOn(address, kHttpBacklog);
+  if (!listener.ok()) return listener.status();
   auto server = absl::WrapUnique(new HttpServer(std::move(routes), std::move(posts.routes)));
+  server->listener_ = listener->fd;
+  server->address_ = listener->address;
   absl::Status started = server->knocker_.Start("pagoda-knocker", [s = server.get()] {
     s->stopping_.WaitForNotification();
     while (!s->stopped_.WaitForNotificationWithTimeout(kKnockInterval)) Knock(s->address_);
   });
   if (!started.ok()) return started;
-  const std::string listen = address.ToString();
   const std::string threads = absl::StrCat(kThreads + posts.threads);
-  const char* options[] = {"listening_ports",    listen.c_str(),    "num_threads", threads.c_str(),
+  const char* options[] = {"listening_ports",    kCivetwebsOwn,     "num_threads", threads.c_str(),
                            "request_timeout_ms", kRequestTimeoutMs, nullptr};
   mg_callbacks callbacks = {};
   callbacks.log_message = LogMessage;
   // Runs before civetweb's own handling, which answers some requests, such as a websocket
   // handshake, with something that is not HTTP.
   callbacks.begin_request = Handle;
+  callbacks.init_thread = TakeListener;
   mg_init_data init = {&callbacks, server.get(), options};
   unsigned code = 0;
   std::array<char, 256> text = {};
@@ -58,12 +72,22 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const TcpAddress& 
   server->context_ = mg_start2(&init, &error);
   if (server->context_ == nullptr) {
     return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("cannot listen on ", listen, ": ", text.data()));
+                     absl::StrCat("cannot serve HTTP on ", address.ToString(), ": ", text.data()));
   }
-  mg_server_port port = {};
-  mg_get_server_ports(server->context_, 1, &port);
-  server->address_ = {address.host, static_cast<uint16_t>(port.port)};
   return server;
+}
+
+void* HttpServer::TakeListener(const mg_context* context, int thread_type) {
+  if (thread_type != kMasterThread) return nullptr;
+  auto* const server = static_cast<HttpServer*>(mg_get_user_data(context));
+  mg_server_port port = {};
+  mg_get_server_ports(context, 1, &port);
+  const std::vector<int> own =
+      OwnListeners(TcpAddress{"127.0.0.1", static_cast<uint16_t>(port.port)});
+  PAGODA_CHECK(own.size() == 1 && dup3(server->listener_, own.front(), O_CLOEXEC) >= 0,
+               "civetweb listens where it was told to");
+  close(std::exchange(server->listener_, -1));
+  return nullptr;
 }
 
 HttpServer::~HttpServer() {
@@ -72,6 +96,7 @@ HttpServer::~HttpServer() {
   if (context_ != nullptr) mg_stop(context_);
   stopped_.Notify();
   knocker_.Join();
+  if (listener_ >= 0) close(listener_);
 }
 
 int HttpServer::Handle(mg_connection* connection) {

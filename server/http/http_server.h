@@ -59,6 +59,8 @@ class HttpServer {
   HttpServer(Routes routes, PostRoutes posts)
       : routes_(std::move(routes)), posts_(std::move(posts)) {}
 
+  // Called by civetweb when its accepting thread begins.
+  static void* TakeListener(const mg_context* context, int thread_type);
   // Answers a request. Returns its status, which tells civetweb that the request is done.
   static int Handle(mg_connection* connection);
   HttpResponse Respond(const std::string& method, const std::string& path,
@@ -67,6 +69,7 @@ class HttpServer {
   const Routes routes_;
   const PostRoutes posts_;
   TcpAddress address_;
+  int listener_ = -1;  // Until civetweb has it.
   mg_context* context_ = nullptr;
   // Connects until civetweb has stopped. It exists from the start, because the end of the daemon
   // must not need a new thread.
