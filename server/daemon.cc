@@ -1,5 +1,7 @@
 #include "server/daemon.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -31,6 +33,7 @@
 #include "server/http/probe_server.h"
 #include "server/http/status_api.h"
 #include "server/http/status_page.h"
+#include "server/listener_watch.h"
 #include "server/log.h"
 #include "server/memory/map_socket.h"
 #include "server/metrics/metrics.h"
@@ -41,6 +44,7 @@
 #include "server/rpc/cache_service.h"
 #include "server/rpc/grpc_server.h"
 #include "server/rpc/reflection_service.h"
+#include "server/rpc/header_guard.h"
 #include "server/rpc/tls_credentials.h"
 #include "server/store/sources.h"
 #include "server/watch/event_service.h"
@@ -79,7 +83,8 @@ Daemon::Daemon(Config config, std::function<void()> request_drain, absl::Time st
       request_drain_(std::move(request_drain)),
       start_time_(start_time),
       rpc_metrics_(std::make_unique<RpcMetrics>()),
-      caches_(std::make_unique<CacheDirectory>()) {}
+      caches_(std::make_unique<CacheDirectory>()),
+      listeners_(std::make_unique<ListenerWatch>()) {}
 
 const std::vector<std::string>& Daemon::grpc_endpoints() const { return grpc_->endpoints(); }
 
@@ -332,14 +337,31 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
   absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(std::move(options));
   if (!server.ok()) return server.status();
   grpc_ = *std::move(server);
+  WatchListeners();
   state_.Enter(ServingState::Phase::kServing);
   grpc_->SetServing();
   supervisor_.Ready(absl::StrCat("serving gRPC on ", absl::StrJoin(grpc_endpoints(), " and ")));
   return absl::OkStatus();
 }
 
+void Daemon::WatchListeners() {
+  if (!CheckHeaderGuard().ok()) return;  // The guard notices which connections are accepted.
+  std::vector<std::string> addresses = {http_endpoint(), peer_endpoint()};
+  addresses.insert(addresses.end(), grpc_endpoints().begin(), grpc_endpoints().end());
+  for (const std::string& address : addresses) {
+    if (const absl::StatusOr<TcpAddress> tcp = ParseAddress(address); tcp.ok()) {
+      listeners_->Add(*tcp);
+    }
+  }
+  if (!config_.server.unix_socket.empty()) {
+    listeners_->Add(config_.server.unix_socket, SOCK_STREAM);
+  }
+  if (map_socket_ != nullptr) listeners_->Add(map_socket_->path(), SOCK_SEQPACKET);
+  listeners_->Start();
+}
+
 absl::Status Daemon::ListenHttp() {
-  HttpServer::Routes routes = ProbeRoutes(&state_, heartbeat_.get());
+  HttpServer::Routes routes = ProbeRoutes(&state_, heartbeat_.get(), listeners_.get());
   if (probe_address_.has_value()) {
     absl::StatusOr<std::unique_ptr<ProbeServer>> probes =
         ProbeServer::Start(*probe_address_, routes);

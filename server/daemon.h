@@ -43,6 +43,7 @@ class GrpcServer;
 class Heartbeat;
 class HttpFence;
 class HttpServer;
+class ListenerWatch;
 class MapSocket;
 class Metrics;
 class OpenAiApi;
@@ -113,6 +114,7 @@ class Daemon {
   absl::Status Listen(const std::vector<grpc::Service*>& extra_services);
   absl::Status ListenHttp();
   absl::Status ListenForMapping();
+  void WatchListeners();
 
   const Config config_;
   const std::function<void()> request_drain_;
@@ -146,6 +148,7 @@ class Daemon {
   std::unique_ptr<PeriodicTask> tokens_timer_;
   std::unique_ptr<PeriodicTask> lease_timer_;
   std::unique_ptr<PeriodicTask> maintenance_timer_;
+  const std::unique_ptr<ListenerWatch> listeners_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<ProbeServer> probes_;
   std::unique_ptr<MapSocket> map_socket_;

@@ -7,15 +7,19 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/address_form.h"
 #include "base/error.h"
 
 namespace pagoda::server {
@@ -73,13 +77,13 @@ std::string TcpAddress::ToString() const {
 }
 
 absl::StatusOr<TcpAddress> ParseAddress(const std::string& address) {
+  if (const std::string mistake = AddressMistake(address); !mistake.empty()) {
+    return MakeError(Reason::kInvalidArgument,
+                     absl::StrCat("'", address, "' is not HOST:PORT: ", mistake));
+  }
   const size_t colon = address.rfind(':');
   uint32_t port = 0;
-  if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
-      port > 65535) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("'", address, "' is not HOST:PORT with a port up to 65535"));
-  }
+  if (!absl::SimpleAtoi(address.substr(colon + 1), &port)) return absl::InternalError(address);
   std::string host = address.substr(0, colon);
   if (host == "localhost") host = "127.0.0.1";
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
@@ -138,6 +142,71 @@ absl::Status CheckCanListen(const TcpAddress& address) {
   if (!listening.ok()) return listening.status();
   close(listening->fd);
   return absl::OkStatus();
+}
+
+namespace {
+
+// The sockets of this process that listen, with the addresses to which they are bound.
+std::vector<std::pair<int, sockaddr_storage>> AllOwnListeners() {
+  std::vector<std::pair<int, sockaddr_storage>> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    int fd = -1;
+    int listens = 0;
+    socklen_t size = sizeof(listens);
+    if (!absl::SimpleAtoi(entry.path().filename().string(), &fd) ||
+        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) {
+      continue;
+    }
+    sockaddr_storage bound = {};
+    size = sizeof(bound);
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) == 0) {
+      found.emplace_back(fd, bound);
+    }
+  }
+  return found;
+}
+
+TcpAddress FromSocketAddress(const sockaddr_storage& bound) {
+  std::array<char, INET6_ADDRSTRLEN> text = {};
+  if (bound.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(bound);
+    inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
+    return {text.data(), ntohs(v6.sin6_port)};
+  }
+  if (bound.ss_family != AF_INET) return {};
+  const auto& v4 = reinterpret_cast<const sockaddr_in&>(bound);
+  inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
+  return {text.data(), ntohs(v4.sin_port)};
+}
+
+}  // namespace
+
+socklen_t ToSystem(const TcpAddress& address, sockaddr_storage* system) {
+  const SocketAddress result = ToSocketAddress(address);
+  *system = result.storage;
+  return result.size;
+}
+
+std::vector<int> OwnListeners(const TcpAddress& address) {
+  // The same address can be written in several ways.
+  const std::string wanted = FromSocketAddress(ToSocketAddress(address).storage).ToString();
+  const std::string any = TcpAddress{"::", address.port}.ToString();
+  std::vector<int> found;
+  for (const auto& [fd, bound] : AllOwnListeners()) {
+    const std::string name = FromSocketAddress(bound).ToString();
+    if (name == wanted || (address.host == "0.0.0.0" && name == any)) found.push_back(fd);
+  }
+  return found;
+}
+
+std::vector<int> OwnListeners(const std::string& path) {
+  std::vector<int> found;
+  for (const auto& [fd, bound] : AllOwnListeners()) {
+    const auto& unix_address = reinterpret_cast<const sockaddr_un&>(bound);
+    if (bound.ss_family == AF_UNIX && path == unix_address.sun_path) found.push_back(fd);
+  }
+  return found;
 }
 
 void Knock(const TcpAddress& address) {

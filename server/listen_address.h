@@ -2,10 +2,12 @@
 #ifndef PAGODA_SERVER_LISTEN_ADDRESS_H_
 #define PAGODA_SERVER_LISTEN_ADDRESS_H_
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -45,6 +47,15 @@ struct ListeningSocket {
 };
 // Errors: those of CheckCanListen.
 absl::StatusOr<ListeningSocket> ListenOn(const TcpAddress& address, int backlog);
+
+// Writes the system's form of the address. Returns its size.
+socklen_t ToSystem(const TcpAddress& address, sockaddr_storage* system);
+
+// The descriptors of this process's sockets that listen at the address. gRPC listens at [::] for
+// 0.0.0.0.
+std::vector<int> OwnListeners(const TcpAddress& address);
+// The same for the path of a Unix socket.
+std::vector<int> OwnListeners(const std::string& path);
 
 // Connects to a loopback address and hangs up. Ignores errors.
 void Knock(const TcpAddress& address);

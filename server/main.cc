@@ -22,6 +22,7 @@
 #include "server/config/config.h"
 #include "server/daemon.h"
 #include "server/log.h"
+#include "server/rpc/accept_guard.h"
 #include "server/rpc/processor_share.h"
 
 namespace pagoda::server {
@@ -70,6 +71,7 @@ int Fail(const absl::Status& status) {
 int Run(Config config) {
   const sigset_t signals = BlockEndSignals();
   AskForShortSlices();  // Called before any thread starts, because threads inherit the setting.
+  RaiseOpenFileLimit();
   SetLogLevel(config.log.level);
   // Debian's Abseil checks every lock for deadlock cycles by default, gRPC's locks included. The
   // tests leave the check on.

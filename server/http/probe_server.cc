@@ -18,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "server/rpc/accept_guard.h"
 
 namespace pagoda::server {
 namespace {
@@ -28,6 +29,10 @@ constexpr int kBacklog = 1024;
 constexpr int kAcceptsPerRound = 64;
 // The pause if the process has no free descriptor and no open connection here can be closed.
 constexpr absl::Duration kPause = absl::Milliseconds(100);
+
+size_t MaxConnections() {
+  return std::min<size_t>(ProbeServer::kMaxConnections, OpenFileLimit() / 8);
+}
 
 int PollTimeout(absl::Time deadline) {
   if (deadline == absl::InfiniteFuture()) return -1;
@@ -41,6 +46,7 @@ absl::StatusOr<std::unique_ptr<ProbeServer>> ProbeServer::Start(const TcpAddress
                                                                 HttpServer::Routes routes) {
   absl::StatusOr<ListeningSocket> listener = ListenOn(address, kBacklog);
   if (!listener.ok()) return listener.status();
+  ExemptFromAcceptRule(listener->fd);
   const int stop_fd = eventfd(0, EFD_CLOEXEC);
   PAGODA_CHECK(stop_fd >= 0, "there is a descriptor for eventfd()");
   auto server = absl::WrapUnique(
@@ -103,7 +109,7 @@ void ProbeServer::Accept() {
         connections_.pop_back();
         continue;
       }
-      if (connections_.size() <= kMaxConnections) continue;
+      if (connections_.size() <= MaxConnections()) continue;
     }
     if (connections_.empty()) return;
     // The oldest connection's request may have arrived since it was last served.

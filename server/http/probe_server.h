@@ -19,8 +19,10 @@ namespace pagoda::server {
 // connection occupies a thread until its request arrives, so silent connections delay a probe. Here
 // they cost one descriptor each. Thread-safe.
 //
-// 1. At most kMaxConnections are open. A further one replaces the oldest one. If the request of the
-//    oldest one has arrived, it is answered first.
+// 1. At most kMaxConnections are open, and at most an eighth of the process's limit of open files.
+//    A further one replaces the oldest one. If the request of the oldest one has arrived, it is
+//    answered first. The connections come out of the quarter that AcceptByRule keeps free, so that
+//    connections of other listeners keep no probe out.
 // 2. A connection has kRequestTime to send a request of at most kMaxRequestBytes, and gets one
 //    answer.
 // 3. A route must return at once, because all probes wait for it.

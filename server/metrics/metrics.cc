@@ -22,6 +22,7 @@
 #include "server/metrics/process_metrics.h"
 #include "server/metrics/store_metrics.h"
 #include "server/peers/peer_server.h"
+#include "server/rpc/accept_guard.h"
 #include "server/rpc/header_guard.h"
 #include "server/store/cache_exchange.h"
 #include "server/store/sources.h"
@@ -170,6 +171,18 @@ Families CollectHeaderGuard() {
               AsDouble(HeaderGuardRefusals()))};
 }
 
+Families CollectRefusedConnections() {
+  const RefusedConnections refused = CountRefusedConnections();
+  auto connections = CounterFamily(
+      "pagoda_refused_connections_total",
+      "Connections that were closed when they were accepted, by reason: open_files (three quarters "
+      "of the process's limit of open files are taken) or per_address (one address has a quarter "
+      "of the limit).");
+  AddSample(connections, {{"reason", "open_files"}}, AsDouble(refused.open_files));
+  AddSample(connections, {{"reason", "per_address"}}, AsDouble(refused.per_address));
+  return {std::move(connections)};
+}
+
 Families CollectDaemon(absl::Time start_time) {
   auto build = GaugeFamily("pagoda_build_info", "Always 1; the labels describe the build.");
   AddSample(build, {{"version", PAGODA_VERSION}}, 1);
@@ -286,6 +299,7 @@ Families Metrics::Collect() const {
   if (parts_.gpu_report != nullptr) Append(CollectGpuReport(*parts_.gpu_report), families);
   Append(rpcs_->Collect(), families);
   Append(CollectHeaderGuard(), families);
+  Append(CollectRefusedConnections(), families);
   if (parts_.engine->engine() != nullptr && openai_ != nullptr) {
     Append(CollectHttpGenerations(openai_->counts()), families);
   }

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "server/rpc/accept_guard.h"
 #include "server/rpc/header_limit.h"
 
 namespace pagoda::server {
@@ -69,7 +70,7 @@ class AcceptedSockets {
     return chunk == nullptr ? nullptr : &(*chunk)[static_cast<size_t>(fd) % kChunkSockets];
   }
 
-  // Null if `fd` is above the table's range.
+  // Null if `fd` is outside the table's range.
   Socket* FindOrMake(int fd) ABSL_LOCKS_EXCLUDED(mutex_) {
     if (!InRange(fd)) return nullptr;
     if (Socket* found = Find(fd); found != nullptr) return found;
@@ -83,7 +84,7 @@ class AcceptedSockets {
 
  private:
   static constexpr size_t kChunkSockets = 1024;
-  static constexpr size_t kChunks = 1024;  // Linux's highest limit of open files, 2^20.
+  static constexpr size_t kChunks = kMaxOpenFiles / kChunkSockets;
   using Chunk = std::array<Socket, kChunkSockets>;
 
   static bool InRange(int fd) {
@@ -124,6 +125,7 @@ bool AcceptPlaintext(SSL* ssl, const void* bytes, int count) {
 
 absl::Status CheckHeaderGuard() {
   const std::pair<const char*, void*> functions[] = {
+      {"accept", reinterpret_cast<void*>(&accept)},
       {"accept4", reinterpret_cast<void*>(&accept4)},
       {"recvmsg", reinterpret_cast<void*>(&recvmsg)},
       {"close", reinterpret_cast<void*>(&close)},
@@ -144,16 +146,21 @@ extern "C" {
 
 int accept4(int listener, sockaddr* address, socklen_t* size, int flags) {
   static auto* const next = pagoda::server::Next<decltype(accept4)>("accept4");
-  const int fd = next(listener, address, size, flags);
-  if (fd < 0) return fd;
-  auto* const socket = pagoda::server::Sockets().FindOrMake(fd);
-  if (socket == nullptr) {
-    close(fd);
-    errno = EMFILE;
-    return -1;
+  const int fd = pagoda::server::AcceptByRule(
+      listener, address, size, [listener, flags](sockaddr* peer, socklen_t* peer_size) {
+        return next(listener, peer, peer_size, flags);
+      });
+  if (auto* const socket = pagoda::server::Sockets().FindOrMake(fd); socket != nullptr) {
+    socket->Begin();
   }
-  socket->Begin();
   return fd;
+}
+
+int accept(int listener, sockaddr* address, socklen_t* size) {
+  static auto* const next = pagoda::server::Next<decltype(accept)>("accept");
+  return pagoda::server::AcceptByRule(
+      listener, address, size,
+      [listener](sockaddr* peer, socklen_t* peer_size) { return next(listener, peer, peer_size); });
 }
 
 ssize_t recvmsg(int fd, msghdr* message, int flags) {
@@ -171,6 +178,7 @@ int close(int fd) {
   static auto* const next = pagoda::server::Next<decltype(close)>("close");
   // Before another connection can get the same descriptor.
   if (auto* const socket = pagoda::server::Sockets().Find(fd); socket != nullptr) socket->End();
+  pagoda::server::ForgetAccepted(fd);
   return next(fd);
 }
 

@@ -1,4 +1,5 @@
-// Applies HeaderLimit before gRPC's parser, on every connection that this process accepts.
+// Replaces functions of libraries, to apply HeaderLimit before gRPC's parser and AcceptByRule to
+// every connection that this process accepts.
 #ifndef PAGODA_SERVER_RPC_HEADER_GUARD_H_
 #define PAGODA_SERVER_RPC_HEADER_GUARD_H_
 
@@ -12,7 +13,8 @@ namespace pagoda::server {
 // defines the four functions with which gRPC receives bytes from clients: accept4, recvmsg and
 // close of the C library, and SSL_read of OpenSSL. Each calls the library's function and inspects
 // its result. A connection that exceeds HeaderLimit appears to be reset (with TLS: broken), and
-// gRPC closes it. Sockets that this process did not accept pass unchanged.
+// gRPC closes it. Sockets that this process did not accept pass unchanged. accept, which other
+// libraries call, accept4 and close also follow the rule of accept_guard.h.
 //
 // The dynamic linker prefers a program's definition to a library's, so this works for gRPC as a
 // shared and as a static library.
