@@ -90,16 +90,16 @@ def test_silent_connections_of_one_address_keep_nobody_else_out(daemon, kind):
     with contextlib.ExitStack() as stack:
         held = []
         stack.callback(lambda: [connection.close() for connection in held])
-        crowd(daemon, kind, 2 * FILES, held)
+        crowd(daemon, kind, FILES if kind == "http" else 2 * FILES, held)  # civetweb takes them slowly.
         assert probe(daemon, "/livez") == 200 and probe(daemon, "/readyz") == 200
         assert greets(connect(daemon, other))
         assert greets(connect(daemon, "tcp", "127.0.0.2"))
         assert open_files(daemon) < FILES * 3 // 4
-        if kind != "http":
-            daemon.wait_until(lambda daemon: refused(daemon, "per_address") > 0)
     for address in (daemon.grpc_address, None):
         daemon.wait_until(lambda daemon: greets(connect(daemon, "unix" if address is None else "tcp")))
         assert is_served(daemon.connect(address))
+    if kind in ("tcp", "unix"):  # The other servers close the oldest of their connections before.
+        assert refused(daemon, "per_address") > 0
 
 
 def test_silent_connections_of_many_addresses_leave_files_for_the_daemon(daemon):
@@ -112,7 +112,6 @@ def test_silent_connections_of_many_addresses_leave_files_for_the_daemon(daemon)
         assert probe(daemon, "/livez") == 200 and probe(daemon, "/readyz") == 200
         assert is_served(channel)
         assert FILES // 2 < open_files(daemon) <= FILES * 3 // 4 + 8  # Probes take a few more.
-        # The daemon ends a connection that is silent for 20 s, so this test must not wait so long.
     for address in (daemon.grpc_address, None):
         daemon.wait_until(lambda daemon: greets(connect(daemon, "unix" if address is None else "tcp")))
         assert is_served(daemon.connect(address))
