@@ -123,9 +123,9 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ToGrpc(
   return grpc::SslCredentials(options);
 }
 
-// Whether an HTTP/1 server answers instead of gRPC. The channel's connection has just failed, so a
-// call fails at once, with gRPC's own words about it.
-bool IsHttpServer(const std::shared_ptr<grpc::Channel>& channel) {
+// Whether another server than gRPC answers, such as one of HTTP/1. The channel's connection has
+// just failed, so a call fails at once, with gRPC's own words about it.
+bool IsOtherServer(const std::shared_ptr<grpc::Channel>& channel) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
   grpc::CompletionQueue queue;
@@ -140,7 +140,8 @@ bool IsHttpServer(const std::shared_ptr<grpc::Channel>& channel) {
   void* tag = nullptr;
   bool is_done = false;
   queue.Next(&tag, &is_done);
-  return absl::StrContains(status.error_message(), "http1");
+  return absl::StrContains(status.error_message(), "http1") ||
+         absl::StrContains(status.error_message(), "Failed parsing HTTP/2");
 }
 
 grpc::ChannelArguments Arguments() {
@@ -204,10 +205,11 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& endpoi
   grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);
   while (state != GRPC_CHANNEL_READY) {
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) {
-      if (IsHttpServer(channel)) {
+      if (IsOtherServer(channel)) {
         return absl::UnavailableError(
-            absl::StrCat("an HTTP server answers at ", endpoint,
-                         ", and gRPC is meant: name the daemon's server.grpc_address"));
+            absl::StrCat("what answers at ", endpoint,
+                         " is no gRPC server; name the daemon's server.grpc_address, and not its "
+                         "server.http_address"));
       }
       return absl::UnavailableError(absl::StrCat(daemon, " answers at ", endpoint));
     }

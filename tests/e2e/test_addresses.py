@@ -91,7 +91,7 @@ def test_the_http_address_is_no_endpoint(tmp_path):
     with Daemon(tmp_path, server={"http_address": "127.0.0.1:0"}) as daemon:
         command = [PAGODACTL, "--endpoint", daemon.http_address, "status"]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert ended.returncode == 3 and "HTTP server" in ended.stderr and "server.grpc_address" in ended.stderr
+    assert ended.returncode == 3 and "is no gRPC server" in ended.stderr and "server.grpc_address" in ended.stderr
 
 
 MISTAKES = [("127.0.0.1", "it has no port"), ("/run/pagodad.sock", "write unix:/run/pagodad.sock"),
