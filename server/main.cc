@@ -18,6 +18,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/thread.h"
 #include "engine/gpu_self_test.h"
+#include "engine/structured/grammar_process.h"
 #include "server/config/byte_count_key.h"
 #include "server/config/config.h"
 #include "server/daemon.h"
@@ -144,8 +145,10 @@ int Main(int argc, char** argv) {
 }  // namespace pagoda::server
 
 int main(int argc, char** argv) {
-  if (const std::optional<int> tested = pagoda::GpuSelfTestMain(argc, argv); tested.has_value()) {
-    return *tested;
+  for (const auto& process_main : {pagoda::GpuSelfTestMain, pagoda::GrammarProcessMain}) {
+    if (const std::optional<int> status = process_main(argc, argv); status.has_value()) {
+      return *status;
+    }
   }
   return pagoda::server::Main(argc, argv);
 }

@@ -3,26 +3,16 @@
 #include <algorithm>
 #include <iterator>
 
-#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
-#include "base/thread.h"
 #include "engine/structured/check_grammar_text.h"
+#include "engine/structured/large_stack.h"
 
 namespace pagoda {
 namespace {
 
 bool Equal(const StructuredOutput& a, const StructuredOutput& b) {
   return a.kind == b.kind && a.text == b.text;
-}
-
-// Runs the work on a thread with a stack of this size, and waits for its end. Of the stack, only
-// what is used is in memory.
-absl::Status RunWithStack(size_t bytes, absl::FunctionRef<void()> work) {
-  Thread thread;
-  const absl::Status started = thread.Start("pagoda-grammar", work, bytes);
-  thread.Join();
-  return started;
 }
 
 }  // namespace
@@ -42,19 +32,14 @@ absl::StatusOr<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::Compile(
                                         " bytes; it may have ", kMaxTextBytes));
   }
   if (auto known = FindCached(wanted)) return *std::move(known);
-  if (absl::Status status = CheckGrammarText(wanted, kMaxDepth); !status.ok()) return status;
+  if (absl::Status status = CheckGrammarText(wanted, {.depth = kMaxDepth, .rules = kMaxRules});
+      !status.ok()) {
+    return status;
+  }
   absl::MutexLock lock(&compiling_);
   // Another thread can have compiled it meanwhile.
   if (auto known = FindCached(wanted)) return *std::move(known);
-  absl::StatusOr<LibraryGrammar> compiled = absl::UnknownError("not compiled");
-  const absl::Status ran =
-      RunWithStack(kStackBytes, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(compiling_) {
-        if (library_ == nullptr) library_ = MakeGrammarLibrary(vocabulary_());
-        compiled = library_ != nullptr
-                       ? library_->Compile(wanted)
-                       : absl::InternalError("XGrammar does not take this model's vocabulary");
-      });
-  if (!ran.ok()) return ran;
+  absl::StatusOr<LibraryGrammar> compiled = CompileNew(wanted);
   if (!compiled.ok()) {
     // Otherwise a client could make the daemon compile it again and again.
     if (absl::IsInvalidArgument(compiled.status())) {
@@ -66,6 +51,28 @@ absl::StatusOr<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::Compile(
   if (!compiled.ok()) return compiled.status();
   Keep({wanted, compiled->grammar, compiled->bytes});
   return compiled->grammar;
+}
+
+absl::StatusOr<LibraryGrammar> GrammarCompiler::CompileNew(const StructuredOutput& wanted) {
+  if (process_ == nullptr && GrammarProcess::IsAvailable()) {
+    process_ = std::make_unique<GrammarProcess>(vocabulary_);
+    // It prepares the vocabulary while this thread does.
+    if (absl::Status started = process_->Start(); !started.ok()) return started;
+  }
+  if (library_ == nullptr) library_ = MakeGrammarLibrary(vocabulary_());
+  if (library_ == nullptr) {
+    return absl::InternalError("XGrammar does not take this model's vocabulary");
+  }
+  if (process_ != nullptr) {
+    const absl::StatusOr<std::string> bytes = process_->Compile(wanted);
+    if (!bytes.ok()) return bytes.status();
+    return library_->FromBytes(*bytes);
+  }
+  absl::StatusOr<LibraryGrammar> compiled = absl::UnknownError("not compiled");
+  const absl::Status ran = RunWithLargeStack(
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(compiling_) { compiled = library_->Compile(wanted); });
+  if (!ran.ok()) return ran;
+  return compiled;
 }
 
 absl::StatusOr<LibraryGrammar> GrammarCompiler::Count(LibraryGrammar grammar) {

@@ -16,6 +16,7 @@
 #include "engine/structured/answer_vocabulary.h"
 #include "engine/structured/grammar.h"
 #include "engine/structured/grammar_library.h"
+#include "engine/structured/grammar_process.h"
 
 namespace pagoda {
 
@@ -28,17 +29,19 @@ bool HasStructuredOutput();
 // Invariants
 // 1. The cache holds at most kMaxCached grammars of kMaxCachedBytes together. It also holds the
 //    grammars that the library refused, by their texts.
-// 2. A compilation runs on a thread of its own with a stack of kStackBytes. It is refused when it
-//    has taken 3 s of processor time or 256 MiB of memory (see WorkBudget).
+// 2. A compilation runs in a process of its own (GrammarProcess), with a large stack. A program
+//    whose main does not take part compiles on a thread. Either is refused when it has taken 3 s of
+//    processor time or 256 MiB of memory (see WorkBudget).
 // 3. One grammar at a time is compiled. Cached ones do not wait for it.
 // 4. All its grammars, those that requests hold included, have at most kMaxHeldBytes together.
 class GrammarCompiler {
  public:
-  // `vocabulary` is called once, for the first grammar.
+  // `vocabulary` is called for the first grammar, and at each start of a process.
   explicit GrammarCompiler(std::function<AnswerVocabulary()> vocabulary);
 
   // Errors: INVALID_ARGUMENT (too long, nested too deeply, not valid, a keyword of a schema that
-  // is not supported, or too large to compile; the message has the library's words),
+  // is not supported, a rule that only repeats itself, too large to compile, or the end of the
+  // process that compiled it; the message has the library's words),
   // FIELD_NOT_SERVED (HasStructuredOutput() is false), QUEUE_FULL (invariant 4). Cost: microseconds
   // if it is cached; otherwise milliseconds to seconds.
   absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(const StructuredOutput& wanted);
@@ -47,10 +50,10 @@ class GrammarCompiler {
 
   static constexpr size_t kMaxTextBytes = 64 << 10;
   static constexpr size_t kMaxDepth = 128;  // Of brackets.
+  static constexpr size_t kMaxRules = 4096;
   static constexpr size_t kMaxCached = 64;
   static constexpr size_t kMaxCachedBytes = 256 << 20;
   static constexpr size_t kMaxHeldBytes = size_t{1} << 30;
-  static constexpr size_t kStackBytes = 256 << 20;
 
  private:
   using Compiled = absl::StatusOr<std::shared_ptr<const CompiledGrammar>>;
@@ -62,6 +65,8 @@ class GrammarCompiler {
   };
 
   std::optional<Compiled> FindCached(const StructuredOutput& wanted) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<LibraryGrammar> CompileNew(const StructuredOutput& wanted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(compiling_);
   // Counts the grammar until its last owner releases it.
   absl::StatusOr<LibraryGrammar> Count(LibraryGrammar grammar);
   void Keep(Entry entry) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -70,6 +75,7 @@ class GrammarCompiler {
   // The grammars share it, and can outlive this.
   const std::shared_ptr<std::atomic<size_t>> held_bytes_ = std::make_shared<std::atomic<size_t>>();
   absl::Mutex compiling_;  // Taken before mutex_.
+  std::unique_ptr<GrammarProcess> process_ ABSL_GUARDED_BY(compiling_);
   std::unique_ptr<GrammarLibrary> library_ ABSL_GUARDED_BY(compiling_);
   absl::Mutex mutex_;
   std::list<Entry> cache_ ABSL_GUARDED_BY(mutex_);  // The last used one first.

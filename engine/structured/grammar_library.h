@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "engine/structured/answer_vocabulary.h"
 #include "engine/structured/grammar.h"
@@ -37,6 +39,11 @@ class GrammarLibrary {
   // Errors: INVALID_ARGUMENT with the library's message. Needs a large stack for a grammar of many
   // rules.
   virtual absl::StatusOr<LibraryGrammar> Compile(const StructuredOutput& wanted) = 0;
+  // The compiled grammar as bytes, for the FromBytes of a library in another process of the same
+  // program, with the same vocabulary. Errors: as Compile.
+  virtual absl::StatusOr<std::string> CompileToBytes(const StructuredOutput& wanted) = 0;
+  // Errors: INVALID_ARGUMENT if they are no such bytes, or beyond the limits of a compilation.
+  virtual absl::StatusOr<LibraryGrammar> FromBytes(absl::string_view bytes) = 0;
 };
 
 // Null in a build without the library, and if the library does not take the vocabulary.

@@ -1,5 +1,6 @@
-// The only file that includes XGrammar (Dong et al., "XGrammar: Flexible and Efficient Structured
-// Generation Engine for Large Language Models", 2024). It throws; nothing passes this file.
+// With xgrammar_bytes.cc, the only file that includes XGrammar (Dong et al., "XGrammar: Flexible
+// and Efficient Structured Generation Engine for Large Language Models", 2024). It throws; nothing
+// passes this file.
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "engine/structured/grammar_compiler.h"
 #include "engine/structured/grammar_library.h"
 #include "engine/structured/work_budget.h"
+#include "engine/structured/xgrammar_bytes.h"
 #include "support/logging.h"
 
 namespace pagoda {
@@ -223,26 +225,49 @@ class Library final : public GrammarLibrary {
       : vocabulary_(std::make_shared<const AnswerVocabulary>(std::move(vocabulary))),
         limits_(limits),
         // Without stop tokens: each request has its own.
-        compiler_(xgrammar::TokenizerInfo(vocabulary_->bytes, xgrammar::VocabType::RAW,
-                                          std::nullopt, std::vector<int32_t>{}),
-                  /*max_threads=*/1, /*cache_enabled=*/false) {}
+        tokenizer_(vocabulary_->bytes, xgrammar::VocabType::RAW, std::nullopt,
+                   std::vector<int32_t>{}),
+        compiler_(tokenizer_, /*max_threads=*/1, /*cache_enabled=*/false) {}
 
   absl::StatusOr<LibraryGrammar> Compile(const StructuredOutput& wanted) override {
-    std::optional<xgrammar::CompiledGrammar> compiled;
-    std::string warning;
-    int64_t bytes = 0;
-    first_warning = &warning;
+    return Make([&] { return CompileByKind(wanted); });
+  }
+
+  absl::StatusOr<std::string> CompileToBytes(const StructuredOutput& wanted) override {
+    std::string bytes;
+    int64_t unused = 0;
     const absl::Status status =
-        Run(limits_.compilation, &bytes, [&] { compiled = CompileByKind(wanted); });
-    first_warning = nullptr;
+        RunCompilation(&unused, [&] { bytes = BytesOf(CompileByKind(wanted)); });
     if (!status.ok()) return status;
-    if (!warning.empty()) return InvalidArgument(absl::StrCat("grammar: ", warning));
-    return LibraryGrammar{.grammar = std::make_shared<Grammar>(*std::move(compiled), vocabulary_,
+    return bytes;
+  }
+
+  absl::StatusOr<LibraryGrammar> FromBytes(absl::string_view bytes) override {
+    return Make([&] { return GrammarOf(bytes, tokenizer_); });
+  }
+
+ private:
+  // A warning of the library is an error: it says what the library ignores.
+  absl::Status RunCompilation(int64_t* bytes, const std::function<void()>& work) {
+    std::string warning;
+    first_warning = &warning;
+    const absl::Status status = Run(limits_.compilation, bytes, work);
+    first_warning = nullptr;
+    if (!status.ok() || warning.empty()) return status;
+    return InvalidArgument(absl::StrCat("grammar: ", warning));
+  }
+
+  absl::StatusOr<LibraryGrammar> Make(const std::function<xgrammar::CompiledGrammar()>& make) {
+    std::optional<xgrammar::CompiledGrammar> made;
+    int64_t bytes = 0;
+    if (absl::Status status = RunCompilation(&bytes, [&] { made = make(); }); !status.ok()) {
+      return status;
+    }
+    return LibraryGrammar{.grammar = std::make_shared<Grammar>(*std::move(made), vocabulary_,
                                                                limits_, matcher_bytes_),
                           .bytes = static_cast<size_t>(std::max<int64_t>(bytes, 0))};
   }
 
- private:
   xgrammar::CompiledGrammar CompileByKind(const StructuredOutput& wanted) {
     const auto schema = [this](const std::string& text, bool strict) {
       return compiler_.CompileJSONSchema(text, /*any_whitespace=*/true, std::nullopt, std::nullopt,
@@ -264,6 +289,7 @@ class Library final : public GrammarLibrary {
   const std::shared_ptr<const AnswerVocabulary> vocabulary_;
   const GrammarLimits limits_;
   const MatcherBytes matcher_bytes_ = std::make_shared<std::atomic<int64_t>>(0);
+  const xgrammar::TokenizerInfo tokenizer_;
   xgrammar::GrammarCompiler compiler_;
 };
 

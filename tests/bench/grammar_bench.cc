@@ -5,12 +5,14 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/structured/grammar_process.h"
 #include "engine/text/model_text.h"
 
 namespace pagoda {
@@ -104,4 +106,10 @@ int Run(int argc, char** argv) {
 }  // namespace
 }  // namespace pagoda
 
-int main(int argc, char** argv) { return pagoda::Run(argc, argv); }
+int main(int argc, char** argv) {
+  if (const std::optional<int> status = pagoda::GrammarProcessMain(argc, argv);
+      status.has_value()) {
+    return *status;
+  }
+  return pagoda::Run(argc, argv);
+}

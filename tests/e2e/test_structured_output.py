@@ -2,7 +2,10 @@
 pagoda-run. The model's weights are random, so that without a grammar it says something else."""
 
 import json
+import os
 import re
+import select
+import signal
 
 import grpc
 import pagodactl
@@ -73,6 +76,70 @@ def test_a_bad_format_is_the_callers_error(daemon):  # noqa: F811
         assert status == 400 and says in answer["error"]["message"], answer
     status, _ = chat(daemon, max_tokens=2)
     assert status == 200, "the daemon goes on"
+
+
+def nested(count):
+    return "(" * count + "a" + ")" * count
+
+
+# Each ended the daemon, or could end a process that is not bounded.
+HOSTILE = [
+    ("guided_grammar", "root ::= root{0,1}", "'root' is nothing but a repetition of itself"),
+    ("guided_grammar", "root ::= root{0,}", "'root'"),
+    ("guided_grammar", "root ::= root{2}", "'root'"),
+    ("guided_grammar", "root ::= ((root{1,2})){0,1}", "'root'"),
+    ("guided_grammar", 'root ::= "" root{0,1} ()', "'root'"),
+    ("guided_grammar", 'root ::= "x" a\na ::= b{0,1}\nb ::= c\nc ::= a{3,}', "a -> b -> c -> a"),
+    ("guided_grammar", "".join(f"r{i} ::= r{i + 1}\n" for i in range(5000)) + 'r5000 ::= "a"\nroot ::= r0', "5002 rules"),
+    ("guided_grammar", f'root ::= Regex("{nested(20000)}")', "20000 brackets"),
+    ("guided_grammar", f"root ::= {nested(20000)}", "20000 brackets"),
+    ("guided_grammar", 'root ::= "a"{0,2000000000}', "grammar: "),
+    ("guided_grammar", "root[capture_hidden_body_rule_id=999999999,capture_hidden_marker_rule_id=1] ::= \"a\"", "grammar: "),
+    ("guided_regex", "(((((a{1,99}){1,99}){1,99}){1,99}){1,99}){1,99}", "grammar: "),
+    ("guided_regex", nested(20000), "20000 brackets"),
+    ("guided_json", {"type": "string", "pattern": nested(20000)}, "20000 brackets"),
+    ("guided_json", {"patternProperties": {nested(20000): {}}}, "20000 brackets"),
+]
+
+
+def test_a_hostile_grammar_is_refused_and_the_daemon_goes_on(daemon):  # noqa: F811
+    for field, value, says in HOSTILE:
+        for _ in range(2):
+            status, _, text = post(daemon, "/v1/completions", {"model": "tiny", "prompt": "a", "max_tokens": 2, field: value})
+            assert status == 400 and says in json.loads(text)["error"]["message"], (field, str(value)[:60], text)
+        status, answer = chat(daemon, guided_regex="(yes|no)")
+        assert status == 200 and said(answer) in ("yes", "no"), f"after {str(value)[:60]}"
+    assert daemon.process.poll() is None
+
+
+def compilers_of(daemon):  # noqa: F811
+    children = f"/proc/{daemon.process.pid}/task"
+    return [int(pid) for task in os.listdir(children) for pid in open(f"{children}/{task}/children").read().split()
+            if open(f"/proc/{pid}/comm").read() == "pagoda-grammar\n"]
+
+
+def end_of(pid):
+    ended = select.poll()
+    ended.register(os.pidfd_open(pid), select.POLLIN)
+    return ended
+
+
+def test_grammars_are_compiled_in_a_process_that_may_die(daemon):  # noqa: F811
+    assert compilers_of(daemon) == [], "it starts with the first grammar"
+    assert said(chat(daemon, guided_regex="no")[1]) == "no"
+    (first,) = compilers_of(daemon)
+    assert said(chat(daemon, guided_regex="yes")[1]) == "yes"
+    assert compilers_of(daemon) == [first]
+    ended = end_of(first)
+    os.kill(first, signal.SIGKILL)
+    assert ended.poll(30_000)
+    assert said(chat(daemon, guided_regex="perhaps")[1]) == "perhaps"
+    (second,) = compilers_of(daemon)
+    assert second != first
+    # It ends with the daemon, however that ends.
+    ended = end_of(second)
+    daemon.process.kill()
+    assert ended.poll(30_000), "the process outlives the daemon"
 
 
 def test_pagodactl_and_pagoda_run_take_files(daemon, tmp_path):  # noqa: F811

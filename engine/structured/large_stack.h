@@ -1,0 +1,15 @@
+#ifndef PAGODA_ENGINE_STRUCTURED_LARGE_STACK_H_
+#define PAGODA_ENGINE_STRUCTURED_LARGE_STACK_H_
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+
+namespace pagoda {
+
+// Runs the work on a thread with a stack of 256 MiB, and waits for its end. Of the stack, only what
+// is used is in memory. Errors: RESOURCE_EXHAUSTED if the system has no thread for it.
+absl::Status RunWithLargeStack(absl::FunctionRef<void()> work);
+
+}  // namespace pagoda
+
+#endif  // PAGODA_ENGINE_STRUCTURED_LARGE_STACK_H_
