@@ -25,7 +25,7 @@ const AnswerVocabulary kVocabulary = {
 
 uint32_t Seeds() {
   const char* const wanted = std::getenv("PAGODA_GRAMMAR_SEEDS");
-  return wanted == nullptr ? 2'000 : static_cast<uint32_t>(std::strtoul(wanted, nullptr, 10));
+  return wanted == nullptr ? 250 : static_cast<uint32_t>(std::strtoul(wanted, nullptr, 10));
 }
 
 absl::Status Check(const StructuredOutput& grammar) {
