@@ -7,7 +7,7 @@
 namespace pagoda {
 
 // Runs the work on a thread with a stack of 256 MiB, and waits for its end. Of the stack, only what
-// is used is in memory. Errors: RESOURCE_EXHAUSTED if the system has no thread for it.
+// is used is in memory. Errors: those of Thread::Start.
 absl::Status RunWithLargeStack(absl::FunctionRef<void()> work);
 
 }  // namespace pagoda
