@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import pathlib
+import signal
 import time
 
 import pytest
@@ -258,6 +259,55 @@ def test_it_says_that_the_daemon_is_gone_and_comes_back_by_itself(tmp_path, brow
         assert daemon.status().epoch != old.epoch
         browser.wait(lambda: f"{daemon.status().epoch:016x}" in browser.text("facts"), "the new epoch")
         browser.wait(lambda: "was restarted" in browser.text("events-note"), "the note about it")
+
+
+def test_a_stopped_daemon_is_shown_as_gone_within_three_seconds(start_daemon, browser):
+    daemon = start_daemon(server=HTTP)
+    browser.open(f"http://{daemon.http_address}/")
+    browser.wait(lambda: browser.text("state") == "serving", "the first answer")
+    # The page notes the times itself, so that a busy machine does not delay them.
+    browser.run("""
+        window.goneAfter = null;
+        new MutationObserver(() => {
+          if (!document.getElementById("gone").hidden && window.goneAfter === null) window.goneAfter = Date.now() - answeredAt;
+        }).observe(document.getElementById("gone"), { attributes: true });""")
+    daemon.process.send_signal(signal.SIGSTOP)
+    browser.wait(lambda: browser.is_seen("gone"), "the banner")
+    assert browser.text("state") == "no answer" and "has not answered since" in browser.text("gone")
+    daemon.process.send_signal(signal.SIGCONT)
+    browser.wait(lambda: not browser.is_seen("gone") and browser.text("state") == "serving", "the daemon's return")
+    # A second until the next request, and 1.5 s without an answer.
+    assert 1500 <= browser.run("return window.goneAfter") < 3500
+
+
+# What the user can see of each table: how far its columns reach beyond its box.
+CUT = """
+return [...document.querySelectorAll(".scroll > table")].filter(table => table.rows.length > 1)
+  .map(table => [table.id, table.scrollWidth - table.parentElement.clientWidth]).filter(([_, cut]) => cut > 0);
+"""
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_no_column_is_cut_and_a_name_cannot_turn_around(start_daemon, browser, width):
+    daemon = start_daemon(server=HTTP)
+    names = ["vllm-engine-of-the-chat-deployment", "left\u202etxt.exe", "a\tb\x1b[31m"]
+    assert len(names[0]) == 34
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(Client(daemon.channel, name)) for name in names]
+        for number in range(20):
+            clients[0].cache(number, range(1000 * number, 1000 * number + 40))
+        browser.resize(width, 900)
+        browser.open(f"http://{daemon.http_address}/")
+        shown = [names[0], "left\\u202etxt.exe", "a\\u0009b\\u001b[31m"]
+        browser.wait(lambda: sorted(browser.texts("#sessions tbody td:first-child")) == sorted(shown), "the sessions")
+        browser.run("""
+            const row = document.createElement("tr");
+            for (const text of ["128x", "99,999,999", "100.0 %", "± 99.9", "1,234,567,890"]) row.append(make("td", "", text));
+            row.children[1].className = "wide";
+            document.getElementById("advice").tBodies[0].replaceChildren(row);
+            document.getElementById("advice").parentElement.hidden = false;""")
+        assert browser.run(CUT) == []
+        check_looks(browser, width)
 
 
 def test_a_disk_is_shown_with_how_it_is_used(start_daemon, browser):

@@ -27,15 +27,20 @@ function duration(seconds) {
 const clock = seconds => new Date(seconds * 1000).toLocaleTimeString("en-GB");
 const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
 
+// Control characters and marks of the text direction as their codes, so that a name shows what it
+// has and cannot turn around.
+const HIDDEN_CHARACTERS = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+const visible = text => String(text).replace(HIDDEN_CHARACTERS, c => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
 function make(name, className, text) {
   const element = document.createElement(name);
   if (className) element.className = className;
-  if (text !== undefined) element.textContent = text;
+  if (text !== undefined) element.textContent = visible(text);
   return element;
 }
 function set(id, text) {
-  const element = $(id);
-  if (element.textContent !== text) element.textContent = text;
+  const element = $(id), shown = visible(text);
+  if (element.textContent !== shown) element.textContent = shown;
 }
 const filled = new Map();
 // Fills a table. A row is a list of cells; a cell is a text or [text, class, title].
@@ -49,7 +54,7 @@ function fill(id, rows, whenEmpty) {
     for (const cell of cells) {
       const [text, className, title] = Array.isArray(cell) ? cell : [cell];
       const td = make("td", className, text);
-      if (title) td.title = title;
+      if (title || /\btext\b/.test(className)) td.title = visible(title || text);
       row.append(td);
     }
     return row;

@@ -4,6 +4,7 @@
 
 const POLL_MS = 1000;
 const TIMEOUT_MS = 4000;
+const LATE_MS = 1500;  // An answer that takes longer shows the daemon as gone until it comes.
 const TOKEN_KEY = "pagoda-token", THEME_KEY = "pagoda-theme";
 const tokenNow = () => sessionStorage.getItem(TOKEN_KEY) || "";
 
@@ -13,6 +14,7 @@ let started = null;  // The daemon's start time. A different one means another p
 let access = null;
 let answeredAt = null;
 let failures = 0;
+let late = false;
 let polls = 0;
 
 // --- Requests ---
@@ -39,6 +41,7 @@ async function askAsOperator(path, signal) {
 async function poll() {
   const stop = new AbortController();
   const timer = setTimeout(() => stop.abort(), TIMEOUT_MS);
+  const watch = setTimeout(() => { late = true; showPresence(); }, LATE_MS);
   try {
     const known = await ask("caches", stop.signal);
     chooseCache(known.caches.map(cache => cache.name));
@@ -47,6 +50,7 @@ async function poll() {
     if (known.caches.length === 0) {
       answeredAt = Date.now();
       failures = 0;
+      late = false;
       return showPresence();
     }
     const status = await ask("status", stop.signal);
@@ -60,6 +64,7 @@ async function poll() {
       ...["sessions", "tenants", "subscribers", "prefixes"].map(name => slow ? askAsOperator(name, stop.signal) : undefined)]);
     answeredAt = Date.now();
     failures = 0;
+    late = false;
     showAccess();
     showStatus(status);
     showRates();
@@ -73,6 +78,7 @@ async function poll() {
     ++failures;
   } finally {
     clearTimeout(timer);
+    clearTimeout(watch);
   }
   showPresence();
 }
@@ -174,15 +180,16 @@ function showStatus(status) {
       list.append(box);
     }
     const [dt, dd] = list.children[i].children;
-    if (dt.textContent !== name) dt.textContent = name;
-    if (dd.textContent !== value) dd.textContent = value;
+    const shown = visible(value);
+    if (dt.textContent !== visible(name)) dt.textContent = visible(name);
+    if (dd.textContent !== shown) dd.textContent = shown;
   });
   lastState = status.state;
 }
 let lastState = "connecting";
 
 function showPresence() {
-  const gone = failures >= 2 || (failures > 0 && answeredAt === null);
+  const gone = late || failures >= 2 || (failures > 0 && answeredAt === null);
   document.body.classList.toggle("stale", gone);
   const pill = $("state");
   const text = gone ? "no answer" : lastState;
