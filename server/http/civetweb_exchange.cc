@@ -96,7 +96,8 @@ int SocketOf(const mg_request_info& info) {
 
 HttpRequest RequestOf(const mg_connection* connection) {
   const mg_request_info* info = mg_get_request_info(connection);
-  return {.query = info->query_string == nullptr ? "" : info->query_string,
+  return {.rest = "",
+          .query = info->query_string == nullptr ? "" : info->query_string,
           .host = HeaderOf(connection, "Host"),
           .origin = OptionalHeader(connection, "Origin"),
           .authorization = OptionalHeader(connection, "Authorization"),

@@ -15,6 +15,7 @@
 namespace pagoda::server {
 
 struct HttpRequest {
+  std::string rest;                          // What a route ending in "*" matched there.
   std::string query;                         // As sent: "limit=10&since=7".
   std::string host;                          // The header Host, with its port.
   std::optional<std::string> origin;         // The header Origin, which a browser's page sends.

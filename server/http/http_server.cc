@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/memory/memory.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -116,8 +117,15 @@ int HttpServer::Handle(mg_connection* connection) {
 
 namespace {
 
-// JSON for paths of the API, else plain text.
+// JSON for paths of the two APIs, each in its form; else plain text.
 HttpResponse Refuse(int status, const std::string& path, const char* reason, const char* text) {
+  if (absl::StartsWith(path, "/v1/")) {
+    return {.status = status,
+            .content_type = "application/json",
+            .body = absl::StrCat(R"({"error":{"message":")", text,
+                                 R"(","type":"invalid_request_error","param":null,"code":")",
+                                 absl::AsciiStrToLower(reason), "\"}}")};
+  }
   if (!absl::StartsWith(path, "/api/")) return {.status = status, .body = absl::StrCat(text, "\n")};
   return {
       .status = status,
@@ -127,10 +135,21 @@ HttpResponse Refuse(int status, const std::string& path, const char* reason, con
 
 }  // namespace
 
+HttpServer::Routes::const_iterator HttpServer::RouteFor(const std::string& path,
+                                                        HttpRequest& request) const {
+  auto route = routes_.find(path);
+  for (size_t end = path.size(); route == routes_.end() && end > 0; --end) {
+    if (path[end - 1] != '/') continue;
+    route = routes_.find(absl::StrCat(path.substr(0, end), "*"));
+    if (route != routes_.end()) request.rest = path.substr(end);
+  }
+  return route;
+}
+
 HttpResponse HttpServer::Respond(const std::string& method, const std::string& path,
-                                 const HttpRequest& request) const {
+                                 HttpRequest request) const {
   if (posts_.contains(path)) return Refuse(405, path, "METHOD_NOT_ALLOWED", "POST only");
-  const auto route = routes_.find(path);
+  const auto route = RouteFor(path, request);
   if (route == routes_.end()) return Refuse(404, path, "NOT_FOUND", "not found");
   if (method != "GET" && method != "HEAD") {
     return Refuse(405, path, "METHOD_NOT_ALLOWED", "GET only");

@@ -33,7 +33,8 @@ std::string QueryText(const HttpRequest& request, const std::string& name);
 // answer. A client that reads nothing is given up after a second; PacedWriter gives up a slow one.
 class HttpServer {
  public:
-  // By path, such as "/metrics". Called on the server's threads, several at a time.
+  // By path, such as "/metrics"; "/v1/models/*" is the route of all paths that begin so, unless
+  // they have a route of their own. Called on the server's threads, several at a time.
   using Routes = std::map<std::string, std::function<HttpResponse(const HttpRequest&)>>;
   // The same for POST. Such a route may occupy its thread for a long time.
   using PostRoutes = std::map<std::string, std::function<void(const HttpRequest&, HttpExchange&)>>;
@@ -63,8 +64,10 @@ class HttpServer {
   static void* TakeListener(const mg_context* context, int thread_type);
   // Answers a request. Returns its status, which tells civetweb that the request is done.
   static int Handle(mg_connection* connection);
+  // Sets the request's `rest`.
+  Routes::const_iterator RouteFor(const std::string& path, HttpRequest& request) const;
   HttpResponse Respond(const std::string& method, const std::string& path,
-                       const HttpRequest& request) const;
+                       HttpRequest request) const;
 
   const Routes routes_;
   const PostRoutes posts_;

@@ -52,30 +52,7 @@ ErrorKind ErrorKindOf(const absl::Status& status) {
   }
 }
 
-absl::Status WithField(absl::Status status, const std::string& field) {
-  status.SetPayload(kFieldUrl, absl::Cord(field));
-  return status;
-}
-
-}  // namespace
-
-absl::Status BadField(const std::string& field, absl::string_view what) {
-  return WithField(MakeError(Reason::kInvalidArgument, absl::StrCat(field, ": ", what)), field);
-}
-
-absl::Status FieldNotServed(const std::string& field, absl::string_view what) {
-  return WithField(MakeError(Reason::kFieldNotServed, absl::StrCat(field, " ", what)), field);
-}
-
-absl::Status UnknownModel(const std::string& asked, const std::string& served) {
-  return WithField(
-      absl::NotFoundError(absl::StrCat("the model '", asked,
-                                       "' is not available; this daemon serves '", served, "'")),
-      "model");
-}
-
-Json ApiErrorJson(const absl::Status& status) {
-  const ErrorKind kind = ErrorKindOf(status);
+Json JsonOf(const absl::Status& status, const ErrorKind& kind) {
   const auto field = status.GetPayload(kFieldUrl);
   const Reason reason = ReasonOf(status);
   const std::string name = reason == Reason::kNone ? absl::StatusCodeToString(status.code())
@@ -86,14 +63,46 @@ Json ApiErrorJson(const absl::Status& status) {
           {"code", kind.code != nullptr ? kind.code : absl::AsciiStrToLower(name)}};
 }
 
-HttpResponse ApiErrorResponse(const absl::Status& status) {
-  HttpResponse response{.status = ErrorKindOf(status).http_status,
+HttpResponse ResponseOf(const absl::Status& status, const ErrorKind& kind) {
+  HttpResponse response{.status = kind.http_status,
                         .content_type = "application/json",
-                        .body = TextOf({{"error", ApiErrorJson(status)}}),
+                        .body = TextOf({{"error", JsonOf(status, kind)}}),
                         .headers = {}};
   if (response.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   if (response.status == 429) response.headers.emplace_back("Retry-After", "1");
   return response;
+}
+
+}  // namespace
+
+absl::Status AboutField(absl::Status status, const std::string& field) {
+  status.SetPayload(kFieldUrl, absl::Cord(field));
+  return status;
+}
+
+absl::Status BadField(const std::string& field, absl::string_view what) {
+  return AboutField(MakeError(Reason::kInvalidArgument, absl::StrCat(field, ": ", what)), field);
+}
+
+absl::Status FieldNotServed(const std::string& field, absl::string_view what) {
+  return AboutField(MakeError(Reason::kFieldNotServed, absl::StrCat(field, " ", what)), field);
+}
+
+absl::Status UnknownModel(const std::string& asked, const std::string& served) {
+  return AboutField(
+      absl::NotFoundError(absl::StrCat("the model '", asked,
+                                       "' is not available; this daemon serves '", served, "'")),
+      "model");
+}
+
+Json ApiErrorJson(const absl::Status& status) { return JsonOf(status, ErrorKindOf(status)); }
+
+HttpResponse ApiErrorResponse(const absl::Status& status) {
+  return ResponseOf(status, ErrorKindOf(status));
+}
+
+HttpResponse WrongHostResponse(const absl::Status& status) {
+  return ResponseOf(status, {421, kInvalidRequest, nullptr});
 }
 
 }  // namespace pagoda::server

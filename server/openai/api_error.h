@@ -16,6 +16,8 @@ namespace pagoda::server {
 absl::Status BadField(const std::string& field, absl::string_view what);
 // FIELD_NOT_SERVED.
 absl::Status FieldNotServed(const std::string& field, absl::string_view what = "is not served");
+// The same error about a field; OK stays OK.
+absl::Status AboutField(absl::Status status, const std::string& field);
 // NOT_FOUND: the request names another model.
 absl::Status UnknownModel(const std::string& asked, const std::string& served);
 
@@ -24,6 +26,8 @@ Json ApiErrorJson(const absl::Status& status);
 // {"error": {...}} with the HTTP status for the reason: 400, 401, 403, 404, 408, 413, 421, 429
 // (with Retry-After), 500, 503.
 HttpResponse ApiErrorResponse(const absl::Status& status);
+// 421: the request names a host that is not this machine.
+HttpResponse WrongHostResponse(const absl::Status& status);
 
 }  // namespace pagoda::server
 

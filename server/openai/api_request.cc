@@ -80,9 +80,14 @@ void ReadStops(ApiFields& fields, ApiRequest& request) {
 void ReadSampling(ApiFields& fields, ApiRequest& request) {
   SamplingParams& sampling = request.sampling;
   sampling.temperature = 1.0f;
-  fields.Read("temperature", &sampling.temperature);
-  fields.Read("top_p", &sampling.top_p);
-  fields.Read("repetition_penalty", &sampling.repetition_penalty);
+  // Checked after each field, so that the error names the field. The first error counts.
+  const auto read = [&](const char* name, float* out) {
+    fields.Read(name, out);
+    fields.Complain(AboutField(CheckSampling(sampling), name));
+  };
+  read("temperature", &sampling.temperature);
+  read("top_p", &sampling.top_p);
+  read("repetition_penalty", &sampling.repetition_penalty);
   int64_t top_k = 0;
   fields.ReadInteger("top_k", -1, kMaxNumber, &top_k);  // -1: all, as in vLLM.
   sampling.top_k = static_cast<uint32_t>(std::max<int64_t>(top_k, 0));
@@ -91,7 +96,6 @@ void ReadSampling(ApiFields& fields, ApiRequest& request) {
   fields.ReadInteger("seed", std::numeric_limits<int64_t>::min(),
                      std::numeric_limits<int64_t>::max(), &seed);
   sampling.seed = static_cast<uint64_t>(seed);
-  fields.Complain(CheckSampling(sampling));
 }
 
 // A completion gives the number of logprobs. A chat gives a flag and a number.

@@ -36,11 +36,8 @@ uint32_t DefaultTokens(const Engine& engine, size_t prompt_tokens) {
 }
 
 HttpResponse Refusal(const absl::Status& status) {
-  HttpResponse response = ApiErrorResponse(status);
-  if (absl::IsFailedPrecondition(status) && ReasonOf(status) == Reason::kNone) {
-    response.status = 421;
-  }
-  return response;
+  const bool wrong_host = absl::IsFailedPrecondition(status) && ReasonOf(status) == Reason::kNone;
+  return wrong_host ? WrongHostResponse(status) : ApiErrorResponse(status);
 }
 
 uint32_t ChoicesOf(const std::vector<GenerateRequest>& requests) {
@@ -75,6 +72,7 @@ OpenAiApi::OpenAiApi(Options options, Engine* engine, std::string model_name, co
 
 void OpenAiApi::AddRoutes(HttpServer::Routes* routes, HttpServer::Posts* posts) {
   (*routes)["/v1/models"] = [this](const HttpRequest& request) { return Models(request); };
+  (*routes)["/v1/models/*"] = [this](const HttpRequest& request) { return Model(request); };
   const auto add = [&](const char* path, Kind kind) {
     posts->routes[path] = [this, kind](const HttpRequest& request, HttpExchange& exchange) {
       Post(kind, request, exchange);
@@ -88,6 +86,21 @@ void OpenAiApi::AddRoutes(HttpServer::Routes* routes, HttpServer::Posts* posts) 
 HttpResponse OpenAiApi::Models(const HttpRequest& request) const {
   const absl::StatusOr<Identity> caller = fence_->Identify(request);
   if (!caller.ok()) return Refusal(caller.status());
+  return {.content_type = "application/json",
+          .body = TextOf({{"object", "list"}, {"data", ModelList()}})};
+}
+
+HttpResponse OpenAiApi::Model(const HttpRequest& request) const {
+  const absl::StatusOr<Identity> caller = fence_->Identify(request);
+  if (!caller.ok()) return Refusal(caller.status());
+  for (const Json& model : ModelList()) {
+    if (model["id"] != request.rest) continue;
+    return {.content_type = "application/json", .body = TextOf(model)};
+  }
+  return ApiErrorResponse(UnknownModel(request.rest, model_name_));
+}
+
+Json OpenAiApi::ModelList() const {
   Json models = Json::array();
   if (engine_ != nullptr) {
     models.push_back({{"id", model_name_},
@@ -102,8 +115,7 @@ HttpResponse OpenAiApi::Models(const HttpRequest& request) const {
       models.push_back(std::move(model));
     }
   }
-  return {.content_type = "application/json",
-          .body = TextOf({{"object", "list"}, {"data", std::move(models)}})};
+  return models;
 }
 
 absl::StatusOr<std::unique_ptr<OpenAiApi::Place>> OpenAiApi::TakePlace(const Identity& caller) {

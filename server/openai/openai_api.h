@@ -100,6 +100,9 @@ class OpenAiApi {
   };
 
   HttpResponse Models(const HttpRequest& request) const;
+  HttpResponse Model(const HttpRequest& request) const;
+  // The model and its adapters; empty without an engine.
+  Json ModelList() const;
   void Post(ApiRequest::Kind kind, const HttpRequest& request, HttpExchange& exchange);
   absl::StatusOr<std::unique_ptr<Place>> TakePlace(const Identity& caller)
       ABSL_LOCKS_EXCLUDED(mutex_);

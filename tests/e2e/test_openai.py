@@ -224,6 +224,16 @@ def test_models(daemon):
     assert status == 200
     model, = json.loads(text)["data"]
     assert model["id"] == "tiny" and model["object"] == "model"
+    status, text = daemon.http("/v1/models/tiny")
+    assert status == 200 and json.loads(text) == model
+    for path, code, message in (("/v1/models/gpt-4o", "model_not_found", "'gpt-4o'"), ("/v1/models/org/x", "model_not_found", "'org/x'"),
+                                ("/v1/embeddings", "not_found", "not found")):
+        status, text = daemon.http(path)
+        error = json.loads(text)["error"]
+        assert status == 404 and error["code"] == code and message in error["message"] and error["type"] == "invalid_request_error"
+    assert refused(daemon, 404, path="/v1/embeddings")["param"] is None
+    status, text = daemon.http("/v1/completions")
+    assert status == 405 and json.loads(text)["error"]["code"] == "method_not_allowed"
 
 
 def test_errors_have_the_shape_of_openai(daemon):
@@ -232,6 +242,7 @@ def test_errors_have_the_shape_of_openai(daemon):
                          "stream": 1, "seed": 0.5, "top_k": "a", "stream_options": {}}.items():
         error = refused(daemon, 400, **({"prompt": "a"} | {field: value}))
         assert error["type"] == "invalid_request_error" and field.split("_")[0] in error["message"], error
+        assert error["param"] == field or field not in ("temperature", "top_p"), error
     for field, value in {"echo": True, "suffix": "x", "best_of": 3, "logit_bias": {"1": 2}, "presence_penalty": 0.5, "nonsense": 1}.items():
         error = refused(daemon, 400, **{"prompt": "a", field: value})
         assert error["code"] == "unsupported_parameter" and error["param"] == field
@@ -269,7 +280,8 @@ def test_a_body_that_is_too_large_is_refused(start):
 def test_another_hosts_name_is_refused(daemon):
     connection = connect(daemon)
     connection.request("POST", "/v1/completions", json.dumps({"model": "tiny", "prompt": "a"}), {"Host": "evil.example:80"})
-    assert connection.getresponse().status == 421
+    answer = connection.getresponse()
+    assert answer.status == 421 and json.loads(answer.read())["error"]["type"] == "invalid_request_error"
 
 
 def post_as(daemon, path="/v1/completions", **headers):

@@ -117,6 +117,9 @@ TEST_F(HttpServerTest, AnAnswerHasItsOwnHeadersBesideThoseOfAll) {
 TEST_F(HttpServerTest, UnderApiRefusalsAreJson) {
   EXPECT_THAT(Ask("GET /api/v1/none HTTP/1.1\r\nHost: a\r\n\r\n"),
               EndsWith(R"({"error":{"reason":"NOT_FOUND","message":"not found"}})"));
+  EXPECT_THAT(Ask("GET /v1/none HTTP/1.1\r\nHost: a\r\n\r\n"),
+              EndsWith(R"({"error":{"message":"not found","type":"invalid_request_error",)"
+                       R"("param":null,"code":"not_found"}})"));
   EXPECT_THAT(Ask("GET /none HTTP/1.1\r\nHost: a\r\n\r\n"), EndsWith("\r\n\r\nnot found\n"));
 }
 
