@@ -111,8 +111,13 @@ absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
   const CacheInfo& cache = manager->info();
   const Config::Events& events = config.events;
   std::vector<RouterSink*> sinks;
+  // Numbers are above those of every earlier run, because a batch and a message take longer than
+  // 1 us. So a subscriber that stays through a restart sees a gap, and never new numbers that look
+  // old.
+  const auto first_number = static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()));
   if (!events.zmq.endpoint.empty()) {
     ZmqBridge::Options options = ZmqOptions(events.zmq, cache);
+    options.first_number = first_number;
     const std::string topic = options.topic;
     absl::StatusOr<std::unique_ptr<ZmqBridge>> zmq = ZmqBridge::Open(std::move(options));
     if (!zmq.ok()) return zmq.status();
@@ -134,9 +139,6 @@ absl::StatusOr<std::unique_ptr<Bridges>> Bridges::Start(const Config& config,
                        " reads the tokens of every tenant"));
     }
   }
-  // SMG batches get numbers above those of every earlier run, because a batch takes longer than
-  // 1 us.
-  const auto first_number = static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()));
   if (events.smg.enabled) {
     bridges->smg_ = std::make_unique<SmgService>(
         SmgService::Options{

@@ -43,7 +43,8 @@ struct BlocksRemoved {
   friend bool operator==(const BlocksRemoved&, const BlocksRemoved&) = default;
 };
 
-// Nothing is cached any more, in any window or tier.
+// Nothing is cached any more, in any window or tier; or what is cached follows, from the beginning.
+// It is the first event of its batch.
 struct AllCleared {
   friend bool operator==(const AllCleared&, const AllCleared&) = default;
 };
@@ -65,6 +66,10 @@ struct RouterBatch {
 };
 // Shared by the rings that keep the batch and by the streams that are sending it.
 using RouterBatchPtr = std::shared_ptr<const RouterBatch>;
+
+inline bool BeginsWithClear(const RouterBatch& batch) {
+  return std::holds_alternative<AllCleared>(batch.events.front().what);
+}
 
 inline bool operator==(const BlocksStored& a, const BlocksStored& b) {
   return a.window == b.window && a.tier == b.tier && a.also_below == b.also_below &&

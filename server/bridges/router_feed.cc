@@ -3,6 +3,9 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/time/clock.h"
+
 namespace pagoda::server {
 namespace {
 
@@ -59,6 +62,8 @@ bool RouterFeed::WaitUntilRead(Revision revision, absl::Duration timeout) const 
 }
 
 void RouterFeed::Run() {
+  time_ = absl::Now();
+  TellEverything(told_);
   while (true) {
     // Checked before the read, so that events appended before the stop are still read.
     const bool stopping = stop_.HasBeenNotified();
@@ -86,27 +91,44 @@ bool RouterFeed::ReadOn() {
     }
   }
   Flush();
+  RepeatIfDropped();
   {
     absl::MutexLock lock(&mutex_);
     read_ = Revision(next_.value() - 1);
   }
+  if (batches->empty() && absl::Now() >= retry_reset_) Reset();
   return !batches->empty();
 }
 
 void RouterFeed::Reset() {
   resets_.fetch_add(1, std::memory_order_relaxed);
-  translator_.Forget(pending_);
-  for (int i = 0; i < kSnapshots; ++i) {
-    if (!TakeSnapshot()) continue;
-    translator_.TellAll([this](RouterEvent event) {
-      pending_.push_back(std::move(event));
-      FlushIfFull();
-    });
-    told_ = Revision(next_.value() - 1);
-    return Flush();
+  bool taken = false;
+  for (int i = 0; i < kSnapshots && !taken; ++i) taken = TakeSnapshot();
+  retry_reset_ = taken ? absl::InfiniteFuture() : absl::Now() + kRetryReset;
+  if (!taken) {
+    ForgetQuietly();
+    next_ = log_->oldest();
   }
-  ForgetQuietly();
-  next_ = log_->oldest();
+  TellEverything(Revision(next_.value() - 1));
+}
+
+void RouterFeed::TellEverything(Revision revision) {
+  pending_.push_back({.what = AllCleared{}});
+  change_bytes_ = 0;
+  translator_.TellAll([this](RouterEvent event) {
+    pending_.push_back(std::move(event));
+    FlushIfFull();
+  });
+  told_ = revision;
+  FlushIfFull();
+  Flush();
+  content_bytes_ = std::exchange(change_bytes_, 0);
+}
+
+void RouterFeed::RepeatIfDropped() {
+  if (change_bytes_ < content_bytes_) return;
+  if (absl::c_all_of(sinks_, [](const RouterSink* sink) { return sink->KeepsLastClear(); })) return;
+  TellEverything(told_);
 }
 
 bool RouterFeed::TakeSnapshot() {
@@ -153,15 +175,19 @@ void RouterFeed::Add(const Event& event) {
 
 void RouterFeed::FlushIfFull() {
   while (sized_ < pending_.size()) {
+    if (sized_ > 0 && std::holds_alternative<AllCleared>(pending_[sized_].what)) FlushSized();
     pending_bytes_ += BytesOf(pending_[sized_++]);
-    if (pending_bytes_ < kFullBatchBytes) continue;
-    const auto end = pending_.begin() + static_cast<ptrdiff_t>(sized_);
-    std::vector<RouterEvent> rest(std::make_move_iterator(end),
-                                  std::make_move_iterator(pending_.end()));
-    pending_.erase(end, pending_.end());
-    Flush();
-    pending_ = std::move(rest);
+    if (pending_bytes_ >= kFullBatchBytes) FlushSized();
   }
+}
+
+void RouterFeed::FlushSized() {
+  const auto end = pending_.begin() + static_cast<ptrdiff_t>(sized_);
+  std::vector<RouterEvent> rest(std::make_move_iterator(end),
+                                std::make_move_iterator(pending_.end()));
+  pending_.erase(end, pending_.end());
+  Flush();
+  pending_ = std::move(rest);
 }
 
 void RouterFeed::Flush() {
@@ -174,6 +200,7 @@ void RouterFeed::Flush() {
   batch->bytes = sizeof(RouterBatch) + pending_bytes_;
   batch->events = std::exchange(pending_, {});
   next_event_ += batch->events.size();
+  change_bytes_ += batch->bytes;
   sized_ = 0;
   pending_bytes_ = 0;
   Count(*batch);

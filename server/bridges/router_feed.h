@@ -25,18 +25,29 @@ class RouterSink {
   virtual ~RouterSink() = default;
   // Takes the next batch. Runs on the feed's thread and must not block.
   virtual void Publish(const RouterBatchPtr& batch) = 0;
+  // Whether a subscriber can still read the last AllCleared and every batch after it. Runs on the
+  // feed's thread.
+  virtual bool KeepsLastClear() const { return true; }
 };
 
 // Reads the log from its first revision on, with its own cursor and thread. Translates the events
 // for routers and gives them to the sinks in numbered batches. The cache does not wait for the
-// feed. If the log drops events before the feed has read them, the feed starts again with a reset.
-// Thread-safe.
+// feed. Thread-safe.
 //
-// A reset is an AllCleared, then every cached block from a snapshot, parents before children, then
-// the log from there on. If the log is so short that it passes the feed during each of several
-// snapshots, the feed goes on from the log's oldest event without a snapshot. It then reports no
-// earlier stored blocks: for a while routers expect too few blocks, but never a block that is not
-// cached.
+// A router that drops its blocks at each AllCleared, and applies every later batch, has the cached
+// blocks:
+//
+// 1. The first batch is an AllCleared, because a router can have blocks of the daemon's last run.
+// 2. An AllCleared is the first event of its batch, so that a subscriber can begin there.
+// 3. If the log drops events before the feed has read them, the feed resets: it sends AllCleared,
+//    then every cached block from a snapshot, parents before children, then the log from there on.
+// 4. If a sink has dropped the last AllCleared, the feed sends AllCleared and every cached block
+//    again, so that a late subscriber finds them. It waits until the changes since the last time
+//    take as many bytes as the blocks did, so that at most half of the stream is repetition.
+//
+// If the log is so short that it passes the feed during each of several snapshots, the feed sends
+// AllCleared and goes on from the log's oldest event. Routers then expect too few blocks, but never
+// a block that is not cached. The feed tries again every kRetryReset until a snapshot succeeds.
 class RouterFeed {
  public:
   struct Options {
@@ -73,6 +84,8 @@ class RouterFeed {
 
   // A batch ends with the RouterEvent that brings it to this size, or with the last event read.
   static constexpr size_t kFullBatchBytes = 128 << 10;
+  // The time between a reset without a snapshot and the next attempt.
+  static constexpr absl::Duration kRetryReset = absl::Seconds(2);
 
  private:
   void Run();
@@ -83,8 +96,13 @@ class RouterFeed {
   bool TakeSnapshot();
   // Clears the translator without an event for the sinks.
   void ForgetQuietly();
+  // Sends AllCleared and every block of the translator, which is at `revision`.
+  void TellEverything(Revision revision);
+  void RepeatIfDropped();
   void Add(const Event& event);
   void FlushIfFull();
+  // Flushes the first sized_ events of pending_.
+  void FlushSized();
   void Flush();
   void Count(const RouterBatch& batch);
 
@@ -102,6 +120,9 @@ class RouterFeed {
   std::vector<RouterEvent> pending_;
   size_t sized_ = 0;  // The number of events of pending_ that pending_bytes_ counts.
   size_t pending_bytes_ = 0;
+  size_t content_bytes_ = 0;  // The size of all blocks, when they were told last.
+  size_t change_bytes_ = 0;   // The size of the batches since then.
+  absl::Time retry_reset_ = absl::InfiniteFuture();
 
   std::atomic<uint64_t> batches_ = 0;
   std::atomic<uint64_t> stored_blocks_ = 0;

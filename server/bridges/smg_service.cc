@@ -27,7 +27,8 @@ SmgService::SmgService(const Options& options, const ServingState* state,
       admission_(admission),
       metrics_(subscribers),
       ring_(options.ring, options.first_number),
-      messages_(options.shape, &admission->tenants()) {
+      messages_(options.shape, &admission->tenants()),
+      last_clear_(options.first_number) {
   started_ = thread_.Start("pagoda-smg", [this] { Run(); });
 }
 
@@ -81,7 +82,7 @@ absl::StatusOr<SmgStream*> SmgService::Start(const grpc::CallbackServerContext& 
 
 absl::StatusOr<uint64_t> SmgService::FirstNumber(uint64_t last_applied) const {
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
-  if (last_applied == 0) return ring_.next();
+  if (last_applied == 0) return KeepsLastClear() ? last_clear_.load() : ring_.next();
   // The last possible number has no successor.
   const uint64_t first = last_applied + 1 == 0 ? last_applied : last_applied + 1;
   if (absl::Status status = ring_.At(first).status(); !status.ok()) return status;
@@ -90,6 +91,7 @@ absl::StatusOr<uint64_t> SmgService::FirstNumber(uint64_t last_applied) const {
 
 void SmgService::Publish(const RouterBatchPtr& batch) {
   ring_.Push(batch->number, batch, batch->bytes);
+  if (BeginsWithClear(*batch)) last_clear_ = batch->number;
   absl::MutexLock lock(&wake_mutex_);
   woken_ = true;
 }

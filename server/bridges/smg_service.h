@@ -1,6 +1,7 @@
 #ifndef PAGODA_SERVER_BRIDGES_SMG_SERVICE_H_
 #define PAGODA_SERVER_BRIDGES_SMG_SERVICE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -52,6 +53,7 @@ class SmgService final
       grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
 
   void Publish(const RouterBatchPtr& batch) override ABSL_LOCKS_EXCLUDED(wake_mutex_);
+  bool KeepsLastClear() const override { return ring_.oldest() <= last_clear_; }
 
   size_t subscribers() const { return streams_.size(); }
   // The progress of each open stream. `read`: the last revision that the feed had read before the
@@ -78,6 +80,7 @@ class SmgService final
   RouterRing ring_;
   SmgMessageSets messages_;
   SmgStream::Set streams_;
+  std::atomic<uint64_t> last_clear_;  // The number of the last batch that begins with AllCleared.
 
   absl::Mutex wake_mutex_;  // A leaf lock: no other lock is taken under it.
   bool woken_ ABSL_GUARDED_BY(wake_mutex_) = false;

@@ -17,9 +17,12 @@ constexpr uint64_t kReplayThread = 1 << 1;
 
 ZmqBridge::ZmqBridge(Options options)
     : options_(std::move(options)),
-      ring_({.max_items = options_.buffer_steps, .max_bytes = options_.buffer_bytes}, 0),
+      ring_({.max_items = options_.buffer_steps, .max_bytes = options_.buffer_bytes},
+            options_.first_number),
       context_(options_.replay_endpoint.empty() ? 1 : 2),
-      publisher_(context_, zmq::socket_type::pub) {}
+      publisher_(context_, zmq::socket_type::pub),
+      next_seq_(options_.first_number),
+      clear_seq_(options_.first_number) {}
 
 absl::StatusOr<std::unique_ptr<ZmqBridge>> ZmqBridge::Open(Options options) {
   auto bridge = absl::WrapUnique(new ZmqBridge(std::move(options)));
@@ -51,9 +54,14 @@ int ZmqBridge::queue_messages() const {
 }
 
 void ZmqBridge::Publish(const RouterBatchPtr& batch) {
+  if (BeginsWithClear(*batch)) clear_seq_ = next_seq_;
   for (std::string& payload : EncodeVllmBatch(*batch, options_.shape, kFullPayloadBytes)) {
     Send(std::move(payload));
   }
+}
+
+bool ZmqBridge::KeepsLastClear() const {
+  return replay_ == nullptr || ring_.oldest() <= clear_seq_;
 }
 
 void ZmqBridge::Send(std::string bytes) {

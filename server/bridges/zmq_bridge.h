@@ -19,7 +19,7 @@
 namespace pagoda::server {
 
 // A PUB socket and, if configured, a ReplayServer. A message has three frames: the topic; the
-// sequence number (8 bytes, big-endian, from 0 on, one more for each message); the payload
+// sequence number (8 bytes, big-endian, one more for each message); the payload
 // (EncodeVllmBatch, at most kFullPayloadBytes unless one block takes more). Thread-safe.
 //
 // A subscriber that is queue_messages() behind misses further messages, and the daemon does not
@@ -40,6 +40,9 @@ class ZmqBridge final : public RouterSink {
     uint64_t subscriber_bytes = 1'536 << 10;
     uint32_t buffer_steps = 10'000;
     uint64_t buffer_bytes = 64 << 20;
+    // The number of the first message. It is above all numbers of the daemon's earlier runs, so
+    // that a subscriber of an earlier run sees a gap and asks for a replay.
+    uint64_t first_number = 0;
     VllmShape shape;
   };
 
@@ -58,6 +61,8 @@ class ZmqBridge final : public RouterSink {
   static absl::StatusOr<std::unique_ptr<ZmqBridge>> Open(Options options);
 
   void Publish(const RouterBatchPtr& batch) override;
+  // True without replays: a late subscriber then gets no earlier message anyway.
+  bool KeepsLastClear() const override;
 
   Stats stats() const;
   // The sockets' addresses, with the actual ports. replay_endpoint() is empty without replays.
@@ -76,7 +81,9 @@ class ZmqBridge final : public RouterSink {
   zmq::context_t context_;
   zmq::socket_t publisher_;  // Used by one thread at a time: first Open's, then Publish's.
   std::string endpoint_;
-  uint64_t next_seq_ = 0;  // Used by Publish only.
+  // Used on the feed's thread only.
+  uint64_t next_seq_;
+  uint64_t clear_seq_;  // The number of the last message that begins with AllBlocksCleared.
   std::unique_ptr<ReplayServer> replay_;
 
   std::atomic<uint64_t> batches_ = 0;

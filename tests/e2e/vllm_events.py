@@ -121,9 +121,11 @@ def parse_replay(frames):
 
 
 class Subscriber:
-    """A SUB socket and a DEALER for replays. `next` is the number of the batch that comes next."""
+    """A SUB socket and a DEALER for replays. Numbers are counted from the daemon's first batch,
+    which must still be kept. `next` is the number of the batch that comes next."""
 
     def __init__(self, endpoint, replay_endpoint, topic="kv@", next=0, hwm=1000):
+        self.first = 0  # The first batch's number on the wire.
         self.context = zmq.Context()
         self.sub = self.context.socket(zmq.SUB)
         self.sub.set_hwm(hwm)
@@ -135,17 +137,20 @@ class Subscriber:
         self.next = next
         self.replays = 0  # Replays requested because batches were missing.
         self.topics = set()
+        while not (answers := self.replay(0)):
+            pass  # The daemon is about to publish its first batch.
+        self.first = answers[0][0]
 
     def replay(self, first):
         """[(seq, payload)] from `first` on that are still kept."""
-        self.dealer.send_multipart([b"", first.to_bytes(8, "big")])
+        self.dealer.send_multipart([b"", (self.first + first).to_bytes(8, "big")])
         answers = []
         while True:
             assert self.dealer.poll(PATIENCE_MS), "no answer to a request for a replay"
             seq, payload = parse_replay(self.dealer.recv_multipart())
             if seq is None:
                 return answers
-            answers.append((seq, payload))
+            answers.append((seq - self.first, payload))
 
     def receive(self):
         """(seq, payload) of the next batch published; None where there is none at the moment."""
@@ -154,7 +159,7 @@ class Subscriber:
         topic, seq, payload = self.sub.recv_multipart()
         self.topics.add(topic.decode())
         assert len(seq) == 8
-        return int.from_bytes(seq, "big"), payload
+        return int.from_bytes(seq, "big") - self.first, payload
 
     def batches_to(self, end):
         """The payloads up to the one before number `end`, published to this socket or missed and
