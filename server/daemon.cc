@@ -337,15 +337,16 @@ absl::Status Daemon::Listen(const std::vector<grpc::Service*>& extra_services) {
   absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(std::move(options));
   if (!server.ok()) return server.status();
   grpc_ = *std::move(server);
-  WatchListeners();
+  if (absl::Status status = WatchListeners(); !status.ok()) return status;
   state_.Enter(ServingState::Phase::kServing);
   grpc_->SetServing();
   supervisor_.Ready(absl::StrCat("serving gRPC on ", absl::StrJoin(grpc_endpoints(), " and ")));
   return absl::OkStatus();
 }
 
-void Daemon::WatchListeners() {
-  if (!CheckHeaderGuard().ok()) return;  // The guard notices which connections are accepted.
+absl::Status Daemon::WatchListeners() {
+  // The guard notices which connections are accepted.
+  if (!CheckHeaderGuard().ok()) return absl::OkStatus();
   std::vector<std::string> addresses = {http_endpoint(), peer_endpoint()};
   addresses.insert(addresses.end(), grpc_endpoints().begin(), grpc_endpoints().end());
   for (const std::string& address : addresses) {
@@ -357,7 +358,7 @@ void Daemon::WatchListeners() {
     listeners_->Add(config_.server.unix_socket, SOCK_STREAM);
   }
   if (map_socket_ != nullptr) listeners_->Add(map_socket_->path(), SOCK_SEQPACKET);
-  listeners_->Start();
+  return listeners_->Start();
 }
 
 absl::Status Daemon::ListenHttp() {

@@ -114,7 +114,7 @@ class Daemon {
   absl::Status Listen(const std::vector<grpc::Service*>& extra_services);
   absl::Status ListenHttp();
   absl::Status ListenForMapping();
-  void WatchListeners();
+  absl::Status WatchListeners();
 
   const Config config_;
   const std::function<void()> request_drain_;

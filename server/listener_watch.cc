@@ -84,8 +84,9 @@ void ListenerWatch::Add(Listener listener) {
   listeners_.push_back(std::move(listener));
 }
 
-void ListenerWatch::Start() {
+absl::Status ListenerWatch::Start() {
   looks_ = std::make_unique<PeriodicTask>(kInterval, [this] { Look(); });
+  return looks_->started();
 }
 
 void ListenerWatch::Look() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/listen_address.h"
@@ -31,8 +32,8 @@ class ListenerWatch {
   void Add(const TcpAddress& address) ABSL_LOCKS_EXCLUDED(mutex_);
   // The same for a Unix socket: SOCK_STREAM or SOCK_SEQPACKET.
   void Add(const std::string& path, int type) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Starts the thread that calls Look every second.
-  void Start();
+  // Starts the thread that calls Look every second. Errors: those of Thread::Start.
+  absl::Status Start();
 
   // Sees which listeners have accepted something since the last look, and connects to them again.
   void Look() ABSL_LOCKS_EXCLUDED(mutex_);
