@@ -321,7 +321,7 @@ TEST_P(ValkeySinkTest, SinksOfOtherBucketsAreRefused) {
   ASSERT_TRUE(other->Accept(NodeId(1), {.model_fingerprint = "m", .tokens_per_block = 16}).ok());
   other->Apply(NodeId(1), {.epoch = 1, .revision = 1},
                {{{.chunk = chunks_[3], .tier = Tier::kPrimary}}});
-  other->Start([](NodeId) {});
+  ASSERT_TRUE(other->Start([](NodeId) {}).ok());
   Await([&] { return !other->figures().error.ok(); }, "it is refused");
   EXPECT_THAT(std::string(other->figures().error.message()), testing::HasSubstr("buckets"));
   EXPECT_EQ(other->figures().written, 0u);
