@@ -283,7 +283,7 @@ def test_a_tenant_sees_its_own_and_no_hole(guarded):
 def test_a_drain_ends_the_streams(bridged):
     daemon = bridged()
     subscriber = Subscriber(daemon.connect()).begun()
-    ended = threading.Thread(target=lambda: codes.append(status_of(subscriber)))
+    ended = threading.Thread(target=lambda: codes.append(rest_of(subscriber)))
     codes = []
     ended.start()
     assert daemon.terminate() == 0
