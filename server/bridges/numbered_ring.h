@@ -54,6 +54,8 @@ class NumberedRing {
     }
   }
 
+  // The number of the first item ever.
+  uint64_t first_number() const { return first_number_; }
   // The number that the next item will have.
   uint64_t next() const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);

@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <string_view>
@@ -179,8 +180,10 @@ bool ReplayServer::ServeOne(Replay& replay, bool& sent) {
   for (int i = 0; i < kBatchesPerTurn; ++i) {
     const ReplayRing::Entry payload = ring_->From(replay.next);
     const bool last = payload.item == nullptr;
-    // The ring has dropped payloads while the client did not read.
-    if (!last && payload.number > replay.next) replay.incomplete = true;
+    // The ring has dropped payloads. Numbers before the first belong to earlier runs, or to none.
+    if (!last && payload.number > std::max(replay.next, ring_->first_number())) {
+      replay.incomplete = true;
+    }
     const Sent outcome = last ? Send(replay.client, kEndOfReplay, "", true)
                               : Send(replay.client, payload.number, *payload.item, false);
     if (outcome == Sent::kLater && absl::Now() - replay.progress < kPatience) return false;

@@ -194,6 +194,22 @@ TEST(ZmqBridgeTest, ALateSubscriberAsksForWhatItMissed) {
   EXPECT_EQ(bridge->stats().replay.incomplete, 0u);
 }
 
+TEST(ZmqBridgeTest, ANumberOfAnEarlierRunReplaysAllOfThisOne) {
+  ZmqBridge::Options options = Options();
+  options.first_number = 1000;
+  options.buffer_steps = 4;
+  const auto bridge = Open(options);
+  for (uint64_t number = 0; number < 4; ++number) bridge->Publish(Batch(number));
+  Peer client(zmq::socket_type::dealer, bridge->replay_endpoint());
+  const auto answers = client.Replay(7);
+  ASSERT_EQ(answers.size(), 5u);
+  EXPECT_THAT(answers[0], ElementsAre("", Seq(1000), Payload(0)));
+  EXPECT_EQ(bridge->stats().replay.incomplete, 0u);
+  bridge->Publish(Batch(4));
+  EXPECT_EQ(client.Replay(7).size(), 5u);
+  EXPECT_EQ(bridge->stats().replay.incomplete, 1u) << "the first batch of this run is missing";
+}
+
 TEST(ZmqBridgeTest, AReplayMayCarryTheTopic) {
   ZmqBridge::Options options = Options();
   options.reply = ReplayServer::Reply::kWithTopic;
