@@ -40,6 +40,7 @@ class RouteCommandTest : public testing::Test {
   void Fill(FakeNode& node, size_t count, v1::Tier tier) {
     std::vector<FakeBlock> blocks;
     for (size_t i = 0; i < count; ++i) blocks.push_back({blocks_[i].value(), tier});
+    node.AwaitNoStream();
     node.Send(SnapshotMessage(7, 10, blocks));
   }
   std::string Prompt() const {

@@ -120,6 +120,13 @@ class FakeNode final : public v1::EventService::Service, public v1::AdminService
     absl::MutexLock lock(&mutex_);
     messages_.push_back(std::move(message));
   }
+  // Waits until every stream has ended. A client that has gone leaves its stream for a moment, and
+  // that stream would take the next message.
+  void AwaitNoStream() {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(
+        +[](size_t* open) { return *open == 0; }, &open_streams_));
+  }
   // Ends the stream behind the queued messages.
   void End(const absl::Status& status) {
     absl::MutexLock lock(&mutex_);
@@ -148,7 +155,17 @@ class FakeNode final : public v1::EventService::Service, public v1::AdminService
       absl::MutexLock lock(&mutex_);
       requests_.push_back(*request);
       if (!refusal_.ok()) return ToGrpcStatus(refusal_);
+      ++open_streams_;
     }
+    const grpc::Status status = SendMessages(context, writer);
+    absl::MutexLock lock(&mutex_);
+    --open_streams_;
+    return status;
+  }
+
+ private:
+  grpc::Status SendMessages(grpc::ServerContext* context,
+                            grpc::ServerWriter<v1::WatchResponse>* writer) {
     for (;;) {
       v1::WatchResponse message;
       {
@@ -167,7 +184,6 @@ class FakeNode final : public v1::EventService::Service, public v1::AdminService
     }
   }
 
- private:
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return down_ || !messages_.empty() || end_.has_value();
   }
@@ -180,6 +196,7 @@ class FakeNode final : public v1::EventService::Service, public v1::AdminService
   std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
   absl::Status refusal_ ABSL_GUARDED_BY(mutex_);
   bool down_ ABSL_GUARDED_BY(mutex_) = false;
+  size_t open_streams_ ABSL_GUARDED_BY(mutex_) = 0;
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -436,8 +436,8 @@ TEST_F(PrefixRouterTest, CostsFollowTheFormula) {
 
   // Without fetches between nodes, it computes.
   options.costs.peer_bytes_per_second = 0;
-  a->Send(SnapshotMessage(7, 20, blocks));
   router_.reset();
+  a->AwaitNoStream();
   MakeRouter(options);
   Add("a", *a);
   a->Send(SnapshotMessage(7, 21, blocks));

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "pagoda/v1/cache.grpc.pb.h"
 
 namespace pagoda::server {
 namespace {
@@ -15,9 +16,12 @@ using ::testing::HasSubstr;
 
 enum class Unguarded { kRefused, kAllowed };
 
-// Starts a server at the address although another library's recvmsg is bound.
+// Starts a server at the address although another library's recvmsg is bound. gRPC serves nothing
+// without a service.
 absl::Status StartUnguarded(const std::string& host, Unguarded unguarded) {
-  return GrpcServer::Start({.tcp = TcpAddress{host, 0},
+  v1::CacheService::CallbackService service;
+  return GrpcServer::Start({.services = {&service},
+                            .tcp = TcpAddress{host, 0},
                             .header_guard = absl::FailedPreconditionError("recvmsg is another's"),
                             .allow_unguarded = unguarded == Unguarded::kAllowed})
       .status();
@@ -34,8 +38,12 @@ TEST(GrpcServerTest, WithoutTheHeaderGuardOtherMachinesAreNotServed) {
 }
 
 TEST(GrpcServerTest, WithTheHeaderGuardOtherMachinesAreServed) {
-  EXPECT_EQ(GrpcServer::Start({.tcp = TcpAddress{"0.0.0.0", 0}, .header_guard = {}}).status(),
-            absl::OkStatus());
+  v1::CacheService::CallbackService service;
+  const absl::Status started =
+      GrpcServer::Start(
+          {.services = {&service}, .tcp = TcpAddress{"0.0.0.0", 0}, .header_guard = {}})
+          .status();
+  EXPECT_EQ(started, absl::OkStatus());
 }
 
 }  // namespace
