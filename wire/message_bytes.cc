@@ -49,6 +49,7 @@ absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Messa
 
 absl::Status SerializeMessage(const google::protobuf::MessageLite& message,
                               grpc::ByteBuffer* bytes) {
+  bytes->Clear();  // gRPC stops the process if its writer finds bytes.
   bool own_buffer = false;
   const grpc::Status status =
       grpc::GenericSerialize<grpc::ProtoBufferWriter, google::protobuf::MessageLite>(message, bytes,

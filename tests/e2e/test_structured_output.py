@@ -90,7 +90,7 @@ HOSTILE = [
     ("guided_grammar", "root ::= ((root{1,2})){0,1}", "'root'"),
     ("guided_grammar", 'root ::= "" root{0,1} ()', "'root'"),
     ("guided_grammar", 'root ::= "x" a\na ::= b{0,1}\nb ::= c\nc ::= a{3,}', "a -> b -> c -> a"),
-    ("guided_grammar", "".join(f"r{i} ::= r{i + 1}\n" for i in range(5000)) + 'r5000 ::= "a"\nroot ::= r0', "5002 rules"),
+    ("guided_grammar", "".join(f"r{i:x} ::= r{i + 1:x}\n" for i in range(4200)) + f'r{4200:x} ::= "a"\nroot ::= r0', "4202 rules"),
     ("guided_grammar", f'root ::= Regex("{nested(20000)}")', "20000 brackets"),
     ("guided_grammar", f"root ::= {nested(20000)}", "20000 brackets"),
     ("guided_grammar", 'root ::= "a"{0,2000000000}', "grammar: "),
@@ -138,7 +138,7 @@ def test_grammars_are_compiled_in_a_process_that_may_die(daemon):  # noqa: F811
     assert second != first
     # It ends with the daemon, however that ends.
     ended = end_of(second)
-    daemon.process.kill()
+    daemon.kill()
     assert ended.poll(30_000), "the process outlives the daemon"
 
 

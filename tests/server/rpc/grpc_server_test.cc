@@ -20,8 +20,8 @@ enum class Unguarded { kRefused, kAllowed };
 // without a service.
 absl::Status StartUnguarded(const std::string& host, Unguarded unguarded) {
   v1::CacheService::CallbackService service;
-  return GrpcServer::Start({.services = {&service},
-                            .tcp = TcpAddress{host, 0},
+  return GrpcServer::Start({.tcp = TcpAddress{host, 0},
+                            .services = {&service},
                             .header_guard = absl::FailedPreconditionError("recvmsg is another's"),
                             .allow_unguarded = unguarded == Unguarded::kAllowed})
       .status();
@@ -41,7 +41,7 @@ TEST(GrpcServerTest, WithTheHeaderGuardOtherMachinesAreServed) {
   v1::CacheService::CallbackService service;
   const absl::Status started =
       GrpcServer::Start(
-          {.services = {&service}, .tcp = TcpAddress{"0.0.0.0", 0}, .header_guard = {}})
+          {.tcp = TcpAddress{"0.0.0.0", 0}, .services = {&service}, .header_guard = {}})
           .status();
   EXPECT_EQ(started, absl::OkStatus());
 }
