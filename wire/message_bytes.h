@@ -17,7 +17,7 @@ google::protobuf::ArenaOptions MessageArenaOptions();
 // Errors: INVALID_ARGUMENT (the bytes are not a message of this type).
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite* message);
 
-// Errors: INTERNAL (the message has more than 2 GiB).
+// Replaces what `bytes` holds. Errors: INTERNAL (the message has more than 2 GiB).
 absl::Status SerializeMessage(const google::protobuf::MessageLite& message,
                               grpc::ByteBuffer* bytes);
 
