@@ -156,10 +156,14 @@ void ReplayServer::Take(const std::vector<zmq::message_t>& frames) {
         replays_, [](const Replay& a, const Replay& b) { return a.progress < b.progress; }));
     incomplete_.fetch_add(1, std::memory_order_relaxed);
   }
-  replays_.push_back({.client = std::string(client),
-                      .next = first,
-                      .incomplete = first < ring_->oldest(),
-                      .progress = absl::Now()});
+  replays_.push_back({.client = std::string(client), .progress = absl::Now()});
+  Begin(replays_.back(), first);
+}
+
+void ReplayServer::Begin(Replay& replay, uint64_t first) const {
+  // Numbers before the first belong to earlier runs, or to none.
+  replay.next = std::max(first, ring_->first_number());
+  replay.incomplete = replay.next < ring_->oldest();
 }
 
 bool ReplayServer::Serve() {
@@ -180,10 +184,8 @@ bool ReplayServer::ServeOne(Replay& replay, bool& sent) {
   for (int i = 0; i < kBatchesPerTurn; ++i) {
     const ReplayRing::Entry payload = ring_->From(replay.next);
     const bool last = payload.item == nullptr;
-    // The ring has dropped payloads. Numbers before the first belong to earlier runs, or to none.
-    if (!last && payload.number > std::max(replay.next, ring_->first_number())) {
-      replay.incomplete = true;
-    }
+    // The ring has dropped payloads while the client did not read.
+    if (!last && payload.number > replay.next) replay.incomplete = true;
     const Sent outcome = last ? Send(replay.client, kEndOfReplay, "", true)
                               : Send(replay.client, payload.number, *payload.item, false);
     if (outcome == Sent::kLater && absl::Now() - replay.progress < kPatience) return false;
@@ -196,8 +198,7 @@ bool ReplayServer::ServeOne(Replay& replay, bool& sent) {
     }
     if (replay.incomplete || given_up) incomplete_.fetch_add(1, std::memory_order_relaxed);
     if (given_up || replay.waiting.empty()) return true;
-    replay.next = replay.waiting.front();
-    replay.incomplete = replay.next < ring_->oldest();
+    Begin(replay, replay.waiting.front());
     replay.waiting.pop_front();
   }
   return false;

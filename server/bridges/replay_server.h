@@ -91,6 +91,8 @@ class ReplayServer {
   // Sends as many answers as possible without waiting. Returns whether an answer was sent or a
   // replay ended.
   bool Serve();
+  // Sets where the replay begins, and whether this run's payloads are all there from then on.
+  void Begin(Replay& replay, uint64_t first) const;
   // Returns whether the client's last replay has ended. Sets `sent` if an answer was sent.
   bool ServeOne(Replay& replay, bool& sent);
   enum class Sent : uint8_t { kDone, kLater, kGone };
