@@ -41,8 +41,10 @@ constexpr uint32_t kMaxQueue = 1'000'000;  // Nothing is dropped.
 constexpr uint64_t kMaxQueueBytes = uint64_t{1} << 40;
 constexpr char kReaderFlag[] = "--reader";
 
-// The end of a payload whose last event is AllBlocksCleared.
-constexpr std::string_view kLastPayload("AllBlocksCleared\0", 17);
+// The end of a payload whose last event is AllBlocksCleared. The first message of a run ends so,
+// and the last one of the benchmark.
+constexpr std::string_view kClearedPayload("AllBlocksCleared\0", 17);
+constexpr int kClears = 2;
 
 // --- The reader ---
 
@@ -54,7 +56,8 @@ int Read(const std::string& endpoint) {
   socket.set(zmq::sockopt::subscribe, "");
   socket.connect(endpoint);
   std::optional<uint64_t> last;
-  while (true) {
+  int clears = 0;
+  while (clears < kClears) {
     zmq::message_t topic, frame, payload;
     (void)socket.recv(topic);
     (void)socket.recv(frame);
@@ -65,11 +68,11 @@ int Read(const std::string& endpoint) {
       std::puts("here");
       std::fflush(stdout);
     } else if (seq != *last + 1) {
-      std::fprintf(stderr, "batch %llu is missing\n", static_cast<unsigned long long>(*last + 1));
+      std::fprintf(stderr, "batch %llu is missing\n", static_cast<unsigned long long>(*last) + 1);
       return 1;
     }
     last = seq;
-    if (payload.to_string_view().ends_with(kLastPayload)) break;
+    if (payload.to_string_view().ends_with(kClearedPayload)) ++clears;
   }
   std::puts(absl::StrCat(*last).c_str());
   std::fflush(stdout);
@@ -194,6 +197,9 @@ double BridgeSeconds(uint32_t blocks) {
                                  .topic = "kv",
                                  .hwm = kMaxQueue,
                                  .subscriber_bytes = kMaxQueueBytes,
+                                 // It keeps everything, so the feed repeats nothing.
+                                 .buffer_steps = uint32_t{1} << 30,
+                                 .buffer_bytes = uint64_t{1} << 40,
                                  .shape = Shape()});
   PAGODA_CHECK(bridge.ok(), "there is an endpoint");
   Reader reader((*bridge)->endpoint(), [&] { (*bridge)->Publish(WarmUp()); });
