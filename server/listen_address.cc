@@ -213,7 +213,7 @@ void Knock(const TcpAddress& address) {
   const SocketAddress target = ToSocketAddress(address);
   const int fd = socket(target.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return;
-  connect(fd, target.get(), target.size);
+  static_cast<void>(connect(fd, target.get(), target.size));
   close(fd);
 }
 

@@ -102,11 +102,10 @@ bool ReceiveBytes(int socket, char* bytes, size_t size, absl::Time deadline) {
     if (got > 0) {
       bytes += got;
       size -= static_cast<size_t>(got);
-    } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
-      return false;
-    } else if (errno == EAGAIN && !AwaitSocket(socket, POLLIN, deadline)) {
-      return false;
+      continue;
     }
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) return false;
+    if (errno == EAGAIN && !AwaitSocket(socket, POLLIN, deadline)) return false;
   }
   return true;
 }

@@ -62,7 +62,7 @@ TEST(ThreadTest, TheDestructorAndAnAssignmentWaitForTheThread) {
     go.Notify();
     first = std::move(second);
     EXPECT_GE(ended, 1);
-    EXPECT_FALSE(second.joinable());
+    EXPECT_FALSE(second.joinable());  // NOLINT(bugprone-use-after-move): what a move leaves.
   }
   EXPECT_EQ(ended, 2);
 }
