@@ -54,6 +54,45 @@ def test_an_adapter_whose_files_change_in_place_has_another_namespace(adapter, c
     assert f"the files of adapter tuned in {adapter.lora_path} changed" in record.getMessage()
 
 
+def test_an_adapter_in_the_home_folder_is_named_by_its_files(adapter, monkeypatch):
+    """vLLM resolves the ~, but tells the connector the path as it was given."""
+    file = pathlib.Path(adapter.lora_path) / "adapter_model.safetensors"
+    monkeypatch.setenv("HOME", str(file.parents[1]))
+    adapter.lora_path = f"~/{file.parent.name}"
+    before = salt_of(adapter)
+    file.write_bytes(b"second one")
+    assert salt_of(adapter) != before
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """The hub's package, with a cache of one file: hub(name, file, commit)."""
+    cached = {}
+    package = types.ModuleType("huggingface_hub")
+    package.try_to_load_from_cache = lambda name, file, cache_dir, revision: cached.get((name, file))
+    monkeypatch.setitem(sys.modules, "huggingface_hub", package)
+    return lambda name, file, commit: cached.update({(name, file): f"/cache/models--{name}/snapshots/{commit}/{file}"})
+
+
+def test_an_adapter_of_the_hub_is_named_by_its_commit(adapter, hub, caplog):
+    adapter.lora_path = "org/tuned"
+    hub("org/tuned", "adapter_config.json", "c0ffee")
+    before = salt_of(adapter)
+    assert salt_of(adapter) == before and "c0ffee" in before and not caplog.records
+    hub("org/tuned", "adapter_config.json", "decade")
+    after = salt_of(adapter)
+    assert after != before and "decade" in after
+    assert "org/tuned changed (decade, before c0ffee)" in caplog.text
+
+
+def test_an_adapter_that_cannot_be_seen_is_shared_with_no_other_process(adapter, monkeypatch):
+    adapter.lora_path = "/no/such/folder"
+    before = salt_of(adapter)
+    assert salt_of(adapter) == before
+    monkeypatch.setattr(model_identity, "_PROCESS", "another")
+    assert salt_of(adapter) != before
+
+
 def test_few_adapters_are_remembered_for_the_log(adapter):
     files = model_identity.AdapterFiles()
     for number in range(files._MOST + 10):
@@ -151,3 +190,49 @@ def test_an_adapter_of_sglangs_start_is_named_by_its_files(sglang, adapter):
     assert before != plain and identity_now() == before
     (pathlib.Path(adapter.lora_path) / "adapter_model.safetensors").write_bytes(b"second one")
     assert identity_now() != before
+
+
+def test_an_adapter_of_sglangs_start_and_of_the_hub_is_named_by_its_commit(sglang, adapter, hub):
+    _, lora, identity_now = sglang
+    adapter.lora_path, lora.lora_paths = "org/tuned", [adapter]
+    hub("org/tuned", "adapter_config.json", "c0ffee")
+    before = identity_now()
+    assert identity_now() == before
+    hub("org/tuned", "adapter_config.json", "decade")
+    assert identity_now() != before
+
+
+@pytest.fixture
+def offloading(monkeypatch):
+    """The tier below vLLM's offloading, and the configuration that it finds there. Of vLLM there
+    are only the names that it imports."""
+    found = types.SimpleNamespace(whole=None)
+    names = {"vllm": ["__version__"], "vllm.config": [], "vllm.v1.kv_offload.config": ["OffloadingConfig"],
+             "vllm.v1.kv_offload.base": ["LookupResult", "Medium", "OffloadingSpec", "OffloadKey", "ReqContext", "RequestOffloadingContext",
+                                         "ScheduleEndContext"],
+             "vllm.v1.kv_offload.tiering.async_lookup": ["AsyncLookupManager"], "vllm.v1.kv_offload.tiering.spec": ["TieringOffloadingSpec"],
+             "vllm.v1.kv_offload.tiering.base": ["JobResult", "SecondaryTierManager", "TransferJob"]}
+    for name, members in names.items():
+        module = types.ModuleType(name)
+        for member in members:
+            setattr(module, member, type(member, (), {"CPU": "CPU"}))
+        monkeypatch.setitem(sys.modules, name, module)
+    for name, module in {"pagoda.vllm": types.ModuleType("pagoda.vllm"), "pagoda.vllm.identity": identity}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    sys.modules["vllm.config"].get_current_vllm_config_or_none = lambda: found.whole
+    return load("vllm/offloading"), found
+
+
+def test_vllms_own_offloading_refuses_adapters_because_its_keys_do_not_name_their_files(offloading):
+    module, found = offloading
+    parallel = types.SimpleNamespace(is_parallelism_agnostic=True)
+    told = types.SimpleNamespace(groups=(), cache=types.SimpleNamespace(tokens_per_hash=16, blocks_per_chunk=1), kv_cache_layout=None,
+                                 canonical_layout=False, replicated_layout=False, parallel=parallel,
+                                 model=types.SimpleNamespace(name="org/model", dtype="bfloat16"))
+    found.whole = configuration()
+    found.whole.model_config.model, found.whole.model_config.revision = "org/model", None
+    found.whole.load_config.download_dir, found.whole.lora_config = None, None
+    assert module.identity_of(told, 4096, module.KeyedOptions()).model == "org/model"
+    found.whole.lora_config = object()
+    with pytest.raises(ValueError, match="without --enable-lora"):
+        module.identity_of(told, 4096, module.KeyedOptions())

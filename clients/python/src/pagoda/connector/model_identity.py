@@ -42,20 +42,32 @@ def revision_of(model: str, revision: str | None, folder: str | None = None) -> 
     hub it is the commit in use, in the hub's cache or in `folder`, or else the revision's name."""
     if pathlib.Path(model).exists():
         return "files-" + fingerprint(pathlib.Path(model))
+    return printable(_commit_of(model, "config.json", revision, folder) or revision or "main")
+
+
+def adapter_revision(path: str) -> str:
+    """Names an adapter by its files as they are now, because an engine can load other files from
+    the same path. Of an adapter of the hub it is the commit in use. "" if neither is on this
+    machine. `path`: as the engine was told, also with ~."""
+    folder = pathlib.Path(os.path.expanduser(path))
+    return fingerprint(folder) if folder.exists() else _commit_of(path, "adapter_config.json") or ""
+
+
+def _commit_of(name: str, file: str, revision: str | None = None, folder: str | None = None) -> str | None:
+    """The commit in use of a model or an adapter of the hub that has the file."""
     try:
         from huggingface_hub import try_to_load_from_cache
 
-        found = try_to_load_from_cache(model, "config.json", cache_dir=folder, revision=revision)
-        if isinstance(found, str) and (commit := re.search(r"/snapshots/([^/]+)/", found)):
-            return printable(commit[1])
-    except Exception:  # Any error of the hub's package: the revision's name remains.
-        pass
-    return printable(revision or "main")
+        found = try_to_load_from_cache(name, file, cache_dir=folder, revision=revision)
+        commit = re.search(r"/snapshots/([^/]+)/", found) if isinstance(found, str) else None
+        return commit[1] if commit else None
+    except Exception:  # Any error of the hub's package: the commit is not known.
+        return None
 
 
 class AdapterFiles:
-    """Names adapters by their files as they are now: an engine can load new files from the same
-    path. Thread-safe."""
+    """The names of the adapters that an engine uses: adapter_revision, and a log line when one
+    changes. Thread-safe."""
 
     _MOST = 1024  # The adapters whose last name is kept, to log a change.
 
@@ -64,18 +76,16 @@ class AdapterFiles:
         self._last: collections.OrderedDict[str, str] = collections.OrderedDict()
 
     def fingerprint(self, name: str, path: str) -> str:
-        """The fingerprint of the files at `path`; "" if there are none: the path is then a name of
-        the hub. Logs when it differs from the last one."""
-        folder = pathlib.Path(path)
-        now = fingerprint(folder) if folder.exists() else ""
+        """adapter_revision of the path. Without one it is a name that no other process has: nobody
+        can tell whether the adapter is the same elsewhere. Logs when it differs from the last."""
+        now = adapter_revision(path) or own_process()
         with self._lock:
             before = self._last.pop(path, now)
             self._last[path] = now
             while len(self._last) > self._MOST:
                 self._last.popitem(last=False)
         if before != now:
-            log.warning("the files of adapter %s in %s changed (%s, before %s): its cached KV no longer matches", name, path,
-                        now or "no files", before or "no files")
+            log.warning("the files of adapter %s in %s changed (%s, before %s): its cached KV no longer matches", name, path, now, before)
         return now
 
 
@@ -107,7 +117,7 @@ def long_rope_fact(config: Any, max_model_len: int) -> bool | int | None:
 _PROCESS = secrets.token_hex(8)
 
 
-def own_scales() -> str:
-    """A fact that no other process has, for KV whose scales an engine measures on its first
-    requests. No other engine can read such KV."""
-    return f"{_PROCESS}-{os.getpid()}"
+def own_process() -> str:
+    """A fact that no other process has, for KV that no other engine can read: its scales were
+    measured on an engine's first requests, or its adapter has no name."""
+    return f"process-{_PROCESS}-{os.getpid()}"

@@ -3,13 +3,12 @@
 import dataclasses
 import hashlib
 import json
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 from pagoda.caches import CacheIdentity
 from pagoda.connector.keyed_options import KeyedOptions
-from pagoda.connector.model_identity import fingerprint, printable, revision_of
+from pagoda.connector.model_identity import adapter_revision, printable, revision_of
 
 _WHERE = 'the extra config\'s "pagoda"'
 
@@ -62,8 +61,7 @@ def _adapters() -> list[list[str]]:
         adapters = get_lora().lora_paths or ()
     except Exception:  # A process to which SGLang publishes no adapters.
         return []
-    return [[str(adapter.lora_name), fingerprint(pathlib.Path(adapter.lora_path))] for adapter in adapters
-            if pathlib.Path(adapter.lora_path).exists()]
+    return [[str(adapter.lora_name), adapter_revision(str(adapter.lora_path))] for adapter in adapters]
 
 
 def identity(pool: str, *, model: str, dtype: str, layout: str, options: KeyedOptions) -> CacheIdentity:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagoda.caches import CacheIdentity
 from pagoda.connector import PageLayout
-from pagoda.connector.model_identity import long_rope_fact, own_scales, printable, revision_of
+from pagoda.connector.model_identity import long_rope_fact, own_process, printable, revision_of
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -31,7 +31,7 @@ def configuration_of(config: "VllmConfig") -> str:
     if (factors := long_rope_fact(json.loads(told), int(model.max_model_len))) is not None:
         facts.append(f"long rope {factors}")
     if getattr(config.cache_config, "calculate_kv_scales", False):
-        facts.append(own_scales())
+        facts.append(own_process())
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 

@@ -141,17 +141,21 @@ class PagodaTier(SecondaryTierManager):
 
 def identity_of(config: OffloadingConfig, chunk_bytes: int, options: KeyedOptions) -> CacheIdentity:
     """Keys name the tokens. The identity names the rest: the model, and the layout of a chunk of
-    all ranks."""
+    all ranks. ValueError: the engine has adapters. vLLM's keys name one by its name and path, so KV
+    of its earlier files would match, and vLLM does not reset the tiers below its own."""
+    import vllm
+    from vllm.config import get_current_vllm_config_or_none
+
+    whole = get_current_vllm_config_or_none()
+    if whole is not None and whole.lora_config is not None:
+        raise ValueError("PagodaOffloadingSpec cannot tell an adapter's files apart: start vLLM without --enable-lora, or with the "
+                         "connector PagodaConnector of pagoda.vllm")
     parallel = config.parallel
     facts = [[(group.tokens_per_block, len(group.layer_names)) for group in config.groups], config.cache.tokens_per_hash,
              config.cache.blocks_per_chunk, chunk_bytes, config.kv_cache_layout, config.canonical_layout, config.replicated_layout,
              None if parallel.is_parallelism_agnostic else [parallel.tp_size, parallel.pp_size, parallel.pcp_size, parallel.dcp_size]]
-    import vllm
-    from vllm.config import get_current_vllm_config_or_none
-
     revision = options.revision or revision_of(config.model.name, None)
-    # Its names are more precise than the offloading's own.
-    if (whole := get_current_vllm_config_or_none()) is not None:
+    if whole is not None:  # Its names are more precise than the offloading's own.
         revision = "+".join([options.revision or revision_of(str(whole.model_config.model), whole.model_config.revision,
                                                              whole.load_config.download_dir), configuration_of(whole)])
     return CacheIdentity(model=printable(config.model.name), revision=revision,
