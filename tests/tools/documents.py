@@ -11,6 +11,7 @@
 * The words of OLD_WORDS do not come back.
 * A README that says how many libraries its folder builds agrees with the folder's CMakeLists.txt.
 * A reason of errors that CHANGELOG.md calls removed is not in base/error.cc.
+* A command that removes shared memory names the cache, so it leaves other daemons alone.
 * The sentences of the Markdown files stay short: see MAX_MEDIAN and MAX_95TH. The check prints both
   numbers.
 """
@@ -218,6 +219,12 @@ def check_libraries(path, text, root):
                 yield f"{path}:{number}: {said[1]} libraries; {path.parent}/CMakeLists.txt has {count}"
 
 
+def check_shared_memory(path, text):
+    for number, line in enumerate(text.splitlines(), start=1):
+        if re.search(r"\brm\b.*/dev/shm/(?:pagoda-?)?\*", line):
+            yield f"{path}:{number}: removes the memory of every daemon; name the cache: /dev/shm/pagoda-NAME-*"
+
+
 def check_removed_reasons(path, text, root):
     table = root / "base" / "error.cc"
     if str(path) != "CHANGELOG.md" or not table.is_file():
@@ -266,6 +273,7 @@ def violations(root, files):
         text = (root / path).read_text()
         found.extend(check_columns(path, text))
         found.extend(check_words(path, text))
+        found.extend(check_shared_memory(path, text))
         if path.suffix == ".md":
             pages.append(text)
             found.extend(check_links(path, text, names, root))

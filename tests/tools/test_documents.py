@@ -116,3 +116,12 @@ def test_a_reason_that_is_still_there_was_not_removed(tmp_path):
     assert check(tmp_path, table | {"CHANGELOG.md": "### Removed\n\n* `GONE_AWAY`.\n\n### Fixed\n\n* `STILL_HERE`.\n"}) == []
     (found,) = check(tmp_path, table | {"CHANGELOG.md": "### Removed\n\n* `STILL_HERE`.\n"})
     assert found == "CHANGELOG.md:3: STILL_HERE is removed here, but base/error.cc has it"
+
+
+@pytest.mark.parametrize("name", ["README.md", "deploy/run.sh"])
+def test_a_command_leaves_the_memory_of_other_daemons_alone(tmp_path, name):
+    lines = "```sh\nrm -f /dev/shm/{}*\n```\n"
+    assert check(tmp_path, {name: lines.format("pagoda-tour-")}) == []
+    for everything in ("pagoda-", "pagoda", ""):
+        (found,) = check(tmp_path, {name: lines.format(everything)})
+        assert found.startswith(f"{name}:2: removes the memory of every daemon")
