@@ -47,7 +47,8 @@ class RouterSink {
 //
 // If the log is so short that it passes the feed during each of several snapshots, the feed sends
 // AllCleared and goes on from the log's oldest event. Routers then expect too few blocks, but never
-// a block that is not cached. The feed tries again every kRetryReset until a snapshot succeeds.
+// a block that is not cached. The feed tries again when it has read the whole log, at most every
+// kRetryReset, until a snapshot succeeds.
 class RouterFeed {
  public:
   struct Options {
