@@ -60,8 +60,10 @@ function(pagoda_test name)
   pagoda_binary(${name} SRCS ${ARG_SRCS} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   pagoda_batch(${name})
   set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  # A local name may be that of a constant in a neighbour of the batch, but not that of another local.
-  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wshadow=local>)
+  # A local name may be that of a constant in the batch, but not that of another local.
+  target_compile_options(
+    ${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow>
+                    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wshadow=local>)
   if(NOT ARG_COMPUTES)
     target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:RelWithDebInfo>>:-O1>)
   endif()
