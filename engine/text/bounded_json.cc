@@ -4,24 +4,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "engine/json_builder.h"
 
 namespace pagoda {
 
 absl::StatusOr<nlohmann::json> ParseBoundedJson(absl::string_view text, int max_depth) {
-  bool too_deep = false;
-  // Too deep values are dropped while they are read. The parser itself does not recurse.
-  nlohmann::json root = nlohmann::json::parse(
-      text.begin(), text.end(),
-      [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-        if (depth >= max_depth) too_deep = true;
-        return depth < max_depth;
-      },
-      /*allow_exceptions=*/false);
-  if (too_deep) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("JSON is nested more than ", max_depth, " levels deep"));
+  absl::StatusOr<nlohmann::json> root =
+      JsonBuilder<nlohmann::json>(static_cast<size_t>(max_depth)).Read(text);
+  if (!root.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("JSON ", root.status().message()));
   }
-  if (root.is_discarded()) return absl::InvalidArgumentError("not valid JSON");
+  if (root->is_discarded()) return absl::InvalidArgumentError("not valid JSON");
   return root;
 }
 

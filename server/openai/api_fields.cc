@@ -1,40 +1,39 @@
 #include "server/openai/api_fields.h"
 
 #include "absl/strings/str_cat.h"
-#include "nlohmann/json.hpp"
 #include "server/openai/api_error.h"
 
 namespace pagoda::server {
 
-const nlohmann::json* ApiFields::Find(const std::string& name) {
+const ApiJson* ApiFields::Find(const std::string& name) {
   known_.insert(name);
   const auto field = object_.find(name);
   return field == object_.end() || field->is_null() ? nullptr : &*field;
 }
 
 void ApiFields::Read(const std::string& name, bool* out) {
-  const nlohmann::json* field = Find(name);
+  const ApiJson* field = Find(name);
   if (field == nullptr) return;
   if (!field->is_boolean()) return Complain(BadField(name, "is not true or false"));
   *out = field->get<bool>();
 }
 
 void ApiFields::Read(const std::string& name, float* out) {
-  const nlohmann::json* field = Find(name);
+  const ApiJson* field = Find(name);
   if (field == nullptr) return;
   if (!field->is_number()) return Complain(BadField(name, "is not a number"));
   *out = field->get<float>();
 }
 
 void ApiFields::Read(const std::string& name, std::string* out) {
-  const nlohmann::json* field = Find(name);
+  const ApiJson* field = Find(name);
   if (field == nullptr) return;
   if (!field->is_string()) return Complain(BadField(name, "is not a string"));
   *out = field->get<std::string>();
 }
 
 void ApiFields::ReadInteger(const std::string& name, int64_t least, int64_t most, int64_t* out) {
-  const nlohmann::json* field = Find(name);
+  const ApiJson* field = Find(name);
   if (field == nullptr) return;
   // A number above the range of int64_t is unsigned, or not an integer.
   const bool fits = field->is_number_integer() &&
@@ -46,8 +45,8 @@ void ApiFields::ReadInteger(const std::string& name, int64_t least, int64_t most
   *out = field->get<int64_t>();
 }
 
-void ApiFields::RefuseUnless(const std::string& name, const nlohmann::json& harmless) {
-  const nlohmann::json* field = Find(name);
+void ApiFields::RefuseUnless(const std::string& name, const ApiJson& harmless) {
+  const ApiJson* field = Find(name);
   if (field != nullptr && *field != harmless) Complain(FieldNotServed(name));
 }
 

@@ -3,12 +3,12 @@
 #define PAGODA_SERVER_OPENAI_API_FIELDS_H_
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "server/openai/api_reader.h"
 
 namespace pagoda::server {
 
@@ -17,10 +17,10 @@ namespace pagoda::server {
 class ApiFields {
  public:
   // `object` must be a JSON object and outlive this one.
-  explicit ApiFields(const nlohmann::json& object) : object_(object) {}
+  explicit ApiFields(const ApiJson& object) : object_(object) {}
 
   // Null if the field is absent.
-  const nlohmann::json* Find(const std::string& name);
+  const ApiJson* Find(const std::string& name);
 
   // These leave `out` unchanged if the field is absent.
   void Read(const std::string& name, bool* out);
@@ -31,14 +31,14 @@ class ApiFields {
   // Accepts the field without effect.
   void Ignore(const std::string& name) { known_.insert(name); }
   // Refuses the field unless it has the value `harmless`, which asks for nothing.
-  void RefuseUnless(const std::string& name, const nlohmann::json& harmless);
+  void RefuseUnless(const std::string& name, const ApiJson& harmless);
   void Complain(const absl::Status& status) { status_.Update(status); }
 
   // The first error; FIELD_NOT_SERVED for a field that was not read.
   absl::Status Finish();
 
  private:
-  const nlohmann::json& object_;
+  const ApiJson& object_;
   std::set<std::string> known_;
   absl::Status status_;
 };

@@ -3,16 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
-#include "engine/text/bounded_json.h"
 #include "server/openai/api_conversation.h"
 #include "server/openai/api_error.h"
 #include "server/openai/api_fields.h"
+#include "server/openai/api_reader.h"
 #include "server/openai/api_structured.h"
 
 namespace pagoda::server {
@@ -24,17 +23,17 @@ constexpr int64_t kMaxNumber = std::numeric_limits<int32_t>::max();
 // OpenAI's default, for completions only.
 constexpr uint32_t kDefaultCompletionTokens = 16;
 
-bool IsTokenId(const nlohmann::json& value) {
+bool IsTokenId(const ApiJson& value) {
   return value.is_number_unsigned() && value.get<uint64_t>() <= std::numeric_limits<TokenId>::max();
 }
 
-bool IsTokens(const nlohmann::json& value) {
+bool IsTokens(const ApiJson& value) {
   return value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), IsTokenId);
 }
 
 void ReadPrompts(ApiFields& fields, ApiRequest& request) {
-  const nlohmann::json* prompt = fields.Find("prompt");
-  const auto add = [&](const nlohmann::json& value) {
+  const ApiJson* prompt = fields.Find("prompt");
+  const auto add = [&](const ApiJson& value) {
     if (value.is_string()) {
       request.prompts.emplace_back(value.get<std::string>());
     } else if (IsTokens(value)) {
@@ -50,14 +49,14 @@ void ReadPrompts(ApiFields& fields, ApiRequest& request) {
     return fields.Complain(BadField(
         "prompt", absl::StrCat("must have at least one element and at most ", kMaxApiChoices)));
   }
-  for (const nlohmann::json& element : *prompt) add(element);
+  for (const ApiJson& element : *prompt) add(element);
 }
 
 void ReadStops(ApiFields& fields, ApiRequest& request) {
-  if (const nlohmann::json* stop = fields.Find("stop")) {
-    const nlohmann::json list = stop->is_string() ? nlohmann::json::array({*stop}) : *stop;
+  if (const ApiJson* stop = fields.Find("stop")) {
+    const ApiJson list = stop->is_string() ? ApiJson::array({*stop}) : *stop;
     const bool good = list.is_array() && list.size() <= kMaxStopStrings &&
-                      std::all_of(list.begin(), list.end(), [](const nlohmann::json& text) {
+                      std::all_of(list.begin(), list.end(), [](const ApiJson& text) {
                         return text.is_string() && !text.get_ref<const std::string&>().empty() &&
                                text.get_ref<const std::string&>().size() <= kMaxStopStringBytes;
                       });
@@ -68,7 +67,7 @@ void ReadStops(ApiFields& fields, ApiRequest& request) {
     }
     request.stop = list.get<std::vector<std::string>>();
   }
-  if (const nlohmann::json* ids = fields.Find("stop_token_ids")) {
+  if (const ApiJson* ids = fields.Find("stop_token_ids")) {
     if (!ids->is_array() || ids->size() > kMaxApiChoices ||
         !std::all_of(ids->begin(), ids->end(), IsTokenId)) {
       return fields.Complain(BadField("stop_token_ids", "is not a list of token ids"));
@@ -115,7 +114,7 @@ void ReadLogprobs(ApiFields& fields, ApiRequest& request) {
 
 void ReadStreaming(ApiFields& fields, ApiRequest& request) {
   fields.Read("stream", &request.stream);
-  const nlohmann::json* options = fields.Find("stream_options");
+  const ApiJson* options = fields.Find("stream_options");
   if (options == nullptr) return;
   if (!request.stream || !options->is_object()) {
     return fields.Complain(BadField("stream_options", "must be an object, and needs stream: true"));
@@ -208,13 +207,13 @@ void RefuseTheRest(ApiFields& fields, const ApiRequest& request) {
   }
   fields.RefuseUnless("presence_penalty", 0);
   fields.RefuseUnless("frequency_penalty", 0);
-  fields.RefuseUnless("logit_bias", nlohmann::json::object());
+  fields.RefuseUnless("logit_bias", ApiJson::object());
   if (request.kind == Kind::kCompletion) {
     fields.RefuseUnless("echo", false);
     fields.RefuseUnless("suffix", "");
     if (request.beam_width == 1) fields.RefuseUnless("best_of", request.samples);
   } else {
-    fields.RefuseUnless("functions", nlohmann::json::array());
+    fields.RefuseUnless("functions", ApiJson::array());
     fields.RefuseUnless("function_call", "none");
     fields.RefuseUnless("modalities", {"text"});
     fields.Ignore("parallel_tool_calls");
@@ -223,9 +222,12 @@ void RefuseTheRest(ApiFields& fields, const ApiRequest& request) {
 
 }  // namespace
 
-absl::StatusOr<ApiRequest> ParseApiRequest(Kind kind, absl::string_view body) {
-  const absl::StatusOr<nlohmann::json> root = ParseBoundedJson(body, kMaxBodyDepth);
-  if (!root.ok()) return BadField("body", root.status().message());
+absl::StatusOr<ApiRequest> ParseApiRequest(Kind kind, absl::string_view body,
+                                           const ParseGuard& guard) {
+  ApiReader reader(guard);
+  absl::StatusOr<ApiJson> root = reader.Read(body, "body");
+  if (!root.ok()) return root.status();
+  if (root->is_discarded()) return BadField("body", "not valid JSON");
   if (!root->is_object()) return BadField("body", "is not a JSON object");
   ApiFields fields(*root);
   ApiRequest request{.kind = kind};
@@ -234,7 +236,7 @@ absl::StatusOr<ApiRequest> ParseApiRequest(Kind kind, absl::string_view body) {
   if (kind == Kind::kCompletion) {
     ReadPrompts(fields, request);
   } else {
-    ReadConversation(fields, body, request);
+    ReadConversation(fields, reader, *root, request);
   }
   ReadCounts(fields, request);
   ReadSampling(fields, request);

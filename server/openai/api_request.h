@@ -14,6 +14,7 @@
 #include "engine/structured/grammar.h"
 #include "engine/text/chat_format.h"
 #include "pools/types.h"
+#include "server/openai/api_reader.h"
 
 namespace pagoda::server {
 
@@ -57,8 +58,11 @@ inline constexpr size_t kMaxStopStringBytes = 1024;
 
 // Errors: INVALID_ARGUMENT (not JSON, nested too deeply, a field with a wrong type or value),
 // FIELD_NOT_SERVED (an unknown field, or one that would change the answer and is not supported).
-// Fields without an effect here (`user`, `metadata`) are ignored.
-absl::StatusOr<ApiRequest> ParseApiRequest(ApiRequest::Kind kind, absl::string_view body);
+// Those of the guard, which sees the cost of the JSON while it is parsed. Fields without an effect
+// here (`user`, `metadata`) are ignored. Cost: linear.
+absl::StatusOr<ApiRequest> ParseApiRequest(
+    ApiRequest::Kind kind, absl::string_view body,
+    const ParseGuard& guard = [](size_t) { return absl::OkStatus(); });
 
 }  // namespace pagoda::server
 

@@ -58,7 +58,7 @@ void Want(ApiFields& fields, const char* name, StructuredOutput wanted, ApiReque
 // {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}, "strict": ...}}. `strict`
 // changes nothing: every answer conforms.
 void ReadSchema(ApiFields& format, absl::string_view body, ApiRequest& request) {
-  const nlohmann::json* given = format.Find("json_schema");
+  const ApiJson* given = format.Find("json_schema");
   if (given == nullptr || !given->is_object()) {
     return format.Complain(BadField("response_format.json_schema", "is not an object"));
   }
@@ -74,7 +74,7 @@ void ReadSchema(ApiFields& format, absl::string_view body, ApiRequest& request) 
 }
 
 void ReadResponseFormat(ApiFields& fields, absl::string_view body, ApiRequest& request) {
-  const nlohmann::json* given = fields.Find("response_format");
+  const ApiJson* given = fields.Find("response_format");
   if (given == nullptr) return;
   if (!given->is_object() || !given->contains("type")) {
     return fields.Complain(BadField("response_format", "is not an object with a type"));
@@ -96,7 +96,7 @@ void ReadResponseFormat(ApiFields& fields, absl::string_view body, ApiRequest& r
 
 void ReadStructured(ApiFields& fields, absl::string_view body, ApiRequest& request) {
   ReadResponseFormat(fields, body, request);
-  if (const nlohmann::json* schema = fields.Find("guided_json")) {
+  if (const ApiJson* schema = fields.Find("guided_json")) {
     // vLLM takes the schema as an object, or as its text.
     std::string text = schema->is_string() ? schema->get<std::string>()
                                            : std::string(MemberIn(body, "guided_json"));

@@ -426,5 +426,26 @@ TEST(ApiErrorTest, AReasonHasItsStatus) {
             R"({"message":"m","type":"rate_limit_error","param":null,"code":"queue_full"})");
 }
 
+TEST(ApiRequestTest, TheGuardSeesTheCostOfIgnoredFieldsAndCanEndTheParsing) {
+  std::string body = R"({"model":"m","prompt":[1],"metadata":[{})";
+  for (int i = 0; i < 50'000; ++i) body += ",{}";
+  body += "]}";
+  size_t bytes = 0;
+  ASSERT_TRUE(ParseApiRequest(Kind::kCompletion, body, [&](size_t more) {
+                bytes += more;
+                return absl::OkStatus();
+              }).ok());
+  EXPECT_GT(bytes, 50'000u * sizeof(ApiJson));
+  int calls = 0;
+  for (const Kind kind : {Kind::kCompletion, Kind::kChat}) {
+    const absl::Status refused = ParseApiRequest(kind, body, [&](size_t) {
+                                   ++calls;
+                                   return absl::CancelledError("the client has gone");
+                                 }).status();
+    EXPECT_EQ(refused, absl::CancelledError("the client has gone"));
+  }
+  EXPECT_EQ(calls, 2);
+}
+
 }  // namespace
 }  // namespace pagoda::server
