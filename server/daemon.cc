@@ -362,14 +362,16 @@ absl::Status Daemon::WatchListeners() {
 }
 
 absl::Status Daemon::ListenHttp() {
-  HttpServer::Routes routes = ProbeRoutes(&state_, heartbeat_.get(), listeners_.get());
+  HttpServer::Handlers handlers;
+  handlers.probes = ProbeRoutes(&state_, heartbeat_.get(), listeners_.get());
   if (probe_address_.has_value()) {
     absl::StatusOr<std::unique_ptr<ProbeServer>> probes =
-        ProbeServer::Start(*probe_address_, routes);
+        ProbeServer::Start(*probe_address_, handlers.probes);
     if (!probes.ok()) return probes.status();
     probes_ = *std::move(probes);
   }
   if (!http_address_.has_value()) return absl::OkStatus();
+  HttpServer::Routes& routes = handlers.routes;
   routes["/"] = [](const HttpRequest&) { return StatusPage(); };
   // The metrics can name tenants.
   routes["/metrics"] = http_fence_->Fenced([this](const HttpRequest&) {
@@ -377,10 +379,9 @@ absl::Status Daemon::ListenHttp() {
                         .body = metrics_->Text()};
   });
   status_api_->AddRoutes(&routes);
-  HttpServer::Posts posts;
-  openai_->AddRoutes(&routes, &posts);
+  openai_->AddRoutes(&routes, &handlers.posts);
   absl::StatusOr<std::unique_ptr<HttpServer>> http =
-      HttpServer::Start(*http_address_, std::move(routes), std::move(posts));
+      HttpServer::Start(*http_address_, std::move(handlers));
   if (!http.ok()) return http.status();
   http_ = *std::move(http);
   return absl::OkStatus();

@@ -209,14 +209,6 @@ std::vector<int> OwnListeners(const std::string& path) {
   return found;
 }
 
-void Knock(const TcpAddress& address) {
-  const SocketAddress target = ToSocketAddress(address);
-  const int fd = socket(target.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return;
-  static_cast<void>(connect(fd, target.get(), target.size));
-  close(fd);
-}
-
 absl::Status ClearStaleSocket(const std::string& path) {
   sockaddr_un address = {};
   if (path.size() >= sizeof(address.sun_path)) {

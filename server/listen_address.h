@@ -57,9 +57,6 @@ std::vector<int> OwnListeners(const TcpAddress& address);
 // The same for the path of a Unix socket.
 std::vector<int> OwnListeners(const std::string& path);
 
-// Connects to a loopback address and hangs up. Ignores errors.
-void Knock(const TcpAddress& address);
-
 // Prepares `path` for a new socket: removes a stale socket, on which no process listens. Errors:
 // INVALID_ARGUMENT if a live process listens on it, the path is too long, the file is not a socket,
 // or the folder is not writable.

@@ -9,13 +9,18 @@ namespace pagoda::server {
 // The work on prompts that is too long for the threads of gRPC and HTTP. Each queue has threads of
 // its own, so no text waits for a grammar. Thread-safe.
 struct PromptQueues {
+  // Large HTTP bodies to parse: up to a second.
+  TenantQueues bodies{TenantQueues::Limits{}};
   // Texts to tokenise: milliseconds.
   TenantQueues texts{TenantQueues::Limits{}};
   // Grammars to compile, and the texts beside them: up to seconds.
   TenantQueues grammars{TenantQueues::Limits{}};
 
   absl::Status started() const {
-    return texts.started().ok() ? grammars.started() : texts.started();
+    for (const TenantQueues* queues : {&bodies, &texts, &grammars}) {
+      if (!queues->started().ok()) return queues->started();
+    }
+    return absl::OkStatus();
   }
 };
 

@@ -29,6 +29,8 @@ const char* StatusText(int status) {
       return "Misdirected Request";
     case 429:
       return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
     case 500:
       return "Internal Server Error";
     case 503:

@@ -1,4 +1,4 @@
-// HTTP requests and responses, and the exchange of a request body and a streamed answer.
+// HTTP requests and responses, and the exchange of a request's body and a streamed answer.
 #ifndef PAGODA_SERVER_HTTP_HTTP_EXCHANGE_H_
 #define PAGODA_SERVER_HTTP_HTTP_EXCHANGE_H_
 
@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 
 namespace pagoda::server {
 
@@ -37,15 +37,11 @@ inline constexpr char kHttpCommonHeaders[] =
 // The answer's status line and headers as sent, including the empty line before the body.
 std::string HeadOf(const HttpResponse& response);
 
-// One POST request and its answer. The route calls either Answer or BeginStream, once.
+// The answer to one POST request. The route calls either Answer or BeginStream, once.
 // Thread-compatible.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
-
-  // Call it once at most. Errors: MESSAGE_TOO_LARGE, DEADLINE_EXCEEDED (reading takes longer than
-  // `time`), CANCELLED (the client left, or sent less than its Content-Length).
-  virtual absl::StatusOr<std::string> ReadBody(size_t max_bytes, absl::Duration time) = 0;
 
   virtual void Answer(const HttpResponse& response) = 0;
 
@@ -57,6 +53,21 @@ class HttpExchange {
 
   // Whether the client still waits. A client that has closed its side of the connection does not.
   virtual bool ClientIsThere() = 0;
+};
+
+// One POST request whose head was admitted, until it is answered. Destroyed without Run if the
+// client leaves before its body is complete. Thread-compatible.
+class HttpPost {
+ public:
+  virtual ~HttpPost() = default;
+
+  // Called on the server's loop, before `bytes` more of the body are kept. Must return at once. An
+  // error is what Run gets instead of the body.
+  virtual absl::Status Keep(size_t bytes) = 0;
+
+  // Called once, on a thread that it may occupy for a long time. `body` is complete, or an error:
+  // that of Keep, MESSAGE_TOO_LARGE, INVALID_ARGUMENT (bad chunks), or DEADLINE_EXCEEDED.
+  virtual void Run(absl::StatusOr<std::string> body, HttpExchange& exchange) = 0;
 };
 
 }  // namespace pagoda::server

@@ -1,12 +1,16 @@
 #include "server/http/http_server.h"
 
-#include <civetweb.h>
-#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <utility>
-#include <vector>
+#include <cerrno>
+#include <optional>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/ascii.h"
@@ -14,111 +18,35 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/time.h"
+#include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "server/http/civetweb_exchange.h"
-#include "server/log.h"
+#include "server/http/http_request.h"
+#include "server/http/socket_exchange.h"
+#include "server/rpc/accept_guard.h"
 
 namespace pagoda::server {
 namespace {
 
-// A thread serves one connection at a time, even one whose request never comes. The short timeout
-// lets a probe behind many such connections be answered in time. Correct clients send their request
-// at once.
-constexpr uint32_t kThreads = 32;
-constexpr char kRequestTimeoutMs[] = "1000";
-// civetweb in Debian knows no IPv6. It begins with a port of its own, and its socket is then
-// replaced by one that listens at the server's address.
-constexpr char kCivetwebsOwn[] = "127.0.0.1:0";
-constexpr int kMasterThread = 0;
-constexpr absl::Duration kKnockInterval = absl::Milliseconds(10);
+constexpr int kHttpBacklog = 1024;
+// Routes of GET wait for the core's lock at most.
+constexpr size_t kGetThreads = 8;
+constexpr size_t kMaxWaitingGets = 1024;
+constexpr int kAcceptsInARound = 64;
+constexpr int kEventsInARound = 128;
+constexpr size_t kReadBytes = size_t{64} << 10;
+// How often deadlines are looked at.
+constexpr int kSweepMs = 100;
+constexpr absl::Duration kLingerTime = absl::Seconds(2);
+// The pause if the process has no free descriptor.
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(10);
+// The time for answers that clients are still reading when the server ends.
+constexpr absl::Duration kEndTime = absl::Milliseconds(200);
 
-// As civetweb's own.
-constexpr int kHttpBacklog = 200;
-
-int LogMessage(const mg_connection*, const char* message) {
-  Log(LogLevel::kWarning, absl::StrCat("http: ", message));
-  return 1;
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const TcpAddress& address,
-                                                              Routes routes, Posts posts) {
-  absl::StatusOr<ListeningSocket> listener = ListenOn(address, kHttpBacklog);
-  if (!listener.ok()) return listener.status();
-  auto server = absl::WrapUnique(new HttpServer(std::move(routes), std::move(posts.routes)));
-  server->listener_ = listener->fd;
-  server->address_ = listener->address;
-  absl::Status started = server->knocker_.Start("pagoda-knocker", [s = server.get()] {
-    s->stopping_.WaitForNotification();
-    while (!s->stopped_.WaitForNotificationWithTimeout(kKnockInterval)) Knock(s->address_);
-  });
-  if (!started.ok()) return started;
-  const std::string threads = absl::StrCat(kThreads + posts.threads);
-  const char* options[] = {"listening_ports",    kCivetwebsOwn,     "num_threads", threads.c_str(),
-                           "request_timeout_ms", kRequestTimeoutMs, nullptr};
-  mg_callbacks callbacks = {};
-  callbacks.log_message = LogMessage;
-  // Runs before civetweb's own handling, which answers some requests, such as a websocket
-  // handshake, with something that is not HTTP.
-  callbacks.begin_request = Handle;
-  callbacks.init_thread = TakeListener;
-  mg_init_data init = {&callbacks, server.get(), options};
-  unsigned code = 0;
-  std::array<char, 256> text = {};
-  mg_error_data error = {&code, text.data(), text.size()};
-  server->context_ = mg_start2(&init, &error);
-  if (server->context_ == nullptr) {
-    return MakeError(Reason::kInvalidArgument,
-                     absl::StrCat("cannot serve HTTP on ", address.ToString(), ": ", text.data()));
-  }
-  return server;
-}
-
-void* HttpServer::TakeListener(const mg_context* context, int thread_type) {
-  if (thread_type != kMasterThread) return nullptr;
-  auto* const server = static_cast<HttpServer*>(mg_get_user_data(context));
-  mg_server_port port = {};
-  mg_get_server_ports(context, 1, &port);
-  const std::vector<int> own =
-      OwnListeners(TcpAddress{"127.0.0.1", static_cast<uint16_t>(port.port)});
-  PAGODA_CHECK(own.size() == 1 && dup3(server->listener_, own.front(), O_CLOEXEC) >= 0,
-               "civetweb listens where it was told to");
-  close(std::exchange(server->listener_, -1));
-  return nullptr;
-}
-
-HttpServer::~HttpServer() {
-  // civetweb checks its stop flag when a connection arrives, or every two seconds.
-  stopping_.Notify();
-  if (context_ != nullptr) mg_stop(context_);
-  stopped_.Notify();
-  knocker_.Join();
-  if (listener_ >= 0) close(listener_);
-}
-
-int HttpServer::Handle(mg_connection* connection) {
-  const mg_request_info* request = mg_get_request_info(connection);
-  const std::string method = request->request_method;
-  const auto* server = static_cast<const HttpServer*>(request->user_data);
-  const auto post = server->posts_.find(request->local_uri);
-  if (method == "POST" && post != server->posts_.end()) {
-    CivetwebExchange exchange(connection);
-    post->second(RequestOf(connection), exchange);
-    return exchange.status();
-  }
-  const HttpResponse response = server->Respond(method, request->local_uri, RequestOf(connection));
-  WriteResponse(connection, response, method == "HEAD" ? WithBody::kNo : WithBody::kYes);
-  return response.status;
-}
-
-namespace {
+size_t MaxUnfinished() { return std::min<size_t>(HttpServer::kMaxUnfinished, OpenFileLimit() / 8); }
 
 // JSON for paths of the two APIs, each in its form; else plain text.
-HttpResponse Refuse(int status, const std::string& path, const char* reason, const char* text) {
+HttpResponse Refusal(int status, const std::string& path, const char* reason, const char* text) {
   if (absl::StartsWith(path, "/v1/")) {
     return {.status = status,
             .content_type = "application/json",
@@ -133,28 +61,378 @@ HttpResponse Refuse(int status, const std::string& path, const char* reason, con
       .body = absl::StrCat(R"({"error":{"reason":")", reason, R"(","message":")", text, "\"}}")};
 }
 
+std::string Text(const HttpResponse& response) {
+  return absl::StrCat(HeadOf(response), response.body);
+}
+
+absl::Status TooLarge(size_t max_bytes) {
+  return MakeError(Reason::kMessageTooLarge,
+                   absl::StrCat("the request's body is larger than ", max_bytes, " bytes"));
+}
+
 }  // namespace
+
+struct HttpServer::Connection {
+  enum class State : uint8_t { kHead, kBody, kWorking, kWriting, kLingering, kClosed };
+
+  int fd = -1;
+  State state = State::kHead;
+  bool is_watched = false;  // By epoll.
+  absl::Time deadline;
+  std::string received;  // The head.
+  std::unique_ptr<HttpPost> post;
+  BodyReader reader;
+  std::string body;
+  absl::Status body_status;  // An error: why there is no body.
+  Framing framing = Framing::kChunks;
+  std::string answer;
+  size_t written = 0;
+  Connections* list = nullptr;
+  Connections::iterator place;
+};
+
+HttpServer::HttpServer(TcpAddress address, Handlers handlers, int listener, int epoll, int wake)
+    : address_(std::move(address)),
+      handlers_(std::move(handlers)),
+      listener_(listener),
+      epoll_(epoll),
+      wake_(wake) {}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const TcpAddress& address,
+                                                              Handlers handlers) {
+  absl::StatusOr<ListeningSocket> listener = ListenOn(address, kHttpBacklog);
+  if (!listener.ok()) return listener.status();
+  const int epoll = epoll_create1(EPOLL_CLOEXEC);
+  const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  PAGODA_CHECK(epoll >= 0 && wake >= 0, "there are descriptors for epoll and eventfd()");
+  auto server = absl::WrapUnique(
+      new HttpServer(listener->address, std::move(handlers), listener->fd, epoll, wake));
+  for (const int fd : {listener->fd, wake}) {
+    epoll_event event = {.events = EPOLLIN, .data = {.u64 = static_cast<uint64_t>(fd)}};
+    PAGODA_CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0, "epoll takes the descriptor");
+  }
+  absl::Status started = server->get_threads_.Start("pagoda-http-get", kGetThreads);
+  started.Update(server->post_threads_.Start("pagoda-http-gen", server->handlers_.posts.threads));
+  started.Update(server->loop_.Start("pagoda-http", [s = server.get()] { s->Run(); }));
+  if (!started.ok()) return started;
+  return server;
+}
+
+HttpServer::~HttpServer() {
+  stopping_ = true;
+  get_threads_.Stop();
+  post_threads_.Stop();
+  ended_ = true;
+  const uint64_t one = 1;
+  PAGODA_CHECK(write(wake_, &one, sizeof(one)) == sizeof(one), "eventfd takes 8 bytes");
+  loop_.Join();
+  for (Connections* list : {&unfinished_, &bodies_, &working_, &answering_}) {
+    while (!list->empty()) Close(list->front().get());
+  }
+  closed_.clear();
+  close(listener_);
+  close(wake_);
+  close(epoll_);
+}
+
+void HttpServer::Run() {
+  std::array<epoll_event, kEventsInARound> events;
+  std::optional<absl::Time> end;
+  while (true) {
+    const int count = epoll_wait(epoll_, events.data(), kEventsInARound, kSweepMs);
+    bool accepts = false;
+    for (int i = 0; i < count; ++i) {
+      const epoll_event& event = events[static_cast<size_t>(i)];
+      if (event.data.u64 == static_cast<uint64_t>(listener_)) {
+        accepts = true;
+      } else if (event.data.u64 == static_cast<uint64_t>(wake_)) {
+        uint64_t wakes = 0;
+        (void)!read(wake_, &wakes, sizeof(wakes));
+      } else {
+        Serve(static_cast<Connection*>(event.data.ptr));
+      }
+    }
+    TakeBack();
+    if (accepts && stopping_) epoll_ctl(epoll_, EPOLL_CTL_DEL, listener_, nullptr);
+    if (accepts && !stopping_) Accept();
+    const absl::Time now = absl::Now();
+    Sweep(now);
+    closed_.clear();  // No event names them any more.
+    if (!ended_) continue;
+    if (!end.has_value()) end = now + kEndTime;
+    const auto writes = [](const std::unique_ptr<Connection>& connection) {
+      return connection->state == Connection::State::kWriting;
+    };
+    if (now >= *end || std::none_of(answering_.begin(), answering_.end(), writes)) return;
+  }
+}
+
+void HttpServer::Accept() {
+  for (int accepted = 0; accepted < kAcceptsInARound; ++accepted) {
+    const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) {
+      if (errno == EMFILE || errno == ENFILE) absl::SleepFor(kAcceptPause);
+      return;
+    }
+    const int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    Connection* const connection = unfinished_.emplace_back(std::make_unique<Connection>()).get();
+    connection->fd = fd;
+    connection->deadline = absl::Now() + kRequestTime;
+    connection->list = &unfinished_;
+    connection->place = std::prev(unfinished_.end());
+    Move(connection, &unfinished_, EPOLLIN);
+    ReadHead(connection);  // Most clients send their request at once.
+  }
+}
+
+void HttpServer::Serve(Connection* connection) {
+  switch (connection->state) {
+    case Connection::State::kHead:
+      return ReadHead(connection);
+    case Connection::State::kBody:
+      return ReadBody(connection);
+    case Connection::State::kWriting:
+      return GoOnWriting(connection);
+    case Connection::State::kLingering: {
+      std::array<char, kReadBytes> piece;
+      const ssize_t count = recv(connection->fd, piece.data(), piece.size(), MSG_TRUNC);
+      if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) Close(connection);
+      return;
+    }
+    case Connection::State::kWorking:
+    case Connection::State::kClosed:
+      return;
+  }
+}
+
+void HttpServer::ReadHead(Connection* connection) {
+  std::array<char, kMaxHeadBytes> piece;
+  const ssize_t count = recv(connection->fd, piece.data(), piece.size(), 0);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count <= 0) return Close(connection);
+  std::string& received = connection->received;
+  const size_t looked_at = received.size() - std::min<size_t>(received.size(), 3);
+  received.append(piece.data(), static_cast<size_t>(count));
+  const size_t end = received.find("\r\n\r\n", looked_at);
+  if (end == std::string::npos || end > kMaxHeadBytes) {
+    if (received.size() < kMaxHeadBytes) return;
+    return StartWriting(connection, Text({.status = 431,
+                                          .body = absl::StrCat("the request's head has more than ",
+                                                               kMaxHeadBytes, " bytes\n")}));
+  }
+  const absl::StatusOr<HttpHead> head = ParseHead(absl::string_view(received).substr(0, end + 4));
+  if (!head.ok()) {
+    return StartWriting(connection,
+                        Text({.status = 400, .body = absl::StrCat(head.status().message(), "\n")}));
+  }
+  const std::string rest = received.substr(end + 4);
+  received.clear();
+  connection->framing = head->is_http_1_0 ? Framing::kUntilTheEnd : Framing::kChunks;
+  Dispatch(connection, *head);
+  if (connection->state == Connection::State::kBody) TakeBody(connection, rest);
+}
+
+void HttpServer::Dispatch(Connection* connection, const HttpHead& head) {
+  const std::string& path = head.path;
+  const auto refuse = [&](int status, const char* reason, const char* text) {
+    StartWriting(connection, Text(Refusal(status, path, reason, text)));
+  };
+  if (handlers_.posts.routes.contains(path)) {
+    if (head.method == "POST") return BeginPost(connection, head);
+    return refuse(405, "METHOD_NOT_ALLOWED", "POST only");
+  }
+  HttpRequest request = head.request;
+  const auto probe = handlers_.probes.find(path);
+  const auto route = RouteFor(path, request);
+  if (probe == handlers_.probes.end() && route == handlers_.routes.end()) {
+    return refuse(404, "NOT_FOUND", "not found");
+  }
+  if (head.method != "GET" && head.method != "HEAD") {
+    return refuse(405, "METHOD_NOT_ALLOWED", "GET only");
+  }
+  const bool is_head = head.method == "HEAD";
+  const auto text = [is_head](const HttpResponse& response) {
+    return is_head ? HeadOf(response) : Text(response);
+  };
+  if (probe != handlers_.probes.end())
+    return StartWriting(connection, text(probe->second(request)));
+  if (get_threads_.waiting() >= kMaxWaitingGets) {
+    return refuse(503, "TOO_MANY_CALLS", "too many requests are waiting; try again later");
+  }
+  HandOver(connection, get_threads_, [text, request, answer = &route->second](Connection*) {
+    return text((*answer)(request));
+  });
+}
+
+void HttpServer::BeginPost(Connection* connection, const HttpHead& head) {
+  Admission admission = handlers_.posts.routes.at(head.path)(head.request);
+  if (const auto* refusal = std::get_if<HttpResponse>(&admission)) {
+    return StartWriting(connection, Text(*refusal));
+  }
+  connection->post = std::get<std::unique_ptr<HttpPost>>(std::move(admission));
+  connection->reader = BodyReader(head);
+  connection->state = Connection::State::kBody;
+  Move(connection, &bodies_, EPOLLIN);
+  if (head.content_length > handlers_.posts.max_body_bytes) {
+    return RunPost(connection, TooLarge(handlers_.posts.max_body_bytes));
+  }
+  if (!head.expects_continue || head.is_http_1_0) return;
+  constexpr absl::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+  (void)!send(connection->fd, kContinue.data(), kContinue.size(), MSG_NOSIGNAL);
+}
+
+void HttpServer::ReadBody(Connection* connection) {
+  std::array<char, kReadBytes> piece;
+  const ssize_t count = recv(connection->fd, piece.data(), piece.size(), 0);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count <= 0) return Close(connection);
+  TakeBody(connection, {piece.data(), static_cast<size_t>(count)});
+}
+
+void HttpServer::TakeBody(Connection* connection, absl::string_view bytes) {
+  absl::Status status = connection->post->Keep(bytes.size());
+  if (status.ok() && !connection->reader.Take(bytes, &connection->body)) {
+    status = MakeError(Reason::kInvalidArgument, "the request's body is not in valid chunks");
+  }
+  if (status.ok() && connection->body.size() > handlers_.posts.max_body_bytes) {
+    status = TooLarge(handlers_.posts.max_body_bytes);
+  }
+  if (!status.ok() || connection->reader.done()) RunPost(connection, std::move(status));
+}
+
+void HttpServer::RunPost(Connection* connection, absl::Status body_status) {
+  connection->body_status = std::move(body_status);
+  HandOver(connection, post_threads_, [this](Connection* c) {
+    SocketExchange exchange(c->fd, c->framing, &stopping_);
+    if (c->body_status.ok()) {
+      c->post->Run(std::move(c->body), exchange);
+    } else {
+      c->body = std::string();
+      c->post->Run(c->body_status, exchange);
+    }
+    c->post.reset();
+    return std::string();
+  });
+}
+
+void HttpServer::HandOver(Connection* connection, WorkThreads& threads, Work work) {
+  connection->state = Connection::State::kWorking;
+  Move(connection, &working_, 0);
+  threads.Add([this, connection, work = std::move(work)] {
+    std::string answer = work(connection);
+    {
+      absl::MutexLock lock(&mutex_);
+      finished_.push_back({connection, std::move(answer)});
+    }
+    const uint64_t one = 1;
+    (void)!write(wake_, &one, sizeof(one));
+  });
+}
+
+void HttpServer::TakeBack() {
+  std::vector<Finished> finished;
+  {
+    absl::MutexLock lock(&mutex_);
+    finished.swap(finished_);
+  }
+  for (Finished& one : finished) {
+    if (one.answer.empty()) {
+      Linger(one.connection);
+    } else {
+      StartWriting(one.connection, std::move(one.answer));
+    }
+  }
+}
+
+void HttpServer::StartWriting(Connection* connection, std::string answer) {
+  connection->answer = std::move(answer);
+  connection->state = Connection::State::kWriting;
+  connection->deadline =
+      absl::Now() + ReadingPace::kPatience +
+      absl::Seconds(static_cast<double>(connection->answer.size()) / ReadingPace::kBytesPerSecond);
+  GoOnWriting(connection);
+  if (connection->state == Connection::State::kWriting) Move(connection, &answering_, EPOLLOUT);
+}
+
+void HttpServer::GoOnWriting(Connection* connection) {
+  const absl::string_view left = absl::string_view(connection->answer).substr(connection->written);
+  const ssize_t count = send(connection->fd, left.data(), left.size(), MSG_NOSIGNAL);
+  if (count < 0) {
+    if (errno != EAGAIN && errno != EINTR) Close(connection);
+    return;
+  }
+  connection->written += static_cast<size_t>(count);
+  if (connection->written == connection->answer.size()) Linger(connection);
+}
+
+void HttpServer::Linger(Connection* connection) {
+  connection->answer = std::string();
+  connection->state = Connection::State::kLingering;
+  connection->deadline = absl::Now() + kLingerTime;
+  shutdown(connection->fd, SHUT_WR);
+  Move(connection, &answering_, EPOLLIN);
+}
+
+void HttpServer::Move(Connection* connection, Connections* list, uint32_t events) {
+  list->splice(list->end(), *connection->list, connection->place);
+  connection->list = list;
+  epoll_event event = {.events = events, .data = {.ptr = connection}};
+  if (events != 0) {
+    epoll_ctl(epoll_, connection->is_watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, connection->fd,
+              &event);
+  } else if (connection->is_watched) {
+    epoll_ctl(epoll_, EPOLL_CTL_DEL, connection->fd, nullptr);
+  }
+  connection->is_watched = events != 0;
+}
+
+void HttpServer::Close(Connection* connection) {
+  Move(connection, &closed_, 0);
+  connection->state = Connection::State::kClosed;
+  close(connection->fd);
+}
+
+void HttpServer::Sweep(absl::Time now) {
+  while (unfinished_.size() > MaxUnfinished()) {
+    Connection* const oldest = unfinished_.front().get();
+    ReadHead(oldest);  // Its request may have arrived.
+    if (oldest->state == Connection::State::kHead) Close(oldest);
+  }
+  while (answering_.size() > kMaxAnswering) Close(answering_.front().get());
+  if (now < next_sweep_) return;
+  next_sweep_ = now + absl::Milliseconds(kSweepMs);
+  std::vector<Connection*> late;
+  for (const Connections* list : {&unfinished_, &bodies_, &answering_}) {
+    for (const std::unique_ptr<Connection>& connection : *list) {
+      if (connection->deadline <= now) late.push_back(connection.get());
+    }
+  }
+  for (Connection* connection : late) GiveUp(connection);
+}
+
+void HttpServer::GiveUp(Connection* connection) {
+  const std::string what =
+      absl::StrCat("the request took longer than ", absl::FormatDuration(kRequestTime));
+  if (connection->state == Connection::State::kBody) {
+    RunPost(connection, absl::DeadlineExceededError(what));
+  } else if (connection->state == Connection::State::kHead && !connection->received.empty()) {
+    StartWriting(connection, Text({.status = 408, .body = what + "\n"}));
+  } else {
+    Close(connection);
+  }
+}
 
 HttpServer::Routes::const_iterator HttpServer::RouteFor(const std::string& path,
                                                         HttpRequest& request) const {
-  auto route = routes_.find(path);
-  for (size_t end = path.size(); route == routes_.end() && end > 0; --end) {
+  const Routes& routes = handlers_.routes;
+  auto route = routes.find(path);
+  for (size_t end = path.size(); route == routes.end() && end > 0; --end) {
     if (path[end - 1] != '/') continue;
-    route = routes_.find(absl::StrCat(path.substr(0, end), "*"));
-    if (route != routes_.end()) request.rest = path.substr(end);
+    route = routes.find(absl::StrCat(path.substr(0, end), "*"));
+    if (route != routes.end()) request.rest = path.substr(end);
   }
   return route;
-}
-
-HttpResponse HttpServer::Respond(const std::string& method, const std::string& path,
-                                 HttpRequest request) const {
-  if (posts_.contains(path)) return Refuse(405, path, "METHOD_NOT_ALLOWED", "POST only");
-  const auto route = RouteFor(path, request);
-  if (route == routes_.end()) return Refuse(404, path, "NOT_FOUND", "not found");
-  if (method != "GET" && method != "HEAD") {
-    return Refuse(405, path, "METHOD_NOT_ALLOWED", "GET only");
-  }
-  return route->second(request);
 }
 
 std::string QueryText(const HttpRequest& request, const std::string& name) {

@@ -1,6 +1,7 @@
 #include "server/openai/openai_api.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -19,10 +20,15 @@ namespace {
 
 using Kind = ApiRequest::Kind;
 
-// The time a client has to send its body, and the interval at which a generation checks that the
-// client is connected.
-constexpr absl::Duration kBodyTime = absl::Seconds(10);
+// The interval at which a generation checks that the client is connected.
 constexpr absl::Duration kLookInterval = absl::Milliseconds(100);
+// The largest valid body is parsed in about a second, if nothing else runs.
+constexpr absl::Duration kParseTime = absl::Seconds(10);
+// A smaller body is parsed in less than a millisecond, at once.
+constexpr size_t kQueuedBodyBytes = size_t{32} << 10;
+// The memory of a request's body and values, and of all requests together, in the largest bodies.
+constexpr size_t kBodiesOfOne = 8;
+constexpr size_t kBodiesOfAll = 16;
 // The time that generations cut by a drain have to send an error.
 constexpr absl::Duration kCutTime = absl::Milliseconds(500);
 // The limit for a chat that gives no length.
@@ -44,6 +50,20 @@ uint32_t ChoicesOf(const std::vector<GenerateRequest>& requests) {
   uint32_t choices = 0;
   for (const GenerateRequest& request : requests) choices += request.num_samples;
   return choices;
+}
+
+// Runs `work` in the tenant's queue, and waits for its end. Errors: TOO_MANY_CALLS if too much work
+// of the tenant waits.
+absl::Status RunQueued(TenantQueues& queue, TenantId tenant, size_t bytes,
+                       const std::function<void()>& work) {
+  if (absl::Status status = queue.CheckCapacity(tenant); !status.ok()) return status;
+  absl::Notification done;
+  queue.RunLater(tenant, bytes, [&] {
+    work();
+    done.Notify();
+  });
+  done.WaitForNotification();
+  return absl::OkStatus();
 }
 
 void Append(const ChoicePiece& piece, ChoicePiece& whole) {
@@ -68,19 +88,20 @@ OpenAiApi::OpenAiApi(Options options, Engine* engine, std::string model_name, co
       prompt_queues_(prompt_queues),
       start_time_(absl::Now()),
       slots_(options.max_generations, tenants->size()),
-      writing_slots_(options.max_generations, tenants->size()) {}
+      writing_slots_(options.max_generations, tenants->size()),
+      memory_(kBodiesOfAll * options.max_body_bytes, kBodiesOfOne * options.max_body_bytes,
+              tenants->size()) {}
 
 void OpenAiApi::AddRoutes(HttpServer::Routes* routes, HttpServer::Posts* posts) {
   (*routes)["/v1/models"] = [this](const HttpRequest& request) { return Models(request); };
   (*routes)["/v1/models/*"] = [this](const HttpRequest& request) { return Model(request); };
   const auto add = [&](const char* path, Kind kind) {
-    posts->routes[path] = [this, kind](const HttpRequest& request, HttpExchange& exchange) {
-      Post(kind, request, exchange);
-    };
+    posts->routes[path] = [this, kind](const HttpRequest& request) { return Admit(kind, request); };
   };
   add("/v1/completions", Kind::kCompletion);
   add("/v1/chat/completions", Kind::kChat);
   posts->threads += 2 * options_.max_generations;  // Rules 1 and 2.
+  posts->max_body_bytes = options_.max_body_bytes;
 }
 
 HttpResponse OpenAiApi::Models(const HttpRequest& request) const {
@@ -182,18 +203,52 @@ void OpenAiApi::Refuse(const HttpResponse& response, HttpExchange& exchange) {
   exchange.Answer(response);
 }
 
-void OpenAiApi::Post(Kind kind, const HttpRequest& request, HttpExchange& exchange) {
+class OpenAiApi::Post final : public HttpPost {
+ public:
+  Post(OpenAiApi* api, Kind kind, Identity caller, std::unique_ptr<Place> place)
+      : api_(api),
+        kind_(kind),
+        caller_(std::move(caller)),
+        place_(std::move(place)),
+        memory_(std::in_place, &api->memory_, caller_.tenant) {}
+  ~Post() override {
+    if (place_ != nullptr) api_->Count(&Counts::refused);  // The client has left.
+  }
+
+  absl::Status Keep(size_t bytes) override { return memory_->Add(bytes); }
+
+  void Run(absl::StatusOr<std::string> body, HttpExchange& exchange) override {
+    const std::unique_ptr<Place> place = std::move(place_);
+    absl::StatusOr<Asked> asked =
+        body.ok() ? api_->Read(kind_, caller_, *std::move(body), *memory_, exchange)
+                  : body.status();
+    memory_.reset();
+    if (!asked.ok()) return api_->Refuse(ApiErrorResponse(asked.status()), exchange);
+    api_->Answer(*asked, *place, exchange);
+  }
+
+ private:
+  OpenAiApi* const api_;
+  const Kind kind_;
+  const Identity caller_;
+  std::unique_ptr<Place> place_;  // Null once it runs.
+  std::optional<BodyMemory::Share> memory_;
+};
+
+HttpServer::Admission OpenAiApi::Admit(Kind kind, const HttpRequest& request) {
+  const auto refuse = [this](const HttpResponse& response) {
+    Count(&Counts::refused);
+    return response;
+  };
   const absl::StatusOr<Identity> caller = fence_->Identify(request);
-  if (!caller.ok()) return Refuse(Refusal(caller.status()), exchange);
+  if (!caller.ok()) return refuse(Refusal(caller.status()));
   absl::StatusOr<std::unique_ptr<Place>> place = TakePlace(*caller);
-  if (!place.ok()) return Refuse(ApiErrorResponse(place.status()), exchange);
+  if (!place.ok()) return refuse(ApiErrorResponse(place.status()));
   // After the place is taken: either the drain sees the place, or this check sees the drain.
   if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) {
-    return Refuse(ApiErrorResponse(status), exchange);
+    return refuse(ApiErrorResponse(status));
   }
-  const absl::StatusOr<Asked> asked = Read(kind, *caller, exchange);
-  if (!asked.ok()) return Refuse(ApiErrorResponse(asked.status()), exchange);
-  Answer(*asked, *std::move(place), exchange);
+  return std::make_unique<Post>(this, kind, *caller, *std::move(place));
 }
 
 absl::StatusOr<OpenAiApi::Prepared> OpenAiApi::PrepareQueued(const ApiRequest& request,
@@ -201,15 +256,10 @@ absl::StatusOr<OpenAiApi::Prepared> OpenAiApi::PrepareQueued(const ApiRequest& r
                                                              size_t bytes) const {
   const bool compiles = request.structured.has_value() && text_->MustCompile(*request.structured);
   TenantQueues& queue = compiles ? prompt_queues_->grammars : prompt_queues_->texts;
-  if (absl::Status status = queue.CheckCapacity(caller.tenant); !status.ok()) return status;
   absl::StatusOr<Prepared> prepared;
-  absl::Notification done;
-  queue.RunLater(caller.tenant, bytes, [&] {
-    prepared = Prepare(request);
-    done.Notify();
-  });
-  done.WaitForNotification();
-  return prepared;
+  const absl::Status queued =
+      RunQueued(queue, caller.tenant, bytes, [&] { prepared = Prepare(request); });
+  return queued.ok() ? std::move(prepared) : queued;
 }
 
 absl::StatusOr<OpenAiApi::Prepared> OpenAiApi::Prepare(const ApiRequest& request) const {
@@ -296,12 +346,40 @@ bool OpenAiApi::Serves(const std::string& model) const {
                      [&](const NamedAdapter& adapter) { return adapter.name == model; });
 }
 
+absl::StatusOr<ApiRequest> OpenAiApi::Parse(Kind kind, const Identity& caller,
+                                            const std::string& body, BodyMemory::Share& memory,
+                                            HttpExchange& exchange) const {
+  absl::StatusOr<ApiRequest> request;
+  const auto parse = [&] {
+    const absl::Time end = absl::Now() + kParseTime;
+    request = ParseApiRequest(kind, body, [&](size_t bytes) -> absl::Status {
+      if (cut_.load(std::memory_order_relaxed)) {
+        return MakeError(Reason::kDraining, "the daemon is shutting down");
+      }
+      if (!exchange.ClientIsThere()) return absl::CancelledError("the client has gone");
+      if (absl::Now() > end) {
+        return absl::DeadlineExceededError(absl::StrCat("reading the JSON of ", body.size(),
+                                                        " bytes took longer than ",
+                                                        absl::FormatDuration(kParseTime)));
+      }
+      return memory.Add(bytes);
+    });
+  };
+  if (body.size() < kQueuedBodyBytes) {
+    parse();
+    return request;
+  }
+  const absl::Status queued = RunQueued(prompt_queues_->bodies, caller.tenant, body.size(), parse);
+  return queued.ok() ? std::move(request) : queued;
+}
+
 absl::StatusOr<OpenAiApi::Asked> OpenAiApi::Read(Kind kind, const Identity& caller,
+                                                 std::string body, BodyMemory::Share& memory,
                                                  HttpExchange& exchange) {
-  const absl::StatusOr<std::string> body = exchange.ReadBody(options_.max_body_bytes, kBodyTime);
-  if (!body.ok()) return body.status();
   const SteadyTime arrival = SteadyNow();
-  absl::StatusOr<ApiRequest> request = ParseApiRequest(kind, *body);
+  absl::StatusOr<ApiRequest> request = Parse(kind, caller, body, memory, exchange);
+  const size_t body_bytes = body.size();
+  body = std::string();
   if (!request.ok()) return request.status();
   if (engine_ == nullptr) {
     return MakeError(Reason::kNoEngine,
@@ -311,9 +389,12 @@ absl::StatusOr<OpenAiApi::Asked> OpenAiApi::Read(Kind kind, const Identity& call
   if (!request->stop.empty() && !text_->tokenizer.ok()) return text_->tokenizer.status();
   const absl::StatusOr<GenerateRequest> wanted = ToEngine(*request, caller);
   if (!wanted.ok()) return wanted.status();
-  absl::StatusOr<Prepared> prepared = PrepareQueued(*request, caller, body->size());
+  absl::StatusOr<Prepared> prepared = PrepareQueued(*request, caller, body_bytes);
   if (!prepared.ok()) return prepared.status();
   Asked asked{.caller = caller, .request = *std::move(request), .requests = {}};
+  asked.request.prompts = {};  // The engine has them as tokens.
+  asked.request.messages = {};
+  asked.request.tools = {};
   for (std::vector<TokenId>& prompt : prepared->prompts) {
     GenerateRequest one = *wanted;
     one.grammar = prepared->grammar;
@@ -327,7 +408,7 @@ absl::StatusOr<OpenAiApi::Asked> OpenAiApi::Read(Kind kind, const Identity& call
   return asked;
 }
 
-void OpenAiApi::Answer(const Asked& asked, std::unique_ptr<Place> place, HttpExchange& exchange) {
+void OpenAiApi::Answer(const Asked& asked, Place& place, HttpExchange& exchange) {
   const auto generation = std::make_shared<Generation>(
       text_->tokenizer.ok() ? text_->tokenizer->get() : nullptr,
       asked.request.sampling.top_logprobs.has_value(), asked.request.stop);
@@ -337,9 +418,9 @@ void OpenAiApi::Answer(const Asked& asked, std::unique_ptr<Place> place, HttpExc
     }
   }
   if (asked.request.stream) {
-    AnswerInPieces(asked, *generation, std::move(place), exchange);
+    AnswerInPieces(asked, *generation, place, exchange);
   } else {
-    AnswerWhole(asked, *generation, std::move(place), exchange);
+    AnswerWhole(asked, *generation, place, exchange);
   }
 }
 
@@ -364,8 +445,8 @@ absl::StatusOr<Generation::Round> OpenAiApi::Next(const Asked& asked, Generation
   return status;
 }
 
-void OpenAiApi::AnswerWhole(const Asked& asked, Generation& generation,
-                            std::unique_ptr<Place> place, HttpExchange& exchange) {
+void OpenAiApi::AnswerWhole(const Asked& asked, Generation& generation, Place& place,
+                            HttpExchange& exchange) {
   std::vector<ChoicePiece> choices(ChoicesOf(asked.requests));
   for (uint32_t i = 0; i < choices.size(); ++i) choices[i].choice = i;
   while (true) {
@@ -380,13 +461,13 @@ void OpenAiApi::AnswerWhole(const Asked& asked, Generation& generation,
   const ApiAnswer answer = NewAnswer(asked);
   const HttpResponse response{.content_type = "application/json",
                               .body = TextOf(answer.Whole(choices, generation.Reports()))};
-  place->GiveBackSlot();
+  place.GiveBackSlot();
   Count(&Counts::answered);
   exchange.Answer(response);
 }
 
-void OpenAiApi::AnswerInPieces(const Asked& asked, Generation& generation,
-                               std::unique_ptr<Place> place, HttpExchange& exchange) {
+void OpenAiApi::AnswerInPieces(const Asked& asked, Generation& generation, Place& place,
+                               HttpExchange& exchange) {
   const ApiAnswer answer = NewAnswer(asked);
   AnswerStream stream(&answer, &exchange,
                       {.choices = ChoicesOf(asked.requests),
@@ -400,7 +481,7 @@ void OpenAiApi::AnswerInPieces(const Asked& asked, Generation& generation,
     if (!taken) return generation.Cancel();
     if (round->ended) break;
   }
-  place->GiveBackSlot();
+  place.GiveBackSlot();
   Count(&Counts::answered);
   stream.Finish(generation.Reports());
 }

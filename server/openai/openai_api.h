@@ -16,6 +16,7 @@
 #include "engine/text/model_text.h"
 #include "manager/tenants.h"
 #include "server/generate/prompt_queues.h"
+#include "server/http/body_memory.h"
 #include "server/http/http_fence.h"
 #include "server/http/http_server.h"
 #include "server/openai/api_answer.h"
@@ -29,8 +30,9 @@ namespace pagoda::server {
 // GET /v1/models, POST /v1/completions and /v1/chat/completions; server/OPENAI.md lists the fields.
 // Thread-safe.
 //
-//   1. A generation occupies an HTTP thread while it runs. At most max_generations run at once, and
-//      each tenant has a share of them. One more is refused before its body is read.
+//   1. A request has a place from its head on, and occupies an HTTP thread from its last byte until
+//      its generation ends. There are max_generations places, and each tenant has a share of them.
+//      One more request is refused before its body is read.
 //   2. A generated answer occupies a thread until the client has read it. There are max_generations
 //      such places for answers too, shared in the same way. If the tenant has none left, the answer
 //      keeps its place among the generations. Slow readers therefore never take the threads for
@@ -38,9 +40,12 @@ namespace pagoda::server {
 //   3. HttpFence identifies the caller and checks its rights, as for gRPC. The prompts and answers
 //      of a tenant are cached as that tenant's. Revoking a token ends its generations.
 //   4. If the client disconnects, its generation is cancelled.
-//   5. Texts are tokenised, and grammars compiled, through the per-tenant queues, on the few
-//   threads
-//      that also work for gRPC.
+//   5. Large bodies are parsed, texts tokenised and grammars compiled through the per-tenant
+//   queues,
+//      on the few threads that also work for gRPC.
+//   6. The bytes of all bodies, and of the values that are parsed from them, are bounded and shared
+//      out among the tenants (BodyMemory). Parsing ends early if the client leaves, if it takes
+//      long, or if a drain cuts it.
 class OpenAiApi {
  public:
   struct Options {
@@ -103,12 +108,18 @@ class OpenAiApi {
   HttpResponse Model(const HttpRequest& request) const;
   // The model and its adapters; empty without an engine.
   Json ModelList() const;
-  void Post(ApiRequest::Kind kind, const HttpRequest& request, HttpExchange& exchange);
+  // The request that Admit lets in.
+  class Post;
+  HttpServer::Admission Admit(ApiRequest::Kind kind, const HttpRequest& request);
   absl::StatusOr<std::unique_ptr<Place>> TakePlace(const Identity& caller)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether a request can ask for it: the model itself, or one of its adapters.
   bool Serves(const std::string& model) const;
-  absl::StatusOr<Asked> Read(ApiRequest::Kind kind, const Identity& caller, HttpExchange& exchange);
+  absl::StatusOr<Asked> Read(ApiRequest::Kind kind, const Identity& caller, std::string body,
+                             BodyMemory::Share& memory, HttpExchange& exchange);
+  absl::StatusOr<ApiRequest> Parse(ApiRequest::Kind kind, const Identity& caller,
+                                   const std::string& body, BodyMemory::Share& memory,
+                                   HttpExchange& exchange) const;
   struct Prepared {
     std::vector<std::vector<TokenId>> prompts;
     std::shared_ptr<const CompiledGrammar> grammar;  // Null: the answers can be anything.
@@ -123,10 +134,10 @@ class OpenAiApi {
 
   void Refuse(const HttpResponse& response, HttpExchange& exchange) ABSL_LOCKS_EXCLUDED(mutex_);
   void Count(uint64_t Counts::*outcome) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Answer(const Asked& asked, std::unique_ptr<Place> place, HttpExchange& exchange);
-  void AnswerWhole(const Asked& asked, Generation& generation, std::unique_ptr<Place> place,
+  void Answer(const Asked& asked, Place& place, HttpExchange& exchange);
+  void AnswerWhole(const Asked& asked, Generation& generation, Place& place,
                    HttpExchange& exchange);
-  void AnswerInPieces(const Asked& asked, Generation& generation, std::unique_ptr<Place> place,
+  void AnswerInPieces(const Asked& asked, Generation& generation, Place& place,
                       HttpExchange& exchange);
   // The next round. Errors: the generation's; CANCELLED if the client has gone, DRAINING if a drain
   // cuts it, UNAUTHENTICATED if the caller's token was revoked.
@@ -145,6 +156,7 @@ class OpenAiApi {
   const absl::Time start_time_;
   StreamSlots slots_;
   StreamSlots writing_slots_;
+  BodyMemory memory_;
   std::atomic<bool> cut_ = false;
   mutable absl::Mutex mutex_;
   uint32_t places_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -12,7 +12,7 @@ namespace pagoda::server {
 
 // gRPC 1.51 stops a listener for ever if accept4 fails, for example because the process has no free
 // descriptor. The program therefore defines accept and accept4 of the C library (header_guard.cc),
-// and both follow this rule. So it holds for gRPC, civetweb and ZMQ as well as for the daemon's own
+// and both follow this rule. So it holds for gRPC and ZMQ as well as for the daemon's own
 // servers. Thread-safe.
 //
 // 1. A listener sees no error of one connection and no lack of descriptors or memory. If the

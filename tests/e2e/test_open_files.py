@@ -90,7 +90,7 @@ def test_silent_connections_of_one_address_keep_nobody_else_out(daemon, kind):
     with contextlib.ExitStack() as stack:
         held = []
         stack.callback(lambda: [connection.close() for connection in held])
-        crowd(daemon, kind, FILES if kind == "http" else 2 * FILES, held)  # civetweb takes them slowly.
+        crowd(daemon, kind, 2 * FILES, held)
         assert probe(daemon, "/livez") == 200 and probe(daemon, "/readyz") == 200
         assert greets(connect(daemon, other))
         assert greets(connect(daemon, "tcp", "127.0.0.2"))

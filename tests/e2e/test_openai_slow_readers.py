@@ -104,7 +104,7 @@ def test_texts_are_not_tokenised_on_https_threads(daemon):
     for thread in threads:
         thread.join()
     spent = {name: seconds - before.get(name, 0) for name, seconds in cpu_by_thread(daemon.process).items()}
-    http = sum(seconds for name, seconds in spent.items() if name.startswith("civetweb"))
+    http = sum(seconds for name, seconds in spent.items() if name.startswith("pagoda-http"))
     print({name: round(seconds, 2) for name, seconds in spent.items()})
     assert sum(spent.values()) > 0.2, "the texts are too short to show anything"
     assert http < sum(spent.values()) / 3

@@ -1,4 +1,4 @@
-"""The listener for probes: it answers whatever happens at the HTTP port beside it."""
+"""Probes are answered whatever happens: at their own listener, and at the HTTP port."""
 
 import socket
 import threading
@@ -50,7 +50,8 @@ def test_silent_connections_hold_up_no_probe(daemon, flooded):
     try:
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
-            waits += [ask(daemon.probe_address, path) for path in ("/livez", "/readyz", "/healthz")]
+            waits += [ask(address, path) for address in (daemon.probe_address, daemon.http_address)
+                      for path in ("/livez", "/readyz", "/healthz")]
             time.sleep(0.05)
     finally:
         done.set()

@@ -35,8 +35,6 @@ LIBRARIES = {
     "grpcpp/": EDGE,
     "google/protobuf/": EDGE,
     "prometheus/": EDGE,
-    "civetweb": EDGE,
-    "CivetServer": EDGE,
     "yaml-cpp/": EDGE,
     "zmq": {"server", "tests"},
     "msgpack": {"server", "tests"},

@@ -7,14 +7,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "server/http/civetweb_exchange.h"
+#include "base/error.h"
+#include "server/http/http_request.h"
+#include "server/http/socket_exchange.h"
 
 namespace pagoda::server {
 namespace {
@@ -42,12 +46,20 @@ class HttpServerTest : public ::testing::Test {
   std::string Ask(const std::string& request) {
     const int fd = Connect();
     Send(fd, request);
+    return Rest(fd);
+  }
+  static std::string Rest(int fd) {
     std::string answer;
     char buffer[4096];
     ssize_t count;
     while ((count = recv(fd, buffer, sizeof(buffer), 0)) > 0) answer.append(buffer, count);
     close(fd);
     return answer;
+  }
+  static std::string Read(int fd, size_t bytes) {
+    std::string text(bytes, '-');
+    EXPECT_EQ(recv(fd, text.data(), bytes, MSG_WAITALL), static_cast<ssize_t>(bytes));
+    return text;
   }
 
   // Answers with the request's data.
@@ -57,19 +69,41 @@ class HttpServerTest : public ::testing::Test {
             .headers = {{"X-Own", "7"}}};
   }
 
-  static void Take(const HttpRequest&, HttpExchange& exchange) {
-    const absl::StatusOr<std::string> body = exchange.ReadBody(kMaxBody, absl::Seconds(2));
+  // Runs a function with the body.
+  class Task final : public HttpPost {
+   public:
+    using Body = const absl::StatusOr<std::string>&;
+    explicit Task(std::function<void(Body, HttpExchange&)> run) : run_(std::move(run)) {}
+    absl::Status Keep(size_t bytes) override {
+      kept_ += bytes;
+      return kept_ <= kMostKept ? absl::OkStatus()
+                                : MakeError(Reason::kTooManyCalls, "no memory for the body");
+    }
+    void Run(absl::StatusOr<std::string> body, HttpExchange& exchange) override {
+      run_(body, exchange);
+    }
+
+   private:
+    size_t kept_ = 0;
+    const std::function<void(Body, HttpExchange&)> run_;
+  };
+  static std::function<HttpServer::Admission(const HttpRequest&)> Post(
+      const std::function<void(Task::Body, HttpExchange&)>& run) {
+    return [run](const HttpRequest&) { return std::make_unique<Task>(run); };
+  }
+
+  static void Take(Task::Body body, HttpExchange& exchange) {
     if (body.ok()) return exchange.Answer({.body = *body});
     exchange.Answer({.status = 413, .body = std::string(body.status().message())});
   }
   // Writes until the client has disconnected.
-  void Pour(const HttpRequest&, HttpExchange& exchange) {
+  void Pour(HttpExchange& exchange) {
     exchange.BeginStream("text/plain");
     exchange.Write("first");
     while (exchange.ClientIsThere()) absl::SleepFor(absl::Milliseconds(5));
     poured_.Notify();
   }
-  static void Drip(const HttpRequest&, HttpExchange& exchange) {
+  static void Drip(HttpExchange& exchange) {
     exchange.BeginStream("text/plain");
     for (const char* piece : {"a", "", "bc"}) EXPECT_TRUE(exchange.Write(piece));
     EXPECT_TRUE(exchange.ClientIsThere());
@@ -77,15 +111,25 @@ class HttpServerTest : public ::testing::Test {
   }
 
   static constexpr size_t kMaxBody = 1000;
+  static constexpr size_t kMostKept = 2000;
   absl::Notification poured_;
+  absl::Notification may_answer_;
   std::unique_ptr<HttpServer> server_ = *HttpServer::Start(
       {"127.0.0.1", 0},
-      {{"/livez", [](const HttpRequest&) { return HttpResponse{.body = "ok\n"}; }},
-       {"/echo", Echo}},
-      {.routes = {{"/take", Take},
-                  {"/drip", Drip},
-                  {"/pour", [this](const HttpRequest& r, HttpExchange& e) { Pour(r, e); }}},
-       .threads = 2});
+      {.probes = {{"/livez", [](const HttpRequest&) { return HttpResponse{.body = "ok\n"}; }}},
+       .routes = {{"/echo", Echo},
+                  {"/wait",
+                   [this](const HttpRequest&) {
+                     may_answer_.WaitForNotification();
+                     return HttpResponse{};
+                   }}},
+       .posts = {
+           .routes = {{"/take", Post(Take)},
+                      {"/closed", [](const HttpRequest&) { return HttpResponse{.status = 401}; }},
+                      {"/drip", Post([](Task::Body, HttpExchange& e) { Drip(e); })},
+                      {"/pour", Post([this](Task::Body, HttpExchange& e) { Pour(e); })}},
+           .threads = 2,
+           .max_body_bytes = kMaxBody}});
 };
 
 TEST_F(HttpServerTest, AnswersWhatItHasAndRefusesTheRest) {
@@ -97,7 +141,9 @@ TEST_F(HttpServerTest, AnswersWhatItHasAndRefusesTheRest) {
   EXPECT_THAT(head, EndsWith("\r\n\r\n"));
   EXPECT_THAT(Ask("GET /other HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 404 "));
   EXPECT_THAT(Ask("DELETE /livez HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
-  EXPECT_THAT(Ask("no request\r\n\r\n"), StartsWith("HTTP/1.0 400 "));
+  EXPECT_THAT(Ask("no request\r\n\r\n"), StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(Ask("GET /livez HTTP/1.1\r\nA: " + std::string(kMaxHeadBytes, 'a')),
+              StartsWith("HTTP/1.1 431 "));
 }
 
 TEST_F(HttpServerTest, ARouteIsToldTheQueryAndTheHeaders) {
@@ -136,6 +182,81 @@ TEST_F(HttpServerTest, APostBringsABody) {
   EXPECT_THAT(Ask("POST /livez HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
 }
 
+TEST_F(HttpServerTest, ARefusalComesBeforeTheBodyAndEndsTheConnection) {
+  const std::string length = " HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\n";
+  EXPECT_THAT(Ask("POST /closed" + length), StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(Ask("POST /other" + length), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(Ask("POST /closed" + length + std::string(500, 'a')), StartsWith("HTTP/1.1 401 "));
+}
+
+TEST_F(HttpServerTest, AClientThatAsksBeforeItSendsIsToldToGoOn) {
+  const std::string expect = " HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: ";
+  const int fd = Connect();
+  Send(fd, "POST /take" + expect + "2\r\n\r\n");
+  EXPECT_EQ(Read(fd, 25), "HTTP/1.1 100 Continue\r\n\r\n");
+  Send(fd, "hi");
+  EXPECT_THAT(Rest(fd), EndsWith("\r\n\r\nhi"));
+  EXPECT_THAT(Ask("POST /take" + expect + "1001\r\n\r\n"), StartsWith("HTTP/1.1 413 "));
+  EXPECT_THAT(Ask("POST /closed" + expect + "2\r\n\r\n"), StartsWith("HTTP/1.1 401 "));
+}
+
+TEST_F(HttpServerTest, ABodyWithoutMemoryIsRefused) {
+  // Each chunk of a byte takes six bytes on the wire.
+  std::string chunks;
+  for (int i = 0; i < 500; ++i) chunks += "1\r\na\r\n";
+  EXPECT_THAT(Ask("POST /take HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks),
+              EndsWith("no memory for the body"));
+}
+
+TEST_F(HttpServerTest, BadChunksAreRefused) {
+  for (const char* chunks : {"x\r\n", "-1\r\n", "1\r\nab\r\n", "1;\n", "ffffffffffffffff\r\n"}) {
+    EXPECT_THAT(Ask(std::string("POST /take HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n") +
+                    chunks + "0\r\n\r\n"),
+                EndsWith("not in valid chunks"))
+        << chunks;
+  }
+}
+
+// A slow body takes no thread: more of them than there are threads, and one request that has one.
+TEST_F(HttpServerTest, BodiesThatDoNotEndKeepNoThread) {
+  std::vector<int> slow;
+  for (int i = 0; i < 50; ++i) {
+    slow.push_back(Connect());
+    Send(slow.back(), "POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\na");
+  }
+  EXPECT_THAT(Ask("POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"),
+              EndsWith("\r\n\r\nhello"));
+  char byte;
+  EXPECT_LT(recv(slow.front(), &byte, 1, MSG_DONTWAIT), 0) << "the slow ones still wait";
+  for (const int fd : slow) close(fd);
+}
+
+// One deadline for the head and the body: a byte now and then does not move it.
+TEST_F(HttpServerTest, ARequestHasOneDeadline) {
+  const int fd = Connect();
+  Send(fd, "POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\n");
+  const absl::Time start = absl::Now();
+  char byte;
+  while (recv(fd, &byte, 1, MSG_DONTWAIT) < 0) {
+    ASSERT_LT(absl::Now() - start, absl::Minutes(1));
+    (void)!send(fd, "a", 1, MSG_NOSIGNAL);
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  EXPECT_GE(absl::Now() - start, HttpServer::kRequestTime - absl::Seconds(1));
+  EXPECT_THAT(Rest(fd), EndsWith("took longer than 10s"));
+}
+
+TEST_F(HttpServerTest, ProbesAreAnsweredBesideRoutesThatWait) {
+  std::vector<int> waiting;
+  for (int i = 0; i < 100; ++i) {
+    waiting.push_back(Connect());
+    Send(waiting.back(), "GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
+  }
+  EXPECT_THAT(Ask("GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
+  may_answer_.Notify();
+  for (const int fd : waiting) EXPECT_THAT(Rest(fd), StartsWith("HTTP/1.1 200 "));
+}
+
 TEST_F(HttpServerTest, AStreamComesInChunksOrUntilTheConnectionEnds) {
   EXPECT_THAT(Ask("POST /drip HTTP/1.1\r\nHost: a\r\n\r\n"),
               EndsWith("\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n"));
@@ -168,7 +289,6 @@ TEST(QueryNumberTest, ReadsANumberOfTheQuery) {
   }
 }
 
-// Without our code, civetweb answers it with a line of text and no status.
 TEST_F(HttpServerTest, AWebsocketsHandshakeGetsAnAnswerInHttp) {
   const std::string handshake =
       "Host: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
@@ -183,7 +303,7 @@ class UnfinishedRequestsTest : public HttpServerTest {
  protected:
   bool IsAnsweredMeanwhile() {
     std::vector<int> unfinished;
-    for (int i = 0; i < 24; ++i) {
+    for (int i = 0; i < 200; ++i) {
       unfinished.push_back(Connect());
       Send(unfinished.back(), "GET /l");
     }

@@ -16,7 +16,6 @@ using Kind = ApiRequest::Kind;
 // Keeps the written data.
 class RecordedExchange final : public HttpExchange {
  public:
-  absl::StatusOr<std::string> ReadBody(size_t, absl::Duration) override { return ""; }
   void Answer(const HttpResponse& response) override { answered = response; }
   bool BeginStream(const std::string& type) override {
     content_type = type;

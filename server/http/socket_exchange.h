@@ -1,22 +1,16 @@
-#ifndef PAGODA_SERVER_HTTP_CIVETWEB_EXCHANGE_H_
-#define PAGODA_SERVER_HTTP_CIVETWEB_EXCHANGE_H_
+#ifndef PAGODA_SERVER_HTTP_SOCKET_EXCHANGE_H_
+#define PAGODA_SERVER_HTTP_SOCKET_EXCHANGE_H_
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/http/http_exchange.h"
 
-struct mg_connection;
-
 namespace pagoda::server {
-
-// The request in the form that routes take.
-HttpRequest RequestOf(const mg_connection* connection);
-
-enum class WithBody : uint8_t { kYes, kNo };  // The answer to a HEAD has no body.
-void WriteResponse(mg_connection* connection, const HttpResponse& response, WithBody body);
 
 // Decides whether a client reads its answer fast enough to keep a thread. Thread-compatible.
 class ReadingPace {
@@ -40,10 +34,12 @@ class ReadingPace {
   absl::Duration waited_;
 };
 
-// Writes to a connection, and gives up on a client that reads too slowly. Thread-compatible.
+// Writes to a socket from a thread that may wait, and gives up on a client that reads too slowly.
+// Thread-compatible.
 class PacedWriter {
  public:
-  explicit PacedWriter(mg_connection* connection) : connection_(connection) {}
+  // Once `stopping` is set, the writer waits no longer. Both outlive the writer.
+  PacedWriter(int fd, const std::atomic<bool>* stopping) : fd_(fd), stopping_(stopping) {}
 
   // Returns false if the client does not take the bytes. After that, every later call returns
   // false.
@@ -51,36 +47,32 @@ class PacedWriter {
   bool broken() const { return broken_; }
 
  private:
-  mg_connection* const connection_;
+  const int fd_;
+  const std::atomic<bool>* const stopping_;
   ReadingPace pace_;
   bool broken_ = false;
 };
 
-// An exchange on a civetweb connection. Valid while the connection's handler runs.
-// Thread-compatible.
-class CivetwebExchange final : public HttpExchange {
- public:
-  explicit CivetwebExchange(mg_connection* connection)
-      : connection_(connection), writer_(connection) {}
+enum class Framing : uint8_t { kChunks, kUntilTheEnd };  // The second for clients of HTTP 1.0.
 
-  absl::StatusOr<std::string> ReadBody(size_t max_bytes, absl::Duration time) override;
+// An exchange on a socket, which outlives it. Thread-compatible.
+class SocketExchange final : public HttpExchange {
+ public:
+  SocketExchange(int fd, Framing framing, const std::atomic<bool>* stopping)
+      : fd_(fd), framing_(framing), writer_(fd, stopping) {}
+
   void Answer(const HttpResponse& response) override;
   bool BeginStream(const std::string& content_type) override;
   bool Write(absl::string_view bytes) override;
   void EndStream() override;
   bool ClientIsThere() override;
 
-  // The status of the answer.
-  int status() const { return status_; }
-
  private:
-  mg_connection* const connection_;
+  const int fd_;
+  const Framing framing_;
   PacedWriter writer_;
-  int status_ = 200;
-  bool chunked_ = false;
-  int socket_ = -1;  // Found by the first ClientIsThere.
 };
 
 }  // namespace pagoda::server
 
-#endif  // PAGODA_SERVER_HTTP_CIVETWEB_EXCHANGE_H_
+#endif  // PAGODA_SERVER_HTTP_SOCKET_EXCHANGE_H_
