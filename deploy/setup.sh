@@ -21,7 +21,7 @@ log_dir=build/logs
 # The packages that Pagoda needs, and their use.
 compiler_packages=(g++ cmake ninja-build ccache mold)                          # C++20, presets, fast rebuilds
 service_packages=(libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libc-ares-dev
-                  prometheus-cpp-dev libcivetweb-dev libyaml-cpp-dev
+                  prometheus-cpp-dev libyaml-cpp-dev
                   libsystemd-dev libzmq3-dev cppzmq-dev
                   libmsgpack-cxx-dev)                                       # gRPC, metrics over HTTP, configuration, sd_notify, vLLM's events
 core_packages=(libabsl-dev libxxhash-dev libssl-dev nlohmann-json3-dev

@@ -255,8 +255,9 @@ void HttpServer::Dispatch(Connection* connection, const HttpHead& head) {
   const auto text = [is_head](const HttpResponse& response) {
     return is_head ? HeadOf(response) : Text(response);
   };
-  if (probe != handlers_.probes.end())
+  if (probe != handlers_.probes.end()) {
     return StartWriting(connection, text(probe->second(request)));
+  }
   if (get_threads_.waiting() >= kMaxWaitingGets) {
     return refuse(503, "TOO_MANY_CALLS", "too many requests are waiting; try again later");
   }

@@ -513,6 +513,31 @@ def posts_from_a_foreign_page(me):
 
 
 @attack
+def posts_costly_bodies(me):
+    """Bodies that do not end, with and without a token, and JSON of many small objects."""
+    host, port = me.facts["http_address"].rsplit(":", 1)
+    slow = me.state.setdefault("slow", [])
+    for old in slow:
+        old.close()
+    slow[:] = [socket.create_connection((host, int(port)), timeout=20) for _ in range(70)]
+    for number, connection in enumerate(slow):
+        token = f"Authorization: Bearer {me.token}\r\n" if number % 2 else ""
+        connection.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{token}Content-Length: 10000000\r\n\r\n{{".encode())
+    if "objects" not in me.state:
+        me.state["objects"] = b'{"model":"m","prompt":[1],"metadata":[{}' + b",{}" * 160_000 + b"]}"
+    request = urllib.request.Request(f"http://{me.facts['http_address']}/v1/completions", method="POST", data=me.state["objects"],
+                                     headers={"Authorization": f"Bearer {me.token}"})
+    me.counts["tries"] += 1
+    try:
+        with HTTP.open(request, timeout=20):
+            me.managed.append("a model that is not there generates")
+    except urllib.error.HTTPError as error:
+        me.counts["refused"] += 1
+        if error.code not in (404, 429):
+            me.managed.append(f"a model that is not there is refused with {error.code}")
+
+
+@attack
 def fills_the_engines_queue(me):
     """As many generations as the daemon lets wait, each as long as the quota allows (24 blocks of
     16 tokens; a longer one would be refused at once)."""

@@ -48,7 +48,7 @@ SALT = "the-salt-that-nobody-else-knows"
 QUIET_PROMPT, COMMON_PROMPT, SALTED_PROMPT = ([base + i for i in range(200)] for base in (70_000, 80_000, 90_000))
 # In the full battery this is more than the number of ended sessions that the daemon remembers.
 SESSIONS_BEFORE = pick(short=512, full=150_000)
-WITH_ENGINE = {"fills_the_engines_queue", "posts_from_a_foreign_page"}
+WITH_ENGINE = {"fills_the_engines_queue", "posts_costly_bodies", "posts_from_a_foreign_page"}
 
 
 class Quiet:
