@@ -35,6 +35,9 @@ constexpr size_t kMaxWaitingGets = 1024;
 constexpr int kAcceptsInARound = 64;
 constexpr int kEventsInARound = 128;
 constexpr size_t kReadBytes = size_t{64} << 10;
+// The kernel would keep megabytes for a client that reads nothing, and ReadingPace would count them
+// as taken. The kernel doubles the number.
+constexpr int kSendBufferBytes = 128 << 10;
 // How often deadlines are looked at.
 constexpr int kSweepMs = 100;
 constexpr absl::Duration kLingerTime = absl::Seconds(2);
@@ -176,6 +179,7 @@ void HttpServer::Accept() {
     }
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof(kSendBufferBytes));
     Connection* const connection = unfinished_.emplace_back(std::make_unique<Connection>()).get();
     connection->fd = fd;
     connection->deadline = absl::Now() + kRequestTime;

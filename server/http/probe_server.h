@@ -16,8 +16,8 @@
 namespace pagoda::server {
 
 // Answers GET and HEAD of exact paths on one thread that waits for no client, as the loop of
-// HttpServer does. Its connections have limits of their own, so no client of HttpServer keeps a probe
-// out. Thread-safe.
+// HttpServer does. Its connections have limits of their own, so no client of HttpServer keeps a
+// probe out. Thread-safe.
 //
 // 1. At most kMaxConnections are open, and at most an eighth of the process's limit of open files.
 //    A further one replaces the oldest one. If the request of the oldest one has arrived, it is
