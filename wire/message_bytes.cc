@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
+#include "wire/request_bounds.h"
 
 namespace pagoda {
 namespace {
@@ -39,7 +40,15 @@ google::protobuf::ArenaOptions MessageArenaOptions() {
   return options;
 }
 
-absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite* message) {
+absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
+  if (bytes.Length() >= kLeastCheckedBytes) {
+    grpc::ByteBuffer checked = bytes;
+    grpc::ProtoBufferReader reader(&checked);
+    if (reader.status().ok()) {
+      absl::Status status = CheckRequestBounds(*message->GetDescriptor(), &reader);
+      if (!status.ok()) return status;
+    }
+  }
   grpc::ByteBuffer read = bytes;  // A second reference to the bytes. Reading empties this one only.
   grpc::ProtoBufferReader reader(&read);
   if (reader.status().ok() && message->ParseFromZeroCopyStream(&reader)) return absl::OkStatus();
@@ -47,8 +56,7 @@ absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Messa
                    absl::StrCat("the message is not a ", message->GetTypeName()));
 }
 
-absl::Status SerializeMessage(const google::protobuf::MessageLite& message,
-                              grpc::ByteBuffer* bytes) {
+absl::Status SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer* bytes) {
   bytes->Clear();  // gRPC stops the process if its writer finds bytes.
   bool own_buffer = false;
   const grpc::Status status =

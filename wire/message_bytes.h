@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "google/protobuf/arena.h"
-#include "google/protobuf/message_lite.h"
+#include "google/protobuf/message.h"
 #include "grpcpp/support/byte_buffer.h"
 
 namespace pagoda {
@@ -14,12 +14,11 @@ namespace pagoda {
 // memory once for each thread that ever parsed a large message.
 google::protobuf::ArenaOptions MessageArenaOptions();
 
-// Errors: INVALID_ARGUMENT (the bytes are not a message of this type).
-absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite* message);
+// Errors: those of CheckRequestBounds; INVALID_ARGUMENT (the bytes are not a message of this type).
+absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
 
 // Replaces what `bytes` holds. Errors: INTERNAL (the message has more than 2 GiB).
-absl::Status SerializeMessage(const google::protobuf::MessageLite& message,
-                              grpc::ByteBuffer* bytes);
+absl::Status SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer* bytes);
 
 }  // namespace pagoda
 

@@ -13,8 +13,10 @@
 namespace pagoda::server {
 namespace {
 
-// Half of the processors: the others serve calls that need not wait.
-size_t NumThreads() { return std::max(1u, std::thread::hardware_concurrency() / 2); }
+// Half of the processors: the others serve calls that need not wait. Four at least: a long piece of
+// one tenant's work, such as a text of megabytes, leaves threads to the others, and the kernel
+// shares the processors out among them.
+size_t NumThreads() { return std::max(4u, std::thread::hardware_concurrency() / 2); }
 
 // A thread that has run for this long yields its processor after the current piece of work.
 // Without the yield it keeps the processor for its time slice, up to 4 ms with a kernel timer of

@@ -50,6 +50,8 @@ class TenantQueues {
   void RunLater(TenantId tenant, size_t bytes, std::function<void()> work)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // The pieces of work that can run at the same time on this object's threads.
+  size_t num_threads() const { return threads_.size(); }
   // Whether this thread belongs to an object of this class.
   static bool OnItsThread();
 

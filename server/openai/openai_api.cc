@@ -66,6 +66,14 @@ absl::Status RunQueued(TenantQueues& queue, TenantId tenant, size_t bytes,
   return absl::OkStatus();
 }
 
+bool HasText(const ApiRequest& request) {
+  const auto is_text = [](const ApiPrompt& prompt) {
+    return std::holds_alternative<std::string>(prompt);
+  };
+  return request.kind == Kind::kChat ||
+         std::any_of(request.prompts.begin(), request.prompts.end(), is_text);
+}
+
 void Append(const ChoicePiece& piece, ChoicePiece& whole) {
   whole.text += piece.text;
   whole.tokens.insert(whole.tokens.end(), piece.tokens.begin(), piece.tokens.end());
@@ -255,6 +263,8 @@ absl::StatusOr<OpenAiApi::Prepared> OpenAiApi::PrepareQueued(const ApiRequest& r
                                                              const Identity& caller,
                                                              size_t bytes) const {
   const bool compiles = request.structured.has_value() && text_->MustCompile(*request.structured);
+  // Token ids are ready. They wait for no text.
+  if (!compiles && !HasText(request)) return Prepare(request);
   TenantQueues& queue = compiles ? prompt_queues_->grammars : prompt_queues_->texts;
   absl::StatusOr<Prepared> prepared;
   const absl::Status queued =

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "wire/errors.h"
+#include "wire/request_bounds.h"
 #include "wire/request_bytes.h"
 #include "wire/ring/ring_wake.h"
 
@@ -151,6 +152,8 @@ void RingPair::Run(Place place) {
   }
   bool is_request = true;
   const absl::Status read = batches_.Read(bytes_.size(), [&](v1::SessionRequest* request) {
+    absl::Status bounds = CheckRequestBounds(*request->GetDescriptor(), bytes_);
+    if (!bounds.ok()) return bounds;
     is_request = ParseSessionRequest(bytes_, request);
     return is_request ? absl::OkStatus() : Damaged("the message is not a SessionRequest");
   });

@@ -38,9 +38,8 @@ TEST(TenantQueuesTest, WhatIsForLaterTakesTurnsWithOtherTenants) {
   {
     TenantQueues tenant_queues(kLimits);
     // Occupies every thread of the queues.
-    const unsigned threads = std::max(1u, std::thread::hardware_concurrency() / 2);
-    absl::BlockingCounter begun(static_cast<int>(threads));
-    for (unsigned i = 0; i < threads; ++i) {
+    absl::BlockingCounter begun(static_cast<int>(tenant_queues.num_threads()));
+    for (size_t i = 0; i < tenant_queues.num_threads(); ++i) {
       tenant_queues.RunLater(TenantId{static_cast<uint16_t>(10 + i)}, kBytes, [&] {
         begun.DecrementCount();
         go_on.WaitForNotification();
@@ -64,6 +63,22 @@ TEST(TenantQueuesTest, WhatIsForLaterTakesTurnsWithOtherTenants) {
   EXPECT_NE(order.back(), 100) << "behind one of Alice's, not behind all";
   std::erase(order, 100);
   EXPECT_THAT(order, ElementsAre(0, 1, 2, 3));
+}
+
+TEST(TenantQueuesTest, LongWorkOfThreeTenantsHoldsUpNoOther) {
+  TenantQueues tenant_queues(kLimits);
+  absl::Notification go_on, bobs;
+  absl::BlockingCounter begun(3);
+  for (uint16_t tenant = 10; tenant < 13; ++tenant) {
+    tenant_queues.RunLater(TenantId{tenant}, kBytes, [&] {
+      begun.DecrementCount();
+      go_on.WaitForNotification();
+    });
+  }
+  tenant_queues.RunLater(kBob, kBytes, [&] { bobs.Notify(); });
+  bobs.WaitForNotification();
+  begun.Wait();
+  go_on.Notify();
 }
 
 TEST(TenantQueuesTest, ATenantWaitsForItsOwnInOrderAndForNobodyElses) {

@@ -301,10 +301,10 @@ TEST_F(RingHubTest, ATenantCannotTakeAllTheMemory) {
 // The threads of the queues are taken, so the long batches cannot run. The poller goes on.
 TEST_F(RingHubTest, ALongBatchHoldsUpItsOwnPairOnly) {
   absl::Mutex mutex;
-  unsigned held = 0;
+  size_t held = 0;
   bool go_on = false;
-  const unsigned threads = std::max(1u, std::thread::hardware_concurrency() / 2);
-  for (unsigned i = 0; i < threads; ++i) {
+  const size_t threads = queues_.num_threads();
+  for (size_t i = 0; i < threads; ++i) {
     queues_.RunLater(TenantId{static_cast<uint16_t>(100 + i)}, 0, [&] {
       absl::MutexLock lock(&mutex);
       ++held;
@@ -351,6 +351,19 @@ TEST_F(RingHubTest, ALargeRequestIsTheLargestThatIsGiven) {
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(opened->bytes, ring::kMaxBytes);
   EXPECT_EQ(hub_.Open(ContextOf(), session_, 5000)->bytes, 8192u);
+}
+
+TEST_F(RingHubTest, TooManyPartsAreRefusedAndThePairGoesOn) {
+  const auto rings = Open(hub_, session_);
+  v1::SessionRequest request;
+  auto* const ranges =
+      request.mutable_batch()->add_operations()->mutable_add_sequence()->mutable_retention();
+  for (int i = 0; i < 65'537; ++i) ranges->Add();
+  ASSERT_EQ(rings->Send(request.SerializeAsString()), Outcome::kOk);
+  std::string refusal;
+  ASSERT_EQ(rings->Receive(Long(), &refusal), Outcome::kRefused);
+  EXPECT_EQ(ReasonIn(refusal), Reason::kInvalidArgument);
+  EXPECT_EQ(Call(*rings, Nothing()), Outcome::kOk);
 }
 
 TEST_F(RingHubTest, AMessageThatIsNoneEndsThePairAndOneAboveTheLimitIsRefused) {

@@ -39,7 +39,7 @@ constexpr int kShort = kLongBatch - 1;
 class OccupiedQueues {
  public:
   OccupiedQueues() {
-    for (int i = 0; i < kThreads; ++i) {
+    for (size_t i = 0; i < queues_.num_threads(); ++i) {
       queues_.RunLater(TenantId(static_cast<uint16_t>(100 + i)), 0, [this, i] {
         begun_.DecrementCount();
         (i == 0 ? free_one_ : free_all_).WaitForNotification();
@@ -57,11 +57,9 @@ class OccupiedQueues {
   void FreeOne() { free_one_.Notify(); }
 
  private:
-  static inline const int kThreads =
-      static_cast<int>(std::max(1u, std::thread::hardware_concurrency() / 2));
-  absl::BlockingCounter begun_{kThreads};
   absl::Notification free_one_, free_all_;
   TenantQueues queues_{{}};
+  absl::BlockingCounter begun_{static_cast<int>(queues_.num_threads())};
 };
 
 // What the tests of RunRead need of a context.
