@@ -31,6 +31,7 @@
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/interrupt.h"
+#include "clients/pagodactl/number_check.h"
 #include "clients/pagodactl/tokens.h"
 
 namespace pagoda {
@@ -123,15 +124,15 @@ void AddConnectionOptions(CLI::App& app, ProgramOptions& options) {
       ->required();
   app.add_option("--timeout", options.timeout_seconds,
                  "Seconds to wait for the connection, and for each of the daemon's answers")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   app.add_option("--reconnect-seconds", options.reconnect_seconds,
                  "Seconds to look for a daemon that went away; 0: do not look")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NotNegative())
       ->capture_default_str();
   app.add_option("--lease-seconds", options.lease_seconds,
                  "Seconds that the session outlives this process; 0: the daemon's default")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NotNegative())
       ->capture_default_str();
   AddCredentialOptions(app, options.credentials);
   app.add_option("--name", options.client_name, "This engine's name, as operators see it")
@@ -173,7 +174,7 @@ void AddEngineOptions(CLI::App& app, ProgramOptions& options) {
       });
   app.add_option("--max-step-tokens", options.max_step_tokens,
                  "The most tokens that go through the model in one step")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
 }
 
@@ -191,12 +192,12 @@ void AddRequestOptions(CLI::App& app, ProgramOptions& options) {
                    "A file of token ids, separated by commas or whitespace; - is standard input");
   what->add_option("--random-prompt", options.random_prompt,
                    "A prompt of this many random token ids")
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   what->require_option(1);
   app.add_option("--seed", options.seed, "The seed of the random prompt")->capture_default_str();
   app.add_option("--max-new-tokens", options.max_new_tokens,
                  "The most tokens to generate, unless the request has its own limit")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   app.add_option("--stop-tokens", options.stop_tokens, "Token ids that end a single generation")
       ->check(CheckTokens);
@@ -280,15 +281,15 @@ absl::StatusOr<GenerateRequest> SingleRequest(const ProgramOptions& options,
 void PrintTable(const Generated& generated) {
   const GenerateReport& report = generated.report;
   absl::PrintF("%s\n\n", absl::StrJoin(generated.tokens.front(), " "));
-  absl::PrintF("prompt               %s tokens, %s reused from the cache (%s)\n",
-               FormatCount(report.prompt_tokens), FormatCount(report.reused_tokens),
+  absl::PrintF("prompt               %s, %s reused from the cache (%s)\n",
+               FormatCounted(report.prompt_tokens, "token"), FormatCount(report.reused_tokens),
                FormatShare(Share(report.reused_tokens, report.prompt_tokens)));
   if (report.reused_secondary_tokens > 0) {
     absl::PrintF("                     %s of these were onboarded from the secondary tier\n",
                  FormatCount(report.reused_secondary_tokens));
   }
-  absl::PrintF("generated            %s tokens in %s, ended by %s\n",
-               FormatCount(report.generated_tokens), FormatElapsed(report.total_time),
+  absl::PrintF("generated            %s in %s, ended by %s\n",
+               FormatCounted(report.generated_tokens, "token"), FormatElapsed(report.total_time),
                FinishText(report.finish_reasons.front()));
   absl::PrintF("time to first token  %s\n", FormatElapsed(report.time_to_first_token));
   absl::PrintF("tokens per second    %.1f\n", report.tokens_per_second());
@@ -314,8 +315,8 @@ absl::Status RunSingle(const ProgramOptions& options, ConnectedEngine& engine) {
     const absl::StatusOr<KvFileReport> saved =
         engine.SaveKv(request->name_space, tokens, options.save_kv);
     if (!saved.ok()) return saved.status();
-    Say(absl::StrCat("saved the KV of ", saved->tokens, " tokens to ", options.save_kv, ", ",
-                     saved->bytes, " bytes"));
+    Say(absl::StrCat("saved the KV of ", FormatCounted(saved->tokens, "token"), " to ",
+                     options.save_kv, ", ", saved->bytes, " bytes"));
   }
   if (options.output == OutputFormat::kJson) {
     std::cout << GeneratedToJson(*generated).dump() << std::endl;
@@ -362,7 +363,8 @@ class RequestServer {
     workers_.Finish();
     absl::MutexLock lock(&mutex_);
     if (!end_.ok() || failed_ == 0) return end_;
-    return absl::AbortedError(absl::StrCat(failed_, " of ", requests_, " requests failed"));
+    return absl::AbortedError(
+        absl::StrCat(failed_, " of ", FormatCounted(requests_, "request"), " failed"));
   }
 
  private:
@@ -458,7 +460,8 @@ absl::Status Run(const ProgramOptions& options) {
     const absl::StatusOr<KvFileReport> loaded =
         (*engine)->LoadKv({.cache_salt = options.salt}, options.load_kv);
     if (!loaded.ok()) return loaded.status();
-    Say(absl::StrCat("loaded the KV of ", loaded->tokens, " tokens from ", options.load_kv));
+    Say(absl::StrCat("loaded the KV of ", FormatCounted(loaded->tokens, "token"), " from ",
+                     options.load_kv));
   }
   const absl::Status status =
       single ? RunSingle(options, **engine) : RunRequests(options, lines, **engine, interrupt);

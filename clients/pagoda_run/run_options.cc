@@ -2,6 +2,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "clients/pagodactl/number_check.h"
 #include "clients/pagodactl/tokens.h"
 
 namespace pagoda {
@@ -54,11 +55,11 @@ void AddModelOptions(CLI::App& app, LocalModel::Options& model) {
       ->capture_default_str();
   app.add_option("--tokens-per-block", model.tokens_per_block,
                  "With --kv paged: tokens per block, a power of two up to 1,024")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   app.add_option("--max-step-tokens", model.max_step_tokens,
                  "The most tokens of a prompt that go through the model at once")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
 }
 
@@ -73,7 +74,7 @@ void AddPromptOptions(CLI::App& app, RunOptions& options) {
   what->require_option(0, 1);
   app.add_option("--system", options.system, "Chat: the system prompt before the first turn");
   app.add_option("--max-new-tokens", options.max_new_tokens, "The most tokens of an answer")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   app.add_option("--stop-tokens", options.stop_tokens,
                  "Token ids that end an answer, besides the model's own ones for texts")

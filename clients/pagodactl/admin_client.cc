@@ -1,5 +1,6 @@
 #include "clients/pagodactl/admin_client.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "pools/types.h"
 
@@ -50,6 +51,16 @@ absl::StatusOr<std::vector<v1::GetStatusResponse>> AdminClient::Statuses() {
     if (!all.empty()) return all;
   }
   return refused;
+}
+
+absl::StatusOr<v1::CacheInfo> AdminClient::Cache() {
+  v1::ListCachesRequest request;
+  request.set_name(cache_);
+  const absl::StatusOr<v1::ListCachesResponse> list = Call(&Stub::ListCaches, request);
+  if (!list.ok()) return list.status();
+  if (list->caches_size() == 1) return list->caches(0).cache();
+  return MakeError(Reason::kCacheNotNamed,
+                   absl::StrCat("the daemon has ", list->caches_size(), " caches"));
 }
 
 }  // namespace pagoda

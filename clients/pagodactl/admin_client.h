@@ -27,6 +27,10 @@ class AdminClient {
  public:
   // Errors: UNAVAILABLE, without a reason.
   static absl::StatusOr<AdminClient> Connect(const GlobalOptions& globals);
+  AdminClient(const std::shared_ptr<grpc::Channel>& channel, const GlobalOptions& globals)
+      : stub_(v1::AdminService::NewStub(channel)),
+        cache_(globals.cache),
+        timeout_(globals.timeout()) {}
 
   // Calls a method of the stub: Call(&Stub::GetStatus, request). If the request has a cache field
   // and it is empty, the cache of the options is used.
@@ -51,12 +55,10 @@ class AdminClient {
   // returns a status without a cache.
   absl::StatusOr<std::vector<v1::GetStatusResponse>> Statuses();
 
- private:
-  AdminClient(const std::shared_ptr<grpc::Channel>& channel, const GlobalOptions& globals)
-      : stub_(v1::AdminService::NewStub(channel)),
-        cache_(globals.cache),
-        timeout_(globals.timeout()) {}
+  // The options' cache, or the daemon's only one. Errors also: CACHE_NOT_NAMED.
+  absl::StatusOr<v1::CacheInfo> Cache();
 
+ private:
   std::unique_ptr<Stub> stub_;
   std::string cache_;
   absl::Duration timeout_;

@@ -18,6 +18,7 @@
 #include "clients/pagodactl/cache_spec.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
+#include "clients/pagodactl/number_check.h"
 #include "nlohmann/json.hpp"
 #include "pools/types.h"
 #include "wire/vocabulary.h"
@@ -193,8 +194,8 @@ void PrintRow(const v1::CacheRow& row) {
     absl::PrintF("model        %s\n", OrDash(row.cache().model_fingerprint()));
   }
   absl::PrintF("layers       %s\n", LayersText(row));
-  absl::PrintF("block        %d tokens; windows: %s\n", row.cache().tokens_per_block(),
-               WindowsText(row.cache()));
+  absl::PrintF("block        %s; windows: %s\n",
+               FormatCounted(row.cache().tokens_per_block(), "token"), WindowsText(row.cache()));
   absl::PrintF("tenant       %s\n", OrDash(row.tenant()));
   PrintLife(row);
   absl::PrintF("engine       %s\n", row.has_engine() ? "the daemon's" : "none in the daemon");
@@ -402,7 +403,7 @@ void AddOpen(CLI::App& caches, const GlobalOptions& globals, Action& chosen) {
   open->add_option("NAME", options->name, "1 to 64 letters, digits, '-', '_' or '.'")->required();
   AddIdentity(*open, options->identity);
   open->add_option("--tokens-per-block", options->tokens_per_block, "A power of two, 1 to 1,024")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   const auto check = [](const std::string& text) {
     const auto group = ParseLayerGroup(text);

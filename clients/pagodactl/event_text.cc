@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "clients/pagodactl/admin_client.h"
 #include "wire/vocabulary.h"
 
 namespace pagoda {
@@ -31,19 +32,18 @@ std::string EnumText(const std::string& name, absl::string_view prefix) {
   return text;
 }
 
-std::string ShortTierText(v1::Tier tier) { return EnumText(v1::Tier_Name(tier), "TIER_"); }
-
 // "secondary+third", "none".
-std::string TiersText(const google::protobuf::RepeatedField<int>& tiers) {
+std::string TiersText(const google::protobuf::RepeatedField<int>& tiers,
+                      const v1::CacheInfo& cache) {
   if (tiers.empty()) return "none";
-  return absl::StrJoin(tiers, "+", [](std::string* out, int tier) {
-    out->append(ShortTierText(static_cast<v1::Tier>(tier)));
+  return absl::StrJoin(tiers, "+", [&cache](std::string* out, int tier) {
+    out->append(TierText(static_cast<v1::Tier>(tier), cache));
   });
 }
 
-Json TiersJson(const google::protobuf::RepeatedField<int>& tiers) {
+Json TiersJson(const google::protobuf::RepeatedField<int>& tiers, const v1::CacheInfo& cache) {
   Json names = Json::array();
-  for (const int tier : tiers) names.push_back(ShortTierText(static_cast<v1::Tier>(tier)));
+  for (const int tier : tiers) names.push_back(TierText(static_cast<v1::Tier>(tier), cache));
   return names;
 }
 
@@ -78,9 +78,9 @@ struct Content {
   std::string detail;
 };
 
-Content ContentOf(const v1::Event& event);
+Content ContentOf(const v1::Event& event, const v1::CacheInfo& cache);
 
-Content ContentOf(const v1::CreatedEvent& event) {
+Content ContentOf(const v1::CreatedEvent& event, const v1::CacheInfo& cache) {
   Content content;
   content.type = "created";
   if (event.capacity_size() == 0) {
@@ -92,7 +92,7 @@ Content ContentOf(const v1::CreatedEvent& event) {
   std::vector<std::string> tiers;
   for (const v1::TierCapacity& capacity : event.capacity()) {
     total += capacity.blocks();
-    tiers.push_back(absl::StrCat(ShortTierText(capacity.tier()), " ", capacity.blocks()));
+    tiers.push_back(absl::StrCat(TierText(capacity.tier(), cache), " ", capacity.blocks()));
   }
   content.blocks = absl::StrCat(total);
   content.detail = absl::StrCat("pools: ", absl::StrJoin(tiers, ", "));
@@ -164,7 +164,7 @@ Content ContentOf(const v1::StoredEvent& event) {
 }
 
 // A Stored event of hashes. " in primary"; " in primary 3, secondary 1".
-Content HashContentOf(const v1::StoredEvent& event) {
+Content HashContentOf(const v1::StoredEvent& event, const v1::CacheInfo& cache) {
   std::vector<uint64_t> hashes;
   std::map<v1::Tier, int> tiers;
   for (const v1::StoredBlock& block : event.blocks()) {
@@ -173,7 +173,7 @@ Content HashContentOf(const v1::StoredEvent& event) {
   }
   std::vector<std::string> counts;
   for (const auto& [tier, count] : tiers) {
-    const std::string name = ShortTierText(tier);
+    const std::string name = TierText(tier, cache);
     counts.push_back(tiers.size() == 1 ? name : absl::StrCat(name, " ", count));
   }
   return {"stored", Style::kGreen, absl::StrCat(event.blocks_size()), "-",
@@ -190,15 +190,16 @@ std::string PinEndText(const v1::EndedPin& pin) {
 }
 
 // `block`: how the line names it.
-Content ContentOf(const v1::UpdatedEvent& event, const std::string& block) {
+Content ContentOf(const v1::UpdatedEvent& event, const std::string& block,
+                  const v1::CacheInfo& cache) {
   std::string detail = block;
   if (event.has_tier()) {
-    absl::StrAppend(&detail, ", tier ", ShortTierText(event.tier().old_value()), " -> ",
-                    ShortTierText(event.tier().new_value()));
+    absl::StrAppend(&detail, ", tier ", TierText(event.tier().old_value(), cache), " -> ",
+                    TierText(event.tier().new_value(), cache));
   }
   if (event.has_lower_tiers()) {
-    absl::StrAppend(&detail, ", copies below ", TiersText(event.lower_tiers().old_value()), " -> ",
-                    TiersText(event.lower_tiers().new_value()));
+    absl::StrAppend(&detail, ", copies below ", TiersText(event.lower_tiers().old_value(), cache),
+                    " -> ", TiersText(event.lower_tiers().new_value(), cache));
   }
   if (event.has_priority()) {
     absl::StrAppend(&detail, ", priority ", event.priority().old_value(), " -> ",
@@ -221,29 +222,29 @@ Content ContentOf(const v1::RemovedEvent& event, int count, const std::string& l
           absl::StrCat(RemovalReasonText(event.reason()), ": ", blocks)};
 }
 
-Content HashContentOf(const v1::Event& event) {
+Content HashContentOf(const v1::Event& event, const v1::CacheInfo& cache) {
   switch (event.event_case()) {
     case v1::Event::kStored:
-      return HashContentOf(event.stored());
+      return HashContentOf(event.stored(), cache);
     case v1::Event::kUpdated:
-      return ContentOf(event.updated(), ListHashes({event.updated().block_hash()}));
+      return ContentOf(event.updated(), ListHashes({event.updated().block_hash()}), cache);
     case v1::Event::kRemoved: {
       const auto& hashes = event.removed().block_hashes();
       return ContentOf(event.removed(), hashes.size(), ListHashes({hashes.begin(), hashes.end()}));
     }
     default:
-      return ContentOf(event);
+      return ContentOf(event, cache);
   }
 }
 
-Content ContentOf(const v1::Event& event) {
+Content ContentOf(const v1::Event& event, const v1::CacheInfo& cache) {
   switch (event.event_case()) {
     case v1::Event::kCreated:
-      return ContentOf(event.created());
+      return ContentOf(event.created(), cache);
     case v1::Event::kStored:
       return ContentOf(event.stored());
     case v1::Event::kUpdated:
-      return ContentOf(event.updated(), absl::StrCat("block ", event.updated().block_id()));
+      return ContentOf(event.updated(), absl::StrCat("block ", event.updated().block_id()), cache);
     case v1::Event::kRemoved: {
       const auto& ids = event.removed().block_ids();
       return ContentOf(event.removed(), ids.size(), ListBlocks({ids.begin(), ids.end()}));
@@ -254,10 +255,10 @@ Content ContentOf(const v1::Event& event) {
   return {"unknown", Style::kRed, "-", "-", "this pagodactl is older than the daemon"};
 }
 
-Json CreatedJson(const v1::CreatedEvent& event) {
+Json CreatedJson(const v1::CreatedEvent& event, const v1::CacheInfo& cache) {
   Json capacity = Json::object();
   for (const v1::TierCapacity& tier : event.capacity()) {
-    capacity[ShortTierText(tier.tier())] = tier.blocks();
+    capacity[TierText(tier.tier(), cache)] = tier.blocks();
   }
   return {{"capacity_blocks", capacity},
           {"block_ids", std::vector<uint32_t>(event.block_ids().begin(), event.block_ids().end())}};
@@ -271,13 +272,13 @@ Json ItemJson(const v1::MultimodalItem& item) {
 }
 
 // Copies, extra ids and items are left out if there are none.
-Json BlockJson(const v1::StoredBlock& block) {
+Json BlockJson(const v1::StoredBlock& block, const v1::CacheInfo& cache) {
   Json json = {{"block_id", block.block_id()},
                {"block_hash", Hex(block.block_hash())},
                {"tokens", std::vector<uint32_t>(block.tokens().begin(), block.tokens().end())},
-               {"tier", ShortTierText(block.tier())},
+               {"tier", TierText(block.tier(), cache)},
                {"priority", block.priority()}};
-  if (block.lower_tiers_size() != 0) json["lower_tiers"] = TiersJson(block.lower_tiers());
+  if (block.lower_tiers_size() != 0) json["lower_tiers"] = TiersJson(block.lower_tiers(), cache);
   if (block.extra_token_ids_size() != 0) {
     json["extra_token_ids"] =
         std::vector<uint64_t>(block.extra_token_ids().begin(), block.extra_token_ids().end());
@@ -290,9 +291,9 @@ Json BlockJson(const v1::StoredBlock& block) {
   return json;
 }
 
-Json StoredJson(const v1::StoredEvent& event) {
+Json StoredJson(const v1::StoredEvent& event, const v1::CacheInfo& cache) {
   Json blocks = Json::array();
-  for (const v1::StoredBlock& block : event.blocks()) blocks.push_back(BlockJson(block));
+  for (const v1::StoredBlock& block : event.blocks()) blocks.push_back(BlockJson(block, cache));
   const v1::Namespace& name = event.namespace_();
   Json json = {
       {"parent_hash", event.has_parent_hash() ? Json(Hex(event.parent_hash())) : Json(nullptr)},
@@ -307,15 +308,15 @@ Json StoredJson(const v1::StoredEvent& event) {
   return json;
 }
 
-Json UpdatedJson(const v1::UpdatedEvent& event) {
+Json UpdatedJson(const v1::UpdatedEvent& event, const v1::CacheInfo& cache) {
   Json json = {{"block_id", event.block_id()}, {"block_hash", Hex(event.block_hash())}};
   if (event.has_tier()) {
-    json["tier"] = {{"old", ShortTierText(event.tier().old_value())},
-                    {"new", ShortTierText(event.tier().new_value())}};
+    json["tier"] = {{"old", TierText(event.tier().old_value(), cache)},
+                    {"new", TierText(event.tier().new_value(), cache)}};
   }
   if (event.has_lower_tiers()) {
-    json["lower_tiers"] = {{"old", TiersJson(event.lower_tiers().old_value())},
-                           {"new", TiersJson(event.lower_tiers().new_value())}};
+    json["lower_tiers"] = {{"old", TiersJson(event.lower_tiers().old_value(), cache)},
+                           {"new", TiersJson(event.lower_tiers().new_value(), cache)}};
   }
   if (event.has_priority()) {
     json["priority"] = {{"old", event.priority().old_value()},
@@ -348,14 +349,14 @@ Json RemovedJson(const v1::RemovedEvent& event) {
           {"block_hashes", hashes}};
 }
 
-Json DetailJson(const v1::Event& event) {
+Json DetailJson(const v1::Event& event, const v1::CacheInfo& cache) {
   switch (event.event_case()) {
     case v1::Event::kCreated:
-      return CreatedJson(event.created());
+      return CreatedJson(event.created(), cache);
     case v1::Event::kStored:
-      return StoredJson(event.stored());
+      return StoredJson(event.stored(), cache);
     case v1::Event::kUpdated:
-      return UpdatedJson(event.updated());
+      return UpdatedJson(event.updated(), cache);
     case v1::Event::kRemoved:
       return RemovedJson(event.removed());
     case v1::Event::EVENT_NOT_SET:
@@ -412,16 +413,20 @@ void KeepHashes(Json& json) {
 
 }  // namespace
 
-EventSummary Summarize(const v1::Event& event) { return SummaryOf(event, ContentOf(event)); }
+EventSummary Summarize(const v1::Event& event, const v1::CacheInfo& cache) {
+  return SummaryOf(event, ContentOf(event, cache));
+}
 
 std::string EventHeader() {
   return absl::StrFormat(kLineFormat, "REVISION", "TIME", PadRight("TYPE", kTypeWidth), "WINDOW",
                          "BLOCKS", "TOKENS", "DETAILS");
 }
 
-std::string EventLine(const v1::Event& event, const Terminal& terminal, v1::EventContent content) {
+std::string EventLine(const v1::Event& event, const Terminal& terminal, v1::EventContent content,
+                      const v1::CacheInfo& cache) {
   const bool hashes = content == v1::EVENT_CONTENT_HASHES;
-  const EventSummary summary = SummaryOf(event, hashes ? HashContentOf(event) : ContentOf(event));
+  const EventSummary summary =
+      SummaryOf(event, hashes ? HashContentOf(event, cache) : ContentOf(event, cache));
   return absl::StrFormat(kLineFormat, event.revision() == 0 ? "-" : absl::StrCat(event.revision()),
                          absl::FormatTime("%H:%M:%E3S", summary.time, absl::LocalTimeZone()),
                          Paint(terminal, summary.style, PadRight(summary.type, kTypeWidth)),
@@ -437,12 +442,12 @@ std::string SnapshotEndLine(const v1::WatchResponse& message, const Terminal& te
   return MarkLine(absl::StrCat(message.revision()), "end", "the snapshot is complete", terminal);
 }
 
-Json EventJson(const v1::Event& event, v1::EventContent content) {
+Json EventJson(const v1::Event& event, v1::EventContent content, const v1::CacheInfo& cache) {
   Json json = {{"revision", event.revision()},
                {"time", absl::FormatTime(absl::RFC3339_full, TimeOf(event), absl::UTCTimeZone())},
                {"window", WindowName(WindowFromProto(event.window_size()))},
-               {"type", ContentOf(event).type}};
-  json.update(DetailJson(event));
+               {"type", ContentOf(event, cache).type}};
+  json.update(DetailJson(event, cache));
   if (content == v1::EVENT_CONTENT_HASHES) KeepHashes(json);
   return json;
 }

@@ -13,6 +13,7 @@
 #include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
+#include "clients/pagodactl/number_check.h"
 #include "nlohmann/json.hpp"
 #include "wire/vocabulary.h"
 
@@ -273,7 +274,7 @@ std::pair<CLI::App*, std::shared_ptr<ListOptions>> AddCommand(CLI::App& app, con
 
 void AddLimit(CLI::App& command, ListOptions& options) {
   command.add_option("--limit", options.limit, "Print only this many rows; default: all")
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
 }
 
 }  // namespace
@@ -297,7 +298,7 @@ void AddListCommands(CLI::App& app, const GlobalOptions& globals, Action& chosen
   sequences
       ->add_option("--session", sequences_options->session,
                    "Only the sequences of the session with this id")
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   AddLimit(*sequences, *sequences_options);
   sequences->footer(
       "RESERVED tokens, counted from the start, are those that capacity is reserved for. MATCHED\n"

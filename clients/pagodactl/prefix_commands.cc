@@ -17,6 +17,7 @@
 #include "clients/cpp/grpc_cache_client.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
+#include "clients/pagodactl/number_check.h"
 #include "clients/pagodactl/prefetch.h"
 #include "clients/pagodactl/prefix_options.h"
 #include "clients/pagodactl/ticket_wait.h"
@@ -368,7 +369,7 @@ void AddRetentionCommands(CLI::App& app, const GlobalOptions& globals, Action& c
   retain
       ->add_option("--to", retain_options->to_token,
                    "The token after the range; default: the end of the prefix")
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   retain->footer(
       "Examples:\n"
       "  pagodactl retain --token-file system_prompt.txt --priority 90\n"

@@ -20,6 +20,7 @@
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/ladder.h"
 #include "clients/pagodactl/model_options.h"
+#include "clients/pagodactl/number_check.h"
 #include "clients/pagodactl/progress_bar.h"
 #include "clients/pagodactl/replay.h"
 #include "clients/pagodactl/replay_opt.h"
@@ -248,7 +249,7 @@ void AddTraceOptions(CLI::App& command, ReplayCommandOptions& options) {
                   "Tokens of each hash id; without it, 512 for mooncake and 16 for bailian")
       ->check(CLI::Range(kMinTraceBlockTokens, kMaxTraceBlockTokens));
   command.add_option("--limit", options.read.limit, "Replay only this many requests")
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
 }
 
 void AddTierOptions(CLI::App& command, ReplayCommandOptions& options) {
@@ -296,13 +297,13 @@ void AddScheduleOptions(CLI::App& command, ReplayCommandOptions& options) {
   command
       .add_option("--prefill-tokens-per-second", options.service.prefill_tokens_per_second,
                   "How fast a request computes the tokens of its prompt that are not cached")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->excludes(one_by_one)
       ->capture_default_str();
   command
       .add_option("--decode-tokens-per-second", options.service.decode_tokens_per_second,
                   "How fast a request generates its reply")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->excludes(one_by_one)
       ->capture_default_str();
 }

@@ -17,6 +17,7 @@
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/node_option.h"
+#include "clients/pagodactl/number_check.h"
 #include "clients/pagodactl/prefix_options.h"
 #include "clients/router/prefix_router.h"
 #include "nlohmann/json.hpp"
@@ -216,11 +217,11 @@ void AddRouteCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen
       ->add_option("--chunk-tokens", options->chunk_tokens,
                    "Find prefixes in steps of this many tokens, as a router does; default: in "
                    "whole blocks")
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   command
       ->add_option("--recompute", options->recompute_tokens_per_second,
                    "Tokens that a node computes in a second")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   const std::pair<const char*, std::string*> rates[] = {{"--host-rate", &options->host},
                                                         {"--disk-rate", &options->disk},

@@ -14,6 +14,7 @@
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/interrupt.h"
 #include "clients/pagodactl/node_option.h"
+#include "clients/pagodactl/number_check.h"
 #include "clients/router/prefix_router.h"
 #include "clients/router/valkey_sink.h"
 #include "nlohmann/json.hpp"
@@ -133,16 +134,16 @@ void AddSinkCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen)
   command
       ->add_option("--buckets", options->sink.buckets,
                    "Hashes that hold the records: about one for 32 expected records")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   command
       ->add_option("--chunk-tokens", options->sink.chunk_tokens,
                    "Prefixes are kept in steps of this many tokens")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   command
       ->add_option("--interval", options->interval_seconds, "Seconds between two lines of figures")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   command->footer(
       "Several sinks can share a server, but each daemon belongs to one sink. Sinks of one prefix\n"

@@ -16,7 +16,8 @@ absl::Status Misfit(absl::string_view what, uint32_t block_id) {
 
 }  // namespace
 
-void StreamTally::BeginStream() {
+void StreamTally::BeginStream(v1::CacheInfo cache) {
+  cache_ = std::move(cache);
   position_.emplace(StreamPosition::Start{.snapshot = true});
   figures_.whole = false;
 }
@@ -52,7 +53,7 @@ void StreamTally::EndSnapshot(uint64_t revision) {
 void StreamTally::Remember(const v1::WatchResponse& message) {
   const int first = std::max(message.events_size() - static_cast<int>(kRecentEvents), 0);
   for (int i = first; i < message.events_size(); ++i) {
-    figures_.recent.push_back(Summarize(message.events(i)));
+    figures_.recent.push_back(Summarize(message.events(i), cache_));
     if (figures_.recent.size() > kRecentEvents) figures_.recent.pop_front();
   }
 }

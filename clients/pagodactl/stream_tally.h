@@ -63,8 +63,8 @@ class StreamTally {
   static constexpr size_t kRecentEvents = 16;
 
   // The next message is the first one of a new stream. The figures stay until its snapshot begins,
-  // but `whole` becomes false.
-  void BeginStream();
+  // but `whole` becomes false. `cache` names the tiers of recent events: see Summarize.
+  void BeginStream(v1::CacheInfo cache = {});
 
   // Errors: DATA_LOSS for a message that does not continue the stream (StreamPosition), and for an
   // event that does not fit: a block that is stored twice, or moved or removed from a tier that
@@ -84,6 +84,7 @@ class StreamTally {
   void Remember(const v1::WatchResponse& message);
 
   std::optional<StreamPosition> position_;  // None before the first stream.
+  v1::CacheInfo cache_;
   StreamFigures figures_;
   std::map<uint32_t, Blocks> blocks_;  // By window.
 };

@@ -5,6 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "clients/cpp/backoff.h"
+#include "clients/pagodactl/admin_client.h"
 #include "pagoda/v1/events.grpc.pb.h"
 #include "wire/errors.h"
 
@@ -67,12 +68,14 @@ absl::Status TopStream::ReadStream() {
   const auto channel = ConnectToDaemon(globals_);
   if (!channel.ok()) return channel.status();
   const auto stub = v1::EventService::NewStub(*channel);
+  // Without the names, the stream shows the default ones.
+  absl::StatusOr<v1::CacheInfo> cache = AdminClient(*channel, globals_).Cache();
   grpc::ClientContext context;
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return absl::CancelledError();
     context_ = &context;
-    tally_.BeginStream();
+    tally_.BeginStream(cache.ok() ? *std::move(cache) : v1::CacheInfo());
   }
   v1::WatchRequest request;
   request.set_cache(globals_.cache);

@@ -13,10 +13,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/error.h"
+#include "clients/pagodactl/admin_client.h"
 #include "clients/pagodactl/command.h"
 #include "clients/pagodactl/event_text.h"
 #include "clients/pagodactl/interrupt.h"
+#include "clients/pagodactl/number_check.h"
 #include "clients/pagodactl/stream_position.h"
 #include "clients/pagodactl/terminal.h"
 #include "grpcpp/client_context.h"
@@ -31,7 +34,7 @@ struct WatchOptions {
   StreamPosition::Start start;
   bool resnapshot = false;
   uint64_t count = 0;  // 0: until Ctrl-C.
-  // Filters; an empty list is everything. Names are in lower case, as given.
+  // Filters; an empty list is everything. Names are as given.
   std::vector<std::string> types;
   std::vector<std::string> tiers;
   std::vector<uint32_t> windows;  // 0: full attention.
@@ -44,7 +47,25 @@ struct WatchOptions {
   }
 };
 
-v1::WatchRequest RequestOf(const GlobalOptions& globals, const WatchOptions& options) {
+// The tier of `cache` with the name: its own, or a default name that no tier of it has.
+absl::StatusOr<v1::Tier> TierNamed(const std::string& name, const v1::CacheInfo& cache) {
+  std::vector<std::string> names;
+  for (const v1::TierInfo& tier : cache.tiers()) {
+    if (tier.name() == name) return tier.tier();
+    names.push_back(tier.name());
+  }
+  v1::Tier tier = v1::TIER_UNSPECIFIED;
+  v1::Tier_Parse(absl::StrCat("TIER_", absl::AsciiStrToUpper(name)), &tier);
+  if (tier != v1::TIER_UNSPECIFIED) return tier;
+  return MakeError(Reason::kInvalidArgument,
+                   absl::StrCat("--tier: the cache has no tier '", name, "'; its tiers: ",
+                                names.empty() ? "unknown" : absl::StrJoin(names, ", ")));
+}
+
+// Errors: INVALID_ARGUMENT.
+absl::StatusOr<v1::WatchRequest> RequestOf(const GlobalOptions& globals,
+                                           const WatchOptions& options,
+                                           const v1::CacheInfo& cache) {
   v1::WatchRequest request;
   request.set_cache(globals.cache);
   if (options.start.from_revision != 0) request.set_from_revision(options.start.from_revision);
@@ -56,9 +77,9 @@ v1::WatchRequest RequestOf(const GlobalOptions& globals, const WatchOptions& opt
     request.add_types(type);
   }
   for (const std::string& name : options.tiers) {
-    v1::Tier tier = v1::TIER_UNSPECIFIED;
-    v1::Tier_Parse(absl::StrCat("TIER_", absl::AsciiStrToUpper(name)), &tier);
-    request.add_tiers(tier);
+    const absl::StatusOr<v1::Tier> tier = TierNamed(name, cache);
+    if (!tier.ok()) return tier.status();
+    request.add_tiers(*tier);
   }
   for (const uint32_t window : options.windows) request.add_window_sizes(window);
   request.set_tenant(options.tenant);
@@ -69,8 +90,12 @@ v1::WatchRequest RequestOf(const GlobalOptions& globals, const WatchOptions& opt
 
 class EventPrinter {
  public:
-  EventPrinter(OutputFormat format, v1::EventContent content)
-      : format_(format), content_(content), terminal_(DetectTerminal(STDOUT_FILENO)) {}
+  // `cache` names the tiers: see Summarize.
+  EventPrinter(OutputFormat format, v1::EventContent content, v1::CacheInfo cache)
+      : format_(format),
+        content_(content),
+        cache_(std::move(cache)),
+        terminal_(DetectTerminal(STDOUT_FILENO)) {}
 
   // Called with the stream's first message.
   void PrintStart(const v1::WatchResponse& message) const {
@@ -85,8 +110,8 @@ class EventPrinter {
 
   void Print(const v1::Event& event) {
     ++printed_;
-    PrintLine(format_ == OutputFormat::kJson ? EventJson(event, content_).dump()
-                                             : EventLine(event, terminal_, content_));
+    PrintLine(format_ == OutputFormat::kJson ? EventJson(event, content_, cache_).dump()
+                                             : EventLine(event, terminal_, content_, cache_));
   }
   void PrintSnapshotBegin(const v1::WatchResponse& message) const {
     PrintLine(format_ == OutputFormat::kJson ? SnapshotBeginJson(message).dump()
@@ -105,6 +130,7 @@ class EventPrinter {
 
   const OutputFormat format_;
   const v1::EventContent content_;
+  const v1::CacheInfo cache_;
   const Terminal terminal_;
   uint64_t printed_ = 0;
 };
@@ -170,10 +196,16 @@ absl::Status RunWatch(const GlobalOptions& globals, const WatchOptions& options)
   const auto channel = ConnectToDaemon(globals);
   if (!channel.ok()) return channel.status();
 
+  // Without the names, the events have the default ones.
+  v1::CacheInfo cache;
+  if (auto named = AdminClient(*channel, globals).Cache(); named.ok()) cache = *std::move(named);
+  const absl::StatusOr<v1::WatchRequest> request = RequestOf(globals, options, cache);
+  if (!request.ok()) return request.status();
+
   const auto stub = v1::EventService::NewStub(*channel);
-  const auto stream = stub->Watch(&context, RequestOf(globals, options));
+  const auto stream = stub->Watch(&context, *request);
   StreamPosition position(options.start);
-  EventPrinter printer(globals.output, options.content());
+  EventPrinter printer(globals.output, options.content(), std::move(cache));
   const absl::Status printed = PrintEvents(*stream, options, position, printer);
 
   const bool enough = options.count != 0 && printer.printed() == options.count;
@@ -195,13 +227,12 @@ void AddFilterOptions(CLI::App& command, WatchOptions& options) {
       .add_option("--type", options.types, "Only events of this type; separate several with commas")
       ->delimiter(',')
       ->check(CLI::IsMember(types));
-  const std::vector<std::string> tiers = {"primary", "secondary", "third", "fourth"};
   command
       .add_option("--tier", options.tiers,
                   "Only blocks stored in this tier, and moves from or to it; removals are always "
                   "shown")
-      ->delimiter(',')
-      ->check(CLI::IsMember(tiers));
+      ->type_name("NAME")
+      ->delimiter(',');
   const auto parse_window = [](std::string& window) {
     if (window == "full") window = "0";
     uint32_t size = 0;
@@ -220,7 +251,7 @@ void AddFilterOptions(CLI::App& command, WatchOptions& options) {
       .add_option("--chunk-tokens", options.chunk_tokens,
                   "Only blocks that end a chunk of this many tokens, counted from the prompt's "
                   "start; default: each whole block")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->needs(hashes);
 }
 
@@ -235,15 +266,14 @@ void AddWatchCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen
       command
           ->add_option("--from-revision", options->start.from_revision,
                        "The first revision to print; default: start from now")
-          ->check(CLI::PositiveNumber);
+          ->check(AboveZero());
   command
       ->add_flag("--snapshot", options->start.snapshot,
                  "Begin with all cached blocks, then continue with events")
       ->excludes(from_revision);
   command->add_flag("--resnapshot", options->resnapshot,
                     "Continue with a snapshot if the daemon no longer has the next event");
-  command->add_option("--count", options->count, "End after this many events")
-      ->check(CLI::PositiveNumber);
+  command->add_option("--count", options->count, "End after this many events")->check(AboveZero());
   AddFilterOptions(*command, *options);
   command->footer(
       "A gap in the stream ends the command with exit code 1. A snapshot stands between a begin\n"

@@ -68,8 +68,6 @@ TEST(CompletionTest, ValuesThatAreKnownComplete) {
   EXPECT_THAT(Complete({"replay", "--policy", "l"}),
               UnorderedElementsAre("lru", "lfuda", "learned"));
   EXPECT_THAT(Complete({"watch", "--type", "c"}), ElementsAre("created"));
-  EXPECT_THAT(Complete({"watch", "--tier", ""}),
-              UnorderedElementsAre("primary", "secondary", "third", "fourth"));
 }
 
 TEST(CompletionTest, AnOptionsValueIsNoCommand) {

@@ -1,6 +1,7 @@
 #include "clients/pagodactl/event_text.h"
 
 #include <string>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
@@ -10,7 +11,9 @@
 namespace pagoda {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 v1::Event Parse(const std::string& text) {
   v1::Event event;
@@ -59,6 +62,35 @@ TEST(EventTextTest, LinesTellWhatHappened) {
               HasSubstr("removed full all - released: the pools"));
 }
 
+TEST(EventTextTest, TiersHaveTheNamesOfTheirCache) {
+  v1::CacheInfo cache;
+  for (const auto& [tier, name] :
+       {std::pair(v1::TIER_PRIMARY, "hbm"), {v1::TIER_SECONDARY, "dram"}}) {
+    cache.add_tiers()->set_tier(tier);
+    cache.mutable_tiers(cache.tiers_size() - 1)->set_name(name);
+  }
+  const v1::Event created = Parse(
+      "created { capacity { tier: TIER_PRIMARY blocks: 4 } capacity { tier: TIER_SECONDARY blocks: "
+      "8 } }");
+  const v1::Event moved = Parse(
+      "updated { tier { old_value: TIER_PRIMARY new_value: TIER_SECONDARY }"
+      " lower_tiers { old_value: TIER_SECONDARY } }");
+  const v1::Event stored =
+      Parse("stored { blocks { tier: TIER_PRIMARY lower_tiers: TIER_SECONDARY } }");
+  const auto line = [&](const v1::Event& event,
+                        v1::EventContent content = v1::EVENT_CONTENT_TOKENS) {
+    return EventLine(event, Terminal{}, content, cache);
+  };
+  EXPECT_THAT(line(created), HasSubstr("pools: hbm 4, dram 8"));
+  EXPECT_THAT(line(moved), HasSubstr("tier hbm -> dram, copies below dram -> none"));
+  EXPECT_THAT(line(stored, v1::EVENT_CONTENT_HASHES), HasSubstr(" in hbm"));
+  EXPECT_EQ(Summarize(created, cache).detail, "pools: hbm 4, dram 8");
+  for (const v1::Event& event : {created, moved, stored}) {
+    const std::string json = EventJson(event, v1::EVENT_CONTENT_TOKENS, cache).dump();
+    EXPECT_THAT(json, AllOf(HasSubstr("hbm"), HasSubstr("dram"), Not(HasSubstr("ary")))) << json;
+  }
+}
+
 TEST(EventTextTest, KeysAreHexadecimal) {
   const std::string text =
       "stored { namespace { keyed: true } blocks { block_id: 1 key: '\\001\\377' token_count: 4 }"
@@ -104,7 +136,7 @@ TEST(EventTextTest, JsonOfHashesHasNothingElse) {
   EXPECT_EQ(
       json("stored { blocks { block_hash: 255 tier: TIER_PRIMARY lower_tiers: TIER_THIRD } }"),
       R"({"blocks":[{"block_hash":"00000000000000ff","tier":"primary",)"
-      R"("lower_tiers":["third"]}]})");
+      R"("lower_tiers":["tier2"]}]})");
   EXPECT_EQ(
       json("updated { block_hash: 1 tier { old_value: TIER_PRIMARY new_value: TIER_SECONDARY } }"),
       R"({"block_hash":"0000000000000001","tier":{"old":"primary","new":"secondary"}})");
@@ -135,15 +167,15 @@ TEST(EventTextTest, CopiesInFartherTiersAreTold) {
       "updated { block_id: 4 tier { old_value: TIER_SECONDARY new_value: TIER_PRIMARY }"
       " lower_tiers { new_value: [TIER_SECONDARY, TIER_THIRD] } }";
   EXPECT_THAT(Line(up), HasSubstr("block 4, tier secondary -> primary,"
-                                  " copies below none -> secondary+third"));
+                                  " copies below none -> secondary+tier2"));
   EXPECT_EQ(EventJson(Parse(up))["lower_tiers"].dump(),
-            R"({"old":[],"new":["secondary","third"]})");
+            R"({"old":[],"new":["secondary","tier2"]})");
   const std::string blocks =
       "stored { blocks { block_id: 1 lower_tiers: [TIER_SECONDARY, TIER_THIRD] }"
       " blocks { block_id: 2 } }";
   EXPECT_THAT(Line(blocks), HasSubstr("blocks 1,2 at the root, 2 copies below"));
   const auto json = EventJson(Parse(blocks));
-  EXPECT_EQ(json["blocks"][0]["lower_tiers"].dump(), R"(["secondary","third"])");
+  EXPECT_EQ(json["blocks"][0]["lower_tiers"].dump(), R"(["secondary","tier2"])");
   EXPECT_FALSE(json["blocks"][1].contains("lower_tiers"));
 }
 

@@ -38,6 +38,18 @@ def test_a_snapshot_comes_first_and_then_what_happens(daemon):
             watching.communicate(timeout=RUN_SECONDS)
 
 
+def test_tiers_have_the_names_of_the_configuration(start_daemon):
+    daemon = start_daemon(cache={"tiers": [{"name": "hbm", "medium": "host", "size": 8}, {"name": "dram", "size": 16}]})
+    with Client(daemon.channel) as client:
+        client.cache(1, list(range(8)))
+        assert run_ok(daemon, "watch", "--from-revision", "1", "--count", "1").endswith("pools: hbm 8, dram 16\n")
+        for name in "hbm", "primary":
+            stored = run_ok(daemon, "watch", "--from-revision", "1", "--type", "stored", "--tier", name, "--count", "1", "-o", "json")
+            assert {block["tier"] for block in json.loads(stored)["blocks"]} == {"hbm"}
+        refused = run(daemon, "watch", "--tier", "nvme")
+        assert refused.returncode == 1 and "the cache has no tier 'nvme'; its tiers: hbm, dram" in refused.stderr
+
+
 def test_hashes_by_chunks(daemon):
     with Client(daemon.channel) as client:
         client.cache(1, list(range(18)))

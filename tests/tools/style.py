@@ -8,6 +8,7 @@
 * A header's guard is its path: PAGODA_POOLS_TYPES_H_ in pools/types.h.
 * A source file ends with one newline and holds no tabs and no trailing blanks.
 * The product starts threads in base/thread.cc alone, which returns a Status. Tests may use others.
+* Options are checked by clients/pagodactl/number_check.h, whose errors are short.
 """
 
 import pathlib
@@ -25,6 +26,8 @@ NO_README = {"cmake"}
 CODE = (".h", ".cc", ".cu", ".cuh")
 STARTS_A_THREAD = re.compile(r"\bstd::(?:j?thread|async)\b(?!::)|\b(?:pthread_create|thrd_create)\b")
 THREADS_START = pathlib.Path("base/thread.cc")
+# The errors of these print a bound with 309 digits.
+LONG_BOUND = re.compile(r"\bCLI::(?:Positive|NonNegative)Number\b")
 # Written so that this file does not find itself.
 REMINDER = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]) + r")\b")
 
@@ -55,6 +58,8 @@ def check_text(path, text):
         for number, line in enumerate(lines, start=1):
             if STARTS_A_THREAD.search(line.split("//")[0]):
                 yield f"{path}:{number}: starts a thread; use Thread of base/thread.h: {line.strip()}"
+            if LONG_BOUND.search(line.split("//")[0]):
+                yield f"{path}:{number}: use AboveZero or NotNegative of number_check.h: {line.strip()}"
     if path.suffix in (".h", ".cuh"):
         yield from check_header(path, text)
 

@@ -79,6 +79,7 @@ GUARDED = "#ifndef PAGODA_POOLS_A_H_\n#define PAGODA_POOLS_A_H_\n#endif  // PAGO
     ("pools/a.cc", "std::thread thread_;\n", "starts a thread"),
     ("pools/a.cc", "std::vector<std::jthread> threads_;\n", "starts a thread"),
     ("pools/a.cc", "auto answer = std::async(Work);\n", "starts a thread"),
+    ("pools/a.cc", "->check(CLI::PositiveNumber);\n", "use AboveZero"),
     ("pools/cuda/a.cu", "pthread_create(&thread, nullptr, Run, this);\n", "starts a thread"),
 ])
 def test_a_breach_of_style_is_found(tmp_path, name, text, word):
