@@ -19,6 +19,7 @@
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/format_options.h"
 #include "clients/pagodactl/interrupt.h"
+#include "clients/pagodactl/number_check.h"
 #include "clients/pagodactl/sampling_options.h"
 #include "clients/pagodactl/terminal.h"
 #include "grpcpp/client_context.h"
@@ -39,6 +40,7 @@ struct ChatOptions {
   std::string system;
   std::string tools_file;
   std::string template_kwargs;
+  std::string adapter;
   uint32_t max_new_tokens = 256;
 };
 
@@ -151,8 +153,8 @@ class Chat {
                       " from the secondary tier");
     }
     const std::string line = absl::StrFormat(
-        "%s prompt tokens%s; first token after %s, %.1f tokens/s",
-        FormatCount(report->prompt_tokens()), reused,
+        "%s%s; first token after %s, %.1f tokens/s",
+        FormatCounted(report->prompt_tokens(), "prompt token"), reused,
         FormatElapsed(DurationOf(report->time_to_first_token())), TokensPerSecond(*report));
     std::cout << Paint(terminal_, Style::kDim, line) << std::endl;
   }
@@ -201,6 +203,7 @@ absl::Status RunChat(const GlobalOptions& globals, const ChatOptions& options) {
   });
   v1::GenerateRequest request;
   request.set_chat_template_kwargs(options.template_kwargs);
+  request.set_adapter(options.adapter);
   if (!options.tools_file.empty()) {
     if (absl::Status status = ReadTools(options.tools_file, request); !status.ok()) return status;
   }
@@ -232,8 +235,9 @@ void AddChatCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen)
   command->add_option("--template-kwargs", options->template_kwargs,
                       "Further variables for the chat template: a JSON object");
   command->add_option("--max-new-tokens", options->max_new_tokens, "The most tokens of an answer")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
+  AddAdapterOption(*command, options->adapter);
   AddSamplingOptions(*command, options->sampling, "The seed of sampling");
   AddFormatOptions(*command, options->format);
   command->footer(absl::StrCat(kHelp,

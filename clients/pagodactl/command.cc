@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "clients/cpp/channel.h"
+#include "clients/pagodactl/number_check.h"
 #include "clients/pagodactl/terminal.h"
 #include "nlohmann/json.hpp"
 
@@ -46,7 +49,7 @@ void AddGlobalOptions(CLI::App& app, GlobalOptions& globals) {
       ->option_text("table|json [table]");
   app.add_option("--timeout", globals.timeout_seconds,
                  "Seconds to wait for the connection, and for each answer")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   AddCredentialOptions(app, globals.credentials);
   app.set_version_flag("--version", "pagodactl " PAGODA_VERSION);
@@ -70,6 +73,51 @@ void GroupCommands(CLI::App& app) {
 // Whether the transport failed. An UNAVAILABLE from the daemon itself has a reason.
 bool IsUnreachable(const absl::Status& status) {
   return absl::IsUnavailable(status) && ReasonOf(status) == Reason::kNone;
+}
+
+// How many letters of `a` must be added, left out or changed to make `b` of it.
+size_t EditDistance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);  // From the first letters of `a` to each start of `b`.
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+// What is wrong, if a word stands where a command is expected and is none; else empty. `app` has
+// been parsed. CLI11 says only that there is no command, or that the word was not expected.
+std::string UnknownCommand(const CLI::App& app) {
+  const std::vector<std::string> words = app.remaining(/*recurse=*/true);
+  if (words.empty() || words.front().empty() || words.front().front() == '-') return "";
+  const std::string& word = words.front();
+  std::string path;  // Of the commands before the word.
+  const CLI::App* parent = &app;
+  while (!parent->get_subcommands().empty()) {
+    parent = parent->get_subcommands().front();
+    absl::StrAppend(&path, parent->get_name(), " ");
+  }
+  std::string nearest;
+  size_t least = 1 + word.size() / 3;  // More letters make another word.
+  bool has_commands = false;
+  for (const CLI::App* command : parent->get_subcommands(nullptr)) {
+    if (command->get_name().empty()) continue;  // A group of options.
+    has_commands = true;
+    const size_t distance = EditDistance(word, command->get_name());
+    if (distance > least || (distance == least && !nearest.empty())) continue;
+    least = distance;
+    nearest = command->get_name();
+  }
+  if (!has_commands) return "";
+  return absl::StrCat("there is no command '", path, word, "'; ",
+                      nearest.empty()
+                          ? absl::StrCat("\"pagodactl ", path, "--help\" lists the commands")
+                          : absl::StrCat("did you mean '", path, nearest, "'?"));
 }
 
 }  // namespace
@@ -125,7 +173,6 @@ int ReportOutcome(const std::string& program, const std::string& endpoint_option
 }
 
 void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
-  app.footer(kFooter);
   app.require_subcommand(1);
   // Global options can also follow the command.
   app.fallthrough();
@@ -152,6 +199,7 @@ void BuildParser(CLI::App& app, GlobalOptions& globals, Action& chosen) {
   AddPlanCommand(app, globals, chosen);
   AddCompletionCommand(app, globals, chosen);
   GroupCommands(app);
+  app.footer(kFooter);  // Commands take the footer that their parent has when they are added.
 }
 
 int RunPagodactl(int argc, char** argv) {
@@ -163,6 +211,11 @@ int RunPagodactl(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // --help and --version also end up here, with code 0.
+    const std::string unknown = error.get_exit_code() == 0 ? "" : UnknownCommand(app);
+    if (!unknown.empty()) {
+      std::cerr << "pagodactl: " << unknown << std::endl;
+      return kExitBadUsage;
+    }
     return app.exit(error) == 0 ? kExitOk : kExitBadUsage;
   }
   const absl::Status status = chosen();

@@ -92,12 +92,14 @@ std::string OutcomeName(v1::FetchOutcome outcome) {
 }
 
 // Why no more tokens came.
-std::string OutcomeText(v1::FetchOutcome outcome, const std::string& from) {
-  switch (outcome) {
+std::string OutcomeText(const v1::FetchPrefixResponse& fetched, const std::string& from) {
+  switch (fetched.outcome()) {
     case v1::FETCH_OUTCOME_FETCHED:
       return absl::StrCat("all that ", from, " has is cached now");
     case v1::FETCH_OUTCOME_CACHED:
-      return "the daemon had all of it";
+      return fetched.matched_tokens() == 0
+                 ? "there was nothing to fetch: the tokens fill no block that a sequence can match"
+                 : "the daemon had all of it";
     case v1::FETCH_OUTCOME_MISSING:
       return absl::StrCat(from, " does not have the next block");
     case v1::FETCH_OUTCOME_PARTLY:
@@ -113,7 +115,7 @@ std::string OutcomeText(v1::FetchOutcome outcome, const std::string& from) {
     case v1::FETCH_OUTCOME_CANCELLED:
       return "the daemon shuts down";
     default:
-      return OutcomeName(outcome);
+      return OutcomeName(fetched.outcome());
   }
 }
 
@@ -145,7 +147,7 @@ absl::Status RunFetch(const GlobalOptions& globals, const FetchCommandOptions& o
               absl::StrCat(FormatCounted(fetched->fetched_tokens(), "token"), " fetched from ",
                            from, " in ", FormatElapsed(elapsed), "; ",
                            FormatCounted(fetched->matched_tokens(), "token"), " match now\n",
-                           OutcomeText(fetched->outcome(), from)),
+                           OutcomeText(*fetched, from)),
               {{"outcome", OutcomeName(fetched->outcome())},
                {"fetched_tokens", fetched->fetched_tokens()},
                {"matched_tokens", fetched->matched_tokens()},

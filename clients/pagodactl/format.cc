@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -19,7 +20,19 @@ std::string FormatCount(uint64_t count) {
 }
 
 std::string FormatCounted(uint64_t count, const std::string& noun) {
-  return absl::StrCat(FormatCount(count), " ", noun, count == 1 ? "" : "s");
+  if (count == 1) return absl::StrCat("1 ", noun);
+  absl::string_view stem = noun;
+  const char* end = "s";
+  if (absl::EndsWith(noun, "ch")) {
+    end = "es";
+  } else if (absl::ConsumeSuffix(&stem, "y")) {  // After a consonant.
+    end = "ies";
+  }
+  return absl::StrCat(FormatCount(count), " ", stem, end);
+}
+
+std::string FormatCached(uint64_t count, const std::string& noun) {
+  return absl::StrCat(FormatCounted(count, noun), count == 1 ? " is cached" : " are cached");
 }
 
 std::string FormatBlocks(uint64_t count) { return FormatCounted(count, "block"); }

@@ -14,8 +14,10 @@
 namespace pagoda {
 
 std::string FormatCount(uint64_t count);  // "12,031"
-// "1 session", "2,000 sessions".
+// "1 session", "2,000 sessions", "2 copies", "2 batches". Every number of things is written by it.
 std::string FormatCounted(uint64_t count, const std::string& noun);
+// "1 token is cached", "2 tokens are cached".
+std::string FormatCached(uint64_t count, const std::string& noun);
 // "1 block", "2 blocks".
 std::string FormatBlocks(uint64_t count);
 // "192 in hbm, 640 in dram": amounts by place. Amounts of 0 are left out.

@@ -15,6 +15,7 @@
 #include "clients/pagodactl/format.h"
 #include "clients/pagodactl/format_options.h"
 #include "clients/pagodactl/interrupt.h"
+#include "clients/pagodactl/number_check.h"
 #include "clients/pagodactl/sampling_options.h"
 #include "clients/pagodactl/terminal.h"
 #include "clients/pagodactl/tokens.h"
@@ -113,7 +114,7 @@ void PrintSamples(const std::vector<std::vector<TokenId>>& samples,
 
 void PrintReport(const v1::GenerateReport& report) {
   absl::PrintF("\n");
-  absl::PrintF("prompt               %s tokens", FormatCount(report.prompt_tokens()));
+  absl::PrintF("prompt               %s", FormatCounted(report.prompt_tokens(), "token"));
   if (report.has_reused_tokens()) {
     absl::PrintF(", %s reused from the cache (%s)", FormatCount(report.reused_tokens()),
                  FormatShare(Share(report.reused_tokens(), report.prompt_tokens())));
@@ -123,8 +124,8 @@ void PrintReport(const v1::GenerateReport& report) {
     absl::PrintF("                     %s of these were onboarded from the secondary tier\n",
                  FormatCount(report.reused_secondary_tokens()));
   }
-  absl::PrintF("generated            %s tokens in %s, ended by %s\n",
-               FormatCount(report.generated_tokens()),
+  absl::PrintF("generated            %s in %s, ended by %s\n",
+               FormatCounted(report.generated_tokens(), "token"),
                FormatElapsed(DurationOf(report.total_time())), FinishText(report.finish_reason()));
   absl::PrintF("time to first token  %s, %s of it in the queue\n",
                FormatElapsed(DurationOf(report.time_to_first_token())),
@@ -222,7 +223,8 @@ absl::Status RunGenerate(const GlobalOptions& globals, const GenerateOptions& op
   if (live && !tokens.empty()) std::cout << std::endl;
   const grpc::Status status = stream->Finish();
   if (interrupt.interrupted()) {
-    return absl::CancelledError(absl::StrCat("interrupted after ", tokens.size(), " tokens"));
+    return absl::CancelledError(
+        absl::StrCat("interrupted after ", FormatCounted(tokens.size(), "token")));
   }
   if (!status.ok()) return StatusFromGrpc(status);
   if (globals.output == OutputFormat::kJson) {
@@ -249,13 +251,13 @@ void AddPromptOptions(CLI::App& command, GenerateOptions& options) {
   prompt
       ->add_option("--random-prompt", options.random_prompt,
                    "A prompt of this many random token ids")
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   prompt->require_option(1);
 }
 
 void AddAnswerOptions(CLI::App& command, GenerateOptions& options) {
   command.add_option("--max-new-tokens", options.max_new_tokens, "The most tokens to generate")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   command.add_option("--stop-tokens", options.stop_tokens, "Token ids that end the generation")
       ->check(CheckTokens);
@@ -275,11 +277,7 @@ void AddAnswerOptions(CLI::App& command, GenerateOptions& options) {
                      "default 1");
   command.add_flag("--early-stopping", options.early_stopping,
                    "With --beams: end as soon as as many answers have ended as there are beams");
-  command
-      .add_option(
-          "--adapter", options.adapter,
-          "A LoRA adapter of the daemon's engine (engine.adapters); default: the model alone")
-      ->type_name("NAME");
+  AddAdapterOption(command, options.adapter);
   command
       .add_option("--source", options.source,
                   "Another daemon that has the prompt's blocks: its peer address")

@@ -143,8 +143,8 @@ std::vector<std::pair<std::string, uint64_t>> TokensByTier(const v1::InspectPref
 
 std::string InspectText(const v1::InspectPrefixResponse& prefix, const v1::CacheInfo& cache,
                         uint32_t token_count, const Terminal& terminal) {
-  std::string text = absl::StrFormat("%s of %s tokens match (%s)\n",
-                                     FormatCount(prefix.matched_tokens()), FormatCount(token_count),
+  std::string text = absl::StrFormat("%s of %s match (%s)\n", FormatCount(prefix.matched_tokens()),
+                                     FormatCounted(token_count, "token"),
                                      FormatShare(Share(prefix.matched_tokens(), token_count)));
   // Blocks on disk are cached, but do not match before they are fetched.
   if (HasDisk(cache) && !prefix.blocks().empty()) {
@@ -157,7 +157,7 @@ std::string InspectText(const v1::InspectPrefixResponse& prefix, const v1::Cache
         std::count_if(blocks.begin(), blocks.end(), [](const auto* block) { return block; });
     absl::StrAppend(&text, "\n", Paint(terminal, Style::kBold, "window"), " ",
                     WindowName(WindowFromProto(window.window_size())), ": ", FormatCount(cached),
-                    " of ", FormatCount(blocks.size()), " blocks are cached\n");
+                    " of ", FormatCached(blocks.size(), "block"), "\n");
     AppendPicture(blocks, cache.tokens_per_block(), terminal, &text);
     if (cached > 0) AppendRuns(blocks, cache, &text);
   }

@@ -201,9 +201,9 @@ void PrintTier(const Plan& plan, const PlanOptions& options, size_t index) {
                  FormatBytes(share.bytes), FormatShare(Share(share.bytes, plan.sizes.bytes(tier))));
   }
   if (tier == Tier::kPrimary) {
-    absl::PrintF("  fits %s sequences of %s tokens at once\n",
-                 FormatCount(plan.sizes.max_concurrent_sequences()),
-                 FormatCount(options.sequence_tokens));
+    absl::PrintF("  fits %s of %s at once\n",
+                 FormatCounted(plan.sizes.max_concurrent_sequences(), "sequence"),
+                 FormatCounted(options.sequence_tokens, "token"));
   } else {
     PrintSpareSlots(plan.sizes.windows.front().tier(tier));
   }
@@ -214,13 +214,13 @@ void PrintTable(const Plan& plan, const PlanOptions& options) {
   absl::PrintF("model      %s, %s\n", plan.model.name, DTypesOf(plan.model));
   absl::PrintF("layers     %s\n", DescribeLayers(plan.model.layers));
   absl::PrintF("a token    %s in all layers\n", FormatBytes(BytesPerToken(plan.layout)));
-  absl::PrintF("a block    %d tokens\n", options.tokens_per_block);
+  absl::PrintF("a block    %s\n", FormatCounted(options.tokens_per_block, "token"));
   if (const uint64_t scales = ScaleBytes(plan.layout); scales > 0) {
     absl::PrintF("scales     %s of a block: a float32 per layer and head, for K and for V\n",
                  FormatBytes(scales));
   }
-  absl::PrintF("sequences  %s of %s tokens at once take %s of primary memory\n\n",
-               FormatCount(options.sequences), FormatCount(options.sequence_tokens),
+  absl::PrintF("sequences  %s of %s at once take %s of primary memory\n\n",
+               FormatCount(options.sequences), FormatCounted(options.sequence_tokens, "token"),
                FormatBytes(plan.workload_bytes));
   absl::PrintF("  %-7s  %11s  %14s  %20s\n", "WINDOW", "A TOKEN", "A BLOCK", "BLOCKS A SEQUENCE");
   for (const SizingPlan::WindowPlan& window : plan.sizes.windows) {
@@ -303,6 +303,17 @@ void PrintJson(const Plan& plan, const PlanOptions& options) {
   std::cout << json.dump() << std::endl;
 }
 
+// The first tier holds the workload's sequences. The plan is printed anyway.
+absl::Status CheckFits(const Plan& plan, const PlanOptions& options) {
+  const uint64_t fitting = plan.sizes.max_concurrent_sequences();
+  if (fitting >= options.sequences) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the ", plan.ladder.front().name, " tier in ", plan.ladder.front().SizeText(), " fits ",
+      FormatCount(fitting), " of ", FormatCounted(options.sequences, "sequence"), " of ",
+      FormatCounted(options.sequence_tokens, "token"), ", which take ",
+      FormatBytes(plan.workload_bytes)));
+}
+
 absl::Status RunPlan(const GlobalOptions& globals, const PlanOptions& options) {
   const absl::StatusOr<Plan> plan = MakePlan(options);
   if (!plan.ok()) return plan.status();
@@ -311,7 +322,7 @@ absl::Status RunPlan(const GlobalOptions& globals, const PlanOptions& options) {
   } else {
     PrintTable(*plan, options);
   }
-  return absl::OkStatus();
+  return CheckFits(*plan, options);
 }
 
 // --- Options ---
@@ -384,7 +395,8 @@ void AddPlanCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen)
       "lower tiers are divided by the tokens that can still be attended to. With --tiers, the\n"
       "tiers are also printed as the daemon's configuration. For a disk tier, the command prints\n"
       "how long the drive lasts: its TBW, or DWPD x size x years, divided by the write budget. A\n"
-      "drive's TB is 10^12 bytes.\n"
+      "drive's TB is 10^12 bytes. The command fails if the first tier is too small for "
+      "--sequences.\n"
       "Examples:\n"
       "  pagodactl plan --preset qwen3-8b --primary 80GiB\n"
       "  pagodactl plan --model tests/golden/qwen3_tiny --sequences 64 -o json\n"

@@ -154,7 +154,7 @@ absl::StatusOr<PrefetchReport> RunPrefetch(CacheClient& client, const PrefetchPr
 
 std::string PrefetchText(const PrefetchReport& report, const CacheInfo& cache) {
   if (const auto disk = DiskName(cache)) return TextWithDisk(report, cache, *disk);
-  const std::string cached = absl::StrCat(FormatCount(report.matched_tokens), " tokens are cached");
+  const std::string cached = FormatCached(report.matched_tokens, "token");
   if (report.target == PrefetchTarget::kMemory) {
     return absl::StrCat("nothing to fetch, because the cache has no disk tier; ", cached);
   }
@@ -176,7 +176,7 @@ std::string OrderedPrefetchText(const PrefetchReport& report, const CacheInfo& c
     ordered.push_back(
         absl::StrCat(FormatBlocks(report.fetched_blocks), " ordered from the ", *disk, " tier"));
   }
-  ordered.push_back(absl::StrCat(FormatCount(report.matched_tokens), " tokens are cached"));
+  ordered.push_back(FormatCached(report.matched_tokens, "token"));
   return absl::StrJoin(ordered, ", ");
 }
 

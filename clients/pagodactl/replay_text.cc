@@ -95,7 +95,7 @@ std::string Table(const ReplayResults& results) {
                                  {"ONBOARDED", 11}, {"OPERATIONS/S", 12}};
   std::string text = TraceText(results);
   if (one_capacity) {
-    absl::StrAppend(&text, "primary   ", FormatCount(Capacity(results.runs.front())), " blocks",
+    absl::StrAppend(&text, "primary   ", FormatBlocks(Capacity(results.runs.front())),
                     results.runs.front().tier_blocks.empty() ? " (unlimited)" : "", "\n\n");
   } else {
     text += "\n";
@@ -147,9 +147,10 @@ std::string LadderText(const ReplayResults& results) {
   }
   for (const ReplayRun& run : results.runs) {
     const ReplayReport& report = run.report;
-    absl::StrAppendFormat(&text, "\n%s: %s hit, %s blocks evicted, %s operations per second\n",
-                          run.policy, FormatShare(report.hit_rate()), FormatCount(report.evictions),
-                          FormatCount(static_cast<uint64_t>(report.operations_per_second())));
+    absl::StrAppendFormat(
+        &text, "\n%s: %s hit, %s evicted, %s per second\n", run.policy,
+        FormatShare(report.hit_rate()), FormatBlocks(report.evictions),
+        FormatCounted(static_cast<uint64_t>(report.operations_per_second()), "operation"));
     if (report.overlap.has_value()) text += OverlapText(*report.overlap, report.requests);
     absl::StrAppendFormat(&text, "  %-12s  %-6s  %11s  %13s  %9s  %11s  %11s  %11s  %14s%s\n",
                           "TIER", "MEDIUM", "BLOCKS", "HIT TOKENS", "HIT RATE", "WRITTEN", "READ",

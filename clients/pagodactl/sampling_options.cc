@@ -1,13 +1,14 @@
 #include "clients/pagodactl/sampling_options.h"
 
 #include "CLI/CLI.hpp"
+#include "clients/pagodactl/number_check.h"
 
 namespace pagoda {
 
 void AddSamplingOptions(CLI::App& command, SamplingOptions& options, const std::string& seed_help) {
   command.add_option("--seed", options.seed, seed_help)->capture_default_str();
   command.add_option("--temperature", options.temperature, "0: always the most likely token")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NotNegative())
       ->capture_default_str();
   command
       .add_option("--top-k", options.top_k,
@@ -32,6 +33,14 @@ void AddSamplingOptions(CLI::App& command, SamplingOptions& options, const std::
       ->capture_default_str();
   command.add_option("--salt", options.salt,
                      "Only prompts with the same salt share their cached prefixes");
+}
+
+void AddAdapterOption(CLI::App& command, std::string& adapter) {
+  command
+      .add_option(
+          "--adapter", adapter,
+          "A LoRA adapter of the daemon's engine (engine.adapters); default: the model alone")
+      ->type_name("NAME");
 }
 
 void ApplySampling(const SamplingOptions& options, v1::GenerateRequest& request) {

@@ -27,6 +27,8 @@ struct SamplingOptions {
 
 // Adds the sampling options. `seed_help` is the help text of --seed.
 void AddSamplingOptions(CLI::App& command, SamplingOptions& options, const std::string& seed_help);
+// Adds --adapter. Its name goes into the request's field `adapter`.
+void AddAdapterOption(CLI::App& command, std::string& adapter);
 void ApplySampling(const SamplingOptions& options, v1::GenerateRequest& request);
 
 absl::Duration DurationOf(const google::protobuf::Duration& proto);

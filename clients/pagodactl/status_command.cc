@@ -98,8 +98,8 @@ void PrintDuplicates(const v1::TierStatus& tier) {
 }
 
 void PrintTier(const v1::CacheInfo& cache, const v1::TierStatus& tier, const Terminal& terminal) {
-  absl::PrintF("  %-10s %s blocks of %s, %s on %s\n", TierText(tier),
-               FormatCount(tier.capacity_blocks()), FormatBytes(tier.block_bytes()),
+  absl::PrintF("  %-10s %s of %s, %s on %s\n", TierText(tier), FormatBlocks(tier.capacity_blocks()),
+               FormatBytes(tier.block_bytes()),
                FormatBytes(tier.block_bytes() * tier.capacity_blocks()),
                MemoryAndPagesText(cache, tier));
   for (const StateBar& state : StatesOf(tier)) {
@@ -131,10 +131,11 @@ void PrintWindow(const v1::CacheInfo& cache, const v1::WindowStatus& window,
       FormatCount(window.offloaded_blocks_total()), FormatCount(window.onboarded_blocks_total()),
       FormatCount(window.displaced_blocks_total()), FormatCount(window.lost_blocks_total()),
       FormatCount(window.freely_evicted_blocks_total()));
-  absl::PrintF(
-      "  tails      %s copied, %s taken over; %s blocks merged, %s priorities expired\n",
-      FormatCount(window.partial_copies_total()), FormatCount(window.taken_over_blocks_total()),
-      FormatCount(window.merged_blocks_total()), FormatCount(window.expired_priorities_total()));
+  absl::PrintF("  tails      %s copied, %s taken over; %s merged, %s expired\n",
+               FormatCount(window.partial_copies_total()),
+               FormatCount(window.taken_over_blocks_total()),
+               FormatBlocks(window.merged_blocks_total()),
+               FormatCounted(window.expired_priorities_total(), "priority"));
   absl::PrintF("  pinned     %s of %s allowed blocks\n", FormatCount(window.pinned_blocks()),
                FormatCount(window.pin_budget_blocks()));
   if (window.holes() > 0) absl::PrintF("  holes      %s\n", FormatCount(window.holes()));
@@ -144,10 +145,11 @@ void PrintTransfers(const v1::TransferStatus& transfers) {
   absl::PrintF("copies       %d running, %d waiting, %d failed\n", transfers.running(),
                transfers.queued(), transfers.failed_total());
   for (const v1::TransferDirection& direction : transfers.directions()) {
-    absl::PrintF("             %s to %s: %s copies, %s at %s/s per thread\n",
+    absl::PrintF("             %s to %s: %s, %s at %s/s per thread\n",
                  TierText(direction.source(), direction.source_name()),
                  TierText(direction.target(), direction.target_name()),
-                 FormatCount(direction.copies_total()), FormatBytes(direction.bytes_total()),
+                 FormatCounted(direction.copies_total(), "copy"),
+                 FormatBytes(direction.bytes_total()),
                  FormatBytes(static_cast<uint64_t>(BytesPerSecond(direction))));
   }
 }
@@ -161,8 +163,8 @@ void PrintEngine(const v1::GetStatusResponse& status) {
   absl::PrintF("engine       %s (%s), vocabulary of %s tokens, at most %s tokens per sequence\n",
                engine.model(), engine.architecture(), FormatCount(engine.vocab_size()),
                FormatCount(engine.max_sequence_tokens()));
-  absl::PrintF("             %d running, %d waiting requests\n", engine.running_requests(),
-               engine.waiting_requests());
+  absl::PrintF("             %d running, %s\n", engine.running_requests(),
+               FormatCounted(engine.waiting_requests(), "waiting request"));
 }
 
 // Prints the daemon's own part, which the status of every cache has.
@@ -179,12 +181,14 @@ void PrintTexts(const LabelledTexts& texts) {
 
 void PrintCache(const v1::GetStatusResponse& status, const Terminal& terminal) {
   const v1::CacheInfo& cache = status.cache();
-  absl::PrintF("cache        %s, model %s, %d tokens per block\n", cache.name(),
-               cache.model_fingerprint(), cache.tokens_per_block());
+  absl::PrintF("cache        %s, model %s, %s per block\n", cache.name(), cache.model_fingerprint(),
+               FormatCounted(cache.tokens_per_block(), "token"));
   absl::PrintF("events       epoch %016x, revisions %d to %d\n", status.epoch(),
                status.oldest_revision(), status.revision());
-  absl::PrintF("clients      %d sessions, %d sequences, %d subscribers, %d pins\n",
-               status.sessions(), status.sequences(), status.subscribers(), status.pins());
+  absl::PrintF("clients      %s, %s, %s, %s\n", FormatCounted(status.sessions(), "session"),
+               FormatCounted(status.sequences(), "sequence"),
+               FormatCounted(status.subscribers(), "subscriber"),
+               FormatCounted(status.pins(), "pin"));
   if (status.quarantines() > 0) {
     absl::PrintF("quarantine   %s of %s\n", FormatCounted(status.quarantined_blocks(), "block"),
                  FormatCounted(status.quarantines(), "ended session"));

@@ -324,8 +324,9 @@ class Check {
     const double rate = static_cast<double>(values.bytes()) / absl::ToDoubleSeconds(took);
     const bool is_good = status.ok();
     End(name, std::move(status),
-        absl::StrCat(values.keys.size(), " values of ", FormatBytes(values.written.front().size()),
-                     ", ", FormatBytes(static_cast<uint64_t>(rate)), "/s"));
+        absl::StrCat(FormatCounted(values.keys.size(), "value"), " of ",
+                     FormatBytes(values.written.front().size()), ", ",
+                     FormatBytes(static_cast<uint64_t>(rate)), "/s"));
     return is_good ? std::optional(rate) : std::nullopt;
   }
 

@@ -138,6 +138,10 @@ void AddStoreCommand(CLI::App& app, const GlobalOptions& globals, Action& chosen
   CLI::App* store =
       app.add_subcommand("store", "Shows the daemon's store and other daemons; checks a store");
   store->require_subcommand(1);
+  store->footer(
+      "Examples:\n"
+      "  pagodactl store stats\n"
+      "  pagodactl store check --config /etc/pagoda/pagodad.yaml");
   CLI::App* stats = store->add_subcommand(
       "stats", "Shows what the daemon exchanges with its store and with other daemons");
   stats->footer(

@@ -18,15 +18,25 @@ namespace {
 template <class Id>
 absl::StatusOr<std::vector<Id>> ParseIds(const std::string& text, const char* what) {
   std::vector<Id> ids;
-  for (absl::string_view word :
-       absl::StrSplit(text, absl::ByAnyChar(", \t\r\n"), absl::SkipEmpty())) {
-    Id id = 0;
-    if (!absl::SimpleAtoi(word, &id)) {
-      return MakeError(Reason::kInvalidArgument, absl::StrCat("\"", word, "\" is not a valid ",
-                                                              what, " (an integer from 0 to ",
-                                                              std::numeric_limits<Id>::max(), ")"));
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, ',');
+  for (absl::string_view part : parts) {
+    const size_t before = ids.size();
+    for (absl::string_view word :
+         absl::StrSplit(part, absl::ByAnyChar(" \t\r\n"), absl::SkipEmpty())) {
+      Id id = 0;
+      if (!absl::SimpleAtoi(word, &id)) {
+        return MakeError(
+            Reason::kInvalidArgument,
+            absl::StrCat("\"", word, "\" is not a valid ", what, " (an integer from 0 to ",
+                         std::numeric_limits<Id>::max(), ")"));
+      }
+      ids.push_back(id);
     }
-    ids.push_back(id);
+    if (ids.size() == before && parts.size() > 1) {
+      return MakeError(Reason::kInvalidArgument,
+                       absl::StrCat("the ", what, " at position ", ids.size(),
+                                    " is empty: a comma stands between two ids"));
+    }
   }
   return ids;
 }

@@ -12,8 +12,8 @@
 
 namespace pagoda {
 
-// Parses ids separated by commas, whitespace or both: "1,2, 3". Errors: INVALID_ARGUMENT with the
-// word that is not an id.
+// Parses ids separated by one comma, whitespace or both: "1,2, 3". Errors: INVALID_ARGUMENT with
+// the word that is not an id, or the position where an id is missing.
 absl::StatusOr<std::vector<TokenId>> ParseTokens(const std::string& text);
 
 // The same for extra ids, which have 64 bits.

@@ -53,6 +53,7 @@ Examples:
 void AddTraceCommand(CLI::App& app, const GlobalOptions&, Action& chosen) {
   CLI::App* trace = app.add_subcommand("trace", "Makes request traces for replay");
   trace->require_subcommand(1);
+  trace->footer("Examples:\n  pagodactl trace generate --kind agents > agents.jsonl");
   CLI::App* generate = trace->add_subcommand("generate", "Generates the trace of a workload");
   // Owned by the parser's callback and by the action it makes.
   const auto options = std::make_shared<TraceGenerateOptions>();

@@ -88,8 +88,8 @@ void PrintReport(const ChatWorkloadReport& report) {
   absl::PrintF("losses                 %s shortened, %s restarted, %s refused\n",
                FormatCounted(report.shortened, "sequence"), FormatCount(report.lost),
                FormatCounted(report.refused, "operation"));
-  absl::PrintF("operations             %s in %s batches and %s\n", FormatCount(report.operations),
-               FormatCount(report.batches), FormatElapsed(report.elapsed));
+  absl::PrintF("operations             %s in %s and %s\n", FormatCount(report.operations),
+               FormatCounted(report.batches, "batch"), FormatElapsed(report.elapsed));
   absl::PrintF("operations per second  %s\n",
                FormatCount(static_cast<uint64_t>(report.operations_per_second())));
   absl::PrintF("batch latency          p50 %s, p99 %s\n", FormatElapsed(report.batch_latency_p50),

@@ -8,7 +8,8 @@
 
 namespace pagoda {
 
-// Echoes the prompt's tokens plus one. A request with five tokens is not told how many were reused.
+// Echoes the prompt's tokens plus one, and the name of an adapter. A request with five tokens is
+// not told how many were reused.
 class FakeEngine final : public v1::EngineService::Service {
  public:
   grpc::Status Generate(grpc::ServerContext*, const v1::GenerateRequest* request,
@@ -19,6 +20,7 @@ class FakeEngine final : public v1::EngineService::Service {
       writer->Write(message);
     }
     v1::GenerateResponse last;
+    if (!request->adapter().empty()) last.set_text("adapter " + request->adapter());
     v1::GenerateReport* report = last.mutable_report();
     report->set_finish_reason(v1::FINISH_REASON_LENGTH);
     report->set_prompt_tokens(request->prompt_tokens_size());

@@ -137,6 +137,13 @@ TEST_F(FetchCommandTest, AsksTheNamedSourceAndPrintsWhatCame) {
   EXPECT_THAT(fetches_.TakeClosed(), ElementsAre(kSession));
 }
 
+TEST_F(FetchCommandTest, NothingToFetchIsSaid) {
+  fetches_.Answer(v1::FETCH_OUTCOME_CACHED, 0, 0);
+  EXPECT_THAT(Fetch("--tokens 5").out, HasSubstr("there was nothing to fetch"));
+  fetches_.Answer(v1::FETCH_OUTCOME_CACHED, 0, 16);
+  EXPECT_THAT(Fetch("--tokens 5").out, HasSubstr("the daemon had all of it"));
+}
+
 TEST_F(FetchCommandTest, WithoutASourceItAsksTheStore) {
   fetches_.Answer(v1::FETCH_OUTCOME_MISSING, 32, 48);
   const Outcome text = Fetch("--tokens 5 --deadline 2.5 --timeout 20");

@@ -42,6 +42,15 @@ TEST(FormatTest, DurationsChooseTheirUnit) {
   EXPECT_EQ(FormatElapsed(absl::Minutes(125)), "2 h 5 min");
 }
 
+TEST(FormatTest, OneThingHasNoPlural) {
+  EXPECT_EQ(FormatCounted(1, "session"), "1 session");
+  EXPECT_EQ(FormatCounted(0, "session"), "0 sessions");
+  EXPECT_EQ(FormatCounted(2000, "copy"), "2,000 copies");
+  EXPECT_EQ(FormatCounted(2, "batch"), "2 batches");
+  EXPECT_EQ(FormatCached(1, "token"), "1 token is cached");
+  EXPECT_EQ(FormatCached(2, "token"), "2 tokens are cached");
+}
+
 TEST(FormatTest, ShareOfNothingIsZero) { EXPECT_EQ(Share(0, 0), 0); }
 
 TEST(FormatTest, BarsShowAnythingAboveZero) {

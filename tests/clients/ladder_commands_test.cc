@@ -197,11 +197,12 @@ TEST(LadderCommandsTest, PlanSizesALadder) {
 }
 
 TEST(LadderCommandsTest, PlanGivesBlocksToEveryWindow) {
-  const Json json = RunJson("plan --layers 52x16x128@1024,10x16x128 --tiers a:host:100,b:disk:70");
+  const Json json = RunJson(
+      "plan --layers 52x16x128@1024,10x16x128 --tiers a:host:100,b:disk:70 --sequence-tokens 2048");
   EXPECT_EQ(json["tiers"][0]["blocks"]["1024"], 100);
   EXPECT_EQ(json["tiers"][1]["blocks"]["full"], 70);
   EXPECT_THAT(json["config"].get<std::string>(),
-              AllOf(HasSubstr("workload: {sequence_tokens: 8192, chunk_tokens: 512}"),
+              AllOf(HasSubstr("workload: {sequence_tokens: 2048, chunk_tokens: 512}"),
                     HasSubstr("{name: b, medium: disk, size: 70}")));
 }
 

@@ -21,6 +21,15 @@ TEST(TokensTest, CommasAndWhitespaceSeparate) {
   EXPECT_THAT(*ParseTokens(" \n"), IsEmpty());
 }
 
+TEST(TokensTest, AnIdThatIsMissingBetweenCommasIsNamed) {
+  for (const char* text : {"1,,2", "1, ,2", "1,", "1,\n"}) {
+    EXPECT_THAT(std::string(ParseTokens(text).status().message()), HasSubstr("at position 1"))
+        << text;
+    EXPECT_FALSE(ParseExtraIds(text).ok()) << text;
+  }
+  EXPECT_FALSE(ParseTokens(",1").ok());
+}
+
 TEST(TokensTest, AWordThatIsNoIdIsNamed) {
   for (const char* word : {"x", "-1", "4294967296", "1.5"}) {
     const auto tokens = ParseTokens(std::string("7 ") + word);
