@@ -577,6 +577,16 @@ def test_the_functions_of_both_kinds_take_the_same(name):
     assert ("cache" in of) == (name in ("connect", "watch"))
 
 
+def test_a_missing_extension_is_a_warning():
+    program = "import sys; sys.modules['pagoda._native'] = None; import pagoda; pagoda.connect"
+
+    def said(**environment):
+        return subprocess.run([sys.executable, "-c", program], env=os.environ | environment, check=True, capture_output=True, text=True).stderr
+
+    assert said(PAGODA_NATIVE="auto").startswith("pagoda runs without its native extension")
+    assert said(PAGODA_NATIVE="0") == ""
+
+
 def test_the_reasons_of_caches_have_families():
     families = {"UNKNOWN_CACHE": pagoda.NotFound, "CACHE_NOT_NAMED": pagoda.Conflict, "CACHE_MISMATCH": pagoda.Conflict,
                 "CACHE_IN_USE": pagoda.Conflict, "TOO_MANY_CACHES": pagoda.Exhausted, "OUT_OF_MEMORY": pagoda.Exhausted}
