@@ -72,7 +72,7 @@ class HttpServer {
   static constexpr absl::Duration kRequestTime = absl::Seconds(10);
   // Or an eighth of the process's limit of open files, if that is less.
   static constexpr size_t kMaxUnfinished = 1024;
-  static constexpr size_t kMaxAnswering = 1024;
+  static constexpr size_t kMaxAnswering = 256;
 
   // Errors: INVALID_ARGUMENT if the server cannot listen on the address; those of Thread::Start.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const TcpAddress& address,
