@@ -202,10 +202,11 @@ bool BodyReader::EndLine() {
     return true;
   }
   // A chunk's size in hexadecimal digits, perhaps with extensions behind it.
-  const size_t digits = std::min(line_.find_first_not_of("0123456789abcdefABCDEF"), line_.size());
-  const absl::string_view rest = absl::StripAsciiWhitespace(line_.substr(digits));
+  const absl::string_view line = line_;
+  const size_t digits = std::min(line.find_first_not_of("0123456789abcdefABCDEF"), line.size());
+  const absl::string_view rest = absl::StripAsciiWhitespace(line.substr(digits));
   if (digits == 0 || digits > kMaxChunkDigits || (!rest.empty() && rest.front() != ';') ||
-      HasControl(rest) || !absl::SimpleHexAtoi(line_.substr(0, digits), &left_)) {
+      HasControl(rest) || !absl::SimpleHexAtoi(line.substr(0, digits), &left_)) {
     return false;
   }
   state_ = left_ == 0 ? State::kTrailer : State::kData;
