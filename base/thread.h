@@ -1,8 +1,8 @@
 // Threads. Every thread of the product's own starts here: tests/tools/style.py checks it.
 //
 // Libraries start others, in numbers that do not depend on callers: gRPC (its callback, poller and
-// timer threads), civetweb (`num_threads` and one that listens) and ZMQ (its I/O threads, when the
-// bridge starts). oneDNN and XGrammar run on the caller's thread.
+// timer threads) and ZMQ (its I/O threads, when the bridge starts). oneDNN and XGrammar run on the
+// caller's thread.
 #ifndef PAGODA_BASE_THREAD_H_
 #define PAGODA_BASE_THREAD_H_
 
