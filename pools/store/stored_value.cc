@@ -166,6 +166,13 @@ std::string StoredName(absl::string_view prefix, absl::string_view secret, const
                       key.window_size, ":", Hex(name));
 }
 
+std::array<std::byte, 16> ChecksumOf(absl::Span<const std::byte> bytes) {
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  XXH3_128bits_update(&state, bytes.data(), bytes.size());
+  return Canonical(XXH3_128bits_digest(&state));
+}
+
 StoredHeader MakeStoredHeader(const StoreKey& key, absl::string_view secret,
                               absl::Span<const absl::Span<const std::byte>> pieces) {
   uint64_t block_bytes = 0;

@@ -54,6 +54,9 @@ std::optional<ParsedName> ParseStoredName(absl::string_view prefix, absl::string
 std::array<std::byte, 32> NameDigest(absl::string_view secret,
                                      const std::array<std::byte, 32>& digest);
 
+// XXH3-128 of the bytes, canonical. It finds accidents, not attackers.
+std::array<std::byte, 16> ChecksumOf(absl::Span<const std::byte> bytes);
+
 // The header of a block. `secret` may be empty.
 StoredHeader MakeStoredHeader(const StoreKey& key, absl::string_view secret,
                               absl::Span<const absl::Span<const std::byte>> pieces);

@@ -95,17 +95,23 @@ std::optional<PeerCache::Value> PeerCache::Get(uint32_t window_index,
   const std::optional<LocatedBlock> before = Locate(window_index, entry->block, revision);
   if (!before.has_value()) return std::nullopt;
   const Window& window = windows_[window_index];
-  Value value{.header = {}, .pieces = {}, .bytes = window.value_bytes};
+  std::vector<absl::Span<const std::byte>> pieces;
   for (const Memory& pool : window.pools[static_cast<size_t>(before->slot.tier)]) {
     if (pool.slots == nullptr) return std::nullopt;
-    value.pieces.emplace_back(pool.slots + before->slot.slot.value() * pool.slot_bytes,
-                              pool.slot_bytes);
+    pieces.emplace_back(pool.slots + before->slot.slot.value() * pool.slot_bytes, pool.slot_bytes);
   }
   if (options_.between_looks != nullptr) options_.between_looks();
+  Value value{.header = {}, .parts = {}, .bytes = window.value_bytes};
   value.header = MakeStoredHeader({.layout = window.layout.bytes,
                                    .digest = entry->digest.bytes,
                                    .window_size = window.window_size},
-                                  options_.secret, value.pieces);
+                                  options_.secret, pieces);
+  for (absl::Span<const std::byte> piece : pieces) {
+    for (; !piece.empty(); piece.remove_prefix(std::min(kPartBytes, piece.size()))) {
+      const absl::Span<const std::byte> part = piece.first(std::min(kPartBytes, piece.size()));
+      value.parts.push_back({.bytes = part, .checksum = ChecksumOf(part)});
+    }
+  }
   // The block can have left meanwhile, and even have come back. Its generation and its slot do not
   // tell that: a sequence that cuts its tail goes on in the same block. And a tenant can make two
   // contents with one hash. So the index decides.

@@ -2,6 +2,7 @@
 #ifndef PAGODA_SERVER_PEERS_PEER_CACHE_H_
 #define PAGODA_SERVER_PEERS_PEER_CACHE_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -26,9 +27,9 @@ namespace pagoda::server {
 // Invariants
 // 1. A value that Get returns was the named block when Get returned: between the begin of the
 //    hashing and its end, the block was cached with this content, in these slots.
-// 2. Nothing holds the block afterwards, so its slots can get other bytes while they are sent. Then
-//    the checksum in the header does not fit, and the client sees a miss. The bytes are never
-//    served as another block's.
+// 2. Nothing holds the block afterwards, so its slots can get other bytes before they are sent. So
+//    each part has a checksum of the bytes that Get saw. Whoever sends a part copies it, and sends
+//    the copy only if its checksum is the same: bytes that came later never leave.
 // 3. No lock of the core is held while bytes are hashed.
 class PeerCache {
  public:
@@ -43,10 +44,15 @@ class PeerCache {
     // For tests: Get calls it between its first look at the block and its second.
     std::function<void()> between_looks = nullptr;
   };
+  static constexpr size_t kPartBytes = 128 << 10;  // The most of a part.
+  struct Part {
+    absl::Span<const std::byte> bytes;  // In a pool.
+    std::array<std::byte, 16> checksum;
+  };
   struct Value {
     StoredHeader header;
-    std::vector<absl::Span<const std::byte>> pieces;  // In the pools.
-    uint64_t bytes = 0;                               // Of the header and the pieces.
+    std::vector<Part> parts;
+    uint64_t bytes = 0;  // Of the header and the parts.
   };
 
   // Starts the index. Errors: INVALID_ARGUMENT if the cache has no model fingerprint: blocks of
@@ -61,7 +67,7 @@ class PeerCache {
   // Whether the cache has the block of each name now. A hint: Get decides. Cost: O(names), with
   // one hold of the core's lock.
   std::vector<bool> Exist(uint32_t window_index, absl::Span<const DigestIndex::Name> names);
-  // Nothing: a miss. Cost: reads the block's bytes once, and takes the core's lock twice.
+  // Nothing: a miss. Cost: reads the block's bytes twice, and takes the core's lock twice.
   std::optional<Value> Get(uint32_t window_index, const DigestIndex::Name& name);
 
   DigestIndex::Stats index_stats() const { return index_.stats(); }

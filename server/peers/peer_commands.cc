@@ -12,7 +12,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "pools/store/stored_value.h"
+#include "server/callers/tokens_file.h"
 
 namespace pagoda::server {
 namespace {
@@ -118,6 +120,14 @@ bool PeerCommands::LetIn(absl::string_view token, PeerSession& session, ReplyQue
     out.AddError("ERR AUTH called without any password configured for the default user.");
     return false;
   }
+  if (const absl::Duration wait = guard_.Wait(session.network, session.now);
+      wait > absl::ZeroDuration()) {
+    ++stats_.authentication_failures;
+    session.is_closing = true;
+    out.AddError(absl::StrCat("ERR too many wrong tokens came from this address: wait ",
+                              absl::FormatDuration(absl::Ceil(wait, absl::Seconds(1)))));
+    return false;
+  }
   const std::optional<TokenDigest> digest = tokens_.Check(token);
   if (digest.has_value()) {
     session.token = digest;
@@ -125,6 +135,7 @@ bool PeerCommands::LetIn(absl::string_view token, PeerSession& session, ReplyQue
     return true;
   }
   ++stats_.authentication_failures;
+  guard_.Failed(session.network, DigestOf(token), session.now);
   session.is_closing = ++session.failures >= kMaxFailures;
   out.AddError("WRONGPASS invalid username-password pair or user is disabled.");
   return false;

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "server/callers/identity.h"
+#include "server/peers/login_guard.h"
 #include "server/peers/peer_cache.h"
 #include "server/peers/peer_tokens.h"
 #include "server/peers/reply_queue.h"
@@ -20,8 +22,8 @@ namespace pagoda::server {
 // Counts since the server started. One key counts as one.
 struct PeerStats {
   uint64_t connections = 0;   // Now.
-  uint64_t accepted = 0;      // Connections that were let in.
-  uint64_t refused = 0;       // Connections beyond the limit.
+  uint64_t accepted = 0;      // Also of strangers.
+  uint64_t refused = 0;       // Connections beyond the limits.
   uint64_t failed = 0;        // Closed by an error: of the protocol, of TLS, or a time-out.
   uint64_t commands = 0;      // Also those that got an error.
   uint64_t hits = 0;          // GETs that got a value.
@@ -38,6 +40,8 @@ struct PeerSession {
   uint64_t number = 0;               // Of the connection.
   std::optional<TokenDigest> token;  // That it showed.
   int failures = 0;                  // Wrong tokens.
+  std::string network;               // NetworkOf its address.
+  absl::Time now;                    // Of its turn.
   bool is_let_in = false;            // It may read.
   bool is_closing = false;           // It is closed when its replies are sent.
 };
@@ -92,6 +96,7 @@ class PeerCommands {
   const PeerTokens& tokens_;
   const Caches& caches_;
   PeerStats& stats_;
+  LoginGuard guard_;
 };
 
 }  // namespace pagoda::server

@@ -28,6 +28,7 @@ void PeerConnection::Fail(absl::Status why) {
 }
 
 PeerConnection::Next PeerConnection::Turn(absl::Time now) {
+  session_.now = now;
   if (!is_ready_) {
     const absl::StatusOr<bool> done = socket_->Handshake();
     if (!done.ok()) {
@@ -62,7 +63,7 @@ PeerConnection::Sent PeerConnection::Send(absl::Time now) {
   while (!out_.empty()) {
     if (bytes_left_ == 0) return Sent::kTurnIsOver;
     std::array<iovec, kPieces> pieces;
-    const size_t count = out_.Peek(absl::MakeSpan(pieces), bytes_left_);
+    const size_t count = out_.Peek(absl::MakeSpan(pieces), bytes_left_, buffer_of_sends_);
     const absl::StatusOr<size_t> sent = socket_->Write(absl::MakeSpan(pieces).first(count));
     if (!sent.ok()) {
       // The peer has gone.
@@ -96,6 +97,8 @@ bool PeerConnection::RunCommands(absl::Time now) {
     }
     --commands_left_;
     commands_.Run(reader_.arguments(), reader_.is_cut(), session_, out_);
+    answer_size_ = out_.bytes();
+    answered_ = now;
   }
   return true;
 }

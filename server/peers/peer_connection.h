@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "pools/store/redis_socket.h"
 #include "server/peers/command_reader.h"
 #include "server/peers/peer_commands.h"
@@ -39,13 +40,15 @@ class PeerConnection {
     kClose,   // It has ended.
   };
 
-  // `commands` and `stats` outlive the connection.
+  // `commands`, `stats` and `buffer` outlive the connection. `buffer`: ReplyQueue::kBufferBytes,
+  // which all connections of the thread share.
   PeerConnection(std::unique_ptr<RedisSocket> socket, PeerSession session, PeerCommands* commands,
-                 PeerStats* stats, absl::Time now)
+                 PeerStats* stats, absl::Span<std::byte> buffer, absl::Time now)
       : socket_(std::move(socket)),
-        session_(session),
+        session_(std::move(session)),
         commands_(*commands),
         stats_(*stats),
+        buffer_of_sends_(buffer),
         opened_(now),
         progress_(now) {}
 
@@ -61,6 +64,9 @@ class PeerConnection {
   absl::Time opened() const { return opened_; }
   absl::Time progress() const { return progress_; }  // When bytes were moved last.
   bool is_sending() const { return !out_.empty(); }
+  // When the last command was answered, and the bytes that were not sent then.
+  absl::Time answered() const { return answered_; }
+  uint64_t answer_size() const { return answer_size_; }
   // Why it ended; OK if the peer or QUIT closed it.
   const absl::Status& error() const { return error_; }
 
@@ -78,8 +84,11 @@ class PeerConnection {
   PeerSession session_;
   PeerCommands& commands_;
   PeerStats& stats_;
+  const absl::Span<std::byte> buffer_of_sends_;
   const absl::Time opened_;
   absl::Time progress_;
+  absl::Time answered_ = absl::InfinitePast();
+  uint64_t answer_size_ = 0;
   bool is_ready_ = false;
   bool is_ended_ = false;
   absl::Status error_;

@@ -30,9 +30,11 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "pools/file_descriptor.h"
+#include "server/peers/login_guard.h"
 #include "server/peers/peer_connection.h"
 #include "server/peers/peer_tls.h"
 #include "server/peers/peer_tokens.h"
+#include "server/peers/reply_queue.h"
 
 namespace pagoda::server {
 namespace {
@@ -166,6 +168,7 @@ class PeerServer::Loop {
     PeerConnection connection;
     bool is_queued = false;  // In ready_.
     uint32_t interest = EPOLLIN;
+    bool is_stranger = false;  // In strangers_.
   };
 
   PeerCommands::Caches::iterator FindServed(const std::string& name)
@@ -196,6 +199,7 @@ class PeerServer::Loop {
     }
     peers_.clear();
     ready_.clear();
+    strangers_.clear();
     caches_.clear();
     stats_.connections = 0;
     Publish();
@@ -267,6 +271,15 @@ class PeerServer::Loop {
       ready_.pop_front();
       peer.is_queued = false;
       const PeerConnection::Next next = peer.connection.Turn(now_);
+      if (peer.is_stranger && IsIn(peer.connection)) {
+        std::erase(strangers_, &peer);
+        peer.is_stranger = false;
+        if (num_let_in() > options_.max_connections) {
+          ++stats_.refused;
+          Close(peer);
+          continue;
+        }
+      }
       switch (next) {
         case PeerConnection::Next::kTurn:
           Queue(peer);
@@ -293,12 +306,15 @@ class PeerServer::Loop {
 
   void AcceptAll() {
     for (int i = 0; i < kAcceptsPerRound; ++i) {
-      FileDescriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      sockaddr_storage from = {};
+      socklen_t size = sizeof from;
+      FileDescriptor fd(accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &size,
+                                SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!fd.valid()) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) ListenTo(0);
         return;  // Nobody waits any more, or the peer has gone.
       }
-      if (peers_.size() >= options_.max_connections) {
+      if (num_let_in() >= options_.max_connections) {
         ++stats_.refused;
         // A client with TLS would not understand it.
         if (tls_ == nullptr) {
@@ -306,7 +322,7 @@ class PeerServer::Loop {
         }
         continue;
       }
-      Admit(std::move(fd));
+      Admit(std::move(fd), NetworkOf(from));
     }
   }
 
@@ -318,7 +334,32 @@ class PeerServer::Loop {
     if (is_paused_) next_scan_ = std::min(next_scan_, now_ + kAcceptPause);
   }
 
-  void Admit(FileDescriptor fd) {
+  static bool IsIn(const PeerConnection& connection) {
+    return connection.is_ready() && connection.session().is_let_in;
+  }
+  size_t num_let_in() const { return peers_.size() - strangers_.size(); }
+
+  // A stranger of the network comes.
+  void MakePlaceFor(const std::string& network) {
+    absl::flat_hash_map<std::string, size_t> counts;
+    for (const Peer* peer : strangers_) ++counts[peer->connection.session().network];
+    std::string crowded = network;
+    if (counts[network] < kMaxStrangersOfNetwork) {
+      if (strangers_.size() < kMaxStrangers) return;
+      crowded = std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
+                  return a.second < b.second;
+                })->first;
+    }
+    const auto oldest = std::find_if(
+        strangers_.begin(), strangers_.end(),
+        [&crowded](const Peer* peer) { return peer->connection.session().network == crowded; });
+    ++stats_.refused;
+    Close(**oldest);
+  }
+
+  void Admit(FileDescriptor fd, std::string network) {
+    const bool is_stranger = tls_ != nullptr || tokens_.are_required();
+    if (is_stranger) MakePlaceFor(network);
     absl::StatusOr<std::unique_ptr<RedisSocket>> socket =
         RedisSocket::Accept(std::move(fd), tls_ == nullptr ? nullptr : tls_->Current());
     if (!socket.ok()) {
@@ -330,19 +371,23 @@ class PeerServer::Loop {
         new Peer{.connection = PeerConnection(*std::move(socket),
                                               PeerSession{.number = ++stats_.accepted,
                                                           .token = {},
+                                                          .network = std::move(network),
                                                           .is_let_in = !tokens_.are_required()},
-                                              &commands_, &stats_, now_)});
+                                              &commands_, &stats_, absl::MakeSpan(buffer_), now_),
+                 .is_stranger = is_stranger});
     epoll_event event = {.events = peer->interest, .data = {.ptr = peer.get()}};
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, number, &event) != 0) {
       ++stats_.failed;
       return;
     }
     Queue(*peer);
+    if (is_stranger) strangers_.push_back(peer.get());
     peers_.emplace(number, std::move(peer));
     stats_.connections = peers_.size();
   }
 
   void Close(Peer& peer) {
+    if (peer.is_stranger) std::erase(strangers_, &peer);
     if (peer.is_queued) ready_.erase(std::find(ready_.begin(), ready_.end(), &peer));
     peers_.erase(peer.connection.fd());  // The descriptor's end takes it out of epoll.
     stats_.connections = peers_.size();
@@ -356,11 +401,15 @@ class PeerServer::Loop {
     std::vector<Peer*> ended;
     for (const auto& [fd, peer] : peers_) {
       const PeerConnection& connection = peer->connection;
-      const bool is_in = connection.is_ready() && connection.session().is_let_in;
-      const bool is_late =
-          is_in ? now_ - connection.progress() >
-                      (connection.is_sending() ? options_.stall_timeout : options_.idle_timeout)
-                : now_ - connection.opened() > options_.login_timeout;
+      absl::Time latest = connection.progress() + options_.idle_timeout;
+      if (!IsIn(connection)) {
+        latest = connection.opened() + options_.login_timeout;
+      } else if (connection.is_sending()) {
+        const double size = static_cast<double>(connection.answer_size());
+        latest = connection.answered() + options_.stall_timeout +
+                 absl::Seconds(size / static_cast<double>(kLeastBytesPerSecond));
+      }
+      const bool is_late = now_ > latest;
       const bool is_revoked =
           connection.session().token.has_value() && !tokens_.Knows(*connection.session().token);
       if (is_late || is_revoked) ended.push_back(peer.get());
@@ -390,7 +439,9 @@ class PeerServer::Loop {
   PeerCommands commands_;
   absl::flat_hash_map<int, std::unique_ptr<Peer>> peers_;  // By descriptor.
   std::deque<Peer*> ready_;                                // They get a turn without waiting.
+  std::vector<Peer*> strangers_;                           // The oldest first.
   std::array<epoll_event, 128> events_;
+  std::vector<std::byte> buffer_ = std::vector<std::byte>(ReplyQueue::kBufferBytes);
   absl::Time now_ = absl::InfinitePast();
   absl::Time next_scan_ = absl::InfinitePast();
   bool is_paused_ = false;  // Nothing is accepted.

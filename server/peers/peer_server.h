@@ -29,11 +29,19 @@ namespace pagoda::server {
 // 1. PeerCache's: a value is the named block, or the client sees that it is not.
 // 2. No connection waits for another one's client. Each has turns of a bounded length
 //    (PeerConnection).
-// 3. Memory is bounded: max_connections times about 300 KiB, and the caches' indexes.
+// 3. Memory is bounded: max_connections and kMaxStrangers times about 300 KiB, and the caches'
+//    indexes.
 // 4. After RemoveCache nothing touches the cache's memory.
 // 5. Whoever has a token can read each block whose content and namespace he knows, of any tenant.
 class PeerServer {
  public:
+  static constexpr uint64_t kLeastBytesPerSecond = 4 << 20;
+  // Strangers are connections that still owe the TLS handshake or their token. They have places of
+  // their own. A stranger that comes when all are taken takes that of the oldest one of its own
+  // network, or of the network that has the most.
+  static constexpr size_t kMaxStrangers = 64;
+  static constexpr size_t kMaxStrangersOfNetwork = 16;  // NetworkOf.
+
   struct Options {
     TcpAddress address;  // Port 0: any free one.
     // Without it, connections are not encrypted.
@@ -47,11 +55,12 @@ class PeerServer {
     std::string secret = {};                 // As RedisOptions::secret.
     std::string version = "0";               // Of the daemon, for people.
 
-    size_t max_connections = 256;  // Further ones get an error.
+    size_t max_connections = 256;  // Of those that are let in. Further ones get an error.
     // How long a connection may take for the TLS handshake and its token.
-    absl::Duration login_timeout = absl::Seconds(10);
-    // How long a client may leave a reply unread.
-    absl::Duration stall_timeout = absl::Seconds(30);
+    absl::Duration login_timeout = absl::Seconds(3);
+    // How long a client may take to read a whole reply, beside a second for each
+    // kLeastBytesPerSecond of it.
+    absl::Duration stall_timeout = absl::Seconds(5);
     // How long a connection may be silent.
     absl::Duration idle_timeout = absl::Minutes(10);
   };

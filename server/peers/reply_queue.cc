@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "pools/store/stored_value.h"
 
 namespace pagoda::server {
 
@@ -32,10 +34,9 @@ void ReplyQueue::AddValue(std::shared_ptr<PeerCache> cache, const PeerCache::Val
   Append(absl::StrCat(
       "$", value.bytes, "\r\n",
       absl::string_view(reinterpret_cast<const char*>(value.header.data()), value.header.size())));
-  for (const absl::Span<const std::byte> piece : value.pieces) {
-    if (piece.empty()) continue;
-    pieces_.push_back({.text = {}, .bytes = piece, .cache = cache});
-    bytes_ += piece.size();
+  for (const PeerCache::Part& part : value.parts) {
+    pieces_.push_back({.text = {}, .part = part, .cache = cache});
+    bytes_ += part.bytes.size();
   }
   Append("\r\n");
 }
@@ -45,14 +46,25 @@ bool ReplyQueue::Uses(const PeerCache* cache) const {
                      [cache](const Piece& piece) { return piece.cache.get() == cache; });
 }
 
-size_t ReplyQueue::Peek(absl::Span<iovec> out, size_t max_bytes) const {
+size_t ReplyQueue::Peek(absl::Span<iovec> out, size_t max_bytes,
+                        absl::Span<std::byte> buffer) const {
   size_t count = 0;
   size_t offset = sent_;
   for (const Piece& piece : pieces_) {
     if (count == out.size() || max_bytes == 0) break;
+    const void* bytes = piece.text.data();
+    if (piece.cache != nullptr) {
+      if (piece.size() > buffer.size()) break;
+      const absl::Span<std::byte> copy = buffer.first(piece.size());
+      buffer.remove_prefix(piece.size());
+      std::memcpy(copy.data(), piece.part.bytes.data(), copy.size());
+      // The copy is compared, because the slot can get other bytes at any time.
+      if (ChecksumOf(copy) != piece.part.checksum) std::memset(copy.data(), 0, copy.size());
+      bytes = copy.data();
+    }
     const size_t size = std::min(piece.size() - offset, max_bytes);
     // The bytes are only read; iovec has no const.
-    char* const begin = const_cast<char*>(static_cast<const char*>(piece.data())) + offset;
+    char* const begin = const_cast<char*>(static_cast<const char*>(bytes)) + offset;
     out[count++] = {.iov_base = begin, .iov_len = size};
     max_bytes -= size;
     offset = 0;

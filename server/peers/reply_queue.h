@@ -16,8 +16,8 @@
 
 namespace pagoda::server {
 
-// Replies of RESP2 in their order. Texts are copied, values are not: they are sent from the pools.
-// Thread-compatible.
+// Replies of RESP2 in their order. Texts are copied when they are added. Parts of values are copied
+// when they are sent: see PeerCache. Thread-compatible.
 class ReplyQueue {
  public:
   // "+text", "-text" and so on. The text has no line ends.
@@ -34,21 +34,22 @@ class ReplyQueue {
   // Whether a part of a value of the cache is left.
   bool Uses(const PeerCache* cache) const;
 
+  // One part, so that the copy is still in the processor's cache when it is sent.
+  static constexpr size_t kBufferBytes = PeerCache::kPartBytes;
   // Writes the next pieces to `out`, at most `max_bytes` bytes. Returns how many entries it wrote.
-  size_t Peek(absl::Span<iovec> out, size_t max_bytes) const;
+  // Parts of values are copied to `buffer`, of kBufferBytes. A part whose slot has got other bytes
+  // since PeerCache::Get is zeros, and the client sees that the value is not the block.
+  size_t Peek(absl::Span<iovec> out, size_t max_bytes, absl::Span<std::byte> buffer) const;
   // The first `bytes` have been sent.
   void Advance(size_t bytes);
 
  private:
   struct Piece {
     std::string text;
-    absl::Span<const std::byte> bytes;  // If there is no text.
-    std::shared_ptr<PeerCache> cache;   // Owns `bytes`; shared with the server. Null for a text.
+    PeerCache::Part part;              // If there is no text.
+    std::shared_ptr<PeerCache> cache;  // Owns the part; shared with the server. Null for a text.
 
-    size_t size() const { return cache == nullptr ? text.size() : bytes.size(); }
-    const void* data() const {
-      return cache == nullptr ? static_cast<const void*>(text.data()) : bytes.data();
-    }
+    size_t size() const { return cache == nullptr ? text.size() : part.bytes.size(); }
   };
 
   void AddLine(char kind, absl::string_view text);

@@ -1,18 +1,26 @@
 // Who may read: tokens and TLS.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/error.h"
+#include "server/callers/tokens_file.h"
+#include "server/peers/login_guard.h"
 #include "server/peers/peer_server.h"
 #include "tests/clients/temp_directory.h"
 #include "tests/pools/store/resp_client.h"
@@ -107,6 +115,101 @@ TEST_F(PeerTokensTest, StrangersAreClosedAfterAWhile) {
   RespClient client(port());
   EXPECT_TRUE(absl::StartsWith(client.Do({"PING"}).text, "NOAUTH"));
   EXPECT_TRUE(WaitUntil([&] { return server_->stats().connections == 0; }));
+}
+
+TEST_F(PeerTokensTest, SilentStrangersKeepNobodyOut) {
+  // Longer than the test.
+  server_ = StartPeer({.tokens_file = file_, .login_timeout = absl::Minutes(5)});
+  Serve(*server_, cache_);
+  RespClient before(port());
+  ASSERT_TRUE(before.Do({"AUTH", kFirst}).is_text("OK"));
+  std::vector<std::unique_ptr<RespClient>> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(std::make_unique<RespClient>(port()));
+  ASSERT_TRUE(WaitUntil([&] { return server_->stats().accepted == 301; }));
+  RespClient peer(port());
+  EXPECT_TRUE(peer.Do({"AUTH", kSecond}).is_text("OK"));
+  EXPECT_EQ(peer.Do({"EXISTS", name_}).integer, 1);
+  EXPECT_TRUE(before.Do({"PING"}).is_text("PONG")) << "its place is its own";
+  EXPECT_LE(server_->stats().connections, 2 + PeerServer::kMaxStrangersOfNetwork);
+}
+
+TEST_F(PeerTokensTest, PeersTakeTheirPlacesWhenTheyAreLetIn) {
+  server_ = StartPeer({.tokens_file = file_, .max_connections = 1});
+  RespClient one(port()), another(port());
+  ASSERT_TRUE(WaitUntil([&] { return server_->stats().connections == 2; }));
+  ASSERT_TRUE(one.Do({"AUTH", kFirst}).is_text("OK"));
+  another.Do({"AUTH", kFirst});
+  EXPECT_TRUE(WaitUntil([&] { return absl::StartsWith(another.Do({"PING"}).text, "BROKEN"); }));
+  EXPECT_TRUE(WaitUntil([&] { return server_->stats().refused == 1; }));
+  EXPECT_TRUE(one.Do({"PING"}).is_text("PONG"));
+}
+
+TEST_F(PeerTokensTest, GuessesAreSlow) {
+  int checked = 0;
+  const absl::Time begin = absl::Now();
+  for (int i = 0; i < 200; ++i) {
+    const std::string text = RespClient(port()).Do({"AUTH", absl::StrCat("guess-", i)}).text;
+    checked += absl::StartsWith(text, "WRONGPASS") ? 1 : 0;
+    EXPECT_TRUE(absl::StartsWith(text, "WRONGPASS") ||
+                absl::StartsWith(text, "ERR too many wrong tokens"))
+        << text;
+  }
+  const double waits = absl::FDivDuration(absl::Now() - begin, LoginGuard::kFirst);
+  EXPECT_LE(checked, LoginGuard::kFree + static_cast<int>(waits));
+  EXPECT_GE(checked, LoginGuard::kFree);
+  // A right token from there waits too.
+  const bool is_let_in = RespClient(port()).Do({"AUTH", kFirst}).is_text("OK");
+  EXPECT_TRUE(!is_let_in || absl::Now() - begin >= LoginGuard::kFirst);
+  EXPECT_TRUE(WaitUntil([&] { return RespClient(port()).Do({"AUTH", kFirst}).is_text("OK"); }));
+}
+
+TEST(LoginGuardTest, TheWaitGrowsAndIsForgotten) {
+  LoginGuard guard;
+  absl::Time now = absl::UnixEpoch();
+  int guesses = 0;
+  const auto guess = [&] { guard.Failed("a", DigestOf(absl::StrCat(++guesses)), now); };
+  for (int i = 0; i < LoginGuard::kFree; ++i) {
+    EXPECT_EQ(guard.Wait("a", now), absl::ZeroDuration());
+    guess();
+  }
+  absl::Duration before = absl::ZeroDuration();
+  for (int i = 0; i < 20; ++i) {
+    const absl::Duration wait = guard.Wait("a", now);
+    EXPECT_EQ(wait, i == 0 ? LoginGuard::kFirst : std::min(2 * before, LoginGuard::kLongest));
+    EXPECT_EQ(guard.Wait("b", now), absl::ZeroDuration());
+    before = wait;
+    now += wait;
+    EXPECT_EQ(guard.Wait("a", now), absl::ZeroDuration());
+    guess();
+  }
+  now += LoginGuard::kForgotten + absl::Seconds(1);
+  guess();
+  EXPECT_EQ(guard.Wait("a", now), absl::ZeroDuration()) << "it counts as the first one";
+}
+
+TEST(LoginGuardTest, AWrongTokenThatComesAgainIsNoGuess) {
+  LoginGuard guard;
+  for (int i = 0; i < 100; ++i) guard.Failed("a", DigestOf("wrong"), absl::UnixEpoch());
+  EXPECT_EQ(guard.Wait("a", absl::UnixEpoch()), absl::ZeroDuration());
+}
+
+TEST(LoginGuardTest, AHostIsOneNetwork) {
+  const auto network = [](const char* text) {
+    sockaddr_storage address = {};
+    auto& four = reinterpret_cast<sockaddr_in&>(address);
+    auto& six = reinterpret_cast<sockaddr_in6&>(address);
+    if (inet_pton(AF_INET, text, &four.sin_addr) == 1) {
+      address.ss_family = AF_INET;
+    } else {
+      EXPECT_EQ(inet_pton(AF_INET6, text, &six.sin6_addr), 1) << text;
+      address.ss_family = AF_INET6;
+    }
+    return NetworkOf(address);
+  };
+  EXPECT_NE(network("10.0.0.1"), network("10.0.0.2"));
+  EXPECT_EQ(network("10.0.0.1"), network("::ffff:10.0.0.1"));
+  EXPECT_EQ(network("2001:db8::1"), network("2001:db8::ffff:2"));
+  EXPECT_NE(network("2001:db8::1"), network("2001:db8:0:1::1"));
 }
 
 TEST_F(PeerTokensTest, TheFileCanBeReplaced) {

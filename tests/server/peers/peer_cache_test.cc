@@ -55,19 +55,22 @@ TEST_F(PeerCacheTest, AValueIsTheBlocksHeaderAndItsSlots) {
   const std::optional<PeerCache::Value> value = GetWhile([] {});
   ASSERT_TRUE(value.has_value());
   const BlockHandle block = cache_.manager().InspectPrefix({}, tokens_)->blocks.at(1).block;
-  ASSERT_EQ(value->pieces.size(), 2u);
+  ASSERT_EQ(value->parts.size(), 2u);
+  std::vector<absl::Span<const std::byte>> pieces;
   uint64_t bytes = kStoredHeaderBytes;
   for (uint32_t pool = 0; pool < 2; ++pool) {
     const absl::Span<std::byte> slot = cache_.pools().pool(0, pool).slot(block.slot);
-    EXPECT_EQ(value->pieces[pool].data(), slot.data());
-    EXPECT_EQ(value->pieces[pool].size(), slot.size());
+    EXPECT_EQ(value->parts[pool].bytes.data(), slot.data());
+    EXPECT_EQ(value->parts[pool].bytes.size(), slot.size());
+    EXPECT_EQ(value->parts[pool].checksum, ChecksumOf(slot));
+    pieces.push_back(slot);
     bytes += slot.size();
   }
   EXPECT_EQ(value->bytes, bytes);
   const StoreKey key = {.layout = StoredLayout(cache_.pools().layout(), 0).bytes,
                         .digest = Name(tokens_, 1),
                         .window_size = 0};
-  EXPECT_EQ(value->header, MakeStoredHeader(key, "", value->pieces));
+  EXPECT_EQ(value->header, MakeStoredHeader(key, "", pieces));
 }
 
 TEST_F(PeerCacheTest, WhatDoesNotConcernTheBlockDoesNotMatter) {

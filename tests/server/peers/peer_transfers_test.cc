@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -69,6 +70,13 @@ class LargeCache {
             .pools = pools_.get(),
             .owner = std::move(owner)};
   }
+  // Another tenant's KV takes all slots.
+  void Overwrite(std::byte byte) {
+    for (uint32_t slot = 0; slot < kLargeBlocks; ++slot) {
+      const absl::Span<std::byte> bytes = pools_->pool(0, 0).slot(SlotIndex(slot));
+      std::fill(bytes.begin(), bytes.end(), byte);
+    }
+  }
   std::string Name(uint32_t block) {
     return StoredName("pagoda:", "",
                       {.layout = StoredLayout(pools_->layout(), 0).bytes,
@@ -100,6 +108,14 @@ class LazyReader {
         connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0,
         "the server listens");
   }
+  // The buffers of both sides take little. Without this they can take more than a block.
+  void ShrinkBuffers() const {
+    const FileDescriptor other_end = CopyOfOtherEnd(fd_.get());
+    PAGODA_CHECK(other_end.valid(), "the server has accepted the connection");
+    const int bytes = 64 << 10;
+    setsockopt(fd_.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+    setsockopt(other_end.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  }
   void Ask(const std::vector<std::string>& command) {
     std::string bytes;
     resp::AppendCommand(std::vector<absl::string_view>(command.begin(), command.end()), bytes);
@@ -108,7 +124,7 @@ class LazyReader {
                  "commands are short");
   }
   // At most `size` bytes; fewer if the server closes the connection.
-  size_t Read(size_t size) {
+  size_t Read(size_t size, std::string* bytes = nullptr) {
     std::vector<char> part(64 << 10);
     size_t read = 0;
     while (read < size) {
@@ -116,6 +132,7 @@ class LazyReader {
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) break;
       read += static_cast<size_t>(got);
+      if (bytes != nullptr) bytes->append(part.data(), static_cast<size_t>(got));
     }
     return read;
   }
@@ -129,7 +146,7 @@ constexpr size_t kReplyBytes =
 
 TEST(PeerTransfersTest, AClientThatDoesNotReadHoldsUpNobody) {
   LargeCache cache("peers-slow-");
-  const auto server = StartPeer();
+  const auto server = StartPeer({.stall_timeout = absl::Minutes(1)});
   ASSERT_TRUE(server->AddCache(cache.Served()).ok());
   std::vector<std::unique_ptr<LazyReader>> lazy;
   for (int i = 0; i < 20; ++i) {
@@ -164,6 +181,48 @@ TEST(PeerTransfersTest, AClientThatNeverReadsIsClosed) {
   ASSERT_TRUE(WaitUntil([&] { return server->stats().hits > 0; }));
   EXPECT_TRUE(WaitUntil([&] { return server->stats().connections == 0; }));
   EXPECT_LT(lazy.Read(kLargeBlocks * kReplyBytes), kLargeBlocks * kReplyBytes);
+  EXPECT_TRUE(WaitUntil([&] { return server->stats().failed == 1; }));
+}
+
+TEST(PeerTransfersTest, BytesThatTakeTheSlotWhileItIsSentNeverLeave) {
+  LargeCache cache("peers-recycled-");
+  cache.Overwrite(std::byte{0x11});
+  const auto server = StartPeer({.stall_timeout = absl::Minutes(1)});
+  ASSERT_TRUE(server->AddCache(cache.Served()).ok());
+  LazyReader lazy(server->address().port);
+  ASSERT_TRUE(WaitUntil([&] { return server->stats().connections == 1; }));
+  lazy.ShrinkBuffers();
+  lazy.Ask({"GET", cache.Name(3)});
+  lazy.Ask({"PING"});
+  std::string reply;
+  ASSERT_EQ(lazy.Read(4096, &reply), 4096u);
+  cache.Overwrite(std::byte{0xee});
+  // The server has sent what the socket's buffers take, and waits.
+  ASSERT_LT(server->stats().bytes_sent, kLargeBytes / 2);
+  const size_t rest = kReplyBytes + std::string_view("+PONG\r\n").size() - reply.size();
+  ASSERT_EQ(lazy.Read(rest, &reply), rest);
+  const std::string_view block =
+      std::string_view(reply).substr(reply.find("\r\n") + 2 + kStoredHeaderBytes, kLargeBytes);
+  EXPECT_EQ(std::count(block.begin(), block.end(), '\xee'), 0);
+  EXPECT_GT(std::count(block.begin(), block.end(), '\x11'), 0);
+  EXPECT_GT(std::count(block.begin(), block.end(), '\0'), 0) << "instead of the new bytes";
+  EXPECT_EQ(reply.substr(reply.size() - 7), "+PONG\r\n") << "the connection goes on";
+}
+
+TEST(PeerTransfersTest, AClientThatReadsALittleNowAndThenIsClosed) {
+  LargeCache cache("peers-dribble-");
+  const auto server = StartPeer({.stall_timeout = absl::Seconds(1)});
+  ASSERT_TRUE(server->AddCache(cache.Served()).ok());
+  LazyReader lazy(server->address().port);
+  ASSERT_TRUE(WaitUntil([&] { return server->stats().connections == 1; }));
+  lazy.ShrinkBuffers();
+  for (uint32_t block = 0; block < kLargeBlocks; ++block) lazy.Ask({"GET", cache.Name(block)});
+  ASSERT_TRUE(WaitUntil([&] { return server->stats().hits > 0; }));
+  // A block takes more than 5 seconds so. The server sees bytes leave many times a second.
+  EXPECT_TRUE(WaitUntil([&] {
+    lazy.Read(16 << 10);
+    return server->stats().connections == 0;
+  }));
   EXPECT_TRUE(WaitUntil([&] { return server->stats().failed == 1; }));
 }
 

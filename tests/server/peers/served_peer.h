@@ -3,6 +3,9 @@
 #define PAGODA_TESTS_SERVER_PEERS_SERVED_PEER_H_
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -11,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "manager/exchange/block_exchange.h"
 #include "manager/exchange/stored_prefix.h"
+#include "pools/file_descriptor.h"
 #include "pools/store/redis_store.h"
 #include "pools/store/stored_value.h"
 #include "server/peers/peer_server.h"
@@ -34,6 +38,23 @@ inline void Serve(PeerServer& server, ExchangedCache& cache, const std::string& 
 
 inline RedisAddress AddressOf(const PeerServer& server) {
   return {server.address().host, server.address().port};
+}
+
+// A copy of the server's descriptor of a client's TCP connection. The server is in this process.
+inline FileDescriptor CopyOfOtherEnd(int client) {
+  sockaddr_in6 ours = {};
+  socklen_t size = sizeof ours;
+  getsockname(client, reinterpret_cast<sockaddr*>(&ours), &size);
+  for (int fd = 0; fd < 4096; ++fd) {
+    sockaddr_in6 theirs = {};
+    size = sizeof theirs;
+    // IPv4's port is at the same place.
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&theirs), &size) == 0 &&
+        theirs.sin6_family == ours.sin6_family && theirs.sin6_port == ours.sin6_port) {
+      return FileDescriptor(dup(fd));
+    }
+  }
+  return FileDescriptor();
 }
 
 // The name of a whole block of the tokens.
