@@ -389,7 +389,10 @@ class PeerServer::Loop {
   void Close(Peer& peer) {
     if (peer.is_stranger) std::erase(strangers_, &peer);
     if (peer.is_queued) ready_.erase(std::find(ready_.begin(), ready_.end(), &peer));
-    peers_.erase(peer.connection.fd());  // The descriptor's end takes it out of epoll.
+    // The descriptor can live on in a child process that is being started. So its end does not
+    // suffice to stop its events, which name the peer.
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.connection.fd(), nullptr);
+    peers_.erase(peer.connection.fd());
     stats_.connections = peers_.size();
   }
 

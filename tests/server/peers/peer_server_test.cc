@@ -189,6 +189,25 @@ TEST_F(PeerServerTest, GarbageEndsOnlyItsConnection) {
   EXPECT_GT(server_->stats().failed, 100u);
 }
 
+// A child process that is being started has copies of all descriptors. Until it closes them, epoll
+// reports what happens to connections that the server has closed.
+TEST_F(PeerServerTest, AConnectionWhoseDescriptorLivesOnIsForgotten) {
+  FileDescriptor fd = ConnectTo(server_->address().port);
+  ASSERT_TRUE(fd.valid());
+  ASSERT_TRUE(WaitUntil([&] { return server_->stats().connections == 2; }));
+  const FileDescriptor copy = CopyOfOtherEnd(fd.get());
+  ASSERT_TRUE(copy.valid());
+  fd = FileDescriptor();
+  ASSERT_TRUE(WaitUntil([&] { return server_->stats().connections == 1; }));
+  // The freed memory gets other content.
+  std::vector<std::unique_ptr<RespClient>> others;
+  for (int i = 0; i < 20; ++i) {
+    others.push_back(std::make_unique<RespClient>(server_->address().port));
+    EXPECT_TRUE(others.back()->Do({"PING"}).is_text("PONG"));
+  }
+  EXPECT_TRUE(WaitUntil([&] { return server_->stats().connections == 1 + others.size(); }));
+}
+
 TEST_F(PeerServerTest, TellsRedisCli) {
   if (std::system("redis-cli --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "no redis-cli";
   const auto cli = [&](const std::string& arguments) {
