@@ -154,10 +154,13 @@ absl::Status Daemon::MeetOthers() {
   if (!peers.address.empty()) {
     const absl::StatusOr<TcpAddress> address = ParseAddress(peers.address);
     if (!address.ok()) return address.status();
+    absl::StatusOr<std::string> secret = ReadStoreSecret(config_);
+    if (!secret.ok()) return secret.status();
     PeerServer::Options options = {
         .address = *address,
         .tokens_file = peers.tokens_file,
         .exposure = config_.server.insecure ? Exposure::kWarned : Exposure::kRefused,
+        .secret = *std::move(secret),
         .version = PAGODA_VERSION,
         .max_connections = peers.max_connections};
     if (!peers.certificate.empty()) {

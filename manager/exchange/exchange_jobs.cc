@@ -19,7 +19,7 @@ ExchangeJobs::ExchangeJobs(SharedManager* manager, PoolSet* pools, Store* store,
       // The owner of the exchange owns the store.
       own_(store == nullptr ? nullptr
                             : std::make_shared<FetchSource>(
-                                  std::shared_ptr<Store>(std::shared_ptr<void>(), store))),
+                                  std::shared_ptr<Store>(std::shared_ptr<void>(), store), true)),
       options_(options),
       tokens_per_block_(manager->info().tokens_per_block),
       layout_(StoredLayout(pools->layout(), 0)),

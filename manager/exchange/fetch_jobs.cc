@@ -23,6 +23,7 @@ uint32_t GoodOnes(const std::vector<StoreOutcome>& outcomes) {
 
 void ExchangeJobs::StartFetch(const std::shared_ptr<FetchJob>& job) {
   if (is_stopping()) return EndFetch(*job, FetchOutcome::kCancelled);
+  if (!CheckReaders(*job->source, job->prompt).ok()) return EndFetch(*job, FetchOutcome::kRefused);
   const absl::StatusOr<MatchedPrefix> match = Match(job->prompt);
   if (!match.ok()) return EndFetch(*job, FetchOutcome::kRefused);
   // A sequence cannot have more blocks than the first tier. So a long prompt costs no more either.

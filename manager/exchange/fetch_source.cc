@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+#include "base/error.h"
+
 namespace pagoda {
 namespace {
 
@@ -30,6 +33,17 @@ bool FetchSource::IsSlower(uint64_t bytes, absl::Duration otherwise, double assu
   if (now < slow_since_ + probe_interval) return true;
   slow_since_ = now;
   return false;
+}
+
+absl::Status CheckReaders(const FetchSource& source, const StoredPrompt& prompt) {
+  if (source.is_trusted() || prompt.tenant.empty() || prompt.name_space.tenant == prompt.tenant) {
+    return absl::OkStatus();
+  }
+  return MakeError(
+      Reason::kPermissionDenied,
+      absl::StrCat("the tenant '", prompt.tenant,
+                   "' shares its prefixes, so other tenants would read what the source answers: "
+                   "set store.secret_file on both daemons"));
 }
 
 }  // namespace pagoda

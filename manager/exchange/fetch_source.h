@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "manager/exchange/stored_prefix.h"
 #include "pools/store/store.h"
 
 namespace pagoda {
@@ -17,9 +19,13 @@ namespace pagoda {
 // share what is known of its speed. Thread-safe.
 class FetchSource {
  public:
-  explicit FetchSource(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+  // `is_trusted`: the operator has named the store, or it accepts only values that someone with its
+  // secret has made.
+  explicit FetchSource(std::shared_ptr<Store> store, bool is_trusted = false)
+      : store_(std::move(store)), is_trusted_(is_trusted) {}
 
   Store& store() const { return *store_; }
+  bool is_trusted() const { return is_trusted_; }
 
   // A fetch brought `bytes` in that time. 0 bytes: it brought nothing by its deadline.
   void Note(uint64_t bytes, absl::Duration took) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -35,10 +41,16 @@ class FetchSource {
 
  private:
   const std::shared_ptr<Store> store_;  // Shared with the daemon's other users of the store.
-  mutable absl::Mutex mutex_;           // A leaf.
+  const bool is_trusted_;
+  mutable absl::Mutex mutex_;  // A leaf.
   double rate_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time slow_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // Or since the probe.
 };
+
+// Whether all who can read the prompt's blocks may get what the source answers. Anybody can have
+// made the values of a source that is not trusted, and the prompt's tenant has named it. So only
+// this tenant itself may read them. Errors: PERMISSION_DENIED.
+absl::Status CheckReaders(const FetchSource& source, const StoredPrompt& prompt);
 
 }  // namespace pagoda
 

@@ -81,6 +81,9 @@ void CacheExchange::Fetch(SessionRef session, StoredPrompt prompt, absl::Duratio
   absl::StatusOr<StoredPrompt> confined =
       ConfinedPrompt(*options_.manager, session, std::move(prompt));
   if (!confined.ok()) return done(confined.status());
+  if (source != nullptr) {
+    if (absl::Status status = CheckReaders(*source, *confined); !status.ok()) return done(status);
+  }
   if (!Enter(confined->tenant)) {
     return done(MakeError(Reason::kTooManyCalls,
                           absl::StrCat("the tenant's fetches already wait for ",

@@ -49,7 +49,7 @@ absl::StatusOr<RedisOptions> StoreOptions(const Config& config) {
     if (!address.ok()) return address.status();
     options.seeds.push_back(*std::move(address));
   }
-  absl::StatusOr<std::string> secret = ReadSecret("store.secret_file", store.secret_file, config);
+  absl::StatusOr<std::string> secret = ReadStoreSecret(config);
   if (!secret.ok()) return secret.status();
   options.secret = *std::move(secret);
   // The store reads the password at each connect. A file that is not there is told at the start.
@@ -60,6 +60,10 @@ absl::StatusOr<RedisOptions> StoreOptions(const Config& config) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> ReadStoreSecret(const Config& config) {
+  return ReadSecret("store.secret_file", config.store.secret_file, config);
+}
 
 absl::StatusOr<std::unique_ptr<Sources>> Sources::Create(const Config& config) {
   auto sources = absl::WrapUnique(new Sources);
@@ -79,7 +83,10 @@ absl::StatusOr<std::unique_ptr<Sources>> Sources::Create(const Config& config) {
   const absl::StatusOr<std::string> token =
       ReadSecret("peers.source_token_file", peers.source_token_file, config);
   if (!token.ok()) return token.status();
-  sources->peer_options_ = {.password_file = peers.source_token_file,
+  absl::StatusOr<std::string> secret = ReadStoreSecret(config);
+  if (!secret.ok()) return secret.status();
+  sources->peer_options_ = {.secret = *std::move(secret),
+                            .password_file = peers.source_token_file,
                             .tls = TlsOf(peers.source_tls),
                             .is_plain = true,
                             .max_backoff = absl::Seconds(1)};
@@ -124,7 +131,7 @@ absl::StatusOr<std::shared_ptr<FetchSource>> Sources::Peer(const std::string& ad
   absl::StatusOr<std::unique_ptr<RedisStore>> created = RedisStore::Create(std::move(options));
   if (!created.ok()) return created.status();
   std::shared_ptr<Store> store = *std::move(created);
-  auto source = std::make_shared<FetchSource>(store);
+  auto source = std::make_shared<FetchSource>(store, !peer_options_.secret.empty());
   peers_.push_front({name, std::move(store), source});
   if (peers_.size() > kMaxPeers) retired_.splice(retired_.end(), peers_, std::prev(peers_.end()));
   return source;

@@ -86,6 +86,10 @@ class Sources {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+// store.secret_file, which authenticates the values of the store and of peers. Empty: there is
+// none.
+absl::StatusOr<std::string> ReadStoreSecret(const Config& config);
+
 // OK if FindSource would allow the address.
 absl::Status CheckSource(const Sources* sources, const std::string& address);
 // The source that a client names; null if it names none. `sources` may be null: then no name is

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -37,6 +38,28 @@ TEST_F(FetchSourceTest, AFetchAsksItsSource) {
   // The own store is not faster for it.
   EXPECT_GT(peer_->bytes_per_second(), 0);
   EXPECT_EQ(exchange->stats().bytes_per_second, 0);
+}
+
+// A tenant names a source that answers what it likes: other tenants do not read it.
+TEST_F(FetchSourceTest, ATenantsSourceIsForItselfUnlessItIsTrusted) {
+  ExchangedCache shared({.tenants = {{.name = "alice", .shares = true}, {.name = "bob"}}});
+  const auto exchange = Exchange(shared, own_);
+  const auto fetch = [&](const std::string& tenant, const NamespaceKey& name_space,
+                         const std::shared_ptr<FetchSource>& source) {
+    Waiting<FetchedPrefix> waiting;
+    exchange->Fetch({.name_space = name_space, .tenant = tenant, .tokens = tokens_}, kLong,
+                    waiting.done(), source);
+    return waiting.Wait().outcome;
+  };
+  EXPECT_EQ(fetch("alice", {}, peer_), FetchOutcome::kRefused);
+  EXPECT_EQ(store_.calls(Call::kGet), 0);
+  EXPECT_EQ(shared.Matched(tokens_), 0u);
+  EXPECT_NE(fetch("bob", {.tenant = "bob"}, peer_), FetchOutcome::kRefused) << "its own namespace";
+  EXPECT_NE(fetch("alice", {}, nullptr), FetchOutcome::kRefused) << "the operator's store";
+  const auto trusted =
+      std::make_shared<FetchSource>(std::shared_ptr<Store>(std::shared_ptr<void>(), &store_), true);
+  EXPECT_EQ(fetch("alice", {}, trusted), FetchOutcome::kFetched);
+  EXPECT_EQ(shared.Matched(tokens_), 10 * kBlockTokens);
 }
 
 TEST_F(FetchSourceTest, WithoutAStoreThereAreOnlySources) {

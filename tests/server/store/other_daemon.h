@@ -33,17 +33,24 @@ inline Config ConfigOfOne(const std::string& name) {
   return config;
 }
 
-// A daemon, with a session of a client.
+// A daemon, with a session of a client that shows the token, if there is one.
 struct Other {
-  explicit Other(const Config& config) : endpoint("unix:" + config.server.unix_socket) {
+  explicit Other(const Config& config, const std::string& client_token = "")
+      : endpoint("unix:" + config.server.unix_socket), token(client_token) {
     absl::StatusOr<std::unique_ptr<Daemon>> started = Daemon::Start(config);
     EXPECT_TRUE(started.ok()) << started.status();
     daemon = *std::move(started);
     channel = grpc::CreateChannel(endpoint, grpc::InsecureChannelCredentials());
     cache = v1::CacheService::NewStub(channel);
     v1::OpenSessionResponse opened;
-    EXPECT_TRUE(cache->OpenSession(NewContext().get(), {}, &opened).ok());
+    EXPECT_TRUE(cache->OpenSession(Context().get(), {}, &opened).ok());
     session = opened.session();
+  }
+
+  std::unique_ptr<grpc::ClientContext> Context() const {
+    std::unique_ptr<grpc::ClientContext> context = NewContext();
+    if (!token.empty()) context->AddMetadata("authorization", "Bearer " + token);
+    return context;
   }
 
   struct Answer {
@@ -56,7 +63,7 @@ struct Other {
     request.mutable_tokens()->Add(tokens.begin(), tokens.end());
     if (!source.empty()) request.mutable_source()->set_address(source);
     Answer answer;
-    answer.status = cache->FetchPrefix(NewContext().get(), request, &answer.response);
+    answer.status = cache->FetchPrefix(Context().get(), request, &answer.response);
     return answer;
   }
   void ExpectFetch(const Answer& answer, v1::FetchOutcome outcome, uint32_t fetched,
@@ -68,6 +75,7 @@ struct Other {
   }
 
   std::string endpoint;
+  std::string token;
   std::unique_ptr<Daemon> daemon;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::CacheService::Stub> cache;

@@ -3,6 +3,8 @@
 
 #include <csignal>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,6 +18,7 @@
 #include "clients/cpp/prefix_fetcher.h"
 #include "grpcpp/grpcpp.h"
 #include "server/daemon.h"
+#include "tests/clients/temp_directory.h"
 #include "tests/pools/store/redis_servers.h"
 #include "tests/server/store/other_daemon.h"
 #include "tests/server/test_daemon.h"
@@ -26,6 +29,20 @@ namespace {
 std::vector<TokenId> TokensOf(uint32_t count) {
   const std::vector<uint32_t> tokens = TokensTo(count);
   return {tokens.begin(), tokens.end()};
+}
+
+void CacheIn(const Other& daemon, const std::vector<uint32_t>& tokens) {
+  v1::ExecuteRequest request;
+  *request.mutable_session() = daemon.session;
+  for (const v1::Operation& operation :
+       {AddOp(1, tokens), CommitOp(1, static_cast<uint32_t>(tokens.size())), FreeSequenceOp(1)}) {
+    *request.mutable_batch()->add_operations() = operation;
+  }
+  v1::ExecuteResponse response;
+  ASSERT_TRUE(daemon.cache->Execute(NewContext().get(), request, &response).ok());
+  for (const v1::OperationResult& result : response.result().results()) {
+    ASSERT_FALSE(result.has_error()) << result.error().message();
+  }
 }
 
 class PeersTest : public DaemonTest {
@@ -129,6 +146,74 @@ TEST_F(PeersTest, NothingIsExportedThatIsNotCached) {
   EXPECT_EQ(exported.pin_id(), 0u);
 }
 
+// store.secret_file says which daemons believe each other.
+class PeerSecretsTest : public testing::Test {
+ protected:
+  std::string FileOf(const std::string& text) const {
+    const std::string path = folder_.File(text);
+    std::ofstream(path) << text << "\n";
+    std::filesystem::permissions(path, std::filesystem::perms(0600));
+    return path;
+  }
+  Config WithSecret(const std::string& name, const std::string& secret) const {
+    Config config = ConfigOfOne(name);
+    if (!secret.empty()) config.store.secret_file = FileOf(secret);
+    return config;
+  }
+  // With a tenant that shares its prefixes with others.
+  Config WithTenant(const std::string& secret) const {
+    Config config = WithSecret("-d", secret);
+    config.tenants = {
+        {.name = "alice", .credentials = {.tokens_file = FileOf(kToken)}, .shares = true},
+        {.name = "bob", .credentials = {.tokens_file = FileOf(kOtherToken)}}};
+    config.peers.address.clear();
+    return config;
+  }
+  static constexpr char kToken[] = "alice-has-this-token";
+  static constexpr char kOtherToken[] = "bob-has-another-token";
+
+ private:
+  const TempDirectory folder_;
+};
+
+TEST_F(PeerSecretsTest, OnlyDaemonsWithTheSameSecretReadEachOther) {
+  const Other first(WithSecret("-c", "one secret"));
+  CacheIn(first, TokensTo(40));
+  const std::string source = first.daemon->peer_endpoint();
+  for (const char* const secret : {"", "another secret"}) {
+    const Other second(WithSecret("-d", secret));
+    second.ExpectFetch(second.Fetch(TokensTo(41), source), v1::FETCH_OUTCOME_MISSING, 0, 0);
+  }
+  const Other second(WithSecret("-d", "one secret"));
+  second.ExpectFetch(second.Fetch(TokensTo(41), source), v1::FETCH_OUTCOME_FETCHED, 40, 40);
+}
+
+TEST_F(PeerSecretsTest, ATenantThatSharesFetchesOnlyWhatASecretAuthenticates) {
+  {
+    const Other first(WithSecret("-c", ""));
+    CacheIn(first, TokensTo(40));
+    const std::string source = first.daemon->peer_endpoint();
+    const Other alice(WithTenant(""), kToken);
+    const Other::Answer answer = alice.Fetch(TokensTo(41), source);
+    EXPECT_EQ(InfoOf(answer.status).reason(), "PERMISSION_DENIED");
+    EXPECT_EQ(answer.status.error_message(),
+              "the tenant 'alice' shares its prefixes, so other tenants would read what the source "
+              "answers: set store.secret_file on both daemons");
+  }
+  {
+    // What bob fetches is bob's own.
+    const Other first(WithSecret("-c", ""));
+    const Other bob(WithTenant(""), kOtherToken);
+    bob.ExpectFetch(bob.Fetch(TokensTo(41), first.daemon->peer_endpoint()),
+                    v1::FETCH_OUTCOME_MISSING, 0, 0);
+  }
+  const Other first(WithSecret("-c", "one secret"));
+  CacheIn(first, TokensTo(40));
+  const Other alice(WithTenant("one secret"), kToken);
+  alice.ExpectFetch(alice.Fetch(TokensTo(41), first.daemon->peer_endpoint()),
+                    v1::FETCH_OUTCOME_FETCHED, 40, 40);
+}
+
 // The store between two daemons is a real server.
 class StoreBetweenTest : public testing::Test {
  protected:
@@ -143,26 +228,13 @@ class StoreBetweenTest : public testing::Test {
     config.store.servers = {ToString(server_->address())};
     return config;
   }
-  static void Cache(const Other& daemon, const std::vector<uint32_t>& tokens) {
-    v1::ExecuteRequest request;
-    *request.mutable_session() = daemon.session;
-    for (const v1::Operation& operation :
-         {AddOp(1, tokens), CommitOp(1, static_cast<uint32_t>(tokens.size())), FreeSequenceOp(1)}) {
-      *request.mutable_batch()->add_operations() = operation;
-    }
-    v1::ExecuteResponse response;
-    ASSERT_TRUE(daemon.cache->Execute(NewContext().get(), request, &response).ok());
-    for (const v1::OperationResult& result : response.result().results()) {
-      ASSERT_FALSE(result.has_error()) << result.error().message();
-    }
-  }
 
   std::unique_ptr<RedisServer> server_;
 };
 
 TEST_F(StoreBetweenTest, APrefixOfOneDaemonIsFetchedByTheOtherOne) {
   const Other first(WithStore("-d")), second(WithStore("-e"));
-  Cache(first, TokensTo(40));
+  CacheIn(first, TokensTo(40));
   Other::Answer answer;
   const absl::Time until = absl::Now() + absl::Seconds(20);
   do {
@@ -176,7 +248,7 @@ TEST_F(StoreBetweenTest, ThePolicyDecidesWhatIsWritten) {
   Config used_once = WithStore("-d");
   used_once.store.publish.min_uses = 1;
   const Other first(used_once), second(WithStore("-e"));
-  Cache(first, TokensTo(28));
+  CacheIn(first, TokensTo(28));
   absl::SleepFor(absl::Milliseconds(300));  // Longer than the delay and some ticks.
   second.ExpectFetch(second.Fetch(TokensTo(29)), v1::FETCH_OUTCOME_MISSING, 0, 0);
   // ExportPrefix writes without asking the policy.
@@ -230,7 +302,7 @@ TEST_F(StoreBetweenTest, AFetcherEndsWhileItsFetchWaits) {
 TEST_F(StoreBetweenTest, ADaemonEndsWhileItsStoreStalls) {
   auto daemon = std::make_unique<Other>(WithStore("-e"));
   server_->Signal(SIGSTOP);
-  Cache(*daemon, TokensTo(40));
+  CacheIn(*daemon, TokensTo(40));
   absl::SleepFor(absl::Milliseconds(100));  // Some ticks, so that a publish waits for the store.
   const absl::Time begun = absl::Now();
   daemon.reset();
