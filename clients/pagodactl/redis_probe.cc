@@ -66,7 +66,8 @@ absl::Status RedisProbe::Wait(absl::Time deadline) const {
 absl::StatusOr<std::unique_ptr<RedisProbe>> RedisProbe::Connect(const RedisAddress& address,
                                                                 const RedisOptions& options,
                                                                 TlsContext* tls,
-                                                                absl::Duration timeout) {
+                                                                absl::Duration timeout,
+                                                                ServerNetworks& networks) {
   const absl::Time deadline = absl::Now() + timeout;
   const absl::StatusOr<std::string> password = ReadStorePassword(options);
   if (!password.ok()) return password.status();
@@ -74,7 +75,12 @@ absl::StatusOr<std::unique_ptr<RedisProbe>> RedisProbe::Connect(const RedisAddre
   if (!addresses.ok()) return addresses.status();
   absl::Status failure = absl::UnavailableError("the host has no address");
   std::unique_ptr<RedisProbe> probe;
+  const bool is_seed =
+      std::find(options.seeds.begin(), options.seeds.end(), address) != options.seeds.end();
   for (const SocketAddress& one : *addresses) {
+    if (is_seed) networks.AddSeed(one);
+    failure = networks.Check(one, !password->empty(), tls != nullptr);
+    if (!failure.ok()) continue;
     absl::StatusOr<std::unique_ptr<RedisSocket>> socket =
         RedisSocket::Connect(one, tls, address.host);
     failure = socket.status();

@@ -14,6 +14,7 @@
 #include "pools/store/redis_options.h"
 #include "pools/store/redis_socket.h"
 #include "pools/store/resp.h"
+#include "pools/store/server_networks.h"
 
 namespace pagoda {
 
@@ -22,12 +23,15 @@ namespace pagoda {
 class RedisProbe {
  public:
   // Looks the host up, connects, shakes hands and sends AUTH as RedisStore does. `tls` may be null.
-  // Errors: Unavailable (no address, no connection, TLS), DeadlineExceeded, PermissionDenied (the
-  // server refuses the user), InvalidArgument (the server does not speak RESP).
+  // The addresses of seeds are added to `networks`, and those of other servers are checked. Errors:
+  // Unavailable (no address, no connection, TLS), DeadlineExceeded, PermissionDenied (the networks
+  // do not allow the server; it refuses the user), InvalidArgument (the server does not speak
+  // RESP).
   static absl::StatusOr<std::unique_ptr<RedisProbe>> Connect(const RedisAddress& address,
                                                              const RedisOptions& options,
                                                              TlsContext* tls,
-                                                             absl::Duration timeout);
+                                                             absl::Duration timeout,
+                                                             ServerNetworks& networks);
 
   // Sends a command and waits for its reply. An error of the server is a reply. Errors:
   // Unavailable, DeadlineExceeded, InvalidArgument. After an error the connection is of no use.

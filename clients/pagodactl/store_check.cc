@@ -148,6 +148,9 @@ class Check {
   }
 
   StoreCheckResult Run() {
+    absl::StatusOr<ServerNetworks> networks = ServerNetworks::Parse(redis_.allowed_networks);
+    if (!networks.ok()) return End("networks", networks.status()), std::move(result_);
+    networks_ = *std::move(networks);
     if (redis_.tls.is_on) {
       absl::StatusOr<std::unique_ptr<TlsContext>> tls = TlsContext::Load(redis_.tls);
       End("certificates", tls.status());
@@ -180,7 +183,7 @@ class Check {
   std::unique_ptr<RedisProbe> ConnectTo(const RedisAddress& address) {
     const std::string name = absl::StrCat("connect ", ToString(address));
     absl::StatusOr<std::unique_ptr<RedisProbe>> probe =
-        RedisProbe::Connect(address, redis_, tls_.get(), options_.timeout);
+        RedisProbe::Connect(address, redis_, tls_.get(), options_.timeout, networks_);
     if (!probe.ok()) return End(name, probe.status()), nullptr;
     const absl::StatusOr<resp::Value> reply = (*probe)->Call({"PING"}, options_.timeout);
     if (!reply.ok()) return End(name, reply.status()), nullptr;
@@ -260,9 +263,9 @@ class Check {
     }
   }
 
-  absl::StatusOr<absl::Duration> RoundTripTo(const RedisAddress& address) const {
+  absl::StatusOr<absl::Duration> RoundTripTo(const RedisAddress& address) {
     const absl::StatusOr<std::unique_ptr<RedisProbe>> probe =
-        RedisProbe::Connect(address, redis_, tls_.get(), options_.timeout);
+        RedisProbe::Connect(address, redis_, tls_.get(), options_.timeout, networks_);
     if (!probe.ok()) return probe.status();
     std::array<absl::Duration, kPings> times;
     for (absl::Duration& time : times) {
@@ -335,6 +338,7 @@ class Check {
   const std::function<void(const StoreCheckStep&)>& on_step_;
   std::unique_ptr<TlsContext> tls_;  // Null: without TLS.
   RedisAddress first_address_;       // The server that was asked for the others.
+  ServerNetworks networks_;
   StoreCheckResult result_;
 };
 

@@ -25,6 +25,9 @@ void ReadSection(const YAML::Node& store, const std::filesystem::path& folder, S
   };
   if (!store) return;
   if (store["servers"]) flags.servers = store["servers"].as<std::vector<std::string>>();
+  if (store["allowed_networks"]) {
+    flags.allowed_networks = store["allowed_networks"].as<std::vector<std::string>>();
+  }
   text(store, "key_prefix", flags.key_prefix);
   text(store, "username", flags.username);
   path(store, "secret_file", flags.secret_file);
@@ -62,6 +65,9 @@ void AddStoreFlags(CLI::App& command, StoreFlags& flags) {
   };
   add("--server", flags.servers, "A server of the store; can be given more than once")
       ->type_name("HOST:PORT");
+  add("--allowed-network", flags.allowed_networks,
+      "A network of further servers; default: near --server; can be given more than once")
+      ->type_name("NETWORK");
   add("--key-prefix", flags.key_prefix, "The daemons' store.key_prefix")->capture_default_str();
   add("--secret-file", flags.secret_file, "The daemons' store.secret_file")->type_name("FILE");
   add("--username", flags.username, "The user of the store; default: the default user");
@@ -92,7 +98,8 @@ absl::StatusOr<RedisOptions> StoreOptionsOf(const StoreFlags& given) {
       .tls = {.is_on = flags.tls || !flags.tls_ca.empty() || !flags.tls_certificate.empty(),
               .ca_file = flags.tls_ca,
               .certificate_file = flags.tls_certificate,
-              .key_file = flags.tls_key}};
+              .key_file = flags.tls_key},
+      .allowed_networks = flags.allowed_networks};
   for (const std::string& server : flags.servers) {
     absl::StatusOr<RedisAddress> address = ParseRedisAddress(server);
     if (!address.ok()) return InvalidArgument(absl::StrCat("'", server, "' is not HOST:PORT"));

@@ -18,6 +18,7 @@ namespace pagoda {
 struct StoreFlags {
   std::string config_file;  // Of pagodad; else the other flags count.
   std::vector<std::string> servers;
+  std::vector<std::string> allowed_networks;
   std::string key_prefix = "pagoda:";
   std::string secret_file;
   std::string username;

@@ -75,7 +75,12 @@ RedisCluster::RedisCluster(const RedisOptions& options, TlsContext* tls, int epo
       resolver_(std::move(wake)),
       random_(std::random_device()() | 1),
       shard_of_slot_(kHashSlots, ClusterMap::kNoShard),
-      primary_of_slot_(kHashSlots, nullptr) {}
+      primary_of_slot_(kHashSlots, nullptr) {
+  absl::StatusOr<ServerNetworks> networks = ServerNetworks::Parse(options.allowed_networks);
+  PAGODA_CHECK(networks.ok(), "RedisStore::Create has checked the networks");
+  networks_ = *std::move(networks);
+  LookUpSeeds();
+}
 
 RedisCluster::~RedisCluster() = default;
 
@@ -203,10 +208,24 @@ RedisNode& RedisCluster::NodeAt(const RedisAddress& address) {
   if (node == nullptr) {
     node = std::make_unique<RedisNode>();
     node->address = address;
-    node->is_seed =
-        std::find(options_.seeds.begin(), options_.seeds.end(), address) != options_.seeds.end();
+    node->is_seed = IsSeed(address);
   }
   return *node;
+}
+
+bool RedisCluster::IsSeed(const RedisAddress& address) const {
+  return std::find(options_.seeds.begin(), options_.seeds.end(), address) != options_.seeds.end();
+}
+
+// A redirection can come before the other seeds are connected, and their addresses can change.
+// Where they are decides which servers are allowed.
+void RedisCluster::LookUpSeeds() {
+  if (options_.is_plain || now_ < seeds_due_) return;
+  seeds_due_ = now_ + options_.max_backoff;
+  for (const RedisAddress& seed : options_.seeds) {
+    const absl::StatusOr<SocketAddress> number = AddressResolver::Parse(seed);
+    number.ok() ? networks_.AddSeed(*number) : resolver_.Begin(seed);
+  }
 }
 
 void RedisCluster::Touch(RedisNode& node) {
@@ -239,6 +258,7 @@ void RedisCluster::Connect(RedisNode& node) {
       return;
     }
     node.addresses.push_back(*number);
+    if (node.is_seed) networks_.AddSeed(*number);
   }
   OpenLink(node);
 }
@@ -250,12 +270,19 @@ void RedisCluster::OpenLink(RedisNode& node) {
   link->connection =
       std::make_unique<RedisConnection>(options_, node.address, options_.read_from_replicas, owner);
   absl::StatusOr<std::string> password = Password(options_);
-  if (password.ok()) {
-    // After a failure, the next of the server's addresses.
-    const size_t index = static_cast<size_t>(node.failures) % node.addresses.size();
-    link->connection->Connect(node.addresses[index], tls_, *password, now_);
-  } else {
+  // After a failure, the next of the server's addresses.
+  const SocketAddress& to =
+      node.addresses[static_cast<size_t>(node.failures) % node.addresses.size()];
+  const absl::Status allowed = networks_.Check(
+      to, !options_.password.empty() || !options_.password_file.empty(), tls_ != nullptr);
+  if (!allowed.ok()) {
+    ++stats_.refused_servers;
+    LookUpSeeds();
+    link->connection->Close(allowed);
+  } else if (!password.ok()) {
     link->connection->Close(password.status());
+  } else {
+    link->connection->Connect(to, tls_, *password, now_);
   }
   Watch(*link);
   node.links.push_back(std::move(link));
@@ -263,8 +290,11 @@ void RedisCluster::OpenLink(RedisNode& node) {
 }
 
 void RedisCluster::Resolved(const RedisAddress& address, AddressResolver::Addresses addresses) {
+  if (addresses.ok() && IsSeed(address)) {
+    for (const SocketAddress& one : *addresses) networks_.AddSeed(one);
+  }
   const auto found = nodes_.find(address);
-  if (found == nodes_.end()) return;
+  if (found == nodes_.end() || !found->second->is_resolving) return;
   RedisNode& node = *found->second;
   node.is_resolving = false;
   node.resolve_deadline = absl::InfiniteFuture();

@@ -21,6 +21,7 @@
 #include "pools/store/redis_node.h"
 #include "pools/store/redis_options.h"
 #include "pools/store/redis_socket.h"
+#include "pools/store/server_networks.h"
 #include "pools/store/store.h"
 
 namespace pagoda {
@@ -83,6 +84,8 @@ class RedisCluster : private RedisConnection::Owner {
   void Connect(RedisNode& node);
   static RedisLink* LinkOf(RedisNode& node, const RedisConnection& connection);
   void OpenLink(RedisNode& node);
+  bool IsSeed(const RedisAddress& address) const;
+  void LookUpSeeds();
   void Resolved(const RedisAddress& address, AddressResolver::Addresses addresses);
   void Fail(RedisNode& node, const absl::Status& why);
   void EndWaiting(RedisNode& node, const absl::Status& why);
@@ -113,6 +116,8 @@ class RedisCluster : private RedisConnection::Owner {
   StoreStats& stats_;
   Ends& ends_;
   AddressResolver resolver_;
+  ServerNetworks networks_;
+  absl::Time seeds_due_ = absl::InfinitePast();  // When the seeds may be looked up again.
   absl::Time now_ = absl::InfinitePast();
   absl::Time next_tick_ = absl::InfinitePast();
   absl::Time next_scan_ = absl::InfinitePast();

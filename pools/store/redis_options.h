@@ -36,6 +36,8 @@ struct RedisOptions {
   // The first seed is one plain server: it is not asked for a map, and cannot redirect the client
   // to other servers. For servers that are trusted less than their values, which are verified.
   bool is_plain = false;
+  // Where servers that are not seeds may be. See ServerNetworks. Empty: near the seeds.
+  std::vector<std::string> allowed_networks;
 
   uint32_t connections_per_node = 2;  // 1 to 64.
   uint32_t pipeline = 16;             // Operations in flight on a connection. 1 to 1024.

@@ -31,6 +31,7 @@
 #include "pools/store/redis_cluster.h"
 #include "pools/store/redis_socket.h"
 #include "pools/store/resp.h"
+#include "pools/store/server_networks.h"
 #include "pools/store/stored_value.h"
 
 namespace pagoda {
@@ -68,6 +69,8 @@ absl::Status OutOfRange(const char* what) {
 
 absl::Status Check(const RedisOptions& options) {
   if (options.seeds.empty()) return OutOfRange("no server is named");
+  const absl::Status networks = ServerNetworks::Parse(options.allowed_networks).status();
+  if (!networks.ok()) return networks;
   if (options.connections_per_node < 1 || options.connections_per_node > 64) {
     return OutOfRange("connections per node must be 1 to 64");
   }

@@ -58,6 +58,7 @@ struct StoreStats {
   uint64_t bytes_read = 0;                         // Of verified blocks, without headers.
   uint64_t bytes_written = 0;                      // Of blocks that the store has confirmed.
   uint64_t redirections = 0;                       // MOVED and ASK.
+  uint64_t refused_servers = 0;                    // Connects that ServerNetworks refused.
   uint64_t connects = 0;                           // Connections that became ready.
   uint64_t connect_failures = 0;                   // Also connections that gave no reply.
   uint64_t disconnects = 0;                        // Of ready connections.

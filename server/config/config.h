@@ -183,6 +183,8 @@ struct Config {
   // A store of blocks outside this machine: a Redis Cluster, Valkey, or one plain server.
   struct Store {
     std::vector<std::string> servers;  // "HOST:PORT". Empty: there is no store.
+    // Where servers may be that the cluster names: ServerNetworks. Empty: near `servers`.
+    std::vector<std::string> allowed_networks;
     std::string key_prefix = "pagoda:";
     std::string secret_file;  // Authenticates the values. Empty: they are not authenticated.
     std::string username;

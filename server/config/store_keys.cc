@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "manager/block_facts.h"
 #include "pools/store/cluster_map.h"
+#include "pools/store/server_networks.h"
 #include "server/listen_address.h"
 #include "server/store/source_patterns.h"
 
@@ -50,6 +51,7 @@ std::vector<ConfigKey> StoreKeys(Config::Store* store) {
   Config::Store::Publish& publish = store->publish;
   return {
       TextListKey("servers", &store->servers),
+      TextListKey("allowed_networks", &store->allowed_networks),
       TextKey("key_prefix", &store->key_prefix),
       TextKey("secret_file", &store->secret_file),
       TextKey("username", &store->username),
@@ -112,6 +114,10 @@ absl::Status CheckStore(const Config& config) {
   for (const std::string& server : store.servers) {
     if (absl::Status status = CheckHostPort("store.servers", server); !status.ok()) return status;
   }
+  const absl::Status networks = ServerNetworks::Parse(store.allowed_networks).status();
+  if (!networks.ok()) {
+    return InvalidArgument(absl::StrCat("store.allowed_networks: ", networks.message()));
+  }
   if (!store.username.empty() && store.password_file.empty()) {
     return InvalidArgument("store.username is set, and store.password_file is not");
   }
@@ -164,6 +170,12 @@ absl::Status CheckPeers(const Config& config) {
   if (peers.address.empty()) return absl::OkStatus();
   const absl::StatusOr<TcpAddress> address = ParseAddress(peers.address);
   if (!address.ok()) return address.status();
+  if (config.knows_callers() && peers.tokens_file.empty() && peers.client_ca.empty()) {
+    return InvalidArgument(absl::StrCat(
+        "peers.address ", peers.address,
+        " would let every process read the blocks of the configured tenants without credentials: "
+        "set peers.tokens_file or peers.client_ca"));
+  }
   if (IsLoopback(*address) || config.server.insecure) return absl::OkStatus();
   if (peers.tokens_file.empty() && peers.client_ca.empty()) {
     return InvalidArgument(absl::StrCat(

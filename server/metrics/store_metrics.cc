@@ -134,6 +134,10 @@ Families CollectStoreMetrics(const StoreStats& stats) {
   static constexpr Row<StoreStats> kCounters[] = {
       {"pagoda_store_redirections_total", "Answers that named another server of the cluster.",
        &StoreStats::redirections},
+      {"pagoda_store_refused_servers_total",
+       "Connections that were not begun, because store.allowed_networks does not allow the server "
+       "or it would get the password without TLS.",
+       &StoreStats::refused_servers},
       {"pagoda_store_connects_total", "Connections that became ready.", &StoreStats::connects},
       {"pagoda_store_connect_failures_total", "Connections that did not become ready.",
        &StoreStats::connect_failures},

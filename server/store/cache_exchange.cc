@@ -176,6 +176,7 @@ bool CacheExchange::MayPublish(const NamespaceKey& name_space) const {
 }
 
 void CacheExchange::Tick() {
+  if (options_.sources != nullptr) options_.sources->LogRefusals();
   if (publisher_ != nullptr) publisher_->Tick();
 }
 

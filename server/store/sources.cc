@@ -7,8 +7,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "manager/shared_manager.h"
 #include "pools/store/redis_store.h"
 #include "server/callers/watched_file.h"
+#include "server/log.h"
 
 namespace pagoda::server {
 namespace {
@@ -42,6 +44,7 @@ absl::StatusOr<RedisOptions> StoreOptions(const Config& config) {
                           .password_file = store.password_file,
                           .tls = TlsOf(store.tls),
                           .read_from_replicas = store.read_from_replicas,
+                          .allowed_networks = store.allowed_networks,
                           .connections_per_node = store.connections,
                           .pipeline = store.pipeline};
   for (const std::string& server : store.servers) {
@@ -155,6 +158,23 @@ std::vector<Sources::PeerRow> Sources::Peers() const {
     rows.push_back({entry.address, entry.store->stats(), entry.source->bytes_per_second()});
   }
   return rows;
+}
+
+void Sources::LogRefusals() {
+  if (store_ == nullptr) return;
+  const absl::Time now = SharedManager::Now();
+  absl::MutexLock lock(&mutex_);
+  if (now < next_log_) return;
+  next_log_ = now + kLogInterval;
+  const uint64_t refused = store_->stats().refused_servers;
+  if (refused == refusals_logged_) return;
+  // Without what the servers said: that is foreign text.
+  Log(LogLevel::kWarning,
+      absl::StrCat("store: ", refused - refusals_logged_,
+                   " connections to servers that the store named were refused: "
+                   "store.allowed_networks does not allow them, or they would get the password "
+                   "without TLS"));
+  refusals_logged_ = refused;
 }
 
 void Sources::Stop() {

@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "manager/exchange/fetch_source.h"
 #include "pools/store/redis_options.h"
 #include "pools/store/store.h"
@@ -30,6 +31,7 @@ namespace pagoda::server {
 class Sources {
  public:
   static constexpr size_t kMaxPeers = 64;
+  static constexpr absl::Duration kLogInterval = absl::Seconds(10);
 
   // Connects in the background: servers that are down are no error. Errors: INVALID_ARGUMENT (a
   // file cannot be read, or others can read it; certificates), ResourceExhausted.
@@ -58,6 +60,9 @@ class Sources {
   // The most recently used first.
   std::vector<PeerRow> Peers() const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Says in the log, at most every kLogInterval, that servers which the store named were refused.
+  void LogRefusals() ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Ends all operations of the store and of the peers. Later ones are cancelled.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -84,6 +89,8 @@ class Sources {
   std::list<PeerEntry> peers_ ABSL_GUARDED_BY(mutex_);  // The most recently used first.
   std::list<PeerEntry> retired_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time next_log_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  uint64_t refusals_logged_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 // store.secret_file, which authenticates the values of the store and of peers. Empty: there is

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "tests/clients/temp_directory.h"
 #include "tests/pools/store/redis_servers.h"
 #include "tests/pools/store/resp_client.h"
+#include "tests/pools/store/scripted_server.h"
 #include "tests/server/test_daemon.h"
 
 namespace pagoda {
@@ -129,6 +131,30 @@ TEST_P(StoreCheckTest, PasswordsAreTold) {
   const Outcome missing = CheckServer(server, "--password-file " + directory.File("missing"));
   EXPECT_EQ(missing.exit_code, 1);
   EXPECT_THAT(missing.out, HasSubstr("empty or unreadable"));
+}
+
+// The address 0.0.0.0 leads to this machine, but it is no loopback address.
+TEST(StoreCheckNetworksTest, ServersBeyondTheAllowedNetworksAreNotContacted) {
+  ScriptedServer other([](const auto&, ScriptedPeer& peer) { return peer.Send("$-1\r\n"); });
+  const uint16_t port = other.address().port;
+  const std::string map =
+      absl::StrCat("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$7\r\n0.0.0.0\r\n:", port, "\r\n");
+  ScriptedServer server(
+      [](const auto&, ScriptedPeer& peer) { return peer.Send("-ERR unknown command\r\n"); }, 0,
+      [&map](const std::string& command) {
+        return command == "CLUSTER" ? std::optional<std::string>(map) : std::nullopt;
+      });
+  const Outcome refused = CheckServer(ToString(server.address()));
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.out, AllOf(HasSubstr(absl::StrCat("FAILED server 0.0.0.0:", port)),
+                                 HasSubstr("the cluster names a server at 0.0.0.0, which "
+                                           "store.allowed_networks does not allow")));
+  EXPECT_EQ(other.connections(), 0);
+  const Outcome allowed = CheckServer(ToString(server.address()), "--allowed-network 0.0.0.0/32");
+  EXPECT_THAT(allowed.out, HasSubstr(absl::StrCat("OK     server 0.0.0.0:", port)));
+  EXPECT_GT(other.connections(), 0);
+  EXPECT_THAT(CheckServer(ToString(server.address()), "--allowed-network 10.0.0.0/33").out,
+              HasSubstr("'10.0.0.0/33' is not a network"));
 }
 
 TEST_P(StoreCheckTest, AFullServerIsTold) {

@@ -21,7 +21,7 @@ SECTIONS = {
     "cache": {"primary": 96, "secondary": 48},
     "metrics": {"tenants": True, "block_sample": 1},
     "operator_token": OPERATOR,
-    "secrets": {f"{name}.tokens": token for name, token in TENANTS.items()},
+    "secrets": {f"{name}.tokens": token for name, token in TENANTS.items()} | {"daemons.tokens": "token-of-the-daemons"},
     "tenants": [{"name": "red", "tokens_file": "red.tokens"},
                 {"name": "blue", "tokens_file": "blue.tokens", "primary_blocks": BLUES_QUOTA}],
     # The log soon drops the events that `watch_and_stall` does not read.
@@ -29,10 +29,11 @@ SECTIONS = {
 }
 
 
-def other_machines():
-    """Sections for a daemon with a store, which is away, and another daemon, which is itself."""
+def other_machines(tokens=""):
+    """Sections for a daemon with a store, which is away, and another daemon, which is itself.
+    `tokens`: a file with the token that daemons show each other."""
     return {"store": {"servers": ["127.0.0.1:1"]},
-            "peers": {"address": f"127.0.0.1:{free_port()}", "sources": ["127.0.0.1:*"]}}
+            "peers": {"address": f"127.0.0.1:{free_port()}", "sources": ["127.0.0.1:*"], "tokens_file": tokens, "source_token_file": tokens}}
 
 
 class Traffic:

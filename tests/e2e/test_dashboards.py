@@ -53,7 +53,7 @@ def prometheus(tmp_path_factory):
     require("prometheus")
     from pagoda_daemon import Daemon
     folder = tmp_path_factory.mktemp("dashboards")
-    sections = SECTIONS | other_machines() | {
+    sections = SECTIONS | other_machines("daemons.tokens") | {
         "server": {"http_address": "127.0.0.1:0"},
         "cache": {"tiers": TIERS_WITH_DISK, "model": {"name": "org/traffic"}}}
     with Daemon(folder, **sections) as daemon:

@@ -56,7 +56,7 @@ def table():
 def working(start_daemon):
     """A daemon with every part: a model, a disk, memory for clients' caches, a store and another
     daemon. Its traffic has reached the end of its first sessions."""
-    daemon = start_daemon(**SECTIONS | HTTP | other_machines() | {
+    daemon = start_daemon(**SECTIONS | HTTP | other_machines("daemons.tokens") | {
         "cache": {"tiers": TIERS_WITH_DISK, "tokens_per_block": 8},
         "engine": {"model_dir": str(TINY_MODEL)}, "memory": {"host": "64MiB"}})
     with Traffic(daemon) as traffic:

@@ -270,7 +270,8 @@ def test_with_operators_tenants_are_theirs_to_see(start_daemon):
 
 
 def test_names_of_other_machines_and_their_errors_are_for_operators(start_daemon):
-    daemon = start_daemon(operator_token=OPERATOR, server=ON_LOOPBACK, cache={"model": {"name": "org/tiny"}}, **other_machines())
+    daemon = start_daemon(operator_token=OPERATOR, server=ON_LOOPBACK, secrets={"daemons.tokens": "token-of-the-daemons"},
+                          cache={"model": {"name": "org/tiny"}}, **other_machines("daemons.tokens"))
     with Client(authorized(daemon.connect(), OPERATOR)) as client:
         request = prefixes_pb2.FetchPrefixRequest(session=client.session, tokens=range(8))
         request.source.address = daemon.config["peers"]["address"]

@@ -124,6 +124,9 @@ def valkey_violations(documents, config):
         yield "the nodes cannot find each other by name before they are ready"
     if not config["store"]["servers"] or set(config["store"]["servers"]) - set(names):
         yield f"the daemons' store {config['store']['servers']} is not among the nodes"
+    elif set(names) - set(config["store"]["servers"]):
+        # Without TLS the password goes to named servers alone.
+        yield f"the daemons do not connect to all nodes: they name {config['store']['servers']}"
     images = set()
     for container in valkey_containers(documents):
         environment = {one["name"]: one.get("value") for one in container["env"]}

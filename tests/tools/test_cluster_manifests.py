@@ -19,7 +19,7 @@ SECRETS = checks.SECRETS
 # The values that pagodad prints, as far as the checks read them.
 CONFIG = {
     "server": {"http_address": "0.0.0.0:7071"},
-    "store": {"servers": ["valkey-0.valkey:6379"], "password_file": f"{SECRETS}/store.password", "secret_file": f"{SECRETS}/store.secret"},
+    "store": {"servers": [f"valkey-{i}.valkey:6379" for i in range(6)], "password_file": f"{SECRETS}/store.password", "secret_file": f"{SECRETS}/store.secret"},
     "peers": {"address": "0.0.0.0:7073", "advertised": "10.1.2.3:7073", "sources": ["10.*:7073"], "tokens_file": f"{SECRETS}/peers.token",
               "source_token_file": f"{SECRETS}/peers.token"},
 }
@@ -91,6 +91,7 @@ def test_a_fault_of_the_manifests_is_found(kind, name, place, value, word):
 @pytest.mark.parametrize("section, key, value, word", [
     ("store", "servers", ["valkey-6.valkey:6379"], "not among the nodes"),
     ("store", "servers", [], "not among the nodes"),
+    ("store", "servers", ["valkey-0.valkey:6379"], "do not connect to all nodes"),
     ("store", "password_file", "/etc/pagoda/store.password", "not in the Secret"),
     ("store", "secret_file", f"{SECRETS}/other.secret", "does not make other.secret"),
     ("peers", "advertised", "POD_IP:7073", "sent to POD_IP:7073"),

@@ -26,7 +26,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "pools/store/address_resolver.h"
 #include "pools/store/redis_store.h"
+#include "pools/store/server_networks.h"
 #include "pools/store/stored_value.h"
 #include "tests/pools/store/faulty_store.h"
 #include "tests/pools/store/resp_client.h"
@@ -327,6 +329,114 @@ TEST(RedisFaultsTest, ServersThatTheMapNoLongerNamesAreForgotten) {
   absl::SleepFor(absl::Milliseconds(500));
   EXPECT_THAT(store->stats().last_error, testing::HasSubstr("BUSY"));
   EXPECT_THAT(ExistsAndWait(*store, {1}, absl::Seconds(10)), ElementsAre(StoreOutcome::kOk));
+}
+
+// A socket address 0.0.0.0 leads to this machine, but it is no loopback address.
+TEST(RedisFaultsTest, ServersBeyondTheSeedsNetworksAreNotContacted) {
+  ScriptedServer other([](const auto& command, ScriptedPeer& peer) {
+    return peer.Send(command[0] == "ASKING" ? "+OK\r\n" : "$-1\r\n");
+  });
+  const uint16_t port = other.address().port;
+  const std::string map =
+      absl::StrCat("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$7\r\n0.0.0.0\r\n:", port, "\r\n");
+  for (const char* const way : {"MOVED", "ASK", "CLUSTER"}) {
+    for (const bool is_allowed : {false, true}) {
+      ScriptedServer server(
+          [&](const auto&, ScriptedPeer& peer) {
+            return peer.Send(absl::StrCat("-", way, " 1 0.0.0.0:", port, "\r\n"));
+          },
+          0,
+          [&](const std::string& command) -> std::optional<std::string> {
+            if (command == "CLUSTER" && command == way) return map;
+            return std::nullopt;
+          });
+      RedisOptions options;
+      if (is_allowed) options.allowed_networks = {"10.0.0.0/8", "0.0.0.0/32"};
+      const int before = other.connections();
+      const auto store = StoreAt(server.address(), options);
+      ExpectGet(*store, is_allowed ? StoreOutcome::kMissing : StoreOutcome::kUnreachable);
+      EXPECT_EQ(other.connections() > before, is_allowed) << way;
+      EXPECT_EQ(store->stats().refused_servers > 0, !is_allowed) << way;
+      if (!is_allowed) {
+        EXPECT_THAT(store->stats().last_error,
+                    testing::HasSubstr("0.0.0.0, which store.allowed_networks does not allow"));
+      }
+    }
+  }
+}
+
+TEST(RedisFaultsTest, ThePasswordGoesToTheSeedsAlone) {
+  std::atomic<int> shown = 0;
+  const auto set_up = [&](const std::string& command) -> std::optional<std::string> {
+    if (command == "AUTH") {
+      ++shown;
+      return "+OK\r\n";
+    }
+    return std::nullopt;
+  };
+  ScriptedServer other([](const auto&, ScriptedPeer& peer) { return peer.Send("$-1\r\n"); }, 0,
+                       set_up);
+  std::string host;
+  ScriptedServer server(
+      [&](const auto&, ScriptedPeer& peer) {
+        return peer.Send(absl::StrCat("-MOVED 1 ", host, ":", other.address().port, "\r\n"));
+      },
+      0,
+      [](const std::string& command) {
+        return command == "AUTH" ? std::optional<std::string>("+OK\r\n") : std::nullopt;
+      });
+  for (const bool is_seed : {false, true}) {
+    host = is_seed ? "127.0.0.1" : "0.0.0.0";
+    RedisOptions options;
+    options.password = "secret";
+    options.allowed_networks = {"0.0.0.0/32"};
+    const auto store = StoreAt(server.address(), options);
+    ExpectGet(*store, is_seed ? StoreOutcome::kMissing : StoreOutcome::kUnreachable);
+    EXPECT_EQ(shown > 0, is_seed);
+    EXPECT_EQ(store->stats().refused_servers > 0, !is_seed);
+  }
+}
+
+TEST(ServerNetworksTest, AddressesNearTheSeedsAreAllowed) {
+  const auto number = [](const std::string& host) {
+    const absl::StatusOr<SocketAddress> parsed =
+        AddressResolver::Parse({.host = host, .port = 6379});
+    EXPECT_TRUE(parsed.ok()) << host;
+    return *parsed;
+  };
+  const auto allows = [&](const ServerNetworks& networks, const std::string& host) {
+    return networks.Check(number(host), false, false).ok();
+  };
+  ServerNetworks near = *ServerNetworks::Parse({});
+  EXPECT_FALSE(allows(near, "10.1.2.3"));
+  near.AddSeed(number("10.1.2.3"));
+  near.AddSeed(number("2001:db8:0:1::5"));
+  for (const char* const host : {"10.1.2.3", "10.1.2.255", "::ffff:10.1.2.9", "2001:db8:0:1::9"}) {
+    EXPECT_TRUE(allows(near, host)) << host;
+  }
+  for (const char* const host : {"10.1.3.3", "127.0.0.1", "::1", "169.254.169.254", "0.0.0.0",
+                                 "2001:db8:0:2::5", "::ffff:127.0.0.1"}) {
+    EXPECT_FALSE(allows(near, host)) << host;
+  }
+  EXPECT_TRUE(near.Check(number("10.1.2.3"), true, false).ok()) << "a seed's own address";
+  EXPECT_FALSE(near.Check(number("10.1.2.4"), true, false).ok());
+  EXPECT_TRUE(near.Check(number("10.1.2.4"), true, true).ok()) << "TLS";
+  ServerNetworks loopback = *ServerNetworks::Parse({});
+  loopback.AddSeed(number("127.0.0.1"));
+  EXPECT_TRUE(allows(loopback, "127.9.9.9"));
+  EXPECT_TRUE(allows(loopback, "::1"));
+  EXPECT_FALSE(allows(loopback, "10.1.2.3"));
+  ServerNetworks given = *ServerNetworks::Parse({"10.0.0.0/9", "fd00::/8"});
+  given.AddSeed(number("192.168.0.1"));
+  EXPECT_TRUE(allows(given, "10.127.0.1"));
+  EXPECT_TRUE(allows(given, "fdab::1"));
+  EXPECT_TRUE(allows(given, "192.168.0.1"));
+  EXPECT_FALSE(allows(given, "10.128.0.1"));
+  EXPECT_FALSE(allows(given, "192.168.0.2")) << "the given networks are all";
+  for (const char* const bad :
+       {"", "redis", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/x", "::/129", "10.0.0.0/-1"}) {
+    EXPECT_FALSE(ServerNetworks::Parse({bad}).ok()) << bad;
+  }
 }
 
 TEST(RedisFaultsTest, MovesToNamesWithoutEndTakeFewThreadsAndServers) {

@@ -32,6 +32,7 @@ server: {insecure: true}
 tenants: [{name: alice, tokens_file: a}, {name: bob, tokens_file: b}]
 store:
   servers: ["one:6379", "[::1]:6380"]
+  allowed_networks: ["10.0.0.0/8"]
   key_prefix: "p:"
   secret_file: secret
   username: user
@@ -59,6 +60,7 @@ fetch: {base: 10ms, per_thousand_tokens: 20ms, recompute_tokens_per_second: 5000
   for (const Config& read : {*config, *Parse(PrintConfig(*config))}) {
     const Config::Store& store = read.store;
     EXPECT_EQ(store.servers, (std::vector<std::string>{"one:6379", "[::1]:6380"}));
+    EXPECT_EQ(store.allowed_networks, std::vector<std::string>{"10.0.0.0/8"});
     EXPECT_EQ(store.key_prefix, "p:");
     EXPECT_EQ(store.secret_file, "secret");
     EXPECT_EQ(store.username, "user");
@@ -109,6 +111,12 @@ TEST(StoreConfigTest, BadAddressesAreRefused) {
             "pagodad.yaml: peers.advertised is set, and peers.address is not");
 }
 
+TEST(StoreConfigTest, NetworksAreChecked) {
+  EXPECT_EQ(ErrorOf("store: {servers: ['a:1'], allowed_networks: [10.0.0.0/40]}"),
+            "pagodad.yaml: store.allowed_networks: '10.0.0.0/40' is not a network like 10.0.0.0/8 "
+            "or fd00::/8");
+}
+
 TEST(StoreConfigTest, KeysThatHaveNoEffectAreRefused) {
   EXPECT_EQ(ErrorOf("store: {servers: ['a:1'], tls: {ca: x}}"),
             "pagodad.yaml: store.tls names files, and store.tls.enabled is false");
@@ -121,6 +129,22 @@ TEST(StoreConfigTest, KeysThatHaveNoEffectAreRefused) {
             "pagodad.yaml: store.publish.tenants: there is no tenant 'eve'");
   EXPECT_EQ(ErrorOf("peers: {address: '127.0.0.1:1', certificate: x}"),
             "pagodad.yaml: peers.certificate and peers.key go together; one of them is empty");
+}
+
+TEST(StoreConfigTest, PeersShowTokensWhereCallersDo) {
+  for (const char* const callers :
+       {"tenants: [{name: a, tokens_file: t}]", "operators: {tokens_file: t}"}) {
+    for (const char* const insecure : {"", "server: {insecure: true}\n"}) {
+      const std::string text =
+          std::string(insecure) + callers + "\npeers: {address: '127.0.0.1:7072'";
+      EXPECT_EQ(
+          ErrorOf(text + "}"),
+          "pagodad.yaml: peers.address 127.0.0.1:7072 would let every process read the blocks "
+          "of the configured tenants without credentials: set peers.tokens_file or "
+          "peers.client_ca");
+      EXPECT_EQ(ErrorOf(text + ", tokens_file: x}"), "none");
+    }
+  }
 }
 
 TEST(StoreConfigTest, StrangersCannotReadBlocks) {

@@ -36,6 +36,7 @@ StoreStats SomeStats() {
   stats.bytes_read = 51;
   stats.bytes_written = 52;
   stats.redirections = 53;
+  stats.refused_servers = 60;
   stats.connects = 54;
   stats.connect_failures = 55;
   stats.disconnects = 56;
@@ -55,10 +56,11 @@ TEST(StoreMetricsTest, OfTheStore) {
                      "pagoda_store_invalid_values_total{fault=\"forged\"} 45",
                      "pagoda_store_bytes_total{direction=\"read\"} 51",
                      "pagoda_store_bytes_total{direction=\"write\"} 52",
-                     "pagoda_store_redirections_total 53", "pagoda_store_connects_total 54",
-                     "pagoda_store_connect_failures_total 55", "pagoda_store_disconnects_total 56",
-                     "pagoda_store_servers 57", "pagoda_store_connections 58",
-                     "pagoda_store_waiting_operations 59", "pagoda_store_up 1"});
+                     "pagoda_store_redirections_total 53", "pagoda_store_refused_servers_total 60",
+                     "pagoda_store_connects_total 54", "pagoda_store_connect_failures_total 55",
+                     "pagoda_store_disconnects_total 56", "pagoda_store_servers 57",
+                     "pagoda_store_connections 58", "pagoda_store_waiting_operations 59",
+                     "pagoda_store_up 1"});
   EXPECT_THAT(text, Not(HasSubstr("fault=\"none\"")));
 }
 
