@@ -26,7 +26,28 @@ absl::Status Failed(const char* call, const std::string& path, int error) {
   return absl::ErrnoToStatus(error, absl::StrCat(call, "(", path, ")"));
 }
 
-absl::Status CheckOwner(int fd, const std::string& path, uint64_t& size_bytes) {
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
+}
+
+// In such a folder another user can put a file in the place of this one. In one with the sticky bit
+// only the file's owner can.
+absl::Status CheckFolder(const std::string& path) {
+  const std::string folder = FolderOf(path);
+  struct stat info;
+  if (stat(folder.c_str(), &info) != 0) return Failed("stat", folder, errno);
+  if ((info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("slab file ", path, " is not used, because every user may write the folder ",
+                     folder, "; run: chmod o-w '", folder, "', or name a folder inside it"));
+  }
+  return absl::OkStatus();
+}
+
+// Checks that only this user has the file, and takes other users' right to read it: the file holds
+// KV of every tenant's prompts.
+absl::Status TakeOwnFile(int fd, const std::string& path, uint64_t& size_bytes) {
   struct stat info;
   if (fstat(fd, &info) != 0) return Failed("fstat", path, errno);
   if (!S_ISREG(info.st_mode)) {
@@ -36,14 +57,21 @@ absl::Status CheckOwner(int fd, const std::string& path, uint64_t& size_bytes) {
     return absl::PermissionDeniedError(absl::StrCat(
         "slab file ", path, " is not used, because another user owns or may write it"));
   }
+  // Under its other name the file can belong to another program, whose bytes a write would replace.
+  if (info.st_nlink > 1) {
+    return absl::PermissionDeniedError(absl::StrCat("slab file ", path,
+                                                    " is not used, because it has ", info.st_nlink,
+                                                    " names (hard links); remove the others"));
+  }
+  if ((info.st_mode & 07777) != kOwnerOnly && fchmod(fd, kOwnerOnly) != 0) {
+    return Failed("fchmod", path, errno);
+  }
   size_bytes = static_cast<uint64_t>(info.st_size);
   return absl::OkStatus();
 }
 
 absl::Status SyncFolder(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  const std::string folder =
-      slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
+  const std::string folder = FolderOf(path);
   const FileDescriptor fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid() || fsync(fd.get()) != 0) return Failed("fsync", folder, errno);
   return absl::OkStatus();
@@ -59,6 +87,7 @@ bool IsNamed(int fd, const std::string& path) {
 }  // namespace
 
 absl::StatusOr<OpenedFile> OpenLocked(const std::string& path, absl::Duration patience) {
+  if (absl::Status status = CheckFolder(path); !status.ok()) return status;
   const absl::Time deadline = absl::Now() + patience;
   OpenedFile file;
   while (true) {
@@ -76,7 +105,7 @@ absl::StatusOr<OpenedFile> OpenLocked(const std::string& path, absl::Duration pa
     }
     absl::SleepFor(kLockPoll);
   }
-  if (absl::Status status = CheckOwner(file.fd.get(), path, file.size_bytes); !status.ok()) {
+  if (absl::Status status = TakeOwnFile(file.fd.get(), path, file.size_bytes); !status.ok()) {
     return status;
   }
   // On a non-blocking file, io_uring ends each request with EAGAIN if it cannot end at once.

@@ -17,9 +17,10 @@ struct OpenedFile {
   uint64_t size_bytes = 0;
 };
 
-// Opens the file, or creates it with mode 0600, and locks it. Errors: PermissionDenied (another
-// user's file, not a plain file, or writable by other users), FailedPrecondition (another owner
-// still holds the lock after `patience`), those of open(2).
+// Opens the file, or creates it, and locks it. The file has mode 0600 then. Errors:
+// PermissionDenied (another user's file, not a plain file, writable by other users, or with a
+// second hard link; a folder that every user can write and that has no sticky bit),
+// FailedPrecondition (another owner still holds the lock after `patience`), those of the system.
 absl::StatusOr<OpenedFile> OpenLocked(const std::string& path, absl::Duration patience);
 
 // Removes all bytes of the file. Errors: those of ftruncate(2).

@@ -107,7 +107,7 @@ class SlabFile {
   // Creates the file and reserves its space, or opens the existing file. Locks it until this object
   // is destroyed. Reads only the superblocks. Errors: InvalidArgument (options; a size beyond the
   // largest file), FailedPrecondition (another owner; a foreign file, with the difference),
-  // ResourceExhausted (no space), PermissionDenied (another user's file), Unavailable (no
+  // ResourceExhausted (no space), PermissionDenied (see slab::OpenLocked), Unavailable (no
   // io_uring), those of the system.
   static absl::StatusOr<std::unique_ptr<SlabFile>> Open(Options options);
   // Calls Stop. Does not sync.

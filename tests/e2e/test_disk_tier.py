@@ -277,6 +277,41 @@ def test_a_file_that_vanishes_turns_off_and_the_cache_goes_on(start_disk):
     assert daemon.window()["mode"] == "readwrite"
 
 
+def stopped_after_a_fill(daemon):
+    """Its file then holds the blocks of the prompts."""
+    fill(daemon)
+    Client.opened_here.clear()
+    drain(daemon)
+    daemon.channels.clear()
+    return daemon.file()
+
+
+def test_other_users_cannot_read_a_file_whose_mode_was_changed(start_disk):
+    daemon = start_disk()
+    file = stopped_after_a_fill(daemon)
+    file.chmod(0o644)
+    daemon.start()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert daemon.status().recovered_blocks == BLOCKS
+
+
+def test_a_folder_that_everybody_may_write_and_a_second_name_are_refused(start_disk):
+    daemon = start_disk()
+    file = stopped_after_a_fill(daemon)
+    daemon.disk.chmod(0o777)
+    assert daemon.run_to_its_end() == 1
+    assert f"run: chmod o-w '{daemon.disk}'" in daemon.log.read_text()
+    daemon.disk.chmod(0o700)
+    other = daemon.folder / "notes of another program"
+    other.write_bytes(b"x" * 20000)
+    file.unlink()
+    os.link(other, file)
+    daemon.config["cache"]["tiers"][-1]["on_foreign"] = "replace"
+    assert daemon.run_to_its_end() == 1
+    assert "has 2 names (hard links)" in daemon.log.read_text()
+    assert other.read_bytes() == b"x" * 20000
+
+
 def test_a_file_of_another_model_is_refused_until_it_may_be_replaced(start_disk):
     daemon = start_disk()
     del fill(daemon).kv

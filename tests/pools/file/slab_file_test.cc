@@ -10,6 +10,8 @@
 #include <atomic>
 #include <cerrno>
 #include <fstream>
+#include <iterator>
+#include <string>
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
@@ -389,6 +391,47 @@ TEST(SlabFileTest, RefusesWhatOthersMayWriteAndSymbolicLinks) {
   link.path = folder.file() + "-link";
   ASSERT_EQ(symlink(folder.file().c_str(), link.path.c_str()), 0);
   EXPECT_FALSE(SlabFile::Open(link).ok());
+}
+
+TEST(SlabFileTest, OtherUsersLoseTheRightToReadIt) {
+  const TestFolder folder("/dev/shm");
+  MustOpen(OptionsOf(folder)).reset();
+  ASSERT_EQ(chmod(folder.file().c_str(), 0644), 0);
+  MustOpen(OptionsOf(folder)).reset();
+  struct stat info;
+  ASSERT_EQ(stat(folder.file().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0600u);
+}
+
+TEST(SlabFileTest, AFileWithASecondNameIsRefusedAndUntouched) {
+  const TestFolder folder("/dev/shm");
+  const std::string other = folder.file() + "-of-another-program";
+  const std::string text(20000, 'x');
+  std::ofstream(other) << text;
+  ASSERT_EQ(chmod(other.c_str(), 0644), 0);
+  ASSERT_EQ(link(other.c_str(), folder.file().c_str()), 0);
+  SlabFile::Options options = OptionsOf(folder);
+  options.on_foreign = SlabFile::OnForeign::kReplace;
+  const absl::Status status = SlabFile::Open(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("2 names"));
+  std::ifstream in(other);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), text);
+  struct stat info;
+  ASSERT_EQ(stat(other.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0644u);
+}
+
+TEST(SlabFileTest, AFolderThatEveryUserMayWriteIsRefusedUnlessItIsSticky) {
+  const TestFolder folder("/dev/shm");
+  const std::string parent = folder.file().substr(0, folder.file().rfind('/'));
+  ASSERT_EQ(chmod(parent.c_str(), 0777), 0);
+  const absl::Status status = SlabFile::Open(OptionsOf(folder)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("chmod o-w '" + parent + "'"));
+  EXPECT_NE(access(folder.file().c_str(), F_OK), 0);
+  ASSERT_EQ(chmod(parent.c_str(), 01777), 0);
+  EXPECT_TRUE(SlabFile::Open(OptionsOf(folder)).ok());
 }
 
 TEST(SlabFileTest, AFullFileSystemRefusesTheStart) {
