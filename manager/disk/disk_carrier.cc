@@ -69,6 +69,12 @@ absl::Status DiskCarrier::WaitUntilIdle() {
   return first;
 }
 
+void DiskCarrier::CheckFiles() {
+  for (const std::unique_ptr<DiskWindow>& one : windows_) {
+    if (one != nullptr) one->CheckPresent();
+  }
+}
+
 // A completion of one window may submit to another.
 void DiskCarrier::Stop() {
   for (const std::unique_ptr<DiskWindow>& one : windows_) {

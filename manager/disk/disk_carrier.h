@@ -82,6 +82,8 @@ class DiskCarrier final : public FileCommandSink {
   // Waits until every order is reported, and then until the blocks are durable. The memory copies
   // that orders wait for must end meanwhile. Errors: the first error of SlabFile::Sync.
   absl::Status WaitUntilIdle();
+  // Turns off files that were unlinked or truncated (SlabFile::CheckPresent). Waits for no order.
+  void CheckFiles();
   // Lets running I/O end, and reports waiting orders as Cancelled. Once it has returned, no
   // completion runs or will run. A second call does nothing. The destructor calls it. REQUIRES: one
   // caller at a time.

@@ -23,6 +23,7 @@ struct Found {
 struct ScannedFile {
   std::vector<Found> found;
   std::vector<SlotIndex> damaged;  // Intact headers with damaged records.
+  uint64_t without_header = 0;     // Damaged headers, and slots that the disk cannot read.
 };
 
 // Two blocks of a list are the same if they have the same parent and the same key.
@@ -123,6 +124,7 @@ absl::StatusOr<ScannedFile> Scan(SlabFile& file, uint32_t tokens_per_block,
   report.found += result->blocks;
   report.damaged += result->damaged;
   report.unreadable += result->unreadable;
+  scanned.without_header = result->damaged + result->unreadable;
   std::sort(scanned.found.begin(), scanned.found.end(),
             [](const Found& a, const Found& b) { return a.record.write_id < b.record.write_id; });
   return scanned;
@@ -142,6 +144,12 @@ std::string_view DiskLossName(DiskLoss loss) {
       return "refused";
   }
   return "unknown";
+}
+
+bool HasDamage(const DiskRecoveryReport& report) {
+  return !report.not_scanned.empty() ||
+         std::any_of(report.damaged_slots.begin(), report.damaged_slots.end(),
+                     [](uint64_t slots) { return slots > 0; });
 }
 
 std::string Describe(const DiskRecoveryReport& report) {
@@ -165,6 +173,7 @@ DiskRecovery RecoverDisk(const DiskFiles& files, const DiskRecoveryOptions& opti
   const CacheLayout& layout = files.layout();
   DiskRecovery recovery;
   DiskRecoveryReport& report = recovery.report;
+  report.damaged_slots.resize(files.num_windows());
   for (uint32_t w = 0; w < files.num_windows(); ++w) {
     if (files.Find(w) != nullptr) report.slots += files.Find(w)->num_slots();
   }
@@ -197,6 +206,7 @@ DiskRecovery RecoverDisk(const DiskFiles& files, const DiskRecoveryOptions& opti
     const WriteId last = scanned->found.empty() ? kNoWrite : scanned->found.back().record.write_id;
     WriteLedger& ledger = recovery.ledgers.emplace_back(file->num_slots(), std::max(last + 1, now));
     for (const SlotIndex slot : scanned->damaged) ledger.Drop(slot);
+    report.damaged_slots[w] = scanned->damaged.size() + scanned->without_header;
     report.lost[static_cast<size_t>(DiskLoss::kDamagedRecord)] += scanned->damaged.size();
     for (Found& found : scanned->found) {
       const std::optional<DiskLoss> loss = links.Add(std::move(found), ledger);

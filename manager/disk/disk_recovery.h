@@ -39,11 +39,15 @@ struct DiskRecoveryReport {
   uint64_t damaged = 0;     // Slots with bytes that are no header.
   uint64_t unreadable = 0;  // Slots that the disk cannot read.
   absl::Duration duration;
+  // By window: slots with a damaged header or record, and slots that the disk cannot read.
+  std::vector<uint64_t> damaged_slots;
   // Files that could not be scanned, and why: "window full: ...".
   std::vector<std::string> not_scanned;
 
   uint64_t lost_by(DiskLoss loss) const { return lost[static_cast<size_t>(loss)]; }
 };
+// Whether the disk has lost bytes: damaged slots, or files that could not be scanned.
+bool HasDamage(const DiskRecoveryReport& report);
 // In one line, for people.
 std::string Describe(const DiskRecoveryReport& report);
 

@@ -39,6 +39,7 @@ class DiskWindow {
   void MemoryCopiesDone(Ticket completed) ABSL_LOCKS_EXCLUDED(mutex_);
   void WaitUntilIdle() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Sync() { return file_->Sync(); }
+  void CheckPresent() { file_->CheckPresent(); }
   // Lets running work end, and reports the orders that the file has not begun. Afterwards nothing
   // begins.
   void StopThreads() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -47,7 +47,7 @@ absl::Status CheckFolder(const std::string& path) {
 
 // Checks that only this user has the file, and takes other users' right to read it: the file holds
 // KV of every tenant's prompts.
-absl::Status TakeOwnFile(int fd, const std::string& path, uint64_t& size_bytes) {
+absl::Status TakeOwnFile(int fd, const std::string& path, std::optional<uint64_t>& size_bytes) {
   struct stat info;
   if (fstat(fd, &info) != 0) return Failed("fstat", path, errno);
   if (!S_ISREG(info.st_mode)) {
@@ -66,7 +66,7 @@ absl::Status TakeOwnFile(int fd, const std::string& path, uint64_t& size_bytes) 
   if ((info.st_mode & 07777) != kOwnerOnly && fchmod(fd, kOwnerOnly) != 0) {
     return Failed("fchmod", path, errno);
   }
-  size_bytes = static_cast<uint64_t>(info.st_size);
+  if (size_bytes.has_value()) size_bytes = static_cast<uint64_t>(info.st_size);
   return absl::OkStatus();
 }
 
@@ -92,8 +92,14 @@ absl::StatusOr<OpenedFile> OpenLocked(const std::string& path, absl::Duration pa
   OpenedFile file;
   while (true) {
     // Non-blocking, because the path can name a pipe.
-    file.fd = FileDescriptor(
-        open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kOwnerOnly));
+    constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    file.fd = FileDescriptor(open(path.c_str(), kFlags));
+    if (file.fd.valid()) {
+      file.size_bytes = 0;
+    } else if (errno == ENOENT) {
+      file.size_bytes.reset();
+      file.fd = FileDescriptor(open(path.c_str(), kFlags | O_CREAT, kOwnerOnly));
+    }
     if (!file.fd.valid()) return Failed("open", path, errno);
     const int error = flock(file.fd.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
     // The file can be removed or replaced between open and flock.

@@ -3,6 +3,7 @@
 #define PAGODA_POOLS_FILE_SLAB_DESCRIPTOR_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -13,8 +14,8 @@
 namespace pagoda::slab {
 
 struct OpenedFile {
-  FileDescriptor fd;  // Locked while it is open.
-  uint64_t size_bytes = 0;
+  FileDescriptor fd;                   // Locked while it is open.
+  std::optional<uint64_t> size_bytes;  // Nothing if the file is new.
 };
 
 // Opens the file, or creates it, and locks it. The file has mode 0600 then. Errors:

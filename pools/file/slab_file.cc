@@ -131,24 +131,31 @@ absl::Status SlabFile::Make() {
   return status.ok() ? WriteSuperblocks() : status;
 }
 
-absl::Status SlabFile::Load(uint64_t size_bytes) {
+absl::Status SlabFile::Load(std::optional<uint64_t> found_bytes) {
   const uint64_t wanted_bytes = slab::FileBytes(options_.num_slots, options_.payload_bytes);
+  const uint64_t size_bytes = found_bytes.value_or(0);
+  bool is_empty = size_bytes == 0;
   absl::Status status;
-  if (size_bytes == 0) {
+  if (is_empty) {
     status = Make();
   } else {
     slab::Page pages[slab::kNumSuperblocks];
     if (status = ReadSuperblocks(size_bytes, pages); !status.ok()) return status;
-    const slab::Opened opened =
-        slab::ChooseSuperblock(pages, {.identity = options_.identity,
-                                       .num_slots = options_.num_slots,
-                                       .payload_bytes = options_.payload_bytes});
+    slab::Opened opened = slab::ChooseSuperblock(pages, {.identity = options_.identity,
+                                                         .num_slots = options_.num_slots,
+                                                         .payload_bytes = options_.payload_bytes});
+    // A superblock is written when the size is durable, so only another process changes it.
+    if (opened.foreign_because.empty() && size_bytes != wanted_bytes) {
+      opened.foreign_because =
+          absl::StrCat("is damaged: it has ", size_bytes, " bytes instead of ", wanted_bytes);
+    }
     if (opened.foreign_because.empty()) {
       superblock_ = opened.superblock;
-      // If the file was truncated, its last slots are empty now.
+      // The file can have holes, as a copy of it has.
       status = slab::Reserve(fd_.get(), options_.path, wanted_bytes);
       if (status.ok() && opened.needs_repair) status = WriteSuperblocks();
     } else if (opened.is_unfinished && size_bytes <= wanted_bytes) {
+      is_empty = true;
       status = Make();
     } else if (options_.on_foreign == OnForeign::kReplace) {
       status = slab::Empty(fd_.get(), options_.path);
@@ -164,6 +171,7 @@ absl::Status SlabFile::Load(uint64_t size_bytes) {
   // Allocates only after the space is reserved: the options can be absurd.
   users_.resize(options_.num_slots);
   quarantined_.resize(options_.num_slots);
+  stats_.found_empty = is_empty && found_bytes.has_value();
   stats_.generation = superblock_.generation;
   return absl::OkStatus();
 }

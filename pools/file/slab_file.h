@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,7 +38,8 @@ struct SlabStats {
   std::string engine;   // "io_uring" or "threads".
   bool direct = false;  // O_DIRECT is set; else I/O goes through the kernel's page cache.
   SlabMode mode = SlabMode::kReadWrite;
-  std::string mode_reason;  // Why the mode is not kReadWrite.
+  std::string mode_reason;   // Why the mode is not kReadWrite.
+  bool found_empty = false;  // The file existed and held nothing. Open has filled it as a new one.
   uint64_t generation = 0;
   uint64_t writes = 0;  // Blocks written. The next field counts their payload bytes.
   uint64_t bytes_written = 0;
@@ -150,6 +152,9 @@ class SlabFile {
   // Makes all reported writes durable. Errors: NotFound or DataLoss (the file was removed or
   // truncated, and is now off), those of fdatasync (the file is now read-only).
   absl::Status Sync();
+  // Turns the file off if its path no longer names it, or if it was truncated. Two system calls;
+  // waits for no operation.
+  void CheckPresent();
 
   struct ScanResult {
     uint64_t blocks = 0;
@@ -185,7 +190,7 @@ class SlabFile {
            uint32_t alignment);
 
   // Parts of Open.
-  absl::Status Load(uint64_t size_bytes);
+  absl::Status Load(std::optional<uint64_t> found_bytes);
   absl::Status Make();
   absl::Status WriteSuperblocks();
   absl::Status ReadSuperblocks(uint64_t size_bytes, slab::Page pages[slab::kNumSuperblocks]);
@@ -208,6 +213,7 @@ class SlabFile {
   int RunOne(FileRequest::Kind kind, uint64_t offset_bytes, std::byte* page);
   int RunSync();
   absl::Status SyncAndCheck();
+  absl::Status DegradeIfAbsent();
   absl::Status CheckScan() const;
   void CountWriteError(int error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountReadError() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -127,6 +127,10 @@ absl::Status SlabFile::SyncAndCheck() {
     }
   }
   if (const int error = RunSync(); error != 0) return absl::ErrnoToStatus(error, "fdatasync");
+  return DegradeIfAbsent();
+}
+
+absl::Status SlabFile::DegradeIfAbsent() {
   absl::Status status = slab::CheckPresent(
       fd_.get(), options_.path, slab::FileBytes(options_.num_slots, options_.payload_bytes));
   if (!status.ok()) {
@@ -137,6 +141,8 @@ absl::Status SlabFile::SyncAndCheck() {
 }
 
 absl::Status SlabFile::Sync() { return SyncAndCheck(); }
+
+void SlabFile::CheckPresent() { DegradeIfAbsent().IgnoreError(); }
 
 absl::Status SlabFile::Erase(absl::Span<const SlotIndex> slots) {
   const Exclusive exclusive(*this);

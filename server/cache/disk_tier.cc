@@ -116,6 +116,12 @@ void DiskTier::TellFiles() const {
     const SlabFile* const file = files_->Find(w);
     if (file == nullptr) continue;
     const SlabStats stats = file->stats();
+    if (stats.found_empty) {
+      Log(LogLevel::kWarning,
+          absl::StrCat(Name(), ": the file of window ", WindowAt(w),
+                       " was empty; it begins as a new one. Another program has emptied it, or its "
+                       "first start did not end"));
+    }
     files.push_back(absl::StrCat("window ", WindowAt(w), ": ", file->num_slots(), " blocks by ",
                                  stats.engine, stats.direct ? " with" : " without", " O_DIRECT"));
   }
@@ -134,8 +140,12 @@ void DiskTier::Recover(Supervisor* supervisor) {
                               supervisor->Status(
                                   absl::StrCat("starting: scanning ", Name(), ": ", percent, " %"));
                             }});
-  Log(recovery_.report.not_scanned.empty() ? LogLevel::kInfo : LogLevel::kWarning,
-      absl::StrCat(Name(), ": ", Describe(recovery_.report)));
+  const bool damage = HasDamage(recovery_.report);
+  Log(damage ? LogLevel::kWarning : LogLevel::kInfo,
+      absl::StrCat(Name(), ": ", Describe(recovery_.report),
+                   damage ? "; damaged blocks are lost: look for errors of the disk, and for "
+                            "another program that writes the files"
+                          : ""));
 }
 
 void DiskTier::TellRestored(const absl::StatusOr<uint64_t>& restored) const {
@@ -216,6 +226,8 @@ void DiskTier::Watch() {
   const absl::Time now = absl::Now();
   if (carrier_ == nullptr || now < next_look_) return;
   next_look_ = now + kLookInterval;
+  // The kernel keeps an unlinked file without an error, and its blocks would be lost at the end.
+  carrier_->CheckFiles();
   const DiskStats stats = carrier_->stats();
   for (size_t w = 0; w < stats.windows.size(); ++w) {
     const SlabStats& file = stats.windows[w].file;
@@ -232,7 +244,8 @@ DiskNumbers DiskTier::numbers() const {
   return {.tier = options_.config.name,
           .path = options_.config.path,
           .write_bytes_per_second = options_.config.write_bytes_per_second,
-          .stats = carrier_->stats()};
+          .stats = carrier_->stats(),
+          .damaged_slots = recovery_.report.damaged_slots};
 }
 
 // ---- At the end ----

@@ -42,6 +42,7 @@ struct DiskNumbers {
   std::string path;
   uint64_t write_bytes_per_second = 0;  // 0: no limit.
   DiskStats stats;
+  std::vector<uint64_t> damaged_slots;  // By window: DiskRecoveryReport::damaged_slots.
 };
 
 // Call Open, TakeFound and Start first, in this order, and Finish and Stop last. Thread-safe

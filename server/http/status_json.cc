@@ -295,6 +295,7 @@ Json DiskJson(const ManagerStats& stats, const DiskNumbers* disk, DiskDetail det
                  {"held_slots", window.held_slots},
                  {"stale_slots", window.stale_slots},
                  {"quarantined_slots", window.file.quarantined_slots},
+                 {"damaged_slots", disk->damaged_slots[w]},
                  {"waiting_backups", core.waiting_backups},
                  {"queued_backups", window.queued_backups},
                  {"queued_fetches", window.queued_fetches},

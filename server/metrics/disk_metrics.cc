@@ -17,15 +17,17 @@ struct Window {
   MetricLabels labels;
   const DiskTierStats& core;
   const DiskStats::Window& carrier;
+  uint64_t damaged_slots;
 };
 
-std::vector<Window> WindowsOf(const ManagerStats& stats, const DiskStats& disk) {
+std::vector<Window> WindowsOf(const ManagerStats& stats, const DiskNumbers& disk) {
   std::vector<Window> windows;
-  for (size_t w = 0; w < disk.windows.size(); ++w) {
-    if (disk.windows[w].file.engine.empty()) continue;  // The window has no file.
+  for (size_t w = 0; w < disk.stats.windows.size(); ++w) {
+    if (disk.stats.windows[w].file.engine.empty()) continue;  // The window has no file.
     windows.push_back({.labels = {{"window", WindowName(stats.windows[w].window)}},
                        .core = stats.windows[w].disk,
-                       .carrier = disk.windows[w]});
+                       .carrier = disk.stats.windows[w],
+                       .damaged_slots = disk.damaged_slots[w]});
   }
   return windows;
 }
@@ -40,6 +42,9 @@ void CollectFiles(const std::vector<Window>& windows, const std::string& tier, F
       "Slots of a file by state. held: with a block of the cache. stale: with content that an "
       "erase would have to erase. quarantined: not used until the next start, because a write to "
       "them failed.");
+  auto damaged = GaugeFamily("pagoda_disk_damaged_slots",
+                             "Slots that the start found damaged or could not read. Their blocks "
+                             "are lost.");
   for (const Window& window : windows) {
     const SlabStats& file = window.carrier.file;
     AddSample(info,
@@ -53,8 +58,9 @@ void CollectFiles(const std::vector<Window>& windows, const std::string& tier, F
     AddSample(slots, WithLabel(window.labels, "state", "held"), window.carrier.held_slots);
     AddSample(slots, WithLabel(window.labels, "state", "stale"), window.carrier.stale_slots);
     AddSample(slots, WithLabel(window.labels, "state", "quarantined"), file.quarantined_slots);
+    AddSample(damaged, window.labels, AsDouble(window.damaged_slots));
   }
-  for (auto* family : {&info, &mode, &slots}) out.push_back(std::move(*family));
+  for (auto* family : {&info, &mode, &slots, &damaged}) out.push_back(std::move(*family));
 }
 
 void CollectTraffic(const std::vector<Window>& windows, Families& out) {
@@ -165,7 +171,7 @@ void CollectCore(const std::vector<Window>& windows, Families& out) {
 }  // namespace
 
 Families CollectDiskMetrics(const ManagerStats& stats, const DiskNumbers& disk) {
-  const std::vector<Window> windows = WindowsOf(stats, disk.stats);
+  const std::vector<Window> windows = WindowsOf(stats, disk);
   Families families;
   CollectFiles(windows, disk.tier, families);
   CollectTraffic(windows, families);

@@ -277,6 +277,17 @@ def test_a_file_that_vanishes_turns_off_and_the_cache_goes_on(start_disk):
     assert daemon.window()["mode"] == "readwrite"
 
 
+@pytest.mark.parametrize("harm", [lambda file: file.unlink(), lambda file: os.truncate(file, 8192)], ids=["unlinked", "cut"])
+def test_the_loss_of_a_file_is_seen_while_nothing_is_asked_of_it(start_disk, harm):
+    daemon = start_disk()
+    engine = fill(daemon)
+    harm(daemon.file())
+    daemon.wait_until(lambda daemon: daemon.window()["mode"] == "off")
+    daemon.wait_until(lambda daemon: "is off until the next start" in daemon.log.read_text())
+    assert daemon.metric('pagoda_disk_mode{window="full",mode="off"}') == 1
+    assert engine.run(PROMPTS[1] + [7]) == 12, "blocks in memory are served"
+
+
 def stopped_after_a_fill(daemon):
     """Its file then holds the blocks of the prompts."""
     fill(daemon)
@@ -284,6 +295,52 @@ def stopped_after_a_fill(daemon):
     drain(daemon)
     daemon.channels.clear()
     return daemon.file()
+
+
+def test_damaged_headers_are_a_warning_and_a_metric(start_disk):
+    daemon = start_disk()
+    file = stopped_after_a_fill(daemon)
+    content = bytearray(file.read_bytes())
+    superblocks = 8192
+    stride = (len(content) - superblocks) // DISK
+    headers = [place for place in range(superblocks, len(content), stride) if any(content[place:place + 64])]
+    assert len(headers) == BLOCKS
+    for place in headers[:5]:
+        content[place:place + 64] = b"x" * 64
+    file.write_bytes(content)
+    daemon.start()
+    assert daemon.metric('pagoda_disk_damaged_slots{window="full"}') == 5
+    assert daemon.window()["damaged_slots"] == 5
+    (line,) = [line for line in daemon.log.read_text().splitlines() if "damaged headers: 5" in line]
+    assert " warning tier 'nvme': " in line and "look for errors of the disk" in line
+    assert daemon.status().recovered_blocks <= BLOCKS - 5
+
+
+@pytest.mark.parametrize("change", [-1, -8192, 1, 1 << 20])
+def test_a_file_of_another_length_is_refused_until_it_may_be_replaced(start_disk, change):
+    daemon = start_disk()
+    file = stopped_after_a_fill(daemon)
+    length = file.stat().st_size
+    os.truncate(file, length + change)
+    assert daemon.run_to_its_end() == 1
+    log = daemon.log.read_text()
+    for part in (str(file), f"has {length + change} bytes instead of {length}", "say on_foreign: replace"):
+        assert part in log, log
+    daemon.config["cache"]["tiers"][-1]["on_foreign"] = "replace"
+    daemon.start()
+    assert daemon.status().recovered_blocks == 0
+    assert file.stat().st_size == length
+
+
+def test_an_emptied_file_begins_as_a_new_one_with_a_warning(start_disk):
+    daemon = start_disk()
+    assert "was empty" not in daemon.log.read_text()
+    file = stopped_after_a_fill(daemon)
+    os.truncate(file, 0)
+    daemon.start()
+    (line,) = [line for line in daemon.log.read_text().splitlines() if "was empty" in line]
+    assert " warning tier 'nvme': the file of window full was empty" in line
+    assert daemon.status().recovered_blocks == 0
 
 
 def test_other_users_cannot_read_a_file_whose_mode_was_changed(start_disk):

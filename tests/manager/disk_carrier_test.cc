@@ -153,6 +153,20 @@ TEST_F(DiskCarrierTest, AnEraseTakesTheSlotsOfBackupsThatFailed) {
 
 // ---- The end ----
 
+TEST_F(DiskCarrierTest, AnUnlinkedFileIsOffAfterALook) {
+  ASSERT_TRUE(Backup(kFull, 0, 1).ok());
+  for (const auto& file : std::filesystem::directory_iterator(directory_)) {
+    std::filesystem::remove(file.path());
+  }
+  ASSERT_TRUE(Backup(kFull, 1, 2).ok()) << "the kernel keeps the file";
+  carrier_->CheckFiles();
+  for (const uint32_t window : {kSliding, kFull}) {
+    EXPECT_EQ(Stats(window).file.mode, SlabMode::kOff);
+    EXPECT_THAT(Stats(window).file.mode_reason, HasSubstr("was removed or replaced"));
+  }
+  EXPECT_EQ(Backup(kFull, 2, 3).code(), Code::kFailedPrecondition);
+}
+
 TEST_F(DiskCarrierTest, StopReportsEverythingOnce) {
   for (int round = 0; round < 20; ++round) {
     SCOPED_TRACE(round);

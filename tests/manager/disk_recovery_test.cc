@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <utility>
 
@@ -378,6 +379,32 @@ TEST_F(DiskLinksTest, ProgressCountsTheSlotsOfAllFiles) {
   EXPECT_EQ(last, 26u);
   EXPECT_EQ(total, 26u);
   EXPECT_EQ(recovery.report.slots, 26u);
+}
+
+TEST_F(DiskLinksTest, DamagedHeadersAndRecordsAreDamageAndOtherLossesAreNone) {
+  Put(0, 5, 0, 0, Full(1));
+  Put(1, 6, 4, 0, Full(2));
+  Put(2, 7, 0, 0, Full(1));
+  DiskRecovery recovery = RecoverDisk(Files());
+  EXPECT_EQ(recovery.report.lost_by(DiskLoss::kUnreachable), 1u);
+  EXPECT_EQ(recovery.report.lost_by(DiskLoss::kDuplicate), 1u);
+  EXPECT_FALSE(HasDamage(recovery.report)) << Describe(recovery.report);
+  PutRecord(3, RandomBytes(3, 40));
+  recovery = RecoverDisk(Files());
+  EXPECT_EQ(recovery.report.lost_by(DiskLoss::kDamagedRecord), 1u);
+  EXPECT_TRUE(HasDamage(recovery.report)) << Describe(recovery.report);
+  Put(3, 8, 0, 0, Full(3));
+  EXPECT_FALSE(HasDamage(RecoverDisk(Files()).report));
+  // Another program writes over the header of slot 0 in the files of both windows.
+  for (const auto& file : std::filesystem::directory_iterator(directory_)) {
+    std::fstream(file.path(), std::ios::binary | std::ios::in | std::ios::out)
+            .seekp(static_cast<std::streamoff>(slab::SlotOffset(0, 1)))
+        << std::string(100, 'x');
+  }
+  recovery = RecoverDisk(Files());
+  EXPECT_EQ(recovery.report.damaged, 2u);
+  EXPECT_THAT(recovery.report.damaged_slots, ::testing::ElementsAre(1u, 1u));
+  EXPECT_TRUE(HasDamage(recovery.report)) << Describe(recovery.report);
 }
 
 TEST_F(DiskLinksTest, AFileThatCannotBeReadGivesNothingAndAllOfItIsStale) {

@@ -224,11 +224,21 @@ TEST_F(SlabFaults, AVanishedFileAndACutOneTurnItOff) {
   EXPECT_FALSE(Read(0, 1).ok());
   EXPECT_EQ(file_->Sync().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(file_->stats().mode, SlabMode::kOff);
+  options_.on_foreign = SlabFile::OnForeign::kReplace;
   Open();
   EXPECT_TRUE(ScanAll(*file_).empty());
   ASSERT_EQ(unlink(folder_.file().c_str()), 0);
   EXPECT_EQ(file_->Sync().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(file_->stats().mode, SlabMode::kOff);
+}
+
+TEST_F(SlabFaults, AnUnlinkedFileIsNoticedWithoutASync) {
+  file_->CheckPresent();
+  EXPECT_EQ(file_->stats().mode, SlabMode::kReadWrite);
+  ASSERT_EQ(unlink(folder_.file().c_str()), 0);
+  file_->CheckPresent();
+  EXPECT_EQ(file_->stats().mode, SlabMode::kOff);
+  EXPECT_THAT(file_->stats().mode_reason, ::testing::HasSubstr("was removed or replaced"));
 }
 
 TEST_F(SlabFaults, StopReportsEverythingOnce) {

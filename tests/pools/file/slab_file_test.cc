@@ -434,6 +434,37 @@ TEST(SlabFileTest, AFolderThatEveryUserMayWriteIsRefusedUnlessItIsSticky) {
   EXPECT_TRUE(SlabFile::Open(OptionsOf(folder)).ok());
 }
 
+TEST(SlabFileTest, ACutFileAndALongerOneAreRefusedOrReplaced) {
+  const TestFolder folder("/dev/shm");
+  const uint64_t whole_bytes = slab::FileBytes(kSlots, kPayload);
+  for (const uint64_t bytes : {slab::kPageBytes, 2 * slab::kPageBytes, whole_bytes - 1,
+                               whole_bytes + 1, 2 * whole_bytes}) {
+    ASSERT_TRUE(WriteBlock(*MustOpen(OptionsOf(folder)), 0, RecordOf(1), RandomBytes(1, 100)).ok());
+    ASSERT_EQ(truncate(folder.file().c_str(), static_cast<off_t>(bytes)), 0);
+    const absl::Status status = SlabFile::Open(OptionsOf(folder)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(absl::StrCat("has ", bytes, " bytes instead of ", whole_bytes)));
+    SlabFile::Options replacing = OptionsOf(folder);
+    replacing.on_foreign = SlabFile::OnForeign::kReplace;
+    EXPECT_TRUE(ScanAll(*MustOpen(replacing)).empty());
+  }
+}
+
+// It is as a file whose making a crash has cut, so Open must not refuse it.
+TEST(SlabFileTest, AnEmptiedFileBeginsAsANewOneAndSaysSo) {
+  const TestFolder folder("/dev/shm");
+  EXPECT_FALSE(MustOpen(OptionsOf(folder))->stats().found_empty);
+  EXPECT_FALSE(MustOpen(OptionsOf(folder))->stats().found_empty);
+  for (const uint64_t bytes : {uint64_t{0}, slab::FileBytes(kSlots, kPayload)}) {
+    ASSERT_EQ(truncate(folder.file().c_str(), 0), 0);
+    ASSERT_EQ(truncate(folder.file().c_str(), static_cast<off_t>(bytes)), 0);
+    const auto file = MustOpen(OptionsOf(folder));
+    EXPECT_TRUE(file->stats().found_empty) << bytes;
+    EXPECT_TRUE(ScanAll(*file).empty());
+  }
+}
+
 TEST(SlabFileTest, AFullFileSystemRefusesTheStart) {
   const TestFolder folder("/dev/shm");
   SlabFile::Options options = OptionsOf(folder);

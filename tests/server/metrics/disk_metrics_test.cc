@@ -37,6 +37,7 @@ struct Numbers {
                              .retired_slots = 10};
     disk = {.tier = "nvme", .path = "/srv/slabs", .write_bytes_per_second = 44'000'000};
     disk.stats.windows.resize(2);
+    disk.damaged_slots = {23, 24};
     DiskStats::Window& window = disk.stats.windows[1];
     window.file = {.engine = "io_uring",
                    .direct = true,
@@ -76,6 +77,7 @@ TEST(DiskMetricsTest, SayWhatTheCoreAndTheCarrierCount) {
         "pagoda_disk_slots{window=\"full\",state=\"held\"} 20",
         "pagoda_disk_slots{window=\"full\",state=\"stale\"} 21",
         "pagoda_disk_slots{window=\"full\",state=\"quarantined\"} 13",
+        "pagoda_disk_damaged_slots{window=\"full\"} 24",
         "pagoda_disk_blocks_total{window=\"full\",direction=\"write\"} 14",
         "pagoda_disk_bytes_total{window=\"full\",direction=\"read\"} 1500",
         "pagoda_disk_latency_seconds_count{window=\"full\",direction=\"write\"} 1",
@@ -123,6 +125,7 @@ TEST(DiskJsonTest, SaysHowTheFilesAreUsed) {
   EXPECT_EQ(window["mode"], "readonly");
   EXPECT_EQ(window["mode_reason"], "8 writes failed");
   EXPECT_EQ(window["held_slots"], 20);
+  EXPECT_EQ(window["damaged_slots"], 24);
   EXPECT_EQ(window["waiting_backups"], 9);
   EXPECT_EQ(window["totals"]["written_blocks"], 14);
   EXPECT_EQ(window["totals"]["passed_over_blocks"], 3);
